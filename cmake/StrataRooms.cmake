@@ -1,0 +1,53 @@
+# strata_room(NAME SOURCES … USES rooms… LIBS libraries…): one static library a room. USES names the rooms that
+# this one may use (docs/architecture.md); what it does not name does not link.
+add_library(strata_flags INTERFACE)
+target_include_directories(strata_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
+target_compile_features(strata_flags INTERFACE cxx_std_20)
+
+add_library(strata_warnings INTERFACE)
+target_compile_options(strata_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror)
+
+if(STRATA_SANITIZE)
+  add_compile_options(-fsanitize=${STRATA_SANITIZE} -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=${STRATA_SANITIZE})
+  if(STRATA_SANITIZE MATCHES "undefined")
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+endif()
+if(STRATA_SANITIZE MATCHES "thread")
+  # libgomp's barriers are invisible to the thread sanitizer: parallel_for takes plain threads there.
+  add_compile_definitions(STRATA_PLAIN_THREADS=1)
+  add_compile_options(-Wno-tsan)
+endif()
+
+find_program(STRATA_CCACHE ccache)
+if(STRATA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${STRATA_CCACHE})
+endif()
+
+function(strata_room NAME)
+  cmake_parse_arguments(ROOM "" "" "SOURCES;USES;LIBS" ${ARGN})
+  add_library(strata_${NAME} STATIC ${ROOM_SOURCES})
+  target_link_libraries(strata_${NAME} PUBLIC strata_flags PRIVATE $<BUILD_INTERFACE:strata_warnings>)
+  foreach(used ${ROOM_USES})
+    target_link_libraries(strata_${NAME} PUBLIC strata_${used})
+  endforeach()
+  target_link_libraries(strata_${NAME} PUBLIC ${ROOM_LIBS})
+  set_property(GLOBAL APPEND PROPERTY STRATA_ROOMS strata_${NAME})
+endfunction()
+
+# strata_tests(NAME SOURCES … USES rooms… [LABEL long]): one GoogleTest program a room.
+function(strata_tests NAME)
+  if(NOT STRATA_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(TESTS "" "LABEL" "SOURCES;USES;LIBS" ${ARGN})
+  add_executable(${NAME}_tests ${TESTS_SOURCES})
+  foreach(used ${TESTS_USES})
+    target_link_libraries(${NAME}_tests PRIVATE strata_${used})
+  endforeach()
+  target_include_directories(${NAME}_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(${NAME}_tests PRIVATE STRATA_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
+  target_link_libraries(${NAME}_tests PRIVATE $<BUILD_INTERFACE:strata_warnings> ${TESTS_LIBS} GTest::gtest_main)
+  gtest_discover_tests(${NAME}_tests DISCOVERY_TIMEOUT 60 PROPERTIES LABELS "${TESTS_LABEL}" TIMEOUT 600)
+endfunction()

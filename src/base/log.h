@@ -1,0 +1,33 @@
+// Log lines on standard error. Standard output belongs to results.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <string_view>
+#include <utility>
+
+namespace strata {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+
+void set_log_level(LogLevel level);
+void log_line(LogLevel level, std::string_view message);
+
+template <typename... Args>
+void log_debug(fmt::format_string<Args...> format, Args&&... args) {
+  log_line(LogLevel::kDebug, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void log_info(fmt::format_string<Args...> format, Args&&... args) {
+  log_line(LogLevel::kInfo, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void log_warning(fmt::format_string<Args...> format, Args&&... args) {
+  log_line(LogLevel::kWarning, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void log_error(fmt::format_string<Args...> format, Args&&... args) {
+  log_line(LogLevel::kError, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace strata

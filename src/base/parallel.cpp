@@ -1,0 +1,132 @@
+#include "base/parallel.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+#ifndef STRATA_PLAIN_THREADS
+#include <omp.h>
+#endif
+
+namespace strata {
+
+int available_processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+void flush_denormals() {
+#if defined(__x86_64__)
+  _mm_setcsr(_mm_getcsr() | 0x8040);  // FTZ and DAZ
+#elif defined(__aarch64__)
+  uint64_t fpcr = 0;
+  asm volatile("mrs %0, fpcr" : "=r"(fpcr));
+  asm volatile("msr fpcr, %0" ::"r"(fpcr | (uint64_t{1} << 24)));
+#endif
+}
+
+namespace {
+
+// Keeps the first exception of a parallel region for the caller.
+class FirstError {
+ public:
+  void run(FunctionRef<void(int64_t)> task, int64_t i) noexcept {
+    if (failed_.load(std::memory_order_relaxed)) return;
+    try {
+      task(i);
+    } catch (...) {
+      std::lock_guard lock(mutex_);
+      if (!error_) error_ = std::current_exception();
+      failed_.store(true, std::memory_order_relaxed);
+    }
+  }
+  void rethrow() {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  std::atomic<bool> failed_{false};
+  std::mutex mutex_;
+  std::exception_ptr error_;
+};
+
+}  // namespace
+
+#ifdef STRATA_PLAIN_THREADS
+
+namespace {
+thread_local int plain_threads = 0;
+thread_local bool inside = false;
+}  // namespace
+
+int compute_threads() {
+  return plain_threads > 0 ? plain_threads : available_processors();
+}
+void set_compute_threads(int threads) {
+  plain_threads = std::max(1, threads);
+}
+
+void parallel_for(int64_t tasks, FunctionRef<void(int64_t)> task) {
+  const int threads = static_cast<int>(std::min<int64_t>(compute_threads(), tasks));
+  FirstError first;
+  if (threads <= 1 || inside) {
+    for (int64_t i = 0; i < tasks; ++i) first.run(task, i);
+  } else {
+    std::atomic<int64_t> next{0};
+    auto work = [&] {
+      const bool was_inside = std::exchange(inside, true);
+      flush_denormals();
+      for (int64_t i = next++; i < tasks; i = next++) first.run(task, i);
+      inside = was_inside;
+    };
+    std::vector<std::thread> others;
+    for (int t = 1; t < threads; ++t) others.emplace_back(work);
+    work();
+    for (auto& other : others) other.join();
+  }
+  first.rethrow();
+}
+
+#else
+
+int compute_threads() {
+  return omp_get_max_threads();
+}
+void set_compute_threads(int threads) {
+  omp_set_num_threads(std::max(1, threads));
+}
+
+void parallel_for(int64_t tasks, FunctionRef<void(int64_t)> task) {
+  FirstError first;
+  if (tasks <= 1 || omp_in_parallel() || omp_get_max_threads() == 1) {
+    for (int64_t i = 0; i < tasks; ++i) first.run(task, i);
+  } else {
+#pragma omp parallel
+    {
+      flush_denormals();
+#pragma omp for schedule(dynamic, 1)
+      for (int64_t i = 0; i < tasks; ++i) first.run(task, i);
+    }
+  }
+  first.rethrow();
+}
+
+#endif
+
+void parallel_ranges(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> task) {
+  const int64_t step = std::max<int64_t>(1, grain);
+  parallel_for((n + step - 1) / step, [&](int64_t i) { task(i * step, std::min(n, (i + 1) * step)); });
+}
+
+}  // namespace strata

@@ -1,0 +1,134 @@
+#include "tensor/dtype.h"
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace strata {
+namespace {
+struct Names {
+  DType dtype;
+  std::string_view name, safetensors;
+};
+constexpr std::array<Names, 11> kNames{{{DType::kF32, "f32", "F32"},
+                                        {DType::kBF16, "bf16", "BF16"},
+                                        {DType::kF16, "f16", "F16"},
+                                        {DType::kF64, "f64", "F64"},
+                                        {DType::kI64, "i64", "I64"},
+                                        {DType::kI32, "i32", "I32"},
+                                        {DType::kI16, "i16", "I16"},
+                                        {DType::kI8, "i8", "I8"},
+                                        {DType::kU16, "u16", "U16"},
+                                        {DType::kU8, "u8", "U8"},
+                                        {DType::kBool, "bool", "BOOL"}}};
+}  // namespace
+
+std::string_view name_of(DType dtype) {
+  return kNames[static_cast<size_t>(dtype)].name;
+}
+std::string_view safetensors_name_of(DType dtype) {
+  return kNames[static_cast<size_t>(dtype)].safetensors;
+}
+
+std::optional<DType> dtype_from_safetensors(std::string_view name) {
+  for (const auto& row : kNames) {
+    if (row.safetensors == name) return row.dtype;
+  }
+  return std::nullopt;
+}
+
+float f16_to_float(uint16_t bits) {
+  const uint32_t sign = (bits & 0x8000u) << 16;
+  const uint32_t exponent = bits >> 10 & 0x1f;
+  const uint32_t mantissa = bits & 0x3ff;
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13);
+  if (exponent == 0) {
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+    return sign != 0 ? -magnitude : magnitude;
+  }
+  return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
+}
+
+uint16_t float_to_f16(float value) {
+  const auto word = std::bit_cast<uint32_t>(value);
+  const auto sign = static_cast<uint16_t>(word >> 16 & 0x8000u);
+  const uint32_t magnitude = word & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return sign | 0x7e00u;
+  if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // 65520 and above round to infinity
+  if (magnitude < 0x38800000u) {  // subnormal: adding 0.5 aligns and rounds the mantissa
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+    return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(shifted) - 0x3f000000u);
+  }
+  const uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);
+  return sign | static_cast<uint16_t>((rounded >> 13) - (112u << 10));
+}
+
+namespace {
+
+double load(const void* in, DType type, int64_t i) {
+  switch (type) {
+    case DType::kF32:
+      return static_cast<const float*>(in)[i];
+    case DType::kF64:
+      return static_cast<const double*>(in)[i];
+    case DType::kBF16:
+      return static_cast<float>(static_cast<const BF16*>(in)[i]);
+    case DType::kF16:
+      return f16_to_float(static_cast<const uint16_t*>(in)[i]);
+    default:
+      throw InternalError("cannot convert from {}", name_of(type));
+  }
+}
+
+template <DType kFrom, DType kTo>
+void convert_loop(void* out, const void* in, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const double value = load(in, kFrom, i);
+    if constexpr (kTo == DType::kF32) static_cast<float*>(out)[i] = static_cast<float>(value);
+    if constexpr (kTo == DType::kF64) static_cast<double*>(out)[i] = value;
+    if constexpr (kTo == DType::kBF16) static_cast<BF16*>(out)[i] = BF16(static_cast<float>(value));
+    if constexpr (kTo == DType::kF16)
+      static_cast<uint16_t*>(out)[i] = float_to_f16(static_cast<float>(value));
+  }
+}
+
+template <DType kFrom>
+void convert_from(void* out, DType out_type, const void* in, int64_t n) {
+  switch (out_type) {
+    case DType::kF32:
+      return convert_loop<kFrom, DType::kF32>(out, in, n);
+    case DType::kF64:
+      return convert_loop<kFrom, DType::kF64>(out, in, n);
+    case DType::kBF16:
+      return convert_loop<kFrom, DType::kBF16>(out, in, n);
+    case DType::kF16:
+      return convert_loop<kFrom, DType::kF16>(out, in, n);
+    default:
+      throw InternalError("cannot convert {} to {}", name_of(kFrom), name_of(out_type));
+  }
+}
+
+}  // namespace
+
+void convert(void* out, DType out_type, const void* in, DType in_type, int64_t n) {
+  if (out_type == in_type) {
+    if (n > 0) std::memcpy(out, in, static_cast<size_t>(n * size_of(in_type)));
+    return;
+  }
+  switch (in_type) {
+    case DType::kF32:
+      return convert_from<DType::kF32>(out, out_type, in, n);
+    case DType::kF64:
+      return convert_from<DType::kF64>(out, out_type, in, n);
+    case DType::kBF16:
+      return convert_from<DType::kBF16>(out, out_type, in, n);
+    case DType::kF16:
+      return convert_from<DType::kF16>(out, out_type, in, n);
+    default:
+      throw InternalError("cannot convert {} to {}", name_of(in_type), name_of(out_type));
+  }
+}
+
+}  // namespace strata
