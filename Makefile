@@ -1,0 +1,56 @@
+# The short commands of the README. Each one installs the Debian packages that it needs and that are missing,
+# so that git and make are enough to begin with. CMakePresets.json holds the builds behind them.
+JOBS ?= $(shell nproc)
+BUILD := build/release
+
+.PHONY: help demo test test-long build format format-check lint install clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo          install what is missing, build, train a small model on real text, show what it writes"
+	@echo "make test          install what is missing, build, run the tests"
+	@echo "make test-long     sanitizers, the long tests and the fuzzers: up to an hour"
+	@echo "make build         the program: $(BUILD)/bin/strata"
+	@echo "make format        lay the sources out with clang-format (format-check only looks)"
+	@echo "make lint          clang-tidy over the sources that differ from main (FILES=all: over all of them)"
+	@echo "make install       put program, library, headers and manual pages under PREFIX (/usr/local)"
+	@echo "make clean         remove build/; runs, corpora and caches stay"
+	@echo "Variables: JOBS=$(JOBS) (processes at once), STRATA_DEMO_SECONDS (how long the demo trains)"
+
+# Configuring again is a fraction of a second, and finds packages that have come since.
+$(BUILD)/configured:
+	@tools/packages.sh build
+	@cmake --preset release $(CONFIGURE)
+.PHONY: $(BUILD)/configured
+
+build: $(BUILD)/configured
+	@cmake --build $(BUILD) --parallel $(JOBS)
+
+demo: $(BUILD)/configured
+	@cmake --build $(BUILD) --parallel $(JOBS) --target strata
+	@tools/demo.sh
+
+test: build
+	@ctest --preset release --parallel $(JOBS)
+
+test-long:
+	@tools/packages.sh all
+	@tools/test-long.sh $(JOBS)
+
+format:
+	@tools/packages.sh all
+	@tools/format.sh
+
+format-check:
+	@tools/packages.sh all
+	@tools/format.sh --check
+
+lint: $(BUILD)/configured
+	@tools/packages.sh all
+	@tools/lint.sh $(FILES)
+
+install: build
+	@cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
+
+clean:
+	rm -rf build
