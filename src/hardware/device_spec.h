@@ -1,0 +1,76 @@
+// What a device can do: the figures that plans, rooflines and reports are computed from. Catalogued or
+// measured; it is data, so a plan for a machine needs no access to it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+
+namespace strata::hardware {
+
+// Instruction sets that decide which kernels and which dtypes are fast.
+struct IsaFlags {
+  bool avx2 = false;         // with FMA
+  bool avx512 = false;       // F, BW, CD, DQ, VL
+  bool avx512_bf16 = false;  // VDPBF16PS
+  bool amx = false;          // AMX tiles with bf16
+  bool neon = false;
+  std::string str() const;  // "avx2+avx512", "baseline" when none
+  friend bool operator==(const IsaFlags&, const IsaFlags&) = default;
+};
+
+// The sustained rates of one kernel family, as one micro-benchmark of it gave them.
+struct FamilyRate {
+  std::string family;        // "gemm_forward", "attention", "rms_norm", …
+  std::string dtype;         // "f32", "bf16"
+  double flops_per_s = 0.0;  // 0: not bound by arithmetic, or not known
+  double bytes_per_s = 0.0;  // 0: not bound by memory, or not known
+  friend bool operator==(const FamilyRate&, const FamilyRate&) = default;
+};
+
+struct DeviceSpec {
+  std::string name;
+  std::string kind = "cpu";
+  IsaFlags isa;
+  int cores = 0;    // processors that this process may use
+  int threads = 0;  // compute threads that the rates below hold for
+  int64_t l1_bytes = 0;
+  int64_t l2_bytes = 0;  // L1 and L2: of one core
+  int64_t l3_bytes = 0;  // of the processor
+  int64_t memory_bytes = 0;
+  double gemm_flops_f32 = 0.0;  // FLOP/s of the best GEMM, all threads
+  double gemm_flops_bf16 = 0.0;
+  double memory_bytes_per_s = 0.0;  // triad, far beyond the caches
+  double cache_bytes_per_s = 0.0;   // triad inside the last-level cache
+  std::vector<FamilyRate> rates;
+  std::string source = "catalogued";  // or "measured"
+  std::string date;                   // UTC, of the measurement
+  friend bool operator==(const DeviceSpec&, const DeviceSpec&) = default;
+};
+
+// The machine this process runs on, without any measured rate.
+DeviceSpec detect_cpu(int threads);
+
+// max(flops / rate, bytes / rate) seconds with the family's own rates ("f32" or "bf16"); what is not known of
+// a family comes from the device's GEMM peak and memory bandwidth. 0 where nothing is known.
+double roofline_seconds(const DeviceSpec& spec, std::string_view family, std::string_view dtype, double flops,
+                        double bytes);
+
+// True where bf16 GEMMs run clearly faster than fp32 ones: measured, else from the instruction sets.
+bool bf16_is_fast(const DeviceSpec& spec);
+
+std::string to_json(const DeviceSpec& spec);
+DeviceSpec device_spec_from_json(std::string_view text);  // DataError naming the fault
+
+// Where the figures of this machine are kept: one file per processor model, instruction sets, threads and
+// library version, in $XDG_CACHE_HOME/strata, else ~/.cache/strata, else the folder for temporary files.
+Path device_cache_path(const DeviceSpec& spec);
+// False when there is no usable file (absent, torn, of another machine): then measure.
+bool load_cached_device(DeviceSpec& spec);
+// Writing the cache may fail silently for the caller's purpose: returns false and logs a warning.
+bool save_cached_device(FileSystem& files, const DeviceSpec& spec);
+
+}  // namespace strata::hardware
