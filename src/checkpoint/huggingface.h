@@ -1,0 +1,91 @@
+// Model folders as Hugging Face tools read and write them: config.json, tokenizer files, and the weights in
+// model.safetensors or in shards that model.safetensors.index.json names.
+// Errors: ConfigError for a folder or file that is not there, DataError for what is in it, WorldError for the
+// disk.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "checkpoint/tensor_io.h"
+
+namespace strata::checkpoint {
+
+// The tensors of one or several open files, by name.
+struct TensorSource {
+  struct Entry {
+    const SafetensorsFile* file = nullptr;
+    const TensorInfo* tensor = nullptr;
+  };
+  std::string where;  // for messages
+  std::vector<std::unique_ptr<SafetensorsFile>> files;
+  std::map<std::string, Entry, std::less<>> tensors;
+};
+
+// FOLDER/STEM.safetensors, or else the shards of FOLDER/STEM.safetensors.index.json. A shard that is not
+// there, a tensor that the index and the shards do not agree about, or one that stands twice: DataError.
+TensorSource open_tensors(const Path& folder, const std::string& stem = "model");
+TensorSource open_tensor_file(const Path& file);
+
+// The text of FOLDER/config.json, which maps to a model elsewhere.
+std::string read_config_json(const Path& folder);
+
+struct LoadOptions {
+  // Patterns (* and ?) of tensors that a file may hold and nobody wants: masks, tied heads, rotary tables.
+  std::vector<std::string> ignore;
+  bool check_finite = false;
+};
+
+// Buffers that published checkpoints carry along and that are no weights.
+std::vector<std::string> known_buffers();
+
+// Fills every view from the tensor of its name, converting and transposing on the way, several tensors at
+// once. Missing tensors, tensors that no view takes (unless ignored) and wrong shapes are one DataError that
+// lists them all with the nearest names. `seen` is called for each tensor with its checksum, from several
+// threads.
+void load_tensors(const TensorSource& source, std::span<const MutableTensorView> views,
+                  const LoadOptions& options = {});
+void load_tensors(const TensorSource& source, std::span<const MutableTensorView> views,
+                  const LoadOptions& options,
+                  FunctionRef<void(const SafetensorsFile&, const TensorInfo&, uint64_t)> seen);
+
+// load_tensors on a folder.
+void load_hf_tensors(const Path& folder, std::span<const MutableTensorView> views,
+                     const LoadOptions& options = {});
+
+// A small file that goes into a folder as it is: tokenizer.json, generation_config.json, …
+struct NamedFile {
+  std::string name;
+  std::string bytes;
+};
+
+inline constexpr uint64_t kDefaultShardBytes = 5'000'000'000;
+
+// Everything of a model folder. Floats are stored as `dtype`. A tensor larger than max_shard_bytes gets a
+// shard of its own.
+struct ModelFiles {
+  std::string config_json;
+  std::vector<NamedFile> files;
+  std::vector<TensorView> weights;
+  DType dtype = DType::kBF16;
+  uint64_t max_shard_bytes = kDefaultShardBytes;
+};
+
+// Writes into a folder that exists; every file is synced, the folder is not. In the order written.
+std::vector<StoredFile> write_model_files(FileSystem& files, const Path& folder, const ModelFiles& model);
+
+// The bytes that write_model_files will take on the disk.
+uint64_t bytes_of(const ModelFiles& model);
+
+// The whole folder at once: it appears when it is complete. A model folder of that name is replaced; one that
+// holds anything else is refused (ConfigError).
+void write_hf_directory(FileSystem& files, const Path& folder, const ModelFiles& model);
+
+// WorldError that says how much is missing when `bytes` do not fit on the disk of a folder.
+void check_space(FileSystem& files, const Path& folder, uint64_t bytes, std::string_view what);
+
+}  // namespace strata::checkpoint

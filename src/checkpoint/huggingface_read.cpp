@@ -1,0 +1,191 @@
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "checkpoint/huggingface.h"
+#include "checkpoint/names.h"
+
+namespace strata::checkpoint {
+namespace {
+
+void add_file(TensorSource& source, const Path& path) {
+  auto file = std::make_unique<SafetensorsFile>(path);
+  for (const auto& tensor : file->tensors()) {
+    const auto [at, added] = source.tensors.emplace(tensor.name, TensorSource::Entry{file.get(), &tensor});
+    if (!added)
+      throw DataError("[{}] '{}' stands in {} and in {}", source.where, tensor.name,
+                      at->second.file->path().filename().string(), path.filename().string());
+  }
+  source.files.push_back(std::move(file));
+}
+
+std::vector<std::string> names_of(const TensorSource& source) {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : source.tensors) names.push_back(name);
+  return names;
+}
+
+// The index and the shards must say the same.
+void check_against_index(const TensorSource& source, const ShardIndex& index) {
+  std::vector<std::string> missing, extra;
+  for (const auto& [tensor, file] : index.file_of) {
+    const auto found = source.tensors.find(tensor);
+    if (found == source.tensors.end() || found->second.file->path().filename() != file)
+      missing.push_back(tensor + " in " + file);
+  }
+  for (const auto& [tensor, entry] : source.tensors) {
+    if (!index.file_of.contains(tensor))
+      extra.push_back(tensor + " in " + entry.file->path().filename().string());
+  }
+  if (!missing.empty())
+    throw DataError("[{}] the index names tensors that are not there: {}", source.where, list_names(missing));
+  if (!extra.empty())
+    throw DataError("[{}] the shards hold tensors that the index does not name: {}", source.where,
+                    list_names(extra));
+}
+
+void check_folder(const Path& folder) {
+  std::error_code error;
+  if (!std::filesystem::exists(folder, error))
+    throw ConfigError("[{}] is not there; expected a model folder", folder.string());
+  if (!std::filesystem::is_directory(folder, error))
+    throw ConfigError("[{}] is a file; expected a model folder", folder.string());
+}
+
+std::string with_nearest(const std::string& name, std::span<const std::string> candidates) {
+  const std::string nearest = nearest_name(name, candidates);
+  return nearest.empty() ? name : name + "' (nearest: '" + nearest + "')";
+}
+
+// Every disagreement between the views and the source, in one error.
+void check_fit(const TensorSource& source, std::span<const MutableTensorView> views,
+               const LoadOptions& options) {
+  std::vector<std::string> missing, unexpected, wrong;
+  std::map<std::string, const MutableTensorView*, std::less<>> wanted;
+  std::vector<std::string> wanted_names;
+  for (const auto& view : views) {
+    wanted.emplace(view.name, &view);
+    wanted_names.push_back(view.name);
+    const auto found = source.tensors.find(view.name);
+    if (found == source.tensors.end()) {
+      missing.push_back(view.name);
+      continue;
+    }
+    const TensorInfo& tensor = *found->second.tensor;
+    if (!(tensor.shape == view.shape))
+      wrong.push_back(fmt::format("{}' is {}, expected {}", view.name, tensor.shape.str(), view.shape.str()));
+    else if (!tensor.dtype || !is_convertible(*tensor.dtype, view.memory_dtype))
+      wrong.push_back(fmt::format("{}' is {}, which cannot be read as {}", view.name, tensor.dtype_name,
+                                  name_of(view.memory_dtype)));
+  }
+  for (const auto& [name, entry] : source.tensors) {
+    const auto ignored = [&name = name](const std::string& pattern) { return matches(name, pattern); };
+    if (!wanted.contains(name) && std::none_of(options.ignore.begin(), options.ignore.end(), ignored))
+      unexpected.push_back(name);
+  }
+  if (missing.empty() && unexpected.empty() && wrong.empty()) return;
+
+  const auto available = names_of(source);
+  std::string text;
+  const auto part = [&](std::string_view title, const std::vector<std::string>& names,
+                        std::span<const std::string> candidates) {
+    if (names.empty()) return;
+    text += text.empty() ? "" : "; ";
+    text += fmt::format("{} {}: ", names.size(), title);
+    for (size_t i = 0; i < std::min<size_t>(names.size(), 8); ++i) {
+      const std::string shown = candidates.empty() ? names[i] : with_nearest(names[i], candidates);
+      text +=
+          fmt::format("{}'{}{}", i > 0 ? ", " : "", shown, shown.find('\'') == std::string::npos ? "'" : "");
+    }
+    if (names.size() > 8) text += fmt::format(" and {} more", names.size() - 8);
+  };
+  part("missing", missing, available);
+  part("unexpected", unexpected, wanted_names);
+  part("of another shape or type", wrong, {});
+  throw DataError("[{}] does not hold the tensors of this model: {}; is config.json the right one?",
+                  source.where, text);
+}
+
+}  // namespace
+
+TensorSource open_tensor_file(const Path& file) {
+  TensorSource source;
+  source.where = file.string();
+  add_file(source, file);
+  return source;
+}
+
+TensorSource open_tensors(const Path& folder, const std::string& stem) {
+  check_folder(folder);
+  const Path single = folder / (stem + ".safetensors"),
+             index_path = folder / (stem + ".safetensors.index.json");
+  std::error_code error;
+  if (std::filesystem::exists(single, error)) {
+    TensorSource source = open_tensor_file(single);
+    source.where = folder.string();
+    return source;
+  }
+  if (!std::filesystem::exists(index_path, error)) {
+    const bool pickled = std::filesystem::exists(folder / "pytorch_model.bin", error) ||
+                         std::filesystem::exists(folder / "pytorch_model.bin.index.json", error);
+    throw DataError(
+        "[{}] holds neither {} nor {}{}", folder.string(), single.filename().string(),
+        index_path.filename().string(),
+        pickled ? "; pytorch_model.bin is a pickle, which may run code: convert it to safetensors first"
+                : "");
+  }
+  TensorSource source;
+  source.where = folder.string();
+  const ShardIndex index = parse_shard_index(read_file(index_path), index_path.string());
+  for (const auto& name : index.files) {
+    if (!std::filesystem::exists(folder / name, error))
+      throw DataError("[{}] names the shard {}, which is not there; download the folder again",
+                      index_path.string(), name);
+    add_file(source, folder / name);
+  }
+  check_against_index(source, index);
+  return source;
+}
+
+std::string read_config_json(const Path& folder) {
+  check_folder(folder);
+  std::error_code error;
+  if (!std::filesystem::exists(folder / "config.json", error))
+    throw DataError("[{}] holds no config.json; expected a Hugging Face model folder", folder.string());
+  return read_file(folder / "config.json");
+}
+
+std::vector<std::string> known_buffers() {
+  return {
+      "*.attn.bias",          "*.attn.masked_bias",      "*.attention.bias",        "*.attention.masked_bias",
+      "*rotary_emb.inv_freq", "*.rotary_emb.cos_cached", "*.rotary_emb.sin_cached", "*.position_ids"};
+}
+
+void load_tensors(const TensorSource& source, std::span<const MutableTensorView> views,
+                  const LoadOptions& options,
+                  FunctionRef<void(const SafetensorsFile&, const TensorInfo&, uint64_t)> seen) {
+  check_fit(source, views, options);
+  // The largest first, so that no thread is left with one at the end.
+  std::vector<size_t> order(views.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return views[a].shape.elements() > views[b].shape.elements(); });
+  parallel_for(static_cast<int64_t>(order.size()), [&](int64_t i) {
+    const MutableTensorView& view = views[order[static_cast<size_t>(i)]];
+    const auto& entry = source.tensors.find(view.name)->second;
+    seen(*entry.file, *entry.tensor, read_tensor(*entry.file, *entry.tensor, view, options.check_finite));
+  });
+}
+
+void load_tensors(const TensorSource& source, std::span<const MutableTensorView> views,
+                  const LoadOptions& options) {
+  load_tensors(source, views, options, [](const SafetensorsFile&, const TensorInfo&, uint64_t) {});
+}
+
+void load_hf_tensors(const Path& folder, std::span<const MutableTensorView> views,
+                     const LoadOptions& options) {
+  load_tensors(open_tensors(folder), views, options);
+}
+
+}  // namespace strata::checkpoint

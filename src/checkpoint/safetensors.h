@@ -1,0 +1,93 @@
+// The safetensors format: u64 little-endian N, N bytes of JSON header, then the tensors' bytes.
+// Reading is strict: one contiguous run of tensors without holes or overlap, no duplicate names, no key or
+// value outside the schema's types, every product checked. Writing plans the whole header first, in the order
+// of the reference writer, so that the same tensors give the same bytes as the reference library writes.
+// Errors: DataError naming file and tensor for content, ConfigError for a path that is not there.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+#include "base/function_ref.h"
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+
+namespace strata::checkpoint {
+
+inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // what every reader of the format accepts
+inline constexpr size_t kMaxTensorNameBytes = 4096;
+
+// One tensor of a file, as its header says.
+struct TensorInfo {
+  std::string name;
+  std::string dtype_name;      // as the file spells it: "F32", "F8_E4M3", …
+  std::optional<DType> dtype;  // absent for a legal dtype that has no place in memory here
+  Shape shape;
+  uint64_t offset = 0;  // of the first byte, from the start of the file
+  uint64_t bytes = 0;
+};
+
+struct SafetensorsHeader {
+  std::vector<TensorInfo> tensors;  // in the order of their bytes
+  std::map<std::string, std::string> metadata;
+  uint64_t data_offset = 0;  // 8 + N: where the tensors' bytes begin
+  uint64_t checksum = 0;     // XXH3-64 over the first data_offset bytes
+};
+
+// Reads and checks a header through read(offset, out, size); `where` names the file in messages.
+SafetensorsHeader read_safetensors_header(uint64_t file_bytes, const std::string& where,
+                                          FunctionRef<void(uint64_t, void*, size_t)> read);
+
+// An open file. Reading is by position and may be done by several threads at once.
+class SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const Path& path);
+  const Path& path() const { return file_.path(); }
+  uint64_t size() const { return file_.size(); }
+  const SafetensorsHeader& header() const { return header_; }
+  const std::vector<TensorInfo>& tensors() const { return header_.tensors; }
+  const TensorInfo* find(std::string_view name) const;  // null when it is not there
+  // `size` bytes of a tensor, from byte `first` of it.
+  void read(const TensorInfo& tensor, uint64_t first, void* out, size_t size) const;
+
+ private:
+  ReadableFile file_;
+  SafetensorsHeader header_;
+  std::map<std::string, size_t, std::less<>> by_name_;
+};
+
+// What a file to be written holds.
+struct TensorSpec {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+};
+
+struct SafetensorsPlan {
+  std::string head;              // the first bytes of the file: length and padded header
+  std::vector<size_t> order;     // which spec comes first, second, … in the file
+  std::vector<uint64_t> offset;  // of spec i, from the start of the file
+  uint64_t file_bytes = 0;
+};
+
+// InternalError for a name that stands twice or is not UTF-8, and for a header over kMaxHeaderBytes.
+SafetensorsPlan plan_safetensors(std::span<const TensorSpec> specs,
+                                 const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+
+// model.safetensors.index.json: which file of the folder holds which tensor.
+struct ShardIndex {
+  std::map<std::string, std::string> file_of;  // tensor → file name
+  std::vector<std::string> files;              // each once, sorted
+};
+ShardIndex parse_shard_index(std::string_view json, const std::string& where);
+std::string format_shard_index(const std::map<std::string, std::string>& file_of, uint64_t total_bytes);
+
+// Whether a name may be opened inside a folder: [A-Za-z0-9._-]+, not starting with a dot.
+bool is_plain_file_name(std::string_view name);
+
+}  // namespace strata::checkpoint

@@ -1,0 +1,124 @@
+#include "checkpoint/tensor_io.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/parallel.h"
+#include "base/random.h"
+#include "support/scratch_folder.h"
+
+namespace strata::checkpoint {
+namespace {
+
+std::vector<float> random_floats(int64_t n, uint64_t seed) {
+  std::vector<float> values(static_cast<size_t>(n));
+  fill_normal(values.data(), n, 1.0f, {seed, 1});
+  return values;
+}
+
+TEST(TensorIo, WritesTheBytesOfTheReferenceWriter) {
+  const Path golden = std::string(STRATA_TEST_DATA) + "/checkpoint/mixed.safetensors";
+  const SafetensorsFile file(golden);
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<TensorView> views;
+  for (const auto& tensor : file.tensors()) {
+    memory.emplace_back(tensor.bytes + 1);
+    file.read(tensor, 0, memory.back().data(), tensor.bytes);
+    views.push_back({tensor.name, tensor.shape, *tensor.dtype, memory.back().data()});
+  }
+  ScratchFolder folder;
+  const auto stored =
+      write_tensor_file(posix_file_system(), folder / "ours.safetensors", views, std::nullopt);
+  EXPECT_EQ(read_file(folder / "ours.safetensors"), read_file(golden));
+  EXPECT_EQ(stored.checksum, file.header().checksum);
+  for (size_t i = 0; i < views.size(); ++i)
+    EXPECT_EQ(stored.tensors[i].checksum, hash64(memory[i].data(), file.tensors()[i].bytes)) << views[i].name;
+}
+
+// All float types, both layouts, sizes around the edges of tiles and chunks: what is written is read back,
+// and equals an element-wise conversion.
+TEST(TensorIo, ConvertsAndTransposes) {
+  ScratchFolder folder;
+  const Path path = folder / "a.safetensors";
+  for (const Shape& shape : {Shape{0, 3}, Shape{1, 1}, Shape{3, 5}, Shape{33, 65}, Shape{1, 1'200'001},
+                             Shape{700'001, 1}, Shape{517, 2311}}) {
+    const auto values = random_floats(shape.elements(), 7);
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+      for (const bool transposed : {false, true}) {
+        const std::vector<TensorView> views{{"w", shape, DType::kF32, values.data(), transposed}};
+        const auto stored = write_tensor_file(posix_file_system(), path, views, dtype);
+        const SafetensorsFile file(path);
+        const TensorInfo& info = *file.find("w");
+        EXPECT_EQ(info.dtype, dtype);
+        EXPECT_EQ(checksum_tensor(file, info), stored.tensors[0].checksum);
+
+        std::vector<float> back(values.size(), -1);
+        EXPECT_EQ(read_tensor(file, info, {"w", shape, DType::kF32, back.data(), transposed}, true),
+                  stored.tensors[0].checksum);
+        std::vector<uint16_t> rounded(values.size());
+        std::vector<float> expected = values;
+        if (dtype != DType::kF32) {
+          convert(rounded.data(), dtype, values.data(), DType::kF32, shape.elements());
+          convert(expected.data(), DType::kF32, rounded.data(), dtype, shape.elements());
+        }
+        EXPECT_EQ(back, expected) << shape.str() << " " << name_of(dtype) << " " << transposed;
+
+        // The layout of the file itself.
+        std::vector<float> plain(values.size());
+        read_tensor(file, info, {"w", shape, DType::kF32, plain.data(), false});
+        for (int64_t i = 0; i < shape[0]; i += 1 + shape[0] / 7) {
+          for (int64_t j = 0; j < shape[1]; j += 1 + shape[1] / 7) {
+            const int64_t at = transposed ? j * shape[0] + i : i * shape[1] + j;
+            ASSERT_EQ(plain[static_cast<size_t>(i * shape[1] + j)], expected[static_cast<size_t>(at)]);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(TensorIo, ReadsConv1dWeightsOfTheReference) {
+  const SafetensorsFile file(std::string(STRATA_TEST_DATA) + "/checkpoint/conv1d.safetensors");
+  std::vector<float> memory(15);
+  read_tensor(file, *file.find("weight"), {"weight", {3, 5}, DType::kF32, memory.data(), true});
+  for (size_t r = 0; r < 3; ++r)
+    for (size_t c = 0; c < 5; ++c) EXPECT_EQ(memory[c * 3 + r], static_cast<float>(10 * r + c));
+}
+
+TEST(TensorIo, DenormalsSurviveConversionOnThreadsThatFlushThem) {
+  parallel_for(4, [](int64_t) {});  // sets flush-to-zero on this thread too
+  const std::vector<float> tiny{1e-40f, -1e-39f, 0x1p-133f};
+  ScratchFolder folder;
+  const std::vector<TensorView> views{{"w", {3}, DType::kF32, tiny.data()}};
+  write_tensor_file(posix_file_system(), folder / "a.safetensors", views, DType::kBF16);
+  const SafetensorsFile file(folder / "a.safetensors");
+  std::vector<uint32_t> back(3);
+  read_tensor(file, *file.find("w"), {"w", {3}, DType::kF32, back.data()});
+  for (size_t i = 0; i < 3; ++i) EXPECT_NE(back[i] & 0x7fffffffu, 0u) << i;
+  EXPECT_EQ(back[2], std::bit_cast<uint32_t>(0x1p-133f));
+}
+
+TEST(TensorIo, RefusesWhatDoesNotFit) {
+  ScratchFolder folder;
+  const std::vector<float> values{1, NAN, 3};
+  const std::vector<TensorView> views{{"w", {3}, DType::kF32, values.data()}};
+  write_tensor_file(posix_file_system(), folder / "a.safetensors", views, DType::kBF16);
+  const SafetensorsFile file(folder / "a.safetensors");
+  std::vector<float> memory(4);
+  EXPECT_THROW(read_tensor(file, *file.find("w"), {"w", {4}, DType::kF32, memory.data()}), DataError);
+  EXPECT_THROW(read_tensor(file, *file.find("w"), {"w", {3}, DType::kI32, memory.data()}), DataError);
+  try {
+    read_tensor(file, *file.find("w"), {"w", {3}, DType::kF32, memory.data()}, true);
+    ADD_FAILURE() << "a NaN was taken";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("element 1"), std::string::npos) << error.what();
+  }
+  EXPECT_THROW(SafetensorsFile(folder / "absent.safetensors"), ConfigError);
+}
+
+}  // namespace
+}  // namespace strata::checkpoint
