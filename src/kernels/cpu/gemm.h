@@ -40,4 +40,58 @@ struct GemmCost {
 };
 GemmCost gemm_cost(const GemmSpec& spec);
 
+// Which library computes. kAuto: oneDNN where the processor has bf16 dot products or tiles and the
+// activations are bf16, else the own packed-panel engine (gemm_panels.h).
+enum class GemmEngine : uint8_t { kAuto, kPanels, kOneDnn };
+
+// How the engine wants a weight to lie in memory; the same for every m. plain: the fp32 master itself is the
+// operand. Else a buffer of `bytes` bytes, filled by pack_weight whenever the master has changed.
+struct WeightEncoding {
+  std::string id;  // equal ids: equal bytes, so that roles may share one buffer
+  bool plain = true;
+  int64_t bytes = 0;
+  GemmRole role = GemmRole::kForward;  // kForward or kInputGrad
+  int64_t n = 0;
+  int64_t k = 0;
+  DType dtype = DType::kF32;
+  GemmEngine engine = GemmEngine::kPanels;
+  struct Packer;  // the engine's state; used by one thread at a time
+  std::shared_ptr<Packer> packer = nullptr;
+};
+WeightEncoding plan_weight_encoding(GemmRole role, int64_t n, int64_t k, DType dtype,
+                                    GemmEngine engine = GemmEngine::kAuto);
+void pack_weight(const WeightEncoding& encoding, void* dst, const float* master);
+
+struct GemmArgs {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const float* bias = nullptr;
+  void* c = nullptr;
+  void* scratch = nullptr;  // GemmPlan::scratch_bytes, aligned to 64 bytes
+};
+
+// A GEMM ready to run. It holds run state (the library's argument list), so one plan is run by one thread at
+// a time; the compute threads inside are those of parallel_for. Planned and run with the same thread count.
+class GemmPlan {
+ public:
+  GemmPlan();
+  ~GemmPlan();
+  GemmPlan(GemmPlan&&) noexcept;
+  GemmPlan& operator=(GemmPlan&&) noexcept;
+
+  struct Impl;
+  std::unique_ptr<Impl> impl;
+  GemmSpec spec;  // with strides filled in
+  GemmCost cost;
+  int64_t scratch_bytes = 0;
+  std::string engine;  // for people: "panels", "onednn:brg:avx512_core_bf16"
+};
+
+// Throws InternalError on a specification that makes no sense, WorldError when the library refuses.
+GemmPlan plan_gemm(const GemmSpec& spec, GemmEngine engine = GemmEngine::kAuto);
+
+// Nothing is allocated by us and no shape is looked at. The same bits every time at one thread count. c must
+// not overlap the operands. Padding between the rows of c is left as it is.
+void run_gemm(const GemmPlan& plan, const GemmArgs& args);
+
 }  // namespace strata::cpu

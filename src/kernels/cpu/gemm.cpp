@@ -1,0 +1,124 @@
+#include "kernels/cpu/gemm.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+#include "kernels/cpu/gemm_onednn.h"
+#include "kernels/cpu/gemm_panels.h"
+
+namespace strata::cpu {
+namespace {
+
+GemmEngine resolve(GemmEngine engine, DType dtype) {
+  if (engine != GemmEngine::kAuto) return engine;
+  return dtype == DType::kBF16 && detail::onednn_has_native_bf16() ? GemmEngine::kOneDnn
+                                                                   : GemmEngine::kPanels;
+}
+
+void check(const GemmSpec& spec) {
+  STRATA_CHECK(spec.m >= 0 && spec.n >= 0 && spec.k >= 0, "[gemm] sizes m={} n={} k={} must not be negative",
+               spec.m, spec.n, spec.k);
+  STRATA_CHECK(spec.dtype == DType::kF32 || spec.dtype == DType::kBF16,
+               "[gemm] activations are {}, expected f32 or bf16", name_of(spec.dtype));
+  STRATA_CHECK(
+      spec.out_dtype == DType::kF32 || (spec.out_dtype == spec.dtype && spec.role != GemmRole::kWeightGrad),
+      "[gemm] the result is {}, expected f32 or (not for weight gradients) the activations' {}",
+      name_of(spec.out_dtype), name_of(spec.dtype));
+  STRATA_CHECK(!spec.bias || spec.role == GemmRole::kForward, "[gemm] only the forward product takes a bias");
+  STRATA_CHECK(!spec.accumulate || spec.role == GemmRole::kWeightGrad,
+               "[gemm] only weight gradients accumulate");
+  STRATA_CHECK(spec.x_stride >= spec.k && spec.y_stride >= spec.n,
+               "[gemm] strides x={} y={} are below k={} n={}", spec.x_stride, spec.y_stride, spec.k, spec.n);
+}
+
+detail::PanelGemm panels_of(const GemmSpec& spec) {
+  detail::PanelGemm gemm;
+  gemm.out_dtype = spec.out_dtype;
+  const bool round = spec.dtype == DType::kBF16;
+  switch (spec.role) {
+    case GemmRole::kForward:
+      gemm.rows = spec.m;
+      gemm.cols = spec.n;
+      gemm.depth = spec.k;
+      gemm.a = {.dtype = spec.dtype, .stride = spec.x_stride};
+      gemm.b = {.dtype = DType::kF32, .stride = spec.k, .depth_major = false, .round_to_bf16 = round};
+      gemm.out_stride = spec.y_stride;
+      break;
+    case GemmRole::kInputGrad:
+      gemm.rows = spec.m;
+      gemm.cols = spec.k;
+      gemm.depth = spec.n;
+      gemm.a = {.dtype = spec.dtype, .stride = spec.y_stride};
+      gemm.b = {.dtype = DType::kF32, .stride = spec.k, .depth_major = true, .round_to_bf16 = round};
+      gemm.out_stride = spec.x_stride;
+      break;
+    case GemmRole::kWeightGrad:
+      gemm.rows = spec.n;
+      gemm.cols = spec.k;
+      gemm.depth = spec.m;
+      gemm.a = {.dtype = spec.dtype, .stride = spec.y_stride, .depth_major = true};
+      gemm.b = {.dtype = spec.dtype, .stride = spec.x_stride, .depth_major = true};
+      gemm.out_stride = spec.k;
+      gemm.out_dtype = DType::kF32;
+      gemm.accumulate = spec.accumulate;
+      break;
+  }
+  detail::plan_panels(gemm);
+  return gemm;
+}
+
+}  // namespace
+
+struct GemmPlan::Impl {
+  detail::PanelGemm panels;
+  std::optional<detail::OneDnnGemm> onednn;
+};
+
+GemmPlan::GemmPlan() = default;
+GemmPlan::~GemmPlan() = default;
+GemmPlan::GemmPlan(GemmPlan&&) noexcept = default;
+GemmPlan& GemmPlan::operator=(GemmPlan&&) noexcept = default;
+
+GemmPlan plan_gemm(const GemmSpec& wanted, GemmEngine engine) {
+  GemmPlan plan;
+  plan.spec = wanted;
+  if (plan.spec.x_stride == 0) plan.spec.x_stride = wanted.k;
+  if (plan.spec.y_stride == 0) plan.spec.y_stride = wanted.n;
+  check(plan.spec);
+  plan.cost = gemm_cost(plan.spec);
+  plan.impl = std::make_unique<GemmPlan::Impl>();
+  const bool empty = wanted.m == 0 || wanted.n == 0 || wanted.k == 0;
+  if (!empty && resolve(engine, wanted.dtype) == GemmEngine::kOneDnn) {
+    plan.impl->onednn.emplace(plan.spec);
+    plan.scratch_bytes = plan.impl->onednn->scratch_bytes();
+    plan.engine = plan.impl->onednn->name();
+  } else {
+    plan.impl->panels = panels_of(plan.spec);
+    plan.scratch_bytes = empty ? 0 : plan.impl->panels.scratch_bytes;
+    plan.engine = "panels";
+  }
+  return plan;
+}
+
+void run_gemm(const GemmPlan& plan, const GemmArgs& args) {
+  if (plan.impl->onednn) {
+    plan.impl->onednn->run(args);
+  } else {
+    detail::run_panels(plan.impl->panels, args.a, args.b, args.bias, args.c, args.scratch);
+  }
+}
+
+WeightEncoding plan_weight_encoding(GemmRole role, int64_t n, int64_t k, DType dtype, GemmEngine engine) {
+  STRATA_CHECK(role != GemmRole::kWeightGrad, "[gemm] a weight gradient reads no weight");
+  WeightEncoding encoding{
+      .id = "plain", .role = role, .n = n, .k = k, .dtype = dtype, .engine = resolve(engine, dtype)};
+  if (encoding.engine == GemmEngine::kOneDnn && n > 0 && k > 0) detail::plan_onednn_encoding(encoding);
+  return encoding;
+}
+
+void pack_weight(const WeightEncoding& encoding, void* dst, const float* master) {
+  if (encoding.packer) encoding.packer->pack(dst, master);
+}
+
+}  // namespace strata::cpu

@@ -1,0 +1,265 @@
+#include "kernels/cpu/gemm_block.h"
+
+#include <algorithm>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/gemm_block.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::cpu::detail {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::ScalableTag<float>;
+using V = hn::Vec<F32>;
+
+// Accumulators fill the register file but for the operands: 6 x 2 of 16 registers, 12 x 2 of 32.
+#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
+constexpr int kRows = 12;
+#else
+constexpr int kRows = 6;
+#endif
+constexpr int kVectors = 2;
+
+PanelShape Panels() {
+  return {kRows, kVectors * static_cast<int64_t>(hn::Lanes(F32()))};
+}
+
+// One kRows x nr tile. Element (r, p) of A is at a[r * row_step + p * depth_step].
+template <bool kPackedA>
+HWY_INLINE void Tile(const BlockOutput& out, float* c, const float* HWY_RESTRICT a, int64_t a_stride,
+                     const float* HWY_RESTRICT b, const float* bias, int64_t rows, int64_t cols,
+                     int64_t depth) {
+  const F32 d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  V acc[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    acc[r][0] = hn::Zero(d);
+    acc[r][1] = hn::Zero(d);
+  }
+  const float* row[kRows];
+  if constexpr (!kPackedA) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) row[r] = a + std::min<int64_t>(r, rows - 1) * a_stride;
+  }
+  for (int64_t p = 0; p < depth; ++p) {
+    const V b0 = hn::Load(d, b);
+    const V b1 = hn::Load(d, b + lanes);
+    b += 2 * lanes;
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const V ar = hn::Set(d, kPackedA ? a[r] : row[r][p]);
+      acc[r][0] = hn::MulAdd(ar, b0, acc[r][0]);
+      acc[r][1] = hn::MulAdd(ar, b1, acc[r][1]);
+    }
+    if constexpr (kPackedA) a += kRows;
+  }
+  if (rows == kRows && cols == 2 * lanes) [[likely]] {
+    V add0 = hn::Zero(d);
+    V add1 = hn::Zero(d);
+    if (bias) {
+      add0 = hn::LoadU(d, bias);
+      add1 = hn::LoadU(d, bias + lanes);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      float* to = c + r * out.stride;
+      if (out.accumulate) {
+        hn::StoreU(hn::Add(hn::LoadU(d, to), acc[r][0]), d, to);
+        hn::StoreU(hn::Add(hn::LoadU(d, to + lanes), acc[r][1]), d, to + lanes);
+      } else {
+        hn::StoreU(hn::Add(acc[r][0], add0), d, to);
+        hn::StoreU(hn::Add(acc[r][1], add1), d, to + lanes);
+      }
+    }
+    return;
+  }
+  HWY_ALIGN float edge[kRows * kVectors * HWY_MAX_BYTES / sizeof(float)];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    hn::Store(acc[r][0], d, edge + 2 * lanes * r);
+    hn::Store(acc[r][1], d, edge + 2 * lanes * r + lanes);
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t i = 0; i < cols; ++i) {
+      const float value = edge[2 * lanes * r + i];
+      float& to = c[r * out.stride + i];
+      to = out.accumulate ? to + value : value + (bias ? bias[i] : 0.0f);
+    }
+  }
+}
+
+template <bool kPackedA>
+void Multiply(const BlockOutput& out, const float* a, int64_t a_stride, const float* b,
+              int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
+  const int64_t nr = Panels().nr;
+  for (int64_t j = 0; j < cols; j += nr) {
+    const float* b_panel = b + j / nr * b_panel_stride;
+    const float* bias = out.bias ? out.bias + j : nullptr;
+    for (int64_t i = 0; i < rows; i += kRows) {
+      const float* a_rows = kPackedA ? a + i / kRows * a_stride : a + i * a_stride;
+      Tile<kPackedA>(out, out.data + i * out.stride + j, a_rows, a_stride, b_panel, bias,
+                     std::min<int64_t>(kRows, rows - i), std::min(nr, cols - j), depth);
+    }
+  }
+}
+
+void MultiplyPacked(const BlockOutput& out, const float* a, int64_t a_panel_stride, const float* b,
+                    int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
+  Multiply<true>(out, a, a_panel_stride, b, b_panel_stride, rows, cols, depth);
+}
+void MultiplyRows(const BlockOutput& out, const float* a, int64_t a_stride, const float* b,
+                  int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
+  Multiply<false>(out, a, a_stride, b, b_panel_stride, rows, cols, depth);
+}
+
+template <bool kRound>
+HWY_INLINE float Value(float from) {
+  return kRound ? static_cast<float>(BF16(from)) : from;
+}
+template <bool kRound>
+HWY_INLINE float Value(BF16 from) {
+  return static_cast<float>(from);
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// Four consecutive values as f32.
+using F4 = hn::FixedTag<float, 4>;
+using V4 = hn::Vec<F4>;
+
+template <bool kRound>
+HWY_INLINE V4 Values4(const float* from) {
+  const F4 d;
+  const V4 value = hn::LoadU(d, from);
+  if constexpr (!kRound) return value;
+  const hn::RebindToUnsigned<F4> du;
+  const auto bits = hn::BitCast(du, value);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
+  const V4 result = hn::BitCast(d, hn::And(rounded, hn::Set(du, 0xffff0000u)));
+  return hn::IfThenElse(hn::IsNaN(value), value, result);
+}
+template <bool kRound>
+HWY_INLINE V4 Values4(const BF16* from) {
+  const F4 d;
+  const hn::Rebind<uint16_t, F4> d16;
+  const auto bits = hn::PromoteTo(hn::RebindToUnsigned<F4>(), hn::LoadU(d16, &from->bits));
+  return hn::BitCast(d, hn::ShiftLeft<16>(bits));
+}
+#endif
+
+// A panel whose depth is contiguous in memory: 4 x 4 transposes.
+template <bool kRound, typename T>
+void PackTransposed(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t stride, int64_t count,
+                    int64_t depth) {
+  int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const F4 d;
+  const hn::Repartition<double, F4> d64;
+  const int64_t full_depth = depth / 4 * 4;
+  for (; i + 4 <= count; i += 4) {
+    const T* row = src + i * stride;
+    for (int64_t p = 0; p < full_depth; p += 4) {
+      const V4 r0 = Values4<kRound>(row + p);
+      const V4 r1 = Values4<kRound>(row + stride + p);
+      const V4 r2 = Values4<kRound>(row + 2 * stride + p);
+      const V4 r3 = Values4<kRound>(row + 3 * stride + p);
+      const auto low01 = hn::BitCast(d64, hn::InterleaveLower(d, r0, r1));
+      const auto low23 = hn::BitCast(d64, hn::InterleaveLower(d, r2, r3));
+      const auto high01 = hn::BitCast(d64, hn::InterleaveUpper(d, r0, r1));
+      const auto high23 = hn::BitCast(d64, hn::InterleaveUpper(d, r2, r3));
+      float* to = dst + p * panel + i;
+      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, low01, low23)), d, to);
+      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, low01, low23)), d, to + panel);
+      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, high01, high23)), d, to + 2 * panel);
+      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23)), d, to + 3 * panel);
+    }
+    for (int64_t p = full_depth; p < depth; ++p) {
+      for (int64_t r = 0; r < 4; ++r) dst[p * panel + i + r] = Value<kRound>(row[r * stride + p]);
+    }
+  }
+#endif
+  for (; i < count; ++i) {
+    for (int64_t p = 0; p < depth; ++p) dst[p * panel + i] = Value<kRound>(src[i * stride + p]);
+  }
+}
+
+// A panel whose rows (or columns) are contiguous in memory: a copy a depth.
+template <bool kRound, typename T>
+void PackCopied(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t stride, int64_t count,
+                int64_t depth) {
+  for (int64_t p = 0; p < depth; ++p) {
+    const T* from = src + p * stride;
+    float* to = dst + p * panel;
+    int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+    for (; i + 4 <= count; i += 4) hn::StoreU(Values4<kRound>(from + i), F4(), to + i);
+#endif
+    for (; i < count; ++i) to[i] = Value<kRound>(from[i]);
+  }
+}
+
+template <bool kRound, typename T>
+void PackTyped(float* dst, int64_t panel, const OperandView& view, int64_t begin, int64_t count,
+               int64_t depth_begin, int64_t depth) {
+  const T* src = static_cast<const T*>(view.data);
+  src += view.depth_major ? depth_begin * view.stride + begin : begin * view.stride + depth_begin;
+  for (int64_t i = 0; i < count; i += panel, dst += panel * depth) {
+    const int64_t width = std::min(panel, count - i);
+    if (width < panel) std::fill(dst, dst + panel * depth, 0.0f);
+    if (view.depth_major) {
+      PackCopied<kRound>(dst, panel, src + i, view.stride, width, depth);
+    } else {
+      PackTransposed<kRound>(dst, panel, src + i * view.stride, view.stride, width, depth);
+    }
+  }
+}
+
+void Pack(float* dst, int64_t panel, const OperandView& view, int64_t begin, int64_t count,
+          int64_t depth_begin, int64_t depth) {
+  if (view.dtype == DType::kBF16) {
+    PackTyped<false, BF16>(dst, panel, view, begin, count, depth_begin, depth);
+  } else if (view.round_to_bf16) {
+    PackTyped<true, float>(dst, panel, view, begin, count, depth_begin, depth);
+  } else {
+    PackTyped<false, float>(dst, panel, view, begin, count, depth_begin, depth);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace strata::cpu::detail
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace strata::cpu::detail {
+
+HWY_EXPORT(Panels);
+HWY_EXPORT(MultiplyPacked);
+HWY_EXPORT(MultiplyRows);
+HWY_EXPORT(Pack);
+
+PanelShape panel_shape() {
+  return HWY_DYNAMIC_DISPATCH(Panels)();
+}
+
+void multiply_block(const BlockOutput& out, const float* a, int64_t a_panel_stride, const float* b,
+                    int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
+  HWY_DYNAMIC_DISPATCH(MultiplyPacked)(out, a, a_panel_stride, b, b_panel_stride, rows, cols, depth);
+}
+
+void multiply_block_rows(const BlockOutput& out, const float* a, int64_t a_stride, const float* b,
+                         int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
+  HWY_DYNAMIC_DISPATCH(MultiplyRows)(out, a, a_stride, b, b_panel_stride, rows, cols, depth);
+}
+
+void pack_panels(float* dst, int64_t panel, const OperandView& view, int64_t begin, int64_t count,
+                 int64_t depth_begin, int64_t depth) {
+  HWY_DYNAMIC_DISPATCH(Pack)(dst, panel, view, begin, count, depth_begin, depth);
+}
+
+}  // namespace strata::cpu::detail
+#endif

@@ -1,0 +1,198 @@
+#include "kernels/cpu/gemm_onednn.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "base/error.h"
+
+namespace strata::cpu::detail {
+namespace {
+
+using Desc = dnnl::memory::desc;
+using Tag = dnnl::memory::format_tag;
+
+// The layout of a weight must not depend on the number of tokens: it is asked for at this one.
+constexpr int64_t kNominalTokens = 1024;
+
+dnnl::memory::data_type type_of(DType dtype) {
+  return dtype == DType::kBF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
+
+Desc matrix(int64_t rows, int64_t cols, DType dtype, int64_t row_step, int64_t col_step) {
+  return Desc({rows, cols}, type_of(dtype), dnnl::memory::dims{row_step, col_step});
+}
+
+// The weight as the right operand of its role's product, as the master lies.
+Desc plain_weight(GemmRole role, int64_t n, int64_t k, DType dtype) {
+  return role == GemmRole::kForward ? matrix(k, n, dtype, 1, k) : matrix(n, k, dtype, k, 1);
+}
+
+template <typename Body>
+auto translated(const char* what, Body body) {
+  try {
+    return body();
+  } catch (const dnnl::error& error) {
+    throw WorldError("[gemm] oneDNN refuses {}: {} (status {}); use the panels engine instead", what,
+                     error.what(), static_cast<int>(error.status));
+  }
+}
+
+Desc preferred_weight(GemmRole role, int64_t n, int64_t k, DType dtype) {
+  const bool forward = role == GemmRole::kForward;
+  const int64_t depth = forward ? k : n;
+  const int64_t cols = forward ? n : k;
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  const Desc a = matrix(kNominalTokens, depth, dtype, depth, 1);
+  const Desc any({depth, cols}, type_of(dtype), Tag::any);
+  const Desc c = matrix(kNominalTokens, cols, dtype, cols, 1);
+  const dnnl::matmul::primitive_desc product(dnnl::matmul::desc(a, any, c), engine);
+  return product.weights_desc();
+}
+
+std::string id_of(const Desc& desc, const WeightEncoding& encoding) {
+  const auto& blocking = desc.data.format_desc.blocking;
+  std::string id = fmt::format("onednn:{}:{}x{}:{},{}", name_of(encoding.dtype), desc.data.dims[0],
+                               desc.data.dims[1], blocking.strides[0], blocking.strides[1]);
+  for (int i = 0; i < blocking.inner_nblks; ++i) {
+    id += fmt::format(":{}@{}", blocking.inner_blks[i], blocking.inner_idxs[i]);
+  }
+  return id;
+}
+
+class OneDnnPacker : public WeightEncoding::Packer {
+ public:
+  OneDnnPacker(const Desc& from, const Desc& to)
+      : engine_(dnnl::engine::kind::cpu, 0),
+        stream_(engine_),
+        reorder_(dnnl::reorder::primitive_desc(engine_, from, engine_, to)),
+        from_(from, engine_, nullptr),
+        to_(to, engine_, nullptr) {}
+
+  void pack(void* dst, const float* master) override {
+    from_.set_data_handle(const_cast<float*>(master));
+    to_.set_data_handle(dst);
+    const std::array<dnnl_exec_arg_t, 2> args{{{DNNL_ARG_FROM, from_.get()}, {DNNL_ARG_TO, to_.get()}}};
+    const dnnl_status_t status =
+        dnnl_primitive_execute(reorder_.get(), stream_.get(), static_cast<int>(args.size()), args.data());
+    STRATA_CHECK(status == dnnl_success, "[gemm] oneDNN's reorder of a weight failed with status {}",
+                 static_cast<int>(status));
+    stream_.wait();
+  }
+
+ private:
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  dnnl::reorder reorder_;
+  dnnl::memory from_;
+  dnnl::memory to_;
+};
+
+}  // namespace
+
+bool onednn_has_native_bf16() {
+  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  constexpr auto kNeeded = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_bf16);
+  return (isa & kNeeded) == kNeeded;
+}
+
+void plan_onednn_encoding(WeightEncoding& encoding) {
+  translated("a weight layout", [&] {
+    const Desc wanted = preferred_weight(encoding.role, encoding.n, encoding.k, encoding.dtype);
+    const Desc plain = plain_weight(encoding.role, encoding.n, encoding.k, DType::kF32);
+    encoding.plain = wanted == plain;
+    encoding.id = encoding.plain ? "plain" : id_of(wanted, encoding);
+    encoding.bytes = encoding.plain ? 0 : static_cast<int64_t>(wanted.get_size());
+    if (!encoding.plain) encoding.packer = std::make_shared<OneDnnPacker>(plain, wanted);
+    return 0;
+  });
+}
+
+struct OneDnnGemm::State {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  dnnl::matmul product;
+  dnnl::memory a, b, bias, c, scratch;
+  std::array<dnnl_exec_arg_t, 5> args{};
+  int arg_count = 0;
+  int64_t scratch_bytes = 0;
+  std::string name;
+};
+
+OneDnnGemm::OneDnnGemm(const GemmSpec& spec) : state_(std::make_unique<State>()) {
+  translated("a GEMM", [&] {
+    State& s = *state_;
+    Desc a, b, c;
+    switch (spec.role) {
+      case GemmRole::kForward:
+        a = matrix(spec.m, spec.k, spec.dtype, spec.x_stride, 1);
+        b = preferred_weight(spec.role, spec.n, spec.k, spec.dtype);
+        c = matrix(spec.m, spec.n, spec.out_dtype, spec.y_stride, 1);
+        break;
+      case GemmRole::kInputGrad:
+        a = matrix(spec.m, spec.n, spec.dtype, spec.y_stride, 1);
+        b = preferred_weight(spec.role, spec.n, spec.k, spec.dtype);
+        c = matrix(spec.m, spec.k, spec.out_dtype, spec.x_stride, 1);
+        break;
+      case GemmRole::kWeightGrad:
+        a = matrix(spec.n, spec.m, spec.dtype, 1, spec.y_stride);
+        b = matrix(spec.m, spec.k, spec.dtype, spec.x_stride, 1);
+        c = matrix(spec.n, spec.k, DType::kF32, spec.k, 1);
+        break;
+    }
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (spec.accumulate) {
+      dnnl::post_ops sum;
+      sum.append_sum(1.0f);
+      attributes.set_post_ops(sum);
+    }
+    const Desc bias = matrix(1, spec.n, DType::kF32, spec.n, 1);
+    const auto desc = spec.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
+    const dnnl::matmul::primitive_desc chosen(desc, attributes, s.engine);
+    s.product = dnnl::matmul(chosen);
+    s.name = chosen.impl_info_str();
+    s.scratch_bytes = static_cast<int64_t>(chosen.scratchpad_desc().get_size());
+    s.a = dnnl::memory(a, s.engine, nullptr);
+    s.b = dnnl::memory(b, s.engine, nullptr);
+    s.c = dnnl::memory(c, s.engine, nullptr);
+    s.scratch = dnnl::memory(chosen.scratchpad_desc(), s.engine, nullptr);
+    auto add = [&](int role, const dnnl::memory& memory) { s.args[s.arg_count++] = {role, memory.get()}; };
+    add(DNNL_ARG_SRC, s.a);
+    add(DNNL_ARG_WEIGHTS, s.b);
+    add(DNNL_ARG_DST, s.c);
+    add(DNNL_ARG_SCRATCHPAD, s.scratch);
+    if (spec.bias) {
+      s.bias = dnnl::memory(bias, s.engine, nullptr);
+      add(DNNL_ARG_BIAS, s.bias);
+    }
+    return 0;
+  });
+}
+
+OneDnnGemm::~OneDnnGemm() = default;
+
+int64_t OneDnnGemm::scratch_bytes() const {
+  return state_->scratch_bytes;
+}
+
+std::string OneDnnGemm::name() const {
+  return "onednn:" + state_->name;
+}
+
+void OneDnnGemm::run(const GemmArgs& args) {
+  State& s = *state_;
+  s.a.set_data_handle(const_cast<void*>(args.a));
+  s.b.set_data_handle(const_cast<void*>(args.b));
+  s.c.set_data_handle(args.c);
+  s.scratch.set_data_handle(args.scratch);
+  if (args.bias) s.bias.set_data_handle(const_cast<float*>(args.bias));
+  const dnnl_status_t status =
+      dnnl_primitive_execute(s.product.get(), s.stream.get(), s.arg_count, s.args.data());
+  STRATA_CHECK(status == dnnl_success, "[gemm] oneDNN's {} failed with status {}", s.name,
+               static_cast<int>(status));
+  s.stream.wait();
+}
+
+}  // namespace strata::cpu::detail

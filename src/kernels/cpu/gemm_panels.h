@@ -1,0 +1,43 @@
+// The own GEMM engine: c[rows, cols] (+)= a[rows, depth] · b[depth, cols] in f32, after the scheme of Goto
+// and van de Geijn ("Anatomy of high-performance matrix multiplication", 2008). Blocks of b are packed into
+// panels that stay in the last-level cache and are shared by all threads; a is packed too unless it can be
+// read as it lies. bf16 operands become f32 when they are packed, so this engine also carries bf16 programs
+// on processors without bf16 arithmetic. Internal to the gemm family.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/gemm_block.h"
+#include "tensor/dtype.h"
+
+namespace strata::cpu::detail {
+
+struct PanelGemm {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t depth = 0;
+  OperandView a;  // data pointers are given at run time
+  OperandView b;
+  DType out_dtype = DType::kF32;
+  int64_t out_stride = 0;
+  bool accumulate = false;  // f32 results only
+
+  // Filled in by plan_panels.
+  bool direct_a = false;  // a is read where it lies
+  int64_t depth_block = 0;
+  int64_t depth_step = 0;
+  int64_t col_block = 0;
+  int64_t row_block = 0;
+  int64_t task_rows = 0;
+  int64_t task_cols = 0;
+  int64_t a_offset = 0;  // bytes from the start of scratch; b lies at 0
+  int64_t scratch_bytes = 0;
+};
+
+// Chooses the blocks from the sizes alone, so that the order of additions does not depend on threads.
+void plan_panels(PanelGemm& gemm);
+
+void run_panels(const PanelGemm& gemm, const void* a, const void* b, const float* bias, void* c,
+                void* scratch);
+
+}  // namespace strata::cpu::detail

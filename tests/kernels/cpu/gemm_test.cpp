@@ -1,0 +1,276 @@
+#include "kernels/cpu/gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "base/error.h"
+#include "tensor/arena.h"
+
+namespace strata::cpu {
+namespace {
+
+// A matrix with padding between its rows; the padding is NaN, so that reading or writing it shows.
+struct Matrix {
+  int64_t rows, cols, stride;
+  DType dtype;
+  Arena memory;
+
+  Matrix(int64_t rows_, int64_t cols_, int64_t stride_, DType dtype_)
+      : rows(rows_),
+        cols(cols_),
+        stride(stride_),
+        dtype(dtype_),
+        memory(rows_ * stride_ * size_of(dtype_) + 64) {
+    for (int64_t i = 0; i < rows * stride; ++i) set(i, std::numeric_limits<float>::quiet_NaN());
+  }
+  void set(int64_t i, float value) {
+    if (dtype == DType::kF32) {
+      reinterpret_cast<float*>(memory.data())[i] = value;
+    } else {
+      reinterpret_cast<BF16*>(memory.data())[i] = BF16(value);
+    }
+  }
+  float flat(int64_t i) const {
+    return dtype == DType::kF32 ? reinterpret_cast<const float*>(memory.data())[i]
+                                : static_cast<float>(reinterpret_cast<const BF16*>(memory.data())[i]);
+  }
+  double at(int64_t r, int64_t c) const { return flat(r * stride + c); }
+  void fill(uint64_t seed) {
+    uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < cols; ++c) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        set(r * stride + c, static_cast<float>(state >> 40) * 0x1p-23f - 1.0f);
+      }
+    }
+  }
+};
+
+struct Case {
+  int64_t m, n, k;
+  int64_t x_pad = 0;
+  int64_t y_pad = 0;
+  bool bias = false;
+};
+
+struct Setting {
+  DType dtype;
+  DType out_dtype;
+  GemmEngine engine;
+};
+
+double rounded(double value, DType dtype) {
+  return dtype == DType::kBF16 ? static_cast<double>(static_cast<float>(BF16(static_cast<float>(value))))
+                               : value;
+}
+
+class GemmRoles : public testing::TestWithParam<Setting> {
+ protected:
+  // The operand the plan wants for a master weight.
+  struct Weight {
+    Arena packed;
+    const void* data;
+    Weight(GemmRole role, const Matrix& master, const Setting& setting) {
+      const auto encoding =
+          plan_weight_encoding(role, master.rows, master.cols, setting.dtype, setting.engine);
+      const auto* values = reinterpret_cast<const float*>(master.memory.data());
+      if (encoding.plain) {
+        data = values;
+      } else {
+        packed = Arena(encoding.bytes + 64);
+        pack_weight(encoding, packed.data(), values);
+        data = packed.data();
+      }
+    }
+  };
+
+  static void run_twice(const GemmPlan& plan, GemmArgs args, Matrix& result, bool accumulate) {
+    Arena scratch(plan.scratch_bytes + 64);
+    std::memset(scratch.data(), 0xff, static_cast<size_t>(scratch.size()));  // NaN
+    args.scratch = scratch.data();
+    args.c = result.memory.data();
+    const auto bytes = static_cast<size_t>(result.memory.size());
+    const std::vector<std::byte> before(result.memory.data(), result.memory.data() + bytes);
+    run_gemm(plan, args);
+    const std::vector<std::byte> first(result.memory.data(), result.memory.data() + bytes);
+    if (accumulate) std::memcpy(result.memory.data(), before.data(), bytes);
+    run_gemm(plan, args);
+    EXPECT_EQ(std::memcmp(first.data(), result.memory.data(), bytes), 0)
+        << "different bits in the second run";
+  }
+
+  // |sum of f32 products in any order - exact| is below depth * 2^-23 * the sum of magnitudes; one final
+  // rounding.
+  static void expect_close(const Matrix& result, int64_t r, int64_t c, double want, double magnitude,
+                           int64_t depth) {
+    const double got = result.at(r, c);
+    const double sums = 0x1p-23 * static_cast<double>(depth + 2) * magnitude;
+    const double rounding = result.dtype == DType::kBF16 ? std::abs(want) * 0x1p-8 : 0.0;
+    ASSERT_LE(std::abs(got - want), sums + rounding + 1e-30)
+        << "row " << r << " column " << c << ": " << got << ", expected " << want;
+  }
+  static void expect_padding_untouched(const Matrix& result) {
+    for (int64_t r = 0; r < result.rows; ++r) {
+      for (int64_t c = result.cols; c < result.stride; ++c) ASSERT_TRUE(std::isnan(result.at(r, c)));
+    }
+  }
+};
+
+const Case kCases[] = {
+    {1, 1, 1},
+    {7, 5, 3},
+    {6, 16, 8},
+    {97, 33, 1},
+    {13, 1, 40},
+    {1, 70, 129, 0, 0, true},
+    {64, 48, 32, 16, 16, true},
+    {131, 77, 401, 3, 5, true},
+    {200, 530, 20},
+    {33, 40, 1700, 0, 8},
+    {0, 5, 7},
+    {4, 0, 7},
+    {4, 5, 0, 0, 0, true},
+};
+
+TEST_P(GemmRoles, ForwardEqualsTheNaiveProduct) {
+  for (const Case& t : kCases) {
+    SCOPED_TRACE(testing::Message() << "m=" << t.m << " n=" << t.n << " k=" << t.k);
+    Matrix x(t.m, t.k, t.k + t.x_pad, GetParam().dtype);
+    Matrix w(t.n, t.k, t.k, DType::kF32);
+    Matrix y(t.m, t.n, t.n + t.y_pad, GetParam().out_dtype);
+    Matrix bias(1, t.n, t.n, DType::kF32);
+    x.fill(1);
+    w.fill(2);
+    bias.fill(3);
+    const auto plan = plan_gemm({.role = GemmRole::kForward,
+                                 .m = t.m,
+                                 .n = t.n,
+                                 .k = t.k,
+                                 .dtype = GetParam().dtype,
+                                 .out_dtype = GetParam().out_dtype,
+                                 .bias = t.bias,
+                                 .x_stride = x.stride,
+                                 .y_stride = y.stride},
+                                GetParam().engine);
+    const Weight weight(GemmRole::kForward, w, GetParam());
+    run_twice(plan,
+              {.a = x.memory.data(),
+               .b = weight.data,
+               .bias = t.bias ? reinterpret_cast<const float*>(bias.memory.data()) : nullptr},
+              y, false);
+    for (int64_t r = 0; r < t.m; ++r) {
+      for (int64_t c = 0; c < t.n; ++c) {
+        double want = t.bias ? bias.at(0, c) : 0.0;
+        double magnitude = std::abs(want);
+        for (int64_t i = 0; i < t.k; ++i) {
+          const double product = x.at(r, i) * rounded(w.at(c, i), GetParam().dtype);
+          want += product;
+          magnitude += std::abs(product);
+        }
+        expect_close(y, r, c, want, magnitude, t.k);
+      }
+    }
+    expect_padding_untouched(y);
+  }
+}
+
+TEST_P(GemmRoles, InputGradientEqualsTheNaiveProduct) {
+  for (const Case& t : kCases) {
+    SCOPED_TRACE(testing::Message() << "m=" << t.m << " n=" << t.n << " k=" << t.k);
+    Matrix dy(t.m, t.n, t.n + t.y_pad, GetParam().dtype);
+    Matrix w(t.n, t.k, t.k, DType::kF32);
+    Matrix dx(t.m, t.k, t.k + t.x_pad, GetParam().out_dtype);
+    dy.fill(4);
+    w.fill(5);
+    const auto plan = plan_gemm({.role = GemmRole::kInputGrad,
+                                 .m = t.m,
+                                 .n = t.n,
+                                 .k = t.k,
+                                 .dtype = GetParam().dtype,
+                                 .out_dtype = GetParam().out_dtype,
+                                 .x_stride = dx.stride,
+                                 .y_stride = dy.stride},
+                                GetParam().engine);
+    const Weight weight(GemmRole::kInputGrad, w, GetParam());
+    run_twice(plan, {.a = dy.memory.data(), .b = weight.data}, dx, false);
+    for (int64_t r = 0; r < t.m; ++r) {
+      for (int64_t c = 0; c < t.k; ++c) {
+        double want = 0.0;
+        double magnitude = 0.0;
+        for (int64_t i = 0; i < t.n; ++i) {
+          const double product = dy.at(r, i) * rounded(w.at(i, c), GetParam().dtype);
+          want += product;
+          magnitude += std::abs(product);
+        }
+        expect_close(dx, r, c, want, magnitude, t.n);
+      }
+    }
+    expect_padding_untouched(dx);
+  }
+}
+
+TEST_P(GemmRoles, WeightGradientOverwritesOrAccumulates) {
+  for (const Case& t : kCases) {
+    for (const bool accumulate : {false, true}) {
+      SCOPED_TRACE(testing::Message()
+                   << "m=" << t.m << " n=" << t.n << " k=" << t.k << " accumulate=" << accumulate);
+      // Tokens are the depth here: many, so that several blocks are summed.
+      const int64_t m = t.m == 131 ? 2100 : t.m;
+      Matrix dy(m, t.n, t.n + t.y_pad, GetParam().dtype);
+      Matrix x(m, t.k, t.k + t.x_pad, GetParam().dtype);
+      Matrix dw(t.n, t.k, t.k, DType::kF32);
+      dy.fill(6);
+      x.fill(7);
+      if (accumulate) dw.fill(8);
+      std::vector<double> before;
+      for (int64_t i = 0; i < t.n * t.k; ++i) before.push_back(accumulate ? dw.flat(i) : 0.0);
+      const auto plan = plan_gemm({.role = GemmRole::kWeightGrad,
+                                   .m = m,
+                                   .n = t.n,
+                                   .k = t.k,
+                                   .dtype = GetParam().dtype,
+                                   .accumulate = accumulate,
+                                   .x_stride = x.stride,
+                                   .y_stride = dy.stride},
+                                  GetParam().engine);
+      run_twice(plan, {.a = dy.memory.data(), .b = x.memory.data()}, dw, accumulate);
+      // Every column of one row in ten: the naive sum is long.
+      for (int64_t r = 0; r<t.n; r += t.n> 70 ? 10 : 1) {
+        for (int64_t c = 0; c < t.k; ++c) {
+          double want = before[static_cast<size_t>(r * t.k + c)];
+          double magnitude = std::abs(want);
+          for (int64_t i = 0; i < m; ++i) {
+            const double product = dy.at(i, r) * x.at(i, c);
+            want += product;
+            magnitude += std::abs(product);
+          }
+          expect_close(dw, r, c, want, magnitude, m);
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Settings, GemmRoles,
+                         testing::Values(Setting{DType::kF32, DType::kF32, GemmEngine::kPanels},
+                                         Setting{DType::kF32, DType::kF32, GemmEngine::kOneDnn},
+                                         Setting{DType::kBF16, DType::kBF16, GemmEngine::kPanels},
+                                         Setting{DType::kBF16, DType::kF32, GemmEngine::kPanels},
+                                         Setting{DType::kBF16, DType::kBF16, GemmEngine::kAuto}));
+
+TEST(GemmPlan, RefusesWhatMakesNoSense) {
+  EXPECT_THROW(plan_gemm({.m = -1, .n = 1, .k = 1}), InternalError);
+  EXPECT_THROW(plan_gemm({.role = GemmRole::kWeightGrad, .m = 1, .n = 1, .k = 1, .bias = true}),
+               InternalError);
+  EXPECT_THROW(plan_gemm({.m = 1, .n = 1, .k = 1, .accumulate = true}), InternalError);
+  EXPECT_THROW(plan_gemm({.m = 1, .n = 1, .k = 8, .x_stride = 4}), InternalError);
+  EXPECT_THROW(plan_gemm({.m = 1, .n = 1, .k = 1, .out_dtype = DType::kBF16}), InternalError);
+  EXPECT_THROW(plan_weight_encoding(GemmRole::kWeightGrad, 4, 4, DType::kF32), InternalError);
+}
+
+}  // namespace
+}  // namespace strata::cpu
