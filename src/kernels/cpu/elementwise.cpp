@@ -1,0 +1,152 @@
+#include "kernels/cpu/elementwise.h"
+
+#include <cstring>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "kernels/cpu/row_blocks.h"
+#include "kernels/cpu/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/elementwise.cpp"
+#include <hwy/foreach_target.h>
+// foreach_target.h comes first
+#include "kernels/cpu/row_sums-inl.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::cpu::HWY_NAMESPACE {
+
+template <typename T>
+void add_range(void* out, const void* a, const void* b, int64_t begin, int64_t end) {
+  const T* const left = static_cast<const T*>(a) + begin;
+  const T* const right = static_cast<const T*>(b) + begin;
+  T* const sum = static_cast<T*>(out) + begin;
+  for_vectors(end - begin, [&](int64_t i, auto span) HWY_ATTR {
+    store(sum + i, hn::Add(load(left + i, span), load(right + i, span)), span);
+  });
+}
+
+template <typename Out, typename In>
+void scale_range(void* out, const void* in, float factor, int64_t begin, int64_t end) {
+  const In* const from = static_cast<const In*>(in) + begin;
+  Out* const to = static_cast<Out*>(out) + begin;
+  const Vector f = constant(factor);
+  for_vectors(end - begin,
+              [&](int64_t i, auto span) HWY_ATTR { store(to + i, hn::Mul(load(from + i, span), f), span); });
+}
+
+template <typename T>
+void column_rows(float* partial, const void* in, int64_t columns, int64_t row_stride, int64_t begin,
+                 int64_t end) {
+  const T* const from = static_cast<const T*>(in);
+  sum_rows(partial, begin, end, columns, [&](int64_t row, int64_t c, auto span, Vector sum) HWY_ATTR {
+    return hn::Add(sum, load(from + row * row_stride + c, span));
+  });
+}
+
+void AddRange(void* out, const void* a, const void* b, DType dtype, int64_t begin, int64_t end) {
+  const auto range = dtype == DType::kBF16 ? add_range<BF16> : add_range<float>;
+  range(out, a, b, begin, end);
+}
+// Multiplication by 1 is exact, so that casting is scaling.
+void ScaleRange(void* out, DType out_dtype, const void* in, DType in_dtype, float factor, int64_t begin,
+                int64_t end) {
+  const bool to_bf16 = out_dtype == DType::kBF16;
+  const auto range = in_dtype == DType::kBF16
+                         ? (to_bf16 ? scale_range<BF16, BF16> : scale_range<float, BF16>)
+                         : (to_bf16 ? scale_range<BF16, float> : scale_range<float, float>);
+  range(out, in, factor, begin, end);
+}
+void ColumnRows(float* partial, const void* in, DType dtype, int64_t columns, int64_t row_stride,
+                int64_t begin, int64_t end) {
+  const auto rows = dtype == DType::kBF16 ? column_rows<BF16> : column_rows<float>;
+  rows(partial, in, columns, row_stride, begin, end);
+}
+void CombineRange(float* out, const float* partials, int64_t blocks, int64_t columns, bool accumulate,
+                  int64_t begin, int64_t end) {
+  for_vectors(end - begin, [&](int64_t i, auto span) HWY_ATTR {
+    const int64_t c = begin + i;
+    Vector sum = accumulate ? load(out + c, span) : zero();
+    for (int64_t block = 0; block < blocks; ++block) {
+      sum = hn::Add(sum, load(partials + block * columns + c, span));
+    }
+    store(out + c, sum, span);
+  });
+}
+
+}  // namespace strata::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace strata::cpu {
+
+HWY_EXPORT(AddRange);
+HWY_EXPORT(ScaleRange);
+HWY_EXPORT(ColumnRows);
+HWY_EXPORT(CombineRange);
+
+namespace {
+constexpr int64_t kGrain = 16384;
+}
+
+void require_activation_dtype(DType dtype, const char* kernel) {
+  STRATA_CHECK(dtype == DType::kF32 || dtype == DType::kBF16, "[{}] dtype is {}; f32 or bf16 was expected",
+               kernel, name_of(dtype));
+}
+
+void combine_partial_rows(float* out, const float* partials, int64_t blocks, int64_t columns,
+                          bool accumulate) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(CombineRange);
+  parallel_ranges(columns, 512, [&](int64_t begin, int64_t end) {
+    kernel(out, partials, blocks, columns, accumulate, begin, end);
+  });
+}
+
+void add(void* out, const void* a, const void* b, int64_t n, DType dtype) {
+  require_activation_dtype(dtype, "add");
+  const auto kernel = HWY_DYNAMIC_DISPATCH(AddRange);
+  parallel_ranges(n, kGrain, [&](int64_t begin, int64_t end) { kernel(out, a, b, dtype, begin, end); });
+}
+
+void scale(void* out, const void* in, float factor, int64_t n, DType dtype) {
+  require_activation_dtype(dtype, "scale");
+  const auto kernel = HWY_DYNAMIC_DISPATCH(ScaleRange);
+  parallel_ranges(n, kGrain,
+                  [&](int64_t begin, int64_t end) { kernel(out, dtype, in, dtype, factor, begin, end); });
+}
+
+void cast(void* out, DType out_dtype, const void* in, DType in_dtype, int64_t n) {
+  require_activation_dtype(out_dtype, "cast");
+  require_activation_dtype(in_dtype, "cast");
+  const auto kernel = HWY_DYNAMIC_DISPATCH(ScaleRange);
+  parallel_ranges(
+      n, kGrain, [&](int64_t begin, int64_t end) { kernel(out, out_dtype, in, in_dtype, 1.0f, begin, end); });
+}
+
+void fill_zero(void* out, int64_t bytes) {
+  parallel_ranges(bytes, int64_t{1} << 18, [&](int64_t begin, int64_t end) {
+    std::memset(static_cast<char*>(out) + begin, 0, static_cast<size_t>(end - begin));
+  });
+}
+
+int64_t column_sums_scratch_bytes(int64_t rows, int64_t columns) {
+  return row_blocks_scratch_bytes(rows, columns);
+}
+
+void column_sums(int64_t rows, int64_t columns, int64_t row_stride, float* out, const void* in, DType dtype,
+                 bool accumulate, void* scratch) {
+  require_activation_dtype(dtype, "column_sums");
+  const RowBlocks cut = row_blocks(rows);
+  float* const partials = static_cast<float*>(scratch);
+  const auto kernel = HWY_DYNAMIC_DISPATCH(ColumnRows);
+  parallel_for(cut.blocks, [&](int64_t block) {
+    const int64_t begin = block * cut.rows_per_block;
+    kernel(partials + block * columns, in, dtype, columns, row_stride, begin,
+           std::min(rows, begin + cut.rows_per_block));
+  });
+  combine_partial_rows(out, partials, cut.blocks, columns, accumulate);
+}
+
+}  // namespace strata::cpu
+#endif

@@ -1,0 +1,102 @@
+#include "kernels/cpu/embedding.h"
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/row_blocks.h"
+#include "kernels/cpu/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/embedding.cpp"
+#include <hwy/foreach_target.h>
+// foreach_target.h comes first
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::cpu::HWY_NAMESPACE {
+
+template <typename T>
+void gather_rows(const EmbeddingShape& shape, void* out, const int32_t* ids, const float* table,
+                 const float* pos_table, const int32_t* positions, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    T* const to = static_cast<T*>(out) + row * shape.dim;
+    const float* const from = table + int64_t{ids[row]} * shape.dim;
+    if (pos_table == nullptr) {
+      for_vectors(shape.dim,
+                  [&](int64_t i, auto span) HWY_ATTR { store(to + i, load(from + i, span), span); });
+    } else {
+      const float* const shift = pos_table + int64_t{positions[row]} * shape.dim;
+      for_vectors(shape.dim, [&](int64_t i, auto span) HWY_ATTR {
+        store(to + i, hn::Add(load(from + i, span), load(shift + i, span)), span);
+      });
+    }
+  }
+}
+
+template <typename T>
+void scatter_columns(const EmbeddingShape& shape, float* d_table, const void* dy, const int32_t* ids,
+                     int64_t begin, int64_t end) {
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    const T* const from = static_cast<const T*>(dy) + row * shape.dim + begin;
+    float* const to = d_table + int64_t{ids[row]} * shape.dim + begin;
+    for_vectors(end - begin, [&](int64_t i, auto span) HWY_ATTR {
+      store(to + i, hn::Add(load(to + i, span), load(from + i, span)), span);
+    });
+  }
+}
+
+void GatherRows(const EmbeddingShape& shape, void* out, const int32_t* ids, const float* table,
+                const float* pos_table, const int32_t* positions, int64_t begin, int64_t end) {
+  const auto rows = shape.dtype == DType::kBF16 ? gather_rows<BF16> : gather_rows<float>;
+  rows(shape, out, ids, table, pos_table, positions, begin, end);
+}
+void ScatterColumns(const EmbeddingShape& shape, float* d_table, const void* dy, const int32_t* ids,
+                    int64_t begin, int64_t end) {
+  const auto columns = shape.dtype == DType::kBF16 ? scatter_columns<BF16> : scatter_columns<float>;
+  columns(shape, d_table, dy, ids, begin, end);
+}
+
+}  // namespace strata::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace strata::cpu {
+
+HWY_EXPORT(GatherRows);
+HWY_EXPORT(ScatterColumns);
+
+namespace {
+
+void require_ids(const int32_t* ids, int64_t rows, int64_t size, const char* what) {
+  for (int64_t row = 0; row < rows; ++row) {
+    STRATA_CHECK(ids[row] >= 0 && ids[row] < size, "[embedding] {} {} in row {}; 0 to {} was expected", what,
+                 ids[row], row, size - 1);
+  }
+}
+
+}  // namespace
+
+void embedding_forward(const EmbeddingShape& shape, void* out, const int32_t* ids, const float* table,
+                       const float* pos_table, const int32_t* positions) {
+  require_activation_dtype(shape.dtype, "embedding_forward");
+  require_ids(ids, shape.rows, shape.vocab, "id");
+  if (pos_table != nullptr) require_ids(positions, shape.rows, shape.positions, "position");
+  const auto kernel = HWY_DYNAMIC_DISPATCH(GatherRows);
+  parallel_ranges(shape.rows, rows_per_task(shape.dim), [&](int64_t begin, int64_t end) {
+    kernel(shape, out, ids, table, pos_table, positions, begin, end);
+  });
+}
+
+void embedding_backward(const EmbeddingShape& shape, float* d_table, const void* dy, const int32_t* ids,
+                        bool accumulate) {
+  require_activation_dtype(shape.dtype, "embedding_backward");
+  require_ids(ids, shape.rows, shape.vocab, "id");
+  if (!accumulate) fill_zero(d_table, shape.vocab * shape.dim * int64_t{sizeof(float)});
+  // Whole cache lines of 16 floats a task, several of them, so that a row's line is fetched by one task.
+  const auto kernel = HWY_DYNAMIC_DISPATCH(ScatterColumns);
+  parallel_ranges(shape.dim, 64,
+                  [&](int64_t begin, int64_t end) { kernel(shape, d_table, dy, ids, begin, end); });
+}
+
+}  // namespace strata::cpu
+#endif

@@ -1,0 +1,120 @@
+#include "kernels/cpu/optimizer.h"
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "kernels/cpu/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/optimizer.cpp"
+#include <hwy/foreach_target.h>
+// foreach_target.h comes first
+#include <cmath>
+
+#include "kernels/cpu/simd-inl.h"
+
+#ifndef STRATA_KERNELS_CPU_ADAMW_FACTORS_
+#define STRATA_KERNELS_CPU_ADAMW_FACTORS_
+namespace strata::cpu {
+// The scalars of one update as the loop needs them.
+struct AdamWFactors {
+  float grad_scale, one_minus_beta1, beta2, one_minus_beta2, inverse_sqrt_correction2, eps, keep, step;
+};
+}  // namespace strata::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::cpu::HWY_NAMESPACE {
+
+void SumOfSquares(const float* x, int64_t n, double* out) {
+  const hn::ScalableTag<double> dd;
+  const hn::Rebind<float, decltype(dd)> df;
+  const auto step = static_cast<int64_t>(hn::Lanes(dd));
+  auto a = hn::Zero(dd), b = hn::Zero(dd), c = hn::Zero(dd), d = hn::Zero(dd);
+  int64_t i = 0;
+  for (; i + 4 * step <= n; i += 4 * step) {
+    const auto xa = hn::PromoteTo(dd, hn::LoadU(df, x + i));
+    const auto xb = hn::PromoteTo(dd, hn::LoadU(df, x + i + step));
+    const auto xc = hn::PromoteTo(dd, hn::LoadU(df, x + i + 2 * step));
+    const auto xd = hn::PromoteTo(dd, hn::LoadU(df, x + i + 3 * step));
+    a = hn::MulAdd(xa, xa, a);
+    b = hn::MulAdd(xb, xb, b);
+    c = hn::MulAdd(xc, xc, c);
+    d = hn::MulAdd(xd, xd, d);
+  }
+  double sum = hn::GetLane(hn::SumOfLanes(dd, hn::Add(hn::Add(a, b), hn::Add(c, d))));
+  for (; i < n; ++i) sum += double{x[i]} * double{x[i]};
+  *out = sum;
+}
+
+void AdamW(float* p, float* m, float* v, const float* grad, BF16* copy, const AdamWFactors& f, int64_t begin,
+           int64_t end) {
+  const Vector scale = constant(f.grad_scale), share1 = constant(f.one_minus_beta1),
+               beta2 = constant(f.beta2);
+  const Vector share2 = constant(f.one_minus_beta2), correction2 = constant(f.inverse_sqrt_correction2);
+  const Vector eps = constant(f.eps), keep_p = constant(f.keep), step = constant(f.step);
+  const auto update = [&](int64_t i, auto span) HWY_ATTR {
+    const Vector g = hn::Mul(load(grad + i, span), scale);
+    const Vector old_m = load(m + i, span);
+    const Vector new_m = hn::MulAdd(share1, hn::Sub(g, old_m), old_m);
+    const Vector new_v = hn::MulAdd(hn::Mul(share2, g), g, hn::Mul(beta2, load(v + i, span)));
+    const Vector denominator = hn::MulAdd(hn::Sqrt(new_v), correction2, eps);
+    const Vector decayed = hn::Mul(load(p + i, span), keep_p);
+    const Vector new_p = hn::NegMulAdd(step, hn::Div(new_m, denominator), decayed);
+    store(m + i, new_m, span);
+    store(v + i, new_v, span);
+    store(p + i, new_p, span);
+    return new_p;
+  };
+  if (copy != nullptr) {
+    for_vectors(end - begin, [&](int64_t i, auto span)
+                                 HWY_ATTR { store(copy + begin + i, update(begin + i, span), span); });
+  } else {
+    for_vectors(end - begin, [&](int64_t i, auto span) HWY_ATTR { update(begin + i, span); });
+  }
+}
+
+}  // namespace strata::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace strata::cpu {
+
+HWY_EXPORT(SumOfSquares);
+HWY_EXPORT(AdamW);
+
+void sum_of_squares_partials(const float* x, int64_t n, double* partials) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(SumOfSquares);
+  parallel_ranges(n, kNormBlock, [&](int64_t begin, int64_t end) {
+    kernel(x + begin, end - begin, partials + begin / kNormBlock);
+  });
+}
+
+void reduce_sum(const double* partials, int64_t n, double* out) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += partials[i];
+  *out = sum;
+}
+
+void adamw_update(int64_t n, float* master, float* m, float* v, const float* grad,
+                  const AdamWScalars* scalars, float weight_decay, float lr_scale, BF16* bf16_copy) {
+  const AdamWScalars& s = *scalars;
+  if (s.skip != 0) return;
+  const double rate = double{s.lr} * double{lr_scale};
+  const AdamWFactors factors{
+      .grad_scale = s.grad_scale,
+      .one_minus_beta1 = static_cast<float>(1 - s.beta1),
+      .beta2 = static_cast<float>(s.beta2),
+      .one_minus_beta2 = static_cast<float>(1 - s.beta2),
+      .inverse_sqrt_correction2 = static_cast<float>(1 / std::sqrt(double{s.bias_correction2})),
+      .eps = s.eps,
+      .keep = static_cast<float>(1 - rate * double{weight_decay}),
+      .step = static_cast<float>(rate / double{s.bias_correction1}),
+  };
+  const auto kernel = HWY_DYNAMIC_DISPATCH(AdamW);
+  parallel_ranges(n, 16384, [&](int64_t begin, int64_t end) {
+    kernel(master, m, v, grad, bf16_copy, factors, begin, end);
+  });
+}
+
+}  // namespace strata::cpu
+#endif

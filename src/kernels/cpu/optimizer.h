@@ -1,0 +1,38 @@
+// The optimizer step on fp32 arrays: the gradient norm, and AdamW in one pass over memory.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace strata::cpu {
+
+// Elements whose squares make one partial sum, so that a norm over many tensors has one fixed order.
+inline constexpr int64_t kNormBlock = 65536;
+constexpr int64_t norm_partials(int64_t n) {
+  return (n + kNormBlock - 1) / kNormBlock;
+}
+
+// partials[norm_partials(n)]: sums of squares of consecutive blocks of x, in f64.
+void sum_of_squares_partials(const float* x, int64_t n, double* partials);
+// *out = partials[0] + … + partials[n - 1], in that order.
+void reduce_sum(const double* partials, int64_t n, double* out);
+
+// What changes from step to step; read from memory when the update runs.
+struct AdamWScalars {
+  float lr = 0;
+  double beta1 = 0.9, beta2 = 0.999;  // f64: 1 - beta is rounded to f32 once, as PyTorch does
+  float eps = 1e-8f;
+  float bias_correction1 = 1, bias_correction2 = 1;  // 1 - beta^t
+  float grad_scale = 1;                              // clip factor over token count
+  int32_t skip = 0;                                  // not 0: the update leaves everything as it is
+};
+
+// PyTorch's AdamW with g = grad * grad_scale and rate = lr * lr_scale:
+//   p -= rate * weight_decay * p;  m += (1 - beta1) (g - m);  v = beta2 v + (1 - beta2) g²
+//   p -= rate / bias_correction1 * m / (sqrt(v) / sqrt(bias_correction2) + eps)
+// bf16_copy (null: none) receives p rounded to bf16.
+void adamw_update(int64_t n, float* master, float* m, float* v, const float* grad,
+                  const AdamWScalars* scalars, float weight_decay, float lr_scale, BF16* bf16_copy);
+
+}  // namespace strata::cpu

@@ -1,0 +1,84 @@
+#include "kernels/cpu/rope.h"
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "kernels/cpu/row_blocks.h"
+#include "kernels/cpu/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/rope.cpp"
+#include <hwy/foreach_target.h>
+// foreach_target.h comes first
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::cpu::HWY_NAMESPACE {
+
+HWY_INLINE void load_rotation(const float* table, Vector& cosine, Vector& sine, Whole) {
+  hn::LoadInterleaved2(F32(), table, cosine, sine);
+}
+HWY_INLINE void load_rotation(const float* table, Vector& cosine, Vector& sine, Part part) {
+  HWY_ALIGN float buffer[2 * kMaxLanes] = {};
+  std::memcpy(buffer, table, 2 * part.count * sizeof(float));
+  hn::LoadInterleaved2(F32(), buffer, cosine, sine);
+}
+
+template <typename T>
+void rotate_rows(const RopeShape& shape, void* out, const void* in, const float* table,
+                 const int32_t* positions, bool inverse, int64_t begin, int64_t end) {
+  const int64_t half = shape.rotary_dim / 2;
+  for (int64_t row = begin; row < end; ++row) {
+    const float* const angles = table + int64_t{positions[row]} * shape.rotary_dim;
+    const T* const from = static_cast<const T*>(in) + row * shape.row_stride;
+    T* const to = static_cast<T*>(out) + row * shape.row_stride;
+    for_vectors(half, [&](int64_t i, auto span) HWY_ATTR {
+      Vector cosine, sine;
+      load_rotation(angles + 2 * i, cosine, sine, span);
+      if (inverse) sine = hn::Neg(sine);
+      for (int64_t at = i; at < shape.heads * shape.head_dim; at += shape.head_dim) {
+        const Vector a = load(from + at, span), b = load(from + at + half, span);
+        store(to + at, hn::NegMulAdd(b, sine, hn::Mul(a, cosine)), span);
+        store(to + at + half, hn::MulAdd(a, sine, hn::Mul(b, cosine)), span);
+      }
+    });
+    if (from != to && shape.rotary_dim < shape.head_dim) {
+      for (int64_t head = 0; head < shape.heads; ++head) {
+        const int64_t at = head * shape.head_dim + shape.rotary_dim;
+        std::memcpy(static_cast<void*>(to + at), from + at,
+                    static_cast<size_t>(shape.head_dim - shape.rotary_dim) * sizeof(T));
+      }
+    }
+  }
+}
+
+void RotateRows(const RopeShape& shape, void* out, const void* in, const float* table,
+                const int32_t* positions, bool inverse, int64_t begin, int64_t end) {
+  const auto rows = shape.dtype == DType::kBF16 ? rotate_rows<BF16> : rotate_rows<float>;
+  rows(shape, out, in, table, positions, inverse, begin, end);
+}
+
+}  // namespace strata::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace strata::cpu {
+
+HWY_EXPORT(RotateRows);
+
+void rope(const RopeShape& shape, void* out, const void* in, const float* table, const int32_t* positions,
+          bool inverse) {
+  require_activation_dtype(shape.dtype, "rope");
+  STRATA_CHECK(shape.rotary_dim % 2 == 0 && shape.rotary_dim <= shape.head_dim,
+               "[rope] rotary_dim is {}; an even number up to head_dim {} was expected", shape.rotary_dim,
+               shape.head_dim);
+  STRATA_CHECK(shape.row_stride >= shape.heads * shape.head_dim,
+               "[rope] row_stride is {}, less than {} heads of {}", shape.row_stride, shape.heads,
+               shape.head_dim);
+  const auto kernel = HWY_DYNAMIC_DISPATCH(RotateRows);
+  parallel_ranges(shape.rows, rows_per_task(shape.heads * shape.head_dim), [&](int64_t begin, int64_t end) {
+    kernel(shape, out, in, table, positions, inverse, begin, end);
+  });
+}
+
+}  // namespace strata::cpu
+#endif

@@ -1,0 +1,41 @@
+// Rotary position embedding, half-rotation layout: pair i of a head is (i, i + rotary_dim / 2), rotated by
+// the angle position * frequency(i). Elements from rotary_dim to head_dim pass unchanged.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tensor/dtype.h"
+
+namespace strata::cpu {
+
+struct RopeShape {
+  int64_t rows = 0;
+  int64_t heads = 0;  // consecutive heads at the start of a row that rotate
+  int64_t head_dim = 0;
+  int64_t rotary_dim = 0;  // even, at most head_dim
+  int64_t row_stride = 0;  // elements between rows, of `in` and of `out`
+  DType dtype = DType::kF32;
+};
+
+// out = in rotated (inverse: rotated back, which is the gradient). table is [max_positions, rotary_dim / 2,
+// 2], cosine then sine; positions[rows] indexes it. In place (out == in) is allowed.
+void rope(const RopeShape& shape, void* out, const void* in, const float* table, const int32_t* positions,
+          bool inverse);
+
+enum class RopeScalingKind { kNone, kLinear, kLlama3 };
+struct RopeScaling {
+  RopeScalingKind kind = RopeScalingKind::kNone;
+  double factor = 1;
+  double low_freq_factor = 1, high_freq_factor = 4;  // llama3
+  double original_max_positions = 8192;              // llama3
+};
+
+// rotary_dim / 2 frequencies theta^(-2i / rotary_dim), scaled.
+std::vector<double> rope_frequencies(int64_t rotary_dim, double theta, const RopeScaling& scaling);
+
+// Cosines and sines, computed in f64, as `rope` reads them.
+void fill_rope_table(float* table, int64_t max_positions, int64_t rotary_dim, double theta,
+                     const RopeScaling& scaling = {});
+
+}  // namespace strata::cpu

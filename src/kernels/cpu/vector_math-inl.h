@@ -1,0 +1,72 @@
+// exp, the logistic function and erfc on f32 vectors, accurate to a few ulp. Polynomials: Chebyshev
+// interpolation in 40 digits (tools/golden/vector_math_fit.py).
+#if defined(STRATA_KERNELS_CPU_VECTOR_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef STRATA_KERNELS_CPU_VECTOR_MATH_INL_H_
+#undef STRATA_KERNELS_CPU_VECTOR_MATH_INL_H_
+#else
+#define STRATA_KERNELS_CPU_VECTOR_MATH_INL_H_
+#endif
+
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::cpu::HWY_NAMESPACE {
+
+// exp(x) with x clamped to [-87, 88], where result and scale are normal numbers. NaN stays NaN.
+HWY_INLINE Vector exp_clamped(Vector x) {
+  const hn::RebindToSigned<F32> di;
+  // The operand order lets NaN through on x86.
+  x = hn::Max(constant(-87.0f), hn::Min(constant(88.0f), x));
+  const Vector n = hn::Round(hn::Mul(x, constant(1.44269504f)));
+  // ln 2 in two parts; the first has trailing zeros, so that n * it is exact.
+  Vector r = hn::NegMulAdd(n, constant(0.693359375f), x);
+  r = hn::NegMulAdd(n, constant(-2.12194440e-4f), r);
+  Vector p = hn::MulAdd(r, constant(0.00139261761f), constant(0.00836317307f));
+  p = hn::MulAdd(r, p, constant(0.0416665547f));
+  p = hn::MulAdd(r, p, constant(0.16666577f));
+  p = hn::MulAdd(r, p, constant(0.5f));
+  p = hn::Add(hn::MulAdd(hn::Mul(r, r), p, r), constant(1.0f));
+  const auto exponent = hn::ShiftLeft<23>(hn::ConvertTo(di, n));
+  return hn::BitCast(F32(), hn::Add(hn::BitCast(di, p), exponent));
+}
+
+// s = 1 / (1 + exp(-x)) and its complement 1 - s without cancellation.
+struct Logistic {
+  Vector s, complement;
+};
+HWY_INLINE Logistic logistic(Vector x) {
+  const Vector e = exp_clamped(hn::Neg(x));
+  const Vector s = hn::Div(constant(1.0f), hn::Add(constant(1.0f), e));
+  return {s, hn::Mul(e, s)};
+}
+
+// The normal distribution at x: cumulative Phi(x) = erfc(-x / sqrt 2) / 2, and density.
+// For z >= 0, erfc(z) = exp(-z²) t P(t) with t = 1 / (1 + z / 2).
+struct Normal {
+  Vector cumulative, density;
+};
+HWY_INLINE Normal normal(Vector x) {
+  x = hn::Max(constant(-13.0f),
+              hn::Min(constant(13.0f), x));  // beyond, Phi is 0 or 1 and the square may overflow
+  const Vector z = hn::Mul(hn::Abs(x), constant(0.707106781f));
+  const Vector t = hn::Div(constant(1.0f), hn::MulAdd(z, constant(0.5f), constant(1.0f)));
+  Vector p = constant(-0.0592518615f);
+  for (const float c : {0.285567482f, -0.489442964f, 0.280815457f, -0.0286130139f, 0.203550254f, 0.242885177f,
+                        0.282404593f, 0.282084837f}) {
+    p = hn::MulAdd(p, t, constant(c));
+  }
+  // exp(-x²/2) from x itself; the rounding error of the square is put back to first order.
+  const Vector square = hn::Mul(x, x);
+  const Vector rest = hn::MulSub(x, x, square);
+  const Vector half = constant(-0.5f);
+  const Vector e = exp_clamped(hn::Mul(square, half));
+  const Vector gauss = hn::MulAdd(e, hn::Mul(rest, half), e);
+  const Vector tail = hn::Mul(hn::Mul(gauss, constant(0.5f)), hn::Mul(t, p));
+  const Vector cumulative = hn::IfThenElse(hn::Lt(x, zero()), tail, hn::Sub(constant(1.0f), tail));
+  return {cumulative, hn::Mul(gauss, constant(0.398942280f))};
+}
+
+}  // namespace strata::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,120 @@
+#include "kernels/cpu/optimizer.h"
+
+#include "kernels/cpu/array_testing.h"
+
+namespace strata::cpu {
+namespace {
+
+using testing::Array;
+using testing::expect_near;
+using testing::expect_same_bits;
+
+AdamWScalars scalars_at(int step, double lr, double beta1, double beta2) {
+  return {.lr = static_cast<float>(lr),
+          .beta1 = beta1,
+          .beta2 = beta2,
+          .eps = 1e-8f,
+          .bias_correction1 = static_cast<float>(1 - std::pow(beta1, step)),
+          .bias_correction2 = static_cast<float>(1 - std::pow(beta2, step)),
+          .grad_scale = 0.5f};
+}
+
+TEST(Optimizer, AdamWMatchesDoubleOverSteps) {
+  for (const int64_t n : {0, 1, 63, 511, 40000}) {
+    Array p = Array::random(DType::kF32, n, 1), m(DType::kF32, n), v(DType::kF32, n), copy(DType::kBF16, n);
+    std::vector<double> want_p = p.values(), want_m(static_cast<size_t>(n)), want_v(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i) m.set(i, 0), v.set(i, 0);
+    const double decay = 0.1, lr_scale = 2, lr = 1e-2, beta1 = 0.9, beta2 = 0.95;
+    for (int step = 1; step <= 5; ++step) {
+      const Array grad = Array::random(DType::kF32, n, 10u + static_cast<unsigned>(step), 0.3);
+      const AdamWScalars scalars = scalars_at(step, lr, beta1, beta2);
+      adamw_update(n, p.f32(), m.f32(), v.f32(), grad.f32(), &scalars, decay, lr_scale,
+                   static_cast<BF16*>(copy.data()));
+      for (int64_t i = 0; i < n; ++i) {
+        const auto at = static_cast<size_t>(i);
+        const double g = grad[i] * 0.5, rate = lr * lr_scale;
+        want_p[at] -= rate * decay * want_p[at];
+        want_m[at] = beta1 * want_m[at] + (1 - beta1) * g;
+        want_v[at] = beta2 * want_v[at] + (1 - beta2) * g * g;
+        const double denominator = std::sqrt(want_v[at]) / std::sqrt(1 - std::pow(beta2, step)) + 1e-8;
+        want_p[at] -= rate / (1 - std::pow(beta1, step)) * want_m[at] / denominator;
+      }
+    }
+    expect_near(p, want_p, 1e-6);
+    expect_near(m, want_m, 1e-6);
+    expect_near(v, want_v, 1e-6, 1e-3);
+    for (int64_t i = 0; i < n; ++i) EXPECT_EQ(copy[i], double{static_cast<float>(BF16(p.f32()[i]))});
+  }
+}
+
+// Three steps of torch.optim.AdamW(lr=0.01, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1) in float32, torch
+// 2.11, written by tools/golden/adamw.py.
+TEST(Optimizer, AdamWMatchesTorch) {
+  float p[] = {1.0f, -2.0f, 0.5f, 3.0f}, m[4] = {}, v[4] = {};
+  const float grads[3][4] = {
+      {0.1f, -0.2f, 0.3f, 0.0f}, {-0.4f, 0.05f, 1.5f, 1e-4f}, {0.02f, 0.7f, -2.0f, -3e-3f}};
+  const float want[] = {0.996622682f, -1.98444021f, 0.480952442f, 2.98976922f};
+  for (int step = 1; step <= 3; ++step) {
+    AdamWScalars scalars = scalars_at(step, 0.01, 0.9, 0.999);
+    scalars.grad_scale = 1;
+    adamw_update(4, p, m, v, grads[step - 1], &scalars, 0.1f, 1, nullptr);
+  }
+  for (int i = 0; i < 4; ++i) EXPECT_NEAR(p[i] / want[i], 1, 1.5e-7) << i;
+}
+
+TEST(Optimizer, SkipLeavesEverythingUntouched) {
+  Array p = Array::random(DType::kF32, 100, 1), m = Array::random(DType::kF32, 100, 2),
+        v = Array::random(DType::kF32, 100, 3), copy(DType::kBF16, 100);
+  const Array grad(DType::kF32, 100);  // NaN, as after an overflow
+  const auto before = {p.bytes(), m.bytes(), v.bytes(), copy.bytes()};
+  AdamWScalars scalars = scalars_at(1, 0.1, 0.9, 0.95);
+  scalars.skip = 1;
+  adamw_update(100, p.f32(), m.f32(), v.f32(), grad.f32(), &scalars, 0.1f, 1,
+               static_cast<BF16*>(copy.data()));
+  const auto after = {p.bytes(), m.bytes(), v.bytes(), copy.bytes()};
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), after.begin()));
+}
+
+TEST(Optimizer, NormOfManyTensorsHasOneOrder) {
+  const std::vector<int64_t> sizes = {
+      0, 1, 7, kNormBlock - 1, kNormBlock, kNormBlock + 1, 3 * kNormBlock + 5};
+  std::vector<Array> tensors;
+  double want = 0;
+  for (const int64_t n : sizes) {
+    tensors.push_back(Array::random(DType::kF32, n, static_cast<unsigned>(n), 1e-3));
+    for (const double x : tensors.back().values()) want += x * x;
+  }
+  expect_same_bits([&] {
+    std::vector<double> partials;
+    for (const Array& tensor : tensors) {
+      std::vector<double> own(static_cast<size_t>(norm_partials(tensor.size())), NAN);
+      sum_of_squares_partials(tensor.f32(), tensor.size(), own.data());
+      partials.insert(partials.end(), own.begin(), own.end());
+    }
+    double sum = NAN;
+    reduce_sum(partials.data(), static_cast<int64_t>(partials.size()), &sum);
+    EXPECT_NEAR(sum / want, 1, 1e-12);
+    const auto* bytes = reinterpret_cast<const std::byte*>(&sum);
+    return std::vector<std::byte>(bytes, bytes + sizeof sum);
+  });
+}
+
+TEST(Optimizer, SquaresBeyondFloatStayFinite) {
+  const float big[] = {1e30f, 1e30f, 1e-30f};
+  double partial = 0;
+  sum_of_squares_partials(big, 3, &partial);
+  EXPECT_NEAR(partial / 2e60, 1, 1e-6);
+}
+
+TEST(Optimizer, SameBitsForAnyNumberOfThreads) {
+  const Array start = Array::random(DType::kF32, 100001, 1), grad = Array::random(DType::kF32, 100001, 2);
+  const AdamWScalars scalars = scalars_at(3, 1e-2, 0.9, 0.95);
+  expect_same_bits([&] {
+    Array p = start, m = start, v = Array::random(DType::kF32, 100001, 3, 0, 1);
+    adamw_update(p.size(), p.f32(), m.f32(), v.f32(), grad.f32(), &scalars, 0.1f, 1, nullptr);
+    return p.bytes();
+  });
+}
+
+}  // namespace
+}  // namespace strata::cpu
