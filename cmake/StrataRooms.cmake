@@ -54,7 +54,12 @@ function(strata_tests NAME)
   target_include_directories(${NAME}_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${NAME}_tests PRIVATE STRATA_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
   target_link_libraries(${NAME}_tests PRIVATE $<BUILD_INTERFACE:strata_warnings> ${TESTS_LIBS} GTest::gtest_main)
-  gtest_discover_tests(${NAME}_tests DISCOVERY_TIMEOUT 60 PROPERTIES LABELS "${TESTS_LABEL}" TIMEOUT 600)
+  # An empty label would swallow the property after it.
+  set(properties TIMEOUT 600)
+  if(TESTS_LABEL)
+    list(APPEND properties LABELS ${TESTS_LABEL})
+  endif()
+  gtest_discover_tests(${NAME}_tests DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
 endfunction()
 
 # strata_fuzz(NAME SOURCES … USES rooms…): one libFuzzer program, bin/NAME_fuzz, in builds with STRATA_FUZZ.
