@@ -1,0 +1,38 @@
+// The bytes of a file from first to last, decompressed on the way: gzip (several members), zstd (several
+// frames) or plain. Memory is bounded by the codec's window.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "data/corpus_files.h"
+
+namespace strata::data {
+
+// From the first bytes, whatever the name says.
+Compression find_compression(const Path& path);
+
+class ByteStream {
+ public:
+  ByteStream(const Path& path, Compression compression);  // missing or unreadable: ConfigError
+  ~ByteStream();
+  ByteStream(ByteStream&&) noexcept;
+
+  // Fills up to `size` bytes; fewer only at the end. DataError for damaged or cut compressed data.
+  size_t read(char* out, size_t size);
+
+  // XXH3 of the stored (compressed) bytes that were read; of the whole file once read() has met the end.
+  uint64_t content_hash() const;
+
+ private:
+  class Decoder;
+  class Plain;
+  class Gzip;
+  class Zstd;
+  std::unique_ptr<Decoder> decoder_;
+};
+
+}  // namespace strata::data

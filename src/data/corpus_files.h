@@ -1,0 +1,32 @@
+// What a list of paths and patterns stands for: which files, of which kind, compressed how.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+
+namespace strata::data {
+
+enum class CorpusKind {
+  kText,    // the whole file is one document
+  kJsonl,   // one JSON object a line
+  kTokens,  // a token file: .bin (alone or with .idx), .ds
+};
+enum class Compression { kNone, kGzip, kZstd };
+
+struct CorpusFile {
+  Path path;
+  CorpusKind kind = CorpusKind::kText;
+  Compression compression = Compression::kNone;
+};
+
+// Each pattern is a file, a folder (all files in it, at any depth), a glob, or a Megatron prefix (PREFIX.bin
+// and PREFIX.idx); files come in the patterns' order, sorted by path within one, each once. Files that only
+// accompany token files (.idx, .json, .documents, .ds.index, …), hidden files and *.part are left out.
+// The kind follows from the name (.jsonl, .txt, .bin, .ds, with .gz or .zst behind), else from the content.
+// ConfigError naming a pattern that finds nothing, and for kinds that cannot be read.
+std::vector<CorpusFile> find_corpus_files(const std::vector<std::string>& patterns);
+
+}  // namespace strata::data

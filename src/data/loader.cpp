@@ -1,0 +1,100 @@
+#include "data/loader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace strata::data {
+
+Loader::Loader(const SampleSource& source, const LoaderOptions& options)
+    : source_(source),
+      options_(options),
+      slots_(make_slots(source, options)),
+      thread_([this](std::stop_token stop) { work(stop); }) {}
+
+// The thread stops at the end of the batch it is filling; its owner joins it.
+Loader::~Loader() = default;
+
+std::vector<Loader::Slot> Loader::make_slots(const SampleSource& source, const LoaderOptions& options) {
+  STRATA_CHECK(options.max_sequences >= 1 && options.depth >= 2 && options.stride >= 0,
+               "loader of {} sequences, depth {}, stride {}", options.max_sequences, options.depth,
+               options.stride);
+  // One more than the depth: the caller holds a batch while the others are filled.
+  std::vector<Slot> slots(static_cast<size_t>(options.depth) + 1);
+  const auto elements = static_cast<size_t>(options.max_sequences * source.sequence_length());
+  for (Slot& slot : slots) {
+    for (auto* array :
+         {&slot.batch.tokens, &slot.batch.targets, &slot.batch.positions, &slot.batch.kv_begin}) {
+      array->assign(elements, 0);  // touched here, not in the first step
+    }
+  }
+  return slots;
+}
+
+const HostBatch& Loader::next(int64_t first_sample, int64_t sequences) {
+  STRATA_CHECK(first_sample >= 0 && sequences >= 1 && sequences <= options_.max_sequences,
+               "samples {} + {}, at most {} a call", first_sample, sequences, options_.max_sequences);
+  const double started = monotonic_seconds();
+  const Request request{first_sample, sequences};
+  std::unique_lock lock(mutex_);
+  const Request& coming = ready_ > 0 ? slots_[static_cast<size_t>(head_)].request : upcoming_;
+  if ((idle_ && ready_ == 0) || !(coming == request)) {
+    ++generation_;
+    ready_ = 0;
+    upcoming_ = request;
+    idle_ = false;
+    changed_.notify_all();
+  }
+  changed_.wait(lock, [&] { return ready_ > 0; });
+  Slot& slot = slots_[static_cast<size_t>(head_)];
+  head_ = (head_ + 1) % static_cast<int64_t>(slots_.size());
+  --ready_;
+  changed_.notify_all();
+  wait_seconds_ = monotonic_seconds() - started;
+  total_wait_seconds_ += wait_seconds_;
+  if (slot.error) std::rethrow_exception(std::exchange(slot.error, nullptr));
+  return slot.batch;
+}
+
+Loader::Request Loader::after(const Request& request) const {
+  const int64_t stride = options_.stride > 0 ? options_.stride : request.sequences;
+  return {request.first + stride, request.sequences};
+}
+
+void Loader::work(const std::stop_token& stop) {
+  BatchScratch scratch;
+  std::unique_lock lock(mutex_);
+  while (changed_.wait(lock, stop, [&] { return !idle_ && ready_ < options_.depth; })) {
+    const Request request = upcoming_;
+    const uint64_t generation = generation_;
+    Slot& slot = slots_[static_cast<size_t>((head_ + ready_) % static_cast<int64_t>(slots_.size()))];
+    lock.unlock();
+    slot.request = request;
+    slot.error = nullptr;
+    try {
+      HostBatch& batch = slot.batch;
+      const auto elements = static_cast<size_t>(request.sequences * source_.sequence_length());
+      for (auto* array : {&batch.tokens, &batch.targets, &batch.positions, &batch.kv_begin})
+        array->resize(elements);
+      batch.first_sample = request.first;
+      batch.sequences = request.sequences;
+      batch.counted_targets = source_.fill(
+          request.first, request.sequences,
+          {batch.tokens.data(), batch.targets.data(), batch.positions.data(), batch.kv_begin.data()},
+          scratch);
+    } catch (...) {
+      slot.error = std::current_exception();
+    }
+    lock.lock();
+    if (stop.stop_requested()) return;
+    if (generation != generation_) continue;
+    ++ready_;
+    upcoming_ = after(request);
+    if (slot.error) idle_ = true;
+    changed_.notify_all();
+  }
+}
+
+}  // namespace strata::data

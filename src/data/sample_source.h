@@ -1,0 +1,104 @@
+// The order of training samples: sample i is a pure function of the corpus, the seed and i. Workers, ranks
+// and restarts only decide who asks for which i.
+//
+// A source of N tokens gives n = (N - 1) / T windows an epoch; window w is tokens [w*T, w*T + T], the last of
+// them only as a target. The i-th sample of a source is window P(i mod n) of epoch i / n, where P is a
+// permutation keyed by (seed, source, epoch), or the identity with shuffle off. Which source gives a sample
+// is the mixture's choice (mixture.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/mixture.h"
+#include "data/skip_ranges.h"
+#include "data/token_corpus.h"
+
+namespace strata::data {
+
+enum class Pack {
+  kDocuments,  // attention and loss never cross a document; positions restart
+  kStream,     // plain windows
+};
+
+struct SampleSourceSpec {
+  std::string name;
+  TokenCorpus corpus;
+  double weight = 1;
+  int64_t max_epochs = 0;  // 0: SampleOptions::epochs decides
+};
+
+struct SampleOptions {
+  int64_t sequence_length = 0;  // T
+  uint64_t seed = 0;
+  bool shuffle = true;
+  Pack pack = Pack::kDocuments;
+  int64_t epochs = 0;                  // of every source that sets no max_epochs; 0: repeat for ever
+  std::vector<SampleRange> skip{};     // of global samples
+  std::vector<MixturePhase> phases{};  // weights from later samples on; the specs' weights hold before
+};
+
+// Where a batch is written; each array is [sequences, T].
+struct Batch {
+  int32_t* tokens;     // in [0, vocabulary)
+  int32_t* targets;    // the next token; -1 where no loss is counted
+  int32_t* positions;  // within the document (or the window), from 0
+  int32_t* kv_begin;   // the first place of the same sequence that this one may attend to
+};
+
+// Working memory of one thread that fills batches; reused, so that filling allocates nothing after the first.
+struct BatchScratch {
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> starts;
+};
+
+class SampleSource {
+ public:
+  // ConfigError where a source is too short for one window, or weights are not usable.
+  SampleSource(std::vector<SampleSourceSpec> sources, SampleOptions options);
+
+  int64_t sequence_length() const { return options_.sequence_length; }
+  // Trained samples until the data ends; Mixture::kUnbounded where it repeats.
+  int64_t total_samples() const { return total_; }
+  // Windows of one source, and of all sources together.
+  int64_t samples_per_epoch(int64_t source) const { return sources_[static_cast<size_t>(source)].windows; }
+  int64_t samples_per_epoch() const;
+
+  struct Place {
+    int64_t source;
+    int64_t epoch;
+    int64_t window;
+    int64_t global_sample;  // as data.skip counts
+  };
+  Place place(int64_t sample) const;
+  const SkipRanges& skip() const { return skip_; }
+
+  // Samples [first, first + sequences) in order. Rows past total_samples() are padding: token 0 that attends
+  // to itself alone, no targets. Returns the number of targets that count. Any thread may call this.
+  int64_t fill(int64_t first, int64_t sequences, const Batch& out, BatchScratch& scratch) const;
+
+ private:
+  struct Source {
+    std::string name;
+    TokenCorpus corpus;
+    int64_t windows;
+    uint64_t seed;
+  };
+  SampleOptions options_;
+  std::vector<Source> sources_;
+  SkipRanges skip_;
+  Mixture mixture_;
+  int64_t total_ = 0;
+};
+
+// One row of a batch from ids[0..T] (T + 1 tokens): shared by training and evaluation. With documents,
+// starts[0..T] marks the first token of each document. Targets before row place `count_from` are not counted.
+// Returns the number of targets that count.
+int64_t fill_row(const int32_t* ids, const uint8_t* starts, int64_t length, int64_t count_from,
+                 int32_t* tokens, int32_t* targets, int32_t* positions, int32_t* kv_begin);
+
+// A row without content.
+void fill_padding(int64_t length, int32_t* tokens, int32_t* targets, int32_t* positions, int32_t* kv_begin);
+
+}  // namespace strata::data
