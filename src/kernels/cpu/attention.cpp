@@ -1,0 +1,195 @@
+#include "kernels/cpu/attention.h"
+
+#include <atomic>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/function_ref.h"
+#include "base/parallel.h"
+#include "kernels/cpu/attention_tiles.h"
+
+namespace strata::cpu {
+namespace {
+
+using namespace attention;
+
+void check(const AttentionShape& s) {
+  if (s.batch < 0 || s.q_len < 0 || s.kv_len < 0 || s.heads < 1 || s.kv_heads < 1 ||
+      s.heads % s.kv_heads != 0) {
+    throw ConfigError(
+        "[attention] found batch {}, q_len {}, kv_len {}, heads {}, kv_heads {}; expected sizes of at least "
+        "0 and "
+        "heads a multiple of kv_heads",
+        s.batch, s.q_len, s.kv_len, s.heads, s.kv_heads);
+  }
+  if (s.head_dim < 1 || s.head_dim > 256) {
+    throw ConfigError("[attention] found head_dim {}, expected 1 to 256", s.head_dim);
+  }
+  if (s.dtype != DType::kF32 && s.dtype != DType::kBF16) {
+    throw ConfigError("[attention] found dtype {}, expected f32 or bf16", name_of(s.dtype));
+  }
+  if (s.window < 0 || (s.window > 0 && !s.causal)) {
+    throw ConfigError(
+        "[attention] found window {}, causal {}; a window counts keys backwards and needs causal", s.window,
+        s.causal);
+  }
+  const int64_t query = s.heads * s.head_dim, key = s.kv_heads * s.head_dim;
+  if (s.q_stride < query || s.out_stride < query || s.k_stride < key || s.v_stride < key) {
+    throw ConfigError(
+        "[attention] found strides q {}, k {}, v {}, out {}; expected at least {} for q and out, {} for k "
+        "and v",
+        s.q_stride, s.k_stride, s.v_stride, s.out_stride, query, key);
+  }
+}
+
+// Pairs of a query and a key in one head, the causal triangle by half.
+double pairs_of(const AttentionShape& s) {
+  const auto q = static_cast<double>(s.q_len), kv = static_cast<double>(s.kv_len);
+  if (!s.causal) return q * kv;
+  const double pairs = q <= kv ? q * (kv - q) + q * q / 2 : kv * kv / 2;
+  return s.window > 0 ? std::min(pairs, q * static_cast<double>(s.window)) : pairs;
+}
+
+// Rows of a chunk: enough over all heads of a group to make the packing of keys and values cheap, few enough
+// for the cache, and for tasks to go round.
+int64_t query_chunk_of(const AttentionShape& s) {
+  const int64_t group = s.heads / s.kv_heads;
+  int64_t chunk =
+      std::clamp<int64_t>(384 / group / kRows * kRows, kRows, align_up(std::max<int64_t>(s.q_len, 1), kRows));
+  while (chunk > kRows && s.batch * s.kv_heads * ceil_div(s.q_len, chunk) < 64) chunk -= kRows;
+  return chunk;
+}
+
+int64_t row_values(const AttentionShape& s) {
+  return s.batch * s.heads * s.q_len;
+}
+
+int64_t forward_task_bytes(const AttentionShape& s, int64_t query_chunk) {
+  Carver carver(nullptr);
+  ForwardScratch(carver, s, query_chunk);
+  return carver.used();
+}
+int64_t backward_task_bytes(const AttentionShape& s) {
+  Carver carver(nullptr);
+  BackwardScratch(carver, s);
+  return carver.used();
+}
+int64_t decode_bytes(const AttentionShape& s) {
+  Carver carver(nullptr);
+  DecodeScratch(carver, s);
+  return carver.used();
+}
+
+// task(i, memory) for every i, with `bytes` of scratch for each thread at work. No result may depend on
+// which.
+void for_each_task(const AttentionPlan& plan, int64_t tasks, std::byte* scratch, int64_t bytes,
+                   FunctionRef<void(int64_t, void*)> task) {
+  const int64_t workers = std::min<int64_t>({plan.threads, compute_threads(), tasks});
+  std::atomic<int64_t> next{0};
+  parallel_for(workers, [&](int64_t worker) {
+    flush_denormals();  // also on the caller's thread when it works alone
+    for (int64_t i = next++; i < tasks; i = next++) task(i, scratch + worker * bytes);
+  });
+}
+
+}  // namespace
+
+AttentionPlan plan_attention(const AttentionShape& s, int threads) {
+  check(s);
+  AttentionPlan plan;
+  plan.shape = s;
+  plan.threads = threads > 0 ? threads : compute_threads();
+  plan.query_chunk = query_chunk_of(s);
+  plan.decode = s.q_len > 0 && s.q_len * (s.heads / s.kv_heads) <= kMostDecodeRows && s.kv_len >= 4 * s.q_len;
+  plan.forward_scratch_bytes =
+      plan.decode ? decode_bytes(s) : plan.threads * forward_task_bytes(s, plan.query_chunk);
+  plan.backward_scratch_bytes =
+      2 * align_up(row_values(s) * static_cast<int64_t>(sizeof(float)), kBufferAlignment) +
+      plan.threads * backward_task_bytes(s);
+
+  const double heads = static_cast<double>(s.batch * s.heads);
+  plan.forward_flops = 4.0 * heads * pairs_of(s) * static_cast<double>(s.head_dim);
+  plan.backward_flops = 2.5 * plan.forward_flops;
+  const double query_values = heads * static_cast<double>(s.q_len * s.head_dim);
+  const double key_values = static_cast<double>(s.batch * s.kv_heads * s.kv_len * s.head_dim);
+  const double size = static_cast<double>(size_of(s.dtype));
+  plan.forward_bytes = size * (2 * query_values + 2 * key_values) + 4.0 * static_cast<double>(row_values(s));
+  plan.backward_bytes = size * (4 * query_values + 4 * key_values) + 4.0 * static_cast<double>(row_values(s));
+  return plan;
+}
+
+void attention_forward(const AttentionPlan& plan, void* out, float* lse, const void* q, const void* k,
+                       const void* v, const int32_t* kv_begin, const int32_t* q_start, void* scratch) {
+  const AttentionShape& s = plan.shape;
+  if (row_values(s) == 0) return;
+  const Call call{.plan = plan,
+                  .shape = s,
+                  .group = s.heads / s.kv_heads,
+                  .q_start = q_start != nullptr ? *q_start : s.kv_len - s.q_len,
+                  .q = q,
+                  .k = k,
+                  .v = v,
+                  .kv_begin = kv_begin,
+                  .out = out,
+                  .lse = lse};
+  if (plan.decode) {
+    Carver carver(scratch);
+    const DecodeScratch parts(carver, s);
+    for_each_task(plan, s.batch * s.kv_heads * parts.splits, nullptr, 0,
+                  [&](int64_t task, void*) { decode_split(call, task, parts); });
+    for_each_task(plan, s.batch * s.kv_heads, nullptr, 0,
+                  [&](int64_t task, void*) { decode_combine(call, task, parts); });
+    return;
+  }
+  for_each_task(plan, forward_tasks(call), static_cast<std::byte*>(scratch),
+                forward_task_bytes(s, plan.query_chunk), [&](int64_t task, void* memory) {
+                  Carver carver(memory);
+                  forward_task(call, task, ForwardScratch(carver, s, plan.query_chunk));
+                });
+}
+
+void attention_backward(const AttentionPlan& plan, void* dq, void* dk, void* dv, const void* dout,
+                        const void* out, const float* lse, const void* q, const void* k, const void* v,
+                        const int32_t* kv_begin, void* scratch) {
+  const AttentionShape& s = plan.shape;
+  Carver carver(scratch);
+  float* delta = carver.take<float>(row_values(s));
+  float* row_lse = carver.take<float>(row_values(s));
+  std::byte* memory = static_cast<std::byte*>(scratch) + carver.used();
+  const Call call{.plan = plan,
+                  .shape = s,
+                  .group = s.heads / s.kv_heads,
+                  .q_start = s.kv_len - s.q_len,
+                  .q = q,
+                  .k = k,
+                  .v = v,
+                  .kv_begin = kv_begin,
+                  .dq = dq,
+                  .dk = dk,
+                  .dv = dv,
+                  .dout = dout,
+                  .row_lse = row_lse,
+                  .delta = delta};
+  const int64_t bytes = backward_task_bytes(s);
+  for_each_task(plan, row_values(s) == 0 ? 0 : s.batch * s.heads, nullptr, 0,
+                [&](int64_t task, void*) { backward_rows(call, out, lse, task, row_lse, delta); });
+
+  const auto run = [&](int64_t tasks, void (*work)(const Call&, int64_t, const BackwardScratch&)) {
+    for_each_task(plan, tasks, memory, bytes, [&](int64_t task, void* part) {
+      Carver own(part);
+      work(call, task, BackwardScratch(own, s));
+    });
+  };
+  // In two parts scores are computed twice, 7 products instead of 5: worth it where whole heads would leave
+  // more than two sevenths of the threads idle. The bits are the same.
+  const int64_t whole = s.batch * s.kv_heads;
+  const int64_t threads = std::min<int64_t>(plan.threads, compute_threads());
+  if (7 * whole >= 5 * ceil_div(whole, threads) * threads) {
+    run(whole, backward_head);
+  } else {
+    run(whole * ceil_div(s.kv_len, kKeys), backward_keys);
+    run(s.batch * s.heads * ceil_div(s.q_len, kRows), backward_queries);
+  }
+}
+
+}  // namespace strata::cpu

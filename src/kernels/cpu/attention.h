@@ -1,0 +1,71 @@
+// Exact attention, tile by tile, without a matrix of scores:
+//
+//   out[i] = Σ_j P[i,j] v[j],   P[i,:] = softmax_j(scale · q[i]·k[j]),   lse[i] = log Σ_j exp(scale ·
+//   q[i]·k[j])
+//
+// per sequence and head; query head h reads key–value head h / (heads / kv_heads). Row i has the position
+// q_start + i among the keys and sees the keys j with
+//
+//   max(kv_begin[i], position - window + 1) ≤ j < kv_len,   and j ≤ position where causal.
+//
+// A row that sees no key gives out = 0, lse = -inf and no gradient. Tiles that no row sees are not computed,
+// so short documents cost what they cost. All sums are fp32, in an order that depends on the shape alone: the
+// same bits for every run and number of threads. Online softmax: Milakov and Gimelshein (2018); tiling and
+// backward pass: Dao et al. (2022).
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace strata::cpu {
+
+// Tensors are [batch, tokens, heads, head_dim] with head_dim and heads dense and a stride between tokens, so
+// that q, k and v may be slices of one fused buffer. Strides count elements.
+struct AttentionShape {
+  int64_t batch = 1;
+  int64_t q_len = 0;
+  int64_t kv_len = 0;  // with a key–value cache: the most keys that a row may see
+  int64_t heads = 1;
+  int64_t kv_heads = 1;  // divides heads
+  int64_t head_dim = 0;  // 1 … 256
+  float scale = 1.0f;
+  DType dtype = DType::kF32;    // kF32 or kBF16: of q, k, v, out and their gradients
+  int64_t q_stride = 0;         // of q and dq; sequences follow each other without a gap, as in out
+  int64_t k_stride = 0;         // of k and dk
+  int64_t v_stride = 0;         // of v and dv
+  int64_t out_stride = 0;       // of out and dout
+  int64_t kv_batch_stride = 0;  // between sequences in k, v, dk and dv
+  bool causal = true;
+  int64_t window = 0;  // keys that a row sees, itself included; 0: no limit. Needs causal
+};
+
+// What a call needs and costs, from its shape alone.
+struct AttentionPlan {
+  AttentionShape shape;
+  int64_t forward_scratch_bytes = 0;
+  int64_t backward_scratch_bytes = 0;
+  double forward_flops = 0.0;  // of the matrix products; the causal square counts by half
+  double backward_flops = 0.0;
+  double forward_bytes = 0.0;  // each operand once
+  double backward_bytes = 0.0;
+  int64_t threads = 1;      // at most so many work on a call
+  int64_t query_chunk = 0;  // query rows of a forward task, per head
+  bool decode = false;      // few rows against a long cache: split over the keys, bound by bandwidth
+};
+
+// `threads` = 0: compute_threads() of the caller. Throws ConfigError on a shape outside the limits above.
+AttentionPlan plan_attention(const AttentionShape& shape, int threads = 0);
+
+// lse is float [batch, heads, q_len]. kv_begin, int32 [batch, q_len], does not fall within a sequence; null:
+// 0. q_start: one value, the position of query 0 among the keys; null: kv_len - q_len. scratch: at least
+// forward_scratch_bytes, aligned to 64 bytes; it may hold anything, and no state stays in it.
+void attention_forward(const AttentionPlan& plan, void* out, float* lse, const void* q, const void* k,
+                       const void* v, const int32_t* kv_begin, const int32_t* q_start, void* scratch);
+
+// Overwrites dq, dk and dv. Queries end where the keys end (q_start = kv_len - q_len).
+void attention_backward(const AttentionPlan& plan, void* dq, void* dk, void* dv, const void* dout,
+                        const void* out, const float* lse, const void* q, const void* k, const void* v,
+                        const int32_t* kv_begin, void* scratch);
+
+}  // namespace strata::cpu

@@ -1,0 +1,138 @@
+// Forward pass: a chunk of query rows of all heads of a group against one packed block of keys after another.
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/attention_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/attention_forward.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once for every target
+
+#include "kernels/cpu/attention_simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::cpu::attention::HWY_NAMESPACE {
+namespace {
+
+constexpr float kLog2e = 1.44269504088896341f;
+constexpr float kLn2 = 0.693147180559945309f;
+
+// Turns the scores of row r in the columns [begin, end) of its tile into weights relative to the greatest
+// score so far; keys outside [first, last) get weight 0. Returns the factor for what was summed before.
+HWY_INLINE float soften_row(float* HWY_RESTRICT row, int64_t begin, int64_t end, int64_t first, int64_t last,
+                            float& row_max, float& row_sum) {
+  const F32 d;
+  if (first >= last) {
+    for (int64_t j = begin; j < end; j += kLanes) hn::StoreU(hn::Zero(d), d, row + j);
+    return 1.0f;
+  }
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  for (int64_t j = begin; j < first; ++j) row[j] = kNone;
+  for (int64_t j = last; j < end; ++j) row[j] = kNone;
+
+  Vector max0 = hn::Set(d, kNone), max1 = max0;
+  for (int64_t j = begin; j < end; j += kPanel) {
+    max0 = hn::Max(max0, hn::LoadU(d, row + j));
+    max1 = hn::Max(max1, hn::LoadU(d, row + j + kLanes));
+  }
+  const Vector new_max = hn::Max(hn::Set(d, row_max), hn::MaxOfLanes(d, hn::Max(max0, max1)));
+  Vector sum0 = hn::Zero(d), sum1 = sum0;
+  for (int64_t j = begin; j < end; j += kPanel) {
+    const Vector p0 = exp2(hn::Sub(hn::LoadU(d, row + j), new_max));
+    const Vector p1 = exp2(hn::Sub(hn::LoadU(d, row + j + kLanes), new_max));
+    sum0 = hn::Add(sum0, p0);
+    sum1 = hn::Add(sum1, p1);
+    hn::StoreU(p0, d, row + j);
+    hn::StoreU(p1, d, row + j + kLanes);
+  }
+  const float factor = hn::GetLane(exp2(hn::Sub(hn::Set(d, row_max), new_max)));
+  row_max = hn::GetLane(new_max);
+  row_sum = row_sum * factor + hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
+  return factor;
+}
+
+}  // namespace
+
+// Task: (chunk, sequence, key–value head), the chunk with most keys first.
+HWY_ATTR void forward(const Call& call, int64_t task, const ForwardScratch& w) {
+  const AttentionShape& s = call.shape;
+  const int64_t chunks = ceil_div(s.q_len, call.plan.query_chunk);
+  const int64_t chunk = chunks - 1 - task / (s.batch * s.kv_heads);
+  const int64_t b = task / s.kv_heads % s.batch;
+  const int64_t kv_head = task % s.kv_heads;
+  const int64_t first = chunk * call.plan.query_chunk;
+  const int64_t rows = std::min(call.plan.query_chunk, s.q_len - first);
+  const int64_t blocks = ceil_div(rows, kRows);
+  const int64_t stride = tile_stride(s.head_dim);
+  const int64_t columns = align_up(s.head_dim, kLanes);
+  visible_keys(call, b, first, rows, w.lo, w.hi);
+
+  for (int64_t g = 0; g < call.group; ++g) {
+    for (int64_t block = 0; block < blocks; ++block) {
+      const int64_t row = block * kRows;
+      pack_rows(w.q + (g * blocks * kRows + row) * stride, stride, call.q, s.dtype,
+                call.q_offset(b, first + row, kv_head * call.group + g), s.q_stride,
+                std::min(kRows, rows - row), kRows, s.head_dim, s.scale * kLog2e);
+    }
+  }
+  const int64_t all_rows = call.group * blocks * kRows;
+  std::fill_n(w.sums, all_rows * stride, 0.0f);
+  std::fill_n(w.row_max, all_rows, -std::numeric_limits<float>::infinity());
+  std::fill_n(w.row_sum, all_rows, 0.0f);
+
+  const int64_t end = w.hi[rows - 1];
+  for (int64_t j0 = w.lo[0] / kKeys * kKeys; j0 < end; j0 += kKeys) {
+    const int64_t keys = std::min(kKeys, end - j0);
+    pack_transposed(w.keys, call.k, s.dtype, call.k_offset(b, j0, kv_head), s.k_stride, keys, s.head_dim);
+    pack_rows(w.values, stride, call.v, s.dtype, call.v_offset(b, j0, kv_head), s.v_stride, keys, keys,
+              s.head_dim, 1.0f);
+    for (int64_t block = 0; block < blocks; ++block) {
+      const int64_t* lo = w.lo + block * kRows;
+      const int64_t* hi = w.hi + block * kRows;
+      const TileRanges ranges(lo, hi, j0, keys);
+      if (!ranges.any) continue;
+      for (int64_t g = 0; g < call.group; ++g) {
+        const int64_t row = (g * blocks + block) * kRows;
+        score_tiles(w.scores, w.q + row * stride, stride, w.keys, keys, s.head_dim, ranges);
+        float factor[kRows];
+        for (int64_t r = 0; r < kRows; ++r) {
+          const int64_t t = r / kTile;
+          factor[r] =
+              soften_row(w.scores + r * kScoreStride, ranges.panel_begin(t), ranges.panel_end(t),
+                         std::clamp<int64_t>(lo[r] - j0, 0, keys), std::clamp<int64_t>(hi[r] - j0, 0, keys),
+                         w.row_max[row + r], w.row_sum[row + r]);
+        }
+        add_values<Start::kScaledSum>(w.sums + row * stride, stride, w.scores, w.values, stride, columns,
+                                      ranges, factor);
+      }
+    }
+  }
+
+  for (int64_t g = 0; g < call.group; ++g) {
+    const int64_t head = kv_head * call.group + g;
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t row = g * blocks * kRows + r;
+      const bool none = w.lo[r] >= w.hi[r];
+      unpack_row(call.out, s.dtype, call.out_offset(b, first + r, head), w.sums + row * stride, s.head_dim,
+                 none ? 0.0f : 1.0f / w.row_sum[row]);
+      call.lse[call.row_index(b, first + r, head)] =
+          none ? -std::numeric_limits<float>::infinity() : w.row_max[row] * kLn2 + std::log(w.row_sum[row]);
+    }
+  }
+}
+
+}  // namespace strata::cpu::attention::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace strata::cpu::attention {
+HWY_EXPORT(forward);
+
+int64_t forward_tasks(const Call& call) {
+  return call.shape.batch * call.shape.kv_heads * ceil_div(call.shape.q_len, call.plan.query_chunk);
+}
+void forward_task(const Call& call, int64_t task, const ForwardScratch& scratch) {
+  HWY_DYNAMIC_DISPATCH(forward)(call, task, scratch);
+}
+}  // namespace strata::cpu::attention
+#endif

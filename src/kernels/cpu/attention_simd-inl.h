@@ -1,0 +1,246 @@
+// The vector parts of attention: exp2, packing of tiles, the register-blocked product of tiles. Compiled once
+// for every SIMD target: include it after <hwy/foreach_target.h>. All arithmetic is fp32, bf16 is widened
+// when a tile is packed. An instruction set with bf16 dot products would have its own packing and
+// tile_product here, in a header of intrinsics.
+#if defined(STRATA_KERNELS_CPU_ATTENTION_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef STRATA_KERNELS_CPU_ATTENTION_SIMD_INL_H_
+#undef STRATA_KERNELS_CPU_ATTENTION_SIMD_INL_H_
+#else
+#define STRATA_KERNELS_CPU_ATTENTION_SIMD_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+
+#include "kernels/cpu/attention_tiles.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::cpu::attention::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::ScalableTag<float>;
+using I32 = hn::RebindToSigned<F32>;
+using U32 = hn::RebindToUnsigned<F32>;
+using U16 = hn::Rebind<uint16_t, F32>;
+using Vector = hn::Vec<F32>;
+
+inline constexpr int64_t kLanes = HWY_LANES(float);
+inline constexpr int64_t kPanel = 2 * kLanes;  // columns of a register tile
+// Rows of a register tile: with two vectors of columns they fill the register file.
+#if HWY_TARGET == HWY_AVX3
+inline constexpr int64_t kTile = 12;
+#elif HWY_TARGET == HWY_NEON
+inline constexpr int64_t kTile = 8;
+#elif HWY_TARGET == HWY_AVX2
+inline constexpr int64_t kTile = 6;
+#else
+inline constexpr int64_t kTile = 4;
+#endif
+inline constexpr int64_t kTiles = kRows / kTile;
+static_assert(kRows % kTile == 0 && kKeys % kTile == 0 && kKeys % kPanel == 0 && 16 % kLanes == 0);
+
+// 2^x to 2 ulp; 0 below -126, NaN stays NaN. Minimax polynomial of degree 5 in [-1/2, 1/2], by iterated
+// weighted least squares on the relative error (9e-8).
+HWY_INLINE Vector exp2(Vector x) {
+  const F32 d;
+  const I32 di;
+  // Adding 1.5 · 2^23 rounds to an integer and leaves it in the low bits; with the bias of the exponent,
+  // these are the exponent of a float once they are shifted.
+  const Vector magic = hn::Set(d, 12582912.0f + 127.0f);
+  const Vector shifted = hn::Add(x, magic);
+  const Vector f = hn::Sub(x, hn::Sub(shifted, magic));
+  Vector p = hn::MulAdd(f, hn::Set(d, 0x1.5bba1p-10f), hn::Set(d, 0x1.3cea88p-7f));
+  p = hn::MulAdd(f, p, hn::Set(d, 0x1.c6b752p-5f));
+  p = hn::MulAdd(f, p, hn::Set(d, 0x1.ebf9bcp-3f));
+  p = hn::MulAdd(f, p, hn::Set(d, 0x1.62e42ap-1f));
+  p = hn::MulAdd(f, p, hn::Set(d, 1.0f));
+  const Vector power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted)));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), hn::Mul(p, power));
+}
+
+HWY_INLINE Vector load(const float* p) {
+  return hn::LoadU(F32(), p);
+}
+HWY_INLINE Vector load(const BF16* p) {
+  const auto bits = hn::LoadU(U16(), reinterpret_cast<const uint16_t*>(p));
+  return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(U32(), bits)));
+}
+
+// body(const T*) with the element type of a dtype.
+template <typename Body>
+HWY_INLINE void with_type(DType dtype, const Body& body) {
+  if (dtype == DType::kF32) {
+    body(static_cast<const float*>(nullptr));
+  } else {
+    body(static_cast<const BF16*>(nullptr));
+  }
+}
+
+// dst[r, c] = factor · src[r, c] for r < rows, c < columns; zero up to all_rows and the padded columns.
+template <typename T>
+HWY_NOINLINE void pack_rows_of(float* HWY_RESTRICT dst, int64_t dst_stride, const T* HWY_RESTRICT src,
+                               int64_t src_stride, int64_t rows, int64_t all_rows, int64_t columns,
+                               float factor) {
+  const F32 d;
+  const Vector f = hn::Set(d, factor);
+  const int64_t whole = columns / kLanes * kLanes;
+  const int64_t padded = padded_columns(columns);
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* from = src + r * src_stride;
+    float* to = dst + r * dst_stride;
+    int64_t c = 0;
+    for (; c < whole; c += kLanes) hn::StoreU(hn::Mul(load(from + c), f), d, to + c);
+    for (; c < columns; ++c) to[c] = static_cast<float>(from[c]) * factor;
+    for (; c < padded; ++c) to[c] = 0.0f;
+  }
+  for (int64_t r = rows; r < all_rows; ++r) {
+    for (int64_t c = 0; c < padded; ++c) dst[r * dst_stride + c] = 0.0f;
+  }
+}
+HWY_INLINE void pack_rows(float* dst, int64_t dst_stride, const void* src, DType dtype, int64_t offset,
+                          int64_t src_stride, int64_t rows, int64_t all_rows, int64_t columns, float factor) {
+  with_type(dtype, [&](auto* type) HWY_ATTR {
+    using T = std::remove_reference_t<decltype(*type)>;
+    pack_rows_of(dst, dst_stride, static_cast<T*>(src) + offset, src_stride, rows, all_rows, columns, factor);
+  });
+}
+
+// Transposed panels of kPanel keys: dst[key / kPanel][c][key % kPanel] = src[key, c]; zero to a whole panel.
+template <typename T>
+HWY_NOINLINE void pack_transposed_of(float* HWY_RESTRICT dst, const T* HWY_RESTRICT src, int64_t src_stride,
+                                     int64_t keys, int64_t columns) {
+  for (int64_t key = 0; key < align_up(keys, kPanel); ++key) {
+    float* to = dst + key / kPanel * kPanel * columns + key % kPanel;
+    if (key < keys) {
+      const T* from = src + key * src_stride;
+      for (int64_t c = 0; c < columns; ++c) to[c * kPanel] = static_cast<float>(from[c]);
+    } else {
+      for (int64_t c = 0; c < columns; ++c) to[c * kPanel] = 0.0f;
+    }
+  }
+}
+HWY_INLINE void pack_transposed(float* dst, const void* src, DType dtype, int64_t offset, int64_t src_stride,
+                                int64_t keys, int64_t columns) {
+  with_type(dtype, [&](auto* type) HWY_ATTR {
+    using T = std::remove_reference_t<decltype(*type)>;
+    pack_transposed_of(dst, static_cast<T*>(src) + offset, src_stride, keys, columns);
+  });
+}
+
+// dst[c] = factor · src[c], rounded to the element type, for c < columns.
+HWY_INLINE void unpack_row(void* dst, DType dtype, int64_t offset, const float* HWY_RESTRICT src,
+                           int64_t columns, float factor) {
+  if (dtype == DType::kF32) {
+    float* HWY_RESTRICT to = static_cast<float*>(dst) + offset;
+    int64_t c = 0;
+    const Vector f = hn::Set(F32(), factor);
+    for (; c + kLanes <= columns; c += kLanes)
+      hn::StoreU(hn::Mul(hn::LoadU(F32(), src + c), f), F32(), to + c);
+    for (; c < columns; ++c) to[c] = src[c] * factor;
+  } else {
+    BF16* HWY_RESTRICT to = static_cast<BF16*>(dst) + offset;
+    for (int64_t c = 0; c < columns; ++c) to[c] = BF16(src[c] * factor);
+  }
+}
+
+enum class Start { kZero, kSum, kScaledSum };
+
+// c[m, :] = start + Σ_k a(m, k) · b[k, :] for kTile rows m and kVectors vectors of columns, with k in rising
+// order: what the order of additions of every sum over tiles rests on. a(m, k) is a[m · lda + k], or
+// a[k · lda + m] where kTransposed; kScaledSum starts from factor[m] · c[m, :].
+template <int kVectors, bool kTransposed, Start kStart>
+HWY_NOINLINE void tile_product(int64_t n, const float* HWY_RESTRICT a, int64_t lda,
+                               const float* HWY_RESTRICT b, int64_t ldb, float* HWY_RESTRICT c, int64_t ldc,
+                               const float* HWY_RESTRICT factor) {
+  const F32 d;
+  Vector sum[kTile][kVectors];
+#pragma GCC unroll 16
+  for (int64_t m = 0; m < kTile; ++m) {
+#pragma GCC unroll 4
+    for (int64_t v = 0; v < kVectors; ++v) {
+      if constexpr (kStart == Start::kZero) {
+        sum[m][v] = hn::Zero(d);
+      } else if constexpr (kStart == Start::kSum) {
+        sum[m][v] = hn::LoadU(d, c + m * ldc + v * kLanes);
+      } else {
+        sum[m][v] = hn::Mul(hn::LoadU(d, c + m * ldc + v * kLanes), hn::Set(d, factor[m]));
+      }
+    }
+  }
+  for (int64_t k = 0; k < n; ++k) {
+    Vector row[kVectors];
+#pragma GCC unroll 4
+    for (int64_t v = 0; v < kVectors; ++v) row[v] = hn::LoadU(d, b + k * ldb + v * kLanes);
+#pragma GCC unroll 16
+    for (int64_t m = 0; m < kTile; ++m) {
+      const Vector x = hn::Set(d, kTransposed ? a[k * lda + m] : a[m * lda + k]);
+#pragma GCC unroll 4
+      for (int64_t v = 0; v < kVectors; ++v) sum[m][v] = hn::MulAdd(x, row[v], sum[m][v]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int64_t m = 0; m < kTile; ++m) {
+#pragma GCC unroll 4
+    for (int64_t v = 0; v < kVectors; ++v) hn::StoreU(sum[m][v], d, c + m * ldc + v * kLanes);
+  }
+}
+
+// The keys [begin, end) of a block that the rows of a register tile see between them, for each tile of a
+// block of kRows rows; relative to the block's first key.
+struct TileRanges {
+  int64_t begin[kTiles];
+  int64_t end[kTiles];
+  bool any = false;
+  TileRanges(const int64_t* lo, const int64_t* hi, int64_t first_key, int64_t keys) {
+    for (int64_t t = 0; t < kTiles; ++t) {
+      begin[t] = std::clamp<int64_t>(lo[t * kTile] - first_key, 0, keys);
+      end[t] = std::clamp<int64_t>(hi[(t + 1) * kTile - 1] - first_key, 0, keys);
+      if (end[t] <= begin[t]) begin[t] = end[t] = 0;
+      any |= end[t] > begin[t];
+    }
+  }
+  // The same in whole panels.
+  int64_t panel_begin(int64_t t) const { return begin[t] / kPanel * kPanel; }
+  int64_t panel_end(int64_t t) const { return align_up(end[t], kPanel); }
+};
+
+// scores[r, j] = Σ_c rows[r, c] · keys_t(c, j), for the panels that a tile of rows sees.
+HWY_INLINE void score_tiles(float* scores, const float* rows, int64_t row_stride, const float* keys_t,
+                            int64_t keys, int64_t columns, const TileRanges& ranges) {
+  for (int64_t j = 0; j < keys; j += kPanel) {
+    for (int64_t t = 0; t < kTiles; ++t) {
+      if (ranges.begin[t] >= j + kPanel || ranges.end[t] <= j) continue;
+      tile_product<2, false, Start::kZero>(columns, rows + t * kTile * row_stride, row_stride,
+                                           keys_t + j * columns, kPanel,
+                                           scores + t * kTile * kScoreStride + j, kScoreStride, nullptr);
+    }
+  }
+}
+
+// sums[r, :] = start + Σ_j scores[r, j] · values[j, :] over the keys that a tile of rows sees.
+template <Start kStart>
+HWY_INLINE void add_values(float* sums, int64_t stride, const float* scores, const float* values,
+                           int64_t value_stride, int64_t columns, const TileRanges& ranges,
+                           const float* factor) {
+  for (int64_t c = 0; c < columns; c += kPanel) {
+    for (int64_t t = 0; t < kTiles; ++t) {
+      const int64_t n = ranges.end[t] - ranges.begin[t];
+      if (n == 0) continue;
+      const float* a = scores + t * kTile * kScoreStride + ranges.begin[t];
+      const float* b = values + ranges.begin[t] * value_stride + c;
+      float* to = sums + t * kTile * stride + c;
+      const float* f = kStart == Start::kScaledSum ? factor + t * kTile : nullptr;
+      if (c + kLanes < columns) {
+        tile_product<2, false, kStart>(n, a, kScoreStride, b, value_stride, to, stride, f);
+      } else {
+        tile_product<1, false, kStart>(n, a, kScoreStride, b, value_stride, to, stride, f);
+      }
+    }
+  }
+}
+
+}  // namespace strata::cpu::attention::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

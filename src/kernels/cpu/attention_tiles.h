@@ -1,0 +1,176 @@
+// What the parts of the attention family share: tile sizes, one call's operands, which keys a row sees.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/error.h"
+#include "kernels/cpu/attention.h"
+#include "tensor/arena.h"
+
+namespace strata::cpu::attention {
+
+// Tile sizes are multiples of every instruction set's register tile (rows 4, 6, 8, 12; columns to 32).
+inline constexpr int64_t kRows = 48;    // query rows of a score tile
+inline constexpr int64_t kKeys = 192;   // keys of a score tile
+inline constexpr int64_t kSplit = 512;  // keys of a decode task
+inline constexpr int64_t kMostDecodeRows = 16;
+// An odd number of cache lines, so that the rows of a tile do not fall into the same cache sets.
+inline constexpr int64_t kScoreStride = kKeys + 16;
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// head_dim in whole vectors of the widest instruction set, and as the row stride of a packed tile.
+constexpr int64_t padded_columns(int64_t head_dim) {
+  return align_up(head_dim, 16);
+}
+constexpr int64_t tile_stride(int64_t head_dim) {
+  return (padded_columns(head_dim) / 16 | 1) * 16;
+}
+
+// The operands of one call. Gradients are null in a forward call.
+struct Call {
+  const AttentionPlan& plan;
+  const AttentionShape& shape;
+  int64_t group = 1;    // query heads of a key–value head
+  int64_t q_start = 0;  // position of query 0 among the keys
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  const int32_t* kv_begin = nullptr;
+  void* out = nullptr;  // forward
+  float* lse = nullptr;
+  void* dq = nullptr;  // backward
+  void* dk = nullptr;
+  void* dv = nullptr;
+  const void* dout = nullptr;
+  const float* row_lse = nullptr;  // lse in units of log 2, [batch, heads, q_len]
+  const float* delta = nullptr;    // Σ_d dout · out, [batch, heads, q_len]
+
+  int64_t q_offset(int64_t b, int64_t i, int64_t head) const {
+    return (b * shape.q_len + i) * shape.q_stride + head * shape.head_dim;
+  }
+  int64_t out_offset(int64_t b, int64_t i, int64_t head) const {
+    return (b * shape.q_len + i) * shape.out_stride + head * shape.head_dim;
+  }
+  int64_t k_offset(int64_t b, int64_t j, int64_t kv_head) const {
+    return b * shape.kv_batch_stride + j * shape.k_stride + kv_head * shape.head_dim;
+  }
+  int64_t v_offset(int64_t b, int64_t j, int64_t kv_head) const {
+    return b * shape.kv_batch_stride + j * shape.v_stride + kv_head * shape.head_dim;
+  }
+  int64_t row_index(int64_t b, int64_t i, int64_t head) const {
+    return (b * shape.heads + head) * shape.q_len + i;
+  }
+};
+
+// The keys [lo[r], hi[r]) that query rows first + r see, for r < rows. Both ends never fall. Rows up to the
+// next multiple of kRows are filled with an empty range at the end.
+inline void visible_keys(const Call& call, int64_t b, int64_t first, int64_t rows, int64_t* lo, int64_t* hi) {
+  const AttentionShape& s = call.shape;
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t position = call.q_start + first + r;
+    const int64_t end = s.causal ? std::clamp<int64_t>(position + 1, 0, s.kv_len) : s.kv_len;
+    int64_t begin = call.kv_begin != nullptr ? call.kv_begin[b * s.q_len + first + r] : 0;
+    if (s.window > 0) begin = std::max(begin, position - s.window + 1);
+    lo[r] = std::clamp<int64_t>(begin, 0, end);
+    hi[r] = end;
+    STRATA_CHECK(r == 0 || lo[r] >= lo[r - 1],
+                 "[attention] kv_begin falls at row {} of sequence {}: documents must follow each other",
+                 first + r, b);
+  }
+  for (int64_t r = rows; r < align_up(rows, kRows); ++r) lo[r] = hi[r] = hi[rows - 1];
+}
+
+// Hands out consecutive parts of a block of scratch memory, each on a cache line of its own. Without memory
+// it counts what is needed.
+class Carver {
+ public:
+  explicit Carver(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
+  template <typename T>
+  T* take(int64_t n) {
+    T* part = memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + used_);
+    used_ += align_up(n * static_cast<int64_t>(sizeof(T)), kBufferAlignment);
+    return part;
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  std::byte* memory_;
+  int64_t used_ = 0;
+};
+
+// Scratch of one forward task: packed keys and values of a block, queries and sums of a chunk.
+struct ForwardScratch {
+  ForwardScratch(Carver& carver, const AttentionShape& s, int64_t query_chunk)
+      : q(carver.take<float>(rows(s, query_chunk) * tile_stride(s.head_dim))),
+        sums(carver.take<float>(rows(s, query_chunk) * tile_stride(s.head_dim))),
+        keys(carver.take<float>(kKeys * padded_columns(s.head_dim))),
+        values(carver.take<float>(kKeys * tile_stride(s.head_dim))),
+        scores(carver.take<float>(kRows * kScoreStride)),
+        row_max(carver.take<float>(rows(s, query_chunk))),
+        row_sum(carver.take<float>(rows(s, query_chunk))),
+        lo(carver.take<int64_t>(align_up(query_chunk, kRows))),
+        hi(carver.take<int64_t>(align_up(query_chunk, kRows))) {}
+  static int64_t rows(const AttentionShape& s, int64_t query_chunk) {
+    return s.heads / s.kv_heads * align_up(query_chunk, kRows);
+  }
+  float *q, *sums, *keys, *values, *scores, *row_max, *row_sum;
+  int64_t *lo, *hi;
+};
+
+// Scratch of one backward task.
+struct BackwardScratch {
+  BackwardScratch(Carver& carver, const AttentionShape& s)
+      : q(carver.take<float>(kRows * tile_stride(s.head_dim))),
+        dout(carver.take<float>(kRows * tile_stride(s.head_dim))),
+        dq(carver.take<float>(kRows * tile_stride(s.head_dim))),
+        keys_t(carver.take<float>(kKeys * padded_columns(s.head_dim))),
+        values_t(carver.take<float>(kKeys * padded_columns(s.head_dim))),
+        keys(carver.take<float>(kKeys * tile_stride(s.head_dim))),
+        dk(carver.take<float>(kKeys * tile_stride(s.head_dim))),
+        dv(carver.take<float>(kKeys * tile_stride(s.head_dim))),
+        p(carver.take<float>(kRows * kScoreStride)),
+        ds(carver.take<float>(kRows * kScoreStride)),
+        dq_sums(s.dtype == DType::kF32
+                    ? nullptr
+                    : carver.take<float>(s.heads / s.kv_heads * s.q_len * padded_columns(s.head_dim))) {}
+  float *q, *dout, *dq, *keys_t, *values_t, *keys, *dk, *dv, *p, *ds;
+  float* dq_sums;  // [group, q_len, padded head_dim] where dq itself is not fp32
+};
+
+// Partial results of a decode call, one for each (sequence, key–value head, split).
+struct DecodeScratch {
+  DecodeScratch(Carver& carver, const AttentionShape& s)
+      : splits(ceil_div(s.kv_len, kSplit)),
+        rows(s.heads / s.kv_heads * s.q_len),
+        sums(carver.take<float>(s.batch * s.kv_heads * splits * rows * padded_columns(s.head_dim))),
+        row_max(carver.take<float>(s.batch * s.kv_heads * splits * rows)),
+        row_sum(carver.take<float>(s.batch * s.kv_heads * splits * rows)) {}
+  int64_t splits, rows;
+  float *sums, *row_max, *row_sum;
+};
+
+// The tasks, compiled for every instruction set and dispatched at run time. A task writes only its own part
+// of the result; `scratch` belongs to the calling thread meanwhile.
+int64_t forward_tasks(const Call& call);
+void forward_task(const Call& call, int64_t task, const ForwardScratch& scratch);
+
+// delta and row_lse of the rows of one (sequence, head).
+void backward_rows(const Call& call, const void* out, const float* lse, int64_t task, float* row_lse,
+                   float* delta);
+// All gradients of one (sequence, key–value head).
+void backward_head(const Call& call, int64_t task, const BackwardScratch& scratch);
+// The same in two parts, for more tasks: dk and dv of one block of keys; dq of one block of rows of all heads
+// of a group. Both give the bits of backward_head.
+void backward_keys(const Call& call, int64_t task, const BackwardScratch& scratch);
+void backward_queries(const Call& call, int64_t task, const BackwardScratch& scratch);
+
+void decode_split(const Call& call, int64_t task, const DecodeScratch& scratch);
+// Sums the splits of one (sequence, key–value head).
+void decode_combine(const Call& call, int64_t task, const DecodeScratch& scratch);
+
+}  // namespace strata::cpu::attention

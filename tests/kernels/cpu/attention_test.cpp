@@ -1,0 +1,501 @@
+// Attention against a plain double-precision reference, over ragged shapes, masks, caches and both dtypes.
+#include "kernels/cpu/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "base/random.h"
+#include "tensor/arena.h"
+
+namespace strata::cpu {
+namespace {
+
+struct Case {
+  const char* name;
+  int64_t batch, q_len, kv_len, heads, kv_heads, head_dim;
+  bool causal = true;
+  int64_t window = 0;
+  int64_t document = 0;  // length of the documents that kv_begin describes; 0: no documents
+  DType dtype = DType::kF32;
+};
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name;
+}
+
+float at(const std::vector<std::byte>& data, DType dtype, int64_t i) {
+  if (dtype == DType::kF32) return reinterpret_cast<const float*>(data.data())[i];
+  return static_cast<float>(reinterpret_cast<const BF16*>(data.data())[i]);
+}
+
+std::vector<std::byte> elements(DType dtype, int64_t n) {
+  return std::vector<std::byte>(static_cast<size_t>(n * size_of(dtype)),
+                                std::byte{0xff});  // NaN in both dtypes
+}
+
+std::vector<std::byte> normal(DType dtype, int64_t n, uint32_t stream) {
+  std::vector<float> values(static_cast<size_t>(n));
+  fill_normal(values.data(), n, 1.0f, RandomKey{7, stream});
+  auto data = elements(dtype, n);
+  convert(data.data(), dtype, values.data(), DType::kF32, n);
+  return data;
+}
+
+// Operands and results of one case. q, k and v lie in one buffer where their lengths are equal.
+struct Problem {
+  AttentionShape shape;
+  std::vector<std::byte> q, kv, out, dout, dq, dkv;
+  std::vector<float> lse;
+  std::vector<int32_t> kv_begin;
+  int64_t k_first = 0, v_first = 0;  // elements before k and v in kv
+  std::optional<int32_t> q_start;
+
+  explicit Problem(const Case& c) {
+    shape = {.batch = c.batch,
+             .q_len = c.q_len,
+             .kv_len = c.kv_len,
+             .heads = c.heads,
+             .kv_heads = c.kv_heads,
+             .head_dim = c.head_dim,
+             .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
+             .dtype = c.dtype,
+             .causal = c.causal,
+             .window = c.window};
+    const int64_t query = c.heads * c.head_dim, key = c.kv_heads * c.head_dim;
+    shape.q_stride = query + 3;
+    shape.k_stride = shape.v_stride = 2 * key + 1;
+    shape.kv_batch_stride = (c.kv_len + 2) * shape.k_stride;
+    shape.out_stride = query + 5;
+    v_first = key;
+    q = normal(c.dtype, c.batch * c.q_len * shape.q_stride, 1);
+    kv = normal(c.dtype, c.batch * shape.kv_batch_stride, 2);
+    dout = normal(c.dtype, c.batch * c.q_len * shape.out_stride, 3);
+    if (c.document > 0) {
+      for (int64_t b = 0; b < c.batch; ++b) {
+        for (int64_t i = 0; i < c.q_len; ++i) {
+          const int64_t position = c.kv_len - c.q_len + i + b;  // documents start elsewhere in each sequence
+          kv_begin.push_back(
+              static_cast<int32_t>(std::max<int64_t>(0, position / c.document * c.document - b)));
+        }
+      }
+    }
+    clear_results();
+  }
+  void clear_results() {
+    out = elements(shape.dtype, static_cast<int64_t>(dout.size()) / size_of(shape.dtype));
+    dq = elements(shape.dtype, static_cast<int64_t>(q.size()) / size_of(shape.dtype));
+    dkv = elements(shape.dtype, static_cast<int64_t>(kv.size()) / size_of(shape.dtype));
+    lse.assign(static_cast<size_t>(shape.batch * shape.heads * shape.q_len), std::nanf(""));
+  }
+  template <typename Bytes>
+  auto* part(Bytes& data, int64_t first) const {
+    return data.data() + first * size_of(shape.dtype);
+  }
+  const int32_t* documents() const { return kv_begin.empty() ? nullptr : kv_begin.data(); }
+
+  void forward(int threads = 0) {
+    const AttentionPlan plan = plan_attention(shape, threads);
+    const Scratch scratch(plan.forward_scratch_bytes);
+    attention_forward(plan, out.data(), lse.data(), q.data(), part(kv, k_first), part(kv, v_first),
+                      documents(), q_start ? &*q_start : nullptr, scratch.data());
+    scratch.expect_bounds_kept();
+  }
+  void backward(int threads = 0) {
+    const AttentionPlan plan = plan_attention(shape, threads);
+    const Scratch scratch(plan.backward_scratch_bytes);
+    attention_backward(plan, dq.data(), part(dkv, k_first), part(dkv, v_first), dout.data(), out.data(),
+                       lse.data(), q.data(), part(kv, k_first), part(kv, v_first), documents(),
+                       scratch.data());
+    scratch.expect_bounds_kept();
+  }
+
+  // Memory full of NaN, with a guard behind it.
+  class Scratch {
+   public:
+    explicit Scratch(int64_t bytes) : bytes_(bytes), arena_(bytes + 64) {
+      std::memset(arena_.data(), 0xff, static_cast<size_t>(bytes + 64));
+    }
+    void* data() const { return arena_.data(); }
+    void expect_bounds_kept() const {
+      for (int64_t i = bytes_; i < bytes_ + 64; ++i) ASSERT_EQ(arena_.data()[i], std::byte{0xff});
+    }
+
+   private:
+    int64_t bytes_;
+    Arena arena_;
+  };
+};
+
+// Everything in double, one row at a time, with a whole row of scores.
+struct Reference {
+  std::vector<double> out, lse, dq, dk, dv;  // dense: [b, i, h, d], [b, h, i], [b, j, kv_h, d]
+
+  explicit Reference(const Problem& p, bool gradients = true) {
+    const AttentionShape& s = p.shape;
+    const int64_t group = s.heads / s.kv_heads, d = s.head_dim;
+    out.assign(static_cast<size_t>(s.batch * s.q_len * s.heads * d), 0.0);
+    dq = out;
+    lse.assign(static_cast<size_t>(s.batch * s.heads * s.q_len), 0.0);
+    dk.assign(static_cast<size_t>(s.batch * s.kv_len * s.kv_heads * d), 0.0);
+    dv = dk;
+    for (int64_t b = 0; b < s.batch; ++b) {
+      for (int64_t h = 0; h < s.heads; ++h) {
+        for (int64_t i = 0; i < s.q_len; ++i) {
+          const auto q = [&](int64_t c) {
+            return at(p.q, s.dtype, (b * s.q_len + i) * s.q_stride + h * d + c);
+          };
+          const auto dout = [&](int64_t c) {
+            return at(p.dout, s.dtype, (b * s.q_len + i) * s.out_stride + h * d + c);
+          };
+          const int64_t key = b * s.kv_batch_stride + h / group * d;
+          const auto k = [&](int64_t j, int64_t c) {
+            return at(p.kv, s.dtype, p.k_first + key + j * s.k_stride + c);
+          };
+          const auto v = [&](int64_t j, int64_t c) {
+            return at(p.kv, s.dtype, p.v_first + key + j * s.v_stride + c);
+          };
+          const int64_t position = (p.q_start ? *p.q_start : s.kv_len - s.q_len) + i;
+          int64_t lo = p.kv_begin.empty() ? 0 : p.kv_begin[static_cast<size_t>(b * s.q_len + i)];
+          if (s.window > 0) lo = std::max(lo, position - s.window + 1);
+          const int64_t hi = s.causal ? std::min(s.kv_len, position + 1) : s.kv_len;
+          std::vector<double> weight;
+          double sum = 0.0;
+          for (int64_t j = lo; j < hi; ++j) {
+            double score = 0.0;
+            for (int64_t c = 0; c < d; ++c) score += double{q(c)} * k(j, c);
+            weight.push_back(std::exp(score * s.scale));
+            sum += weight.back();
+          }
+          lse[static_cast<size_t>((b * s.heads + h) * s.q_len + i)] = std::log(sum);
+          double* o = &out[static_cast<size_t>(((b * s.q_len + i) * s.heads + h) * d)];
+          for (int64_t j = lo; j < hi; ++j) {
+            for (int64_t c = 0; c < d; ++c) o[c] += weight[static_cast<size_t>(j - lo)] / sum * v(j, c);
+          }
+          if (!gradients) continue;
+          double delta = 0.0;
+          for (int64_t c = 0; c < d; ++c) delta += o[c] * dout(c);
+          double* gq = &dq[static_cast<size_t>(((b * s.q_len + i) * s.heads + h) * d)];
+          for (int64_t j = lo; j < hi; ++j) {
+            const double w = weight[static_cast<size_t>(j - lo)] / sum;
+            const auto row = static_cast<size_t>(((b * s.kv_len + j) * s.kv_heads + h / group) * d);
+            double dp = 0.0;
+            for (int64_t c = 0; c < d; ++c) dp += double{dout(c)} * v(j, c);
+            const double ds = w * (dp - delta) * s.scale;
+            for (int64_t c = 0; c < d; ++c) {
+              gq[c] += ds * k(j, c);
+              dk[row + static_cast<size_t>(c)] += ds * q(c);
+              dv[row + static_cast<size_t>(c)] += w * dout(c);
+            }
+          }
+        }
+      }
+    }
+  }
+};
+
+// Dense values of a strided result.
+std::vector<double> dense(const std::vector<std::byte>& data, DType dtype, int64_t first, int64_t batch,
+                          int64_t batch_stride, int64_t tokens, int64_t stride, int64_t columns) {
+  std::vector<double> values;
+  for (int64_t b = 0; b < batch; ++b) {
+    for (int64_t i = 0; i < tokens; ++i) {
+      for (int64_t c = 0; c < columns; ++c)
+        values.push_back(at(data, dtype, first + b * batch_stride + i * stride + c));
+    }
+  }
+  return values;
+}
+
+// The error of the whole and of the worst element, against the size of the expected values; or against the
+// size of the operands, about 1, where these cancel (a row that sees one key has no gradient to q and k).
+void expect_close(const std::vector<double>& found, const std::vector<double>& expected, double tolerance,
+                  const std::string& what) {
+  ASSERT_EQ(found.size(), expected.size()) << what;
+  double error = 0.0, size = 0.0, worst = 0.0, most = 0.0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (std::isinf(expected[i])) {
+      EXPECT_EQ(found[i], expected[i]) << what << " at " << i;
+      continue;
+    }
+    const double difference = found[i] - expected[i];
+    ASSERT_FALSE(std::isnan(difference)) << what << " at " << i;
+    error += difference * difference;
+    size += expected[i] * expected[i];
+    worst = std::max(worst, std::abs(difference));
+    most = std::max(most, std::abs(expected[i]));
+  }
+  EXPECT_LE(std::sqrt(error),
+            tolerance * std::sqrt(size) + 0.1 * tolerance * std::sqrt(static_cast<double>(found.size())))
+      << what;
+  EXPECT_LE(worst, 4 * tolerance * most + tolerance) << what;
+}
+
+void expect_forward(const Problem& p, const Reference& r) {
+  const AttentionShape& s = p.shape;
+  const double tolerance = s.dtype == DType::kF32 ? 1e-6 : 4e-3;
+  const int64_t query = s.heads * s.head_dim;
+  expect_close(dense(p.out, s.dtype, 0, s.batch, s.q_len * s.out_stride, s.q_len, s.out_stride, query), r.out,
+               tolerance, "out");
+  expect_close({p.lse.begin(), p.lse.end()}, r.lse, 1e-6, "lse");
+}
+
+void expect_gradients(const Problem& p, const Reference& r) {
+  const AttentionShape& s = p.shape;
+  const double tolerance = s.dtype == DType::kF32 ? 3e-6 : 1e-2;
+  const int64_t query = s.heads * s.head_dim, key = s.kv_heads * s.head_dim;
+  expect_close(dense(p.dq, s.dtype, 0, s.batch, s.q_len * s.q_stride, s.q_len, s.q_stride, query), r.dq,
+               tolerance, "dq");
+  expect_close(dense(p.dkv, s.dtype, p.k_first, s.batch, s.kv_batch_stride, s.kv_len, s.k_stride, key), r.dk,
+               tolerance, "dk");
+  expect_close(dense(p.dkv, s.dtype, p.v_first, s.batch, s.kv_batch_stride, s.kv_len, s.v_stride, key), r.dv,
+               tolerance, "dv");
+}
+
+// What lies between the heads of one token and the next is not ours.
+void expect_gaps_untouched(const std::vector<std::byte>& data, DType dtype, int64_t stride, int64_t used) {
+  const int64_t n = static_cast<int64_t>(data.size()) / size_of(dtype);
+  for (int64_t i = 0; i < n; ++i) {
+    if (i % stride >= used) {
+      ASSERT_TRUE(std::isnan(at(data, dtype, i))) << i;
+    }
+  }
+}
+
+class AttentionTest : public testing::TestWithParam<Case> {};
+
+TEST_P(AttentionTest, AgreesWithReference) {
+  Problem p(GetParam());
+  const Reference expected(p);
+  p.forward();
+  expect_forward(p, expected);
+  p.backward();
+  expect_gradients(p, expected);
+  const AttentionShape& s = p.shape;
+  expect_gaps_untouched(p.out, s.dtype, s.out_stride, s.heads * s.head_dim);
+  expect_gaps_untouched(p.dq, s.dtype, s.q_stride, s.heads * s.head_dim);
+  expect_gaps_untouched(p.dkv, s.dtype, s.k_stride, 2 * s.kv_heads * s.head_dim);
+}
+
+// One task a head for one thread, blocks of keys and of rows for many: the same bits.
+TEST_P(AttentionTest, SameBitsForAnyNumberOfThreads) {
+  Problem p(GetParam());
+  const int before = compute_threads();
+  std::vector<std::vector<std::byte>> first;
+  std::vector<float> first_lse;
+  for (const int threads : {1, 1, 2, 3, 16}) {
+    set_compute_threads(threads);
+    p.clear_results();
+    p.forward(threads);
+    p.backward(threads);
+    const std::vector<std::vector<std::byte>> results{p.out, p.dq, p.dkv};
+    if (first.empty()) {
+      first = results;
+      first_lse = p.lse;
+    }
+    EXPECT_EQ(std::memcmp(p.lse.data(), first_lse.data(), p.lse.size() * sizeof(float)), 0) << threads;
+    for (size_t i = 0; i < results.size(); ++i) EXPECT_TRUE(results[i] == first[i]) << threads << " " << i;
+  }
+  set_compute_threads(before);
+}
+
+constexpr DType kBF16 = DType::kBF16;
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, AttentionTest,
+    testing::Values(Case{"one", 1, 1, 1, 1, 1, 1}, Case{"tiny", 2, 3, 3, 2, 1, 4},
+                    Case{"dim_7", 1, 50, 50, 2, 2, 7}, Case{"dim_20", 2, 37, 37, 6, 2, 20},
+                    Case{"dim_24", 1, 97, 97, 2, 1, 24}, Case{"dim_48", 1, 193, 193, 3, 1, 48},
+                    Case{"dim_64", 2, 256, 256, 4, 2, 64}, Case{"dim_80", 1, 130, 130, 2, 2, 80},
+                    Case{"dim_96", 1, 200, 200, 8, 1, 96}, Case{"dim_128", 1, 385, 385, 2, 1, 128},
+                    Case{"dim_256", 1, 65, 65, 2, 2, 256}, Case{"full", 2, 77, 210, 4, 2, 32, false},
+                    Case{"suffix", 1, 70, 300, 4, 2, 32}, Case{"more_queries_than_keys", 1, 70, 33, 2, 1, 16},
+                    Case{"window_1", 1, 70, 70, 2, 1, 16, true, 1},
+                    Case{"window_50", 2, 450, 450, 2, 1, 16, true, 50},
+                    Case{"documents_1", 1, 100, 100, 2, 1, 16, true, 0, 1},
+                    Case{"documents_30", 3, 310, 310, 4, 2, 32, true, 0, 30},
+                    Case{"documents_200", 2, 500, 500, 2, 1, 16, true, 0, 200},
+                    Case{"documents_window", 2, 400, 400, 2, 1, 24, true, 60, 150},
+                    Case{"documents_suffix", 1, 60, 250, 2, 1, 24, true, 0, 100},
+                    Case{"decode_1", 3, 1, 1200, 4, 2, 64}, Case{"decode_group_8", 1, 1, 700, 16, 2, 40},
+                    Case{"decode_3", 1, 3, 1300, 4, 1, 20},
+                    Case{"decode_window", 1, 1, 1300, 4, 1, 20, true, 600},
+                    Case{"bf16", 2, 210, 210, 4, 2, 64, true, 0, 0, kBF16},
+                    Case{"bf16_dim_20", 1, 50, 50, 4, 2, 20, true, 0, 17, kBF16},
+                    Case{"bf16_decode", 2, 1, 1030, 4, 2, 24, true, 0, 0, kBF16}),
+    [](const auto& tested) { return std::string(tested.param.name); });
+
+// Moves one input at a time: the gradient of sum(out · dout).
+TEST(Attention, GradientsAreFiniteDifferences) {
+  Problem p({"", 1, 5, 5, 2, 1, 3});
+  p.forward();
+  p.backward();
+  const AttentionShape& s = p.shape;
+  const auto loss = [&] {
+    const Reference r(p, false);
+    double sum = 0.0;
+    size_t n = 0;
+    for (int64_t i = 0; i < s.q_len; ++i) {
+      for (int64_t c = 0; c < s.heads * s.head_dim; ++c)
+        sum += r.out[n++] * at(p.dout, s.dtype, i * s.out_stride + c);
+    }
+    return sum;
+  };
+  const auto check = [&](std::vector<std::byte>& input, const std::vector<std::byte>& gradient,
+                         int64_t stride, int64_t used, int64_t tokens) {
+    for (int64_t i = 0; i < tokens; ++i) {
+      for (int64_t c = 0; c < used; ++c) {
+        float& x = reinterpret_cast<float*>(input.data())[i * stride + c];
+        const float kept = x;
+        x = kept + 0.0078125f;
+        const double high = loss();
+        const double right = x;
+        x = kept - 0.0078125f;
+        const double slope = (high - loss()) / (right - double{x});
+        x = kept;
+        EXPECT_NEAR(at(gradient, s.dtype, i * stride + c), slope, 2e-4) << i << " " << c;
+      }
+    }
+  };
+  check(p.q, p.dq, s.q_stride, s.heads * s.head_dim, s.q_len);
+  check(p.kv, p.dkv, s.k_stride, 2 * s.kv_heads * s.head_dim, s.kv_len);
+}
+
+// A cache with room for more keys, filled with NaN behind the newest.
+TEST(Attention, CachedDecodeEqualsFullForward) {
+  const int64_t tokens = 600, room = 700, heads = 4, kv_heads = 2, dim = 40;
+  Problem full({"", 2, tokens, tokens, heads, kv_heads, dim});
+  full.forward();
+  for (const int64_t position : {0, 1, 63, 64, 511, 512, 599}) {
+    for (const int64_t q_len : {1, 20}) {  // the second is no decode but a piece of a prefill
+      if (position < q_len - 1) continue;
+      Problem step({"", 2, q_len, room, heads, kv_heads, dim});
+      const AttentionShape& f = full.shape;
+      const AttentionShape& s = step.shape;
+      EXPECT_EQ(plan_attention(s).decode, q_len == 1);
+      step.q_start = static_cast<int32_t>(position - q_len + 1);
+      std::fill(step.kv.begin(), step.kv.end(), std::byte{0xff});
+      const auto used = static_cast<size_t>(2 * kv_heads * dim * 4);
+      for (int64_t b = 0; b < 2; ++b) {
+        for (int64_t j = 0; j <= position; ++j) {
+          std::memcpy(step.kv.data() + (b * s.kv_batch_stride + j * s.k_stride) * 4,
+                      full.kv.data() + (b * f.kv_batch_stride + j * f.k_stride) * 4, used);
+        }
+        for (int64_t i = 0; i < q_len; ++i) {
+          std::memcpy(step.q.data() + (b * q_len + i) * s.q_stride * 4,
+                      full.q.data() + (b * tokens + *step.q_start + i) * f.q_stride * 4,
+                      static_cast<size_t>(s.q_stride * 4));
+        }
+      }
+      step.forward();
+      for (int64_t b = 0; b < 2; ++b) {
+        for (int64_t i = 0; i < q_len; ++i) {
+          for (int64_t c = 0; c < heads * dim; ++c) {
+            const int64_t row = b * tokens + *step.q_start + i;
+            ASSERT_NEAR(at(step.out, s.dtype, (b * q_len + i) * s.out_stride + c),
+                        at(full.out, f.dtype, row * f.out_stride + c), 2e-6)
+                << position << " " << i << " " << c;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Scores far apart: no overflow, and weights that vanish are zero.
+TEST(Attention, LargeScoresStayFinite) {
+  Problem p({"", 1, 80, 80, 2, 1, 16});
+  for (int64_t i = 0; i < static_cast<int64_t>(p.q.size()) / 4; ++i)
+    reinterpret_cast<float*>(p.q.data())[i] *= 100.0f;
+  const Reference expected(p);
+  p.forward();
+  const AttentionShape& s = p.shape;
+  expect_close(dense(p.out, s.dtype, 0, 1, 0, s.q_len, s.out_stride, s.heads * s.head_dim), expected.out,
+               1e-4, "out");
+  p.backward();
+  for (int64_t i = 0; i < s.q_len; ++i) EXPECT_TRUE(std::isfinite(at(p.dq, s.dtype, i * s.q_stride)));
+}
+
+TEST(Attention, NaNComesThrough) {
+  for (const int64_t q_len : {1, 90}) {
+    Problem p({"", 1, q_len, 90, 2, 1, 16});
+    reinterpret_cast<float*>(p.q.data())[3] = std::bit_cast<float>(0xffffffffu);
+    p.forward();
+    EXPECT_TRUE(std::isnan(at(p.out, DType::kF32, 0)));
+    EXPECT_TRUE(std::isnan(p.lse[0]));
+  }
+}
+
+TEST(Attention, EmptyShapesDoNothing) {
+  for (const Case& c : {Case{"", 0, 5, 5, 2, 1, 8}, Case{"", 2, 0, 5, 2, 1, 8}}) {
+    Problem p(c);
+    p.forward();
+    p.backward();
+    for (const std::byte x : p.dq) EXPECT_EQ(x, std::byte{0xff});
+  }
+  Problem no_rows({"", 1, 0, 5, 2, 1, 8});  // keys that nobody sees have no gradient
+  no_rows.backward();
+  EXPECT_EQ(at(no_rows.dkv, DType::kF32, 3), 0.0f);
+  Problem no_keys({"", 1, 5, 0, 2, 1, 8});
+  no_keys.forward();
+  EXPECT_EQ(at(no_keys.out, DType::kF32, 0), 0.0f);
+  EXPECT_EQ(no_keys.lse[0], -std::numeric_limits<float>::infinity());
+}
+
+TEST(Attention, PlanCountsCausalByHalfAndBoundsScratch) {
+  const auto shape = [](int64_t tokens, bool causal) {
+    return AttentionShape{.batch = 2,
+                          .q_len = tokens,
+                          .kv_len = tokens,
+                          .heads = 8,
+                          .kv_heads = 4,
+                          .head_dim = 64,
+                          .q_stride = 1024,
+                          .k_stride = 1024,
+                          .v_stride = 1024,
+                          .out_stride = 512,
+                          .kv_batch_stride = tokens * 1024,
+                          .causal = causal};
+  };
+  EXPECT_EQ(plan_attention(shape(512, false)).forward_flops, 4.0 * 2 * 8 * 512 * 512 * 64);
+  EXPECT_EQ(plan_attention(shape(512, true)).forward_flops, 2.0 * 2 * 8 * 512 * 512 * 64);
+  EXPECT_EQ(plan_attention(shape(512, true)).backward_flops, 5.0 * 2 * 8 * 512 * 512 * 64);
+  EXPECT_EQ(plan_attention(shape(1 << 20, true), 2).forward_scratch_bytes,
+            plan_attention(shape(1 << 14, true), 2).forward_scratch_bytes);
+}
+
+TEST(Attention, BadShapesAreNamed) {
+  AttentionShape shape{.q_len = 4,
+                       .kv_len = 4,
+                       .heads = 2,
+                       .head_dim = 8,
+                       .q_stride = 16,
+                       .k_stride = 8,
+                       .v_stride = 8,
+                       .out_stride = 16};
+  EXPECT_NO_THROW(plan_attention(shape));
+  const auto refused = [&](auto change) {
+    AttentionShape bad = shape;
+    change(bad);
+    EXPECT_THROW(plan_attention(bad), ConfigError);
+  };
+  refused([](AttentionShape& s) { s.head_dim = 257; });
+  refused([](AttentionShape& s) { s.heads = 3, s.kv_heads = 2; });
+  refused([](AttentionShape& s) { s.dtype = DType::kF16; });
+  refused([](AttentionShape& s) { s.window = 3, s.causal = false; });
+  refused([](AttentionShape& s) { s.out_stride = 15; });
+  Problem p({"", 1, 60, 60, 2, 1, 8});
+  p.kv_begin.assign(60, 0);
+  p.kv_begin[10] = 5;  // and back to 0
+  EXPECT_THROW(p.forward(), InternalError);
+}
+
+}  // namespace
+}  // namespace strata::cpu
