@@ -22,10 +22,11 @@ long_tests() {
 fuzzers() {
   cmake --preset fuzz && cmake --build build/fuzz --parallel "$jobs" || return 1
   local target name found=0
-  for target in build/fuzz/bin/*_fuzz; do
+  for target in build/fuzz/bin/fuzz_*; do
     [ -x "$target" ] || continue
     found=1
     name=$(basename "$target")
+    name=${name#fuzz_}
     mkdir -p "build/fuzz/corpus/$name"
     local seeds=()
     [ -d "tests/fuzz/seeds/$name" ] && seeds=("tests/fuzz/seeds/$name")
