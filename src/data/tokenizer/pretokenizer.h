@@ -1,0 +1,58 @@
+// From text to pieces that no token crosses: the pre_tokenizer of a tokenizer.json.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "data/tokenizer/split.h"
+
+namespace strata::data {
+
+struct SplitStep {
+  Pattern pattern;
+  SplitBehaviour behaviour = SplitBehaviour::kIsolated;
+  bool invert = false;
+};
+
+struct ByteLevelStep {
+  bool add_prefix_space = true;
+  bool use_regex = true;
+};
+
+using PreTokenizerStep = std::variant<SplitStep, ByteLevelStep>;
+
+// Reused between calls, so that splitting allocates nothing once it is warm.
+struct PieceBuffer {
+  std::string_view text;  // what the pieces index: the input, or `storage`
+  std::vector<Piece> pieces;
+  std::string storage;
+  std::string next_storage;
+  std::vector<Piece> next_pieces;
+  std::vector<Match> matches;
+};
+
+class PreTokenizer {
+ public:
+  PreTokenizer() = default;
+  explicit PreTokenizer(std::vector<PreTokenizerStep> steps);  // at most one ByteLevel step, else DataError
+
+  // True when pieces are bytes in the byte-level alphabet (there is a ByteLevel step).
+  bool byte_level() const { return byte_level_; }
+
+  // The one pattern that is all this pre-tokenizer does, where a scanner knows it: pieces then are found by
+  // scan_pieces alone, without a buffer.
+  std::optional<KnownPattern> single_scanner() const { return scanner_; }
+
+  // Pieces of `text`. They index raw bytes: what steps behind ByteLevel see as characters is mapped back.
+  void split(std::string_view text, PieceBuffer& out) const;
+
+ private:
+  std::vector<PreTokenizerStep> steps_;
+  bool byte_level_ = false;
+  std::optional<KnownPattern> scanner_;
+};
+
+}  // namespace strata::data

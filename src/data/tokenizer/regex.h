@@ -1,0 +1,34 @@
+// Regular expressions of tokenizer files, in the syntax and with the meaning of the Oniguruma library that
+// Hugging Face tokenizers uses, over this room's Unicode tables. A backtracking matcher: leftmost, first
+// alternative first. What it does not know is refused by name (DataError), never read as something else.
+//
+// Known: literals, '.', classes with ranges, nested classes and &&, \p{…} \P{…} \s \S \w \W \d \D \h \H,
+// \t \n \r \f \v \a \e \xHH \x{H…} \uHHHH, groups ((?:…), (…), (?>…), (?i:…), (?i)), look-ahead and
+// look-behind of one character's width, alternation, greedy, lazy and possessive repeats, ^ $ \A \z \Z.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace strata::data {
+
+class Regex {
+ public:
+  explicit Regex(std::string_view pattern);
+  ~Regex();
+  Regex(Regex&&) noexcept;
+  Regex& operator=(Regex&&) noexcept;
+
+  // The first match that starts at or after `from`. Throws DataError when the search takes too many steps.
+  bool find(std::string_view text, size_t from, size_t& begin, size_t& end) const;
+  const std::string& pattern() const { return pattern_; }
+
+ private:
+  struct Program;
+  std::string pattern_;
+  std::unique_ptr<const Program> program_;
+};
+
+}  // namespace strata::data

@@ -1,0 +1,65 @@
+// Text to token ids and back, as Hugging Face tokenizers does it with the same tokenizer.json, id for id.
+//
+// A Tokenizer is immutable and cheap to copy; all its functions may be called from any number of threads.
+// Texts are any bytes: what is not UTF-8 is encoded byte by byte, and encode followed by decode gives every
+// byte back where the vocabulary holds all 256 bytes and nothing normalizes the text. Unsupported parts of a
+// file are refused by name (DataError), never approximated.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+
+namespace strata::data {
+
+struct EncodeOptions {
+  bool add_special_tokens = false;  // what the post-processor adds: begin- and end-of-text tokens
+  bool parse_added_tokens = true;   // recognise added tokens in the text; false: it is plain text throughout
+};
+
+struct DecodeOptions {
+  bool skip_special = false;
+  bool skip_unknown_ids = false;  // ids without a token give nothing; otherwise they are a DataError
+};
+
+class Tokenizer {
+ public:
+  // A tokenizer.json. Missing file: ConfigError; content that is not a supported tokenizer: DataError.
+  static Tokenizer load(const Path& path);
+  static Tokenizer from_json(std::string_view json, const std::string& source);  // source: for messages
+
+  int64_t vocab_size() const;  // one more than the largest id, added tokens included
+  std::optional<int32_t> token_to_id(std::string_view token) const;
+  std::string_view id_to_token(int32_t id) const;  // as written in the file; empty for an id without a token
+  bool is_special(int32_t id) const;
+
+  void encode(std::string_view text, std::vector<int32_t>& out, const EncodeOptions& options = {}) const;
+  std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
+
+  std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;       // bytes
+  std::string decode_text(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;  // UTF-8
+  std::string decode_bytes(int32_t id) const;  // what one token alone decodes to
+
+  // The token that ends a document: by its usual names, else the one that the post-processor puts last.
+  std::optional<int32_t> end_of_text_id() const;
+  // The ids that add_special_tokens puts before and behind a text.
+  std::span<const int32_t> prefix_ids() const;
+  std::span<const int32_t> suffix_ids() const;
+
+  uint64_t hash() const;            // of json()
+  const std::string& json() const;  // the file's bytes, to copy into a checkpoint
+
+ private:
+  struct State;
+  explicit Tokenizer(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+  std::string decode_any(std::span<const int32_t> ids, const DecodeOptions& options, bool keep_bytes) const;
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace strata::data
