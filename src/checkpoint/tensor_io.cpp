@@ -149,8 +149,9 @@ uint64_t append_tensor(WritableFile& file, const TensorView& tensor, DType dtype
 void finish(WritableFile& file, const Path& path, uint64_t bytes) {
   file.sync();
   file.close();
-  const uint64_t found = std::filesystem::file_size(path);
-  if (found != bytes)
+  std::error_code error;
+  const uint64_t found = std::filesystem::file_size(path, error);
+  if (error || found != bytes)
     throw WorldError("[{}] has {} bytes after {} were written to it; check the disk", path.string(), found,
                      bytes);
 }
@@ -257,12 +258,19 @@ uint64_t read_tensor(const SafetensorsFile& file, const TensorInfo& from, const 
       });
 }
 
-uint64_t checksum_tensor(const SafetensorsFile& file, const TensorInfo& tensor) {
-  std::vector<std::byte> buffer(
-      static_cast<size_t>(std::min<uint64_t>(tensor.bytes, static_cast<uint64_t>(reader_buffer_bytes()))));
-  return stream_tensor(
-      file, tensor, reader_buffer_bytes(), [&](uint64_t) { return buffer.data(); },
-      [](void*, uint64_t, size_t) {});
+TensorScan scan_tensor(const SafetensorsFile& file, const TensorInfo& tensor) {
+  TensorScan scan;
+  const int64_t chunk = reader_buffer_bytes();
+  std::vector<std::byte> buffer(std::min(tensor.bytes, static_cast<uint64_t>(chunk)));
+  scan.checksum = stream_tensor(
+      file, tensor, chunk, [&](uint64_t) { return buffer.data(); },
+      [&](void* bytes, uint64_t first, size_t size) {
+        if (!tensor.dtype || scan.first_not_finite >= 0) return;
+        const int64_t width = size_of(*tensor.dtype);
+        const int64_t bad = first_not_finite(bytes, *tensor.dtype, static_cast<int64_t>(size) / width);
+        if (bad >= 0) scan.first_not_finite = static_cast<int64_t>(first) / width + bad;
+      });
+  return scan;
 }
 
 }  // namespace strata::checkpoint

@@ -67,8 +67,12 @@ StoredFile write_whole_file(FileSystem& files, const Path& path, std::string_vie
 uint64_t read_tensor(const SafetensorsFile& file, const TensorInfo& from, const MutableTensorView& to,
                      bool check_finite = false);
 
-// Checksum of a stored tensor without keeping its bytes.
-uint64_t checksum_tensor(const SafetensorsFile& file, const TensorInfo& tensor);
+// Reads a stored tensor without keeping its bytes.
+struct TensorScan {
+  uint64_t checksum = 0;
+  int64_t first_not_finite = -1;  // element with the first NaN or infinity
+};
+TensorScan scan_tensor(const SafetensorsFile& file, const TensorInfo& tensor);
 
 // Whether a file tensor of type `from` can be read into memory of type `to`.
 bool is_convertible(DType from, DType to);

@@ -1,0 +1,121 @@
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "checkpoint/checkpoint.h"
+
+namespace strata::checkpoint {
+namespace {
+
+std::string folder_name(int64_t step) {
+  return fmt::format("step-{:08}", step);
+}
+
+uint64_t bytes_of(const CheckpointContent& content) {
+  uint64_t bytes = bytes_of(content.model) + content.state_json.size();
+  for (const auto& tensor : content.optimizer)
+    bytes += static_cast<uint64_t>(tensor.shape.elements() * size_of(tensor.memory_dtype)) +
+             2 * tensor.name.size() + 256;
+  return bytes + 4 * 4096;
+}
+
+// What saves that died left behind. Nobody else saves here now: the lock is ours.
+void tidy(FileSystem& files, const Path& folder) {
+  std::vector<Path> entries;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) entries.push_back(entry.path());
+  for (const auto& path : entries) {
+    const std::string name = path.filename().string();
+    if (name.starts_with("latest.tmp-")) files.remove(path);
+    if (!name.starts_with("step-")) continue;
+    if (name.find(".tmp-") != std::string::npos) files.remove_tree(path);
+    if (!name.ends_with(kReplacedSuffix)) continue;
+    const Path original = folder / name.substr(0, name.size() - kReplacedSuffix.size());
+    if (std::filesystem::exists(original)) {
+      files.remove_tree(path);
+    } else {
+      files.rename(path, original);
+    }
+  }
+}
+
+void write_content(FileSystem& files, const Path& folder, const CheckpointContent& content) {
+  Manifest manifest{content.step, content.program, utc_timestamp(), content.health,
+                    write_model_files(files, folder, content.model)};
+  if (!content.optimizer.empty())
+    manifest.files.push_back(
+        write_tensor_file(files, folder / "optimizer.safetensors", content.optimizer, std::nullopt));
+  manifest.files.push_back(write_whole_file(files, folder / "state.json", content.state_json));
+  write_whole_file(files, folder / "manifest.json", format_manifest(manifest));
+  files.sync_directory(folder);
+}
+
+Path replaced_name(const Path& target) {
+  Path path = target;
+  path += kReplacedSuffix;
+  return path;
+}
+
+// Puts the finished folder in its place. A checkpoint of the same step steps aside first; both are whole, and
+// a reader finds one or the other at any moment.
+void put_in_place(FileSystem& files, const Path& temporary, const Path& target) {
+  const bool replaces = std::filesystem::exists(target);
+  if (replaces) files.rename(target, replaced_name(target));
+  try {
+    files.rename(temporary, target);
+  } catch (...) {
+    try {
+      if (replaces) files.rename(replaced_name(target), target);
+    } catch (const std::exception&) {  // it is still found under the name that it has; the first error counts
+    }
+    throw;
+  }
+  files.sync_directory(target.parent_path());
+}
+
+}  // namespace
+
+SavedCheckpoint save_checkpoint(FileSystem& files, const Path& folder, const CheckpointContent& content) {
+  STRATA_CHECK(content.step >= 0, "a checkpoint of step {}", content.step);
+  if (!std::filesystem::exists(folder)) {
+    files.create_directories(folder);
+    files.sync_directory(std::filesystem::absolute(folder).parent_path());
+  }
+  const FileLock lock(folder / ".lock");
+  SavedCheckpoint saved;
+  try {
+    tidy(files, folder);
+  } catch (const std::exception& error) {  // rubbish that stays is no reason not to save
+    saved.warnings.push_back(error.what());
+  }
+  check_space(files, folder, bytes_of(content), "the checkpoint");
+  saved.path = folder / folder_name(content.step);
+  const Path temporary = folder / fmt::format("{}.tmp-{}", folder_name(content.step), ::getpid());
+  try {
+    files.create_directories(temporary);
+    write_content(files, temporary, content);
+    saved.bytes = read_manifest(temporary).bytes();
+    put_in_place(files, temporary, saved.path);
+  } catch (...) {
+    try {
+      files.remove_tree(temporary);
+    } catch (const std::exception&) {  // the next save tries again; the first error is the one to report
+    }
+    throw;
+  }
+
+  // From here on the checkpoint exists: trouble is told, not thrown.
+  try {
+    files.remove_tree(replaced_name(saved.path));
+    write_file_atomically(files, folder / "latest", saved.path.filename().string() + "\n");
+    auto pruned = prune(files, folder, content.retention);
+    saved.pruned = std::move(pruned.removed);
+    saved.warnings.insert(saved.warnings.end(), pruned.warnings.begin(), pruned.warnings.end());
+  } catch (const Error& error) {
+    saved.warnings.push_back(error.what());
+  }
+  return saved;
+}
+
+}  // namespace strata::checkpoint

@@ -1,0 +1,116 @@
+#include "checkpoint/retention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include "base/error.h"
+#include "checkpoint/checkpoint.h"
+
+namespace strata::checkpoint {
+namespace {
+
+// "step-00000200" → 200; -1 for any other name.
+int64_t step_of(std::string_view name) {
+  constexpr std::string_view kPrefix = "step-";
+  if (!name.starts_with(kPrefix)) return -1;
+  const std::string_view digits = name.substr(kPrefix.size());
+  if (digits.size() < 8 || digits.size() > 18 ||
+      digits.find_first_not_of("0123456789") != std::string_view::npos)
+    return -1;
+  return std::stoll(std::string(digits));
+}
+
+}  // namespace
+
+std::vector<ListedCheckpoint> list_checkpoints(const Path& folder) {
+  std::map<int64_t, Path, std::greater<>> found;
+  std::error_code error;
+  for (auto it = std::filesystem::directory_iterator(folder, error);
+       !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+    if (!it->is_directory()) continue;
+    const std::string name = it->path().filename().string();
+    const bool moved = name.ends_with(kReplacedSuffix);
+    const int64_t step =
+        step_of(moved ? std::string_view(name).substr(0, name.size() - kReplacedSuffix.size()) : name);
+    if (step < 0) continue;
+    if (moved) {
+      found.emplace(step, it->path());
+    } else {
+      found[step] = it->path();
+    }
+  }
+  std::vector<ListedCheckpoint> list;
+  for (auto& [step, path] : found) list.push_back({std::move(path), step});
+  return list;
+}
+
+std::vector<Path> choose_to_prune(std::span<const RetentionCandidate> newest_first,
+                                  const RetentionPolicy& policy) {
+  std::vector<const RetentionCandidate*> healthy;
+  for (const auto& candidate : newest_first) {
+    if (candidate.health.good()) healthy.push_back(&candidate);
+  }
+  if (healthy.empty() || policy.keep_last <= 0) return {};
+
+  std::set<int64_t> kept;
+  for (size_t i = 0; i < healthy.size(); ++i) {
+    const int64_t step = healthy[i]->checkpoint.step;
+    if (static_cast<int64_t>(i) < policy.keep_last) kept.insert(step);
+    if (policy.keep_every > 0 && step % policy.keep_every == 0) kept.insert(step);
+  }
+  std::vector<std::pair<double, int64_t>> ranking;
+  for (const auto* candidate : healthy) {
+    const auto metric = candidate->health.metrics.find(policy.best_metric);
+    if (metric != candidate->health.metrics.end() && std::isfinite(metric->second))
+      ranking.emplace_back(metric->second, candidate->checkpoint.step);
+  }
+  std::sort(ranking.begin(), ranking.end());
+  for (size_t i = 0; i < ranking.size() && static_cast<int64_t>(i) < policy.keep_best; ++i)
+    kept.insert(ranking[i].second);
+  const auto& newest = newest_first.front();
+  if (!newest.health.good()) kept.insert(newest.checkpoint.step);
+
+  std::vector<Path> gone;
+  for (const auto& candidate : newest_first) {
+    if (!kept.contains(candidate.checkpoint.step)) gone.push_back(candidate.checkpoint.path);
+  }
+  return gone;
+}
+
+PruneResult prune(FileSystem& files, const Path& folder, const RetentionPolicy& policy) {
+  PruneResult result;
+  std::vector<RetentionCandidate> candidates;
+  for (const auto& listed : list_checkpoints(folder)) {
+    try {
+      candidates.push_back({listed, read_manifest(listed.path).health});
+    } catch (const Error& error) {
+      result.warnings.push_back(error.what());
+    }
+  }
+  const auto gone = choose_to_prune(candidates, policy);
+  if (gone.empty()) return result;
+  const auto newest =
+      std::find_if(candidates.begin(), candidates.end(), [](const auto& c) { return c.health.good(); });
+  const auto faults = verify_checkpoint(newest->checkpoint.path);
+  for (const auto& fault : faults)
+    result.warnings.push_back(fmt::format("[{}] {}: {}; no older checkpoint is removed",
+                                          newest->checkpoint.path.string(), fault.file, fault.what));
+  if (!faults.empty()) return result;
+  for (const auto& path : gone) {
+    try {
+      // Renamed first: a removal that is cut short leaves rubbish for the next save, not a broken checkpoint.
+      Path rubbish = path;
+      rubbish += ".tmp-pruned";
+      files.rename(path, rubbish);
+      files.remove_tree(rubbish);
+      result.removed.push_back(path);
+    } catch (const Error& error) {
+      result.warnings.push_back(error.what());
+    }
+  }
+  return result;
+}
+
+}  // namespace strata::checkpoint

@@ -1,0 +1,48 @@
+// Which checkpoints of a run stay.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "checkpoint/manifest.h"
+
+namespace strata::checkpoint {
+
+struct RetentionPolicy {
+  int64_t keep_last = 3;   // newest ones; 0: all
+  int64_t keep_every = 0;  // and those whose step is a multiple of this; 0: none
+  int64_t keep_best = 0;   // and those with the lowest values of best_metric
+  std::string best_metric = "eval/valid/loss";
+};
+
+// A checkpoint folder as a listing finds it.
+struct ListedCheckpoint {
+  Path path;
+  int64_t step = 0;
+};
+
+// The checkpoints of a folder by name alone, newest first. One that was moved aside by a save that was killed
+// before it could put the new one in its place counts while there is no other of its step.
+std::vector<ListedCheckpoint> list_checkpoints(const Path& folder);
+
+// What may go: never a damaged one (somebody will want to look at it), and nothing as long as no healthy one
+// is there. Unhealthy checkpoints count for nothing; of them, only one newer than all healthy ones stays.
+struct RetentionCandidate {
+  ListedCheckpoint checkpoint;
+  Health health;
+};
+std::vector<Path> choose_to_prune(std::span<const RetentionCandidate> newest_first,
+                                  const RetentionPolicy& policy);
+
+struct PruneResult {
+  std::vector<Path> removed;
+  std::vector<std::string> warnings;  // what could not be read or removed
+};
+
+// Applies the policy. Before anything is removed the newest healthy checkpoint that stays is read back and
+// verified; if it is not whole, nothing is removed. Takes no lock: use it where no save can run.
+PruneResult prune(FileSystem& files, const Path& folder, const RetentionPolicy& policy);
+
+}  // namespace strata::checkpoint
