@@ -92,9 +92,11 @@ void embedding_backward(const EmbeddingShape& shape, float* d_table, const void*
   require_activation_dtype(shape.dtype, "embedding_backward");
   require_ids(ids, shape.rows, shape.vocab, "id");
   if (!accumulate) fill_zero(d_table, shape.vocab * shape.dim * int64_t{sizeof(float)});
-  // Whole cache lines of 16 floats a task, several of them, so that a row's line is fetched by one task.
+  // A column's sum does not depend on the cut, so the cut may follow the threads: wide pieces, whole cache
+  // lines.
+  const int64_t width = std::max<int64_t>(64, (shape.dim / compute_threads() + 15) / 16 * 16);
   const auto kernel = HWY_DYNAMIC_DISPATCH(ScatterColumns);
-  parallel_ranges(shape.dim, 64,
+  parallel_ranges(shape.dim, width,
                   [&](int64_t begin, int64_t end) { kernel(shape, d_table, dy, ids, begin, end); });
 }
 

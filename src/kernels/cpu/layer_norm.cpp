@@ -50,15 +50,14 @@ template <typename T>
 void backward_row(const NormShape& shape, T* dx, const T* dy, const T* h, float mean, float rstd,
                   const float* weight, const T* dh) {
   const Vector center = constant(mean), factor = constant(rstd);
-  const float total = sum_over(shape.dim, [&](int64_t i, auto span, Vector sum) HWY_ATTR {
-    return hn::MulAdd(load(dy + i, span), load(weight + i, span), sum);
-  });
-  const float dot = sum_over(shape.dim, [&](int64_t i, auto span, Vector sum) HWY_ATTR {
-    const Vector g = hn::Mul(load(dy + i, span), load(weight + i, span));
-    return hn::MulAdd(g, hn::Sub(load(h + i, span), center), sum);
-  });
-  const Vector mean_g = constant(total / static_cast<float>(shape.dim));
-  const Vector mean_gx = constant(dot * rstd / static_cast<float>(shape.dim));
+  const TwoSums sums =
+      two_sums_over(shape.dim, [&](int64_t i, auto span, Vector& total, Vector& dot) HWY_ATTR {
+        const Vector g = hn::Mul(load(dy + i, span), load(weight + i, span));
+        total = hn::Add(total, g);
+        dot = hn::MulAdd(g, hn::Sub(load(h + i, span), center), dot);
+      });
+  const Vector mean_g = constant(sums.first / static_cast<float>(shape.dim));
+  const Vector mean_gx = constant(sums.second * rstd / static_cast<float>(shape.dim));
   for_vectors(shape.dim, [&](int64_t i, auto span) HWY_ATTR {
     const Vector g = hn::Mul(load(dy + i, span), load(weight + i, span));
     const Vector xhat = hn::Mul(hn::Sub(load(h + i, span), center), factor);

@@ -48,7 +48,7 @@ HWY_INLINE Vector widen(hn::Vec<U16> bits) {
   return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(U32(), bits)));
 }
 
-// The bf16 nearest to each lane (ties to even; NaN stays NaN), in the upper half of the word.
+// The bf16 nearest to each lane (ties to even; NaN stays NaN), in the lower half of the word.
 HWY_INLINE hn::Vec<U32> nearest_bf16(Vector v) {
   const U32 du;
   const auto word = hn::BitCast(du, v);
@@ -56,7 +56,7 @@ HWY_INLINE hn::Vec<U32> nearest_bf16(Vector v) {
   const auto rounded = hn::Add(hn::Add(word, hn::Set(du, 0x7fff)), odd);
   const auto quiet = hn::Or(word, hn::Set(du, 0x400000));
   const auto nan = hn::RebindMask(du, hn::IsNaN(v));
-  return hn::And(hn::IfThenElse(nan, quiet, rounded), hn::Set(du, 0xffff0000u));
+  return hn::ShiftRight<16>(hn::IfThenElse(nan, quiet, rounded));
 }
 
 HWY_INLINE Vector load(const float* p, Whole) {
@@ -80,9 +80,8 @@ HWY_INLINE Vector store(float* p, Vector v, Whole) {
 HWY_INLINE Vector store(BF16* p, Vector v, Whole) {
   const auto word = nearest_bf16(v);
   const hn::RebindToSigned<F32> di;
-  hn::StoreU(hn::DemoteTo(U16(), hn::BitCast(di, hn::ShiftRight<16>(word))), U16(),
-             reinterpret_cast<uint16_t*>(p));
-  return hn::BitCast(F32(), word);
+  hn::StoreU(hn::DemoteTo(U16(), hn::BitCast(di, word)), U16(), reinterpret_cast<uint16_t*>(p));
+  return hn::BitCast(F32(), hn::ShiftLeft<16>(word));
 }
 template <typename T>
 HWY_INLINE Vector store(T* p, Vector v, Part part) {
@@ -125,6 +124,24 @@ HWY_INLINE float sum_over(int64_t n, const Term& term) {
   for (; i + step <= n; i += step) a = term(i, Whole(), a);
   if (i < n) b = term(i, Part{static_cast<size_t>(n - i)}, b);
   return sum_of_lanes(hn::Add(hn::Add(a, b), hn::Add(c, d)));
+}
+
+// Two sums over [0, n) at once: term(i, span, first, second) adds to both.
+struct TwoSums {
+  float first, second;
+};
+template <typename Term>
+HWY_INLINE TwoSums two_sums_over(int64_t n, const Term& term) {
+  const int64_t step = lanes();
+  Vector a = zero(), b = zero(), c = zero(), d = zero();
+  int64_t i = 0;
+  for (; i + 2 * step <= n; i += 2 * step) {
+    term(i, Whole(), a, b);
+    term(i + step, Whole(), c, d);
+  }
+  for (; i + step <= n; i += step) term(i, Whole(), a, b);
+  if (i < n) term(i, Part{static_cast<size_t>(n - i)}, c, d);
+  return {sum_of_lanes(hn::Add(a, c)), sum_of_lanes(hn::Add(b, d))};
 }
 
 }  // namespace strata::cpu::HWY_NAMESPACE

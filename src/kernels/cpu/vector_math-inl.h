@@ -14,20 +14,23 @@ namespace strata::cpu::HWY_NAMESPACE {
 
 // exp(x) with x clamped to [-87, 88], where result and scale are normal numbers. NaN stays NaN.
 HWY_INLINE Vector exp_clamped(Vector x) {
-  const hn::RebindToSigned<F32> di;
   // The operand order lets NaN through on x86.
   x = hn::Max(constant(-87.0f), hn::Min(constant(88.0f), x));
-  const Vector n = hn::Round(hn::Mul(x, constant(1.44269504f)));
+  // Adding 1.5 * 2^23 leaves the nearest integer n of x / ln 2 in the low bits.
+  const Vector shifted = hn::MulAdd(x, constant(1.44269504f), constant(12582912.0f));
+  const Vector n = hn::Sub(shifted, constant(12582912.0f));
   // ln 2 in two parts; the first has trailing zeros, so that n * it is exact.
   Vector r = hn::NegMulAdd(n, constant(0.693359375f), x);
   r = hn::NegMulAdd(n, constant(-2.12194440e-4f), r);
-  Vector p = hn::MulAdd(r, constant(0.00139261761f), constant(0.00836317307f));
-  p = hn::MulAdd(r, p, constant(0.0416665547f));
-  p = hn::MulAdd(r, p, constant(0.16666577f));
-  p = hn::MulAdd(r, p, constant(0.5f));
-  p = hn::Add(hn::MulAdd(hn::Mul(r, r), p, r), constant(1.0f));
-  const auto exponent = hn::ShiftLeft<23>(hn::ConvertTo(di, n));
-  return hn::BitCast(F32(), hn::Add(hn::BitCast(di, p), exponent));
+  // Pairs of terms side by side: the latency of the chain is what limits the loop.
+  const Vector square = hn::Mul(r, r);
+  const Vector low = hn::MulAdd(r, constant(0.16666577f), constant(0.5f));
+  const Vector high = hn::MulAdd(r, constant(0.00836317307f), constant(0.0416665547f));
+  const Vector rest = hn::MulAdd(square, hn::MulAdd(square, constant(0.00139261761f), high), low);
+  const Vector p = hn::MulAdd(square, rest, hn::Add(r, constant(1.0f)));
+  // 2^n by its exponent bits.
+  const U32 du;
+  return hn::BitCast(F32(), hn::Add(hn::BitCast(du, p), hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
 }
 
 // s = 1 / (1 + exp(-x)) and its complement 1 - s without cancellation.

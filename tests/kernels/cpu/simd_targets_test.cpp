@@ -1,0 +1,63 @@
+// Every instruction set that this processor has computes the same, up to rounding.
+#include "kernels/cpu/simd_targets.h"
+
+// simd_targets.h comes first
+#include <hwy/highway.h>
+
+#include "kernels/cpu/activation.h"
+#include "kernels/cpu/array_testing.h"
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/norm.h"
+#include "kernels/cpu/optimizer.h"
+#include "kernels/cpu/rope.h"
+
+namespace strata::cpu {
+namespace {
+
+using testing::Array;
+
+// The outputs of a chain through the kernel families, rows of a ragged length.
+std::vector<Array> outputs(DType dtype) {
+  constexpr int64_t kRows = 37, kDim = 70, n = kRows * kDim;
+  const Array x = Array::random(dtype, n, 1, 2), weight = Array::random(DType::kF32, kDim, 2);
+  Array y(dtype, n), rstd(DType::kF32, kRows), mean(DType::kF32, kRows), dw(DType::kF32, kDim), dx(dtype, n);
+  Array z(dtype, n), gelu(dtype, n), gelu_erf(dtype, n), swiglu(dtype, n / 2), rotated(dtype, n);
+  const NormShape shape{kRows, kDim, 1e-5f, dtype};
+  rms_norm_forward(shape, y.data(), nullptr, rstd.f32(), x.data(), nullptr, weight.f32());
+  rms_norm_backward_input(shape, dx.data(), y.data(), x.data(), rstd.f32(), weight.f32(), x.data());
+  Array scratch = testing::scratch_of(rms_norm_weight_scratch_bytes(shape));
+  rms_norm_backward_weight(shape, dw.f32(), y.data(), x.data(), rstd.f32(), false, scratch.data());
+  layer_norm_forward(shape, z.data(), nullptr, mean.f32(), rstd.f32(), x.data(), nullptr, weight.f32(),
+                     nullptr);
+  gelu_tanh_backward(n, gelu.data(), y.data(), x.data(), dtype);
+  gelu_erf_backward(n, gelu_erf.data(), y.data(), x.data(), dtype);
+  swiglu_forward(kRows, kDim / 2, swiglu.data(), x.data(), dtype);
+  Array table(DType::kF32, kRows * 14);
+  fill_rope_table(table.f32(), kRows, 14, 1e4);
+  std::vector<int32_t> positions;
+  for (int32_t row = 0; row < kRows; ++row) positions.push_back(row);
+  rope({kRows, 5, 14, 14, kDim, dtype}, rotated.data(), x.data(), table.f32(), positions.data(), false);
+  Array p = weight, m = weight, v = Array::random(DType::kF32, kDim, 3, 0, 1);
+  const AdamWScalars scalars{.lr = 0.01f};
+  adamw_update(kDim, p.f32(), m.f32(), v.f32(), dw.f32(), &scalars, 0.1f, 1, nullptr);
+  return {y, dx, dw, z, gelu, gelu_erf, swiglu, rotated, p};
+}
+
+TEST(SimdTargets, AgreeUpToRounding) {
+  for (const DType dtype : testing::kActivationTypes) {
+    const std::vector<Array> best = outputs(dtype);
+    for (int64_t rest = hwy::SupportedTargets() & HWY_TARGETS; rest != 0; rest &= rest - 1) {
+      hwy::GetChosenTarget().Update(rest & -rest);
+      const std::vector<Array> got = outputs(dtype);
+      hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+      // Two roundings to bf16 may fall to different sides.
+      for (size_t i = 0; i < best.size(); ++i) {
+        SCOPED_TRACE(i);
+        testing::expect_near(got[i], best[i].values(), dtype == DType::kBF16 ? 0.01 : 1e-5, 10);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace strata::cpu
