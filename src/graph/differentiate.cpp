@@ -1,0 +1,68 @@
+#include "graph/differentiate.h"
+
+#include "base/error.h"
+#include "graph/op.h"
+#include "graph/sum.h"
+
+namespace strata::graph {
+
+bool GradientBuilder::wants(ValueId forward) const {
+  const Role role = graph_.value(forward).role;
+  return role == Role::kActivation || role == Role::kParameter;
+}
+
+void GradientBuilder::add_gradient(ValueId forward, ValueId gradient) {
+  STRATA_CHECK(graph_.value(forward).shape == graph_.value(gradient).shape,
+               "the gradient of {} has another shape", graph_.value(forward).name);
+  ValueId& slot = gradients_[static_cast<size_t>(forward)];
+  slot = slot == kNone ? gradient : add_sum(graph_, slot, gradient);
+}
+
+ValueId GradientBuilder::take_gradient(ValueId forward) {
+  return std::exchange(gradients_[static_cast<size_t>(forward)], kNone);
+}
+
+ValueId GradientBuilder::parameter_gradient(ValueId parameter) {
+  for (Parameter& entry : graph_.parameters()) {
+    if (entry.value != parameter) continue;
+    if (entry.gradient == kNone) {
+      const Value& weight = graph_.value(parameter);
+      entry.gradient = graph_.add_value({.name = "grad." + weight.name,
+                                         .shape = weight.shape,
+                                         .role = Role::kGradient,
+                                         .encoding = {},
+                                         .placements = weight.placements,
+                                         .segments = weight.segments});
+    }
+    return entry.gradient;
+  }
+  throw InternalError("{} is no parameter", graph_.value(parameter).name);
+}
+
+void differentiate(Graph& graph) {
+  STRATA_CHECK(!graph.nodes().empty(), "nothing to differentiate");
+  GradientBuilder builder(graph);
+  const auto forward_count = graph.nodes().size();
+  for (size_t i = forward_count; i-- > 0;) {
+    const Node node = graph.nodes()[i];  // a copy: the rule appends to the nodes
+    if (node.op->gradient == nullptr) continue;
+    graph.set_layer(node.layer);
+    builder.input_grad();
+    if (i + 1 == forward_count) {
+      node.op->gradient(builder, node);
+      continue;
+    }
+    bool flows = false;
+    for (const ValueId output : node.outputs)
+      flows = flows || (output != kNone && builder.gradient_of(output) != kNone);
+    if (flows) node.op->gradient(builder, node);
+  }
+  graph.nodes().erase(graph.nodes().begin() + static_cast<std::ptrdiff_t>(forward_count) - 1);
+  for (Parameter& parameter : graph.parameters()) {
+    STRATA_CHECK(parameter.gradient != kNone, "no gradient reaches {}", graph.value(parameter.value).name);
+  }
+  graph.set_layer(kNone);
+  graph.set_phase(Phase::kForward);
+}
+
+}  // namespace strata::graph

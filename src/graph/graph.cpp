@@ -1,0 +1,217 @@
+#include "graph/graph.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "graph/op.h"
+
+namespace strata::graph {
+
+std::string_view name_of(Role role) {
+  static constexpr std::string_view kNames[] = {"input",   "parameter", "gradient", "metric", "state",
+                                                "encoded", "constant",  "cache",    "step",   "activation"};
+  return kNames[static_cast<size_t>(role)];
+}
+
+bool is_persistent(Role role) {
+  return role != Role::kActivation;
+}
+
+std::string_view name_of(Phase phase) {
+  static constexpr std::string_view kNames[] = {"S", "F", "R", "I", "W", "U", "E"};
+  return kNames[static_cast<size_t>(phase)];
+}
+
+const Attr* Attrs::find(std::string_view name) const {
+  for (const auto& [key, value] : items_) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
+int64_t Attrs::integer(std::string_view name) const {
+  const Attr* attr = find(name);
+  STRATA_CHECK(attr != nullptr && std::holds_alternative<int64_t>(*attr), "no integer attribute {}", name);
+  return std::get<int64_t>(*attr);
+}
+
+int64_t Attrs::integer_or(std::string_view name, int64_t fallback) const {
+  return find(name) != nullptr ? integer(name) : fallback;
+}
+
+double Attrs::real(std::string_view name) const {
+  const Attr* attr = find(name);
+  STRATA_CHECK(attr != nullptr && std::holds_alternative<double>(*attr), "no real attribute {}", name);
+  return std::get<double>(*attr);
+}
+
+void Attrs::set(std::string_view name, Attr value) {
+  for (auto& [key, old] : items_) {
+    if (key == name) {
+      old = std::move(value);
+      return;
+    }
+  }
+  items_.emplace_back(name, std::move(value));
+}
+
+std::string Attrs::str() const {
+  std::string text;
+  for (const auto& [key, value] : items_) {
+    if (!text.empty()) text += ' ';
+    text += key + '=';
+    std::visit(
+        [&](const auto& held) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::string>) {
+            text += held;
+          } else {
+            text += fmt::format("{}", held);
+          }
+        },
+        value);
+  }
+  return text;
+}
+
+ValueId Graph::add_value(Value value) {
+  value.placements.resize(mesh_.axes.size());
+  values_.push_back(std::move(value));
+  return static_cast<ValueId>(values_.size() - 1);
+}
+
+ValueId Graph::add_parameter(std::string name, Shape shape, Init init, std::vector<Placement> placements,
+                             std::vector<int64_t> segments) {
+  const ValueId id = add_value({.name = std::move(name),
+                                .shape = shape,
+                                .role = Role::kParameter,
+                                .encoding = {},
+                                .placements = std::move(placements),
+                                .segments = std::move(segments)});
+  parameters_.push_back({.value = id, .gradient = kNone, .init = init});
+  return id;
+}
+
+std::vector<ValueId> Graph::add_node(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs) {
+  Node node{&op, std::move(inputs), {}, std::move(attrs), phase_, layer_};
+  const auto specs = op.infer({*this, node});
+  const auto id = static_cast<NodeId>(nodes_.size());
+  for (const ValueSpec& spec : specs) {
+    std::string name = fmt::format("{}{}.{}", op.name, id, spec.suffix);
+    if (layer_ != kNone) name = fmt::format("L{}.{}", layer_, name);
+    node.outputs.push_back(add_value({.name = std::move(name),
+                                      .dtype = spec.dtype,
+                                      .shape = spec.shape,
+                                      .encoding = {},
+                                      .placements = {},
+                                      .segments = spec.segments,
+                                      .producer = id}));
+  }
+  nodes_.push_back(std::move(node));
+  return nodes_.back().outputs;
+}
+
+NodeId Graph::add_node_into(const OpDef& op, std::vector<ValueId> inputs, std::vector<ValueId> outputs,
+                            Attrs attrs) {
+  Node node{&op, std::move(inputs), std::move(outputs), std::move(attrs), phase_, layer_};
+  const auto specs = op.infer({*this, node});
+  STRATA_CHECK(specs.size() == node.outputs.size(), "{} has {} outputs, {} were given", op.name, specs.size(),
+               node.outputs.size());
+  const auto id = static_cast<NodeId>(nodes_.size());
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (node.outputs[i] == kNone) continue;
+    Value& out = value(node.outputs[i]);
+    STRATA_CHECK(out.shape == specs[i].shape && out.dtype == specs[i].dtype,
+                 "{} gives {} {}, but {} is {} {}", op.name, name_of(specs[i].dtype), specs[i].shape.str(),
+                 out.name, name_of(out.dtype), out.shape.str());
+    if (out.producer == kNone && out.role == Role::kActivation) out.producer = id;
+  }
+  nodes_.push_back(std::move(node));
+  return id;
+}
+
+ValueId Graph::find_value(std::string_view name) const {
+  for (size_t i = 0; i < values_.size(); ++i) {
+    if (values_[i].name == name) return static_cast<ValueId>(i);
+  }
+  return kNone;
+}
+
+namespace {
+
+bool fits(const Graph& graph, const std::vector<ValueId>& ids, const std::vector<Placement>& wanted,
+          size_t axis) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] != kNone && graph.value(ids[i]).placements[axis] != wanted[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void check_placements(const Graph& graph) {
+  for (const Node& node : graph.nodes()) {
+    for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis) {
+      if (graph.mesh().axes[axis].size == 1) continue;
+      auto options = node.op->placements({graph, node});
+      options.push_back(
+          {std::vector<Placement>(node.inputs.size()), std::vector<Placement>(node.outputs.size())});
+      const bool legal = std::any_of(options.begin(), options.end(), [&](const PlacementOption& option) {
+        return fits(graph, node.inputs, option.inputs, axis) &&
+               fits(graph, node.outputs, option.outputs, axis);
+      });
+      STRATA_CHECK(legal, "on mesh axis {} no placement rule allows {}", graph.mesh().axes[axis].name,
+                   str(graph, node));
+    }
+  }
+}
+
+std::string str(const Graph& graph, const Node& node) {
+  auto list = [&](const std::vector<ValueId>& ids) {
+    std::string text;
+    for (const ValueId id : ids) {
+      if (!text.empty()) text += ", ";
+      if (id == kNone) {
+        text += "-";
+        continue;
+      }
+      const Value& value = graph.value(id);
+      text += fmt::format("{}:{}{}", value.name, strata::name_of(value.dtype), value.shape.str());
+      for (size_t axis = 0; axis < value.placements.size(); ++axis) {
+        if (graph.mesh().axes[axis].size > 1) text += "@" + str(value.placements[axis]);
+      }
+    }
+    return text;
+  };
+  return fmt::format("{} {} = {}({}) {}", name_of(node.phase), list(node.outputs), node.op->name,
+                     list(node.inputs), node.attrs.str());
+}
+
+std::string str(const Graph& graph) {
+  std::string text;
+  for (const Node& node : graph.nodes()) text += str(graph, node) + "\n";
+  return text;
+}
+
+void shape_error(const NodeView& view, const std::string& what) {
+  std::string inputs;
+  for (int i = 0; i < static_cast<int>(view.node.inputs.size()); ++i) {
+    if (!inputs.empty()) inputs += ", ";
+    inputs += view.has(i) ? fmt::format("{} {}{}", view.in(i).name, strata::name_of(view.in(i).dtype),
+                                        view.in(i).shape.str())
+                          : "-";
+  }
+  throw ConfigError("[{}] {}; its inputs are {}", view.node.op->name, what, inputs);
+}
+
+double streamed_bytes(const NodeView& view) {
+  double bytes = 0;
+  for (int i = 0; i < static_cast<int>(view.node.inputs.size()); ++i) {
+    if (view.has(i)) bytes += static_cast<double>(view.in(i).bytes());
+  }
+  for (int i = 0; i < static_cast<int>(view.node.outputs.size()); ++i) {
+    if (view.has_out(i)) bytes += static_cast<double>(view.out(i).bytes());
+  }
+  return bytes;
+}
+
+}  // namespace strata::graph

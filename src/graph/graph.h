@@ -1,0 +1,173 @@
+// The graph: values and the nodes that make them. Small, explicit, in execution order; knows nothing of
+// devices.
+//
+// A value is written by one node, but for accumulators (gradients of parameters, loss and count): they may
+// have several writers, which add up in node order; the first writer of a step overwrites.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "graph/placement.h"
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+
+namespace strata::graph {
+
+using ValueId = int32_t;
+using NodeId = int32_t;
+inline constexpr int32_t kNone = -1;
+
+// How the elements of a value lie in memory. A packed value holds a weight in the layout that the device's
+// GEMM engine wants for one role; `layout` names it and `bytes` is its size.
+struct Encoding {
+  enum class Kind : uint8_t { kPlain, kPacked };
+  Kind kind = Kind::kPlain;
+  int64_t bytes = 0;
+  std::string layout;
+};
+
+enum class Role : uint8_t {
+  kInput,       // a tensor of the batch
+  kParameter,   // fp32 master weight
+  kGradient,    // fp32 gradient of a parameter: an accumulator over micro-batches
+  kMetric,      // loss and count of a step: accumulators too
+  kState,       // optimizer moments
+  kEncoded,     // a parameter in another encoding, made again after each update
+  kConstant,    // filled once, before the first step
+  kCache,       // keys and values of earlier tokens, kept between runs of a generating program
+  kStep,        // in the step block: changes between steps
+  kActivation,  // lives within a step
+};
+std::string_view name_of(Role role);
+// Whether values of this role keep their content between segments.
+bool is_persistent(Role role);
+
+struct Value {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+  Role role = Role::kActivation;
+  Encoding encoding;
+  std::vector<Placement> placements;  // one per mesh axis
+  // Sizes of the parts that are concatenated along the last dimension ([q | k | v], [gate | up]); empty: one
+  // part. A shard along that dimension takes its share of every part. A parameter has its parts along
+  // dimension 0.
+  std::vector<int64_t> segments;
+  NodeId producer = kNone;
+
+  int64_t bytes() const {
+    return encoding.kind == Encoding::Kind::kPacked ? encoding.bytes : shape.elements() * size_of(dtype);
+  }
+};
+
+using Attr = std::variant<int64_t, double, std::string>;
+
+// A node's constants by name; looked up while a program is made, never while it runs.
+class Attrs {
+ public:
+  Attrs() = default;
+  Attrs(std::initializer_list<std::pair<std::string, Attr>> items) : items_(items) {}
+  int64_t integer(std::string_view name) const;
+  int64_t integer_or(std::string_view name, int64_t fallback) const;
+  double real(std::string_view name) const;
+  void set(std::string_view name, Attr value);
+  std::string str() const;
+
+ private:
+  const Attr* find(std::string_view name) const;
+  std::vector<std::pair<std::string, Attr>> items_;
+};
+
+enum class Phase : uint8_t {
+  kSetup,       // once, before the first step: constant tables
+  kForward,     // F
+  kRecompute,   // forward again, inside the backward
+  kInputGrad,   // I
+  kWeightGrad,  // W
+  kUpdate,      // once a step, after the last micro-batch
+  kEncode,      // parameters into the encodings that kernels want: after each update and after loading
+};
+std::string_view name_of(Phase phase);
+
+struct OpDef;
+
+struct Node {
+  const OpDef* op = nullptr;
+  std::vector<ValueId> inputs;   // kNone: an optional input that is not there
+  std::vector<ValueId> outputs;  // kNone: an output that nobody asked for
+  Attrs attrs;
+  Phase phase = Phase::kForward;
+  int32_t layer = kNone;  // index of the model's block; kNone outside
+};
+
+// How a parameter is filled at the first start.
+struct Init {
+  enum class Kind : uint8_t { kNormal, kZeros, kOnes };
+  Kind kind = Kind::kNormal;
+  double std = 0.02;
+};
+
+struct Parameter {
+  ValueId value = kNone;
+  ValueId gradient = kNone;  // kNone until differentiate()
+  Init init;
+};
+
+class Graph {
+ public:
+  explicit Graph(Mesh mesh = Mesh::of_one()) : mesh_(std::move(mesh)) {}
+
+  const Mesh& mesh() const { return mesh_; }
+  // References stay valid while values are added.
+  Value& value(ValueId id) { return values_[static_cast<size_t>(id)]; }
+  const Value& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }
+  int32_t value_count() const { return static_cast<int32_t>(values_.size()); }
+
+  std::vector<Node>& nodes() { return nodes_; }
+  const std::vector<Node>& nodes() const { return nodes_; }
+  std::vector<Parameter>& parameters() { return parameters_; }
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+
+  ValueId add_value(Value value);
+  ValueId add_parameter(std::string name, Shape shape, Init init, std::vector<Placement> placements = {},
+                        std::vector<int64_t> segments = {});
+  // Appends a node; the op's rule makes its outputs, and throws where the inputs do not fit. Returns the
+  // outputs.
+  std::vector<ValueId> add_node(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs = {});
+  // Appends a node whose outputs are given: accumulators, state, or outputs left out (kNone). The rule still
+  // checks.
+  NodeId add_node_into(const OpDef& op, std::vector<ValueId> inputs, std::vector<ValueId> outputs,
+                       Attrs attrs = {});
+
+  // What the next nodes are marked with.
+  void set_layer(int32_t layer) { layer_ = layer; }
+  void set_phase(Phase phase) { phase_ = phase; }
+
+  // The value that a program's user reads or writes by name ("tokens", "loss", "logits"); kNone when absent.
+  ValueId find_value(std::string_view name) const;
+
+ private:
+  Mesh mesh_;
+  std::deque<Value> values_;
+  std::vector<Node> nodes_;
+  std::vector<Parameter> parameters_;
+  int32_t layer_ = kNone;
+  Phase phase_ = Phase::kForward;
+};
+
+// Checks that on every mesh axis larger than one each node's inputs and outputs lie as one of its op's
+// options says. Throws InternalError naming the node.
+void check_placements(const Graph& graph);
+
+// A person's view: one line a node.
+std::string str(const Graph& graph);
+std::string str(const Graph& graph, const Node& node);
+
+}  // namespace strata::graph

@@ -1,0 +1,76 @@
+// What the project knows of an op whatever the device: its shape rule, its placement rule, its gradient and
+// its cost. One file in src/ops defines one family of them; kernels are bound to them per device
+// (program/bindings).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace strata::graph {
+
+class GradientBuilder;
+
+// What a shape rule says of an output.
+struct ValueSpec {
+  std::string_view suffix;  // appended to the node's name for the value's name
+  DType dtype = DType::kF32;
+  Shape shape;
+  std::vector<int64_t> segments = {};
+};
+
+// Work of one node: floating-point operations (a multiply-add counts two; causal attention by half) and the
+// bytes that it must at least read and write.
+struct Cost {
+  double flops = 0;
+  double bytes = 0;
+};
+
+// A node as its rules see it.
+struct NodeView {
+  const Graph& graph;
+  const Node& node;
+
+  bool has(int input) const {
+    return input < static_cast<int>(node.inputs.size()) && node.inputs[static_cast<size_t>(input)] != kNone;
+  }
+  const Value& in(int input) const { return graph.value(node.inputs[static_cast<size_t>(input)]); }
+  bool has_out(int output) const {
+    return output < static_cast<int>(node.outputs.size()) &&
+           node.outputs[static_cast<size_t>(output)] != kNone;
+  }
+  const Value& out(int output) const { return graph.value(node.outputs[static_cast<size_t>(output)]); }
+  const Attrs& attrs() const { return node.attrs; }
+};
+
+// Output `output` may be written over input `input`, when nobody reads that input later.
+struct InPlace {
+  int output;
+  int input;
+};
+
+struct OpDef {
+  std::string_view name;
+  std::string_view
+      family;  // kernels of one family have one rate in the roofline: "gemm", "attention", "elementwise", …
+  std::vector<ValueSpec> (*infer)(const NodeView&);
+  Cost (*cost)(const NodeView&);
+  // Every way to split the op along one mesh axis, all replicated excepted (it is always legal).
+  std::vector<PlacementOption> (*placements)(const NodeView&);
+  // Adds the nodes of the gradient; nullptr: no gradient passes.
+  void (*gradient)(GradientBuilder&, const Node&) = nullptr;
+  std::vector<InPlace> in_place = {};
+  // A node that gives output `output` again, cheaply, from values that backward keeps anyway; kNone where
+  // there is no such way. Used by selective recompute.
+  ValueId (*recompute)(Graph&, const Node&, int output) = nullptr;
+};
+
+// Throws ConfigError("[where] …") from a shape rule.
+[[noreturn]] void shape_error(const NodeView& view, const std::string& what);
+
+// Bytes of all inputs and outputs, each counted once: the cost of a node that streams.
+double streamed_bytes(const NodeView& view);
+
+}  // namespace strata::graph

@@ -1,0 +1,148 @@
+// GPT-2: learned positions, pre-LayerNorm with bias, multi-head attention, GELU (tanh), biases everywhere,
+// tied head.
+#include "models/gpt2.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "models/config_json.h"
+
+namespace strata::models {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Hidden build(const ModelConfig& config, layers::Context& context) {
+  graph::Graph& graph = context.graph;
+  const auto table =
+      layers::embedding_table(context, "embedding.weight", config.vocab_size, config.width, config.init_std);
+  const auto positions = layers::embedding_table(context, "positions.weight", config.max_positions,
+                                                 config.width, config.init_std);
+  auto norm = [&](const std::string& name, graph::ValueId x, graph::ValueId residual) {
+    return layers::norm(
+        context,
+        {.name = name, .width = config.width, .eps = config.norm_eps, .kind = layers::NormSpec::Kind::kLayer},
+        x, residual);
+  };
+  graph::ValueId stream = graph::kNone;
+  graph::ValueId update =
+      ops::embedding(graph, context.tokens, table, context.activations, context.positions, positions);
+  for (int64_t i = 0; i < config.layers; ++i) {
+    graph.set_layer(static_cast<int32_t>(i));
+    const std::string name = "layers." + std::to_string(i) + ".";
+    const auto before_attention = norm(name + "attention_norm", update, stream);
+    const auto attended = layers::attention(context,
+                                            {.name = name + "attention",
+                                             .width = config.width,
+                                             .heads = config.heads,
+                                             .kv_heads = config.heads,
+                                             .head_dim = config.head_dim,
+                                             .bias = true,
+                                             .init_std = config.init_std,
+                                             .out_init_std = residual_init_std(config)},
+                                            before_attention.y);
+    const auto before_ffn = norm(name + "ffn_norm", attended, before_attention.h);
+    update = layers::ffn(context,
+                         {.name = name + "ffn",
+                          .width = config.width,
+                          .hidden = config.ffn,
+                          .bias = true,
+                          .kind = layers::FfnSpec::Kind::kGeluTanh,
+                          .init_std = config.init_std,
+                          .out_init_std = residual_init_std(config)},
+                         before_ffn.y);
+    stream = before_ffn.h;
+  }
+  graph.set_layer(graph::kNone);
+  const auto last = norm("final_norm", update, stream);
+  const auto head = config.tied ? table
+                                : layers::embedding_table(context, "head.weight", config.vocab_size,
+                                                          config.width, config.init_std);
+  return {last.y, head};
+}
+
+ModelConfig read(const std::string& text, const std::string& where) {
+  const ConfigJson json(text, where);
+  ModelConfig config;
+  config.family = &kGpt2;
+  json.require_one_of("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+  json.require_equal("scale_attn_weights", true);
+  json.require_equal("scale_attn_by_inverse_layer_idx", false);
+  json.require_equal("add_cross_attention", false);
+  config.vocab_size = json.integer("vocab_size");
+  config.width = json.integer("n_embd");
+  config.layers = json.integer("n_layer");
+  config.heads = json.integer("n_head");
+  config.kv_heads = config.heads;
+  config.head_dim = config.heads > 0 ? config.width / config.heads : 0;
+  config.ffn = json.integer_or("n_inner", 4 * config.width);
+  config.max_positions = json.integer_or("n_positions", 1024);
+  config.tied = json.boolean_or("tie_word_embeddings", true);
+  config.norm_eps = json.real_or("layer_norm_epsilon", 1e-5);
+  config.init_std = json.real_or("initializer_range", 0.02);
+  config.bos_id = json.optional_id("bos_token_id");
+  config.eos_id = json.optional_id("eos_token_id");
+  return config;
+}
+
+std::string write(const ModelConfig& config, DType dtype) {
+  Json json;
+  json["activation_function"] = "gelu_new";
+  json["architectures"] = {"GPT2LMHeadModel"};
+  // Pretraining runs without dropout, and whoever goes on with the model elsewhere should get the same model.
+  json["attn_pdrop"] = 0.0;
+  json["bos_token_id"] = id_json(config.bos_id);
+  json["embd_pdrop"] = 0.0;
+  json["eos_token_id"] = id_json(config.eos_id);
+  json["initializer_range"] = config.init_std;
+  json["layer_norm_epsilon"] = config.norm_eps;
+  json["model_type"] = "gpt2";
+  json["n_embd"] = config.width;
+  json["n_head"] = config.heads;
+  json["n_inner"] = config.ffn == 4 * config.width ? Json() : Json(config.ffn);
+  json["n_layer"] = config.layers;
+  json["n_positions"] = config.max_positions;
+  json["reorder_and_upcast_attn"] = false;
+  json["resid_pdrop"] = 0.0;
+  json["scale_attn_by_inverse_layer_idx"] = false;
+  json["scale_attn_weights"] = true;
+  json["tie_word_embeddings"] = config.tied;
+  json["torch_dtype"] = torch_name_of(dtype);
+  json["use_cache"] = true;
+  json["vocab_size"] = config.vocab_size;
+  return json.dump(2) + "\n";
+}
+
+std::vector<TensorRow> tensors(const ModelConfig& config) {
+  const int64_t d = config.width;
+  std::vector<TensorRow> rows{{"transformer.wte.weight", "embedding.weight", 0, config.vocab_size},
+                              {"transformer.wpe.weight", "positions.weight", 0, config.max_positions}};
+  auto add = [&](const std::string& file, const std::string& ours, int64_t outputs, bool matrix) {
+    rows.push_back({file + ".weight", ours + ".weight", 0, outputs, matrix});
+    rows.push_back({file + ".bias", ours + ".bias", 0, outputs});
+  };
+  for (int64_t i = 0; i < config.layers; ++i) {
+    const std::string file = "transformer.h." + std::to_string(i) + ".";
+    const std::string ours = "layers." + std::to_string(i) + ".";
+    add(file + "ln_1", ours + "attention_norm", d, false);
+    add(file + "attn.c_attn", ours + "attention.qkv", 3 * d, true);
+    add(file + "attn.c_proj", ours + "attention.out", d, true);
+    add(file + "ln_2", ours + "ffn_norm", d, false);
+    add(file + "mlp.c_fc", ours + "ffn.up", config.ffn, true);
+    add(file + "mlp.c_proj", ours + "ffn.down", d, true);
+  }
+  add("transformer.ln_f", "final_norm", d, false);
+  if (!config.tied) rows.push_back({"lm_head.weight", "head.weight", 0, config.vocab_size});
+  return rows;
+}
+
+bool ignored(const ModelConfig& config, std::string_view name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
+         (config.tied && name == "lm_head.weight");
+}
+
+}  // namespace
+
+const Family kGpt2{"gpt2", "gpt2", build, read, write, tensors, ignored};
+
+}  // namespace strata::models

@@ -1,0 +1,7 @@
+#pragma once
+
+#include "models/model.h"
+
+namespace strata::models {
+extern const Family kGpt2;
+}

@@ -1,0 +1,63 @@
+#include "ops/ops.h"
+#include "ops/rules.h"
+
+namespace strata::ops {
+namespace {
+
+std::vector<ValueSpec> infer_swiglu(const NodeView& view) {
+  const Value& gate_up = view.in(0);
+  require(view, gate_up.shape.rank() == 2 && gate_up.shape[1] % 2 == 0, "the input must be [N, gate | up]");
+  return {{"y", gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2}}};
+}
+
+std::vector<PlacementOption> placements_unary(const NodeView&) {
+  return {{{kS0}, {kS0}}, {{kS1}, {kS1}}};
+}
+std::vector<PlacementOption> placements_binary(const NodeView&) {
+  return {{{kS0, kS0}, {kS0}}, {{kS1, kS1}, {kS1}}};
+}
+
+Cost cost_unary(const NodeView& view) {
+  return streamed(view, 8);
+}
+
+// (dy, x) → dx with x's shape.
+std::vector<ValueSpec> infer_grad(const NodeView& view) {
+  return {{"dx", view.in(1).dtype, view.in(1).shape, view.in(1).segments}};
+}
+
+std::vector<ValueSpec> infer_same(const NodeView& view) {
+  return {{"y", view.in(0).dtype, view.in(0).shape, view.in(0).segments}};
+}
+
+template <const OpDef* kGrad>
+void gradient(GradientBuilder& builder, const Node& node) {
+  const ValueId dy = builder.gradient_of(node.outputs[0]);
+  builder.add_gradient(node.inputs[0], builder.graph().add_node(*kGrad, {dy, node.inputs[0]})[0]);
+}
+
+// Cheap: a node of the same op on the same input.
+ValueId recompute(Graph& graph, const Node& node, int output) {
+  return output == 0 ? graph.add_node(*node.op, node.inputs, node.attrs)[0] : kNone;
+}
+
+}  // namespace
+
+const OpDef kSwiglu{"swiglu",         "elementwise",          infer_swiglu, cost_unary,
+                    placements_unary, gradient<&kSwigluGrad>, {},           recompute};
+const OpDef kSwigluGrad{"swiglu_grad",     "elementwise", infer_grad, cost_unary,
+                        placements_binary, nullptr,       {{0, 1}}};
+const OpDef kGeluTanh{"gelu_tanh", "elementwise",    infer_same,
+                      cost_unary,  placements_unary, gradient<&kGeluTanhGrad>,
+                      {},          recompute};
+const OpDef kGeluTanhGrad{"gelu_tanh_grad",  "elementwise", infer_grad,      cost_unary,
+                          placements_binary, nullptr,       {{0, 1}, {0, 0}}};
+
+ValueId swiglu(Graph& graph, ValueId gate_up) {
+  return graph.add_node(kSwiglu, {gate_up})[0];
+}
+ValueId gelu_tanh(Graph& graph, ValueId x) {
+  return graph.add_node(kGeluTanh, {x})[0];
+}
+
+}  // namespace strata::ops

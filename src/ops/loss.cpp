@@ -1,0 +1,94 @@
+#include "ops/ops.h"
+#include "ops/rules.h"
+
+namespace strata::ops {
+namespace {
+
+void require_head(const NodeView& view, int targets) {
+  require(view, view.in(0).shape[1] == view.in(1).shape[1],
+          "the last axis of x must equal the last axis of the weight");
+  require(view, view.in(targets).shape == Shape{view.in(0).shape[0]} && view.in(targets).dtype == DType::kI32,
+          "targets must be i32[N]");
+}
+
+std::vector<ValueSpec> infer(const NodeView& view) {
+  require_head(view, 2);
+  return {{"sum", DType::kF64, {1}},
+          {"count", DType::kI64, {1}},
+          {"per_token", DType::kF32, {view.in(0).shape[0]}}};
+}
+
+double logits_flops(const NodeView& view) {
+  return 2.0 * static_cast<double>(view.in(0).shape[0]) * static_cast<double>(view.in(1).shape.elements());
+}
+
+Cost cost(const NodeView& view) {
+  return {logits_flops(view), graph::streamed_bytes(view)};
+}
+
+std::vector<PlacementOption> placements(const NodeView&) {
+  return {{{kS0, kR, kS0}, {kP, kP, kS0}}};
+}
+
+// The forward node is replaced: loss and gradients come from one instruction, so that logits are made once.
+void gradient(GradientBuilder& builder, const Node& node) {
+  Graph& graph = builder.graph();
+  const Value& x = graph.value(node.inputs[0]);
+  const ValueId dx = graph.add_value({.name = "loss.dx",
+                                      .dtype = x.dtype,
+                                      .shape = x.shape,
+                                      .encoding = {},
+                                      .placements = {},
+                                      .segments = {}});
+  graph.add_node_into(kLinearCrossEntropyTrain,
+                      {node.inputs[0], node.inputs[1], node.inputs[1], node.inputs[2]},
+                      {node.outputs[0], node.outputs[1], dx, builder.parameter_gradient(node.inputs[1])});
+  builder.add_gradient(node.inputs[0], dx);
+}
+
+std::vector<ValueSpec> infer_train(const NodeView& view) {
+  require_head(view, 3);
+  return {{"sum", DType::kF64, {1}},
+          {"count", DType::kI64, {1}},
+          {"dx", view.in(0).dtype, view.in(0).shape},
+          {"dw", DType::kF32, view.in(1).shape}};
+}
+
+Cost cost_train(const NodeView& view) {
+  return {3 * logits_flops(view), graph::streamed_bytes(view)};
+}
+
+std::vector<PlacementOption> placements_train(const NodeView&) {
+  return {{{kS0, kR, kR, kS0}, {kP, kP, kS0, kP}}};
+}
+
+}  // namespace
+
+const OpDef kLinearCrossEntropy{"linear_cross_entropy", "loss", infer, cost, placements, gradient};
+const OpDef kLinearCrossEntropyTrain{"linear_cross_entropy_train", "loss", infer_train, cost_train,
+                                     placements_train};
+
+Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets, bool per_token) {
+  auto metric = [&](const char* name, DType dtype) {
+    return graph.add_value({.name = name,
+                            .dtype = dtype,
+                            .shape = {1},
+                            .role = graph::Role::kMetric,
+                            .encoding = {},
+                            .placements = {},
+                            .segments = {}});
+  };
+  Loss loss{metric("loss_sum", DType::kF64), metric("token_count", DType::kI64), kNone};
+  if (per_token) {
+    loss.per_token = graph.add_value({.name = "token_loss",
+                                      .shape = {graph.value(x).shape[0]},
+                                      .role = graph::Role::kMetric,
+                                      .encoding = {},
+                                      .placements = {},
+                                      .segments = {}});
+  }
+  graph.add_node_into(kLinearCrossEntropy, {x, weight, targets}, {loss.sum, loss.count, loss.per_token});
+  return loss;
+}
+
+}  // namespace strata::ops

@@ -1,0 +1,178 @@
+#include "ops/ops.h"
+#include "ops/rules.h"
+
+namespace strata::ops {
+namespace {
+
+// --- RMSNorm: (x, w, residual?) → y, rstd, h?
+
+void require_vector(const NodeView& view, int input) {
+  require(view, view.in(input).shape == Shape{view.in(0).shape[1]},
+          "weight and bias must have one element a column");
+}
+
+void require_residual(const NodeView& view, int input) {
+  if (view.has(input)) {
+    require(view, view.in(input).shape == view.in(0).shape && view.in(input).dtype == view.in(0).dtype,
+            "x and the residual must have the same shape and dtype");
+  }
+}
+
+std::vector<ValueSpec> infer_rms(const NodeView& view) {
+  require(view, view.in(0).shape.rank() == 2, "x must be a matrix");
+  require_vector(view, 1);
+  require_residual(view, 2);
+  std::vector<ValueSpec> specs{{"y", view.in(0).dtype, view.in(0).shape},
+                               {"rstd", DType::kF32, {view.in(0).shape[0]}}};
+  if (view.has(2)) specs.push_back({"h", view.in(0).dtype, view.in(0).shape});
+  return specs;
+}
+
+Cost cost_norm(const NodeView& view) {
+  return streamed(view, 5);
+}
+
+std::vector<PlacementOption> placements_rms(const NodeView& view) {
+  PlacementOption option{{kS0, kR, kS0}, {kS0, kS0}};
+  if (view.has(2)) option.outputs.push_back(kS0);
+  return {option};
+}
+
+// The gradient of the normalised sum, shared by x and the residual; `dh` is what already flows into the sum.
+void spread(GradientBuilder& builder, ValueId x, ValueId residual, ValueId gradient) {
+  builder.add_gradient(x, gradient);
+  if (residual != kNone) builder.add_gradient(residual, gradient);
+}
+
+void gradient_rms(GradientBuilder& builder, const Node& node) {
+  Graph& graph = builder.graph();
+  const ValueId x = node.inputs[0];
+  const ValueId residual = node.inputs[2];
+  const ValueId dy = builder.gradient_of(node.outputs[0]);
+  const ValueId h = residual != kNone ? node.outputs[2] : x;
+  const ValueId dh = builder.take_gradient(h);
+  if (dy == kNone) {
+    spread(builder, x, residual, dh);
+    return;
+  }
+  const ValueId rstd = node.outputs[1];
+  spread(builder, x, residual,
+         graph.add_node(kRmsNormGradInput, {dy, h, rstd, node.inputs[1], dh}, node.attrs)[0]);
+  builder.weight_grad();
+  graph.add_node_into(kRmsNormGradWeight, {dy, h, rstd}, {builder.parameter_gradient(node.inputs[1])},
+                      node.attrs);
+}
+
+// The normalised value again, from the sum that backward keeps.
+ValueId recompute_rms(Graph& graph, const Node& node, int output) {
+  if (output != 0) return kNone;
+  const ValueId h = node.inputs[2] != kNone ? node.outputs[2] : node.inputs[0];
+  return graph.add_node(kRmsNorm, {h, node.inputs[1], kNone}, node.attrs)[0];
+}
+
+std::vector<ValueSpec> infer_grad_input(const NodeView& view) {
+  return {{"dx", view.in(1).dtype, view.in(1).shape}};
+}
+
+std::vector<PlacementOption> placements_rms_grad_input(const NodeView&) {
+  return {{{kS0, kS0, kS0, kR, kS0}, {kS0}}};
+}
+
+std::vector<ValueSpec> infer_rms_grad_weight(const NodeView& view) {
+  return {{"dw", DType::kF32, {view.in(0).shape[1]}}};
+}
+
+std::vector<PlacementOption> placements_rms_grad_weight(const NodeView&) {
+  return {{{kS0, kS0, kS0}, {kP}}};
+}
+
+// --- LayerNorm: (x, w, b, residual?) → y, mean, rstd, h?
+
+std::vector<ValueSpec> infer_layer(const NodeView& view) {
+  require(view, view.in(0).shape.rank() == 2, "x must be a matrix");
+  require_vector(view, 1);
+  require_vector(view, 2);
+  require_residual(view, 3);
+  const Shape rows{view.in(0).shape[0]};
+  std::vector<ValueSpec> specs{
+      {"y", view.in(0).dtype, view.in(0).shape}, {"mean", DType::kF32, rows}, {"rstd", DType::kF32, rows}};
+  if (view.has(3)) specs.push_back({"h", view.in(0).dtype, view.in(0).shape});
+  return specs;
+}
+
+std::vector<PlacementOption> placements_layer(const NodeView& view) {
+  PlacementOption option{{kS0, kR, kR, kS0}, {kS0, kS0, kS0}};
+  if (view.has(3)) option.outputs.push_back(kS0);
+  return {option};
+}
+
+void gradient_layer(GradientBuilder& builder, const Node& node) {
+  Graph& graph = builder.graph();
+  const ValueId x = node.inputs[0];
+  const ValueId residual = node.inputs[3];
+  const ValueId dy = builder.gradient_of(node.outputs[0]);
+  const ValueId h = residual != kNone ? node.outputs[3] : x;
+  const ValueId dh = builder.take_gradient(h);
+  if (dy == kNone) {
+    spread(builder, x, residual, dh);
+    return;
+  }
+  const ValueId mean = node.outputs[1];
+  const ValueId rstd = node.outputs[2];
+  spread(builder, x, residual,
+         graph.add_node(kLayerNormGradInput, {dy, h, mean, rstd, node.inputs[1], dh}, node.attrs)[0]);
+  builder.weight_grad();
+  const ValueId dw = builder.parameter_gradient(node.inputs[1]);
+  graph.add_node_into(kLayerNormGradWeight, {dy, h, mean, rstd},
+                      {dw, builder.parameter_gradient(node.inputs[2])}, node.attrs);
+}
+
+ValueId recompute_layer(Graph& graph, const Node& node, int output) {
+  if (output != 0) return kNone;
+  const ValueId h = node.inputs[3] != kNone ? node.outputs[3] : node.inputs[0];
+  return graph.add_node(kLayerNorm, {h, node.inputs[1], node.inputs[2], kNone}, node.attrs)[0];
+}
+
+std::vector<PlacementOption> placements_layer_grad_input(const NodeView&) {
+  return {{{kS0, kS0, kS0, kS0, kR, kS0}, {kS0}}};
+}
+
+std::vector<ValueSpec> infer_layer_grad_weight(const NodeView& view) {
+  const Shape columns{view.in(0).shape[1]};
+  return {{"dw", DType::kF32, columns}, {"db", DType::kF32, columns}};
+}
+
+std::vector<PlacementOption> placements_layer_grad_weight(const NodeView&) {
+  return {{{kS0, kS0, kS0, kS0}, {kP, kP}}};
+}
+
+Cost cost_grad(const NodeView& view) {
+  return streamed(view, 8);
+}
+
+}  // namespace
+
+const OpDef kRmsNorm{"rms_norm",     "elementwise", infer_rms,        cost_norm,
+                     placements_rms, gradient_rms,  {{2, 2}, {2, 0}}, recompute_rms};
+const OpDef kRmsNormGradInput{"rms_norm_grad_input",     "elementwise", infer_grad_input, cost_grad,
+                              placements_rms_grad_input, nullptr,       {{0, 4}, {0, 0}}};
+const OpDef kRmsNormGradWeight{"rms_norm_grad_weight", "elementwise", infer_rms_grad_weight, cost_grad,
+                               placements_rms_grad_weight};
+const OpDef kLayerNorm{"layer_norm",     "elementwise",  infer_layer,      cost_norm,
+                       placements_layer, gradient_layer, {{3, 3}, {3, 0}}, recompute_layer};
+const OpDef kLayerNormGradInput{"layer_norm_grad_input",     "elementwise", infer_grad_input, cost_grad,
+                                placements_layer_grad_input, nullptr,       {{0, 5}, {0, 0}}};
+const OpDef kLayerNormGradWeight{"layer_norm_grad_weight", "elementwise", infer_layer_grad_weight, cost_grad,
+                                 placements_layer_grad_weight};
+
+Normed rms_norm(Graph& graph, ValueId x, ValueId residual, ValueId weight, double eps) {
+  const auto out = graph.add_node(kRmsNorm, {x, weight, residual}, {{"eps", eps}});
+  return {out[0], residual != kNone ? out[2] : x};
+}
+
+Normed layer_norm(Graph& graph, ValueId x, ValueId residual, ValueId weight, ValueId bias, double eps) {
+  const auto out = graph.add_node(kLayerNorm, {x, weight, bias, residual}, {{"eps", eps}});
+  return {out[0], residual != kNone ? out[3] : x};
+}
+
+}  // namespace strata::ops

@@ -1,0 +1,37 @@
+// Small helpers that the rules of several ops share.
+#pragma once
+
+#include "graph/differentiate.h"
+#include "graph/op.h"
+
+namespace strata::ops {
+
+using graph::Attrs;
+using graph::Cost;
+using graph::GradientBuilder;
+using graph::Graph;
+using graph::kNone;
+using graph::Node;
+using graph::NodeView;
+using graph::Placement;
+using graph::PlacementOption;
+using graph::Value;
+using graph::ValueId;
+using graph::ValueSpec;
+
+inline void require(const NodeView& view, bool condition, const char* what) {
+  if (!condition) graph::shape_error(view, what);
+}
+
+inline constexpr Placement kR = Placement::replicated();
+inline constexpr Placement kP = Placement::partial();
+inline constexpr Placement kS0 = Placement::sharded(0);
+inline constexpr Placement kS1 = Placement::sharded(1);
+
+// Work of an op that streams its operands and does `per_element` operations for each element of its first
+// input.
+inline Cost streamed(const NodeView& view, double per_element) {
+  return {per_element * static_cast<double>(view.in(0).shape.elements()), graph::streamed_bytes(view)};
+}
+
+}  // namespace strata::ops

@@ -1,0 +1,186 @@
+#include <cstring>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/rope.h"
+#include "ops/ops.h"
+#include "program/cpu_bind.h"
+
+namespace strata::program::cpu_bind {
+namespace {
+
+using graph::NodeView;
+using graph::Value;
+
+struct RopeTablePlan {
+  int64_t positions, rotary_dim;
+  double theta;
+  cpu::RopeScaling scaling;
+};
+
+struct RopePlan {
+  cpu::RopeShape shape;
+  bool inverse;
+  int64_t bytes;
+};
+
+// q, k and v are parts of one buffer: element offsets of k and v, and the bytes of an element.
+struct AttentionBound {
+  cpu::AttentionPlan plan;
+  int64_t k_bytes, v_bytes;
+};
+
+struct CachedBound {
+  AttentionBound attention;
+  int64_t rows, sequence_length, width_bytes, row_bytes, k_bytes, v_bytes, cache_row_bytes,
+      cache_sequence_bytes;
+};
+
+cpu::AttentionShape shape_of(const NodeView& view, const Value& qkv) {
+  const int64_t head_dim = view.attrs().integer("head_dim");
+  const int64_t length = view.attrs().integer("sequence_length");
+  const int64_t row = qkv.shape[1];
+  return {.batch = qkv.shape[0] / length,
+          .q_len = length,
+          .kv_len = length,
+          .heads = qkv.segments[0] / head_dim,
+          .kv_heads = qkv.segments[1] / head_dim,
+          .head_dim = head_dim,
+          .scale = static_cast<float>(view.attrs().real("scale")),
+          .dtype = qkv.dtype,
+          .q_stride = row,
+          .k_stride = row,
+          .v_stride = row,
+          .out_stride = qkv.segments[0],
+          .kv_batch_stride = row * length,
+          .causal = true};
+}
+
+AttentionBound bound_attention(const BindRequest& request, const Value& qkv) {
+  const int64_t element = size_of(qkv.dtype);
+  return {cpu::plan_attention(shape_of(request.view, qkv), request.threads), qkv.segments[0] * element,
+          (qkv.segments[0] + qkv.segments[1]) * element};
+}
+
+}  // namespace
+
+BoundKernel rope_table(const BindRequest& request) {
+  const auto& attrs = request.view.attrs();
+  RopeTablePlan plan{attrs.integer("positions"), attrs.integer("rotary_dim"), attrs.real("theta"), {}};
+  switch (static_cast<ops::RopeScaling::Kind>(attrs.integer("scaling"))) {
+    case ops::RopeScaling::Kind::kUnscaled:
+      break;
+    case ops::RopeScaling::Kind::kInterpolated:
+      plan.scaling.kind = cpu::RopeScalingKind::kLinear;
+      break;
+    case ops::RopeScaling::Kind::kLlama3:
+      plan.scaling.kind = cpu::RopeScalingKind::kLlama3;
+      break;
+  }
+  plan.scaling.factor = attrs.real("factor");
+  plan.scaling.low_freq_factor = attrs.real("low_frequency_factor");
+  plan.scaling.high_freq_factor = attrs.real("high_frequency_factor");
+  plan.scaling.original_max_positions = attrs.real("original_positions");
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& table = plan_of<RopeTablePlan>(held);
+        cpu::fill_rope_table(f32(p[0]), table.positions, table.rotary_dim, table.theta, table.scaling);
+      },
+      plan);
+}
+
+// (qkv, table, positions) → qkv
+BoundKernel rope(const BindRequest& request) {
+  const NodeView& view = request.view;
+  const Value& qkv = view.in(0);
+  const int64_t head_dim = view.attrs().integer("head_dim");
+  RopePlan plan{{.rows = qkv.shape[0],
+                 .heads = (qkv.segments[0] + qkv.segments[1]) / head_dim,
+                 .head_dim = head_dim,
+                 .rotary_dim = 2 * view.in(1).shape[1],
+                 .row_stride = qkv.shape[1],
+                 .dtype = qkv.dtype},
+                view.attrs().integer("inverse") != 0,
+                qkv.bytes()};
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& call = plan_of<RopePlan>(held);
+        if (p[3] != p[0]) {  // v, which does not rotate, must arrive too
+          parallel_ranges(call.bytes, 1 << 20, [&](int64_t begin, int64_t end) {
+            std::memcpy(p[3] + begin, p[0] + begin, static_cast<size_t>(end - begin));
+          });
+        }
+        cpu::rope(call.shape, p[3], p[3], f32(p[1]), i32(p[2]), call.inverse);
+      },
+      plan);
+}
+
+// (qkv, kv_begin?) → out, lse
+BoundKernel attention(const BindRequest& request) {
+  AttentionBound plan = bound_attention(request, request.view.in(0));
+  const int64_t scratch = plan.plan.forward_scratch_bytes;
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& call = plan_of<AttentionBound>(held);
+        cpu::attention_forward(call.plan, p[2], f32(p[3]), p[0], p[0] + call.k_bytes, p[0] + call.v_bytes,
+                               i32(p[1]), nullptr, p[4]);
+      },
+      std::move(plan), scratch);
+}
+
+// (dout, out, lse, qkv, kv_begin?) → dqkv
+BoundKernel attention_grad(const BindRequest& request) {
+  AttentionBound plan = bound_attention(request, request.view.in(3));
+  const int64_t scratch = plan.plan.backward_scratch_bytes;
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& call = plan_of<AttentionBound>(held);
+        cpu::attention_backward(call.plan, p[5], p[5] + call.k_bytes, p[5] + call.v_bytes, p[0], p[1],
+                                f32(p[2]), p[3], p[3] + call.k_bytes, p[3] + call.v_bytes, i32(p[4]), p[6]);
+      },
+      std::move(plan), scratch);
+}
+
+// (qkv, key cache, value cache, position) → out, key cache, value cache
+BoundKernel cached_attention(const BindRequest& request) {
+  const NodeView& view = request.view;
+  const Value& qkv = view.in(0);
+  const Value& cache = view.in(1);
+  cpu::AttentionShape shape = shape_of(view, qkv);
+  const int64_t element = size_of(qkv.dtype);
+  const int64_t kv_width = cache.shape[2];
+  shape.kv_len = cache.shape[1];
+  shape.k_stride = shape.v_stride = kv_width;
+  shape.kv_batch_stride = cache.shape[1] * kv_width;
+  CachedBound plan{};
+  plan.attention.plan = cpu::plan_attention(shape, request.threads);
+  plan.rows = qkv.shape[0];
+  plan.sequence_length = shape.q_len;
+  plan.row_bytes = qkv.shape[1] * element;
+  plan.k_bytes = qkv.segments[0] * element;
+  plan.v_bytes = (qkv.segments[0] + qkv.segments[1]) * element;
+  plan.cache_row_bytes = kv_width * element;
+  plan.cache_sequence_bytes = shape.kv_batch_stride * element;
+  const int64_t lse_bytes = shape.batch * shape.heads * shape.q_len * 4;
+  plan.width_bytes = (lse_bytes + 63) / 64 * 64;
+  const int64_t scratch = plan.width_bytes + plan.attention.plan.forward_scratch_bytes;
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& call = plan_of<CachedBound>(held);
+        const int64_t position = *i32(p[3]);
+        for (int64_t row = 0; row < call.rows; ++row) {
+          const int64_t at = row / call.sequence_length * call.cache_sequence_bytes +
+                             (position + row % call.sequence_length) * call.cache_row_bytes;
+          std::memcpy(p[1] + at, p[0] + row * call.row_bytes + call.k_bytes,
+                      static_cast<size_t>(call.cache_row_bytes));
+          std::memcpy(p[2] + at, p[0] + row * call.row_bytes + call.v_bytes,
+                      static_cast<size_t>(call.cache_row_bytes));
+        }
+        cpu::attention_forward(call.attention.plan, p[4], f32(p[7]), p[0], p[1], p[2], nullptr, i32(p[3]),
+                               p[7] + call.width_bytes);
+      },
+      std::move(plan), scratch);
+}
+
+}  // namespace strata::program::cpu_bind

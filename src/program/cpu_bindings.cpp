@@ -1,0 +1,49 @@
+// The CPU's binding table.
+#include <array>
+
+#include "graph/sum.h"
+#include "ops/ops.h"
+#include "optim/adamw.h"
+#include "program/cpu_bind.h"
+
+namespace strata::program {
+
+std::span<const Binding> cpu_bindings() {
+  namespace b = cpu_bind;
+  static const std::array kTable{
+      Binding{&graph::kAdd, b::add},
+      Binding{&ops::kEmbedding, b::embedding},
+      Binding{&ops::kEmbeddingGrad, b::embedding_grad},
+      Binding{&ops::kLinear, b::linear, b::linear_encodings},
+      Binding{&ops::kLinearGradInput, b::linear_grad_input, b::linear_grad_input_encodings},
+      Binding{&ops::kLinearGradWeight, b::linear_grad_weight},
+      Binding{&ops::kColumnSums, b::column_sums},
+      Binding{&ops::kPackWeight, b::pack_weight},
+      Binding{&ops::kRmsNorm, b::rms_norm},
+      Binding{&ops::kRmsNormGradInput, b::rms_norm_grad_input},
+      Binding{&ops::kRmsNormGradWeight, b::rms_norm_grad_weight},
+      Binding{&ops::kLayerNorm, b::layer_norm},
+      Binding{&ops::kLayerNormGradInput, b::layer_norm_grad_input},
+      Binding{&ops::kLayerNormGradWeight, b::layer_norm_grad_weight},
+      Binding{&ops::kRopeTable, b::rope_table},
+      Binding{&ops::kRope, b::rope},
+      Binding{&ops::kAttention, b::attention},
+      Binding{&ops::kAttentionGrad, b::attention_grad},
+      Binding{&ops::kCachedAttention, b::cached_attention},
+      Binding{&ops::kSwiglu, b::swiglu},
+      Binding{&ops::kSwigluGrad, b::swiglu_grad},
+      Binding{&ops::kGeluTanh, b::gelu_tanh},
+      Binding{&ops::kGeluTanhGrad, b::gelu_tanh_grad},
+      Binding{&ops::kLinearCrossEntropy, b::linear_cross_entropy, b::linear_cross_entropy_encodings},
+      Binding{&ops::kLinearCrossEntropyTrain, b::linear_cross_entropy_train,
+              b::linear_cross_entropy_train_encodings},
+      Binding{&ops::kTakeRow, b::take_row},
+      Binding{&optim::kSumOfSquares, b::sum_of_squares},
+      Binding{&optim::kUpdateScalars, b::update_scalars},
+      Binding{&optim::kRootOfSum, b::root_of_sum},
+      Binding{&optim::kAdamW, b::adamw},
+  };
+  return kTable;
+}
+
+}  // namespace strata::program

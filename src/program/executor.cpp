@@ -1,0 +1,72 @@
+#include "program/executor.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace strata::program {
+
+Executor::Executor(std::shared_ptr<const ProgramSet> set) : set_(std::move(set)), arena_(set_->arena_bytes) {
+  size_t widest = 0;
+  for (const Program& program : set_->programs) {
+    auto& by_segment = timings_.emplace_back();
+    for (size_t s = 0; s < kSegments; ++s) {
+      by_segment[s].resize(program.segments[s].size());
+      for (const Instruction& i : program.segments[s]) widest = std::max<size_t>(widest, i.operand_count);
+    }
+  }
+  pointers_.resize(widest);
+  for (size_t i = 0; i < set_->programs.size(); ++i) run(i, Segment::kSetup);
+}
+
+void Executor::run(size_t index, Segment segment, int64_t micro_batch) {
+  const Program& program = set_->programs[index];
+  // By Base: kAbsent keeps nullptr, whatever the offset.
+  std::byte* const bases[] = {nullptr, arena_.data(),
+                              arena_.data() + set_->batch_offset + micro_batch * program.batch_bytes};
+  auto& timings = timings_[index][static_cast<size_t>(segment)];
+  const auto& instructions = program.segment(segment);
+  double begin = monotonic_seconds();
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    const Instruction& instruction = instructions[i];
+    const Operand* operand = program.operands.data() + instruction.first_operand;
+    for (uint32_t o = 0; o < instruction.operand_count; ++o) {
+      std::byte* const base = bases[static_cast<size_t>(operand[o].base)];
+      pointers_[o] = base == nullptr ? nullptr : base + operand[o].offset;
+    }
+    instruction.run(instruction.plan, pointers_.data());
+    const double end = monotonic_seconds();
+    ++timings[i].calls;
+    timings[i].seconds += end - begin;
+    if (observer_ != nullptr) [[unlikely]]
+      observer_->instruction(index, segment, i, begin, end);
+    begin = end;
+  }
+}
+
+std::byte* Executor::data(const std::string& name) const {
+  return arena_.data() + set_->at(name).offset;
+}
+
+std::byte* Executor::batch_input(size_t index, const std::string& name, int64_t micro_batch) const {
+  const Program& program = set_->programs[index];
+  STRATA_CHECK(micro_batch < program.request.micro_batches, "micro-batch {} of {}", micro_batch,
+               program.request.micro_batches);
+  const graph::ValueId id = program.graph.find_value(name);
+  if (id == graph::kNone || program.graph.value(id).role != graph::Role::kInput) return nullptr;
+  return arena_.data() + set_->batch_offset + micro_batch * program.batch_bytes +
+         program.places[static_cast<size_t>(id)].at.offset;
+}
+
+const std::vector<Timing>& Executor::timings(size_t program, Segment segment) const {
+  return timings_[program][static_cast<size_t>(segment)];
+}
+
+void Executor::reset_timings() {
+  for (auto& by_segment : timings_) {
+    for (auto& timings : by_segment) std::fill(timings.begin(), timings.end(), Timing{});
+  }
+}
+
+}  // namespace strata::program

@@ -1,0 +1,62 @@
+// Runs programs: allocates the arena once, then only calls kernels.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "program/program.h"
+#include "tensor/arena.h"
+
+namespace strata::program {
+
+// One recorded call, for traces and for the table of where time goes.
+struct Timing {
+  uint64_t calls = 0;
+  double seconds = 0;
+};
+
+class Executor {
+ public:
+  // Allocates the arena and runs every program's setup. Weights are zero until somebody fills them and
+  // encodes.
+  explicit Executor(std::shared_ptr<const ProgramSet> set);
+
+  const ProgramSet& set() const { return *set_; }
+  const Program& program(size_t index) const { return set_->programs[index]; }
+
+  // Runs a segment of a program; `micro_batch` chooses the batch slot. Allocates nothing.
+  void run(size_t program, Segment segment, int64_t micro_batch = 0);
+
+  // Memory of a persistent value.
+  std::byte* data(const std::string& name) const;
+  template <typename T>
+  T* data_as(const std::string& name) const {
+    return reinterpret_cast<T*>(data(name));
+  }
+  // Memory of a batch input of a program; nullptr when the program has none of that name.
+  std::byte* batch_input(size_t program, const std::string& name, int64_t micro_batch) const;
+
+  int64_t arena_bytes() const { return arena_.size(); }
+  std::byte* arena() const { return arena_.data(); }
+
+  // Seconds by segment and instruction since the last reset; always on (two clock reads a call).
+  const std::vector<Timing>& timings(size_t program, Segment segment) const;
+  void reset_timings();
+
+  // Called around each instruction when set: for traces.
+  struct Observer {
+    virtual ~Observer() = default;
+    virtual void instruction(size_t program, Segment segment, size_t index, double begin, double end) = 0;
+  };
+  void observe(Observer* observer) { observer_ = observer; }
+
+ private:
+  std::shared_ptr<const ProgramSet> set_;
+  Arena arena_;
+  std::vector<std::byte*> pointers_;  // of the running instruction; as many as the widest has
+  std::vector<std::array<std::vector<Timing>, kSegments>> timings_;
+  Observer* observer_ = nullptr;
+};
+
+}  // namespace strata::program

@@ -1,0 +1,29 @@
+// Where every value of a program lies. Values whose lives overlap lie apart; the others may share memory.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace strata::program {
+
+// A buffer wanted from the first to the last instruction of its life, both included.
+struct Lifetime {
+  int64_t bytes = 0;
+  int32_t first = 0;
+  int32_t last = 0;
+};
+
+struct Layout {
+  std::vector<int64_t> offsets;  // one per lifetime, aligned to kBufferAlignment
+  int64_t bytes = 0;             // the peak
+  int32_t peak_at = 0;           // the instruction at which most bytes are alive
+  int64_t alive_at_peak = 0;     // their sum: bytes − alive_at_peak is lost to fragmentation
+};
+
+// Greedy best fit, largest buffer first (Pisarchyk and Lee 2020), against first-come order; the smaller one
+// is taken.
+Layout plan_memory(std::span<const Lifetime> lifetimes);
+
+}  // namespace strata::program

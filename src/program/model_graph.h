@@ -1,0 +1,13 @@
+// The graph of a model for one kind of program.
+#pragma once
+
+#include "program/program.h"
+
+namespace strata::program {
+
+// kTrain: loss, gradients and update; kEvaluate: loss; kPrefill: fills the caches and gives the logits of the
+// row "last_row" of the chunk; kDecode: the same for one token. Logits are f32[1, V], named "logits".
+graph::Graph build_graph(const Request& request, const CompileOptions& options,
+                         std::vector<optim::Moments>* moments);
+
+}  // namespace strata::program

@@ -1,0 +1,189 @@
+#include "program/passes.h"
+
+#include <map>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "ops/ops.h"
+
+namespace strata::program {
+
+using graph::Graph;
+using graph::kNone;
+using graph::Node;
+using graph::NodeId;
+using graph::Phase;
+using graph::Role;
+using graph::Value;
+using graph::ValueId;
+
+std::string_view name_of(Recompute recompute) {
+  static constexpr std::string_view kNames[] = {"none", "selective", "full"};
+  return kNames[static_cast<size_t>(recompute)];
+}
+
+namespace {
+
+void renumber_producers(Graph& graph) {
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    for (const ValueId output : graph.nodes()[i].outputs) {
+      if (output != kNone && graph.value(output).role == Role::kActivation) {
+        graph.value(output).producer = static_cast<NodeId>(i);
+      }
+    }
+  }
+}
+
+bool is_backward(const Node& node) {
+  return node.phase == Phase::kInputGrad || node.phase == Phase::kWeightGrad;
+}
+
+// Makes forward values again at the point where backward first wants them.
+class Recomputer {
+ public:
+  Recomputer(Graph& graph, const std::vector<Node>& forward,
+             const std::function<Recompute(int32_t)>& of_layer)
+      : graph_(graph), of_layer_(of_layer) {
+    for (const Node& node : forward) {
+      if (node.phase != Phase::kForward) continue;
+      for (size_t i = 0; i < node.outputs.size(); ++i) {
+        if (node.outputs[i] != kNone) sources_[node.outputs[i]] = {&node, static_cast<int>(i)};
+      }
+    }
+  }
+
+  // The value that a backward node of `layer` should read in place of `value`.
+  ValueId of(ValueId value) {
+    if (value == kNone) return value;
+    if (const auto made = made_.find(value); made != made_.end()) return made->second;
+    const auto source = sources_.find(value);
+    if (source == sources_.end() || graph_.value(value).role != Role::kActivation) return value;
+    const Node& node = *source->second.node;
+    if (node.layer == kNone) return value;
+    switch (of_layer_(node.layer)) {
+      case Recompute::kNone:
+        return value;
+      case Recompute::kSelective:
+        return selective(value, node, source->second.output);
+      case Recompute::kFull:
+        return full(value, node);
+    }
+    return value;
+  }
+
+ private:
+  struct Source {
+    const Node* node;
+    int output;
+  };
+
+  ValueId selective(ValueId value, const Node& node, int output) {
+    if (node.op->recompute == nullptr) return value;
+    mark(node);
+    const ValueId again = node.op->recompute(graph_, node, output);
+    return again == kNone ? value : made_[value] = again;
+  }
+
+  ValueId full(ValueId value, const Node& node) {
+    std::vector<ValueId> inputs = node.inputs;
+    for (ValueId& input : inputs) {
+      const auto source = sources_.find(input);
+      if (source != sources_.end() && source->second.node->layer == node.layer) input = of(input);
+    }
+    mark(node);
+    const auto outputs = graph_.add_node(*node.op, inputs, node.attrs);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (node.outputs[i] != kNone) made_[node.outputs[i]] = outputs[i];
+    }
+    return made_.at(value);
+  }
+
+  void mark(const Node& node) {
+    graph_.set_phase(Phase::kRecompute);
+    graph_.set_layer(node.layer);
+  }
+
+  Graph& graph_;
+  const std::function<Recompute(int32_t)>& of_layer_;
+  std::unordered_map<ValueId, Source> sources_;
+  std::unordered_map<ValueId, ValueId> made_;
+};
+
+}  // namespace
+
+void recompute_pass(Graph& graph, const std::function<Recompute(int32_t)>& of_layer) {
+  const std::vector<Node> old = std::move(graph.nodes());
+  graph.nodes().clear();
+  Recomputer recomputer(graph, old, of_layer);
+  for (const Node& node : old) {
+    Node rewritten = node;
+    if (is_backward(node)) {
+      for (ValueId& input : rewritten.inputs) input = recomputer.of(input);
+    }
+    graph.nodes().push_back(std::move(rewritten));
+  }
+  graph.set_phase(Phase::kForward);
+  graph.set_layer(kNone);
+  prune_pass(graph);
+}
+
+void encode_pass(Graph& graph, std::span<const Binding> bindings) {
+  std::map<std::pair<ValueId, std::string>, ValueId> encoded;
+  const size_t count = graph.nodes().size();
+  for (size_t i = 0; i < count; ++i) {
+    const Binding& binding = find_binding(bindings, *graph.nodes()[i].op);
+    if (binding.encodings == nullptr) continue;
+    for (const WantedEncoding& wanted : binding.encodings({graph, graph.nodes()[i]})) {
+      const ValueId master = graph.nodes()[i].inputs[static_cast<size_t>(wanted.input)];
+      if (graph.value(master).role != Role::kParameter) continue;
+      auto [slot, is_new] = encoded.try_emplace({master, wanted.encoding.layout}, kNone);
+      if (is_new) {
+        const Value& plain = graph.value(master);
+        Value value;
+        value.name = plain.name + "@" + wanted.encoding.layout;
+        value.dtype = wanted.dtype;
+        value.shape = plain.shape;
+        value.role = Role::kEncoded;
+        value.encoding = wanted.encoding;
+        value.placements = plain.placements;
+        value.segments = plain.segments;
+        slot->second = graph.add_value(std::move(value));
+        graph.set_phase(Phase::kEncode);
+        graph.set_layer(graph.nodes()[i].layer);
+        graph.add_node_into(ops::kPackWeight, {master}, {slot->second});
+      }
+      graph.nodes()[i].inputs[static_cast<size_t>(wanted.input)] = slot->second;
+    }
+  }
+  graph.set_phase(Phase::kForward);
+  graph.set_layer(kNone);
+}
+
+void prune_pass(Graph& graph) {
+  std::vector<int32_t> readers(static_cast<size_t>(graph.value_count()), 0);
+  for (const Node& node : graph.nodes()) {
+    for (const ValueId input : node.inputs) {
+      if (input != kNone) ++readers[static_cast<size_t>(input)];
+    }
+  }
+  std::vector<Node> kept;
+  for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node) {
+    bool wanted = false;
+    for (const ValueId output : node->outputs) {
+      if (output == kNone) continue;
+      wanted =
+          wanted || graph.value(output).role != Role::kActivation || readers[static_cast<size_t>(output)] > 0;
+    }
+    if (wanted) {
+      kept.push_back(std::move(*node));
+      continue;
+    }
+    for (const ValueId input : node->inputs) {
+      if (input != kNone) --readers[static_cast<size_t>(input)];
+    }
+  }
+  graph.nodes().assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
+  renumber_producers(graph);
+}
+
+}  // namespace strata::program

@@ -1,0 +1,30 @@
+// Rewrites of a differentiated graph, before it is lowered.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "graph/graph.h"
+#include "program/bindings.h"
+
+namespace strata::program {
+
+// What backward computes again instead of keeping.
+enum class Recompute : uint8_t {
+  kNone,
+  kSelective,  // what a cheap kernel makes from values that are kept anyway: norm outputs, activations
+  kFull,       // everything inside a layer, from the layer's inputs
+};
+std::string_view name_of(Recompute recompute);
+
+// `of_layer` decides for each layer. The loss is never recomputed.
+void recompute_pass(graph::Graph& graph, const std::function<Recompute(int32_t)>& of_layer);
+
+// Gives every kernel its weights in the encoding that it wants: adds encoded values and, in phase kEncode,
+// the nodes that make them from the masters.
+void encode_pass(graph::Graph& graph, std::span<const Binding> bindings);
+
+// Removes nodes whose results nobody reads.
+void prune_pass(graph::Graph& graph);
+
+}  // namespace strata::program

@@ -1,0 +1,139 @@
+// The step program: flat instructions with addresses, for one kind of work at one shape. Several programs
+// share one set of weights and one arena (ProgramSet). Everything is decided here; the executor only calls.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "graph/op.h"
+#include "hardware/device_spec.h"
+#include "models/model.h"
+#include "optim/adamw.h"
+#include "program/bindings.h"
+#include "program/memory_plan.h"
+#include "program/passes.h"
+
+namespace strata::program {
+
+// Where an operand's offset starts.
+enum class Base : int8_t {
+  kAbsent,  // an optional operand that is not there: nullptr
+  kArena,   // the arena
+  kBatch,   // the batch slot of the micro-batch that runs
+};
+
+struct Operand {
+  int64_t offset = 0;
+  Base base = Base::kAbsent;
+};
+
+struct Instruction {
+  Kernel run = nullptr;
+  const void* plan = nullptr;
+  uint32_t first_operand = 0;
+  uint32_t operand_count = 0;
+  int32_t node = 0;  // index in the program's graph; with the segment's name a stable id
+};
+
+// The pieces of a program; each is a flat list, run as a whole.
+enum class Segment : uint8_t {
+  kSetup,   // constant tables; once
+  kEncode,  // weights into their encodings; after loading, and at the end of every update
+  kFirst,   // a micro-batch: forward, and backward when training; accumulators are overwritten
+  kLater,   // the same for the later micro-batches of a step; accumulators are added to
+  kUpdate,  // the optimizer
+};
+inline constexpr int kSegments = 5;
+std::string_view name_of(Segment segment);
+
+// One value's place: for printing and for reaching values by name.
+struct Place {
+  graph::ValueId value = graph::kNone;
+  Operand at;
+  int64_t bytes = 0;
+  // Instructions of the planned sequence (kFirst, or kUpdate for what only the update uses) between which a
+  // value of the workspace lives; 0, 0 for what persists.
+  int32_t first = 0, last = 0;
+};
+
+enum class Kind : uint8_t { kTrain, kEvaluate, kPrefill, kDecode };
+std::string_view name_of(Kind kind);
+
+// What to build a program for.
+struct Request {
+  Kind kind = Kind::kTrain;
+  int64_t sequences = 1;        // of a micro-batch
+  int64_t sequence_length = 1;  // tokens of a sequence; of a chunk in kPrefill
+  bool document_mask = true;
+  int64_t micro_batches = 1;    // of a step: batch slots
+  bool per_token_loss = false;  // kEvaluate: also the loss of each token
+};
+
+struct Program {
+  Request request;
+  graph::Graph graph;
+  std::array<std::vector<Instruction>, kSegments> segments;
+  std::vector<Operand> operands;  // inputs, outputs and scratch of each instruction in a row
+  std::vector<Place> places;      // by value id; absent for values that no instruction touches
+  std::vector<std::shared_ptr<const void>> plans;  // what the instructions' plans point to
+  Layout workspace;                                // of the micro-batch segments
+  Layout update_workspace;
+  int64_t batch_bytes = 0;              // of one batch slot
+  int64_t scratch_peak = 0;             // largest scratch of one instruction
+  std::vector<optim::Moments> moments;  // kTrain
+  Recompute recompute = Recompute::kNone;
+  int64_t full_recompute_layers = 0;
+
+  const std::vector<Instruction>& segment(Segment which) const {
+    return segments[static_cast<size_t>(which)];
+  }
+};
+
+struct CompileOptions {
+  models::ModelConfig model;
+  DType activations = DType::kF32;
+  optim::RuleOf rule_of;      // needed for kTrain
+  int64_t memory_budget = 0;  // bytes for the arena; 0: no limit
+  // nullopt: the least recompute with which the arena fits the budget.
+  std::optional<Recompute> recompute;
+  int64_t cache_room = 0;  // tokens of a key–value cache, for kPrefill and kDecode
+  int threads = 1;
+};
+
+// Where something lies that outlives a segment: parameters, gradients, moments, encodings, tables, the step
+// block.
+struct Persistent {
+  std::string name;
+  graph::Role role = graph::Role::kParameter;
+  DType dtype = DType::kF32;
+  Shape shape;
+  int64_t offset = 0;
+  int64_t bytes = 0;
+};
+
+struct ProgramSet {
+  CompileOptions options;
+  std::vector<Program> programs;  // as requested
+  std::vector<Persistent> persistent;
+  std::unordered_map<std::string, size_t> persistent_index;
+  int64_t persistent_bytes = 0;
+  int64_t batch_offset = 0, batch_bytes = 0;  // all slots
+  int64_t cache_offset = 0, cache_bytes = 0;  // key–value caches; overlaid on the training workspace
+  int64_t workspace_offset = 0;
+  int64_t arena_bytes = 0;
+
+  const Persistent* find(const std::string& name) const;
+  const Persistent& at(const std::string& name) const;  // a missing name is a bug
+};
+
+// Builds, differentiates, rewrites, plans and lowers. ConfigError when the arena does not fit the budget,
+// saying what would make it fit.
+std::shared_ptr<const ProgramSet> compile(const std::vector<Request>& requests,
+                                          const CompileOptions& options);
+
+}  // namespace strata::program
