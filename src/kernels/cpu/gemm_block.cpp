@@ -35,6 +35,7 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, const float* HWY_RESTRICT
                      int64_t depth) {
   const F32 d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t r = 0; r < rows; ++r) __builtin_prefetch(c + r * out.stride, 1, 3);
   V acc[kRows][kVectors];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
@@ -93,15 +94,28 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, const float* HWY_RESTRICT
   }
 }
 
+// Asks for part `part` of `parts` of a panel that is needed next, into the L2 cache.
+HWY_INLINE void PrefetchPart(const float* panel, int64_t elements, int64_t part, int64_t parts) {
+  constexpr int64_t kLine = 64 / sizeof(float);
+  for (int64_t i = elements * part / parts; i < elements * (part + 1) / parts; i += kLine) {
+    __builtin_prefetch(panel + i, 0, 2);
+  }
+}
+
+// For every panel of B, all rows of A: the panel stays in the L1 cache while those of A come from L2.
 template <bool kPackedA>
 void Multiply(const BlockOutput& out, const float* a, int64_t a_stride, const float* b,
               int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
   const int64_t nr = Panels().nr;
+  const int64_t row_tiles = (rows + kRows - 1) / kRows;
   for (int64_t j = 0; j < cols; j += nr) {
     const float* b_panel = b + j / nr * b_panel_stride;
     const float* bias = out.bias ? out.bias + j : nullptr;
-    for (int64_t i = 0; i < rows; i += kRows) {
-      const float* a_rows = kPackedA ? a + i / kRows * a_stride : a + i * a_stride;
+    const bool last = j + nr >= cols;
+    for (int64_t tile = 0; tile < row_tiles; ++tile) {
+      const int64_t i = tile * kRows;
+      if (!last) PrefetchPart(b_panel + b_panel_stride, nr * depth, tile, row_tiles);
+      const float* a_rows = kPackedA ? a + tile * a_stride : a + i * a_stride;
       Tile<kPackedA>(out, out.data + i * out.stride + j, a_rows, a_stride, b_panel, bias,
                      std::min<int64_t>(kRows, rows - i), std::min(nr, cols - j), depth);
     }
@@ -188,10 +202,12 @@ void PackTransposed(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_
   }
 }
 
-// A panel whose rows (or columns) are contiguous in memory: a copy a depth.
-template <bool kRound, typename T>
-void PackCopied(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t stride, int64_t count,
+// A panel whose rows (or columns) are contiguous in memory: a copy a depth. kFull: a whole panel of the
+// kernel, whose width the compiler knows.
+template <int kFull, bool kRound, typename T>
+void PackCopied(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t stride, int64_t width,
                 int64_t depth) {
+  const int64_t count = kFull ? kFull : width;
   for (int64_t p = 0; p < depth; ++p) {
     const T* from = src + p * stride;
     float* to = dst + p * panel;
@@ -212,7 +228,11 @@ void PackTyped(float* dst, int64_t panel, const OperandView& view, int64_t begin
     const int64_t width = std::min(panel, count - i);
     if (width < panel) std::fill(dst, dst + panel * depth, 0.0f);
     if (view.depth_major) {
-      PackCopied<kRound>(dst, panel, src + i, view.stride, width, depth);
+      const auto copy = width == kRows                        ? PackCopied<kRows, kRound, T>
+                        : width == Panels().nr && width == 16 ? PackCopied<16, kRound, T>
+                        : width == Panels().nr && width == 32 ? PackCopied<32, kRound, T>
+                                                              : PackCopied<0, kRound, T>;
+      copy(dst, panel, src + i, view.stride, width, depth);
     } else {
       PackTransposed<kRound>(dst, panel, src + i * view.stride, view.stride, width, depth);
     }

@@ -1,0 +1,206 @@
+#include "kernels/cpu/linear_cross_entropy.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "kernels/cpu/softmax_loss.h"
+#include "tensor/arena.h"
+
+namespace strata::cpu {
+namespace {
+
+// Below this many tokens a chunk's weight gradient is bound by the traffic of dW; above these bytes its
+// logits leave the last-level cache.
+constexpr int64_t kSmallestChunk = 512;
+constexpr int64_t kLogitBytes = int64_t{32} << 20;
+constexpr int64_t kRowsPerTask = 4;
+
+// The GEMMs of a chunk.
+struct ChunkPlan {
+  int64_t tokens = 0;
+  GemmPlan forward;
+  GemmPlan input_grad;
+  GemmPlan weight_grad_first;
+  GemmPlan weight_grad;
+};
+
+int64_t choose_chunk(const LinearCrossEntropySpec& spec) {
+  const int64_t row = std::max<int64_t>(spec.vocab, 1) * size_of(DType::kF32);
+  const int64_t wanted =
+      spec.chunk_tokens > 0 ? spec.chunk_tokens : std::max(kSmallestChunk, kLogitBytes / row);
+  const int64_t chunks = std::max<int64_t>(1, (spec.tokens + wanted - 1) / wanted);
+  return std::max<int64_t>(1, (spec.tokens + chunks - 1) / chunks);
+}
+
+// Elements between rows of the logits seen as `dtype`: gradients are written into the logits' rows.
+int64_t logit_stride(const LinearCrossEntropySpec& spec, DType dtype) {
+  return spec.vocab * (size_of(DType::kF32) / size_of(dtype));
+}
+
+ChunkPlan plan_chunk(const LinearCrossEntropySpec& spec, int64_t tokens, GemmEngine engine) {
+  ChunkPlan chunk;
+  chunk.tokens = tokens;
+  GemmSpec gemm{.role = GemmRole::kForward,
+                .m = tokens,
+                .n = spec.vocab,
+                .k = spec.width,
+                .dtype = spec.dtype,
+                .out_dtype = DType::kF32,
+                .x_stride = spec.x_stride,
+                .y_stride = spec.vocab};
+  chunk.forward = plan_gemm(gemm, engine);
+  if (!spec.gradients) return chunk;
+  gemm.y_stride = logit_stride(spec, spec.dtype);
+  gemm.role = GemmRole::kInputGrad;
+  gemm.out_dtype = spec.dtype;
+  chunk.input_grad = plan_gemm(gemm, engine);
+  gemm.role = GemmRole::kWeightGrad;
+  gemm.out_dtype = DType::kF32;
+  gemm.accumulate = spec.accumulate;
+  chunk.weight_grad_first = plan_gemm(gemm, engine);
+  gemm.accumulate = true;
+  chunk.weight_grad = plan_gemm(gemm, engine);
+  return chunk;
+}
+
+int64_t scratch_of(const ChunkPlan& chunk) {
+  return std::max({chunk.forward.scratch_bytes, chunk.input_grad.scratch_bytes,
+                   chunk.weight_grad_first.scratch_bytes, chunk.weight_grad.scratch_bytes});
+}
+
+void* offset(void* base, int64_t bytes) {
+  return static_cast<std::byte*>(base) + bytes;
+}
+const void* offset(const void* base, int64_t bytes) {
+  return static_cast<const std::byte*>(base) + bytes;
+}
+
+}  // namespace
+
+struct LinearCrossEntropyPlan::Impl {
+  ChunkPlan full;
+  ChunkPlan last;  // a ragged last chunk
+  int64_t losses_at = 0;
+  int64_t gemm_scratch_at = 0;
+};
+
+LinearCrossEntropyPlan::LinearCrossEntropyPlan() = default;
+LinearCrossEntropyPlan::~LinearCrossEntropyPlan() = default;
+LinearCrossEntropyPlan::LinearCrossEntropyPlan(LinearCrossEntropyPlan&&) noexcept = default;
+LinearCrossEntropyPlan& LinearCrossEntropyPlan::operator=(LinearCrossEntropyPlan&&) noexcept = default;
+
+GemmCost linear_cross_entropy_cost(const LinearCrossEntropySpec& spec) {
+  const auto m = static_cast<double>(spec.tokens);
+  const auto d = static_cast<double>(spec.width);
+  const auto v = static_cast<double>(spec.vocab);
+  const auto in = static_cast<double>(size_of(spec.dtype));
+  GemmCost cost{.flops = 2.0 * m * d * v, .bytes = in * (m * d + v * d) + 4.0 * m};
+  if (spec.gradients) {
+    cost.flops *= 3.0;
+    cost.bytes += in * (m * d + v * d) + 4.0 * v * d * (spec.accumulate ? 2.0 : 1.0);
+  }
+  return cost;
+}
+
+LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropySpec& wanted, GemmEngine engine) {
+  LinearCrossEntropyPlan plan;
+  LinearCrossEntropySpec& spec = plan.spec;
+  spec = wanted;
+  if (spec.vocab_valid == 0) spec.vocab_valid = spec.vocab;
+  if (spec.x_stride == 0) spec.x_stride = spec.width;
+  STRATA_CHECK(spec.tokens >= 0 && spec.width > 0 && spec.vocab > 0,
+               "[linear_cross_entropy] tokens={} width={} vocab={}: expected at least 0, 1, 1", spec.tokens,
+               spec.width, spec.vocab);
+  STRATA_CHECK(spec.vocab_valid > 0 && spec.vocab_valid <= spec.vocab,
+               "[linear_cross_entropy] {} valid columns of {}: expected 1 to all", spec.vocab_valid,
+               spec.vocab);
+  spec.chunk_tokens = choose_chunk(spec);
+  plan.cost = linear_cross_entropy_cost(spec);
+  plan.impl = std::make_unique<LinearCrossEntropyPlan::Impl>();
+  LinearCrossEntropyPlan::Impl& impl = *plan.impl;
+  impl.full = plan_chunk(spec, std::min(spec.chunk_tokens, spec.tokens), engine);
+  const int64_t rest = spec.tokens % spec.chunk_tokens;
+  if (rest > 0) impl.last = plan_chunk(spec, rest, engine);
+  impl.losses_at = align_up(impl.full.tokens * spec.vocab * size_of(DType::kF32), kBufferAlignment);
+  impl.gemm_scratch_at =
+      impl.losses_at + align_up(spec.tokens * static_cast<int64_t>(sizeof(double)), kBufferAlignment);
+  plan.scratch_bytes = impl.gemm_scratch_at + std::max(scratch_of(impl.full), scratch_of(impl.last));
+  return plan;
+}
+
+namespace {
+
+struct Totals {
+  double loss = 0.0;
+  int64_t count = 0;
+};
+
+void check_targets(const LinearCrossEntropySpec& spec, const int32_t* targets) {
+  for (int64_t i = 0; i < spec.tokens; ++i) {
+    if (targets[i] < -1 || targets[i] >= spec.vocab_valid) {
+      throw DataError(
+          "[linear_cross_entropy] target {} of token {}: expected -1 or less than the vocabulary's {}; "
+          "check that the token files were made with this model's tokenizer",
+          targets[i], i, spec.vocab_valid);
+    }
+  }
+}
+
+// Losses of a chunk's logits; with gradients the logits become theirs.
+void losses_of_chunk(const LinearCrossEntropySpec& spec, float* logits, const int32_t* targets,
+                     int64_t tokens, float grad_scale, double* losses) {
+  parallel_ranges(tokens, kRowsPerTask, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      float* row = logits + i * spec.vocab;
+      losses[i] = spec.gradients ? detail::cross_entropy_gradient_row(row, spec.dtype, spec.vocab_valid,
+                                                                      spec.vocab, targets[i], grad_scale)
+                                 : detail::cross_entropy_row(row, spec.vocab_valid, targets[i]);
+    }
+  });
+}
+
+// In the order of tokens, so that the sum does not depend on chunks or threads.
+Totals sum_losses(const LinearCrossEntropySpec& spec, const double* losses,
+                  const LinearCrossEntropyArgs& args) {
+  Totals totals;
+  for (int64_t i = 0; i < spec.tokens; ++i) {
+    totals.loss += losses[i];
+    totals.count += args.targets[i] >= 0 ? 1 : 0;
+    if (args.token_loss) args.token_loss[i] = static_cast<float>(losses[i]);
+  }
+  return totals;
+}
+
+}  // namespace
+
+void run_linear_cross_entropy(const LinearCrossEntropyPlan& plan, const LinearCrossEntropyArgs& args) {
+  const LinearCrossEntropySpec& spec = plan.spec;
+  const LinearCrossEntropyPlan::Impl& impl = *plan.impl;
+  check_targets(spec, args.targets);
+  auto* logits = static_cast<float*>(args.scratch);
+  auto* losses = static_cast<double*>(offset(args.scratch, impl.losses_at));
+  void* gemm_scratch = offset(args.scratch, impl.gemm_scratch_at);
+  const int64_t row_bytes = spec.x_stride * size_of(spec.dtype);
+  int64_t begin = 0;
+  do {  // once even without tokens: dW is then zero, or left as it is
+    const ChunkPlan& chunk = spec.tokens - begin >= impl.full.tokens ? impl.full : impl.last;
+    const void* x = offset(args.x, begin * row_bytes);
+    run_gemm(chunk.forward, {.a = x, .b = args.w_forward, .c = logits, .scratch = gemm_scratch});
+    losses_of_chunk(spec, logits, args.targets + begin, chunk.tokens, args.grad_scale, losses + begin);
+    if (spec.gradients) {
+      const GemmPlan& weight_grad = begin == 0 ? chunk.weight_grad_first : chunk.weight_grad;
+      run_gemm(weight_grad, {.a = logits, .b = x, .c = args.dw, .scratch = gemm_scratch});
+      run_gemm(chunk.input_grad, {.a = logits,
+                                  .b = args.w_input_grad,
+                                  .c = offset(args.dx, begin * row_bytes),
+                                  .scratch = gemm_scratch});
+    }
+    begin += chunk.tokens;
+  } while (begin < spec.tokens);
+  const Totals totals = sum_losses(spec, losses, args);
+  *args.loss_sum = totals.loss + (spec.accumulate_loss ? *args.loss_sum : 0.0);
+  *args.count = totals.count + (spec.accumulate_loss ? *args.count : 0);
+}
+
+}  // namespace strata::cpu

@@ -1,0 +1,64 @@
+// The head of a language model: cross-entropy of the logits x[m,d] · W[v,d]ᵀ against target tokens, summed
+// over the tokens that have a target, and its gradients. The tokens are cut into chunks, so that the logits
+// of all of them never exist at once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/cpu/gemm.h"
+
+namespace strata::cpu {
+
+struct LinearCrossEntropySpec {
+  int64_t tokens = 0;
+  int64_t width = 0;        // d
+  int64_t vocab = 0;        // v, rows of W
+  int64_t vocab_valid = 0;  // columns from here on are padding and take no part; 0: vocab
+  DType dtype = DType::kF32;
+  bool gradients = true;         // false: the loss alone
+  bool accumulate = false;       // dW += instead of dW =
+  bool accumulate_loss = false;  // loss_sum and count += instead of =
+  int64_t x_stride = 0;          // elements between rows of x and dx; 0: width
+  int64_t chunk_tokens = 0;      // 0: chosen
+};
+
+struct LinearCrossEntropyArgs {
+  const void* x = nullptr;
+  const void* w_forward = nullptr;     // W as plan_weight_encoding(kForward, vocab, width) says
+  const void* w_input_grad = nullptr;  // the same for kInputGrad
+  const int32_t* targets = nullptr;    // [tokens], in [0, vocab_valid) or -1: no loss
+  float grad_scale = 1.0f;             // gradients are those of grad_scale * loss_sum
+  double* loss_sum = nullptr;
+  int64_t* count = nullptr;     // tokens with a target
+  float* token_loss = nullptr;  // [tokens], 0 without target; may be null
+  void* dx = nullptr;           // [tokens, width] in the activations' dtype
+  float* dw = nullptr;          // [vocab, width]
+  void* scratch = nullptr;      // aligned to 64 bytes
+};
+
+// Like a GemmPlan: run by one thread at a time, with the thread count it was planned with.
+class LinearCrossEntropyPlan {
+ public:
+  LinearCrossEntropyPlan();
+  ~LinearCrossEntropyPlan();
+  LinearCrossEntropyPlan(LinearCrossEntropyPlan&&) noexcept;
+  LinearCrossEntropyPlan& operator=(LinearCrossEntropyPlan&&) noexcept;
+
+  struct Impl;
+  std::unique_ptr<Impl> impl;
+  LinearCrossEntropySpec spec;  // with every choice filled in
+  GemmCost cost;
+  int64_t scratch_bytes = 0;
+};
+
+// From the sizes alone: 2 · tokens · width · vocab FLOPs, three times that with gradients.
+GemmCost linear_cross_entropy_cost(const LinearCrossEntropySpec& spec);
+
+LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropySpec& spec,
+                                                 GemmEngine engine = GemmEngine::kAuto);
+
+// A target out of range throws DataError. dx may be x itself.
+void run_linear_cross_entropy(const LinearCrossEntropyPlan& plan, const LinearCrossEntropyArgs& args);
+
+}  // namespace strata::cpu

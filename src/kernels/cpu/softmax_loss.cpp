@@ -1,0 +1,134 @@
+#include "kernels/cpu/softmax_loss.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/softmax_loss.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <hwy/contrib/math/math-inl.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::cpu::detail {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::ScalableTag<float>;
+using V = hn::Vec<F32>;
+
+float RowMax(const float* row, int64_t n) {
+  const F32 d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  V max0 = hn::Set(d, kLowest);
+  V max1 = max0;
+  int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    max0 = hn::Max(max0, hn::LoadU(d, row + i));
+    max1 = hn::Max(max1, hn::LoadU(d, row + i + lanes));
+  }
+  float result = hn::GetLane(hn::MaxOfLanes(d, hn::Max(max0, max1)));
+  for (; i < n; ++i) result = std::max(result, row[i]);
+  return result;
+}
+
+// exp(x - max); a NaN stays one, so that a diverged run shows in its loss.
+HWY_INLINE V ExpBelow(V x, V max) {
+  const F32 d;
+  const V shifted = hn::Sub(x, max);
+  return hn::IfThenElse(hn::IsNaN(shifted), shifted, hn::Exp(d, shifted));
+}
+
+// The sum of exp(row - max); kStore leaves the exponentials in the row.
+template <bool kStore>
+float RowExpSum(float* row, int64_t n, float max_value) {
+  const F32 d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const V max = hn::Set(d, max_value);
+  V sum0 = hn::Zero(d);
+  V sum1 = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    const V e0 = ExpBelow(hn::LoadU(d, row + i), max);
+    const V e1 = ExpBelow(hn::LoadU(d, row + i + lanes), max);
+    if constexpr (kStore) {
+      hn::StoreU(e0, d, row + i);
+      hn::StoreU(e1, d, row + i + lanes);
+    }
+    sum0 = hn::Add(sum0, e0);
+    sum1 = hn::Add(sum1, e1);
+  }
+  float result = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
+  for (; i < n; ++i) {
+    const float e = hn::GetLane(ExpBelow(hn::Set(d, row[i]), max));
+    if constexpr (kStore) row[i] = e;
+    result += e;
+  }
+  return result;
+}
+
+double Loss(const float* logits, int64_t valid, int32_t target) {
+  const float max = RowMax(logits, valid);
+  const double sum = RowExpSum<false>(const_cast<float*>(logits), valid, max);
+  return std::log(sum) + static_cast<double>(max) - static_cast<double>(logits[target]);
+}
+
+double Gradient(float* logits, DType dtype, int64_t valid, int64_t vocab, int32_t target, float scale) {
+  const F32 d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const float target_logit = logits[target];
+  const float max = RowMax(logits, valid);
+  const float sum = RowExpSum<true>(logits, valid, max);
+  const float factor = scale / sum;
+  const float at_target = logits[target] * factor - scale;
+  if (dtype == DType::kF32) {
+    const V factors = hn::Set(d, factor);
+    int64_t i = 0;
+    for (; i + lanes <= valid; i += lanes)
+      hn::StoreU(hn::Mul(hn::LoadU(d, logits + i), factors), d, logits + i);
+    for (; i < valid; ++i) logits[i] *= factor;
+    logits[target] = at_target;
+    std::fill(logits + valid, logits + vocab, 0.0f);
+  } else {
+    // Forward through the row: element i is written below all that is still to be read.
+    auto* bytes = reinterpret_cast<std::byte*>(logits);
+    for (int64_t i = 0; i < valid; ++i) {
+      float value = 0;
+      std::memcpy(&value, bytes + i * 4, 4);
+      const BF16 rounded(i == target ? at_target : value * factor);
+      std::memcpy(bytes + i * 2, &rounded, 2);
+    }
+    std::memset(bytes + valid * 2, 0, static_cast<size_t>(vocab - valid) * 2);
+  }
+  return std::log(static_cast<double>(sum)) + static_cast<double>(max) - static_cast<double>(target_logit);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace strata::cpu::detail
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace strata::cpu::detail {
+
+HWY_EXPORT(Loss);
+HWY_EXPORT(Gradient);
+
+double cross_entropy_row(const float* logits, int64_t valid, int32_t target) {
+  return target < 0 ? 0.0 : HWY_DYNAMIC_DISPATCH(Loss)(logits, valid, target);
+}
+
+double cross_entropy_gradient_row(float* logits, DType gradient_dtype, int64_t valid, int64_t vocab,
+                                  int32_t target, float scale) {
+  if (target < 0) {
+    std::memset(logits, 0, static_cast<size_t>(vocab * size_of(gradient_dtype)));
+    return 0.0;
+  }
+  return HWY_DYNAMIC_DISPATCH(Gradient)(logits, gradient_dtype, valid, vocab, target, scale);
+}
+
+}  // namespace strata::cpu::detail
+#endif

@@ -1,0 +1,277 @@
+#include "kernels/cpu/linear_cross_entropy.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "base/error.h"
+#include "tensor/arena.h"
+
+namespace strata::cpu {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+std::vector<float> values(int64_t n, uint64_t seed, float size) {
+  std::vector<float> out(static_cast<size_t>(n));
+  uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
+  for (float& value : out) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    value = (static_cast<float>(state >> 40) * 0x1p-23f - 1.0f) * size;
+  }
+  return out;
+}
+
+struct Problem {
+  LinearCrossEntropySpec spec;
+  std::vector<float> x, w;  // x holds values that bf16 represents when the activations are bf16
+  std::vector<int32_t> targets;
+
+  explicit Problem(LinearCrossEntropySpec spec_) : spec(spec_) {
+    if (spec.vocab_valid == 0) spec.vocab_valid = spec.vocab;
+    x = values(spec.tokens * spec.width, 1, 1.0f);
+    w = values(spec.vocab * spec.width, 2, 1.0f);
+    if (spec.dtype == DType::kBF16) {
+      for (float& v : x) v = static_cast<float>(BF16(v));
+      for (float& v : w) v = static_cast<float>(BF16(v));
+    }
+    for (int64_t i = 0; i < spec.tokens; ++i) {
+      targets.push_back(i % 5 == 3 ? -1 : static_cast<int32_t>((i * 7919) % spec.vocab_valid));
+    }
+  }
+};
+
+struct Result {
+  double loss = 0.0;
+  int64_t count = 0;
+  std::vector<float> token_loss, dx, dw;
+  bool operator==(const Result& o) const {
+    return loss == o.loss && count == o.count && token_loss == o.token_loss && dx == o.dx && dw == o.dw;
+  }
+};
+
+Result run(const Problem& p, float scale = 1.0f, float dw_before = kNan,
+           GemmEngine engine = GemmEngine::kAuto) {
+  const auto& s = p.spec;
+  const auto plan = plan_linear_cross_entropy(s, engine);
+  Arena scratch(plan.scratch_bytes + 64);
+  std::memset(scratch.data(), 0xff, static_cast<size_t>(scratch.size()));
+  Arena x(s.tokens * s.width * size_of(s.dtype) + 64);
+  Arena dx(s.tokens * s.width * size_of(s.dtype) + 64);
+  std::memset(dx.data(), 0xff, static_cast<size_t>(dx.size()));
+  convert(x.data(), s.dtype, p.x.data(), DType::kF32, s.tokens * s.width);
+  const auto encode = [&](GemmRole role, Arena& memory) -> const void* {
+    const auto encoding = plan_weight_encoding(role, s.vocab, s.width, s.dtype, engine);
+    if (encoding.plain) return p.w.data();
+    memory = Arena(encoding.bytes + 64);
+    pack_weight(encoding, memory.data(), p.w.data());
+    return memory.data();
+  };
+  Arena forward, backward;
+  Result r;
+  r.loss = 1e300;
+  r.count = -1;
+  r.token_loss.assign(static_cast<size_t>(s.tokens), kNan);
+  r.dw.assign(static_cast<size_t>(s.vocab * s.width), dw_before);
+  run_linear_cross_entropy(plan, {.x = x.data(),
+                                  .w_forward = encode(GemmRole::kForward, forward),
+                                  .w_input_grad = encode(GemmRole::kInputGrad, backward),
+                                  .targets = p.targets.data(),
+                                  .grad_scale = scale,
+                                  .loss_sum = &r.loss,
+                                  .count = &r.count,
+                                  .token_loss = r.token_loss.data(),
+                                  .dx = dx.data(),
+                                  .dw = r.dw.data(),
+                                  .scratch = scratch.data()});
+  r.dx.resize(static_cast<size_t>(s.tokens * s.width));
+  convert(r.dx.data(), DType::kF32, dx.data(), s.dtype, s.tokens * s.width);
+  return r;
+}
+
+struct Reference {
+  double loss = 0.0;
+  int64_t count = 0;
+  std::vector<double> dx, dw;
+};
+
+// Everything in double, by the formulas.
+Reference reference(const Problem& p, double scale) {
+  const auto& s = p.spec;
+  Reference r;
+  r.dx.assign(p.x.size(), 0.0);
+  r.dw.assign(p.w.size(), 0.0);
+  std::vector<double> probability(static_cast<size_t>(s.vocab_valid));
+  for (int64_t t = 0; t < s.tokens; ++t) {
+    const int32_t target = p.targets[static_cast<size_t>(t)];
+    if (target < 0) continue;
+    const float* x = &p.x[static_cast<size_t>(t * s.width)];
+    double sum = 0.0;
+    double target_logit = 0.0;
+    for (int64_t v = 0; v < s.vocab_valid; ++v) {
+      double logit = 0.0;
+      for (int64_t i = 0; i < s.width; ++i) logit += double{x[i]} * p.w[static_cast<size_t>(v * s.width + i)];
+      if (v == target) target_logit = logit;
+      probability[static_cast<size_t>(v)] = std::exp(logit);
+      sum += std::exp(logit);
+    }
+    r.loss += std::log(sum) - target_logit;
+    ++r.count;
+    for (int64_t v = 0; v < s.vocab_valid; ++v) {
+      const double g = scale * (probability[static_cast<size_t>(v)] / sum - (v == target ? 1.0 : 0.0));
+      for (int64_t i = 0; i < s.width; ++i) {
+        r.dx[static_cast<size_t>(t * s.width + i)] += g * p.w[static_cast<size_t>(v * s.width + i)];
+        r.dw[static_cast<size_t>(v * s.width + i)] += g * x[i];
+      }
+    }
+  }
+  return r;
+}
+
+template <typename A, typename B>
+void expect_near(const std::vector<A>& got, const std::vector<B>& want, double tolerance, const char* what) {
+  double largest = 0.0;
+  for (const B& w : want) largest = std::max(largest, std::abs(static_cast<double>(w)));
+  for (size_t i = 0; i < want.size(); ++i) {
+    ASSERT_NEAR(static_cast<double>(got[i]), static_cast<double>(want[i]), tolerance * (largest + 1e-12))
+        << what << " " << i;
+  }
+}
+
+const LinearCrossEntropySpec kSpecs[] = {
+    {.tokens = 37, .width = 19, .vocab = 101},
+    {.tokens = 1, .width = 1, .vocab = 1},
+    {.tokens = 64, .width = 16, .vocab = 64, .chunk_tokens = 16},
+    {.tokens = 45, .width = 8, .vocab = 70, .vocab_valid = 65, .chunk_tokens = 11},
+    {.tokens = 6, .width = 300, .vocab = 1031, .vocab_valid = 1030},
+};
+
+TEST(LinearCrossEntropy, LossAndGradientsEqualTheFormulas) {
+  for (const auto& spec : kSpecs) {
+    for (const GemmEngine engine : {GemmEngine::kPanels, GemmEngine::kOneDnn}) {
+      const Problem p(spec);
+      const Result got = run(p, 0.37f, kNan, engine);
+      const Reference want = reference(p, static_cast<double>(0.37f));
+      EXPECT_NEAR(got.loss, want.loss, 2e-6 * std::abs(want.loss) + 1e-6);
+      EXPECT_EQ(got.count, want.count);
+      expect_near(got.dx, want.dx, 5e-6, "dx");
+      expect_near(got.dw, want.dw, 5e-6, "dw");
+    }
+  }
+}
+
+TEST(LinearCrossEntropy, Bf16DiffersByTheRoundingOfGradientsOnly) {
+  for (auto spec : kSpecs) {
+    spec.dtype = DType::kBF16;
+    const Problem p(spec);
+    const Result got = run(p);
+    const Reference want = reference(p, 1.0);
+    EXPECT_NEAR(got.loss, want.loss, 2e-6 * std::abs(want.loss) + 1e-6);
+    // Logit gradients and dx are each rounded to 8 bits; errors of a sum stay below those of its largest
+    // terms.
+    expect_near(got.dx, want.dx, 0x1p-7, "dx");
+    expect_near(got.dw, want.dw, 0x1p-7, "dw");
+  }
+}
+
+TEST(LinearCrossEntropy, GradientsEqualFiniteDifferences) {
+  Problem p({.tokens = 9, .width = 6, .vocab = 11, .chunk_tokens = 4});
+  const Result at = run(p);
+  auto slope = [&](float& value) {
+    const float before = value;
+    constexpr float kStep = 1e-2f;
+    value = before + kStep;
+    const double up = reference(p, 1.0).loss;
+    value = before - kStep;
+    const double down = reference(p, 1.0).loss;
+    value = before;
+    return (up - down) / (2.0 * kStep);
+  };
+  for (size_t i = 0; i < p.x.size(); ++i) EXPECT_NEAR(at.dx[i], slope(p.x[i]), 1e-4);
+  for (size_t i = 0; i < p.w.size(); ++i) EXPECT_NEAR(at.dw[i], slope(p.w[i]), 1e-4);
+}
+
+TEST(LinearCrossEntropy, AccumulatesWeightGradientAndLoss) {
+  const Problem plain({.tokens = 30, .width = 7, .vocab = 40, .chunk_tokens = 8});
+  Problem adding = plain;
+  adding.spec.accumulate = true;
+  const Result first = run(plain);
+  const Result second = run(adding, 1.0f, 2.0f);
+  for (size_t i = 0; i < first.dw.size(); ++i) EXPECT_NEAR(second.dw[i], first.dw[i] + 2.0f, 2e-6);
+  EXPECT_EQ(first.dx, second.dx);
+
+  auto spec = plain.spec;
+  spec.gradients = false;
+  spec.accumulate_loss = true;
+  const auto plan = plan_linear_cross_entropy(spec);
+  Arena scratch(plan.scratch_bytes);
+  double loss = 100.0;
+  int64_t count = 5;
+  run_linear_cross_entropy(plan, {.x = plain.x.data(),
+                                  .w_forward = plain.w.data(),
+                                  .targets = plain.targets.data(),
+                                  .loss_sum = &loss,
+                                  .count = &count,
+                                  .scratch = scratch.data()});
+  EXPECT_DOUBLE_EQ(loss, 100.0 + first.loss);
+  EXPECT_EQ(count, 5 + first.count);
+}
+
+TEST(LinearCrossEntropy, SameBitsEveryTimeAndLossesDoNotDependOnChunks) {
+  Problem p({.tokens = 50, .width = 33, .vocab = 130});
+  const Result once = run(p);
+  EXPECT_EQ(once, run(p));
+  p.spec.chunk_tokens = 7;
+  const Result chunked = run(p);
+  EXPECT_EQ(once.loss, chunked.loss);
+  EXPECT_EQ(once.token_loss, chunked.token_loss);
+  EXPECT_EQ(once.dx, chunked.dx);
+}
+
+TEST(LinearCrossEntropy, IgnoredTokensGiveNothing) {
+  Problem p({.tokens = 12, .width = 5, .vocab = 9});
+  std::fill(p.targets.begin(), p.targets.end(), -1);
+  const Result r = run(p);
+  EXPECT_EQ(r.loss, 0.0);
+  EXPECT_EQ(r.count, 0);
+  for (const float v : r.dx) EXPECT_EQ(v, 0.0f);
+  for (const float v : r.dw) EXPECT_EQ(v, 0.0f);
+  for (const float v : r.token_loss) EXPECT_EQ(v, 0.0f);
+}
+
+TEST(LinearCrossEntropy, AnEmptyBatchHasZeroGradient) {
+  const Result r = run(Problem({.tokens = 0, .width = 5, .vocab = 9}));
+  EXPECT_EQ(r.loss, 0.0);
+  EXPECT_EQ(r.count, 0);
+  for (const float v : r.dw) EXPECT_EQ(v, 0.0f);
+}
+
+TEST(LinearCrossEntropy, LargeLogitsDoNotOverflowAndNanShows) {
+  Problem p({.tokens = 3, .width = 1, .vocab = 20});
+  p.x = {1e4f, -1e4f, 1.0f};
+  EXPECT_TRUE(std::isfinite(run(p).loss));
+  p.x[1] = kNan;
+  EXPECT_TRUE(std::isnan(run(p).loss));
+  p.x[1] = 1.0f;
+  p.w[15] = kNan;  // not a target
+  EXPECT_TRUE(std::isnan(run(p).loss));
+}
+
+TEST(LinearCrossEntropy, RefusesTargetsOutsideTheVocabulary) {
+  Problem p({.tokens = 3, .width = 2, .vocab = 20, .vocab_valid = 18});
+  p.targets[1] = 18;
+  EXPECT_THROW(run(p), DataError);
+  p.targets[1] = -2;
+  EXPECT_THROW(run(p), DataError);
+}
+
+TEST(LinearCrossEntropy, CostIsThreeProducts) {
+  EXPECT_EQ(linear_cross_entropy_cost({.tokens = 2, .width = 3, .vocab = 5}).flops, 180);
+  EXPECT_EQ(linear_cross_entropy_cost({.tokens = 2, .width = 3, .vocab = 5, .gradients = false}).flops, 60);
+}
+
+}  // namespace
+}  // namespace strata::cpu
