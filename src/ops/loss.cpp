@@ -65,8 +65,8 @@ std::vector<PlacementOption> placements_train(const NodeView&) {
 }  // namespace
 
 const OpDef kLinearCrossEntropy{"linear_cross_entropy", "loss", infer, cost, placements, gradient};
-const OpDef kLinearCrossEntropyTrain{"linear_cross_entropy_train", "loss", infer_train, cost_train,
-                                     placements_train};
+const OpDef kLinearCrossEntropyTrain{
+    "linear_cross_entropy_train", "loss", infer_train, cost_train, placements_train, nullptr, {{2, 0}}};
 
 Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets, bool per_token) {
   auto metric = [&](const char* name, DType dtype) {

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "kernels/cpu/gemm.h"
 #include "program/bindings.h"
 
 namespace strata::program::cpu_bind {
@@ -28,6 +29,8 @@ inline const int32_t* i32(const std::byte* pointer) {
 }
 
 // cpu_bind_gemm.cpp
+// The encoding in which a GEMM of this role wants the weight `input`, with the activations of input 0.
+std::vector<WantedEncoding> weight_encoding(cpu::GemmRole role, int input, const graph::NodeView&);
 BoundKernel linear(const BindRequest&);
 BoundKernel linear_grad_input(const BindRequest&);
 BoundKernel linear_grad_weight(const BindRequest&);

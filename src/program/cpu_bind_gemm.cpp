@@ -24,13 +24,15 @@ BoundKernel bound_gemm(const BindRequest& request, const cpu::GemmSpec& spec, Ke
   return {run, std::move(plan), scratch};
 }
 
-std::vector<WantedEncoding> encoding_of(cpu::GemmRole role, int input, const Value& weight, DType dtype) {
+}  // namespace
+
+std::vector<WantedEncoding> weight_encoding(cpu::GemmRole role, int input, const NodeView& view) {
+  const Value& weight = view.in(input);
+  const DType dtype = view.in(0).dtype;
   const auto encoding = cpu::plan_weight_encoding(role, weight.shape[0], weight.shape[1], dtype);
   if (encoding.plain) return {};
   return {{input, {Encoding::Kind::kPacked, encoding.bytes, encoding.id}, dtype}};
 }
-
-}  // namespace
 
 // (x, w, bias?) → y
 BoundKernel linear(const BindRequest& request) {
@@ -49,7 +51,7 @@ BoundKernel linear(const BindRequest& request) {
 }
 
 std::vector<WantedEncoding> linear_encodings(const NodeView& view) {
-  return encoding_of(cpu::GemmRole::kForward, 1, view.in(1), view.in(0).dtype);
+  return weight_encoding(cpu::GemmRole::kForward, 1, view);
 }
 
 // (dy, w) → dx
@@ -67,7 +69,7 @@ BoundKernel linear_grad_input(const BindRequest& request) {
 }
 
 std::vector<WantedEncoding> linear_grad_input_encodings(const NodeView& view) {
-  return encoding_of(cpu::GemmRole::kInputGrad, 1, view.in(1), view.in(0).dtype);
+  return weight_encoding(cpu::GemmRole::kInputGrad, 1, view);
 }
 
 // (dy, x) → dw

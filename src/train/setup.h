@@ -1,0 +1,63 @@
+// From a configuration to everything that a run stands on: the model, the tokenizer, the tokens, the
+// machine's part. Each function resolves its "auto"s in the configuration, so that what was chosen is stored
+// with the run.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/sample_source.h"
+#include "data/token_corpus.h"
+#include "data/tokenizer/tokenizer.h"
+#include "models/model.h"
+#include "program/program.h"
+#include "train/config/run_config.h"
+
+namespace strata::train {
+
+// The model that [model] means. Throws ConfigError for unknown presets and families, DataError for a bad
+// config.json.
+models::ModelConfig resolve_model(const RunConfig& config);
+
+// Impossible sizes, as faults of the keys that set them: a hook of validate().
+void check_model(const RunConfig& config, std::vector<Fault>& faults);
+
+// The tokenizer of the run: loaded, or trained on the text of the run and kept in FOLDER/data; nothing where
+// all data are token files and none is named.
+std::optional<data::Tokenizer> resolve_tokenizer(RunConfig& config, const models::ModelConfig& model,
+                                                 FileSystem& files);
+
+// What is held out, with the name under which its loss is reported: "valid", or an eval.set's.
+struct HeldOut {
+  std::string name;
+  data::TokenCorpus corpus;
+  int64_t max_tokens = 0;      // 0: all
+  double bytes_per_token = 0;  // of the text behind the tokens; 0: not known
+};
+
+struct RunData {
+  std::vector<data::SampleSourceSpec> sources;
+  std::vector<HeldOut> held_out;
+  int64_t train_tokens = 0;
+};
+RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const data::Tokenizer* tokenizer,
+                     FileSystem& files);
+data::SampleOptions sample_options(const RunConfig& config);
+
+// Threads, precision, memory budget, micro-batch. Call it after the others; it needs no data.
+void resolve_machine(RunConfig& config, const models::ModelConfig& model);
+
+// The programs of a run, in this order.
+enum RunProgram : size_t { kTrainProgram = 0, kEvalProgram = 1, kPrefillProgram = 2, kDecodeProgram = 3 };
+std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const models::ModelConfig& model);
+
+// Weight decay on tensors with two or more dimensions, none on norms and biases; groups in order, the last
+// match wins.
+optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig& model);
+
+DType activation_dtype(const RunConfig& config);
+
+}  // namespace strata::train

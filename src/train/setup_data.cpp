@@ -1,0 +1,242 @@
+#include <algorithm>
+#include <filesystem>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "data/corpus_files.h"
+#include "data/reader.h"
+#include "data/text_encoder.h"
+#include "data/tokenize.h"
+#include "data/tokenizer/train_bpe.h"
+#include "train/setup.h"
+
+namespace strata::train {
+namespace {
+
+Path data_folder(const RunConfig& config) {
+  return Path(config.run.folder) / "data";
+}
+
+// Everything that is trained on, as patterns.
+std::vector<std::string> train_patterns(const RunConfig& config) {
+  std::vector<std::string> patterns = config.data.train;
+  for (const DataSource& source : config.data.source)
+    patterns.insert(patterns.end(), source.path.begin(), source.path.end());
+  return patterns;
+}
+
+bool is_tokens(const data::CorpusFile& file) {
+  return file.kind == data::CorpusKind::kTokens;
+}
+
+// Whether the patterns name token files. Text and tokens in one list are refused.
+bool are_token_files(const std::vector<std::string>& patterns, const std::string& key) {
+  const auto files = data::find_corpus_files(patterns);
+  const bool any = std::any_of(files.begin(), files.end(), is_tokens);
+  if (any && !std::all_of(files.begin(), files.end(), is_tokens)) {
+    const auto text = std::find_if_not(files.begin(), files.end(), is_tokens);
+    throw ConfigError("[{}] holds token files and text ({}); put them into separate data.source entries", key,
+                      text->path.string());
+  }
+  return any;
+}
+
+// Documents of text files one by one, as the trainer pulls them.
+class DocumentStream {
+ public:
+  DocumentStream(std::vector<data::CorpusFile> files, std::string text_field)
+      : files_(files), text_field_(std::move(text_field)), reader_(std::move(files)) {}
+
+  bool next(std::string_view& text) {
+    while (at_ == documents_.size()) {
+      documents_.clear();
+      at_ = 0;
+      data::TextBlock block;
+      if (!reader_.next(block)) return false;
+      data::for_each_document(block, files_[static_cast<size_t>(block.file)], text_field_,
+                              [&](std::string_view document) { documents_.emplace_back(document); });
+    }
+    text = documents_[at_++];
+    return true;
+  }
+
+ private:
+  std::vector<data::CorpusFile> files_;
+  std::string text_field_;
+  data::BlockReader reader_;
+  std::vector<std::string> documents_;
+  size_t at_ = 0;
+};
+
+// Names the tokenizer that these settings and inputs give.
+std::string training_key(const RunConfig& config, const data::TrainOptions& options,
+                         const std::vector<data::CorpusFile>& files) {
+  Hasher hasher;
+  hasher.update(fmt::format("{} {} {} {}", options.vocab_size, options.min_frequency, options.pattern,
+                            config.data.text_field));
+  for (const std::string& special : options.special_tokens) hasher.update("\n" + special);
+  for (const data::CorpusFile& file : files) {
+    hasher.update(fmt::format("\n{} {} {}", std::filesystem::absolute(file.path).string(),
+                              std::filesystem::file_size(file.path),
+                              std::filesystem::last_write_time(file.path).time_since_epoch().count()));
+  }
+  return to_hex(hasher.digest());
+}
+
+data::Tokenizer train_tokenizer(RunConfig& config, const models::ModelConfig& model, FileSystem& files) {
+  data::TrainOptions options;
+  options.vocab_size = config.tokenizer.train.vocab_size.value_or(model.vocab_size);
+  config.tokenizer.train.vocab_size = options.vocab_size;
+  options.min_frequency = config.tokenizer.train.min_frequency;
+  options.special_tokens = config.tokenizer.train.special;
+  options.pattern = config.tokenizer.train.pattern;
+  auto inputs = data::find_corpus_files(train_patterns(config));
+  const Path path = data_folder(config) / ("tokenizer-" + training_key(config, options, inputs) + ".json");
+  if (!std::filesystem::exists(path)) {
+    files.create_directories(path.parent_path());
+    const double begin = monotonic_seconds();
+    DocumentStream documents(std::move(inputs), config.data.text_field);
+    const auto trained =
+        data::train_bpe([&](std::string_view& text) { return documents.next(text); }, options);
+    write_file_atomically(files, path, trained.json);
+    log_info("tokenizer: trained {} tokens on {} in {:.1f} s", trained.vocab_size,
+             human_bytes(static_cast<double>(trained.bytes)), monotonic_seconds() - begin);
+  }
+  return data::Tokenizer::load(path);
+}
+
+data::TokenCorpus tokenized(const RunConfig& config, const std::vector<std::string>& patterns,
+                            const std::string& key, const models::ModelConfig& model,
+                            const data::Tokenizer* tokenizer, FileSystem& files,
+                            double* bytes_per_token = nullptr) {
+  data::TokenFileOptions options{.vocab_size = model.vocab_size};
+  if (tokenizer != nullptr) {
+    options.end_of_text = tokenizer->end_of_text_id();
+    options.tokenizer_hash = to_hex(tokenizer->hash());
+  }
+  if (are_token_files(patterns, key)) return data::open_token_corpus(patterns, options);
+  if (tokenizer == nullptr)
+    throw ConfigError("[{}] is text, and there is no tokenizer; set tokenizer.path", key);
+  const double begin = monotonic_seconds();
+  double shown = begin;
+  const auto result = data::tokenize_corpus(
+      files, patterns, data::text_encoder(*tokenizer),
+      {.add_bos = config.tokenizer.add_bos,
+       .add_eos = config.tokenizer.add_eos,
+       .text_field = config.data.text_field},
+      data_folder(config), [&](const data::TokenizeProgress& progress) {
+        if (monotonic_seconds() - shown < 5) return;
+        shown = monotonic_seconds();
+        log_info("tokens: {} of {} of {}", human_bytes(static_cast<double>(progress.bytes_done)),
+                 human_bytes(static_cast<double>(progress.bytes_total)), key);
+      });
+  if (!result.reused) {
+    log_info("tokens: {} from {} documents of {} in {:.1f} s",
+             human_count(static_cast<double>(result.tokens)), result.documents, key,
+             monotonic_seconds() - begin);
+  }
+  if (bytes_per_token != nullptr) {
+    double bytes = 0;
+    for (const auto& file : data::find_corpus_files(patterns)) {
+      if (file.compression != data::Compression::kNone || file.kind != data::CorpusKind::kText)
+        bytes = -1e300;
+      bytes += static_cast<double>(std::filesystem::file_size(file.path));
+    }
+    *bytes_per_token = bytes > 0 ? bytes / static_cast<double>(std::max<int64_t>(1, result.tokens)) : 0;
+  }
+  return data::open_token_corpus({result.path.string()}, options);
+}
+
+}  // namespace
+
+std::optional<data::Tokenizer> resolve_tokenizer(RunConfig& config, const models::ModelConfig& model,
+                                                 FileSystem& files) {
+  std::optional<data::Tokenizer> tokenizer;
+  std::string where = "tokenizer.train";
+  if (!config.tokenizer.path.empty()) {
+    where = config.tokenizer.path;
+    tokenizer = data::Tokenizer::load(config.tokenizer.path);
+  } else if (!config.tokenizer.train_given && !config.model.from.empty() &&
+             std::filesystem::exists(Path(config.model.from) / "tokenizer.json")) {
+    where = (Path(config.model.from) / "tokenizer.json").string();
+    tokenizer = data::Tokenizer::load(where);
+  } else if (config.tokenizer.train_given || !are_token_files(train_patterns(config), "data.train")) {
+    tokenizer = train_tokenizer(config, model, files);
+  }
+  if (tokenizer && tokenizer->vocab_size() > model.vocab_size) {
+    throw ConfigError(
+        "[{}] has {} tokens and the model's vocabulary {}; raise model.override.vocab_size or take a smaller "
+        "tokenizer",
+        where, tokenizer->vocab_size(), model.vocab_size);
+  }
+  return tokenizer;
+}
+
+RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const data::Tokenizer* tokenizer,
+                     FileSystem& files) {
+  RunData out;
+  bool text = false;
+  double bytes_per_token = 0;
+  auto add = [&](const std::string& name, const std::vector<std::string>& patterns, double weight,
+                 int64_t max_epochs) {
+    text = text || !are_token_files(patterns, "data." + name);
+    auto corpus = tokenized(config, patterns, "data." + name, model, tokenizer, files, &bytes_per_token);
+    out.sources.push_back({name, std::move(corpus), weight, max_epochs});
+  };
+  if (!config.data.train.empty()) add("train", config.data.train, 1.0, 0);
+  for (const DataSource& source : config.data.source)
+    add(source.name, source.path, source.weight, source.max_epochs.value_or(0));
+
+  const double fraction = config.data.valid_fraction.value_or(text && config.data.valid.empty() ? 0.01 : 0.0);
+  config.data.valid_fraction = fraction;
+  if (!config.data.valid.empty()) {
+    HeldOut valid{"valid", {}, 0, 0};
+    valid.corpus =
+        tokenized(config, config.data.valid, "data.valid", model, tokenizer, files, &valid.bytes_per_token);
+    out.held_out.push_back(std::move(valid));
+  } else if (fraction > 0) {
+    auto split = data::split_corpus(out.sources[0].corpus, fraction, static_cast<uint64_t>(config.run.seed));
+    out.sources[0].corpus = std::move(split.train);
+    out.held_out.push_back({"valid", std::move(split.valid), 0, bytes_per_token});
+  }
+  // An evaluation should cost a small part of the training between two of them.
+  const int64_t step_tokens = config.training.global_batch_size * config.training.sequence_length;
+  const int64_t between =
+      config.eval.interval.kind == Interval::Kind::kSteps ? config.eval.interval.count : 100;
+  if (config.eval.max_tokens.is_word()) {
+    config.eval.max_tokens =
+        std::max<int64_t>(4 * config.training.sequence_length, step_tokens * between / 60);
+  }
+  for (HeldOut& held : out.held_out) held.max_tokens = *config.eval.max_tokens;
+  for (const EvalSet& set : config.eval.set) {
+    HeldOut held{set.name, {}, set.max_tokens.value_or(*config.eval.max_tokens), 0};
+    held.corpus =
+        tokenized(config, set.path, "eval.set " + set.name, model, tokenizer, files, &held.bytes_per_token);
+    out.held_out.push_back(std::move(held));
+  }
+  for (const auto& source : out.sources) out.train_tokens += source.corpus.tokens();
+  return out;
+}
+
+data::SampleOptions sample_options(const RunConfig& config) {
+  data::SampleOptions options;
+  options.sequence_length = config.training.sequence_length;
+  options.seed = static_cast<uint64_t>(config.run.seed);
+  options.shuffle = config.data.shuffle;
+  options.pack = config.data.pack == Pack::kStream ? data::Pack::kStream : data::Pack::kDocuments;
+  options.epochs = config.data.epochs.value_or(0);
+  for (const Range& range : config.data.skip) options.skip.push_back({range.first, range.last + 1});
+  for (const DataPhase& phase : config.data.phase) {
+    data::MixturePhase mixture{(phase.from_step - 1) * config.training.global_batch_size, {}};
+    for (const DataSource& source : config.data.source) {
+      const auto weight = phase.weights.find(source.name);
+      mixture.weights.push_back(weight == phase.weights.end() ? 0.0 : weight->second);
+    }
+    options.phases.push_back(std::move(mixture));
+  }
+  return options;
+}
+
+}  // namespace strata::train

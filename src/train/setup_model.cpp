@@ -1,0 +1,182 @@
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "base/suggest.h"
+#include "checkpoint/huggingface.h"
+#include "hardware/device_spec.h"
+#include "train/generate.h"
+#include "train/setup.h"
+#include "train/weights.h"
+
+namespace strata::train {
+namespace {
+
+// A value of [model.override] as JSON text.
+std::string json_of(const ConfigValue& value) {
+  if (const auto* text = value.get_if<std::string>()) return '"' + *text + '"';
+  if (const auto* flag = value.get_if<bool>()) return *flag ? "true" : "false";
+  if (const auto* integer = value.get_if<int64_t>()) return std::to_string(*integer);
+  if (const auto* real = value.get_if<double>()) return fmt::format("{}", *real);
+  throw ConfigError("[{}] a value of model.override must be a text, a number, true or false",
+                    to_string(value.origin));
+}
+
+models::ModelConfig model_of_family(const ModelTable& table) {
+  const models::Family* family = models::find_family(table.family);
+  if (family == nullptr) {
+    std::string known;
+    for (const models::Family* each : models::families())
+      known += (known.empty() ? "" : ", ") + std::string(each->name);
+    throw ConfigError("[model.family] \"{}\" is not known; known are {}", table.family, known);
+  }
+  models::ModelConfig config = models::preset(family->model_type == "gpt2" ? "gpt2-124m" : "llama3-5m");
+  config.vocab_size = table.vocab_size.value_or(config.vocab_size);
+  config.width = table.hidden_size.value_or(config.width);
+  config.layers = table.num_hidden_layers.value_or(config.layers);
+  config.heads = table.num_attention_heads.value_or(config.heads);
+  config.kv_heads = table.num_key_value_heads.value_or(
+      family->model_type == "gpt2" ? config.heads : std::min(config.kv_heads, config.heads));
+  config.head_dim = table.head_dim.value_or(config.heads > 0 ? config.width / config.heads : 0);
+  config.ffn =
+      table.intermediate_size.value_or(family->model_type == "gpt2" ? 4 * config.width : 3 * config.width);
+  config.max_positions = table.max_position_embeddings.value_or(config.max_positions);
+  config.tied = table.tie_word_embeddings.value_or(config.tied);
+  config.rope.theta = table.rope_theta.value_or(config.rope.theta);
+  return config;
+}
+
+int64_t available_memory() {
+  const std::string text = read_file("/proc/meminfo");
+  const auto at = text.find("MemAvailable:");
+  return at == std::string::npos ? int64_t{8} << 30
+                                 : std::strtoll(text.c_str() + at + 13, nullptr, 10) * 1024;
+}
+
+}  // namespace
+
+models::ModelConfig resolve_model(const RunConfig& config) {
+  models::ModelConfig model;
+  std::string where = "model.preset " + config.model.preset;
+  if (!config.model.from.empty()) {
+    where = (Path(config.model.from) / "config.json").string();
+    model = models::read_config_json(checkpoint::read_config_json(config.model.from), where);
+  } else if (!config.model.preset.empty()) {
+    model = models::preset(config.model.preset);
+  } else {
+    model = model_of_family(config.model);
+  }
+  std::vector<std::pair<std::string, std::string>> overrides;
+  if (const auto* table = config.model.overrides.get_if<ConfigValue::Table>()) {
+    for (const ConfigEntry& entry : *table) overrides.emplace_back(entry.key, json_of(entry.value));
+  }
+  return models::with_overrides(model, overrides, where);
+}
+
+void check_model(const RunConfig& config, std::vector<Fault>& faults) {
+  const std::string key = !config.model.from.empty()     ? "model.from"
+                          : !config.model.preset.empty() ? "model.preset"
+                                                         : "model.family";
+  try {
+    const models::ModelConfig model = resolve_model(config);
+    for (std::string& problem : models::faults_of(model))
+      faults.push_back({key, config.origin_of(key), std::move(problem)});
+    if (config.training.sequence_length > model.max_positions) {
+      faults.push_back(
+          {"training.sequence_length", config.origin_of("training.sequence_length"),
+           fmt::format("found {}, but the model has {} positions; lower it or raise max_position_embeddings",
+                       config.training.sequence_length, model.max_positions)});
+    }
+  } catch (const ConfigError& error) {
+    faults.push_back({key, config.origin_of(key), error.what()});
+  }
+}
+
+DType activation_dtype(const RunConfig& config) {
+  return config.precision.compute == Compute::kBf16 ? DType::kBF16 : DType::kF32;
+}
+
+void resolve_machine(RunConfig& config, const models::ModelConfig& model) {
+  if (config.device.threads.is_word()) config.device.threads = available_processors();
+  config.device.kind = DeviceKind::kCpu;
+  if (config.precision.compute == Compute::kAuto) {
+    const auto device = hardware::detect_cpu(static_cast<int>(*config.device.threads));
+    config.precision.compute = hardware::bf16_is_fast(device) ? Compute::kBf16 : Compute::kFp32;
+  }
+  if (config.precision.residual == Residual::kAuto) {
+    config.precision.residual =
+        config.precision.compute == Compute::kBf16 ? Residual::kBf16 : Residual::kFp32;
+  }
+  // What is free now, less room for the rest of the program and for others.
+  if (config.memory.budget.is_word()) config.memory.budget = Bytes{available_memory() / 10 * 9};
+  if (config.training.micro_batch_size.is_word()) {
+    // As many sequences as make about 4,096 tokens: GEMMs are at their best there, and more would only take
+    // memory.
+    const int64_t wanted = std::max<int64_t>(1, 4096 / config.training.sequence_length);
+    int64_t size = std::min(wanted, config.training.global_batch_size);
+    while (config.training.global_batch_size % size != 0) --size;
+    config.training.micro_batch_size = size;
+  }
+  (void)model;
+}
+
+std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const models::ModelConfig& model) {
+  const bool documents = config.data.pack != Pack::kStream;
+  const int64_t length = config.training.sequence_length;
+  const int64_t context = std::min(model.max_positions, std::max<int64_t>(length, kPrefillChunk));
+  auto requests_for = [&](int64_t micro_batch) {
+    std::vector<program::Request> requests{{.kind = program::Kind::kTrain,
+                                            .sequences = micro_batch,
+                                            .sequence_length = length,
+                                            .document_mask = documents,
+                                            .micro_batches = config.training.global_batch_size / micro_batch},
+                                           {.kind = program::Kind::kEvaluate,
+                                            .sequences = micro_batch,
+                                            .sequence_length = length,
+                                            .document_mask = documents}};
+    for (auto& request : generation_requests(kPrefillChunk)) requests.push_back(request);
+    return requests;
+  };
+  program::CompileOptions options;
+  options.model = model;
+  options.activations = activation_dtype(config);
+  options.rule_of = optimizer_rules(config, model);
+  options.memory_budget = config.memory.budget->count;
+  switch (config.memory.recompute) {
+    case Recompute::kAuto:
+      break;
+    case Recompute::kNone:
+      options.recompute = program::Recompute::kNone;
+      break;
+    case Recompute::kSelective:
+      options.recompute = program::Recompute::kSelective;
+      break;
+    case Recompute::kFull:
+      options.recompute = program::Recompute::kFull;
+      break;
+  }
+  options.cache_room = cache_room_for(context, kPrefillChunk);
+  options.threads = static_cast<int>(*config.device.threads);
+  return program::compile(requests_for(*config.training.micro_batch_size), options);
+}
+
+optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig& model) {
+  const OptimizerTable optimizer = config.optimizer;
+  return [optimizer, model](const std::string& name, const Shape& shape) {
+    optim::ParameterRule rule{shape.rank() >= 2 ? optimizer.weight_decay : 0.0, 1.0};
+    for (const OptimizerGroup& group : optimizer.group) {
+      for (const std::string& file_name : file_names_of(model, name)) {
+        if (fnmatch(group.match.c_str(), file_name.c_str(), 0) != 0) continue;
+        rule.lr_scale = group.lr_scale;
+        rule.weight_decay = group.weight_decay.value_or(rule.weight_decay);
+        break;
+      }
+    }
+    return rule;
+  };
+}
+
+}  // namespace strata::train
