@@ -34,6 +34,7 @@ class ByteStream::Decoder {
   virtual ~Decoder() = default;
   virtual size_t read(char* out, size_t size) = 0;
   uint64_t content_hash() const { return hasher_.digest(); }
+  int64_t stored_bytes() const { return static_cast<int64_t>(offset_); }
 
  protected:
   size_t read_stored(void* out, size_t size) {
@@ -172,6 +173,9 @@ size_t ByteStream::read(char* out, size_t size) {
 }
 uint64_t ByteStream::content_hash() const {
   return decoder_->content_hash();
+}
+int64_t ByteStream::stored_bytes() const {
+  return decoder_->stored_bytes();
 }
 
 }  // namespace strata::data

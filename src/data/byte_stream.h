@@ -26,6 +26,7 @@ class ByteStream {
 
   // XXH3 of the stored (compressed) bytes that were read; of the whole file once read() has met the end.
   uint64_t content_hash() const;
+  int64_t stored_bytes() const;  // read so far
 
  private:
   class Decoder;

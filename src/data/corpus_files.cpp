@@ -40,7 +40,18 @@ bool looks_like_jsonl(std::string_view head) {
   return next != std::string_view::npos && (head[next] == '"' || head[next] == '}');
 }
 
-CorpusFile classify(const Path& path) {
+std::vector<Path> expand(const std::string& pattern) {
+  std::vector<Path> found = expand_glob(pattern);
+  if (found.empty() && file_exists(pattern + ".bin") && file_exists(pattern + ".idx"))
+    found = {Path(pattern + ".bin")};
+  // An index named on its own stands for its pair.
+  if (found.size() == 1 && found[0].extension() == ".idx") found[0].replace_extension(".bin");
+  return found;
+}
+
+}  // namespace
+
+CorpusFile classify_corpus_file(const Path& path) {
   CorpusFile file{path, CorpusKind::kText, Compression::kNone};
   std::string name = path.filename().string();
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -70,19 +81,8 @@ CorpusFile classify(const Path& path) {
   return file;
 }
 
-std::vector<Path> expand(const std::string& pattern) {
-  std::vector<Path> found = expand_glob(pattern);
-  if (found.empty() && file_exists(pattern + ".bin") && file_exists(pattern + ".idx"))
-    found = {Path(pattern + ".bin")};
-  // An index named on its own stands for its pair.
-  if (found.size() == 1 && found[0].extension() == ".idx") found[0].replace_extension(".bin");
-  return found;
-}
-
-}  // namespace
-
-std::vector<CorpusFile> find_corpus_files(const std::vector<std::string>& patterns) {
-  std::vector<CorpusFile> files;
+std::vector<Path> list_corpus_paths(const std::vector<std::string>& patterns) {
+  std::vector<Path> paths;
   std::set<Path> seen;
   for (const std::string& pattern : patterns) {
     const std::vector<Path> found = expand(pattern);
@@ -93,13 +93,19 @@ std::vector<CorpusFile> find_corpus_files(const std::vector<std::string>& patter
       if (!named_itself && (name.starts_with(".") || name.ends_with(".part") || accompanies_tokens(path)))
         continue;
       ++used;
-      if (seen.insert(path).second) files.push_back(classify(path));
+      if (seen.insert(path).second) paths.push_back(path);
     }
     if (used == 0) {
       throw ConfigError("[{}] finds no file; check the path (it is relative to {})", pattern,
                         std::filesystem::current_path().string());
     }
   }
+  return paths;
+}
+
+std::vector<CorpusFile> find_corpus_files(const std::vector<std::string>& patterns) {
+  std::vector<CorpusFile> files;
+  for (const Path& path : list_corpus_paths(patterns)) files.push_back(classify_corpus_file(path));
   return files;
 }
 

@@ -29,4 +29,8 @@ struct CorpusFile {
 // ConfigError naming a pattern that finds nothing, and for kinds that cannot be read.
 std::vector<CorpusFile> find_corpus_files(const std::vector<std::string>& patterns);
 
+// The two steps of it: the paths, without opening a file, and the kind of one file.
+std::vector<Path> list_corpus_paths(const std::vector<std::string>& patterns);
+CorpusFile classify_corpus_file(const Path& path);
+
 }  // namespace strata::data

@@ -52,15 +52,14 @@ void TokenCorpus::mark_document_starts(int64_t begin, int64_t n, const int32_t* 
     const int64_t inside = begin + at - starts_[s];
     const int64_t count = std::min(n - at, segment.tokens - inside);
     const int64_t first = segment.begin + inside;  // in the file
-    if (file.has_documents()) {
-      for (int64_t d = file.first_document_ending_after(first); d < file.documents(); ++d) {
-        const int64_t end = file.document_end(d) - first;
-        if (end >= count) break;
-        starts[at + end] = 1;
-      }
-    } else if (file.end_of_text()) {
+    for (int64_t d = file.first_document_ending_after(first); d < file.documents(); ++d) {
+      const int64_t end = file.document_end(d) - first;
+      if (end >= count) break;
+      starts[at + end] = 1;
+    }
+    if (file.end_of_text()) {
       const int32_t mark = *file.end_of_text();
-      for (int64_t j = 0; j + 1 < count; ++j) starts[at + j + 1] = ids[at + j] == mark ? 1 : 0;
+      for (int64_t j = 0; j + 1 < count; ++j) starts[at + j + 1] |= ids[at + j] == mark ? 1 : 0;
     }
     at += count;
   }
@@ -69,32 +68,18 @@ void TokenCorpus::mark_document_starts(int64_t begin, int64_t n, const int32_t* 
 std::vector<int64_t> TokenCorpus::document_ends() const {
   constexpr int64_t kChunk = 1 << 16;
   std::vector<int64_t> ends;
-  std::vector<int32_t> ids;
-  for (size_t s = 0; s < segments_.size(); ++s) {
-    const TokenSegment& segment = segments_[s];
-    const TokenFile& file = *segment.file;
-    const int64_t to_corpus = starts_[s] - segment.begin;
-    auto add = [&](int64_t end_in_corpus) {
-      if (end_in_corpus > (ends.empty() ? 0 : ends.back())) ends.push_back(end_in_corpus);
-    };
-    if (file.has_documents()) {
-      const int64_t stop = segment.begin + segment.tokens;
-      for (int64_t d = file.first_document_ending_after(segment.begin); d < file.documents(); ++d) {
-        if (file.document_end(d) >= stop) break;
-        add(file.document_end(d) + to_corpus);
-      }
-    } else if (file.end_of_text()) {
-      ids.resize(kChunk);
-      for (int64_t at = 0; at < segment.tokens; at += kChunk) {
-        const int64_t count = std::min(kChunk, segment.tokens - at);
-        file.read(segment.begin + at, count, ids.data());
-        for (int64_t j = 0; j < count; ++j) {
-          if (ids[static_cast<size_t>(j)] == *file.end_of_text()) add(starts_[s] + at + j + 1);
-        }
-      }
+  std::vector<int32_t> ids(kChunk + 1);
+  std::vector<uint8_t> starts(kChunk + 1);
+  // Chunks overlap by one token: the first mark of a range is never set.
+  for (int64_t begin = 0; begin + 1 < tokens(); begin += kChunk) {
+    const int64_t count = std::min(kChunk + 1, tokens() - begin);
+    read(begin, count, ids.data());
+    mark_document_starts(begin, count, ids.data(), starts.data());
+    for (int64_t j = 1; j < count; ++j) {
+      if (starts[static_cast<size_t>(j)] != 0) ends.push_back(begin + j);
     }
-    add(starts_[s + 1]);
   }
+  if (tokens() > 0) ends.push_back(tokens());
   return ends;
 }
 

@@ -30,13 +30,11 @@ class TokenCorpus {
   void read(int64_t begin, int64_t n, int32_t* out) const;
 
   // starts[j] = 1 where token begin + j is the first of a document, else 0, for j in [0, n); `ids` are these
-  // tokens as read. A document ends where the file's table says so; in a file without a table after each
-  // end-of-text id; at the end of a segment in any case. Whether token `begin` itself starts one is not
-  // looked up: starts[0] is 0.
+  // tokens as read. A document ends where the file's table says so, after each end-of-text id, and at the end
+  // of a segment. Whether token `begin` itself starts one is not looked up: starts[0] is 0.
   void mark_document_starts(int64_t begin, int64_t n, const int32_t* ids, uint8_t* starts) const;
 
-  // The ends of all documents in corpus positions, in order, empty documents left out. Reads every token of
-  // files that have no table.
+  // The ends of all documents in corpus positions, in order, empty documents left out. Reads every token.
   std::vector<int64_t> document_ends() const;
 
  private:

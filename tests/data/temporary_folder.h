@@ -1,11 +1,9 @@
-// A folder of its own for one test, removed at its end, and helpers that write small files into it.
+// A test's own folder with helpers that write small files into it, and the check of an error.
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -14,34 +12,22 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "support/scratch_folder.h"
 
 namespace strata::data {
 
-class TemporaryFolder {
+class TemporaryFolder : public ScratchFolder {
  public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "strata-data-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~TemporaryFolder() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
-  Path operator/(const std::string& name) const { return path_ / name; }
-  const Path& path() const { return path_; }
-
   Path write(const std::string& name, std::string_view content) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name, std::ios::binary).write(content.data(), static_cast<int64_t>(content.size()));
-    return path_ / name;
+    std::filesystem::create_directories((path() / name).parent_path());
+    std::ofstream(path() / name, std::ios::binary)
+        .write(content.data(), static_cast<int64_t>(content.size()));
+    return path() / name;
   }
   template <typename T>
   Path write_values(const std::string& name, const std::vector<T>& values) const {
     return write(name, {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)});
   }
-
- private:
-  Path path_;
 };
 
 // Runs `action`, which must throw an Error of this kind whose message has all these parts.

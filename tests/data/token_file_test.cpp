@@ -118,6 +118,21 @@ TEST(TokenFile, MegatronPair) {
   EXPECT_EQ(all_ends(TokenFile(path)), (std::vector<int64_t>{3, 9}));
 }
 
+// Files of tools/golden/make_megatron_pair.py.
+TEST(TokenFile, MegatronGoldenFiles) {
+  for (const auto& [name, scale] : std::vector<std::pair<std::string, int32_t>>{{"u16", 1}, {"i32", 300}}) {
+    const TokenFile file(Path(STRATA_TEST_DATA) / "megatron" / (name + ".bin"));
+    EXPECT_EQ(token_type_name(file.type()), name);
+    std::vector<int32_t> expected;
+    const int32_t lengths[] = {5, 3, 7, 1};
+    for (int32_t s = 0; s < 4; ++s) {
+      for (int32_t j = 0; j < lengths[s]; ++j) expected.push_back((s * 100 + j) * scale);
+    }
+    EXPECT_EQ(all_tokens(file), expected);
+    EXPECT_EQ(all_ends(file), (std::vector<int64_t>{5, 15, 16}));
+  }
+}
+
 TEST(TokenFile, MegatronSignedIds) {
   const TemporaryFolder folder;
   const Path path = folder.write_values<int32_t>("a.bin", {10, 11, 12, 20, -1, 30, 31, 32, 33});

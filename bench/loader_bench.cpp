@@ -1,0 +1,117 @@
+// Tokens per second that one thread prepares (SampleSource::fill), that the loader hands over, and the time
+// to find a tokenized corpus in its cache.
+#include <benchmark/benchmark.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/random.h"
+#include "data/loader.h"
+#include "data/tokenize.h"
+
+namespace strata::data {
+namespace {
+
+constexpr int64_t kTokens = int64_t{1} << 25;
+constexpr int64_t kLength = 1024;
+constexpr int64_t kRows = 16;
+
+// A corpus of u16 ids with an end-of-text id (0) every 500 tokens or so, in a folder that is removed at the
+// end.
+class BenchFolder {
+ public:
+  BenchFolder() {
+    path_ = std::filesystem::temp_directory_path() / ("strata-loader-bench-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(path_);
+    std::vector<uint16_t> ids(kTokens);
+    for (size_t i = 0; i < ids.size(); i += 4) {
+      const auto bits = philox({1, 2}, i);
+      for (size_t j = 0; j < 4; ++j) {
+        ids[i + j] = bits[j] % 500 == 0 ? 0 : static_cast<uint16_t>(1 + (bits[j] >> 16) % 30000);
+      }
+    }
+    auto file = posix_file_system().open_for_writing(path_ / "tokens.bin");
+    file->append(ids.data(), ids.size() * sizeof(uint16_t));
+    file->close();
+    file = posix_file_system().open_for_writing(path_ / "text.txt");
+    file->append(std::string(1 << 20, 'x'));
+    file->close();
+  }
+  ~BenchFolder() {
+    std::error_code error;
+    std::filesystem::remove_all(path_, error);
+  }
+  const Path& path() const { return path_; }
+
+ private:
+  Path path_;
+};
+
+const BenchFolder& folder() {
+  static const BenchFolder instance;
+  return instance;
+}
+
+SampleSource make_source(Pack pack) {
+  std::vector<SampleSourceSpec> specs;
+  specs.push_back({"bench",
+                   open_token_corpus({(folder().path() / "tokens.bin").string()},
+                                     {.vocab_size = 32000, .end_of_text = 0}),
+                   1, 0});
+  return SampleSource(std::move(specs), {.sequence_length = kLength, .seed = 1, .pack = pack});
+}
+
+void report(benchmark::State& state) {
+  state.counters["tokens/s"] = benchmark::Counter(static_cast<double>(state.iterations() * kRows * kLength),
+                                                  benchmark::Counter::kIsRate);
+}
+
+void fill(benchmark::State& state, Pack pack) {
+  const SampleSource source = make_source(pack);
+  std::vector<int32_t> arrays[4];
+  for (auto& array : arrays) array.resize(kRows * kLength);
+  BatchScratch scratch;
+  int64_t first = 0;
+  for (auto _ : state) {
+    source.fill(first, kRows, {arrays[0].data(), arrays[1].data(), arrays[2].data(), arrays[3].data()},
+                scratch);
+    first += kRows;
+  }
+  report(state);
+}
+
+void next(benchmark::State& state) {
+  const SampleSource source = make_source(Pack::kDocuments);
+  Loader loader(source, {.max_sequences = kRows});
+  int64_t first = 0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(loader.next(first, kRows).tokens.data());
+    first += kRows;
+  }
+  report(state);
+}
+
+void cached(benchmark::State& state) {
+  TextEncoder encoder;
+  encoder.encode = [](std::string_view text, std::vector<int32_t>& ids) {
+    ids.assign(text.begin(), text.end());
+  };
+  encoder.vocab_size = 256;
+  encoder.end_of_text = 0;
+  const std::vector<std::string> inputs{(folder().path() / "*.txt").string()};
+  for (auto _ : state) {
+    tokenize_corpus(posix_file_system(), inputs, encoder, {}, folder().path() / "cache");
+  }
+}
+
+BENCHMARK_CAPTURE(fill, stream, Pack::kStream)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(fill, documents, Pack::kDocuments)->Unit(benchmark::kMicrosecond);
+BENCHMARK(next)->Unit(benchmark::kMicrosecond)->UseRealTime();
+BENCHMARK(cached)->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace strata::data

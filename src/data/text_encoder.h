@@ -1,0 +1,24 @@
+// A tokenizer as tokenize_corpus takes it. Only this header of the room knows the tokenizers' library.
+#pragma once
+
+#include "base/hash.h"
+#include "data/tokenize.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace strata::data {
+
+// Keeps a copy of the tokenizer, which is cheap. Special tokens written out in a text are recognised, as
+// Hugging Face tokenizers does.
+inline TextEncoder text_encoder(const Tokenizer& tokenizer) {
+  TextEncoder encoder;
+  encoder.encode = [tokenizer](std::string_view text, std::vector<int32_t>& ids) {
+    tokenizer.encode(text, ids);
+  };
+  encoder.vocab_size = tokenizer.vocab_size();
+  encoder.begin_of_text.assign(tokenizer.prefix_ids().begin(), tokenizer.prefix_ids().end());
+  encoder.end_of_text = tokenizer.end_of_text_id();
+  encoder.hash = to_hex(tokenizer.hash());
+  return encoder;
+}
+
+}  // namespace strata::data

@@ -1,0 +1,59 @@
+// Raw text to one token file, once: what was made is kept in a cache folder and opened again while inputs,
+// tokenizer and options are the same.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+#include "base/function_ref.h"
+
+namespace strata::data {
+
+// What tokenizing needs of a tokenizer (text_encoder.h makes it from one).
+struct TextEncoder {
+  // Appends the ids of a text; may be called from several threads at once.
+  std::function<void(std::string_view text, std::vector<int32_t>& ids)> encode;
+  int64_t vocab_size = 0;
+  std::vector<int32_t> begin_of_text;  // ids; empty: the tokenizer has none
+  std::optional<int32_t> end_of_text;
+  std::string hash;  // names the tokenizer
+};
+
+struct TokenizeOptions {
+  bool add_bos = false;  // begin-of-text ids before each document
+  bool add_eos = true;   // the end-of-text id behind each document
+  std::string text_field = "text";
+};
+
+struct TokenizeProgress {
+  int64_t bytes_done = 0, bytes_total = 0;  // of the stored files
+  int64_t documents = 0, tokens = 0;
+};
+
+struct TokenizeResult {
+  Path path;            // the token file, FOLDER/tokens-KEY.bin; .json and .documents beside it
+  bool reused = false;  // it was there
+  int64_t documents = 0, tokens = 0;
+};
+
+// Encodes every document that `inputs` (see find_corpus_files) name, in order, on all compute threads; the
+// bytes do not depend on their number. Documents without text are left out.
+//
+// The cached file's name holds a hash of the inputs' paths, the tokenizer and the options. It is reused at
+// once where sizes and modification times of all inputs are what they were; where only times differ, their
+// content is hashed and compared. A killed or failed call leaves nothing that a later one takes for whole.
+// Another process that makes the same file is waited for.
+//
+// ConfigError: nothing found, token files among the inputs, add_eos or add_bos without such an id.
+// DataError: unreadable lines (FILE:LINE), no text at all.
+TokenizeResult tokenize_corpus(
+    FileSystem& files, const std::vector<std::string>& inputs, const TextEncoder& encoder,
+    const TokenizeOptions& options, const Path& cache_folder,
+    FunctionRef<void(const TokenizeProgress&)> progress = [](const TokenizeProgress&) {});
+
+}  // namespace strata::data

@@ -1,0 +1,259 @@
+#include "data/tokenize.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <limits>
+
+#include "base/parallel.h"
+#include "data/compressed.h"
+#include "data/faulty_file_system.h"
+#include "data/temporary_folder.h"
+#include "data/token_corpus.h"
+
+namespace strata::data {
+namespace {
+
+// A tokenizer without surprises: each byte is an id, 256 ends a text, 257 begins one.
+TextEncoder byte_encoder(std::atomic<int>* calls = nullptr) {
+  TextEncoder encoder;
+  encoder.encode = [calls](std::string_view text, std::vector<int32_t>& ids) {
+    if (calls != nullptr) ++*calls;
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+  };
+  encoder.vocab_size = 258;
+  encoder.begin_of_text = {257};
+  encoder.end_of_text = 256;
+  encoder.hash = "bytes";
+  return encoder;
+}
+
+std::vector<int32_t> ids_of(const std::vector<std::string>& documents, bool bos, bool eos) {
+  std::vector<int32_t> ids;
+  for (const std::string& document : documents) {
+    if (bos) ids.push_back(257);
+    for (const char c : document) ids.push_back(static_cast<unsigned char>(c));
+    if (eos) ids.push_back(256);
+  }
+  return ids;
+}
+
+std::vector<int32_t> ids_in(const Path& path) {
+  const TokenFile file(path);
+  std::vector<int32_t> ids(static_cast<size_t>(file.tokens()));
+  file.read(0, file.tokens(), ids.data());
+  return ids;
+}
+
+void set_mtime(const Path& path, int64_t seconds) {
+  const timespec times[2] = {{seconds, 0}, {seconds, 0}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+}
+
+class Tokenize : public ::testing::Test {
+ protected:
+  TokenizeResult run(const TokenizeOptions& options = {}) {
+    return tokenize_corpus(posix_file_system(), {(folder / "in").string()}, byte_encoder(&calls), options,
+                           folder / "cache");
+  }
+  TemporaryFolder folder;
+  std::atomic<int> calls{0};
+};
+
+TEST_F(Tokenize, DocumentsInOrderWithTheirMarks) {
+  folder.write("in/1.txt", "one\n");
+  folder.write("in/2.jsonl", "{\"text\": \"two\"}\n{\"text\": \"\"}\n{\"text\": \"three\"}\n");
+  folder.write("in/3.txt.gz", gzip("four"));
+  const std::vector<std::string> documents{"one\n", "two", "three", "four"};
+  for (const bool bos : {false, true}) {
+    for (const bool eos : {false, true}) {
+      const auto result = run({.add_bos = bos, .add_eos = eos});
+      EXPECT_FALSE(result.reused);
+      EXPECT_EQ(result.documents, 4);
+      EXPECT_EQ(ids_in(result.path), ids_of(documents, bos, eos));
+      const auto corpus = open_token_corpus({result.path.string()});
+      EXPECT_EQ(corpus.document_ends().size(), 4u);
+      const TokenFile file(result.path);
+      EXPECT_EQ(file.type(), TokenType::kU16);
+      EXPECT_EQ(file.end_of_text(), 256);
+      EXPECT_EQ(file.vocab_limit(), 258);
+    }
+  }
+  const TokenFile file(run().path);
+  expect_error(ErrorKind::kData, {"bytes", "other"},
+               [&] { TokenFile(file.name(), {.tokenizer_hash = "other"}); });
+}
+
+TEST_F(Tokenize, BytesDoNotDependOnThreads) {
+  std::string lines;
+  for (int i = 0; i < 60000; ++i)
+    lines += "{\"text\": \"" + std::string(static_cast<size_t>(i % 300 + 1), 'a') + "\"}\n";
+  folder.write("in/a.jsonl", lines);
+  for (int i = 0; i < 30; ++i)
+    folder.write("in/b" + std::to_string(i) + ".txt", std::string(static_cast<size_t>(i * 1000 + 1), 'b'));
+  const int before = compute_threads();
+  std::string reference;
+  for (const int threads : {1, 3}) {
+    set_compute_threads(threads);
+    std::filesystem::remove_all(folder / "cache");
+    const auto result = run();
+    const std::string bytes =
+        read_file(result.path) + read_file(Path(result.path).replace_extension(".documents"));
+    if (reference.empty()) reference = bytes;
+    EXPECT_EQ(bytes, reference);
+  }
+  set_compute_threads(before);
+}
+
+TEST_F(Tokenize, CacheIsReusedWhileNothingChanges) {
+  const Path one = folder.write("in/1.txt", "one");
+  folder.write("in/2.txt", "two");
+  set_mtime(one, 1000);
+  const auto first = run();
+  EXPECT_FALSE(first.reused);
+  calls = 0;
+  const auto second = run();
+  EXPECT_TRUE(second.reused);
+  EXPECT_EQ(second.path, first.path);
+  EXPECT_EQ(second.tokens, 8);
+  EXPECT_EQ(second.documents, 2);
+  set_mtime(one, 2000);  // touched, not changed: the content decides, and the new time is kept
+  EXPECT_TRUE(run().reused);
+  EXPECT_TRUE(run().reused);
+  EXPECT_EQ(calls, 0);
+
+  folder.write("in/1.txt", "ONE");
+  set_mtime(one, 3000);
+  const auto changed = run();
+  EXPECT_FALSE(changed.reused);
+  EXPECT_EQ(ids_in(changed.path), ids_of({"ONE", "two"}, false, true));
+  folder.write("in/1.txt", "longer");
+  set_mtime(one, 3000);
+  EXPECT_FALSE(run().reused);
+  folder.write("in/3.txt", "three");
+  EXPECT_EQ(ids_in(run().path), ids_of({"longer", "two", "three"}, false, true));
+  EXPECT_FALSE(run({.add_eos = false}).reused);
+  EXPECT_TRUE(run().reused);  // options have files of their own
+  TextEncoder other = byte_encoder();
+  other.hash = "other";
+  EXPECT_FALSE(
+      tokenize_corpus(posix_file_system(), {(folder / "in").string()}, other, {}, folder / "cache").reused);
+}
+
+TEST_F(Tokenize, DamagedCacheIsMadeAgain) {
+  folder.write("in/1.txt", "one");
+  const Path path = run().path;
+  const Path meta = Path(path).replace_extension(".json");
+  const std::string good = read_file(meta);
+  for (const std::string& damage :
+       {std::string("{"), std::string("[]"), std::string("{\"dtype\": 7}"), std::string()}) {
+    folder.write("cache/" + meta.filename().string(), damage);
+    EXPECT_FALSE(run().reused);
+    EXPECT_EQ(read_file(meta), good);
+  }
+  std::filesystem::resize_file(path, 4);
+  EXPECT_FALSE(run().reused);
+  std::filesystem::remove(Path(path).replace_extension(".documents"));
+  EXPECT_FALSE(run().reused);
+  EXPECT_TRUE(run().reused);
+}
+
+TEST_F(Tokenize, ProgressReachesTheEnd) {
+  for (int i = 0; i < 5; ++i) folder.write("in/" + std::to_string(i) + ".txt", std::string(3000000, 'x'));
+  std::vector<TokenizeProgress> seen;
+  tokenize_corpus(posix_file_system(), {(folder / "in").string()}, byte_encoder(), {}, folder / "cache",
+                  [&](const TokenizeProgress& progress) { seen.push_back(progress); });
+  ASSERT_GE(seen.size(), 2u);
+  EXPECT_LT(seen[0].bytes_done, seen[0].bytes_total);
+  EXPECT_EQ(seen.back().bytes_done, 15000000);
+  EXPECT_EQ(seen.back().bytes_total, 15000000);
+  EXPECT_EQ(seen.back().documents, 5);
+  EXPECT_EQ(seen.back().tokens, 15000005);
+}
+
+TEST_F(Tokenize, FaultsOfTheUser) {
+  folder.write("in/1.txt", "");
+  expect_error(ErrorKind::kData, {"/in", "no text"}, [&] { run(); });
+  folder.write("in/2.jsonl", "{\"text\": \"a\"}\n{\"body\": \"a\"}\n");
+  expect_error(ErrorKind::kData, {"2.jsonl:2", "body"}, [&] { run(); });
+  expect_error(ErrorKind::kData, {"2.jsonl:1", "\"body\""}, [&] { run({.text_field = "body"}); });
+  folder.write("in/2.jsonl", "");
+  folder.write("in/3.bin", "");
+  expect_error(ErrorKind::kConfig, {"3.bin", "token file"}, [&] { run(); });
+  TextEncoder bare = byte_encoder();
+  bare.end_of_text.reset();
+  bare.begin_of_text.clear();
+  auto with = [&](const TokenizeOptions& options) {
+    tokenize_corpus(posix_file_system(), {(folder / "in").string()}, bare, options, folder / "cache");
+  };
+  expect_error(ErrorKind::kConfig, {"add_eos"}, [&] { with({}); });
+  expect_error(ErrorKind::kConfig, {"add_bos"}, [&] { with({.add_bos = true, .add_eos = false}); });
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "cache")) {
+    EXPECT_EQ(entry.path().extension(), ".lock") << "left behind: " << entry.path();
+  }
+}
+
+TEST_F(Tokenize, WideVocabulary) {
+  folder.write("in/1.txt", "abc");
+  TextEncoder wide = byte_encoder();
+  wide.encode = [](std::string_view, std::vector<int32_t>& ids) { ids.push_back(70000); };
+  wide.vocab_size = 80000;
+  const auto result =
+      tokenize_corpus(posix_file_system(), {(folder / "in").string()}, wide, {}, folder / "cache");
+  EXPECT_EQ(TokenFile(result.path).type(), TokenType::kU32);
+  EXPECT_EQ(ids_in(result.path), (std::vector<int32_t>{70000, 256}));
+}
+
+// The n-th call that changes the disk ends the process, or fails: whatever n, the next call finds all or
+// nothing.
+TEST_F(Tokenize, FaultsLeaveNoHalfCache) {
+  folder.write("in/1.txt", "the new text");
+  const auto expected = ids_of({"the new text"}, false, true);
+  auto attempt = [&](FileSystem& files) {
+    return tokenize_corpus(files, {(folder / "in").string()}, byte_encoder(), {}, folder / "cache");
+  };
+  FaultyFileSystem counting(FaultyFileSystem::Fault::kNone, std::numeric_limits<int>::max());
+  attempt(counting);
+  ASSERT_GE(counting.calls(), 15);
+  FaultyFileSystem sound(FaultyFileSystem::Fault::kNone, 0);
+  for (const bool over_old : {false, true}) {
+    for (const auto fault : {FaultyFileSystem::Fault::kKill, FaultyFileSystem::Fault::kFullDisk}) {
+      for (int n = 0; n < counting.calls(); ++n) {
+        std::filesystem::remove_all(folder / "cache");
+        if (over_old) {  // a cache of other content stands there
+          folder.write("in/1.txt", "the old text");
+          set_mtime(folder / "in/1.txt", 1000);
+          attempt(sound);
+          folder.write("in/1.txt", "the new text");
+        }
+        FaultyFileSystem faulty(fault, n);
+        if (fault == FaultyFileSystem::Fault::kFullDisk) {
+          EXPECT_THROW(attempt(faulty), WorldError) << n;
+        } else {
+          const pid_t child = ::fork();
+          if (child == 0) {
+            set_compute_threads(1);  // the pool's threads do not survive a fork
+            attempt(faulty);
+            ::_exit(0);
+          }
+          int status = 0;
+          ASSERT_EQ(::waitpid(child, &status, 0), child);
+          ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == FaultyFileSystem::kKilled) << n;
+        }
+        const auto result = attempt(sound);
+        ASSERT_EQ(ids_in(result.path), expected) << n;
+        ASSERT_TRUE(attempt(sound).reused);
+        for (const auto& entry : std::filesystem::directory_iterator(folder / "cache")) {
+          ASSERT_NE(entry.path().extension(), ".part") << "left behind: " << entry.path();
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace strata::data
