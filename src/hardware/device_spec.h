@@ -34,6 +34,7 @@ struct FamilyRate {
 struct DeviceSpec {
   std::string name;
   std::string kind = "cpu";
+  std::string library;  // versions of the kernels that were measured; empty before
   IsaFlags isa;
   int cores = 0;    // processors that this process may use
   int threads = 0;  // compute threads that the rates below hold for
@@ -70,7 +71,7 @@ DeviceSpec device_spec_from_json(std::string_view text);  // DataError naming th
 Path device_cache_path(const DeviceSpec& spec);
 // False when there is no usable file (absent, torn, of another machine): then measure.
 bool load_cached_device(DeviceSpec& spec);
-// Writing the cache may fail silently for the caller's purpose: returns false and logs a warning.
+// False, with a warning logged, when it cannot be written: the run goes on without.
 bool save_cached_device(FileSystem& files, const DeviceSpec& spec);
 
 }  // namespace strata::hardware

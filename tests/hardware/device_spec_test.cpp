@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/error.h"
+
 namespace strata::hardware {
 namespace {
 
@@ -35,6 +40,81 @@ TEST(Bf16, MeasuredRatesDecideBeforeInstructionSets) {
   EXPECT_FALSE(bf16_is_fast(spec));
   spec.gemm_flops_bf16 = 400e9;
   EXPECT_TRUE(bf16_is_fast(spec));
+}
+
+TEST(Json, RoundTripKeepsEverything) {
+  DeviceSpec spec = example();
+  spec.library = "kernels 1";
+  spec.l3_bytes = int64_t{1} << 40;
+  spec.source = "measured";
+  spec.date = "2026-01-31T12:34:56Z";
+  spec.isa.amx = true;
+  EXPECT_EQ(device_spec_from_json(to_json(spec)), spec);
+}
+
+TEST(Json, FaultsAreDataErrors) {
+  EXPECT_THROW(device_spec_from_json("{"), DataError);
+  EXPECT_THROW(device_spec_from_json("{}"), DataError);
+  std::string text = to_json(example());
+  text.replace(text.find("\"cores\": 2"), 10, "\"cores\": \"\"");
+  EXPECT_THROW(device_spec_from_json(text), DataError);
+}
+
+TEST(Detect, DescribesThisMachine) {
+  const DeviceSpec spec = detect_cpu(3);
+  EXPECT_FALSE(spec.name.empty());
+  EXPECT_GE(spec.cores, 1);
+  EXPECT_EQ(spec.threads, 3);
+  EXPECT_GT(spec.memory_bytes, int64_t{1} << 26);
+#if defined(__x86_64__)
+  EXPECT_EQ(spec.isa.avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+  EXPECT_EQ(spec.isa.avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"));
+#endif
+}
+
+class Cache : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ =
+        std::filesystem::path(testing::TempDir()) /
+        (std::string("strata_device_cache_") + testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::remove_all(folder_);
+    setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::filesystem::path folder_;
+};
+
+TEST_F(Cache, KeepsMeasurementsOfThisMachineOnly) {
+  DeviceSpec measured = example();
+  measured.source = "measured";
+  DeviceSpec asked = example();
+  asked.gemm_flops_f32 = 0;
+  asked.rates.clear();
+  EXPECT_FALSE(load_cached_device(asked));
+  ASSERT_TRUE(save_cached_device(posix_file_system(), measured));
+  EXPECT_TRUE(load_cached_device(asked));
+  EXPECT_EQ(asked, measured);
+  for (auto change :
+       {+[](DeviceSpec& s) { s.threads = 1; }, +[](DeviceSpec& s) { s.name = "Other"; },
+        +[](DeviceSpec& s) { s.isa.avx512 = true; }, +[](DeviceSpec& s) { s.library = "other"; }}) {
+    DeviceSpec other = example();
+    change(other);
+    EXPECT_FALSE(load_cached_device(other));
+  }
+}
+
+TEST_F(Cache, ATornFileIsMeasuredAgain) {
+  DeviceSpec spec = example();
+  ASSERT_TRUE(save_cached_device(posix_file_system(), spec));
+  std::filesystem::resize_file(device_cache_path(spec), 40);
+  EXPECT_FALSE(load_cached_device(spec));
+}
+
+TEST_F(Cache, AnUnwritableFolderIsNoError) {
+  std::filesystem::create_directories(folder_);
+  write_file_atomically(posix_file_system(), folder_ / "strata", "a file where the folder should be");
+  EXPECT_FALSE(save_cached_device(posix_file_system(), example()));
 }
 
 }  // namespace

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/simd_targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/gemm_block.cpp"
 #include <hwy/foreach_target.h>
+// foreach_target.h comes first
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();

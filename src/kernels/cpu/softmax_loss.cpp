@@ -5,9 +5,12 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/cpu/simd_targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/softmax_loss.cpp"
 #include <hwy/foreach_target.h>
+// foreach_target.h comes first
 #include <hwy/highway.h>
 
 #include <hwy/contrib/math/math-inl.h>

@@ -1,5 +1,7 @@
 #include "kernels/cpu/triad.h"
 
+#include "kernels/cpu/simd_targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/triad.cpp"
 #include <hwy/foreach_target.h>

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cpu/simd_targets.h"
+
+// simd_targets.h comes first
+#include <hwy/highway.h>
+
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -261,6 +266,35 @@ INSTANTIATE_TEST_SUITE_P(Settings, GemmRoles,
                                          Setting{DType::kBF16, DType::kBF16, GemmEngine::kPanels},
                                          Setting{DType::kBF16, DType::kF32, GemmEngine::kPanels},
                                          Setting{DType::kBF16, DType::kBF16, GemmEngine::kAuto}));
+
+TEST(GemmTargets, EveryInstructionSetComputesTheSame) {
+  constexpr int64_t kTokens = 61, kOutputs = 45, kInputs = 70;
+  Matrix x(kTokens, kInputs, kInputs, DType::kF32), w(kOutputs, kInputs, kInputs, DType::kF32);
+  Matrix dy(kTokens, kOutputs, kOutputs, DType::kF32);
+  x.fill(1);
+  w.fill(2);
+  dy.fill(3);
+  const auto results = [&](GemmRole role) {
+    const GemmPlan plan =
+        plan_gemm({.role = role, .m = kTokens, .n = kOutputs, .k = kInputs}, GemmEngine::kPanels);
+    Arena scratch(plan.scratch_bytes);
+    std::vector<float> c(static_cast<size_t>(kTokens * kInputs), 0.0f);
+    run_gemm(plan, {.a = role == GemmRole::kForward ? x.memory.data() : dy.memory.data(),
+                    .b = role == GemmRole::kWeightGrad ? x.memory.data() : w.memory.data(),
+                    .c = c.data(),
+                    .scratch = scratch.data()});
+    return c;
+  };
+  for (const GemmRole role : {GemmRole::kForward, GemmRole::kInputGrad, GemmRole::kWeightGrad}) {
+    const std::vector<float> best = results(role);
+    for (int64_t rest = hwy::SupportedTargets() & HWY_TARGETS; rest != 0; rest &= rest - 1) {
+      hwy::GetChosenTarget().Update(rest & -rest);
+      const std::vector<float> got = results(role);
+      hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+      for (size_t i = 0; i < best.size(); ++i) ASSERT_NEAR(got[i], best[i], 2e-5) << i;
+    }
+  }
+}
 
 TEST(GemmPlan, RefusesWhatMakesNoSense) {
   EXPECT_THROW(plan_gemm({.m = -1, .n = 1, .k = 1}), InternalError);
