@@ -28,38 +28,56 @@ void check_weights(const std::vector<double>& weights, size_t sources, const cha
     throw ConfigError("[{}] all weights are 0; at least one source must have a weight above 0", where);
 }
 
-Mixture make_mixture(const std::vector<SampleSourceSpec>& sources, const SampleOptions& options) {
-  if (sources.empty()) throw ConfigError("[data] names no source; give data.train or a [[data.source]]");
-  if (options.sequence_length < 1) {
-    throw ConfigError("[training.sequence_length] is {}; expected at least 1", options.sequence_length);
+}  // namespace
+
+std::vector<SampleSource::Source> SampleSource::make_sources(const std::vector<SampleSourceSpec>& specs,
+                                                             const SampleOptions& options) {
+  if (specs.empty()) throw ConfigError("[data] names no source; give data.train or a [[data.source]]");
+  const int64_t length = options.sequence_length;
+  if (length < 1) throw ConfigError("[training.sequence_length] is {}; expected at least 1", length);
+  std::vector<Source> sources;
+  for (size_t k = 0; k < specs.size(); ++k) {
+    const int64_t tokens = specs[k].corpus.tokens();
+    // The first source keeps the run's seed; the others get their own order.
+    const uint64_t seed = k == 0 ? options.seed : hash64(&k, sizeof k, options.seed);
+    Source source{specs[k].name, specs[k].corpus, (tokens - 1) / length, seed, std::nullopt};
+    if (options.pack == Pack::kBestFit) {
+      source.plan.emplace(source.corpus.document_ends(), length);
+      source.windows = source.plan->rows();
+    }
+    if (tokens < 1 || source.windows < 1) {
+      throw ConfigError(
+          "[data] source \"{}\" has {} tokens; one sample of training.sequence_length = {} needs {}; add "
+          "text or "
+          "shorten the sequence",
+          source.name, tokens, length, options.pack == Pack::kBestFit ? 2 : length + 1);
+    }
+    sources.push_back(std::move(source));
   }
+  return sources;
+}
+
+Mixture SampleSource::make_mixture(const std::vector<SampleSourceSpec>& specs,
+                                   const std::vector<Source>& sources, const SampleOptions& options) {
   MixturePhase initial;
   std::vector<int64_t> limits;
-  for (const SampleSourceSpec& source : sources) {
-    const int64_t windows = (source.corpus.tokens() - 1) / options.sequence_length;
-    if (source.corpus.tokens() < 1 || windows < 1) {
-      throw ConfigError(
-          "[data] source \"{}\" has {} tokens; one sample of training.sequence_length = {} needs {}; "
-          "add text or shorten the sequence",
-          source.name, source.corpus.tokens(), options.sequence_length, options.sequence_length + 1);
-    }
-    initial.weights.push_back(source.weight);
-    const int64_t epochs = source.max_epochs > 0 ? source.max_epochs : options.epochs;
-    const bool bounded = epochs > 0 && epochs < Mixture::kUnbounded / windows;
-    limits.push_back(bounded ? epochs * windows : Mixture::kUnbounded);
+  for (size_t k = 0; k < specs.size(); ++k) {
+    initial.weights.push_back(specs[k].weight);
+    const int64_t epochs = specs[k].max_epochs > 0 ? specs[k].max_epochs : options.epochs;
+    const bool bounded = epochs > 0 && epochs < Mixture::kUnbounded / sources[k].windows;
+    limits.push_back(bounded ? epochs * sources[k].windows : Mixture::kUnbounded);
   }
-  check_weights(initial.weights, sources.size(), "data.source");
+  check_weights(initial.weights, specs.size(), "data.source");
   std::vector<MixturePhase> phases{initial};
   for (const MixturePhase& phase : options.phases) {
-    check_weights(phase.weights, sources.size(), "data.phase");
+    check_weights(phase.weights, specs.size(), "data.phase");
     if (phase.first_sample == 0 && phases.size() == 1) {
       phases[0] = phase;
       continue;
     }
     if (phase.first_sample <= phases.back().first_sample) {
       throw ConfigError(
-          "[data.phase] starts at sample {}, not after the one before ({}); sort the phases by "
-          "from_step",
+          "[data.phase] starts at sample {}, not after the one before ({}); sort the phases by from_step",
           phase.first_sample, phases.back().first_sample);
     }
     phases.push_back(phase);
@@ -67,18 +85,18 @@ Mixture make_mixture(const std::vector<SampleSourceSpec>& sources, const SampleO
   return {phases, limits};
 }
 
-}  // namespace
-
-SampleSource::SampleSource(std::vector<SampleSourceSpec> sources, SampleOptions options)
-    : options_(std::move(options)), skip_(options_.skip), mixture_(make_mixture(sources, options_)) {
-  for (size_t k = 0; k < sources.size(); ++k) {
-    const int64_t windows = (sources[k].corpus.tokens() - 1) / options_.sequence_length;
-    // The first source keeps the run's seed; the others get their own order.
-    const uint64_t seed = k == 0 ? options_.seed : hash64(&k, sizeof k, options_.seed);
-    sources_.push_back({std::move(sources[k].name), std::move(sources[k].corpus), windows, seed});
-  }
-  total_ = mixture_.total();
+SampleSource::SampleSource(const std::vector<SampleSourceSpec>& specs, SampleOptions options)
+    : options_(std::move(options)),
+      sources_(make_sources(specs, options_)),
+      skip_(options_.skip),
+      mixture_(make_mixture(specs, sources_, options_)),
+      total_(mixture_.total()) {
   if (total_ != Mixture::kUnbounded) total_ = skip_.trained_before(total_);
+}
+
+double SampleSource::padding(int64_t source) const {
+  const auto& plan = sources_[static_cast<size_t>(source)].plan;
+  return plan ? plan->padding() : 0.0;
 }
 
 int64_t SampleSource::samples_per_epoch() const {
@@ -116,7 +134,13 @@ int64_t SampleSource::fill(int64_t first, int64_t sequences, const Batch& out, B
       continue;
     }
     const Place at = place(first + row);
-    const TokenCorpus& corpus = sources_[static_cast<size_t>(at.source)].corpus;
+    const Source& source = sources_[static_cast<size_t>(at.source)];
+    const TokenCorpus& corpus = source.corpus;
+    if (source.plan) {
+      counted += fill_packed_row(corpus, source.plan->row(at.window), length, scratch.ids.data(), tokens,
+                                 targets, positions, kv_begin);
+      continue;
+    }
     const int64_t begin = at.window * length;
     corpus.read(begin, length + 1, scratch.ids.data());
     const bool documents = options_.pack == Pack::kDocuments;
@@ -146,6 +170,28 @@ int64_t fill_row(const int32_t* ids, const uint8_t* starts, int64_t length, int6
     kv_begin[j] = begin;
     positions[j] = static_cast<int32_t>(j) - begin;
   }
+  return counted;
+}
+
+int64_t fill_packed_row(const TokenCorpus& corpus, std::span<const BestFitPlan::Piece> pieces, int64_t length,
+                        int32_t* ids, int32_t* tokens, int32_t* targets, int32_t* positions,
+                        int32_t* kv_begin) {
+  int64_t counted = 0;
+  int64_t at = 0;
+  for (const BestFitPlan::Piece& piece : pieces) {
+    const int64_t known = piece.length + (piece.more ? 1 : 0);
+    corpus.read(piece.begin, known, ids);
+    for (int64_t j = 0; j < piece.length; ++j) {
+      tokens[at + j] = ids[j];
+      targets[at + j] = j + 1 < known ? ids[j + 1] : -1;
+      positions[at + j] = static_cast<int32_t>(j);
+      kv_begin[at + j] = static_cast<int32_t>(at);
+    }
+    counted += known - 1;
+    at += piece.length;
+  }
+  fill_padding(length - at, tokens + at, targets + at, positions + at, kv_begin + at);
+  for (int64_t j = at; j < length; ++j) kv_begin[j] = static_cast<int32_t>(j);
   return counted;
 }
 

@@ -4,13 +4,16 @@
 // A source of N tokens gives n = (N - 1) / T windows an epoch; window w is tokens [w*T, w*T + T], the last of
 // them only as a target. The i-th sample of a source is window P(i mod n) of epoch i / n, where P is a
 // permutation keyed by (seed, source, epoch), or the identity with shuffle off. Which source gives a sample
-// is the mixture's choice (mixture.h).
+// is the mixture's choice (mixture.h). With best-fit packing the windows are the rows of its plan.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "data/best_fit.h"
 #include "data/mixture.h"
 #include "data/skip_ranges.h"
 #include "data/token_corpus.h"
@@ -20,6 +23,7 @@ namespace strata::data {
 enum class Pack {
   kDocuments,  // attention and loss never cross a document; positions restart
   kStream,     // plain windows
+  kBestFit,  // as kDocuments, with whole documents packed into rows (best_fit.h); needs one pass at the start
 };
 
 struct SampleSourceSpec {
@@ -56,7 +60,7 @@ struct BatchScratch {
 class SampleSource {
  public:
   // ConfigError where a source is too short for one window, or weights are not usable.
-  SampleSource(std::vector<SampleSourceSpec> sources, SampleOptions options);
+  SampleSource(const std::vector<SampleSourceSpec>& specs, SampleOptions options);
 
   int64_t sequence_length() const { return options_.sequence_length; }
   // Trained samples until the data ends; Mixture::kUnbounded where it repeats.
@@ -73,6 +77,8 @@ class SampleSource {
   };
   Place place(int64_t sample) const;
   const SkipRanges& skip() const { return skip_; }
+  // The share of places of a source's rows that stay empty; above 0 with Pack::kBestFit alone.
+  double padding(int64_t source) const;
 
   // Samples [first, first + sequences) in order. Rows past total_samples() are padding: token 0 that attends
   // to itself alone, no targets. Returns the number of targets that count. Any thread may call this.
@@ -84,7 +90,12 @@ class SampleSource {
     TokenCorpus corpus;
     int64_t windows;
     uint64_t seed;
+    std::optional<BestFitPlan> plan;  // of Pack::kBestFit
   };
+  static std::vector<Source> make_sources(const std::vector<SampleSourceSpec>& specs,
+                                          const SampleOptions& options);
+  static Mixture make_mixture(const std::vector<SampleSourceSpec>& specs, const std::vector<Source>& sources,
+                              const SampleOptions& options);
   SampleOptions options_;
   std::vector<Source> sources_;
   SkipRanges skip_;
@@ -97,6 +108,11 @@ class SampleSource {
 // Returns the number of targets that count.
 int64_t fill_row(const int32_t* ids, const uint8_t* starts, int64_t length, int64_t count_from,
                  int32_t* tokens, int32_t* targets, int32_t* positions, int32_t* kv_begin);
+
+// One row of packed documents; `ids` has room for T + 1.
+int64_t fill_packed_row(const TokenCorpus& corpus, std::span<const BestFitPlan::Piece> pieces, int64_t length,
+                        int32_t* ids, int32_t* tokens, int32_t* targets, int32_t* positions,
+                        int32_t* kv_begin);
 
 // A row without content.
 void fill_padding(int64_t length, int32_t* tokens, int32_t* targets, int32_t* positions, int32_t* kv_begin);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "data/corpus_double.h"
@@ -161,6 +162,50 @@ TEST(SampleSource, SeveralSourcesShareByWeight) {
     if (place.source == 1) ++math_windows[static_cast<size_t>(place.window)];
   }
   EXPECT_EQ(math_windows, std::vector<int>(10, 2));  // two epochs, then only the other source
+}
+
+TEST(SampleSource, BestFitKeepsDocumentsWhole) {
+  const TemporaryFolder folder;
+  const int64_t length = 16;
+  // Each token is unique; documents of 1 to 40 tokens.
+  std::vector<uint32_t> ids;
+  std::vector<uint64_t> ends;
+  for (uint64_t d = 0; d < 500; ++d) {
+    for (uint64_t j = 0; j < 1 + d * 7 % 40; ++j) ids.push_back(static_cast<uint32_t>(ids.size()));
+    ends.push_back(ids.size());
+  }
+  const Path path = folder.write_values("a.bin", ids);
+  folder.write("a.json", R"({"dtype": "u32"})");
+  folder.write_values("a.documents", ends);
+  const auto source = single_source(open_token_corpus({path.string()}),
+                                    {.sequence_length = length, .seed = 4, .pack = Pack::kBestFit});
+  const int64_t rows = source.samples_per_epoch();
+  OwnedBatch batch(rows, length);
+  BatchScratch scratch;
+  const int64_t counted = source.fill(0, rows, batch.view(), scratch);
+  std::vector<int> seen(ids.size());
+  int64_t targets = 0;
+  for (size_t at = 0; at < batch.tokens.size(); ++at) {
+    const auto j = static_cast<int32_t>(at % static_cast<size_t>(length));
+    ASSERT_EQ(batch.positions[at], j - batch.kv_begin[at]);
+    const auto token = static_cast<uint64_t>(batch.tokens[at]);
+    if (batch.targets[at] >= 0) {
+      ASSERT_EQ(batch.targets[at], batch.tokens[at] + 1);
+      ASSERT_EQ(std::count(ends.begin(), ends.end(), token + 1), 0);  // never into the next document
+      ++seen[token + 1];
+      ++targets;
+    }
+    if (j > 0 && batch.kv_begin[at] == batch.kv_begin[at - 1]) {
+      ASSERT_EQ(batch.tokens[at], batch.tokens[at - 1] + 1);
+    }
+  }
+  EXPECT_EQ(targets, counted);
+  // Every token is predicted once, but for the first of each document.
+  std::vector<int> expected(ids.size(), 1);
+  expected[0] = 0;
+  for (size_t d = 0; d + 1 < ends.size(); ++d) expected[ends[d]] = 0;
+  EXPECT_EQ(seen, expected);
+  EXPECT_LT(source.padding(0), 0.05);
 }
 
 TEST(SampleSource, FaultsAreTheConfigurations) {
