@@ -27,9 +27,16 @@ int64_t step_of(std::string_view name) {
 std::vector<ListedCheckpoint> list_checkpoints(const Path& folder) {
   std::map<int64_t, Path, std::greater<>> found;
   std::error_code error;
-  for (auto it = std::filesystem::directory_iterator(folder, error);
-       !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
-    if (!it->is_directory()) continue;
+  auto it = std::filesystem::directory_iterator(folder, error);
+  // A folder that cannot be read is not an empty one: a run must not start afresh because of it.
+  const auto check = [&] {
+    if (error && error != std::errc::no_such_file_or_directory)
+      throw WorldError("[{}] cannot list the checkpoints: {}", folder.string(), error.message());
+  };
+  check();
+  for (; !error && it != std::filesystem::directory_iterator(); it.increment(error), check()) {
+    std::error_code ignored;
+    if (!it->is_directory(ignored)) continue;
     const std::string name = it->path().filename().string();
     const bool moved = name.ends_with(kReplacedSuffix);
     const int64_t step =

@@ -14,7 +14,6 @@ namespace {
 
 // Two buffers of this size make one chunk of work.
 constexpr int64_t kBufferBytes = kChunkBytes / 2;
-constexpr int64_t kParallelGrain = int64_t{1} << 14;  // elements
 
 bool is_float(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kF64;
@@ -36,36 +35,55 @@ void convert_elements(void* out, DType out_type, const void* in, DType in_type, 
   }
 }
 
-void convert_in_parallel(void* out, DType out_type, const void* in, DType in_type, int64_t n) {
-  parallel_ranges(n, kParallelGrain, [&](int64_t begin, int64_t end) {
-    convert_elements(static_cast<std::byte*>(out) + begin * size_of(out_type), out_type,
-                     static_cast<const std::byte*>(in) + begin * size_of(in_type), in_type, end - begin);
-  });
-}
-
 // Moves elements [first, first + n) of a matrix of the file, [rows, columns] row-major, between `chunk`
-// (where they are consecutive) and memory that holds the transpose. Tiles keep both sides in cache.
+// (where they are consecutive) and memory that holds the transpose. A tile goes through a small square that
+// stays in the first cache, so that both sides are touched in runs of kTile.
 template <typename Word, bool kToMemory>
 void move_transposed(Word* chunk, Word* memory, int64_t rows, int64_t columns, int64_t first, int64_t n) {
   constexpr int64_t kTile = 32;
+  Word tile[kTile][kTile];
   const int64_t last = first + n;
-  const int64_t row_begin = first / columns, row_end = (last + columns - 1) / columns;
-  parallel_ranges(row_end - row_begin, kTile, [&](int64_t tile_begin, int64_t tile_end) {
+  const int64_t row_end = (last + columns - 1) / columns;
+  for (int64_t row0 = first / columns; row0 < row_end; row0 += kTile) {
+    const int64_t row1 = std::min(row_end, row0 + kTile);
     for (int64_t column0 = 0; column0 < columns; column0 += kTile) {
       const int64_t column1 = std::min(columns, column0 + kTile);
-      for (int64_t column = column0; column < column1; ++column) {
-        for (int64_t row = row_begin + tile_begin; row < row_begin + tile_end; ++row) {
-          const int64_t linear = row * columns + column;
-          if (linear < first || linear >= last) continue;
-          if constexpr (kToMemory) {
-            memory[column * rows + row] = chunk[linear - first];
-          } else {
-            chunk[linear - first] = memory[column * rows + row];
+      // The first and the last row of the chunk may be cut.
+      const auto along_columns = [&] {
+        for (int64_t column = column0; column < column1; ++column) {
+          const int64_t begin = row0 + (row0 * columns + column < first ? 1 : 0);
+          const int64_t end = row1 - ((row1 - 1) * columns + column >= last ? 1 : 0);
+          Word* run = memory + column * rows;
+          for (int64_t row = begin; row < end; ++row) {
+            Word& cell = tile[row - row0][column - column0];
+            if constexpr (kToMemory) {
+              run[row] = cell;
+            } else {
+              cell = run[row];
+            }
           }
         }
+      };
+      const auto along_rows = [&] {
+        for (int64_t row = row0; row < row1; ++row) {
+          const int64_t begin = std::max(column0, first - row * columns);
+          const int64_t end = std::min(column1, last - row * columns);
+          if (begin >= end) continue;
+          Word* run = chunk + (row * columns + begin - first);
+          Word* cells = tile[row - row0] + (begin - column0);
+          const size_t bytes = static_cast<size_t>(end - begin) * sizeof(Word);
+          std::memcpy(kToMemory ? cells : run, kToMemory ? run : cells, bytes);
+        }
+      };
+      if constexpr (kToMemory) {
+        along_rows();
+        along_columns();
+      } else {
+        along_columns();
+        along_rows();
       }
     }
-  });
+  }
 }
 
 template <bool kToMemory>
@@ -135,7 +153,7 @@ uint64_t append_tensor(WritableFile& file, const TensorView& tensor, DType dtype
       bytes = gathered.data();
     }
     if (converts) {
-      convert_in_parallel(converted.data(), dtype, bytes, tensor.memory_dtype, n);
+      convert_elements(converted.data(), dtype, bytes, tensor.memory_dtype, n);
       bytes = converted.data();
     }
     const auto size = static_cast<size_t>(n * size_of(dtype));
@@ -251,7 +269,7 @@ uint64_t read_tensor(const SafetensorsFile& file, const TensorInfo& from, const 
         }
         if (converts) {
           void* out = to.transposed ? converted.data() : memory + first * size_of(to.memory_dtype);
-          convert_in_parallel(out, to.memory_dtype, bytes, dtype, n);
+          convert_elements(out, to.memory_dtype, bytes, dtype, n);
           bytes = out;
         }
         if (to.transposed) move_transposed<true>(bytes, memory, to.memory_dtype, to.shape, first, n);

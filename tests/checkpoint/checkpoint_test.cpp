@@ -92,6 +92,8 @@ TEST(Checkpoint, NothingThereIsNothingFound) {
   fs::create_directories(scratch / "step-x");
   EXPECT_FALSE(find_checkpoint(scratch.path()).has_value());
   EXPECT_THROW(load_checkpoint(scratch / "absent", {}), ConfigError);
+  put_file(scratch / "file", "");
+  EXPECT_THROW(find_checkpoint(scratch / "file"), WorldError) << "what cannot be listed is not empty";
 }
 
 TEST(Checkpoint, ADamagedOneIsNamedAndTheOneBeforeTaken) {

@@ -146,6 +146,38 @@ TEST_P(SaveFaults, DeathLeavesTheOldOrTheNew) {
   EXPECT_LT(found_new, 2 * calls);
 }
 
+// Replacing a model folder: an error leaves the old one or the new one in its place and nothing beside it.
+TEST(ExportFaults, LeaveTheOldOrTheNew) {
+  ScratchFolder scratch;
+  const Path folder = scratch / "final";
+  SmallRun old_state(1), new_state(2);
+  FaultyFileSystem plain;
+  write_hf_directory(plain, folder, new_state.content(1).model);
+  const int64_t first_export = plain.calls();
+  write_hf_directory(plain, folder, old_state.content(1).model);
+  const int64_t calls = plain.calls() - first_export;
+  ASSERT_GT(calls, 12);
+  for (int64_t at = 1; at <= calls; ++at) {
+    write_hf_directory(plain, folder, old_state.content(1).model);
+    FaultyFileSystem faulty({.kind = FaultKind::kError, .at = at});
+    bool failed = false;
+    try {
+      write_hf_directory(faulty, folder, new_state.content(1).model);
+    } catch (const WorldError&) {
+      failed = true;
+    }
+    SmallRun back(0);
+    load_hf_tensors(folder, back.weights());
+    const bool is_new = back.embedding == new_state.embedding && back.conv == new_state.conv;
+    EXPECT_TRUE(is_new || (back.embedding == old_state.embedding && back.conv == old_state.conv)) << at;
+    EXPECT_TRUE(failed || is_new) << at;
+    const auto entries = std::distance(fs::directory_iterator(scratch.path()), {});
+    EXPECT_TRUE(entries == 1 || at + 1 >= calls)
+        << at;  // only the last calls remove or sync what was replaced
+    fs::remove_all(folder.string() + ".old-" + std::to_string(::getpid()));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(, SaveFaults,
                          testing::Values(Scenario{"next_step", 200, 3},
                                          Scenario{"next_step_and_prune", 200, 1},
