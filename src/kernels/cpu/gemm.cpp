@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "kernels/cpu/gemm_few.h"
 #include "kernels/cpu/gemm_onednn.h"
 #include "kernels/cpu/gemm_panels.h"
 
@@ -71,6 +72,7 @@ detail::PanelGemm panels_of(const GemmSpec& spec) {
 }  // namespace
 
 struct GemmPlan::Impl {
+  bool few_rows = false;
   detail::PanelGemm panels;
   std::optional<detail::OneDnnGemm> onednn;
 };
@@ -93,6 +95,10 @@ GemmPlan plan_gemm(const GemmSpec& wanted, GemmEngine engine) {
     plan.impl->onednn.emplace(plan.spec);
     plan.scratch_bytes = plan.impl->onednn->scratch_bytes();
     plan.engine = plan.impl->onednn->name();
+  } else if (wanted.role == GemmRole::kForward && wanted.dtype == DType::kF32 &&
+             wanted.m <= detail::kFewRows) {
+    plan.impl->few_rows = true;
+    plan.engine = "few rows";
   } else {
     plan.impl->panels = panels_of(plan.spec);
     plan.scratch_bytes = empty ? 0 : plan.impl->panels.scratch_bytes;
@@ -104,6 +110,11 @@ GemmPlan plan_gemm(const GemmSpec& wanted, GemmEngine engine) {
 void run_gemm(const GemmPlan& plan, const GemmArgs& args) {
   if (plan.impl->onednn) {
     plan.impl->onednn->run(args);
+  } else if (plan.impl->few_rows) {
+    const GemmSpec& spec = plan.spec;
+    detail::multiply_few_rows({spec.m, spec.n, spec.k, spec.x_stride, spec.y_stride},
+                              static_cast<const float*>(args.a), static_cast<const float*>(args.b), args.bias,
+                              static_cast<float*>(args.c));
   } else {
     detail::run_panels(plan.impl->panels, args.a, args.b, args.bias, args.c, args.scratch);
   }
