@@ -1,0 +1,226 @@
+#include "observe/chart.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "observe/markup.h"
+
+namespace strata::observe {
+namespace {
+
+constexpr size_t kMostPoints = 2000;
+constexpr double kTop = 40, kBottom = 36, kLeft = 52, kRight = 16;
+constexpr double kCharacterWidth = 6.4;  // of 12 px sans-serif text, on average
+
+constexpr const char* kLightColors =
+    "--surface:#ffffff;--ink:#1b2430;--muted:#66717f;--grid:#e6e9ee;"
+    "--c0:#2563eb;--c1:#dd6b10;--c2:#0d8a63;--c3:#8b45d6;";
+constexpr const char* kDarkColors =
+    "--surface:#151b23;--ink:#e6edf3;--muted:#93a0ae;--grid:#2a323d;"
+    "--c0:#6ea8ff;--c1:#f2a154;--c2:#4cc38a;--c3:#bf94f5;";
+constexpr const char* kRules =
+    ".chart text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;fill:var(--muted)}"
+    ".chart .title{font-size:14px;font-weight:600;fill:var(--ink)}"
+    ".chart .grid{stroke:var(--grid);stroke-width:1}"
+    ".chart .line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}"
+    ".chart .faint{fill:none;stroke-width:1;opacity:.32;stroke-linejoin:round}"
+    ".chart .dot{stroke:var(--surface);stroke-width:1.5}";
+
+struct Range {
+  double low = std::numeric_limits<double>::infinity(), high = -std::numeric_limits<double>::infinity();
+  bool empty() const { return !(low <= high); }
+  void add(double value) {
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  double span() const { return high - low; }
+};
+
+// Faint lines carry noise: their outermost hundredth does not stretch the axis (it is clipped).
+Range y_range(const Chart& chart) {
+  Range range;
+  bool only_faint = true;
+  for (const ChartLine& line : chart.lines) only_faint = only_faint && line.look == ChartLine::Look::kFaint;
+  for (const ChartLine& line : chart.lines) {
+    std::vector<double> finite;
+    std::copy_if(line.y.begin(), line.y.end(), std::back_inserter(finite),
+                 [](double v) { return std::isfinite(v); });
+    if (finite.empty()) continue;
+    const bool trim = line.look == ChartLine::Look::kFaint && !only_faint && finite.size() >= 100;
+    const auto cut = static_cast<std::ptrdiff_t>(trim ? finite.size() / 100 : 0);
+    std::nth_element(finite.begin(), finite.begin() + cut, finite.end());
+    range.add(finite[static_cast<size_t>(cut)]);
+    std::nth_element(finite.begin(), finite.end() - 1 - cut, finite.end());
+    range.add(*(finite.end() - 1 - cut));
+  }
+  if (range.empty()) return range;
+  if (chart.from_zero) range.add(0);
+  const double room = range.span() > 0 ? range.span() * 0.05 : std::max(std::abs(range.high) * 0.05, 1e-9);
+  if (!chart.from_zero || range.low < 0) range.low -= room;
+  range.high += room;
+  return range;
+}
+
+Range x_range(const Chart& chart) {
+  Range range;
+  for (const ChartLine& line : chart.lines) {
+    for (size_t i = 0; i < std::min(line.x.size(), line.y.size()); ++i) {
+      if (std::isfinite(line.x[i]) && std::isfinite(line.y[i])) range.add(line.x[i]);
+    }
+  }
+  if (!range.empty() && range.span() == 0) range.add(range.high + 1);
+  return range;
+}
+
+// From data to drawing.
+struct Scale {
+  Range x, y;
+  double left, right, top, bottom;
+  double at_x(double v) const { return left + (v - x.low) / x.span() * (right - left); }
+  double at_y(double v) const { return bottom - (v - y.low) / y.span() * (bottom - top); }
+};
+
+std::string path_of(const ChartLine& line, const Scale& scale) {
+  std::string path;
+  bool drawing = false;
+  for (size_t i = 0; i < line.x.size(); ++i) {
+    if (!std::isfinite(line.y[i]) || !std::isfinite(line.x[i])) {
+      drawing = false;
+      continue;
+    }
+    // "h0" makes a lone point visible as a round cap.
+    path += fmt::format("{}{:.1f} {:.1f}{}", drawing ? "L" : "M", scale.at_x(line.x[i]),
+                        scale.at_y(line.y[i]), drawing ? "" : "h0");
+    drawing = true;
+  }
+  return path;
+}
+
+std::string draw_line(ChartLine line, const Scale& scale) {
+  const size_t n = std::min(line.x.size(), line.y.size());
+  line.x.resize(n);
+  line.y.resize(n);
+  downsample(line.x, line.y, kMostPoints);
+  const std::string label = escape_markup(line.label);
+  std::string out;
+  if (line.look == ChartLine::Look::kDots) {
+    out += fmt::format("<g data-label=\"{}\">", label);
+    ChartLine joined = line;  // a thin line joins the dots, over the steps between
+    joined.x.clear();
+    joined.y.clear();
+    for (size_t i = 0; i < line.y.size(); ++i) {
+      if (!std::isfinite(line.y[i])) continue;
+      joined.x.push_back(line.x[i]);
+      joined.y.push_back(line.y[i]);
+    }
+    out += fmt::format("<path class=\"faint\" style=\"stroke:var(--c{});opacity:.7\" d=\"{}\"/>", line.color,
+                       path_of(joined, scale));
+    for (size_t i = 0; i < joined.x.size(); ++i) {
+      out += fmt::format(
+          "<circle class=\"dot\" style=\"fill:var(--c{})\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\"/>",
+          line.color, scale.at_x(joined.x[i]), scale.at_y(joined.y[i]));
+    }
+    return out + "</g>\n";
+  }
+  const bool faint = line.look == ChartLine::Look::kFaint;
+  return fmt::format("<path class=\"{}\" data-label=\"{}\" style=\"stroke:var(--c{})\" d=\"{}\"/>\n",
+                     faint ? "faint" : "line", label, line.color, path_of(line, scale));
+}
+
+// The legend stands right of the title, last entry at the right edge.
+std::string draw_legend(const Chart& chart) {
+  std::string out;
+  double x = chart.width - kRight;
+  for (auto line = chart.lines.rbegin(); line != chart.lines.rend(); ++line) {
+    if (line->label.empty()) continue;
+    x -= kCharacterWidth * static_cast<double>(line->label.size());
+    out += fmt::format("<text x=\"{:.1f}\" y=\"22\">{}</text>", x, escape_markup(line->label));
+    x -= 22;
+    const char* const look = line->look == ChartLine::Look::kFaint ? "faint" : "line";
+    if (line->look == ChartLine::Look::kDots) {
+      out += fmt::format("<circle style=\"fill:var(--c{})\" cx=\"{:.1f}\" cy=\"18\" r=\"3.5\"/>", line->color,
+                         x + 9);
+    } else {
+      out += fmt::format("<path class=\"{}\" style=\"stroke:var(--c{})\" d=\"M{:.1f} 18h16\"/>", look,
+                         line->color, x);
+    }
+    x -= 14;
+  }
+  return out + "\n";
+}
+
+std::string draw_axes(const Chart& chart, const Scale& scale) {
+  std::string out;
+  const int about_y = std::max(2, static_cast<int>((scale.bottom - scale.top) / 48));
+  const std::vector<double> ys = nice_ticks(scale.y.low, scale.y.high, about_y);
+  const double y_step = ys.size() > 1 ? ys[1] - ys[0] : scale.y.span();
+  for (const double y : ys) {
+    out += fmt::format(
+        "<path class=\"grid\" d=\"M{:.1f} {:.1f}H{:.1f}\"/><text x=\"{:.1f}\" y=\"{:.1f}\" "
+        "text-anchor=\"end\">{}</text>\n",
+        scale.left, scale.at_y(y), scale.right, scale.left - 8, scale.at_y(y) + 4, tick_label(y, y_step));
+  }
+  const int about_x = std::max(2, static_cast<int>((scale.right - scale.left) / 90));
+  const std::vector<double> xs = nice_ticks(scale.x.low, scale.x.high, about_x);
+  const double x_step = xs.size() > 1 ? xs[1] - xs[0] : scale.x.span();
+  const double label_left = scale.right - kCharacterWidth * static_cast<double>(chart.x_label.size()) - 24;
+  for (const double x : xs) {
+    if (scale.at_x(x) > label_left) continue;  // the axis label stands there
+    out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n", scale.at_x(x),
+                       scale.bottom + 20, tick_label(x, x_step));
+  }
+  out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n", scale.right,
+                     scale.bottom + 20, escape_markup(chart.x_label));
+  return out;
+}
+
+}  // namespace
+
+std::string chart_style() {
+  return fmt::format(":root{{color-scheme:light dark;{}}}@media(prefers-color-scheme:dark){{:root{{{}}}}}{}",
+                     kLightColors, kDarkColors, kRules);
+}
+
+std::string draw_chart(const Chart& chart, bool standalone) {
+  const Scale scale{x_range(chart),       y_range(chart), kLeft,
+                    chart.width - kRight, kTop,           chart.height - kBottom};
+  const bool empty = scale.x.empty() || scale.y.empty();
+  std::string out = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
+      "role=\"img\" "
+      "aria-label=\"{2}\"",
+      chart.width, chart.height, escape_markup(chart.title));
+  if (standalone) out += fmt::format(" width=\"{:.0f}\" height=\"{:.0f}\"", chart.width, chart.height);
+  if (!empty) {
+    // For the page's script, which shows values under the pointer.
+    out += fmt::format(" data-frame=\"{:.1f} {:.1f} {:.1f} {:.1f}\" data-range=\"{} {} {} {}\" data-x=\"{}\"",
+                       scale.left, scale.right, scale.top, scale.bottom, scale.x.low, scale.x.high,
+                       scale.y.low, scale.y.high, escape_markup(chart.x_label));
+  }
+  out += ">\n";
+  if (standalone) {
+    out += "<style>" + chart_style() +
+           "</style>\n<rect width=\"100%\" height=\"100%\" style=\"fill:var(--surface)\"/>\n";
+  }
+  out += fmt::format("<text class=\"title\" x=\"{:.0f}\" y=\"22\">{}</text>\n", 16.0,
+                     escape_markup(chart.title));
+  if (empty) {
+    return out +
+           fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"middle\">no data yet</text>\n</svg>\n",
+                       chart.width / 2, chart.height / 2 + 4);
+  }
+  out += draw_legend(chart) + draw_axes(chart, scale);
+  // A nested svg clips what the axis leaves out, without ids that could collide on a page of several charts.
+  out += fmt::format(
+      "<svg x=\"{0:.1f}\" y=\"{1:.1f}\" width=\"{2:.1f}\" height=\"{3:.1f}\" viewBox=\"{0:.1f} {1:.1f} "
+      "{2:.1f} "
+      "{3:.1f}\">\n",
+      scale.left - 4, scale.top - 4, scale.right - scale.left + 8, scale.bottom - scale.top + 8);
+  for (const ChartLine& line : chart.lines) out += draw_line(line, scale);
+  return out + "</svg>\n</svg>\n";
+}
+
+}  // namespace strata::observe

@@ -1,0 +1,98 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "observe/chart.h"
+
+namespace strata::observe {
+
+std::vector<double> nice_ticks(double low, double high, int about) {
+  const double rough = (high - low) / std::max(1, about);
+  if (!(rough > 0) || std::isinf(rough)) return {low};
+  const double power = std::pow(10, std::floor(std::log10(rough)));
+  const double leading = rough / power;
+  const double step = power * (leading < 1.5 ? 1 : leading < 3.5 ? 2 : leading < 7.5 ? 5 : 10);
+  std::vector<double> ticks;
+  for (double k = std::ceil(low / step - 1e-9); k * step <= high + step * 1e-9; ++k) {
+    ticks.push_back(k == 0 ? 0 : k * step);
+  }
+  return ticks.empty() ? std::vector<double>{low} : ticks;
+}
+
+std::string tick_label(double value, double step) {
+  if (value == 0) return "0";
+  const double size = std::abs(value);
+  const auto decimals_for = [&](double unit) {
+    return static_cast<int>(std::clamp(std::ceil(-std::log10(step / unit) - 1e-9), 0.0, 6.0));
+  };
+  if (size < 1e-3) {
+    const int exponent = static_cast<int>(std::floor(std::log10(size) + 1e-9));
+    const double unit = std::pow(10, exponent);
+    return fmt::format("{:.{}f}e{}", value / unit, decimals_for(unit), exponent);
+  }
+  static constexpr struct {
+    double unit;
+    const char* suffix;
+  } kUnits[] = {{1e12, "T"}, {1e9, "B"}, {1e6, "M"}, {1e3, "k"}};
+  for (const auto& [unit, suffix] : kUnits) {
+    if (size >= unit * (unit == 1e3 ? 10 : 1))
+      return fmt::format("{:.{}f}{}", value / unit, decimals_for(unit), suffix);
+  }
+  return fmt::format("{:.{}f}", value, decimals_for(1));
+}
+
+std::vector<double> smoothed(std::span<const double> values, size_t window) {
+  // Prefix sums of what is finite, and of how many.
+  std::vector<double> sums(values.size() + 1, 0.0);
+  std::vector<size_t> counts(values.size() + 1, 0);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const bool finite = std::isfinite(values[i]);
+    sums[i + 1] = sums[i] + (finite ? values[i] : 0);
+    counts[i + 1] = counts[i] + (finite ? 1 : 0);
+  }
+  std::vector<double> means(values.size(), std::numeric_limits<double>::quiet_NaN());
+  const size_t reach = window / 2;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i])) continue;
+    // The window shrinks at both ends alike, so that the ends are not pulled to one side.
+    const size_t side = std::min({reach, i, values.size() - 1 - i});
+    means[i] =
+        (sums[i + side + 1] - sums[i - side]) / static_cast<double>(counts[i + side + 1] - counts[i - side]);
+  }
+  return means;
+}
+
+void downsample(std::vector<double>& x, std::vector<double>& y, size_t max_points) {
+  const size_t n = std::min(x.size(), y.size());
+  if (n <= max_points || max_points < 4) return;
+  // Each bucket gives its lowest and its highest point; a bucket without any gives a gap.
+  const size_t buckets = max_points / 2;
+  std::vector<double> new_x, new_y;
+  for (size_t bucket = 0; bucket < buckets; ++bucket) {
+    const size_t begin = bucket * n / buckets, end = (bucket + 1) * n / buckets;
+    size_t low = end, high = end;
+    for (size_t i = begin; i < end; ++i) {
+      if (!std::isfinite(y[i])) continue;
+      if (low == end || y[i] < y[low]) low = i;
+      if (high == end || y[i] > y[high]) high = i;
+    }
+    if (low == end) {
+      new_x.push_back(x[begin]);
+      new_y.push_back(std::numeric_limits<double>::quiet_NaN());
+      continue;
+    }
+    const auto [first, second] = std::minmax(low, high);
+    new_x.push_back(x[first]);
+    new_y.push_back(y[first]);
+    if (second != first) {
+      new_x.push_back(x[second]);
+      new_y.push_back(y[second]);
+    }
+  }
+  x = std::move(new_x);
+  y = std::move(new_y);
+}
+
+}  // namespace strata::observe

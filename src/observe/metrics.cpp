@@ -1,0 +1,209 @@
+#include "observe/metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+
+namespace strata::observe {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+void add_fields(Json& line, const MetricFields& fields) {
+  for (const MetricField& field : fields) {
+    std::visit([&](const auto& value) { line[field.name] = value; }, field.value);
+  }
+}
+
+// Text that is not UTF-8 is written with replacement characters: metrics must not stop a run.
+std::string dump(const Json& line) {
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::optional<Json> parse_line(std::string_view text) {
+  Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!line.is_object()) return std::nullopt;
+  return line;
+}
+
+std::optional<int64_t> step_of(const Json& line) {
+  const auto it = line.find("step");
+  if (it == line.end() || !it->is_number_integer() || line.contains("event")) return std::nullopt;
+  return it->get<int64_t>();
+}
+
+MetricFields fields_of(const Json& line) {
+  MetricFields fields;
+  for (const auto& [name, value] : line.items()) {
+    if (name == "step" || name == "event" || name == "at_step") continue;
+    if (value.is_boolean()) {
+      fields.push_back({name, value.get<bool>()});
+    } else if (value.is_number_integer()) {
+      fields.push_back({name, value.get<int64_t>()});
+    } else if (value.is_number()) {
+      fields.push_back({name, value.get<double>()});
+    } else if (value.is_null()) {
+      fields.push_back({name, kNaN});
+    } else {
+      fields.push_back({name, value.is_string() ? value.get<std::string>() : value.dump()});
+    }
+  }
+  return fields;
+}
+
+// Calls visit(line with its line end) for every whole line.
+template <typename Visit>
+void for_each_line(std::string_view text, const Visit& visit) {
+  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string_view::npos; begin = end + 1) {
+    visit(text.substr(begin, end + 1 - begin));
+  }
+}
+
+std::string read_or_empty(const Path& path) {
+  return std::filesystem::exists(path) ? read_file(path) : std::string();
+}
+
+}  // namespace
+
+std::string step_line(int64_t step, const MetricFields& fields) {
+  Json line;
+  line["step"] = step;
+  add_fields(line, fields);
+  return dump(line);
+}
+
+std::string event_line(std::string_view event, int64_t at_step, const MetricFields& fields) {
+  Json line;
+  line["event"] = event;
+  if (at_step >= 0) line["at_step"] = at_step;
+  add_fields(line, fields);
+  return dump(line);
+}
+
+MetricsSink::MetricsSink(FileSystem& files, const Path& folder)
+    : files_(files), path_(folder / "metrics.jsonl"), discarded_path_(folder / "metrics.discarded.jsonl") {}
+
+MetricsSink::~MetricsSink() = default;
+
+void MetricsSink::resume_at(int64_t step) {
+  const std::string content = read_or_empty(path_);
+  std::string kept, discarded;
+  for_each_line(content, [&](std::string_view text) {
+    const std::optional<Json> line = parse_line(text);
+    const std::optional<int64_t> its_step = line ? step_of(*line) : std::nullopt;
+    const bool keep = line && (!its_step || *its_step <= step);
+    (keep ? kept : discarded) += text;
+  });
+  if (!discarded.empty()) {
+    // A process that died between the two writes has moved these lines before.
+    const std::string before = read_or_empty(discarded_path_);
+    if (!before.ends_with(discarded)) {
+      auto file = files_.open_for_writing(discarded_path_, /*keep=*/true);
+      const bool torn = !before.empty() && before.back() != '\n';
+      file->append((torn ? "\n" : "") + discarded);
+      file->sync();
+      file->close();
+    }
+  }
+  file_.reset();
+  if (kept != content) write_file_atomically(files_, path_, kept);
+  file_ = files_.open_for_writing(path_, /*keep=*/true);
+  size_ = kept.size();
+  torn_ = false;
+  last_step_ = step;
+}
+
+void MetricsSink::append(const std::string& line) {
+  STRATA_CHECK(file_ != nullptr, "[metrics] a line came before resume_at");
+  if (torn_) {
+    files_.truncate(path_, size_);
+    torn_ = false;
+  }
+  torn_ = true;
+  file_->append(line);
+  torn_ = false;
+  size_ += line.size();
+}
+
+void MetricsSink::step(int64_t step, const MetricFields& fields) {
+  STRATA_CHECK(step == last_step_ + 1, "[metrics] step {} came after step {}; steps rise by one", step,
+               last_step_);
+  append(step_line(step, fields));
+  last_step_ = step;
+}
+
+void MetricsSink::event(std::string_view event, int64_t at_step, const MetricFields& fields) {
+  append(event_line(event, at_step, fields));
+}
+
+void MetricsSink::sync() {
+  if (file_) file_->sync();
+}
+
+void MetricsTable::add_step(int64_t step, const MetricFields& fields) {
+  if (!steps_.empty() && step <= steps_.back()) drop_after(step - 1);
+  steps_.push_back(step);
+  for (const MetricField& field : fields) {
+    double number = kNaN;
+    if (const auto* real = std::get_if<double>(&field.value)) number = *real;
+    if (const auto* whole = std::get_if<int64_t>(&field.value)) number = static_cast<double>(*whole);
+    if (std::holds_alternative<bool>(field.value) || std::holds_alternative<std::string>(field.value))
+      continue;
+    std::vector<double>& column = columns_[field.name];
+    column.resize(steps_.size(), kNaN);
+    column.back() = number;
+  }
+  for (auto& [name, column] : columns_) column.resize(steps_.size(), kNaN);
+}
+
+void MetricsTable::drop_after(int64_t step) {
+  const auto end = std::upper_bound(steps_.begin(), steps_.end(), step);
+  steps_.erase(end, steps_.end());
+  for (auto& [name, column] : columns_) column.resize(steps_.size());
+}
+
+std::span<const double> MetricsTable::column(std::string_view name) const {
+  const auto it = columns_.find(name);
+  if (it == columns_.end()) return {};
+  return it->second;
+}
+
+std::vector<std::string> MetricsTable::names() const {
+  std::vector<std::string> all;
+  for (const auto& [name, column] : columns_) all.push_back(name);
+  return all;
+}
+
+double MetricsTable::last(std::string_view name) const {
+  const std::span<const double> values = column(name);
+  for (auto it = values.rbegin(); it != values.rend(); ++it) {
+    if (!std::isnan(*it)) return *it;
+  }
+  return kNaN;
+}
+
+MetricsTable read_metrics(const Path& path) {
+  MetricsTable table;
+  const std::string content = read_or_empty(path);
+  for_each_line(content, [&](std::string_view text) {
+    const std::optional<Json> line = parse_line(text);
+    if (!line) return;
+    if (const std::optional<int64_t> step = step_of(*line)) {
+      table.add_step(*step, fields_of(*line));
+    } else if (line->contains("event") && (*line)["event"].is_string()) {
+      const auto at = line->find("at_step");
+      const bool has_step = at != line->end() && at->is_number_integer();
+      table.add_event(
+          {(*line)["event"].get<std::string>(), has_step ? at->get<int64_t>() : -1, fields_of(*line)});
+    }
+  });
+  return table;
+}
+
+}  // namespace strata::observe

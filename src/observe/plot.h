@@ -1,0 +1,22 @@
+// The curves of a run: loss.svg, and the charts of the run page.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/file.h"
+#include "observe/chart.h"
+#include "observe/metrics.h"
+
+namespace strata::observe {
+
+// Training loss (raw faint, smoothed bold) and every "eval/…/loss" as points. x: "step" or a column,
+// "tokens".
+Chart loss_chart(const MetricsTable& metrics, std::string_view x, const std::string& title);
+// A column over the steps; label empty: no legend.
+Chart metric_chart(const MetricsTable& metrics, std::string_view column, const std::string& title);
+
+void write_loss_svg(FileSystem& files, const Path& path, const MetricsTable& metrics,
+                    const std::string& title);
+
+}  // namespace strata::observe

@@ -1,0 +1,254 @@
+#include "observe/run_page.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/clock.h"
+#include "observe/chart.h"
+#include "observe/markup.h"
+#include "observe/plot.h"
+#include "observe/run_page_assets.h"
+
+namespace strata::observe {
+namespace {
+
+const char* name_of(RunState state) {
+  switch (state) {
+    case RunState::kRunning:
+      return "running";
+    case RunState::kFinished:
+      return "finished";
+    case RunState::kInterrupted:
+      return "interrupted";
+    case RunState::kFailed:
+      return "failed";
+  }
+  return "";
+}
+
+double progress_of(const RunPageData& run) {
+  if (run.total_steps <= 0) return 0;
+  return std::clamp(static_cast<double>(run.step) / static_cast<double>(run.total_steps), 0.0, 1.0);
+}
+
+std::string header(const RunPageData& run) {
+  const std::string state = name_of(run.state);
+  std::string out = fmt::format("<header><h1>{}</h1><span class=\"badge {}\">{}</span>",
+                                escape_markup(run.name), state, state);
+  if (!run.updated.empty()) {
+    out += fmt::format("<span class=\"muted small\">as of {}</span>", escape_markup(run.updated));
+  }
+  out += "</header>\n";
+  if (!run.state_text.empty()) out += "<div class=\"why\">" + escape_markup(run.state_text) + "</div>\n";
+  const double percent = progress_of(run) * 100;
+  return out +
+         fmt::format(
+             "<div class=\"bar\" role=\"progressbar\" aria-label=\"progress\" aria-valuenow=\"{0:.0f}\" "
+             "aria-valuemin=\"0\" aria-valuemax=\"100\"><i style=\"width:{0:.2f}%\"></i></div>\n",
+             percent);
+}
+
+double lowest(std::span<const double> values) {
+  double low = RunPageData::kUnknown;
+  for (const double value : values) {
+    if (std::isfinite(value) && !(value >= low)) low = value;
+  }
+  return low;
+}
+
+std::string tiles(const RunPageData& run) {
+  std::string out = "<section class=\"tiles\">\n";
+  const auto tile = [&](const std::string& name, const std::string& value) {
+    out += fmt::format("<div class=\"card tile\"><span class=\"muted small\">{}</span><b>{}</b></div>\n",
+                       escape_markup(name), escape_markup(value));
+  };
+  const auto known = [&](const std::string& name, double value, auto&& text) {
+    if (std::isfinite(value)) tile(name, text(value));
+  };
+  const auto fixed4 = [](double v) { return fmt::format("{:.4f}", v); };
+  const auto percent = [](double v) { return fmt::format("{:.1f}%", v * 100); };
+  const MetricsTable& metrics = *run.metrics;
+  tile("step", fmt::format("{} / {}", run.step, run.total_steps));
+  if (run.state == RunState::kRunning) known("time left", run.seconds_left, human_duration);
+  known("elapsed", run.seconds_elapsed, human_duration);
+  known("loss", metrics.last("loss"), fixed4);
+  for (const std::string& name : metrics.names()) {
+    if (!name.starts_with("eval/") || !name.ends_with("/loss")) continue;
+    known("best " + name.substr(5), lowest(metrics.column(name)), fixed4);
+  }
+  known("tokens", run.tokens, human_count);
+  known("tokens/s", metrics.last("tokens_per_s"), human_count);
+  known("MFU", metrics.last("mfu"), percent);
+  known("MFU, measured peak", metrics.last("mfu_measured"), percent);
+  known("memory", metrics.last("memory_bytes"), human_bytes);
+  return out + "</section>\n";
+}
+
+std::string card(const Chart& chart) {
+  return "<div class=\"card plot\">" + draw_chart(chart, false) + "</div>\n";
+}
+
+std::string loss_card(const RunPageData& run) {
+  Chart by_step = loss_chart(*run.metrics, "step", "Loss");
+  Chart by_tokens = loss_chart(*run.metrics, "tokens", "Loss");
+  for (Chart* chart : {&by_step, &by_tokens}) chart->width = 1200, chart->height = 380;
+  return "<div class=\"card plot wide tabs\">"
+         "<input type=\"radio\" name=\"t\" id=\"t1\" checked><label for=\"t1\">by step</label>"
+         "<input type=\"radio\" name=\"t\" id=\"t2\"><label for=\"t2\">by tokens</label>\n"
+         "<div class=\"view v1 plot\">" +
+         draw_chart(by_step, false) + "</div><div class=\"view v2 plot\">" + draw_chart(by_tokens, false) +
+         "</div></div>\n";
+}
+
+std::string charts(const RunPageData& run) {
+  const MetricsTable& metrics = *run.metrics;
+  std::string out = loss_card(run);
+  out += card(metric_chart(metrics, "grad_norm", "Gradient norm"));
+  out += card(metric_chart(metrics, "lr", "Learning rate"));
+  Chart speed = metric_chart(metrics, "tokens_per_s", "Tokens per second");
+  speed.from_zero = true;
+  out += card(speed);
+  Chart mfu = metric_chart(metrics, "mfu", "Model FLOPs utilisation, %");
+  mfu.from_zero = true;
+  mfu.lines[0].label = "published peak";
+  const Chart measured = metric_chart(metrics, "mfu_measured", "");
+  mfu.lines.push_back(measured.lines[0]);
+  mfu.lines[1].label = "measured peak";
+  mfu.lines[1].color = 2;
+  std::erase_if(mfu.lines, [](const ChartLine& line) { return line.y.empty(); });
+  for (ChartLine& line : mfu.lines) {
+    for (double& y : line.y) y *= 100;
+  }
+  return out + card(mfu);
+}
+
+// Twelve colours around the wheel, legible on light and dark.
+std::string share_color(size_t i) {
+  return fmt::format("hsl({} 58% {}%)", (215 + i * 137) % 360, i % 2 == 0 ? 52 : 62);
+}
+
+std::string step_time(const RunPageData& run) {
+  double total = 0;
+  for (const TimeShare& share : run.step_time) total += share.milliseconds;
+  if (!(total > 0)) return "";
+  std::vector<TimeShare> shares = run.step_time;
+  std::stable_sort(shares.begin(), shares.end(),
+                   [](const TimeShare& a, const TimeShare& b) { return a.milliseconds > b.milliseconds; });
+  std::string bar, keys;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const double percent = shares[i].milliseconds / total * 100;
+    const std::string name = escape_markup(shares[i].name), color = share_color(i);
+    bar += fmt::format("<i style=\"width:{:.3f}%;background:{}\" title=\"{} {:.1f}%\"></i>", percent, color,
+                       name, percent);
+    keys += fmt::format(
+        "<span><i class=\"swatch\" style=\"background:{}\"></i>{}<em>{:.4g} ms &middot; "
+        "{:.1f}%</em></span>\n",
+        color, name, shares[i].milliseconds, percent);
+  }
+  return fmt::format(
+      "<section class=\"card wide\"><h2>Where a step's time goes <span class=\"muted\">&middot; {:.4g} "
+      "ms</span></h2>\n"
+      "<div class=\"stack\">{}</div>\n<div class=\"keys\">{}</div></section>\n",
+      total, bar, keys);
+}
+
+std::string memory(const RunPageData& run) {
+  if (run.memory.empty()) return "";
+  double scale = 0, planned = 0;
+  for (const MemoryShare& share : run.memory) {
+    planned += share.planned_bytes;
+    scale = std::max({scale, share.planned_bytes, std::isfinite(share.used_bytes) ? share.used_bytes : 0.0});
+  }
+  std::string rows;
+  for (const MemoryShare& share : run.memory) {
+    const bool measured = std::isfinite(share.used_bytes);
+    rows +=
+        fmt::format("<div class=\"row\"><span>{}</span><div class=\"meter\"><u style=\"width:{:.2f}%\"></u>",
+                    escape_markup(share.name), scale > 0 ? share.planned_bytes / scale * 100 : 0.0);
+    if (measured)
+      rows +=
+          fmt::format("<i style=\"width:{:.2f}%\"></i>", scale > 0 ? share.used_bytes / scale * 100 : 0.0);
+    rows += fmt::format("</div><em>{}{}</em></div>\n", measured ? human_bytes(share.used_bytes) + " of " : "",
+                        human_bytes(share.planned_bytes));
+  }
+  std::string total = human_bytes(planned) + " planned";
+  if (std::isfinite(run.memory_budget_bytes)) total += " of " + human_bytes(run.memory_budget_bytes);
+  return fmt::format(
+      "<section class=\"card\"><h2>Memory <span class=\"muted\">&middot; {}</span></h2>\n{}"
+      "<div class=\"muted small\">filled: used; outline: planned</div></section>\n",
+      total, rows);
+}
+
+std::string facts(const RunPageData& run) {
+  if (run.facts.empty()) return "";
+  std::string rows;
+  for (const auto& [name, value] : run.facts) {
+    rows += fmt::format("<tr><th>{}</th><td class=\"text\">{}</td></tr>\n", escape_markup(name),
+                        escape_markup(value));
+  }
+  return "<section class=\"card\"><h2>This run</h2><table>" + rows + "</table></section>\n";
+}
+
+std::string events(const RunPageData& run) {
+  if (run.events.empty()) return "";
+  constexpr size_t kShown = 100;
+  std::string rows;
+  size_t shown = 0;
+  for (auto event = run.events.rbegin(); event != run.events.rend() && shown < kShown; ++event, ++shown) {
+    rows += fmt::format(
+        "<tr><td class=\"time\">{}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>\n",
+        escape_markup(event->time), event->step, escape_markup(event->kind), escape_markup(event->text));
+  }
+  const std::string more = run.events.size() > kShown
+                               ? fmt::format(" <span class=\"muted\">&middot; the last {}</span>", kShown)
+                               : "";
+  return fmt::format(
+      "<section class=\"card wide\"><h2>Events{}</h2><div "
+      "class=\"scroll\"><table><tr><th>time</th><th>step</th>"
+      "<th>event</th><th></th></tr>\n{}</table></div></section>\n",
+      more, rows);
+}
+
+std::string texts(const RunPageData& run) {
+  std::string out;
+  if (!run.sample_text.empty()) {
+    out += fmt::format(
+        "<section class=\"card wide\"><h2>Newest sample <span class=\"muted\">&middot; step "
+        "{}</span></h2><pre>{}</pre>"
+        "</section>\n",
+        run.sample_step, escape_markup(run.sample_text));
+  }
+  if (!run.resume_command.empty()) {
+    const char* const title =
+        run.state == RunState::kFinished ? "How to extend" : "How to go on after a stop";
+    out += fmt::format("<section class=\"card wide\"><h2>{}</h2><pre>{}</pre></section>\n", title,
+                       escape_markup(run.resume_command));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string run_page_html(const RunPageData& run) {
+  std::string out = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n";
+  out += "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n";
+  if (run.state == RunState::kRunning && run.refresh_seconds > 0) {
+    out += fmt::format("<meta http-equiv=\"refresh\" content=\"{}\">\n", run.refresh_seconds);
+  }
+  out += fmt::format("<title>{} &middot; {:.0f}% &middot; {}</title>\n", escape_markup(run.name),
+                     std::floor(progress_of(run) * 100), name_of(run.state));
+  out += "<style>" + chart_style() + kPageStyle + "</style></head>\n<body><main>\n";
+  out += header(run) + tiles(run) + "<div class=\"grid\">\n";
+  out += charts(run) + step_time(run) + memory(run) + facts(run) + events(run) + texts(run);
+  out += "</div>\n</main>\n<script>";
+  out += kPageScript;
+  return out + "</script></body></html>\n";
+}
+
+void write_run_page(FileSystem& files, const Path& path, const RunPageData& run) {
+  write_file_atomically(files, path, run_page_html(run));
+}
+
+}  // namespace strata::observe

@@ -1,0 +1,58 @@
+// index.html of a run folder: everything about a run on one page that needs no network and no other file.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "observe/metrics.h"
+
+namespace strata::observe {
+
+enum class RunState { kRunning, kFinished, kInterrupted, kFailed };
+
+struct TimeShare {
+  std::string name;  // a kernel family, "data", "update", …
+  double milliseconds = 0;
+};
+
+struct MemoryShare {
+  std::string name;  // "weights", "activations", …
+  double planned_bytes = 0;
+  double used_bytes = std::numeric_limits<double>::quiet_NaN();  // NaN: not measured
+};
+
+struct RunEvent {
+  std::string time;  // as it shall be shown
+  int64_t step = 0;
+  std::string kind, text;
+};
+
+// Texts are plain text; empty ones and NaN are left out of the page.
+struct RunPageData {
+  static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  std::string name;
+  RunState state = RunState::kRunning;
+  std::string state_text;  // why it failed or stopped
+  std::string updated;     // when the page was written
+  int64_t step = 0, total_steps = 0;
+  double tokens = kUnknown, seconds_elapsed = kUnknown, seconds_left = kUnknown;
+  double memory_budget_bytes = kUnknown;
+  std::vector<std::pair<std::string, std::string>> facts;  // "model" → "llama3-29m", …
+  const MetricsTable* metrics = nullptr;                   // must not be null
+  std::vector<TimeShare> step_time;
+  std::vector<MemoryShare> memory;
+  std::vector<RunEvent> events;  // oldest first
+  std::string sample_text;       // the newest sample
+  int64_t sample_step = 0;
+  std::string resume_command;
+  int refresh_seconds = 10;  // while running
+};
+
+std::string run_page_html(const RunPageData& run);
+void write_run_page(FileSystem& files, const Path& path, const RunPageData& run);
+
+}  // namespace strata::observe
