@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Runs Strata and its peers in turns and prints the ratios.
+
+    bench/peers/compare.sh [--model llama3-29m] [--dtype bf16 fp32] [--rounds 3] [--steps 10] [--json FILE]
+
+A round runs every contestant once, each as a process of its own that has the whole machine; a ratio is taken within a
+round, and its median over the rounds is printed with its range, so that a machine that slows down in between does not
+decide. With LLMC_DIR set and --model gpt2-124m, llm.c takes part.
+"""
+
+import argparse
+import array
+import json
+import os
+import pathlib
+import platform
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WORK = ROOT / "build" / "peers"
+STRATA = ROOT / "build" / "release" / "bin" / "strata"
+SHAPES = {"llama3-5m": (4096, 8), "llama3-29m": (8192, 8), "gpt2-124m": (50257, 4)}  # vocabulary, batch
+LENGTH = 512
+
+
+def run(command, **keywords):
+    """Runs a command to its end; its last line of output and its peak resident memory in MB."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **keywords)
+    output = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    if status != 0:
+        raise SystemExit(f"{' '.join(map(str, command))} failed with status {status}")
+    return output.strip().splitlines()[-1], usage.ru_maxrss // 1024
+
+
+def strata_config(model, dtype, steps, warmup):
+    vocabulary, batch = SHAPES[model]
+    folder = WORK / f"strata-{model}"
+    folder.mkdir(parents=True, exist_ok=True)
+    tokens = folder / "tokens.bin"
+    if not tokens.exists():
+        draw = random.Random(1)
+        array.array("H", (draw.randrange(vocabulary) for _ in range(batch * LENGTH * 64))).tofile(tokens.open("wb"))
+    config = folder / "run.toml"
+    config.write_text(f"""
+[run]
+folder = "{folder}/run"
+[model]
+preset = "{model}"
+[data]
+train = ["{tokens}"]
+pack = "stream"
+[training]
+sequence_length = {LENGTH}
+micro_batch_size = {batch}
+global_batch_size = {batch}
+steps = {steps + warmup}
+[precision]
+compute = "{dtype}"
+[eval]
+interval = "never"
+""")
+    shutil.rmtree(folder / "run", ignore_errors=True)
+    return config, folder / "run" / "metrics.jsonl"
+
+
+def strata(model, dtype, steps, warmup):
+    config, metrics = strata_config(model, dtype, steps, warmup)
+    begin = time.monotonic()
+    log = open(WORK / "strata.log", "w")
+    process = subprocess.Popen([STRATA, "train", config], stdout=log, stderr=log)
+    first, ended = None, 0
+    while not ended:  # the first step is seen from outside: it stands in the metrics
+        if first is None and metrics.exists() and '"loss"' in metrics.read_text():
+            first = time.monotonic() - begin
+        ended, status, usage = os.wait4(process.pid, os.WNOHANG if first is None else 0)
+        time.sleep(0.005)
+    if status != 0:
+        raise SystemExit("strata train failed:\n" + (WORK / "strata.log").read_text())
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    step_s = statistics.median(line["step_ms"] for line in lines if line.get("step", 0) > warmup and "loss" in line) / 1000
+    _, batch = SHAPES[model]
+    return {"program": "strata", "model": model, "dtype": dtype, "step_s": step_s,
+            "tokens_per_s": batch * LENGTH / step_s, "first_step_s": first,
+            "peak_rss_mb": usage.ru_maxrss // 1024,
+            "mfu_measured": lines[-1].get("mfu_measured")}
+
+
+def pytorch(model, dtype, mode, steps, warmup):
+    line, _ = run([sys.executable, ROOT / "bench/peers/pytorch_peer.py", "--model", model, "--dtype", dtype,
+                   "--mode", mode, "--steps", str(steps), "--warmup", str(warmup)])
+    return json.loads(line)
+
+
+def llmc(steps):
+    line, memory = run([ROOT / "bench/peers/llmc_peer.sh", "--steps", str(steps)])
+    return json.loads(line) | {"peak_rss_mb": memory}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", choices=SHAPES, default="llama3-29m")
+    parser.add_argument("--dtype", nargs="+", choices=["fp32", "bf16"], default=["bf16", "fp32"])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--json", type=pathlib.Path, help="every single result goes here too")
+    args = parser.parse_args()
+
+    contestants = {}
+    for dtype in args.dtype:
+        contestants[f"strata {dtype}"] = lambda d=dtype: strata(args.model, d, args.steps, args.warmup)
+        for mode in ["compile", "eager"]:
+            contestants[f"pytorch {mode} {dtype}"] = lambda d=dtype, m=mode: pytorch(
+                args.model, d, m, args.steps, args.warmup)
+    if args.model == "gpt2-124m" and os.environ.get("LLMC_DIR"):
+        contestants["llm.c fp32"] = lambda: llmc(max(2, args.steps // 4))
+
+    load = os.getloadavg()[0]
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} processors, load {load:.1f} before the start")
+    if load > 0.5:
+        print("The machine is not idle: only the ratios mean something, and they little.")
+    rounds = []
+    for number in range(args.rounds):
+        results = {}
+        for name, contest in contestants.items():
+            results[name] = contest()
+            memory, first = results[name].get("peak_rss_mb"), results[name].get("first_step_s")
+            print(f"round {number + 1}  {name:22} {results[name]['tokens_per_s']:9.0f} tokens/s"
+                  + (f"  first step {first:6.2f} s" if first else "") + (f"  {memory:6d} MB" if memory else ""), flush=True)
+        rounds.append(results)
+    if args.json:
+        args.json.write_text(json.dumps(rounds, indent=1))
+    for dtype in args.dtype:
+        for name in contestants:
+            if name.startswith("strata") or (name.split()[-1] != dtype and not name.startswith("llm.c")):
+                continue
+            ratios = [r[f"strata {dtype}"]["tokens_per_s"] / r[name]["tokens_per_s"] for r in rounds]
+            print(f"strata {dtype} / {name:22} {statistics.median(ratios):5.2f}  ({min(ratios):.2f} to {max(ratios):.2f})")
+
+
+if __name__ == "__main__":
+    main()

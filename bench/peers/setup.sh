@@ -1,0 +1,11 @@
+#!/bin/bash
+# bench/peers/setup.sh: a virtual environment with PyTorch under build/peers/venv, for the comparisons in this folder
+# and for nothing else. Needs the Debian packages python3-venv and python3-dev (torch.compile builds extensions).
+# PyTorch's own index has a build without GPU parts: PEERS_PIP_ARGS="--index-url URL" takes it from there.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+venv=build/peers/venv
+[ -x "$venv/bin/python" ] || python3 -m venv "$venv"
+# shellcheck disable=SC2086
+"$venv/bin/pip" install --quiet ${PEERS_PIP_ARGS:-} "torch==${PEERS_TORCH:-2.11.0}" numpy
+"$venv/bin/python" -c 'import torch; print("PyTorch", torch.__version__, "in build/peers/venv")'
