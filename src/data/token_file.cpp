@@ -64,7 +64,8 @@ void TokenFile::open_headerless(const Path& path, const TokenFileOptions& option
   std::optional<int64_t> documents, tokens;
   if (file_exists(meta_path)) {
     const TokenMeta meta = read_token_meta(meta_path);
-    if (!meta.tokenizer_hash.empty() && !options.tokenizer_hash.empty() &&
+    // A hash of another length is another tool's and cannot be compared.
+    if (!meta.tokenizer_hash.empty() && meta.tokenizer_hash.size() == options.tokenizer_hash.size() &&
         meta.tokenizer_hash != options.tokenizer_hash) {
       throw DataError(
           "[{}] was made with the tokenizer {}, and this run uses {}; tokenize the text again or name "

@@ -18,7 +18,7 @@ namespace strata::data {
 struct TokenFileOptions {
   int64_t vocab_size = 0;                // the model's; 0: not known. Larger ids are refused when read
   std::optional<int32_t> end_of_text{};  // marks document ends in files without a document table
-  std::string tokenizer_hash{};          // empty: not known. A file made with another tokenizer is refused
+  std::string tokenizer_hash{};          // empty: not known. A file made with another is refused
 };
 
 class TokenFile {

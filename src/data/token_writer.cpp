@@ -1,5 +1,6 @@
 #include "data/token_writer.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -56,13 +57,22 @@ void TokenWriter::flush(Output& output) {
 
 template <typename T>
 void TokenWriter::append_as(std::span<const int32_t> ids) {
-  for (const int32_t id : ids) {
-    STRATA_CHECK(id >= 0 && static_cast<uint32_t>(id) <= std::numeric_limits<T>::max(), "id {} in a {} file",
-                 id, token_type_name(type_));
+  while (!ids.empty()) {
     if (ids_.buffer.size() + sizeof(T) > kBufferBytes) flush(ids_);
-    const T value = static_cast<T>(id);
-    const auto* bytes = reinterpret_cast<const char*>(&value);
-    ids_.buffer.insert(ids_.buffer.end(), bytes, bytes + sizeof(T));
+    const size_t used = ids_.buffer.size();
+    const size_t count = std::min(ids.size(), (kBufferBytes - used) / sizeof(T));
+    ids_.buffer.resize(used + count * sizeof(T));
+    char* at = ids_.buffer.data() + used;
+    uint32_t largest = 0;  // a negative id is a large one, too
+    for (size_t i = 0; i < count; ++i) {
+      largest = std::max(largest, static_cast<uint32_t>(ids[i]));
+      const T value = static_cast<T>(ids[i]);
+      std::memcpy(at + i * sizeof(T), &value, sizeof(T));
+    }
+    constexpr uint32_t kLargest = std::min<uint32_t>(std::numeric_limits<T>::max(), INT32_MAX);
+    STRATA_CHECK(largest <= kLargest, "id {} in a {} file", static_cast<int32_t>(largest),
+                 token_type_name(type_));
+    ids = ids.subspan(count);
   }
 }
 

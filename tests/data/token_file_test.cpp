@@ -53,6 +53,7 @@ TEST(TokenFile, JsonBesideItComesFirst) {
   EXPECT_EQ(all_tokens(file), (std::vector<int32_t>{7, 0, 70000, 0}));
   expect_error(ErrorKind::kData, {"a.bin", "abc", "xyz"},
                [&] { TokenFile(path, {.tokenizer_hash = "xyz"}); });
+  EXPECT_NO_THROW(TokenFile(path, {.tokenizer_hash = "another tool's"}));
   folder.write("a.json", R"({"dtype": "u32", "tokens": 5})");
   expect_error(ErrorKind::kData, {"a.bin", "4 tokens", "5"}, [&] { TokenFile file2(path); });
   folder.write("a.json", R"({"dtype": "float"})");

@@ -84,8 +84,8 @@ TEST_F(Tokenize, DocumentsInOrderWithTheirMarks) {
     }
   }
   const TokenFile file(run().path);
-  expect_error(ErrorKind::kData, {"bytes", "other"},
-               [&] { TokenFile(file.name(), {.tokenizer_hash = "other"}); });
+  expect_error(ErrorKind::kData, {"bytes", "bites"},
+               [&] { TokenFile(file.name(), {.tokenizer_hash = "bites"}); });
 }
 
 TEST_F(Tokenize, BytesDoNotDependOnThreads) {
