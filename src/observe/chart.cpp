@@ -154,7 +154,7 @@ std::string draw_legend(const Chart& chart) {
 
 std::string draw_axes(const Chart& chart, const Scale& scale) {
   std::string out;
-  const int about_y = std::max(2, static_cast<int>((scale.bottom - scale.top) / 48));
+  const int about_y = std::max(2, static_cast<int>((scale.bottom - scale.top) / 40));
   const std::vector<double> ys = nice_ticks(scale.y.low, scale.y.high, about_y);
   const double y_step = ys.size() > 1 ? ys[1] - ys[0] : scale.y.span();
   for (const double y : ys) {

@@ -27,10 +27,16 @@ std::string tick_label(double value, double step) {
   const auto decimals_for = [&](double unit) {
     return static_cast<int>(std::clamp(std::ceil(-std::log10(step / unit) - 1e-9), 0.0, 6.0));
   };
-  if (size < 1e-3) {
+  // Small numbers, and their larger neighbours on the same axis.
+  if (size < 1e-3 || (step < 1e-3 && size < 1e-2)) {
     const int exponent = static_cast<int>(std::floor(std::log10(size) + 1e-9));
     const double unit = std::pow(10, exponent);
-    return fmt::format("{:.{}f}e{}", value / unit, decimals_for(unit), exponent);
+    std::string digits = fmt::format("{:.{}f}", value / unit, decimals_for(unit));
+    if (digits.find('.') != std::string::npos) {
+      digits.erase(digits.find_last_not_of('0') + 1);
+      if (digits.back() == '.') digits.pop_back();
+    }
+    return fmt::format("{}e{}", digits, exponent);
   }
   static constexpr struct {
     double unit;

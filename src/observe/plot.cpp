@@ -44,7 +44,7 @@ Chart loss_chart(const MetricsTable& metrics, std::string_view x, const std::str
 }
 
 Chart metric_chart(const MetricsTable& metrics, std::string_view column, const std::string& title) {
-  Chart chart{.title = title, .x_label = "step", .lines = {}, .height = 220};
+  Chart chart{.title = title, .x_label = "step", .lines = {}, .width = 540, .height = 230};
   const std::span<const double> values = metrics.column(column);
   chart.lines.push_back({"", x_values(metrics, "step"), copy_of(values), 0, ChartLine::Look::kLine});
   return chart;

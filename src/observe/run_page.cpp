@@ -76,12 +76,12 @@ std::string tiles(const RunPageData& run) {
   known("loss", metrics.last("loss"), fixed4);
   for (const std::string& name : metrics.names()) {
     if (!name.starts_with("eval/") || !name.ends_with("/loss")) continue;
-    known("best " + name.substr(5), lowest(metrics.column(name)), fixed4);
+    known("best " + name.substr(5, name.size() - 10) + " loss", lowest(metrics.column(name)), fixed4);
   }
   known("tokens", run.tokens, human_count);
   known("tokens/s", metrics.last("tokens_per_s"), human_count);
   known("MFU", metrics.last("mfu"), percent);
-  known("MFU, measured peak", metrics.last("mfu_measured"), percent);
+  known("MFU, measured", metrics.last("mfu_measured"), percent);
   known("memory", metrics.last("memory_bytes"), human_bytes);
   return out + "</section>\n";
 }
@@ -90,15 +90,23 @@ std::string card(const Chart& chart) {
   return "<div class=\"card plot\">" + draw_chart(chart, false) + "</div>\n";
 }
 
+// The loss over x, drawn once for wide and once for narrow screens; the style shows one.
+std::string loss_view(const RunPageData& run, const char* x) {
+  Chart chart = loss_chart(*run.metrics, x, "Loss");
+  chart.width = 1160;
+  chart.height = 380;
+  std::string out = "<div class=\"plot on-wide\">" + draw_chart(chart, false) + "</div>";
+  chart.width = 480;
+  chart.height = 300;
+  return out + "<div class=\"plot on-narrow\">" + draw_chart(chart, false) + "</div>";
+}
+
 std::string loss_card(const RunPageData& run) {
-  Chart by_step = loss_chart(*run.metrics, "step", "Loss");
-  Chart by_tokens = loss_chart(*run.metrics, "tokens", "Loss");
-  for (Chart* chart : {&by_step, &by_tokens}) chart->width = 1200, chart->height = 380;
-  return "<div class=\"card plot wide tabs\">"
+  return "<div class=\"card wide tabs\">"
          "<input type=\"radio\" name=\"t\" id=\"t1\" checked><label for=\"t1\">by step</label>"
          "<input type=\"radio\" name=\"t\" id=\"t2\"><label for=\"t2\">by tokens</label>\n"
-         "<div class=\"view v1 plot\">" +
-         draw_chart(by_step, false) + "</div><div class=\"view v2 plot\">" + draw_chart(by_tokens, false) +
+         "<div class=\"view v1\">" +
+         loss_view(run, "step") + "</div><div class=\"view v2\">" + loss_view(run, "tokens") +
          "</div></div>\n";
 }
 

@@ -25,8 +25,8 @@ overflow-wrap:anywhere}
 .grid{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:16px}.wide{grid-column:1/-1}
 @media(max-width:800px){.grid{grid-template-columns:minmax(0,1fr)}main{padding:16px 12px 40px}}
 .chart{display:block;width:100%;height:auto}.plot{padding:8px 6px 4px;position:relative}
-@media(max-width:560px){.chart text{font-size:17px}.chart .title{font-size:19px}}
-.tabs input{position:absolute;opacity:0;pointer-events:none}
+.on-narrow{display:none}@media(max-width:640px){.on-wide{display:none}.on-narrow{display:block}}
+.tabs{padding:8px 6px 4px}.tabs input{position:absolute;opacity:0;pointer-events:none}
 .tabs label{display:inline-block;padding:2px 12px;margin:4px 0 4px 8px;border-radius:99px;cursor:pointer;font-size:13px;
 color:var(--muted);border:1px solid var(--line)}
 .tabs input:checked+label{color:var(--surface);background:var(--c0);border-color:var(--c0)}
@@ -44,7 +44,7 @@ margin:6px 0}.row em{font-style:normal;color:var(--muted);text-align:right;font-
 border-radius:4px}.meter u{border:1px solid var(--c0);background:var(--line)}.meter i{background:var(--c0)}
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:13px}
 td,th{text-align:left;padding:5px 14px 5px 0;vertical-align:top;border-bottom:1px solid var(--line)}
-tr:last-child td{border-bottom:0}th{color:var(--muted);font-weight:500}td.time{white-space:nowrap}
+tr:last-child>*{border-bottom:0}th{color:var(--muted);font-weight:500}td.time{white-space:nowrap}
 td.text{overflow-wrap:anywhere;min-width:180px}
 pre{margin:0;white-space:pre-wrap;overflow-wrap:anywhere;font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;
 max-height:340px;overflow:auto}

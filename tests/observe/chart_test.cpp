@@ -41,6 +41,8 @@ TEST(Chart, TickLabelsHaveTheDecimalsThatTheStepNeeds) {
   EXPECT_EQ(tick_label(1.5e9, 5e8), "1.5B");
   EXPECT_EQ(tick_label(3e-4, 1e-4), "3e-4");
   EXPECT_EQ(tick_label(2.5e-4, 5e-5), "2.5e-4");
+  EXPECT_EQ(tick_label(1e-3, 5e-4), "1e-3");
+  EXPECT_EQ(tick_label(3.0005, 5e-4), "3.0005");
   EXPECT_EQ(tick_label(-4, 2), "-4");
 }
 
