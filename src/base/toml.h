@@ -28,7 +28,14 @@ struct Origin {
 // "default", "run.toml:12", "--set training.steps", "argument corpus.txt".
 std::string to_string(const Origin& origin);
 
-struct ConfigEntry;
+// A template, so that a table of values can be a part of a value: its members are looked at when both are complete.
+template <typename Value>
+struct NamedValue {
+  std::string key;
+  Value value;
+};
+struct ConfigValue;
+using ConfigEntry = NamedValue<ConfigValue>;
 
 struct ConfigValue {
   using Array = std::vector<ConfigValue>;
@@ -45,11 +52,6 @@ struct ConfigValue {
   // The entry of a table; null where there is none or this is no table.
   const ConfigValue* find(std::string_view key) const;
   ConfigValue* find(std::string_view key);
-};
-
-struct ConfigEntry {
-  std::string key;
-  ConfigValue value;
 };
 
 // The same values, wherever they were written. 1 and 1.0 differ.
