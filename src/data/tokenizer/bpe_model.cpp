@@ -61,21 +61,21 @@ BpeModel::BpeModel(const BpeConfig& config)
     const auto left_id = vocabulary_.find(left);
     const auto right_id = vocabulary_.find(right);
     if (!left_id || !right_id) {
-      throw DataError("[tokenizer] model.merges[{}] is ('{}', '{}'), but '{}' is not in model.vocab", rank,
-                      left, right, left_id ? right : left);
+      throw DataError("[tokenizer] {}.merges[{}] is ('{}', '{}'), but '{}' is not in model.vocab",
+                      config.where, rank, left, right, left_id ? right : left);
     }
     if (right.size() < continuing_prefix_.size()) {
       throw DataError(
-          "[tokenizer] model.merges[{}] is ('{}', '{}'): the right part is shorter than "
+          "[tokenizer] {}.merges[{}] is ('{}', '{}'): the right part is shorter than "
           "continuing_subword_prefix '{}'",
-          rank, left, right, continuing_prefix_);
+          config.where, rank, left, right, continuing_prefix_);
     }
     merged.assign(left);
     merged += right.substr(continuing_prefix_.size());
     const auto id = vocabulary_.find(merged);
     if (!id) {
-      throw DataError("[tokenizer] model.merges[{}] is ('{}', '{}'), but '{}' is not in model.vocab", rank,
-                      left, right, merged);
+      throw DataError("[tokenizer] {}.merges[{}] is ('{}', '{}'), but '{}' is not in model.vocab",
+                      config.where, rank, left, right, merged);
     }
     merges_.insert(*left_id, *right_id, {static_cast<uint32_t>(rank), *id});
   }
@@ -91,7 +91,7 @@ BpeModel::BpeModel(const BpeConfig& config)
   if (config.unknown_token) {
     unknown_id_ = vocabulary_.find(*config.unknown_token);
     if (!unknown_id_) {
-      throw DataError("[tokenizer] model.unk_token is '{}', but it is not in model.vocab",
+      throw DataError("[tokenizer] {}.unk_token is '{}', but it is not in model.vocab", config.where,
                       *config.unknown_token);
     }
   }

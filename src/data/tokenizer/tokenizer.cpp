@@ -128,7 +128,14 @@ Tokenizer::State::State(std::string file, const JsonObject& json_file)
   for (int32_t id = 0; id < vocabulary.id_end(); ++id) {
     if (vocabulary.has(id)) entries.push_back({vocabulary.text(id), id});
   }
-  for (const AddedToken& token : added_tokens) entries.push_back({token.content, token.id});
+  // A token that is looked for in normalized text is called by its normalized text.
+  std::vector<std::string> names;
+  names.reserve(added_tokens.size());
+  std::string storage;
+  for (const AddedToken& token : added_tokens) {
+    names.emplace_back(token.normalized ? normalizer.apply(token.content, storage) : token.content);
+    entries.push_back({names.back(), token.id});
+  }
   tokens = StringTable(entries);
   if (tokens.id_end() == 0) {
     throw DataError("[tokenizer] {} has no tokens; is the file damaged?", json_file.where("model.vocab"));
@@ -252,7 +259,11 @@ int64_t Tokenizer::vocab_size() const {
 }
 
 std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
-  return state_->tokens.find(token);
+  if (const auto id = state_->tokens.find(token)) return id;
+  for (const AddedToken& added : state_->added_tokens) {
+    if (added.content == token) return added.id;
+  }
+  return std::nullopt;
 }
 
 std::string_view Tokenizer::id_to_token(int32_t id) const {

@@ -132,6 +132,7 @@ BpeConfig read_model(const JsonObject& json, bool byte_level) {
     if (rate != 0) refuse(json.where("dropout"), fmt::format("{}", rate), "null: ids must not be random");
   }
   BpeConfig config;
+  config.where = json.where();
   config.byte_level = byte_level;
   const JsonObject vocabulary = json.child("vocab");
   config.vocabulary.reserve(vocabulary.object().size());
