@@ -9,9 +9,11 @@
 #define STRATA_KERNELS_CPU_ATTENTION_SIMD_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cpu/attention_tiles.h"
 
@@ -84,11 +86,15 @@ HWY_NOINLINE void pack_rows_of(float* HWY_RESTRICT dst, int64_t dst_stride, cons
                                float factor) {
   const F32 d;
   const Vector f = hn::Set(d, factor);
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
   const int64_t whole = columns / kLanes * kLanes;
   const int64_t padded = padded_columns(columns);
   for (int64_t r = 0; r < rows; ++r) {
     const T* from = src + r * src_stride;
     float* to = dst + r * dst_stride;
+    // Rows lie a stride apart, beyond what the processor fetches ahead by itself.
+    const T* ahead = src + std::min(r + 6, rows - 1) * src_stride;
+    for (int64_t line = 0; line < columns; line += kLine) hwy::Prefetch(ahead + line);
     int64_t c = 0;
     for (; c < whole; c += kLanes) hn::StoreU(hn::Mul(load(from + c), f), d, to + c);
     for (; c < columns; ++c) to[c] = static_cast<float>(from[c]) * factor;
@@ -106,17 +112,66 @@ HWY_INLINE void pack_rows(float* dst, int64_t dst_stride, const void* src, DType
   });
 }
 
+#if HWY_TARGET != HWY_SCALAR
+// Columns 0 … 3 of kLanes rows, one vector a column. The rows of a vector's 128-bit blocks are loaded side
+// by side, and each block is transposed on its own.
+struct FourColumns {
+  Vector column[4];
+};
+template <size_t kCount, typename T>
+HWY_INLINE auto load_blocks(const T* from, int64_t stride) {
+  if constexpr (kCount == 4) {
+    const hn::FixedTag<float, 4> d4;
+    if constexpr (std::is_same_v<T, float>) {
+      return hn::LoadU(d4, from);
+    } else {
+      const hn::FixedTag<uint32_t, 4> u4;
+      const auto bits = hn::LoadU(hn::FixedTag<uint16_t, 4>(), reinterpret_cast<const uint16_t*>(from));
+      return hn::BitCast(d4, hn::ShiftLeft<16>(hn::PromoteTo(u4, bits)));
+    }
+  } else {
+    return hn::Combine(hn::FixedTag<float, kCount>(),
+                       load_blocks<kCount / 2>(from + stride * (kCount / 2), stride),
+                       load_blocks<kCount / 2>(from, stride));
+  }
+}
+template <typename T>
+HWY_INLINE FourColumns transposed(const T* from, int64_t stride) {
+  const F32 d;
+  const hn::Repartition<uint64_t, F32> d64;
+  const auto pairs = [&](Vector v) HWY_ATTR { return hn::BitCast(d64, v); };
+  const Vector r0 = load_blocks<kLanes>(from, stride), r1 = load_blocks<kLanes>(from + stride, stride);
+  const Vector r2 = load_blocks<kLanes>(from + 2 * stride, stride),
+               r3 = load_blocks<kLanes>(from + 3 * stride, stride);
+  const auto low01 = pairs(hn::InterleaveLower(d, r0, r1)), low23 = pairs(hn::InterleaveLower(d, r2, r3));
+  const auto high01 = pairs(hn::InterleaveUpper(d, r0, r1)), high23 = pairs(hn::InterleaveUpper(d, r2, r3));
+  return {{hn::BitCast(d, hn::InterleaveLower(d64, low01, low23)),
+           hn::BitCast(d, hn::InterleaveUpper(d64, low01, low23)),
+           hn::BitCast(d, hn::InterleaveLower(d64, high01, high23)),
+           hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23))}};
+}
+#endif
+
 // Transposed panels of kPanel keys: dst[key / kPanel][c][key % kPanel] = src[key, c]; zero to a whole panel.
 template <typename T>
 HWY_NOINLINE void pack_transposed_of(float* HWY_RESTRICT dst, const T* HWY_RESTRICT src, int64_t src_stride,
                                      int64_t keys, int64_t columns) {
-  for (int64_t key = 0; key < align_up(keys, kPanel); ++key) {
-    float* to = dst + key / kPanel * kPanel * columns + key % kPanel;
-    if (key < keys) {
-      const T* from = src + key * src_stride;
-      for (int64_t c = 0; c < columns; ++c) to[c * kPanel] = static_cast<float>(from[c]);
-    } else {
-      for (int64_t c = 0; c < columns; ++c) to[c * kPanel] = 0.0f;
+  for (int64_t first = 0; first < align_up(keys, kPanel); first += kLanes) {
+    float* to = dst + first / kPanel * kPanel * columns + first % kPanel;
+    const T* from = src + first * src_stride;
+    int64_t c = 0;
+#if HWY_TARGET != HWY_SCALAR
+    if (first + kLanes <= keys) {
+      for (; c + 4 <= columns; c += 4) {
+        const FourColumns four = transposed(from + c, src_stride);
+        for (int64_t i = 0; i < 4; ++i) hn::StoreU(four.column[i], F32(), to + (c + i) * kPanel);
+      }
+    }
+#endif
+    for (; c < columns; ++c) {
+      for (int64_t key = 0; key < kLanes; ++key) {
+        to[c * kPanel + key] = first + key < keys ? static_cast<float>(from[key * src_stride + c]) : 0.0f;
+      }
     }
   }
 }
