@@ -99,11 +99,15 @@ HWY_INLINE Vector keep(Vector v, Part part) {
   return hn::IfThenElseZero(hn::FirstN(F32(), part.count), v);
 }
 
-// body(i, Whole or Part) for consecutive vectors that cover [0, n).
+// body(i, Whole or Part) for consecutive vectors that cover [0, n), two side by side where there are.
 template <typename Body>
 HWY_INLINE void for_vectors(int64_t n, const Body& body) {
   const int64_t step = lanes();
   int64_t i = 0;
+  for (; i + 2 * step <= n; i += 2 * step) {
+    body(i, Whole());
+    body(i + step, Whole());
+  }
   for (; i + step <= n; i += step) body(i, Whole());
   if (i < n) body(i, Part{static_cast<size_t>(n - i)});
 }
