@@ -12,7 +12,7 @@ Loader::Loader(const SampleSource& source, const LoaderOptions& options)
     : source_(source),
       options_(options),
       slots_(make_slots(source, options)),
-      thread_([this](std::stop_token stop) { work(stop); }) {}
+      thread_([this](const std::stop_token& stop) { work(stop); }) {}
 
 // The thread stops at the end of the batch it is filling; its owner joins it.
 Loader::~Loader() = default;
