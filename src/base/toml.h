@@ -28,7 +28,7 @@ struct Origin {
 // "default", "run.toml:12", "--set training.steps", "argument corpus.txt".
 std::string to_string(const Origin& origin);
 
-// A template, so that a table of values can be a part of a value: its members are looked at when both are complete.
+// A template, so that a table of values can be part of a value: it is looked into when both are complete.
 template <typename Value>
 struct NamedValue {
   std::string key;

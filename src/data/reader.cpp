@@ -125,7 +125,7 @@ BlockReader::BlockReader(std::vector<CorpusFile> files, const ReaderOptions& opt
   const auto count = std::min(static_cast<size_t>(wanted), shared_->files.size());
   for (size_t t = 0; t < count; ++t) {
     shared_->threads.push_back(std::make_unique<OwnedThread>(
-        [shared = shared_.get()](std::stop_token stop) { shared->work(stop); }));
+        [shared = shared_.get()](const std::stop_token& stop) { shared->work(stop); }));
   }
 }
 

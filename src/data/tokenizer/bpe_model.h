@@ -19,7 +19,7 @@
 namespace strata::data {
 
 struct BpeConfig {
-  std::string where = "model";  // in the file, for messages
+  std::string where = "model";                 // in the file, for messages
   std::vector<StringTable::Entry> vocabulary;  // views live as long as the constructor runs
   std::vector<std::pair<std::string_view, std::string_view>> merges;  // rank = position
   std::optional<std::string> unknown_token;
