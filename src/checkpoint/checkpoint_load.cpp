@@ -165,7 +165,7 @@ Path resolve_model(const std::string& text, const std::string& best_metric) {
     return found->path;
   };
   if (std::filesystem::is_directory(text, error)) {
-    const Path path(text);
+    Path path(text);
     if (std::filesystem::exists(path / "config.json", error)) return path;
     if (std::filesystem::is_directory(path / "checkpoints", error)) return newest(path);
     throw DataError("[{}] holds neither config.json nor checkpoints; expected a model folder or a run folder",
