@@ -25,6 +25,8 @@ RunConfig parse_run_config(std::string_view text, const std::string& name,
 using FaultHook = std::function<void(const RunConfig&, std::vector<Fault>&)>;
 // Every fault, in the order of the file: those of reading, those between keys, those of the hooks.
 std::vector<Fault> validate(const RunConfig& config, std::span<const FaultHook> hooks = {});
+// What is allowed and hardly meant: to be logged before a run starts.
+std::vector<Fault> warnings(const RunConfig& config);
 // Throws one ConfigError that lists all faults, if there are any.
 void require_valid(const RunConfig& config, std::span<const FaultHook> hooks = {});
 [[noreturn]] void throw_faults(std::span<const Fault> faults);

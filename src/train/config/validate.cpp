@@ -19,7 +19,6 @@ class Checker {
     check_data();
     check_mixture();
     check_training();
-    check_schedule();
     check_groups();
     check_eval();
     return std::move(faults_);
@@ -210,24 +209,6 @@ class Checker {
     }
   }
 
-  void check_schedule() {
-    const optim::ScheduleConfig schedule = schedule_of(config_);
-    // The default warm-up of a very short run only leaves the curve unfinished; a warm-up that was asked for
-    // is meant to end.
-    if (schedule.warmup_steps > schedule.steps && schedule.warmup_steps != ScheduleTable{}.warmup_steps) {
-      fault("schedule.warmup_steps", "found {}, expected at most the horizon of {} steps (schedule.steps)",
-            schedule.warmup_steps, schedule.steps);
-    }
-    const auto decay = static_cast<double>(schedule.steps) * schedule.decay_ratio;
-    if (schedule.kind == optim::ScheduleKind::kWsd && schedule.warmup_steps <= schedule.steps &&
-        static_cast<double>(schedule.warmup_steps) + decay > static_cast<double>(schedule.steps) + 0.5) {
-      fault("schedule.decay_ratio",
-            "found {}, a decay of {:.0f} steps after a warm-up of {}: together more than the horizon of "
-            "{} steps",
-            schedule.decay_ratio, decay, schedule.warmup_steps, schedule.steps);
-    }
-  }
-
   void check_groups() {
     for (size_t i = 0; i < config_.optimizer.group.size(); ++i) {
       if (config_.optimizer.group[i].match.empty()) {
@@ -285,6 +266,31 @@ std::vector<Fault> validate(const RunConfig& config, std::span<const FaultHook> 
     return a_file && a.origin.file == b.origin.file && a.origin.line < b.origin.line;
   });
   return faults;
+}
+
+std::vector<Fault> warnings(const RunConfig& config) {
+  std::vector<Fault> out;
+  const optim::ScheduleConfig schedule = schedule_of(config);
+  // Trial runs shorten a run on the command line, so this is no fault.
+  if (schedule.warmup_steps > schedule.steps) {
+    out.push_back(
+        {"schedule.warmup_steps", config.origin_of("schedule.warmup_steps"),
+         fmt::format(
+             "found {}, more than the horizon of {} steps: the learning rate never reaches optimizer.lr",
+             schedule.warmup_steps, schedule.steps)});
+    return out;
+  }
+  const double wanted = schedule.decay_ratio * static_cast<double>(schedule.steps);
+  if (schedule.kind == optim::ScheduleKind::kWsd &&
+      static_cast<double>(optim::wsd_decay_steps(schedule)) + 0.5 < wanted) {
+    out.push_back(
+        {"schedule.decay_ratio", config.origin_of("schedule.decay_ratio"),
+         fmt::format(
+             "found {}, a decay of {:.0f} steps: after a warm-up of {} the horizon of {} steps leaves {}",
+             schedule.decay_ratio, wanted, schedule.warmup_steps, schedule.steps,
+             optim::wsd_decay_steps(schedule))});
+  }
+  return out;
 }
 
 void throw_faults(std::span<const Fault> faults) {

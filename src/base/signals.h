@@ -1,0 +1,18 @@
+// Ctrl-C and SIGTERM as a wish to stop: the first one is noted, the second ends the process at once.
+#pragma once
+
+namespace strata {
+
+// Catches SIGINT and SIGTERM from now on, for the whole process. Called by main alone.
+void catch_stop_signals();
+
+// True once one of them came. The training loop asks between steps; async-signal-safe and cheap.
+bool stop_requested();
+
+// What a shell expects of a program that a signal ended: 130 for SIGINT, 143 for SIGTERM; 0 before any.
+int stop_exit_code();
+
+// Stopped by its own time limit after a clean save: start it again (EX_TEMPFAIL).
+inline constexpr int kTimeLimitExitCode = 75;
+
+}  // namespace strata

@@ -1,0 +1,14 @@
+// The limits of this machine, as its kernels measure them.
+#pragma once
+
+#include "hardware/device_spec.h"
+
+namespace strata::cli {
+
+// This machine with the rates that an earlier measurement kept, if there was one.
+hardware::DeviceSpec describe_machine();
+
+// Measures for some seconds and keeps the rates for later runs.
+hardware::DeviceSpec measure_machine();
+
+}  // namespace strata::cli

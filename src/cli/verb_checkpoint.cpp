@@ -1,0 +1,191 @@
+// strata checkpoint inspect|verify|diff|prune
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "cli/options.h"
+
+namespace strata::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string path, other;
+  checkpoint::RetentionPolicy policy;
+  bool json = false;
+};
+
+std::string shape_text(const Shape& shape) {
+  return shape.str();
+}
+
+int inspect(const Options& options) {
+  const Path path = checkpoint::resolve_model(options.path);
+  const checkpoint::CheckpointInfo info = checkpoint::inspect_checkpoint(path);
+  if (options.json) {
+    Json tensors = Json::array();
+    for (const auto& row : info.tensors) {
+      tensors.push_back({{"name", row.name},
+                         {"file", row.file},
+                         {"dtype", row.dtype},
+                         {"shape", shape_text(row.shape)},
+                         {"bytes", row.bytes}});
+    }
+    Json out = {{"path", path.string()}, {"parameters", info.parameters}, {"bytes", info.bytes}};
+    if (info.manifest) {
+      out["step"] = info.manifest->step;
+      out["program"] = info.manifest->program;
+      out["created"] = info.manifest->created;
+    }
+    out["tensors"] = std::move(tensors);
+    print_out(out.dump() + "\n");
+    return 0;
+  }
+  print_out(fmt::format("{}: {} parameters, {:.1f} MB of tensors\n", path.string(), info.parameters,
+                        static_cast<double>(info.bytes) / 1e6));
+  if (info.manifest) {
+    print_out(fmt::format("step {}, written {} by {}, loss {:.4f}\n", info.manifest->step,
+                          info.manifest->created, info.manifest->program, info.manifest->health.loss));
+  }
+  for (const auto& row : info.tensors) {
+    print_out(fmt::format("{:<28} {:<5} {:<16} {}\n", row.file, row.dtype, shape_text(row.shape), row.name));
+  }
+  return 0;
+}
+
+int verify(const Options& options) {
+  const Path path = checkpoint::resolve_model(options.path);
+  const auto faults = checkpoint::verify_checkpoint(path);
+  if (options.json) {
+    Json list = Json::array();
+    for (const auto& fault : faults) list.push_back({{"file", fault.file}, {"problem", fault.what}});
+    print_out(Json{{"path", path.string()}, {"whole", faults.empty()}, {"faults", list}}.dump() + "\n");
+  } else if (faults.empty()) {
+    print_out(fmt::format("{}: every byte is as it was written\n", path.string()));
+  } else {
+    for (const auto& fault : faults) print_out(fmt::format("{}: {}\n", fault.file, fault.what));
+  }
+  return faults.empty() ? 0 : exit_code(ErrorKind::kData);
+}
+
+const char* kind_text(checkpoint::DiffKind kind) {
+  switch (kind) {
+    case checkpoint::DiffKind::kEqual:
+      return "equal";
+    case checkpoint::DiffKind::kDifferent:
+      return "different";
+    case checkpoint::DiffKind::kShape:
+      return "shape";
+    case checkpoint::DiffKind::kOnlyInFirst:
+      return "only in the first";
+    case checkpoint::DiffKind::kOnlyInSecond:
+      return "only in the second";
+  }
+  return "";
+}
+
+int diff(const Options& options) {
+  const auto rows = checkpoint::diff_checkpoints(checkpoint::resolve_model(options.path),
+                                                 checkpoint::resolve_model(options.other));
+  int64_t equal = 0;
+  Json list = Json::array();
+  for (const auto& row : rows) {
+    if (row.kind == checkpoint::DiffKind::kEqual && row.detail.empty()) {
+      ++equal;
+      continue;
+    }
+    if (options.json) {
+      list.push_back({{"name", row.name},
+                      {"kind", kind_text(row.kind)},
+                      {"max_abs", std::isfinite(row.max_abs) ? Json(row.max_abs) : Json()},
+                      {"differing", row.differing},
+                      {"detail", row.detail}});
+    } else {
+      print_out(fmt::format("{}: {}, {} elements, at most {:.3g}{}{}\n", row.name, kind_text(row.kind),
+                            row.differing, row.max_abs, row.detail.empty() ? "" : ", ", row.detail));
+    }
+  }
+  if (options.json) {
+    print_out(
+        Json{{"equal", equal}, {"tensors", static_cast<int64_t>(rows.size())}, {"different", list}}.dump() +
+        "\n");
+  } else {
+    print_out(fmt::format("{} of {} tensors are equal\n", equal, rows.size()));
+  }
+  return 0;
+}
+
+int prune(const Options& options) {
+  Path folder = options.path;
+  if (std::filesystem::is_directory(folder / "checkpoints")) folder /= "checkpoints";
+  if (!std::filesystem::is_directory(folder)) {
+    throw ConfigError(
+        "[strata checkpoint prune] there is no folder {}, expected a run or its checkpoints folder",
+        folder.string());
+  }
+  // A running trainer holds this lock; its checkpoints are its own to prune.
+  const FileLock lock(folder / ".lock");
+  const checkpoint::PruneResult result = checkpoint::prune(posix_file_system(), folder, options.policy);
+  for (const std::string& warning : result.warnings) log_warning("{}", warning);
+  if (options.json) {
+    Json removed = Json::array();
+    for (const Path& path : result.removed) removed.push_back(path.string());
+    print_out(Json{{"removed", removed}, {"warnings", result.warnings}}.dump() + "\n");
+  } else {
+    for (const Path& path : result.removed) print_out(fmt::format("removed {}\n", path.string()));
+    print_out(fmt::format("{} removed\n", result.removed.size()));
+  }
+  return 0;
+}
+
+constexpr const char* kModel = "Checkpoint, run, RUN@latest, RUN@best or Hugging Face directory";
+
+}  // namespace
+
+void add_checkpoint(CLI::App& root, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* checkpoint = add_verb(root, "checkpoint", "Look at, check, compare and remove checkpoints",
+                                  "strata checkpoint inspect runs/first");
+  CLI::App* verb = add_verb(*checkpoint, "inspect", "What a checkpoint or model directory holds",
+                            "strata checkpoint inspect runs/first@latest");
+  verb->add_option("DIR", options->path, kModel)->required();
+  add_json(*verb, options->json);
+  verb->callback([&action, options] { action = [options] { return inspect(*options); }; });
+
+  verb = add_verb(*checkpoint, "verify",
+                  "Read everything and compare checksums; exit 3 where something is damaged",
+                  "strata checkpoint verify runs/first/checkpoints/step-00000200");
+  verb->add_option("DIR", options->path, kModel)->required();
+  add_json(*verb, options->json);
+  verb->callback([&action, options] { action = [options] { return verify(*options); }; });
+
+  verb = add_verb(*checkpoint, "diff", "The tensors in which two differ",
+                  "strata checkpoint diff runs/first runs/second");
+  verb->add_option("FIRST", options->path, kModel)->required();
+  verb->add_option("SECOND", options->other, kModel)->required();
+  add_json(*verb, options->json);
+  verb->callback([&action, options] { action = [options] { return diff(*options); }; });
+
+  verb = add_verb(*checkpoint, "prune", "Remove old checkpoints of a run that is not running",
+                  "strata checkpoint prune runs/first --keep-last 1");
+  verb->add_option("RUN", options->path, "The run's folder")->required();
+  verb->add_option("--keep-last", options->policy.keep_last, "Newest ones to keep")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  verb->add_option("--keep-every", options->policy.keep_every, "Keep those whose step is a multiple; 0: none")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  verb->add_option("--keep-best", options->policy.keep_best, "Keep the best")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  verb->add_option("--best-metric", options->policy.best_metric, "What best means")->capture_default_str();
+  add_json(*verb, options->json);
+  verb->callback([&action, options] { action = [options] { return prune(*options); }; });
+  add_checkpoint_conversions(*checkpoint, action);
+}
+
+}  // namespace strata::cli

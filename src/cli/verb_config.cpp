@@ -1,0 +1,121 @@
+// strata config show|diff|schema
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "cli/options.h"
+#include "train/config/run_config.h"
+
+namespace strata::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string file, other;
+  std::vector<std::string> sets;
+  bool json = false;
+};
+
+// A run's folder stands for its resolved configuration.
+train::RunConfig read_config(const std::string& file, const std::vector<std::string>& sets) {
+  Path path = file;
+  if (std::filesystem::is_directory(path)) path /= "run.toml";
+  const train::RunConfig config = train::read_run_config(path, sets);
+  train::require_valid(config);
+  return config;
+}
+
+const char* class_name(train::ResumeClass resume) {
+  switch (resume) {
+    case train::ResumeClass::kFree:
+      return "free";
+    case train::ResumeClass::kAccept:
+      return "accept";
+    case train::ResumeClass::kRefused:
+      return "refused";
+  }
+  return "";
+}
+
+int show(const Options& options) {
+  const auto settings = train::settings(read_config(options.file, options.sets));
+  if (options.json) {
+    Json out = Json::object();
+    for (const auto& setting : settings) {
+      out[setting.key] = {{"value", setting.value},
+                          {"origin", to_string(setting.origin)},
+                          {"resume", class_name(setting.resume)}};
+    }
+    print_out(out.dump() + "\n");
+    return 0;
+  }
+  size_t width = 0;
+  constexpr size_t kWidest = 56;
+  for (const auto& setting : settings) {
+    width = std::max(width, std::min(kWidest, setting.key.size() + 3 + setting.value.size()));
+  }
+  for (const auto& setting : settings) {
+    print_out(
+        fmt::format("{:<{}}  # {}\n", setting.key + " = " + setting.value, width, to_string(setting.origin)));
+  }
+  return 0;
+}
+
+int diff(const Options& options) {
+  const auto changes = train::compare(read_config(options.file, {}), read_config(options.other, {}));
+  if (options.json) {
+    Json list = Json::array();
+    for (const auto& change : changes) {
+      list.push_back({{"key", change.key},
+                      {"before", change.before.empty() ? Json() : Json(change.before)},
+                      {"after", change.after.empty() ? Json() : Json(change.after)},
+                      {"resume", class_name(change.resume)}});
+    }
+    print_out(Json{{"changes", list}}.dump() + "\n");
+    return 0;
+  }
+  for (const auto& change : changes) {
+    const char* note = change.resume == train::ResumeClass::kFree     ? ""
+                       : change.resume == train::ResumeClass::kAccept ? "  (a resume needs --accept-changes)"
+                                                                      : "  (refused on resume)";
+    print_out(fmt::format("{}: {} → {}{}\n", change.key, change.before.empty() ? "unset" : change.before,
+                          change.after.empty() ? "unset" : change.after, note));
+  }
+  if (changes.empty()) print_out("no key differs\n");
+  return 0;
+}
+
+}  // namespace
+
+void add_config(CLI::App& root, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* config =
+      add_verb(root, "config", "Show, compare and describe configurations", "strata config show RUN.toml");
+
+  CLI::App* show_verb = add_verb(*config, "show", "Every key with its value and where that comes from",
+                                 "strata config show RUN.toml --set training.steps=200");
+  show_verb->add_option("FILE", options->file, "A RUN.toml, or the folder of a run")->required();
+  add_sets(*show_verb, options->sets);
+  add_json(*show_verb, options->json);
+  show_verb->callback([&action, options] { action = [options] { return show(*options); }; });
+
+  CLI::App* diff_verb = add_verb(*config, "diff", "The keys in which two configurations differ",
+                                 "strata config diff runs/first RUN.toml");
+  diff_verb->add_option("FIRST", options->file, "A RUN.toml, or the folder of a run")->required();
+  diff_verb->add_option("SECOND", options->other, "Another one")->required();
+  add_json(*diff_verb, options->json);
+  diff_verb->callback([&action, options] { action = [options] { return diff(*options); }; });
+
+  CLI::App* schema = add_verb(*config, "schema", "A JSON Schema of RUN.toml, for editors",
+                              "strata config schema > run.schema.json");
+  schema->callback([&action] {
+    action = [] {
+      print_out(train::config_schema() + "\n");
+      return 0;
+    };
+  });
+}
+
+}  // namespace strata::cli

@@ -1,0 +1,163 @@
+// strata doctor: what this machine offers and what it lacks.
+#include <dnnl.h>
+#include <fmt/core.h>
+#include <simdjson.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+#include <CLI/Version.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "base/version.h"
+#include "cli/measured_peaks.h"
+#include "cli/options.h"
+#include "hardware/device_spec.h"
+
+namespace strata::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  bool quick = false;
+  bool json = false;
+};
+
+// The program of this name on the PATH; empty where there is none.
+std::string find_program(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  std::string folders = path ? path : "";
+  for (size_t begin = 0; begin <= folders.size();) {
+    const size_t end = std::min(folders.find(':', begin), folders.size());
+    const Path candidate = Path(folders.substr(begin, end - begin)) / name;
+    if (access(candidate.c_str(), X_OK) == 0 && std::filesystem::is_regular_file(candidate))
+      return candidate.string();
+    begin = end + 1;
+  }
+  return "";
+}
+
+// Files of the kernel do not know their size, so they are read to the end. Empty where there is none.
+std::string kernel_file(const Path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The choice in brackets: "always [madvise] never".
+std::string huge_pages() {
+  const std::string text = kernel_file("/sys/kernel/mm/transparent_hugepage/enabled");
+  const size_t open = text.find('['), close = text.find(']');
+  return open == std::string::npos || close == std::string::npos ? "unknown"
+                                                                 : text.substr(open + 1, close - open - 1);
+}
+
+// A line of /proc/meminfo, in bytes.
+int64_t available_memory() {
+  struct sysinfo info = {};
+  if (sysinfo(&info) != 0) return 0;
+  int64_t available = static_cast<int64_t>(info.freeram) * info.mem_unit;
+  const std::string text = kernel_file("/proc/meminfo");
+  const size_t at = text.find("MemAvailable:");
+  if (at != std::string::npos) available = std::strtoll(text.c_str() + at + 13, nullptr, 10) * 1024;
+  return available;
+}
+
+Json libraries() {
+  const dnnl_version_t* dnnl = dnnl_version();
+  return {{"oneDNN", fmt::format("{}.{}.{}", dnnl->major, dnnl->minor, dnnl->patch)},
+          {"Highway", STRATA_HIGHWAY_VERSION},
+          {"simdjson", SIMDJSON_STRINGIFY(SIMDJSON_VERSION)},
+          {"nlohmann-json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
+                                        NLOHMANN_JSON_VERSION_PATCH)},
+          {"fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)},
+          {"CLI11", CLI11_VERSION}};
+}
+
+// What is missing or set badly, and what to do about it.
+std::vector<std::string> advice(const hardware::DeviceSpec& machine, const std::string& mpi) {
+  std::vector<std::string> out;
+  if (!machine.isa.avx2 && !machine.isa.neon)
+    out.push_back("the processor has no AVX2 or NEON: plain kernels, slow");
+  if (!machine.isa.avx512_bf16 && !machine.isa.amx)
+    out.push_back("no bf16 instructions: runs compute in fp32");
+  if (huge_pages() == "never") {
+    out.push_back(
+        "transparent huge pages are off, so that memory is slow at first touch: as root, echo madvise > "
+        "/sys/kernel/mm/transparent_hugepage/enabled");
+  }
+  if (mpi.empty())
+    out.push_back("no MPI, which several machines will need: apt install openmpi-bin libopenmpi-dev");
+  return out;
+}
+
+std::string mebibytes(int64_t bytes) {
+  return bytes >= 1 << 20 ? fmt::format("{:.0f} MiB", static_cast<double>(bytes) / (1 << 20))
+                          : fmt::format("{:.0f} KiB", static_cast<double>(bytes) / 1024);
+}
+
+void print_text(const hardware::DeviceSpec& machine, const std::string& mpi) {
+  const auto row = [](const std::string& name, const std::string& value) {
+    print_out(fmt::format("{:<16}{}\n", name, value));
+  };
+  row("strata", std::string(program_version()));
+  row("processor", machine.name);
+  row("cores", fmt::format("{} that this process may use", machine.cores));
+  row("instructions", machine.isa.str());
+  row("caches", fmt::format("L1 {}, L2 {} a core; L3 {}", mebibytes(machine.l1_bytes),
+                            mebibytes(machine.l2_bytes), mebibytes(machine.l3_bytes)));
+  row("memory", fmt::format("{:.1f} GB, {:.1f} GB available", static_cast<double>(machine.memory_bytes) / 1e9,
+                            static_cast<double>(available_memory()) / 1e9));
+  row("huge pages", huge_pages());
+  row("devices", "cpu");
+  row("MPI", mpi.empty() ? "not found" : mpi);
+  if (machine.gemm_flops_f32 > 0) {
+    row("matmul peak",
+        fmt::format("{:.0f} GFLOP/s fp32, {:.0f} GFLOP/s bf16 ({} threads, {})", machine.gemm_flops_f32 / 1e9,
+                    machine.gemm_flops_bf16 / 1e9, machine.threads, machine.source));
+    row("bandwidth", fmt::format("{:.0f} GB/s memory, {:.0f} GB/s cache", machine.memory_bytes_per_s / 1e9,
+                                 machine.cache_bytes_per_s / 1e9));
+  } else {
+    row("matmul peak", "not measured");
+  }
+  std::string list;
+  const Json found = libraries();
+  for (const auto& [name, version] : found.items()) {
+    list += (list.empty() ? "" : ", ") + name + " " + version.get<std::string>();
+  }
+  row("libraries", list);
+  for (const std::string& line : advice(machine, mpi)) row("note", line);
+}
+
+int doctor(const Options& options) {
+  const hardware::DeviceSpec machine = options.quick ? describe_machine() : measure_machine();
+  const std::string mpi = find_program("mpirun");
+  if (!options.json) {
+    print_text(machine, mpi);
+    return 0;
+  }
+  Json out = {{"version", program_version()}, {"device", Json::parse(hardware::to_json(machine))}};
+  out["memory_available"] = available_memory();
+  out["huge_pages"] = huge_pages();
+  out["mpi"] = mpi.empty() ? Json() : Json(mpi);
+  out["libraries"] = libraries();
+  out["notes"] = advice(machine, mpi);
+  print_out(out.dump() + "\n");
+  return 0;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& root, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = add_verb(root, "doctor", "What this machine offers, measured, and what is missing",
+                            "strata doctor --json");
+  verb->add_flag("--quick", options->quick, "Measure nothing; show what was measured before");
+  add_json(*verb, options->json);
+  verb->callback([&action, options] { action = [options] { return doctor(*options); }; });
+}
+
+}  // namespace strata::cli

@@ -1,0 +1,82 @@
+// strata init [PRESET] [--data PATH]
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/options.h"
+#include "hardware/device_spec.h"
+#include "train/config/run_config.h"
+
+namespace strata::cli {
+namespace {
+
+struct Options {
+  std::string preset;
+  std::string data;
+  std::string output = "RUN.toml";
+  bool force = false;
+};
+
+// What a night on this machine can train well, by its cores alone: a step's time is arithmetic.
+std::string preset_for(const hardware::DeviceSpec& machine) {
+  if (machine.cores >= 32) return "gpt2-124m";
+  return machine.cores >= 4 ? "llama3-29m" : "llama3-5m";
+}
+
+std::string quoted(const std::string& text) {
+  ConfigValue value;
+  value.data = text;
+  return to_toml(value);
+}
+
+int init(const Options& options) {
+  const Path output = options.output;
+  if (std::filesystem::exists(output) && !options.force) {
+    throw ConfigError(
+        "[strata init] {} is there already; name another file with --output, or overwrite it with --force",
+        output.string());
+  }
+  if (!options.data.empty() && expand_glob(options.data).empty()) {
+    throw ConfigError("[strata init --data] found no files at {}, expected a file, folder or glob",
+                      options.data);
+  }
+  const hardware::DeviceSpec machine = hardware::detect_cpu(0);
+  const std::string preset = options.preset.empty() ? preset_for(machine) : options.preset;
+  const std::string data = options.data.empty() ? "corpus/*.txt" : options.data;
+  const std::vector<std::string> arguments = {
+      "model.preset=" + quoted(preset),
+      "data.train=[" + quoted(data) + "]",
+      "training.sequence_length=512",
+      machine.cores >= 8 ? "training.global_batch_size=64" : "training.global_batch_size=16",
+      "training.steps=1000",
+      "optimizer.lr=0.001",
+      "schedule.warmup_steps=100"};
+  const train::RunConfig config = train::read_run_config("", {}, arguments);
+  train::require_valid(config);
+  const std::string heading = fmt::format(
+      "A run of Strata, sized to this machine ({} cores, {:.0f} GB). Lines in comments show what holds "
+      "without "
+      "them. Start it with: strata train {}",
+      machine.cores, static_cast<double>(machine.memory_bytes) / 1e9, output.string());
+  write_file_atomically(posix_file_system(), output, train::commented_toml(config, heading));
+  print_out(fmt::format("wrote {}: {} on {}\nnext: strata train {}\n", output.string(), preset, data,
+                        output.string()));
+  if (options.data.empty())
+    log_info("put text under corpus/ first, or edit data.train in {}", output.string());
+  return 0;
+}
+
+}  // namespace
+
+void add_init(CLI::App& root, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = add_verb(root, "init", "Write a commented RUN.toml sized to this machine",
+                            "strata init llama3-29m --data corpus/");
+  verb->add_option("PRESET", options->preset, "The model; left out: one that suits this machine");
+  verb->add_option("--data", options->data, "File, folder or glob to train on")->type_name("PATH");
+  verb->add_option("--output,-o", options->output, "The file to write")
+      ->type_name("FILE")
+      ->capture_default_str();
+  verb->add_flag("--force", options->force, "Overwrite it");
+  verb->callback([&action, options] { action = [options] { return init(*options); }; });
+}
+
+}  // namespace strata::cli

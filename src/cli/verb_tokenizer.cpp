@@ -1,0 +1,223 @@
+// strata tokenizer train|encode|decode|info
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/options.h"
+#include "data/tokenizer/jsonl.h"
+#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/train_bpe.h"
+
+namespace strata::cli {
+namespace {
+
+struct TrainOptions {
+  std::vector<std::string> inputs;
+  std::string output;
+  std::string model = "bpe";
+  data::TrainOptions training;
+  bool json = false;
+};
+
+struct TextOptions {
+  std::string tokenizer, jsonl, text, pattern;
+  bool add_special_tokens = false;
+  bool skip_special_tokens = false;
+  bool json = false;
+};
+
+std::vector<Path> input_files(const std::vector<std::string>& patterns) {
+  std::vector<Path> out;
+  for (const std::string& pattern : patterns) {
+    const std::vector<Path> found = expand_glob(pattern);
+    if (found.empty())
+      throw ConfigError("[strata tokenizer train] found no files at {}, expected text files", pattern);
+    out.insert(out.end(), found.begin(), found.end());
+  }
+  return out;
+}
+
+int train(const TrainOptions& options) {
+  if (options.model != "bpe")
+    throw ConfigError("[strata tokenizer train] --model {}: not yet, expected bpe", options.model);
+  const std::vector<Path> files = input_files(options.inputs);
+  size_t next = 0;
+  MappedFile file;
+  const auto texts = [&](std::string_view& text) {
+    if (next == files.size()) return false;
+    file = MappedFile(files[next++]);
+    text = file.text();
+    return true;
+  };
+  const data::TrainedTokenizer trained = data::train_bpe(texts, options.training);
+  write_file_atomically(posix_file_system(), options.output, trained.json);
+  if (trained.vocab_size < options.training.vocab_size) {
+    log_warning("the text holds no more pairs that occur at least {} times: {} tokens instead of {}",
+                options.training.min_frequency, trained.vocab_size, options.training.vocab_size);
+  }
+  if (options.json) {
+    print_out(nlohmann::ordered_json{{"output", options.output},
+                                     {"vocab_size", trained.vocab_size},
+                                     {"merges", trained.merges},
+                                     {"bytes", trained.bytes}}
+                  .dump() +
+              "\n");
+  } else {
+    print_out(fmt::format("wrote {}: {} tokens from {} bytes of text\n", options.output, trained.vocab_size,
+                          trained.bytes));
+  }
+  return 0;
+}
+
+data::Tokenizer load(const TextOptions& options) {
+  if (!options.pattern.empty()) {
+    throw ConfigError(
+        "[strata tokenizer --pattern] belongs to tiktoken rank files, which are not yet supported; expected "
+        "a "
+        "tokenizer.json, which holds its own pattern");
+  }
+  return data::Tokenizer::load(options.tokenizer);
+}
+
+// Lines of `path` through `convert`, to standard output.
+int convert_lines(const std::string& path, const std::function<void(std::istream&, std::ostream&)>& convert) {
+  if (!std::filesystem::exists(path)) {
+    throw ConfigError("[--jsonl] there is no file {}, expected one with a JSON object a line", path);
+  }
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw ConfigError("[--jsonl] {} cannot be read", path);
+  convert(in, std::cout);
+  std::cout.flush();
+  if (!std::cout) throw WorldError("[standard output] writing failed; is the disk full?");
+  return 0;
+}
+
+int encode(const TextOptions& options) {
+  const data::Tokenizer tokenizer = load(options);
+  const data::EncodeOptions how{.add_special_tokens = options.add_special_tokens, .parse_added_tokens = true};
+  if (options.jsonl.empty()) {
+    print_out(data::ids_to_json(tokenizer.encode(options.text, how)) + "\n");
+    return 0;
+  }
+  return convert_lines(options.jsonl, [&](std::istream& in, std::ostream& out) {
+    data::encode_jsonl(tokenizer, in, out, how, options.jsonl);
+  });
+}
+
+int decode(const TextOptions& options) {
+  const data::Tokenizer tokenizer = load(options);
+  const data::DecodeOptions how{.skip_special = options.skip_special_tokens, .skip_unknown_ids = false};
+  return convert_lines(options.jsonl, [&](std::istream& in, std::ostream& out) {
+    data::decode_jsonl(tokenizer, in, out, how, options.jsonl);
+  });
+}
+
+int info(const TextOptions& options) {
+  const data::Tokenizer tokenizer = load(options);
+  const auto end = tokenizer.end_of_text_id();
+  std::vector<std::string> special;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (tokenizer.is_special(id)) special.emplace_back(tokenizer.id_to_token(id));
+  }
+  const std::string hash = fmt::format("{:016x}", tokenizer.hash());
+  if (options.json) {
+    nlohmann::ordered_json out = {
+        {"vocab_size", tokenizer.vocab_size()}, {"special_tokens", special}, {"hash", hash}};
+    out["end_of_text_id"] = end ? nlohmann::ordered_json(*end) : nlohmann::ordered_json();
+    print_out(out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    return 0;
+  }
+  std::string names;
+  for (const std::string& name : special) names += " " + name;
+  print_out(fmt::format(
+      "vocabulary      {} tokens\nend of text     {}\nspecial tokens {}\nhash            {}\n",
+      tokenizer.vocab_size(), end ? fmt::format("{} {}", *end, tokenizer.id_to_token(*end)) : "none",
+      names.empty() ? " none" : names, hash));
+  return 0;
+}
+
+void add_tokenizer_file(CLI::App& verb, TextOptions& options) {
+  verb.add_option("--tokenizer", options.tokenizer, "A tokenizer.json")->required()->type_name("FILE");
+  verb.add_option("--pattern", options.pattern, "The split of a tiktoken rank file")->type_name("NAME");
+}
+
+}  // namespace
+
+void add_tokenizer(CLI::App& root, Action& action) {
+  CLI::App* tokenizer =
+      add_verb(root, "tokenizer", "Train and use tokenizers",
+               "strata tokenizer train --input corpus.txt --vocab-size 8192 --output tokenizer.json");
+
+  auto training = std::make_shared<TrainOptions>();
+  CLI::App* train_verb =
+      add_verb(*tokenizer, "train", "Train a byte-level BPE on text files",
+               "strata tokenizer train --input corpus/*.txt --vocab-size 8192 --output tokenizer.json");
+  train_verb->add_option("--input", training->inputs, "Text files, folders or globs")
+      ->required()
+      ->type_name("FILE");
+  train_verb
+      ->add_option("--vocab-size", training->training.vocab_size,
+                   "Entries, special tokens and bytes included")
+      ->required()
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  train_verb->add_option("--output", training->output, "The tokenizer.json to write")
+      ->required()
+      ->type_name("FILE");
+  train_verb
+      ->add_option("--min-frequency", training->training.min_frequency,
+                   "Pairs seen less often are not merged")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N")
+      ->capture_default_str();
+  one_each(train_verb->add_option("--special", training->training.special_tokens,
+                                  "Special token; may be repeated"))
+      ->type_name("TOKEN");
+  train_verb->add_option("--pattern", training->training.pattern, "How text is split into words")
+      ->type_name("NAME")
+      ->capture_default_str();
+  train_verb->add_option("--model", training->model, "bpe (unigram: not yet)")
+      ->type_name("NAME")
+      ->capture_default_str();
+  add_json(*train_verb, training->json);
+  train_verb->callback([&action, training] { action = [training] { return train(*training); }; });
+
+  auto options = std::make_shared<TextOptions>();
+  CLI::App* encode_verb =
+      add_verb(*tokenizer, "encode", "Text to token ids, a {\"ids\":[…]} a line",
+               "strata tokenizer encode --tokenizer tokenizer.json --text \"Hello there\"");
+  add_tokenizer_file(*encode_verb, *options);
+  auto* jsonl =
+      encode_verb->add_option("--jsonl", options->jsonl, "A {\"text\": …} a line")->type_name("TEXTS.jsonl");
+  auto* text =
+      encode_verb->add_option("--text", options->text, "This text")->type_name("TEXT")->excludes(jsonl);
+  encode_verb->add_flag("--add-special-tokens", options->add_special_tokens,
+                        "As the tokenizer's post-processor says");
+  encode_verb->callback([&action, options, jsonl, text] {
+    action = [options, given = jsonl->count() + text->count()] {
+      if (given == 0)
+        throw ConfigError("[strata tokenizer encode] found no text, expected --text TEXT or --jsonl FILE");
+      return encode(*options);
+    };
+  });
+
+  CLI::App* decode_verb = add_verb(*tokenizer, "decode", "Token ids to text, a {\"text\":…} a line",
+                                   "strata tokenizer decode --tokenizer tokenizer.json --jsonl ids.jsonl");
+  add_tokenizer_file(*decode_verb, *options);
+  decode_verb->add_option("--jsonl", options->jsonl, "A {\"ids\":[…]} a line")
+      ->required()
+      ->type_name("IDS.jsonl");
+  decode_verb->add_flag("--skip-special-tokens", options->skip_special_tokens, "Leave special tokens out");
+  decode_verb->callback([&action, options] { action = [options] { return decode(*options); }; });
+
+  CLI::App* info_verb = add_verb(*tokenizer, "info", "What a tokenizer file holds",
+                                 "strata tokenizer info --tokenizer tokenizer.json");
+  add_tokenizer_file(*info_verb, *options);
+  add_json(*info_verb, options->json);
+  info_verb->callback([&action, options] { action = [options] { return info(*options); }; });
+}
+
+}  // namespace strata::cli

@@ -1,0 +1,93 @@
+// What the verbs of the command line that need a model ask of the trainer: plain options, and one function a
+// verb. Each verb is built once src/train/command_VERB.cpp defines its function.
+//
+// Functions return an exit code (0; 75 stopped by the time limit and 130/143 interrupted, both after a clean
+// save) and throw Error for everything else. Results go to standard output, as one JSON object with `json`;
+// all else goes to standard error.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+
+namespace strata::train {
+
+enum class ResumeMode { kAuto, kNever, kFrom };
+
+// strata train FILE [--set KEY=VALUE]… [--resume auto|never|DIR] [--accept-changes] [--dry-run]
+struct TrainOptions {
+  std::vector<std::string> inputs;  // one .toml file, or texts to train on without one
+  std::vector<std::string> sets;
+  ResumeMode resume = ResumeMode::kAuto;
+  Path resume_from = {};  // kFrom
+  bool accept_changes = false;
+  bool dry_run = false;
+  bool json = false;
+};
+int run_training(const TrainOptions& options);
+
+// strata eval --model DIR --tokens FILE|--text FILE --sequence-length N, or --task NAME --jsonl FILE
+struct EvalOptions {
+  std::string model;  // as checkpoint::resolve_model takes it
+  std::string tokens, text;
+  std::string task, jsonl;
+  int64_t sequence_length = 0;
+  std::optional<int64_t> stride = {};  // unset: sequence_length
+  std::vector<std::string> sets;
+  bool json = false;
+};
+int run_evaluation(const EvalOptions& options);
+
+struct GenerateOptions {
+  std::string model;
+  std::optional<std::string> prompt = {};
+  std::string prompts;  // a .jsonl file with a "prompt" a line, instead of prompt
+  int64_t max_tokens = 100;
+  double temperature = 1.0;  // 0: greedy
+  int64_t top_k = 0;         // 0: all
+  double top_p = 1.0;
+  double min_p = 0.0;
+  double repetition_penalty = 1.0;
+  std::vector<std::string> stop;
+  uint64_t seed = 1234;
+  std::vector<std::string> sets;
+  bool json = false;
+};
+int run_generation(const GenerateOptions& options);
+
+struct ExplainOptions {
+  std::vector<std::string> inputs;  // as of TrainOptions
+  std::vector<std::string> sets;
+  bool json = false;
+};
+int run_explain(const ExplainOptions& options);
+
+struct PresetsOptions {
+  std::string name;  // empty: all
+  bool json = false;
+};
+int run_presets(const PresetsOptions& options);
+
+struct BenchOptions {
+  std::vector<std::string> names;  // empty: all
+  bool list = false;
+  bool json = false;
+};
+int run_bench(const BenchOptions& options);
+
+// strata checkpoint export SOURCE DIRECTORY: a Hugging Face directory of a checkpoint, run or other
+// directory. strata checkpoint import DIRECTORY RUN_FOLDER: step 0 of a new run, from a Hugging Face
+// directory.
+struct ConvertOptions {
+  std::string source;  // as checkpoint::resolve_model takes it
+  Path target = {};
+  std::string dtype = "bf16";  // bf16, fp16, fp32
+  bool json = false;
+};
+int run_export(const ConvertOptions& options);
+int run_import(const ConvertOptions& options);
+
+}  // namespace strata::train

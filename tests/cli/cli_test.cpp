@@ -1,0 +1,214 @@
+// The built program: exit codes, clean standard output, messages.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/file.h"
+#include "train/config/run_config.h"
+
+namespace strata {
+namespace {
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+class CliTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / ("strata_cli_" + std::to_string(getpid()));
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  Path write(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+    return folder_ / name;
+  }
+
+  // Runs `strata ARGUMENTS` in the test's folder; arguments as a shell reads them.
+  Outcome run(const std::string& arguments) {
+    const std::string command =
+        "cd '" + folder_.string() + "' && '" STRATA_PROGRAM "' " + arguments + " >out 2>err";
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(folder_ / "out"),
+            read_file(folder_ / "err")};
+  }
+
+  Path folder_;
+};
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_F(CliTest, VersionAndHelp) {
+  EXPECT_EQ(run("--version").code, 0);
+  EXPECT_FALSE(read_file(folder_ / "out").empty());
+  const Outcome help = run("--help");
+  EXPECT_EQ(help.code, 0);
+  EXPECT_TRUE(contains(help.out, "config") && contains(help.out, "Example:")) << help.out;
+  EXPECT_EQ(run("").code, 0);
+  EXPECT_EQ(run("config").code, 2);
+}
+
+// Walks the tree by way of the help texts themselves.
+TEST_F(CliTest, EveryVerbHasAnExample) {
+  std::vector<std::string> open = {""};
+  size_t seen = 0;
+  while (!open.empty()) {
+    const std::string verb = open.back();
+    open.pop_back();
+    const Outcome help = run(verb + " --help");
+    ASSERT_EQ(help.code, 0) << verb;
+    EXPECT_TRUE(contains(help.out, "Example:\n  strata")) << verb << "\n" << help.out;
+    ++seen;
+    const size_t list = help.out.find("Subcommands:\n");
+    std::istringstream lines(list == std::string::npos ? "" : help.out.substr(list + 13));
+    for (std::string line; std::getline(lines, line) && line.starts_with("  ");) {
+      if (line[2] != ' ') open.push_back(verb + " " + line.substr(2, line.find(' ', 2) - 2));
+    }
+  }
+  EXPECT_GE(seen, 12u);
+}
+
+TEST_F(CliTest, MistypedAndLaterVerbs) {
+  const Outcome typo = run("confg show x");
+  EXPECT_EQ(typo.code, 2);
+  EXPECT_TRUE(contains(typo.err, "perhaps \"config\"")) << typo.err;
+  EXPECT_TRUE(typo.out.empty());
+  EXPECT_TRUE(contains(run("config shwo x").err, "perhaps \"show\""));
+  const Outcome later = run("simulate cluster.toml");
+  EXPECT_EQ(later.code, 2);
+  EXPECT_TRUE(contains(later.err, "not yet")) << later.err;
+  const Outcome option = run("config show --frobnicate");
+  EXPECT_EQ(option.code, 2);
+  EXPECT_TRUE(contains(option.err, "frobnicate") || contains(option.err, "required")) << option.err;
+}
+
+TEST_F(CliTest, ConfigShowDiffSchema) {
+  write("a.toml", "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"x.txt\"]\n");
+  write("b.toml", "include = [\"a.toml\"]\n[optimizer]\nlr = 0.01\n");
+  const Outcome shown = run("config show b.toml --set training.steps=7 --json");
+  ASSERT_EQ(shown.code, 0) << shown.err;
+  const auto keys = nlohmann::json::parse(shown.out);
+  EXPECT_EQ(keys["optimizer.lr"]["origin"], "b.toml:3");
+  EXPECT_EQ(keys["model.preset"]["origin"], "a.toml:2");
+  EXPECT_EQ(keys["training.steps"]["value"], "7");
+  EXPECT_EQ(keys["training.steps"]["origin"], "--set training.steps");
+  EXPECT_EQ(keys["run.seed"]["resume"], "refused");
+  EXPECT_TRUE(contains(run("config show a.toml").out, "training.sequence_length = 512"));
+  const auto changes = nlohmann::json::parse(run("config diff a.toml b.toml --json").out)["changes"];
+  bool found = false;
+  for (const auto& change : changes) found |= change["key"] == "optimizer.lr" && change["after"] == "0.01";
+  EXPECT_TRUE(found) << changes;
+  EXPECT_TRUE(nlohmann::json::parse(run("config schema").out).contains("$schema"));
+}
+
+TEST_F(CliTest, ConfigFaultsAreListedTogether) {
+  write("bad.toml",
+        "[model]\npreset = \"x\"\n[data]\ntrain = \"a\"\n[training]\nstepz = 5\nsequence_length = 0\n");
+  const Outcome bad = run("config show bad.toml");
+  EXPECT_EQ(bad.code, 2);
+  EXPECT_TRUE(bad.out.empty());
+  EXPECT_TRUE(contains(bad.err, "bad.toml:6") && contains(bad.err, "did you mean \"steps\"?")) << bad.err;
+  EXPECT_TRUE(contains(bad.err, "bad.toml:7")) << bad.err;
+  EXPECT_EQ(run("config show nowhere.toml").code, 2);
+}
+
+TEST_F(CliTest, InitWritesAConfigurationThatIsRead) {
+  write("corpus.txt", "some text");
+  const Outcome made = run("init --data corpus.txt");
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_EQ(run("config show RUN.toml").code, 0);
+  const Outcome again = run("init");
+  EXPECT_EQ(again.code, 2);
+  EXPECT_TRUE(contains(again.err, "--force"));
+  EXPECT_EQ(run("init gpt2-124m --force").code, 0);
+  EXPECT_TRUE(contains(read_file(folder_ / "RUN.toml"), "preset = \"gpt2-124m\""));
+  EXPECT_EQ(run("init --force --data nowhere").code, 2);
+}
+
+TEST_F(CliTest, CompletionsKnowTheVerbs) {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const Outcome text = run(std::string("completions ") + shell);
+    EXPECT_EQ(text.code, 0);
+    EXPECT_TRUE(contains(text.out, "config") && contains(text.out, "schema")) << shell;
+  }
+  EXPECT_EQ(run("completions tcsh").code, 2);
+  // Bash itself completes with them.
+  ASSERT_EQ(run("completions bash").code, 0);
+  std::filesystem::copy_file(folder_ / "out", folder_ / "completion.bash");
+  const std::string script = "cd '" + folder_.string() +
+                             "' && bash -c '. ./completion.bash; COMP_WORDS=(strata config sh); "
+                             "COMP_CWORD=2; _strata; echo ${COMPREPLY[@]}' >reply";
+  ASSERT_EQ(std::system(script.c_str()), 0);
+  EXPECT_EQ(read_file(folder_ / "reply"), "show\n");
+}
+
+TEST_F(CliTest, ManualPages) {
+  ASSERT_EQ(run("man share").code, 0);
+  const std::string page = read_file(folder_ / "share/man/man1/strata-config.1");
+  EXPECT_TRUE(contains(page, ".TH strata\\-config 1") && contains(page, "strata config diff")) << page;
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "share/man/man1/strata.1"));
+}
+
+TEST_F(CliTest, TokenizerTrainsEncodesDecodes) {
+  write("text.txt", "the cat sat on the mat\nthe cat sat\n");
+  ASSERT_EQ(run("tokenizer train --input text.txt --vocab-size 270 --output t.json").code, 0)
+      << read_file(folder_ / "err");
+  write("in.jsonl",
+        "{\"text\": \"the cat\"}\n{\"text\": \"\"}\n{\"text\": \"h\\u00e9\\u0000<|endoftext|>\"}");
+  const Outcome encoded = run("tokenizer encode --tokenizer t.json --jsonl in.jsonl");
+  ASSERT_EQ(encoded.code, 0) << encoded.err;
+  EXPECT_EQ(std::count(encoded.out.begin(), encoded.out.end(), '\n'), 3) << encoded.out;
+  EXPECT_TRUE(contains(encoded.out, "\n{\"ids\":[]}\n") && contains(encoded.out, ",0]}\n")) << encoded.out;
+  write("ids.jsonl", encoded.out);
+  const Outcome decoded = run("tokenizer decode --tokenizer t.json --jsonl ids.jsonl --skip-special-tokens");
+  EXPECT_EQ(decoded.out, "{\"text\":\"the cat\"}\n{\"text\":\"\"}\n{\"text\":\"hé\\u0000\"}\n");
+  write("bad.jsonl", "{\"text\": \"a\"}\n{\"txt\": \"a\"}\n");
+  const Outcome bad = run("tokenizer encode --tokenizer t.json --jsonl bad.jsonl");
+  EXPECT_EQ(bad.code, 3);
+  EXPECT_TRUE(contains(bad.err, "bad.jsonl:2")) << bad.err;
+  EXPECT_EQ(run("tokenizer info --tokenizer nowhere.json").code, 2);
+  write("broken.json", "{");
+  EXPECT_EQ(run("tokenizer info --tokenizer broken.json").code, 3);
+  EXPECT_EQ(nlohmann::json::parse(run("tokenizer info --tokenizer t.json --json").out)["end_of_text_id"], 0);
+}
+
+TEST_F(CliTest, AFullDiskBehindStandardOutputIsNoSuccess) {
+  const std::string command = "'" STRATA_PROGRAM "' config schema >/dev/full 2>/dev/null";
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 4);
+}
+
+TEST_F(CliTest, DoctorNamesTheMachine) {
+  const Outcome quick = run("doctor --quick --json");
+  ASSERT_EQ(quick.code, 0) << quick.err;
+  const auto found = nlohmann::json::parse(quick.out);
+  EXPECT_GE(found["device"]["cores"], 1);
+  EXPECT_TRUE(found["libraries"].contains("oneDNN"));
+  EXPECT_TRUE(contains(run("doctor --quick").out, "instructions"));
+}
+
+TEST(ExamplesTest, AreValid) {
+  size_t seen = 0;
+  for (const auto& file : std::filesystem::directory_iterator(STRATA_EXAMPLES)) {
+    if (file.path().extension() != ".toml") continue;
+    const auto config = train::read_run_config(file.path());
+    for (const auto& fault : train::validate(config)) ADD_FAILURE() << fault.to_string();
+    for (const auto& warning : train::warnings(config)) ADD_FAILURE() << warning.to_string();
+    ++seen;
+  }
+  EXPECT_GE(seen, 3u);
+}
+
+}  // namespace
+}  // namespace strata
