@@ -225,7 +225,9 @@ data::SampleOptions sample_options(const RunConfig& config) {
   options.sequence_length = config.training.sequence_length;
   options.seed = static_cast<uint64_t>(config.run.seed);
   options.shuffle = config.data.shuffle;
-  options.pack = config.data.pack == Pack::kStream ? data::Pack::kStream : data::Pack::kDocuments;
+  options.pack = config.data.pack == Pack::kStream    ? data::Pack::kStream
+                 : config.data.pack == Pack::kBestFit ? data::Pack::kBestFit
+                                                      : data::Pack::kDocuments;
   options.epochs = config.data.epochs.value_or(0);
   for (const Range& range : config.data.skip) options.skip.push_back({range.first, range.last + 1});
   for (const DataPhase& phase : config.data.phase) {

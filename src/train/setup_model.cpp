@@ -144,7 +144,7 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
   options.model = model;
   options.activations = activation_dtype(config);
   options.rule_of = optimizer_rules(config, model);
-  options.memory_budget = config.memory.budget->count;
+  options.memory_budget = (*config.memory.budget).count;
   switch (config.memory.recompute) {
     case Recompute::kAuto:
       break;

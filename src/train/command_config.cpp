@@ -1,0 +1,89 @@
+#include "train/command_config.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "data/corpus_files.h"
+
+namespace strata::train {
+namespace {
+
+bool is_toml(const std::string& input) {
+  return Path(input).extension() == ".toml";
+}
+
+int64_t corpus_bytes(const std::vector<std::string>& patterns) {
+  int64_t bytes = 0;
+  for (const auto& file : data::find_corpus_files(patterns))
+    bytes += static_cast<int64_t>(std::filesystem::file_size(file.path));
+  return bytes;
+}
+
+// A model that a text of this size can teach something, and that a laptop trains in minutes.
+struct Sizing {
+  const char* preset;
+  int64_t sequence_length, batch;
+};
+Sizing sizing_for(int64_t bytes) {
+  if (bytes < int64_t{20} << 20) return {"llama3-5m", 256, 16};
+  return {"llama3-29m", 512, 16};
+}
+
+// About two passes over the text, within bounds that keep a first run short.
+int64_t steps_for(int64_t bytes, const Sizing& sizing) {
+  const int64_t tokens = bytes / 4;
+  return std::clamp<int64_t>(2 * tokens / (sizing.sequence_length * sizing.batch), 100, 1000);
+}
+
+}  // namespace
+
+RunConfig read_command_config(const std::vector<std::string>& inputs, const std::vector<std::string>& sets) {
+  const bool any_toml = std::any_of(inputs.begin(), inputs.end(), is_toml);
+  if (any_toml) {
+    if (inputs.size() > 1) {
+      throw ConfigError(
+          "[{}] one configuration file is taken at a time, and {} arguments were given; name texts in "
+          "data.train",
+          inputs[0], inputs.size());
+    }
+    return read_run_config(inputs[0], sets);
+  }
+  const int64_t bytes = corpus_bytes(inputs);
+  const Sizing sizing = sizing_for(bytes);
+  const int64_t steps = steps_for(bytes, sizing);
+  std::string list;
+  for (const std::string& input : inputs) {
+    std::string quoted;
+    for (const char c : input) {
+      if (c == '"' || c == '\\') quoted += '\\';
+      quoted += c;
+    }
+    list += (list.empty() ? "\"" : ", \"") + quoted + "\"";
+  }
+  std::string name = Path(inputs.front()).stem().string();
+  std::replace_if(
+      name.begin(), name.end(),
+      [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_'; }, '-');
+  const std::vector<std::string> arguments{
+      fmt::format("data.train=[{}]", list),
+      fmt::format("run.name=\"{}\"", name),
+      fmt::format("run.folder=\"runs/{}\"", name),
+      fmt::format("model.preset=\"{}\"", sizing.preset),
+      fmt::format("training.sequence_length={}", sizing.sequence_length),
+      fmt::format("training.global_batch_size={}", sizing.batch),
+      fmt::format("training.steps={}", steps),
+      fmt::format("schedule.warmup_steps={}", std::max<int64_t>(10, steps / 20)),
+      "optimizer.lr=2e-3"};
+  // What the user sets comes last and wins, whatever was chosen here.
+  std::vector<std::string> chosen;
+  for (const std::string& argument : arguments) {
+    const std::string key = argument.substr(0, argument.find('='));
+    const bool set =
+        std::any_of(sets.begin(), sets.end(), [&](const std::string& s) { return s.starts_with(key + "="); });
+    if (!set) chosen.push_back(argument);
+  }
+  return read_run_config({}, sets, chosen);
+}
+
+}  // namespace strata::train

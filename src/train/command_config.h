@@ -1,0 +1,14 @@
+// What the verbs that take a RUN.toml, or texts in its place, share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "train/config/run_config.h"
+
+namespace strata::train {
+
+// One .toml file; or texts to train on without one: then a small model, sized to the text, in runs/NAME.
+RunConfig read_command_config(const std::vector<std::string>& inputs, const std::vector<std::string>& sets);
+
+}  // namespace strata::train

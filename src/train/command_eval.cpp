@@ -1,0 +1,112 @@
+// strata eval
+#include <fmt/core.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "data/reader.h"
+#include "data/token_corpus.h"
+#include "data/token_writer.h"
+#include "train/commands.h"
+#include "train/evaluate.h"
+#include "train/model_runtime.h"
+
+namespace strata::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A folder that goes away with its owner.
+struct ScratchFolder {
+  Path path;
+  ScratchFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "strata-eval-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr)
+      throw WorldError("[{}] cannot make a folder for temporary files", name);
+    path = name;
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+};
+
+}  // namespace
+
+int run_evaluation(const EvalOptions& options) {
+  if (!options.task.empty())
+    throw ConfigError("[eval] tasks are not yet in this version; use --tokens or --text");
+  if (options.tokens.empty() == options.text.empty()) {
+    throw ConfigError("[eval] give either --tokens FILE or --text FILE");
+  }
+  ModelRuntime runtime = open_model(options.model);
+  const int64_t length = options.sequence_length > 0 ? options.sequence_length
+                                                     : std::min<int64_t>(512, runtime.model.max_positions);
+  if (length > runtime.model.max_positions) {
+    throw ConfigError("[eval] --sequence-length {} is beyond the model's {} positions", length,
+                      runtime.model.max_positions);
+  }
+  const int64_t stride = options.stride.value_or(length);
+  if (stride < 1 || stride > length)
+    throw ConfigError("[eval] --stride {} must be between 1 and {}", stride, length);
+  RunConfig config = config_of_sets(options.sets);
+  const bool documents = config.was_set("data.pack") && config.data.pack == Pack::kDocuments;
+
+  ScratchFolder scratch;
+  data::TokenCorpus corpus;
+  int64_t bytes = 0;
+  data::TokenFileOptions file_options{.vocab_size = runtime.model.vocab_size};
+  if (runtime.tokenizer) file_options.end_of_text = runtime.tokenizer->end_of_text_id();
+  if (!options.tokens.empty()) {
+    corpus = data::open_token_corpus({options.tokens}, file_options);
+  } else {
+    if (!runtime.tokenizer)
+      throw ConfigError("[{}] has no tokenizer.json; it is needed for --text", runtime.folder.string());
+    std::vector<int32_t> ids;
+    const auto files = data::find_corpus_files({options.text});
+    const auto eos = runtime.tokenizer->end_of_text_id();
+    int64_t documents_seen = 0;
+    data::read_documents(files, config.data.text_field, [&](std::string_view text) {
+      if (documents_seen++ > 0 && eos) ids.push_back(*eos);
+      bytes += static_cast<int64_t>(text.size());
+      runtime.tokenizer->encode(text, ids);
+    });
+    if (ids.size() < 2)
+      throw DataError("[{}] gives {} tokens; at least 2 are needed", options.text, ids.size());
+    std::string raw(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int32_t));
+    const Path path = scratch.path / "text.bin";
+    write_file_atomically(posix_file_system(), path, raw);
+    Json meta{{"dtype", "u32"}, {"vocab_size", runtime.model.vocab_size}};
+    write_file_atomically(posix_file_system(), scratch.path / "text.json", meta.dump());
+    corpus = data::open_token_corpus({path.string()}, file_options);
+  }
+  const data::EvalWindows windows(corpus, {.sequence_length = length,
+                                           .stride = stride,
+                                           .pack = documents ? data::Pack::kDocuments : data::Pack::kStream});
+  RuntimeOptions wanted{.model = options.model, .config = config, .requests = {}};
+  const int64_t sequences = std::clamp<int64_t>(2048 / length, 1, std::max<int64_t>(1, windows.windows()));
+  wanted.requests.push_back({.kind = program::Kind::kEvaluate,
+                             .sequences = sequences,
+                             .sequence_length = length,
+                             .document_mask = documents});
+  load_runtime(runtime, wanted);
+  const EvalResult result = evaluate(*runtime.executor, 0, windows);
+  const double loss = result.loss();
+  std::optional<double> bits;
+  if (bytes > 0) bits = result.loss_sum / std::log(2.0) / static_cast<double>(bytes);
+  if (options.json) {
+    Json json{{"loss", loss}, {"perplexity", std::exp(loss)}, {"tokens", result.tokens}};
+    if (bits) json["bits_per_byte"] = *bits;
+    fmt::print("{}\n", json.dump());
+  } else {
+    fmt::print("loss {:.6f}  perplexity {:.4f}  tokens {}", loss, std::exp(loss), result.tokens);
+    if (bits) fmt::print("  bits per byte {:.4f}", *bits);
+    fmt::print("\n");
+  }
+  return 0;
+}
+
+}  // namespace strata::train

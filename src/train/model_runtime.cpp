@@ -1,0 +1,63 @@
+#include "train/model_runtime.h"
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/huggingface.h"
+#include "train/generate.h"
+#include "train/setup.h"
+#include "train/weights.h"
+
+namespace strata::train {
+namespace {
+
+// bf16 when the files hold bf16, else fp32.
+DType dtype_of_files(const Path& folder) {
+  const auto source = checkpoint::open_tensors(folder);
+  for (const auto& [name, entry] : source.tensors) {
+    if (entry.tensor->dtype != DType::kBF16) return DType::kF32;
+  }
+  return DType::kBF16;
+}
+
+}  // namespace
+
+ModelRuntime open_model(const std::string& model) {
+  ModelRuntime runtime;
+  runtime.folder = checkpoint::resolve_model(model);
+  runtime.model = models::read_config_json(checkpoint::read_config_json(runtime.folder),
+                                           (runtime.folder / "config.json").string());
+  const auto faults = models::faults_of(runtime.model);
+  if (!faults.empty()) throw DataError("[{}] {}", (runtime.folder / "config.json").string(), faults.front());
+  const Path tokenizer = runtime.folder / "tokenizer.json";
+  if (std::filesystem::exists(tokenizer)) runtime.tokenizer = data::Tokenizer::load(tokenizer);
+  return runtime;
+}
+
+void load_runtime(ModelRuntime& runtime, const RuntimeOptions& options) {
+  if (!options.config.device.threads.is_word())
+    set_compute_threads(static_cast<int>(*options.config.device.threads));
+  flush_denormals();
+  program::CompileOptions compile;
+  compile.model = runtime.model;
+  compile.activations = options.config.precision.compute == Compute::kAuto ? dtype_of_files(runtime.folder)
+                                                                           : activation_dtype(options.config);
+  compile.threads = compute_threads();
+  const int64_t room =
+      options.cache_tokens > 0 ? options.cache_tokens : std::min<int64_t>(runtime.model.max_positions, 4096);
+  compile.cache_room = cache_room_for(std::min(room, runtime.model.max_positions), kPrefillChunk);
+  runtime.executor = std::make_unique<program::Executor>(program::compile(options.requests, compile));
+  load_hugging_face(runtime.folder, runtime.model, *runtime.executor);
+  runtime.executor->run(0, program::Segment::kEncode);
+}
+
+RunConfig config_of_sets(const std::vector<std::string>& sets) {
+  RunConfig config = read_run_config({}, sets);
+  // Model and data come from other arguments here, so only faults of what was set count.
+  if (!config.reading_faults.empty()) throw_faults(config.reading_faults);
+  return config;
+}
+
+}  // namespace strata::train

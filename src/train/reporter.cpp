@@ -1,0 +1,223 @@
+#include "train/reporter.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "base/clock.h"
+#include "observe/plot.h"
+
+namespace strata::train {
+namespace {
+
+constexpr double kNotKnown = observe::StepReport::kUnknown;
+
+}  // namespace
+
+int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t total = 0;
+  int64_t resident = 0;
+  statm >> total >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+std::vector<std::pair<std::string, double>> seconds_by_family(const program::Executor& executor) {
+  std::map<std::string, double> seconds;
+  for (size_t p = 0; p < executor.set().programs.size(); ++p) {
+    const program::Program& program = executor.program(p);
+    for (int s = 0; s < program::kSegments; ++s) {
+      const auto segment = static_cast<program::Segment>(s);
+      const auto& timings = executor.timings(p, segment);
+      for (size_t i = 0; i < timings.size(); ++i) {
+        const auto& node = program.graph.nodes()[static_cast<size_t>(program.segment(segment)[i].node)];
+        seconds[std::string(node.op->family)] += timings[i].seconds;
+      }
+    }
+  }
+  std::vector<std::pair<std::string, double>> sorted(seconds.begin(), seconds.end());
+  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  return sorted;
+}
+
+void StepTracer::instruction(size_t program, program::Segment segment, size_t index, double begin,
+                             double end) {
+  const program::Program& held = set_.programs[program];
+  const auto& node = held.graph.nodes()[static_cast<size_t>(held.segment(segment)[index].node)];
+  std::string name(node.op->name);
+  if (node.layer != graph::kNone) name = fmt::format("L{} {}", node.layer, name);
+  events_.push_back({std::move(name),
+                     fmt::format("{} {}", program::name_of(segment), graph::name_of(node.phase)), begin * 1e6,
+                     (end - begin) * 1e6, 0});
+}
+
+void StepTracer::write(FileSystem& files, const Path& path, int64_t step) {
+  const double start = events_.empty() ? 0 : events_.front().start_us;
+  for (auto& event : events_) event.start_us -= start;
+  const std::string threads[] = {"compute"};
+  files.create_directories(path.parent_path());
+  observe::write_trace(files, path, events_, fmt::format("strata, step {}", step), threads);
+  events_.clear();
+}
+
+Reporter::Reporter(FileSystem& files, const RunConfig& config, const program::Executor& executor,
+                   int64_t total_steps, int64_t start_step)
+    : files_(files),
+      config_(config),
+      executor_(executor),
+      total_steps_(total_steps),
+      folder_(config.run.folder),
+      metrics_(files, folder_),
+      progress_(total_steps, observe::terminal_style()) {
+  metrics_.resume_at(start_step);
+  table_ = observe::read_metrics(folder_ / "metrics.jsonl");
+  if (config.log.tensorboard) {
+    files.create_directories(folder_ / "tensorboard");
+    tensorboard_.emplace(files, folder_ / "tensorboard", unix_seconds());
+  }
+}
+
+void Reporter::step(const StepRecord& record) {
+  ++steps_seen_;
+  data_wait_seconds_ += record.data_wait_seconds;
+  const double tokens_per_s = static_cast<double>(record.step_tokens) / record.step_seconds;
+  const double flops_per_s = record.flops / record.step_seconds;
+  const double mfu = record.peak_flops > 0 ? flops_per_s / record.peak_flops : kNotKnown;
+  const auto memory = resident_bytes();
+  observe::MetricFields fields{{"tokens", record.tokens}, {"time", unix_seconds()},
+                               {"loss", record.loss},     {"grad_norm", record.grad_norm},
+                               {"lr", record.lr},         {"tokens_per_s", tokens_per_s}};
+  if (record.peak_flops > 0) fields.push_back({"mfu_measured", mfu});
+  fields.push_back({"flops_per_s", flops_per_s});
+  fields.push_back({"step_ms", record.step_seconds * 1e3});
+  fields.push_back({"data_wait_ms", record.data_wait_seconds * 1e3});
+  fields.push_back({"checkpoint_ms", record.checkpoint_seconds * 1e3});
+  fields.push_back({"memory_bytes", memory});
+  fields.push_back({"param_norm", record.param_norm});
+  fields.push_back({"first_sample", record.first_sample});
+  for (const auto& [name, value] : record.evaluations) fields.push_back({name, value});
+  metrics_.step(record.step, fields);
+  table_.add_step(record.step, fields);
+  if (tensorboard_) {
+    std::vector<std::pair<std::string, double>> scalars{{"loss", record.loss},
+                                                        {"grad_norm", record.grad_norm},
+                                                        {"lr", record.lr},
+                                                        {"tokens_per_s", tokens_per_s}};
+    scalars.insert(scalars.end(), record.evaluations.begin(), record.evaluations.end());
+    tensorboard_->scalars(unix_seconds(), record.step, scalars);
+  }
+  const int64_t every = std::max<int64_t>(1, config_.log.interval_steps);
+  const bool logged = record.step % every == 0 || record.step == 1 || record.step == total_steps_;
+  progress_.step({.step = record.step,
+                  .loss = record.loss,
+                  .grad_norm = record.grad_norm,
+                  .lr = record.lr,
+                  .tokens_per_s = tokens_per_s,
+                  .mfu = mfu,
+                  .memory_bytes = static_cast<double>(memory)},
+                 record.step_seconds, logged);
+  for (const auto& [name, value] : record.evaluations)
+    progress_.note(fmt::format("{} {:.4f} at step {}", name, value, record.step));
+  // The page shows the run as it goes, and must not cost more than a small part of it.
+  if (monotonic_seconds() - last_redraw_ > std::max(5.0, 200 * redraw_seconds_))
+    redraw(observe::RunState::kRunning);
+}
+
+void Reporter::event(const std::string& name, int64_t step, const observe::MetricFields& fields) {
+  metrics_.event(name, step, fields);
+  table_.add_event({name, step, fields});
+}
+
+void Reporter::sample(int64_t step, const std::string& text) {
+  newest_sample_ = text;
+  sample_step_ = step;
+  event("sample", step, {{"text", text}});
+  progress_.note(fmt::format("sample at step {}:\n{}\n", step, text));
+}
+
+namespace {
+
+std::string field_text(const observe::MetricFields& fields) {
+  std::string text;
+  for (const auto& [name, value] : fields) {
+    if (!text.empty()) text += "  ";
+    text += name + " ";
+    std::visit(
+        [&](const auto& held) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(held)>, double>) {
+            text += fmt::format("{:.4g}", held);
+          } else {
+            text += fmt::format("{}", held);
+          }
+        },
+        value);
+  }
+  return text;
+}
+
+// What the arena holds, by what it is for.
+std::vector<observe::MemoryShare> memory_shares(const program::Executor& executor) {
+  const program::ProgramSet& set = executor.set();
+  std::map<graph::Role, double> by_role;
+  for (const auto& value : set.persistent) by_role[value.role] += static_cast<double>(value.bytes);
+  const std::pair<graph::Role, const char*> rows[] = {{graph::Role::kParameter, "weights"},
+                                                      {graph::Role::kGradient, "gradients"},
+                                                      {graph::Role::kState, "optimizer"},
+                                                      {graph::Role::kEncoded, "packed weights"},
+                                                      {graph::Role::kConstant, "tables"}};
+  std::vector<observe::MemoryShare> shares;
+  for (const auto& [role, name] : rows) shares.push_back({name, by_role[role], kNotKnown});
+  shares.push_back(
+      {"activations and scratch", static_cast<double>(set.arena_bytes - set.workspace_offset), kNotKnown});
+  return shares;
+}
+
+}  // namespace
+
+void Reporter::redraw(observe::RunState state, const std::string& why) {
+  const double begin = monotonic_seconds();
+  observe::write_loss_svg(files_, folder_ / "loss.svg", table_, config_.run.name);
+  observe::RunPageData page;
+  page.name = config_.run.name;
+  page.state = state;
+  page.state_text = why;
+  page.updated = utc_timestamp();
+  page.step = table_.steps().empty() ? 0 : table_.steps().back();
+  page.total_steps = total_steps_;
+  page.tokens = table_.last("tokens");
+  page.seconds_elapsed = begin - begin_;
+  page.seconds_left = progress_.seconds_left();
+  page.memory_budget_bytes =
+      config_.memory.budget.is_word() ? kNotKnown : static_cast<double>((*config_.memory.budget).count);
+  page.facts = facts_;
+  page.metrics = &table_;
+  const double steps = static_cast<double>(std::max<int64_t>(1, steps_seen_));
+  for (const auto& [family, seconds] : seconds_by_family(executor_)) {
+    if (seconds > 0) page.step_time.push_back({family, seconds * 1e3 / steps});
+  }
+  page.step_time.push_back({"waiting for data", data_wait_seconds_ * 1e3 / steps});
+  page.memory = memory_shares(executor_);
+  page.memory.push_back(
+      {"whole process", static_cast<double>(executor_.arena_bytes()), static_cast<double>(resident_bytes())});
+  for (const auto& event : table_.events()) {
+    page.events.push_back(
+        {"", event.at_step, event.event, event.event == "sample" ? "" : field_text(event.fields)});
+  }
+  page.sample_text = newest_sample_;
+  page.sample_step = sample_step_;
+  page.resume_command = fmt::format("strata train {}", (folder_ / "run.toml").string());
+  observe::write_run_page(files_, folder_ / "index.html", page);
+  last_redraw_ = monotonic_seconds();
+  redraw_seconds_ = last_redraw_ - begin;
+}
+
+void Reporter::finish(observe::RunState state, const std::string& why) {
+  progress_.finish();
+  redraw(state, why);
+  metrics_.sync();
+}
+
+}  // namespace strata::train

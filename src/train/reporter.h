@@ -1,0 +1,87 @@
+// What a person and other programs see of a run while it goes: terminal, metrics.jsonl, loss.svg, the run
+// page, traces.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "observe/metrics.h"
+#include "observe/progress.h"
+#include "observe/run_page.h"
+#include "observe/tensorboard.h"
+#include "observe/trace.h"
+#include "program/executor.h"
+#include "train/config/run_config.h"
+
+namespace strata::train {
+
+// One step as it was measured.
+struct StepRecord {
+  int64_t step = 0;
+  int64_t tokens = 0;  // since the run began
+  int64_t first_sample = 0;
+  double loss = 0, grad_norm = 0, param_norm = 0, lr = 0;
+  double step_seconds = 0, data_wait_seconds = 0, checkpoint_seconds = 0;
+  double flops = 0;       // of the step
+  double peak_flops = 0;  // measured GEMM peak; 0: not known
+  int64_t step_tokens = 0;
+  std::vector<std::pair<std::string, double>> evaluations;  // "eval/valid/loss", …
+};
+
+class Reporter {
+ public:
+  Reporter(FileSystem& files, const RunConfig& config, const program::Executor& executor, int64_t total_steps,
+           int64_t start_step);
+
+  void step(const StepRecord& record);
+  void event(const std::string& name, int64_t step, const observe::MetricFields& fields = {});
+  void note(const std::string& text) { progress_.note(text); }
+  void sample(int64_t step, const std::string& text);
+  void sync() { metrics_.sync(); }
+  // One line of the run page's list of facts.
+  void fact(std::string name, std::string text) { facts_.emplace_back(std::move(name), std::move(text)); }
+  // Redraws loss.svg and index.html.
+  void redraw(observe::RunState state, const std::string& why = "");
+  void finish(observe::RunState state, const std::string& why = "");
+
+ private:
+  FileSystem& files_;
+  const RunConfig& config_;
+  const program::Executor& executor_;
+  int64_t total_steps_;
+  Path folder_;
+  observe::MetricsSink metrics_;
+  observe::MetricsTable table_;
+  observe::Progress progress_;
+  std::optional<observe::TensorBoardWriter> tensorboard_;
+  std::string newest_sample_;
+  int64_t sample_step_ = 0;
+  std::vector<std::pair<std::string, std::string>> facts_;
+  int64_t steps_seen_ = 0;
+  double data_wait_seconds_ = 0;
+  double begin_ = monotonic_seconds();
+  double last_redraw_ = 0, redraw_seconds_ = 0;
+};
+
+// Resident memory of this process, in bytes.
+int64_t resident_bytes();
+
+// Seconds by kernel family since the last reset of the executor's timings, largest first.
+std::vector<std::pair<std::string, double>> seconds_by_family(const program::Executor& executor);
+
+// Collects the instructions of chosen steps for a timeline.
+class StepTracer final : public program::Executor::Observer {
+ public:
+  explicit StepTracer(const program::ProgramSet& set) : set_(set) {}
+  void instruction(size_t program, program::Segment segment, size_t index, double begin, double end) override;
+  void write(FileSystem& files, const Path& path, int64_t step);  // and forgets them
+
+ private:
+  const program::ProgramSet& set_;
+  std::vector<observe::TraceEvent> events_;
+};
+
+}  // namespace strata::train

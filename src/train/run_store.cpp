@@ -1,0 +1,121 @@
+#include "train/run_store.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "train/weights.h"
+
+namespace strata::train {
+
+using Json = nlohmann::ordered_json;
+
+std::string to_json(const RunState& state) {
+  Json json;
+  json["step"] = state.step;
+  json["samples"] = state.samples;
+  json["tokens"] = state.tokens;
+  json["seed"] = state.seed;
+  return json.dump(2) + "\n";
+}
+
+RunState run_state_from_json(const std::string& text, const std::string& where) {
+  try {
+    const auto json = nlohmann::json::parse(text);
+    return {json.at("step").get<int64_t>(), json.at("samples").get<int64_t>(),
+            json.at("tokens").get<int64_t>(), json.at("seed").get<uint64_t>()};
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError("[{}] is no state of a run: {}", where, error.what());
+  }
+}
+
+std::vector<checkpoint::NamedFile> companion_files(const models::ModelConfig& model,
+                                                   const data::Tokenizer* tokenizer) {
+  Json generation;
+  if (model.bos_id) generation["bos_token_id"] = *model.bos_id;
+  if (model.eos_id) generation["eos_token_id"] = *model.eos_id;
+  std::vector<checkpoint::NamedFile> files{
+      {"generation_config.json", generation.empty() ? "{}\n" : generation.dump(2) + "\n"}};
+  if (tokenizer == nullptr) return files;
+  Json config;
+  config["tokenizer_class"] = "PreTrainedTokenizerFast";
+  config["clean_up_tokenization_spaces"] = false;
+  config["model_max_length"] = model.max_positions;
+  if (const auto eos = tokenizer->end_of_text_id()) {
+    config["eos_token"] = std::string(tokenizer->id_to_token(*eos));
+  }
+  files.push_back({"tokenizer.json", tokenizer->json()});
+  files.push_back({"tokenizer_config.json", config.dump(2) + "\n"});
+  return files;
+}
+
+RunStore::RunStore(FileSystem& files, const Path& folder) : files_(files), folder_(folder) {
+  files_.create_directories(folder_);
+  lock_.emplace(folder_ / ".lock");
+}
+
+bool RunStore::holds_run() const {
+  return std::filesystem::exists(folder_ / "run.toml") ||
+         !checkpoint::list_checkpoints(checkpoints()).empty();
+}
+
+std::optional<RunConfig> RunStore::stored_config() const {
+  const Path path = folder_ / "run.toml";
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  return read_run_config(path);
+}
+
+void RunStore::store_config(const RunConfig& config, const std::string& machine) {
+  write_file_atomically(files_, folder_ / "run.toml", resolved_toml(config, machine));
+}
+
+std::optional<RunState> RunStore::load_newest(const models::ModelConfig& model,
+                                              const program::Executor& executor) const {
+  const auto weights = weight_views(model, executor);
+  const auto moments = moment_views(model, executor);
+  const auto loaded = checkpoint::load_newest_checkpoint(checkpoints(), weights, moments);
+  if (!loaded) return std::nullopt;
+  for (const auto& skipped : loaded->skipped) {
+    log_warning("checkpoint {} cannot be used and is skipped: {}", skipped.path.string(), skipped.reason);
+  }
+  return run_state_from_json(loaded->state_json, (loaded->path / "state.json").string());
+}
+
+RunState RunStore::load(const Path& path, const models::ModelConfig& model,
+                        const program::Executor& executor) const {
+  const auto weights = weight_views(model, executor);
+  const auto moments = moment_views(model, executor);
+  const auto loaded = checkpoint::load_checkpoint(path, weights, moments);
+  return run_state_from_json(loaded.state_json, (path / "state.json").string());
+}
+
+uint64_t RunStore::save(const Save& save) {
+  checkpoint::CheckpointContent content;
+  content.step = save.state.step;
+  content.model.config_json = save.model.family->write(save.model, DType::kF32);
+  content.model.files = companion_files(save.model, save.tokenizer);
+  content.model.weights = read_only(weight_views(save.model, save.executor));
+  content.model.dtype = DType::kF32;
+  content.optimizer = read_only(moment_views(save.model, save.executor));
+  content.state_json = to_json(save.state);
+  content.health = save.health;
+  content.program = fmt::format("strata {}", program_version());
+  content.retention = save.retention;
+  files_.create_directories(checkpoints());
+  const auto saved = checkpoint::save_checkpoint(files_, checkpoints(), content);
+  for (const std::string& warning : saved.warnings) log_warning("{}", warning);
+  return saved.bytes;
+}
+
+void RunStore::write_final(const models::ModelConfig& model, const program::Executor& executor,
+                           const data::Tokenizer* tokenizer) {
+  checkpoint::write_hf_directory(files_, folder_ / "final",
+                                 {.config_json = model.family->write(model, DType::kBF16),
+                                  .files = companion_files(model, tokenizer),
+                                  .weights = read_only(weight_views(model, executor)),
+                                  .dtype = DType::kBF16});
+}
+
+}  // namespace strata::train

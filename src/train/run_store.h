@@ -1,0 +1,68 @@
+// A run's folder: its lock, its stored configuration, its checkpoints.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+#include "data/tokenizer/tokenizer.h"
+#include "models/model.h"
+#include "program/executor.h"
+#include "train/config/run_config.h"
+
+namespace strata::train {
+
+// What resumes a run besides weights and moments. Random numbers are counter-based and the data order is a
+// function of the sample's number, so the position is all the state there is.
+struct RunState {
+  int64_t step = 0;     // steps that are done
+  int64_t samples = 0;  // training samples that they took
+  int64_t tokens = 0;
+  uint64_t seed = 0;
+};
+std::string to_json(const RunState& state);
+RunState run_state_from_json(const std::string& text, const std::string& where);
+
+// Files of a Hugging Face directory besides weights: generation_config.json and, with a tokenizer, its files.
+std::vector<checkpoint::NamedFile> companion_files(const models::ModelConfig& model,
+                                                   const data::Tokenizer* tokenizer);
+
+class RunStore {
+ public:
+  // Makes the folder where it is missing and locks it. ConfigError when another run holds it.
+  RunStore(FileSystem& files, const Path& folder);
+
+  const Path& folder() const { return folder_; }
+  Path checkpoints() const { return folder_ / "checkpoints"; }
+  bool holds_run() const;
+  std::optional<RunConfig> stored_config() const;
+  void store_config(const RunConfig& config, const std::string& machine);
+
+  // Fills weights and moments from the newest good checkpoint and warns of damaged ones; nothing when there
+  // is none.
+  std::optional<RunState> load_newest(const models::ModelConfig& model,
+                                      const program::Executor& executor) const;
+  RunState load(const Path& checkpoint, const models::ModelConfig& model,
+                const program::Executor& executor) const;
+
+  struct Save {
+    const models::ModelConfig& model;
+    const program::Executor& executor;
+    const data::Tokenizer* tokenizer;
+    RunState state;
+    checkpoint::Health health;
+    checkpoint::RetentionPolicy retention;
+  };
+  // Returns the bytes written.
+  uint64_t save(const Save& save);
+  // The model to hand on, in bf16.
+  void write_final(const models::ModelConfig& model, const program::Executor& executor,
+                   const data::Tokenizer* tokenizer);
+
+ private:
+  FileSystem& files_;
+  Path folder_;
+  std::optional<FileLock> lock_;
+};
+
+}  // namespace strata::train

@@ -1,0 +1,38 @@
+// Training: the loop, and everything around it that a run needs.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "base/file.h"
+#include "train/config/run_config.h"
+
+namespace strata::train {
+
+struct RunOptions {
+  RunConfig config;             // as read; validated here together with the model's sizes
+  std::string resume = "auto";  // "auto", "never", or a checkpoint to start from
+  bool accept_changes = false;
+  bool dry_run = false;         // validate everything, say what would run, and stop
+  FileSystem* files = nullptr;  // nullptr: the machine's own
+};
+
+enum class RunEnd {
+  kFinished,     // all steps are done
+  kInterrupted,  // stop was asked for; saved
+  kTimeLimit,    // run.max_time is over; saved
+  kDryRun,
+};
+
+struct TrainResult {
+  RunEnd end = RunEnd::kFinished;
+  int64_t step = 0;  // the last one that was made
+  double loss = 0;   // of that step
+};
+
+// Runs until the configuration's end, or until `stop` says so (asked after every step); then finishes the
+// step, saves and returns. ConfigError, DataError, WorldError as anywhere; DivergedError for a loss or
+// gradient that is not finite.
+TrainResult train_run(const RunOptions& options, const std::function<bool()>& stop);
+
+}  // namespace strata::train
