@@ -386,7 +386,7 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
   FileSystem& files = options.files != nullptr ? *options.files : posix_file_system();
   const FaultHook hooks[] = {check_model};
   require_valid(options.config, hooks);
-  for (const std::string& warning : warnings(options.config)) log_warning("{}", warning);
+  for (const Fault& warning : warnings(options.config)) log_warning("{}", warning.to_string());
   RunStore store(files, options.config.run.folder);
   std::vector<Change> changes;
   RunConfig config = with_stored(options, store, changes);
