@@ -7,6 +7,7 @@
 #include "kernels/cpu/gemm_few.h"
 #include "kernels/cpu/gemm_onednn.h"
 #include "kernels/cpu/gemm_panels.h"
+#include "kernels/cpu/gemm_sgemm.h"
 
 namespace strata::cpu {
 namespace {
@@ -73,6 +74,7 @@ detail::PanelGemm panels_of(const GemmSpec& spec) {
 
 struct GemmPlan::Impl {
   bool few_rows = false;
+  bool sgemm = false;
   detail::PanelGemm panels;
   std::optional<detail::OneDnnGemm> onednn;
 };
@@ -99,6 +101,9 @@ GemmPlan plan_gemm(const GemmSpec& wanted, GemmEngine engine) {
              wanted.m <= detail::kFewRows) {
     plan.impl->few_rows = true;
     plan.engine = "few rows";
+  } else if (!empty && engine == GemmEngine::kAuto && detail::prefers_sgemm(plan.spec)) {
+    plan.impl->sgemm = true;
+    plan.engine = "sgemm";
   } else {
     plan.impl->panels = panels_of(plan.spec);
     plan.scratch_bytes = empty ? 0 : plan.impl->panels.scratch_bytes;
@@ -110,6 +115,8 @@ GemmPlan plan_gemm(const GemmSpec& wanted, GemmEngine engine) {
 void run_gemm(const GemmPlan& plan, const GemmArgs& args) {
   if (plan.impl->onednn) {
     plan.impl->onednn->run(args);
+  } else if (plan.impl->sgemm) {
+    detail::run_sgemm(plan.spec, args);
   } else if (plan.impl->few_rows) {
     const GemmSpec& spec = plan.spec;
     detail::multiply_few_rows({spec.m, spec.n, spec.k, spec.x_stride, spec.y_stride},

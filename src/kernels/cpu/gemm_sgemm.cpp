@@ -1,0 +1,52 @@
+#include "kernels/cpu/gemm_sgemm.h"
+
+#include <dnnl.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/parallel.h"
+
+namespace strata::cpu::detail {
+
+bool prefers_sgemm(const GemmSpec& spec) {
+#ifdef STRATA_PLAIN_THREADS
+  (void)spec;
+  return false;  // the library's threads are OpenMP's, which the thread sanitizer cannot follow
+#else
+  constexpr int64_t kSmallGradient = 512 * 512;
+  if (spec.dtype != DType::kF32 || spec.out_dtype != DType::kF32) return false;
+  return spec.role != GemmRole::kWeightGrad || spec.n * spec.k > kSmallGradient;
+#endif
+}
+
+void run_sgemm(const GemmSpec& spec, const GemmArgs& args) {
+  const auto* a = static_cast<const float*>(args.a);
+  const auto* b = static_cast<const float*>(args.b);
+  auto* c = static_cast<float*>(args.c);
+  dnnl_status_t status = dnnl_success;
+  switch (spec.role) {
+    case GemmRole::kForward: {
+      if (args.bias != nullptr) {
+        parallel_ranges(spec.m, 64, [&](int64_t begin, int64_t end) {
+          for (int64_t row = begin; row < end; ++row) std::copy_n(args.bias, spec.n, c + row * spec.y_stride);
+        });
+      }
+      status = dnnl_sgemm('N', 'T', spec.m, spec.n, spec.k, 1.0f, a, spec.x_stride, b, spec.k,
+                          args.bias != nullptr ? 1.0f : 0.0f, c, spec.y_stride);
+      break;
+    }
+    case GemmRole::kInputGrad:
+      status = dnnl_sgemm('N', 'N', spec.m, spec.k, spec.n, 1.0f, a, spec.y_stride, b, spec.k, 0.0f, c,
+                          spec.x_stride);
+      break;
+    case GemmRole::kWeightGrad:
+      status = dnnl_sgemm('T', 'N', spec.n, spec.k, spec.m, 1.0f, a, spec.y_stride, b, spec.x_stride,
+                          spec.accumulate ? 1.0f : 0.0f, c, spec.k);
+      break;
+  }
+  STRATA_CHECK(status == dnnl_success, "dnnl_sgemm of {} x {} x {} failed with status {}", spec.m, spec.n,
+               spec.k, static_cast<int>(status));
+}
+
+}  // namespace strata::cpu::detail
