@@ -97,8 +97,8 @@ GemmPlan plan_gemm(const GemmSpec& wanted, GemmEngine engine) {
     plan.impl->onednn.emplace(plan.spec);
     plan.scratch_bytes = plan.impl->onednn->scratch_bytes();
     plan.engine = plan.impl->onednn->name();
-  } else if (wanted.role == GemmRole::kForward && wanted.dtype == DType::kF32 &&
-             wanted.m <= detail::kFewRows) {
+  } else if (engine == GemmEngine::kAuto && wanted.role == GemmRole::kForward &&
+             wanted.dtype == DType::kF32 && wanted.m <= detail::kFewRows) {
     plan.impl->few_rows = true;
     plan.engine = "few rows";
   } else if (!empty && engine == GemmEngine::kAuto && detail::prefers_sgemm(plan.spec)) {
