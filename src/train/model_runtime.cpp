@@ -1,5 +1,6 @@
 #include "train/model_runtime.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/error.h"
@@ -56,7 +57,13 @@ void load_runtime(ModelRuntime& runtime, const RuntimeOptions& options) {
 RunConfig config_of_sets(const std::vector<std::string>& sets) {
   RunConfig config = read_run_config({}, sets);
   // Model and data come from other arguments here, so only faults of what was set count.
-  if (!config.reading_faults.empty()) throw_faults(config.reading_faults);
+  std::vector<Fault> faults = validate(config);
+  std::erase_if(faults, [&](const Fault& fault) {
+    const bool unread = std::any_of(config.reading_faults.begin(), config.reading_faults.end(),
+                                    [&](const Fault& each) { return each.key == fault.key; });
+    return !unread && !config.was_set(fault.key);
+  });
+  if (!faults.empty()) throw_faults(faults);
   return config;
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "train/weights.h"
@@ -15,17 +16,25 @@ using Json = nlohmann::ordered_json;
 std::string to_json(const RunState& state) {
   Json json;
   json["step"] = state.step;
+  json["updates"] = state.updates;
   json["samples"] = state.samples;
   json["tokens"] = state.tokens;
   json["seed"] = state.seed;
+  json["tokenizer"] = state.tokenizer;
+  json["data"] = state.data;
   return json.dump(2) + "\n";
 }
 
 RunState run_state_from_json(const std::string& text, const std::string& where) {
   try {
     const auto json = nlohmann::json::parse(text);
-    return {json.at("step").get<int64_t>(), json.at("samples").get<int64_t>(),
-            json.at("tokens").get<int64_t>(), json.at("seed").get<uint64_t>()};
+    return {.step = json.at("step").get<int64_t>(),
+            .updates = json.at("updates").get<int64_t>(),
+            .samples = json.at("samples").get<int64_t>(),
+            .tokens = json.at("tokens").get<int64_t>(),
+            .seed = json.at("seed").get<uint64_t>(),
+            .tokenizer = json.at("tokenizer").get<std::string>(),
+            .data = json.at("data").get<std::string>()};
   } catch (const nlohmann::json::exception& error) {
     throw DataError("[{}] is no state of a run: {}", where, error.what());
   }
@@ -57,8 +66,11 @@ RunStore::RunStore(FileSystem& files, const Path& folder) : files_(files), folde
 }
 
 bool RunStore::holds_run() const {
-  return std::filesystem::exists(folder_ / "run.toml") ||
-         !checkpoint::list_checkpoints(checkpoints()).empty();
+  return std::filesystem::exists(folder_ / "run.toml") || holds_checkpoints();
+}
+
+bool RunStore::holds_checkpoints() const {
+  return !checkpoint::list_checkpoints(checkpoints()).empty();
 }
 
 std::optional<RunConfig> RunStore::stored_config() const {
@@ -83,12 +95,44 @@ std::optional<RunState> RunStore::load_newest(const models::ModelConfig& model,
   return run_state_from_json(loaded->state_json, (loaded->path / "state.json").string());
 }
 
-RunState RunStore::load(const Path& path, const models::ModelConfig& model,
+RunState RunStore::load(const std::string& checkpoint, const models::ModelConfig& model,
                         const program::Executor& executor) const {
+  const Path path = checkpoint::resolve_model(checkpoint);
+  if (!std::filesystem::exists(path / "manifest.json")) {
+    throw ConfigError(
+        "[--resume {}] is no checkpoint of a run: it has no manifest.json; to start from the weights of a "
+        "Hugging Face directory set model.from",
+        checkpoint);
+  }
   const auto weights = weight_views(model, executor);
   const auto moments = moment_views(model, executor);
   const auto loaded = checkpoint::load_checkpoint(path, weights, moments);
   return run_state_from_json(loaded.state_json, (path / "state.json").string());
+}
+
+std::optional<Path> RunStore::stored_tokenizer() const {
+  for (const auto& listed : checkpoint::list_checkpoints(checkpoints())) {
+    try {
+      const Path path = listed.path / "tokenizer.json";
+      const auto manifest = checkpoint::read_manifest(listed.path);
+      const checkpoint::StoredFile* file = manifest.find("tokenizer.json");
+      if (file != nullptr && hash64(read_file(path)) == file->checksum) return path;
+    } catch (const Error&) {  // loading names what is wrong with it
+    }
+  }
+  return std::nullopt;
+}
+
+void RunStore::set_aside_after(int64_t step) {
+  for (const auto& listed : checkpoint::list_checkpoints(checkpoints())) {
+    if (listed.step <= step) continue;
+    Path aside = listed.path;
+    aside += ".discarded";
+    files_.remove_tree(aside);
+    files_.rename(listed.path, aside);
+    log_warning("the run goes back to step {}: {} is set aside as {}", step, listed.path.string(),
+                aside.filename().string());
+  }
 }
 
 uint64_t RunStore::save(const Save& save) {

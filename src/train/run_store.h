@@ -15,10 +15,13 @@ namespace strata::train {
 // What resumes a run besides weights and moments. Random numbers are counter-based and the data order is a
 // function of the sample's number, so the position is all the state there is.
 struct RunState {
-  int64_t step = 0;     // steps that are done
+  int64_t step = 0;     // steps that are done; 0: imported weights, nothing below is set
+  int64_t updates = 0;  // of the optimizer: a step without a valid target makes none
   int64_t samples = 0;  // training samples that they took
   int64_t tokens = 0;
   uint64_t seed = 0;
+  std::string tokenizer;  // hash; empty: none
+  std::string data;       // fingerprint of the training tokens
 };
 std::string to_json(const RunState& state);
 RunState run_state_from_json(const std::string& text, const std::string& where);
@@ -35,6 +38,7 @@ class RunStore {
   const Path& folder() const { return folder_; }
   Path checkpoints() const { return folder_ / "checkpoints"; }
   bool holds_run() const;
+  bool holds_checkpoints() const;
   std::optional<RunConfig> stored_config() const;
   void store_config(const RunConfig& config, const std::string& machine);
 
@@ -42,8 +46,14 @@ class RunStore {
   // is none.
   std::optional<RunState> load_newest(const models::ModelConfig& model,
                                       const program::Executor& executor) const;
-  RunState load(const Path& checkpoint, const models::ModelConfig& model,
+  // The same from a checkpoint, or the newest of a run folder.
+  RunState load(const std::string& checkpoint, const models::ModelConfig& model,
                 const program::Executor& executor) const;
+
+  // The tokenizer.json of the newest checkpoint that has a sound one.
+  std::optional<Path> stored_tokenizer() const;
+  // Renames checkpoints later than `step`, so that a run that went back does not resume from them.
+  void set_aside_after(int64_t step);
 
   struct Save {
     const models::ModelConfig& model;

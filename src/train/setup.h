@@ -27,8 +27,10 @@ void check_model(const RunConfig& config, std::vector<Fault>& faults);
 
 // The tokenizer of the run: loaded, or trained on the text of the run and kept in FOLDER/data; nothing where
 // all data are token files and none is named.
+// `stored` is the tokenizer of the run's checkpoint, which a run that goes on keeps unless tokenizer.path
+// names one; empty: none.
 std::optional<data::Tokenizer> resolve_tokenizer(RunConfig& config, const models::ModelConfig& model,
-                                                 FileSystem& files);
+                                                 FileSystem& files, const Path& stored = {});
 
 // What is held out, with the name under which its loss is reported: "valid", or an eval.set's.
 struct HeldOut {
@@ -45,6 +47,8 @@ struct RunData {
 };
 RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const data::Tokenizer* tokenizer,
                      FileSystem& files);
+// Names the training tokens by their sources, number and a sample of their content.
+std::string data_fingerprint(const RunData& data);
 data::SampleOptions sample_options(const RunConfig& config);
 
 // Threads, precision, memory budget, micro-batch. Call it after the others; it needs no data.

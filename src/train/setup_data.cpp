@@ -152,12 +152,15 @@ data::TokenCorpus tokenized(const RunConfig& config, const std::vector<std::stri
 }  // namespace
 
 std::optional<data::Tokenizer> resolve_tokenizer(RunConfig& config, const models::ModelConfig& model,
-                                                 FileSystem& files) {
+                                                 FileSystem& files, const Path& stored) {
   std::optional<data::Tokenizer> tokenizer;
   std::string where = "tokenizer.train";
   if (!config.tokenizer.path.empty()) {
     where = config.tokenizer.path;
     tokenizer = data::Tokenizer::load(config.tokenizer.path);
+  } else if (!stored.empty()) {
+    where = stored.string();
+    tokenizer = data::Tokenizer::load(stored);
   } else if (!config.tokenizer.train_given && !config.model.from.empty() &&
              std::filesystem::exists(Path(config.model.from) / "tokenizer.json")) {
     where = (Path(config.model.from) / "tokenizer.json").string();
@@ -174,20 +177,49 @@ std::optional<data::Tokenizer> resolve_tokenizer(RunConfig& config, const models
   return tokenizer;
 }
 
+namespace {
+
+struct Source {
+  data::SampleSourceSpec spec;
+  double bytes_per_token = 0;  // 0: not known
+};
+
+// What valid_fraction holds out of every source, as one corpus.
+HeldOut hold_out(std::vector<Source>& sources, double fraction, uint64_t seed) {
+  HeldOut valid{"valid", {}, 0, 0};
+  std::vector<data::TokenSegment> segments;
+  double bytes = 0;
+  bool known = true;
+  for (Source& source : sources) {
+    auto split = data::split_corpus(source.spec.corpus, fraction, seed);
+    source.spec.corpus = std::move(split.train);
+    segments.insert(segments.end(), split.valid.segments().begin(), split.valid.segments().end());
+    bytes += source.bytes_per_token * static_cast<double>(split.valid.tokens());
+    known = known && source.bytes_per_token > 0;
+  }
+  valid.corpus = data::TokenCorpus(std::move(segments));
+  if (known) valid.bytes_per_token = bytes / static_cast<double>(valid.corpus.tokens());
+  return valid;
+}
+
+}  // namespace
+
 RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const data::Tokenizer* tokenizer,
                      FileSystem& files) {
   RunData out;
   bool text = false;
-  double bytes_per_token = 0;
-  auto add = [&](const std::string& name, const std::vector<std::string>& patterns, double weight,
-                 int64_t max_epochs) {
-    text = text || !are_token_files(patterns, "data." + name);
-    auto corpus = tokenized(config, patterns, "data." + name, model, tokenizer, files, &bytes_per_token);
-    out.sources.push_back({name, std::move(corpus), weight, max_epochs});
+  std::vector<Source> sources;
+  auto add = [&](const std::string& name, const std::string& key, const std::vector<std::string>& patterns,
+                 double weight, int64_t max_epochs) {
+    text = text || !are_token_files(patterns, key);
+    Source source;
+    auto corpus = tokenized(config, patterns, key, model, tokenizer, files, &source.bytes_per_token);
+    source.spec = {name, std::move(corpus), weight, max_epochs};
+    sources.push_back(std::move(source));
   };
-  if (!config.data.train.empty()) add("train", config.data.train, 1.0, 0);
+  if (!config.data.train.empty()) add("train", "data.train", config.data.train, 1.0, 0);
   for (const DataSource& source : config.data.source)
-    add(source.name, source.path, source.weight, source.max_epochs.value_or(0));
+    add(source.name, "data.source " + source.name, source.path, source.weight, source.max_epochs.value_or(0));
 
   const double fraction = config.data.valid_fraction.value_or(text && config.data.valid.empty() ? 0.01 : 0.0);
   config.data.valid_fraction = fraction;
@@ -197,10 +229,9 @@ RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const 
         tokenized(config, config.data.valid, "data.valid", model, tokenizer, files, &valid.bytes_per_token);
     out.held_out.push_back(std::move(valid));
   } else if (fraction > 0) {
-    auto split = data::split_corpus(out.sources[0].corpus, fraction, static_cast<uint64_t>(config.run.seed));
-    out.sources[0].corpus = std::move(split.train);
-    out.held_out.push_back({"valid", std::move(split.valid), 0, bytes_per_token});
+    out.held_out.push_back(hold_out(sources, fraction, static_cast<uint64_t>(config.run.seed)));
   }
+  for (Source& source : sources) out.sources.push_back(std::move(source.spec));
   // An evaluation should cost a small part of the training between two of them.
   const int64_t step_tokens = config.training.global_batch_size * config.training.sequence_length;
   const int64_t between =
@@ -218,6 +249,24 @@ RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const 
   }
   for (const auto& source : out.sources) out.train_tokens += source.corpus.tokens();
   return out;
+}
+
+std::string data_fingerprint(const RunData& data) {
+  constexpr int64_t kPieces = 64;
+  constexpr int64_t kPieceTokens = 256;
+  Hasher hasher;
+  std::vector<int32_t> ids(kPieceTokens);
+  for (const auto& source : data.sources) {
+    const int64_t tokens = source.corpus.tokens();
+    hasher.update(fmt::format("{} {}\n", source.name, tokens));
+    const int64_t count = std::min(kPieceTokens, tokens);
+    for (int64_t piece = 0; piece < kPieces; ++piece) {
+      const int64_t begin = (tokens - count) / (kPieces - 1) * piece;
+      source.corpus.read(begin, count, ids.data());
+      hasher.update(ids.data(), static_cast<size_t>(count) * sizeof(int32_t));
+    }
+  }
+  return to_hex(hasher.digest());
 }
 
 data::SampleOptions sample_options(const RunConfig& config) {

@@ -49,6 +49,27 @@ models::ModelConfig model_of_family(const ModelTable& table) {
   return config;
 }
 
+bool matches(const OptimizerGroup& group, const std::string& file_name) {
+  return fnmatch(group.match.c_str(), file_name.c_str(), 0) == 0;
+}
+
+// A group that matches nothing is a typing mistake.
+void check_groups(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
+  const auto tensors = model.family->tensors(model);
+  for (size_t i = 0; i < config.optimizer.group.size(); ++i) {
+    const OptimizerGroup& group = config.optimizer.group[i];
+    if (group.match.empty() || std::any_of(tensors.begin(), tensors.end(), [&](const auto& tensor) {
+          return matches(group, tensor.file_name);
+        })) {
+      continue;
+    }
+    const std::string key = fmt::format("optimizer.group.{}.match", i);
+    faults.push_back({key, config.origin_of(key),
+                      fmt::format("found \"{}\", which matches no tensor; names are such as {} and {}",
+                                  group.match, tensors.front().file_name, tensors.back().file_name)});
+  }
+}
+
 int64_t available_memory() {
   const std::string text = read_file("/proc/meminfo");
   const auto at = text.find("MemAvailable:");
@@ -82,8 +103,9 @@ void check_model(const RunConfig& config, std::vector<Fault>& faults) {
                                                          : "model.family";
   try {
     const models::ModelConfig model = resolve_model(config);
-    for (std::string& problem : models::faults_of(model))
-      faults.push_back({key, config.origin_of(key), std::move(problem)});
+    auto problems = models::faults_of(model);
+    for (std::string& problem : problems) faults.push_back({key, config.origin_of(key), std::move(problem)});
+    if (problems.empty()) check_groups(config, model, faults);
     if (config.training.sequence_length > model.max_positions) {
       faults.push_back(
           {"training.sequence_length", config.origin_of("training.sequence_length"),
@@ -109,6 +131,12 @@ void resolve_machine(RunConfig& config, const models::ModelConfig& model) {
   if (config.precision.residual == Residual::kAuto) {
     config.precision.residual =
         config.precision.compute == Compute::kBf16 ? Residual::kBf16 : Residual::kFp32;
+  }
+  if ((config.precision.residual == Residual::kBf16) != (config.precision.compute == Compute::kBf16)) {
+    throw ConfigError(
+        "[precision.residual] a residual stream of another type than precision.compute ({}) is not yet in "
+        "this version; leave it at \"auto\"",
+        name_of(activation_dtype(config)));
   }
   // What is free now, less room for the rest of the program and for others.
   if (config.memory.budget.is_word()) config.memory.budget = Bytes{available_memory() / 10 * 9};
@@ -167,13 +195,14 @@ optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig
   const OptimizerTable optimizer = config.optimizer;
   return [optimizer, model](const std::string& name, const Shape& shape) {
     optim::ParameterRule rule{shape.rank() >= 2 ? optimizer.weight_decay : 0.0, 1.0};
+    const auto names = file_names_of(model, name);
     for (const OptimizerGroup& group : optimizer.group) {
-      for (const std::string& file_name : file_names_of(model, name)) {
-        if (fnmatch(group.match.c_str(), file_name.c_str(), 0) != 0) continue;
-        rule.lr_scale = group.lr_scale;
-        rule.weight_decay = group.weight_decay.value_or(rule.weight_decay);
-        break;
+      if (std::none_of(names.begin(), names.end(), [&](const auto& file) { return matches(group, file); })) {
+        continue;
       }
+      rule.lr_scale = group.lr_scale;
+      rule.weight_decay = group.weight_decay.value_or(rule.weight_decay);
+      break;
     }
     return rule;
   };

@@ -3,9 +3,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/version.h"
@@ -72,21 +74,24 @@ bool holds(const std::vector<Range>& ranges, int64_t step) {
                      [&](const Range& r) { return r.first <= step && step <= r.last; });
 }
 
-// The scheduler's limit where there is one, else none.
+// Seconds that the run may take from now on: the scheduler's limit where there is one, else no end.
 double time_limit(const RunConfig& config) {
   if (!config.run.max_time.is_word()) return (*config.run.max_time).seconds;
   if (const char* end = std::getenv("SLURM_JOB_END_TIME")) {
     // Two minutes to finish the step and save.
-    return std::max(0.0, std::strtod(end, nullptr) - unix_seconds() - 120);
+    return std::strtod(end, nullptr) - unix_seconds() - 120;
   }
-  return 0;
+  return std::numeric_limits<double>::infinity();
 }
 
 class Trainer {
  public:
-  Trainer(RunConfig config, models::ModelConfig model, std::optional<data::Tokenizer> tokenizer, RunData data,
-          RunStore& store, FileSystem& files, const std::function<bool()>& stop)
+  // `changes` are what a resume changes in the configuration.
+  Trainer(RunConfig config, std::vector<Change> changes, models::ModelConfig model,
+          std::optional<data::Tokenizer> tokenizer, RunData data, RunStore& store, FileSystem& files,
+          const std::function<bool()>& stop)
       : config_(std::move(config)),
+        changes_(std::move(changes)),
         model_(std::move(model)),
         tokenizer_(std::move(tokenizer)),
         data_(std::move(data)),
@@ -101,35 +106,52 @@ class Trainer {
   int64_t total_steps() const { return total_steps_; }
 
   // Fills the arena; returns the step that is done already.
-  int64_t start(std::shared_ptr<const program::ProgramSet> set, const std::string& resume) {
+  int64_t start(std::shared_ptr<const program::ProgramSet> set, const std::string& resume,
+                bool accept_changes) {
     executor_ = std::make_unique<Executor>(std::move(set));
-    std::optional<RunState> state;
-    if (resume != "auto" && resume != "never") {
-      state = store_.load(resume, model_, *executor_);
+    elsewhere_ = resume != "auto" && resume != "never";
+    const std::optional<RunState> state =
+        elsewhere_ ? store_.load(resume, model_, *executor_) : store_.load_newest(model_, *executor_);
+    if (state) {
+      check_state(*state, accept_changes);
+      step_ = state->step;
+      updates_ = state->updates;
     } else {
-      state = store_.load_newest(model_, *executor_);
-    }
-    if (state && state->seed != static_cast<uint64_t>(config_.run.seed)) {
-      throw ConfigError(
-          "[run.seed] the checkpoint was made with seed {} and the configuration says {}; data order would "
-          "change in the middle of the run",
-          state->seed, config_.run.seed);
-    }
-    if (!state) {
       initialize_weights(*executor_, static_cast<uint64_t>(config_.run.seed));
       if (!config_.model.from.empty() && config_.model.init == ModelInit::kWeights) {
         load_hugging_face(config_.model.from, model_, *executor_);
       }
     }
+    if (elsewhere_) store_.set_aside_after(step_);
     executor_->run(kTrainProgram, Segment::kEncode);
-    step_ = state ? state->step : 0;
     return step_;
   }
 
   TrainResult run() {
-    const RunEnd end = loop();
-    TrainResult result{end, step_, record_.loss};
-    return result;
+    Reporter reporter(files_, config_, *executor_, total_steps_, step_);
+    try {
+      const RunEnd end = loop(reporter);
+      return {end, step_, record_.loss};
+    } catch (const WorldError& error) {
+      // The page says what happened where the disk still takes it; the error itself counts.
+      try {
+        reporter.finish(observe::RunState::kFailed, error.what());
+      } catch (const Error&) {
+      }
+      throw;
+    }
+  }
+
+  // A run that was killed between its last save and its end lacks what comes after the save.
+  void complete() {
+    const auto metrics = observe::read_metrics(store_.folder() / "metrics.jsonl");
+    const auto& events = metrics.events();
+    if (std::any_of(events.begin(), events.end(),
+                    [&](const auto& event) { return event.event == "finish" && event.at_step == step_; })) {
+      return;
+    }
+    Reporter reporter(files_, config_, *executor_, total_steps_, step_);
+    finish(reporter);
   }
 
  private:
@@ -144,11 +166,47 @@ class Trainer {
     return std::min(wanted, available);
   }
 
-  RunEnd loop() {
+  // What the configuration does not say and a resume may not change unseen.
+  void check_state(const RunState& state, bool accept_changes) const {
+    if (state.step == 0) return;  // imported weights
+    if (state.seed != static_cast<uint64_t>(config_.run.seed)) {
+      throw ConfigError(
+          "[run.seed] the checkpoint was made with seed {} and the configuration says {}; data order would "
+          "change in the middle of the run",
+          state.seed, config_.run.seed);
+    }
+    if (state.tokenizer != tokenizer_hash()) {
+      throw ConfigError(
+          "[tokenizer] is not the one that the checkpoint of step {} was trained with; give that one, or "
+          "start "
+          "a new run in another run.folder",
+          state.step);
+    }
+    if (state.data != data_fingerprint(data_) && !accept_changes) {
+      throw ConfigError(
+          "[data] the training tokens are not those that the run had at step {}: files of the corpus, or "
+          "what "
+          "is held out of it, have changed; give it back, or go on with --accept-changes",
+          state.step);
+    }
+  }
+
+  std::string tokenizer_hash() const { return tokenizer_ ? to_hex(tokenizer_->hash()) : ""; }
+
+  void finish(Reporter& reporter) {
+    store_.write_final(model_, *executor_, tokenizer());
+    reporter.event("finish", step_);
+    reporter.finish(observe::RunState::kFinished);
+  }
+
+  RunEnd loop(Reporter& reporter) {
     const auto& training = config_.training;
     const int64_t micro_batches = training.global_batch_size / *training.micro_batch_size;
     data::Loader loader(samples_, {.max_sequences = training.global_batch_size});
-    Reporter reporter(files_, config_, *executor_, total_steps_, step_);
+    for (const Change& change : changes_) {
+      reporter.event("changed", step_,
+                     {{"key", change.key}, {"before", change.before}, {"after", change.after}});
+    }
     reporter.event(step_ == 0 ? "start" : "resume", step_,
                    {{"parameters", models::parameter_count(model_)},
                     {"arena_bytes", executor_->arena_bytes()},
@@ -174,6 +232,8 @@ class Trainer {
     StepTracer tracer(executor_->set());
     executor_->reset_timings();
     double previous_save_seconds = 0;
+    // A run that began from a checkpoint elsewhere stands on one of its own from the start.
+    if (elsewhere_) save(reporter);
 
     while (step_ < total_steps_) {
       const int64_t step = step_ + 1;
@@ -211,7 +271,7 @@ class Trainer {
         reporter.step(record_);
       }
       const bool stopping = stop_();
-      const bool out_of_time = limit > 0 && monotonic_seconds() - begin > limit;
+      const bool out_of_time = monotonic_seconds() - begin > limit;
       previous_save_seconds = 0;
       if (save_due.at(step_) || last || stopping || out_of_time) {
         reporter.sync();
@@ -225,9 +285,7 @@ class Trainer {
         return stopping ? RunEnd::kInterrupted : RunEnd::kTimeLimit;
       }
     }
-    store_.write_final(model_, *executor_, tokenizer());
-    reporter.event("finish", step_);
-    reporter.finish(observe::RunState::kFinished);
+    finish(reporter);
     return RunEnd::kFinished;
   }
 
@@ -267,8 +325,10 @@ class Trainer {
     hyper.eps = static_cast<float>(optimizer.eps);
     hyper.max_grad_norm = training.clip_grad_norm;
     hyper.lr = static_cast<float>(record_.lr);
-    hyper.bias_correction1 = static_cast<float>(1 - std::pow(optimizer.beta1, static_cast<double>(step)));
-    hyper.bias_correction2 = static_cast<float>(1 - std::pow(optimizer.beta2, static_cast<double>(step)));
+    if (count > 0) ++updates_;
+    const double updates = static_cast<double>(std::max<int64_t>(1, updates_));
+    hyper.bias_correction1 = static_cast<float>(1 - std::pow(optimizer.beta1, updates));
+    hyper.bias_correction2 = static_cast<float>(1 - std::pow(optimizer.beta2, updates));
     std::memcpy(executor_->data("hyper"), &hyper, sizeof hyper);
     executor_->run(kTrainProgram, Segment::kUpdate);
     executor_->run(kTrainProgram, Segment::kEncode);
@@ -316,8 +376,13 @@ class Trainer {
 
   double save(Reporter& reporter) {
     const double begin = monotonic_seconds();
-    const RunState state{step_, step_ * config_.training.global_batch_size, step_ * step_tokens_,
-                         static_cast<uint64_t>(config_.run.seed)};
+    const RunState state{.step = step_,
+                         .updates = updates_,
+                         .samples = step_ * config_.training.global_batch_size,
+                         .tokens = step_ * step_tokens_,
+                         .seed = static_cast<uint64_t>(config_.run.seed),
+                         .tokenizer = tokenizer_hash(),
+                         .data = data_fingerprint(data_)};
     checkpoint::Health health{
         .loss = record_.loss, .grad_norm = record_.grad_norm, .finite = true, .metrics = {}};
     for (const auto& [name, value] : evaluations_) health.metrics[name] = value;
@@ -335,6 +400,7 @@ class Trainer {
   const data::Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
 
   RunConfig config_;
+  std::vector<Change> changes_;
   models::ModelConfig model_;
   std::optional<data::Tokenizer> tokenizer_;
   RunData data_;
@@ -346,7 +412,9 @@ class Trainer {
   int64_t total_steps_;
   optim::ScheduleConfig schedule_;
   std::unique_ptr<Executor> executor_;
+  bool elsewhere_ = false;  // resumed from a checkpoint that the user named
   int64_t step_ = 0;
+  int64_t updates_ = 0;  // that the optimizer made
   StepRecord record_;
   std::vector<std::pair<std::string, double>> evaluations_;  // the newest
 };
@@ -361,6 +429,13 @@ RunConfig with_stored(const RunOptions& options, const RunStore& store, std::vec
   }
   if (!stored) return options.config;
   changes = compare_for_resume(*stored, options.config);
+  // Before the first checkpoint nothing binds a run to what it was started with.
+  const bool free = std::all_of(changes.begin(), changes.end(),
+                                [](const Change& c) { return c.resume == ResumeClass::kFree; });
+  if (!free && !store.holds_checkpoints()) {
+    changes.clear();
+    return options.config;
+  }
   require_resumable(changes, options.accept_changes);
   return keep_resolved(options.config, *stored);
 }
@@ -398,7 +473,7 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
   resolve_machine(config, model);
   set_compute_threads(static_cast<int>(*config.device.threads));
   flush_denormals();
-  auto tokenizer = resolve_tokenizer(config, model, files);
+  auto tokenizer = resolve_tokenizer(config, model, files, store.stored_tokenizer().value_or(Path()));
   if (tokenizer && !model.eos_id) model.eos_id = tokenizer->end_of_text_id();
   RunData data = resolve_data(config, model, tokenizer ? &*tokenizer : nullptr, files);
   auto set = compile_run(config, model);
@@ -409,7 +484,7 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
   for (const Change& change : changes)
     log_info("changed: {} = {} → {}", change.key, change.before, change.after);
 
-  Trainer trainer(config, model, std::move(tokenizer), data, store, files, stop);
+  Trainer trainer(config, changes, model, std::move(tokenizer), data, store, files, stop);
   describe(config, model, *set, data, trainer.total_steps());
   if (options.dry_run) {
     const auto weights = static_cast<uint64_t>(models::parameter_count(model)) * 4;
@@ -418,13 +493,13 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
     return {RunEnd::kDryRun, 0, 0};
   }
   store.store_config(config, machine_line(hardware::detect_cpu(static_cast<int>(*config.device.threads))));
-  const int64_t done = trainer.start(std::move(set), options.resume);
+  const int64_t done = trainer.start(std::move(set), options.resume, options.accept_changes);
   if (done >= trainer.total_steps()) {
+    trainer.complete();
     log_info(
-        "{} has finished its {} steps; to go on, raise training.steps (and pass --accept-changes), the curve "
-        "keeps "
-        "its horizon",
-        store.folder().string(), done);
+        "{} has finished its {} steps; to go on: --set training.steps={} --accept-changes (the learning rate "
+        "keeps its curve: schedule.steps = {})",
+        store.folder().string(), done, 2 * done, *config.schedule.steps);
     return {RunEnd::kFinished, done, 0};
   }
   if (done > 0) log_info("resumed after step {}", done);

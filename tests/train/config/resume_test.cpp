@@ -87,7 +87,7 @@ TEST(ResumeTest, ResolvedTomlComesBackWhole) {
       "model.override={rope_scaling={type=\"linear\", factor=2.0}, note=\"a \\\"b\\\"\\n\"}",
       "optimizer.eps=1e-12",
       "training.tokens=3M",
-      "checkpoint.keep_every=10min"};
+      "checkpoint.keep_every=500"};
   const RunConfig config = with(sets);
   ASSERT_TRUE(validate(config).empty()) << validate(config)[0].to_string();
   const std::string text = resolved_toml(config, "2 cores");
