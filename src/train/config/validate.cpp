@@ -255,8 +255,8 @@ class Checker {
       fault("checkpoint.keep_every", "found {}, expected steps, such as \"1000 steps\"",
             to_string(config_.checkpoint.keep_every));
     }
-    if (config_.was_set("model.init") && config_.model.from.empty()) {
-      fault("model.init", "found without model.from, whose weights it is about; leave it out");
+    if (config_.model.init == ModelInit::kRandom && config_.model.from.empty()) {
+      fault("model.init", "found \"random\" without model.from, whose weights it is about; leave it out");
     }
   }
 
