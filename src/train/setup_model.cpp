@@ -143,7 +143,7 @@ void resolve_machine(RunConfig& config, const models::ModelConfig& model) {
   if (config.training.micro_batch_size.is_word()) {
     // As many sequences as make about 4,096 tokens: GEMMs are at their best there, and more would only take
     // memory.
-    const int64_t wanted = std::max<int64_t>(1, 4096 / config.training.sequence_length);
+    const int64_t wanted = std::max<int64_t>(1, 2048 / config.training.sequence_length);
     int64_t size = std::min(wanted, config.training.global_batch_size);
     while (config.training.global_batch_size % size != 0) --size;
     config.training.micro_batch_size = size;
