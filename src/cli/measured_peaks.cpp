@@ -2,6 +2,7 @@
 
 #include "base/parallel.h"
 #include "kernels/cpu/measure.h"
+#include "program/cpu_probes.h"
 
 namespace strata::cli {
 
@@ -12,12 +13,7 @@ hardware::DeviceSpec describe_machine() {
 }
 
 hardware::DeviceSpec measure_machine() {
-  constexpr double kSeconds = 4.0;
-  std::vector<cpu::FamilyProbe> probes = cpu::gemm_probes(DType::kF32);
-  for (cpu::FamilyProbe& probe : cpu::gemm_probes(DType::kBF16)) probes.push_back(std::move(probe));
-  const hardware::DeviceSpec machine = cpu::measure_device(compute_threads(), kSeconds, probes);
-  hardware::save_cached_device(posix_file_system(), machine);
-  return machine;
+  return program::measured_cpu(posix_file_system(), compute_threads(), true);
 }
 
 }  // namespace strata::cli

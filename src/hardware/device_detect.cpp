@@ -2,6 +2,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <sstream>
 
@@ -24,14 +26,20 @@ std::string cpuinfo_value(const std::string& text, std::string_view key) {
   return "";
 }
 
+// Files of the kernel do not tell their size, so they are read to the end. Empty where there is none.
+std::string kernel_file(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 // "32K", "1024K", "36M" as in sysfs; 0 where the file is missing.
 int64_t cache_bytes(int level) {
   for (int index = 0; index < 8; ++index) {
     const std::string folder = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/", index);
     try {
-      if (std::stoi(read_file(folder + "level")) != level) continue;
-      if (read_file(folder + "type").rfind("Instruction", 0) == 0) continue;
-      const std::string size = read_file(folder + "size");
+      if (std::stoi(kernel_file(folder + "level")) != level) continue;
+      if (kernel_file(folder + "type").rfind("Instruction", 0) == 0) continue;
+      const std::string size = kernel_file(folder + "size");
       size_t digits = 0;
       const int64_t number = std::stoll(size, &digits);
       const char unit = digits < size.size() ? size[digits] : ' ';
@@ -48,7 +56,7 @@ int64_t memory_bytes() {
   int64_t bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
     try {
-      bytes = std::min<int64_t>(bytes, std::stoll(read_file(path)));
+      bytes = std::min<int64_t>(bytes, std::stoll(kernel_file(path)));
     } catch (const std::exception&) {
       continue;  // absent, or "max"
     }

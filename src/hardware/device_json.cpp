@@ -71,7 +71,8 @@ std::string to_json(const DeviceSpec& spec) {
     json["rates"].push_back({{"family", rate.family},
                              {"dtype", rate.dtype},
                              {"flops_per_s", rate.flops_per_s},
-                             {"bytes_per_s", rate.bytes_per_s}});
+                             {"bytes_per_s", rate.bytes_per_s},
+                             {"cold", rate.cold}});
   }
   return json.dump(2) + "\n";
 }
@@ -83,8 +84,8 @@ DeviceSpec device_spec_from_json(std::string_view text) {
     visit_fields(spec, [&](const char* key, auto& value) { json.at(key).get_to(value); });
     visit_isa(spec.isa, [&](const char* key, bool& value) { json.at("isa").at(key).get_to(value); });
     for (const Json& rate : json.at("rates")) {
-      spec.rates.push_back(
-          {rate.at("family"), rate.at("dtype"), rate.at("flops_per_s"), rate.at("bytes_per_s")});
+      spec.rates.push_back({rate.at("family"), rate.at("dtype"), rate.at("flops_per_s"),
+                            rate.at("bytes_per_s"), rate.at("cold")});
     }
     return spec;
   } catch (const Json::exception& error) {

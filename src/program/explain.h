@@ -1,0 +1,27 @@
+// A program for people: every instruction with its operands, work and expected time; the memory plan; totals.
+#pragma once
+
+#include <string>
+
+#include "hardware/device_spec.h"
+#include "program/predict.h"
+#include "program/program.h"
+
+namespace strata::program {
+
+// Stable while the configuration is: "first.17".
+std::string instruction_id(Segment segment, size_t index);
+// F, R, I, W, U, E (encode) or S (setup).
+char letter_of(graph::Phase phase);
+
+// The instructions of one program, at most 110 columns wide; repeated layers stand once, with their number.
+std::string explain_program(const Program& program, const hardware::DeviceSpec& device);
+// Regions of the arena, its peak and who makes it.
+std::string explain_memory(const ProgramSet& set);
+// Work and expected time by kernel family.
+std::string explain_totals(const StepTotal& total);
+
+// All of it, nothing collapsed: a JSON object.
+std::string explain_json(const ProgramSet& set, const hardware::DeviceSpec& device);
+
+}  // namespace strata::program

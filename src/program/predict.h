@@ -1,0 +1,49 @@
+// What a program should cost on a device: the work of each instruction from its op's rule, and its time by
+// the device's measured rates. Never from timing the program itself.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hardware/device_spec.h"
+#include "program/program.h"
+
+namespace strata::program {
+
+// Bytes of the last-level cache, or of the caches below it where that is not known.
+int64_t cache_bytes(const hardware::DeviceSpec& device);
+
+// The dtype in which rates are kept for a node: "bf16" when any operand is bf16, else "f32".
+std::string compute_dtype(const graph::NodeView& view);
+
+struct Expected {
+  double flops = 0;
+  double bytes = 0;       // that the op must at least move
+  double cold_share = 0;  // of its operands, that part which lies in memory and not in the last-level cache
+  double seconds = 0;     // 0 where the device's rates are not known
+};
+
+// Of each instruction of a segment that runs in a steady step. An operand is in the cache when less than the
+// cache's size was touched since its last use.
+std::vector<Expected> predict(const Program& program, Segment segment, const hardware::DeviceSpec& device);
+
+// Seconds of one node: op rates at its arithmetic intensity (interpolated between the probes), never faster
+// than the bandwidth allows; the device's GEMM peak and bandwidths where an op was not measured.
+double expected_seconds(const hardware::DeviceSpec& device, std::string_view op, std::string_view dtype,
+                        double flops, double bytes, double cold_share);
+
+struct FamilyTotal {
+  std::string family;
+  int64_t instructions = 0;
+  double flops = 0, bytes = 0, seconds = 0;
+};
+
+// A whole step: the first micro-batch, the later ones, the update and the encoding; for programs that do not
+// train one run.
+struct StepTotal {
+  double flops = 0, bytes = 0, seconds = 0;
+  std::vector<FamilyTotal> families;  // the longest first
+};
+StepTotal predict_step(const Program& program, const hardware::DeviceSpec& device);
+
+}  // namespace strata::program
