@@ -1,0 +1,200 @@
+// The program itself, stopped and killed from outside: SIGTERM and SIGINT save and exit, SIGKILL at any
+// moment loses nothing but time.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "base/clock.h"
+#include "train/tiny_run.h"
+
+namespace strata::train {
+namespace {
+
+// A child process that runs `strata ARGUMENTS`.
+class Process {
+ public:
+  Process(std::vector<std::string> arguments, const Path& errors) {
+    arguments.insert(arguments.begin(), STRATA_PROGRAM);
+    id_ = ::fork();
+    if (id_ != 0) return;
+    const int out = ::open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    ::dup2(out, 1);
+    ::dup2(out, 2);
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  ~Process() {
+    if (id_ > 0) {
+      ::kill(id_, SIGKILL);
+      wait();
+    }
+  }
+  void send(int signal) const { ::kill(id_, signal); }
+  // The exit code, or -signal where one ended it.
+  int wait() {
+    int status = 0;
+    ::waitpid(id_, &status, 0);
+    id_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  bool ended() {
+    siginfo_t info = {};
+    return ::waitid(P_PID, static_cast<id_t>(id_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == id_;
+  }
+
+ private:
+  pid_t id_ = 0;
+};
+
+class ProcessTest : public testing::Test {
+ protected:
+  std::vector<std::string> command(const std::string& name, const std::vector<std::string>& sets = {}) const {
+    const Path file = tiny_.path(name + ".toml");
+    put_file(file, tiny_.toml(name));
+    std::vector<std::string> words{"train", file.string(),
+                                   "--set", "training.steps=" + std::to_string(steps_),
+                                   "--set", "checkpoint.interval=" + std::to_string(steps_ / 8)};
+    for (const std::string& set : sets) {
+      words.push_back("--set");
+      words.push_back(set);
+    }
+    return words;
+  }
+  int run(const std::vector<std::string>& words) const { return Process(words, tiny_.path("output")).wait(); }
+  std::string output() const { return read_file(tiny_.path("output")); }
+
+  // Waits until the run has made a step.
+  void wait_for_a_step(Process& process, const std::string& name) const {
+    const Path metrics = tiny_.folder(name) / "metrics.jsonl";
+    while (!process.ended()) {
+      std::error_code none;
+      if (std::filesystem::exists(metrics, none) && read_file(metrics).find("{\"step\"") != std::string::npos)
+        return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ADD_FAILURE() << "ended before its first step: " << output();
+  }
+
+  void expect_equal_runs(const std::string& name) const {
+    expect_same_bits(bits_of(tiny_.folder(name), steps_), bits_of(tiny_.folder("whole"), steps_), name);
+    EXPECT_EQ(metrics_of(tiny_.folder(name)).steps, metrics_of(tiny_.folder("whole")).steps) << name;
+    EXPECT_TRUE(read_file(tiny_.folder(name) / "final/model.safetensors") ==
+                read_file(tiny_.folder("whole") / "final/model.safetensors"));
+  }
+
+  // SIGKILL after a time of at most one whole run, again and again, until `kills` of them hit.
+  void kill_and_resume(int kills, uint64_t seed) {
+    const double begin = monotonic_seconds();
+    ASSERT_EQ(run(command("whole")), 0) << output();
+    const double whole = monotonic_seconds() - begin;
+    int hits = 0;
+    int round = 0;
+    int finished = 0;
+    std::string name = "killed-0";
+    for (uint64_t draw = 0; hits < kills; ++draw) {
+      const double share = philox({seed, 2}, draw)[0] * 0x1p-32;
+      Process process(command(name), tiny_.path("output"));
+      std::this_thread::sleep_for(std::chrono::duration<double>(share * whole));
+      process.send(SIGKILL);
+      const int code = process.wait();
+      if (code == -SIGKILL) {
+        ++hits;
+        continue;
+      }
+      ASSERT_EQ(code, 0) << output();
+      expect_equal_runs(name);
+      ++finished;
+      std::filesystem::remove_all(tiny_.folder(name));
+      name = "killed-" + std::to_string(++round);
+    }
+    ASSERT_EQ(run(command(name)), 0) << output();
+    expect_equal_runs(name);
+    std::printf("%d kills, %d runs finished between them\n", hits, finished);
+  }
+
+  TinyRun tiny_;
+  int64_t steps_ = 40;
+};
+
+#ifdef STRATA_MANY_KILLS
+
+TEST_F(ProcessTest, AHundredKills) {
+  kill_and_resume(100, 11);
+}
+
+#else
+
+TEST_F(ProcessTest, FifteenKills) {
+  kill_and_resume(15, 3);
+}
+
+TEST_F(ProcessTest, ASignalSavesAndTheRunGoesOn) {
+  steps_ = 600;  // time enough for a signal to come in the middle
+  ASSERT_EQ(run(command("whole")), 0) << output();
+  const std::pair<int, int> signals[] = {{SIGTERM, 143}, {SIGINT, 130}};
+  for (const auto& [signal, code] : signals) {
+    const std::string name = "signal-" + std::to_string(signal);
+    {
+      Process process(command(name), tiny_.path("output"));
+      wait_for_a_step(process, name);
+      process.send(signal);
+      EXPECT_EQ(process.wait(), code) << output();
+    }
+    const MetricsLog log = metrics_of(tiny_.folder(name));
+    const auto* event = find_event(log, "interrupt");
+    ASSERT_NE(event, nullptr);
+    EXPECT_LT(log.steps.size(), static_cast<size_t>(steps_));
+    char step[32];
+    std::snprintf(step, sizeof step, "step-%08zu", log.steps.size());
+    EXPECT_EQ(read_file(tiny_.folder(name) / "checkpoints/latest"), std::string(step) + "\n");
+    // The stored configuration alone goes on with it as well.
+    ASSERT_EQ(run({"train", (tiny_.folder(name) / "run.toml").string()}), 0) << output();
+    expect_equal_runs(name);
+  }
+}
+
+// A step of seconds: the first signal waits for its end, the second does not.
+TEST_F(ProcessTest, TheSecondSignalDoesNotWait) {
+  auto words = command("slow", {"training.global_batch_size=65536", "training.micro_batch_size=64"});
+  Process process(words, tiny_.path("output"));
+  const Path stored = tiny_.folder("slow") / "metrics.jsonl";
+  while (!std::filesystem::exists(stored) && !process.ended())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  process.send(SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_FALSE(process.ended()) << output();
+  process.send(SIGTERM);
+  EXPECT_EQ(process.wait(), 143);
+  EXPECT_FALSE(std::filesystem::exists(tiny_.folder("slow") / "checkpoints"));
+}
+
+TEST_F(ProcessTest, TheTimeLimitIs75) {
+  EXPECT_EQ(run(command("limit", {"run.max_time=\"0.0001s\""})), 75) << output();
+  EXPECT_NE(find_event(metrics_of(tiny_.folder("limit")), "time_limit"), nullptr);
+}
+
+TEST_F(ProcessTest, AFinishedRunSaysHowToGoOn) {
+  ASSERT_EQ(run(command("whole")), 0);
+  ASSERT_EQ(run(command("whole")), 0);
+  EXPECT_NE(output().find("--set training.steps=80 --accept-changes"), std::string::npos) << output();
+}
+
+TEST_F(ProcessTest, TheSecondRunInAFolderIsRefused) {
+  Process first(command("both", {"training.steps=1000000"}), tiny_.path("first"));
+  wait_for_a_step(first, "both");
+  EXPECT_EQ(run(command("both")), 2);
+  EXPECT_NE(output().find("both"), std::string::npos) << output();
+}
+
+#endif
+
+}  // namespace
+}  // namespace strata::train
