@@ -93,6 +93,10 @@ data::Tokenizer train_tokenizer(RunConfig& config, const models::ModelConfig& mo
   options.special_tokens = config.tokenizer.train.special;
   options.pattern = config.tokenizer.train.pattern;
   auto inputs = data::find_corpus_files(train_patterns(config));
+  if (std::all_of(inputs.begin(), inputs.end(),
+                  [](const data::CorpusFile& file) { return std::filesystem::file_size(file.path) == 0; })) {
+    throw DataError("[{}] is empty; give files with text in them", inputs.front().path.string());
+  }
   const Path path = data_folder(config) / ("tokenizer-" + training_key(config, options, inputs) + ".json");
   if (!std::filesystem::exists(path)) {
     files.create_directories(path.parent_path());
