@@ -11,7 +11,9 @@ namespace strata::program {
 // Rates of every op that a training step is made of, by the op's name, in fp32 and, where that is fast, bf16,
 // with operands in the last-level cache and in memory; several entries of one op are several shapes. Each
 // takes a few repetitions, about `seconds` in all.
-std::vector<hardware::FamilyRate> measure_ops(const hardware::DeviceSpec& device, double seconds);
+// `family`: only ops whose name begins so.
+std::vector<hardware::FamilyRate> measure_ops(const hardware::DeviceSpec& device, double seconds,
+                                              std::string_view family = {});
 
 // The machine with peaks and op rates: kept ones, else measured now (a few seconds) and kept. `fresh`: always
 // measured.

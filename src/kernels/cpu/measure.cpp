@@ -184,6 +184,26 @@ std::vector<FamilyProbe> gemm_probes(DType dtype) {
   return probes;
 }
 
+FamilyProbe peak_gemm_probe(DType dtype) {
+  const GemmEngine engine = dtype == DType::kBF16 ? GemmEngine::kAuto : GemmEngine::kOneDnn;
+  FamilyProbe best;
+  double best_rate = 0.0;
+  for (const GemmSpec& shape :
+       {GemmSpec{.m = 1024, .n = 1024, .k = 1024}, GemmSpec{.m = 2048, .n = 2048, .k = 512},
+        GemmSpec{.m = 2048, .n = 768, .k = 3072}, GemmSpec{.m = 4096, .n = 512, .k = 1536}}) {
+    GemmSpec spec = shape;
+    spec.dtype = spec.out_dtype = dtype;
+    FamilyProbe probe{"gemm_peak", dtype, gemm_cost(spec).flops, gemm_cost(spec).bytes,
+                      gemm_run(spec, engine)};
+    const double rate = probe.flops / best_seconds(0.05, probe.run);
+    if (rate > best_rate) {
+      best_rate = rate;
+      best = std::move(probe);
+    }
+  }
+  return best;
+}
+
 DeviceSpec describe_device(int threads) {
   DeviceSpec spec = hardware::detect_cpu(threads);
   const dnnl_version_t* version = dnnl::version();

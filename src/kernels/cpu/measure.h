@@ -26,6 +26,10 @@ struct FamilyProbe {
 // "linear_cross_entropy".
 std::vector<FamilyProbe> gemm_probes(DType dtype);
 
+// The fastest of a few oneDNN GEMMs with packed weights, found by a short trial: the yardstick of a training
+// step, to be interleaved with it. Where oneDNN has no bf16 the engine that has.
+FamilyProbe peak_gemm_probe(DType dtype);
+
 // What is known without measuring, with the library versions that the cache key needs.
 hardware::DeviceSpec describe_device(int threads);
 

@@ -1,0 +1,38 @@
+// The built-in benchmarks. Each prints a table, or adds to a JSON object, what it measured in one run of this
+// process; ratios compare figures that were measured alternately.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "hardware/device_spec.h"
+
+namespace strata::train {
+
+struct BenchContext {
+  int threads = 1;
+  bool json = false;
+  nlohmann::ordered_json result;  // of the running benchmark
+
+  template <typename... Args>
+  void print(fmt::format_string<Args...> format, Args&&... args) const {
+    if (!json) fmt::print(format, std::forward<Args>(args)...);
+  }
+};
+
+struct Benchmark {
+  std::string_view name, what;
+  void (*run)(BenchContext&);
+};
+std::span<const Benchmark> benchmarks();
+
+void bench_peak(BenchContext& context);       // bench_machine.cpp
+void bench_attention(BenchContext& context);  // bench_machine.cpp
+void bench_step(BenchContext& context);       // bench_step.cpp
+void bench_predict(BenchContext& context);    // bench_step.cpp
+
+}  // namespace strata::train

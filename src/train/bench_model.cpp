@@ -1,0 +1,120 @@
+#include "train/bench_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "base/clock.h"
+#include "base/parallel.h"
+#include "train/weights.h"
+
+namespace strata::train {
+
+using program::Segment;
+
+std::string BenchCase::name() const {
+  return fmt::format("{} {}x{} {}", preset, sequences, sequence_length, name_of(dtype));
+}
+
+BenchModel::BenchModel(const BenchCase& bench, int threads)
+    : case_(bench), model_(models::preset(bench.preset)) {
+  set_compute_threads(threads);
+  flush_denormals();
+  const double begin = monotonic_seconds();
+  program::CompileOptions options;
+  options.model = model_;
+  options.activations = bench.dtype;
+  options.rule_of = [](const std::string&, const Shape& shape) {
+    return optim::ParameterRule{shape.rank() >= 2 ? 0.1 : 0.0, 1.0};
+  };
+  options.threads = threads;
+  auto set = program::compile({{.kind = program::Kind::kTrain,
+                                .sequences = bench.sequences,
+                                .sequence_length = bench.sequence_length}},
+                              options);
+  const double compiled = monotonic_seconds();
+  compile_seconds_ = compiled - begin;
+  executor_ = std::make_unique<program::Executor>(std::move(set));
+  initialize_weights(*executor_, 1);
+  executor_->run(0, Segment::kEncode);
+  for (const char* name : {"tokens", "targets", "positions", "kv_begin"}) {
+    auto* const values = reinterpret_cast<int32_t*>(executor_->batch_input(0, name, 0));
+    if (values == nullptr) continue;
+    for (int64_t i = 0; i < tokens(); ++i) {
+      if (std::strcmp(name, "positions") == 0) {
+        values[i] = static_cast<int32_t>(i % case_.sequence_length);
+      } else if (std::strcmp(name, "kv_begin") == 0) {
+        values[i] = 0;
+      } else {
+        // A multiplicative walk over the vocabulary: every token about as often.
+        values[i] = static_cast<int32_t>((i * 7919 + (name[1] == 'a' ? 13 : 0)) % model_.vocab_size);
+      }
+    }
+  }
+  fill_seconds_ = monotonic_seconds() - compiled;
+  reset();
+}
+
+double BenchModel::flops() const {
+  return models::training_flops_per_token(model_, case_.sequence_length) * static_cast<double>(tokens());
+}
+
+double BenchModel::step() {
+  const double begin = monotonic_seconds();
+  executor_->run(0, Segment::kFirst);
+  ++steps_;
+  ++timed_;
+  optim::UpdateHyper hyper;
+  hyper.lr = 1e-4f;
+  hyper.max_grad_norm = 1;
+  hyper.bias_correction1 = static_cast<float>(1 - std::pow(hyper.beta1, static_cast<double>(steps_)));
+  hyper.bias_correction2 = static_cast<float>(1 - std::pow(hyper.beta2, static_cast<double>(steps_)));
+  std::memcpy(executor_->data("hyper"), &hyper, sizeof hyper);
+  executor_->run(0, Segment::kUpdate);
+  executor_->run(0, Segment::kEncode);
+  return monotonic_seconds() - begin;
+}
+
+program::StepTotal BenchModel::measured() const {
+  program::StepTotal total;
+  std::map<std::string, program::FamilyTotal> families;
+  for (const Segment segment : {Segment::kFirst, Segment::kUpdate, Segment::kEncode}) {
+    const auto& timings = executor_->timings(0, segment);
+    for (size_t i = 0; i < timings.size(); ++i) {
+      const graph::Node& node =
+          program().graph.nodes()[static_cast<size_t>(program().segment(segment)[i].node)];
+      const graph::Cost cost = node.op->cost({program().graph, node});
+      program::FamilyTotal& family = families[std::string(node.op->family)];
+      family.family = node.op->family;
+      ++family.instructions;
+      family.flops += cost.flops;
+      family.bytes += cost.bytes;
+      const double seconds = timings[i].seconds / static_cast<double>(std::max<int64_t>(1, timed_));
+      family.seconds += seconds;
+      total.flops += cost.flops;
+      total.bytes += cost.bytes;
+      total.seconds += seconds;
+    }
+  }
+  for (auto& [name, family] : families) total.families.push_back(std::move(family));
+  std::sort(total.families.begin(), total.families.end(),
+            [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  return total;
+}
+
+void BenchModel::reset() {
+  executor_->reset_timings();
+  timed_ = 0;
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+}  // namespace strata::train

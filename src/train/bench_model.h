@@ -1,0 +1,57 @@
+// A model with random weights and tokens that takes training steps: what the benchmarks run.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/model.h"
+#include "program/executor.h"
+#include "program/predict.h"
+#include "tensor/dtype.h"
+
+namespace strata::train {
+
+struct BenchCase {
+  std::string preset;
+  int64_t sequences = 8;
+  int64_t sequence_length = 512;
+  DType dtype = DType::kF32;
+
+  std::string name() const;  // "llama3-29m 8x512 bf16"
+};
+
+class BenchModel {
+ public:
+  // Compiles, allocates, fills weights and tokens.
+  BenchModel(const BenchCase& bench, int threads);
+
+  const BenchCase& bench() const { return case_; }
+  const models::ModelConfig& model() const { return model_; }
+  program::Executor& executor() { return *executor_; }
+  const program::Program& program() const { return executor_->program(0); }
+  // Model FLOPs of a step, as reports count them.
+  double flops() const;
+  int64_t tokens() const { return case_.sequences * case_.sequence_length; }
+
+  double compile_seconds() const { return compile_seconds_; }
+  double fill_seconds() const { return fill_seconds_; }  // arena, weights, encodings
+
+  // One whole step: forward, backward, update, encode. Seconds.
+  double step();
+  // What the steps since the last reset took, a step, by kernel family.
+  program::StepTotal measured() const;
+  void reset();
+
+ private:
+  BenchCase case_;
+  models::ModelConfig model_;
+  std::unique_ptr<program::Executor> executor_;
+  double compile_seconds_ = 0, fill_seconds_ = 0;
+  int64_t steps_ = 0;  // ever
+  int64_t timed_ = 0;  // since the last reset
+};
+
+double median(std::vector<double> values);
+
+}  // namespace strata::train

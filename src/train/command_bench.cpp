@@ -1,0 +1,64 @@
+// strata bench
+#include <array>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "base/suggest.h"
+#include "train/bench.h"
+#include "train/commands.h"
+
+namespace strata::train {
+
+std::span<const Benchmark> benchmarks() {
+  static constexpr std::array kAll{
+      Benchmark{"peak", "GEMM peak in fp32 and bf16, memory and cache bandwidth", bench_peak},
+      Benchmark{"step", "a training step against the GEMM peak, by kernel family", bench_step},
+      Benchmark{"predict", "predicted against measured time, by kernel family, at three model sizes",
+                bench_predict},
+      Benchmark{"attention", "attention forward and backward against the GEMM peak", bench_attention},
+  };
+  return kAll;
+}
+
+namespace {
+
+const Benchmark& find_benchmark(const std::string& name) {
+  std::string known;
+  for (const Benchmark& one : benchmarks()) {
+    if (one.name == name) return one;
+    known += (known.empty() ? "" : ", ") + std::string(one.name);
+  }
+  throw ConfigError("[bench] there is no benchmark \"{}\"; there are {}", name, known);
+}
+
+}  // namespace
+
+int run_bench(const BenchOptions& options) {
+  nlohmann::ordered_json out;
+  if (options.list) {
+    for (const Benchmark& one : benchmarks()) {
+      if (!options.json) fmt::print("{:<10} {}\n", one.name, one.what);
+      out["benchmarks"].push_back({{"name", one.name}, {"what", one.what}});
+    }
+    if (options.json) fmt::print("{}\n", out.dump());
+    return 0;
+  }
+  std::vector<const Benchmark*> chosen;
+  for (const std::string& name : options.names) chosen.push_back(&find_benchmark(name));
+  if (chosen.empty()) {
+    for (const Benchmark& one : benchmarks()) chosen.push_back(&one);
+  }
+  const int threads = available_processors();
+  set_compute_threads(threads);
+  for (const Benchmark* one : chosen) {
+    BenchContext context{threads, options.json, {}};
+    context.print("{}: {}\n", one->name, one->what);
+    one->run(context);
+    context.print("\n");
+    out[std::string(one->name)] = std::move(context.result);
+  }
+  if (options.json) fmt::print("{}\n", out.dump());
+  return 0;
+}
+
+}  // namespace strata::train
