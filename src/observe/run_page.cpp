@@ -178,8 +178,9 @@ std::string memory(const RunPageData& run) {
     if (measured)
       rows +=
           fmt::format("<i style=\"width:{:.2f}%\"></i>", scale > 0 ? share.used_bytes / scale * 100 : 0.0);
-    rows += fmt::format("</div><em>{}{}</em></div>\n", measured ? human_bytes(share.used_bytes) + " of " : "",
-                        human_bytes(share.planned_bytes));
+    std::string text = share.planned_bytes > 0 || !measured ? human_bytes(share.planned_bytes) : "";
+    if (measured) text = human_bytes(share.used_bytes) + (text.empty() ? "" : " of " + text);
+    rows += fmt::format("</div><em>{}</em></div>\n", text);
   }
   std::string total = human_bytes(planned) + " planned";
   if (std::isfinite(run.memory_budget_bytes)) total += " of " + human_bytes(run.memory_budget_bytes);

@@ -34,7 +34,7 @@ color:var(--muted);border:1px solid var(--line)}
 .tabs .view{display:none}#t1:checked~.v1,#t2:checked~.v2{display:block}
 .stack{display:flex;height:26px;border-radius:6px;overflow:hidden;background:var(--line)}
 .stack i{display:block;min-width:1px}
-.keys{display:grid;grid-template-columns:repeat(auto-fill,minmax(190px,1fr));gap:4px 18px;margin-top:12px;font-size:13px}
+.keys{display:grid;grid-template-columns:repeat(auto-fill,minmax(250px,1fr));gap:4px 18px;margin-top:12px;font-size:13px}
 .keys span{display:flex;gap:8px;align-items:center}.keys em{margin-left:auto;font-style:normal;color:var(--muted);
 font-variant-numeric:tabular-nums;white-space:nowrap}
 .swatch{flex:none;width:11px;height:11px;border-radius:3px}

@@ -200,8 +200,7 @@ void Reporter::redraw(observe::RunState state, const std::string& why) {
   }
   page.step_time.push_back({"waiting for data", data_wait_seconds_ * 1e3 / steps});
   page.memory = memory_shares(executor_);
-  page.memory.push_back(
-      {"whole process", static_cast<double>(executor_.arena_bytes()), static_cast<double>(resident_bytes())});
+  page.memory.push_back({"process, resident", 0, static_cast<double>(resident_bytes())});
   for (const auto& event : table_.events()) {
     page.events.push_back(
         {"", event.at_step, event.event, event.event == "sample" ? "" : field_text(event.fields)});

@@ -13,6 +13,7 @@
 #include "base/version.h"
 #include "data/loader.h"
 #include "hardware/device_spec.h"
+#include "kernels/cpu/measure.h"
 #include "optim/schedule.h"
 #include "train/evaluate.h"
 #include "train/generate.h"
@@ -82,6 +83,24 @@ double time_limit(const RunConfig& config) {
     return std::strtod(end, nullptr) - unix_seconds() - 120;
   }
   return std::numeric_limits<double>::infinity();
+}
+
+// The best GEMM of this machine in FLOP/s: from the cache that `strata doctor` fills, else measured now in
+// half a second.
+double gemm_peak(DType dtype, int threads) {
+  hardware::DeviceSpec device = cpu::describe_device(threads);
+  if (hardware::load_cached_device(device)) {
+    const double known = dtype == DType::kBF16 ? device.gemm_flops_bf16 : device.gemm_flops_f32;
+    if (known > 0) return known;
+  }
+  const cpu::FamilyProbe probe = cpu::peak_gemm_probe(dtype);
+  double best = 0;
+  for (const double end = monotonic_seconds() + 0.5; best == 0 || monotonic_seconds() < end;) {
+    const double begin = monotonic_seconds();
+    probe.run();
+    best = std::max(best, probe.flops / (monotonic_seconds() - begin));
+  }
+  return best;
 }
 
 class Trainer {
@@ -223,10 +242,7 @@ class Trainer {
     const double begin = monotonic_seconds();
     Due evaluate_due(config_.eval.interval, step_, step_tokens_);
     Due save_due(config_.checkpoint.interval, step_, step_tokens_);
-    hardware::DeviceSpec device = hardware::detect_cpu(static_cast<int>(*config_.device.threads));
-    hardware::load_cached_device(device);
-    const double peak =
-        activation_dtype(config_) == DType::kBF16 ? device.gemm_flops_bf16 : device.gemm_flops_f32;
+    double peak = 0;  // FLOP/s of the best GEMM; known after the first step
     const double flops = models::training_flops_per_token(model_, training.sequence_length) *
                          static_cast<double>(step_tokens_);
     StepTracer tracer(executor_->set());
@@ -244,6 +260,7 @@ class Trainer {
       const double step_begin = monotonic_seconds();
       train_step(step, micro_batches, loader);
       record_.step_seconds = monotonic_seconds() - step_begin;
+      if (peak == 0) peak = gemm_peak(activation_dtype(config_), static_cast<int>(*config_.device.threads));
       record_.flops = flops;
       record_.peak_flops = peak;
       executor_->observe(nullptr);
