@@ -46,8 +46,10 @@ struct Golden {
   }
 };
 
-program::CompileOptions options_for(const Golden& golden, Recompute recompute = Recompute::kNone) {
+program::CompileOptions options_for(const Golden& golden, Recompute recompute = Recompute::kNone,
+                                    DType activations = DType::kF32) {
   program::CompileOptions options;
+  options.activations = activations;
   options.model = golden.model;
   options.rule_of = [](const std::string&, const Shape& shape) {
     return optim::ParameterRule{shape.rank() >= 2 ? 0.1 : 0.0, 1.0};
@@ -59,8 +61,10 @@ program::CompileOptions options_for(const Golden& golden, Recompute recompute = 
 }
 
 std::unique_ptr<Executor> make_executor(const Golden& golden, std::vector<program::Request> requests,
-                                        Recompute recompute = Recompute::kNone) {
-  auto executor = std::make_unique<Executor>(program::compile(requests, options_for(golden, recompute)));
+                                        Recompute recompute = Recompute::kNone,
+                                        DType activations = DType::kF32) {
+  auto executor =
+      std::make_unique<Executor>(program::compile(requests, options_for(golden, recompute, activations)));
   initialize_weights(*executor, 1);
   load_hugging_face(golden.folder, golden.model, *executor);
   executor->run(0, Segment::kEncode);
@@ -154,6 +158,23 @@ TEST_P(GoldenModel, LossAndEveryGradient) {
   executor->run(0, Segment::kFirst);
   EXPECT_NEAR(mean_loss(*executor), golden.floats("loss")[0], 2e-5);
   expect_gradients(golden, *executor);
+}
+
+// bf16 activations and matmul operands, everything else fp32: within what eight bits of mantissa leave of a
+// small model.
+TEST_P(GoldenModel, Bf16StaysNearFp32) {
+  const Golden golden(GetParam());
+  auto executor = make_executor(golden, {train_request(kBatch, 1)}, Recompute::kNone, DType::kBF16);
+  fill_stream(*executor, 0, golden.integers("tokens").data(), 0, kBatch, 0);
+  executor->run(0, Segment::kFirst);
+  const double loss = golden.floats("loss")[0];
+  EXPECT_NEAR(mean_loss(*executor), loss, 5e-3 * loss);
+  EXPECT_NE(static_cast<float>(mean_loss(*executor)), golden.floats("loss")[0]);
+  for (const auto& [name, entry] : golden.source.tensors) {
+    if (!name.starts_with("grad/")) continue;
+    const auto wanted = golden.floats(name);
+    EXPECT_LT(distance(gradient_of(golden, *executor, name.substr(5)), wanted), 3e-2 * norm(wanted)) << name;
+  }
 }
 
 TEST_P(GoldenModel, RecomputeGivesTheSameBits) {
