@@ -105,6 +105,7 @@ Draft make_draft(const Request& request, const CompileOptions& options, Recomput
                                              : recompute;
     });
   }
+  if (options.weight_gradients_last) weight_gradients_last_pass(program.graph);
   encode_pass(program.graph, cpu_bindings());
   prune_pass(program.graph);
   for (const Segment segment : {Segment::kSetup, Segment::kEncode, Segment::kFirst, Segment::kUpdate}) {
@@ -390,29 +391,31 @@ std::shared_ptr<ProgramSet> compile_with(const std::vector<Request>& requests, c
 std::shared_ptr<const ProgramSet> compile(const std::vector<Request>& requests,
                                           const CompileOptions& options) {
   PlanCache cache;
-  if (options.recompute) {
-    const int64_t full = *options.recompute == Recompute::kFull ? options.model.layers : 0;
-    return compile_with(requests, options, *options.recompute, full, cache);
-  }
   auto fits = [&](const ProgramSet& set) {
     return options.memory_budget <= 0 || set.arena_bytes <= options.memory_budget;
   };
+  auto refuse = [&](const ProgramSet& set, std::string_view recompute) {
+    throw ConfigError(
+        "[memory.budget] the program needs {} with {} recompute, of which {} hold weights, gradients and "
+        "optimizer state, and {} are allowed; {}lower training.micro_batch_size or training.sequence_length, "
+        "take a smaller model, or raise memory.budget",
+        human_bytes(static_cast<double>(set.arena_bytes)), recompute,
+        human_bytes(static_cast<double>(set.persistent_bytes)),
+        human_bytes(static_cast<double>(options.memory_budget)),
+        recompute == name_of(Recompute::kFull) ? "" : "leave memory.recompute to \"auto\", ");
+  };
+  if (options.recompute) {
+    const int64_t full = *options.recompute == Recompute::kFull ? options.model.layers : 0;
+    auto set = compile_with(requests, options, *options.recompute, full, cache);
+    if (!fits(*set)) refuse(*set, name_of(*options.recompute));
+    return set;
+  }
   auto set = compile_with(requests, options, Recompute::kNone, 0, cache);
   if (fits(*set)) return set;
   set = compile_with(requests, options, Recompute::kSelective, 0, cache);
   if (fits(*set)) return set;
   auto least = compile_with(requests, options, Recompute::kFull, options.model.layers, cache);
-  if (!fits(*least)) {
-    const int64_t weights = least->persistent_bytes;
-    throw ConfigError(
-        "[memory.budget] the program needs {} with full recompute, of which {} hold weights, gradients and "
-        "optimizer "
-        "state, and {} are allowed; lower training.micro_batch_size or training.sequence_length, take a "
-        "smaller model, "
-        "or raise memory.budget",
-        human_bytes(static_cast<double>(least->arena_bytes)), human_bytes(static_cast<double>(weights)),
-        human_bytes(static_cast<double>(options.memory_budget)));
-  }
+  if (!fits(*least)) refuse(*least, name_of(Recompute::kFull));
   // As few layers as possible in full.
   int64_t low = 1;
   int64_t high = options.model.layers;

@@ -228,12 +228,12 @@ std::string explain_memory(const ProgramSet& set) {
   const auto& instructions = program.segment(Segment::kFirst);
   if (instructions.empty()) return text;
   const Node& at = node_of(program, instructions[static_cast<size_t>(peak.instruction)]);
-  text += fmt::format(
-      "\nPeak: {} of the workspace's {} bytes live at {} of {} ({} {}{}); {} are lost between buffers\n",
-      peak.alive, peak.bytes, instruction_id(Segment::kFirst, static_cast<size_t>(peak.instruction)),
-      name_of(program.request.kind), letter_of(at.phase), at.op->name,
-      at.layer == kNone ? "" : fmt::format(", layer {}", at.layer),
-      bytes_text(static_cast<double>(peak.bytes - peak.alive)));
+  text += fmt::format("\nPeak: {} at {} of {} ({} {}{})\n", bytes_text(static_cast<double>(peak.alive)),
+                      instruction_id(Segment::kFirst, static_cast<size_t>(peak.instruction)),
+                      name_of(program.request.kind), letter_of(at.phase), at.op->name,
+                      at.layer == kNone ? "" : fmt::format(", layer {}", at.layer));
+  text += fmt::format("  {} bytes live there; {} of the workspace's {} are lost between buffers\n",
+                      peak.alive, peak.bytes - peak.alive, peak.bytes);
   int64_t rest = 0;
   for (size_t i = 0; i < peak.buffers.size(); ++i) {
     const PeakBuffer& buffer = peak.buffers[i];

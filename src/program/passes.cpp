@@ -1,5 +1,6 @@
 #include "program/passes.h"
 
+#include <algorithm>
 #include <map>
 #include <unordered_map>
 
@@ -157,6 +158,18 @@ void encode_pass(Graph& graph, std::span<const Binding> bindings) {
   }
   graph.set_phase(Phase::kForward);
   graph.set_layer(kNone);
+}
+
+void weight_gradients_last_pass(Graph& graph) {
+  auto& nodes = graph.nodes();
+  auto of_micro_batch = [](const Node& node) {
+    return node.phase == Phase::kForward || node.phase == Phase::kRecompute || is_backward(node);
+  };
+  // The micro-batch's nodes stand together, but for setup before and update behind them.
+  const auto begin = std::find_if(nodes.begin(), nodes.end(), of_micro_batch);
+  const auto end = std::find_if(begin, nodes.end(), [&](const Node& node) { return !of_micro_batch(node); });
+  std::stable_partition(begin, end, [](const Node& node) { return node.phase != Phase::kWeightGrad; });
+  renumber_producers(graph);
 }
 
 void prune_pass(Graph& graph) {

@@ -24,6 +24,10 @@ void recompute_pass(graph::Graph& graph, const std::function<Recompute(int32_t)>
 // the nodes that make them from the masters.
 void encode_pass(graph::Graph& graph, std::span<const Binding> bindings);
 
+// Moves every weight gradient behind the last input gradient, in its order, as schedules want that fill
+// bubbles with them. The results are the same bits; more values live at once.
+void weight_gradients_last_pass(graph::Graph& graph);
+
 // Removes nodes whose results nobody reads.
 void prune_pass(graph::Graph& graph);
 

@@ -101,7 +101,8 @@ struct CompileOptions {
   int64_t memory_budget = 0;  // bytes for the arena; 0: no limit
   // nullopt: the least recompute with which the arena fits the budget.
   std::optional<Recompute> recompute;
-  int64_t cache_room = 0;  // tokens of a key–value cache, for kPrefill and kDecode
+  bool weight_gradients_last = false;  // all I before all W
+  int64_t cache_room = 0;              // tokens of a key–value cache, for kPrefill and kDecode
   int threads = 1;
 };
 

@@ -1,0 +1,185 @@
+// Each op's gradient against central differences: a small graph from parameters through the op to a loss,
+// differentiated, and the loss moved along random directions of every parameter.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "graph/differentiate.h"
+#include "graph/sum.h"
+#include "op_tensors.h"
+#include "ops/ops.h"
+
+namespace strata::ops {
+namespace {
+
+using graph::kNone;
+using graph::Role;
+
+constexpr int64_t kRows = 12;
+constexpr int64_t kLength = 6;
+constexpr int64_t kWidth = 16;
+constexpr int64_t kHeadDim = 4;
+
+// From the activations x[kRows, kWidth] to those that the loss reads.
+struct GradientCase {
+  std::string name;
+  std::function<ValueId(Graph&, ValueId x)> build;
+};
+
+ValueId parameter(Graph& graph, const char* name, Shape shape, std::vector<int64_t> segments = {}) {
+  return graph.add_parameter(name, shape, {}, {}, std::move(segments));
+}
+ValueId input(Graph& graph, const char* name, Shape shape, DType dtype) {
+  return program::add_operand(graph, name, dtype, shape, {}, Role::kInput);
+}
+// Queries of four heads, keys and values of two.
+ValueId qkv_of(Graph& graph, ValueId x) {
+  const std::vector<int64_t> parts{4 * kHeadDim, 2 * kHeadDim, 2 * kHeadDim};
+  return linear(graph, x, parameter(graph, "qkv", {8 * kHeadDim, kWidth}, parts));
+}
+
+std::vector<GradientCase> cases() {
+  return {
+      {"embedding", [](Graph&, ValueId x) { return x; }},
+      {"embedding_positions",
+       [](Graph& g, ValueId x) {
+         const ValueId again =
+             embedding(g, input(g, "tokens", {kRows}, DType::kI32), parameter(g, "table2", {kRows, kWidth}),
+                       DType::kF32, input(g, "positions", {kRows}, DType::kI32),
+                       parameter(g, "position_table", {kLength, kWidth}));
+         return graph::add_sum(g, x, again);
+       }},
+      {"add", [](Graph& g, ValueId x) { return graph::add_sum(g, x, gelu_tanh(g, x)); }},
+      {"add_of_one_value", [](Graph& g, ValueId x) { return graph::add_sum(g, x, x); }},
+      {"linear",
+       [](Graph& g, ValueId x) {
+         return linear(g, x, parameter(g, "w", {10, kWidth}));
+       }},
+      {"linear_bias",
+       [](Graph& g, ValueId x) {
+         const ValueId w = parameter(g, "w", {10, kWidth});
+         return linear(g, x, w, parameter(g, "b", {10}));
+       }},
+      {"rms_norm",
+       [](Graph& g, ValueId x) { return rms_norm(g, x, kNone, parameter(g, "w", {kWidth}), 1e-5).y; }},
+      {"rms_norm_residual",
+       [](Graph& g, ValueId x) {
+         const Normed normed = rms_norm(g, gelu_tanh(g, x), x, parameter(g, "w", {kWidth}), 1e-5);
+         return graph::add_sum(g, normed.y, normed.h);
+       }},
+      {"layer_norm",
+       [](Graph& g, ValueId x) {
+         const ValueId w = parameter(g, "w", {kWidth});
+         return layer_norm(g, x, kNone, w, parameter(g, "b", {kWidth}), 1e-5).y;
+       }},
+      {"layer_norm_residual",
+       [](Graph& g, ValueId x) {
+         const ValueId w = parameter(g, "w", {kWidth});
+         const Normed normed = layer_norm(g, gelu_tanh(g, x), x, w, parameter(g, "b", {kWidth}), 1e-5);
+         return graph::add_sum(g, normed.y, normed.h);
+       }},
+      {"rope_attention",
+       [](Graph& g, ValueId x) {
+         const ValueId table = input(g, "angles", {kLength, kHeadDim / 2, 2}, DType::kF32);
+         const ValueId positions = input(g, "positions", {kRows}, DType::kI32);
+         const ValueId turned = rope(g, qkv_of(g, x), table, positions, kHeadDim);
+         return attention(g, turned, kNone, kHeadDim, kLength, 0.5);
+       }},
+      {"attention_of_documents",
+       [](Graph& g, ValueId x) {
+         return attention(g, qkv_of(g, x), input(g, "kv_begin", {kRows}, DType::kI32), kHeadDim, kLength,
+                          0.5);
+       }},
+      {"swiglu",
+       [](Graph& g, ValueId x) {
+         return swiglu(g, linear(g, x, parameter(g, "w", {20, kWidth}, {10, 10})));
+       }},
+      {"gelu_tanh", [](Graph& g, ValueId x) { return gelu_tanh(g, x); }},
+  };
+}
+
+void fill(program::OpRun& run) {
+  uint64_t stream = 0;
+  for (ValueId id = 0; id < run.graph().value_count(); ++id) {
+    const graph::Value& value = run.graph().value(id);
+    if (value.role != Role::kInput && value.role != Role::kParameter) continue;
+    ++stream;
+    for (int64_t i = 0; i < value.shape.elements(); ++i) {
+      if (value.dtype == DType::kI32) {
+        run.data_as<int32_t>(id)[i] =
+            static_cast<int32_t>(value.name == "tokens"      ? i
+                                 : value.name == "positions" ? i % kLength
+                                 : value.name == "kv_begin"  ? (i % kLength >= 4 ? 4 : 0)
+                                                             : (i * 5 + 2) % 9);  // targets
+      } else if (value.name == "angles") {
+        const double angle = 0.3 * static_cast<double>(i / 2);
+        run.data_as<float>(id)[i] = static_cast<float>(i % 2 == 0 ? std::cos(angle) : std::sin(angle));
+      } else {
+        run.data_as<float>(id)[i] =
+            static_cast<float>(pseudo_random(stream * 7919 + static_cast<uint64_t>(i)));
+      }
+    }
+  }
+}
+
+double loss(program::OpRun& run, ValueId sum) {
+  run.encode();
+  run.run();
+  return *run.data_as<double>(sum);
+}
+
+class Gradients : public testing::TestWithParam<GradientCase> {};
+
+TEST_P(Gradients, FollowTheLoss) {
+  Graph graph;
+  const ValueId tokens = input(graph, "tokens", {kRows}, DType::kI32);
+  const ValueId x = embedding(graph, tokens, parameter(graph, "table", {kRows, kWidth}), DType::kF32);
+  const ValueId y = GetParam().build(graph, x);
+  const ValueId head = parameter(graph, "head", {9, graph.value(y).shape[1]});
+  const ValueId sum = linear_cross_entropy(graph, y, head, input(graph, "targets", {kRows}, DType::kI32)).sum;
+  graph::differentiate(graph);
+  program::OpRun run(std::move(graph));
+  fill(run);
+  loss(run, sum);
+
+  struct Checked {
+    graph::Parameter parameter;
+    std::vector<float> gradient;
+  };
+  std::vector<Checked> all;
+  for (const graph::Parameter& one : run.graph().parameters()) {
+    const auto* gradient = run.data_as<float>(one.gradient);
+    const auto n = run.graph().value(one.value).shape.elements();
+    all.push_back({one, {gradient, gradient + n}});
+  }
+  constexpr double kStep = 4e-3;
+  for (const Checked& one : all) {
+    const std::string& name = run.graph().value(one.parameter.value).name;
+    auto* const weights = run.data_as<float>(one.parameter.value);
+    const std::vector<float> before(weights, weights + one.gradient.size());
+    for (uint64_t direction = 1; direction <= 3; ++direction) {
+      double along = 0, length = 0;
+      auto toward = [&](size_t i) { return pseudo_random(direction * 104729 + i); };
+      for (size_t i = 0; i < before.size(); ++i) {
+        along += toward(i) * static_cast<double>(one.gradient[i]);
+        length += std::abs(toward(i) * static_cast<double>(one.gradient[i]));
+      }
+      auto at = [&](double step) {
+        for (size_t i = 0; i < before.size(); ++i)
+          weights[i] = before[i] + static_cast<float>(step * toward(i));
+        return loss(run, sum);
+      };
+      const double measured = (at(kStep) - at(-kStep)) / (2 * kStep);
+      std::copy(before.begin(), before.end(), weights);
+      EXPECT_GT(length, 0) << name;
+      EXPECT_NEAR(measured, along, 1e-3 * length + 5e-3) << name << ", direction " << direction;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, Gradients, testing::ValuesIn(cases()),
+                         [](const auto& instance) { return instance.param.name; });
+
+}  // namespace
+}  // namespace strata::ops

@@ -1,0 +1,115 @@
+#include "op_cases.h"
+
+#include "graph/sum.h"
+#include "ops/ops.h"
+#include "optim/adamw.h"
+
+namespace strata::ops {
+namespace {
+
+using graph::Attrs;
+
+constexpr int64_t kRows = 24;  // four sequences of six
+constexpr int64_t kLength = 6;
+constexpr int64_t kHeadDim = 8;
+constexpr int64_t kQ = 64, kKv = 32;  // eight query heads, four of keys and values
+constexpr int64_t kQkv = kQ + 2 * kKv;
+
+Operand f32(Shape shape, std::vector<int64_t> segments = {}) {
+  return {.shape = shape, .segments = std::move(segments)};
+}
+Operand i32(int64_t n, int64_t below) {
+  return {.dtype = DType::kI32, .shape = {n}, .content = [below](int64_t i) {
+            return static_cast<double>(i * 7 % below);
+          }};
+}
+Operand positive(Shape shape) {
+  return {.shape = shape, .content = [](int64_t i) { return 0.5 + 0.1 * static_cast<double>(i % 7); }};
+}
+Operand positions() {
+  return {.dtype = DType::kI32, .shape = {kRows}, .content = [](int64_t i) {
+            return static_cast<double>(i % kLength);
+          }};
+}
+Operand kv_begin() {
+  return {.dtype = DType::kI32, .shape = {kRows}, .content = [](int64_t i) {
+            return i % kLength >= 4 ? 4.0 : 0.0;  // a document boundary inside each sequence
+          }};
+}
+Operand absent() {
+  Operand operand;
+  operand.absent = true;
+  return operand;
+}
+
+const Attrs kNorm{{"eps", 1e-5}};
+const Attrs kAttentionAttrs{{"head_dim", kHeadDim}, {"sequence_length", kLength}, {"scale", 0.3}};
+const Attrs kRopeAttrs{{"head_dim", kHeadDim}, {"inverse", int64_t{0}}};
+
+std::vector<OpCase> make_cases() {
+  const std::vector<int64_t> parts{kQ, kKv, kKv};
+  const std::vector<int64_t> gate_up{20, 20};
+  std::vector<OpCase> cases{
+      {"add", &graph::kAdd, {f32({kRows, 20}), f32({kRows, 20})}, {}},
+      {"embedding", &kEmbedding, {i32(kRows, 13), f32({13, 20}), absent(), absent()}, {{"bf16", int64_t{0}}}},
+      {"embedding_positions",
+       &kEmbedding,
+       {i32(kRows, 13), f32({13, 20}), positions(), f32({kLength, 20})},
+       {{"bf16", int64_t{0}}}},
+      {"embedding_grad", &kEmbeddingGrad, {f32({kRows, 20}), i32(kRows, 13)}, {{"rows", int64_t{13}}}},
+      {"linear", &kLinear, {f32({kRows, 20}), f32({12, 20}), absent()}, {{"f32_output", int64_t{0}}}},
+      {"linear_bias", &kLinear, {f32({kRows, 20}), f32({12, 20}), f32({12})}, {{"f32_output", int64_t{0}}}},
+      {"linear_grad_input", &kLinearGradInput, {f32({kRows, 12}), f32({12, 20})}, {}},
+      {"linear_grad_weight", &kLinearGradWeight, {f32({kRows, 12}), f32({kRows, 20})}, {}},
+      {"column_sums", &kColumnSums, {f32({kRows, 12})}, {}},
+      {"rms_norm", &kRmsNorm, {f32({kRows, 20}), f32({20}), absent()}, kNorm},
+      {"rms_norm_residual", &kRmsNorm, {f32({kRows, 20}), f32({20}), f32({kRows, 20})}, kNorm},
+      {"rms_norm_grad_input",
+       &kRmsNormGradInput,
+       {f32({kRows, 20}), f32({kRows, 20}), positive({kRows}), f32({20}), f32({kRows, 20})},
+       kNorm},
+      {"rms_norm_grad_weight",
+       &kRmsNormGradWeight,
+       {f32({kRows, 20}), f32({kRows, 20}), positive({kRows})},
+       kNorm},
+      {"layer_norm", &kLayerNorm, {f32({kRows, 20}), f32({20}), f32({20}), absent()}, kNorm},
+      {"layer_norm_residual", &kLayerNorm, {f32({kRows, 20}), f32({20}), f32({20}), f32({kRows, 20})}, kNorm},
+      {"layer_norm_grad_input",
+       &kLayerNormGradInput,
+       {f32({kRows, 20}), f32({kRows, 20}), f32({kRows}), positive({kRows}), f32({20}), f32({kRows, 20})},
+       kNorm},
+      {"layer_norm_grad_weight",
+       &kLayerNormGradWeight,
+       {f32({kRows, 20}), f32({kRows, 20}), f32({kRows}), positive({kRows})},
+       kNorm},
+      {"rope", &kRope, {f32({kRows, kQkv}, parts), f32({kLength, kHeadDim / 2, 2}), positions()}, kRopeAttrs},
+      {"attention", &kAttention, {f32({kRows, kQkv}, parts), kv_begin()}, kAttentionAttrs},
+      {"attention_plain", &kAttention, {f32({kRows, kQkv}, parts), absent()}, kAttentionAttrs},
+      {"attention_grad",
+       &kAttentionGrad,
+       {f32({kRows, kQ}), f32({kRows, kQ}), positive({kRows / kLength, kQ / kHeadDim, kLength}),
+        f32({kRows, kQkv}, parts), kv_begin()},
+       kAttentionAttrs},
+      {"swiglu", &kSwiglu, {f32({kRows, 40}, gate_up)}, {}},
+      {"swiglu_grad", &kSwigluGrad, {f32({kRows, 20}), f32({kRows, 40}, gate_up)}, {}},
+      {"gelu_tanh", &kGeluTanh, {f32({kRows, 20})}, {}},
+      {"gelu_tanh_grad", &kGeluTanhGrad, {f32({kRows, 20}), f32({kRows, 20})}, {}},
+      {"linear_cross_entropy", &kLinearCrossEntropy, {f32({kRows, 20}), f32({13, 20}), i32(kRows, 13)}, {}},
+      {"linear_cross_entropy_train",
+       &kLinearCrossEntropyTrain,
+       {f32({kRows, 20}), f32({13, 20}), absent(), i32(kRows, 13)},
+       {}},
+      {"take_row", &kTakeRow, {f32({kRows, 20}), i32(1, 5)}, {}},
+      {"sum_of_squares", &optim::kSumOfSquares, {f32({12, 20})}, {}},
+  };
+  return cases;
+}
+
+}  // namespace
+
+const std::vector<OpCase>& op_cases() {
+  static const std::vector<OpCase> cases = make_cases();
+  return cases;
+}
+
+}  // namespace strata::ops

@@ -1,0 +1,32 @@
+// One table of cases per op, small and of odd sizes; it serves the tests of placements and of gradients.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "graph/op.h"
+
+namespace strata::ops {
+
+struct Operand {
+  DType dtype = DType::kF32;
+  Shape shape;
+  std::vector<int64_t> segments = {};
+  bool absent = false;
+  // Content as a function of the element's index; unset: pseudo-random in (-1, 1).
+  std::function<double(int64_t)> content = {};
+};
+
+struct OpCase {
+  std::string name;
+  const graph::OpDef* op = nullptr;
+  std::vector<Operand> inputs;
+  graph::Attrs attrs;
+};
+
+// Every op that a graph of a model holds. Sizes divide by four where a placement cuts them.
+const std::vector<OpCase>& op_cases();
+
+}  // namespace strata::ops

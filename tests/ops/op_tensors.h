@@ -1,0 +1,95 @@
+// Operands of a case as dense tensors of doubles, cut into shards and put together again, and an op run on
+// them through the CPU's bindings.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "op_cases.h"
+#include "program/op_run.h"
+
+namespace strata::ops {
+
+struct Tensor {
+  DType dtype = DType::kF32;
+  Shape shape;
+  std::vector<int64_t> segments;
+  std::vector<double> values;
+  bool absent = false;
+};
+
+inline double pseudo_random(uint64_t i) {
+  uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u;
+  x ^= x >> 29;
+  x *= 0xbf58476d1ce4e5b9u;
+  x ^= x >> 32;
+  return static_cast<double>(x >> 40) / 8388608.0 - 1.0;
+}
+
+inline Tensor tensor_of(const Operand& operand, uint64_t stream) {
+  Tensor tensor{operand.dtype, operand.shape, operand.segments, {}, operand.absent};
+  if (operand.absent) return tensor;
+  for (int64_t i = 0; i < operand.shape.elements(); ++i) {
+    tensor.values.push_back(operand.content ? operand.content(i)
+                                            : pseudo_random(stream * 1000003 + static_cast<uint64_t>(i)));
+  }
+  return tensor;
+}
+
+inline void store(const Tensor& tensor, std::byte* to) {
+  for (size_t i = 0; i < tensor.values.size(); ++i) {
+    if (tensor.dtype == DType::kI32) {
+      reinterpret_cast<int32_t*>(to)[i] = static_cast<int32_t>(tensor.values[i]);
+    } else {
+      reinterpret_cast<float*>(to)[i] = static_cast<float>(tensor.values[i]);
+    }
+  }
+}
+
+inline Tensor load(const graph::Value& value, const std::byte* from) {
+  Tensor tensor{value.dtype, value.shape, value.segments, {}, false};
+  for (int64_t i = 0; i < value.shape.elements(); ++i) {
+    switch (value.dtype) {
+      case DType::kF64:
+        tensor.values.push_back(reinterpret_cast<const double*>(from)[i]);
+        break;
+      case DType::kI64:
+        tensor.values.push_back(static_cast<double>(reinterpret_cast<const int64_t*>(from)[i]));
+        break;
+      case DType::kI32:
+        tensor.values.push_back(reinterpret_cast<const int32_t*>(from)[i]);
+        break;
+      default:
+        tensor.values.push_back(static_cast<double>(reinterpret_cast<const float*>(from)[i]));
+    }
+  }
+  return tensor;
+}
+
+// The outputs of the op on these inputs. A second-weight input that is absent stands for the first one (the
+// two encodings of the loss's head).
+inline std::vector<Tensor> run_op(const OpCase& one, const std::vector<Tensor>& inputs) {
+  graph::Graph graph;
+  std::vector<graph::ValueId> ids;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& input = inputs[i];
+    if (input.absent) {
+      ids.push_back(one.name == "linear_cross_entropy_train" ? ids[1] : graph::kNone);
+      continue;
+    }
+    ids.push_back(program::add_operand(graph, "in" + std::to_string(i), input.dtype, input.shape,
+                                       input.segments, graph::Role::kParameter));
+  }
+  const std::vector<graph::ValueId> outputs = graph.add_node(*one.op, ids, one.attrs);
+  program::OpRun run(std::move(graph));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].absent) store(inputs[i], run.data(ids[i]));
+  }
+  run.encode();
+  run.run();
+  std::vector<Tensor> out;
+  for (const graph::ValueId id : outputs) out.push_back(load(run.graph().value(id), run.data(id)));
+  return out;
+}
+
+}  // namespace strata::ops

@@ -1,0 +1,181 @@
+// Counts allocations between the first and the last instruction of a steady step. The functions of the C
+// library are replaced for this whole test program; the sanitizers have their own, so the test rests there.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "tiny_run.h"
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
+
+extern "C" {
+void* __libc_malloc(size_t);
+void* __libc_calloc(size_t, size_t);
+void* __libc_realloc(void*, size_t);
+void* __libc_memalign(size_t, size_t);
+void __libc_free(void*);
+}
+
+namespace {
+
+constexpr size_t kMaxCallers = 4096;
+std::atomic<bool> counting{false};
+std::atomic<size_t> allocations{0};
+std::atomic<int64_t> alive{0};
+std::array<void*, kMaxCallers> callers;
+
+void note(void* caller) {
+  if (!counting.load(std::memory_order_relaxed)) return;
+  const size_t i = allocations.fetch_add(1);
+  ++alive;
+  if (i < kMaxCallers) callers[i] = caller;
+}
+
+}  // namespace
+
+extern "C" {
+void* malloc(size_t bytes) {
+  note(__builtin_return_address(0));
+  return __libc_malloc(bytes);
+}
+void* calloc(size_t n, size_t bytes) {
+  note(__builtin_return_address(0));
+  return __libc_calloc(n, bytes);
+}
+void* realloc(void* old, size_t bytes) {
+  if (old == nullptr) note(__builtin_return_address(0));
+  return __libc_realloc(old, bytes);
+}
+void* memalign(size_t alignment, size_t bytes) {
+  note(__builtin_return_address(0));
+  return __libc_memalign(alignment, bytes);
+}
+void* aligned_alloc(size_t alignment, size_t bytes) {
+  note(__builtin_return_address(0));
+  return __libc_memalign(alignment, bytes);
+}
+int posix_memalign(void** out, size_t alignment, size_t bytes) {
+  note(__builtin_return_address(0));
+  *out = __libc_memalign(alignment, bytes);
+  return *out == nullptr ? ENOMEM : 0;
+}
+void free(void* memory) {
+  if (memory != nullptr && counting.load(std::memory_order_relaxed)) --alive;
+  __libc_free(memory);
+}
+}
+
+// So that the caller of new, not new itself, is the one that allocates.
+void* operator new(size_t bytes) {
+  note(__builtin_return_address(0));
+  void* memory = __libc_malloc(bytes == 0 ? 1 : bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept {
+  free(memory);
+}
+void operator delete(void* memory, size_t) noexcept {
+  free(memory);
+}
+
+namespace strata::program {
+namespace {
+
+// The file of the program or library that a caller lies in.
+std::string module_of(void* caller) {
+  Dl_info info{};
+  return dladdr(caller, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "?";
+}
+
+struct Count {
+  size_t ours = 0, libraries = 0;
+  int64_t left = 0;  // allocated and not freed
+  std::string first_of_ours;
+};
+
+template <typename Run>
+Count count_allocations(Run run) {
+  allocations = 0;
+  alive = 0;
+  counting = true;
+  run();
+  counting = false;
+  Count count;
+  count.left = alive;
+  for (size_t i = 0; i < std::min<size_t>(allocations, kMaxCallers); ++i) {
+    const std::string module = module_of(callers[i]);
+    if (module.find("libdnnl") != std::string::npos || module.find("libgomp") != std::string::npos) {
+      ++count.libraries;
+      continue;
+    }
+    if (count.ours++ == 0) {
+      Dl_info info{};
+      dladdr(callers[i], &info);
+      count.first_of_ours = module + " " + (info.dli_sname != nullptr ? info.dli_sname : "");
+    }
+  }
+  return count;
+}
+
+TEST(Allocations, TheHookSeesOurs) {
+  const Count count = count_allocations([] {
+    std::vector<int>* volatile made = new std::vector<int>(100);
+    delete made;
+  });
+  EXPECT_EQ(count.ours, 2u);
+  EXPECT_EQ(count.left, 0);
+}
+
+class Allocations : public testing::TestWithParam<std::tuple<const char*, DType>> {};
+
+TEST_P(Allocations, NoneInASteadyStep) {
+  CompileOptions options = tiny_options(std::get<0>(GetParam()));
+  options.activations = std::get<1>(GetParam());
+  TinyRun run(compile({tiny_request(2)}, options));
+  run.step();
+  run.step();
+  const Count count = count_allocations([&] {
+    run.executor.run(0, Segment::kFirst);
+    run.executor.run(0, Segment::kLater, 1);
+    run.executor.run(0, Segment::kUpdate);
+    run.executor.run(0, Segment::kEncode);
+  });
+  EXPECT_EQ(count.ours, 0u) << "first: " << count.first_of_ours;
+  EXPECT_EQ(count.left, 0) << "libraries free what they allocate";
+  RecordProperty("library_allocations", static_cast<int>(count.libraries));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Allocations,
+                         testing::Combine(testing::Values("llama3-5m", "gpt2-124m"),
+                                          testing::Values(DType::kF32, DType::kBF16)));
+
+int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t size = 0, resident = 0;
+  file >> size >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST(ResidentMemory, StaysWithin80MBOfTheArena) {
+  CompileOptions options = tiny_options("llama3-5m");
+  options.model = models::preset("llama3-29m");
+  const int64_t before = resident_bytes();
+  TinyRun run(compile({{.kind = Kind::kTrain, .sequences = 1, .sequence_length = 64}}, options));
+  run.step();
+  const int64_t used = resident_bytes() - before;
+  const int64_t arena = run.executor.arena_bytes();
+  EXPECT_GT(arena, 400'000'000);
+  EXPECT_LE(used, arena + 80'000'000);
+}
+
+}  // namespace
+}  // namespace strata::program
+
+#endif

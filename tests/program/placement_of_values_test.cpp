@@ -1,0 +1,268 @@
+// Every program is run on a shadow of the arena that remembers which value was written where: an instruction
+// must find in memory exactly the values that it reads.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "base/error.h"
+#include "graph/sum.h"
+#include "program/memory_report.h"
+#include "tiny_run.h"
+
+namespace strata::program {
+namespace {
+
+using graph::kNone;
+using graph::Node;
+using graph::Role;
+using graph::ValueId;
+
+struct Range {
+  int64_t begin, end;
+  bool meets(const Range& other) const { return begin < other.end && other.begin < end; }
+};
+
+class Shadow {
+ public:
+  Shadow(const ProgramSet& set, const Program& program) : set_(set), program_(program) {}
+
+  void run(Segment segment) {
+    forget_workspace();
+    for (size_t i = 0; i < program_.segment(segment).size(); ++i) step(segment, i);
+  }
+
+ private:
+  Range range_of(ValueId id) const {
+    const Place& place = program_.places[static_cast<size_t>(id)];
+    return {place.at.offset, place.at.offset + program_.graph.value(id).bytes()};
+  }
+
+  void step(Segment segment, size_t index) {
+    const Instruction& instruction = program_.segment(segment)[index];
+    const Node& node = program_.graph.nodes()[static_cast<size_t>(instruction.node)];
+    const std::string where =
+        std::string(name_of(segment)) + "." + std::to_string(index) + " " + std::string(node.op->name);
+    ASSERT_EQ(instruction.operand_count, node.inputs.size() + node.outputs.size() + 1) << where;
+    const Operand* operands = program_.operands.data() + instruction.first_operand;
+    for (size_t i = 0; i < node.inputs.size(); ++i) check_operand(node.inputs[i], operands[i], where);
+    for (size_t i = 0; i < node.outputs.size(); ++i)
+      check_operand(node.outputs[i], operands[node.inputs.size() + i], where);
+
+    for (const ValueId input : node.inputs) {
+      if (input == kNone || program_.graph.value(input).role != Role::kActivation) continue;
+      const auto held = held_.find(range_of(input).begin);
+      ASSERT_TRUE(held != held_.end() && held->second == input)
+          << where << " reads " << program_.graph.value(input).name << ", whose memory holds "
+          << (held == held_.end() ? "nothing" : program_.graph.value(held->second).name);
+    }
+    for (size_t o = 0; o < node.outputs.size(); ++o) check_output(node, o, where);
+    const Operand& scratch = operands[instruction.operand_count - 1];
+    if (scratch.base == Base::kArena) {
+      // The scratch's size is not kept: at least its first byte must belong to nobody that lives.
+      ASSERT_GE(scratch.offset, set_.workspace_offset) << where;
+      for (const auto& [begin, value] : held_) {
+        const Place& place = program_.places[static_cast<size_t>(value)];
+        if (place.last < static_cast<int32_t>(index)) continue;
+        ASSERT_FALSE(range_of(value).meets({scratch.offset, scratch.offset + 1}))
+            << where << ": scratch lies in " << program_.graph.value(value).name;
+      }
+    }
+    for (const ValueId output : node.outputs) write(output);
+  }
+
+  void check_operand(ValueId id, const Operand& operand, const std::string& where) const {
+    if (id == kNone) {
+      ASSERT_EQ(operand.base, Base::kAbsent) << where;
+      return;
+    }
+    const Range range = range_of(id);
+    ASSERT_EQ(operand.offset, range.begin) << where;
+    if (operand.base == Base::kBatch) {
+      ASSERT_LE(range.end, program_.batch_bytes) << where;
+    } else {
+      ASSERT_GE(range.begin, 0) << where;
+      ASSERT_LE(range.end, set_.arena_bytes) << where << ": beyond the arena";
+    }
+  }
+
+  // An output may lie on an input of the same instruction only where the op allows it.
+  void check_output(const Node& node, size_t o, const std::string& where) const {
+    const ValueId output = node.outputs[o];
+    if (output == kNone || program_.graph.value(output).role != Role::kActivation) return;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueId input = node.inputs[i];
+      if (input == kNone || program_.graph.value(input).role != Role::kActivation) continue;
+      if (!range_of(output).meets(range_of(input))) continue;
+      bool allowed = false;
+      for (const graph::InPlace& pair : node.op->in_place)
+        allowed = allowed || (pair.output == static_cast<int>(o) && pair.input == static_cast<int>(i));
+      ASSERT_TRUE(allowed) << where << " writes output " << o << " over input " << i;
+    }
+    for (size_t other = 0; other < o; ++other) {
+      if (node.outputs[other] == kNone || program_.graph.value(node.outputs[other]).role != Role::kActivation)
+        continue;
+      ASSERT_FALSE(range_of(output).meets(range_of(node.outputs[other]))) << where;
+    }
+  }
+
+  void write(ValueId id) {
+    if (id == kNone || program_.graph.value(id).role != Role::kActivation) return;
+    const Range range = range_of(id);
+    std::erase_if(held_, [&](const auto& entry) { return range_of(entry.second).meets(range); });
+    held_[range.begin] = id;
+  }
+
+  void forget_workspace() { held_.clear(); }
+
+  const ProgramSet& set_;
+  const Program& program_;
+  std::map<int64_t, ValueId> held_;
+};
+
+void expect_sound(const ProgramSet& set) {
+  // The regions make up the arena to the byte.
+  int64_t end = 0;
+  for (const Region& region : arena_regions(set)) {
+    EXPECT_EQ(region.offset, end) << region.name;
+    end = region.offset + region.bytes;
+  }
+  EXPECT_EQ(end, set.arena_bytes);
+  // Persistent values lie apart.
+  std::map<int64_t, const Persistent*> order;
+  for (const Persistent& entry : set.persistent) {
+    EXPECT_TRUE(order.emplace(entry.offset, &entry).second || entry.bytes == 0) << entry.name;
+  }
+  end = 0;
+  for (const auto& [offset, entry] : order) {
+    EXPECT_GE(offset, end) << entry->name << " lies on the value before it";
+    end = offset + entry->bytes;
+  }
+  EXPECT_LE(end, set.batch_offset);
+  EXPECT_EQ(set.workspace_offset, set.batch_offset + set.batch_bytes);
+  for (const Program& program : set.programs) {
+    for (int s = 0; s < kSegments; ++s) {
+      Shadow shadow(set, program);
+      shadow.run(static_cast<Segment>(s));
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    const Peak peak = workspace_peak(program);
+    int64_t buffers = 0;
+    for (const PeakBuffer& buffer : peak.buffers) buffers += buffer.bytes;
+    EXPECT_EQ(buffers, peak.alive);
+    EXPECT_LE(peak.alive, peak.bytes);
+  }
+}
+
+class ValuesOfModels : public testing::TestWithParam<std::tuple<const char*, Recompute, DType, bool>> {};
+
+TEST_P(ValuesOfModels, LieWhereTheyAreRead) {
+  const auto [preset, recompute, dtype, weight_gradients_last] = GetParam();
+  CompileOptions options = tiny_options(preset);
+  options.recompute = recompute;
+  options.activations = dtype;
+  options.weight_gradients_last = weight_gradients_last;
+  options.cache_room = 64;
+  std::vector<Request> requests{tiny_request(3)};
+  requests.push_back(
+      {.kind = Kind::kEvaluate, .sequences = 3, .sequence_length = 40, .per_token_loss = true});
+  requests.push_back({.kind = Kind::kPrefill, .sequences = 1, .sequence_length = 16});
+  requests.push_back({.kind = Kind::kDecode, .sequences = 1, .sequence_length = 1});
+  expect_sound(*compile(requests, options));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ValuesOfModels,
+                         testing::Combine(testing::Values("llama3-5m", "gpt2-124m"),
+                                          testing::Values(Recompute::kNone, Recompute::kSelective,
+                                                          Recompute::kFull),
+                                          testing::Values(DType::kF32, DType::kBF16), testing::Bool()));
+
+// A family whose graphs are random: sums, norms, activations and products in any order, with values that are
+// read again much later. `ffn` is the seed.
+models::Hidden build_random(const models::ModelConfig& config, layers::Context& context) {
+  graph::Graph& g = context.graph;
+  std::mt19937_64 random(static_cast<uint64_t>(config.ffn));
+  const ValueId table = layers::embedding_table(context, "embedding", config.vocab_size, config.width, 0.02);
+  std::vector<ValueId> values{ops::embedding(g, context.tokens, table, context.activations)};
+  auto any = [&] { return values[random() % values.size()]; };
+  const auto count = 3 + random() % 20;
+  for (uint64_t i = 0; i < count; ++i) {
+    const std::string name = "n" + std::to_string(i);
+    g.set_layer(static_cast<int32_t>(i / 4));
+    switch (random() % 5) {
+      case 0:
+        values.push_back(graph::add_sum(g, any(), any()));
+        break;
+      case 1:
+        values.push_back(ops::gelu_tanh(g, any()));
+        break;
+      case 2: {
+        const ValueId weight = g.add_parameter(name + ".norm", {config.width}, {graph::Init::Kind::kOnes, 0});
+        const auto normed = ops::rms_norm(g, any(), random() % 2 == 0 ? kNone : any(), weight, 1e-5);
+        values.push_back(normed.y);
+        values.push_back(normed.h);
+        break;
+      }
+      case 3: {
+        const ValueId weight = g.add_parameter(name + ".weight", {config.width, config.width}, {});
+        values.push_back(ops::linear(g, any(), weight));
+        break;
+      }
+      default: {
+        const ValueId up = g.add_parameter(name + ".up", {2 * config.width, config.width}, {}, {},
+                                           {config.width, config.width});
+        values.push_back(ops::swiglu(g, ops::linear(g, any(), up)));
+        break;
+      }
+    }
+  }
+  g.set_layer(kNone);
+  // Everything takes part in the loss, so that every parameter has a gradient.
+  ValueId last = values.front();
+  for (size_t i = 1; i < values.size(); ++i) last = graph::add_sum(g, last, values[i]);
+  return {last, table};
+}
+
+const models::Family kRandomFamily{"random", "random", build_random, nullptr, nullptr, nullptr, nullptr};
+
+TEST(ValuesOfRandomGraphs, LieWhereTheyAreRead) {
+  CompileOptions options = tiny_options("llama3-5m");
+  options.model.family = &kRandomFamily;
+  options.model.width = 16;
+  options.model.vocab_size = 33;
+  for (int64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    options.model.ffn = seed;
+    options.recompute = static_cast<Recompute>(seed % 3);
+    options.weight_gradients_last = seed % 2 == 0;
+    expect_sound(*compile({tiny_request(2)}, options));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(MemoryBudget, LessMemoryMeansMoreRecompute) {
+  CompileOptions options = tiny_options("llama3-5m");
+  options.recompute = Recompute::kNone;
+  const int64_t most = compile({tiny_request()}, options)->arena_bytes;
+  options.recompute = Recompute::kFull;
+  const int64_t least = compile({tiny_request()}, options)->arena_bytes;
+  ASSERT_LT(least, most);
+  options.recompute.reset();
+  for (const int64_t budget : {most, most - 1, (most + least) / 2, least}) {
+    options.memory_budget = budget;
+    EXPECT_LE(compile({tiny_request()}, options)->arena_bytes, budget);
+  }
+  options.memory_budget = least - 1;
+  EXPECT_THROW(compile({tiny_request()}, options), ConfigError);
+  options.recompute = Recompute::kNone;
+  EXPECT_THROW(compile({tiny_request()}, options), ConfigError)
+      << "a recompute of the user's own is held to it";
+}
+
+TEST(MemoryBudget, TheExecutorAllocatesThePlan) {
+  const TinyRun run(compile({tiny_request()}, tiny_options("gpt2-124m")));
+  EXPECT_EQ(run.executor.arena_bytes(), run.executor.set().arena_bytes);
+}
+
+}  // namespace
+}  // namespace strata::program

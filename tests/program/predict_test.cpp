@@ -1,0 +1,141 @@
+#include "program/predict.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "program/cpu_probes.h"
+#include "program/explain.h"
+#include "program/memory_report.h"
+#include "tiny_run.h"
+
+namespace strata::program {
+namespace {
+
+hardware::DeviceSpec plain_device() {
+  hardware::DeviceSpec device;
+  device.threads = 2;
+  device.l3_bytes = 1 << 20;
+  device.gemm_flops_f32 = 100e9;
+  device.memory_bytes_per_s = 10e9;
+  device.cache_bytes_per_s = 100e9;
+  return device;
+}
+
+TEST(ExpectedSeconds, IsTheRooflineWhereAnOpWasNotMeasured) {
+  const auto device = plain_device();
+  EXPECT_DOUBLE_EQ(expected_seconds(device, "unknown", "f32", 100e9, 1, 0), 1.0);
+  EXPECT_DOUBLE_EQ(expected_seconds(device, "unknown", "f32", 1, 10e9, 1), 1.0);
+  EXPECT_DOUBLE_EQ(expected_seconds(device, "unknown", "f32", 1, 10e9, 0), 0.1);
+  EXPECT_DOUBLE_EQ(expected_seconds(device, "unknown", "f32", 1, 10e9, 0.5), 0.55);
+}
+
+TEST(ExpectedSeconds, InterpolatesBetweenProbes) {
+  auto device = plain_device();
+  for (const bool cold : {false, true}) {
+    // 50 GFLOP/s at 100 FLOP a byte, 80 at 1000.
+    device.rates.push_back({"linear", "f32", 50e9, 0.5e9, cold});
+    device.rates.push_back({"linear", "f32", 80e9, 0.08e9, cold});
+  }
+  EXPECT_NEAR(expected_seconds(device, "linear", "f32", 50e9, 0.5e9, 0), 1.0, 1e-9);
+  EXPECT_NEAR(expected_seconds(device, "linear", "f32", 80e9, 0.08e9, 1), 1.0, 1e-9);
+  const double between = 60e9 / expected_seconds(device, "linear", "f32", 60e9, 0.2e9, 0);
+  EXPECT_GT(between, 50e9);
+  EXPECT_LT(between, 80e9);
+  // Far beyond the last probe its rate holds; with few operations a byte the bandwidth does.
+  EXPECT_NEAR(expected_seconds(device, "linear", "f32", 80e9, 1, 0), 1.0, 1e-9);
+  EXPECT_NEAR(expected_seconds(device, "linear", "f32", 1e6, 10e9, 1), 1.0, 1e-9);
+}
+
+TEST(Predict, KnowsWhatTheCacheHolds) {
+  const auto set = compile({tiny_request()}, tiny_options("llama3-5m"));
+  const Program& program = set->programs[0];
+  auto device = plain_device();
+  device.l3_bytes = int64_t{1} << 30;
+  const auto large = predict(program, Segment::kFirst, device);
+  device.l3_bytes = 1024;
+  const auto none = predict(program, Segment::kFirst, device);
+  ASSERT_EQ(large.size(), program.segment(Segment::kFirst).size());
+  EXPECT_EQ(large.front().cold_share, 1) << "nothing is there at first";
+  double sum_large = 0, sum_none = 0;
+  for (size_t i = 0; i < large.size(); ++i) {
+    sum_large += large[i].cold_share;
+    sum_none += none[i].cold_share;
+    EXPECT_LE(large[i].cold_share, none[i].cold_share + 1e-12);
+    EXPECT_EQ(large[i].flops, none[i].flops);
+  }
+  EXPECT_LT(sum_large, 0.5 * sum_none);
+}
+
+TEST(Predict, AStepIsTheSumOfItsFamilies) {
+  const auto one = compile({tiny_request(1)}, tiny_options("llama3-5m"));
+  const auto three = compile({tiny_request(3)}, tiny_options("llama3-5m"));
+  const auto device = plain_device();
+  const StepTotal total = predict_step(one->programs[0], device);
+  double seconds = 0, flops = 0;
+  for (const FamilyTotal& family : total.families) {
+    seconds += family.seconds;
+    flops += family.flops;
+  }
+  EXPECT_NEAR(seconds, total.seconds, 1e-12);
+  EXPECT_NEAR(flops, total.flops, 1);
+  auto gemm = [&](const ProgramSet& set) {
+    for (const FamilyTotal& family : predict_step(set.programs[0], device).families) {
+      if (family.family == "gemm") return family.flops;
+    }
+    return 0.0;
+  };
+  EXPECT_DOUBLE_EQ(gemm(*three), 3 * gemm(*one));
+  // Six operations a parameter and token in all of a step's products, less the embedding's look-up.
+  const auto expected = models::training_flops_per_token(one->options.model, 24) * 48;
+  EXPECT_NEAR(total.flops, expected, 0.25 * expected);
+}
+
+TEST(MeasureOps, GivesRatesOfEveryKind) {
+  hardware::DeviceSpec device = plain_device();
+  device.threads = compute_threads();
+  const auto rates = measure_ops(device, 0.0, "rms_norm");
+  ASSERT_EQ(rates.size(), 6u) << "three ops, in the cache and in memory";
+  for (const auto& rate : rates) {
+    EXPECT_GT(rate.bytes_per_s, 0) << rate.family;
+    EXPECT_EQ(rate.dtype, "f32");
+  }
+}
+
+TEST(Explain, FitsATerminalAndNamesEveryOp) {
+  CompileOptions options = tiny_options("llama3-5m");
+  options.model.layers = 6;
+  const auto set = compile({tiny_request(2)}, options);
+  const std::string text = explain_program(set->programs[0], plain_device()) + explain_memory(*set) +
+                           explain_totals(predict_step(set->programs[0], plain_device()));
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    // Columns, not bytes: "×" and "–" have more than one.
+    const auto columns = std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
+    EXPECT_LE(columns, 110) << line;
+  }
+  for (const auto& node : set->programs[0].graph.nodes())
+    EXPECT_NE(text.find(node.op->name), std::string::npos) << node.op->name;
+  EXPECT_NE(text.find("(layers 1 to 5)"), std::string::npos) << "repeated layers stand once";
+  EXPECT_NE(text.find(std::to_string(set->arena_bytes) + " bytes"), std::string::npos);
+}
+
+TEST(Explain, JsonHoldsEveryInstruction) {
+  const auto set = compile({tiny_request(2)}, tiny_options("gpt2-124m"));
+  const auto json = nlohmann::json::parse(explain_json(*set, plain_device()));
+  const Program& program = set->programs[0];
+  for (int s = 0; s < kSegments; ++s) {
+    const auto segment = static_cast<Segment>(s);
+    EXPECT_EQ(json["programs"][0]["segments"][std::string(name_of(segment))].size(),
+              program.segment(segment).size());
+  }
+  EXPECT_EQ(json["arena_bytes"], set->arena_bytes);
+  EXPECT_EQ(json["programs"][0]["workspace"]["bytes"], program.workspace.bytes);
+  int64_t regions = 0;
+  for (const auto& region : json["regions"]) regions += region["bytes"].get<int64_t>();
+  EXPECT_EQ(regions, set->arena_bytes);
+}
+
+}  // namespace
+}  // namespace strata::program
