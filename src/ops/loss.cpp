@@ -22,8 +22,13 @@ double logits_flops(const NodeView& view) {
   return 2.0 * static_cast<double>(view.in(0).shape[0]) * static_cast<double>(view.in(1).shape.elements());
 }
 
+// The logits are never whole in memory, but each is written and read once on its way through the cache.
+double logits_bytes(const NodeView& view) {
+  return 8.0 * static_cast<double>(view.in(0).shape[0]) * static_cast<double>(view.in(1).shape[0]);
+}
+
 Cost cost(const NodeView& view) {
-  return {logits_flops(view), graph::streamed_bytes(view)};
+  return {logits_flops(view), graph::streamed_bytes(view) + logits_bytes(view)};
 }
 
 std::vector<PlacementOption> placements(const NodeView&) {
@@ -55,7 +60,7 @@ std::vector<ValueSpec> infer_train(const NodeView& view) {
 }
 
 Cost cost_train(const NodeView& view) {
-  return {3 * logits_flops(view), graph::streamed_bytes(view)};
+  return {3 * logits_flops(view), graph::streamed_bytes(view) + logits_bytes(view)};
 }
 
 std::vector<PlacementOption> placements_train(const NodeView&) {

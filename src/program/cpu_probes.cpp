@@ -325,8 +325,9 @@ std::vector<hardware::FamilyRate> measure_ops(const hardware::DeviceSpec& device
   }
   std::erase_if(probes,
                 [&](const Probe& probe) { return !probe.graph.nodes().back().op->name.starts_with(family); });
-  // Twice what stays in the cache, with a bound for machines whose caches are huge.
-  const int64_t beyond = std::clamp<int64_t>(2 * cache_bytes(device), int64_t{16} << 20, int64_t{512} << 20);
+  // Far beyond the cache: a virtual machine may not say that its cores have a cache each. With a bound for
+  // machines whose caches are huge.
+  const int64_t beyond = std::clamp<int64_t>(6 * cache_bytes(device), int64_t{64} << 20, int64_t{768} << 20);
   const Arena pool(beyond + (int64_t{256} << 20));
   fill(pool);
   // Twice through the list, the better of both: a disturbance that lasts some seconds hits few probes twice.

@@ -13,6 +13,7 @@ namespace strata::train {
 namespace {
 
 constexpr int kMinSteps = 3;
+constexpr int kPredictSteps = 2;
 constexpr int kMaxSteps = 30;
 constexpr double kStepSeconds = 12;  // of steady steps, a case
 
@@ -26,11 +27,12 @@ std::vector<DType> dtypes_of(int threads) {
 struct Steps {
   std::vector<double> steps, gemms;
 };
-Steps steady_steps(BenchModel& model, const cpu::FamilyProbe* gemm) {
+Steps steady_steps(BenchModel& model, const cpu::FamilyProbe* gemm, int least = kMinSteps,
+                   double budget = kStepSeconds) {
   Steps out;
   model.reset();
   double spent = 0;
-  for (int i = 0; i < kMinSteps || (i < kMaxSteps && spent < kStepSeconds); ++i) {
+  for (int i = 0; i < least || (i < kMaxSteps && spent < budget); ++i) {
     if (gemm != nullptr) {
       const double begin = monotonic_seconds();
       gemm->run();
@@ -98,7 +100,7 @@ void predict_case(BenchContext& context, const BenchCase& bench, const hardware:
   BenchModel model(bench, context.threads);
   const program::StepTotal expected = program::predict_step(model.program(), device);
   model.step();
-  const double step = median(steady_steps(model, nullptr).steps);
+  const double step = median(steady_steps(model, nullptr, kPredictSteps, 4).steps);
   const program::StepTotal measured = model.measured();
   context.print("\n{}\n  {:<16} {:>14} {:>14} {:>8}\n", bench.name(), "kernel family", "predicted ms",
                 "measured ms", "ratio");

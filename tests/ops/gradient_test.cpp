@@ -27,6 +27,10 @@ struct GradientCase {
   std::function<ValueId(Graph&, ValueId x)> build;
 };
 
+void PrintTo(const GradientCase& one, std::ostream* out) {
+  *out << one.name;
+}
+
 ValueId parameter(Graph& graph, const char* name, Shape shape, std::vector<int64_t> segments = {}) {
   return graph.add_parameter(name, shape, {}, {}, std::move(segments));
 }

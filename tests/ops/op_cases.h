@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,10 @@ struct OpCase {
   std::vector<Operand> inputs;
   graph::Attrs attrs;
 };
+
+inline void PrintTo(const OpCase& one, std::ostream* out) {
+  *out << one.name;
+}
 
 // Every op that a graph of a model holds. Sizes divide by four where a placement cuts them.
 const std::vector<OpCase>& op_cases();
