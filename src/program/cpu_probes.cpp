@@ -268,17 +268,18 @@ void fill_indices(const OpRun& run) {
   }
 }
 
-// The fastest repetition: a shared machine only ever makes one slower.
-double best_seconds(double budget, const OpRun& run, const std::function<void(int)>& repeat) {
+// The median repetition: a step is made of typical ones, not of the best.
+double typical_seconds(double budget, const OpRun& run, const std::function<void(int)>& repeat) {
+  std::vector<double> seconds;
   repeat(0);
   const double start = monotonic_seconds();
-  double best = 1e30;
-  for (int i = 0; i < 2 || (monotonic_seconds() - start < budget && i < 200); ++i) {
+  for (int i = 0; i < 3 || (monotonic_seconds() - start < budget && i < 200); ++i) {
     const double begin = monotonic_seconds();
     repeat((i + 1) % run.copies());
-    best = std::min(best, monotonic_seconds() - begin);
+    seconds.push_back(monotonic_seconds() - begin);
   }
-  return std::max(best, 1e-9);
+  std::sort(seconds.begin(), seconds.end());
+  return std::max(seconds[seconds.size() / 2], 1e-9);
 }
 
 hardware::FamilyRate measure(Probe& probe, bool cold, const hardware::DeviceSpec& device, double budget,
@@ -290,7 +291,7 @@ hardware::FamilyRate measure(Probe& probe, bool cold, const hardware::DeviceSpec
   OpRun run(probe.graph, device.threads, copies, &pool);
   fill_indices(run);
   for (int copy = 0; copy < copies; ++copy) run.encode(copy);
-  const double seconds = best_seconds(budget, run, [&](int copy) {
+  const double seconds = typical_seconds(budget, run, [&](int copy) {
     if (probe.encoding) {
       run.encode(copy);
     } else {
