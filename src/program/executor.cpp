@@ -7,10 +7,7 @@
 
 namespace strata::program {
 
-// Weights, moments and encodings are there before the first step; its activations take their pages while it
-// runs, which costs it a few hundredths and lets it begin that much sooner.
-Executor::Executor(std::shared_ptr<const ProgramSet> set)
-    : set_(std::move(set)), arena_(set_->arena_bytes, set_->workspace_offset) {
+Executor::Executor(std::shared_ptr<const ProgramSet> set) : set_(std::move(set)), arena_(set_->arena_bytes) {
   size_t widest = 0;
   for (const Program& program : set_->programs) {
     auto& by_segment = timings_.emplace_back();

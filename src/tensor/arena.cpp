@@ -2,7 +2,6 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -16,7 +15,7 @@ namespace {
 constexpr int64_t kHugePage = int64_t{2} << 20;
 }
 
-Arena::Arena(int64_t bytes, int64_t touched) : size_(bytes) {
+Arena::Arena(int64_t bytes) : size_(bytes) {
   if (bytes == 0) return;
   // Aligned by hand to a huge page: mmap gives 4 KiB alignment only. The surplus is never touched.
   const auto reserve = static_cast<size_t>(align_up(bytes, 4096) + kHugePage);
@@ -35,7 +34,7 @@ Arena::Arena(int64_t bytes, int64_t touched) : size_(bytes) {
   const uintptr_t end = aligned + static_cast<uintptr_t>(align_up(bytes, 4096));
   if (address + reserve > end) ::munmap(reinterpret_cast<void*>(end), address + reserve - end);
   ::madvise(data_, static_cast<size_t>(bytes), MADV_HUGEPAGE);
-  parallel_ranges(touched < 0 ? bytes : std::min(bytes, touched), kHugePage, [&](int64_t begin, int64_t to) {
+  parallel_ranges(bytes, kHugePage, [&](int64_t begin, int64_t to) {
     for (int64_t at = begin; at < to; at += 4096) data_[at] = std::byte{0};
   });
 }

@@ -1,5 +1,5 @@
 // One contiguous block of memory for everything that a program touches: on huge pages where the kernel grants
-// them, touched by all compute threads before use.
+// them, touched by all compute threads before use, so that no page fault falls into a step.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,7 @@ constexpr int64_t align_up(int64_t n, int64_t alignment) {
 class Arena {
  public:
   Arena() = default;
-  // Zero-filled; WorldError when the machine has not that much memory. Only the first `touched` bytes are
-  // touched at once, the others when they are first used; -1: all.
-  explicit Arena(int64_t bytes, int64_t touched = -1);
+  explicit Arena(int64_t bytes);  // zero-filled; WorldError when the machine has not that much memory
   ~Arena();
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&& other) noexcept;

@@ -31,7 +31,7 @@ TEST(Contract, FreeChangesGoThroughAndAreEvents) {
   tiny.train({}, "run", 3);
   const auto before = bits_of(tiny.folder(), 3);
   tiny.train({"checkpoint.keep_last=2", "eval.sample_tokens=3", "log.interval_steps=1",
-              "memory.recompute=\"full\"", "device.threads=2", "profile.steps=[5]"});
+              "memory.recompute=\"full\"", "device.pin=false", "profile.steps=[5]"});
   expect_same_bits(bits_of(tiny.folder("whole"), 6), bits_of(tiny.folder(), 6));
   const MetricsLog log = metrics_of(tiny.folder());
   std::map<std::string, std::string> changed;
@@ -40,7 +40,7 @@ TEST(Contract, FreeChangesGoThroughAndAreEvents) {
       changed[event["key"]] = event["before"].get<std::string>() + " to " + event["after"].get<std::string>();
   }
   EXPECT_EQ(changed.at("checkpoint.keep_last"), "3 to 2");
-  EXPECT_EQ(changed.at("device.threads"), "1 to 2");
+  EXPECT_EQ(changed.at("device.pin"), "true to false");
   EXPECT_EQ(changed.size(), 6u);
   EXPECT_TRUE(std::filesystem::exists(tiny.folder() / "traces/step-00000005.json"));
 }
