@@ -19,8 +19,8 @@ enum class ResumeMode { kAuto, kNever, kFrom };
 
 // strata train FILE [--set KEY=VALUE]… [--resume auto|never|DIR] [--accept-changes] [--dry-run]
 struct TrainOptions {
-  std::vector<std::string> inputs;  // one .toml file, or texts to train on without one
-  std::vector<std::string> sets;
+  std::vector<std::string> inputs = {};  // one .toml file, or texts to train on without one
+  std::vector<std::string> sets = {};
   ResumeMode resume = ResumeMode::kAuto;
   Path resume_from = {};  // kFrom
   bool accept_changes = false;
@@ -31,48 +31,48 @@ int run_training(const TrainOptions& options);
 
 // strata eval --model DIR --tokens FILE|--text FILE --sequence-length N, or --task NAME --jsonl FILE
 struct EvalOptions {
-  std::string model;  // as checkpoint::resolve_model takes it
-  std::string tokens, text;
-  std::string task, jsonl;
+  std::string model = {};  // as checkpoint::resolve_model takes it
+  std::string tokens = {}, text = {};
+  std::string task = {}, jsonl = {};
   int64_t sequence_length = 0;
   std::optional<int64_t> stride = {};  // unset: sequence_length
-  std::vector<std::string> sets;
+  std::vector<std::string> sets = {};
   bool json = false;
 };
 int run_evaluation(const EvalOptions& options);
 
 struct GenerateOptions {
-  std::string model;
+  std::string model = {};
   std::optional<std::string> prompt = {};
-  std::string prompts;  // a .jsonl file with a "prompt" a line, instead of prompt
+  std::string prompts = {};  // a .jsonl file with a "prompt" a line, instead of prompt
   int64_t max_tokens = 100;
   double temperature = 1.0;  // 0: greedy
   int64_t top_k = 0;         // 0: all
   double top_p = 1.0;
   double min_p = 0.0;
   double repetition_penalty = 1.0;
-  std::vector<std::string> stop;
+  std::vector<std::string> stop = {};
   uint64_t seed = 1234;
-  std::vector<std::string> sets;
+  std::vector<std::string> sets = {};
   bool json = false;
 };
 int run_generation(const GenerateOptions& options);
 
 struct ExplainOptions {
-  std::vector<std::string> inputs;  // as of TrainOptions
-  std::vector<std::string> sets;
+  std::vector<std::string> inputs = {};  // as of TrainOptions
+  std::vector<std::string> sets = {};
   bool json = false;
 };
 int run_explain(const ExplainOptions& options);
 
 struct PresetsOptions {
-  std::string name;  // empty: all
+  std::string name = {};  // empty: all
   bool json = false;
 };
 int run_presets(const PresetsOptions& options);
 
 struct BenchOptions {
-  std::vector<std::string> names;  // empty: all
+  std::vector<std::string> names = {};  // empty: all
   bool list = false;
   bool json = false;
 };
@@ -82,7 +82,7 @@ int run_bench(const BenchOptions& options);
 // directory. strata checkpoint import DIRECTORY RUN_FOLDER: step 0 of a new run, from a Hugging Face
 // directory.
 struct ConvertOptions {
-  std::string source;  // as checkpoint::resolve_model takes it
+  std::string source = {};  // as checkpoint::resolve_model takes it
   Path target = {};
   std::string dtype = "bf16";  // bf16, fp16, fp32
   bool json = false;

@@ -22,7 +22,7 @@ struct ModelRuntime {
 struct RuntimeOptions {
   std::string model;  // as checkpoint::resolve_model takes it
   RunConfig config;   // precision, device
-  std::vector<program::Request> requests;
+  std::vector<program::Request> requests = {};
   int64_t cache_tokens = 0;  // for generating; 0: as many as the model has positions, at most 4,096
 };
 

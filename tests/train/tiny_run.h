@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "support/faulty_file_system.h"
 #include "support/scratch_folder.h"
 #include "train/config/run_config.h"
 #include "train/trainer.h"
@@ -99,7 +100,10 @@ budget = "2GB"
   // Trains; stops once `steps` steps were made by this call, where given.
   TrainResult train_with(const RunOptions& options, int64_t steps = -1) const {
     int64_t asked = 0;
-    return train_run(options, [&] { return ++asked == steps; });
+    FaultyFileSystem quick;  // without real syncs
+    RunOptions own = options;
+    if (own.files == nullptr) own.files = &quick;
+    return train_run(own, [&] { return ++asked == steps; });
   }
   TrainResult train(const std::vector<std::string>& sets = {}, const std::string& name = "run",
                     int64_t steps = -1) const {
