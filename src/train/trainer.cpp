@@ -492,6 +492,12 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
   flush_denormals();
   auto tokenizer = resolve_tokenizer(config, model, files, store.stored_tokenizer().value_or(Path()));
   if (tokenizer && !model.eos_id) model.eos_id = tokenizer->end_of_text_id();
+  // A family's own ids mean nothing in a smaller vocabulary.
+  for (auto* id : {&model.bos_id, &model.eos_id}) {
+    if (!*id || **id < model.vocab_size) continue;
+    *id = std::nullopt;
+    if (tokenizer) *id = tokenizer->end_of_text_id();
+  }
   RunData data = resolve_data(config, model, tokenizer ? &*tokenizer : nullptr, files);
   auto set = compile_run(config, model);
   if (config.memory.recompute == Recompute::kAuto) {
