@@ -85,14 +85,15 @@ double time_limit(const RunConfig& config) {
   return std::numeric_limits<double>::infinity();
 }
 
-// The best GEMM of this machine in FLOP/s: from the cache that `strata doctor` fills, else measured now in
-// half a second.
-double gemm_peak(DType dtype, int threads) {
+// The best GEMM of this machine in FLOP/s: from the cache that `strata doctor` fills, else, where the run is
+// long enough to pay for it, measured now in half a second; else 0.
+double gemm_peak(DType dtype, int threads, double seconds_left) {
   hardware::DeviceSpec device = cpu::describe_device(threads);
   if (hardware::load_cached_device(device)) {
     const double known = dtype == DType::kBF16 ? device.gemm_flops_bf16 : device.gemm_flops_f32;
     if (known > 0) return known;
   }
+  if (seconds_left < 60) return 0;
   const cpu::FamilyProbe probe = cpu::peak_gemm_probe(dtype);
   double best = 0;
   for (const double end = monotonic_seconds() + 0.5; best == 0 || monotonic_seconds() < end;) {
@@ -242,7 +243,7 @@ class Trainer {
     const double begin = monotonic_seconds();
     Due evaluate_due(config_.eval.interval, step_, step_tokens_);
     Due save_due(config_.checkpoint.interval, step_, step_tokens_);
-    double peak = 0;  // FLOP/s of the best GEMM; known after the first step
+    double peak = -1;  // FLOP/s of the best GEMM; known after the first step, 0: not measured
     const double flops = models::training_flops_per_token(model_, training.sequence_length) *
                          static_cast<double>(step_tokens_);
     StepTracer tracer(executor_->set());
@@ -260,7 +261,10 @@ class Trainer {
       const double step_begin = monotonic_seconds();
       train_step(step, micro_batches, loader);
       record_.step_seconds = monotonic_seconds() - step_begin;
-      if (peak == 0) peak = gemm_peak(activation_dtype(config_), static_cast<int>(*config_.device.threads));
+      if (peak < 0) {
+        peak = gemm_peak(activation_dtype(config_), static_cast<int>(*config_.device.threads),
+                         record_.step_seconds * static_cast<double>(total_steps_ - step));
+      }
       record_.flops = flops;
       record_.peak_flops = peak;
       executor_->observe(nullptr);
