@@ -22,7 +22,54 @@ endif()
 
 find_program(STRATA_CCACHE ccache)
 if(STRATA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${STRATA_CCACHE})
+  # ccache keeps objects that were made with a precompiled header only when told so.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${STRATA_CCACHE})
+endif()
+
+# Headers that nearly every file reads, parsed once. The kernels go without, since they compile each file for several
+# instruction sets, and so does base, which alone has OpenMP's flag.
+set(STRATA_PCH_HEADERS <algorithm> <cstdint> <filesystem> <functional> <map> <memory> <optional> <span> <string>
+    <string_view> <unordered_map> <utility> <vector> <fmt/core.h>)
+set(STRATA_ROOMS_WITHOUT_PCH base kernels_cpu)
+# Rooms that run once at a start, where the optimizer's time is worth more than theirs: they take -O1, as tests do.
+set(STRATA_ROOMS_RUN_ONCE cli train_config observe hardware models layers graph ops)
+if(NOT STRATA_SANITIZE)
+  set(STRATA_RUN_ONCE_OPTIONS "$<$<CONFIG:Release>:-O1;-g0>")
+endif()
+function(strata_pch NAME)
+  cmake_parse_arguments(PCH "" "" "HEADERS;LIBS;OPTIONS" ${ARGN})
+  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/pch/${NAME}.cpp CONTENT "")
+  add_library(${NAME} STATIC ${PROJECT_BINARY_DIR}/pch/${NAME}.cpp)
+  target_link_libraries(${NAME} PRIVATE strata_flags strata_warnings ${PCH_LIBS})
+  target_precompile_headers(${NAME} PRIVATE ${STRATA_PCH_HEADERS} ${PCH_HEADERS})
+  target_compile_options(${NAME} PRIVATE -fpch-preprocess ${PCH_OPTIONS})
+endfunction()
+function(strata_use_pch TARGET NAME)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_precompile_headers(${TARGET} REUSE_FROM ${NAME})
+    # GCC 12 sees faults in std::string that are none (PR105329, PR105651). They are hidden as a system header's, but
+    # not behind a precompiled one.
+    target_compile_options(${TARGET} PRIVATE -fpch-preprocess -Wno-array-bounds -Wno-restrict
+      -Wno-stringop-overflow -Wno-stringop-overread)
+  endif()
+endfunction()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  find_package(fmt REQUIRED)
+  find_package(nlohmann_json REQUIRED)
+  find_package(CLI11 REQUIRED)
+  strata_pch(strata_pch_rooms HEADERS <nlohmann/json.hpp> LIBS fmt::fmt nlohmann_json::nlohmann_json)
+  strata_pch(strata_pch_run_once HEADERS <nlohmann/json.hpp> OPTIONS ${STRATA_RUN_ONCE_OPTIONS}
+    LIBS fmt::fmt nlohmann_json::nlohmann_json)
+  strata_pch(strata_pch_cli HEADERS <nlohmann/json.hpp> <CLI/CLI.hpp> OPTIONS ${STRATA_RUN_ONCE_OPTIONS}
+    LIBS fmt::fmt nlohmann_json::nlohmann_json CLI11::CLI11)
+  if(STRATA_TESTS)
+    find_package(GTest REQUIRED)
+    strata_pch(strata_pch_tests HEADERS <gtest/gtest.h> <nlohmann/json.hpp> OPTIONS ${STRATA_RUN_ONCE_OPTIONS}
+      LIBS fmt::fmt nlohmann_json::nlohmann_json GTest::gtest)
+    # As the test programs are compiled: position-independent for an executable.
+    set_target_properties(strata_pch_tests PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(strata_pch_tests PRIVATE -fPIE)
+  endif()
 endif()
 
 function(strata_room NAME)
@@ -33,6 +80,17 @@ function(strata_room NAME)
     target_link_libraries(strata_${NAME} PUBLIC strata_${used})
   endforeach()
   target_link_libraries(strata_${NAME} PUBLIC ${ROOM_LIBS})
+  set(pch strata_pch_rooms)
+  if(NAME IN_LIST STRATA_ROOMS_RUN_ONCE)
+    target_compile_options(strata_${NAME} PRIVATE ${STRATA_RUN_ONCE_OPTIONS})
+    set(pch strata_pch_run_once)
+  endif()
+  if(NAME STREQUAL "cli")
+    set(pch strata_pch_cli)
+  endif()
+  if(NOT NAME IN_LIST STRATA_ROOMS_WITHOUT_PCH)
+    strata_use_pch(strata_${NAME} ${pch})
+  endif()
   set_property(GLOBAL APPEND PROPERTY STRATA_ROOMS strata_${NAME})
 endfunction()
 
@@ -49,6 +107,8 @@ function(strata_tests NAME)
   target_include_directories(${NAME}_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${NAME}_tests PRIVATE STRATA_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
   target_link_libraries(${NAME}_tests PRIVATE $<BUILD_INTERFACE:strata_warnings> ${TESTS_LIBS} GTest::gtest_main)
+  target_compile_options(${NAME}_tests PRIVATE ${STRATA_RUN_ONCE_OPTIONS})
+  strata_use_pch(${NAME}_tests strata_pch_tests)
   # An empty label would swallow the property after it.
   set(properties TIMEOUT 600)
   if(TESTS_LABEL)

@@ -12,7 +12,7 @@
 namespace strata::data {
 namespace {
 
-std::string quoted(std::string_view text) {
+std::string json_quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     switch (c) {
@@ -76,7 +76,7 @@ std::string pre_tokenizer_json(const SplitPreset& split) {
       }}
     ]
   }})",
-                     quoted(pattern_regex(split.pattern)));
+                     json_quoted(pattern_regex(split.pattern)));
 }
 
 // The layout of the Hugging Face library's pretty printer, key for key.
@@ -94,7 +94,7 @@ std::string write_json(const BpeVocabulary& vocabulary, size_t special_tokens, c
       "normalized": false,
       "special": true
     }})",
-                       id == 0 ? "" : ",", id, quoted(vocabulary.tokens[id]));
+                       id == 0 ? "" : ",", id, json_quoted(vocabulary.tokens[id]));
   }
   out += special_tokens > 0 ? "\n  ],\n" : "],\n";
   out += split.nfc ? "  \"normalizer\": {\n    \"type\": \"NFC\"\n  },\n" : "  \"normalizer\": null,\n";
@@ -110,14 +110,14 @@ std::string write_json(const BpeVocabulary& vocabulary, size_t special_tokens, c
       "    \"byte_fallback\": false,\n    \"ignore_merges\": false,\n    \"vocab\": {";
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     fmt::format_to(std::back_inserter(out), "{}\n      {}: {}", id == 0 ? "" : ",",
-                   quoted(vocabulary.tokens[id]), id);
+                   json_quoted(vocabulary.tokens[id]), id);
   }
   out += "\n    },\n    \"merges\": [";
   for (size_t i = 0; i < vocabulary.merges.size(); ++i) {
     const auto [left, right] = vocabulary.merges[i];
     fmt::format_to(std::back_inserter(out), "{}\n      [\n        {},\n        {}\n      ]",
-                   i == 0 ? "" : ",", quoted(vocabulary.tokens[static_cast<size_t>(left)]),
-                   quoted(vocabulary.tokens[static_cast<size_t>(right)]));
+                   i == 0 ? "" : ",", json_quoted(vocabulary.tokens[static_cast<size_t>(left)]),
+                   json_quoted(vocabulary.tokens[static_cast<size_t>(right)]));
   }
   out += vocabulary.merges.empty() ? "]\n  }\n}" : "\n    ]\n  }\n}";
   return out;
