@@ -1,0 +1,50 @@
+#include "data/pipeline/document.h"
+
+#include <simdjson.h>
+
+#include "base/error.h"
+
+namespace strata::data {
+
+std::string string_field(const Document& document, std::string_view name) {
+  if (document.fields.empty()) return {};
+  std::string json;
+  json.reserve(document.fields.size() + 2 + simdjson::SIMDJSON_PADDING);
+  json.append("{").append(document.fields).append("}");
+  simdjson::dom::parser parser;
+  simdjson::dom::element root;
+  std::string_view value;
+  if (parser.parse(json).get(root) != simdjson::SUCCESS) return {};
+  if (root[name].get(value) != simdjson::SUCCESS) return {};
+  return std::string(value);
+}
+
+std::string_view read_reason(ReadStatus status) {
+  switch (status) {
+    case ReadStatus::kDocument:
+    case ReadStatus::kEnd:
+      return {};
+    case ReadStatus::kInvalidJson:
+      return "invalid_json";
+    case ReadStatus::kNoText:
+      return "no_text";
+    case ReadStatus::kNullText:
+      return "null_text";
+    case ReadStatus::kEmptyText:
+      return "empty_text";
+    case ReadStatus::kTextNotAString:
+      return "text_not_a_string";
+    case ReadStatus::kInvalidUtf8:
+      return "invalid_utf8";
+    case ReadStatus::kBadRecord:
+      return "bad_record";
+    case ReadStatus::kNotText:
+      return "not_text";
+    case ReadStatus::kDamaged:
+      return "damaged";
+  }
+  STRATA_CHECK(false, "read status {}", static_cast<int>(status));
+  return {};
+}
+
+}  // namespace strata::data

@@ -1,0 +1,44 @@
+// One record on its way through the data pipeline, from an input file to the output of a build.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace strata::data {
+
+struct Document {
+  std::string text;
+  std::string id;      // the record's own, else FILE:LINE
+  std::string fields;  // the record's other fields: members of a JSON object as they stood, without the
+                       // braces around them ("" for none), for example  "url":"http://a/","date":"2020"
+  int64_t line = 0;    // of its file, from 1; where a format has no lines, the record's number
+
+  void clear() {
+    text.clear();
+    id.clear();
+    fields.clear();
+    line = 0;
+  }
+};
+
+// The value of one member of `fields` where it is a string, unescaped; empty where it is absent or no string.
+std::string string_field(const Document& document, std::string_view name);
+
+// What one record was: read, or why not. The reasons are those of the audit's stage "read".
+enum class ReadStatus {
+  kDocument,
+  kEnd,
+  kInvalidJson,     // "invalid_json"
+  kNoText,          // "no_text": the field is missing
+  kNullText,        // "null_text"
+  kEmptyText,       // "empty_text"
+  kTextNotAString,  // "text_not_a_string"
+  kInvalidUtf8,     // "invalid_utf8"
+  kBadRecord,       // "bad_record": a WARC record, a csv row or a page that its format does not allow
+  kNotText,         // "not_text": a record of another media type, or one that cannot be decoded
+  kDamaged,         // "damaged": compression or file structure; the rest of the file is lost
+};
+std::string_view read_reason(ReadStatus status);  // the string above; empty for kDocument and kEnd
+
+}  // namespace strata::data
