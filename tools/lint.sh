@@ -1,6 +1,6 @@
 #!/bin/bash
 # tools/lint.sh [all | FILE…]: clang-tidy over the sources that differ from the branch main, over all of them, or
-# over those named. Reads build/release/compile_commands.json; generated and third-party code is not in it.
+# over those named. Reads build/lint/compile_commands.json; generated and third-party code is not in it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ $# -eq 0 ]; then
@@ -18,6 +18,7 @@ if [ -z "$files" ]; then
   echo "nothing differs from main: make lint FILES=all looks at everything"
   exit 0
 fi
+cmake --preset lint >/dev/null
 # g++'s flags that clang does not know are no finding, and neither are counts of what was kept quiet in system headers.
 printf '%s\n' "$files" | xargs -r -n 2 -P "${JOBS:-$(nproc)}" \
-  clang-tidy -p build/release --quiet --extra-arg=-Wno-unknown-warning-option 2> >(grep -v 'warnings generated' >&2)
+  clang-tidy -p build/lint --quiet --extra-arg=-Wno-unknown-warning-option 2> >(grep -v 'warnings generated' >&2)

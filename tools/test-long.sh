@@ -20,7 +20,7 @@ long_tests() {
   cmake --preset release && cmake --build build/release --parallel "$jobs" && ctest --preset long
 }
 fuzzers() {
-  cmake --preset fuzz && cmake --build build/fuzz --parallel "$jobs" || return 1
+  cmake --preset fuzz && cmake --build build/fuzz --parallel "$jobs" --target fuzzers || return 1
   local target name found=0
   for target in build/fuzz/bin/fuzz_*; do
     [ -x "$target" ] || continue
