@@ -10,18 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "data/text/words.h"
+
 namespace strata::data {
-
-// How words are counted. kWhitespace: Python's str.split(). kSpacy: the tokens of spaCy's blank English
-// tokenizer, stripped, empty ones left out (what datatrove counts).
-enum class WordRule { kWhitespace, kSpacy };
-
-struct Word {
-  std::string_view bytes;
-  uint32_t code_points = 0;
-  bool symbol = false;  // every character is punctuation (datatrove's PUNCTUATION_SET)
-  bool alpha = false;   // holds a character of category L
-};
 
 class TextView {
  public:
@@ -30,20 +21,29 @@ class TextView {
   TextView(TextView&&) noexcept;
   TextView& operator=(TextView&&) noexcept;
 
-  // Valid UTF-8. Keeps the string by swapping: `text` gets an old buffer back.
+  // Valid UTF-8, less than 4 GiB. Keeps the string by swapping: `text` gets an old buffer back.
   void reset(std::string& text);
   // The text becomes this; what was computed is forgotten.
   void replace(std::string& text);
   void release(std::string& text);  // gives the text back, by swapping
 
   std::string_view bytes() const;
-  int64_t code_points() const;                       // len(text)
+  int64_t code_points();                             // len(text)
   std::span<const Word> words(WordRule rule);        // of the whole text
   std::span<const std::string_view> split_lines();   // str.split("\n")
   std::span<const std::string_view> python_lines();  // str.splitlines()
   // The text simplified for near-duplicates (lower case, numbers 0, no punctuation or marks), and its words.
   std::string_view simplified();
   std::span<const Word> simplified_words(WordRule rule);
+
+  // Sentences of another text, for example of one line after it was changed: spaCy's sentencizer. Counts no
+  // further than `limit`.
+  int64_t count_sentences(std::string_view text, int64_t limit);
+
+  // Memory that a stage may use while it looks at the text: it need not be there, or be empty, next time.
+  static constexpr int kBuffers = 4;
+  std::vector<uint64_t>& buffer(int index);
+  std::string& string_buffer();
 
  private:
   struct State;

@@ -1,0 +1,261 @@
+#include "data/text/characters.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <iterator>
+#include <memory>
+#include <span>
+
+namespace strata::data {
+namespace {
+
+struct LowerRange {
+  uint32_t first, last, step;
+  int32_t delta;
+};
+struct BaseForm {
+  uint32_t from;
+  uint32_t to[3];
+};
+
+#include "data/text/character_tables.inc"
+
+static_assert(std::size(kClassStart) == std::size(kClassBits));
+static_assert(std::size(kSigmaStart) == std::size(kSigmaBits));
+
+constexpr uint32_t kCodePoints = 0x110000;
+constexpr uint32_t kCapitalSigma = 0x3A3;
+
+std::unique_ptr<uint8_t[]> make_character_table() {
+  auto table = std::make_unique<uint8_t[]>(kCodePoints);
+  for (size_t i = 0; i < std::size(kClassStart); ++i) {
+    const uint32_t end = i + 1 < std::size(kClassStart) ? kClassStart[i + 1] : kCodePoints;
+    if (kClassBits[i] != 0) std::fill(table.get() + kClassStart[i], table.get() + end, kClassBits[i]);
+  }
+  return table;
+}
+
+uint32_t lower_code_point(uint32_t c) {
+  const LowerRange* range = std::upper_bound(std::begin(kLower), std::end(kLower), c,
+                                             [](uint32_t x, const LowerRange& r) { return x < r.first; });
+  if (range == std::begin(kLower)) return c;
+  --range;
+  if (c > range->last || (c - range->first) % range->step != 0) return c;
+  return static_cast<uint32_t>(static_cast<int64_t>(c) + range->delta);
+}
+
+uint8_t sigma_bits(uint32_t c) {
+  const uint32_t* next = std::upper_bound(std::begin(kSigmaStart), std::end(kSigmaStart), c);
+  return next == std::begin(kSigmaStart) ? 0 : kSigmaBits[next - std::begin(kSigmaStart) - 1];
+}
+
+constexpr uint8_t kCased = 1;
+constexpr uint8_t kCaseIgnored = 2;
+
+// A capital sigma is final behind a cased letter and not before one; what is ignored stands in between.
+bool is_final_sigma(std::string_view text, const char* at) {
+  const char* begin = text.data();
+  const char* end = begin + text.size();
+  const char* before = at;
+  uint8_t bits = 0;
+  while (before > begin) {
+    const Character c = decode_utf8_before(begin, before);
+    before -= c.size;
+    bits = sigma_bits(c.value);
+    if (!(bits & kCaseIgnored)) break;
+  }
+  if (!(bits & kCased)) return false;
+  for (const char* after = at + 2; after < end;) {
+    const Character c = decode_utf8(after, end);
+    after += c.size;
+    bits = sigma_bits(c.value);
+    if (!(bits & kCaseIgnored)) return !(bits & kCased);
+  }
+  return true;
+}
+
+void append_lower(std::string& out, std::string_view text, const char* at, Character c) {
+  if (c.value == 0x130) {
+    out += "i\xCC\x87";
+  } else if (c.value == kCapitalSigma) {
+    out += is_final_sigma(text, at) ? "\xCF\x82" : "\xCF\x83";
+  } else {
+    append_code_point(out, lower_code_point(c.value));
+  }
+}
+
+// Decomposition without nonspacing marks.
+void append_base(std::string& out, uint32_t c, const uint8_t* table) {
+  if (c < 0xC0) return append_code_point(out, c);
+  if (c >= 0xAC00 && c < 0xAC00 + 11172) {
+    const uint32_t index = c - 0xAC00;
+    append_code_point(out, 0x1100 + index / 588);
+    append_code_point(out, 0x1161 + index % 588 / 28);
+    if (index % 28 != 0) append_code_point(out, 0x11A7 + index % 28);
+    return;
+  }
+  if (table[c] & kNonspacingBit) return;
+  const BaseForm* form = std::lower_bound(std::begin(kBase), std::end(kBase), c,
+                                          [](const BaseForm& f, uint32_t x) { return f.from < x; });
+  if (form == std::end(kBase) || form->from != c) return append_code_point(out, c);
+  for (const uint32_t part : form->to) {
+    if (part != 0) append_code_point(out, part);
+  }
+}
+
+// [.,،٫⎖⎗⎘]
+bool is_decimal_separator(uint32_t c) {
+  return c == '.' || c == ',' || c == 0x60C || c == 0x66B || (c >= 0x2396 && c <= 0x2398);
+}
+
+// Behind a first digit: the rest of a number, with one separator where digits follow it.
+const char* skip_number(const char* at, const char* end, const uint8_t* table) {
+  const auto skip_digits = [&](const char* from) {
+    while (from < end) {
+      const Character c = decode_utf8(from, end);
+      if (!(table[c.value] & kDecimalBit)) break;
+      from += c.size;
+    }
+    return from;
+  };
+  at = skip_digits(at);
+  if (at == end) return at;
+  const Character c = decode_utf8(at, end);
+  if (!is_decimal_separator(c.value)) return at;
+  const char* after = skip_digits(at + c.size);
+  return after == at + c.size ? at : after;
+}
+
+struct AsciiLower {
+  char map[128];
+  constexpr AsciiLower() : map() {
+    for (int c = 0; c < 128; ++c) map[c] = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  }
+};
+constexpr AsciiLower kAsciiLower;
+
+}  // namespace
+
+const uint8_t* character_table() {
+  static const std::unique_ptr<uint8_t[]> table = make_character_table();
+  return table.get();
+}
+
+void append_code_point(std::string& out, uint32_t c) {
+  if (c < 0x80) {
+    out += static_cast<char>(c);
+  } else if (c < 0x800) {
+    const char bytes[] = {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 0x3F))};
+    out.append(bytes, 2);
+  } else if (c < 0x10000) {
+    const char bytes[] = {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 0x3F)),
+                          static_cast<char>(0x80 | (c & 0x3F))};
+    out.append(bytes, 3);
+  } else {
+    const char bytes[] = {static_cast<char>(0xF0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 0x3F)),
+                          static_cast<char>(0x80 | (c >> 6 & 0x3F)), static_cast<char>(0x80 | (c & 0x3F))};
+    out.append(bytes, 4);
+  }
+}
+
+int64_t count_code_points(std::string_view text) {
+  int64_t continuation = 0;
+  size_t i = 0;
+  for (; i + 8 <= text.size(); i += 8) {
+    uint64_t x;
+    std::memcpy(&x, text.data() + i, 8);
+    continuation += std::popcount(x & ~(x << 1) & 0x8080808080808080u);
+  }
+  for (; i < text.size(); ++i) continuation += (static_cast<uint8_t>(text[i]) & 0xC0) == 0x80;
+  return static_cast<int64_t>(text.size()) - continuation;
+}
+
+std::string_view strip_left(std::string_view text) {
+  const uint8_t* table = character_table();
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (at < end) {
+    const Character c = decode_utf8(at, end);
+    if (!(table[c.value] & kSpaceBit)) break;
+    at += c.size;
+  }
+  return {at, static_cast<size_t>(end - at)};
+}
+
+std::string_view strip_right(std::string_view text) {
+  const uint8_t* table = character_table();
+  const char* begin = text.data();
+  const char* at = begin + text.size();
+  while (at > begin) {
+    const Character c = decode_utf8_before(begin, at);
+    if (!(table[c.value] & kSpaceBit)) break;
+    at -= c.size;
+  }
+  return {begin, static_cast<size_t>(at - begin)};
+}
+
+void lower(std::string_view text, std::string& out) {
+  out.clear();
+  out.reserve(text.size() + 8);
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (at < end) {
+    if (static_cast<uint8_t>(*at) < 0x80) {
+      out += kAsciiLower.map[static_cast<uint8_t>(*at++)];
+      continue;
+    }
+    const Character c = decode_utf8(at, end);
+    append_lower(out, text, at, c);
+    at += c.size;
+  }
+}
+
+void simplify(std::string_view text, std::string& out) {
+  const uint8_t* table = character_table();
+  out.clear();
+  out.reserve(text.size() + 8);
+  const char* at = text.data();
+  const char* end = at + text.size();
+  bool space = false;  // white space or punctuation since the last character
+  std::string lowered;
+  const auto add = [&](uint32_t c) {
+    if (space && !out.empty()) out += ' ';
+    space = false;
+    append_base(out, c, table);
+  };
+  while (at < end) {
+    const Character c = decode_utf8(at, end);
+    const uint8_t bits = table[c.value];
+    if (bits & kDecimalBit) {
+      add('0');
+      at = skip_number(at + c.size, end, table);
+    } else if (bits & (kSpaceBit | kPunctuationBit)) {
+      space = true;
+      at += c.size;
+    } else if (c.value < 0x80) {
+      if (space && !out.empty()) out += ' ';
+      space = false;
+      out += kAsciiLower.map[c.value];
+      ++at;
+    } else {
+      lowered.clear();
+      append_lower(lowered, text, at, c);
+      for (const char* low = lowered.data(); low < lowered.data() + lowered.size();) {
+        const Character part = decode_utf8(low, lowered.data() + lowered.size());
+        add(part.value);
+        low += part.size;
+      }
+      at += c.size;
+    }
+  }
+  // A mark that was taken out may have stood alone between two spaces at an end.
+  const std::string_view stripped = strip(out);
+  if (stripped.size() != out.size()) {
+    const size_t begin = static_cast<size_t>(stripped.data() - out.data());
+    out.resize(begin + stripped.size());
+    out.erase(0, begin);
+  }
+}
+
+}  // namespace strata::data

@@ -1,0 +1,33 @@
+// Words and sentences as spaCy's blank English pipeline with its sentencizer counts them, at speed: what a
+// run of characters was cut into is remembered, in bounded memory.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "data/text/words.h"
+
+namespace strata::data {
+
+class SpacyWords {
+ public:
+  SpacyWords();
+  ~SpacyWords();
+  SpacyWords(SpacyWords&&) noexcept;
+  SpacyWords& operator=(SpacyWords&&) noexcept;
+
+  // Appends the tokens of `text`, less those of white space.
+  void split(std::string_view text, std::vector<Word>& words);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Sentences of `text`, whose words by SpacyWords are `words`; at least 1. Counts no further than `limit`.
+// White space is a token of its own here, except for one space behind a word.
+int64_t count_sentences(std::string_view text, std::span<const Word> words, int64_t limit);
+
+}  // namespace strata::data

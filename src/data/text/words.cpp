@@ -1,0 +1,98 @@
+#include "data/text/words.h"
+
+#include "data/text/characters.h"
+
+namespace strata::data {
+namespace {
+
+// CharacterBits of ASCII; bytes beyond carry kSpaceBit, so that one test stops at both.
+struct ByteTable {
+  uint8_t bits[256];
+  ByteTable() : bits() {
+    const uint8_t* table = character_table();
+    for (int b = 0; b < 256; ++b) bits[b] = b < 0x80 ? table[b] : uint8_t{kSpaceBit};
+  }
+};
+
+const ByteTable& byte_table() {
+  static const ByteTable table;
+  return table;
+}
+
+// What is true of some and of all characters of a word.
+struct Gathered {
+  uint8_t any = 0, all = 0xFF;
+  bool every_symbol = true;
+  void add(uint8_t bits) {
+    any |= bits;
+    all &= bits;
+    every_symbol &= (bits & kSymbolBits) != 0;
+  }
+};
+
+Word finish(std::string_view bytes, uint32_t code_points, const Gathered& gathered) {
+  return {.bytes = bytes,
+          .code_points = code_points,
+          .symbol = gathered.every_symbol,
+          .alpha = (gathered.any & kAlphaBit) != 0,
+          .punctuation = (gathered.all & kPunctuationCategory) != 0,
+          .end_mark = code_points == 1 && (gathered.all & kEndMarkBit) != 0};
+}
+
+}  // namespace
+
+Word make_word(std::string_view bytes) {
+  const uint8_t* table = character_table();
+  Gathered gathered;
+  uint32_t code_points = 0;
+  const char* end = bytes.data() + bytes.size();
+  for (const char* at = bytes.data(); at < end; ++code_points) {
+    const Character c = decode_utf8(at, end);
+    gathered.add(table[c.value]);
+    at += c.size;
+  }
+  return finish(bytes, code_points, gathered);
+}
+
+void split_whitespace(std::string_view text, std::vector<Word>& words) {
+  const uint8_t* bytes = byte_table().bits;
+  const uint8_t* table = character_table();
+  const char* at = text.data();
+  const char* end = at + text.size();
+  const auto bits_at = [bytes](const char* p) { return bytes[static_cast<uint8_t>(*p)]; };
+  while (at < end) {
+    // ASCII white space; what is not ASCII may be white space too.
+    if (bits_at(at) & kSpaceBit) {
+      if (static_cast<uint8_t>(*at) < 0x80) {
+        ++at;
+        continue;
+      }
+      const Character c = decode_utf8(at, end);
+      if (table[c.value] & kSpaceBit) {
+        at += c.size;
+        continue;
+      }
+    }
+    const char* begin = at;
+    Gathered gathered;
+    uint8_t bits = 0;
+    while (at < end && !((bits = bits_at(at)) & kSpaceBit)) {
+      gathered.add(bits);
+      ++at;
+    }
+    uint32_t code_points = static_cast<uint32_t>(at - begin);
+    if (at < end && static_cast<uint8_t>(*at) >= 0x80) [[unlikely]] {
+      do {
+        const Character c = decode_utf8(at, end);
+        const uint8_t wide = table[c.value];
+        if (wide & kSpaceBit) break;
+        gathered.add(wide);
+        at += c.size;
+        ++code_points;
+      } while (at < end);
+    }
+    words.push_back(finish({begin, static_cast<size_t>(at - begin)}, code_points, gathered));
+  }
+}
+
+}  // namespace strata::data
