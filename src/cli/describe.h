@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "cli/verbs.h"
-
 namespace strata::cli {
 
 struct OptionText {

@@ -1,44 +1,207 @@
 #include "cli/options.h"
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-
-#include "base/error.h"
+#include <CLI/CLI.hpp>
 
 namespace strata::cli {
 
-CLI::App* add_verb(CLI::App& parent, const std::string& name, const std::string& help,
-                   const std::string& example) {
-  CLI::App* verb = parent.add_subcommand(name, help);
-  verb->footer("\nExample:\n  " + example);
-  return verb;
+Option Option::required() {
+  option_->required();
+  return *this;
 }
 
-CLI::Option* one_each(CLI::Option* option) {
-  return option->type_size(1)->expected(1)->allow_extra_args(false)->multi_option_policy(
+Option Option::type_name(const std::string& name) {
+  option_->type_name(name);
+  return *this;
+}
+
+Option Option::show_default() {
+  option_->capture_default_str();
+  return *this;
+}
+
+Option Option::one_each() {
+  option_->type_size(1)->expected(1)->allow_extra_args(false)->multi_option_policy(
       CLI::MultiOptionPolicy::TakeAll);
+  return *this;
 }
 
-void add_sets(CLI::App& verb, std::vector<std::string>& sets) {
-  one_each(verb.add_option("--set", sets,
-                           "Override a key of the configuration, e.g. training.steps=200; may be repeated"))
-      ->type_name("KEY=VALUE");
+Option Option::positive() {
+  option_->check(CLI::PositiveNumber);
+  return *this;
 }
 
-void add_json(CLI::App& verb, bool& json) {
-  verb.add_flag("--json", json, "Print one JSON object on standard output");
+Option Option::non_negative() {
+  option_->check(CLI::NonNegativeNumber);
+  return *this;
 }
 
-void print_out(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) {
-    throw WorldError("[standard output] writing failed: {}", std::strerror(errno));
+Option Option::range(double lowest, double highest) {
+  option_->check(CLI::Range(lowest, highest));
+  return *this;
+}
+
+Option Option::one_of(const std::vector<std::string>& values) {
+  option_->check(CLI::IsMember(values));
+  return *this;
+}
+
+Option Option::needs(const Option& other) {
+  option_->needs(other.option_);
+  return *this;
+}
+
+Option Option::excludes(const Option& other) {
+  option_->excludes(other.option_);
+  return *this;
+}
+
+bool Option::given() const {
+  return option_->count() > 0;
+}
+
+std::vector<std::string> Option::names() const {
+  std::vector<std::string> out;
+  for (const std::string& name : option_->get_snames()) out.push_back("-" + name);
+  for (const std::string& name : option_->get_lnames()) out.push_back("--" + name);
+  if (out.empty()) out.push_back(option_->get_name(true));
+  return out;
+}
+
+bool Option::positional() const {
+  return option_->get_snames().empty() && option_->get_lnames().empty();
+}
+
+std::string Option::value_name() const {
+  if (option_->get_items_expected_max() == 0) return "";
+  return option_->get_type_name().empty() ? "VALUE" : option_->get_type_name();
+}
+
+std::string Option::help() const {
+  return option_->get_description();
+}
+
+Verb Verb::verb(const std::string& name, const std::string& help, const std::string& example) {
+  CLI::App* below = app_->add_subcommand(name, help);
+  below->footer("\nExample:\n  " + example);
+  return {below, chosen_};
+}
+
+Option Verb::option(const std::string& names, std::string& value, const std::string& help) {
+  return Option(app_->add_option(names, value, help));
+}
+
+Option Verb::option(const std::string& names, int64_t& value, const std::string& help) {
+  return Option(app_->add_option(names, value, help));
+}
+
+Option Verb::option(const std::string& names, uint64_t& value, const std::string& help) {
+  return Option(app_->add_option(names, value, help));
+}
+
+Option Verb::option(const std::string& names, double& value, const std::string& help) {
+  return Option(app_->add_option(names, value, help));
+}
+
+Option Verb::option(const std::string& names, std::vector<std::string>& value, const std::string& help) {
+  return Option(app_->add_option(names, value, help));
+}
+
+Option Verb::option(const std::string& names, std::optional<std::string>& value, const std::string& help) {
+  return Option(app_->add_option(names, value, help));
+}
+
+Option Verb::option(const std::string& names, std::optional<int64_t>& value, const std::string& help) {
+  return Option(app_->add_option(names, value, help));
+}
+
+Option Verb::flag(const std::string& names, bool& value, const std::string& help) {
+  return Option(app_->add_flag(names, value, help));
+}
+
+Option Verb::sets(std::vector<std::string>& value) {
+  return option("--set", value,
+                "Override a key of the configuration, e.g. training.steps=200; may be repeated")
+      .one_each()
+      .type_name("KEY=VALUE");
+}
+
+Option Verb::json(bool& value) {
+  return flag("--json", value, "Print one JSON object on standard output");
+}
+
+void Verb::action(Action run) {
+  app_->callback([chosen = chosen_, run = std::move(run)] { *chosen = run; });
+}
+
+std::string Verb::name() const {
+  return app_->get_name();
+}
+
+std::string Verb::help() const {
+  return app_->get_description();
+}
+
+std::string Verb::help_text() const {
+  return app_->help("", CLI::AppFormatMode::Normal);
+}
+
+std::string Verb::example() const {
+  const std::string footer = app_->get_footer();
+  const std::string heading = "Example:\n  ";
+  return footer.substr(footer.find(heading) + heading.size());
+}
+
+std::vector<Option> Verb::options() const {
+  std::vector<Option> out;
+  for (CLI::Option* option : app_->get_options()) out.push_back(Option(option));
+  return out;
+}
+
+std::vector<Verb> Verb::verbs() const {
+  std::vector<Verb> out;
+  for (CLI::App* below : app_->get_subcommands([](CLI::App*) { return true; }))
+    out.push_back(Verb(below, chosen_));
+  return out;
+}
+
+struct CommandLine::State {
+  CLI::App app;
+  Action chosen;
+};
+
+CommandLine::CommandLine(const std::string& name, const std::string& help, const std::string& version,
+                         const std::string& example)
+    : state_(new State{.app = CLI::App(help, name), .chosen = {}}) {
+  CLI::App& app = state_->app;
+  app.set_version_flag("--version", version, "Print the version");
+  app.set_help_flag("-h,--help", "Explain, with an example");
+  app.footer("\n`" + name + " VERB --help` explains a verb.\n\nExample:\n  " + example);
+}
+
+CommandLine::CommandLine(CommandLine&&) noexcept = default;
+CommandLine::~CommandLine() = default;
+
+Verb CommandLine::root() {
+  return {&state_->app, &state_->chosen};
+}
+
+Parsed CommandLine::parse(int argc, const char* const* argv) {
+  Parsed out;
+  CLI::App& app = state_->app;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    app.exit(success);
+    out.answered = true;
+  } catch (const CLI::ParseError& error) {
+    out.fault = error.what();
   }
-}
-
-void flush_out() {
-  if (std::fflush(stdout) != 0)
-    throw WorldError("[standard output] writing failed: {}", std::strerror(errno));
+  for (CLI::App* at = &app;; at = at->get_subcommands().front()) {
+    out.verbs.push_back(Verb(at, &state_->chosen));
+    if (at->get_subcommands().empty()) break;
+  }
+  out.action = state_->chosen;
+  return out;
 }
 
 }  // namespace strata::cli

@@ -1,26 +1,117 @@
-// Small helpers that the verbs share.
+// Verbs and their options, as the verbs declare them. CLI11 parses; only options.cpp includes its parser, since
+// each file that does compiles for seconds.
+//
+// A verb keeps its options in a struct that it shares with its action:
+//
+//   auto options = std::make_shared<Options>();
+//   Verb verb = root.verb("doctor", "What this machine offers", "strata doctor --json");
+//   verb.option("--output,-o", options->output, "The file to write").type_name("FILE").show_default();
+//   verb.flag("--json", options->json, "Print one JSON object");
+//   verb.action([options] { return doctor(*options); });
 #pragma once
 
-#include <CLI/CLI.hpp>
-
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "cli/verbs.h"
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace strata::cli {
 
-// A verb below `parent`, with an example at the end of its help.
-CLI::App* add_verb(CLI::App& parent, const std::string& name, const std::string& help,
-                   const std::string& example);
-// --set KEY=VALUE, as often as wanted.
-void add_sets(CLI::App& verb, std::vector<std::string>& sets);
-void add_json(CLI::App& verb, bool& json);
-// One value each time the option stands: later words are not swallowed.
-CLI::Option* one_each(CLI::Option* option);
+// What the chosen verb does once the command line is parsed; gives the exit code.
+using Action = std::function<int()>;
 
-// Standard output, checked: a full disk behind a redirection is an error, a closed pipe is not ours.
-void print_out(const std::string& text);
-void flush_out();
+// An option of a verb: a handle, valid as long as the CommandLine. Setters give it back, to be chained.
+class Option {
+ public:
+  Option required();
+  Option type_name(const std::string& name);  // how help calls the value: "FILE"
+  Option show_default();                      // help shows the value that the variable now has
+  Option one_each();  // a list takes one value each time: later words are not swallowed
+  Option positive();
+  Option non_negative();
+  Option range(double lowest, double highest);
+  Option one_of(const std::vector<std::string>& values);
+  Option needs(const Option& other);
+  Option excludes(const Option& other);
+
+  bool given() const;  // once the command line is parsed
+
+  std::vector<std::string> names() const;  // "-o", "--output"; a positional: its name alone
+  bool positional() const;
+  std::string value_name() const;  // "FILE"; empty: a flag
+  std::string help() const;
+
+ private:
+  friend class Verb;
+  explicit Option(CLI::Option* option) : option_(option) {}
+  CLI::Option* option_;
+};
+
+// A verb, or the program itself as the root: a handle, valid as long as the CommandLine.
+class Verb {
+ public:
+  // A verb below this one, with an example at the end of its help.
+  Verb verb(const std::string& name, const std::string& help, const std::string& example);
+
+  // `names`: "--output,-o", or "NAME" for a positional. The value is stored on parsing and must live till
+  // then; a list takes all words up to the next option unless one_each(), an optional stays empty where not
+  // given.
+  Option option(const std::string& names, std::string& value, const std::string& help);
+  Option option(const std::string& names, int64_t& value, const std::string& help);
+  Option option(const std::string& names, uint64_t& value, const std::string& help);
+  Option option(const std::string& names, double& value, const std::string& help);
+  Option option(const std::string& names, std::vector<std::string>& value, const std::string& help);
+  Option option(const std::string& names, std::optional<std::string>& value, const std::string& help);
+  Option option(const std::string& names, std::optional<int64_t>& value, const std::string& help);
+  Option flag(const std::string& names, bool& value, const std::string& help);
+  Option sets(std::vector<std::string>& value);  // --set KEY=VALUE, as often as wanted
+  Option json(bool& value);                      // --json
+
+  void action(Action run);
+
+  std::string name() const;
+  std::string help() const;       // the line
+  std::string help_text() const;  // all that --help prints
+  std::string example() const;
+  std::vector<Option> options() const;
+  std::vector<Verb> verbs() const;
+
+ private:
+  friend class CommandLine;
+  Verb(CLI::App* app, Action* chosen) : app_(app), chosen_(chosen) {}
+  CLI::App* app_;
+  Action* chosen_;  // of the CommandLine
+};
+
+// What a command line asks for.
+struct Parsed {
+  std::vector<Verb> verbs;  // as far as they were recognised: the root, the verb, the verb below it
+  bool answered = false;    // --help or --version, already printed
+  std::string fault;        // what is wrong; empty: nothing
+  Action action;            // empty: the verb only has others below it
+};
+
+// The tree of verbs, and its parser.
+class CommandLine {
+ public:
+  CommandLine(const std::string& name, const std::string& help, const std::string& version,
+              const std::string& example);
+  CommandLine(CommandLine&&) noexcept;
+  ~CommandLine();
+
+  Verb root();
+  Parsed parse(int argc, const char* const* argv);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace strata::cli

@@ -6,7 +6,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
-#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/verbs.h"
 
 namespace strata::cli {
 namespace {
@@ -146,46 +147,41 @@ constexpr const char* kModel = "Checkpoint, run, RUN@latest, RUN@best or Hugging
 
 }  // namespace
 
-void add_checkpoint(CLI::App& root, Action& action) {
+void add_checkpoint(Verb root) {
   auto options = std::make_shared<Options>();
-  CLI::App* checkpoint = add_verb(root, "checkpoint", "Look at, check, compare and remove checkpoints",
-                                  "strata checkpoint inspect runs/first");
-  CLI::App* verb = add_verb(*checkpoint, "inspect", "What a checkpoint or model directory holds",
-                            "strata checkpoint inspect runs/first@latest");
-  verb->add_option("DIR", options->path, kModel)->required();
-  add_json(*verb, options->json);
-  verb->callback([&action, options] { action = [options] { return inspect(*options); }; });
+  Verb checkpoint = root.verb("checkpoint", "Look at, check, compare and remove checkpoints",
+                              "strata checkpoint inspect runs/first");
+  Verb verb = checkpoint.verb("inspect", "What a checkpoint or model directory holds",
+                              "strata checkpoint inspect runs/first@latest");
+  verb.option("DIR", options->path, kModel).required();
+  verb.json(options->json);
+  verb.action([options] { return inspect(*options); });
 
-  verb = add_verb(*checkpoint, "verify",
-                  "Read everything and compare checksums; exit 3 where something is damaged",
-                  "strata checkpoint verify runs/first/checkpoints/step-00000200");
-  verb->add_option("DIR", options->path, kModel)->required();
-  add_json(*verb, options->json);
-  verb->callback([&action, options] { action = [options] { return verify(*options); }; });
+  verb = checkpoint.verb("verify", "Read everything and compare checksums; exit 3 where something is damaged",
+                         "strata checkpoint verify runs/first/checkpoints/step-00000200");
+  verb.option("DIR", options->path, kModel).required();
+  verb.json(options->json);
+  verb.action([options] { return verify(*options); });
 
-  verb = add_verb(*checkpoint, "diff", "The tensors in which two differ",
-                  "strata checkpoint diff runs/first runs/second");
-  verb->add_option("FIRST", options->path, kModel)->required();
-  verb->add_option("SECOND", options->other, kModel)->required();
-  add_json(*verb, options->json);
-  verb->callback([&action, options] { action = [options] { return diff(*options); }; });
+  verb = checkpoint.verb("diff", "The tensors in which two differ",
+                         "strata checkpoint diff runs/first runs/second");
+  verb.option("FIRST", options->path, kModel).required();
+  verb.option("SECOND", options->other, kModel).required();
+  verb.json(options->json);
+  verb.action([options] { return diff(*options); });
 
-  verb = add_verb(*checkpoint, "prune", "Remove old checkpoints of a run that is not running",
-                  "strata checkpoint prune runs/first --keep-last 1");
-  verb->add_option("RUN", options->path, "The run's folder")->required();
-  verb->add_option("--keep-last", options->policy.keep_last, "Newest ones to keep")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  verb->add_option("--keep-every", options->policy.keep_every, "Keep those whose step is a multiple; 0: none")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  verb->add_option("--keep-best", options->policy.keep_best, "Keep the best")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  verb->add_option("--best-metric", options->policy.best_metric, "What best means")->capture_default_str();
-  add_json(*verb, options->json);
-  verb->callback([&action, options] { action = [options] { return prune(*options); }; });
-  add_checkpoint_conversions(*checkpoint, action);
+  verb = checkpoint.verb("prune", "Remove old checkpoints of a run that is not running",
+                         "strata checkpoint prune runs/first --keep-last 1");
+  verb.option("RUN", options->path, "The run's folder").required();
+  verb.option("--keep-last", options->policy.keep_last, "Newest ones to keep").positive().show_default();
+  verb.option("--keep-every", options->policy.keep_every, "Keep those whose step is a multiple; 0: none")
+      .non_negative()
+      .show_default();
+  verb.option("--keep-best", options->policy.keep_best, "Keep the best").non_negative().show_default();
+  verb.option("--best-metric", options->policy.best_metric, "What best means").show_default();
+  verb.json(options->json);
+  verb.action([options] { return prune(*options); });
+  add_checkpoint_conversions(checkpoint);
 }
 
 }  // namespace strata::cli

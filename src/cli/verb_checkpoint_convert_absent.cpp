@@ -3,6 +3,6 @@
 
 namespace strata::cli {
 
-void add_checkpoint_conversions(CLI::App&, Action&) {}
+void add_checkpoint_conversions(Verb) {}
 
 }  // namespace strata::cli

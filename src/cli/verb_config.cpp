@@ -4,7 +4,8 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/verbs.h"
 #include "train/config/run_config.h"
 
 namespace strata::cli {
@@ -89,32 +90,30 @@ int diff(const Options& options) {
 
 }  // namespace
 
-void add_config(CLI::App& root, Action& action) {
+void add_config(Verb root) {
   auto options = std::make_shared<Options>();
-  CLI::App* config =
-      add_verb(root, "config", "Show, compare and describe configurations", "strata config show RUN.toml");
+  Verb config =
+      root.verb("config", "Show, compare and describe configurations", "strata config show RUN.toml");
 
-  CLI::App* show_verb = add_verb(*config, "show", "Every key with its value and where that comes from",
-                                 "strata config show RUN.toml --set training.steps=200");
-  show_verb->add_option("FILE", options->file, "A RUN.toml, or the folder of a run")->required();
-  add_sets(*show_verb, options->sets);
-  add_json(*show_verb, options->json);
-  show_verb->callback([&action, options] { action = [options] { return show(*options); }; });
+  Verb show_verb = config.verb("show", "Every key with its value and where that comes from",
+                               "strata config show RUN.toml --set training.steps=200");
+  show_verb.option("FILE", options->file, "A RUN.toml, or the folder of a run").required();
+  show_verb.sets(options->sets);
+  show_verb.json(options->json);
+  show_verb.action([options] { return show(*options); });
 
-  CLI::App* diff_verb = add_verb(*config, "diff", "The keys in which two configurations differ",
-                                 "strata config diff runs/first RUN.toml");
-  diff_verb->add_option("FIRST", options->file, "A RUN.toml, or the folder of a run")->required();
-  diff_verb->add_option("SECOND", options->other, "Another one")->required();
-  add_json(*diff_verb, options->json);
-  diff_verb->callback([&action, options] { action = [options] { return diff(*options); }; });
+  Verb diff_verb = config.verb("diff", "The keys in which two configurations differ",
+                               "strata config diff runs/first RUN.toml");
+  diff_verb.option("FIRST", options->file, "A RUN.toml, or the folder of a run").required();
+  diff_verb.option("SECOND", options->other, "Another one").required();
+  diff_verb.json(options->json);
+  diff_verb.action([options] { return diff(*options); });
 
-  CLI::App* schema = add_verb(*config, "schema", "A JSON Schema of RUN.toml, for editors",
-                              "strata config schema > run.schema.json");
-  schema->callback([&action] {
-    action = [] {
-      print_out(train::config_schema() + "\n");
-      return 0;
-    };
+  Verb schema = config.verb("schema", "A JSON Schema of RUN.toml, for editors",
+                            "strata config schema > run.schema.json");
+  schema.action([] {
+    print_out(train::config_schema() + "\n");
+    return 0;
   });
 }
 

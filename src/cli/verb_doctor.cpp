@@ -1,7 +1,6 @@
 // strata doctor: what this machine offers and what it lacks.
 #include <dnnl.h>
 #include <fmt/core.h>
-#include <simdjson.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 #include <CLI/Version.hpp>
@@ -14,7 +13,8 @@
 
 #include "base/version.h"
 #include "cli/measured_peaks.h"
-#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/verbs.h"
 #include "hardware/device_spec.h"
 
 namespace strata::cli {
@@ -70,7 +70,7 @@ Json libraries() {
   const dnnl_version_t* dnnl = dnnl_version();
   return {{"oneDNN", fmt::format("{}.{}.{}", dnnl->major, dnnl->minor, dnnl->patch)},
           {"Highway", STRATA_HIGHWAY_VERSION},
-          {"simdjson", SIMDJSON_STRINGIFY(SIMDJSON_VERSION)},
+          {"simdjson", STRATA_SIMDJSON_VERSION},
           {"nlohmann-json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
                                         NLOHMANN_JSON_VERSION_PATCH)},
           {"fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)},
@@ -151,13 +151,13 @@ int doctor(const Options& options) {
 
 }  // namespace
 
-void add_doctor(CLI::App& root, Action& action) {
+void add_doctor(Verb root) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = add_verb(root, "doctor", "What this machine offers, measured, and what is missing",
-                            "strata doctor --json");
-  verb->add_flag("--quick", options->quick, "Measure nothing; show what was measured before");
-  add_json(*verb, options->json);
-  verb->callback([&action, options] { action = [options] { return doctor(*options); }; });
+  Verb verb =
+      root.verb("doctor", "What this machine offers, measured, and what is missing", "strata doctor --json");
+  verb.flag("--quick", options->quick, "Measure nothing; show what was measured before");
+  verb.json(options->json);
+  verb.action([options] { return doctor(*options); });
 }
 
 }  // namespace strata::cli

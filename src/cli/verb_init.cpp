@@ -1,7 +1,8 @@
 // strata init [PRESET] [--data PATH]
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/verbs.h"
 #include "hardware/device_spec.h"
 #include "train/config/run_config.h"
 
@@ -66,17 +67,15 @@ int init(const Options& options) {
 
 }  // namespace
 
-void add_init(CLI::App& root, Action& action) {
+void add_init(Verb root) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = add_verb(root, "init", "Write a commented RUN.toml sized to this machine",
-                            "strata init llama3-29m --data corpus/");
-  verb->add_option("PRESET", options->preset, "The model; left out: one that suits this machine");
-  verb->add_option("--data", options->data, "File, folder or glob to train on")->type_name("PATH");
-  verb->add_option("--output,-o", options->output, "The file to write")
-      ->type_name("FILE")
-      ->capture_default_str();
-  verb->add_flag("--force", options->force, "Overwrite it");
-  verb->callback([&action, options] { action = [options] { return init(*options); }; });
+  Verb verb = root.verb("init", "Write a commented RUN.toml sized to this machine",
+                        "strata init llama3-29m --data corpus/");
+  verb.option("PRESET", options->preset, "The model; left out: one that suits this machine");
+  verb.option("--data", options->data, "File, folder or glob to train on").type_name("PATH");
+  verb.option("--output,-o", options->output, "The file to write").type_name("FILE").show_default();
+  verb.flag("--force", options->force, "Overwrite it");
+  verb.action([options] { return init(*options); });
 }
 
 }  // namespace strata::cli

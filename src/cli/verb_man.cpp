@@ -1,7 +1,7 @@
 // strata man: what the build installs beside the program.
 #include "base/file.h"
 #include "cli/describe.h"
-#include "cli/options.h"
+#include "cli/verbs.h"
 
 namespace strata::cli {
 namespace {
@@ -25,13 +25,12 @@ int write_pages(const Path& folder) {
 
 }  // namespace
 
-void add_man(CLI::App& root, Action& action) {
+void add_man(Verb root) {
   auto folder = std::make_shared<std::string>();
-  CLI::App* verb =
-      add_verb(root, "man", "Write manual pages and completions into a folder, as share/ has them",
-               "strata man ~/.local/share");
-  verb->add_option("FOLDER", *folder, "Where man/, bash-completion/, zsh/ and fish/ go")->required();
-  verb->callback([&action, folder] { action = [folder] { return write_pages(*folder); }; });
+  Verb verb = root.verb("man", "Write manual pages and completions into a folder, as share/ has them",
+                        "strata man ~/.local/share");
+  verb.option("FOLDER", *folder, "Where man/, bash-completion/, zsh/ and fish/ go").required();
+  verb.action([folder] { return write_pages(*folder); });
 }
 
 }  // namespace strata::cli

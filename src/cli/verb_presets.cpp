@@ -1,16 +1,15 @@
 // strata presets
-#include "cli/options.h"
+#include "cli/verbs.h"
 #include "train/commands.h"
 
 namespace strata::cli {
 
-void add_presets(CLI::App& root, Action& action) {
+void add_presets(Verb root) {
   auto options = std::make_shared<train::PresetsOptions>();
-  CLI::App* verb =
-      add_verb(root, "presets", "The known models with size and memory", "strata presets llama3-29m");
-  verb->add_option("NAME", options->name, "Only this one, in full");
-  add_json(*verb, options->json);
-  verb->callback([&action, options] { action = [options] { return train::run_presets(*options); }; });
+  Verb verb = root.verb("presets", "The known models with size and memory", "strata presets llama3-29m");
+  verb.option("NAME", options->name, "Only this one, in full");
+  verb.json(options->json);
+  verb.action([options] { return train::run_presets(*options); });
 }
 
 }  // namespace strata::cli

@@ -6,7 +6,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/verbs.h"
 #include "data/tokenizer/jsonl.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/train_bpe.h"
@@ -139,85 +140,72 @@ int info(const TextOptions& options) {
   return 0;
 }
 
-void add_tokenizer_file(CLI::App& verb, TextOptions& options) {
-  verb.add_option("--tokenizer", options.tokenizer, "A tokenizer.json")->required()->type_name("FILE");
-  verb.add_option("--pattern", options.pattern, "The split of a tiktoken rank file")->type_name("NAME");
+void add_tokenizer_file(Verb verb, TextOptions& options) {
+  verb.option("--tokenizer", options.tokenizer, "A tokenizer.json").required().type_name("FILE");
+  verb.option("--pattern", options.pattern, "The split of a tiktoken rank file").type_name("NAME");
 }
 
 }  // namespace
 
-void add_tokenizer(CLI::App& root, Action& action) {
-  CLI::App* tokenizer =
-      add_verb(root, "tokenizer", "Train and use tokenizers",
-               "strata tokenizer train --input corpus.txt --vocab-size 8192 --output tokenizer.json");
+void add_tokenizer(Verb root) {
+  Verb tokenizer =
+      root.verb("tokenizer", "Train and use tokenizers",
+                "strata tokenizer train --input corpus.txt --vocab-size 8192 --output tokenizer.json");
 
   auto training = std::make_shared<TrainOptions>();
-  CLI::App* train_verb =
-      add_verb(*tokenizer, "train", "Train a byte-level BPE on text files",
-               "strata tokenizer train --input corpus/*.txt --vocab-size 8192 --output tokenizer.json");
-  train_verb->add_option("--input", training->inputs, "Text files, folders or globs")
-      ->required()
-      ->type_name("FILE");
+  Verb train_verb =
+      tokenizer.verb("train", "Train a byte-level BPE on text files",
+                     "strata tokenizer train --input corpus/*.txt --vocab-size 8192 --output tokenizer.json");
+  train_verb.option("--input", training->inputs, "Text files, folders or globs").required().type_name("FILE");
   train_verb
-      ->add_option("--vocab-size", training->training.vocab_size,
-                   "Entries, special tokens and bytes included")
-      ->required()
-      ->check(CLI::PositiveNumber)
-      ->type_name("N");
-  train_verb->add_option("--output", training->output, "The tokenizer.json to write")
-      ->required()
-      ->type_name("FILE");
+      .option("--vocab-size", training->training.vocab_size, "Entries, special tokens and bytes included")
+      .required()
+      .positive()
+      .type_name("N");
+  train_verb.option("--output", training->output, "The tokenizer.json to write").required().type_name("FILE");
   train_verb
-      ->add_option("--min-frequency", training->training.min_frequency,
-                   "Pairs seen less often are not merged")
-      ->check(CLI::PositiveNumber)
-      ->type_name("N")
-      ->capture_default_str();
-  one_each(train_verb->add_option("--special", training->training.special_tokens,
-                                  "Special token; may be repeated"))
-      ->type_name("TOKEN");
-  train_verb->add_option("--pattern", training->training.pattern, "How text is split into words")
-      ->type_name("NAME")
-      ->capture_default_str();
-  train_verb->add_option("--model", training->model, "bpe (unigram: not yet)")
-      ->type_name("NAME")
-      ->capture_default_str();
-  add_json(*train_verb, training->json);
-  train_verb->callback([&action, training] { action = [training] { return train(*training); }; });
+      .option("--min-frequency", training->training.min_frequency, "Pairs seen less often are not merged")
+      .positive()
+      .type_name("N")
+      .show_default();
+  train_verb.option("--special", training->training.special_tokens, "Special token; may be repeated")
+      .one_each()
+      .type_name("TOKEN");
+  train_verb.option("--pattern", training->training.pattern, "How text is split into words")
+      .type_name("NAME")
+      .show_default();
+  train_verb.option("--model", training->model, "bpe (unigram: not yet)").type_name("NAME").show_default();
+  train_verb.json(training->json);
+  train_verb.action([training] { return train(*training); });
 
   auto options = std::make_shared<TextOptions>();
-  CLI::App* encode_verb =
-      add_verb(*tokenizer, "encode", "Text to token ids, a {\"ids\":[…]} a line",
-               "strata tokenizer encode --tokenizer tokenizer.json --text \"Hello there\"");
-  add_tokenizer_file(*encode_verb, *options);
-  auto* jsonl =
-      encode_verb->add_option("--jsonl", options->jsonl, "A {\"text\": …} a line")->type_name("TEXTS.jsonl");
-  auto* text =
-      encode_verb->add_option("--text", options->text, "This text")->type_name("TEXT")->excludes(jsonl);
-  encode_verb->add_flag("--add-special-tokens", options->add_special_tokens,
-                        "As the tokenizer's post-processor says");
-  encode_verb->callback([&action, options, jsonl, text] {
-    action = [options, given = jsonl->count() + text->count()] {
-      if (given == 0)
-        throw ConfigError("[strata tokenizer encode] found no text, expected --text TEXT or --jsonl FILE");
-      return encode(*options);
-    };
+  Verb encode_verb =
+      tokenizer.verb("encode", "Text to token ids, a {\"ids\":[…]} a line",
+                     "strata tokenizer encode --tokenizer tokenizer.json --text \"Hello there\"");
+  add_tokenizer_file(encode_verb, *options);
+  Option jsonl =
+      encode_verb.option("--jsonl", options->jsonl, "A {\"text\": …} a line").type_name("TEXTS.jsonl");
+  Option text = encode_verb.option("--text", options->text, "This text").type_name("TEXT").excludes(jsonl);
+  encode_verb.flag("--add-special-tokens", options->add_special_tokens,
+                   "As the tokenizer's post-processor says");
+  encode_verb.action([options, jsonl, text] {
+    if (!jsonl.given() && !text.given())
+      throw ConfigError("[strata tokenizer encode] found no text, expected --text TEXT or --jsonl FILE");
+    return encode(*options);
   });
 
-  CLI::App* decode_verb = add_verb(*tokenizer, "decode", "Token ids to text, a {\"text\":…} a line",
-                                   "strata tokenizer decode --tokenizer tokenizer.json --jsonl ids.jsonl");
-  add_tokenizer_file(*decode_verb, *options);
-  decode_verb->add_option("--jsonl", options->jsonl, "A {\"ids\":[…]} a line")
-      ->required()
-      ->type_name("IDS.jsonl");
-  decode_verb->add_flag("--skip-special-tokens", options->skip_special_tokens, "Leave special tokens out");
-  decode_verb->callback([&action, options] { action = [options] { return decode(*options); }; });
+  Verb decode_verb = tokenizer.verb("decode", "Token ids to text, a {\"text\":…} a line",
+                                    "strata tokenizer decode --tokenizer tokenizer.json --jsonl ids.jsonl");
+  add_tokenizer_file(decode_verb, *options);
+  decode_verb.option("--jsonl", options->jsonl, "A {\"ids\":[…]} a line").required().type_name("IDS.jsonl");
+  decode_verb.flag("--skip-special-tokens", options->skip_special_tokens, "Leave special tokens out");
+  decode_verb.action([options] { return decode(*options); });
 
-  CLI::App* info_verb = add_verb(*tokenizer, "info", "What a tokenizer file holds",
-                                 "strata tokenizer info --tokenizer tokenizer.json");
-  add_tokenizer_file(*info_verb, *options);
-  add_json(*info_verb, options->json);
-  info_verb->callback([&action, options] { action = [options] { return info(*options); }; });
+  Verb info_verb = tokenizer.verb("info", "What a tokenizer file holds",
+                                  "strata tokenizer info --tokenizer tokenizer.json");
+  add_tokenizer_file(info_verb, *options);
+  info_verb.json(options->json);
+  info_verb.action([options] { return info(*options); });
 }
 
 }  // namespace strata::cli

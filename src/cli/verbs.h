@@ -1,44 +1,37 @@
 // The command line: one function a verb, each adding itself with its options, help and example.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
+#include "cli/options.h"
 
 namespace strata::cli {
 
-// What the chosen verb does once the command line is parsed; gives the exit code.
-using Action = std::function<int()>;
-
-// verb_NAME.cpp each. The action refers to options that live as long as itself.
-void add_bench(CLI::App& root, Action& action);
-void add_checkpoint(CLI::App& root, Action& action);
-void add_checkpoint_conversions(CLI::App& checkpoint, Action& action);  // export and import, where built
-void add_completions(CLI::App& root, Action& action);
-void add_config(CLI::App& root, Action& action);
-void add_doctor(CLI::App& root, Action& action);
-void add_eval(CLI::App& root, Action& action);
-void add_explain(CLI::App& root, Action& action);
-void add_generate(CLI::App& root, Action& action);
-void add_init(CLI::App& root, Action& action);
-void add_man(CLI::App& root, Action& action);
-void add_presets(CLI::App& root, Action& action);
-void add_tokenizer(CLI::App& root, Action& action);
-void add_train(CLI::App& root, Action& action);
+// verb_NAME.cpp each.
+void add_bench(Verb root);
+void add_checkpoint(Verb root);
+void add_checkpoint_conversions(Verb checkpoint);  // export and import, where built
+void add_completions(Verb root);
+void add_config(Verb root);
+void add_doctor(Verb root);
+void add_eval(Verb root);
+void add_explain(Verb root);
+void add_generate(Verb root);
+void add_init(Verb root);
+void add_man(Verb root);
+void add_presets(Verb root);
+void add_tokenizer(Verb root);
+void add_train(Verb root);
 
 // The verbs that this build holds, and the names that are known but not there yet. Written by CMake, from
 // what the rooms offer.
-using AddVerb = void (*)(CLI::App&, Action&);
+using AddVerb = void (*)(Verb root);
 const std::vector<AddVerb>& built_verbs();
 const std::vector<std::string>& absent_verbs();
 
-// The whole command tree. `action` is set by parsing it.
-void build_commands(CLI::App& root, Action& action);
+// The whole command tree.
+CommandLine strata_commands();
 
 // Parses and runs: what main does. Returns the exit code; errors go to standard error.
 int run_command_line(int argc, const char* const* argv);
