@@ -24,7 +24,7 @@ Path with_suffix(Path path, const char* suffix) {
 }  // namespace
 
 TokenFile::TokenFile(const Path& path, const TokenFileOptions& options)
-    : name_(path.string()), data_(path), end_of_text_(options.end_of_text) {
+    : name_(path.string()), data_(path), ids_(data_.bytes()), end_of_text_(options.end_of_text) {
   limit_ = options.vocab_size;
   const Path index_path = Path(path).replace_extension(".idx");
   if (path.extension() == ".ds") {
@@ -37,6 +37,15 @@ TokenFile::TokenFile(const Path& path, const TokenFileOptions& options)
   if (limit_ <= 0) limit_ = int64_t{1} << 31;
 }
 
+TokenFile::TokenFile(std::string name, std::vector<int32_t> ids, const TokenFileOptions& options)
+    : name_(std::move(name)),
+      own_(std::move(ids)),
+      ids_(std::as_bytes(std::span(own_))),
+      type_(TokenType::kU32),
+      tokens_(static_cast<int64_t>(own_.size())),
+      limit_(options.vocab_size > 0 ? options.vocab_size : int64_t{1} << 31),
+      end_of_text_(options.end_of_text) {}
+
 void TokenFile::set_type_from(const TokenFileOptions& options) {
   if (options.vocab_size <= 0) {
     throw ConfigError(
@@ -48,7 +57,7 @@ void TokenFile::set_type_from(const TokenFileOptions& options) {
 }
 
 void TokenFile::count_tokens() {
-  const auto size = static_cast<int64_t>(data_.size());
+  const auto size = static_cast<int64_t>(ids_.size());
   const int64_t width = token_bytes(type_);
   if (size % width != 0) {
     throw DataError(
@@ -177,7 +186,7 @@ void TokenFile::read(int64_t begin, int64_t n, int32_t* out) const {
   STRATA_CHECK(begin >= 0 && n >= 0 && begin + n <= tokens_, "{}: tokens {} + {} of {}", name_, begin, n,
                tokens_);
   int64_t found = 0;
-  const std::byte* from = data_.bytes().data() + begin * token_bytes(type_);
+  const std::byte* from = ids_.data() + begin * token_bytes(type_);
   const int64_t bad = convert_tokens(type_, from, n, limit_, out, &found);
   if (bad >= 0) {
     throw DataError(

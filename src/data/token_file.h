@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ class TokenFile {
   // `path` is the .bin or .ds file. Throws ConfigError for a missing file and where the width of the ids
   // cannot be known; DataError for content that contradicts itself.
   explicit TokenFile(const Path& path, const TokenFileOptions& options = {});
+  // Ids in memory, as if they stood in a file; `name` is for messages.
+  TokenFile(std::string name, std::vector<int32_t> ids, const TokenFileOptions& options);
 
   const std::string& name() const { return name_; }
   int64_t tokens() const { return tokens_; }
@@ -53,6 +56,8 @@ class TokenFile {
 
   std::string name_;
   MappedFile data_;
+  std::vector<int32_t> own_;
+  std::span<const std::byte> ids_;  // of data_, or of own_
   MappedFile table_data_;
   MegatronIndex megatron_;
   TokenType type_ = TokenType::kU16;

@@ -130,6 +130,30 @@ ValueId ffn(Context& context, const FfnSpec& spec, ValueId x) {
                 hidden);
 }
 
+ValueId decoder(Context& context, DecoderSpec spec, ValueId embedded) {
+  auto normed = [&](const std::string& name, ValueId x, ValueId residual) {
+    spec.norm.name = name;
+    return norm(context, spec.norm, x, residual);
+  };
+  // Each norm adds the block before it to the residual stream, so that the stream is read and written once a
+  // block.
+  ValueId stream = kNone;
+  ValueId update = embedded;
+  for (int64_t i = 0; i < spec.layers; ++i) {
+    context.graph.set_layer(static_cast<int32_t>(i));
+    const std::string name = "layers." + std::to_string(i) + ".";
+    const auto before_attention = normed(name + "attention_norm", update, stream);
+    spec.attention.name = name + "attention";
+    const ValueId attended = attention(context, spec.attention, before_attention.y);
+    const auto before_ffn = normed(name + "ffn_norm", attended, before_attention.h);
+    spec.ffn.name = name + "ffn";
+    update = ffn(context, spec.ffn, before_ffn.y);
+    stream = before_ffn.h;
+  }
+  context.graph.set_layer(kNone);
+  return normed("final_norm", update, stream).y;
+}
+
 ValueId embedding_table(Context& context, const std::string& name, int64_t rows, int64_t width,
                         double init_std) {
   return context.graph.add_parameter(name, {rows, width}, {Init::Kind::kNormal, init_std});

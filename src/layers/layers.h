@@ -41,7 +41,7 @@ struct Context {
 void add_batch(Context& context);
 
 struct LinearSpec {
-  std::string name;  // parameters are NAME.weight and NAME.bias
+  std::string name = {};  // parameters are NAME.weight and NAME.bias
   int64_t inputs = 0;
   int64_t outputs = 0;
   bool bias = false;
@@ -52,7 +52,7 @@ struct LinearSpec {
 ValueId linear(Context& context, const LinearSpec& spec, ValueId x);
 
 struct NormSpec {
-  std::string name;
+  std::string name = {};
   int64_t width = 0;
   double eps = 1e-5;
   enum class Kind { kRms, kLayer } kind = Kind::kRms;
@@ -60,7 +60,7 @@ struct NormSpec {
 ops::Normed norm(Context& context, const NormSpec& spec, ValueId x, ValueId residual = kNone);
 
 struct AttentionSpec {
-  std::string name;  // parameters NAME.qkv.*, NAME.out.*
+  std::string name = {};  // parameters NAME.qkv.*, NAME.out.*
   int64_t width = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;
@@ -74,7 +74,7 @@ struct AttentionSpec {
 ValueId attention(Context& context, const AttentionSpec& spec, ValueId x);
 
 struct FfnSpec {
-  std::string name;  // parameters NAME.up.*, NAME.down.*
+  std::string name = {};  // parameters NAME.up.*, NAME.down.*
   int64_t width = 0;
   int64_t hidden = 0;
   bool bias = false;
@@ -83,6 +83,17 @@ struct FfnSpec {
   double out_init_std = 0.02;
 };
 ValueId ffn(Context& context, const FfnSpec& spec, ValueId x);
+
+// A stack of pre-norm blocks: layers.I.attention_norm, .attention, .ffn_norm, .ffn for I below `layers`, then
+// final_norm. The specs' names are filled in.
+struct DecoderSpec {
+  int64_t layers = 0;
+  NormSpec norm;
+  AttentionSpec attention;
+  FfnSpec ffn;
+};
+// From the embedded tokens [N, d] to what the head reads.
+ValueId decoder(Context& context, DecoderSpec spec, ValueId embedded);
 
 // A table [rows, width]; returns the parameter.
 ValueId embedding_table(Context& context, const std::string& name, int64_t rows, int64_t width,

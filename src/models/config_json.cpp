@@ -154,8 +154,4 @@ void write_rope(nlohmann::ordered_json& json, const ops::RopeScaling& rope) {
   }
 }
 
-double residual_init_std(const ModelConfig& config) {
-  return config.init_std / std::sqrt(2.0 * static_cast<double>(config.layers));
-}
-
 }  // namespace strata::models

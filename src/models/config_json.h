@@ -36,8 +36,4 @@ nlohmann::ordered_json id_json(const std::optional<int64_t>& id);
 std::string torch_name_of(DType dtype);  // "bfloat16"
 void write_rope(nlohmann::ordered_json& json, const ops::RopeScaling& rope);
 
-// GPT-2's rule, which Megatron-LM and others use for every decoder: projections into the residual stream
-// start smaller by √(2 · layers).
-double residual_init_std(const ModelConfig& config);
-
 }  // namespace strata::models

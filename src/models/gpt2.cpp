@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "models/config_json.h"
+#include "models/parameters.h"
 
 namespace strata::models {
 namespace {
@@ -13,52 +14,29 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Hidden build(const ModelConfig& config, layers::Context& context) {
-  graph::Graph& graph = context.graph;
   const auto table =
       layers::embedding_table(context, "embedding.weight", config.vocab_size, config.width, config.init_std);
   const auto positions = layers::embedding_table(context, "positions.weight", config.max_positions,
                                                  config.width, config.init_std);
-  auto norm = [&](const std::string& name, graph::ValueId x, graph::ValueId residual) {
-    return layers::norm(
-        context,
-        {.name = name, .width = config.width, .eps = config.norm_eps, .kind = layers::NormSpec::Kind::kLayer},
-        x, residual);
-  };
-  graph::ValueId stream = graph::kNone;
-  graph::ValueId update =
-      ops::embedding(graph, context.tokens, table, context.activations, context.positions, positions);
-  for (int64_t i = 0; i < config.layers; ++i) {
-    graph.set_layer(static_cast<int32_t>(i));
-    const std::string name = "layers." + std::to_string(i) + ".";
-    const auto before_attention = norm(name + "attention_norm", update, stream);
-    const auto attended = layers::attention(context,
-                                            {.name = name + "attention",
-                                             .width = config.width,
-                                             .heads = config.heads,
-                                             .kv_heads = config.heads,
-                                             .head_dim = config.head_dim,
-                                             .bias = true,
-                                             .init_std = config.init_std,
-                                             .out_init_std = residual_init_std(config)},
-                                            before_attention.y);
-    const auto before_ffn = norm(name + "ffn_norm", attended, before_attention.h);
-    update = layers::ffn(context,
-                         {.name = name + "ffn",
-                          .width = config.width,
-                          .hidden = config.ffn,
-                          .bias = true,
-                          .kind = layers::FfnSpec::Kind::kGeluTanh,
-                          .init_std = config.init_std,
-                          .out_init_std = residual_init_std(config)},
-                         before_ffn.y);
-    stream = before_ffn.h;
-  }
-  graph.set_layer(graph::kNone);
-  const auto last = norm("final_norm", update, stream);
-  const auto head = config.tied ? table
-                                : layers::embedding_table(context, "head.weight", config.vocab_size,
-                                                          config.width, config.init_std);
-  return {last.y, head};
+  const layers::DecoderSpec spec{
+      .layers = config.layers,
+      .norm = {.width = config.width, .eps = config.norm_eps, .kind = layers::NormSpec::Kind::kLayer},
+      .attention = {.width = config.width,
+                    .heads = config.heads,
+                    .kv_heads = config.heads,
+                    .head_dim = config.head_dim,
+                    .bias = true,
+                    .init_std = config.init_std,
+                    .out_init_std = residual_init_std(config)},
+      .ffn = {.width = config.width,
+              .hidden = config.ffn,
+              .bias = true,
+              .kind = layers::FfnSpec::Kind::kGeluTanh,
+              .init_std = config.init_std,
+              .out_init_std = residual_init_std(config)}};
+  const auto embedded =
+      ops::embedding(context.graph, context.tokens, table, context.activations, context.positions, positions);
+  return {layers::decoder(context, spec, embedded), head_table(config, context, table)};
 }
 
 ModelConfig read(const std::string& text, const std::string& where) {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "models/config_json.h"
+#include "models/parameters.h"
 
 namespace strata::models {
 namespace {
@@ -17,44 +18,23 @@ Hidden build(const ModelConfig& config, layers::Context& context) {
       layers::embedding_table(context, "embedding.weight", config.vocab_size, config.width, config.init_std);
   const int64_t positions =
       context.mode == layers::Mode::kCached ? context.cache_room : context.sequence_length;
-  const auto angles = ops::rope_table(graph, positions, config.head_dim, config.rope);
-  auto norm = [&](const std::string& name, graph::ValueId x, graph::ValueId residual) {
-    return layers::norm(context, {.name = name, .width = config.width, .eps = config.norm_eps}, x, residual);
-  };
-  // Each norm adds the block before it to the residual stream, so that the stream is read and written once a
-  // block.
-  graph::ValueId stream = graph::kNone;
-  graph::ValueId update = ops::embedding(graph, context.tokens, table, context.activations);
-  for (int64_t i = 0; i < config.layers; ++i) {
-    graph.set_layer(static_cast<int32_t>(i));
-    const std::string name = "layers." + std::to_string(i) + ".";
-    const auto before_attention = norm(name + "attention_norm", update, stream);
-    const auto attended = layers::attention(context,
-                                            {.name = name + "attention",
-                                             .width = config.width,
-                                             .heads = config.heads,
-                                             .kv_heads = config.kv_heads,
-                                             .head_dim = config.head_dim,
-                                             .rope_table = angles,
-                                             .init_std = config.init_std,
-                                             .out_init_std = residual_init_std(config)},
-                                            before_attention.y);
-    const auto before_ffn = norm(name + "ffn_norm", attended, before_attention.h);
-    update = layers::ffn(context,
-                         {.name = name + "ffn",
-                          .width = config.width,
-                          .hidden = config.ffn,
-                          .init_std = config.init_std,
-                          .out_init_std = residual_init_std(config)},
-                         before_ffn.y);
-    stream = before_ffn.h;
-  }
-  graph.set_layer(graph::kNone);
-  const auto last = norm("final_norm", update, stream);
-  const auto head = config.tied ? table
-                                : layers::embedding_table(context, "head.weight", config.vocab_size,
-                                                          config.width, config.init_std);
-  return {last.y, head};
+  const layers::DecoderSpec spec{
+      .layers = config.layers,
+      .norm = {.width = config.width, .eps = config.norm_eps},
+      .attention = {.width = config.width,
+                    .heads = config.heads,
+                    .kv_heads = config.kv_heads,
+                    .head_dim = config.head_dim,
+                    .rope_table = ops::rope_table(graph, positions, config.head_dim, config.rope),
+                    .init_std = config.init_std,
+                    .out_init_std = residual_init_std(config)},
+      .ffn = {.width = config.width,
+              .hidden = config.ffn,
+              .init_std = config.init_std,
+              .out_init_std = residual_init_std(config)}};
+  const auto hidden =
+      layers::decoder(context, spec, ops::embedding(graph, context.tokens, table, context.activations));
+  return {hidden, head_table(config, context, table)};
 }
 
 ModelConfig read(const std::string& text, const std::string& where) {

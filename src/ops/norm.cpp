@@ -38,36 +38,59 @@ std::vector<PlacementOption> placements_rms(const NodeView& view) {
   return {option};
 }
 
-// The gradient of the normalised sum, shared by x and the residual; `dh` is what already flows into the sum.
-void spread(GradientBuilder& builder, ValueId x, ValueId residual, ValueId gradient) {
-  builder.add_gradient(x, gradient);
-  if (residual != kNone) builder.add_gradient(residual, gradient);
+// Both norms have the inputs (x, w, b?, residual) and the outputs (y, mean?, rstd, h?): as many statistics as
+// vectors, and the residual and the sum behind them.
+struct NormParts {
+  ValueId x, residual, h;
+  std::vector<ValueId> vectors, statistics;
+};
+NormParts parts_of(const Node& node) {
+  const size_t vectors = node.inputs.size() - 2;
+  const ValueId x = node.inputs[0];
+  const ValueId residual = node.inputs[vectors + 1];
+  return {.x = x,
+          .residual = residual,
+          .h = residual != kNone ? node.outputs[vectors + 1] : x,
+          .vectors = {node.inputs.begin() + 1, node.inputs.end() - 1},
+          .statistics = {node.outputs.begin() + 1, node.outputs.begin() + 1 + static_cast<int64_t>(vectors)}};
 }
 
-void gradient_rms(GradientBuilder& builder, const Node& node) {
+void gradient_norm(GradientBuilder& builder, const Node& node, const OpDef& grad_input,
+                   const OpDef& grad_weight) {
   Graph& graph = builder.graph();
-  const ValueId x = node.inputs[0];
-  const ValueId residual = node.inputs[2];
+  const NormParts parts = parts_of(node);
   const ValueId dy = builder.gradient_of(node.outputs[0]);
-  const ValueId h = residual != kNone ? node.outputs[2] : x;
-  const ValueId dh = builder.take_gradient(h);
-  if (dy == kNone) {
-    spread(builder, x, residual, dh);
-    return;
+  // The gradient of the normalised sum goes to x and the residual alike; `dh` is what already flows into it.
+  const ValueId dh = builder.take_gradient(parts.h);
+  std::vector<ValueId> read{dy, parts.h};
+  read.insert(read.end(), parts.statistics.begin(), parts.statistics.end());
+  ValueId gradient = dh;
+  if (dy != kNone) {
+    std::vector<ValueId> inputs = read;
+    inputs.insert(inputs.end(), {parts.vectors[0], dh});
+    gradient = graph.add_node(grad_input, inputs, node.attrs)[0];
   }
-  const ValueId rstd = node.outputs[1];
-  spread(builder, x, residual,
-         graph.add_node(kRmsNormGradInput, {dy, h, rstd, node.inputs[1], dh}, node.attrs)[0]);
+  builder.add_gradient(parts.x, gradient);
+  if (parts.residual != kNone) builder.add_gradient(parts.residual, gradient);
+  if (dy == kNone) return;
   builder.weight_grad();
-  graph.add_node_into(kRmsNormGradWeight, {dy, h, rstd}, {builder.parameter_gradient(node.inputs[1])},
-                      node.attrs);
+  std::vector<ValueId> gradients;
+  for (const ValueId vector : parts.vectors) gradients.push_back(builder.parameter_gradient(vector));
+  graph.add_node_into(grad_weight, read, gradients, node.attrs);
 }
 
 // The normalised value again, from the sum that backward keeps.
-ValueId recompute_rms(Graph& graph, const Node& node, int output) {
+ValueId recompute_norm(Graph& graph, const Node& node, int output) {
   if (output != 0) return kNone;
-  const ValueId h = node.inputs[2] != kNone ? node.outputs[2] : node.inputs[0];
-  return graph.add_node(kRmsNorm, {h, node.inputs[1], kNone}, node.attrs)[0];
+  const NormParts parts = parts_of(node);
+  std::vector<ValueId> inputs{parts.h};
+  inputs.insert(inputs.end(), parts.vectors.begin(), parts.vectors.end());
+  inputs.push_back(kNone);
+  return graph.add_node(*node.op, inputs, node.attrs)[0];
+}
+
+void gradient_rms(GradientBuilder& builder, const Node& node) {
+  gradient_norm(builder, node, kRmsNormGradInput, kRmsNormGradWeight);
 }
 
 std::vector<ValueSpec> infer_grad_input(const NodeView& view) {
@@ -107,30 +130,7 @@ std::vector<PlacementOption> placements_layer(const NodeView& view) {
 }
 
 void gradient_layer(GradientBuilder& builder, const Node& node) {
-  Graph& graph = builder.graph();
-  const ValueId x = node.inputs[0];
-  const ValueId residual = node.inputs[3];
-  const ValueId dy = builder.gradient_of(node.outputs[0]);
-  const ValueId h = residual != kNone ? node.outputs[3] : x;
-  const ValueId dh = builder.take_gradient(h);
-  if (dy == kNone) {
-    spread(builder, x, residual, dh);
-    return;
-  }
-  const ValueId mean = node.outputs[1];
-  const ValueId rstd = node.outputs[2];
-  spread(builder, x, residual,
-         graph.add_node(kLayerNormGradInput, {dy, h, mean, rstd, node.inputs[1], dh}, node.attrs)[0]);
-  builder.weight_grad();
-  const ValueId dw = builder.parameter_gradient(node.inputs[1]);
-  graph.add_node_into(kLayerNormGradWeight, {dy, h, mean, rstd},
-                      {dw, builder.parameter_gradient(node.inputs[2])}, node.attrs);
-}
-
-ValueId recompute_layer(Graph& graph, const Node& node, int output) {
-  if (output != 0) return kNone;
-  const ValueId h = node.inputs[3] != kNone ? node.outputs[3] : node.inputs[0];
-  return graph.add_node(kLayerNorm, {h, node.inputs[1], node.inputs[2], kNone}, node.attrs)[0];
+  gradient_norm(builder, node, kLayerNormGradInput, kLayerNormGradWeight);
 }
 
 std::vector<PlacementOption> placements_layer_grad_input(const NodeView&) {
@@ -153,13 +153,13 @@ Cost cost_grad(const NodeView& view) {
 }  // namespace
 
 const OpDef kRmsNorm{"rms_norm",     "elementwise", infer_rms,        cost_norm,
-                     placements_rms, gradient_rms,  {{2, 2}, {2, 0}}, recompute_rms};
+                     placements_rms, gradient_rms,  {{2, 2}, {2, 0}}, recompute_norm};
 const OpDef kRmsNormGradInput{"rms_norm_grad_input",     "elementwise", infer_grad_input, cost_grad,
                               placements_rms_grad_input, nullptr,       {{0, 4}, {0, 0}}};
 const OpDef kRmsNormGradWeight{"rms_norm_grad_weight", "elementwise", infer_rms_grad_weight, cost_grad,
                                placements_rms_grad_weight};
 const OpDef kLayerNorm{"layer_norm",     "elementwise",  infer_layer,      cost_norm,
-                       placements_layer, gradient_layer, {{3, 3}, {3, 0}}, recompute_layer};
+                       placements_layer, gradient_layer, {{3, 3}, {3, 0}}, recompute_norm};
 const OpDef kLayerNormGradInput{"layer_norm_grad_input",     "elementwise", infer_grad_input, cost_grad,
                                 placements_layer_grad_input, nullptr,       {{0, 5}, {0, 0}}};
 const OpDef kLayerNormGradWeight{"layer_norm_grad_weight", "elementwise", infer_layer_grad_weight, cost_grad,

@@ -52,21 +52,14 @@ RunConfig read_command_config(const std::vector<std::string>& inputs, const std:
   const int64_t bytes = corpus_bytes(inputs);
   const Sizing sizing = sizing_for(bytes);
   const int64_t steps = steps_for(bytes, sizing);
-  std::string list;
-  for (const std::string& input : inputs) {
-    std::string quoted;
-    for (const char c : input) {
-      if (c == '"' || c == '\\') quoted += '\\';
-      quoted += c;
-    }
-    list += (list.empty() ? "\"" : ", \"") + quoted + "\"";
-  }
+  ConfigValue::Array list;
+  for (const std::string& input : inputs) list.push_back({.data = input, .origin = {}});
   std::string name = Path(inputs.front()).stem().string();
   std::replace_if(
       name.begin(), name.end(),
       [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_'; }, '-');
   const std::vector<std::string> arguments{
-      fmt::format("data.train=[{}]", list),
+      "data.train=" + to_toml({.data = list, .origin = {}}),
       fmt::format("run.name=\"{}\"", name),
       fmt::format("run.folder=\"runs/{}\"", name),
       fmt::format("model.preset=\"{}\"", sizing.preset),

@@ -2,14 +2,12 @@
 #include <fmt/core.h>
 
 #include <cmath>
-#include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "data/reader.h"
 #include "data/token_corpus.h"
-#include "data/token_writer.h"
 #include "train/commands.h"
 #include "train/evaluate.h"
 #include "train/model_runtime.h"
@@ -19,20 +17,25 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A folder that goes away with its owner.
-struct ScratchFolder {
-  Path path;
-  ScratchFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "strata-eval-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr)
-      throw WorldError("[{}] cannot make a folder for temporary files", name);
-    path = name;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-};
+// The tokens of all texts, an end-of-text between two of them, and how many bytes of text they are.
+data::TokenCorpus tokenize_texts(const ModelRuntime& runtime, const std::string& pattern,
+                                 const std::string& text_field, const data::TokenFileOptions& options,
+                                 int64_t& bytes) {
+  if (!runtime.tokenizer)
+    throw ConfigError("[{}] has no tokenizer.json; it is needed for --text", runtime.folder.string());
+  std::vector<int32_t> ids;
+  bool first = true;
+  data::read_documents(data::find_corpus_files({pattern}), text_field, [&](std::string_view text) {
+    if (!first && options.end_of_text) ids.push_back(*options.end_of_text);
+    first = false;
+    bytes += static_cast<int64_t>(text.size());
+    runtime.tokenizer->encode(text, ids);
+  });
+  if (ids.size() < 2) throw DataError("[{}] gives {} tokens; at least 2 are needed", pattern, ids.size());
+  auto file = std::make_shared<const data::TokenFile>(pattern, std::move(ids), options);
+  const int64_t tokens = file->tokens();
+  return data::TokenCorpus({{std::move(file), 0, tokens}});
+}
 
 }  // namespace
 
@@ -55,7 +58,6 @@ int run_evaluation(const EvalOptions& options) {
   RunConfig config = config_of_sets(options.sets);
   const bool documents = config.was_set("data.pack") && config.data.pack == Pack::kDocuments;
 
-  ScratchFolder scratch;
   data::TokenCorpus corpus;
   int64_t bytes = 0;
   data::TokenFileOptions file_options{.vocab_size = runtime.model.vocab_size};
@@ -63,25 +65,7 @@ int run_evaluation(const EvalOptions& options) {
   if (!options.tokens.empty()) {
     corpus = data::open_token_corpus({options.tokens}, file_options);
   } else {
-    if (!runtime.tokenizer)
-      throw ConfigError("[{}] has no tokenizer.json; it is needed for --text", runtime.folder.string());
-    std::vector<int32_t> ids;
-    const auto files = data::find_corpus_files({options.text});
-    const auto eos = runtime.tokenizer->end_of_text_id();
-    int64_t documents_seen = 0;
-    data::read_documents(files, config.data.text_field, [&](std::string_view text) {
-      if (documents_seen++ > 0 && eos) ids.push_back(*eos);
-      bytes += static_cast<int64_t>(text.size());
-      runtime.tokenizer->encode(text, ids);
-    });
-    if (ids.size() < 2)
-      throw DataError("[{}] gives {} tokens; at least 2 are needed", options.text, ids.size());
-    std::string raw(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int32_t));
-    const Path path = scratch.path / "text.bin";
-    write_file_atomically(posix_file_system(), path, raw);
-    Json meta{{"dtype", "u32"}, {"vocab_size", runtime.model.vocab_size}};
-    write_file_atomically(posix_file_system(), scratch.path / "text.json", meta.dump());
-    corpus = data::open_token_corpus({path.string()}, file_options);
+    corpus = tokenize_texts(runtime, options.text, config.data.text_field, file_options, bytes);
   }
   const data::EvalWindows windows(corpus, {.sequence_length = length,
                                            .stride = stride,

@@ -142,7 +142,7 @@ int run_explain(const ExplainOptions& options) {
   const FaultHook hooks[] = {check_model};
   require_valid(config, hooks);
   const models::ModelConfig model = resolve_model(config);
-  resolve_machine(config, model);
+  resolve_machine(config);
   const auto device = program::measured_cpu(posix_file_system(), static_cast<int>(*config.device.threads));
   const Compiled compiled = compile_any(config, model);
   const std::vector<Remedy> ways = compiled.fits ? std::vector<Remedy>{} : remedies(config, model, compiled);

@@ -52,7 +52,7 @@ std::string data_fingerprint(const RunData& data);
 data::SampleOptions sample_options(const RunConfig& config);
 
 // Threads, precision, memory budget, micro-batch. Call it after the others; it needs no data.
-void resolve_machine(RunConfig& config, const models::ModelConfig& model);
+void resolve_machine(RunConfig& config);
 
 // The programs of a run, in this order.
 enum RunProgram : size_t { kTrainProgram = 0, kEvalProgram = 1, kPrefillProgram = 2, kDecodeProgram = 3 };

@@ -121,7 +121,7 @@ DType activation_dtype(const RunConfig& config) {
   return config.precision.compute == Compute::kBf16 ? DType::kBF16 : DType::kF32;
 }
 
-void resolve_machine(RunConfig& config, const models::ModelConfig& model) {
+void resolve_machine(RunConfig& config) {
   if (config.device.threads.is_word()) config.device.threads = available_processors();
   config.device.kind = DeviceKind::kCpu;
   if (config.precision.compute == Compute::kAuto) {
@@ -141,14 +141,13 @@ void resolve_machine(RunConfig& config, const models::ModelConfig& model) {
   // What is free now, less room for the rest of the program and for others.
   if (config.memory.budget.is_word()) config.memory.budget = Bytes{available_memory() / 10 * 9};
   if (config.training.micro_batch_size.is_word()) {
-    // As many sequences as make about 4,096 tokens: GEMMs are at their best there, and more would only take
+    // As many sequences as make about 2,048 tokens: GEMMs are at their best there, and more would only take
     // memory.
     const int64_t wanted = std::max<int64_t>(1, 2048 / config.training.sequence_length);
     int64_t size = std::min(wanted, config.training.global_batch_size);
     while (config.training.global_batch_size % size != 0) --size;
     config.training.micro_batch_size = size;
   }
-  (void)model;
 }
 
 std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const models::ModelConfig& model) {

@@ -193,6 +193,17 @@ TEST(TokenFile, Datatrove) {
   expect_error(ErrorKind::kData, {".ds.metadata", "3"}, [&] { TokenFile again(path); });
 }
 
+TEST(TokenFile, IdsInMemoryReadAsAFileDoes) {
+  const TokenFile file("these ids", {5, 6, 7, 9}, {.vocab_size = 9, .end_of_text = 6});
+  EXPECT_EQ(file.tokens(), 4);
+  EXPECT_EQ(file.end_of_text(), 6);
+  EXPECT_FALSE(file.has_documents());
+  std::vector<int32_t> ids(3);
+  file.read(0, 3, ids.data());
+  EXPECT_EQ(ids, (std::vector<int32_t>{5, 6, 7}));
+  EXPECT_THROW(file.read(1, 3, ids.data()), DataError);
+}
+
 TEST(TokenFile, MissingFileIsTheUsersPath) {
   expect_error(ErrorKind::kConfig, {"/nowhere/a.bin"},
                [] { TokenFile("/nowhere/a.bin", {.vocab_size = 9}); });

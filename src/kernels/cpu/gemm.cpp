@@ -73,11 +73,33 @@ detail::PanelGemm panels_of(const GemmSpec& spec) {
 }  // namespace
 
 struct GemmPlan::Impl {
-  bool few_rows = false;
-  bool sgemm = false;
+  void (*run)(const GemmPlan&, const GemmArgs&) = nullptr;  // of the engine that plan_gemm chose
   detail::PanelGemm panels;
   std::optional<detail::OneDnnGemm> onednn;
 };
+
+namespace {
+
+void run_onednn(const GemmPlan& plan, const GemmArgs& args) {
+  plan.impl->onednn->run(args);
+}
+
+void run_sgemm(const GemmPlan& plan, const GemmArgs& args) {
+  detail::run_sgemm(plan.spec, args);
+}
+
+void run_few_rows(const GemmPlan& plan, const GemmArgs& args) {
+  const GemmSpec& spec = plan.spec;
+  detail::multiply_few_rows({spec.m, spec.n, spec.k, spec.x_stride, spec.y_stride},
+                            static_cast<const float*>(args.a), static_cast<const float*>(args.b), args.bias,
+                            static_cast<float*>(args.c));
+}
+
+void run_panels(const GemmPlan& plan, const GemmArgs& args) {
+  detail::run_panels(plan.impl->panels, args.a, args.b, args.bias, args.c, args.scratch);
+}
+
+}  // namespace
 
 GemmPlan::GemmPlan() = default;
 GemmPlan::~GemmPlan() = default;
@@ -96,15 +118,17 @@ GemmPlan plan_gemm(const GemmSpec& wanted, GemmEngine engine) {
   if (!empty && resolve(engine, wanted.dtype) == GemmEngine::kOneDnn) {
     plan.impl->onednn.emplace(plan.spec);
     plan.scratch_bytes = plan.impl->onednn->scratch_bytes();
+    plan.impl->run = run_onednn;
     plan.engine = plan.impl->onednn->name();
   } else if (engine == GemmEngine::kAuto && wanted.role == GemmRole::kForward &&
              wanted.dtype == DType::kF32 && wanted.m <= detail::kFewRows) {
-    plan.impl->few_rows = true;
+    plan.impl->run = run_few_rows;
     plan.engine = "few rows";
   } else if (!empty && engine == GemmEngine::kAuto && detail::prefers_sgemm(plan.spec)) {
-    plan.impl->sgemm = true;
+    plan.impl->run = run_sgemm;
     plan.engine = "sgemm";
   } else {
+    plan.impl->run = run_panels;
     plan.impl->panels = panels_of(plan.spec);
     plan.scratch_bytes = empty ? 0 : plan.impl->panels.scratch_bytes;
     plan.engine = "panels";
@@ -113,18 +137,7 @@ GemmPlan plan_gemm(const GemmSpec& wanted, GemmEngine engine) {
 }
 
 void run_gemm(const GemmPlan& plan, const GemmArgs& args) {
-  if (plan.impl->onednn) {
-    plan.impl->onednn->run(args);
-  } else if (plan.impl->sgemm) {
-    detail::run_sgemm(plan.spec, args);
-  } else if (plan.impl->few_rows) {
-    const GemmSpec& spec = plan.spec;
-    detail::multiply_few_rows({spec.m, spec.n, spec.k, spec.x_stride, spec.y_stride},
-                              static_cast<const float*>(args.a), static_cast<const float*>(args.b), args.bias,
-                              static_cast<float*>(args.c));
-  } else {
-    detail::run_panels(plan.impl->panels, args.a, args.b, args.bias, args.c, args.scratch);
-  }
+  plan.impl->run(plan, args);
 }
 
 WeightEncoding plan_weight_encoding(GemmRole role, int64_t n, int64_t k, DType dtype, GemmEngine engine) {

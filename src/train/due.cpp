@@ -1,0 +1,35 @@
+#include "train/due.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+
+namespace strata::train {
+
+Due::Due(const Interval& interval, int64_t step, int64_t step_tokens)
+    : interval_(interval), step_tokens_(step_tokens), last_step_(step), last_time_(monotonic_seconds()) {}
+
+bool Due::at(int64_t step) const {
+  switch (interval_.kind) {
+    case Interval::Kind::kNever:
+      return false;
+    case Interval::Kind::kSteps:
+      return step % interval_.count == 0;
+    case Interval::Kind::kTokens:
+      return step * step_tokens_ / interval_.count > (step - 1) * step_tokens_ / interval_.count;
+    case Interval::Kind::kSeconds:
+      return monotonic_seconds() - last_time_ >= interval_.seconds;
+    // At most 1 % of the time, and at least every 30 minutes.
+    case Interval::Kind::kAuto:
+      return monotonic_seconds() - last_time_ >= std::min(1800.0, std::max(60.0, 100 * cost_));
+  }
+  return false;
+}
+
+void Due::done(int64_t step, double seconds) {
+  last_step_ = step;
+  last_time_ = monotonic_seconds();
+  cost_ = seconds;
+}
+
+}  // namespace strata::train

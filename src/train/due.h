@@ -1,0 +1,28 @@
+// When something periodic is due: evaluations, checkpoints.
+#pragma once
+
+#include <cstdint>
+
+#include "train/config/run_config.h"
+
+namespace strata::train {
+
+// Whether an interval says that something is due, counting from the last time it happened.
+class Due {
+ public:
+  Due(const Interval& interval, int64_t step, int64_t step_tokens);
+
+  bool at(int64_t step) const;
+  // It happened and took so long: an "auto" interval spends at most 1 % of the time on it.
+  void done(int64_t step, double seconds);
+  int64_t last_step() const { return last_step_; }
+
+ private:
+  Interval interval_;
+  int64_t step_tokens_;
+  int64_t last_step_;
+  double last_time_;
+  double cost_ = 0;
+};
+
+}  // namespace strata::train

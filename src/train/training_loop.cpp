@@ -1,0 +1,364 @@
+#include "train/training_loop.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "hardware/device_spec.h"
+#include "kernels/cpu/measure.h"
+#include "train/due.h"
+#include "train/evaluate.h"
+#include "train/generate.h"
+#include "train/weights.h"
+
+namespace strata::train {
+namespace {
+
+using program::Executor;
+using program::Segment;
+
+bool holds(const std::vector<Range>& ranges, int64_t step) {
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [&](const Range& r) { return r.first <= step && step <= r.last; });
+}
+
+// Seconds that the run may take from now on: the scheduler's limit where there is one, else no end.
+double time_limit(const RunConfig& config) {
+  if (!config.run.max_time.is_word()) return (*config.run.max_time).seconds;
+  if (const char* end = std::getenv("SLURM_JOB_END_TIME")) {
+    // Two minutes to finish the step and save.
+    return std::strtod(end, nullptr) - unix_seconds() - 120;
+  }
+  return std::numeric_limits<double>::infinity();
+}
+
+// The best GEMM of this machine in FLOP/s: from the cache that `strata doctor` fills, else, where the run is
+// long enough to pay for it, measured now in half a second; else 0.
+double gemm_peak(DType dtype, int threads, double seconds_left) {
+  hardware::DeviceSpec device = cpu::describe_device(threads);
+  if (hardware::load_cached_device(device)) {
+    const double known = dtype == DType::kBF16 ? device.gemm_flops_bf16 : device.gemm_flops_f32;
+    if (known > 0) return known;
+  }
+  if (seconds_left < 60) return 0;
+  const cpu::FamilyProbe probe = cpu::peak_gemm_probe(dtype);
+  double best = 0;
+  for (const double end = monotonic_seconds() + 0.5; best == 0 || monotonic_seconds() < end;) {
+    const double begin = monotonic_seconds();
+    probe.run();
+    best = std::max(best, probe.flops / (monotonic_seconds() - begin));
+  }
+  return best;
+}
+
+}  // namespace
+
+TrainingLoop::TrainingLoop(RunConfig config, std::vector<Change> changes, models::ModelConfig model,
+                           std::optional<data::Tokenizer> tokenizer, RunData data, RunStore& store,
+                           FileSystem& files, const std::function<bool()>& stop)
+    : config_(std::move(config)),
+      changes_(std::move(changes)),
+      model_(std::move(model)),
+      tokenizer_(std::move(tokenizer)),
+      data_(std::move(data)),
+      store_(store),
+      files_(files),
+      stop_(stop),
+      step_tokens_(config_.training.global_batch_size * config_.training.sequence_length),
+      samples_(data_.sources, sample_options(config_)),
+      total_steps_(steps_with_data()),
+      schedule_(schedule_of(config_)) {}
+
+int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, const std::string& resume,
+                            bool accept_changes) {
+  executor_ = std::make_unique<Executor>(std::move(set));
+  elsewhere_ = resume != "auto" && resume != "never";
+  const std::optional<RunState> state =
+      elsewhere_ ? store_.load(resume, model_, *executor_) : store_.load_newest(model_, *executor_);
+  if (state) {
+    check_state(*state, accept_changes);
+    step_ = state->step;
+    updates_ = state->updates;
+  } else {
+    initialize_weights(*executor_, static_cast<uint64_t>(config_.run.seed));
+    if (!config_.model.from.empty() && config_.model.init == ModelInit::kWeights) {
+      load_hugging_face(config_.model.from, model_, *executor_);
+    }
+  }
+  if (elsewhere_) store_.set_aside_after(step_);
+  executor_->run(kTrainProgram, Segment::kEncode);
+  return step_;
+}
+
+TrainResult TrainingLoop::run() {
+  Reporter reporter(files_, config_, *executor_, total_steps_, step_);
+  try {
+    const RunEnd end = loop(reporter);
+    return {end, step_, record_.loss};
+  } catch (const WorldError& error) {
+    // The page says what happened where the disk still takes it; the error itself counts.
+    try {
+      reporter.finish(observe::RunState::kFailed, error.what());
+    } catch (const Error&) {
+    }
+    throw;
+  }
+}
+
+void TrainingLoop::complete() {
+  const auto metrics = observe::read_metrics(store_.folder() / "metrics.jsonl");
+  const auto& events = metrics.events();
+  if (std::any_of(events.begin(), events.end(),
+                  [&](const auto& event) { return event.event == "finish" && event.at_step == step_; })) {
+    return;
+  }
+  Reporter reporter(files_, config_, *executor_, total_steps_, step_);
+  finish(reporter);
+}
+
+int64_t TrainingLoop::steps_with_data() const {
+  const int64_t wanted = ::strata::train::total_steps(config_);
+  const int64_t samples = samples_.total_samples();
+  const int64_t batch = config_.training.global_batch_size;
+  if (samples == data::Mixture::kUnbounded) return wanted;
+  const int64_t available = (samples + batch - 1) / batch;
+  if (available < wanted)
+    log_info("data.epochs ends the run after {} steps, before the {} asked for", available, wanted);
+  return std::min(wanted, available);
+}
+
+void TrainingLoop::check_state(const RunState& state, bool accept_changes) const {
+  if (state.step == 0) return;  // imported weights
+  if (state.seed != static_cast<uint64_t>(config_.run.seed)) {
+    throw ConfigError(
+        "[run.seed] the checkpoint was made with seed {} and the configuration says {}; data order would "
+        "change in the middle of the run",
+        state.seed, config_.run.seed);
+  }
+  if (state.tokenizer != tokenizer_hash()) {
+    throw ConfigError(
+        "[tokenizer] is not the one that the checkpoint of step {} was trained with; give that one, or "
+        "start "
+        "a new run in another run.folder",
+        state.step);
+  }
+  if (state.data != data_fingerprint(data_) && !accept_changes) {
+    throw ConfigError(
+        "[data] the training tokens are not those that the run had at step {}: files of the corpus, or "
+        "what "
+        "is held out of it, have changed; give it back, or go on with --accept-changes",
+        state.step);
+  }
+}
+
+void TrainingLoop::finish(Reporter& reporter) {
+  store_.write_final(model_, *executor_, tokenizer());
+  reporter.event("finish", step_);
+  reporter.finish(observe::RunState::kFinished);
+}
+
+RunEnd TrainingLoop::loop(Reporter& reporter) {
+  const auto& training = config_.training;
+  const int64_t micro_batches = training.global_batch_size / *training.micro_batch_size;
+  data::Loader loader(samples_, {.max_sequences = training.global_batch_size});
+  for (const Change& change : changes_) {
+    reporter.event("changed", step_,
+                   {{"key", change.key}, {"before", change.before}, {"after", change.after}});
+  }
+  reporter.event(step_ == 0 ? "start" : "resume", step_,
+                 {{"parameters", models::parameter_count(model_)},
+                  {"arena_bytes", executor_->arena_bytes()},
+                  {"program", fmt::format("strata {}", program_version())}});
+  reporter.fact(
+      "model",
+      fmt::format("{} parameters, {}", human_count(static_cast<double>(models::parameter_count(model_))),
+                  config_.model.preset.empty() ? std::string(model_.family->name) : config_.model.preset));
+  reporter.fact("batch", fmt::format("{} sequences of {} tokens, {} at once", training.global_batch_size,
+                                     training.sequence_length, *training.micro_batch_size));
+  reporter.fact("precision", std::string(name_of(activation_dtype(config_))));
+  reporter.fact("threads", std::to_string(*config_.device.threads));
+  const double limit = time_limit(config_);
+  const double begin = monotonic_seconds();
+  Due evaluate_due(config_.eval.interval, step_, step_tokens_);
+  Due save_due(config_.checkpoint.interval, step_, step_tokens_);
+  double peak = -1;  // FLOP/s of the best GEMM; known after the first step, 0: not measured
+  const double flops =
+      models::training_flops_per_token(model_, training.sequence_length) * static_cast<double>(step_tokens_);
+  StepTracer tracer(executor_->set());
+  executor_->reset_timings();
+  double previous_save_seconds = 0;
+  // A run that began from a checkpoint elsewhere stands on one of its own from the start.
+  if (elsewhere_) save(reporter);
+
+  while (step_ < total_steps_) {
+    const int64_t step = step_ + 1;
+    const bool traced = holds(config_.profile.steps, step);
+    executor_->observe(traced ? &tracer : nullptr);
+    record_ = {};
+    record_.checkpoint_seconds = previous_save_seconds;
+    const double step_begin = monotonic_seconds();
+    train_step(step, micro_batches, loader);
+    record_.step_seconds = monotonic_seconds() - step_begin;
+    if (peak < 0) {
+      peak = gemm_peak(activation_dtype(config_), static_cast<int>(*config_.device.threads),
+                       record_.step_seconds * static_cast<double>(total_steps_ - step));
+    }
+    record_.flops = flops;
+    record_.peak_flops = peak;
+    executor_->observe(nullptr);
+    if (traced) tracer.write(files_, store_.folder() / "traces" / fmt::format("step-{:08}.json", step), step);
+    if (!std::isfinite(record_.loss) || !std::isfinite(record_.grad_norm)) {
+      reporter.event("diverged", step, {{"loss", record_.loss}, {"grad_norm", record_.grad_norm}});
+      reporter.finish(observe::RunState::kFailed,
+                      fmt::format("step {}: loss or gradient is not finite", step));
+      throw DivergedError(
+          "[step {}] loss {} and gradient norm {} are not finite; the weights of step {} are untouched in "
+          "memory and the last checkpoint on disk is good. Lower optimizer.lr, raise "
+          "schedule.warmup_steps, or leave out the batch: data.skip = [[{}, {}]]",
+          step, record_.loss, record_.grad_norm, step_, record_.first_sample,
+          record_.first_sample + training.global_batch_size - 1);
+    }
+    step_ = step;
+    const bool last = step_ == total_steps_;
+    if (!data_.held_out.empty() && (evaluate_due.at(step_) || last)) {
+      evaluate_all();
+      evaluate_due.done(step_, 0);
+      reporter.step(record_);
+      write_samples(reporter);
+    } else {
+      reporter.step(record_);
+    }
+    const bool stopping = stop_();
+    const bool out_of_time = monotonic_seconds() - begin > limit;
+    previous_save_seconds = 0;
+    if (save_due.at(step_) || last || stopping || out_of_time) {
+      reporter.sync();
+      previous_save_seconds = save(reporter);
+      save_due.done(step_, previous_save_seconds);
+    }
+    if (last) break;
+    if (stopping || out_of_time) {
+      reporter.event(stopping ? "interrupt" : "time_limit", step_);
+      reporter.finish(observe::RunState::kInterrupted, stopping ? "stopped by the user" : "time limit");
+      return stopping ? RunEnd::kInterrupted : RunEnd::kTimeLimit;
+    }
+  }
+  finish(reporter);
+  return RunEnd::kFinished;
+}
+
+void TrainingLoop::train_step(int64_t step, int64_t micro_batches, data::Loader& loader) {
+  const auto& training = config_.training;
+  const int64_t micro = *training.micro_batch_size;
+  record_.step = step;
+  record_.first_sample = (step - 1) * training.global_batch_size;
+  record_.tokens = step * step_tokens_;
+  record_.step_tokens = step_tokens_;
+  record_.lr = optim::learning_rate(schedule_, step);
+
+  const data::HostBatch& batch = loader.next(record_.first_sample, training.global_batch_size);
+  record_.data_wait_seconds = loader.wait_seconds();
+  const int64_t tokens = micro * training.sequence_length;
+  for (int64_t i = 0; i < micro_batches; ++i) {
+    auto copy = [&](const std::vector<int32_t>& from, const char* name) {
+      if (std::byte* to = executor_->batch_input(kTrainProgram, name, i)) {
+        std::memcpy(to, from.data() + i * tokens, static_cast<size_t>(tokens) * sizeof(int32_t));
+      }
+    };
+    copy(batch.tokens, "tokens");
+    copy(batch.targets, "targets");
+    copy(batch.positions, "positions");
+    copy(batch.kv_begin, "kv_begin");
+  }
+  for (int64_t i = 0; i < micro_batches; ++i) {
+    executor_->run(kTrainProgram, i == 0 ? Segment::kFirst : Segment::kLater, i);
+  }
+  const double sum = *executor_->data_as<double>("loss_sum");
+  const auto count = *executor_->data_as<int64_t>("token_count");
+
+  const OptimizerTable& optimizer = config_.optimizer;
+  optim::UpdateHyper hyper;
+  hyper.beta1 = optimizer.beta1;
+  hyper.beta2 = optimizer.beta2;
+  hyper.eps = static_cast<float>(optimizer.eps);
+  hyper.max_grad_norm = training.clip_grad_norm;
+  hyper.lr = static_cast<float>(record_.lr);
+  if (count > 0) ++updates_;
+  const double updates = static_cast<double>(std::max<int64_t>(1, updates_));
+  hyper.bias_correction1 = static_cast<float>(1 - std::pow(optimizer.beta1, updates));
+  hyper.bias_correction2 = static_cast<float>(1 - std::pow(optimizer.beta2, updates));
+  std::memcpy(executor_->data("hyper"), &hyper, sizeof hyper);
+  executor_->run(kTrainProgram, Segment::kUpdate);
+  executor_->run(kTrainProgram, Segment::kEncode);
+  record_.loss = count > 0 ? sum / static_cast<double>(count) : 0.0;
+  record_.grad_norm = *executor_->data_as<float>("grad_norm");
+  record_.param_norm = *executor_->data_as<float>("param_norm");
+}
+
+void TrainingLoop::evaluate_all() {
+  for (const HeldOut& held : data_.held_out) {
+    const data::EvalWindows windows(held.corpus, {.sequence_length = config_.training.sequence_length,
+                                                  .pack = sample_options(config_).pack,
+                                                  .max_tokens = held.max_tokens});
+    const EvalResult result = evaluate(*executor_, kEvalProgram, windows);
+    record_.evaluations.emplace_back("eval/" + held.name + "/loss", result.loss());
+    if (held.bytes_per_token > 0) {
+      record_.evaluations.emplace_back("eval/" + held.name + "/bits_per_byte",
+                                       result.loss() / std::log(2.0) / held.bytes_per_token);
+    }
+  }
+  evaluations_ = record_.evaluations;
+}
+
+void TrainingLoop::write_samples(Reporter& reporter) {
+  if (!tokenizer_ || config_.eval.sample_tokens == 0) return;
+  Generator generator(*executor_, kPrefillProgram, kDecodeProgram);
+  std::vector<std::string> prompts = config_.eval.sample_prompts;
+  if (prompts.empty()) prompts.push_back("");
+  std::string text;
+  for (const std::string& prompt : prompts) {
+    std::vector<int32_t> ids = tokenizer_->encode(prompt);
+    if (ids.empty()) ids.push_back(tokenizer_->end_of_text_id().value_or(0));
+    const auto made =
+        generator.generate(ids, {.max_tokens = std::min(config_.eval.sample_tokens,
+                                                        generator.room() - static_cast<int64_t>(ids.size())),
+                                 .temperature = 0.8,
+                                 .top_p = 0.95,
+                                 .seed = static_cast<uint64_t>(config_.run.seed),
+                                 .stop_id = tokenizer_->end_of_text_id(),
+                                 .vocab_limit = tokenizer_->vocab_size()});
+    text += (text.empty() ? "" : "\n\n") + prompt + tokenizer_->decode_text(made);
+  }
+  reporter.sample(step_, text);
+}
+
+double TrainingLoop::save(Reporter& reporter) {
+  const double begin = monotonic_seconds();
+  const RunState state{.step = step_,
+                       .updates = updates_,
+                       .samples = step_ * config_.training.global_batch_size,
+                       .tokens = step_ * step_tokens_,
+                       .seed = static_cast<uint64_t>(config_.run.seed),
+                       .tokenizer = tokenizer_hash(),
+                       .data = data_fingerprint(data_)};
+  checkpoint::Health health{
+      .loss = record_.loss, .grad_norm = record_.grad_norm, .finite = true, .metrics = {}};
+  for (const auto& [name, value] : evaluations_) health.metrics[name] = value;
+  checkpoint::RetentionPolicy retention{.keep_last = config_.checkpoint.keep_last,
+                                        .keep_best = config_.checkpoint.keep_best,
+                                        .best_metric = config_.checkpoint.best_metric};
+  if (config_.checkpoint.keep_every.kind == Interval::Kind::kSteps)
+    retention.keep_every = config_.checkpoint.keep_every.count;
+  const uint64_t bytes = store_.save({model_, *executor_, tokenizer(), state, health, retention});
+  const double seconds = monotonic_seconds() - begin;
+  reporter.event("save", step_, {{"seconds", seconds}, {"bytes", static_cast<int64_t>(bytes)}});
+  return seconds;
+}
+
+}  // namespace strata::train
