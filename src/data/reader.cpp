@@ -102,7 +102,7 @@ struct BlockReader::Shared {
         error = std::current_exception();
       }
       std::lock_guard lock(mutex);
-      queues[file].error = error;
+      queues[file].error = std::move(error);  // the consumer alone frees it
       queues[file].done = true;
       changed.notify_all();
     }
