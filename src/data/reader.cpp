@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/thread.h"
-#include "data/byte_stream.h"
+#include "data/input/byte_stream.h"
 
 namespace strata::data {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/function_ref.h"
-#include "data/corpus_files.h"
+#include "data/input/corpus_files.h"
 
 namespace strata::data {
 

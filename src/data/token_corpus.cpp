@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
-#include "data/corpus_files.h"
+#include "data/input/corpus_files.h"
 
 namespace strata::data {
 

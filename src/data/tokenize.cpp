@@ -15,7 +15,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/parallel.h"
-#include "data/corpus_files.h"
+#include "data/input/corpus_files.h"
 #include "data/reader.h"
 #include "data/token_file.h"
 #include "data/token_writer.h"

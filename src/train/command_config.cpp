@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "data/corpus_files.h"
+#include "data/input/corpus_files.h"
 
 namespace strata::train {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/signals.h"
-#include "data/corpus_files.h"
+#include "data/input/corpus_files.h"
 #include "train/commands.h"
 #include "train/generate.h"
 #include "train/model_runtime.h"

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "data/corpus_files.h"
+#include "data/input/corpus_files.h"
 #include "data/reader.h"
 #include "data/text_encoder.h"
 #include "data/tokenize.h"

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "data/byte_stream.h"
+#include "data/input/byte_stream.h"
 #include "data/compressed.h"
 #include "data/temporary_folder.h"
 

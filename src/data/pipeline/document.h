@@ -9,15 +9,17 @@ namespace strata::data {
 
 struct Document {
   std::string text;
-  std::string id;      // the record's own, else FILE:LINE
-  std::string fields;  // the record's other fields: members of a JSON object as they stood, without the
-                       // braces around them ("" for none), for example  "url":"http://a/","date":"2020"
-  int64_t line = 0;    // of its file, from 1; where a format has no lines, the record's number
+  std::string id;           // the record's own, else FILE:LINE
+  std::string fields;       // the record's other fields: members of a JSON object as they stood, without the
+                            // braces around them ("" for none), for example  "url":"http://a/","date":"2020"
+  bool id_is_json = false;  // the id was no string: `id` is its JSON, a number mostly; written without quotes
+  int64_t line = 0;         // of its file, from 1; where a format has no lines, the record's number
 
   void clear() {
     text.clear();
     id.clear();
     fields.clear();
+    id_is_json = false;
     line = 0;
   }
 };

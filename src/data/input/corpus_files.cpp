@@ -1,4 +1,4 @@
-#include "data/corpus_files.h"
+#include "data/input/corpus_files.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "data/byte_stream.h"
+#include "data/input/byte_stream.h"
 
 namespace strata::data {
 namespace {

@@ -1,10 +1,11 @@
-#include "data/byte_stream.h"
+#include "data/input/byte_stream.h"
 
 #include <zlib.h>
 #include <zstd.h>
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <new>
 #include <string>
 #include <vector>
@@ -15,55 +16,88 @@ namespace strata::data {
 namespace {
 
 constexpr size_t kInputBytes = 1 << 17;
+constexpr size_t kMagicBytes = 4;
+
+Compression compression_of(const std::array<unsigned char, kMagicBytes>& head) {
+  if (head[0] == 0x1f && head[1] == 0x8b) return Compression::kGzip;
+  if (head == std::array<unsigned char, kMagicBytes>{0x28, 0xb5, 0x2f, 0xfd}) return Compression::kZstd;
+  return Compression::kNone;
+}
+
+// A source whose first bytes were looked at.
+class PeekedSource final : public ByteSource {
+ public:
+  explicit PeekedSource(std::unique_ptr<ByteSource> source) : source_(std::move(source)) {
+    left_ = source_->read(head_.data(), head_.size());
+  }
+  size_t read(void* out, size_t size) override {
+    const size_t peeked = std::min(left_ - given_, size);
+    std::memcpy(out, head_.data() + given_, peeked);
+    given_ += peeked;
+    return peeked + source_->read(static_cast<char*>(out) + peeked, size - peeked);
+  }
+  const std::string& name() const override { return source_->name(); }
+  const std::array<unsigned char, kMagicBytes>& head() const { return head_; }
+
+ private:
+  std::unique_ptr<ByteSource> source_;
+  std::array<unsigned char, kMagicBytes> head_{};
+  size_t left_ = 0;
+  size_t given_ = 0;
+};
 
 }  // namespace
 
 Compression find_compression(const Path& path) {
   const ReadableFile file(path);
-  std::array<unsigned char, 4> head{};
-  if (file.size() >= 4) file.read_at(0, head.data(), 4);
-  if (head[0] == 0x1f && head[1] == 0x8b) return Compression::kGzip;
-  if (head == std::array<unsigned char, 4>{0x28, 0xb5, 0x2f, 0xfd}) return Compression::kZstd;
-  return Compression::kNone;
+  std::array<unsigned char, kMagicBytes> head{};
+  file.read_at(0, head.data(), std::min<size_t>(file.size(), head.size()));
+  return compression_of(head);
 }
 
 // The stored bytes in order, hashed as they go by.
 class ByteStream::Decoder {
  public:
-  explicit Decoder(const Path& path) : file_(path) {}
+  Decoder(std::unique_ptr<ByteSource> source, Compression compression)
+      : source_(std::move(source)), compression_(compression) {}
   virtual ~Decoder() = default;
   virtual size_t read(char* out, size_t size) = 0;
   uint64_t content_hash() const { return hasher_.digest(); }
-  int64_t stored_bytes() const { return static_cast<int64_t>(offset_); }
+  int64_t stored_bytes() const { return stored_; }
+  size_t salvaged() const { return salvaged_; }
+  Compression compression() const { return compression_; }
 
  protected:
   size_t read_stored(void* out, size_t size) {
-    const auto count = static_cast<size_t>(std::min<uint64_t>(size, file_.size() - offset_));
-    file_.read_at(offset_, out, count);
+    const size_t count = source_->read(out, size);
     hasher_.update(out, count);
-    offset_ += count;
+    stored_ += static_cast<int64_t>(count);
     return count;
   }
-  [[noreturn]] void damaged(const char* what) const {
-    throw DataError("[{}] {} near byte {} of the file; copy or compress it again", file_.path().string(),
-                    what, offset_);
+  [[noreturn]] void damaged(const char* what, size_t good) {
+    salvaged_ = good;
+    throw DataError("[{}] {} near byte {} of the file; copy or compress it again", source_->name(), what,
+                    stored_);
   }
 
  private:
-  ReadableFile file_;
-  uint64_t offset_ = 0;
+  std::unique_ptr<ByteSource> source_;
+  Compression compression_;
+  int64_t stored_ = 0;
+  size_t salvaged_ = 0;
   Hasher hasher_;
 };
 
 class ByteStream::Plain final : public Decoder {
  public:
-  using Decoder::Decoder;
+  explicit Plain(std::unique_ptr<ByteSource> source) : Decoder(std::move(source), Compression::kNone) {}
   size_t read(char* out, size_t size) override { return read_stored(out, size); }
 };
 
 class ByteStream::Gzip final : public Decoder {
  public:
-  explicit Gzip(const Path& path) : Decoder(path), input_(kInputBytes) {
+  explicit Gzip(std::unique_ptr<ByteSource> source)
+      : Decoder(std::move(source), Compression::kGzip), input_(kInputBytes) {
     if (inflateInit2(&stream_, 15 + 16) != Z_OK) throw std::bad_alloc();
   }
   ~Gzip() override { inflateEnd(&stream_); }
@@ -76,7 +110,7 @@ class ByteStream::Gzip final : public Decoder {
         stream_.next_in = input_.data();
         stream_.avail_in = static_cast<uInt>(got);
         if (got == 0) {
-          if (inside_member_) damaged("the gzip data ends in the middle");
+          if (inside_member_) damaged("the gzip data ends in the middle", done);
           break;
         }
       }
@@ -99,7 +133,7 @@ class ByteStream::Gzip final : public Decoder {
         inside_member_ = false;
         member_ended_ = true;
       } else if (status != Z_OK && status != Z_BUF_ERROR) {
-        damaged("the gzip data is damaged");
+        damaged("the gzip data is damaged", done);
       }
     }
     return done;
@@ -114,7 +148,8 @@ class ByteStream::Gzip final : public Decoder {
 
 class ByteStream::Zstd final : public Decoder {
  public:
-  explicit Zstd(const Path& path) : Decoder(path), stream_(ZSTD_createDStream()), input_(kInputBytes) {
+  explicit Zstd(std::unique_ptr<ByteSource> source)
+      : Decoder(std::move(source), Compression::kZstd), stream_(ZSTD_createDStream()), input_(kInputBytes) {
     if (stream_ == nullptr) throw std::bad_alloc();
     ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax, 31);  // files of `zstd --long=31`
   }
@@ -130,7 +165,7 @@ class ByteStream::Zstd final : public Decoder {
           const size_t before = output.pos;
           if (inside_frame_) step(output);
           if (output.pos > before) continue;
-          if (inside_frame_) damaged("the zstd data ends in the middle");
+          if (inside_frame_) damaged("the zstd data ends in the middle", output.pos);
           break;
         }
       }
@@ -142,7 +177,7 @@ class ByteStream::Zstd final : public Decoder {
  private:
   void step(ZSTD_outBuffer& output) {
     const size_t left = ZSTD_decompressStream(stream_, &output, &pending_);
-    if (ZSTD_isError(left)) damaged("the zstd data is damaged");
+    if (ZSTD_isError(left)) damaged("the zstd data is damaged", output.pos);
     inside_frame_ = left != 0;
   }
 
@@ -152,18 +187,28 @@ class ByteStream::Zstd final : public Decoder {
   bool inside_frame_ = false;
 };
 
-ByteStream::ByteStream(const Path& path, Compression compression) {
+std::unique_ptr<ByteStream::Decoder> ByteStream::make_decoder(std::unique_ptr<ByteSource> source,
+                                                              Compression compression) {
   switch (compression) {
     case Compression::kNone:
-      decoder_ = std::make_unique<Plain>(path);
-      break;
+      return std::make_unique<Plain>(std::move(source));
     case Compression::kGzip:
-      decoder_ = std::make_unique<Gzip>(path);
-      break;
+      return std::make_unique<Gzip>(std::move(source));
     case Compression::kZstd:
-      decoder_ = std::make_unique<Zstd>(path);
-      break;
+      return std::make_unique<Zstd>(std::move(source));
   }
+  STRATA_CHECK(false, "compression {}", static_cast<int>(compression));
+  return nullptr;
+}
+
+ByteStream::ByteStream(const Path& path, Compression compression)
+    : ByteStream(open_source(path), compression) {}
+ByteStream::ByteStream(std::unique_ptr<ByteSource> source, Compression compression)
+    : decoder_(make_decoder(std::move(source), compression)) {}
+ByteStream::ByteStream(std::unique_ptr<ByteSource> source) {
+  auto peeked = std::make_unique<PeekedSource>(std::move(source));
+  const Compression compression = compression_of(peeked->head());
+  decoder_ = make_decoder(std::move(peeked), compression);
 }
 ByteStream::~ByteStream() = default;
 ByteStream::ByteStream(ByteStream&&) noexcept = default;
@@ -176,6 +221,12 @@ uint64_t ByteStream::content_hash() const {
 }
 int64_t ByteStream::stored_bytes() const {
   return decoder_->stored_bytes();
+}
+size_t ByteStream::salvaged() const {
+  return decoder_->salvaged();
+}
+Compression ByteStream::compression() const {
+  return decoder_->compression();
 }
 
 }  // namespace strata::data

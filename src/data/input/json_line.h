@@ -1,0 +1,58 @@
+// One line of jsonl, checked wholly against RFC 8259 and taken apart: the text unescaped once into its place,
+// the other members as they stood.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "data/pipeline/document.h"
+
+namespace strata::data {
+
+class JsonLine {
+ public:
+  // Bytes behind the line that parse() may read. The first of them must be a newline or a NUL.
+  static constexpr size_t kPadding = 32;
+
+  JsonLine(std::string text_field, std::string id_field);
+
+  // Sets text, id (empty: the line has none) and fields of `document`; where the status is not kDocument,
+  // what was found goes to `detail` and of the document only the id counts. Of keys that occur twice the last
+  // one holds, as in Python. The bytes need not be UTF-8: the caller checks that.
+  ReadStatus parse(std::string_view line, Document& document, std::string& detail);
+
+ private:
+  struct Fault {
+    const char* at;
+    const char* what;
+  };
+  enum class Kind { kMissing, kNull, kString, kNumber, kBool, kArray, kObject };
+  struct Found {
+    Kind kind = Kind::kMissing;
+    std::string_view raw;
+    bool unpaired_surrogate = false;
+  };
+
+  static Kind kind_of(char first);  // of a valid value
+  static const char* kind_name(Kind kind);
+
+  // All of these take a place in the line and return the one behind what they read, or throw a Fault.
+  void parse_object(std::string_view line, Document& document);
+  void parse_member(const char*& at, Document& document);
+  const char* skip_key(const char* at);  // with its colon
+  const char* skip_value(const char* at, size_t depth);
+  const char* skip_nested(const char* at, size_t depth);
+  const char* skip_string(const char* at);  // from behind the opening quote
+  // From behind the opening quote of a string that is at most `bound` bytes long.
+  const char* unescape(const char* at, size_t bound, std::string& out, bool& unpaired_surrogate);
+  std::string_view unescape_whole(const char* at, std::string& out);
+
+  std::string text_field_;
+  std::string id_field_;
+  std::string key_;  // an escaped key, unescaped
+  const char* end_ = nullptr;
+  Found text_;
+  Found id_;
+};
+
+}  // namespace strata::data

@@ -1,0 +1,38 @@
+// The readers behind open_records, one a format.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "data/input/input_window.h"
+#include "data/input/record_reader.h"
+
+namespace strata::data {
+
+// Where in a file the window starts. A range that starts within a file is given from the byte before it: only
+// that byte tells whether a record starts with the range.
+struct JsonlRange {
+  bool cut = false;          // the window starts with that byte
+  int64_t size = -1;         // records that start in so many bytes of the window; -1: all
+  int64_t lines_before = 0;  // newlines before the window
+};
+std::unique_ptr<RecordReader> read_jsonl(InputWindow window, const std::string& name,
+                                         const RecordOptions& options, const JsonlRange& range);
+
+std::unique_ptr<RecordReader> read_text(InputWindow window, const std::string& name,
+                                        const RecordOptions& options);
+
+// The rest of the input in the window; false where it is more than `max_bytes`.
+bool take_whole(InputWindow& window, int64_t max_bytes, std::string_view& content);
+
+// kDocument, or what is wrong with a text: empty, not UTF-8.
+ReadStatus check_text(const Document& document, std::string& detail);
+
+// Gives a record that has no id its place: NAME:LINE.
+inline void place_record(Document& document, const std::string& name, int64_t line) {
+  document.line = line;
+  if (document.id.empty()) document.id = name + ":" + std::to_string(line);
+}
+
+}  // namespace strata::data
