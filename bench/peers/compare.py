@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs Strata and its peers in turns and prints the ratios.
 
-    bench/peers/compare.sh [--model llama3-29m] [--dtype bf16 fp32] [--rounds 3] [--steps 10] [--json FILE]
+    bench/peers/compare.sh [--model llama3-29m] [--dtype bf16 fp32] [--peers compile eager llm.c] [--rounds 3]
+                           [--steps 10] [--warmup 3] [--json FILE]
 
 A round runs every contestant once, each as a process of its own that has the whole machine; a ratio is taken within a
 round, and its median over the rounds is printed with its range, so that a machine that slows down in between does not
@@ -97,8 +98,8 @@ def pytorch(model, dtype, mode, steps, warmup):
     return json.loads(line)
 
 
-def llmc(steps):
-    line, memory = run([ROOT / "bench/peers/llmc_peer.sh", "--steps", str(steps)])
+def llmc(steps, warmup):
+    line, memory = run([ROOT / "bench/peers/llmc_peer.sh", "--steps", str(steps), "--warmup", str(warmup)])
     return json.loads(line) | {"peak_rss_mb": memory}
 
 
@@ -106,6 +107,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", choices=SHAPES, default="llama3-29m")
     parser.add_argument("--dtype", nargs="+", choices=["fp32", "bf16"], default=["bf16", "fp32"])
+    peers = ["compile", "eager", "llm.c"]
+    parser.add_argument("--peers", nargs="+", choices=peers, default=peers)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warmup", type=int, default=3)
@@ -115,11 +118,11 @@ def main():
     contestants = {}
     for dtype in args.dtype:
         contestants[f"strata {dtype}"] = lambda d=dtype: strata(args.model, d, args.steps, args.warmup)
-        for mode in ["compile", "eager"]:
+        for mode in [m for m in ["compile", "eager"] if m in args.peers]:
             contestants[f"pytorch {mode} {dtype}"] = lambda d=dtype, m=mode: pytorch(
                 args.model, d, m, args.steps, args.warmup)
-    if args.model == "gpt2-124m" and os.environ.get("LLMC_DIR"):
-        contestants["llm.c fp32"] = lambda: llmc(max(2, args.steps // 4))
+    if args.model == "gpt2-124m" and "llm.c" in args.peers and os.environ.get("LLMC_DIR"):
+        contestants["llm.c fp32"] = lambda: llmc(max(1, args.steps // 4), min(1, args.warmup))
 
     load = os.getloadavg()[0]
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} processors, load {load:.1f} before the start")

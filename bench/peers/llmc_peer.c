@@ -39,12 +39,12 @@ static void write_checkpoint(const char* path, GPT2Config config) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 6) {
-    fprintf(stderr, "usage: llmc_peer CHECKPOINT BATCH LENGTH STEPS LAYERS\n");
+  if (argc != 7) {
+    fprintf(stderr, "usage: llmc_peer CHECKPOINT BATCH LENGTH STEPS LAYERS WARMUP\n");
     return 2;
   }
   size_t batch = atoi(argv[2]), length = atoi(argv[3]);
-  int steps = atoi(argv[4]);
+  int steps = atoi(argv[4]), warmup = atoi(argv[6]);
   GPT2Config config = {.max_seq_len = 1024, .vocab_size = 50257, .padded_vocab_size = 50304,
                        .num_layers = atoi(argv[5]), .num_heads = 12, .channels = 768};
   write_checkpoint(argv[1], config);
@@ -54,13 +54,13 @@ int main(int argc, char** argv) {
 
   int* tokens = (int*)malloc((batch * length + 1) * sizeof(int));
   double* seconds = (double*)malloc(steps * sizeof(double));
-  for (int step = -1; step < steps; step++) {  // the first one also allocates
+  for (int step = -warmup; step < steps; step++) {  // the first one also allocates
     for (size_t i = 0; i <= batch * length; i++) tokens[i] = next_random() % config.vocab_size;
     double begin = now();
     gpt2_forward(&model, tokens, tokens + 1, batch, length);
     gpt2_zero_grad(&model);
     gpt2_backward(&model);
-    gpt2_update(&model, 1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, step + 2);
+    gpt2_update(&model, 1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, step + warmup + 1);
     if (step >= 0) seconds[step] = now() - begin;
   }
   qsort(seconds, steps, sizeof(double), ascending);

@@ -1,11 +1,17 @@
 #include "base/clock.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <ctime>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 
 namespace strata {
 
@@ -15,6 +21,20 @@ double monotonic_seconds() {
 
 double unix_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+double process_seconds() {
+  timespec now{};
+  if (clock_gettime(CLOCK_BOOTTIME, &now) != 0) return 0;
+  // Field 22 counts clock ticks since the machine's start; the second may hold spaces, in brackets.
+  std::ifstream file("/proc/self/stat");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::istringstream fields(text.substr(std::min(text.size(), text.rfind(')') + 2)));
+  std::string field;
+  for (int i = 3; i <= 22; ++i) fields >> field;
+  if (!fields) return 0;
+  const double started = std::strtod(field.c_str(), nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) - started;
 }
 
 std::string utc_timestamp() {

@@ -173,6 +173,8 @@ CommandLine::CommandLine(const std::string& name, const std::string& help, const
                          const std::string& example)
     : state_(new State{.app = CLI::App(help, name), .chosen = {}}) {
   CLI::App& app = state_->app;
+  // One verb only: words after it that happen to be verbs too are its own (`strata bench eval`).
+  app.require_subcommand(0, 1);
   app.set_version_flag("--version", version, "Print the version");
   app.set_help_flag("-h,--help", "Explain, with an example");
   app.footer("\n`" + name + " VERB --help` explains a verb.\n\nExample:\n  " + example);

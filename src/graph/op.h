@@ -26,6 +26,9 @@ struct ValueSpec {
 struct Cost {
   double flops = 0;
   double bytes = 0;
+  // The part of `bytes` that clears an output of which only places are added to afterwards; left out where
+  // the output is an accumulator that holds something already.
+  double cleared_bytes = 0;
 };
 
 // A node as its rules see it.

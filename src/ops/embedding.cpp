@@ -43,9 +43,11 @@ std::vector<ValueSpec> infer_grad(const NodeView& view) {
   return {{"dtable", DType::kF32, {view.attrs().integer("rows"), view.in(0).shape[1]}}};
 }
 
+// The table is cleared; then rows of it are read and written.
 Cost cost_grad(const NodeView& view) {
   const double rows = static_cast<double>(view.in(0).shape.elements());
-  return {rows, rows * 8 + static_cast<double>(view.in(0).bytes())};
+  const double table = static_cast<double>(view.out(0).bytes());
+  return {rows, table + rows * 8 + static_cast<double>(view.in(0).bytes()), table};
 }
 
 std::vector<PlacementOption> placements_grad(const NodeView&) {

@@ -202,8 +202,8 @@ class ProbeList {
     {
       Graph& g = next();
       const ValueId dy = rows(g, "dy", kWidth);
-      g.add_node_into(ops::kEmbeddingGrad, {dy, add_operand(g, "tokens", DType::kI32, {kTokens})},
-                      {gradient_of(g, {kVocab, kWidth})}, {{"rows", kVocab}});
+      g.add_node_into(ops::kEmbeddingGrad, {dy, add_operand(g, "rows", DType::kI32, {kTokens})},
+                      {gradient_of(g, {kTokens, kWidth})}, {{"rows", kTokens}});
     }
     for (const int64_t width : {int64_t{256}, int64_t{1024}}) {
       for (const bool training : {false, true}) {
@@ -256,11 +256,13 @@ void fill(const Arena& arena) {
 void fill_indices(const OpRun& run) {
   for (ValueId id = 0; id < run.graph().value_count(); ++id) {
     const graph::Value& value = run.graph().value(id);
-    const bool ids = value.name == "tokens" || value.name == "targets";
+    const int64_t ids = value.name == "tokens" || value.name == "targets" ? kVocab
+                        : value.name == "rows"                             ? kTokens
+                                                                           : 1;
     for (int copy = 0; copy < run.copies(); ++copy) {
       if (value.dtype == DType::kI32) {
         for (int64_t i = 0; i < value.shape.elements(); ++i)
-          run.data_as<int32_t>(id, copy)[i] = ids ? static_cast<int32_t>(i * 7919 % kVocab) : 0;
+          run.data_as<int32_t>(id, copy)[i] = static_cast<int32_t>(i * 7919 % ids);
       } else if (value.dtype == DType::kU8 || value.role == Role::kState) {
         std::fill_n(run.data(id, copy), value.bytes(), std::byte{0});
       }

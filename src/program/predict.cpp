@@ -4,6 +4,7 @@
 #include <cmath>
 #include <list>
 #include <map>
+#include <set>
 
 namespace strata::program {
 namespace {
@@ -85,6 +86,16 @@ bool in_steady_step(Kind kind, Segment segment) {
   return kind == Kind::kTrain || segment != Segment::kEncode;
 }
 
+std::vector<FamilyTotal> longest_first(const std::map<std::string_view, FamilyTotal>& totals) {
+  std::vector<FamilyTotal> out;
+  for (const auto& [name, entry] : totals) {
+    out.push_back(entry);
+    out.back().family = name;
+  }
+  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  return out;
+}
+
 }  // namespace
 
 int64_t cache_bytes(const hardware::DeviceSpec& device) {
@@ -119,6 +130,7 @@ double expected_seconds(const hardware::DeviceSpec& device, std::string_view op,
 std::vector<Expected> predict(const Program& program, Segment segment, const hardware::DeviceSpec& device) {
   RecentMemory recent(cache_bytes(device));
   std::vector<Expected> out;
+  std::set<ValueId> written;
   for (const Instruction& instruction : program.segment(segment)) {
     const graph::Node& node = program.graph.nodes()[static_cast<size_t>(instruction.node)];
     const graph::NodeView view{program.graph, node};
@@ -132,10 +144,12 @@ std::vector<Expected> predict(const Program& program, Segment segment, const har
         const bool held = recent.touch(place.at.offset * 2 + (place.at.base == Base::kBatch), place.bytes);
         all += static_cast<double>(place.bytes);
         if (!held) cold += static_cast<double>(place.bytes);
-        const graph::Role role = program.graph.value(id).role;
-        // An accumulator is read too when it is added to.
-        if (segment == Segment::kLater && ids == &node.outputs && role == graph::Role::kGradient)
-          expected.bytes += static_cast<double>(place.bytes);
+        if (ids != &node.outputs || program.graph.value(id).role != graph::Role::kGradient) continue;
+        const bool holds = segment == Segment::kLater || written.contains(id);
+        written.insert(id);
+        if (!holds) continue;
+        // An accumulator is read too, and never cleared.
+        expected.bytes += cost.cleared_bytes > 0 ? -cost.cleared_bytes : static_cast<double>(place.bytes);
       }
     }
     expected.cold_share = all > 0 ? cold / all : 0;
@@ -148,7 +162,7 @@ std::vector<Expected> predict(const Program& program, Segment segment, const har
 
 StepTotal predict_step(const Program& program, const hardware::DeviceSpec& device) {
   StepTotal total;
-  std::map<std::string, FamilyTotal> families;
+  std::map<std::string_view, FamilyTotal> families, ops;
   for (int s = 0; s < kSegments; ++s) {
     const auto segment = static_cast<Segment>(s);
     if (!in_steady_step(program.request.kind, segment)) continue;
@@ -157,22 +171,21 @@ StepTotal predict_step(const Program& program, const hardware::DeviceSpec& devic
     const std::vector<Expected> expected = predict(program, segment, device);
     for (size_t i = 0; i < expected.size(); ++i) {
       const auto node = static_cast<size_t>(program.segment(segment)[i].node);
-      const std::string family(program.graph.nodes()[node].op->family);
-      FamilyTotal& entry = families[family];
+      const graph::OpDef& op = *program.graph.nodes()[node].op;
       const auto n = static_cast<double>(times);
-      entry.family = family;
-      entry.instructions += times;
-      entry.flops += n * expected[i].flops;
-      entry.bytes += n * expected[i].bytes;
-      entry.seconds += n * expected[i].seconds;
+      for (FamilyTotal* entry : {&families[op.family], &ops[op.name]}) {
+        entry->instructions += times;
+        entry->flops += n * expected[i].flops;
+        entry->bytes += n * expected[i].bytes;
+        entry->seconds += n * expected[i].seconds;
+      }
       total.flops += n * expected[i].flops;
       total.bytes += n * expected[i].bytes;
       total.seconds += n * expected[i].seconds;
     }
   }
-  for (auto& [name, entry] : families) total.families.push_back(std::move(entry));
-  std::sort(total.families.begin(), total.families.end(),
-            [](const FamilyTotal& a, const FamilyTotal& b) { return a.seconds > b.seconds; });
+  total.families = longest_first(families);
+  total.ops = longest_first(ops);
   return total;
 }
 

@@ -43,6 +43,7 @@ struct FamilyTotal {
 struct StepTotal {
   double flops = 0, bytes = 0, seconds = 0;
   std::vector<FamilyTotal> families;  // the longest first
+  std::vector<FamilyTotal> ops;       // the same by op, under `family`
 };
 StepTotal predict_step(const Program& program, const hardware::DeviceSpec& device);
 

@@ -9,6 +9,8 @@
 
 #include "base/clock.h"
 #include "base/parallel.h"
+#include "train/bench_run.h"
+#include "train/setup.h"
 #include "train/weights.h"
 
 namespace strata::train {
@@ -16,16 +18,38 @@ namespace strata::train {
 using program::Segment;
 
 std::string BenchCase::name() const {
-  return fmt::format("{} {}x{} {}", preset, sequences, sequence_length, name_of(dtype));
+  return fmt::format("{} {}x{} {}", label, sequences, sequence_length, name_of(dtype));
 }
 
-BenchModel::BenchModel(const BenchCase& bench, int threads)
-    : case_(bench), model_(models::preset(bench.preset)) {
+BenchCase preset_case(const std::string& preset, int64_t sequences, int64_t sequence_length, DType dtype) {
+  return case_of_sets({fmt::format("model.preset=\"{}\"", preset),
+                       fmt::format("training.micro_batch_size={}", sequences),
+                       fmt::format("training.global_batch_size={}", sequences),
+                       fmt::format("training.sequence_length={}", sequence_length),
+                       fmt::format("precision.compute=\"{}\"", dtype == DType::kBF16 ? "bf16" : "fp32")});
+}
+
+BenchCase case_of_sets(const std::vector<std::string>& sets) {
+  RunConfig config = bench_config(sets, {});
+  BenchCase bench;
+  bench.model = resolve_model(config);
+  resolve_machine(config);
+  bench.label = config.model.preset.empty() ? std::string(bench.model.family->name) : config.model.preset;
+  bench.sequences = *config.training.micro_batch_size;
+  bench.sequence_length = config.training.sequence_length;
+  bench.dtype = activation_dtype(config);
+  bench.sets = sets;
+  bench.sets.push_back(fmt::format("training.micro_batch_size={}", bench.sequences));
+  bench.sets.push_back(fmt::format("training.global_batch_size={}", bench.sequences));
+  return bench;
+}
+
+BenchModel::BenchModel(const BenchCase& bench, int threads) : case_(bench) {
   set_compute_threads(threads);
   flush_denormals();
   const double begin = monotonic_seconds();
   program::CompileOptions options;
-  options.model = model_;
+  options.model = case_.model;
   options.activations = bench.dtype;
   options.rule_of = [](const std::string&, const Shape& shape) {
     return optim::ParameterRule{shape.rank() >= 2 ? 0.1 : 0.0, 1.0};
@@ -50,7 +74,7 @@ BenchModel::BenchModel(const BenchCase& bench, int threads)
         values[i] = 0;
       } else {
         // A multiplicative walk over the vocabulary: every token about as often.
-        values[i] = static_cast<int32_t>((i * 7919 + (name[1] == 'a' ? 13 : 0)) % model_.vocab_size);
+        values[i] = static_cast<int32_t>((i * 7919 + (name[1] == 'a' ? 13 : 0)) % case_.model.vocab_size);
       }
     }
   }
@@ -59,7 +83,7 @@ BenchModel::BenchModel(const BenchCase& bench, int threads)
 }
 
 double BenchModel::flops() const {
-  return models::training_flops_per_token(model_, case_.sequence_length) * static_cast<double>(tokens());
+  return models::training_flops_per_token(case_.model, case_.sequence_length) * static_cast<double>(tokens());
 }
 
 double BenchModel::step() {
@@ -67,18 +91,11 @@ double BenchModel::step() {
   executor_->run(0, Segment::kFirst);
   ++steps_;
   ++timed_;
-  optim::UpdateHyper hyper;
-  hyper.lr = 1e-4f;
-  hyper.max_grad_norm = 1;
-  hyper.bias_correction1 = static_cast<float>(1 - std::pow(hyper.beta1, static_cast<double>(steps_)));
-  hyper.bias_correction2 = static_cast<float>(1 - std::pow(hyper.beta2, static_cast<double>(steps_)));
-  std::memcpy(executor_->data("hyper"), &hyper, sizeof hyper);
-  executor_->run(0, Segment::kUpdate);
-  executor_->run(0, Segment::kEncode);
+  run_update(*executor_, steps_);
   return monotonic_seconds() - begin;
 }
 
-program::StepTotal BenchModel::measured() const {
+program::StepTotal BenchModel::measured(By by) const {
   program::StepTotal total;
   std::map<std::string, program::FamilyTotal> families;
   for (const Segment segment : {Segment::kFirst, Segment::kUpdate, Segment::kEncode}) {
@@ -87,8 +104,9 @@ program::StepTotal BenchModel::measured() const {
       const graph::Node& node =
           program().graph.nodes()[static_cast<size_t>(program().segment(segment)[i].node)];
       const graph::Cost cost = node.op->cost({program().graph, node});
-      program::FamilyTotal& family = families[std::string(node.op->family)];
-      family.family = node.op->family;
+      const std::string name(by == By::kOp ? node.op->name : node.op->family);
+      program::FamilyTotal& family = families[name];
+      family.family = name;
       ++family.instructions;
       family.flops += cost.flops;
       family.bytes += cost.bytes;
@@ -108,6 +126,17 @@ program::StepTotal BenchModel::measured() const {
 void BenchModel::reset() {
   executor_->reset_timings();
   timed_ = 0;
+}
+
+void run_update(program::Executor& executor, int64_t step) {
+  optim::UpdateHyper hyper;
+  hyper.lr = 1e-4f;
+  hyper.max_grad_norm = 1;
+  hyper.bias_correction1 = static_cast<float>(1 - std::pow(hyper.beta1, static_cast<double>(step)));
+  hyper.bias_correction2 = static_cast<float>(1 - std::pow(hyper.beta2, static_cast<double>(step)));
+  std::memcpy(executor.data("hyper"), &hyper, sizeof hyper);
+  executor.run(0, Segment::kUpdate);
+  executor.run(0, Segment::kEncode);
 }
 
 double median(std::vector<double> values) {

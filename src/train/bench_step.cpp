@@ -1,61 +1,45 @@
-// strata bench step, predict: whole training steps, against the GEMM peak and against the prediction.
+// strata bench step: whole training steps against the GEMM peak, and how soon a run begins.
 #include <algorithm>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "kernels/cpu/measure.h"
-#include "program/cpu_probes.h"
 #include "train/bench.h"
 #include "train/bench_model.h"
+#include "train/bench_run.h"
 #include "train/reporter.h"
 
 namespace strata::train {
 namespace {
 
 constexpr int kMinSteps = 3;
-constexpr int kPredictSteps = 2;
+constexpr int64_t kChildSteps = 4;
 constexpr int kMaxSteps = 30;
 constexpr double kStepSeconds = 12;  // of steady steps, a case
-
-std::vector<DType> dtypes_of(int threads) {
-  std::vector<DType> dtypes{DType::kF32};
-  if (hardware::bf16_is_fast(hardware::detect_cpu(threads))) dtypes.push_back(DType::kBF16);
-  return dtypes;
-}
 
 // Steady steps, each after one repetition of the GEMM.
 struct Steps {
   std::vector<double> steps, gemms;
 };
-Steps steady_steps(BenchModel& model, const cpu::FamilyProbe* gemm, int least = kMinSteps,
-                   double budget = kStepSeconds) {
+Steps steady_steps(BenchModel& model, const cpu::FamilyProbe& gemm) {
   Steps out;
   model.reset();
   double spent = 0;
-  for (int i = 0; i < least || (i < kMaxSteps && spent < budget); ++i) {
-    if (gemm != nullptr) {
-      const double begin = monotonic_seconds();
-      gemm->run();
-      out.gemms.push_back(monotonic_seconds() - begin);
-    }
+  for (int i = 0; i < kMinSteps || (i < kMaxSteps && spent < kStepSeconds); ++i) {
+    const double begin = monotonic_seconds();
+    gemm.run();
+    out.gemms.push_back(monotonic_seconds() - begin);
     out.steps.push_back(model.step());
     spent += out.steps.back();
   }
   return out;
 }
 
-const program::FamilyTotal* find_family(const program::StepTotal& total, const std::string& name) {
-  for (const auto& family : total.families) {
-    if (family.family == name) return &family;
-  }
-  return nullptr;
-}
-
 void step_case(BenchContext& context, const BenchCase& bench, const cpu::FamilyProbe& gemm) {
+  const ChildRun child = run_child(bench.sets, kChildSteps);
   const int64_t before = resident_bytes();
   BenchModel model(bench, context.threads);
   const double first = model.step();
-  const Steps steps = steady_steps(model, &gemm);
+  const Steps steps = steady_steps(model, gemm);
   const double step = median(steps.steps);
   const double peak = gemm.flops / median(steps.gemms);
   const double rate = model.flops() / step;
@@ -69,9 +53,12 @@ void step_case(BenchContext& context, const BenchCase& bench, const cpu::FamilyP
       "interleaved)\n",
       rate / 1e9, 100 * rate / peak, peak / 1e9);
   context.print(
-      "  first step {:.2f} x a steady one; before it {:.0f} ms: compile {:.0f}, arena and weights {:.0f}\n",
-      first / step, 1e3 * (model.compile_seconds() + model.fill_seconds()), 1e3 * model.compile_seconds(),
-      1e3 * model.fill_seconds());
+      "  strata train on cached tokens: first instruction {:.2f} s after the process began, first step {:.2f} x "
+      "a steady one, peak resident {}\n",
+      child.instruction_seconds, child.first_step_seconds / child.steady_step_seconds,
+      human_bytes(static_cast<double>(child.peak_resident_bytes)));
+  context.print("  in this process: compile {:.0f} ms, arena and weights {:.0f} ms, first step {:.2f} x\n",
+                1e3 * model.compile_seconds(), 1e3 * model.fill_seconds(), first / step);
   context.print("  arena {}, resident {} more than before it\n", human_bytes(static_cast<double>(arena)),
                 human_bytes(static_cast<double>(resident)));
   const program::StepTotal measured = model.measured();
@@ -89,6 +76,9 @@ void step_case(BenchContext& context, const BenchCase& bench, const cpu::FamilyP
                                   {"gemm_flops_per_s", peak},
                                   {"mfu_measured", rate / peak},
                                   {"first_over_steady", first / step},
+                                  {"instruction_seconds", child.instruction_seconds},
+                                  {"run_first_over_steady", child.first_step_seconds / child.steady_step_seconds},
+                                  {"run_peak_resident_bytes", child.peak_resident_bytes},
                                   {"compile_seconds", model.compile_seconds()},
                                   {"fill_seconds", model.fill_seconds()},
                                   {"arena_bytes", arena},
@@ -96,44 +86,24 @@ void step_case(BenchContext& context, const BenchCase& bench, const cpu::FamilyP
                                   {"family_seconds", families}};
 }
 
-void predict_case(BenchContext& context, const BenchCase& bench, const hardware::DeviceSpec& device) {
-  BenchModel model(bench, context.threads);
-  const program::StepTotal expected = program::predict_step(model.program(), device);
-  model.step();
-  const double step = median(steady_steps(model, nullptr, kPredictSteps, 4).steps);
-  const program::StepTotal measured = model.measured();
-  context.print("\n{}\n  {:<16} {:>14} {:>14} {:>8}\n", bench.name(), "kernel family", "predicted ms",
-                "measured ms", "ratio");
-  auto& json = context.result[bench.name()];
-  auto row = [&](const std::string& name, double predicted, double found) {
-    context.print("  {:<16} {:>14.2f} {:>14.2f} {:>8.2f}\n", name, 1e3 * predicted, 1e3 * found,
-                  found > 0 ? predicted / found : 0);
-    json[name] = {{"predicted_seconds", predicted}, {"measured_seconds", found}};
-  };
-  for (const auto& family : measured.families) {
-    const auto* predicted = find_family(expected, family.family);
-    row(family.family, predicted == nullptr ? 0 : predicted->seconds, family.seconds);
-  }
-  row("step", expected.seconds, step);
-}
-
 }  // namespace
 
-void bench_step(BenchContext& context) {
-  for (const DType dtype : dtypes_of(context.threads)) {
-    const cpu::FamilyProbe gemm = cpu::peak_gemm_probe(dtype);
-    step_case(context, {"llama3-29m", 8, 512, dtype}, gemm);
-    step_case(context, {"gpt2-124m", 4, 512, dtype}, gemm);
-  }
+std::vector<DType> fast_dtypes(int threads) {
+  std::vector<DType> dtypes{DType::kF32};
+  if (hardware::bf16_is_fast(hardware::detect_cpu(threads))) dtypes.push_back(DType::kBF16);
+  return dtypes;
 }
 
-void bench_predict(BenchContext& context) {
-  const auto device = program::measured_cpu(posix_file_system(), context.threads);
-  const DType dtype = dtypes_of(context.threads).back();
-  for (const BenchCase& bench :
-       {BenchCase{"llama3-5m", 8, 512, dtype}, BenchCase{"llama3-29m", 8, 512, dtype},
-        BenchCase{"gpt2-124m", 4, 512, dtype}}) {
-    predict_case(context, bench, device);
+void bench_step(BenchContext& context) {
+  if (!context.sets.empty()) {
+    const BenchCase bench = case_of_sets(context.sets);
+    step_case(context, bench, cpu::peak_gemm_probe(bench.dtype));
+    return;
+  }
+  for (const DType dtype : fast_dtypes(context.threads)) {
+    const cpu::FamilyProbe gemm = cpu::peak_gemm_probe(dtype);
+    step_case(context, preset_case("llama3-29m", 8, 512, dtype), gemm);
+    step_case(context, preset_case("gpt2-124m", 4, 512, dtype), gemm);
   }
 }
 

@@ -11,11 +11,14 @@ namespace strata::train {
 
 std::span<const Benchmark> benchmarks() {
   static constexpr std::array kAll{
-      Benchmark{"peak", "GEMM peak in fp32 and bf16, memory and cache bandwidth", bench_peak},
-      Benchmark{"step", "a training step against the GEMM peak, by kernel family", bench_step},
+      Benchmark{"peak", "GEMM peak in fp32 and bf16, memory and cache bandwidth", bench_peak, false},
+      Benchmark{"step", "a training step against the GEMM peak, by kernel family; how soon a run begins",
+                bench_step, true},
       Benchmark{"predict", "predicted against measured time, by kernel family, at three model sizes",
-                bench_predict},
-      Benchmark{"attention", "attention forward and backward against the GEMM peak", bench_attention},
+                bench_predict, true},
+      Benchmark{"attention", "attention forward and backward against the GEMM peak", bench_attention, false},
+      Benchmark{"load", "token loading as a share of a training step", bench_load, true},
+      Benchmark{"eval", "evaluation, samples and checkpoints as a share of a run", bench_eval, true},
   };
   return kAll;
 }
@@ -48,10 +51,17 @@ int run_bench(const BenchOptions& options) {
   if (chosen.empty()) {
     for (const Benchmark& one : benchmarks()) chosen.push_back(&one);
   }
+  if (!options.sets.empty()) {
+    for (const Benchmark* one : chosen) {
+      if (!one->takes_sets && !options.names.empty())
+        throw ConfigError("[bench] {} runs no model, so that --set changes nothing there", one->name);
+    }
+    std::erase_if(chosen, [](const Benchmark* one) { return !one->takes_sets; });
+  }
   const int threads = available_processors();
-  set_compute_threads(threads);
   for (const Benchmark* one : chosen) {
-    BenchContext context{threads, options.json, {}};
+    BenchContext context{threads, options.json, options.sets, {}};
+    set_compute_threads(threads);
     context.print("{}: {}\n", one->name, one->what);
     one->run(context);
     context.print("\n");

@@ -71,8 +71,10 @@ struct PresetsOptions {
 };
 int run_presets(const PresetsOptions& options);
 
+// strata bench [NAME…] [--set KEY=VALUE]…
 struct BenchOptions {
   std::vector<std::string> names = {};  // empty: all
+  std::vector<std::string> sets = {};   // of a run's configuration, for the benchmarks that run a model
   bool list = false;
   bool json = false;
 };

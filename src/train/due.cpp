@@ -1,7 +1,5 @@
 #include "train/due.h"
 
-#include <algorithm>
-
 #include "base/clock.h"
 
 namespace strata::train {
@@ -19,9 +17,8 @@ bool Due::at(int64_t step) const {
       return step * step_tokens_ / interval_.count > (step - 1) * step_tokens_ / interval_.count;
     case Interval::Kind::kSeconds:
       return monotonic_seconds() - last_time_ >= interval_.seconds;
-    // At most 1 % of the time, and at least every 30 minutes.
     case Interval::Kind::kAuto:
-      return monotonic_seconds() - last_time_ >= std::min(1800.0, std::max(60.0, 100 * cost_));
+      return monotonic_seconds() - last_time_ >= auto_checkpoint_seconds(cost_);
   }
   return false;
 }

@@ -174,6 +174,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   reporter.event(step_ == 0 ? "start" : "resume", step_,
                  {{"parameters", models::parameter_count(model_)},
                   {"arena_bytes", executor_->arena_bytes()},
+                  {"process_seconds", process_seconds()},
                   {"program", fmt::format("strata {}", program_version())}});
   reporter.fact(
       "model",

@@ -16,16 +16,21 @@ namespace strata::cpu::HWY_NAMESPACE {
 // (1 + tanh(u)) / 2 = logistic(2u), which has no cancellation for negative u.
 struct GeluTanh {
   static constexpr float kScale = 1.59576912f;  // 2 sqrt(2 / pi)
-  static HWY_INLINE Logistic at(Vector x) {
-    const Vector cubic = hn::MulAdd(hn::Mul(x, x), constant(kScale * 0.044715f), constant(kScale));
-    return logistic(hn::Mul(x, cubic));
+  // Beyond it the logistic is 0 or 1 to the last bit, and exp(2u) would leave the range of floats.
+  static constexpr float kEdge = 9.9f;
+  static HWY_INLINE Vector argument(Vector x, Vector square) {
+    return hn::Mul(x, hn::MulAdd(square, constant(kScale * 0.044715f), constant(kScale)));
   }
-  static HWY_INLINE Vector value(Vector x) { return hn::Mul(x, at(x).s); }
+  static HWY_INLINE Vector value(Vector x) {
+    const Vector above = hn::Max(constant(-kEdge), x);
+    const Vector near = hn::Min(constant(kEdge), above);
+    return logistic_times(above, argument(near, hn::Mul(near, near)));
+  }
   static HWY_INLINE Vector slope(Vector x) {
-    const Logistic l = at(x);
-    // Beyond 13 the slope is s; the clamp keeps infinity from meeting a zero complement.
-    const Vector near = hn::Max(constant(-13.0f), hn::Min(constant(13.0f), x));
-    const Vector inner = hn::MulAdd(hn::Mul(near, near), constant(3 * kScale * 0.044715f), constant(kScale));
+    const Vector near = clamped(x, kEdge);
+    const Vector square = hn::Mul(near, near);
+    const Logistic l = logistic(argument(near, square));
+    const Vector inner = hn::MulAdd(square, constant(3 * kScale * 0.044715f), constant(kScale));
     return hn::MulAdd(hn::Mul(near, inner), hn::Mul(l.s, l.complement), l.s);
   }
 };
@@ -44,7 +49,10 @@ void forward_range(void* y, const void* x, int64_t begin, int64_t end) {
   const T* const in = static_cast<const T*>(x) + begin;
   T* const out = static_cast<T*>(y) + begin;
   for_vectors(end - begin,
-              [&](int64_t i, auto span) HWY_ATTR { store(out + i, Gelu::value(load(in + i, span)), span); });
+              [&](int64_t i, auto span) HWY_ATTR {
+                prefetch(in + i);
+                store(out + i, Gelu::value(load(in + i, span)), span);
+              });
 }
 
 template <typename Gelu, typename T>
@@ -53,6 +61,8 @@ void backward_range(void* dx, const void* dy, const void* x, int64_t begin, int6
   const T* const grad = static_cast<const T*>(dy) + begin;
   T* const out = static_cast<T*>(dx) + begin;
   for_vectors(end - begin, [&](int64_t i, auto span) HWY_ATTR {
+    prefetch(in + i);
+    prefetch(grad + i);
     store(out + i, hn::Mul(load(grad + i, span), Gelu::slope(load(in + i, span))), span);
   });
 }

@@ -7,6 +7,7 @@
 #define STRATA_KERNELS_CPU_SIMD_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstdint>
@@ -70,6 +71,13 @@ HWY_INLINE Vector load(const T* p, Part part) {
   HWY_ALIGN T buffer[kMaxLanes] = {};
   std::memcpy(static_cast<void*>(buffer), p, part.count * sizeof(T));
   return load(buffer, Whole());
+}
+
+// Asks for what a loop that does much arithmetic reads some rounds later: the hardware's own prefetcher waits
+// for loads that such a loop issues late. Past the end of an array it is ignored.
+template <typename T>
+HWY_INLINE void prefetch(const T* p) {
+  hwy::Prefetch(reinterpret_cast<const char*>(p) + 512);
 }
 
 // Each store returns what memory now holds: v itself, or v rounded to bf16.

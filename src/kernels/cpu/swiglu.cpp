@@ -13,6 +13,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::HWY_NAMESPACE {
 
+// Of the logistic's argument, so that its exponential stays a normal number.
+constexpr float kEdge = 87.0f;
+
 template <typename T>
 void forward_rows(int64_t ffn, void* y, const void* gate_up, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
@@ -20,8 +23,10 @@ void forward_rows(int64_t ffn, void* y, const void* gate_up, int64_t begin, int6
     const T* const up = gate + ffn;
     T* const out = static_cast<T*>(y) + row * ffn;
     for_vectors(ffn, [&](int64_t i, auto span) HWY_ATTR {
+      prefetch(gate + i);
+      prefetch(up + i);
       const Vector g = load(gate + i, span);
-      store(out + i, hn::Mul(hn::Mul(g, logistic(g).s), load(up + i, span)), span);
+      store(out + i, hn::Mul(logistic_times(g, clamped(g, kEdge)), load(up + i, span)), span);
     });
   }
 }
@@ -37,8 +42,11 @@ void backward_rows(int64_t ffn, void* d_gate_up, const void* dy, const void* gat
     T* const d_gate = static_cast<T*>(d_gate_up) + row * 2 * ffn;
     T* const d_up = d_gate + ffn;
     for_vectors(ffn, [&](int64_t i, auto span) HWY_ATTR {
+      prefetch(gate + i);
+      prefetch(up + i);
+      prefetch(grad + i);
       const Vector g = load(gate + i, span), u = load(up + i, span), d = load(grad + i, span);
-      const Logistic at = logistic(g);
+      const Logistic at = logistic(clamped(g, kEdge));
       const Vector silu = hn::Mul(g, at.s);
       store(d_up + i, hn::Mul(d, silu), span);
       store(d_gate + i, hn::Mul(hn::Mul(d, u), hn::MulAdd(silu, at.complement, at.s)), span);

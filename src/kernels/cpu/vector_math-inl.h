@@ -33,14 +33,38 @@ HWY_INLINE Vector exp_clamped(Vector x) {
   return hn::BitCast(F32(), hn::Add(hn::BitCast(du, p), hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
 }
 
-// s = 1 / (1 + exp(-x)) and its complement 1 - s without cancellation.
+// exp(-x) for x in [-87, 87], two ulp: what the activations need, with fewer operations than exp_clamped. NaN
+// stays NaN.
+HWY_INLINE Vector exp_of_minus(Vector x) {
+  const Vector shifted = hn::NegMulAdd(x, constant(1.44269504f), constant(12582912.0f));
+  const Vector n = hn::Sub(shifted, constant(12582912.0f));
+  // -r, whose error of n * 2e-9 is below that of the polynomial for results that are not extreme.
+  const Vector r = hn::MulAdd(n, constant(0.693147182f), x);
+  const Vector square = hn::Mul(r, r);
+  const Vector low = hn::MulAdd(r, constant(-0.166671157f), constant(0.499992311f));
+  const Vector high = hn::MulAdd(r, constant(-0.00831250194f), constant(0.0418903343f));
+  const Vector p = hn::MulAdd(square, hn::MulAdd(square, high, low), hn::Sub(constant(1.0f), r));
+  const U32 du;
+  return hn::BitCast(F32(), hn::Add(hn::BitCast(du, p), hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
+}
+
+// x within [-bound, bound]. The operand order lets NaN through on x86.
+HWY_INLINE Vector clamped(Vector x, float bound) {
+  return hn::Max(constant(-bound), hn::Min(constant(bound), x));
+}
+
+// s = 1 / (1 + exp(-x)) and its complement 1 - s without cancellation, for x in [-87, 87].
 struct Logistic {
   Vector s, complement;
 };
 HWY_INLINE Logistic logistic(Vector x) {
-  const Vector e = exp_clamped(hn::Neg(x));
+  const Vector e = exp_of_minus(x);
   const Vector s = hn::Div(constant(1.0f), hn::Add(constant(1.0f), e));
   return {s, hn::Mul(e, s)};
+}
+// numerator / (1 + exp(-x)), for x in [-87, 87]: the logistic's product in one division.
+HWY_INLINE Vector logistic_times(Vector numerator, Vector x) {
+  return hn::Div(numerator, hn::Add(constant(1.0f), exp_of_minus(x)));
 }
 
 // The normal distribution at x: cumulative Phi(x) = erfc(-x / sqrt 2) / 2, and density.

@@ -4,6 +4,7 @@
 // `strata init` all come from there. Paths are relative to the working directory.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -226,6 +227,11 @@ struct RunConfig {
 
 // Optimizer steps of the run: training.steps, or training.tokens rounded up to whole steps.
 int64_t total_steps(const RunConfig& config);
+// Seconds between checkpoints where checkpoint.interval is "auto" and one takes `save_seconds`: at most 1 % of
+// the time, at least one every 30 minutes.
+inline double auto_checkpoint_seconds(double save_seconds) {
+  return std::min(1800.0, std::max(60.0, 100 * save_seconds));
+}
 // The curve that `schedule`, `optimizer.lr` and the horizon describe.
 optim::ScheduleConfig schedule_of(const RunConfig& config);
 
