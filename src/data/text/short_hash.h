@@ -26,7 +26,7 @@ inline uint64_t short_hash(std::string_view bytes) {
   };
   const char* p = bytes.data();
   size_t n = bytes.size();
-  uint64_t a = 0, b = 0, state = kOne ^ n;
+  uint64_t a = 0, b = 0, state = kOne * (n + 1);
   if (n > 16) {
     for (; n > 16; n -= 16, p += 16) state = mix_hash(load8(p) ^ kTwo, load8(p + 8) ^ state);
     a = load8(p + n - 16);

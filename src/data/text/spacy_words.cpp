@@ -157,30 +157,48 @@ void SpacyWords::split(std::string_view text, std::vector<Word>& words) {
   }
 }
 
-int64_t count_sentences(std::string_view text, std::span<const Word> words, int64_t limit) {
-  if (words.empty()) return 1;
-  int64_t sentences = 1;
+namespace {
+
+// Calls `starts` with the place where the token before each sentence but the first ended, until it returns
+// false.
+template <typename Starts>
+void find_sentences(std::string_view text, std::span<const Word> words, const Starts& starts) {
   bool ended = false;  // an end mark came, and nothing since but end marks and punctuation
-  const char* behind = words.front().bytes.data();
-  const auto count_space = [&](const char* from, const char* to) {
-    if (from < to && *from == ' ') ++from;
-    if (from == to || !ended) return;
-    ++sentences;  // a token of white space is no punctuation
-    ended = false;
+  const char* behind = text.data();
+  // White space is a token, and no punctuation; one space behind a word belongs to the word.
+  const auto starts_with_space = [&](const char* next) {
+    const char* from = behind < next && *behind == ' ' && behind > text.data() ? behind + 1 : behind;
+    return ended && from < next;
   };
   for (const Word& word : words) {
-    count_space(behind, word.bytes.data());
-    if (ended && !word.punctuation && !word.end_mark) {
-      ++sentences;
+    const bool space = starts_with_space(word.bytes.data());
+    if (space || (ended && !word.punctuation && !word.end_mark)) {
+      if (!starts(behind)) return;
       ended = false;
-    } else if (word.end_mark) {
-      ended = true;
     }
-    if (sentences >= limit) return limit;
+    if (word.end_mark) ended = true;
     behind = word.bytes.data() + word.bytes.size();
   }
-  count_space(behind, text.data() + text.size());
+  if (starts_with_space(text.data() + text.size())) starts(behind);
+}
+
+}  // namespace
+
+int64_t count_sentences(std::string_view text, std::span<const Word> words, int64_t limit) {
+  int64_t sentences = 1;
+  find_sentences(text, words, [&](const char*) { return ++sentences < limit; });
   return sentences;
+}
+
+void split_sentences(std::string_view text, std::span<const Word> words,
+                     std::vector<std::string_view>& sentences) {
+  const char* from = text.data();
+  find_sentences(text, words, [&](const char* at) {
+    sentences.emplace_back(from, static_cast<size_t>(at - from));
+    from = at;
+    return true;
+  });
+  sentences.emplace_back(from, static_cast<size_t>(text.data() + text.size() - from));
 }
 
 }  // namespace strata::data

@@ -30,4 +30,8 @@ class SpacyWords {
 // White space is a token of its own here, except for one space behind a word.
 int64_t count_sentences(std::string_view text, std::span<const Word> words, int64_t limit);
 
+// The same sentences as pieces of the text: each starts where the token before it ended.
+void split_sentences(std::string_view text, std::span<const Word> words,
+                     std::vector<std::string_view>& sentences);
+
 }  // namespace strata::data

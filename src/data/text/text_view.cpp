@@ -38,8 +38,7 @@ struct TextView::State {
   Lazy<std::string_view> split_lines, python_lines;
   std::unique_ptr<SpacyWords> spacy;  // its tables are made when they are first asked for
   std::vector<Word> other_words;
-  std::array<std::vector<uint64_t>, kBuffers> buffers;
-  std::string string_buffer;
+  std::vector<std::pair<const char*, std::shared_ptr<void>>> scratch;
 
   void forget() {
     has_simplified = false;
@@ -119,11 +118,16 @@ int64_t TextView::count_sentences(std::string_view text, int64_t limit) {
   return data::count_sentences(text, state_->other_words, limit);
 }
 
-std::vector<uint64_t>& TextView::buffer(int index) {
-  return state_->buffers[static_cast<size_t>(index)];
+void TextView::split_sentences(std::vector<std::string_view>& sentences) {
+  sentences.clear();
+  data::split_sentences(state_->text, words(WordRule::kSpacy), sentences);
 }
-std::string& TextView::string_buffer() {
-  return state_->string_buffer;
+
+std::shared_ptr<void>& TextView::scratch_of(const char* type) {
+  for (auto& [known, object] : state_->scratch) {
+    if (known == type) return object;
+  }
+  return state_->scratch.emplace_back(type, nullptr).second;
 }
 
 }  // namespace strata::data

@@ -40,12 +40,22 @@ class TextView {
   // further than `limit`.
   int64_t count_sentences(std::string_view text, int64_t limit);
 
-  // Memory that a stage may use while it looks at the text: it need not be there, or be empty, next time.
-  static constexpr int kBuffers = 4;
-  std::vector<uint64_t>& buffer(int index);
-  std::string& string_buffer();
+  // The pieces of the text that spaCy's sentencizer gives, together the whole text (as datatrove cuts it).
+  void split_sentences(std::vector<std::string_view>& sentences);
+
+  // An object of any type for a stage to work with while it looks at the text, one of each type: it need not
+  // be empty, nor keep what was put into it.
+  template <typename T>
+  T& scratch() {
+    static constexpr char kType = 0;
+    std::shared_ptr<void>& found = scratch_of(&kType);
+    if (!found) found = std::make_shared<T>();
+    return *static_cast<T*>(found.get());
+  }
 
  private:
+  std::shared_ptr<void>& scratch_of(const char* type);
+
   struct State;
   std::unique_ptr<State> state_;
 };
