@@ -1,5 +1,5 @@
-// Verbs and their options, as the verbs declare them. CLI11 parses; only options.cpp includes its parser, since
-// each file that does compiles for seconds.
+// Verbs and their options, as the verbs declare them. CLI11 parses; only options.cpp includes its parser,
+// since each file that does compiles for seconds.
 //
 // A verb keeps its options in a struct that it shares with its action:
 //
