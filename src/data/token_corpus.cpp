@@ -42,8 +42,9 @@ void TokenCorpus::read(int64_t begin, int64_t n, int32_t* out) const {
 }
 
 void TokenCorpus::mark_document_starts(int64_t begin, int64_t n, const int32_t* ids, uint8_t* starts) const {
+  if (n == 0) return;  // the arrays may be null
   std::memset(starts, 0, static_cast<size_t>(n));
-  if (n <= 1) return;
+  if (n == 1) return;
   size_t s = segment_of(begin);
   for (int64_t at = 0; at < n; ++s) {
     const TokenSegment& segment = segments_[s];
