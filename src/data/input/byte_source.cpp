@@ -66,11 +66,11 @@ std::unique_ptr<ByteSource> open_source(const Path& path, const FileRange& range
       throw ConfigError("[standard input] cannot be read: {}; is it open?", std::strerror(errno));
     return std::make_unique<Pipe>(descriptor, "standard input");
   }
-  ReadableFile file(path);
-  // Pipes and files of /proc say that they are empty.
+  // A pipe is opened once: its writer may be gone at a second time.
   std::error_code error;
-  if (file.size() > 0 || std::filesystem::is_regular_file(path, error))
-    return std::make_unique<FilePart>(std::move(file), range);
+  const auto type = std::filesystem::status(path, error).type();
+  if (type != std::filesystem::file_type::fifo && type != std::filesystem::file_type::character)
+    return std::make_unique<FilePart>(ReadableFile(path), range);
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0)
     throw ConfigError("[{}] cannot open for reading: {}", path.string(), std::strerror(errno));
