@@ -25,26 +25,24 @@ class Collector final : public PartCollector {
         writer_(files, record, tag) {}
 
   void add(TextView& text, const Document&, StageStats& stats) override {
-    std::vector<uint64_t>& hashes = text.buffer(0);
-    std::vector<uint64_t>& least = text.buffer(1);
     join_simplified_words(text, signature_.options().words, words_);
-    signature_.shingles(words_, hashes);
-    if (hashes.empty()) {
+    signature_.shingles(words_, hashes_);
+    if (hashes_.empty()) {
       stats.count("documents_too_short");
       number_.push_back(0);
       for (auto& keys : keys_) keys.push_back(0);
     } else {
-      signature_.signature(hashes, least);
+      signature_.signature(hashes_, least_);
       number_.push_back(static_cast<uint32_t>(words_.size()));
       for (size_t bucket = 0; bucket < keys_.size(); ++bucket) {
-        keys_[bucket].push_back(signature_.bucket_key(least, static_cast<int64_t>(bucket)));
+        keys_[bucket].push_back(signature_.bucket_key(least_, static_cast<int64_t>(bucket)));
       }
     }
     if (keep_shingles_) {
-      std::sort(hashes.begin(), hashes.end());
-      hashes.erase(std::unique(hashes.begin(), hashes.end()), hashes.end());
-      set_keys_.push_back(hash64(hashes.data(), hashes.size() * sizeof(uint64_t)));
-      shingles_.insert(shingles_.end(), hashes.begin(), hashes.end());
+      std::sort(hashes_.begin(), hashes_.end());
+      hashes_.erase(std::unique(hashes_.begin(), hashes_.end()), hashes_.end());
+      set_keys_.push_back(hash64(hashes_.data(), hashes_.size() * sizeof(uint64_t)));
+      shingles_.insert(shingles_.end(), hashes_.begin(), hashes_.end());
       set_ends_.push_back(shingles_.size());
     }
     if (number_.size() == kBlockDocuments || shingles_.size() >= kBlockShingles) end_block();
@@ -78,6 +76,7 @@ class Collector final : public PartCollector {
   const MinhashSignature& signature_;
   bool keep_shingles_;
   JoinedWords words_;
+  std::vector<uint64_t> hashes_, least_;
   std::vector<uint32_t> number_;
   std::vector<std::vector<uint64_t>> keys_;
   std::vector<uint64_t> set_keys_;

@@ -62,7 +62,7 @@ void join_simplified_words(TextView& text, WordRule rule, JoinedWords& out) {
     if (single) return;
   }
   const std::span<const Word> words = text.simplified_words(rule);
-  std::string& joined = text.string_buffer();
+  std::string& joined = out.joined;
   joined.clear();
   out.begin.clear();
   for (const Word& word : words) {

@@ -23,6 +23,7 @@ Drawn draw_permutations(uint32_t seed, size_t count);
 
 // Words with one space between them, whatever stands between them in the text.
 struct JoinedWords {
+  std::string joined;  // used where the words do not stand so in the simplified text
   std::string_view text;
   std::vector<uint32_t> begin;  // of every word; and one more, behind the last word and a space
   size_t size() const { return begin.size() - 1; }
@@ -31,7 +32,7 @@ struct JoinedWords {
     return text.substr(begin[first], begin[first + count] - 1 - begin[first]);
   }
 };
-// The words of the simplified text. The result holds until the text or its string buffer changes.
+// The words of the simplified text. The result holds until the text changes.
 void join_simplified_words(TextView& text, WordRule rule, JoinedWords& out);
 
 struct MinhashOptions {
