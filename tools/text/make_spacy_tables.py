@@ -7,6 +7,7 @@ for those that the patterns would cut, the tokens that they are cut into. spaCy 
     python tools/text/make_spacy_tables.py src/data/text/spacy_tables.inc       # needs spacy
 """
 import re
+import sre_parse
 import sys
 
 import spacy
@@ -51,6 +52,10 @@ for text, parts in tokenizer.rules.items():
     exceptions.append("\t".join(part[ORTH] for part in parts))
     if tokenizer.find_prefix(text) or tokenizer.find_infix(text) or tokenizer.find_suffix(text):
         sequences.append("\t".join([text] + [token.text for token in plain(text)]))
+
+# spacy_rules.cpp looks for suffixes from six characters before the end, and for dots.
+for pattern in spacy.blank("en").Defaults.suffixes:
+    assert pattern == r"\.\.+" or sre_parse.parse(pattern).getwidth()[1] <= 6, pattern
 
 lines = [f"// Made by tools/text/make_spacy_tables.py from spaCy {spacy.__version__}; do not edit.",
          "// Copyright (C) 2016-2024 ExplosionAI GmbH, 2016 spaCy GmbH, 2015 Matthew Honnibal; MIT license, see NOTICE."]

@@ -29,7 +29,11 @@ double fraction(std::string_view kind, const StageParameters& parameters, const 
 }
 
 std::vector<StageKind> filter_stage_kinds() {
-  return {gopher_repetition_kind(), gopher_quality_kind(), c4_quality_kind(), fineweb_quality_kind()};
+  return {gopher_repetition_kind(), gopher_quality_kind(),   c4_quality_kind(),
+          fineweb_quality_kind(),   simple_kind(),           pii_kind(),
+          normalize_kind(),         language_kind(),         url_blocklist_kind(),
+          word_blocklist_kind(),    fasttext_quality_kind(), line_corrections_kind(),
+          decontaminate_kind()};
 }
 
 }  // namespace strata::data

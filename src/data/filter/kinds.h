@@ -14,6 +14,15 @@ StageKind gopher_repetition_kind();
 StageKind gopher_quality_kind();
 StageKind c4_quality_kind();
 StageKind fineweb_quality_kind();
+StageKind simple_kind();
+StageKind pii_kind();
+StageKind normalize_kind();
+StageKind language_kind();
+StageKind url_blocklist_kind();
+StageKind word_blocklist_kind();
+StageKind fasttext_quality_kind();
+StageKind line_corrections_kind();
+StageKind decontaminate_kind();
 
 // The parameter `words` of the filters that count words.
 StageParameter words_parameter();

@@ -77,15 +77,50 @@ const Tables& shared_tables() {
   return tables;
 }
 
-// No suffix is longer, but for dots, which are looked for by themselves.
-constexpr size_t kLongestSuffix = 64;
+// No suffix is longer, but for dots, which are looked for by themselves (make_spacy_tables.py checks it).
+constexpr int kLongestSuffix = 6;  // code points
 
 size_t suffix_search_start(std::string_view run) {
-  size_t start = run.size() > kLongestSuffix ? run.size() - kLongestSuffix : 0;
+  const char* at = run.data() + run.size();
+  for (int i = 0; i < kLongestSuffix && at > run.data(); ++i) at -= decode_utf8_before(run.data(), at).size;
   const size_t last_other = run.find_last_not_of('.');
-  start = std::min(start, last_other == std::string_view::npos ? 0 : last_other + 1);
-  while (start > 0 && (static_cast<uint8_t>(run[start]) & 0xC0) == 0x80) --start;
-  return start;
+  return std::min(static_cast<size_t>(at - run.data()),
+                  last_other == std::string_view::npos ? 0 : last_other + 1);
+}
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool is_letter(char c) {
+  return (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
+}
+bool is_ascii(char c) {
+  return static_cast<uint8_t>(c) < 0x80;
+}
+
+// False only where the pattern cannot match: what runs of letters and digits mostly come to.
+bool may_have_prefix(std::string_view run) {
+  // Of letters only US$, C$ and A$.
+  if (is_letter(run[0])) return run.substr(1, 2).find('$') != std::string_view::npos;
+  return !is_digit(run[0]);
+}
+bool may_have_suffix(std::string_view run) {
+  const char last = run.back();
+  if (is_digit(last)) return false;
+  if (!is_letter(last)) return true;
+  // 's, or a unit of measurement behind a digit.
+  const std::string_view tail = run.substr(run.size() - std::min<size_t>(run.size(), 5));
+  return std::any_of(tail.begin(), tail.end(),
+                     [](char c) { return is_digit(c) || c == '\'' || !is_ascii(c); });
+}
+bool may_have_infix(std::string_view run) {
+  return std::any_of(run.begin(), run.end(), [](char c) {
+    return !is_ascii(c) || std::string_view(".+-*^,~:<>=/").find(c) != std::string_view::npos;
+  });
+}
+// A host or an address has a dot.
+bool may_be_url(std::string_view run) {
+  return run.find('.') != std::string_view::npos;
 }
 
 }  // namespace
@@ -132,11 +167,11 @@ void SpacyRules::State::cut_middle(std::string_view rest, std::vector<uint32_t>&
     sizes.insert(sizes.end(), parts->begin(), parts->end());
     return;
   }
-  if (find(tables.url, rest, 0, PCRE2_ANCHORED, begin, end)) {
+  if (may_be_url(rest) && find(tables.url, rest, 0, PCRE2_ANCHORED, begin, end)) {
     sizes.push_back(static_cast<uint32_t>(rest.size()));
     return;
   }
-  size_t start = 0, from = 0;
+  size_t start = 0, from = may_have_infix(rest) ? 0 : rest.size() + 1;
   while (from <= rest.size() && find(tables.infix, rest, from, 0, begin, end)) {
     from = end > begin ? end : end + 1;
     if (begin == 0) continue;
@@ -155,14 +190,16 @@ void SpacyRules::State::cut_affixes(std::string_view rest, std::vector<uint32_t>
     last_size = rest.size();
     size_t begin = 0, end = 0;
     size_t prefix = 0, suffix = 0;
-    if (find(tables.prefix, rest, 0, PCRE2_ANCHORED, begin, end)) prefix = end - begin;
+    if (may_have_prefix(rest) && find(tables.prefix, rest, 0, PCRE2_ANCHORED, begin, end))
+      prefix = end - begin;
     if (prefix > 0 && prefix < rest.size() && exception(rest.substr(prefix))) {
       sizes.push_back(static_cast<uint32_t>(prefix));
       rest.remove_prefix(prefix);
       break;
     }
     const std::string_view behind = rest.substr(prefix);
-    if (!behind.empty() && find(tables.suffix, behind, suffix_search_start(behind), 0, begin, end)) {
+    if (!behind.empty() && may_have_suffix(behind) &&
+        find(tables.suffix, behind, suffix_search_start(behind), 0, begin, end)) {
       suffix = end - begin;
     }
     if (suffix > 0 && suffix < rest.size() && exception(rest.substr(0, rest.size() - suffix))) {

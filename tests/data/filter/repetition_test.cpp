@@ -51,7 +51,7 @@ int64_t plain_duplicated(const std::vector<Word>& words, size_t n) {
 TEST(Repetition, EqualsTheDefinition) {
   std::mt19937 random(1);
   RepetitionCounter counter;
-  for (int round = 0; round < 400; ++round) {
+  for (int round = 0; round < 150; ++round) {
     // Few words of one letter up to many longer ones, so that joined words meet by different cuts too.
     const size_t vocabulary = 1 + random() % (round % 4 == 0 ? 4 : 200), size = random() % 300;
     std::string text;

@@ -104,7 +104,7 @@ TEST(TextView, OneTextAfterAnother) {
 TEST(SpacyWords, ForgettingChangesNothing) {
   SpacyWords words;
   for (int round = 0; round < 2; ++round) {
-    for (int i = 0; i < 90000; ++i) {
+    for (int i = 0; i < 40000; ++i) {
       const std::string number = std::to_string(i);
       const std::string text = "(a" + number + "b's),";
       std::vector<Word> out;
