@@ -3,7 +3,7 @@
 JOBS ?= $(shell nproc)
 BUILD := build/release
 
-.PHONY: help demo test test-long build format format-check lint install clean
+.PHONY: help arrow demo test test-long build format format-check lint install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -11,6 +11,7 @@ help:
 	@echo "make test          install what is missing, build, run the tests"
 	@echo "make test-long     sanitizers, the long tests and the fuzzers: up to an hour"
 	@echo "make build         the program: $(BUILD)/bin/strata"
+	@echo "make arrow         fetch Apache Arrow (50 MB) and build with it: Parquet, Arrow IPC, s3:// and gs://"
 	@echo "make format        lay the sources out with clang-format (format-check only looks)"
 	@echo "make lint          clang-tidy over the sources that differ from main (FILES=all: over all of them)"
 	@echo "make install       put program, library, headers and manual pages under PREFIX (/usr/local)"
@@ -24,6 +25,12 @@ $(BUILD)/configured:
 .PHONY: $(BUILD)/configured
 
 build: $(BUILD)/configured
+	@cmake --build $(BUILD) --parallel $(JOBS)
+
+# The choice stays: later builds go on with Arrow. cmake -U STRATA_ARROW_ROOT takes it back.
+arrow:
+	@tools/packages.sh build
+	@root=$$(tools/arrow.sh build/arrow) && cmake --preset release $(CONFIGURE) -DSTRATA_ARROW_ROOT="$$root"
 	@cmake --build $(BUILD) --parallel $(JOBS)
 
 demo: $(BUILD)/configured

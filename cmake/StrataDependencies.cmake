@@ -17,6 +17,8 @@ find_library(STRATA_CLD2 cld2 REQUIRED)  # has no package of CMake's or pkg-conf
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(zlib REQUIRED IMPORTED_TARGET zlib)
 pkg_check_modules(simdjson REQUIRED IMPORTED_TARGET simdjson)
+pkg_check_modules(gumbo REQUIRED IMPORTED_TARGET gumbo)
+include(${CMAKE_CURRENT_LIST_DIR}/StrataArrow.cmake)
 find_package(CLI11 REQUIRED)
 if(STRATA_TESTS)
   find_package(GTest REQUIRED)

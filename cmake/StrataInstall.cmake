@@ -34,7 +34,8 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/StrataConfig.cmake.in
   ${PROJECT_BINARY_DIR}/StrataConfig.cmake INSTALL_DESTINATION ${package})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/StrataConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/StrataConfig.cmake ${PROJECT_BINARY_DIR}/StrataConfigVersion.cmake
-  ${PROJECT_SOURCE_DIR}/cmake/StrataDependencies.cmake DESTINATION ${package})
+  ${PROJECT_SOURCE_DIR}/cmake/StrataDependencies.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/StrataArrow.cmake DESTINATION ${package})
 
 configure_file(${PROJECT_SOURCE_DIR}/cmake/strata.pc.in ${PROJECT_BINARY_DIR}/strata.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/strata.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

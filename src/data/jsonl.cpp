@@ -70,6 +70,8 @@ std::string_view text_of(simdjson::dom::parser& parser, std::string_view line, c
   return text;
 }
 
+const std::string kRecordField = "text";
+
 }  // namespace
 
 void for_each_document(const TextBlock& block, const CorpusFile& file, const std::string& text_field,
@@ -78,6 +80,7 @@ void for_each_document(const TextBlock& block, const CorpusFile& file, const std
     if (!block.bytes.empty()) document(block.bytes);
     return;
   }
+  const std::string& field = file.kind == CorpusKind::kRecords ? kRecordField : text_field;
   std::string padded;
   padded.reserve(block.bytes.size() + simdjson::SIMDJSON_PADDING);
   padded = block.bytes;
@@ -91,7 +94,7 @@ void for_each_document(const TextBlock& block, const CorpusFile& file, const std
     left.remove_prefix(newline == std::string_view::npos ? left.size() : newline + 1);
     if (!is_blank(line)) {
       const std::string place = file.path.string() + ":" + std::to_string(line_number);
-      const std::string_view text = text_of(parser, line, place, text_field);
+      const std::string_view text = text_of(parser, line, place, field);
       if (!text.empty()) document(text);
     }
     ++line_number;

@@ -12,6 +12,7 @@
 #include "base/parallel.h"
 #include "base/thread.h"
 #include "data/input/byte_stream.h"
+#include "data/input/record_reader.h"
 
 namespace strata::data {
 namespace {
@@ -50,6 +51,54 @@ void read_blocks(const CorpusFile& file, int64_t index, int64_t block_bytes,
   block.stored_bytes = stream.stored_bytes() - stored;
   block.last = true;
   block.content_hash = stream.content_hash();
+  emit(std::move(block));
+}
+
+// Of the whole file as it is stored.
+uint64_t hash_file(const Path& path) {
+  ByteStream stream(path, Compression::kNone);
+  std::string bytes(kReadBytes, '\0');
+  while (stream.read(bytes.data(), bytes.size()) == bytes.size()) {
+  }
+  return stream.content_hash();
+}
+
+// The same of a file in another format: its records as lines {"text":…}.
+void read_record_blocks(const CorpusFile& file, int64_t index, const ReaderOptions& options,
+                        FunctionRef<bool(TextBlock&&)> emit) {
+  RecordOptions record_options;
+  record_options.text = options.text_field;
+  const auto reader = open_records(file.path, file.path.string(), record_options);
+  TextBlock block;
+  block.file = index;
+  int64_t stored = 0;
+  int64_t lines = 0;
+  Document document;
+  std::string detail;
+  for (;;) {
+    const ReadStatus status = reader->next(document, detail);
+    if (status == ReadStatus::kEnd) break;
+    // What has no text by nature is passed over, as an empty line of jsonl is.
+    if (status == ReadStatus::kEmptyText || status == ReadStatus::kNotText) continue;
+    if (status != ReadStatus::kDocument) {
+      throw DataError("[{}:{}] {}: {}; repair or remove it, or let `strata data build` leave it out",
+                      file.path.string(), document.line, read_reason(status), detail);
+    }
+    block.bytes += "{\"text\":";
+    append_json_string(block.bytes, document.text);
+    block.bytes += "}\n";
+    ++lines;
+    if (static_cast<int64_t>(block.bytes.size()) < options.block_bytes) continue;
+    block.stored_bytes = reader->bytes_read() - std::exchange(stored, reader->bytes_read());
+    const int64_t first_line = block.first_line;
+    if (!emit(std::move(block))) return;
+    block = {};
+    block.file = index;
+    block.first_line = first_line + std::exchange(lines, 0);
+  }
+  block.stored_bytes = reader->bytes_read() - stored;
+  block.last = true;
+  block.content_hash = hash_file(file.path);
   emit(std::move(block));
 }
 
@@ -96,8 +145,12 @@ struct BlockReader::Shared {
       }
       std::exception_ptr error;
       try {
-        read_blocks(files[file], static_cast<int64_t>(file), options.block_bytes,
-                    [&](TextBlock&& block) { return push(file, std::move(block), stop); });
+        const auto emit = [&](TextBlock&& block) { return push(file, std::move(block), stop); };
+        if (files[file].kind == CorpusKind::kRecords) {
+          read_record_blocks(files[file], static_cast<int64_t>(file), options, emit);
+        } else {
+          read_blocks(files[file], static_cast<int64_t>(file), options.block_bytes, emit);
+        }
       } catch (...) {
         error = std::current_exception();
       }
@@ -155,7 +208,9 @@ bool BlockReader::next(TextBlock& block) {
 
 void read_documents(const std::vector<CorpusFile>& files, const std::string& text_field,
                     FunctionRef<void(std::string_view text)> document, const ReaderOptions& options) {
-  BlockReader reader(files, options);
+  ReaderOptions with_field = options;
+  with_field.text_field = text_field;
+  BlockReader reader(files, with_field);
   TextBlock block;
   while (reader.next(block)) {
     for_each_document(block, files[static_cast<size_t>(block.file)], text_field, document);

@@ -1,5 +1,6 @@
 // Raw text in, document by document: .txt files (one document each, its bytes kept as they are) and jsonl
-// (one document a line, from one field), plain, gzip or zstd.
+// (one document a line, from one field), plain, gzip or zstd; the other formats of input/record_reader.h come
+// as the jsonl that their records make.
 //
 // Several files are read and decompressed ahead on threads of the reader's own, in bounded memory (the
 // budget, plus one document a thread); blocks come out in the order of the files whatever thread was first.
@@ -30,6 +31,7 @@ struct ReaderOptions {
   int threads = 0;                         // 0: min(4, processors)
   int64_t block_bytes = int64_t{1} << 18;  // of jsonl lines; one longer line is a block of its own
   int64_t budget_bytes = int64_t{64} << 20;
+  std::string text_field = "text";  // of formats other than text and jsonl
 };
 
 class BlockReader {

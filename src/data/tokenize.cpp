@@ -155,7 +155,7 @@ class Build {
   // Writes all documents; returns the hash over the inputs' contents.
   std::string run(int64_t bytes_total) {
     done_.bytes_total = bytes_total;
-    BlockReader reader(inputs_);
+    BlockReader reader(inputs_, {.text_field = options_.text_field});
     ContentHash contents;
     std::vector<TextBlock> batch;
     bool more = true;

@@ -46,8 +46,8 @@ bool are_token_files(const std::vector<std::string>& patterns, const std::string
 // Documents of text files one by one, as the trainer pulls them.
 class DocumentStream {
  public:
-  DocumentStream(std::vector<data::CorpusFile> files, std::string text_field)
-      : files_(files), text_field_(std::move(text_field)), reader_(std::move(files)) {}
+  DocumentStream(std::vector<data::CorpusFile> files, const std::string& text_field)
+      : files_(files), text_field_(text_field), reader_(std::move(files), {.text_field = text_field}) {}
 
   bool next(std::string_view& text) {
     while (at_ == documents_.size()) {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "data/input/byte_stream.h"
 #include "data/compressed.h"
+#include "data/input/byte_stream.h"
 #include "data/temporary_folder.h"
 
 namespace strata::data {
@@ -36,13 +36,43 @@ TEST(CorpusFiles, KindFromNameAndContent) {
   folder.write("tokens.bin.part", "x");
   std::string got;
   for (const auto& file : find_corpus_files({folder.path().string()})) {
-    got += file.path.filename().string() + ":" + "tjb"[static_cast<int>(file.kind)] +
+    got += file.path.filename().string() + ":" + "tjbr"[static_cast<int>(file.kind)] +
            "-gz"[static_cast<int>(file.compression)] + " ";
   }
   EXPECT_EQ(got, "a.txt:t- b.jsonl:j- c.log:t- d.data:j- e.dump:jg f.jsonl.zst:jz g.bin:b- h.ds:b- i.c:j- ");
-  folder.write("p.parquet", "PAR1");
-  expect_error(ErrorKind::kConfig, {"p.parquet", "yet"},
+  folder.write("n.npy", "x");
+  expect_error(ErrorKind::kConfig, {"n.npy", "cannot be read here"},
                [&] { find_corpus_files({folder.path().string()}); });
+}
+
+TEST(Reader, OtherFormatsComeAsTheirRecords) {
+  const TemporaryFolder folder;
+  std::string rows = "body,id\n";
+  std::vector<std::string> expected;
+  for (int i = 0; i < 500; ++i) {
+    expected.push_back("row \"" + std::to_string(i) + "\"\n\t");
+    rows += "\"row \"\"" + std::to_string(i) + "\"\"\n\t\"," + std::to_string(i) + "\n";
+    if (i % 9 == 0) rows += ",empty\n";
+  }
+  const Path csv = folder.write("a.csv", rows);
+  folder.write("b.html", "<nav><a href=x>menu</a></nav><p>a page</p>");
+  expected.push_back("a page");
+  std::vector<std::string> got;
+  const auto files = find_corpus_files({folder.path().string()});
+  read_documents(files, "body", [&](std::string_view text) { got.emplace_back(text); },
+                 {.block_bytes = 1000});
+  EXPECT_EQ(got, expected);
+
+  BlockReader reader({files[0]}, {.block_bytes = 1000, .text_field = "body"});
+  TextBlock block;
+  int64_t stored = 0;
+  while (reader.next(block)) stored += block.stored_bytes;
+  EXPECT_TRUE(block.last);
+  EXPECT_EQ(stored, static_cast<int64_t>(rows.size()));
+  EXPECT_EQ(block.content_hash, hash64(rows.data(), rows.size()));
+
+  expect_error(ErrorKind::kData, {"a.csv:2", "no_text", "\"text\""},
+               [&] { read_documents(files, "text", [](std::string_view) {}); });
 }
 
 TEST(CorpusFiles, OrderAndAbsence) {

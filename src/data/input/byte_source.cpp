@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "data/input/arrow_support.h"
 
 namespace strata::data {
 namespace {
@@ -59,6 +60,12 @@ class Pipe final : public ByteSource {
 
 }  // namespace
 
+bool is_uri(const Path& path) {
+  const std::string& name = path.native();
+  const size_t colon = name.find("://");
+  return colon != name.npos && colon > 1 && name.find('/') > colon;
+}
+
 std::unique_ptr<ByteSource> open_source(const Path& path, const FileRange& range) {
   if (path == kStandardInput) {
     const int descriptor = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
@@ -66,6 +73,7 @@ std::unique_ptr<ByteSource> open_source(const Path& path, const FileRange& range
       throw ConfigError("[standard input] cannot be read: {}; is it open?", std::strerror(errno));
     return std::make_unique<Pipe>(descriptor, "standard input");
   }
+  if (is_uri(path)) return open_uri(path.string());
   // A pipe is opened once: its writer may be gone at a second time.
   std::error_code error;
   const auto type = std::filesystem::status(path, error).type();

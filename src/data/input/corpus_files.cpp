@@ -7,11 +7,10 @@
 
 #include "base/error.h"
 #include "data/input/byte_stream.h"
+#include "data/input/record_reader.h"
 
 namespace strata::data {
 namespace {
-
-constexpr size_t kSniffBytes = 1 << 16;
 
 bool file_exists(const Path& path) {
   std::error_code error;
@@ -29,15 +28,6 @@ bool accompanies_tokens(const Path& path) {
   if (ends_with_any(name, {".idx", ".json", ".documents"}))
     return file_exists(Path(path).replace_extension(".bin"));
   return false;
-}
-
-// From the first bytes: a JSON object that starts the file, with more than punctuation after the brace.
-bool looks_like_jsonl(std::string_view head) {
-  if (head.starts_with("\xEF\xBB\xBF")) head.remove_prefix(3);
-  const size_t brace = head.find_first_not_of(" \t\r\n");
-  if (brace == std::string_view::npos || head[brace] != '{') return false;
-  const size_t next = head.find_first_not_of(" \t", brace + 1);
-  return next != std::string_view::npos && (head[next] == '"' || head[next] == '}');
 }
 
 std::vector<Path> expand(const std::string& pattern) {
@@ -59,24 +49,20 @@ CorpusFile classify_corpus_file(const Path& path) {
     file.kind = CorpusKind::kTokens;
     return file;
   }
-  if (ends_with_any(name, {".parquet", ".arrow", ".warc", ".warc.gz", ".npy", ".csv", ".html"})) {
+  if (ends_with_any(name, {".npy"})) {
     throw ConfigError(
-        "[{}] files of this kind cannot be read here yet; expected .txt, .jsonl (also .gz, .zst) or "
-        "token files",
+        "[{}] files of this kind cannot be read here; expected text, jsonl, Parquet or token files",
         path.string());
   }
   file.compression = find_compression(path);
-  if (ends_with_any(name, {".gz"}))
-    name.resize(name.size() - 3);
-  else if (ends_with_any(name, {".zst"}))
-    name.resize(name.size() - 4);
-  if (ends_with_any(name, {".jsonl", ".ndjson"})) {
-    file.kind = CorpusKind::kJsonl;
-  } else if (!ends_with_any(name, {".txt", ".md"})) {
-    std::string head(kSniffBytes, '\0');
-    ByteStream stream(path, file.compression);
-    head.resize(stream.read(head.data(), head.size()));
-    if (looks_like_jsonl(head)) file.kind = CorpusKind::kJsonl;
+  switch (find_record_format(path)) {
+    case RecordFormat::kText:
+      break;
+    case RecordFormat::kJsonl:
+      file.kind = CorpusKind::kJsonl;
+      break;
+    default:
+      file.kind = CorpusKind::kRecords;
   }
   return file;
 }

@@ -2,6 +2,7 @@
 #include <cctype>
 
 #include "base/error.h"
+#include "data/input/arrow_support.h"
 #include "data/input/record_readers.h"
 
 namespace strata::data {
@@ -58,6 +59,10 @@ RecordFormat format_of_content(std::string_view head) {
   return RecordFormat::kText;
 }
 
+[[noreturn]] void refuse_columns() {
+  throw ConfigError("[standard input] Parquet and Arrow files are not read from front to back; give a file");
+}
+
 }  // namespace
 
 RecordFormat find_record_format(const Path& path) {
@@ -94,6 +99,11 @@ std::unique_ptr<RecordReader> open_records(const Path& path, const std::string& 
     return read_jsonl(InputWindow(ByteStream(open_source(path, {start, -1}), Compression::kNone)), name,
                       options, part);
   }
+  if (format == RecordFormat::kParquet || format == RecordFormat::kArrow) {
+    if (path == kStandardInput) refuse_columns();
+    return format == RecordFormat::kParquet ? read_parquet(path, name, options)
+                                            : read_arrow(path, name, options);
+  }
   InputWindow window{ByteStream(open_source(path))};
   if (format == RecordFormat::kAuto) {
     window.fill();
@@ -102,6 +112,17 @@ std::unique_ptr<RecordReader> open_records(const Path& path, const std::string& 
   switch (format) {
     case RecordFormat::kJsonl:
       return read_jsonl(std::move(window), name, options, {});
+    case RecordFormat::kCsv:
+      return read_csv(std::move(window), name, options, ',');
+    case RecordFormat::kTsv:
+      return read_csv(std::move(window), name, options, '\t');
+    case RecordFormat::kHtml:
+      return read_html(std::move(window), name, options);
+    case RecordFormat::kWarc:
+      return read_warc(std::move(window), name, options);
+    case RecordFormat::kParquet:
+    case RecordFormat::kArrow:
+      refuse_columns();
     default:
       return read_text(std::move(window), name, options);
   }

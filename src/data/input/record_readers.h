@@ -23,11 +23,23 @@ std::unique_ptr<RecordReader> read_jsonl(InputWindow window, const std::string& 
 std::unique_ptr<RecordReader> read_text(InputWindow window, const std::string& name,
                                         const RecordOptions& options);
 
+std::unique_ptr<RecordReader> read_csv(InputWindow window, const std::string& name,
+                                       const RecordOptions& options, char delimiter);
+std::unique_ptr<RecordReader> read_html(InputWindow window, const std::string& name,
+                                        const RecordOptions& options);
+std::unique_ptr<RecordReader> read_warc(InputWindow window, const std::string& name,
+                                        const RecordOptions& options);
+
 // The rest of the input in the window; false where it is more than `max_bytes`.
 bool take_whole(InputWindow& window, int64_t max_bytes, std::string_view& content);
 
 // kDocument, or what is wrong with a text: empty, not UTF-8.
 ReadStatus check_text(const Document& document, std::string& detail);
+
+// The main text of a page into document.text. `charset`: what the transport declared, empty for nothing.
+constexpr size_t kMaxPageBytes = size_t{16} << 20;
+ReadStatus take_html(std::string_view page, const std::string& charset, Document& document,
+                     std::string& detail);
 
 // Gives a record that has no id its place: NAME:LINE.
 inline void place_record(Document& document, const std::string& name, int64_t line) {

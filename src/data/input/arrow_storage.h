@@ -1,0 +1,15 @@
+// Files of Arrow's own kind: a local path or a URI of object storage. Only where Arrow is.
+#pragma once
+
+#include <arrow/io/interfaces.h>
+
+#include <memory>
+
+#include "base/file.h"
+
+namespace strata::data {
+
+// ConfigError for what is not there, WorldError where the storage fails.
+std::shared_ptr<arrow::io::RandomAccessFile> open_random_access(const Path& path);
+
+}  // namespace strata::data

@@ -1,0 +1,154 @@
+#include "data/input/main_text.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "data/input/html_blocks.h"
+
+namespace strata::data {
+namespace {
+
+// Of running text; Kohlschütter's shallow features put the borders at a third and at ten words.
+constexpr double kMaxLinkDensity = 1.0 / 3;
+constexpr uint32_t kRunningWords = 10;
+// Scripts without spaces have no words to count: so many characters count as one.
+constexpr uint32_t kCharactersPerWord = 6;
+// An element that holds this share of the running text is gone down into.
+constexpr double kMainShare = 0.9;
+constexpr double kSemanticShare = 0.5;
+// What looks like boilerplate by name holds more of the page than this: it is none.
+constexpr double kBoilerplateShare = 0.5;
+
+double link_density(const HtmlBlock& block) {
+  return static_cast<double>(block.link_characters) / std::max(1u, block.characters);
+}
+
+uint32_t word_count(const HtmlBlock& block) {
+  return std::max(block.words, block.characters / kCharactersPerWord);
+}
+
+bool is_running_text(const HtmlBlock& block) {
+  if (block.kind == BlockKind::kHeading) return false;
+  if (block.kind == BlockKind::kPreformatted) return true;
+  return word_count(block) >= kRunningWords && link_density(block) < kMaxLinkDensity;
+}
+
+bool ends_like_a_sentence(const HtmlBlock& block) {
+  const std::string_view text = block.text;
+  if (text.empty()) return false;
+  if (std::string_view(".!?:;\"')").find(text.back()) != std::string_view::npos) return true;
+  return text.ends_with("。") || text.ends_with("！") || text.ends_with("？") || text.ends_with("”");
+}
+
+// Sums a value of blocks over each element with all that is in it.
+std::vector<double> sum_up(const HtmlPage& page, const std::vector<double>& of_block) {
+  std::vector<double> sums(page.elements.size());
+  for (size_t i = 0; i < page.blocks.size(); ++i) sums[page.blocks[i].element] += of_block[i];
+  for (size_t e = page.elements.size(); e-- > 1;) sums[page.elements[e].parent] += sums[e];
+  return sums;
+}
+
+// Which elements are boilerplate by name, or inside of such a one.
+std::vector<char> find_boilerplate(const HtmlPage& page) {
+  std::vector<double> characters;
+  for (const HtmlBlock& block : page.blocks)
+    characters.push_back(block.characters - 0.9 * block.link_characters);
+  const std::vector<double> sums = sum_up(page, characters);
+  std::vector<char> boilerplate(page.elements.size());
+  for (size_t e = 1; e < page.elements.size(); ++e) {
+    const HtmlElement& element = page.elements[e];
+    boilerplate[e] =
+        boilerplate[element.parent] || (element.boilerplate && sums[e] < kBoilerplateShare * sums[0]);
+  }
+  return boilerplate;
+}
+
+// The element that holds the main part.
+size_t find_main(const HtmlPage& page, const std::vector<double>& running) {
+  size_t root = 0;
+  for (size_t e = 0; e < page.elements.size(); ++e) {
+    // Of several, the outermost with enough; <main> is found before the <article>s in it.
+    if (page.elements[e].main && running[e] >= kSemanticShare * running[0] && running[e] > 0) return e;
+  }
+  for (size_t e = 1; e < page.elements.size(); ++e) {
+    // Elements come before those inside of them, and two that are apart cannot both hold so much.
+    if (page.elements[e].parent == root && running[e] >= kMainShare * running[0] && running[e] > 0) root = e;
+  }
+  return root;
+}
+
+// Headings stay where something stays under them: text, or a deeper heading that stays.
+void drop_bare_headings(const HtmlPage& page, std::vector<char>& keep) {
+  bool text_behind = false;
+  int level_behind = 0;  // of the kept heading that comes next; 0: none
+  for (size_t i = page.blocks.size(); i-- > 0;) {
+    const HtmlBlock& block = page.blocks[i];
+    if (!keep[i]) continue;
+    if (block.kind != BlockKind::kHeading) {
+      text_behind = true;
+      continue;
+    }
+    keep[i] = text_behind || level_behind > block.heading_level;
+    if (keep[i]) {
+      level_behind = block.heading_level;
+      text_behind = false;
+    }
+  }
+}
+
+std::vector<char> choose_blocks(const HtmlPage& page) {
+  const size_t count = page.blocks.size();
+  const std::vector<char> boilerplate = find_boilerplate(page);
+  std::vector<char> keep(count);
+  std::vector<double> of_block(count);
+  for (size_t i = 0; i < count; ++i) {
+    const HtmlBlock& block = page.blocks[i];
+    keep[i] = !boilerplate[block.element];
+    if (keep[i] && is_running_text(block)) of_block[i] = block.characters;
+  }
+  const std::vector<double> running = sum_up(page, of_block);
+  const size_t root = find_main(page, running);
+  std::vector<char> inside(page.elements.size());
+  inside[root] = 1;
+  for (size_t e = root + 1; e < page.elements.size(); ++e) inside[e] = inside[page.elements[e].parent];
+
+  // Between the first and the last running text short blocks belong to it; around it only sentences do.
+  size_t first = count, last = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (of_block[i] > 0 && inside[page.blocks[i].element]) {
+      first = std::min(first, i);
+      last = i;
+    }
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const HtmlBlock& block = page.blocks[i];
+    const bool title = block.kind == BlockKind::kHeading && block.heading_level == 1 && i < first;
+    if (!inside[block.element]) {
+      keep[i] = keep[i] && title && first < count;
+    } else if (block.kind != BlockKind::kHeading) {
+      const bool within = first < count && i > first && i < last;
+      if (link_density(block) > (within ? 0.8 : kMaxLinkDensity)) keep[i] = 0;
+      if (first < count && !within && of_block[i] == 0 && !ends_like_a_sentence(block)) keep[i] = 0;
+    }
+  }
+  drop_bare_headings(page, keep);
+  return keep;
+}
+
+}  // namespace
+
+bool extract_main_text(std::string_view html, std::string& text) {
+  text.clear();
+  HtmlPage page;
+  if (!parse_html(html, page)) return false;
+  const std::vector<char> keep = choose_blocks(page);
+  for (size_t i = 0; i < page.blocks.size(); ++i) {
+    if (!keep[i]) continue;
+    const std::string& block = page.blocks[i].text;
+    if (!text.empty()) text += '\n';
+    text.append(block, block.find_first_not_of('\n'));
+  }
+  return true;
+}
+
+}  // namespace strata::data

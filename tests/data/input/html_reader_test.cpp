@@ -1,0 +1,114 @@
+#include <gtest/gtest.h>
+
+#include "data/input/charset.h"
+#include "data/input/html_blocks.h"
+#include "data/input/main_text.h"
+#include "data/input/read_records.h"
+#include "data/temporary_folder.h"
+
+namespace strata::data {
+namespace {
+
+constexpr const char* kLong = "This paragraph is long enough to be taken for the running text of the page.";
+
+std::string main_text(const std::string& html) {
+  std::string text;
+  EXPECT_TRUE(extract_main_text(html, text));
+  return text;
+}
+
+TEST(MainText, BoilerplateGoesAndBlocksStay) {
+  const std::string paragraph = std::string("<p>") + kLong + "</p>";
+  const std::string html =
+      "<html><head><title>T</title><script>var a = '<p>no</p>';</script></head><body>"
+      "<header><a href=/>Home</a> <a href=/x>Menu entry</a></header>"
+      "<div class='site-sidebar'><ul><li><a href=1>One</a></li><li>Words of a sidebar</li></ul></div>"
+      "<div id=content><h1>The <b>title</b></h1>" +
+      paragraph +
+      "<h2>Empty section</h2><h2>A section</h2><ul><li>first\n   item</li><li>second item</li></ul>"
+      "<pre>code {\n    indented\n}</pre>" +
+      paragraph + "<table><tr><th>a<th>b<tr><td><p>1</p><td>2</table>" + paragraph +
+      "line<br>break, it says." +
+      "<h2>Read on</h2><p><a href=2>Another page of this site</a></p></div>"
+      "<footer>Copyright of somebody, all rights reserved, and many more words here.</footer>"
+      "<p style='display: none'>hidden words that nobody is ever meant to see on this page</p></body>";
+  EXPECT_EQ(main_text(html), std::string("The title\n") + kLong +
+                                 "\nA section\nfirst item\nsecond item\ncode {\n    indented\n}\n" + kLong +
+                                 "\na | b\n1 | 2\n" + kLong + "\nline\nbreak, it says.");
+}
+
+TEST(MainText, MainAndArticleAreTakenAtTheirWord) {
+  const std::string aside = std::string("<div>") + kLong + " But this is beside the point.</div>";
+  const std::string html = aside + "<main><p>" + kLong + "</p><p>" + kLong + "</p></main>";
+  EXPECT_EQ(main_text(html), std::string(kLong) + "\n" + kLong);
+}
+
+TEST(MainText, APageInAFormOrASidebarKeepsItsText) {
+  EXPECT_EQ(main_text(std::string("<form><p>") + kLong + "</p></form>"), kLong);
+  EXPECT_EQ(main_text(std::string("<body class='has-sidebar'><p>") + kLong + "</p>"), kLong);
+  EXPECT_EQ(main_text("<p>Short page.</p>"), "Short page.");
+  EXPECT_EQ(
+      main_text(
+          "<p>这是一个很长的段落，它没有空格，但是它是正文，所以它应该被保留下来，因为它有足够多的字。</p>")
+          .size(),
+      132u);
+}
+
+TEST(MainText, OddPages) {
+  EXPECT_EQ(main_text(""), "");
+  EXPECT_EQ(main_text("<"), "<");
+  EXPECT_EQ(main_text("<html>"), "");
+  EXPECT_EQ(main_text("<frameset><frame src=a></frameset>"), "");
+  EXPECT_EQ(main_text("words &amp; entities &eacute;&nbsp;&#x1F600;"), "words & entities é 😀");
+  std::string deep;
+  for (int i = 0; i < 100000; ++i) deep += "<div>";
+  std::string text;
+  EXPECT_FALSE(extract_main_text(deep + "text", text));
+  std::string script = "<script>";
+  for (int i = 0; i < 100000; ++i) script += "a<b;";
+  EXPECT_TRUE(extract_main_text(script + "</script><p>text</p>", text));
+  EXPECT_EQ(text, "text");
+}
+
+TEST(Charset, IsFoundWhereItIsDeclared) {
+  EXPECT_EQ(charset_of_content_type("text/html; Charset=\"KOI8-R\""), "koi8-r");
+  EXPECT_EQ(charset_of_content_type("text/html"), "");
+  EXPECT_EQ(declared_charset("\xEF\xBB\xBF<html>"), "utf-8");
+  EXPECT_EQ(declared_charset("<META CHARSET = 'Windows-1251' >"), "windows-1251");
+  EXPECT_EQ(declared_charset("<meta http-equiv=Content-Type content='text/html; charset=EUC-JP'>"), "euc-jp");
+  EXPECT_EQ(declared_charset("<?xml version='1.0' encoding='iso-8859-15'?><html>"), "iso-8859-15");
+  EXPECT_EQ(declared_charset("<p>charset=x"), "");
+}
+
+TEST(Charset, DecodesOrSaysWhyNot) {
+  std::string utf8, detail;
+  EXPECT_TRUE(decode_page("caf\xe9 \x80", "latin1", utf8, detail));
+  EXPECT_EQ(utf8, "café €");
+  EXPECT_TRUE(decode_page("caf\xe9", "", utf8, detail));
+  EXPECT_EQ(utf8, "café");
+  EXPECT_TRUE(decode_page("\xcf\xf0\xe8", "windows-1251", utf8, detail));
+  EXPECT_EQ(utf8, "При");
+  EXPECT_TRUE(decode_page(std::string_view("\xFE\xFF\x00"
+                                           "a\x20\xAC",
+                                           6),
+                          "utf-16be", utf8, detail));
+  EXPECT_EQ(utf8, "a€");
+  EXPECT_TRUE(decode_page("valid é", "no-such-encoding", utf8, detail));
+  EXPECT_FALSE(decode_page("invalid \xe9", "no-such-encoding", utf8, detail));
+  EXPECT_NE(detail.find("no-such-encoding"), std::string::npos);
+  EXPECT_FALSE(decode_page("\xff\xff\xff", "utf-8", utf8, detail));
+  EXPECT_TRUE(decode_page(std::string(5000, 'a') + "\xff", "utf-8", utf8, detail));
+  EXPECT_EQ(utf8, std::string(5000, 'a') + "\uFFFD");
+}
+
+TEST(HtmlReader, AFileIsAPage) {
+  const TemporaryFolder folder;
+  const auto records = read_records(folder.write("a.html", "<meta charset=latin1><p>caf\xe9</p>"));
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].document.text, "café");
+  EXPECT_EQ(read_records(folder.write("b.htm", ""))[0].status, ReadStatus::kEmptyText);
+  EXPECT_EQ(read_records(folder.write("c.html", "<p>\x81\x81"))[0].status, ReadStatus::kNotText);
+}
+
+}  // namespace
+}  // namespace strata::data
