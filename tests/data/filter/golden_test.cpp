@@ -84,7 +84,9 @@ TEST(Filters, DecideAsDatatrove) {
         if (expected.is_object()) {
           EXPECT_EQ(to_hex(hash64(after)), expected.value("xxh3", to_hex(hash64(text)))) << after;
         }
-        if (lines % 8 == 0) EXPECT_EQ(apply_stage(stage, text), (Outcome{reason, after}));
+        if (lines % 8 == 0) {
+          EXPECT_EQ(apply_stage(stage, text), (Outcome{reason, after}));
+        }
         ++seen[name + " " + reason];
       }
     }
