@@ -51,7 +51,7 @@ class GopherQuality final : public DocumentStage {
     if (stop_words_.size() > 64)
       throw ConfigError("[{}] {} stop_words, expected at most 64", kKind, stop_words_.size());
     for (const std::string& word : stop_words_)
-      longest_stop_word_ = std::max(longest_stop_word_, word.size());
+      if (!word.empty()) starts_ |= uint64_t{1} << start_of(word);
   }
 
   std::vector<MetricSpec> metrics() const override {
@@ -73,7 +73,10 @@ class GopherQuality final : public DocumentStage {
     if (value < 0) throw ConfigError("[{}] min_stop_words = {}, expected 0 or more", kKind, value);
     return value;
   }
-  // Distinct ones, counted up to the number that is needed; a few more are counted for the histogram.
+  static uint32_t start_of(std::string_view word) {
+    return (static_cast<uint8_t>(word[0]) * 5u + static_cast<uint32_t>(word.size()) * 11u) & 63;
+  }
+  // How many distinct ones there are.
   size_t stop_words_in(std::span<const Word> words) const;
 
   const WordRule rule_;
@@ -82,7 +85,7 @@ class GopherQuality final : public DocumentStage {
       max_ellipses_, min_alpha_;
   const size_t min_stop_words_;
   std::vector<std::string> stop_words_;
-  size_t longest_stop_word_ = 0;
+  uint64_t starts_ = 0;  // what start_of says of the stop words: few other words have the same
 };
 
 size_t GopherQuality::stop_words_in(std::span<const Word> words) const {
@@ -90,7 +93,7 @@ size_t GopherQuality::stop_words_in(std::span<const Word> words) const {
   const size_t enough = std::max<size_t>(min_stop_words_, stop_words_.size());
   size_t found = 0;
   for (const Word& word : words) {
-    if (word.bytes.size() > longest_stop_word_) continue;
+    if ((starts_ >> start_of(word.bytes) & 1) == 0) continue;
     for (size_t i = 0; i < stop_words_.size(); ++i) {
       if (word.bytes != stop_words_[i]) continue;
       found += (seen >> i & 1) == 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <numeric>
 
 #include "base/error.h"
 #include "data/text/characters.h"
@@ -55,46 +56,42 @@ void RepetitionCounter::hash_words() {
 int64_t RepetitionCounter::top_n_gram(size_t n) {
   STRATA_CHECK(n >= 1 && (top_n_ == 0 || n > top_n_), "n-grams of {} after those of {}", n, top_n_);
   if (words_.size() < n) return 0;
+  const size_t grams = words_.size() - n + 1;
   if (top_n_ == 0) {
     // Every word is a 1-gram that may be repeated.
     hash_words();
     keys_ = word_hashes_;
     firsts_.assign(words_.size(), 0);
     counts_.assign(words_.size(), 2);
+    candidates_.resize(words_.size());
+    std::iota(candidates_.begin(), candidates_.end(), 0u);
     top_n_ = 1;
   }
   // An n-gram comes twice only where the shorter one at its start does.
-  const size_t grams = words_.size() - n + 1;
-  places_.reset(grams);
-  for (uint32_t i = 0; i < grams; ++i) {
-    if (counts_[firsts_[i]] < 2) {
-      firsts_[i] = i;  // counts_ is still 1, or becomes so below
-      continue;
-    }
+  size_t number = 0;
+  for (const uint32_t i : candidates_) {
+    candidates_[number] = i;
+    number += (counts_[firsts_[i]] > 1) & (i < grams);
+  }
+  candidates_.resize(number);
+  places_.reset(number);
+  for (const uint32_t i : candidates_) {
     uint64_t key = keys_[i];
     for (size_t k = top_n_; k < n; ++k) key = extend(key, word_hashes_[i + k]);
     keys_[i] = key;
-    firsts_[i] = ~uint32_t{0};
+    counts_[i] = 0;
   }
-  uint32_t best = 0, best_count = 1;
-  std::vector<uint32_t>& counts = counts_;
-  for (uint32_t i = 0; i < grams; ++i) {
-    if (firsts_[i] == i) {
-      counts[i] = 1;
-      continue;
-    }
+  for (const uint32_t i : candidates_) {
     const uint32_t first = places_.find(keys_[i], keys_.data(), i);
     firsts_[i] = first;
-    if (first == i) {
-      counts[i] = 1;
-    } else {
-      ++counts[first];
-    }
+    ++counts_[first];
   }
-  for (uint32_t i = 0; i < grams; ++i) {
-    if (firsts_[i] == i && counts[i] > best_count) {
+  // The first place with the largest number is the first of the n-gram that was seen first.
+  uint32_t best = 0, best_count = 1;
+  for (const uint32_t i : candidates_) {
+    if (counts_[firsts_[i]] > best_count) {
       best = i;
-      best_count = counts[i];
+      best_count = counts_[i];
     }
   }
   top_n_ = n;
@@ -119,9 +116,17 @@ void RepetitionCounter::find_repeated_starts() {
   starts_[n] = static_cast<uint32_t>(bytes);
   lengths_[n] = length;
   joined_.resize(bytes + kStartBytes);
+  // Sixteen bytes at once, of which the next word overwrites what is too much. A word may be read so far only
+  // where the words behind it take as many bytes of the text.
   for (size_t i = 0; i < n; ++i) {
     const std::string_view word = words_[i].bytes;
-    std::memcpy(joined_.data() + starts_[i], word.data(), word.size());
+    const std::string_view last = words_[n - 1].bytes;
+    char* to = joined_.data() + starts_[i];
+    if (word.size() <= kStartBytes && last.data() + last.size() - word.data() >= ptrdiff_t{kStartBytes}) {
+      std::memcpy(to, word.data(), kStartBytes);
+    } else {
+      std::memcpy(to, word.data(), word.size());
+    }
   }
   std::memset(joined_.data() + bytes, 0, kStartBytes);
 
@@ -144,21 +149,22 @@ int64_t RepetitionCounter::duplicated_n_grams(size_t n) {
   if (!has_starts_) find_repeated_starts();
   top_n_ = 0;
   const size_t grams = words_.size() - n + 1;
-  places_.reset(grams);
+  candidates_.resize(grams);
+  size_t number = 0;
+  for (uint32_t i = 0; i < grams; ++i) {
+    candidates_[number] = i;
+    number += repeated_[i] | (starts_[i + n] - starts_[i] < kStartBytes);
+  }
+  candidates_.resize(number);
+  places_.reset(number);
   int64_t duplicated = 0;
-  for (uint32_t i = 0; i < grams;) {
-    const uint32_t size = starts_[i + n] - starts_[i];
-    if (!repeated_[i] && size >= kStartBytes) {
-      ++i;
-      continue;
-    }
-    keys_[i] = short_hash({joined_.data() + starts_[i], size});
-    if (places_.find(keys_[i], keys_.data(), i) == i) {
-      ++i;
-    } else {
-      duplicated += lengths_[i + n] - lengths_[i];
-      i += static_cast<uint32_t>(n);
-    }
+  uint32_t next = 0;
+  for (const uint32_t i : candidates_) {
+    if (i < next) continue;
+    keys_[i] = short_hash({joined_.data() + starts_[i], starts_[i + n] - starts_[i]});
+    if (places_.find(keys_[i], keys_.data(), i) == i) continue;
+    duplicated += lengths_[i + n] - lengths_[i];
+    next = i + static_cast<uint32_t>(n);
   }
   return duplicated;
 }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -65,13 +66,14 @@ class RepetitionCounter {
   FirstPlaces places_;
   std::vector<uint64_t> keys_;  // of items, or of the n-grams at each word
   std::vector<uint64_t> word_hashes_;
-  std::vector<uint32_t> firsts_;   // the first place of the n-gram at each word
-  std::vector<uint32_t> counts_;   // how often the n-gram at this first place comes
-  size_t top_n_ = 0;               // the n that keys_, firsts_ and counts_ are of; 0: none
-  std::string joined_;             // the words without spaces, and some zeros
-  std::vector<uint32_t> starts_;   // of each word in joined_
-  std::vector<uint32_t> lengths_;  // code points before each word
-  std::vector<uint8_t> repeated_;  // the characters from here on are found elsewhere too
+  std::vector<uint32_t> firsts_;      // the first place of the n-gram at each word
+  std::vector<uint32_t> counts_;      // how often the n-gram at this first place comes
+  std::vector<uint32_t> candidates_;  // places whose n-gram may come more than once, rising
+  size_t top_n_ = 0;                  // the n that keys_, firsts_ and counts_ are of; 0: none
+  std::string joined_;                // the words without spaces, and some zeros
+  std::vector<uint32_t> starts_;      // of each word in joined_
+  std::vector<uint32_t> lengths_;     // code points before each word
+  std::vector<uint8_t> repeated_;     // the characters from here on are found elsewhere too
   bool has_starts_ = false;
 };
 

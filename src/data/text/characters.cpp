@@ -1,7 +1,6 @@
 #include "data/text/characters.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <iterator>
 #include <memory>
@@ -162,10 +161,18 @@ void append_code_point(std::string& out, uint32_t c) {
 int64_t count_code_points(std::string_view text) {
   int64_t continuation = 0;
   size_t i = 0;
-  for (; i + 8 <= text.size(); i += 8) {
-    uint64_t x;
-    std::memcpy(&x, text.data() + i, 8);
-    continuation += std::popcount(x & ~(x << 1) & 0x8080808080808080u);
+  while (i + 8 <= text.size()) {
+    // Eight counters of a byte each; 255 rounds do not overflow them.
+    uint64_t sums = 0;
+    const size_t stop = std::min(text.size() - 7, i + 8 * 255);
+    for (; i < stop; i += 8) {
+      uint64_t x;
+      std::memcpy(&x, text.data() + i, 8);
+      sums += (x & ~(x << 1)) >> 7 & 0x0101010101010101u;
+    }
+    // Pairs first, so that the product does not overflow.
+    const uint64_t pairs = (sums & 0x00FF00FF00FF00FFu) + (sums >> 8 & 0x00FF00FF00FF00FFu);
+    continuation += static_cast<int64_t>(pairs * 0x0001000100010001u >> 48);
   }
   for (; i < text.size(); ++i) continuation += (static_cast<uint8_t>(text[i]) & 0xC0) == 0x80;
   return static_cast<int64_t>(text.size()) - continuation;

@@ -4,6 +4,7 @@
 #include <pcre2.h>
 
 #include <algorithm>
+#include <bitset>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -11,6 +12,7 @@
 
 #include "base/error.h"
 #include "data/text/characters.h"
+#include "data/text/short_hash.h"
 
 namespace strata::data {
 namespace {
@@ -51,6 +53,7 @@ struct Tables {
   Pattern prefix{kPrefixPattern}, suffix{kSuffixPattern}, infix{kInfixPattern}, url{kUrlPattern};
   std::unordered_map<std::string, std::vector<uint32_t>> exceptions;      // sizes of the parts
   std::unordered_map<std::string_view, std::vector<Sequence>> sequences;  // by their first token
+  std::bitset<1 << 14> maybe_exception, maybe_sequence;                   // by hash: most are not
 
   Tables() {
     for (const std::string_view line : split_at(kExceptions, '\n')) {
@@ -60,6 +63,7 @@ struct Tables {
         whole += part;
         sizes.push_back(static_cast<uint32_t>(part.size()));
       }
+      maybe_exception.set(short_hash(whole) % maybe_exception.size());
       exceptions.emplace(std::move(whole), std::move(sizes));
     }
     for (const std::string_view line : split_at(kSequences, '\n')) {
@@ -67,6 +71,7 @@ struct Tables {
       const std::string_view exception = tokens.front();
       tokens.erase(tokens.begin());
       const std::string_view first = tokens.front();
+      maybe_sequence.set(short_hash(first) % maybe_sequence.size());
       sequences[first].push_back({exception, std::move(tokens)});
     }
   }
@@ -130,6 +135,7 @@ struct SpacyRules::State {
   pcre2_match_data* match = pcre2_match_data_create(32, nullptr);
   std::string key;
   std::vector<uint32_t> suffixes;
+  std::vector<size_t> starts;
   std::vector<std::pair<size_t, size_t>> spans, kept;
 
   ~State() { pcre2_match_data_free(match); }
@@ -150,6 +156,7 @@ struct SpacyRules::State {
   }
 
   const std::vector<uint32_t>* exception(std::string_view text) {
+    if (!tables.maybe_exception[short_hash(text) % tables.maybe_exception.size()]) return nullptr;
     key.assign(text);
     const auto found = tables.exceptions.find(key);
     return found == tables.exceptions.end() ? nullptr : &found->second;
@@ -219,11 +226,12 @@ void SpacyRules::State::cut_affixes(std::string_view rest, std::vector<uint32_t>
 // Exceptions that were cut: their tokens become the exception's parts. Longest first, then leftmost; what a
 // longer one touches is taken.
 void SpacyRules::State::join_sequences(std::string_view run, std::vector<uint32_t>& sizes) {
-  std::vector<size_t> starts{0};
+  starts.assign(1, 0);
   for (const uint32_t size : sizes) starts.push_back(starts.back() + size);
   const auto token = [&](size_t i) { return run.substr(starts[i], sizes[i]); };
   spans.clear();
   for (size_t i = 0; i < sizes.size(); ++i) {
+    if (!tables.maybe_sequence[short_hash(token(i)) % tables.maybe_sequence.size()]) continue;
     const auto found = tables.sequences.find(token(i));
     if (found == tables.sequences.end()) continue;
     for (const Sequence& sequence : found->second) {

@@ -11,10 +11,10 @@
 namespace strata::data {
 namespace {
 
-// The cache forgets everything when one of these is reached: about 4 MB in all.
-constexpr size_t kSlots = size_t{1} << 16;
-constexpr size_t kMaxRuns = kSlots / 2;
-constexpr size_t kMaxBytes = size_t{1} << 20;
+// The cache grows up to here, then it forgets everything: about 12 MB.
+constexpr size_t kFirstSlots = size_t{1} << 12;
+constexpr size_t kMaxRuns = size_t{1} << 17;
+constexpr size_t kMaxBytes = size_t{1} << 22;
 constexpr size_t kLongestRun = 128;
 
 struct Run {
@@ -54,7 +54,7 @@ const ByteClasses& byte_classes() {
 
 struct SpacyWords::State {
   SpacyRules rules;
-  std::vector<Run> slots{kSlots};
+  std::vector<Run> slots = std::vector<Run>(kFirstSlots);  // a power of two of them, at most half full
   std::string bytes;
   std::vector<Part> parts;
   size_t runs = 0;
@@ -67,20 +67,29 @@ struct SpacyWords::State {
   size_t place(std::string_view text) const { return short_hash(text) % maybe_exception.size(); }
 
   void add_run(std::string_view run, std::vector<Word>& words);
-  void remember(std::string_view run, uint64_t hash, size_t slot, std::span<const Word> words);
+  static Run& free_slot(std::vector<Run>& slots, uint64_t hash) {
+    size_t slot = hash & (slots.size() - 1);
+    while (slots[slot].size != 0) slot = (slot + 1) & (slots.size() - 1);
+    return slots[slot];
+  }
+  void remember(std::string_view run, uint64_t hash, std::span<const Word> words);
 };
 
-void SpacyWords::State::remember(std::string_view run, uint64_t hash, size_t slot,
-                                 std::span<const Word> words) {
+void SpacyWords::State::remember(std::string_view run, uint64_t hash, std::span<const Word> words) {
   if (runs >= kMaxRuns || bytes.size() + run.size() > kMaxBytes || parts.size() > kMaxBytes) {
     std::fill(slots.begin(), slots.end(), Run{});
     bytes.clear();
     parts.clear();
     runs = 0;
-    slot = hash % kSlots;
+  } else if (runs >= slots.size() / 2) {
+    std::vector<Run> larger(slots.size() * 2);
+    for (const Run& known : slots) {
+      if (known.size != 0) free_slot(larger, known.hash) = known;
+    }
+    slots.swap(larger);
   }
-  slots[slot] = {hash, static_cast<uint32_t>(bytes.size()), static_cast<uint32_t>(parts.size()),
-                 static_cast<uint16_t>(run.size()), static_cast<uint16_t>(words.size())};
+  free_slot(slots, hash) = {hash, static_cast<uint32_t>(bytes.size()), static_cast<uint32_t>(parts.size()),
+                            static_cast<uint16_t>(run.size()), static_cast<uint16_t>(words.size())};
   bytes += run;
   for (const Word& word : words) {
     parts.push_back({static_cast<uint8_t>(word.bytes.size()), static_cast<uint8_t>(word.code_points),
@@ -92,10 +101,10 @@ void SpacyWords::State::remember(std::string_view run, uint64_t hash, size_t slo
 void SpacyWords::State::add_run(std::string_view run, std::vector<Word>& words) {
   const bool cached = run.size() <= kLongestRun;
   uint64_t hash = 0;
-  size_t slot = 0;
   if (cached) {
     hash = short_hash(run);
-    for (slot = hash % kSlots; slots[slot].size != 0; slot = (slot + 1) % kSlots) {
+    const size_t mask = slots.size() - 1;
+    for (size_t slot = hash & mask; slots[slot].size != 0; slot = (slot + 1) & mask) {
       const Run& known = slots[slot];
       if (known.hash != hash || run != std::string_view(bytes).substr(known.text, known.size)) continue;
       const char* at = run.data();
@@ -118,7 +127,7 @@ void SpacyWords::State::add_run(std::string_view run, std::vector<Word>& words) 
     words.push_back(make_word({at, size}));
     at += size;
   }
-  if (cached) remember(run, hash, slot, std::span(words).subspan(first));
+  if (cached) remember(run, hash, std::span<const Word>(words).subspan(first));
 }
 
 SpacyWords::SpacyWords() : state_(std::make_unique<State>()) {}
