@@ -19,6 +19,8 @@ pkg_check_modules(zlib REQUIRED IMPORTED_TARGET zlib)
 pkg_check_modules(simdjson REQUIRED IMPORTED_TARGET simdjson)
 pkg_check_modules(gumbo REQUIRED IMPORTED_TARGET gumbo)
 include(${CMAKE_CURRENT_LIST_DIR}/StrataArrow.cmake)
+# Optional: trains unigram tokenizers.
+pkg_check_modules(sentencepiece QUIET IMPORTED_TARGET sentencepiece)
 find_package(CLI11 REQUIRED)
 if(STRATA_TESTS)
   find_package(GTest REQUIRED)

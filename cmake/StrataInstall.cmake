@@ -37,6 +37,10 @@ install(FILES ${PROJECT_BINARY_DIR}/StrataConfig.cmake ${PROJECT_BINARY_DIR}/Str
   ${PROJECT_SOURCE_DIR}/cmake/StrataDependencies.cmake
   ${PROJECT_SOURCE_DIR}/cmake/StrataArrow.cmake DESTINATION ${package})
 
+set(STRATA_OPTIONAL_REQUIRES "")
+if(TARGET PkgConfig::sentencepiece)
+  set(STRATA_OPTIONAL_REQUIRES sentencepiece)
+endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/strata.pc.in ${PROJECT_BINARY_DIR}/strata.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/strata.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -2,15 +2,21 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/parallel.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "data/input/corpus_files.h"
+#include "data/input/record_reader.h"
+#include "data/tokenizer/fertility.h"
 #include "data/tokenizer/jsonl.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/train_bpe.h"
+#include "data/tokenizer/train_unigram.h"
 
 namespace strata::cli {
 namespace {
@@ -25,6 +31,7 @@ struct TrainOptions {
 
 struct TextOptions {
   std::string tokenizer, jsonl, text, pattern;
+  std::vector<std::string> inputs;
   bool add_special_tokens = false;
   bool skip_special_tokens = false;
   bool json = false;
@@ -42,8 +49,6 @@ std::vector<Path> input_files(const std::vector<std::string>& patterns) {
 }
 
 int train(const TrainOptions& options) {
-  if (options.model != "bpe")
-    throw ConfigError("[strata tokenizer train] --model {}: not yet, expected bpe", options.model);
   const std::vector<Path> files = input_files(options.inputs);
   size_t next = 0;
   MappedFile file;
@@ -53,11 +58,19 @@ int train(const TrainOptions& options) {
     text = file.text();
     return true;
   };
-  const data::TrainedTokenizer trained = data::train_bpe(texts, options.training);
+  data::TrainedTokenizer trained;
+  if (options.model == "unigram") {
+    data::TrainedUnigram unigram = data::train_unigram(
+        texts,
+        {.vocab_size = options.training.vocab_size, .special_tokens = options.training.special_tokens});
+    trained = {.json = std::move(unigram.json), .vocab_size = unigram.vocab_size, .bytes = unigram.bytes};
+  } else {
+    trained = data::train_bpe(texts, options.training);
+  }
   write_file_atomically(posix_file_system(), options.output, trained.json);
   if (trained.vocab_size < options.training.vocab_size) {
-    log_warning("the text holds no more pairs that occur at least {} times: {} tokens instead of {}",
-                options.training.min_frequency, trained.vocab_size, options.training.vocab_size);
+    log_warning("the text does not hold more: {} tokens instead of {}", trained.vocab_size,
+                options.training.vocab_size);
   }
   if (options.json) {
     print_out(nlohmann::ordered_json{{"output", options.output},
@@ -74,13 +87,7 @@ int train(const TrainOptions& options) {
 }
 
 data::Tokenizer load(const TextOptions& options) {
-  if (!options.pattern.empty()) {
-    throw ConfigError(
-        "[strata tokenizer --pattern] belongs to tiktoken rank files, which are not yet supported; expected "
-        "a "
-        "tokenizer.json, which holds its own pattern");
-  }
-  return data::Tokenizer::load(options.tokenizer);
+  return data::Tokenizer::load(options.tokenizer, options.pattern);
 }
 
 // Lines of `path` through `convert`, to standard output.
@@ -116,8 +123,81 @@ int decode(const TextOptions& options) {
   });
 }
 
+// What one row of the figures is about.
+struct Measured {
+  std::string file;
+  std::string language;  // of the records that name theirs
+  data::Fertility fertility;
+};
+
+// The figures of each file and, where records say their language, of each language in it; then of all
+// together.
+std::vector<Measured> measure(const data::Tokenizer& tokenizer, const std::vector<std::string>& patterns) {
+  constexpr size_t kAtOnce = 256;
+  std::vector<Measured> out;
+  Measured all{.file = "all", .language = "", .fertility = {}};
+  for (const Path& path : data::list_corpus_paths(patterns)) {
+    std::map<std::string, data::Fertility> by_language;
+    const auto reader = data::open_records(path, path.string(), {});
+    std::vector<data::Document> documents(kAtOnce);
+    std::vector<data::Fertility> figures(kAtOnce);
+    std::string detail;
+    for (bool more = true; more;) {
+      size_t count = 0;
+      while (count < kAtOnce && more) {
+        const data::ReadStatus status = reader->next(documents[count], detail);
+        more = status != data::ReadStatus::kEnd;
+        if (status == data::ReadStatus::kDocument) ++count;
+        if (status == data::ReadStatus::kDamaged)
+          throw DataError("[strata tokenizer info] {}: {}", path.string(), detail);
+      }
+      parallel_for(static_cast<int64_t>(count), [&](int64_t i) {
+        const auto at = static_cast<size_t>(i);
+        figures[at] = data::measure_fertility(tokenizer, documents[at].text);
+      });
+      for (size_t i = 0; i < count; ++i) {
+        std::string language = data::string_field(documents[i], "language");
+        if (language.empty()) language = data::string_field(documents[i], "lang");
+        by_language[language].add(figures[i]);
+      }
+    }
+    for (const auto& [language, fertility] : by_language) {
+      out.push_back({path.string(), language, fertility});
+      all.fertility.add(fertility);
+    }
+  }
+  if (out.size() > 1) out.push_back(all);
+  return out;
+}
+
+nlohmann::ordered_json to_json(const Measured& row) {
+  nlohmann::ordered_json out = {{"file", row.file}};
+  if (!row.language.empty()) out["language"] = row.language;
+  out["documents"] = row.fertility.documents;
+  out["bytes"] = row.fertility.bytes;
+  out["words"] = row.fertility.words;
+  out["tokens"] = row.fertility.tokens;
+  out["bytes_per_token"] = row.fertility.bytes_per_token();
+  out["tokens_per_word"] = row.fertility.tokens_per_word();
+  return out;
+}
+
+void print_figures(const std::vector<Measured>& rows) {
+  if (rows.empty()) return;
+  std::string out = fmt::format("\n{:>12} {:>14} {:>14} {:>12} {:>12}  {}\n", "documents", "bytes", "tokens",
+                                "bytes/token", "tokens/word", "file");
+  for (const Measured& row : rows) {
+    const data::Fertility& of = row.fertility;
+    out += fmt::format("{:>12} {:>14} {:>14} {:>12.3f} {:>12.3f}  {}{}{}\n", of.documents, of.bytes,
+                       of.tokens, of.bytes_per_token(), of.tokens_per_word(), row.file,
+                       row.language.empty() ? "" : ", ", row.language);
+  }
+  print_out(out);
+}
+
 int info(const TextOptions& options) {
   const data::Tokenizer tokenizer = load(options);
+  const std::vector<Measured> figures = measure(tokenizer, options.inputs);
   const auto end = tokenizer.end_of_text_id();
   std::vector<std::string> special;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
@@ -127,6 +207,10 @@ int info(const TextOptions& options) {
   if (options.json) {
     nlohmann::ordered_json out = {
         {"vocab_size", tokenizer.vocab_size()}, {"special_tokens", special}, {"hash", hash}};
+    if (!options.inputs.empty()) {
+      out["fertility"] = nlohmann::ordered_json::array();
+      for (const Measured& row : figures) out["fertility"].push_back(to_json(row));
+    }
     out["end_of_text_id"] = end ? nlohmann::ordered_json(*end) : nlohmann::ordered_json();
     print_out(out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     return 0;
@@ -137,11 +221,15 @@ int info(const TextOptions& options) {
       "vocabulary      {} tokens\nend of text     {}\nspecial tokens {}\nhash            {}\n",
       tokenizer.vocab_size(), end ? fmt::format("{} {}", *end, tokenizer.id_to_token(*end)) : "none",
       names.empty() ? " none" : names, hash));
+  print_figures(figures);
   return 0;
 }
 
 void add_tokenizer_file(Verb verb, TextOptions& options) {
-  verb.option("--tokenizer", options.tokenizer, "A tokenizer.json").required().type_name("FILE");
+  verb.option("--tokenizer", options.tokenizer,
+              "tokenizer.json, tiktoken ranks, tekken.json or SentencePiece .model")
+      .required()
+      .type_name("FILE");
   verb.option("--pattern", options.pattern, "The split of a tiktoken rank file").type_name("NAME");
 }
 
@@ -154,7 +242,7 @@ void add_tokenizer(Verb root) {
 
   auto training = std::make_shared<TrainOptions>();
   Verb train_verb =
-      tokenizer.verb("train", "Train a byte-level BPE on text files",
+      tokenizer.verb("train", "Train a tokenizer on text files",
                      "strata tokenizer train --input corpus/*.txt --vocab-size 8192 --output tokenizer.json");
   train_verb.option("--input", training->inputs, "Text files, folders or globs").required().type_name("FILE");
   train_verb
@@ -174,7 +262,9 @@ void add_tokenizer(Verb root) {
   train_verb.option("--pattern", training->training.pattern, "How text is split into words")
       .type_name("NAME")
       .show_default();
-  train_verb.option("--model", training->model, "bpe (unigram: not yet)").type_name("NAME").show_default();
+  train_verb.option("--model", training->model, "bpe, or unigram through SentencePiece's library")
+      .one_of({"bpe", "unigram"})
+      .show_default();
   train_verb.json(training->json);
   train_verb.action([training] { return train(*training); });
 
@@ -201,9 +291,11 @@ void add_tokenizer(Verb root) {
   decode_verb.flag("--skip-special-tokens", options->skip_special_tokens, "Leave special tokens out");
   decode_verb.action([options] { return decode(*options); });
 
-  Verb info_verb = tokenizer.verb("info", "What a tokenizer file holds",
-                                  "strata tokenizer info --tokenizer tokenizer.json");
+  Verb info_verb = tokenizer.verb("info", "What a tokenizer file holds, and how much text a token",
+                                  "strata tokenizer info --tokenizer tokenizer.json --input corpus/*.jsonl");
   add_tokenizer_file(info_verb, *options);
+  info_verb.option("--input", options->inputs, "Texts to measure: bytes per token, tokens per word")
+      .type_name("FILE");
   info_verb.json(options->json);
   info_verb.action([options] { return info(*options); });
 }

@@ -53,6 +53,15 @@ def not_normalized(category):
             or ours(chr(c)) != theirs(chr(c)) or ours(mark + chr(c)) != theirs(mark + chr(c))]
 
 
+def removed_by(normalizer):
+    return [c for c in POINTS if normalizer.normalize_str(chr(c)) == ""]
+
+
+def bert(**parts):
+    return normalizers.BertNormalizer(**{"clean_text": False, "handle_chinese_chars": False, "strip_accents": False,
+                                         "lowercase": False, **parts})
+
+
 def ranges(points):
     out = []
     for c in points:
@@ -123,6 +132,10 @@ def main(path):
                               "the Digits pre-tokenizer, which knows a newer Unicode than regular expressions"))
         out.write(range_table("kNotNormalized", not_normalized(category),
                               "code points that the library's normalizers do not know (they stop at Unicode 12)"))
+        out.write(range_table("kBertRemoved", removed_by(bert(clean_text=True)), "what BertNormalizer's clean_text drops"))
+        out.write(range_table("kBertAccent", removed_by(bert(strip_accents=True)),
+                              "what BertNormalizer's strip_accents drops, behind NFD"))
+        out.write(range_table("kCombiningMark", removed_by(normalizers.StripAccents()), "what StripAccents drops"))
         for script in SCRIPTS:
             out.write(range_table(f"kScript{script}", regex_members(rf"\p{{{script}}}"), f"\\p{{{script}}}"))
         out.write("// Lower case: every `step`th code point of [first, last] moves by `delta`; U+0130 becomes two.\n"

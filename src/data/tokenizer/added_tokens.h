@@ -21,6 +21,7 @@ struct AddedToken {
   bool rstrip = false;
   bool normalized = false;  // looked for in the normalized text, itself normalized
   bool special = false;
+  bool in_text = true;  // false: never recognised in a text
 };
 
 // A part of a text: an added token, or text between (token null).

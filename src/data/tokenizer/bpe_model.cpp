@@ -5,7 +5,6 @@
 #include <functional>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "data/tokenizer/byte_level.h"
 #include "data/tokenizer/unicode.h"
 
@@ -15,40 +14,21 @@ namespace {
 constexpr size_t kShortPiece = 96;  // symbols; above, the heap is faster than scanning for the minimum
 constexpr size_t kNone = ~size_t{0};
 
-// Pieces are short: two overlapping words read the whole of up to 16 bytes.
-uint64_t piece_hash(std::string_view piece) {
-  const char* p = piece.data();
-  const size_t n = piece.size();
-  if (n > 16) return hash64(piece);
-  uint64_t a = 0;
-  uint64_t b = 0;
-  if (n >= 8) {
-    std::memcpy(&a, p, 8);
-    std::memcpy(&b, p + n - 8, 8);
-  } else if (n >= 4) {
-    uint32_t low = 0;
-    uint32_t high = 0;
-    std::memcpy(&low, p, 4);
-    std::memcpy(&high, p + n - 4, 4);
-    a = low;
-    b = high;
-  } else {
-    a = static_cast<uint8_t>(p[0]);
-    b = static_cast<uint64_t>(static_cast<uint8_t>(p[n / 2])) << 8 | static_cast<uint8_t>(p[n - 1]);
+constexpr std::string_view kSpaceSymbol = "\u2581";
+
+// Where the next word begins: the first U+2581 behind `from` that does not follow another one.
+size_t next_cut(std::string_view text, size_t from) {
+  for (size_t at = from; (at = text.find(kSpaceSymbol, at)) != text.npos; at += kSpaceSymbol.size()) {
+    if (at > from && !text.substr(0, at).ends_with(kSpaceSymbol)) return at;
   }
-  uint64_t h = (a ^ n * 0x9E3779B97F4A7C15u) * 0xD6E8FEB86659FD93u;
-  h ^= h >> 32;
-  h = (h ^ b) * 0xA0761D6478BD642Fu;
-  return h ^ h >> 29;
+  return text.size();
 }
 
 }  // namespace
 
-BpeScratch::BpeScratch() : cache_(kCacheSlots) {}
-
 BpeModel::BpeModel(const BpeConfig& config)
     : vocabulary_(config.vocabulary),
-      merges_(config.merges.size()),
+      merges_(config.merges.size() + config.id_merges.size()),
       continuing_prefix_(config.continuing_prefix),
       end_suffix_(config.end_suffix),
       fuse_unknown_(config.fuse_unknown),
@@ -78,6 +58,12 @@ BpeModel::BpeModel(const BpeConfig& config)
                       config.where, rank, left, right, merged);
     }
     merges_.insert(*left_id, *right_id, {static_cast<uint32_t>(rank), *id});
+  }
+  for (const IdMerge& merge : config.id_merges) {
+    merges_.insert(merge.left, merge.right, merge.rule);
+    if (std::find(config.unused.begin(), config.unused.end(), merge.rule.id) != config.unused.end()) {
+      unused_[merge.rule.id] = {merge.left, merge.right};
+    }
   }
 
   all_bytes_ = byte_level_ && continuing_prefix_.empty() && end_suffix_.empty();
@@ -109,48 +95,53 @@ BpeModel::BpeModel(const BpeConfig& config)
     }
     whole_pieces_ = StringTable(entries);
   }
+  cuts_at_spaces_ = can_cut_at_spaces(config);
+}
+
+bool BpeModel::can_cut_at_spaces(const BpeConfig& config) const {
+  if (byte_level_ || !continuing_prefix_.empty() || !end_suffix_.empty()) return false;
+  if (!vocabulary_.find(kSpaceSymbol)) return false;  // it could be part of a run of unknown characters
+  const auto crosses = [](std::string_view text) { return next_cut(text, 0) < text.size(); };
+  for (const auto& [left, right] : config.merges) {
+    if (crosses(std::string(left) + std::string(right))) return false;
+  }
+  return std::none_of(config.id_merges.begin(), config.id_merges.end(),
+                      [&](const IdMerge& merge) { return crosses(vocabulary_.text(merge.rule.id)); });
 }
 
 void BpeModel::encode_piece(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& out) const {
-  if (piece.empty()) return;
-  if (piece.size() > BpeScratch::kCachedBytes) {
-    encode_uncached(piece, scratch);
-    out.insert(out.end(), scratch.symbols_.begin(), scratch.symbols_.end());
-    return;
+  if (!cuts_at_spaces_) return encode_part(piece, scratch, out);
+  for (size_t from = 0; from < piece.size();) {
+    const size_t to = next_cut(piece, from);
+    encode_part(piece.substr(from, to - from), scratch, out);
+    from = to;
   }
-  const uint64_t hash = piece_hash(piece);
-  auto& slot = scratch.cache_[hash >> 20 & (BpeScratch::kCacheSlots - 1)];
-  if (slot.hash == hash && slot.size == piece.size() && std::memcmp(slot.key, piece.data(), slot.size) == 0) {
-    for (const int32_t id : slot.ids) {
-      if (id < 0) break;
-      out.push_back(id);
-    }
-    return;
-  }
-  encode_uncached(piece, scratch);
-  out.insert(out.end(), scratch.symbols_.begin(), scratch.symbols_.end());
-  if (scratch.symbols_.size() > BpeScratch::kCachedIds) return;
-  slot.hash = hash;
-  slot.size = static_cast<uint8_t>(piece.size());
-  std::memcpy(slot.key, piece.data(), piece.size());
-  std::fill(std::begin(slot.ids), std::end(slot.ids), -1);
-  std::copy(scratch.symbols_.begin(), scratch.symbols_.end(), slot.ids);
 }
 
-void BpeModel::encode_uncached(std::string_view piece, BpeScratch& scratch) const {
+void BpeModel::encode_part(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& out) const {
+  if (piece.empty()) return;
   if (ignore_merges_) {
-    if (const auto id = whole_pieces_.find(piece)) {
-      scratch.symbols_.assign(1, *id);
-      return;
-    }
+    if (const auto id = whole_pieces_.find(piece)) return out.push_back(*id);
   }
   start_symbols(piece, scratch);
-  if (scratch.symbols_.size() < 2) return;
-  if (scratch.symbols_.size() <= kShortPiece) {
-    merge_short(scratch);
-  } else {
+  const auto& symbols = scratch.symbols_;
+  if (symbols.size() > kShortPiece) {
     merge_long(scratch);
+  } else if (symbols.size() > 1) {
+    merge_short(scratch);
   }
+  if (unused_.empty()) {
+    out.insert(out.end(), symbols.begin(), symbols.end());
+  } else {
+    for (const int32_t id : symbols) append_split(id, out);
+  }
+}
+
+void BpeModel::append_split(int32_t id, std::vector<int32_t>& out) const {
+  const auto parts = unused_.find(id);
+  if (parts == unused_.end()) return out.push_back(id);
+  append_split(parts->second.first, out);
+  append_split(parts->second.second, out);
 }
 
 void BpeModel::start_symbols(std::string_view piece, BpeScratch& scratch) const {

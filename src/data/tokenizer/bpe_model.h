@@ -11,9 +11,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "data/tokenizer/merge_table.h"
+#include "data/tokenizer/rank_merges.h"
 #include "data/tokenizer/vocabulary.h"
 
 namespace strata::data {
@@ -22,6 +25,8 @@ struct BpeConfig {
   std::string where = "model";                 // in the file, for messages
   std::vector<StringTable::Entry> vocabulary;  // views live as long as the constructor runs
   std::vector<std::pair<std::string_view, std::string_view>> merges;  // rank = position
+  std::vector<IdMerge> id_merges;                                     // further rules, by ids
+  std::vector<int32_t> unused;  // tokens that a text may pass through; at the end they fall apart again
   std::optional<std::string> unknown_token;
   std::string continuing_prefix;  // put before every symbol but a word's first
   std::string end_suffix;         // put behind a word's last symbol
@@ -31,22 +36,10 @@ struct BpeConfig {
   bool byte_level = false;     // pieces are raw bytes, the vocabulary is written in the byte alphabet
 };
 
-// What a thread needs to encode: scratch, and a bounded cache from pieces to their ids. For one model only.
+// What a thread needs while it encodes.
 class BpeScratch {
- public:
-  BpeScratch();
-
  private:
   friend class BpeModel;
-  static constexpr size_t kCachedBytes = 23;
-  static constexpr size_t kCachedIds = 8;
-  struct CacheSlot {
-    uint64_t hash;
-    uint8_t size;  // of the key; 0: empty
-    char key[kCachedBytes];
-    int32_t ids[kCachedIds];  // ended by -1 where there are fewer
-  };
-  static_assert(sizeof(CacheSlot) == 64, "one cache line");
   struct Pending {  // a merge that waits in the heap
     uint32_t rank;
     int32_t id;
@@ -60,8 +53,6 @@ class BpeScratch {
     size_t previous;
     size_t next;
   };
-  static constexpr size_t kCacheSlots = size_t{1} << 14;
-  std::vector<CacheSlot> cache_;
   std::vector<int32_t> symbols_;
   std::vector<MergeRule> rules_;
   std::vector<Pending> heap_;
@@ -83,11 +74,15 @@ class BpeModel {
   void start_from_characters(std::string_view text, std::vector<int32_t>& symbols) const;
   void merge_short(BpeScratch& scratch) const;
   void merge_long(BpeScratch& scratch) const;
-  void encode_uncached(std::string_view piece, BpeScratch& scratch) const;
+  void encode_part(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& out) const;
+  void append_split(int32_t id, std::vector<int32_t>& out) const;
+  bool can_cut_at_spaces(const BpeConfig& config) const;
 
   StringTable vocabulary_;
   StringTable whole_pieces_;  // for ignore_merges: tokens as they stand in pieces
   MergeTable merges_;
+  std::unordered_map<int32_t, std::pair<int32_t, int32_t>> unused_;  // the pair that each comes from
+  bool cuts_at_spaces_ = false;  // no merge crosses the place before the first U+2581 of a run
   std::array<int32_t, 256> byte_ids_{};
   bool all_bytes_ = false;  // every byte is a token: the fast start
   std::array<int32_t, 256> fallback_ids_{};

@@ -23,7 +23,6 @@ class PairTable {
   struct Pair {
     uint64_t key;
     int64_t count = 0;
-    uint32_t gained_in = 0;  // the last round that gave it words
     std::vector<uint32_t> words{};
   };
 
@@ -32,11 +31,11 @@ class PairTable {
   uint32_t index(int32_t left, int32_t right) {
     const uint64_t key = pair_key(left, right);
     size_t at = position(key);
-    for (; slots_[at] != 0; at = (at + 1) & mask_) {
-      if (pairs_[slots_[at] - 1].key == key) return slots_[at] - 1;
+    for (; slots_[at].index != 0; at = (at + 1) & mask_) {
+      if (slots_[at].key == key) return slots_[at].index - 1;
     }
     pairs_.push_back({.key = key});
-    slots_[at] = static_cast<uint32_t>(pairs_.size());
+    slots_[at] = {key, static_cast<uint32_t>(pairs_.size())};
     if (pairs_.size() * 2 > slots_.size()) grow();
     return static_cast<uint32_t>(pairs_.size() - 1);
   }
@@ -44,19 +43,57 @@ class PairTable {
   size_t size() const { return pairs_.size(); }
 
  private:
+  struct Slot {
+    uint64_t key = 0;
+    uint32_t index = 0;  // + 1; 0: free
+  };
   size_t position(uint64_t key) const { return ((key * 0x9E3779B97F4A7C15u) >> 29) & mask_; }
   void grow() {
-    slots_.assign(slots_.size() * 4, 0);
+    slots_.assign(slots_.size() * 4, {});
     mask_ = slots_.size() - 1;
     for (size_t i = 0; i < pairs_.size(); ++i) {
       size_t at = position(pairs_[i].key);
-      while (slots_[at] != 0) at = (at + 1) & mask_;
-      slots_[at] = static_cast<uint32_t>(i + 1);
+      while (slots_[at].index != 0) at = (at + 1) & mask_;
+      slots_[at] = {pairs_[i].key, static_cast<uint32_t>(i + 1)};
     }
   }
   std::vector<Pair> pairs_;
-  std::vector<uint32_t> slots_;  // pair index + 1
+  std::vector<Slot> slots_;
   size_t mask_;
+};
+
+// What one merge changes on one side of the merged token, gathered by the neighbour there: all its places
+// lose a pair with the old token and gain one with the new, so each neighbour is looked up once a merge.
+class Neighbours {
+ public:
+  struct Change {
+    int32_t id = 0;
+    int64_t count = 0;
+    std::vector<uint32_t> words{};
+  };
+  void add(int32_t id, int64_t count, uint32_t word) {
+    if (static_cast<size_t>(id) >= index_.size()) index_.resize(static_cast<size_t>(id) * 2 + 1024, 0);
+    uint32_t& index = index_[static_cast<size_t>(id)];
+    if (index == 0) {
+      changes_.push_back({.id = id});
+      index = static_cast<uint32_t>(changes_.size());
+    }
+    Change& change = changes_[index - 1];
+    change.count += count;
+    if (change.words.empty() || change.words.back() != word) change.words.push_back(word);
+  }
+  template <typename Visit>
+  void drain(Visit visit) {
+    for (Change& change : changes_) {
+      index_[static_cast<size_t>(change.id)] = 0;
+      visit(change);
+    }
+    changes_.clear();
+  }
+
+ private:
+  std::vector<uint32_t> index_;  // by id: place in changes_ + 1
+  std::vector<Change> changes_;
 };
 
 struct Candidate {
@@ -71,26 +108,21 @@ struct Candidate {
 
 class Trainer {
  public:
-  Trainer(const WordCounts& words, BpeVocabulary& vocabulary, const std::array<int32_t, 256>& byte_ids)
+  Trainer(const WordCounts& counts, BpeVocabulary& vocabulary, const std::array<int32_t, 256>& byte_ids)
       : vocabulary_(vocabulary) {
     for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
       ids_.emplace(vocabulary.tokens[id], static_cast<int32_t>(id));
     }
+    const std::vector<WordCounts::Word> words = counts.words();
     size_t symbols = 0;
-    for (const auto& word : words.words()) symbols += word.size;
+    for (const auto& word : words) symbols += word.text.size();
     symbols_.reserve(symbols);
-    words_.reserve(words.words().size());
-    for (const auto& word : words.words()) {
-      words_.push_back({symbols_.size(), word.size, word.count});
-      for (const char byte : words.text(word)) symbols_.push_back(byte_ids[static_cast<uint8_t>(byte)]);
+    words_.reserve(words.size());
+    for (const auto& word : words) {
+      words_.push_back({symbols_.size(), word.text.size(), word.count});
+      for (const char byte : word.text) symbols_.push_back(byte_ids[static_cast<uint8_t>(byte)]);
     }
-    for (size_t w = 0; w < words_.size(); ++w) {
-      const int32_t* symbol = &symbols_[words_[w].offset];
-      for (size_t i = 0; i + 1 < words_[w].size; ++i) {
-        change(symbol[i], symbol[i + 1], words_[w].count, static_cast<uint32_t>(w));
-      }
-    }
-    push_gained();
+    count_byte_pairs(words, byte_ids);
   }
 
   void run(int64_t vocab_size, int64_t min_frequency) {
@@ -99,7 +131,7 @@ class Trainer {
       heap_.pop();
       if (const int64_t now = pairs_[top.pair].count; top.count != now) {
         top.count = now;
-        heap_.push(top);
+        if (now > 0) heap_.push(top);
         continue;
       }
       if (top.count < 1 || top.count < min_frequency) break;
@@ -114,26 +146,30 @@ class Trainer {
     int64_t count;
   };
 
-  // A pair gains (count > 0: in this word) or loses occurrences.
-  void change(int32_t left, int32_t right, int64_t count, uint32_t word) {
-    const uint32_t index = pairs_.index(left, right);
-    PairTable::Pair& pair = pairs_[index];
-    pair.count += count;
-    if (count < 0) return;
-    if (pair.words.empty() || pair.words.back() != word) pair.words.push_back(word);
-    if (pair.gained_in != round_) {
-      pair.gained_in = round_;
-      gained_.push_back(index);
+  void count_byte_pairs(const std::vector<WordCounts::Word>& words,
+                        const std::array<int32_t, 256>& byte_ids) {
+    std::vector<PairTable::Pair> by_bytes(size_t{1} << 16);
+    for (size_t w = 0; w < words.size(); ++w) {
+      const std::string& text = words[w].text;
+      for (size_t i = 0; i + 1 < text.size(); ++i) {
+        auto& pair = by_bytes[static_cast<size_t>(static_cast<uint8_t>(text[i])) << 8 |
+                              static_cast<uint8_t>(text[i + 1])];
+        pair.count += words[w].count;
+        if (pair.words.empty() || pair.words.back() != w) pair.words.push_back(static_cast<uint32_t>(w));
+      }
+    }
+    for (size_t bytes = 0; bytes < by_bytes.size(); ++bytes) {
+      if (by_bytes[bytes].count == 0) continue;
+      const uint32_t index = pairs_.index(byte_ids[bytes >> 8], byte_ids[bytes & 255]);
+      pairs_[index].count = by_bytes[bytes].count;
+      pairs_[index].words = std::move(by_bytes[bytes].words);
+      offer(index);
     }
   }
 
-  void push_gained() {
-    for (const uint32_t index : gained_) {
-      const PairTable::Pair& pair = pairs_[index];
-      if (pair.count > 0) heap_.push({pair.count, pair.key, index});
-    }
-    gained_.clear();
-    ++round_;
+  void offer(uint32_t index) {
+    const PairTable::Pair& pair = pairs_[index];
+    if (pair.count > 0) heap_.push({pair.count, pair.key, index});
   }
 
   void merge(uint32_t index) {
@@ -144,14 +180,42 @@ class Trainer {
         vocabulary_.tokens[static_cast<size_t>(left)] + vocabulary_.tokens[static_cast<size_t>(right)];
     const auto [it, is_new] = ids_.try_emplace(text, static_cast<int32_t>(vocabulary_.tokens.size()));
     if (is_new) vocabulary_.tokens.push_back(std::move(text));
+    const int32_t merged = it->second;
     vocabulary_.merges.emplace_back(left, right);
     const std::vector<uint32_t> holders = std::move(pairs_[index].words);
     pairs_[index].words = {};
-    for (const uint32_t word : holders) merge_in_word(word, left, right, it->second);
-    push_gained();
+    for (size_t i = 0; i < holders.size(); ++i) {
+      if (i + 16 < holders.size()) __builtin_prefetch(&words_[holders[i + 16]]);
+      if (i + 8 < holders.size()) __builtin_prefetch(&symbols_[words_[holders[i + 8]].offset]);
+      merge_in_word(holders[i], left, right, merged);
+    }
+    bool doubled = false;  // the pair of the merged token with itself is offered once
+    before_.drain([&](Neighbours::Change& change) {
+      pairs_[pairs_.index(change.id, left)].count -= change.count;
+      doubled |= change.id == merged;
+      gained_.push_back(gain(pairs_.index(change.id, merged), change));
+    });
+    behind_.drain([&](Neighbours::Change& change) {
+      pairs_[pairs_.index(right, change.id)].count -= change.count;
+      const uint32_t index_behind = gain(pairs_.index(merged, change.id), change);
+      if (change.id != merged || !doubled) gained_.push_back(index_behind);
+    });
+    for (const uint32_t gained : gained_) offer(gained);
+    gained_.clear();
   }
 
-  // Left to right. Every neighbour pair that goes or comes is counted, in the reference's order of events.
+  uint32_t gain(uint32_t index, Neighbours::Change& change) {
+    PairTable::Pair& pair = pairs_[index];
+    pair.count += change.count;
+    if (pair.words.empty()) {
+      pair.words = std::move(change.words);
+    } else {
+      pair.words.insert(pair.words.end(), change.words.begin(), change.words.end());
+    }
+    return index;
+  }
+
+  // Left to right. A pair's own count stays, as in the reference.
   void merge_in_word(uint32_t w, int32_t left, int32_t right, int32_t merged) {
     Word& word = words_[w];
     int32_t* symbols = &symbols_[word.offset];
@@ -161,16 +225,10 @@ class Trainer {
         symbols[write++] = symbols[read++];
         continue;
       }
-      if (write > 0) {
-        change(symbols[write - 1], left, -word.count, w);
-        change(symbols[write - 1], merged, word.count, w);
-      }
+      if (write > 0) before_.add(symbols[write - 1], word.count, w);
       symbols[write++] = merged;
       read += 2;
-      if (read < word.size) {
-        change(right, symbols[read], -word.count, w);
-        change(merged, symbols[read], word.count, w);
-      }
+      if (read < word.size) behind_.add(symbols[read], word.count, w);
     }
     word.size = write;
   }
@@ -180,8 +238,9 @@ class Trainer {
   std::vector<int32_t> symbols_;
   std::vector<Word> words_;
   PairTable pairs_;
+  Neighbours before_;
+  Neighbours behind_;
   std::vector<uint32_t> gained_;
-  uint32_t round_ = 1;
   std::priority_queue<Candidate> heap_;
 };
 

@@ -32,9 +32,8 @@ class Tables {
   }
   WordCounts merged() {
     if (free_.empty()) return {};
-    auto largest = std::max_element(free_.begin(), free_.end(), [](const auto& a, const auto& b) {
-      return a->words().size() < b->words().size();
-    });
+    auto largest = std::max_element(free_.begin(), free_.end(),
+                                    [](const auto& a, const auto& b) { return a->size() < b->size(); });
     std::swap(*largest, free_.front());
     for (size_t i = 1; i < free_.size(); ++i) {
       free_[0]->add(*free_[i]);
@@ -54,6 +53,7 @@ void count_lines(std::string_view text, const SplitPreset& split, WordCounts& co
   std::vector<size_t> ends;
   std::string storage;
   const Normalizer nfc = Normalizer::nfc();
+  const char* text_end = text.data() + text.size();
   while (!text.empty()) {
     const void* newline = std::memchr(text.data(), '\n', text.size());
     const size_t size = newline == nullptr
@@ -62,11 +62,12 @@ void count_lines(std::string_view text, const SplitPreset& split, WordCounts& co
     std::string_view line = text.substr(0, size);
     text.remove_prefix(size);
     if (split.nfc) line = nfc.apply(line, storage);
+    const char* end_of_memory = line.data() == storage.data() ? line.data() + line.size() : text_end;
     for (size_t from = 0; from < line.size();) {
       ends.clear();
       scan_pieces(split.pattern, line, from, kPiecesAtOnce, ends);
       for (const size_t end : ends) {
-        counts.add(line.substr(from, end - from));
+        counts.add_inside(line.substr(from, end - from), end_of_memory);
         from = end;
       }
     }

@@ -106,6 +106,37 @@ Tokens run(const SuffixDecoder& step, Tokens tokens, bool) {
   return tokens;
 }
 
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (size_t at = text.find(from); at != text.npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+}
+
+Tokens run(const WordPieceDecoder& step, Tokens tokens, bool) {
+  static constexpr std::pair<std::string_view, std::string_view> kCleanup[] = {
+      {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
+      {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0) {
+      if (tokens[i].starts_with(step.prefix)) {
+        tokens[i].erase(0, step.prefix.size());
+      } else {
+        tokens[i].insert(0, " ");
+      }
+    }
+    if (!step.cleanup) continue;
+    for (const auto& [from, to] : kCleanup) replace_all(tokens[i], from, to);
+  }
+  return tokens;
+}
+
+Tokens run(const MetaspaceDecoder& step, Tokens tokens, bool) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    replace_all(tokens[i], step.replacement, i == 0 && step.drop_first ? "" : " ");
+  }
+  return tokens;
+}
+
 }  // namespace
 
 std::string byte_level_bytes(std::string_view token) {

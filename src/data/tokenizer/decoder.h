@@ -26,8 +26,18 @@ struct StripDecoder {  // up to `start` leading and `stop` trailing copies of `c
 struct SuffixDecoder {  // "BPEDecoder": a word's end mark becomes a space, or nothing at the end of the text
   std::string suffix;
 };
+struct WordPieceDecoder {  // a space before each token but the first and those with the prefix, which loses
+                           // it
+  std::string prefix;
+  bool cleanup = true;  // no space before punctuation and English contractions
+};
+struct MetaspaceDecoder {  // the replacement becomes a space; in the first token it goes, where it was put
+                           // there
+  std::string replacement;
+  bool drop_first = true;
+};
 using DecoderStep = std::variant<ByteLevelDecoder, ByteFallbackDecoder, FuseDecoder, ReplaceDecoder,
-                                 StripDecoder, SuffixDecoder>;
+                                 StripDecoder, SuffixDecoder, WordPieceDecoder, MetaspaceDecoder>;
 
 class Decoder {
  public:

@@ -102,6 +102,138 @@ bool run(const ReplaceStep& step, std::string_view text, std::string& out) {
   return true;
 }
 
+// Every character through `write(code_point, size)`.
+template <typename Write>
+void for_each_character(std::string_view text, Write write) {
+  for (size_t at = 0; at < text.size();) {
+    const CodePoint c = decode_code_point(text.data() + at, text.data() + text.size());
+    write(c.value, text.substr(at, c.size));
+    at += c.size;
+  }
+}
+
+bool run(const StripAccentsStep&, std::string_view text, std::string& out) {
+  for_each_character(text, [&](uint32_t c, std::string_view bytes) {
+    if (!is_combining_mark(c)) out += bytes;
+  });
+  return true;
+}
+
+bool run(const NmtStep&, std::string_view text, std::string& out) {
+  for_each_character(text, [&](uint32_t c, std::string_view bytes) {
+    if ((c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F)
+      return;
+    const bool space = c == '\t' || c == '\n' || c == '\f' || c == '\r' || c == 0x1680 ||
+                       (c >= 0x200B && c <= 0x200F) || c == 0x2028 || c == 0x2029 || c == 0x2581 ||
+                       c == 0xFEFF || c == 0xFFFD;
+    if (space) {
+      out += ' ';
+    } else {
+      out += bytes;
+    }
+  });
+  return true;
+}
+
+bool is_ideograph(uint32_t c) {
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+         (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+bool run(const BertStep& step, std::string_view text, std::string& out) {
+  for_each_character(text, [&](uint32_t c, std::string_view bytes) {
+    if (step.clean && is_bert_removed(c)) return;
+    if (step.clean && is_white_space(c)) {
+      out += ' ';
+    } else if (step.space_ideographs && is_ideograph(c)) {
+      out += ' ';
+      out += bytes;
+      out += ' ';
+    } else {
+      out += bytes;
+    }
+  });
+  std::string next;
+  if (step.strip_accents) {
+    if (run(UnicodeForm{false, false}, out, next)) out.swap(next);
+    next.clear();
+    for_each_character(out, [&](uint32_t c, std::string_view bytes) {
+      if (!is_bert_accent(c)) next += bytes;
+    });
+    out.swap(next);
+    next.clear();
+  }
+  if (step.lowercase && run(LowercaseStep{}, out, next)) out.swap(next);
+  return true;
+}
+
+bool run(const PrecompiledStep& step, std::string_view text, std::string& out) {
+  constexpr size_t kLongestWhole = 5;  // bytes of a grapheme that is looked up as a whole
+  const auto replace = [&](std::string_view part) {
+    const auto match = step.map.shortest(part);
+    if (match) out += match->replacement;
+    return match.has_value();
+  };
+  for (size_t at = 0; at < text.size();) {
+    const size_t size = grapheme_size(text.substr(at));
+    const std::string_view grapheme = text.substr(at, size);
+    at += size;
+    if (size <= kLongestWhole && replace(grapheme)) continue;
+    for_each_character(grapheme, [&](uint32_t, std::string_view bytes) {
+      if (!replace(bytes)) out += bytes;
+    });
+  }
+  return true;
+}
+
+// The next stretch of the input and what it becomes.
+struct Rewrite {
+  size_t size;
+  std::string_view text;
+};
+
+Rewrite rewrite_prefix(const SentencePieceStep& step, std::string_view text) {
+  size_t symbol = 0;
+  step.symbols.for_each_prefix(text, 0, [&](size_t size, int32_t) { symbol = size; });
+  if (symbol > 0) return {symbol, text.substr(0, symbol)};
+  if (const auto match = step.map.longest(text)) return {match->size, match->replacement};
+  const CodePoint c = decode_code_point(text.data(), text.data() + text.size());
+  if (c.value >= kInvalidByteBase) return {1, "\uFFFD"};
+  return {c.size, text.substr(0, c.size)};
+}
+
+bool run(const SentencePieceStep& step, std::string_view text, std::string& out) {
+  const std::string_view space = step.escape_spaces ? "\u2581" : " ";
+  if (step.remove_extra_spaces) {
+    while (!text.empty()) {
+      const Rewrite first = rewrite_prefix(step, text);
+      if (first.text != " ") break;
+      text.remove_prefix(first.size);
+    }
+  }
+  if (text.empty()) return true;
+  if (step.add_space && !step.space_behind) out += space;
+  bool behind_space = step.remove_extra_spaces;
+  while (!text.empty()) {
+    Rewrite now = rewrite_prefix(step, text);
+    text.remove_prefix(now.size);
+    while (behind_space && now.text.starts_with(' ')) now.text.remove_prefix(1);
+    for (const char c : now.text) {
+      if (c == ' ') {
+        out += space;
+      } else {
+        out += c;
+      }
+    }
+    if (!now.text.empty()) behind_space = now.text.ends_with(' ');
+    if (!step.remove_extra_spaces) behind_space = false;
+  }
+  while (step.remove_extra_spaces && out.ends_with(space)) out.resize(out.size() - space.size());
+  if (step.add_space && step.space_behind) out += space;
+  return true;
+}
+
 }  // namespace
 
 Normalizer Normalizer::nfc() {

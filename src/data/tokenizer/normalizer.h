@@ -6,6 +6,8 @@
 #include <variant>
 #include <vector>
 
+#include "data/tokenizer/byte_trie.h"
+#include "data/tokenizer/charsmap.h"
 #include "data/tokenizer/split.h"
 
 namespace strata::data {
@@ -26,7 +28,29 @@ struct ReplaceStep {
   Pattern pattern;
   std::string content;
 };
-using NormalizerStep = std::variant<UnicodeForm, LowercaseStep, StripStep, PrependStep, ReplaceStep>;
+struct StripAccentsStep {};
+struct NmtStep {};    // control characters go, odd spaces become spaces
+struct BertStep {     // the parts of BertNormalizer, in this order
+  bool clean = true;  // control characters go, white space becomes spaces
+  bool space_ideographs = true;
+  bool strip_accents = true;
+  bool lowercase = true;
+};
+// A SentencePiece charsmap as the Hugging Face library applies it: grapheme by grapheme.
+struct PrecompiledStep {
+  Charsmap map;
+};
+// The normalizer of a SentencePiece model as its own library applies it.
+struct SentencePieceStep {
+  Charsmap map;
+  ByteTrie symbols;  // the user's: they stay as they are
+  bool add_space = true;
+  bool space_behind = false;  // where add_space puts it
+  bool remove_extra_spaces = true;
+  bool escape_spaces = true;  // a space is written U+2581
+};
+using NormalizerStep = std::variant<UnicodeForm, LowercaseStep, StripStep, PrependStep, ReplaceStep,
+                                    StripAccentsStep, NmtStep, BertStep, PrecompiledStep, SentencePieceStep>;
 
 class Normalizer {
  public:
@@ -38,7 +62,7 @@ class Normalizer {
   bool empty() const { return steps_.empty(); }
 
   // The normalized text: `text` itself where nothing changes, else a view of `storage`. Bytes that are not
-  // UTF-8 stay as they are.
+  // UTF-8 stay as they are, but for SentencePiece, where each becomes U+FFFD.
   std::string_view apply(std::string_view text, std::string& storage) const;
 
  private:

@@ -42,10 +42,37 @@ void run_byte_level(const ByteLevelStep& step, PieceBuffer& buffer) {
   if (step.use_regex) run_split({.pattern = KnownPattern::kGpt2}, buffer);
 }
 
+void run_metaspace(const MetaspaceStep& step, bool at_begin, PieceBuffer& buffer) {
+  rewrite(buffer, [&](std::string_view piece, std::string& out) {
+    const bool wanted =
+        step.prepend == MetaspaceStep::kAlways || (step.prepend == MetaspaceStep::kFirst && at_begin);
+    if (wanted && !piece.starts_with(' ') && !piece.starts_with(step.replacement)) out += step.replacement;
+    for (const char c : piece) {
+      if (c == ' ') {
+        out += step.replacement;
+      } else {
+        out += c;
+      }
+    }
+  });
+  if (step.split) {
+    run_split({.pattern = LiteralPattern{step.replacement}, .behaviour = SplitBehaviour::kMergedWithNext},
+              buffer);
+  }
+}
+
 }  // namespace
 
 PreTokenizer::PreTokenizer(std::vector<PreTokenizerStep> steps) : steps_(std::move(steps)) {
   for (const auto& step : steps_) {
+    if (const auto* metaspace = std::get_if<MetaspaceStep>(&step)) {
+      if (byte_level_ || (metaspace->prepend == MetaspaceStep::kFirst && &step != &steps_.front())) {
+        throw DataError(
+            "[tokenizer] found a Metaspace step in pre_tokenizer behind ByteLevel, or with prepend_scheme "
+            "\"first\" behind "
+            "another step, which is not supported");
+      }
+    }
     if (!std::holds_alternative<ByteLevelStep>(step)) continue;
     if (byte_level_) {
       throw DataError(
@@ -61,15 +88,16 @@ PreTokenizer::PreTokenizer(std::vector<PreTokenizerStep> steps) : steps_(std::mo
   if (bytes == nullptr || bytes->add_prefix_space) return;
   if (steps_.size() == 1 && bytes->use_regex) scanner_ = KnownPattern::kGpt2;
   if (steps_.size() == 2 && !bytes->use_regex) {
-    const auto& split = std::get<SplitStep>(steps_.front());
-    const auto* known = std::get_if<KnownPattern>(&split.pattern);
-    const bool keeps_all = (split.behaviour == SplitBehaviour::kIsolated) ||
-                           (split.behaviour == SplitBehaviour::kRemoved && split.invert);
+    const auto* split = std::get_if<SplitStep>(&steps_.front());
+    if (split == nullptr) return;
+    const auto* known = std::get_if<KnownPattern>(&split->pattern);
+    const bool keeps_all = (split->behaviour == SplitBehaviour::kIsolated) ||
+                           (split->behaviour == SplitBehaviour::kRemoved && split->invert);
     if (known != nullptr && keeps_all) scanner_ = *known;
   }
 }
 
-void PreTokenizer::split(std::string_view text, PieceBuffer& out) const {
+void PreTokenizer::split(std::string_view text, bool at_begin, PieceBuffer& out) const {
   out.text = text;
   out.pieces.clear();
   if (!text.empty()) out.pieces.push_back({0, text.size()});
@@ -77,6 +105,10 @@ void PreTokenizer::split(std::string_view text, PieceBuffer& out) const {
   for (size_t i = 0; i < steps_.size(); ++i) {
     if (const auto* split = std::get_if<SplitStep>(&steps_[i])) {
       run_split(*split, out);
+      continue;
+    }
+    if (const auto* metaspace = std::get_if<MetaspaceStep>(&steps_[i])) {
+      run_metaspace(*metaspace, at_begin, out);
       continue;
     }
     run_byte_level(std::get<ByteLevelStep>(steps_[i]), out);

@@ -22,7 +22,15 @@ struct ByteLevelStep {
   bool use_regex = true;
 };
 
-using PreTokenizerStep = std::variant<SplitStep, ByteLevelStep>;
+// Spaces become `replacement`, which each piece begins with.
+struct MetaspaceStep {
+  enum Prepend { kNever, kFirst, kAlways };
+  std::string replacement;
+  Prepend prepend = kAlways;  // one in front of a piece that has none; kFirst: only at the text's begin
+  bool split = true;
+};
+
+using PreTokenizerStep = std::variant<SplitStep, ByteLevelStep, MetaspaceStep>;
 
 // Reused between calls, so that splitting allocates nothing once it is warm.
 struct PieceBuffer {
@@ -47,7 +55,8 @@ class PreTokenizer {
   std::optional<KnownPattern> single_scanner() const { return scanner_; }
 
   // Pieces of `text`. They index raw bytes: what steps behind ByteLevel see as characters is mapped back.
-  void split(std::string_view text, PieceBuffer& out) const;
+  // at_begin: nothing of the whole text stands before this part.
+  void split(std::string_view text, bool at_begin, PieceBuffer& out) const;
 
  private:
   std::vector<PreTokenizerStep> steps_;

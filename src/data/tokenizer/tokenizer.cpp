@@ -4,24 +4,38 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "data/tokenizer/base64.h"
+#include "data/tokenizer/piece_cache.h"
 #include "data/tokenizer/tokenizer_file.h"
 #include "data/tokenizer/unicode.h"
 
 namespace strata::data {
 namespace {
 
-// Other kinds of model (unigram, word pieces, ranked bytes) become further alternatives.
-using Model = std::variant<BpeModel>;
-
 // What one thread needs while it encodes.
 struct EncodeScratch {
-  BpeScratch model;
+  PieceCache cache;
+  BpeScratch bpe;
+  UnigramScratch unigram;
   PieceBuffer pieces;
   std::vector<size_t> ends;
   std::vector<AddedTokenPart> raw_parts;
   std::vector<AddedTokenPart> parts;
   std::string normalized;
 };
+
+void encode_piece(const BpeModel& model, std::string_view piece, EncodeScratch& scratch,
+                  std::vector<int32_t>& out) {
+  model.encode_piece(piece, scratch.bpe, out);
+}
+void encode_piece(const UnigramModel& model, std::string_view piece, EncodeScratch& scratch,
+                  std::vector<int32_t>& out) {
+  model.encode_piece(piece, scratch.unigram, out);
+}
+void encode_piece(const WordPieceModel& model, std::string_view piece, EncodeScratch&,
+                  std::vector<int32_t>& out) {
+  model.encode_piece(piece, out);
+}
 
 // Scratch is lent for one call and comes back warm, cache and all.
 class ScratchPool {
@@ -63,13 +77,10 @@ class Lease {
 }  // namespace
 
 struct Tokenizer::State {
-  State(std::string file, const JsonObject& json);
+  State(TokenizerParts parts, std::string content);
 
   void encode(std::string_view text, bool parse_added_tokens, EncodeScratch& scratch,
               std::vector<int32_t>& out) const;
-  void encode_raw(std::string_view text, bool parse_added_tokens, EncodeScratch& scratch,
-                  std::vector<int32_t>& out) const;
-  void encode_plain(std::string_view text, EncodeScratch& scratch, std::vector<int32_t>& out) const;
 
   std::string json;
   uint64_t hash = 0;
@@ -77,6 +88,7 @@ struct Tokenizer::State {
   PreTokenizer pre_tokenizer;
   PostProcessor post_processor;
   Decoder decoder;
+  std::optional<SentencePieceDecoder> ids_decoder;
   Model model;
   std::vector<AddedToken> added_tokens;
   AddedTokenFinder raw_finder;
@@ -85,45 +97,41 @@ struct Tokenizer::State {
   std::vector<bool> special;  // by id
   StringTable bytes;          // by id, where the decoder is plain byte-level
   mutable ScratchPool pool;
+
+ private:
+  void encode_raw(std::string_view text, bool at_begin, bool parse_added_tokens, EncodeScratch& scratch,
+                  std::vector<int32_t>& out) const;
+  void encode_plain(std::string_view text, bool at_begin, EncodeScratch& scratch,
+                    std::vector<int32_t>& out) const;
+  template <typename ModelKind>
+  void encode_pieces(const ModelKind& kind, std::string_view text, bool at_begin, EncodeScratch& scratch,
+                     std::vector<int32_t>& out) const;
 };
 
-namespace {
-
-std::optional<JsonObject> part(const JsonObject& file, std::string_view key) {
-  const auto value = file.find(key);
-  if (!value) return std::nullopt;
-  return JsonObject(*value, file.where(key));
-}
-
-}  // namespace
-
-Tokenizer::State::State(std::string file, const JsonObject& json_file)
-    : json(std::move(file)),
+Tokenizer::State::State(TokenizerParts parts, std::string content)
+    : json(parts.json.empty() ? std::move(content) : std::move(parts.json)),
       hash(hash64(json)),
-      normalizer(read_normalizer(part(json_file, "normalizer"))),
-      pre_tokenizer(read_pre_tokenizer(part(json_file, "pre_tokenizer"))),
-      post_processor(read_post_processor(part(json_file, "post_processor"))),
-      decoder(read_decoder(part(json_file, "decoder"))),
-      model(BpeModel(read_model(json_file.child("model"), pre_tokenizer.byte_level()))) {
-  if (const auto version = json_file.find_text("version"); version && *version != "1.0") {
-    refuse(json_file.where("version"), *version, "1.0");
-  }
-  for (const char* key : {"truncation", "padding"}) {
-    if (json_file.find(key)) refuse(json_file.where(key), "not null", "null: texts are encoded whole");
-  }
-  const StringTable& vocabulary = std::get<BpeModel>(model).vocabulary();
-  added_tokens = read_added_tokens(json_file, vocabulary);
-
+      normalizer(std::move(parts.normalizer)),
+      pre_tokenizer(std::move(parts.pre_tokenizer)),
+      post_processor(std::move(parts.post_processor)),
+      decoder(std::move(parts.decoder)),
+      ids_decoder(std::move(parts.ids_decoder)),
+      model(std::move(parts.model)),
+      added_tokens(std::move(parts.added_tokens)) {
+  const Normalizer none;
+  const Normalizer& of_tokens = parts.tokens_are_normalized ? none : normalizer;
   std::vector<const AddedToken*> raw;
   std::vector<const AddedToken*> normalized;
   for (const bool wanted : {true, false}) {  // special tokens first: of equal texts the first one counts
     for (const AddedToken& token : added_tokens) {
-      if (token.special == wanted) (token.normalized ? normalized : raw).push_back(&token);
+      if (token.special == wanted && token.in_text) (token.normalized ? normalized : raw).push_back(&token);
     }
   }
-  raw_finder = AddedTokenFinder(raw, normalizer);
-  normalized_finder = AddedTokenFinder(normalized, normalizer);
+  raw_finder = AddedTokenFinder(raw, of_tokens);
+  normalized_finder = AddedTokenFinder(normalized, of_tokens);
 
+  const StringTable& vocabulary =
+      std::visit([](const auto& kind) -> const StringTable& { return kind.vocabulary(); }, model);
   std::vector<StringTable::Entry> entries;
   for (int32_t id = 0; id < vocabulary.id_end(); ++id) {
     if (vocabulary.has(id)) entries.push_back({vocabulary.text(id), id});
@@ -133,13 +141,12 @@ Tokenizer::State::State(std::string file, const JsonObject& json_file)
   names.reserve(added_tokens.size());
   std::string storage;
   for (const AddedToken& token : added_tokens) {
-    names.emplace_back(token.normalized ? normalizer.apply(token.content, storage) : token.content);
+    names.emplace_back(token.normalized ? of_tokens.apply(token.content, storage) : token.content);
     entries.push_back({names.back(), token.id});
   }
   tokens = StringTable(entries);
-  if (tokens.id_end() == 0) {
-    throw DataError("[tokenizer] {} has no tokens; is the file damaged?", json_file.where("model.vocab"));
-  }
+  if (tokens.id_end() == 0)
+    throw DataError("[tokenizer] {} has no tokens; is the file damaged?", parts.where);
   special.assign(static_cast<size_t>(tokens.id_end()), false);
   for (const AddedToken& token : added_tokens) {
     if (token.special) special[static_cast<size_t>(token.id)] = true;
@@ -147,8 +154,7 @@ Tokenizer::State::State(std::string file, const JsonObject& json_file)
   for (const auto* side : {&post_processor.prefix, &post_processor.suffix}) {
     for (const int32_t id : *side) {
       if (!tokens.has(id)) {
-        throw DataError("[tokenizer] {} adds the id {}, which is no token", json_file.where("post_processor"),
-                        id);
+        throw DataError("[tokenizer] {}post_processor adds the id {}, which is no token", parts.where, id);
       }
     }
   }
@@ -160,98 +166,133 @@ Tokenizer::State::State(std::string file, const JsonObject& json_file)
   }
 }
 
-void Tokenizer::State::encode_plain(std::string_view text, EncodeScratch& scratch,
-                                    std::vector<int32_t>& out) const {
-  const auto& bpe = std::get<BpeModel>(model);
+template <typename ModelKind>
+void Tokenizer::State::encode_pieces(const ModelKind& kind, std::string_view text, bool at_begin,
+                                     EncodeScratch& scratch, std::vector<int32_t>& out) const {
+  const auto encode_one = [&](std::string_view piece, const char* end) {
+    if (piece.empty()) return;
+    if (piece.size() > PieceCache::kLongestPiece) return encode_piece(kind, piece, scratch, out);
+    const auto key = PieceCache::make_key(piece, end);
+    if (scratch.cache.append(key, out)) return;
+    const size_t first = out.size();
+    encode_piece(kind, piece, scratch, out);
+    scratch.cache.store(key, std::span(out).subspan(first));
+  };
   if (const auto pattern = pre_tokenizer.single_scanner()) {
     constexpr size_t kPiecesAtOnce = 2048;
     for (size_t from = 0; from < text.size();) {
       scratch.ends.clear();
       const size_t end = scan_pieces(*pattern, text, from, kPiecesAtOnce, scratch.ends);
       for (const size_t piece_end : scratch.ends) {
-        bpe.encode_piece(text.substr(from, piece_end - from), scratch.model, out);
+        encode_one(text.substr(from, piece_end - from), text.data() + text.size());
         from = piece_end;
       }
       from = end;
     }
     return;
   }
-  pre_tokenizer.split(text, scratch.pieces);
+  pre_tokenizer.split(text, at_begin, scratch.pieces);
+  const std::string_view split = scratch.pieces.text;
   for (const Piece& piece : scratch.pieces.pieces) {
-    bpe.encode_piece(scratch.pieces.text.substr(piece.begin, piece.end - piece.begin), scratch.model, out);
+    encode_one(split.substr(piece.begin, piece.end - piece.begin), split.data() + split.size());
   }
 }
 
-void Tokenizer::State::encode_raw(std::string_view text, bool parse_added_tokens, EncodeScratch& scratch,
-                                  std::vector<int32_t>& out) const {
+void Tokenizer::State::encode_plain(std::string_view text, bool at_begin, EncodeScratch& scratch,
+                                    std::vector<int32_t>& out) const {
+  std::visit([&](const auto& kind) { encode_pieces(kind, text, at_begin, scratch, out); }, model);
+}
+
+void Tokenizer::State::encode_raw(std::string_view text, bool at_begin, bool parse_added_tokens,
+                                  EncodeScratch& scratch, std::vector<int32_t>& out) const {
   text = normalizer.apply(text, scratch.normalized);
-  if (!parse_added_tokens || normalized_finder.empty()) return encode_plain(text, scratch, out);
+  if (!parse_added_tokens || normalized_finder.empty()) return encode_plain(text, at_begin, scratch, out);
   scratch.parts.clear();
   normalized_finder.split(text, scratch.parts);
   for (const AddedTokenPart& part : scratch.parts) {
     if (part.token != nullptr) {
       out.push_back(part.token->id);
     } else {
-      encode_plain(part.text, scratch, out);
+      encode_plain(part.text, at_begin, scratch, out);
     }
+    at_begin = false;
   }
 }
 
 void Tokenizer::State::encode(std::string_view text, bool parse_added_tokens, EncodeScratch& scratch,
                               std::vector<int32_t>& out) const {
-  if (!parse_added_tokens || raw_finder.empty()) return encode_raw(text, parse_added_tokens, scratch, out);
+  if (!parse_added_tokens || raw_finder.empty())
+    return encode_raw(text, true, parse_added_tokens, scratch, out);
   scratch.raw_parts.clear();
   raw_finder.split(text, scratch.raw_parts);
+  bool at_begin = true;
   for (const AddedTokenPart& part : scratch.raw_parts) {
     if (part.token != nullptr) {
       out.push_back(part.token->id);
     } else {
-      encode_raw(part.text, parse_added_tokens, scratch, out);
+      encode_raw(part.text, at_begin, parse_added_tokens, scratch, out);
     }
+    at_begin = false;
   }
 }
 
 namespace {
 
-// What a file that is no JSON seems to be, for the message.
-std::string_view guess_kind(std::string_view content) {
-  if (content.empty()) return "an empty file";
-  if (content[0] == '\n' && content.size() > 8) return "a SentencePiece model, which is not supported yet";
-  const size_t line = content.find('\n');
-  const std::string_view first = content.substr(0, line);
-  const size_t space = first.find(' ');
-  const auto is_base64 = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '+' || c == '/' || c == '=';
-  };
-  if (space != first.npos && space > 0 && space + 1 < first.size() &&
-      std::all_of(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(space), is_base64) &&
-      first.find_first_not_of("0123456789\r", space + 1) == first.npos) {
-    return "a tiktoken rank file, which is not supported yet";
+enum class FileKind { kJson, kTiktoken, kSentencePiece, kOther };
+
+// A tiktoken file begins with a line of base64, a space and a number, a SentencePiece model with a field of
+// bytes.
+FileKind find_kind(std::string_view content) {
+  const size_t start = content.find_first_not_of(" \t\r\n");
+  if (start != content.npos && content[start] == '{') return FileKind::kJson;
+  const std::string_view line = content.substr(0, content.find_first_of("\r\n"));
+  const size_t space = line.find(' ');
+  if (space != line.npos && space > 0 && space + 1 < line.size() && decode_base64(line.substr(0, space)) &&
+      line.find_first_not_of("0123456789", space + 1) == line.npos) {
+    return FileKind::kTiktoken;
   }
-  return "not JSON";
+  return content.size() > 8 && content[0] == '\n' ? FileKind::kSentencePiece : FileKind::kOther;
+}
+
+TokenizerParts read_json(std::string_view content, const std::string& source) {
+  simdjson::dom::parser parser;
+  simdjson::dom::element root;
+  if (const auto error = parser.parse(content.data(), content.size()).get(root)) {
+    const std::string_view found = content.empty()                          ? "an empty file"
+                                   : find_kind(content) == FileKind::kOther ? "not JSON"
+                                                                            : "damaged or cut off";
+    throw DataError(
+        "[tokenizer] {} is {} ({}), expected a tokenizer.json, a tiktoken rank file, a tekken.json or a "
+        "SentencePiece model",
+        source, found, simdjson::error_message(error));
+  }
+  const JsonObject file(root, source + ": ");
+  if (!file.find("model") && file.find("config") && file.find("vocab")) return read_tekken_json(file, source);
+  return read_tokenizer_parts(file);
 }
 
 }  // namespace
 
-Tokenizer Tokenizer::load(const Path& path) {
-  return from_json(read_file(path), path.string());
+Tokenizer Tokenizer::load(const Path& path, std::string_view pattern) {
+  return from_content(read_file(path), path.string(), pattern);
+}
+
+Tokenizer Tokenizer::from_content(std::string content, const std::string& source, std::string_view pattern) {
+  const FileKind kind = find_kind(content);
+  if (!pattern.empty() && kind != FileKind::kTiktoken) {
+    throw ConfigError(
+        "[tokenizer] found the pattern '{}' for {}, which says itself how text is split; expected a tiktoken "
+        "rank file",
+        pattern, source);
+  }
+  TokenizerParts parts = kind == FileKind::kTiktoken        ? read_tiktoken(content, pattern, source)
+                         : kind == FileKind::kSentencePiece ? read_sentencepiece(content, source)
+                                                            : read_json(content, source);
+  return Tokenizer(std::make_shared<const State>(std::move(parts), std::move(content)));
 }
 
 Tokenizer Tokenizer::from_json(std::string_view json, const std::string& source) {
-  simdjson::dom::parser parser;
-  simdjson::dom::element root;
-  if (const auto error = parser.parse(json.data(), json.size()).get(root)) {
-    const size_t start = json.find_first_not_of(" \t\r\n");
-    const bool braces = start != json.npos && json[start] == '{';
-    throw DataError("[tokenizer] {} is {} ({}), expected a tokenizer.json", source,
-                    braces ? "damaged or cut off" : guess_kind(json), simdjson::error_message(error));
-  }
-  const JsonObject file(root, source + ": ");
-  if (!file.find("model") && file.find("config") && file.find("vocab")) {
-    throw DataError("[tokenizer] {} is a tekken.json, which is not supported yet; expected a tokenizer.json",
-                    source);
-  }
-  return Tokenizer(std::make_shared<const State>(std::string(json), file));
+  return Tokenizer(std::make_shared<const State>(read_json(json, source), std::string(json)));
 }
 
 int64_t Tokenizer::vocab_size() const {
@@ -291,6 +332,8 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
 std::string Tokenizer::decode_any(std::span<const int32_t> ids, const DecodeOptions& options,
                                   bool keep_bytes) const {
   const bool plain = state_->decoder.is_plain_byte_level();
+  const bool by_ids = state_->ids_decoder.has_value();
+  std::vector<int32_t> kept;
   std::string bytes;
   std::vector<std::string> tokens;
   for (const int32_t id : ids) {
@@ -300,12 +343,15 @@ std::string Tokenizer::decode_any(std::span<const int32_t> ids, const DecodeOpti
                       vocab_size() - 1);
     }
     if (options.skip_special && state_->special[static_cast<size_t>(id)]) continue;
-    if (plain) {
+    if (by_ids) {
+      kept.push_back(id);
+    } else if (plain) {
       bytes += state_->bytes.text(id);
     } else {
       tokens.emplace_back(state_->tokens.text(id));
     }
   }
+  if (by_ids) return state_->ids_decoder->decode(kept, keep_bytes);
   if (plain) return keep_bytes ? bytes : replace_invalid_utf8(bytes);
   return state_->decoder.decode(std::move(tokens), keep_bytes);
 }

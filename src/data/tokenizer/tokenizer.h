@@ -1,9 +1,12 @@
-// Text to token ids and back, as Hugging Face tokenizers does it with the same tokenizer.json, id for id.
+// Text to token ids and back, id for id as the library does it that made the file: Hugging Face tokenizers
+// for a tokenizer.json, tiktoken for its rank files and for Mistral's tekken.json, SentencePiece for a
+// .model.
 //
 // A Tokenizer is immutable and cheap to copy; all its functions may be called from any number of threads.
 // Texts are any bytes: what is not UTF-8 is encoded byte by byte, and encode followed by decode gives every
-// byte back where the vocabulary holds all 256 bytes and nothing normalizes the text. Unsupported parts of a
-// file are refused by name (DataError), never approximated.
+// byte back where the vocabulary holds all 256 bytes and nothing normalizes the text (SentencePiece takes
+// U+FFFD for such bytes). Special tokens of tekken and SentencePiece files are never recognised in text.
+// Unsupported parts of a file are refused by name (DataError), never approximated.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +33,13 @@ struct DecodeOptions {
 
 class Tokenizer {
  public:
-  // A tokenizer.json. Missing file: ConfigError; content that is not a supported tokenizer: DataError.
-  static Tokenizer load(const Path& path);
-  static Tokenizer from_json(std::string_view json, const std::string& source);  // source: for messages
+  // The kind is found from the content. A tiktoken file needs `pattern`, the name of its split
+  // (split_preset); no other kind takes one. Missing file, missing or wrong pattern: ConfigError; content
+  // that is not a supported tokenizer: DataError.
+  static Tokenizer load(const Path& path, std::string_view pattern = {});
+  static Tokenizer from_content(std::string content, const std::string& source,  // source: for messages
+                                std::string_view pattern = {});
+  static Tokenizer from_json(std::string_view json, const std::string& source);
 
   int64_t vocab_size() const;  // one more than the largest id, added tokens included
   std::optional<int32_t> token_to_id(std::string_view token) const;
@@ -48,12 +55,15 @@ class Tokenizer {
 
   // The token that ends a document: by its usual names, else the one that the post-processor puts last.
   std::optional<int32_t> end_of_text_id() const;
-  // The ids that add_special_tokens puts before and behind a text.
+  // The ids that add_special_tokens puts before and behind a text: what the post-processor of a
+  // tokenizer.json says, the begin-of-text token of a tekken or SentencePiece file.
   std::span<const int32_t> prefix_ids() const;
   std::span<const int32_t> suffix_ids() const;
 
-  uint64_t hash() const;            // of json()
-  const std::string& json() const;  // the file's bytes, to copy into a checkpoint
+  uint64_t hash() const;  // of json()
+  // The file's bytes, to copy into a checkpoint; of a tiktoken file a tokenizer.json that says the same and
+  // its split.
+  const std::string& json() const;
 
  private:
   struct State;

@@ -1,5 +1,7 @@
 #include "data/tokenizer/tokenizer_file.h"
 
+#include <algorithm>
+#include <limits>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -59,8 +61,14 @@ bool JsonObject::flag(std::string_view key, bool fallback) const {
 }
 
 int64_t JsonObject::number(std::string_view key) const {
+  const auto number = find_number(key);
+  if (!number) throw DataError("[tokenizer] {} is missing, expected a number", where(key));
+  return *number;
+}
+
+std::optional<int64_t> JsonObject::find_number(std::string_view key) const {
   const auto value = find(key);
-  if (!value) throw DataError("[tokenizer] {} is missing, expected a number", where(key));
+  if (!value) return std::nullopt;
   int64_t number = 0;
   if (value->get(number) != simdjson::SUCCESS) wrong_type(where(key), "a whole number");
   return number;
@@ -123,9 +131,25 @@ void read_merges(const JsonObject& json, BpeConfig& config) {
 
 }  // namespace
 
-BpeConfig read_model(const JsonObject& json, bool byte_level) {
-  const std::string_view type = model_type(json);
-  if (type != "BPE") refuse(json.where("type"), type, "BPE");
+namespace {
+
+// "vocab" as an object from tokens to ids.
+std::vector<StringTable::Entry> read_vocabulary(const JsonObject& json) {
+  const JsonObject vocabulary = json.child("vocab");
+  std::vector<StringTable::Entry> out;
+  out.reserve(vocabulary.object().size());
+  for (const auto& [token, value] : vocabulary.object()) {
+    int64_t id = 0;
+    if (value.get(id) != simdjson::SUCCESS || id < 0 || id > kLargestId) {
+      throw DataError("[tokenizer] {}: the id of '{}' is not a whole number from 0 to {}", vocabulary.where(),
+                      token, kLargestId);
+    }
+    out.push_back({token, static_cast<int32_t>(id)});
+  }
+  return out;
+}
+
+BpeModel read_bpe(const JsonObject& json, bool byte_level) {
   if (const auto dropout = json.find("dropout")) {
     double rate = 0;
     if (dropout->get(rate) != simdjson::SUCCESS) wrong_type(json.where("dropout"), "a number");
@@ -134,16 +158,7 @@ BpeConfig read_model(const JsonObject& json, bool byte_level) {
   BpeConfig config;
   config.where = json.where();
   config.byte_level = byte_level;
-  const JsonObject vocabulary = json.child("vocab");
-  config.vocabulary.reserve(vocabulary.object().size());
-  for (const auto& [token, value] : vocabulary.object()) {
-    int64_t id = 0;
-    if (value.get(id) != simdjson::SUCCESS || id < 0 || id > kLargestId) {
-      throw DataError("[tokenizer] {}: the id of '{}' is not a whole number from 0 to {}", vocabulary.where(),
-                      token, kLargestId);
-    }
-    config.vocabulary.push_back({token, static_cast<int32_t>(id)});
-  }
+  config.vocabulary = read_vocabulary(json);
   read_merges(json, config);
   if (const auto unknown = json.find_text("unk_token")) config.unknown_token = std::string(*unknown);
   config.continuing_prefix = json.find_text("continuing_subword_prefix").value_or("");
@@ -151,7 +166,92 @@ BpeConfig read_model(const JsonObject& json, bool byte_level) {
   config.fuse_unknown = json.flag("fuse_unk", false);
   config.byte_fallback = json.flag("byte_fallback", false);
   config.ignore_merges = json.flag("ignore_merges", false);
-  return config;
+  return BpeModel(config);
+}
+
+// An unknown character costs 10 more than the least likely token.
+UnigramModel read_unigram(const JsonObject& json) {
+  constexpr double kUnknownPenalty = 10;
+  if (const auto alpha = json.find("alpha")) {
+    double value = 0;
+    if (alpha->get(value) != simdjson::SUCCESS || value != 0) {
+      refuse(json.where("alpha"), "not 0", "null: ids must not be random");
+    }
+  }
+  UnigramConfig config;
+  config.where = json.where();
+  double least = std::numeric_limits<double>::infinity();
+  for (const element item : json.array("vocab")) {
+    const auto id = static_cast<int32_t>(config.tokens.size());
+    simdjson::dom::array pair;
+    std::string_view text;
+    double score = 0;
+    if (id == kLargestId || item.get(pair) != simdjson::SUCCESS || pair.size() != 2 ||
+        pair.at(0).get(text) != simdjson::SUCCESS || pair.at(1).get(score) != simdjson::SUCCESS) {
+      wrong_type(fmt::format("{}[{}]", json.where("vocab"), id), "a pair of token and score");
+    }
+    config.tokens.push_back({text, id, score});
+    config.vocabulary.push_back({text, id});
+    least = std::min(least, score);
+  }
+  if (const auto unknown = json.find_number("unk_id")) {
+    if (*unknown < 0 || *unknown >= static_cast<int64_t>(config.tokens.size())) {
+      throw DataError("[tokenizer] {} is {}, which is no token", json.where("unk_id"), *unknown);
+    }
+    config.unknown_id = static_cast<int32_t>(*unknown);
+  }
+  config.unknown_score = least - kUnknownPenalty;
+  config.byte_fallback = json.flag("byte_fallback", false);
+  config.lookup_unknown = true;
+  return UnigramModel(config);
+}
+
+WordPieceModel read_word_piece(const JsonObject& json) {
+  WordPieceConfig config;
+  config.where = json.where();
+  config.vocabulary = read_vocabulary(json);
+  config.unknown_token = json.find_text("unk_token").value_or("[UNK]");
+  config.continuing_prefix = json.find_text("continuing_subword_prefix").value_or("##");
+  config.longest_word = json.find_number("max_input_chars_per_word").value_or(100);
+  return WordPieceModel(config);
+}
+
+std::optional<JsonObject> part(const JsonObject& file, std::string_view key) {
+  const auto value = file.find(key);
+  if (!value) return std::nullopt;
+  return JsonObject(*value, file.where(key));
+}
+
+}  // namespace
+
+Model read_model(const JsonObject& json, bool byte_level) {
+  const std::string_view type = model_type(json);
+  if (type == "BPE") return read_bpe(json, byte_level);
+  if (byte_level && (type == "Unigram" || type == "WordPiece")) {
+    refuse(json.where("type"), type, "BPE with a ByteLevel pre-tokenizer");
+  }
+  if (type == "Unigram") return read_unigram(json);
+  if (type == "WordPiece") return read_word_piece(json);
+  refuse(json.where("type"), type, "BPE, Unigram or WordPiece");
+}
+
+TokenizerParts read_tokenizer_parts(const JsonObject& file) {
+  if (const auto version = file.find_text("version"); version && *version != "1.0") {
+    refuse(file.where("version"), *version, "1.0");
+  }
+  for (const char* key : {"truncation", "padding"}) {
+    if (file.find(key)) refuse(file.where(key), "not null", "null: texts are encoded whole");
+  }
+  PreTokenizer pre_tokenizer = read_pre_tokenizer(part(file, "pre_tokenizer"));
+  TokenizerParts parts(read_model(file.child("model"), pre_tokenizer.byte_level()));
+  parts.where = file.where();
+  parts.normalizer = read_normalizer(part(file, "normalizer"));
+  parts.pre_tokenizer = std::move(pre_tokenizer);
+  parts.post_processor = read_post_processor(part(file, "post_processor"));
+  parts.decoder = read_decoder(part(file, "decoder"));
+  const auto vocabulary = [](const auto& model) -> const StringTable& { return model.vocabulary(); };
+  parts.added_tokens = read_added_tokens(file, std::visit(vocabulary, parts.model));
+  return parts;
 }
 
 std::vector<AddedToken> read_added_tokens(const JsonObject& file, const StringTable& vocabulary) {

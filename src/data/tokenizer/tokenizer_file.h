@@ -8,11 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/tokenizer/added_tokens.h"
-#include "data/tokenizer/bpe_model.h"
-#include "data/tokenizer/decoder.h"
-#include "data/tokenizer/normalizer.h"
-#include "data/tokenizer/pretokenizer.h"
+#include "data/tokenizer/tokenizer_parts.h"
 
 namespace strata::data {
 
@@ -30,6 +26,7 @@ class JsonObject {
   std::string_view text(std::string_view key) const;
   bool flag(std::string_view key, bool fallback) const;
   int64_t number(std::string_view key) const;
+  std::optional<int64_t> find_number(std::string_view key) const;
   simdjson::dom::array array(std::string_view key) const;
   JsonObject child(std::string_view key) const;
 
@@ -38,18 +35,16 @@ class JsonObject {
   std::string where_;
 };
 
-struct PostProcessor {
-  std::vector<int32_t> prefix;
-  std::vector<int32_t> suffix;
-};
-
 // Each takes the value of its key; a null value gives an empty part.
 Normalizer read_normalizer(const std::optional<JsonObject>& json);
 PreTokenizer read_pre_tokenizer(const std::optional<JsonObject>& json);
 PostProcessor read_post_processor(const std::optional<JsonObject>& json);
 Decoder read_decoder(const std::optional<JsonObject>& json);
-// Refuses other models than BPE by name. Views in the result live as long as the parsed file.
-BpeConfig read_model(const JsonObject& json, bool byte_level);
+// Refuses unsupported models by name.
+Model read_model(const JsonObject& json, bool byte_level);
+// A parsed tokenizer.json, or a tekken.json.
+TokenizerParts read_tokenizer_parts(const JsonObject& file);
+TokenizerParts read_tekken_json(const JsonObject& file, const std::string& where);
 // Tokens in the order of the file, their ids set by the library's rules, not by the file.
 std::vector<AddedToken> read_added_tokens(const JsonObject& file, const StringTable& vocabulary);
 

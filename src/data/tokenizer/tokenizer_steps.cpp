@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "data/tokenizer/base64.h"
 #include "data/tokenizer/tokenizer_file.h"
 #include "data/tokenizer/unicode.h"
 
@@ -103,6 +104,29 @@ PostProcessor read_cls_sep(const JsonObject& json) {
   return {{id_of("cls")}, {id_of("sep")}};
 }
 
+// What the pre-tokenizer and the decoder of this name share.
+struct Metaspace {
+  std::string replacement;
+  MetaspaceStep::Prepend prepend;
+};
+
+Metaspace read_metaspace(const JsonObject& json) {
+  Metaspace out{std::string(json.text("replacement")), MetaspaceStep::kAlways};
+  const std::string_view scheme = json.find_text("prepend_scheme").value_or("always");
+  if (scheme == "first") {
+    out.prepend = MetaspaceStep::kFirst;
+  } else if (scheme == "never") {
+    out.prepend = MetaspaceStep::kNever;
+  } else if (scheme != "always") {
+    refuse(json.where("prepend_scheme"), scheme, "always, first or never");
+  }
+  if (!json.flag("add_prefix_space", true)) out.prepend = MetaspaceStep::kNever;  // the older key
+  if (out.replacement.empty()) {
+    throw DataError("[tokenizer] {} is empty, expected a character", json.where("replacement"));
+  }
+  return out;
+}
+
 }  // namespace
 
 Normalizer read_normalizer(const std::optional<JsonObject>& json) {
@@ -125,9 +149,24 @@ Normalizer read_normalizer(const std::optional<JsonObject>& json) {
       steps.emplace_back(PrependStep{std::string(part.text("prepend"))});
     } else if (type == "Replace") {
       steps.emplace_back(ReplaceStep{read_pattern(part), std::string(part.text("content"))});
+    } else if (type == "StripAccents") {
+      steps.emplace_back(StripAccentsStep{});
+    } else if (type == "Nmt") {
+      steps.emplace_back(NmtStep{});
+    } else if (type == "BertNormalizer") {
+      const bool lowercase = part.flag("lowercase", true);
+      steps.emplace_back(BertStep{part.flag("clean_text", true), part.flag("handle_chinese_chars", true),
+                                  part.flag("strip_accents", lowercase), lowercase});
+    } else if (type == "Precompiled") {
+      const auto blob = decode_base64(part.text("precompiled_charsmap"));
+      const std::string place = part.where("precompiled_charsmap");
+      if (!blob) throw DataError("[tokenizer] {} is not base64", place);
+      steps.emplace_back(PrecompiledStep{Charsmap(*blob, place)});
     } else {
       refuse(part.where("type"), type,
-             "NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace or Sequence");
+             "NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Prepend, Replace, Nmt, BertNormalizer, "
+             "Precompiled "
+             "or Sequence");
     }
   });
   return Normalizer(std::move(steps));
@@ -151,8 +190,24 @@ PreTokenizer read_pre_tokenizer(const std::optional<JsonObject>& json) {
           SplitStep{CharacterPattern{is_split_punctuation}, read_behaviour(part, "Isolated"), false});
     } else if (type == "WhitespaceSplit") {
       steps.emplace_back(SplitStep{CharacterPattern{is_white_space}, SplitBehaviour::kRemoved, false});
+    } else if (type == "BertPreTokenizer") {
+      steps.emplace_back(SplitStep{CharacterPattern{is_white_space}, SplitBehaviour::kRemoved, false});
+      steps.emplace_back(SplitStep{CharacterPattern{is_split_punctuation}, SplitBehaviour::kIsolated, false});
+    } else if (type == "Whitespace") {  // runs of word characters, and of others
+      steps.emplace_back(SplitStep{CharacterPattern{is_white_space}, SplitBehaviour::kRemoved, false});
+      steps.emplace_back(
+          SplitStep{CharacterPattern{is_added_token_word}, SplitBehaviour::kContiguous, false});
+    } else if (type == "CharDelimiterSplit") {
+      steps.emplace_back(
+          SplitStep{LiteralPattern{std::string(part.text("delimiter"))}, SplitBehaviour::kRemoved, false});
+    } else if (type == "Metaspace") {
+      const Metaspace metaspace = read_metaspace(part);
+      steps.emplace_back(MetaspaceStep{metaspace.replacement, metaspace.prepend, part.flag("split", true)});
     } else {
-      refuse(part.where("type"), type, "ByteLevel, Split, Digits, Punctuation, WhitespaceSplit or Sequence");
+      refuse(part.where("type"), type,
+             "ByteLevel, Split, Digits, Punctuation, Whitespace, WhitespaceSplit, CharDelimiterSplit, "
+             "Metaspace, "
+             "BertPreTokenizer or Sequence");
     }
   });
   return PreTokenizer(std::move(steps));
@@ -202,9 +257,15 @@ Decoder read_decoder(const std::optional<JsonObject>& json) {
       steps.emplace_back(StripDecoder{content, count("start"), count("stop")});
     } else if (type == "BPEDecoder") {
       steps.emplace_back(SuffixDecoder{std::string(part.text("suffix"))});
+    } else if (type == "WordPiece") {
+      steps.emplace_back(
+          WordPieceDecoder{std::string(part.find_text("prefix").value_or("##")), part.flag("cleanup", true)});
+    } else if (type == "Metaspace") {
+      const Metaspace metaspace = read_metaspace(part);
+      steps.emplace_back(MetaspaceDecoder{metaspace.replacement, metaspace.prepend != MetaspaceStep::kNever});
     } else {
       refuse(part.where("type"), type,
-             "ByteLevel, ByteFallback, Fuse, Replace, Strip, BPEDecoder or Sequence");
+             "ByteLevel, ByteFallback, Fuse, Replace, Strip, BPEDecoder, WordPiece, Metaspace or Sequence");
     }
   });
   return Decoder(std::move(steps));

@@ -1,5 +1,7 @@
 #include "data/tokenizer/unicode.h"
 
+#include <utf8proc.h>
+
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -220,6 +222,16 @@ bool is_split_numeric(uint32_t c) {
   return in_ranges(kNumeric, c);
 }
 
+bool is_bert_removed(uint32_t c) {
+  return in_ranges(kBertRemoved, c);
+}
+bool is_bert_accent(uint32_t c) {
+  return in_ranges(kBertAccent, c);
+}
+bool is_combining_mark(uint32_t c) {
+  return in_ranges(kCombiningMark, c);
+}
+
 bool is_normalizable(uint32_t c) {
   if (c < 0x300) return true;
   if (c >= kInvalidByteBase || in_ranges(kNotNormalized, c)) return false;
@@ -244,6 +256,24 @@ void append_lower(std::string& out, uint32_t c) {
     if (c <= range.last && (c - range.first) % range.step == 0) c += static_cast<uint32_t>(range.delta);
   }
   append_utf8(out, c);
+}
+
+size_t grapheme_size(std::string_view text) {
+  const char* end = text.data() + text.size();
+  CodePoint last = decode_code_point(text.data(), end);
+  size_t size = last.size;
+  utf8proc_int32_t state = 0;
+  while (size < text.size() && last.value < kInvalidByteBase) {
+    const CodePoint next = decode_code_point(text.data() + size, end);
+    if (next.value >= kInvalidByteBase ||
+        utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(last.value),
+                                         static_cast<utf8proc_int32_t>(next.value), &state)) {
+      break;
+    }
+    size += next.size;
+    last = next;
+  }
+  return size;
 }
 
 std::optional<std::vector<CodePointRange>> property_ranges(std::string_view name) {

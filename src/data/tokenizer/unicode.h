@@ -63,8 +63,13 @@ bool is_regex_word(uint32_t code_point);         // \w
 bool is_added_token_word(uint32_t code_point);   // what single_word of an added token looks at
 bool is_split_punctuation(uint32_t code_point);  // the Punctuation pre-tokenizer
 bool is_split_numeric(uint32_t code_point);      // the Digits pre-tokenizer
+bool is_bert_removed(uint32_t code_point);       // what BertNormalizer's clean_text drops
+bool is_bert_accent(uint32_t code_point);        // what its strip_accents drops behind NFD
+bool is_combining_mark(uint32_t code_point);     // what StripAccents drops
 bool is_normalizable(uint32_t code_point);       // known to the library's normalizers
 void append_lower(std::string& out, uint32_t code_point);
+size_t grapheme_size(
+    std::string_view text);  // of the first extended grapheme cluster of a text that is not empty
 
 // The code points of a property of regular expressions, sorted: general categories (L, Lu, …), scripts (Han,
 // …) and the shorthands "w", "s", "d". Nothing for a name that is not known.

@@ -8,43 +8,73 @@
 
 namespace strata::data {
 
-WordCounts::WordCounts() : slots_(size_t{1} << 14), mask_(slots_.size() - 1) {}
-
-void WordCounts::add(std::string_view word, int64_t count) {
-  add(word, hash64(word), count);
-}
+WordCounts::WordCounts()
+    : short_slots_(size_t{1} << 15),
+      short_mask_(short_slots_.size() - 1),
+      long_slots_(size_t{1} << 12),
+      long_mask_(long_slots_.size() - 1) {}
 
 void WordCounts::add(const WordCounts& other) {
-  for (const Word& word : other.words_) add(other.text(word), word.hash, word.count);
+  for (const Short& slot : other.short_slots_) {
+    if (slot.key.high != 0) add_short(slot.key, slot.count);
+  }
+  for (const Long& word : other.longs_) add_long({other.bytes_.data() + word.offset, word.size}, word.count);
 }
 
-void WordCounts::add(std::string_view word, uint64_t hash, int64_t count) {
-  size_t at = hash & mask_;
-  for (; slots_[at] != 0; at = (at + 1) & mask_) {
-    Word& known = words_[slots_[at] - 1];
+void WordCounts::add_long(std::string_view word, int64_t count) {
+  const uint64_t hash = hash64(word);
+  size_t at = hash & long_mask_;
+  for (; long_slots_[at] != 0; at = (at + 1) & long_mask_) {
+    Long& known = longs_[long_slots_[at] - 1];
     if (known.hash == hash && known.size == word.size() &&
         std::memcmp(bytes_.data() + known.offset, word.data(), word.size()) == 0) {
       known.count += count;
       return;
     }
   }
-  if (words_.size() >= std::numeric_limits<uint32_t>::max() - 1) {
+  if (longs_.size() >= std::numeric_limits<uint32_t>::max() - 1) {
     throw DataError("[tokenizer] the text has more than 4 billion distinct pieces; train on a sample of it");
   }
-  words_.push_back({hash, bytes_.size(), count, word.size()});
+  longs_.push_back({hash, bytes_.size(), word.size(), count});
   bytes_.insert(bytes_.end(), word.begin(), word.end());
-  slots_[at] = static_cast<uint32_t>(words_.size());
-  if (words_.size() * 2 > slots_.size()) grow();
+  long_slots_[at] = static_cast<uint32_t>(longs_.size());
+  if (longs_.size() * 2 > long_slots_.size()) grow_long();
 }
 
-void WordCounts::grow() {
-  slots_.assign(slots_.size() * 4, 0);
-  mask_ = slots_.size() - 1;
-  for (size_t i = 0; i < words_.size(); ++i) {
-    size_t at = words_[i].hash & mask_;
-    while (slots_[at] != 0) at = (at + 1) & mask_;
-    slots_[at] = static_cast<uint32_t>(i + 1);
+void WordCounts::grow_short() {
+  const std::vector<Short> old = std::move(short_slots_);
+  short_slots_.assign(old.size() * 4, {});
+  short_mask_ = short_slots_.size() - 1;
+  for (const Short& slot : old) {
+    if (slot.key.high == 0) continue;
+    size_t at = PieceCache::hash(slot.key) & short_mask_;
+    while (short_slots_[at].key.high != 0) at = (at + 1) & short_mask_;
+    short_slots_[at] = slot;
   }
+}
+
+void WordCounts::grow_long() {
+  long_slots_.assign(long_slots_.size() * 4, 0);
+  long_mask_ = long_slots_.size() - 1;
+  for (size_t i = 0; i < longs_.size(); ++i) {
+    size_t at = longs_[i].hash & long_mask_;
+    while (long_slots_[at] != 0) at = (at + 1) & long_mask_;
+    long_slots_[at] = static_cast<uint32_t>(i + 1);
+  }
+}
+
+std::vector<WordCounts::Word> WordCounts::words() const {
+  std::vector<Word> out;
+  out.reserve(size());
+  for (const Short& slot : short_slots_) {
+    if (slot.key.high == 0) continue;
+    char bytes[sizeof(Key)];
+    std::memcpy(bytes, &slot.key, sizeof bytes);
+    out.push_back({std::string(bytes, PieceCache::size(slot.key)), slot.count});
+  }
+  for (const Long& word : longs_)
+    out.push_back({std::string(bytes_.data() + word.offset, word.size), word.count});
+  return out;
 }
 
 }  // namespace strata::data

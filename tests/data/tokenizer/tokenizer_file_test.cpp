@@ -55,12 +55,16 @@ TEST(TokenizerFile, AddedTokenIdsAreCounted) {
 }
 
 TEST(TokenizerFile, UnsupportedPartsAreNamed) {
-  expect_refused(changed("/normalizer", {{"type", "Precompiled"}}), "Precompiled");
-  expect_refused(changed("/pre_tokenizer", {{"type", "Metaspace"}}), "Metaspace");
-  expect_refused(changed("/decoder", {{"type", "WordPiece"}}), "WordPiece");
+  expect_refused(changed("/normalizer", {{"type", "Sorcery"}}), "Sorcery");
+  expect_refused(changed("/normalizer", {{"type", "Precompiled"}}), "precompiled_charsmap");
+  expect_refused(changed("/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA////"}}),
+                 "charsmap");
+  expect_refused(changed("/pre_tokenizer", {{"type", "UnicodeScripts"}}), "UnicodeScripts");
+  expect_refused(changed("/decoder", {{"type", "CTC"}}), "CTC");
   expect_refused(changed("/post_processor", {{"type", "Magic"}}), "Magic");
   expect_refused(changed("/model/type", "Unigram"), "Unigram");
   expect_refused(changed("/model/type", "WordPiece"), "WordPiece");
+  expect_refused(changed("/model/type", "WordLevel"), "WordLevel");
   expect_refused(changed("/model/dropout", 0.1), "dropout");
   expect_refused(changed("/truncation", {{"max_length", 4}}), "truncation");
   expect_refused(changed("/version", "2.0"), "2.0");
@@ -91,8 +95,7 @@ TEST(TokenizerFile, FaultsAreNamed) {
   expect_refused("[]", "object");
   expect_refused("", "empty");
   expect_refused("hello", "not JSON");
-  expect_refused("IQ== 0\nIg== 1\n", "tiktoken");
-  expect_refused(R"({"config":{},"vocab":[]})", "tekken");
+  expect_refused(R"({"config":{},"vocab":[]})", "default_vocab_size");
 }
 
 TEST(TokenizerFile, EveryTruncationIsAnError) {

@@ -1,0 +1,12 @@
+// Base64 as tokenizer files use it: the standard alphabet, padding optional.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace strata::data {
+
+std::optional<std::string> decode_base64(std::string_view text);  // nothing when it is no base64
+
+}  // namespace strata::data
