@@ -1,8 +1,11 @@
 #include "data/pipeline/stage_kinds.h"
 
 #include "base/error.h"
+#include "data/dedup/bloom.h"
 #include "data/dedup/exact.h"
 #include "data/dedup/minhash.h"
+#include "data/dedup/substring.h"
+#include "data/dedup/unit_dedup.h"
 
 namespace strata::data {
 namespace {
@@ -97,10 +100,82 @@ StageKind exact_kind() {
           }};
 }
 
+StageKind bloom_kind() {
+  return {.name = "bloom_dedup",
+          .help = "documents that a Bloom filter has seen before, in the order of the input",
+          .parameters =
+              {{"by", std::string("document"),
+                "what is looked up: \"document\" (its text) or \"ngrams\" (of words, as datatrove)"},
+               {"n_grams", int64_t{13}, "words in an n-gram"},
+               {"duplicate_threshold", 0.8, "with n-grams: a larger share of known ones drops the document"},
+               {"false_positive_rate", 1e-6, "of a look-up"},
+               {"expected", int64_t{0}, "look-ups that the filter is sized for; 0: as many as there are"},
+               kWords},
+          .make = [](const StageParameters& p) -> AnyStage {
+            constexpr std::string_view kKind = "bloom_dedup";
+            dedup::BloomOptions options;
+            options.by_ngrams = choice(p, kKind, "by", {"document", "ngrams"}) == 1;
+            options.n_grams = integer(p, kKind, "n_grams", 1, 1000);
+            options.duplicate_threshold = fraction(p, kKind, "duplicate_threshold");
+            options.false_positive_rate = fraction(p, kKind, "false_positive_rate");
+            if (options.false_positive_rate <= 0 || options.false_positive_rate >= 1) {
+              refuse(kKind, "false_positive_rate", fmt::format("{}", options.false_positive_rate),
+                     "a number between 0 and 1");
+            }
+            options.expected = integer(p, kKind, "expected", 0, int64_t{1} << 44);
+            options.words = words_of(p, kKind);
+            return dedup::make_bloom_stage(options);
+          }};
+}
+
+StageKind unit_kind(dedup::UnitKind unit) {
+  const bool lines = unit == dedup::UnitKind::kLine;
+  const std::string kind = lines ? "line_dedup" : "paragraph_dedup", of = lines ? "lines" : "paragraphs";
+  const std::string min_units = "min_doc_" + of;
+  return {.name = kind,
+          .help = fmt::format("{} that occurred before are cut out (C4, dolma)", of),
+          .parameters =
+              {{"compare", std::string("lower"),
+                "\"lower\": stripped and in lower case; \"simplified\": also without punctuation and marks"},
+               {lines ? "min_line_words" : "min_paragraph_words", int64_t{0},
+                "with fewer words they are not compared, and stay"},
+               {"min_doc_words", int64_t{50}, "a document that lost something needs as many words"},
+               {min_units, int64_t{lines ? 3 : 1}, fmt::format("and as many {}", of)}},
+          .make = [unit, lines, kind, min_units](const StageParameters& p) -> AnyStage {
+            constexpr int64_t kMost = int64_t{1} << 32;
+            dedup::UnitOptions options;
+            options.kind = unit;
+            options.compare = choice(p, kind, "compare", {"lower", "simplified"}) == 0
+                                  ? dedup::CompareUnit::kLower
+                                  : dedup::CompareUnit::kSimplified;
+            options.min_unit_words =
+                integer(p, kind, lines ? "min_line_words" : "min_paragraph_words", 0, kMost);
+            options.min_doc_words = integer(p, kind, "min_doc_words", 0, kMost);
+            options.min_doc_units = integer(p, kind, min_units, 0, kMost);
+            return dedup::make_unit_stage(options);
+          }};
+}
+
+StageKind substring_kind() {
+  return {
+      .name = "substring_dedup",
+      .help = "spans that occurred before are cut out, at the bounds of words",
+      .parameters = {{"length_threshold", int64_t{100},
+                      "bytes that have to be the same (about 50 tokens at two bytes each, as published)"}},
+      .make = [](const StageParameters& p) -> AnyStage {
+        return dedup::make_substring_stage(integer(p, "substring_dedup", "length_threshold", 16, 65536));
+      }};
+}
+
 }  // namespace
 
 std::vector<StageKind> dedup_stage_kinds() {
-  return {minhash_kind(), exact_kind()};
+  return {minhash_kind(),
+          exact_kind(),
+          bloom_kind(),
+          unit_kind(dedup::UnitKind::kLine),
+          unit_kind(dedup::UnitKind::kParagraph),
+          substring_kind()};
 }
 
 }  // namespace strata::data

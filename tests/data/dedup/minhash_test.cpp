@@ -1,9 +1,10 @@
 // MinHash against datatrove's golden numbers, and the stage against a search over all pairs.
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/file.h"
 #include "base/parallel.h"
 #include "data/dedup/corpus.h"
 #include "data/dedup/minhash_hash.h"
@@ -229,6 +230,51 @@ TEST(MinhashStage, EqualsASearchOverAllPairsHoweverThePartsAreCut) {
         }
       }
     }
+  }
+}
+
+// tools/golden/make_minhash.py: datatrove's own signatures and clusters, with spaCy's words.
+TEST(MinhashStage, EqualsDatatrove) {
+  const auto golden = nlohmann::json::parse(read_file(Path(STRATA_TEST_DATA) / "dedup/minhash.json"));
+  const auto texts = golden["texts"].get<std::vector<std::string>>();
+  for (const auto& run : golden["runs"]) {
+    const auto hash = run["hash"].get<std::string>();
+    const auto precision = run["precision"].get<int64_t>();
+    SCOPED_TRACE(hash + std::to_string(precision));
+    MinhashOptions options;
+    options.hash = hash == "sha1" ? ShingleHash::kSha1 : ShingleHash::kXxhash;
+    options.narrow = precision == 32;
+    options.seed = run["seed"].get<int64_t>();
+    options.words = WordRule::kSpacy;
+    const MinhashSignature minhash(options);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      uint64_t sum = 0;
+      if (!shingles_of(minhash, texts[i]).empty()) {
+        const auto signature = signature_of(minhash, texts[i]);
+        for (size_t k = 0; k < signature.size(); ++k) sum += (2 * k + 1) * signature[k];
+      }
+      EXPECT_EQ(std::to_string(sum), run["signature_sums"][i].get<std::string>()) << texts[i];
+    }
+    const auto outcomes = run_stage(*make_stage("minhash", {{"hash", hash},
+                                                            {"precision", precision},
+                                                            {"seed", options.seed},
+                                                            {"words", std::string("spacy")}}),
+                                    texts, {golden["parts"].get<std::vector<size_t>>()});
+    // The same clusters, whichever document of one stays.
+    const auto clusters = run["clusters"].get<std::vector<int>>();
+    std::map<int, size_t> survivor;
+    int64_t dropped = 0;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      dropped += outcomes[i].drop;
+      if (clusters[i] < 0) {
+        EXPECT_FALSE(outcomes[i].drop) << i;
+        continue;
+      }
+      const size_t kept = outcomes[i].drop ? static_cast<size_t>(outcomes[i].original) : i;
+      EXPECT_EQ(survivor.emplace(clusters[i], kept).first->second, kept) << i;
+    }
+    EXPECT_EQ(dropped, run["removed"].get<int64_t>());
+    EXPECT_GT(dropped, 10);
   }
 }
 
