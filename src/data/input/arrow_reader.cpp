@@ -6,6 +6,7 @@
 #include <parquet/properties.h>
 #include <simdjson.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "data/input/arrow_storage.h"
@@ -144,6 +145,7 @@ class BatchSource {
  public:
   virtual ~BatchSource() = default;
   virtual std::shared_ptr<arrow::RecordBatch> next() = 0;  // null at the end
+  virtual double share_read() const = 0;                   // of the file, from 0 to 1
 };
 
 class ParquetBatches final : public BatchSource {
@@ -162,9 +164,18 @@ class ParquetBatches final : public BatchSource {
     reader_ = get(builder.Build());
     batches_ = get(reader_->GetRecordBatchReader());
   }
-  std::shared_ptr<arrow::RecordBatch> next() override { return get(batches_->Next()); }
+  std::shared_ptr<arrow::RecordBatch> next() override {
+    auto batch = get(batches_->Next());
+    if (batch != nullptr) rows_ += batch->num_rows();
+    return batch;
+  }
+  double share_read() const override {
+    const auto rows = static_cast<double>(reader_->parquet_reader()->metadata()->num_rows());
+    return rows > 0 ? static_cast<double>(rows_) / rows : 1;
+  }
 
  private:
+  int64_t rows_ = 0;
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   std::unique_ptr<arrow::RecordBatchReader> batches_;
 };
@@ -177,6 +188,9 @@ class IpcFileBatches final : public BatchSource {
     if (next_ == reader_->num_record_batches()) return nullptr;
     return get(reader_->ReadRecordBatch(next_++));
   }
+  double share_read() const override {
+    return static_cast<double>(next_) / std::max(1, reader_->num_record_batches());
+  }
 
  private:
   std::shared_ptr<arrow::ipc::RecordBatchFileReader> reader_;
@@ -185,11 +199,16 @@ class IpcFileBatches final : public BatchSource {
 
 class IpcStreamBatches final : public BatchSource {
  public:
-  explicit IpcStreamBatches(std::shared_ptr<arrow::io::RandomAccessFile> file)
-      : reader_(get(arrow::ipc::RecordBatchStreamReader::Open(std::move(file)))) {}
+  explicit IpcStreamBatches(const std::shared_ptr<arrow::io::RandomAccessFile>& file)
+      : file_(file), reader_(get(arrow::ipc::RecordBatchStreamReader::Open(file))) {}
   std::shared_ptr<arrow::RecordBatch> next() override { return get(reader_->Next()); }
+  double share_read() const override {
+    const double size = static_cast<double>(file_->GetSize().ValueOr(1));
+    return static_cast<double>(file_->Tell().ValueOr(0)) / std::max(1.0, size);
+  }
 
  private:
+  std::shared_ptr<arrow::io::RandomAccessFile> file_;
   std::shared_ptr<arrow::RecordBatchReader> reader_;
 };
 
@@ -226,8 +245,8 @@ class ArrowReader final : public RecordReader {
 
   // Arrow reads columns here and there: what counts is how far it got.
   int64_t bytes_read() const override {
-    const auto position = file_->Tell();
-    return position.ok() ? position.ValueUnsafe() : 0;
+    if (source_ == nullptr) return 0;
+    return static_cast<int64_t>(source_->share_read() * static_cast<double>(file_->GetSize().ValueOr(0)));
   }
 
  private:
@@ -237,6 +256,7 @@ class ArrowReader final : public RecordReader {
         source_ = std::make_unique<ParquetBatches>(file_);
       } else {
         const auto head = get(file_->ReadAt(0, 6));
+        check(file_->Seek(0));
         if (std::string_view(*head) == "ARROW1") {
           source_ = std::make_unique<IpcFileBatches>(file_);
         } else {
