@@ -11,23 +11,31 @@
 namespace strata::data {
 namespace {
 
-// The cache grows up to here, then it forgets everything: about 12 MB.
+// The cache grows up to here, then it forgets everything: about 10 MB.
 constexpr size_t kFirstSlots = size_t{1} << 12;
 constexpr size_t kMaxRuns = size_t{1} << 17;
-constexpr size_t kMaxBytes = size_t{1} << 22;
+constexpr size_t kMaxParts = size_t{1} << 19;
 constexpr size_t kLongestRun = 128;
-
-struct Run {
-  uint64_t hash = 0;
-  uint32_t text = 0, parts = 0;  // where its bytes and its tokens start
-  uint16_t size = 0;             // bytes; 0: a free slot
-  uint16_t count = 0;            // tokens
-};
+constexpr size_t kInlineParts = 9;
 
 struct Part {
   uint8_t size, code_points;
   bool symbol, alpha, punctuation, end_mark;
 };
+
+// A run of characters that was cut before, told apart by its hash alone: two of the runs in the cache have
+// the same one with odds of 10^-9. Tokens of ASCII are kept in place, so that a look-up reads one line of
+// memory.
+struct alignas(32) Run {
+  uint64_t hash = 0;
+  uint32_t parts = 0;     // where the tokens start in the list, if they are there
+  uint8_t count = 0;      // tokens; 0: a free slot
+  bool in_place = false;  // each a size and its flags
+  uint8_t tokens[kInlineParts][2] = {};
+};
+static_assert(sizeof(Run) == 32);
+
+enum TokenFlag : uint8_t { kSymbolToken = 1, kAlphaToken = 2, kPunctuationToken = 4, kEndMarkToken = 8 };
 
 struct ByteClasses {
   uint8_t bits[256];  // 1: a letter, 2: a digit, 4: another character of a run, 8: white space, 16: not ASCII
@@ -55,7 +63,6 @@ const ByteClasses& byte_classes() {
 struct SpacyWords::State {
   SpacyRules rules;
   std::vector<Run> slots = std::vector<Run>(kFirstSlots);  // a power of two of them, at most half full
-  std::string bytes;
   std::vector<Part> parts;
   size_t runs = 0;
   std::vector<uint32_t> sizes;
@@ -67,35 +74,73 @@ struct SpacyWords::State {
   size_t place(std::string_view text) const { return short_hash(text) % maybe_exception.size(); }
 
   void add_run(std::string_view run, std::vector<Word>& words);
+  void add_known(const Run& known, const char* at, std::vector<Word>& words) const;
   static Run& free_slot(std::vector<Run>& slots, uint64_t hash) {
     size_t slot = hash & (slots.size() - 1);
-    while (slots[slot].size != 0) slot = (slot + 1) & (slots.size() - 1);
+    while (slots[slot].count != 0) slot = (slot + 1) & (slots.size() - 1);
     return slots[slot];
   }
-  void remember(std::string_view run, uint64_t hash, std::span<const Word> words);
+  void remember(uint64_t hash, std::span<const Word> words);
 };
 
-void SpacyWords::State::remember(std::string_view run, uint64_t hash, std::span<const Word> words) {
-  if (runs >= kMaxRuns || bytes.size() + run.size() > kMaxBytes || parts.size() > kMaxBytes) {
+void SpacyWords::State::remember(uint64_t hash, std::span<const Word> words) {
+  if (runs >= kMaxRuns || parts.size() > kMaxParts) {
     std::fill(slots.begin(), slots.end(), Run{});
-    bytes.clear();
     parts.clear();
     runs = 0;
   } else if (runs >= slots.size() / 2) {
     std::vector<Run> larger(slots.size() * 2);
     for (const Run& known : slots) {
-      if (known.size != 0) free_slot(larger, known.hash) = known;
+      if (known.count != 0) free_slot(larger, known.hash) = known;
     }
     slots.swap(larger);
   }
-  free_slot(slots, hash) = {hash, static_cast<uint32_t>(bytes.size()), static_cast<uint32_t>(parts.size()),
-                            static_cast<uint16_t>(run.size()), static_cast<uint16_t>(words.size())};
-  bytes += run;
-  for (const Word& word : words) {
-    parts.push_back({static_cast<uint8_t>(word.bytes.size()), static_cast<uint8_t>(word.code_points),
-                     word.symbol, word.alpha, word.punctuation, word.end_mark});
+  Run& run = free_slot(slots, hash);
+  run.hash = hash;
+  run.count = static_cast<uint8_t>(words.size());
+  run.in_place = words.size() <= kInlineParts &&
+                 std::all_of(words.begin(), words.end(),
+                             [](const Word& word) { return word.code_points == word.bytes.size(); });
+  if (run.in_place) {
+    for (size_t i = 0; i < words.size(); ++i) {
+      const Word& word = words[i];
+      run.tokens[i][0] = static_cast<uint8_t>(word.bytes.size());
+      run.tokens[i][1] = static_cast<uint8_t>(
+          (word.symbol ? kSymbolToken : 0) | (word.alpha ? kAlphaToken : 0) |
+          (word.punctuation ? kPunctuationToken : 0) | (word.end_mark ? kEndMarkToken : 0));
+    }
+  } else {
+    run.parts = static_cast<uint32_t>(parts.size());
+    for (const Word& word : words) {
+      parts.push_back({static_cast<uint8_t>(word.bytes.size()), static_cast<uint8_t>(word.code_points),
+                       word.symbol, word.alpha, word.punctuation, word.end_mark});
+    }
   }
   ++runs;
+}
+
+void SpacyWords::State::add_known(const Run& known, const char* at, std::vector<Word>& words) const {
+  for (size_t i = 0; i < known.count; ++i) {
+    if (known.in_place) {
+      const uint8_t size = known.tokens[i][0], flags = known.tokens[i][1];
+      words.push_back({.bytes = {at, size},
+                       .code_points = size,
+                       .symbol = (flags & kSymbolToken) != 0,
+                       .alpha = (flags & kAlphaToken) != 0,
+                       .punctuation = (flags & kPunctuationToken) != 0,
+                       .end_mark = (flags & kEndMarkToken) != 0});
+      at += size;
+    } else {
+      const Part& part = parts[known.parts + i];
+      words.push_back({.bytes = {at, part.size},
+                       .code_points = part.code_points,
+                       .symbol = part.symbol,
+                       .alpha = part.alpha,
+                       .punctuation = part.punctuation,
+                       .end_mark = part.end_mark});
+      at += part.size;
+    }
+  }
 }
 
 void SpacyWords::State::add_run(std::string_view run, std::vector<Word>& words) {
@@ -104,20 +149,8 @@ void SpacyWords::State::add_run(std::string_view run, std::vector<Word>& words) 
   if (cached) {
     hash = short_hash(run);
     const size_t mask = slots.size() - 1;
-    for (size_t slot = hash & mask; slots[slot].size != 0; slot = (slot + 1) & mask) {
-      const Run& known = slots[slot];
-      if (known.hash != hash || run != std::string_view(bytes).substr(known.text, known.size)) continue;
-      const char* at = run.data();
-      for (const Part *part = parts.data() + known.parts, *end = part + known.count; part < end; ++part) {
-        words.push_back({.bytes = {at, part->size},
-                         .code_points = part->code_points,
-                         .symbol = part->symbol,
-                         .alpha = part->alpha,
-                         .punctuation = part->punctuation,
-                         .end_mark = part->end_mark});
-        at += part->size;
-      }
-      return;
+    for (size_t slot = hash & mask; slots[slot].count != 0; slot = (slot + 1) & mask) {
+      if (slots[slot].hash == hash) return add_known(slots[slot], run.data(), words);
     }
   }
   rules.cut(run, sizes);
@@ -127,7 +160,7 @@ void SpacyWords::State::add_run(std::string_view run, std::vector<Word>& words) 
     words.push_back(make_word({at, size}));
     at += size;
   }
-  if (cached) remember(run, hash, std::span<const Word>(words).subspan(first));
+  if (cached) remember(hash, std::span<const Word>(words).subspan(first));
 }
 
 SpacyWords::SpacyWords() : state_(std::make_unique<State>()) {}
