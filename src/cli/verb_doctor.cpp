@@ -1,7 +1,6 @@
 // strata doctor: what this machine offers and what it lacks.
 #include <dnnl.h>
 #include <fmt/core.h>
-#include <sys/sysinfo.h>
 #include <unistd.h>
 #include <CLI/Version.hpp>
 
@@ -12,6 +11,7 @@
 #include <iterator>
 
 #include "base/version.h"
+#include "base/memory.h"
 #include "cli/measured_peaks.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
@@ -53,17 +53,6 @@ std::string huge_pages() {
   const size_t open = text.find('['), close = text.find(']');
   return open == std::string::npos || close == std::string::npos ? "unknown"
                                                                  : text.substr(open + 1, close - open - 1);
-}
-
-// A line of /proc/meminfo, in bytes.
-int64_t available_memory() {
-  struct sysinfo info = {};
-  if (sysinfo(&info) != 0) return 0;
-  int64_t available = static_cast<int64_t>(info.freeram) * info.mem_unit;
-  const std::string text = kernel_file("/proc/meminfo");
-  const size_t at = text.find("MemAvailable:");
-  if (at != std::string::npos) available = std::strtoll(text.c_str() + at + 13, nullptr, 10) * 1024;
-  return available;
 }
 
 Json libraries() {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "base/suggest.h"
 #include "checkpoint/huggingface.h"
@@ -68,13 +69,6 @@ void check_groups(const RunConfig& config, const models::ModelConfig& model, std
                       fmt::format("found \"{}\", which matches no tensor; names are such as {} and {}",
                                   group.match, tensors.front().file_name, tensors.back().file_name)});
   }
-}
-
-int64_t available_memory() {
-  const std::string text = read_file("/proc/meminfo");
-  const auto at = text.find("MemAvailable:");
-  return at == std::string::npos ? int64_t{8} << 30
-                                 : std::strtoll(text.c_str() + at + 13, nullptr, 10) * 1024;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -122,7 +123,7 @@ class FaultyFileSystem final : public FileSystem {
   }
 
   FaultPlan plan_;
-  int64_t calls_ = 0;
+  std::atomic<int64_t> calls_ = 0;  // several threads may write
 };
 
 }  // namespace strata

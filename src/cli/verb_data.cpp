@@ -1,0 +1,266 @@
+// strata data build|inspect|filter|dedup|tokenize
+#include <cstdio>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/signals.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/verbs.h"
+#include "comm/world.h"
+#include "data/build/engine.h"
+#include "data/build/finish.h"
+#include "data/build/inspect.h"
+#include "observe/progress.h"
+
+namespace strata::cli {
+namespace {
+
+struct BuildOptions {
+  std::string recipe;
+  std::vector<std::string> sets;
+  std::string memory_limit = "auto";
+  bool overwrite = false;
+  bool json = false;
+};
+
+// What the verbs without a recipe take.
+struct ShortOptions : BuildOptions {
+  std::vector<std::string> inputs, stages;
+  std::string output, tokenizer, text = "text", id = "id";
+  int64_t workers = 0;
+};
+
+struct InspectOptions {
+  std::string path, tokenizer, text = "text", id = "id";
+  int64_t limit = 5;
+  bool json = false;
+};
+
+// A line redrawn in place on a terminal; else a line for each phase.
+class ProgressLine {
+ public:
+  void operator()(const data::BuildProgress& progress) {
+    if (progress.what != what_) {
+      what_ = progress.what;
+      begin_ = monotonic_seconds();
+      first_ = progress.done;
+    }
+    const double seconds = monotonic_seconds() - begin_;
+    const auto done = static_cast<double>(progress.done - first_);
+    std::string line = what_;
+    if (progress.total > 0) {
+      line += fmt::format("  {:.0f} %",
+                          100.0 * static_cast<double>(progress.done) / static_cast<double>(progress.total));
+      if (done > 0 && seconds > 0) {
+        line += fmt::format("  {}/s", human_bytes(done / seconds));
+        if (!progress.finished)
+          line += "  left " +
+                  human_duration(static_cast<double>(progress.total - progress.done) * seconds / done);
+      }
+    }
+    if (progress.finished) line += "  in " + human_duration(seconds);
+    if (style_.bar) {
+      const auto room = static_cast<size_t>(std::max(10, style_.width - 1));
+      if (line.size() > room) line.resize(room);
+      fmt::print(stderr, "\r\x1b[K{}{}", line, progress.finished ? "\n" : "");
+      std::fflush(stderr);
+    } else if (progress.finished) {
+      log_info("{}", line);
+    }
+  }
+
+ private:
+  observe::TerminalStyle style_ = observe::terminal_style();
+  std::string what_;
+  double begin_ = 0;
+  int64_t first_ = 0;
+};
+
+int64_t memory_limit(const std::string& option, int64_t of_recipe) {
+  if (option != "auto") {
+    const int64_t bytes = data::parse_size(option);
+    if (bytes <= 0)
+      throw ConfigError("[--memory-limit] {} is no size, expected one like 8GiB, or auto", option);
+    return bytes;
+  }
+  return of_recipe > 0 ? of_recipe : available_memory() / 4 * 3;
+}
+
+int run_rank(comm::World& world, const ConfigValue& tree, const Path& file, const BuildOptions& options) {
+  data::Recipe recipe = data::read_recipe(tree, file);
+  recipe.memory_limit = memory_limit(options.memory_limit, recipe.memory_limit);
+  const auto job = data::make_job(std::move(recipe), posix_file_system(), stop_requested);
+  ProgressLine line;
+  data::BuildOptions build_options{.overwrite = options.overwrite, .progress = {}};
+  if (world.rank() == 0)
+    build_options.progress = [&line](const data::BuildProgress& progress) { line(progress); };
+  const data::BuildResult result = data::run_build(*job, world, build_options);
+  if (world.rank() != 0) return result.finished ? 0 : stop_exit_code();
+  const std::string folder = job->recipe.folder.string();
+  if (!result.finished) {
+    log_info("{}: stopped; the parts that are finished are kept, and the same command goes on with them",
+             folder);
+    return stop_exit_code();
+  }
+  if (result.reused) log_info("{}: is complete already for this recipe and these inputs", folder);
+  if (options.json) {
+    print_out(data::summary_json(*job, result) + "\n");
+    return 0;
+  }
+  const auto& rows = result.stats.rows;
+  print_out(fmt::format("{} documents in, {} kept; {} of text kept", rows[0].documents_in,
+                        rows.back().documents_out, human_bytes(static_cast<double>(rows.back().bytes_out))));
+  if (job->tokenizer)
+    print_out(fmt::format("; {} tokens", human_count(static_cast<double>(result.stats.tokens))));
+  if (result.seconds > 0 && !result.reused) {
+    print_out(fmt::format("; {} in {}, {}/s", human_bytes(static_cast<double>(result.stats.stored_bytes)),
+                          human_duration(result.seconds),
+                          human_bytes(static_cast<double>(result.stats.stored_bytes) / result.seconds)));
+  }
+  print_out(fmt::format("\nreport: {}\n", (job->recipe.folder / "report.html").string()));
+  return 0;
+}
+
+// With several ranks, one that fails or stops ends the others, which may be waiting for it; what is finished
+// stays.
+int run(const ConfigValue& tree, const Path& file, const BuildOptions& options) {
+  const auto world = comm::world_of_launcher();
+  if (world->size() == 1) return run_rank(*world, tree, file, options);
+  try {
+    const int code = run_rank(*world, tree, file, options);
+    if (code != 0) world->abort(code);
+    return code;
+  } catch (const Error& error) {
+    log_error("rank {}: {}", world->rank(), error.what());
+    world->abort(exit_code(error.kind()));
+    throw;
+  }
+}
+
+int build(const BuildOptions& options) {
+  return run(data::read_recipe_tree(options.recipe, options.sets), options.recipe, options);
+}
+
+ConfigValue text_value(const std::string& text) {
+  return {.data = text, .origin = {}};
+}
+
+// The recipe that a command line without one means: one source, these stages.
+int run_short(const ShortOptions& options, const std::vector<std::string>& stages) {
+  ConfigValue::Array paths, kinds;
+  for (const std::string& input : options.inputs) paths.push_back(text_value(input));
+  for (const std::string& stage : stages)
+    kinds.push_back({.data = ConfigValue::Table{{"kind", text_value(stage)}}, .origin = {}});
+  ConfigValue::Table source{{"name", text_value("input")},
+                            {"path", {.data = paths, .origin = {}}},
+                            {"text", text_value(options.text)},
+                            {"id", text_value(options.id)}};
+  ConfigValue::Table output;
+  if (!options.tokenizer.empty()) {
+    output.push_back(
+        {"tokens", {.data = ConfigValue::Table{{"tokenizer", text_value(options.tokenizer)}}, .origin = {}}});
+    if (stages.empty()) output.push_back({"documents", {.data = false, .origin = {}}});
+  }
+  ConfigValue tree{
+      .data =
+          ConfigValue::Table{
+              {"build",
+               {.data = ConfigValue::Table{{"folder", text_value(options.output)},
+                                           {"workers", {.data = options.workers, .origin = {}}}},
+                .origin = {}}},
+              {"source", {.data = ConfigValue::Array{{.data = source, .origin = {}}}, .origin = {}}},
+              {"stage", {.data = kinds, .origin = {}}},
+              {"output", {.data = output, .origin = {}}}},
+      .origin = {}};
+  for (const std::string& set : options.sets) apply_set(tree, set);
+  return run(tree, {}, options);
+}
+
+void add_common(Verb verb, BuildOptions& options) {
+  verb.sets(options.sets);
+  verb.option("--memory-limit", options.memory_limit, "Memory that deduplication may take, like 8GiB")
+      .type_name("SIZE")
+      .show_default();
+  verb.flag("--overwrite", options.overwrite, "Replace the result of another recipe in the same folder");
+  verb.json(options.json);
+}
+
+std::shared_ptr<ShortOptions> add_short(Verb verb) {
+  auto options = std::make_shared<ShortOptions>();
+  verb.option("INPUT", options->inputs, "Files, folders or globs; - is standard input").required();
+  verb.option("--output,-o", options->output, "The folder to write").type_name("DIR").required();
+  verb.option("--text", options->text, "The field that holds the text").type_name("NAME").show_default();
+  verb.option("--id", options->id, "The field that holds the id").type_name("NAME").show_default();
+  verb.option("--workers", options->workers, "Threads; 0: all cores").type_name("N").non_negative();
+  add_common(verb, *options);
+  return options;
+}
+
+}  // namespace
+
+void add_data(Verb root) {
+  Verb verb =
+      root.verb("data", "Raw text to clean, deduplicated, tokenized data", "strata data build recipe.toml");
+
+  auto options = std::make_shared<BuildOptions>();
+  Verb build_verb = verb.verb("build", "Run a recipe: read, filter, deduplicate, tokenize, report",
+                              "strata data build recipe.toml --set build.workers=8");
+  build_verb.option("RECIPE.toml", options->recipe, "What to read, which stages, what to write").required();
+  add_common(build_verb, *options);
+  build_verb.action([options] { return build(*options); });
+
+  auto shown = std::make_shared<InspectOptions>();
+  Verb inspect_verb =
+      verb.verb("inspect", "Show documents of any file that can be read, or tokens and their documents",
+                "strata data inspect corpus.jsonl.zst --limit 3");
+  inspect_verb.option("PATH", shown->path, "A file of records, or a token file").required();
+  inspect_verb.option("--limit", shown->limit, "Documents to show").type_name("N").positive().show_default();
+  inspect_verb.option("--tokenizer", shown->tokenizer, "Decodes token files; shows the tokens of texts")
+      .type_name("FILE");
+  inspect_verb.option("--text", shown->text, "The field that holds the text")
+      .type_name("NAME")
+      .show_default();
+  inspect_verb.option("--id", shown->id, "The field that holds the id").type_name("NAME").show_default();
+  inspect_verb.json(shown->json);
+  inspect_verb.action([shown] {
+    print_out(data::inspect({.path = shown->path,
+                             .tokenizer = shown->tokenizer,
+                             .records = {.text = shown->text, .id = shown->id},
+                             .limit = shown->limit,
+                             .color = observe::terminal_style(1).color,
+                             .json = shown->json}));
+    return 0;
+  });
+
+  Verb filter_verb =
+      verb.verb("filter", "Run filters without a recipe",
+                "strata data filter crawl/*.jsonl --stage gopher_quality --stage c4_quality -o clean");
+  const auto filtering = add_short(filter_verb);
+  filter_verb.option("--stage", filtering->stages, "A stage of a recipe; may be repeated")
+      .type_name("KIND")
+      .one_each()
+      .required();
+  filter_verb.action([filtering] { return run_short(*filtering, filtering->stages); });
+
+  Verb dedup_verb = verb.verb("dedup", "Remove near duplicates without a recipe",
+                              "strata data dedup crawl/*.jsonl -o unique");
+  const auto dedup = add_short(dedup_verb);
+  dedup_verb.option("--stage", dedup->stages, "minhash where left out; may be repeated")
+      .type_name("KIND")
+      .one_each();
+  dedup_verb.action([dedup] {
+    return run_short(*dedup, dedup->stages.empty() ? std::vector<std::string>{"minhash"} : dedup->stages);
+  });
+
+  Verb tokenize_verb = verb.verb("tokenize", "Write token files without a recipe",
+                                 "strata data tokenize clean/*.jsonl --tokenizer tokenizer.json -o tokens");
+  const auto tokenizing = add_short(tokenize_verb);
+  tokenize_verb.option("--tokenizer", tokenizing->tokenizer, "A tokenizer.json").type_name("FILE").required();
+  tokenize_verb.action([tokenizing] { return run_short(*tokenizing, {}); });
+}
+
+}  // namespace strata::cli

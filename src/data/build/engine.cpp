@@ -1,0 +1,260 @@
+#include "data/build/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+
+#include <fmt/ranges.h>
+#include "base/clock.h"
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/parallel.h"
+#include "base/thread.h"
+#include "data/build/document_file.h"
+#include "data/build/finish.h"
+
+namespace strata::data {
+namespace {
+
+// Reports while its owner works.
+class Ticker {
+ public:
+  Ticker(const BuildJob& job, const BuildOptions& options, std::string what, int64_t done, int64_t total)
+      : job_(job), options_(options), what_(std::move(what)), total_(total) {
+    job.progress = done;
+    if (!options.progress) return;
+    thread_.emplace([this](const std::stop_token& stop) {
+      std::mutex mutex;
+      std::condition_variable_any wake;
+      std::unique_lock lock(mutex);
+      while (!wake.wait_for(lock, stop, std::chrono::milliseconds(200), [] { return false; }) &&
+             !stop.stop_requested())
+        options_.progress({what_, job_.progress, total_, false});
+    });
+  }
+  void finish() {
+    thread_.reset();
+    if (options_.progress) options_.progress({what_, total_, total_, true});
+  }
+
+ private:
+  const BuildJob& job_;
+  const BuildOptions& options_;
+  std::string what_;
+  int64_t total_;
+  std::optional<OwnedThread> thread_;
+};
+
+// compute_threads() of this thread while a build runs.
+class ThreadCount {
+ public:
+  explicit ThreadCount(int threads) : before_(compute_threads()) { set_compute_threads(threads); }
+  ~ThreadCount() { set_compute_threads(before_); }
+  ThreadCount(const ThreadCount&) = delete;
+  ThreadCount& operator=(const ThreadCount&) = delete;
+
+ private:
+  int before_;
+};
+
+bool is_there(const Path& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
+int64_t size_of(const Path& path) {
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path, error);
+  return error ? 0 : static_cast<int64_t>(size);
+}
+
+std::string stage_name(const BuildJob& job, size_t stage) {
+  return job.recipe.stages[stage].kind;
+}
+
+std::string phase_name(const BuildJob& job, size_t phase) {
+  const BuildPhase& p = job.phases[phase];
+  std::vector<std::string> words;
+  if (phase == 0) words.emplace_back("read");
+  if (p.decided) words.push_back("apply " + stage_name(job, *p.decided));
+  if (!p.stages.empty()) words.emplace_back("filter");
+  if (p.collects) words.push_back("collect for " + stage_name(job, *p.collects));
+  if (!p.collects) words.emplace_back(job.tokenizer ? "tokenize and write" : "write");
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+std::string identity_of(const BuildJob& job) {
+  std::string text = recipe_identity(job.recipe) + plan_identity(job.plan);
+  text += fmt::format("documents={} audit={} compression={}", job.recipe.documents, job.recipe.audit,
+                      job.recipe.compression);
+  if (job.tokenizer) {
+    text += fmt::format(" tokenizer={} bos={} eos={}", to_hex(job.tokenizer->hash()),
+                        job.recipe.tokens->add_bos, job.recipe.tokens->add_eos);
+  }
+  return to_hex(hash64(text));
+}
+
+void run_phase(const BuildJob& job, size_t phase, const comm::World& world, const BuildOptions& options) {
+  std::vector<uint32_t> pending;
+  int64_t done = 0, total = 0;
+  for (size_t part = 0; part < job.plan.parts.size(); ++part) {
+    if (part % static_cast<size_t>(world.size()) != static_cast<size_t>(world.rank())) continue;
+    const int64_t bytes =
+        phase == 0 ? job.plan.parts[part].bytes : size_of(job.part_file(phase - 1, part, "documents"));
+    total += bytes;
+    if (is_there(job.part_file(phase, part, "json")))
+      done += bytes;
+    else
+      pending.push_back(static_cast<uint32_t>(part));
+  }
+  Ticker ticker(job, options, phase_name(job, phase), done, total);
+  parallel_for(static_cast<int64_t>(pending.size()), [&](int64_t i) {
+    if (job.stop && job.stop()) throw BuildStopped{};
+    run_part(job, phase, pending[static_cast<size_t>(i)]);
+  });
+  ticker.finish();
+}
+
+void decide(const BuildJob& job, size_t phase, const BuildOptions& options) {
+  const Path marker = job.phase_folder(phase) / "decided.json";
+  if (is_there(marker)) return;
+  const size_t stage = *job.phases[phase].collects;
+  const auto& corpus = *std::get<std::unique_ptr<CorpusStage>>(job.stages[stage]);
+  std::vector<Path> records;
+  for (size_t part = 0; part < job.plan.parts.size(); ++part)
+    records.push_back(job.part_file(phase, part, "record"));
+  const Path scratch = job.phase_folder(phase) / "scratch";
+  job.files->remove_tree(scratch);
+  job.files->create_directories(scratch);
+  Ticker ticker(job, options, "decide " + stage_name(job, stage), 0, 0);
+  StageStats stats(corpus.metrics());
+  corpus.decide(
+      {.records = records, .scratch = scratch, .memory_limit = job.recipe.memory_limit, .files = job.files},
+      stats, [&](uint32_t part, std::span<const Decision> decisions) {
+        write_decisions(*job.files, job.part_file(phase, part, "decisions"), decisions);
+      });
+  job.files->remove_tree(scratch);
+  write_file_atomically(*job.files, marker, stats.to_json());
+  ticker.finish();
+}
+
+BuildStats sum_of_parts(const BuildJob& job) {
+  BuildStats sum;
+  for (size_t phase = 0; phase < job.phases.size(); ++phase) {
+    for (size_t part = 0; part < job.plan.parts.size(); ++part)
+      sum.add(BuildStats::from_json(read_file(job.part_file(phase, part, "json"))));
+    if (!job.phases[phase].collects) continue;
+    sum.rows[*job.phases[phase].collects + 1].stage.add(
+        StageStats::from_json(read_file(job.phase_folder(phase) / "decided.json")));
+  }
+  return sum;
+}
+
+// What a killed build was writing stands under other names than its final ones.
+void remove_half_written(FileSystem& files, const Path& folder) {
+  for (const Path& path : expand_glob(folder.string())) {
+    const std::string name = path.filename().string();
+    if (name.ends_with(".part") || name.find(".tmp-") != std::string::npos) files.remove(path);
+  }
+}
+
+// Whether the folder holds this build's result. Another one's is not touched unless `overwrite` says so; what
+// another recipe left unfinished is of no use and goes.
+bool prepare_folder(const BuildJob& job, const std::string& identity, bool overwrite) {
+  FileSystem& files = *job.files;
+  const Path& folder = job.recipe.folder;
+  const Path manifest = folder / "manifest.json";
+  remove_half_written(files, folder);
+  if (is_there(manifest)) {
+    if (identity_of_manifest(manifest) == identity) {
+      files.remove_tree(job.work());  // of a build that was killed behind its manifest
+      return true;
+    }
+    if (!overwrite) {
+      throw ConfigError(
+          "[{}] holds the result of another recipe, or of other inputs; choose another build.folder, or "
+          "replace it with --overwrite",
+          folder.string());
+    }
+    files.remove(manifest);
+    for (const char* name : {"documents", "audit", "tokens", "work"}) files.remove_tree(folder / name);
+  }
+  const Path plan = job.work() / "identity";
+  if (is_there(job.work()) && (!is_there(plan) || read_file(plan) != identity)) {
+    log_info("{}: parts of another recipe or of other inputs are removed", job.work().string());
+    files.remove_tree(job.work());
+  }
+  if (!is_there(plan)) {
+    for (const char* name : {"documents", "audit", "tokens"}) files.remove_tree(folder / name);
+    files.create_directories(job.work());
+    write_file_atomically(files, plan, identity);
+  } else {
+    log_info("{}: going on with the parts that are finished", folder.string());
+  }
+  return false;
+}
+
+void assemble(const BuildJob& job, const comm::World& world) {
+  if (!job.recipe.audit) return;
+  parallel_for(static_cast<int64_t>(job.plan.parts.size()), [&](int64_t part) {
+    if (part % world.size() == world.rank()) assemble_audit(job, static_cast<uint32_t>(part));
+  });
+}
+
+}  // namespace
+
+BuildResult run_build(BuildJob& job, comm::World& world, const BuildOptions& options) {
+  const double begin = monotonic_seconds();
+  const bool first = world.rank() == 0;
+  FileSystem& files = *job.files;
+  const ThreadCount threads(job.recipe.workers > 0 ? job.recipe.workers : available_processors());
+  const std::string identity = identity_of(job);
+  files.create_directories(job.recipe.folder);
+  std::optional<FileLock> lock;
+  BuildResult result;
+  if (first) {
+    lock.emplace(job.recipe.folder / ".lock");
+    result.reused = prepare_folder(job, identity, options.overwrite);
+  }
+  world.barrier();
+  const Path manifest = job.recipe.folder / "manifest.json";
+  if (is_there(manifest)) {
+    result.reused = result.finished = true;
+    if (first) result.stats = stats_of_manifest(manifest);
+    return result;
+  }
+  try {
+    for (size_t phase = 0; phase < job.phases.size(); ++phase) {
+      run_phase(job, phase, world, options);
+      world.barrier();
+      if (!job.phases[phase].collects) break;
+      if (first) decide(job, phase, options);
+      world.barrier();
+    }
+    assemble(job, world);
+    world.barrier();
+  } catch (const BuildStopped&) {
+    result.seconds = monotonic_seconds() - begin;
+    return result;
+  }
+  if (first) {
+    if (job.tokenizer) {
+      for (size_t source = 0; source < job.recipe.sources.size(); ++source)
+        assemble_tokens(job, static_cast<int32_t>(source));
+    }
+    result.stats = sum_of_parts(job);
+    write_file_atomically(files, job.recipe.folder / "report.html", report_html(job, result.stats));
+    write_file_atomically(files, manifest, manifest_json(job, result.stats, identity));
+    files.remove_tree(job.work());
+  }
+  world.barrier();
+  result.finished = true;
+  result.seconds = monotonic_seconds() - begin;
+  return result;
+}
+
+}  // namespace strata::data

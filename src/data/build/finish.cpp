@@ -1,0 +1,154 @@
+#include "data/build/finish.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/version.h"
+#include "data/build/output_file.h"
+#include "data/token_file.h"
+#include "data/token_writer.h"
+
+namespace strata::data {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kCopyTokens = int64_t{1} << 18;
+
+Json parameters_json(const RecipeStage& stage) {
+  Json out = Json::object();
+  for (const auto& [name, value] : stage.parameters)
+    std::visit([&, key = name](const auto& v) { out[key] = v; }, value);
+  return out;
+}
+
+Json dropped_json(const BuildJob& job, const BuildStats& stats) {
+  Json out = Json::object();
+  for (size_t row = 0; row < stats.rows.size(); ++row) {
+    const std::string kind = row == 0 ? "read" : job.recipe.stages[row - 1].kind;
+    for (const auto& [reason, drop] : stats.rows[row].dropped) {
+      // A kind may stand in two places.
+      int64_t count = drop.documents;
+      if (out.contains(kind) && out[kind].contains(reason)) count += out[kind][reason].get<int64_t>();
+      out[kind][reason] = count;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+void assemble_audit(const BuildJob& job, uint32_t part) {
+  OutputFile out(*job.files, job.audit_output(part), job.recipe.compression);
+  for (size_t phase = 0; phase < job.phases.size(); ++phase) {
+    const MappedFile lines(job.part_file(phase, part, "audit"));
+    constexpr size_t kChunk = size_t{1} << 20;
+    for (size_t at = 0; at < lines.size(); at += kChunk) out.append(lines.text().substr(at, kChunk));
+  }
+  out.finish();
+}
+
+void assemble_tokens(const BuildJob& job, int32_t source) {
+  const TokenType type = token_type_for(job.tokenizer->vocab_size());
+  const Path folder = job.recipe.folder / "tokens";
+  job.files->create_directories(folder);
+  TokenWriter out(*job.files, folder / (job.recipe.sources[static_cast<size_t>(source)].name + ".bin"), type);
+  std::vector<int32_t> ids(static_cast<size_t>(kCopyTokens));
+  for (size_t part = 0; part < job.plan.parts.size(); ++part) {
+    if (job.plan.parts[part].source != source) continue;
+    const TokenFile file(job.token_part(part), {.vocab_size = job.tokenizer->vocab_size()});
+    int64_t begin = 0;
+    for (int64_t d = 0; d < file.documents(); ++d) {
+      const int64_t end = file.document_end(d);
+      while (begin < end) {
+        const int64_t count = std::min(kCopyTokens, end - begin);
+        file.read(begin, count, ids.data());
+        out.append(std::span(ids.data(), static_cast<size_t>(count)));
+        begin += count;
+      }
+      out.end_document();
+    }
+  }
+  out.finish({.type = type,
+              .vocab_size = job.tokenizer->vocab_size(),
+              .tokenizer_hash = to_hex(job.tokenizer->hash()),
+              .end_of_text = job.tokenizer->end_of_text_id()},
+             "");
+}
+
+std::string manifest_json(const BuildJob& job, const BuildStats& stats, const std::string& identity) {
+  Json out;
+  out["format"] = "strata data build";
+  out["version"] = program_version();
+  out["identity"] = identity;
+  out["inputs"] = Json::array();
+  for (size_t f = 0; f < job.plan.files.size(); ++f) {
+    const InputFile& file = job.plan.files[f];
+    const auto hash = stats.input_hashes.find(static_cast<int32_t>(f));
+    out["inputs"].push_back({{"source", job.recipe.sources[static_cast<size_t>(file.source)].name},
+                             {"path", file.name},
+                             {"bytes", file.bytes},
+                             {"xxh3", hash == stats.input_hashes.end() ? "" : to_hex(hash->second)}});
+  }
+  out["stages"] = Json::array();
+  for (const RecipeStage& stage : job.recipe.stages)
+    out["stages"].push_back({{"kind", stage.kind}, {"parameters", parameters_json(stage)}});
+  out["sources"] = Json::array();
+  for (size_t s = 0; s < job.recipe.sources.size(); ++s) {
+    const RecipeSource& source = job.recipe.sources[s];
+    out["sources"].push_back({{"name", source.name},
+                              {"weight", source.weight},
+                              {"max_epochs", source.max_epochs},
+                              {"documents", stats.sources[s].documents},
+                              {"bytes", stats.sources[s].bytes},
+                              {"tokens", stats.sources[s].tokens}});
+  }
+  out["documents_in"] = stats.rows[0].documents_in;
+  out["documents_out"] = stats.rows.back().documents_out;
+  out["dropped"] = dropped_json(job, stats);
+  if (job.tokenizer) {
+    out["tokenizer"] = {{"path", job.recipe.tokens->tokenizer.string()},
+                        {"hash", to_hex(job.tokenizer->hash())},
+                        {"tokens", stats.tokens}};
+  }
+  out["statistics"] = Json::parse(stats.to_json());
+  return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string summary_json(const BuildJob& job, const BuildResult& result) {
+  Json out;
+  out["documents_in"] = result.stats.rows[0].documents_in;
+  out["documents_out"] = result.stats.rows.back().documents_out;
+  out["bytes_in"] = result.stats.stored_bytes;
+  out["seconds"] = result.seconds;
+  if (job.tokenizer) out["tokens"] = result.stats.tokens;
+  out["dropped"] = dropped_json(job, result.stats);
+  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+namespace {
+
+Json read_manifest(const Path& path) {
+  try {
+    return Json::parse(read_file(path));
+  } catch (const Json::exception& error) {
+    throw DataError("[{}] is no manifest of a data build: {}", path.string(), error.what());
+  }
+}
+
+}  // namespace
+
+std::string identity_of_manifest(const Path& path) {
+  const Json manifest = read_manifest(path);
+  return manifest.is_object() ? manifest.value("identity", "") : "";
+}
+
+BuildStats stats_of_manifest(const Path& path) {
+  const Json manifest = read_manifest(path);
+  if (!manifest.contains("statistics"))
+    throw DataError("[{}] holds no statistics, expected what a data build wrote", path.string());
+  return BuildStats::from_json(manifest["statistics"].dump());
+}
+
+}  // namespace strata::data

@@ -1,0 +1,30 @@
+// What a build makes of its finished parts: audits, token files, manifest, report.
+#pragma once
+
+#include "data/build/build_stats.h"
+#include "data/build/engine.h"
+#include "data/build/job.h"
+
+namespace strata::data {
+
+// audit/part-*.jsonl from what the phases dropped, in the order of phases.
+void assemble_audit(const BuildJob& job, uint32_t part);
+
+// tokens/SOURCE.bin of one source, with .documents and .json, from its parts in order.
+void assemble_tokens(const BuildJob& job, int32_t source);
+
+// manifest.json: inputs with their hashes, parameters, counts. Nothing in it depends on time or machine. It
+// is written last: where it stands, the build is whole.
+std::string manifest_json(const BuildJob& job, const BuildStats& stats, const std::string& identity);
+
+// What `--json` prints at the end.
+std::string summary_json(const BuildJob& job, const BuildResult& result);
+
+// The identity that a manifest holds; "" where it is none of ours.
+std::string identity_of_manifest(const Path& path);
+BuildStats stats_of_manifest(const Path& path);
+
+// report.html, self-contained.
+std::string report_html(const BuildJob& job, const BuildStats& stats);
+
+}  // namespace strata::data

@@ -1,0 +1,169 @@
+#include "data/build/inspect.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "data/token_corpus.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace strata::data {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kShownBytes = 600;
+constexpr int64_t kShownTokens = 64;
+
+// Marks that a terminal shows in colour and a file as they are.
+struct Paint {
+  bool color;
+  std::string dim(const std::string& text) const { return color ? "\x1b[2m" + text + "\x1b[0m" : text; }
+  std::string bold(const std::string& text) const { return color ? "\x1b[1m" + text + "\x1b[0m" : text; }
+  // Tokens in alternating colours, or between bars.
+  std::string token(const std::string& text, int64_t number) const {
+    if (!color) return "|" + text;
+    return fmt::format("\x1b[{}m{}\x1b[0m", number % 2 == 0 ? "44;97" : "46;30", text);
+  }
+};
+
+// Control characters as escapes, so that no text takes over a terminal.
+std::string visible(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n' || c == '\t' || (byte >= 0x20 && byte != 0x7f))
+      out += c;
+    else
+      out += fmt::format("\\x{:02x}", byte);
+  }
+  return out;
+}
+
+std::string beginning(std::string_view text) {
+  if (text.size() <= kShownBytes) return visible(text);
+  size_t end = kShownBytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return visible(text.substr(0, end)) + fmt::format(" … ({} bytes)", text.size());
+}
+
+std::string token_line(const Tokenizer& tokenizer, std::span<const int32_t> ids, const Paint& paint) {
+  std::string out;
+  const auto shown = std::min<size_t>(ids.size(), static_cast<size_t>(kShownTokens));
+  for (size_t i = 0; i < shown; ++i) {
+    std::string text = visible(tokenizer.decode_text(ids.subspan(i, 1)));
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    out += paint.token(text, static_cast<int64_t>(i));
+  }
+  return out + (ids.size() > shown ? paint.dim(fmt::format(" … ({} tokens)", ids.size())) : "");
+}
+
+std::string inspect_records(const InspectRequest& request, const std::optional<Tokenizer>& tokenizer) {
+  const Paint paint{request.color};
+  const auto reader = open_records(request.path, request.path.string(), request.records);
+  Document document;
+  std::string detail, text;
+  Json documents = Json::array();
+  std::map<std::string, int64_t> unread;
+  int64_t count = 0, bytes = 0;
+  for (;;) {
+    detail.clear();
+    const ReadStatus status = reader->next(document, detail);
+    if (status == ReadStatus::kEnd) break;
+    if (status != ReadStatus::kDocument) {
+      ++unread[std::string(read_reason(status))];
+      continue;
+    }
+    bytes += static_cast<int64_t>(document.text.size());
+    if (count++ >= request.limit) continue;
+    std::vector<int32_t> ids;
+    if (tokenizer) tokenizer->encode(document.text, ids);
+    if (request.json) {
+      Json one{{"id", document.id},
+               {"line", document.line},
+               {"bytes", document.text.size()},
+               {"text", document.text}};
+      if (tokenizer) one["ids"] = ids;
+      documents.push_back(std::move(one));
+      continue;
+    }
+    text += paint.bold(visible(document.id)) +
+            paint.dim(fmt::format("  line {}, {} bytes", document.line, document.text.size()));
+    if (!document.fields.empty()) text += "\n" + paint.dim(beginning(document.fields));
+    text += "\n" + (tokenizer ? token_line(*tokenizer, ids, paint) : beginning(document.text)) + "\n\n";
+  }
+  if (request.json) {
+    return Json{{"path", request.path.string()},
+                {"documents", count},
+                {"text_bytes", bytes},
+                {"not_read", unread},
+                {"first", documents}}
+               .dump(-1, ' ', false, Json::error_handler_t::replace) +
+           "\n";
+  }
+  text += fmt::format("{}: {} documents, {} of text\n", request.path.string(), count,
+                      human_bytes(static_cast<double>(bytes)));
+  for (const auto& [reason, n] : unread) text += fmt::format("  {} records not read: {}\n", n, reason);
+  return text;
+}
+
+std::string inspect_tokens(const InspectRequest& request, const std::optional<Tokenizer>& tokenizer) {
+  const Paint paint{request.color};
+  TokenFileOptions options;
+  if (tokenizer) {
+    options.vocab_size = tokenizer->vocab_size();
+    options.end_of_text = tokenizer->end_of_text_id();
+  }
+  const TokenCorpus corpus = open_token_corpus({request.path.string()}, options);
+  const std::vector<int64_t> ends = corpus.document_ends();
+  Json documents = Json::array();
+  std::string text;
+  std::vector<int32_t> ids;
+  for (size_t d = 0; d < ends.size() && static_cast<int64_t>(d) < request.limit; ++d) {
+    const int64_t begin = d == 0 ? 0 : ends[d - 1];
+    ids.resize(static_cast<size_t>(
+        std::min<int64_t>(ends[d] - begin, request.json ? ends[d] - begin : kShownTokens)));
+    corpus.read(begin, static_cast<int64_t>(ids.size()), ids.data());
+    if (request.json) {
+      Json one{{"begin", begin}, {"tokens", ends[d] - begin}, {"ids", ids}};
+      if (tokenizer) one["text"] = tokenizer->decode_text(ids);
+      documents.push_back(std::move(one));
+      continue;
+    }
+    text += paint.bold(fmt::format("document {}", d)) +
+            paint.dim(fmt::format("  tokens {} to {}", begin, ends[d])) + "\n";
+    text += tokenizer ? token_line(*tokenizer, ids, paint) : fmt::format("{}", fmt::join(ids, " "));
+    text += "\n\n";
+  }
+  if (request.json) {
+    return Json{{"path", request.path.string()},
+                {"tokens", corpus.tokens()},
+                {"documents", ends.size()},
+                {"first", documents}}
+               .dump(-1, ' ', false, Json::error_handler_t::replace) +
+           "\n";
+  }
+  return text +
+         fmt::format("{}: {} tokens, {} documents\n", request.path.string(), corpus.tokens(), ends.size());
+}
+
+bool is_token_path(const Path& path) {
+  const std::string ending = path.extension().string();
+  return ending == ".bin" || ending == ".ds" || ending == ".idx";
+}
+
+}  // namespace
+
+std::string inspect(const InspectRequest& request) {
+  std::optional<Tokenizer> tokenizer;
+  if (!request.tokenizer.empty()) tokenizer = Tokenizer::load(request.tokenizer);
+  return is_token_path(request.path) ? inspect_tokens(request, tokenizer)
+                                     : inspect_records(request, tokenizer);
+}
+
+}  // namespace strata::data

@@ -1,0 +1,65 @@
+#include "data/build/job.h"
+
+#include "base/error.h"
+
+namespace strata::data {
+
+Path BuildJob::phase_folder(size_t phase) const {
+  return work() / fmt::format("phase-{}", phase);
+}
+Path BuildJob::part_file(size_t phase, size_t part, const char* suffix) const {
+  return phase_folder(phase) / fmt::format("part-{:05}.{}", part, suffix);
+}
+Path BuildJob::document_output(size_t part) const {
+  const std::string ending = recipe.compression.empty() ? "" : "." + recipe.compression;
+  return recipe.folder / "documents" / fmt::format("part-{:05}.jsonl{}", part, ending);
+}
+Path BuildJob::audit_output(size_t part) const {
+  const std::string ending = recipe.compression.empty() ? "" : "." + recipe.compression;
+  return recipe.folder / "audit" / fmt::format("part-{:05}.jsonl{}", part, ending);
+}
+
+Path BuildJob::token_part(size_t part) const {
+  return phase_folder(phases.size() - 1) / fmt::format("tokens-{:05}.bin", part);
+}
+
+std::unique_ptr<BuildJob> make_job(Recipe recipe, FileSystem& files, std::function<bool()> stop,
+                                   int64_t part_bytes) {
+  auto job = std::make_unique<BuildJob>();
+  job->recipe = std::move(recipe);
+  job->files = &files;
+  job->stop = std::move(stop);
+  job->phases.emplace_back();
+  for (size_t i = 0; i < job->recipe.stages.size(); ++i) {
+    job->stages.push_back(make_stage(job->recipe.stages[i], job->recipe.base));
+    if (std::holds_alternative<std::unique_ptr<DocumentStage>>(job->stages.back())) {
+      job->phases.back().stages.push_back(i);
+    } else {
+      job->phases.back().collects = i;
+      job->phases.push_back({.decided = i, .stages = {}, .collects = {}});
+    }
+  }
+  if (job->recipe.tokens) {
+    job->tokenizer = Tokenizer::load(job->recipe.tokens->tokenizer);
+    if (job->recipe.tokens->add_eos && !job->tokenizer->end_of_text_id()) {
+      throw ConfigError("[output.tokens] {} has no end-of-text token; set add_eos = false",
+                        job->recipe.tokens->tokenizer.string());
+    }
+    if (job->recipe.tokens->add_bos && job->tokenizer->prefix_ids().empty()) {
+      throw ConfigError("[output.tokens] {} has no begin-of-text token; set add_bos = false",
+                        job->recipe.tokens->tokenizer.string());
+    }
+  }
+  job->plan = plan_parts(job->recipe, part_bytes);
+  job->lines.resize(job->plan.files.size());
+  for (const BuildPart& part : job->plan.parts) {
+    for (const PartPiece& piece : part.pieces) {
+      auto& lines = job->lines[static_cast<size_t>(piece.file)];
+      if (!piece.range.whole() && !lines)
+        lines = std::make_unique<LineIndex>(job->plan.files[static_cast<size_t>(piece.file)].path);
+    }
+  }
+  return job;
+}
+
+}  // namespace strata::data

@@ -1,0 +1,49 @@
+// How a build cuts its input: into parts of about the same size, by the files' sizes alone, so that the
+// result depends neither on threads nor on ranks. A part is the unit of work, of resuming and of output
+// files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/build/recipe.h"
+
+namespace strata::data {
+
+struct InputFile {
+  Path path;
+  std::string name;  // as reports show it: from the recipe's folder where it lies below
+  int32_t source = 0;
+  RecordFormat format = RecordFormat::kAuto;
+  int64_t bytes = 0;     // 0 for standard input and object stores
+  int64_t modified = 0;  // nanoseconds since the epoch
+};
+
+struct PartPiece {
+  int32_t file = 0;
+  FileRange range{};
+};
+
+struct BuildPart {
+  int32_t source = 0;
+  std::vector<PartPiece> pieces;
+  int64_t bytes = 0;
+};
+
+struct PartPlan {
+  std::vector<InputFile> files;
+  std::vector<BuildPart> parts;
+  int64_t bytes = 0;
+};
+
+inline constexpr int64_t kPartBytes = int64_t{64} << 20;
+
+// Files that can be split are cut every `part_bytes`; smaller ones share a part. A part holds one source's
+// files. ConfigError for a pattern that finds nothing.
+PartPlan plan_parts(const Recipe& recipe, int64_t part_bytes = kPartBytes);
+
+// Names the input by paths, sizes and times, and the cut.
+std::string plan_identity(const PartPlan& plan);
+
+}  // namespace strata::data

@@ -1,0 +1,331 @@
+#include "data/build/recipe.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/suggest.h"
+
+namespace strata::data {
+namespace {
+
+// Collects faults, so that all of them are named at once.
+class TableReader {
+ public:
+  TableReader(const ConfigValue& table, std::string where, std::vector<std::string>& faults)
+      : table_(table), where_(std::move(where)), faults_(faults) {
+    if (!table.is_table()) fault(table, "found a plain value, expected a table");
+  }
+
+  // Every key that was not asked for is unknown.
+  void finish() {
+    if (!table_.is_table()) return;
+    for (const auto& entry : std::get<ConfigValue::Table>(table_.data)) {
+      if (known_.count(entry.key)) continue;
+      const std::vector<std::string> names(known_.begin(), known_.end());
+      const auto near = nearest_name(entry.key, names);
+      fault(entry.value,
+            "unknown key \"" + entry.key + "\"" + (near ? "; did you mean \"" + *near + "\"?" : ""));
+    }
+  }
+
+  const ConfigValue* find(const std::string& key) {
+    known_.insert(key);
+    return table_.is_table() ? table_.find(key) : nullptr;
+  }
+  template <typename T>
+  T get(const std::string& key, T fallback, const char* expected) {
+    const ConfigValue* value = find(key);
+    if (value == nullptr) return fallback;
+    if (const T* held = value->get_if<T>()) return *held;
+    if constexpr (std::is_same_v<T, double>) {
+      if (const int64_t* whole = value->get_if<int64_t>()) return static_cast<double>(*whole);
+    }
+    fault(*value, fmt::format("{} is {}, expected {}", key, to_toml(*value), expected));
+    return fallback;
+  }
+  bool flag(const std::string& key, bool fallback) { return get<bool>(key, fallback, "true or false"); }
+  std::string text(const std::string& key, const std::string& fallback) {
+    return get<std::string>(key, fallback, "a text");
+  }
+  // One of `choices`; the index of the first where it is none.
+  size_t choice(const std::string& key, const std::vector<std::string>& choices) {
+    const std::string value = text(key, choices[0]);
+    const auto at = std::find(choices.begin(), choices.end(), value);
+    if (at != choices.end()) return static_cast<size_t>(at - choices.begin());
+    const auto near = nearest_name(value, choices);
+    fault(*find(key), fmt::format("{} = \"{}\" is not known, expected one of {}{}", key, value,
+                                  fmt::join(choices, ", "), near ? "; did you mean " + *near + "?" : ""));
+    return 0;
+  }
+  std::vector<std::string> texts(const std::string& key) {
+    const ConfigValue* value = find(key);
+    if (value == nullptr) return {};
+    if (const auto* one = value->get_if<std::string>()) return {*one};
+    std::vector<std::string> out;
+    if (const auto* list = value->get_if<ConfigValue::Array>()) {
+      for (const ConfigValue& element : *list) {
+        if (const auto* one = element.get_if<std::string>()) out.push_back(*one);
+      }
+      if (out.size() == list->size()) return out;
+    }
+    fault(*value, fmt::format("{} is {}, expected a text or a list of texts", key, to_toml(*value)));
+    return {};
+  }
+
+  void fault(const ConfigValue& at, const std::string& what) {
+    faults_.push_back(fmt::format("[{}] {}: {}", to_string(at.origin), where_, what));
+  }
+  void missing(const std::string& what) { fault(table_, what); }
+
+ private:
+  const ConfigValue& table_;
+  std::string where_;
+  std::vector<std::string>& faults_;
+  std::set<std::string> known_;
+};
+
+struct FormatName {
+  const char* name;
+  RecordFormat format;
+};
+constexpr FormatName kFormats[] = {
+    {"auto", RecordFormat::kAuto},   {"jsonl", RecordFormat::kJsonl}, {"text", RecordFormat::kText},
+    {"csv", RecordFormat::kCsv},     {"tsv", RecordFormat::kTsv},     {"parquet", RecordFormat::kParquet},
+    {"arrow", RecordFormat::kArrow}, {"warc", RecordFormat::kWarc},   {"html", RecordFormat::kHtml}};
+
+std::vector<std::string> format_names() {
+  std::vector<std::string> names;
+  for (const FormatName& row : kFormats) names.emplace_back(row.name);
+  return names;
+}
+
+// Relative to the recipe; URIs of object stores and "-" stay as they are.
+std::string placed(const Path& base, const std::string& path) {
+  if (path == "-" || path.find("://") != std::string::npos) return path;
+  return (base / path).lexically_normal().string();
+}
+
+RecipeSource read_source(const ConfigValue& table, const std::string& where, const Path& base,
+                         std::vector<std::string>& faults) {
+  TableReader reader(table, where, faults);
+  RecipeSource source;
+  source.name = reader.text("name", "");
+  for (const std::string& path : reader.texts("path")) source.paths.push_back(placed(base, path));
+  source.records.format = kFormats[reader.choice("format", format_names())].format;
+  source.records.text = reader.text("text", "text");
+  source.records.id = reader.text("id", "id");
+  source.weight = reader.get<double>("weight", 1.0, "a number");
+  source.max_epochs = reader.get<int64_t>("max_epochs", 0, "a whole number");
+  if (source.name.empty()) reader.missing("has no name");
+  if (source.name.find_first_of("/\\") != std::string::npos || source.name.starts_with("."))
+    reader.missing("name \"" + source.name + "\" cannot be a file name");
+  if (source.paths.empty()) reader.missing("has no path");
+  if (!(source.weight >= 0)) reader.missing("weight must not be negative");
+  if (source.max_epochs < 0) reader.missing("max_epochs must not be negative");
+  reader.finish();
+  return source;
+}
+
+// The value of a stage's parameter, in the type of its default; a fault where it has another.
+StageValue read_parameter(TableReader& reader, const StageParameter& parameter) {
+  return std::visit(
+      [&](const auto& fallback) -> StageValue {
+        using T = std::decay_t<decltype(fallback)>;
+        if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+          return reader.find(parameter.name) == nullptr ? fallback : reader.texts(parameter.name);
+        } else {
+          const char* expected = std::is_same_v<T, bool>      ? "true or false"
+                                 : std::is_same_v<T, int64_t> ? "a whole number"
+                                 : std::is_same_v<T, double>  ? "a number"
+                                                              : "a text";
+          return reader.get<T>(parameter.name, fallback, expected);
+        }
+      },
+      parameter.value);
+}
+
+RecipeStage read_stage(const ConfigValue& table, const std::string& where, std::vector<std::string>& faults) {
+  TableReader reader(table, where, faults);
+  RecipeStage stage;
+  stage.kind = reader.text("kind", "");
+  const auto& kinds = stage_kinds();
+  const auto kind =
+      std::find_if(kinds.begin(), kinds.end(), [&](const StageKind& k) { return k.name == stage.kind; });
+  if (kind == kinds.end()) {
+    std::vector<std::string> names;
+    for (const StageKind& k : kinds) names.push_back(k.name);
+    const auto near = nearest_name(stage.kind, names);
+    reader.missing(fmt::format("kind \"{}\" is not known{}; known are {}", stage.kind,
+                               near ? ", did you mean " + *near + "?" : "", fmt::join(names, ", ")));
+    return stage;
+  }
+  for (const StageParameter& parameter : kind->parameters)
+    stage.parameters[parameter.name] = read_parameter(reader, parameter);
+  reader.finish();
+  return stage;
+}
+
+// "8GiB", "500 MB", or bytes.
+int64_t read_size(TableReader& reader, const std::string& key) {
+  const ConfigValue* value = reader.find(key);
+  if (value == nullptr) return 0;
+  if (const int64_t* bytes = value->get_if<int64_t>(); bytes != nullptr && *bytes > 0) return *bytes;
+  if (const auto* text = value->get_if<std::string>()) {
+    if (*text == "auto") return 0;
+    if (const int64_t bytes = parse_size(*text); bytes > 0) return bytes;
+  }
+  reader.fault(*value,
+               fmt::format("{} is {}, expected a size like \"8GiB\", or \"auto\"", key, to_toml(*value)));
+  return 0;
+}
+
+void read_list(const ConfigValue& tree, const char* key, std::vector<std::string>& faults,
+               FunctionRef<void(const ConfigValue&, const std::string&)> element) {
+  const ConfigValue* list = tree.find(key);
+  if (list == nullptr) return;
+  const auto* array = list->get_if<ConfigValue::Array>();
+  if (array == nullptr) {
+    faults.push_back(
+        fmt::format("[{}] {} is no list of tables; write [[{}]]", to_string(list->origin), key, key));
+    return;
+  }
+  for (size_t i = 0; i < array->size(); ++i) element((*array)[i], fmt::format("{}.{}", key, i));
+}
+
+}  // namespace
+
+int64_t parse_size(std::string_view text) {
+  size_t at = 0;
+  double number = 0;
+  try {
+    number = std::stod(std::string(text), &at);
+  } catch (const std::exception&) {
+    return 0;
+  }
+  while (at < text.size() && text[at] == ' ') ++at;
+  const std::string_view unit = text.substr(at);
+  static const std::pair<std::string_view, double> kUnits[] = {{"", 1},
+                                                               {"B", 1},
+                                                               {"K", 1e3},
+                                                               {"KB", 1e3},
+                                                               {"KiB", 1024.0},
+                                                               {"M", 1e6},
+                                                               {"MB", 1e6},
+                                                               {"G", 1e9},
+                                                               {"GB", 1e9},
+                                                               {"T", 1e12},
+                                                               {"TB", 1e12},
+                                                               {"MiB", 1048576.0},
+                                                               {"GiB", 1073741824.0},
+                                                               {"TiB", 1099511627776.0}};
+  for (const auto& [name, factor] : kUnits)
+    if (unit == name && number > 0 && number * factor < 9e18) return static_cast<int64_t>(number * factor);
+  return 0;
+}
+
+const std::vector<StageKind>& stage_kinds() {
+  static const std::vector<StageKind> kinds = [] {
+    std::vector<StageKind> all = filter_stage_kinds();
+    for (StageKind& kind : dedup_stage_kinds()) all.push_back(std::move(kind));
+    return all;
+  }();
+  return kinds;
+}
+
+ConfigValue read_recipe_tree(const Path& path, const std::vector<std::string>& sets) {
+  ConfigValue tree = read_toml(path);
+  for (const std::string& set : sets) apply_set(tree, set);
+  return tree;
+}
+
+Recipe read_recipe(const ConfigValue& tree, const Path& path) {
+  std::vector<std::string> faults;
+  Recipe recipe;
+  recipe.file = path;
+  recipe.base = path.has_parent_path() ? path.parent_path() : Path(".");
+  TableReader root(tree, "recipe", faults);
+  static const ConfigValue kEmpty{.data = ConfigValue::Table(), .origin = {}};
+
+  const ConfigValue* build = root.find("build");
+  TableReader build_reader(build ? *build : kEmpty, "build", faults);
+  recipe.folder = placed(recipe.base, build_reader.text("folder", "out"));
+  recipe.workers = static_cast<int>(build_reader.get<int64_t>("workers", 0, "a whole number"));
+  recipe.on_error = static_cast<OnError>(build_reader.choice("on_error", {"skip", "stop"}));
+  recipe.memory_limit = read_size(build_reader, "memory_limit");
+  if (recipe.workers < 0) build_reader.missing("workers must not be negative");
+  build_reader.finish();
+
+  root.find("source");
+  read_list(tree, "source", faults, [&](const ConfigValue& table, const std::string& where) {
+    recipe.sources.push_back(read_source(table, where, recipe.base, faults));
+  });
+  if (recipe.sources.empty()) faults.push_back("[" + path.string() + "] names no [[source]]");
+  std::set<std::string> names;
+  for (const RecipeSource& source : recipe.sources) {
+    if (!source.name.empty() && !names.insert(source.name).second)
+      faults.push_back("[" + path.string() + "] two sources are called " + source.name);
+  }
+  root.find("stage");
+  read_list(tree, "stage", faults, [&](const ConfigValue& table, const std::string& where) {
+    recipe.stages.push_back(read_stage(table, where, faults));
+  });
+
+  const ConfigValue* output = root.find("output");
+  TableReader output_reader(output ? *output : kEmpty, "output", faults);
+  recipe.documents = output_reader.flag("documents", true);
+  recipe.audit = output_reader.flag("audit", true);
+  static const std::vector<std::string> kCompressions = {"none", "gz", "zst"};
+  const size_t compression = output_reader.choice("compression", kCompressions);
+  recipe.compression = compression == 0 ? "" : kCompressions[compression];
+  if (const ConfigValue* tokens = output_reader.find("tokens")) {
+    TableReader tokens_reader(*tokens, "output.tokens", faults);
+    RecipeTokens wanted;
+    const std::string tokenizer = tokens_reader.text("tokenizer", "");
+    if (tokenizer.empty()) tokens_reader.missing("names no tokenizer");
+    wanted.tokenizer = placed(recipe.base, tokenizer);
+    wanted.add_bos = tokens_reader.flag("add_bos", false);
+    wanted.add_eos = tokens_reader.flag("add_eos", true);
+    tokens_reader.finish();
+    recipe.tokens = wanted;
+  }
+  output_reader.finish();
+  root.finish();
+  if (!faults.empty()) throw ConfigError("{}", fmt::join(faults, "\n"));
+  return recipe;
+}
+
+AnyStage make_stage(const RecipeStage& stage, const Path& base) {
+  for (const StageKind& kind : stage_kinds())
+    if (kind.name == stage.kind) return kind.make(StageParameters(stage.parameters, base));
+  throw InternalError("stage kind {}", stage.kind);
+}
+
+std::string recipe_identity(const Recipe& recipe) {
+  std::string out = fmt::format("on_error={}\n", static_cast<int>(recipe.on_error));
+  for (const RecipeSource& source : recipe.sources) {
+    out += fmt::format("source {} format={} text={} id={}\n", source.name,
+                       static_cast<int>(source.records.format), source.records.text, source.records.id);
+  }
+  for (const RecipeStage& stage : recipe.stages) {
+    out += "stage " + stage.kind;
+    for (const auto& [name, value] : stage.parameters) {
+      out += " " + name + "=" +
+             std::visit(
+                 [](const auto& v) {
+                   using T = std::decay_t<decltype(v)>;
+                   if constexpr (std::is_same_v<T, std::vector<std::string>>)
+                     return fmt::format("[{}]", fmt::join(v, ","));
+                   else
+                     return fmt::format("{}", v);
+                 },
+                 value);
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+}  // namespace strata::data

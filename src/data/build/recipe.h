@@ -1,0 +1,71 @@
+// RECIPE.toml: what a data build reads, which stages it runs and what it writes (interface.md, "A data
+// recipe").
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/toml.h"
+#include "data/input/record_reader.h"
+#include "data/pipeline/stage_kinds.h"
+
+namespace strata::data {
+
+struct RecipeSource {
+  std::string name;
+  std::vector<std::string> paths;  // files, folders, globs; absolute, or from the working folder
+  RecordOptions records;
+  double weight = 1;       // share of the mixture, as the token manifest passes it on
+  int64_t max_epochs = 0;  // 0: not limited
+};
+
+struct RecipeStage {
+  std::string kind;
+  std::map<std::string, StageValue> parameters;  // every one, defaults filled in
+};
+
+struct RecipeTokens {
+  Path tokenizer;
+  bool add_bos = false;
+  bool add_eos = true;
+};
+
+enum class OnError { kSkip, kStop };
+
+struct Recipe {
+  Path file;    // "" where it was made from a command line
+  Path base;    // where relative paths start
+  Path folder;  // of everything that the build writes
+  int workers = 0;
+  OnError on_error = OnError::kSkip;
+  int64_t memory_limit = 0;  // bytes; 0: auto
+  std::vector<RecipeSource> sources;
+  std::vector<RecipeStage> stages;
+  bool documents = true;
+  std::string compression;  // of the documents and the audit: "", "gz" or "zst"
+  bool audit = true;
+  std::optional<RecipeTokens> tokens;
+};
+
+// The tree of a recipe, for read_recipe: the file with `sets` laid over it.
+ConfigValue read_recipe_tree(const Path& path, const std::vector<std::string>& sets);
+
+// ConfigError that lists every fault with file, line and the nearest valid name.
+Recipe read_recipe(const ConfigValue& tree, const Path& path);
+
+// "8GiB", "500 MB", "1000": bytes; 0 for what is no size.
+int64_t parse_size(std::string_view text);
+
+// All kinds of stages that this build has.
+const std::vector<StageKind>& stage_kinds();
+
+// The stage, ready to run.
+AnyStage make_stage(const RecipeStage& stage, const Path& base);
+
+// A short text that names everything which the documents and audits of a build depend on, inputs aside.
+std::string recipe_identity(const Recipe& recipe);
+
+}  // namespace strata::data
