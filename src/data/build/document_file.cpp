@@ -9,7 +9,7 @@ namespace strata::data {
 namespace {
 
 struct DocumentHead {
-  uint32_t text = 0, id = 0, fields = 0;
+  uint32_t text = 0, id = 0, fields = 0, id_is_json = 0;
   int32_t file = 0;
   int64_t line = 0;
 };
@@ -50,8 +50,12 @@ class Cursor {
 }  // namespace
 
 void DocumentFileWriter::append(std::string_view text, const Document& document, int32_t file) {
-  const DocumentHead head{static_cast<uint32_t>(text.size()), static_cast<uint32_t>(document.id.size()),
-                          static_cast<uint32_t>(document.fields.size()), file, document.line};
+  const DocumentHead head{static_cast<uint32_t>(text.size()),
+                          static_cast<uint32_t>(document.id.size()),
+                          static_cast<uint32_t>(document.fields.size()),
+                          document.id_is_json ? 1u : 0u,
+                          file,
+                          document.line};
   std::string& out = out_.buffer();
   append_raw(out, head);
   out.append(text).append(document.id).append(document.fields);
@@ -85,6 +89,7 @@ bool DocumentFileReader::next(StoredDocument& out) {
   out.document.text.assign(at, head.text);
   out.document.id.assign(at + head.text, head.id);
   out.document.fields.assign(at + head.text + head.id, head.fields);
+  out.document.id_is_json = head.id_is_json != 0;
   out.document.line = head.line;
   out.file = head.file;
   begin_ += size_t{head.text} + head.id + head.fields;

@@ -6,7 +6,7 @@
 #include "data/build/build_stats.h"
 #include "data/build/document_file.h"
 #include "data/build/job.h"
-#include "data/build/json_text.h"
+#include "data/pipeline/json_text.h"
 #include "data/token_writer.h"
 
 namespace strata::data {
@@ -215,7 +215,7 @@ class PartRun {
     if (documents_) {
       std::string& out = documents_->buffer();
       out += "{\"id\":";
-      append_json_string(out, document_.id);
+      append_id(out);
       out += ",\"text\":";
       append_json_string(out, text_.bytes());
       if (!document_.fields.empty()) out.append(",").append(document_.fields);
@@ -237,6 +237,13 @@ class PartRun {
     stats_.tokens += static_cast<int64_t>(ids_of_text_.size());
   }
 
+  void append_id(std::string& out) const {
+    if (document_.id_is_json)
+      out += document_.id;
+    else
+      append_json_string(out, document_.id);
+  }
+
   const std::string& name_of(int32_t file) const { return job_.plan.files[static_cast<size_t>(file)].name; }
 
   void drop(size_t row, std::string_view reason, std::string_view text, int32_t file,
@@ -250,7 +257,7 @@ class PartRun {
     stats_.drop(row, reason, static_cast<int64_t>(text.size()), std::move(example));
     std::string& out = audit_->buffer();
     out += "{\"id\":";
-    append_json_string(out, document_.id);
+    append_id(out);
     out += ",\"source\":";
     append_json_string(out, job_.recipe.sources[static_cast<size_t>(source_)].name);
     out += ",\"file\":";

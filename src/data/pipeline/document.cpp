@@ -3,6 +3,7 @@
 #include <simdjson.h>
 
 #include "base/error.h"
+#include "data/pipeline/json_text.h"
 
 namespace strata::data {
 
@@ -17,37 +18,6 @@ std::string string_field(const Document& document, std::string_view name) {
   if (parser.parse(json).get(root) != simdjson::SUCCESS) return {};
   if (root[name].get(value) != simdjson::SUCCESS) return {};
   return std::string(value);
-}
-
-void append_json_string(std::string& json, std::string_view text) {
-  constexpr char kHex[] = "0123456789abcdef";
-  json += '"';
-  size_t kept = 0;  // what stands before it is written
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    if (c >= 0x20 && c != '"' && c != '\\') continue;
-    json.append(text, kept, i - kept);
-    kept = i + 1;
-    switch (c) {
-      case '"':
-      case '\\':
-        json += {'\\', text[i]};
-        break;
-      case '\n':
-        json += "\\n";
-        break;
-      case '\r':
-        json += "\\r";
-        break;
-      case '\t':
-        json += "\\t";
-        break;
-      default:
-        json += {'\\', 'u', '0', '0', kHex[c >> 4], kHex[c & 15]};
-    }
-  }
-  json.append(text, kept);
-  json += '"';
 }
 
 void add_field(Document& document, std::string_view name, std::string_view value) {

@@ -26,9 +26,6 @@ struct Document {
 
 // The value of one member of `fields` where it is a string, unescaped; empty where it is absent or no string.
 std::string string_field(const Document& document, std::string_view name);
-
-// The text in quotes, as JSON writes it: quotes, backslashes and control characters escaped, all else as it is.
-void append_json_string(std::string& json, std::string_view text);
 // One more member with a string for the document's fields.
 void add_field(Document& document, std::string_view name, std::string_view value);
 

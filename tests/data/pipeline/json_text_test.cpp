@@ -1,4 +1,4 @@
-#include "data/build/json_text.h"
+#include "data/pipeline/json_text.h"
 
 #include <gtest/gtest.h>
 
