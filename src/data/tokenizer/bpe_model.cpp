@@ -82,20 +82,37 @@ BpeModel::BpeModel(const BpeConfig& config)
     }
   }
 
-  if (ignore_merges_) {
-    std::vector<std::string> texts;
-    std::vector<StringTable::Entry> entries;
-    texts.reserve(config.vocabulary.size());
-    for (const auto& entry : config.vocabulary) {
-      if (!byte_level_) {
-        entries.push_back(entry);
-      } else if (auto bytes = unmap(entry.text)) {
-        entries.push_back({texts.emplace_back(std::move(*bytes)), entry.id});
-      }
+  if (all_bytes_) {
+    byte_rules_.resize(size_t{1} << 16);
+    for (size_t pair = 0; pair < byte_rules_.size(); ++pair) {
+      byte_rules_[pair] = merges_.find(byte_ids_[pair >> 8], byte_ids_[pair & 255]);
     }
-    whole_pieces_ = StringTable(entries);
   }
+  find_whole_pieces(config);
   cuts_at_spaces_ = can_cut_at_spaces(config);
+}
+
+// With ignore_merges all tokens; else, of byte-level models, those that merging their own bytes leads to.
+void BpeModel::find_whole_pieces(const BpeConfig& config) {
+  if (!ignore_merges_ && !all_bytes_) return;
+  std::vector<std::string> texts;
+  std::vector<StringTable::Entry> entries;
+  texts.reserve(config.vocabulary.size());
+  BpeScratch scratch;
+  for (const auto& entry : config.vocabulary) {
+    if (!byte_level_) {
+      entries.push_back(entry);
+      continue;
+    }
+    auto bytes = unmap(entry.text);
+    if (!bytes) continue;
+    if (!ignore_merges_) {
+      merge_bytes(*bytes, scratch);
+      if (scratch.symbols_.size() != 1 || scratch.symbols_[0] != entry.id) continue;
+    }
+    entries.push_back({texts.emplace_back(std::move(*bytes)), entry.id});
+  }
+  whole_pieces_ = StringTable(entries);
 }
 
 bool BpeModel::can_cut_at_spaces(const BpeConfig& config) const {
@@ -120,20 +137,35 @@ void BpeModel::encode_piece(std::string_view piece, BpeScratch& scratch, std::ve
 
 void BpeModel::encode_part(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& out) const {
   if (piece.empty()) return;
-  if (ignore_merges_) {
-    if (const auto id = whole_pieces_.find(piece)) return out.push_back(*id);
-  }
-  start_symbols(piece, scratch);
+  if (const auto id = whole_pieces_.find(piece)) return out.push_back(*id);
+  merge_bytes(piece, scratch);
   const auto& symbols = scratch.symbols_;
-  if (symbols.size() > kShortPiece) {
-    merge_long(scratch);
-  } else if (symbols.size() > 1) {
-    merge_short(scratch);
-  }
   if (unused_.empty()) {
     out.insert(out.end(), symbols.begin(), symbols.end());
   } else {
     for (const int32_t id : symbols) append_split(id, out);
+  }
+}
+
+void BpeModel::merge_bytes(std::string_view piece, BpeScratch& scratch) const {
+  start_symbols(piece, scratch);
+  if (scratch.symbols_.size() > kShortPiece) {
+    merge_long(scratch);
+  } else if (scratch.symbols_.size() > 1) {
+    start_rules(piece, scratch);
+    merge_short(scratch);
+  }
+}
+
+// The rules of all neighbours at the start; of bytes from a table of all their pairs.
+void BpeModel::start_rules(std::string_view piece, BpeScratch& scratch) const {
+  const auto& symbols = scratch.symbols_;
+  auto& rules = scratch.rules_;
+  rules.resize(symbols.size());
+  for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+    rules[i] = all_bytes_ ? byte_rules_[static_cast<size_t>(static_cast<uint8_t>(piece[i])) << 8 |
+                                        static_cast<uint8_t>(piece[i + 1])]
+                          : merges_.find(symbols[i], symbols[i + 1]);
   }
 }
 
@@ -201,8 +233,6 @@ void BpeModel::merge_short(BpeScratch& scratch) const {
   auto& symbols = scratch.symbols_;
   auto& rules = scratch.rules_;  // rules[i] is the one of symbols i and i + 1
   size_t n = symbols.size();
-  rules.resize(n);
-  for (size_t i = 0; i + 1 < n; ++i) rules[i] = merges_.find(symbols[i], symbols[i + 1]);
   while (n > 1) {
     size_t best = 0;
     uint32_t best_rank = rules[0].rank;

@@ -75,16 +75,20 @@ class BpeModel {
   void merge_short(BpeScratch& scratch) const;
   void merge_long(BpeScratch& scratch) const;
   void encode_part(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& out) const;
+  void merge_bytes(std::string_view piece, BpeScratch& scratch) const;
+  void start_rules(std::string_view piece, BpeScratch& scratch) const;
+  void find_whole_pieces(const BpeConfig& config);
   void append_split(int32_t id, std::vector<int32_t>& out) const;
   bool can_cut_at_spaces(const BpeConfig& config) const;
 
   StringTable vocabulary_;
-  StringTable whole_pieces_;  // for ignore_merges: tokens as they stand in pieces
+  StringTable whole_pieces_;  // tokens as they stand in pieces, where the piece is that token
   MergeTable merges_;
   std::unordered_map<int32_t, std::pair<int32_t, int32_t>> unused_;  // the pair that each comes from
   bool cuts_at_spaces_ = false;  // no merge crosses the place before the first U+2581 of a run
   std::array<int32_t, 256> byte_ids_{};
-  bool all_bytes_ = false;  // every byte is a token: the fast start
+  bool all_bytes_ = false;             // every byte is a token: the fast start
+  std::vector<MergeRule> byte_rules_;  // then, by two bytes
   std::array<int32_t, 256> fallback_ids_{};
   std::optional<int32_t> unknown_id_;
   std::string continuing_prefix_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <limits>
 #include <queue>
 #include <unordered_map>
 
@@ -23,7 +24,7 @@ class PairTable {
   struct Pair {
     uint64_t key;
     int64_t count = 0;
-    std::vector<uint32_t> words{};
+    std::vector<uint32_t> words{};  // where they lie
   };
 
   PairTable() : slots_(size_t{1} << 16), mask_(slots_.size() - 1) {}
@@ -114,14 +115,13 @@ class Trainer {
       ids_.emplace(vocabulary.tokens[id], static_cast<int32_t>(id));
     }
     const std::vector<WordCounts::Word> words = counts.words();
-    size_t symbols = 0;
-    for (const auto& word : words) symbols += word.text.size();
-    symbols_.reserve(symbols);
-    words_.reserve(words.size());
-    for (const auto& word : words) {
-      words_.push_back({symbols_.size(), word.text.size(), word.count});
-      for (const char byte : word.text) symbols_.push_back(byte_ids[static_cast<uint8_t>(byte)]);
+    size_t size = 0;
+    for (const auto& word : words) size += kHeader + word.text.size();
+    if (size > std::numeric_limits<uint32_t>::max()) {
+      throw DataError("[tokenizer] the distinct pieces of the text take {} bytes; train on a sample of it",
+                      size);
     }
+    words_.reserve(size);
     count_byte_pairs(words, byte_ids);
   }
 
@@ -140,22 +140,25 @@ class Trainer {
   }
 
  private:
-  struct Word {
-    size_t offset;
-    size_t size;
-    int64_t count;
-  };
+  // A word lies in one place, so that one memory access finds it: its size, its count in two halves, its
+  // symbols.
+  static constexpr size_t kHeader = 3;
 
   void count_byte_pairs(const std::vector<WordCounts::Word>& words,
                         const std::array<int32_t, 256>& byte_ids) {
     std::vector<PairTable::Pair> by_bytes(size_t{1} << 16);
-    for (size_t w = 0; w < words.size(); ++w) {
-      const std::string& text = words[w].text;
-      for (size_t i = 0; i + 1 < text.size(); ++i) {
-        auto& pair = by_bytes[static_cast<size_t>(static_cast<uint8_t>(text[i])) << 8 |
-                              static_cast<uint8_t>(text[i + 1])];
-        pair.count += words[w].count;
-        if (pair.words.empty() || pair.words.back() != w) pair.words.push_back(static_cast<uint32_t>(w));
+    for (const auto& [text, count] : words) {
+      const auto at = static_cast<uint32_t>(words_.size());
+      words_.push_back(static_cast<int32_t>(text.size()));
+      words_.push_back(static_cast<int32_t>(static_cast<uint64_t>(count) >> 32));
+      words_.push_back(static_cast<int32_t>(static_cast<uint64_t>(count) & 0xFFFFFFFF));
+      for (size_t i = 0; i < text.size(); ++i) {
+        const auto byte = static_cast<uint8_t>(text[i]);
+        words_.push_back(byte_ids[byte]);
+        if (i + 1 == text.size()) break;
+        auto& pair = by_bytes[static_cast<size_t>(byte) << 8 | static_cast<uint8_t>(text[i + 1])];
+        pair.count += count;
+        if (pair.words.empty() || pair.words.back() != at) pair.words.push_back(at);
       }
     }
     for (size_t bytes = 0; bytes < by_bytes.size(); ++bytes) {
@@ -184,9 +187,9 @@ class Trainer {
     vocabulary_.merges.emplace_back(left, right);
     const std::vector<uint32_t> holders = std::move(pairs_[index].words);
     pairs_[index].words = {};
+    constexpr size_t kAhead = 12;
     for (size_t i = 0; i < holders.size(); ++i) {
-      if (i + 16 < holders.size()) __builtin_prefetch(&words_[holders[i + 16]]);
-      if (i + 8 < holders.size()) __builtin_prefetch(&symbols_[words_[holders[i + 8]].offset]);
+      if (i + kAhead < holders.size()) __builtin_prefetch(&words_[holders[i + kAhead]], 1);
       merge_in_word(holders[i], left, right, merged);
     }
     bool doubled = false;  // the pair of the merged token with itself is offered once
@@ -216,27 +219,32 @@ class Trainer {
   }
 
   // Left to right. A pair's own count stays, as in the reference.
-  void merge_in_word(uint32_t w, int32_t left, int32_t right, int32_t merged) {
-    Word& word = words_[w];
-    int32_t* symbols = &symbols_[word.offset];
-    size_t write = 0;
-    for (size_t read = 0; read < word.size;) {
-      if (symbols[read] != left || read + 1 == word.size || symbols[read + 1] != right) {
+  void merge_in_word(uint32_t at, int32_t left, int32_t right, int32_t merged) {
+    int32_t* word = &words_[at];
+    const auto size = static_cast<size_t>(word[0]);
+    int32_t* symbols = word + kHeader;
+    size_t read = 0;
+    while (read + 1 < size && (symbols[read] != left || symbols[read + 1] != right)) ++read;
+    if (read + 1 >= size) return;  // it lost the pair to an earlier merge
+    const auto count = static_cast<int64_t>(static_cast<uint64_t>(static_cast<uint32_t>(word[1])) << 32 |
+                                            static_cast<uint32_t>(word[2]));
+    size_t write = read;
+    while (read < size) {
+      if (symbols[read] != left || read + 1 == size || symbols[read + 1] != right) {
         symbols[write++] = symbols[read++];
         continue;
       }
-      if (write > 0) before_.add(symbols[write - 1], word.count, w);
+      if (write > 0) before_.add(symbols[write - 1], count, at);
       symbols[write++] = merged;
       read += 2;
-      if (read < word.size) behind_.add(symbols[read], word.count, w);
+      if (read < size) behind_.add(symbols[read], count, at);
     }
-    word.size = write;
+    word[0] = static_cast<int32_t>(write);
   }
 
   BpeVocabulary& vocabulary_;
   std::unordered_map<std::string, int32_t> ids_;
-  std::vector<int32_t> symbols_;
-  std::vector<Word> words_;
+  std::vector<int32_t> words_;
   PairTable pairs_;
   Neighbours before_;
   Neighbours behind_;

@@ -47,6 +47,11 @@ class PieceCache {
     return h ^ h >> 29;
   }
 
+  void prefetch(const Key& key) {
+    if (sets_.empty()) sets_.resize(kSets);
+    __builtin_prefetch(&sets_[position(key)]);
+  }
+
   // Appends the ids of the piece, if it is known.
   bool append(const Key& key, std::vector<int32_t>& out) {
     if (sets_.empty()) sets_.resize(kSets);

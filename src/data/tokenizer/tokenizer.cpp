@@ -169,32 +169,49 @@ Tokenizer::State::State(TokenizerParts parts, std::string content)
 template <typename ModelKind>
 void Tokenizer::State::encode_pieces(const ModelKind& kind, std::string_view text, bool at_begin,
                                      EncodeScratch& scratch, std::vector<int32_t>& out) const {
-  const auto encode_one = [&](std::string_view piece, const char* end) {
-    if (piece.empty()) return;
-    if (piece.size() > PieceCache::kLongestPiece) return encode_piece(kind, piece, scratch, out);
-    const auto key = PieceCache::make_key(piece, end);
-    if (scratch.cache.append(key, out)) return;
-    const size_t first = out.size();
-    encode_piece(kind, piece, scratch, out);
-    scratch.cache.store(key, std::span(out).subspan(first));
+  // A block of pieces at a time: their places in the cache are on the way while others are worked on.
+  constexpr size_t kBlock = 32;
+  PieceCache::Key keys[kBlock];
+  const auto encode_block = [&](std::span<const std::string_view> block, const char* end) {
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (block[i].size() > PieceCache::kLongestPiece) continue;
+      keys[i] = PieceCache::make_key(block[i], end);
+      scratch.cache.prefetch(keys[i]);
+    }
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (block[i].empty()) continue;
+      if (block[i].size() > PieceCache::kLongestPiece) {
+        encode_piece(kind, block[i], scratch, out);
+      } else if (!scratch.cache.append(keys[i], out)) {
+        const size_t first = out.size();
+        encode_piece(kind, block[i], scratch, out);
+        scratch.cache.store(keys[i], std::span(out).subspan(first));
+      }
+    }
   };
+  std::string_view block[kBlock];
   if (const auto pattern = pre_tokenizer.single_scanner()) {
-    constexpr size_t kPiecesAtOnce = 2048;
     for (size_t from = 0; from < text.size();) {
       scratch.ends.clear();
-      const size_t end = scan_pieces(*pattern, text, from, kPiecesAtOnce, scratch.ends);
+      scan_pieces(*pattern, text, from, kBlock, scratch.ends);
+      size_t count = 0;
       for (const size_t piece_end : scratch.ends) {
-        encode_one(text.substr(from, piece_end - from), text.data() + text.size());
+        block[count++] = text.substr(from, piece_end - from);
         from = piece_end;
       }
-      from = end;
+      encode_block({block, count}, text.data() + text.size());
     }
     return;
   }
   pre_tokenizer.split(text, at_begin, scratch.pieces);
   const std::string_view split = scratch.pieces.text;
-  for (const Piece& piece : scratch.pieces.pieces) {
-    encode_one(split.substr(piece.begin, piece.end - piece.begin), split.data() + split.size());
+  const std::vector<Piece>& pieces = scratch.pieces.pieces;
+  for (size_t from = 0; from < pieces.size(); from += kBlock) {
+    const size_t count = std::min(kBlock, pieces.size() - from);
+    for (size_t i = 0; i < count; ++i) {
+      block[i] = split.substr(pieces[from + i].begin, pieces[from + i].end - pieces[from + i].begin);
+    }
+    encode_block({block, count}, split.data() + split.size());
   }
 }
 

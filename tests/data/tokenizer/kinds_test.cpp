@@ -2,6 +2,8 @@
 // from.
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "base/error.h"
 #include "data/tokenizer/golden.h"
 
@@ -111,6 +113,32 @@ TEST(TokenizerKinds, EveryTruncationOfAModelIsAnErrorOrLoads) {
       const Tokenizer tokenizer = Tokenizer::from_content(model.substr(0, size), "x.file");
       tokenizer.decode_text(tokenizer.encode("kalo the ﬁ日"));
     } catch (const DataError&) {
+    }
+  }
+}
+
+// Bytes changed, cut out or doubled: an error, or a tokenizer that works.
+TEST(TokenizerKinds, RandomDamageIsAnErrorOrLoads) {
+  std::mt19937 random(3);
+  for (const char* file : {"t5.json", "bert.json", "llama2_first.json", "tekken.json", "cl100k.tiktoken",
+                           "spm_bpe_rules.model", "spm_unigram_bytes.model"}) {
+    const std::string whole = read_file(kinds_path(file));
+    const std::string pattern = std::string(file).ends_with(".tiktoken") ? "cl100k" : "";
+    for (int round = 0; round < 60; ++round) {
+      std::string damaged = whole;
+      for (unsigned n = 1 + random() % 4; n > 0; --n) {
+        const size_t at = random() % damaged.size();
+        const size_t size = std::min<size_t>(1 + random() % 8, damaged.size() - at);
+        if (random() % 3 == 0) damaged.erase(at, size);
+        if (random() % 3 == 0) damaged.insert(at, damaged.substr(at, size));
+        if (random() % 3 == 0 && at < damaged.size()) damaged[at] = static_cast<char>(random());
+      }
+      try {
+        const Tokenizer tokenizer = Tokenizer::from_content(damaged, "x.file", pattern);
+        tokenizer.decode_text(tokenizer.encode("kalo  the \ufb01\u65e5 <s>12", {.add_special_tokens = true}));
+      } catch (const DataError&) {
+      } catch (const ConfigError&) {  // it looks like another kind, which takes no pattern
+      }
     }
   }
 }
