@@ -16,6 +16,9 @@ void add_train(Verb root) {
               "from that "
               "checkpoint")
       .type_name("auto|never|DIR");
+  verb.option("--ranks", options->ranks, "Ranks that share the work; more than 1: not yet in this version")
+      .positive()
+      .type_name("N");
   verb.flag("--accept-changes", options->accept_changes, "Resume although keys of the training changed");
   verb.flag("--dry-run", options->dry_run, "Check configuration, inputs, disk and plan, then stop");
   verb.json(options->json);

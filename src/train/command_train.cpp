@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "base/signals.h"
@@ -11,7 +12,28 @@
 
 namespace strata::train {
 
+namespace {
+
+// Several ranks belong to a later version. One of them that trained alone would do the work of all, as often
+// as there are ranks.
+void check_ranks(int64_t ranks) {
+  if (ranks > 1) {
+    throw ConfigError("[--ranks] found {}: not yet in this version; leave it out, all cores work on one rank",
+                      ranks);
+  }
+  // What mpirun (Open MPI, MPICH) and srun tell each process that they start.
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    const char* size = std::getenv(name);
+    if (size == nullptr || std::atoll(size) <= 1) continue;
+    throw ConfigError("[strata train] found {} ranks ({}): not yet in this version; start one process", size,
+                      name);
+  }
+}
+
+}  // namespace
+
 int run_training(const TrainOptions& options) {
+  check_ranks(options.ranks);
   catch_stop_signals();
   RunOptions run;
   run.config = read_command_config(options.inputs, options.sets);

@@ -17,7 +17,7 @@ namespace strata::train {
 
 enum class ResumeMode { kAuto, kNever, kFrom };
 
-// strata train FILE [--set KEY=VALUE]… [--resume auto|never|DIR] [--accept-changes] [--dry-run]
+// strata train FILE [--set KEY=VALUE]… [--resume auto|never|DIR] [--accept-changes] [--dry-run] [--ranks N]
 struct TrainOptions {
   std::vector<std::string> inputs = {};  // one .toml file, or texts to train on without one
   std::vector<std::string> sets = {};
@@ -25,6 +25,7 @@ struct TrainOptions {
   Path resume_from = {};  // kFrom
   bool accept_changes = false;
   bool dry_run = false;
+  int64_t ranks = 1;  // more: not yet
   bool json = false;
 };
 int run_training(const TrainOptions& options);

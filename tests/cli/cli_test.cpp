@@ -88,9 +88,58 @@ TEST_F(CliTest, MistypedAndLaterVerbs) {
   const Outcome later = run("simulate cluster.toml");
   EXPECT_EQ(later.code, 2);
   EXPECT_TRUE(contains(later.err, "not yet")) << later.err;
+  for (const char* verb : {"plan", "simulate", "scale", "launch", "watch", "runs", "compare", "stop x", "save x",
+                           "set x a=1", "branch x@3 y", "replay x --step 3"}) {
+    const Outcome reserved = run(verb);
+    EXPECT_EQ(reserved.code, 2) << verb;
+    EXPECT_TRUE(contains(reserved.err, "not yet") && reserved.out.empty()) << verb << reserved.err;
+  }
   const Outcome option = run("config show --frobnicate");
   EXPECT_EQ(option.code, 2);
   EXPECT_TRUE(contains(option.err, "frobnicate") || contains(option.err, "required")) << option.err;
+}
+
+TEST_F(CliTest, SeveralRanksAreNotYet) {
+  write("a.toml", "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"a.txt\"]\n");
+  write("a.txt", "some text\n");
+  for (const char* command : {"train a.toml --ranks 2", "train a.txt --ranks 8 --dry-run"}) {
+    const Outcome outcome = run(command);
+    EXPECT_EQ(outcome.code, 2) << command;
+    EXPECT_TRUE(contains(outcome.err, "--ranks") && contains(outcome.err, "not yet")) << outcome.err;
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"));
+  EXPECT_EQ(run("train a.toml --ranks 0").code, 2);
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    ::setenv(variable, "2", 1);
+    const Outcome outcome = run("train a.toml");
+    ::unsetenv(variable);
+    EXPECT_EQ(outcome.code, 2) << variable;
+    EXPECT_TRUE(contains(outcome.err, variable) && contains(outcome.err, "not yet")) << outcome.err;
+  }
+}
+
+// Keys and values of a later version: "not yet", not "unknown"; their defaults are taken.
+TEST_F(CliTest, LaterKeysAreNotYet) {
+  write("a.toml", "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"a.txt\"]\n");
+  for (const char* set :
+       {"precision.compute=fp16", "precision.compute=fp8", "memory.offload=optimizer", "device.kind=cuda",
+        "parallel.replicate=2", "parallel.shard=2", "parallel.zero=1", "parallel.tensor=2",
+        "parallel.sequence=false", "parallel.context=2", "parallel.pipeline=2", "parallel.schedule=gpipe",
+        "parallel.virtual_stages=2", "parallel.expert=2", "parallel.backend=mpi", "log.prometheus=:9000",
+        "log.alert_command=beep", "data.fim_rate=0.5", "debug.reference_kernels=true", "optimizer.name=muon"}) {
+    const Outcome outcome = run(std::string("config show a.toml --set ") + set);
+    EXPECT_EQ(outcome.code, 2) << set;
+    EXPECT_TRUE(contains(outcome.err, "not yet")) << set << "\n" << outcome.err;
+  }
+  write("muon.toml",
+        "include = [\"a.toml\"]\n[[optimizer.group]]\nmatch = \"*embed_tokens*\"\nname = \"muon\"\n");
+  EXPECT_TRUE(contains(run("config show muon.toml").err, "not yet"));
+  write("usual.toml",
+        "include = [\"a.toml\"]\n[parallel]\nreplicate = 1\nshard = -1\nzero = 3\ntensor = 1\nsequence = "
+        "true\ncontext = 1\npipeline = 1\nschedule = \"1f1b\"\nvirtual_stages = 1\nexpert = 1\nbackend = "
+        "\"auto\"\n[memory]\noffload = \"auto\"\n[device]\nkind = \"cpu\"\n");
+  const Outcome usual = run("config show usual.toml");
+  EXPECT_EQ(usual.code, 0) << usual.err;
 }
 
 TEST_F(CliTest, ConfigShowDiffSchema) {
