@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/function_ref.h"
 #include "checkpoint/checkpoint.h"
 
 namespace strata::checkpoint {
@@ -22,10 +23,8 @@ int64_t step_of(std::string_view name) {
   return std::stoll(std::string(digits));
 }
 
-}  // namespace
-
-std::vector<ListedCheckpoint> list_checkpoints(const Path& folder) {
-  std::map<int64_t, Path, std::greater<>> found;
+// Calls `take` for every folder in `folder`; absent: for none.
+void for_each_folder(const Path& folder, FunctionRef<void(const Path&)> take) {
   std::error_code error;
   auto it = std::filesystem::directory_iterator(folder, error);
   // A folder that cannot be read is not an empty one: a run must not start afresh because of it.
@@ -36,21 +35,65 @@ std::vector<ListedCheckpoint> list_checkpoints(const Path& folder) {
   check();
   for (; !error && it != std::filesystem::directory_iterator(); it.increment(error), check()) {
     std::error_code ignored;
-    if (!it->is_directory(ignored)) continue;
-    const std::string name = it->path().filename().string();
-    const bool moved = name.ends_with(kReplacedSuffix);
-    const int64_t step =
-        step_of(moved ? std::string_view(name).substr(0, name.size() - kReplacedSuffix.size()) : name);
-    if (step < 0) continue;
-    if (moved) {
-      found.emplace(step, it->path());
-    } else {
-      found[step] = it->path();
-    }
+    if (it->is_directory(ignored)) take(it->path());
   }
+}
+
+// The step of "step-00000200SUFFIX"; -1 for any other name.
+int64_t step_before(std::string_view suffix, std::string_view name) {
+  return name.ends_with(suffix) ? step_of(name.substr(0, name.size() - suffix.size())) : -1;
+}
+
+using Found = std::map<int64_t, Path, std::greater<>>;
+
+std::vector<ListedCheckpoint> list_of(Found found) {
   std::vector<ListedCheckpoint> list;
   for (auto& [step, path] : found) list.push_back({std::move(path), step});
   return list;
+}
+
+// Those whose manifest can be read; the others are named in `warnings`.
+std::vector<RetentionCandidate> readable(const std::vector<ListedCheckpoint>& list,
+                                         std::vector<std::string>& warnings) {
+  std::vector<RetentionCandidate> candidates;
+  for (const auto& listed : list) {
+    try {
+      candidates.push_back({listed, read_manifest(listed.path).health});
+    } catch (const Error& error) {
+      warnings.push_back(error.what());
+    }
+  }
+  return candidates;
+}
+
+std::vector<Path> discarded_to_prune(const Path& folder, const RetentionPolicy& policy,
+                                     std::vector<std::string>& warnings) {
+  const auto list = list_discarded(folder);
+  if (policy.keep_discarded) return choose_to_prune(readable(list, warnings), policy);
+  std::vector<Path> all;
+  for (const auto& listed : list) all.push_back(listed.path);
+  return all;
+}
+
+}  // namespace
+
+std::vector<ListedCheckpoint> list_checkpoints(const Path& folder) {
+  Found found;
+  for_each_folder(folder, [&](const Path& path) {
+    const std::string name = path.filename().string();
+    if (const int64_t step = step_of(name); step >= 0) found[step] = path;
+    if (const int64_t step = step_before(kReplacedSuffix, name); step >= 0) found.emplace(step, path);
+  });
+  return list_of(std::move(found));
+}
+
+std::vector<ListedCheckpoint> list_discarded(const Path& folder) {
+  Found found;
+  for_each_folder(folder, [&](const Path& path) {
+    const int64_t step = step_before(kDiscardedSuffix, path.filename().string());
+    if (step >= 0) found[step] = path;
+  });
+  return list_of(std::move(found));
 }
 
 std::vector<Path> choose_to_prune(std::span<const RetentionCandidate> newest_first,
@@ -88,18 +131,13 @@ std::vector<Path> choose_to_prune(std::span<const RetentionCandidate> newest_fir
 
 PruneResult prune(FileSystem& files, const Path& folder, const RetentionPolicy& policy) {
   PruneResult result;
-  std::vector<RetentionCandidate> candidates;
-  for (const auto& listed : list_checkpoints(folder)) {
-    try {
-      candidates.push_back({listed, read_manifest(listed.path).health});
-    } catch (const Error& error) {
-      result.warnings.push_back(error.what());
-    }
-  }
-  const auto gone = choose_to_prune(candidates, policy);
-  if (gone.empty()) return result;
+  const auto candidates = readable(list_checkpoints(folder), result.warnings);
   const auto newest =
       std::find_if(candidates.begin(), candidates.end(), [](const auto& c) { return c.health.good(); });
+  if (newest == candidates.end()) return result;
+  auto gone = choose_to_prune(candidates, policy);
+  for (auto& path : discarded_to_prune(folder, policy, result.warnings)) gone.push_back(std::move(path));
+  if (gone.empty()) return result;
   const auto faults = verify_checkpoint(newest->checkpoint.path);
   for (const auto& fault : faults)
     result.warnings.push_back(fmt::format("[{}] {}: {}; no older checkpoint is removed",

@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/file.h"
@@ -10,11 +11,15 @@
 
 namespace strata::checkpoint {
 
+// A checkpoint whose step the run went back behind; set aside under this name, and never resumed from.
+inline constexpr std::string_view kDiscardedSuffix = ".discarded";
+
 struct RetentionPolicy {
   int64_t keep_last = 3;   // newest ones; 0: all
   int64_t keep_every = 0;  // and those whose step is a multiple of this; 0: none
   int64_t keep_best = 0;   // and those with the lowest values of best_metric
   std::string best_metric = "eval/valid/loss";
+  bool keep_discarded = true;  // false: of those set aside none
 };
 
 // A checkpoint folder as a listing finds it.
@@ -26,6 +31,9 @@ struct ListedCheckpoint {
 // The checkpoints of a folder by name alone, newest first. One that was moved aside by a save that was killed
 // before it could put the new one in its place counts while there is no other of its step.
 std::vector<ListedCheckpoint> list_checkpoints(const Path& folder);
+
+// Those that were set aside, newest first.
+std::vector<ListedCheckpoint> list_discarded(const Path& folder);
 
 // What may go: never a damaged one (somebody will want to look at it), and nothing as long as no healthy one
 // is there. Unhealthy checkpoints count for nothing; of them, only one newer than all healthy ones stays.
@@ -41,7 +49,8 @@ struct PruneResult {
   std::vector<std::string> warnings;  // what could not be read or removed
 };
 
-// Applies the policy. Before anything is removed the newest healthy checkpoint that stays is read back and
+// Applies the policy to the run's checkpoints, and once more to those that were set aside, which count for
+// themselves. Before anything is removed the newest healthy checkpoint that stays is read back and
 // verified; if it is not whole, nothing is removed. Takes no lock: use it where no save can run.
 PruneResult prune(FileSystem& files, const Path& folder, const RetentionPolicy& policy);
 

@@ -17,6 +17,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
   std::string path, other;
   checkpoint::RetentionPolicy policy;
+  bool drop_discarded = false;
   bool json = false;
 };
 
@@ -130,7 +131,9 @@ int prune(const Options& options) {
   }
   // A running trainer holds this lock; its checkpoints are its own to prune.
   const FileLock lock(folder / ".lock");
-  const checkpoint::PruneResult result = checkpoint::prune(posix_file_system(), folder, options.policy);
+  checkpoint::RetentionPolicy policy = options.policy;
+  policy.keep_discarded = !options.drop_discarded;
+  const checkpoint::PruneResult result = checkpoint::prune(posix_file_system(), folder, policy);
   for (const std::string& warning : result.warnings) log_warning("{}", warning);
   if (options.json) {
     Json removed = Json::array();
@@ -179,6 +182,9 @@ void add_checkpoint(Verb root) {
       .show_default();
   verb.option("--keep-best", options->policy.keep_best, "Keep the best").non_negative().show_default();
   verb.option("--best-metric", options->policy.best_metric, "What best means").show_default();
+  verb.flag("--discarded", options->drop_discarded,
+            "Remove all that a run set aside when it went back (step-N.discarded); else the same rule keeps the "
+            "newest and best of them");
   verb.json(options->json);
   verb.action([options] { return prune(*options); });
   add_checkpoint_conversions(checkpoint);

@@ -127,7 +127,7 @@ void RunStore::set_aside_after(int64_t step) {
   for (const auto& listed : checkpoint::list_checkpoints(checkpoints())) {
     if (listed.step <= step) continue;
     Path aside = listed.path;
-    aside += ".discarded";
+    aside += checkpoint::kDiscardedSuffix;
     files_.remove_tree(aside);
     files_.rename(listed.path, aside);
     log_warning("the run goes back to step {}: {} is set aside as {}", step, listed.path.string(),

@@ -266,6 +266,44 @@ TEST(Checkpoint, PruningStopsAtADamagedNewest) {
   EXPECT_EQ(find_checkpoint(scratch.path())->manifest.step, 3);
 }
 
+// A run that went back sets its later checkpoints aside: they are no checkpoints to resume from, and the rule
+// that bounds the run's own bounds them too.
+TEST(Checkpoint, WhatWasSetAsideIsPrunedByTheSameRule) {
+  ScratchFolder scratch;
+  SmallRun run(3);
+  auto content = run.content(1);
+  content.retention.keep_last = 0;
+  for (content.step = 1; content.step <= 6; ++content.step) {
+    content.health.metrics["loss"] = content.step == 4 ? 1.0 : 2.0;
+    save_checkpoint(posix_file_system(), scratch.path(), content);
+  }
+  const auto at = [&](int64_t step, const char* suffix) {
+    return scratch / ("step-0000000" + std::to_string(step) + suffix);
+  };
+  for (int64_t step = 3; step <= 6; ++step) fs::rename(at(step, ""), at(step, ".discarded"));
+  EXPECT_EQ(find_checkpoint(scratch.path())->manifest.step, 2);
+  auto result =
+      prune(posix_file_system(), scratch.path(), {.keep_last = 1, .keep_best = 1, .best_metric = "loss"});
+  EXPECT_EQ(result.removed, (std::vector<Path>{at(5, ".discarded"), at(3, ".discarded")}));
+  EXPECT_TRUE(fs::exists(at(1, "")) && fs::exists(at(2, ""))) << "the best and the newest";
+  EXPECT_TRUE(fs::exists(at(4, ".discarded")) && fs::exists(at(6, ".discarded")));
+
+  // A save prunes them as well.
+  content.step = 3;
+  content.retention = {.keep_last = 1};
+  const auto saved = save_checkpoint(posix_file_system(), scratch.path(), content);
+  EXPECT_EQ(saved.pruned, (std::vector<Path>{at(2, ""), at(1, ""), at(4, ".discarded")}));
+
+  // As long as nothing of the run's own is whole, they stay.
+  flip(at(3, "/model.safetensors"), 100);
+  const RetentionPolicy none{.keep_last = 1, .keep_discarded = false};
+  EXPECT_TRUE(prune(posix_file_system(), scratch.path(), none).removed.empty());
+  flip(at(3, "/model.safetensors"), 100);
+  EXPECT_EQ(prune(posix_file_system(), scratch.path(), none).removed,
+            (std::vector<Path>{at(6, ".discarded")}));
+  EXPECT_EQ(list_checkpoints(scratch.path()).size(), 1u);
+}
+
 TEST(Retention, KeepsTheLastTheEveryAndTheBest) {
   std::vector<RetentionCandidate> candidates;
   for (int64_t step = 1000; step >= 100; step -= 100) {
