@@ -14,6 +14,9 @@ inline TextEncoder text_encoder(const Tokenizer& tokenizer) {
   encoder.encode = [tokenizer](std::string_view text, std::vector<int32_t>& ids) {
     tokenizer.encode(text, ids);
   };
+  encoder.next_cut = [tokenizer](std::string_view text, size_t from) {
+    return tokenizer.next_cut(text, from);
+  };
   encoder.vocab_size = tokenizer.vocab_size();
   encoder.begin_of_text.assign(tokenizer.prefix_ids().begin(), tokenizer.prefix_ids().end());
   encoder.end_of_text = tokenizer.end_of_text_id();

@@ -2,12 +2,14 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -25,6 +27,7 @@ namespace {
 
 constexpr int kFormatVersion = 1;  // raised when the same inputs would give other bytes
 constexpr int64_t kBatchBytes = int64_t{8} << 20;
+constexpr size_t kPartBytes = size_t{1} << 18;  // of a long text
 
 // What identifies the inputs, without their content and with it.
 struct InputState {
@@ -120,7 +123,7 @@ class Cache {
   }
 
   // Waits for another process that makes the same file.
-  FileLock lock() const {
+  FileLock lock(FunctionRef<void(const TokenizeProgress&)> progress) const {
     Path lock_path = path_;
     lock_path.replace_extension(".lock");
     for (bool told = false;;) {
@@ -128,6 +131,7 @@ class Cache {
         return FileLock(lock_path);
       } catch (const ConfigError&) {
         if (!std::exchange(told, true)) log_info("another process makes {}; waiting for it", path_.string());
+        progress({});
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
       }
     }
@@ -139,8 +143,15 @@ class Cache {
   Path path_;
 };
 
-// The ids of one block's documents, and where each ends among them.
-struct EncodedBlock {
+// What one task encodes: a block, or bytes [begin, end) of a block that is one long text.
+struct Part {
+  const TextBlock* block;
+  size_t begin, end;
+  bool whole() const { return begin == 0 && end == block->bytes.size(); }
+};
+
+// The ids of one part's documents, and where each that ends in it ends among them.
+struct EncodedPart {
   std::vector<int32_t> ids;
   std::vector<size_t> ends;
   std::exception_ptr error;
@@ -168,50 +179,113 @@ class Build {
         if (!more) break;
         if (block.last) contents.add(block.content_hash);
         bytes += static_cast<int64_t>(block.bytes.size());
-        done_.bytes_done += block.stored_bytes;
         batch.push_back(std::move(block));
       }
       encode(batch);
-      done_.documents = writer_.documents();
-      done_.tokens = writer_.tokens();
-      progress_(done_);
     }
+    progress_(done_);
     return contents.digest();
   }
 
  private:
+  // In turns of about kBatchBytes, so that a long text neither holds all its ids in memory nor keeps silent.
   void encode(const std::vector<TextBlock>& batch) {
-    std::vector<EncodedBlock> encoded(batch.size());
-    parallel_for(static_cast<int64_t>(batch.size()), [&](int64_t i) {
-      EncodedBlock& out = encoded[static_cast<size_t>(i)];
+    std::vector<Part> turn;
+    int64_t bytes = 0;
+    auto flush = [&] {
+      if (turn.empty()) return;
+      encode(turn);
+      turn.clear();
+      bytes = 0;
+    };
+    for (const TextBlock& block : batch) {
+      size_t begin = 0;
+      do {
+        const size_t end = end_of_part(block, begin);
+        turn.push_back({&block, begin, end});
+        bytes += static_cast<int64_t>(end - begin);
+        begin = end;
+        if (bytes >= kBatchBytes) flush();
+      } while (begin < block.bytes.size());
+    }
+    flush();
+  }
+
+  size_t end_of_part(const TextBlock& block, size_t begin) const {
+    const size_t size = block.bytes.size();
+    const bool text = inputs_[static_cast<size_t>(block.file)].kind == CorpusKind::kText;
+    if (!text || !encoder_.next_cut || size - begin < 2 * kPartBytes) return size;
+    return encoder_.next_cut(block.bytes, begin + kPartBytes);
+  }
+
+  void encode(const std::vector<Part>& parts) {
+    std::vector<EncodedPart> encoded(parts.size());
+    parallel_for(static_cast<int64_t>(parts.size()), [&](int64_t i) {
+      EncodedPart& out = encoded[static_cast<size_t>(i)];
       try {
-        encode_block(batch[static_cast<size_t>(i)], out);
+        encode_part(parts[static_cast<size_t>(i)], out);
       } catch (...) {
         out.error = std::current_exception();
       }
     });
-    for (const EncodedBlock& block : encoded) {
-      // The first in order, so that the same fault is named whatever thread met one first.
-      if (block.error) std::rethrow_exception(block.error);
-      size_t begin = 0;
-      for (const size_t end : block.ends) {
-        writer_.append({block.ids.data() + begin, end - begin});
-        writer_.end_document();
-        begin = end;
-      }
+    for (size_t i = 0; i < parts.size(); ++i) {
+      write(encoded[i]);
+      count_bytes(parts[i]);
     }
+    done_.documents = writer_.documents();
+    done_.tokens = writer_.tokens();
+    progress_(done_);
   }
 
-  void encode_block(const TextBlock& block, EncodedBlock& out) const {
-    const CorpusFile& file = inputs_[static_cast<size_t>(block.file)];
-    for_each_document(block, file, options_.text_field, [&](std::string_view text) {
-      if (options_.add_bos) {
-        out.ids.insert(out.ids.end(), encoder_.begin_of_text.begin(), encoder_.begin_of_text.end());
-      }
+  void write(const EncodedPart& part) {
+    // The first in order, so that the same fault is named whatever thread met one first.
+    if (part.error) std::rethrow_exception(part.error);
+    const std::span<const int32_t> ids = part.ids;
+    size_t begin = 0;
+    for (const size_t end : part.ends) {
+      writer_.append(ids.subspan(begin, end - begin));
+      writer_.end_document();
+      begin = end;
+    }
+    if (begin < ids.size()) writer_.append(ids.subspan(begin));
+  }
+
+  // Parts of a block share its stored bytes, which may be fewer, so that the sum is exact.
+  void count_bytes(const Part& part) {
+    const double size = static_cast<double>(std::max<size_t>(1, part.block->bytes.size()));
+    const auto share = [&](size_t at) {
+      return at == part.block->bytes.size()
+                 ? part.block->stored_bytes
+                 : static_cast<int64_t>(static_cast<double>(part.block->stored_bytes) *
+                                        static_cast<double>(at) / size);
+    };
+    done_.bytes_done += share(part.end) - (part.begin == 0 ? 0 : share(part.begin));
+  }
+
+  void encode_part(const Part& part, EncodedPart& out) const {
+    if (!part.whole()) return encode_cut(part, out);
+    const CorpusFile& file = inputs_[static_cast<size_t>(part.block->file)];
+    for_each_document(*part.block, file, options_.text_field, [&](std::string_view text) {
+      begin_document(out);
       encoder_.encode(text, out.ids);
-      if (options_.add_eos) out.ids.push_back(*encoder_.end_of_text);
-      out.ends.push_back(out.ids.size());
+      end_document(out);
     });
+  }
+
+  void encode_cut(const Part& part, EncodedPart& out) const {
+    const std::string_view text = part.block->bytes;
+    if (part.begin == 0) begin_document(out);
+    encoder_.encode(text.substr(part.begin, part.end - part.begin), out.ids);
+    if (part.end == text.size()) end_document(out);
+  }
+
+  void begin_document(EncodedPart& out) const {
+    if (!options_.add_bos) return;
+    out.ids.insert(out.ids.end(), encoder_.begin_of_text.begin(), encoder_.begin_of_text.end());
+  }
+  void end_document(EncodedPart& out) const {
+    if (options_.add_eos) out.ids.push_back(*encoder_.end_of_text);
+    out.ends.push_back(out.ids.size());
   }
 
   const std::vector<CorpusFile>& inputs_;
@@ -247,7 +321,7 @@ TokenizeResult tokenize_corpus(FileSystem& files, const std::vector<std::string>
   if (auto found = cache.find()) return *found;
 
   files.create_directories(cache_folder);
-  const FileLock lock = cache.lock();
+  const FileLock lock = cache.lock(progress);
   if (auto found = cache.find()) return *found;
 
   std::vector<CorpusFile> corpus;

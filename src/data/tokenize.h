@@ -18,6 +18,9 @@ namespace strata::data {
 struct TextEncoder {
   // Appends the ids of a text; may be called from several threads at once.
   std::function<void(std::string_view text, std::vector<int32_t>& ids)> encode;
+  // The first place at or behind `from` where a text may be cut so that its parts give the ids of the whole;
+  // text.size(): none. Unset: a text is never cut.
+  std::function<size_t(std::string_view text, size_t from)> next_cut;
   int64_t vocab_size = 0;
   std::vector<int32_t> begin_of_text;  // ids; empty: the tokenizer has none
   std::optional<int32_t> end_of_text;
@@ -42,7 +45,9 @@ struct TokenizeResult {
 };
 
 // Encodes every document that `inputs` (see find_corpus_files) name, in order, on all compute threads; the
-// bytes do not depend on their number. Documents without text are left out.
+// bytes do not depend on their number. Documents without text are left out. A long text file is encoded in
+// parts where the encoder knows places to cut it. `progress` hears of every few MB; what it throws ends the
+// call, and nothing is left behind.
 //
 // The cached file's name holds a hash of the inputs' paths, the tokenizer and the options. It is reused at
 // once where sizes and modification times of all inputs are what they were; where only times differ, their

@@ -109,6 +109,59 @@ TEST_F(Tokenize, BytesDoNotDependOnThreads) {
   set_compute_threads(before);
 }
 
+// A long text is encoded in parts where its encoder knows places to cut it, and only there.
+TEST_F(Tokenize, ALongTextIsCutWhereItMayBe) {
+  std::string text;
+  for (int i = 0; text.size() < 3'000'000; ++i) text += std::to_string(i * 7919) + (i % 9 == 0 ? "\n" : " ");
+  folder.write("in/1.txt", "short");
+  folder.write("in/2.txt", text);
+  folder.write("in/3.txt", text + "end");
+  folder.write("in/4.jsonl", "{\"text\": \"" + std::string(700'000, 'x') + "\"}\n");
+  TextEncoder encoder = byte_encoder(&calls);
+  const auto bytes_of = [&](const TokenizeOptions& options) {
+    std::filesystem::remove_all(folder / "cache");
+    const auto result =
+        tokenize_corpus(posix_file_system(), {(folder / "in").string()}, encoder, options, folder / "cache");
+    EXPECT_EQ(result.documents, 4);
+    return read_file(result.path) + read_file(Path(result.path).replace_extension(".documents"));
+  };
+  for (const TokenizeOptions& options : {TokenizeOptions{}, {.add_bos = true, .add_eos = false}}) {
+    calls = 0;
+    encoder.next_cut = nullptr;
+    const std::string whole = bytes_of(options);
+    EXPECT_EQ(calls, 4);
+    encoder.next_cut = [](std::string_view all, size_t from) {
+      const size_t at = all.find('\n', from);
+      return at == all.npos ? all.size() : at + 1;
+    };
+    EXPECT_TRUE(bytes_of(options) == whole);
+    EXPECT_GT(calls, 4 + 2 + 2 * 10);
+    calls = 0;
+    encoder.next_cut = [](std::string_view all, size_t) { return all.size(); };
+    EXPECT_TRUE(bytes_of(options) == whole);
+    EXPECT_EQ(calls, 4);
+  }
+}
+
+TEST_F(Tokenize, WhatProgressThrowsEndsItAndLeavesNothing) {
+  folder.write("in/1.txt", std::string(20'000'000, 'x'));
+  TextEncoder encoder = byte_encoder();
+  encoder.next_cut = [](std::string_view, size_t from) { return from; };
+  int heard = 0;
+  const auto stop = [&](const TokenizeProgress& progress) {
+    EXPECT_LT(progress.bytes_done, progress.bytes_total) << "it is told before the end";
+    ++heard;
+    throw std::runtime_error("stop");
+  };
+  EXPECT_THROW(
+      tokenize_corpus(posix_file_system(), {(folder / "in").string()}, encoder, {}, folder / "cache", stop),
+      std::runtime_error);
+  EXPECT_EQ(heard, 1);
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "cache")) {
+    EXPECT_EQ(entry.path().extension(), ".lock") << "left behind: " << entry.path();
+  }
+}
+
 TEST_F(Tokenize, CacheIsReusedWhileNothingChanges) {
   const Path one = folder.write("in/1.txt", "one");
   folder.write("in/2.txt", "two");

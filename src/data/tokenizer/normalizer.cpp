@@ -242,6 +242,11 @@ Normalizer Normalizer::nfc() {
   return Normalizer(std::move(steps));
 }
 
+bool Normalizer::is_nfc() const {
+  const auto* form = steps_.size() == 1 ? std::get_if<UnicodeForm>(&steps_[0]) : nullptr;
+  return form != nullptr && form->compose && !form->compatibility;
+}
+
 std::string_view Normalizer::apply(std::string_view text, std::string& storage) const {
   std::string next;
   for (const NormalizerStep& step : steps_) {

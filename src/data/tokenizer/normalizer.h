@@ -60,6 +60,7 @@ class Normalizer {
   static Normalizer nfc();
 
   bool empty() const { return steps_.empty(); }
+  bool is_nfc() const;  // that and nothing else
 
   // The normalized text: `text` itself where nothing changes, else a view of `storage`. Bytes that are not
   // UTF-8 stay as they are, but for SentencePiece, where each becomes U+FFFD.

@@ -1,10 +1,12 @@
 #include "data/tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <mutex>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "data/tokenizer/base64.h"
+#include "data/tokenizer/cut.h"
 #include "data/tokenizer/piece_cache.h"
 #include "data/tokenizer/tokenizer_file.h"
 #include "data/tokenizer/unicode.h"
@@ -96,6 +98,7 @@ struct Tokenizer::State {
   StringTable tokens;         // model and added tokens
   std::vector<bool> special;  // by id
   StringTable bytes;          // by id, where the decoder is plain byte-level
+  bool cuts = false;          // texts may be cut where find_cut says
   mutable ScratchPool pool;
 
  private:
@@ -118,6 +121,9 @@ Tokenizer::State::State(TokenizerParts parts, std::string content)
       ids_decoder(std::move(parts.ids_decoder)),
       model(std::move(parts.model)),
       added_tokens(std::move(parts.added_tokens)) {
+  cuts = std::holds_alternative<BpeModel>(model) && pre_tokenizer.single_scanner() &&
+         (normalizer.empty() || normalizer.is_nfc()) &&
+         std::none_of(added_tokens.begin(), added_tokens.end(), may_cross_cut);
   const Normalizer none;
   const Normalizer& of_tokens = parts.tokens_are_normalized ? none : normalizer;
   std::vector<const AddedToken*> raw;
@@ -344,6 +350,10 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
   std::vector<int32_t> out;
   encode(text, out, options);
   return out;
+}
+
+size_t Tokenizer::next_cut(std::string_view text, size_t from) const {
+  return state_->cuts ? find_cut(text, from) : text.size();
 }
 
 std::string Tokenizer::decode_any(std::span<const int32_t> ids, const DecodeOptions& options,

@@ -49,6 +49,10 @@ class Tokenizer {
   void encode(std::string_view text, std::vector<int32_t>& out, const EncodeOptions& options = {}) const;
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
+  // Where a long text may be cut, at or behind `from`, so that its parts give the ids of the whole (cut.h);
+  // text.size() where there is no such place, and always for a tokenizer whose steps may look across any.
+  size_t next_cut(std::string_view text, size_t from) const;
+
   std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;       // bytes
   std::string decode_text(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;  // UTF-8
   std::string decode_bytes(int32_t id) const;  // what one token alone decodes to
