@@ -12,6 +12,10 @@ bool stop_requested();
 // What a shell expects of a program that a signal ended: 130 for SIGINT, 143 for SIGTERM; 0 before any.
 int stop_exit_code();
 
+// What long work throws that is asked to stop before there is anything to save. No error: the program ends
+// with stop_exit_code().
+struct Interrupted {};
+
 // Stopped by its own time limit after a clean save: start it again (EX_TEMPFAIL).
 inline constexpr int kTimeLimitExitCode = 75;
 

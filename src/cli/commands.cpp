@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/signals.h"
 #include "base/suggest.h"
 #include "base/version.h"
 #include "cli/output.h"
@@ -75,6 +76,9 @@ int run_command_line(int argc, const char* const* argv) {
   try {
     CommandLine commands = strata_commands();
     return parse_and_run(commands, argc, argv);
+  } catch (const Interrupted&) {
+    log_info("stopped");
+    return stop_exit_code();
   } catch (const Error& error) {
     log_error("{}", error.what());
     return exit_code(error.kind());

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "base/signals.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "data/input/corpus_files.h"
@@ -65,7 +66,12 @@ int train(const TrainOptions& options) {
         {.vocab_size = options.training.vocab_size, .special_tokens = options.training.special_tokens});
     trained = {.json = std::move(unigram.json), .vocab_size = unigram.vocab_size, .bytes = unigram.bytes};
   } else {
-    trained = data::train_bpe(texts, options.training);
+    catch_stop_signals();
+    data::TrainOptions training = options.training;
+    training.check = [] {
+      if (stop_requested()) throw Interrupted();
+    };
+    trained = data::train_bpe(texts, training);
   }
   write_file_atomically(posix_file_system(), options.output, trained.json);
   if (trained.vocab_size < options.training.vocab_size) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/signals.h"
 #include "train/command_config.h"
 #include "train/commands.h"
@@ -50,7 +51,14 @@ int run_training(const TrainOptions& options) {
       run.resume = options.resume_from.string();
       break;
   }
-  const TrainResult result = train_run(run, stop_requested);
+  const TrainResult result = [&]() -> TrainResult {
+    try {
+      return train_run(run, stop_requested);
+    } catch (const Interrupted&) {
+      log_info("stopped before the first step; the same command starts again");
+      return {RunEnd::kInterrupted, 0, 0};
+    }
+  }();
   if (options.json) {
     static constexpr const char* kEnds[] = {"finished", "interrupted", "time_limit", "dry_run"};
     nlohmann::ordered_json json{{"end", kEnds[static_cast<size_t>(result.end)]},

@@ -18,6 +18,9 @@
 
 namespace strata::train {
 
+// Asked between pieces of long work; throws Interrupted where the run is to stop.
+using StopCheck = std::function<void()>;
+
 // The model that [model] means. Throws ConfigError for unknown presets and families, DataError for a bad
 // config.json.
 models::ModelConfig resolve_model(const RunConfig& config);
@@ -29,8 +32,9 @@ void check_model(const RunConfig& config, std::vector<Fault>& faults);
 // all data are token files and none is named.
 // `stored` is the tokenizer of the run's checkpoint, which a run that goes on keeps unless tokenizer.path
 // names one; empty: none.
-std::optional<data::Tokenizer> resolve_tokenizer(RunConfig& config, const models::ModelConfig& model,
-                                                 FileSystem& files, const Path& stored = {});
+std::optional<data::Tokenizer> resolve_tokenizer(
+    RunConfig& config, const models::ModelConfig& model, FileSystem& files, const Path& stored = {},
+    const StopCheck& check = [] {});
 
 // What is held out, with the name under which its loss is reported: "valid", or an eval.set's.
 struct HeldOut {
@@ -45,8 +49,9 @@ struct RunData {
   std::vector<HeldOut> held_out;
   int64_t train_tokens = 0;
 };
-RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const data::Tokenizer* tokenizer,
-                     FileSystem& files);
+RunData resolve_data(
+    RunConfig& config, const models::ModelConfig& model, const data::Tokenizer* tokenizer, FileSystem& files,
+    const StopCheck& check = [] {});
 // Names the training tokens by their sources, number and a sample of their content.
 std::string data_fingerprint(const RunData& data);
 data::SampleOptions sample_options(const RunConfig& config);

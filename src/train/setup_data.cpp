@@ -8,6 +8,7 @@
 #include "data/input/corpus_files.h"
 #include "data/reader.h"
 #include "data/text_encoder.h"
+#include "data/token_check.h"
 #include "data/tokenize.h"
 #include "data/tokenizer/train_bpe.h"
 #include "train/setup.h"
@@ -85,8 +86,10 @@ std::string training_key(const RunConfig& config, const data::TrainOptions& opti
   return to_hex(hasher.digest());
 }
 
-data::Tokenizer train_tokenizer(RunConfig& config, const models::ModelConfig& model, FileSystem& files) {
+data::Tokenizer train_tokenizer(RunConfig& config, const models::ModelConfig& model, FileSystem& files,
+                                const StopCheck& check) {
   data::TrainOptions options;
+  options.check = check;
   options.vocab_size = config.tokenizer.train.vocab_size.value_or(model.vocab_size);
   config.tokenizer.train.vocab_size = options.vocab_size;
   options.min_frequency = config.tokenizer.train.min_frequency;
@@ -111,16 +114,33 @@ data::Tokenizer train_tokenizer(RunConfig& config, const models::ModelConfig& mo
   return data::Tokenizer::load(path);
 }
 
+// Files that others made may hold anything: better found now than when the sample comes up.
+void check_ids(const RunConfig& config, const data::TokenCorpus& corpus, const std::string& key,
+               FileSystem& files, const StopCheck& check) {
+  const double begin = monotonic_seconds();
+  const int64_t tokens =
+      data::check_token_ids(files, corpus, data_folder(config) / "checked_tokens.json", check);
+  const double seconds = monotonic_seconds() - begin;
+  if (seconds > 1) {
+    log_info("tokens: {} ids of {} looked at in {:.1f} s, once: all lie in the vocabulary",
+             human_count(static_cast<double>(tokens)), key, seconds);
+  }
+}
+
 data::TokenCorpus tokenized(const RunConfig& config, const std::vector<std::string>& patterns,
                             const std::string& key, const models::ModelConfig& model,
-                            const data::Tokenizer* tokenizer, FileSystem& files,
+                            const data::Tokenizer* tokenizer, FileSystem& files, const StopCheck& check,
                             double* bytes_per_token = nullptr) {
   data::TokenFileOptions options{.vocab_size = model.vocab_size};
   if (tokenizer != nullptr) {
     options.end_of_text = tokenizer->end_of_text_id();
     options.tokenizer_hash = to_hex(tokenizer->hash());
   }
-  if (are_token_files(patterns, key)) return data::open_token_corpus(patterns, options);
+  if (are_token_files(patterns, key)) {
+    auto corpus = data::open_token_corpus(patterns, options);
+    check_ids(config, corpus, key, files, check);
+    return corpus;
+  }
   if (tokenizer == nullptr)
     throw ConfigError("[{}] is text, and there is no tokenizer; set tokenizer.path", key);
   const double begin = monotonic_seconds();
@@ -131,6 +151,7 @@ data::TokenCorpus tokenized(const RunConfig& config, const std::vector<std::stri
        .add_eos = config.tokenizer.add_eos,
        .text_field = config.data.text_field},
       data_folder(config), [&](const data::TokenizeProgress& progress) {
+        check();
         if (monotonic_seconds() - shown < 5) return;
         shown = monotonic_seconds();
         log_info("tokens: {} of {} of {}", human_bytes(static_cast<double>(progress.bytes_done)),
@@ -156,7 +177,8 @@ data::TokenCorpus tokenized(const RunConfig& config, const std::vector<std::stri
 }  // namespace
 
 std::optional<data::Tokenizer> resolve_tokenizer(RunConfig& config, const models::ModelConfig& model,
-                                                 FileSystem& files, const Path& stored) {
+                                                 FileSystem& files, const Path& stored,
+                                                 const StopCheck& check) {
   std::optional<data::Tokenizer> tokenizer;
   std::string where = "tokenizer.train";
   if (!config.tokenizer.path.empty()) {
@@ -170,7 +192,7 @@ std::optional<data::Tokenizer> resolve_tokenizer(RunConfig& config, const models
     where = (Path(config.model.from) / "tokenizer.json").string();
     tokenizer = data::Tokenizer::load(where);
   } else if (config.tokenizer.train_given || !are_token_files(train_patterns(config), "data.train")) {
-    tokenizer = train_tokenizer(config, model, files);
+    tokenizer = train_tokenizer(config, model, files, check);
   }
   if (tokenizer && tokenizer->vocab_size() > model.vocab_size) {
     throw ConfigError(
@@ -209,7 +231,7 @@ HeldOut hold_out(std::vector<Source>& sources, double fraction, uint64_t seed) {
 }  // namespace
 
 RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const data::Tokenizer* tokenizer,
-                     FileSystem& files) {
+                     FileSystem& files, const StopCheck& check) {
   RunData out;
   bool text = false;
   std::vector<Source> sources;
@@ -217,7 +239,7 @@ RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const 
                  double weight, int64_t max_epochs) {
     text = text || !are_token_files(patterns, key);
     Source source;
-    auto corpus = tokenized(config, patterns, key, model, tokenizer, files, &source.bytes_per_token);
+    auto corpus = tokenized(config, patterns, key, model, tokenizer, files, check, &source.bytes_per_token);
     source.spec = {name, std::move(corpus), weight, max_epochs};
     sources.push_back(std::move(source));
   };
@@ -229,8 +251,8 @@ RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const 
   config.data.valid_fraction = fraction;
   if (!config.data.valid.empty()) {
     HeldOut valid{"valid", {}, 0, 0};
-    valid.corpus =
-        tokenized(config, config.data.valid, "data.valid", model, tokenizer, files, &valid.bytes_per_token);
+    valid.corpus = tokenized(config, config.data.valid, "data.valid", model, tokenizer, files, check,
+                             &valid.bytes_per_token);
     out.held_out.push_back(std::move(valid));
   } else if (fraction > 0) {
     out.held_out.push_back(hold_out(sources, fraction, static_cast<uint64_t>(config.run.seed)));
@@ -247,8 +269,8 @@ RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const 
   for (HeldOut& held : out.held_out) held.max_tokens = *config.eval.max_tokens;
   for (const EvalSet& set : config.eval.set) {
     HeldOut held{set.name, {}, set.max_tokens.value_or(*config.eval.max_tokens), 0};
-    held.corpus =
-        tokenized(config, set.path, "eval.set " + set.name, model, tokenizer, files, &held.bytes_per_token);
+    held.corpus = tokenized(config, set.path, "eval.set " + set.name, model, tokenizer, files, check,
+                            &held.bytes_per_token);
     out.held_out.push_back(std::move(held));
   }
   for (const auto& source : out.sources) out.train_tokens += source.corpus.tokens();

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "base/signals.h"
 #include "hardware/device_spec.h"
 #include "train/training_loop.h"
 
@@ -71,7 +72,10 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
   resolve_machine(config);
   set_compute_threads(static_cast<int>(*config.device.threads));
   flush_denormals();
-  auto tokenizer = resolve_tokenizer(config, model, files, store.stored_tokenizer().value_or(Path()));
+  const StopCheck check = [&stop] {
+    if (stop()) throw Interrupted();
+  };
+  auto tokenizer = resolve_tokenizer(config, model, files, store.stored_tokenizer().value_or(Path()), check);
   if (tokenizer && !model.eos_id) model.eos_id = tokenizer->end_of_text_id();
   // A family's own ids mean nothing in a smaller vocabulary.
   for (auto* id : {&model.bos_id, &model.eos_id}) {
@@ -79,7 +83,7 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
     *id = std::nullopt;
     if (tokenizer) *id = tokenizer->end_of_text_id();
   }
-  RunData data = resolve_data(config, model, tokenizer ? &*tokenizer : nullptr, files);
+  RunData data = resolve_data(config, model, tokenizer ? &*tokenizer : nullptr, files, check);
   auto set = compile_run(config, model);
   if (config.memory.recompute == Recompute::kAuto) {
     config.memory.recompute =

@@ -31,8 +31,9 @@ struct TrainResult {
 };
 
 // Runs until the configuration's end, or until `stop` says so (asked after every step); then finishes the
-// step, saves and returns. ConfigError, DataError, WorldError as anywhere; DivergedError for a loss or
-// gradient that is not finite.
+// step, saves and returns. `stop` is asked as well while a tokenizer is trained and text tokenized, where
+// there is nothing to save: Interrupted is thrown. ConfigError, DataError, WorldError as anywhere;
+// DivergedError for a loss or gradient that is not finite.
 TrainResult train_run(const RunOptions& options, const std::function<bool()>& stop);
 
 }  // namespace strata::train

@@ -161,6 +161,60 @@ TEST_F(ProcessTest, ASignalSavesAndTheRunGoesOn) {
   }
 }
 
+// While a tokenizer is trained, and while text is tokenized, there is nothing to save: the first signal ends
+// the run, and no file stands under its own name that is not whole.
+TEST_F(ProcessTest, ASignalBeforeTheFirstStepEndsTheRun) {
+  std::string text;
+  for (uint64_t at = 0; text.size() < 48'000'000; ++at)
+    text += "w" + std::to_string(philox({9, 9}, at)[0] % 1000000) + (at % 10 == 0 ? "\n" : " ");
+  put_file(tiny_.path("text.txt"), text);
+  put_file(tiny_.path("short.txt"), text.substr(0, 100'000));
+  const std::string tokenizer = tiny_.path("tokenizer.json").string();
+  ASSERT_EQ(run({"tokenizer", "train", "--input", tiny_.path("short.txt").string(), "--vocab-size", "300",
+                 "--output", tokenizer}),
+            0)
+      << output();
+  const std::string data = "data.train=[\"" + tiny_.path("text.txt").string() + "\"]";
+  const auto names_in = [&](const std::string& name) {
+    std::string names;
+    std::error_code none;
+    for (const auto& entry : std::filesystem::directory_iterator(tiny_.folder(name) / "data", none))
+      names += entry.path().filename().string() + " ";
+    return names;
+  };
+  struct Case {
+    std::string name;
+    std::vector<std::string> sets;
+    int signal, code;
+  };
+  const Case cases[] = {{"tokenizer", {data}, SIGINT, 130},
+                        {"tokens", {data, "tokenizer.path=" + tokenizer}, SIGTERM, 143}};
+  for (const Case& one : cases) {
+    Process process(command(one.name, one.sets), tiny_.path("output"));
+    const std::string sign = one.name == "tokens" ? ".part" : "";  // of the work that is to be interrupted
+    while (!process.ended() && (!std::filesystem::exists(tiny_.folder(one.name) / "data") ||
+                                names_in(one.name).find(sign) == std::string::npos))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ASSERT_FALSE(process.ended()) << output();
+    process.send(one.signal);
+    EXPECT_EQ(process.wait(), one.code) << output();
+    EXPECT_NE(output().find("stopped before the first step"), std::string::npos) << output();
+    EXPECT_FALSE(std::filesystem::exists(tiny_.folder(one.name) / "metrics.jsonl"));
+    for (const char* ending : {".bin ", ".json ", ".part", ".documents"})
+      EXPECT_EQ(names_in(one.name).find(ending), std::string::npos) << names_in(one.name);
+  }
+  // The verb itself.
+  const Path trained = tiny_.path("trained.json");
+  Process process({"tokenizer", "train", "--input", tiny_.path("text.txt").string(), "--vocab-size", "30000",
+                   "--output", trained.string()},
+                  tiny_.path("output"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  process.send(SIGINT);
+  const int code = process.wait();
+  EXPECT_TRUE(code == 130 || code == -SIGINT) << code << output();  // the latter: before it listened
+  EXPECT_FALSE(std::filesystem::exists(trained));
+}
+
 // A step of seconds: the first signal waits for its end, the second does not.
 TEST_F(ProcessTest, TheSecondSignalDoesNotWait) {
   auto words = command("slow", {"training.global_batch_size=65536", "training.micro_batch_size=64"});

@@ -125,7 +125,7 @@ class Trainer {
     count_byte_pairs(words, byte_ids);
   }
 
-  void run(int64_t vocab_size, int64_t min_frequency) {
+  void run(int64_t vocab_size, int64_t min_frequency, FunctionRef<void()> check) {
     while (static_cast<int64_t>(vocabulary_.tokens.size()) < vocab_size && !heap_.empty()) {
       Candidate top = heap_.top();
       heap_.pop();
@@ -136,6 +136,7 @@ class Trainer {
       }
       if (top.count < 1 || top.count < min_frequency) break;
       merge(top.pair);
+      check();
     }
   }
 
@@ -255,7 +256,7 @@ class Trainer {
 }  // namespace
 
 BpeVocabulary learn_merges(const WordCounts& words, int64_t vocab_size, int64_t min_frequency,
-                           const std::vector<std::string>& special_tokens) {
+                           const std::vector<std::string>& special_tokens, FunctionRef<void()> check) {
   BpeVocabulary vocabulary;
   const auto id_of = [&](const std::string& token) {
     const auto it = std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), token);
@@ -275,7 +276,7 @@ BpeVocabulary learn_merges(const WordCounts& words, int64_t vocab_size, int64_t 
     byte_ids[*byte] = id_of(text);
   }
   Trainer trainer(words, vocabulary, byte_ids);
-  trainer.run(vocab_size, min_frequency);
+  trainer.run(vocab_size, min_frequency, check);
   return vocabulary;
 }
 

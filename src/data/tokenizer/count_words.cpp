@@ -91,15 +91,20 @@ std::vector<std::string_view> cut_at_lines(std::string_view text) {
 
 }  // namespace
 
-CorpusCounts count_words(TextSource texts, const SplitPreset& split) {
+CorpusCounts count_words(TextSource texts, const SplitPreset& split, FunctionRef<void()> check) {
   CorpusCounts out;
   Tables tables;
   const auto count = [&](const std::vector<std::string_view>& blocks) {
-    parallel_for(static_cast<int64_t>(blocks.size()), [&](int64_t i) {
-      auto table = tables.take();
-      count_lines(blocks[static_cast<size_t>(i)], split, *table);
-      tables.give_back(std::move(table));
-    });
+    const size_t at_once = 4 * static_cast<size_t>(compute_threads());
+    for (size_t first = 0; first < blocks.size(); first += at_once) {
+      check();
+      const size_t end = std::min(blocks.size(), first + at_once);
+      parallel_for(static_cast<int64_t>(end - first), [&](int64_t i) {
+        auto table = tables.take();
+        count_lines(blocks[first + static_cast<size_t>(i)], split, *table);
+        tables.give_back(std::move(table));
+      });
+    }
   };
 
   std::string batch;           // small texts, one after the other

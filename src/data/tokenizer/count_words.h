@@ -21,7 +21,8 @@ struct CorpusCounts {
   int64_t bytes = 0;
 };
 
-// The same counts for any number of threads. With nfc each line is brought to that form first.
-CorpusCounts count_words(TextSource texts, const SplitPreset& split);
+// The same counts for any number of threads. With nfc each line is brought to that form first. `check` is
+// asked every few MB.
+CorpusCounts count_words(TextSource texts, const SplitPreset& split, FunctionRef<void()> check);
 
 }  // namespace strata::data

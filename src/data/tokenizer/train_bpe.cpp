@@ -26,11 +26,11 @@ TrainedTokenizer train_bpe(TextSource texts, const TrainOptions& options) {
         "[tokenizer] found a vocabulary size of {}, expected {} (all bytes and {} special tokens) to {}",
         options.vocab_size, least, specials.size(), int64_t{1} << 24);
   }
-  const CorpusCounts corpus = count_words(texts, *split);
+  const CorpusCounts corpus = count_words(texts, *split, options.check);
   if (corpus.bytes == 0)
     throw DataError("[tokenizer] the training text is empty; give files with text in them");
   const BpeVocabulary vocabulary =
-      learn_merges(corpus.words, options.vocab_size, options.min_frequency, specials);
+      learn_merges(corpus.words, options.vocab_size, options.min_frequency, specials, options.check);
   std::vector<TokenName> tokens;
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     tokens.push_back({vocabulary.tokens[id], static_cast<int32_t>(id)});

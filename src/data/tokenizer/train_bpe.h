@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ struct TrainOptions {
   int64_t min_frequency = 2;                                    // pairs that occur less often are not merged
   std::vector<std::string> special_tokens = {"<|endoftext|>"};  // ids from 0, in this order
   std::string pattern = "gpt2";  // how text is split: a name that split_preset knows
+  // Asked between pieces of the work, many times a second; what it throws ends the training.
+  std::function<void()> check = [] {};
 };
 
 struct TrainedTokenizer {
