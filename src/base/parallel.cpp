@@ -98,6 +98,11 @@ void parallel_for(int64_t tasks, FunctionRef<void(int64_t)> task) {
   first.rethrow();
 }
 
+// Its threads end with each call: there is none to speak to but this one.
+void on_each_thread(FunctionRef<void(int)> task) {
+  task(0);
+}
+
 #else
 
 int compute_threads() {
@@ -119,6 +124,13 @@ void parallel_for(int64_t tasks, FunctionRef<void(int64_t)> task) {
       for (int64_t i = 0; i < tasks; ++i) first.run(task, i);
     }
   }
+  first.rethrow();
+}
+
+void on_each_thread(FunctionRef<void(int)> task) {
+  FirstError first;
+#pragma omp parallel
+  first.run([&](int64_t thread) { task(static_cast<int>(thread)); }, omp_get_thread_num());
   first.rethrow();
 }
 

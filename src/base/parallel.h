@@ -15,6 +15,9 @@ void set_compute_threads(int threads);
 // Processors that this process may use.
 int available_processors();
 
+// Calls task(thread) once on each compute thread at the same time, threads counted from 0. Not to be nested.
+void on_each_thread(FunctionRef<void(int)> task);
+
 // Calls task(i) once for every i in [0, tasks), on all compute threads, in no set order. Results must not
 // depend on which thread runs a task: split work by size, never by thread count. The first exception is
 // rethrown here. Nested calls run on the calling thread. Each compute thread flushes denormals.

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "base/pin.h"
 #include "base/signals.h"
 #include "hardware/device_spec.h"
 #include "train/training_loop.h"
@@ -71,6 +72,7 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
   models::ModelConfig model = resolve_model(config);
   resolve_machine(config);
   set_compute_threads(static_cast<int>(*config.device.threads));
+  const PinnedThreads pinned(config.device.pin);
   flush_denormals();
   const StopCheck check = [&stop] {
     if (stop()) throw Interrupted();

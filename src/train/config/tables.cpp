@@ -246,12 +246,15 @@ TableSpec memory_table() {
 }
 
 TableSpec device_table() {
-  return table("device", ResumeClass::kFree, &RunConfig::device, "What computes.",
-               {
-                   key("kind", &DeviceTable::kind, "The device.", choice({"auto", "cpu", "cuda"}, {"cuda"})),
-                   key("threads", &DeviceTable::threads, "Compute threads; auto: one a core.", at_least(1)),
-                   key("pin", &DeviceTable::pin, "Bind each thread to its core."),
-               });
+  return table(
+      "device", ResumeClass::kFree, &RunConfig::device, "What computes.",
+      {
+          key("kind", &DeviceTable::kind, "The device.", choice({"auto", "cpu", "cuda"}, {"cuda"})),
+          key("threads", &DeviceTable::threads, "Compute threads; auto: one a core.", at_least(1)),
+          key("pin", &DeviceTable::pin,
+              "Bind compute threads to cores, each to its own; only where the run has all cores of the "
+              "machine and no other run has bound its threads."),
+      });
 }
 
 TableSpec parallel_table() {
