@@ -4,6 +4,7 @@
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "hardware/device_spec.h"
+#include "models/model.h"
 #include "train/config/run_config.h"
 
 namespace strata::cli {
@@ -15,12 +16,6 @@ struct Options {
   std::string output = "RUN.toml";
   bool force = false;
 };
-
-// What a night on this machine can train well, by its cores alone: a step's time is arithmetic.
-std::string preset_for(const hardware::DeviceSpec& machine) {
-  if (machine.cores >= 32) return "gpt2-124m";
-  return machine.cores >= 4 ? "llama3-29m" : "llama3-5m";
-}
 
 std::string quoted(const std::string& text) {
   ConfigValue value;
@@ -40,7 +35,9 @@ int init(const Options& options) {
                       options.data);
   }
   const hardware::DeviceSpec machine = hardware::detect_cpu(0);
-  const std::string preset = options.preset.empty() ? preset_for(machine) : options.preset;
+  const std::string preset =
+      options.preset.empty() ? std::string(models::preset_for_machine(machine.cores, machine.memory_bytes))
+                             : options.preset;
   const std::string data = options.data.empty() ? "corpus/*.txt" : options.data;
   const std::vector<std::string> arguments = {
       "model.preset=" + quoted(preset),

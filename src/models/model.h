@@ -76,6 +76,11 @@ const std::vector<Preset>& presets();
 // Throws ConfigError with the nearest name.
 ModelConfig preset(std::string_view name);
 
+// The preset to begin with on a machine of this many cores and bytes of memory. A step's time is arithmetic,
+// so the cores say what a night can train well; weights, gradients and moments (16 bytes a parameter) are to
+// take at most a quarter of the memory, since activations, encodings and everybody else need room too.
+std::string_view preset_for_machine(int cores, int64_t memory_bytes);
+
 // Any config.json: the family is found by its model_type. DataError for unknown ones, naming what is known.
 ModelConfig read_config_json(const std::string& json, const std::string& where);
 // `config` with fields of its config.json replaced, as [model.override] gives them: pairs of key and JSON

@@ -78,6 +78,18 @@ const std::vector<Preset>& presets() {
   return all;
 }
 
+std::string_view preset_for_machine(int cores, int64_t memory_bytes) {
+  struct Choice {
+    std::string_view name;
+    int cores;
+  };
+  for (const Choice& choice : {Choice{"gpt2-124m", 32}, Choice{"llama3-29m", 4}}) {
+    const int64_t state = 16 * parameter_count(preset(choice.name));
+    if (cores >= choice.cores && state <= memory_bytes / 4) return choice.name;
+  }
+  return "llama3-5m";
+}
+
 ModelConfig preset(std::string_view name) {
   for (const Preset& entry : presets()) {
     if (entry.name == name) return entry.config;

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "base/file.h"
+#include "models/model.h"
 #include "train/config/run_config.h"
 
 namespace strata {
@@ -88,8 +89,8 @@ TEST_F(CliTest, MistypedAndLaterVerbs) {
   const Outcome later = run("simulate cluster.toml");
   EXPECT_EQ(later.code, 2);
   EXPECT_TRUE(contains(later.err, "not yet")) << later.err;
-  for (const char* verb : {"plan", "simulate", "scale", "launch", "watch", "runs", "compare", "stop x", "save x",
-                           "set x a=1", "branch x@3 y", "replay x --step 3"}) {
+  for (const char* verb : {"plan", "simulate", "scale", "launch", "watch", "runs", "compare", "stop x",
+                           "save x", "set x a=1", "branch x@3 y", "replay x --step 3"}) {
     const Outcome reserved = run(verb);
     EXPECT_EQ(reserved.code, 2) << verb;
     EXPECT_TRUE(contains(reserved.err, "not yet") && reserved.out.empty()) << verb << reserved.err;
@@ -121,12 +122,26 @@ TEST_F(CliTest, SeveralRanksAreNotYet) {
 // Keys and values of a later version: "not yet", not "unknown"; their defaults are taken.
 TEST_F(CliTest, LaterKeysAreNotYet) {
   write("a.toml", "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"a.txt\"]\n");
-  for (const char* set :
-       {"precision.compute=fp16", "precision.compute=fp8", "memory.offload=optimizer", "device.kind=cuda",
-        "parallel.replicate=2", "parallel.shard=2", "parallel.zero=1", "parallel.tensor=2",
-        "parallel.sequence=false", "parallel.context=2", "parallel.pipeline=2", "parallel.schedule=gpipe",
-        "parallel.virtual_stages=2", "parallel.expert=2", "parallel.backend=mpi", "log.prometheus=:9000",
-        "log.alert_command=beep", "data.fim_rate=0.5", "debug.reference_kernels=true", "optimizer.name=muon"}) {
+  for (const char* set : {"precision.compute=fp16",
+                          "precision.compute=fp8",
+                          "memory.offload=optimizer",
+                          "device.kind=cuda",
+                          "parallel.replicate=2",
+                          "parallel.shard=2",
+                          "parallel.zero=1",
+                          "parallel.tensor=2",
+                          "parallel.sequence=false",
+                          "parallel.context=2",
+                          "parallel.pipeline=2",
+                          "parallel.schedule=gpipe",
+                          "parallel.virtual_stages=2",
+                          "parallel.expert=2",
+                          "parallel.backend=mpi",
+                          "log.prometheus=:9000",
+                          "log.alert_command=beep",
+                          "data.fim_rate=0.5",
+                          "debug.reference_kernels=true",
+                          "optimizer.name=muon"}) {
     const Outcome outcome = run(std::string("config show a.toml --set ") + set);
     EXPECT_EQ(outcome.code, 2) << set;
     EXPECT_TRUE(contains(outcome.err, "not yet")) << set << "\n" << outcome.err;
@@ -183,6 +198,34 @@ TEST_F(CliTest, InitWritesAConfigurationThatIsRead) {
   EXPECT_EQ(run("init gpt2-124m --force").code, 0);
   EXPECT_TRUE(contains(read_file(folder_ / "RUN.toml"), "preset = \"gpt2-124m\""));
   EXPECT_EQ(run("init --force --data nowhere").code, 2);
+}
+
+TEST(PresetForMachine, BothCoresAndMemoryAllowIt) {
+  constexpr int64_t kGb = 1'000'000'000;
+  EXPECT_EQ(models::preset_for_machine(2, 64 * kGb), "llama3-5m");
+  EXPECT_EQ(models::preset_for_machine(4, 16 * kGb), "llama3-29m");
+  EXPECT_EQ(models::preset_for_machine(64, 256 * kGb), "gpt2-124m");
+  EXPECT_EQ(models::preset_for_machine(64, 6 * kGb), "llama3-29m") << "2 GB of state are too much of it";
+  EXPECT_EQ(models::preset_for_machine(64, kGb), "llama3-5m");
+}
+
+// Paths mean the same in every file: they start where the program does, as those of --set do. Only `include`
+// starts at the including file.
+TEST_F(CliTest, PathsOfIncludedFilesStartAtTheWorkingFolder) {
+  std::filesystem::create_directories(folder_ / "shared/deep");
+  write("shared/base.toml", "include = [\"deep/model.toml\"]\n[data]\ntrain = [\"corpus.txt\"]\n");
+  write("shared/deep/model.toml", "[model]\npreset = \"llama3-5m\"\n[tokenizer]\npath = \"t.json\"\n");
+  write("run.toml", "include = [\"shared/base.toml\"]\n[run]\nfolder = \"trained\"\n");
+  write("corpus.txt", "some text to train on, some text to train on\n");
+  ASSERT_EQ(run("tokenizer train --input corpus.txt --vocab-size 280 --output t.json").code, 0);
+  const Outcome outcome =
+      run("train run.toml --dry-run --set training.sequence_length=8 "
+          "--set training.global_batch_size=1");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  std::filesystem::rename(folder_ / "corpus.txt", folder_ / "shared/corpus.txt");
+  const Outcome elsewhere = run("train run.toml --dry-run");
+  EXPECT_EQ(elsewhere.code, 2);
+  EXPECT_TRUE(contains(elsewhere.err, "corpus.txt")) << elsewhere.err;
 }
 
 TEST_F(CliTest, CompletionsKnowTheVerbs) {
