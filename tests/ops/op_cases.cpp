@@ -1,6 +1,9 @@
 #include "op_cases.h"
 
+#include <cstring>
+
 #include "graph/sum.h"
+#include "kernels/cpu/optimizer.h"
 #include "ops/ops.h"
 #include "optim/adamw.h"
 
@@ -23,6 +26,10 @@ Operand i32(int64_t n, int64_t below) {
             return static_cast<double>(i * 7 % below);
           }};
 }
+Operand i32_of(int64_t value) {
+  return {
+      .dtype = DType::kI32, .shape = {1}, .content = [value](int64_t) { return static_cast<double>(value); }};
+}
 Operand positive(Shape shape) {
   return {.shape = shape, .content = [](int64_t i) { return 0.5 + 0.1 * static_cast<double>(i % 7); }};
 }
@@ -41,6 +48,27 @@ Operand absent() {
   operand.absent = true;
   return operand;
 }
+
+// Bytes as a tensor of them.
+template <typename T>
+Operand bytes_of(const T& object, int64_t size) {
+  std::string bytes(static_cast<size_t>(size), '\0');
+  std::memcpy(bytes.data(), &object, sizeof object);
+  return {.dtype = DType::kU8, .shape = {size}, .content = [bytes](int64_t i) {
+            return static_cast<double>(static_cast<uint8_t>(bytes[static_cast<size_t>(i)]));
+          }};
+}
+Operand bf16(Shape shape) {
+  return {.dtype = DType::kBF16, .shape = shape};
+}
+const cpu::AdamWScalars kScalars{.lr = 0.1f,
+                                 .beta1 = 0.9,
+                                 .beta2 = 0.95,
+                                 .eps = 1e-8f,
+                                 .bias_correction1 = 0.19f,
+                                 .bias_correction2 = 0.0975f,
+                                 .grad_scale = 0.25f,
+                                 .skip = 0};
 
 const Attrs kNorm{{"eps", 1e-5}};
 const Attrs kAttentionAttrs{{"head_dim", kHeadDim}, {"sequence_length", kLength}, {"scale", 0.3}};
@@ -90,6 +118,47 @@ std::vector<OpCase> make_cases() {
        {f32({kRows, kQ}), f32({kRows, kQ}), positive({kRows / kLength, kQ / kHeadDim, kLength}),
         f32({kRows, kQkv}, parts), kv_begin()},
        kAttentionAttrs},
+      {"cached_attention",
+       &kCachedAttention,
+       {f32({kRows, kQkv}, parts), f32({kRows / kLength, 12, kKv}), f32({kRows / kLength, 12, kKv}),
+        i32_of(3)},
+       kAttentionAttrs,
+       {-1, 1, 2}},
+      {"cached_attention_first_rows",
+       &kCachedAttention,
+       {f32({kRows, kQkv}, parts), f32({kRows / kLength, kLength, kKv}), f32({kRows / kLength, kLength, kKv}),
+        i32_of(0)},
+       kAttentionAttrs,
+       {-1, 1, 2}},
+      {.name = "rope_table",
+       .op = &kRopeTable,
+       .inputs = {},
+       .attrs = {{"positions", int64_t{9}},
+                 {"rotary_dim", kHeadDim},
+                 {"theta", 10000.0},
+                 {"scaling", int64_t{0}},
+                 {"factor", 1.0},
+                 {"low_frequency_factor", 1.0},
+                 {"high_frequency_factor", 4.0},
+                 {"original_positions", 8192.0}},
+       .replicated_only = true},
+      // Where the processor multiplies bf16 these go through pack_weight: a shard is packed by itself.
+      {.name = "linear_bf16",
+       .op = &kLinear,
+       .inputs = {bf16({kRows, 64}), f32({32, 64}), absent()},
+       .attrs = {{"f32_output", int64_t{0}}},
+       .tolerance = 3e-2},
+      {.name = "linear_grad_input_bf16",
+       .op = &kLinearGradInput,
+       .inputs = {bf16({kRows, 32}), f32({32, 64})},
+       .attrs = {},
+       .tolerance = 3e-2},
+      {"adamw",
+       &optim::kAdamW,
+       {f32({12, 20}), f32({12, 20}), positive({12, 20}), f32({12, 20}),
+        bytes_of(kScalars, optim::kScalarBytes)},
+       {{"weight_decay", 0.1}, {"lr_scale", 0.5}},
+       {0, 1, 2}},
       {"swiglu", &kSwiglu, {f32({kRows, 40}, gate_up)}, {}},
       {"swiglu_grad", &kSwigluGrad, {f32({kRows, 20}), f32({kRows, 40}, gate_up)}, {}},
       {"gelu_tanh", &kGeluTanh, {f32({kRows, 20})}, {}},

@@ -25,6 +25,10 @@ struct OpCase {
   const graph::OpDef* op = nullptr;
   std::vector<Operand> inputs;
   graph::Attrs attrs;
+  // For ops that write over their inputs: of each output the input that it is, or -1.
+  std::vector<int> updates = {};
+  double tolerance = 2e-5;       // relative to 1 + |value|, of shards against the whole
+  bool replicated_only = false;  // no axis of a mesh can split it
 };
 
 inline void PrintTo(const OpCase& one, std::ostream* out) {

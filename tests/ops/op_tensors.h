@@ -38,10 +38,19 @@ inline Tensor tensor_of(const Operand& operand, uint64_t stream) {
 
 inline void store(const Tensor& tensor, std::byte* to) {
   for (size_t i = 0; i < tensor.values.size(); ++i) {
-    if (tensor.dtype == DType::kI32) {
-      reinterpret_cast<int32_t*>(to)[i] = static_cast<int32_t>(tensor.values[i]);
-    } else {
-      reinterpret_cast<float*>(to)[i] = static_cast<float>(tensor.values[i]);
+    const double value = tensor.values[i];
+    switch (tensor.dtype) {
+      case DType::kI32:
+        reinterpret_cast<int32_t*>(to)[i] = static_cast<int32_t>(value);
+        break;
+      case DType::kU8:
+        reinterpret_cast<uint8_t*>(to)[i] = static_cast<uint8_t>(value);
+        break;
+      case DType::kBF16:
+        reinterpret_cast<BF16*>(to)[i] = BF16(static_cast<float>(value));
+        break;
+      default:
+        reinterpret_cast<float*>(to)[i] = static_cast<float>(value);
     }
   }
 }
@@ -58,6 +67,10 @@ inline Tensor load(const graph::Value& value, const std::byte* from) {
         break;
       case DType::kI32:
         tensor.values.push_back(reinterpret_cast<const int32_t*>(from)[i]);
+        break;
+      case DType::kBF16:
+        tensor.values.push_back(
+            static_cast<double>(static_cast<float>(reinterpret_cast<const BF16*>(from)[i])));
         break;
       default:
         tensor.values.push_back(static_cast<double>(reinterpret_cast<const float*>(from)[i]));
@@ -80,7 +93,11 @@ inline std::vector<Tensor> run_op(const OpCase& one, const std::vector<Tensor>& 
     ids.push_back(program::add_operand(graph, "in" + std::to_string(i), input.dtype, input.shape,
                                        input.segments, graph::Role::kParameter));
   }
-  const std::vector<graph::ValueId> outputs = graph.add_node(*one.op, ids, one.attrs);
+  std::vector<graph::ValueId> outputs = graph.add_node(*one.op, ids, one.attrs);
+  for (size_t o = 0; o < one.updates.size(); ++o) {
+    if (one.updates[o] >= 0) outputs[o] = ids[static_cast<size_t>(one.updates[o])];
+  }
+  graph.nodes().back().outputs = outputs;
   program::OpRun run(std::move(graph));
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].absent) store(inputs[i], run.data(ids[i]));

@@ -1,0 +1,153 @@
+// Ops without a gradient, which no difference of losses checks: their values, by naive arithmetic in fp64.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/optimizer.h"
+#include "op_tensors.h"
+#include "ops/ops.h"
+#include "optim/adamw.h"
+
+namespace strata::ops {
+namespace {
+
+const OpCase& case_of(const std::string& name) {
+  for (const OpCase& one : op_cases()) {
+    if (one.name == name) return one;
+  }
+  throw std::out_of_range(name);
+}
+
+std::vector<Tensor> inputs_of(const OpCase& one) {
+  std::vector<Tensor> inputs;
+  for (size_t i = 0; i < one.inputs.size(); ++i) inputs.push_back(tensor_of(one.inputs[i], i + 1));
+  return inputs;
+}
+
+void expect_near(const std::vector<double>& found, const std::vector<double>& wanted, double tolerance) {
+  ASSERT_EQ(found.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i)
+    ASSERT_NEAR(found[i], wanted[i], tolerance * (1 + std::abs(wanted[i]))) << "element " << i;
+}
+
+class CachedAttention : public testing::TestWithParam<const char*> {};
+
+// New keys and values go to rows position, position + 1, … of the cache; row t sees all up to position + t.
+TEST_P(CachedAttention, AttendsToWhatIsCachedAndToItself) {
+  const OpCase& one = case_of(GetParam());
+  const auto inputs = inputs_of(one);
+  const auto outputs = run_op(one, inputs);
+  const int64_t head_dim = one.attrs.integer("head_dim"), length = one.attrs.integer("sequence_length");
+  const double scale = one.attrs.real("scale");
+  const Tensor& qkv = inputs[0];
+  const int64_t q_width = qkv.segments[0], kv_width = qkv.segments[1], width = qkv.shape[1];
+  const int64_t sequences = inputs[1].shape[0], room = inputs[1].shape[1];
+  const int64_t group = q_width / kv_width;
+  const auto position = static_cast<int64_t>(inputs[3].values[0]);
+  std::vector<double> keys = inputs[1].values, values = inputs[2].values;
+  for (int64_t s = 0; s < sequences; ++s) {
+    for (int64_t t = 0; t < length; ++t) {
+      for (int64_t c = 0; c < kv_width; ++c) {
+        const auto to = static_cast<size_t>((s * room + position + t) * kv_width + c);
+        const auto from = static_cast<size_t>((s * length + t) * width + q_width + c);
+        keys[to] = static_cast<float>(qkv.values[from]);
+        values[to] = static_cast<float>(qkv.values[from + static_cast<size_t>(kv_width)]);
+      }
+    }
+  }
+  std::vector<double> out(static_cast<size_t>(sequences * length * q_width));
+  for (int64_t row = 0; row < sequences * length; ++row) {
+    const int64_t s = row / length, last = position + row % length;
+    for (int64_t head = 0; head < q_width / head_dim; ++head) {
+      const auto at = [&](int64_t k, int64_t d) {
+        return static_cast<size_t>((s * room + k) * kv_width + head / group * head_dim + d);
+      };
+      std::vector<double> weight;
+      double sum = 0;
+      for (int64_t k = 0; k <= last; ++k) {
+        double score = 0;
+        for (int64_t d = 0; d < head_dim; ++d)
+          score += qkv.values[static_cast<size_t>(row * width + head * head_dim + d)] * keys[at(k, d)];
+        weight.push_back(std::exp(scale * score));
+        sum += weight.back();
+      }
+      for (int64_t d = 0; d < head_dim; ++d) {
+        double mean = 0;
+        for (int64_t k = 0; k <= last; ++k) mean += weight[static_cast<size_t>(k)] / sum * values[at(k, d)];
+        out[static_cast<size_t>(row * q_width + head * head_dim + d)] = mean;
+      }
+    }
+  }
+  expect_near(outputs[0].values, out, 2e-5);
+  expect_near(outputs[1].values, keys, 1e-6);
+  expect_near(outputs[2].values, values, 1e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, CachedAttention,
+                         testing::Values("cached_attention", "cached_attention_first_rows"));
+
+// Loshchilov and Hutter's algorithm 2 in PyTorch's order, with the case's step block.
+TEST(AdamW, MovesParametersAndMoments) {
+  const OpCase& one = case_of("adamw");
+  auto inputs = inputs_of(one);
+  const auto outputs = run_op(one, inputs);
+  const double lr = 0.1 * 0.5, beta1 = 0.9, beta2 = 0.95, decay = 0.1;
+  std::vector<double> p = inputs[0].values, m = inputs[1].values, v = inputs[2].values;
+  for (size_t i = 0; i < p.size(); ++i) {
+    const double g = 0.25 * inputs[3].values[i];
+    p[i] *= 1 - lr * decay;
+    m[i] = beta1 * m[i] + (1 - beta1) * g;
+    v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+    p[i] -= lr * (m[i] / 0.19) / (std::sqrt(v[i] / 0.0975) + 1e-8);
+  }
+  expect_near(outputs[0].values, p, 1e-5);
+  expect_near(outputs[1].values, m, 1e-6);
+  expect_near(outputs[2].values, v, 1e-6);
+
+  // The step block may say that nothing is to happen.
+  std::string scalars;
+  for (const double byte : inputs[4].values) scalars += static_cast<char>(byte);
+  cpu::AdamWScalars skipped;
+  std::memcpy(&skipped, scalars.data(), sizeof skipped);
+  skipped.skip = 1;
+  for (size_t i = 0; i < sizeof skipped; ++i)
+    inputs[4].values[i] = static_cast<double>(reinterpret_cast<const uint8_t*>(&skipped)[i]);
+  const auto left = run_op(one, inputs);
+  for (size_t o = 0; o < 3; ++o) expect_near(left[o].values, inputs[o].values, 1e-7);
+}
+
+TEST(RopeTable, HoldsCosinesAndSinesOfTheScaledAngles) {
+  constexpr double kPi = 3.14159265358979323846;
+  for (const int64_t scaling : {0, 1, 2}) {
+    OpCase one = case_of("rope_table");
+    one.attrs = graph::Attrs{{"positions", int64_t{300}},
+                             {"rotary_dim", int64_t{16}},
+                             {"theta", 500000.0},
+                             {"scaling", scaling},
+                             {"factor", 8.0},
+                             {"low_frequency_factor", 1.0},
+                             {"high_frequency_factor", 4.0},
+                             {"original_positions", 128.0}};
+    const Tensor table = run_op(one, {})[0];
+    std::vector<double> wanted;
+    for (int64_t position = 0; position < 300; ++position) {
+      for (int64_t i = 0; i < 8; ++i) {
+        double frequency = std::pow(500000.0, -static_cast<double>(2 * i) / 16);
+        if (scaling == 1) frequency /= 8;
+        if (scaling == 2) {  // long waves are stretched, short ones are not, those between by a share
+          const double wavelength = 2 * kPi / frequency;
+          const double share = std::clamp((128 / wavelength - 1) / (4 - 1), 0.0, 1.0);
+          frequency = share * frequency + (1 - share) * frequency / 8;
+        }
+        wanted.push_back(std::cos(static_cast<double>(position) * frequency));
+        wanted.push_back(std::sin(static_cast<double>(position) * frequency));
+      }
+    }
+    expect_near(table.values, wanted, 1e-6);
+  }
+}
+
+}  // namespace
+}  // namespace strata::ops
