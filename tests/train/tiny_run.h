@@ -135,7 +135,7 @@ inline void expect_same_bits(const FinalBits& a, const FinalBits& b, const std::
 // What metrics.jsonl says of the steps, as text of what must repeat; fails where steps do not rise by one.
 struct MetricsLog {
   std::vector<std::string> steps;  // "loss grad_norm param_norm lr tokens first_sample"
-  std::vector<double> loss, lr;
+  std::vector<double> loss, grad_norm, lr;
   std::vector<nlohmann::json> events;
 };
 inline MetricsLog metrics_of(const Path& run) {
@@ -159,6 +159,7 @@ inline MetricsLog metrics_of(const Path& run) {
       kept += line.at(name).dump() + " ";
     log.steps.push_back(kept);
     log.loss.push_back(line.at("loss").get<double>());
+    log.grad_norm.push_back(line.at("grad_norm").get<double>());
     log.lr.push_back(line.at("lr").get<double>());
   }
   return log;
