@@ -182,9 +182,10 @@ void add_checkpoint(Verb root) {
       .show_default();
   verb.option("--keep-best", options->policy.keep_best, "Keep the best").non_negative().show_default();
   verb.option("--best-metric", options->policy.best_metric, "What best means").show_default();
-  verb.flag("--discarded", options->drop_discarded,
-            "Remove all that a run set aside when it went back (step-N.discarded); else the same rule keeps the "
-            "newest and best of them");
+  verb.flag(
+      "--discarded", options->drop_discarded,
+      "Remove all that a run set aside when it went back (step-N.discarded); else the same rule keeps the "
+      "newest and best of them");
   verb.json(options->json);
   verb.action([options] { return prune(*options); });
   add_checkpoint_conversions(checkpoint);
