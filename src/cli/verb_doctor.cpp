@@ -10,8 +10,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "base/version.h"
 #include "base/memory.h"
+#include "base/version.h"
 #include "cli/measured_peaks.h"
 #include "cli/output.h"
 #include "cli/verbs.h"

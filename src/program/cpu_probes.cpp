@@ -257,8 +257,8 @@ void fill_indices(const OpRun& run) {
   for (ValueId id = 0; id < run.graph().value_count(); ++id) {
     const graph::Value& value = run.graph().value(id);
     const int64_t ids = value.name == "tokens" || value.name == "targets" ? kVocab
-                        : value.name == "rows"                             ? kTokens
-                                                                           : 1;
+                        : value.name == "rows"                            ? kTokens
+                                                                          : 1;
     for (int copy = 0; copy < run.copies(); ++copy) {
       if (value.dtype == DType::kI32) {
         for (int64_t i = 0; i < value.shape.elements(); ++i)

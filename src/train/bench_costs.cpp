@@ -97,8 +97,7 @@ void bench_load(BenchContext& context) {
   data::BatchScratch scratch;
   std::vector<double> fills, copies, waits;
   for (int64_t i = 0; i < kLoads; ++i) {
-    fills.push_back(
-        seconds_of([&] { run.samples().fill(i * sequences, sequences, view(batch), scratch); }));
+    fills.push_back(seconds_of([&] { run.samples().fill(i * sequences, sequences, view(batch), scratch); }));
     copies.push_back(seconds_of([&] {
       for (int64_t m = 0; m < run.micro_batches(); ++m) run.copy_batch(view(batch), m);
     }));
@@ -121,8 +120,8 @@ void bench_load(BenchContext& context) {
   row("what a step loses (wait + copy)", wait + copy);
   row("work of the loader's thread", fill);
   context.print("  the loader fills {:.0f}M tokens/s\n", tokens / fill / 1e6);
-  context.result = {{"step_seconds", step}, {"wait_seconds", wait},
-                    {"copy_seconds", copy}, {"fill_seconds", fill},
+  context.result = {{"step_seconds", step},          {"wait_seconds", wait},
+                    {"copy_seconds", copy},          {"fill_seconds", fill},
                     {"share", (wait + copy) / step}, {"share_with_fill", (wait + copy + fill) / step}};
 }
 

@@ -46,8 +46,8 @@ void write_tokens(const Path& path, int64_t count, int64_t vocab) {
     document.clear();
     const auto bits = philox({1, 1}, number);
     for (uint32_t i = 0; i < bits[0] % 1000; ++i)
-      document.push_back(static_cast<int32_t>(1 + (bits[1] + uint64_t{i} * 7919) %
-                                                      static_cast<uint64_t>(std::max<int64_t>(1, vocab - 1))));
+      document.push_back(static_cast<int32_t>(
+          1 + (bits[1] + uint64_t{i} * 7919) % static_cast<uint64_t>(std::max<int64_t>(1, vocab - 1))));
     document.push_back(0);
     writer.append(document);
     writer.end_document();

@@ -45,9 +45,7 @@ class BenchRun {
   program::Executor& executor() { return *executor_; }
   const data::SampleSource& samples() const { return *samples_; }
   const Path& folder() const { return folder_.path(); }
-  int64_t step_tokens() const {
-    return config.training.global_batch_size * config.training.sequence_length;
-  }
+  int64_t step_tokens() const { return config.training.global_batch_size * config.training.sequence_length; }
   int64_t micro_batches() const {
     return config.training.global_batch_size / *config.training.micro_batch_size;
   }

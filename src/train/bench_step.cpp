@@ -53,7 +53,8 @@ void step_case(BenchContext& context, const BenchCase& bench, const cpu::FamilyP
       "interleaved)\n",
       rate / 1e9, 100 * rate / peak, peak / 1e9);
   context.print(
-      "  strata train on cached tokens: first instruction {:.2f} s after the process began, first step {:.2f} x "
+      "  strata train on cached tokens: first instruction {:.2f} s after the process began, first step "
+      "{:.2f} x "
       "a steady one, peak resident {}\n",
       child.instruction_seconds, child.first_step_seconds / child.steady_step_seconds,
       human_bytes(static_cast<double>(child.peak_resident_bytes)));
@@ -69,21 +70,22 @@ void step_case(BenchContext& context, const BenchCase& bench, const cpu::FamilyP
                   family.bytes / family.seconds / 1e9);
     families[family.family] = family.seconds;
   }
-  context.result[bench.name()] = {{"step_seconds", step},
-                                  {"steps", steps.steps.size()},
-                                  {"tokens_per_s", tokens / step},
-                                  {"model_flops_per_s", rate},
-                                  {"gemm_flops_per_s", peak},
-                                  {"mfu_measured", rate / peak},
-                                  {"first_over_steady", first / step},
-                                  {"instruction_seconds", child.instruction_seconds},
-                                  {"run_first_over_steady", child.first_step_seconds / child.steady_step_seconds},
-                                  {"run_peak_resident_bytes", child.peak_resident_bytes},
-                                  {"compile_seconds", model.compile_seconds()},
-                                  {"fill_seconds", model.fill_seconds()},
-                                  {"arena_bytes", arena},
-                                  {"resident_bytes", resident},
-                                  {"family_seconds", families}};
+  context.result[bench.name()] = {
+      {"step_seconds", step},
+      {"steps", steps.steps.size()},
+      {"tokens_per_s", tokens / step},
+      {"model_flops_per_s", rate},
+      {"gemm_flops_per_s", peak},
+      {"mfu_measured", rate / peak},
+      {"first_over_steady", first / step},
+      {"instruction_seconds", child.instruction_seconds},
+      {"run_first_over_steady", child.first_step_seconds / child.steady_step_seconds},
+      {"run_peak_resident_bytes", child.peak_resident_bytes},
+      {"compile_seconds", model.compile_seconds()},
+      {"fill_seconds", model.fill_seconds()},
+      {"arena_bytes", arena},
+      {"resident_bytes", resident},
+      {"family_seconds", families}};
 }
 
 }  // namespace

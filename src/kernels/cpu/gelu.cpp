@@ -48,11 +48,10 @@ template <typename Gelu, typename T>
 void forward_range(void* y, const void* x, int64_t begin, int64_t end) {
   const T* const in = static_cast<const T*>(x) + begin;
   T* const out = static_cast<T*>(y) + begin;
-  for_vectors(end - begin,
-              [&](int64_t i, auto span) HWY_ATTR {
-                prefetch(in + i);
-                store(out + i, Gelu::value(load(in + i, span)), span);
-              });
+  for_vectors(end - begin, [&](int64_t i, auto span) HWY_ATTR {
+    prefetch(in + i);
+    store(out + i, Gelu::value(load(in + i, span)), span);
+  });
 }
 
 template <typename Gelu, typename T>

@@ -227,8 +227,8 @@ struct RunConfig {
 
 // Optimizer steps of the run: training.steps, or training.tokens rounded up to whole steps.
 int64_t total_steps(const RunConfig& config);
-// Seconds between checkpoints where checkpoint.interval is "auto" and one takes `save_seconds`: at most 1 % of
-// the time, at least one every 30 minutes.
+// Seconds between checkpoints where checkpoint.interval is "auto" and one takes `save_seconds`: at most 1 %
+// of the time, at least one every 30 minutes.
 inline double auto_checkpoint_seconds(double save_seconds) {
   return std::min(1800.0, std::max(60.0, 100 * save_seconds));
 }
