@@ -95,7 +95,7 @@ bases = [(c, base_of(c)) for c in POINTS if not 0xAC00 <= c < 0xD7A4 and unicode
 bases = [(c, base) for c, base in bases if base != chr(c)]
 assert max(len(base) for _, base in bases) <= 3, max(len(base) for _, base in bases)
 array(lines, "BaseForm", "kBase",
-      ["{%s}" % ", ".join([hex(c)] + [hex(ord(x)) for x in base]) for c, base in bases])
+      ["{%#x, {%s}}" % (c, ", ".join(hex(ord(x)) for x in base)) for c, base in bases])
 with open(sys.argv[1], "w", encoding="ascii") as file:
     file.write("\n".join(lines) + "\n")
 for c in POINTS:  # marks that stay need no reordering among each other but where two of them meet
