@@ -1,5 +1,7 @@
 #include "data/dedup/bloom.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>

@@ -1,5 +1,7 @@
 #include "data/dedup/minhash.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "base/error.h"

@@ -1,5 +1,7 @@
 #include "data/dedup/substring.h"
 
+#include <fmt/core.h>
+
 #include "base/hash.h"
 #include "data/dedup/decisions.h"
 #include "data/dedup/external_sort.h"
@@ -191,8 +193,40 @@ class Decider {
     }
   }
 
+  // The same for few members: how far two texts agree around their anchors tells it of all windows at once.
+  void compare_few() {
+    for (size_t j = 1; j < group_.size(); ++j) {
+      const Member& later = group_[j];
+      const std::string_view later_text = texts_.text(later.document);
+      const size_t later_at = size_t{later.begin} + later.offset;
+      marks_.assign(later.count, kNew);
+      for (size_t i = 0; i < j; ++i) {
+        const Member& earlier = group_[i];
+        const std::string_view text = texts_.text(earlier.document);
+        const size_t at = size_t{earlier.begin} + earlier.offset;
+        size_t after = 0, before = 0;  // bytes that agree from the anchor on, and before it
+        const size_t most_after = std::min({window_, text.size() - at, later_text.size() - later_at});
+        while (after < most_after && text[at + after] == later_text[later_at + after]) ++after;
+        const size_t most_before = std::min<size_t>(earlier.offset, later.offset);
+        while (before < most_before && text[at - before - 1] == later_text[later_at - before - 1]) ++before;
+        // Bytes of a window before its anchor: those that both members have, and that agree on both sides.
+        const auto least_of = [](const Member& m) {
+          return size_t{m.offset} + 1 - std::min<size_t>(m.count, m.offset + 1);
+        };
+        const size_t least = std::max({window_ - after, least_of(earlier), least_of(later)});
+        const bool apart = earlier.document != later.document || at + window_ <= later_at;
+        for (size_t offset = least; offset <= before; ++offset) {
+          uint8_t& mark = marks_[later.offset - offset];
+          if (mark == kNew) mark = apart ? kRepeated : kOverlaps;
+        }
+      }
+      cut_marked(later, marks_.data());
+    }
+  }
+
   // Only windows that have the anchor at the same place can be equal.
   void compare_group() {
+    if (group_.size() <= kFew) return compare_few();
     std::vector<std::string_view> texts;
     std::vector<size_t> first_mark;
     size_t marks = 0, offsets = 0;
@@ -202,7 +236,7 @@ class Decider {
       marks += member.count;
       offsets = std::max<size_t>(offsets, member.offset + size_t{1});
     }
-    marks_.assign(marks, 0);
+    marks_.assign(marks, kNew);
     for (size_t offset = 0; offset < offsets; ++offset) {
       same_place_.clear();
       for (size_t i = 0; i < group_.size(); ++i) {
@@ -217,7 +251,7 @@ class Decider {
         if (first == nullptr || first->hash != placed.window.hash) {
           first = &placed.window;
         } else if (repeats(*first, placed.window)) {
-          marks_[first_mark[placed.member] + placed.window.begin - group_[placed.member].begin] = 1;
+          marks_[first_mark[placed.member] + placed.window.begin - group_[placed.member].begin] = kRepeated;
         }
       }
     }
@@ -227,7 +261,7 @@ class Decider {
   void cut_marked(const Member& member, const uint8_t* marks) {
     for (size_t j = 0; j < member.count;) {
       size_t end = j;
-      while (end < member.count && marks[end] != 0) ++end;
+      while (end < member.count && marks[end] == kRepeated) ++end;
       if (end > j) add_cut(member.document, member.begin + j, end - j);
       j = end + 1;
     }
@@ -259,6 +293,11 @@ class Decider {
     }
     decisions.push_back(std::move(decision));
   }
+
+  static constexpr size_t kFew = 8;  // members that are compared in pairs
+  // What is known of a window: nothing like it came before, or its first occurrence did, apart from it or
+  // not.
+  enum : uint8_t { kNew, kRepeated, kOverlaps };
 
   struct Placed {
     Window window;

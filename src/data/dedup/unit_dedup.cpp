@@ -1,5 +1,7 @@
 #include "data/dedup/unit_dedup.h"
 
+#include <fmt/core.h>
+
 #include "base/hash.h"
 #include "data/dedup/decisions.h"
 #include "data/dedup/external_sort.h"
