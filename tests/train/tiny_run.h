@@ -99,11 +99,13 @@ budget = "2GB"
 
   // Trains; stops once `steps` steps were made by this call, where given.
   TrainResult train_with(const RunOptions& options, int64_t steps = -1) const {
-    int64_t asked = 0;
     FaultyFileSystem quick;  // without real syncs
     RunOptions own = options;
     if (own.files == nullptr) own.files = &quick;
-    return train_run(own, [&] { return ++asked == steps; });
+    // Asked before the first step too, while text is tokenized.
+    int64_t asked = 0;
+    const size_t starts_before = starts(own.config.run.folder);
+    return train_run(own, [&] { return starts(own.config.run.folder) > starts_before && ++asked == steps; });
   }
   TrainResult train(const std::vector<std::string>& sets = {}, const std::string& name = "run",
                     int64_t steps = -1) const {
@@ -111,6 +113,16 @@ budget = "2GB"
   }
 
  private:
+  // How often training began in this folder.
+  static size_t starts(const Path& run) {
+    if (!std::filesystem::exists(run / "metrics.jsonl")) return 0;
+    const std::string metrics = read_file(run / "metrics.jsonl");
+    size_t count = 0;
+    for (const char* event : {"\"event\":\"start\"", "\"event\":\"resume\""})
+      for (size_t at = metrics.find(event); at != metrics.npos; at = metrics.find(event, at + 1)) ++count;
+    return count;
+  }
+
   ScratchFolder scratch_;
 };
 
