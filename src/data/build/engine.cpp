@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "base/signals.h"
 #include "base/thread.h"
 #include "data/build/document_file.h"
 #include "data/build/finish.h"
@@ -113,7 +114,7 @@ void run_phase(const BuildJob& job, size_t phase, const comm::World& world, cons
   }
   Ticker ticker(job, options, phase_name(job, phase), done, total);
   parallel_for(static_cast<int64_t>(pending.size()), [&](int64_t i) {
-    if (job.stop && job.stop()) throw BuildStopped{};
+    if (job.stop && job.stop()) throw Interrupted();
     run_part(job, phase, pending[static_cast<size_t>(i)]);
   });
   ticker.finish();
@@ -237,7 +238,7 @@ BuildResult run_build(BuildJob& job, comm::World& world, const BuildOptions& opt
     }
     assemble(job, world);
     world.barrier();
-  } catch (const BuildStopped&) {
+  } catch (const Interrupted&) {
     result.seconds = monotonic_seconds() - begin;
     return result;
   }

@@ -84,11 +84,11 @@ std::string manifest_json(const BuildJob& job, const BuildStats& stats, const st
   out["identity"] = identity;
   out["inputs"] = Json::array();
   for (size_t f = 0; f < job.plan.files.size(); ++f) {
-    const InputFile& file = job.plan.files[f];
+    const BuildInput& input = job.plan.files[f];
     const auto hash = stats.input_hashes.find(static_cast<int32_t>(f));
-    out["inputs"].push_back({{"source", job.recipe.sources[static_cast<size_t>(file.source)].name},
-                             {"path", file.name},
-                             {"bytes", file.bytes},
+    out["inputs"].push_back({{"source", job.recipe.sources[static_cast<size_t>(input.source)].name},
+                             {"path", input.name},
+                             {"bytes", input.file.size},
                              {"xxh3", hash == stats.input_hashes.end() ? "" : to_hex(hash->second)}});
   }
   out["stages"] = Json::array();

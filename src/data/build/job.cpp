@@ -56,7 +56,7 @@ std::unique_ptr<BuildJob> make_job(Recipe recipe, FileSystem& files, std::functi
     for (const PartPiece& piece : part.pieces) {
       auto& lines = job->lines[static_cast<size_t>(piece.file)];
       if (!piece.range.whole() && !lines)
-        lines = std::make_unique<LineIndex>(job->plan.files[static_cast<size_t>(piece.file)].path);
+        lines = std::make_unique<LineIndex>(job->plan.files[static_cast<size_t>(piece.file)].file.path);
     }
   }
   return job;

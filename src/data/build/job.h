@@ -50,10 +50,8 @@ struct BuildJob {
 std::unique_ptr<BuildJob> make_job(Recipe recipe, FileSystem& files, std::function<bool()> stop,
                                    int64_t part_bytes = kPartBytes);
 
-// What a phase throws when `stop` said so.
-struct BuildStopped {};
-
 // One part in one phase, whole: its files stand under their names when this returns, the statistics last.
+// Throws Interrupted where `stop` says so.
 void run_part(const BuildJob& job, size_t phase, uint32_t part);
 
 }  // namespace strata::data

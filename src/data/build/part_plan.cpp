@@ -10,49 +10,24 @@
 namespace strata::data {
 namespace {
 
-bool is_remote(const std::string& path) {
-  return path.find("://") != std::string::npos;
-}
-
-InputFile describe_file(const Path& path, int32_t source, const RecipeSource& from, const Path& base) {
-  InputFile file;
-  file.path = path;
-  file.source = source;
+BuildInput describe(InputFile file, int32_t source, const Path& base) {
+  BuildInput input{.file = std::move(file), .name = "", .source = source, .modified = 0};
+  const Path& path = input.file.path;
   const Path relative = path.lexically_relative(base.lexically_normal());
   const bool below = !relative.empty() && *relative.begin() != "..";
-  file.name = (below ? relative : path).string();
-  file.format = from.records.format != RecordFormat::kAuto ? from.records.format : find_record_format(path);
+  input.name = (below ? relative : path).string();
   struct stat status;
-  if (!is_remote(path.string()) && ::stat(path.c_str(), &status) == 0) {
-    file.bytes = status.st_size;
-    file.modified = int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
-  }
-  return file;
+  if (::stat(path.c_str(), &status) == 0)
+    input.modified = int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+  return input;
 }
 
-std::vector<Path> files_of(const RecipeSource& source) {
-  std::vector<Path> out;
-  for (const std::string& pattern : source.paths) {
-    if (pattern == "-" || is_remote(pattern)) {
-      out.emplace_back(pattern);
-      continue;
-    }
-    const std::vector<Path> found = expand_glob(pattern);
-    if (found.empty()) {
-      throw ConfigError("[source {}] found no files at {}, expected a file, a folder or a pattern",
-                        source.name, pattern);
-    }
-    out.insert(out.end(), found.begin(), found.end());
+std::vector<InputFile> files_of(const RecipeSource& source) {
+  try {
+    return list_inputs(source.paths, source.records.format);
+  } catch (const ConfigError& error) {
+    throw ConfigError("[source {}] {}", source.name, error.what());
   }
-  // Each once, where two patterns find it.
-  std::vector<Path> once;
-  std::vector<std::string> seen;
-  for (const Path& path : out) seen.push_back(path.string());
-  std::sort(seen.begin(), seen.end());
-  if (std::adjacent_find(seen.begin(), seen.end()) == seen.end()) return out;
-  for (const Path& path : out)
-    if (std::find(once.begin(), once.end(), path) == once.end()) once.push_back(path);
-  return once;
 }
 
 }  // namespace
@@ -67,20 +42,20 @@ PartPlan plan_parts(const Recipe& recipe, int64_t part_bytes) {
       plan.parts.push_back(std::move(open));
       open = {.source = source, .pieces = {}, .bytes = 0};
     };
-    for (const Path& path : files_of(recipe.sources[s])) {
-      plan.files.push_back(describe_file(path, source, recipe.sources[s], recipe.base));
-      const InputFile& file = plan.files.back();
+    for (InputFile& listed : files_of(recipe.sources[s])) {
+      plan.files.push_back(describe(std::move(listed), source, recipe.base));
+      const InputFile& file = plan.files.back().file;
       const auto number = static_cast<int32_t>(plan.files.size() - 1);
-      plan.bytes += file.bytes;
-      if (open.bytes + file.bytes > part_bytes) close();
-      if (file.bytes <= part_bytes || !is_splittable(path, file.format)) {
+      plan.bytes += file.size;
+      if (open.bytes + file.size > part_bytes) close();
+      if (file.size <= part_bytes || !file.splittable) {
         open.pieces.push_back({number, {}});
-        open.bytes += file.bytes;
+        open.bytes += file.size;
         continue;
       }
-      const int64_t count = (file.bytes + part_bytes - 1) / part_bytes;
+      const int64_t count = (file.size + part_bytes - 1) / part_bytes;
       for (int64_t i = 0; i < count; ++i) {
-        const FileRange range{file.bytes * i / count, file.bytes * (i + 1) / count};
+        const FileRange range{file.size * i / count, file.size * (i + 1) / count};
         open.pieces.push_back({number, range});
         open.bytes = range.end - range.begin;
         close();
@@ -94,12 +69,12 @@ PartPlan plan_parts(const Recipe& recipe, int64_t part_bytes) {
 std::string plan_identity(const PartPlan& plan) {
   Hasher hasher;
   const auto add = [&](int64_t value) { hasher.update(&value, sizeof value); };
-  for (const InputFile& file : plan.files) {
-    hasher.update(file.path.string());
-    add(file.source);
-    add(static_cast<int64_t>(file.format));
-    add(file.bytes);
-    add(file.modified);
+  for (const BuildInput& input : plan.files) {
+    hasher.update(input.file.path.string());
+    add(input.source);
+    add(static_cast<int64_t>(input.file.format));
+    add(input.file.size);
+    add(input.modified);
   }
   for (const BuildPart& part : plan.parts) {
     add(part.source);

@@ -8,16 +8,15 @@
 #include <vector>
 
 #include "data/build/recipe.h"
+#include "data/input/input_files.h"
 
 namespace strata::data {
 
-struct InputFile {
-  Path path;
+struct BuildInput {
+  InputFile file;
   std::string name;  // as reports show it: from the recipe's folder where it lies below
   int32_t source = 0;
-  RecordFormat format = RecordFormat::kAuto;
-  int64_t bytes = 0;     // 0 for standard input and object stores
-  int64_t modified = 0;  // nanoseconds since the epoch
+  int64_t modified = 0;  // nanoseconds since the epoch; 0 for standard input and object stores
 };
 
 struct PartPiece {
@@ -32,7 +31,7 @@ struct BuildPart {
 };
 
 struct PartPlan {
-  std::vector<InputFile> files;
+  std::vector<BuildInput> files;
   std::vector<BuildPart> parts;
   int64_t bytes = 0;
 };

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/signals.h"
 #include "data/build/build_stats.h"
 #include "data/build/document_file.h"
 #include "data/build/job.h"
@@ -69,16 +70,17 @@ class PartRun {
 
  private:
   void check_stop() {
-    if (++handled_ % 64 == 0 && job_.stop && job_.stop()) throw BuildStopped{};
+    if (++handled_ % 64 == 0 && job_.stop && job_.stop()) throw Interrupted();
   }
 
   void read_input() {
     for (const PartPiece& piece : job_.plan.parts[part_].pieces) {
-      const InputFile& file = job_.plan.files[static_cast<size_t>(piece.file)];
+      const BuildInput& input = job_.plan.files[static_cast<size_t>(piece.file)];
+      const InputFile& file = input.file;
       RecordOptions options = job_.recipe.sources[static_cast<size_t>(source_)].records;
       options.format = file.format;
       hash_piece(piece, file);
-      const auto reader = open_records(file.path, file.name, options, piece.range,
+      const auto reader = open_records(file.path, input.name, options, piece.range,
                                        job_.lines[static_cast<size_t>(piece.file)].get());
       int64_t seen = 0;
       std::string detail;
@@ -97,7 +99,7 @@ class PartRun {
 
   // The pages are in memory for the reader afterwards.
   void hash_piece(const PartPiece& piece, const InputFile& file) {
-    if (file.bytes == 0) return;
+    if (file.size == 0) return;
     const MappedFile map(file.path);
     const auto size = static_cast<int64_t>(map.size());
     const int64_t end = piece.range.end < 0 ? size : std::min(piece.range.end, size);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "data/input/input_files.h"
 
 namespace strata::data {
 namespace {
@@ -87,21 +88,6 @@ class TableReader {
   std::set<std::string> known_;
 };
 
-struct FormatName {
-  const char* name;
-  RecordFormat format;
-};
-constexpr FormatName kFormats[] = {
-    {"auto", RecordFormat::kAuto},   {"jsonl", RecordFormat::kJsonl}, {"text", RecordFormat::kText},
-    {"csv", RecordFormat::kCsv},     {"tsv", RecordFormat::kTsv},     {"parquet", RecordFormat::kParquet},
-    {"arrow", RecordFormat::kArrow}, {"warc", RecordFormat::kWarc},   {"html", RecordFormat::kHtml}};
-
-std::vector<std::string> format_names() {
-  std::vector<std::string> names;
-  for (const FormatName& row : kFormats) names.emplace_back(row.name);
-  return names;
-}
-
 // Relative to the recipe; URIs of object stores and "-" stay as they are.
 std::string placed(const Path& base, const std::string& path) {
   if (path == "-" || path.find("://") != std::string::npos) return path;
@@ -114,7 +100,8 @@ RecipeSource read_source(const ConfigValue& table, const std::string& where, con
   RecipeSource source;
   source.name = reader.text("name", "");
   for (const std::string& path : reader.texts("path")) source.paths.push_back(placed(base, path));
-  source.records.format = kFormats[reader.choice("format", format_names())].format;
+  const std::vector<std::string> formats = format_names();
+  source.records.format = parse_format(formats[reader.choice("format", formats)]);
   source.records.text = reader.text("text", "text");
   source.records.id = reader.text("id", "id");
   source.weight = reader.get<double>("weight", 1.0, "a number");

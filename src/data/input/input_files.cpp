@@ -54,6 +54,12 @@ std::string_view format_name(RecordFormat format) {
   return {};
 }
 
+std::vector<std::string> format_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, format] : kFormats) names.emplace_back(name);
+  return names;
+}
+
 RecordFormat parse_format(std::string_view name) {
   std::string names;
   for (const auto& [known, format] : kFormats) {

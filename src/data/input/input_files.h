@@ -26,6 +26,8 @@ std::vector<InputFile> list_inputs(const std::vector<std::string>& patterns,
 // The name of a format as recipes write it: "jsonl", "text", "csv", "tsv", "parquet", "arrow", "warc",
 // "html", "auto".
 std::string_view format_name(RecordFormat format);
+// All of them, "auto" first.
+std::vector<std::string> format_names();
 // ConfigError with all names for another one.
 RecordFormat parse_format(std::string_view name);
 
