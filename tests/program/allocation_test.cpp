@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "kernels/cpu/gemm.h"
 #include "tiny_run.h"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
@@ -155,6 +156,35 @@ TEST_P(Allocations, NoneInASteadyStep) {
 INSTANTIATE_TEST_SUITE_P(All, Allocations,
                          testing::Combine(testing::Values("llama3-5m", "gpt2-124m"),
                                           testing::Values(DType::kF32, DType::kBF16)));
+
+// The same where all three products of a layer go to the library's own matrix product.
+TEST(Allocations, NoneOfOursWhereTheLibraryMultiplies) {
+  CompileOptions options = tiny_options("llama3-5m");
+  options.model.width = 256;
+  options.model.layers = 1;
+  options.model.heads = 4;
+  options.model.kv_heads = 2;
+  options.model.head_dim = 64;
+  options.model.ffn = 1200;
+#ifndef STRATA_PLAIN_THREADS
+  for (const auto role : {cpu::GemmRole::kForward, cpu::GemmRole::kInputGrad, cpu::GemmRole::kWeightGrad})
+    EXPECT_EQ(cpu::plan_gemm({.role = role, .m = 48, .n = 2400, .k = 256}).engine, "sgemm");
+#endif
+  TinyRun run(compile({tiny_request(2)}, options));
+  run.step();
+  run.step();
+  for (int step = 0; step < 3; ++step) {
+    const Count count = count_allocations([&] {
+      run.executor.run(0, Segment::kFirst);
+      run.executor.run(0, Segment::kLater, 1);
+      run.executor.run(0, Segment::kUpdate);
+      run.executor.run(0, Segment::kEncode);
+    });
+    EXPECT_EQ(count.ours, 0u) << "first: " << count.first_of_ours;
+    EXPECT_EQ(count.left, 0) << "the library frees what it allocates";
+    RecordProperty("library_allocations", static_cast<int>(count.libraries));
+  }
+}
 
 int64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");

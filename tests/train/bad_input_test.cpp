@@ -134,7 +134,14 @@ TEST(BadInput, ATokenBeyondTheVocabulary) {
   auto ids = tiny_tokens(6000);
   ids[4321] = 300;
   put_tokens(tiny.path("train.bin"), ids);
-  expect_says(refusal_of(tiny, {"data.epochs=1", "training.steps=100"}), 3, {"train.bin", "300"});
+  // Before the first step, though its sample would come much later, and though it was sound before.
+  expect_says(refusal_of(tiny, {"data.epochs=1", "training.steps=100"}), 3,
+              {"train.bin", "token 4321 is 300"});
+  EXPECT_FALSE(std::filesystem::exists(tiny.folder() / "metrics.jsonl"));
+  put_tokens(tiny.path("train.bin"), tiny_tokens(6000));
+  EXPECT_EQ(tiny.train().step, 6);
+  put_tokens(tiny.path("train.bin"), ids);
+  expect_says(refusal_of(tiny, {}), 3, {"token 4321 is 300"});
 }
 
 class BadModel : public testing::Test {

@@ -1,7 +1,11 @@
 // The resume contract of interface.md: what may change, what needs --accept-changes, what is refused.
+#include <unistd.h>
+
 #include <fstream>
 
 #include "base/error.h"
+#include "base/parallel.h"
+#include "base/pin.h"
 #include "checkpoint/checkpoint.h"
 #include "train/tiny_run.h"
 
@@ -118,6 +122,33 @@ TEST(Contract, AFinishedRunIsCompleted) {
   tiny.train();
   EXPECT_EQ(read_file(tiny.folder() / "final/model.safetensors"), model);
   EXPECT_NE(find_event(metrics_of(tiny.folder()), "finish"), nullptr);
+}
+
+// device.pin, seen from inside a run. Another run on this machine may have bound its threads: then this one
+// does not.
+TEST(Contract, ThreadsAreBoundWhereItIsWanted) {
+  const int threads = available_processors();
+  if (!pinning_helps(threads, threads, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN))))
+    GTEST_SKIP() << "not on this machine";
+  const TinyRun tiny;
+  FaultyFileSystem quick;
+  for (const bool pin : {true, false}) {
+    bool bound = false, others = false;
+    RunOptions options{.config = tiny.config({"device.threads=" + std::to_string(threads),
+                                              std::string("device.pin=") + (pin ? "true" : "false")},
+                                             pin ? "pinned" : "free"),
+                       .files = &quick};
+    train_run(options, [&] {
+      others = !PinnedThreads(true).pinned();
+      on_each_thread([&](int thread) {
+        if (thread == 1) bound = available_processors() == 1;
+      });
+      return true;
+    });
+    EXPECT_TRUE(pin ? bound || others : !bound);
+    on_each_thread([&](int) { EXPECT_EQ(available_processors(), threads) << "the run has ended"; });
+  }
+  set_compute_threads(threads);
 }
 
 TEST(Contract, ExtendingKeepsTheCurve) {

@@ -1,0 +1,55 @@
+// `[model] from = DIR` on directories that transformers saved: the run does what PyTorch does from there
+// (tools/golden/make_stream_golden.py).
+#include "train/tiny_run.h"
+
+namespace strata::train {
+namespace {
+
+class FromTransformers : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
+
+TEST_P(FromTransformers, TrainsOnAsPyTorchDoes) {
+  const auto& [name, micro_batch] = GetParam();
+  const Path model = Path(STRATA_GOLDEN_MODELS) / name;
+  const auto golden = nlohmann::json::parse(read_file(model / "stream.json"));
+  const TinyRun tiny;
+  const auto ids = golden.at("tokens").get<std::vector<uint16_t>>();
+  put_file(tiny.path("stream.bin"), std::string(reinterpret_cast<const char*>(ids.data()), ids.size() * 2));
+  const std::string toml = "[run]\nfolder = \"" + tiny.folder().string() + "\"\n[model]\nfrom = \"" +
+                           model.string() + "\"\n[data]\ntrain = [\"" + tiny.path("stream.bin").string() +
+                           "\"]\nshuffle = false\npack = \"stream\"\nepochs = 1\n" + R"([training]
+sequence_length = 32
+global_batch_size = 2
+steps = 6
+[optimizer]
+lr = 1e-3
+[schedule]
+name = "constant"
+warmup_steps = 0
+[precision]
+compute = "fp32"
+[eval]
+interval = "never"
+[memory]
+budget = "2GB"
+)";
+  const auto config = parse_run_config(
+      toml, "RUN.toml", std::vector<std::string>{std::string("training.micro_batch_size=") + micro_batch});
+  const TrainResult result = tiny.train_with(RunOptions{.config = config});
+  EXPECT_EQ(result.end, RunEnd::kFinished);
+  EXPECT_EQ(result.step, 6);
+  const MetricsLog log = metrics_of(tiny.folder());
+  const auto losses = golden.at("loss").get<std::vector<double>>();
+  const auto norms = golden.at("grad_norm").get<std::vector<double>>();
+  ASSERT_EQ(log.loss.size(), losses.size());
+  for (size_t step = 0; step < losses.size(); ++step) {
+    EXPECT_NEAR(log.loss[step], losses[step], 1e-4 * losses[step]) << "step " << step + 1;
+    EXPECT_NEAR(log.grad_norm[step], norms[step], 1e-3 * norms[step]) << "step " << step + 1;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, FromTransformers,
+                         testing::Combine(testing::Values("llama-tied", "llama-untied", "gpt2"),
+                                          testing::Values("2", "1")));
+
+}  // namespace
+}  // namespace strata::train
