@@ -1,5 +1,6 @@
 # Every room has a CMakeLists.txt in its folder, and every test folder one of its own.
-set(STRATA_ROOM_ORDER base observe tensor comm data/tokenizer data/pipeline data/input data data/text data/filter data/dedup data/build graph ops hardware kernels/cpu parallel layers models
+set(STRATA_ROOM_ORDER base observe tensor comm data/tokenizer data/pipeline data/input data data/text data/filter data/dedup data/build graph ops hardware kernels/cpu kernels/reference
+    parallel layers models
     optim checkpoint program plan train/config train cli)
 foreach(room ${STRATA_ROOM_ORDER})
   if(EXISTS ${PROJECT_SOURCE_DIR}/src/${room}/CMakeLists.txt)

@@ -47,6 +47,8 @@ struct Binding {
 
 // The CPU's table, one row an op.
 std::span<const Binding> cpu_bindings();
+// The plain kernels of kernels/reference, which take weights as they are.
+std::span<const Binding> reference_bindings();
 // The row of an op; a missing one is a bug.
 const Binding& find_binding(std::span<const Binding> table, const graph::OpDef& op);
 

@@ -68,14 +68,15 @@ struct Draft {
   std::array<std::vector<Bound>, kSegments> bound;
 };
 
-void bind_segment(Draft& draft, Segment segment, PlanCache& cache, int threads, bool later) {
+void bind_segment(Draft& draft, Segment segment, PlanCache& cache, const CompileOptions& options,
+                  bool later) {
   Graph& graph = draft.program.graph;
   std::vector<bool> written(static_cast<size_t>(graph.value_count()), false);
   const Segment source = segment == Segment::kLater ? Segment::kFirst : segment;
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     const Node& node = graph.nodes()[i];
     if (segment_of(node.phase) != source) continue;
-    BindRequest request{{graph, node}, {}, cache, threads};
+    BindRequest request{{graph, node}, {}, cache, options.threads};
     for (const ValueId output : node.outputs) {
       bool accumulate = false;
       if (output != kNone && is_accumulator(graph.value(output).role)) {
@@ -85,7 +86,7 @@ void bind_segment(Draft& draft, Segment segment, PlanCache& cache, int threads, 
       request.accumulate.push_back(accumulate);
     }
     draft.bound[static_cast<size_t>(segment)].push_back(
-        {static_cast<int32_t>(i), find_binding(cpu_bindings(), *node.op).bind(request)});
+        {static_cast<int32_t>(i), find_binding(options.bindings, *node.op).bind(request)});
   }
 }
 
@@ -106,13 +107,13 @@ Draft make_draft(const Request& request, const CompileOptions& options, Recomput
     });
   }
   if (options.weight_gradients_last) weight_gradients_last_pass(program.graph);
-  encode_pass(program.graph, cpu_bindings());
+  encode_pass(program.graph, options.bindings);
   prune_pass(program.graph);
   for (const Segment segment : {Segment::kSetup, Segment::kEncode, Segment::kFirst, Segment::kUpdate}) {
-    bind_segment(draft, segment, cache, options.threads, false);
+    bind_segment(draft, segment, cache, options, false);
   }
   if (request.micro_batches > 1 || request.kind == Kind::kEvaluate) {
-    bind_segment(draft, Segment::kLater, cache, options.threads, true);
+    bind_segment(draft, Segment::kLater, cache, options, true);
   }
   return draft;
 }

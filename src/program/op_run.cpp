@@ -12,14 +12,15 @@ using graph::Node;
 using graph::Phase;
 using graph::ValueId;
 
-OpRun::OpRun(graph::Graph graph, int threads, int copies, const Arena* pool)
+OpRun::OpRun(graph::Graph graph, int threads, int copies, const Arena* pool,
+             std::span<const Binding> bindings)
     : graph_(std::move(graph)), copies_(copies) {
-  encode_pass(graph_, cpu_bindings());
+  encode_pass(graph_, bindings);
   int64_t scratch = 0;
   size_t widest = 0;
   for (const Node& node : graph_.nodes()) {
     BindRequest request{{graph_, node}, std::vector<bool>(node.outputs.size(), false), plans_, threads};
-    Call call{find_binding(cpu_bindings(), *node.op).bind(request), node.inputs,
+    Call call{find_binding(bindings, *node.op).bind(request), node.inputs,
               node.phase == Phase::kSetup || node.phase == Phase::kEncode};
     call.operands.insert(call.operands.end(), node.outputs.begin(), node.outputs.end());
     scratch = std::max(scratch, call.kernel.scratch_bytes);

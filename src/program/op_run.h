@@ -1,5 +1,5 @@
-// A graph of one node, or of a few, run alone through the CPU's bindings: for the probes that rates come from
-// and for tests of single ops.
+// A graph of one node, or of a few, run alone through bindings, the CPU's unless others are given: for the
+// probes that rates come from and for tests of single ops.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,8 @@ class OpRun {
  public:
   // Gives weights their encodings, binds every node and lays every value apart, `copies` times, in memory of
   // its own or in `pool` where that is large enough.
-  explicit OpRun(graph::Graph graph, int threads = 1, int copies = 1, const Arena* pool = nullptr);
+  explicit OpRun(graph::Graph graph, int threads = 1, int copies = 1, const Arena* pool = nullptr,
+                 std::span<const Binding> bindings = cpu_bindings());
 
   const graph::Graph& graph() const { return graph_; }
   std::byte* data(graph::ValueId value, int copy = 0) const;

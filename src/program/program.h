@@ -104,6 +104,7 @@ struct CompileOptions {
   bool weight_gradients_last = false;  // all I before all W
   int64_t cache_room = 0;              // tokens of a key–value cache, for kPrefill and kDecode
   int threads = 1;
+  std::span<const Binding> bindings = cpu_bindings();
 };
 
 // Where something lies that outlives a segment: parameters, gradients, moments, encodings, tables, the step

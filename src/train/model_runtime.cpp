@@ -46,6 +46,7 @@ void load_runtime(ModelRuntime& runtime, const RuntimeOptions& options) {
   compile.activations = options.config.precision.compute == Compute::kAuto ? dtype_of_files(runtime.folder)
                                                                            : activation_dtype(options.config);
   compile.threads = compute_threads();
+  if (options.config.debug.reference_kernels) compile.bindings = program::reference_bindings();
   const int64_t room =
       options.cache_tokens > 0 ? options.cache_tokens : std::min<int64_t>(runtime.model.max_positions, 4096);
   compile.cache_room = cache_room_for(std::min(room, runtime.model.max_positions), kPrefillChunk);

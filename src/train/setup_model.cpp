@@ -181,6 +181,7 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
   }
   options.cache_room = cache_room_for(context, kPrefillChunk);
   options.threads = static_cast<int>(*config.device.threads);
+  if (config.debug.reference_kernels) options.bindings = program::reference_bindings();
   return program::compile(requests_for(*config.training.micro_batch_size), options);
 }
 

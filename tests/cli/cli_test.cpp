@@ -140,7 +140,6 @@ TEST_F(CliTest, LaterKeysAreNotYet) {
                           "log.prometheus=:9000",
                           "log.alert_command=beep",
                           "data.fim_rate=0.5",
-                          "debug.reference_kernels=true",
                           "optimizer.name=muon"}) {
     const Outcome outcome = run(std::string("config show a.toml --set ") + set);
     EXPECT_EQ(outcome.code, 2) << set;

@@ -1,11 +1,14 @@
 // Operands of a case as dense tensors of doubles, cut into shards and put together again, and an op run on
-// them through the CPU's bindings.
+// them through a device's bindings.
 #pragma once
 
+#include <cstring>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "op_cases.h"
+#include "ops/ops.h"
 #include "program/op_run.h"
 
 namespace strata::ops {
@@ -81,13 +84,14 @@ inline Tensor load(const graph::Value& value, const std::byte* from) {
 
 // The outputs of the op on these inputs. A second-weight input that is absent stands for the first one (the
 // two encodings of the loss's head).
-inline std::vector<Tensor> run_op(const OpCase& one, const std::vector<Tensor>& inputs) {
+inline std::vector<Tensor> run_op(const OpCase& one, const std::vector<Tensor>& inputs,
+                                  std::span<const program::Binding> bindings = program::cpu_bindings()) {
   graph::Graph graph;
   std::vector<graph::ValueId> ids;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& input = inputs[i];
     if (input.absent) {
-      ids.push_back(one.name == "linear_cross_entropy_train" ? ids[1] : graph::kNone);
+      ids.push_back(one.op == &kLinearCrossEntropyTrain ? ids[1] : graph::kNone);
       continue;
     }
     ids.push_back(program::add_operand(graph, "in" + std::to_string(i), input.dtype, input.shape,
@@ -98,7 +102,10 @@ inline std::vector<Tensor> run_op(const OpCase& one, const std::vector<Tensor>& 
     if (one.updates[o] >= 0) outputs[o] = ids[static_cast<size_t>(one.updates[o])];
   }
   graph.nodes().back().outputs = outputs;
-  program::OpRun run(std::move(graph));
+  program::OpRun run(std::move(graph), 1, 1, nullptr, bindings);
+  for (graph::ValueId id = 0; id < run.graph().value_count(); ++id) {
+    std::memset(run.data(id), 0xff, static_cast<size_t>(run.graph().value(id).bytes()));  // NaN
+  }
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].absent) store(inputs[i], run.data(ids[i]));
   }

@@ -87,7 +87,6 @@ TEST(BadInput, NotYet) {
                           "log.prometheus=\":9000\"",
                           "log.alert_command=\"mail\"",
                           "data.fim_rate=0.5",
-                          "debug.reference_kernels=true",
                           "optimizer.group=[{match=\"*norm*\", name=\"muon\"}]",
                           "eval.set=[{name=\"h\", path=[\"x\"], task=\"hellaswag\"}]"}) {
     const std::string key = std::string(set).substr(0, std::string(set).find('='));

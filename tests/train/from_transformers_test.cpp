@@ -8,7 +8,7 @@ namespace {
 class FromTransformers : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
 TEST_P(FromTransformers, TrainsOnAsPyTorchDoes) {
-  const auto& [name, micro_batch] = GetParam();
+  const auto& [name, set] = GetParam();
   const Path model = Path(STRATA_GOLDEN_MODELS) / name;
   const auto golden = nlohmann::json::parse(read_file(model / "stream.json"));
   const TinyRun tiny;
@@ -32,8 +32,7 @@ interval = "never"
 [memory]
 budget = "2GB"
 )";
-  const auto config = parse_run_config(
-      toml, "RUN.toml", std::vector<std::string>{std::string("training.micro_batch_size=") + micro_batch});
+  const auto config = parse_run_config(toml, "RUN.toml", std::vector<std::string>{set});
   const TrainResult result = tiny.train_with(RunOptions{.config = config});
   EXPECT_EQ(result.end, RunEnd::kFinished);
   EXPECT_EQ(result.step, 6);
@@ -49,7 +48,9 @@ budget = "2GB"
 
 INSTANTIATE_TEST_SUITE_P(Models, FromTransformers,
                          testing::Combine(testing::Values("llama-tied", "llama-untied", "gpt2"),
-                                          testing::Values("2", "1")));
+                                          testing::Values("training.micro_batch_size=2",
+                                                          "training.micro_batch_size=1",
+                                                          "debug.reference_kernels=true")));
 
 }  // namespace
 }  // namespace strata::train

@@ -335,7 +335,8 @@ TableSpec profile_table() {
 
 TableSpec debug_table() {
   return table("debug", ResumeClass::kFree, &RunConfig::debug, "Hunting faults.",
-               {key("reference_kernels", &DebugTable::reference_kernels, "Plain kernels.")});
+               {key("reference_kernels", &DebugTable::reference_kernels,
+                    "Plain kernels in fp64, many times slower, for hunting a numerical fault.")});
 }
 
 }  // namespace

@@ -239,7 +239,6 @@ class Checker {
   void check_not_yet() {
     const char* const kNotYet = "not yet in this version; leave it out";
     if (config_.data.fim_rate > 0) fault("data.fim_rate", "found {}: {}", config_.data.fim_rate, kNotYet);
-    if (config_.debug.reference_kernels) fault("debug.reference_kernels", "found true: {}", kNotYet);
     for (size_t i = 0; i < config_.eval.set.size(); ++i) {
       const std::string& task = config_.eval.set[i].task;
       if (!task.empty()) fault(fmt::format("eval.set.{}.task", i), "found \"{}\": {}", task, kNotYet);
@@ -296,6 +295,10 @@ std::vector<Fault> validate(const RunConfig& config, std::span<const FaultHook> 
 
 std::vector<Fault> warnings(const RunConfig& config) {
   std::vector<Fault> out;
+  if (config.debug.reference_kernels) {
+    out.push_back({"debug.reference_kernels", config.origin_of("debug.reference_kernels"),
+                   "found true: every op runs as its formula stands, in fp64, and many times slower"});
+  }
   const optim::ScheduleConfig schedule = schedule_of(config);
   // Trial runs shorten a run on the command line, so this is no fault.
   if (schedule.warmup_steps > schedule.steps) {

@@ -1,0 +1,57 @@
+#include "kernels/reference/call.h"
+
+#include "base/error.h"
+
+namespace strata::reference {
+
+double Array::at(int64_t i) const {
+  switch (dtype) {
+    case DType::kF32:
+      return static_cast<double>(reinterpret_cast<const float*>(data)[i]);
+    case DType::kBF16:
+      return static_cast<double>(static_cast<float>(reinterpret_cast<const BF16*>(data)[i]));
+    case DType::kF64:
+      return reinterpret_cast<const double*>(data)[i];
+    default:
+      throw InternalError("no reference kernel reads elements of {}", name_of(dtype));
+  }
+}
+
+int64_t Array::index_at(int64_t i) const {
+  STRATA_CHECK(dtype == DType::kI32, "indices are i32, not {}", name_of(dtype));
+  return reinterpret_cast<const int32_t*>(data)[i];
+}
+
+void Array::put(int64_t i, double value) const {
+  switch (dtype) {
+    case DType::kF32:
+      reinterpret_cast<float*>(data)[i] = static_cast<float>(value);
+      return;
+    case DType::kBF16:
+      reinterpret_cast<BF16*>(data)[i] = BF16(static_cast<float>(value));
+      return;
+    case DType::kF64:
+      reinterpret_cast<double*>(data)[i] = value;
+      return;
+    default:
+      throw InternalError("no reference kernel writes elements of {}", name_of(dtype));
+  }
+}
+
+void Array::give(int64_t i, double value) const {
+  put(i, accumulate ? at(i) + value : value);
+}
+
+std::vector<double> Array::row(int64_t r) const {
+  const int64_t width = shape[1];
+  std::vector<double> values(static_cast<size_t>(width));
+  for (int64_t c = 0; c < width; ++c) values[static_cast<size_t>(c)] = at(r * width + c);
+  return values;
+}
+
+const Array& Call::output(size_t i) const {
+  static const Array kAbsent;
+  return i < out.size() ? out[i] : kAbsent;
+}
+
+}  // namespace strata::reference

@@ -1,0 +1,72 @@
+// Plain kernels: every op as its formula stands, in fp64, with no blocking, vectors or engines. They are what
+// the fast kernels of every device are held against, and what a run computes with under
+// debug.reference_kernels. Rows and columns of matrices; the same bits for any number of threads.
+//
+// Simplicity is what they are for: they look attributes up, allocate, and convert each element as they go.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "graph/graph.h"
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+
+namespace strata::reference {
+
+// An operand of a call. Elements are counted through the whole array, row-major.
+struct Array {
+  std::byte* data = nullptr;  // nullptr: an optional operand that is not there
+  DType dtype = DType::kF32;
+  Shape shape;
+  std::vector<int64_t> segments;  // widths of the parts of a row, as of [q | k | v]
+  bool accumulate = false;        // an output that is added to, not overwritten
+
+  bool present() const { return data != nullptr; }
+  double at(int64_t i) const;
+  int64_t index_at(int64_t i) const;         // of i32
+  void put(int64_t i, double value) const;   // rounds to the array's dtype
+  void give(int64_t i, double value) const;  // put, or add where the array accumulates
+  std::vector<double> row(int64_t r) const;  // of a matrix
+};
+
+struct Call {
+  std::vector<Array> in, out;  // in the order of the op's definition (ops/ops.h)
+  graph::Attrs attrs;
+
+  const Array& output(size_t i) const;  // absent where the node has fewer outputs
+};
+using Kernel = void (*)(const Call&);
+
+// linear.cpp. Weights are rounded to the activations' dtype, as encodings do.
+void linear(const Call&);
+void linear_grad_input(const Call&);
+void linear_grad_weight(const Call&);
+void column_sums(const Call&);
+void linear_cross_entropy(const Call&);
+void linear_cross_entropy_train(const Call&);
+// attention.cpp
+void rope(const Call&);
+void attention(const Call&);
+void attention_grad(const Call&);
+void cached_attention(const Call&);
+// rows.cpp
+void add(const Call&);
+void embedding(const Call&);
+void embedding_grad(const Call&);
+void rms_norm(const Call&);
+void rms_norm_grad_input(const Call&);
+void rms_norm_grad_weight(const Call&);
+void layer_norm(const Call&);
+void layer_norm_grad_input(const Call&);
+void layer_norm_grad_weight(const Call&);
+void swiglu(const Call&);
+void swiglu_grad(const Call&);
+void gelu_tanh(const Call&);
+void gelu_tanh_grad(const Call&);
+// update.cpp
+void sum_of_squares(const Call&);
+void adamw(const Call&);
+
+}  // namespace strata::reference

@@ -1,0 +1,206 @@
+#include <cmath>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "kernels/reference/call.h"
+
+namespace strata::reference {
+namespace {
+
+// Where the operands of a norm and of its gradients lie: layer norm has a bias and a mean, RMS norm has not.
+struct Norm {
+  size_t vectors;  // weight, and bias: as many statistics there are
+  bool centred() const { return vectors == 2; }
+};
+constexpr Norm kRms{1}, kLayer{2};
+
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+// (x, w, b?, residual?) → y, mean?, rstd, h?
+void norm_forward(const Call& call, Norm norm) {
+  const Array &x = call.in[0], &weight = call.in[1], &residual = call.in[norm.vectors + 1];
+  const Array &y = call.out[0], &rstds = call.out[norm.vectors], &sums = call.output(norm.vectors + 1);
+  const int64_t dim = x.shape[1];
+  parallel_for(x.shape[0], [&](int64_t r) {
+    std::vector<double> h = x.row(r);
+    if (residual.present()) {
+      for (int64_t c = 0; c < dim; ++c) {
+        sums.put(r * dim + c, h[static_cast<size_t>(c)] + residual.at(r * dim + c));
+      }
+      h = sums.row(r);  // as it was rounded
+    }
+    double mean = 0;
+    if (norm.centred()) {
+      mean = mean_of(h);
+      call.out[1].put(r, mean);
+    }
+    std::vector<double> squares;
+    for (double& value : h) {
+      value -= mean;
+      squares.push_back(value * value);
+    }
+    const double rstd = 1 / std::sqrt(mean_of(squares) + call.attrs.real("eps"));
+    rstds.put(r, rstd);
+    for (int64_t c = 0; c < dim; ++c) {
+      const double bias = norm.centred() ? call.in[2].at(c) : 0;
+      y.put(r * dim + c, h[static_cast<size_t>(c)] * rstd * weight.at(c) + bias);
+    }
+  });
+}
+
+double normalised(const Call& call, Norm norm, int64_t r, int64_t i) {
+  const double mean = norm.centred() ? call.in[2].at(r) : 0;
+  return (call.in[1].at(i) - mean) * call.in[norm.vectors + 1].at(r);
+}
+
+// (dy, h, mean?, rstd, w, dh?) → dx = rstd (g − mean(g) − ĥ mean(g ĥ)) + dh with g = dy w; RMS: no mean(g)
+void norm_grad_input(const Call& call, Norm norm) {
+  const Array &dy = call.in[0], &rstds = call.in[norm.vectors + 1], &weight = call.in[norm.vectors + 2];
+  const Array &more = call.in[norm.vectors + 3], &dx = call.out[0];
+  const int64_t dim = dy.shape[1];
+  parallel_for(dy.shape[0], [&](int64_t r) {
+    std::vector<double> g, along;
+    for (int64_t c = 0; c < dim; ++c) {
+      g.push_back(dy.at(r * dim + c) * weight.at(c));
+      along.push_back(g.back() * normalised(call, norm, r, r * dim + c));
+    }
+    const double shift = norm.centred() ? mean_of(g) : 0, slope = mean_of(along);
+    for (int64_t c = 0; c < dim; ++c) {
+      const int64_t i = r * dim + c;
+      const double own =
+          rstds.at(r) * (g[static_cast<size_t>(c)] - shift - normalised(call, norm, r, i) * slope);
+      dx.put(i, own + (more.present() ? more.at(i) : 0));
+    }
+  });
+}
+
+// (dy, h, mean?, rstd) → dw, db?
+void norm_grad_weight(const Call& call, Norm norm) {
+  const Array& dy = call.in[0];
+  const int64_t dim = dy.shape[1];
+  parallel_for(dim, [&](int64_t c) {
+    double weight = 0, bias = 0;
+    for (int64_t r = 0; r < dy.shape[0]; ++r) {
+      const int64_t i = r * dim + c;
+      weight += dy.at(i) * normalised(call, norm, r, i);
+      bias += dy.at(i);
+    }
+    call.out[0].give(c, weight);
+    if (norm.centred()) call.out[1].give(c, bias);
+  });
+}
+
+constexpr double kGelu = 0.7978845608028654;  // √(2/π)
+
+double gelu_tangent(double x) {
+  return std::tanh(kGelu * (x + 0.044715 * x * x * x));
+}
+
+}  // namespace
+
+// (a, b) → sum
+void add(const Call& call) {
+  for (int64_t i = 0; i < call.out[0].shape.elements(); ++i)
+    call.out[0].put(i, call.in[0].at(i) + call.in[1].at(i));
+}
+
+// (tokens, table, positions?, position table?) → x
+void embedding(const Call& call) {
+  const Array &tokens = call.in[0], &table = call.in[1], &positions = call.in[2], &x = call.out[0];
+  const int64_t dim = table.shape[1];
+  for (int64_t r = 0; r < tokens.shape[0]; ++r) {
+    const int64_t token = tokens.index_at(r);
+    STRATA_CHECK(token >= 0 && token < table.shape[0], "[embedding] token {} of {}", token, table.shape[0]);
+    for (int64_t c = 0; c < dim; ++c) {
+      const double position = positions.present() ? call.in[3].at(positions.index_at(r) * dim + c) : 0;
+      x.put(r * dim + c, table.at(token * dim + c) + position);
+    }
+  }
+}
+
+// (dy, ids) → dtable. Rows are added in order and in fp32, as the table's own type has it.
+void embedding_grad(const Call& call) {
+  const Array &dy = call.in[0], &ids = call.in[1], &table = call.out[0];
+  const int64_t dim = dy.shape[1];
+  for (int64_t i = 0; i < table.shape.elements() && !table.accumulate; ++i) table.put(i, 0);
+  for (int64_t r = 0; r < dy.shape[0]; ++r) {
+    for (int64_t c = 0; c < dim; ++c) {
+      const int64_t to = ids.index_at(r) * dim + c;
+      table.put(to, table.at(to) + dy.at(r * dim + c));
+    }
+  }
+}
+
+void rms_norm(const Call& call) {
+  norm_forward(call, kRms);
+}
+void rms_norm_grad_input(const Call& call) {
+  norm_grad_input(call, kRms);
+}
+void rms_norm_grad_weight(const Call& call) {
+  norm_grad_weight(call, kRms);
+}
+void layer_norm(const Call& call) {
+  norm_forward(call, kLayer);
+}
+void layer_norm_grad_input(const Call& call) {
+  norm_grad_input(call, kLayer);
+}
+void layer_norm_grad_weight(const Call& call) {
+  norm_grad_weight(call, kLayer);
+}
+
+// (gate_up) → silu(gate) · up
+void swiglu(const Call& call) {
+  const Array &gate_up = call.in[0], &y = call.out[0];
+  const int64_t width = y.shape[1];
+  parallel_for(y.shape[0], [&](int64_t r) {
+    for (int64_t c = 0; c < width; ++c) {
+      const double gate = gate_up.at(2 * r * width + c), up = gate_up.at((2 * r + 1) * width + c);
+      y.put(r * width + c, gate / (1 + std::exp(-gate)) * up);
+    }
+  });
+}
+
+// (dy, gate_up) → d_gate_up
+void swiglu_grad(const Call& call) {
+  const Array &dys = call.in[0], &gate_up = call.in[1], &d_gate_up = call.out[0];
+  const int64_t width = dys.shape[1];
+  parallel_for(dys.shape[0], [&](int64_t r) {
+    for (int64_t c = 0; c < width; ++c) {
+      const int64_t at_gate = 2 * r * width + c, at_up = at_gate + width;
+      const double gate = gate_up.at(at_gate), up = gate_up.at(at_up), dy = dys.at(r * width + c);
+      const double sigmoid = 1 / (1 + std::exp(-gate));
+      d_gate_up.put(at_gate, dy * up * sigmoid * (1 + gate * (1 - sigmoid)));
+      d_gate_up.put(at_up, dy * gate * sigmoid);
+    }
+  });
+}
+
+// (x) → y
+void gelu_tanh(const Call& call) {
+  parallel_ranges(call.in[0].shape.elements(), 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const double x = call.in[0].at(i);
+      call.out[0].put(i, 0.5 * x * (1 + gelu_tangent(x)));
+    }
+  });
+}
+
+// (dy, x) → dx
+void gelu_tanh_grad(const Call& call) {
+  parallel_ranges(call.in[1].shape.elements(), 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const double x = call.in[1].at(i), tangent = gelu_tangent(x);
+      const double slope = kGelu * (1 + 3 * 0.044715 * x * x);
+      call.out[0].put(i,
+                      call.in[0].at(i) * (0.5 * (1 + tangent) + 0.5 * x * (1 - tangent * tangent) * slope));
+    }
+  });
+}
+
+}  // namespace strata::reference

@@ -1,0 +1,83 @@
+// The table of plain kernels. All of them are called in one way: with the operands' types and places.
+#include <array>
+
+#include "graph/sum.h"
+#include "kernels/reference/call.h"
+#include "ops/ops.h"
+#include "optim/adamw.h"
+#include "program/cpu_bind.h"
+
+namespace strata::program {
+namespace {
+
+struct ReferencePlan {
+  reference::Kernel kernel;
+  reference::Call call;  // without places
+};
+
+reference::Array array_of(const graph::Value& value) {
+  return {nullptr, value.dtype, value.shape, value.segments};
+}
+
+template <reference::Kernel kKernel>
+BoundKernel plain(const BindRequest& request) {
+  ReferencePlan plan{kKernel, {{}, {}, request.view.attrs()}};
+  const graph::Node& node = request.view.node;
+  for (int i = 0; i < static_cast<int>(node.inputs.size()); ++i)
+    plan.call.in.push_back(request.view.has(i) ? array_of(request.view.in(i)) : reference::Array{});
+  for (int o = 0; o < static_cast<int>(node.outputs.size()); ++o) {
+    plan.call.out.push_back(request.view.has_out(o) ? array_of(request.view.out(o)) : reference::Array{});
+    plan.call.out.back().accumulate = request.accumulate[static_cast<size_t>(o)];
+  }
+  return cpu_bind::bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& [kernel, shapes] = cpu_bind::plan_of<ReferencePlan>(held);
+        reference::Call call = shapes;
+        for (reference::Array& in : call.in) in.data = *p++;
+        for (reference::Array& out : call.out) out.data = *p++;
+        kernel(call);
+      },
+      std::move(plan));
+}
+
+}  // namespace
+
+std::span<const Binding> reference_bindings() {
+  namespace b = cpu_bind;
+  namespace r = reference;
+  static const std::array kTable{
+      Binding{&graph::kAdd, plain<r::add>},
+      Binding{&ops::kEmbedding, plain<r::embedding>},
+      Binding{&ops::kEmbeddingGrad, plain<r::embedding_grad>},
+      Binding{&ops::kLinear, plain<r::linear>},
+      Binding{&ops::kLinearGradInput, plain<r::linear_grad_input>},
+      Binding{&ops::kLinearGradWeight, plain<r::linear_grad_weight>},
+      Binding{&ops::kColumnSums, plain<r::column_sums>},
+      Binding{&ops::kRmsNorm, plain<r::rms_norm>},
+      Binding{&ops::kRmsNormGradInput, plain<r::rms_norm_grad_input>},
+      Binding{&ops::kRmsNormGradWeight, plain<r::rms_norm_grad_weight>},
+      Binding{&ops::kLayerNorm, plain<r::layer_norm>},
+      Binding{&ops::kLayerNormGradInput, plain<r::layer_norm_grad_input>},
+      Binding{&ops::kLayerNormGradWeight, plain<r::layer_norm_grad_weight>},
+      Binding{&ops::kRope, plain<r::rope>},
+      Binding{&ops::kAttention, plain<r::attention>},
+      Binding{&ops::kAttentionGrad, plain<r::attention_grad>},
+      Binding{&ops::kCachedAttention, plain<r::cached_attention>},
+      Binding{&ops::kSwiglu, plain<r::swiglu>},
+      Binding{&ops::kSwigluGrad, plain<r::swiglu_grad>},
+      Binding{&ops::kGeluTanh, plain<r::gelu_tanh>},
+      Binding{&ops::kGeluTanhGrad, plain<r::gelu_tanh_grad>},
+      Binding{&ops::kLinearCrossEntropy, plain<r::linear_cross_entropy>},
+      Binding{&ops::kLinearCrossEntropyTrain, plain<r::linear_cross_entropy_train>},
+      Binding{&optim::kSumOfSquares, plain<r::sum_of_squares>},
+      Binding{&optim::kAdamW, plain<r::adamw>},
+      // Plain already: a table made once in fp64, a copy, a few scalars.
+      Binding{&ops::kRopeTable, b::rope_table},
+      Binding{&ops::kTakeRow, b::take_row},
+      Binding{&optim::kUpdateScalars, b::update_scalars},
+      Binding{&optim::kRootOfSum, b::root_of_sum},
+  };
+  return kTable;
+}
+
+}  // namespace strata::program
