@@ -122,25 +122,12 @@ TEST_F(CliTest, SeveralRanksAreNotYet) {
 // Keys and values of a later version: "not yet", not "unknown"; their defaults are taken.
 TEST_F(CliTest, LaterKeysAreNotYet) {
   write("a.toml", "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"a.txt\"]\n");
-  for (const char* set : {"precision.compute=fp16",
-                          "precision.compute=fp8",
-                          "memory.offload=optimizer",
-                          "device.kind=cuda",
-                          "parallel.replicate=2",
-                          "parallel.shard=2",
-                          "parallel.zero=1",
-                          "parallel.tensor=2",
-                          "parallel.sequence=false",
-                          "parallel.context=2",
-                          "parallel.pipeline=2",
-                          "parallel.schedule=gpipe",
-                          "parallel.virtual_stages=2",
-                          "parallel.expert=2",
-                          "parallel.backend=mpi",
-                          "log.prometheus=:9000",
-                          "log.alert_command=beep",
-                          "data.fim_rate=0.5",
-                          "optimizer.name=muon"}) {
+  for (const char* set :
+       {"precision.compute=fp16", "precision.compute=fp8", "memory.offload=optimizer", "device.kind=cuda",
+        "parallel.replicate=2", "parallel.shard=2", "parallel.zero=1", "parallel.tensor=2",
+        "parallel.sequence=false", "parallel.context=2", "parallel.pipeline=2", "parallel.schedule=gpipe",
+        "parallel.virtual_stages=2", "parallel.expert=2", "parallel.backend=mpi", "log.prometheus=:9000",
+        "log.alert_command=beep", "data.fim_rate=0.5", "optimizer.name=muon"}) {
     const Outcome outcome = run(std::string("config show a.toml --set ") + set);
     EXPECT_EQ(outcome.code, 2) << set;
     EXPECT_TRUE(contains(outcome.err, "not yet")) << set << "\n" << outcome.err;
