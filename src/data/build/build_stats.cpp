@@ -21,9 +21,13 @@ Json to_value(const RowStats& row) {
     dropped[reason] = {
         {"documents", drop.documents}, {"bytes", drop.bytes}, {"examples", std::move(examples)}};
   }
+  Json alike = Json::array();
+  for (const AlikeDocuments& one : row.alike)
+    alike.push_back({{"size", one.size}, {"kept", one.kept}, {"dropped", one.dropped}});
   return {{"documents_in", row.documents_in}, {"documents_out", row.documents_out},
           {"bytes_in", row.bytes_in},         {"bytes_out", row.bytes_out},
-          {"dropped", std::move(dropped)},    {"stage", Json::parse(row.stage.to_json())}};
+          {"dropped", std::move(dropped)},    {"stage", Json::parse(row.stage.to_json())},
+          {"clusters", std::move(alike)}};
 }
 
 RowStats row_of(const Json& in) {
@@ -43,10 +47,54 @@ RowStats row_of(const Json& in) {
     }
   }
   row.stage = StageStats::from_json(in.at("stage").dump());
+  for (const Json& one : in.at("clusters")) {
+    row.alike.push_back({one.at("size").get<int64_t>(), one.at("kept").get<std::string>(),
+                         one.at("dropped").get<std::vector<std::string>>()});
+  }
   return row;
 }
 
+// `read` makes a T of what a build wrote.
+template <typename T>
+T parsed(std::string_view text, T (*read)(const Json&)) {
+  try {
+    return read(Json::parse(text));
+  } catch (const Json::exception& error) {
+    throw DataError(
+        "[build statistics] found {}, expected what a build wrote; remove the build's work folder",
+        error.what());
+  }
+}
+
+// Snippets are cut at characters and readers refuse bad UTF-8, but ids and details may hold anything.
+std::string dumped(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+BuildStats stats_of(const Json& in) {
+  BuildStats out;
+  in.at("stored_bytes").get_to(out.stored_bytes);
+  in.at("tokens").get_to(out.tokens);
+  for (const Json& row : in.at("rows")) out.rows.push_back(row_of(row));
+  in.at("lengths_in").get_to(out.lengths_in.bins);
+  in.at("lengths_out").get_to(out.lengths_out.bins);
+  for (const Json& kept : in.at("sources")) {
+    out.sources.push_back({kept.at("documents_in").get<int64_t>(), kept.at("documents").get<int64_t>(),
+                           kept.at("bytes").get<int64_t>(), kept.at("tokens").get<int64_t>()});
+  }
+  for (const Json& pair : in.at("input_hashes"))
+    out.input_hashes.emplace(pair.at(0).get<int32_t>(), pair.at(1).get<uint64_t>());
+  return out;
+}
+
 }  // namespace
+
+std::string to_json(const RowStats& row) {
+  return dumped(to_value(row));
+}
+RowStats row_from_json(std::string_view json) {
+  return parsed(json, row_of);
+}
 
 void LengthHistogram::record(size_t bytes) {
   const size_t bin = bytes == 0 ? 0 : static_cast<size_t>(std::bit_width(bytes)) - 1;
@@ -80,6 +128,7 @@ void BuildStats::add(const BuildStats& other) {
         if (sum.examples.size() < kExamples) sum.examples.push_back(example);
     }
     to.stage.add(from.stage);
+    to.alike.insert(to.alike.end(), from.alike.begin(), from.alike.end());
   }
   for (size_t b = 0; b < LengthHistogram::kBins; ++b) {
     lengths_in.bins[b] += other.lengths_in.bins[b];
@@ -116,31 +165,11 @@ std::string BuildStats::to_json() const {
   }
   out["input_hashes"] = Json::array();
   for (const auto& [file, hash] : input_hashes) out["input_hashes"].push_back({file, hash});
-  // Snippets are cut at characters and readers refuse bad UTF-8, but ids and details may hold anything.
-  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return dumped(out);
 }
 
 BuildStats BuildStats::from_json(std::string_view text) {
-  try {
-    const Json in = Json::parse(text);
-    BuildStats out;
-    in.at("stored_bytes").get_to(out.stored_bytes);
-    in.at("tokens").get_to(out.tokens);
-    for (const Json& row : in.at("rows")) out.rows.push_back(row_of(row));
-    in.at("lengths_in").get_to(out.lengths_in.bins);
-    in.at("lengths_out").get_to(out.lengths_out.bins);
-    for (const Json& kept : in.at("sources")) {
-      out.sources.push_back({kept.at("documents_in").get<int64_t>(), kept.at("documents").get<int64_t>(),
-                             kept.at("bytes").get<int64_t>(), kept.at("tokens").get<int64_t>()});
-    }
-    for (const Json& pair : in.at("input_hashes"))
-      out.input_hashes.emplace(pair.at(0).get<int32_t>(), pair.at(1).get<uint64_t>());
-    return out;
-  } catch (const Json::exception& error) {
-    throw DataError(
-        "[build statistics] found {}, expected what a build wrote; remove the build's work folder",
-        error.what());
-  }
+  return parsed(text, stats_of);
 }
 
 }  // namespace strata::data

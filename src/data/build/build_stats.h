@@ -32,13 +32,24 @@ struct DropReason {
   std::vector<DropExample> examples;
 };
 
+// Documents that a deduplication found to be alike.
+struct AlikeDocuments {
+  int64_t size = 0;
+  std::string kept;                  // the id of the one that stayed
+  std::vector<std::string> dropped;  // ids of the first others
+};
+
 // A row of the pipeline: reading (row 0) or a stage (row i + 1).
 struct RowStats {
   int64_t documents_in = 0, documents_out = 0;
   int64_t bytes_in = 0, bytes_out = 0;  // of text
   std::map<std::string, DropReason, std::less<>> dropped;
   StageStats stage;
+  std::vector<AlikeDocuments> alike;  // the largest clusters, of a deduplication
 };
+
+std::string to_json(const RowStats& row);
+RowStats row_from_json(std::string_view json);  // DataError
 
 struct BuildStats {
   static constexpr size_t kExamples = 3;  // of each reason

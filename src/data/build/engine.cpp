@@ -15,6 +15,7 @@
 #include "base/parallel.h"
 #include "base/signals.h"
 #include "base/thread.h"
+#include "data/build/decide.h"
 #include "data/build/document_file.h"
 #include "data/build/finish.h"
 
@@ -90,8 +91,8 @@ std::string phase_name(const BuildJob& job, size_t phase) {
 
 std::string identity_of(const BuildJob& job) {
   std::string text = recipe_identity(job.recipe) + plan_identity(job.plan);
-  text += fmt::format("documents={} audit={} compression={}", job.recipe.documents, job.recipe.audit,
-                      job.recipe.compression);
+  text += fmt::format("documents={} audit={} clusters={} compression={}", job.recipe.documents,
+                      job.recipe.audit, job.recipe.clusters, job.recipe.compression);
   if (job.tokenizer) {
     text += fmt::format(" tokenizer={} bos={} eos={}", to_hex(job.tokenizer->hash()),
                         job.recipe.tokens->add_bos, job.recipe.tokens->add_eos);
@@ -120,37 +121,16 @@ void run_phase(const BuildJob& job, size_t phase, const comm::World& world, cons
   ticker.finish();
 }
 
-void decide(const BuildJob& job, size_t phase, const BuildOptions& options) {
-  const Path marker = job.phase_folder(phase) / "decided.json";
-  if (is_there(marker)) return;
-  const size_t stage = *job.phases[phase].collects;
-  const auto& corpus = *std::get<std::unique_ptr<CorpusStage>>(job.stages[stage]);
-  std::vector<Path> records;
-  for (size_t part = 0; part < job.plan.parts.size(); ++part)
-    records.push_back(job.part_file(phase, part, "record"));
-  const Path scratch = job.phase_folder(phase) / "scratch";
-  job.files->remove_tree(scratch);
-  job.files->create_directories(scratch);
-  Ticker ticker(job, options, "decide " + stage_name(job, stage), 0, 0);
-  StageStats stats(corpus.metrics());
-  corpus.decide(
-      {.records = records, .scratch = scratch, .memory_limit = job.recipe.memory_limit, .files = job.files},
-      stats, [&](uint32_t part, std::span<const Decision> decisions) {
-        write_decisions(*job.files, job.part_file(phase, part, "decisions"), decisions);
-      });
-  job.files->remove_tree(scratch);
-  write_file_atomically(*job.files, marker, stats.to_json());
-  ticker.finish();
-}
-
 BuildStats sum_of_parts(const BuildJob& job) {
   BuildStats sum;
   for (size_t phase = 0; phase < job.phases.size(); ++phase) {
     for (size_t part = 0; part < job.plan.parts.size(); ++part)
       sum.add(BuildStats::from_json(read_file(job.part_file(phase, part, "json"))));
     if (!job.phases[phase].collects) continue;
-    sum.rows[*job.phases[phase].collects + 1].stage.add(
-        StageStats::from_json(read_file(job.phase_folder(phase) / "decided.json")));
+    RowStats& row = sum.rows[*job.phases[phase].collects + 1];
+    RowStats decided = decided_stats(job, phase);
+    row.stage.add(decided.stage);
+    row.alike = std::move(decided.alike);
   }
   return sum;
 }
@@ -182,7 +162,8 @@ bool prepare_folder(const BuildJob& job, const std::string& identity, bool overw
           folder.string());
     }
     files.remove(manifest);
-    for (const char* name : {"documents", "audit", "tokens", "work"}) files.remove_tree(folder / name);
+    for (const char* name : {"documents", "audit", "clusters", "tokens", "work"})
+      files.remove_tree(folder / name);
   }
   const Path plan = job.work() / "identity";
   if (is_there(job.work()) && (!is_there(plan) || read_file(plan) != identity)) {
@@ -190,7 +171,7 @@ bool prepare_folder(const BuildJob& job, const std::string& identity, bool overw
     files.remove_tree(job.work());
   }
   if (!is_there(plan)) {
-    for (const char* name : {"documents", "audit", "tokens"}) files.remove_tree(folder / name);
+    for (const char* name : {"documents", "audit", "clusters", "tokens"}) files.remove_tree(folder / name);
     files.create_directories(job.work());
     write_file_atomically(files, plan, identity);
   } else {
@@ -233,7 +214,11 @@ BuildResult run_build(BuildJob& job, comm::World& world, const BuildOptions& opt
       run_phase(job, phase, world, options);
       world.barrier();
       if (!job.phases[phase].collects) break;
-      if (first) decide(job, phase, options);
+      if (first) {
+        Ticker ticker(job, options, "decide " + stage_name(job, *job.phases[phase].collects), 0, 0);
+        decide(job, phase);
+        ticker.finish();
+      }
       world.barrier();
     }
     assemble(job, world);

@@ -11,12 +11,17 @@ Path BuildJob::part_file(size_t phase, size_t part, const char* suffix) const {
   return phase_folder(phase) / fmt::format("part-{:05}.{}", part, suffix);
 }
 Path BuildJob::document_output(size_t part) const {
-  const std::string ending = recipe.compression.empty() ? "" : "." + recipe.compression;
-  return recipe.folder / "documents" / fmt::format("part-{:05}.jsonl{}", part, ending);
+  return output("documents", fmt::format("part-{:05}", part));
 }
 Path BuildJob::audit_output(size_t part) const {
-  const std::string ending = recipe.compression.empty() ? "" : "." + recipe.compression;
-  return recipe.folder / "audit" / fmt::format("part-{:05}.jsonl{}", part, ending);
+  return output("audit", fmt::format("part-{:05}", part));
+}
+Path BuildJob::cluster_output(size_t stage) const {
+  return output("clusters", fmt::format("{:02}-{}", stage + 1, recipe.stages[stage].kind));
+}
+Path BuildJob::output(const char* kind, const std::string& name) const {
+  return recipe.folder / kind /
+         (name + ".jsonl" + (recipe.compression.empty() ? "" : "." + recipe.compression));
 }
 
 Path BuildJob::token_part(size_t part) const {

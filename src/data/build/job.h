@@ -43,7 +43,11 @@ struct BuildJob {
   Path part_file(size_t phase, size_t part, const char* suffix) const;  // work/phase-0/part-00012.SUFFIX
   Path document_output(size_t part) const;                              // documents/part-00012.jsonl
   Path audit_output(size_t part) const;
+  Path cluster_output(size_t stage) const;  // clusters/02-minhash.jsonl
   Path token_part(size_t part) const;
+
+ private:
+  Path output(const char* kind, const std::string& name) const;
 };
 
 // Reads the tokenizer, makes the stages and cuts the input; nothing is written. ConfigError, DataError.

@@ -264,6 +264,7 @@ Recipe read_recipe(const ConfigValue& tree, const Path& path) {
   TableReader output_reader(output ? *output : kEmpty, "output", faults);
   recipe.documents = output_reader.flag("documents", true);
   recipe.audit = output_reader.flag("audit", true);
+  recipe.clusters = output_reader.flag("clusters", false);
   static const std::vector<std::string> kCompressions = {"none", "gz", "zst"};
   const size_t compression = output_reader.choice("compression", kCompressions);
   recipe.compression = compression == 0 ? "" : kCompressions[compression];

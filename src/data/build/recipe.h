@@ -47,6 +47,7 @@ struct Recipe {
   bool documents = true;
   std::string compression;  // of the documents and the audit: "", "gz" or "zst"
   bool audit = true;
+  bool clusters = false;  // what each deduplication found to be alike, in files of their own
   std::optional<RecipeTokens> tokens;
 };
 

@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/clock.h"
@@ -160,6 +162,19 @@ std::string histograms(const StageStats& stage) {
   return html.empty() ? "" : "<div class=\"bars\">" + html + "</div>\n";
 }
 
+// The largest clusters of a deduplication.
+std::string alike(const std::vector<AlikeDocuments>& clusters) {
+  if (clusters.empty()) return "";
+  std::string html =
+      "<table class=\"num\"><tr><th>kept</th><th>documents alike</th><th>among them</th></tr>\n";
+  for (const AlikeDocuments& one : clusters) {
+    html += fmt::format("<tr><td>{}</td><td>{}</td><td>{}{}</td></tr>\n", escape_markup(one.kept), one.size,
+                        escape_markup(fmt::format("{}", fmt::join(one.dropped, ", "))),
+                        one.size - 1 > static_cast<int64_t>(one.dropped.size()) ? ", …" : "");
+  }
+  return html + "</table>\n";
+}
+
 std::string stage_card(const BuildJob& job, const BuildStats& stats, size_t row) {
   const RowStats& s = stats.rows[row];
   if (s.dropped.empty() && s.stage.metrics().empty() && s.stage.counters().empty()) return "";
@@ -181,7 +196,7 @@ std::string stage_card(const BuildJob& job, const BuildStats& stats, size_t row)
       html += fmt::format("<tr><td>{}</td><td>{}</td></tr>\n", escape_markup(name), count);
     html += "</table>\n";
   }
-  return html + histograms(s.stage) + "</div>\n";
+  return html + alike(s.alike) + histograms(s.stage) + "</div>\n";
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "data/dedup/cluster_list.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 
 namespace strata::data::dedup {
@@ -30,20 +28,6 @@ std::vector<Cluster> ClusterList::largest(size_t most) const {
     for (const auto& [kept, dropped] : groups[i]) clusters.back().dropped.push_back(dropped);
   }
   return clusters;
-}
-
-void ClusterList::write(FileSystem& files, const Path& path) const {
-  const auto as_text = [](const DocumentNumber& n) { return fmt::format("[{}, {}]", n.part, n.document); };
-  std::string content;
-  for (const Cluster& cluster : largest(pairs_.size())) {
-    content += fmt::format("{{\"size\": {}, \"kept\": {}, \"dropped\": [", cluster.dropped.size() + 1,
-                           as_text(cluster.kept));
-    for (size_t i = 0; i < cluster.dropped.size(); ++i) {
-      content += (i > 0 ? ", " : "") + as_text(cluster.dropped[i]);
-    }
-    content += "]}\n";
-  }
-  write_file_atomically(files, path, content);
 }
 
 }  // namespace strata::data::dedup

@@ -1,5 +1,5 @@
 // The clusters that the decisions of a deduplication tell of: a document that stayed and those dropped for
-// it. For a listing beside the report. 16 bytes a dropped document in memory.
+// it. For the report and a listing beside it.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/file.h"
 #include "data/pipeline/stage.h"
 
 namespace strata::data::dedup {
@@ -20,13 +19,13 @@ struct Cluster {
 
 class ClusterList {
  public:
+  static constexpr int64_t kBytesOfDocument = 48;  // of memory, for a dropped document, at most
+
   // Takes what a CorpusStage hands to its sink; decisions without an original are passed over.
   void add(uint32_t part, std::span<const Decision> decisions);
+  int64_t dropped() const { return static_cast<int64_t>(pairs_.size()); }
   // The `most` largest, largest first, of equal ones the first.
   std::vector<Cluster> largest(size_t most) const;
-  // All of them so, a JSON object a line: {"size": 3, "kept": [part, document], "dropped": [[part, document],
-  // ...]}.
-  void write(FileSystem& files, const Path& path) const;
 
  private:
   std::vector<std::pair<DocumentNumber, DocumentNumber>> pairs_;  // kept, dropped

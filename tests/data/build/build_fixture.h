@@ -65,6 +65,7 @@ line_punct_thr = 0.0
 new_line_ratio = 10.0
 char_duplicates_ratio = 1.0
 [output]
+clusters = true
 tokens = { tokenizer = "tokenizer.json" }
 )" + more;
   }

@@ -51,6 +51,23 @@ TEST(BuildEngine, ADuplicateNamesTheDocumentThatWasKept) {
   }
 }
 
+TEST(BuildEngine, ClustersAreWhatTheAuditTellsOf) {
+  BuildFixture fixture;
+  fixture.build();
+  std::map<std::string, std::set<std::string>> audited, listed;
+  for (const auto& line : fixture.lines_of("audit"))
+    if (line.contains("duplicate_of")) audited[line["duplicate_of"]].insert(line["id"]);
+  int64_t before = 1000;
+  for (const auto& line : fixture.lines_of("clusters")) {
+    const auto dropped = line["dropped"].get<std::set<std::string>>();
+    EXPECT_EQ(line["size"], dropped.size() + 1);
+    EXPECT_LE(line["size"].get<int64_t>(), std::exchange(before, line["size"].get<int64_t>()));
+    EXPECT_TRUE(listed.emplace(line["kept"], dropped).second) << line;
+  }
+  EXPECT_EQ(listed, audited);
+  EXPECT_EQ(listed.size(), 20u);
+}
+
 TEST(BuildEngine, OtherFieldsAndLinesAreKept) {
   BuildFixture fixture;
   fixture.build();
@@ -240,8 +257,8 @@ TEST(BuildReport, ShowsReasonsAndEscapesText) {
   fixture.folder().write("b.jsonl", "{\"text\":\"<script>alert(1)</script>\"}\n");
   fixture.build();
   const std::string html = read_file(fixture.out() / "report.html");
-  for (const char* part :
-       {"gopher_short_doc", "near_duplicate", "invalid_json", "&lt;script&gt;alert", "<svg"})
+  for (const char* part : {"gopher_short_doc", "near_duplicate", "documents alike", "invalid_json",
+                           "&lt;script&gt;alert", "<svg"})
     EXPECT_NE(html.find(part), std::string::npos) << part;
   EXPECT_EQ(html.find("<script>alert"), std::string::npos);
   EXPECT_EQ(html.find("http-equiv"), std::string::npos);

@@ -2,10 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
-#include "support/scratch_folder.h"
-
 namespace strata::data::dedup {
 namespace {
 
@@ -24,18 +20,10 @@ TEST(ClusterList, LargestFirst) {
   list.add(0, std::vector<Decision>{dropped_for(4, {1, 2}), dropped_for(5, {0, 3}), cut});
   list.add(1, std::vector<Decision>{dropped_for(0, {0, 3}), dropped_for(7, {0, 1})});
   const std::vector<Cluster> expected = {{{0, 3}, {{0, 5}, {1, 0}}}, {{0, 1}, {{1, 7}}}, {{1, 2}, {{0, 4}}}};
+  EXPECT_EQ(list.dropped(), 4);
   EXPECT_EQ(list.largest(10), expected);
   EXPECT_EQ(list.largest(1), (std::vector<Cluster>{expected[0]}));
   EXPECT_TRUE(ClusterList().largest(3).empty());
-}
-
-TEST(ClusterList, WritesALineForEach) {
-  const ScratchFolder folder;
-  ClusterList list;
-  list.add(2, std::vector<Decision>{dropped_for(4, {1, 2}), dropped_for(5, {1, 2})});
-  list.write(posix_file_system(), folder / "clusters.jsonl");
-  const auto line = nlohmann::json::parse(read_file(folder / "clusters.jsonl"));
-  EXPECT_EQ(line, (nlohmann::json{{"size", 3}, {"kept", {1, 2}}, {"dropped", {{2, 4}, {2, 5}}}}));
 }
 
 }  // namespace
