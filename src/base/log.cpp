@@ -23,16 +23,13 @@ spdlog::logger& logger() {
 }  // namespace
 
 void set_log_level(LogLevel level) {
-  static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
-                                                          spdlog::level::warn, spdlog::level::err};
+  static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::info, spdlog::level::warn,
+                                                          spdlog::level::err};
   logger().set_level(kLevels[static_cast<int>(level)]);
 }
 
 void log_line(LogLevel level, std::string_view message) {
   switch (level) {
-    case LogLevel::kDebug:
-      logger().debug("{}", message);
-      break;
     case LogLevel::kInfo:
       logger().info("{}", message);
       break;

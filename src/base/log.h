@@ -8,15 +8,11 @@
 
 namespace strata {
 
-enum class LogLevel { kDebug, kInfo, kWarning, kError };
+enum class LogLevel { kInfo, kWarning, kError };
 
 void set_log_level(LogLevel level);
 void log_line(LogLevel level, std::string_view message);
 
-template <typename... Args>
-void log_debug(fmt::format_string<Args...> format, Args&&... args) {
-  log_line(LogLevel::kDebug, fmt::format(format, std::forward<Args>(args)...));
-}
 template <typename... Args>
 void log_info(fmt::format_string<Args...> format, Args&&... args) {
   log_line(LogLevel::kInfo, fmt::format(format, std::forward<Args>(args)...));

@@ -53,7 +53,6 @@ const HostBatch& Loader::next(int64_t first_sample, int64_t sequences) {
   --ready_;
   changed_.notify_all();
   wait_seconds_ = monotonic_seconds() - started;
-  total_wait_seconds_ += wait_seconds_;
   if (slot.error) std::rethrow_exception(std::exchange(slot.error, nullptr));
   return slot.batch;
 }

@@ -40,7 +40,6 @@ class Loader {
   const HostBatch& next(int64_t first_sample, int64_t sequences);
 
   double wait_seconds() const { return wait_seconds_; }  // of the last call
-  double total_wait_seconds() const { return total_wait_seconds_; }
 
  private:
   struct Request {
@@ -68,7 +67,7 @@ class Loader {
   Request upcoming_;         // what the worker fills next
   uint64_t generation_ = 0;  // raised when the caller goes elsewhere: what is being filled is dropped
   bool idle_ = true;         // nothing was asked for yet, or an error stopped the worker
-  double wait_seconds_ = 0, total_wait_seconds_ = 0;
+  double wait_seconds_ = 0;
   OwnedThread thread_;
 };
 

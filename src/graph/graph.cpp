@@ -13,10 +13,6 @@ std::string_view name_of(Role role) {
   return kNames[static_cast<size_t>(role)];
 }
 
-bool is_persistent(Role role) {
-  return role != Role::kActivation;
-}
-
 std::string_view name_of(Phase phase) {
   static constexpr std::string_view kNames[] = {"S", "F", "R", "I", "W", "U", "E"};
   return kNames[static_cast<size_t>(phase)];

@@ -46,8 +46,6 @@ enum class Role : uint8_t {
   kActivation,  // lives within a step
 };
 std::string_view name_of(Role role);
-// Whether values of this role keep their content between segments.
-bool is_persistent(Role role);
 
 struct Value {
   std::string name;

@@ -56,11 +56,6 @@ struct DeviceSpec {
 // The machine this process runs on, without any measured rate.
 DeviceSpec detect_cpu(int threads);
 
-// max(flops / rate, bytes / rate) seconds with the family's own rates ("f32" or "bf16"); what is not known of
-// a family comes from the device's GEMM peak and memory bandwidth. 0 where nothing is known.
-double roofline_seconds(const DeviceSpec& spec, std::string_view family, std::string_view dtype, double flops,
-                        double bytes);
-
 // True where bf16 GEMMs run clearly faster than fp32 ones: measured, else from the instruction sets.
 bool bf16_is_fast(const DeviceSpec& spec);
 

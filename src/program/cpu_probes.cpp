@@ -359,7 +359,7 @@ hardware::DeviceSpec measured_cpu(FileSystem& files, int threads, bool fresh) {
   log_info("measuring this machine's kernels once, about {:.0f} s", 2.5 * kMeasureSeconds);
   const int before = compute_threads();
   set_compute_threads(threads);
-  device = cpu::measure_device(threads, kMeasureSeconds / 2, {});
+  device = cpu::measure_device(threads, kMeasureSeconds / 2);
   device.rates = measure_ops(device, kMeasureSeconds);
   set_compute_threads(before);
   hardware::save_cached_device(files, device);

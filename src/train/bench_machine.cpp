@@ -6,7 +6,7 @@
 namespace strata::train {
 
 void bench_peak(BenchContext& context) {
-  const auto device = cpu::measure_device(context.threads, 3.0, {});
+  const auto device = cpu::measure_device(context.threads, 3.0);
   context.print("\n{}, {} threads, {}\n", device.name, device.threads, device.isa.str());
   context.print("  GEMM peak         {:>8.1f} GFLOP/s fp32, {:.1f} bf16\n", device.gemm_flops_f32 / 1e9,
                 device.gemm_flops_bf16 / 1e9);
@@ -16,7 +16,7 @@ void bench_peak(BenchContext& context) {
 }
 
 void bench_attention(BenchContext& context) {
-  auto device = cpu::measure_device(context.threads, 1.0, {});
+  auto device = cpu::measure_device(context.threads, 1.0);
   context.print("\n  {:<16} {:>5} {:>12} {:>10} {:>14}\n", "op", "dtype", "FLOP/byte", "GFLOP/s",
                 "of GEMM peak");
   for (const hardware::FamilyRate& rate : program::measure_ops(device, 2.0, "attention")) {

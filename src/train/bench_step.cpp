@@ -20,7 +20,7 @@ constexpr double kStepSeconds = 12;  // of steady steps, a case
 struct Steps {
   std::vector<double> steps, gemms;
 };
-Steps steady_steps(BenchModel& model, const cpu::FamilyProbe& gemm) {
+Steps steady_steps(BenchModel& model, const cpu::PeakGemm& gemm) {
   Steps out;
   model.reset();
   double spent = 0;
@@ -34,7 +34,7 @@ Steps steady_steps(BenchModel& model, const cpu::FamilyProbe& gemm) {
   return out;
 }
 
-void step_case(BenchContext& context, const BenchCase& bench, const cpu::FamilyProbe& gemm) {
+void step_case(BenchContext& context, const BenchCase& bench, const cpu::PeakGemm& gemm) {
   const ChildRun child = run_child(bench.sets, kChildSteps);
   const int64_t before = resident_bytes();
   BenchModel model(bench, context.threads);
@@ -99,11 +99,11 @@ std::vector<DType> fast_dtypes(int threads) {
 void bench_step(BenchContext& context) {
   if (!context.sets.empty()) {
     const BenchCase bench = case_of_sets(context.sets);
-    step_case(context, bench, cpu::peak_gemm_probe(bench.dtype));
+    step_case(context, bench, cpu::peak_gemm(bench.dtype));
     return;
   }
   for (const DType dtype : fast_dtypes(context.threads)) {
-    const cpu::FamilyProbe gemm = cpu::peak_gemm_probe(dtype);
+    const cpu::PeakGemm gemm = cpu::peak_gemm(dtype);
     step_case(context, preset_case("llama3-29m", 8, 512, dtype), gemm);
     step_case(context, preset_case("gpt2-124m", 4, 512, dtype), gemm);
   }

@@ -47,7 +47,7 @@ double gemm_peak(DType dtype, int threads, double seconds_left) {
     if (known > 0) return known;
   }
   if (seconds_left < 60) return 0;
-  const cpu::FamilyProbe probe = cpu::peak_gemm_probe(dtype);
+  const cpu::PeakGemm probe = cpu::peak_gemm(dtype);
   double best = 0;
   for (const double end = monotonic_seconds() + 0.5; best == 0 || monotonic_seconds() < end;) {
     const double begin = monotonic_seconds();

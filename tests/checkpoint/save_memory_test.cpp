@@ -38,6 +38,13 @@ void* operator new(size_t size) {
 void* operator new[](size_t size) {
   return count_in(std::malloc(std::max<size_t>(size, 1)));
 }
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  void* const memory = std::malloc(std::max<size_t>(size, 1));
+  return memory == nullptr ? nullptr : count_in(memory);
+}
+void* operator new[](size_t size, const std::nothrow_t& how) noexcept {
+  return operator new(size, how);
+}
 void operator delete(void* memory) noexcept {
   count_out(memory);
 }

@@ -112,7 +112,8 @@ TEST_F(Tokenize, BytesDoNotDependOnThreads) {
 // A long text is encoded in parts where its encoder knows places to cut it, and only there.
 TEST_F(Tokenize, ALongTextIsCutWhereItMayBe) {
   std::string text;
-  for (int i = 0; text.size() < 3'000'000; ++i) text += std::to_string(i * 7919) + (i % 9 == 0 ? "\n" : " ");
+  for (int64_t i = 0; text.size() < 3'000'000; ++i)
+    text += std::to_string(i * 7919) + (i % 9 == 0 ? "\n" : " ");
   folder.write("in/1.txt", "short");
   folder.write("in/2.txt", text);
   folder.write("in/3.txt", text + "end");

@@ -22,15 +22,6 @@ DeviceSpec example() {
   return spec;
 }
 
-TEST(Roofline, TakesTheSlowerOfArithmeticAndMemory) {
-  const DeviceSpec spec = example();
-  EXPECT_DOUBLE_EQ(roofline_seconds(spec, "other", "f32", 200e9, 1.0), 1.0);
-  EXPECT_DOUBLE_EQ(roofline_seconds(spec, "other", "f32", 1.0, 20e9), 1.0);
-  EXPECT_DOUBLE_EQ(roofline_seconds(spec, "attention", "f32", 200e9, 0.0), 2.0);
-  EXPECT_DOUBLE_EQ(roofline_seconds(spec, "rms_norm", "f32", 0.0, 40e9), 1.0);
-  EXPECT_DOUBLE_EQ(roofline_seconds(DeviceSpec{}, "rms_norm", "f32", 1e9, 1e9), 0.0);
-}
-
 TEST(Bf16, MeasuredRatesDecideBeforeInstructionSets) {
   DeviceSpec spec = example();
   EXPECT_FALSE(bf16_is_fast(spec));

@@ -414,10 +414,6 @@ std::span<const int32_t> Tokenizer::prefix_ids() const {
   return state_->post_processor.prefix;
 }
 
-std::span<const int32_t> Tokenizer::suffix_ids() const {
-  return state_->post_processor.suffix;
-}
-
 uint64_t Tokenizer::hash() const {
   return state_->hash;
 }

@@ -59,10 +59,9 @@ class Tokenizer {
 
   // The token that ends a document: by its usual names, else the one that the post-processor puts last.
   std::optional<int32_t> end_of_text_id() const;
-  // The ids that add_special_tokens puts before and behind a text: what the post-processor of a
-  // tokenizer.json says, the begin-of-text token of a tekken or SentencePiece file.
+  // The ids that add_special_tokens puts before a text: what the post-processor of a tokenizer.json says, the
+  // begin-of-text token of a tekken or SentencePiece file.
   std::span<const int32_t> prefix_ids() const;
-  std::span<const int32_t> suffix_ids() const;
 
   uint64_t hash() const;  // of json()
   // The file's bytes, to copy into a checkpoint; of a tiktoken file a tokenizer.json that says the same and

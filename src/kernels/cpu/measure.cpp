@@ -10,7 +10,6 @@
 #include "base/parallel.h"
 #include "base/version.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/linear_cross_entropy.h"
 #include "kernels/cpu/triad.h"
 #include "tensor/arena.h"
 
@@ -20,10 +19,6 @@ namespace {
 using hardware::DeviceSpec;
 
 constexpr int64_t kTriadGrain = 1 << 16;
-constexpr int64_t kProbeTokens = 1024;
-constexpr int64_t kProbeOutputs = 1536;
-constexpr int64_t kProbeInputs = 512;
-constexpr int64_t kProbeVocab = 8192;
 
 // The least seconds of `run`, repeated (at least twice, the first is warm-up) until the budget is used.
 double best_seconds(double budget, const std::function<void()>& run) {
@@ -128,73 +123,18 @@ class ThreadsAsBefore {
   int before_;
 };
 
-FamilyProbe cross_entropy_probe(DType dtype) {
-  struct Buffers {
-    LinearCrossEntropyPlan plan;
-    Arena x, w_forward, w_input_grad, dx, dw, scratch;
-    std::vector<int32_t> targets;
-    double loss = 0.0;
-    int64_t count = 0;
-  };
-  const LinearCrossEntropySpec spec{
-      .tokens = kProbeTokens, .width = kProbeInputs, .vocab = kProbeVocab, .dtype = dtype};
-  auto buffers = std::make_shared<Buffers>();
-  Buffers& s = *buffers;
-  s.plan = plan_linear_cross_entropy(spec);
-  s.x = filled(spec.tokens * spec.width, dtype);
-  s.dx = filled(spec.tokens * spec.width, dtype);
-  s.w_forward = encoded_weight(GemmRole::kForward, spec.vocab, spec.width, dtype, GemmEngine::kAuto);
-  s.w_input_grad = encoded_weight(GemmRole::kInputGrad, spec.vocab, spec.width, dtype, GemmEngine::kAuto);
-  s.dw = filled(spec.vocab * spec.width, DType::kF32);
-  s.scratch = Arena(s.plan.scratch_bytes);
-  for (int64_t i = 0; i < spec.tokens; ++i) s.targets.push_back(static_cast<int32_t>(i * 31 % spec.vocab));
-  const GemmCost cost = linear_cross_entropy_cost(spec);
-  return {"linear_cross_entropy", dtype, cost.flops, cost.bytes, [buffers] {
-            Buffers& b = *buffers;
-            run_linear_cross_entropy(b.plan, {.x = b.x.data(),
-                                              .w_forward = b.w_forward.data(),
-                                              .w_input_grad = b.w_input_grad.data(),
-                                              .targets = b.targets.data(),
-                                              .loss_sum = &b.loss,
-                                              .count = &b.count,
-                                              .dx = b.dx.data(),
-                                              .dw = reinterpret_cast<float*>(b.dw.data()),
-                                              .scratch = b.scratch.data()});
-          }};
-}
-
 }  // namespace
 
-std::vector<FamilyProbe> gemm_probes(DType dtype) {
-  std::vector<FamilyProbe> probes;
-  const std::pair<const char*, GemmRole> kRoles[] = {{"gemm_forward", GemmRole::kForward},
-                                                     {"gemm_input_grad", GemmRole::kInputGrad},
-                                                     {"gemm_weight_grad", GemmRole::kWeightGrad}};
-  for (const auto& [family, role] : kRoles) {
-    const GemmSpec spec{.role = role,
-                        .m = kProbeTokens,
-                        .n = kProbeOutputs,
-                        .k = kProbeInputs,
-                        .dtype = dtype,
-                        .out_dtype = role == GemmRole::kWeightGrad ? DType::kF32 : dtype};
-    const GemmCost cost = gemm_cost(spec);
-    probes.push_back({family, dtype, cost.flops, cost.bytes, gemm_run(spec, GemmEngine::kAuto)});
-  }
-  probes.push_back(cross_entropy_probe(dtype));
-  return probes;
-}
-
-FamilyProbe peak_gemm_probe(DType dtype) {
+PeakGemm peak_gemm(DType dtype) {
   const GemmEngine engine = dtype == DType::kBF16 ? GemmEngine::kAuto : GemmEngine::kOneDnn;
-  FamilyProbe best;
+  PeakGemm best;
   double best_rate = 0.0;
   for (const GemmSpec& shape :
        {GemmSpec{.m = 1024, .n = 1024, .k = 1024}, GemmSpec{.m = 2048, .n = 2048, .k = 512},
         GemmSpec{.m = 2048, .n = 768, .k = 3072}, GemmSpec{.m = 4096, .n = 512, .k = 1536}}) {
     GemmSpec spec = shape;
     spec.dtype = spec.out_dtype = dtype;
-    FamilyProbe probe{"gemm_peak", dtype, gemm_cost(spec).flops, gemm_cost(spec).bytes,
-                      gemm_run(spec, engine)};
+    PeakGemm probe{gemm_cost(spec).flops, gemm_run(spec, engine)};
     const double rate = probe.flops / best_seconds(0.05, probe.run);
     if (rate > best_rate) {
       best_rate = rate;
@@ -212,41 +152,19 @@ DeviceSpec describe_device(int threads) {
   return spec;
 }
 
-DeviceSpec measure_device(int threads, double seconds, std::span<const FamilyProbe> probes) {
+DeviceSpec measure_device(int threads, double seconds) {
   const ThreadsAsBefore scope(threads);
   DeviceSpec spec = describe_device(threads);
-  // A quarter each for the two peaks, an eighth each for the bandwidths, a quarter for the families.
-  spec.gemm_flops_f32 = gemm_peak(DType::kF32, seconds / 4);
-  spec.gemm_flops_bf16 = gemm_peak(DType::kBF16, seconds / 4);
+  // A third each for the two peaks, a sixth each for the bandwidths.
+  spec.gemm_flops_f32 = gemm_peak(DType::kF32, seconds / 3);
+  spec.gemm_flops_bf16 = gemm_peak(DType::kBF16, seconds / 3);
   const int64_t cache =
       std::max<int64_t>(spec.l3_bytes > 0 ? spec.l3_bytes : spec.l2_bytes * threads, 1 << 20);
   const int64_t beyond = std::min(std::max<int64_t>(4 * cache, int64_t{96} << 20), spec.memory_bytes / 4);
-  spec.memory_bytes_per_s = triad_rate(beyond, seconds / 8);
-  spec.cache_bytes_per_s = triad_rate(cache / 4, seconds / 8);
-  for (const FamilyProbe& probe : probes) {
-    const double best = best_seconds(seconds / 4 / static_cast<double>(probes.size()), probe.run);
-    const double peak = probe.dtype == DType::kBF16 ? spec.gemm_flops_bf16 : spec.gemm_flops_f32;
-    hardware::FamilyRate rate{.family = probe.family, .dtype = std::string(name_of(probe.dtype))};
-    // Only the side that binds is measured by this size; the other keeps the device's own rate.
-    if (probe.flops / peak >= probe.bytes / spec.memory_bytes_per_s) {
-      rate.flops_per_s = probe.flops / best;
-    } else {
-      rate.bytes_per_s = probe.bytes / best;
-    }
-    spec.rates.push_back(rate);
-  }
+  spec.memory_bytes_per_s = triad_rate(beyond, seconds / 6);
+  spec.cache_bytes_per_s = triad_rate(cache / 4, seconds / 6);
   spec.source = "measured";
   spec.date = utc_timestamp();
-  return spec;
-}
-
-DeviceSpec measured_device(FileSystem& files, int threads, double seconds,
-                           const std::function<std::vector<FamilyProbe>()>& probes) {
-  DeviceSpec spec = describe_device(threads);
-  if (hardware::load_cached_device(spec) && spec.source == "measured") return spec;
-  const std::vector<FamilyProbe> made = probes();
-  spec = measure_device(threads, seconds, made);
-  hardware::save_cached_device(files, spec);
   return spec;
 }
 
