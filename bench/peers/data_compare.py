@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""The data pipeline beside its peers, each row's two sides in the same run, as a table in Markdown.
+
+    python bench/peers/data_compare.py BUILD FILE.jsonl... [--rows filters minhash ...] [--work FOLDER] [--scale 1]
+
+BUILD is a build folder (bin/strata, bin/tokenizer_bench, bin/loader_bench are run). FILE.jsonl holds documents with "text",
+300 MB or more for the whole table: `strata data dedup CORPUS --stage exact_dedup -o texts` makes them of the corpus of
+tools/data-corpus.sh. The peers get samples that they finish in seconds: their speed does not grow with size. `--scale 0.1`
+gives all of them less. Needs datatrove, spacy, xxhash, tokenizers, tiktoken, megatron-core, torch, datasets, pydivsufsort in
+the Python that runs it (bench/peers/setup.sh data).
+
+Times of Strata are of whole processes, from start to exit; those of the peers leave out their imports. Memory is the peak of
+a process; that of Strata holds mapped input files too.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+import tokenizer_peer
+
+HERE = pathlib.Path(__file__).resolve().parent
+PUBLISHED = ["gopher_repetition", "gopher_quality", "c4_quality", "fineweb_quality"]
+MB = 1_000_000
+
+
+class Bench:
+    def __init__(self, options):
+        self.build, self.work, self.scale = options.build.resolve(), options.work.resolve(), options.scale
+        self.files = [pathlib.Path(file).resolve() for file in options.files]
+        self.work.mkdir(parents=True, exist_ok=True)
+        print("| what | Strata | peer | ratio | how |\n| --- | --- | --- | --- | --- |", flush=True)
+
+    def row(self, what, ours, theirs, ratio, how):
+        print(f"| {what} | {ours} | {theirs} | {ratio} | {how} |", flush=True)
+
+    def texts(self, megabytes, name, shards=1, offset=0):
+        """A folder with jsonl files of about this size: documents from all over the input."""
+        folder = self.work / f"{name}-{megabytes}-{self.scale}"
+        if not folder.exists():
+            size = sum(file.stat().st_size for file in self.files)
+            share = min(1.0, megabytes * MB * self.scale / size)
+            making = folder.with_suffix(".part")
+            shutil.rmtree(making, ignore_errors=True)
+            making.mkdir()
+            out = [open(making / f"{shard}.jsonl", "wb") for shard in range(shards)]
+            number = taken = 0
+            for file in self.files:
+                for line in open(file, "rb"):
+                    number += 1
+                    if (number + offset) * share >= taken + 1 + offset * share:
+                        out[taken % shards].write(line)
+                        taken += 1
+            for file in out:
+                file.close()
+            making.rename(folder)
+        return folder, sum(file.stat().st_size for file in folder.iterdir()) / MB
+
+    def text(self, megabytes, name, offset=0):
+        """The same as one plain text."""
+        path = self.work / f"{name}-{megabytes}-{self.scale}.txt"
+        if not path.exists():
+            folder, _ = self.texts(megabytes, name, offset=offset)
+            with open(path, "w", encoding="utf-8") as out:
+                for line in open(folder / "0.jsonl", encoding="utf-8"):
+                    out.write(json.loads(line)["text"] + "\n")
+        return path
+
+    def tokenizer(self, vocabulary):
+        path = self.work / f"tokenizer-{vocabulary}-{self.scale}.json"
+        if not path.exists():
+            subprocess.run([self.build / "bin/tokenizer_bench", "train", self.text(60, "train"), str(vocabulary), path, "2"],
+                           check=True, capture_output=True)
+        return path
+
+    def strata(self, *arguments):
+        """Seconds and peak MB of one run."""
+        shutil.rmtree(self.work / "ours", ignore_errors=True)
+        start = time.perf_counter()
+        process = subprocess.Popen([self.build / "bin/strata", *map(str, arguments)], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE)
+        error = process.stderr.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = status
+        if status != 0:
+            raise SystemExit(f"strata {arguments} failed:\n{error.decode()}")
+        return time.perf_counter() - start, usage.ru_maxrss / 1024
+
+    def stages(self, inputs, kinds, workers=2, words="whitespace"):
+        sets = [f'stage.{i}.words="{words}"' for i in range(len(kinds))]
+        verb = ["data", "filter", *sorted(inputs.iterdir()), "-o", self.work / "ours", "--workers", workers]
+        return self.strata(*verb, *sum((["--stage", kind] for kind in kinds), []), *sum((["--set", s] for s in sets), []))
+
+    def peer(self, name, *arguments):
+        environment = dict(os.environ, TOKENIZERS_PARALLELISM="false", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="",
+                           HF_HUB_OFFLINE="1")
+        out = subprocess.run([sys.executable, HERE / "data_peers.py", name, *map(str, arguments)], env=environment,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if out.returncode != 0:
+            raise SystemExit(f"{name} failed:\n{out.stderr}")
+        return json.loads(out.stdout.splitlines()[-1])
+
+    def speeds(self, what, ours_mb, ours_s, theirs_mb, theirs_s, how):
+        ours, theirs = ours_mb / ours_s, theirs_mb / theirs_s
+        self.row(what, f"{ours:.1f} MB/s ({ours_mb:.0f} MB)", f"{theirs:.2f} MB/s ({theirs_mb:.1f} MB)",
+                 f"**{ours / theirs:.1f} ×**", how)
+
+
+def filters(bench):
+    small, small_mb = bench.texts(4, "few", shards=2)
+    theirs = bench.peer("filters", small, bench.work / "peer")["seconds"]
+    large, large_mb = bench.texts(240, "many")
+    for words in ("whitespace", "spacy"):
+        ours, _ = bench.stages(large, PUBLISHED, words=words)
+        bench.speeds(f'Gopher + C4 + FineWeb filters, jsonl to jsonl, words = "{words}"', large_mb, ours, small_mb, theirs,
+                     "2 threads; datatrove with spaCy's words, 2 processes")
+
+
+def minhash(bench):
+    small, small_mb = bench.texts(6, "pairs", shards=2)
+    theirs = bench.peer("minhash", small, bench.work / "peer")["seconds"]
+    large, large_mb = bench.texts(240, "many")
+    for words in ("whitespace", "spacy"):
+        ours, _ = bench.stages(large, ["minhash"], words=words)
+        bench.speeds(f'MinHash deduplication, 14 × 8 hashes, 5-grams, jsonl to jsonl, words = "{words}"', large_mb, ours,
+                     small_mb, theirs, "2 threads; datatrove's four stages, 2 processes")
+
+
+def tokenizers(bench, vocabulary):
+    """Training on 60 MB, and encoding of text that was not trained on with empty caches."""
+    class Options:
+        bench, text, fresh = None, None, None
+        threads, rounds = [1], 1
+
+    options = Options()
+    options.bench, options.text = bench.build / "bin/tokenizer_bench", str(bench.text(60, "train"))
+    options.fresh = str(bench.text(12, "fresh", offset=2))
+    folder = bench.work / f"bpe-{vocabulary}"
+    folder.mkdir(exist_ok=True)
+    best = tokenizer_peer.measure(options, vocabulary, folder)
+    trained, fresh = os.path.getsize(options.text) / MB, os.path.getsize(options.fresh) / MB
+    if vocabulary == 32000:
+        # The trainers use both cores.
+        options.threads = [2]
+        both = tokenizer_peer.measure(options, vocabulary, folder)
+        ours, theirs = both["train", 2], both["peer train", 2]
+        bench.row(f"BPE training, {trained:.0f} MB, vocabulary {vocabulary}", f"{ours:.2f} s", f"{theirs:.2f} s",
+                  f"**{theirs / ours:.1f} ×**", "2 threads; HF tokenizers, the same merges")
+    for peer, name in (("peer encode", "HF tokenizers"), ("tiktoken", "tiktoken")):
+        bench.speeds(f"BPE encode, vocabulary {vocabulary}, fresh text, empty caches", fresh, best["encode cold", 1], fresh,
+                     best[peer, 1], f"1 thread; {name}, the same number of tokens")
+
+
+def preprocess(bench):
+    tokenizer = bench.tokenizer(32000)
+    small, small_mb = bench.texts(8, "lines")
+    large, large_mb = bench.texts(240, "many")
+    ours, _ = bench.strata("data", "tokenize", large / "0.jsonl", "--tokenizer", tokenizer, "-o", bench.work / "ours")
+    for peer, how in (("megatron_tokens", "Megatron's builder over HF tokenizers, 2 processes"),
+                      ("map_tokens", "HF datasets' map over HF tokenizers, 2 processes")):
+        theirs = bench.peer(peer, small / "0.jsonl", tokenizer, bench.work / "peer")["seconds"]
+        bench.speeds("jsonl to token file, vocabulary 32000", large_mb, ours, small_mb, theirs, "2 threads; " + how)
+
+
+def substring(bench):
+    small, small_mb = bench.texts(24, "spans")
+    theirs = bench.peer("suffix_array", small / "0.jsonl", 100)["seconds"]
+    ours, _ = bench.strata("data", "filter", small / "0.jsonl", "--stage", "substring_dedup", "-o", bench.work / "ours",
+                           "--workers", 1)
+    bench.speeds("repeated spans of 100 bytes cut out, the same text", small_mb, ours, small_mb, theirs,
+                 "1 thread, jsonl to jsonl; libdivsufsort + Kasai in memory, without files")
+    large, large_mb = bench.texts(240, "many")
+    ours, _ = bench.strata("data", "filter", large / "0.jsonl", "--stage", "substring_dedup", "-o", bench.work / "ours",
+                           "--workers", 2)
+    bench.speeds("the same, more text", large_mb, ours, small_mb, theirs, "2 threads; as above")
+
+
+def loader(bench):
+    theirs = bench.peer("megatron_loader", bench.work / "loader", 4)
+    out = subprocess.run([bench.build / "bin/loader_bench", "--benchmark_filter=fill/blended", "--benchmark_format=json"],
+                         check=True, capture_output=True, text=True).stdout
+    ours = json.loads(out)["benchmarks"][0]["tokens/s"]
+    other = theirs["tokens"] / theirs["seconds"]
+    bench.row("loader: three sources blended, shuffled, packed with document masks", f"{ours / 1e6:.1f}M tokens/s",
+              f"{other / 1e6:.2f}M tokens/s", f"**{ours / other:.0f} ×**", "1 thread; megatron-core's BlendedDataset")
+
+
+def growth(bench):
+    """Filters and MinHash over 1 x, 4 x and 16 x the corpus, with 1 and 2 threads: speed and peak memory."""
+    print("\n| corpus | threads | filters + MinHash, jsonl to jsonl | peak memory |\n| --- | --- | --- | --- |")
+    for megabytes, name in ((15, "1 ×"), (60, "4 ×"), (240, "16 ×")):
+        for workers in (1, 2):
+            folder, size = bench.texts(megabytes, "many")
+            seconds, memory = bench.stages(folder, PUBLISHED + ["minhash"], workers=workers)
+            print(f"| {name}, {size:.0f} MB | {workers} | {size / seconds:.1f} MB/s ({seconds:.2f} s) | {memory:.0f} MB |",
+                  flush=True)
+
+
+ROWS = {"filters": filters, "minhash": minhash, "bpe32": lambda bench: tokenizers(bench, 32000),
+        "bpe128": lambda bench: tokenizers(bench, 128000), "preprocess": preprocess, "substring": substring,
+        "loader": loader, "growth": growth}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("files", nargs="+")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("build/peers/data"))
+    parser.add_argument("--scale", type=float, default=1)
+    options = parser.parse_args()
+    bench = Bench(options)
+    for name in options.rows:
+        ROWS[name](bench)
+
+
+if __name__ == "__main__":
+    main()
