@@ -56,12 +56,15 @@ const BenchFolder& folder() {
   return instance;
 }
 
-SampleSource make_source(Pack pack) {
+// Each weight is a source of its own over the same file.
+SampleSource make_source(Pack pack, std::initializer_list<double> weights = {1}) {
   std::vector<SampleSourceSpec> specs;
-  specs.push_back({"bench",
-                   open_token_corpus({(folder().path() / "tokens.bin").string()},
-                                     {.vocab_size = 32000, .end_of_text = 0}),
-                   1, 0});
+  for (const double weight : weights) {
+    specs.push_back({"bench" + std::to_string(specs.size()),
+                     open_token_corpus({(folder().path() / "tokens.bin").string()},
+                                       {.vocab_size = 32000, .end_of_text = 0}),
+                     weight, 0});
+  }
   return SampleSource(std::move(specs), {.sequence_length = kLength, .seed = 1, .pack = pack});
 }
 
@@ -70,8 +73,7 @@ void report(benchmark::State& state) {
                                                   benchmark::Counter::kIsRate);
 }
 
-void fill(benchmark::State& state, Pack pack) {
-  const SampleSource source = make_source(pack);
+void fill(benchmark::State& state, const SampleSource& source) {
   std::vector<int32_t> arrays[4];
   for (auto& array : arrays) array.resize(kRows * kLength);
   BatchScratch scratch;
@@ -108,8 +110,18 @@ void cached(benchmark::State& state) {
   }
 }
 
-BENCHMARK_CAPTURE(fill, stream, Pack::kStream)->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(fill, documents, Pack::kDocuments)->Unit(benchmark::kMicrosecond);
+void fill_packed(benchmark::State& state, Pack pack) {
+  fill(state, make_source(pack));
+}
+
+void fill_blended(benchmark::State& state, Pack pack) {
+  fill(state, make_source(pack, {0.5, 0.3, 0.2}));
+}
+
+BENCHMARK_CAPTURE(fill_packed, stream, Pack::kStream)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(fill_packed, documents, Pack::kDocuments)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(fill_blended, documents, Pack::kDocuments)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(fill_blended, best_fit, Pack::kBestFit)->Unit(benchmark::kMicrosecond);
 BENCHMARK(next)->Unit(benchmark::kMicrosecond)->UseRealTime();
 BENCHMARK(cached)->Unit(benchmark::kMicrosecond);
 

@@ -26,11 +26,16 @@ def quiet_datatrove():
     from loguru import logger
     module.xxhash64 = lambda data: xxhash.xxh64_intdigest(data.encode() if isinstance(data, str) else data)
     logger.remove()
+    from datatrove.utils.text import split_into_sentences, split_into_words
+    split_into_words("Its words are loaded.", "en")
+    split_into_sentences("And its sentences.", "en")
 
 
 def run_stage(folder, name, pipeline, tasks, workers):
     from datatrove.executor import LocalPipelineExecutor
-    LocalPipelineExecutor(pipeline, tasks=tasks, workers=workers, logging_dir=f"{folder}/logs/{name}", skip_completed=False).run()
+    # Forked, so that the workers need not import again what this process has.
+    LocalPipelineExecutor(pipeline, tasks=tasks, workers=workers, logging_dir=f"{folder}/logs/{name}", skip_completed=False,
+                          start_method="fork").run()
 
 
 def filters(shards, work):

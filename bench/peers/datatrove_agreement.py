@@ -28,12 +28,13 @@ import time
 import datatrove.utils.hashes.xxhash as datatrove_xxhash
 import xxhash
 from datatrove.data import Document
+from loguru import logger
 
 # xxhash 4 takes bytes alone, datatrove 0.10 gives it str; xxhash 3 encoded them so.
 datatrove_xxhash.xxhash64 = lambda data: xxhash.xxh64_intdigest(data.encode() if isinstance(data, str) else data)
 
-FILTERS = ("gopher_repetition", "gopher_quality", "c4_quality", "fineweb_quality")
 BUCKETS, ROWS, WORDS = 14, 8, 5
+logger.remove()
 
 
 def share(part, whole):

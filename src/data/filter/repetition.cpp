@@ -44,7 +44,7 @@ Duplicates RepetitionCounter::count_duplicates(std::span<const std::string_view>
 
 void RepetitionCounter::set_words(std::span<const Word> words) {
   words_ = words;
-  top_n_ = 0;
+  top_n_ = duplicated_n_ = 0;
   has_starts_ = false;
 }
 
@@ -57,6 +57,7 @@ int64_t RepetitionCounter::top_n_gram(size_t n) {
   STRATA_CHECK(n >= 1 && (top_n_ == 0 || n > top_n_), "n-grams of {} after those of {}", n, top_n_);
   if (words_.size() < n) return 0;
   const size_t grams = words_.size() - n + 1;
+  duplicated_n_ = 0;
   if (top_n_ == 0) {
     // Every word is a 1-gram that may be repeated.
     hash_words();
@@ -149,12 +150,22 @@ int64_t RepetitionCounter::duplicated_n_grams(size_t n) {
   if (!has_starts_) find_repeated_starts();
   top_n_ = 0;
   const size_t grams = words_.size() - n + 1;
-  candidates_.resize(grams);
   size_t number = 0;
-  for (uint32_t i = 0; i < grams; ++i) {
+  const auto consider = [&](uint32_t i) {
     candidates_[number] = i;
     number += repeated_[i] | (starts_[i + n] - starts_[i] < kStartBytes);
+  };
+  if (duplicated_n_ != 0 && duplicated_n_ < n) {
+    // A longer n-gram comes twice at none but the places of shorter ones.
+    for (const uint32_t i : candidates_) {
+      if (i >= grams) break;
+      consider(i);
+    }
+  } else {
+    candidates_.resize(grams);
+    for (uint32_t i = 0; i < grams; ++i) consider(i);
   }
+  duplicated_n_ = n;
   candidates_.resize(number);
   places_.reset(number);
   int64_t duplicated = 0;

@@ -70,6 +70,7 @@ class RepetitionCounter {
   std::vector<uint32_t> counts_;      // how often the n-gram at this first place comes
   std::vector<uint32_t> candidates_;  // places whose n-gram may come more than once, rising
   size_t top_n_ = 0;                  // the n that keys_, firsts_ and counts_ are of; 0: none
+  size_t duplicated_n_ = 0;           // the n of duplicated_n_grams that candidates_ are of; 0: none
   std::string joined_;                // the words without spaces, and some zeros
   std::vector<uint32_t> starts_;      // of each word in joined_
   std::vector<uint32_t> lengths_;     // code points before each word

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "data/text/characters.h"
 #include "data/text/short_hash.h"
+#include "data/text/spacy_ascii.h"
 
 namespace strata::data {
 namespace {
@@ -103,12 +104,7 @@ bool is_ascii(char c) {
   return static_cast<uint8_t>(c) < 0x80;
 }
 
-// False only where the pattern cannot match: what runs of letters and digits mostly come to.
-bool may_have_prefix(std::string_view run) {
-  // Of letters only US$, C$ and A$.
-  if (is_letter(run[0])) return run.substr(1, 2).find('$') != std::string_view::npos;
-  return !is_digit(run[0]);
-}
+// These are false only where the pattern cannot match: what runs of letters and digits mostly come to.
 bool may_have_suffix(std::string_view run) {
   const char last = run.back();
   if (is_digit(last)) return false;
@@ -162,6 +158,18 @@ struct SpacyRules::State {
     return found == tables.exceptions.end() ? nullptr : &found->second;
   }
 
+  size_t prefix_of(std::string_view run) {
+    if (const int known = ascii_prefix(run); known != kAskPattern) return static_cast<size_t>(known);
+    size_t begin = 0, end = 0;
+    return find(tables.prefix, run, 0, PCRE2_ANCHORED, begin, end) ? end - begin : 0;
+  }
+  size_t suffix_of(std::string_view run) {
+    if (!may_have_suffix(run)) return 0;
+    if (const int known = ascii_suffix(run); known != kAskPattern) return static_cast<size_t>(known);
+    size_t begin = 0, end = 0;
+    return find(tables.suffix, run, suffix_search_start(run), 0, begin, end) ? end - begin : 0;
+  }
+
   void cut_affixes(std::string_view rest, std::vector<uint32_t>& sizes);
   void cut_middle(std::string_view rest, std::vector<uint32_t>& sizes);
   void join_sequences(std::string_view run, std::vector<uint32_t>& sizes);
@@ -178,8 +186,12 @@ void SpacyRules::State::cut_middle(std::string_view rest, std::vector<uint32_t>&
     sizes.push_back(static_cast<uint32_t>(rest.size()));
     return;
   }
+  const bool ascii = std::all_of(rest.begin(), rest.end(), is_ascii);
+  const auto find_infix = [&](size_t from) {
+    return ascii ? find_ascii_infix(rest, from, begin, end) : find(tables.infix, rest, from, 0, begin, end);
+  };
   size_t start = 0, from = may_have_infix(rest) ? 0 : rest.size() + 1;
-  while (from <= rest.size() && find(tables.infix, rest, from, 0, begin, end)) {
+  while (from <= rest.size() && find_infix(from)) {
     from = end > begin ? end : end + 1;
     if (begin == 0) continue;
     if (begin != start) sizes.push_back(static_cast<uint32_t>(begin - start));
@@ -195,20 +207,15 @@ void SpacyRules::State::cut_affixes(std::string_view rest, std::vector<uint32_t>
   while (!rest.empty() && rest.size() != last_size) {
     if (exception(rest)) break;
     last_size = rest.size();
-    size_t begin = 0, end = 0;
-    size_t prefix = 0, suffix = 0;
-    if (may_have_prefix(rest) && find(tables.prefix, rest, 0, PCRE2_ANCHORED, begin, end))
-      prefix = end - begin;
+    const size_t prefix = prefix_of(rest);
+    size_t suffix = 0;
     if (prefix > 0 && prefix < rest.size() && exception(rest.substr(prefix))) {
       sizes.push_back(static_cast<uint32_t>(prefix));
       rest.remove_prefix(prefix);
       break;
     }
     const std::string_view behind = rest.substr(prefix);
-    if (!behind.empty() && may_have_suffix(behind) &&
-        find(tables.suffix, behind, suffix_search_start(behind), 0, begin, end)) {
-      suffix = end - begin;
-    }
+    if (!behind.empty()) suffix = suffix_of(behind);
     if (suffix > 0 && suffix < rest.size() && exception(rest.substr(0, rest.size() - suffix))) {
       suffixes.push_back(static_cast<uint32_t>(suffix));
       rest.remove_suffix(suffix);

@@ -168,27 +168,71 @@ SpacyWords::~SpacyWords() = default;
 SpacyWords::SpacyWords(SpacyWords&&) noexcept = default;
 SpacyWords& SpacyWords::operator=(SpacyWords&&) noexcept = default;
 
-void SpacyWords::split(std::string_view text, std::vector<Word>& words) {
+namespace {
+
+// Goes over the tokens of a text and tells where sentences start.
+class SentenceStarts {
+ public:
+  explicit SentenceStarts(const char* begin) : begin_(begin), behind_(begin) {}
+
+  // Whether a sentence starts at this token, or at white space before it; that is where the token before
+  // ended.
+  bool add(const Word& word) {
+    const bool starts = space_before(word.bytes.data()) || (ended_ && !word.punctuation && !word.end_mark);
+    if (starts) ended_ = false;
+    if (word.end_mark) ended_ = true;
+    behind_ = word.bytes.data() + word.bytes.size();
+    return starts;
+  }
+  // The same of white space at the end.
+  bool add_end(const char* end) const { return space_before(end); }
+
+  bool ended() const { return ended_; }  // an end mark came, and nothing since but end marks and punctuation
+  const char* behind() const { return behind_; }  // where the last token ended
+
+ private:
+  // White space is a token, and no punctuation; one space behind a word belongs to the word.
+  bool space_before(const char* next) const {
+    const char* from = behind_ < next && *behind_ == ' ' && behind_ > begin_ ? behind_ + 1 : behind_;
+    return ended_ && from < next;
+  }
+
+  const char* begin_;
+  const char* behind_;
+  bool ended_ = false;
+};
+
+// The run that starts at `at`, up to white space; `seen` gathers the classes of its characters.
+std::string_view next_run(const char* at, const char* end, uint8_t& seen) {
   const uint8_t* classes = byte_classes().bits;
-  const uint8_t* table = character_table();
+  const char* begin = at;
+  uint8_t bits = 0;
+  seen = 0;
+  while (at < end && (bits = classes[static_cast<uint8_t>(*at)]) < 8) {
+    seen |= bits;
+    ++at;
+  }
+  if (at < end && bits == 16) {
+    const uint8_t* table = character_table();
+    seen |= 16;
+    while (at < end) {
+      const Character c = decode_utf8(at, end);
+      if (table[c.value] & kSpaceBit) break;
+      at += c.size;
+    }
+  }
+  return {begin, static_cast<size_t>(at - begin)};
+}
+
+}  // namespace
+
+void SpacyWords::split(std::string_view text, std::vector<Word>& words) {
   const char* at = text.data();
   const char* end = at + text.size();
   while (at < end) {
-    const char* begin = at;
-    uint8_t seen = 0, bits = 0;
-    while (at < end && (bits = classes[static_cast<uint8_t>(*at)]) < 8) {
-      seen |= bits;
-      ++at;
-    }
-    if (at < end && bits == 16) {
-      seen |= 16;
-      while (at < end) {
-        const Character c = decode_utf8(at, end);
-        if (table[c.value] & kSpaceBit) break;
-        at += c.size;
-      }
-    }
-    const std::string_view run(begin, static_cast<size_t>(at - begin));
+    uint8_t seen;
+    const std::string_view run = next_run(at, end, seen);
+    at += run.size();
     if ((seen == 1 && !state_->maybe_exception[state_->place(run)]) || seen == 2) {
       words.push_back({.bytes = run, .code_points = static_cast<uint32_t>(run.size()), .alpha = seen == 1});
     } else if (seen != 0) {
@@ -199,48 +243,54 @@ void SpacyWords::split(std::string_view text, std::vector<Word>& words) {
   }
 }
 
-namespace {
-
-// Calls `starts` with the place where the token before each sentence but the first ended, until it returns
-// false.
-template <typename Starts>
-void find_sentences(std::string_view text, std::span<const Word> words, const Starts& starts) {
-  bool ended = false;  // an end mark came, and nothing since but end marks and punctuation
-  const char* behind = text.data();
-  // White space is a token, and no punctuation; one space behind a word belongs to the word.
-  const auto starts_with_space = [&](const char* next) {
-    const char* from = behind < next && *behind == ' ' && behind > text.data() ? behind + 1 : behind;
-    return ended && from < next;
-  };
-  for (const Word& word : words) {
-    const bool space = starts_with_space(word.bytes.data());
-    if (space || (ended && !word.punctuation && !word.end_mark)) {
-      if (!starts(behind)) return;
-      ended = false;
+int64_t SpacyWords::count_sentences(std::string_view text, int64_t limit, std::vector<Word>& scratch) {
+  SentenceStarts sentences(text.data());
+  int64_t number = 1;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  for (; at < end; at += at < end ? decode_utf8(at, end).size : 0) {
+    uint8_t seen;
+    const std::string_view run = next_run(at, end, seen);
+    at += run.size();
+    if (run.empty()) continue;
+    const bool may_end = (seen & 16) != 0 || ((seen & 4) != 0 && run.find_first_of(".!?") != run.npos);
+    if (!may_end && (!sentences.ended() || (byte_classes().bits[static_cast<uint8_t>(run[0])] & 3) != 0)) {
+      // Without end marks; and its first token is no punctuation, where that matters.
+      if (sentences.add({.bytes = run}) && ++number >= limit) return number;
+      continue;
     }
-    if (word.end_mark) ended = true;
-    behind = word.bytes.data() + word.bytes.size();
+    scratch.clear();
+    state_->add_run(run, scratch);
+    for (const Word& word : scratch) {
+      if (sentences.add(word) && ++number >= limit) return number;
+    }
   }
-  if (starts_with_space(text.data() + text.size())) starts(behind);
+  return number + (sentences.add_end(end) ? 1 : 0);
 }
 
-}  // namespace
-
 int64_t count_sentences(std::string_view text, std::span<const Word> words, int64_t limit) {
+  SentenceStarts starts(text.data());
   int64_t sentences = 1;
-  find_sentences(text, words, [&](const char*) { return ++sentences < limit; });
-  return sentences;
+  for (const Word& word : words) {
+    if (starts.add(word) && ++sentences >= limit) return sentences;
+  }
+  return sentences + (starts.add_end(text.data() + text.size()) ? 1 : 0);
 }
 
 void split_sentences(std::string_view text, std::span<const Word> words,
                      std::vector<std::string_view>& sentences) {
+  SentenceStarts starts(text.data());
   const char* from = text.data();
-  find_sentences(text, words, [&](const char* at) {
+  const auto cut = [&](const char* at) {
     sentences.emplace_back(from, static_cast<size_t>(at - from));
     from = at;
-    return true;
-  });
-  sentences.emplace_back(from, static_cast<size_t>(text.data() + text.size() - from));
+  };
+  for (const Word& word : words) {
+    const char* at = starts.behind();
+    if (starts.add(word)) cut(at);
+  }
+  if (starts.add_end(text.data() + text.size())) cut(starts.behind());
+  cut(text.data() + text.size());
 }
 
 }  // namespace strata::data

@@ -21,6 +21,10 @@ class SpacyWords {
   // Appends the tokens of `text`, less those of white space.
   void split(std::string_view text, std::vector<Word>& words);
 
+  // As the function below, but only what may end or begin a sentence is cut into tokens. `scratch` loses what
+  // it holds.
+  int64_t count_sentences(std::string_view text, int64_t limit, std::vector<Word>& scratch);
+
  private:
   struct State;
   std::unique_ptr<State> state_;

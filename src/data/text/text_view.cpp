@@ -113,9 +113,8 @@ std::span<const Word> TextView::simplified_words(WordRule rule) {
 }
 
 int64_t TextView::count_sentences(std::string_view text, int64_t limit) {
-  state_->other_words.clear();
-  state_->split(text, WordRule::kSpacy, state_->other_words);
-  return data::count_sentences(text, state_->other_words, limit);
+  if (!state_->spacy) state_->spacy = std::make_unique<SpacyWords>();
+  return state_->spacy->count_sentences(text, limit, state_->other_words);
 }
 
 void TextView::split_sentences(std::vector<std::string_view>& sentences) {
