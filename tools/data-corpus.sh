@@ -8,7 +8,7 @@
 #   html/PACKAGE/…              folders of web pages
 #   crawl/*.warc, *.warc.gz     pages as a web crawl has them
 #   held-out/                   six books of the Bible that are in none of the above: for decontamination and validation
-#   debian.toml, train.toml     the recipe and the training run of examples/data
+#   debian.toml, train.toml     the recipe and the training run of examples/
 # The packages are downloaded and read, not installed: no rights are needed. FOLDER/packages keeps them.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -83,5 +83,5 @@ done
 
 python3 "$root/tools/data_corpus.py" $parquet "$folder" $packages
 cp "$root/examples/data/debian.toml" "$folder/debian.toml"
-cp "$root/examples/data/debian-train.toml" "$folder/train.toml"
+cp "$root/examples/debian-train.toml" "$folder/train.toml"
 echo "Now: strata data build $folder/debian.toml"

@@ -32,8 +32,17 @@ std::vector<InputFile> files_of(const RecipeSource& source) {
 
 }  // namespace
 
-PartPlan plan_parts(const Recipe& recipe, int64_t part_bytes) {
+PartPlan plan_parts(const Recipe& recipe, int64_t most_bytes) {
   PartPlan plan;
+  for (size_t s = 0; s < recipe.sources.size(); ++s) {
+    for (InputFile& listed : files_of(recipe.sources[s])) {
+      plan.files.push_back(describe(std::move(listed), static_cast<int32_t>(s), recipe.base));
+      plan.bytes += plan.files.back().file.size;
+    }
+  }
+  const int64_t part_bytes =
+      std::clamp(plan.bytes / kPartsWanted, std::min(kLeastPartBytes, most_bytes), most_bytes);
+  size_t next = 0;
   for (size_t s = 0; s < recipe.sources.size(); ++s) {
     const auto source = static_cast<int32_t>(s);
     BuildPart open{.source = source, .pieces = {}, .bytes = 0};
@@ -42,11 +51,9 @@ PartPlan plan_parts(const Recipe& recipe, int64_t part_bytes) {
       plan.parts.push_back(std::move(open));
       open = {.source = source, .pieces = {}, .bytes = 0};
     };
-    for (InputFile& listed : files_of(recipe.sources[s])) {
-      plan.files.push_back(describe(std::move(listed), source, recipe.base));
-      const InputFile& file = plan.files.back().file;
-      const auto number = static_cast<int32_t>(plan.files.size() - 1);
-      plan.bytes += file.size;
+    for (; next < plan.files.size() && plan.files[next].source == source; ++next) {
+      const InputFile& file = plan.files[next].file;
+      const auto number = static_cast<int32_t>(next);
       if (open.bytes + file.size > part_bytes) close();
       if (file.size <= part_bytes || !file.splittable) {
         open.pieces.push_back({number, {}});

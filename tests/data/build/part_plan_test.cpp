@@ -42,6 +42,20 @@ TEST(PartPlan, CutsLargeFilesAndGathersSmallOnes) {
   EXPECT_EQ(plan.parts[5].source, 1);
 }
 
+TEST(PartPlan, PartsAreOfEightToSixtyFourMebibytes) {
+  constexpr int64_t kMebibyte = int64_t{1} << 20;
+  TemporaryFolder folder;
+  folder.write("big.jsonl", "{}");
+  const auto parts_of = [&](int64_t mebibytes) {  // of a file with a hole
+    std::filesystem::resize_file(folder.path() / "big.jsonl", static_cast<uintmax_t>(mebibytes * kMebibyte));
+    return plan_parts(recipe_of(folder, {{"big.jsonl"}})).parts.size();
+  };
+  EXPECT_EQ(parts_of(7), 1u);
+  EXPECT_EQ(parts_of(40), 5u);
+  EXPECT_EQ(parts_of(1024), 64u);
+  EXPECT_EQ(parts_of(64 * 100), 100u);
+}
+
 TEST(PartPlan, IdentityFollowsTheInput) {
   TemporaryFolder folder;
   folder.write("a.jsonl", "{}");
