@@ -202,9 +202,9 @@ class SentenceStarts {
   bool ended_ = false;
 };
 
-// The run that starts at `at`, up to white space; `seen` gathers the classes of its characters.
-std::string_view next_run(const char* at, const char* end, uint8_t& seen) {
-  const uint8_t* classes = byte_classes().bits;
+// The run that starts at `at`, up to white space; `seen` (of ByteClasses) gathers the classes of its
+// characters.
+std::string_view next_run(const char* at, const char* end, const uint8_t* classes, uint8_t& seen) {
   const char* begin = at;
   uint8_t bits = 0;
   seen = 0;
@@ -227,11 +227,12 @@ std::string_view next_run(const char* at, const char* end, uint8_t& seen) {
 }  // namespace
 
 void SpacyWords::split(std::string_view text, std::vector<Word>& words) {
+  const uint8_t* classes = byte_classes().bits;
   const char* at = text.data();
   const char* end = at + text.size();
   while (at < end) {
     uint8_t seen;
-    const std::string_view run = next_run(at, end, seen);
+    const std::string_view run = next_run(at, end, classes, seen);
     at += run.size();
     if ((seen == 1 && !state_->maybe_exception[state_->place(run)]) || seen == 2) {
       words.push_back({.bytes = run, .code_points = static_cast<uint32_t>(run.size()), .alpha = seen == 1});
@@ -244,17 +245,18 @@ void SpacyWords::split(std::string_view text, std::vector<Word>& words) {
 }
 
 int64_t SpacyWords::count_sentences(std::string_view text, int64_t limit, std::vector<Word>& scratch) {
+  const uint8_t* classes = byte_classes().bits;
   SentenceStarts sentences(text.data());
   int64_t number = 1;
   const char* at = text.data();
   const char* end = at + text.size();
   for (; at < end; at += at < end ? decode_utf8(at, end).size : 0) {
     uint8_t seen;
-    const std::string_view run = next_run(at, end, seen);
+    const std::string_view run = next_run(at, end, classes, seen);
     at += run.size();
     if (run.empty()) continue;
     const bool may_end = (seen & 16) != 0 || ((seen & 4) != 0 && run.find_first_of(".!?") != run.npos);
-    if (!may_end && (!sentences.ended() || (byte_classes().bits[static_cast<uint8_t>(run[0])] & 3) != 0)) {
+    if (!may_end && (!sentences.ended() || (classes[static_cast<uint8_t>(run[0])] & 3) != 0)) {
       // Without end marks; and its first token is no punctuation, where that matters.
       if (sentences.add({.bytes = run}) && ++number >= limit) return number;
       continue;

@@ -5,12 +5,22 @@
 namespace strata::data {
 namespace {
 
-// CharacterBits of ASCII; bytes beyond carry kSpaceBit, so that one test stops at both.
+// What a word is told by, one bit each, so that two operations a character gather it.
+enum WordBit : uint8_t { kStop = 1, kAlpha = 2, kSymbol = 4, kPunctuation = 8, kEndMark = 16 };
+
+uint8_t word_bits(uint8_t character) {
+  return static_cast<uint8_t>(
+      ((character & kAlphaBit) ? kAlpha : 0) | ((character & kSymbolBits) ? kSymbol : 0) |
+      ((character & kPunctuationCategory) ? kPunctuation : 0) | ((character & kEndMarkBit) ? kEndMark : 0));
+}
+
+// WordBits of bytes: white space and what is not ASCII stops.
 struct ByteTable {
   uint8_t bits[256];
   ByteTable() : bits() {
     const uint8_t* table = character_table();
-    for (int b = 0; b < 256; ++b) bits[b] = b < 0x80 ? table[b] : uint8_t{kSpaceBit};
+    for (int b = 0; b < 256; ++b)
+      bits[b] = b < 0x80 && !(table[b] & kSpaceBit) ? word_bits(table[b]) : uint8_t{kStop};
   }
 };
 
@@ -22,21 +32,19 @@ const ByteTable& byte_table() {
 // What is true of some and of all characters of a word.
 struct Gathered {
   uint8_t any = 0, all = 0xFF;
-  bool every_symbol = true;
   void add(uint8_t bits) {
     any |= bits;
     all &= bits;
-    every_symbol &= (bits & kSymbolBits) != 0;
   }
 };
 
 Word finish(std::string_view bytes, uint32_t code_points, const Gathered& gathered) {
   return {.bytes = bytes,
           .code_points = code_points,
-          .symbol = gathered.every_symbol,
-          .alpha = (gathered.any & kAlphaBit) != 0,
-          .punctuation = (gathered.all & kPunctuationCategory) != 0,
-          .end_mark = code_points == 1 && (gathered.all & kEndMarkBit) != 0};
+          .symbol = (gathered.all & kSymbol) != 0,
+          .alpha = (gathered.any & kAlpha) != 0,
+          .punctuation = (gathered.all & kPunctuation) != 0,
+          .end_mark = code_points == 1 && (gathered.all & kEndMark) != 0};
 }
 
 }  // namespace
@@ -48,7 +56,7 @@ Word make_word(std::string_view bytes) {
   const char* end = bytes.data() + bytes.size();
   for (const char* at = bytes.data(); at < end; ++code_points) {
     const Character c = decode_utf8(at, end);
-    gathered.add(table[c.value]);
+    gathered.add(word_bits(table[c.value]));
     at += c.size;
   }
   return finish(bytes, code_points, gathered);
@@ -62,7 +70,7 @@ void split_whitespace(std::string_view text, std::vector<Word>& words) {
   const auto bits_at = [bytes](const char* p) { return bytes[static_cast<uint8_t>(*p)]; };
   while (at < end) {
     // ASCII white space; what is not ASCII may be white space too.
-    if (bits_at(at) & kSpaceBit) {
+    if (bits_at(at) & kStop) {
       if (static_cast<uint8_t>(*at) < 0x80) {
         ++at;
         continue;
@@ -76,7 +84,7 @@ void split_whitespace(std::string_view text, std::vector<Word>& words) {
     const char* begin = at;
     Gathered gathered;
     uint8_t bits = 0;
-    while (at < end && !((bits = bits_at(at)) & kSpaceBit)) {
+    while (at < end && !((bits = bits_at(at)) & kStop)) {
       gathered.add(bits);
       ++at;
     }
@@ -86,7 +94,7 @@ void split_whitespace(std::string_view text, std::vector<Word>& words) {
         const Character c = decode_utf8(at, end);
         const uint8_t wide = table[c.value];
         if (wide & kSpaceBit) break;
-        gathered.add(wide);
+        gathered.add(word_bits(wide));
         at += c.size;
         ++code_points;
       } while (at < end);
