@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """The data pipeline beside its peers, each row's two sides in the same run, as a table in Markdown.
 
-    python bench/peers/data_compare.py BUILD FILE.jsonl... [--rows filters minhash ...] [--work FOLDER] [--scale 1]
+    python bench/peers/data_compare.py BUILD FILE.jsonl... [--rows filters minhash ...] [--work FOLDER] [--scale 1] [--rounds 1]
 
 BUILD is a build folder (bin/strata, bin/tokenizer_bench, bin/loader_bench are run). FILE.jsonl holds documents with "text",
 300 MB or more for the whole table: `strata data dedup CORPUS --stage exact_dedup -o texts` makes them of the corpus of
 tools/data-corpus.sh. The peers get samples that they finish in seconds: their speed does not grow with size. `--scale 0.1`
-gives all of them less. Needs datatrove, spacy, xxhash, tokenizers, tiktoken, megatron-core, torch, datasets, pydivsufsort in
+gives all of them less; of several rounds the best of each side counts. Needs datatrove, spacy, xxhash, tokenizers, tiktoken, megatron-core, torch, datasets, pydivsufsort in
 the Python that runs it (bench/peers/setup.sh data).
 
 Times of Strata are of whole processes, from start to exit; those of the peers leave out their imports. Memory is the peak of
@@ -21,8 +21,6 @@ import subprocess
 import sys
 import time
 
-import tokenizer_peer
-
 HERE = pathlib.Path(__file__).resolve().parent
 PUBLISHED = ["gopher_repetition", "gopher_quality", "c4_quality", "fineweb_quality"]
 MB = 1_000_000
@@ -30,7 +28,8 @@ MB = 1_000_000
 
 class Bench:
     def __init__(self, options):
-        self.build, self.work, self.scale = options.build.resolve(), options.work.resolve(), options.scale
+        self.build, self.work = options.build.resolve(), options.work.resolve()
+        self.scale, self.rounds = options.scale, options.rounds
         self.files = [pathlib.Path(file).resolve() for file in options.files]
         self.work.mkdir(parents=True, exist_ok=True)
         print("| what | Strata | peer | ratio | how |\n| --- | --- | --- | --- | --- |", flush=True)
@@ -78,7 +77,10 @@ class Bench:
         return path
 
     def strata(self, *arguments):
-        """Seconds and peak MB of one run."""
+        """Seconds and peak MB of a run."""
+        return min(self.strata_once(*arguments) for _ in range(self.rounds))
+
+    def strata_once(self, *arguments):
         shutil.rmtree(self.work / "ours", ignore_errors=True)
         start = time.perf_counter()
         process = subprocess.Popen([self.build / "bin/strata", *map(str, arguments)], stdout=subprocess.DEVNULL,
@@ -96,6 +98,9 @@ class Bench:
         return self.strata(*verb, *sum((["--stage", kind] for kind in kinds), []), *sum((["--set", s] for s in sets), []))
 
     def peer(self, name, *arguments):
+        return min((self.peer_once(name, *arguments) for _ in range(self.rounds)), key=lambda result: result["seconds"])
+
+    def peer_once(self, name, *arguments):
         environment = dict(os.environ, TOKENIZERS_PARALLELISM="false", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="",
                            HF_HUB_OFFLINE="1")
         out = subprocess.run([sys.executable, HERE / "data_peers.py", name, *map(str, arguments)], env=environment,
@@ -103,6 +108,19 @@ class Bench:
         if out.returncode != 0:
             raise SystemExit(f"{name} failed:\n{out.stderr}")
         return json.loads(out.stdout.splitlines()[-1])
+
+    def tokenizer_runs(self, arguments, kind, path, vocabulary, tokenizer, threads):
+        """Seconds of ours and the peer's, and what each printed."""
+        rounds = [self.tokenizer_once(arguments, kind, path, vocabulary, tokenizer, threads) for _ in range(self.rounds)]
+        return (min(ours["seconds"] for ours, _ in rounds), min(float(theirs[0]) for _, theirs in rounds), *rounds[0])
+
+    def tokenizer_once(self, arguments, kind, path, vocabulary, tokenizer, threads):
+        ours = subprocess.run([self.build / "bin/tokenizer_bench", *map(str, arguments), str(threads)], check=True,
+                              capture_output=True, text=True).stdout
+        environment = dict(os.environ, RAYON_NUM_THREADS=str(threads), TOKENIZERS_PARALLELISM=str(threads > 1).lower())
+        theirs = subprocess.run([sys.executable, HERE / "tokenizer_peer.py", "--peer", kind, path, str(vocabulary), tokenizer],
+                                env=environment, check=True, capture_output=True, text=True).stdout.split()
+        return json.loads(ours.splitlines()[0]), theirs
 
     def speeds(self, what, ours_mb, ours_s, theirs_mb, theirs_s, how):
         ours, theirs = ours_mb / ours_s, theirs_mb / theirs_s
@@ -130,29 +148,27 @@ def minhash(bench):
                      small_mb, theirs, "2 threads; datatrove's four stages, 2 processes")
 
 
-def tokenizers(bench, vocabulary):
-    """Training on 60 MB, and encoding of text that was not trained on with empty caches."""
-    class Options:
-        bench, text, fresh = None, None, None
-        threads, rounds = [1], 1
+def bpe(bench):
+    text = bench.text(60, "train")
+    ours_path, theirs_path = bench.work / "ours.json", bench.work / "theirs.json"
+    mine, other, _, _ = bench.tokenizer_runs(["train", text, 32000, ours_path], "train", text, 32000, theirs_path, 2)
+    a, b = (json.loads(path.read_text())["model"] for path in (ours_path, theirs_path))
+    assert a["merges"] == b["merges"] and a["vocab"] == b["vocab"], "the two trainers disagree"
+    bench.row(f"BPE training, {os.path.getsize(text) / MB:.0f} MB, vocabulary 32000", f"{mine:.2f} s", f"{other:.2f} s",
+              f"**{other / mine:.1f} ×**", "2 threads; HF tokenizers, the same merges")
 
-    options = Options()
-    options.bench, options.text = bench.build / "bin/tokenizer_bench", str(bench.text(60, "train"))
-    options.fresh = str(bench.text(12, "fresh", offset=2))
-    folder = bench.work / f"bpe-{vocabulary}"
-    folder.mkdir(exist_ok=True)
-    best = tokenizer_peer.measure(options, vocabulary, folder)
-    trained, fresh = os.path.getsize(options.text) / MB, os.path.getsize(options.fresh) / MB
-    if vocabulary == 32000:
-        # The trainers use both cores.
-        options.threads = [2]
-        both = tokenizer_peer.measure(options, vocabulary, folder)
-        ours, theirs = both["train", 2], both["peer train", 2]
-        bench.row(f"BPE training, {trained:.0f} MB, vocabulary {vocabulary}", f"{ours:.2f} s", f"{theirs:.2f} s",
-                  f"**{theirs / ours:.1f} ×**", "2 threads; HF tokenizers, the same merges")
-    for peer, name in (("peer encode", "HF tokenizers"), ("tiktoken", "tiktoken")):
-        bench.speeds(f"BPE encode, vocabulary {vocabulary}, fresh text, empty caches", fresh, best["encode cold", 1], fresh,
-                     best[peer, 1], f"1 thread; {name}, the same number of tokens")
+
+def encode(bench):
+    """Text that was not trained on, with empty caches."""
+    fresh = bench.text(12, "fresh", offset=2)
+    size = os.path.getsize(fresh) / MB
+    for vocabulary in (32000, 128000):
+        path = bench.tokenizer(vocabulary)
+        for kind, name in (("encode", "HF tokenizers"), ("tiktoken", "tiktoken")):
+            mine, other, ours, theirs = bench.tokenizer_runs(["encode", fresh, path], kind, fresh, vocabulary, path, 1)
+            assert ours["tokens"] == int(theirs[1]), "the two encoders disagree"
+            bench.speeds(f"BPE encode, vocabulary {vocabulary}, fresh text, empty caches", size, mine, size, other,
+                         f"1 thread; {name}, the same number of tokens")
 
 
 def preprocess(bench):
@@ -180,7 +196,7 @@ def substring(bench):
 
 
 def loader(bench):
-    theirs = bench.peer("megatron_loader", bench.work / "loader", 4)
+    theirs = bench.peer_once("megatron_loader", bench.work / "loader", 4)
     out = subprocess.run([bench.build / "bin/loader_bench", "--benchmark_filter=fill_blended/documents", "--benchmark_format=json"],
                          check=True, capture_output=True, text=True).stdout
     ours = json.loads(out)["benchmarks"][0]["tokens/s"]
@@ -200,8 +216,7 @@ def growth(bench):
                   flush=True)
 
 
-ROWS = {"filters": filters, "minhash": minhash, "bpe32": lambda bench: tokenizers(bench, 32000),
-        "bpe128": lambda bench: tokenizers(bench, 128000), "preprocess": preprocess, "substring": substring,
+ROWS = {"filters": filters, "minhash": minhash, "encode": encode, "bpe": bpe, "preprocess": preprocess, "substring": substring,
         "loader": loader, "growth": growth}
 
 
@@ -212,6 +227,7 @@ def main():
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("build/peers/data"))
     parser.add_argument("--scale", type=float, default=1)
+    parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args()
     bench = Bench(options)
     for name in options.rows:

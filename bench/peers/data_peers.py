@@ -125,7 +125,7 @@ def suffix_array(path, threshold):
     text = b"\x00".join(json.loads(line)["text"].encode() for line in open(path, encoding="utf-8"))
 
     def spans():
-        data = numpy.frombuffer(text, dtype=numpy.uint8)
+        data = numpy.frombuffer(bytearray(text), dtype=numpy.uint8)
         suffixes = pydivsufsort.divsufsort(data)
         common = pydivsufsort.kasai(data, suffixes)[:-1]
         alike = numpy.flatnonzero(common >= int(threshold))
@@ -165,6 +165,7 @@ def megatron_loader(work, seconds):
         path_to_cache=f"{work}/cache", tokenizer=Tokenizer(), reset_position_ids=True, reset_attention_mask=False,
         eod_mask_loss=True, create_attention_mask=False)
     samples = 20000
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     data = BlendedMegatronDatasetBuilder(GPTDataset, [samples, 0, 0], lambda: True, config).build()[0]
     for i in range(100):
         data[i]

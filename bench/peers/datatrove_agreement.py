@@ -34,7 +34,6 @@ from loguru import logger
 datatrove_xxhash.xxhash64 = lambda data: xxhash.xxh64_intdigest(data.encode() if isinstance(data, str) else data)
 
 BUCKETS, ROWS, WORDS = 14, 8, 5
-logger.remove()
 
 
 def share(part, whole):
@@ -95,18 +94,22 @@ def our_decisions(build, texts, words):
     return [line.split() for line in out.splitlines()]
 
 
-def compare(title, ours, theirs, chosen):
-    columns = {"gopher_repetition": (0,), "gopher_quality": (1,), "c4_quality": (2, 3), "fineweb_quality": (4,)}
-    print(f"{title}: {len(chosen)} documents")
-    for name, places in columns.items():
+COLUMNS = {"gopher_repetition": (0,), "gopher_quality": (1,), "c4_quality": (2, 3), "fineweb_quality": (4,)}
+
+
+def compare(title, ours, theirs, reference=None):
+    """`reference`: other rows of the peer; a filter is compared only where both of its rows say the same."""
+    print(title)
+    for name, places in COLUMNS.items():
+        def equal(a, b, i, places=places):
+            return all(a[i][p] == b[i][p] for p in places)
+        chosen = [i for i in range(len(ours)) if reference is None or equal(theirs, reference, i)]
         decided = sum((ours[i][places[0]] == "kept") == (theirs[i][places[0]] == "kept") for i in chosen)
-        same = sum(all(ours[i][p] == theirs[i][p] for p in places) for i in chosen)
+        same = sum(equal(ours, theirs, i) for i in chosen)
         kept = sum(theirs[i][places[0]] == "kept" for i in chosen)
         print(f"  {name:18} decision {share(decided, len(chosen))}, with reason and text {share(same, len(chosen))}; {kept} kept")
-    print(f"  {'all four':18} {share(sum(ours[i] == theirs[i] for i in chosen), len(chosen))}")
-    different = [i for i in chosen if ours[i] != theirs[i]]
-    for i in different[:20]:
-        print("    document", i, "strata", *ours[i], "datatrove", *theirs[i])
+        for i in [i for i in chosen if not equal(ours, theirs, i)][:10]:
+            print("    document", i, "strata", *ours[i], "datatrove", *theirs[i])
 
 
 def filters(build, texts):
@@ -118,12 +121,10 @@ def filters(build, texts):
         megabytes = sum(len(text.encode()) for text in texts) / 1e6
         print(f"datatrove, {words}: {megabytes:.1f} MB in {seconds:.0f} s of one core", flush=True)
         ours[words] = our_decisions(build, texts, words)
-    everything = range(len(texts))
-    compare('words = "spacy"', ours["spacy"], theirs["spacy"], everything)
-    compare('words = "whitespace", datatrove with str.split', ours["whitespace"], theirs["whitespace"], everything)
-    alike = [i for i in everything if theirs["spacy"][i] == theirs["whitespace"][i]]
-    compare('words = "whitespace" against datatrove as it is, where both ways of splitting decide the same',
-            ours["whitespace"], theirs["spacy"], alike)
+    compare('words = "spacy"', ours["spacy"], theirs["spacy"])
+    compare('words = "whitespace", datatrove with str.split', ours["whitespace"], theirs["whitespace"])
+    compare('words = "whitespace", datatrove as it is, where both ways of splitting decide the same', ours["whitespace"],
+            theirs["spacy"], theirs["whitespace"])
 
 
 def with_copies(texts, seed=3):
@@ -162,6 +163,7 @@ def our_clusters(build, texts, folder, words):
 def datatrove_clusters(texts, folder):
     from datatrove.pipeline.dedup import MinhashDedupBuckets, MinhashDedupCluster, MinhashDedupSignature
     from datatrove.pipeline.dedup.minhash import MinhashConfig
+    logger.remove()
     config = MinhashConfig(n_grams=WORDS, num_buckets=BUCKETS, hashes_per_bucket=ROWS)
     sigs, dups, removed = (str(folder / name) for name in ("sigs", "dups", "removed"))
     signer = MinhashDedupSignature(sigs, config)

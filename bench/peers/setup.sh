@@ -1,6 +1,6 @@
 #!/bin/bash
-# bench/peers/setup.sh: a virtual environment with PyTorch under build/peers/venv, for the comparisons in this folder
-# and for nothing else. Needs the Debian packages python3-venv and python3-dev (torch.compile builds extensions).
+# bench/peers/setup.sh [data]: a virtual environment with PyTorch under build/peers/venv, for the comparisons in this
+# folder and for nothing else; `data` adds the peers of the data pipeline (data_compare.py, datatrove_agreement.py). Needs the Debian packages python3-venv and python3-dev (torch.compile builds extensions).
 # PyTorch's own index has a build without GPU parts: PEERS_PIP_ARGS="--index-url URL" takes it from there.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -8,4 +8,9 @@ venv=build/peers/venv
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
 # shellcheck disable=SC2086
 "$venv/bin/pip" install --quiet ${PEERS_PIP_ARGS:-} "torch==${PEERS_TORCH:-2.11.0}" numpy
+if [ "${1:-}" = data ]; then
+  "$venv/bin/pip" install --quiet "datatrove[io]==0.10.1" spacy==3.8.18 orjson xxhash tokenizers==0.23.3 tiktoken==0.14.0 \
+    datasets pydivsufsort
+  "$venv/bin/pip" install --quiet --no-deps megatron-core==0.16.1
+fi
 "$venv/bin/python" -c 'import torch; print("PyTorch", torch.__version__, "in build/peers/venv")'
