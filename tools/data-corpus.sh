@@ -84,4 +84,10 @@ done
 python3 "$root/tools/data_corpus.py" $parquet "$folder" $packages
 cp "$root/examples/data/debian.toml" "$folder/debian.toml"
 cp "$root/examples/debian-train.toml" "$folder/train.toml"
-echo "Now: strata data build $folder/debian.toml"
+cat <<END
+Now:
+  cd $folder
+  strata tokenizer train --input books manuals dictionaries --vocab-size 4096 --output tokenizer.json
+  strata data build debian.toml
+  strata train train.toml
+END
