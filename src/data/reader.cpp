@@ -1,5 +1,5 @@
 #include "data/reader.h"
-#include "data/pipeline/json_text.h"
+#include "base/text.h"
 
 #include <algorithm>
 #include <condition_variable>

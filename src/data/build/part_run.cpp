@@ -4,10 +4,10 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/signals.h"
+#include "base/text.h"
 #include "data/build/build_stats.h"
 #include "data/build/document_file.h"
 #include "data/build/job.h"
-#include "data/pipeline/json_text.h"
 #include "data/token_writer.h"
 
 namespace strata::data {
@@ -17,10 +17,7 @@ constexpr size_t kSnippetBytes = 300;
 
 // The beginning of a text, cut between characters.
 std::string snippet(std::string_view text) {
-  if (text.size() <= kSnippetBytes) return std::string(text);
-  size_t end = kSnippetBytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-  return std::string(text.substr(0, end));
+  return std::string(utf8_prefix(text, kSnippetBytes));
 }
 
 const DocumentStage& document_stage(const BuildJob& job, size_t stage) {

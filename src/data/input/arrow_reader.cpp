@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/text.h"
 #include "data/input/arrow_storage.h"
 #include "data/input/arrow_support.h"
 #include "data/input/record_readers.h"
-#include "data/pipeline/json_text.h"
 
 namespace strata::data {
 namespace {

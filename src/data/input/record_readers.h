@@ -30,8 +30,10 @@ std::unique_ptr<RecordReader> read_html(InputWindow window, const std::string& n
 std::unique_ptr<RecordReader> read_warc(InputWindow window, const std::string& name,
                                         const RecordOptions& options);
 
-// The rest of the input in the window; false where it is more than `max_bytes`.
-bool take_whole(InputWindow& window, int64_t max_bytes, std::string_view& content);
+// A file that is one record; `take` makes the document of its content, `what` names such a file in messages.
+using TakeContent = ReadStatus (*)(std::string_view content, Document& document, std::string& detail);
+std::unique_ptr<RecordReader> read_whole(InputWindow window, const std::string& name,
+                                         const RecordOptions& options, const char* what, TakeContent take);
 
 // kDocument, or what is wrong with a text: empty, not UTF-8.
 ReadStatus check_text(const Document& document, std::string& detail);

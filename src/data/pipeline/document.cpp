@@ -3,7 +3,7 @@
 #include <simdjson.h>
 
 #include "base/error.h"
-#include "data/pipeline/json_text.h"
+#include "base/text.h"
 
 namespace strata::data {
 

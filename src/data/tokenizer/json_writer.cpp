@@ -5,44 +5,10 @@
 #include <iterator>
 #include <span>
 
+#include "base/text.h"
+
 namespace strata::data {
 namespace {
-
-std::string json_quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      case '\b':
-        out += "\\b";
-        break;
-      case '\f':
-        out += "\\f";
-        break;
-      default:
-        if (static_cast<uint8_t>(c) < 0x20) {
-          out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-        } else {
-          out += c;
-        }
-    }
-  }
-  return out + '"';
-}
 
 constexpr std::string_view kByteLevelWithRegex = R"({
     "type": "ByteLevel",
@@ -72,7 +38,7 @@ std::string pre_tokenizer_json(const SplitPreset& split) {
       }}
     ]
   }})",
-                     json_quoted(pattern_regex(split.pattern)));
+                     json_string(pattern_regex(split.pattern)));
 }
 
 // Up to the normalizer.
@@ -90,7 +56,7 @@ std::string head(std::span<const TokenName> special_tokens) {
       "normalized": false,
       "special": true
     }})",
-                       i == 0 ? "" : ",", special_tokens[i].id, json_quoted(special_tokens[i].text));
+                       i == 0 ? "" : ",", special_tokens[i].id, json_string(special_tokens[i].text));
   }
   out += special_tokens.empty() ? "],\n" : "\n  ],\n";
   return out;
@@ -117,12 +83,12 @@ std::string write_byte_level_json(const std::vector<TokenName>& tokens,
   out += ",\n    \"vocab\": {";
   for (size_t i = 0; i < tokens.size(); ++i) {
     fmt::format_to(std::back_inserter(out), "{}\n      {}: {}", i == 0 ? "" : ",",
-                   json_quoted(tokens[i].text), tokens[i].id);
+                   json_string(tokens[i].text), tokens[i].id);
   }
   out += "\n    },\n    \"merges\": [";
   for (size_t i = 0; i < merges.size(); ++i) {
     fmt::format_to(std::back_inserter(out), "{}\n      [\n        {},\n        {}\n      ]",
-                   i == 0 ? "" : ",", json_quoted(merges[i].first), json_quoted(merges[i].second));
+                   i == 0 ? "" : ",", json_string(merges[i].first), json_string(merges[i].second));
   }
   out += merges.empty() ? "]\n  }\n}" : "\n    ]\n  }\n}";
   return out;
@@ -161,7 +127,7 @@ std::string write_unigram_json(const std::vector<ScoredToken>& tokens, size_t sp
     "vocab": [)";
   for (size_t id = 0; id < tokens.size(); ++id) {
     fmt::format_to(std::back_inserter(out), "{}\n      [\n        {},\n        {}\n      ]",
-                   id == 0 ? "" : ",", json_quoted(tokens[id].text), tokens[id].score);
+                   id == 0 ? "" : ",", json_string(tokens[id].text), tokens[id].score);
   }
   out += "\n    ],\n    \"byte_fallback\": true\n  }\n}";
   return out;

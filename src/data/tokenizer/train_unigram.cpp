@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "data/tokenizer/json_writer.h"
 #include "data/tokenizer/unicode.h"
 
@@ -34,10 +35,7 @@ class Sentences : public sentencepiece::SentenceIterator {
     size_t size = std::min(text_.find('\n'), text_.size());
     size_t taken = std::min(size + 1, text_.size());
     if (size > kLongestSentence) {
-      size = kLongestSentence;
-      while (size > 0 && (static_cast<uint8_t>(text_[size]) & 0xC0) == 0x80)
-        --size;  // not inside a character
-      if (size == 0) size = kLongestSentence;
+      size = utf8_prefix(text_, kLongestSentence).size();
       taken = size;
     }
     line_ = replace_invalid_utf8(text_.substr(0, size));

@@ -1,10 +1,10 @@
-#include "data/pipeline/json_text.h"
+#include "base/text.h"
 
 #include <bit>
 #include <cstdint>
 #include <cstring>
 
-namespace strata::data {
+namespace strata {
 namespace {
 
 constexpr uint64_t kOnes = 0x0101010101010101;
@@ -57,6 +57,15 @@ bool is_plain(char c) {
 
 }  // namespace
 
+std::string_view utf8_prefix(std::string_view text, size_t bytes) {
+  if (text.size() <= bytes) return text;
+  // A character has up to three bytes behind its first.
+  for (size_t back = 0; back < 4 && back <= bytes; ++back) {
+    if ((static_cast<unsigned char>(text[bytes - back]) & 0xc0) != 0x80) return text.substr(0, bytes - back);
+  }
+  return text.substr(0, bytes);
+}
+
 void append_json_string(std::string& out, std::string_view text) {
   out += '"';
   size_t begin = 0, at = 0;
@@ -80,4 +89,4 @@ void append_json_string(std::string& out, std::string_view text) {
   out += '"';
 }
 
-}  // namespace strata::data
+}  // namespace strata
