@@ -15,6 +15,7 @@ struct TokenMeta {
   std::optional<TokenType> type{};
   int64_t vocab_size = 0;
   std::string tokenizer_hash{};
+  std::string tokenizer_name{};  // of a .ds.metadata; FILE.json has none
   std::optional<int32_t> end_of_text{};
   std::optional<int64_t> documents{};
   std::optional<int64_t> tokens{};

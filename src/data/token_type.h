@@ -13,7 +13,7 @@ enum class TokenType : uint8_t { kU8, kU16, kI16, kU32, kI32, kI64 };
 int64_t token_bytes(TokenType type);
 std::string_view token_type_name(TokenType type);                  // "u16"
 std::optional<TokenType> parse_token_type(std::string_view name);  // "u16", "uint16" or "<u2"
-inline TokenType token_type_for(int64_t vocab_size) {              // of headerless files
+inline TokenType token_type_for(int64_t vocab_size) {              // of headerless files and of .ds
   return vocab_size <= 65536 ? TokenType::kU16 : TokenType::kU32;
 }
 

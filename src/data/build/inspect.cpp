@@ -9,6 +9,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
+#include "data/megatron_index.h"
 #include "data/token_corpus.h"
 #include "data/tokenizer/tokenizer.h"
 
@@ -47,9 +49,7 @@ std::string visible(std::string_view text) {
 
 std::string beginning(std::string_view text) {
   if (text.size() <= kShownBytes) return visible(text);
-  size_t end = kShownBytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-  return visible(text.substr(0, end)) + fmt::format(" … ({} bytes)", text.size());
+  return visible(utf8_prefix(text, kShownBytes)) + fmt::format(" … ({} bytes)", text.size());
 }
 
 std::string token_line(const Tokenizer& tokenizer, std::span<const int32_t> ids, const Paint& paint) {
@@ -152,9 +152,50 @@ std::string inspect_tokens(const InspectRequest& request, const std::optional<To
          fmt::format("{}: {} tokens, {} documents\n", request.path.string(), corpus.tokens(), ends.size());
 }
 
+// What a Megatron index says, with the tokens where their file stands beside it.
+std::string inspect_index(const InspectRequest& request, const std::optional<Tokenizer>& tokenizer) {
+  const MappedFile file(request.path);
+  const MegatronIndex index = parse_megatron_index(file.bytes(), request.path.string());
+  std::vector<int64_t> ends;
+  int64_t begin = 0, shortest = 0, longest = 0;
+  for (int64_t d = 0; d < index.documents; ++d) {
+    const int64_t length = index.document_end(d) - begin;
+    begin = index.document_end(d);
+    shortest = d == 0 ? length : std::min(shortest, length);
+    longest = std::max(longest, length);
+    if (d < request.limit) ends.push_back(begin);
+  }
+  const Path ids = Path(request.path).replace_extension(".bin");
+  std::error_code error;
+  const bool pair = std::filesystem::exists(ids, error);
+  if (request.json) {
+    return Json{{"path", request.path.string()},
+                {"dtype", token_type_name(index.type)},
+                {"sequences", index.sequences},
+                {"documents", index.documents},
+                {"tokens", index.tokens},
+                {"shortest", shortest},
+                {"longest", longest},
+                {"first_ends", ends},
+                {"ids", pair ? ids.string() : ""}}
+               .dump(-1, ' ', false, Json::error_handler_t::replace) +
+           "\n";
+  }
+  std::string text =
+      fmt::format("{}: Megatron index, {} tokens of {}, {} sequences, {} documents of {} to {} tokens\n",
+                  request.path.string(), index.tokens, token_type_name(index.type), index.sequences,
+                  index.documents, shortest, longest);
+  if (pair) return inspect_tokens(request, tokenizer) + text;
+  const Paint paint{request.color};
+  for (size_t d = 0; d < ends.size(); ++d)
+    text += paint.bold(fmt::format("document {}", d)) +
+            paint.dim(fmt::format("  tokens {} to {}", d == 0 ? 0 : ends[d - 1], ends[d])) + "\n";
+  return text + fmt::format("there is no {}\n", ids.string());
+}
+
 bool is_token_path(const Path& path) {
   const std::string ending = path.extension().string();
-  return ending == ".bin" || ending == ".ds" || ending == ".idx";
+  return ending == ".bin" || ending == ".ds";
 }
 
 }  // namespace
@@ -162,6 +203,7 @@ bool is_token_path(const Path& path) {
 std::string inspect(const InspectRequest& request) {
   std::optional<Tokenizer> tokenizer;
   if (!request.tokenizer.empty()) tokenizer = Tokenizer::load(request.tokenizer);
+  if (request.path.extension() == ".idx") return inspect_index(request, tokenizer);
   return is_token_path(request.path) ? inspect_tokens(request, tokenizer)
                                      : inspect_records(request, tokenizer);
 }

@@ -1,5 +1,5 @@
 // What lies in a file, for a person: documents of anything that can be read, tokens and document boundaries
-// of token files.
+// of token files, what a Megatron index (.idx) says.
 #pragma once
 
 #include <string>
