@@ -57,7 +57,7 @@ const BenchFolder& folder() {
 }
 
 // Each weight is a source of its own over the same file.
-SampleSource make_source(Pack pack, std::initializer_list<double> weights = {1}) {
+SampleSource make_source(Pack pack, std::initializer_list<double> weights = {1}, double fim_rate = 0) {
   std::vector<SampleSourceSpec> specs;
   for (const double weight : weights) {
     specs.push_back({"bench" + std::to_string(specs.size()),
@@ -65,7 +65,10 @@ SampleSource make_source(Pack pack, std::initializer_list<double> weights = {1})
                                        {.vocab_size = 32000, .end_of_text = 0}),
                      weight, 0});
   }
-  return SampleSource(std::move(specs), {.sequence_length = kLength, .seed = 1, .pack = pack});
+  SampleOptions options{.sequence_length = kLength, .seed = 1, .pack = pack};
+  options.fim = {
+      .rate = fim_rate, .prefix = 1, .middle = 2, .suffix = 3, .end_of_text = 0, .begin_of_text = {}};
+  return SampleSource(specs, options);
 }
 
 void report(benchmark::State& state) {
@@ -114,14 +117,16 @@ void fill_packed(benchmark::State& state, Pack pack) {
   fill(state, make_source(pack));
 }
 
-void fill_blended(benchmark::State& state, Pack pack) {
-  fill(state, make_source(pack, {0.5, 0.3, 0.2}));
+void fill_blended(benchmark::State& state, Pack pack, double fim_rate) {
+  fill(state, make_source(pack, {0.5, 0.3, 0.2}, fim_rate));
 }
 
 BENCHMARK_CAPTURE(fill_packed, stream, Pack::kStream)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(fill_packed, documents, Pack::kDocuments)->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(fill_blended, documents, Pack::kDocuments)->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(fill_blended, best_fit, Pack::kBestFit)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(fill_blended, stream, Pack::kStream, 0.0)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(fill_blended, documents, Pack::kDocuments, 0.0)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(fill_blended, best_fit, Pack::kBestFit, 0.0)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(fill_blended, documents_fim, Pack::kDocuments, 0.5)->Unit(benchmark::kMicrosecond);
 BENCHMARK(next)->Unit(benchmark::kMicrosecond)->UseRealTime();
 BENCHMARK(cached)->Unit(benchmark::kMicrosecond);
 

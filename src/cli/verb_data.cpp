@@ -30,7 +30,7 @@ struct BuildOptions {
 // What the verbs without a recipe take.
 struct ShortOptions : BuildOptions {
   std::vector<std::string> inputs, stages;
-  std::string output, tokenizer, text = "text", id = "id";
+  std::string output, tokenizer, format = "strata", text = "text", id = "id";
   int64_t workers = 0;
 };
 
@@ -122,6 +122,8 @@ int run_rank(comm::World& world, const ConfigValue& tree, const Path& file, cons
                           human_bytes(static_cast<double>(result.stats.stored_bytes) / result.seconds)));
   }
   print_out(fmt::format("\nreport: {}\n", (job->recipe.folder / "report.html").string()));
+  if (job->tokenizer && result.stats.tokens > 0)
+    print_out(fmt::format("train: strata train {0}   (with a RUN.toml: data.build = \"{0}\")\n", folder));
   return 0;
 }
 
@@ -161,8 +163,10 @@ int run_short(const ShortOptions& options, const std::vector<std::string>& stage
                             {"id", text_value(options.id)}};
   ConfigValue::Table output;
   if (!options.tokenizer.empty()) {
-    output.push_back(
-        {"tokens", {.data = ConfigValue::Table{{"tokenizer", text_value(options.tokenizer)}}, .origin = {}}});
+    output.push_back({"tokens",
+                      {.data = ConfigValue::Table{{"tokenizer", text_value(options.tokenizer)},
+                                                  {"format", text_value(options.format)}},
+                       .origin = {}}});
     if (stages.empty()) output.push_back({"documents", {.data = false, .origin = {}}});
   }
   ConfigValue tree{
@@ -260,6 +264,10 @@ void add_data(Verb root) {
                                  "strata data tokenize clean/*.jsonl --tokenizer tokenizer.json -o tokens");
   const auto tokenizing = add_short(tokenize_verb);
   tokenize_verb.option("--tokenizer", tokenizing->tokenizer, "A tokenizer.json").type_name("FILE").required();
+  tokenize_verb
+      .option("--format", tokenizing->format, "Of the token files: .bin, Megatron's .bin and .idx, or .ds")
+      .one_of({"strata", "megatron", "datatrove"})
+      .show_default();
   tokenize_verb.action([tokenizing] { return run_short(*tokenizing, {}); });
 }
 

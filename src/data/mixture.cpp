@@ -124,16 +124,39 @@ int64_t Mixture::given_within(const Phase& phase, int64_t source, int64_t sample
                     static_cast<uint16_t>(source));
 }
 
-Mixture::Place Mixture::operator()(int64_t sample) const {
-  STRATA_CHECK(sample >= 0 && sample < total_, "sample {} of {}", sample, total_);
+const Mixture::Phase& Mixture::phase_of(int64_t sample) const {
   const auto after = std::upper_bound(phases_.begin(), phases_.end(), sample,
                                       [](int64_t s, const Phase& phase) { return s < phase.first; });
-  const Phase& phase = *(after - 1);
+  return *(after - 1);
+}
+
+Mixture::Place Mixture::operator()(int64_t sample) const {
+  STRATA_CHECK(sample >= 0 && sample < total_, "sample {} of {}", sample, total_);
+  const Phase& phase = phase_of(sample);
   const int64_t inside = sample - phase.first;
   if (phase.only >= 0) return {phase.only, phase.given[static_cast<size_t>(phase.only)] + inside};
   const auto place = static_cast<size_t>(inside % kPeriod);
   const size_t k = phase.source[place];
   return {static_cast<int64_t>(k), phase.given[k] + inside / kPeriod * phase.counts[k] + phase.rank[place]};
+}
+
+int64_t Mixture::given(int64_t source, int64_t samples) const {
+  STRATA_CHECK(samples >= 0 && samples <= total_, "{} samples of {}", samples, total_);
+  if (samples == 0) return 0;
+  const Phase& phase = phase_of(samples - 1);
+  return phase.given[static_cast<size_t>(source)] + given_within(phase, source, samples - phase.first);
+}
+
+std::vector<double> temperature_weights(const std::vector<int64_t>& tokens, double temperature) {
+  std::vector<double> weights;
+  double sum = 0;
+  const auto largest = static_cast<double>(*std::max_element(tokens.begin(), tokens.end()));
+  for (const int64_t count : tokens) {
+    weights.push_back(std::pow(static_cast<double>(count) / largest, 1 / temperature));
+    sum += weights.back();
+  }
+  for (double& weight : weights) weight /= sum;
+  return weights;
 }
 
 }  // namespace strata::data

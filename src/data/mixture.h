@@ -33,6 +33,8 @@ class Mixture {
     int64_t index;  // how many samples of that source came before
   };
   Place operator()(int64_t sample) const;
+  // How many of the first `samples` (at most total()) the source gives.
+  int64_t given(int64_t source, int64_t samples) const;
 
  private:
   static constexpr int64_t kPeriod = 65536;
@@ -45,10 +47,15 @@ class Mixture {
     int64_t only = -1;
   };
   Phase make_phase(int64_t first, const std::vector<double>& weights, std::vector<int64_t> given) const;
+  const Phase& phase_of(int64_t sample) const;
   static int64_t given_within(const Phase& phase, int64_t source, int64_t samples);
 
   std::vector<Phase> phases_;
   int64_t total_ = kUnbounded;
 };
+
+// The weights tokens^(1/temperature), as shares: 1 is in proportion to size, a higher temperature gives small
+// sources more (Arivazhagan et al. 2019; XLM-R and mT5 call 1/temperature the exponent and take 0.3).
+std::vector<double> temperature_weights(const std::vector<int64_t>& tokens, double temperature);
 
 }  // namespace strata::data

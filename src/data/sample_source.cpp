@@ -66,6 +66,10 @@ Mixture SampleSource::make_mixture(const std::vector<SampleSourceSpec>& specs,
     const int64_t epochs = specs[k].max_epochs > 0 ? specs[k].max_epochs : options.epochs;
     const bool bounded = epochs > 0 && epochs < Mixture::kUnbounded / sources[k].windows;
     limits.push_back(bounded ? epochs * sources[k].windows : Mixture::kUnbounded);
+    if (specs[k].max_tokens > 0) {
+      const int64_t windows = std::max<int64_t>(1, specs[k].max_tokens / options.sequence_length);
+      limits.back() = std::min(limits.back(), windows);
+    }
   }
   check_weights(initial.weights, specs.size(), "data.source");
   std::vector<MixturePhase> phases{initial};
@@ -97,6 +101,21 @@ SampleSource::SampleSource(const std::vector<SampleSourceSpec>& specs, SampleOpt
 double SampleSource::padding(int64_t source) const {
   const auto& plan = sources_[static_cast<size_t>(source)].plan;
   return plan ? plan->padding() : 0.0;
+}
+
+int64_t SampleSource::samples_of(int64_t source, int64_t trained) const {
+  trained = std::min(trained, total_);
+  return trained > 0 ? mixture_.given(source, skip_.global_of(trained - 1) + 1) : 0;
+}
+
+double SampleSource::epochs(int64_t source, int64_t trained) const {
+  return static_cast<double>(samples_of(source, trained)) / static_cast<double>(samples_per_epoch(source));
+}
+
+double SampleSource::share(int64_t source, int64_t trained) const {
+  int64_t all = 0;
+  for (size_t k = 0; k < sources_.size(); ++k) all += samples_of(static_cast<int64_t>(k), trained);
+  return all > 0 ? static_cast<double>(samples_of(source, trained)) / static_cast<double>(all) : 0.0;
 }
 
 int64_t SampleSource::samples_per_epoch() const {
@@ -135,19 +154,60 @@ int64_t SampleSource::fill(int64_t first, int64_t sequences, const Batch& out, B
     }
     const Place at = place(first + row);
     const Source& source = sources_[static_cast<size_t>(at.source)];
-    const TokenCorpus& corpus = source.corpus;
     if (source.plan) {
-      counted += fill_packed_row(corpus, source.plan->row(at.window), length, scratch.ids.data(), tokens,
-                                 targets, positions, kv_begin);
+      counted += fill_packed(source, at, tokens, targets, positions, kv_begin, scratch);
       continue;
     }
     const int64_t begin = at.window * length;
-    corpus.read(begin, length + 1, scratch.ids.data());
+    source.corpus.read(begin, length + 1, scratch.ids.data());
     const bool documents = options_.pack == Pack::kDocuments;
-    if (documents) corpus.mark_document_starts(begin, length + 1, scratch.ids.data(), scratch.starts.data());
+    if (documents || options_.fim.rate > 0) {
+      source.corpus.mark_document_starts(begin, length + 1, scratch.ids.data(), scratch.starts.data());
+    }
+    if (options_.fim.rate > 0) {
+      int64_t piece = 0;
+      for (int64_t j = 1; j <= length + 1; ++j) {
+        if (j <= length && scratch.starts[static_cast<size_t>(j)] == 0) continue;
+        move_middle(source, begin + piece, at.epoch, j - piece, scratch.ids.data() + piece, scratch);
+        piece = j;
+      }
+    }
     counted += fill_row(scratch.ids.data(), documents ? scratch.starts.data() : nullptr, length, 0, tokens,
                         targets, positions, kv_begin);
   }
+  return counted;
+}
+
+void SampleSource::move_middle(const Source& source, int64_t begin, int64_t epoch, int64_t n, int32_t* ids,
+                               BatchScratch& scratch) const {
+  constexpr uint32_t kStream = 0x66696d;  // "fim"
+  fill_in_the_middle(ids, n, options_.fim, {source.seed, kStream}, static_cast<uint64_t>(begin),
+                     static_cast<uint32_t>(epoch), scratch.text);
+}
+
+// One row of packed documents.
+int64_t SampleSource::fill_packed(const Source& source, const Place& at, int32_t* tokens, int32_t* targets,
+                                  int32_t* positions, int32_t* kv_begin, BatchScratch& scratch) const {
+  const int64_t length = options_.sequence_length;
+  int32_t* ids = scratch.ids.data();
+  int64_t counted = 0;
+  int64_t place = 0;
+  for (const BestFitPlan::Piece& piece : source.plan->row(at.window)) {
+    const int64_t known = piece.length + (piece.more ? 1 : 0);
+    source.corpus.read(piece.begin, known, ids);
+    if (options_.fim.rate > 0) move_middle(source, piece.begin, at.epoch, known, ids, scratch);
+    const auto begin = static_cast<int32_t>(place);
+    for (int64_t j = 0; j < piece.length; ++j) {
+      tokens[place + j] = ids[j];
+      targets[place + j] = j + 1 < known ? ids[j + 1] : -1;
+      positions[place + j] = static_cast<int32_t>(j);
+      kv_begin[place + j] = begin;
+    }
+    counted += known - 1;
+    place += piece.length;
+  }
+  fill_padding(length - place, tokens + place, targets + place, positions + place, kv_begin + place);
+  for (int64_t j = place; j < length; ++j) kv_begin[j] = static_cast<int32_t>(j);
   return counted;
 }
 
@@ -170,28 +230,6 @@ int64_t fill_row(const int32_t* ids, const uint8_t* starts, int64_t length, int6
     kv_begin[j] = begin;
     positions[j] = static_cast<int32_t>(j) - begin;
   }
-  return counted;
-}
-
-int64_t fill_packed_row(const TokenCorpus& corpus, std::span<const BestFitPlan::Piece> pieces, int64_t length,
-                        int32_t* ids, int32_t* tokens, int32_t* targets, int32_t* positions,
-                        int32_t* kv_begin) {
-  int64_t counted = 0;
-  int64_t at = 0;
-  for (const BestFitPlan::Piece& piece : pieces) {
-    const int64_t known = piece.length + (piece.more ? 1 : 0);
-    corpus.read(piece.begin, known, ids);
-    for (int64_t j = 0; j < piece.length; ++j) {
-      tokens[at + j] = ids[j];
-      targets[at + j] = j + 1 < known ? ids[j + 1] : -1;
-      positions[at + j] = static_cast<int32_t>(j);
-      kv_begin[at + j] = static_cast<int32_t>(at);
-    }
-    counted += known - 1;
-    at += piece.length;
-  }
-  fill_padding(length - at, tokens + at, targets + at, positions + at, kv_begin + at);
-  for (int64_t j = at; j < length; ++j) kv_begin[j] = static_cast<int32_t>(j);
   return counted;
 }
 

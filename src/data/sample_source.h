@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "data/best_fit.h"
+#include "data/fim.h"
 #include "data/mixture.h"
 #include "data/skip_ranges.h"
 #include "data/token_corpus.h"
@@ -31,6 +32,7 @@ struct SampleSourceSpec {
   TokenCorpus corpus;
   double weight = 1;
   int64_t max_epochs = 0;  // 0: SampleOptions::epochs decides
+  int64_t max_tokens = 0;  // of the whole run, in windows of T, at least one; 0: no limit
 };
 
 struct SampleOptions {
@@ -41,6 +43,7 @@ struct SampleOptions {
   int64_t epochs = 0;                  // of every source that sets no max_epochs; 0: repeat for ever
   std::vector<SampleRange> skip{};     // of global samples
   std::vector<MixturePhase> phases{};  // weights from later samples on; the specs' weights hold before
+  FimOptions fim{};
 };
 
 // Where a batch is written; each array is [sequences, T].
@@ -55,6 +58,7 @@ struct Batch {
 struct BatchScratch {
   std::vector<int32_t> ids;
   std::vector<uint8_t> starts;
+  std::vector<int32_t> text;  // of fill-in-the-middle
 };
 
 class SampleSource {
@@ -77,6 +81,10 @@ class SampleSource {
   };
   Place place(int64_t sample) const;
   const SkipRanges& skip() const { return skip_; }
+  // How often a source has been read once `trained` samples were, of all sources together.
+  double epochs(int64_t source, int64_t trained) const;
+  // The share of these samples that the source gave.
+  double share(int64_t source, int64_t trained) const;
   // The share of places of a source's rows that stay empty; above 0 with Pack::kBestFit alone.
   double padding(int64_t source) const;
 
@@ -96,6 +104,13 @@ class SampleSource {
                                           const SampleOptions& options);
   static Mixture make_mixture(const std::vector<SampleSourceSpec>& specs, const std::vector<Source>& sources,
                               const SampleOptions& options);
+  int64_t samples_of(int64_t source, int64_t trained) const;
+  // Fill-in-the-middle of ids[0, n), which begin at `begin` of the source's corpus in this epoch.
+  void move_middle(const Source& source, int64_t begin, int64_t epoch, int64_t n, int32_t* ids,
+                   BatchScratch& scratch) const;
+  int64_t fill_packed(const Source& source, const Place& at, int32_t* tokens, int32_t* targets,
+                      int32_t* positions, int32_t* kv_begin, BatchScratch& scratch) const;
+
   SampleOptions options_;
   std::vector<Source> sources_;
   SkipRanges skip_;
@@ -108,11 +123,6 @@ class SampleSource {
 // Returns the number of targets that count.
 int64_t fill_row(const int32_t* ids, const uint8_t* starts, int64_t length, int64_t count_from,
                  int32_t* tokens, int32_t* targets, int32_t* positions, int32_t* kv_begin);
-
-// One row of packed documents; `ids` has room for T + 1.
-int64_t fill_packed_row(const TokenCorpus& corpus, std::span<const BestFitPlan::Piece> pieces, int64_t length,
-                        int32_t* ids, int32_t* tokens, int32_t* targets, int32_t* positions,
-                        int32_t* kv_begin);
 
 // A row without content.
 void fill_padding(int64_t length, int32_t* tokens, int32_t* targets, int32_t* positions, int32_t* kv_begin);

@@ -58,7 +58,7 @@ double evaluation_seconds(BenchRun& run) {
   double seconds = 0;
   for (const HeldOut& held : run.data.held_out) {
     data::EvalOptions options{.sequence_length = run.config.training.sequence_length,
-                              .pack = sample_options(run.config).pack,
+                              .pack = packing(run.config),
                               .max_tokens = held.max_tokens};
     const int64_t all = data::EvalWindows(held.corpus, options).windows();
     const int64_t some = *run.config.training.micro_batch_size * kEvalBatches;

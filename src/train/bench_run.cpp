@@ -79,7 +79,7 @@ RunConfig bench_config(const std::vector<std::string>& sets, const Path& folder)
   std::vector<std::string> all;
   if (!sets_any(sets, {"model.preset", "model.from", "model.family"}))
     all.push_back("model.preset=\"llama3-29m\"");
-  if (!sets_any(sets, {"data.train", "data.source"})) {
+  if (!sets_any(sets, {"data.train", "data.source", "data.build"})) {
     all.push_back("data.train=[" + toml_text(tokens_path(folder).string()) + "]");
     if (!sets_any(sets, {"data.valid"})) all.push_back("data.valid_fraction=0.01");
   }
@@ -116,11 +116,11 @@ BenchRun::BenchRun(const std::vector<std::string>& sets) : folder_(sets) {
   resolve_machine(config);
   set_compute_threads(static_cast<int>(*config.device.threads));
   flush_denormals();
-  if (!sets_any(sets, {"data.train", "data.source"}))
+  if (!sets_any(sets, {"data.train", "data.source", "data.build"}))
     write_tokens(tokens_path(folder_.path()), tokens_wanted(config), model.vocab_size);
   const auto tokenizer = resolve_tokenizer(config, model, files);
   data = resolve_data(config, model, tokenizer ? &*tokenizer : nullptr, files);
-  samples_.emplace(data.sources, sample_options(config));
+  samples_.emplace(data.sources, sample_options(config, tokenizer ? &*tokenizer : nullptr));
   executor_ = std::make_unique<program::Executor>(compile_run(config, model));
   initialize_weights(*executor_, static_cast<uint64_t>(config.run.seed));
   executor_->run(kTrainProgram, Segment::kEncode);
@@ -175,7 +175,7 @@ ChildRun run_child(const std::vector<std::string>& sets, int64_t steps) {
   const Path run = folder.path() / "run";
   {
     const RunConfig config = bench_config(sets, folder.path());
-    if (!sets_any(sets, {"data.train", "data.source"})) {
+    if (!sets_any(sets, {"data.train", "data.source", "data.build"})) {
       const int64_t step_tokens = config.training.global_batch_size * config.training.sequence_length;
       write_tokens(tokens_path(folder.path()), (steps + 1) * step_tokens, resolve_model(config).vocab_size);
     }

@@ -8,7 +8,8 @@
 
 namespace strata::train {
 
-// One .toml file; or texts to train on without one: then a small model, sized to the text, in runs/NAME.
+// One .toml file; or, without one, texts to train on or folders of data builds: then a small model, sized to
+// the text, in runs/NAME.
 RunConfig read_command_config(const std::vector<std::string>& inputs, const std::vector<std::string>& sets);
 
 }  // namespace strata::train

@@ -54,7 +54,9 @@ RunData resolve_data(
     const StopCheck& check = [] {});
 // Names the training tokens by their sources, number and a sample of their content.
 std::string data_fingerprint(const RunData& data);
-data::SampleOptions sample_options(const RunConfig& config);
+data::Pack packing(const RunConfig& config);
+// ConfigError where data.fim_rate asks for tokens that the tokenizer lacks.
+data::SampleOptions sample_options(const RunConfig& config, const data::Tokenizer* tokenizer);
 
 // Threads, precision, memory budget, micro-batch. Call it after the others; it needs no data.
 void resolve_machine(RunConfig& config);

@@ -228,24 +228,52 @@ HeldOut hold_out(std::vector<Source>& sources, double fraction, uint64_t seed) {
   return valid;
 }
 
+// Weights by the sources' sizes, as far as their limits let them give.
+void heat(std::vector<data::SampleSourceSpec>& sources, double temperature) {
+  std::vector<int64_t> tokens;
+  for (const auto& source : sources) {
+    const int64_t all = source.corpus.tokens();
+    tokens.push_back(source.max_tokens > 0 ? std::min(all, source.max_tokens) : all);
+  }
+  const std::vector<double> factors = data::temperature_weights(tokens, temperature);
+  for (size_t k = 0; k < sources.size(); ++k) sources[k].weight *= factors[k];
+}
+
+data::FimOptions fim_options(const RunConfig& config, const data::Tokenizer* tokenizer) {
+  data::FimOptions options{.rate = config.data.fim_rate, .spm_rate = config.data.fim_spm_rate};
+  if (options.rate == 0) return options;
+  if (tokenizer == nullptr) {
+    throw ConfigError(
+        "[data.fim_rate] found {} and no tokenizer, which names the tokens that mark a text's parts; set "
+        "tokenizer.path, or leave fim_rate at 0",
+        options.rate);
+  }
+  data::find_fim_tokens([&](std::string_view name) { return tokenizer->token_to_id(name); }, options);
+  options.end_of_text = tokenizer->end_of_text_id();
+  options.begin_of_text.assign(tokenizer->prefix_ids().begin(), tokenizer->prefix_ids().end());
+  return options;
+}
+
 }  // namespace
 
 RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const data::Tokenizer* tokenizer,
                      FileSystem& files, const StopCheck& check) {
+  fim_options(config, tokenizer);  // refused before anything is tokenized
   RunData out;
   bool text = false;
   std::vector<Source> sources;
   auto add = [&](const std::string& name, const std::string& key, const std::vector<std::string>& patterns,
-                 double weight, int64_t max_epochs) {
+                 const DataSource& limits) {
     text = text || !are_token_files(patterns, key);
     Source source;
     auto corpus = tokenized(config, patterns, key, model, tokenizer, files, check, &source.bytes_per_token);
-    source.spec = {name, std::move(corpus), weight, max_epochs};
+    source.spec = {name, std::move(corpus), limits.weight, limits.max_epochs.value_or(0),
+                   limits.max_tokens.value_or(0)};
     sources.push_back(std::move(source));
   };
-  if (!config.data.train.empty()) add("train", "data.train", config.data.train, 1.0, 0);
+  if (!config.data.train.empty()) add("train", "data.train", config.data.train, {});
   for (const DataSource& source : config.data.source)
-    add(source.name, "data.source " + source.name, source.path, source.weight, source.max_epochs.value_or(0));
+    add(source.name, "data.source " + source.name, source.path, source);
 
   const double fraction = config.data.valid_fraction.value_or(text && config.data.valid.empty() ? 0.01 : 0.0);
   config.data.valid_fraction = fraction;
@@ -258,6 +286,7 @@ RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const 
     out.held_out.push_back(hold_out(sources, fraction, static_cast<uint64_t>(config.run.seed)));
   }
   for (Source& source : sources) out.sources.push_back(std::move(source.spec));
+  if (config.data.temperature) heat(out.sources, *config.data.temperature);
   // An evaluation should cost a small part of the training between two of them.
   const int64_t step_tokens = config.training.global_batch_size * config.training.sequence_length;
   const int64_t between =
@@ -295,14 +324,19 @@ std::string data_fingerprint(const RunData& data) {
   return to_hex(hasher.digest());
 }
 
-data::SampleOptions sample_options(const RunConfig& config) {
+data::Pack packing(const RunConfig& config) {
+  return config.data.pack == Pack::kStream    ? data::Pack::kStream
+         : config.data.pack == Pack::kBestFit ? data::Pack::kBestFit
+                                              : data::Pack::kDocuments;
+}
+
+data::SampleOptions sample_options(const RunConfig& config, const data::Tokenizer* tokenizer) {
   data::SampleOptions options;
   options.sequence_length = config.training.sequence_length;
   options.seed = static_cast<uint64_t>(config.run.seed);
   options.shuffle = config.data.shuffle;
-  options.pack = config.data.pack == Pack::kStream    ? data::Pack::kStream
-                 : config.data.pack == Pack::kBestFit ? data::Pack::kBestFit
-                                                      : data::Pack::kDocuments;
+  options.pack = packing(config);
+  options.fim = fim_options(config, tokenizer);
   options.epochs = config.data.epochs.value_or(0);
   for (const Range& range : config.data.skip) options.skip.push_back({range.first, range.last + 1});
   for (const DataPhase& phase : config.data.phase) {

@@ -41,14 +41,16 @@ RunConfig with_stored(const RunOptions& options, const RunStore& store, std::vec
 }
 
 void describe(const RunConfig& config, const models::ModelConfig& model, const program::ProgramSet& set,
-              const RunData& data, int64_t total_steps) {
+              const RunData& data, const std::vector<SourcePlan>& plan, int64_t total_steps) {
   const double parameters = static_cast<double>(models::parameter_count(model));
   log_info("model: {} parameters ({}), {} layers of width {}", human_count(parameters), model.family->name,
            model.layers, model.width);
   log_info(
-      "data: {} training tokens, {} a step, {} steps", human_count(static_cast<double>(data.train_tokens)),
+      "data: {} training tokens, {} a step, {} steps: {}",
+      human_count(static_cast<double>(data.train_tokens)),
       human_count(static_cast<double>(config.training.global_batch_size * config.training.sequence_length)),
-      total_steps);
+      total_steps, to_string(plan));
+  for (const std::string& warning : repetition_warnings(plan)) log_warning("{}", warning);
   log_info("program: {} instructions a micro-batch of {} x {}, {}, recompute {}, arena {}",
            set.programs[kTrainProgram].segment(Segment::kFirst).size(), *config.training.micro_batch_size,
            config.training.sequence_length, name_of(activation_dtype(config)),
@@ -95,7 +97,7 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
     log_info("changed: {} = {} → {}", change.key, change.before, change.after);
 
   TrainingLoop loop(config, changes, model, std::move(tokenizer), data, store, files, stop);
-  describe(config, model, *set, data, loop.total_steps());
+  describe(config, model, *set, data, loop.plan(), loop.total_steps());
   if (options.dry_run) {
     const auto weights = static_cast<uint64_t>(models::parameter_count(model)) * 4;
     checkpoint::check_space(files, store.folder(), 3 * weights, "a checkpoint");

@@ -71,7 +71,7 @@ TrainingLoop::TrainingLoop(RunConfig config, std::vector<Change> changes, models
       files_(files),
       stop_(stop),
       step_tokens_(config_.training.global_batch_size * config_.training.sequence_length),
-      samples_(data_.sources, sample_options(config_)),
+      samples_(data_.sources, sample_options(config_, tokenizer_ ? &*tokenizer_ : nullptr)),
       total_steps_(steps_with_data()),
       schedule_(schedule_of(config_)) {}
 
@@ -182,6 +182,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
                   config_.model.preset.empty() ? std::string(model_.family->name) : config_.model.preset));
   reporter.fact("batch", fmt::format("{} sequences of {} tokens, {} at once", training.global_batch_size,
                                      training.sequence_length, *training.micro_batch_size));
+  reporter.fact("data", to_string(plan()));
   reporter.fact("precision", std::string(name_of(activation_dtype(config_))));
   reporter.fact("threads", std::to_string(*config_.device.threads));
   const double limit = time_limit(config_);
@@ -305,7 +306,7 @@ void TrainingLoop::train_step(int64_t step, int64_t micro_batches, data::Loader&
 void TrainingLoop::evaluate_all() {
   for (const HeldOut& held : data_.held_out) {
     const data::EvalWindows windows(held.corpus, {.sequence_length = config_.training.sequence_length,
-                                                  .pack = sample_options(config_).pack,
+                                                  .pack = packing(config_),
                                                   .max_tokens = held.max_tokens});
     const EvalResult result = evaluate(*executor_, kEvalProgram, windows);
     record_.evaluations.emplace_back("eval/" + held.name + "/loss", result.loss());

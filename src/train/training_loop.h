@@ -12,6 +12,7 @@
 #include "data/loader.h"
 #include "optim/schedule.h"
 #include "program/executor.h"
+#include "train/data_plan.h"
 #include "train/reporter.h"
 #include "train/run_store.h"
 #include "train/setup.h"
@@ -27,6 +28,10 @@ class TrainingLoop {
                const std::function<bool()>& stop);
 
   int64_t total_steps() const { return total_steps_; }
+  // What the whole run takes of its sources.
+  std::vector<SourcePlan> plan() const {
+    return plan_sources(data_, samples_, total_steps_ * config_.training.global_batch_size);
+  }
 
   // Fills the arena; returns the step that is done already.
   int64_t start(std::shared_ptr<const program::ProgramSet> set, const std::string& resume,

@@ -89,7 +89,7 @@ TEST_F(CliTest, LaterKeysAreNotYet) {
         "parallel.replicate=2", "parallel.shard=2", "parallel.zero=1", "parallel.tensor=2",
         "parallel.sequence=false", "parallel.context=2", "parallel.pipeline=2", "parallel.schedule=gpipe",
         "parallel.virtual_stages=2", "parallel.expert=2", "parallel.backend=mpi", "log.prometheus=:9000",
-        "log.alert_command=beep", "data.fim_rate=0.5", "optimizer.name=muon"}) {
+        "log.alert_command=beep", "optimizer.name=muon"}) {
     const Outcome outcome = run(std::string("config show a.toml --set ") + set);
     EXPECT_EQ(outcome.code, 2) << set;
     EXPECT_TRUE(contains(outcome.err, "not yet")) << set << "\n" << outcome.err;
@@ -133,6 +133,38 @@ TEST_F(CliTest, ConfigFaultsAreListedTogether) {
   EXPECT_TRUE(contains(bad.err, "bad.toml:6") && contains(bad.err, "did you mean \"steps\"?")) << bad.err;
   EXPECT_TRUE(contains(bad.err, "bad.toml:7")) << bad.err;
   EXPECT_EQ(run("config show nowhere.toml").code, 2);
+}
+
+// Raw text to a model in three lines.
+TEST_F(CliTest, ABuildIsTrainedOnWithOneLine) {
+  std::string lines, text;
+  for (int i = 0; i < 400; ++i) {
+    text = "A document about the number " + std::to_string(i * 37 % 400) + " and what follows from it.";
+    lines += nlohmann::json{{"text", text}}.dump() + "\n";
+  }
+  write("corpus.jsonl", lines);
+  ASSERT_EQ(run("tokenizer train --input corpus.jsonl --vocab-size 300 --output tokenizer.json").code, 0);
+  for (const char* format : {"strata", "datatrove"}) {
+    write("recipe.toml", std::string("[build]\nfolder = \"") + format +
+                             "\"\n[[source]]\nname = \"web\"\npath = \"corpus.jsonl\"\nmax_tokens = 60000\n"
+                             "[output]\ntokens = { tokenizer = \"tokenizer.json\", format = \"" +
+                             format + "\" }\n");
+    const Outcome built = run("data build recipe.toml");
+    ASSERT_EQ(built.code, 0) << built.err;
+    EXPECT_TRUE(contains(built.out, std::string("strata train ") + format + " ")) << built.out;
+    const std::string quick =
+        " --set training.steps=2 --set training.global_batch_size=2 --set training.micro_batch_size=1 --set "
+        "training.sequence_length=32 --set eval.sample_tokens=0";
+    const Outcome trained = run(std::string("train ") + format + quick);
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    EXPECT_TRUE(contains(trained.err, "epochs")) << trained.err;
+    const train::RunConfig stored = train::read_run_config(folder_ / "runs" / format / "run.toml");
+    ASSERT_EQ(stored.data.source.size(), 1u);
+    EXPECT_EQ(stored.data.source[0].max_tokens, 60000);
+    EXPECT_EQ(stored.tokenizer.path, std::string(format) + "/tokenizer.json");
+    // The same line goes on with the run.
+    EXPECT_EQ(run(std::string("train ") + format + quick).code, 0);
+  }
 }
 
 TEST_F(CliTest, InitWritesAConfigurationThatIsRead) {

@@ -99,5 +99,30 @@ TEST(SkipRanges, TrainedSamplesAreTheOthersInOrder) {
   expect_error(ErrorKind::kConfig, {"data.skip", "9 to 3"}, [] { SkipRanges({{9, 3}}); });
 }
 
+TEST(Mixture, GivenCountsWhatThePlacesSay) {
+  const Mixture mixture({{0, {3, 1, 0}}, {70000, {0, 1, 2}}, {140000, {1, 1, 1}}},
+                        {Mixture::kUnbounded, 20000, 90000});
+  std::vector<int64_t> given(3);
+  for (int64_t i = 0; i < 210000; ++i) {
+    if (i % 997 == 0 || i == 70000 || i == 140000) {
+      for (size_t k = 0; k < 3; ++k) ASSERT_EQ(mixture.given(static_cast<int64_t>(k), i), given[k]) << i;
+    }
+    ++given[static_cast<size_t>(mixture(i).source)];
+  }
+}
+
+// Conneau et al. 2020: q = p^0.3 / sum of p^0.3; the shares of numpy for these three sizes.
+TEST(Mixture, TemperatureIsThePublishedExponent) {
+  const auto shares = temperature_weights({1000000, 100000, 1000}, 1 / 0.3);
+  ASSERT_EQ(shares.size(), 3u);
+  EXPECT_NEAR(shares[0], 0.61459802, 1e-8);
+  EXPECT_NEAR(shares[1], 0.30802868, 1e-8);
+  EXPECT_NEAR(shares[2], 0.07737331, 1e-8);
+  const auto in_proportion = temperature_weights({300, 100}, 1);
+  EXPECT_NEAR(in_proportion[0], 0.75, 1e-12);
+  const auto even = temperature_weights({int64_t{1} << 50, 1}, 1e9);
+  EXPECT_NEAR(even[0], 0.5, 1e-6);
+}
+
 }  // namespace
 }  // namespace strata::data

@@ -164,6 +164,38 @@ TEST(SampleSource, SeveralSourcesShareByWeight) {
   EXPECT_EQ(math_windows, std::vector<int>(10, 2));  // two epochs, then only the other source
 }
 
+TEST(SampleSource, BudgetsEndASource) {
+  const TemporaryFolder folder;
+  std::vector<SampleSourceSpec> specs;
+  specs.push_back({"web", counting_corpus(folder, "a", 1001), 3, 0, 0});
+  specs.push_back({"math", counting_corpus(folder, "b", 1001), 1, 0, 259});    // 25 windows of 10
+  specs.push_back({"tiny", counting_corpus(folder, "c", 101), 1, 3, 100000});  // max_epochs comes first
+  const SampleSource source(specs, {.sequence_length = 10, .seed = 1});
+  std::vector<int64_t> given(3);
+  for (int64_t i = 0; i < 400; ++i) {
+    ++given[static_cast<size_t>(source.place(i).source)];
+    // What the plan says is what is done.
+    if (i % 37 == 0) {
+      for (size_t k = 0; k < 3; ++k) {
+        const auto number = static_cast<int64_t>(k);
+        EXPECT_DOUBLE_EQ(
+            source.epochs(number, i + 1),
+            static_cast<double>(given[k]) / static_cast<double>(source.samples_per_epoch(number)));
+        EXPECT_DOUBLE_EQ(source.share(number, i + 1),
+                         static_cast<double>(given[k]) / static_cast<double>(i + 1));
+      }
+    }
+  }
+  EXPECT_EQ(given, (std::vector<int64_t>{345, 25, 30}));
+  EXPECT_EQ(source.epochs(0, 0), 0.0);
+  // All sources limited: the run ends with them.
+  specs[0].max_tokens = 1000;
+  EXPECT_EQ(SampleSource(specs, {.sequence_length = 10}).total_samples(), 155);
+  // A budget below one window is one window.
+  specs[1].max_tokens = 1;
+  EXPECT_EQ(SampleSource(specs, {.sequence_length = 10}).total_samples(), 131);
+}
+
 TEST(SampleSource, BestFitKeepsDocumentsWhole) {
   const TemporaryFolder folder;
   const int64_t length = 16;

@@ -86,7 +86,6 @@ TEST(BadInput, NotYet) {
                           "parallel.backend=\"nccl\"",
                           "log.prometheus=\":9000\"",
                           "log.alert_command=\"mail\"",
-                          "data.fim_rate=0.5",
                           "optimizer.group=[{match=\"*norm*\", name=\"muon\"}]",
                           "eval.set=[{name=\"h\", path=[\"x\"], task=\"hellaswag\"}]"}) {
     const std::string key = std::string(set).substr(0, std::string(set).find('='));
@@ -114,6 +113,24 @@ TEST(BadInput, Corpora) {
               {"data.train", "b.txt", "data.source"});
   put_file(tiny.path("bad.jsonl"), "{\"text\": \"a\"}\n{\"txet\": \"b\"}\n");
   expect_says(refusal_of(tiny, {"data.train=" + quoted(tiny.path("bad.jsonl"))}), 3, {"bad.jsonl:2"});
+}
+
+TEST(BadInput, FillInTheMiddleNeedsItsTokens) {
+  const TinyRun tiny;
+  expect_says(refusal_of(tiny, {"data.fim_rate=0.5"}), 2, {"data.fim_rate", "tokenizer.path"});
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += "some words " + std::to_string(i * 7 % 100) + "\n";
+  put_file(tiny.path("words.txt"), text);
+  const std::string train = "data.train=" + quoted(tiny.path("words.txt"));
+  expect_says(refusal_of(tiny, {train, "data.fim_rate=0.5"}), 2, {"<fim_prefix>", "tokenizer.train.special"});
+  const std::string special =
+      "tokenizer.train.special=[\"<|endoftext|>\", \"<fim_prefix>\", \"<fim_middle>\", \"<fim_suffix>\"]";
+  EXPECT_EQ(tiny.train({train, special, "data.fim_rate=0.5"}, "with").end, RunEnd::kFinished);
+  EXPECT_EQ(tiny.train({train, special}, "without").end, RunEnd::kFinished);
+  EXPECT_NE(metrics_of(tiny.folder("with")).steps, metrics_of(tiny.folder("without")).steps);
+  // The order of samples may not change unseen.
+  const RunOptions changed{.config = tiny.config({train, special, "data.fim_rate=0.25"}, "with")};
+  expect_says(refusal_with(tiny, changed), 2, {"data.fim_rate", "0.5", "0.25", "--accept-changes"});
 }
 
 TEST(BadInput, AnyBytesAreText) {

@@ -96,6 +96,8 @@ std::string identity_of(const BuildJob& job) {
   if (job.tokenizer) {
     text += fmt::format(" tokenizer={} bos={} eos={}", to_hex(job.tokenizer->hash()),
                         job.recipe.tokens->add_bos, job.recipe.tokens->add_eos);
+    if (const TokenFormat format = job.recipe.tokens->format; format != TokenFormat::kStrata)
+      text += fmt::format(" format={}", token_format_name(format));
   }
   return to_hex(hash64(text));
 }
@@ -164,6 +166,7 @@ bool prepare_folder(const BuildJob& job, const std::string& identity, bool overw
     files.remove(manifest);
     for (const char* name : {"documents", "audit", "clusters", "tokens", "work"})
       files.remove_tree(folder / name);
+    for (const char* name : {kSourcesFile, kTokenizerFile}) files.remove(folder / name);
   }
   const Path plan = job.work() / "identity";
   if (is_there(job.work()) && (!is_there(plan) || read_file(plan) != identity)) {
@@ -172,6 +175,7 @@ bool prepare_folder(const BuildJob& job, const std::string& identity, bool overw
   }
   if (!is_there(plan)) {
     for (const char* name : {"documents", "audit", "clusters", "tokens"}) files.remove_tree(folder / name);
+    for (const char* name : {kSourcesFile, kTokenizerFile}) files.remove(folder / name);
     files.create_directories(job.work());
     write_file_atomically(files, plan, identity);
   } else {
@@ -185,6 +189,16 @@ void assemble(const BuildJob& job, const comm::World& world) {
   parallel_for(static_cast<int64_t>(job.plan.parts.size()), [&](int64_t part) {
     if (part % world.size() == world.rank()) assemble_audit(job, static_cast<uint32_t>(part));
   });
+}
+
+// Weights and limits of sources are training's: a finished build takes new ones as they are.
+void update_shares(const BuildJob& job, const BuildStats& stats, const Path& manifest) {
+  write_training_sources(job, stats);
+  const std::string before = read_file(manifest);
+  const std::string now = with_shares(before, job);
+  if (now == before) return;
+  write_file_atomically(*job.files, job.recipe.folder / "report.html", report_html(job, stats));
+  write_file_atomically(*job.files, manifest, now);
 }
 
 }  // namespace
@@ -206,7 +220,10 @@ BuildResult run_build(BuildJob& job, comm::World& world, const BuildOptions& opt
   const Path manifest = job.recipe.folder / "manifest.json";
   if (is_there(manifest)) {
     result.reused = result.finished = true;
-    if (first) result.stats = stats_of_manifest(manifest);
+    if (first) {
+      result.stats = stats_of_manifest(manifest);
+      update_shares(job, result.stats, manifest);
+    }
     return result;
   }
   try {
@@ -234,6 +251,7 @@ BuildResult run_build(BuildJob& job, comm::World& world, const BuildOptions& opt
     }
     result.stats = sum_of_parts(job);
     write_file_atomically(files, job.recipe.folder / "report.html", report_html(job, result.stats));
+    write_training_sources(job, result.stats);
     write_file_atomically(files, manifest, manifest_json(job, result.stats, identity));
     files.remove_tree(job.work());
   }

@@ -50,10 +50,11 @@ void assemble_audit(const BuildJob& job, uint32_t part) {
 }
 
 void assemble_tokens(const BuildJob& job, int32_t source) {
-  const TokenType type = token_type_for(job.tokenizer->vocab_size());
-  const Path folder = job.recipe.folder / "tokens";
-  job.files->create_directories(folder);
-  TokenWriter out(*job.files, folder / (job.recipe.sources[static_cast<size_t>(source)].name + ".bin"), type);
+  const TokenFormat format = job.recipe.tokens->format;
+  const TokenType type = token_type_for(job.tokenizer->vocab_size(), format);
+  const Path path = job.token_output(static_cast<size_t>(source));
+  job.files->create_directories(path.parent_path());
+  TokenWriter out(*job.files, path, type, format);
   std::vector<int32_t> ids(static_cast<size_t>(kCopyTokens));
   for (size_t part = 0; part < job.plan.parts.size(); ++part) {
     if (job.plan.parts[part].source != source) continue;
@@ -73,6 +74,7 @@ void assemble_tokens(const BuildJob& job, int32_t source) {
   out.finish({.type = type,
               .vocab_size = job.tokenizer->vocab_size(),
               .tokenizer_hash = to_hex(job.tokenizer->hash()),
+              .tokenizer_name = job.recipe.tokens->tokenizer.filename().string(),
               .end_of_text = job.tokenizer->end_of_text_id()},
              "");
 }
@@ -100,6 +102,7 @@ std::string manifest_json(const BuildJob& job, const BuildStats& stats, const st
     out["sources"].push_back({{"name", source.name},
                               {"weight", source.weight},
                               {"max_epochs", source.max_epochs},
+                              {"max_tokens", source.max_tokens},
                               {"documents", stats.sources[s].documents},
                               {"bytes", stats.sources[s].bytes},
                               {"tokens", stats.sources[s].tokens}});
@@ -113,6 +116,17 @@ std::string manifest_json(const BuildJob& job, const BuildStats& stats, const st
                         {"tokens", stats.tokens}};
   }
   out["statistics"] = Json::parse(stats.to_json());
+  return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string with_shares(const std::string& manifest, const BuildJob& job) {
+  Json out = Json::parse(manifest);
+  for (size_t s = 0; s < job.recipe.sources.size() && s < out["sources"].size(); ++s) {
+    Json& row = out["sources"][s];
+    row["weight"] = job.recipe.sources[s].weight;
+    row["max_epochs"] = job.recipe.sources[s].max_epochs;
+    row["max_tokens"] = job.recipe.sources[s].max_tokens;
+  }
   return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -10,8 +10,15 @@ namespace strata::data {
 // audit/part-*.jsonl from what the phases dropped, in the order of phases.
 void assemble_audit(const BuildJob& job, uint32_t part);
 
-// tokens/SOURCE.bin of one source, with .documents and .json, from its parts in order.
+// The token file of one source, in the recipe's format, from its parts in order.
 void assemble_tokens(const BuildJob& job, int32_t source);
+
+// sources.toml, the rows of [[data.source]] that the build's token files make, with what the recipe says of
+// their share, and tokenizer.json beside it: what `data.build = "OUT"` of a run reads. Nothing of a recipe
+// without output.tokens. Files that hold this already are not touched.
+inline constexpr const char* kSourcesFile = "sources.toml";
+inline constexpr const char* kTokenizerFile = "tokenizer.json";
+void write_training_sources(const BuildJob& job, const BuildStats& stats);
 
 // manifest.json: inputs with their hashes, parameters, counts. Nothing in it depends on time or machine. It
 // is written last: where it stands, the build is whole.
@@ -19,6 +26,9 @@ std::string manifest_json(const BuildJob& job, const BuildStats& stats, const st
 
 // What `--json` prints at the end.
 std::string summary_json(const BuildJob& job, const BuildResult& result);
+
+// The manifest with the shares of the mixture that the recipe gives now: they change no byte of the result.
+std::string with_shares(const std::string& manifest, const BuildJob& job);
 
 // The identity that a manifest holds; "" where it is none of ours.
 std::string identity_of_manifest(const Path& path);

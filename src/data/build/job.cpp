@@ -28,6 +28,11 @@ Path BuildJob::token_part(size_t part) const {
   return phase_folder(phases.size() - 1) / fmt::format("tokens-{:05}.bin", part);
 }
 
+Path BuildJob::token_output(size_t source) const {
+  return recipe.folder / "tokens" /
+         (recipe.sources[source].name + std::string(token_format_extension(recipe.tokens->format)));
+}
+
 std::unique_ptr<BuildJob> make_job(Recipe recipe, FileSystem& files, std::function<bool()> stop,
                                    int64_t part_bytes) {
   auto job = std::make_unique<BuildJob>();

@@ -45,6 +45,7 @@ struct BuildJob {
   Path audit_output(size_t part) const;
   Path cluster_output(size_t stage) const;  // clusters/02-minhash.jsonl
   Path token_part(size_t part) const;
+  Path token_output(size_t source) const;  // tokens/SOURCE.bin or .ds
 
  private:
   Path output(const char* kind, const std::string& name) const;

@@ -106,12 +106,14 @@ RecipeSource read_source(const ConfigValue& table, const std::string& where, con
   source.records.id = reader.text("id", "id");
   source.weight = reader.get<double>("weight", 1.0, "a number");
   source.max_epochs = reader.get<int64_t>("max_epochs", 0, "a whole number");
+  source.max_tokens = reader.get<int64_t>("max_tokens", 0, "a whole number");
   if (source.name.empty()) reader.missing("has no name");
   if (source.name.find_first_of("/\\") != std::string::npos || source.name.starts_with("."))
     reader.missing("name \"" + source.name + "\" cannot be a file name");
   if (source.paths.empty()) reader.missing("has no path");
   if (!(source.weight >= 0)) reader.missing("weight must not be negative");
   if (source.max_epochs < 0) reader.missing("max_epochs must not be negative");
+  if (source.max_tokens < 0) reader.missing("max_tokens must not be negative");
   reader.finish();
   return source;
 }
@@ -276,6 +278,10 @@ Recipe read_recipe(const ConfigValue& tree, const Path& path) {
     wanted.tokenizer = placed(recipe.base, tokenizer);
     wanted.add_bos = tokens_reader.flag("add_bos", false);
     wanted.add_eos = tokens_reader.flag("add_eos", true);
+    std::vector<std::string> formats;
+    for (const auto format : {TokenFormat::kStrata, TokenFormat::kMegatron, TokenFormat::kDatatrove})
+      formats.emplace_back(token_format_name(format));
+    wanted.format = static_cast<TokenFormat>(tokens_reader.choice("format", formats));
     tokens_reader.finish();
     recipe.tokens = wanted;
   }

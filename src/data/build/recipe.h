@@ -11,6 +11,7 @@
 #include "base/toml.h"
 #include "data/input/record_reader.h"
 #include "data/pipeline/stage_kinds.h"
+#include "data/token_writer.h"
 
 namespace strata::data {
 
@@ -18,8 +19,10 @@ struct RecipeSource {
   std::string name;
   std::vector<std::string> paths;  // files, folders, globs; absolute, or from the working folder
   RecordOptions records;
-  double weight = 1;       // share of the mixture, as the token manifest passes it on
+  // Of the mixture, passed on to training in sources.toml.
+  double weight = 1;
   int64_t max_epochs = 0;  // 0: not limited
+  int64_t max_tokens = 0;  // 0: not limited
 };
 
 struct RecipeStage {
@@ -31,6 +34,7 @@ struct RecipeTokens {
   Path tokenizer;
   bool add_bos = false;
   bool add_eos = true;
+  TokenFormat format = TokenFormat::kStrata;
 };
 
 enum class OnError { kSkip, kStop };

@@ -65,7 +65,8 @@ struct DataSource {
   std::string name;
   std::vector<std::string> path;
   double weight = 1.0;
-  OrWord<int64_t> max_epochs;  // word: "repeat", no limit
+  OrWord<int64_t> max_epochs;         // word: "repeat", no limit
+  std::optional<int64_t> max_tokens;  // of the whole run
 };
 
 struct DataPhase {
@@ -75,14 +76,17 @@ struct DataPhase {
 
 struct DataTable {
   std::vector<std::string> train;
+  std::vector<std::string> build;  // taken apart into `source` and tokenizer.path while reading (builds.h)
   std::string text_field = "text";
   std::vector<DataSource> source;
   std::vector<DataPhase> phase;
   std::vector<std::string> valid;
+  std::optional<double> temperature;
   Auto<double> valid_fraction;  // auto: 0.01 of text without `valid`, nothing of token files
   bool shuffle = true;
   Pack pack = Pack::kDocuments;
   double fim_rate = 0.0;
+  double fim_spm_rate = 0.5;
   OrWord<int64_t> epochs;  // word: "repeat"
   std::vector<Range> skip;
 };

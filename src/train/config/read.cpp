@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "train/config/builds.h"
 #include "train/config/keys.h"
 
 namespace strata::train {
@@ -131,6 +132,18 @@ RunConfig from_tree(const ConfigValue& root, const std::string& file_name) {
   return config;
 }
 
+// Those that name builds come first: the others may change what the builds bring.
+void apply_sets(ConfigValue& root, std::span<const std::string> sets) {
+  const auto names_build = [](const std::string& set) {
+    return set.starts_with("data.build=") || set.starts_with("data.build ");
+  };
+  for (const std::string& set : sets)
+    if (names_build(set)) apply_set(root, set);
+  lay_builds(root);
+  for (const std::string& set : sets)
+    if (!names_build(set)) apply_set(root, set);
+}
+
 }  // namespace
 
 std::string Fault::to_string() const {
@@ -149,14 +162,14 @@ RunConfig read_run_config(const Path& path, std::span<const std::string> sets,
   root.data = ConfigValue::Table{};
   if (!path.empty()) root = read_toml(path);
   for (const std::string& argument : arguments) apply_set(root, argument, Origin::Kind::kArgument);
-  for (const std::string& set : sets) apply_set(root, set);
+  apply_sets(root, sets);
   return from_tree(root, path.string());
 }
 
 RunConfig parse_run_config(std::string_view text, const std::string& name,
                            std::span<const std::string> sets) {
   ConfigValue root = parse_toml(text, name);
-  for (const std::string& set : sets) apply_set(root, set);
+  apply_sets(root, sets);
   return from_tree(root, name);
 }
 

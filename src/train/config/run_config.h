@@ -12,9 +12,9 @@
 namespace strata::train {
 
 // Reads `path` (empty: no file, all defaults), then `sets` and `arguments`, both KEY=VALUE; arguments are
-// what the command line's own words stand for (`strata train corpus.txt` → data.train=["corpus.txt"]). A
-// missing file and faults of TOML syntax throw ConfigError at once; all other faults are kept in
-// reading_faults for validate().
+// what the command line's own words stand for (`strata train corpus.txt` → data.train=["corpus.txt"]).
+// data.build has become data.source and tokenizer.path afterwards. A missing file and faults of TOML syntax
+// throw ConfigError at once; all other faults are kept in reading_faults for validate().
 RunConfig read_run_config(const Path& path, std::span<const std::string> sets = {},
                           std::span<const std::string> arguments = {});
 // The same from a text; `name` stands in messages. Includes are not followed.

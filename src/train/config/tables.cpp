@@ -106,12 +106,25 @@ TableSpec tokenizer_train_table() {
   return spec;
 }
 
+// Reading lays the builds' rows among the sources, so that the key itself stands only where it was misread.
+KeySpec build_key() {
+  KeySpec spec = key("build", &DataTable::build,
+                     "Folders of finished data builds: their sources, weights and tokenizer, in place of "
+                     "data.train; a [[data.source]] of the same name changes a row.");
+  spec.shape.optional = true;
+  spec.write = [write = spec.write](const void* table) {
+    return static_cast<const DataTable*>(table)->build.empty() ? std::nullopt : write(table);
+  };
+  return spec;
+}
+
 TableSpec data_table() {
   return table(
       "data", ResumeClass::kAccept, &RunConfig::data, "What the model is trained on.",
       {
           key("train", &DataTable::train,
               "Files, folders or globs: text (a .txt file is one document), jsonl, parquet or token files."),
+          build_key(),
           key("text_field", &DataTable::text_field, "The field of a record that holds its text."),
           key("valid", &DataTable::valid, "Held-out files."),
           key("valid_fraction", &DataTable::valid_fraction,
@@ -123,7 +136,16 @@ TableSpec data_table() {
           key("pack", &DataTable::pack,
               "documents: attention and loss never cross a document; stream: plain windows; best_fit.",
               choice({"documents", "stream", "best_fit"})),
-          key("fim_rate", &DataTable::fim_rate, "Share of documents turned into fill-in-the-middle.",
+          key("temperature", &DataTable::temperature,
+              "Multiplies each source's weight by tokens^(1/temperature): 1 is in proportion to size, 3.3 "
+              "the "
+              "exponent 0.3 of XLM-R and mT5; unset: weights as they are.",
+              at_least(0.1)),
+          key("fim_rate", &DataTable::fim_rate,
+              "Share of documents (their pieces within a window) turned into fill-in-the-middle.",
+              between(0, 1)),
+          key("fim_spm_rate", &DataTable::fim_spm_rate,
+              "Of these, the share written suffix first (SPM), the others prefix first (PSM).",
               between(0, 1)),
           key("epochs", &DataTable::epochs, "Passes over the data, then stop.", word("repeat", at_least(1))),
           key("skip", &DataTable::skip, "Global samples never to be trained on: [[first, last], …]."),
@@ -139,6 +161,8 @@ TableSpec data_source_table() {
                   key("weight", &DataSource::weight, "Share of the training tokens.", at_least(0)),
                   key("max_epochs", &DataSource::max_epochs, "Most passes over this source.",
                       word("repeat", at_least(1))),
+                  key("max_tokens", &DataSource::max_tokens, "Most tokens of the run from this source.",
+                      count_of_at_least(1)),
               });
 }
 

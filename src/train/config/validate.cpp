@@ -120,13 +120,14 @@ class Checker {
 
   void check_data() {
     const DataTable& data = config_.data;
-    if (data.train.empty() && data.source.empty() && !unread("data.train") && !unread("data") &&
-        !unread("data.source")) {
+    if (data.train.empty() && data.source.empty() && !unread("data.train") && !unread("data.build") &&
+        !unread("data") && !unread("data.source")) {
       fault("data.train",
-            "found no training data, expected data.train = [\"FILES\"] or [[data.source]] tables");
+            "found no training data, expected data.train = [\"FILES\"], data.build = \"FOLDER\" or "
+            "[[data.source]] tables");
     }
     if (!data.train.empty() && !data.source.empty()) {
-      fault("data.train", "found both train and [[data.source]], expected one of them");
+      fault("data.train", "found both train and [[data.source]] or data.build, expected one of them");
     }
     check_paths("data.train", data.train);
     check_paths("data.valid", data.valid);
@@ -238,7 +239,6 @@ class Checker {
   // Values that this version cannot honour; to pass over them would train another model than was asked for.
   void check_not_yet() {
     const char* const kNotYet = "not yet in this version; leave it out";
-    if (config_.data.fim_rate > 0) fault("data.fim_rate", "found {}: {}", config_.data.fim_rate, kNotYet);
     for (size_t i = 0; i < config_.eval.set.size(); ++i) {
       const std::string& task = config_.eval.set[i].task;
       if (!task.empty()) fault(fmt::format("eval.set.{}.task", i), "found \"{}\": {}", task, kNotYet);

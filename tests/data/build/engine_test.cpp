@@ -105,6 +105,70 @@ TEST(BuildEngine, TokensAreThoseOfTheDocumentsInOrder) {
   EXPECT_EQ(static_cast<int64_t>(corpus.document_ends().size()), result.stats.rows.back().documents_out);
 }
 
+std::string shares(const std::string& recipe, const std::string& of_a) {
+  std::string changed = recipe;
+  changed.replace(changed.find("path = \"a.jsonl\""), 16, "path = \"a.jsonl\"\n" + of_a);
+  return changed;
+}
+
+TEST(BuildEngine, SourcesForTrainingStandBesideTheTokens) {
+  BuildFixture fixture;
+  const std::string recipe = shares(fixture.recipe(), "weight = 0.67\nmax_epochs = 3\nmax_tokens = 90000");
+  fixture.build(recipe);
+  const ConfigValue tree = read_toml(fixture.out() / kSourcesFile);
+  EXPECT_EQ(read_file(fixture.out() / kTokenizerFile), read_file(fixture.folder() / "tokenizer.json"));
+  const auto& rows = std::get<ConfigValue::Array>(tree.find("data")->find("source")->data);
+  // All of b is a near duplicate of a's: a source without tokens is none.
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(to_toml(rows[0]),
+            "{ name = \"a\", path = [\"tokens/a.bin\"], weight = 0.67, max_epochs = 3, max_tokens = 90000 }");
+  // Shares are training's business: other ones change what says them, and nothing else.
+  auto before = fixture.files_of();
+  EXPECT_TRUE(fixture.build(shares(fixture.recipe(), "weight = 2.5")).reused);
+  auto after = fixture.files_of();
+  EXPECT_NE(after["sources.toml"].find("weight = 2.5"), std::string::npos);
+  EXPECT_NE(after["manifest.json"].find("\"weight\": 2.5"), std::string::npos);
+  EXPECT_NE(after["report.html"], before["report.html"]);
+  for (const char* name : {"sources.toml", "manifest.json", "report.html"}) {
+    before.erase(name);
+    after.erase(name);
+  }
+  EXPECT_TRUE(before == after);
+  EXPECT_TRUE(fixture.build(recipe).reused);
+  // A build without tokens leaves none of it.
+  const std::string plain = recipe.substr(0, recipe.find("tokens = {"));
+  run_build(*fixture.job(plain), *comm::single_process_world(), {.overwrite = true, .progress = {}});
+  EXPECT_FALSE(std::filesystem::exists(fixture.out() / kSourcesFile));
+  EXPECT_FALSE(std::filesystem::exists(fixture.out() / kTokenizerFile));
+}
+
+TEST(BuildEngine, TokensInTheFormatsOfOthers) {
+  BuildFixture fixture;
+  fixture.build();
+  const auto tokens_of = [&] {
+    const TokenCorpus corpus = open_token_corpus({(fixture.out() / "tokens").string()}, {.vocab_size = 400});
+    std::vector<int32_t> ids(static_cast<size_t>(corpus.tokens()));
+    corpus.read(0, corpus.tokens(), ids.data());
+    return std::pair(ids, corpus.document_ends());
+  };
+  const auto expected = tokens_of();
+  for (const char* format : {"megatron", "datatrove"}) {
+    std::string recipe = fixture.recipe();
+    recipe.replace(recipe.find("tokenizer.json\" }"), 17,
+                   fmt::format("tokenizer.json\", format = \"{}\" }}", format));
+    // Another format is another result.
+    EXPECT_THROW(fixture.build(recipe), ConfigError);
+    std::filesystem::remove_all(fixture.out());
+    fixture.build(recipe);
+    EXPECT_TRUE(tokens_of() == expected) << format;
+    const bool pair = std::string(format) == "megatron";
+    EXPECT_EQ(std::filesystem::exists(fixture.out() / "tokens/a.idx"), pair);
+    EXPECT_EQ(std::filesystem::exists(fixture.out() / "tokens/a.ds.metadata"), !pair);
+    EXPECT_NE(read_file(fixture.out() / kSourcesFile).find(pair ? "tokens/a.bin" : "tokens/a.ds"),
+              std::string::npos);
+  }
+}
+
 TEST(BuildEngine, BytesDoNotDependOnWorkers) {
   BuildFixture fixture;
   fixture.build();
