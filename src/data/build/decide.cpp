@@ -5,9 +5,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "data/build/document_file.h"
 #include "data/dedup/cluster_list.h"
-#include "data/pipeline/json_text.h"
 
 namespace strata::data {
 namespace {
