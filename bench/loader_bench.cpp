@@ -126,7 +126,7 @@ BENCHMARK_CAPTURE(fill_packed, documents, Pack::kDocuments)->Unit(benchmark::kMi
 BENCHMARK_CAPTURE(fill_blended, stream, Pack::kStream, 0.0)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(fill_blended, documents, Pack::kDocuments, 0.0)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(fill_blended, best_fit, Pack::kBestFit, 0.0)->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(fill_blended, documents_fim, Pack::kDocuments, 0.5)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(fill_blended, fim_documents, Pack::kDocuments, 0.5)->Unit(benchmark::kMicrosecond);
 BENCHMARK(next)->Unit(benchmark::kMicrosecond)->UseRealTime();
 BENCHMARK(cached)->Unit(benchmark::kMicrosecond);
 
