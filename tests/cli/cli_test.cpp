@@ -7,6 +7,7 @@
 
 #include "cli_fixture.h"
 #include "models/model.h"
+#include "support/scratch_folder.h"
 #include "train/config/run_config.h"
 
 namespace strata {
@@ -271,10 +272,18 @@ TEST_F(CliTest, DoctorNamesTheMachine) {
 }
 
 TEST(ExamplesTest, AreValid) {
+  // What an example that goes on from a data build would find.
+  const ScratchFolder built;
+  put_file(
+      built / "sources.toml",
+      "[tokenizer]\npath = \"tokenizer.json\"\n[[data.source]]\nname = \"a\"\npath = [\"tokens/a.bin\"]\n");
   size_t seen = 0;
   for (const auto& file : std::filesystem::directory_iterator(STRATA_EXAMPLES)) {
     if (file.path().extension() != ".toml") continue;
-    const auto config = train::read_run_config(file.path());
+    std::vector<std::string> sets;
+    if (contains(read_file(file.path()), "\nbuild = "))
+      sets.push_back("data.build=\"" + built.path().string() + "\"");
+    const auto config = train::read_run_config(file.path(), sets);
     for (const auto& fault : train::validate(config)) ADD_FAILURE() << fault.to_string();
     for (const auto& warning : train::warnings(config)) ADD_FAILURE() << warning.to_string();
     ++seen;
