@@ -3,13 +3,14 @@
 JOBS ?= $(shell nproc)
 BUILD := build/release
 
-.PHONY: help arrow demo test test-long build format format-check lint install clean
+.PHONY: help arrow demo test test-long fuzz build format format-check lint install clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo          install what is missing, build, train a small model on real text, show what it writes"
 	@echo "make test          install what is missing, build, run the tests"
 	@echo "make test-long     sanitizers, the long tests and the fuzzers: up to an hour"
+	@echo "make fuzz          the fuzzers of everything that reads a file, a minute each (STRATA_FUZZ_SECONDS)"
 	@echo "make build         the program: $(BUILD)/bin/strata"
 	@echo "make arrow         fetch Apache Arrow (50 MB) and build with it: Parquet, Arrow IPC, s3:// and gs://"
 	@echo "make format        lay the sources out with clang-format (format-check only looks)"
@@ -39,6 +40,10 @@ demo: $(BUILD)/configured
 
 test: build
 	@ctest --preset release --parallel $(JOBS)
+
+fuzz:
+	@tools/packages.sh all
+	@tools/fuzz.sh $(or $(STRATA_FUZZ_SECONDS),60) $(JOBS)
 
 test-long:
 	@tools/packages.sh all

@@ -19,28 +19,11 @@ sanitized() {
 long_tests() {
   cmake --preset release && cmake --build build/release --parallel "$jobs" && ctest --preset long
 }
-fuzzers() {
-  cmake --preset fuzz && cmake --build build/fuzz --parallel "$jobs" --target fuzzers || return 1
-  local target name found=0
-  for target in build/fuzz/bin/fuzz_*; do
-    [ -x "$target" ] || continue
-    found=1
-    name=$(basename "$target")
-    name=${name#fuzz_}
-    mkdir -p "build/fuzz/corpus/$name"
-    local seeds=()
-    [ -d "tests/fuzz/seeds/$name" ] && seeds=("tests/fuzz/seeds/$name")
-    echo "-- $name for $seconds s"
-    "$target" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=20 -artifact_prefix="build/fuzz/$name-" \
-      -print_final_stats=1 "build/fuzz/corpus/$name" "${seeds[@]}" || return 1
-  done
-  [ "$found" = 1 ] || echo "no fuzz targets"
-}
 
 part "address and undefined-behaviour sanitizers" sanitized asan
 part "thread sanitizer" sanitized tsan
 part "long tests" long_tests
-part "fuzzing" fuzzers
+part "fuzzing" tools/fuzz.sh "$seconds" "$jobs"
 
 if [ "${#failed[@]}" -gt 0 ]; then
   printf 'failed: %s\n' "${failed[@]}"
