@@ -25,6 +25,7 @@ void visit_fields(Spec& spec, Visit visit) {
   visit("l1_bytes", spec.l1_bytes);
   visit("l2_bytes", spec.l2_bytes);
   visit("l3_bytes", spec.l3_bytes);
+  visit("kept_bytes", spec.kept_bytes);
   visit("memory_bytes", spec.memory_bytes);
   visit("gemm_flops_f32", spec.gemm_flops_f32);
   visit("gemm_flops_bf16", spec.gemm_flops_bf16);

@@ -42,6 +42,9 @@ struct DeviceSpec {
   int64_t l1_bytes = 0;
   int64_t l2_bytes = 0;  // L1 and L2: of one core
   int64_t l3_bytes = 0;  // of the processor
+  // What the last-level cache serves in fact, measured: others may share it, and it keeps no exact order. 0:
+  // not known.
+  int64_t kept_bytes = 0;
   int64_t memory_bytes = 0;
   double gemm_flops_f32 = 0.0;  // FLOP/s of the best GEMM, all threads
   double gemm_flops_bf16 = 0.0;

@@ -330,7 +330,8 @@ std::vector<hardware::FamilyRate> measure_ops(const hardware::DeviceSpec& device
                 [&](const Probe& probe) { return !probe.graph.nodes().back().op->name.starts_with(family); });
   // Far beyond the cache: a virtual machine may not say that its cores have a cache each. With a bound for
   // machines whose caches are huge.
-  const int64_t beyond = std::clamp<int64_t>(6 * cache_bytes(device), int64_t{64} << 20, int64_t{768} << 20);
+  const int64_t beyond = std::clamp<int64_t>(6 * std::max(device.l3_bytes, cache_bytes(device)),
+                                             int64_t{64} << 20, int64_t{768} << 20);
   const Arena pool(beyond + (int64_t{256} << 20));
   fill(pool);
   // Twice through the list, the better of both: a disturbance that lasts some seconds hits few probes twice.

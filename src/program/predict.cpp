@@ -99,6 +99,7 @@ std::vector<FamilyTotal> longest_first(const std::map<std::string_view, FamilyTo
 }  // namespace
 
 int64_t cache_bytes(const hardware::DeviceSpec& device) {
+  if (device.kept_bytes > 0) return device.kept_bytes;
   return device.l3_bytes > 0 ? device.l3_bytes
                              : std::max<int64_t>(device.l2_bytes * device.threads, int64_t{1} << 20);
 }

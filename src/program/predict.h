@@ -10,7 +10,7 @@
 
 namespace strata::program {
 
-// Bytes of the last-level cache, or of the caches below it where that is not known.
+// Bytes that the last-level cache serves as measured, else its size, or that of the caches below it.
 int64_t cache_bytes(const hardware::DeviceSpec& device);
 
 // The dtype in which rates are kept for a node: "bf16" when any operand is bf16, else "f32".

@@ -55,7 +55,7 @@ void predict_case(BenchContext& context, const BenchCase& bench, const hardware:
 }  // namespace
 
 void bench_predict(BenchContext& context) {
-  const auto device = program::measured_cpu(posix_file_system(), context.threads);
+  const auto device = program::measured_cpu(posix_file_system(), context.threads, true);
   if (!context.sets.empty()) {
     predict_case(context, case_of_sets(context.sets), device);
     return;

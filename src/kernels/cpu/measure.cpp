@@ -112,6 +112,19 @@ double triad_rate(int64_t bytes, double budget) {
   return 3.0 * static_cast<double>(n * size_of(DType::kF32)) / seconds;
 }
 
+// The largest part of a cache of `bytes` that still serves most of a triad over it, by the rates of triads
+// inside it and far beyond it; at least a quarter.
+int64_t kept_of(int64_t bytes, double inside, double beyond, double budget) {
+  constexpr int kParts = 3;
+  for (int quarters = 4; quarters > 1; --quarters) {
+    const double rate = triad_rate(bytes * quarters / 4, budget / kParts);
+    // Seconds a byte are those of the cache for the share that it serves, of memory for the rest.
+    const double served = (1 / beyond - 1 / rate) / (1 / beyond - 1 / inside);
+    if (served > 0.7) return bytes * quarters / 4;
+  }
+  return bytes / 4;
+}
+
 class ThreadsAsBefore {
  public:
   explicit ThreadsAsBefore(int threads) : before_(compute_threads()) { set_compute_threads(threads); }
@@ -155,14 +168,15 @@ DeviceSpec describe_device(int threads) {
 DeviceSpec measure_device(int threads, double seconds) {
   const ThreadsAsBefore scope(threads);
   DeviceSpec spec = describe_device(threads);
-  // A third each for the two peaks, a sixth each for the bandwidths.
-  spec.gemm_flops_f32 = gemm_peak(DType::kF32, seconds / 3);
-  spec.gemm_flops_bf16 = gemm_peak(DType::kBF16, seconds / 3);
+  // A quarter each for the two peaks, a sixth each for the bandwidths and what the cache keeps.
+  spec.gemm_flops_f32 = gemm_peak(DType::kF32, seconds / 4);
+  spec.gemm_flops_bf16 = gemm_peak(DType::kBF16, seconds / 4);
   const int64_t cache =
       std::max<int64_t>(spec.l3_bytes > 0 ? spec.l3_bytes : spec.l2_bytes * threads, 1 << 20);
   const int64_t beyond = std::min(std::max<int64_t>(4 * cache, int64_t{96} << 20), spec.memory_bytes / 4);
   spec.memory_bytes_per_s = triad_rate(beyond, seconds / 6);
   spec.cache_bytes_per_s = triad_rate(cache / 4, seconds / 6);
+  spec.kept_bytes = kept_of(cache, spec.cache_bytes_per_s, spec.memory_bytes_per_s, seconds / 6);
   spec.source = "measured";
   spec.date = utc_timestamp();
   return spec;

@@ -18,6 +18,7 @@ TEST(Measure, GivesEveryFigureAndLeavesTheThreadsAlone) {
   EXPECT_GT(spec.gemm_flops_bf16, 0.0);
   EXPECT_GT(spec.memory_bytes_per_s, 0.0);
   EXPECT_GT(spec.cache_bytes_per_s, 0.0);
+  EXPECT_GT(spec.kept_bytes, 0);
 }
 
 TEST(Measure, ThePeakIsOfAGemmThatRuns) {
