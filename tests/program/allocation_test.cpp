@@ -134,6 +134,15 @@ TEST(Allocations, TheHookSeesOurs) {
   EXPECT_EQ(count.left, 0);
 }
 
+Count allocations_of_step(TinyRun& run) {
+  return count_allocations([&] {
+    run.executor.run(0, Segment::kFirst);
+    run.executor.run(0, Segment::kLater, 1);
+    run.executor.run(0, Segment::kUpdate);
+    run.executor.run(0, Segment::kEncode);
+  });
+}
+
 class Allocations : public testing::TestWithParam<std::tuple<const char*, DType>> {};
 
 TEST_P(Allocations, NoneInASteadyStep) {
@@ -142,12 +151,7 @@ TEST_P(Allocations, NoneInASteadyStep) {
   TinyRun run(compile({tiny_request(2)}, options));
   run.step();
   run.step();
-  const Count count = count_allocations([&] {
-    run.executor.run(0, Segment::kFirst);
-    run.executor.run(0, Segment::kLater, 1);
-    run.executor.run(0, Segment::kUpdate);
-    run.executor.run(0, Segment::kEncode);
-  });
+  const Count count = allocations_of_step(run);
   EXPECT_EQ(count.ours, 0u) << "first: " << count.first_of_ours;
   EXPECT_EQ(count.left, 0) << "libraries free what they allocate";
   RecordProperty("library_allocations", static_cast<int>(count.libraries));
@@ -174,12 +178,7 @@ TEST(Allocations, NoneOfOursWhereTheLibraryMultiplies) {
   run.step();
   run.step();
   for (int step = 0; step < 3; ++step) {
-    const Count count = count_allocations([&] {
-      run.executor.run(0, Segment::kFirst);
-      run.executor.run(0, Segment::kLater, 1);
-      run.executor.run(0, Segment::kUpdate);
-      run.executor.run(0, Segment::kEncode);
-    });
+    const Count count = allocations_of_step(run);
     EXPECT_EQ(count.ours, 0u) << "first: " << count.first_of_ours;
     EXPECT_EQ(count.left, 0) << "the library frees what it allocates";
     RecordProperty("library_allocations", static_cast<int>(count.libraries));

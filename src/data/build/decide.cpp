@@ -1,12 +1,12 @@
 #include "data/build/decide.h"
 
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "data/build/document_file.h"
+#include "data/build/part_ids.h"
 #include "data/dedup/cluster_list.h"
 
 namespace strata::data {
@@ -22,25 +22,8 @@ Path marker_of(const BuildJob& job, size_t phase) {
   return job.phase_folder(phase) / "decided.json";
 }
 
-// Ids of the documents that reached a deduplication.
-class Ids {
- public:
-  Ids(const BuildJob& job, size_t phase) : job_(job), phase_(phase) {}
-  std::string_view operator()(const DocumentNumber& number) {
-    auto found = files_.find(number.part);
-    if (found == files_.end())
-      found = files_.emplace(number.part, IdFile(job_.part_file(phase_, number.part, "ids"))).first;
-    return found->second[number.document];
-  }
-
- private:
-  const BuildJob& job_;
-  size_t phase_;
-  std::map<uint32_t, IdFile> files_;
-};
-
 void write_clusters(const BuildJob& job, const Path& path, const std::vector<dedup::Cluster>& clusters,
-                    Ids& ids) {
+                    PartIds& ids) {
   OutputFile out(*job.files, path, job.recipe.compression);
   for (const dedup::Cluster& cluster : clusters) {
     std::string& line = out.buffer();
@@ -58,7 +41,7 @@ void write_clusters(const BuildJob& job, const Path& path, const std::vector<ded
   out.finish();
 }
 
-std::vector<AlikeDocuments> largest_of(const std::vector<dedup::Cluster>& clusters, Ids& ids) {
+std::vector<AlikeDocuments> largest_of(const std::vector<dedup::Cluster>& clusters, PartIds& ids) {
   std::vector<AlikeDocuments> largest;
   for (const dedup::Cluster& cluster : clusters) {
     AlikeDocuments& one = largest.emplace_back();
@@ -99,7 +82,7 @@ void decide(const BuildJob& job, size_t phase) {
         }
       });
   job.files->remove_tree(scratch);
-  Ids ids(job, phase);
+  PartIds ids(job, phase);
   const std::string& kind = job.recipe.stages[stage].kind;
   if (!listed) {
     log_warning("{}: there are too many duplicates for build.memory_limit to list them; the audit names each",

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <map>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -8,6 +7,7 @@
 #include "data/build/build_stats.h"
 #include "data/build/document_file.h"
 #include "data/build/job.h"
+#include "data/build/part_ids.h"
 #include "data/token_writer.h"
 
 namespace strata::data {
@@ -35,7 +35,8 @@ class PartRun {
         number_(phase),
         part_(part),
         source_(job.plan.parts[part].source),
-        last_(!phase_.collects) {
+        last_(!phase_.collects),
+        decided_ids_(job, phase == 0 ? 0 : phase - 1) {
     stats_.rows.resize(job.stages.size() + 1);
     stats_.sources.resize(job.recipe.sources.size());
     for (size_t i = 0; i < job.stages.size(); ++i) {
@@ -265,7 +266,7 @@ class PartRun {
                    row == 0 ? "read" : job_.recipe.stages[row - 1].kind, reason);
     if (decision != nullptr && decision->has_original) {
       out += ",\"duplicate_of\":";
-      append_json_string(out, id_of(decision->original));
+      append_json_string(out, decided_ids_(decision->original));
     }
     if (!detail.empty()) {
       out += ",\"detail\":";
@@ -273,14 +274,6 @@ class PartRun {
     }
     out += "}\n";
     audit_->flush_if_full();
-  }
-
-  std::string_view id_of(const DocumentNumber& number) {
-    auto found = id_files_.find(number.part);
-    if (found == id_files_.end()) {
-      found = id_files_.emplace(number.part, IdFile(job_.part_file(number_ - 1, number.part, "ids"))).first;
-    }
-    return found->second[number.document];
   }
 
   void finish() {
@@ -309,7 +302,7 @@ class PartRun {
   std::unique_ptr<PartCollector> collector_;
   std::optional<TokenWriter> tokens_;
   std::vector<int32_t> ids_of_text_;
-  std::map<uint32_t, IdFile> id_files_;
+  PartIds decided_ids_;  // of the phase before
 };
 
 }  // namespace

@@ -19,20 +19,9 @@ bool is_letter(char c) {
 bool is_quote(char c) {
   return c == '\'' || c == '"' || c == '`' || c == ',';
 }
-
-size_t dots(std::string_view run, size_t from) {
-  const size_t end = run.find_first_not_of('.', from);
-  return (end == std::string_view::npos ? run.size() : end) - from;
-}
-
-}  // namespace
-
-int ascii_prefix(std::string_view run) {
-  const char first = run[0];
-  // Of letters only US$, C$ and A$.
-  if (is_letter(first)) return run.substr(1, 2).find('$') == std::string_view::npos ? 0 : kAskPattern;
-  if (is_digit(first)) return 0;
-  switch (first) {
+// A token of its own at either end of a run, whatever stands beside it.
+bool is_mark(char c) {
+  switch (c) {
     case ',':
     case ':':
     case ';':
@@ -50,11 +39,31 @@ int ascii_prefix(std::string_view run) {
     case '#':
     case '*':
     case '&':
-    case '%':
-    case '=':
     case '\'':
     case '"':
     case '`':
+      return true;
+    default:
+      return false;
+  }
+}
+
+size_t dots(std::string_view run, size_t from) {
+  const size_t end = run.find_first_not_of('.', from);
+  return (end == std::string_view::npos ? run.size() : end) - from;
+}
+
+}  // namespace
+
+int ascii_prefix(std::string_view run) {
+  const char first = run[0];
+  // Of letters only US$, C$ and A$.
+  if (is_letter(first)) return run.substr(1, 2).find('$') == std::string_view::npos ? 0 : kAskPattern;
+  if (is_digit(first)) return 0;
+  if (is_mark(first)) return 1;
+  switch (first) {
+    case '%':
+    case '=':
     case '$':
       return 1;
     case '+':
@@ -77,28 +86,8 @@ int ascii_prefix(std::string_view run) {
 }
 
 int ascii_suffix(std::string_view run) {
+  if (is_mark(run.back())) return 1;
   switch (run.back()) {
-    case ',':
-    case ':':
-    case ';':
-    case '!':
-    case '?':
-    case '(':
-    case ')':
-    case '[':
-    case ']':
-    case '{':
-    case '}':
-    case '<':
-    case '>':
-    case '_':
-    case '#':
-    case '*':
-    case '&':
-    case '\'':
-    case '"':
-    case '`':
-      return 1;
     case '.': {
       if (run.size() < 2) return kAskPattern;
       const char before = run[run.size() - 2];
