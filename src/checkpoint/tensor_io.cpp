@@ -104,9 +104,46 @@ void move_transposed(void* chunk, void* memory, DType dtype, const Shape& shape,
   }
 }
 
-void check_view(const std::string& name, const Shape& shape, const void* data, bool transposed) {
-  STRATA_CHECK(!transposed || shape.rank() == 2, "'{}' {} cannot be transposed", name, shape.str());
-  STRATA_CHECK(data != nullptr || shape.elements() == 0, "'{}' has no memory", name);
+// The same for rows that memory holds part by part.
+template <bool kToMemory>
+void move_interleaved(void* chunk, void* memory, DType dtype, const Shape& shape,
+                      const Interleave& interleave, int64_t first, int64_t n) {
+  const int64_t columns = shape.elements() / shape[0];
+  for (int64_t at = first; at < first + n;) {
+    const RowRun run = run_at(interleave, shape[0], at / columns);
+    const int64_t count = std::min(first + n, (run.file_row + run.rows) * columns) - at;
+    auto* in_chunk = static_cast<std::byte*>(chunk) + (at - first) * size_of(dtype);
+    auto* in_memory =
+        static_cast<std::byte*>(memory) + (run.memory_row * columns + at % columns) * size_of(dtype);
+    std::memcpy(kToMemory ? in_memory : in_chunk, kToMemory ? in_chunk : in_memory,
+                static_cast<size_t>(count * size_of(dtype)));
+    at += count;
+  }
+}
+
+void check_view(const TensorView& view) {
+  STRATA_CHECK(!view.transposed || view.shape.rank() == 2, "'{}' {} cannot be transposed", view.name,
+               view.shape.str());
+  STRATA_CHECK(view.interleave.none() ||
+                   (!view.transposed && view.shape.rank() > 0 && divides(view.interleave, view.shape[0])),
+               "'{}' {} cannot be interleaved by {} rows", view.name, view.shape.str(),
+               view.interleave.group_rows());
+  STRATA_CHECK(view.data != nullptr || view.shape.elements() == 0, "'{}' has no memory", view.name);
+}
+
+// Whether memory has another order than the file.
+bool reorders(const TensorView& view) {
+  return view.transposed || !view.interleave.none();
+}
+
+// Elements [first, first + n) of the file's order, between `chunk` and the memory of a view that reorders.
+template <bool kToMemory>
+void move_reordered(void* chunk, void* memory, const TensorView& view, int64_t first, int64_t n) {
+  if (view.transposed) {
+    move_transposed<kToMemory>(chunk, memory, view.memory_dtype, view.shape, first, n);
+  } else {
+    move_interleaved<kToMemory>(chunk, memory, view.memory_dtype, view.shape, view.interleave, first, n);
+  }
 }
 
 // Index of the first NaN or infinity, or -1.
@@ -142,14 +179,13 @@ uint64_t append_tensor(WritableFile& file, const TensorView& tensor, DType dtype
   const int64_t memory_size = size_of(tensor.memory_dtype);
   const bool converts = dtype != tensor.memory_dtype;
   const int64_t chunk = kBufferBytes / std::max(memory_size, size_of(dtype));
-  if (tensor.transposed) gathered.resize(kBufferBytes);
+  if (reorders(tensor)) gathered.resize(kBufferBytes);
   if (converts) converted.resize(kBufferBytes);
   for (int64_t first = 0; first < elements; first += chunk) {
     const int64_t n = std::min(chunk, elements - first);
     const void* bytes = static_cast<const std::byte*>(tensor.data) + first * memory_size;
-    if (tensor.transposed) {
-      move_transposed<false>(gathered.data(), const_cast<void*>(tensor.data), tensor.memory_dtype,
-                             tensor.shape, first, n);
+    if (reorders(tensor)) {
+      move_reordered<false>(gathered.data(), const_cast<void*>(tensor.data), tensor, first, n);
       bytes = gathered.data();
     }
     if (converts) {
@@ -210,7 +246,7 @@ StoredFile write_tensor_file(FileSystem& files, const Path& path, std::span<cons
                              const std::map<std::string, std::string>& metadata) {
   std::vector<TensorSpec> specs;
   for (const auto& tensor : tensors) {
-    check_view(tensor.name, tensor.shape, tensor.data, tensor.transposed);
+    check_view(tensor);
     specs.push_back({tensor.name, stored_dtype(tensor.memory_dtype, float_dtype), tensor.shape});
   }
   const SafetensorsPlan plan = plan_safetensors(specs, metadata);
@@ -237,7 +273,8 @@ StoredFile write_whole_file(FileSystem& files, const Path& path, std::string_vie
 
 uint64_t read_tensor(const SafetensorsFile& file, const TensorInfo& from, const MutableTensorView& to,
                      bool check_finite) {
-  check_view(to.name, to.shape, to.data, to.transposed);
+  const TensorView view = to.view();
+  check_view(view);
   if (!(from.shape == to.shape))
     throw DataError("[{}] '{}' has the shape {}, expected {}", file.path().string(), from.name,
                     from.shape.str(), to.shape.str());
@@ -248,10 +285,10 @@ uint64_t read_tensor(const SafetensorsFile& file, const TensorInfo& from, const 
   const bool converts = dtype != to.memory_dtype;
   const int64_t widest = std::max(size_of(dtype), size_of(to.memory_dtype));
   const int64_t chunk = reader_buffer_bytes() / widest;  // elements
-  const bool direct = !converts && !to.transposed;
+  const bool reordered = reorders(view), direct = !converts && !reordered;
   std::vector<std::byte> raw(direct ? 0 : static_cast<size_t>(chunk * size_of(dtype)));
   std::vector<std::byte> converted(
-      converts && to.transposed ? static_cast<size_t>(chunk * size_of(to.memory_dtype)) : 0);
+      converts && reordered ? static_cast<size_t>(chunk * size_of(to.memory_dtype)) : 0);
   auto* memory = static_cast<std::byte*>(to.data);
 
   return stream_tensor(
@@ -268,11 +305,11 @@ uint64_t read_tensor(const SafetensorsFile& file, const TensorInfo& from, const 
                 file.path().string(), from.name, first + bad);
         }
         if (converts) {
-          void* out = to.transposed ? converted.data() : memory + first * size_of(to.memory_dtype);
+          void* out = reordered ? converted.data() : memory + first * size_of(to.memory_dtype);
           convert_elements(out, to.memory_dtype, bytes, dtype, n);
           bytes = out;
         }
-        if (to.transposed) move_transposed<true>(bytes, memory, to.memory_dtype, to.shape, first, n);
+        if (reordered) move_reordered<true>(bytes, memory, view, first, n);
       });
 }
 

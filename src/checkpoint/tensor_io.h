@@ -1,6 +1,7 @@
-// Between tensors in memory and tensors in files, without a second copy of a tensor: conversion and
-// transposition go through chunks of at most kChunkBytes, and a tensor that needs neither is written from and
-// read into its own place. Checksums are XXH3-64 over the bytes as stored, taken while they pass by.
+// Between tensors in memory and tensors in files, without a second copy of a tensor: conversion,
+// transposition and interleaving go through chunks of at most kChunkBytes, and a tensor that needs neither is
+// written from and read into its own place. Checksums are XXH3-64 over the bytes as stored, taken while they
+// pass by.
 //
 // The memory behind a view must not change while it is being saved.
 #pragma once
@@ -15,6 +16,7 @@
 #include "base/file.h"
 #include "checkpoint/safetensors.h"
 #include "tensor/dtype.h"
+#include "tensor/interleave.h"
 #include "tensor/shape.h"
 
 namespace strata::checkpoint {
@@ -27,6 +29,7 @@ struct TensorView {
   DType memory_dtype = DType::kF32;
   const void* data = nullptr;  // row-major, contiguous
   bool transposed = false;     // memory holds [shape[1], shape[0]], as for the Conv1D weights of GPT-2
+  Interleave interleave = {};  // the file's rows lie in memory part by part; not together with transposed
 };
 
 struct MutableTensorView {
@@ -35,7 +38,8 @@ struct MutableTensorView {
   DType memory_dtype = DType::kF32;
   void* data = nullptr;
   bool transposed = false;
-  TensorView view() const { return {name, shape, memory_dtype, data, transposed}; }
+  Interleave interleave = {};
+  TensorView view() const { return {name, shape, memory_dtype, data, transposed, interleave}; }
 };
 
 // The dtype that a tensor gets in a file: `wanted`, if given, for a float, its own for anything else.

@@ -121,6 +121,6 @@ bool ignored(const ModelConfig& config, std::string_view name) {
 
 }  // namespace
 
-const Family kGpt2{"gpt2", "gpt2", build, read, write, tensors, ignored};
+const Family kGpt2{"gpt2", "gpt2", build, read, write, tensors, ignored, "transformer."};
 
 }  // namespace strata::models

@@ -119,6 +119,6 @@ bool ignored(const ModelConfig& config, std::string_view name) {
 
 }  // namespace
 
-const Family kLlama{"llama3", "llama", build, read, write, tensors, ignored};
+const Family kLlama{"llama3", "llama", build, read, write, tensors, ignored, "model."};
 
 }  // namespace strata::models

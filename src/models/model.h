@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "layers/layers.h"
+#include "tensor/interleave.h"
 
 namespace strata::models {
 
@@ -42,12 +43,15 @@ struct Hidden {
 
 // One tensor of a Hugging Face file and where it lies in our parameters: rows [row, row + rows) of
 // `parameter` (dimension 0). `transposed`: the file holds it inputs first, as GPT-2's Conv1D does.
+// `interleave`: the file holds the rows of a fused projection head by head, as GPT-NeoX does; never together
+// with `transposed`.
 struct TensorRow {
   std::string file_name;
   std::string parameter;
   int64_t row = 0;
   int64_t rows = 0;
   bool transposed = false;
+  Interleave interleave = {};
 };
 
 struct Family {
@@ -62,6 +66,9 @@ struct Family {
   std::vector<TensorRow> (*tensors)(const ModelConfig&);
   // Names in files that are no parameters and are passed over (mask buffers, a tied head's copy).
   bool (*ignored)(const ModelConfig&, std::string_view file_name);
+  // What the names of tensors() begin with and a file of the bare model class (LlamaModel, GPT2Model) leaves
+  // out: "model.", "transformer.".
+  std::string_view optional_prefix = {};
 };
 
 std::span<const Family* const> families();

@@ -7,7 +7,6 @@
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "base/random.h"
-#include "checkpoint/huggingface.h"
 
 namespace strata::train {
 namespace {
@@ -24,6 +23,7 @@ std::vector<checkpoint::MutableTensorView> views_of(const models::ModelConfig& m
     view.name = theirs + row.file_name;
     view.data = executor.arena() + value.offset + row.row * columns * 4;
     view.transposed = row.transposed;
+    view.interleave = row.interleave;
     if (value.shape.rank() == 1) {
       view.shape = {row.rows};
     } else if (row.transposed) {
@@ -90,6 +90,17 @@ void initialize_weights(program::Executor& executor, uint64_t seed) {
   }
 }
 
+std::string left_out_prefix(const models::ModelConfig& model, const checkpoint::TensorSource& source) {
+  const std::string prefix(model.family->optional_prefix);
+  const auto begins = [&](const auto& named) { return named.first.starts_with(prefix); };
+  if (prefix.empty() || std::any_of(source.tensors.begin(), source.tensors.end(), begins)) return "";
+  for (const models::TensorRow& row : model.family->tensors(model)) {
+    if (row.file_name.starts_with(prefix) && source.tensors.contains(row.file_name.substr(prefix.size())))
+      return prefix;
+  }
+  return "";
+}
+
 std::vector<std::string> file_names_of(const models::ModelConfig& model, const std::string& parameter) {
   std::vector<std::string> names;
   for (const models::TensorRow& row : model.family->tensors(model)) {
@@ -101,19 +112,16 @@ std::vector<std::string> file_names_of(const models::ModelConfig& model, const s
 void load_hugging_face(const Path& folder, const models::ModelConfig& model,
                        const program::Executor& executor) {
   const checkpoint::TensorSource source = checkpoint::open_tensors(folder);
+  auto views = weight_views(model, executor);
+  const std::string left_out = left_out_prefix(model, source);
+  for (auto& view : views) {
+    if (view.name.starts_with(left_out)) view.name.erase(0, left_out.size());
+  }
   checkpoint::LoadOptions options;
   options.check_finite = true;
   for (const auto& [name, entry] : source.tensors) {
-    if (model.family->ignored(model, name)) options.ignore.push_back(name);
-  }
-  auto views = weight_views(model, executor);
-  // GPT2Model (without the head class) saves its tensors without the prefix.
-  const std::string prefix = "transformer.";
-  const bool bare = source.tensors.contains("wte.weight");
-  if (bare) {
-    for (auto& view : views) {
-      if (view.name.starts_with(prefix)) view.name.erase(0, prefix.size());
-    }
+    if (model.family->ignored(model, name) || model.family->ignored(model, left_out + name))
+      options.ignore.push_back(name);
   }
   checkpoint::load_tensors(source, views, options);
 }

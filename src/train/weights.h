@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "checkpoint/tensor_io.h"
+#include "checkpoint/huggingface.h"
 #include "models/model.h"
 #include "program/executor.h"
 
@@ -23,6 +23,10 @@ void initialize_weights(program::Executor& executor, uint64_t seed);
 
 // The Hugging Face names of one of our parameters, for optimizer groups ("*embed_tokens*").
 std::vector<std::string> file_names_of(const models::ModelConfig& model, const std::string& parameter);
+
+// The family's optional prefix when the files leave it out, as those of a model class without a head do; else
+// empty.
+std::string left_out_prefix(const models::ModelConfig& model, const checkpoint::TensorSource& source);
 
 // Reads a Hugging Face directory's weights into the arena; the caller encodes afterwards. Missing, unexpected
 // and misshapen tensors and values that are not finite are one DataError.

@@ -81,6 +81,60 @@ TEST(TensorIo, ConvertsAndTransposes) {
   }
 }
 
+// Parts of equal and of unequal size, matrices and biases, chunks that end within a row: the file's rows are
+// those of memory, group by group.
+TEST(TensorIo, Interleaves) {
+  ScratchFolder folder;
+  const Path path = folder / "a.safetensors";
+  struct Case {
+    Interleave interleave;
+    Shape shape;
+  };
+  for (const auto& [interleave, shape] :
+       std::vector<Case>{{{{2, 2, 2}}, {18, 5}},  // three heads of q; k; v
+                         {{{4, 1, 1}}, {12}},     // four query heads to a key-value head, a bias
+                         {{{3}}, {9, 2}},         // one part: the same order
+                         {{{3, 5}}, {0, 7}},
+                         {{{2, 1}}, {6, 600'007}},  // rows longer than a chunk
+                         {{{64, 64, 64}}, {1536, 517}}}) {
+    const auto values = random_floats(shape.elements(), 9);
+    const int64_t columns = shape.rank() == 2 ? shape[1] : 1;
+    int64_t groups = shape[0] / interleave.group_rows();
+    // The definition: for each group, its rows of each part.
+    std::vector<float> in_file;
+    for (int64_t group = 0; group < groups; ++group) {
+      int64_t part_begin = 0;
+      for (const int64_t rows : interleave.parts) {
+        const auto* begin = values.data() + (part_begin + group * rows) * columns;
+        in_file.insert(in_file.end(), begin, begin + rows * columns);
+        part_begin += groups * rows;
+      }
+    }
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+      const std::vector<TensorView> views{{"w", shape, DType::kF32, values.data(), false, interleave}};
+      const auto stored = write_tensor_file(posix_file_system(), path, views, dtype);
+      const SafetensorsFile file(path);
+      std::vector<uint16_t> rounded(values.size());
+      const auto expected = [&](std::vector<float> floats) {
+        if (dtype != DType::kF32) {
+          convert(rounded.data(), dtype, floats.data(), DType::kF32, shape.elements());
+          convert(floats.data(), DType::kF32, rounded.data(), dtype, shape.elements());
+        }
+        return floats;
+      };
+      std::vector<float> plain(values.size(), -1), back(values.size(), -1);
+      read_tensor(file, *file.find("w"), {"w", shape, DType::kF32, plain.data()});
+      EXPECT_EQ(plain, expected(in_file)) << shape.str() << " " << name_of(dtype);
+      EXPECT_EQ(read_tensor(file, *file.find("w"), {"w", shape, DType::kF32, back.data(), false, interleave}),
+                stored.tensors[0].checksum);
+      EXPECT_EQ(back, expected(values)) << shape.str() << " " << name_of(dtype);
+    }
+  }
+  std::vector<float> seven(7);
+  const std::vector<TensorView> ragged{{"w", {7}, DType::kF32, seven.data(), false, {{2, 1}}}};
+  EXPECT_THROW(write_tensor_file(posix_file_system(), path, ragged, DType::kF32), InternalError);
+}
+
 TEST(TensorIo, ReadsConv1dWeightsOfTheReference) {
   const SafetensorsFile file(std::string(STRATA_TEST_DATA) + "/checkpoint/conv1d.safetensors");
   std::vector<float> memory(15);

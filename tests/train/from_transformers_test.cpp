@@ -1,5 +1,7 @@
 // `[model] from = DIR` on directories that transformers saved: the run does what PyTorch does from there
 // (tools/golden/make_stream_golden.py).
+#include "checkpoint/huggingface.h"
+#include "train/commands.h"
 #include "train/tiny_run.h"
 
 namespace strata::train {
@@ -51,6 +53,33 @@ INSTANTIATE_TEST_SUITE_P(Models, FromTransformers,
                                           testing::Values("training.micro_batch_size=2",
                                                           "training.micro_batch_size=1",
                                                           "debug.reference_kernels=true")));
+
+// LlamaModel and GPT2Model save the same tensors without the prefix that the class with the head gives them.
+TEST(FromTransformers, ABareModelClassLeavesOutThePrefix) {
+  for (const auto& [name, prefix] : {std::pair{"llama-tied", "model."}, std::pair{"gpt2", "transformer."}}) {
+    const Path whole = Path(STRATA_GOLDEN_MODELS) / name;
+    const checkpoint::TensorSource source = checkpoint::open_tensors(whole);
+    std::vector<std::vector<std::byte>> memory;
+    checkpoint::ModelFiles bare;
+    bare.config_json = checkpoint::read_config_json(whole);
+    bare.dtype = DType::kF32;
+    for (const auto& [tensor, entry] : source.tensors) {
+      ASSERT_TRUE(tensor.starts_with(prefix)) << tensor;
+      memory.emplace_back(entry.tensor->bytes);
+      entry.file->read(*entry.tensor, 0, memory.back().data(), memory.back().size());
+      bare.weights.push_back({tensor.substr(std::string_view(prefix).size()), entry.tensor->shape,
+                              DType::kF32, memory.back().data()});
+    }
+    ScratchFolder scratch;
+    checkpoint::write_hf_directory(posix_file_system(), scratch / "bare", bare);
+    set_log_level(LogLevel::kError);
+    testing::internal::CaptureStdout();
+    run_import({.source = whole.string(), .target = scratch / "a"});
+    run_import({.source = (scratch / "bare").string(), .target = scratch / "b"});
+    testing::internal::GetCapturedStdout();
+    EXPECT_EQ(bits_of(scratch / "a", 0), bits_of(scratch / "b", 0)) << name;
+  }
+}
 
 }  // namespace
 }  // namespace strata::train

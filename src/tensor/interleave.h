@@ -1,0 +1,30 @@
+// Fused projections whose rows a file keeps head by head: [groups][part 0, part 1, …], as the q; k; v of each
+// head in GPT-NeoX, while memory holds [part][groups][rows of the part].
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace strata {
+
+struct Interleave {
+  std::vector<int64_t> parts = {};  // rows of each part in one group; empty: memory's order is the file's
+
+  bool none() const { return parts.empty(); }
+  int64_t group_rows() const;
+};
+
+// A run of rows that lie one after the other on both sides.
+struct RowRun {
+  int64_t file_row = 0;
+  int64_t memory_row = 0;
+  int64_t rows = 0;
+};
+
+// The run that begins at `file_row` of a tensor of `rows` rows, a multiple of group_rows().
+RowRun run_at(const Interleave& interleave, int64_t rows, int64_t file_row);
+
+// Whether `rows` rows can lie so; every part has at least one.
+bool divides(const Interleave& interleave, int64_t rows);
+
+}  // namespace strata
