@@ -131,7 +131,7 @@ struct Setting {
   }
   void forward() {
     attention_forward(plan, out.data(), lse.data(), fused.data(), part(fused, key_first),
-                      part(fused, value_first), nullptr, nullptr, scratch.data());
+                      part(fused, value_first), nullptr, nullptr, nullptr, scratch.data());
   }
   void backward() {
     attention_backward(plan, gradients.data(), part(gradients, key_first), part(gradients, value_first),

@@ -34,7 +34,8 @@ ValueId cache(Context& context, const std::string& name, int64_t width) {
   Value value;
   value.name = name;
   value.dtype = context.activations;
-  value.shape = {context.sequences, context.cache_room, width};
+  value.shape = {context.cache_slots > 0 ? context.cache_slots : context.sequences, context.cache_room,
+                 width};
   value.role = Role::kCache;
   return context.graph.add_value(std::move(value));
 }
@@ -49,7 +50,8 @@ void add_batch(Context& context) {
     context.targets = add_input(context, "targets", tokens, Role::kInput);
     if (context.document_mask) context.kv_begin = add_input(context, "kv_begin", tokens, Role::kInput);
   } else {
-    context.cache_position = add_input(context, "cache_position", 1, Role::kStep);
+    context.cache_position = add_input(context, "cache_position", context.sequences, Role::kStep);
+    context.cache_slot = add_input(context, "cache_slot", context.sequences, Role::kStep);
   }
 }
 
@@ -94,8 +96,11 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
   if (context.mode == Mode::kSequences) {
     attended = ops::attention(graph, qkv, context.kv_begin, spec.head_dim, context.sequence_length, scale);
   } else {
-    attended = ops::cached_attention(graph, qkv, cache(context, spec.name + ".keys", kv_width),
-                                     cache(context, spec.name + ".values", kv_width), context.cache_position,
+    attended = ops::cached_attention(graph, qkv,
+                                     {.keys = cache(context, spec.name + ".keys", kv_width),
+                                      .values = cache(context, spec.name + ".values", kv_width),
+                                      .position = context.cache_position,
+                                      .slot = context.cache_slot},
                                      spec.head_dim, context.sequence_length, scale);
   }
   return linear(context,

@@ -28,13 +28,15 @@ struct Context {
   DType activations = DType::kF32;
   int64_t sequence_length = 0;     // tokens of one sequence in this program (of one chunk, in kCached)
   int64_t sequences = 0;           // in a micro-batch
-  int64_t cache_room = 0;          // tokens that a cache can hold, kCached only
+  int64_t cache_room = 0;          // tokens that a slot of a cache can hold, kCached only
+  int64_t cache_slots = 0;         // texts that a cache can hold; 0: as many as sequences
   bool document_mask = true;       // whether kv_begin is given
   ValueId tokens = kNone;          // i32[N]
   ValueId targets = kNone;         // i32[N], kSequences only
   ValueId positions = kNone;       // i32[N]
   ValueId kv_begin = kNone;        // i32[N], kSequences only
-  ValueId cache_position = kNone;  // i32[1], kCached only
+  ValueId cache_position = kNone;  // i32[sequences], kCached only: where in their slots new tokens begin
+  ValueId cache_slot = kNone;      // i32[sequences], kCached only
 };
 
 // Adds the batch's values to the graph.

@@ -99,31 +99,37 @@ std::vector<PlacementOption> placements_attention_grad(const NodeView&) {
   return {{{kS0, kS0, kS0, kS0, kS0}, {kS0}}, {{kS1, kS1, kS1, kS1, kR}, {kS1}}};
 }
 
-// --- cached attention: (qkv, key cache, value cache, position) → out, key cache, value cache
+// --- cached attention: (qkv, key cache, value cache, position, slot) → out, key cache, value cache
 
 std::vector<ValueSpec> infer_cached(const NodeView& view) {
   const Value& qkv = view.in(0);
   require_segments(view, qkv);
   const Value& cache = view.in(1);
   require(view, cache.shape.rank() == 3 && cache.shape[2] == qkv.segments[1] && cache.dtype == qkv.dtype,
-          "the cache must be [sequences, room, kv heads · head size] in qkv's dtype");
-  require(view, qkv.shape[0] == cache.shape[0] * view.attrs().integer("sequence_length"),
-          "the tokens must be whole sequences");
+          "the cache must be [slots, room, kv heads · head size] in qkv's dtype");
+  const int64_t length = view.attrs().integer("sequence_length");
+  require(view, qkv.shape[0] % length == 0, "the tokens must be whole sequences");
+  const Shape sequences{qkv.shape[0] / length};
+  require(view, sequences[0] <= cache.shape[0], "every sequence must have a slot of the cache");
+  require(view, view.in(3).shape == sequences && view.in(4).shape == sequences,
+          "there must be one position and one slot a sequence");
   return {{"out", qkv.dtype, {qkv.shape[0], qkv.segments[0]}},
           {"keys", cache.dtype, cache.shape},
           {"values", cache.dtype, cache.shape}};
 }
 
 Cost cost_cached(const NodeView& view) {
-  const double room = static_cast<double>(view.in(1).shape[1]);
-  const double pairs =
-      static_cast<double>(view.in(0).shape[0]) * room * static_cast<double>(view.in(0).segments[0]);
-  return {4 * pairs, static_cast<double>(2 * view.in(1).bytes() + view.in(0).bytes() + view.out(0).bytes())};
+  const Value& cache = view.in(1);
+  const double pairs = static_cast<double>(view.in(0).shape[0]) * static_cast<double>(cache.shape[1]) *
+                       static_cast<double>(view.in(0).segments[0]);
+  const int64_t slots = view.in(3).shape[0];  // that are read
+  return {4 * pairs, static_cast<double>(2 * cache.bytes() / cache.shape[0] * slots + view.in(0).bytes() +
+                                         view.out(0).bytes())};
 }
 
 std::vector<PlacementOption> placements_cached(const NodeView&) {
   const Placement by_head = Placement::sharded(2);
-  return {{{kS0, kS0, kS0, kR}, {kS0, kS0, kS0}}, {{kS1, by_head, by_head, kR}, {kS1, by_head, by_head}}};
+  return {{{kS1, by_head, by_head, kR, kR}, {kS1, by_head, by_head}}};
 }
 
 // --- rope_table: () → table[positions, rotary_dim / 2, 2]
@@ -181,16 +187,16 @@ ValueId attention(Graph& graph, ValueId qkv, ValueId kv_begin, int64_t head_dim,
                         {{"head_dim", head_dim}, {"sequence_length", sequence_length}, {"scale", scale}})[0];
 }
 
-ValueId cached_attention(Graph& graph, ValueId qkv, ValueId key_cache, ValueId value_cache, ValueId position,
-                         int64_t head_dim, int64_t sequence_length, double scale) {
+ValueId cached_attention(Graph& graph, ValueId qkv, const CacheValues& cache, int64_t head_dim,
+                         int64_t sequence_length, double scale) {
   const Value& rows = graph.value(qkv);
   graph::Value attended;
   attended.name = rows.name + ".attended";
   attended.dtype = rows.dtype;
   attended.shape = {rows.shape[0], rows.segments.empty() ? rows.shape[1] : rows.segments[0]};
   const ValueId out = graph.add_value(std::move(attended));
-  graph.add_node_into(kCachedAttention, {qkv, key_cache, value_cache, position},
-                      {out, key_cache, value_cache},
+  graph.add_node_into(kCachedAttention, {qkv, cache.keys, cache.values, cache.position, cache.slot},
+                      {out, cache.keys, cache.values},
                       {{"head_dim", head_dim}, {"sequence_length", sequence_length}, {"scale", scale}});
   return out;
 }

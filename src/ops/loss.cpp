@@ -15,7 +15,8 @@ std::vector<ValueSpec> infer(const NodeView& view) {
   require_head(view, 2);
   return {{"sum", DType::kF64, {1}},
           {"count", DType::kI64, {1}},
-          {"per_token", DType::kF32, {view.in(0).shape[0]}}};
+          {"per_token", DType::kF32, {view.in(0).shape[0]}},
+          {"greedy", DType::kI32, {view.in(0).shape[0]}}};
 }
 
 double logits_flops(const NodeView& view) {
@@ -32,7 +33,7 @@ Cost cost(const NodeView& view) {
 }
 
 std::vector<PlacementOption> placements(const NodeView&) {
-  return {{{kS0, kR, kS0}, {kP, kP, kS0}}};
+  return {{{kS0, kR, kS0}, {kP, kP, kS0, kS0}}};
 }
 
 // The forward node is replaced: loss and gradients come from one instruction, so that logits are made once.
@@ -83,16 +84,22 @@ Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targe
                             .placements = {},
                             .segments = {}});
   };
-  Loss loss{metric("loss_sum", DType::kF64), metric("token_count", DType::kI64), kNone};
+  Loss loss{metric("loss_sum", DType::kF64), metric("token_count", DType::kI64), kNone, kNone};
+  auto of_tokens = [&](const char* name, DType dtype) {
+    return graph.add_value({.name = name,
+                            .dtype = dtype,
+                            .shape = {graph.value(x).shape[0]},
+                            .role = graph::Role::kMetric,
+                            .encoding = {},
+                            .placements = {},
+                            .segments = {}});
+  };
   if (per_token) {
-    loss.per_token = graph.add_value({.name = "token_loss",
-                                      .shape = {graph.value(x).shape[0]},
-                                      .role = graph::Role::kMetric,
-                                      .encoding = {},
-                                      .placements = {},
-                                      .segments = {}});
+    loss.per_token = of_tokens("token_loss", DType::kF32);
+    loss.greedy = of_tokens("token_greedy", DType::kI32);
   }
-  graph.add_node_into(kLinearCrossEntropy, {x, weight, targets}, {loss.sum, loss.count, loss.per_token});
+  graph.add_node_into(kLinearCrossEntropy, {x, weight, targets},
+                      {loss.sum, loss.count, loss.per_token, loss.greedy});
   return loss;
 }
 

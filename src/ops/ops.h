@@ -70,11 +70,15 @@ ValueId attention(Graph& graph, ValueId qkv, ValueId kv_begin, int64_t head_dim,
                   double scale);
 extern const OpDef kAttention;      // (qkv, kv_begin?) → out, lse[sequences, h, T]
 extern const OpDef kAttentionGrad;  // (dout, out, lse, qkv, kv_begin?) → dqkv
-// The same against a cache: stores the new keys and values at `position` (i32[1], role step) and attends to
-// all up to the row. Caches are [sequences, room, kv · hd] in qkv's dtype.
-ValueId cached_attention(Graph& graph, ValueId qkv, ValueId key_cache, ValueId value_cache, ValueId position,
-                         int64_t head_dim, int64_t sequence_length, double scale);
-extern const OpDef kCachedAttention;  // (qkv, kc, vc, position) → out, kc, vc
+// The same against a cache: sequence s stores its new keys and values in slot[s] of the cache, from
+// position[s] on, and attends to all there up to the row. Both are i32[sequences], role step; no two
+// sequences may name the same slot. Caches are [slots, room, kv · hd] in qkv's dtype.
+struct CacheValues {
+  ValueId keys, values, position, slot;
+};
+ValueId cached_attention(Graph& graph, ValueId qkv, const CacheValues& cache, int64_t head_dim,
+                         int64_t sequence_length, double scale);
+extern const OpDef kCachedAttention;  // (qkv, kc, vc, position, slot) → out, kc, vc
 
 // --- activation.cpp
 ValueId swiglu(Graph& graph, ValueId gate_up);  // [N, 2F] as [gate | up] → silu(gate) · up, [N, F]
@@ -86,14 +90,16 @@ extern const OpDef kGeluTanhGrad;  // (dy, x) → dx
 
 // --- loss.cpp
 // Sum over the valid targets (≥ 0) of −log softmax(x · wᵀ)[target], and their count; both accumulate over
-// micro-batches. `per_token`: also the loss of each token, f32[N].
+// micro-batches. `per_token`: also the loss of each token, f32[N], and whether its target is the most
+// probable token, i32[N].
 struct Loss {
-  ValueId sum;    // "loss_sum", f64[1]
-  ValueId count;  // "token_count", i64[1]
-  ValueId per_token;
+  ValueId sum;        // "loss_sum", f64[1]
+  ValueId count;      // "token_count", i64[1]
+  ValueId per_token;  // "token_loss"
+  ValueId greedy;     // "token_greedy"
 };
 Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets, bool per_token = false);
-extern const OpDef kLinearCrossEntropy;       // (x, w, targets) → sum, count, per_token?
+extern const OpDef kLinearCrossEntropy;       // (x, w, targets) → sum, count, per_token?, greedy?
 extern const OpDef kLinearCrossEntropyTrain;  // (x, w for logits, w for dx, targets) → sum, count, dx, grad w
 
 // --- select.cpp

@@ -124,7 +124,7 @@ BoundKernel attention(const BindRequest& request) {
       [](const void* held, std::byte* const* p) {
         const auto& call = plan_of<AttentionBound>(held);
         cpu::attention_forward(call.plan, p[2], f32(p[3]), p[0], p[0] + call.k_bytes, p[0] + call.v_bytes,
-                               i32(p[1]), nullptr, p[4]);
+                               i32(p[1]), nullptr, nullptr, p[4]);
       },
       std::move(plan), scratch);
 }
@@ -142,7 +142,7 @@ BoundKernel attention_grad(const BindRequest& request) {
       std::move(plan), scratch);
 }
 
-// (qkv, key cache, value cache, position) → out, key cache, value cache
+// (qkv, key cache, value cache, position, slot) → out, key cache, value cache
 BoundKernel cached_attention(const BindRequest& request) {
   const NodeView& view = request.view;
   const Value& qkv = view.in(0);
@@ -168,17 +168,17 @@ BoundKernel cached_attention(const BindRequest& request) {
   return bound(
       [](const void* held, std::byte* const* p) {
         const auto& call = plan_of<CachedBound>(held);
-        const int64_t position = *i32(p[3]);
         for (int64_t row = 0; row < call.rows; ++row) {
-          const int64_t at = row / call.sequence_length * call.cache_sequence_bytes +
-                             (position + row % call.sequence_length) * call.cache_row_bytes;
+          const int64_t s = row / call.sequence_length;
+          const int64_t at = i32(p[4])[s] * call.cache_sequence_bytes +
+                             (i32(p[3])[s] + row % call.sequence_length) * call.cache_row_bytes;
           std::memcpy(p[1] + at, p[0] + row * call.row_bytes + call.k_bytes,
                       static_cast<size_t>(call.cache_row_bytes));
           std::memcpy(p[2] + at, p[0] + row * call.row_bytes + call.v_bytes,
                       static_cast<size_t>(call.cache_row_bytes));
         }
-        cpu::attention_forward(call.attention.plan, p[4], f32(p[7]), p[0], p[1], p[2], nullptr, i32(p[3]),
-                               p[7] + call.width_bytes);
+        cpu::attention_forward(call.attention.plan, p[5], f32(p[8]), p[0], p[1], p[2], nullptr, i32(p[3]),
+                               i32(p[4]), p[8] + call.width_bytes);
       },
       std::move(plan), scratch);
 }

@@ -21,7 +21,7 @@ BoundKernel bound_loss(const BindRequest& request, bool gradients, Kernel run) {
 
 }  // namespace
 
-// (x, w, targets) → sum, count, per_token?
+// (x, w, targets) → sum, count, per_token?, greedy?
 BoundKernel linear_cross_entropy(const BindRequest& request) {
   return bound_loss(request, false, [](const void* plan, std::byte* const* p) {
     cpu::run_linear_cross_entropy(plan_of<cpu::LinearCrossEntropyPlan>(plan),
@@ -31,7 +31,8 @@ BoundKernel linear_cross_entropy(const BindRequest& request) {
                                    .loss_sum = reinterpret_cast<double*>(p[3]),
                                    .count = reinterpret_cast<int64_t*>(p[4]),
                                    .token_loss = f32(p[5]),
-                                   .scratch = p[6]});
+                                   .greedy = reinterpret_cast<int32_t*>(p[6]),
+                                   .scratch = p[7]});
   });
 }
 

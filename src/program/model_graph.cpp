@@ -11,19 +11,24 @@ using graph::Role;
 using graph::Value;
 using graph::ValueId;
 
-void add_logits(Graph& graph, const models::Hidden& hidden) {
-  Value index;
-  index.name = "last_row";
-  index.dtype = DType::kI32;
-  index.shape = {1};
-  index.role = Role::kStep;
-  const ValueId row = ops::take_row(graph, hidden.values, graph.add_value(std::move(index)));
+// Of the last row of a chunk, or of every text's newest token.
+void add_logits(Graph& graph, const Request& request, const models::Hidden& hidden) {
+  ValueId rows = hidden.values;
+  if (request.sequence_length > 1) {
+    STRATA_CHECK(request.sequences == 1, "a prefill takes one text at a time, not {}", request.sequences);
+    Value index;
+    index.name = "last_row";
+    index.dtype = DType::kI32;
+    index.shape = {1};
+    index.role = Role::kStep;
+    rows = ops::take_row(graph, hidden.values, graph.add_value(std::move(index)));
+  }
   Value logits;
   logits.name = "logits";
-  logits.shape = {1, graph.value(hidden.head).shape[0]};
+  logits.shape = {request.sequences, graph.value(hidden.head).shape[0]};
   logits.role = Role::kStep;
   const ValueId out = graph.add_value(std::move(logits));
-  graph.add_node_into(ops::kLinear, {row, hidden.head, graph::kNone}, {out}, {{"f32_output", int64_t{1}}});
+  graph.add_node_into(ops::kLinear, {rows, hidden.head, graph::kNone}, {out}, {{"f32_output", int64_t{1}}});
 }
 
 }  // namespace
@@ -38,11 +43,12 @@ graph::Graph build_graph(const Request& request, const CompileOptions& options,
                           .sequence_length = request.sequence_length,
                           .sequences = request.sequences,
                           .cache_room = cached ? options.cache_room : 0,
+                          .cache_slots = cached ? options.cache_slots : 0,
                           .document_mask = request.document_mask};
   layers::add_batch(context);
   const models::Hidden hidden = options.model.family->build(options.model, context);
   if (cached) {
-    add_logits(graph, hidden);
+    add_logits(graph, request, hidden);
     return graph;
   }
   const ops::Loss loss =

@@ -71,7 +71,7 @@ struct Request {
   int64_t sequence_length = 1;  // tokens of a sequence; of a chunk in kPrefill
   bool document_mask = true;
   int64_t micro_batches = 1;    // of a step: batch slots
-  bool per_token_loss = false;  // kEvaluate: also the loss of each token
+  bool per_token_loss = false;  // kEvaluate: also the loss of each token, and whether it is the most probable
 };
 
 struct Program {
@@ -102,7 +102,8 @@ struct CompileOptions {
   // nullopt: the least recompute with which the arena fits the budget.
   std::optional<Recompute> recompute;
   bool weight_gradients_last = false;  // all I before all W
-  int64_t cache_room = 0;              // tokens of a key–value cache, for kPrefill and kDecode
+  int64_t cache_room = 0;              // tokens of a slot of the key–value cache, for kPrefill and kDecode
+  int64_t cache_slots = 1;             // texts in it; at least as many as a program has sequences
   int threads = 1;
   std::span<const Binding> bindings = cpu_bindings();
 };

@@ -26,9 +26,10 @@ Operand i32(int64_t n, int64_t below) {
             return static_cast<double>(i * 7 % below);
           }};
 }
-Operand i32_of(int64_t value) {
-  return {
-      .dtype = DType::kI32, .shape = {1}, .content = [value](int64_t) { return static_cast<double>(value); }};
+Operand i32_of(std::vector<int64_t> values) {
+  return {.dtype = DType::kI32,
+          .shape = {static_cast<int64_t>(values.size())},
+          .content = [values](int64_t i) { return static_cast<double>(values[static_cast<size_t>(i)]); }};
 }
 Operand positive(Shape shape) {
   return {.shape = shape, .content = [](int64_t i) { return 0.5 + 0.1 * static_cast<double>(i % 7); }};
@@ -120,14 +121,14 @@ std::vector<OpCase> make_cases() {
        kAttentionAttrs},
       {"cached_attention",
        &kCachedAttention,
-       {f32({kRows, kQkv}, parts), f32({kRows / kLength, 12, kKv}), f32({kRows / kLength, 12, kKv}),
-        i32_of(3)},
+       {f32({kRows, kQkv}, parts), f32({7, 12, kKv}), f32({7, 12, kKv}), i32_of({3, 0, 6, 5}),
+        i32_of({4, 6, 0, 1})},
        kAttentionAttrs,
        {-1, 1, 2}},
       {"cached_attention_first_rows",
        &kCachedAttention,
        {f32({kRows, kQkv}, parts), f32({kRows / kLength, kLength, kKv}), f32({kRows / kLength, kLength, kKv}),
-        i32_of(0)},
+        i32_of({0, 0, 0, 0}), i32_of({0, 1, 2, 3})},
        kAttentionAttrs,
        {-1, 1, 2}},
       {.name = "rope_table",

@@ -34,7 +34,8 @@ void expect_near(const std::vector<double>& found, const std::vector<double>& wa
 
 class CachedAttention : public testing::TestWithParam<const char*> {};
 
-// New keys and values go to rows position, position + 1, … of the cache; row t sees all up to position + t.
+// New keys and values go to rows position, position + 1, … of the sequence's slot; row t sees all up to
+// position + t.
 TEST_P(CachedAttention, AttendsToWhatIsCachedAndToItself) {
   const OpCase& one = case_of(GetParam());
   const auto inputs = inputs_of(one);
@@ -43,14 +44,17 @@ TEST_P(CachedAttention, AttendsToWhatIsCachedAndToItself) {
   const double scale = one.attrs.real("scale");
   const Tensor& qkv = inputs[0];
   const int64_t q_width = qkv.segments[0], kv_width = qkv.segments[1], width = qkv.shape[1];
-  const int64_t sequences = inputs[1].shape[0], room = inputs[1].shape[1];
+  const int64_t sequences = inputs[3].shape[0], room = inputs[1].shape[1];
   const int64_t group = q_width / kv_width;
-  const auto position = static_cast<int64_t>(inputs[3].values[0]);
+  const auto position = [&](int64_t s) {
+    return static_cast<int64_t>(inputs[3].values[static_cast<size_t>(s)]);
+  };
+  const auto slot = [&](int64_t s) { return static_cast<int64_t>(inputs[4].values[static_cast<size_t>(s)]); };
   std::vector<double> keys = inputs[1].values, values = inputs[2].values;
   for (int64_t s = 0; s < sequences; ++s) {
     for (int64_t t = 0; t < length; ++t) {
       for (int64_t c = 0; c < kv_width; ++c) {
-        const auto to = static_cast<size_t>((s * room + position + t) * kv_width + c);
+        const auto to = static_cast<size_t>((slot(s) * room + position(s) + t) * kv_width + c);
         const auto from = static_cast<size_t>((s * length + t) * width + q_width + c);
         keys[to] = static_cast<float>(qkv.values[from]);
         values[to] = static_cast<float>(qkv.values[from + static_cast<size_t>(kv_width)]);
@@ -59,10 +63,10 @@ TEST_P(CachedAttention, AttendsToWhatIsCachedAndToItself) {
   }
   std::vector<double> out(static_cast<size_t>(sequences * length * q_width));
   for (int64_t row = 0; row < sequences * length; ++row) {
-    const int64_t s = row / length, last = position + row % length;
+    const int64_t s = row / length, last = position(s) + row % length;
     for (int64_t head = 0; head < q_width / head_dim; ++head) {
       const auto at = [&](int64_t k, int64_t d) {
-        return static_cast<size_t>((s * room + k) * kv_width + head / group * head_dim + d);
+        return static_cast<size_t>((slot(s) * room + k) * kv_width + head / group * head_dim + d);
       };
       std::vector<double> weight;
       double sum = 0;

@@ -119,13 +119,15 @@ AttentionPlan plan_attention(const AttentionShape& s, int threads) {
 }
 
 void attention_forward(const AttentionPlan& plan, void* out, float* lse, const void* q, const void* k,
-                       const void* v, const int32_t* kv_begin, const int32_t* q_start, void* scratch) {
+                       const void* v, const int32_t* kv_begin, const int32_t* q_start, const int32_t* kv_slot,
+                       void* scratch) {
   const AttentionShape& s = plan.shape;
   if (row_values(s) == 0) return;
   const Call call{.plan = plan,
                   .shape = s,
                   .group = s.heads / s.kv_heads,
-                  .q_start = q_start != nullptr ? *q_start : s.kv_len - s.q_len,
+                  .q_start = q_start,
+                  .kv_slot = kv_slot,
                   .q = q,
                   .k = k,
                   .v = v,
@@ -159,7 +161,6 @@ void attention_backward(const AttentionPlan& plan, void* dq, void* dk, void* dv,
   const Call call{.plan = plan,
                   .shape = s,
                   .group = s.heads / s.kv_heads,
-                  .q_start = s.kv_len - s.q_len,
                   .q = q,
                   .k = k,
                   .v = v,

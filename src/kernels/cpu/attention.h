@@ -58,10 +58,12 @@ struct AttentionPlan {
 AttentionPlan plan_attention(const AttentionShape& shape, int threads = 0);
 
 // lse is float [batch, heads, q_len]. kv_begin, int32 [batch, q_len], does not fall within a sequence; null:
-// 0. q_start: one value, the position of query 0 among the keys; null: kv_len - q_len. scratch: at least
-// forward_scratch_bytes, aligned to 64 bytes; it may hold anything, and no state stays in it.
+// 0. q_start, int32 [batch], is the position of query 0 among the keys; null: kv_len - q_len. kv_slot, int32
+// [batch], says which sequence of k and v a sequence of q reads; null: the one of its own number. scratch: at
+// least forward_scratch_bytes, aligned to 64 bytes; it may hold anything, and no state stays in it.
 void attention_forward(const AttentionPlan& plan, void* out, float* lse, const void* q, const void* k,
-                       const void* v, const int32_t* kv_begin, const int32_t* q_start, void* scratch);
+                       const void* v, const int32_t* kv_begin, const int32_t* q_start, const int32_t* kv_slot,
+                       void* scratch);
 
 // Overwrites dq, dk and dv. Queries end where the keys end (q_start = kv_len - q_len).
 void attention_backward(const AttentionPlan& plan, void* dq, void* dk, void* dv, const void* dout,

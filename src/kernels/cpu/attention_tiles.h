@@ -35,8 +35,9 @@ constexpr int64_t tile_stride(int64_t head_dim) {
 struct Call {
   const AttentionPlan& plan;
   const AttentionShape& shape;
-  int64_t group = 1;    // query heads of a key–value head
-  int64_t q_start = 0;  // position of query 0 among the keys
+  int64_t group = 1;                 // query heads of a key–value head
+  const int32_t* q_start = nullptr;  // [batch], or null: queries end where the keys end
+  const int32_t* kv_slot = nullptr;  // [batch], or null
   const void* q = nullptr;
   const void* k = nullptr;
   const void* v = nullptr;
@@ -56,11 +57,12 @@ struct Call {
   int64_t out_offset(int64_t b, int64_t i, int64_t head) const {
     return (b * shape.q_len + i) * shape.out_stride + head * shape.head_dim;
   }
+  int64_t slot(int64_t b) const { return kv_slot != nullptr ? kv_slot[b] : b; }
   int64_t k_offset(int64_t b, int64_t j, int64_t kv_head) const {
-    return b * shape.kv_batch_stride + j * shape.k_stride + kv_head * shape.head_dim;
+    return slot(b) * shape.kv_batch_stride + j * shape.k_stride + kv_head * shape.head_dim;
   }
   int64_t v_offset(int64_t b, int64_t j, int64_t kv_head) const {
-    return b * shape.kv_batch_stride + j * shape.v_stride + kv_head * shape.head_dim;
+    return slot(b) * shape.kv_batch_stride + j * shape.v_stride + kv_head * shape.head_dim;
   }
   int64_t row_index(int64_t b, int64_t i, int64_t head) const {
     return (b * shape.heads + head) * shape.q_len + i;
@@ -71,8 +73,9 @@ struct Call {
 // next multiple of kRows are filled with an empty range at the end.
 inline void visible_keys(const Call& call, int64_t b, int64_t first, int64_t rows, int64_t* lo, int64_t* hi) {
   const AttentionShape& s = call.shape;
+  const int64_t start = call.q_start != nullptr ? call.q_start[b] : s.kv_len - s.q_len;
   for (int64_t r = 0; r < rows; ++r) {
-    const int64_t position = call.q_start + first + r;
+    const int64_t position = start + first + r;
     const int64_t end = s.causal ? std::clamp<int64_t>(position + 1, 0, s.kv_len) : s.kv_len;
     int64_t begin = call.kv_begin != nullptr ? call.kv_begin[b * s.q_len + first + r] : 0;
     if (s.window > 0) begin = std::max(begin, position - s.window + 1);

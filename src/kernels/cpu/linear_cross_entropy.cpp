@@ -149,10 +149,13 @@ void check_targets(const LinearCrossEntropySpec& spec, const int32_t* targets) {
 
 // Losses of a chunk's logits; with gradients the logits become theirs.
 void losses_of_chunk(const LinearCrossEntropySpec& spec, float* logits, const int32_t* targets,
-                     int64_t tokens, float grad_scale, double* losses) {
+                     int64_t tokens, float grad_scale, double* losses, int32_t* greedy) {
   parallel_ranges(tokens, kRowsPerTask, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       float* row = logits + i * spec.vocab;
+      if (greedy != nullptr) {
+        greedy[i] = targets[i] >= 0 && detail::is_greatest(row, spec.vocab_valid, targets[i]) ? 1 : 0;
+      }
       losses[i] = spec.gradients ? detail::cross_entropy_gradient_row(row, spec.dtype, spec.vocab_valid,
                                                                       spec.vocab, targets[i], grad_scale)
                                  : detail::cross_entropy_row(row, spec.vocab_valid, targets[i]);
@@ -187,7 +190,8 @@ void run_linear_cross_entropy(const LinearCrossEntropyPlan& plan, const LinearCr
     const ChunkPlan& chunk = spec.tokens - begin >= impl.full.tokens ? impl.full : impl.last;
     const void* x = offset(args.x, begin * row_bytes);
     run_gemm(chunk.forward, {.a = x, .b = args.w_forward, .c = logits, .scratch = gemm_scratch});
-    losses_of_chunk(spec, logits, args.targets + begin, chunk.tokens, args.grad_scale, losses + begin);
+    losses_of_chunk(spec, logits, args.targets + begin, chunk.tokens, args.grad_scale, losses + begin,
+                    args.greedy != nullptr ? args.greedy + begin : nullptr);
     if (spec.gradients) {
       const GemmPlan& weight_grad = begin == 0 ? chunk.weight_grad_first : chunk.weight_grad;
       run_gemm(weight_grad, {.a = logits, .b = x, .c = args.dw, .scratch = gemm_scratch});

@@ -32,6 +32,7 @@ struct LinearCrossEntropyArgs {
   double* loss_sum = nullptr;
   int64_t* count = nullptr;     // tokens with a target
   float* token_loss = nullptr;  // [tokens], 0 without target; may be null
+  int32_t* greedy = nullptr;    // [tokens], 1 where no logit is above the target's; may be null
   void* dx = nullptr;           // [tokens, width] in the activations' dtype
   float* dw = nullptr;          // [vocab, width]
   void* scratch = nullptr;      // aligned to 64 bytes

@@ -80,6 +80,10 @@ double Loss(const float* logits, int64_t valid, int32_t target) {
   return std::log(sum) + static_cast<double>(max) - static_cast<double>(logits[target]);
 }
 
+bool IsGreatest(const float* logits, int64_t valid, int32_t target) {
+  return RowMax(logits, valid) == logits[target];
+}
+
 double Gradient(float* logits, DType dtype, int64_t valid, int64_t vocab, int32_t target, float scale) {
   const F32 d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -118,10 +122,15 @@ HWY_AFTER_NAMESPACE();
 namespace strata::cpu::detail {
 
 HWY_EXPORT(Loss);
+HWY_EXPORT(IsGreatest);
 HWY_EXPORT(Gradient);
 
 double cross_entropy_row(const float* logits, int64_t valid, int32_t target) {
   return target < 0 ? 0.0 : HWY_DYNAMIC_DISPATCH(Loss)(logits, valid, target);
+}
+
+bool is_greatest(const float* logits, int64_t valid, int32_t target) {
+  return HWY_DYNAMIC_DISPATCH(IsGreatest)(logits, valid, target);
 }
 
 double cross_entropy_gradient_row(float* logits, DType gradient_dtype, int64_t valid, int64_t vocab,

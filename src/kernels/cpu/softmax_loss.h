@@ -11,6 +11,9 @@ namespace strata::cpu::detail {
 // -1.
 double cross_entropy_row(const float* logits, int64_t valid, int32_t target);
 
+// Whether no logit is above the target's.
+bool is_greatest(const float* logits, int64_t valid, int32_t target);
+
 // The same, and replaces the row by its gradient (softmax - onehot(target)) * scale in f32 or bf16 (at the
 // same address), zero beyond `valid` and in a row without target.
 double cross_entropy_gradient_row(float* logits, DType gradient_dtype, int64_t valid, int64_t vocab,

@@ -140,13 +140,16 @@ void attention_grad(const Call& call) {
   });
 }
 
-// (qkv, key cache, value cache, position) → out, key cache, value cache
+// (qkv, key cache, value cache, position, slot) → out, key cache, value cache
 void cached_attention(const Call& call) {
   const Array &qkv = call.in[0], &keys = call.in[1], &values = call.in[2], &out = call.out[0];
   const Heads heads(qkv, call.attrs);
-  const int64_t position = call.in[3].index_at(0), room = keys.shape[1], width = keys.shape[2];
+  const int64_t room = keys.shape[1], width = keys.shape[2];
+  // Where token n lies in its slot, and where that slot begins.
+  const auto place = [&](int64_t n) { return call.in[3].index_at(n / heads.length) + n % heads.length; };
+  const auto slot = [&](int64_t n) { return call.in[4].index_at(n / heads.length) * room; };
   for (int64_t n = 0; n < qkv.shape[0]; ++n) {
-    const int64_t to = (n / heads.length * room + position + n % heads.length) * width;
+    const int64_t to = (slot(n) + place(n)) * width;
     for (int64_t c = 0; c < width; ++c) {
       keys.put(to + c, qkv.at(heads.k(n, 0) + c));
       values.put(to + c, qkv.at(heads.v(n, 0) + c));
@@ -155,10 +158,9 @@ void cached_attention(const Call& call) {
   parallel_for(qkv.shape[0] * heads.heads, [&](int64_t task) {
     const int64_t n = task / heads.heads, head = task % heads.heads;
     const std::function<int64_t(int64_t)> at = [&](int64_t j) {
-      return (n / heads.length * room + j) * width + heads.kv_head(head) * heads.head_dim;
+      return (slot(n) + j) * width + heads.kv_head(head) * heads.head_dim;
     };
-    attend(heads, qkv, heads.q(n, head), keys, values, 0, position + n % heads.length + 1, at, at, out,
-           task * heads.head_dim);
+    attend(heads, qkv, heads.q(n, head), keys, values, 0, place(n) + 1, at, at, out, task * heads.head_dim);
   });
 }
 

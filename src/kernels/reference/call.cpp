@@ -33,6 +33,9 @@ void Array::put(int64_t i, double value) const {
     case DType::kF64:
       reinterpret_cast<double*>(data)[i] = value;
       return;
+    case DType::kI32:
+      reinterpret_cast<int32_t*>(data)[i] = static_cast<int32_t>(value);
+      return;
     default:
       throw InternalError("no reference kernel writes elements of {}", name_of(dtype));
   }

@@ -50,7 +50,8 @@ double rounded(double value, DType dtype) {
 
 // The head's loss over all tokens. dx and dw are absent where no gradient is asked for; dx may be x itself.
 void cross_entropy(const Array& x, const Array& w, const Array& targets, const Array& loss,
-                   const Array& count, const Array& token_loss, const Array& dx, const Array& dw) {
+                   const Array& count, const Array& token_loss, const Array& greedy, const Array& dx,
+                   const Array& dw) {
   const int64_t tokens = x.shape[0], width = x.shape[1], vocab = w.shape[0];
   constexpr int64_t kChunk = 128;  // tokens whose logits exist at once
   double sum = 0;
@@ -70,6 +71,7 @@ void cross_entropy(const Array& x, const Array& w, const Array& targets, const A
       if (target < 0) {
         std::fill_n(row, vocab, 0.0);
         if (token_loss.present()) token_loss.put(first + i, 0);
+        if (greedy.present()) greedy.put(first + i, 0);
         continue;
       }
       const double highest = *std::max_element(row, row + vocab);
@@ -80,6 +82,7 @@ void cross_entropy(const Array& x, const Array& w, const Array& targets, const A
       row[target] -= 1;
       const double one = highest + std::log(total) - wanted;
       if (token_loss.present()) token_loss.put(first + i, one);
+      if (greedy.present()) greedy.put(first + i, wanted == highest ? 1 : 0);
       sum += one;
       ++counted;
     }
@@ -144,14 +147,16 @@ void column_sums(const Call& call) {
   }
 }
 
-// (x, w, targets) → sum, count, per_token?
+// (x, w, targets) → sum, count, per_token?, greedy?
 void linear_cross_entropy(const Call& call) {
-  cross_entropy(call.in[0], call.in[1], call.in[2], call.out[0], call.out[1], call.output(2), {}, {});
+  cross_entropy(call.in[0], call.in[1], call.in[2], call.out[0], call.out[1], call.output(2), call.output(3),
+                {}, {});
 }
 
 // (x, w for logits, w for dx, targets) → sum, count, dx, dw
 void linear_cross_entropy_train(const Call& call) {
-  cross_entropy(call.in[0], call.in[1], call.in[3], call.out[0], call.out[1], {}, call.out[2], call.out[3]);
+  cross_entropy(call.in[0], call.in[1], call.in[3], call.out[0], call.out[1], {}, {}, call.out[2],
+                call.out[3]);
 }
 
 }  // namespace strata::reference

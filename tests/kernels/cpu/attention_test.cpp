@@ -56,8 +56,8 @@ struct Problem {
   std::vector<std::byte> q, kv, out, dout, dq, dkv;
   std::vector<float> lse;
   std::vector<int32_t> kv_begin;
-  int64_t k_first = 0, v_first = 0;  // elements before k and v in kv
-  std::optional<int32_t> q_start;
+  int64_t k_first = 0, v_first = 0;       // elements before k and v in kv
+  std::vector<int32_t> q_start, kv_slot;  // of each sequence; empty: as without a cache
 
   explicit Problem(const Case& c) {
     shape = {.batch = c.batch,
@@ -106,7 +106,8 @@ struct Problem {
     const AttentionPlan plan = plan_attention(shape, threads);
     const Scratch scratch(plan.forward_scratch_bytes);
     attention_forward(plan, out.data(), lse.data(), q.data(), part(kv, k_first), part(kv, v_first),
-                      documents(), q_start ? &*q_start : nullptr, scratch.data());
+                      documents(), q_start.empty() ? nullptr : q_start.data(),
+                      kv_slot.empty() ? nullptr : kv_slot.data(), scratch.data());
     scratch.expect_bounds_kept();
   }
   void backward(int threads = 0) {
@@ -163,7 +164,8 @@ struct Reference {
           const auto v = [&](int64_t j, int64_t c) {
             return at(p.kv, s.dtype, p.v_first + key + j * s.v_stride + c);
           };
-          const int64_t position = (p.q_start ? *p.q_start : s.kv_len - s.q_len) + i;
+          const int64_t position =
+              (p.q_start.empty() ? s.kv_len - s.q_len : p.q_start[static_cast<size_t>(b)]) + i;
           int64_t lo = p.kv_begin.empty() ? 0 : p.kv_begin[static_cast<size_t>(b * s.q_len + i)];
           if (s.window > 0) lo = std::max(lo, position - s.window + 1);
           const int64_t hi = s.causal ? std::min(s.kv_len, position + 1) : s.kv_len;
@@ -380,17 +382,20 @@ TEST(Attention, CachedDecodeEqualsFullForward) {
       const AttentionShape& f = full.shape;
       const AttentionShape& s = step.shape;
       EXPECT_EQ(plan_attention(s).decode, q_len == 1);
-      step.q_start = static_cast<int32_t>(position - q_len + 1);
+      // The second sequence is as far behind as it can be, and they lie in each other's places.
+      const int64_t starts[] = {position - q_len + 1, 0};
+      step.q_start = {static_cast<int32_t>(starts[0]), static_cast<int32_t>(starts[1])};
+      step.kv_slot = {1, 0};
       std::fill(step.kv.begin(), step.kv.end(), std::byte{0xff});
       const auto used = static_cast<size_t>(2 * kv_heads * dim * 4);
       for (int64_t b = 0; b < 2; ++b) {
-        for (int64_t j = 0; j <= position; ++j) {
-          std::memcpy(step.kv.data() + (b * s.kv_batch_stride + j * s.k_stride) * 4,
+        for (int64_t j = 0; j < starts[b] + q_len; ++j) {
+          std::memcpy(step.kv.data() + ((1 - b) * s.kv_batch_stride + j * s.k_stride) * 4,
                       full.kv.data() + (b * f.kv_batch_stride + j * f.k_stride) * 4, used);
         }
         for (int64_t i = 0; i < q_len; ++i) {
           std::memcpy(step.q.data() + (b * q_len + i) * s.q_stride * 4,
-                      full.q.data() + (b * tokens + *step.q_start + i) * f.q_stride * 4,
+                      full.q.data() + (b * tokens + starts[b] + i) * f.q_stride * 4,
                       static_cast<size_t>(s.q_stride * 4));
         }
       }
@@ -398,7 +403,7 @@ TEST(Attention, CachedDecodeEqualsFullForward) {
       for (int64_t b = 0; b < 2; ++b) {
         for (int64_t i = 0; i < q_len; ++i) {
           for (int64_t c = 0; c < heads * dim; ++c) {
-            const int64_t row = b * tokens + *step.q_start + i;
+            const int64_t row = b * tokens + starts[b] + i;
             ASSERT_NEAR(at(step.out, s.dtype, (b * q_len + i) * s.out_stride + c),
                         at(full.out, f.dtype, row * f.out_stride + c), 2e-6)
                 << position << " " << i << " " << c;
