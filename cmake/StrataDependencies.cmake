@@ -16,6 +16,7 @@ pkg_check_modules(fasttext REQUIRED IMPORTED_TARGET fasttext)
 find_library(STRATA_CLD2 cld2 REQUIRED)  # has no package of CMake's or pkg-config's
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(zlib REQUIRED IMPORTED_TARGET zlib)
+pkg_check_modules(minizip REQUIRED IMPORTED_TARGET minizip)
 pkg_check_modules(simdjson REQUIRED IMPORTED_TARGET simdjson)
 pkg_check_modules(gumbo REQUIRED IMPORTED_TARGET gumbo)
 include(${CMAKE_CURRENT_LIST_DIR}/StrataArrow.cmake)

@@ -49,7 +49,7 @@ class Verifier {
           if (hash64(read_file(path_ / file.name)) != file.checksum)
             add(file.name, "does not match its checksum");
         } else {
-          tensors(file.name, &file);
+          tensors(SafetensorsFile(path_ / file.name), &file);
         }
       } catch (const Error& error) {
         add(file.name, message_of(error));
@@ -58,11 +58,11 @@ class Verifier {
   }
 
   // Without a StoredFile: structure, NaN and infinities alone.
-  void tensors(const std::string& name, const StoredFile* stored) {
-    const SafetensorsFile file(path_ / name);
+  void tensors(const TensorFile& file, const StoredFile* stored) {
+    const std::string name = file.path().filename().string();
     std::map<std::string_view, uint64_t> expected;
     if (stored != nullptr) {
-      if (file.header().checksum != stored->checksum) add(name, "its header does not match its checksum");
+      if (file.head_checksum() != stored->checksum) add(name, "its header does not match its checksum");
       for (const auto& tensor : stored->tensors) expected[tensor.name] = tensor.checksum;
       for (const auto& tensor : stored->tensors) {
         if (file.find(tensor.name) == nullptr) add(name, fmt::format("'{}' is missing", tensor.name));
@@ -192,7 +192,7 @@ std::vector<Fault> verify_checkpoint(const Path& path) {
     const auto sources = open_all(path);
     if (!std::filesystem::exists(path / "manifest.json", error)) {
       for (const auto& source : sources) {
-        for (const auto& file : source.files) verifier.tensors(file->path().filename().string(), nullptr);
+        for (const auto& file : source.files) verifier.tensors(*file, nullptr);
       }
     }
   } catch (const Error& damage) {

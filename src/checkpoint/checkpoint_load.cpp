@@ -18,13 +18,13 @@ class ExpectedChecksums {
       for (const auto& tensor : file.tensors) tensors_[{file.name, tensor.name}] = tensor.checksum;
     }
   }
-  void check_head(const SafetensorsFile& file) const {
+  void check_head(const TensorFile& file) const {
     const auto found = heads_.find(file.path().filename().string());
     if (found == heads_.end()) throw DataError("[{}] is not in the manifest", file.path().string());
-    if (found->second != file.header().checksum)
+    if (found->second != file.head_checksum())
       throw DataError("[{}] its header was changed", file.path().string());
   }
-  void check_tensor(const SafetensorsFile& file, const TensorInfo& tensor, uint64_t checksum) const {
+  void check_tensor(const TensorFile& file, const TensorInfo& tensor, uint64_t checksum) const {
     const auto found = tensors_.find({file.path().filename().string(), tensor.name});
     if (found == tensors_.end() || found->second != checksum)
       throw DataError("[{}] '{}' does not match its checksum: the file was damaged", file.path().string(),
@@ -49,10 +49,9 @@ void load_checked(const TensorSource& source, const Manifest& manifest,
                   std::span<const MutableTensorView> views) {
   const ExpectedChecksums expected(manifest);
   for (const auto& file : source.files) expected.check_head(*file);
-  load_tensors(source, views, {},
-               [&](const SafetensorsFile& file, const TensorInfo& tensor, uint64_t checksum) {
-                 expected.check_tensor(file, tensor, checksum);
-               });
+  load_tensors(source, views, {}, [&](const TensorFile& file, const TensorInfo& tensor, uint64_t checksum) {
+    expected.check_tensor(file, tensor, checksum);
+  });
 }
 
 [[noreturn]] void nothing_usable(const Path& folder, const std::vector<SkippedCheckpoint>& skipped) {

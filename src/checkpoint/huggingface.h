@@ -18,16 +18,17 @@ namespace strata::checkpoint {
 // The tensors of one or several open files, by name.
 struct TensorSource {
   struct Entry {
-    const SafetensorsFile* file = nullptr;
+    const TensorFile* file = nullptr;
     const TensorInfo* tensor = nullptr;
   };
   std::string where;  // for messages
-  std::vector<std::unique_ptr<SafetensorsFile>> files;
+  std::vector<std::unique_ptr<TensorFile>> files;
   std::map<std::string, Entry, std::less<>> tensors;
 };
 
-// FOLDER/STEM.safetensors, or else the shards of FOLDER/STEM.safetensors.index.json. A shard that is not
-// there, a tensor that the index and the shards do not agree about, or one that stands twice: DataError.
+// FOLDER/STEM.safetensors, or else the shards of FOLDER/STEM.safetensors.index.json, or else the same of
+// FOLDER/pytorch_model.bin, whose pickles are read without executing anything. A shard that is not there, a
+// tensor that the index and the shards do not agree about, or one that stands twice: DataError.
 TensorSource open_tensors(const Path& folder, const std::string& stem = "model");
 TensorSource open_tensor_file(const Path& file);
 
@@ -51,7 +52,7 @@ void load_tensors(const TensorSource& source, std::span<const MutableTensorView>
                   const LoadOptions& options = {});
 void load_tensors(const TensorSource& source, std::span<const MutableTensorView> views,
                   const LoadOptions& options,
-                  FunctionRef<void(const SafetensorsFile&, const TensorInfo&, uint64_t)> seen);
+                  FunctionRef<void(const TensorFile&, const TensorInfo&, uint64_t)> seen);
 
 // load_tensors on a folder.
 void load_hf_tensors(const Path& folder, std::span<const MutableTensorView> views,

@@ -10,7 +10,7 @@ namespace strata::checkpoint {
 namespace {
 
 void add_file(TensorSource& source, const Path& path) {
-  auto file = std::make_unique<SafetensorsFile>(path);
+  auto file = open_tensor_container(path);
   for (const auto& tensor : file->tensors()) {
     const auto [at, added] = source.tensors.emplace(tensor.name, TensorSource::Entry{file.get(), &tensor});
     if (!added)
@@ -107,6 +107,21 @@ void check_fit(const TensorSource& source, std::span<const MutableTensorView> vi
                   source.where, text);
 }
 
+TensorSource open_shards(const Path& folder, const Path& index_path, std::string_view extension) {
+  TensorSource source;
+  source.where = folder.string();
+  const ShardIndex index = parse_shard_index(read_file(index_path), index_path.string(), extension);
+  std::error_code error;
+  for (const auto& name : index.files) {
+    if (!std::filesystem::exists(folder / name, error))
+      throw DataError("[{}] names the shard {}, which is not there; download the folder again",
+                      index_path.string(), name);
+    add_file(source, folder / name);
+  }
+  check_against_index(source, index);
+  return source;
+}
+
 }  // namespace
 
 TensorSource open_tensor_file(const Path& file) {
@@ -118,34 +133,19 @@ TensorSource open_tensor_file(const Path& file) {
 
 TensorSource open_tensors(const Path& folder, const std::string& stem) {
   check_folder(folder);
-  const Path single = folder / (stem + ".safetensors"),
-             index_path = folder / (stem + ".safetensors.index.json");
   std::error_code error;
-  if (std::filesystem::exists(single, error)) {
-    TensorSource source = open_tensor_file(single);
-    source.where = folder.string();
-    return source;
+  for (const auto& [file, extension] :
+       {std::pair{stem, ".safetensors"}, std::pair{std::string("pytorch_model"), ".bin"}}) {
+    const Path single = folder / (file + extension), index_path = single.string() + ".index.json";
+    if (std::filesystem::exists(single, error)) {
+      TensorSource source = open_tensor_file(single);
+      source.where = folder.string();
+      return source;
+    }
+    if (std::filesystem::exists(index_path, error)) return open_shards(folder, index_path, extension);
   }
-  if (!std::filesystem::exists(index_path, error)) {
-    const bool pickled = std::filesystem::exists(folder / "pytorch_model.bin", error) ||
-                         std::filesystem::exists(folder / "pytorch_model.bin.index.json", error);
-    throw DataError(
-        "[{}] holds neither {} nor {}{}", folder.string(), single.filename().string(),
-        index_path.filename().string(),
-        pickled ? "; pytorch_model.bin is a pickle, which may run code: convert it to safetensors first"
-                : "");
-  }
-  TensorSource source;
-  source.where = folder.string();
-  const ShardIndex index = parse_shard_index(read_file(index_path), index_path.string());
-  for (const auto& name : index.files) {
-    if (!std::filesystem::exists(folder / name, error))
-      throw DataError("[{}] names the shard {}, which is not there; download the folder again",
-                      index_path.string(), name);
-    add_file(source, folder / name);
-  }
-  check_against_index(source, index);
-  return source;
+  throw DataError("[{}] holds neither {}.safetensors nor pytorch_model.bin, nor an index of their shards",
+                  folder.string(), stem);
 }
 
 std::string read_config_json(const Path& folder) {
@@ -164,7 +164,7 @@ std::vector<std::string> known_buffers() {
 
 void load_tensors(const TensorSource& source, std::span<const MutableTensorView> views,
                   const LoadOptions& options,
-                  FunctionRef<void(const SafetensorsFile&, const TensorInfo&, uint64_t)> seen) {
+                  FunctionRef<void(const TensorFile&, const TensorInfo&, uint64_t)> seen) {
   check_fit(source, views, options);
   // The largest first, so that no thread is left with one at the end.
   std::vector<size_t> order(views.size());
@@ -180,7 +180,7 @@ void load_tensors(const TensorSource& source, std::span<const MutableTensorView>
 
 void load_tensors(const TensorSource& source, std::span<const MutableTensorView> views,
                   const LoadOptions& options) {
-  load_tensors(source, views, options, [](const SafetensorsFile&, const TensorInfo&, uint64_t) {});
+  load_tensors(source, views, options, [](const TensorFile&, const TensorInfo&, uint64_t) {});
 }
 
 void load_hf_tensors(const Path& folder, std::span<const MutableTensorView> views,

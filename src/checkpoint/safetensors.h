@@ -14,23 +14,12 @@
 
 #include "base/file.h"
 #include "base/function_ref.h"
-#include "tensor/dtype.h"
-#include "tensor/shape.h"
+#include "checkpoint/tensor_file.h"
 
 namespace strata::checkpoint {
 
 inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // what every reader of the format accepts
 inline constexpr size_t kMaxTensorNameBytes = 4096;
-
-// One tensor of a file, as its header says.
-struct TensorInfo {
-  std::string name;
-  std::string dtype_name;      // as the file spells it: "F32", "F8_E4M3", …
-  std::optional<DType> dtype;  // absent for a legal dtype that has no place in memory here
-  Shape shape;
-  uint64_t offset = 0;  // of the first byte, from the start of the file
-  uint64_t bytes = 0;
-};
 
 struct SafetensorsHeader {
   std::vector<TensorInfo> tensors;  // in the order of their bytes
@@ -43,17 +32,16 @@ struct SafetensorsHeader {
 SafetensorsHeader read_safetensors_header(uint64_t file_bytes, const std::string& where,
                                           FunctionRef<void(uint64_t, void*, size_t)> read);
 
-// An open file. Reading is by position and may be done by several threads at once.
-class SafetensorsFile {
+class SafetensorsFile final : public TensorFile {
  public:
   explicit SafetensorsFile(const Path& path);
-  const Path& path() const { return file_.path(); }
+  const Path& path() const override { return file_.path(); }
   uint64_t size() const { return file_.size(); }
   const SafetensorsHeader& header() const { return header_; }
-  const std::vector<TensorInfo>& tensors() const { return header_.tensors; }
-  const TensorInfo* find(std::string_view name) const;  // null when it is not there
-  // `size` bytes of a tensor, from byte `first` of it.
-  void read(const TensorInfo& tensor, uint64_t first, void* out, size_t size) const;
+  const std::vector<TensorInfo>& tensors() const override { return header_.tensors; }
+  const TensorInfo* find(std::string_view name) const override;
+  void read(const TensorInfo& tensor, uint64_t first, void* out, size_t size) const override;
+  uint64_t head_checksum() const override { return header_.checksum; }
 
  private:
   ReadableFile file_;
@@ -79,12 +67,14 @@ struct SafetensorsPlan {
 SafetensorsPlan plan_safetensors(std::span<const TensorSpec> specs,
                                  const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
-// model.safetensors.index.json: which file of the folder holds which tensor.
+// model.safetensors.index.json, pytorch_model.bin.index.json: which file of the folder holds which tensor.
 struct ShardIndex {
   std::map<std::string, std::string> file_of;  // tensor → file name
   std::vector<std::string> files;              // each once, sorted
 };
-ShardIndex parse_shard_index(std::string_view json, const std::string& where);
+// `extension` is that of the shards.
+ShardIndex parse_shard_index(std::string_view json, const std::string& where,
+                             std::string_view extension = ".safetensors");
 std::string format_shard_index(const std::map<std::string, std::string>& file_of, uint64_t total_bytes);
 
 // Whether a name may be opened inside a folder: [A-Za-z0-9._-]+, not starting with a dot.

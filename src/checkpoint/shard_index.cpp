@@ -16,7 +16,7 @@ bool is_plain_file_name(std::string_view name) {
          std::all_of(name.begin(), name.end(), allowed);
 }
 
-ShardIndex parse_shard_index(std::string_view text, const std::string& where) {
+ShardIndex parse_shard_index(std::string_view text, const std::string& where, std::string_view extension) {
   using nlohmann::json;
   // The tree would keep the last of two equal keys: they are refused while it is built.
   std::vector<std::set<std::string>> keys;
@@ -36,15 +36,15 @@ ShardIndex parse_shard_index(std::string_view text, const std::string& where) {
   }
   if (!twice.empty()) throw DataError("[{}] has the key '{}' twice", where, twice);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
-    throw DataError("[{}] has no \"weight_map\" object; expected a safetensors index", where);
+    throw DataError("[{}] has no \"weight_map\" object; expected an index of shards", where);
   ShardIndex result;
   std::set<std::string> files;
   for (const auto& [tensor, file] : index["weight_map"].items()) {
     if (!file.is_string()) throw DataError("[{}] the file of '{}' is not a string", where, tensor);
     const auto name = file.get<std::string>();
-    if (!is_plain_file_name(name) || !name.ends_with(".safetensors"))
-      throw DataError("[{}] '{}' lies in '{}', which is no plain name of a .safetensors file", where, tensor,
-                      name);
+    if (!is_plain_file_name(name) || !name.ends_with(extension))
+      throw DataError("[{}] '{}' lies in '{}', which is no plain name of a {} file", where, tensor, name,
+                      extension);
     files.insert(name);
     result.file_of.emplace(tensor, name);
   }

@@ -212,8 +212,8 @@ void finish(WritableFile& file, const Path& path, uint64_t bytes) {
 
 // Reads a tensor's bytes chunk by chunk: into place(first byte, size), then done(place, first byte, size).
 template <typename Place, typename Done>
-uint64_t stream_tensor(const SafetensorsFile& file, const TensorInfo& tensor, int64_t chunk_bytes,
-                       Place place, Done done) {
+uint64_t stream_tensor(const TensorFile& file, const TensorInfo& tensor, int64_t chunk_bytes, Place place,
+                       Done done) {
   Hasher hasher;
   for (uint64_t first = 0; first < tensor.bytes; first += static_cast<uint64_t>(chunk_bytes)) {
     const size_t size = std::min(static_cast<uint64_t>(chunk_bytes), tensor.bytes - first);
@@ -271,7 +271,7 @@ StoredFile write_whole_file(FileSystem& files, const Path& path, std::string_vie
   return {path.filename().string(), content.size(), hash64(content), {}};
 }
 
-uint64_t read_tensor(const SafetensorsFile& file, const TensorInfo& from, const MutableTensorView& to,
+uint64_t read_tensor(const TensorFile& file, const TensorInfo& from, const MutableTensorView& to,
                      bool check_finite) {
   const TensorView view = to.view();
   check_view(view);
@@ -313,7 +313,7 @@ uint64_t read_tensor(const SafetensorsFile& file, const TensorInfo& from, const 
       });
 }
 
-TensorScan scan_tensor(const SafetensorsFile& file, const TensorInfo& tensor) {
+TensorScan scan_tensor(const TensorFile& file, const TensorInfo& tensor) {
   TensorScan scan;
   const int64_t chunk = reader_buffer_bytes();
   std::vector<std::byte> buffer(std::min(tensor.bytes, static_cast<uint64_t>(chunk)));

@@ -68,7 +68,7 @@ StoredFile write_whole_file(FileSystem& files, const Path& path, std::string_vie
 
 // Reads one tensor into `to` (shapes must agree, dtypes be convertible) and returns the checksum of its
 // bytes. With check_finite, a NaN or an infinity is a DataError that says where it lies.
-uint64_t read_tensor(const SafetensorsFile& file, const TensorInfo& from, const MutableTensorView& to,
+uint64_t read_tensor(const TensorFile& file, const TensorInfo& from, const MutableTensorView& to,
                      bool check_finite = false);
 
 // Reads a stored tensor without keeping its bytes.
@@ -76,7 +76,7 @@ struct TensorScan {
   uint64_t checksum = 0;
   int64_t first_not_finite = -1;  // element with the first NaN or infinity
 };
-TensorScan scan_tensor(const SafetensorsFile& file, const TensorInfo& tensor);
+TensorScan scan_tensor(const TensorFile& file, const TensorInfo& tensor);
 
 // Whether a file tensor of type `from` can be read into memory of type `to`.
 bool is_convertible(DType from, DType to);

@@ -54,6 +54,18 @@ INSTANTIATE_TEST_SUITE_P(Models, FromTransformers,
                                                           "training.micro_batch_size=1",
                                                           "debug.reference_kernels=true")));
 
+// pytorch_model shards of older models: the same weights, with a copy of the tied head and a rotary table.
+TEST(FromTransformers, ReadsPickledShards) {
+  ScratchFolder scratch;
+  set_log_level(LogLevel::kError);
+  testing::internal::CaptureStdout();
+  run_import({.source = (Path(STRATA_GOLDEN_MODELS) / "llama-tied").string(), .target = scratch / "a"});
+  run_import(
+      {.source = std::string(STRATA_TEST_DATA) + "/checkpoint/torch/llama-tied", .target = scratch / "b"});
+  testing::internal::GetCapturedStdout();
+  EXPECT_EQ(bits_of(scratch / "a", 0), bits_of(scratch / "b", 0));
+}
+
 // LlamaModel and GPT2Model save the same tensors without the prefix that the class with the head gives them.
 TEST(FromTransformers, ABareModelClassLeavesOutThePrefix) {
   for (const auto& [name, prefix] : {std::pair{"llama-tied", "model."}, std::pair{"gpt2", "transformer."}}) {
