@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "data/reader.h"
 #include "data/token_corpus.h"
-#include "train/commands.h"
+#include "train/command_eval.h"
 #include "train/evaluate.h"
 #include "train/model_runtime.h"
 
@@ -40,8 +40,7 @@ data::TokenCorpus tokenize_texts(const ModelRuntime& runtime, const std::string&
 }  // namespace
 
 int run_evaluation(const EvalOptions& options) {
-  if (!options.task.empty())
-    throw ConfigError("[eval] tasks are not yet in this version; use --tokens or --text");
+  if (!options.task.empty()) return run_task_evaluation(options);
   if (options.tokens.empty() == options.text.empty()) {
     throw ConfigError("[eval] give either --tokens FILE or --text FILE");
   }

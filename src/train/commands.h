@@ -34,7 +34,9 @@ int run_training(const TrainOptions& options);
 struct EvalOptions {
   std::string model = {};  // as checkpoint::resolve_model takes it
   std::string tokens = {}, text = {};
-  std::string task = {}, jsonl = {};
+  std::string task = {}, jsonl = {};  // a name of task_format.h and its questions
+  int64_t limit = 0;                  // of the questions; 0: all
+  std::string samples = {};           // where each question's scores are written; empty: nowhere
   int64_t sequence_length = 0;
   std::optional<int64_t> stride = {};  // unset: sequence_length
   std::vector<std::string> sets = {};

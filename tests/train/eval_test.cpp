@@ -149,7 +149,7 @@ TEST_F(Trained, EvalRefuses) {
       run_evaluation(
           {.model = model(), .tokens = held(), .sequence_length = 8, .sets = {"precision.compute=\"fp8\""}}),
       ConfigError);
-  EXPECT_THROW(run_evaluation({.model = model(), .task = "hellaswag", .jsonl = "x"}), ConfigError);
+  EXPECT_THROW(run_evaluation({.model = model(), .task = "hellaswag", .jsonl = "nowhere"}), ConfigError);
   EXPECT_THROW(run_evaluation({.model = tiny_->path("nowhere").string(), .tokens = held()}), ConfigError);
   put_tokens(tiny_->path("wide.bin"), {1, 2, 3, 300, 5});
   EXPECT_THROW(
