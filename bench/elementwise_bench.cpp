@@ -135,35 +135,42 @@ void layer_backward_input(benchmark::State& state) {
 void rope_in_place(benchmark::State& state) {
   Buffers& x = buffers();
   std::vector<float> table(static_cast<size_t>(8192 * 64));
-  fill_rope_table(table.data(), 8192, 64, 1e4);
+  fill_rope_table(table.data(), 8192, std::vector<double>(32, 0.01));
   const RopeShape shape{kRows, kDim / 64, 64, 64, kDim, dtype_of(state)};
   measure(state, 2 * element_bytes(state),
           [&] { rope(shape, x.a.data(), x.a.data(), table.data(), x.ids.data(), false); });
 }
 void swiglu_fwd(benchmark::State& state) {
   Buffers& x = buffers();
-  measure(state, 1.5 * element_bytes(state),
-          [&] { swiglu_forward(kRows, kDim / 2, x.a.data(), x.b.data(), dtype_of(state)); });
+  measure(state, 1.5 * element_bytes(state), [&] {
+    gated_forward(ActivationKind::kSilu, kRows, kDim / 2, x.a.data(), x.b.data(), dtype_of(state));
+  });
 }
 void swiglu_bwd(benchmark::State& state) {
   Buffers& x = buffers();
-  measure(state, 2.5 * element_bytes(state),
-          [&] { swiglu_backward(kRows, kDim / 2, x.a.data(), x.b.data(), x.c.data(), dtype_of(state)); });
+  measure(state, 2.5 * element_bytes(state), [&] {
+    gated_backward(ActivationKind::kSilu, kRows, kDim / 2, x.a.data(), x.b.data(), x.c.data(),
+                   dtype_of(state));
+  });
 }
 void gelu_tanh_fwd(benchmark::State& state) {
   Buffers& x = buffers();
-  measure(state, 2 * element_bytes(state),
-          [&] { gelu_tanh_forward(kElements, x.a.data(), x.b.data(), dtype_of(state)); });
+  measure(state, 2 * element_bytes(state), [&] {
+    activation_forward(ActivationKind::kGeluTanh, kElements, x.a.data(), x.b.data(), dtype_of(state));
+  });
 }
 void gelu_erf_fwd(benchmark::State& state) {
   Buffers& x = buffers();
-  measure(state, 2 * element_bytes(state),
-          [&] { gelu_erf_forward(kElements, x.a.data(), x.b.data(), dtype_of(state)); });
+  measure(state, 2 * element_bytes(state), [&] {
+    activation_forward(ActivationKind::kGeluErf, kElements, x.a.data(), x.b.data(), dtype_of(state));
+  });
 }
 void gelu_tanh_bwd(benchmark::State& state) {
   Buffers& x = buffers();
-  measure(state, 3 * element_bytes(state),
-          [&] { gelu_tanh_backward(kElements, x.a.data(), x.b.data(), x.c.data(), dtype_of(state)); });
+  measure(state, 3 * element_bytes(state), [&] {
+    activation_backward(ActivationKind::kGeluTanh, kElements, x.a.data(), x.b.data(), x.c.data(),
+                        dtype_of(state));
+  });
 }
 void add_arrays(benchmark::State& state) {
   Buffers& x = buffers();

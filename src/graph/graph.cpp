@@ -41,6 +41,13 @@ double Attrs::real(std::string_view name) const {
   return std::get<double>(*attr);
 }
 
+const std::vector<double>& Attrs::reals(std::string_view name) const {
+  const Attr* attr = find(name);
+  STRATA_CHECK(attr != nullptr && std::holds_alternative<std::vector<double>>(*attr),
+               "no attribute {} of several reals", name);
+  return std::get<std::vector<double>>(*attr);
+}
+
 void Attrs::set(std::string_view name, Attr value) {
   for (auto& [key, old] : items_) {
     if (key == name) {
@@ -60,6 +67,8 @@ std::string Attrs::str() const {
         [&](const auto& held) {
           if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::string>) {
             text += held;
+          } else if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::vector<double>>) {
+            text += fmt::format("[{} numbers]", held.size());
           } else {
             text += fmt::format("{}", held);
           }

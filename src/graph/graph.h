@@ -65,7 +65,7 @@ struct Value {
   }
 };
 
-using Attr = std::variant<int64_t, double, std::string>;
+using Attr = std::variant<int64_t, double, std::string, std::vector<double>>;
 
 // A node's constants by name; looked up while a program is made, never while it runs.
 class Attrs {
@@ -75,6 +75,7 @@ class Attrs {
   int64_t integer(std::string_view name) const;
   int64_t integer_or(std::string_view name, int64_t fallback) const;
   double real(std::string_view name) const;
+  const std::vector<double>& reals(std::string_view name) const;
   void set(std::string_view name, Attr value);
   std::string str() const;
 

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "graph/sum.h"
+
 namespace strata::layers {
 
 using graph::Init;
@@ -40,6 +42,10 @@ ValueId cache(Context& context, const std::string& name, int64_t width) {
   return context.graph.add_value(std::move(value));
 }
 
+ValueId norm_weight(Graph& graph, const std::string& name, int64_t width, double offset) {
+  return graph.add_parameter(name, {width}, {offset == 1 ? Init::Kind::kZeros : Init::Kind::kOnes});
+}
+
 }  // namespace
 
 void add_batch(Context& context) {
@@ -71,8 +77,14 @@ ValueId linear(Context& context, const LinearSpec& spec, ValueId x) {
 
 ops::Normed norm(Context& context, const NormSpec& spec, ValueId x, ValueId residual) {
   Graph& graph = context.graph;
-  const ValueId weight = graph.add_parameter(spec.name + ".weight", {spec.width}, {Init::Kind::kOnes});
-  if (spec.kind == NormSpec::Kind::kRms) return ops::rms_norm(graph, x, residual, weight, spec.eps);
+  if (spec.kind == NormSpec::Kind::kPlainLayer) {
+    const ValueId ones = ops::constant(graph, spec.name + ".ones", spec.width, 1);
+    const ValueId zeros = ops::constant(graph, spec.name + ".zeros", spec.width, 0);
+    return ops::layer_norm(graph, x, residual, ones, zeros, spec.eps);
+  }
+  const ValueId weight = norm_weight(graph, spec.name + ".weight", spec.width, spec.weight_offset);
+  if (spec.kind == NormSpec::Kind::kRms)
+    return ops::rms_norm(graph, x, residual, weight, spec.eps, spec.weight_offset);
   const ValueId bias = graph.add_parameter(spec.name + ".bias", {spec.width}, {Init::Kind::kZeros});
   return ops::layer_norm(graph, x, residual, weight, bias, spec.eps);
 }
@@ -89,42 +101,56 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
                         .init_std = spec.init_std,
                         .segments = {q_width, kv_width, kv_width}},
                        x);
+  if (spec.qk_norm != AttentionSpec::QkNorm::kAbsent) {
+    const bool head = spec.qk_norm == AttentionSpec::QkNorm::kHead;
+    const double offset = spec.norm_weight_offset;
+    const ValueId q =
+        norm_weight(graph, spec.name + ".q_norm.weight", head ? spec.head_dim : q_width, offset);
+    const ValueId k =
+        norm_weight(graph, spec.name + ".k_norm.weight", head ? spec.head_dim : kv_width, offset);
+    qkv = ops::qk_norm(graph, qkv, q, k, spec.norm_eps, offset);
+  }
   if (spec.rope_table != kNone)
     qkv = ops::rope(graph, qkv, spec.rope_table, context.positions, spec.head_dim);
-  const double scale = 1.0 / std::sqrt(static_cast<double>(spec.head_dim));
+  const ops::AttentionOptions options{
+      .head_dim = spec.head_dim,
+      .sequence_length = context.sequence_length,
+      .scale = spec.scale > 0 ? spec.scale : 1.0 / std::sqrt(static_cast<double>(spec.head_dim)),
+      .window = spec.window,
+      .softcap = spec.softcap};
   ValueId attended = kNone;
   if (context.mode == Mode::kSequences) {
-    attended = ops::attention(graph, qkv, context.kv_begin, spec.head_dim, context.sequence_length, scale);
+    attended = ops::attention(graph, qkv, context.kv_begin, options);
   } else {
     attended = ops::cached_attention(graph, qkv,
                                      {.keys = cache(context, spec.name + ".keys", kv_width),
                                       .values = cache(context, spec.name + ".values", kv_width),
                                       .position = context.cache_position,
                                       .slot = context.cache_slot},
-                                     spec.head_dim, context.sequence_length, scale);
+                                     options);
   }
   return linear(context,
                 {.name = spec.name + ".out",
                  .inputs = q_width,
                  .outputs = spec.width,
-                 .bias = spec.bias,
+                 .bias = spec.out_bias,
                  .init_std = spec.out_init_std,
                  .parallel = LinearSpec::Parallel::kRow},
                 attended);
 }
 
 ValueId ffn(Context& context, const FfnSpec& spec, ValueId x) {
-  const bool gated = spec.kind == FfnSpec::Kind::kSwiglu;
-  const ValueId up =
-      linear(context,
-             {.name = spec.name + ".up",
-              .inputs = spec.width,
-              .outputs = gated ? 2 * spec.hidden : spec.hidden,
-              .bias = spec.bias,
-              .init_std = spec.init_std,
-              .segments = gated ? std::vector<int64_t>{spec.hidden, spec.hidden} : std::vector<int64_t>{}},
-             x);
-  const ValueId hidden = gated ? ops::swiglu(context.graph, up) : ops::gelu_tanh(context.graph, up);
+  const ValueId up = linear(
+      context,
+      {.name = spec.name + ".up",
+       .inputs = spec.width,
+       .outputs = spec.gated ? 2 * spec.hidden : spec.hidden,
+       .bias = spec.bias,
+       .init_std = spec.init_std,
+       .segments = spec.gated ? std::vector<int64_t>{spec.hidden, spec.hidden} : std::vector<int64_t>{}},
+      x);
+  const ValueId hidden = spec.gated ? ops::gated(context.graph, up, spec.activation)
+                                    : ops::activation(context.graph, up, spec.activation);
   return linear(context,
                 {.name = spec.name + ".down",
                  .inputs = spec.hidden,
@@ -135,28 +161,94 @@ ValueId ffn(Context& context, const FfnSpec& spec, ValueId x) {
                 hidden);
 }
 
-ValueId decoder(Context& context, DecoderSpec spec, ValueId embedded) {
-  auto normed = [&](const std::string& name, ValueId x, ValueId residual) {
-    spec.norm.name = name;
-    return norm(context, spec.norm, x, residual);
-  };
-  // Each norm adds the block before it to the residual stream, so that the stream is read and written once a
-  // block.
-  ValueId stream = kNone;
-  ValueId update = embedded;
+namespace {
+
+// The residual stream between two blocks: what f gave last, not yet added to the rest. The norm that reads
+// both adds them, so that the stream is read and written once a block.
+struct Stream {
+  ValueId update, rest;  // rest is kNone before the first block
+};
+
+// One block's parts, by name.
+struct Block {
+  Context& context;
+  const DecoderSpec& spec;
+  int64_t layer;
+
+  std::string name(const char* part) const { return "layers." + std::to_string(layer) + "." + part; }
+  ops::Normed norm(const char* part, ValueId x, ValueId residual) const {
+    NormSpec norm = spec.norm;
+    norm.name = name(part);
+    return layers::norm(context, norm, x, residual);
+  }
+  ValueId attention(ValueId x) const {
+    AttentionSpec attention =
+        spec.is_windowed && spec.is_windowed(layer) ? spec.window_attention : spec.attention;
+    attention.name = name("attention");
+    return layers::attention(context, attention, x);
+  }
+  ValueId ffn(ValueId x) const {
+    FfnSpec ffn = spec.ffn;
+    ffn.name = name("ffn");
+    return layers::ffn(context, ffn, x);
+  }
+};
+
+Stream pre_norm(const Block& block, Stream stream) {
+  const auto before_attention = block.norm("attention_norm", stream.update, stream.rest);
+  const ValueId attended = block.attention(before_attention.y);
+  const auto before_ffn = block.norm("ffn_norm", attended, before_attention.h);
+  return {block.ffn(before_ffn.y), before_ffn.h};
+}
+
+Stream sandwich(const Block& block, Stream stream) {
+  const auto before_attention = block.norm("attention_norm", stream.update, stream.rest);
+  const ValueId attended = block.norm("attention_post_norm", block.attention(before_attention.y), kNone).y;
+  const auto before_ffn = block.norm("ffn_norm", attended, before_attention.h);
+  return {block.norm("ffn_post_norm", block.ffn(before_ffn.y), kNone).y, before_ffn.h};
+}
+
+Stream post_norm(const Block& block, Stream stream) {
+  Graph& graph = block.context.graph;
+  const ValueId x = stream.rest == kNone ? stream.update : graph::add_sum(graph, stream.update, stream.rest);
+  const ValueId attended = block.norm("attention_post_norm", block.attention(x), kNone).y;
+  const ValueId between = graph::add_sum(graph, attended, x);
+  return {block.norm("ffn_post_norm", block.ffn(between), kNone).y, between};
+}
+
+Stream parallel(const Block& block, Stream stream) {
+  const auto before_attention = block.norm("attention_norm", stream.update, stream.rest);
+  const auto before_ffn = block.norm("ffn_norm", before_attention.h, kNone);
+  const ValueId attended = block.attention(before_attention.y);
+  return {graph::add_sum(block.context.graph, attended, block.ffn(before_ffn.y)), before_attention.h};
+}
+
+Stream apply(const Block& block, Stream stream) {
+  switch (block.spec.wiring) {
+    case Wiring::kPreNorm:
+      return pre_norm(block, stream);
+    case Wiring::kPostNorm:
+      return post_norm(block, stream);
+    case Wiring::kSandwich:
+      return sandwich(block, stream);
+    case Wiring::kParallel:
+      return parallel(block, stream);
+  }
+  return stream;
+}
+
+}  // namespace
+
+ValueId decoder(Context& context, const DecoderSpec& spec, ValueId embedded) {
+  Stream stream{embedded, kNone};
   for (int64_t i = 0; i < spec.layers; ++i) {
     context.graph.set_layer(static_cast<int32_t>(i));
-    const std::string name = "layers." + std::to_string(i) + ".";
-    const auto before_attention = normed(name + "attention_norm", update, stream);
-    spec.attention.name = name + "attention";
-    const ValueId attended = attention(context, spec.attention, before_attention.y);
-    const auto before_ffn = normed(name + "ffn_norm", attended, before_attention.h);
-    spec.ffn.name = name + "ffn";
-    update = ffn(context, spec.ffn, before_ffn.y);
-    stream = before_ffn.h;
+    stream = apply({context, spec, i}, stream);
   }
   context.graph.set_layer(kNone);
-  return normed("final_norm", update, stream).y;
+  NormSpec last = spec.norm;
+  last.name = "final_norm";
+  return norm(context, last, stream.update, stream.rest).y;
 }
 
 ValueId embedding_table(Context& context, const std::string& name, int64_t rows, int64_t width,

@@ -3,6 +3,7 @@
 // lays them out (Shoeybi et al. 2019). On a mesh of size one this says nothing and costs nothing.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -57,7 +58,9 @@ struct NormSpec {
   std::string name = {};
   int64_t width = 0;
   double eps = 1e-5;
-  enum class Kind { kRms, kLayer } kind = Kind::kRms;
+  // kPlainLayer has neither weight nor bias (OLMo).
+  enum class Kind { kRms, kLayer, kPlainLayer } kind = Kind::kRms;
+  double weight_offset = 0;  // kRms: the weight counts as weight + this, and starts at 1 - this
 };
 ops::Normed norm(Context& context, const NormSpec& spec, ValueId x, ValueId residual = kNone);
 
@@ -67,12 +70,20 @@ struct AttentionSpec {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  bool bias = false;
-  ValueId rope_table = kNone;  // kNone: no rotary embedding
+  bool bias = false;      // of q, k and v
+  bool out_bias = false;  // of the output projection
+  // RMS norms of queries and keys before rotation, NAME.q_norm and NAME.k_norm.
+  enum class QkNorm { kAbsent, kHead, kProjection } qk_norm = QkNorm::kAbsent;
+  double norm_eps = 1e-6;         // of those
+  double norm_weight_offset = 0;  // of those
+  ValueId rope_table = kNone;     // kNone: no rotary embedding
+  double scale = 0;               // of scores; 0: 1 / √head_dim
+  double softcap = 0;             // ops::AttentionOptions
+  int64_t window = 0;             // ops::AttentionOptions
   double init_std = 0.02;
   double out_init_std = 0.02;
 };
-// QKV projection, rotary embedding, causal grouped-query attention, output projection.
+// QKV projection, norms of q and k, rotary embedding, causal grouped-query attention, output projection.
 ValueId attention(Context& context, const AttentionSpec& spec, ValueId x);
 
 struct FfnSpec {
@@ -80,22 +91,36 @@ struct FfnSpec {
   int64_t width = 0;
   int64_t hidden = 0;
   bool bias = false;
-  enum class Kind { kSwiglu, kGeluTanh } kind = Kind::kSwiglu;
+  ActivationKind activation = ActivationKind::kSilu;
+  bool gated = true;  // f(gate) · up
   double init_std = 0.02;
   double out_init_std = 0.02;
 };
 ValueId ffn(Context& context, const FfnSpec& spec, ValueId x);
 
-// A stack of pre-norm blocks: layers.I.attention_norm, .attention, .ffn_norm, .ffn for I below `layers`, then
-// final_norm. The specs' names are filled in.
+// Where a block's norms stand. f is attention, then the FFN.
+enum class Wiring {
+  kPreNorm,   // x + f(norm(x)): Llama, GPT-2
+  kPostNorm,  // x + norm(f(x)): OLMo 2
+  kSandwich,  // x + norm(f(norm(x))): Gemma 2
+  kParallel,  // x + attention(norm(x)) + ffn(norm(x)), two norms: GPT-NeoX
+};
+
+// A stack of blocks: layers.I.attention, layers.I.ffn and their norms for I below `layers`, then final_norm.
+// Norms before f are attention_norm and ffn_norm, norms of its result attention_post_norm and ffn_post_norm.
+// The specs' names are filled in.
 struct DecoderSpec {
   int64_t layers = 0;
+  Wiring wiring = Wiring::kPreNorm;
   NormSpec norm;
   AttentionSpec attention;
+  // Where layers differ: window layers have these instead.
+  AttentionSpec window_attention = {};
+  std::function<bool(int64_t layer)> is_windowed = {};
   FfnSpec ffn;
 };
 // From the embedded tokens [N, d] to what the head reads.
-ValueId decoder(Context& context, DecoderSpec spec, ValueId embedded);
+ValueId decoder(Context& context, const DecoderSpec& spec, ValueId embedded);
 
 // A table [rows, width]; returns the parameter.
 ValueId embedding_table(Context& context, const std::string& name, int64_t rows, int64_t width,

@@ -1,5 +1,6 @@
 #include "models/config_json.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -86,11 +87,50 @@ void ConfigJson::require_one_of(const char* key, std::initializer_list<const cha
   throw DataError("[{}] \"{}\" is {}; supported are {}", where_, key, field->dump(), known);
 }
 
-ops::RopeScaling ConfigJson::rope_scaling() const {
-  ops::RopeScaling rope;
-  rope.theta = real_or("rope_theta", 10000.0);
+double ConfigJson::real_or_none(const char* key, double fallback) const {
+  if (!json_.contains(key)) return fallback;
+  return real_or(key, 0);
+}
+
+ActivationKind ConfigJson::activation(const char* key, const char* fallback) const {
+  const std::string name = text_or(key, fallback);
+  if (name == "silu" || name == "swish") return ActivationKind::kSilu;
+  if (name == "gelu") return ActivationKind::kGeluErf;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast")
+    return ActivationKind::kGeluTanh;
+  if (name == "relu") return ActivationKind::kRelu;
+  throw DataError(
+      "[{}] \"{}\" is \"{}\"; supported are \"silu\", \"gelu\", \"gelu_new\", \"gelu_pytorch_tanh\" and "
+      "\"relu\"",
+      where_, key, name);
+}
+
+std::string name_of(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::kSilu:
+      return "silu";
+    case ActivationKind::kGeluTanh:
+      return "gelu_pytorch_tanh";
+    case ActivationKind::kGeluErf:
+      return "gelu";
+    case ActivationKind::kRelu:
+      return "relu";
+  }
+  return "silu";
+}
+
+const nlohmann::json* ConfigJson::rope_object(const char* layer_type) const {
   const auto* scaling = find("rope_parameters");
-  if (scaling == nullptr) scaling = find("rope_scaling");
+  if (scaling == nullptr) return find("rope_scaling");
+  if (layer_type == nullptr || !scaling->is_object()) return scaling;
+  const auto it = scaling->find(layer_type);
+  return it == scaling->end() || it->is_null() ? nullptr : &*it;
+}
+
+ops::RopeScaling ConfigJson::rope(int64_t max_positions, double default_theta, const char* layer_type) const {
+  ops::RopeScaling rope;
+  rope.theta = real_or("rope_theta", default_theta);
+  const auto* scaling = rope_object(layer_type);
   if (scaling == nullptr) return rope;
   if (!scaling->is_object())
     throw DataError("[{}] \"rope_scaling\" is {}; an object was expected", where_, scaling->dump());
@@ -101,26 +141,109 @@ ops::RopeScaling ConfigJson::rope_scaling() const {
       throw DataError("[{}] \"rope_scaling.{}\" is {}; a number was expected", where_, key, it->dump());
     return it->get<double>();
   };
+  auto numbers = [&](const char* key) {
+    const auto it = scaling->find(key);
+    if (it == scaling->end() || !it->is_array() || it->empty() ||
+        !std::all_of(it->begin(), it->end(), [](const auto& n) { return n.is_number() && n > 0; })) {
+      throw DataError("[{}] \"rope_scaling.{}\" is {}; a list of numbers above zero was expected", where_,
+                      key, it == scaling->end() ? "missing" : it->dump());
+    }
+    return it->template get<std::vector<double>>();
+  };
   rope.theta = number("rope_theta", rope.theta);
   const std::string kind = scaling->value("rope_type", scaling->value("type", std::string("default")));
-  if (kind == "default") return rope;
-  if (kind == "linear") {
-    rope.kind = ops::RopeScaling::Kind::kInterpolated;
+  // Where it was trained first: in the object, beside it (Phi-3), or all there is.
+  rope.original_positions =
+      number("original_max_position_embeddings",
+             real_or("original_max_position_embeddings", static_cast<double>(max_positions)));
+  const double ratio = static_cast<double>(max_positions) / rope.original_positions;
+  using Kind = ops::RopeScaling::Kind;
+  if (kind == "default") {
+    return rope;
+  } else if (kind == "linear") {
+    rope.kind = Kind::kInterpolated;
+    rope.factor = number("factor", 1);
+  } else if (kind == "dynamic") {
+    rope.kind = Kind::kDynamic;
+    rope.factor = number("factor", 1);
   } else if (kind == "llama3") {
-    rope.kind = ops::RopeScaling::Kind::kLlama3;
+    rope.kind = Kind::kLlama3;
+    rope.factor = number("factor", 1);
+    rope.low_frequency_factor = number("low_freq_factor", 1);
+    rope.high_frequency_factor = number("high_freq_factor", 4);
+    rope.original_positions = number("original_max_position_embeddings", 8192);
+  } else if (kind == "yarn") {
+    rope.kind = Kind::kYarn;
+    rope.factor = number("factor", ratio);
+    rope.beta_fast = number("beta_fast", 32);
+    rope.beta_slow = number("beta_slow", 1);
+    rope.whole_pairs = scaling->value("truncate", true);
+    const auto grown = [&](double scale) {
+      return rope.factor <= 1 ? 1.0 : 0.1 * scale * std::log(rope.factor) + 1;
+    };
+    const double one = number("mscale", 0), all = number("mscale_all_dim", 0);
+    rope.attention_factor =
+        number("attention_factor", one != 0 && all != 0 ? grown(one) / grown(all) : grown(1));
+  } else if (kind == "longrope" || kind == "su") {
+    rope.kind = Kind::kLongRope;
+    rope.short_factors = numbers("short_factor");
+    rope.long_factors = numbers("long_factor");
+    rope.factor = number("factor", ratio);
+    rope.attention_factor = number(
+        "attention_factor",
+        rope.factor <= 1 ? 1 : std::sqrt(1 + std::log(rope.factor) / std::log(rope.original_positions)));
   } else {
     throw DataError(
-        "[{}] rope scaling \"{}\" is not supported; known are \"default\", \"linear\" and \"llama3\"", where_,
-        kind);
+        "[{}] rope scaling \"{}\" is not supported; known are \"default\", \"linear\", \"dynamic\", "
+        "\"llama3\", "
+        "\"yarn\" and \"longrope\"",
+        where_, kind);
   }
-  rope.factor = number("factor", 1);
-  rope.low_frequency_factor = number("low_freq_factor", 1);
-  rope.high_frequency_factor = number("high_freq_factor", 4);
-  rope.original_positions = number("original_max_position_embeddings", 8192);
-  if (!(rope.factor > 0) || !(rope.theta > 0)) {
-    throw DataError("[{}] rope factor {} and theta {} must be above zero", where_, rope.factor, rope.theta);
+  if (!(rope.factor > 0) || !(rope.theta > 0) || !(rope.original_positions > 0)) {
+    throw DataError("[{}] rope factor {}, theta {} and original positions {} must be above zero", where_,
+                    rope.factor, rope.theta, rope.original_positions);
   }
   return rope;
+}
+
+double ConfigJson::rotary_share(double fallback) const {
+  double share = real_or("partial_rotary_factor", fallback);
+  if (const auto* scaling = rope_object(nullptr); scaling != nullptr && scaling->is_object()) {
+    const auto it = scaling->find("partial_rotary_factor");
+    if (it != scaling->end() && it->is_number()) share = it->get<double>();
+  }
+  if (!(share > 0 && share <= 1))
+    throw DataError("[{}] \"partial_rotary_factor\" is {}; above 0 and up to 1 was expected", where_, share);
+  return share;
+}
+
+void ConfigJson::read_layer_types(int64_t layers, Windows& windows) const {
+  const auto* types = find("layer_types");
+  if (types == nullptr) return;
+  if (!types->is_array() || static_cast<int64_t>(types->size()) != layers) {
+    throw DataError("[{}] \"layer_types\" has {} entries, but there are {} layers", where_, types->size(),
+                    layers);
+  }
+  std::vector<bool> windowed;
+  for (const auto& type : *types) {
+    if (type != "sliding_attention" && type != "full_attention") {
+      throw DataError(
+          "[{}] \"layer_types\" holds {}; supported are \"full_attention\" and \"sliding_attention\"", where_,
+          type.dump());
+    }
+    windowed.push_back(type == "sliding_attention");
+  }
+  if (windows.size == 0) {
+    if (std::find(windowed.begin(), windowed.end(), true) != windowed.end())
+      throw DataError("[{}] \"layer_types\" has sliding_attention, but there is no \"sliding_window\"",
+                      where_);
+    return;
+  }
+  for (int64_t i = 0; i < layers; ++i) {
+    if (windows.at(i) == windowed[static_cast<size_t>(i)]) continue;
+    windows.layers = std::move(windowed);
+    return;
+  }
 }
 
 nlohmann::ordered_json id_json(const std::optional<int64_t>& id) {
@@ -139,19 +262,51 @@ std::string torch_name_of(DType dtype) {
 }
 
 void write_rope(nlohmann::ordered_json& json, const ops::RopeScaling& rope) {
+  using Kind = ops::RopeScaling::Kind;
   json["rope_theta"] = rope.theta;
-  if (rope.kind == ops::RopeScaling::Kind::kInterpolated) {
-    json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", rope.factor}};
-  } else if (rope.kind == ops::RopeScaling::Kind::kLlama3) {
-    json["rope_scaling"] = {
-        {"rope_type", "llama3"},
-        {"factor", rope.factor},
-        {"low_freq_factor", rope.low_frequency_factor},
-        {"high_freq_factor", rope.high_frequency_factor},
-        {"original_max_position_embeddings", static_cast<int64_t>(rope.original_positions)}};
-  } else {
-    json["rope_scaling"] = nullptr;
+  const auto original = static_cast<int64_t>(rope.original_positions);
+  switch (rope.kind) {
+    case Kind::kUnscaled:
+      json["rope_scaling"] = nullptr;
+      break;
+    case Kind::kInterpolated:
+      json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", rope.factor}};
+      break;
+    case Kind::kDynamic:
+      json["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", rope.factor}};
+      break;
+    case Kind::kLlama3:
+      json["rope_scaling"] = {{"rope_type", "llama3"},
+                              {"factor", rope.factor},
+                              {"low_freq_factor", rope.low_frequency_factor},
+                              {"high_freq_factor", rope.high_frequency_factor},
+                              {"original_max_position_embeddings", original}};
+      break;
+    case Kind::kYarn:
+      json["rope_scaling"] = {{"rope_type", "yarn"},
+                              {"factor", rope.factor},
+                              {"beta_fast", rope.beta_fast},
+                              {"beta_slow", rope.beta_slow},
+                              {"truncate", rope.whole_pairs},
+                              {"attention_factor", rope.attention_factor},
+                              {"original_max_position_embeddings", original}};
+      break;
+    case Kind::kLongRope:
+      json["rope_scaling"] = {{"rope_type", "longrope"},
+                              {"factor", rope.factor},
+                              {"short_factor", rope.short_factors},
+                              {"long_factor", rope.long_factors},
+                              {"attention_factor", rope.attention_factor},
+                              {"original_max_position_embeddings", original}};
+      break;
   }
+}
+
+nlohmann::ordered_json layer_types_json(const ModelConfig& config) {
+  auto types = nlohmann::ordered_json::array();
+  for (int64_t i = 0; i < config.layers; ++i)
+    types.push_back(config.windows.at(i) ? "sliding_attention" : "full_attention");
+  return types;
 }
 
 }  // namespace strata::models

@@ -23,11 +23,24 @@ class ConfigJson {
   // The field, where it stands, must have this value: no other is supported.
   void require_equal(const char* key, const nlohmann::json& wanted) const;
   void require_one_of(const char* key, std::initializer_list<const char*> wanted) const;
-  // rope_theta and rope_scaling of hub files, rope_parameters of transformers 5.
-  ops::RopeScaling rope_scaling() const;
+  // A number that may be switched off: `fallback` where the field is absent, 0 where it is null.
+  double real_or_none(const char* key, double fallback) const;
+  // The function that transformers knows by this name.
+  ActivationKind activation(const char* key, const char* fallback) const;
+  // rope_theta and rope_scaling of hub files, rope_parameters of transformers 5; `layer_type` picks the entry
+  // of a rope_parameters that has one for each.
+  ops::RopeScaling rope(int64_t max_positions, double default_theta = 10000,
+                        const char* layer_type = nullptr) const;
+  // partial_rotary_factor, on its own or inside rope_parameters.
+  double rotary_share(double fallback) const;
+  // Sets which layers have the window from layer_types, where it stands and differs from the rule in
+  // `windows`.
+  void read_layer_types(int64_t layers, Windows& windows) const;
+  bool has(const char* key) const { return find(key) != nullptr; }
 
  private:
   const nlohmann::json* find(const char* key) const;  // nullptr: absent or null
+  const nlohmann::json* rope_object(const char* layer_type) const;
   std::string where_;
   nlohmann::json json_;
 };
@@ -35,5 +48,7 @@ class ConfigJson {
 nlohmann::ordered_json id_json(const std::optional<int64_t>& id);
 std::string torch_name_of(DType dtype);  // "bfloat16"
 void write_rope(nlohmann::ordered_json& json, const ops::RopeScaling& rope);
+std::string name_of(ActivationKind kind);  // as transformers calls it
+nlohmann::ordered_json layer_types_json(const ModelConfig& config);
 
 }  // namespace strata::models

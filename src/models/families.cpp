@@ -3,15 +3,22 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/suggest.h"
 #include "models/config_json.h"
-#include "models/gpt2.h"
-#include "models/llama.h"
-#include "models/model.h"
+#include "models/families.h"
 
 namespace strata::models {
+
+bool Windows::at(int64_t layer) const {
+  if (size == 0) return false;
+  if (!layers.empty()) return layers.at(static_cast<size_t>(layer));
+  return layer >= first && (period == 0 || (layer + 1) % period != 0);
+}
+
 namespace {
 
-constexpr std::array<const Family*, 2> kFamilies{&kLlama, &kGpt2};
+constexpr std::array kFamilies{&kLlama,  &kMistral, &kQwen2, &kQwen3,   &kOlmo, &kOlmo2,
+                               &kGemma2, &kGemma3,  &kPhi3,  &kGptNeoX, &kGpt2};
 
 std::string known_model_types() {
   std::string text;
@@ -36,8 +43,11 @@ ModelConfig read_config_json(const std::string& text, const std::string& where) 
   const std::string model_type = ConfigJson(text, where).text_or("model_type", "");
   const Family* family = find_family(model_type);
   if (family == nullptr) {
-    throw DataError("[{}] model_type \"{}\" is not known; known are {}", where, model_type,
-                    known_model_types());
+    std::vector<std::string> types;
+    for (const Family* each : kFamilies) types.emplace_back(each->model_type);
+    const auto near = nearest_name(model_type, types);
+    throw DataError("[{}] model_type \"{}\" is not known; known are {}{}", where, model_type,
+                    known_model_types(), near ? ". Nearest is \"" + *near + '"' : "");
   }
   return family->read(text, where);
 }
@@ -53,6 +63,8 @@ ModelConfig with_overrides(const ModelConfig& config,
                         config.family->model_type);
     }
     json[key] = nlohmann::json::parse(value);
+    // Which layers have windows follows from the family's rule again, unless it is said too.
+    if (key == "num_hidden_layers") json.erase("layer_types");
   }
   return config.family->read(json.dump(), where);
 }
@@ -76,12 +88,23 @@ std::vector<std::string> faults_of(const ModelConfig& config) {
         fmt::format("{} heads cannot share {} key-value heads; the first must be a multiple of the second",
                     config.heads, config.kv_heads));
   }
-  if (config.family == &kGpt2 && config.width % config.heads != 0) {
+  if ((config.family == &kGpt2 || config.family == &kGptNeoX) && config.width % config.heads != 0) {
     faults.push_back(fmt::format("a width of {} does not divide among {} heads", config.width, config.heads));
   }
-  if (config.family == &kLlama && config.head_dim % 2 != 0) {
+  if (!config.learned_positions && (config.rotary_dim() % 2 != 0 || config.rotary_dim() == 0)) {
     faults.push_back(
-        fmt::format("a head size of {} is odd; rotary embedding needs an even one", config.head_dim));
+        fmt::format("{} dimensions of a head of {} rotate; rotary embedding needs an even number",
+                    config.rotary_dim(), config.head_dim));
+  }
+  const auto pairs = static_cast<size_t>(config.rotary_dim() / 2);
+  if (config.rope.kind == ops::RopeScaling::Kind::kLongRope &&
+      (config.rope.short_factors.size() != pairs || config.rope.long_factors.size() != pairs)) {
+    faults.push_back(fmt::format("rope_scaling has {} short and {} long factors; {} pairs rotate",
+                                 config.rope.short_factors.size(), config.rope.long_factors.size(), pairs));
+  }
+  if (!config.windows.layers.empty() && static_cast<int64_t>(config.windows.layers.size()) != config.layers) {
+    faults.push_back(
+        fmt::format("layer_types has {} entries for {} layers", config.windows.layers.size(), config.layers));
   }
   if (config.head_dim > 256)
     faults.push_back(fmt::format("a head size of {} is too large; at most 256", config.head_dim));
@@ -115,9 +138,15 @@ double training_flops_per_token(const ModelConfig& config, int64_t sequence_leng
     const bool table = value.name == "embedding.weight" || value.name == "positions.weight";
     if (value.shape.rank() >= 2 && (!table || is_head)) matmul += static_cast<double>(value.shape.elements());
   });
-  // Forward: two products of T · hd · heads multiply-adds a token, half of them masked; backward twice that.
-  const double attention =
-      2.0 * static_cast<double>(sequence_length * config.heads * config.head_dim * config.layers);
+  // Forward: two products with as many multiply-adds a token as it sees keys; backward twice that. The causal
+  // mask leaves half of T, a window W of them (1 - W / 2T).
+  const auto length = static_cast<double>(sequence_length);
+  double keys = 0;
+  for (int64_t i = 0; i < config.layers; ++i) {
+    const auto window = static_cast<double>(config.windows.at(i) ? config.windows.size : sequence_length);
+    keys += window < length ? window * (1 - window / (2 * length)) : length / 2;
+  }
+  const double attention = 4 * keys * static_cast<double>(config.q_width());
   return 6 * matmul + 3 * attention;
 }
 

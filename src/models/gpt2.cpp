@@ -1,49 +1,21 @@
 // GPT-2: learned positions, pre-LayerNorm with bias, multi-head attention, GELU (tanh), biases everywhere,
 // tied head.
-#include "models/gpt2.h"
-
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "models/config_json.h"
-#include "models/parameters.h"
+#include "models/decoder.h"
+#include "models/families.h"
 
 namespace strata::models {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-Hidden build(const ModelConfig& config, layers::Context& context) {
-  const auto table =
-      layers::embedding_table(context, "embedding.weight", config.vocab_size, config.width, config.init_std);
-  const auto positions = layers::embedding_table(context, "positions.weight", config.max_positions,
-                                                 config.width, config.init_std);
-  const layers::DecoderSpec spec{
-      .layers = config.layers,
-      .norm = {.width = config.width, .eps = config.norm_eps, .kind = layers::NormSpec::Kind::kLayer},
-      .attention = {.width = config.width,
-                    .heads = config.heads,
-                    .kv_heads = config.heads,
-                    .head_dim = config.head_dim,
-                    .bias = true,
-                    .init_std = config.init_std,
-                    .out_init_std = residual_init_std(config)},
-      .ffn = {.width = config.width,
-              .hidden = config.ffn,
-              .bias = true,
-              .kind = layers::FfnSpec::Kind::kGeluTanh,
-              .init_std = config.init_std,
-              .out_init_std = residual_init_std(config)}};
-  const auto embedded =
-      ops::embedding(context.graph, context.tokens, table, context.activations, context.positions, positions);
-  return {layers::decoder(context, spec, embedded), head_table(config, context, table)};
-}
-
 ModelConfig read(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
   ModelConfig config;
   config.family = &kGpt2;
-  json.require_one_of("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
   json.require_equal("scale_attn_weights", true);
   json.require_equal("scale_attn_by_inverse_layer_idx", false);
   json.require_equal("add_cross_attention", false);
@@ -58,6 +30,12 @@ ModelConfig read(const std::string& text, const std::string& where) {
   config.tied = json.boolean_or("tie_word_embeddings", true);
   config.norm_eps = json.real_or("layer_norm_epsilon", 1e-5);
   config.init_std = json.real_or("initializer_range", 0.02);
+  config.init = InitScheme::kScaledResidual;
+  config.learned_positions = true;
+  config.norm = layers::NormSpec::Kind::kLayer;
+  config.qkv_bias = config.out_bias = config.ffn_bias = true;
+  config.gated = false;
+  config.activation = json.activation("activation_function", "gelu_new");
   config.bos_id = json.optional_id("bos_token_id");
   config.eos_id = json.optional_id("eos_token_id");
   return config;
@@ -65,7 +43,8 @@ ModelConfig read(const std::string& text, const std::string& where) {
 
 std::string write(const ModelConfig& config, DType dtype) {
   Json json;
-  json["activation_function"] = "gelu_new";
+  json["activation_function"] =
+      config.activation == ActivationKind::kGeluTanh ? "gelu_new" : name_of(config.activation);
   json["architectures"] = {"GPT2LMHeadModel"};
   // Pretraining runs without dropout, and whoever goes on with the model elsewhere should get the same model.
   json["attn_pdrop"] = 0.0;
@@ -121,6 +100,6 @@ bool ignored(const ModelConfig& config, std::string_view name) {
 
 }  // namespace
 
-const Family kGpt2{"gpt2", "gpt2", build, read, write, tensors, ignored, "transformer."};
+const Family kGpt2{"gpt2", "gpt2", build_decoder, read, write, tensors, ignored, "transformer."};
 
 }  // namespace strata::models

@@ -17,6 +17,24 @@ namespace strata::models {
 
 struct Family;
 
+// Which layers see only the last `size` keys: layers from `first` on, but for every `period`-th one (0: none
+// is left out); `layers`, where it is not empty, says it layer by layer instead.
+struct Windows {
+  int64_t size = 0;  // 0: no layer has a window
+  int64_t first = 0;
+  int64_t period = 0;
+  std::vector<bool> layers = {};
+
+  bool at(int64_t layer) const;
+};
+
+// How a family starts its weights. std is ModelConfig::init_std for all that is not said.
+enum class InitScheme : uint8_t {
+  kPlain,           // every matrix the same
+  kScaledResidual,  // projections into the residual stream by 1 / √(2 · layers) smaller: GPT-2, Megatron-LM
+  kSmallWang,       // √(2 / 5d), and 2 / (layers · √d) into the stream: GPT-NeoX
+};
+
 // Sizes and constants of one decoder. What a family does not use keeps its default.
 struct ModelConfig {
   const Family* family = nullptr;
@@ -29,16 +47,43 @@ struct ModelConfig {
   int64_t ffn = 0;
   int64_t max_positions = 0;
   bool tied = true;
+  // Blocks and norms.
+  layers::Wiring wiring = layers::Wiring::kPreNorm;
+  layers::NormSpec::Kind norm = layers::NormSpec::Kind::kRms;
   double norm_eps = 1e-5;
-  double init_std = 0.02;
+  double norm_weight_offset = 0;
+  // Embedding and head.
+  bool learned_positions = false;  // instead of rotation
+  bool scaled_embedding = false;   // by √d
+  double logits_softcap = 0;
+  // Attention.
+  bool qkv_bias = false, out_bias = false;
+  layers::AttentionSpec::QkNorm qk_norm = layers::AttentionSpec::QkNorm::kAbsent;
+  double attention_scalar = 0;  // scores are scaled by its -1/2 power; 0: the head size
+  double attention_softcap = 0;
+  Windows windows;
+  double rotary_share = 1;  // of a head's dimensions that rotate
   ops::RopeScaling rope;
+  std::optional<ops::RopeScaling> window_rope;  // of layers with a window, where it differs
+  // Feed-forward.
+  ActivationKind activation = ActivationKind::kSilu;
+  bool gated = true;
+  bool ffn_bias = false;
+
+  double init_std = 0.02;
+  InitScheme init = InitScheme::kPlain;
   std::optional<int64_t> bos_id, eos_id;
+
+  int64_t q_width() const { return heads * head_dim; }
+  int64_t kv_width() const { return kv_heads * head_dim; }
+  int64_t rotary_dim() const { return static_cast<int64_t>(rotary_share * static_cast<double>(head_dim)); }
 };
 
 // What a family's graph gives to the head.
 struct Hidden {
   graph::ValueId values = graph::kNone;  // [N, d], after the last norm
   graph::ValueId head = graph::kNone;    // [V, d]; the embedding table when tied
+  double softcap = 0;                    // of the logits, 0: none
 };
 
 // One tensor of a Hugging Face file and where it lies in our parameters: rows [row, row + rows) of
@@ -82,6 +127,9 @@ struct Preset {
 const std::vector<Preset>& presets();
 // Throws ConfigError with the nearest name.
 ModelConfig preset(std::string_view name);
+
+// The preset of a family with the fewest parameters.
+ModelConfig smallest_preset(const Family& family);
 
 // The preset to begin with on a machine of this many cores and bytes of memory. A step's time is arithmetic,
 // so the cores say what a night can train well; weights, gradients and moments (16 bytes a parameter) are to

@@ -4,7 +4,7 @@
 namespace strata::ops {
 namespace {
 
-std::vector<ValueSpec> infer_swiglu(const NodeView& view) {
+std::vector<ValueSpec> infer_gated(const NodeView& view) {
   const Value& gate_up = view.in(0);
   require(view, gate_up.shape.rank() == 2 && gate_up.shape[1] % 2 == 0, "the input must be [N, gate | up]");
   return {{"y", gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2}}};
@@ -33,7 +33,7 @@ std::vector<ValueSpec> infer_same(const NodeView& view) {
 template <const OpDef* kGrad>
 void gradient(GradientBuilder& builder, const Node& node) {
   const ValueId dy = builder.gradient_of(node.outputs[0]);
-  builder.add_gradient(node.inputs[0], builder.graph().add_node(*kGrad, {dy, node.inputs[0]})[0]);
+  builder.add_gradient(node.inputs[0], builder.graph().add_node(*kGrad, {dy, node.inputs[0]}, node.attrs)[0]);
 }
 
 // Cheap: a node of the same op on the same input.
@@ -41,23 +41,27 @@ ValueId recompute(Graph& graph, const Node& node, int output) {
   return output == 0 ? graph.add_node(*node.op, node.inputs, node.attrs)[0] : kNone;
 }
 
+Attrs attrs_of(ActivationKind kind) {
+  return {{"kind", static_cast<int64_t>(kind)}};
+}
+
 }  // namespace
 
-const OpDef kSwiglu{"swiglu",         "elementwise",          infer_swiglu, cost_unary,
-                    placements_unary, gradient<&kSwigluGrad>, {},           recompute};
-const OpDef kSwigluGrad{"swiglu_grad",     "elementwise", infer_grad, cost_unary,
-                        placements_binary, nullptr,       {{0, 1}}};
-const OpDef kGeluTanh{"gelu_tanh", "elementwise",    infer_same,
-                      cost_unary,  placements_unary, gradient<&kGeluTanhGrad>,
-                      {},          recompute};
-const OpDef kGeluTanhGrad{"gelu_tanh_grad",  "elementwise", infer_grad,      cost_unary,
-                          placements_binary, nullptr,       {{0, 1}, {0, 0}}};
+const OpDef kGated{"gated",          "elementwise",         infer_gated, cost_unary,
+                   placements_unary, gradient<&kGatedGrad>, {},          recompute};
+const OpDef kGatedGrad{"gated_grad",      "elementwise", infer_grad, cost_unary,
+                       placements_binary, nullptr,       {{0, 1}}};
+const OpDef kActivation{"activation", "elementwise",    infer_same,
+                        cost_unary,   placements_unary, gradient<&kActivationGrad>,
+                        {},           recompute};
+const OpDef kActivationGrad{"activation_grad", "elementwise", infer_grad,      cost_unary,
+                            placements_binary, nullptr,       {{0, 1}, {0, 0}}};
 
-ValueId swiglu(Graph& graph, ValueId gate_up) {
-  return graph.add_node(kSwiglu, {gate_up})[0];
+ValueId gated(Graph& graph, ValueId gate_up, ActivationKind kind) {
+  return graph.add_node(kGated, {gate_up}, attrs_of(kind))[0];
 }
-ValueId gelu_tanh(Graph& graph, ValueId x) {
-  return graph.add_node(kGeluTanh, {x})[0];
+ValueId activation(Graph& graph, ValueId x, ActivationKind kind) {
+  return graph.add_node(kActivation, {x}, attrs_of(kind))[0];
 }
 
 }  // namespace strata::ops

@@ -4,49 +4,6 @@
 namespace strata::ops {
 namespace {
 
-void require_segments(const NodeView& view, const Value& qkv) {
-  require(view, qkv.segments.size() == 3, "qkv must have the parts [q | k | v]");
-  const int64_t head_dim = view.attrs().integer("head_dim");
-  require(view, qkv.segments[1] == qkv.segments[2], "k and v must be as wide as each other");
-  require(view, qkv.segments[0] % head_dim == 0 && qkv.segments[1] % head_dim == 0,
-          "q, k and v must be whole heads");
-  require(view, qkv.segments[0] % qkv.segments[1] == 0,
-          "the query heads must be a multiple of the key-value heads");
-}
-
-// --- rope
-
-std::vector<ValueSpec> infer_rope(const NodeView& view) {
-  require_segments(view, view.in(0));
-  const int64_t head_dim = view.attrs().integer("head_dim");
-  require(view, head_dim % 2 == 0, "rotary embedding needs an even head size");
-  require(view,
-          view.in(1).shape.rank() == 3 && view.in(1).shape[1] * 2 <= head_dim && view.in(1).shape[2] == 2,
-          "the table must be [positions, rotary_dim / 2, 2]");
-  require(view, view.in(2).shape == Shape{view.in(0).shape[0]}, "there must be one position a token");
-  return {{"qkv", view.in(0).dtype, view.in(0).shape, view.in(0).segments}};
-}
-
-Cost cost_rope(const NodeView& view) {
-  const Value& qkv = view.in(0);
-  const double share = 1.0 - static_cast<double>(qkv.segments[2]) / static_cast<double>(qkv.shape[1]);
-  const double elements = static_cast<double>(qkv.shape.elements()) * share;  // v passes untouched
-  return {3 * elements, 2 * elements * static_cast<double>(size_of(qkv.dtype))};
-}
-
-// Sharded by heads: every part of qkv gives its share.
-std::vector<PlacementOption> placements_rope(const NodeView&) {
-  return {{{kS0, kR, kS0}, {kS0}}, {{kS1, kR, kR}, {kS1}}};
-}
-
-void gradient_rope(GradientBuilder& builder, const Node& node) {
-  Attrs attrs = node.attrs;
-  attrs.set("inverse", 1 - node.attrs.integer("inverse"));
-  const ValueId dy = builder.gradient_of(node.outputs[0]);
-  builder.add_gradient(node.inputs[0],
-                       builder.graph().add_node(kRope, {dy, node.inputs[1], node.inputs[2]}, attrs)[0]);
-}
-
 // --- attention
 
 std::vector<ValueSpec> infer_attention(const NodeView& view) {
@@ -62,11 +19,13 @@ std::vector<ValueSpec> infer_attention(const NodeView& view) {
           {"lse", DType::kF32, {qkv.shape[0] / length, heads, length}}};
 }
 
-// Two products of [T, hd] with [hd, T], half of which the causal mask needs.
+// Two products of [T, hd] with [hd, T], half of which the causal mask needs; a window leaves the rows that
+// lie further in than it with its width of keys.
 double causal_product_flops(const NodeView& view, const Value& qkv) {
-  const double width = static_cast<double>(qkv.segments[0]);
-  return static_cast<double>(qkv.shape[0]) * static_cast<double>(view.attrs().integer("sequence_length")) *
-         width;
+  const auto length = static_cast<double>(view.attrs().integer("sequence_length"));
+  const auto window = static_cast<double>(view.attrs().integer("window"));
+  const double keys = window > 0 && window < length ? window * (2 - window / length) : length;
+  return static_cast<double>(qkv.shape[0]) * keys * static_cast<double>(qkv.segments[0]);
 }
 
 Cost cost_attention(const NodeView& view) {
@@ -132,63 +91,32 @@ std::vector<PlacementOption> placements_cached(const NodeView&) {
   return {{{kS1, by_head, by_head, kR, kR}, {kS1, by_head, by_head}}};
 }
 
-// --- rope_table: () → table[positions, rotary_dim / 2, 2]
-
-std::vector<ValueSpec> infer_table(const NodeView& view) {
-  return {
-      {"table", DType::kF32, {view.attrs().integer("positions"), view.attrs().integer("rotary_dim") / 2, 2}}};
-}
-
-Cost cost_table(const NodeView& view) {
-  return {0, static_cast<double>(view.out(0).bytes())};
-}
-
-std::vector<PlacementOption> placements_table(const NodeView&) {
-  return {};
-}
-
 }  // namespace
 
-const OpDef kRopeTable{"rope_table", "setup", infer_table, cost_table, placements_table};
-const OpDef kRope{"rope", "elementwise", infer_rope, cost_rope, placements_rope, gradient_rope, {{0, 0}}};
 const OpDef kAttention{"attention",    "attention",          infer_attention,
                        cost_attention, placements_attention, gradient_attention};
 const OpDef kAttentionGrad{"attention_grad", "attention_grad", infer_attention_grad, cost_attention_grad,
                            placements_attention_grad};
 const OpDef kCachedAttention{"cached_attention", "attention", infer_cached, cost_cached, placements_cached};
 
-ValueId rope_table(Graph& graph, int64_t positions, int64_t rotary_dim, const RopeScaling& rope) {
-  graph::Value table;
-  table.name = "rope_table";
-  table.shape = {positions, rotary_dim / 2, 2};
-  table.role = graph::Role::kConstant;
-  const ValueId id = graph.add_value(std::move(table));
-  graph.set_phase(graph::Phase::kSetup);
-  graph.add_node_into(kRopeTable, {}, {id},
-                      {{"positions", positions},
-                       {"rotary_dim", rotary_dim},
-                       {"theta", rope.theta},
-                       {"scaling", static_cast<int64_t>(rope.kind)},
-                       {"factor", rope.factor},
-                       {"low_frequency_factor", rope.low_frequency_factor},
-                       {"high_frequency_factor", rope.high_frequency_factor},
-                       {"original_positions", rope.original_positions}});
-  graph.set_phase(graph::Phase::kForward);
-  return id;
+namespace {
+
+Attrs attrs_of(const AttentionOptions& options) {
+  return {{"head_dim", options.head_dim},
+          {"sequence_length", options.sequence_length},
+          {"scale", options.scale},
+          {"window", options.window},
+          {"softcap", options.softcap}};
 }
 
-ValueId rope(Graph& graph, ValueId qkv, ValueId table, ValueId positions, int64_t head_dim) {
-  return graph.add_node(kRope, {qkv, table, positions}, {{"head_dim", head_dim}, {"inverse", int64_t{0}}})[0];
+}  // namespace
+
+ValueId attention(Graph& graph, ValueId qkv, ValueId kv_begin, const AttentionOptions& options) {
+  return graph.add_node(kAttention, {qkv, kv_begin}, attrs_of(options))[0];
 }
 
-ValueId attention(Graph& graph, ValueId qkv, ValueId kv_begin, int64_t head_dim, int64_t sequence_length,
-                  double scale) {
-  return graph.add_node(kAttention, {qkv, kv_begin},
-                        {{"head_dim", head_dim}, {"sequence_length", sequence_length}, {"scale", scale}})[0];
-}
-
-ValueId cached_attention(Graph& graph, ValueId qkv, const CacheValues& cache, int64_t head_dim,
-                         int64_t sequence_length, double scale) {
+ValueId cached_attention(Graph& graph, ValueId qkv, const CacheValues& cache,
+                         const AttentionOptions& options) {
   const Value& rows = graph.value(qkv);
   graph::Value attended;
   attended.name = rows.name + ".attended";
@@ -196,8 +124,7 @@ ValueId cached_attention(Graph& graph, ValueId qkv, const CacheValues& cache, in
   attended.shape = {rows.shape[0], rows.segments.empty() ? rows.shape[1] : rows.segments[0]};
   const ValueId out = graph.add_value(std::move(attended));
   graph.add_node_into(kCachedAttention, {qkv, cache.keys, cache.values, cache.position, cache.slot},
-                      {out, cache.keys, cache.values},
-                      {{"head_dim", head_dim}, {"sequence_length", sequence_length}, {"scale", scale}});
+                      {out, cache.keys, cache.values}, attrs_of(options));
   return out;
 }
 

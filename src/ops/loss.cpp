@@ -46,9 +46,9 @@ void gradient(GradientBuilder& builder, const Node& node) {
                                       .encoding = {},
                                       .placements = {},
                                       .segments = {}});
-  graph.add_node_into(kLinearCrossEntropyTrain,
-                      {node.inputs[0], node.inputs[1], node.inputs[1], node.inputs[2]},
-                      {node.outputs[0], node.outputs[1], dx, builder.parameter_gradient(node.inputs[1])});
+  graph.add_node_into(
+      kLinearCrossEntropyTrain, {node.inputs[0], node.inputs[1], node.inputs[1], node.inputs[2]},
+      {node.outputs[0], node.outputs[1], dx, builder.parameter_gradient(node.inputs[1])}, node.attrs);
   builder.add_gradient(node.inputs[0], dx);
 }
 
@@ -74,7 +74,8 @@ const OpDef kLinearCrossEntropy{"linear_cross_entropy", "loss", infer, cost, pla
 const OpDef kLinearCrossEntropyTrain{
     "linear_cross_entropy_train", "loss", infer_train, cost_train, placements_train, nullptr, {{2, 0}}};
 
-Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets, bool per_token) {
+Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets, bool per_token,
+                          double softcap) {
   auto metric = [&](const char* name, DType dtype) {
     return graph.add_value({.name = name,
                             .dtype = dtype,
@@ -99,7 +100,7 @@ Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targe
     loss.greedy = of_tokens("token_greedy", DType::kI32);
   }
   graph.add_node_into(kLinearCrossEntropy, {x, weight, targets},
-                      {loss.sum, loss.count, loss.per_token, loss.greedy});
+                      {loss.sum, loss.count, loss.per_token, loss.greedy}, {{"softcap", softcap}});
   return loss;
 }
 

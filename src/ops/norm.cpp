@@ -72,7 +72,8 @@ void gradient_norm(GradientBuilder& builder, const Node& node, const OpDef& grad
   }
   builder.add_gradient(parts.x, gradient);
   if (parts.residual != kNone) builder.add_gradient(parts.residual, gradient);
-  if (dy == kNone) return;
+  // The ones and zeros of a norm without parameters are constants.
+  if (dy == kNone || graph.value(parts.vectors[0]).role != graph::Role::kParameter) return;
   builder.weight_grad();
   std::vector<ValueId> gradients;
   for (const ValueId vector : parts.vectors) gradients.push_back(builder.parameter_gradient(vector));
@@ -165,8 +166,9 @@ const OpDef kLayerNormGradInput{"layer_norm_grad_input",     "elementwise", infe
 const OpDef kLayerNormGradWeight{"layer_norm_grad_weight", "elementwise", infer_layer_grad_weight, cost_grad,
                                  placements_layer_grad_weight};
 
-Normed rms_norm(Graph& graph, ValueId x, ValueId residual, ValueId weight, double eps) {
-  const auto out = graph.add_node(kRmsNorm, {x, weight, residual}, {{"eps", eps}});
+Normed rms_norm(Graph& graph, ValueId x, ValueId residual, ValueId weight, double eps, double weight_offset) {
+  const auto out =
+      graph.add_node(kRmsNorm, {x, weight, residual}, {{"eps", eps}, {"weight_offset", weight_offset}});
   return {out[0], residual != kNone ? out[2] : x};
 }
 

@@ -5,6 +5,7 @@
 
 #include "graph/graph.h"
 #include "graph/op.h"
+#include "tensor/activation_kind.h"
 
 namespace strata::ops {
 
@@ -13,12 +14,12 @@ using graph::OpDef;
 using graph::ValueId;
 
 // --- embedding.cpp
-// x[N, D] = table[tokens] (+ position_table[positions]); tables fp32, x of `dtype`. Both position inputs or
-// none.
+// x[N, D] = scale · table[tokens] (+ position_table[positions]); tables fp32, x of `dtype`. Both position
+// inputs or none.
 ValueId embedding(Graph& graph, ValueId tokens, ValueId table, DType dtype, ValueId positions = graph::kNone,
-                  ValueId position_table = graph::kNone);
+                  ValueId position_table = graph::kNone, double scale = 1);
 extern const OpDef kEmbedding;
-extern const OpDef kEmbeddingGrad;  // (dy[N, D], ids[N]) → accumulates into grad[V, D]
+extern const OpDef kEmbeddingGrad;  // (dy[N, D], ids[N]) → accumulates scale · dy into grad[V, D]
 
 // --- linear.cpp
 // y[N, O] = x[N, K] · w[O, K]ᵀ (+ bias[O]); w and bias fp32. y has x's dtype unless `f32_output`.
@@ -35,8 +36,9 @@ struct Normed {
   ValueId y;  // the normalised value
   ValueId h;  // what was normalised: x + residual, or x itself
 };
-// h = x (+ residual); y = h · rsqrt(mean(h²) + eps) · weight, over the last dimension.
-Normed rms_norm(Graph& graph, ValueId x, ValueId residual, ValueId weight, double eps);
+// h = x (+ residual); y = h · rsqrt(mean(h²) + eps) · (weight + weight_offset), over the last dimension.
+Normed rms_norm(Graph& graph, ValueId x, ValueId residual, ValueId weight, double eps,
+                double weight_offset = 0);
 // h = x (+ residual); y = (h − mean) · rsqrt(var + eps) · weight + bias.
 Normed layer_norm(Graph& graph, ValueId x, ValueId residual, ValueId weight, ValueId bias, double eps);
 extern const OpDef kRmsNorm;              // (x, w, residual?) → y, rstd, h?
@@ -46,28 +48,63 @@ extern const OpDef kLayerNorm;            // (x, w, b, residual?) → y, mean, r
 extern const OpDef kLayerNormGradInput;   // (dy, h, mean, rstd, w, dh?) → dx
 extern const OpDef kLayerNormGradWeight;  // (dy, h, mean, rstd) → accumulates into grad w[D], grad b[D]
 
-// --- attention.cpp
-// Angles of rotary embedding: position · theta^(−2i / rotary_dim), scaled for long contexts.
+// --- qk_norm.cpp
+// RMS norm of the q and k parts of qkv[N, q | k | v]: of each head where the weights are as wide as a head,
+// of the whole part where they are as wide as that. v passes.
+ValueId qk_norm(Graph& graph, ValueId qkv, ValueId q_weight, ValueId k_weight, double eps,
+                double weight_offset = 0);
+extern const OpDef kQkNorm;            // (qkv, wq, wk) → y, rstd[N, groups]
+extern const OpDef kQkNormGradInput;   // (dy, qkv, rstd, wq, wk) → dx
+extern const OpDef kQkNormGradWeight;  // (dy, qkv, rstd) → accumulates into grad wq, grad wk
+
+// --- constant.cpp
+// A vector of equal numbers, made once before the first step: the weight of a norm that has none.
+ValueId constant(Graph& graph, const std::string& name, int64_t elements, double number);
+extern const OpDef kConstant;  // () → values
+
+// --- rope.cpp
+// Angles of rotary embedding: position · theta^(−2i / rotary_dim), scaled for long contexts as config.json
+// says.
 struct RopeScaling {
-  enum class Kind : int64_t { kUnscaled, kInterpolated, kLlama3 };
+  enum class Kind : uint8_t { kUnscaled, kInterpolated, kLlama3, kDynamic, kYarn, kLongRope };
   double theta = 10000;
   Kind kind = Kind::kUnscaled;
   double factor = 1;
-  double low_frequency_factor = 1;
-  double high_frequency_factor = 4;
-  double original_positions = 8192;
+  double low_frequency_factor = 1;       // llama3
+  double high_frequency_factor = 4;      // llama3
+  double original_positions = 8192;      // all but interpolated
+  double beta_fast = 32, beta_slow = 1;  // YaRN
+  bool whole_pairs = true;               // YaRN: the ramp begins and ends at whole pairs
+  double attention_factor = 1;           // YaRN, LongRoPE: cosines and sines are multiplied by it
+  // LongRoPE: up to original_positions, and beyond.
+  std::vector<double> short_factors = {}, long_factors = {};
 };
+struct Rotation {
+  std::vector<double> frequencies;  // radians a position, one a pair
+  double magnitude = 1;
+};
+// For a program that knows `positions` positions.
+Rotation rotation_of(const RopeScaling& rope, int64_t rotary_dim, int64_t positions);
 // The constant table [positions, rotary_dim / 2, 2], made once before the first step.
-ValueId rope_table(Graph& graph, int64_t positions, int64_t rotary_dim, const RopeScaling& rope);
+ValueId rope_table(Graph& graph, int64_t positions, int64_t rotary_dim, const RopeScaling& rope,
+                   const std::string& name = "rope_table");
 extern const OpDef kRopeTable;
 // Rotates the q and k parts of qkv[N, (h + 2 kv) · hd] by the angles of their positions; half-rotation
 // layout. table[positions, rotary_dim / 2, 2] holds cosines and sines.
 ValueId rope(Graph& graph, ValueId qkv, ValueId table, ValueId positions, int64_t head_dim);
 extern const OpDef kRope;  // (qkv, table, positions) → qkv; attribute inverse = 1 turns back
+
+// --- attention.cpp
+struct AttentionOptions {
+  int64_t head_dim = 0;
+  int64_t sequence_length = 0;
+  double scale = 1;    // of the products of queries and keys
+  int64_t window = 0;  // keys that a row sees, itself included; 0: all before it
+  double softcap = 0;  // above 0: scores become softcap · tanh(score / softcap) (Gemma 2)
+};
 // Causal attention over sequences of `sequence_length` tokens; row i sees keys from kv_begin[i] (document
 // mask; absent: from 0) to i. qkv has segments [q | k | v]. Gives [N, h · hd].
-ValueId attention(Graph& graph, ValueId qkv, ValueId kv_begin, int64_t head_dim, int64_t sequence_length,
-                  double scale);
+ValueId attention(Graph& graph, ValueId qkv, ValueId kv_begin, const AttentionOptions& options);
 extern const OpDef kAttention;      // (qkv, kv_begin?) → out, lse[sequences, h, T]
 extern const OpDef kAttentionGrad;  // (dout, out, lse, qkv, kv_begin?) → dqkv
 // The same against a cache: sequence s stores its new keys and values in slot[s] of the cache, from
@@ -76,31 +113,36 @@ extern const OpDef kAttentionGrad;  // (dout, out, lse, qkv, kv_begin?) → dqkv
 struct CacheValues {
   ValueId keys, values, position, slot;
 };
-ValueId cached_attention(Graph& graph, ValueId qkv, const CacheValues& cache, int64_t head_dim,
-                         int64_t sequence_length, double scale);
+ValueId cached_attention(Graph& graph, ValueId qkv, const CacheValues& cache,
+                         const AttentionOptions& options);
 extern const OpDef kCachedAttention;  // (qkv, kc, vc, position, slot) → out, kc, vc
 
 // --- activation.cpp
-ValueId swiglu(Graph& graph, ValueId gate_up);  // [N, 2F] as [gate | up] → silu(gate) · up, [N, F]
-ValueId gelu_tanh(Graph& graph, ValueId x);     // 0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))
-extern const OpDef kSwiglu;
-extern const OpDef kSwigluGrad;  // (dy, gate_up) → d_gate_up
-extern const OpDef kGeluTanh;
-extern const OpDef kGeluTanhGrad;  // (dy, x) → dx
+ValueId gated(Graph& graph, ValueId gate_up, ActivationKind kind);  // [N, gate | up] → f(gate) · up, [N, F]
+ValueId activation(Graph& graph, ValueId x, ActivationKind kind);
+extern const OpDef kGated;
+extern const OpDef kGatedGrad;  // (dy, gate_up) → d_gate_up
+extern const OpDef kActivation;
+extern const OpDef kActivationGrad;  // (dy, x) → dx
 
 // --- loss.cpp
 // Sum over the valid targets (≥ 0) of −log softmax(x · wᵀ)[target], and their count; both accumulate over
 // micro-batches. `per_token`: also the loss of each token, f32[N], and whether its target is the most
-// probable token, i32[N].
+// probable token, i32[N]. Above 0, `softcap` turns a logit l into softcap · tanh(l / softcap).
 struct Loss {
   ValueId sum;        // "loss_sum", f64[1]
   ValueId count;      // "token_count", i64[1]
   ValueId per_token;  // "token_loss"
   ValueId greedy;     // "token_greedy"
 };
-Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets, bool per_token = false);
+Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets, bool per_token = false,
+                          double softcap = 0);
 extern const OpDef kLinearCrossEntropy;       // (x, w, targets) → sum, count, per_token?, greedy?
 extern const OpDef kLinearCrossEntropyTrain;  // (x, w for logits, w for dx, targets) → sum, count, dx, grad w
+
+// --- softcap.cpp
+// y = cap · tanh(x / cap), for the logits of a generating program; f32, over itself, no gradient.
+extern const OpDef kSoftcap;  // (x) → y
 
 // --- select.cpp
 // row[1, D] = x[index]; index is i32[1] in the step block.

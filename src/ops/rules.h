@@ -23,6 +23,9 @@ inline void require(const NodeView& view, bool condition, const char* what) {
   if (!condition) graph::shape_error(view, what);
 }
 
+// qkv = [q | k | v] of whole heads: what attention and rope read.
+void require_segments(const NodeView& view, const Value& qkv);
+
 inline constexpr Placement kR = Placement::replicated();
 inline constexpr Placement kP = Placement::partial();
 inline constexpr Placement kS0 = Placement::sharded(0);

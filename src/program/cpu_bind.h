@@ -38,12 +38,17 @@ BoundKernel pack_weight(const BindRequest&);
 std::vector<WantedEncoding> linear_encodings(const graph::NodeView&);
 std::vector<WantedEncoding> linear_grad_input_encodings(const graph::NodeView&);
 // cpu_bind_loss.cpp
+BoundKernel softcap(const BindRequest&);
 BoundKernel linear_cross_entropy(const BindRequest&);
 BoundKernel linear_cross_entropy_train(const BindRequest&);
 std::vector<WantedEncoding> linear_cross_entropy_encodings(const graph::NodeView&);
 std::vector<WantedEncoding> linear_cross_entropy_train_encodings(const graph::NodeView&);
 // cpu_bind_attention.cpp
+BoundKernel constant(const BindRequest&);
 BoundKernel rope_table(const BindRequest&);
+BoundKernel qk_norm(const BindRequest&);
+BoundKernel qk_norm_grad_input(const BindRequest&);
+BoundKernel qk_norm_grad_weight(const BindRequest&);
 BoundKernel rope(const BindRequest&);
 BoundKernel attention(const BindRequest&);
 BoundKernel attention_grad(const BindRequest&);
@@ -58,10 +63,10 @@ BoundKernel rms_norm_grad_weight(const BindRequest&);
 BoundKernel layer_norm(const BindRequest&);
 BoundKernel layer_norm_grad_input(const BindRequest&);
 BoundKernel layer_norm_grad_weight(const BindRequest&);
-BoundKernel swiglu(const BindRequest&);
-BoundKernel swiglu_grad(const BindRequest&);
-BoundKernel gelu_tanh(const BindRequest&);
-BoundKernel gelu_tanh_grad(const BindRequest&);
+BoundKernel gated(const BindRequest&);
+BoundKernel gated_grad(const BindRequest&);
+BoundKernel activation(const BindRequest&);
+BoundKernel activation_grad(const BindRequest&);
 BoundKernel column_sums(const BindRequest&);
 BoundKernel take_row(const BindRequest&);
 // cpu_bind_update.cpp

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/qk_norm.h"
 #include "kernels/cpu/rope.h"
 #include "ops/ops.h"
 #include "program/cpu_bind.h"
@@ -14,10 +15,27 @@ using graph::NodeView;
 using graph::Value;
 
 struct RopeTablePlan {
-  int64_t positions, rotary_dim;
-  double theta;
-  cpu::RopeScaling scaling;
+  int64_t positions;
+  std::vector<double> frequencies;
+  double magnitude;
 };
+
+struct QkNormPlan {
+  cpu::QkNormShape shape;
+  bool accumulate_q = false, accumulate_k = false;
+};
+
+QkNormPlan qk_norm_plan(const NodeView& view, const Value& qkv, int64_t q_width, int64_t k_width) {
+  return {{.rows = qkv.shape[0],
+           .q_groups = qkv.segments[0] / q_width,
+           .q_width = q_width,
+           .k_groups = qkv.segments[1] / k_width,
+           .k_width = k_width,
+           .row_stride = qkv.shape[1],
+           .eps = static_cast<float>(view.attrs().real("eps")),
+           .weight_offset = static_cast<float>(view.attrs().real("weight_offset")),
+           .dtype = qkv.dtype}};
+}
 
 struct RopePlan {
   cpu::RopeShape shape;
@@ -54,7 +72,9 @@ cpu::AttentionShape shape_of(const NodeView& view, const Value& qkv) {
           .v_stride = row,
           .out_stride = qkv.segments[0],
           .kv_batch_stride = row * length,
-          .causal = true};
+          .causal = true,
+          .window = view.attrs().integer("window"),
+          .softcap = static_cast<float>(view.attrs().real("softcap"))};
 }
 
 AttentionBound bound_attention(const BindRequest& request, const Value& qkv) {
@@ -67,27 +87,49 @@ AttentionBound bound_attention(const BindRequest& request, const Value& qkv) {
 
 BoundKernel rope_table(const BindRequest& request) {
   const auto& attrs = request.view.attrs();
-  RopeTablePlan plan{attrs.integer("positions"), attrs.integer("rotary_dim"), attrs.real("theta"), {}};
-  switch (static_cast<ops::RopeScaling::Kind>(attrs.integer("scaling"))) {
-    case ops::RopeScaling::Kind::kUnscaled:
-      break;
-    case ops::RopeScaling::Kind::kInterpolated:
-      plan.scaling.kind = cpu::RopeScalingKind::kLinear;
-      break;
-    case ops::RopeScaling::Kind::kLlama3:
-      plan.scaling.kind = cpu::RopeScalingKind::kLlama3;
-      break;
-  }
-  plan.scaling.factor = attrs.real("factor");
-  plan.scaling.low_freq_factor = attrs.real("low_frequency_factor");
-  plan.scaling.high_freq_factor = attrs.real("high_frequency_factor");
-  plan.scaling.original_max_positions = attrs.real("original_positions");
   return bound(
       [](const void* held, std::byte* const* p) {
         const auto& table = plan_of<RopeTablePlan>(held);
-        cpu::fill_rope_table(f32(p[0]), table.positions, table.rotary_dim, table.theta, table.scaling);
+        cpu::fill_rope_table(f32(p[0]), table.positions, table.frequencies, table.magnitude);
       },
-      plan);
+      RopeTablePlan{attrs.integer("positions"), attrs.reals("frequencies"), attrs.real("magnitude")});
+}
+
+// (qkv, q weight, k weight) → y, rstd
+BoundKernel qk_norm(const BindRequest& request) {
+  const NodeView& view = request.view;
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        cpu::qk_norm_forward(plan_of<QkNormPlan>(held).shape, p[3], f32(p[4]), p[0], f32(p[1]), f32(p[2]));
+      },
+      qk_norm_plan(view, view.in(0), view.in(1).shape[0], view.in(2).shape[0]));
+}
+
+// (dy, qkv, rstd, q weight, k weight) → dx
+BoundKernel qk_norm_grad_input(const BindRequest& request) {
+  const NodeView& view = request.view;
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        cpu::qk_norm_backward_input(plan_of<QkNormPlan>(held).shape, p[5], p[0], p[1], f32(p[2]), f32(p[3]),
+                                    f32(p[4]));
+      },
+      qk_norm_plan(view, view.in(1), view.in(3).shape[0], view.in(4).shape[0]));
+}
+
+// (dy, qkv, rstd) → dq weight, dk weight
+BoundKernel qk_norm_grad_weight(const BindRequest& request) {
+  const NodeView& view = request.view;
+  QkNormPlan plan =
+      qk_norm_plan(view, view.in(1), view.attrs().integer("q_width"), view.attrs().integer("k_width"));
+  plan.accumulate_q = request.accumulate[0];
+  plan.accumulate_k = request.accumulate[1];
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& call = plan_of<QkNormPlan>(held);
+        cpu::qk_norm_backward_weight(call.shape, f32(p[3]), f32(p[4]), p[0], p[1], f32(p[2]),
+                                     call.accumulate_q, call.accumulate_k, p[5]);
+      },
+      plan, cpu::qk_norm_weight_scratch_bytes(plan.shape));
 }
 
 // (qkv, table, positions) → qkv

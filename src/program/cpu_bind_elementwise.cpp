@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/cpu/activation.h"
@@ -27,6 +28,17 @@ struct RowsPlan {
   bool accumulate;
 };
 
+struct ActivationPlan {
+  ActivationKind kind;
+  int64_t rows, columns;
+  DType dtype;
+};
+
+ActivationPlan activation_plan(const BindRequest& request, const Value& rows) {
+  return {static_cast<ActivationKind>(request.view.attrs().integer("kind")), rows.shape[0],
+          rows.shape.rank() == 2 ? rows.shape[1] : 1, rows.dtype};
+}
+
 struct NormPlan {
   cpu::NormShape shape;
   bool accumulate;
@@ -38,6 +50,12 @@ NormPlan norm_plan(const BindRequest& request, const Value& rows, bool accumulat
            .eps = static_cast<float>(request.view.attrs().real("eps")),
            .dtype = rows.dtype},
           accumulate};
+}
+
+NormPlan rms_plan(const BindRequest& request, const Value& rows) {
+  NormPlan plan = norm_plan(request, rows);
+  plan.shape.weight_offset = static_cast<float>(request.view.attrs().real("weight_offset"));
+  return plan;
 }
 
 struct EmbeddingPlan {
@@ -64,7 +82,8 @@ BoundKernel embedding(const BindRequest& request) {
                       .dim = view.in(1).shape[1],
                       .vocab = view.in(1).shape[0],
                       .positions = view.has(3) ? view.in(3).shape[0] : 0,
-                      .dtype = view.out(0).dtype},
+                      .dtype = view.out(0).dtype,
+                      .scale = static_cast<float>(view.attrs().real("scale"))},
                      false};
   return bound(
       [](const void* held, std::byte* const* p) {
@@ -80,7 +99,8 @@ BoundKernel embedding_grad(const BindRequest& request) {
   EmbeddingPlan plan{{.rows = view.in(1).shape[0],
                       .dim = view.in(0).shape[1],
                       .vocab = view.out(0).shape[0],
-                      .dtype = view.in(0).dtype},
+                      .dtype = view.in(0).dtype,
+                      .scale = static_cast<float>(view.attrs().real("scale"))},
                      request.accumulate[0]};
   return bound(
       [](const void* held, std::byte* const* p) {
@@ -99,7 +119,7 @@ BoundKernel rms_norm(const BindRequest& request) {
   const Kernel without = [](const void* plan, std::byte* const* p) {
     cpu::rms_norm_forward(plan_of<NormPlan>(plan).shape, p[3], nullptr, f32(p[4]), p[0], nullptr, f32(p[1]));
   };
-  return bound(residual ? with : without, norm_plan(request, request.view.in(0)));
+  return bound(residual ? with : without, rms_plan(request, request.view.in(0)));
 }
 
 // (dy, h, rstd, w, dh?) → dx
@@ -109,7 +129,7 @@ BoundKernel rms_norm_grad_input(const BindRequest& request) {
         cpu::rms_norm_backward_input(plan_of<NormPlan>(plan).shape, p[5], p[0], p[1], f32(p[2]), f32(p[3]),
                                      p[4]);
       },
-      norm_plan(request, request.view.in(1)));
+      rms_plan(request, request.view.in(1)));
 }
 
 // (dy, h, rstd) → dw
@@ -160,45 +180,45 @@ BoundKernel layer_norm_grad_weight(const BindRequest& request) {
 }
 
 // (gate_up) → y
-BoundKernel swiglu(const BindRequest& request) {
+BoundKernel gated(const BindRequest& request) {
   const Value& y = request.view.out(0);
   return bound(
       [](const void* plan, std::byte* const* p) {
-        const auto& call = plan_of<RowsPlan>(plan);
-        cpu::swiglu_forward(call.rows, call.columns, p[1], p[0], call.dtype);
+        const auto& call = plan_of<ActivationPlan>(plan);
+        cpu::gated_forward(call.kind, call.rows, call.columns, p[1], p[0], call.dtype);
       },
-      RowsPlan{y.shape[0], y.shape[1], y.dtype, false});
+      activation_plan(request, y));
 }
 
 // (dy, gate_up) → d_gate_up
-BoundKernel swiglu_grad(const BindRequest& request) {
+BoundKernel gated_grad(const BindRequest& request) {
   const Value& dy = request.view.in(0);
   return bound(
       [](const void* plan, std::byte* const* p) {
-        const auto& call = plan_of<RowsPlan>(plan);
-        cpu::swiglu_backward(call.rows, call.columns, p[2], p[0], p[1], call.dtype);
+        const auto& call = plan_of<ActivationPlan>(plan);
+        cpu::gated_backward(call.kind, call.rows, call.columns, p[2], p[0], p[1], call.dtype);
       },
-      RowsPlan{dy.shape[0], dy.shape[1], dy.dtype, false});
+      activation_plan(request, dy));
 }
 
 // (x) → y
-BoundKernel gelu_tanh(const BindRequest& request) {
+BoundKernel activation(const BindRequest& request) {
   return bound(
       [](const void* plan, std::byte* const* p) {
-        const auto& call = plan_of<FlatPlan>(plan);
-        cpu::gelu_tanh_forward(call.n, p[1], p[0], call.dtype);
+        const auto& call = plan_of<ActivationPlan>(plan);
+        cpu::activation_forward(call.kind, call.rows * call.columns, p[1], p[0], call.dtype);
       },
-      flat(request.view.in(0)));
+      activation_plan(request, request.view.in(0)));
 }
 
 // (dy, x) → dx
-BoundKernel gelu_tanh_grad(const BindRequest& request) {
+BoundKernel activation_grad(const BindRequest& request) {
   return bound(
       [](const void* plan, std::byte* const* p) {
-        const auto& call = plan_of<FlatPlan>(plan);
-        cpu::gelu_tanh_backward(call.n, p[2], p[0], p[1], call.dtype);
+        const auto& call = plan_of<ActivationPlan>(plan);
+        cpu::activation_backward(call.kind, call.rows * call.columns, p[2], p[0], p[1], call.dtype);
       },
-      flat(request.view.in(0)));
+      activation_plan(request, request.view.in(0)));
 }
 
 // (dy) → sums
@@ -212,6 +232,21 @@ BoundKernel column_sums(const BindRequest& request) {
                          p[2]);
       },
       plan, cpu::column_sums_scratch_bytes(plan.rows, plan.columns));
+}
+
+// () → values
+BoundKernel constant(const BindRequest& request) {
+  struct Plan {
+    int64_t elements;
+    float number;
+  };
+  const auto& attrs = request.view.attrs();
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& plan = plan_of<Plan>(held);
+        std::fill_n(f32(p[0]), plan.elements, plan.number);
+      },
+      Plan{attrs.integer("elements"), static_cast<float>(attrs.real("number"))});
 }
 
 // (x, index) → row

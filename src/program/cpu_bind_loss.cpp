@@ -1,4 +1,7 @@
+#include <cstring>
+
 #include "kernels/cpu/linear_cross_entropy.h"
+#include "kernels/cpu/softmax_loss.h"
 #include "program/cpu_bind.h"
 
 namespace strata::program::cpu_bind {
@@ -14,7 +17,8 @@ BoundKernel bound_loss(const BindRequest& request, bool gradients, Kernel run) {
                                               .dtype = view.in(0).dtype,
                                               .gradients = gradients,
                                               .accumulate = gradients && request.accumulate[3],
-                                              .accumulate_loss = request.accumulate[0]});
+                                              .accumulate_loss = request.accumulate[0],
+                                              .softcap = static_cast<float>(view.attrs().real("softcap"))});
   const int64_t scratch = plan.scratch_bytes;
   return bound(run, std::move(plan), scratch);
 }
@@ -50,6 +54,21 @@ BoundKernel linear_cross_entropy_train(const BindRequest& request) {
                                    .dw = f32(p[7]),
                                    .scratch = p[8]});
   });
+}
+
+// (x) → y
+BoundKernel softcap(const BindRequest& request) {
+  struct Plan {
+    int64_t elements;
+    float cap;
+  };
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& plan = plan_of<Plan>(held);
+        if (p[1] != p[0]) std::memcpy(p[1], p[0], static_cast<size_t>(plan.elements) * sizeof(float));
+        cpu::detail::cap_row(f32(p[1]), plan.elements, plan.cap);
+      },
+      Plan{request.view.in(0).shape.elements(), static_cast<float>(request.view.attrs().real("softcap"))});
 }
 
 std::vector<WantedEncoding> linear_cross_entropy_encodings(const NodeView& view) {

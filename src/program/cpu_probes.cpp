@@ -100,21 +100,23 @@ class ProbeList {
     }
     {
       Graph& g = next();
-      ops::swiglu(g, rows(g, "gate_up", 2 * kFfn, {kFfn, kFfn}));
+      ops::gated(g, rows(g, "gate_up", 2 * kFfn, {kFfn, kFfn}), ActivationKind::kSilu);
     }
     {
       Graph& g = next();
       const ValueId dy = rows(g, "dy", kFfn);
-      g.add_node(ops::kSwigluGrad, {dy, rows(g, "gate_up", 2 * kFfn, {kFfn, kFfn})});
+      g.add_node(ops::kGatedGrad, {dy, rows(g, "gate_up", 2 * kFfn, {kFfn, kFfn})},
+                 {{"kind", static_cast<int64_t>(ActivationKind::kSilu)}});
     }
     {
       Graph& g = next();
-      ops::gelu_tanh(g, rows(g, "x", kFfn));
+      ops::activation(g, rows(g, "x", kFfn), ActivationKind::kGeluTanh);
     }
     {
       Graph& g = next();
       const ValueId dy = rows(g, "dy", kFfn);
-      g.add_node(ops::kGeluTanhGrad, {dy, rows(g, "x", kFfn)});
+      g.add_node(ops::kActivationGrad, {dy, rows(g, "x", kFfn)},
+                 {{"kind", static_cast<int64_t>(ActivationKind::kGeluTanh)}});
     }
     Graph& g = next();
     g.add_node_into(ops::kColumnSums, {rows(g, "dy", kFfn)}, {gradient_of(g, {kFfn})});
@@ -122,7 +124,7 @@ class ProbeList {
 
   void norms() {
     constexpr double kEps = 1e-5;
-    const graph::Attrs attrs{{"eps", kEps}};
+    const graph::Attrs attrs{{"eps", kEps}, {"weight_offset", 0.0}};
     {
       Graph& g = next();
       const ValueId x = rows(g, "x", kWidth);
@@ -177,7 +179,11 @@ class ProbeList {
       ops::rope(g, qkv, table, add_operand(g, "positions", DType::kI32, {kTokens}), kHeadDim);
     }
     for (const int64_t length : {256, 512, 1024}) {
-      const graph::Attrs attrs{{"head_dim", kHeadDim}, {"sequence_length", length}, {"scale", 0.125}};
+      const graph::Attrs attrs{{"head_dim", kHeadDim},
+                               {"sequence_length", length},
+                               {"scale", 0.125},
+                               {"window", int64_t{0}},
+                               {"softcap", 0.0}};
       {
         Graph& g = next();
         const ValueId qkv = rows(g, "qkv", kQkv, parts);
@@ -203,7 +209,7 @@ class ProbeList {
       Graph& g = next();
       const ValueId dy = rows(g, "dy", kWidth);
       g.add_node_into(ops::kEmbeddingGrad, {dy, add_operand(g, "rows", DType::kI32, {kTokens})},
-                      {gradient_of(g, {kTokens, kWidth})}, {{"rows", kTokens}});
+                      {gradient_of(g, {kTokens, kWidth})}, {{"rows", kTokens}, {"scale", 1.0}});
     }
     for (const int64_t width : {int64_t{256}, int64_t{1024}}) {
       for (const bool training : {false, true}) {
@@ -213,12 +219,13 @@ class ProbeList {
         const ValueId targets = add_operand(g, "targets", DType::kI32, {kTokens});
         const ValueId sum = add_operand(g, "sum", DType::kF64, {1}, {}, Role::kMetric);
         const ValueId count = add_operand(g, "count", DType::kI64, {1}, {}, Role::kMetric);
+        const graph::Attrs attrs{{"softcap", 0.0}};
         if (training) {
           const ValueId dx = rows(g, "dx", width);
           g.add_node_into(ops::kLinearCrossEntropyTrain, {x, w, w, targets},
-                          {sum, count, dx, gradient_of(g, {kVocab, width})});
+                          {sum, count, dx, gradient_of(g, {kVocab, width})}, attrs);
         } else {
-          g.add_node_into(ops::kLinearCrossEntropy, {x, w, targets}, {sum, count, kNone});
+          g.add_node_into(ops::kLinearCrossEntropy, {x, w, targets}, {sum, count, kNone, kNone}, attrs);
         }
       }
     }

@@ -29,6 +29,7 @@ void add_logits(Graph& graph, const Request& request, const models::Hidden& hidd
   logits.role = Role::kStep;
   const ValueId out = graph.add_value(std::move(logits));
   graph.add_node_into(ops::kLinear, {rows, hidden.head, graph::kNone}, {out}, {{"f32_output", int64_t{1}}});
+  if (hidden.softcap > 0) graph.add_node_into(ops::kSoftcap, {out}, {out}, {{"softcap", hidden.softcap}});
 }
 
 }  // namespace
@@ -51,8 +52,8 @@ graph::Graph build_graph(const Request& request, const CompileOptions& options,
     add_logits(graph, request, hidden);
     return graph;
   }
-  const ops::Loss loss =
-      ops::linear_cross_entropy(graph, hidden.values, hidden.head, context.targets, request.per_token_loss);
+  const ops::Loss loss = ops::linear_cross_entropy(graph, hidden.values, hidden.head, context.targets,
+                                                   request.per_token_loss, hidden.softcap);
   if (request.kind == Kind::kTrain) {
     graph::differentiate(graph);
     STRATA_CHECK(options.rule_of != nullptr, "a training program needs the optimizer's rules");

@@ -34,16 +34,18 @@ models::ModelConfig model_of_family(const ModelTable& table) {
       known += (known.empty() ? "" : ", ") + std::string(each->name);
     throw ConfigError("[model.family] \"{}\" is not known; known are {}", table.family, known);
   }
-  models::ModelConfig config = models::preset(family->model_type == "gpt2" ? "gpt2-124m" : "llama3-5m");
+  // What is not said is as in the family's smallest preset, in its proportions.
+  const models::ModelConfig base = models::smallest_preset(*family);
+  models::ModelConfig config = base;
   config.vocab_size = table.vocab_size.value_or(config.vocab_size);
   config.width = table.hidden_size.value_or(config.width);
   config.layers = table.num_hidden_layers.value_or(config.layers);
   config.heads = table.num_attention_heads.value_or(config.heads);
-  config.kv_heads = table.num_key_value_heads.value_or(
-      family->model_type == "gpt2" ? config.heads : std::min(config.kv_heads, config.heads));
+  const bool grouped = base.kv_heads < base.heads;
+  config.kv_heads =
+      table.num_key_value_heads.value_or(grouped ? std::min(config.kv_heads, config.heads) : config.heads);
   config.head_dim = table.head_dim.value_or(config.heads > 0 ? config.width / config.heads : 0);
-  config.ffn =
-      table.intermediate_size.value_or(family->model_type == "gpt2" ? 4 * config.width : 3 * config.width);
+  config.ffn = table.intermediate_size.value_or(config.width * base.ffn / base.width);
   config.max_positions = table.max_position_embeddings.value_or(config.max_positions);
   config.tied = table.tie_word_embeddings.value_or(config.tied);
   config.rope.theta = table.rope_theta.value_or(config.rope.theta);

@@ -43,6 +43,13 @@ ValueId qkv_of(Graph& graph, ValueId x) {
   return linear(graph, x, parameter(graph, "qkv", {8 * kHeadDim, kWidth}, parts));
 }
 
+constexpr AttentionOptions kPlain{.head_dim = kHeadDim, .sequence_length = kLength, .scale = 0.5};
+
+ValueId qk_normed(Graph& g, ValueId x, int64_t q_width, int64_t k_width) {
+  const ValueId q = parameter(g, "q_norm", {q_width}), k = parameter(g, "k_norm", {k_width});
+  return attention(g, qk_norm(g, qkv_of(g, x), q, k, 1e-5, 1), kNone, kPlain);
+}
+
 std::vector<GradientCase> cases() {
   return {
       {"embedding", [](Graph&, ValueId x) { return x; }},
@@ -54,7 +61,8 @@ std::vector<GradientCase> cases() {
                        parameter(g, "position_table", {kLength, kWidth}));
          return graph::add_sum(g, x, again);
        }},
-      {"add", [](Graph& g, ValueId x) { return graph::add_sum(g, x, gelu_tanh(g, x)); }},
+      {"add",
+       [](Graph& g, ValueId x) { return graph::add_sum(g, x, activation(g, x, ActivationKind::kGeluTanh)); }},
       {"add_of_one_value", [](Graph& g, ValueId x) { return graph::add_sum(g, x, x); }},
       {"linear",
        [](Graph& g, ValueId x) {
@@ -69,7 +77,8 @@ std::vector<GradientCase> cases() {
        [](Graph& g, ValueId x) { return rms_norm(g, x, kNone, parameter(g, "w", {kWidth}), 1e-5).y; }},
       {"rms_norm_residual",
        [](Graph& g, ValueId x) {
-         const Normed normed = rms_norm(g, gelu_tanh(g, x), x, parameter(g, "w", {kWidth}), 1e-5);
+         const Normed normed =
+             rms_norm(g, activation(g, x, ActivationKind::kGeluTanh), x, parameter(g, "w", {kWidth}), 1e-5);
          return graph::add_sum(g, normed.y, normed.h);
        }},
       {"layer_norm",
@@ -80,7 +89,8 @@ std::vector<GradientCase> cases() {
       {"layer_norm_residual",
        [](Graph& g, ValueId x) {
          const ValueId w = parameter(g, "w", {kWidth});
-         const Normed normed = layer_norm(g, gelu_tanh(g, x), x, w, parameter(g, "b", {kWidth}), 1e-5);
+         const Normed normed = layer_norm(g, activation(g, x, ActivationKind::kGeluTanh), x, w,
+                                          parameter(g, "b", {kWidth}), 1e-5);
          return graph::add_sum(g, normed.y, normed.h);
        }},
       {"rope_attention",
@@ -88,18 +98,34 @@ std::vector<GradientCase> cases() {
          const ValueId table = input(g, "angles", {kLength, kHeadDim / 2, 2}, DType::kF32);
          const ValueId positions = input(g, "positions", {kRows}, DType::kI32);
          const ValueId turned = rope(g, qkv_of(g, x), table, positions, kHeadDim);
-         return attention(g, turned, kNone, kHeadDim, kLength, 0.5);
+         return attention(g, turned, kNone, kPlain);
        }},
       {"attention_of_documents",
        [](Graph& g, ValueId x) {
-         return attention(g, qkv_of(g, x), input(g, "kv_begin", {kRows}, DType::kI32), kHeadDim, kLength,
-                          0.5);
+         return attention(g, qkv_of(g, x), input(g, "kv_begin", {kRows}, DType::kI32), kPlain);
        }},
       {"swiglu",
        [](Graph& g, ValueId x) {
-         return swiglu(g, linear(g, x, parameter(g, "w", {20, kWidth}, {10, 10})));
+         return gated(g, linear(g, x, parameter(g, "w", {20, kWidth}, {10, 10})), ActivationKind::kSilu);
        }},
-      {"gelu_tanh", [](Graph& g, ValueId x) { return gelu_tanh(g, x); }},
+      {"attention_window_softcap",
+       [](Graph& g, ValueId x) {
+         AttentionOptions options = kPlain;
+         options.window = 3;
+         options.softcap = 0.3;
+         return attention(g, qkv_of(g, x), kNone, options);
+       }},
+      {"qk_norm_head", [](Graph& g, ValueId x) { return qk_normed(g, x, kHeadDim, kHeadDim); }},
+      {"qk_norm_projection", [](Graph& g, ValueId x) { return qk_normed(g, x, 4 * kHeadDim, 2 * kHeadDim); }},
+      {"rms_norm_offset",
+       [](Graph& g, ValueId x) { return rms_norm(g, x, kNone, parameter(g, "w", {kWidth}), 1e-5, 1).y; }},
+      {"layer_norm_plain",
+       [](Graph& g, ValueId x) {
+         return layer_norm(g, x, kNone, constant(g, "ones", kWidth, 1), constant(g, "zeros", kWidth, 0), 1e-5)
+             .y;
+       }},
+      {"relu", [](Graph& g, ValueId x) { return activation(g, x, ActivationKind::kRelu); }},
+      {"gelu_tanh", [](Graph& g, ValueId x) { return activation(g, x, ActivationKind::kGeluTanh); }},
   };
 }
 

@@ -71,8 +71,16 @@ const cpu::AdamWScalars kScalars{.lr = 0.1f,
                                  .grad_scale = 0.25f,
                                  .skip = 0};
 
-const Attrs kNorm{{"eps", 1e-5}};
-const Attrs kAttentionAttrs{{"head_dim", kHeadDim}, {"sequence_length", kLength}, {"scale", 0.3}};
+const Attrs kNorm{{"eps", 1e-5}, {"weight_offset", 0.0}};
+const Attrs kOffsetNorm{{"eps", 1e-5}, {"weight_offset", 1.0}};
+Attrs attention_attrs(int64_t window, double softcap) {
+  return {{"head_dim", kHeadDim},
+          {"sequence_length", kLength},
+          {"scale", 0.3},
+          {"window", window},
+          {"softcap", softcap}};
+}
+const Attrs kAttentionAttrs = attention_attrs(0, 0);
 const Attrs kRopeAttrs{{"head_dim", kHeadDim}, {"inverse", int64_t{0}}};
 
 std::vector<OpCase> make_cases() {
@@ -80,12 +88,18 @@ std::vector<OpCase> make_cases() {
   const std::vector<int64_t> gate_up{20, 20};
   std::vector<OpCase> cases{
       {"add", &graph::kAdd, {f32({kRows, 20}), f32({kRows, 20})}, {}},
-      {"embedding", &kEmbedding, {i32(kRows, 13), f32({13, 20}), absent(), absent()}, {{"bf16", int64_t{0}}}},
+      {"embedding",
+       &kEmbedding,
+       {i32(kRows, 13), f32({13, 20}), absent(), absent()},
+       {{"bf16", int64_t{0}}, {"scale", 2.5}}},
       {"embedding_positions",
        &kEmbedding,
        {i32(kRows, 13), f32({13, 20}), positions(), f32({kLength, 20})},
-       {{"bf16", int64_t{0}}}},
-      {"embedding_grad", &kEmbeddingGrad, {f32({kRows, 20}), i32(kRows, 13)}, {{"rows", int64_t{13}}}},
+       {{"bf16", int64_t{0}}, {"scale", 2.5}}},
+      {"embedding_grad",
+       &kEmbeddingGrad,
+       {f32({kRows, 20}), i32(kRows, 13)},
+       {{"rows", int64_t{13}}, {"scale", 2.5}}},
       {"linear", &kLinear, {f32({kRows, 20}), f32({12, 20}), absent()}, {{"f32_output", int64_t{0}}}},
       {"linear_bias", &kLinear, {f32({kRows, 20}), f32({12, 20}), f32({12})}, {{"f32_output", int64_t{0}}}},
       {"linear_grad_input", &kLinearGradInput, {f32({kRows, 12}), f32({12, 20})}, {}},
@@ -135,13 +149,8 @@ std::vector<OpCase> make_cases() {
        .op = &kRopeTable,
        .inputs = {},
        .attrs = {{"positions", int64_t{9}},
-                 {"rotary_dim", kHeadDim},
-                 {"theta", 10000.0},
-                 {"scaling", int64_t{0}},
-                 {"factor", 1.0},
-                 {"low_frequency_factor", 1.0},
-                 {"high_frequency_factor", 4.0},
-                 {"original_positions", 8192.0}},
+                 {"frequencies", std::vector<double>{1.0, 0.1, 0.01, 0.001}},
+                 {"magnitude", 1.1}},
        .replicated_only = true},
       // Where the processor multiplies bf16 these go through pack_weight: a shard is packed by itself.
       {.name = "linear_bf16",
@@ -160,18 +169,89 @@ std::vector<OpCase> make_cases() {
         bytes_of(kScalars, optim::kScalarBytes)},
        {{"weight_decay", 0.1}, {"lr_scale", 0.5}},
        {0, 1, 2}},
-      {"swiglu", &kSwiglu, {f32({kRows, 40}, gate_up)}, {}},
-      {"swiglu_grad", &kSwigluGrad, {f32({kRows, 20}), f32({kRows, 40}, gate_up)}, {}},
-      {"gelu_tanh", &kGeluTanh, {f32({kRows, 20})}, {}},
-      {"gelu_tanh_grad", &kGeluTanhGrad, {f32({kRows, 20}), f32({kRows, 20})}, {}},
-      {"linear_cross_entropy", &kLinearCrossEntropy, {f32({kRows, 20}), f32({13, 20}), i32(kRows, 13)}, {}},
-      {"linear_cross_entropy_train",
-       &kLinearCrossEntropyTrain,
-       {f32({kRows, 20}), f32({13, 20}), absent(), i32(kRows, 13)},
-       {}},
+      {"softcap", &kSoftcap, {{.shape = {kRows, 20}, .always_f32 = true}}, {{"softcap", 1.5}}},
       {"take_row", &kTakeRow, {f32({kRows, 20}), i32(1, 5)}, {}},
       {"sum_of_squares", &optim::kSumOfSquares, {f32({12, 20})}, {}},
   };
+  for (const auto& [name, softcap] :
+       std::initializer_list<std::pair<const char*, double>>{{"", 0}, {"_softcap", 1.5}}) {
+    const std::string text = name;
+    const Attrs attrs{{"softcap", softcap}};
+    cases.push_back({"linear_cross_entropy" + text,
+                     &kLinearCrossEntropy,
+                     {f32({kRows, 20}), f32({13, 20}), i32(kRows, 13)},
+                     attrs});
+    cases.push_back({"linear_cross_entropy_train" + text,
+                     &kLinearCrossEntropyTrain,
+                     {f32({kRows, 20}), f32({13, 20}), absent(), i32(kRows, 13)},
+                     attrs});
+  }
+  for (const auto& [name, attrs] :
+       std::initializer_list<std::pair<const char*, Attrs>>{{"window", attention_attrs(3, 0)},
+                                                            {"softcap", attention_attrs(0, 0.7)},
+                                                            {"both", attention_attrs(2, 0.7)}}) {
+    const std::string text = name;
+    cases.push_back({"attention_" + text, &kAttention, {f32({kRows, kQkv}, parts), kv_begin()}, attrs});
+    cases.push_back({"attention_grad_" + text,
+                     &kAttentionGrad,
+                     {f32({kRows, kQ}), f32({kRows, kQ}), positive({kRows / kLength, kQ / kHeadDim, kLength}),
+                      f32({kRows, kQkv}, parts), kv_begin()},
+                     attrs});
+    cases.push_back({"cached_attention_" + text,
+                     &kCachedAttention,
+                     {f32({kRows, kQkv}, parts), f32({7, 12, kKv}), f32({7, 12, kKv}), i32_of({3, 0, 6, 5}),
+                      i32_of({4, 6, 0, 1})},
+                     attrs,
+                     {-1, 1, 2}});
+  }
+  for (const bool head : {true, false}) {
+    const int64_t q_width = head ? kHeadDim : kQ, k_width = head ? kHeadDim : kKv;
+    const int64_t groups = (kQ / q_width) + (kKv / k_width);
+    const std::string text = head ? "_head" : "_projection";
+    Attrs weights = kOffsetNorm;
+    weights.set("q_width", q_width);
+    weights.set("k_width", k_width);
+    const Operand rstd = {.shape = {kRows, groups},
+                          .segments = {kQ / q_width, kKv / k_width},
+                          .content = [](int64_t i) { return 0.5 + 0.1 * static_cast<double>(i % 7); },
+                          .always_f32 = true};
+    cases.push_back({"qk_norm" + text,
+                     &kQkNorm,
+                     {f32({kRows, kQkv}, parts), f32({q_width}), f32({k_width})},
+                     kOffsetNorm});
+    cases.push_back(
+        {"qk_norm_grad_input" + text,
+         &kQkNormGradInput,
+         {f32({kRows, kQkv}, parts), f32({kRows, kQkv}, parts), rstd, f32({q_width}), f32({k_width})},
+         kOffsetNorm});
+    cases.push_back({"qk_norm_grad_weight" + text,
+                     &kQkNormGradWeight,
+                     {f32({kRows, kQkv}, parts), f32({kRows, kQkv}, parts), rstd},
+                     weights});
+  }
+  cases.push_back({"rms_norm_offset", &kRmsNorm, {f32({kRows, 20}), f32({20}), absent()}, kOffsetNorm});
+  cases.push_back({"rms_norm_grad_input_offset",
+                   &kRmsNormGradInput,
+                   {f32({kRows, 20}), f32({kRows, 20}), positive({kRows}), f32({20}), f32({kRows, 20})},
+                   kOffsetNorm});
+  cases.push_back({.name = "constant",
+                   .op = &kConstant,
+                   .inputs = {},
+                   .attrs = {{"elements", int64_t{9}}, {"number", 1.0}},
+                   .replicated_only = true});
+  for (const auto& [name, kind] :
+       std::initializer_list<std::pair<const char*, ActivationKind>>{{"silu", ActivationKind::kSilu},
+                                                                     {"gelu_tanh", ActivationKind::kGeluTanh},
+                                                                     {"gelu_erf", ActivationKind::kGeluErf},
+                                                                     {"relu", ActivationKind::kRelu}}) {
+    const Attrs attrs{{"kind", static_cast<int64_t>(kind)}};
+    const std::string text = name;
+    cases.push_back({text + "_gated", &kGated, {f32({kRows, 40}, gate_up)}, attrs});
+    cases.push_back(
+        {text + "_gated_grad", &kGatedGrad, {f32({kRows, 20}), f32({kRows, 40}, gate_up)}, attrs});
+    cases.push_back({text, &kActivation, {f32({kRows, 20})}, attrs});
+    cases.push_back({text + "_grad", &kActivationGrad, {f32({kRows, 20}), f32({kRows, 20})}, attrs});
+  }
   return cases;
 }
 

@@ -18,6 +18,7 @@ struct Operand {
   bool absent = false;
   // Content as a function of the element's index; unset: pseudo-random in (-1, 1).
   std::function<double(int64_t)> content = {};
+  bool always_f32 = false;  // stays so where activations are bf16
 };
 
 struct OpCase {

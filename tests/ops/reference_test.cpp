@@ -36,7 +36,7 @@ std::vector<OpCase> cases_of_both_types() {
     const bool caches = one.op == &kCachedAttention;
     for (Operand& operand : one.inputs) {
       const bool tokens = operand.shape.rank() == 2 && operand.shape[0] == 24;
-      if (operand.dtype != DType::kF32 || operand.absent) continue;
+      if (operand.dtype != DType::kF32 || operand.absent || operand.always_f32) continue;
       if (!tokens && !(caches && operand.shape.rank() == 3)) continue;
       operand.dtype = DType::kBF16;
       changed = true;

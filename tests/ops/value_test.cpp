@@ -122,35 +122,19 @@ TEST(AdamW, MovesParametersAndMoments) {
   for (size_t o = 0; o < 3; ++o) expect_near(left[o].values, inputs[o].values, 1e-7);
 }
 
-TEST(RopeTable, HoldsCosinesAndSinesOfTheScaledAngles) {
-  constexpr double kPi = 3.14159265358979323846;
-  for (const int64_t scaling : {0, 1, 2}) {
-    OpCase one = case_of("rope_table");
-    one.attrs = graph::Attrs{{"positions", int64_t{300}},
-                             {"rotary_dim", int64_t{16}},
-                             {"theta", 500000.0},
-                             {"scaling", scaling},
-                             {"factor", 8.0},
-                             {"low_frequency_factor", 1.0},
-                             {"high_frequency_factor", 4.0},
-                             {"original_positions", 128.0}};
-    const Tensor table = run_op(one, {})[0];
-    std::vector<double> wanted;
-    for (int64_t position = 0; position < 300; ++position) {
-      for (int64_t i = 0; i < 8; ++i) {
-        double frequency = std::pow(500000.0, -static_cast<double>(2 * i) / 16);
-        if (scaling == 1) frequency /= 8;
-        if (scaling == 2) {  // long waves are stretched, short ones are not, those between by a share
-          const double wavelength = 2 * kPi / frequency;
-          const double share = std::clamp((128 / wavelength - 1) / (4 - 1), 0.0, 1.0);
-          frequency = share * frequency + (1 - share) * frequency / 8;
-        }
-        wanted.push_back(std::cos(static_cast<double>(position) * frequency));
-        wanted.push_back(std::sin(static_cast<double>(position) * frequency));
-      }
+TEST(RopeTable, HoldsCosinesAndSinesOfTheAngles) {
+  OpCase one = case_of("rope_table");
+  const std::vector<double> frequencies{1.0, 0.37, 0.02};
+  one.attrs = graph::Attrs{{"positions", int64_t{300}}, {"frequencies", frequencies}, {"magnitude", 1.25}};
+  const Tensor table = run_op(one, {})[0];
+  std::vector<double> wanted;
+  for (int64_t position = 0; position < 300; ++position) {
+    for (const double frequency : frequencies) {
+      wanted.push_back(1.25 * std::cos(static_cast<double>(position) * frequency));
+      wanted.push_back(1.25 * std::sin(static_cast<double>(position) * frequency));
     }
-    expect_near(table.values, wanted, 1e-6);
   }
+  expect_near(table.values, wanted, 1e-6);
 }
 
 }  // namespace

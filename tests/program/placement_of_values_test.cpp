@@ -194,7 +194,7 @@ models::Hidden build_random(const models::ModelConfig& config, layers::Context& 
         values.push_back(graph::add_sum(g, any(), any()));
         break;
       case 1:
-        values.push_back(ops::gelu_tanh(g, any()));
+        values.push_back(ops::activation(g, any(), ActivationKind::kGeluTanh));
         break;
       case 2: {
         const ValueId weight = g.add_parameter(name + ".norm", {config.width}, {graph::Init::Kind::kOnes, 0});
@@ -211,7 +211,7 @@ models::Hidden build_random(const models::ModelConfig& config, layers::Context& 
       default: {
         const ValueId up = g.add_parameter(name + ".up", {2 * config.width, config.width}, {}, {},
                                            {config.width, config.width});
-        values.push_back(ops::swiglu(g, ops::linear(g, any(), up)));
+        values.push_back(ops::gated(g, ops::linear(g, any(), up), ActivationKind::kSilu));
         break;
       }
     }

@@ -111,11 +111,17 @@ std::vector<float> gradient_of(const Golden& golden, const Executor& executor, c
     const float* gradient = executor.data_as<float>("grad." + row.parameter) + row.row * columns;
     const auto count = static_cast<float>(*executor.data_as<int64_t>("token_count"));
     std::vector<float> out(static_cast<size_t>(row.rows * columns));
-    for (int64_t r = 0; r < row.rows; ++r) {
-      for (int64_t c = 0; c < columns; ++c) {
-        out[static_cast<size_t>(row.transposed ? c * row.rows + r : r * columns + c)] =
-            gradient[r * columns + c] / count;
+    const int64_t group = row.interleave.none() ? row.rows : row.interleave.group_rows();
+    for (int64_t first = 0; first < row.rows;) {
+      const RowRun run =
+          row.interleave.none() ? RowRun{0, 0, group} : run_at(row.interleave, row.rows, first);
+      for (int64_t r = 0; r < run.rows; ++r) {
+        for (int64_t c = 0; c < columns; ++c) {
+          const int64_t to = row.transposed ? c * row.rows + r : (run.file_row + r) * columns + c;
+          out[static_cast<size_t>(to)] = gradient[(run.memory_row + r) * columns + c] / count;
+        }
       }
+      first += run.rows;
     }
     return out;
   }
@@ -160,21 +166,27 @@ TEST_P(GoldenModel, LossAndEveryGradient) {
   expect_gradients(golden, *executor);
 }
 
-// bf16 activations and matmul operands, everything else fp32: within what eight bits of mantissa leave of a
-// small model.
-TEST_P(GoldenModel, Bf16StaysNearFp32) {
+// bf16 activations and matmul operands, everything else fp32: as near to fp32 as transformers' own bf16
+// comes.
+TEST_P(GoldenModel, Bf16IsAsNearToFp32AsTransformersIs) {
   const Golden golden(GetParam());
   auto executor = make_executor(golden, {train_request(kBatch, 1)}, Recompute::kNone, DType::kBF16);
   fill_stream(*executor, 0, golden.integers("tokens").data(), 0, kBatch, 0);
   executor->run(0, Segment::kFirst);
   const double loss = golden.floats("loss")[0];
-  EXPECT_NEAR(mean_loss(*executor), loss, 5e-3 * loss);
+  EXPECT_NEAR(mean_loss(*executor), loss, 2e-3 * loss);
   EXPECT_NE(static_cast<float>(mean_loss(*executor)), golden.floats("loss")[0]);
+  double ours = 0, theirs = 0;  // squares over all tensors
   for (const auto& [name, entry] : golden.source.tensors) {
     if (!name.starts_with("grad/")) continue;
-    const auto wanted = golden.floats(name);
-    EXPECT_LT(distance(gradient_of(golden, *executor, name.substr(5)), wanted), 3e-2 * norm(wanted)) << name;
+    const double found = distance(gradient_of(golden, *executor, name.substr(5)), golden.floats(name));
+    const double spread = golden.floats("bf16/grad_distance/" + name.substr(5))[0];
+    // A small tensor's distance is one draw of the rounding's; all tensors together vary less.
+    EXPECT_LT(found, 3 * spread) << name;
+    ours += found * found;
+    theirs += spread * spread;
   }
+  EXPECT_LT(std::sqrt(ours), 1.25 * std::sqrt(theirs));
 }
 
 TEST_P(GoldenModel, RecomputeGivesTheSameBits) {
@@ -295,7 +307,10 @@ TEST_P(GoldenModel, GreedyTextEqualsTransformers) {
   EXPECT_EQ(found, wanted);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GoldenModel, testing::Values("llama-untied", "llama-tied", "gpt2"),
+INSTANTIATE_TEST_SUITE_P(Models, GoldenModel,
+                         testing::Values("llama-untied", "llama-tied", "gpt2", "llama-biases-yarn", "mistral",
+                                         "qwen2", "qwen3", "olmo", "olmo2", "gemma2", "gemma3", "phi3",
+                                         "gpt-neox", "gpt-neox-serial"),
                          [](const auto& model) {
                            std::string name = model.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -9,6 +9,8 @@ that are no powers of two, a head size that is not d / heads, and three query he
     logits           fp32  [2, 32, V]
     loss             fp32  [1]            mean over the 64 targets
     grad/NAME        fp32                 gradient of that mean; NAME as in model.safetensors
+    bf16/loss        fp32  [1]            the same batch in bf16, as transformers runs it
+    bf16/grad_distance/NAME  fp32 [1]     Euclidean distance of that tensor's gradient from the fp32 one
     adamw/tokens     int32 [30, 2, 33]    a fresh batch for each step, starting from the saved weights
     adamw/loss       fp32  [30]           before the update of that step
     adamw/grad_norm  fp32  [30]           before clipping
@@ -24,14 +26,16 @@ that are no powers of two, a head size that is not d / heads, and three query he
     greedy/prompt    int32 [7]
     greedy/tokens    int32 [20]           what transformers' generate() adds to it at temperature 0
 
-Needs torch, transformers and safetensors. Run it from the repository's root; the same versions give the same files.
+Needs torch, transformers and safetensors. Names of models limit it to them; the same versions give the same files.
 """
 
+import copy
 import pathlib
-import shutil
+import sys
 
 import torch
 from safetensors.torch import save_file
+import transformers
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 END_OF_TEXT = 0
@@ -58,16 +62,54 @@ def gpt2():
     return GPT2LMHeadModel(config)
 
 
+def family(name, **settings):
+    """A tiny model of a family with Llama's keys: three query heads to a key-value head, a head size of its own."""
+    sizes = dict(vocab_size=61, hidden_size=24, num_attention_heads=3, num_key_value_heads=1, intermediate_size=34,
+                 num_hidden_layers=2, max_position_embeddings=64, bos_token_id=END_OF_TEXT, eos_token_id=END_OF_TEXT,
+                 pad_token_id=None, attn_implementation="eager")
+    config = getattr(transformers, name + "Config")(**(sizes | settings))
+    return getattr(transformers, name.removesuffix("Text") + "ForCausalLM")(config)
+
+
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+            "short_factor": [1.0, 1.1, 1.3], "long_factor": [1.5, 2.5, 4.0], "original_max_position_embeddings": 64}
+SLIDING = ["full_attention", "sliding_attention"]
+
+# Rope scalings of Llama's are in make_rope_golden.py. Windows are narrower than the sequences.
+FAMILIES = {
+    "llama-biases-yarn": lambda: family("Llama", head_dim=10, attention_bias=True, mlp_bias=True, rope_parameters=YARN),
+    "mistral": lambda: family("Mistral", head_dim=10, sliding_window=7),
+    "qwen2": lambda: family("Qwen2", use_sliding_window=True, sliding_window=5, max_window_layers=1,
+                            layer_types=SLIDING, tie_word_embeddings=True),
+    "qwen3": lambda: family("Qwen3", head_dim=10),
+    "olmo": lambda: family("Olmo"),
+    "olmo2": lambda: family("Olmo2"),
+    "gemma2": lambda: family("Gemma2", head_dim=10, query_pre_attn_scalar=14, sliding_window=6,
+                             attn_logit_softcapping=2.0, final_logit_softcapping=3.0),
+    "gemma3": lambda: family("Gemma3Text", head_dim=10, query_pre_attn_scalar=14, sliding_window=6,
+                             num_hidden_layers=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                             final_logit_softcapping=None),
+    "phi3": lambda: family("Phi3", rope_parameters=LONGROPE, max_position_embeddings=128,
+                           original_max_position_embeddings=64),
+    "gpt-neox": lambda: family("GPTNeoX", rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
+                                                           "partial_rotary_factor": 0.5}),
+    "gpt-neox-serial": lambda: family("GPTNeoX", use_parallel_residual=False, hidden_act="gelu_new"),
+}
+
+
 def randomize(model, generator):
     """Weights large enough that every part of the model shows in the logits; no bias is 0 and no norm weight 1."""
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
         if parameter.dim() >= 2:
-            parameter.data = noise * (0.5 if "wte" in name or "embed_tokens" in name else parameter.shape[-1] ** -0.5)
+            table = any(part in name for part in ("wte", "embed_tokens", "embed_in"))
+            parameter.data = noise * (0.5 if table else parameter.shape[-1] ** -0.5)
         elif name.endswith("bias"):
             parameter.data = 0.1 * noise
         else:
-            parameter.data = 1.0 + 0.2 * noise
+            # Gemma's norms multiply by 1 + w.
+            parameter.data = (0.0 if model.config.model_type.startswith("gemma") else 1.0) + 0.2 * noise
     model.tie_weights()
 
 
@@ -85,9 +127,41 @@ def plain(model, tokens):
     loss = mean_loss(logits, tokens[:, 1:])
     loss.backward()
     out = {"tokens": tokens.int(), "logits": logits.detach(), "loss": loss.detach().reshape(1)}
-    for name, parameter in model.named_parameters():
-        out["grad/" + name] = parameter.grad.clone()
+    for name, gradient in gradients(model).items():
+        out["grad/" + name] = gradient
     return out
+
+
+def gradients(model):
+    """By the names of the file; in memory GPT-NeoX's head has another."""
+    neox = model.config.model_type == "gpt_neox"
+    return {("embed_out.weight" if neox and name == "lm_head.weight" else name): parameter.grad.float().clone()
+            for name, parameter in model.named_parameters()}
+
+
+def spread_of_bf16(model, tokens, exact):
+    """How far the same model lands from fp32 when transformers runs it in bf16."""
+    rounded = copy.deepcopy(model).to(torch.bfloat16)
+    rounded.zero_grad()
+    loss = mean_loss(rounded(tokens[:, :-1]).logits.float(), tokens[:, 1:])
+    loss.backward()
+    out = {"bf16/loss": loss.detach().reshape(1)}
+    for name, gradient in gradients(rounded).items():
+        out["bf16/grad_distance/" + name] = (gradient - exact["grad/" + name]).norm().reshape(1)
+    return out
+
+
+def masks(config, visible):
+    """What transformers adds to scores: one mask, or one for each type of layer."""
+    additive = lambda seen: torch.where(seen, 0.0, torch.finfo(torch.float32).min)[:, None]
+    window = getattr(config, "sliding_window", None)
+    if window is None:
+        return additive(visible)
+    place = torch.arange(LENGTH)
+    inside = visible & (place[:, None] - place[None, :] < window)
+    if getattr(config, "layer_types", None) is None:
+        return additive(inside)
+    return {"full_attention": additive(visible), "sliding_attention": additive(inside)}
 
 
 def documents(model, tokens):
@@ -103,7 +177,7 @@ def documents(model, tokens):
         positions[:, t] = torch.where(segments[:, t] == segments[:, t - 1], positions[:, t - 1] + 1, 0)
     targets[inputs == END_OF_TEXT] = -1
     visible = (segments[:, :, None] == segments[:, None, :]) & torch.ones(LENGTH, LENGTH).tril().bool()
-    mask = torch.where(visible, 0.0, torch.finfo(torch.float32).min)[:, None]
+    mask = masks(model.config, visible)
 
     model.zero_grad()
     logits = model(inputs, attention_mask=mask, position_ids=positions).logits
@@ -119,18 +193,20 @@ def documents(model, tokens):
 
     out = {"tokens": tokens.int(), "positions": positions.int(), "segments": segments.int(), "targets": targets.int(),
            "logits": logits.detach(), "loss": loss.detach().reshape(1)}
-    for name, parameter in model.named_parameters():
-        out["grad_norm/" + name] = parameter.grad.norm().reshape(1)
+    for name, gradient in gradients(model).items():
+        out["grad_norm/" + name] = gradient.norm().reshape(1)
     return {"document/" + name: value for name, value in out.items()}
 
 
-def greedy(model, prompt):
-    tokens = model.generate(prompt[None], max_new_tokens=20, do_sample=False, pad_token_id=END_OF_TEXT)[0]
-    assert len(tokens) == len(prompt) + 20, "an end of text was generated: take another seed"
-    best = model(tokens[None, :-1]).logits[0, len(prompt) - 1:].topk(2).values
-    margin = (best[:, 0] - best[:, 1]).min().item()
-    assert margin > 1e-2, f"two tokens are nearly equally likely ({margin}): take another seed"
-    return {"greedy/prompt": prompt.int(), "greedy/tokens": tokens[len(prompt):].int()}
+def greedy(model, draw):
+    """The first prompt whose text has no end of text and no two tokens that are nearly equally likely."""
+    for _ in range(200):
+        prompt = draw(7)
+        tokens = model.generate(prompt[None], max_new_tokens=20, do_sample=False, pad_token_id=END_OF_TEXT)[0]
+        best = model(tokens[None, :-1]).logits[0, len(prompt) - 1:].topk(2).values
+        if len(tokens) == len(prompt) + 20 and (best[:, 0] - best[:, 1]).min().item() > 1e-2:
+            return {"greedy/prompt": prompt.int(), "greedy/tokens": tokens[len(prompt):].int()}
+    raise AssertionError("no prompt gives a clear text: take another seed")
 
 
 def adamw(model, batches):
@@ -153,22 +229,26 @@ def main():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     root = pathlib.Path(__file__).resolve().parents[2] / "tests" / "models" / "golden"
-    for name, make, seed in [("llama-untied", lambda: llama(False), 11), ("llama-tied", lambda: llama(True), 12),
-                             ("gpt2", gpt2, 13)]:
+    models = [("llama-untied", lambda: llama(False), 11), ("llama-tied", lambda: llama(True), 12), ("gpt2", gpt2, 13)]
+    models += [(name, make, 20 + i) for i, (name, make) in enumerate(FAMILIES.items())]
+    for name, make, seed in models:
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
         generator = torch.Generator().manual_seed(seed)
         model = make()
         randomize(model, generator)
         folder = root / name
-        shutil.rmtree(folder, ignore_errors=True)
         model.save_pretrained(folder)
         model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
         model.train()
 
         vocabulary = model.config.vocab_size
         draw = lambda *shape: random_tokens(shape, vocabulary, generator)
-        expected = plain(model, draw(BATCH, LENGTH + 1))
+        tokens = draw(BATCH, LENGTH + 1)
+        expected = plain(model, tokens)
+        expected |= spread_of_bf16(model, tokens, expected)
         expected |= documents(model, draw(BATCH, LENGTH + 1))
-        expected |= greedy(model, draw(7))
+        expected |= greedy(model, draw)
         expected |= adamw(model, draw(STEPS, BATCH, LENGTH + 1))
         save_file({key: value.contiguous() for key, value in expected.items()}, folder / "expected.safetensors")
         size = sum(file.stat().st_size for file in folder.iterdir())

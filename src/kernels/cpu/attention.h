@@ -38,6 +38,7 @@ struct AttentionShape {
   int64_t kv_batch_stride = 0;  // between sequences in k, v, dk and dv
   bool causal = true;
   int64_t window = 0;  // keys that a row sees, itself included; 0: no limit. Needs causal
+  float softcap = 0;   // above 0: a score s = scale · q·k counts as softcap · tanh(s / softcap)
 };
 
 // What a call needs and costs, from its shape alone.

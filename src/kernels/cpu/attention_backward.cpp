@@ -71,6 +71,22 @@ HWY_INLINE void weigh_row(float* HWY_RESTRICT p, float* HWY_RESTRICT ds, int64_t
   for (int64_t j = last; j < end; ++j) p[j] = ds[j] = 0.0f;
 }
 
+// The same with scores capped: ds takes the slope 1 - tanh² of the cap.
+HWY_INLINE void weigh_capped_row(float* HWY_RESTRICT p, float* HWY_RESTRICT ds, int64_t begin, int64_t end,
+                                 int64_t first, int64_t last, float lse, float delta, float cap) {
+  const F32 d;
+  const Vector c = hn::Set(d, cap), inverse = hn::Set(d, 1.0f / cap), one = hn::Set(d, 1.0f);
+  for (int64_t j = first / kLanes * kLanes; j < last; j += kLanes) {
+    const Vector bend = tanh(hn::Mul(hn::LoadU(d, p + j), inverse));
+    hn::StoreU(hn::Mul(c, bend), d, p + j);
+    // weigh_row multiplies by (ds - delta): make it (ds - delta) (1 - tanh²).
+    const Vector slope = hn::NegMulAdd(bend, bend, one);
+    const Vector e = hn::Set(d, delta);
+    hn::StoreU(hn::MulAdd(slope, hn::Sub(hn::LoadU(d, ds + j), e), e), d, ds + j);
+  }
+  weigh_row(p, ds, begin, end, first, last, lse, delta);
+}
+
 // p and ds of a block of rows against a block of keys. Where a tile is left out, both are zero.
 HWY_INLINE void weigh(const Call& call, const KeyBlock& block, const RowBlock& rows, const TileRanges& ranges,
                       const BackwardScratch& w) {
@@ -84,9 +100,14 @@ HWY_INLINE void weigh(const Call& call, const KeyBlock& block, const RowBlock& r
     float* p = w.p + r * kScoreStride;
     float* ds = w.ds + r * kScoreStride;
     const bool inside = r < rows.rows;
-    weigh_row(p, ds, begin, end, std::clamp<int64_t>(rows.lo[r] - block.first, 0, block.keys),
-              std::clamp<int64_t>(rows.hi[r] - block.first, 0, block.keys),
-              inside ? call.row_lse[index + r] : 0.0f, inside ? call.delta[index + r] : 0.0f);
+    const int64_t first = std::clamp<int64_t>(rows.lo[r] - block.first, 0, block.keys);
+    const int64_t last = std::clamp<int64_t>(rows.hi[r] - block.first, 0, block.keys);
+    const float lse = inside ? call.row_lse[index + r] : 0.0f, delta = inside ? call.delta[index + r] : 0.0f;
+    if (s.softcap > 0) {
+      weigh_capped_row(p, ds, begin, end, first, last, lse, delta, s.softcap * kLog2e);
+    } else {
+      weigh_row(p, ds, begin, end, first, last, lse, delta);
+    }
     std::fill(p, p + begin, 0.0f);
     std::fill(ds, ds + begin, 0.0f);
     std::fill(p + end, p + kKeys, 0.0f);

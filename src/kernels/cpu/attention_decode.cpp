@@ -141,6 +141,7 @@ HWY_NOINLINE void split_of(const Call& call, const T* k, const T* v, int64_t b, 
       const int64_t n = std::min({j0 + kStep, end, hi[row % s.q_len]}) - first;
       if (n <= 0) continue;
       dot_keys(scores, q + row * stride, k + call.k_offset(b, first, kv_head), s.k_stride, n, s.head_dim);
+      if (s.softcap > 0) cap_scores(scores, 0, n, s.softcap * kLog2e);
       const float factor = soften(scores, n, row_max[row], row_sum[row]);
       add_values(sums + row * stride, scores, v + call.v_offset(b, first, kv_head), s.v_stride, n, s.head_dim,
                  factor);

@@ -97,6 +97,10 @@ HWY_ATTR void forward(const Call& call, int64_t task, const ForwardScratch& w) {
         float factor[kRows];
         for (int64_t r = 0; r < kRows; ++r) {
           const int64_t t = r / kTile;
+          if (s.softcap > 0) {
+            cap_scores(w.scores + r * kScoreStride, ranges.panel_begin(t), ranges.panel_end(t),
+                       s.softcap * kLog2e);
+          }
           factor[r] =
               soften_row(w.scores + r * kScoreStride, ranges.panel_begin(t), ranges.panel_end(t),
                          std::clamp<int64_t>(lo[r] - j0, 0, keys), std::clamp<int64_t>(hi[r] - j0, 0, keys),

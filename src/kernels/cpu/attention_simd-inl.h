@@ -69,6 +69,23 @@ HWY_INLINE Vector load(const BF16* p) {
   return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(U32(), bits)));
 }
 
+// tanh(x), to an error of 1e-7. The operand order lets NaN through on x86.
+HWY_INLINE Vector tanh(Vector x) {
+  const F32 d;
+  const Vector one = hn::Set(d, 1.0f);
+  x = hn::Max(hn::Set(d, -10.0f), hn::Min(hn::Set(d, 10.0f), x));
+  const Vector e = exp2(hn::Mul(x, hn::Set(d, 2 * 1.44269504088896341f)));
+  return hn::Div(hn::Sub(e, one), hn::Add(e, one));
+}
+
+// cap · tanh(score / cap) for the scores [begin, end) of a row; whole vectors.
+HWY_INLINE void cap_scores(float* row, int64_t begin, int64_t end, float cap) {
+  const F32 d;
+  const Vector c = hn::Set(d, cap), inverse = hn::Set(d, 1.0f / cap);
+  for (int64_t j = begin; j < end; j += kLanes)
+    hn::StoreU(hn::Mul(c, tanh(hn::Mul(hn::LoadU(d, row + j), inverse))), d, row + j);
+}
+
 // body(const T*) with the element type of a dtype.
 template <typename Body>
 HWY_INLINE void with_type(DType dtype, const Body& body) {

@@ -18,16 +18,17 @@ namespace strata::cpu::HWY_NAMESPACE {
 template <typename T>
 void gather_rows(const EmbeddingShape& shape, void* out, const int32_t* ids, const float* table,
                  const float* pos_table, const int32_t* positions, int64_t begin, int64_t end) {
+  const Vector scale = constant(shape.scale);
   for (int64_t row = begin; row < end; ++row) {
     T* const to = static_cast<T*>(out) + row * shape.dim;
     const float* const from = table + int64_t{ids[row]} * shape.dim;
     if (pos_table == nullptr) {
-      for_vectors(shape.dim,
-                  [&](int64_t i, auto span) HWY_ATTR { store(to + i, load(from + i, span), span); });
+      for_vectors(shape.dim, [&](int64_t i, auto span)
+                                 HWY_ATTR { store(to + i, hn::Mul(scale, load(from + i, span)), span); });
     } else {
       const float* const shift = pos_table + int64_t{positions[row]} * shape.dim;
       for_vectors(shape.dim, [&](int64_t i, auto span) HWY_ATTR {
-        store(to + i, hn::Add(load(from + i, span), load(shift + i, span)), span);
+        store(to + i, hn::MulAdd(scale, load(from + i, span), load(shift + i, span)), span);
       });
     }
   }
@@ -36,11 +37,12 @@ void gather_rows(const EmbeddingShape& shape, void* out, const int32_t* ids, con
 template <typename T>
 void scatter_columns(const EmbeddingShape& shape, float* d_table, const void* dy, const int32_t* ids,
                      int64_t begin, int64_t end) {
+  const Vector scale = constant(shape.scale);
   for (int64_t row = 0; row < shape.rows; ++row) {
     const T* const from = static_cast<const T*>(dy) + row * shape.dim + begin;
     float* const to = d_table + int64_t{ids[row]} * shape.dim + begin;
     for_vectors(end - begin, [&](int64_t i, auto span) HWY_ATTR {
-      store(to + i, hn::Add(load(to + i, span), load(from + i, span)), span);
+      store(to + i, hn::MulAdd(scale, load(from + i, span), load(to + i, span)), span);
     });
   }
 }

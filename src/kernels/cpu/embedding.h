@@ -12,16 +12,17 @@ struct EmbeddingShape {
   int64_t vocab = 0;      // rows of the table
   int64_t positions = 0;  // rows of the position table, 0 where there is none
   DType dtype = DType::kF32;
+  float scale = 1.0f;  // of the rows of the table
 };
 
-// out[rows, dim] (dtype) = table[ids[row]] + pos_table[positions[row]], tables in f32; pos_table and
+// out[rows, dim] (dtype) = scale * table[ids[row]] + pos_table[positions[row]], tables in f32; pos_table and
 // positions may be null. An id outside the table throws InternalError: loaders check ids.
 void embedding_forward(const EmbeddingShape& shape, void* out, const int32_t* ids, const float* table,
                        const float* pos_table, const int32_t* positions);
 
-// d_table[vocab, dim] = (accumulate ? d_table : 0) + dy rows summed by id, in row order: each task owns
-// columns, so the bits do not depend on threads. For the position table pass positions as ids and its size as
-// vocab.
+// d_table[vocab, dim] = (accumulate ? d_table : 0) + scale * dy rows summed by id, in row order: each task
+// owns columns, so the bits do not depend on threads. For the position table pass positions as ids and its
+// size as vocab.
 void embedding_backward(const EmbeddingShape& shape, float* d_table, const void* dy, const int32_t* ids,
                         bool accumulate);
 

@@ -156,9 +156,10 @@ void losses_of_chunk(const LinearCrossEntropySpec& spec, float* logits, const in
       if (greedy != nullptr) {
         greedy[i] = targets[i] >= 0 && detail::is_greatest(row, spec.vocab_valid, targets[i]) ? 1 : 0;
       }
-      losses[i] = spec.gradients ? detail::cross_entropy_gradient_row(row, spec.dtype, spec.vocab_valid,
-                                                                      spec.vocab, targets[i], grad_scale)
-                                 : detail::cross_entropy_row(row, spec.vocab_valid, targets[i]);
+      losses[i] = spec.gradients
+                      ? detail::cross_entropy_gradient_row(row, spec.dtype, spec.vocab_valid, spec.vocab,
+                                                           targets[i], grad_scale, spec.softcap)
+                      : detail::cross_entropy_row(row, spec.vocab_valid, targets[i], spec.softcap);
     }
   });
 }

@@ -21,6 +21,7 @@ struct LinearCrossEntropySpec {
   bool accumulate_loss = false;  // loss_sum and count += instead of =
   int64_t x_stride = 0;          // elements between rows of x and dx; 0: width
   int64_t chunk_tokens = 0;      // 0: chosen
+  float softcap = 0;             // above 0: logits become softcap · tanh(logit / softcap)
 };
 
 struct LinearCrossEntropyArgs {

@@ -13,11 +13,12 @@ struct NormShape {
   int64_t rows = 0, dim = 0;
   float eps = 1e-5f;
   DType dtype = DType::kF32;
+  float weight_offset = 0.0f;  // RMS: the weight counts as weight + this (Gemma: 1)
 };
 
 // h = x + residual (rounded to dtype; without a residual h is x itself, and `h` is not written),
-// rstd = 1 / sqrt(mean(h²) + eps), y = h * rstd * weight. rstd is [rows]; the gradient needs h and rstd.
-// h may alias x or residual; y may alias x.
+// rstd = 1 / sqrt(mean(h²) + eps), y = h * rstd * (weight + weight_offset). rstd is [rows]; the gradient
+// needs h and rstd. h may alias x or residual; y may alias x.
 void rms_norm_forward(const NormShape& shape, void* y, void* h, float* rstd, const void* x,
                       const void* residual, const float* weight);
 

@@ -8,68 +8,19 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/rms_norm.cpp"
 #include <hwy/foreach_target.h>
 // foreach_target.h comes first
-#include <cmath>
-
+#include "kernels/cpu/rms_rows-inl.h"
 #include "kernels/cpu/row_sums-inl.h"
-#include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::HWY_NAMESPACE {
-
-template <typename T>
-void forward_row(const NormShape& shape, T* y, T* h, float* rstd, const T* x, const T* residual,
-                 const float* weight) {
-  const int64_t dim = shape.dim;
-  float squares = 0;
-  if (residual != nullptr) {
-    squares = sum_over(dim, [&](int64_t i, auto span, Vector sum) HWY_ATTR {
-      const Vector s = store(h + i, hn::Add(load(x + i, span), load(residual + i, span)), span);
-      return hn::MulAdd(s, s, sum);
-    });
-    x = h;
-  } else {
-    squares = sum_over(dim, [&](int64_t i, auto span, Vector sum) HWY_ATTR {
-      const Vector s = load(x + i, span);
-      return hn::MulAdd(s, s, sum);
-    });
-  }
-  *rstd = 1.0f / std::sqrt(squares / static_cast<float>(dim) + shape.eps);
-  const Vector factor = constant(*rstd);
-  for_vectors(dim, [&](int64_t i, auto span) HWY_ATTR {
-    store(y + i, hn::Mul(hn::Mul(load(x + i, span), factor), load(weight + i, span)), span);
-  });
-}
-
-// dx = rstd * (g - xhat * mean(g * xhat)) + dh, with g = dy * weight and xhat = h * rstd.
-template <typename T>
-void backward_row(const NormShape& shape, T* dx, const T* dy, const T* h, float rstd, const float* weight,
-                  const T* dh) {
-  const float dot = sum_over(shape.dim, [&](int64_t i, auto span, Vector sum) HWY_ATTR {
-    return hn::MulAdd(hn::Mul(load(dy + i, span), load(weight + i, span)), load(h + i, span), sum);
-  });
-  const Vector factor = constant(rstd);
-  const Vector mean = constant(dot * rstd / static_cast<float>(shape.dim));
-  const auto gradient = [&](int64_t i, auto span) HWY_ATTR {
-    const Vector g = hn::Mul(load(dy + i, span), load(weight + i, span));
-    const Vector xhat = hn::Mul(load(h + i, span), factor);
-    return hn::Mul(factor, hn::NegMulAdd(xhat, mean, g));
-  };
-  if (dh != nullptr) {
-    for_vectors(shape.dim, [&](int64_t i, auto span) HWY_ATTR {
-      store(dx + i, hn::Add(gradient(i, span), load(dh + i, span)), span);
-    });
-  } else {
-    for_vectors(shape.dim, [&](int64_t i, auto span) HWY_ATTR { store(dx + i, gradient(i, span), span); });
-  }
-}
 
 template <typename T>
 void forward_rows(const NormShape& shape, void* y, void* h, float* rstd, const void* x, const void* residual,
                   const float* weight, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const int64_t at = row * shape.dim;
-    forward_row(shape, static_cast<T*>(y) + at, h == nullptr ? nullptr : static_cast<T*>(h) + at, rstd + row,
-                static_cast<const T*>(x) + at,
+    forward_row(shape.dim, shape.eps, shape.weight_offset, static_cast<T*>(y) + at,
+                h == nullptr ? nullptr : static_cast<T*>(h) + at, rstd + row, static_cast<const T*>(x) + at,
                 residual == nullptr ? nullptr : static_cast<const T*>(residual) + at, weight);
   }
 }
@@ -79,7 +30,7 @@ void backward_rows(const NormShape& shape, void* dx, const void* dy, const void*
                    const float* weight, const void* dh, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const int64_t at = row * shape.dim;
-    backward_row(shape, static_cast<T*>(dx) + at, static_cast<const T*>(dy) + at,
+    backward_row(shape.dim, shape.weight_offset, static_cast<T*>(dx) + at, static_cast<const T*>(dy) + at,
                  static_cast<const T*>(h) + at, rstd[row], weight,
                  dh == nullptr ? nullptr : static_cast<const T*>(dh) + at);
   }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <span>
 
 #include "tensor/dtype.h"
 
@@ -23,19 +23,8 @@ struct RopeShape {
 void rope(const RopeShape& shape, void* out, const void* in, const float* table, const int32_t* positions,
           bool inverse);
 
-enum class RopeScalingKind { kNone, kLinear, kLlama3 };
-struct RopeScaling {
-  RopeScalingKind kind = RopeScalingKind::kNone;
-  double factor = 1;
-  double low_freq_factor = 1, high_freq_factor = 4;  // llama3
-  double original_max_positions = 8192;              // llama3
-};
-
-// rotary_dim / 2 frequencies theta^(-2i / rotary_dim), scaled.
-std::vector<double> rope_frequencies(int64_t rotary_dim, double theta, const RopeScaling& scaling);
-
-// Cosines and sines, computed in f64, as `rope` reads them.
-void fill_rope_table(float* table, int64_t max_positions, int64_t rotary_dim, double theta,
-                     const RopeScaling& scaling = {});
+// Cosines and sines of position · frequency, times `magnitude`, computed in f64, as `rope` reads them.
+void fill_rope_table(float* table, int64_t max_positions, std::span<const double> frequencies,
+                     double magnitude = 1);
 
 }  // namespace strata::cpu

@@ -74,9 +74,33 @@ float RowExpSum(float* row, int64_t n, float max_value) {
   return result;
 }
 
-double Loss(const float* logits, int64_t valid, int32_t target) {
+// row[i] = body(row[i]) in whole vectors, the rest lane by lane.
+template <typename Body>
+HWY_INLINE void MapRow(float* row, int64_t n, const Body& body) {
+  const F32 d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(body(hn::LoadU(d, row + i)), d, row + i);
+  for (; i < n; ++i) row[i] = hn::GetLane(body(hn::Set(d, row[i])));
+}
+
+void CapRow(float* row, int64_t n, float cap) {
+  const F32 d;
+  const V c = hn::Set(d, cap), inverse = hn::Set(d, 1.0f / cap);
+  MapRow(row, n, [&](V x) HWY_ATTR { return hn::Mul(c, hn::Tanh(d, hn::Mul(x, inverse))); });
+}
+
+// 1 - tanh² where tanh = l / cap: the slope of the cap at a logit that went through it.
+HWY_INLINE V CapSlope(V l, float cap) {
+  const F32 d;
+  const V bend = hn::Mul(l, hn::Set(d, 1.0f / cap));
+  return hn::NegMulAdd(bend, bend, hn::Set(d, 1.0f));
+}
+
+double Loss(float* logits, int64_t valid, int32_t target, float cap) {
+  if (cap > 0) CapRow(logits, valid, cap);
   const float max = RowMax(logits, valid);
-  const double sum = RowExpSum<false>(const_cast<float*>(logits), valid, max);
+  const double sum = RowExpSum<false>(logits, valid, max);
   return std::log(sum) + static_cast<double>(max) - static_cast<double>(logits[target]);
 }
 
@@ -84,14 +108,25 @@ bool IsGreatest(const float* logits, int64_t valid, int32_t target) {
   return RowMax(logits, valid) == logits[target];
 }
 
-double Gradient(float* logits, DType dtype, int64_t valid, int64_t vocab, int32_t target, float scale) {
+double Gradient(float* logits, DType dtype, int64_t valid, int64_t vocab, int32_t target, float scale,
+                float cap) {
   const F32 d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  if (cap > 0) CapRow(logits, valid, cap);
   const float target_logit = logits[target];
   const float max = RowMax(logits, valid);
-  const float sum = RowExpSum<true>(logits, valid, max);
+  float sum = 0, slope = 1;
+  if (cap > 0) {
+    // The exponentials are made twice: the slope needs the logits that they would replace.
+    sum = RowExpSum<false>(logits, valid, max);
+    slope = hn::GetLane(CapSlope(hn::Set(d, target_logit), cap));
+    const V below = hn::Set(d, max);
+    MapRow(logits, valid, [&](V l) HWY_ATTR { return hn::Mul(ExpBelow(l, below), CapSlope(l, cap)); });
+  } else {
+    sum = RowExpSum<true>(logits, valid, max);
+  }
   const float factor = scale / sum;
-  const float at_target = logits[target] * factor - scale;
+  const float at_target = logits[target] * factor - scale * slope;
   if (dtype == DType::kF32) {
     const V factors = hn::Set(d, factor);
     int64_t i = 0;
@@ -124,9 +159,14 @@ namespace strata::cpu::detail {
 HWY_EXPORT(Loss);
 HWY_EXPORT(IsGreatest);
 HWY_EXPORT(Gradient);
+HWY_EXPORT(CapRow);
 
-double cross_entropy_row(const float* logits, int64_t valid, int32_t target) {
-  return target < 0 ? 0.0 : HWY_DYNAMIC_DISPATCH(Loss)(logits, valid, target);
+void cap_row(float* row, int64_t n, float softcap) {
+  HWY_DYNAMIC_DISPATCH(CapRow)(row, n, softcap);
+}
+
+double cross_entropy_row(float* logits, int64_t valid, int32_t target, float softcap) {
+  return target < 0 ? 0.0 : HWY_DYNAMIC_DISPATCH(Loss)(logits, valid, target, softcap);
 }
 
 bool is_greatest(const float* logits, int64_t valid, int32_t target) {
@@ -134,12 +174,12 @@ bool is_greatest(const float* logits, int64_t valid, int32_t target) {
 }
 
 double cross_entropy_gradient_row(float* logits, DType gradient_dtype, int64_t valid, int64_t vocab,
-                                  int32_t target, float scale) {
+                                  int32_t target, float scale, float softcap) {
   if (target < 0) {
     std::memset(logits, 0, static_cast<size_t>(vocab * size_of(gradient_dtype)));
     return 0.0;
   }
-  return HWY_DYNAMIC_DISPATCH(Gradient)(logits, gradient_dtype, valid, vocab, target, scale);
+  return HWY_DYNAMIC_DISPATCH(Gradient)(logits, gradient_dtype, valid, vocab, target, scale, softcap);
 }
 
 }  // namespace strata::cpu::detail

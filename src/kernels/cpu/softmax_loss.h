@@ -7,16 +7,19 @@
 
 namespace strata::cpu::detail {
 
-// loss = log(sum_i exp(logits[i])) - logits[target], over the first `valid` of `vocab` logits; 0 for target
-// -1.
-double cross_entropy_row(const float* logits, int64_t valid, int32_t target);
+// loss = log(sum_i exp(l[i])) - l[target], over the first `valid` of `vocab` logits; 0 for target -1. l is
+// the logits, or softcap · tanh(logits / softcap) where softcap is above 0. The row is working memory.
+double cross_entropy_row(float* logits, int64_t valid, int32_t target, float softcap);
 
 // Whether no logit is above the target's.
 bool is_greatest(const float* logits, int64_t valid, int32_t target);
 
-// The same, and replaces the row by its gradient (softmax - onehot(target)) * scale in f32 or bf16 (at the
-// same address), zero beyond `valid` and in a row without target.
+// As cross_entropy_row, and replaces the row by its gradient (softmax - onehot(target)) * scale (times the
+// cap's slope) in f32 or bf16 (at the same address), zero beyond `valid` and in a row without target.
 double cross_entropy_gradient_row(float* logits, DType gradient_dtype, int64_t valid, int64_t vocab,
-                                  int32_t target, float scale);
+                                  int32_t target, float scale, float softcap);
+
+// row = softcap · tanh(row / softcap), n elements.
+void cap_row(float* row, int64_t n, float softcap);
 
 }  // namespace strata::cpu::detail

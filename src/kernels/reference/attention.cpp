@@ -11,7 +11,8 @@ namespace {
 // Sizes of an attention over qkv [N, (h + 2 kv) · hd].
 struct Heads {
   int64_t head_dim, heads, kv_heads, length, sequences, row;
-  double scale;
+  int64_t window;
+  double scale, softcap;
 
   Heads(const Array& qkv, const graph::Attrs& attrs)
       : head_dim(attrs.integer("head_dim")),
@@ -20,9 +21,23 @@ struct Heads {
         length(attrs.integer("sequence_length")),
         sequences(qkv.shape[0] / length),
         row(qkv.shape[1]),
-        scale(attrs.real("scale")) {}
+        window(attrs.integer("window")),
+        scale(attrs.real("scale")),
+        softcap(attrs.real("softcap")) {}
 
   int64_t kv_head(int64_t head) const { return head / (heads / kv_heads); }
+  // The first key that a row at `position` of its sequence sees, of those from `begin`.
+  int64_t first_key(int64_t begin, int64_t position) const {
+    return window > 0 ? std::max(begin, position - window + 1) : begin;
+  }
+  double score(double product) const {
+    const double scaled = scale * product;
+    return softcap > 0 ? softcap * std::tanh(scaled / softcap) : scaled;
+  }
+  double slope(double product) const {
+    const double bend = softcap > 0 ? std::tanh(scale * product / softcap) : 0;
+    return scale * (1 - bend * bend);
+  }
   // Where a head's part begins in token n's row of qkv.
   int64_t q(int64_t n, int64_t head) const { return n * row + head * head_dim; }
   int64_t k(int64_t n, int64_t kv) const { return n * row + (heads + kv) * head_dim; }
@@ -43,7 +58,7 @@ double attend(const Heads& heads, const Array& queries, int64_t query, const Arr
               int64_t to) {
   std::vector<double> weights;
   for (int64_t j = begin; j < end; ++j)
-    weights.push_back(heads.scale * dot(queries, query, keys, key_at(j), heads.head_dim));
+    weights.push_back(heads.score(dot(queries, query, keys, key_at(j), heads.head_dim)));
   const double highest = *std::max_element(weights.begin(), weights.end());
   double total = 0;
   for (double& weight : weights) total += weight = std::exp(weight - highest);
@@ -93,8 +108,9 @@ void attention(const Call& call) {
     for (int64_t t = 0; t < heads.length; ++t) {
       const int64_t n = first + t;
       lse.put(task * heads.length + t,
-              attend(heads, qkv, heads.q(n, head), qkv, qkv, begins.present() ? begins.index_at(n) : 0, t + 1,
-                     key, value, out, (n * heads.heads + head) * heads.head_dim));
+              attend(heads, qkv, heads.q(n, head), qkv, qkv,
+                     heads.first_key(begins.present() ? begins.index_at(n) : 0, t), t + 1, key, value, out,
+                     (n * heads.heads + head) * heads.head_dim));
     }
   });
 }
@@ -117,10 +133,11 @@ void attention_grad(const Call& call) {
         const double row_lse = lse.at((sequence * heads.heads + head) * heads.length + t);
         const double drift = dot(dout, at, out, at, hd);
         std::fill(dq.begin(), dq.end(), 0.0);
-        for (int64_t j = begins.present() ? begins.index_at(n) : 0; j <= t; ++j) {
+        for (int64_t j = heads.first_key(begins.present() ? begins.index_at(n) : 0, t); j <= t; ++j) {
           const int64_t key = heads.k(first + j, kv), value = heads.v(first + j, kv);
-          const double p = std::exp(heads.scale * dot(qkv, query, qkv, key, hd) - row_lse);
-          const double ds = heads.scale * p * (dot(dout, at, qkv, value, hd) - drift);
+          const double product = dot(qkv, query, qkv, key, hd);
+          const double p = std::exp(heads.score(product) - row_lse);
+          const double ds = heads.slope(product) * p * (dot(dout, at, qkv, value, hd) - drift);
           for (int64_t d = 0; d < hd; ++d) {
             const auto to = static_cast<size_t>(j * hd + d);
             dv[to] += p * dout.at(at + d);
@@ -160,7 +177,8 @@ void cached_attention(const Call& call) {
     const std::function<int64_t(int64_t)> at = [&](int64_t j) {
       return (slot(n) + j) * width + heads.kv_head(head) * heads.head_dim;
     };
-    attend(heads, qkv, heads.q(n, head), keys, values, 0, place(n) + 1, at, at, out, task * heads.head_dim);
+    attend(heads, qkv, heads.q(n, head), keys, values, heads.first_key(0, place(n)), place(n) + 1, at, at,
+           out, task * heads.head_dim);
   });
 }
 

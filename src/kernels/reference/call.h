@@ -44,9 +44,13 @@ void linear(const Call&);
 void linear_grad_input(const Call&);
 void linear_grad_weight(const Call&);
 void column_sums(const Call&);
+void softcap(const Call&);
 void linear_cross_entropy(const Call&);
 void linear_cross_entropy_train(const Call&);
 // attention.cpp
+void qk_norm(const Call&);
+void qk_norm_grad_input(const Call&);
+void qk_norm_grad_weight(const Call&);
 void rope(const Call&);
 void attention(const Call&);
 void attention_grad(const Call&);
@@ -61,10 +65,11 @@ void rms_norm_grad_weight(const Call&);
 void layer_norm(const Call&);
 void layer_norm_grad_input(const Call&);
 void layer_norm_grad_weight(const Call&);
-void swiglu(const Call&);
-void swiglu_grad(const Call&);
-void gelu_tanh(const Call&);
-void gelu_tanh_grad(const Call&);
+// activation.cpp
+void gated(const Call&);
+void gated_grad(const Call&);
+void activation(const Call&);
+void activation_grad(const Call&);
 // update.cpp
 void sum_of_squares(const Call&);
 void adamw(const Call&);

@@ -51,7 +51,7 @@ double rounded(double value, DType dtype) {
 // The head's loss over all tokens. dx and dw are absent where no gradient is asked for; dx may be x itself.
 void cross_entropy(const Array& x, const Array& w, const Array& targets, const Array& loss,
                    const Array& count, const Array& token_loss, const Array& greedy, const Array& dx,
-                   const Array& dw) {
+                   const Array& dw, double cap) {
   const int64_t tokens = x.shape[0], width = x.shape[1], vocab = w.shape[0];
   constexpr int64_t kChunk = 128;  // tokens whose logits exist at once
   double sum = 0;
@@ -74,12 +74,19 @@ void cross_entropy(const Array& x, const Array& w, const Array& targets, const A
         if (greedy.present()) greedy.put(first + i, 0);
         continue;
       }
+      std::vector<double> slopes(static_cast<size_t>(vocab), 1);
+      for (int64_t v = 0; v < vocab && cap > 0; ++v) {
+        const double bend = std::tanh(row[v] / cap);
+        row[v] = cap * bend;
+        slopes[static_cast<size_t>(v)] = 1 - bend * bend;
+      }
       const double highest = *std::max_element(row, row + vocab);
       const double wanted = row[target];
       double total = 0;
       for (int64_t v = 0; v < vocab; ++v) total += row[v] = std::exp(row[v] - highest);
       for (int64_t v = 0; v < vocab; ++v) row[v] /= total;
       row[target] -= 1;
+      for (int64_t v = 0; v < vocab; ++v) row[v] *= slopes[static_cast<size_t>(v)];
       const double one = highest + std::log(total) - wanted;
       if (token_loss.present()) token_loss.put(first + i, one);
       if (greedy.present()) greedy.put(first + i, wanted == highest ? 1 : 0);
@@ -147,16 +154,23 @@ void column_sums(const Call& call) {
   }
 }
 
+// (x) → y
+void softcap(const Call& call) {
+  const double cap = call.attrs.real("softcap");
+  for (int64_t i = 0; i < call.in[0].shape.elements(); ++i)
+    call.out[0].put(i, cap * std::tanh(call.in[0].at(i) / cap));
+}
+
 // (x, w, targets) → sum, count, per_token?, greedy?
 void linear_cross_entropy(const Call& call) {
   cross_entropy(call.in[0], call.in[1], call.in[2], call.out[0], call.out[1], call.output(2), call.output(3),
-                {}, {});
+                {}, {}, call.attrs.real("softcap"));
 }
 
 // (x, w for logits, w for dx, targets) → sum, count, dx, dw
 void linear_cross_entropy_train(const Call& call) {
   cross_entropy(call.in[0], call.in[1], call.in[3], call.out[0], call.out[1], {}, {}, call.out[2],
-                call.out[3]);
+                call.out[3], call.attrs.real("softcap"));
 }
 
 }  // namespace strata::reference

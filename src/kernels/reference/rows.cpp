@@ -14,6 +14,10 @@ struct Norm {
 };
 constexpr Norm kRms{1}, kLayer{2};
 
+double weight_at(const Call& call, Norm norm, const Array& weight, int64_t c) {
+  return weight.at(c) + (norm.centred() ? 0 : call.attrs.real("weight_offset"));
+}
+
 double mean_of(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
@@ -47,7 +51,7 @@ void norm_forward(const Call& call, Norm norm) {
     rstds.put(r, rstd);
     for (int64_t c = 0; c < dim; ++c) {
       const double bias = norm.centred() ? call.in[2].at(c) : 0;
-      y.put(r * dim + c, h[static_cast<size_t>(c)] * rstd * weight.at(c) + bias);
+      y.put(r * dim + c, h[static_cast<size_t>(c)] * rstd * weight_at(call, norm, weight, c) + bias);
     }
   });
 }
@@ -65,7 +69,7 @@ void norm_grad_input(const Call& call, Norm norm) {
   parallel_for(dy.shape[0], [&](int64_t r) {
     std::vector<double> g, along;
     for (int64_t c = 0; c < dim; ++c) {
-      g.push_back(dy.at(r * dim + c) * weight.at(c));
+      g.push_back(dy.at(r * dim + c) * weight_at(call, norm, weight, c));
       along.push_back(g.back() * normalised(call, norm, r, r * dim + c));
     }
     const double shift = norm.centred() ? mean_of(g) : 0, slope = mean_of(along);
@@ -94,12 +98,6 @@ void norm_grad_weight(const Call& call, Norm norm) {
   });
 }
 
-constexpr double kGelu = 0.7978845608028654;  // √(2/π)
-
-double gelu_tangent(double x) {
-  return std::tanh(kGelu * (x + 0.044715 * x * x * x));
-}
-
 }  // namespace
 
 // (a, b) → sum
@@ -117,7 +115,7 @@ void embedding(const Call& call) {
     STRATA_CHECK(token >= 0 && token < table.shape[0], "[embedding] token {} of {}", token, table.shape[0]);
     for (int64_t c = 0; c < dim; ++c) {
       const double position = positions.present() ? call.in[3].at(positions.index_at(r) * dim + c) : 0;
-      x.put(r * dim + c, table.at(token * dim + c) + position);
+      x.put(r * dim + c, call.attrs.real("scale") * table.at(token * dim + c) + position);
     }
   }
 }
@@ -130,7 +128,7 @@ void embedding_grad(const Call& call) {
   for (int64_t r = 0; r < dy.shape[0]; ++r) {
     for (int64_t c = 0; c < dim; ++c) {
       const int64_t to = ids.index_at(r) * dim + c;
-      table.put(to, table.at(to) + dy.at(r * dim + c));
+      table.put(to, table.at(to) + call.attrs.real("scale") * dy.at(r * dim + c));
     }
   }
 }
@@ -152,55 +150,6 @@ void layer_norm_grad_input(const Call& call) {
 }
 void layer_norm_grad_weight(const Call& call) {
   norm_grad_weight(call, kLayer);
-}
-
-// (gate_up) → silu(gate) · up
-void swiglu(const Call& call) {
-  const Array &gate_up = call.in[0], &y = call.out[0];
-  const int64_t width = y.shape[1];
-  parallel_for(y.shape[0], [&](int64_t r) {
-    for (int64_t c = 0; c < width; ++c) {
-      const double gate = gate_up.at(2 * r * width + c), up = gate_up.at((2 * r + 1) * width + c);
-      y.put(r * width + c, gate / (1 + std::exp(-gate)) * up);
-    }
-  });
-}
-
-// (dy, gate_up) → d_gate_up
-void swiglu_grad(const Call& call) {
-  const Array &dys = call.in[0], &gate_up = call.in[1], &d_gate_up = call.out[0];
-  const int64_t width = dys.shape[1];
-  parallel_for(dys.shape[0], [&](int64_t r) {
-    for (int64_t c = 0; c < width; ++c) {
-      const int64_t at_gate = 2 * r * width + c, at_up = at_gate + width;
-      const double gate = gate_up.at(at_gate), up = gate_up.at(at_up), dy = dys.at(r * width + c);
-      const double sigmoid = 1 / (1 + std::exp(-gate));
-      d_gate_up.put(at_gate, dy * up * sigmoid * (1 + gate * (1 - sigmoid)));
-      d_gate_up.put(at_up, dy * gate * sigmoid);
-    }
-  });
-}
-
-// (x) → y
-void gelu_tanh(const Call& call) {
-  parallel_ranges(call.in[0].shape.elements(), 4096, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const double x = call.in[0].at(i);
-      call.out[0].put(i, 0.5 * x * (1 + gelu_tangent(x)));
-    }
-  });
-}
-
-// (dy, x) → dx
-void gelu_tanh_grad(const Call& call) {
-  parallel_ranges(call.in[1].shape.elements(), 4096, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const double x = call.in[1].at(i), tangent = gelu_tangent(x);
-      const double slope = kGelu * (1 + 3 * 0.044715 * x * x);
-      call.out[0].put(i,
-                      call.in[0].at(i) * (0.5 * (1 + tangent) + 0.5 * x * (1 - tangent * tangent) * slope));
-    }
-  });
 }
 
 }  // namespace strata::reference

@@ -29,11 +29,11 @@ std::vector<Array> outputs(DType dtype) {
   rms_norm_backward_weight(shape, dw.f32(), y.data(), x.data(), rstd.f32(), false, scratch.data());
   layer_norm_forward(shape, z.data(), nullptr, mean.f32(), rstd.f32(), x.data(), nullptr, weight.f32(),
                      nullptr);
-  gelu_tanh_backward(n, gelu.data(), y.data(), x.data(), dtype);
-  gelu_erf_backward(n, gelu_erf.data(), y.data(), x.data(), dtype);
-  swiglu_forward(kRows, kDim / 2, swiglu.data(), x.data(), dtype);
+  activation_backward(ActivationKind::kGeluTanh, n, gelu.data(), y.data(), x.data(), dtype);
+  activation_backward(ActivationKind::kGeluErf, n, gelu_erf.data(), y.data(), x.data(), dtype);
+  gated_forward(ActivationKind::kSilu, kRows, kDim / 2, swiglu.data(), x.data(), dtype);
   Array table(DType::kF32, kRows * 14);
-  fill_rope_table(table.f32(), kRows, 14, 1e4);
+  fill_rope_table(table.f32(), kRows, std::vector<double>{1, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001});
   std::vector<int32_t> positions;
   for (int32_t row = 0; row < kRows; ++row) positions.push_back(row);
   rope({kRows, 5, 14, 14, kDim, dtype}, rotated.data(), x.data(), table.f32(), positions.data(), false);

@@ -1,0 +1,68 @@
+// RMS normalisation of one row and its gradient; for whole rows (rms_norm.cpp) and parts of them
+// (qk_norm.cpp).
+#if defined(STRATA_KERNELS_CPU_RMS_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef STRATA_KERNELS_CPU_RMS_ROWS_INL_H_
+#undef STRATA_KERNELS_CPU_RMS_ROWS_INL_H_
+#else
+#define STRATA_KERNELS_CPU_RMS_ROWS_INL_H_
+#endif
+
+#include <cmath>
+
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::cpu::HWY_NAMESPACE {
+
+template <typename T>
+void forward_row(int64_t dim, float eps, float weight_offset, T* y, T* h, float* rstd, const T* x,
+                 const T* residual, const float* weight) {
+  const Vector offset = constant(weight_offset);
+  float squares = 0;
+  if (residual != nullptr) {
+    squares = sum_over(dim, [&](int64_t i, auto span, Vector sum) HWY_ATTR {
+      const Vector s = store(h + i, hn::Add(load(x + i, span), load(residual + i, span)), span);
+      return hn::MulAdd(s, s, sum);
+    });
+    x = h;
+  } else {
+    squares = sum_over(dim, [&](int64_t i, auto span, Vector sum) HWY_ATTR {
+      const Vector s = load(x + i, span);
+      return hn::MulAdd(s, s, sum);
+    });
+  }
+  *rstd = 1.0f / std::sqrt(squares / static_cast<float>(dim) + eps);
+  const Vector factor = constant(*rstd);
+  for_vectors(dim, [&](int64_t i, auto span) HWY_ATTR {
+    store(y + i, hn::Mul(hn::Mul(load(x + i, span), factor), hn::Add(load(weight + i, span), offset)), span);
+  });
+}
+
+// dx = rstd * (g - xhat * mean(g * xhat)) + dh, with g = dy * weight and xhat = h * rstd.
+template <typename T>
+void backward_row(int64_t dim, float weight_offset, T* dx, const T* dy, const T* h, float rstd,
+                  const float* weight, const T* dh) {
+  const Vector offset = constant(weight_offset);
+  const float dot = sum_over(dim, [&](int64_t i, auto span, Vector sum) HWY_ATTR {
+    return hn::MulAdd(hn::Mul(load(dy + i, span), hn::Add(load(weight + i, span), offset)), load(h + i, span),
+                      sum);
+  });
+  const Vector factor = constant(rstd);
+  const Vector mean = constant(dot * rstd / static_cast<float>(dim));
+  const auto gradient = [&](int64_t i, auto span) HWY_ATTR {
+    const Vector g = hn::Mul(load(dy + i, span), hn::Add(load(weight + i, span), offset));
+    const Vector xhat = hn::Mul(load(h + i, span), factor);
+    return hn::Mul(factor, hn::NegMulAdd(xhat, mean, g));
+  };
+  if (dh != nullptr) {
+    for_vectors(dim, [&](int64_t i, auto span)
+                         HWY_ATTR { store(dx + i, hn::Add(gradient(i, span), load(dh + i, span)), span); });
+  } else {
+    for_vectors(dim, [&](int64_t i, auto span) HWY_ATTR { store(dx + i, gradient(i, span), span); });
+  }
+}
+
+}  // namespace strata::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

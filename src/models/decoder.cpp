@@ -1,0 +1,101 @@
+#include "models/decoder.h"
+
+#include <cmath>
+
+namespace strata::models {
+namespace {
+
+struct InitStd {
+  double matrix, into_stream;
+};
+
+InitStd init_of(const ModelConfig& config) {
+  const auto layers = static_cast<double>(config.layers), width = static_cast<double>(config.width);
+  switch (config.init) {
+    case InitScheme::kPlain:
+      return {config.init_std, config.init_std};
+    case InitScheme::kScaledResidual:
+      return {config.init_std, config.init_std / std::sqrt(2.0 * layers)};
+    case InitScheme::kSmallWang:
+      return {std::sqrt(2.0 / (5.0 * width)), 2.0 / (layers * std::sqrt(width))};
+  }
+  return {config.init_std, config.init_std};
+}
+
+// √d in the type of the activations, as a table of that type would be multiplied by.
+double embedding_scale(const ModelConfig& config, DType activations) {
+  if (!config.scaled_embedding) return 1;
+  const auto root = static_cast<float>(std::sqrt(static_cast<double>(config.width)));
+  return activations == DType::kBF16 ? static_cast<float>(BF16(root)) : root;
+}
+
+layers::AttentionSpec attention_of(const ModelConfig& config, const InitStd& init) {
+  return {.width = config.width,
+          .heads = config.heads,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .bias = config.qkv_bias,
+          .out_bias = config.out_bias,
+          .qk_norm = config.qk_norm,
+          .norm_eps = config.norm_eps,
+          .norm_weight_offset = config.norm_weight_offset,
+          .scale = config.attention_scalar > 0 ? 1 / std::sqrt(config.attention_scalar) : 0,
+          .softcap = config.attention_softcap,
+          .init_std = init.matrix,
+          .out_init_std = init.into_stream};
+}
+
+}  // namespace
+
+Hidden build_decoder(const ModelConfig& config, layers::Context& context) {
+  graph::Graph& graph = context.graph;
+  const InitStd init = init_of(config);
+  const auto table =
+      layers::embedding_table(context, "embedding.weight", config.vocab_size, config.width, config.init_std);
+  const double scale = embedding_scale(config, context.activations);
+  layers::DecoderSpec spec{.layers = config.layers,
+                           .wiring = config.wiring,
+                           .norm = {.width = config.width,
+                                    .eps = config.norm_eps,
+                                    .kind = config.norm,
+                                    .weight_offset = config.norm_weight_offset},
+                           .attention = attention_of(config, init),
+                           .ffn = {.width = config.width,
+                                   .hidden = config.ffn,
+                                   .bias = config.ffn_bias,
+                                   .activation = config.activation,
+                                   .gated = config.gated,
+                                   .init_std = init.matrix,
+                                   .out_init_std = init.into_stream}};
+  graph::ValueId embedded = graph::kNone;
+  if (config.learned_positions) {
+    const auto positions = layers::embedding_table(context, "positions.weight", config.max_positions,
+                                                   config.width, config.init_std);
+    embedded = ops::embedding(graph, context.tokens, table, context.activations, context.positions, positions,
+                              scale);
+  } else {
+    const int64_t positions =
+        context.mode == layers::Mode::kCached ? context.cache_room : context.sequence_length;
+    spec.attention.rope_table = ops::rope_table(graph, positions, config.rotary_dim(), config.rope);
+    embedded =
+        ops::embedding(graph, context.tokens, table, context.activations, graph::kNone, graph::kNone, scale);
+    if (config.window_rope) {
+      spec.window_attention.rope_table = ops::rope_table(graph, positions, config.rotary_dim(),
+                                                         *config.window_rope, "rope_table_of_windows");
+    }
+  }
+  if (config.windows.size > 0) {
+    const auto own_table = spec.window_attention.rope_table;
+    spec.window_attention = spec.attention;
+    spec.window_attention.window = config.windows.size;
+    if (own_table != graph::kNone) spec.window_attention.rope_table = own_table;
+    spec.is_windowed = [&](int64_t layer) { return config.windows.at(layer); };
+  }
+  const auto hidden = layers::decoder(context, spec, embedded);
+  const auto head = config.tied ? table
+                                : layers::embedding_table(context, "head.weight", config.vocab_size,
+                                                          config.width, config.init_std);
+  return {hidden, head, config.logits_softcap};
+}
+
+}  // namespace strata::models

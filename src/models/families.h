@@ -1,0 +1,20 @@
+// The families that there are, one file each.
+#pragma once
+
+#include "models/model.h"
+
+namespace strata::models {
+
+extern const Family kLlama;    // llama.cpp
+extern const Family kMistral;  // mistral.cpp
+extern const Family kQwen2;    // qwen.cpp
+extern const Family kQwen3;
+extern const Family kOlmo;  // olmo.cpp
+extern const Family kOlmo2;
+extern const Family kGemma2;  // gemma.cpp
+extern const Family kGemma3;
+extern const Family kPhi3;     // phi3.cpp
+extern const Family kGptNeoX;  // gpt_neox.cpp
+extern const Family kGpt2;     // gpt2.cpp
+
+}  // namespace strata::models

@@ -1,0 +1,98 @@
+// Gemma 2 and the text model of Gemma 3: norms before and after each block that multiply by 1 + w, embeddings
+// scaled by √d, a gated GELU, windows in most layers. Gemma 2 caps scores and logits; Gemma 3 has norms of q
+// and k instead, and its window layers rotate by a base of their own.
+#include "models/decoder.h"
+#include "models/families.h"
+#include "models/llama_layout.h"
+
+namespace strata::models {
+namespace {
+
+constexpr LlamaDefaults kDefaults{.tied = true,
+                                  .max_positions = 8192,
+                                  .activation_key = "hidden_activation",
+                                  .activation = "gelu_pytorch_tanh"};
+
+ModelConfig read_gemma(const ConfigJson& json, const Family& family, LlamaDefaults defaults) {
+  ModelConfig config = read_llama_keys(json, family, defaults);
+  config.head_dim = json.integer_or("head_dim", 256);
+  config.wiring = layers::Wiring::kSandwich;
+  config.norm_weight_offset = 1;
+  config.scaled_embedding = true;
+  config.qkv_bias = config.out_bias = json.boolean_or("attention_bias", false);
+  config.attention_scalar = json.real_or("query_pre_attn_scalar", 256);
+  config.windows.size = static_cast<int64_t>(json.real_or_none("sliding_window", 4096));
+  return config;
+}
+
+nlohmann::ordered_json gemma_keys(const ModelConfig& config, const char* architecture, DType dtype) {
+  auto json = llama_keys(config, architecture, dtype, kDefaults);
+  json["hidden_act"] = json["hidden_activation"];
+  json["attention_bias"] = config.qkv_bias;
+  json["query_pre_attn_scalar"] = config.attention_scalar;
+  json["sliding_window"] = config.windows.size;
+  json["layer_types"] = layer_types_json(config);
+  const auto cap = [](double value) {
+    return value > 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+  };
+  json["attn_logit_softcapping"] = cap(config.attention_softcap);
+  json["final_logit_softcapping"] = cap(config.logits_softcap);
+  return json;
+}
+
+ModelConfig read_gemma2(const std::string& text, const std::string& where) {
+  const ConfigJson json(text, where);
+  json.require_equal("use_bidirectional_attention", false);
+  ModelConfig config = read_gemma(json, kGemma2, kDefaults);
+  config.attention_softcap = json.real_or_none("attn_logit_softcapping", 50);
+  config.logits_softcap = json.real_or_none("final_logit_softcapping", 30);
+  config.windows.period = 2;
+  json.read_layer_types(config.layers, config.windows);
+  return config;
+}
+
+std::string write_gemma2(const ModelConfig& config, DType dtype) {
+  return gemma_keys(config, "Gemma2ForCausalLM", dtype).dump(2) + "\n";
+}
+
+ModelConfig read_gemma3(const std::string& text, const std::string& where) {
+  const ConfigJson json(text, where);
+  json.require_equal("use_bidirectional_attention", false);
+  LlamaDefaults defaults = kDefaults;
+  defaults.max_positions = 131072;
+  defaults.rope_theta = 1e6;
+  ModelConfig config = read_gemma(json, kGemma3, defaults);
+  // attn_logit_softcapping is a key that Gemma 3 does not use.
+  config.logits_softcap = json.real_or_none("final_logit_softcapping", 0);
+  config.qk_norm = layers::AttentionSpec::QkNorm::kHead;
+  config.rope = json.rope(config.max_positions, 1e6, "full_attention");
+  // rope_parameters holds both; older files say the windows' base by itself, and scale the other alone.
+  ops::RopeScaling local;
+  local.theta = json.real_or("rope_local_base_freq", 10000);
+  config.window_rope =
+      json.has("rope_parameters") ? json.rope(config.max_positions, 10000, "sliding_attention") : local;
+  config.windows.period = static_cast<int64_t>(
+      json.real_or("sliding_window_pattern", json.real_or("_sliding_window_pattern", 6)));
+  json.read_layer_types(config.layers, config.windows);
+  return config;
+}
+
+std::string write_gemma3(const ModelConfig& config, DType dtype) {
+  auto json = gemma_keys(config, "Gemma3ForCausalLM", dtype);
+  json["rope_local_base_freq"] = config.window_rope->theta;
+  json["sliding_window_pattern"] = config.windows.period;
+  return json.dump(2) + "\n";
+}
+
+std::vector<TensorRow> tensors(const ModelConfig& config) {
+  return llama_tensors(config);
+}
+
+}  // namespace
+
+const Family kGemma2{"gemma2",     "gemma2", build_decoder, read_gemma2,
+                     write_gemma2, tensors,  llama_ignores, "model."};
+const Family kGemma3{"gemma3",     "gemma3_text", build_decoder, read_gemma3,
+                     write_gemma3, tensors,       llama_ignores, "model."};
+
+}  // namespace strata::models

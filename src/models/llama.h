@@ -1,7 +1,0 @@
-#pragma once
-
-#include "models/model.h"
-
-namespace strata::models {
-extern const Family kLlama;
-}

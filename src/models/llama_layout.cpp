@@ -1,0 +1,141 @@
+#include "models/llama_layout.h"
+
+namespace strata::models {
+
+ModelConfig read_llama_keys(const ConfigJson& json, const Family& family, const LlamaDefaults& defaults) {
+  ModelConfig config;
+  config.family = &family;
+  json.require_equal("attention_dropout", 0.0);
+  config.vocab_size = json.integer("vocab_size");
+  config.width = json.integer("hidden_size");
+  config.layers = json.integer("num_hidden_layers");
+  config.heads = json.integer("num_attention_heads");
+  config.kv_heads = json.integer_or("num_key_value_heads", config.heads);
+  config.head_dim = json.integer_or("head_dim", config.heads > 0 ? config.width / config.heads : 0);
+  config.ffn = json.integer("intermediate_size");
+  config.max_positions = json.integer_or("max_position_embeddings", defaults.max_positions);
+  config.tied = json.boolean_or("tie_word_embeddings", defaults.tied);
+  config.norm_eps = json.real_or("rms_norm_eps", defaults.norm_eps);
+  config.activation = json.activation(defaults.activation_key, defaults.activation);
+  config.init_std = json.real_or("initializer_range", 0.02);
+  config.rope = json.rope(config.max_positions, defaults.rope_theta);
+  config.bos_id = json.optional_id("bos_token_id");
+  config.eos_id = json.optional_id("eos_token_id");
+  return config;
+}
+
+void read_llama_biases(const ConfigJson& json, ModelConfig& config) {
+  config.qkv_bias = config.out_bias = json.boolean_or("attention_bias", false);
+  config.ffn_bias = json.boolean_or("mlp_bias", false);
+}
+
+nlohmann::ordered_json llama_keys(const ModelConfig& config, const char* architecture, DType dtype,
+                                  const LlamaDefaults& defaults) {
+  nlohmann::ordered_json json;
+  json["architectures"] = {architecture};
+  json["model_type"] = config.family->model_type;
+  json["attention_dropout"] = 0.0;
+  json["bos_token_id"] = id_json(config.bos_id);
+  json["eos_token_id"] = id_json(config.eos_id);
+  json["head_dim"] = config.head_dim;
+  json[defaults.activation_key] = name_of(config.activation);
+  json["hidden_size"] = config.width;
+  json["initializer_range"] = config.init_std;
+  json["intermediate_size"] = config.ffn;
+  json["max_position_embeddings"] = config.max_positions;
+  json["num_attention_heads"] = config.heads;
+  json["num_hidden_layers"] = config.layers;
+  json["num_key_value_heads"] = config.kv_heads;
+  if (config.norm == layers::NormSpec::Kind::kRms) json["rms_norm_eps"] = config.norm_eps;
+  write_rope(json, config.rope);
+  json["tie_word_embeddings"] = config.tied;
+  json["torch_dtype"] = torch_name_of(dtype);
+  json["use_cache"] = true;
+  json["vocab_size"] = config.vocab_size;
+  return json;
+}
+
+namespace {
+
+// The rows of one of our parameters and their file's tensor, weight and bias.
+struct Rows {
+  std::vector<TensorRow>& list;
+  std::string file, ours;  // prefixes of the layer
+
+  void add(const std::string& name, const std::string& parameter, int64_t first, int64_t rows,
+           bool bias) const {
+    list.push_back({file + name + ".weight", ours + parameter + ".weight", first, rows});
+    if (bias) list.push_back({file + name + ".bias", ours + parameter + ".bias", first, rows});
+  }
+};
+
+void add_norms(const ModelConfig& config, const Rows& rows) {
+  if (config.norm == layers::NormSpec::Kind::kPlainLayer) return;
+  const auto norm = [&](const char* name, const char* parameter) {
+    rows.add(name, parameter, 0, config.width, false);
+  };
+  switch (config.wiring) {
+    case layers::Wiring::kPostNorm:
+      norm("post_attention_layernorm", "attention_post_norm");
+      norm("post_feedforward_layernorm", "ffn_post_norm");
+      break;
+    case layers::Wiring::kSandwich:
+      norm("input_layernorm", "attention_norm");
+      norm("post_attention_layernorm", "attention_post_norm");
+      norm("pre_feedforward_layernorm", "ffn_norm");
+      norm("post_feedforward_layernorm", "ffn_post_norm");
+      break;
+    default:
+      norm("input_layernorm", "attention_norm");
+      norm("post_attention_layernorm", "ffn_norm");
+  }
+}
+
+void add_attention(const ModelConfig& config, const Rows& rows, bool fused) {
+  const int64_t q = config.q_width(), kv = config.kv_width();
+  if (fused) {
+    rows.add("self_attn.qkv_proj", "attention.qkv", 0, q + 2 * kv, config.qkv_bias);
+  } else {
+    rows.add("self_attn.q_proj", "attention.qkv", 0, q, config.qkv_bias);
+    rows.add("self_attn.k_proj", "attention.qkv", q, kv, config.qkv_bias);
+    rows.add("self_attn.v_proj", "attention.qkv", q + kv, kv, config.qkv_bias);
+  }
+  rows.add("self_attn.o_proj", "attention.out", 0, config.width, config.out_bias);
+  if (config.qk_norm == layers::AttentionSpec::QkNorm::kAbsent) return;
+  const bool head = config.qk_norm == layers::AttentionSpec::QkNorm::kHead;
+  rows.add("self_attn.q_norm", "attention.q_norm", 0, head ? config.head_dim : q, false);
+  rows.add("self_attn.k_norm", "attention.k_norm", 0, head ? config.head_dim : kv, false);
+}
+
+void add_ffn(const ModelConfig& config, const Rows& rows, bool fused) {
+  if (fused) {
+    rows.add("mlp.gate_up_proj", "ffn.up", 0, 2 * config.ffn, config.ffn_bias);
+  } else {
+    rows.add("mlp.gate_proj", "ffn.up", 0, config.ffn, config.ffn_bias);
+    rows.add("mlp.up_proj", "ffn.up", config.ffn, config.ffn, config.ffn_bias);
+  }
+  rows.add("mlp.down_proj", "ffn.down", 0, config.width, config.ffn_bias);
+}
+
+}  // namespace
+
+std::vector<TensorRow> llama_tensors(const ModelConfig& config, bool fused) {
+  std::vector<TensorRow> list{{"model.embed_tokens.weight", "embedding.weight", 0, config.vocab_size}};
+  for (int64_t i = 0; i < config.layers; ++i) {
+    const std::string number = std::to_string(i);
+    const Rows rows{list, "model.layers." + number + ".", "layers." + number + "."};
+    add_norms(config, rows);
+    add_attention(config, rows, fused);
+    add_ffn(config, rows, fused);
+  }
+  if (config.norm != layers::NormSpec::Kind::kPlainLayer)
+    list.push_back({"model.norm.weight", "final_norm.weight", 0, config.width});
+  if (!config.tied) list.push_back({"lm_head.weight", "head.weight", 0, config.vocab_size});
+  return list;
+}
+
+bool llama_ignores(const ModelConfig& config, std::string_view name) {
+  return name.ends_with("rotary_emb.inv_freq") || (config.tied && name == "lm_head.weight");
+}
+
+}  // namespace strata::models

@@ -1,0 +1,36 @@
+// What most decoders took over from Llama: the keys of its config.json and the names of its tensors.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "models/config_json.h"
+#include "models/model.h"
+
+namespace strata::models {
+
+// What a config.json that leaves a key out means by it.
+struct LlamaDefaults {
+  bool tied = false;
+  double norm_eps = 1e-6;
+  int64_t max_positions = 2048;
+  double rope_theta = 10000;
+  const char* activation_key = "hidden_act";
+  const char* activation = "silu";
+};
+
+// Sizes, norms' eps, rotation, activation and ids; refuses dropout.
+ModelConfig read_llama_keys(const ConfigJson& json, const Family& family, const LlamaDefaults& defaults = {});
+// attention_bias: of all four projections; mlp_bias: of all three.
+void read_llama_biases(const ConfigJson& json, ModelConfig& config);
+
+// The same keys, for a class of transformers ("LlamaForCausalLM").
+nlohmann::ordered_json llama_keys(const ModelConfig& config, const char* architecture, DType dtype,
+                                  const LlamaDefaults& defaults = {});
+
+// model.layers.I.self_attn.q_proj and so on, with the norms' names of the config's wiring. `fused`: q, k and
+// v are one tensor, gate and up another (Phi-3).
+std::vector<TensorRow> llama_tensors(const ModelConfig& config, bool fused = false);
+// Rotary tables, and the head's copy where it is tied.
+bool llama_ignores(const ModelConfig& config, std::string_view name);
+
+}  // namespace strata::models

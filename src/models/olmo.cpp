@@ -1,0 +1,52 @@
+// OLMo: LayerNorm without weight and bias. OLMo 2: RMSNorm of each block's output, none of its input, and
+// norms of the whole projections of q and k.
+#include "models/decoder.h"
+#include "models/families.h"
+#include "models/llama_layout.h"
+
+namespace strata::models {
+namespace {
+
+ModelConfig read_olmo(const std::string& text, const std::string& where) {
+  const ConfigJson json(text, where);
+  json.require_equal("clip_qkv", nullptr);
+  ModelConfig config = read_llama_keys(json, kOlmo);
+  config.norm = layers::NormSpec::Kind::kPlainLayer;
+  config.norm_eps = 1e-5;  // no key says it
+  config.qkv_bias = config.out_bias = json.boolean_or("attention_bias", false);
+  return config;
+}
+
+std::string write_olmo(const ModelConfig& config, DType dtype) {
+  auto json = llama_keys(config, "OlmoForCausalLM", dtype);
+  json["attention_bias"] = config.qkv_bias;
+  json["clip_qkv"] = nullptr;
+  return json.dump(2) + "\n";
+}
+
+ModelConfig read_olmo2(const std::string& text, const std::string& where) {
+  const ConfigJson json(text, where);
+  ModelConfig config = read_llama_keys(json, kOlmo2, {.norm_eps = 1e-5});
+  config.wiring = layers::Wiring::kPostNorm;
+  config.qk_norm = layers::AttentionSpec::QkNorm::kProjection;
+  config.qkv_bias = config.out_bias = json.boolean_or("attention_bias", false);
+  return config;
+}
+
+std::string write_olmo2(const ModelConfig& config, DType dtype) {
+  auto json = llama_keys(config, "Olmo2ForCausalLM", dtype);
+  json["attention_bias"] = config.qkv_bias;
+  return json.dump(2) + "\n";
+}
+
+std::vector<TensorRow> tensors(const ModelConfig& config) {
+  return llama_tensors(config);
+}
+
+}  // namespace
+
+const Family kOlmo{"olmo", "olmo", build_decoder, read_olmo, write_olmo, tensors, llama_ignores, "model."};
+const Family kOlmo2{"olmo2",     "olmo2", build_decoder, read_olmo2,
+                    write_olmo2, tensors, llama_ignores, "model."};
+
+}  // namespace strata::models

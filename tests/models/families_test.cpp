@@ -1,0 +1,218 @@
+// What config.json means to each family, and what is refused.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "models/model.h"
+
+namespace strata::models {
+namespace {
+
+using Json = nlohmann::json;
+
+// The config.json files that transformers wrote for the golden models.
+std::vector<Path> golden_configs() {
+  std::vector<Path> configs;
+  for (const auto& entry : std::filesystem::directory_iterator(STRATA_GOLDEN_MODELS)) {
+    if (entry.is_directory()) configs.push_back(entry.path() / "config.json");
+  }
+  return configs;
+}
+
+std::string message_of(const Json& config) {
+  try {
+    read_config_json(config.dump(), "config.json");
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+Json golden(const char* name) {
+  return Json::parse(read_file(Path(STRATA_GOLDEN_MODELS) / name / "config.json"));
+}
+
+TEST(Families, EveryOneHasAGoldenModelAndAPreset) {
+  std::vector<std::string_view> seen;
+  for (const Path& path : golden_configs())
+    seen.push_back(read_config_json(read_file(path), path.string()).family->name);
+  for (const Family* family : families()) {
+    EXPECT_NE(std::find(seen.begin(), seen.end(), family->name), seen.end()) << family->name;
+    EXPECT_EQ(smallest_preset(*family).family, family);
+  }
+}
+
+TEST(Families, WhatTheyWriteMeansWhatTheyRead) {
+  for (const Path& path : golden_configs()) {
+    const ModelConfig config = read_config_json(read_file(path), path.string());
+    const std::string written = config.family->write(config, DType::kBF16);
+    const ModelConfig again = read_config_json(written, path.string());
+    EXPECT_EQ(again.family->write(again, DType::kBF16), written) << path;
+    EXPECT_EQ(parameter_count(again), parameter_count(config)) << path;
+    EXPECT_EQ(again.rope.attention_factor, config.rope.attention_factor) << path;
+    for (int64_t i = 0; i < config.layers; ++i)
+      EXPECT_EQ(again.windows.at(i), config.windows.at(i)) << path << " layer " << i;
+  }
+}
+
+TEST(Families, PresetsReadAsTheyWereMade) {
+  for (const Preset& preset : presets()) {
+    const ModelConfig& config = preset.config;
+    EXPECT_EQ(faults_of(config), std::vector<std::string>{}) << preset.name;
+    const std::string written = config.family->write(config, DType::kF32);
+    const ModelConfig again = read_config_json(written, std::string(preset.name));
+    EXPECT_EQ(again.family->write(again, DType::kF32), written) << preset.name;
+    EXPECT_EQ(again.init, config.init) << preset.name;
+    EXPECT_EQ(parameter_count(again), parameter_count(config)) << preset.name;
+  }
+}
+
+// Totals of the published models, in millions.
+TEST(Families, PresetsHaveThePublishedSizes) {
+  const std::pair<const char*, double> published[] = {{"gpt2-124m", 124.439808},
+                                                      {"gpt2-355m", 354.823168},
+                                                      {"gpt2-774m", 774.030080},
+                                                      {"gpt2-1.5b", 1557.611200},
+                                                      {"llama-7b", 6738.415616},
+                                                      {"llama-13b", 13015.864320},
+                                                      {"llama-33b", 32528.943616},
+                                                      {"llama-65b", 65285.660672},
+                                                      {"llama2-7b", 6738.415616},
+                                                      {"llama2-13b", 13015.864320},
+                                                      {"llama2-70b", 68976.648192},
+                                                      {"llama3-8b", 8030.261248},
+                                                      {"llama3.1-70b", 70553.706496},
+                                                      {"llama3.1-405b", 405853.388800},
+                                                      {"llama3.2-1b", 1235.814400},
+                                                      {"llama3.2-3b", 3212.749824},
+                                                      {"smollm-135m", 134.515008},
+                                                      {"smollm-360m", 361.821120},
+                                                      {"smollm-1.7b", 1711.376384},
+                                                      {"mistral-7b", 7241.732096},
+                                                      {"mistral-7b-v0.3", 7248.023552},
+                                                      {"mistral-nemo-12b", 12247.782400},
+                                                      {"mistral-small-24b", 23572.403200},
+                                                      {"qwen2-0.5b", 494.032768},
+                                                      {"qwen2-1.5b", 1543.714304},
+                                                      {"qwen2-7b", 7615.616512},
+                                                      {"qwen2-72b", 72706.203648},
+                                                      {"qwen2.5-3b", 3085.938688},
+                                                      {"qwen2.5-14b", 14770.033664},
+                                                      {"qwen2.5-32b", 32763.876352},
+                                                      {"qwen3-0.6b", 596.049920},
+                                                      {"qwen3-1.7b", 1720.574976},
+                                                      {"qwen3-4b", 4022.468096},
+                                                      {"qwen3-8b", 8190.735360},
+                                                      {"qwen3-14b", 14768.307200},
+                                                      {"qwen3-32b", 32762.123264},
+                                                      {"olmo-1b", 1176.764416},
+                                                      {"olmo-7b", 6888.095744},
+                                                      {"olmo2-1b", 1484.916736},
+                                                      {"olmo2-7b", 7298.617344},
+                                                      {"olmo2-13b", 13716.198400},
+                                                      {"olmo2-32b", 32234.279936},
+                                                      {"gemma2-2b", 2614.341888},
+                                                      {"gemma2-9b", 9241.705984},
+                                                      {"gemma2-27b", 27227.128320},
+                                                      {"gemma3-270m", 268.098176},
+                                                      {"gemma3-1b", 999.885952},
+                                                      {"phi3-mini", 3821.079552},
+                                                      {"phi3-medium", 13960.238080},
+                                                      {"phi4", 14659.507200},
+                                                      {"pythia-14m", 14.067712},
+                                                      {"pythia-31m", 30.494720},
+                                                      {"pythia-70m", 70.426624},
+                                                      {"pythia-160m", 162.322944},
+                                                      {"pythia-410m", 405.334016},
+                                                      {"pythia-1b", 1011.781632},
+                                                      {"pythia-1.4b", 1414.647808},
+                                                      {"pythia-2.8b", 2775.208960},
+                                                      {"pythia-6.9b", 6857.302016},
+                                                      {"pythia-12b", 11846.072320},
+                                                      {"gpt-neox-20b", 20554.567680}};
+  for (const auto& [name, millions] : published)
+    EXPECT_NEAR(static_cast<double>(parameter_count(preset(name))) / 1e6, millions, 1e-6) << name;
+}
+
+TEST(Families, UnknownTypesAreNamedWithTheNearest) {
+  Json config = golden("qwen3");
+  config["model_type"] = "qwen4";
+  const std::string message = message_of(config);
+  EXPECT_NE(message.find("\"qwen4\" is not known"), std::string::npos) << message;
+  EXPECT_NE(message.find("gemma3_text"), std::string::npos) << message;
+  EXPECT_NE(message.find("Nearest is \"qwen"), std::string::npos) << message;
+}
+
+struct Refused {
+  const char* model;
+  const char* key;
+  Json value;
+};
+
+TEST(Families, FieldsThatChangeTheMathematicsAreRefusedByName) {
+  const Refused all[] = {{"olmo", "clip_qkv", 8.0},
+                         {"llama-tied", "attention_dropout", 0.1},
+                         {"llama-tied", "pretraining_tp", 2},
+                         {"llama-tied", "hidden_act", "mish"},
+                         {"llama-tied", "rope_parameters", Json{{"rope_type", "spiral"}, {"factor", 2}}},
+                         {"phi3", "resid_pdrop", 0.1},
+                         {"gemma2", "use_bidirectional_attention", true},
+                         {"gpt-neox", "hidden_dropout", 0.1},
+                         {"gpt2", "scale_attn_by_inverse_layer_idx", true},
+                         {"qwen2", "layer_types", Json::array({"full_attention"})},
+                         {"qwen2", "layer_types", Json::array({"full_attention", "linear_attention"})},
+                         {"qwen3", "layer_types", Json::array({"full_attention", "sliding_attention"})},
+                         {"gpt-neox", "partial_rotary_factor", 1.5}};
+  for (const Refused& one : all) {
+    Json config = golden(one.model);
+    config[one.key] = one.value;
+    if (std::string_view(one.key) == "partial_rotary_factor") config.erase("rope_parameters");
+    const std::string message = message_of(config);
+    const std::string named = std::string_view(one.key) == "rope_parameters" ? "rope scaling" : one.key;
+    EXPECT_NE(message.find(named), std::string::npos) << one.model << " " << one.key << ": " << message;
+  }
+}
+
+TEST(Families, WindowsFollowTheRuleOfTheFamily) {
+  const auto windowed = [](const ModelConfig& config, int64_t layers) {
+    std::string text;
+    for (int64_t i = 0; i < layers; ++i) text += config.windows.at(i) ? 'w' : '.';
+    return text;
+  };
+  Json gemma = golden("gemma3");
+  gemma["num_hidden_layers"] = 12;
+  gemma.erase("layer_types");
+  EXPECT_EQ(windowed(read_config_json(gemma.dump(), ""), 12), "wwwww.wwwww.");
+  Json gemma2 = golden("gemma2");
+  gemma2.erase("layer_types");
+  EXPECT_EQ(windowed(read_config_json(gemma2.dump(), ""), 2), "w.");
+  Json qwen = golden("qwen2");
+  qwen["num_hidden_layers"] = 4;
+  qwen["max_window_layers"] = 3;
+  qwen.erase("layer_types");
+  EXPECT_EQ(windowed(read_config_json(qwen.dump(), ""), 4), "...w");
+  qwen["use_sliding_window"] = false;
+  EXPECT_EQ(windowed(read_config_json(qwen.dump(), ""), 4), "....");
+  const ModelConfig mistral = read_config_json(golden("mistral").dump(), "");
+  EXPECT_EQ(windowed(mistral, 2), "ww");
+  // Other layers under the same rule, not the list of the old ones.
+  const ModelConfig more = with_overrides(read_config_json(golden("gemma3").dump(), ""),
+                                          {{"num_hidden_layers", "7"}}, "model.override");
+  EXPECT_EQ(windowed(more, 7), "wwwww.w");
+}
+
+TEST(Families, WindowsCostWhatTheirKeysCost) {
+  ModelConfig config = read_config_json(golden("mistral").dump(), "");
+  const double with = training_flops_per_token(config, 64);
+  config.windows.size = 0;
+  const double without = training_flops_per_token(config, 64);
+  // 7 keys a token at most, against half of 64: 12 operations a key, dimension and layer.
+  const double keys = 7 * (1 - 7 / 128.0) - 32;
+  EXPECT_NEAR(with - without, 12 * keys * static_cast<double>(config.q_width() * config.layers), 1e-6);
+}
+
+}  // namespace
+}  // namespace strata::models

@@ -1,0 +1,65 @@
+// Frequencies of rotary embedding against transformers (tools/golden/make_rope_golden.py) and published
+// values.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "models/model.h"
+
+namespace strata::models {
+namespace {
+
+TEST(RopeScaling, FollowsTransformersForEveryKind) {
+  const auto cases = nlohmann::json::parse(read_file(Path(STRATA_GOLDEN_MODELS) / "rope.json"));
+  ASSERT_GT(cases.size(), 10u);
+  for (const auto& one : cases) {
+    const std::string name = one["name"];
+    ModelConfig config = read_config_json(one["config"].get<std::string>(), name);
+    ASSERT_EQ(faults_of(config), std::vector<std::string>{}) << name;
+    // What it writes means the same.
+    config = read_config_json(config.family->write(config, DType::kF32), name);
+    const auto found = ops::rotation_of(config.rope, config.rotary_dim(), one["positions"].get<int64_t>());
+    const auto wanted = one["frequencies"].get<std::vector<double>>();
+    ASSERT_EQ(found.frequencies.size(), wanted.size()) << name;
+    // transformers computes them in fp32.
+    for (size_t i = 0; i < wanted.size(); ++i)
+      EXPECT_NEAR(found.frequencies[i] / wanted[i], 1, 2e-6) << name << ", pair " << i;
+    EXPECT_NEAR(found.magnitude, one["magnitude"].get<double>(), 1e-6) << name;
+  }
+}
+
+// Meta's Llama 3.1 scaling: head size 128, theta 5e5, factor 8, wavelengths around 8192.
+TEST(RopeScaling, Llama3MatchesPublishedValues) {
+  ops::RopeScaling scaling{.theta = 5e5};
+  const auto plain = ops::rotation_of(scaling, 128, 100).frequencies;
+  scaling.kind = ops::RopeScaling::Kind::kLlama3;
+  scaling.factor = 8;
+  const auto scaled = ops::rotation_of(scaling, 128, 100).frequencies;
+  ASSERT_EQ(scaled.size(), 64u);
+  int kept = 0, divided = 0;
+  for (size_t i = 0; i < 64; ++i) {
+    kept += scaled[i] == plain[i];
+    divided += std::abs(scaled[i] * 8 / plain[i] - 1) < 1e-12;
+  }
+  EXPECT_EQ(kept, 29);
+  EXPECT_EQ(divided, 29);
+  const std::pair<size_t, double> known[] = {{28, 3.211445995e-3}, {29, 2.166570764e-3},
+                                             {30, 1.371893568e-3}, {34, 1.785078128e-4},
+                                             {35, 9.556212354e-5}, {63, 3.068925989e-7}};
+  for (const auto& [i, value] : known) EXPECT_NEAR(scaled[i] / value, 1, 1e-8) << i;
+}
+
+// DeepSeek's YaRN: 64 dimensions, theta 1e4, factor 40 from 4096 positions.
+TEST(RopeScaling, YarnMatchesPublishedValues) {
+  const ops::RopeScaling scaling{
+      .theta = 1e4, .kind = ops::RopeScaling::Kind::kYarn, .factor = 40, .original_positions = 4096};
+  const auto found = ops::rotation_of(scaling, 64, 100).frequencies;
+  const std::pair<size_t, double> known[] = {{10, 5.623413252e-2}, {11, 3.900692657e-2},
+                                             {16, 5.5e-3},         {22, 1.778279410e-4},
+                                             {23, 3.333803580e-5}, {31, 3.333803580e-6}};
+  for (const auto& [i, value] : known) EXPECT_NEAR(found[i] / value, 1, 1e-8) << i;
+}
+
+}  // namespace
+}  // namespace strata::models
