@@ -7,8 +7,9 @@ namespace strata::cli {
 
 void add_generate(Verb root) {
   auto options = std::make_shared<train::GenerateOptions>();
-  Verb verb = root.verb("generate", "Let a model write text",
-                        "strata generate --model runs/first --prompt \"Once upon a time\" --temperature 0.8");
+  Verb verb = root.verb(
+      "generate", "Let a model write text",
+      "strata generate --model runs/first --prompt \"Once upon a time\" --temperature 0.8 --stop \"\\n\\n\"");
   verb.option("--model", options->model, "Hugging Face directory, run, checkpoint, RUN@latest or RUN@best")
       .required()
       .type_name("DIR");
@@ -16,6 +17,11 @@ void add_generate(Verb root) {
   verb.option("--prompts", options->prompts, "Many instead: a {\"prompt\": …} a line")
       .type_name("FILE.jsonl")
       .excludes(prompt);
+  verb.option("--batch", options->batch,
+              "Texts of --prompts written at once, 1 to 32; each is the same as alone")
+      .positive()
+      .type_name("N")
+      .show_default();
   verb.option("--max-tokens", options->max_tokens, "Most new tokens")
       .positive()
       .type_name("N")

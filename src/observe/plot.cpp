@@ -43,6 +43,20 @@ Chart loss_chart(const MetricsTable& metrics, std::string_view x, const std::str
   return chart;
 }
 
+Chart task_chart(const MetricsTable& metrics) {
+  Chart chart{.title = "Tasks, %", .x_label = "step", .lines = {}, .width = 540, .height = 230};
+  int color = 1;
+  for (const std::string& name : metrics.names()) {
+    if (!name.starts_with("eval/") || !(name.ends_with("/acc") || name.ends_with("/acc_norm"))) continue;
+    std::vector<double> percent = copy_of(metrics.column(name));
+    for (double& y : percent) y *= 100;
+    chart.lines.push_back(
+        {name.substr(5), x_values(metrics, "step"), std::move(percent), color, ChartLine::Look::kDots});
+    color = color == 3 ? 1 : color + 1;
+  }
+  return chart;
+}
+
 Chart metric_chart(const MetricsTable& metrics, std::string_view column, const std::string& title) {
   Chart chart{.title = title, .x_label = "step", .lines = {}, .width = 540, .height = 230};
   const std::span<const double> values = metrics.column(column);

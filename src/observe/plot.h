@@ -13,6 +13,8 @@ namespace strata::observe {
 // Training loss (raw faint, smoothed bold) and every "eval/…/loss" as points. x: "step" or a column,
 // "tokens".
 Chart loss_chart(const MetricsTable& metrics, std::string_view x, const std::string& title);
+// Every "eval/…/acc" and "eval/…/acc_norm", in percent; no lines where there is none.
+Chart task_chart(const MetricsTable& metrics);
 // A column over the steps; label empty: no legend.
 Chart metric_chart(const MetricsTable& metrics, std::string_view column, const std::string& title);
 

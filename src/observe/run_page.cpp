@@ -78,6 +78,10 @@ std::string tiles(const RunPageData& run) {
     if (!name.starts_with("eval/") || !name.ends_with("/loss")) continue;
     known("best " + name.substr(5, name.size() - 10) + " loss", lowest(metrics.column(name)), fixed4);
   }
+  for (const std::string& name : metrics.names()) {
+    if (name.starts_with("eval/") && (name.ends_with("/acc") || name.ends_with("/acc_norm")))
+      known(name.substr(5), metrics.last(name), percent);
+  }
   known("tokens", run.tokens, human_count);
   known("tokens/s", metrics.last("tokens_per_s"), human_count);
   known("MFU", metrics.last("mfu"), percent);
@@ -129,7 +133,9 @@ std::string charts(const RunPageData& run) {
   for (ChartLine& line : mfu.lines) {
     for (double& y : line.y) y *= 100;
   }
-  return out + card(mfu);
+  out += card(mfu);
+  const Chart tasks = task_chart(metrics);
+  return tasks.lines.empty() ? out : out + card(tasks);
 }
 
 // Twelve colours around the wheel, legible on light and dark.

@@ -11,8 +11,8 @@ using graph::Value;
 
 std::shared_ptr<const cpu::GemmPlan> cached_plan(PlanCache& cache, const cpu::GemmSpec& spec) {
   const std::string key =
-      fmt::format("gemm {} {} {} {} {} {} {} {}", static_cast<int>(spec.role), spec.m, spec.n, spec.k,
-                  name_of(spec.dtype), name_of(spec.out_dtype), spec.bias, spec.accumulate);
+      fmt::format("gemm {} {} {} {} {} {} {} {} {}", static_cast<int>(spec.role), spec.m, spec.n, spec.k,
+                  name_of(spec.dtype), name_of(spec.out_dtype), spec.bias, spec.accumulate, spec.weight_rows);
   auto& slot = cache[key];
   if (!slot) slot = std::make_shared<const cpu::GemmPlan>(cpu::plan_gemm(spec));
   return std::static_pointer_cast<const cpu::GemmPlan>(slot);
@@ -43,7 +43,8 @@ BoundKernel linear(const BindRequest& request) {
                            .k = view.in(0).shape[1],
                            .dtype = view.in(0).dtype,
                            .out_dtype = view.out(0).dtype,
-                           .bias = view.has(2)};
+                           .bias = view.has(2),
+                           .weight_rows = cpu::prefers_weight_rows(view.in(0).shape[0], view.in(0).dtype)};
   return bound_gemm(request, spec, [](const void* plan, std::byte* const* p) {
     cpu::run_gemm(plan_of<cpu::GemmPlan>(plan),
                   {.a = p[0], .b = p[1], .bias = f32(p[2]), .c = p[3], .scratch = p[4]});
@@ -51,6 +52,10 @@ BoundKernel linear(const BindRequest& request) {
 }
 
 std::vector<WantedEncoding> linear_encodings(const NodeView& view) {
+  if (cpu::prefers_weight_rows(view.in(0).shape[0], view.in(0).dtype)) {
+    const auto rows = cpu::plan_weight_rows(view.in(1).shape[0], view.in(1).shape[1]);
+    return {{1, {Encoding::Kind::kPacked, rows.bytes, rows.id}, DType::kBF16}};
+  }
   return weight_encoding(cpu::GemmRole::kForward, 1, view);
 }
 
@@ -89,14 +94,15 @@ BoundKernel linear_grad_weight(const BindRequest& request) {
 // (master) → packed
 BoundKernel pack_weight(const BindRequest& request) {
   const Value& packed = request.view.out(0);
+  const auto pack = [](const void* plan, std::byte* const* p) {
+    cpu::pack_weight(plan_of<cpu::WeightEncoding>(plan), p[1], f32(p[0]));
+  };
+  auto rows = cpu::plan_weight_rows(packed.shape[0], packed.shape[1]);
+  if (rows.id == packed.encoding.layout) return bound(pack, std::move(rows));
   for (const auto role : {cpu::GemmRole::kForward, cpu::GemmRole::kInputGrad}) {
     auto encoding = cpu::plan_weight_encoding(role, packed.shape[0], packed.shape[1], packed.dtype);
     if (encoding.id != packed.encoding.layout) continue;
-    return bound(
-        [](const void* plan, std::byte* const* p) {
-          cpu::pack_weight(plan_of<cpu::WeightEncoding>(plan), p[1], f32(p[0]));
-        },
-        std::move(encoding));
+    return bound(pack, std::move(encoding));
   }
   throw InternalError("no GEMM of this device wants the encoding {} of {}", packed.encoding.layout,
                       packed.name);

@@ -39,5 +39,6 @@ void bench_step(BenchContext& context);       // bench_step.cpp
 void bench_predict(BenchContext& context);    // bench_predict.cpp
 void bench_load(BenchContext& context);       // bench_costs.cpp
 void bench_eval(BenchContext& context);       // bench_costs.cpp
+void bench_decode(BenchContext& context);     // bench_decode.cpp
 
 }  // namespace strata::train

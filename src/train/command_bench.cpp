@@ -19,6 +19,8 @@ std::span<const Benchmark> benchmarks() {
       Benchmark{"attention", "attention forward and backward against the GEMM peak", bench_attention, false},
       Benchmark{"load", "token loading as a share of a training step", bench_load, true},
       Benchmark{"eval", "evaluation, samples and checkpoints as a share of a run", bench_eval, true},
+      Benchmark{"decode", "writing text against memory bandwidth: bytes of weights and cache a token",
+                bench_decode, true},
   };
   return kAll;
 }

@@ -1,24 +1,32 @@
 // strata generate
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/signals.h"
-#include "data/input/corpus_files.h"
 #include "train/commands.h"
 #include "train/generate.h"
 #include "train/model_runtime.h"
+#include "train/text_stream.h"
 
 namespace strata::train {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::vector<std::string> prompts_of(const GenerateOptions& options) {
-  if (options.prompts.empty()) return {options.prompt.value_or("")};
-  std::vector<std::string> prompts;
+struct Prompt {
+  std::string text;
+  std::string where;  // for messages
+};
+
+std::vector<Prompt> prompts_of(const GenerateOptions& options) {
+  if (options.prompts.empty()) return {{options.prompt.value_or(""), "--prompt"}};
+  std::vector<Prompt> prompts;
   const std::string text = read_file(options.prompts);
   size_t line_number = 0;
   for (size_t at = 0; at < text.size();) {
@@ -27,80 +35,162 @@ std::vector<std::string> prompts_of(const GenerateOptions& options) {
     at = end + 1;
     ++line_number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const std::string where = fmt::format("{}:{}", options.prompts, line_number);
     const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (json.is_discarded() || !json.is_object() || !json.contains("prompt") || !json["prompt"].is_string()) {
-      throw DataError("[{}:{}] holds no JSON object with a text \"prompt\"", options.prompts, line_number);
-    }
-    prompts.push_back(json["prompt"].get<std::string>());
+    if (json.is_discarded()) throw DataError("[{}] is no valid JSON; expected one object a line", where);
+    if (!json.is_object() || !json.contains("prompt") || !json["prompt"].is_string())
+      throw DataError("[{}] holds no JSON object with a text \"prompt\"", where);
+    prompts.push_back({json["prompt"].get<std::string>(), where});
   }
+  if (prompts.empty())
+    throw DataError("[{}] holds no prompt; expected {{\"prompt\": \"…\"}} a line", options.prompts);
   return prompts;
 }
 
-// Where the earliest stop text begins in `text`; npos: none of them is there.
-size_t find_stop(const std::string& text, const std::vector<std::string>& stops) {
-  size_t first = std::string::npos;
-  for (const std::string& stop : stops) {
-    if (!stop.empty()) first = std::min(first, text.find(stop));
+// Ids that end a text: generation_config.json may name several, config.json one, the tokenizer its end of
+// text.
+std::vector<int32_t> stop_ids_of(const ModelRuntime& runtime) {
+  const Path path = runtime.folder / "generation_config.json";
+  if (std::filesystem::exists(path)) {
+    const auto json = nlohmann::json::parse(read_file(path), nullptr, false);
+    if (json.is_discarded() || !json.is_object()) throw DataError("[{}] is no JSON object", path.string());
+    const auto ids = json.value("eos_token_id", nlohmann::json());
+    std::vector<int32_t> stops;
+    for (const auto& id : ids.is_array() ? ids : nlohmann::json::array({ids})) {
+      if (id.is_number_integer()) stops.push_back(id.get<int32_t>());
+    }
+    if (!stops.empty()) return stops;
   }
-  return first;
+  if (runtime.model.eos_id) return {static_cast<int32_t>(*runtime.model.eos_id)};
+  if (const auto end = runtime.tokenizer->end_of_text_id()) return {*end};
+  return {};
 }
+
+std::vector<TextRequest> requests_of(const std::vector<Prompt>& prompts, const ModelRuntime& runtime,
+                                     const GenerateOptions& options) {
+  const data::Tokenizer& tokenizer = *runtime.tokenizer;
+  const std::vector<int32_t> stop_ids = stop_ids_of(runtime);
+  std::vector<TextRequest> requests;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    auto ids = tokenizer.encode(prompts[i].text, {.add_special_tokens = true});
+    // An empty prompt begins a new text, as the model saw it in training: behind the end of another one.
+    if (ids.empty())
+      ids.push_back(
+          static_cast<int32_t>(runtime.model.bos_id.value_or(tokenizer.end_of_text_id().value_or(0))));
+    if (static_cast<int64_t>(ids.size()) > runtime.model.max_positions) {
+      const std::string what =
+          fmt::format("[{}] the prompt has {} tokens and the model has {} positions; shorten it",
+                      prompts[i].where, ids.size(), runtime.model.max_positions);
+      if (options.prompts.empty()) throw ConfigError(what);
+      throw DataError(what);
+    }
+    requests.push_back({std::move(ids),
+                        {.max_tokens = options.max_tokens,
+                         .temperature = options.temperature,
+                         .top_k = options.top_k,
+                         .top_p = options.top_p,
+                         .min_p = options.min_p,
+                         .repetition_penalty = options.repetition_penalty,
+                         .seed = options.seed + i,
+                         .stop_ids = stop_ids,
+                         .vocab_limit = tokenizer.vocab_size()}});
+  }
+  return requests;
+}
+
+// Writes what is finished in the order of the prompts; where texts are written one by one, as they grow.
+class Writer {
+ public:
+  Writer(const std::vector<Prompt>& prompts, const data::Tokenizer& tokenizer, const GenerateOptions& options,
+         std::vector<int64_t> limits, bool grow)
+      : prompts_(prompts),
+        tokenizer_(tokenizer),
+        options_(options),
+        limits_(std::move(limits)),
+        grow_(grow && !options.json) {}
+
+  bool token(size_t i, int32_t id) {
+    auto& stream = streams_.try_emplace(i, tokenizer_, options_.stop).first->second;
+    if (grow_) begin(i);
+    show(stream.push(id));
+    return !stream.stopped();
+  }
+
+  void text(size_t i, const std::vector<int32_t>& made) {
+    auto& stream = streams_.try_emplace(i, tokenizer_, options_.stop).first->second;
+    if (grow_) begin(i);
+    show(stream.finish());
+    std::string out;
+    if (options_.json) {
+      const bool full = !stream.stopped() && static_cast<int64_t>(made.size()) == limits_[i];
+      out = Json{{"prompt", prompts_[i].text},
+                 {"ids", made},
+                 {"text", stream.text()},
+                 {"finish_reason", full ? "length" : "stop"}}
+                .dump(-1, ' ', false, Json::error_handler_t::replace);
+    } else if (!grow_) {
+      out = prompts_[i].text + stream.text();
+    }
+    streams_.erase(i);
+    finished_[i] = out + "\n";
+    for (auto at = finished_.find(next_); at != finished_.end(); at = finished_.find(++next_)) {
+      fmt::print("{}", at->second);
+      finished_.erase(at);
+    }
+    std::fflush(stdout);
+  }
+
+ private:
+  void begin(size_t i) {
+    if (std::exchange(begun_, i) != i) fmt::print("{}", prompts_[i].text);
+  }
+  void show(const std::string& piece) const {
+    if (!grow_ || piece.empty()) return;
+    fmt::print("{}", piece);
+    std::fflush(stdout);
+  }
+
+  const std::vector<Prompt>& prompts_;
+  const data::Tokenizer& tokenizer_;
+  const GenerateOptions& options_;
+  std::vector<int64_t> limits_;  // most tokens of each text
+  bool grow_;
+  size_t begun_ = SIZE_MAX, next_ = 0;
+  std::map<size_t, TextStream> streams_;
+  std::map<size_t, std::string> finished_;
+};
 
 }  // namespace
 
 int run_generation(const GenerateOptions& options) {
+  if (options.batch < 1 || options.batch > kMostTexts)
+    throw ConfigError("[generate] found --batch {}, expected 1 to {}", options.batch, kMostTexts);
   catch_stop_signals();
   ModelRuntime runtime = open_model(options.model);
   if (!runtime.tokenizer) {
     throw ConfigError("[{}] has no tokenizer.json; put the model's tokenizer there", runtime.folder.string());
   }
-  const data::Tokenizer& tokenizer = *runtime.tokenizer;
-  RuntimeOptions wanted{.model = options.model,
-                        .config = config_of_sets(options.sets),
-                        .requests = generation_requests(kPrefillChunk)};
-  std::vector<std::vector<int32_t>> prompts;
+  const std::vector<Prompt> prompts = prompts_of(options);
+  const std::vector<TextRequest> requests = requests_of(prompts, runtime, options);
+  const int64_t texts = std::min(options.batch, static_cast<int64_t>(prompts.size()));
   int64_t longest = 0;
-  for (const std::string& prompt : prompts_of(options)) {
-    auto ids = tokenizer.encode(prompt, {.add_special_tokens = true});
-    // An empty prompt begins a new text, as the model saw it in training: behind the end of another one.
-    if (ids.empty())
-      ids.push_back(
-          static_cast<int32_t>(runtime.model.bos_id.value_or(tokenizer.end_of_text_id().value_or(0))));
-    longest = std::max(longest, static_cast<int64_t>(ids.size()));
-    prompts.push_back(std::move(ids));
-  }
-  wanted.cache_tokens = std::min(runtime.model.max_positions, longest + options.max_tokens);
-  load_runtime(runtime, wanted);
+  for (const TextRequest& request : requests)
+    longest = std::max(longest, static_cast<int64_t>(request.prompt.size()));
+  load_runtime(runtime, {.model = options.model,
+                         .config = config_of_sets(options.sets),
+                         .requests = generation_requests(kPrefillChunk, texts),
+                         .cache_tokens = std::min(runtime.model.max_positions, longest + options.max_tokens),
+                         .cache_texts = texts});
   Generator generator(*runtime.executor, 0, 1);
-  const auto texts = prompts_of(options);
-  for (size_t i = 0; i < prompts.size() && !stop_requested(); ++i) {
-    SamplingOptions sampling{.max_tokens = options.max_tokens,
-                             .temperature = options.temperature,
-                             .top_k = options.top_k,
-                             .top_p = options.top_p,
-                             .min_p = options.min_p,
-                             .repetition_penalty = options.repetition_penalty,
-                             .seed = options.seed + i,
-                             .stop_id = runtime.model.eos_id
-                                            ? std::optional(static_cast<int32_t>(*runtime.model.eos_id))
-                                            : tokenizer.end_of_text_id(),
-                             .vocab_limit = tokenizer.vocab_size()};
-    std::vector<int32_t> so_far;
-    const auto ids = generator.generate(prompts[i], sampling, [&](int32_t id) {
-      so_far.push_back(id);
-      if (stop_requested()) return false;
-      return options.stop.empty() ||
-             find_stop(tokenizer.decode_text(so_far), options.stop) == std::string::npos;
-    });
-    std::string text = tokenizer.decode_text(ids);
-    text.resize(std::min(text.size(), find_stop(text, options.stop)));
-    if (options.json) {
-      fmt::print("{}\n", Json{{"prompt", texts[i]}, {"ids", ids}, {"text", text}}.dump(
-                             -1, ' ', false, Json::error_handler_t::replace));
-    } else {
-      fmt::print("{}{}\n", texts[i], text);
-    }
-    std::fflush(stdout);
-  }
+  std::vector<int64_t> limits;
+  for (const TextRequest& request : requests)
+    limits.push_back(
+        std::min(options.max_tokens, generator.room() + 1 - static_cast<int64_t>(request.prompt.size())));
+  Writer writer(prompts, *runtime.tokenizer, options, std::move(limits), texts == 1);
+  generator.generate(
+      requests, [&](size_t i, int32_t id) { return writer.token(i, id); },
+      [&](size_t i, const std::vector<int32_t>& made) { writer.text(i, made); },
+      [] { return stop_requested(); });
   return stop_requested() ? stop_exit_code() : 0;
 }
 

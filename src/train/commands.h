@@ -55,6 +55,7 @@ struct GenerateOptions {
   double min_p = 0.0;
   double repetition_penalty = 1.0;
   std::vector<std::string> stop = {};
+  int64_t batch = 8;  // texts written at once
   uint64_t seed = 1234;
   std::vector<std::string> sets = {};
   bool json = false;

@@ -1,86 +1,22 @@
 #include "train/generate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <numeric>
-#include <unordered_set>
 
 #include "base/error.h"
-#include "base/random.h"
 
 namespace strata::train {
-namespace {
 
-constexpr uint32_t kSamplingStream = 0x5a4d;
+using program::Kind;
+using program::Segment;
 
-int32_t most_probable(std::span<const float> logits) {
-  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-}
-
-// As transformers' RepetitionPenaltyLogitsProcessor: divides positive and multiplies negative logits of seen
-// tokens.
-void penalize(std::span<float> logits, std::span<const int32_t> history, double penalty) {
-  const std::unordered_set<int32_t> seen(history.begin(), history.end());
-  for (const int32_t id : seen) {
-    if (static_cast<size_t>(id) >= logits.size()) continue;
-    float& logit = logits[static_cast<size_t>(id)];
-    logit = static_cast<float>(logit > 0 ? logit / penalty : logit * penalty);
+std::vector<program::Request> generation_requests(int64_t chunk, int64_t texts) {
+  STRATA_CHECK(texts >= 1 && texts <= kMostTexts, "{} texts at once", texts);
+  std::vector<program::Request> requests{{.kind = Kind::kPrefill, .sequences = 1, .sequence_length = chunk}};
+  for (int64_t count = 1;; count = std::min(2 * count, texts)) {
+    requests.push_back({.kind = Kind::kDecode, .sequences = count, .sequence_length = 1});
+    if (count == texts) return requests;
   }
-}
-
-}  // namespace
-
-int32_t sample_token(std::span<float> logits, std::span<const int32_t> history,
-                     const SamplingOptions& options, uint64_t draw) {
-  if (options.vocab_limit > 0 && static_cast<size_t>(options.vocab_limit) < logits.size()) {
-    logits = logits.first(static_cast<size_t>(options.vocab_limit));
-  }
-  if (options.repetition_penalty != 1.0) penalize(logits, history, options.repetition_penalty);
-  if (options.temperature <= 0) return most_probable(logits);
-
-  std::vector<int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  auto by_logit = [&](int32_t a, int32_t b) {
-    const float x = logits[static_cast<size_t>(a)];
-    const float y = logits[static_cast<size_t>(b)];
-    return x != y ? x > y : a < b;
-  };
-  size_t kept = order.size();
-  if (options.top_k > 0) kept = std::min(kept, static_cast<size_t>(options.top_k));
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(), by_logit);
-  order.resize(kept);
-  std::vector<double> weights(kept);
-  const double top = logits[static_cast<size_t>(order[0])];
-  for (size_t i = 0; i < kept; ++i) {
-    weights[i] = std::exp((logits[static_cast<size_t>(order[i])] - top) / options.temperature);
-  }
-  auto total_of = [&] { return std::accumulate(weights.begin(), weights.end(), 0.0); };
-  if (options.top_p < 1.0) {
-    const double wanted = options.top_p * total_of();
-    double sum = 0;
-    size_t n = 0;
-    while (n < weights.size() && sum < wanted) sum += weights[n++];
-    weights.resize(std::max<size_t>(1, n));
-  }
-  if (options.min_p > 0) {
-    size_t n = 1;
-    while (n < weights.size() && weights[n] >= options.min_p * weights[0]) ++n;
-    weights.resize(n);
-  }
-  const auto bits = philox({options.seed, kSamplingStream}, draw);
-  const double uniform = (static_cast<double>(bits[0]) + 0x1p-32 * bits[1]) * 0x1p-32;
-  double left = uniform * total_of();
-  for (size_t i = 0; i + 1 < weights.size(); ++i) {
-    left -= weights[i];
-    if (left < 0) return order[i];
-  }
-  return order[weights.size() - 1];
-}
-
-std::vector<program::Request> generation_requests(int64_t chunk) {
-  return {{.kind = program::Kind::kPrefill, .sequences = 1, .sequence_length = chunk},
-          {.kind = program::Kind::kDecode, .sequences = 1, .sequence_length = 1}};
 }
 
 int64_t cache_room_for(int64_t tokens, int64_t chunk) {
@@ -90,54 +26,136 @@ int64_t cache_room_for(int64_t tokens, int64_t chunk) {
 Generator::Generator(program::Executor& executor, size_t prefill, size_t decode)
     : executor_(executor),
       prefill_(prefill),
-      decode_(decode),
       chunk_(executor.program(prefill).request.sequence_length),
-      room_(executor.set().options.cache_room),
-      positions_(std::min(room_, executor.set().options.model.max_positions)) {}
+      positions_(std::min(executor.set().options.cache_room, executor.set().options.model.max_positions)),
+      texts_(executor.set().options.cache_slots),
+      logits_(static_cast<size_t>(executor.set().options.model.vocab_size)) {
+  for (size_t i = decode; i < executor.set().programs.size(); ++i) {
+    if (executor.program(i).request.kind == Kind::kDecode) decodes_.push_back(i);
+  }
+  STRATA_CHECK(!decodes_.empty() && executor.program(decodes_.back()).request.sequences == texts_,
+               "the decoding programs do not fit a cache of {} texts", texts_);
+}
 
-void Generator::feed(size_t program, std::span<const int32_t> tokens, int64_t position) {
-  const int64_t rows = executor_.program(program).request.sequence_length;
+void Generator::prefill(const Active& active) {
+  auto* ids = reinterpret_cast<int32_t*>(executor_.batch_input(prefill_, "tokens", 0));
+  auto* places = reinterpret_cast<int32_t*>(executor_.batch_input(prefill_, "positions", 0));
+  const auto size = static_cast<int64_t>(active.prompt_size);
+  for (int64_t begin = 0; begin < size; begin += chunk_) {
+    for (int64_t i = 0; i < chunk_; ++i) {
+      // Rows past the prompt's end are computed and overwritten later: they only must stay inside the tables.
+      ids[i] = begin + i < size ? active.history[static_cast<size_t>(begin + i)] : 0;
+      places[i] = static_cast<int32_t>(std::min(begin + i, positions_ - 1));
+    }
+    *executor_.data_as<int32_t>("cache_position") = static_cast<int32_t>(begin);
+    *executor_.data_as<int32_t>("cache_slot") = active.slot;
+    *executor_.data_as<int32_t>("last_row") = static_cast<int32_t>(std::min(chunk_, size - begin)) - 1;
+    executor_.run(prefill_, Segment::kFirst);
+  }
+}
+
+void Generator::decode(std::span<const Active> active) {
+  const size_t program = *std::find_if(decodes_.begin(), decodes_.end(), [&](size_t i) {
+    return executor_.program(i).request.sequences >= static_cast<int64_t>(active.size());
+  });
+  const auto rows = static_cast<size_t>(executor_.program(program).request.sequences);
   auto* ids = reinterpret_cast<int32_t*>(executor_.batch_input(program, "tokens", 0));
   auto* places = reinterpret_cast<int32_t*>(executor_.batch_input(program, "positions", 0));
-  for (int64_t i = 0; i < rows; ++i) {
-    // Rows past the prompt's end are computed and overwritten later: they only must stay inside the tables.
-    ids[i] = i < static_cast<int64_t>(tokens.size()) ? tokens[static_cast<size_t>(i)] : 0;
-    places[i] = static_cast<int32_t>(std::min(position + i, positions_ - 1));
+  auto* positions = executor_.data_as<int32_t>("cache_position");
+  auto* slots = executor_.data_as<int32_t>("cache_slot");
+  // Rows without a text write to slots that no text has.
+  std::vector<bool> taken(static_cast<size_t>(texts_));
+  for (const Active& one : active) taken[static_cast<size_t>(one.slot)] = true;
+  int32_t free = 0;
+  for (size_t row = 0; row < rows; ++row) {
+    if (row < active.size()) {
+      ids[row] = active[row].history.back();
+      places[row] = positions[row] = static_cast<int32_t>(active[row].position);
+      slots[row] = active[row].slot;
+      continue;
+    }
+    while (taken[static_cast<size_t>(free)]) ++free;
+    ids[row] = places[row] = positions[row] = 0;
+    slots[row] = free++;
   }
-  *executor_.data_as<int32_t>("cache_position") = static_cast<int32_t>(position);
-  *executor_.data_as<int32_t>("last_row") = static_cast<int32_t>(tokens.size()) - 1;
-  executor_.run(program, program::Segment::kFirst);
+  executor_.run(program, Segment::kFirst);
+}
+
+bool Generator::choose(Active& active, int64_t row, const SamplingOptions& options, const OnToken& on_token) {
+  std::memcpy(logits_.data(), executor_.data_as<float>("logits") + row * static_cast<int64_t>(logits_.size()),
+              logits_.size() * sizeof(float));
+  const size_t made = active.history.size() - active.prompt_size;
+  const int32_t token = sample_token(logits_, active.history, options, made);
+  if (std::find(options.stop_ids.begin(), options.stop_ids.end(), token) != options.stop_ids.end())
+    return false;
+  active.history.push_back(token);
+  if (on_token && !on_token(active.text, token)) return false;
+  return static_cast<int64_t>(made) + 1 < options.max_tokens && active.position < positions_;
+}
+
+void Generator::generate(std::span<const TextRequest> texts, const OnToken& on_token, const OnText& on_text,
+                         const std::function<bool()>& stop) {
+  for (const TextRequest& text : texts) {
+    if (text.prompt.empty())
+      throw ConfigError("[generate] the prompt is empty; give at least one token to go on from");
+    if (static_cast<int64_t>(text.prompt.size()) > positions_) {
+      throw ConfigError("[generate] the prompt has {} tokens and there is room for {}; shorten it",
+                        text.prompt.size(), positions_);
+    }
+  }
+  std::vector<Active> active;
+  std::vector<int32_t> free_slots;
+  for (int64_t slot = texts_ - 1; slot >= 0; --slot) free_slots.push_back(static_cast<int32_t>(slot));
+  const auto finish = [&](const Active& one) {
+    const auto begin = one.history.begin() + static_cast<std::ptrdiff_t>(one.prompt_size);
+    on_text(one.text, {begin, one.history.end()});
+    free_slots.push_back(one.slot);
+  };
+  for (size_t next = 0; next < texts.size() || !active.empty();) {
+    if (stop && stop()) {
+      for (const Active& one : active) finish(one);
+      return;
+    }
+    while (next < texts.size() && !free_slots.empty()) {
+      const TextRequest& text = texts[next];
+      Active one{next++, free_slots.back(), static_cast<int64_t>(text.prompt.size()), text.prompt,
+                 text.prompt.size()};
+      free_slots.pop_back();
+      if (text.options.max_tokens < 1) {
+        finish(one);
+        continue;
+      }
+      prefill(one);
+      if (choose(one, 0, text.options, on_token)) {
+        active.push_back(std::move(one));
+      } else {
+        finish(one);
+      }
+    }
+    if (active.empty()) continue;
+    decode(active);
+    std::vector<Active> going;
+    for (size_t row = 0; row < active.size(); ++row) {
+      Active& one = active[row];
+      ++one.position;
+      if (choose(one, static_cast<int64_t>(row), texts[one.text].options, on_token)) {
+        going.push_back(std::move(one));
+      } else {
+        finish(one);
+      }
+    }
+    active = std::move(going);
+  }
 }
 
 std::vector<int32_t> Generator::generate(std::span<const int32_t> prompt, const SamplingOptions& options,
                                          const std::function<bool(int32_t)>& on_token) {
-  if (prompt.empty())
-    throw ConfigError("[generate] the prompt is empty; give at least one token to go on from");
-  if (static_cast<int64_t>(prompt.size()) > positions_) {
-    throw ConfigError("[generate] the prompt has {} tokens and there is room for {}; shorten it",
-                      prompt.size(), positions_);
-  }
-  std::vector<int32_t> history(prompt.begin(), prompt.end());
-  int64_t position = 0;
-  for (size_t at = 0; at < prompt.size(); at += static_cast<size_t>(chunk_)) {
-    const auto part = prompt.subspan(at, std::min(static_cast<size_t>(chunk_), prompt.size() - at));
-    feed(prefill_, part, position);
-    position += static_cast<int64_t>(part.size());
-  }
-  const int64_t vocab = executor_.set().options.model.vocab_size;
-  std::vector<int32_t> made;
-  std::vector<float> logits(static_cast<size_t>(vocab));
-  while (static_cast<int64_t>(made.size()) < options.max_tokens) {
-    std::memcpy(logits.data(), executor_.data("logits"), logits.size() * sizeof(float));
-    const int32_t token = sample_token(logits, history, options, made.size());
-    if (options.stop_id && token == *options.stop_id) break;
-    made.push_back(token);
-    history.push_back(token);
-    if (on_token && !on_token(token)) break;
-    if (position >= positions_ || static_cast<int64_t>(made.size()) == options.max_tokens) break;
-    feed(decode_, std::span(&history.back(), 1), position++);
-  }
-  return made;
+  const TextRequest text{{prompt.begin(), prompt.end()}, options};
+  std::vector<int32_t> out;
+  generate(
+      std::span(&text, 1), [&](size_t, int32_t token) { return !on_token || on_token(token); },
+      [&](size_t, const std::vector<int32_t>& made) { out = made; });
+  return out;
 }
 
 }  // namespace strata::train

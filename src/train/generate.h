@@ -1,60 +1,76 @@
-// Sampling text from a model: prefill of the prompt in chunks, then one token at a time against a key–value
-// cache.
+// Writing text with a model: prompts go into the key–value cache in chunks, one text at a time; then all
+// texts that are being written get their next token together, each at its own place in its own slot of the
+// cache. What is written for a prompt does not depend on the others: every row of a decoding program is
+// computed for itself, in the same order whatever the number of rows.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "program/executor.h"
+#include "train/sampling.h"
 
 namespace strata::train {
 
-struct SamplingOptions {
-  int64_t max_tokens = 100;
-  double temperature = 1.0;  // 0: the most probable token
-  int64_t top_k = 0;         // 0: all
-  double top_p = 1.0;
-  double min_p = 0.0;  // tokens below this share of the most probable one's probability are left out
-  double repetition_penalty = 1.0;
-  uint64_t seed = 0;
-  std::optional<int32_t> stop_id = {};  // ends the text; not part of the result
-  int64_t vocab_limit = 0;              // ids from here on are padding of the table and never chosen; 0: none
-};
+inline constexpr int64_t kPrefillChunk = 64;
+inline constexpr int64_t kMostTexts = 32;  // at once
 
-// Chooses a token: penalty on `history`, temperature, then top-k, top-p and min-p in transformers' order; a
-// pure function of its arguments. `logits` is used as working memory.
-int32_t sample_token(std::span<float> logits, std::span<const int32_t> history,
-                     const SamplingOptions& options, uint64_t draw);
-
-// The programs that a generator needs, one sequence at a time; chunks of `chunk` tokens in prefill.
-std::vector<program::Request> generation_requests(int64_t chunk);
+// The programs that a generator needs: prefill of one text in chunks of `chunk` tokens, and decoding of 1, 2,
+// 4, … up to `texts` texts (at most kMostTexts). Compile them with cache_slots = texts.
+std::vector<program::Request> generation_requests(int64_t chunk, int64_t texts = 1);
 // Room of the cache for texts of at most `tokens` tokens: whole chunks.
 int64_t cache_room_for(int64_t tokens, int64_t chunk);
-inline constexpr int64_t kPrefillChunk = 64;
+
+struct TextRequest {
+  std::vector<int32_t> prompt;
+  SamplingOptions options;
+};
 
 class Generator {
  public:
-  // Programs `prefill` and `decode` of the executor were made from generation_requests.
+  // Programs `prefill` and all decoding programs from `decode` on were made from generation_requests.
   Generator(program::Executor& executor, size_t prefill, size_t decode);
 
-  // Appends at most max_tokens tokens to the prompt and returns them. Stops at stop_id, when the cache or the
-  // model's positions are full, or when `on_token` returns false. An empty prompt is a ConfigError.
+  // Told of each token of text `i`; false: the text ends with it.
+  using OnToken = std::function<bool(size_t i, int32_t token)>;
+  // Told when text `i` is finished, in the order in which they are.
+  using OnText = std::function<void(size_t i, const std::vector<int32_t>& made)>;
+
+  // Writes all texts. Each ends after max_tokens tokens, at a stop id, when the cache or the model's
+  // positions are full, or when on_token says so. An empty prompt, or one longer than room(), is a
+  // ConfigError. Where `stop` says so, texts end with what they have and no further one is begun.
+  void generate(std::span<const TextRequest> texts, const OnToken& on_token, const OnText& on_text,
+                const std::function<bool()>& stop = {});
+
+  // One text; its tokens behind the prompt.
   std::vector<int32_t> generate(std::span<const int32_t> prompt, const SamplingOptions& options,
                                 const std::function<bool(int32_t)>& on_token = {});
 
-  int64_t room() const { return room_; }
+  int64_t room() const { return positions_; }  // tokens of the longest text
+  int64_t texts() const { return texts_; }     // that are written at once
 
  private:
-  // Feeds tokens at `position` and leaves the logits of the last one.
-  void feed(size_t program, std::span<const int32_t> tokens, int64_t position);
+  // A text that is being written.
+  struct Active {
+    size_t text;
+    int32_t slot;
+    int64_t position;              // of the next token in its slot
+    std::vector<int32_t> history;  // prompt and what was made
+    size_t prompt_size;
+  };
+
+  void prefill(const Active& active);
+  void decode(std::span<const Active> active);
+  // Chooses the next token from a row of logits; false: the text is finished.
+  bool choose(Active& active, int64_t row, const SamplingOptions& options, const OnToken& on_token);
 
   program::Executor& executor_;
-  size_t prefill_, decode_;
-  int64_t chunk_, room_;
-  int64_t positions_;  // that the model knows
+  size_t prefill_;
+  std::vector<size_t> decodes_;  // by rising number of texts
+  int64_t chunk_, positions_, texts_;
+  std::vector<float> logits_;
 };
 
 }  // namespace strata::train

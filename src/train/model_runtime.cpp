@@ -50,9 +50,14 @@ void load_runtime(ModelRuntime& runtime, const RuntimeOptions& options) {
   const int64_t room =
       options.cache_tokens > 0 ? options.cache_tokens : std::min<int64_t>(runtime.model.max_positions, 4096);
   compile.cache_room = cache_room_for(std::min(room, runtime.model.max_positions), kPrefillChunk);
+  compile.cache_slots = options.cache_texts;
   runtime.executor = std::make_unique<program::Executor>(program::compile(options.requests, compile));
   load_hugging_face(runtime.folder, runtime.model, *runtime.executor);
-  runtime.executor->run(0, program::Segment::kEncode);
+  // Programs of one kind read the same encodings.
+  for (size_t i = 0; i < options.requests.size(); ++i) {
+    if (i == 0 || options.requests[i].kind != options.requests[i - 1].kind)
+      runtime.executor->run(i, program::Segment::kEncode);
+  }
 }
 
 RunConfig config_of_sets(const std::vector<std::string>& sets) {

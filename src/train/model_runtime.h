@@ -24,6 +24,7 @@ struct RuntimeOptions {
   RunConfig config;   // precision, device
   std::vector<program::Request> requests = {};
   int64_t cache_tokens = 0;  // for generating; 0: as many as the model has positions, at most 4,096
+  int64_t cache_texts = 1;   // that are written at once
 };
 
 // Reads config.json and the tokenizer; no weights yet.

@@ -15,6 +15,7 @@
 #include "models/model.h"
 #include "program/program.h"
 #include "train/config/run_config.h"
+#include "train/task_requests.h"
 
 namespace strata::train {
 
@@ -44,9 +45,17 @@ struct HeldOut {
   double bytes_per_token = 0;  // of the text behind the tokens; 0: not known
 };
 
+// An eval.set with a task.
+struct TaskSet {
+  std::string name;
+  Task task;
+  TaskRequests requests;
+};
+
 struct RunData {
   std::vector<data::SampleSourceSpec> sources;
   std::vector<HeldOut> held_out;
+  std::vector<TaskSet> tasks;
   int64_t train_tokens = 0;
 };
 RunData resolve_data(
@@ -61,9 +70,16 @@ data::SampleOptions sample_options(const RunConfig& config, const data::Tokenize
 // Threads, precision, memory budget, micro-batch. Call it after the others; it needs no data.
 void resolve_machine(RunConfig& config);
 
-// The programs of a run, in this order.
-enum RunProgram : size_t { kTrainProgram = 0, kEvalProgram = 1, kPrefillProgram = 2, kDecodeProgram = 3 };
-std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const models::ModelConfig& model);
+// The programs of a run, in this order; the last where there are tasks to score.
+enum RunProgram : size_t {
+  kTrainProgram = 0,
+  kEvalProgram = 1,
+  kPrefillProgram = 2,
+  kDecodeProgram = 3,
+  kTaskProgram = 4
+};
+std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const models::ModelConfig& model,
+                                                       const std::vector<TaskSet>& tasks = {});
 
 // Weight decay on tensors with two or more dimensions, none on norms and biases; groups in order, the last
 // match wins.

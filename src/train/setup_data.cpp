@@ -254,12 +254,39 @@ data::FimOptions fim_options(const RunConfig& config, const data::Tokenizer* tok
   return options;
 }
 
+std::vector<TaskSet> task_sets(const RunConfig& config, const models::ModelConfig& model,
+                               const data::Tokenizer* tokenizer) {
+  std::vector<TaskSet> sets;
+  for (const EvalSet& set : config.eval.set) {
+    if (set.task.empty()) continue;
+    if (tokenizer == nullptr) {
+      throw ConfigError(
+          "[eval.set {}] is a task, whose questions are texts, and the run has no tokenizer; set "
+          "tokenizer.path",
+          set.name);
+    }
+    TaskSet one{set.name, read_task(set.task, set.path.front(), set.limit), {}};
+    one.requests = make_requests(one.task, *tokenizer,
+                                 prefix_token(*tokenizer, Path(config.tokenizer.path).parent_path()),
+                                 model.max_positions);
+    if (one.requests.truncated > 0) {
+      log_warning(
+          "eval.set {}: {} of {} requests are longer than the model's {} positions; their contexts are cut",
+          set.name, one.requests.truncated, one.requests.requests.size(), model.max_positions);
+    }
+    sets.push_back(std::move(one));
+  }
+  return sets;
+}
+
 }  // namespace
 
 RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const data::Tokenizer* tokenizer,
                      FileSystem& files, const StopCheck& check) {
-  fim_options(config, tokenizer);  // refused before anything is tokenized
+  // What may be refused comes before anything is tokenized.
+  fim_options(config, tokenizer);
   RunData out;
+  out.tasks = task_sets(config, model, tokenizer);
   bool text = false;
   std::vector<Source> sources;
   auto add = [&](const std::string& name, const std::string& key, const std::vector<std::string>& patterns,
@@ -297,6 +324,7 @@ RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const 
   }
   for (HeldOut& held : out.held_out) held.max_tokens = *config.eval.max_tokens;
   for (const EvalSet& set : config.eval.set) {
+    if (!set.task.empty()) continue;
     HeldOut held{set.name, {}, set.max_tokens.value_or(*config.eval.max_tokens), 0};
     held.corpus = tokenized(config, set.path, "eval.set " + set.name, model, tokenizer, files, check,
                             &held.bytes_per_token);

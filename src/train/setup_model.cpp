@@ -11,6 +11,7 @@
 #include "hardware/device_spec.h"
 #include "train/generate.h"
 #include "train/setup.h"
+#include "train/task_score.h"
 #include "train/weights.h"
 
 namespace strata::train {
@@ -146,10 +147,16 @@ void resolve_machine(RunConfig& config) {
   }
 }
 
-std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const models::ModelConfig& model) {
+std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const models::ModelConfig& model,
+                                                       const std::vector<TaskSet>& tasks) {
   const bool documents = config.data.pack != Pack::kStream;
   const int64_t length = config.training.sequence_length;
   const int64_t context = std::min(model.max_positions, std::max<int64_t>(length, kPrefillChunk));
+  int64_t longest = 0, most = 0;  // task requests
+  for (const TaskSet& set : tasks) {
+    longest = std::max(longest, set.requests.longest);
+    most = std::max(most, static_cast<int64_t>(set.requests.requests.size()));
+  }
   auto requests_for = [&](int64_t micro_batch) {
     std::vector<program::Request> requests{{.kind = program::Kind::kTrain,
                                             .sequences = micro_batch,
@@ -161,6 +168,7 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
                                             .sequence_length = length,
                                             .document_mask = documents}};
     for (auto& request : generation_requests(kPrefillChunk)) requests.push_back(request);
+    if (longest > 0) requests.push_back(task_program(task_row_length(longest, model.max_positions), most));
     return requests;
   };
   program::CompileOptions options;

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "train/config/task_names.h"
 #include "train/task_text.h"
 
 namespace strata::train {
@@ -143,25 +143,6 @@ constexpr Format kFormats[] = {
     {"lambada_standard", TaskKind::kLastWord, lambada},  {"piqa", TaskKind::kMultipleChoice, piqa}};
 
 }  // namespace
-
-std::span<const std::string> task_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const Format& format : kFormats) all.emplace_back(format.name);
-    return all;
-  }();
-  return names;
-}
-
-std::string fault_of_task_name(std::string_view name) {
-  const auto names = task_names();
-  if (std::find(names.begin(), names.end(), name) != names.end()) return {};
-  std::string known;
-  for (const std::string& one : names) known += (known.empty() ? "" : ", ") + one;
-  const auto nearest = nearest_name(name, names);
-  return fmt::format("found the task \"{}\", expected {}{}", name, known,
-                     nearest ? fmt::format("; did you mean \"{}\"?", *nearest) : "");
-}
 
 Task read_task(const std::string& name, const Path& path, int64_t limit) {
   if (const std::string fault = fault_of_task_name(name); !fault.empty())

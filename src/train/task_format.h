@@ -4,10 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/file.h"
@@ -34,12 +31,8 @@ struct Task {
   std::vector<TaskItem> items;
 };
 
-// "hellaswag", "arc_easy", …, in alphabetical order.
-std::span<const std::string> task_names();
-// What is wrong with a task's name, with the nearest known one; empty: nothing.
-std::string fault_of_task_name(std::string_view name);
-
-// Reads the first `limit` questions (0: all). ConfigError for an unknown task or a missing file; DataError
+// Reads the first `limit` questions (0: all). ConfigError for a task that
+// config/task_names.h does not know, or a missing file; DataError
 // naming file and line for what is not JSON, lacks a field or holds another type than the format says, and
 // for a file without a question.
 Task read_task(const std::string& name, const Path& path, int64_t limit = 0);

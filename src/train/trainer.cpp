@@ -88,7 +88,7 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
     if (tokenizer) *id = tokenizer->end_of_text_id();
   }
   RunData data = resolve_data(config, model, tokenizer ? &*tokenizer : nullptr, files, check);
-  auto set = compile_run(config, model);
+  auto set = compile_run(config, model, data.tasks);
   if (config.memory.recompute == Recompute::kAuto) {
     config.memory.recompute =
         static_cast<Recompute>(static_cast<int>(set->programs[kTrainProgram].recompute) + 1);

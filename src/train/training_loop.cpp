@@ -15,6 +15,7 @@
 #include "train/due.h"
 #include "train/evaluate.h"
 #include "train/generate.h"
+#include "train/task_score.h"
 #include "train/weights.h"
 
 namespace strata::train {
@@ -228,7 +229,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     }
     step_ = step;
     const bool last = step_ == total_steps_;
-    if (!data_.held_out.empty() && (evaluate_due.at(step_) || last)) {
+    if ((!data_.held_out.empty() || !data_.tasks.empty()) && (evaluate_due.at(step_) || last)) {
       evaluate_all();
       evaluate_due.done(step_, 0);
       reporter.step(record_);
@@ -236,7 +237,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     } else {
       reporter.step(record_);
     }
-    const bool stopping = stop_();
+    const bool stopping = stop_seen_ || stop_();
     const bool out_of_time = monotonic_seconds() - begin > limit;
     previous_save_seconds = 0;
     if (save_due.at(step_) || last || stopping || out_of_time) {
@@ -315,14 +316,32 @@ void TrainingLoop::evaluate_all() {
                                        result.loss() / std::log(2.0) / held.bytes_per_token);
     }
   }
+  for (const TaskSet& set : data_.tasks) {
+    if (!stop_seen_) evaluate_task(set);
+  }
   evaluations_ = record_.evaluations;
+}
+
+void TrainingLoop::evaluate_task(const TaskSet& set) {
+  const auto& requests = set.requests.requests;
+  const PackedRequests packed(requests, executor_->program(kTaskProgram).request.sequence_length);
+  const auto scores = score_requests(*executor_, kTaskProgram, requests, packed, [&](double) {
+    stop_seen_ = stop_();
+    return !stop_seen_;
+  });
+  if (scores.empty()) return;
+  for (const TaskMetric& metric : sum_up(set.task, scores).metrics)
+    record_.evaluations.emplace_back("eval/" + set.name + "/" + metric.name, metric.value);
 }
 
 void TrainingLoop::write_samples(Reporter& reporter) {
   if (!tokenizer_ || config_.eval.sample_tokens == 0) return;
+  executor_->run(kDecodeProgram, Segment::kEncode);  // what only decoding reads
   Generator generator(*executor_, kPrefillProgram, kDecodeProgram);
   std::vector<std::string> prompts = config_.eval.sample_prompts;
   if (prompts.empty()) prompts.push_back("");
+  std::vector<int32_t> end_ids;
+  if (const auto end = tokenizer_->end_of_text_id()) end_ids.push_back(*end);
   std::string text;
   for (const std::string& prompt : prompts) {
     std::vector<int32_t> ids = tokenizer_->encode(prompt);
@@ -333,7 +352,7 @@ void TrainingLoop::write_samples(Reporter& reporter) {
                                  .temperature = 0.8,
                                  .top_p = 0.95,
                                  .seed = static_cast<uint64_t>(config_.run.seed),
-                                 .stop_id = tokenizer_->end_of_text_id(),
+                                 .stop_ids = end_ids,
                                  .vocab_limit = tokenizer_->vocab_size()});
     text += (text.empty() ? "" : "\n\n") + prompt + tokenizer_->decode_text(made);
   }

@@ -57,6 +57,7 @@ class TrainingLoop {
   void train_step(int64_t step, int64_t micro_batches, data::Loader& loader);
 
   void evaluate_all();
+  void evaluate_task(const TaskSet& set);
 
   void write_samples(Reporter& reporter);
 
@@ -79,7 +80,8 @@ class TrainingLoop {
   std::unique_ptr<program::Executor> executor_;
   bool elsewhere_ = false;  // resumed from a checkpoint that the user named
   int64_t step_ = 0;
-  int64_t updates_ = 0;  // that the optimizer made
+  int64_t updates_ = 0;     // that the optimizer made
+  bool stop_seen_ = false;  // while a task was scored
   StepRecord record_;
   std::vector<std::pair<std::string, double>> evaluations_;  // the newest
 };

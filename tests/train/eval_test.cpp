@@ -157,6 +157,71 @@ TEST_F(Trained, EvalRefuses) {
       DataError);
 }
 
+// A task in the loop: the same figures as from the command line, on the same weights, and again after a
+// resume.
+TEST_F(Trained, TasksInTheLoop) {
+  const std::string lambada = tiny_->path("lambada.jsonl").string(),
+                    piqa = tiny_->path("piqa.jsonl").string();
+  put_file(lambada,
+           "{\"text\":\"the cat number 5 sat on the mat.\"}\n{\"text\":\"the cat number 7 sat on the\"}\n"
+           "{\"text\":\"the cat\"}\n");
+  put_file(piqa,
+           "{\"goal\":\"the cat\",\"sol1\":\"number 5 sat\",\"sol2\":\"sat sat sat\",\"label\":0}\n"
+           "{\"goal\":\"the\",\"sol1\":\"cat\",\"sol2\":\"mat mat\",\"label\":1}\n");
+  const std::vector<std::string> sets{"data.train=[\"" + tiny_->path("corpus.txt").string() + "\"]",
+                                      "data.pack=\"stream\"", "eval.interval=\"2 steps\"",
+                                      "eval.set=[{name=\"words\", path=[\"" + lambada +
+                                          "\"], task=\"lambada_openai\"}, {name=\"physics\", path=[\"" +
+                                          piqa + "\"], task=\"piqa\", limit=1}]"};
+  tiny_->train(sets, "tasks");
+  const auto evaluations = [&](const std::string& run) {
+    std::vector<json> found;
+    const std::string text = read_file(tiny_->folder(run) / "metrics.jsonl");
+    for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
+      const json line = json::parse(text.substr(at, text.find('\n', at) - at));
+      if (!line.contains("eval/words/acc")) continue;
+      json kept{{"step", line["step"]}};
+      for (const auto& [key, value] : line.items()) {
+        if (key.starts_with("eval/")) kept[key] = value;
+      }
+      found.push_back(kept);
+    }
+    return found;
+  };
+  const auto whole = evaluations("tasks");
+  ASSERT_EQ(whole.size(), 3u);
+  for (const char* name :
+       {"eval/words/acc", "eval/words/perplexity", "eval/physics/acc", "eval/physics/acc_norm"})
+    EXPECT_TRUE(whole.back().contains(name)) << name;
+  const json words = evaluated({.model = (tiny_->folder("tasks") / "checkpoints/step-00000006").string(),
+                                .task = "lambada_openai",
+                                .jsonl = lambada});
+  EXPECT_NEAR(words["perplexity"].get<double>() / whole.back()["eval/words/perplexity"].get<double>(), 1,
+              1e-4);
+  EXPECT_EQ(words["acc"], whole.back()["eval/words/acc"]);
+  const std::string page = read_file(tiny_->folder("tasks") / "index.html");
+  EXPECT_NE(page.find("words/acc"), std::string::npos);
+  EXPECT_NE(page.find("Tasks, %"), std::string::npos);
+  // In two parts.
+  EXPECT_EQ(tiny_->train(sets, "parts", 4).end, RunEnd::kInterrupted);
+  tiny_->train(sets, "parts");
+  EXPECT_EQ(evaluations("parts"), whole);
+  // Refused before anything is trained.
+  const auto with = [&](const std::string& set) {
+    auto changed = sets;
+    changed.back() = "eval.set=[" + set + "]";
+    return changed;
+  };
+  EXPECT_THROW(tiny_->train(with("{name=\"a\", path=[\"x\"], task=\"helaswag\"}"), "bad"), ConfigError);
+  EXPECT_THROW(tiny_->train(with("{name=\"a\", path=[\"x\"], task=\"piqa\", max_tokens=5}"), "bad"),
+               ConfigError);
+  EXPECT_THROW(tiny_->train(with("{name=\"a\", path=[\"x\"], limit=5}"), "bad"), ConfigError);
+  EXPECT_THROW(tiny_->train(with("{name=\"a\", path=[\"" + lambada + "\"], task=\"piqa\"}"), "bad"),
+               DataError);
+  EXPECT_THROW(tiny_->train(with("{name=\"a\", path=[\"nowhere\"], task=\"piqa\"}"), "bad"), ConfigError);
+  EXPECT_FALSE(std::filesystem::exists(tiny_->folder("bad") / "checkpoints"));
+}
+
 TEST_F(Trained, ExportImportEval) {
   const json whole = evaluated({.model = model(), .tokens = held(), .sequence_length = 16});
   const Path exported = tiny_->path("exported");

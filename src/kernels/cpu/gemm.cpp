@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "kernels/cpu/gemm_few.h"
 #include "kernels/cpu/gemm_onednn.h"
 #include "kernels/cpu/gemm_panels.h"
@@ -95,6 +96,26 @@ void run_few_rows(const GemmPlan& plan, const GemmArgs& args) {
                             static_cast<float*>(args.c));
 }
 
+void run_weight_rows(const GemmPlan& plan, const GemmArgs& args) {
+  const GemmSpec& s = plan.spec;
+  detail::multiply_few_rows({.rows = s.m, .n = s.n, .k = s.k, .x_stride = s.x_stride, .y_stride = s.y_stride},
+                            static_cast<const BF16*>(args.a), static_cast<const BF16*>(args.b), args.bias,
+                            args.c, s.out_dtype, static_cast<float*>(args.scratch));
+}
+
+class RowPacker final : public WeightEncoding::Packer {
+ public:
+  explicit RowPacker(int64_t elements) : elements_(elements) {}
+  void pack(void* dst, const float* master) override {
+    parallel_ranges(elements_, 1 << 16, [&](int64_t begin, int64_t end) {
+      convert(static_cast<BF16*>(dst) + begin, DType::kBF16, master + begin, DType::kF32, end - begin);
+    });
+  }
+
+ private:
+  int64_t elements_;
+};
+
 void run_panels(const GemmPlan& plan, const GemmArgs& args) {
   detail::run_panels(plan.impl->panels, args.a, args.b, args.bias, args.c, args.scratch);
 }
@@ -115,7 +136,13 @@ GemmPlan plan_gemm(const GemmSpec& wanted, GemmEngine engine) {
   plan.cost = gemm_cost(plan.spec);
   plan.impl = std::make_unique<GemmPlan::Impl>();
   const bool empty = wanted.m == 0 || wanted.n == 0 || wanted.k == 0;
-  if (!empty && resolve(engine, wanted.dtype) == GemmEngine::kOneDnn) {
+  if (wanted.weight_rows) {
+    STRATA_CHECK(wanted.role == GemmRole::kForward && wanted.dtype == DType::kBF16,
+                 "[gemm] only the forward product of bf16 reads a weight in rows");
+    plan.scratch_bytes = wanted.m * wanted.k * size_of(DType::kF32);
+    plan.impl->run = run_weight_rows;
+    plan.engine = "few rows";
+  } else if (!empty && resolve(engine, wanted.dtype) == GemmEngine::kOneDnn) {
     plan.impl->onednn.emplace(plan.spec);
     plan.scratch_bytes = plan.impl->onednn->scratch_bytes();
     plan.impl->run = run_onednn;
@@ -145,6 +172,21 @@ WeightEncoding plan_weight_encoding(GemmRole role, int64_t n, int64_t k, DType d
   WeightEncoding encoding{
       .id = "plain", .role = role, .n = n, .k = k, .dtype = dtype, .engine = resolve(engine, dtype)};
   if (encoding.engine == GemmEngine::kOneDnn && n > 0 && k > 0) detail::plan_onednn_encoding(encoding);
+  return encoding;
+}
+
+bool prefers_weight_rows(int64_t m, DType dtype) {
+  return dtype == DType::kBF16 && m <= detail::kFewRows && !detail::onednn_has_native_bf16();
+}
+
+WeightEncoding plan_weight_rows(int64_t n, int64_t k) {
+  WeightEncoding encoding{.id = "bf16 rows",
+                          .plain = false,
+                          .bytes = n * k * size_of(DType::kBF16),
+                          .n = n,
+                          .k = k,
+                          .dtype = DType::kBF16};
+  encoding.packer = std::make_shared<RowPacker>(n * k);
   return encoding;
 }
 

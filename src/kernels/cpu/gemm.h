@@ -29,6 +29,7 @@ struct GemmSpec {
   DType out_dtype = DType::kF32;  // of y or dx: kF32 or dtype; dW is always kF32
   bool bias = false;              // kForward only
   bool accumulate = false;        // kWeightGrad only: c += instead of c =
+  bool weight_rows = false;       // kForward of bf16: b is the weight as plan_weight_rows has it
   int64_t x_stride = 0;           // elements between rows of x or dx; 0: k
   int64_t y_stride = 0;           // elements between rows of y or dy; 0: n
 };
@@ -61,6 +62,10 @@ struct WeightEncoding {
 };
 WeightEncoding plan_weight_encoding(GemmRole role, int64_t n, int64_t k, DType dtype,
                                     GemmEngine engine = GemmEngine::kAuto);
+// For a few rows, as in decoding, where reading the weight is all that takes time: bf16 as it lies, [n, k].
+// Wanted where the engine would else read the fp32 master.
+bool prefers_weight_rows(int64_t m, DType dtype);
+WeightEncoding plan_weight_rows(int64_t n, int64_t k);
 void pack_weight(const WeightEncoding& encoding, void* dst, const float* master);
 
 struct GemmArgs {

@@ -4,9 +4,12 @@
 
 #include <cstdint>
 
+#include "tensor/dtype.h"
+
 namespace strata::cpu::detail {
 
-inline constexpr int64_t kFewRows = 8;
+// Each row is computed for itself, in the same order whatever the number of rows.
+inline constexpr int64_t kFewRows = 32;
 
 struct FewRows {
   int64_t rows = 0;
@@ -17,5 +20,9 @@ struct FewRows {
 };
 
 void multiply_few_rows(const FewRows& sizes, const float* x, const float* w, const float* bias, float* y);
+
+// The same in bf16, with sums in f32. y is f32 or bf16; `wide`: room for rows · k floats.
+void multiply_few_rows(const FewRows& sizes, const BF16* x, const BF16* w, const float* bias, void* y,
+                       DType y_dtype, float* wide);
 
 }  // namespace strata::cpu::detail

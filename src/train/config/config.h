@@ -170,7 +170,8 @@ struct EvalSet {
   std::string name;
   std::vector<std::string> path;
   std::optional<int64_t> max_tokens;
-  std::string task;
+  std::string task;  // of task_names.h; empty: plain text or tokens
+  int64_t limit = 0;
 };
 
 struct EvalTable {

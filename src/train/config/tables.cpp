@@ -331,13 +331,17 @@ TableSpec eval_table() {
 }
 
 TableSpec eval_set_table() {
-  return list("eval.set", ResumeClass::kFree, &RunConfig::eval, &EvalTable::set, "Further held-out sets.",
-              {
-                  key("name", &EvalSet::name, "Gives the metric eval/NAME/loss."),
-                  key("path", &EvalSet::path, "Files, folders or globs."),
-                  key("max_tokens", &EvalSet::max_tokens, "Most tokens.", count_of_at_least(1)),
-                  key("task", &EvalSet::task, "Task of multiple choice: \"hellaswag\"."),
-              });
+  return list(
+      "eval.set", ResumeClass::kFree, &RunConfig::eval, &EvalTable::set, "Further held-out sets, and tasks.",
+      {
+          key("name", &EvalSet::name, "Gives the metric eval/NAME/loss; of a task eval/NAME/acc and so on."),
+          key("path", &EvalSet::path, "Files, folders or globs."),
+          key("max_tokens", &EvalSet::max_tokens, "Most tokens.", count_of_at_least(1)),
+          key("task", &EvalSet::task,
+              "Questions instead of text, as lm-evaluation-harness asks them: \"hellaswag\", "
+              "\"arc_easy\", \"arc_challenge\", \"piqa\", \"lambada_openai\"; path is their jsonl."),
+          key("limit", &EvalSet::limit, "Only the first questions of a task; 0: all.", at_least(0)),
+      });
 }
 
 TableSpec log_table() {

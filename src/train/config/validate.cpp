@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "train/config/keys.h"
+#include "train/config/task_names.h"
 
 namespace strata::train {
 namespace {
@@ -233,16 +234,31 @@ class Checker {
       }
       if (set.path.empty()) fault(path + ".path", "found a set without files, expected path = [\"FILES\"]");
       check_paths(path + ".path", set.path);
+      check_task(set, path);
     }
+    const std::string& best = config_.checkpoint.best_metric;
+    if (best.ends_with("/acc") || best.ends_with("/acc_norm")) {
+      fault("checkpoint.best_metric",
+            "found \"{}\", of which the highest value is the best; expected a loss or a perplexity", best);
+    }
+  }
+
+  void check_task(const EvalSet& set, const std::string& path) {
+    if (set.task.empty()) {
+      if (set.limit > 0) fault(path + ".limit", "found it without a task, expected max_tokens for text");
+      return;
+    }
+    if (const std::string wrong = fault_of_task_name(set.task); !wrong.empty())
+      fault(path + ".task", "{}", wrong);
+    if (set.path.size() > 1)
+      fault(path + ".path", "found {} files, expected the one jsonl file of the task", set.path.size());
+    if (set.max_tokens)
+      fault(path + ".max_tokens", "found it with a task, expected limit, the number of questions");
   }
 
   // Values that this version cannot honour; to pass over them would train another model than was asked for.
   void check_not_yet() {
     const char* const kNotYet = "not yet in this version; leave it out";
-    for (size_t i = 0; i < config_.eval.set.size(); ++i) {
-      const std::string& task = config_.eval.set[i].task;
-      if (!task.empty()) fault(fmt::format("eval.set.{}.task", i), "found \"{}\": {}", task, kNotYet);
-    }
     const Residual residual = config_.precision.residual;
     const Compute compute = config_.precision.compute;
     if ((residual == Residual::kBf16 && compute == Compute::kFp32) ||

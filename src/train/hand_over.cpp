@@ -1,0 +1,142 @@
+#include "train/hand_over.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "train/config/run_config.h"
+
+namespace strata::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Files of a tokenizer as transformers knows them, and others that are to stay with a model.
+constexpr const char* kKept[] = {"generation_config.json",
+                                 "tokenizer.json",
+                                 "tokenizer_config.json",
+                                 "special_tokens_map.json",
+                                 "added_tokens.json",
+                                 "vocab.json",
+                                 "merges.txt",
+                                 "tokenizer.model",
+                                 "vocab.txt",
+                                 "spiece.model",
+                                 "chat_template.jinja",
+                                 "chat_template.json",
+                                 "README.md"};
+
+std::string generation_config(const models::ModelConfig& model) {
+  Json json = Json::object();
+  if (model.bos_id) json["bos_token_id"] = *model.bos_id;
+  if (model.eos_id) json["eos_token_id"] = *model.eos_id;
+  return json.dump(2) + "\n";
+}
+
+std::string tokenizer_config(const models::ModelConfig& model, const std::string& end_of_text) {
+  Json json;
+  json["tokenizer_class"] = "PreTrainedTokenizerFast";
+  json["clean_up_tokenization_spaces"] = false;
+  json["model_max_length"] = model.max_positions;
+  if (!end_of_text.empty()) json["eos_token"] = end_of_text;
+  return json.dump(2) + "\n";
+}
+
+std::string end_of_text(const data::Tokenizer& tokenizer) {
+  const auto id = tokenizer.end_of_text_id();
+  return id ? std::string(tokenizer.id_to_token(*id)) : "";
+}
+
+// The [data] section's sources, for a reader of the card.
+std::string data_text(const std::string& run_toml) {
+  std::string text;
+  try {
+    const RunConfig config = parse_run_config(run_toml, "run.toml");
+    for (const auto& path : config.data.train) text += (text.empty() ? "" : ", ") + fmt::format("`{}`", path);
+    for (const auto& source : config.data.source)
+      text += (text.empty() ? "" : ", ") + fmt::format("{} (weight {})", source.name, source.weight);
+  } catch (const Error&) {  // the card shows the configuration itself
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<checkpoint::NamedFile> companion_files(const models::ModelConfig& model,
+                                                   const data::Tokenizer* tokenizer) {
+  std::vector<checkpoint::NamedFile> files{{"generation_config.json", generation_config(model)}};
+  if (tokenizer == nullptr) return files;
+  files.push_back({"tokenizer.json", tokenizer->json()});
+  files.push_back({"tokenizer_config.json", tokenizer_config(model, end_of_text(*tokenizer))});
+  return files;
+}
+
+std::vector<checkpoint::NamedFile> companion_files_of(const Path& folder, const models::ModelConfig& model) {
+  std::vector<checkpoint::NamedFile> files;
+  std::error_code error;
+  for (const char* name : kKept) {
+    if (std::filesystem::is_regular_file(folder / name, error))
+      files.push_back({name, read_file(folder / name)});
+  }
+  const auto has = [&](std::string_view name) {
+    return std::any_of(files.begin(), files.end(), [&](const auto& file) { return file.name == name; });
+  };
+  if (!has("generation_config.json")) files.push_back({"generation_config.json", generation_config(model)});
+  if (has("tokenizer.json") && !has("tokenizer_config.json")) {
+    const auto tokenizer = data::Tokenizer::load(folder / "tokenizer.json");
+    files.push_back({"tokenizer_config.json", tokenizer_config(model, end_of_text(tokenizer))});
+  }
+  return files;
+}
+
+std::optional<TrainingFacts> facts_of_checkpoint(const Path& checkpoint) {
+  std::error_code error;
+  if (!std::filesystem::exists(checkpoint / "manifest.json", error)) return std::nullopt;
+  const checkpoint::Manifest manifest = checkpoint::read_manifest(checkpoint);
+  const Path run = std::filesystem::absolute(checkpoint).lexically_normal().parent_path().parent_path();
+  TrainingFacts facts{.name = run.filename().string(),
+                      .state = run_state_from_json(read_file(checkpoint / "state.json"),
+                                                   (checkpoint / "state.json").string()),
+                      .health = manifest.health,
+                      .program = manifest.program,
+                      .run_toml = {}};
+  if (std::filesystem::exists(run / "run.toml", error)) facts.run_toml = read_file(run / "run.toml");
+  return facts;
+}
+
+std::string model_card(const models::ModelConfig& model, const TrainingFacts& facts) {
+  std::string text = R"(---
+license: unknown  # name one before publishing: https://hf.co/docs/hub/repositories-licenses
+library_name: transformers
+pipeline_tag: text-generation
+tags:
+- pretrained
+- strata
+---
+
+)";
+  text += fmt::format("# {}\n\n", facts.name.empty() ? "A pretrained model" : facts.name);
+  text += "Pretrained with Strata. The licence is not chosen yet.\n\n| | |\n| --- | --- |\n";
+  const auto row = [&](std::string_view what, const std::string& value) {
+    if (!value.empty()) text += fmt::format("| {} | {} |\n", what, value);
+  };
+  row("architecture", fmt::format("{} ({} layers, width {}, {} heads)", model.family->model_type,
+                                  model.layers, model.width, model.heads));
+  row("parameters", std::to_string(models::parameter_count(model)));
+  row("vocabulary", std::to_string(model.vocab_size));
+  row("longest sequence", std::to_string(model.max_positions));
+  row("training data", data_text(facts.run_toml));
+  row("training tokens", std::to_string(facts.state.tokens));
+  row("steps", std::to_string(facts.state.step));
+  row("training loss at the end", fmt::format("{:.4f}", facts.health.loss));
+  for (const auto& [metric, value] : facts.health.metrics) row(metric, fmt::format("{:.4f}", value));
+  row("seed", std::to_string(facts.state.seed));
+  row("program", facts.program);
+  if (!facts.run_toml.empty())
+    text += "\n## Configuration\n\nAs the run resolved it:\n\n```toml\n" + facts.run_toml + "```\n";
+  return text;
+}
+
+}  // namespace strata::train
