@@ -51,7 +51,8 @@ bool ConfigJson::boolean_or(const char* key, bool fallback) const {
   return field->get<bool>();
 }
 
-std::optional<int64_t> ConfigJson::optional_id(const char* key) const {
+std::optional<int64_t> ConfigJson::optional_id(const char* key, std::optional<int64_t> fallback) const {
+  if (!json_.contains(key)) return fallback;
   const auto* field = find(key);
   if (field == nullptr) return std::nullopt;
   if (field->is_array() && !field->empty()) field = &field->front();

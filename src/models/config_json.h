@@ -18,7 +18,8 @@ class ConfigJson {
   int64_t integer_or(const char* key, int64_t fallback) const;
   double real_or(const char* key, double fallback) const;
   bool boolean_or(const char* key, bool fallback) const;
-  std::optional<int64_t> optional_id(const char* key) const;  // the first of a list
+  // The first of a list; `fallback` where the field is absent, nothing where it is null.
+  std::optional<int64_t> optional_id(const char* key, std::optional<int64_t> fallback = std::nullopt) const;
   std::string text_or(const char* key, const std::string& fallback) const;
   // The field, where it stands, must have this value: no other is supported.
   void require_equal(const char* key, const nlohmann::json& wanted) const;

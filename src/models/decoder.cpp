@@ -71,14 +71,14 @@ Hidden build_decoder(const ModelConfig& config, layers::Context& context) {
   if (config.learned_positions) {
     const auto positions = layers::embedding_table(context, "positions.weight", config.max_positions,
                                                    config.width, config.init_std);
-    embedded = ops::embedding(graph, context.tokens, table, context.activations, context.positions, positions,
-                              scale);
+    embedded = ops::embedding(graph, context.tokens, table, context.activations,
+                              {.scale = scale, .positions = context.positions, .position_table = positions});
   } else {
     const int64_t positions =
         context.mode == layers::Mode::kCached ? context.cache_room : context.sequence_length;
     spec.attention.rope_table = ops::rope_table(graph, positions, config.rotary_dim(), config.rope);
-    embedded =
-        ops::embedding(graph, context.tokens, table, context.activations, graph::kNone, graph::kNone, scale);
+    embedded = ops::embedding(graph, context.tokens, table, context.activations,
+                              {.scale = scale, .padding_id = config.pad_id.value_or(-1)});
     if (config.window_rope) {
       spec.window_attention.rope_table = ops::rope_table(graph, positions, config.rotary_dim(),
                                                          *config.window_rope, "rope_table_of_windows");

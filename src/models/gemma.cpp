@@ -11,7 +11,8 @@ namespace {
 constexpr LlamaDefaults kDefaults{.tied = true,
                                   .max_positions = 8192,
                                   .activation_key = "hidden_activation",
-                                  .activation = "gelu_pytorch_tanh"};
+                                  .activation = "gelu_pytorch_tanh",
+                                  .pad_id = 0};
 
 ModelConfig read_gemma(const ConfigJson& json, const Family& family, LlamaDefaults defaults) {
   ModelConfig config = read_llama_keys(json, family, defaults);
@@ -29,7 +30,11 @@ nlohmann::ordered_json gemma_keys(const ModelConfig& config, const char* archite
   auto json = llama_keys(config, architecture, dtype, kDefaults);
   json["hidden_act"] = json["hidden_activation"];
   json["attention_bias"] = config.qkv_bias;
-  json["query_pre_attn_scalar"] = config.attention_scalar;
+  // transformers takes an integer only, where it is one.
+  const auto whole = static_cast<int64_t>(config.attention_scalar);
+  json["query_pre_attn_scalar"] = static_cast<double>(whole) == config.attention_scalar
+                                      ? nlohmann::ordered_json(whole)
+                                      : nlohmann::ordered_json(config.attention_scalar);
   json["sliding_window"] = config.windows.size;
   json["layer_types"] = layer_types_json(config);
   const auto cap = [](double value) {

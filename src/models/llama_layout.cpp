@@ -21,6 +21,9 @@ ModelConfig read_llama_keys(const ConfigJson& json, const Family& family, const 
   config.rope = json.rope(config.max_positions, defaults.rope_theta);
   config.bos_id = json.optional_id("bos_token_id");
   config.eos_id = json.optional_id("eos_token_id");
+  config.pad_id = json.optional_id("pad_token_id", defaults.pad_id);
+  // The class's own padding means nothing in a smaller vocabulary.
+  if (config.pad_id && *config.pad_id >= config.vocab_size) config.pad_id = std::nullopt;
   return config;
 }
 
@@ -37,6 +40,7 @@ nlohmann::ordered_json llama_keys(const ModelConfig& config, const char* archite
   json["attention_dropout"] = 0.0;
   json["bos_token_id"] = id_json(config.bos_id);
   json["eos_token_id"] = id_json(config.eos_id);
+  json["pad_token_id"] = id_json(config.pad_id);
   json["head_dim"] = config.head_dim;
   json[defaults.activation_key] = name_of(config.activation);
   json["hidden_size"] = config.width;

@@ -16,6 +16,7 @@ struct LlamaDefaults {
   double rope_theta = 10000;
   const char* activation_key = "hidden_act";
   const char* activation = "silu";
+  std::optional<int64_t> pad_id = std::nullopt;
 };
 
 // Sizes, norms' eps, rotation, activation and ids; refuses dropout.

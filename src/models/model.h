@@ -73,6 +73,8 @@ struct ModelConfig {
   double init_std = 0.02;
   InitScheme init = InitScheme::kPlain;
   std::optional<int64_t> bos_id, eos_id;
+  // Its row of the embedding gets no gradient from the look-up, as transformers has it.
+  std::optional<int64_t> pad_id;
 
   int64_t q_width() const { return heads * head_dim; }
   int64_t kv_width() const { return kv_heads * head_dim; }

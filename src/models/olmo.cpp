@@ -10,7 +10,7 @@ namespace {
 ModelConfig read_olmo(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
   json.require_equal("clip_qkv", nullptr);
-  ModelConfig config = read_llama_keys(json, kOlmo);
+  ModelConfig config = read_llama_keys(json, kOlmo, {.pad_id = 1});
   config.norm = layers::NormSpec::Kind::kPlainLayer;
   config.norm_eps = 1e-5;  // no key says it
   config.qkv_bias = config.out_bias = json.boolean_or("attention_bias", false);
@@ -26,7 +26,7 @@ std::string write_olmo(const ModelConfig& config, DType dtype) {
 
 ModelConfig read_olmo2(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
-  ModelConfig config = read_llama_keys(json, kOlmo2, {.norm_eps = 1e-5});
+  ModelConfig config = read_llama_keys(json, kOlmo2, {.norm_eps = 1e-5, .pad_id = 1});
   config.wiring = layers::Wiring::kPostNorm;
   config.qk_norm = layers::AttentionSpec::QkNorm::kProjection;
   config.qkv_bias = config.out_bias = json.boolean_or("attention_bias", false);

@@ -29,13 +29,17 @@ std::vector<PlacementOption> placements(const NodeView&) {
 void gradient(GradientBuilder& builder, const Node& node) {
   const ValueId dy = builder.gradient_of(node.outputs[0]);
   builder.weight_grad();
-  builder.graph().add_node_into(
-      kEmbeddingGrad, {dy, node.inputs[0]}, {builder.parameter_gradient(node.inputs[1])},
-      {{"rows", builder.graph().value(node.inputs[1]).shape[0]}, {"scale", node.attrs.real("scale")}});
+  builder.graph().add_node_into(kEmbeddingGrad, {dy, node.inputs[0]},
+                                {builder.parameter_gradient(node.inputs[1])},
+                                {{"rows", builder.graph().value(node.inputs[1]).shape[0]},
+                                 {"scale", node.attrs.real("scale")},
+                                 {"padding_id", node.attrs.integer("padding_id")}});
   if (node.inputs[2] != kNone) {
     builder.graph().add_node_into(kEmbeddingGrad, {dy, node.inputs[2]},
                                   {builder.parameter_gradient(node.inputs[3])},
-                                  {{"rows", builder.graph().value(node.inputs[3]).shape[0]}, {"scale", 1.0}});
+                                  {{"rows", builder.graph().value(node.inputs[3]).shape[0]},
+                                   {"scale", 1.0},
+                                   {"padding_id", int64_t{-1}}});
   }
 }
 
@@ -59,10 +63,11 @@ std::vector<PlacementOption> placements_grad(const NodeView&) {
 const OpDef kEmbedding{"embedding", "embedding", infer, cost, placements, gradient};
 const OpDef kEmbeddingGrad{"embedding_grad", "embedding", infer_grad, cost_grad, placements_grad};
 
-ValueId embedding(Graph& graph, ValueId tokens, ValueId table, DType dtype, ValueId positions,
-                  ValueId position_table, double scale) {
-  return graph.add_node(kEmbedding, {tokens, table, positions, position_table},
-                        {{"bf16", int64_t{dtype == DType::kBF16}}, {"scale", scale}})[0];
+ValueId embedding(Graph& graph, ValueId tokens, ValueId table, DType dtype, const EmbeddingOptions& options) {
+  return graph.add_node(kEmbedding, {tokens, table, options.positions, options.position_table},
+                        {{"bf16", int64_t{dtype == DType::kBF16}},
+                         {"scale", options.scale},
+                         {"padding_id", options.padding_id}})[0];
 }
 
 }  // namespace strata::ops

@@ -14,10 +14,14 @@ using graph::OpDef;
 using graph::ValueId;
 
 // --- embedding.cpp
-// x[N, D] = scale · table[tokens] (+ position_table[positions]); tables fp32, x of `dtype`. Both position
-// inputs or none.
-ValueId embedding(Graph& graph, ValueId tokens, ValueId table, DType dtype, ValueId positions = graph::kNone,
-                  ValueId position_table = graph::kNone, double scale = 1);
+struct EmbeddingOptions {
+  double scale = 1;
+  int64_t padding_id = -1;  // a row of the table that the look-up gives no gradient; -1: none
+  ValueId positions = graph::kNone, position_table = graph::kNone;  // both or none
+};
+// x[N, D] = scale · table[tokens] (+ position_table[positions]); tables fp32, x of `dtype`.
+ValueId embedding(Graph& graph, ValueId tokens, ValueId table, DType dtype,
+                  const EmbeddingOptions& options = {});
 extern const OpDef kEmbedding;
 extern const OpDef kEmbeddingGrad;  // (dy[N, D], ids[N]) → accumulates scale · dy into grad[V, D]
 

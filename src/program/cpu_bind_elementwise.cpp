@@ -100,7 +100,8 @@ BoundKernel embedding_grad(const BindRequest& request) {
                       .dim = view.in(0).shape[1],
                       .vocab = view.out(0).shape[0],
                       .dtype = view.in(0).dtype,
-                      .scale = static_cast<float>(view.attrs().real("scale"))},
+                      .scale = static_cast<float>(view.attrs().real("scale")),
+                      .padding = view.attrs().integer("padding_id")},
                      request.accumulate[0]};
   return bound(
       [](const void* held, std::byte* const* p) {

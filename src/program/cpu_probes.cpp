@@ -209,7 +209,8 @@ class ProbeList {
       Graph& g = next();
       const ValueId dy = rows(g, "dy", kWidth);
       g.add_node_into(ops::kEmbeddingGrad, {dy, add_operand(g, "rows", DType::kI32, {kTokens})},
-                      {gradient_of(g, {kTokens, kWidth})}, {{"rows", kTokens}, {"scale", 1.0}});
+                      {gradient_of(g, {kTokens, kWidth})},
+                      {{"rows", kTokens}, {"scale", 1.0}, {"padding_id", int64_t{-1}}});
     }
     for (const int64_t width : {int64_t{256}, int64_t{1024}}) {
       for (const bool training : {false, true}) {

@@ -87,6 +87,10 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
     *id = std::nullopt;
     if (tokenizer) *id = tokenizer->end_of_text_id();
   }
+  // Nor does its padding where that is what ends our texts, which must learn.
+  if (model.pad_id &&
+      (model.pad_id == model.eos_id || (tokenizer && model.pad_id == tokenizer->end_of_text_id())))
+    model.pad_id = std::nullopt;
   RunData data = resolve_data(config, model, tokenizer ? &*tokenizer : nullptr, files, check);
   auto set = compile_run(config, model, data.tasks);
   if (config.memory.recompute == Recompute::kAuto) {

@@ -57,8 +57,10 @@ std::vector<GradientCase> cases() {
        [](Graph& g, ValueId x) {
          const ValueId again =
              embedding(g, input(g, "tokens", {kRows}, DType::kI32), parameter(g, "table2", {kRows, kWidth}),
-                       DType::kF32, input(g, "positions", {kRows}, DType::kI32),
-                       parameter(g, "position_table", {kLength, kWidth}));
+                       DType::kF32,
+                       {.scale = 1.5,
+                        .positions = input(g, "positions", {kRows}, DType::kI32),
+                        .position_table = parameter(g, "position_table", {kLength, kWidth})});
          return graph::add_sum(g, x, again);
        }},
       {"add",

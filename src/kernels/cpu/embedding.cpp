@@ -39,6 +39,7 @@ void scatter_columns(const EmbeddingShape& shape, float* d_table, const void* dy
                      int64_t begin, int64_t end) {
   const Vector scale = constant(shape.scale);
   for (int64_t row = 0; row < shape.rows; ++row) {
+    if (ids[row] == shape.padding) continue;
     const T* const from = static_cast<const T*>(dy) + row * shape.dim + begin;
     float* const to = d_table + int64_t{ids[row]} * shape.dim + begin;
     for_vectors(end - begin, [&](int64_t i, auto span) HWY_ATTR {

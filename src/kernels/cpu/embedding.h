@@ -12,7 +12,8 @@ struct EmbeddingShape {
   int64_t vocab = 0;      // rows of the table
   int64_t positions = 0;  // rows of the position table, 0 where there is none
   DType dtype = DType::kF32;
-  float scale = 1.0f;  // of the rows of the table
+  float scale = 1.0f;    // of the rows of the table
+  int64_t padding = -1;  // an id whose row gets no gradient; -1: none
 };
 
 // out[rows, dim] (dtype) = scale * table[ids[row]] + pos_table[positions[row]], tables in f32; pos_table and

@@ -126,6 +126,7 @@ void embedding_grad(const Call& call) {
   const int64_t dim = dy.shape[1];
   for (int64_t i = 0; i < table.shape.elements() && !table.accumulate; ++i) table.put(i, 0);
   for (int64_t r = 0; r < dy.shape[0]; ++r) {
+    if (ids.index_at(r) == call.attrs.integer("padding_id")) continue;
     for (int64_t c = 0; c < dim; ++c) {
       const int64_t to = ids.index_at(r) * dim + c;
       table.put(to, table.at(to) + call.attrs.real("scale") * dy.at(r * dim + c));

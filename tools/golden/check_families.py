@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Checks every golden model of tests/models/golden once more through the program: what `strata checkpoint export`
+writes loads in transformers without a warning and gives the logits of the original, and `strata eval`
+gives transformers' loss of it. Windows, caps and scalings that config.json lost on the way would show here.
+
+    python3 tools/golden/check_families.py build/release/bin/strata
+
+Needs torch and transformers. Not part of the tests: those need no Python.
+"""
+import json
+import logging
+import pathlib
+import subprocess
+import sys
+import tempfile
+import warnings
+
+import numpy as np
+import torch
+import transformers
+from transformers import AutoModelForCausalLM
+
+LENGTH = 48
+said = []
+
+
+class Listener(logging.Handler):
+    def emit(self, record):
+        if record.levelno >= logging.WARNING:
+            said.append(record.getMessage())
+
+
+def load(folder):
+    said.clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model, info = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True,
+                                                           attn_implementation="eager")
+    said.extend(str(w.message) for w in caught if "transformers" in (w.filename or ""))
+    assert not any(info.get(k) for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
+    return model.eval()
+
+
+def check(program, folder, scratch):
+    original = load(folder)
+    out = scratch / folder.name
+    subprocess.run([program, "checkpoint", "export", folder, out, "--dtype", "fp32"], check=True, capture_output=True)
+    exported = load(out)
+    assert not said, said
+    config = exported.config
+    length = min(LENGTH, config.max_position_embeddings)
+    ids = torch.randint(1, config.vocab_size, (1000,), generator=torch.Generator().manual_seed(3))
+    loss, count = 0.0, 0
+    with torch.no_grad():
+        for begin in range(0, len(ids) - 1, length):
+            window = ids[begin:begin + length + 1][None]
+            logits = exported(window[:, :-1]).logits
+            # gelu_new comes back as gelu_pytorch_tanh: one function, rounded elsewhere.
+            assert torch.allclose(logits, original(window[:, :-1]).logits, rtol=0, atol=1e-5), "logits differ"
+            loss += torch.nn.functional.cross_entropy(logits[0].double(), window[0, 1:], reduction="sum").item()
+            count += window.shape[1] - 1
+    tokens = scratch / "tokens.bin"
+    ids.numpy().astype(np.uint16).tofile(tokens)
+    tokens.with_suffix(".json").write_text(json.dumps({"dtype": "u16", "vocab_size": config.vocab_size}))
+    said_by_strata = subprocess.run([program, "eval", "--model", out, "--tokens", tokens, "--sequence-length", str(length),
+                                     "--set", "precision.compute=fp32", "--json"], check=True, capture_output=True, text=True)
+    found = json.loads(said_by_strata.stdout.splitlines()[0])
+    assert found["tokens"] == count
+    assert abs(found["loss"] - loss / count) < 2e-5, (found["loss"], loss / count)
+    print(f"{folder.name}: {type(exported).__name__}, loss {found['loss']:.6f}, transformers {loss / count:.6f}")
+
+
+def main():
+    transformers.logging.get_logger("transformers").addHandler(Listener())
+    golden = pathlib.Path(__file__).resolve().parents[2] / "tests" / "models" / "golden"
+    with tempfile.TemporaryDirectory() as scratch:
+        for folder in sorted(path for path in golden.iterdir() if path.is_dir()):
+            check(sys.argv[1], folder, pathlib.Path(scratch))
+
+
+if __name__ == "__main__":
+    main()
