@@ -149,6 +149,12 @@ ModelConfig with_overrides(const ModelConfig& config,
 // Everything that is wrong with the sizes, one sentence each, empty when they are possible.
 std::vector<std::string> faults_of(const ModelConfig& config);
 
+// What its blocks are, in words for people: "RMSNorm before blocks", "rotary (llama3)", …
+struct Blocks {
+  std::string norms, positions, attention, ffn, tables;
+};
+Blocks blocks_of(const ModelConfig& config);
+
 int64_t parameter_count(const ModelConfig& config);
 // Floating-point operations of a training step per token, forward and backward: 6 × matmul parameters (head
 // included, embedding look-up not) + attention, causal by half (interface.md).

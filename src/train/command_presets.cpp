@@ -20,30 +20,43 @@ double training_state_bytes(double parameters) {
 }  // namespace
 
 int run_presets(const PresetsOptions& options) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  if (!options.json) {
-    fmt::print("{:<12} {:>10} {:>6} {:>6} {:>6} {:>8} {:>6} {:>8}  {}\n", "preset", "parameters", "layers",
-               "width", "heads", "kv heads", "ffn", "vocab", "weights + optimizer");
-  }
-  if (!options.name.empty()) models::preset(options.name);  // an unknown name is an error with the known ones
+  std::vector<const models::Preset*> chosen;
   for (const models::Preset& preset : models::presets()) {
-    if (!options.name.empty() && preset.name != options.name) continue;
-    const models::ModelConfig& c = preset.config;
-    const auto parameters = models::parameter_count(c);
-    const double bytes = training_state_bytes(static_cast<double>(parameters));
-    if (options.json) {
-      list.push_back({{"name", preset.name},
-                      {"note", preset.note},
-                      {"parameters", parameters},
-                      {"training_state_bytes", bytes},
-                      {"config", nlohmann::ordered_json::parse(c.family->write(c, DType::kF32))}});
-      continue;
-    }
-    fmt::print("{:<12} {:>10} {:>6} {:>6} {:>6} {:>8} {:>6} {:>8}  {:<8} {}\n", preset.name,
-               human_count(static_cast<double>(parameters)), c.layers, c.width, c.heads, c.kv_heads, c.ffn,
-               c.vocab_size, human_bytes(bytes), preset.note);
+    const bool family = preset.config.family->name == options.name;
+    if (options.name.empty() || family || preset.name.starts_with(options.name)) chosen.push_back(&preset);
   }
-  if (options.json) fmt::print("{}\n", nlohmann::ordered_json{{"presets", list}}.dump());
+  if (chosen.empty()) models::preset(options.name);  // an error with the nearest name
+  for (const models::Preset& preset : models::presets()) {
+    if (preset.name == options.name) chosen = {&preset};
+  }
+  if (options.json) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const models::Preset* preset : chosen) {
+      const models::ModelConfig& c = preset->config;
+      const auto parameters = models::parameter_count(c);
+      list.push_back({{"name", preset->name},
+                      {"family", c.family->name},
+                      {"note", preset->note},
+                      {"parameters", parameters},
+                      {"training_state_bytes", training_state_bytes(static_cast<double>(parameters))},
+                      {"config", nlohmann::ordered_json::parse(c.family->write(c, DType::kF32))}});
+    }
+    fmt::print("{}\n", nlohmann::ordered_json{{"presets", list}}.dump());
+    return 0;
+  }
+  fmt::print("{:<18} {:>10} {:>6} {:>6} {:>6} {:>8} {:>6} {:>8}  {}\n", "preset", "parameters", "layers",
+             "width", "heads", "kv heads", "ffn", "vocab", "weights + optimizer");
+  for (const models::Preset* preset : chosen) {
+    const models::ModelConfig& c = preset->config;
+    const auto parameters = static_cast<double>(models::parameter_count(c));
+    fmt::print("{:<18} {:>10} {:>6} {:>6} {:>6} {:>8} {:>6} {:>8}  {:<8} {}\n", preset->name,
+               human_count(parameters), c.layers, c.width, c.heads, c.kv_heads, c.ffn, c.vocab_size,
+               human_bytes(training_state_bytes(parameters)), preset->note);
+  }
+  if (chosen.size() > 1) return 0;
+  const models::Blocks blocks = models::blocks_of(chosen[0]->config);
+  fmt::print("\nfamily {}: {}; {}; attention: {}; FFN: {}; {}\n", chosen[0]->config.family->name,
+             blocks.norms, blocks.positions, blocks.attention, blocks.ffn, blocks.tables);
   return 0;
 }
 

@@ -1,0 +1,98 @@
+#include <fmt/core.h>
+
+#include "models/config_json.h"
+#include "models/model.h"
+
+namespace strata::models {
+namespace {
+
+std::string norm_of(const ModelConfig& config) {
+  std::string text;
+  switch (config.norm) {
+    case layers::NormSpec::Kind::kRms:
+      text = config.norm_weight_offset == 1 ? "RMSNorm by 1 + w" : "RMSNorm";
+      break;
+    case layers::NormSpec::Kind::kLayer:
+      text = "LayerNorm";
+      break;
+    case layers::NormSpec::Kind::kPlainLayer:
+      text = "LayerNorm without parameters";
+      break;
+  }
+  switch (config.wiring) {
+    case layers::Wiring::kPreNorm:
+      return text + " before blocks";
+    case layers::Wiring::kPostNorm:
+      return text + " after blocks";
+    case layers::Wiring::kSandwich:
+      return text + " before and after blocks";
+    case layers::Wiring::kParallel:
+      return text + " before attention and FFN side by side";
+  }
+  return text;
+}
+
+std::string positions_of(const ModelConfig& config) {
+  if (config.learned_positions) return "learned positions";
+  std::string text = "rotary";
+  if (config.rotary_share < 1) text += fmt::format(" on {:g} of a head", config.rotary_share);
+  switch (config.rope.kind) {
+    case ops::RopeScaling::Kind::kUnscaled:
+      break;
+    case ops::RopeScaling::Kind::kInterpolated:
+      text += " (linear)";
+      break;
+    case ops::RopeScaling::Kind::kLlama3:
+      text += " (llama3)";
+      break;
+    case ops::RopeScaling::Kind::kDynamic:
+      text += " (dynamic)";
+      break;
+    case ops::RopeScaling::Kind::kYarn:
+      text += " (YaRN)";
+      break;
+    case ops::RopeScaling::Kind::kLongRope:
+      text += " (LongRoPE)";
+      break;
+  }
+  if (config.window_rope) text += ", another base in windows";
+  return text;
+}
+
+std::string attention_of(const ModelConfig& config) {
+  std::string text;
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  if (config.kv_heads < config.heads) add("grouped queries");
+  if (config.qkv_bias) add(config.out_bias ? "biases" : "biases of q, k, v");
+  if (config.qk_norm == layers::AttentionSpec::QkNorm::kHead) add("norms of q and k by head");
+  if (config.qk_norm == layers::AttentionSpec::QkNorm::kProjection) add("norms of q and k");
+  if (config.windows.size > 0) {
+    int64_t windowed = 0;
+    for (int64_t i = 0; i < config.layers; ++i) windowed += config.windows.at(i) ? 1 : 0;
+    add(windowed == config.layers ? "windows" : "windows in some layers");
+  }
+  if (config.attention_softcap > 0) add("capped scores");
+  return text.empty() ? "plain" : text;
+}
+
+std::string ffn_of(const ModelConfig& config) {
+  const bool swiglu = config.gated && config.activation == ActivationKind::kSilu;
+  std::string text = swiglu ? "SwiGLU" : (config.gated ? "gated " : "") + name_of(config.activation);
+  if (config.ffn_bias) text += ", biases";
+  return text;
+}
+
+std::string tables_of(const ModelConfig& config) {
+  std::string text = config.tied ? "tied" : "untied";
+  if (config.scaled_embedding) text += ", embedding × √d";
+  if (config.logits_softcap > 0) text += ", capped logits";
+  return text;
+}
+
+}  // namespace
+
+Blocks blocks_of(const ModelConfig& config) {
+  return {norm_of(config), positions_of(config), attention_of(config), ffn_of(config), tables_of(config)};
+}
+
+}  // namespace strata::models

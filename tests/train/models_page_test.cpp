@@ -1,0 +1,136 @@
+// docs/models.md is made by this test: with STRATA_WRITE_MODELS_PAGE=1 it writes the page, else it checks
+// that the page's families, blocks and presets are those of the code, and that every model keeps within the
+// page's limits.
+#include <fmt/core.h>
+
+#include <cstdlib>
+
+#include "base/file.h"
+#include "golden_model.h"
+
+namespace strata::train {
+namespace {
+
+using namespace golden;
+
+// How far a golden model is from transformers, in fp32.
+struct Parity {
+  double logits = 0;     // greatest difference of one
+  double loss = 0;       // difference of the mean
+  double gradients = 0;  // greatest distance of a tensor's gradient over its norm
+  double curve = 0;      // greatest difference of a loss in 30 AdamW steps
+  double bf16 = 0;       // distance of all gradients in bf16 from fp32, over that of transformers' bf16
+  bool greedy = false;   // 20 tokens of text are the same
+};
+
+double all_gradients_in_bf16(const Golden& golden) {
+  auto executor = make_executor(golden, {train_request(kBatch, 1)}, Recompute::kNone, DType::kBF16);
+  fill_stream(*executor, 0, golden.integers("tokens").data(), 0, kBatch, 0);
+  executor->run(0, Segment::kFirst);
+  double ours = 0, theirs = 0;
+  for (const auto& [name, entry] : golden.source.tensors) {
+    if (!name.starts_with("grad/")) continue;
+    ours += std::pow(distance(gradient_of(golden, *executor, name.substr(5)), golden.floats(name)), 2);
+    theirs += std::pow(golden.floats("bf16/grad_distance/" + name.substr(5))[0], 2);
+  }
+  return std::sqrt(ours / theirs);
+}
+
+Parity parity_of(const Golden& golden) {
+  Parity parity;
+  parity.logits = logits_error(golden);
+  auto executor = make_executor(golden, {train_request(kBatch, 1)});
+  fill_stream(*executor, 0, golden.integers("tokens").data(), 0, kBatch, 0);
+  executor->run(0, Segment::kFirst);
+  parity.loss = std::abs(mean_loss(*executor) - static_cast<double>(golden.floats("loss")[0]));
+  for (const auto& [name, entry] : golden.source.tensors) {
+    if (!name.starts_with("grad/")) continue;
+    const auto wanted = golden.floats(name);
+    parity.gradients = std::max(
+        parity.gradients, distance(gradient_of(golden, *executor, name.substr(5)), wanted) / norm(wanted));
+  }
+  const auto losses = golden.floats("adamw/loss");
+  const Curve curve = adamw_curve(golden);
+  for (size_t i = 0; i < losses.size(); ++i)
+    parity.curve = std::max(parity.curve, std::abs(curve.losses[i] - static_cast<double>(losses[i])));
+  parity.bf16 = all_gradients_in_bf16(golden);
+  auto text = make_executor(golden, generation_requests(4));
+  Generator generator(*text, 0, 1);
+  const auto wanted = golden.integers("greedy/tokens");
+  parity.greedy =
+      generator.generate(golden.integers("greedy/prompt"),
+                         {.max_tokens = static_cast<int64_t>(wanted.size()), .temperature = 0}) == wanted;
+  return parity;
+}
+
+// What is the same on every machine.
+std::string families_table() {
+  std::string text =
+      "| family | `model_type` | norms | positions | attention | FFN | embedding and head | presets |\n"
+      "| --- | --- | --- | --- | --- | --- | --- | --- |\n";
+  for (const models::Family* family : models::families()) {
+    const models::Blocks blocks = models::blocks_of(models::smallest_preset(*family));
+    std::string presets;
+    for (const models::Preset& preset : models::presets()) {
+      if (preset.config.family == family) presets += (presets.empty() ? "" : ", ") + std::string(preset.name);
+    }
+    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", family->name, family->model_type,
+                        blocks.norms, blocks.positions, blocks.attention, blocks.ffn, blocks.tables, presets);
+  }
+  return text;
+}
+
+std::string page(const std::vector<std::pair<std::string, Parity>>& all) {
+  std::string text =
+      "# Model families\n\n"
+      "Written by the tests: `STRATA_WRITE_MODELS_PAGE=1 build/release/bin/train_tests "
+      "--gtest_filter='ModelsPage*'`. Every\n"
+      "family reads and writes the `config.json` and the safetensors of transformers' class of that "
+      "`model_type`; a "
+      "field that\nchanges the mathematics and is not supported is refused by name. All rope scalings "
+      "(linear, dynamic, "
+      "llama3, YaRN,\nLongRoPE) are read in every family that rotates. The blocks are those of the family's "
+      "smallest "
+      "preset;\n`strata presets NAME` says them for each.\n\n" +
+      families_table() +
+      "\n## Against transformers\n\n"
+      "Tiny random models of odd sizes (`tests/models/golden`, made by `tools/golden/make_model_golden.py`) "
+      "in fp32; the "
+      "tests\nhold the limits in the header. Gradients: the tensor that is furthest off, relative to its "
+      "norm. bf16: "
+      "distance of all\ngradients from fp32, in units of the distance of transformers' own bf16.\n\n"
+      "| model | logits < 1e-4 | loss < 2e-5 | gradients < 1e-4 | 30 AdamW steps < 2e-4 | bf16 < 1.25 | "
+      "greedy text |\n"
+      "| --- | --- | --- | --- | --- | --- | --- |\n";
+  for (const auto& [name, parity] : all) {
+    text += fmt::format("| {} | {:.1e} | {:.1e} | {:.1e} | {:.1e} | {:.2f} | {} |\n", name, parity.logits,
+                        parity.loss, parity.gradients, parity.curve, parity.bf16,
+                        parity.greedy ? "the same" : "differs");
+  }
+  return text;
+}
+
+TEST(ModelsPage, SaysWhatTheFamiliesAreAndHowNearTheyCome) {
+  const Path path = STRATA_MODELS_PAGE;
+  std::vector<std::pair<std::string, Parity>> all;
+  for (const char* name : kModels) {
+    const Parity parity = parity_of(Golden(name));
+    EXPECT_LT(parity.logits, 1e-4) << name;
+    EXPECT_LT(parity.loss, 2e-5) << name;
+    EXPECT_LT(parity.gradients, 1e-4) << name;
+    EXPECT_LT(parity.curve, 2e-4) << name;
+    EXPECT_LT(parity.bf16, 1.25) << name;
+    EXPECT_TRUE(parity.greedy) << name;
+    all.emplace_back(name, parity);
+  }
+  if (std::getenv("STRATA_WRITE_MODELS_PAGE") != nullptr)
+    write_file_atomically(posix_file_system(), path, page(all));
+  const std::string text = read_file(path);
+  EXPECT_NE(text.find(families_table()), std::string::npos)
+      << "docs/models.md is of another state of the code; run this test with STRATA_WRITE_MODELS_PAGE=1";
+  for (const auto& [name, parity] : all)
+    EXPECT_NE(text.find("| " + name + " |"), std::string::npos) << "docs/models.md has no row of " << name;
+}
+
+}  // namespace
+}  // namespace strata::train
