@@ -51,6 +51,22 @@ class BenchTest : public testing::Test {
   int status_ = -1;
 };
 
+TEST_F(BenchTest, DecodeAddsUp) {
+  const auto json = bench("decode");
+  ASSERT_EQ(status_, 0) << errors();
+  ASSERT_EQ(json["cases"].size(), 1u);
+  const auto& one = json["cases"][0];
+  // Two layers' weights, the head, and keys and values of the 128 positions, in fp32.
+  const double weights = 2 * (64 * 32 + 32 * 32 + 96 * 32 + 32 * 48) + 300 * 32, cache = 2 * 2 * 128 * 16;
+  EXPECT_EQ(one["bytes_per_token"].get<double>(), 4 * (weights + cache));
+  EXPECT_GT(one["best_token_seconds"].get<double>(), 0);
+  EXPECT_LE(one["best_token_seconds"].get<double>(), one["token_seconds"].get<double>());
+  EXPECT_NEAR(one["share"].get<double>(),
+              one["bytes_per_token"].get<double>() / one["best_token_seconds"].get<double>() /
+                  one["memory_bytes_per_s"].get<double>(),
+              1e-9);
+}
+
 TEST_F(BenchTest, LoadAddsUp) {
   const auto json = bench("load");
   ASSERT_EQ(status_, 0) << errors();

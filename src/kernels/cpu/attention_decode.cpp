@@ -1,6 +1,7 @@
 // A few query rows against a long cache: keys and values are read once, straight from the cache, by as many
 // tasks as it has splits; the partial results are then summed in the order of the keys.
 #include <cmath>
+#include <cstddef>
 #include <limits>
 
 #include "kernels/cpu/attention_targets.h"
@@ -8,6 +9,8 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_decode.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for every target
+
+#include <hwy/cache_control.h>
 
 #include "kernels/cpu/attention_simd-inl.h"
 
@@ -114,6 +117,17 @@ HWY_INLINE float soften(float* HWY_RESTRICT scores, int64_t n, float& row_max, f
   return factor;
 }
 
+// Asks for `n` rows of the cache ahead of their use: a head's part of a row is a few lines, one row far from
+// the next, which no processor guesses.
+template <typename T>
+HWY_INLINE void fetch_rows(const T* rows, int64_t stride, int64_t n, int64_t columns) {
+  const auto bytes = columns * static_cast<int64_t>(sizeof(T));
+  for (int64_t j = 0; j < n; ++j) {
+    const auto* const row = reinterpret_cast<const std::byte*>(rows + j * stride);
+    for (int64_t byte = 0; byte < bytes; byte += 64) hwy::Prefetch(row + byte);
+  }
+}
+
 // Rows of a task: (head of the group, query), the query fastest.
 template <typename T>
 HWY_NOINLINE void split_of(const Call& call, const T* k, const T* v, int64_t b, int64_t kv_head,
@@ -136,6 +150,10 @@ HWY_NOINLINE void split_of(const Call& call, const T* k, const T* v, int64_t b, 
   begin = std::max(begin, lo[0]);
   end = std::min(end, hi[s.q_len - 1]);
   for (int64_t j0 = begin / kStep * kStep; j0 < end; j0 += kStep) {
+    const int64_t here = std::max(j0, begin), next = std::min(j0 + kStep, end);
+    fetch_rows(v + call.v_offset(b, here, kv_head), s.v_stride, next - here, s.head_dim);
+    fetch_rows(k + call.k_offset(b, next, kv_head), s.k_stride, std::min(next + kStep, end) - next,
+               s.head_dim);
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t first = std::max({j0, begin, lo[row % s.q_len]});
       const int64_t n = std::min({j0 + kStep, end, hi[row % s.q_len]}) - first;
