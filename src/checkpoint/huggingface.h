@@ -41,12 +41,17 @@ struct LoadOptions {
   bool check_finite = false;
 };
 
+// Every disagreement between what is expected (a dtype: that of the memory it is for) and a source is one
+// DataError: missing tensors, tensors that nobody expects (unless ignored), wrong shapes, each with the
+// nearest name.
+void check_tensors(const TensorSource& source, std::span<const TensorSpec> expected,
+                   const LoadOptions& options = {});
+
 // Buffers that published checkpoints carry along and that are no weights.
 std::vector<std::string> known_buffers();
 
 // Fills every view from the tensor of its name, converting and transposing on the way, several tensors at
-// once. Missing tensors, tensors that no view takes (unless ignored) and wrong shapes are one DataError that
-// lists them all with the nearest names. `seen` is called for each tensor with its checksum, from several
+// once. The views must pass check_tensors. `seen` is called for each tensor with its checksum, from several
 // threads.
 void load_tensors(const TensorSource& source, std::span<const MutableTensorView> views,
                   const LoadOptions& options = {});

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "base/error.h"
 #include "base/parallel.h"
@@ -58,14 +59,15 @@ std::string with_nearest(const std::string& name, std::span<const std::string> c
   return nearest.empty() ? name : name + "' (nearest: '" + nearest + "')";
 }
 
-// Every disagreement between the views and the source, in one error.
-void check_fit(const TensorSource& source, std::span<const MutableTensorView> views,
-               const LoadOptions& options) {
+}  // namespace
+
+void check_tensors(const TensorSource& source, std::span<const TensorSpec> expected,
+                   const LoadOptions& options) {
   std::vector<std::string> missing, unexpected, wrong;
-  std::map<std::string, const MutableTensorView*, std::less<>> wanted;
+  std::set<std::string, std::less<>> wanted;
   std::vector<std::string> wanted_names;
-  for (const auto& view : views) {
-    wanted.emplace(view.name, &view);
+  for (const auto& view : expected) {
+    wanted.insert(view.name);
     wanted_names.push_back(view.name);
     const auto found = source.tensors.find(view.name);
     if (found == source.tensors.end()) {
@@ -75,9 +77,9 @@ void check_fit(const TensorSource& source, std::span<const MutableTensorView> vi
     const TensorInfo& tensor = *found->second.tensor;
     if (!(tensor.shape == view.shape))
       wrong.push_back(fmt::format("{}' is {}, expected {}", view.name, tensor.shape.str(), view.shape.str()));
-    else if (!tensor.dtype || !is_convertible(*tensor.dtype, view.memory_dtype))
+    else if (!tensor.dtype || !is_convertible(*tensor.dtype, view.dtype))
       wrong.push_back(fmt::format("{}' is {}, which cannot be read as {}", view.name, tensor.dtype_name,
-                                  name_of(view.memory_dtype)));
+                                  name_of(view.dtype)));
   }
   for (const auto& [name, entry] : source.tensors) {
     const auto ignored = [&name = name](const std::string& pattern) { return matches(name, pattern); };
@@ -106,6 +108,8 @@ void check_fit(const TensorSource& source, std::span<const MutableTensorView> vi
   throw DataError("[{}] does not hold the tensors of this model: {}; is config.json the right one?",
                   source.where, text);
 }
+
+namespace {
 
 TensorSource open_shards(const Path& folder, const Path& index_path, std::string_view extension) {
   TensorSource source;
@@ -165,7 +169,9 @@ std::vector<std::string> known_buffers() {
 void load_tensors(const TensorSource& source, std::span<const MutableTensorView> views,
                   const LoadOptions& options,
                   FunctionRef<void(const TensorFile&, const TensorInfo&, uint64_t)> seen) {
-  check_fit(source, views, options);
+  std::vector<TensorSpec> expected;
+  for (const auto& view : views) expected.push_back({view.name, view.memory_dtype, view.shape});
+  check_tensors(source, expected, options);
   // The largest first, so that no thread is left with one at the end.
   std::vector<size_t> order(views.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;

@@ -121,6 +121,11 @@ void move_interleaved(void* chunk, void* memory, DType dtype, const Shape& shape
   }
 }
 
+// Whether memory has another order than the file.
+bool reorders(const TensorView& view) {
+  return view.transposed || !view.interleave.none();
+}
+
 void check_view(const TensorView& view) {
   STRATA_CHECK(!view.transposed || view.shape.rank() == 2, "'{}' {} cannot be transposed", view.name,
                view.shape.str());
@@ -128,12 +133,11 @@ void check_view(const TensorView& view) {
                    (!view.transposed && view.shape.rank() > 0 && divides(view.interleave, view.shape[0])),
                "'{}' {} cannot be interleaved by {} rows", view.name, view.shape.str(),
                view.interleave.group_rows());
-  STRATA_CHECK(view.data != nullptr || view.shape.elements() == 0, "'{}' has no memory", view.name);
-}
-
-// Whether memory has another order than the file.
-bool reorders(const TensorView& view) {
-  return view.transposed || !view.interleave.none();
+  STRATA_CHECK(view.file == nullptr || (view.stored != nullptr && view.stored->dtype == view.memory_dtype &&
+                                        view.stored->shape == view.shape && !reorders(view)),
+               "'{}' is written from a tensor that is another", view.name);
+  STRATA_CHECK(view.data != nullptr || view.file != nullptr || view.shape.elements() == 0,
+               "'{}' has no memory", view.name);
 }
 
 // Elements [first, first + n) of the file's order, between `chunk` and the memory of a view that reorders.
@@ -171,6 +175,13 @@ int64_t first_not_finite(const void* data, DType dtype, int64_t n) {
   return -1;
 }
 
+// Weights above 65,504 would become infinities without a word.
+void check_range(const TensorView& tensor, int64_t first, const void* before, const void* after, int64_t n) {
+  const int64_t bad = first_not_finite(after, DType::kF16, n);
+  if (bad >= 0 && first_not_finite(before, tensor.memory_dtype, n) < 0)
+    throw DataError("[{}] element {} is too large for fp16; choose bf16 or fp32", tensor.name, first + bad);
+}
+
 // Writes one tensor's bytes and returns their checksum.
 uint64_t append_tensor(WritableFile& file, const TensorView& tensor, DType dtype,
                        std::vector<std::byte>& gathered, std::vector<std::byte>& converted) {
@@ -179,17 +190,22 @@ uint64_t append_tensor(WritableFile& file, const TensorView& tensor, DType dtype
   const int64_t memory_size = size_of(tensor.memory_dtype);
   const bool converts = dtype != tensor.memory_dtype;
   const int64_t chunk = kBufferBytes / std::max(memory_size, size_of(dtype));
-  if (reorders(tensor)) gathered.resize(kBufferBytes);
+  if (reorders(tensor) || tensor.file != nullptr) gathered.resize(kBufferBytes);
   if (converts) converted.resize(kBufferBytes);
   for (int64_t first = 0; first < elements; first += chunk) {
     const int64_t n = std::min(chunk, elements - first);
-    const void* bytes = static_cast<const std::byte*>(tensor.data) + first * memory_size;
-    if (reorders(tensor)) {
+    const void* bytes = gathered.data();
+    if (tensor.file != nullptr) {
+      tensor.file->read(*tensor.stored, static_cast<uint64_t>(first * memory_size), gathered.data(),
+                        static_cast<size_t>(n * memory_size));
+    } else if (reorders(tensor)) {
       move_reordered<false>(gathered.data(), const_cast<void*>(tensor.data), tensor, first, n);
-      bytes = gathered.data();
+    } else {
+      bytes = static_cast<const std::byte*>(tensor.data) + first * memory_size;
     }
     if (converts) {
       convert_elements(converted.data(), dtype, bytes, tensor.memory_dtype, n);
+      if (dtype == DType::kF16) check_range(tensor, first, bytes, converted.data(), n);
       bytes = converted.data();
     }
     const auto size = static_cast<size_t>(n * size_of(dtype));

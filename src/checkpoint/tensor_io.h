@@ -30,6 +30,9 @@ struct TensorView {
   const void* data = nullptr;  // row-major, contiguous
   bool transposed = false;     // memory holds [shape[1], shape[0]], as for the Conv1D weights of GPT-2
   Interleave interleave = {};  // the file's rows lie in memory part by part; not together with transposed
+  // Instead of `data`: a tensor of another file, whose bytes pass through while they are written.
+  const TensorFile* file = nullptr;
+  const TensorInfo* stored = nullptr;
 };
 
 struct MutableTensorView {
@@ -39,7 +42,9 @@ struct MutableTensorView {
   void* data = nullptr;
   bool transposed = false;
   Interleave interleave = {};
-  TensorView view() const { return {name, shape, memory_dtype, data, transposed, interleave}; }
+  TensorView view() const {
+    return {name, shape, memory_dtype, data, transposed, interleave, nullptr, nullptr};
+  }
 };
 
 // The dtype that a tensor gets in a file: `wanted`, if given, for a float, its own for anything else.

@@ -20,11 +20,13 @@ void add_checkpoint_conversions(Verb checkpoint) {
     });
     return verb;
   };
-  add("export", "A Hugging Face directory to hand on", "strata checkpoint export runs/first@best model/",
-      "The directory to write", train::run_export)
-      .option("--dtype", options->dtype, "Of the weights")
-      .one_of({"bf16", "fp16", "fp32"})
-      .show_default();
+  Verb out = add("export", "A Hugging Face directory to hand on",
+                 "strata checkpoint export runs/first@best model/ --dtype bf16", "The directory to write",
+                 train::run_export);
+  out.option("--dtype", options->dtype, "Of the weights").one_of({"bf16", "fp16", "fp32"}).show_default();
+  out.option("--max-shard-size", options->max_shard_size, "Of a weight file: 500 MB, 5 GB").show_default();
+  out.flag("--skip-values", options->skip_values,
+           "Do not read all weights once before writing, to refuse a NaN or an infinity");
   add("import", "Step 0 of a new run, from a model directory", "strata checkpoint import model/ runs/second",
       "The new run's folder", train::run_import);
 }

@@ -132,6 +132,12 @@ int64_t parameter_count(const ModelConfig& config) {
   return count;
 }
 
+std::map<std::string, Shape> parameter_shapes(const ModelConfig& config) {
+  std::map<std::string, Shape> shapes;
+  visit_parameters(config, [&](const graph::Value& value, bool) { shapes.emplace(value.name, value.shape); });
+  return shapes;
+}
+
 double training_flops_per_token(const ModelConfig& config, int64_t sequence_length) {
   double matmul = 0;
   visit_parameters(config, [&](const graph::Value& value, bool is_head) {

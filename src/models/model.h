@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -156,6 +157,8 @@ struct Blocks {
 Blocks blocks_of(const ModelConfig& config);
 
 int64_t parameter_count(const ModelConfig& config);
+// The shape of every parameter by its name, from the graph that the family builds.
+std::map<std::string, Shape> parameter_shapes(const ModelConfig& config);
 // Floating-point operations of a training step per token, forward and backward: 6 × matmul parameters (head
 // included, embedding look-up not) + attention, causal by half (interface.md).
 double training_flops_per_token(const ModelConfig& config, int64_t sequence_length);

@@ -142,7 +142,7 @@ void bench_eval(BenchContext& context) {
                             .retention = {.keep_last = run.config.checkpoint.keep_last}};
   uint64_t bytes = 0;
   const double checkpoint = seconds_of([&] { bytes = store.save(save); });
-  const double final_model = seconds_of([&] { store.write_final(run.model, run.executor(), nullptr); });
+  const double final_model = seconds_of([&] { store.write_final(save); });
   const double evaluation = evaluation_seconds(run);
   const double samples = samples_seconds(run);
 

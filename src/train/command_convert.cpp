@@ -9,6 +9,8 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface.h"
 #include "train/commands.h"
+#include "train/config/values.h"
+#include "train/hand_over.h"
 #include "train/model_runtime.h"
 #include "train/run_store.h"
 #include "train/weights.h"
@@ -36,16 +38,30 @@ void print_result(const ConvertOptions& options, const models::ModelConfig& mode
   }
 }
 
-// The weights in memory: with the optimizer's moments for a run that goes on, alone to be written elsewhere.
-void load_weights(ModelRuntime& runtime, bool with_moments) {
+struct ModelFolder {
+  Path path;
+  models::ModelConfig model;
+};
+
+ModelFolder open_folder(const std::string& source) {
+  ModelFolder folder{checkpoint::resolve_model(source), {}};
+  const std::string where = (folder.path / "config.json").string();
+  folder.model = models::read_config_json(checkpoint::read_config_json(folder.path), where);
+  const auto faults = models::faults_of(folder.model);
+  if (!faults.empty()) throw DataError("[{}] {}", where, faults.front());
+  return folder;
+}
+
+// The weights in memory, with the optimizer's moments, for a run that goes on.
+void load_weights(ModelRuntime& runtime) {
   program::CompileOptions compile;
   compile.model = runtime.model;
   compile.rule_of = [](const std::string&, const Shape&) { return optim::ParameterRule{}; };
   compile.recompute = program::Recompute::kNone;
   compile.cache_room = 1;
   compile.threads = 1;
-  const auto kind = with_moments ? program::Kind::kTrain : program::Kind::kDecode;
-  runtime.executor = std::make_unique<program::Executor>(program::compile({{.kind = kind}}, compile));
+  runtime.executor =
+      std::make_unique<program::Executor>(program::compile({{.kind = program::Kind::kTrain}}, compile));
   initialize_weights(*runtime.executor, 0);
   load_hugging_face(runtime.folder, runtime.model, *runtime.executor);
 }
@@ -54,15 +70,33 @@ void load_weights(ModelRuntime& runtime, bool with_moments) {
 
 int run_export(const ConvertOptions& options) {
   const DType dtype = dtype_of(options.dtype);
-  ModelRuntime runtime = open_model(options.source);
-  load_weights(runtime, false);
-  checkpoint::write_hf_directory(
-      posix_file_system(), options.target,
-      {.config_json = runtime.model.family->write(runtime.model, dtype),
-       .files = companion_files(runtime.model, runtime.tokenizer ? &*runtime.tokenizer : nullptr),
-       .weights = read_only(weight_views(runtime.model, *runtime.executor)),
-       .dtype = dtype});
-  print_result(options, runtime.model, "exported to");
+  const auto shard_bytes = parse_bytes(options.max_shard_size);
+  if (!shard_bytes || shard_bytes->count <= 0)
+    throw ConfigError("[--max-shard-size] found \"{}\", expected a size such as 500 MB or 5 GB",
+                      options.max_shard_size);
+  const ModelFolder folder = open_folder(options.source);
+  const WeightSource weights = open_weights(folder.path, folder.model);
+  if (!options.skip_values) check_finite(weights, folder.model);
+
+  checkpoint::ModelFiles files{.config_json = folder.model.family->write(folder.model, dtype),
+                               .files = companion_files_of(folder.path, folder.model),
+                               .weights = {},
+                               .dtype = dtype,
+                               .max_shard_bytes = static_cast<uint64_t>(shard_bytes->count)};
+  if (const auto facts = facts_of_checkpoint(folder.path)) {
+    std::erase_if(files.files, [](const auto& file) { return file.name == "README.md"; });
+    files.files.push_back({"README.md", model_card(folder.model, *facts)});
+  }
+  for (const FileTensor& tensor : file_tensors(folder.model)) {
+    const auto& entry = weights.entry(tensor.row.file_name);
+    files.weights.push_back({.name = tensor.row.file_name,
+                             .shape = tensor.shape,
+                             .memory_dtype = *entry.tensor->dtype,
+                             .file = entry.file,
+                             .stored = entry.tensor});
+  }
+  checkpoint::write_hf_directory(posix_file_system(), options.target, files);
+  print_result(options, folder.model, "exported to");
   return 0;
 }
 
@@ -72,7 +106,7 @@ int run_import(const ConvertOptions& options) {
   if (store.holds_run()) {
     throw ConfigError("[{}] holds a run already; import into a new folder", options.target.string());
   }
-  load_weights(runtime, true);
+  load_weights(runtime);
   store.save(
       {runtime.model, *runtime.executor, runtime.tokenizer ? &*runtime.tokenizer : nullptr, {}, {}, {}});
   print_result(options, runtime.model, "imported as step 0 of");

@@ -84,13 +84,15 @@ struct BenchOptions {
 };
 int run_bench(const BenchOptions& options);
 
-// strata checkpoint export SOURCE DIRECTORY: a Hugging Face directory of a checkpoint, run or other
-// directory. strata checkpoint import DIRECTORY RUN_FOLDER: step 0 of a new run, from a Hugging Face
-// directory.
+// strata checkpoint export SOURCE TARGET: what others read, of a checkpoint, run or other directory: a
+// Hugging Face directory. Tensors pass from file to file; no more than a part of one is in memory. strata
+// checkpoint import DIRECTORY RUN_FOLDER: step 0 of a new run, from a Hugging Face directory.
 struct ConvertOptions {
   std::string source = {};  // as checkpoint::resolve_model takes it
   Path target = {};
-  std::string dtype = "bf16";  // bf16, fp16, fp32
+  std::string dtype = "bf16";           // bf16, fp16, fp32
+  std::string max_shard_size = "5 GB";  // of a weight file; a larger tensor gets one of its own
+  bool skip_values = false;             // do not look for NaN and infinities before writing
   bool json = false;
 };
 int run_export(const ConvertOptions& options);

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "train/hand_over.h"
 #include "train/weights.h"
 
 namespace strata::train {
@@ -38,26 +39,6 @@ RunState run_state_from_json(const std::string& text, const std::string& where) 
   } catch (const nlohmann::json::exception& error) {
     throw DataError("[{}] is no state of a run: {}", where, error.what());
   }
-}
-
-std::vector<checkpoint::NamedFile> companion_files(const models::ModelConfig& model,
-                                                   const data::Tokenizer* tokenizer) {
-  Json generation;
-  if (model.bos_id) generation["bos_token_id"] = *model.bos_id;
-  if (model.eos_id) generation["eos_token_id"] = *model.eos_id;
-  std::vector<checkpoint::NamedFile> files{
-      {"generation_config.json", generation.empty() ? "{}\n" : generation.dump(2) + "\n"}};
-  if (tokenizer == nullptr) return files;
-  Json config;
-  config["tokenizer_class"] = "PreTrainedTokenizerFast";
-  config["clean_up_tokenization_spaces"] = false;
-  config["model_max_length"] = model.max_positions;
-  if (const auto eos = tokenizer->end_of_text_id()) {
-    config["eos_token"] = std::string(tokenizer->id_to_token(*eos));
-  }
-  files.push_back({"tokenizer.json", tokenizer->json()});
-  files.push_back({"tokenizer_config.json", config.dump(2) + "\n"});
-  return files;
 }
 
 RunStore::RunStore(FileSystem& files, const Path& folder) : files_(files), folder_(folder) {
@@ -153,12 +134,19 @@ uint64_t RunStore::save(const Save& save) {
   return saved.bytes;
 }
 
-void RunStore::write_final(const models::ModelConfig& model, const program::Executor& executor,
-                           const data::Tokenizer* tokenizer) {
+void RunStore::write_final(const Save& save) {
+  auto files = companion_files(save.model, save.tokenizer);
+  TrainingFacts facts{.name = folder_.filename().string(),
+                      .state = save.state,
+                      .health = save.health,
+                      .program = fmt::format("strata {}", program_version()),
+                      .run_toml = {}};
+  if (std::filesystem::exists(folder_ / "run.toml")) facts.run_toml = read_file(folder_ / "run.toml");
+  files.push_back({"README.md", model_card(save.model, facts)});
   checkpoint::write_hf_directory(files_, folder_ / "final",
-                                 {.config_json = model.family->write(model, DType::kBF16),
-                                  .files = companion_files(model, tokenizer),
-                                  .weights = read_only(weight_views(model, executor)),
+                                 {.config_json = save.model.family->write(save.model, DType::kBF16),
+                                  .files = std::move(files),
+                                  .weights = read_only(weight_views(save.model, save.executor)),
                                   .dtype = DType::kBF16});
 }
 

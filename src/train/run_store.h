@@ -26,10 +26,6 @@ struct RunState {
 std::string to_json(const RunState& state);
 RunState run_state_from_json(const std::string& text, const std::string& where);
 
-// Files of a Hugging Face directory besides weights: generation_config.json and, with a tokenizer, its files.
-std::vector<checkpoint::NamedFile> companion_files(const models::ModelConfig& model,
-                                                   const data::Tokenizer* tokenizer);
-
 class RunStore {
  public:
   // Makes the folder where it is missing and locks it. ConfigError when another run holds it.
@@ -65,9 +61,8 @@ class RunStore {
   };
   // Returns the bytes written.
   uint64_t save(const Save& save);
-  // The model to hand on, in bf16.
-  void write_final(const models::ModelConfig& model, const program::Executor& executor,
-                   const data::Tokenizer* tokenizer);
+  // The model to hand on, in bf16, with a card that says how it was made.
+  void write_final(const Save& save);
 
  private:
   FileSystem& files_;

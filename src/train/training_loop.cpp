@@ -159,7 +159,7 @@ void TrainingLoop::check_state(const RunState& state, bool accept_changes) const
 }
 
 void TrainingLoop::finish(Reporter& reporter) {
-  store_.write_final(model_, *executor_, tokenizer());
+  store_.write_final(to_save());
   reporter.event("finish", step_);
   reporter.finish(observe::RunState::kFinished);
 }
@@ -359,8 +359,7 @@ void TrainingLoop::write_samples(Reporter& reporter) {
   reporter.sample(step_, text);
 }
 
-double TrainingLoop::save(Reporter& reporter) {
-  const double begin = monotonic_seconds();
+RunStore::Save TrainingLoop::to_save() const {
   const RunState state{.step = step_,
                        .updates = updates_,
                        .samples = step_ * config_.training.global_batch_size,
@@ -376,7 +375,12 @@ double TrainingLoop::save(Reporter& reporter) {
                                         .best_metric = config_.checkpoint.best_metric};
   if (config_.checkpoint.keep_every.kind == Interval::Kind::kSteps)
     retention.keep_every = config_.checkpoint.keep_every.count;
-  const uint64_t bytes = store_.save({model_, *executor_, tokenizer(), state, health, retention});
+  return {model_, *executor_, tokenizer(), state, health, retention};
+}
+
+double TrainingLoop::save(Reporter& reporter) {
+  const double begin = monotonic_seconds();
+  const uint64_t bytes = store_.save(to_save());
   const double seconds = monotonic_seconds() - begin;
   reporter.event("save", step_, {{"seconds", seconds}, {"bytes", static_cast<int64_t>(bytes)}});
   return seconds;

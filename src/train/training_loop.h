@@ -61,6 +61,7 @@ class TrainingLoop {
 
   void write_samples(Reporter& reporter);
 
+  RunStore::Save to_save() const;
   double save(Reporter& reporter);
 
   const data::Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }

@@ -24,9 +24,26 @@ void initialize_weights(program::Executor& executor, uint64_t seed);
 // The Hugging Face names of one of our parameters, for optimizer groups ("*embed_tokens*").
 std::vector<std::string> file_names_of(const models::ModelConfig& model, const std::string& parameter);
 
-// The family's optional prefix when the files leave it out, as those of a model class without a head do; else
-// empty.
-std::string left_out_prefix(const models::ModelConfig& model, const checkpoint::TensorSource& source);
+// A tensor as the model's Hugging Face file holds it.
+struct FileTensor {
+  models::TensorRow row;
+  Shape shape;  // in the file
+};
+std::vector<FileTensor> file_tensors(const models::ModelConfig& model);
+
+// The open files of a Hugging Face directory that hold exactly this model.
+struct WeightSource {
+  checkpoint::TensorSource source;
+  std::string left_out;              // the family's optional prefix where the files leave it out, else empty
+  std::vector<std::string> ignored;  // names in the files that are no parameters
+  std::string name_in_file(const std::string& file_name) const;
+  const checkpoint::TensorSource::Entry& entry(const std::string& file_name) const;
+};
+// Missing, unexpected and misshapen tensors are one DataError, and so is a head that config.json ties to the
+// embedding and that is another. No values are looked at otherwise.
+WeightSource open_weights(const Path& folder, const models::ModelConfig& model);
+// Reads all weights; DataError for a NaN or an infinity.
+void check_finite(const WeightSource& weights, const models::ModelConfig& model);
 
 // Reads a Hugging Face directory's weights into the arena; the caller encodes afterwards. Missing, unexpected
 // and misshapen tensors and values that are not finite are one DataError.
