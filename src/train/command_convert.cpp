@@ -10,7 +10,9 @@
 #include "checkpoint/huggingface.h"
 #include "train/commands.h"
 #include "train/config/values.h"
+#include "train/gguf_model.h"
 #include "train/hand_over.h"
+#include "train/megatron.h"
 #include "train/model_runtime.h"
 #include "train/run_store.h"
 #include "train/weights.h"
@@ -52,8 +54,18 @@ ModelFolder open_folder(const std::string& source) {
   return folder;
 }
 
-// The weights in memory, with the optimizer's moments, for a run that goes on.
-void load_weights(ModelRuntime& runtime) {
+// The last part of the path that says more than where a checkpoint lies in its run.
+std::string name_of_model(const Path& folder) {
+  Path path = std::filesystem::absolute(folder).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  const std::string name = path.filename().string();
+  if (name.starts_with("step-")) path = path.parent_path().parent_path();
+  if (name == "final") path = path.parent_path();
+  return path.filename().string();
+}
+
+// Memory for weights and the optimizer's moments, which begin at zero.
+void compile_for_training(ModelRuntime& runtime) {
   program::CompileOptions compile;
   compile.model = runtime.model;
   compile.rule_of = [](const std::string&, const Shape&) { return optim::ParameterRule{}; };
@@ -63,12 +75,13 @@ void load_weights(ModelRuntime& runtime) {
   runtime.executor =
       std::make_unique<program::Executor>(program::compile({{.kind = program::Kind::kTrain}}, compile));
   initialize_weights(*runtime.executor, 0);
-  load_hugging_face(runtime.folder, runtime.model, *runtime.executor);
 }
 
 }  // namespace
 
 int run_export(const ConvertOptions& options) {
+  if (!options.format.empty() && options.format != "hf" && options.format != "gguf")
+    throw ConfigError("[--format] found \"{}\", expected hf or gguf", options.format);
   const DType dtype = dtype_of(options.dtype);
   const auto shard_bytes = parse_bytes(options.max_shard_size);
   if (!shard_bytes || shard_bytes->count <= 0)
@@ -77,6 +90,14 @@ int run_export(const ConvertOptions& options) {
   const ModelFolder folder = open_folder(options.source);
   const WeightSource weights = open_weights(folder.path, folder.model);
   if (!options.skip_values) check_finite(weights, folder.model);
+  if (options.format == "gguf") {
+    if (std::filesystem::is_directory(options.target))
+      throw ConfigError("[{}] is a folder; expected the name of a .gguf file", options.target.string());
+    write_gguf_model(posix_file_system(), options.target, name_of_model(folder.path), folder.model, weights,
+                     folder.path, dtype);
+    print_result(options, folder.model, "exported to");
+    return 0;
+  }
 
   checkpoint::ModelFiles files{.config_json = folder.model.family->write(folder.model, dtype),
                                .files = companion_files_of(folder.path, folder.model),
@@ -101,12 +122,29 @@ int run_export(const ConvertOptions& options) {
 }
 
 int run_import(const ConvertOptions& options) {
-  ModelRuntime runtime = open_model(options.source);
+  if (!options.format.empty() && options.format != "hf" && options.format != "megatron")
+    throw ConfigError("[--format] found \"{}\", expected hf or megatron", options.format);
+  const bool from_megatron =
+      options.format == "megatron" || (options.format.empty() && is_megatron(options.source));
+  std::optional<MegatronCheckpoint> megatron;
+  ModelRuntime runtime;
+  if (from_megatron) {
+    megatron = open_megatron(options.source);
+    runtime.model = megatron->model;
+  } else {
+    runtime = open_model(options.source);
+    open_weights(runtime.folder, runtime.model);  // what does not fit takes no memory and leaves no folder
+  }
+  compile_for_training(runtime);
+  if (megatron) {
+    load_megatron(*megatron, *runtime.executor);
+  } else {
+    load_hugging_face(runtime.folder, runtime.model, *runtime.executor);
+  }
   RunStore store(posix_file_system(), options.target);
   if (store.holds_run()) {
     throw ConfigError("[{}] holds a run already; import into a new folder", options.target.string());
   }
-  load_weights(runtime);
   store.save(
       {runtime.model, *runtime.executor, runtime.tokenizer ? &*runtime.tokenizer : nullptr, {}, {}, {}});
   print_result(options, runtime.model, "imported as step 0 of");

@@ -85,13 +85,15 @@ struct BenchOptions {
 int run_bench(const BenchOptions& options);
 
 // strata checkpoint export SOURCE TARGET: what others read, of a checkpoint, run or other directory: a
-// Hugging Face directory. Tensors pass from file to file; no more than a part of one is in memory. strata
-// checkpoint import DIRECTORY RUN_FOLDER: step 0 of a new run, from a Hugging Face directory.
+// Hugging Face directory, through which tensors pass part by part, or a GGUF file, with one tensor at a time
+// in memory. strata checkpoint import DIRECTORY RUN_FOLDER: step 0 of a new run, from a Hugging Face
+// directory or a Megatron-LM checkpoint.
 struct ConvertOptions {
   std::string source = {};  // as checkpoint::resolve_model takes it
   Path target = {};
   std::string dtype = "bf16";           // bf16, fp16, fp32
   std::string max_shard_size = "5 GB";  // of a weight file; a larger tensor gets one of its own
+  std::string format = {};              // hf, gguf, megatron; empty: hf, or what an import finds
   bool skip_values = false;             // do not look for NaN and infinities before writing
   bool json = false;
 };

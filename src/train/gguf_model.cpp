@@ -1,0 +1,353 @@
+#include "train/gguf_model.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace strata::train {
+namespace {
+
+using checkpoint::GgufFields;
+using checkpoint::GgufTensor;
+using Json = nlohmann::json;
+
+using Names = std::vector<std::pair<std::string_view, std::string_view>>;
+
+// How a family's config.json and tensors translate. Names stand without ".weight" and ".bias".
+struct GgufFamily {
+  std::string_view model_type;    // of config.json
+  std::string_view architecture;  // of the file
+  std::string_view layers;        // what the names of a layer's tensors begin with, before its number
+  Names outside, inside;
+  bool rotates_pairs = false;   // q and k rows go from half rotation to adjacent pairs
+  bool norms_plus_one = false;  // the norms of the file multiply by w where the model's do by 1 + w
+};
+
+const Names kPlain{
+    {"model.embed_tokens", "token_embd"}, {"model.norm", "output_norm"}, {"lm_head", "output"}};
+const Names kLlamaLayer{{"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
+                        {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
+                        {"self_attn.o_proj", "attn_output"}, {"self_attn.q_norm", "attn_q_norm"},
+                        {"self_attn.k_norm", "attn_k_norm"}, {"post_attention_layernorm", "ffn_norm"},
+                        {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
+                        {"mlp.down_proj", "ffn_down"}};
+
+// The same with norms behind the blocks too, or only there.
+Names with_post_norms(Names names) {
+  for (auto& [ours, theirs] : names) {
+    if (ours == "post_attention_layernorm") theirs = "post_attention_norm";
+  }
+  names.push_back({"pre_feedforward_layernorm", "ffn_norm"});
+  names.push_back({"post_feedforward_layernorm", "post_ffw_norm"});
+  return names;
+}
+
+const std::array<GgufFamily, 11>& gguf_families() {
+  static const std::array<GgufFamily, 11> families{{
+      {"llama", "llama", "model.layers.", kPlain, kLlamaLayer, true},
+      {"mistral", "llama", "model.layers.", kPlain, kLlamaLayer, true},
+      {"qwen2", "qwen2", "model.layers.", kPlain, kLlamaLayer},
+      {"qwen3", "qwen3", "model.layers.", kPlain, kLlamaLayer},
+      {"olmo", "olmo", "model.layers.", kPlain, kLlamaLayer, true},
+      {"olmo2", "olmo2", "model.layers.", kPlain, with_post_norms(kLlamaLayer)},
+      {"gemma2", "gemma2", "model.layers.", kPlain, with_post_norms(kLlamaLayer), false, true},
+      {"gemma3_text", "gemma3", "model.layers.", kPlain, with_post_norms(kLlamaLayer), false, true},
+      {"phi3",
+       "phi3",
+       "model.layers.",
+       kPlain,
+       {{"input_layernorm", "attn_norm"},
+        {"self_attn.qkv_proj", "attn_qkv"},
+        {"self_attn.o_proj", "attn_output"},
+        {"post_attention_layernorm", "ffn_norm"},
+        {"mlp.gate_up_proj", "ffn_up"},
+        {"mlp.down_proj", "ffn_down"}}},
+      {"gpt_neox",
+       "gptneox",
+       "gpt_neox.layers.",
+       {{"gpt_neox.embed_in", "token_embd"},
+        {"gpt_neox.final_layer_norm", "output_norm"},
+        {"embed_out", "output"}},
+       {{"input_layernorm", "attn_norm"},
+        {"attention.query_key_value", "attn_qkv"},
+        {"attention.dense", "attn_output"},
+        {"post_attention_layernorm", "ffn_norm"},
+        {"mlp.dense_h_to_4h", "ffn_up"},
+        {"mlp.dense_4h_to_h", "ffn_down"}}},
+      {"gpt2",
+       "gpt2",
+       "transformer.h.",
+       {{"transformer.wte", "token_embd"},
+        {"transformer.wpe", "position_embd"},
+        {"transformer.ln_f", "output_norm"},
+        {"lm_head", "output"}},
+       {{"ln_1", "attn_norm"},
+        {"attn.c_attn", "attn_qkv"},
+        {"attn.c_proj", "attn_output"},
+        {"ln_2", "ffn_norm"},
+        {"mlp.c_fc", "ffn_up"},
+        {"mlp.c_proj", "ffn_down"}}},
+  }};
+  return families;
+}
+
+const GgufFamily& family_of(const models::ModelConfig& model) {
+  std::string known;
+  for (const GgufFamily& family : gguf_families()) {
+    if (family.model_type == model.family->model_type) return family;
+    known += (known.empty() ? "" : ", ") + std::string(family.model_type);
+  }
+  throw DataError("[--format gguf] a {} model cannot be written yet; families that can are {}",
+                  model.family->model_type, known);
+}
+
+std::string gguf_name(const GgufFamily& family, const std::string& file_name) {
+  const size_t dot = file_name.rfind('.');
+  const std::string extension = file_name.substr(dot);
+  std::string base = file_name.substr(0, dot), prefix;
+  const Names* names = &family.outside;
+  if (base.starts_with(family.layers)) {
+    const size_t number = family.layers.size(), end = base.find('.', number);
+    prefix = "blk." + base.substr(number, end - number) + ".";
+    base.erase(0, end + 1);
+    names = &family.inside;
+  }
+  const auto found =
+      std::find_if(names->begin(), names->end(), [&](const auto& each) { return each.first == base; });
+  if (found == names->end())
+    throw DataError("[--format gguf] '{}' has no place in a {} file", file_name, family.architecture);
+  return prefix + std::string(found->second) + extension;
+}
+
+// A value of config.json under the first of several names that stands there.
+const Json* find(const Json& config, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    const auto found = config.find(key);
+    if (found != config.end() && !found->is_null()) return &*found;
+  }
+  return nullptr;
+}
+
+// The rope section under its names in files of the hub and of transformers 5; empty where there is none.
+Json rope_of(const Json& config) {
+  const Json* rope = find(config, {"rope_parameters", "rope_scaling"});
+  return rope != nullptr && rope->is_object() ? *rope : Json::object();
+}
+
+int64_t head_dim_of(const Json& config) {
+  if (const Json* given = find(config, {"head_dim"})) return given->get<int64_t>();
+  return find(config, {"hidden_size", "n_embd"})->get<int64_t>() /
+         find(config, {"num_attention_heads", "n_head"})->get<int64_t>();
+}
+
+// The rest of yarn's numbers have no keys.
+void check_yarn(const Json& rope) {
+  const double usual = 0.1 * std::log(rope.at("factor").get<double>()) + 1;
+  if (rope.value("beta_fast", 32.0) != 32 || rope.value("beta_slow", 1.0) != 1 ||
+      !rope.value("truncate", true) || std::abs(rope.value("attention_factor", usual) - usual) > 1e-6)
+    throw DataError("[--format gguf] yarn with other numbers than its usual ones cannot be expressed");
+}
+
+void add_rope(GgufFields& fields, const std::string& arch, const Json& config) {
+  const Json rope = rope_of(config);
+  const Json* theta = find(config, {"rope_theta", "rotary_emb_base"});
+  if (theta == nullptr) theta = find(rope, {"rope_theta"});
+  if (theta != nullptr) fields.push_back({arch + ".rope.freq_base", theta->get<float>()});
+  if (arch == "llama" || arch == "gptneox" || arch == "phi3") {
+    const Json* share = find(config, {"rotary_pct", "partial_rotary_factor"});
+    if (share == nullptr) share = find(rope, {"partial_rotary_factor"});
+    const double factor = share != nullptr ? share->get<double>() : 1.0;
+    fields.push_back({arch + ".rope.dimension_count",
+                      static_cast<uint32_t>(factor * static_cast<double>(head_dim_of(config)))});
+  }
+  const Json* kind = find(rope, {"rope_type", "type"});
+  const std::string type = kind != nullptr ? kind->get<std::string>() : "default";
+  if (type == "linear" || type == "yarn") {
+    fields.push_back({arch + ".rope.scaling.type", type});
+    fields.push_back({arch + ".rope.scaling.factor", rope.at("factor").get<float>()});
+    if (type == "yarn")
+      fields.push_back({arch + ".rope.scaling.original_context_length",
+                        rope.at("original_max_position_embeddings").get<uint32_t>()});
+    if (type == "yarn") check_yarn(rope);
+  } else if (type == "longrope") {
+    fields.push_back({arch + ".rope.scaling.original_context_length",
+                      rope.at("original_max_position_embeddings").get<uint32_t>()});
+    fields.push_back({arch + ".rope.scaling.attn_factor", rope.at("attention_factor").get<float>()});
+  } else if (type != "default" && type != "llama3") {
+    throw DataError(
+        "[--format gguf] rope scaling \"{}\" cannot be expressed; linear, yarn, longrope and llama3 can",
+        type);
+  }
+}
+
+// What the architecture of a file fixes without a key of its own.
+void check_expressible(const GgufFamily& family, const models::ModelConfig& model) {
+  const auto refuse = [&](std::string_view what) {
+    throw DataError("[--format gguf] a {} file cannot say {}", family.architecture, what);
+  };
+  const bool gemma2 = family.architecture == "gemma2", gemma3 = family.architecture == "gemma3";
+  if (!gemma2 && !gemma3) {
+    if (model.windows.size > 0 && model.windows.size < model.max_positions && family.architecture != "phi3")
+      log_warning("a {} file has no window of {} tokens: longer texts will be seen whole",
+                  family.architecture, model.windows.size);
+    return;
+  }
+  const double scalar =
+      model.attention_scalar > 0 ? model.attention_scalar : static_cast<double>(model.head_dim);
+  const bool largest = gemma2 && model.layers == 46 &&
+                       scalar * static_cast<double>(model.heads) == static_cast<double>(model.width);
+  if (scalar != static_cast<double>(model.head_dim) && !largest)
+    refuse("a query_pre_attn_scalar that is not the head size");
+  for (int64_t i = 0; i < model.layers; ++i) {
+    if (model.windows.at(i) != (gemma2 ? i % 2 == 0 : (i + 1) % 6 != 0))
+      refuse("which layers have a window, and these are others than usual");
+  }
+  if (gemma3 && model.window_rope && model.window_rope->theta != 10000)
+    refuse("a rope base of windows other than 10000");
+}
+
+void add_architecture(GgufFields& fields, const GgufFamily& family, const Json& config) {
+  const std::string arch(family.architecture);
+  const auto count = [&](const char* key, std::initializer_list<const char*> names) {
+    if (const Json* value = find(config, names)) fields.push_back({arch + key, value->get<uint32_t>()});
+  };
+  const auto real = [&](const char* key, std::initializer_list<const char*> names) {
+    if (const Json* value = find(config, names)) fields.push_back({arch + key, value->get<float>()});
+  };
+  count(".block_count", {"num_hidden_layers", "n_layer"});
+  count(".context_length", {"max_position_embeddings", "n_positions"});
+  count(".embedding_length", {"hidden_size", "n_embd"});
+  if (find(config, {"intermediate_size", "n_inner"}) != nullptr) {
+    count(".feed_forward_length", {"intermediate_size", "n_inner"});
+  } else {
+    fields.push_back({arch + ".feed_forward_length", 4 * config.at("n_embd").get<uint32_t>()});
+  }
+  count(".attention.head_count", {"num_attention_heads", "n_head"});
+  count(".attention.head_count_kv", {"num_key_value_heads"});
+  add_rope(fields, arch, config);
+  real(".attention.layer_norm_rms_epsilon", {"rms_norm_eps"});
+  real(".attention.layer_norm_epsilon", {"layer_norm_epsilon", "layer_norm_eps"});
+  if (arch == "olmo") fields.push_back({arch + ".attention.layer_norm_epsilon", 1e-5f});
+  real(".attention.clamp_kqv", {"clip_qkv"});
+  if (find(config, {"head_dim"}) != nullptr) {
+    count(".attention.key_length", {"head_dim"});
+    count(".attention.value_length", {"head_dim"});
+  }
+  if (arch == "llama") count(".vocab_size", {"vocab_size"});
+  if (arch == "gptneox")
+    fields.push_back({arch + ".use_parallel_residual", config.value("use_parallel_residual", true)});
+  if (arch == "gemma2") {
+    real(".attn_logit_softcapping", {"attn_logit_softcapping"});
+    real(".final_logit_softcapping", {"final_logit_softcapping"});
+  }
+  if (arch == "gemma2" || arch == "gemma3" || arch == "phi3")
+    count(".attention.sliding_window", {"sliding_window"});
+}
+
+// Llama 3.1's scaling as llama.cpp takes it: what each frequency is divided by.
+std::vector<float> llama3_factors(const Json& config) {
+  const Json rope = rope_of(config);
+  const Json* kind = find(rope, {"rope_type", "type"});
+  if (kind == nullptr || *kind != "llama3") return {};
+  const Json* theta = find(config, {"rope_theta"});
+  if (theta == nullptr) theta = find(rope, {"rope_theta"});
+  const double base = theta != nullptr ? theta->get<double>() : 10000.0;
+  const double factor = rope.at("factor").get<double>(), low = rope.at("low_freq_factor").get<double>(),
+               high = rope.at("high_freq_factor").get<double>(),
+               original = rope.at("original_max_position_embeddings").get<double>();
+  const int64_t dim = head_dim_of(config);
+  std::vector<float> factors;
+  for (int64_t i = 0; i < dim / 2; ++i) {
+    const double frequency = std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(dim));
+    const double wavelength = 2 * std::numbers::pi / frequency;
+    double divisor = factor;
+    if (wavelength < original / high) {
+      divisor = 1;
+    } else if (wavelength <= original / low) {
+      const double smooth = (original / wavelength - low) / (high - low);
+      divisor = 1 / ((1 - smooth) / factor + smooth);
+    }
+    factors.push_back(static_cast<float>(divisor));
+  }
+  return factors;
+}
+
+// Rows of each head from (first halves, second halves) to pairs of one of each.
+void to_pairs(float* matrix, int64_t rows, int64_t columns, int64_t head_dim) {
+  std::vector<float> head(static_cast<size_t>(head_dim * columns));
+  for (int64_t first = 0; first < rows; first += head_dim) {
+    float* from = matrix + first * columns;
+    for (int64_t row = 0; row < head_dim; ++row) {
+      const int64_t to = row < head_dim / 2 ? 2 * row : 2 * (row - head_dim / 2) + 1;
+      std::copy_n(from + row * columns, columns, head.data() + to * columns);
+    }
+    std::copy(head.begin(), head.end(), from);
+  }
+}
+
+GgufTensor tensor_of(const GgufFamily& family, const FileTensor& tensor, const WeightSource& weights,
+                     int64_t head_dim, DType dtype) {
+  const std::string name = gguf_name(family, tensor.row.file_name);
+  // The format wants vectors and position tables in fp32.
+  const bool matrix = tensor.shape.rank() > 1 && name != "position_embd.weight";
+  // Memory as the graph holds it: outputs first, fused parts one after the other.
+  const Shape shape = tensor.row.transposed ? Shape{tensor.shape[1], tensor.shape[0]} : tensor.shape;
+  const bool pairs =
+      family.rotates_pairs && (name.find(".attn_q.") != name.npos || name.find(".attn_k.") != name.npos);
+  const bool plus_one = family.norms_plus_one && name.find("norm.weight") != name.npos;
+  const auto fill = [&weights, tensor, shape, pairs, plus_one, head_dim](float* out) {
+    const auto& entry = weights.entry(tensor.row.file_name);
+    checkpoint::read_tensor(*entry.file, *entry.tensor,
+                            {.name = entry.tensor->name,
+                             .shape = tensor.shape,
+                             .data = out,
+                             .transposed = tensor.row.transposed,
+                             .interleave = tensor.row.interleave});
+    if (pairs) to_pairs(out, shape[0], shape.elements() / shape[0], head_dim);
+    if (plus_one) std::for_each(out, out + shape.elements(), [](float& value) { value += 1; });
+  };
+  return {name, shape, matrix ? dtype : DType::kF32, fill};
+}
+
+uint32_t file_type_of(DType dtype) {
+  return dtype == DType::kF32 ? 0 : dtype == DType::kF16 ? 1 : 32;
+}
+
+}  // namespace
+
+void write_gguf_model(FileSystem& files, const Path& path, const std::string& name,
+                      const models::ModelConfig& model, const WeightSource& weights, const Path& folder,
+                      DType dtype) {
+  const GgufFamily& family = family_of(model);
+  check_expressible(family, model);
+  const Json config = Json::parse(model.family->write(model, dtype));
+  GgufFields fields{{"general.architecture", std::string(family.architecture)},
+                    {"general.type", std::string("model")},
+                    {"general.name", name}};
+  add_architecture(fields, family, config);
+  fields.push_back({"general.file_type", file_type_of(dtype)});
+  fields.push_back({"general.quantization_version", uint32_t{2}});
+  add_tokenizer(fields, folder, model);
+
+  std::vector<GgufTensor> tensors;
+  const auto constant = [&](const char* tensor, const std::vector<float>& values) {
+    if (values.empty()) return;
+    tensors.push_back({tensor, {static_cast<int64_t>(values.size())}, DType::kF32, [values](float* out) {
+                         std::copy(values.begin(), values.end(), out);
+                       }});
+  };
+  constant("rope_freqs.weight", llama3_factors(config));
+  const Json rope = rope_of(config);
+  constant("rope_factors_long.weight", rope.value("long_factor", std::vector<float>{}));
+  constant("rope_factors_short.weight", rope.value("short_factor", std::vector<float>{}));
+  for (const FileTensor& tensor : file_tensors(model))
+    tensors.push_back(tensor_of(family, tensor, weights, head_dim_of(config), dtype));
+  checkpoint::write_gguf(files, path, fields, tensors);
+}
+
+}  // namespace strata::train

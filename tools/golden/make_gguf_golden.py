@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""Writes tests/data/checkpoint/gguf/: small models as the `gguf` package writes them.
+
+For models of tests/models/golden: a tokenizer.json (for the first two), and the file that llama.cpp's converter would
+make of that folder: keys from gguf.Keys, names from gguf's own table of tensor names, query
+and key rows in pairs for llama, Conv1D weights transposed for GPT-2, 1 added to Gemma's norms, vectors and position tables in fp32. Fields and
+tensors stand in the order in which `strata checkpoint export --format gguf` writes them, so that the files are equal
+byte for byte.
+
+Needs torch, safetensors and gguf. Run it from the repository's root.
+"""
+
+import json
+import pathlib
+import re
+import shutil
+
+import gguf
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+K = gguf.Keys
+
+
+def tokenizer(vocabulary):
+    """A byte-level BPE of a few merges, with a special and an added token, and ids that nothing has."""
+    letters = [chr(c) for c in range(ord("a"), ord("z") + 1)] + ["\u0120"]
+    merges = [("t", "h"), ("th", "e"), ("\u0120", "the")]
+    tokens = ["<|endoftext|>", "<note>"] + letters + [a + b for a, b in merges]
+    assert len(tokens) < vocabulary
+    return {
+        "version": "1.0", "truncation": None, "padding": None,
+        "added_tokens": [
+            dict(id=i, content=tokens[i], single_word=False, lstrip=False, rstrip=False, normalized=False, special=i == 0)
+            for i in range(2)],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+                  "vocab": {t: i for i, t in enumerate(tokens)}, "merges": [list(m) for m in merges]},
+    }, tokens, [a + " " + b for a, b in merges]
+
+
+def fields(writer, config, arch, kind):
+    writer.add_type("model")
+    writer.add_name(kind)
+    n = lambda *names: next((config[k] for k in names if config.get(k) is not None), None)
+    width, heads = n("hidden_size", "n_embd"), n("num_attention_heads", "n_head")
+    head_dim = config.get("head_dim") or width // heads
+    llama_like = arch not in ("gpt2", "gptneox")
+    writer.add_block_count(n("num_hidden_layers", "n_layer"))
+    writer.add_context_length(n("max_position_embeddings", "n_positions"))
+    writer.add_embedding_length(width)
+    writer.add_feed_forward_length(n("intermediate_size") or 4 * width)
+    writer.add_head_count(heads)
+    if llama_like:
+        writer.add_head_count_kv(config["num_key_value_heads"])
+    if arch != "gpt2":
+        rope = config["rope_parameters"]
+        rope = rope.get("full_attention", rope)
+        writer.add_rope_freq_base(rope["rope_theta"])
+        if arch in ("llama", "gptneox", "phi3"):
+            writer.add_rope_dimension_count(int(rope.get("partial_rotary_factor", 1) * head_dim))
+        if rope["rope_type"] == "yarn":
+            writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+            writer.add_rope_scaling_factor(rope["factor"])
+            writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        if rope["rope_type"] == "longrope":
+            original = rope["original_max_position_embeddings"]
+            writer.add_rope_scaling_orig_ctx_len(original)
+            scale = config["max_position_embeddings"] / original
+            writer.add_rope_scaling_attn_factors((1 + np.log(scale) / np.log(original)) ** 0.5)
+    if llama_like and arch != "olmo":
+        writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    else:
+        writer.add_layer_norm_eps(1e-5 if arch == "olmo" else n("layer_norm_epsilon", "layer_norm_eps"))
+    if llama_like:
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
+    if arch == "llama":
+        writer.add_vocab_size(config["vocab_size"])
+    if arch == "gptneox":
+        writer.add_parallel_residual(config["use_parallel_residual"])
+    if arch == "gemma2":
+        writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
+        writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+    if arch in ("gemma2", "gemma3"):
+        writer.add_sliding_window(config["sliding_window"])
+
+
+def pairs(weight, heads):
+    return weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
+
+
+PARTS = [
+    # of GPT-2, of GPT-NeoX, of Llama and those after it
+    "ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj",
+    "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm",
+    "attention.query_key_value", "attention.dense", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h",
+    "self_attn.qkv_proj", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+    "self_attn.q_norm", "self_attn.k_norm", "mlp.gate_up_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
+BEFORE = ["transformer.wte", "transformer.wpe", "gpt_neox.embed_in", "model.embed_tokens"]
+AFTER = ["transformer.ln_f", "gpt_neox.final_layer_norm", "model.norm", "embed_out", "lm_head"]
+
+
+def place(name):
+    """Embeddings, then the layers, then the last norm and the head; a weight before its bias."""
+    base, kind = name.rsplit(".", 1)
+    if base in BEFORE:
+        return 0, 0, BEFORE.index(base), kind != "weight"
+    if base in AFTER:
+        return 2, 0, AFTER.index(base), kind != "weight"
+    layer, part = re.fullmatch(r"(?:transformer\.h|gpt_neox\.layers|model\.layers)\.(\d+)\.(.*)", base).groups()
+    return 1, int(layer), PARTS.index(part), kind != "weight"
+
+
+def expressible(kind, config):
+    """A file cannot say every Gemma: these are made ones that it can."""
+    if kind in ("gemma2", "gemma3"):
+        config["query_pre_attn_scalar"] = config["head_dim"]
+    if kind == "gemma3":
+        config["layer_types"] = ["sliding_attention"] * config["num_hidden_layers"]
+    return config
+
+
+def main():
+    root = pathlib.Path(__file__).resolve().parents[2] / "tests"
+    out = root / "data" / "checkpoint" / "gguf"
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    models = [("llama-tied", "llama", "fp16"), ("llama-untied", "llama", "bf16"), ("gpt2", "gpt2", "fp32"),
+              ("llama-biases-yarn", "llama", "fp16"), ("mistral", "llama", "fp16"), ("qwen2", "qwen2", "fp16"),
+              ("qwen3", "qwen3", "fp16"), ("olmo", "olmo", "fp16"), ("olmo2", "olmo2", "fp16"),
+              ("gemma2", "gemma2", "fp16"), ("gemma3", "gemma3", "fp16"), ("phi3", "phi3", "fp16"),
+              ("gpt-neox", "gptneox", "fp16")]
+    for kind, arch, word in models:
+        golden = root / "models" / "golden" / kind
+        config = expressible(kind, json.loads((golden / "config.json").read_text()))
+        if kind.startswith("gemma"):
+            (out / f"{kind}-config.json").write_text(json.dumps(config, indent=2) + "\n")
+        write(out, kind, arch, word, config, load_file(golden / "model.safetensors"))
+
+
+def write(out, kind, arch, word, config, weights):
+    path = out / f"{kind}-{word}.gguf"
+    writer = gguf.GGUFWriter(path, arch)
+    fields(writer, config, arch, kind)
+    writer.add_file_type({"fp32": gguf.LlamaFileType.ALL_F32, "fp16": gguf.LlamaFileType.MOSTLY_F16,
+                          "bf16": gguf.LlamaFileType.MOSTLY_BF16}[word])
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    if kind in ("llama-tied", "llama-untied"):
+        text, tokens, merges = tokenizer(config["vocab_size"])
+        (out / "tokenizer.json").write_text(json.dumps(text, ensure_ascii=False, indent=1) + "\n")
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("gpt-2")
+        T = gguf.TokenType
+        size = config["vocab_size"]
+        writer.add_token_list(tokens + [f"[PAD{i}]" for i in range(len(tokens), size)])
+        writer.add_token_types([T.CONTROL, T.USER_DEFINED] + [T.NORMAL] * (len(tokens) - 2) +
+                               [T.UNUSED] * (size - len(tokens)))
+        writer.add_token_merges(merges)
+        writer.add_bos_token_id(config["bos_token_id"])
+        writer.add_eos_token_id(config["eos_token_id"])
+    else:
+        writer.add_tokenizer_model("no_vocab")
+
+    if kind == "phi3":
+        for length in ("long", "short"):
+            writer.add_tensor(f"rope_factors_{length}.weight",
+                              np.array(config["rope_parameters"][length + "_factor"], dtype=np.float32))
+    table = gguf.get_tensor_name_map(next(a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == arch), 16)
+    heads, groups = config.get("num_attention_heads"), config.get("num_key_value_heads")
+    for name in sorted(weights, key=place):
+        value = weights[name]
+        if arch in ("llama", "olmo") and ".q_proj." in name:
+            value = pairs(value, heads)
+        if arch in ("llama", "olmo") and ".k_proj." in name:
+            value = pairs(value, groups)
+        if arch == "gpt2" and name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
+            value = value.t()
+        if arch == "gptneox" and "query_key_value" in name:
+            value = value.reshape(heads, 3, -1, *value.shape[1:]).transpose(0, 1).reshape(value.shape)
+        if arch in ("gemma2", "gemma3") and name.endswith("norm.weight"):
+            value = value + 1
+        theirs = table.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert theirs, name
+        value = value.contiguous()
+        if value.dim() > 1 and theirs != "position_embd.weight" and word != "fp32":
+            if word == "fp16":
+                writer.add_tensor(theirs, value.half().numpy())
+            else:
+                writer.add_tensor(theirs, value.bfloat16().view(torch.uint8).numpy(),
+                                  raw_dtype=gguf.GGMLQuantizationType.BF16)
+        else:
+            writer.add_tensor(theirs, value.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    print(path.name, path.stat().st_size)
+
+
+if __name__ == "__main__":
+    main()
