@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
     print_decisions(texts, argv[3]);
     return 0;
   }
-  measure("copy", texts, [](TextView& view) { return view.bytes().size() > 0; });
+  measure("copy", texts, [](TextView& view) { return !view.bytes().empty(); });
   measure("words at white space", texts,
           [](TextView& view) { return !view.words(WordRule::kWhitespace).empty(); });
   measure("words of spaCy", texts, [](TextView& view) { return !view.words(WordRule::kSpacy).empty(); });

@@ -45,7 +45,7 @@ Totals read_file_once(const Path& path) {
 }
 
 Path make_jsonl(const Path& folder) {
-  const Path path = folder / "made.jsonl";
+  Path path = folder / "made.jsonl";
   std::ofstream out(path, std::ios::binary);
   for (int64_t i = 0, bytes = 0; bytes < 100'000'000; ++i) {
     std::string line = fmt::format(R"({{"id":"doc-{}","url":"https://example.org/{}","text":")", i, i);

@@ -46,8 +46,10 @@ Buffers& buffers() {
   return all;
 }
 
-__attribute__((optimize("O3"))) void triad_range(float* a, const float* b, const float* c, int64_t begin,
-                                                 int64_t end) {
+#if defined(__GNUC__) && !defined(__clang__)
+__attribute__((optimize("O3")))
+#endif
+void triad_range(float* a, const float* b, const float* c, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) a[i] = b[i] + 3.0f * c[i];
 }
 
