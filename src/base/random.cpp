@@ -47,6 +47,8 @@ inline float log_of(float x) {
 
 // Cosine and sine of 2πu for u in [0, 1): quarter turns, and cephes' polynomials within an eighth of a turn.
 inline void turn(float u, float& cosine, float& sine) {
+  // u is not negative, so cutting rounds.
+  // NOLINTNEXTLINE(bugprone-incorrect-roundings)
   const auto quarter = static_cast<int32_t>(4.0f * u + 0.5f);
   const float x = (4.0f * u - static_cast<float>(quarter)) * (std::numbers::pi_v<float> / 2);
   const float z = x * x;

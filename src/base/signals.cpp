@@ -1,6 +1,6 @@
 #include "base/signals.h"
 
-#include <signal.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): sigaction is POSIX, not C++
 #include <unistd.h>
 
 #include <atomic>

@@ -46,7 +46,7 @@ int64_t step_before(std::string_view suffix, std::string_view name) {
 
 using Found = std::map<int64_t, Path, std::greater<>>;
 
-std::vector<ListedCheckpoint> list_of(Found found) {
+std::vector<ListedCheckpoint> list_of(Found&& found) {
   std::vector<ListedCheckpoint> list;
   for (auto& [step, path] : found) list.push_back({std::move(path), step});
   return list;
