@@ -11,7 +11,7 @@ ConfigValue value(auto plain) {
   return {.data = std::move(plain), .origin = {}};
 }
 
-std::string assignment(const char* key, ConfigValue to) {
+std::string assignment(const char* key, const ConfigValue& to) {
   return fmt::format("{} = {}\n", key, to_toml(to));
 }
 

@@ -15,7 +15,7 @@ void add_block(State& state, const uint8_t* block) {
            block[4 * t + 3];
   }
   for (int t = 16; t < 80; ++t) w[t] = std::rotl(w[t - 3] ^ w[t - 8] ^ w[t - 14] ^ w[t - 16], 1);
-  auto [a, b, c, d, e] = state;
+  uint32_t a = state[0], b = state[1], c = state[2], d = state[3], e = state[4];
   const auto round = [&](uint32_t f, uint32_t k, uint32_t word) {
     const uint32_t next = std::rotl(a, 5) + f + e + k + word;
     e = d;

@@ -1,4 +1,6 @@
 // Language identification: CLD2, or a fastText model such as lid.176, whose decision is datatrove's.
+#include <cstdio>  // the next one uses FILE
+
 #include <cld2/public/compact_lang_det.h>
 #include <cld2/public/encodings.h>
 

@@ -42,7 +42,8 @@ class DocumentStage {
 struct DocumentNumber {
   uint32_t part = 0;
   uint32_t document = 0;  // counts the documents that reach the stage, from 0
-  auto operator<=>(const DocumentNumber&) const = default;
+  auto operator<=>(const DocumentNumber&) const =
+      default;  // NOLINT(modernize-use-nullptr): reads <=> wrongly
 };
 
 // Bytes [begin, end) of a text that a stage cuts out.
