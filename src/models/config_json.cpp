@@ -77,17 +77,6 @@ void ConfigJson::require_equal(const char* key, const nlohmann::json& wanted) co
   }
 }
 
-void ConfigJson::require_one_of(const char* key, std::initializer_list<const char*> wanted) const {
-  const auto* field = find(key);
-  if (field == nullptr) return;
-  std::string known;
-  for (const char* value : wanted) {
-    if (*field == value) return;
-    known += (known.empty() ? "\"" : ", \"") + std::string(value) + "\"";
-  }
-  throw DataError("[{}] \"{}\" is {}; supported are {}", where_, key, field->dump(), known);
-}
-
 double ConfigJson::real_or_none(const char* key, double fallback) const {
   if (!json_.contains(key)) return fallback;
   return real_or(key, 0);

@@ -1,7 +1,6 @@
 // Reading config.json strictly: a field that changes the mathematics and is not supported is refused by name.
 #pragma once
 
-#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -23,7 +22,6 @@ class ConfigJson {
   std::string text_or(const char* key, const std::string& fallback) const;
   // The field, where it stands, must have this value: no other is supported.
   void require_equal(const char* key, const nlohmann::json& wanted) const;
-  void require_one_of(const char* key, std::initializer_list<const char*> wanted) const;
   // A number that may be switched off: `fallback` where the field is absent, 0 where it is null.
   double real_or_none(const char* key, double fallback) const;
   // The function that transformers knows by this name.

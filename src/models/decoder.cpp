@@ -52,7 +52,7 @@ Hidden build_decoder(const ModelConfig& config, layers::Context& context) {
   const InitStd init = init_of(config);
   const auto table =
       layers::embedding_table(context, "embedding.weight", config.vocab_size, config.width, config.init_std);
-  const double scale = embedding_scale(config, context.activations);
+  ops::EmbeddingOptions look_up{.scale = embedding_scale(config, context.activations)};
   layers::DecoderSpec spec{.layers = config.layers,
                            .wiring = config.wiring,
                            .norm = {.width = config.width,
@@ -67,30 +67,26 @@ Hidden build_decoder(const ModelConfig& config, layers::Context& context) {
                                    .gated = config.gated,
                                    .init_std = init.matrix,
                                    .out_init_std = init.into_stream}};
-  graph::ValueId embedded = graph::kNone;
+  const int64_t positions =
+      context.mode == layers::Mode::kCached ? context.cache_room : context.sequence_length;
   if (config.learned_positions) {
-    const auto positions = layers::embedding_table(context, "positions.weight", config.max_positions,
-                                                   config.width, config.init_std);
-    embedded = ops::embedding(graph, context.tokens, table, context.activations,
-                              {.scale = scale, .positions = context.positions, .position_table = positions});
+    look_up.positions = context.positions;
+    look_up.position_table = layers::embedding_table(context, "positions.weight", config.max_positions,
+                                                     config.width, config.init_std);
   } else {
-    const int64_t positions =
-        context.mode == layers::Mode::kCached ? context.cache_room : context.sequence_length;
+    look_up.padding_id = config.pad_id.value_or(-1);
     spec.attention.rope_table = ops::rope_table(graph, positions, config.rotary_dim(), config.rope);
-    embedded = ops::embedding(graph, context.tokens, table, context.activations,
-                              {.scale = scale, .padding_id = config.pad_id.value_or(-1)});
+  }
+  if (config.windows.size > 0) {
+    spec.window_attention = spec.attention;
+    spec.window_attention.window = config.windows.size;
     if (config.window_rope) {
       spec.window_attention.rope_table = ops::rope_table(graph, positions, config.rotary_dim(),
                                                          *config.window_rope, "rope_table_of_windows");
     }
-  }
-  if (config.windows.size > 0) {
-    const auto own_table = spec.window_attention.rope_table;
-    spec.window_attention = spec.attention;
-    spec.window_attention.window = config.windows.size;
-    if (own_table != graph::kNone) spec.window_attention.rope_table = own_table;
     spec.is_windowed = [&](int64_t layer) { return config.windows.at(layer); };
   }
+  const auto embedded = ops::embedding(graph, context.tokens, table, context.activations, look_up);
   const auto hidden = layers::decoder(context, spec, embedded);
   const auto head = config.tied ? table
                                 : layers::embedding_table(context, "head.weight", config.vocab_size,

@@ -89,15 +89,11 @@ std::string write_gemma3(const ModelConfig& config, DType dtype) {
   return json.dump(2) + "\n";
 }
 
-std::vector<TensorRow> tensors(const ModelConfig& config) {
-  return llama_tensors(config);
-}
-
 }  // namespace
 
-const Family kGemma2{"gemma2",     "gemma2", build_decoder, read_gemma2,
-                     write_gemma2, tensors,  llama_ignores, "model."};
+const Family kGemma2{"gemma2",     "gemma2",      build_decoder, read_gemma2,
+                     write_gemma2, llama_tensors, llama_ignores, "model."};
 const Family kGemma3{"gemma3",     "gemma3_text", build_decoder, read_gemma3,
-                     write_gemma3, tensors,       llama_ignores, "model."};
+                     write_gemma3, llama_tensors, llama_ignores, "model."};
 
 }  // namespace strata::models

@@ -23,12 +23,8 @@ std::string write(const ModelConfig& config, DType dtype) {
   return json.dump(2) + "\n";
 }
 
-std::vector<TensorRow> tensors(const ModelConfig& config) {
-  return llama_tensors(config);
-}
-
 }  // namespace
 
-const Family kLlama{"llama3", "llama", build_decoder, read, write, tensors, llama_ignores, "model."};
+const Family kLlama{"llama3", "llama", build_decoder, read, write, llama_tensors, llama_ignores, "model."};
 
 }  // namespace strata::models

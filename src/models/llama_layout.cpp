@@ -121,9 +121,7 @@ void add_ffn(const ModelConfig& config, const Rows& rows, bool fused) {
   rows.add("mlp.down_proj", "ffn.down", 0, config.width, config.ffn_bias);
 }
 
-}  // namespace
-
-std::vector<TensorRow> llama_tensors(const ModelConfig& config, bool fused) {
+std::vector<TensorRow> all_tensors(const ModelConfig& config, bool fused) {
   std::vector<TensorRow> list{{"model.embed_tokens.weight", "embedding.weight", 0, config.vocab_size}};
   for (int64_t i = 0; i < config.layers; ++i) {
     const std::string number = std::to_string(i);
@@ -136,6 +134,15 @@ std::vector<TensorRow> llama_tensors(const ModelConfig& config, bool fused) {
     list.push_back({"model.norm.weight", "final_norm.weight", 0, config.width});
   if (!config.tied) list.push_back({"lm_head.weight", "head.weight", 0, config.vocab_size});
   return list;
+}
+
+}  // namespace
+
+std::vector<TensorRow> llama_tensors(const ModelConfig& config) {
+  return all_tensors(config, false);
+}
+std::vector<TensorRow> fused_llama_tensors(const ModelConfig& config) {
+  return all_tensors(config, true);
 }
 
 bool llama_ignores(const ModelConfig& config, std::string_view name) {

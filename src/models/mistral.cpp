@@ -20,12 +20,9 @@ std::string write(const ModelConfig& config, DType dtype) {
   return json.dump(2) + "\n";
 }
 
-std::vector<TensorRow> tensors(const ModelConfig& config) {
-  return llama_tensors(config);
-}
-
 }  // namespace
 
-const Family kMistral{"mistral", "mistral", build_decoder, read, write, tensors, llama_ignores, "model."};
+const Family kMistral{"mistral", "mistral",     build_decoder, read,
+                      write,     llama_tensors, llama_ignores, "model."};
 
 }  // namespace strata::models

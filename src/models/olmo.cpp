@@ -39,14 +39,11 @@ std::string write_olmo2(const ModelConfig& config, DType dtype) {
   return json.dump(2) + "\n";
 }
 
-std::vector<TensorRow> tensors(const ModelConfig& config) {
-  return llama_tensors(config);
-}
-
 }  // namespace
 
-const Family kOlmo{"olmo", "olmo", build_decoder, read_olmo, write_olmo, tensors, llama_ignores, "model."};
-const Family kOlmo2{"olmo2",     "olmo2", build_decoder, read_olmo2,
-                    write_olmo2, tensors, llama_ignores, "model."};
+const Family kOlmo{"olmo",     "olmo",        build_decoder, read_olmo,
+                   write_olmo, llama_tensors, llama_ignores, "model."};
+const Family kOlmo2{"olmo2",     "olmo2",       build_decoder, read_olmo2,
+                    write_olmo2, llama_tensors, llama_ignores, "model."};
 
 }  // namespace strata::models

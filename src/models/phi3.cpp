@@ -28,12 +28,8 @@ std::string write(const ModelConfig& config, DType dtype) {
   return json.dump(2) + "\n";
 }
 
-std::vector<TensorRow> tensors(const ModelConfig& config) {
-  return llama_tensors(config, true);
-}
-
 }  // namespace
 
-const Family kPhi3{"phi3", "phi3", build_decoder, read, write, tensors, llama_ignores, "model."};
+const Family kPhi3{"phi3", "phi3", build_decoder, read, write, fused_llama_tensors, llama_ignores, "model."};
 
 }  // namespace strata::models

@@ -55,15 +55,11 @@ std::string write_qwen3(const ModelConfig& config, DType dtype) {
   return json.dump(2) + "\n";
 }
 
-std::vector<TensorRow> tensors(const ModelConfig& config) {
-  return llama_tensors(config);
-}
-
 }  // namespace
 
-const Family kQwen2{"qwen2",     "qwen2", build_decoder, read_qwen2,
-                    write_qwen2, tensors, llama_ignores, "model."};
-const Family kQwen3{"qwen3",     "qwen3", build_decoder, read_qwen3,
-                    write_qwen3, tensors, llama_ignores, "model."};
+const Family kQwen2{"qwen2",     "qwen2",       build_decoder, read_qwen2,
+                    write_qwen2, llama_tensors, llama_ignores, "model."};
+const Family kQwen3{"qwen3",     "qwen3",       build_decoder, read_qwen3,
+                    write_qwen3, llama_tensors, llama_ignores, "model."};
 
 }  // namespace strata::models
