@@ -36,9 +36,14 @@ enum class InitScheme : uint8_t {
   kSmallWang,       // √(2 / 5d), and 2 / (layers · √d) into the stream: GPT-NeoX
 };
 
-// Sizes and constants of one decoder. What a family does not use keeps its default.
+// Which tokens of a text see which: a decoder's those before them, an encoder's all; an encoder-decoder reads
+// a source with the one and writes a text with the other.
+enum class Architecture : uint8_t { kDecoder, kEncoder, kEncoderDecoder };
+
+// Sizes and constants of one model. What a family does not use keeps its default.
 struct ModelConfig {
   const Family* family = nullptr;
+  Architecture architecture = Architecture::kDecoder;
   int64_t vocab_size = 0;
   int64_t width = 0;  // d
   int64_t layers = 0;
