@@ -51,13 +51,15 @@ Desc preferred_weight(GemmRole role, int64_t n, int64_t k, DType dtype) {
   return product.weights_desc();
 }
 
+// The layout in terms of W[n, k], whichever side of its role's product is which: the operand is Wᵀ in the
+// forward product and W in the gradient, so of a square weight both descriptors may look the same.
 std::string id_of(const Desc& desc, const WeightEncoding& encoding) {
   const auto& blocking = desc.data.format_desc.blocking;
-  std::string id = fmt::format("onednn:{}:{}x{}:{},{}", name_of(encoding.dtype), desc.data.dims[0],
-                               desc.data.dims[1], blocking.strides[0], blocking.strides[1]);
-  for (int i = 0; i < blocking.inner_nblks; ++i) {
-    id += fmt::format(":{}@{}", blocking.inner_blks[i], blocking.inner_idxs[i]);
-  }
+  const int n = encoding.role == GemmRole::kForward ? 1 : 0, k = 1 - n;
+  std::string id = fmt::format("onednn:{}:{}x{}:{},{}", name_of(encoding.dtype), desc.data.dims[n],
+                               desc.data.dims[k], blocking.strides[n], blocking.strides[k]);
+  for (int i = 0; i < blocking.inner_nblks; ++i)
+    id += fmt::format(":{}{}", blocking.inner_blks[i], blocking.inner_idxs[i] == n ? 'n' : 'k');
   return id;
 }
 

@@ -10,9 +10,12 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <numeric>
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/cpu/gemm_onednn.h"
 #include "tensor/arena.h"
 
 namespace strata::cpu {
@@ -293,6 +296,28 @@ TEST(GemmTargets, EveryInstructionSetComputesTheSame) {
       const std::vector<float> got = results(role);
       hwy::GetChosenTarget().Update(hwy::SupportedTargets());
       for (size_t i = 0; i < best.size(); ++i) ASSERT_NEAR(got[i], best[i], 2e-5) << i;
+    }
+  }
+}
+
+// Roles share a buffer by the id of its layout, so equal ids must mean equal bytes: of a square weight, too.
+TEST(WeightEncoding, EqualIdsAreEqualBytes) {
+  constexpr int64_t kSide = 48;
+  std::vector<float> master(kSide * kSide);
+  std::iota(master.begin(), master.end(), 1.0f);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const GemmEngine engine : {GemmEngine::kAuto, GemmEngine::kOneDnn}) {
+      if (engine == GemmEngine::kOneDnn && dtype == DType::kBF16 && !detail::onednn_has_native_bf16())
+        continue;
+      std::map<std::string, std::vector<std::byte>> bytes_of;
+      for (const GemmRole role : {GemmRole::kForward, GemmRole::kInputGrad}) {
+        const auto encoding = plan_weight_encoding(role, kSide, kSide, dtype, engine);
+        if (encoding.plain) continue;
+        std::vector<std::byte> bytes(static_cast<size_t>(encoding.bytes));
+        pack_weight(encoding, bytes.data(), master.data());
+        const auto [found, is_new] = bytes_of.try_emplace(encoding.id, bytes);
+        EXPECT_TRUE(is_new || found->second == bytes) << encoding.id;
+      }
     }
   }
 }
