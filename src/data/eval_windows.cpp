@@ -12,11 +12,28 @@ EvalWindows::EvalWindows(TokenCorpus corpus, const EvalOptions& options)
   const int64_t length = options_.sequence_length;
   if (length < 1) throw ConfigError("[--sequence-length] is {}; expected at least 1", length);
   if (options_.stride < 0) throw ConfigError("[--stride] is {}; expected at least 1", options_.stride);
-  if (options_.stride == 0) options_.stride = length;
+  const bool causal = options_.objective.kind == Objective::kCausal;
+  if (!causal && options_.stride != 0 && options_.stride != length) {
+    throw ConfigError(
+        "[--stride] is {}, and windows overlap only where each token is told from those before it; leave it "
+        "out",
+        options_.stride);
+  }
+  if (options_.objective.kind == Objective::kSpanCorruption && options_.pack != Pack::kStream) {
+    throw ConfigError("[data.pack] span corruption takes windows of the plain stream; set \"stream\"");
+  }
+  check_objective(options_.objective, length);
+  shape_ = row_shape(options_.objective, length);
+  if (options_.stride == 0 || !causal) options_.stride = shape_.window;
   if (options_.max_tokens > 0) tokens_ = std::min(tokens_, options_.max_tokens);
   if (tokens_ < 2) {
     throw DataError("[eval] the text has {} tokens; at least 2 are needed to predict one from another",
                     tokens_);
+  }
+  if (!causal) {
+    // A last token alone tells nothing.
+    windows_ = tokens_ / shape_.window + (tokens_ % shape_.window > 1 ? 1 : 0);
+    return;
   }
   // Window w has a target of its own unless the one before it reached the end; and two tokens at least.
   const int64_t by_tokens = (tokens_ - 2) / options_.stride + 1;
@@ -25,28 +42,28 @@ EvalWindows::EvalWindows(TokenCorpus corpus, const EvalOptions& options)
 }
 
 int64_t EvalWindows::fill(int64_t first, int64_t sequences, const Batch& out, BatchScratch& scratch) const {
-  const int64_t length = options_.sequence_length;
-  scratch.ids.resize(static_cast<size_t>(length) + 1);
-  scratch.starts.resize(static_cast<size_t>(length) + 1);
+  constexpr uint64_t kSeed = 0;
+  const int64_t room = shape_.window + shape_.look_ahead;
+  scratch.ids.resize(static_cast<size_t>(room));
+  scratch.starts.resize(static_cast<size_t>(room));
   int64_t counted = 0;
-  for (int64_t row = 0; row < sequences; ++row) {
-    int32_t* tokens = out.tokens + row * length;
-    int32_t* targets = out.targets + row * length;
-    int32_t* positions = out.positions + row * length;
-    int32_t* kv_begin = out.kv_begin + row * length;
-    fill_padding(length, tokens, targets, positions, kv_begin);
-    const int64_t window = first + row;
-    if (window >= windows_) continue;
-    const int64_t begin = window * options_.stride;
-    const int64_t count = std::min(length, tokens_ - 1 - begin);  // targets
-    corpus_.read(begin, count + 1, scratch.ids.data());
-    const bool documents = options_.pack == Pack::kDocuments;
-    if (documents) {
-      corpus_.mark_document_starts(begin, count + 1, scratch.ids.data(), scratch.starts.data());
+  for (int64_t i = 0; i < sequences; ++i) {
+    const Batch row = row_of(out, shape_, i);
+    const int64_t window = first + i;
+    if (window >= windows_) {
+      fill_padding(shape_, 0, 0, row);
+      continue;
     }
-    const int64_t seen = window == 0 ? 0 : std::max<int64_t>(0, length - options_.stride);
-    counted += fill_row(scratch.ids.data(), documents ? scratch.starts.data() : nullptr, count, seen, tokens,
-                        targets, positions, kv_begin);
+    const int64_t begin = window * options_.stride;
+    const int64_t n = std::min(room, tokens_ - begin);
+    corpus_.read(begin, n, scratch.ids.data());
+    const bool documents = options_.pack == Pack::kDocuments;
+    if (documents) corpus_.mark_document_starts(begin, n, scratch.ids.data(), scratch.starts.data());
+    const int64_t seen = window == 0 ? 0 : std::max<int64_t>(0, shape_.window - options_.stride);
+    RowDraws draws(kSeed, window);
+    counted +=
+        fill_objective(options_.objective, shape_, scratch.ids.data(),
+                       documents ? scratch.starts.data() : nullptr, n, seen, draws, scratch.lengths, row);
   }
   return counted;
 }

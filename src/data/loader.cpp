@@ -8,6 +8,24 @@
 
 namespace strata::data {
 
+void HostBatch::resize(const RowShape& shape, int64_t rows) {
+  const auto places = static_cast<size_t>(rows * shape.tokens);
+  const auto source = static_cast<size_t>(rows * shape.source);
+  for (auto* array : {&tokens, &targets, &positions, &kv_begin}) array->resize(places);
+  for (auto* array : {&source_tokens, &source_begin}) array->resize(source);
+  source_of.resize(shape.source > 0 ? places : 0);
+}
+
+Batch HostBatch::view() {
+  Batch out{tokens.data(), targets.data(), positions.data(), kv_begin.data()};
+  if (!source_tokens.empty()) {
+    out.source_tokens = source_tokens.data();
+    out.source_begin = source_begin.data();
+    out.source_of = source_of.data();
+  }
+  return out;
+}
+
 Loader::Loader(const SampleSource& source, const LoaderOptions& options)
     : source_(source),
       options_(options),
@@ -23,13 +41,8 @@ std::vector<Loader::Slot> Loader::make_slots(const SampleSource& source, const L
                options.stride);
   // One more than the depth: the caller holds a batch while the others are filled.
   std::vector<Slot> slots(static_cast<size_t>(options.depth) + 1);
-  const auto elements = static_cast<size_t>(options.max_sequences * source.sequence_length());
-  for (Slot& slot : slots) {
-    for (auto* array :
-         {&slot.batch.tokens, &slot.batch.targets, &slot.batch.positions, &slot.batch.kv_begin}) {
-      array->assign(elements, 0);  // touched here, not in the first step
-    }
-  }
+  // Touched here, not in the first step.
+  for (Slot& slot : slots) slot.batch.resize(source.shape(), options.max_sequences);
   return slots;
 }
 
@@ -74,15 +87,10 @@ void Loader::work(const std::stop_token& stop) {
     slot.error = nullptr;
     try {
       HostBatch& batch = slot.batch;
-      const auto elements = static_cast<size_t>(request.sequences * source_.sequence_length());
-      for (auto* array : {&batch.tokens, &batch.targets, &batch.positions, &batch.kv_begin})
-        array->resize(elements);
+      batch.resize(source_.shape(), request.sequences);
       batch.first_sample = request.first;
       batch.sequences = request.sequences;
-      batch.counted_targets = source_.fill(
-          request.first, request.sequences,
-          {batch.tokens.data(), batch.targets.data(), batch.positions.data(), batch.kv_begin.data()},
-          scratch);
+      batch.counted_targets = source_.fill(request.first, request.sequences, batch.view(), scratch);
     } catch (...) {
       slot.error = std::current_exception();
     }

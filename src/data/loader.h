@@ -15,18 +15,23 @@
 
 namespace strata::data {
 
-// Each array is [sequences, T]; see Batch.
+// As Batch; arrays that the objective lacks are empty.
 struct HostBatch {
   std::vector<int32_t> tokens, targets, positions, kv_begin;
+  std::vector<int32_t> source_tokens, source_begin, source_of;
   int64_t first_sample = 0;
   int64_t sequences = 0;
   int64_t counted_targets = 0;
+
+  void resize(const RowShape& shape, int64_t rows);
+  Batch view();
 };
 
 struct LoaderOptions {
-  int64_t max_sequences = 1;  // of one call; memory is depth * max_sequences * T * 16 bytes
-  int64_t depth = 4;          // batches prepared ahead, at least 2
-  int64_t stride = 0;         // from one call's first sample to the next's; 0: the call's sequences
+  int64_t max_sequences =
+      1;               // of one call; memory is depth * max_sequences * T * 16 bytes, more with a source
+  int64_t depth = 4;   // batches prepared ahead, at least 2
+  int64_t stride = 0;  // from one call's first sample to the next's; 0: the call's sequences
 };
 
 class Loader {

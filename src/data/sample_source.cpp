@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -30,19 +29,35 @@ void check_weights(const std::vector<double>& weights, size_t sources, const cha
 
 }  // namespace
 
-std::vector<SampleSource::Source> SampleSource::make_sources(const std::vector<SampleSourceSpec>& specs,
-                                                             const SampleOptions& options) {
-  if (specs.empty()) throw ConfigError("[data] names no source; give data.train or a [[data.source]]");
+RowShape SampleSource::checked_shape(const SampleOptions& options) {
   const int64_t length = options.sequence_length;
   if (length < 1) throw ConfigError("[training.sequence_length] is {}; expected at least 1", length);
+  const Objective objective = options.objective.kind;
+  if (objective != Objective::kCausal && options.fim.rate > 0) {
+    throw ConfigError(
+        "[data.fim_rate] is {}, and fill-in-the-middle is of causal training alone; leave it at 0",
+        options.fim.rate);
+  }
+  if (objective == Objective::kSpanCorruption && options.pack != Pack::kStream) {
+    throw ConfigError("[data.pack] span corruption takes windows of the plain stream; set \"stream\"");
+  }
+  check_objective(options.objective, length);
+  return row_shape(options.objective, length);
+}
+
+std::vector<SampleSource::Source> SampleSource::make_sources(const std::vector<SampleSourceSpec>& specs,
+                                                             const SampleOptions& options,
+                                                             const RowShape& shape) {
+  if (specs.empty()) throw ConfigError("[data] names no source; give data.train or a [[data.source]]");
   std::vector<Source> sources;
   for (size_t k = 0; k < specs.size(); ++k) {
     const int64_t tokens = specs[k].corpus.tokens();
     // The first source keeps the run's seed; the others get their own order.
     const uint64_t seed = k == 0 ? options.seed : hash64(&k, sizeof k, options.seed);
-    Source source{specs[k].name, specs[k].corpus, (tokens - 1) / length, seed, std::nullopt};
+    Source source{specs[k].name, specs[k].corpus, (tokens - shape.look_ahead) / shape.window, seed,
+                  std::nullopt};
     if (options.pack == Pack::kBestFit) {
-      source.plan.emplace(source.corpus.document_ends(), length);
+      source.plan.emplace(source.corpus.document_ends(), shape.window);
       source.windows = source.plan->rows();
     }
     if (tokens < 1 || source.windows < 1) {
@@ -50,7 +65,8 @@ std::vector<SampleSource::Source> SampleSource::make_sources(const std::vector<S
           "[data] source \"{}\" has {} tokens; one sample of training.sequence_length = {} needs {}; add "
           "text or "
           "shorten the sequence",
-          source.name, tokens, length, options.pack == Pack::kBestFit ? 2 : length + 1);
+          source.name, tokens, options.sequence_length,
+          options.pack == Pack::kBestFit ? 2 : shape.window + shape.look_ahead);
     }
     sources.push_back(std::move(source));
   }
@@ -58,7 +74,8 @@ std::vector<SampleSource::Source> SampleSource::make_sources(const std::vector<S
 }
 
 Mixture SampleSource::make_mixture(const std::vector<SampleSourceSpec>& specs,
-                                   const std::vector<Source>& sources, const SampleOptions& options) {
+                                   const std::vector<Source>& sources, const SampleOptions& options,
+                                   const RowShape& shape) {
   MixturePhase initial;
   std::vector<int64_t> limits;
   for (size_t k = 0; k < specs.size(); ++k) {
@@ -67,7 +84,7 @@ Mixture SampleSource::make_mixture(const std::vector<SampleSourceSpec>& specs,
     const bool bounded = epochs > 0 && epochs < Mixture::kUnbounded / sources[k].windows;
     limits.push_back(bounded ? epochs * sources[k].windows : Mixture::kUnbounded);
     if (specs[k].max_tokens > 0) {
-      const int64_t windows = std::max<int64_t>(1, specs[k].max_tokens / options.sequence_length);
+      const int64_t windows = std::max<int64_t>(1, specs[k].max_tokens / shape.window);
       limits.back() = std::min(limits.back(), windows);
     }
   }
@@ -91,9 +108,10 @@ Mixture SampleSource::make_mixture(const std::vector<SampleSourceSpec>& specs,
 
 SampleSource::SampleSource(const std::vector<SampleSourceSpec>& specs, SampleOptions options)
     : options_(std::move(options)),
-      sources_(make_sources(specs, options_)),
+      shape_(checked_shape(options_)),
+      sources_(make_sources(specs, options_, shape_)),
       skip_(options_.skip),
-      mixture_(make_mixture(specs, sources_, options_)),
+      mixture_(make_mixture(specs, sources_, options_, shape_)),
       total_(mixture_.total()) {
   if (total_ != Mixture::kUnbounded) total_ = skip_.trained_before(total_);
 }
@@ -139,43 +157,43 @@ SampleSource::Place SampleSource::place(int64_t sample) const {
 
 int64_t SampleSource::fill(int64_t first, int64_t sequences, const Batch& out, BatchScratch& scratch) const {
   STRATA_CHECK(first >= 0 && sequences >= 0, "samples {} + {}", first, sequences);
-  const int64_t length = options_.sequence_length;
-  scratch.ids.resize(static_cast<size_t>(length) + 1);
-  scratch.starts.resize(static_cast<size_t>(length) + 1);
   int64_t counted = 0;
-  for (int64_t row = 0; row < sequences; ++row) {
-    int32_t* tokens = out.tokens + row * length;
-    int32_t* targets = out.targets + row * length;
-    int32_t* positions = out.positions + row * length;
-    int32_t* kv_begin = out.kv_begin + row * length;
-    if (first + row >= total_) {
-      fill_padding(length, tokens, targets, positions, kv_begin);
+  for (int64_t i = 0; i < sequences; ++i) {
+    const Batch row = row_of(out, shape_, i);
+    if (first + i >= total_) {
+      fill_padding(shape_, 0, 0, row);
       continue;
     }
-    const Place at = place(first + row);
+    const Place at = place(first + i);
     const Source& source = sources_[static_cast<size_t>(at.source)];
-    if (source.plan) {
-      counted += fill_packed(source, at, tokens, targets, positions, kv_begin, scratch);
-      continue;
-    }
-    const int64_t begin = at.window * length;
-    source.corpus.read(begin, length + 1, scratch.ids.data());
-    const bool documents = options_.pack == Pack::kDocuments;
-    if (documents || options_.fim.rate > 0) {
-      source.corpus.mark_document_starts(begin, length + 1, scratch.ids.data(), scratch.starts.data());
-    }
-    if (options_.fim.rate > 0) {
-      int64_t piece = 0;
-      for (int64_t j = 1; j <= length + 1; ++j) {
-        if (j <= length && scratch.starts[static_cast<size_t>(j)] == 0) continue;
-        move_middle(source, begin + piece, at.epoch, j - piece, scratch.ids.data() + piece, scratch);
-        piece = j;
-      }
-    }
-    counted += fill_row(scratch.ids.data(), documents ? scratch.starts.data() : nullptr, length, 0, tokens,
-                        targets, positions, kv_begin);
+    RowDraws draws(options_.seed, at.global_sample);
+    counted += source.plan ? fill_packed(source, at, draws, row, scratch)
+                           : fill_window(source, at, draws, row, scratch);
   }
   return counted;
+}
+
+int64_t SampleSource::fill_window(const Source& source, const Place& at, RowDraws& draws, const Batch& row,
+                                  BatchScratch& scratch) const {
+  const int64_t begin = at.window * shape_.window, n = shape_.window + shape_.look_ahead;
+  scratch.ids.resize(static_cast<size_t>(n));
+  scratch.starts.resize(static_cast<size_t>(n));
+  int32_t* ids = scratch.ids.data();
+  source.corpus.read(begin, n, ids);
+  const bool documents = options_.pack == Pack::kDocuments;
+  if (documents || options_.fim.rate > 0) {
+    source.corpus.mark_document_starts(begin, n, ids, scratch.starts.data());
+  }
+  if (options_.fim.rate > 0) {
+    int64_t piece = 0;
+    for (int64_t j = 1; j <= n; ++j) {
+      if (j < n && scratch.starts[static_cast<size_t>(j)] == 0) continue;
+      move_middle(source, begin + piece, at.epoch, j - piece, ids + piece, scratch);
+      piece = j;
+    }
+  }
+  const uint8_t* starts = documents ? scratch.starts.data() : nullptr;
+  return fill_objective(options_.objective, shape_, ids, starts, n, 0, draws, scratch.lengths, row);
 }
 
 void SampleSource::move_middle(const Source& source, int64_t begin, int64_t epoch, int64_t n, int32_t* ids,
@@ -186,60 +204,35 @@ void SampleSource::move_middle(const Source& source, int64_t begin, int64_t epoc
 }
 
 // One row of packed documents.
-int64_t SampleSource::fill_packed(const Source& source, const Place& at, int32_t* tokens, int32_t* targets,
-                                  int32_t* positions, int32_t* kv_begin, BatchScratch& scratch) const {
-  const int64_t length = options_.sequence_length;
+int64_t SampleSource::fill_packed(const Source& source, const Place& at, RowDraws& draws, const Batch& row,
+                                  BatchScratch& scratch) const {
+  const bool causal = options_.objective.kind == Objective::kCausal;
+  scratch.ids.resize(static_cast<size_t>(shape_.window + shape_.look_ahead));
   int32_t* ids = scratch.ids.data();
   int64_t counted = 0;
   int64_t place = 0;
   for (const BestFitPlan::Piece& piece : source.plan->row(at.window)) {
-    const int64_t known = piece.length + (piece.more ? 1 : 0);
+    const int64_t known = piece.length + (piece.more ? shape_.look_ahead : 0);
     source.corpus.read(piece.begin, known, ids);
     if (options_.fim.rate > 0) move_middle(source, piece.begin, at.epoch, known, ids, scratch);
-    const auto begin = static_cast<int32_t>(place);
-    for (int64_t j = 0; j < piece.length; ++j) {
-      tokens[place + j] = ids[j];
-      targets[place + j] = j + 1 < known ? ids[j + 1] : -1;
-      positions[place + j] = static_cast<int32_t>(j);
-      kv_begin[place + j] = begin;
+    const Batch part{row.tokens + place, row.targets + place, row.positions + place, row.kv_begin + place};
+    if (causal) {
+      for (int64_t j = 0; j < piece.length; ++j) {
+        part.tokens[j] = ids[j];
+        part.targets[j] = j + 1 < known ? ids[j + 1] : -1;
+      }
+      counted += known - 1;
+    } else {
+      counted += fill_masked(ids, piece.length, options_.objective, draws, part);
     }
-    counted += known - 1;
+    for (int64_t j = 0; j < piece.length; ++j) {
+      part.positions[j] = static_cast<int32_t>(j);
+      part.kv_begin[j] = static_cast<int32_t>(place);
+    }
     place += piece.length;
   }
-  fill_padding(length - place, tokens + place, targets + place, positions + place, kv_begin + place);
-  for (int64_t j = place; j < length; ++j) kv_begin[j] = static_cast<int32_t>(j);
+  fill_padding(shape_, place, 0, row);
   return counted;
-}
-
-int64_t fill_row(const int32_t* ids, const uint8_t* starts, int64_t length, int64_t count_from,
-                 int32_t* tokens, int32_t* targets, int32_t* positions, int32_t* kv_begin) {
-  const auto bytes = static_cast<size_t>(length) * sizeof(int32_t);
-  std::memcpy(tokens, ids, bytes);
-  std::memcpy(targets, ids + 1, bytes);
-  std::fill(targets, targets + std::min(count_from, length), -1);
-  int64_t counted = std::max<int64_t>(0, length - count_from);
-  int32_t begin = 0;
-  for (int64_t j = 0; j < length; ++j) {
-    if (starts != nullptr) {
-      if (j > 0 && starts[j] != 0) begin = static_cast<int32_t>(j);
-      if (starts[j + 1] != 0) {
-        counted -= targets[j] >= 0 ? 1 : 0;
-        targets[j] = -1;
-      }
-    }
-    kv_begin[j] = begin;
-    positions[j] = static_cast<int32_t>(j) - begin;
-  }
-  return counted;
-}
-
-void fill_padding(int64_t length, int32_t* tokens, int32_t* targets, int32_t* positions, int32_t* kv_begin) {
-  for (int64_t j = 0; j < length; ++j) {
-    tokens[j] = 0;
-    targets[j] = -1;
-    positions[j] = 0;
-    kv_begin[j] = static_cast<int32_t>(j);
-  }
 }
 
 }  // namespace strata::data

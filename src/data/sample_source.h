@@ -2,7 +2,8 @@
 // and restarts only decide who asks for which i.
 //
 // A source of N tokens gives n = (N - 1) / T windows an epoch; window w is tokens [w*T, w*T + T], the last of
-// them only as a target. The i-th sample of a source is window P(i mod n) of epoch i / n, where P is a
+// them only as a target. Objectives other than the causal one take windows of their own (RowShape) and no
+// token behind them. The i-th sample of a source is window P(i mod n) of epoch i / n, where P is a
 // permutation keyed by (seed, source, epoch), or the identity with shuffle off. Which source gives a sample
 // is the mixture's choice (mixture.h). With best-fit packing the windows are the rows of its plan.
 #pragma once
@@ -16,6 +17,8 @@
 #include "data/best_fit.h"
 #include "data/fim.h"
 #include "data/mixture.h"
+#include "data/objective.h"
+#include "data/rows.h"
 #include "data/skip_ranges.h"
 #include "data/token_corpus.h"
 
@@ -32,41 +35,36 @@ struct SampleSourceSpec {
   TokenCorpus corpus;
   double weight = 1;
   int64_t max_epochs = 0;  // 0: SampleOptions::epochs decides
-  int64_t max_tokens = 0;  // of the whole run, in windows of T, at least one; 0: no limit
+  int64_t max_tokens = 0;  // of the whole run, in whole windows, at least one; 0: no limit
 };
 
 struct SampleOptions {
-  int64_t sequence_length = 0;  // T
+  int64_t sequence_length = 0;  // T; of the source where the objective has one
   uint64_t seed = 0;
   bool shuffle = true;
   Pack pack = Pack::kDocuments;
   int64_t epochs = 0;                  // of every source that sets no max_epochs; 0: repeat for ever
   std::vector<SampleRange> skip{};     // of global samples
   std::vector<MixturePhase> phases{};  // weights from later samples on; the specs' weights hold before
-  FimOptions fim{};
-};
-
-// Where a batch is written; each array is [sequences, T].
-struct Batch {
-  int32_t* tokens;     // in [0, vocabulary)
-  int32_t* targets;    // the next token; -1 where no loss is counted
-  int32_t* positions;  // within the document (or the window), from 0
-  int32_t* kv_begin;   // the first place of the same sequence that this one may attend to
+  FimOptions fim{};                    // of the causal objective alone
+  ObjectiveOptions objective{};
 };
 
 // Working memory of one thread that fills batches; reused, so that filling allocates nothing after the first.
 struct BatchScratch {
   std::vector<int32_t> ids;
   std::vector<uint8_t> starts;
-  std::vector<int32_t> text;  // of fill-in-the-middle
+  std::vector<int32_t> text;     // of fill-in-the-middle
+  std::vector<int32_t> lengths;  // of spans
 };
 
 class SampleSource {
  public:
-  // ConfigError where a source is too short for one window, or weights are not usable.
+  // ConfigError where a source is too short for one window, weights are not usable, or the objective does not
+  // go with the other options.
   SampleSource(const std::vector<SampleSourceSpec>& specs, SampleOptions options);
 
-  int64_t sequence_length() const { return options_.sequence_length; }
+  const RowShape& shape() const { return shape_; }
   // Trained samples until the data ends; Mixture::kUnbounded where it repeats.
   int64_t total_samples() const { return total_; }
   // Windows of one source, and of all sources together.
@@ -88,8 +86,8 @@ class SampleSource {
   // The share of places of a source's rows that stay empty; above 0 with Pack::kBestFit alone.
   double padding(int64_t source) const;
 
-  // Samples [first, first + sequences) in order. Rows past total_samples() are padding: token 0 that attends
-  // to itself alone, no targets. Returns the number of targets that count. Any thread may call this.
+  // Samples [first, first + sequences) in order. Rows past total_samples() are padding. Returns the number of
+  // targets that count. Any thread may call this.
   int64_t fill(int64_t first, int64_t sequences, const Batch& out, BatchScratch& scratch) const;
 
  private:
@@ -100,31 +98,26 @@ class SampleSource {
     uint64_t seed;
     std::optional<BestFitPlan> plan;  // of Pack::kBestFit
   };
+  static RowShape checked_shape(const SampleOptions& options);
   static std::vector<Source> make_sources(const std::vector<SampleSourceSpec>& specs,
-                                          const SampleOptions& options);
+                                          const SampleOptions& options, const RowShape& shape);
   static Mixture make_mixture(const std::vector<SampleSourceSpec>& specs, const std::vector<Source>& sources,
-                              const SampleOptions& options);
+                              const SampleOptions& options, const RowShape& shape);
   int64_t samples_of(int64_t source, int64_t trained) const;
   // Fill-in-the-middle of ids[0, n), which begin at `begin` of the source's corpus in this epoch.
   void move_middle(const Source& source, int64_t begin, int64_t epoch, int64_t n, int32_t* ids,
                    BatchScratch& scratch) const;
-  int64_t fill_packed(const Source& source, const Place& at, int32_t* tokens, int32_t* targets,
-                      int32_t* positions, int32_t* kv_begin, BatchScratch& scratch) const;
+  int64_t fill_window(const Source& source, const Place& at, RowDraws& draws, const Batch& row,
+                      BatchScratch& scratch) const;
+  int64_t fill_packed(const Source& source, const Place& at, RowDraws& draws, const Batch& row,
+                      BatchScratch& scratch) const;
 
   SampleOptions options_;
+  RowShape shape_;
   std::vector<Source> sources_;
   SkipRanges skip_;
   Mixture mixture_;
   int64_t total_ = 0;
 };
-
-// One row of a batch from ids[0..T] (T + 1 tokens): shared by training and evaluation. With documents,
-// starts[0..T] marks the first token of each document. Targets before row place `count_from` are not counted.
-// Returns the number of targets that count.
-int64_t fill_row(const int32_t* ids, const uint8_t* starts, int64_t length, int64_t count_from,
-                 int32_t* tokens, int32_t* targets, int32_t* positions, int32_t* kv_begin);
-
-// A row without content.
-void fill_padding(int64_t length, int32_t* tokens, int32_t* targets, int32_t* positions, int32_t* kv_begin);
 
 }  // namespace strata::data

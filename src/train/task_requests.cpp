@@ -130,21 +130,19 @@ PackedRequests::PackedRequests(const std::vector<TaskRequest>& requests, int64_t
 }
 
 void PackedRequests::fill(int64_t first, int64_t count, const data::Batch& out) const {
+  const data::RowShape shape{row_length_, 0, row_length_, 0};
   for (int64_t r = 0; r < count; ++r) {
-    int32_t* tokens = out.tokens + r * row_length_;
-    int32_t* targets = out.targets + r * row_length_;
-    int32_t* positions = out.positions + r * row_length_;
-    int32_t* kv_begin = out.kv_begin + r * row_length_;
-    data::fill_padding(row_length_, tokens, targets, positions, kv_begin);
+    const data::Batch row = data::row_of(out, shape, r);
+    data::fill_padding(shape, 0, 0, row);
     if (first + r >= rows()) continue;
     for (const Piece& piece : rows_[static_cast<size_t>(first + r)]) {
       const TaskRequest& request = requests_[piece.request];
       for (int64_t i = 0; i < request.inputs(); ++i) {
         const auto at = static_cast<size_t>(i);
-        tokens[piece.begin + i] = request.ids[at];
-        if (i >= request.inputs() - request.scored) targets[piece.begin + i] = request.ids[at + 1];
-        positions[piece.begin + i] = static_cast<int32_t>(i);
-        kv_begin[piece.begin + i] = static_cast<int32_t>(piece.begin);
+        row.tokens[piece.begin + i] = request.ids[at];
+        if (i >= request.inputs() - request.scored) row.targets[piece.begin + i] = request.ids[at + 1];
+        row.positions[piece.begin + i] = static_cast<int32_t>(i);
+        row.kv_begin[piece.begin + i] = static_cast<int32_t>(piece.begin);
       }
     }
   }

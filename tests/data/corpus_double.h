@@ -27,9 +27,18 @@ struct OwnedBatch {
         targets(tokens),
         positions(tokens),
         kv_begin(tokens) {}
-  Batch view() { return {tokens.data(), targets.data(), positions.data(), kv_begin.data()}; }
+  OwnedBatch(int64_t sequences, const RowShape& shape) : OwnedBatch(sequences, shape.tokens) {
+    if (shape.source == 0) return;
+    source_tokens.assign(static_cast<size_t>(sequences * shape.source), -77);
+    source_begin = source_tokens;
+    source_of = tokens;
+  }
+  Batch view() {
+    return {tokens.data(),        targets.data(),      positions.data(), kv_begin.data(),
+            source_tokens.data(), source_begin.data(), source_of.data()};
+  }
   bool operator==(const OwnedBatch&) const = default;
-  std::vector<int32_t> tokens, targets, positions, kv_begin;
+  std::vector<int32_t> tokens, targets, positions, kv_begin, source_tokens, source_begin, source_of;
 };
 
 inline SampleSource single_source(TokenCorpus corpus, SampleOptions options) {

@@ -8,7 +8,7 @@ namespace strata::data {
 namespace {
 
 OwnedBatch expected_batch(const SampleSource& source, int64_t first, int64_t sequences) {
-  OwnedBatch batch(sequences, source.sequence_length());
+  OwnedBatch batch(sequences, source.shape());
   BatchScratch scratch;
   source.fill(first, sequences, batch.view(), scratch);
   return batch;
@@ -22,6 +22,9 @@ void expect_same(const HostBatch& got, const SampleSource& source, int64_t first
   EXPECT_EQ(got.targets, expected.targets);
   EXPECT_EQ(got.positions, expected.positions);
   EXPECT_EQ(got.kv_begin, expected.kv_begin);
+  EXPECT_EQ(got.source_tokens, expected.source_tokens);
+  EXPECT_EQ(got.source_begin, expected.source_begin);
+  EXPECT_EQ(got.source_of, expected.source_of);
 }
 
 TEST(Loader, GivesWhatTheSourceGives) {
