@@ -80,7 +80,7 @@ struct Setting {
   AttentionShape shape;
   AttentionPlan plan;
   Arena fused, gradients, out, dout, scratch;
-  std::vector<float> lse;
+  std::vector<float> lse, bias, dbias;
   int64_t key_first, value_first;
 
   // q, k and v in one fused buffer; for decoding the queries stand behind the cache.
@@ -129,14 +129,30 @@ struct Setting {
   std::byte* part(const Arena& arena, int64_t first) const {
     return arena.data() + first * size_of(shape.dtype);
   }
-  void forward() {
-    attention_forward(plan, out.data(), lse.data(), fused.data(), part(fused, key_first),
-                      part(fused, value_first), nullptr, nullptr, nullptr, scratch.data());
-  }
+  void forward() { attention_forward(plan, out.data(), lse.data(), inputs(), scratch.data()); }
   void backward() {
-    attention_backward(plan, gradients.data(), part(gradients, key_first), part(gradients, value_first),
-                       dout.data(), out.data(), lse.data(), fused.data(), part(fused, key_first),
-                       part(fused, value_first), nullptr, scratch.data());
+    attention_backward(plan,
+                       {.dq = gradients.data(),
+                        .dk = part(gradients, key_first),
+                        .dv = part(gradients, value_first),
+                        .dbias = dbias.data()},
+                       dout.data(), out.data(), lse.data(), inputs(), scratch.data());
+  }
+  AttentionInputs inputs() const {
+    return {.q = fused.data(),
+            .k = part(fused, key_first),
+            .v = part(fused, value_first),
+            .bias = bias.empty() ? nullptr : bias.data()};
+  }
+  // Every row sees every key, with a bias of its distance.
+  void make_biased() {
+    shape.causal = false;
+    shape.bias_zero = shape.kv_len - 1;
+    shape.bias_width = 2 * shape.kv_len - 1;
+    bias.assign(static_cast<size_t>(shape.heads * shape.bias_width), 0.5f);
+    dbias = bias;
+    plan = plan_attention(shape);
+    scratch = Arena(std::max(plan.forward_scratch_bytes, plan.backward_scratch_bytes));
   }
 };
 
@@ -171,6 +187,19 @@ void backward(benchmark::State& state) {
   run(
       state, [&] { setting.backward(); }, setting.plan.backward_flops);
 }
+void biased_forward(benchmark::State& state) {
+  Setting setting = setting_of(state);
+  setting.make_biased();
+  run(
+      state, [&] { setting.forward(); }, setting.plan.forward_flops);
+}
+void biased_backward(benchmark::State& state) {
+  Setting setting = setting_of(state);
+  setting.make_biased();
+  setting.forward();
+  run(
+      state, [&] { setting.backward(); }, setting.plan.backward_flops);
+}
 void shapes(benchmark::internal::Benchmark* b) {
   b->Args({8, 512, 8, 4, 64, 0});
   b->Args({8, 512, 12, 12, 64, 0});
@@ -181,6 +210,8 @@ void shapes(benchmark::internal::Benchmark* b) {
 }
 BENCHMARK(forward)->Apply(shapes);
 BENCHMARK(backward)->Apply(shapes);
+BENCHMARK(biased_forward)->Apply(shapes);
+BENCHMARK(biased_backward)->Apply(shapes);
 
 // Arguments: batch, keys, heads, key–value heads, head_dim, bf16.
 void decode(benchmark::State& state) {

@@ -1,3 +1,6 @@
+#include <algorithm>
+
+#include "base/error.h"
 #include "ops/ops.h"
 #include "ops/rules.h"
 
@@ -6,59 +9,87 @@ namespace {
 
 // --- attention
 
+// The bias, where input `bias` is one, for the distances that rows of `keys` keys have.
+void require_bias(const NodeView& view, int bias, int64_t heads, int64_t keys) {
+  if (!view.has(bias)) return;
+  const Attrs& attrs = view.attrs();
+  const Value& table = view.in(bias);
+  require(view, table.dtype == DType::kF32 && table.shape.rank() == 2 && table.shape[0] == heads,
+          "the bias must be f32[heads, distances]");
+  const int64_t window = attrs.integer("window"), zero = attrs.integer("bias_zero");
+  const int64_t back = (window > 0 ? std::min(window, keys) : keys) - 1;
+  const int64_t ahead = attrs.integer("causal") != 0 ? 0 : keys - 1;
+  require(view, zero >= back && zero + ahead < table.shape[1],
+          "the bias must have an entry for every distance of a key from its query");
+  require(view, attrs.real("softcap") == 0, "capped scores take no bias: leave out one of the two");
+}
+
 std::vector<ValueSpec> infer_attention(const NodeView& view) {
   const Value& qkv = view.in(0);
   require_segments(view, qkv);
   require(view, qkv.shape[0] % view.attrs().integer("sequence_length") == 0,
           "the tokens must be whole sequences");
-  if (view.has(1))
-    require(view, view.in(1).shape == Shape{qkv.shape[0]}, "kv_begin must have one entry a token");
+  const bool causal = view.attrs().integer("causal") != 0;
+  for (const int i : {1, 2}) {
+    if (view.has(i))
+      require(view, view.in(i).shape == Shape{qkv.shape[0]},
+              "kv_begin and kv_end must have one entry a token");
+  }
+  require(view, !causal || !view.has(2), "causal rows end at themselves: leave out kv_end");
+  require(view, causal || view.attrs().integer("window") == 0,
+          "a window counts keys backwards: it needs causal attention");
+  require_bias(view, 3, qkv.segments[0] / view.attrs().integer("head_dim"),
+               view.attrs().integer("sequence_length"));
   const int64_t heads = qkv.segments[0] / view.attrs().integer("head_dim");
   const int64_t length = view.attrs().integer("sequence_length");
   return {{"out", qkv.dtype, {qkv.shape[0], qkv.segments[0]}},
           {"lse", DType::kF32, {qkv.shape[0] / length, heads, length}}};
 }
 
-// Two products of [T, hd] with [hd, T], half of which the causal mask needs; a window leaves the rows that
-// lie further in than it with its width of keys.
-double causal_product_flops(const NodeView& view, const Value& qkv) {
+// A product of [T, hd] with [hd, T], half of which the causal mask needs; a window leaves the rows that lie
+// further in than it with its width of keys.
+double product_flops(const NodeView& view, const Value& qkv) {
   const auto length = static_cast<double>(view.attrs().integer("sequence_length"));
   const auto window = static_cast<double>(view.attrs().integer("window"));
-  const double keys = window > 0 && window < length ? window * (2 - window / length) : length;
+  double keys = window > 0 && window < length ? window * (2 - window / length) : length;
+  if (view.attrs().integer("causal") == 0) keys *= 2;
   return static_cast<double>(qkv.shape[0]) * keys * static_cast<double>(qkv.segments[0]);
 }
 
 Cost cost_attention(const NodeView& view) {
-  return {2 * causal_product_flops(view, view.in(0)), graph::streamed_bytes(view)};
+  return {2 * product_flops(view, view.in(0)), graph::streamed_bytes(view)};
 }
 
 std::vector<PlacementOption> placements_attention(const NodeView&) {
-  return {{{kS0, kS0}, {kS0, kS0}}, {{kS1, kR}, {kS1, kS1}}};
+  return {{{kS0, kS0, kS0, kR}, {kS0, kS0}}, {{kS1, kR, kR, kS0}, {kS1, kS1}}};
 }
 
 void gradient_attention(GradientBuilder& builder, const Node& node) {
   const ValueId dout = builder.gradient_of(node.outputs[0]);
-  builder.add_gradient(node.inputs[0], builder.graph().add_node(kAttentionGrad,
-                                                                {dout, node.outputs[0], node.outputs[1],
-                                                                 node.inputs[0], node.inputs[1]},
-                                                                node.attrs)[0]);
+  const ValueId qkv = node.inputs[0], begin = node.inputs[1], end = node.inputs[2], bias = node.inputs[3];
+  const auto gradients = builder.graph().add_node(
+      kAttentionGrad, {dout, node.outputs[0], node.outputs[1], qkv, begin, end, bias}, node.attrs);
+  builder.add_gradient(qkv, gradients[0]);
+  if (bias != kNone) builder.add_gradient(bias, gradients[1]);
 }
 
 std::vector<ValueSpec> infer_attention_grad(const NodeView& view) {
   const Value& qkv = view.in(3);
-  return {{"dqkv", qkv.dtype, qkv.shape, qkv.segments}};
+  std::vector<ValueSpec> outputs{{"dqkv", qkv.dtype, qkv.shape, qkv.segments}};
+  if (view.has(6)) outputs.push_back({"dbias", DType::kF32, view.in(6).shape});
+  return outputs;
 }
 
 Cost cost_attention_grad(const NodeView& view) {
   // Scores again, then dP, dV, dQ and dK.
-  return {5 * causal_product_flops(view, view.in(3)), graph::streamed_bytes(view)};
+  return {5 * product_flops(view, view.in(3)), graph::streamed_bytes(view)};
 }
 
 std::vector<PlacementOption> placements_attention_grad(const NodeView&) {
-  return {{{kS0, kS0, kS0, kS0, kS0}, {kS0}}, {{kS1, kS1, kS1, kS1, kR}, {kS1}}};
+  return {{{kS0, kS0, kS0, kS0, kS0, kS0, kR}, {kS0, kP}}, {{kS1, kS1, kS1, kS1, kR, kR, kS0}, {kS1, kS0}}};
 }
 
-// --- cached attention: (qkv, key cache, value cache, position, slot) → out, key cache, value cache
+// --- cached attention: (qkv, key cache, value cache, position, slot, bias?) → out, key cache, value cache
 
 std::vector<ValueSpec> infer_cached(const NodeView& view) {
   const Value& qkv = view.in(0);
@@ -72,6 +103,8 @@ std::vector<ValueSpec> infer_cached(const NodeView& view) {
   require(view, sequences[0] <= cache.shape[0], "every sequence must have a slot of the cache");
   require(view, view.in(3).shape == sequences && view.in(4).shape == sequences,
           "there must be one position and one slot a sequence");
+  require(view, view.attrs().integer("causal") != 0, "attention to a growing cache is causal");
+  require_bias(view, 5, qkv.segments[0] / view.attrs().integer("head_dim"), cache.shape[1]);
   return {{"out", qkv.dtype, {qkv.shape[0], qkv.segments[0]}},
           {"keys", cache.dtype, cache.shape},
           {"values", cache.dtype, cache.shape}};
@@ -88,7 +121,7 @@ Cost cost_cached(const NodeView& view) {
 
 std::vector<PlacementOption> placements_cached(const NodeView&) {
   const Placement by_head = Placement::sharded(2);
-  return {{{kS1, by_head, by_head, kR, kR}, {kS1, by_head, by_head}}};
+  return {{{kS1, by_head, by_head, kR, kR, kS0}, {kS1, by_head, by_head}}};
 }
 
 }  // namespace
@@ -102,28 +135,29 @@ const OpDef kCachedAttention{"cached_attention", "attention", infer_cached, cost
 namespace {
 
 Attrs attrs_of(const AttentionOptions& options) {
-  return {{"head_dim", options.head_dim},
-          {"sequence_length", options.sequence_length},
-          {"scale", options.scale},
-          {"window", options.window},
-          {"softcap", options.softcap}};
+  return {{"head_dim", options.head_dim},  {"sequence_length", options.sequence_length},
+          {"scale", options.scale},        {"window", options.window},
+          {"softcap", options.softcap},    {"causal", int64_t{options.causal}},
+          {"bias_zero", options.bias_zero}};
 }
 
 }  // namespace
 
 ValueId attention(Graph& graph, ValueId qkv, ValueId kv_begin, const AttentionOptions& options) {
-  return graph.add_node(kAttention, {qkv, kv_begin}, attrs_of(options))[0];
+  return graph.add_node(kAttention, {qkv, kv_begin, options.kv_end, options.bias}, attrs_of(options))[0];
 }
 
 ValueId cached_attention(Graph& graph, ValueId qkv, const CacheValues& cache,
                          const AttentionOptions& options) {
+  STRATA_CHECK(options.kv_end == kNone, "cached attention is causal: it takes no kv_end");
   const Value& rows = graph.value(qkv);
   graph::Value attended;
   attended.name = rows.name + ".attended";
   attended.dtype = rows.dtype;
   attended.shape = {rows.shape[0], rows.segments.empty() ? rows.shape[1] : rows.segments[0]};
   const ValueId out = graph.add_value(std::move(attended));
-  graph.add_node_into(kCachedAttention, {qkv, cache.keys, cache.values, cache.position, cache.slot},
+  graph.add_node_into(kCachedAttention,
+                      {qkv, cache.keys, cache.values, cache.position, cache.slot, options.bias},
                       {out, cache.keys, cache.values}, attrs_of(options));
   return out;
 }

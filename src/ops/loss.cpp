@@ -4,11 +4,18 @@
 namespace strata::ops {
 namespace {
 
+// The bias is the input behind the targets.
 void require_head(const NodeView& view, int targets) {
   require(view, view.in(0).shape[1] == view.in(1).shape[1],
           "the last axis of x must equal the last axis of the weight");
   require(view, view.in(targets).shape == Shape{view.in(0).shape[0]} && view.in(targets).dtype == DType::kI32,
           "targets must be i32[N]");
+  if (view.has(targets + 1)) {
+    const Value& bias = view.in(targets + 1);
+    require(view, bias.shape == Shape{view.in(1).shape[0]} && bias.dtype == DType::kF32,
+            "the bias must be f32 with one element a row of the weight");
+    require(view, view.attrs().real("softcap") == 0, "capped logits take no bias: leave out one of the two");
+  }
 }
 
 std::vector<ValueSpec> infer(const NodeView& view) {
@@ -33,7 +40,7 @@ Cost cost(const NodeView& view) {
 }
 
 std::vector<PlacementOption> placements(const NodeView&) {
-  return {{{kS0, kR, kS0}, {kP, kP, kS0, kS0}}};
+  return {{{kS0, kR, kS0, kR}, {kP, kP, kS0, kS0}}};
 }
 
 // The forward node is replaced: loss and gradients come from one instruction, so that logits are made once.
@@ -46,18 +53,24 @@ void gradient(GradientBuilder& builder, const Node& node) {
                                       .encoding = {},
                                       .placements = {},
                                       .segments = {}});
-  graph.add_node_into(
-      kLinearCrossEntropyTrain, {node.inputs[0], node.inputs[1], node.inputs[1], node.inputs[2]},
-      {node.outputs[0], node.outputs[1], dx, builder.parameter_gradient(node.inputs[1])}, node.attrs);
+  const ValueId bias = node.inputs[3];
+  std::vector<ValueId> outputs{node.outputs[0], node.outputs[1], dx,
+                               builder.parameter_gradient(node.inputs[1])};
+  if (bias != kNone) outputs.push_back(builder.parameter_gradient(bias));
+  graph.add_node_into(kLinearCrossEntropyTrain,
+                      {node.inputs[0], node.inputs[1], node.inputs[1], node.inputs[2], bias}, outputs,
+                      node.attrs);
   builder.add_gradient(node.inputs[0], dx);
 }
 
 std::vector<ValueSpec> infer_train(const NodeView& view) {
   require_head(view, 3);
-  return {{"sum", DType::kF64, {1}},
-          {"count", DType::kI64, {1}},
-          {"dx", view.in(0).dtype, view.in(0).shape},
-          {"dw", DType::kF32, view.in(1).shape}};
+  std::vector<ValueSpec> outputs{{"sum", DType::kF64, {1}},
+                                 {"count", DType::kI64, {1}},
+                                 {"dx", view.in(0).dtype, view.in(0).shape},
+                                 {"dw", DType::kF32, view.in(1).shape}};
+  if (view.has(4)) outputs.push_back({"dbias", DType::kF32, view.in(4).shape});
+  return outputs;
 }
 
 Cost cost_train(const NodeView& view) {
@@ -65,7 +78,7 @@ Cost cost_train(const NodeView& view) {
 }
 
 std::vector<PlacementOption> placements_train(const NodeView&) {
-  return {{{kS0, kR, kR, kS0}, {kP, kP, kS0, kP}}};
+  return {{{kS0, kR, kR, kS0, kR}, {kP, kP, kS0, kP, kP}}};
 }
 
 }  // namespace
@@ -74,8 +87,8 @@ const OpDef kLinearCrossEntropy{"linear_cross_entropy", "loss", infer, cost, pla
 const OpDef kLinearCrossEntropyTrain{
     "linear_cross_entropy_train", "loss", infer_train, cost_train, placements_train, nullptr, {{2, 0}}};
 
-Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets, bool per_token,
-                          double softcap) {
+Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets,
+                          const LossOptions& options) {
   auto metric = [&](const char* name, DType dtype) {
     return graph.add_value({.name = name,
                             .dtype = dtype,
@@ -95,12 +108,12 @@ Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targe
                             .placements = {},
                             .segments = {}});
   };
-  if (per_token) {
+  if (options.per_token) {
     loss.per_token = of_tokens("token_loss", DType::kF32);
     loss.greedy = of_tokens("token_greedy", DType::kI32);
   }
-  graph.add_node_into(kLinearCrossEntropy, {x, weight, targets},
-                      {loss.sum, loss.count, loss.per_token, loss.greedy}, {{"softcap", softcap}});
+  graph.add_node_into(kLinearCrossEntropy, {x, weight, targets, options.bias},
+                      {loss.sum, loss.count, loss.per_token, loss.greedy}, {{"softcap", options.softcap}});
   return loss;
 }
 

@@ -101,25 +101,68 @@ extern const OpDef kRope;  // (qkv, table, positions) → qkv; attribute inverse
 // --- attention.cpp
 struct AttentionOptions {
   int64_t head_dim = 0;
-  int64_t sequence_length = 0;
-  double scale = 1;    // of the products of queries and keys
-  int64_t window = 0;  // keys that a row sees, itself included; 0: all before it
-  double softcap = 0;  // above 0: scores become softcap · tanh(score / softcap) (Gemma 2)
+  int64_t sequence_length = 0;    // of the queries
+  double scale = 1;               // of the products of queries and keys
+  int64_t window = 0;             // keys that a row sees, itself included; 0: all before it. Needs causal
+  double softcap = 0;             // above 0: scores become softcap · tanh(score / softcap) (Gemma 2)
+  bool causal = true;             // a row sees no key behind its own
+  ValueId kv_end = graph::kNone;  // i32[N], where not causal: a row sees keys below it; absent: to the last
+  // f32[heads, width] (relative_bias): bias[head, bias_zero + j - i] is added to the scaled score of row i
+  // and key j. Not with softcap.
+  ValueId bias = graph::kNone;
+  int64_t bias_zero = 0;
 };
-// Causal attention over sequences of `sequence_length` tokens; row i sees keys from kv_begin[i] (document
-// mask; absent: from 0) to i. qkv has segments [q | k | v]. Gives [N, h · hd].
+// Attention over sequences of `sequence_length` tokens; row i sees keys from kv_begin[i] (document mask;
+// absent: from 0) to i, or to the end where not causal. qkv has segments [q | k | v]. Gives [N, h · hd].
 ValueId attention(Graph& graph, ValueId qkv, ValueId kv_begin, const AttentionOptions& options);
-extern const OpDef kAttention;      // (qkv, kv_begin?) → out, lse[sequences, h, T]
-extern const OpDef kAttentionGrad;  // (dout, out, lse, qkv, kv_begin?) → dqkv
+extern const OpDef kAttention;      // (qkv, kv_begin?, kv_end?, bias?) → out, lse[sequences, h, T]
+extern const OpDef kAttentionGrad;  // (dout, out, lse, qkv, kv_begin?, kv_end?, bias?) → dqkv, dbias?
 // The same against a cache: sequence s stores its new keys and values in slot[s] of the cache, from
 // position[s] on, and attends to all there up to the row. Both are i32[sequences], role step; no two
-// sequences may name the same slot. Caches are [slots, room, kv · hd] in qkv's dtype.
+// sequences may name the same slot. Caches are [slots, room, kv · hd] in qkv's dtype. Always causal.
 struct CacheValues {
   ValueId keys, values, position, slot;
 };
 ValueId cached_attention(Graph& graph, ValueId qkv, const CacheValues& cache,
                          const AttentionOptions& options);
-extern const OpDef kCachedAttention;  // (qkv, kc, vc, position, slot) → out, kc, vc
+extern const OpDef kCachedAttention;  // (qkv, kc, vc, position, slot, bias?) → out, kc, vc
+
+// --- cross_attention.cpp
+// Queries of one sequence and keys and values of another, never causal: q is [N, h · hd], kv [M, k | v] with
+// as many sequences. Row i sees the keys from kv_begin[i] to below options.kv_end[i] of its sequence's
+// source (absent: all); a row whose range is empty gives 0. No window, no bias. Gives [N, h · hd].
+ValueId cross_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,
+                        const AttentionOptions& options);
+extern const OpDef kCrossAttention;      // (q, kv, kv_begin?, kv_end?) → out, lse[sequences, h, T]
+extern const OpDef kCrossAttentionGrad;  // (dout, out, lse, q, kv, kv_begin?, kv_end?) → dq, dkv
+// The same against kept keys and values: sequence s reads those below source_end[s] of slot[s]. Both are
+// i32[sequences], role step; caches are [slots, room, kv · hd] in q's dtype.
+struct CrossCache {
+  ValueId keys, values, slot;
+};
+ValueId cached_cross_attention(Graph& graph, ValueId q, const CrossCache& cache, ValueId source_end,
+                               const AttentionOptions& options);
+extern const OpDef kCachedCrossAttention;  // (q, kc, vc, slot, source_end) → out
+// Keeps the keys and values of whole sources, kv [M, k | v], in the first rows of their slots.
+void store_cross(Graph& graph, ValueId kv, const CrossCache& cache);
+extern const OpDef kStoreCross;  // (kv, kc, vc, slot) → kc, vc
+// i32[N]: for each row the end of the range of keys j of its sequence with k_begin[j] == q_begin[i]; 0 where
+// there is none. k_begin [M] does not fall within a sequence. With it as kv_end a row sees its own document.
+ValueId document_ends(Graph& graph, ValueId q_begin, ValueId k_begin, int64_t sequences);
+extern const OpDef kDocumentEnds;
+
+// --- relative_bias.cpp
+// bias[h, d - first] = table[bucket(d), h] for distances d = key − query in [first, last]; table [buckets,
+// heads] is fp32. Buckets of Raffel et al. (2020): near distances have one each, farther ones share, on a
+// logarithmic scale up to max_distance. One direction: keys behind the query all have bucket 0.
+struct RelativeBiasOptions {
+  int64_t max_distance = 128;
+  bool bidirectional = true;
+  int64_t first = 0, last = 0;
+};
+ValueId relative_bias(Graph& graph, ValueId table, const RelativeBiasOptions& options);
+extern const OpDef kRelativeBias;
+extern const OpDef kRelativeBiasGrad;  // (dbias) → accumulates into grad[buckets, heads]
 
 // --- activation.cpp
 ValueId gated(Graph& graph, ValueId gate_up, ActivationKind kind);  // [N, gate | up] → f(gate) · up, [N, F]
@@ -129,20 +172,33 @@ extern const OpDef kGatedGrad;  // (dy, gate_up) → d_gate_up
 extern const OpDef kActivation;
 extern const OpDef kActivationGrad;  // (dy, x) → dx
 
+// --- elementwise.cpp
+ValueId scale(Graph& graph, ValueId x, double factor);  // factor · x
+extern const OpDef kScale;
+// y[N, D] = x + table[row], one row for all; table [R, D] is fp32.
+ValueId add_row(Graph& graph, ValueId x, ValueId table, int64_t row);
+extern const OpDef kAddRow;
+extern const OpDef kAddRowGrad;  // (dy) → accumulates into grad[R, D]
+
 // --- loss.cpp
-// Sum over the valid targets (≥ 0) of −log softmax(x · wᵀ)[target], and their count; both accumulate over
-// micro-batches. `per_token`: also the loss of each token, f32[N], and whether its target is the most
-// probable token, i32[N]. Above 0, `softcap` turns a logit l into softcap · tanh(l / softcap).
+// Sum over the valid targets (≥ 0) of −log softmax(x · wᵀ + bias)[target], and their count; both accumulate
+// over micro-batches.
+struct LossOptions {
+  bool per_token = false;       // also Loss::per_token and Loss::greedy
+  double softcap = 0;           // above 0: a logit l becomes softcap · tanh(l / softcap)
+  ValueId bias = graph::kNone;  // fp32 [V]; not with softcap
+};
 struct Loss {
   ValueId sum;        // "loss_sum", f64[1]
   ValueId count;      // "token_count", i64[1]
-  ValueId per_token;  // "token_loss"
-  ValueId greedy;     // "token_greedy"
+  ValueId per_token;  // "token_loss", f32[N]: the loss of each token
+  ValueId greedy;     // "token_greedy", i32[N]: whether its target is the most probable token
 };
-Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets, bool per_token = false,
-                          double softcap = 0);
-extern const OpDef kLinearCrossEntropy;       // (x, w, targets) → sum, count, per_token?, greedy?
-extern const OpDef kLinearCrossEntropyTrain;  // (x, w for logits, w for dx, targets) → sum, count, dx, grad w
+Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets,
+                          const LossOptions& options = {});
+extern const OpDef kLinearCrossEntropy;  // (x, w, targets, bias?) → sum, count, per_token?, greedy?
+// (x, w for logits, w for dx, targets, bias?) → sum, count, dx, grad w, grad bias?
+extern const OpDef kLinearCrossEntropyTrain;
 
 // --- softcap.cpp
 // y = cap · tanh(x / cap), for the logits of a generating program; f32, over itself, no gradient.

@@ -53,6 +53,14 @@ BoundKernel rope(const BindRequest&);
 BoundKernel attention(const BindRequest&);
 BoundKernel attention_grad(const BindRequest&);
 BoundKernel cached_attention(const BindRequest&);
+// cpu_bind_cross.cpp
+BoundKernel cross_attention(const BindRequest&);
+BoundKernel cross_attention_grad(const BindRequest&);
+BoundKernel cached_cross_attention(const BindRequest&);
+BoundKernel store_cross(const BindRequest&);
+BoundKernel document_ends(const BindRequest&);
+BoundKernel relative_bias(const BindRequest&);
+BoundKernel relative_bias_grad(const BindRequest&);
 // cpu_bind_elementwise.cpp
 BoundKernel add(const BindRequest&);
 BoundKernel embedding(const BindRequest&);
@@ -68,6 +76,9 @@ BoundKernel gated_grad(const BindRequest&);
 BoundKernel activation(const BindRequest&);
 BoundKernel activation_grad(const BindRequest&);
 BoundKernel column_sums(const BindRequest&);
+BoundKernel scale(const BindRequest&);
+BoundKernel add_row(const BindRequest&);
+BoundKernel add_row_grad(const BindRequest&);
 BoundKernel take_row(const BindRequest&);
 // cpu_bind_update.cpp
 BoundKernel sum_of_squares(const BindRequest&);

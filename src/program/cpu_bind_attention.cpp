@@ -47,6 +47,16 @@ struct RopePlan {
 struct AttentionBound {
   cpu::AttentionPlan plan;
   int64_t k_bytes, v_bytes;
+
+  cpu::AttentionInputs inputs(const std::byte* qkv, const std::byte* kv_begin, const std::byte* kv_end,
+                              const std::byte* bias) const {
+    return {.q = qkv,
+            .k = qkv + k_bytes,
+            .v = qkv + v_bytes,
+            .kv_begin = i32(kv_begin),
+            .kv_end = i32(kv_end),
+            .bias = f32(bias)};
+  }
 };
 
 struct CachedBound {
@@ -77,9 +87,19 @@ cpu::AttentionShape shape_of(const NodeView& view, const Value& qkv) {
           .softcap = static_cast<float>(view.attrs().real("softcap"))};
 }
 
-AttentionBound bound_attention(const BindRequest& request, const Value& qkv) {
+// With the bias that is input `bias`, where there is one.
+void set_bias(cpu::AttentionShape& shape, const NodeView& view, int bias) {
+  if (!view.has(bias)) return;
+  shape.bias_width = view.in(bias).shape[1];
+  shape.bias_zero = view.attrs().integer("bias_zero");
+}
+
+AttentionBound bound_attention(const BindRequest& request, const Value& qkv, int bias) {
   const int64_t element = size_of(qkv.dtype);
-  return {cpu::plan_attention(shape_of(request.view, qkv), request.threads), qkv.segments[0] * element,
+  cpu::AttentionShape shape = shape_of(request.view, qkv);
+  shape.causal = request.view.attrs().integer("causal") != 0;
+  set_bias(shape, request.view, bias);
+  return {cpu::plan_attention(shape, request.threads), qkv.segments[0] * element,
           (qkv.segments[0] + qkv.segments[1]) * element};
 }
 
@@ -158,33 +178,38 @@ BoundKernel rope(const BindRequest& request) {
       plan);
 }
 
-// (qkv, kv_begin?) → out, lse
+// (qkv, kv_begin?, kv_end?, bias?) → out, lse
 BoundKernel attention(const BindRequest& request) {
-  AttentionBound plan = bound_attention(request, request.view.in(0));
+  AttentionBound plan = bound_attention(request, request.view.in(0), 3);
   const int64_t scratch = plan.plan.forward_scratch_bytes;
   return bound(
       [](const void* held, std::byte* const* p) {
         const auto& call = plan_of<AttentionBound>(held);
-        cpu::attention_forward(call.plan, p[2], f32(p[3]), p[0], p[0] + call.k_bytes, p[0] + call.v_bytes,
-                               i32(p[1]), nullptr, nullptr, p[4]);
+        cpu::attention_forward(call.plan, p[4], f32(p[5]), call.inputs(p[0], p[1], p[2], p[3]), p[6]);
       },
       std::move(plan), scratch);
 }
 
-// (dout, out, lse, qkv, kv_begin?) → dqkv
+// (dout, out, lse, qkv, kv_begin?, kv_end?, bias?) → dqkv, dbias?
 BoundKernel attention_grad(const BindRequest& request) {
-  AttentionBound plan = bound_attention(request, request.view.in(3));
+  AttentionBound plan = bound_attention(request, request.view.in(3), 6);
   const int64_t scratch = plan.plan.backward_scratch_bytes;
   return bound(
       [](const void* held, std::byte* const* p) {
         const auto& call = plan_of<AttentionBound>(held);
-        cpu::attention_backward(call.plan, p[5], p[5] + call.k_bytes, p[5] + call.v_bytes, p[0], p[1],
-                                f32(p[2]), p[3], p[3] + call.k_bytes, p[3] + call.v_bytes, i32(p[4]), p[6]);
+        const bool biased = call.plan.shape.bias_width > 0;
+        cpu::attention_backward(call.plan,
+                                {.dq = p[7],
+                                 .dk = p[7] + call.k_bytes,
+                                 .dv = p[7] + call.v_bytes,
+                                 .dbias = biased ? f32(p[8]) : nullptr},
+                                p[0], p[1], f32(p[2]), call.inputs(p[3], p[4], p[5], p[6]),
+                                p[biased ? 9 : 8]);
       },
       std::move(plan), scratch);
 }
 
-// (qkv, key cache, value cache, position, slot) → out, key cache, value cache
+// (qkv, key cache, value cache, position, slot, bias?) → out, key cache, value cache
 BoundKernel cached_attention(const BindRequest& request) {
   const NodeView& view = request.view;
   const Value& qkv = view.in(0);
@@ -195,6 +220,7 @@ BoundKernel cached_attention(const BindRequest& request) {
   shape.kv_len = cache.shape[1];
   shape.k_stride = shape.v_stride = kv_width;
   shape.kv_batch_stride = cache.shape[1] * kv_width;
+  set_bias(shape, view, 5);
   CachedBound plan{};
   plan.attention.plan = cpu::plan_attention(shape, request.threads);
   plan.rows = qkv.shape[0];
@@ -219,8 +245,10 @@ BoundKernel cached_attention(const BindRequest& request) {
           std::memcpy(p[2] + at, p[0] + row * call.row_bytes + call.v_bytes,
                       static_cast<size_t>(call.cache_row_bytes));
         }
-        cpu::attention_forward(call.attention.plan, p[5], f32(p[8]), p[0], p[1], p[2], nullptr, i32(p[3]),
-                               i32(p[4]), p[8] + call.width_bytes);
+        cpu::attention_forward(
+            call.attention.plan, p[6], f32(p[9]),
+            {.q = p[0], .k = p[1], .v = p[2], .q_start = i32(p[3]), .kv_slot = i32(p[4]), .bias = f32(p[5])},
+            p[9] + call.width_bytes);
       },
       std::move(plan), scratch);
 }

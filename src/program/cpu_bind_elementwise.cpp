@@ -28,6 +28,12 @@ struct RowsPlan {
   bool accumulate;
 };
 
+// One row of a table of `rows`, for all rows of x.
+struct RowPlan {
+  RowsPlan x;
+  int64_t rows, row;
+};
+
 struct ActivationPlan {
   ActivationKind kind;
   int64_t rows, columns;
@@ -233,6 +239,50 @@ BoundKernel column_sums(const BindRequest& request) {
                          p[2]);
       },
       plan, cpu::column_sums_scratch_bytes(plan.rows, plan.columns));
+}
+
+// (x) → y
+BoundKernel scale(const BindRequest& request) {
+  struct Plan {
+    FlatPlan flat;
+    float factor;
+  };
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& plan = plan_of<Plan>(held);
+        cpu::scale(p[1], p[0], plan.factor, plan.flat.n, plan.flat.dtype);
+      },
+      Plan{flat(request.view.in(0)), static_cast<float>(request.view.attrs().real("factor"))});
+}
+
+// (x, table) → y
+BoundKernel add_row(const BindRequest& request) {
+  const Value& x = request.view.in(0);
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& plan = plan_of<RowPlan>(held);
+        cpu::add_row(p[2], p[0], f32(p[1]) + plan.row * plan.x.columns, plan.x.rows, plan.x.columns,
+                     plan.x.dtype);
+      },
+      RowPlan{{x.shape[0], x.shape[1], x.dtype, false}, 0, request.view.attrs().integer("row")});
+}
+
+// (dy) → dtable
+BoundKernel add_row_grad(const BindRequest& request) {
+  const Value& dy = request.view.in(0);
+  const auto& attrs = request.view.attrs();
+  const RowPlan plan{{dy.shape[0], dy.shape[1], dy.dtype, request.accumulate[0]},
+                     attrs.integer("rows"),
+                     attrs.integer("row")};
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& call = plan_of<RowPlan>(held);
+        const RowsPlan& x = call.x;
+        if (!x.accumulate) cpu::fill_zero(p[1], call.rows * x.columns * int64_t{sizeof(float)});
+        cpu::column_sums(x.rows, x.columns, x.columns, f32(p[1]) + call.row * x.columns, p[0], x.dtype,
+                         x.accumulate, p[2]);
+      },
+      plan, cpu::column_sums_scratch_bytes(dy.shape[0], dy.shape[1]));
 }
 
 // () → values

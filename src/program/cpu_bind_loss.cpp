@@ -9,7 +9,7 @@ namespace {
 
 using graph::NodeView;
 
-BoundKernel bound_loss(const BindRequest& request, bool gradients, Kernel run) {
+BoundKernel bound_loss(const BindRequest& request, bool gradients, bool bias, Kernel run) {
   const NodeView& view = request.view;
   auto plan = cpu::plan_linear_cross_entropy({.tokens = view.in(0).shape[0],
                                               .width = view.in(0).shape[1],
@@ -18,41 +18,47 @@ BoundKernel bound_loss(const BindRequest& request, bool gradients, Kernel run) {
                                               .gradients = gradients,
                                               .accumulate = gradients && request.accumulate[3],
                                               .accumulate_loss = request.accumulate[0],
-                                              .softcap = static_cast<float>(view.attrs().real("softcap"))});
+                                              .softcap = static_cast<float>(view.attrs().real("softcap")),
+                                              .bias = bias,
+                                              .accumulate_bias = gradients && bias && request.accumulate[4]});
   const int64_t scratch = plan.scratch_bytes;
   return bound(run, std::move(plan), scratch);
 }
 
 }  // namespace
 
-// (x, w, targets) → sum, count, per_token?, greedy?
+// (x, w, targets, bias?) → sum, count, per_token?, greedy?
 BoundKernel linear_cross_entropy(const BindRequest& request) {
-  return bound_loss(request, false, [](const void* plan, std::byte* const* p) {
+  return bound_loss(request, false, request.view.has(3), [](const void* plan, std::byte* const* p) {
     cpu::run_linear_cross_entropy(plan_of<cpu::LinearCrossEntropyPlan>(plan),
                                   {.x = p[0],
                                    .w_forward = p[1],
+                                   .bias = f32(p[3]),
                                    .targets = i32(p[2]),
-                                   .loss_sum = reinterpret_cast<double*>(p[3]),
-                                   .count = reinterpret_cast<int64_t*>(p[4]),
-                                   .token_loss = f32(p[5]),
-                                   .greedy = reinterpret_cast<int32_t*>(p[6]),
-                                   .scratch = p[7]});
+                                   .loss_sum = reinterpret_cast<double*>(p[4]),
+                                   .count = reinterpret_cast<int64_t*>(p[5]),
+                                   .token_loss = f32(p[6]),
+                                   .greedy = reinterpret_cast<int32_t*>(p[7]),
+                                   .scratch = p[8]});
   });
 }
 
-// (x, w for logits, w for dx, targets) → sum, count, dx, dw
+// (x, w for logits, w for dx, targets, bias?) → sum, count, dx, dw, dbias?
 BoundKernel linear_cross_entropy_train(const BindRequest& request) {
-  return bound_loss(request, true, [](const void* plan, std::byte* const* p) {
-    cpu::run_linear_cross_entropy(plan_of<cpu::LinearCrossEntropyPlan>(plan),
-                                  {.x = p[0],
-                                   .w_forward = p[1],
-                                   .w_input_grad = p[2],
-                                   .targets = i32(p[3]),
-                                   .loss_sum = reinterpret_cast<double*>(p[4]),
-                                   .count = reinterpret_cast<int64_t*>(p[5]),
-                                   .dx = p[6],
-                                   .dw = f32(p[7]),
-                                   .scratch = p[8]});
+  return bound_loss(request, true, request.view.has(4), [](const void* held, std::byte* const* p) {
+    const auto& plan = plan_of<cpu::LinearCrossEntropyPlan>(held);
+    const bool bias = plan.spec.bias;
+    cpu::run_linear_cross_entropy(plan, {.x = p[0],
+                                         .w_forward = p[1],
+                                         .w_input_grad = p[2],
+                                         .bias = f32(p[4]),
+                                         .targets = i32(p[3]),
+                                         .loss_sum = reinterpret_cast<double*>(p[5]),
+                                         .count = reinterpret_cast<int64_t*>(p[6]),
+                                         .dx = p[7],
+                                         .dw = f32(p[8]),
+                                         .dbias = bias ? f32(p[9]) : nullptr,
+                                         .scratch = p[bias ? 10 : 9]});
   });
 }
 

@@ -179,15 +179,15 @@ class ProbeList {
       ops::rope(g, qkv, table, add_operand(g, "positions", DType::kI32, {kTokens}), kHeadDim);
     }
     for (const int64_t length : {256, 512, 1024}) {
-      const graph::Attrs attrs{{"head_dim", kHeadDim},
-                               {"sequence_length", length},
-                               {"scale", 0.125},
-                               {"window", int64_t{0}},
-                               {"softcap", 0.0}};
+      const graph::Attrs attrs{{"head_dim", kHeadDim},   {"sequence_length", length},
+                               {"scale", 0.125},         {"window", int64_t{0}},
+                               {"softcap", 0.0},         {"causal", int64_t{1}},
+                               {"bias_zero", int64_t{0}}};
       {
         Graph& g = next();
         const ValueId qkv = rows(g, "qkv", kQkv, parts);
-        g.add_node(ops::kAttention, {qkv, add_operand(g, "kv_begin", DType::kI32, {kTokens})}, attrs);
+        g.add_node(ops::kAttention, {qkv, add_operand(g, "kv_begin", DType::kI32, {kTokens}), kNone, kNone},
+                   attrs);
       }
       Graph& g = next();
       const ValueId dout = rows(g, "dout", kWidth);
@@ -195,8 +195,29 @@ class ProbeList {
       const ValueId lse = add_operand(g, "lse", DType::kF32, {kTokens / length, kWidth / kHeadDim, length});
       const ValueId qkv = rows(g, "qkv", kQkv, parts);
       g.add_node(ops::kAttentionGrad,
-                 {dout, out, lse, qkv, add_operand(g, "kv_begin", DType::kI32, {kTokens})}, attrs);
+                 {dout, out, lse, qkv, add_operand(g, "kv_begin", DType::kI32, {kTokens}), kNone, kNone},
+                 attrs);
     }
+    constexpr int64_t kLength = 256, kSource = 512;
+    const graph::Attrs attrs{{"head_dim", kHeadDim},
+                             {"sequence_length", kLength},
+                             {"source_length", kSource},
+                             {"scale", 0.125},
+                             {"softcap", 0.0}};
+    const auto keys = [&](Graph& g) {
+      return add_operand(g, "kv", dtype_, {kTokens / kLength * kSource, 2 * kKvWidth}, {kKvWidth, kKvWidth});
+    };
+    {
+      Graph& g = next();
+      const ValueId q = rows(g, "q", kWidth);
+      g.add_node(ops::kCrossAttention, {q, keys(g), kNone, kNone}, attrs);
+    }
+    Graph& g = next();
+    const ValueId dout = rows(g, "dout", kWidth);
+    const ValueId out = rows(g, "out", kWidth);
+    const ValueId lse = add_operand(g, "lse", DType::kF32, {kTokens / kLength, kWidth / kHeadDim, kLength});
+    const ValueId q = rows(g, "q", kWidth);
+    g.add_node(ops::kCrossAttentionGrad, {dout, out, lse, q, keys(g), kNone, kNone}, attrs);
   }
 
   void embedding_and_loss() {
@@ -223,10 +244,11 @@ class ProbeList {
         const graph::Attrs attrs{{"softcap", 0.0}};
         if (training) {
           const ValueId dx = rows(g, "dx", width);
-          g.add_node_into(ops::kLinearCrossEntropyTrain, {x, w, w, targets},
+          g.add_node_into(ops::kLinearCrossEntropyTrain, {x, w, w, targets, kNone},
                           {sum, count, dx, gradient_of(g, {kVocab, width})}, attrs);
         } else {
-          g.add_node_into(ops::kLinearCrossEntropy, {x, w, targets}, {sum, count, kNone, kNone}, attrs);
+          g.add_node_into(ops::kLinearCrossEntropy, {x, w, targets, kNone}, {sum, count, kNone, kNone},
+                          attrs);
         }
       }
     }

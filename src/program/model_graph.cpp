@@ -52,8 +52,9 @@ graph::Graph build_graph(const Request& request, const CompileOptions& options,
     add_logits(graph, request, hidden);
     return graph;
   }
-  const ops::Loss loss = ops::linear_cross_entropy(graph, hidden.values, hidden.head, context.targets,
-                                                   request.per_token_loss, hidden.softcap);
+  const ops::Loss loss =
+      ops::linear_cross_entropy(graph, hidden.values, hidden.head, context.targets,
+                                {.per_token = request.per_token_loss, .softcap = hidden.softcap});
   if (request.kind == Kind::kTrain) {
     graph::differentiate(graph);
     STRATA_CHECK(options.rule_of != nullptr, "a training program needs the optimizer's rules");

@@ -66,6 +66,15 @@ std::span<const Binding> reference_bindings() {
       Binding{&ops::kAttention, plain<r::attention>},
       Binding{&ops::kAttentionGrad, plain<r::attention_grad>},
       Binding{&ops::kCachedAttention, plain<r::cached_attention>},
+      Binding{&ops::kCrossAttention, plain<r::cross_attention>},
+      Binding{&ops::kCrossAttentionGrad, plain<r::cross_attention_grad>},
+      Binding{&ops::kCachedCrossAttention, plain<r::cached_cross_attention>},
+      Binding{&ops::kDocumentEnds, plain<r::document_ends>},
+      Binding{&ops::kRelativeBias, plain<r::relative_bias>},
+      Binding{&ops::kRelativeBiasGrad, plain<r::relative_bias_grad>},
+      Binding{&ops::kScale, plain<r::scale>},
+      Binding{&ops::kAddRow, plain<r::add_row>},
+      Binding{&ops::kAddRowGrad, plain<r::add_row_grad>},
       Binding{&ops::kGated, plain<r::gated>},
       Binding{&ops::kGatedGrad, plain<r::gated_grad>},
       Binding{&ops::kActivation, plain<r::activation>},
@@ -75,10 +84,11 @@ std::span<const Binding> reference_bindings() {
       Binding{&ops::kLinearCrossEntropyTrain, plain<r::linear_cross_entropy_train>},
       Binding{&optim::kSumOfSquares, plain<r::sum_of_squares>},
       Binding{&optim::kAdamW, plain<r::adamw>},
-      // Plain already: a table made once in fp64, a copy, a few scalars.
+      // Plain already: a table made once in fp64, copies, a few scalars.
       Binding{&ops::kConstant, b::constant},
       Binding{&ops::kRopeTable, b::rope_table},
       Binding{&ops::kTakeRow, b::take_row},
+      Binding{&ops::kStoreCross, b::store_cross},
       Binding{&optim::kUpdateScalars, b::update_scalars},
       Binding{&optim::kRootOfSum, b::root_of_sum},
   };

@@ -25,6 +25,7 @@ constexpr int64_t kHeadDim = 4;
 struct GradientCase {
   std::string name;
   std::function<ValueId(Graph&, ValueId x)> build;
+  bool head_bias = false;
 };
 
 void PrintTo(const GradientCase& one, std::ostream* out) {
@@ -48,6 +49,35 @@ constexpr AttentionOptions kPlain{.head_dim = kHeadDim, .sequence_length = kLeng
 ValueId qk_normed(Graph& g, ValueId x, int64_t q_width, int64_t k_width) {
   const ValueId q = parameter(g, "q_norm", {q_width}), k = parameter(g, "k_norm", {k_width});
   return attention(g, qk_norm(g, qkv_of(g, x), q, k, 1e-5, 1), kNone, kPlain);
+}
+
+constexpr int64_t kSource = 9;  // tokens of a sequence that another one reads
+
+// A bias of distances as a model has it, for all rows of a sequence.
+AttentionOptions biased(Graph& g, bool causal) {
+  AttentionOptions options = kPlain;
+  options.causal = causal;
+  options.bias = relative_bias(
+      g, parameter(g, "buckets", {8, 4}),
+      {.max_distance = 5, .bidirectional = !causal, .first = 1 - kLength, .last = causal ? 0 : kLength - 1});
+  options.bias_zero = kLength - 1;
+  return options;
+}
+
+// Documents of another sequence, of which some rows see none; keys that no row sees too.
+ValueId read_source(Graph& g, ValueId x, double softcap) {
+  const int64_t sequences = kRows / kLength;
+  const ValueId tokens = input(g, "source_tokens", {sequences * kSource}, DType::kI32);
+  const ValueId source = embedding(g, tokens, parameter(g, "source_table", {9, kWidth}), DType::kF32);
+  const ValueId kv =
+      linear(g, source, parameter(g, "kv", {4 * kHeadDim, kWidth}, {2 * kHeadDim, 2 * kHeadDim}));
+  const ValueId q = linear(g, x, parameter(g, "q", {4 * kHeadDim, kWidth}));
+  const ValueId begin = input(g, "source_of", {kRows}, DType::kI32);
+  AttentionOptions options = kPlain;
+  options.softcap = softcap;
+  options.kv_end =
+      document_ends(g, begin, input(g, "source_begin", {sequences * kSource}, DType::kI32), sequences);
+  return graph::add_sum(g, cross_attention(g, q, kv, begin, options), x);
 }
 
 std::vector<GradientCase> cases() {
@@ -126,6 +156,33 @@ std::vector<GradientCase> cases() {
          return layer_norm(g, x, kNone, constant(g, "ones", kWidth, 1), constant(g, "zeros", kWidth, 0), 1e-5)
              .y;
        }},
+      {"attention_biased",
+       [](Graph& g, ValueId x) { return attention(g, qkv_of(g, x), kNone, biased(g, true)); }},
+      // Two layers that share one bias.
+      {"encoder_biased",
+       [](Graph& g, ValueId x) {
+         AttentionOptions options = biased(g, false);
+         const ValueId begin = input(g, "kv_begin", {kRows}, DType::kI32);
+         options.kv_end = document_ends(g, begin, begin, kRows / kLength);
+         const ValueId once = attention(g, qkv_of(g, x), begin, options);
+         return attention(g, qkv_of(g, once), begin, options);
+       }},
+      {"encoder",
+       [](Graph& g, ValueId x) {
+         AttentionOptions options = kPlain;
+         options.causal = false;
+         return attention(g, qkv_of(g, x), kNone, options);
+       }},
+      {"cross_attention", [](Graph& g, ValueId x) { return read_source(g, x, 0); }},
+      {"cross_attention_softcap", [](Graph& g, ValueId x) { return read_source(g, x, 0.3); }},
+      {"scale",
+       [](Graph& g, ValueId x) { return scale(g, activation(g, x, ActivationKind::kGeluTanh), -1.5); }},
+      {"add_row",
+       [](Graph& g, ValueId x) {
+         const ValueId moved = add_row(g, x, parameter(g, "rows", {3, kWidth}), 1);
+         return graph::add_sum(g, moved, x);
+       }},
+      {"head_bias", [](Graph&, ValueId x) { return x; }, true},
       {"relu", [](Graph& g, ValueId x) { return activation(g, x, ActivationKind::kRelu); }},
       {"gelu_tanh", [](Graph& g, ValueId x) { return activation(g, x, ActivationKind::kGeluTanh); }},
   };
@@ -140,10 +197,16 @@ void fill(program::OpRun& run) {
     for (int64_t i = 0; i < value.shape.elements(); ++i) {
       if (value.dtype == DType::kI32) {
         run.data_as<int32_t>(id)[i] =
-            static_cast<int32_t>(value.name == "tokens"      ? i
-                                 : value.name == "positions" ? i % kLength
-                                 : value.name == "kv_begin"  ? (i % kLength >= 4 ? 4 : 0)
-                                                             : (i * 5 + 2) % 9);  // targets
+            static_cast<int32_t>(value.name == "tokens"         ? i
+                                 : value.name == "positions"    ? i % kLength
+                                 : value.name == "kv_begin"     ? (i % kLength >= 4 ? 4 : 0)
+                                 : value.name == "source_begin" ? (i % kSource >= 7   ? 7
+                                                                   : i % kSource >= 3 ? 3
+                                                                                      : 0)
+                                 : value.name == "source_of"    ? (i % kLength >= 5   ? -1
+                                                                   : i % kLength >= 2 ? 3
+                                                                                      : 0)
+                                                                : (i * 5 + 2) % 9);  // targets
       } else if (value.name == "angles") {
         const double angle = 0.3 * static_cast<double>(i / 2);
         run.data_as<float>(id)[i] = static_cast<float>(i % 2 == 0 ? std::cos(angle) : std::sin(angle));
@@ -169,7 +232,10 @@ TEST_P(Gradients, FollowTheLoss) {
   const ValueId x = embedding(graph, tokens, parameter(graph, "table", {kRows, kWidth}), DType::kF32);
   const ValueId y = GetParam().build(graph, x);
   const ValueId head = parameter(graph, "head", {9, graph.value(y).shape[1]});
-  const ValueId sum = linear_cross_entropy(graph, y, head, input(graph, "targets", {kRows}, DType::kI32)).sum;
+  LossOptions options;
+  if (GetParam().head_bias) options.bias = parameter(graph, "head_bias", {9});
+  const ValueId targets = input(graph, "targets", {kRows}, DType::kI32);
+  const ValueId sum = linear_cross_entropy(graph, y, head, targets, options).sum;
   graph::differentiate(graph);
   program::OpRun run(std::move(graph));
   fill(run);

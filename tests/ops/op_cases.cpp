@@ -1,6 +1,7 @@
 #include "op_cases.h"
 
 #include <cstring>
+#include <tuple>
 
 #include "graph/sum.h"
 #include "kernels/cpu/optimizer.h"
@@ -14,6 +15,7 @@ using graph::Attrs;
 
 constexpr int64_t kRows = 24;  // four sequences of six
 constexpr int64_t kLength = 6;
+constexpr int64_t kSource = 10;  // keys of another sequence, for each of the four
 constexpr int64_t kHeadDim = 8;
 constexpr int64_t kQ = 64, kKv = 32;  // eight query heads, four of keys and values
 constexpr int64_t kQkv = kQ + 2 * kKv;
@@ -42,6 +44,28 @@ Operand positions() {
 Operand kv_begin() {
   return {.dtype = DType::kI32, .shape = {kRows}, .content = [](int64_t i) {
             return i % kLength >= 4 ? 4.0 : 0.0;  // a document boundary inside each sequence
+          }};
+}
+// Of the encoder: each sequence has the documents [0, 4) and [4, 6).
+Operand kv_end() {
+  return {.dtype = DType::kI32, .shape = {kRows}, .content = [](int64_t i) {
+            return i % kLength >= 4 ? 6.0 : 4.0;
+          }};
+}
+// Which document of its source, of [0, 3) and [3, 10), a row reads: the first, the second, or none.
+Operand source_of() {
+  return {.dtype = DType::kI32, .shape = {kRows}, .content = [](int64_t i) {
+            return i % kLength >= 4 ? -1.0 : i % kLength >= 2 ? 3.0 : 0.0;
+          }};
+}
+Operand source_end() {
+  return {.dtype = DType::kI32, .shape = {kRows}, .content = [](int64_t i) {
+            return i % kLength >= 4 ? 0.0 : i % kLength >= 2 ? 10.0 : 3.0;
+          }};
+}
+Operand source_begin() {
+  return {.dtype = DType::kI32, .shape = {kSource * kRows / kLength}, .content = [](int64_t j) {
+            return j % kSource >= 3 ? 3.0 : 0.0;
           }};
 }
 Operand absent() {
@@ -74,14 +98,97 @@ const cpu::AdamWScalars kScalars{.lr = 0.1f,
 const Attrs kNorm{{"eps", 1e-5}, {"weight_offset", 0.0}};
 const Attrs kOffsetNorm{{"eps", 1e-5}, {"weight_offset", 1.0}};
 Attrs attention_attrs(int64_t window, double softcap) {
-  return {{"head_dim", kHeadDim},
-          {"sequence_length", kLength},
-          {"scale", 0.3},
-          {"window", window},
-          {"softcap", softcap}};
+  return {{"head_dim", kHeadDim}, {"sequence_length", kLength}, {"scale", 0.3},           {"window", window},
+          {"softcap", softcap},   {"causal", int64_t{1}},       {"bias_zero", int64_t{0}}};
 }
 const Attrs kAttentionAttrs = attention_attrs(0, 0);
+Attrs biased_attrs(bool causal, int64_t zero) {
+  Attrs attrs = attention_attrs(0, 0);
+  attrs.set("causal", int64_t{causal});
+  attrs.set("bias_zero", zero);
+  return attrs;
+}
+Attrs cross_attrs(double softcap) {
+  return {{"head_dim", kHeadDim},
+          {"sequence_length", kLength},
+          {"source_length", kSource},
+          {"scale", 0.3},
+          {"softcap", softcap}};
+}
+Attrs relative_attrs(bool bidirectional) {
+  return {{"max_distance", int64_t{20}},
+          {"bidirectional", int64_t{bidirectional}},
+          {"first", int64_t{-30}},
+          {"last", int64_t{9}},
+          {"buckets", int64_t{8}}};
+}
 const Attrs kRopeAttrs{{"head_dim", kHeadDim}, {"inverse", int64_t{0}}};
+
+// Attention with a bias, without a causal order, and to another sequence.
+void add_encoder_cases(std::vector<OpCase>& cases) {
+  const std::vector<int64_t> qkv{kQ, kKv, kKv}, kv{kKv, kKv};
+  constexpr int64_t kHeads = kQ / kHeadDim, kSequences = kRows / kLength;
+  const Operand lse = {.shape = {kSequences, kHeads, kLength},
+                       .content = [](int64_t i) { return 2.5 + 0.1 * static_cast<double>(i % 7); }};
+  const auto bias = [](int64_t width) { return f32({kHeads, width}); };
+  struct Form {
+    std::string name;
+    Operand begin, end, bias;
+    Attrs attrs;
+  };
+  for (const Form& form : {Form{"_biased", kv_begin(), absent(), bias(8), biased_attrs(true, 6)},
+                           Form{"_encoder", kv_begin(), kv_end(), absent(), biased_attrs(false, 0)},
+                           Form{"_whole_encoder", absent(), absent(), bias(11), biased_attrs(false, 5)},
+                           Form{"_biased_encoder", kv_begin(), kv_end(), bias(14), biased_attrs(false, 7)}}) {
+    cases.push_back({"attention" + form.name,
+                     &kAttention,
+                     {f32({kRows, kQkv}, qkv), form.begin, form.end, form.bias},
+                     form.attrs});
+    cases.push_back(
+        {"attention_grad" + form.name,
+         &kAttentionGrad,
+         {f32({kRows, kQ}), f32({kRows, kQ}), lse, f32({kRows, kQkv}, qkv), form.begin, form.end, form.bias},
+         form.attrs});
+  }
+  cases.push_back({"cached_attention_biased",
+                   &kCachedAttention,
+                   {f32({kRows, kQkv}, qkv), f32({7, 12, kKv}), f32({7, 12, kKv}), i32_of({3, 0, 6, 5}),
+                    i32_of({4, 6, 0, 1}), bias(12)},
+                   biased_attrs(true, 11),
+                   {-1, 1, 2}});
+  const Operand q = f32({kRows, kQ}), keys = f32({kSequences * kSource, 2 * kKv}, kv);
+  for (const auto& [name, begin, end, softcap] :
+       std::initializer_list<std::tuple<std::string, Operand, Operand, double>>{
+           {"", absent(), absent(), 0},
+           {"_documents", source_of(), source_end(), 0},
+           {"_softcap", source_of(), source_end(), 0.7}}) {
+    cases.push_back(
+        {"cross_attention" + name, &kCrossAttention, {q, keys, begin, end}, cross_attrs(softcap)});
+    cases.push_back({"cross_attention_grad" + name,
+                     &kCrossAttentionGrad,
+                     {q, f32({kRows, kQ}), lse, q, keys, begin, end},
+                     cross_attrs(softcap)});
+  }
+  cases.push_back({"cached_cross_attention",
+                   &kCachedCrossAttention,
+                   {q, f32({7, 12, kKv}), f32({7, 12, kKv}), i32_of({4, 6, 0, 1}), i32_of({12, 0, 7, 1})},
+                   cross_attrs(0)});
+  cases.push_back({"store_cross",
+                   &kStoreCross,
+                   {f32({kRows, 2 * kKv}, kv), f32({7, 14, kKv}), f32({7, 14, kKv}), i32_of({4, 1})},
+                   {},
+                   {1, 2}});
+  cases.push_back({"document_ends",
+                   &kDocumentEnds,
+                   {source_of(), source_begin()},
+                   {{"sequence_length", kLength}, {"source_length", kSource}}});
+  for (const bool both : {false, true}) {
+    const std::string text = both ? "_bidirectional" : "";
+    cases.push_back({"relative_bias" + text, &kRelativeBias, {f32({8, kHeads})}, relative_attrs(both)});
+    cases.push_back(
+        {"relative_bias_grad" + text, &kRelativeBiasGrad, {f32({kHeads, 40})}, relative_attrs(both)});
+  }
+}
 
 std::vector<OpCase> make_cases() {
   const std::vector<int64_t> parts{kQ, kKv, kKv};
@@ -130,23 +237,29 @@ std::vector<OpCase> make_cases() {
        {f32({kRows, 20}), f32({kRows, 20}), f32({kRows}), positive({kRows})},
        kNorm},
       {"rope", &kRope, {f32({kRows, kQkv}, parts), f32({kLength, kHeadDim / 2, 2}), positions()}, kRopeAttrs},
-      {"attention", &kAttention, {f32({kRows, kQkv}, parts), kv_begin()}, kAttentionAttrs},
-      {"attention_plain", &kAttention, {f32({kRows, kQkv}, parts), absent()}, kAttentionAttrs},
+      {"attention",
+       &kAttention,
+       {f32({kRows, kQkv}, parts), kv_begin(), absent(), absent()},
+       kAttentionAttrs},
+      {"attention_plain",
+       &kAttention,
+       {f32({kRows, kQkv}, parts), absent(), absent(), absent()},
+       kAttentionAttrs},
       {"attention_grad",
        &kAttentionGrad,
        {f32({kRows, kQ}), f32({kRows, kQ}), positive({kRows / kLength, kQ / kHeadDim, kLength}),
-        f32({kRows, kQkv}, parts), kv_begin()},
+        f32({kRows, kQkv}, parts), kv_begin(), absent(), absent()},
        kAttentionAttrs},
       {"cached_attention",
        &kCachedAttention,
        {f32({kRows, kQkv}, parts), f32({7, 12, kKv}), f32({7, 12, kKv}), i32_of({3, 0, 6, 5}),
-        i32_of({4, 6, 0, 1})},
+        i32_of({4, 6, 0, 1}), absent()},
        kAttentionAttrs,
        {-1, 1, 2}},
       {"cached_attention_first_rows",
        &kCachedAttention,
        {f32({kRows, kQkv}, parts), f32({kRows / kLength, kLength, kKv}), f32({kRows / kLength, kLength, kKv}),
-        i32_of({0, 0, 0, 0}), i32_of({0, 1, 2, 3})},
+        i32_of({0, 0, 0, 0}), i32_of({0, 1, 2, 3}), absent()},
        kAttentionAttrs,
        {-1, 1, 2}},
       {.name = "rope_table",
@@ -174,6 +287,17 @@ std::vector<OpCase> make_cases() {
        {{"weight_decay", 0.1}, {"lr_scale", 0.5}},
        {0, 1, 2}},
       {"softcap", &kSoftcap, {{.shape = {kRows, 20}, .always_f32 = true}}, {{"softcap", 1.5}}},
+      {"scale", &kScale, {f32({kRows, 20})}, {{"factor", -0.3}}},
+      {"add_row", &kAddRow, {f32({kRows, 20}), f32({3, 20})}, {{"row", int64_t{1}}}},
+      {"add_row_grad", &kAddRowGrad, {f32({kRows, 20})}, {{"rows", int64_t{3}}, {"row", int64_t{2}}}},
+      {"linear_cross_entropy_bias",
+       &kLinearCrossEntropy,
+       {f32({kRows, 20}), f32({13, 20}), i32(kRows, 13), f32({13})},
+       {{"softcap", 0.0}}},
+      {"linear_cross_entropy_train_bias",
+       &kLinearCrossEntropyTrain,
+       {f32({kRows, 20}), f32({13, 20}), absent(), i32(kRows, 13), f32({13})},
+       {{"softcap", 0.0}}},
       {"take_row", &kTakeRow, {f32({kRows, 20}), i32(1, 5)}, {}},
       {"sum_of_squares", &optim::kSumOfSquares, {f32({12, 20})}, {}},
   };
@@ -183,11 +307,11 @@ std::vector<OpCase> make_cases() {
     const Attrs attrs{{"softcap", softcap}};
     cases.push_back({"linear_cross_entropy" + text,
                      &kLinearCrossEntropy,
-                     {f32({kRows, 20}), f32({13, 20}), i32(kRows, 13)},
+                     {f32({kRows, 20}), f32({13, 20}), i32(kRows, 13), absent()},
                      attrs});
     cases.push_back({"linear_cross_entropy_train" + text,
                      &kLinearCrossEntropyTrain,
-                     {f32({kRows, 20}), f32({13, 20}), absent(), i32(kRows, 13)},
+                     {f32({kRows, 20}), f32({13, 20}), absent(), i32(kRows, 13), absent()},
                      attrs});
   }
   for (const auto& [name, attrs] :
@@ -195,16 +319,19 @@ std::vector<OpCase> make_cases() {
                                                             {"softcap", attention_attrs(0, 0.7)},
                                                             {"both", attention_attrs(2, 0.7)}}) {
     const std::string text = name;
-    cases.push_back({"attention_" + text, &kAttention, {f32({kRows, kQkv}, parts), kv_begin()}, attrs});
+    cases.push_back({"attention_" + text,
+                     &kAttention,
+                     {f32({kRows, kQkv}, parts), kv_begin(), absent(), absent()},
+                     attrs});
     cases.push_back({"attention_grad_" + text,
                      &kAttentionGrad,
                      {f32({kRows, kQ}), f32({kRows, kQ}), positive({kRows / kLength, kQ / kHeadDim, kLength}),
-                      f32({kRows, kQkv}, parts), kv_begin()},
+                      f32({kRows, kQkv}, parts), kv_begin(), absent(), absent()},
                      attrs});
     cases.push_back({"cached_attention_" + text,
                      &kCachedAttention,
                      {f32({kRows, kQkv}, parts), f32({7, 12, kKv}), f32({7, 12, kKv}), i32_of({3, 0, 6, 5}),
-                      i32_of({4, 6, 0, 1})},
+                      i32_of({4, 6, 0, 1}), absent()},
                      attrs,
                      {-1, 1, 2}});
   }
@@ -256,6 +383,7 @@ std::vector<OpCase> make_cases() {
     cases.push_back({text, &kActivation, {f32({kRows, 20})}, attrs});
     cases.push_back({text + "_grad", &kActivationGrad, {f32({kRows, 20}), f32({kRows, 20})}, attrs});
   }
+  add_encoder_cases(cases);
   return cases;
 }
 

@@ -92,6 +92,30 @@ TEST_P(CachedAttention, AttendsToWhatIsCachedAndToItself) {
 INSTANTIATE_TEST_SUITE_P(Ops, CachedAttention,
                          testing::Values("cached_attention", "cached_attention_first_rows"));
 
+// What was stored for a source is what attention to the source itself sees; the row behind its end is not.
+TEST(CachedCrossAttention, SeesWhatWasStoredUpToItsEnd) {
+  const OpCase& whole = case_of("cross_attention_documents");
+  auto inputs = inputs_of(whole);
+  const int64_t sequences = 4, source = whole.attrs.integer("source_length"), length = inputs[0].shape[0] / 4;
+  const std::vector<double> slots{2, 5, 0, 3}, ends{10, 7, 0, 1};
+  for (int64_t n = 0; n < sequences * length; ++n) {
+    inputs[2].values[static_cast<size_t>(n)] = 0;
+    inputs[3].values[static_cast<size_t>(n)] = ends[static_cast<size_t>(n / length)];
+  }
+  const Tensor wanted = run_op(whole, inputs)[0];
+
+  const int64_t room = source + 2, width = inputs[1].segments[0];
+  const Tensor slot{DType::kI32, {sequences}, {}, slots, false};
+  Tensor empty{DType::kF32, {6, room, width}, {}, {}, false};
+  empty.values.assign(static_cast<size_t>(6 * room * width), 1e6);
+  const OpCase store{"store", &kStoreCross, {}, {}, {1, 2}};
+  const auto caches = run_op(store, {inputs[1], empty, empty, slot});
+  const OpCase read{"read", &kCachedCrossAttention, {}, whole.attrs};
+  const auto found =
+      run_op(read, {inputs[0], caches[0], caches[1], slot, {DType::kI32, {sequences}, {}, ends, false}});
+  expect_near(found[0].values, wanted.values, 2e-6);
+}
+
 // Loshchilov and Hutter's algorithm 2 in PyTorch's order, with the case's step block.
 TEST(AdamW, MovesParametersAndMoments) {
   const OpCase& one = case_of("adamw");

@@ -33,6 +33,17 @@ void check(const AttentionShape& s) {
         "[attention] found window {}, causal {}; a window counts keys backwards and needs causal", s.window,
         s.causal);
   }
+  if (s.bias_width > 0) {
+    const int64_t back = (s.window > 0 ? std::min(s.window, s.kv_len) : s.kv_len) - 1;
+    const int64_t ahead = s.causal ? 0 : std::max(s.q_len, s.kv_len) - 1;
+    if (s.softcap > 0 || s.bias_zero < back || s.bias_zero + ahead >= s.bias_width) {
+      throw ConfigError(
+          "[attention] found a bias of {} entries, that of distance 0 at {}, softcap {}; expected entries "
+          "for "
+          "the distances {} to {} and no softcap",
+          s.bias_width, s.bias_zero, s.softcap, -back, ahead);
+    }
+  }
   const int64_t query = s.heads * s.head_dim, key = s.kv_heads * s.head_dim;
   if (s.q_stride < query || s.out_stride < query || s.k_stride < key || s.v_stride < key) {
     throw ConfigError(
@@ -80,6 +91,13 @@ int64_t decode_bytes(const AttentionShape& s) {
   return carver.used();
 }
 
+void check(const AttentionShape& s, const AttentionInputs& in) {
+  STRATA_CHECK((in.bias != nullptr) == (s.bias_width > 0),
+               "[attention] the shape has a bias of {} entries, {}", s.bias_width,
+               in.bias != nullptr ? "which may not be" : "which is missing");
+  STRATA_CHECK(in.kv_end == nullptr || !s.causal, "[attention] causal rows end at themselves: no kv_end");
+}
+
 // task(i, memory) for every i, with `bytes` of scratch for each thread at work. No result may depend on
 // which.
 void for_each_task(const AttentionPlan& plan, int64_t tasks, std::byte* scratch, int64_t bytes,
@@ -103,9 +121,9 @@ AttentionPlan plan_attention(const AttentionShape& s, int threads) {
   plan.decode = s.q_len > 0 && s.q_len * (s.heads / s.kv_heads) <= kMostDecodeRows && s.kv_len >= 4 * s.q_len;
   plan.forward_scratch_bytes =
       plan.decode ? decode_bytes(s) : plan.threads * forward_task_bytes(s, plan.query_chunk);
-  plan.backward_scratch_bytes =
-      2 * align_up(row_values(s) * static_cast<int64_t>(sizeof(float)), kBufferAlignment) +
-      plan.threads * backward_task_bytes(s);
+  Carver rows(nullptr);
+  BackwardRows(rows, s);
+  plan.backward_scratch_bytes = rows.used() + plan.threads * backward_task_bytes(s);
 
   const double heads = static_cast<double>(s.batch * s.heads);
   plan.forward_flops = 4.0 * heads * pairs_of(s) * static_cast<double>(s.head_dim);
@@ -118,22 +136,12 @@ AttentionPlan plan_attention(const AttentionShape& s, int threads) {
   return plan;
 }
 
-void attention_forward(const AttentionPlan& plan, void* out, float* lse, const void* q, const void* k,
-                       const void* v, const int32_t* kv_begin, const int32_t* q_start, const int32_t* kv_slot,
+void attention_forward(const AttentionPlan& plan, void* out, float* lse, const AttentionInputs& in,
                        void* scratch) {
   const AttentionShape& s = plan.shape;
+  check(s, in);
   if (row_values(s) == 0) return;
-  const Call call{.plan = plan,
-                  .shape = s,
-                  .group = s.heads / s.kv_heads,
-                  .q_start = q_start,
-                  .kv_slot = kv_slot,
-                  .q = q,
-                  .k = k,
-                  .v = v,
-                  .kv_begin = kv_begin,
-                  .out = out,
-                  .lse = lse};
+  const Call call{.plan = plan, .shape = s, .in = in, .group = s.heads / s.kv_heads, .out = out, .lse = lse};
   if (plan.decode) {
     Carver carver(scratch);
     const DecodeScratch parts(carver, s);
@@ -150,30 +158,28 @@ void attention_forward(const AttentionPlan& plan, void* out, float* lse, const v
                 });
 }
 
-void attention_backward(const AttentionPlan& plan, void* dq, void* dk, void* dv, const void* dout,
-                        const void* out, const float* lse, const void* q, const void* k, const void* v,
-                        const int32_t* kv_begin, void* scratch) {
+void attention_backward(const AttentionPlan& plan, const AttentionGradients& to, const void* dout,
+                        const void* out, const float* lse, const AttentionInputs& in, void* scratch) {
   const AttentionShape& s = plan.shape;
+  check(s, in);
+  STRATA_CHECK(in.q_start == nullptr && in.kv_slot == nullptr,
+               "[attention] no gradient passes through a cache");
   Carver carver(scratch);
-  float* delta = carver.take<float>(row_values(s));
-  float* row_lse = carver.take<float>(row_values(s));
+  const BackwardRows shared(carver, s);
   std::byte* memory = static_cast<std::byte*>(scratch) + carver.used();
   const Call call{.plan = plan,
                   .shape = s,
+                  .in = in,
                   .group = s.heads / s.kv_heads,
-                  .q = q,
-                  .k = k,
-                  .v = v,
-                  .kv_begin = kv_begin,
-                  .dq = dq,
-                  .dk = dk,
-                  .dv = dv,
+                  .to = to,
                   .dout = dout,
-                  .row_lse = row_lse,
-                  .delta = delta};
+                  .row_lse = shared.row_lse,
+                  .delta = shared.delta,
+                  .bias_sums = shared.bias_sums};
   const int64_t bytes = backward_task_bytes(s);
-  for_each_task(plan, row_values(s) == 0 ? 0 : s.batch * s.heads, nullptr, 0,
-                [&](int64_t task, void*) { backward_rows(call, out, lse, task, row_lse, delta); });
+  for_each_task(plan, row_values(s) == 0 ? 0 : s.batch * s.heads, nullptr, 0, [&](int64_t task, void*) {
+    backward_rows(call, out, lse, task, shared.row_lse, shared.delta);
+  });
 
   const auto run = [&](int64_t tasks, void (*work)(const Call&, int64_t, const BackwardScratch&)) {
     for_each_task(plan, tasks, memory, bytes, [&](int64_t task, void* part) {
@@ -182,15 +188,24 @@ void attention_backward(const AttentionPlan& plan, void* dq, void* dk, void* dv,
     });
   };
   // In two parts scores are computed twice, 7 products instead of 5: worth it where whole heads would leave
-  // more than two sevenths of the threads idle. The bits are the same.
+  // more than two sevenths of the threads idle. The bits are the same. The gradient of a bias goes over keys
+  // and rows at once: whole heads.
   const int64_t whole = s.batch * s.kv_heads;
   const int64_t threads = std::min<int64_t>(plan.threads, compute_threads());
-  if (7 * whole >= 5 * ceil_div(whole, threads) * threads) {
+  if (s.bias_width > 0 || 7 * whole >= 5 * ceil_div(whole, threads) * threads) {
     run(whole, backward_head);
   } else {
     run(whole * ceil_div(s.kv_len, kKeys), backward_keys);
     run(s.batch * s.heads * ceil_div(s.q_len, kRows), backward_queries);
   }
+  for_each_task(plan, s.bias_width > 0 ? s.heads : 0, nullptr, 0, [&](int64_t head, void*) {
+    float* sums = to.dbias + head * s.bias_width;
+    std::fill_n(sums, s.bias_width, 0.0f);
+    for (int64_t b = 0; b < s.batch; ++b) {
+      const float* part = shared.bias_sums + (b * s.heads + head) * s.bias_width;
+      for (int64_t i = 0; i < s.bias_width; ++i) sums[i] += part[i];
+    }
+  });
 }
 
 }  // namespace strata::cpu

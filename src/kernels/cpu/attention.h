@@ -1,12 +1,12 @@
 // Exact attention, tile by tile, without a matrix of scores:
 //
-//   out[i] = Σ_j P[i,j] v[j],   P[i,:] = softmax_j(scale · q[i]·k[j]),   lse[i] = log Σ_j exp(scale ·
-//   q[i]·k[j])
+//   out[i] = Σ_j P[i,j] v[j],   P[i,:] = softmax_j(s[i,:]),   lse[i] = log Σ_j exp(s[i,j]),
+//   s[i,j] = scale · q[i]·k[j] + bias[bias_zero + j - position(i)]
 //
 // per sequence and head; query head h reads key–value head h / (heads / kv_heads). Row i has the position
 // q_start + i among the keys and sees the keys j with
 //
-//   max(kv_begin[i], position - window + 1) ≤ j < kv_len,   and j ≤ position where causal.
+//   max(kv_begin[i], position - window + 1) ≤ j < kv_end[i],   and j ≤ position where causal.
 //
 // A row that sees no key gives out = 0, lse = -inf and no gradient. Tiles that no row sees are not computed,
 // so short documents cost what they cost. All sums are fp32, in an order that depends on the shape alone: the
@@ -37,8 +37,10 @@ struct AttentionShape {
   int64_t out_stride = 0;       // of out and dout
   int64_t kv_batch_stride = 0;  // between sequences in k, v, dk and dv
   bool causal = true;
-  int64_t window = 0;  // keys that a row sees, itself included; 0: no limit. Needs causal
-  float softcap = 0;   // above 0: a score s = scale · q·k counts as softcap · tanh(s / softcap)
+  int64_t window = 0;      // keys that a row sees, itself included; 0: no limit. Needs causal
+  float softcap = 0;       // above 0: a score s = scale · q·k counts as softcap · tanh(s / softcap)
+  int64_t bias_width = 0;  // distances that the bias of a head has an entry for; 0: no bias. Not with softcap
+  int64_t bias_zero = 0;   // the entry of distance 0, of a key at its query's own position
 };
 
 // What a call needs and costs, from its shape alone.
@@ -58,17 +60,36 @@ struct AttentionPlan {
 // `threads` = 0: compute_threads() of the caller. Throws ConfigError on a shape outside the limits above.
 AttentionPlan plan_attention(const AttentionShape& shape, int threads = 0);
 
-// lse is float [batch, heads, q_len]. kv_begin, int32 [batch, q_len], does not fall within a sequence; null:
-// 0. q_start, int32 [batch], is the position of query 0 among the keys; null: kv_len - q_len. kv_slot, int32
-// [batch], says which sequence of k and v a sequence of q reads; null: the one of its own number. scratch: at
-// least forward_scratch_bytes, aligned to 64 bytes; it may hold anything, and no state stays in it.
-void attention_forward(const AttentionPlan& plan, void* out, float* lse, const void* q, const void* k,
-                       const void* v, const int32_t* kv_begin, const int32_t* q_start, const int32_t* kv_slot,
+// What a call reads. All but q, k and v may be null.
+struct AttentionInputs {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  // int32 [batch, q_len]: the keys [kv_begin, kv_end) of a row. Null: from 0, to kv_len. Among the rows of a
+  // sequence that see a key neither falls. A causal row ends at itself: no kv_end.
+  const int32_t* kv_begin = nullptr;
+  const int32_t* kv_end = nullptr;
+  const int32_t* q_start =
+      nullptr;  // int32 [batch]: position of query 0 among the keys; null: kv_len - q_len
+  const int32_t* kv_slot = nullptr;  // int32 [batch]: which sequence of k and v is read; null: the own one
+  const float* bias = nullptr;       // [heads, bias_width], where the shape has one
+};
+
+// lse is float [batch, heads, q_len]. scratch: at least forward_scratch_bytes, aligned to 64 bytes; it may
+// hold anything, and no state stays in it.
+void attention_forward(const AttentionPlan& plan, void* out, float* lse, const AttentionInputs& in,
                        void* scratch);
 
-// Overwrites dq, dk and dv. Queries end where the keys end (q_start = kv_len - q_len).
-void attention_backward(const AttentionPlan& plan, void* dq, void* dk, void* dv, const void* dout,
-                        const void* out, const float* lse, const void* q, const void* k, const void* v,
-                        const int32_t* kv_begin, void* scratch);
+// Overwritten. dbias [heads, bias_width], where the shape has a bias, is summed over rows and sequences.
+struct AttentionGradients {
+  void* dq = nullptr;
+  void* dk = nullptr;
+  void* dv = nullptr;
+  float* dbias = nullptr;
+};
+
+// Queries end where the keys end (q_start = kv_len - q_len), and each sequence has its own keys (no kv_slot).
+void attention_backward(const AttentionPlan& plan, const AttentionGradients& to, const void* dout,
+                        const void* out, const float* lse, const AttentionInputs& in, void* scratch);
 
 }  // namespace strata::cpu

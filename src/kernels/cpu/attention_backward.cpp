@@ -34,17 +34,17 @@ HWY_INLINE void pack_keys(const Call& call, const KeyBlock& block, const Backwar
   const AttentionShape& s = call.shape;
   const int64_t k_offset = call.k_offset(block.b, block.first, block.kv_head);
   const int64_t v_offset = call.v_offset(block.b, block.first, block.kv_head);
-  pack_transposed(w.keys_t, call.k, s.dtype, k_offset, s.k_stride, block.keys, s.head_dim);
-  pack_transposed(w.values_t, call.v, s.dtype, v_offset, s.v_stride, block.keys, s.head_dim);
+  pack_transposed(w.keys_t, call.in.k, s.dtype, k_offset, s.k_stride, block.keys, s.head_dim);
+  pack_transposed(w.values_t, call.in.v, s.dtype, v_offset, s.v_stride, block.keys, s.head_dim);
   // The scale of dQ = scale · dS K goes with K.
-  pack_rows(w.keys, tile_stride(s.head_dim), call.k, s.dtype, k_offset, s.k_stride, block.keys, block.keys,
+  pack_rows(w.keys, tile_stride(s.head_dim), call.in.k, s.dtype, k_offset, s.k_stride, block.keys, block.keys,
             s.head_dim, s.scale);
 }
 
 HWY_INLINE void pack_queries(const Call& call, int64_t b, const RowBlock& rows, const BackwardScratch& w) {
   const AttentionShape& s = call.shape;
   const int64_t stride = tile_stride(s.head_dim);
-  pack_rows(w.q, stride, call.q, s.dtype, call.q_offset(b, rows.first, rows.head), s.q_stride, rows.rows,
+  pack_rows(w.q, stride, call.in.q, s.dtype, call.q_offset(b, rows.first, rows.head), s.q_stride, rows.rows,
             kRows, s.head_dim, s.scale * kLog2e);
   pack_rows(w.dout, stride, call.dout, s.dtype, call.out_offset(b, rows.first, rows.head), s.out_stride,
             rows.rows, kRows, s.head_dim, 1.0f);
@@ -106,6 +106,10 @@ HWY_INLINE void weigh(const Call& call, const KeyBlock& block, const RowBlock& r
     if (s.softcap > 0) {
       weigh_capped_row(p, ds, begin, end, first, last, lse, delta, s.softcap * kLog2e);
     } else {
+      if (call.in.bias != nullptr && first < last) {
+        const int64_t at = call.bias_index(block.b, rows.first + r, block.first + first);
+        add_scaled(p + first, call.in.bias + rows.head * s.bias_width + at, kLog2e, last - first);
+      }
       weigh_row(p, ds, begin, end, first, last, lse, delta);
     }
     std::fill(p, p + begin, 0.0f);
@@ -151,6 +155,20 @@ HWY_INLINE void add_query_gradients(const Call& call, const TileRanges& ranges, 
                           nullptr);
 }
 
+// The gradient of a score is that of its bias.
+HWY_INLINE void add_bias_gradients(const Call& call, const KeyBlock& block, const RowBlock& rows,
+                                   const BackwardScratch& w) {
+  const AttentionShape& s = call.shape;
+  float* sums = call.bias_sums + (block.b * s.heads + rows.head) * s.bias_width;
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    const int64_t first = std::clamp<int64_t>(rows.lo[r] - block.first, 0, block.keys);
+    const int64_t last = std::clamp<int64_t>(rows.hi[r] - block.first, 0, block.keys);
+    if (first >= last) continue;
+    add_scaled(sums + call.bias_index(block.b, rows.first + r, block.first + first),
+               w.ds + r * kScoreStride + first, 1.0f, last - first);
+  }
+}
+
 HWY_INLINE void clear_key_gradients(const Call& call, const BackwardScratch& w) {
   std::fill_n(w.dk, kKeys * tile_stride(call.shape.head_dim), 0.0f);
   std::fill_n(w.dv, kKeys * tile_stride(call.shape.head_dim), 0.0f);
@@ -162,9 +180,9 @@ HWY_INLINE void store_key_gradients(const Call& call, const KeyBlock& block, con
   for (int64_t j = 0; j < block.keys; ++j) {
     const int64_t key = block.first + j;
     // The packed queries carry scale · log2 e.
-    unpack_row(call.dk, s.dtype, call.k_offset(block.b, key, block.kv_head), w.dk + j * stride, s.head_dim,
+    unpack_row(call.to.dk, s.dtype, call.k_offset(block.b, key, block.kv_head), w.dk + j * stride, s.head_dim,
                kLn2);
-    unpack_row(call.dv, s.dtype, call.v_offset(block.b, key, block.kv_head), w.dv + j * stride, s.head_dim,
+    unpack_row(call.to.dv, s.dtype, call.v_offset(block.b, key, block.kv_head), w.dv + j * stride, s.head_dim,
                1.0f);
   }
 }
@@ -185,7 +203,7 @@ HWY_INLINE QuerySums query_sums(const Call& call, int64_t b, int64_t kv_head, in
                                 const BackwardScratch& w) {
   const AttentionShape& s = call.shape;
   if (s.dtype == DType::kF32) {
-    return {static_cast<float*>(call.dq) + call.q_offset(b, 0, kv_head * call.group + g), s.q_stride};
+    return {static_cast<float*>(call.to.dq) + call.q_offset(b, 0, kv_head * call.group + g), s.q_stride};
   }
   const int64_t columns = padded_columns(s.head_dim);
   return {w.dq_sums + g * s.q_len * columns, columns};
@@ -223,6 +241,10 @@ HWY_ATTR void head_gradients(const Call& call, int64_t task, const BackwardScrat
     const QuerySums sums = query_sums(call, b, block.kv_head, g, w);
     for (int64_t i = 0; i < s.q_len; ++i) std::fill_n(sums.rows + i * sums.stride, s.head_dim, 0.0f);
   }
+  if (call.bias_sums != nullptr) {
+    std::fill_n(call.bias_sums + (b * s.heads + block.kv_head * call.group) * s.bias_width,
+                call.group * s.bias_width, 0.0f);
+  }
   RowBlock rows;
   for (block.first = 0; block.first < s.kv_len; block.first += kKeys) {
     block.keys = std::min(kKeys, s.kv_len - block.first);
@@ -236,6 +258,7 @@ HWY_ATTR void head_gradients(const Call& call, int64_t task, const BackwardScrat
         if (!ranges.any) continue;
         pack_queries(call, b, rows, w);
         weigh(call, block, rows, ranges, w);
+        if (call.bias_sums != nullptr) add_bias_gradients(call, block, rows, w);
         add_key_gradients(call, block, rows, w);
         float* dq = sums.rows + first * sums.stride;
         pack_rows(w.dq, stride, dq, DType::kF32, 0, sums.stride, rows.rows, kRows, s.head_dim, 1.0f);
@@ -251,7 +274,7 @@ HWY_ATTR void head_gradients(const Call& call, int64_t task, const BackwardScrat
   for (int64_t g = 0; g < call.group; ++g) {
     const QuerySums sums = query_sums(call, b, block.kv_head, g, w);
     for (int64_t i = 0; i < s.q_len; ++i) {
-      unpack_row(call.dq, s.dtype, call.q_offset(b, i, block.kv_head * call.group + g),
+      unpack_row(call.to.dq, s.dtype, call.q_offset(b, i, block.kv_head * call.group + g),
                  sums.rows + i * sums.stride, s.head_dim, 1.0f);
     }
   }
@@ -298,7 +321,8 @@ HWY_ATTR void query_gradients(const Call& call, int64_t task, const BackwardScra
     add_query_gradients(call, ranges, w);
   }
   for (int64_t r = 0; r < rows.rows; ++r) {
-    unpack_row(call.dq, s.dtype, call.q_offset(b, rows.first + r, head), w.dq + r * stride, s.head_dim, 1.0f);
+    unpack_row(call.to.dq, s.dtype, call.q_offset(b, rows.first + r, head), w.dq + r * stride, s.head_dim,
+               1.0f);
   }
 }
 

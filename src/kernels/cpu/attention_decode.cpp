@@ -143,7 +143,7 @@ HWY_NOINLINE void split_of(const Call& call, const T* k, const T* v, int64_t b, 
   float q[kMostDecodeRows * kMostColumns];
   float scores[kStep];
   for (int64_t g = 0; g < call.group; ++g) {
-    pack_rows(q + g * s.q_len * stride, stride, call.q, s.dtype,
+    pack_rows(q + g * s.q_len * stride, stride, call.in.q, s.dtype,
               call.q_offset(b, 0, kv_head * call.group + g), s.q_stride, s.q_len, s.q_len, s.head_dim,
               s.scale * kLog2e);
   }
@@ -159,7 +159,13 @@ HWY_NOINLINE void split_of(const Call& call, const T* k, const T* v, int64_t b, 
       const int64_t n = std::min({j0 + kStep, end, hi[row % s.q_len]}) - first;
       if (n <= 0) continue;
       dot_keys(scores, q + row * stride, k + call.k_offset(b, first, kv_head), s.k_stride, n, s.head_dim);
-      if (s.softcap > 0) cap_scores(scores, 0, n, s.softcap * kLog2e);
+      if (s.softcap > 0) {
+        cap_scores(scores, 0, n, s.softcap * kLog2e);
+      } else if (call.in.bias != nullptr) {
+        const int64_t head = kv_head * call.group + row / s.q_len;
+        add_scaled(scores, call.in.bias + head * s.bias_width + call.bias_index(b, row % s.q_len, first),
+                   kLog2e, n);
+      }
       const float factor = soften(scores, n, row_max[row], row_sum[row]);
       add_values(sums + row * stride, scores, v + call.v_offset(b, first, kv_head), s.v_stride, n, s.head_dim,
                  factor);
@@ -178,7 +184,7 @@ HWY_ATTR void decode(const Call& call, int64_t task, const DecodeScratch& w) {
   const int64_t part = task * w.rows;
   with_type(s.dtype, [&](auto* type) HWY_ATTR {
     using T = std::remove_reference_t<decltype(*type)>;
-    split_of(call, static_cast<T*>(call.k), static_cast<T*>(call.v), b, kv_head, split * kSplit,
+    split_of(call, static_cast<T*>(call.in.k), static_cast<T*>(call.in.v), b, kv_head, split * kSplit,
              (split + 1) * kSplit, w.sums + part * padded_columns(s.head_dim), w.row_max + part,
              w.row_sum + part);
   });

@@ -70,7 +70,7 @@ HWY_ATTR void forward(const Call& call, int64_t task, const ForwardScratch& w) {
   for (int64_t g = 0; g < call.group; ++g) {
     for (int64_t block = 0; block < blocks; ++block) {
       const int64_t row = block * kRows;
-      pack_rows(w.q + (g * blocks * kRows + row) * stride, stride, call.q, s.dtype,
+      pack_rows(w.q + (g * blocks * kRows + row) * stride, stride, call.in.q, s.dtype,
                 call.q_offset(b, first + row, kv_head * call.group + g), s.q_stride,
                 std::min(kRows, rows - row), kRows, s.head_dim, s.scale * kLog2e);
     }
@@ -80,11 +80,12 @@ HWY_ATTR void forward(const Call& call, int64_t task, const ForwardScratch& w) {
   std::fill_n(w.row_max, all_rows, -std::numeric_limits<float>::infinity());
   std::fill_n(w.row_sum, all_rows, 0.0f);
 
+  const float* bias = call.in.bias != nullptr ? call.in.bias + kv_head * call.group * s.bias_width : nullptr;
   const int64_t end = w.hi[rows - 1];
   for (int64_t j0 = w.lo[0] / kKeys * kKeys; j0 < end; j0 += kKeys) {
     const int64_t keys = std::min(kKeys, end - j0);
-    pack_transposed(w.keys, call.k, s.dtype, call.k_offset(b, j0, kv_head), s.k_stride, keys, s.head_dim);
-    pack_rows(w.values, stride, call.v, s.dtype, call.v_offset(b, j0, kv_head), s.v_stride, keys, keys,
+    pack_transposed(w.keys, call.in.k, s.dtype, call.k_offset(b, j0, kv_head), s.k_stride, keys, s.head_dim);
+    pack_rows(w.values, stride, call.in.v, s.dtype, call.v_offset(b, j0, kv_head), s.v_stride, keys, keys,
               s.head_dim, 1.0f);
     for (int64_t block = 0; block < blocks; ++block) {
       const int64_t* lo = w.lo + block * kRows;
@@ -97,14 +98,17 @@ HWY_ATTR void forward(const Call& call, int64_t task, const ForwardScratch& w) {
         float factor[kRows];
         for (int64_t r = 0; r < kRows; ++r) {
           const int64_t t = r / kTile;
+          float* scores = w.scores + r * kScoreStride;
+          const int64_t begin = std::clamp<int64_t>(lo[r] - j0, 0, keys);
+          const int64_t last = std::clamp<int64_t>(hi[r] - j0, 0, keys);
           if (s.softcap > 0) {
-            cap_scores(w.scores + r * kScoreStride, ranges.panel_begin(t), ranges.panel_end(t),
-                       s.softcap * kLog2e);
+            cap_scores(scores, ranges.panel_begin(t), ranges.panel_end(t), s.softcap * kLog2e);
+          } else if (bias != nullptr && begin < last) {
+            const int64_t at = call.bias_index(b, first + block * kRows + r, j0 + begin);
+            add_scaled(scores + begin, bias + g * s.bias_width + at, kLog2e, last - begin);
           }
-          factor[r] =
-              soften_row(w.scores + r * kScoreStride, ranges.panel_begin(t), ranges.panel_end(t),
-                         std::clamp<int64_t>(lo[r] - j0, 0, keys), std::clamp<int64_t>(hi[r] - j0, 0, keys),
-                         w.row_max[row + r], w.row_sum[row + r]);
+          factor[r] = soften_row(scores, ranges.panel_begin(t), ranges.panel_end(t), begin, last,
+                                 w.row_max[row + r], w.row_sum[row + r]);
         }
         add_values<Start::kScaledSum>(w.sums + row * stride, stride, w.scores, w.values, stride, columns,
                                       ranges, factor);

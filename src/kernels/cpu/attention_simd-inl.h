@@ -86,6 +86,16 @@ HWY_INLINE void cap_scores(float* row, int64_t begin, int64_t end, float cap) {
     hn::StoreU(hn::Mul(c, tanh(hn::Mul(hn::LoadU(d, row + j), inverse))), d, row + j);
 }
 
+// row[j] += factor · more[j] for j < n.
+HWY_INLINE void add_scaled(float* HWY_RESTRICT row, const float* HWY_RESTRICT more, float factor, int64_t n) {
+  const F32 d;
+  const Vector f = hn::Set(d, factor);
+  int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes)
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, more + j), f, hn::LoadU(d, row + j)), d, row + j);
+  for (; j < n; ++j) row[j] += factor * more[j];
+}
+
 // body(const T*) with the element type of a dtype.
 template <typename Body>
 HWY_INLINE void with_type(DType dtype, const Body& body) {

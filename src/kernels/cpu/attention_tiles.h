@@ -35,21 +35,15 @@ constexpr int64_t tile_stride(int64_t head_dim) {
 struct Call {
   const AttentionPlan& plan;
   const AttentionShape& shape;
-  int64_t group = 1;                 // query heads of a key–value head
-  const int32_t* q_start = nullptr;  // [batch], or null: queries end where the keys end
-  const int32_t* kv_slot = nullptr;  // [batch], or null
-  const void* q = nullptr;
-  const void* k = nullptr;
-  const void* v = nullptr;
-  const int32_t* kv_begin = nullptr;
+  const AttentionInputs& in;
+  int64_t group = 1;    // query heads of a key–value head
   void* out = nullptr;  // forward
   float* lse = nullptr;
-  void* dq = nullptr;  // backward
-  void* dk = nullptr;
-  void* dv = nullptr;
+  AttentionGradients to = {};  // backward
   const void* dout = nullptr;
   const float* row_lse = nullptr;  // lse in units of log 2, [batch, heads, q_len]
   const float* delta = nullptr;    // Σ_d dout · out, [batch, heads, q_len]
+  float* bias_sums = nullptr;      // [batch, heads, bias_width]: each sequence's share of dbias
 
   int64_t q_offset(int64_t b, int64_t i, int64_t head) const {
     return (b * shape.q_len + i) * shape.q_stride + head * shape.head_dim;
@@ -57,7 +51,7 @@ struct Call {
   int64_t out_offset(int64_t b, int64_t i, int64_t head) const {
     return (b * shape.q_len + i) * shape.out_stride + head * shape.head_dim;
   }
-  int64_t slot(int64_t b) const { return kv_slot != nullptr ? kv_slot[b] : b; }
+  int64_t slot(int64_t b) const { return in.kv_slot != nullptr ? in.kv_slot[b] : b; }
   int64_t k_offset(int64_t b, int64_t j, int64_t kv_head) const {
     return slot(b) * shape.kv_batch_stride + j * shape.k_stride + kv_head * shape.head_dim;
   }
@@ -67,22 +61,33 @@ struct Call {
   int64_t row_index(int64_t b, int64_t i, int64_t head) const {
     return (b * shape.heads + head) * shape.q_len + i;
   }
+  // Position of query 0 among the keys.
+  int64_t start(int64_t b) const {
+    return in.q_start != nullptr ? in.q_start[b] : shape.kv_len - shape.q_len;
+  }
+  // Where, in the bias of a head, the entry of query i and key j lies.
+  int64_t bias_index(int64_t b, int64_t i, int64_t j) const { return shape.bias_zero + j - start(b) - i; }
 };
 
-// The keys [lo[r], hi[r]) that query rows first + r see, for r < rows. Both ends never fall. Rows up to the
-// next multiple of kRows are filled with an empty range at the end.
+// The keys [lo[r], hi[r]) that query rows first + r see, for r < rows. Both ends never fall: the range of a
+// row that sees none is empty at the end of the row before it. Rows up to the next multiple of kRows are
+// filled with an empty range at the end.
 inline void visible_keys(const Call& call, int64_t b, int64_t first, int64_t rows, int64_t* lo, int64_t* hi) {
   const AttentionShape& s = call.shape;
-  const int64_t start = call.q_start != nullptr ? call.q_start[b] : s.kv_len - s.q_len;
+  const int64_t start = call.start(b), row = b * s.q_len + first;
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t position = start + first + r;
-    const int64_t end = s.causal ? std::clamp<int64_t>(position + 1, 0, s.kv_len) : s.kv_len;
-    int64_t begin = call.kv_begin != nullptr ? call.kv_begin[b * s.q_len + first + r] : 0;
+    int64_t begin = call.in.kv_begin != nullptr ? call.in.kv_begin[row + r] : 0, end = s.kv_len;
+    if (s.causal) end = std::min(end, position + 1);
+    if (call.in.kv_end != nullptr) end = std::min<int64_t>(end, call.in.kv_end[row + r]);
     if (s.window > 0) begin = std::max(begin, position - s.window + 1);
-    lo[r] = std::clamp<int64_t>(begin, 0, end);
+    begin = std::max<int64_t>(begin, 0);
+    if (begin >= end) begin = end = r > 0 ? hi[r - 1] : 0;
+    lo[r] = begin;
     hi[r] = end;
-    STRATA_CHECK(r == 0 || lo[r] >= lo[r - 1],
-                 "[attention] kv_begin falls at row {} of sequence {}: documents must follow each other",
+    STRATA_CHECK(r == 0 || (lo[r] >= lo[r - 1] && hi[r] >= hi[r - 1]),
+                 "[attention] the keys of row {} of sequence {} begin or end before those of the row above: "
+                 "documents must follow each other",
                  first + r, b);
   }
   for (int64_t r = rows; r < align_up(rows, kRows); ++r) lo[r] = hi[r] = hi[rows - 1];
@@ -123,6 +128,15 @@ struct ForwardScratch {
   }
   float *q, *sums, *keys, *values, *scores, *row_max, *row_sum;
   int64_t *lo, *hi;
+};
+
+// What the tasks of a backward call share.
+struct BackwardRows {
+  BackwardRows(Carver& carver, const AttentionShape& s)
+      : delta(carver.take<float>(s.batch * s.heads * s.q_len)),
+        row_lse(carver.take<float>(s.batch * s.heads * s.q_len)),
+        bias_sums(s.bias_width > 0 ? carver.take<float>(s.batch * s.heads * s.bias_width) : nullptr) {}
+  float *delta, *row_lse, *bias_sums;
 };
 
 // Scratch of one backward task.

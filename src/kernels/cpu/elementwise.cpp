@@ -27,6 +27,17 @@ void add_range(void* out, const void* a, const void* b, int64_t begin, int64_t e
   });
 }
 
+template <typename T>
+void add_row_range(void* out, const void* x, const float* row, int64_t columns, int64_t begin, int64_t end) {
+  for (int64_t r = begin; r < end; ++r) {
+    const T* const from = static_cast<const T*>(x) + r * columns;
+    T* const to = static_cast<T*>(out) + r * columns;
+    for_vectors(columns, [&](int64_t i, auto span) HWY_ATTR {
+      store(to + i, hn::Add(load(from + i, span), load(row + i, span)), span);
+    });
+  }
+}
+
 template <typename Out, typename In>
 void scale_range(void* out, const void* in, float factor, int64_t begin, int64_t end) {
   const In* const from = static_cast<const In*>(in) + begin;
@@ -48,6 +59,11 @@ void column_rows(float* partial, const void* in, int64_t columns, int64_t row_st
 void AddRange(void* out, const void* a, const void* b, DType dtype, int64_t begin, int64_t end) {
   const auto range = dtype == DType::kBF16 ? add_range<BF16> : add_range<float>;
   range(out, a, b, begin, end);
+}
+void AddRowRange(void* out, const void* x, const float* row, DType dtype, int64_t columns, int64_t begin,
+                 int64_t end) {
+  const auto range = dtype == DType::kBF16 ? add_row_range<BF16> : add_row_range<float>;
+  range(out, x, row, columns, begin, end);
 }
 // Multiplication by 1 is exact, so that casting is scaling.
 void ScaleRange(void* out, DType out_dtype, const void* in, DType in_dtype, float factor, int64_t begin,
@@ -82,6 +98,7 @@ HWY_AFTER_NAMESPACE();
 namespace strata::cpu {
 
 HWY_EXPORT(AddRange);
+HWY_EXPORT(AddRowRange);
 HWY_EXPORT(ScaleRange);
 HWY_EXPORT(ColumnRows);
 HWY_EXPORT(CombineRange);
@@ -107,6 +124,13 @@ void add(void* out, const void* a, const void* b, int64_t n, DType dtype) {
   require_activation_dtype(dtype, "add");
   const auto kernel = HWY_DYNAMIC_DISPATCH(AddRange);
   parallel_ranges(n, kGrain, [&](int64_t begin, int64_t end) { kernel(out, a, b, dtype, begin, end); });
+}
+
+void add_row(void* out, const void* x, const float* row, int64_t rows, int64_t columns, DType dtype) {
+  require_activation_dtype(dtype, "add_row");
+  const auto kernel = HWY_DYNAMIC_DISPATCH(AddRowRange);
+  parallel_ranges(rows, rows_per_task(columns),
+                  [&](int64_t begin, int64_t end) { kernel(out, x, row, dtype, columns, begin, end); });
 }
 
 void scale(void* out, const void* in, float factor, int64_t n, DType dtype) {

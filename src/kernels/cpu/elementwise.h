@@ -9,6 +9,8 @@
 namespace strata::cpu {
 
 void add(void* out, const void* a, const void* b, int64_t n, DType dtype);
+// out[rows, columns] = x + row: the same row added to all.
+void add_row(void* out, const void* x, const float* row, int64_t rows, int64_t columns, DType dtype);
 void scale(void* out, const void* in, float factor, int64_t n, DType dtype);
 // Nearest even where it narrows.
 void cast(void* out, DType out_dtype, const void* in, DType in_dtype, int64_t n);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/softmax_loss.h"
 #include "tensor/arena.h"
 
@@ -47,9 +48,11 @@ ChunkPlan plan_chunk(const LinearCrossEntropySpec& spec, int64_t tokens, GemmEng
                 .k = spec.width,
                 .dtype = spec.dtype,
                 .out_dtype = DType::kF32,
+                .bias = spec.bias,
                 .x_stride = spec.x_stride,
                 .y_stride = spec.vocab};
   chunk.forward = plan_gemm(gemm, engine);
+  gemm.bias = false;
   if (!spec.gradients) return chunk;
   gemm.y_stride = logit_stride(spec, spec.dtype);
   gemm.role = GemmRole::kInputGrad;
@@ -64,9 +67,10 @@ ChunkPlan plan_chunk(const LinearCrossEntropySpec& spec, int64_t tokens, GemmEng
   return chunk;
 }
 
-int64_t scratch_of(const ChunkPlan& chunk) {
+int64_t scratch_of(const LinearCrossEntropySpec& spec, const ChunkPlan& chunk) {
   return std::max({chunk.forward.scratch_bytes, chunk.input_grad.scratch_bytes,
-                   chunk.weight_grad_first.scratch_bytes, chunk.weight_grad.scratch_bytes});
+                   chunk.weight_grad_first.scratch_bytes, chunk.weight_grad.scratch_bytes,
+                   spec.bias && spec.gradients ? column_sums_scratch_bytes(chunk.tokens, spec.vocab) : 0});
 }
 
 void* offset(void* base, int64_t bytes) {
@@ -125,7 +129,8 @@ LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropySpec& w
   impl.losses_at = align_up(impl.full.tokens * spec.vocab * size_of(DType::kF32), kBufferAlignment);
   impl.gemm_scratch_at =
       impl.losses_at + align_up(spec.tokens * static_cast<int64_t>(sizeof(double)), kBufferAlignment);
-  plan.scratch_bytes = impl.gemm_scratch_at + std::max(scratch_of(impl.full), scratch_of(impl.last));
+  plan.scratch_bytes =
+      impl.gemm_scratch_at + std::max(scratch_of(spec, impl.full), scratch_of(spec, impl.last));
   return plan;
 }
 
@@ -190,7 +195,8 @@ void run_linear_cross_entropy(const LinearCrossEntropyPlan& plan, const LinearCr
   do {  // once even without tokens: dW is then zero, or left as it is
     const ChunkPlan& chunk = spec.tokens - begin >= impl.full.tokens ? impl.full : impl.last;
     const void* x = offset(args.x, begin * row_bytes);
-    run_gemm(chunk.forward, {.a = x, .b = args.w_forward, .c = logits, .scratch = gemm_scratch});
+    run_gemm(chunk.forward,
+             {.a = x, .b = args.w_forward, .bias = args.bias, .c = logits, .scratch = gemm_scratch});
     losses_of_chunk(spec, logits, args.targets + begin, chunk.tokens, args.grad_scale, losses + begin,
                     args.greedy != nullptr ? args.greedy + begin : nullptr);
     if (spec.gradients) {
@@ -200,6 +206,10 @@ void run_linear_cross_entropy(const LinearCrossEntropyPlan& plan, const LinearCr
                                   .b = args.w_input_grad,
                                   .c = offset(args.dx, begin * row_bytes),
                                   .scratch = gemm_scratch});
+      if (spec.bias) {
+        column_sums(chunk.tokens, spec.vocab, logit_stride(spec, spec.dtype), args.dbias, logits, spec.dtype,
+                    spec.accumulate_bias || begin > 0, gemm_scratch);
+      }
     }
     begin += chunk.tokens;
   } while (begin < spec.tokens);

@@ -1,6 +1,6 @@
-// The head of a language model: cross-entropy of the logits x[m,d] · W[v,d]ᵀ against target tokens, summed
-// over the tokens that have a target, and its gradients. The tokens are cut into chunks, so that the logits
-// of all of them never exist at once.
+// The head of a language model: cross-entropy of the logits x[m,d] · W[v,d]ᵀ (+ bias[v]) against target
+// tokens, summed over the tokens that have a target, and its gradients. The tokens are cut into chunks, so
+// that the logits of all of them never exist at once.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,15 @@ struct LinearCrossEntropySpec {
   int64_t x_stride = 0;          // elements between rows of x and dx; 0: width
   int64_t chunk_tokens = 0;      // 0: chosen
   float softcap = 0;             // above 0: logits become softcap · tanh(logit / softcap)
+  bool bias = false;
+  bool accumulate_bias = false;  // dbias += instead of dbias =
 };
 
 struct LinearCrossEntropyArgs {
   const void* x = nullptr;
   const void* w_forward = nullptr;     // W as plan_weight_encoding(kForward, vocab, width) says
   const void* w_input_grad = nullptr;  // the same for kInputGrad
+  const float* bias = nullptr;         // [vocab], where the specification has one
   const int32_t* targets = nullptr;    // [tokens], in [0, vocab_valid) or -1: no loss
   float grad_scale = 1.0f;             // gradients are those of grad_scale * loss_sum
   double* loss_sum = nullptr;
@@ -36,6 +39,7 @@ struct LinearCrossEntropyArgs {
   int32_t* greedy = nullptr;    // [tokens], 1 where no logit is above the target's; may be null
   void* dx = nullptr;           // [tokens, width] in the activations' dtype
   float* dw = nullptr;          // [vocab, width]
+  float* dbias = nullptr;       // [vocab], where there is a bias
   void* scratch = nullptr;      // aligned to 64 bytes
 };
 

@@ -47,7 +47,7 @@ void column_sums(const Call&);
 void softcap(const Call&);
 void linear_cross_entropy(const Call&);
 void linear_cross_entropy_train(const Call&);
-// attention.cpp
+// attention.cpp and cross_attention.cpp
 void qk_norm(const Call&);
 void qk_norm_grad_input(const Call&);
 void qk_norm_grad_weight(const Call&);
@@ -55,8 +55,17 @@ void rope(const Call&);
 void attention(const Call&);
 void attention_grad(const Call&);
 void cached_attention(const Call&);
+void cross_attention(const Call&);
+void cross_attention_grad(const Call&);
+void cached_cross_attention(const Call&);
+void document_ends(const Call&);
+void relative_bias(const Call&);
+void relative_bias_grad(const Call&);
 // rows.cpp
 void add(const Call&);
+void scale(const Call&);
+void add_row(const Call&);
+void add_row_grad(const Call&);
 void embedding(const Call&);
 void embedding_grad(const Call&);
 void rms_norm(const Call&);

@@ -48,10 +48,16 @@ double rounded(double value, DType dtype) {
                                : value;
 }
 
-// The head's loss over all tokens. dx and dw are absent where no gradient is asked for; dx may be x itself.
-void cross_entropy(const Array& x, const Array& w, const Array& targets, const Array& loss,
-                   const Array& count, const Array& token_loss, const Array& greedy, const Array& dx,
-                   const Array& dw, double cap) {
+// Gradients of the head: absent where none is asked for; dx may be x itself.
+struct HeadGradients {
+  Array dx, dw, dbias;
+};
+
+// The head's loss over all tokens.
+void cross_entropy(const Array& x, const Array& w, const Array& bias, const Array& targets, const Array& loss,
+                   const Array& count, const Array& token_loss, const Array& greedy, const HeadGradients& to,
+                   double cap) {
+  const auto& [dx, dw, dbias] = to;
   const int64_t tokens = x.shape[0], width = x.shape[1], vocab = w.shape[0];
   constexpr int64_t kChunk = 128;  // tokens whose logits exist at once
   double sum = 0;
@@ -62,7 +68,9 @@ void cross_entropy(const Array& x, const Array& w, const Array& targets, const A
     products(
         size, vocab, width, [&](int64_t i, int64_t k) { return x.at((first + i) * width + k); },
         [&](int64_t v, int64_t k) { return rounded(w.at(v * width + k), x.dtype); },
-        [&](int64_t i, int64_t v, double value) { logits[static_cast<size_t>(i * vocab + v)] = value; });
+        [&](int64_t i, int64_t v, double value) {
+          logits[static_cast<size_t>(i * vocab + v)] = value + (bias.present() ? bias.at(v) : 0);
+        });
     // Logits become their gradients: softmax less one at the target.
     for (int64_t i = 0; i < size; ++i) {
       double* const row = logits.data() + i * vocab;
@@ -94,6 +102,11 @@ void cross_entropy(const Array& x, const Array& w, const Array& targets, const A
       ++counted;
     }
     if (!dw.present()) continue;
+    for (int64_t v = 0; v < vocab && dbias.present(); ++v) {
+      double slope = first == 0 && !dbias.accumulate ? 0 : dbias.at(v);
+      for (int64_t i = 0; i < size; ++i) slope += logits[static_cast<size_t>(i * vocab + v)];
+      dbias.put(v, slope);
+    }
     products(
         vocab, width, size, [&](int64_t v, int64_t i) { return logits[static_cast<size_t>(i * vocab + v)]; },
         [&](int64_t k, int64_t i) { return x.at((first + i) * width + k); },
@@ -161,16 +174,16 @@ void softcap(const Call& call) {
     call.out[0].put(i, cap * std::tanh(call.in[0].at(i) / cap));
 }
 
-// (x, w, targets) → sum, count, per_token?, greedy?
+// (x, w, targets, bias?) → sum, count, per_token?, greedy?
 void linear_cross_entropy(const Call& call) {
-  cross_entropy(call.in[0], call.in[1], call.in[2], call.out[0], call.out[1], call.output(2), call.output(3),
-                {}, {}, call.attrs.real("softcap"));
+  cross_entropy(call.in[0], call.in[1], call.in[3], call.in[2], call.out[0], call.out[1], call.output(2),
+                call.output(3), {}, call.attrs.real("softcap"));
 }
 
-// (x, w for logits, w for dx, targets) → sum, count, dx, dw
+// (x, w for logits, w for dx, targets, bias?) → sum, count, dx, dw, dbias?
 void linear_cross_entropy_train(const Call& call) {
-  cross_entropy(call.in[0], call.in[1], call.in[3], call.out[0], call.out[1], {}, {}, call.out[2],
-                call.out[3], call.attrs.real("softcap"));
+  cross_entropy(call.in[0], call.in[1], call.in[4], call.in[3], call.out[0], call.out[1], {}, {},
+                {call.out[2], call.out[3], call.output(4)}, call.attrs.real("softcap"));
 }
 
 }  // namespace strata::reference

@@ -106,6 +106,31 @@ void add(const Call& call) {
     call.out[0].put(i, call.in[0].at(i) + call.in[1].at(i));
 }
 
+// (x) → y
+void scale(const Call& call) {
+  for (int64_t i = 0; i < call.out[0].shape.elements(); ++i)
+    call.out[0].put(i, call.attrs.real("factor") * call.in[0].at(i));
+}
+
+// (x, table) → y
+void add_row(const Call& call) {
+  const Array &x = call.in[0], &table = call.in[1];
+  const int64_t dim = x.shape[1], row = call.attrs.integer("row");
+  for (int64_t i = 0; i < x.shape.elements(); ++i)
+    call.out[0].put(i, x.at(i) + table.at(row * dim + i % dim));
+}
+
+// (dy) → dtable
+void add_row_grad(const Call& call) {
+  const Array &dy = call.in[0], &table = call.out[0];
+  const int64_t dim = dy.shape[1], row = call.attrs.integer("row");
+  for (int64_t i = 0; i < table.shape.elements(); ++i) {
+    double sum = 0;
+    for (int64_t r = 0; r < dy.shape[0] && i / dim == row; ++r) sum += dy.at(r * dim + i % dim);
+    table.give(i, sum);
+  }
+}
+
 // (tokens, table, positions?, position table?) → x
 void embedding(const Call& call) {
   const Array &tokens = call.in[0], &table = call.in[1], &positions = call.in[2], &x = call.out[0];

@@ -25,8 +25,10 @@ struct Case {
   int64_t batch, q_len, kv_len, heads, kv_heads, head_dim;
   bool causal = true;
   int64_t window = 0;
-  int64_t document = 0;  // length of the documents that kv_begin describes; 0: no documents
+  // Length of the documents that kv_begin describes, and kv_end where not causal; 0: no documents.
+  int64_t document = 0;
   DType dtype = DType::kF32;
+  bool bias = false;
 };
 void PrintTo(const Case& c, std::ostream* out) {
   *out << c.name;
@@ -54,8 +56,8 @@ std::vector<std::byte> normal(DType dtype, int64_t n, uint32_t stream) {
 struct Problem {
   AttentionShape shape;
   std::vector<std::byte> q, kv, out, dout, dq, dkv;
-  std::vector<float> lse;
-  std::vector<int32_t> kv_begin;
+  std::vector<float> lse, bias, dbias;
+  std::vector<int32_t> kv_begin, kv_end;
   int64_t k_first = 0, v_first = 0;       // elements before k and v in kv
   std::vector<int32_t> q_start, kv_slot;  // of each sequence; empty: as without a cache
 
@@ -79,7 +81,24 @@ struct Problem {
     q = normal(c.dtype, c.batch * c.q_len * shape.q_stride, 1);
     kv = normal(c.dtype, c.batch * shape.kv_batch_stride, 2);
     dout = normal(c.dtype, c.batch * c.q_len * shape.out_stride, 3);
-    if (c.document > 0) {
+    if (c.bias) {
+      shape.bias_zero = std::max<int64_t>(c.kv_len - 1, 0) + 2;  // more entries than there are distances
+      shape.bias_width = shape.bias_zero + 1 + (c.causal ? 0 : std::max(c.q_len, c.kv_len));
+      bias.resize(static_cast<size_t>(c.heads * shape.bias_width));
+      fill_normal(bias.data(), static_cast<int64_t>(bias.size()), 1.0f, RandomKey{7, 4});
+    }
+    if (c.document > 0 && !c.causal) {
+      // The documents of the keys one after the other, as many rows for each; every third is seen by no row.
+      const int64_t documents = (c.kv_len + c.document - 1) / c.document;
+      for (int64_t b = 0; b < c.batch; ++b) {
+        for (int64_t i = 0; i < c.q_len; ++i) {
+          const int64_t document = i * documents / c.q_len, first = document * c.document - b;
+          const bool hidden = document % 3 == 2;
+          kv_begin.push_back(static_cast<int32_t>(hidden ? -1 : std::max<int64_t>(0, first)));
+          kv_end.push_back(static_cast<int32_t>(hidden ? 0 : std::min(c.kv_len, first + c.document)));
+        }
+      }
+    } else if (c.document > 0) {
       for (int64_t b = 0; b < c.batch; ++b) {
         for (int64_t i = 0; i < c.q_len; ++i) {
           const int64_t position = c.kv_len - c.q_len + i + b;  // documents start elsewhere in each sequence
@@ -95,27 +114,36 @@ struct Problem {
     dq = elements(shape.dtype, static_cast<int64_t>(q.size()) / size_of(shape.dtype));
     dkv = elements(shape.dtype, static_cast<int64_t>(kv.size()) / size_of(shape.dtype));
     lse.assign(static_cast<size_t>(shape.batch * shape.heads * shape.q_len), std::nanf(""));
+    dbias.assign(bias.size(), std::nanf(""));
   }
   template <typename Bytes>
   auto* part(Bytes& data, int64_t first) const {
     return data.data() + first * size_of(shape.dtype);
   }
-  const int32_t* documents() const { return kv_begin.empty() ? nullptr : kv_begin.data(); }
+  AttentionInputs inputs() const {
+    const auto or_null = [](const auto& values) { return values.empty() ? nullptr : values.data(); };
+    return {.q = q.data(),
+            .k = part(kv, k_first),
+            .v = part(kv, v_first),
+            .kv_begin = or_null(kv_begin),
+            .kv_end = or_null(kv_end),
+            .q_start = or_null(q_start),
+            .kv_slot = or_null(kv_slot),
+            .bias = or_null(bias)};
+  }
 
   void forward(int threads = 0) {
     const AttentionPlan plan = plan_attention(shape, threads);
     const Scratch scratch(plan.forward_scratch_bytes);
-    attention_forward(plan, out.data(), lse.data(), q.data(), part(kv, k_first), part(kv, v_first),
-                      documents(), q_start.empty() ? nullptr : q_start.data(),
-                      kv_slot.empty() ? nullptr : kv_slot.data(), scratch.data());
+    attention_forward(plan, out.data(), lse.data(), inputs(), scratch.data());
     scratch.expect_bounds_kept();
   }
   void backward(int threads = 0) {
     const AttentionPlan plan = plan_attention(shape, threads);
     const Scratch scratch(plan.backward_scratch_bytes);
-    attention_backward(plan, dq.data(), part(dkv, k_first), part(dkv, v_first), dout.data(), out.data(),
-                       lse.data(), q.data(), part(kv, k_first), part(kv, v_first), documents(),
-                       scratch.data());
+    attention_backward(
+        plan, {.dq = dq.data(), .dk = part(dkv, k_first), .dv = part(dkv, v_first), .dbias = dbias.data()},
+        dout.data(), out.data(), lse.data(), inputs(), scratch.data());
     scratch.expect_bounds_kept();
   }
 
@@ -138,7 +166,8 @@ struct Problem {
 
 // Everything in double, one row at a time, with a whole row of scores.
 struct Reference {
-  std::vector<double> out, lse, dq, dk, dv;  // dense: [b, i, h, d], [b, h, i], [b, j, kv_h, d]
+  // Dense: [b, i, h, d], [b, h, i], [b, j, kv_h, d], [h, distance].
+  std::vector<double> out, lse, dq, dk, dv, dbias;
 
   explicit Reference(const Problem& p, bool gradients = true) {
     const AttentionShape& s = p.shape;
@@ -148,6 +177,7 @@ struct Reference {
     lse.assign(static_cast<size_t>(s.batch * s.heads * s.q_len), 0.0);
     dk.assign(static_cast<size_t>(s.batch * s.kv_len * s.kv_heads * d), 0.0);
     dv = dk;
+    dbias.assign(p.bias.size(), 0.0);
     for (int64_t b = 0; b < s.batch; ++b) {
       for (int64_t h = 0; h < s.heads; ++h) {
         for (int64_t i = 0; i < s.q_len; ++i) {
@@ -168,13 +198,19 @@ struct Reference {
               (p.q_start.empty() ? s.kv_len - s.q_len : p.q_start[static_cast<size_t>(b)]) + i;
           int64_t lo = p.kv_begin.empty() ? 0 : p.kv_begin[static_cast<size_t>(b * s.q_len + i)];
           if (s.window > 0) lo = std::max(lo, position - s.window + 1);
-          const int64_t hi = s.causal ? std::min(s.kv_len, position + 1) : s.kv_len;
+          lo = std::max<int64_t>(lo, 0);
+          int64_t hi = s.causal ? std::min(s.kv_len, position + 1) : s.kv_len;
+          if (!p.kv_end.empty()) hi = p.kv_end[static_cast<size_t>(b * s.q_len + i)];
+          const auto distance = [&](int64_t j) {
+            return static_cast<size_t>(h * s.bias_width + s.bias_zero + j - position);
+          };
           std::vector<double> weight;
           double sum = 0.0;
           for (int64_t j = lo; j < hi; ++j) {
             double score = 0.0;
             for (int64_t c = 0; c < d; ++c) score += double{q(c)} * k(j, c);
-            weight.push_back(std::exp(score * s.scale));
+            weight.push_back(
+                std::exp(score * s.scale + (p.bias.empty() ? 0.0 : double{p.bias[distance(j)]})));
             sum += weight.back();
           }
           lse[static_cast<size_t>((b * s.heads + h) * s.q_len + i)] = std::log(sum);
@@ -191,6 +227,7 @@ struct Reference {
             const auto row = static_cast<size_t>(((b * s.kv_len + j) * s.kv_heads + h / group) * d);
             double dp = 0.0;
             for (int64_t c = 0; c < d; ++c) dp += double{dout(c)} * v(j, c);
+            if (!p.bias.empty()) dbias[distance(j)] += w * (dp - delta);
             const double ds = w * (dp - delta) * s.scale;
             for (int64_t c = 0; c < d; ++c) {
               gq[c] += ds * k(j, c);
@@ -260,6 +297,8 @@ void expect_gradients(const Problem& p, const Reference& r) {
                tolerance, "dk");
   expect_close(dense(p.dkv, s.dtype, p.v_first, s.batch, s.kv_batch_stride, s.kv_len, s.v_stride, key), r.dv,
                tolerance, "dv");
+  // A sum over rows and sequences.
+  expect_close({p.dbias.begin(), p.dbias.end()}, r.dbias, 2 * tolerance, "dbias");
 }
 
 // What lies between the heads of one token and the next is not ours.
@@ -292,7 +331,7 @@ TEST_P(AttentionTest, SameBitsForAnyNumberOfThreads) {
   Problem p(GetParam());
   const int before = compute_threads();
   std::vector<std::vector<std::byte>> first;
-  std::vector<float> first_lse;
+  std::vector<float> first_lse, first_dbias;
   for (const int threads : {1, 1, 2, 3, 16}) {
     set_compute_threads(threads);
     p.clear_results();
@@ -302,14 +341,16 @@ TEST_P(AttentionTest, SameBitsForAnyNumberOfThreads) {
     if (first.empty()) {
       first = results;
       first_lse = p.lse;
+      first_dbias = p.dbias;
     }
+    EXPECT_TRUE(p.dbias == first_dbias) << threads;
     EXPECT_EQ(std::memcmp(p.lse.data(), first_lse.data(), p.lse.size() * sizeof(float)), 0) << threads;
     for (size_t i = 0; i < results.size(); ++i) EXPECT_TRUE(results[i] == first[i]) << threads << " " << i;
   }
   set_compute_threads(before);
 }
 
-constexpr DType kBF16 = DType::kBF16;
+constexpr DType kF32 = DType::kF32, kBF16 = DType::kBF16;
 INSTANTIATE_TEST_SUITE_P(
     Shapes, AttentionTest,
     testing::Values(Case{"one", 1, 1, 1, 1, 1, 1}, Case{"tiny", 2, 3, 3, 2, 1, 4},
@@ -331,7 +372,23 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"decode_window", 1, 1, 1300, 4, 1, 20, true, 600},
                     Case{"bf16", 2, 210, 210, 4, 2, 64, true, 0, 0, kBF16},
                     Case{"bf16_dim_20", 1, 50, 50, 4, 2, 20, true, 0, 17, kBF16},
-                    Case{"bf16_decode", 2, 1, 1030, 4, 2, 24, true, 0, 0, kBF16}),
+                    Case{"bf16_decode", 2, 1, 1030, 4, 2, 24, true, 0, 0, kBF16},
+                    Case{"encoder", 2, 130, 130, 4, 2, 16, false},
+                    Case{"encoder_documents_1", 1, 100, 100, 2, 1, 16, false, 0, 1},
+                    Case{"encoder_documents", 2, 450, 450, 4, 2, 24, false, 0, 70},
+                    Case{"encoder_bias", 2, 300, 300, 4, 2, 16, false, 0, 80, kF32, true},
+                    Case{"encoder_bias_bf16", 2, 210, 210, 2, 2, 64, false, 0, 0, kBF16, true},
+                    Case{"cross", 2, 90, 410, 4, 2, 32, false, 0, 60},
+                    Case{"cross_from_more_rows", 2, 300, 100, 2, 1, 20, false, 0, 30},
+                    Case{"cross_one_row", 1, 1, 1, 2, 1, 8, false, 0, 1},
+                    Case{"cross_bf16", 1, 97, 210, 4, 2, 24, false, 0, 50, kBF16},
+                    Case{"cross_decode", 3, 2, 1200, 4, 2, 20, false, 0, 500},
+                    Case{"bias", 2, 193, 193, 3, 1, 48, true, 0, 0, kF32, true},
+                    Case{"bias_documents", 2, 310, 310, 4, 2, 7, true, 0, 30, kF32, true},
+                    Case{"bias_window", 1, 400, 400, 2, 1, 24, true, 60, 150, kF32, true},
+                    Case{"bias_suffix", 1, 60, 250, 2, 1, 24, true, 0, 0, kF32, true},
+                    Case{"bias_decode", 2, 3, 1300, 4, 2, 20, true, 0, 0, kF32, true},
+                    Case{"bias_decode_bf16", 2, 1, 1300, 8, 2, 64, true, 0, 0, kBF16, true}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 // Moves one input at a time: the gradient of sum(out · dout).
@@ -496,10 +553,19 @@ TEST(Attention, BadShapesAreNamed) {
   refused([](AttentionShape& s) { s.dtype = DType::kF16; });
   refused([](AttentionShape& s) { s.window = 3, s.causal = false; });
   refused([](AttentionShape& s) { s.out_stride = 15; });
+  refused([](AttentionShape& s) { s.bias_width = 4, s.bias_zero = 2; });  // not to distance -3
+  refused([](AttentionShape& s) { s.bias_width = 6, s.bias_zero = 3, s.causal = false; });  // nor to 3
+  refused([](AttentionShape& s) { s.bias_width = 4, s.bias_zero = 3, s.softcap = 1; });
   Problem p({"", 1, 60, 60, 2, 1, 8});
   p.kv_begin.assign(60, 0);
   p.kv_begin[10] = 5;  // and back to 0
   EXPECT_THROW(p.forward(), InternalError);
+  Problem ends({"", 1, 60, 60, 2, 1, 8, false, 0, 20});
+  ends.kv_end[10] = 30;  // and back to 20
+  EXPECT_THROW(ends.forward(), InternalError);
+  ends.kv_end[10] = 20;
+  ends.shape.causal = true;
+  EXPECT_THROW(ends.forward(), InternalError);
 }
 
 }  // namespace

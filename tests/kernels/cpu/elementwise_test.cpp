@@ -39,6 +39,23 @@ TEST(Elementwise, AddScaleAndCastRoundOnce) {
   }
 }
 
+TEST(Elementwise, AddsOneRowToAll) {
+  for (const DType dtype : testing::kActivationTypes) {
+    for (const int64_t columns : {1, 7, 63, 600}) {
+      const int64_t rows = 41;
+      const Array x = Array::random(dtype, rows * columns, 1), row = Array::random(DType::kF32, columns, 2);
+      Array sum(dtype, rows * columns), want(dtype, rows * columns);
+      for (int64_t i = 0; i < rows * columns; ++i)
+        want.set(i, static_cast<float>(x[i]) + static_cast<float>(row[i % columns]));
+      add_row(sum.data(), x.data(), static_cast<const float*>(row.data()), rows, columns, dtype);
+      EXPECT_TRUE(sum.bytes() == want.bytes());
+      Array in_place = x;
+      add_row(in_place.data(), in_place.data(), static_cast<const float*>(row.data()), rows, columns, dtype);
+      EXPECT_TRUE(in_place.bytes() == want.bytes());
+    }
+  }
+}
+
 TEST(Elementwise, CastKeepsSpecialValues) {
   const float values[] = {0.0f,
                           -0.0f,

@@ -27,13 +27,14 @@ std::vector<float> values(int64_t n, uint64_t seed, float size) {
 
 struct Problem {
   LinearCrossEntropySpec spec;
-  std::vector<float> x, w;  // x holds values that bf16 represents when the activations are bf16
+  std::vector<float> x, w, bias;  // x holds values that bf16 represents when the activations are bf16
   std::vector<int32_t> targets;
 
   explicit Problem(LinearCrossEntropySpec spec_) : spec(spec_) {
     if (spec.vocab_valid == 0) spec.vocab_valid = spec.vocab;
     x = values(spec.tokens * spec.width, 1, 1.0f);
     w = values(spec.vocab * spec.width, 2, 1.0f);
+    if (spec.bias) bias = values(spec.vocab, 3, 2.0f);
     if (spec.dtype == DType::kBF16) {
       for (float& v : x) v = static_cast<float>(BF16(v));
       for (float& v : w) v = static_cast<float>(BF16(v));
@@ -47,10 +48,8 @@ struct Problem {
 struct Result {
   double loss = 0.0;
   int64_t count = 0;
-  std::vector<float> token_loss, dx, dw;
-  bool operator==(const Result& o) const {
-    return loss == o.loss && count == o.count && token_loss == o.token_loss && dx == o.dx && dw == o.dw;
-  }
+  std::vector<float> token_loss, dx, dw, dbias;
+  bool operator==(const Result& o) const = default;
 };
 
 Result run(const Problem& p, float scale = 1.0f, float dw_before = kNan,
@@ -76,9 +75,11 @@ Result run(const Problem& p, float scale = 1.0f, float dw_before = kNan,
   r.count = -1;
   r.token_loss.assign(static_cast<size_t>(s.tokens), kNan);
   r.dw.assign(static_cast<size_t>(s.vocab * s.width), dw_before);
+  r.dbias.assign(p.bias.size(), dw_before);
   run_linear_cross_entropy(plan, {.x = x.data(),
                                   .w_forward = encode(GemmRole::kForward, forward),
                                   .w_input_grad = encode(GemmRole::kInputGrad, backward),
+                                  .bias = s.bias ? p.bias.data() : nullptr,
                                   .targets = p.targets.data(),
                                   .grad_scale = scale,
                                   .loss_sum = &r.loss,
@@ -86,6 +87,7 @@ Result run(const Problem& p, float scale = 1.0f, float dw_before = kNan,
                                   .token_loss = r.token_loss.data(),
                                   .dx = dx.data(),
                                   .dw = r.dw.data(),
+                                  .dbias = r.dbias.data(),
                                   .scratch = scratch.data()});
   r.dx.resize(static_cast<size_t>(s.tokens * s.width));
   convert(r.dx.data(), DType::kF32, dx.data(), s.dtype, s.tokens * s.width);
@@ -95,7 +97,7 @@ Result run(const Problem& p, float scale = 1.0f, float dw_before = kNan,
 struct Reference {
   double loss = 0.0;
   int64_t count = 0;
-  std::vector<double> dx, dw;
+  std::vector<double> dx, dw, dbias;
 };
 
 // Everything in double, by the formulas.
@@ -104,6 +106,7 @@ Reference reference(const Problem& p, double scale) {
   Reference r;
   r.dx.assign(p.x.size(), 0.0);
   r.dw.assign(p.w.size(), 0.0);
+  r.dbias.assign(p.bias.size(), 0.0);
   std::vector<double> probability(static_cast<size_t>(s.vocab_valid));
   for (int64_t t = 0; t < s.tokens; ++t) {
     const int32_t target = p.targets[static_cast<size_t>(t)];
@@ -112,7 +115,7 @@ Reference reference(const Problem& p, double scale) {
     double sum = 0.0;
     double target_logit = 0.0;
     for (int64_t v = 0; v < s.vocab_valid; ++v) {
-      double logit = 0.0;
+      double logit = p.bias.empty() ? 0.0 : double{p.bias[static_cast<size_t>(v)]};
       for (int64_t i = 0; i < s.width; ++i) logit += double{x[i]} * p.w[static_cast<size_t>(v * s.width + i)];
       if (v == target) target_logit = logit;
       probability[static_cast<size_t>(v)] = std::exp(logit);
@@ -122,6 +125,7 @@ Reference reference(const Problem& p, double scale) {
     ++r.count;
     for (int64_t v = 0; v < s.vocab_valid; ++v) {
       const double g = scale * (probability[static_cast<size_t>(v)] / sum - (v == target ? 1.0 : 0.0));
+      if (!p.bias.empty()) r.dbias[static_cast<size_t>(v)] += g;
       for (int64_t i = 0; i < s.width; ++i) {
         r.dx[static_cast<size_t>(t * s.width + i)] += g * p.w[static_cast<size_t>(v * s.width + i)];
         r.dw[static_cast<size_t>(v * s.width + i)] += g * x[i];
@@ -147,6 +151,9 @@ const LinearCrossEntropySpec kSpecs[] = {
     {.tokens = 64, .width = 16, .vocab = 64, .chunk_tokens = 16},
     {.tokens = 45, .width = 8, .vocab = 70, .vocab_valid = 65, .chunk_tokens = 11},
     {.tokens = 6, .width = 300, .vocab = 1031, .vocab_valid = 1030},
+    {.tokens = 37, .width = 19, .vocab = 101, .bias = true},
+    {.tokens = 45, .width = 8, .vocab = 70, .vocab_valid = 65, .chunk_tokens = 11, .bias = true},
+    {.tokens = 1, .width = 33, .vocab = 40, .bias = true},
 };
 
 TEST(LinearCrossEntropy, LossAndGradientsEqualTheFormulas) {
@@ -159,6 +166,7 @@ TEST(LinearCrossEntropy, LossAndGradientsEqualTheFormulas) {
       EXPECT_EQ(got.count, want.count);
       expect_near(got.dx, want.dx, 5e-6, "dx");
       expect_near(got.dw, want.dw, 5e-6, "dw");
+      expect_near(got.dbias, want.dbias, 5e-6, "dbias");
     }
   }
 }
@@ -174,11 +182,12 @@ TEST(LinearCrossEntropy, Bf16DiffersByTheRoundingOfGradientsOnly) {
     // terms.
     expect_near(got.dx, want.dx, 0x1p-7, "dx");
     expect_near(got.dw, want.dw, 0x1p-7, "dw");
+    expect_near(got.dbias, want.dbias, 0x1p-7, "dbias");
   }
 }
 
 TEST(LinearCrossEntropy, GradientsEqualFiniteDifferences) {
-  Problem p({.tokens = 9, .width = 6, .vocab = 11, .chunk_tokens = 4});
+  Problem p({.tokens = 9, .width = 6, .vocab = 11, .chunk_tokens = 4, .bias = true});
   const Result at = run(p);
   auto slope = [&](float& value) {
     const float before = value;
@@ -192,15 +201,17 @@ TEST(LinearCrossEntropy, GradientsEqualFiniteDifferences) {
   };
   for (size_t i = 0; i < p.x.size(); ++i) EXPECT_NEAR(at.dx[i], slope(p.x[i]), 1e-4);
   for (size_t i = 0; i < p.w.size(); ++i) EXPECT_NEAR(at.dw[i], slope(p.w[i]), 1e-4);
+  for (size_t i = 0; i < p.bias.size(); ++i) EXPECT_NEAR(at.dbias[i], slope(p.bias[i]), 1e-4);
 }
 
 TEST(LinearCrossEntropy, AccumulatesWeightGradientAndLoss) {
-  const Problem plain({.tokens = 30, .width = 7, .vocab = 40, .chunk_tokens = 8});
+  const Problem plain({.tokens = 30, .width = 7, .vocab = 40, .chunk_tokens = 8, .bias = true});
   Problem adding = plain;
-  adding.spec.accumulate = true;
+  adding.spec.accumulate = adding.spec.accumulate_bias = true;
   const Result first = run(plain);
   const Result second = run(adding, 1.0f, 2.0f);
   for (size_t i = 0; i < first.dw.size(); ++i) EXPECT_NEAR(second.dw[i], first.dw[i] + 2.0f, 2e-6);
+  for (size_t i = 0; i < first.dbias.size(); ++i) EXPECT_NEAR(second.dbias[i], first.dbias[i] + 2.0f, 2e-6);
   EXPECT_EQ(first.dx, second.dx);
 
   auto spec = plain.spec;
@@ -212,6 +223,7 @@ TEST(LinearCrossEntropy, AccumulatesWeightGradientAndLoss) {
   int64_t count = 5;
   run_linear_cross_entropy(plan, {.x = plain.x.data(),
                                   .w_forward = plain.w.data(),
+                                  .bias = plain.bias.data(),
                                   .targets = plain.targets.data(),
                                   .loss_sum = &loss,
                                   .count = &count,

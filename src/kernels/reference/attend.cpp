@@ -1,0 +1,127 @@
+#include "kernels/reference/attend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/parallel.h"
+
+namespace strata::reference {
+namespace {
+
+double dot(const Array& a, int64_t at_a, const Array& b, int64_t at_b, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += a.at(at_a + i) * b.at(at_b + i);
+  return sum;
+}
+
+int64_t at(const Attention& a, const Heads& part, int64_t token, int64_t head) {
+  return token * part.row + part.first + head * a.head_dim;
+}
+int64_t kv_head(const Attention& a, int64_t head) {
+  return head / (a.heads / a.kv_heads);
+}
+int64_t bias_at(const Attention& a, int64_t head, const Seen& seen, int64_t j) {
+  return head * a.bias.shape[1] + a.bias_zero + j - seen.position;
+}
+
+double capped(const Attention& a, double scaled) {
+  return a.softcap > 0 ? a.softcap * std::tanh(scaled / a.softcap) : scaled;
+}
+
+double product(const Attention& a, int64_t n, int64_t head, const Seen& seen, int64_t j) {
+  return a.scale * dot(a.q.data, at(a, a.q, n, head), a.k.data, at(a, a.k, seen.origin + j, kv_head(a, head)),
+                       a.head_dim);
+}
+double score(const Attention& a, double scaled, int64_t head, const Seen& seen, int64_t j) {
+  return capped(a, scaled) + (a.bias.present() ? a.bias.at(bias_at(a, head, seen, j)) : 0);
+}
+
+}  // namespace
+
+Attention::Attention(const graph::Attrs& attrs, int64_t queries, int64_t q_width, int64_t kv_width)
+    : head_dim(attrs.integer("head_dim")),
+      heads(q_width / head_dim),
+      kv_heads(kv_width / head_dim),
+      sequences(queries / attrs.integer("sequence_length")),
+      length(attrs.integer("sequence_length")),
+      source_length(attrs.integer_or("source_length", length)),
+      scale(attrs.real("scale")),
+      softcap(attrs.real("softcap")),
+      bias_zero(attrs.integer_or("bias_zero", 0)) {}
+
+void attend(const Attention& a, const Array& out, const Array& lse) {
+  parallel_for(a.sequences * a.heads, [&](int64_t task) {
+    const int64_t head = task % a.heads;
+    for (int64_t t = 0; t < a.length; ++t) {
+      const int64_t n = task / a.heads * a.length + t, to = (n * a.heads + head) * a.head_dim;
+      const Seen seen = a.seen(n);
+      std::vector<double> weights;
+      double highest = -std::numeric_limits<double>::infinity(), total = 0;
+      for (int64_t j = seen.begin; j < seen.end; ++j) {
+        weights.push_back(score(a, product(a, n, head, seen, j), head, seen, j));
+        highest = std::max(highest, weights.back());
+      }
+      for (double& weight : weights) total += weight = std::exp(weight - highest);
+      for (int64_t d = 0; d < a.head_dim; ++d) {
+        double mixed = 0;
+        for (int64_t j = seen.begin; j < seen.end; ++j)
+          mixed += weights[static_cast<size_t>(j - seen.begin)] / total *
+                   a.v.data.at(at(a, a.v, seen.origin + j, kv_head(a, head)) + d);
+        out.put(to + d, mixed);
+      }
+      if (lse.present()) lse.put(task * a.length + t, weights.empty() ? highest : highest + std::log(total));
+    }
+  });
+}
+
+void attend_backward(const Attention& a, const Array& dout, const Array& out, const Array& lse,
+                     const Array& dq, const Array& dk, const Array& dv, const Array& dbias) {
+  const int64_t hd = a.head_dim, group = a.heads / a.kv_heads, width = dbias.present() ? dbias.shape[1] : 0;
+  std::vector<std::vector<double>> shares(static_cast<size_t>(a.sequences * a.kv_heads));  // of dbias
+  parallel_for(a.sequences * a.kv_heads, [&](int64_t task) {
+    const int64_t kv = task % a.kv_heads, sequence = task / a.kv_heads;
+    std::vector<double> keys(static_cast<size_t>(a.source_length * hd)), values(keys.size()),
+        query(static_cast<size_t>(hd)), distances(static_cast<size_t>(a.heads * width));
+    for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
+      for (int64_t t = 0; t < a.length; ++t) {
+        const int64_t n = sequence * a.length + t, from = at(a, a.q, n, head), to = (n * a.heads + head) * hd;
+        const double row_lse = lse.at((sequence * a.heads + head) * a.length + t);
+        const double drift = dot(dout, to, out, to, hd);
+        const Seen seen = a.seen(n);
+        std::fill(query.begin(), query.end(), 0.0);
+        for (int64_t j = seen.begin; j < seen.end; ++j) {
+          const int64_t key = at(a, a.k, seen.origin + j, kv), value = at(a, a.v, seen.origin + j, kv);
+          const double scaled = product(a, n, head, seen, j);
+          const double bend = a.softcap > 0 ? std::tanh(scaled / a.softcap) : 0;
+          const double p = std::exp(score(a, scaled, head, seen, j) - row_lse);
+          const double ds = p * (dot(dout, to, a.v.data, value, hd) - drift);
+          if (dbias.present()) distances[static_cast<size_t>(bias_at(a, head, seen, j))] += ds;
+          const double slope = a.scale * (1 - bend * bend) * ds;
+          for (int64_t d = 0; d < hd; ++d) {
+            const auto place = static_cast<size_t>(j * hd + d);
+            values[place] += p * dout.at(to + d);
+            keys[place] += slope * a.q.data.at(from + d);
+            query[static_cast<size_t>(d)] += slope * a.k.data.at(key + d);
+          }
+        }
+        for (int64_t d = 0; d < hd; ++d) dq.put(from + d, query[static_cast<size_t>(d)]);
+      }
+    }
+    for (int64_t j = 0; j < a.source_length; ++j) {
+      const int64_t token = sequence * a.source_length + j;
+      for (int64_t d = 0; d < hd; ++d) {
+        dk.put(at(a, a.k, token, kv) + d, keys[static_cast<size_t>(j * hd + d)]);
+        dv.put(at(a, a.v, token, kv) + d, values[static_cast<size_t>(j * hd + d)]);
+      }
+    }
+    shares[static_cast<size_t>(task)] = std::move(distances);
+  });
+  for (int64_t i = 0; i < a.heads * width; ++i) {
+    double sum = 0;
+    for (const std::vector<double>& share : shares) sum += share[static_cast<size_t>(i)];
+    dbias.put(i, sum);
+  }
+}
+
+}  // namespace strata::reference

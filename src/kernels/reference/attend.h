@@ -1,0 +1,43 @@
+// Attention as its formula stands, for the ops that differ in where queries, keys and values lie and in which
+// keys a row sees.
+#pragma once
+
+#include <functional>
+
+#include "kernels/reference/call.h"
+
+namespace strata::reference {
+
+// Tokens in rows, in which the part of a head of token n begins at n · row + first + head · head_dim.
+struct Heads {
+  Array data;
+  int64_t row = 0, first = 0;
+};
+
+// What a query sees: keys [begin, end) of those whose number 0 is row `origin` of keys and values; and its
+// own position among them.
+struct Seen {
+  int64_t origin = 0, begin = 0, end = 0, position = 0;
+};
+
+struct Attention {
+  int64_t head_dim = 0, heads = 0, kv_heads = 0;
+  int64_t sequences = 0, length = 0, source_length = 0;  // of queries, of keys
+  double scale = 1, softcap = 0;
+  Heads q, k, v;
+  Array bias = {};  // [heads, width], or absent
+  int64_t bias_zero = 0;
+  std::function<Seen(int64_t)> seen = {};  // of query n, counted through all sequences
+
+  // Head size, scale, softcap, length and, where `attrs` has them, source length and the bias' zero.
+  Attention(const graph::Attrs& attrs, int64_t queries, int64_t q_width, int64_t kv_width);
+};
+
+// lse[sequences, heads, length] may be absent. A row that sees no key gives 0 and -inf.
+void attend(const Attention& attention, const Array& out, const Array& lse);
+// With p = exp(s − lse): dv += p dout, ds = p (dout·v − dout·out), dq += scale ds k, dk += scale ds q,
+// dbias += ds. dq, dk and dv lie as q, k and v do; dbias may be absent.
+void attend_backward(const Attention& attention, const Array& dout, const Array& out, const Array& lse,
+                     const Array& dq, const Array& dk, const Array& dv, const Array& dbias);
+
+}  // namespace strata::reference

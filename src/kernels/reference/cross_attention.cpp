@@ -1,0 +1,106 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/reference/attend.h"
+
+namespace strata::reference {
+namespace {
+
+Attention of_two(const Call& call, const Array& q, const Array& kv, const Array& begins, const Array& ends) {
+  Attention a(call.attrs, q.shape[0], q.shape[1], kv.segments[0]);
+  a.q = {q, q.shape[1], 0};
+  a.k = {kv, kv.shape[1], 0};
+  a.v = {kv, kv.shape[1], kv.segments[0]};
+  a.seen = [=, length = a.length, source = a.source_length](int64_t n) {
+    return Seen{.origin = n / length * source,
+                .begin = begins.present() ? std::max<int64_t>(0, begins.index_at(n)) : 0,
+                .end = ends.present() ? ends.index_at(n) : source};
+  };
+  return a;
+}
+
+// As Raffel et al. (2020) have it, all in fp32.
+int64_t bucket_of(const graph::Attrs& attrs, int64_t buckets, int64_t distance) {
+  int64_t first = 0;
+  if (attrs.integer("bidirectional") != 0) {
+    buckets /= 2;
+    first = distance > 0 ? buckets : 0;
+    distance = distance < 0 ? -distance : distance;
+  } else {
+    distance = distance < 0 ? -distance : 0;
+  }
+  const int64_t near = buckets / 2;
+  if (distance < near) return first + distance;
+  const double range =
+      std::log(static_cast<double>(attrs.integer("max_distance")) / static_cast<double>(near));
+  const float along = std::log(static_cast<float>(distance) / static_cast<float>(near)) /
+                      static_cast<float>(range) * static_cast<float>(buckets - near);
+  return first + std::min(buckets - 1, near + static_cast<int64_t>(along));
+}
+
+}  // namespace
+
+// (q, kv, kv_begin?, kv_end?) → out, lse
+void cross_attention(const Call& call) {
+  attend(of_two(call, call.in[0], call.in[1], call.in[2], call.in[3]), call.out[0], call.out[1]);
+}
+
+// (dout, out, lse, q, kv, kv_begin?, kv_end?) → dq, dkv
+void cross_attention_grad(const Call& call) {
+  attend_backward(of_two(call, call.in[3], call.in[4], call.in[5], call.in[6]), call.in[0], call.in[1],
+                  call.in[2], call.out[0], call.out[1], call.out[1], {});
+}
+
+// (q, key cache, value cache, slot, source_end) → out
+void cached_cross_attention(const Call& call) {
+  const Array &q = call.in[0], &keys = call.in[1];
+  const int64_t room = keys.shape[1], width = keys.shape[2];
+  Attention a(call.attrs, q.shape[0], q.shape[1], width);
+  a.q = {q, q.shape[1], 0};
+  a.k = {keys, width, 0};
+  a.v = {call.in[2], width, 0};
+  a.seen = [&call, room, length = a.length](int64_t n) {
+    return Seen{.origin = call.in[3].index_at(n / length) * room, .end = call.in[4].index_at(n / length)};
+  };
+  attend(a, call.out[0], {});
+}
+
+// (q_begin, k_begin) → ends
+void document_ends(const Call& call) {
+  const int64_t length = call.attrs.integer("sequence_length"), source = call.attrs.integer("source_length");
+  for (int64_t n = 0; n < call.in[0].shape[0]; ++n) {
+    int64_t end = 0;
+    for (int64_t j = 0; j < source; ++j) {
+      if (call.in[1].index_at(n / length * source + j) == call.in[0].index_at(n)) end = j + 1;
+    }
+    call.out[0].put(n, static_cast<double>(end));
+  }
+}
+
+// (table) → bias
+void relative_bias(const Call& call) {
+  const Array &table = call.in[0], &bias = call.out[0];
+  const int64_t heads = table.shape[1], width = bias.shape[1];
+  for (int64_t i = 0; i < heads * width; ++i) {
+    const int64_t bucket = bucket_of(call.attrs, table.shape[0], call.attrs.integer("first") + i % width);
+    bias.put(i, table.at(bucket * heads + i / width));
+  }
+}
+
+// (dbias) → dtable
+void relative_bias_grad(const Call& call) {
+  const Array &dbias = call.in[0], &table = call.out[0];
+  const int64_t buckets = table.shape[0], heads = table.shape[1], width = dbias.shape[1];
+  for (int64_t bucket = 0; bucket < buckets; ++bucket) {
+    for (int64_t head = 0; head < heads; ++head) {
+      double sum = 0;
+      for (int64_t i = 0; i < width; ++i) {
+        if (bucket_of(call.attrs, buckets, call.attrs.integer("first") + i) == bucket)
+          sum += dbias.at(head * width + i);
+      }
+      table.give(bucket * heads + head, sum);
+    }
+  }
+}
+
+}  // namespace strata::reference

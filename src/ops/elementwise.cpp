@@ -1,0 +1,77 @@
+#include "ops/ops.h"
+#include "ops/rules.h"
+
+namespace strata::ops {
+namespace {
+
+// --- scale
+
+std::vector<ValueSpec> infer_scale(const NodeView& view) {
+  return {{"y", view.in(0).dtype, view.in(0).shape, view.in(0).segments}};
+}
+
+Cost cost_stream(const NodeView& view) {
+  return streamed(view, 1);
+}
+
+std::vector<PlacementOption> placements_scale(const NodeView&) {
+  return {{{kS0}, {kS0}}, {{kS1}, {kS1}}, {{kP}, {kP}}};
+}
+
+void gradient_scale(GradientBuilder& builder, const Node& node) {
+  const ValueId dy = builder.gradient_of(node.outputs[0]);
+  builder.add_gradient(node.inputs[0], builder.graph().add_node(kScale, {dy}, node.attrs)[0]);
+}
+
+// --- one row added to all
+
+std::vector<ValueSpec> infer_add_row(const NodeView& view) {
+  const Value& x = view.in(0);
+  const Value& table = view.in(1);
+  require(view, x.shape.rank() == 2, "x must be [N, D]");
+  require(view, table.dtype == DType::kF32 && table.shape.rank() == 2 && table.shape[1] == x.shape[1],
+          "the table must be f32[R, D], as wide as x");
+  const int64_t row = view.attrs().integer("row");
+  require(view, row >= 0 && row < table.shape[0], "the row must be one of the table");
+  return {{"y", x.dtype, x.shape, x.segments}};
+}
+
+std::vector<PlacementOption> placements_add_row(const NodeView&) {
+  return {{{kS0, kR}, {kS0}}, {{kS1, kS1}, {kS1}}};
+}
+
+void gradient_add_row(GradientBuilder& builder, const Node& node) {
+  const ValueId dy = builder.gradient_of(node.outputs[0]);
+  builder.add_gradient(node.inputs[0], dy);
+  builder.weight_grad();
+  builder.graph().add_node_into(
+      kAddRowGrad, {dy}, {builder.parameter_gradient(node.inputs[1])},
+      {{"rows", builder.graph().value(node.inputs[1]).shape[0]}, {"row", node.attrs.integer("row")}});
+}
+
+std::vector<ValueSpec> infer_add_row_grad(const NodeView& view) {
+  return {{"dtable", DType::kF32, {view.attrs().integer("rows"), view.in(0).shape[1]}}};
+}
+
+std::vector<PlacementOption> placements_add_row_grad(const NodeView&) {
+  return {{{kS0}, {kP}}, {{kS1}, {kS1}}};
+}
+
+}  // namespace
+
+const OpDef kScale{"scale",          "elementwise",  infer_scale, cost_stream,
+                   placements_scale, gradient_scale, {{0, 0}}};
+const OpDef kAddRow{"add_row",          "elementwise",    infer_add_row, cost_stream,
+                    placements_add_row, gradient_add_row, {{0, 0}}};
+const OpDef kAddRowGrad{"add_row_grad", "elementwise", infer_add_row_grad, cost_stream,
+                        placements_add_row_grad};
+
+ValueId scale(Graph& graph, ValueId x, double factor) {
+  return graph.add_node(kScale, {x}, {{"factor", factor}})[0];
+}
+
+ValueId add_row(Graph& graph, ValueId x, ValueId table, int64_t row) {
+  return graph.add_node(kAddRow, {x, table}, {{"row", row}})[0];
+}
+
+}  // namespace strata::ops
