@@ -2,10 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <string_view>
 
 #include "base/error.h"
+#include "base/parallel.h"
+#include "tensor/arena.h"
 
 namespace strata::cpu::detail {
 namespace {
@@ -111,6 +116,71 @@ void plan_onednn_encoding(WeightEncoding& encoding) {
   });
 }
 
+namespace {
+
+// Rows of one operand that lie apart, while the library's fast kernels take dense ones only: it passes
+// through the scratch memory.
+struct DensePass {
+  int64_t rows = 0;  // 0: the operand lies as the library wants it
+  int64_t row_bytes = 0, stride_bytes = 0;
+  int64_t at = 0;  // in the scratch
+
+  int64_t bytes() const { return align_up(rows * row_bytes, kBufferAlignment); }
+  void copy(std::byte* to, int64_t to_stride, const std::byte* from, int64_t from_stride) const {
+    constexpr int64_t kBytesPerTask = 1 << 20;
+    parallel_ranges(rows, std::max<int64_t>(1, kBytesPerTask / std::max<int64_t>(row_bytes, 1)),
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t r = begin; r < end; ++r)
+                        std::memcpy(to + r * to_stride, from + r * from_stride,
+                                    static_cast<size_t>(row_bytes));
+                    });
+  }
+};
+
+DensePass pass_of(int64_t rows, int64_t columns, int64_t stride, DType dtype) {
+  if (stride == columns) return {};
+  return {.rows = rows, .row_bytes = columns * size_of(dtype), .stride_bytes = stride * size_of(dtype)};
+}
+
+// The three operands of a product as the library sees them.
+struct Operands {
+  Desc a, b, c;
+};
+
+Operands operands_of(const GemmSpec& spec, int64_t x_stride, int64_t y_stride) {
+  switch (spec.role) {
+    case GemmRole::kForward:
+      return {matrix(spec.m, spec.k, spec.dtype, x_stride, 1),
+              preferred_weight(spec.role, spec.n, spec.k, spec.dtype),
+              matrix(spec.m, spec.n, spec.out_dtype, y_stride, 1)};
+    case GemmRole::kInputGrad:
+      return {matrix(spec.m, spec.n, spec.dtype, y_stride, 1),
+              preferred_weight(spec.role, spec.n, spec.k, spec.dtype),
+              matrix(spec.m, spec.k, spec.out_dtype, x_stride, 1)};
+    case GemmRole::kWeightGrad:
+      break;
+  }
+  return {matrix(spec.n, spec.m, spec.dtype, 1, y_stride), matrix(spec.m, spec.k, spec.dtype, x_stride, 1),
+          matrix(spec.n, spec.k, DType::kF32, spec.k, 1)};
+}
+
+dnnl::matmul::primitive_desc product_of(const GemmSpec& spec, const Operands& operands,
+                                        const dnnl::engine& engine) {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (spec.accumulate) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0f);
+    attributes.set_post_ops(sum);
+  }
+  const auto& [a, b, c] = operands;
+  const Desc bias = matrix(1, spec.n, DType::kF32, spec.n, 1);
+  const auto desc = spec.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
+  return {desc, attributes, engine};
+}
+
+}  // namespace
+
 struct OneDnnGemm::State {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
@@ -118,6 +188,7 @@ struct OneDnnGemm::State {
   dnnl::memory a, b, bias, c, scratch;
   std::array<dnnl_exec_arg_t, 5> args{};
   int arg_count = 0;
+  DensePass dense_a, dense_c;
   int64_t scratch_bytes = 0;
   std::string name;
 };
@@ -125,40 +196,27 @@ struct OneDnnGemm::State {
 OneDnnGemm::OneDnnGemm(const GemmSpec& spec) : state_(std::make_unique<State>()) {
   translated("a GEMM", [&] {
     State& s = *state_;
-    Desc a, b, c;
-    switch (spec.role) {
-      case GemmRole::kForward:
-        a = matrix(spec.m, spec.k, spec.dtype, spec.x_stride, 1);
-        b = preferred_weight(spec.role, spec.n, spec.k, spec.dtype);
-        c = matrix(spec.m, spec.n, spec.out_dtype, spec.y_stride, 1);
-        break;
-      case GemmRole::kInputGrad:
-        a = matrix(spec.m, spec.n, spec.dtype, spec.y_stride, 1);
-        b = preferred_weight(spec.role, spec.n, spec.k, spec.dtype);
-        c = matrix(spec.m, spec.k, spec.out_dtype, spec.x_stride, 1);
-        break;
-      case GemmRole::kWeightGrad:
-        a = matrix(spec.n, spec.m, spec.dtype, 1, spec.y_stride);
-        b = matrix(spec.m, spec.k, spec.dtype, spec.x_stride, 1);
-        c = matrix(spec.n, spec.k, DType::kF32, spec.k, 1);
-        break;
+    Operands operands = operands_of(spec, spec.x_stride, spec.y_stride);
+    auto chosen = product_of(spec, operands, s.engine);
+    // Packed weights against rows that lie apart are left to the library's plain loops, a thousand times
+    // slower.
+    if (std::string_view(chosen.impl_info_str()).starts_with("ref")) {
+      operands = operands_of(spec, spec.k, spec.n);
+      chosen = product_of(spec, operands, s.engine);
+      const bool forward = spec.role == GemmRole::kForward;
+      s.dense_a = forward ? pass_of(spec.m, spec.k, spec.x_stride, spec.dtype)
+                          : pass_of(spec.m, spec.n, spec.y_stride, spec.dtype);
+      s.dense_c = forward ? pass_of(spec.m, spec.n, spec.y_stride, spec.out_dtype)
+                          : pass_of(spec.m, spec.k, spec.x_stride, spec.out_dtype);
     }
-    dnnl::primitive_attr attributes;
-    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    if (spec.accumulate) {
-      dnnl::post_ops sum;
-      sum.append_sum(1.0f);
-      attributes.set_post_ops(sum);
-    }
-    const Desc bias = matrix(1, spec.n, DType::kF32, spec.n, 1);
-    const auto desc = spec.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
-    const dnnl::matmul::primitive_desc chosen(desc, attributes, s.engine);
     s.product = dnnl::matmul(chosen);
     s.name = chosen.impl_info_str();
-    s.scratch_bytes = static_cast<int64_t>(chosen.scratchpad_desc().get_size());
-    s.a = dnnl::memory(a, s.engine, nullptr);
-    s.b = dnnl::memory(b, s.engine, nullptr);
-    s.c = dnnl::memory(c, s.engine, nullptr);
+    s.dense_a.at = align_up(static_cast<int64_t>(chosen.scratchpad_desc().get_size()), kBufferAlignment);
+    s.dense_c.at = s.dense_a.at + s.dense_a.bytes();
+    s.scratch_bytes = s.dense_c.at + s.dense_c.bytes();
+    s.a = dnnl::memory(operands.a, s.engine, nullptr);
+    s.b = dnnl::memory(operands.b, s.engine, nullptr);
+    s.c = dnnl::memory(operands.c, s.engine, nullptr);
     s.scratch = dnnl::memory(chosen.scratchpad_desc(), s.engine, nullptr);
     auto add = [&](int role, const dnnl::memory& memory) { s.args[s.arg_count++] = {role, memory.get()}; };
     add(DNNL_ARG_SRC, s.a);
@@ -166,7 +224,7 @@ OneDnnGemm::OneDnnGemm(const GemmSpec& spec) : state_(std::make_unique<State>())
     add(DNNL_ARG_DST, s.c);
     add(DNNL_ARG_SCRATCHPAD, s.scratch);
     if (spec.bias) {
-      s.bias = dnnl::memory(bias, s.engine, nullptr);
+      s.bias = dnnl::memory(matrix(1, spec.n, DType::kF32, spec.n, 1), s.engine, nullptr);
       add(DNNL_ARG_BIAS, s.bias);
     }
     return 0;
@@ -185,9 +243,16 @@ std::string OneDnnGemm::name() const {
 
 void OneDnnGemm::run(const GemmArgs& args) {
   State& s = *state_;
-  s.a.set_data_handle(const_cast<void*>(args.a));
+  auto* const scratch = static_cast<std::byte*>(args.scratch);
+  const void* a = args.a;
+  if (s.dense_a.rows > 0) {
+    s.dense_a.copy(scratch + s.dense_a.at, s.dense_a.row_bytes, static_cast<const std::byte*>(a),
+                   s.dense_a.stride_bytes);
+    a = scratch + s.dense_a.at;
+  }
+  s.a.set_data_handle(const_cast<void*>(a));
   s.b.set_data_handle(const_cast<void*>(args.b));
-  s.c.set_data_handle(args.c);
+  s.c.set_data_handle(s.dense_c.rows > 0 ? scratch + s.dense_c.at : args.c);
   s.scratch.set_data_handle(args.scratch);
   if (args.bias) s.bias.set_data_handle(const_cast<float*>(args.bias));
   const dnnl_status_t status =
@@ -195,6 +260,10 @@ void OneDnnGemm::run(const GemmArgs& args) {
   STRATA_CHECK(status == dnnl_success, "[gemm] oneDNN's {} failed with status {}", s.name,
                static_cast<int>(status));
   s.stream.wait();
+  if (s.dense_c.rows > 0) {
+    s.dense_c.copy(static_cast<std::byte*>(args.c), s.dense_c.stride_bytes, scratch + s.dense_c.at,
+                   s.dense_c.row_bytes);
+  }
 }
 
 }  // namespace strata::cpu::detail
