@@ -62,17 +62,76 @@ std::string head(std::span<const TokenName> special_tokens) {
   return out;
 }
 
+constexpr std::string_view kByteLevelOffsets = R"({
+    "type": "ByteLevel",
+    "add_prefix_space": true,
+    "trim_offsets": false,
+    "use_regex": true
+  })";
+
+std::string post_processor_json(const TextEnds& ends) {
+  if (ends.begin.id < 0 && ends.end.id < 0) return std::string(kByteLevelOffsets);
+  const auto item = [](std::string_view kind, std::string_view id, int type) {
+    return fmt::format(R"(
+      {{
+        "{}": {{
+          "id": {},
+          "type_id": {}
+        }}
+      }})",
+                       kind, json_string(id), type);
+  };
+  const auto special = [&](const TokenName& token, int type) {
+    return token.id < 0 ? std::string() : item("SpecialToken", token.text, type);
+  };
+  const auto join = [](std::initializer_list<std::string> items) {
+    std::string out;
+    for (const std::string& each : items) {
+      if (!each.empty()) out += (out.empty() ? "" : ",") + each;
+    }
+    return out;
+  };
+  const auto declared = [](const TokenName& token) {
+    return token.id < 0 ? std::string()
+                        : fmt::format(R"(
+      {0}: {{
+        "id": {0},
+        "ids": [
+          {1}
+        ],
+        "tokens": [
+          {0}
+        ]
+      }})",
+                                      json_string(token.text), token.id);
+  };
+  const std::string begin = special(ends.begin, 0), first = item("Sequence", "A", 0),
+                    end = special(ends.end, 0);
+  return fmt::format(R"({{
+    "type": "TemplateProcessing",
+    "single": [{}
+    ],
+    "pair": [{}
+    ],
+    "special_tokens": {{{}
+    }}
+  }})",
+                     join({begin, first, end}),
+                     join({begin, first, end, item("Sequence", "B", 1), special(ends.end, 1)}),
+                     join({declared(ends.begin), declared(ends.end)}));
+}
+
 }  // namespace
 
 std::string write_byte_level_json(const std::vector<TokenName>& tokens,
                                   const std::vector<std::pair<std::string_view, std::string_view>>& merges,
-                                  size_t special_tokens, const SplitPreset& split, bool ignore_merges) {
+                                  size_t special_tokens, const SplitPreset& split, bool ignore_merges,
+                                  const TextEnds& ends) {
   std::string out = head(std::span(tokens).first(special_tokens));
   out += split.nfc ? "  \"normalizer\": {\n    \"type\": \"NFC\"\n  },\n" : "  \"normalizer\": null,\n";
   out += fmt::format("  \"pre_tokenizer\": {},\n", pre_tokenizer_json(split));
+  out += fmt::format("  \"post_processor\": {},\n", post_processor_json(ends));
   out +=
-      "  \"post_processor\": {\n    \"type\": \"ByteLevel\",\n    \"add_prefix_space\": true,\n"
-      "    \"trim_offsets\": false,\n    \"use_regex\": true\n  },\n"
       "  \"decoder\": {\n    \"type\": \"ByteLevel\",\n    \"add_prefix_space\": true,\n"
       "    \"trim_offsets\": true,\n    \"use_regex\": true\n  },\n"
       "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"

@@ -17,10 +17,16 @@ struct TokenName {
   int32_t id;
 };
 
+// What encoding with special tokens puts around a text, or behind each of two; ids below 0: nothing.
+struct TextEnds {
+  TokenName begin{{}, -1}, end{{}, -1};
+};
+
 // The first `special_tokens` of the tokens are special. Merges in the order of their ranks.
 std::string write_byte_level_json(const std::vector<TokenName>& tokens,
                                   const std::vector<std::pair<std::string_view, std::string_view>>& merges,
-                                  size_t special_tokens, const SplitPreset& split, bool ignore_merges);
+                                  size_t special_tokens, const SplitPreset& split, bool ignore_merges,
+                                  const TextEnds& ends = {});
 
 struct ScoredToken {
   std::string text;

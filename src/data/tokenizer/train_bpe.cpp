@@ -20,6 +20,12 @@ TrainedTokenizer train_bpe(TextSource texts, const TrainOptions& options) {
     if (!is_valid_utf8(token)) throw ConfigError("[tokenizer] the special token '{}' is not UTF-8", token);
     if (std::find(specials.begin(), specials.end(), token) == specials.end()) specials.push_back(token);
   }
+  const auto special = [&](const std::string& token) {
+    const auto at = std::find(specials.begin(), specials.end(), token);
+    STRATA_CHECK(token.empty() || at != specials.end(), "'{}' is no special token", token);
+    return TokenName{token, token.empty() ? -1 : static_cast<int32_t>(at - specials.begin())};
+  };
+  const TextEnds ends{special(options.begin_of_text), special(options.end_of_text)};
   const int64_t least = 256 + static_cast<int64_t>(specials.size());
   if (options.vocab_size < least || options.vocab_size > (int64_t{1} << 24)) {
     throw ConfigError(
@@ -40,7 +46,7 @@ TrainedTokenizer train_bpe(TextSource texts, const TrainOptions& options) {
     merges.emplace_back(vocabulary.tokens[static_cast<size_t>(left)],
                         vocabulary.tokens[static_cast<size_t>(right)]);
   }
-  return {.json = write_byte_level_json(tokens, merges, specials.size(), *split, false),
+  return {.json = write_byte_level_json(tokens, merges, specials.size(), *split, false, ends),
           .vocab_size = static_cast<int64_t>(vocabulary.tokens.size()),
           .merges = static_cast<int64_t>(vocabulary.merges.size()),
           .distinct_pieces = static_cast<int64_t>(corpus.words.size()),

@@ -16,6 +16,8 @@ struct TrainOptions {
   int64_t min_frequency = 2;                                    // pairs that occur less often are not merged
   std::vector<std::string> special_tokens = {"<|endoftext|>"};  // ids from 0, in this order
   std::string pattern = "gpt2";  // how text is split: a name that split_preset knows
+  // Which of the special tokens encoding with special tokens puts around a text; empty: none.
+  std::string begin_of_text = {}, end_of_text = {};
   // Asked between pieces of the work, many times a second; what it throws ends the training.
   std::function<void()> check = [] {};
 };

@@ -33,6 +33,21 @@ TEST(TrainBpe, WritesTheReferenceFile) {
   }
 }
 
+TEST(TrainBpe, TokensAroundATextAreThoseOfEncoding) {
+  const auto trained =
+      train_on({read_file(golden_path("corpus.txt"))}, {.vocab_size = 400,
+                                                        .special_tokens = {"[PAD]", "[CLS]", "[SEP]"},
+                                                        .begin_of_text = "[CLS]",
+                                                        .end_of_text = "[SEP]"});
+  const auto tokenizer = Tokenizer::from_json(trained.json, "trained");
+  const auto plain = tokenizer.encode("a text");
+  auto expected = plain;
+  expected.insert(expected.begin(), 1);
+  expected.push_back(2);
+  EXPECT_EQ(tokenizer.encode("a text", {.add_special_tokens = true}), expected);
+  EXPECT_EQ(tokenizer.end_of_text_id(), 2);
+}
+
 // The text of the King James Bible (Debian: bible-kjv, bible-kjv-text) has published hashes of its merges.
 TEST(TrainBpe, KingJamesBible) {
   std::string text;
