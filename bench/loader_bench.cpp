@@ -77,13 +77,12 @@ void report(benchmark::State& state) {
 }
 
 void fill(benchmark::State& state, const SampleSource& source) {
-  std::vector<int32_t> arrays[4];
-  for (auto& array : arrays) array.resize(kRows * kLength);
+  HostBatch batch;
+  batch.resize(source.shape(), kRows);
   BatchScratch scratch;
   int64_t first = 0;
   for (auto _ : state) {
-    source.fill(first, kRows, {arrays[0].data(), arrays[1].data(), arrays[2].data(), arrays[3].data()},
-                scratch);
+    source.fill(first, kRows, batch.view(), scratch);
     first += kRows;
   }
   report(state);
@@ -121,6 +120,19 @@ void fill_blended(benchmark::State& state, Pack pack, double fim_rate) {
   fill(state, make_source(pack, {0.5, 0.3, 0.2}, fim_rate));
 }
 
+// Tokens a second are those of the source's places here.
+void fill_objective(benchmark::State& state, Objective objective) {
+  SampleOptions options{.sequence_length = kLength, .seed = 1, .pack = Pack::kStream};
+  options.objective.kind = objective;
+  options.objective.special.assign(32000, 0);
+  options.objective.sentinels.assign(100, 1);
+  const TokenCorpus corpus =
+      open_token_corpus({(folder().path() / "tokens.bin").string()}, {.vocab_size = 32000, .end_of_text = 0});
+  fill(state, SampleSource({{"bench", corpus, 1, 0}}, options));
+}
+
+BENCHMARK_CAPTURE(fill_objective, masked, Objective::kMasked)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(fill_objective, spans, Objective::kSpanCorruption)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(fill_packed, stream, Pack::kStream)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(fill_packed, documents, Pack::kDocuments)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(fill_blended, stream, Pack::kStream, 0.0)->Unit(benchmark::kMicrosecond);

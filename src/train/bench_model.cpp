@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/parallel.h"
 #include "train/bench_run.h"
+#include "train/objective.h"
 #include "train/setup.h"
 #include "train/weights.h"
 
@@ -33,6 +34,7 @@ BenchCase case_of_sets(const std::vector<std::string>& sets) {
   RunConfig config = bench_config(sets, {});
   BenchCase bench;
   bench.model = resolve_model(config);
+  resolve_objective(config, bench.model);
   resolve_machine(config);
   bench.label = config.model.preset.empty() ? std::string(bench.model.family->name) : config.model.preset;
   bench.sequences = *config.training.micro_batch_size;

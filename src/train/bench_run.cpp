@@ -16,6 +16,7 @@
 #include "base/random.h"
 #include "data/token_writer.h"
 #include "train/bench_model.h"
+#include "train/objective.h"
 #include "train/weights.h"
 
 extern char** environ;
@@ -113,6 +114,7 @@ BenchRun::BenchRun(const std::vector<std::string>& sets) : folder_(sets) {
   FileSystem& files = posix_file_system();
   config = bench_config(sets, folder_.path());
   model = resolve_model(config);
+  resolve_objective(config, model);
   resolve_machine(config);
   set_compute_threads(static_cast<int>(*config.device.threads));
   flush_denormals();
@@ -120,7 +122,7 @@ BenchRun::BenchRun(const std::vector<std::string>& sets) : folder_(sets) {
     write_tokens(tokens_path(folder_.path()), tokens_wanted(config), model.vocab_size);
   const auto tokenizer = resolve_tokenizer(config, model, files);
   data = resolve_data(config, model, tokenizer ? &*tokenizer : nullptr, files);
-  samples_.emplace(data.sources, sample_options(config, tokenizer ? &*tokenizer : nullptr));
+  samples_.emplace(data.sources, sample_options(config, model, tokenizer ? &*tokenizer : nullptr));
   executor_ = std::make_unique<program::Executor>(compile_run(config, model));
   initialize_weights(*executor_, static_cast<uint64_t>(config.run.seed));
   executor_->run(kTrainProgram, Segment::kEncode);

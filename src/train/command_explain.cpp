@@ -11,6 +11,7 @@
 #include "program/explain.h"
 #include "train/command_config.h"
 #include "train/commands.h"
+#include "train/objective.h"
 #include "train/setup.h"
 
 namespace strata::train {
@@ -142,6 +143,7 @@ int run_explain(const ExplainOptions& options) {
   const FaultHook hooks[] = {check_model};
   require_valid(config, hooks);
   const models::ModelConfig model = resolve_model(config);
+  resolve_objective(config, model);
   resolve_machine(config);
   const auto device = program::measured_cpu(posix_file_system(), static_cast<int>(*config.device.threads));
   const Compiled compiled = compile_any(config, model);

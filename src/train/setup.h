@@ -64,8 +64,9 @@ RunData resolve_data(
 // Names the training tokens by their sources, number and a sample of their content.
 std::string data_fingerprint(const RunData& data);
 data::Pack packing(const RunConfig& config);
-// ConfigError where data.fim_rate asks for tokens that the tokenizer lacks.
-data::SampleOptions sample_options(const RunConfig& config, const data::Tokenizer* tokenizer);
+// ConfigError where data.objective or data.fim_rate ask for tokens that the tokenizer lacks.
+data::SampleOptions sample_options(const RunConfig& config, const models::ModelConfig& model,
+                                   const data::Tokenizer* tokenizer);
 
 // Threads, precision, memory budget, micro-batch. Call it after the others; it needs no data.
 void resolve_machine(RunConfig& config);

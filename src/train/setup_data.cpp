@@ -11,6 +11,7 @@
 #include "data/token_check.h"
 #include "data/tokenize.h"
 #include "data/tokenizer/train_bpe.h"
+#include "train/objective.h"
 #include "train/setup.h"
 
 namespace strata::train {
@@ -78,6 +79,8 @@ std::string training_key(const RunConfig& config, const data::TrainOptions& opti
   hasher.update(fmt::format("{} {} {} {}", options.vocab_size, options.min_frequency, options.pattern,
                             config.data.text_field));
   for (const std::string& special : options.special_tokens) hasher.update("\n" + special);
+  if (!options.begin_of_text.empty() || !options.end_of_text.empty())
+    hasher.update("\n\n" + options.begin_of_text + "\n" + options.end_of_text);
   for (const data::CorpusFile& file : files) {
     hasher.update(fmt::format("\n{} {} {}", std::filesystem::absolute(file.path).string(),
                               std::filesystem::file_size(file.path),
@@ -93,7 +96,10 @@ data::Tokenizer train_tokenizer(RunConfig& config, const models::ModelConfig& mo
   options.vocab_size = config.tokenizer.train.vocab_size.value_or(model.vocab_size);
   config.tokenizer.train.vocab_size = options.vocab_size;
   options.min_frequency = config.tokenizer.train.min_frequency;
-  options.special_tokens = config.tokenizer.train.special;
+  const SpecialTokens special = special_tokens(config, model);
+  options.special_tokens = config.tokenizer.train.special = special.tokens;
+  options.begin_of_text = special.begin;
+  options.end_of_text = special.end;
   options.pattern = config.tokenizer.train.pattern;
   auto inputs = data::find_corpus_files(train_patterns(config));
   if (std::all_of(inputs.begin(), inputs.end(),
@@ -285,6 +291,7 @@ RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const 
                      FileSystem& files, const StopCheck& check) {
   // What may be refused comes before anything is tokenized.
   fim_options(config, tokenizer);
+  objective_options(config, model, tokenizer);
   RunData out;
   out.tasks = task_sets(config, model, tokenizer);
   bool text = false;
@@ -358,13 +365,15 @@ data::Pack packing(const RunConfig& config) {
                                               : data::Pack::kDocuments;
 }
 
-data::SampleOptions sample_options(const RunConfig& config, const data::Tokenizer* tokenizer) {
+data::SampleOptions sample_options(const RunConfig& config, const models::ModelConfig& model,
+                                   const data::Tokenizer* tokenizer) {
   data::SampleOptions options;
   options.sequence_length = config.training.sequence_length;
   options.seed = static_cast<uint64_t>(config.run.seed);
   options.shuffle = config.data.shuffle;
   options.pack = packing(config);
   options.fim = fim_options(config, tokenizer);
+  options.objective = objective_options(config, model, tokenizer);
   options.epochs = config.data.epochs.value_or(0);
   for (const Range& range : config.data.skip) options.skip.push_back({range.first, range.last + 1});
   for (const DataPhase& phase : config.data.phase) {

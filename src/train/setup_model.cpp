@@ -10,6 +10,7 @@
 #include "checkpoint/huggingface.h"
 #include "hardware/device_spec.h"
 #include "train/generate.h"
+#include "train/objective.h"
 #include "train/setup.h"
 #include "train/task_score.h"
 #include "train/weights.h"
@@ -103,6 +104,7 @@ void check_model(const RunConfig& config, std::vector<Fault>& faults) {
     auto problems = models::faults_of(model);
     for (std::string& problem : problems) faults.push_back({key, config.origin_of(key), std::move(problem)});
     if (problems.empty()) check_groups(config, model, faults);
+    if (problems.empty()) check_objective(config, model, faults);
     if (config.training.sequence_length > model.max_positions) {
       faults.push_back(
           {"training.sequence_length", config.origin_of("training.sequence_length"),

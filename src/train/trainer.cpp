@@ -8,6 +8,7 @@
 #include "base/pin.h"
 #include "base/signals.h"
 #include "hardware/device_spec.h"
+#include "train/objective.h"
 #include "train/training_loop.h"
 
 namespace strata::train {
@@ -72,6 +73,7 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
   // The horizon of the curve is fixed at the first start.
   if (config.schedule.steps.is_word()) config.schedule.steps = ::strata::train::total_steps(config);
   models::ModelConfig model = resolve_model(config);
+  resolve_objective(config, model);
   resolve_machine(config);
   set_compute_threads(static_cast<int>(*config.device.threads));
   const PinnedThreads pinned(config.device.pin);

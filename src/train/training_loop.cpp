@@ -72,7 +72,7 @@ TrainingLoop::TrainingLoop(RunConfig config, std::vector<Change> changes, models
       files_(files),
       stop_(stop),
       step_tokens_(config_.training.global_batch_size * config_.training.sequence_length),
-      samples_(data_.sources, sample_options(config_, tokenizer_ ? &*tokenizer_ : nullptr)),
+      samples_(data_.sources, sample_options(config_, model_, tokenizer_ ? &*tokenizer_ : nullptr)),
       total_steps_(steps_with_data()),
       schedule_(schedule_of(config_)) {}
 

@@ -17,6 +17,7 @@ namespace strata::train {
 
 enum class ModelInit { kWeights, kRandom };
 enum class Pack { kDocuments, kStream, kBestFit };
+enum class Objective { kAuto, kCausal, kMasked, kSpanCorruption };
 enum class OptimizerKind { kAdamW, kMuon };
 enum class StateDtype { kFp32, kBf16 };
 enum class Compute { kAuto, kBf16, kFp32, kFp16, kFp8 };
@@ -85,6 +86,9 @@ struct DataTable {
   Auto<double> valid_fraction;  // auto: 0.01 of text without `valid`, nothing of token files
   bool shuffle = true;
   Pack pack = Pack::kDocuments;
+  Objective objective = Objective::kAuto;
+  double mask_rate = 0.15;
+  double mean_span = 3.0;
   double fim_rate = 0.0;
   double fim_spm_rate = 0.5;
   OrWord<int64_t> epochs;  // word: "repeat"

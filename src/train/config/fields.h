@@ -325,6 +325,9 @@ inline ValueShape between(double least, double most) {
 inline ValueShape from_to_below(double least, double below) {
   return {.least = least, .below = below};
 }
+inline ValueShape between_exclusive(double above, double below) {
+  return {.above = above, .below = below};
+}
 inline ValueShape count_of_at_least(double least) {
   return {.least = least, .counts = true};
 }

@@ -82,6 +82,11 @@ RunConfig keep_resolved(const RunConfig& now, const RunConfig& stored) {
   RunConfig out = now;
   RunConfig source = stored;
   keep_words(out, source);
+  // Span corruption has one packing, which a run takes where none was given.
+  if (!out.was_set("data.pack") && source.data.objective == Objective::kSpanCorruption)
+    out.data.pack = source.data.pack;
+  // What the objective added to the special tokens stays.
+  if (!out.was_set("tokenizer.train.special")) out.tokenizer.train.special = source.tokenizer.train.special;
   // A length in tokens stays what it was; a tokenizer left to the program is the run's own.
   if (out.tokenizer.path.empty() && !out.tokenizer.train_given) {
     out.tokenizer.path = source.tokenizer.path;

@@ -97,7 +97,9 @@ TableSpec tokenizer_train_table() {
               key("vocab_size", &T::vocab_size, "Entries; auto: the model's vocabulary.", at_least(257)),
               key("min_frequency", &T::min_frequency, "Pairs seen less often are not merged.", at_least(1)),
               key("pattern", &T::pattern, "Name of the pattern that splits text into words."),
-              key("special", &T::special, "Special tokens; the first ends a text."),
+              key("special", &T::special,
+                  "Special tokens, <|endoftext|> among them; those that data.objective needs are added, and "
+                  "unset they are BERT's or T5's."),
           },
       .list = false,
       .later = false,
@@ -136,6 +138,15 @@ TableSpec data_table() {
           key("pack", &DataTable::pack,
               "documents: attention and loss never cross a document; stream: plain windows; best_fit.",
               choice({"documents", "stream", "best_fit"})),
+          on_resume(
+              key("objective", &DataTable::objective,
+                  "What the model learns: each token from those before it, masked ones from all others, "
+                  "or spans cut out of a text; auto: what the model's kind learns by.",
+                  choice({"auto", "causal", "masked", "span_corruption"})),
+              ResumeClass::kRefused),
+          key("mask_rate", &DataTable::mask_rate, "masked, span_corruption: the share of the tokens hidden.",
+              between_exclusive(0, 1)),
+          key("mean_span", &DataTable::mean_span, "span_corruption: mean tokens of a span.", at_least(1)),
           key("temperature", &DataTable::temperature,
               "Multiplies each source's weight by tokens^(1/temperature): 1 is in proportion to size, 3.3 "
               "the "

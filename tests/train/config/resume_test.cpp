@@ -36,6 +36,8 @@ TEST(ResumeTest, ClassesOfTheTables) {
                                    {"data.shuffle=false", ResumeClass::kAccept},
                                    {"data.fim_rate=0.5", ResumeClass::kAccept},
                                    {"data.fim_spm_rate=0.1", ResumeClass::kAccept},
+                                   {"data.mask_rate=0.3", ResumeClass::kAccept},
+                                   {"data.objective=masked", ResumeClass::kRefused},
                                    {"data.temperature=2.0", ResumeClass::kAccept},
                                    {"training.steps=2000", ResumeClass::kAccept},
                                    {"precision.compute=fp32", ResumeClass::kAccept},
