@@ -122,6 +122,20 @@ void fill_normal(float* out, int64_t n, float std, RandomKey key, int64_t first)
   }
 }
 
+void fill_truncated_normal(float* out, int64_t n, float std, RandomKey key, int64_t first) {
+  fill_normal(out, n, std, key, first);
+  const float limit = kNormalCut * std;
+  for (int64_t i = 0; i < n; ++i) {
+    // Few need this: 0.27 %. Each attempt has numbers of its own, so that the element's number alone counts.
+    for (uint32_t attempt = 1; !(std::abs(out[i]) <= limit); ++attempt) {
+      const auto bits = philox(key, static_cast<uint64_t>(first + i), attempt);
+      float cosine = 0, sine = 0;
+      turn(uniform_float(bits[1]), cosine, sine);
+      out[i] = std * std::sqrt(-2.0f * log_of(1.0f - uniform_float(bits[0]))) * cosine;
+    }
+  }
+}
+
 Permutation::Permutation(uint64_t n, uint64_t seed, uint64_t epoch)
     : n_(n),
       half_bits_(std::max(1, (static_cast<int>(std::bit_width(n - 1)) + 1) / 2)),

@@ -22,6 +22,10 @@ inline float uniform_float(uint32_t bits) {
 
 // Fills out[0..n) with N(0, std²); element i depends on (key, first + i) alone. Box-Muller on pairs.
 void fill_normal(float* out, int64_t n, float std, RandomKey key, int64_t first = 0);
+// The same cut at ±kNormalCut · std: what falls outside is drawn again. `std` is that of the uncut normal, as
+// torch.nn.init.trunc_normal_ means it.
+inline constexpr float kNormalCut = 3;
+void fill_truncated_normal(float* out, int64_t n, float std, RandomKey key, int64_t first = 0);
 
 // A seeded bijection of [0, n), for any n ≥ 1, in constant memory: a 4-round-per-half Feistel network over
 // the next even power of two, with cycle walking.

@@ -77,6 +77,7 @@ class Attrs {
   double real(std::string_view name) const;
   const std::vector<double>& reals(std::string_view name) const;
   void set(std::string_view name, Attr value);
+  bool has(std::string_view name) const { return find(name) != nullptr; }
   std::string str() const;
 
  private:
@@ -108,9 +109,18 @@ struct Node {
 
 // How a parameter is filled at the first start.
 struct Init {
-  enum class Kind : uint8_t { kNormal, kZeros, kOnes };
+  enum class Kind : uint8_t {
+    kNormal,
+    kTruncatedNormal,  // cut at three standard deviations
+    kZeros,
+    kOnes,
+    kConstant,
+  };
   Kind kind = Kind::kNormal;
-  double std = 0.02;
+  double std = 0.02;  // of the normal before it is cut
+  double value = 0;   // of kConstant
+  // A factor for each of the parameter's segments; empty: all 1.
+  std::vector<double> part_scales = {};
 };
 
 struct Parameter {

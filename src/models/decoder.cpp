@@ -2,25 +2,10 @@
 
 #include <cmath>
 
+#include "models/parametrization.h"
+
 namespace strata::models {
 namespace {
-
-struct InitStd {
-  double matrix, into_stream;
-};
-
-InitStd init_of(const ModelConfig& config) {
-  const auto layers = static_cast<double>(config.layers), width = static_cast<double>(config.width);
-  switch (config.init) {
-    case InitScheme::kPlain:
-      return {config.init_std, config.init_std};
-    case InitScheme::kScaledResidual:
-      return {config.init_std, config.init_std / std::sqrt(2.0 * layers)};
-    case InitScheme::kSmallWang:
-      return {std::sqrt(2.0 / (5.0 * width)), 2.0 / (layers * std::sqrt(width))};
-  }
-  return {config.init_std, config.init_std};
-}
 
 // √d in the type of the activations, as a table of that type would be multiplied by.
 double embedding_scale(const ModelConfig& config, DType activations) {
@@ -29,7 +14,7 @@ double embedding_scale(const ModelConfig& config, DType activations) {
   return activations == DType::kBF16 ? static_cast<float>(BF16(root)) : root;
 }
 
-layers::AttentionSpec attention_of(const ModelConfig& config, const InitStd& init) {
+layers::AttentionSpec attention_of(const ModelConfig& config) {
   return {.width = config.width,
           .heads = config.heads,
           .kv_heads = config.kv_heads,
@@ -40,16 +25,13 @@ layers::AttentionSpec attention_of(const ModelConfig& config, const InitStd& ini
           .norm_eps = config.norm_eps,
           .norm_weight_offset = config.norm_weight_offset,
           .scale = config.attention_scalar > 0 ? 1 / std::sqrt(config.attention_scalar) : 0,
-          .softcap = config.attention_softcap,
-          .init_std = init.matrix,
-          .out_init_std = init.into_stream};
+          .softcap = config.attention_softcap};
 }
 
 }  // namespace
 
 Hidden build_decoder(const ModelConfig& config, layers::Context& context) {
   graph::Graph& graph = context.graph;
-  const InitStd init = init_of(config);
   const auto table =
       layers::embedding_table(context, "embedding.weight", config.vocab_size, config.width, config.init_std);
   ops::EmbeddingOptions look_up{.scale = embedding_scale(config, context.activations)};
@@ -59,14 +41,12 @@ Hidden build_decoder(const ModelConfig& config, layers::Context& context) {
                                     .eps = config.norm_eps,
                                     .kind = config.norm,
                                     .weight_offset = config.norm_weight_offset},
-                           .attention = attention_of(config, init),
+                           .attention = attention_of(config),
                            .ffn = {.width = config.width,
                                    .hidden = config.ffn,
                                    .bias = config.ffn_bias,
                                    .activation = config.activation,
-                                   .gated = config.gated,
-                                   .init_std = init.matrix,
-                                   .out_init_std = init.into_stream}};
+                                   .gated = config.gated}};
   const int64_t positions =
       context.mode == layers::Mode::kCached ? context.cache_room : context.sequence_length;
   if (config.learned_positions) {
@@ -91,6 +71,7 @@ Hidden build_decoder(const ModelConfig& config, layers::Context& context) {
   const auto head = config.tied ? table
                                 : layers::embedding_table(context, "head.weight", config.vocab_size,
                                                           config.width, config.init_std);
+  set_starts(config, graph);
   return {hidden, head, config.logits_softcap};
 }
 

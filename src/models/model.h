@@ -29,11 +29,14 @@ struct Windows {
   bool at(int64_t layer) const;
 };
 
-// How a family starts its weights. std is ModelConfig::init_std for all that is not said.
-enum class InitScheme : uint8_t {
-  kPlain,           // every matrix the same
-  kScaledResidual,  // projections into the residual stream by 1 / √(2 · layers) smaller: GPT-2, Megatron-LM
-  kSmallWang,       // √(2 / 5d), and 2 / (layers · √d) into the stream: GPT-NeoX
+// How weights start (parametrization.h). A family reads as its reference does it.
+enum class InitScheme : uint8_t { kPlain, kScaledResidual, kSmallWang, kTruncatedNormal, kMitchell };
+std::string_view name_of(InitScheme scheme);  // "normal", "scaled_residual", …, as model.init_scheme says
+
+// µP (parametrization.h): the sizes that the run's settings were tuned at.
+struct Mup {
+  int64_t base_width = 0;     // 0: no µP
+  int64_t base_head_dim = 0;  // 0: the model's own
 };
 
 // Which tokens of a text see which: a decoder's those before them, an encoder's all; an encoder-decoder reads
@@ -78,6 +81,7 @@ struct ModelConfig {
 
   double init_std = 0.02;
   InitScheme init = InitScheme::kPlain;
+  Mup mup;
   std::optional<int64_t> bos_id, eos_id;
   // Its row of the embedding gets no gradient from the look-up, as transformers has it.
   std::optional<int64_t> pad_id;

@@ -13,6 +13,7 @@ ModelConfig read_olmo(const std::string& text, const std::string& where) {
   ModelConfig config = read_llama_keys(json, kOlmo, {.pad_id = 1});
   config.norm = layers::NormSpec::Kind::kPlainLayer;
   config.norm_eps = 1e-5;  // no key says it
+  config.init = InitScheme::kMitchell;
   config.qkv_bias = config.out_bias = json.boolean_or("attention_bias", false);
   return config;
 }
@@ -28,6 +29,7 @@ ModelConfig read_olmo2(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
   ModelConfig config = read_llama_keys(json, kOlmo2, {.norm_eps = 1e-5, .pad_id = 1});
   config.wiring = layers::Wiring::kPostNorm;
+  config.init = InitScheme::kTruncatedNormal;
   config.qk_norm = layers::AttentionSpec::QkNorm::kProjection;
   config.qkv_bias = config.out_bias = json.boolean_or("attention_bias", false);
   return config;

@@ -1,5 +1,8 @@
 #include "optim/adamw.h"
 
+#include <cmath>
+#include <numeric>
+
 #include "base/error.h"
 
 namespace strata::optim {
@@ -85,6 +88,21 @@ const OpDef kRootOfSum{"root_of_sum", "update", infer_root, cost_streamed, place
 const OpDef kAdamW{
     "adamw", "update", infer_adamw, cost_streamed, placements_adamw, nullptr, {{0, 0}, {1, 1}, {2, 2}}};
 
+std::vector<UpdatePart> update_parts(const graph::Attrs& attrs, const Shape& shape) {
+  const double lr_scale = attrs.real("lr_scale"), weight_decay = attrs.real("weight_decay");
+  if (!attrs.has("part_rows")) return {{shape.elements(), lr_scale, weight_decay}};
+  const auto& rows = attrs.reals("part_rows");
+  const auto& scales = attrs.reals("part_scales");
+  const double whole = std::accumulate(rows.begin(), rows.end(), 0.0);
+  std::vector<UpdatePart> parts;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto elements =
+        static_cast<int64_t>(std::llround(static_cast<double>(shape.elements()) * rows[i] / whole));
+    parts.push_back({elements, lr_scale * scales[i], weight_decay / scales[i]});
+  }
+  return parts;
+}
+
 UpdateGraph add_adamw_update(Graph& graph, ValueId token_count, const RuleOf& rule_of) {
   graph.set_phase(graph::Phase::kUpdate);
   UpdateGraph update;
@@ -108,9 +126,16 @@ UpdateGraph add_adamw_update(Graph& graph, ValueId token_count, const RuleOf& ru
     const ValueId second = add_named(graph, "v." + name, DType::kF32, shape, Role::kState);
     update.moments.push_back({parameter.value, first, second});
     const ParameterRule rule = rule_of(name, shape);
+    graph::Attrs attrs{{"weight_decay", rule.weight_decay}, {"lr_scale", rule.lr_scale}};
+    if (!rule.part_scales.empty()) {
+      const auto& segments = graph.value(parameter.value).segments;
+      STRATA_CHECK(rule.part_scales.size() == segments.size(), "{} has {} parts and {} learning rates", name,
+                   segments.size(), rule.part_scales.size());
+      attrs.set("part_rows", std::vector<double>(segments.begin(), segments.end()));
+      attrs.set("part_scales", rule.part_scales);
+    }
     graph.add_node_into(kAdamW, {parameter.value, first, second, parameter.gradient, update.scalars},
-                        {parameter.value, first, second},
-                        {{"weight_decay", rule.weight_decay}, {"lr_scale", rule.lr_scale}});
+                        {parameter.value, first, second}, std::move(attrs));
     squares.push_back(graph.add_node(kSumOfSquares, {parameter.value})[0]);
   }
   graph.add_node_into(kRootOfSum, squares, {update.param_norm});

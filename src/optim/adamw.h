@@ -33,6 +33,9 @@ static_assert(sizeof(UpdateHyper) <= kScalarBytes);
 struct ParameterRule {
   double weight_decay = 0;
   double lr_scale = 1;
+  // Further factors on lr_scale, one for each segment of the parameter; its weight decay is divided by it, so
+  // that the share of a weight that a step takes away stays the same. Empty: all 1.
+  std::vector<double> part_scales = {};
 };
 using RuleOf = std::function<ParameterRule(const std::string& name, const Shape& shape)>;
 
@@ -57,6 +60,15 @@ UpdateGraph add_adamw_update(graph::Graph& graph, graph::ValueId token_count, co
 extern const graph::OpDef kSumOfSquares;   // (x) → partials f64[ceil(n / kNormBlock)]
 extern const graph::OpDef kUpdateScalars;  // (hyper, token_count, partials…) → scalars, grad_norm
 extern const graph::OpDef kRootOfSum;      // (partials…) → f32[1]
-extern const graph::OpDef kAdamW;          // (master, m, v, grad, scalars) → master, m, v
+// (master, m, v, grad, scalars) → master, m, v. part_rows and part_scales, where they stand, give the rows of
+// a parameter's parts (of a shard: in these proportions) factors of their own.
+extern const graph::OpDef kAdamW;
+// The parts of a kAdamW node: elements and rate of each, in order.
+struct UpdatePart {
+  int64_t elements = 0;
+  double lr_scale = 1;
+  double weight_decay = 0;
+};
+std::vector<UpdatePart> update_parts(const graph::Attrs& attrs, const Shape& shape);
 
 }  // namespace strata::optim

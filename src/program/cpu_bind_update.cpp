@@ -36,10 +36,7 @@ PartialsPlan partials_plan(const graph::NodeView& view, int first) {
   return plan;
 }
 
-struct AdamWPlan {
-  int64_t n;
-  float weight_decay, lr_scale;
-};
+using AdamWPlan = std::vector<optim::UpdatePart>;
 
 }  // namespace
 
@@ -94,16 +91,18 @@ BoundKernel root_of_sum(const BindRequest& request) {
 
 // (master, m, v, grad, scalars) → master, m, v, in place
 BoundKernel adamw(const BindRequest& request) {
-  const auto& attrs = request.view.attrs();
   return bound(
       [](const void* held, std::byte* const* p) {
-        const auto& plan = plan_of<AdamWPlan>(held);
-        cpu::adamw_update(plan.n, f32(p[0]), f32(p[1]), f32(p[2]), f32(p[3]),
-                          reinterpret_cast<const cpu::AdamWScalars*>(p[4]), plan.weight_decay, plan.lr_scale,
-                          nullptr);
+        int64_t first = 0;
+        for (const optim::UpdatePart& part : plan_of<AdamWPlan>(held)) {
+          cpu::adamw_update(part.elements, f32(p[0]) + first, f32(p[1]) + first, f32(p[2]) + first,
+                            f32(p[3]) + first, reinterpret_cast<const cpu::AdamWScalars*>(p[4]),
+                            static_cast<float>(part.weight_decay), static_cast<float>(part.lr_scale),
+                            nullptr);
+          first += part.elements;
+        }
       },
-      AdamWPlan{request.view.in(0).shape.elements(), static_cast<float>(attrs.real("weight_decay")),
-                static_cast<float>(attrs.real("lr_scale"))});
+      optim::update_parts(request.view.attrs(), request.view.in(0).shape));
 }
 
 }  // namespace strata::program::cpu_bind

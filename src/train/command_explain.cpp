@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "models/parametrization.h"
 #include "program/cpu_probes.h"
 #include "program/explain.h"
 #include "train/command_config.h"
@@ -95,6 +96,15 @@ void print_text(const RunConfig& config, const models::ModelConfig& model, const
   fmt::print("Model: {}{} parameters, {} layers of width {}, vocabulary {}\n",
              config.model.preset.empty() ? "" : config.model.preset + ", ", human_count(parameters),
              model.layers, model.width, model.vocab_size);
+  fmt::print("Start: {}", models::name_of(model.init));
+  if (model.init != models::InitScheme::kSmallWang && model.init != models::InitScheme::kMitchell)
+    fmt::print(", standard deviation {:g}", model.init_std);
+  if (const double m = models::width_mult(model); model.mup.base_width > 0) {
+    fmt::print(
+        "; µP: {:g} times the width {} that settings are of; hidden matrices learn at {:g} of the rate", m,
+        model.mup.base_width, 1 / m);
+  }
+  fmt::print("\n");
   fmt::print("Batch: {} sequences of {} tokens, {} at once; computed in {}\n",
              config.training.global_batch_size, config.training.sequence_length,
              *config.training.micro_batch_size, name_of(activation_dtype(config)));

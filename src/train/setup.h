@@ -82,8 +82,8 @@ enum RunProgram : size_t {
 std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const models::ModelConfig& model,
                                                        const std::vector<TaskSet>& tasks = {});
 
-// Weight decay on tensors with two or more dimensions, none on norms and biases; groups in order, the last
-// match wins.
+// Weight decay on tensors with two or more dimensions, none on norms and biases; of the groups the first
+// match counts; then µP's factors.
 optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig& model);
 
 DType activation_dtype(const RunConfig& config);

@@ -9,6 +9,7 @@
 #include "base/suggest.h"
 #include "checkpoint/huggingface.h"
 #include "hardware/device_spec.h"
+#include "models/parametrization.h"
 #include "train/generate.h"
 #include "train/objective.h"
 #include "train/setup.h"
@@ -54,6 +55,24 @@ models::ModelConfig model_of_family(const ModelTable& table) {
   return config;
 }
 
+models::InitScheme scheme_of(InitScheme scheme, models::InitScheme family) {
+  switch (scheme) {
+    case InitScheme::kAuto:
+      break;
+    case InitScheme::kNormal:
+      return models::InitScheme::kPlain;
+    case InitScheme::kScaledResidual:
+      return models::InitScheme::kScaledResidual;
+    case InitScheme::kSmallWang:
+      return models::InitScheme::kSmallWang;
+    case InitScheme::kTruncatedNormal:
+      return models::InitScheme::kTruncatedNormal;
+    case InitScheme::kMitchell:
+      return models::InitScheme::kMitchell;
+  }
+  return family;
+}
+
 bool matches(const OptimizerGroup& group, const std::string& file_name) {
   return fnmatch(group.match.c_str(), file_name.c_str(), 0) == 0;
 }
@@ -75,6 +94,24 @@ void check_groups(const RunConfig& config, const models::ModelConfig& model, std
   }
 }
 
+// What the model says about how its weights start.
+void check_start(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
+  const auto fault = [&](const char* key, std::string problem) {
+    faults.push_back({key, config.origin_of(key), std::move(problem)});
+  };
+  for (std::string& problem : models::mup_faults(model))
+    fault("model.mup_base_hidden_size", std::move(problem));
+  const bool by_sizes =
+      model.init == models::InitScheme::kSmallWang || model.init == models::InitScheme::kMitchell;
+  if (config.model.init_std && config.model.init_scheme == InitScheme::kAuto && by_sizes) {
+    fault(
+        "model.init_std",
+        fmt::format("found it for {}, whose scheme \"{}\" follows from the sizes alone; name an init_scheme "
+                    "that has a standard deviation, such as \"normal\"",
+                    model.family->name, models::name_of(model.init)));
+  }
+}
+
 }  // namespace
 
 models::ModelConfig resolve_model(const RunConfig& config) {
@@ -92,7 +129,12 @@ models::ModelConfig resolve_model(const RunConfig& config) {
   if (const auto* table = config.model.overrides.get_if<ConfigValue::Table>()) {
     for (const ConfigEntry& entry : *table) overrides.emplace_back(entry.key, json_of(entry.value));
   }
-  return models::with_overrides(model, overrides, where);
+  model = models::with_overrides(model, overrides, where);
+  model.init = scheme_of(config.model.init_scheme, model.init);
+  model.init_std = config.model.init_std.value_or(model.init_std);
+  model.mup = {.base_width = config.model.mup_base_hidden_size.value_or(0),
+               .base_head_dim = config.model.mup_base_head_dim.value_or(0)};
+  return model;
 }
 
 void check_model(const RunConfig& config, std::vector<Fault>& faults) {
@@ -105,6 +147,7 @@ void check_model(const RunConfig& config, std::vector<Fault>& faults) {
     for (std::string& problem : problems) faults.push_back({key, config.origin_of(key), std::move(problem)});
     if (problems.empty()) check_groups(config, model, faults);
     if (problems.empty()) check_objective(config, model, faults);
+    if (problems.empty()) check_start(config, model, faults);
     if (config.training.sequence_length > model.max_positions) {
       faults.push_back(
           {"training.sequence_length", config.origin_of("training.sequence_length"),
@@ -210,6 +253,11 @@ optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig
       rule.weight_decay = group.weight_decay.value_or(rule.weight_decay);
       break;
     }
+    // The share of a weight that a step takes away does not change with the width.
+    models::RateScale scale = models::rate_scale(model, name);
+    rule.lr_scale *= scale.whole;
+    rule.weight_decay /= scale.whole;
+    rule.part_scales = std::move(scale.parts);
     return rule;
   };
 }

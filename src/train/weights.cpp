@@ -66,6 +66,18 @@ void check_tied_copies(const WeightSource& weights, const models::ModelConfig& m
   }
 }
 
+// Multiplies each part of a parameter by its factor.
+void scale_parts(const graph::Value& value, const std::vector<double>& factors, float* out) {
+  if (factors.empty()) return;
+  STRATA_CHECK(factors.size() == value.segments.size(), "{} has {} parts and {} factors", value.name,
+               value.segments.size(), factors.size());
+  const int64_t columns = value.shape.elements() / value.shape[0];
+  for (size_t part = 0; part < factors.size(); ++part) {
+    float* const end = out + value.segments[part] * columns;
+    for (; out != end; ++out) *out *= static_cast<float>(factors[part]);
+  }
+}
+
 }  // namespace
 
 std::vector<checkpoint::MutableTensorView> weight_views(const models::ModelConfig& model,
@@ -102,15 +114,21 @@ void initialize_weights(program::Executor& executor, uint64_t seed) {
       case graph::Init::Kind::kOnes:
         std::fill(out, out + n, 1.0f);
         break;
-      case graph::Init::Kind::kNormal: {
+      case graph::Init::Kind::kConstant:
+        std::fill(out, out + n, static_cast<float>(parameter.init.value));
+        break;
+      case graph::Init::Kind::kNormal:
+      case graph::Init::Kind::kTruncatedNormal: {
+        const bool cut = parameter.init.kind == graph::Init::Kind::kTruncatedNormal;
         const RandomKey key{seed, static_cast<uint32_t>(hash64(value.name))};
         const auto std = static_cast<float>(parameter.init.std);
         parallel_ranges(n, kBlock, [&](int64_t begin, int64_t end) {
-          fill_normal(out + begin, end - begin, std, key, begin);
+          (cut ? fill_truncated_normal : fill_normal)(out + begin, end - begin, std, key, begin);
         });
         break;
       }
     }
+    scale_parts(value, parameter.init.part_scales, out);
   }
   for (const optim::Moments& moments : executor.program(0).moments) {
     for (const graph::ValueId id : {moments.first, moments.second}) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <vector>
@@ -36,6 +37,39 @@ TEST(FillNormal, AnyCutGivesTheSameNumbers) {
   fill_normal(whole.data(), 1500, 1.0f, key);
   for (int64_t begin = 0, step = 1; begin < 1500; begin += step++)
     fill_normal(parts.data() + begin, std::min(step, 1500 - begin), 1.0f, key, begin);
+  EXPECT_EQ(whole, parts);
+}
+
+TEST(FillTruncatedNormal, IsTheNormalWithWhatFallsOutsideDrawnAgain) {
+  const RandomKey key{11, 3};
+  constexpr int64_t kCount = 400000;
+  std::vector<float> cut(kCount), plain(kCount);
+  fill_truncated_normal(cut.data(), kCount, 0.5f, key);
+  fill_normal(plain.data(), kCount, 0.5f, key);
+  double sum = 0, squares = 0, largest = 0;
+  int64_t drawn_again = 0;
+  for (size_t i = 0; i < cut.size(); ++i) {
+    const bool inside = std::abs(plain[i]) <= 1.5f;
+    EXPECT_EQ(cut[i] == plain[i], inside);
+    drawn_again += inside ? 0 : 1;
+    sum += cut[i];
+    squares += static_cast<double>(cut[i]) * cut[i];
+    largest = std::max(largest, std::abs(static_cast<double>(cut[i])));
+  }
+  // Of the normal 0.27 % lie outside; cut there its variance is 1 - 6 φ(3) / (2 Φ(3) - 1) = 0.97334.
+  EXPECT_NEAR(static_cast<double>(drawn_again) / kCount, 0.0027, 0.0003);
+  EXPECT_NEAR(sum / kCount, 0, 0.003);
+  EXPECT_NEAR(squares / kCount / 0.25, 0.97334, 0.008);
+  EXPECT_LE(largest, 1.5);
+  EXPECT_GT(largest, 1.49);
+}
+
+TEST(FillTruncatedNormal, AnyCutGivesTheSameNumbers) {
+  const RandomKey key{7, 1};
+  std::vector<float> whole(9000), parts(9000);
+  fill_truncated_normal(whole.data(), 9000, 1.0f, key);
+  for (int64_t begin = 0, step = 1; begin < 9000; begin += step++)
+    fill_truncated_normal(parts.data() + begin, std::min(step, 9000 - begin), 1.0f, key, begin);
   EXPECT_EQ(whole, parts);
 }
 

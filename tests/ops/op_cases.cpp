@@ -33,8 +33,10 @@ Operand i32_of(std::vector<int64_t> values) {
           .shape = {static_cast<int64_t>(values.size())},
           .content = [values](int64_t i) { return static_cast<double>(values[static_cast<size_t>(i)]); }};
 }
-Operand positive(Shape shape) {
-  return {.shape = shape, .content = [](int64_t i) { return 0.5 + 0.1 * static_cast<double>(i % 7); }};
+Operand positive(Shape shape, std::vector<int64_t> segments = {}) {
+  return {.shape = shape, .segments = std::move(segments), .content = [](int64_t i) {
+            return 0.5 + 0.1 * static_cast<double>(i % 7);
+          }};
 }
 Operand positions() {
   return {.dtype = DType::kI32, .shape = {kRows}, .content = [](int64_t i) {
@@ -285,6 +287,16 @@ std::vector<OpCase> make_cases() {
        {f32({12, 20}), f32({12, 20}), positive({12, 20}), f32({12, 20}),
         bytes_of(kScalars, optim::kScalarBytes)},
        {{"weight_decay", 0.1}, {"lr_scale", 0.5}},
+       {0, 1, 2}},
+      // A bias of q, k and v: a shard takes its share of each of the three parts.
+      {"adamw_parts",
+       &optim::kAdamW,
+       {f32({96}, {48, 24, 24}), f32({96}, {48, 24, 24}), positive({96}, {48, 24, 24}),
+        f32({96}, {48, 24, 24}), bytes_of(kScalars, optim::kScalarBytes)},
+       {{"weight_decay", 0.1},
+        {"lr_scale", 0.5},
+        {"part_rows", std::vector<double>{48, 24, 24}},
+        {"part_scales", std::vector<double>{0.25, 1, 4}}},
        {0, 1, 2}},
       {"softcap", &kSoftcap, {{.shape = {kRows, 20}, .always_f32 = true}}, {{"softcap", 1.5}}},
       {"scale", &kScale, {f32({kRows, 20})}, {{"factor", -0.3}}},

@@ -92,6 +92,10 @@ TEST(BadInput, NotYet) {
   }
   expect_says(refusal_of(tiny, {"checkpoint.keep_every=\"10min\""}), 2, {"checkpoint.keep_every", "steps"});
   expect_says(refusal_of(tiny, {"model.init=\"random\""}), 2, {"model.init", "model.from"});
+  expect_says(refusal_of(tiny, {"model.preset=\"olmo-1b\"", "model.mup_base_hidden_size=128"}), 2,
+              {"model.mup_base_hidden_size", "tie_word_embeddings"});
+  expect_says(refusal_of(tiny, {"model.preset=\"pythia-14m\"", "model.init_std=0.01"}), 2,
+              {"model.init_std", "small_wang"});
   expect_says(refusal_of(tiny, {"optimizer.group=[{match=\"*nrom*\", lr_scale=0.1}]"}), 2,
               {"*nrom*", "matches no tensor", "model.embed_tokens.weight"});
 }

@@ -16,6 +16,7 @@
 namespace strata::train {
 
 enum class ModelInit { kWeights, kRandom };
+enum class InitScheme { kAuto, kNormal, kScaledResidual, kSmallWang, kTruncatedNormal, kMitchell };
 enum class Pack { kDocuments, kStream, kBestFit };
 enum class Objective { kAuto, kCausal, kMasked, kSpanCorruption };
 enum class OptimizerKind { kAdamW, kMuon };
@@ -38,6 +39,10 @@ struct ModelTable {
   std::string preset;
   std::string from;
   ModelInit init = ModelInit::kWeights;  // of `from`
+  // Of random weights (models/parametrization.h); unset: the family's.
+  InitScheme init_scheme = InitScheme::kAuto;
+  std::optional<double> init_std;
+  std::optional<int64_t> mup_base_hidden_size, mup_base_head_dim;
   std::string family;
   // Sizes of a family, under their names in config.json; unset ones are the family's own.
   std::optional<int64_t> vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,

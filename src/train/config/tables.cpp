@@ -56,6 +56,19 @@ TableSpec model_table() {
           key("from", &ModelTable::from, "A Hugging Face directory: its config.json and weights."),
           key("init", &ModelTable::init, "Of `from`: take its weights or random ones.",
               choice({"weights", "random"})),
+          key("init_scheme", &ModelTable::init_scheme,
+              "How random weights start: normal: all the same; scaled_residual: smaller by √(2 · layers) "
+              "into the residual stream (GPT-2, Megatron-LM); small_wang (GPT-NeoX); truncated_normal: "
+              "normal, cut at three standard deviations (OLMo 2); mitchell (OLMo); auto: the family's.",
+              choice({"auto", "normal", "scaled_residual", "small_wang", "truncated_normal", "mitchell"})),
+          key("init_std", &ModelTable::init_std,
+              "Standard deviation of random weights; unset: initializer_range of the config.json.", above(0)),
+          key("mup_base_hidden_size", &ModelTable::mup_base_hidden_size,
+              "µP: the width at which the settings were tuned. Weights start and learn so that the same "
+              "settings serve this model's width.",
+              at_least(1)),
+          key("mup_base_head_dim", &ModelTable::mup_base_head_dim,
+              "µP: the head size there; unset: this model's.", at_least(1)),
           key("family", &ModelTable::family, "An architecture, with the sizes below."),
           key("vocab_size", &ModelTable::vocab_size, "Entries of the vocabulary.", at_least(1)),
           key("hidden_size", &ModelTable::hidden_size, "Width of the residual stream.", at_least(1)),

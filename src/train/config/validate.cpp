@@ -16,6 +16,7 @@ class Checker {
     check_later();
     check_run();
     check_model();
+    check_start();
     check_tokenizer();
     check_data();
     check_mixture();
@@ -108,8 +109,38 @@ class Checker {
     }
   }
 
+  // How weights start says nothing where they are read. µP's learning rates hold for read weights too.
+  void check_start() {
+    const ModelTable& model = config_.model;
+    const bool reads = !model.from.empty() && model.init == ModelInit::kWeights;
+    for (const char* key : {"model.init_scheme", "model.init_std"}) {
+      const bool given = key == std::string_view("model.init_std") ? model.init_std.has_value()
+                                                                   : model.init_scheme != InitScheme::kAuto;
+      if (reads && given) {
+        fault(key,
+              "found it for weights that are read from model.from; leave it out, or set model.init = "
+              "\"random\"");
+      }
+    }
+    if (model.init_std &&
+        (model.init_scheme == InitScheme::kSmallWang || model.init_scheme == InitScheme::kMitchell)) {
+      fault("model.init_std", "found it with an init_scheme that follows from the sizes alone; leave it out");
+    }
+    if (model.init_std && model.overrides.find("initializer_range") != nullptr) {
+      fault("model.init_std", "found both init_std and override.initializer_range, expected one of them");
+    }
+    if (model.mup_base_head_dim && !model.mup_base_hidden_size) {
+      fault(
+          "model.mup_base_head_dim",
+          "found it without mup_base_hidden_size, expected both: the sizes at which the settings were tuned");
+    }
+  }
+
   static bool is_size(const std::string& name) {
-    static const std::set<std::string> others = {"preset", "from", "init", "family", "override"};
+    static const std::set<std::string> others = {
+        "preset",           "from",        "init",     "family",
+        "override",         "init_scheme", "init_std", "mup_base_hidden_size",
+        "mup_base_head_dim"};
     return !others.contains(name);
   }
 

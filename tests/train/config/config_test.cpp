@@ -180,6 +180,31 @@ TEST(RunConfigTest, OneModelAndSomeData) {
       std::string::npos);
 }
 
+// How weights start is said for random ones alone.
+TEST(RunConfigTest, InitializationIsChecked) {
+  const std::string data = "[data]\ntrain = \"a\"\n";
+  const auto of_preset = [&](const std::string& keys) {
+    return faults_of("[model]\npreset = \"x\"\n" + keys + data);
+  };
+  const auto of_weights = [&](const std::string& keys) {
+    return faults_of("[model]\nfrom = \"x\"\n" + keys + data);
+  };
+  EXPECT_EQ(of_preset("init_scheme = \"truncated_normal\"\ninit_std = 0.01\n"), "");
+  EXPECT_EQ(of_preset("mup_base_hidden_size = 256\nmup_base_head_dim = 32\n"), "");
+  EXPECT_EQ(of_weights("init = \"random\"\ninit_scheme = \"normal\"\n"), "");
+  EXPECT_EQ(of_weights("mup_base_hidden_size = 256\n"), "");
+  for (const char* keys : {"init_scheme = \"normal\"\n", "init_std = 0.01\n"})
+    EXPECT_NE(of_weights(keys).find("model.init = \"random\""), std::string::npos) << keys;
+  EXPECT_NE(of_preset("init_scheme = \"trunc\"\n").find("model.init_scheme: found \"trunc\""),
+            std::string::npos);
+  EXPECT_NE(of_preset("init_std = 0.0\n").find("model.init_std: found 0"), std::string::npos);
+  EXPECT_NE(of_preset("init_scheme = \"mitchell\"\ninit_std = 0.01\n").find("from the sizes alone"),
+            std::string::npos);
+  EXPECT_NE(of_preset("init_std = 0.01\noverride = { initializer_range = 0.02 }\n").find("found both"),
+            std::string::npos);
+  EXPECT_NE(of_preset("mup_base_head_dim = 32\n").find("without mup_base_hidden_size"), std::string::npos);
+}
+
 TEST(RunConfigTest, MixturesAreChecked) {
   const std::string sources =
       "[model]\npreset = \"x\"\n[[data.source]]\nname = \"web\"\npath = \"w\"\nweight = 0.7\nmax_epochs = 2\n"

@@ -1,0 +1,64 @@
+// How the parameters of a decoder start and how fast they learn: initialization schemes, and µP.
+//
+// Schemes, and where each is taken from (s is ModelConfig::init_std, d the width, f the FFN's, L the layers,
+// l a layer from 0; "into the stream" are the output projections of attention and FFN; biases are 0, norm
+// weights 1):
+//   kPlain            N(0, s²) everywhere: transformers' _init_weights with initializer_range, which is all
+//   that is
+//                     published for Mistral, Qwen, Gemma and Phi
+//   kScaledResidual   the same, s / √2L into the stream: GPT-2 (Radford et al. 2019, 2.3; transformers),
+//   Megatron-LM
+//                     (init_method_std and scaled_init_method_normal)
+//   kSmallWang        √(2/5d), also of embedding and head, and 2 / (L√d) into the stream: GPT-NeoX and Pythia
+//                     ("small_init", "wang_init" of megatron/model/init_functions.py; Black et al. 2022)
+//   kTruncatedNormal  N(0, s²) cut at 3 s everywhere: OLMo 2 (init_fn normal, init_std 0.02,
+//   init_cutoff_factor 3 of
+//                     configs/official-1124 and -0425 in allenai/OLMo; InitMethod.normal of OLMo-core)
+//   kMitchell         1/√d, and 1/√(2d(l+1)) and 1/√(2f(l+1)) into the stream from attention and FFN, all cut
+//   at 3
+//                     standard deviations: OLMo 1 (init_fn mitchell of configs/official-0724, olmo/model.py)
+//
+// µP (Yang et al. 2022, "Tensor Programs V", tables 3, 8 and 9): settings that were tuned at a base width
+// hold at any other. With m = width / base width and h = head size / base head size, relative to the scheme
+// at the base width:
+//                        standard deviation   learning rate
+//   hidden matrices      1/√m                 1/m
+//   embedding, biases, norm weights  1        1
+//   head (untied)        1/m                  1/m
+//   scores               × 1/√h, so that they are scaled by 1 / head size
+//   logits (tied)        × 1/m
+// The last two multiply values, which config.json could not say. A multiplier a on a product with W is the
+// same as a·W in its place, started at a and moved at a times the rate: Adam's steps do not depend on the
+// gradient's scale, but for its eps. So the score's lies in the rows of q (or in the norm of q, where there
+// is one), and the logits' in the last norm's weight and bias. An exported model needs nothing that its class
+// does not have. Where the embedding is multiplied by √d (Gemma) it starts and learns at 1/√m, and the
+// logits' multiplier is 1/√m. Weight decay: learning rate times decay stays what it is at the base width for
+// every parameter, as the authors' package does (MuAdamW of microsoft/mup multiplies a matrix's decay by m).
+// All widths are taken to grow with the model's: q, k, v and FFN in proportion to it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/model.h"
+
+namespace strata::models {
+
+// Gives every parameter that the graph has its start.
+void set_starts(const ModelConfig& config, graph::Graph& graph);
+
+// µP's factor on a parameter's learning rate, and further ones for its segments (empty: all 1).
+struct RateScale {
+  double whole = 1;
+  std::vector<double> parts = {};
+};
+RateScale rate_scale(const ModelConfig& config, std::string_view parameter);
+
+// How many times wider than the base the model is; 1 without µP.
+double width_mult(const ModelConfig& config);
+
+// Why µP cannot be had for this model, one sentence each; empty where it can or is not asked for.
+std::vector<std::string> mup_faults(const ModelConfig& config);
+
+}  // namespace strata::models

@@ -1,0 +1,159 @@
+// How weights start, against what the schemes' sources say, and µP's factors against table 8 of Yang et al.
+// 2022.
+#include "models/parametrization.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+namespace strata::models {
+namespace {
+
+using graph::Init;
+
+std::map<std::string, Init> starts_of(const ModelConfig& config) {
+  graph::Graph graph;
+  layers::Context context{.graph = graph, .sequence_length = 1, .sequences = 1};
+  layers::add_batch(context);
+  config.family->build(config, context);
+  std::map<std::string, Init> starts;
+  for (const graph::Parameter& parameter : graph.parameters())
+    starts.emplace(graph.value(parameter.value).name, parameter.init);
+  return starts;
+}
+
+void expect_std(const std::map<std::string, Init>& starts, const char* name, double std,
+                Init::Kind kind = Init::Kind::kNormal) {
+  ASSERT_TRUE(starts.contains(name)) << name;
+  EXPECT_EQ(starts.at(name).kind, kind) << name;
+  EXPECT_NEAR(starts.at(name).std, std, 1e-12) << name;
+}
+
+TEST(Start, OfGpt2IsScaledIntoTheStream) {
+  const auto starts = starts_of(preset("gpt2-124m"));
+  expect_std(starts, "embedding.weight", 0.02);
+  expect_std(starts, "positions.weight", 0.02);
+  expect_std(starts, "layers.3.attention.qkv.weight", 0.02);
+  expect_std(starts, "layers.3.attention.out.weight", 0.02 / std::sqrt(24.0));
+  expect_std(starts, "layers.11.ffn.down.weight", 0.02 / std::sqrt(24.0));
+  EXPECT_EQ(starts.at("layers.3.ffn.up.bias").kind, Init::Kind::kZeros);
+  EXPECT_EQ(starts.at("final_norm.weight").kind, Init::Kind::kOnes);
+}
+
+TEST(Start, OfGptNeoXIsSmallAndWang) {
+  const auto starts = starts_of(preset("pythia-70m"));  // d 512, 6 layers
+  for (const char* name :
+       {"embedding.weight", "head.weight", "layers.0.attention.qkv.weight", "layers.5.ffn.up.weight"})
+    expect_std(starts, name, std::sqrt(2.0 / (5 * 512)));
+  for (const char* name : {"layers.0.attention.out.weight", "layers.5.ffn.down.weight"})
+    expect_std(starts, name, 2.0 / 6 / std::sqrt(512.0));
+}
+
+TEST(Start, OfOlmoDependsOnTheLayer) {
+  const auto starts = starts_of(preset("olmo-7b"));  // d 4096, FFN 11008
+  const auto cut = Init::Kind::kTruncatedNormal;
+  for (const char* name : {"embedding.weight", "head.weight", "layers.31.attention.qkv.weight"})
+    expect_std(starts, name, 1 / std::sqrt(4096.0), cut);
+  expect_std(starts, "layers.0.attention.out.weight", 1 / std::sqrt(2 * 4096.0), cut);
+  expect_std(starts, "layers.31.attention.out.weight", 1 / std::sqrt(2 * 4096.0 * 32), cut);
+  expect_std(starts, "layers.9.ffn.down.weight", 1 / std::sqrt(2 * 11008.0 * 10), cut);
+}
+
+TEST(Start, OfOlmo2IsTruncatedAndTheSameEverywhere) {
+  const auto starts = starts_of(preset("olmo2-1b"));
+  for (const char* name : {"embedding.weight", "head.weight", "layers.4.attention.qkv.weight",
+                           "layers.4.attention.out.weight", "layers.15.ffn.down.weight"})
+    expect_std(starts, name, 0.02, Init::Kind::kTruncatedNormal);
+}
+
+TEST(Start, OfTheOthersIsTheConfigsRange) {
+  for (const char* name :
+       {"mistral-7b", "qwen2-0.5b", "qwen3-0.6b", "gemma2-2b", "gemma3-270m", "phi3-mini"}) {
+    const auto starts = starts_of(preset(name));
+    expect_std(starts, "embedding.weight", 0.02);
+    expect_std(starts, "layers.2.attention.out.weight", 0.02);
+  }
+}
+
+// Table 8 of the paper for Adam, with table 9's scores by 1 / head size: relative to a base of a quarter the
+// width.
+TEST(Mup, FactorsAreTheTables) {
+  ModelConfig config = preset("llama3-29m");
+  config.tied = false;
+  const auto base = starts_of(config);
+  config.mup.base_width = config.width;
+  config.mup.base_head_dim = config.head_dim;
+  const auto same = starts_of(config);
+  for (const auto& [name, init] : base) {
+    EXPECT_EQ(same.at(name).std, init.std) << name;
+    EXPECT_EQ(rate_scale(config, name).whole, 1) << name;
+    EXPECT_TRUE(rate_scale(config, name).parts.empty()) << name;
+  }
+  config.mup.base_width = config.width / 4;
+  config.mup.base_head_dim = config.head_dim / 4;
+  const auto wide = starts_of(config);
+  for (const auto& [name, init] : base) {
+    const bool hidden = name.starts_with("layers.") && init.kind == Init::Kind::kNormal;
+    const double start = hidden ? 0.5 : name == "head.weight" ? 0.25 : 1;
+    const double rate = hidden || name == "head.weight" ? 0.25 : 1;
+    EXPECT_NEAR(wide.at(name).std, start * init.std, 1e-12) << name;
+    EXPECT_EQ(wide.at(name).kind, init.kind) << name;
+    EXPECT_EQ(rate_scale(config, name).whole, rate) << name;
+    const bool qkv = name.ends_with("attention.qkv.weight");
+    EXPECT_EQ(rate_scale(config, name).parts, qkv ? (std::vector<double>{0.5, 1, 1}) : std::vector<double>{})
+        << name;
+    EXPECT_EQ(wide.at(name).part_scales, rate_scale(config, name).parts) << name;
+  }
+}
+
+TEST(Mup, ATiedHeadsMultiplierLiesInTheLastNorm) {
+  ModelConfig config = preset("gpt2-124m");
+  config.mup.base_width = config.width / 4;
+  const auto starts = starts_of(config);
+  EXPECT_EQ(starts.at("final_norm.weight").kind, Init::Kind::kConstant);
+  EXPECT_EQ(starts.at("final_norm.weight").value, 0.25);
+  EXPECT_EQ(starts.at("final_norm.bias").kind, Init::Kind::kZeros);
+  EXPECT_EQ(rate_scale(config, "final_norm.weight").whole, 0.25);
+  EXPECT_EQ(rate_scale(config, "final_norm.bias").whole, 0.25);
+  EXPECT_EQ(rate_scale(config, "embedding.weight").whole, 1);
+  EXPECT_EQ(rate_scale(config, "layers.0.attention_norm.weight").whole, 1);
+
+  config = preset("gemma3-270m");  // its norms multiply by 1 + w, its embedding counts √d times
+  config.mup.base_width = config.width / 4;
+  EXPECT_EQ(starts_of(config).at("final_norm.weight").value, 0.5 - 1);
+  EXPECT_EQ(rate_scale(config, "embedding.weight").whole, 0.5);
+}
+
+// Schemes that follow from the sizes are already µP's for hidden matrices.
+TEST(Mup, HiddenMatricesOfSmallWangDoNotChange) {
+  ModelConfig config = preset("pythia-70m");
+  const auto standard = starts_of(config);
+  config.mup.base_width = config.width / 4;
+  const auto mup = starts_of(config);
+  for (const auto& [name, init] : standard) {
+    if (!name.starts_with("layers.")) continue;
+    EXPECT_NEAR(mup.at(name).std, init.std, 1e-12) << name;
+  }
+  EXPECT_NEAR(mup.at("embedding.weight").std, 2 * standard.at("embedding.weight").std, 1e-12);
+}
+
+TEST(Mup, WhatCannotHoldAMultiplierIsRefused) {
+  ModelConfig config = preset("olmo-1b");  // tied, and norms without weights
+  EXPECT_TRUE(mup_faults(config).empty());
+  config.mup.base_width = config.width / 2;
+  ASSERT_EQ(mup_faults(config).size(), 1u);
+  EXPECT_NE(mup_faults(config)[0].find("tie_word_embeddings"), std::string::npos);
+  config.tied = false;
+  EXPECT_TRUE(mup_faults(config).empty());
+
+  config = preset("gemma2-27b");  // scores by 1/√144, heads of 128
+  config.mup = {.base_width = config.width / 2, .base_head_dim = config.head_dim};
+  EXPECT_TRUE(mup_faults(config).empty());
+  config.mup.base_head_dim = config.head_dim / 2;
+  ASSERT_EQ(mup_faults(config).size(), 1u);
+  EXPECT_NE(mup_faults(config)[0].find("query_pre_attn_scalar"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace strata::models

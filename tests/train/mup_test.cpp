@@ -1,0 +1,174 @@
+// µP: against models that the authors' package trained (tools/golden/make_mup_golden.py), and a coordinate
+// check.
+#include "models/parametrization.h"
+
+#include "golden_model.h"
+#include "train/setup.h"
+
+namespace strata::train {
+namespace {
+
+using namespace golden;
+
+constexpr float kTinyEps = 1e-12f;  // folded multipliers scale gradients
+
+std::unique_ptr<Executor> train_executor(const models::ModelConfig& model, const RunConfig& config,
+                                         std::vector<program::Request> requests) {
+  program::CompileOptions options;
+  options.model = model;
+  options.rule_of = optimizer_rules(config, model);
+  options.cache_room = 64;
+  options.threads = compute_threads();
+  return std::make_unique<Executor>(program::compile(requests, options));
+}
+
+std::vector<program::Request> train_and_generate() {
+  auto requests = generation_requests(kLength);
+  requests.insert(requests.begin(), train_request(kBatch, 1));
+  return requests;
+}
+
+// One step of AdamW without clipping; returns the loss before it.
+double step(Executor& executor, const int32_t* tokens, int64_t number, float lr) {
+  fill_stream(executor, 0, tokens, 0, kBatch, 0);
+  executor.run(0, Segment::kFirst);
+  optim::UpdateHyper hyper;
+  hyper.lr = lr;
+  hyper.eps = kTinyEps;
+  hyper.bias_correction1 = static_cast<float>(1 - std::pow(0.9, static_cast<double>(number + 1)));
+  hyper.bias_correction2 = static_cast<float>(1 - std::pow(0.95, static_cast<double>(number + 1)));
+  std::memcpy(executor.data("hyper"), &hyper, sizeof hyper);
+  const double loss = mean_loss(executor);
+  executor.run(0, Segment::kUpdate);
+  executor.run(0, Segment::kEncode);
+  return loss;
+}
+
+// Of the last of the first sequence's tokens.
+std::vector<float> last_logits(Executor& executor, const int32_t* tokens, int64_t vocabulary) {
+  for (int64_t t = 0; t < kLength; ++t) {
+    input(executor, 1, "tokens")[t] = tokens[t];
+    input(executor, 1, "positions")[t] = static_cast<int32_t>(t);
+  }
+  *executor.data_as<int32_t>("cache_position") = 0;
+  *executor.data_as<int32_t>("last_row") = static_cast<int32_t>(kLength - 1);
+  executor.run(1, Segment::kFirst);
+  const float* logits = executor.data_as<float>("logits");
+  return {logits, logits + vocabulary};
+}
+
+class MupGolden : public testing::TestWithParam<const char*> {};
+
+TEST_P(MupGolden, TrainsAsTheAuthorsPackage) {
+  Golden golden((Path(STRATA_MUP) / GetParam()).string());
+  const auto sizes = golden.integers("sizes");
+  golden.model.mup = {.base_width = sizes[0], .base_head_dim = sizes[1]};
+  ASSERT_EQ(models::mup_faults(golden.model), std::vector<std::string>{});
+  auto executor = train_executor(golden.model, {}, train_and_generate());
+  initialize_weights(*executor, 1);
+  load_hugging_face(golden.folder, golden.model, *executor);
+  executor->run(0, Segment::kEncode);
+  const auto tokens = golden.integers("tokens");
+  const auto losses = golden.floats("loss");
+  for (size_t i = 0; i < losses.size(); ++i) {
+    const int32_t* batch = tokens.data() + i * kBatch * (kLength + 1);
+    EXPECT_NEAR(step(*executor, batch, static_cast<int64_t>(i), 2e-3f), losses[i], 5e-5) << "step " << i;
+  }
+  const auto wanted = golden.floats("logits");
+  const int64_t vocabulary = golden.model.vocab_size;
+  const auto found = last_logits(*executor, tokens.data(), vocabulary);
+  for (int64_t v = 0; v < vocabulary; ++v) {
+    EXPECT_NEAR(found[static_cast<size_t>(v)], wanted[static_cast<size_t>((kLength - 1) * vocabulary + v)],
+                2e-3)
+        << v;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, MupGolden, testing::Values("llama-untied", "gpt2", "qwen3", "gemma3"),
+                         [](const auto& model) {
+                           std::string name = model.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+constexpr int64_t kBase = 32, kBaseHead = 8;
+
+struct Growth {
+  const char* name;
+  bool tied;
+  bool heads;  // more of them, else larger ones
+};
+
+models::ModelConfig tiny(const Growth& growth, int64_t width, bool mup) {
+  models::ModelConfig model = models::preset("llama3-5m");
+  model.vocab_size = 61;
+  model.width = width;
+  model.layers = 2;
+  model.head_dim = growth.heads ? kBaseHead : kBaseHead * width / kBase;
+  model.heads = model.kv_heads = width / model.head_dim;
+  model.ffn = 3 * width;
+  model.tied = growth.tied;
+  model.init_std = 0.08;
+  if (mup) model.mup = {.base_width = kBase, .base_head_dim = growth.heads ? 0 : kBaseHead};
+  return model;
+}
+
+struct Coordinates {
+  double logits, values;  // mean size of what some steps add to logits, and to the values of the last layer
+};
+
+double mean_size(const std::vector<float>& after, const std::vector<float>& before) {
+  double sum = 0;
+  for (size_t i = 0; i < after.size(); ++i) sum += std::abs(static_cast<double>(after[i]) - before[i]);
+  return sum / static_cast<double>(after.size());
+}
+
+// As the authors' package checks an implementation: coordinates of activations after some steps, over widths.
+Coordinates coordinates(const models::ModelConfig& model) {
+  RunConfig config;
+  config.optimizer.weight_decay = 0;
+  auto executor = train_executor(model, config, train_and_generate());
+  initialize_weights(*executor, 5);
+  executor->run(0, Segment::kEncode);
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < kBatch * (kLength + 1); ++i)
+    tokens.push_back(static_cast<int32_t>(1 + (i * i + 3 * i) % 60));
+  const int64_t width = model.kv_heads * model.head_dim;
+  const auto values = [&] {
+    const program::Program& prefill = executor->program(1);
+    const auto id = static_cast<size_t>(prefill.graph.find_value("layers.1.attention.values"));
+    const auto* cache = reinterpret_cast<const float*>(executor->arena() + prefill.places.at(id).at.offset);
+    return std::vector<float>(cache, cache + kLength * width);
+  };
+  const auto logits_before = last_logits(*executor, tokens.data(), model.vocab_size);
+  const auto values_before = values();
+  for (int64_t i = 0; i < 4; ++i) step(*executor, tokens.data(), i, 1e-2f);
+  const auto logits_after = last_logits(*executor, tokens.data(), model.vocab_size);
+  return {mean_size(logits_after, logits_before), mean_size(values(), values_before)};
+}
+
+class MupCoordinates : public testing::TestWithParam<Growth> {};
+
+TEST_P(MupCoordinates, StayAcrossWidthsWithMupAlone) {
+  const Coordinates base = coordinates(tiny(GetParam(), kBase, true));
+  const Coordinates same = coordinates(tiny(GetParam(), kBase, false));
+  EXPECT_EQ(base.logits, same.logits);
+  EXPECT_EQ(base.values, same.values);
+  for (const int64_t width : {4 * kBase, 16 * kBase}) {
+    const Coordinates mup = coordinates(tiny(GetParam(), width, true));
+    EXPECT_NEAR(mup.logits / base.logits, 1, 0.3) << width;
+    EXPECT_NEAR(mup.values / base.values, 1, 0.3) << width;
+    const Coordinates standard = coordinates(tiny(GetParam(), width, false));
+    EXPECT_GT(standard.logits / base.logits, 2) << width;
+    EXPECT_GT(standard.values / base.values, 2) << width;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Growths, MupCoordinates,
+                         testing::Values(Growth{"tied_more_heads", true, true},
+                                         Growth{"untied_more_heads", false, true},
+                                         Growth{"untied_larger_heads", false, false}),
+                         [](const auto& growth) { return std::string(growth.param.name); });
+
+}  // namespace
+}  // namespace strata::train
