@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "graph/sum.h"
+#include "ops/clamp.h"
 
 namespace strata::layers {
 
@@ -101,6 +102,7 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
                         .init_std = spec.init_std,
                         .segments = {q_width, kv_width, kv_width}},
                        x);
+  if (spec.clip_qkv > 0) qkv = ops::clamp(graph, qkv, spec.clip_qkv);
   if (spec.qk_norm != AttentionSpec::QkNorm::kAbsent) {
     const bool head = spec.qk_norm == AttentionSpec::QkNorm::kHead;
     const double offset = spec.norm_weight_offset;

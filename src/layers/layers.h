@@ -77,6 +77,7 @@ struct AttentionSpec {
   double norm_eps = 1e-6;         // of those
   double norm_weight_offset = 0;  // of those
   ValueId rope_table = kNone;     // kNone: no rotary embedding
+  double clip_qkv = 0;            // above 0: q, k and v are cut to ± this after their projection
   double scale = 0;               // of scores; 0: 1 / √head_dim
   double softcap = 0;             // ops::AttentionOptions
   int64_t window = 0;             // ops::AttentionOptions

@@ -24,6 +24,7 @@ layers::AttentionSpec attention_of(const ModelConfig& config) {
           .qk_norm = config.qk_norm,
           .norm_eps = config.norm_eps,
           .norm_weight_offset = config.norm_weight_offset,
+          .clip_qkv = config.clip_qkv,
           .scale = config.attention_scalar > 0 ? 1 / std::sqrt(config.attention_scalar) : 0,
           .softcap = config.attention_softcap};
 }

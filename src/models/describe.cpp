@@ -72,6 +72,7 @@ std::string attention_of(const ModelConfig& config) {
     add(windowed == config.layers ? "windows" : "windows in some layers");
   }
   if (config.attention_softcap > 0) add("capped scores");
+  if (config.clip_qkv > 0) add("clipped q, k, v");
   return text.empty() ? "plain" : text;
 }
 

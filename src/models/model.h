@@ -68,6 +68,7 @@ struct ModelConfig {
   // Attention.
   bool qkv_bias = false, out_bias = false;
   layers::AttentionSpec::QkNorm qk_norm = layers::AttentionSpec::QkNorm::kAbsent;
+  double clip_qkv = 0;          // q, k and v are cut to ± this; 0: they are not
   double attention_scalar = 0;  // scores are scaled by its -1/2 power; 0: the head size
   double attention_softcap = 0;
   Windows windows;

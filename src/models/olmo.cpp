@@ -9,11 +9,11 @@ namespace {
 
 ModelConfig read_olmo(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
-  json.require_equal("clip_qkv", nullptr);
   ModelConfig config = read_llama_keys(json, kOlmo, {.pad_id = 1});
   config.norm = layers::NormSpec::Kind::kPlainLayer;
   config.norm_eps = 1e-5;  // no key says it
   config.init = InitScheme::kMitchell;
+  config.clip_qkv = json.real_or_none("clip_qkv", 0);
   config.qkv_bias = config.out_bias = json.boolean_or("attention_bias", false);
   return config;
 }
@@ -21,7 +21,7 @@ ModelConfig read_olmo(const std::string& text, const std::string& where) {
 std::string write_olmo(const ModelConfig& config, DType dtype) {
   auto json = llama_keys(config, "OlmoForCausalLM", dtype);
   json["attention_bias"] = config.qkv_bias;
-  json["clip_qkv"] = nullptr;
+  json["clip_qkv"] = config.clip_qkv > 0 ? nlohmann::ordered_json(config.clip_qkv) : nullptr;
   return json.dump(2) + "\n";
 }
 

@@ -172,6 +172,12 @@ std::vector<std::string> mup_faults(const ModelConfig& config) {
         "none; set tie_word_embeddings = false");
   }
   if (query_scale(config) == 1) return faults;
+  if (config.clip_qkv > 0) {
+    faults.push_back(
+        fmt::format("with a head size of {} for a base of {} a multiplier would lie in the rows of q, which "
+                    "clip_qkv cuts; keep the head size at the base's, or set clip_qkv to null",
+                    config.head_dim, config.mup.base_head_dim));
+  }
   if (config.attention_scalar > 0 && config.attention_scalar != static_cast<double>(config.head_dim)) {
     faults.push_back(
         fmt::format("with a head size of {} for a base of {} scores must be scaled by the head size, and "

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/suggest.h"
 #include "models/families.h"
+#include "models/longrope_factors.h"
 #include "models/model.h"
 
 namespace strata::models {
@@ -133,10 +134,13 @@ constexpr Row kQwen3Rows[] = {
 };
 
 constexpr const char* kOlmo2Ids = R"("rms_norm_eps":1e-6,"rope_theta":5e5,"eos_token_id":100257)";
+constexpr const char* kOlmoClipped = R"("clip_qkv":8,"eos_token_id":50279)";
 constexpr Row kOlmoRows[] = {
     {"olmo-1b", "OLMo 1B", 2048, 16, 16, 16, 128, 8192, 50304, 2048,
      R"("tie_word_embeddings":true,"eos_token_id":50279)"},
     {"olmo-7b", "OLMo 7B", 4096, 32, 32, 32, 128, 11008, 50304, 2048, R"("eos_token_id":50279)"},
+    {"olmo-1b-0724", "OLMo 1B of July 2024", 2048, 16, 16, 16, 128, 8192, 50304, 4096, kOlmoClipped},
+    {"olmo-7b-0424", "OLMo 1.7 7B", 4096, 32, 32, 32, 128, 11008, 50304, 4096, kOlmoClipped},
 };
 constexpr Row kOlmo2Rows[] = {
     {"olmo2-1b", "OLMo 2 1B", 2048, 16, 16, 16, 128, 8192, 100352, 4096, kOlmo2Ids},
@@ -171,6 +175,9 @@ constexpr const char* kPhi3Ids = R"("bos_token_id":1,"eos_token_id":32000,"slidi
 constexpr Row kPhi3Rows[] = {
     {"phi3-mini", "Phi-3 mini, 4k", 3072, 32, 32, 32, 96, 8192, 32064, 4096, kPhi3Ids},
     {"phi3-medium", "Phi-3 medium, 4k", 5120, 40, 40, 10, 128, 17920, 32064, 4096, kPhi3Ids},
+    {"phi3-mini-128k", "Phi-3 mini, 128k", 3072, 32, 32, 32, 96, 8192, 32064, 131072, kPhi3Mini128k},
+    {"phi3.5-mini", "Phi-3.5 mini", 3072, 32, 32, 32, 96, 8192, 32064, 131072, kPhi35Mini},
+    {"phi4-mini", "Phi-4 mini", 3072, 32, 24, 8, 128, 8192, 200064, 131072, kPhi4Mini},
     {"phi4", "Phi-4", 5120, 40, 40, 10, 128, 17920, 100352, 16384,
      R"("bos_token_id":100257,"eos_token_id":100257,"rope_theta":250000)"},
 };

@@ -80,6 +80,9 @@ BoundKernel scale(const BindRequest&);
 BoundKernel add_row(const BindRequest&);
 BoundKernel add_row_grad(const BindRequest&);
 BoundKernel take_row(const BindRequest&);
+// cpu_bind_clamp.cpp
+BoundKernel clamp(const BindRequest&);
+BoundKernel clamp_grad(const BindRequest&);
 // cpu_bind_update.cpp
 BoundKernel sum_of_squares(const BindRequest&);
 BoundKernel update_scalars(const BindRequest&);

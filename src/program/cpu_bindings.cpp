@@ -2,6 +2,7 @@
 #include <array>
 
 #include "graph/sum.h"
+#include "ops/clamp.h"
 #include "ops/ops.h"
 #include "optim/adamw.h"
 #include "program/cpu_bind.h"
@@ -57,6 +58,8 @@ std::span<const Binding> cpu_bindings() {
       Binding{&optim::kUpdateScalars, b::update_scalars},
       Binding{&optim::kRootOfSum, b::root_of_sum},
       Binding{&optim::kAdamW, b::adamw},
+      Binding{&ops::kClamp, b::clamp},
+      Binding{&ops::kClampGrad, b::clamp_grad},
   };
   return kTable;
 }

@@ -3,6 +3,7 @@
 
 #include "graph/sum.h"
 #include "kernels/reference/call.h"
+#include "ops/clamp.h"
 #include "ops/ops.h"
 #include "optim/adamw.h"
 #include "program/cpu_bind.h"
@@ -84,6 +85,8 @@ std::span<const Binding> reference_bindings() {
       Binding{&ops::kLinearCrossEntropyTrain, plain<r::linear_cross_entropy_train>},
       Binding{&optim::kSumOfSquares, plain<r::sum_of_squares>},
       Binding{&optim::kAdamW, plain<r::adamw>},
+      Binding{&ops::kClamp, plain<r::clamp>},
+      Binding{&ops::kClampGrad, plain<r::clamp_grad>},
       // Plain already: a table made once in fp64, copies, a few scalars.
       Binding{&ops::kConstant, b::constant},
       Binding{&ops::kRopeTable, b::rope_table},

@@ -5,6 +5,7 @@
 
 #include "graph/sum.h"
 #include "kernels/cpu/optimizer.h"
+#include "ops/clamp.h"
 #include "ops/ops.h"
 #include "optim/adamw.h"
 
@@ -298,6 +299,11 @@ std::vector<OpCase> make_cases() {
         {"part_rows", std::vector<double>{48, 24, 24}},
         {"part_scales", std::vector<double>{0.25, 1, 4}}},
        {0, 1, 2}},
+      {"clamp", &kClamp, {f32({kRows, 20}, {12, 4, 4})}, {{"limit", 0.6}}},
+      {"clamp_grad",
+       &kClampGrad,
+       {f32({kRows, 20}, {12, 4, 4}), f32({kRows, 20}, {12, 4, 4})},
+       {{"limit", 0.6}}},
       {"softcap", &kSoftcap, {{.shape = {kRows, 20}, .always_f32 = true}}, {{"softcap", 1.5}}},
       {"scale", &kScale, {f32({kRows, 20})}, {{"factor", -0.3}}},
       {"add_row", &kAddRow, {f32({kRows, 20}), f32({3, 20})}, {{"row", int64_t{1}}}},

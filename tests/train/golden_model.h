@@ -16,20 +16,10 @@
 
 namespace strata::train::golden {
 
-inline constexpr const char* kModels[] = {"llama-untied",
-                                          "llama-tied",
-                                          "llama-biases-yarn",
-                                          "mistral",
-                                          "qwen2",
-                                          "qwen3",
-                                          "olmo",
-                                          "olmo2",
-                                          "gemma2",
-                                          "gemma3",
-                                          "phi3",
-                                          "gpt-neox",
-                                          "gpt-neox-serial",
-                                          "gpt2"};
+inline constexpr const char* kModels[] = {
+    "llama-untied", "llama-tied", "llama-biases-yarn", "mistral",         "qwen2",
+    "qwen3",        "olmo",       "olmo-clip",         "olmo2",           "gemma2",
+    "gemma3",       "phi3",       "gpt-neox",          "gpt-neox-serial", "gpt2"};
 
 using program::Executor;
 using program::Kind;

@@ -79,6 +79,9 @@ void gated(const Call&);
 void gated_grad(const Call&);
 void activation(const Call&);
 void activation_grad(const Call&);
+// clamp.cpp
+void clamp(const Call&);
+void clamp_grad(const Call&);
 // update.cpp
 void sum_of_squares(const Call&);
 void adamw(const Call&);
