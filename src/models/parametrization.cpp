@@ -61,7 +61,7 @@ struct WidthScale {
 WidthScale width_scale(const ModelConfig& config, std::string_view name) {
   const double m = width_mult(config), q = query_scale(config);
   const auto both = [](double factor) { return WidthScale{factor, factor}; };
-  const WidthScale hidden{1 / std::sqrt(m), 1 / m};
+  WidthScale hidden{1 / std::sqrt(m), 1 / m};
   switch (part_of(name)) {
     case Part::kEmbedding:
       return both(embedding_scale_of(config));

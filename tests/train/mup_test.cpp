@@ -13,7 +13,7 @@ using namespace golden;
 constexpr float kTinyEps = 1e-12f;  // folded multipliers scale gradients
 
 std::unique_ptr<Executor> train_executor(const models::ModelConfig& model, const RunConfig& config,
-                                         std::vector<program::Request> requests) {
+                                         const std::vector<program::Request>& requests) {
   program::CompileOptions options;
   options.model = model;
   options.rule_of = optimizer_rules(config, model);
