@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/error.h"
 #include "graph/sum.h"
 #include "ops/clamp.h"
 
@@ -33,12 +34,11 @@ std::vector<Placement> on_tensor_axis(const Context& context, Placement placemen
   return placements;
 }
 
-ValueId cache(Context& context, const std::string& name, int64_t width) {
+ValueId cache(Context& context, const std::string& name, int64_t room, int64_t width) {
   Value value;
   value.name = name;
   value.dtype = context.activations;
-  value.shape = {context.cache_slots > 0 ? context.cache_slots : context.sequences, context.cache_room,
-                 width};
+  value.shape = {context.cache_slots > 0 ? context.cache_slots : context.sequences, room, width};
   value.role = Role::kCache;
   return context.graph.add_value(std::move(value));
 }
@@ -51,15 +51,48 @@ ValueId norm_weight(Graph& graph, const std::string& name, int64_t width, double
 
 void add_batch(Context& context) {
   const int64_t tokens = context.sequences * context.sequence_length;
+  if (context.source_length > 0 && context.mode != Mode::kCached) {
+    const int64_t of_source = context.sequences * context.source_length;
+    context.source_tokens = add_input(context, "source_tokens", of_source, Role::kInput);
+    context.source_begin = add_input(context, "source_begin", of_source, Role::kInput);
+  }
+  if (context.mode == Mode::kEncode) {
+    context.cache_slot = add_input(context, "cache_slot", context.sequences, Role::kStep);
+    return;
+  }
   context.tokens = add_input(context, "tokens", tokens, Role::kInput);
   context.positions = add_input(context, "positions", tokens, Role::kInput);
   if (context.mode == Mode::kSequences) {
     context.targets = add_input(context, "targets", tokens, Role::kInput);
     if (context.document_mask) context.kv_begin = add_input(context, "kv_begin", tokens, Role::kInput);
+    if (context.source_length > 0) {
+      context.source_of = add_input(context, "source_of", tokens, Role::kInput);
+      context.source_of_end =
+          ops::document_ends(context.graph, context.source_of, context.source_begin, context.sequences);
+    }
   } else {
     context.cache_position = add_input(context, "cache_position", context.sequences, Role::kStep);
     context.cache_slot = add_input(context, "cache_slot", context.sequences, Role::kStep);
+    if (context.source_length > 0)
+      context.source_end = add_input(context, "source_end", context.sequences, Role::kStep);
   }
+}
+
+void see_both_ways(Context& context) {
+  context.causal = false;
+  if (context.kv_begin != kNone)
+    context.kv_end = ops::document_ends(context.graph, context.kv_begin, context.kv_begin, context.sequences);
+}
+
+Context source_of(const Context& context) {
+  Context source{.graph = context.graph,
+                 .activations = context.activations,
+                 .sequence_length = context.source_length,
+                 .sequences = context.sequences,
+                 .tokens = context.source_tokens,
+                 .kv_begin = context.source_begin};
+  see_both_ways(source);
+  return source;
 }
 
 ValueId linear(Context& context, const LinearSpec& spec, ValueId x) {
@@ -90,6 +123,53 @@ ops::Normed norm(Context& context, const NormSpec& spec, ValueId x, ValueId resi
   return ops::layer_norm(graph, x, residual, weight, bias, spec.eps);
 }
 
+namespace {
+
+ops::AttentionOptions options_of(const Context& context, const AttentionSpec& spec) {
+  return {.head_dim = spec.head_dim,
+          .sequence_length = context.sequence_length,
+          .scale = spec.scale > 0 ? spec.scale : 1.0 / std::sqrt(static_cast<double>(spec.head_dim)),
+          .window = spec.window,
+          .softcap = spec.softcap,
+          .causal = context.causal,
+          .kv_end = context.kv_end,
+          .bias = spec.distance_bias,
+          .bias_zero = spec.distance_zero};
+}
+
+ValueId project_out(Context& context, const AttentionSpec& spec, ValueId attended) {
+  return linear(context,
+                {.name = spec.name + ".out",
+                 .inputs = spec.heads * spec.head_dim,
+                 .outputs = spec.width,
+                 .bias = spec.out_bias,
+                 .init_std = spec.out_init_std,
+                 .parallel = LinearSpec::Parallel::kRow},
+                attended);
+}
+
+// [sequences · source_length, k | v] of what an encoder gave.
+ValueId source_keys(Context& context, const AttentionSpec& spec, ValueId source) {
+  const int64_t kv_width = spec.kv_heads * spec.head_dim;
+  return linear(context,
+                {.name = spec.name + ".kv",
+                 .inputs = spec.width,
+                 .outputs = 2 * kv_width,
+                 .bias = spec.bias,
+                 .init_std = spec.init_std,
+                 .segments = {kv_width, kv_width}},
+                source);
+}
+
+ops::CrossCache source_caches(Context& context, const AttentionSpec& spec) {
+  const int64_t kv_width = spec.kv_heads * spec.head_dim;
+  return {.keys = cache(context, spec.name + ".keys", context.source_length, kv_width),
+          .values = cache(context, spec.name + ".values", context.source_length, kv_width),
+          .slot = context.cache_slot};
+}
+
+}  // namespace
+
 ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
   Graph& graph = context.graph;
   const int64_t q_width = spec.heads * spec.head_dim;
@@ -114,31 +194,42 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
   }
   if (spec.rope_table != kNone)
     qkv = ops::rope(graph, qkv, spec.rope_table, context.positions, spec.head_dim);
-  const ops::AttentionOptions options{
-      .head_dim = spec.head_dim,
-      .sequence_length = context.sequence_length,
-      .scale = spec.scale > 0 ? spec.scale : 1.0 / std::sqrt(static_cast<double>(spec.head_dim)),
-      .window = spec.window,
-      .softcap = spec.softcap};
+  const ops::AttentionOptions options = options_of(context, spec);
   ValueId attended = kNone;
   if (context.mode == Mode::kSequences) {
     attended = ops::attention(graph, qkv, context.kv_begin, options);
   } else {
-    attended = ops::cached_attention(graph, qkv,
-                                     {.keys = cache(context, spec.name + ".keys", kv_width),
-                                      .values = cache(context, spec.name + ".values", kv_width),
-                                      .position = context.cache_position,
-                                      .slot = context.cache_slot},
-                                     options);
+    attended =
+        ops::cached_attention(graph, qkv,
+                              {.keys = cache(context, spec.name + ".keys", context.cache_room, kv_width),
+                               .values = cache(context, spec.name + ".values", context.cache_room, kv_width),
+                               .position = context.cache_position,
+                               .slot = context.cache_slot},
+                              options);
   }
-  return linear(context,
-                {.name = spec.name + ".out",
-                 .inputs = q_width,
-                 .outputs = spec.width,
-                 .bias = spec.out_bias,
-                 .init_std = spec.out_init_std,
-                 .parallel = LinearSpec::Parallel::kRow},
-                attended);
+  return project_out(context, spec, attended);
+}
+
+ValueId cross_attention(Context& context, const AttentionSpec& spec, ValueId x, ValueId source) {
+  Graph& graph = context.graph;
+  const ValueId q = linear(context,
+                           {.name = spec.name + ".q",
+                            .inputs = spec.width,
+                            .outputs = spec.heads * spec.head_dim,
+                            .bias = spec.bias,
+                            .init_std = spec.init_std},
+                           x);
+  ops::AttentionOptions options = options_of(context, spec);
+  options.kv_end = context.source_of_end;
+  const ValueId attended =
+      context.mode == Mode::kSequences
+          ? ops::cross_attention(graph, q, source_keys(context, spec, source), context.source_of, options)
+          : ops::cached_cross_attention(graph, q, source_caches(context, spec), context.source_end, options);
+  return project_out(context, spec, attended);
+}
+
+void store_cross(Context& context, const AttentionSpec& spec, ValueId source) {
+  ops::store_cross(context.graph, source_keys(context, spec, source), source_caches(context, spec));
 }
 
 ValueId ffn(Context& context, const FfnSpec& spec, ValueId x) {
@@ -174,10 +265,13 @@ struct Stream {
 // One block's parts, by name.
 struct Block {
   Context& context;
-  const DecoderSpec& spec;
+  const StackSpec& spec;
   int64_t layer;
+  ValueId source;
 
-  std::string name(const char* part) const { return "layers." + std::to_string(layer) + "." + part; }
+  std::string name(const char* part) const {
+    return spec.prefix + "layers." + std::to_string(layer) + "." + part;
+  }
   ops::Normed norm(const char* part, ValueId x, ValueId residual) const {
     NormSpec norm = spec.norm;
     norm.name = name(part);
@@ -189,6 +283,11 @@ struct Block {
     attention.name = name("attention");
     return layers::attention(context, attention, x);
   }
+  AttentionSpec cross() const {
+    AttentionSpec cross = spec.cross;
+    cross.name = name("cross");
+    return cross;
+  }
   ValueId ffn(ValueId x) const {
     FfnSpec ffn = spec.ffn;
     ffn.name = name("ffn");
@@ -198,8 +297,13 @@ struct Block {
 
 Stream pre_norm(const Block& block, Stream stream) {
   const auto before_attention = block.norm("attention_norm", stream.update, stream.rest);
-  const ValueId attended = block.attention(before_attention.y);
-  const auto before_ffn = block.norm("ffn_norm", attended, before_attention.h);
+  Stream between{block.attention(before_attention.y), before_attention.h};
+  if (block.spec.reads_encoder) {
+    const auto before_cross = block.norm("cross_norm", between.update, between.rest);
+    between = {layers::cross_attention(block.context, block.cross(), before_cross.y, block.source),
+               before_cross.h};
+  }
+  const auto before_ffn = block.norm("ffn_norm", between.update, between.rest);
   return {block.ffn(before_ffn.y), before_ffn.h};
 }
 
@@ -225,6 +329,13 @@ Stream parallel(const Block& block, Stream stream) {
   return {graph::add_sum(block.context.graph, attended, block.ffn(before_ffn.y)), before_attention.h};
 }
 
+// The stream is one value between blocks: what the last norm gave.
+Stream norm_of_sum(const Block& block, Stream stream) {
+  const ValueId x = stream.update;
+  const ValueId between = block.norm("attention_post_norm", block.attention(x), x).y;
+  return {block.norm("ffn_post_norm", block.ffn(between), between).y, kNone};
+}
+
 Stream apply(const Block& block, Stream stream) {
   switch (block.spec.wiring) {
     case Wiring::kPreNorm:
@@ -235,22 +346,32 @@ Stream apply(const Block& block, Stream stream) {
       return sandwich(block, stream);
     case Wiring::kParallel:
       return parallel(block, stream);
+    case Wiring::kNormOfSum:
+      return norm_of_sum(block, stream);
   }
   return stream;
 }
 
 }  // namespace
 
-ValueId decoder(Context& context, const DecoderSpec& spec, ValueId embedded) {
+ValueId stack(Context& context, const StackSpec& spec, ValueId embedded, ValueId source) {
+  STRATA_CHECK(!spec.reads_encoder || spec.wiring == Wiring::kPreNorm,
+               "only blocks with norms before them read an encoder");
   Stream stream{embedded, kNone};
   for (int64_t i = 0; i < spec.layers; ++i) {
-    context.graph.set_layer(static_cast<int32_t>(i));
-    stream = apply({context, spec, i}, stream);
+    context.graph.set_layer(static_cast<int32_t>(spec.first_number + i));
+    stream = apply({context, spec, i, source}, stream);
   }
   context.graph.set_layer(kNone);
+  if (spec.wiring == Wiring::kNormOfSum) return stream.update;
   NormSpec last = spec.norm;
-  last.name = "final_norm";
+  last.name = spec.prefix + "final_norm";
   return norm(context, last, stream.update, stream.rest).y;
+}
+
+void store_source(Context& context, const StackSpec& spec, ValueId source) {
+  for (int64_t i = 0; i < spec.layers; ++i)
+    store_cross(context, Block{context, spec, i, source}.cross(), source);
 }
 
 ValueId embedding_table(Context& context, const std::string& name, int64_t rows, int64_t width,

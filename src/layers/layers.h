@@ -20,9 +20,10 @@ using graph::ValueId;
 enum class Mode {
   kSequences,  // whole sequences: training and evaluation
   kCached,     // a chunk of new tokens against a key–value cache: prefill and decoding
+  kEncode,     // an encoder's text, whose keys and values go to the caches that a decoder reads
 };
 
-// The batch and the settings that every block sees.
+// The batch and the settings that every block sees. N tokens: sequences · sequence_length, row-major.
 struct Context {
   Graph& graph;
   Mode mode = Mode::kSequences;
@@ -32,16 +33,30 @@ struct Context {
   int64_t cache_room = 0;          // tokens that a slot of a cache can hold, kCached only
   int64_t cache_slots = 0;         // texts that a cache can hold; 0: as many as sequences
   bool document_mask = true;       // whether kv_begin is given
+  bool causal = true;              // a row sees no later ones
   ValueId tokens = kNone;          // i32[N]
   ValueId targets = kNone;         // i32[N], kSequences only
   ValueId positions = kNone;       // i32[N]
-  ValueId kv_begin = kNone;        // i32[N], kSequences only
+  ValueId kv_begin = kNone;        // i32[N], kSequences only: where the row's document begins
+  ValueId kv_end = kNone;          // i32[N], not causal: where it ends; kNone: with the sequence
   ValueId cache_position = kNone;  // i32[sequences], kCached only: where in their slots new tokens begin
-  ValueId cache_slot = kNone;      // i32[sequences], kCached only
+  ValueId cache_slot = kNone;      // i32[sequences], kCached and kEncode
+  // Beside a decoder, of its encoder. A row of the decoder reads the document of the encoder's row that
+  // begins at source_of.
+  int64_t source_length = 0;      // tokens of its sequences (of a slot of its caches); 0: there is none
+  ValueId source_tokens = kNone;  // i32[sequences · source_length], not in kCached
+  ValueId source_begin = kNone;   // the same; as kv_begin
+  ValueId source_of = kNone;      // i32[N], kSequences only; -1: reads nothing
+  ValueId source_of_end = kNone;  // i32[N], kSequences only: where that document ends
+  ValueId source_end = kNone;     // i32[sequences], kCached only: tokens of the text in the slot
 };
 
 // Adds the batch's values to the graph.
 void add_batch(Context& context);
+// Rows see later ones of their document: gives them kv_end.
+void see_both_ways(Context& context);
+// The encoder's side of a decoder's context: its tokens as a batch of their own, seen both ways.
+Context source_of(const Context& context);
 
 struct LinearSpec {
   std::string name = {};  // parameters are NAME.weight and NAME.bias
@@ -77,15 +92,24 @@ struct AttentionSpec {
   double norm_eps = 1e-6;         // of those
   double norm_weight_offset = 0;  // of those
   ValueId rope_table = kNone;     // kNone: no rotary embedding
-  double clip_qkv = 0;            // above 0: q, k and v are cut to ± this after their projection
-  double scale = 0;               // of scores; 0: 1 / √head_dim
-  double softcap = 0;             // ops::AttentionOptions
-  int64_t window = 0;             // ops::AttentionOptions
+  ValueId distance_bias = kNone;  // of scores by distance; kNone: none (ops::AttentionOptions::bias)
+  int64_t distance_zero = 0;
+  double clip_qkv = 0;  // above 0: q, k and v are cut to ± this after their projection
+  double scale = 0;     // of scores; 0: 1 / √head_dim
+  double softcap = 0;   // ops::AttentionOptions
+  int64_t window = 0;   // ops::AttentionOptions
   double init_std = 0.02;
   double out_init_std = 0.02;
 };
-// QKV projection, norms of q and k, rotary embedding, causal grouped-query attention, output projection.
+// QKV projection, norms of q and k, rotary embedding, grouped-query attention, output projection.
 ValueId attention(Context& context, const AttentionSpec& spec, ValueId x);
+
+// The same with keys and values of what an encoder gave, [sequences · source_length, d]; parameters NAME.q.*,
+// NAME.kv.*, NAME.out.*. No norms, rotation, bias of scores or window. In kCached `source` is not read: the
+// keys and values lie in caches.
+ValueId cross_attention(Context& context, const AttentionSpec& spec, ValueId x, ValueId source);
+// Puts the keys and values that cross_attention of this name reads into their caches, kEncode only.
+void store_cross(Context& context, const AttentionSpec& spec, ValueId source);
 
 struct FfnSpec {
   std::string name = {};  // parameters NAME.up.*, NAME.down.*
@@ -101,17 +125,21 @@ ValueId ffn(Context& context, const FfnSpec& spec, ValueId x);
 
 // Where a block's norms stand. f is attention, then the FFN.
 enum class Wiring {
-  kPreNorm,   // x + f(norm(x)): Llama, GPT-2
-  kPostNorm,  // x + norm(f(x)): OLMo 2
-  kSandwich,  // x + norm(f(norm(x))): Gemma 2
-  kParallel,  // x + attention(norm(x)) + ffn(norm(x)), two norms: GPT-NeoX
+  kPreNorm,    // x + f(norm(x)): Llama, GPT-2
+  kPostNorm,   // x + norm(f(x)): OLMo 2
+  kSandwich,   // x + norm(f(norm(x))): Gemma 2
+  kParallel,   // x + attention(norm(x)) + ffn(norm(x)), two norms: GPT-NeoX
+  kNormOfSum,  // norm(x + f(x)), and no norm at the end: BERT
 };
 
 // A stack of blocks: layers.I.attention, layers.I.ffn and their norms for I below `layers`, then final_norm.
-// Norms before f are attention_norm and ffn_norm, norms of its result attention_post_norm and ffn_post_norm.
-// The specs' names are filled in.
-struct DecoderSpec {
+// Norms before f are attention_norm and ffn_norm, norms of its result (kNormOfSum: of the sum)
+// attention_post_norm and ffn_post_norm. Where the stack reads an encoder, cross_norm and cross stand between
+// attention and FFN; kPreNorm only. The specs' names are filled in, behind `prefix`.
+struct StackSpec {
+  std::string prefix = {};
   int64_t layers = 0;
+  int64_t first_number = 0;  // of its layers in the graph, by which recompute and reports go
   Wiring wiring = Wiring::kPreNorm;
   NormSpec norm;
   AttentionSpec attention;
@@ -119,9 +147,13 @@ struct DecoderSpec {
   AttentionSpec window_attention = {};
   std::function<bool(int64_t layer)> is_windowed = {};
   FfnSpec ffn;
+  bool reads_encoder = false;
+  AttentionSpec cross = {};
 };
-// From the embedded tokens [N, d] to what the head reads.
-ValueId decoder(Context& context, const DecoderSpec& spec, ValueId embedded);
+// From the embedded tokens [N, d] to what the head reads. `source`: cross_attention's.
+ValueId stack(Context& context, const StackSpec& spec, ValueId embedded, ValueId source = kNone);
+// What a decoder's stack reads of an encoder, of all its layers, into the caches; kEncode only.
+void store_source(Context& context, const StackSpec& spec, ValueId source);
 
 // A table [rows, width]; returns the parameter.
 ValueId embedding_table(Context& context, const std::string& name, int64_t rows, int64_t width,

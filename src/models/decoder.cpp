@@ -29,51 +29,145 @@ layers::AttentionSpec attention_of(const ModelConfig& config) {
           .softcap = config.attention_softcap};
 }
 
+layers::StackSpec stack_of(const ModelConfig& config) {
+  return {.layers = config.layers,
+          .wiring = config.wiring,
+          .norm = {.width = config.width,
+                   .eps = config.norm_eps,
+                   .kind = config.norm,
+                   .weight_offset = config.norm_weight_offset},
+          .attention = attention_of(config),
+          .ffn = {.width = config.width,
+                  .hidden = config.ffn,
+                  .bias = config.ffn_bias,
+                  .activation = config.activation,
+                  .gated = config.gated}};
+}
+
+// The positions that a program knows.
+int64_t positions_in(const layers::Context& context) {
+  return context.mode == layers::Mode::kCached ? context.cache_room : context.sequence_length;
+}
+
+void rotate(const ModelConfig& config, layers::Context& context, layers::StackSpec& spec) {
+  graph::Graph& graph = context.graph;
+  spec.attention.rope_table = ops::rope_table(graph, positions_in(context), config.rotary_dim(), config.rope);
+  if (config.windows.size == 0) return;
+  spec.window_attention = spec.attention;
+  spec.window_attention.window = config.windows.size;
+  if (config.window_rope) {
+    spec.window_attention.rope_table = ops::rope_table(graph, positions_in(context), config.rotary_dim(),
+                                                       *config.window_rope, "rope_table_of_windows");
+  }
+  spec.is_windowed = [&config](int64_t layer) { return config.windows.at(layer); };
+}
+
+// Scores of a stack by distance: from its farthest key before a row to the row, or to the farthest behind it.
+void add_distances(const ModelConfig& config, layers::Context& context, layers::StackSpec& spec) {
+  const int64_t farthest = positions_in(context) - 1;
+  const auto table = layers::embedding_table(context, spec.prefix + "relative_bias.weight",
+                                             config.distance_buckets, config.heads, config.init_std);
+  spec.attention.distance_bias = ops::relative_bias(context.graph, table,
+                                                    {.max_distance = config.most_distance,
+                                                     .bidirectional = !context.causal,
+                                                     .first = -farthest,
+                                                     .last = context.causal ? 0 : farthest});
+  spec.attention.distance_zero = farthest;
+}
+
+graph::ValueId head_table(const ModelConfig& config, layers::Context& context, graph::ValueId embedding) {
+  if (config.tied) return embedding;
+  return layers::embedding_table(context, "head.weight", config.vocab_size, config.width, config.init_std);
+}
+
+graph::ValueId token_table(const ModelConfig& config, layers::Context& context) {
+  return layers::embedding_table(context, "embedding.weight", config.vocab_size, config.width,
+                                 config.init_std);
+}
+
+layers::NormSpec norm_named(const layers::StackSpec& spec, const char* name) {
+  layers::NormSpec norm = spec.norm;
+  norm.name = name;
+  return norm;
+}
+
+// BERT's head: what it reads passes a dense layer, an activation and a norm of its own.
+Hidden transformed(const ModelConfig& config, layers::Context& context, const layers::StackSpec& spec,
+                   graph::ValueId hidden, graph::ValueId head) {
+  const auto dense = layers::linear(context,
+                                    {.name = "head_transform",
+                                     .inputs = config.width,
+                                     .outputs = config.width,
+                                     .bias = true,
+                                     .init_std = config.init_std},
+                                    hidden);
+  const auto bent = ops::activation(context.graph, dense, config.activation);
+  const auto values = layers::norm(context, norm_named(spec, "head_norm"), bent).y;
+  const auto bias =
+      context.graph.add_parameter("head.bias", {config.vocab_size}, {graph::Init::Kind::kZeros});
+  return {values, head, bias};
+}
+
 }  // namespace
 
-Hidden build_decoder(const ModelConfig& config, layers::Context& context) {
+Hidden build_stack(const ModelConfig& config, layers::Context& context) {
   graph::Graph& graph = context.graph;
-  const auto table =
-      layers::embedding_table(context, "embedding.weight", config.vocab_size, config.width, config.init_std);
-  ops::EmbeddingOptions look_up{.scale = embedding_scale(config, context.activations)};
-  layers::DecoderSpec spec{.layers = config.layers,
-                           .wiring = config.wiring,
-                           .norm = {.width = config.width,
-                                    .eps = config.norm_eps,
-                                    .kind = config.norm,
-                                    .weight_offset = config.norm_weight_offset},
-                           .attention = attention_of(config),
-                           .ffn = {.width = config.width,
-                                   .hidden = config.ffn,
-                                   .bias = config.ffn_bias,
-                                   .activation = config.activation,
-                                   .gated = config.gated}};
-  const int64_t positions =
-      context.mode == layers::Mode::kCached ? context.cache_room : context.sequence_length;
-  if (config.learned_positions) {
+  if (config.architecture == Architecture::kEncoder) layers::see_both_ways(context);
+  const auto table = token_table(config, context);
+  layers::StackSpec spec = stack_of(config);
+  ops::EmbeddingOptions look_up{.scale = embedding_scale(config, context.activations),
+                                .padding_id = config.pad_id.value_or(-1)};
+  if (config.positions == Positions::kLearned) {
     look_up.positions = context.positions;
     look_up.position_table = layers::embedding_table(context, "positions.weight", config.max_positions,
                                                      config.width, config.init_std);
   } else {
-    look_up.padding_id = config.pad_id.value_or(-1);
-    spec.attention.rope_table = ops::rope_table(graph, positions, config.rotary_dim(), config.rope);
+    rotate(config, context, spec);
   }
-  if (config.windows.size > 0) {
-    spec.window_attention = spec.attention;
-    spec.window_attention.window = config.windows.size;
-    if (config.window_rope) {
-      spec.window_attention.rope_table = ops::rope_table(graph, positions, config.rotary_dim(),
-                                                         *config.window_rope, "rope_table_of_windows");
-    }
-    spec.is_windowed = [&](int64_t layer) { return config.windows.at(layer); };
+  auto embedded = ops::embedding(graph, context.tokens, table, context.activations, look_up);
+  if (config.token_types > 0) {
+    const auto types = layers::embedding_table(context, "token_types.weight", config.token_types,
+                                               config.width, config.init_std);
+    embedded = ops::add_row(graph, embedded, types, 0);
   }
-  const auto embedded = ops::embedding(graph, context.tokens, table, context.activations, look_up);
-  const auto hidden = layers::decoder(context, spec, embedded);
-  const auto head = config.tied ? table
-                                : layers::embedding_table(context, "head.weight", config.vocab_size,
-                                                          config.width, config.init_std);
+  if (config.embedding_norm) embedded = layers::norm(context, norm_named(spec, "embedding_norm"), embedded).y;
+  const auto hidden = layers::stack(context, spec, embedded);
+  const auto head = head_table(config, context, table);
+  const Hidden out = config.head_transform ? transformed(config, context, spec, hidden, head)
+                                           : Hidden{hidden, head, graph::kNone, config.logits_softcap};
   set_starts(config, graph);
-  return {hidden, head, config.logits_softcap};
+  return out;
+}
+
+Hidden build_encoder_decoder(const ModelConfig& config, layers::Context& context) {
+  graph::Graph& graph = context.graph;
+  const auto table = token_table(config, context);
+  layers::StackSpec decoder = stack_of(config);
+  decoder.first_number = config.encoder_layers;
+  decoder.reads_encoder = true;
+  decoder.cross = decoder.attention;
+  auto source = graph::kNone;
+  if (context.mode != layers::Mode::kCached) {
+    layers::Context side = layers::source_of(context);
+    layers::StackSpec encoder = stack_of(config);
+    encoder.prefix = "encoder.";
+    encoder.layers = config.encoder_layers;
+    add_distances(config, side, encoder);
+    const auto embedded = ops::embedding(graph, side.tokens, table, context.activations);
+    source = layers::stack(side, encoder, embedded);
+  }
+  if (context.mode == layers::Mode::kEncode) {
+    layers::store_source(context, decoder, source);
+    return {};
+  }
+  add_distances(config, context, decoder);
+  const auto embedded = ops::embedding(graph, context.tokens, table, context.activations);
+  auto hidden = layers::stack(context, decoder, embedded, source);
+  if (config.scaled_head)
+    hidden = ops::scale(graph, hidden, 1 / std::sqrt(static_cast<double>(config.width)));
+  const auto head = head_table(config, context, table);
+  set_starts(config, graph);
+  return {hidden, head};
 }
 
 }  // namespace strata::models

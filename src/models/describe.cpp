@@ -28,12 +28,16 @@ std::string norm_of(const ModelConfig& config) {
       return text + " before and after blocks";
     case layers::Wiring::kParallel:
       return text + " before attention and FFN side by side";
+    case layers::Wiring::kNormOfSum:
+      return text + " of sums";
   }
   return text;
 }
 
 std::string positions_of(const ModelConfig& config) {
-  if (config.learned_positions) return "learned positions";
+  if (config.positions == Positions::kLearned) return "learned positions";
+  if (config.positions == Positions::kRelative)
+    return fmt::format("bias by distance in {} buckets", config.distance_buckets);
   std::string text = "rotary";
   if (config.rotary_share < 1) text += fmt::format(" on {:g} of a head", config.rotary_share);
   switch (config.rope.kind) {
@@ -62,6 +66,9 @@ std::string positions_of(const ModelConfig& config) {
 std::string attention_of(const ModelConfig& config) {
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  if (config.architecture == Architecture::kEncoder) add("both ways");
+  if (config.architecture == Architecture::kEncoderDecoder)
+    add("an encoder both ways, a decoder that reads it");
   if (config.kv_heads < config.heads) add("grouped queries");
   if (config.qkv_bias) add(config.out_bias ? "biases" : "biases of q, k, v");
   if (config.qk_norm == layers::AttentionSpec::QkNorm::kHead) add("norms of q and k by head");
@@ -87,6 +94,9 @@ std::string tables_of(const ModelConfig& config) {
   std::string text = config.tied ? "tied" : "untied";
   if (config.scaled_embedding) text += ", embedding × √d";
   if (config.logits_softcap > 0) text += ", capped logits";
+  if (config.token_types > 0) text += ", token types";
+  if (config.head_transform) text += ", a layer before the head";
+  if (config.scaled_head) text += ", head × 1/√d";
   return text;
 }
 

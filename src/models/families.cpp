@@ -17,8 +17,8 @@ bool Windows::at(int64_t layer) const {
 
 namespace {
 
-constexpr std::array kFamilies{&kLlama,  &kMistral, &kQwen2, &kQwen3,   &kOlmo, &kOlmo2,
-                               &kGemma2, &kGemma3,  &kPhi3,  &kGptNeoX, &kGpt2};
+constexpr std::array kFamilies{&kLlama,  &kMistral, &kQwen2,   &kQwen3, &kOlmo, &kOlmo2, &kGemma2,
+                               &kGemma3, &kPhi3,    &kGptNeoX, &kGpt2,  &kBert, &kT5};
 
 std::string known_model_types() {
   std::string text;
@@ -77,6 +77,8 @@ std::vector<std::string> faults_of(const ModelConfig& config) {
   positive(config.vocab_size, "the vocabulary size");
   positive(config.width, "the model width");
   positive(config.layers, "the number of layers");
+  if (config.architecture == Architecture::kEncoderDecoder)
+    positive(config.encoder_layers, "the number of the encoder's layers");
   positive(config.heads, "the number of heads");
   positive(config.kv_heads, "the number of key-value heads");
   positive(config.head_dim, "the head size");
@@ -91,7 +93,7 @@ std::vector<std::string> faults_of(const ModelConfig& config) {
   if ((config.family == &kGpt2 || config.family == &kGptNeoX) && config.width % config.heads != 0) {
     faults.push_back(fmt::format("a width of {} does not divide among {} heads", config.width, config.heads));
   }
-  if (!config.learned_positions && (config.rotary_dim() % 2 != 0 || config.rotary_dim() == 0)) {
+  if (config.positions == Positions::kRotary && (config.rotary_dim() % 2 != 0 || config.rotary_dim() == 0)) {
     faults.push_back(
         fmt::format("{} dimensions of a head of {} rotate; rotary embedding needs an even number",
                     config.rotary_dim(), config.head_dim));
@@ -118,6 +120,7 @@ template <typename Visit>
 void visit_parameters(const ModelConfig& config, Visit visit) {
   graph::Graph graph;
   layers::Context context{.graph = graph, .sequence_length = 1, .sequences = 1};
+  if (config.architecture == Architecture::kEncoderDecoder) context.source_length = 1;
   layers::add_batch(context);
   const Hidden hidden = config.family->build(config, context);
   for (const auto& parameter : graph.parameters())
@@ -138,22 +141,44 @@ std::map<std::string, Shape> parameter_shapes(const ModelConfig& config) {
   return shapes;
 }
 
-double training_flops_per_token(const ModelConfig& config, int64_t sequence_length) {
-  double matmul = 0;
-  visit_parameters(config, [&](const graph::Value& value, bool is_head) {
-    const bool table = value.name == "embedding.weight" || value.name == "positions.weight";
-    if (value.shape.rank() >= 2 && (!table || is_head)) matmul += static_cast<double>(value.shape.elements());
-  });
-  // Forward: two products with as many multiply-adds a token as it sees keys; backward twice that. The causal
-  // mask leaves half of T, a window W of them (1 - W / 2T).
-  const auto length = static_cast<double>(sequence_length);
+namespace {
+
+// Keys that a row sees, on average over a sequence and summed over a stack's layers.
+double keys_seen(const ModelConfig& config, int64_t layers, int64_t length, bool causal) {
+  const auto all = static_cast<double>(length);
   double keys = 0;
-  for (int64_t i = 0; i < config.layers; ++i) {
-    const auto window = static_cast<double>(config.windows.at(i) ? config.windows.size : sequence_length);
-    keys += window < length ? window * (1 - window / (2 * length)) : length / 2;
+  for (int64_t i = 0; i < layers; ++i) {
+    // The causal mask leaves half of T, a window W of them (1 - W / 2T).
+    const auto window = causal && config.windows.at(i) ? static_cast<double>(config.windows.size) : all;
+    keys += !causal ? all : window < all ? window * (1 - window / (2 * all)) : all / 2;
   }
-  const double attention = 4 * keys * static_cast<double>(config.q_width());
-  return 6 * matmul + 3 * attention;
+  return keys;
+}
+
+}  // namespace
+
+double training_flops_per_token(const ModelConfig& config, int64_t sequence_length, int64_t target_length) {
+  // Forward: two operations for each element of a matrix, and two products with as many multiply-adds a token
+  // as it sees keys. Backward twice that.
+  double of_source = 0, of_target = 0;  // matrices that an encoder's, a decoder's token passes
+  visit_parameters(config, [&](const graph::Value& value, bool is_head) {
+    const bool table = value.name == "embedding.weight" || value.name == "positions.weight" ||
+                       value.name == "token_types.weight" || value.name.ends_with("relative_bias.weight");
+    if (value.shape.rank() < 2 || (table && !is_head)) return;
+    const bool source = value.name.starts_with("encoder.") || value.name.ends_with(".cross.kv.weight");
+    (source ? of_source : of_target) += static_cast<double>(value.shape.elements());
+  });
+  const double of_keys = 12 * static_cast<double>(config.q_width());
+  if (config.architecture != Architecture::kEncoderDecoder) {
+    const bool causal = config.architecture == Architecture::kDecoder;
+    return 6 * of_target + of_keys * keys_seen(config, config.layers, sequence_length, causal);
+  }
+  const double targets = static_cast<double>(target_length) / static_cast<double>(sequence_length);
+  const double decoder_keys = keys_seen(config, config.layers, target_length, true) +
+                              keys_seen(config, config.layers, sequence_length, false);
+  return 6 * (of_source + targets * of_target) +
+         of_keys *
+             (keys_seen(config, config.encoder_layers, sequence_length, false) + targets * decoder_keys);
 }
 
 }  // namespace strata::models

@@ -16,5 +16,7 @@ extern const Family kGemma3;
 extern const Family kPhi3;     // phi3.cpp
 extern const Family kGptNeoX;  // gpt_neox.cpp
 extern const Family kGpt2;     // gpt2.cpp
+extern const Family kBert;     // bert.cpp
+extern const Family kT5;       // t5.cpp
 
 }  // namespace strata::models

@@ -91,9 +91,9 @@ std::string write_gemma3(const ModelConfig& config, DType dtype) {
 
 }  // namespace
 
-const Family kGemma2{"gemma2",     "gemma2",      build_decoder, read_gemma2,
+const Family kGemma2{"gemma2",     "gemma2",      build_stack,   read_gemma2,
                      write_gemma2, llama_tensors, llama_ignores, "model."};
-const Family kGemma3{"gemma3",     "gemma3_text", build_decoder, read_gemma3,
+const Family kGemma3{"gemma3",     "gemma3_text", build_stack,   read_gemma3,
                      write_gemma3, llama_tensors, llama_ignores, "model."};
 
 }  // namespace strata::models

@@ -31,7 +31,7 @@ ModelConfig read(const std::string& text, const std::string& where) {
   config.norm_eps = json.real_or("layer_norm_epsilon", 1e-5);
   config.init_std = json.real_or("initializer_range", 0.02);
   config.init = InitScheme::kScaledResidual;
-  config.learned_positions = true;
+  config.positions = Positions::kLearned;
   config.norm = layers::NormSpec::Kind::kLayer;
   config.qkv_bias = config.out_bias = config.ffn_bias = true;
   config.gated = false;
@@ -100,6 +100,6 @@ bool ignored(const ModelConfig& config, std::string_view name) {
 
 }  // namespace
 
-const Family kGpt2{"gpt2", "gpt2", build_decoder, read, write, tensors, ignored, "transformer."};
+const Family kGpt2{"gpt2", "gpt2", build_stack, read, write, tensors, ignored, "transformer."};
 
 }  // namespace strata::models

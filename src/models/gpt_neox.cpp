@@ -99,6 +99,6 @@ bool ignored(const ModelConfig& config, std::string_view name) {
 
 }  // namespace
 
-const Family kGptNeoX{"neox", "gpt_neox", build_decoder, read, write, tensors, ignored, "gpt_neox."};
+const Family kGptNeoX{"neox", "gpt_neox", build_stack, read, write, tensors, ignored, "gpt_neox."};
 
 }  // namespace strata::models

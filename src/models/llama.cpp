@@ -25,6 +25,6 @@ std::string write(const ModelConfig& config, DType dtype) {
 
 }  // namespace
 
-const Family kLlama{"llama3", "llama", build_decoder, read, write, llama_tensors, llama_ignores, "model."};
+const Family kLlama{"llama3", "llama", build_stack, read, write, llama_tensors, llama_ignores, "model."};
 
 }  // namespace strata::models

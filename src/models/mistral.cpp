@@ -22,7 +22,6 @@ std::string write(const ModelConfig& config, DType dtype) {
 
 }  // namespace
 
-const Family kMistral{"mistral", "mistral",     build_decoder, read,
-                      write,     llama_tensors, llama_ignores, "model."};
+const Family kMistral{"mistral", "mistral", build_stack, read, write, llama_tensors, llama_ignores, "model."};
 
 }  // namespace strata::models

@@ -30,7 +30,7 @@ struct Windows {
 };
 
 // How weights start (parametrization.h). A family reads as its reference does it.
-enum class InitScheme : uint8_t { kPlain, kScaledResidual, kSmallWang, kTruncatedNormal, kMitchell };
+enum class InitScheme : uint8_t { kPlain, kScaledResidual, kSmallWang, kTruncatedNormal, kMitchell, kT5 };
 std::string_view name_of(InitScheme scheme);  // "normal", "scaled_residual", …, as model.init_scheme says
 
 // µP (parametrization.h): the sizes that the run's settings were tuned at.
@@ -43,13 +43,21 @@ struct Mup {
 // a source with the one and writes a text with the other.
 enum class Architecture : uint8_t { kDecoder, kEncoder, kEncoderDecoder };
 
+// How a text's order shows.
+enum class Positions : uint8_t {
+  kRotary,
+  kLearned,   // a table of positions beside the embedding: GPT-2, BERT
+  kRelative,  // a bias of scores by distance, from one table for all layers of a stack: T5
+};
+
 // Sizes and constants of one model. What a family does not use keeps its default.
 struct ModelConfig {
   const Family* family = nullptr;
   Architecture architecture = Architecture::kDecoder;
   int64_t vocab_size = 0;
-  int64_t width = 0;  // d
-  int64_t layers = 0;
+  int64_t width = 0;           // d
+  int64_t layers = 0;          // of an encoder-decoder: its decoder's
+  int64_t encoder_layers = 0;  // kEncoderDecoder only
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
@@ -62,8 +70,14 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   double norm_weight_offset = 0;
   // Embedding and head.
-  bool learned_positions = false;  // instead of rotation
-  bool scaled_embedding = false;   // by √d
+  Positions positions = Positions::kRotary;
+  int64_t distance_buckets = 0, most_distance = 0;  // kRelative
+  int64_t token_types = 0;                          // rows of a table; row 0 is added to every token (BERT)
+  bool embedding_norm = false;                      // of tokens, positions and types together (BERT)
+  bool scaled_embedding = false;                    // by √d
+  bool scaled_head = false;                         // what the head reads, by 1/√d (T5 with a tied head)
+  bool head_transform =
+      false;  // a dense layer, activation and norm before the head, whose logits have a bias (BERT)
   double logits_softcap = 0;
   // Attention.
   bool qkv_bias = false, out_bias = false;
@@ -84,9 +98,11 @@ struct ModelConfig {
   InitScheme init = InitScheme::kPlain;
   Mup mup;
   std::optional<int64_t> bos_id, eos_id;
-  // Its row of the embedding gets no gradient from the look-up, as transformers has it.
+  // Its row of the embedding gets no gradient from the look-up, as transformers has it (T5 has none such).
   std::optional<int64_t> pad_id;
+  std::optional<int64_t> start_id;  // kEncoderDecoder: what a decoder's text begins with
 
+  int64_t blocks() const { return layers + encoder_layers; }
   int64_t q_width() const { return heads * head_dim; }
   int64_t kv_width() const { return kv_heads * head_dim; }
   int64_t rotary_dim() const { return static_cast<int64_t>(rotary_share * static_cast<double>(head_dim)); }
@@ -96,6 +112,7 @@ struct ModelConfig {
 struct Hidden {
   graph::ValueId values = graph::kNone;  // [N, d], after the last norm
   graph::ValueId head = graph::kNone;    // [V, d]; the embedding table when tied
+  graph::ValueId bias = graph::kNone;    // [V], of the logits
   double softcap = 0;                    // of the logits, 0: none
 };
 
@@ -115,7 +132,7 @@ struct TensorRow {
 struct Family {
   std::string_view name;        // "llama3", as presets and `model.family` say
   std::string_view model_type;  // config.json's model_type
-  // The graph from tokens to the last norm. Call layers::add_batch first.
+  // The graph from tokens to the last norm; in layers::Mode::kEncode nothing. Call layers::add_batch first.
   Hidden (*build)(const ModelConfig&, layers::Context&);
   // From config.json's text; throws DataError naming `where`, the field, what was found and what is
   // supported.
@@ -170,7 +187,9 @@ int64_t parameter_count(const ModelConfig& config);
 // The shape of every parameter by its name, from the graph that the family builds.
 std::map<std::string, Shape> parameter_shapes(const ModelConfig& config);
 // Floating-point operations of a training step per token, forward and backward: 6 × matmul parameters (head
-// included, embedding look-up not) + attention, causal by half (interface.md).
-double training_flops_per_token(const ModelConfig& config, int64_t sequence_length);
+// included, embedding look-up not) + attention, causal by half (interface.md). Of an encoder-decoder per
+// token of the encoder, whose text of `sequence_length` tokens goes with `target_length` of the decoder.
+double training_flops_per_token(const ModelConfig& config, int64_t sequence_length,
+                                int64_t target_length = 0);
 
 }  // namespace strata::models

@@ -43,9 +43,9 @@ std::string write_olmo2(const ModelConfig& config, DType dtype) {
 
 }  // namespace
 
-const Family kOlmo{"olmo",     "olmo",        build_decoder, read_olmo,
+const Family kOlmo{"olmo",     "olmo",        build_stack,   read_olmo,
                    write_olmo, llama_tensors, llama_ignores, "model."};
-const Family kOlmo2{"olmo2",     "olmo2",       build_decoder, read_olmo2,
+const Family kOlmo2{"olmo2",     "olmo2",       build_stack,   read_olmo2,
                     write_olmo2, llama_tensors, llama_ignores, "model."};
 
 }  // namespace strata::models

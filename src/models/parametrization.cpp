@@ -14,7 +14,19 @@ namespace {
 using graph::Init;
 
 // What a parameter is for, from its name.
-enum class Part { kEmbedding, kPositions, kHead, kQkv, kUp, kOut, kDown, kQueryNorm, kLastNorm, kOther };
+enum class Part {
+  kEmbedding,
+  kPositions,
+  kHead,
+  kQkv,
+  kCrossQuery,
+  kUp,
+  kOut,  // of cross-attention too
+  kDown,
+  kQueryNorm,
+  kLastNorm,
+  kOther,
+};
 
 Part part_of(std::string_view name) {
   if (name == "embedding.weight") return Part::kEmbedding;
@@ -23,7 +35,8 @@ Part part_of(std::string_view name) {
   if (name.starts_with("final_norm.")) return Part::kLastNorm;
   if (name.ends_with("attention.qkv.weight") || name.ends_with("attention.qkv.bias")) return Part::kQkv;
   if (name.ends_with("attention.q_norm.weight")) return Part::kQueryNorm;
-  if (name.ends_with("attention.out.weight")) return Part::kOut;
+  if (name.ends_with("cross.q.weight")) return Part::kCrossQuery;
+  if (name.ends_with("attention.out.weight") || name.ends_with("cross.out.weight")) return Part::kOut;
   if (name.ends_with("ffn.up.weight")) return Part::kUp;
   if (name.ends_with("ffn.down.weight")) return Part::kDown;
   return Part::kOther;
@@ -35,7 +48,8 @@ bool is_bias(std::string_view name) {
 
 double layer_of(std::string_view name) {
   int layer = 0;
-  name.remove_prefix(std::string_view("layers.").size());
+  constexpr std::string_view kBefore = "layers.";
+  name.remove_prefix(name.find(kBefore) + kBefore.size());
   std::from_chars(name.data(), name.data() + name.size(), layer);
   return layer;
 }
@@ -80,11 +94,30 @@ WidthScale width_scale(const ModelConfig& config, std::string_view name) {
     case Part::kOut:
     case Part::kDown:
       return hidden;
+    case Part::kCrossQuery:
     case Part::kPositions:
     case Part::kOther:
       break;
   }
   return {};
+}
+
+// T5's standard deviations, in units of initializer_factor.
+double t5_std(const ModelConfig& config, Part part) {
+  const auto width = static_cast<double>(config.width), head_dim = static_cast<double>(config.head_dim);
+  switch (part) {
+    case Part::kEmbedding:
+    case Part::kHead:
+      return 1;
+    case Part::kCrossQuery:
+      return 1 / std::sqrt(width * head_dim);
+    case Part::kOut:
+      return 1 / std::sqrt(static_cast<double>(config.q_width()));
+    case Part::kDown:
+      return 1 / std::sqrt(static_cast<double>(config.ffn));
+    default:
+      return 1 / std::sqrt(width);
+  }
 }
 
 // The scheme's standard deviation of a matrix, at the base width.
@@ -105,6 +138,8 @@ double scheme_std(const ModelConfig& config, std::string_view name) {
     case InitScheme::kMitchell:
       if (!into_stream) return 1 / std::sqrt(width);
       return 1 / std::sqrt(2 * (part == Part::kOut ? width : ffn) * (layer_of(name) + 1));
+    case InitScheme::kT5:
+      return config.init_std * t5_std(config, part);
   }
   return config.init_std;
 }
@@ -115,7 +150,10 @@ bool is_truncated(InitScheme scheme) {
 
 // The start of a parameter that the graph was built to start as `built`.
 Init start_of(const ModelConfig& config, std::string_view name, const Init& built) {
-  const WidthScale scale = width_scale(config, name);
+  WidthScale scale = width_scale(config, name);
+  // The scores of T5 are not scaled: its queries start that much smaller.
+  if (config.init == InitScheme::kT5 && part_of(name) == Part::kQkv)
+    scale.parts = {1 / std::sqrt(static_cast<double>(config.head_dim)), 1, 1};
   if (built.kind == Init::Kind::kNormal) {
     return {.kind = is_truncated(config.init) ? Init::Kind::kTruncatedNormal : Init::Kind::kNormal,
             .std = scheme_std(config, name) * scale.start,
@@ -140,6 +178,8 @@ std::string_view name_of(InitScheme scheme) {
       return "truncated_normal";
     case InitScheme::kMitchell:
       return "mitchell";
+    case InitScheme::kT5:
+      return "t5";
   }
   return "normal";
 }
@@ -162,7 +202,7 @@ RateScale rate_scale(const ModelConfig& config, std::string_view parameter) {
 std::vector<std::string> mup_faults(const ModelConfig& config) {
   std::vector<std::string> faults;
   if (config.mup.base_width == 0) return faults;
-  if (config.family->build != build_decoder) {
+  if (config.architecture != Architecture::kDecoder) {
     faults.push_back(fmt::format("µP is not there for {}; leave it out", config.family->name));
     return faults;
   }

@@ -30,6 +30,6 @@ std::string write(const ModelConfig& config, DType dtype) {
 
 }  // namespace
 
-const Family kPhi3{"phi3", "phi3", build_decoder, read, write, fused_llama_tensors, llama_ignores, "model."};
+const Family kPhi3{"phi3", "phi3", build_stack, read, write, fused_llama_tensors, llama_ignores, "model."};
 
 }  // namespace strata::models

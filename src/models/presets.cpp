@@ -28,6 +28,13 @@ ModelConfig config_of(const Family& family, const Row& row) {
                  {"n_head", row.heads},
                  {"n_inner", row.ffn},
                  {"n_positions", row.positions}});
+  } else if (&family == &kT5) {
+    json.update({{"d_model", row.width},
+                 {"num_layers", row.layers},
+                 {"num_heads", row.heads},
+                 {"d_kv", row.head_dim},
+                 {"d_ff", row.ffn},
+                 {"n_positions", row.positions}});
   } else {
     json.update({{"hidden_size", row.width},
                  {"num_hidden_layers", row.layers},
@@ -206,6 +213,35 @@ constexpr Row kGpt2Rows[] = {
     {"gpt2-1.5b", "GPT-2 XL", 1600, 48, 25, 25, 64, 6400, 50257, 1024, kGpt2Ids},
 };
 
+// The sizes of Devlin et al. 2019, and the smaller ones of Turc et al. 2019.
+constexpr const char* kBertIds = R"("bos_token_id":101,"eos_token_id":102,"pad_token_id":0)";
+constexpr Row kBertRows[] = {
+    {"bert-tiny", "BERT tiny, uncased", 128, 2, 2, 2, 64, 512, 30522, 512, kBertIds},
+    {"bert-mini", "BERT mini, uncased", 256, 4, 4, 4, 64, 1024, 30522, 512, kBertIds},
+    {"bert-small", "BERT small, uncased", 512, 4, 8, 8, 64, 2048, 30522, 512, kBertIds},
+    {"bert-medium", "BERT medium, uncased", 512, 8, 8, 8, 64, 2048, 30522, 512, kBertIds},
+    {"bert-base", "BERT base, uncased", 768, 12, 12, 12, 64, 3072, 30522, 512, kBertIds},
+    {"bert-large", "BERT large, uncased", 1024, 24, 16, 16, 64, 4096, 30522, 512, kBertIds},
+    {"bert-base-cased", "BERT base, cased", 768, 12, 12, 12, 64, 3072, 28996, 512, kBertIds},
+    {"bert-large-cased", "BERT large, cased", 1024, 24, 16, 16, 64, 4096, 28996, 512, kBertIds},
+};
+
+constexpr const char* kT5Tied = R"("decoder_start_token_id":0)";
+constexpr const char* kT5Gated =
+    R"("decoder_start_token_id":0,"tie_word_embeddings":false,"feed_forward_proj":"gated-gelu")";
+constexpr Row kT5Rows[] = {
+    {"t5-small", "T5 small", 512, 6, 8, 8, 64, 2048, 32128, 512, kT5Tied},
+    {"t5-base", "T5 base", 768, 12, 12, 12, 64, 3072, 32128, 512, kT5Tied},
+    {"t5-large", "T5 large", 1024, 24, 16, 16, 64, 4096, 32128, 512, kT5Tied},
+    {"t5-3b", "T5 3B", 1024, 24, 32, 32, 128, 16384, 32128, 512, kT5Tied},
+    {"t5-11b", "T5 11B", 1024, 24, 128, 128, 128, 65536, 32128, 512, kT5Tied},
+    {"t5-v1.1-small", "T5 1.1 small", 512, 8, 6, 6, 64, 1024, 32128, 512, kT5Gated},
+    {"t5-v1.1-base", "T5 1.1 base", 768, 12, 12, 12, 64, 2048, 32128, 512, kT5Gated},
+    {"t5-v1.1-large", "T5 1.1 large", 1024, 24, 16, 16, 64, 2816, 32128, 512, kT5Gated},
+    {"t5-v1.1-xl", "T5 1.1 XL", 2048, 24, 32, 32, 64, 5120, 32128, 512, kT5Gated},
+    {"t5-v1.1-xxl", "T5 1.1 XXL", 4096, 24, 64, 64, 64, 10240, 32128, 512, kT5Gated},
+};
+
 std::vector<Preset> make_presets() {
   std::vector<Preset> all;
   const auto add = [&](const Family& family, std::span<const Row> rows) {
@@ -222,6 +258,8 @@ std::vector<Preset> make_presets() {
   add(kGemma2, kGemma2Rows);
   add(kGemma3, kGemma3Rows);
   add(kPhi3, kPhi3Rows);
+  add(kBert, kBertRows);
+  add(kT5, kT5Rows);
   return all;
 }
 

@@ -57,9 +57,9 @@ std::string write_qwen3(const ModelConfig& config, DType dtype) {
 
 }  // namespace
 
-const Family kQwen2{"qwen2",     "qwen2",       build_decoder, read_qwen2,
+const Family kQwen2{"qwen2",     "qwen2",       build_stack,   read_qwen2,
                     write_qwen2, llama_tensors, llama_ignores, "model."};
-const Family kQwen3{"qwen3",     "qwen3",       build_decoder, read_qwen3,
+const Family kQwen3{"qwen3",     "qwen3",       build_stack,   read_qwen3,
                     write_qwen3, llama_tensors, llama_ignores, "model."};
 
 }  // namespace strata::models

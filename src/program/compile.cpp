@@ -22,7 +22,7 @@ std::string_view name_of(Segment segment) {
 }
 
 std::string_view name_of(Kind kind) {
-  static constexpr std::string_view kNames[] = {"train", "evaluate", "prefill", "decode"};
+  static constexpr std::string_view kNames[] = {"train", "evaluate", "prefill", "decode", "encode"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -305,19 +305,22 @@ void lay_out_persistent(ProgramSet& set, std::vector<Draft>& drafts) {
   set.persistent_bytes = offset + batch;
 }
 
-// Caches outlive a program's segments but not a generation: they lie at the start of the workspace, in the
-// same order in every generating program.
+// Caches outlive a program's segments but not a generation: they lie at the start of the workspace, each at
+// the same place in every generating program that has it.
 void lay_out_caches(ProgramSet& set, std::vector<Draft>& drafts) {
   set.cache_offset = set.persistent_bytes;
+  std::unordered_map<std::string, Place> places;
   for (Draft& draft : drafts) {
-    int64_t offset = set.cache_offset;
     for (ValueId id = 0; id < draft.program.graph.value_count(); ++id) {
       const Value& value = draft.program.graph.value(id);
       if (value.role != Role::kCache) continue;
-      draft.program.places[static_cast<size_t>(id)] = {id, {offset, Base::kArena}, value.bytes(), 0, 0};
-      offset += align_up(value.bytes(), kBufferAlignment);
+      const auto [found, is_new] = places.try_emplace(
+          value.name, Place{id, {set.cache_offset + set.cache_bytes, Base::kArena}, value.bytes(), 0, 0});
+      STRATA_CHECK(found->second.bytes == value.bytes(), "two programs disagree on {}", value.name);
+      if (is_new) set.cache_bytes += align_up(value.bytes(), kBufferAlignment);
+      draft.program.places[static_cast<size_t>(id)] = found->second;
+      draft.program.places[static_cast<size_t>(id)].value = id;
     }
-    set.cache_bytes = std::max(set.cache_bytes, offset - set.cache_offset);
   }
 }
 
@@ -378,7 +381,7 @@ std::shared_ptr<ProgramSet> compile_with(const std::vector<Request>& requests, c
   set->arena_bytes = set->persistent_bytes;
   for (Draft& draft : drafts) {
     const bool generates =
-        draft.program.request.kind == Kind::kPrefill || draft.program.request.kind == Kind::kDecode;
+        draft.program.request.kind != Kind::kTrain && draft.program.request.kind != Kind::kEvaluate;
     const int64_t offset = set->workspace_offset + (generates ? set->cache_bytes : 0);
     set->arena_bytes = std::max(set->arena_bytes, offset + workspace_bytes(draft));
     emit(draft, *set, offset);
@@ -406,7 +409,7 @@ std::shared_ptr<const ProgramSet> compile(const std::vector<Request>& requests,
         recompute == name_of(Recompute::kFull) ? "" : "leave memory.recompute to \"auto\", ");
   };
   if (options.recompute) {
-    const int64_t full = *options.recompute == Recompute::kFull ? options.model.layers : 0;
+    const int64_t full = *options.recompute == Recompute::kFull ? options.model.blocks() : 0;
     auto set = compile_with(requests, options, *options.recompute, full, cache);
     if (!fits(*set)) refuse(*set, name_of(*options.recompute));
     return set;
@@ -415,11 +418,11 @@ std::shared_ptr<const ProgramSet> compile(const std::vector<Request>& requests,
   if (fits(*set)) return set;
   set = compile_with(requests, options, Recompute::kSelective, 0, cache);
   if (fits(*set)) return set;
-  auto least = compile_with(requests, options, Recompute::kFull, options.model.layers, cache);
+  auto least = compile_with(requests, options, Recompute::kFull, options.model.blocks(), cache);
   if (!fits(*least)) refuse(*least, name_of(Recompute::kFull));
   // As few layers as possible in full.
   int64_t low = 1;
-  int64_t high = options.model.layers;
+  int64_t high = options.model.blocks();
   while (low < high) {
     const int64_t middle = (low + high) / 2;
     auto attempt = compile_with(requests, options, Recompute::kFull, middle, cache);

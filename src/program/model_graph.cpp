@@ -32,29 +32,51 @@ void add_logits(Graph& graph, const Request& request, const models::Hidden& hidd
   if (hidden.softcap > 0) graph.add_node_into(ops::kSoftcap, {out}, {out}, {{"softcap", hidden.softcap}});
 }
 
+layers::Mode mode_of(Kind kind) {
+  switch (kind) {
+    case Kind::kTrain:
+    case Kind::kEvaluate:
+      break;
+    case Kind::kPrefill:
+    case Kind::kDecode:
+      return layers::Mode::kCached;
+    case Kind::kEncode:
+      return layers::Mode::kEncode;
+  }
+  return layers::Mode::kSequences;
+}
+
 }  // namespace
 
 graph::Graph build_graph(const Request& request, const CompileOptions& options,
                          std::vector<optim::Moments>* moments) {
   Graph graph;
-  const bool cached = request.kind == Kind::kPrefill || request.kind == Kind::kDecode;
+  const layers::Mode mode = mode_of(request.kind);
+  const bool writes = mode != layers::Mode::kSequences;  // a text, from caches
+  STRATA_CHECK(!writes || options.model.architecture != models::Architecture::kEncoder,
+               "an encoder writes no text");
+  STRATA_CHECK(
+      (request.source_length > 0) == (options.model.architecture == models::Architecture::kEncoderDecoder),
+      "source_length is {} for a {} model", request.source_length, options.model.family->name);
   layers::Context context{.graph = graph,
-                          .mode = cached ? layers::Mode::kCached : layers::Mode::kSequences,
+                          .mode = mode,
                           .activations = options.activations,
                           .sequence_length = request.sequence_length,
                           .sequences = request.sequences,
-                          .cache_room = cached ? options.cache_room : 0,
-                          .cache_slots = cached ? options.cache_slots : 0,
-                          .document_mask = request.document_mask};
+                          .cache_room = writes ? options.cache_room : 0,
+                          .cache_slots = writes ? options.cache_slots : 0,
+                          .document_mask = request.document_mask,
+                          .source_length = request.source_length};
   layers::add_batch(context);
   const models::Hidden hidden = options.model.family->build(options.model, context);
-  if (cached) {
+  if (mode == layers::Mode::kEncode) return graph;
+  if (mode == layers::Mode::kCached) {
     add_logits(graph, request, hidden);
     return graph;
   }
-  const ops::Loss loss =
-      ops::linear_cross_entropy(graph, hidden.values, hidden.head, context.targets,
-                                {.per_token = request.per_token_loss, .softcap = hidden.softcap});
+  const ops::Loss loss = ops::linear_cross_entropy(
+      graph, hidden.values, hidden.head, context.targets,
+      {.per_token = request.per_token_loss, .softcap = hidden.softcap, .bias = hidden.bias});
   if (request.kind == Kind::kTrain) {
     graph::differentiate(graph);
     STRATA_CHECK(options.rule_of != nullptr, "a training program needs the optimizer's rules");

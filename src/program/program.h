@@ -61,7 +61,13 @@ struct Place {
   int32_t first = 0, last = 0;
 };
 
-enum class Kind : uint8_t { kTrain, kEvaluate, kPrefill, kDecode };
+enum class Kind : uint8_t {
+  kTrain,
+  kEvaluate,
+  kPrefill,
+  kDecode,
+  kEncode,  // an encoder's text, whose keys and values go to the caches of a decoder
+};
 std::string_view name_of(Kind kind);
 
 // What to build a program for.
@@ -69,6 +75,8 @@ struct Request {
   Kind kind = Kind::kTrain;
   int64_t sequences = 1;        // of a micro-batch
   int64_t sequence_length = 1;  // tokens of a sequence; of a chunk in kPrefill
+  // Of an encoder beside the decoder: tokens of a sequence, and of a slot of the caches that are made of it.
+  int64_t source_length = 0;
   bool document_mask = true;
   int64_t micro_batches = 1;    // of a step: batch slots
   bool per_token_loss = false;  // kEvaluate: also the loss of each token, and whether it is the most probable

@@ -101,6 +101,10 @@ void check_start(const RunConfig& config, const models::ModelConfig& model, std:
   };
   for (std::string& problem : models::mup_faults(model))
     fault("model.mup_base_hidden_size", std::move(problem));
+  // By the family: its config.json has a factor of its scheme where others have a standard deviation.
+  if (model.family->name == "t5" && config.model.init_scheme != InitScheme::kAuto) {
+    fault("model.init_scheme", "found it for t5, which starts by a scheme of its own; leave it out");
+  }
   const bool by_sizes =
       model.init == models::InitScheme::kSmallWang || model.init == models::InitScheme::kMitchell;
   if (config.model.init_std && config.model.init_scheme == InitScheme::kAuto && by_sizes) {

@@ -135,7 +135,19 @@ TEST(Families, PresetsHaveThePublishedSizes) {
                                                       {"pythia-2.8b", 2775.208960},
                                                       {"pythia-6.9b", 6857.302016},
                                                       {"pythia-12b", 11846.072320},
-                                                      {"gpt-neox-20b", 20554.567680}};
+                                                      {"gpt-neox-20b", 20554.567680},
+                                                      {"bert-base", 109.514298},
+                                                      {"bert-large", 335.174458},
+                                                      {"t5-small", 60.506624},
+                                                      {"t5-base", 222.903552},
+                                                      {"t5-large", 737.668096},
+                                                      {"t5-3b", 2851.598336},
+                                                      {"t5-11b", 11307.321344},
+                                                      {"t5-v1.1-small", 76.961152},
+                                                      {"t5-v1.1-base", 247.577856},
+                                                      {"t5-v1.1-large", 783.150080},
+                                                      {"t5-v1.1-xl", 2849.757184},
+                                                      {"t5-v1.1-xxl", 11135.332352}};
   for (const auto& [name, millions] : published)
     EXPECT_NEAR(static_cast<double>(parameter_count(preset(name))) / 1e6, millions, 1e-6) << name;
 }

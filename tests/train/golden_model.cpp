@@ -47,11 +47,65 @@ void fill_stream(Executor& executor, size_t index, const int32_t* tokens, int64_
   }
 }
 
-program::Request train_request(int64_t sequences, int64_t micro_batches) {
-  return {.kind = Kind::kTrain,
-          .sequences = sequences,
-          .sequence_length = kLength,
-          .micro_batches = micro_batches};
+namespace {
+
+// Rows [first, first + sequences) of what PREFIX inputs/… holds from its element `at` on.
+void fill_spelt(const Golden& golden, Executor& executor, const std::string& prefix, int64_t at,
+                int64_t first, int64_t sequences, int64_t micro_batch) {
+  for (const auto& [name, entry] : golden.source.tensors) {
+    if (!name.starts_with(prefix + "inputs/")) continue;
+    const auto values = golden.integers(name);
+    const Shape& shape = entry.tensor->shape;
+    const int64_t length = shape[shape.rank() - 1], rows = shape[shape.rank() - 2];
+    int32_t* to = input(executor, 0, name.substr(prefix.size() + 7).c_str(), micro_batch);
+    if (to == nullptr) continue;
+    std::copy_n(values.begin() + (at * rows + first) * length, sequences * length, to);
+  }
+}
+
+}  // namespace
+
+void fill_plain(const Golden& golden, Executor& executor, int64_t first, int64_t sequences,
+                int64_t micro_batch) {
+  if (golden.spells_inputs()) {
+    fill_spelt(golden, executor, "", 0, first, sequences, micro_batch);
+  } else {
+    fill_stream(executor, 0, golden.integers("tokens").data(), first, sequences, micro_batch);
+  }
+}
+
+void fill_documents(const Golden& golden, Executor& executor) {
+  if (golden.spells_inputs()) return fill_spelt(golden, executor, "document/", 0, 0, kBatch, 0);
+  const auto tokens = golden.integers("document/tokens");
+  const auto positions = golden.integers("document/positions");
+  const auto targets = golden.integers("document/targets");
+  for (int64_t s = 0; s < kBatch; ++s) {
+    for (int64_t t = 0; t < kLength; ++t) {
+      const int64_t at = s * kLength + t;
+      const auto place = static_cast<size_t>(at);
+      input(executor, 0, "tokens")[at] = tokens[static_cast<size_t>(s * (kLength + 1) + t)];
+      input(executor, 0, "targets")[at] = targets[place];
+      input(executor, 0, "positions")[at] = positions[place];
+      input(executor, 0, "kv_begin")[at] = static_cast<int32_t>(t) - positions[place];
+    }
+  }
+}
+
+void fill_step(const Golden& golden, Executor& executor, size_t step) {
+  if (golden.spells_inputs())
+    return fill_spelt(golden, executor, "adamw/", static_cast<int64_t>(step), 0, kBatch, 0);
+  fill_stream(executor, 0, golden.integers("adamw/tokens").data() + step * kBatch * (kLength + 1), 0, kBatch,
+              0);
+}
+
+program::Request train_request(const Golden& golden, int64_t sequences, int64_t micro_batches) {
+  program::Request request{.kind = Kind::kTrain,
+                           .sequences = sequences,
+                           .sequence_length = kLength,
+                           .micro_batches = micro_batches};
+  if (golden.spells_inputs()) request.sequence_length = golden.length("inputs/tokens");
+  if (golden.has("inputs/source_tokens")) request.source_length = golden.length("inputs/source_tokens");
+  return request;
 }
 
 double mean_loss(const Executor& executor) {
@@ -99,7 +153,37 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(sum);
 }
 
+namespace {
+
+// By the loss of every token of the vocabulary as the target of every row.
+double probabilities_error(const Golden& golden) {
+  program::Request request = train_request(golden, kBatch, 1);
+  request.kind = Kind::kEvaluate;
+  request.per_token_loss = true;
+  auto executor = make_executor(golden, {request});
+  fill_plain(golden, *executor);
+  const auto logits = golden.floats("logits");
+  const int64_t vocab = golden.model.vocab_size, rows = kBatch * request.sequence_length;
+  double worst = 0;
+  for (int64_t v = 0; v < vocab; ++v) {
+    std::fill_n(input(*executor, 0, "targets"), rows, static_cast<int32_t>(v));
+    executor->run(0, Segment::kFirst);
+    const float* loss = executor->data_as<float>("token_loss");
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* row = logits.data() + r * vocab;
+      double sum = 0;
+      for (int64_t i = 0; i < vocab; ++i) sum += std::exp(static_cast<double>(row[i]));
+      worst = std::max(worst,
+                       std::abs(std::log(sum) - static_cast<double>(row[v]) - static_cast<double>(loss[r])));
+    }
+  }
+  return worst;
+}
+
+}  // namespace
+
 double logits_error(const Golden& golden) {
+  if (golden.spells_inputs()) return probabilities_error(golden);
   auto executor = make_executor(golden, generation_requests(8));
   const auto tokens = golden.integers("tokens");
   const auto logits = golden.floats("logits");
@@ -128,15 +212,14 @@ double logits_error(const Golden& golden) {
 }
 
 Curve adamw_curve(const Golden& golden) {
-  auto executor = make_executor(golden, {train_request(kBatch, 1)});
-  const auto tokens = golden.integers("adamw/tokens");
+  auto executor = make_executor(golden, {train_request(golden, kBatch, 1)});
   const size_t steps = golden.floats("adamw/loss").size();
   optim::UpdateHyper hyper;
   hyper.lr = 1e-3f;
   hyper.max_grad_norm = 1.0;
   Curve curve;
   for (size_t step = 0; step < steps; ++step) {
-    fill_stream(*executor, 0, tokens.data() + step * kBatch * (kLength + 1), 0, kBatch, 0);
+    fill_step(golden, *executor, step);
     executor->run(0, Segment::kFirst);
     curve.losses.push_back(mean_loss(*executor));
     hyper.bias_correction1 = static_cast<float>(1 - std::pow(0.9, static_cast<double>(step + 1)));

@@ -24,7 +24,7 @@ std::unique_ptr<Executor> train_executor(const models::ModelConfig& model, const
 
 std::vector<program::Request> train_and_generate() {
   auto requests = generation_requests(kLength);
-  requests.insert(requests.begin(), train_request(kBatch, 1));
+  requests.insert(requests.begin(), {.kind = Kind::kTrain, .sequences = kBatch, .sequence_length = kLength});
   return requests;
 }
 

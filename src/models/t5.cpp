@@ -1,0 +1,149 @@
+// T5 and T5 1.1 (Raffel et al. 2020): an encoder and a decoder, RMS norms, scores biased by distance instead
+// of positions, no biases, scores that are not scaled.
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "models/config_json.h"
+#include "models/decoder.h"
+#include "models/families.h"
+
+namespace strata::models {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// feed_forward_proj: "relu", "gated-gelu" …; transformers means gelu_new by the latter.
+void read_feed_forward(const ConfigJson& json, const std::string& where, ModelConfig& config) {
+  const std::string name = json.text_or("feed_forward_proj", "relu");
+  config.gated = name.starts_with("gated-");
+  const std::string function = config.gated ? name.substr(6) : name;
+  const nlohmann::json named{{"feed_forward_proj", name == "gated-gelu" ? "gelu_new" : function}};
+  config.activation = ConfigJson(named.dump(), where).activation("feed_forward_proj", "relu");
+}
+
+std::string feed_forward(const ModelConfig& config) {
+  const std::string function = config.activation == ActivationKind::kGeluTanh
+                                   ? (config.gated ? "gelu" : "gelu_new")
+                                   : name_of(config.activation);
+  return (config.gated ? "gated-" : "") + function;
+}
+
+ModelConfig read(const std::string& text, const std::string& where) {
+  const ConfigJson json(text, where);
+  ModelConfig config;
+  config.family = &kT5;
+  config.architecture = Architecture::kEncoderDecoder;
+  json.require_equal("is_encoder_decoder", true);
+  config.vocab_size = json.integer("vocab_size");
+  config.width = json.integer("d_model");
+  config.encoder_layers = json.integer("num_layers");
+  config.layers = json.integer_or("num_decoder_layers", config.encoder_layers);
+  config.heads = json.integer("num_heads");
+  config.kv_heads = config.heads;
+  config.head_dim = json.integer("d_kv");
+  config.ffn = json.integer("d_ff");
+  config.max_positions = json.integer_or("n_positions", 512);
+  config.tied = json.boolean_or("tie_word_embeddings", true);
+  // transformers 5 ties every head in memory and keeps in this field whether it was tied in the file.
+  config.scaled_head = json.boolean_or("scale_decoder_outputs", config.tied);
+  config.norm_eps = json.real_or("layer_norm_epsilon", 1e-6);
+  config.init_std = json.real_or("initializer_factor", 1.0);
+  config.init = InitScheme::kT5;
+  config.positions = Positions::kRelative;
+  config.distance_buckets = json.integer_or("relative_attention_num_buckets", 32);
+  config.most_distance = json.integer_or("relative_attention_max_distance", 128);
+  config.attention_scalar = 1;
+  read_feed_forward(json, where, config);
+  config.eos_id = json.optional_id("eos_token_id", 1);
+  config.pad_id = json.optional_id("pad_token_id", 0);
+  config.start_id = json.optional_id("decoder_start_token_id", config.pad_id);
+  return config;
+}
+
+std::string write(const ModelConfig& config, DType dtype) {
+  Json json;
+  json["architectures"] = {"T5ForConditionalGeneration"};
+  json["d_ff"] = config.ffn;
+  json["d_kv"] = config.head_dim;
+  json["d_model"] = config.width;
+  json["decoder_start_token_id"] = id_json(config.start_id);
+  // Pretraining runs without dropout, and whoever goes on with the model elsewhere should get the same model.
+  json["dropout_rate"] = 0.0;
+  json["eos_token_id"] = id_json(config.eos_id);
+  json["feed_forward_proj"] = feed_forward(config);
+  json["initializer_factor"] = config.init_std;
+  json["is_encoder_decoder"] = true;
+  json["layer_norm_epsilon"] = config.norm_eps;
+  json["model_type"] = "t5";
+  json["n_positions"] = config.max_positions;
+  json["num_decoder_layers"] = config.layers;
+  json["num_heads"] = config.heads;
+  json["num_layers"] = config.encoder_layers;
+  json["pad_token_id"] = id_json(config.pad_id);
+  json["relative_attention_max_distance"] = config.most_distance;
+  json["relative_attention_num_buckets"] = config.distance_buckets;
+  json["scale_decoder_outputs"] = config.scaled_head;
+  json["tie_word_embeddings"] = config.tied;
+  json["torch_dtype"] = torch_name_of(dtype);
+  json["use_cache"] = true;
+  json["vocab_size"] = config.vocab_size;
+  return json.dump(2) + "\n";
+}
+
+// The tensors of one stack; a decoder's FFN comes third.
+void add_stack(const ModelConfig& config, bool encoder, std::vector<TensorRow>& rows) {
+  const std::string file = encoder ? "encoder." : "decoder.", ours = encoder ? "encoder." : "";
+  const int64_t q = config.q_width(), d = config.width;
+  rows.push_back({file + "block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+                  ours + "relative_bias.weight", 0, config.distance_buckets});
+  for (int64_t i = 0; i < (encoder ? config.encoder_layers : config.layers); ++i) {
+    const std::string block = file + "block." + std::to_string(i) + ".layer.";
+    const std::string layer = ours + "layers." + std::to_string(i) + ".";
+    const auto add = [&](const std::string& name, const std::string& parameter, int64_t first,
+                         int64_t count) {
+      rows.push_back({block + name + ".weight", layer + parameter + ".weight", first, count});
+    };
+    add("0.SelfAttention.q", "attention.qkv", 0, q);
+    add("0.SelfAttention.k", "attention.qkv", q, q);
+    add("0.SelfAttention.v", "attention.qkv", 2 * q, q);
+    add("0.SelfAttention.o", "attention.out", 0, d);
+    add("0.layer_norm", "attention_norm", 0, d);
+    if (!encoder) {
+      add("1.EncDecAttention.q", "cross.q", 0, q);
+      add("1.EncDecAttention.k", "cross.kv", 0, q);
+      add("1.EncDecAttention.v", "cross.kv", q, q);
+      add("1.EncDecAttention.o", "cross.out", 0, d);
+      add("1.layer_norm", "cross_norm", 0, d);
+    }
+    const std::string last = encoder ? "1." : "2.";
+    if (config.gated) {
+      add(last + "DenseReluDense.wi_0", "ffn.up", 0, config.ffn);
+      add(last + "DenseReluDense.wi_1", "ffn.up", config.ffn, config.ffn);
+    } else {
+      add(last + "DenseReluDense.wi", "ffn.up", 0, config.ffn);
+    }
+    add(last + "DenseReluDense.wo", "ffn.down", 0, d);
+    add(last + "layer_norm", "ffn_norm", 0, d);
+  }
+  rows.push_back({file + "final_layer_norm.weight", ours + "final_norm.weight", 0, d});
+}
+
+std::vector<TensorRow> tensors(const ModelConfig& config) {
+  std::vector<TensorRow> rows{{"shared.weight", "embedding.weight", 0, config.vocab_size}};
+  add_stack(config, true, rows);
+  add_stack(config, false, rows);
+  if (!config.tied) rows.push_back({"lm_head.weight", "head.weight", 0, config.vocab_size});
+  return rows;
+}
+
+bool ignored(const ModelConfig& config, std::string_view name) {
+  return name == "encoder.embed_tokens.weight" || name == "decoder.embed_tokens.weight" ||
+         name == "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight" ||
+         (config.tied && name == "lm_head.weight");
+}
+
+}  // namespace
+
+const Family kT5{"t5", "t5", build_encoder_decoder, read, write, tensors, ignored};
+
+}  // namespace strata::models

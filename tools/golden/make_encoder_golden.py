@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""Writes the golden directories of models with an encoder (BERT, T5) under tests/models/golden/.
+
+As make_model_golden.py, with every input spelt out under the name that the program has for it, each [rows, length]:
+
+  inputs/NAME              int32   tokens, targets (-1: not counted), positions, kv_begin; of T5 also source_tokens and
+                                   source_begin (the encoder's) and source_of (which document of it a row reads)
+  logits, loss, grad/NAME, bf16/…  of these inputs, as in make_model_golden.py
+  adamw/inputs/NAME        int32   [30, rows, length], then adamw/loss and adamw/grad_norm
+  document/inputs/NAME     int32   several documents in a row, attention inside each; then document/logits, document/loss
+                                   and document/grad_norm/NAME
+  greedy/prompt, greedy/tokens     of T5: the encoder's text, and what generate() writes
+
+Needs torch, transformers and safetensors. Names of models limit it to them; the same versions give the same files.
+"""
+
+import copy
+import pathlib
+import sys
+
+import torch
+from safetensors.torch import save_file
+from transformers import BertConfig, BertForMaskedLM, T5Config, T5ForConditionalGeneration
+
+ROWS, LENGTH, SOURCE, TARGET, STEPS = 2, 32, 24, 13, 30
+PAD, END = 0, 1
+
+
+def bert(**settings):
+    config = BertConfig(vocab_size=61, hidden_size=36, num_hidden_layers=2, num_attention_heads=3, intermediate_size=50,
+                        max_position_embeddings=40, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+                        pad_token_id=PAD, attn_implementation="eager", **settings)
+    return BertForMaskedLM(config)
+
+
+def t5(**settings):
+    config = T5Config(vocab_size=61, d_model=24, d_kv=10, d_ff=34, num_layers=2, num_decoder_layers=3, num_heads=3,
+                      relative_attention_num_buckets=8, relative_attention_max_distance=14, dropout_rate=0.0,
+                      decoder_start_token_id=PAD, attn_implementation="eager", **settings)
+    return T5ForConditionalGeneration(config)
+
+
+# "t5-gated" is T5 1.1 as transformers 5 holds it: tied in memory, and what the head reads not scaled.
+MODELS = {
+    "bert": (bert, 51),
+    "t5": (t5, 52),
+    "t5-gated": (lambda: t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False), 53),
+}
+
+
+def randomize(model, generator):
+    for name, parameter in model.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        if parameter.dim() >= 2:
+            table = "embeddings" in name or "shared" in name or "relative" in name
+            # Logits of a usual size also where the head reads what is not scaled.
+            large = getattr(model.config, "scale_decoder_outputs", True) or "shared" not in name
+            parameter.data = noise * ((0.5 if large else 0.15) if table else parameter.shape[-1] ** -0.5)
+        elif name.endswith("bias"):
+            parameter.data = 0.1 * noise
+        else:
+            parameter.data = 1.0 + 0.2 * noise
+    model.tie_weights()
+
+
+def additive(seen):
+    return torch.where(seen, 0.0, torch.finfo(torch.float32).min)[:, None]
+
+
+def same(a, b):
+    return a[:, :, None] == b[:, None, :]
+
+
+def forward(model, inputs):
+    """Logits of the inputs, with the attention that their begins say."""
+    begin = inputs["kv_begin"]
+    cast = lambda mask: mask.to(model.dtype).clamp(min=torch.finfo(model.dtype).min)
+    if model.config.model_type == "bert":
+        return model(inputs["tokens"], attention_mask=cast(additive(same(begin, begin))),
+                     position_ids=inputs["positions"]).logits
+    source = inputs["source_begin"]
+    encoded = model.encoder(inputs["source_tokens"], attention_mask=cast(additive(same(source, source)))).last_hidden_state
+    causal = same(begin, begin) & torch.ones(begin.shape[1], begin.shape[1]).tril().bool()
+    return model(encoder_outputs=(encoded,), attention_mask=cast(additive(same(inputs["source_of"], source))),
+                 decoder_input_ids=inputs["tokens"], decoder_attention_mask=cast(additive(causal)), use_cache=False).logits
+
+
+def mean_loss(logits, targets):
+    return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]).float(), targets.reshape(-1),
+                                             ignore_index=-1)
+
+
+def gradients(model):
+    return {name: parameter.grad.float().clone() for name, parameter in model.named_parameters()}
+
+
+def with_gradients(model, inputs):
+    model.zero_grad()
+    logits = forward(model, inputs)
+    loss = mean_loss(logits, inputs["targets"])
+    loss.backward()
+    return logits.detach(), loss.detach().reshape(1), gradients(model)
+
+
+def stored(prefix, inputs):
+    return {prefix + "inputs/" + name: value.int() for name, value in inputs.items()}
+
+
+def begins(ends, length):
+    """Where the document of each place begins, in rows of documents with these ends."""
+    rows = []
+    for row in ends:
+        starts = [0] + row[:-1]
+        rows.append(torch.cat([torch.full((end - start,), start) for start, end in zip(starts, row)]))
+        assert len(rows[-1]) == length
+    return torch.stack(rows)
+
+
+def make_inputs(model, draw, ends=None):
+    """A batch without documents, or with those of `ends` (BERT: of the rows; T5: of source and target)."""
+    if model.config.model_type == "bert":
+        begin = begins(ends, LENGTH) if ends else torch.zeros(ROWS, LENGTH, dtype=torch.long)
+        tokens, targets = draw(ROWS, LENGTH), draw(ROWS, LENGTH)
+        targets[torch.arange(ROWS * LENGTH).reshape(ROWS, LENGTH) % 4 != 1] = -1
+        if ends:
+            tokens[0, 3] = tokens[1, 30] = PAD
+        return {"tokens": tokens, "targets": targets, "positions": torch.arange(LENGTH) - begin, "kv_begin": begin}
+    sources = begins(ends[0], SOURCE) if ends else torch.zeros(ROWS, SOURCE, dtype=torch.long)
+    begin = begins(ends[1], TARGET) if ends else torch.zeros(ROWS, TARGET, dtype=torch.long)
+    targets = draw(ROWS, TARGET)
+    place = torch.arange(TARGET)
+    before = torch.cat([torch.full((ROWS, 1), PAD), targets[:, :-1]], 1)
+    tokens = torch.where(place == begin, PAD, before)
+    source_of = torch.zeros_like(begin)
+    if ends:
+        for row in range(ROWS):
+            for document, start in enumerate([0] + ends[1][row][:-1]):
+                source_of[row, begin[row] == start] = ([0] + ends[0][row][:-1])[document]
+        targets[0, 4] = -1
+    return {"tokens": tokens, "targets": targets, "positions": place - begin, "kv_begin": begin,
+            "source_tokens": draw(ROWS, SOURCE), "source_begin": sources, "source_of": source_of}
+
+
+DOCUMENTS = {"bert": [[1, 6, 7, 28, 32], [12, 31, 32]],
+             "t5": ([[5, 6, 24], [23, 24]], [[4, 5, 13], [12, 13]])}
+
+
+def documents_alone(model, inputs, logits):
+    """Each document alone gives the same logits: the masks of forward() say what they should."""
+    begin = inputs["kv_begin"]
+    for row in range(ROWS):
+        for start in begin[row].unique():
+            where = begin[row] == start
+            alone = {name: inputs[name][row, where][None] for name in ("tokens", "positions")}
+            alone["kv_begin"] = torch.zeros_like(alone["tokens"])
+            if "source_of" in inputs:
+                of = inputs["source_begin"][row] == inputs["source_of"][row, where][0]
+                alone["source_tokens"] = inputs["source_tokens"][row, of][None]
+                alone["source_begin"] = torch.zeros_like(alone["source_tokens"])
+                alone["source_of"] = torch.zeros_like(alone["tokens"])
+            apart = (forward(model, alone)[0] - logits[row, where]).abs().max().item()
+            assert apart < 5e-5, f"the document mask leaks {apart}"
+
+
+def adamw(model, batches):
+    decay = [p for p in model.parameters() if p.dim() >= 2]
+    rest = [p for p in model.parameters() if p.dim() < 2]
+    optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}],
+                                  lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
+    losses, norms = [], []
+    for inputs in batches:
+        optimizer.zero_grad()
+        loss = mean_loss(forward(model, inputs), inputs["targets"])
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0))
+        optimizer.step()
+        losses.append(loss.detach())
+    out = {"adamw/inputs/" + name: torch.stack([batch[name] for batch in batches]).int() for name in batches[0]}
+    return out | {"adamw/loss": torch.stack(losses), "adamw/grad_norm": torch.stack(norms)}
+
+
+def greedy(model, draw):
+    """The first source whose text has no end of text and no two tokens that are nearly equally likely."""
+    for _ in range(400):
+        prompt = draw(9)
+        tokens = model.generate(prompt[None], max_new_tokens=14, do_sample=False, use_cache=False)[0]  # its cache wants stacks of one depth
+        best = model(input_ids=prompt[None], decoder_input_ids=tokens[None, :-1], use_cache=False).logits[0].topk(2).values
+        if len(tokens) == 15 and END not in tokens and (best[:, 0] - best[:, 1]).min().item() > 1e-2:
+            return {"greedy/prompt": prompt.int(), "greedy/tokens": tokens[1:].int()}
+    raise AssertionError("no source gives a clear text: take another seed")
+
+
+def main():
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    root = pathlib.Path(__file__).resolve().parents[2] / "tests" / "models" / "golden"
+    for name, (make, seed) in MODELS.items():
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
+        generator = torch.Generator().manual_seed(seed)
+        model = make()
+        randomize(model, generator)
+        model.train()
+        folder = root / name
+        model.save_pretrained(folder)
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        draw = lambda *shape: torch.randint(2, model.config.vocab_size, shape, generator=generator)
+
+        inputs = make_inputs(model, draw)
+        logits, loss, exact = with_gradients(model, inputs)
+        expected = stored("", inputs) | {"logits": logits, "loss": loss}
+        expected |= {"grad/" + name: gradient for name, gradient in exact.items()}
+        rounded = copy.deepcopy(model).to(torch.bfloat16)
+        _, rounded_loss, rounded_gradients = with_gradients(rounded, inputs)
+        expected["bf16/loss"] = rounded_loss.float()
+        for key, gradient in rounded_gradients.items():
+            expected["bf16/grad_distance/" + key] = (gradient - exact[key]).norm().reshape(1)
+        inputs = make_inputs(model, draw, DOCUMENTS[model.config.model_type])
+        logits, loss, of_documents = with_gradients(model, inputs)
+        documents_alone(model, inputs, logits)
+        expected |= stored("document/", inputs) | {"document/logits": logits, "document/loss": loss}
+        expected |= {"document/grad_norm/" + key: value.norm().reshape(1) for key, value in of_documents.items()}
+        if model.config.model_type == "t5":
+            expected |= greedy(model, draw)
+        expected |= adamw(model, [make_inputs(model, draw) for _ in range(STEPS)])
+        save_file({key: value.contiguous() for key, value in expected.items()}, folder / "expected.safetensors")
+        size = sum(file.stat().st_size for file in folder.iterdir())
+        print(f"{name}: {sum(p.numel() for p in model.parameters())} parameters, {size} bytes, loss "
+              f"{expected['loss'].item():.4f}, AdamW {expected['adamw/loss'][0]:.4f} to {expected['adamw/loss'][-1]:.4f}")
+
+
+if __name__ == "__main__":
+    main()
