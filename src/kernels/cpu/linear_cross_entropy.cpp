@@ -34,11 +34,6 @@ int64_t choose_chunk(const LinearCrossEntropySpec& spec) {
   return std::max<int64_t>(1, (spec.tokens + chunks - 1) / chunks);
 }
 
-// Elements between rows of the logits seen as `dtype`: gradients are written into the logits' rows.
-int64_t logit_stride(const LinearCrossEntropySpec& spec, DType dtype) {
-  return spec.vocab * (size_of(DType::kF32) / size_of(dtype));
-}
-
 ChunkPlan plan_chunk(const LinearCrossEntropySpec& spec, int64_t tokens, GemmEngine engine) {
   ChunkPlan chunk;
   chunk.tokens = tokens;
@@ -54,7 +49,6 @@ ChunkPlan plan_chunk(const LinearCrossEntropySpec& spec, int64_t tokens, GemmEng
   chunk.forward = plan_gemm(gemm, engine);
   gemm.bias = false;
   if (!spec.gradients) return chunk;
-  gemm.y_stride = logit_stride(spec, spec.dtype);
   gemm.role = GemmRole::kInputGrad;
   gemm.out_dtype = spec.dtype;
   chunk.input_grad = plan_gemm(gemm, engine);
@@ -85,6 +79,9 @@ const void* offset(const void* base, int64_t bytes) {
 struct LinearCrossEntropyPlan::Impl {
   ChunkPlan full;
   ChunkPlan last;  // a ragged last chunk
+  // Offsets in the scratch. The gradient of fp32 activations takes the place of the logits; that of bf16 ones
+  // lies densely by itself, as matrix products want it.
+  int64_t gradient_at = 0;
   int64_t losses_at = 0;
   int64_t gemm_scratch_at = 0;
 };
@@ -126,7 +123,12 @@ LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropySpec& w
   impl.full = plan_chunk(spec, std::min(spec.chunk_tokens, spec.tokens), engine);
   const int64_t rest = spec.tokens % spec.chunk_tokens;
   if (rest > 0) impl.last = plan_chunk(spec, rest, engine);
-  impl.losses_at = align_up(impl.full.tokens * spec.vocab * size_of(DType::kF32), kBufferAlignment);
+  const int64_t elements = impl.full.tokens * spec.vocab;
+  impl.losses_at = align_up(elements * size_of(DType::kF32), kBufferAlignment);
+  if (spec.gradients && spec.dtype != DType::kF32) {
+    impl.gradient_at = impl.losses_at;
+    impl.losses_at += align_up(elements * size_of(spec.dtype), kBufferAlignment);
+  }
   impl.gemm_scratch_at =
       impl.losses_at + align_up(spec.tokens * static_cast<int64_t>(sizeof(double)), kBufferAlignment);
   plan.scratch_bytes =
@@ -152,19 +154,21 @@ void check_targets(const LinearCrossEntropySpec& spec, const int32_t* targets) {
   }
 }
 
-// Losses of a chunk's logits; with gradients the logits become theirs.
-void losses_of_chunk(const LinearCrossEntropySpec& spec, float* logits, const int32_t* targets,
-                     int64_t tokens, float grad_scale, double* losses, int32_t* greedy) {
+// Losses of a chunk's logits, and their gradient where it is wanted.
+void losses_of_chunk(const LinearCrossEntropySpec& spec, float* logits, void* gradient,
+                     const int32_t* targets, int64_t tokens, float grad_scale, double* losses,
+                     int32_t* greedy) {
+  const int64_t row_bytes = spec.vocab * size_of(spec.dtype);
   parallel_ranges(tokens, kRowsPerTask, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       float* row = logits + i * spec.vocab;
       if (greedy != nullptr) {
         greedy[i] = targets[i] >= 0 && detail::is_greatest(row, spec.vocab_valid, targets[i]) ? 1 : 0;
       }
-      losses[i] = spec.gradients
-                      ? detail::cross_entropy_gradient_row(row, spec.dtype, spec.vocab_valid, spec.vocab,
-                                                           targets[i], grad_scale, spec.softcap)
-                      : detail::cross_entropy_row(row, spec.vocab_valid, targets[i], spec.softcap);
+      losses[i] = spec.gradients ? detail::cross_entropy_gradient_row(
+                                       row, offset(gradient, i * row_bytes), spec.dtype, spec.vocab_valid,
+                                       spec.vocab, targets[i], grad_scale, spec.softcap)
+                                 : detail::cross_entropy_row(row, spec.vocab_valid, targets[i], spec.softcap);
     }
   });
 }
@@ -188,6 +192,7 @@ void run_linear_cross_entropy(const LinearCrossEntropyPlan& plan, const LinearCr
   const LinearCrossEntropyPlan::Impl& impl = *plan.impl;
   check_targets(spec, args.targets);
   auto* logits = static_cast<float*>(args.scratch);
+  void* gradient = offset(args.scratch, impl.gradient_at);
   auto* losses = static_cast<double*>(offset(args.scratch, impl.losses_at));
   void* gemm_scratch = offset(args.scratch, impl.gemm_scratch_at);
   const int64_t row_bytes = spec.x_stride * size_of(spec.dtype);
@@ -197,17 +202,17 @@ void run_linear_cross_entropy(const LinearCrossEntropyPlan& plan, const LinearCr
     const void* x = offset(args.x, begin * row_bytes);
     run_gemm(chunk.forward,
              {.a = x, .b = args.w_forward, .bias = args.bias, .c = logits, .scratch = gemm_scratch});
-    losses_of_chunk(spec, logits, args.targets + begin, chunk.tokens, args.grad_scale, losses + begin,
-                    args.greedy != nullptr ? args.greedy + begin : nullptr);
+    losses_of_chunk(spec, logits, gradient, args.targets + begin, chunk.tokens, args.grad_scale,
+                    losses + begin, args.greedy != nullptr ? args.greedy + begin : nullptr);
     if (spec.gradients) {
       const GemmPlan& weight_grad = begin == 0 ? chunk.weight_grad_first : chunk.weight_grad;
-      run_gemm(weight_grad, {.a = logits, .b = x, .c = args.dw, .scratch = gemm_scratch});
-      run_gemm(chunk.input_grad, {.a = logits,
+      run_gemm(weight_grad, {.a = gradient, .b = x, .c = args.dw, .scratch = gemm_scratch});
+      run_gemm(chunk.input_grad, {.a = gradient,
                                   .b = args.w_input_grad,
                                   .c = offset(args.dx, begin * row_bytes),
                                   .scratch = gemm_scratch});
       if (spec.bias) {
-        column_sums(chunk.tokens, spec.vocab, logit_stride(spec, spec.dtype), args.dbias, logits, spec.dtype,
+        column_sums(chunk.tokens, spec.vocab, spec.vocab, args.dbias, gradient, spec.dtype,
                     spec.accumulate_bias || begin > 0, gemm_scratch);
       }
     }

@@ -15,10 +15,13 @@
 
 #include <hwy/contrib/math/math-inl.h>
 
+#include "kernels/cpu/simd-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace simd = strata::cpu::HWY_NAMESPACE;
 
 using F32 = hn::ScalableTag<float>;
 using V = hn::Vec<F32>;
@@ -108,10 +111,9 @@ bool IsGreatest(const float* logits, int64_t valid, int32_t target) {
   return RowMax(logits, valid) == logits[target];
 }
 
-double Gradient(float* logits, DType dtype, int64_t valid, int64_t vocab, int32_t target, float scale,
-                float cap) {
+double Gradient(float* logits, void* gradient, DType dtype, int64_t valid, int64_t vocab, int32_t target,
+                float scale, float cap) {
   const F32 d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   if (cap > 0) CapRow(logits, valid, cap);
   const float target_logit = logits[target];
   const float max = RowMax(logits, valid);
@@ -127,24 +129,19 @@ double Gradient(float* logits, DType dtype, int64_t valid, int64_t vocab, int32_
   }
   const float factor = scale / sum;
   const float at_target = logits[target] * factor - scale * slope;
+  const V factors = hn::Set(d, factor);
+  const auto scaled = [&](auto* to) HWY_ATTR {
+    simd::for_vectors(valid, [&](int64_t i, auto span) HWY_ATTR {
+      simd::store(to + i, hn::Mul(simd::load(logits + i, span), factors), span);
+    });
+    using T = std::remove_reference_t<decltype(*to)>;
+    to[target] = T(at_target);
+    std::memset(static_cast<void*>(to + valid), 0, static_cast<size_t>(vocab - valid) * sizeof(T));
+  };
   if (dtype == DType::kF32) {
-    const V factors = hn::Set(d, factor);
-    int64_t i = 0;
-    for (; i + lanes <= valid; i += lanes)
-      hn::StoreU(hn::Mul(hn::LoadU(d, logits + i), factors), d, logits + i);
-    for (; i < valid; ++i) logits[i] *= factor;
-    logits[target] = at_target;
-    std::fill(logits + valid, logits + vocab, 0.0f);
+    scaled(static_cast<float*>(gradient));
   } else {
-    // Forward through the row: element i is written below all that is still to be read.
-    auto* bytes = reinterpret_cast<std::byte*>(logits);
-    for (int64_t i = 0; i < valid; ++i) {
-      float value = 0;
-      std::memcpy(&value, bytes + i * 4, 4);
-      const BF16 rounded(i == target ? at_target : value * factor);
-      std::memcpy(bytes + i * 2, &rounded, 2);
-    }
-    std::memset(bytes + valid * 2, 0, static_cast<size_t>(vocab - valid) * 2);
+    scaled(static_cast<BF16*>(gradient));
   }
   return std::log(static_cast<double>(sum)) + static_cast<double>(max) - static_cast<double>(target_logit);
 }
@@ -173,13 +170,13 @@ bool is_greatest(const float* logits, int64_t valid, int32_t target) {
   return HWY_DYNAMIC_DISPATCH(IsGreatest)(logits, valid, target);
 }
 
-double cross_entropy_gradient_row(float* logits, DType gradient_dtype, int64_t valid, int64_t vocab,
+double cross_entropy_gradient_row(float* logits, void* gradient, DType dtype, int64_t valid, int64_t vocab,
                                   int32_t target, float scale, float softcap) {
   if (target < 0) {
-    std::memset(logits, 0, static_cast<size_t>(vocab * size_of(gradient_dtype)));
+    std::memset(gradient, 0, static_cast<size_t>(vocab * size_of(dtype)));
     return 0.0;
   }
-  return HWY_DYNAMIC_DISPATCH(Gradient)(logits, gradient_dtype, valid, vocab, target, scale, softcap);
+  return HWY_DYNAMIC_DISPATCH(Gradient)(logits, gradient, dtype, valid, vocab, target, scale, softcap);
 }
 
 }  // namespace strata::cpu::detail

@@ -14,9 +14,10 @@ double cross_entropy_row(float* logits, int64_t valid, int32_t target, float sof
 // Whether no logit is above the target's.
 bool is_greatest(const float* logits, int64_t valid, int32_t target);
 
-// As cross_entropy_row, and replaces the row by its gradient (softmax - onehot(target)) * scale (times the
-// cap's slope) in f32 or bf16 (at the same address), zero beyond `valid` and in a row without target.
-double cross_entropy_gradient_row(float* logits, DType gradient_dtype, int64_t valid, int64_t vocab,
+// As cross_entropy_row, and gives the row's gradient (softmax - onehot(target)) * scale (times the cap's
+// slope) in f32 or bf16, `vocab` elements, zero beyond `valid` and in a row without target. An f32 gradient
+// is made in place: gradient == logits. A bf16 one lies elsewhere.
+double cross_entropy_gradient_row(float* logits, void* gradient, DType dtype, int64_t valid, int64_t vocab,
                                   int32_t target, float scale, float softcap);
 
 // row = softcap · tanh(row / softcap), n elements.
