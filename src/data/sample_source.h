@@ -64,6 +64,7 @@ class SampleSource {
   // go with the other options.
   SampleSource(const std::vector<SampleSourceSpec>& specs, SampleOptions options);
 
+  const SampleOptions& options() const { return options_; }
   const RowShape& shape() const { return shape_; }
   // Trained samples until the data ends; Mixture::kUnbounded where it repeats.
   int64_t total_samples() const { return total_; }

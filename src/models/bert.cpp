@@ -112,8 +112,12 @@ bool ignored(const ModelConfig& config, std::string_view name) {
          (config.tied && name == "cls.predictions.decoder.weight");
 }
 
+// Of files that were converted from TensorFlow.
+constexpr Family::OldEnding kOldEndings[] = {{".LayerNorm.weight", ".LayerNorm.gamma"},
+                                             {".LayerNorm.bias", ".LayerNorm.beta"}};
+
 }  // namespace
 
-const Family kBert{"bert", "bert", build_stack, read, write, tensors, ignored};
+const Family kBert{"bert", "bert", build_stack, read, write, tensors, ignored, "bert.", kOldEndings};
 
 }  // namespace strata::models

@@ -106,4 +106,9 @@ Blocks blocks_of(const ModelConfig& config) {
   return {norm_of(config), positions_of(config), attention_of(config), ffn_of(config), tables_of(config)};
 }
 
+std::string layers_of(const ModelConfig& config) {
+  return config.encoder_layers > 0 ? fmt::format("{} + {}", config.encoder_layers, config.layers)
+                                   : std::to_string(config.layers);
+}
+
 }  // namespace strata::models

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -103,6 +104,10 @@ struct ModelConfig {
   std::optional<int64_t> start_id;  // kEncoderDecoder: what a decoder's text begins with
 
   int64_t blocks() const { return layers + encoder_layers; }
+  // Tokens of the longest text; distances know no end.
+  int64_t longest_text() const {
+    return positions == Positions::kRelative ? std::numeric_limits<int64_t>::max() : max_positions;
+  }
   int64_t q_width() const { return heads * head_dim; }
   int64_t kv_width() const { return kv_heads * head_dim; }
   int64_t rotary_dim() const { return static_cast<int64_t>(rotary_share * static_cast<double>(head_dim)); }
@@ -144,6 +149,11 @@ struct Family {
   // What the names of tensors() begin with and a file of the bare model class (LlamaModel, GPT2Model) leaves
   // out: "model.", "transformer.".
   std::string_view optional_prefix = {};
+  // How names of tensors() end, and how they do in older files.
+  struct OldEnding {
+    std::string_view today, before;
+  };
+  std::span<const OldEnding> old_endings = {};
 };
 
 std::span<const Family* const> families();
@@ -182,6 +192,8 @@ struct Blocks {
   std::string norms, positions, attention, ffn, tables;
 };
 Blocks blocks_of(const ModelConfig& config);
+// "12", of an encoder-decoder "6 + 6".
+std::string layers_of(const ModelConfig& config);
 
 int64_t parameter_count(const ModelConfig& config);
 // The shape of every parameter by its name, from the graph that the family builds.

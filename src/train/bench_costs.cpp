@@ -10,6 +10,7 @@
 #include "train/bench_run.h"
 #include "train/evaluate.h"
 #include "train/generate.h"
+#include "train/objective.h"
 
 namespace strata::train {
 namespace {
@@ -23,10 +24,6 @@ double seconds_of(const Run& run) {
   const double begin = monotonic_seconds();
   run();
   return monotonic_seconds() - begin;
-}
-
-data::Batch view(data::HostBatch& batch) {
-  return {batch.tokens.data(), batch.targets.data(), batch.positions.data(), batch.kv_begin.data()};
 }
 
 // How often something of this interval happens in a run, whose last step does it too.
@@ -59,10 +56,12 @@ double evaluation_seconds(BenchRun& run) {
   for (const HeldOut& held : run.data.held_out) {
     data::EvalOptions options{.sequence_length = run.config.training.sequence_length,
                               .pack = packing(run.config),
-                              .max_tokens = held.max_tokens};
-    const int64_t all = data::EvalWindows(held.corpus, options).windows();
+                              .max_tokens = held.max_tokens,
+                              .objective = run.samples().options().objective};
+    const data::EvalWindows whole(held.corpus, options);
+    const int64_t all = whole.windows();
     const int64_t some = *run.config.training.micro_batch_size * kEvalBatches;
-    options.max_tokens = some * options.sequence_length;
+    options.max_tokens = some * whole.shape().window;
     if (held.max_tokens > 0) options.max_tokens = std::min(options.max_tokens, held.max_tokens);
     const data::EvalWindows part(held.corpus, options);
     const double once = seconds_of([&] { evaluate(run.executor(), kEvalProgram, part); });
@@ -72,13 +71,14 @@ double evaluation_seconds(BenchRun& run) {
 }
 
 double samples_seconds(BenchRun& run) {
-  if (run.config.eval.sample_tokens == 0) return 0;
+  if (!writes_samples(run.config, run.model)) return 0;
   Generator generator(run.executor(), kPrefillProgram, kDecodeProgram);
   const int32_t prompt[] = {0};
   const double once = seconds_of([&] {
-    generator.generate(prompt, {.max_tokens = std::min(run.config.eval.sample_tokens, generator.room() - 1),
-                                .temperature = 0.8,
-                                .top_p = 0.95});
+    generator.generate(prompt,
+                       {.max_tokens = std::min(run.config.eval.sample_tokens, generator.most_tokens(1)),
+                        .temperature = 0.8,
+                        .top_p = 0.95});
   });
   return once * static_cast<double>(std::max<size_t>(1, run.config.eval.sample_prompts.size()));
 }
@@ -92,14 +92,13 @@ void bench_load(BenchContext& context) {
 
   // On this thread, as if nothing were prepared ahead.
   data::HostBatch batch;
-  for (auto* array : {&batch.tokens, &batch.targets, &batch.positions, &batch.kv_begin})
-    array->resize(static_cast<size_t>(run.step_tokens()));
+  batch.resize(run.samples().shape(), sequences);
   data::BatchScratch scratch;
   std::vector<double> fills, copies, waits;
   for (int64_t i = 0; i < kLoads; ++i) {
-    fills.push_back(seconds_of([&] { run.samples().fill(i * sequences, sequences, view(batch), scratch); }));
+    fills.push_back(seconds_of([&] { run.samples().fill(i * sequences, sequences, batch.view(), scratch); }));
     copies.push_back(seconds_of([&] {
-      for (int64_t m = 0; m < run.micro_batches(); ++m) run.copy_batch(view(batch), m);
+      for (int64_t m = 0; m < run.micro_batches(); ++m) run.copy_batch(batch, m);
     }));
   }
   // As a run does it: the loader's thread prepares batches while this one computes.

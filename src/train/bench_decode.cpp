@@ -3,12 +3,14 @@
 #include <map>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/parallel.h"
 #include "kernels/cpu/measure.h"
 #include "ops/ops.h"
 #include "train/bench.h"
 #include "train/bench_model.h"
 #include "train/generate.h"
+#include "train/objective.h"
 
 namespace strata::train {
 namespace {
@@ -59,6 +61,10 @@ void fill_weights(const program::Executor& executor) {
 
 void decode_case(BenchContext& context, const std::vector<std::string>& sets, const std::string& name) {
   const BenchCase bench = case_of_sets(sets);
+  if (bench.model.architecture != models::Architecture::kDecoder) {
+    throw ConfigError("[bench decode] measures decoders, and the model is {} ({})", kind_of(bench.model),
+                      bench.model.family->name);
+  }
   const int64_t position = std::min(kPosition, bench.model.max_positions - 1);
   program::CompileOptions options;
   options.model = bench.model;

@@ -39,6 +39,7 @@ BenchCase case_of_sets(const std::vector<std::string>& sets) {
   bench.label = config.model.preset.empty() ? std::string(bench.model.family->name) : config.model.preset;
   bench.sequences = *config.training.micro_batch_size;
   bench.sequence_length = config.training.sequence_length;
+  bench.row = row_shape(config, bench.model);
   bench.dtype = activation_dtype(config);
   bench.sets = sets;
   bench.sets.push_back(fmt::format("training.micro_batch_size={}", bench.sequences));
@@ -59,33 +60,42 @@ BenchModel::BenchModel(const BenchCase& bench, int threads) : case_(bench) {
   options.threads = threads;
   auto set = program::compile({{.kind = program::Kind::kTrain,
                                 .sequences = bench.sequences,
-                                .sequence_length = bench.sequence_length}},
+                                .sequence_length = bench.row.tokens,
+                                .source_length = bench.row.source}},
                               options);
   const double compiled = monotonic_seconds();
   compile_seconds_ = compiled - begin;
   executor_ = std::make_unique<program::Executor>(std::move(set));
   initialize_weights(*executor_, 1);
   executor_->run(0, Segment::kEncode);
-  for (const char* name : {"tokens", "targets", "positions", "kv_begin"}) {
-    auto* const values = reinterpret_cast<int32_t*>(executor_->batch_input(0, name, 0));
-    if (values == nullptr) continue;
-    for (int64_t i = 0; i < tokens(); ++i) {
-      if (std::strcmp(name, "positions") == 0) {
-        values[i] = static_cast<int32_t>(i % case_.sequence_length);
-      } else if (std::strcmp(name, "kv_begin") == 0) {
-        values[i] = 0;
-      } else {
-        // A multiplicative walk over the vocabulary: every token about as often.
-        values[i] = static_cast<int32_t>((i * 7919 + (name[1] == 'a' ? 13 : 0)) % case_.model.vocab_size);
-      }
-    }
-  }
+  fill_batch();
   fill_seconds_ = monotonic_seconds() - compiled;
   reset();
 }
 
+// Whole sequences of one document each; of masked tokens every seventh is told, about as many as in a run.
+void BenchModel::fill_batch() {
+  const auto fill = [&](const char* name, int64_t places, auto value_of) {
+    auto* const values = reinterpret_cast<int32_t*>(executor_->batch_input(0, name, 0));
+    if (values == nullptr) return;
+    for (int64_t i = 0; i < case_.sequences * places; ++i) values[i] = static_cast<int32_t>(value_of(i));
+  };
+  // A multiplicative walk over the vocabulary: every token about as often.
+  const auto token = [&](int64_t i) { return i * 7919 % case_.model.vocab_size; };
+  const bool masked = case_.model.architecture == models::Architecture::kEncoder;
+  const auto zero = [](int64_t) { return 0; };
+  fill("tokens", case_.row.tokens, token);
+  fill("targets", case_.row.tokens, [&](int64_t i) { return masked && i % 7 != 0 ? -1 : token(i + 13); });
+  fill("positions", case_.row.tokens, [&](int64_t i) { return i % case_.row.tokens; });
+  fill("kv_begin", case_.row.tokens, zero);
+  fill("source_tokens", case_.row.source, token);
+  fill("source_begin", case_.row.source, zero);
+  fill("source_of", case_.row.tokens, zero);
+}
+
 double BenchModel::flops() const {
-  return models::training_flops_per_token(case_.model, case_.sequence_length) * static_cast<double>(tokens());
+  return models::training_flops_per_token(case_.model, case_.sequence_length, case_.row.tokens) *
+         static_cast<double>(tokens());
 }
 
 double BenchModel::step() {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "data/objective.h"
 #include "models/model.h"
 #include "program/executor.h"
 #include "program/predict.h"
@@ -18,6 +19,7 @@ struct BenchCase {
   models::ModelConfig model;
   int64_t sequences = 8;
   int64_t sequence_length = 512;
+  data::RowShape row{512, 1, 512, 0};  // the places of a sequence
   DType dtype = DType::kF32;
 
   std::string name() const;  // "llama3-29m 8x512 bf16"
@@ -36,7 +38,7 @@ class BenchModel {
   const program::Program& program() const { return executor_->program(0); }
   // Model FLOPs of a step, as reports count them.
   double flops() const;
-  int64_t tokens() const { return case_.sequences * case_.sequence_length; }
+  int64_t tokens() const { return case_.sequences * case_.sequence_length; }  // as a run counts them
 
   double compile_seconds() const { return compile_seconds_; }
   double fill_seconds() const { return fill_seconds_; }  // arena, weights, encodings
@@ -49,6 +51,8 @@ class BenchModel {
   void reset();
 
  private:
+  void fill_batch();
+
   BenchCase case_;
   std::unique_ptr<program::Executor> executor_;
   double compile_seconds_ = 0, fill_seconds_ = 0;

@@ -16,6 +16,7 @@
 #include "base/random.h"
 #include "data/token_writer.h"
 #include "train/bench_model.h"
+#include "train/evaluate.h"
 #include "train/objective.h"
 #include "train/weights.h"
 
@@ -37,6 +38,56 @@ bool sets_any(const std::vector<std::string>& sets, std::initializer_list<std::s
 
 Path tokens_path(const Path& folder) {
   return folder / "tokens.bin";
+}
+
+Path tokenizer_path(const Path& folder) {
+  return folder / "tokenizer.json";
+}
+
+bool makes_tokens(const std::vector<std::string>& sets) {
+  return !sets_any(sets, {"data.train", "data.source", "data.build"});
+}
+
+// Whether the made-up tokens need a tokenizer beside them, which names those that stand for hidden text.
+bool makes_tokenizer(const std::vector<std::string>& sets, const models::ModelConfig& model) {
+  return makes_tokens(sets) && model.architecture != models::Architecture::kDecoder &&
+         !sets_any(sets, {"tokenizer.path"});
+}
+
+// The special tokens that the objective asks for, and words up to the model's vocabulary. 0 ends a text.
+void write_tokenizer(const Path& path, const RunConfig& config, const models::ModelConfig& model) {
+  std::vector<std::string> names{"<|endoftext|>"};
+  const SpecialTokens special = special_tokens(config, model);
+  for (const std::string& name : special.tokens) {
+    if (name != names.front()) names.push_back(name);
+  }
+  nlohmann::ordered_json added = nlohmann::ordered_json::array(), words;
+  for (size_t i = 0; i < names.size(); ++i) {
+    added.push_back({{"id", i},
+                     {"content", names[i]},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+  }
+  for (int64_t i = 0; i < model.vocab_size; ++i)
+    words[i < std::ssize(names) ? names[static_cast<size_t>(i)] : fmt::format("word{}", i)] = i;
+  const nlohmann::ordered_json json{{"version", "1.0"},
+                                    {"truncation", nullptr},
+                                    {"padding", nullptr},
+                                    {"added_tokens", added},
+                                    {"normalizer", nullptr},
+                                    {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+                                    {"post_processor", nullptr},
+                                    {"decoder", {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}}},
+                                    {"model",
+                                     {{"type", "WordPiece"},
+                                      {"unk_token", names.back()},
+                                      {"continuing_subword_prefix", "##"},
+                                      {"max_input_chars_per_word", 100},
+                                      {"vocab", words}}}};
+  write_file_atomically(posix_file_system(), path, json.dump());
 }
 
 // Documents of 1 to 1,000 tokens, every id about as often; 0 ends each.
@@ -80,16 +131,18 @@ RunConfig bench_config(const std::vector<std::string>& sets, const Path& folder)
   std::vector<std::string> all;
   if (!sets_any(sets, {"model.preset", "model.from", "model.family"}))
     all.push_back("model.preset=\"llama3-29m\"");
-  if (!sets_any(sets, {"data.train", "data.source", "data.build"})) {
+  if (makes_tokens(sets)) {
     all.push_back("data.train=[" + toml_text(tokens_path(folder).string()) + "]");
     if (!sets_any(sets, {"data.valid"})) all.push_back("data.valid_fraction=0.01");
   }
   all.insert(all.end(), sets.begin(), sets.end());
   all.push_back("run.folder=" + toml_text((folder / "run").string()));
-  RunConfig config = parse_run_config("", "strata bench", all);
   const FaultHook hooks[] = {check_model};
+  RunConfig config = parse_run_config("", "strata bench", all);
   require_valid(config, hooks);
-  return config;
+  if (!makes_tokenizer(sets, resolve_model(config))) return config;
+  all.push_back("tokenizer.path=" + toml_text(tokenizer_path(folder).string()));
+  return parse_run_config("", "strata bench", all);
 }
 
 BenchFolder::BenchFolder(const std::vector<std::string>& sets) {
@@ -118,8 +171,8 @@ BenchRun::BenchRun(const std::vector<std::string>& sets) : folder_(sets) {
   resolve_machine(config);
   set_compute_threads(static_cast<int>(*config.device.threads));
   flush_denormals();
-  if (!sets_any(sets, {"data.train", "data.source", "data.build"}))
-    write_tokens(tokens_path(folder_.path()), tokens_wanted(config), model.vocab_size);
+  if (makes_tokenizer(sets, model)) write_tokenizer(tokenizer_path(folder_.path()), config, model);
+  if (makes_tokens(sets)) write_tokens(tokens_path(folder_.path()), tokens_wanted(config), model.vocab_size);
   const auto tokenizer = resolve_tokenizer(config, model, files);
   data = resolve_data(config, model, tokenizer ? &*tokenizer : nullptr, files);
   samples_.emplace(data.sources, sample_options(config, model, tokenizer ? &*tokenizer : nullptr));
@@ -136,16 +189,9 @@ std::string BenchRun::describe() const {
                      *config.device.threads);
 }
 
-void BenchRun::copy_batch(const data::Batch& from, int64_t micro_batch) {
-  const int64_t tokens = *config.training.micro_batch_size * config.training.sequence_length;
-  const std::pair<const char*, const int32_t*> kArrays[] = {{"tokens", from.tokens},
-                                                            {"targets", from.targets},
-                                                            {"positions", from.positions},
-                                                            {"kv_begin", from.kv_begin}};
-  for (const auto& [name, values] : kArrays) {
-    if (std::byte* to = executor_->batch_input(kTrainProgram, name, micro_batch))
-      std::memcpy(to, values + micro_batch * tokens, static_cast<size_t>(tokens) * sizeof(int32_t));
-  }
+void BenchRun::copy_batch(const data::HostBatch& from, int64_t micro_batch) {
+  copy_rows(from, samples_->shape(), micro_batch * *config.training.micro_batch_size, *executor_,
+            kTrainProgram, micro_batch);
 }
 
 double BenchRun::step_seconds(double budget) {
@@ -177,9 +223,12 @@ ChildRun run_child(const std::vector<std::string>& sets, int64_t steps) {
   const Path run = folder.path() / "run";
   {
     const RunConfig config = bench_config(sets, folder.path());
-    if (!sets_any(sets, {"data.train", "data.source", "data.build"})) {
-      const int64_t step_tokens = config.training.global_batch_size * config.training.sequence_length;
-      write_tokens(tokens_path(folder.path()), (steps + 1) * step_tokens, resolve_model(config).vocab_size);
+    const models::ModelConfig model = resolve_model(config);
+    if (makes_tokenizer(sets, model)) write_tokenizer(tokenizer_path(folder.path()), config, model);
+    if (makes_tokens(sets)) {
+      // A window of span corruption takes some tokens more than its source has places.
+      const int64_t step_tokens = config.training.global_batch_size * row_shape(config, model).window;
+      write_tokens(tokens_path(folder.path()), (steps + 1) * step_tokens, model.vocab_size);
     }
     write_file_atomically(posix_file_system(), folder.path() / "run.toml",
                           commented_toml(config, "strata bench"));

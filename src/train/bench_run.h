@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "data/loader.h"
 #include "data/sample_source.h"
 #include "models/model.h"
 #include "observe/metrics.h"
@@ -52,7 +53,7 @@ class BenchRun {
   std::string describe() const;  // "llama3-29m, 64 x 512 tokens a step in micro-batches of 4, f32"
 
   // Copies the rows of one micro-batch from a batch of the whole step.
-  void copy_batch(const data::Batch& from, int64_t micro_batch);
+  void copy_batch(const data::HostBatch& from, int64_t micro_batch);
   // Seconds of a step of the whole batch without its data: the first micro-batch, the typical later one as
   // often as there are, and the update. Measures for about `budget` seconds.
   double step_seconds(double budget);

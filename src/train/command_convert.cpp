@@ -72,8 +72,9 @@ void compile_for_training(ModelRuntime& runtime) {
   compile.recompute = program::Recompute::kNone;
   compile.cache_room = 1;
   compile.threads = 1;
-  runtime.executor =
-      std::make_unique<program::Executor>(program::compile({{.kind = program::Kind::kTrain}}, compile));
+  const int64_t source = runtime.model.architecture == models::Architecture::kEncoderDecoder ? 1 : 0;
+  runtime.executor = std::make_unique<program::Executor>(
+      program::compile({{.kind = program::Kind::kTrain, .source_length = source}}, compile));
   initialize_weights(*runtime.executor, 0);
 }
 

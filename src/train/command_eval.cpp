@@ -11,6 +11,7 @@
 #include "train/command_eval.h"
 #include "train/evaluate.h"
 #include "train/model_runtime.h"
+#include "train/objective.h"
 
 namespace strata::train {
 namespace {
@@ -46,17 +47,26 @@ int run_evaluation(const EvalOptions& options) {
   }
   ModelRuntime runtime = open_model(options.model);
   const int64_t length = options.sequence_length > 0 ? options.sequence_length
-                                                     : std::min<int64_t>(512, runtime.model.max_positions);
-  if (length > runtime.model.max_positions) {
+                                                     : std::min<int64_t>(512, runtime.model.longest_text());
+  if (length > runtime.model.longest_text()) {
     throw ConfigError("[eval] --sequence-length {} is beyond the model's {} positions", length,
-                      runtime.model.max_positions);
+                      runtime.model.longest_text());
   }
   const int64_t stride = options.stride.value_or(length);
   if (stride < 1 || stride > length)
     throw ConfigError("[eval] --stride {} must be between 1 and {}", stride, length);
   RunConfig config = config_of_sets(options.sets);
+  config.training.sequence_length = length;
+  if (std::vector<Fault> faults; check_objective(config, runtime.model, faults), !faults.empty())
+    throw_faults(faults);
   const bool documents = config.was_set("data.pack") && config.data.pack == Pack::kDocuments;
 
+  const bool causal = runtime.model.architecture == models::Architecture::kDecoder;
+  if (!causal && !runtime.tokenizer) {
+    throw ConfigError(
+        "[{}] has no tokenizer.json, which names the tokens that stand for hidden text; put it there",
+        runtime.folder.string());
+  }
   data::TokenCorpus corpus;
   int64_t bytes = 0;
   data::TokenFileOptions file_options{.vocab_size = runtime.model.vocab_size};
@@ -66,20 +76,24 @@ int run_evaluation(const EvalOptions& options) {
   } else {
     corpus = tokenize_texts(runtime, options.text, config.data.text_field, file_options, bytes);
   }
-  const data::EvalWindows windows(corpus, {.sequence_length = length,
-                                           .stride = stride,
-                                           .pack = documents ? data::Pack::kDocuments : data::Pack::kStream});
+  const data::EvalWindows windows(
+      corpus, {.sequence_length = length,
+               .stride = stride,
+               .pack = documents ? data::Pack::kDocuments : data::Pack::kStream,
+               .objective = objective_options(config, runtime.model,
+                                              runtime.tokenizer ? &*runtime.tokenizer : nullptr)});
   RuntimeOptions wanted{.model = options.model, .config = config, .requests = {}};
   const int64_t sequences = std::clamp<int64_t>(2048 / length, 1, std::max<int64_t>(1, windows.windows()));
   wanted.requests.push_back({.kind = program::Kind::kEvaluate,
                              .sequences = sequences,
-                             .sequence_length = length,
-                             .document_mask = documents});
+                             .sequence_length = windows.shape().tokens,
+                             .source_length = windows.shape().source,
+                             .document_mask = documents || !causal});
   load_runtime(runtime, wanted);
   const EvalResult result = evaluate(*runtime.executor, 0, windows);
   const double loss = result.loss();
   std::optional<double> bits;
-  if (bytes > 0) bits = result.loss_sum / std::log(2.0) / static_cast<double>(bytes);
+  if (bytes > 0 && causal) bits = result.loss_sum / std::log(2.0) / static_cast<double>(bytes);
   if (options.json) {
     Json json{{"loss", loss}, {"perplexity", std::exp(loss)}, {"tokens", result.tokens}};
     if (bits) json["bits_per_byte"] = *bits;

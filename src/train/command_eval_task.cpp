@@ -11,6 +11,7 @@
 #include "observe/progress.h"
 #include "train/command_eval.h"
 #include "train/model_runtime.h"
+#include "train/objective.h"
 #include "train/task_score.h"
 
 namespace strata::train {
@@ -70,6 +71,13 @@ int run_task_evaluation(const EvalOptions& options) {
   ModelRuntime runtime = open_model(options.model);
   if (!runtime.tokenizer) {
     throw ConfigError("[{}] has no tokenizer.json; put the model's tokenizer there", runtime.folder.string());
+  }
+  if (runtime.model.architecture != models::Architecture::kDecoder) {
+    throw ConfigError(
+        "[eval] --task {}: tasks are scored by how a model goes on from a text, and {} holds {} ({}); "
+        "expected "
+        "a decoder",
+        options.task, runtime.folder.string(), kind_of(runtime.model), runtime.model.family->name);
   }
   const int64_t positions = runtime.model.max_positions;
   if (options.sequence_length > positions) {

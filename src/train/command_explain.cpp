@@ -83,7 +83,9 @@ Expectation expect(const RunConfig& config, const models::ModelConfig& model, co
       static_cast<double>(config.training.global_batch_size * config.training.sequence_length);
   Expectation out{};
   out.step_seconds = total.seconds;
-  out.flops = models::training_flops_per_token(model, config.training.sequence_length) * tokens;
+  out.flops = models::training_flops_per_token(model, config.training.sequence_length,
+                                               row_shape(config, model).tokens) *
+              tokens;
   out.tokens_per_s = total.seconds > 0 ? tokens / total.seconds : 0;
   out.flops_per_s = total.seconds > 0 ? out.flops / total.seconds : 0;
   out.peak = activation_dtype(config) == DType::kBF16 ? device.gemm_flops_bf16 : device.gemm_flops_f32;
@@ -95,7 +97,7 @@ void print_text(const RunConfig& config, const models::ModelConfig& model, const
   const auto parameters = static_cast<double>(models::parameter_count(model));
   fmt::print("Model: {}{} parameters, {} layers of width {}, vocabulary {}\n",
              config.model.preset.empty() ? "" : config.model.preset + ", ", human_count(parameters),
-             model.layers, model.width, model.vocab_size);
+             models::layers_of(model), model.width, model.vocab_size);
   fmt::print("Start: {}", models::name_of(model.init));
   if (model.init != models::InitScheme::kSmallWang && model.init != models::InitScheme::kMitchell)
     fmt::print(", standard deviation {:g}", model.init_std);
@@ -105,8 +107,10 @@ void print_text(const RunConfig& config, const models::ModelConfig& model, const
         model.mup.base_width, 1 / m);
   }
   fmt::print("\n");
-  fmt::print("Batch: {} sequences of {} tokens, {} at once; computed in {}\n",
+  const data::RowShape row = row_shape(config, model);
+  fmt::print("Batch: {} sequences of {} tokens{}, {} at once; computed in {}\n",
              config.training.global_batch_size, config.training.sequence_length,
+             row.source > 0 ? fmt::format(" and {} of the decoder", row.tokens) : "",
              *config.training.micro_batch_size, name_of(activation_dtype(config)));
   fmt::print(
       "Machine: {}, {} threads, {}; GEMM {:.0f} GFLOP/s bf16, {:.0f} fp32; memory {:.0f} GB/s, cache "

@@ -77,10 +77,10 @@ std::vector<TextRequest> requests_of(const std::vector<Prompt>& prompts, const M
     if (ids.empty())
       ids.push_back(
           static_cast<int32_t>(runtime.model.bos_id.value_or(tokenizer.end_of_text_id().value_or(0))));
-    if (static_cast<int64_t>(ids.size()) > runtime.model.max_positions) {
+    if (static_cast<int64_t>(ids.size()) > runtime.model.longest_text()) {
       const std::string what =
           fmt::format("[{}] the prompt has {} tokens and the model has {} positions; shorten it",
-                      prompts[i].where, ids.size(), runtime.model.max_positions);
+                      prompts[i].where, ids.size(), runtime.model.longest_text());
       if (options.prompts.empty()) throw ConfigError(what);
       throw DataError(what);
     }
@@ -101,13 +101,18 @@ std::vector<TextRequest> requests_of(const std::vector<Prompt>& prompts, const M
 // Writes what is finished in the order of the prompts; where texts are written one by one, as they grow.
 class Writer {
  public:
+  struct Show {
+    bool grow;    // as it is written
+    bool prompt;  // before what goes on from it
+  };
   Writer(const std::vector<Prompt>& prompts, const data::Tokenizer& tokenizer, const GenerateOptions& options,
-         std::vector<int64_t> limits, bool grow)
+         std::vector<int64_t> limits, Show show)
       : prompts_(prompts),
         tokenizer_(tokenizer),
         options_(options),
         limits_(std::move(limits)),
-        grow_(grow && !options.json) {}
+        grow_(show.grow && !options.json),
+        prompt_(show.prompt) {}
 
   bool token(size_t i, int32_t id) {
     auto& stream = streams_.try_emplace(i, tokenizer_, options_.stop).first->second;
@@ -129,7 +134,7 @@ class Writer {
                  {"finish_reason", full ? "length" : "stop"}}
                 .dump(-1, ' ', false, Json::error_handler_t::replace);
     } else if (!grow_) {
-      out = prompts_[i].text + stream.text();
+      out = before(i) + stream.text();
     }
     streams_.erase(i);
     finished_[i] = out + "\n";
@@ -142,8 +147,9 @@ class Writer {
 
  private:
   void begin(size_t i) {
-    if (std::exchange(begun_, i) != i) fmt::print("{}", prompts_[i].text);
+    if (std::exchange(begun_, i) != i) fmt::print("{}", before(i));
   }
+  std::string before(size_t i) const { return prompt_ ? prompts_[i].text : std::string(); }
   void show(const std::string& piece) const {
     if (!grow_ || piece.empty()) return;
     fmt::print("{}", piece);
@@ -154,7 +160,7 @@ class Writer {
   const data::Tokenizer& tokenizer_;
   const GenerateOptions& options_;
   std::vector<int64_t> limits_;  // most tokens of each text
-  bool grow_;
+  bool grow_, prompt_;
   size_t begun_ = SIZE_MAX, next_ = 0;
   std::map<size_t, TextStream> streams_;
   std::map<size_t, std::string> finished_;
@@ -170,6 +176,13 @@ int run_generation(const GenerateOptions& options) {
   if (!runtime.tokenizer) {
     throw ConfigError("[{}] has no tokenizer.json; put the model's tokenizer there", runtime.folder.string());
   }
+  const auto architecture = runtime.model.architecture;
+  if (architecture == models::Architecture::kEncoder) {
+    throw ConfigError(
+        "[generate] {} holds an encoder ({}), which writes no text; expected a decoder or an encoder-decoder",
+        runtime.folder.string(), runtime.model.family->name);
+  }
+  const bool reads_source = architecture == models::Architecture::kEncoderDecoder;
   const std::vector<Prompt> prompts = prompts_of(options);
   const std::vector<TextRequest> requests = requests_of(prompts, runtime, options);
   const int64_t texts = std::min(options.batch, static_cast<int64_t>(prompts.size()));
@@ -178,15 +191,17 @@ int run_generation(const GenerateOptions& options) {
     longest = std::max(longest, static_cast<int64_t>(request.prompt.size()));
   load_runtime(runtime, {.model = options.model,
                          .config = config_of_sets(options.sets),
-                         .requests = generation_requests(kPrefillChunk, texts),
-                         .cache_tokens = std::min(runtime.model.max_positions, longest + options.max_tokens),
+                         .requests = generation_requests(kPrefillChunk, texts, reads_source ? longest : 0),
+                         .cache_tokens = std::min(runtime.model.longest_text(),
+                                                  options.max_tokens + (reads_source ? 0 : longest)),
                          .cache_texts = texts});
   Generator generator(*runtime.executor, 0, 1);
   std::vector<int64_t> limits;
   for (const TextRequest& request : requests)
     limits.push_back(
-        std::min(options.max_tokens, generator.room() + 1 - static_cast<int64_t>(request.prompt.size())));
-  Writer writer(prompts, *runtime.tokenizer, options, std::move(limits), texts == 1);
+        std::min(options.max_tokens, generator.most_tokens(static_cast<int64_t>(request.prompt.size()))));
+  Writer writer(prompts, *runtime.tokenizer, options, std::move(limits),
+                {.grow = texts == 1, .prompt = !reads_source});
   generator.generate(
       requests, [&](size_t i, int32_t id) { return writer.token(i, id); },
       [&](size_t i, const std::vector<int32_t>& made) { writer.text(i, made); },

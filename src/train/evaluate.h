@@ -2,8 +2,10 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "data/eval_windows.h"
+#include "data/loader.h"
 #include "program/executor.h"
 
 namespace strata::train {
@@ -17,6 +19,9 @@ struct EvalResult {
 // Where a micro-batch of a program is written; `kv_begin` stands in where the program has no document mask.
 data::Batch batch_of(program::Executor& executor, size_t index, int64_t micro_batch,
                      std::vector<int32_t>& kv_begin);
+// Copies a program's sequences from row `first` of a batch to a micro-batch.
+void copy_rows(const data::HostBatch& batch, const data::RowShape& shape, int64_t first,
+               program::Executor& executor, size_t index, int64_t micro_batch);
 
 // Runs program `index` (Kind::kEvaluate) over all windows, a batch of its sequences at a time. `stop` is
 // asked between batches; a stopped evaluation returns what it has.

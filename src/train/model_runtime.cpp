@@ -48,8 +48,8 @@ void load_runtime(ModelRuntime& runtime, const RuntimeOptions& options) {
   compile.threads = compute_threads();
   if (options.config.debug.reference_kernels) compile.bindings = program::reference_bindings();
   const int64_t room =
-      options.cache_tokens > 0 ? options.cache_tokens : std::min<int64_t>(runtime.model.max_positions, 4096);
-  compile.cache_room = cache_room_for(std::min(room, runtime.model.max_positions), kPrefillChunk);
+      options.cache_tokens > 0 ? options.cache_tokens : std::min<int64_t>(runtime.model.longest_text(), 4096);
+  compile.cache_room = cache_room_for(std::min(room, runtime.model.longest_text()), kPrefillChunk);
   compile.cache_slots = options.cache_texts;
   runtime.executor = std::make_unique<program::Executor>(program::compile(options.requests, compile));
   load_hugging_face(runtime.folder, runtime.model, *runtime.executor);

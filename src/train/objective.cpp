@@ -43,6 +43,11 @@ data::ObjectiveOptions rates_of(const RunConfig& config, data::Objective objecti
   return options;
 }
 
+std::optional<int32_t> padding_of(const data::Tokenizer& tokenizer) {
+  const auto id = tokenizer.token_to_id("<pad>");
+  return id ? id : tokenizer.token_to_id("[PAD]");
+}
+
 class Faults {
  public:
   Faults(const RunConfig& config, std::vector<Fault>& faults) : config_(config), faults_(faults) {}
@@ -66,7 +71,7 @@ void check_writing(const RunConfig& config, const Learning& learning, Faults& fa
                "expected a set without a task",
                config.eval.set[i].task, learning.kind);
   }
-  if (!config.eval.sample_prompts.empty()) {
+  if (learning.architecture == Architecture::kEncoder && !config.eval.sample_prompts.empty()) {
     faults.add("eval.sample_prompts",
                "found prompts, but the model is {}, which does not go on from a text; leave it out",
                learning.kind);
@@ -148,6 +153,29 @@ void resolve_objective(RunConfig& config, const models::ModelConfig& model) {
   }
 }
 
+data::RowShape row_shape(const RunConfig& config, const models::ModelConfig& model) {
+  return data::row_shape(rates_of(config, objective_of(config, model)), config.training.sequence_length);
+}
+
+std::string_view kind_of(const models::ModelConfig& model) {
+  return learning_of(model).kind;
+}
+
+bool writes_samples(const RunConfig& config, const models::ModelConfig& model) {
+  if (config.eval.sample_tokens == 0) return false;
+  return model.architecture == Architecture::kDecoder ||
+         (model.architecture == Architecture::kEncoderDecoder && !config.eval.sample_prompts.empty());
+}
+
+void take_ids(models::ModelConfig& model, const data::Tokenizer& tokenizer) {
+  if (model.architecture == Architecture::kDecoder) return;
+  const auto prefix = tokenizer.prefix_ids();
+  model.bos_id = prefix.empty() ? std::nullopt : std::optional<int64_t>(prefix.front());
+  model.eos_id = tokenizer.end_of_text_id();
+  model.pad_id = padding_of(tokenizer);
+  if (model.architecture == Architecture::kEncoderDecoder) model.start_id = model.pad_id;
+}
+
 data::ObjectiveOptions objective_options(const RunConfig& config, const models::ModelConfig& model,
                                          const data::Tokenizer* tokenizer) {
   const data::Objective objective = objective_of(config, model);
@@ -177,8 +205,8 @@ data::ObjectiveOptions objective_options(const RunConfig& config, const models::
           "corruption puts behind source and target; take a tokenizer that has one");
     }
     options.end_of_text = *end;
-    auto start = model.pad_id ? std::optional(static_cast<int32_t>(*model.pad_id)) : id_of("<pad>");
-    if (!start) start = id_of("[PAD]");
+    const auto start =
+        model.start_id ? std::optional(static_cast<int32_t>(*model.start_id)) : padding_of(*tokenizer);
     if (!start) {
       throw ConfigError(
           "[data.objective] the tokenizer has no padding token, expected <pad> or [PAD], which the decoder "

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/objective.h"
@@ -19,6 +20,19 @@ void check_objective(const RunConfig& config, const models::ModelConfig& model, 
 
 // Writes the objective into the configuration, and the packing of span corruption where none was given.
 void resolve_objective(RunConfig& config, const models::ModelConfig& model);
+
+// The places of a row: what the programs of the run are made for.
+data::RowShape row_shape(const RunConfig& config, const models::ModelConfig& model);
+
+// "a decoder", "an encoder", "an encoder-decoder".
+std::string_view kind_of(const models::ModelConfig& model);
+
+// Whether evaluations show texts of the model: a decoder's always, an encoder-decoder's where
+// eval.sample_prompts give it something to read.
+bool writes_samples(const RunConfig& config, const models::ModelConfig& model);
+
+// Of an encoder or encoder-decoder that begins with a preset's ids: those of the tokenizer's own tokens.
+void take_ids(models::ModelConfig& model, const data::Tokenizer& tokenizer);
 
 // The rates of the configuration and the tokenizer's ids. ConfigError where there is no tokenizer or it lacks
 // a token that the objective needs.

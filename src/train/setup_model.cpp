@@ -43,6 +43,8 @@ models::ModelConfig model_of_family(const ModelTable& table) {
   config.vocab_size = table.vocab_size.value_or(config.vocab_size);
   config.width = table.hidden_size.value_or(config.width);
   config.layers = table.num_hidden_layers.value_or(config.layers);
+  if (config.encoder_layers > 0)
+    config.encoder_layers = table.num_hidden_layers.value_or(config.encoder_layers);
   config.heads = table.num_attention_heads.value_or(config.heads);
   const bool grouped = base.kv_heads < base.heads;
   config.kv_heads =
@@ -152,7 +154,7 @@ void check_model(const RunConfig& config, std::vector<Fault>& faults) {
     if (problems.empty()) check_groups(config, model, faults);
     if (problems.empty()) check_objective(config, model, faults);
     if (problems.empty()) check_start(config, model, faults);
-    if (config.training.sequence_length > model.max_positions) {
+    if (config.training.sequence_length > model.longest_text()) {
       faults.push_back(
           {"training.sequence_length", config.origin_of("training.sequence_length"),
            fmt::format("found {}, but the model has {} positions; lower it or raise max_position_embeddings",
@@ -198,9 +200,12 @@ void resolve_machine(RunConfig& config) {
 
 std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const models::ModelConfig& model,
                                                        const std::vector<TaskSet>& tasks) {
-  const bool documents = config.data.pack != Pack::kStream;
-  const int64_t length = config.training.sequence_length;
-  const int64_t context = std::min(model.max_positions, std::max<int64_t>(length, kPrefillChunk));
+  const data::RowShape shape = row_shape(config, model);
+  // Rows that see later ones must not see the padding behind a text.
+  const bool documents =
+      config.data.pack != Pack::kStream || model.architecture != models::Architecture::kDecoder;
+  const int64_t context =
+      std::min(model.longest_text(), std::max<int64_t>(config.training.sequence_length, kPrefillChunk));
   int64_t longest = 0, most = 0;  // task requests
   for (const TaskSet& set : tasks) {
     longest = std::max(longest, set.requests.longest);
@@ -209,14 +214,18 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
   auto requests_for = [&](int64_t micro_batch) {
     std::vector<program::Request> requests{{.kind = program::Kind::kTrain,
                                             .sequences = micro_batch,
-                                            .sequence_length = length,
+                                            .sequence_length = shape.tokens,
+                                            .source_length = shape.source,
                                             .document_mask = documents,
                                             .micro_batches = config.training.global_batch_size / micro_batch},
                                            {.kind = program::Kind::kEvaluate,
                                             .sequences = micro_batch,
-                                            .sequence_length = length,
+                                            .sequence_length = shape.tokens,
+                                            .source_length = shape.source,
                                             .document_mask = documents}};
-    for (auto& request : generation_requests(kPrefillChunk)) requests.push_back(request);
+    if (model.architecture == models::Architecture::kDecoder || writes_samples(config, model)) {
+      for (auto& request : generation_requests(kPrefillChunk, 1, shape.source)) requests.push_back(request);
+    }
     if (longest > 0) requests.push_back(task_program(task_row_length(longest, model.max_positions), most));
     return requests;
   };

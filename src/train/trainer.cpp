@@ -45,7 +45,7 @@ void describe(const RunConfig& config, const models::ModelConfig& model, const p
               const RunData& data, const std::vector<SourcePlan>& plan, int64_t total_steps) {
   const double parameters = static_cast<double>(models::parameter_count(model));
   log_info("model: {} parameters ({}), {} layers of width {}", human_count(parameters), model.family->name,
-           model.layers, model.width);
+           models::layers_of(model), model.width);
   log_info(
       "data: {} training tokens, {} a step, {} steps: {}",
       human_count(static_cast<double>(data.train_tokens)),
@@ -82,12 +82,16 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
     if (stop()) throw Interrupted();
   };
   auto tokenizer = resolve_tokenizer(config, model, files, store.stored_tokenizer().value_or(Path()), check);
+  if (tokenizer && config.model.from.empty()) take_ids(model, *tokenizer);
   if (tokenizer && !model.eos_id) model.eos_id = tokenizer->end_of_text_id();
   // A family's own ids mean nothing in a smaller vocabulary.
   for (auto* id : {&model.bos_id, &model.eos_id}) {
     if (!*id || **id < model.vocab_size) continue;
     *id = std::nullopt;
     if (tokenizer) *id = tokenizer->end_of_text_id();
+  }
+  for (auto* id : {&model.pad_id, &model.start_id}) {
+    if (*id && **id >= model.vocab_size) *id = std::nullopt;
   }
   // Nor does its padding where that is what ends our texts, which must learn.
   if (model.pad_id &&

@@ -15,6 +15,7 @@
 #include "train/due.h"
 #include "train/evaluate.h"
 #include "train/generate.h"
+#include "train/objective.h"
 #include "train/task_score.h"
 #include "train/weights.h"
 
@@ -192,7 +193,8 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   Due save_due(config_.checkpoint.interval, step_, step_tokens_);
   double peak = -1;  // FLOP/s of the best GEMM; known after the first step, 0: not measured
   const double flops =
-      models::training_flops_per_token(model_, training.sequence_length) * static_cast<double>(step_tokens_);
+      models::training_flops_per_token(model_, training.sequence_length, samples_.shape().tokens) *
+      static_cast<double>(step_tokens_);
   StepTracer tracer(executor_->set());
   executor_->reset_timings();
   double previous_save_seconds = 0;
@@ -258,7 +260,6 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
 
 void TrainingLoop::train_step(int64_t step, int64_t micro_batches, data::Loader& loader) {
   const auto& training = config_.training;
-  const int64_t micro = *training.micro_batch_size;
   record_.step = step;
   record_.first_sample = (step - 1) * training.global_batch_size;
   record_.tokens = step * step_tokens_;
@@ -267,18 +268,8 @@ void TrainingLoop::train_step(int64_t step, int64_t micro_batches, data::Loader&
 
   const data::HostBatch& batch = loader.next(record_.first_sample, training.global_batch_size);
   record_.data_wait_seconds = loader.wait_seconds();
-  const int64_t tokens = micro * training.sequence_length;
-  for (int64_t i = 0; i < micro_batches; ++i) {
-    auto copy = [&](const std::vector<int32_t>& from, const char* name) {
-      if (std::byte* to = executor_->batch_input(kTrainProgram, name, i)) {
-        std::memcpy(to, from.data() + i * tokens, static_cast<size_t>(tokens) * sizeof(int32_t));
-      }
-    };
-    copy(batch.tokens, "tokens");
-    copy(batch.targets, "targets");
-    copy(batch.positions, "positions");
-    copy(batch.kv_begin, "kv_begin");
-  }
+  for (int64_t i = 0; i < micro_batches; ++i)
+    copy_rows(batch, samples_.shape(), i * *training.micro_batch_size, *executor_, kTrainProgram, i);
   for (int64_t i = 0; i < micro_batches; ++i) {
     executor_->run(kTrainProgram, i == 0 ? Segment::kFirst : Segment::kLater, i);
   }
@@ -305,13 +296,16 @@ void TrainingLoop::train_step(int64_t step, int64_t micro_batches, data::Loader&
 }
 
 void TrainingLoop::evaluate_all() {
+  const data::ObjectiveOptions objective = objective_options(config_, model_, tokenizer());
   for (const HeldOut& held : data_.held_out) {
     const data::EvalWindows windows(held.corpus, {.sequence_length = config_.training.sequence_length,
                                                   .pack = packing(config_),
-                                                  .max_tokens = held.max_tokens});
+                                                  .max_tokens = held.max_tokens,
+                                                  .objective = objective});
     const EvalResult result = evaluate(*executor_, kEvalProgram, windows);
     record_.evaluations.emplace_back("eval/" + held.name + "/loss", result.loss());
-    if (held.bytes_per_token > 0) {
+    // Only where all tokens are told does the loss say how short the text could be written.
+    if (held.bytes_per_token > 0 && objective.kind == data::Objective::kCausal) {
       record_.evaluations.emplace_back("eval/" + held.name + "/bits_per_byte",
                                        result.loss() / std::log(2.0) / held.bytes_per_token);
     }
@@ -335,7 +329,7 @@ void TrainingLoop::evaluate_task(const TaskSet& set) {
 }
 
 void TrainingLoop::write_samples(Reporter& reporter) {
-  if (!tokenizer_ || config_.eval.sample_tokens == 0) return;
+  if (!tokenizer_ || !writes_samples(config_, model_)) return;
   executor_->run(kDecodeProgram, Segment::kEncode);  // what only decoding reads
   Generator generator(*executor_, kPrefillProgram, kDecodeProgram);
   std::vector<std::string> prompts = config_.eval.sample_prompts;
@@ -344,17 +338,18 @@ void TrainingLoop::write_samples(Reporter& reporter) {
   if (const auto end = tokenizer_->end_of_text_id()) end_ids.push_back(*end);
   std::string text;
   for (const std::string& prompt : prompts) {
-    std::vector<int32_t> ids = tokenizer_->encode(prompt);
+    std::vector<int32_t> ids = tokenizer_->encode(prompt, {.add_special_tokens = generator.reads_source()});
     if (ids.empty()) ids.push_back(tokenizer_->end_of_text_id().value_or(0));
-    const auto made =
-        generator.generate(ids, {.max_tokens = std::min(config_.eval.sample_tokens,
-                                                        generator.room() - static_cast<int64_t>(ids.size())),
-                                 .temperature = 0.8,
-                                 .top_p = 0.95,
-                                 .seed = static_cast<uint64_t>(config_.run.seed),
-                                 .stop_ids = end_ids,
-                                 .vocab_limit = tokenizer_->vocab_size()});
-    text += (text.empty() ? "" : "\n\n") + prompt + tokenizer_->decode_text(made);
+    const auto made = generator.generate(
+        ids, {.max_tokens = std::min(config_.eval.sample_tokens,
+                                     generator.most_tokens(static_cast<int64_t>(ids.size()))),
+              .temperature = 0.8,
+              .top_p = 0.95,
+              .seed = static_cast<uint64_t>(config_.run.seed),
+              .stop_ids = end_ids,
+              .vocab_limit = tokenizer_->vocab_size()});
+    text += (text.empty() ? "" : "\n\n") + prompt + (generator.reads_source() ? "\n→ " : "") +
+            tokenizer_->decode_text(made);
   }
   reporter.sample(step_, text);
 }

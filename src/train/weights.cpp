@@ -164,11 +164,18 @@ const checkpoint::TensorSource::Entry& WeightSource::entry(const std::string& fi
 }
 
 std::string WeightSource::name_in_file(const std::string& file_name) const {
-  return file_name.substr(file_name.starts_with(left_out) ? left_out.size() : 0);
+  std::string name = file_name.substr(file_name.starts_with(left_out) ? left_out.size() : 0);
+  if (source.tensors.contains(name)) return name;
+  for (const auto& [today, before] : old_endings) {
+    if (!name.ends_with(today)) continue;
+    std::string old = name.substr(0, name.size() - today.size()).append(before);
+    if (source.tensors.contains(old)) return old;
+  }
+  return name;
 }
 
 WeightSource open_weights(const Path& folder, const models::ModelConfig& model) {
-  WeightSource weights{checkpoint::open_tensors(folder), {}, {}};
+  WeightSource weights{checkpoint::open_tensors(folder), {}, {}, model.family->old_endings};
   weights.left_out = left_out_prefix(model, weights.source);
   for (const auto& [name, entry] : weights.source.tensors) {
     if (model.family->ignored(model, name) || model.family->ignored(model, weights.left_out + name))

@@ -36,6 +36,7 @@ struct WeightSource {
   checkpoint::TensorSource source;
   std::string left_out;              // the family's optional prefix where the files leave it out, else empty
   std::vector<std::string> ignored;  // names in the files that are no parameters
+  std::span<const models::Family::OldEnding> old_endings;
   std::string name_in_file(const std::string& file_name) const;
   const checkpoint::TensorSource::Entry& entry(const std::string& file_name) const;
 };

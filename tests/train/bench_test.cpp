@@ -117,6 +117,25 @@ TEST_F(BenchTest, StepRunsTheProgramItself) {
   EXPECT_TRUE(std::filesystem::is_empty(scratch_ / "work"));
 }
 
+TEST_F(BenchTest, ModelsThatAreNoDecodersNeedNoText) {
+  for (const char* family : {"bert", "t5"}) {
+    const std::vector<std::string> sets{std::string("model.family='") + family + "'",
+                                        "model.num_key_value_heads=4"};
+    const auto step = bench("step", sets);
+    ASSERT_EQ(status_, 0) << errors();
+    EXPECT_GT(step.at(std::string(family) + " 4x16 f32")["mfu_measured"].get<double>(), 0);
+    bench("load", sets);
+    ASSERT_EQ(status_, 0) << errors();
+    const auto eval = bench("eval", sets);
+    ASSERT_EQ(status_, 0) << errors();
+    EXPECT_GT(eval["evaluation"]["once_seconds"].get<double>(), 0);
+    EXPECT_EQ(eval["samples"]["once_seconds"], 0);
+    bench("decode", sets);
+    EXPECT_EQ(status_, 2);
+    EXPECT_NE(errors().find(family), std::string::npos) << errors();
+  }
+}
+
 TEST_F(BenchTest, RefusesWhatItCannotRun) {
   bench("load", {"model.num_key_value_heads=3"});
   EXPECT_EQ(status_, 2);

@@ -129,6 +129,40 @@ TEST(Export, WritesTheTensorsOfTheModelAndNoOthers) {
               std::string(reinterpret_cast<const char*>(memory.data()), memory.size() * 4));
 }
 
+// Those of BERT's first files, and of the class without a head's prefix.
+TEST(Export, ReadsTheNamesOfOldFiles) {
+  ScratchFolder scratch;
+  EditableModel model("bert");
+  model.write(scratch / "new");
+  std::map<std::string, std::string> names;
+  for (const auto& [name, memory] : model.values) {
+    std::string old = name.starts_with("bert.") ? name.substr(5) : name;
+    for (const auto& [today, before] :
+         {std::pair{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}}) {
+      if (old.ends_with(today)) old.replace(old.size() - std::string_view(today).size(), old.npos, before);
+    }
+    if (old != name) names[name] = old;
+  }
+  ASSERT_GT(names.size(), 10u);
+  for (const auto& [name, old] : names) {
+    model.values[old] = std::move(model.values[name]);
+    model.shapes.emplace(old, model.shapes.at(name));
+    model.values.erase(name);
+  }
+  model.values["pooler.dense.weight"] = {1};
+  model.shapes.emplace("pooler.dense.weight", Shape{1});
+  model.write(scratch / "old");
+  for (const char* folder : {"new", "old"}) {
+    ASSERT_EQ(
+        export_of(
+            {.source = (scratch / folder).string(), .target = scratch / folder / "out", .dtype = "fp32"})
+            .message,
+        "");
+  }
+  EXPECT_TRUE(read_file(scratch / "new/out/model.safetensors") ==
+              read_file(scratch / "old/out/model.safetensors"));
+}
+
 TEST(Export, RefusesBeforeItWrites) {
   const std::string norm = "model.layers.0.input_layernorm.weight";
   struct Case {

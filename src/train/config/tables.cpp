@@ -74,7 +74,8 @@ TableSpec model_table() {
           key("hidden_size", &ModelTable::hidden_size, "Width of the residual stream.", at_least(1)),
           key("intermediate_size", &ModelTable::intermediate_size, "Width of the feed-forward part.",
               at_least(1)),
-          key("num_hidden_layers", &ModelTable::num_hidden_layers, "Layers.", at_least(1)),
+          key("num_hidden_layers", &ModelTable::num_hidden_layers,
+              "Layers; of an encoder-decoder, of each of both.", at_least(1)),
           key("num_attention_heads", &ModelTable::num_attention_heads, "Query heads.", at_least(1)),
           key("num_key_value_heads", &ModelTable::num_key_value_heads, "Key and value heads.", at_least(1)),
           key("head_dim", &ModelTable::head_dim, "Size of a head; unset: hidden_size / num_attention_heads.",
@@ -349,7 +350,8 @@ TableSpec eval_table() {
                    key("interval", &T::interval, "How often: \"100 steps\", \"10min\", \"never\"."),
                    key("max_tokens", &T::max_tokens,
                        "Tokens of data.valid; auto: a small share of the run's time.", count_of_at_least(1)),
-                   key("sample_prompts", &T::sample_prompts, "Texts to go on from at each evaluation."),
+                   key("sample_prompts", &T::sample_prompts,
+                       "Texts to go on from at each evaluation; an encoder-decoder reads them."),
                    key("sample_tokens", &T::sample_tokens, "Tokens of a sample; 0: no samples.", at_least(0)),
                });
 }

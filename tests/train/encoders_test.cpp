@@ -1,0 +1,261 @@
+// Models that are no decoders, from a text to a folder that others read: training, evaluation, going on,
+// writing.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "base/error.h"
+#include "checkpoint/huggingface.h"
+#include "golden_model.h"
+#include "train/commands.h"
+#include "train/generate.h"
+#include "train/model_runtime.h"
+#include "train/tiny_run.h"
+
+namespace strata::train {
+namespace {
+
+using nlohmann::json;
+
+std::string captured(const std::function<int()>& command) {
+  testing::internal::CaptureStdout();
+  const int code = command();
+  std::fflush(stdout);
+  EXPECT_EQ(code, 0);
+  return testing::internal::GetCapturedStdout();
+}
+json evaluated(EvalOptions options) {
+  options.json = true;
+  options.sets.insert(options.sets.end(), {"device.threads=1", "precision.compute=fp32"});
+  return json::parse(captured([&] { return run_evaluation(options); }));
+}
+
+template <typename Run>
+std::string refusal(const Run& run) {
+  set_log_level(LogLevel::kError);
+  try {
+    run();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+void expect_says(const std::string& said, const std::vector<std::string>& words) {
+  for (const std::string& word : words)
+    EXPECT_NE(said.find(word), std::string::npos) << word << " in: " << said;
+}
+
+// Runs of six steps on a text, with a tokenizer of their own.
+class Encoders : public testing::TestWithParam<const char*> {
+ protected:
+  Encoders() {
+    for (const char* name : {"corpus.txt", "held.txt"}) {
+      std::string text;
+      for (int i = 0; i < (name[0] == 'c' ? 600 : 40); ++i)
+        text += "the cat number " + std::to_string(i * 7919 % 100) + " sat on the mat.\n";
+      put_file(tiny_.path(name), text);
+    }
+  }
+  bool is_t5() const { return GetParam() == std::string("t5"); }
+  RunConfig config(const std::string& name, std::vector<std::string> sets = {}) const {
+    std::string toml = tiny_.toml(name);
+    toml.replace(toml.find("llama3"), 6, GetParam());
+    toml.replace(toml.find("vocab_size = 300"), 16, "vocab_size = 420");
+    toml.replace(toml.find("num_key_value_heads = 2"), 23, "");
+    sets.push_back("data.train=[\"" + tiny_.path("corpus.txt").string() + "\"]");
+    sets.push_back("data.valid=[\"" + tiny_.path("held.txt").string() + "\"]");
+    return parse_run_config(toml, "RUN.toml", sets);
+  }
+  TrainResult train(const std::string& name, const std::vector<std::string>& sets = {}, int64_t steps = -1) {
+    return tiny_.train_with(RunOptions{.config = config(name, sets)}, steps);
+  }
+  // The tokens of held.txt, as the run made them.
+  std::string held_tokens(const std::string& name) const {
+    std::string smallest;
+    for (const auto& entry : std::filesystem::directory_iterator(tiny_.folder(name) / "data")) {
+      if (entry.path().extension() != ".bin") continue;
+      if (smallest.empty() || entry.file_size() < std::filesystem::file_size(smallest))
+        smallest = entry.path().string();
+    }
+    return smallest;
+  }
+  std::string model(const std::string& name = "run") const { return tiny_.folder(name).string(); }
+
+  TinyRun tiny_;
+};
+
+TEST_P(Encoders, GoOnWithTheSameBits) {
+  for (const char* name : {"whole", "cut"}) {
+    if (std::string(name) == "cut") train(name, {"training.micro_batch_size=2"}, 3);
+    EXPECT_EQ(train(name, {"training.micro_batch_size=2"}).end, RunEnd::kFinished);
+  }
+  expect_same_bits(bits_of(tiny_.folder("whole"), 6), bits_of(tiny_.folder("cut"), 6));
+  const MetricsLog whole = metrics_of(tiny_.folder("whole"));
+  EXPECT_EQ(whole.steps, metrics_of(tiny_.folder("cut")).steps);
+  EXPECT_LT(whole.loss.back(), whole.loss.front());
+}
+
+TEST_P(Encoders, EvalGivesTheLossThatTheRunSaw) {
+  // The last window is not whole, and what pads it must not be seen.
+  const std::vector<std::string> sets{"eval.interval=\"6 steps\"", "eval.max_tokens=100000",
+                                      "data.pack=stream"};
+  EXPECT_EQ(train("run", sets).end, RunEnd::kFinished);
+  const std::string metrics = read_file(tiny_.folder() / "metrics.jsonl");
+  const size_t at = metrics.find("\"eval/valid/loss\":");
+  ASSERT_NE(at, metrics.npos);
+  const double seen = std::stod(metrics.substr(at + 18));
+  EXPECT_EQ(metrics.find("bits_per_byte"), metrics.npos) << "not all tokens are told";
+  const json once = evaluated(
+      {.model = model(), .tokens = held_tokens("run"), .sequence_length = 16, .stride = std::nullopt});
+  EXPECT_NEAR(once["loss"].get<double>(), seen, 1e-5);
+  const json text =
+      evaluated({.model = model(), .text = tiny_.path("held.txt").string(), .sequence_length = 16});
+  EXPECT_NEAR(text["loss"].get<double>(), seen, 0.1);
+  EXPECT_FALSE(text.contains("bits_per_byte"));
+  // Other rates hide other tokens.
+  const json more = evaluated({.model = model(),
+                               .tokens = held_tokens("run"),
+                               .sequence_length = 16,
+                               .sets = {"data.mask_rate=0.4"}});
+  EXPECT_GT(more["tokens"].get<int64_t>(), once["tokens"].get<int64_t>());
+  const auto eval = [&](EvalOptions options) {
+    options.model = model();
+    return refusal([&] { run_evaluation(options); });
+  };
+  const std::string tokens = held_tokens("run"), kind = is_t5() ? "an encoder-decoder" : "an encoder";
+  expect_says(eval({.tokens = tokens, .sequence_length = 16, .stride = 8}), {"--stride", "8"});
+  expect_says(eval({.tokens = tokens, .sequence_length = 16, .sets = {"data.objective=causal"}}),
+              {"data.objective", "causal", kind});
+  put_file(tiny_.path("q.jsonl"), R"({"goal":"a","sol1":"b","sol2":"c","label":0})"
+                                  "\n");
+  expect_says(eval({.task = "piqa", .jsonl = tiny_.path("q.jsonl").string()}),
+              {"--task piqa", kind, GetParam()});
+}
+
+TEST_P(Encoders, TheFinalModelComesBack) {
+  EXPECT_EQ(train("run").end, RunEnd::kFinished);
+  const Path final_model = tiny_.folder() / "final";
+  ASSERT_EQ(
+      refusal([&] {
+        captured(
+            [&] { return run_import({.source = final_model.string(), .target = tiny_.folder("imported")}); });
+        captured([&] {
+          return run_export({.source = model("imported"), .target = tiny_.path("exported"), .dtype = "bf16"});
+        });
+      }),
+      "");
+  for (const char* file : {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"})
+    EXPECT_TRUE(read_file(final_model / file) == read_file(tiny_.path("exported") / file)) << file;
+  EXPECT_EQ(std::filesystem::exists(final_model / "generation_config.json"), is_t5());
+  const json names = json::parse(read_file(final_model / "tokenizer_config.json"));
+  const json ids = json::parse(read_file(final_model / "config.json"));
+  if (is_t5()) {
+    EXPECT_EQ(names["eos_token"], "</s>");
+    EXPECT_EQ(names["pad_token"], "<pad>");
+    EXPECT_EQ(ids["decoder_start_token_id"], 0);
+    EXPECT_EQ(ids["eos_token_id"], 1);
+  } else {
+    EXPECT_EQ(names["mask_token"], "[MASK]");
+    EXPECT_EQ(names["cls_token"], "[CLS]");
+    EXPECT_EQ(ids["pad_token_id"], 0);
+  }
+  // A run that goes on from it keeps its ids and begins where it ended.
+  std::string toml = tiny_.toml("next");
+  toml.replace(toml.find("family"), toml.find("[data]") - toml.find("family"),
+               "from = \"" + final_model.string() + "\"\n");
+  const std::vector<std::string> sets{"data.train=[\"" + tiny_.path("corpus.txt").string() + "\"]",
+                                      "training.steps=1"};
+  const RunConfig next = parse_run_config(toml, "RUN.toml", sets);
+  tiny_.train_with(RunOptions{.config = next});
+  EXPECT_LT(metrics_of(tiny_.folder("next")).loss.front(), metrics_of(tiny_.folder()).loss.front());
+  EXPECT_EQ(json::parse(read_file(tiny_.folder("next") / "final/config.json")), ids);
+  const std::string gguf = refusal([&] {
+    try {
+      run_export({.source = model(), .target = tiny_.path("m.gguf"), .format = "gguf"});
+    } catch (const DataError& error) {
+      throw ConfigError("{}", error.what());
+    }
+  });
+  expect_says(gguf, {"gguf", GetParam()});
+}
+
+TEST_P(Encoders, WriteOrRefuse) {
+  if (is_t5()) {
+    EXPECT_EQ(train("run", {"eval.interval=\"6 steps\"", "eval.sample_prompts=[\"the cat <extra_id_0> on\"]",
+                            "eval.sample_tokens=5"})
+                  .end,
+              RunEnd::kFinished);
+    const MetricsLog log = metrics_of(tiny_.folder());
+    put_file(tiny_.path("p.jsonl"), "{\"prompt\": \"the cat <extra_id_0> on\"}\n{\"prompt\": \"mat\"}\n");
+    GenerateOptions options{.model = model(),
+                            .prompts = tiny_.path("p.jsonl").string(),
+                            .max_tokens = 5,
+                            .sets = {"device.threads=1"},
+                            .json = true};
+    const std::string together = captured([&] { return run_generation(options); });
+    options.batch = 1;
+    EXPECT_EQ(together, captured([&] { return run_generation(options); }));
+    EXPECT_EQ(std::count(together.begin(), together.end(), '\n'), 2);
+    options = {.model = model(), .prompt = "the cat", .max_tokens = 3, .sets = {"device.threads=1"}};
+    EXPECT_EQ(captured([&] { return run_generation(options); }).find("the cat"), std::string::npos)
+        << "what was read is not repeated";
+    return;
+  }
+  EXPECT_EQ(train("run").end, RunEnd::kFinished);
+  expect_says(refusal([&] { run_generation({.model = model(), .prompt = "the"}); }),
+              {"generate", "encoder", "bert"});
+  expect_says(refusal([&] { train("other", {"eval.sample_prompts=[\"a\"]"}); }), {"eval.sample_prompts"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Encoders, testing::Values("bert", "t5"));
+
+class SourceTexts : public testing::TestWithParam<const char*> {
+ protected:
+  std::string folder() const { return (Path(STRATA_GOLDEN_MODELS) / GetParam()).string(); }
+  ModelRuntime runtime(int64_t texts, int64_t source, int64_t room) const {
+    ModelRuntime runtime = open_model(folder());
+    load_runtime(runtime, {.model = folder(),
+                           .config = config_of_sets({"device.threads=2"}),
+                           .requests = generation_requests(kPrefillChunk, texts, source),
+                           .cache_tokens = room,
+                           .cache_texts = texts});
+    return runtime;
+  }
+};
+
+TEST_P(SourceTexts, GreedyTextEqualsTransformers) {
+  const golden::Golden golden(GetParam());
+  const auto prompt = golden.integers("greedy/prompt"), wanted = golden.integers("greedy/tokens");
+  // With as much room as it needs, and with more.
+  for (const int64_t more : {0, 23}) {
+    const ModelRuntime runtime = this->runtime(1, std::ssize(prompt) + more, std::ssize(wanted));
+    Generator generator(*runtime.executor, 0, 1);
+    EXPECT_EQ(generator.generate(prompt, {.max_tokens = std::ssize(wanted), .temperature = 0}), wanted);
+  }
+}
+
+TEST_P(SourceTexts, EachIsAsAlone) {
+  std::vector<TextRequest> texts;
+  for (int32_t i = 0; i < 20; ++i) {
+    TextRequest text;
+    for (int32_t j = 0; j <= i * 2; ++j) text.prompt.push_back(3 + (i * 31 + j * 17) % 50);
+    text.options = {.max_tokens = 3 + i % 11, .temperature = 3, .seed = static_cast<uint64_t>(i)};
+    texts.push_back(text);
+  }
+  const ModelRuntime many = runtime(7, 40, 20), one = runtime(1, 40, 20);
+  Generator together(*many.executor, 0, 1), alone(*one.executor, 0, 1);
+  EXPECT_EQ(together.texts(), 7);
+  together.generate(texts, {}, [&](size_t i, const std::vector<int32_t>& made) {
+    EXPECT_EQ(made, alone.generate(texts[i].prompt, texts[i].options)) << i;
+    EXPECT_FALSE(made.empty());
+  });
+  texts = {{std::vector<int32_t>(41, 3), {.max_tokens = 1}}};
+  expect_says(refusal([&] { alone.generate(texts, {}, {}); }), {"41 tokens", "room for 40"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SourceTexts, testing::Values("t5", "t5-gated"), [](const auto& model) {
+  return std::string(model.param) == "t5" ? "t5" : "t5_gated";
+});
+
+}  // namespace
+}  // namespace strata::train
