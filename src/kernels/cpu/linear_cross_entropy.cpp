@@ -1,6 +1,7 @@
 #include "kernels/cpu/linear_cross_entropy.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 #include "base/parallel.h"
@@ -76,6 +77,37 @@ const void* offset(const void* base, int64_t bytes) {
 
 }  // namespace
 
+namespace {
+
+// Memory for the tokens of one chunk that were gathered from all over.
+struct Gathered {
+  std::byte* x = nullptr;      // [chunk, x_stride]; becomes dx
+  double* losses = nullptr;    // [chunk]
+  int32_t* targets = nullptr;  // [chunk]
+  int32_t* greedy = nullptr;   // [chunk]
+  int32_t* tokens = nullptr;   // of all that have a target: where they lie
+  int64_t bytes = 0;
+
+  Gathered(const LinearCrossEntropySpec& spec, int64_t chunk, void* memory) {
+    const auto take = [&](int64_t wanted) {
+      std::byte* part = memory == nullptr ? nullptr : static_cast<std::byte*>(memory) + bytes;
+      bytes += align_up(wanted, kBufferAlignment);
+      return part;
+    };
+    x = take(chunk * spec.x_stride * size_of(spec.dtype));
+    losses = reinterpret_cast<double*>(take(chunk * static_cast<int64_t>(sizeof(double))));
+    targets = reinterpret_cast<int32_t*>(take(chunk * static_cast<int64_t>(sizeof(int32_t))));
+    greedy = reinterpret_cast<int32_t*>(take(chunk * static_cast<int64_t>(sizeof(int32_t))));
+    tokens = reinterpret_cast<int32_t*>(take(spec.tokens * static_cast<int64_t>(sizeof(int32_t))));
+  }
+};
+
+int64_t chunks_of(int64_t tokens, int64_t chunk) {
+  return (tokens + chunk - 1) / std::max<int64_t>(chunk, 1);
+}
+
+}  // namespace
+
 struct LinearCrossEntropyPlan::Impl {
   ChunkPlan full;
   ChunkPlan last;  // a ragged last chunk
@@ -84,6 +116,7 @@ struct LinearCrossEntropyPlan::Impl {
   int64_t gradient_at = 0;
   int64_t losses_at = 0;
   int64_t gemm_scratch_at = 0;
+  int64_t gather_at = 0;  // of Gathered
 };
 
 LinearCrossEntropyPlan::LinearCrossEntropyPlan() = default;
@@ -131,8 +164,12 @@ LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropySpec& w
   }
   impl.gemm_scratch_at =
       impl.losses_at + align_up(spec.tokens * static_cast<int64_t>(sizeof(double)), kBufferAlignment);
-  plan.scratch_bytes =
-      impl.gemm_scratch_at + std::max(scratch_of(spec, impl.full), scratch_of(spec, impl.last));
+  impl.gather_at =
+      impl.gemm_scratch_at +
+      align_up(std::max(scratch_of(spec, impl.full), scratch_of(spec, impl.last)), kBufferAlignment);
+  // A single chunk is run as it lies, however few of its tokens have a target.
+  const bool may_gather = spec.tokens > impl.full.tokens;
+  plan.scratch_bytes = impl.gather_at + (may_gather ? Gathered(spec, impl.full.tokens, nullptr).bytes : 0);
   return plan;
 }
 
@@ -185,39 +222,126 @@ Totals sum_losses(const LinearCrossEntropySpec& spec, const double* losses,
   return totals;
 }
 
+// One chunk's operands.
+struct ChunkCall {
+  const void* x;
+  const int32_t* targets;
+  double* losses;
+  int32_t* greedy;
+  void* dx;
+  bool first;  // of the run: its weight gradient may overwrite
+};
+
+void run_chunk(const LinearCrossEntropyPlan& plan, const ChunkPlan& chunk, const LinearCrossEntropyArgs& args,
+               const ChunkCall& call) {
+  const LinearCrossEntropySpec& spec = plan.spec;
+  auto* logits = static_cast<float*>(args.scratch);
+  void* gradient = offset(args.scratch, plan.impl->gradient_at);
+  void* gemm_scratch = offset(args.scratch, plan.impl->gemm_scratch_at);
+  run_gemm(chunk.forward,
+           {.a = call.x, .b = args.w_forward, .bias = args.bias, .c = logits, .scratch = gemm_scratch});
+  losses_of_chunk(spec, logits, gradient, call.targets, chunk.tokens, args.grad_scale, call.losses,
+                  call.greedy);
+  if (!spec.gradients) return;
+  run_gemm(call.first ? chunk.weight_grad_first : chunk.weight_grad,
+           {.a = gradient, .b = call.x, .c = args.dw, .scratch = gemm_scratch});
+  run_gemm(chunk.input_grad, {.a = gradient, .b = args.w_input_grad, .c = call.dx, .scratch = gemm_scratch});
+  if (spec.bias) {
+    column_sums(chunk.tokens, spec.vocab, spec.vocab, args.dbias, gradient, spec.dtype,
+                spec.accumulate_bias || !call.first, gemm_scratch);
+  }
+}
+
+// All tokens, as they lie.
+void run_all(const LinearCrossEntropyPlan& plan, const LinearCrossEntropyArgs& args, double* losses) {
+  const LinearCrossEntropySpec& spec = plan.spec;
+  const int64_t row_bytes = spec.x_stride * size_of(spec.dtype);
+  int64_t begin = 0;
+  do {  // once even without tokens: dW is then zero, or left as it is
+    const ChunkPlan& chunk =
+        spec.tokens - begin >= plan.impl->full.tokens ? plan.impl->full : plan.impl->last;
+    run_chunk(plan, chunk, args,
+              {.x = offset(args.x, begin * row_bytes),
+               .targets = args.targets + begin,
+               .losses = losses + begin,
+               .greedy = args.greedy != nullptr ? args.greedy + begin : nullptr,
+               .dx = spec.gradients ? offset(args.dx, begin * row_bytes) : nullptr,
+               .first = begin == 0});
+    begin += chunk.tokens;
+  } while (begin < spec.tokens);
+}
+
+// body(i) for i < n, rows at a time.
+template <typename Body>
+void for_rows(int64_t n, const Body& body) {
+  parallel_ranges(n, 16 * kRowsPerTask, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) body(i);
+  });
+}
+
+// Only the `valid` tokens that have a target, gathered into chunks: a masked model predicts one in seven. The
+// last chunk is filled up with tokens without target.
+void run_gathered(const LinearCrossEntropyPlan& plan, const LinearCrossEntropyArgs& args, int64_t valid,
+                  double* losses) {
+  const LinearCrossEntropySpec& spec = plan.spec;
+  const ChunkPlan& chunk = plan.impl->full;
+  const Gathered memory(spec, chunk.tokens, offset(args.scratch, plan.impl->gather_at));
+  const int64_t row_bytes = spec.x_stride * size_of(spec.dtype);
+  const int64_t used_bytes = spec.width * size_of(spec.dtype);
+  int64_t count = 0;
+  for (int64_t i = 0; i < spec.tokens; ++i) {
+    if (args.targets[i] >= 0) memory.tokens[count++] = static_cast<int32_t>(i);
+  }
+  for (int64_t begin = 0; begin < valid; begin += chunk.tokens) {
+    const int64_t rows = std::min(chunk.tokens, valid - begin);
+    const int32_t* tokens = memory.tokens + begin;
+    for_rows(chunk.tokens, [&](int64_t r) {
+      std::byte* to = memory.x + r * row_bytes;
+      memory.targets[r] = r < rows ? args.targets[tokens[r]] : -1;
+      if (r < rows) {
+        std::memcpy(to, offset(args.x, tokens[r] * row_bytes), static_cast<size_t>(used_bytes));
+      } else {
+        std::memset(to, 0, static_cast<size_t>(used_bytes));
+      }
+    });
+    run_chunk(plan, chunk, args,
+              {.x = memory.x,
+               .targets = memory.targets,
+               .losses = memory.losses,
+               .greedy = args.greedy != nullptr ? memory.greedy : nullptr,
+               .dx = memory.x,
+               .first = begin == 0});
+    for_rows(rows, [&](int64_t r) {
+      losses[tokens[r]] = memory.losses[r];
+      if (args.greedy != nullptr) args.greedy[tokens[r]] = memory.greedy[r];
+      if (spec.gradients) {
+        std::memcpy(offset(args.dx, tokens[r] * row_bytes), memory.x + r * row_bytes,
+                    static_cast<size_t>(used_bytes));
+      }
+    });
+  }
+  for_rows(spec.tokens, [&](int64_t i) {
+    if (args.targets[i] >= 0) return;
+    losses[i] = 0;
+    if (args.greedy != nullptr) args.greedy[i] = 0;
+    if (spec.gradients) std::memset(offset(args.dx, i * row_bytes), 0, static_cast<size_t>(used_bytes));
+  });
+}
+
 }  // namespace
 
 void run_linear_cross_entropy(const LinearCrossEntropyPlan& plan, const LinearCrossEntropyArgs& args) {
   const LinearCrossEntropySpec& spec = plan.spec;
-  const LinearCrossEntropyPlan::Impl& impl = *plan.impl;
   check_targets(spec, args.targets);
-  auto* logits = static_cast<float*>(args.scratch);
-  void* gradient = offset(args.scratch, impl.gradient_at);
-  auto* losses = static_cast<double*>(offset(args.scratch, impl.losses_at));
-  void* gemm_scratch = offset(args.scratch, impl.gemm_scratch_at);
-  const int64_t row_bytes = spec.x_stride * size_of(spec.dtype);
-  int64_t begin = 0;
-  do {  // once even without tokens: dW is then zero, or left as it is
-    const ChunkPlan& chunk = spec.tokens - begin >= impl.full.tokens ? impl.full : impl.last;
-    const void* x = offset(args.x, begin * row_bytes);
-    run_gemm(chunk.forward,
-             {.a = x, .b = args.w_forward, .bias = args.bias, .c = logits, .scratch = gemm_scratch});
-    losses_of_chunk(spec, logits, gradient, args.targets + begin, chunk.tokens, args.grad_scale,
-                    losses + begin, args.greedy != nullptr ? args.greedy + begin : nullptr);
-    if (spec.gradients) {
-      const GemmPlan& weight_grad = begin == 0 ? chunk.weight_grad_first : chunk.weight_grad;
-      run_gemm(weight_grad, {.a = gradient, .b = x, .c = args.dw, .scratch = gemm_scratch});
-      run_gemm(chunk.input_grad, {.a = gradient,
-                                  .b = args.w_input_grad,
-                                  .c = offset(args.dx, begin * row_bytes),
-                                  .scratch = gemm_scratch});
-      if (spec.bias) {
-        column_sums(chunk.tokens, spec.vocab, spec.vocab, args.dbias, gradient, spec.dtype,
-                    spec.accumulate_bias || begin > 0, gemm_scratch);
-      }
-    }
-    begin += chunk.tokens;
-  } while (begin < spec.tokens);
+  auto* losses = static_cast<double*>(offset(args.scratch, plan.impl->losses_at));
+  const int64_t valid =
+      std::count_if(args.targets, args.targets + spec.tokens, [](int32_t target) { return target >= 0; });
+  const int64_t chunk = plan.impl->full.tokens;
+  if (valid > 0 && chunks_of(valid, chunk) < chunks_of(spec.tokens, chunk)) {
+    run_gathered(plan, args, valid, losses);
+  } else {
+    run_all(plan, args, losses);
+  }
   const Totals totals = sum_losses(spec, losses, args);
   *args.loss_sum = totals.loss + (spec.accumulate_loss ? *args.loss_sum : 0.0);
   *args.count = totals.count + (spec.accumulate_loss ? *args.count : 0);

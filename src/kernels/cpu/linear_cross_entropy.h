@@ -1,6 +1,6 @@
 // The head of a language model: cross-entropy of the logits x[m,d] · W[v,d]ᵀ (+ bias[v]) against target
 // tokens, summed over the tokens that have a target, and its gradients. The tokens are cut into chunks, so
-// that the logits of all of them never exist at once.
+// that the logits of all of them never exist at once; where few have a target, only those are computed.
 #pragma once
 
 #include <cstdint>

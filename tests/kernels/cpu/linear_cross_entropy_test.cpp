@@ -186,6 +186,28 @@ TEST(LinearCrossEntropy, Bf16DiffersByTheRoundingOfGradientsOnly) {
   }
 }
 
+// One token in seven has a target, as of a masked model: fewer chunks are run than the tokens fill.
+TEST(LinearCrossEntropy, TokensWithoutTargetsTakeNoPart) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int64_t every : {7, 50, 1000}) {
+      Problem p({.tokens = 93, .width = 12, .vocab = 40, .dtype = dtype, .chunk_tokens = 8, .bias = true});
+      for (size_t i = 0; i < p.targets.size(); ++i) {
+        if (static_cast<int64_t>(i) % every != 3) p.targets[i] = -1;
+      }
+      const Result got = run(p);
+      const Reference want = reference(p, 1.0);
+      const double tolerance = dtype == DType::kF32 ? 5e-6 : 0x1p-7;
+      EXPECT_NEAR(got.loss, want.loss, 2e-6 * std::abs(want.loss) + 1e-6);
+      EXPECT_EQ(got.count, want.count);
+      expect_near(got.dx, want.dx, tolerance, "dx");
+      expect_near(got.dw, want.dw, tolerance, "dw");
+      expect_near(got.dbias, want.dbias, tolerance, "dbias");
+      for (size_t i = 0; i < p.targets.size(); ++i) EXPECT_EQ(got.token_loss[i] != 0, p.targets[i] >= 0) << i;
+      EXPECT_EQ(run(p), got);
+    }
+  }
+}
+
 TEST(LinearCrossEntropy, GradientsEqualFiniteDifferences) {
   Problem p({.tokens = 9, .width = 6, .vocab = 11, .chunk_tokens = 4, .bias = true});
   const Result at = run(p);
