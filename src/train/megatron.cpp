@@ -263,6 +263,24 @@ std::vector<float> whole_of(const MegatronCheckpoint& checkpoint, const std::str
   return whole;
 }
 
+// What other models have and GPT and Llama do not.
+void require_decoder(const checkpoint::TorchFile& file) {
+  constexpr std::pair<std::string_view, const char*> kParts[] = {{"tokentype_embeddings", "BERT"},
+                                                                 {"lm_head.", "BERT"},
+                                                                 {"cross_attention.", "T5"},
+                                                                 {"inter_attention.", "T5"}};
+  for (const auto& tensor : file.tensors()) {
+    for (const auto& [part, model] : kParts) {
+      if (tensor.name.find(part) == tensor.name.npos) continue;
+      throw DataError(
+          "[{}] is a {} ('{}'); of Megatron-LM's layouts GPT's and Llama's are read: convert it to a Hugging "
+          "Face "
+          "directory, which can be imported",
+          file.path().string(), model, tensor.name);
+    }
+  }
+}
+
 }  // namespace
 
 bool is_megatron(const Path& folder) {
@@ -290,6 +308,7 @@ MegatronCheckpoint open_megatron(const Path& folder) {
         rank_file(ranks, rank), checkpoint::PickleUse{is_record, model_tensors}));
   };
   open(0);
+  require_decoder(*checkpoint.ranks[0]);
   const PickleValue& root = checkpoint.ranks[0]->root();
   const Arguments args(root, rank_file(ranks, 0).string());
   const PickleValue* version = root.at("checkpoint_version");

@@ -190,7 +190,7 @@ TEST_P(Encoders, WriteOrRefuse) {
     GenerateOptions options{.model = model(),
                             .prompts = tiny_.path("p.jsonl").string(),
                             .max_tokens = 5,
-                            .sets = {"device.threads=1"},
+                            .sets = {"device.threads=1", "precision.compute=fp32"},
                             .json = true};
     const std::string together = captured([&] { return run_generation(options); });
     options.batch = 1;

@@ -131,6 +131,14 @@ TEST(Megatron, BecomesTheModelThatItWasMadeOf) {
   }
 }
 
+TEST(Megatron, RefusesOtherModelsByName) {
+  ScratchFolder scratch;
+  for (const auto& [folder, name] : {std::pair{"megatron/bert", "BERT"}, {"megatron/t5", "T5"}}) {
+    expect_says(quietly(run_import, {.source = data(folder).string(), .target = scratch / "run"}), 3,
+                {"mp_rank_00", name, "GPT", "Hugging Face"});
+  }
+}
+
 TEST(Megatron, RefusesWhatIsNotWhole) {
   ScratchFolder scratch;
   const auto fresh = [&](const char* folder) {

@@ -5,6 +5,7 @@
            into the projections that follow, `_extra_state`, query, key and value of each group together, gate and up of
            each rank together, the vocabulary padded to an even size
   gpt/     tests/models/golden/gpt2 as older versions save it on one rank, in bf16: nested dicts
+  bert/, t5/   what tells these apart: a few tensors of them, not whole models
 
 Besides weights they hold what such files hold: argparse.Namespace, enums, random states. Layouts from Megatron-LM's
 documentation and its checkpoint tools; Megatron-LM itself is not needed. Needs torch and safetensors. Run it from the
@@ -119,6 +120,15 @@ def gpt(root, out, model_type):
     save(out / "gpt", 0, {"model": model} | extras(args, 7))
 
 
+def others(out):
+    args = argparse.Namespace(num_layers=1, hidden_size=2, num_attention_heads=1, padded_vocab_size=3, max_position_embeddings=4)
+    embedding = {"embedding.word_embeddings.weight": torch.ones(3, 2), "embedding.position_embeddings.weight": torch.ones(4, 2)}
+    of_bert = {"embedding.tokentype_embeddings.weight": torch.ones(2, 2), "lm_head.dense.weight": torch.ones(2, 2)}
+    of_t5 = {"encoder.final_layernorm.weight": torch.ones(2), "decoder.layers.0.cross_attention.linear_q.weight": torch.ones(2, 2)}
+    for name, more in [("bert", of_bert), ("t5", of_t5)]:
+        save(out / name, 0, {"model": OrderedDict(embedding | more), "args": args, "checkpoint_version": 3.0, "iteration": 1})
+
+
 def main():
     random.seed(1)
     root = pathlib.Path(__file__).resolve().parents[2] / "tests"
@@ -127,6 +137,7 @@ def main():
     model_type = megatron_enum()
     llama(root, out, model_type)
     gpt(root, out, model_type)
+    others(out)
 
 
 if __name__ == "__main__":
