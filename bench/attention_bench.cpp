@@ -144,6 +144,11 @@ struct Setting {
             .v = part(fused, value_first),
             .bias = bias.empty() ? nullptr : bias.data()};
   }
+  void make_windowed(int64_t window) {
+    shape.window = window;
+    plan = plan_attention(shape);
+    scratch = Arena(std::max(plan.forward_scratch_bytes, plan.backward_scratch_bytes));
+  }
   // Every row sees every key, with a bias of its distance.
   void make_biased() {
     shape.causal = false;
@@ -200,6 +205,27 @@ void biased_backward(benchmark::State& state) {
   run(
       state, [&] { setting.backward(); }, setting.plan.backward_flops);
 }
+// As forward and backward with a window, the last argument: a row's time is to follow the keys that it sees.
+void window_forward(benchmark::State& state) {
+  Setting setting = setting_of(state);
+  setting.make_windowed(state.range(6));
+  run(
+      state, [&] { setting.forward(); }, setting.plan.forward_flops);
+}
+void window_backward(benchmark::State& state) {
+  Setting setting = setting_of(state);
+  setting.make_windowed(state.range(6));
+  setting.forward();
+  run(
+      state, [&] { setting.backward(); }, setting.plan.backward_flops);
+}
+void windows(benchmark::internal::Benchmark* b) {
+  for (const int64_t window : {0, 1024, 512, 256}) b->Args({1, 4096, 8, 4, 64, 0, window});
+  b->Iterations(4)->UseRealTime()->Unit(benchmark::kMillisecond);
+}
+BENCHMARK(window_forward)->Apply(windows);
+BENCHMARK(window_backward)->Apply(windows);
+
 void shapes(benchmark::internal::Benchmark* b) {
   b->Args({8, 512, 8, 4, 64, 0});
   b->Args({8, 512, 12, 12, 64, 0});

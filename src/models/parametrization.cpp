@@ -107,7 +107,6 @@ double t5_std(const ModelConfig& config, Part part) {
   const auto width = static_cast<double>(config.width), head_dim = static_cast<double>(config.head_dim);
   switch (part) {
     case Part::kEmbedding:
-    case Part::kHead:
       return 1;
     case Part::kCrossQuery:
       return 1 / std::sqrt(width * head_dim);

@@ -17,10 +17,10 @@
 //   kMitchell         1/√d, and 1/√(2d(l+1)) and 1/√(2f(l+1)) into the stream from attention and FFN, all cut
 //   at 3
 //                     standard deviations: OLMo 1 (init_fn mitchell of configs/official-0724, olmo/model.py)
-//   kT5               s (T5's initializer_factor, 1) for embedding and head, s/√(d · head size) for queries,
-//   whose scores
-//                     are not scaled, s/√(heads · head size) and s/√f into the stream, s/√d for all else: T5
-//                     (Raffel et al. 2020; mesh_tensorflow and transformers' T5PreTrainedModel)
+//   kT5               s (T5's initializer_factor, 1) for the embedding, s/√(d · head size) for queries, whose
+//                     scores are not scaled, s/√(heads · head size) and s/√f into the stream, s/√d for all
+//                     else, a head of its own too: T5 (Raffel et al. 2020; mesh_tensorflow, T5X).
+//                     transformers starts such a head at s, from where a loss begins at eight times ln V.
 //
 // µP (Yang et al. 2022, "Tensor Programs V", tables 3, 8 and 9): settings that were tuned at a base width
 // hold at any other. With m = width / base width and h = head size / base head size, relative to the scheme

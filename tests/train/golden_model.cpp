@@ -211,6 +211,15 @@ double logits_error(const Golden& golden) {
   return worst;
 }
 
+std::vector<int32_t> greedy_text(const Golden& golden) {
+  const auto prompt = golden.integers("greedy/prompt");
+  const bool reads = golden.model.architecture == models::Architecture::kEncoderDecoder;
+  auto executor = make_executor(golden, generation_requests(4, 1, reads ? std::ssize(prompt) : 0));
+  Generator generator(*executor, 0, 1);
+  const auto tokens = std::ssize(golden.integers("greedy/tokens"));
+  return generator.generate(prompt, {.max_tokens = tokens, .temperature = 0});
+}
+
 Curve adamw_curve(const Golden& golden) {
   auto executor = make_executor(golden, {train_request(golden, kBatch, 1)});
   const size_t steps = golden.floats("adamw/loss").size();

@@ -86,6 +86,8 @@ double distance(const std::vector<float>& a, const std::vector<float>& b);
 // The greatest difference of a logit: of a decoder in prefill and then token by token against the cache, else
 // of the logarithm of a token's probability over whole sequences.
 double logits_error(const Golden& golden);
+// The text that the greedy prompt (of an encoder-decoder: its source) gives, as long as the golden one.
+std::vector<int32_t> greedy_text(const Golden& golden);
 // Losses and gradient norms of AdamW steps from the saved weights, as the golden file took them.
 struct Curve {
   std::vector<double> losses, norms;

@@ -114,14 +114,9 @@ TEST_P(GoldenModel, LogitsEqualTransformers) {
 
 TEST_P(GoldenModel, GreedyTextEqualsTransformers) {
   const Golden golden(GetParam());
-  if (golden.model.architecture != models::Architecture::kDecoder) GTEST_SKIP() << "not a decoder";
-  auto executor = make_executor(golden, generation_requests(4));
-  Generator generator(*executor, 0, 1);
-  const auto wanted = golden.integers("greedy/tokens");
-  const auto found =
-      generator.generate(golden.integers("greedy/prompt"),
-                         {.max_tokens = static_cast<int64_t>(wanted.size()), .temperature = 0});
-  EXPECT_EQ(found, wanted);
+  if (golden.model.architecture == models::Architecture::kEncoder)
+    GTEST_SKIP() << "an encoder writes no text";
+  EXPECT_EQ(greedy_text(golden), golden.integers("greedy/tokens"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenModel, testing::ValuesIn(kModels), [](const auto& model) {
