@@ -67,11 +67,13 @@ std::string tokenizer_config(const models::ModelConfig& model, const data::Token
         put("cls_token", std::string(tokenizer.id_to_token(prefix.front())));
       put("sep_token", end_of_text);
       put("pad_token", name_among(tokenizer, {"[PAD]", "<pad>"}));
+      put("unk_token", name_among(tokenizer, {"[UNK]", "<unk>"}));
       put("mask_token", name_among(tokenizer, {"[MASK]", "<mask>"}));
       break;
     case models::Architecture::kEncoderDecoder:
       put("eos_token", end_of_text);
       put("pad_token", name_among(tokenizer, {"<pad>", "[PAD]"}));
+      put("unk_token", name_among(tokenizer, {"<unk>", "[UNK]"}));
       json["model_input_names"] = {"input_ids", "attention_mask"};
       break;
   }

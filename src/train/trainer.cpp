@@ -58,6 +58,22 @@ void describe(const RunConfig& config, const models::ModelConfig& model, const p
            name_of(set.programs[kTrainProgram].recompute), human_bytes(static_cast<double>(set.arena_bytes)));
 }
 
+// Better found now than at the first evaluation.
+void check_prompts(const RunConfig& config, const data::Tokenizer* tokenizer,
+                   const program::ProgramSet& set) {
+  if (tokenizer == nullptr || !writes_samples(config, set.options.model)) return;
+  const program::Request& reads = set.programs[kPrefillProgram].request;
+  const int64_t room = reads.source_length > 0
+                           ? reads.source_length
+                           : std::min(set.options.cache_room, set.options.model.longest_text());
+  for (const std::string& prompt : config.eval.sample_prompts) {
+    const auto size = std::ssize(tokenizer->encode(prompt, {.add_special_tokens = reads.source_length > 0}));
+    if (size > room)
+      throw ConfigError("[eval.sample_prompts] \"{}\" has {} tokens and there is room for {}; shorten it",
+                        prompt, size, room);
+  }
+}
+
 }  // namespace
 
 TrainResult train_run(const RunOptions& options, const std::function<bool()>& stop) {
@@ -99,6 +115,7 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
     model.pad_id = std::nullopt;
   RunData data = resolve_data(config, model, tokenizer ? &*tokenizer : nullptr, files, check);
   auto set = compile_run(config, model, data.tasks);
+  check_prompts(config, tokenizer ? &*tokenizer : nullptr, *set);
   if (config.memory.recompute == Recompute::kAuto) {
     config.memory.recompute =
         static_cast<Recompute>(static_cast<int>(set->programs[kTrainProgram].recompute) + 1);

@@ -185,7 +185,10 @@ TEST_P(Encoders, WriteOrRefuse) {
                             "eval.sample_tokens=5"})
                   .end,
               RunEnd::kFinished);
-    const MetricsLog log = metrics_of(tiny_.folder());
+    expect_says(refusal([&] {
+                  train("other", {"eval.sample_prompts=[\"the cat sat on the mat and on all other mats\"]"});
+                }),
+                {"eval.sample_prompts", "room for 16"});
     put_file(tiny_.path("p.jsonl"), "{\"prompt\": \"the cat <extra_id_0> on\"}\n{\"prompt\": \"mat\"}\n");
     GenerateOptions options{.model = model(),
                             .prompts = tiny_.path("p.jsonl").string(),

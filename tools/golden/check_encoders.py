@@ -144,7 +144,9 @@ def main():
         answers = pipeline("fill-mask", model=model, tokenizer=tokenizer)(f"{text} {tokenizer.mask_token} {text}")
         print("fill-mask:", [(answer["token_str"], round(answer["score"], 3)) for answer in answers])
     else:
-        made = model.generate(**tokenizer(text, return_tensors="pt"), max_new_tokens=20, do_sample=False)[0][1:].tolist()
+        # Its cache wants stacks of one depth.
+        made = model.generate(**tokenizer(text, return_tensors="pt"), max_new_tokens=20, do_sample=False,
+                              use_cache=False)[0][1:].tolist()
         made = made[:made.index(tokenizer.eos_token_id)] if tokenizer.eos_token_id in made else made
         ours = strata(program, "generate", "--model", folder, "--prompt", text, "--max-tokens", "20", "--temperature", "0",
                       "--set", "precision.compute=fp32", "--json")["ids"]
