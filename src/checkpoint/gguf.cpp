@@ -15,7 +15,15 @@ constexpr uint64_t kAlignment = 32;
 constexpr int64_t kChunk = int64_t{1} << 20;  // elements converted at once
 
 // What the format calls the types of values.
-enum ValueType : uint32_t { kUint32 = 4, kInt32 = 5, kFloat32 = 6, kBool = 7, kString = 8, kArray = 9 };
+enum ValueType : uint32_t {
+  kUint8 = 0,
+  kUint32 = 4,
+  kInt32 = 5,
+  kFloat32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9
+};
 
 uint32_t type_of(DType dtype) {
   switch (dtype) {
@@ -71,6 +79,12 @@ void put_value(std::string& out, const GgufValue& value) {
   } else if (const auto* numbers = std::get_if<std::vector<int32_t>>(&value)) {
     array(kInt32, numbers->size());
     for (const int32_t each : *numbers) put(out, each);
+  } else if (const auto* bytes = std::get_if<std::vector<uint8_t>>(&value)) {
+    array(kUint8, bytes->size());
+    out.append(bytes->begin(), bytes->end());
+  } else if (const auto* flags = std::get_if<std::vector<bool>>(&value)) {
+    array(kBool, flags->size());
+    for (const bool each : *flags) put<uint8_t>(out, each ? 1 : 0);
   } else {
     const auto& reals = std::get<std::vector<float>>(value);
     array(kFloat32, reals.size());

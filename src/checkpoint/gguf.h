@@ -16,8 +16,9 @@
 
 namespace strata::checkpoint {
 
-using GgufValue = std::variant<uint32_t, float, bool, std::string, std::vector<std::string>,
-                               std::vector<int32_t>, std::vector<float>>;
+using GgufValue =
+    std::variant<uint32_t, float, bool, std::string, std::vector<std::string>, std::vector<int32_t>,
+                 std::vector<float>, std::vector<uint8_t>, std::vector<bool>>;
 using GgufFields = std::vector<std::pair<std::string, GgufValue>>;
 
 struct GgufTensor {

@@ -18,18 +18,27 @@ using Json = nlohmann::json;
 
 using Names = std::vector<std::pair<std::string_view, std::string_view>>;
 
+const Names kPlain{
+    {"model.embed_tokens", "token_embd"}, {"model.norm", "output_norm"}, {"lm_head", "output"}};
+
+// Which of a layer's projections have biases.
+enum class Biases { kNone, kOfQkv, kAny, kAll };
+
 // How a family's config.json and tensors translate. Names stand without ".weight" and ".bias".
 struct GgufFamily {
   std::string_view model_type;    // of config.json
   std::string_view architecture;  // of the file
-  std::string_view layers;        // what the names of a layer's tensors begin with, before its number
-  Names outside, inside;
+  // What the names of a layer's tensors begin with, before its number.
+  std::string_view layers = "model.layers.";
+  Names outside = kPlain, inside;
   bool rotates_pairs = false;   // q and k rows go from half rotation to adjacent pairs
   bool norms_plus_one = false;  // the norms of the file multiply by w where the model's do by 1 + w
+  // What llama.cpp computes for the architecture, whatever a file says.
+  ActivationKind activation = ActivationKind::kSilu;
+  Biases biases = Biases::kNone;
+  bool rope_tables = false;  // it takes a divisor for each frequency
 };
 
-const Names kPlain{
-    {"model.embed_tokens", "token_embd"}, {"model.norm", "output_norm"}, {"lm_head", "output"}};
 const Names kLlamaLayer{{"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
                         {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
                         {"self_attn.o_proj", "attn_output"}, {"self_attn.q_norm", "attn_q_norm"},
@@ -49,49 +58,69 @@ Names with_post_norms(Names names) {
 
 const std::array<GgufFamily, 11>& gguf_families() {
   static const std::array<GgufFamily, 11> families{{
-      {"llama", "llama", "model.layers.", kPlain, kLlamaLayer, true},
-      {"mistral", "llama", "model.layers.", kPlain, kLlamaLayer, true},
-      {"qwen2", "qwen2", "model.layers.", kPlain, kLlamaLayer},
-      {"qwen3", "qwen3", "model.layers.", kPlain, kLlamaLayer},
-      {"olmo", "olmo", "model.layers.", kPlain, kLlamaLayer, true},
-      {"olmo2", "olmo2", "model.layers.", kPlain, with_post_norms(kLlamaLayer)},
-      {"gemma2", "gemma2", "model.layers.", kPlain, with_post_norms(kLlamaLayer), false, true},
-      {"gemma3_text", "gemma3", "model.layers.", kPlain, with_post_norms(kLlamaLayer), false, true},
-      {"phi3",
-       "phi3",
-       "model.layers.",
-       kPlain,
-       {{"input_layernorm", "attn_norm"},
-        {"self_attn.qkv_proj", "attn_qkv"},
-        {"self_attn.o_proj", "attn_output"},
-        {"post_attention_layernorm", "ffn_norm"},
-        {"mlp.gate_up_proj", "ffn_up"},
-        {"mlp.down_proj", "ffn_down"}}},
-      {"gpt_neox",
-       "gptneox",
-       "gpt_neox.layers.",
-       {{"gpt_neox.embed_in", "token_embd"},
-        {"gpt_neox.final_layer_norm", "output_norm"},
-        {"embed_out", "output"}},
-       {{"input_layernorm", "attn_norm"},
-        {"attention.query_key_value", "attn_qkv"},
-        {"attention.dense", "attn_output"},
-        {"post_attention_layernorm", "ffn_norm"},
-        {"mlp.dense_h_to_4h", "ffn_up"},
-        {"mlp.dense_4h_to_h", "ffn_down"}}},
-      {"gpt2",
-       "gpt2",
-       "transformer.h.",
-       {{"transformer.wte", "token_embd"},
-        {"transformer.wpe", "position_embd"},
-        {"transformer.ln_f", "output_norm"},
-        {"lm_head", "output"}},
-       {{"ln_1", "attn_norm"},
-        {"attn.c_attn", "attn_qkv"},
-        {"attn.c_proj", "attn_output"},
-        {"ln_2", "ffn_norm"},
-        {"mlp.c_fc", "ffn_up"},
-        {"mlp.c_proj", "ffn_down"}}},
+      {.model_type = "llama",
+       .architecture = "llama",
+       .inside = kLlamaLayer,
+       .rotates_pairs = true,
+       .biases = Biases::kAny,
+       .rope_tables = true},
+      {.model_type = "mistral",
+       .architecture = "llama",
+       .inside = kLlamaLayer,
+       .rotates_pairs = true,
+       .rope_tables = true},
+      {.model_type = "qwen2", .architecture = "qwen2", .inside = kLlamaLayer, .biases = Biases::kOfQkv},
+      {.model_type = "qwen3", .architecture = "qwen3", .inside = kLlamaLayer},
+      {.model_type = "olmo", .architecture = "olmo", .inside = kLlamaLayer, .rotates_pairs = true},
+      {.model_type = "olmo2", .architecture = "olmo2", .inside = with_post_norms(kLlamaLayer)},
+      {.model_type = "gemma2",
+       .architecture = "gemma2",
+       .inside = with_post_norms(kLlamaLayer),
+       .norms_plus_one = true,
+       .activation = ActivationKind::kGeluTanh},
+      {.model_type = "gemma3_text",
+       .architecture = "gemma3",
+       .inside = with_post_norms(kLlamaLayer),
+       .norms_plus_one = true,
+       .activation = ActivationKind::kGeluTanh},
+      {.model_type = "phi3",
+       .architecture = "phi3",
+       .inside = {{"input_layernorm", "attn_norm"},
+                  {"self_attn.qkv_proj", "attn_qkv"},
+                  {"self_attn.o_proj", "attn_output"},
+                  {"post_attention_layernorm", "ffn_norm"},
+                  {"mlp.gate_up_proj", "ffn_up"},
+                  {"mlp.down_proj", "ffn_down"}},
+       .rope_tables = true},
+      {.model_type = "gpt_neox",
+       .architecture = "gptneox",
+       .layers = "gpt_neox.layers.",
+       .outside = {{"gpt_neox.embed_in", "token_embd"},
+                   {"gpt_neox.final_layer_norm", "output_norm"},
+                   {"embed_out", "output"}},
+       .inside = {{"input_layernorm", "attn_norm"},
+                  {"attention.query_key_value", "attn_qkv"},
+                  {"attention.dense", "attn_output"},
+                  {"post_attention_layernorm", "ffn_norm"},
+                  {"mlp.dense_h_to_4h", "ffn_up"},
+                  {"mlp.dense_4h_to_h", "ffn_down"}},
+       .activation = ActivationKind::kGeluErf,
+       .biases = Biases::kAll},
+      {.model_type = "gpt2",
+       .architecture = "gpt2",
+       .layers = "transformer.h.",
+       .outside = {{"transformer.wte", "token_embd"},
+                   {"transformer.wpe", "position_embd"},
+                   {"transformer.ln_f", "output_norm"},
+                   {"lm_head", "output"}},
+       .inside = {{"ln_1", "attn_norm"},
+                  {"attn.c_attn", "attn_qkv"},
+                  {"attn.c_proj", "attn_output"},
+                  {"ln_2", "ffn_norm"},
+                  {"mlp.c_fc", "ffn_up"},
+                  {"mlp.c_proj", "ffn_down"}},
+       .activation = ActivationKind::kGeluTanh,
+       .biases = Biases::kAll},
   }};
   return families;
 }
@@ -139,12 +168,6 @@ Json rope_of(const Json& config) {
   return rope != nullptr && rope->is_object() ? *rope : Json::object();
 }
 
-int64_t head_dim_of(const Json& config) {
-  if (const Json* given = find(config, {"head_dim"})) return given->get<int64_t>();
-  return find(config, {"hidden_size", "n_embd"})->get<int64_t>() /
-         find(config, {"num_attention_heads", "n_head"})->get<int64_t>();
-}
-
 // The rest of yarn's numbers have no keys.
 void check_yarn(const Json& rope) {
   const double usual = 0.1 * std::log(rope.at("factor").get<double>()) + 1;
@@ -153,18 +176,16 @@ void check_yarn(const Json& rope) {
     throw DataError("[--format gguf] yarn with other numbers than its usual ones cannot be expressed");
 }
 
-void add_rope(GgufFields& fields, const std::string& arch, const Json& config) {
+void add_rope(GgufFields& fields, const std::string& arch, const models::ModelConfig& model,
+              const Json& config) {
   const Json rope = rope_of(config);
   const Json* theta = find(config, {"rope_theta", "rotary_emb_base"});
   if (theta == nullptr) theta = find(rope, {"rope_theta"});
   if (theta != nullptr) fields.push_back({arch + ".rope.freq_base", theta->get<float>()});
-  if (arch == "llama" || arch == "gptneox" || arch == "phi3") {
-    const Json* share = find(config, {"rotary_pct", "partial_rotary_factor"});
-    if (share == nullptr) share = find(rope, {"partial_rotary_factor"});
-    const double factor = share != nullptr ? share->get<double>() : 1.0;
-    fields.push_back({arch + ".rope.dimension_count",
-                      static_cast<uint32_t>(factor * static_cast<double>(head_dim_of(config)))});
-  }
+  if (model.window_rope)
+    fields.push_back({arch + ".rope.freq_base_swa", static_cast<float>(model.window_rope->theta)});
+  if (arch == "llama" || arch == "gptneox" || arch == "phi3" || model.rotary_share < 1)
+    fields.push_back({arch + ".rope.dimension_count", static_cast<uint32_t>(model.rotary_dim())});
   const Json* kind = find(rope, {"rope_type", "type"});
   const std::string type = kind != nullptr ? kind->get<std::string>() : "default";
   if (type == "linear" || type == "yarn") {
@@ -175,6 +196,7 @@ void add_rope(GgufFields& fields, const std::string& arch, const Json& config) {
                         rope.at("original_max_position_embeddings").get<uint32_t>()});
     if (type == "yarn") check_yarn(rope);
   } else if (type == "longrope") {
+    if (arch != "phi3") fields.push_back({arch + ".rope.scaling.type", type});
     fields.push_back({arch + ".rope.scaling.original_context_length",
                       rope.at("original_max_position_embeddings").get<uint32_t>()});
     fields.push_back({arch + ".rope.scaling.attn_factor", rope.at("attention_factor").get<float>()});
@@ -185,33 +207,51 @@ void add_rope(GgufFields& fields, const std::string& arch, const Json& config) {
   }
 }
 
+// Whether the layers with a window are those that llama.cpp takes when the file does not say.
+bool usual_windows(std::string_view arch, const models::ModelConfig& model) {
+  for (int64_t i = 0; i < model.layers; ++i) {
+    if (model.windows.at(i) != (arch == "gemma2" ? i % 2 == 0 : (i + 1) % 6 != 0)) return false;
+  }
+  return true;
+}
+
 // What the architecture of a file fixes without a key of its own.
 void check_expressible(const GgufFamily& family, const models::ModelConfig& model) {
+  using Rope = ops::RopeScaling::Kind;
   const auto refuse = [&](std::string_view what) {
     throw DataError("[--format gguf] a {} file cannot say {}", family.architecture, what);
   };
   const bool gemma2 = family.architecture == "gemma2", gemma3 = family.architecture == "gemma3";
+  if (model.activation != family.activation) refuse("another activation than the family's usual one");
+  const bool others = model.out_bias || model.ffn_bias;
+  if ((family.biases == Biases::kNone && (model.qkv_bias || others)) ||
+      (family.biases == Biases::kOfQkv && others) ||
+      (family.biases == Biases::kAll && !(model.qkv_bias && model.out_bias && model.ffn_bias)))
+    refuse("which projections have biases, and these are others than usual");
+  if (!family.rope_tables && (model.rope.kind == Rope::kLlama3 || model.rope.kind == Rope::kLongRope))
+    refuse("a rope scaling of each frequency by itself");
+  if (family.architecture == "llama" && model.rotary_dim() != model.head_dim)
+    refuse("that only a part of each head rotates");
   if (!gemma2 && !gemma3) {
-    if (model.windows.size > 0 && model.windows.size < model.max_positions && family.architecture != "phi3")
-      log_warning("a {} file has no window of {} tokens: longer texts will be seen whole",
-                  family.architecture, model.windows.size);
+    if (model.windows.size > 0 && model.windows.size < model.max_positions)
+      log_warning("llama.cpp gives {} models no window of {} tokens: longer texts will be seen whole",
+                  model.family->model_type, model.windows.size);
     return;
   }
   const double scalar =
       model.attention_scalar > 0 ? model.attention_scalar : static_cast<double>(model.head_dim);
-  const bool largest = gemma2 && model.layers == 46 &&
-                       scalar * static_cast<double>(model.heads) == static_cast<double>(model.width);
-  if (scalar != static_cast<double>(model.head_dim) && !largest)
-    refuse("a query_pre_attn_scalar that is not the head size");
-  for (int64_t i = 0; i < model.layers; ++i) {
-    if (model.windows.at(i) != (gemma2 ? i % 2 == 0 : (i + 1) % 6 != 0))
-      refuse("which layers have a window, and these are others than usual");
-  }
-  if (gemma3 && model.window_rope && model.window_rope->theta != 10000)
-    refuse("a rope base of windows other than 10000");
+  const bool largest = model.layers == (gemma2 ? 46 : 62);
+  if (scalar !=
+      (largest ? static_cast<double>(model.width / model.heads) : static_cast<double>(model.head_dim)))
+    refuse("this query_pre_attn_scalar, only the head size (the width by the heads in a model of 27B)");
+  if (gemma2 && (model.attention_softcap <= 0 || model.logits_softcap <= 0))
+    refuse("that scores or logits have no softcap");
+  if (model.window_rope && model.window_rope->kind != Rope::kUnscaled)
+    refuse("a rope scaling of the layers with a window");
 }
 
-void add_architecture(GgufFields& fields, const GgufFamily& family, const Json& config) {
+void add_architecture(GgufFields& fields, const GgufFamily& family, const models::ModelConfig& model,
+                      const Json& config) {
   const std::string arch(family.architecture);
   const auto count = [&](const char* key, std::initializer_list<const char*> names) {
     if (const Json* value = find(config, names)) fields.push_back({arch + key, value->get<uint32_t>()});
@@ -229,7 +269,7 @@ void add_architecture(GgufFields& fields, const GgufFamily& family, const Json& 
   }
   count(".attention.head_count", {"num_attention_heads", "n_head"});
   count(".attention.head_count_kv", {"num_key_value_heads"});
-  add_rope(fields, arch, config);
+  add_rope(fields, arch, model, config);
   real(".attention.layer_norm_rms_epsilon", {"rms_norm_eps"});
   real(".attention.layer_norm_epsilon", {"layer_norm_epsilon", "layer_norm_eps"});
   if (arch == "olmo") fields.push_back({arch + ".attention.layer_norm_epsilon", 1e-5f});
@@ -241,16 +281,19 @@ void add_architecture(GgufFields& fields, const GgufFamily& family, const Json& 
   if (arch == "llama") count(".vocab_size", {"vocab_size"});
   if (arch == "gptneox")
     fields.push_back({arch + ".use_parallel_residual", config.value("use_parallel_residual", true)});
-  if (arch == "gemma2") {
-    real(".attn_logit_softcapping", {"attn_logit_softcapping"});
-    real(".final_logit_softcapping", {"final_logit_softcapping"});
-  }
+  if (arch == "gemma2") real(".attn_logit_softcapping", {"attn_logit_softcapping"});
+  if (arch == "gemma2" || arch == "gemma3") real(".final_logit_softcapping", {"final_logit_softcapping"});
   if (arch == "gemma2" || arch == "gemma3" || arch == "phi3")
     count(".attention.sliding_window", {"sliding_window"});
+  if ((arch == "gemma2" || arch == "gemma3") && !usual_windows(arch, model)) {
+    std::vector<bool> windows;
+    for (int64_t i = 0; i < model.layers; ++i) windows.push_back(model.windows.at(i));
+    fields.push_back({arch + ".attention.sliding_window_pattern", windows});
+  }
 }
 
 // Llama 3.1's scaling as llama.cpp takes it: what each frequency is divided by.
-std::vector<float> llama3_factors(const Json& config) {
+std::vector<float> llama3_factors(const models::ModelConfig& model, const Json& config) {
   const Json rope = rope_of(config);
   const Json* kind = find(rope, {"rope_type", "type"});
   if (kind == nullptr || *kind != "llama3") return {};
@@ -260,7 +303,7 @@ std::vector<float> llama3_factors(const Json& config) {
   const double factor = rope.at("factor").get<double>(), low = rope.at("low_freq_factor").get<double>(),
                high = rope.at("high_freq_factor").get<double>(),
                original = rope.at("original_max_position_embeddings").get<double>();
-  const int64_t dim = head_dim_of(config);
+  const int64_t dim = model.head_dim;
   std::vector<float> factors;
   for (int64_t i = 0; i < dim / 2; ++i) {
     const double frequency = std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(dim));
@@ -329,7 +372,7 @@ void write_gguf_model(FileSystem& files, const Path& path, const std::string& na
   GgufFields fields{{"general.architecture", std::string(family.architecture)},
                     {"general.type", std::string("model")},
                     {"general.name", name}};
-  add_architecture(fields, family, config);
+  add_architecture(fields, family, model, config);
   fields.push_back({"general.file_type", file_type_of(dtype)});
   fields.push_back({"general.quantization_version", uint32_t{2}});
   add_tokenizer(fields, folder, model);
@@ -341,12 +384,12 @@ void write_gguf_model(FileSystem& files, const Path& path, const std::string& na
                          std::copy(values.begin(), values.end(), out);
                        }});
   };
-  constant("rope_freqs.weight", llama3_factors(config));
+  constant("rope_freqs.weight", llama3_factors(model, config));
   const Json rope = rope_of(config);
   constant("rope_factors_long.weight", rope.value("long_factor", std::vector<float>{}));
   constant("rope_factors_short.weight", rope.value("short_factor", std::vector<float>{}));
   for (const FileTensor& tensor : file_tensors(model))
-    tensors.push_back(tensor_of(family, tensor, weights, head_dim_of(config), dtype));
+    tensors.push_back(tensor_of(family, tensor, weights, model.head_dim, dtype));
   checkpoint::write_gguf(files, path, fields, tensors);
 }
 

@@ -14,8 +14,8 @@ void write_gguf_model(FileSystem& files, const Path& path, const std::string& na
                       const models::ModelConfig& model, const WeightSource& weights, const Path& folder,
                       DType dtype);
 
-// tokenizer.ggml.*, from FOLDER/tokenizer.json (byte-level BPE) and tokenizer_config.json; a folder without a
-// tokenizer gets "no_vocab".
+// tokenizer.ggml.*, from FOLDER/tokenizer.json (byte-level BPE, SentencePiece's BPE or unigram) and
+// tokenizer_config.json; a folder without a tokenizer gets "no_vocab".
 void add_tokenizer(checkpoint::GgufFields& fields, const Path& folder, const models::ModelConfig& model);
 
 }  // namespace strata::train

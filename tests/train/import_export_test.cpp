@@ -6,6 +6,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface.h"
 #include "train/commands.h"
+#include "train/gguf_model.h"
 #include "train/tiny_run.h"
 
 namespace strata::train {
@@ -67,6 +68,61 @@ TEST(Gguf, IsByteForByteWhatTheReferenceWriterMakes) {
   }
 }
 
+// Scores and types from SentencePiece's own files; ours from the pairs and the lists of tokenizer.json.
+TEST(Gguf, WritesSentencePieceTokenizersByteForByte) {
+  const Path kinds = Path(STRATA_TEST_DATA) / "tokenizer/kinds";
+  for (const auto& [json, golden, size, bos] : {std::tuple{"llama2_legacy", "spm_bpe_bytes", 600, true},
+                                                std::tuple{"llama2_first", "spm_bpe_bytes", 600, true},
+                                                std::tuple{"t5", "spm_unigram_rules", 308, false}}) {
+    ScratchFolder scratch;
+    put_file(scratch / "tokenizer.json", read_file(kinds / (std::string(json) + ".json")));
+    models::ModelConfig model;
+    model.vocab_size = size + 3;
+    model.eos_id = 2;
+    if (bos) model.bos_id = 1;
+    checkpoint::GgufFields fields{{"general.architecture", std::string("llama")}};
+    add_tokenizer(fields, scratch / "", model);
+    const Path out = scratch / "out.gguf";
+    checkpoint::write_gguf(posix_file_system(), out, fields, {});
+    EXPECT_TRUE(read_file(out) == read_file(data("gguf/" + std::string(golden) + ".gguf"))) << json;
+  }
+}
+
+TEST(Gguf, RefusesTokenizersThatLlamaCppReadsAnotherWay) {
+  const Path kinds = Path(STRATA_TEST_DATA) / "tokenizer/kinds";
+  models::ModelConfig model;
+  model.vocab_size = 1000;
+  model.eos_id = 0;
+  ScratchFolder scratch;
+  const auto said = [&](const std::string& name, const std::string& from = "", const std::string& to = "") {
+    std::string text = read_file(kinds / (name + ".json"));
+    if (const size_t at = text.find(from); !from.empty() && at != std::string::npos)
+      text.replace(at, from.size(), to);
+    put_file(scratch / "tokenizer.json", text);
+    checkpoint::GgufFields fields;
+    set_log_level(LogLevel::kError);
+    try {
+      add_tokenizer(fields, scratch / "", model);
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const auto says = [](const std::string& message, const char* part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  EXPECT_EQ(said("olmo2"), "");
+  EXPECT_EQ(said("xlmr"), "");
+  says(said("bert"), "neither BPE nor unigram");
+  says(said("unigram_bytes"), "bytes for what it does not know");
+  says(said("olmo2", "\"behavior\":\"Removed\"", "\"behavior\":\"Contiguous\""), "splits text");
+  says(said("olmo2", "\"normalizer\":null", "\"normalizer\":{\"type\":\"Lowercase\"}"), "normalizer");
+  says(said("llama2_legacy", "\"Prepend\"", "\"Append\""), "before it looks for tokens");
+  // "he" is a token, and h + e makes it: without the pair SentencePiece would still join them.
+  says(said("llama2_legacy", "[\"h\",\"e\"],", ""), "leave out a pair");
+  says(said("llama2_legacy", "[\"o\",\"n\"],", "[\"o\",\"n\"],[\"e\",\"r\"],[\"o\",\"n\"],"), "two ranks");
+}
+
 TEST(Gguf, RefusesWhatItCannotSay) {
   ScratchFolder scratch;
   const Path model = scratch / "model";
@@ -80,7 +136,8 @@ TEST(Gguf, RefusesWhatItCannotSay) {
   };
   EXPECT_EQ(with("BPE", "BPE").message, "");
   std::filesystem::remove(scratch / "out.gguf");
-  expect_says(with("\"BPE\"", "\"Unigram\""), 3, {"tokenizer.json", "byte-level BPE"});
+  expect_says(with("\"BPE\"", "\"Unigram\""), 3,
+              {"tokenizer.json", "unigram tokenizer without an unknown token"});
   expect_says(with("\"use_regex\": true", "\"use_regex\": false"), 3, {"splits text"});
   expect_says(with("\"id\": 1", "\"id\": 131"), 3, {"token 131", "vocabulary of 131"});
   expect_says(with("\"vocab\"", "\"volab\""), 3, {"tokenizer.json"});

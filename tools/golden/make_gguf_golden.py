@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Writes tests/data/checkpoint/gguf/: small models as the `gguf` package writes them.
 
-For models of tests/models/golden: a tokenizer.json (for the first two), and the file that llama.cpp's converter would
+For two SentencePiece tokenizers of tests/data/tokenizer/kinds, files without tensors. For models of tests/models/golden: a
+tokenizer.json (for the first two), and the file that llama.cpp's converter would
 make of that folder: keys from gguf.Keys, names from gguf's own table of tensor names, query
 and key rows in pairs for llama, Conv1D weights transposed for GPT-2, 1 added to Gemma's norms, vectors and position tables in fp32. Fields and
 tensors stand in the order in which `strata checkpoint export --format gguf` writes them, so that the files are equal
 byte for byte.
 
-Needs torch, safetensors and gguf. Run it from the repository's root.
+Needs torch, safetensors, sentencepiece and gguf. Run it from the repository's root.
 """
 
 import json
@@ -62,6 +63,8 @@ def fields(writer, config, arch, kind):
         rope = config["rope_parameters"]
         rope = rope.get("full_attention", rope)
         writer.add_rope_freq_base(rope["rope_theta"])
+        if "sliding_attention" in config["rope_parameters"]:
+            writer.add_rope_freq_base_swa(config["rope_parameters"]["sliding_attention"]["rope_theta"])
         if arch in ("llama", "gptneox", "phi3"):
             writer.add_rope_dimension_count(int(rope.get("partial_rotary_factor", 1) * head_dim))
         if rope["rope_type"] == "yarn":
@@ -89,6 +92,8 @@ def fields(writer, config, arch, kind):
         writer.add_final_logit_softcapping(config["final_logit_softcapping"])
     if arch in ("gemma2", "gemma3"):
         writer.add_sliding_window(config["sliding_window"])
+    if arch == "gemma3":
+        writer.add_sliding_window_pattern([each == "sliding_attention" for each in config["layer_types"]])
 
 
 def pairs(weight, heads):
@@ -118,12 +123,50 @@ def place(name):
 
 
 def expressible(kind, config):
-    """A file cannot say every Gemma: these are made ones that it can."""
+    """A file cannot say every Gemma: these are made ones that it can. Gemma 3's windows are others than usual."""
     if kind in ("gemma2", "gemma3"):
         config["query_pre_attn_scalar"] = config["head_dim"]
-    if kind == "gemma3":
-        config["layer_types"] = ["sliding_attention"] * config["num_hidden_layers"]
     return config
+
+
+def sentencepiece_vocabulary(out, name, of_json):
+    """A file of a tokenizer alone, tokens and scores from SentencePiece's own file, as llama.cpp's converter takes them;
+    which tokens are added, the tokenizer.json says that holds the same tokens."""
+    from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
+    kinds = out.parents[1] / "tokenizer" / "kinds"
+    model = (kinds / f"{name}.model").read_bytes()
+    pieces, proto = SentencePieceProcessor(model_proto=model), sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString(model)
+    spec, unigram = proto.normalizer_spec, proto.trainer_spec.model_type == 1
+    size = pieces.get_piece_size()
+    T = gguf.TokenType
+    added = {t["id"]: t["special"] for t in json.loads((kinds / f"{of_json}.json").read_text())["added_tokens"]}
+    tokens, scores, types = [], [], []
+    for i in range(size):
+        tokens.append(pieces.id_to_piece(i))
+        scores.append(-1000.0 if i in added else pieces.get_score(i))
+        types.append(T.UNKNOWN if pieces.is_unknown(i) else T.BYTE if pieces.is_byte(i) else T.NORMAL if i not in added else
+                     T.CONTROL if added[i] else T.USER_DEFINED)
+    writer = gguf.GGUFWriter(out / f"{name}.gguf", "llama")
+    writer.add_tokenizer_model("t5" if unigram else "llama")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list(tokens + [f"[PAD{i}]" for i in range(size, size + 3)])
+    writer.add_token_scores(scores + [-10000.0] * 3)
+    writer.add_token_types(types + [T.UNUSED] * 3)
+    writer.add_add_space_prefix(spec.add_dummy_prefix)
+    if unigram:
+        writer.add_remove_extra_whitespaces(spec.remove_extra_whitespaces)
+        writer.add_precompiled_charsmap(spec.precompiled_charsmap)
+    writer.add_unk_token_id(pieces.unk_id())
+    if not unigram:
+        writer.add_bos_token_id(pieces.bos_id())
+    writer.add_eos_token_id(pieces.eos_id())
+    writer.add_add_bos_token(not unigram)
+    writer.add_add_eos_token(unigram)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def main():
@@ -131,6 +174,8 @@ def main():
     out = root / "data" / "checkpoint" / "gguf"
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
+    for name, of_json in (("spm_bpe_bytes", "llama2_legacy"), ("spm_unigram_rules", "t5")):
+        sentencepiece_vocabulary(out, name, of_json)
     models = [("llama-tied", "llama", "fp16"), ("llama-untied", "llama", "bf16"), ("gpt2", "gpt2", "fp32"),
               ("llama-biases-yarn", "llama", "fp16"), ("mistral", "llama", "fp16"), ("qwen2", "qwen2", "fp16"),
               ("qwen3", "qwen3", "fp16"), ("olmo", "olmo", "fp16"), ("olmo2", "olmo2", "fp16"),
@@ -164,6 +209,8 @@ def write(out, kind, arch, word, config, weights):
         writer.add_token_merges(merges)
         writer.add_bos_token_id(config["bos_token_id"])
         writer.add_eos_token_id(config["eos_token_id"])
+        writer.add_add_bos_token(False)
+        writer.add_add_eos_token(False)
     else:
         writer.add_tokenizer_model("no_vocab")
 

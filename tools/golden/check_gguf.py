@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+"""Checks `strata checkpoint export` against llama.cpp itself, family by family.
+
+    python3 tools/golden/check_gguf.py build/release/bin/strata path/to/llama.cpp [--llama MODULES] [DIR ...]
+
+For each family that a GGUF file can hold, a small random model with a byte-level BPE of its own; or the DIRs given,
+such as `final/` of a run:
+- llama.cpp's converter takes the directory that `strata checkpoint export` writes, and makes the tensors and the
+  metadata that `--format gguf` writes; what differs for a reason stands in EXPECTED below;
+- llama.cpp loads the GGUF file, splits texts into the ids of the model's own tokenizer, and goes on from
+  a prompt with the tokens of `strata generate --temperature 0`.
+
+The second needs the Python package llama-cpp-python (its folder may be given as MODULES, and the folder of libllama.so as
+$LLAMA_CPP_LIB_PATH). Needs torch, transformers, tokenizers and gguf. Not part of the tests: those need no Python.
+"""
+import argparse
+import ctypes
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+TEXTS = ["The", " and then", "It's 2026, isn't it?\n\n  Yes: 1234567 (or so)…", "naïve café über 東京 🙂", "a  b\t c\r\n d ", "x" * 40]
+NEW_TOKENS = 24
+
+# What may differ, and why. Keys of the metadata, without the architecture's prefix.
+EXPECTED = {
+    "general.name": "the converter names a model after its folder in its own way",
+    "general.size_label": "for display", "general.license": "for display", "general.tags": "for display",
+    "general.languages": "for display", "general.datasets": "for display", "general.base_model.count": "for display",
+    "general.sampling": "defaults of llama-cli", "general.sampling.temp": "defaults of llama-cli",
+    "vocab_size": "repeats the length of the token list",
+    "tokenizer.ggml.padding_token_id": "llama.cpp pads nothing",
+    "tokenizer.ggml.add_bos_token": "ours is always there", "tokenizer.ggml.add_eos_token": "ours is always there",
+    "tokenizer.ggml.add_space_prefix": "ours is always there", "tokenizer.ggml.unknown_token_id": "ours is always there",
+    "rope.scaling.yarn_attn_factor": "llama.cpp reads it for Grok alone", "rope.scaling.yarn_beta_fast": "read for Grok and Mistral 3 alone",
+    "rope.scaling.yarn_beta_slow": "read for Grok and Mistral 3 alone",
+    "attention.sliding_window": "llama.cpp's Phi-3 ignores it; the converter writes 0 for none",
+}
+
+
+# Files of tests/data/tokenizer/kinds that hold the same tokens in two forms.
+SENTENCEPIECE = {"llama2_legacy": "spm_bpe_bytes.model", "t5": "spm_unigram_rules.model"}
+
+
+def export(program, source, target, *options):
+    subprocess.run([program, "checkpoint", "export", source, target, "--dtype", "fp32", *options], check=True, capture_output=True)
+    return target
+
+
+def generate(program, folder, prompt):
+    out = subprocess.run([program, "generate", "--model", folder, "--prompt", prompt, "--temperature", "0", "--max-tokens",
+                          str(NEW_TOKENS), "--set", "precision.compute=fp32", "--json"], check=True, capture_output=True)
+    return json.loads(out.stdout.splitlines()[0])["ids"]
+
+
+# The converter knows the splits of published tokenizers by a hash of their ids: for one of our own it must be told.
+CONVERT = """
+import sys
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/gguf-py"]
+folder, out, pre = sys.argv[2:]
+import convert_hf_to_gguf as convert
+from conversion.base import TextModel
+theirs = TextModel.get_vocab_base_pre
+def known(self, tokenizer):
+    try:
+        return theirs(self, tokenizer)
+    except NotImplementedError:
+        return pre
+TextModel.get_vocab_base_pre = known
+# It takes Gemma 2 and Phi-3 with their own SentencePiece model alone; theirs is one way to write a tokenizer of many.
+from conversion.gemma import Gemma2Model
+from conversion.phi import Phi3MiniModel
+import pathlib
+if not (pathlib.Path(folder) / "tokenizer.model").exists():
+    Gemma2Model.set_vocab = Phi3MiniModel.set_vocab = TextModel._set_vocab_gpt2
+# transformers 5 drops keys of config.json that it reads and the converter asks for (rotary_pct).
+from conversion.base import ModelBase
+import json
+load = ModelBase.load_hparams
+ModelBase.load_hparams = staticmethod(lambda where, is_mistral_format: {
+    **json.loads((pathlib.Path(where) / "config.json").read_text()), **load(where, is_mistral_format)})
+sys.argv = ["convert_hf_to_gguf.py", folder, "--outtype", "f32", "--outfile", out]
+convert.main()
+"""
+
+
+def convert(llama_cpp, folder, out, pre):
+    done = subprocess.run([sys.executable, "-c", CONVERT, llama_cpp, folder, out, pre], capture_output=True, text=True)
+    assert done.returncode == 0, "the converter fails: " + done.stderr.strip().splitlines()[-1]
+
+
+def contents(path):
+    import gguf
+    reader = gguf.GGUFReader(path)
+    fields = {f.name: f.contents() for f in reader.fields.values() if not f.name.startswith("GGUF.")}
+    return fields, {t.name: t.data for t in reader.tensors}
+
+
+def compare(ours, theirs):
+    """Lines of what differs."""
+    (a, x), (b, y) = contents(ours), contents(theirs)
+    arch = a["general.architecture"] + "."
+    for key in sorted(a.keys() | b.keys()):
+        name = key.removeprefix(arch)
+        if name in EXPECTED and not (key in a and key in b and key.startswith("tokenizer") and a[key] != b[key]):
+            continue
+        if key not in a or key not in b:
+            yield f"{key} only in {'ours' if key in a else 'theirs'}: {str(a.get(key, b.get(key)))[:60]}"
+        elif a[key] != b[key]:
+            yield f"{key}: ours {str(a[key])[:60]}, theirs {str(b[key])[:60]}"
+    for name in sorted(x.keys() | y.keys()):
+        if name not in x or name not in y:
+            yield f"tensor {name} only in {'ours' if name in x else 'theirs'}"
+        elif x[name].shape != y[name].shape or not np.allclose(x[name], y[name], rtol=1e-6, atol=0):
+            yield f"tensor {name}: shapes {x[name].shape} and {y[name].shape}, or other values"
+
+
+class Llama:
+    """llama.cpp through its C interface, everything in fp32."""
+
+    def __init__(self, path):
+        import llama_cpp
+        self.c = llama_cpp
+        self.silent = llama_cpp.llama_log_callback(lambda level, text, data: None)
+        llama_cpp.llama_log_set(self.silent, ctypes.c_void_p(0))
+        self.model = llama_cpp.llama_model_load_from_file(str(path).encode(), llama_cpp.llama_model_default_params())
+        assert self.model, "llama.cpp does not load the file"
+        self.vocab = llama_cpp.llama_model_get_vocab(self.model)
+        self.size = llama_cpp.llama_vocab_n_tokens(self.vocab)
+
+    def ids(self, text, special):
+        data = text.encode()
+        room = (ctypes.c_int32 * (len(data) + 8))()
+        n = self.c.llama_tokenize(self.vocab, data, len(data), room, len(room), special, False)
+        return list(room[:n])
+
+    def logits(self, ids):
+        """Of the last token."""
+        params = self.c.llama_context_default_params()
+        params.n_ctx, params.n_batch, params.n_ubatch, params.n_threads = 128, 128, 128, 1
+        params.type_k = params.type_v = 0
+        params.flash_attn_type = 0
+        context = self.c.llama_init_from_model(self.model, params)
+        tokens = (ctypes.c_int32 * len(ids))(*ids)
+        assert self.c.llama_decode(context, self.c.llama_batch_get_one(tokens, len(ids))) == 0
+        values = np.ctypeslib.as_array(self.c.llama_get_logits(context), (self.size,)).copy()
+        self.c.llama_free(context)
+        return values
+
+
+def run_in_llama(program, folder, path):
+    """Ids of texts, and the greedy continuation; lines of what differs."""
+    import torch
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+    torch.set_num_threads(1)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), clean_up_tokenization_spaces=False)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    llama = Llama(path)
+    for text in TEXTS:
+        for special in (False, True):
+            wanted = tokenizer(text, add_special_tokens=special)["input_ids"]
+            found = llama.ids(text, special)
+            if wanted != found:
+                yield f"ids of {text!r} (special {special}): {found}, wanted {wanted}"
+    apart = 0.0
+    for prompt in TEXTS[:2]:
+        ids = tokenizer(prompt, add_special_tokens=True)["input_ids"]
+        for step, id in enumerate(generate(program, folder, prompt)):
+            logits = llama.logits(ids)
+            with torch.no_grad():
+                wanted = model(torch.tensor([ids])).logits[0, -1].numpy()
+            apart = max(apart, float(np.abs(logits[:len(wanted)] - wanted).max()))
+            if int(logits.argmax()) != id:
+                yield (f"token {step} after {prompt!r}: {int(logits.argmax())}, strata {id}, transformers {int(wanted.argmax())}, "
+                       f"logits {float(logits.max() - logits[id]):.2g} apart")
+                break
+            ids.append(id)
+    yield f"+logits at most {apart:.1e} from transformers'"
+
+
+def small_models(program, scratch, only):
+    """A folder for each family, in sizes that suit llama.cpp."""
+    import torch
+    import transformers as t
+    from transformers import AutoModelForCausalLM
+    data = pathlib.Path(__file__).resolve().parents[2] / "tests" / "data" / "tokenizer"
+    corpus, kinds_of_tokenizers = data / "golden" / "corpus.txt", data / "kinds"
+    vocab = scratch / "tokenizer.json"
+    subprocess.run([program, "tokenizer", "train", "--input", corpus, "--vocab-size", "384", "--special", "<|endoftext|>",
+                    "--output", vocab], check=True, capture_output=True)
+    shared = dict(vocab_size=384, bos_token_id=None, eos_token_id=0, pad_token_id=None, initializer_range=0.2)
+    base = dict(shared, hidden_size=64, intermediate_size=160, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+                max_position_embeddings=128, tie_word_embeddings=False)
+    llama3 = dict(rope_type="llama3", rope_theta=5e5, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                  original_max_position_embeddings=16)
+    yarn = dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=32)
+    longrope = dict(rope_type="longrope", rope_theta=1e4, long_factor=[1.0 + i / 3 for i in range(8)],
+                    short_factor=[1.0 + i / 9 for i in range(8)], original_max_position_embeddings=32)
+    gemma = dict(base, head_dim=32, query_pre_attn_scalar=32, hidden_activation="gelu_pytorch_tanh", sliding_window=8,
+                 tie_word_embeddings=True)
+    kinds = {
+        "llama": t.LlamaConfig(**dict(base, tie_word_embeddings=True)),
+        "llama3": t.LlamaConfig(**base, rope_parameters=llama3),
+        "llama-biases-yarn": t.LlamaConfig(**base, rope_parameters=yarn, attention_bias=True, mlp_bias=True),
+        "llama-linear": t.LlamaConfig(**base, rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=2.0)),
+        "llama-longrope": t.LlamaConfig(**base, rope_parameters=longrope),
+        "mistral": t.MistralConfig(**base, head_dim=16, sliding_window=None),
+        "qwen2": t.Qwen2Config(**base), "qwen3": t.Qwen3Config(**base, head_dim=32),
+        "olmo": t.OlmoConfig(**base, clip_qkv=0.5), "olmo2": t.Olmo2Config(**base),
+        "gemma2": t.Gemma2Config(**gemma),
+        "gemma3": t.Gemma3TextConfig(**dict(gemma, num_hidden_layers=7)),
+        "gemma3-pattern": t.Gemma3TextConfig(**dict(gemma, num_hidden_layers=4), layer_types=["sliding_attention", "full_attention"] * 2,
+            rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=1e6, factor=2.0),
+                                 sliding_attention=dict(rope_type="default", rope_theta=5e3))),
+        "phi3": t.Phi3Config(**base), "phi3-longrope": t.Phi3Config(**base, original_max_position_embeddings=32,
+                                                                    rope_parameters=dict(longrope, partial_rotary_factor=1.0)),
+        "gpt-neox": t.GPTNeoXConfig(**{k: v for k, v in base.items() if k != "num_key_value_heads"}, rotary_pct=0.5),
+        # Vocabularies of 600 and 310 tokens.
+        "llama-sentencepiece": t.LlamaConfig(**dict(base, vocab_size=600, bos_token_id=1, eos_token_id=2)),
+        "llama-unigram": t.LlamaConfig(**dict(base, vocab_size=310, eos_token_id=2)),
+        "gpt2": t.GPT2Config(**shared, n_embd=64, n_layer=3, n_head=4, n_positions=128),
+    }
+    for name, config in kinds.items():
+        if only and name not in only:
+            continue
+        torch.manual_seed(7)
+        model = AutoModelForCausalLM.from_config(config)
+        with torch.no_grad():
+            for key, value in model.named_parameters():
+                if value.dim() == 1:
+                    value += torch.randn_like(value) * 0.1
+        folder = scratch / name
+        model.save_pretrained(folder)
+        of_kind = {"llama-sentencepiece": "llama2_legacy", "llama-unigram": "t5"}.get(name)
+        (folder / "tokenizer.json").write_text((kinds_of_tokenizers / f"{of_kind}.json" if of_kind else vocab).read_text())
+        (folder / "tokenizer_config.json").write_text(json.dumps(
+            {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>" if of_kind else "<|endoftext|>"}))
+        if of_kind:  # the converter reads SentencePiece's own file
+            shutil.copy(kinds_of_tokenizers / SENTENCEPIECE[of_kind], folder / "tokenizer.model")
+        yield folder
+
+
+def check(options, folder, scratch):
+    notes, faults = [], []
+    where = scratch / (folder.name + "-out")
+    try:
+        hf = export(options.program, folder, where / folder.name)
+        ours = export(options.program, folder, where / "ours.gguf", "--format", "gguf")
+    except subprocess.CalledProcessError as error:
+        print(f"{folder.name}: NOT EXPORTED: {error.stderr.decode().strip()[-300:]}", flush=True)
+        return False
+    try:
+        theirs = where / "theirs.gguf"
+        convert(options.llama_cpp, hf, theirs, contents(ours)[0].get("tokenizer.ggml.pre", "default"))
+        faults += compare(ours, theirs)
+    except AssertionError as error:
+        faults.append(str(error))
+    if options.converter_only:
+        notes.append("not run")
+    else:
+        try:
+            said = list(run_in_llama(options.program, hf, ours))
+            notes += [line[1:] for line in said if line[0] == "+"]
+            faults += [line for line in said if line[0] != "+"]
+        except AssertionError as error:
+            faults.append(str(error))
+    print(f"{folder.name}: {', '.join(notes)}{'' if faults else ', as the converter makes it'}", *faults, sep="\n    ", flush=True)
+    return not faults
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("llama_cpp", help="the source tree with convert_hf_to_gguf.py")
+    parser.add_argument("folders", nargs="*", type=pathlib.Path)
+    parser.add_argument("--llama", help="a folder to import llama_cpp from")
+    parser.add_argument("--converter-only", action="store_true")
+    parser.add_argument("--only", nargs="+", help="of the small models, those of these names")
+    options = parser.parse_args()
+    if options.llama:
+        sys.path.insert(0, options.llama)
+    with tempfile.TemporaryDirectory() as scratch:
+        scratch = pathlib.Path(scratch)
+        folders = options.folders or small_models(options.program, scratch, options.only)
+        # All of them: a fault of one family says nothing of the next.
+        good = [check(options, folder, scratch) for folder in folders]
+    sys.exit(0 if all(good) else 1)
+
+
+if __name__ == "__main__":
+    main()
