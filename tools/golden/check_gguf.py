@@ -139,18 +139,19 @@ class Llama:
         n = self.c.llama_tokenize(self.vocab, data, len(data), room, len(room), special, False)
         return list(room[:n])
 
-    def logits(self, ids):
-        """Of the last token."""
+    def begin(self):
+        """An empty text."""
         params = self.c.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch, params.n_threads = 128, 128, 128, 1
         params.type_k = params.type_v = 0
         params.flash_attn_type = 0
-        context = self.c.llama_init_from_model(self.model, params)
+        self.context = self.c.llama_init_from_model(self.model, params)
+
+    def logits(self, ids):
+        """Behind the text with these tokens added."""
         tokens = (ctypes.c_int32 * len(ids))(*ids)
-        assert self.c.llama_decode(context, self.c.llama_batch_get_one(tokens, len(ids))) == 0
-        values = np.ctypeslib.as_array(self.c.llama_get_logits(context), (self.size,)).copy()
-        self.c.llama_free(context)
-        return values
+        assert self.c.llama_decode(self.context, self.c.llama_batch_get_one(tokens, len(ids))) == 0
+        return np.ctypeslib.as_array(self.c.llama_get_logits(self.context), (self.size,)).copy()
 
 
 def run_in_llama(program, folder, path):
@@ -170,8 +171,10 @@ def run_in_llama(program, folder, path):
     apart = 0.0
     for prompt in TEXTS[:2]:
         ids = tokenizer(prompt, add_special_tokens=True)["input_ids"]
+        llama.begin()
+        new = ids
         for step, id in enumerate(generate(program, folder, prompt)):
-            logits = llama.logits(ids)
+            logits = llama.logits(new)
             with torch.no_grad():
                 wanted = model(torch.tensor([ids])).logits[0, -1].numpy()
             apart = max(apart, float(np.abs(logits[:len(wanted)] - wanted).max()))
@@ -179,7 +182,8 @@ def run_in_llama(program, folder, path):
                 yield (f"token {step} after {prompt!r}: {int(logits.argmax())}, strata {id}, transformers {int(wanted.argmax())}, "
                        f"logits {float(logits.max() - logits[id]):.2g} apart")
                 break
-            ids.append(id)
+            new = [id]
+            ids = ids + new
     yield f"+logits at most {apart:.1e} from transformers'"
 
 
