@@ -13,7 +13,7 @@ namespace {
 
 // The family's optional prefix when the files leave it out, else empty.
 std::string left_out_prefix(const models::ModelConfig& model, const checkpoint::TensorSource& source) {
-  const std::string prefix(model.family->optional_prefix);
+  std::string prefix(model.family->optional_prefix);
   const auto begins = [&](const auto& named) { return named.first.starts_with(prefix); };
   if (prefix.empty() || std::any_of(source.tensors.begin(), source.tensors.end(), begins)) return "";
   for (const models::TensorRow& row : model.family->tensors(model)) {
