@@ -39,6 +39,12 @@ EXPECTED = {
     "tokenizer.ggml.add_space_prefix": "ours is always there", "tokenizer.ggml.unknown_token_id": "ours is always there",
     "rope.scaling.yarn_attn_factor": "llama.cpp reads it for Grok alone", "rope.scaling.yarn_beta_fast": "read for Grok and Mistral 3 alone",
     "rope.scaling.yarn_beta_slow": "read for Grok and Mistral 3 alone",
+    "rope.scaling.attn_factor": "of LongRoPE, which the converter writes for Phi-3 alone",
+    "rope.scaling.original_context_length": "of LongRoPE, which the converter writes for Phi-3 alone",
+    "rope.freq_base": "the converter leaves Gemma 2's out, which is llama.cpp's default",
+    "attention.key_length": "the head size where it is the width by the heads", "attention.value_length": "so too",
+    "general.file_type": "for display; the converter leaves it out for GPT-NeoX",
+    "attention.sliding_window_pattern": "only we write it for Gemma 3, where it is another than usual",
     "attention.sliding_window": "llama.cpp's Phi-3 ignores it; the converter writes 0 for none",
 }
 
@@ -107,13 +113,18 @@ def compare(ours, theirs):
     arch = a["general.architecture"] + "."
     for key in sorted(a.keys() | b.keys()):
         name = key.removeprefix(arch)
-        if name in EXPECTED and not (key in a and key in b and key.startswith("tokenizer") and a[key] != b[key]):
+        if name in EXPECTED and not (key in a and key in b and ("tokenizer" in key or "rope" in key)):
             continue
         if key not in a or key not in b:
             yield f"{key} only in {'ours' if key in a else 'theirs'}: {str(a.get(key, b.get(key)))[:60]}"
+        elif name == "tokenizer.ggml.scores":  # of tokens that are in the text; the others have none
+            kinds = a["tokenizer.ggml.token_type"]
+            if any(p != q for p, q, kind in zip(a[key], b[key], kinds) if kind == 1):
+                yield f"{key} of normal tokens"
         elif a[key] != b[key]:
             yield f"{key}: ours {str(a[key])[:60]}, theirs {str(b[key])[:60]}"
-    for name in sorted(x.keys() | y.keys()):
+    # LongRoPE's factors, which the converter writes for Phi-3 alone.
+    for name in sorted(name for name in x.keys() | y.keys() if not (name.startswith("rope_factors") and name not in y)):
         if name not in x or name not in y:
             yield f"tensor {name} only in {'ours' if name in x else 'theirs'}"
         elif x[name].shape != y[name].shape or not np.allclose(x[name], y[name], rtol=1e-6, atol=0):
@@ -204,7 +215,9 @@ def small_models(program, scratch, only):
                   original_max_position_embeddings=16)
     yarn = dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=32)
     longrope = dict(rope_type="longrope", rope_theta=1e4, long_factor=[1.0 + i / 3 for i in range(8)],
-                    short_factor=[1.0 + i / 9 for i in range(8)], original_max_position_embeddings=32)
+                    short_factor=[1.0 + i / 9 for i in range(8)], original_max_position_embeddings=256)
+    # llama.cpp takes the short factors or the long ones by the size of its context, which is 256 at least.
+    longer = dict(base, max_position_embeddings=512)
     gemma = dict(base, head_dim=32, query_pre_attn_scalar=32, hidden_activation="gelu_pytorch_tanh", sliding_window=8,
                  tie_word_embeddings=True)
     kinds = {
@@ -212,7 +225,7 @@ def small_models(program, scratch, only):
         "llama3": t.LlamaConfig(**base, rope_parameters=llama3),
         "llama-biases-yarn": t.LlamaConfig(**base, rope_parameters=yarn, attention_bias=True, mlp_bias=True),
         "llama-linear": t.LlamaConfig(**base, rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=2.0)),
-        "llama-longrope": t.LlamaConfig(**base, rope_parameters=longrope),
+        "llama-longrope": t.LlamaConfig(**longer, rope_parameters=longrope),
         "mistral": t.MistralConfig(**base, head_dim=16, sliding_window=None),
         "qwen2": t.Qwen2Config(**base), "qwen3": t.Qwen3Config(**base, head_dim=32),
         "olmo": t.OlmoConfig(**base, clip_qkv=0.5), "olmo2": t.Olmo2Config(**base),
@@ -221,7 +234,8 @@ def small_models(program, scratch, only):
         "gemma3-pattern": t.Gemma3TextConfig(**dict(gemma, num_hidden_layers=4), layer_types=["sliding_attention", "full_attention"] * 2,
             rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=1e6, factor=2.0),
                                  sliding_attention=dict(rope_type="default", rope_theta=5e3))),
-        "phi3": t.Phi3Config(**base), "phi3-longrope": t.Phi3Config(**base, original_max_position_embeddings=32,
+        # A name with "phi3" makes llama.cpp look for tokens that only Microsoft's vocabulary has.
+        "phi": t.Phi3Config(**base), "phi-longrope": t.Phi3Config(**longer, original_max_position_embeddings=256,
                                                                     rope_parameters=dict(longrope, partial_rotary_factor=1.0)),
         "gpt-neox": t.GPTNeoXConfig(**{k: v for k, v in base.items() if k != "num_key_value_heads"}, rotary_pct=0.5),
         # Vocabularies of 600 and 310 tokens.
@@ -285,7 +299,7 @@ def main():
     parser.add_argument("--llama", help="a folder to import llama_cpp from")
     parser.add_argument("--converter-only", action="store_true")
     parser.add_argument("--only", nargs="+", help="of the small models, those of these names")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     if options.llama:
         sys.path.insert(0, options.llama)
     with tempfile.TemporaryDirectory() as scratch:
