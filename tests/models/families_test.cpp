@@ -190,6 +190,20 @@ TEST(Families, FieldsThatChangeTheMathematicsAreRefusedByName) {
   }
 }
 
+TEST(Families, ScaledRotationOfWindowsIsWritten) {
+  Json gemma = golden("gemma3");
+  gemma["rope_parameters"] = {
+      {"full_attention", {{"rope_type", "default"}, {"rope_theta", 1e6}}},
+      {"sliding_attention", {{"rope_type", "linear"}, {"factor", 3.0}, {"rope_theta", 2e4}}}};
+  const ModelConfig config = read_config_json(gemma.dump(), "");
+  const ModelConfig again = read_config_json(config.family->write(config, DType::kF32), "");
+  EXPECT_EQ(again.window_rope->kind, ops::RopeScaling::Kind::kInterpolated);
+  EXPECT_EQ(again.window_rope->factor, 3.0);
+  EXPECT_EQ(again.window_rope->theta, 2e4);
+  EXPECT_EQ(again.rope.kind, ops::RopeScaling::Kind::kUnscaled);
+  EXPECT_EQ(again.rope.theta, 1e6);
+}
+
 TEST(Families, WindowsFollowTheRuleOfTheFamily) {
   const auto windowed = [](const ModelConfig& config, int64_t layers) {
     std::string text;
