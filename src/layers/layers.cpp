@@ -97,9 +97,9 @@ Context source_of(const Context& context) {
 
 ValueId linear(Context& context, const LinearSpec& spec, ValueId x) {
   const bool column = spec.parallel == LinearSpec::Parallel::kColumn;
-  const ValueId weight = context.graph.add_parameter(
-      spec.name + ".weight", {spec.outputs, spec.inputs}, {Init::Kind::kNormal, spec.init_std},
-      on_tensor_axis(context, Placement::sharded(column ? 0 : 1)), spec.segments);
+  const ValueId weight =
+      context.graph.add_parameter(spec.name + ".weight", {spec.outputs, spec.inputs}, {Init::Kind::kNormal},
+                                  on_tensor_axis(context, Placement::sharded(column ? 0 : 1)), spec.segments);
   ValueId bias = kNone;
   if (spec.bias) {
     bias = context.graph.add_parameter(
@@ -143,7 +143,6 @@ ValueId project_out(Context& context, const AttentionSpec& spec, ValueId attende
                  .inputs = spec.heads * spec.head_dim,
                  .outputs = spec.width,
                  .bias = spec.out_bias,
-                 .init_std = spec.out_init_std,
                  .parallel = LinearSpec::Parallel::kRow},
                 attended);
 }
@@ -156,7 +155,6 @@ ValueId source_keys(Context& context, const AttentionSpec& spec, ValueId source)
                  .inputs = spec.width,
                  .outputs = 2 * kv_width,
                  .bias = spec.bias,
-                 .init_std = spec.init_std,
                  .segments = {kv_width, kv_width}},
                 source);
 }
@@ -179,7 +177,6 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
                         .inputs = spec.width,
                         .outputs = q_width + 2 * kv_width,
                         .bias = spec.bias,
-                        .init_std = spec.init_std,
                         .segments = {q_width, kv_width, kv_width}},
                        x);
   if (spec.clip_qkv > 0) qkv = ops::clamp(graph, qkv, spec.clip_qkv);
@@ -216,8 +213,7 @@ ValueId cross_attention(Context& context, const AttentionSpec& spec, ValueId x, 
                            {.name = spec.name + ".q",
                             .inputs = spec.width,
                             .outputs = spec.heads * spec.head_dim,
-                            .bias = spec.bias,
-                            .init_std = spec.init_std},
+                            .bias = spec.bias},
                            x);
   ops::AttentionOptions options = options_of(context, spec);
   options.kv_end = context.source_of_end;
@@ -239,7 +235,6 @@ ValueId ffn(Context& context, const FfnSpec& spec, ValueId x) {
        .inputs = spec.width,
        .outputs = spec.gated ? 2 * spec.hidden : spec.hidden,
        .bias = spec.bias,
-       .init_std = spec.init_std,
        .segments = spec.gated ? std::vector<int64_t>{spec.hidden, spec.hidden} : std::vector<int64_t>{}},
       x);
   const ValueId hidden = spec.gated ? ops::gated(context.graph, up, spec.activation)
@@ -249,7 +244,6 @@ ValueId ffn(Context& context, const FfnSpec& spec, ValueId x) {
                  .inputs = spec.hidden,
                  .outputs = spec.width,
                  .bias = spec.bias,
-                 .init_std = spec.out_init_std,
                  .parallel = LinearSpec::Parallel::kRow},
                 hidden);
 }
@@ -374,9 +368,8 @@ void store_source(Context& context, const StackSpec& spec, ValueId source) {
     store_cross(context, Block{context, spec, i, source}.cross(), source);
 }
 
-ValueId embedding_table(Context& context, const std::string& name, int64_t rows, int64_t width,
-                        double init_std) {
-  return context.graph.add_parameter(name, {rows, width}, {Init::Kind::kNormal, init_std});
+ValueId embedding_table(Context& context, const std::string& name, int64_t rows, int64_t width) {
+  return context.graph.add_parameter(name, {rows, width}, {Init::Kind::kNormal});
 }
 
 }  // namespace strata::layers

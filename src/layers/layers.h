@@ -1,6 +1,7 @@
-// The blocks that models are made of. Each makes its parameters and its nodes on the context's mesh:
-// column-parallel weights are sharded along "tensor" by outputs, row-parallel ones by inputs, as Megatron-LM
-// lays them out (Shoeybi et al. 2019). On a mesh of size one this says nothing and costs nothing.
+// The blocks that models are made of. How matrices start is the model's to say (models/parametrization.h).
+// Each block makes its parameters and its nodes on the context's mesh: column-parallel weights are sharded
+// along "tensor" by outputs, row-parallel ones by inputs, as Megatron-LM lays them out (Shoeybi et al. 2019).
+// On a mesh of size one this says nothing and costs nothing.
 #pragma once
 
 #include <functional>
@@ -63,7 +64,6 @@ struct LinearSpec {
   int64_t inputs = 0;
   int64_t outputs = 0;
   bool bias = false;
-  double init_std = 0.02;
   enum class Parallel { kColumn, kRow } parallel = Parallel::kColumn;
   std::vector<int64_t> segments = {};  // parts of the outputs
 };
@@ -98,8 +98,6 @@ struct AttentionSpec {
   double scale = 0;     // of scores; 0: 1 / √head_dim
   double softcap = 0;   // ops::AttentionOptions
   int64_t window = 0;   // ops::AttentionOptions
-  double init_std = 0.02;
-  double out_init_std = 0.02;
 };
 // QKV projection, norms of q and k, rotary embedding, grouped-query attention, output projection.
 ValueId attention(Context& context, const AttentionSpec& spec, ValueId x);
@@ -118,8 +116,6 @@ struct FfnSpec {
   bool bias = false;
   ActivationKind activation = ActivationKind::kSilu;
   bool gated = true;  // f(gate) · up
-  double init_std = 0.02;
-  double out_init_std = 0.02;
 };
 ValueId ffn(Context& context, const FfnSpec& spec, ValueId x);
 
@@ -156,7 +152,6 @@ ValueId stack(Context& context, const StackSpec& spec, ValueId embedded, ValueId
 void store_source(Context& context, const StackSpec& spec, ValueId source);
 
 // A table [rows, width]; returns the parameter.
-ValueId embedding_table(Context& context, const std::string& name, int64_t rows, int64_t width,
-                        double init_std);
+ValueId embedding_table(Context& context, const std::string& name, int64_t rows, int64_t width);
 
 }  // namespace strata::layers

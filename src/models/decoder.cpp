@@ -66,7 +66,7 @@ void rotate(const ModelConfig& config, layers::Context& context, layers::StackSp
 void add_distances(const ModelConfig& config, layers::Context& context, layers::StackSpec& spec) {
   const int64_t farthest = positions_in(context) - 1;
   const auto table = layers::embedding_table(context, spec.prefix + "relative_bias.weight",
-                                             config.distance_buckets, config.heads, config.init_std);
+                                             config.distance_buckets, config.heads);
   spec.attention.distance_bias = ops::relative_bias(context.graph, table,
                                                     {.max_distance = config.most_distance,
                                                      .bidirectional = !context.causal,
@@ -77,12 +77,11 @@ void add_distances(const ModelConfig& config, layers::Context& context, layers::
 
 graph::ValueId head_table(const ModelConfig& config, layers::Context& context, graph::ValueId embedding) {
   if (config.tied) return embedding;
-  return layers::embedding_table(context, "head.weight", config.vocab_size, config.width, config.init_std);
+  return layers::embedding_table(context, "head.weight", config.vocab_size, config.width);
 }
 
 graph::ValueId token_table(const ModelConfig& config, layers::Context& context) {
-  return layers::embedding_table(context, "embedding.weight", config.vocab_size, config.width,
-                                 config.init_std);
+  return layers::embedding_table(context, "embedding.weight", config.vocab_size, config.width);
 }
 
 layers::NormSpec norm_named(const layers::StackSpec& spec, const char* name) {
@@ -94,13 +93,9 @@ layers::NormSpec norm_named(const layers::StackSpec& spec, const char* name) {
 // BERT's head: what it reads passes a dense layer, an activation and a norm of its own.
 Hidden transformed(const ModelConfig& config, layers::Context& context, const layers::StackSpec& spec,
                    graph::ValueId hidden, graph::ValueId head) {
-  const auto dense = layers::linear(context,
-                                    {.name = "head_transform",
-                                     .inputs = config.width,
-                                     .outputs = config.width,
-                                     .bias = true,
-                                     .init_std = config.init_std},
-                                    hidden);
+  const auto dense = layers::linear(
+      context, {.name = "head_transform", .inputs = config.width, .outputs = config.width, .bias = true},
+      hidden);
   const auto bent = ops::activation(context.graph, dense, config.activation);
   const auto values = layers::norm(context, norm_named(spec, "head_norm"), bent).y;
   const auto bias =
@@ -119,15 +114,15 @@ Hidden build_stack(const ModelConfig& config, layers::Context& context) {
                                 .padding_id = config.pad_id.value_or(-1)};
   if (config.positions == Positions::kLearned) {
     look_up.positions = context.positions;
-    look_up.position_table = layers::embedding_table(context, "positions.weight", config.max_positions,
-                                                     config.width, config.init_std);
+    look_up.position_table =
+        layers::embedding_table(context, "positions.weight", config.max_positions, config.width);
   } else {
     rotate(config, context, spec);
   }
   auto embedded = ops::embedding(graph, context.tokens, table, context.activations, look_up);
   if (config.token_types > 0) {
-    const auto types = layers::embedding_table(context, "token_types.weight", config.token_types,
-                                               config.width, config.init_std);
+    const auto types =
+        layers::embedding_table(context, "token_types.weight", config.token_types, config.width);
     embedded = ops::add_row(graph, embedded, types, 0);
   }
   if (config.embedding_norm) embedded = layers::norm(context, norm_named(spec, "embedding_norm"), embedded).y;
