@@ -182,7 +182,7 @@ INSTANTIATE_TEST_SUITE_P(All, ValuesOfModels,
 models::Hidden build_random(const models::ModelConfig& config, layers::Context& context) {
   graph::Graph& g = context.graph;
   std::mt19937_64 random(static_cast<uint64_t>(config.ffn));
-  const ValueId table = layers::embedding_table(context, "embedding", config.vocab_size, config.width, 0.02);
+  const ValueId table = layers::embedding_table(context, "embedding", config.vocab_size, config.width);
   std::vector<ValueId> values{ops::embedding(g, context.tokens, table, context.activations)};
   auto any = [&] { return values[random() % values.size()]; };
   const auto count = 3 + random() % 20;
