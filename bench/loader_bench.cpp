@@ -10,8 +10,8 @@
 
 #include "base/file.h"
 #include "base/random.h"
-#include "data/loader.h"
-#include "data/tokenize.h"
+#include "data/samples/loader.h"
+#include "data/tokens/tokenize.h"
 
 namespace strata::data {
 namespace {

@@ -33,7 +33,7 @@ set(STRATA_PCH_HEADERS <algorithm> <cstdint> <filesystem> <functional> <map> <me
     <string_view> <unordered_map> <utility> <vector> <fmt/core.h>)
 set(STRATA_ROOMS_WITHOUT_PCH base kernels_cpu)
 # Rooms that run once at a start, where the optimizer's time is worth more than theirs: they take -O1, as tests do.
-set(STRATA_ROOMS_RUN_ONCE cli train_config observe hardware models layers graph ops)
+set(STRATA_ROOMS_RUN_ONCE cli config observe hardware models layers graph ops)
 if(NOT STRATA_SANITIZE)
   set(STRATA_RUN_ONCE_OPTIONS "$<$<CONFIG:Release>:-O1;-g0>")
 endif()

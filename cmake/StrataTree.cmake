@@ -1,23 +1,20 @@
-# Every room has a CMakeLists.txt in its folder, and every test folder one of its own.
-set(STRATA_ROOM_ORDER base observe tensor comm data/tokenizer data/pipeline data/input data data/text data/filter data/dedup data/build graph ops hardware kernels/cpu kernels/reference
-    parallel layers models
-    optim checkpoint program plan train/config train cli)
+# Every room has a CMakeLists.txt in its folder; a room uses only rooms above it. Test folders have one of their own.
+set(STRATA_ROOM_ORDER base observe tensor comm data/tokenizer data/text data/pipeline data/input data/tokens data/samples
+    data/filter data/dedup data/build graph ops hardware kernels/cpu kernels/reference layers models optim device device/cpu
+    device/reference program interop/torch checkpoint interop inference evaluation config train benchmarks cli)
 foreach(room ${STRATA_ROOM_ORDER})
-  if(EXISTS ${PROJECT_SOURCE_DIR}/src/${room}/CMakeLists.txt)
-    add_subdirectory(src/${room})
-  endif()
+  add_subdirectory(src/${room})
 endforeach()
 if(STRATA_TESTS)
-  foreach(room ${STRATA_ROOM_ORDER})
-    if(EXISTS ${PROJECT_SOURCE_DIR}/tests/${room}/CMakeLists.txt)
-      add_subdirectory(tests/${room})
-    endif()
+  foreach(room base observe data/tokenizer data/text data/pipeline data/input data/tokens data/filter data/dedup data/build
+          ops hardware kernels/cpu models optim program checkpoint config train cli)
+    add_subdirectory(tests/${room})
   endforeach()
 endif()
-if(STRATA_FUZZ AND EXISTS ${PROJECT_SOURCE_DIR}/tests/fuzz/CMakeLists.txt)
+if(STRATA_FUZZ)
   add_subdirectory(tests/fuzz)
 endif()
-if(STRATA_BENCH AND EXISTS ${PROJECT_SOURCE_DIR}/bench/CMakeLists.txt)
+if(STRATA_BENCH)
   add_subdirectory(bench)
 endif()
 include(cmake/StrataInstall.cmake)

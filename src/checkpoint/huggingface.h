@@ -26,6 +26,10 @@ struct TensorSource {
   std::map<std::string, Entry, std::less<>> tensors;
 };
 
+// Opens either format, by the file's first bytes. ConfigError where it is not there, DataError for what is in
+// it.
+std::unique_ptr<TensorFile> open_tensor_container(const Path& path);
+
 // FOLDER/STEM.safetensors, or else the shards of FOLDER/STEM.safetensors.index.json, or else the same of
 // FOLDER/pytorch_model.bin, whose pickles are read without executing anything. A shard that is not there, a
 // tensor that the index and the shards do not agree about, or one that stands twice: DataError.

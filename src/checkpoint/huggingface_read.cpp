@@ -6,6 +6,7 @@
 #include "base/parallel.h"
 #include "checkpoint/huggingface.h"
 #include "checkpoint/names.h"
+#include "interop/torch/torch_file.h"
 
 namespace strata::checkpoint {
 namespace {
@@ -127,6 +128,11 @@ TensorSource open_shards(const Path& folder, const Path& index_path, std::string
 }
 
 }  // namespace
+
+std::unique_ptr<TensorFile> open_tensor_container(const Path& path) {
+  if (path.extension() == ".safetensors") return std::make_unique<SafetensorsFile>(path);
+  return std::make_unique<interop::TorchFile>(path);
+}
 
 TensorSource open_tensor_file(const Path& file) {
   TensorSource source;

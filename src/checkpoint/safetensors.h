@@ -14,13 +14,11 @@
 
 #include "base/file.h"
 #include "base/function_ref.h"
-#include "checkpoint/tensor_file.h"
+#include "tensor/tensor_file.h"
 
 namespace strata::checkpoint {
 
-inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // what every reader of the format accepts
-inline constexpr size_t kMaxTensorNameBytes = 4096;
-
+inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 struct SafetensorsHeader {
   std::vector<TensorInfo> tensors;  // in the order of their bytes
   std::map<std::string, std::string> metadata;

@@ -1,8 +1,8 @@
 #include "cli/measured_peaks.h"
 
 #include "base/parallel.h"
+#include "device/cpu/probes.h"
 #include "kernels/cpu/measure.h"
-#include "program/cpu_probes.h"
 
 namespace strata::cli {
 
@@ -13,7 +13,7 @@ hardware::DeviceSpec describe_machine() {
 }
 
 hardware::DeviceSpec measure_machine() {
-  return program::measured_cpu(posix_file_system(), compute_threads(), true);
+  return device::measured_cpu(posix_file_system(), compute_threads(), true);
 }
 
 }  // namespace strata::cli

@@ -1,7 +1,6 @@
 // strata checkpoint inspect|verify|diff|prune
-#include <nlohmann/json.hpp>
-
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/log.h"

@@ -1,11 +1,165 @@
-// strata checkpoint export|import
+// strata checkpoint export and import
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/huggingface.h"
+#include "checkpoint/weights.h"
+#include "cli/actions.h"
 #include "cli/verbs.h"
-#include "train/commands.h"
+#include "config/values.h"
+#include "device/cpu/bindings.h"
+#include "inference/model_runtime.h"
+#include "interop/gguf_model.h"
+#include "interop/megatron.h"
+#include "interop/model_card.h"
+#include "program/initialize.h"
+#include "train/facts.h"
+#include "train/run_store.h"
 
 namespace strata::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+DType dtype_of(const std::string& name) {
+  if (name == "bf16") return DType::kBF16;
+  if (name == "fp16") return DType::kF16;
+  if (name == "fp32") return DType::kF32;
+  throw ConfigError("[--dtype] found \"{}\", expected bf16, fp16 or fp32", name);
+}
+
+void print_result(const ConvertOptions& options, const models::ModelConfig& model, const char* what) {
+  if (options.json) {
+    fmt::print("{}\n", Json{{"path", options.target.string()},
+                            {"dtype", options.dtype},
+                            {"parameters", models::parameter_count(model)}}
+                           .dump());
+  } else {
+    fmt::print("{} {}\n", what, options.target.string());
+  }
+}
+
+struct ModelFolder {
+  Path path;
+  models::ModelConfig model;
+};
+
+ModelFolder open_folder(const std::string& source) {
+  ModelFolder folder{checkpoint::resolve_model(source), {}};
+  const std::string where = (folder.path / "config.json").string();
+  folder.model = models::read_config_json(checkpoint::read_config_json(folder.path), where);
+  const auto faults = models::faults_of(folder.model);
+  if (!faults.empty()) throw DataError("[{}] {}", where, faults.front());
+  return folder;
+}
+
+// The last part of the path that says more than where a checkpoint lies in its run.
+std::string name_of_model(const Path& folder) {
+  Path path = std::filesystem::absolute(folder).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  const std::string name = path.filename().string();
+  if (name.starts_with("step-")) path = path.parent_path().parent_path();
+  if (name == "final") path = path.parent_path();
+  return path.filename().string();
+}
+
+// Memory for weights and the optimizer's moments, which begin at zero.
+void compile_for_training(inference::ModelRuntime& runtime) {
+  program::CompileOptions compile;
+  compile.model = runtime.model;
+  compile.rule_of = [](const std::string&, const Shape&) { return optim::ParameterRule{}; };
+  compile.recompute = program::Recompute::kNone;
+  compile.cache_room = 1;
+  compile.threads = 1;
+  compile.bindings = device::cpu_bindings();
+  const int64_t source = runtime.model.architecture == models::Architecture::kEncoderDecoder ? 1 : 0;
+  runtime.executor = std::make_unique<program::Executor>(
+      program::compile({{.kind = program::Kind::kTrain, .source_length = source}}, compile));
+  program::initialize_weights(*runtime.executor, 0);
+}
+
+}  // namespace
+
+int run_export(const ConvertOptions& options) {
+  if (!options.format.empty() && options.format != "hf" && options.format != "gguf")
+    throw ConfigError("[--format] found \"{}\", expected hf or gguf", options.format);
+  const DType dtype = dtype_of(options.dtype);
+  const auto shard_bytes = config::parse_bytes(options.max_shard_size);
+  if (!shard_bytes || shard_bytes->count <= 0)
+    throw ConfigError("[--max-shard-size] found \"{}\", expected a size such as 500 MB or 5 GB",
+                      options.max_shard_size);
+  const ModelFolder folder = open_folder(options.source);
+  const checkpoint::WeightSource weights = checkpoint::open_weights(folder.path, folder.model);
+  if (!options.skip_values) checkpoint::check_finite(weights, folder.model);
+  if (options.format == "gguf") {
+    if (std::filesystem::is_directory(options.target))
+      throw ConfigError("[{}] is a folder; expected the name of a .gguf file", options.target.string());
+    interop::write_gguf_model(posix_file_system(), options.target, name_of_model(folder.path), folder.model,
+                              weights, folder.path, dtype);
+    print_result(options, folder.model, "exported to");
+    return 0;
+  }
+
+  checkpoint::ModelFiles files{.config_json = folder.model.family->write(folder.model, dtype),
+                               .files = interop::companion_files_of(folder.path, folder.model),
+                               .weights = {},
+                               .dtype = dtype,
+                               .max_shard_bytes = static_cast<uint64_t>(shard_bytes->count)};
+  if (const auto facts = train::facts_of_checkpoint(folder.path)) {
+    std::erase_if(files.files, [](const auto& file) { return file.name == "README.md"; });
+    files.files.push_back({"README.md", interop::model_card(folder.model, *facts)});
+  }
+  for (const checkpoint::FileTensor& tensor : checkpoint::file_tensors(folder.model)) {
+    const auto& entry = weights.entry(tensor.row.file_name);
+    files.weights.push_back({.name = tensor.row.file_name,
+                             .shape = tensor.shape,
+                             .memory_dtype = *entry.tensor->dtype,
+                             .file = entry.file,
+                             .stored = entry.tensor});
+  }
+  checkpoint::write_hf_directory(posix_file_system(), options.target, files);
+  print_result(options, folder.model, "exported to");
+  return 0;
+}
+
+int run_import(const ConvertOptions& options) {
+  if (!options.format.empty() && options.format != "hf" && options.format != "megatron")
+    throw ConfigError("[--format] found \"{}\", expected hf or megatron", options.format);
+  const bool from_megatron =
+      options.format == "megatron" || (options.format.empty() && interop::is_megatron(options.source));
+  std::optional<interop::MegatronCheckpoint> megatron;
+  inference::ModelRuntime runtime;
+  if (from_megatron) {
+    megatron = interop::open_megatron(options.source);
+    runtime.model = megatron->model;
+  } else {
+    runtime = inference::open_model(options.source);
+    checkpoint::open_weights(runtime.folder,
+                             runtime.model);  // what does not fit takes no memory and leaves no folder
+  }
+  compile_for_training(runtime);
+  if (megatron) {
+    interop::load_megatron(*megatron, *runtime.executor);
+  } else {
+    checkpoint::load_hugging_face(runtime.folder, runtime.model, *runtime.executor);
+  }
+  train::RunStore store(posix_file_system(), options.target);
+  if (store.holds_run()) {
+    throw ConfigError("[{}] holds a run already; import into a new folder", options.target.string());
+  }
+  store.save(
+      {runtime.model, *runtime.executor, runtime.tokenizer ? &*runtime.tokenizer : nullptr, {}, {}, {}});
+  print_result(options, runtime.model, "imported as step 0 of");
+  return 0;
+}
 
 void add_checkpoint_conversions(Verb checkpoint) {
-  auto options = std::make_shared<train::ConvertOptions>();
+  auto options = std::make_shared<ConvertOptions>();
   auto target = std::make_shared<std::string>();
   const auto add = [&](const char* name, const char* help, const char* example, const char* target_help,
                        auto run) {
@@ -22,7 +176,7 @@ void add_checkpoint_conversions(Verb checkpoint) {
   };
   Verb out = add("export", "A Hugging Face directory or a GGUF file to hand on",
                  "strata checkpoint export runs/first@best model/ --dtype bf16",
-                 "The directory or .gguf file to write", train::run_export);
+                 "The directory or .gguf file to write", run_export);
   out.option("--format", options->format, "hf (default) or gguf, the file of llama.cpp")
       .one_of({"hf", "gguf"});
   out.option("--dtype", options->dtype, "Of the weights").one_of({"bf16", "fp16", "fp32"}).show_default();
@@ -30,7 +184,7 @@ void add_checkpoint_conversions(Verb checkpoint) {
   out.flag("--skip-values", options->skip_values,
            "Do not read all weights once before writing, to refuse a NaN or an infinity");
   Verb in = add("import", "Step 0 of a new run, from a model directory or a Megatron-LM checkpoint",
-                "strata checkpoint import model/ runs/second", "The new run's folder", train::run_import);
+                "strata checkpoint import model/ runs/second", "The new run's folder", run_import);
   in.option("--format", options->format, "hf or megatron; left out: found from the folder")
       .one_of({"hf", "megatron"});
 }

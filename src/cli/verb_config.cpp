@@ -1,12 +1,11 @@
 // strata config show|diff|schema
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
-#include "train/config/run_config.h"
+#include "config/run_config.h"
 
 namespace strata::cli {
 namespace {
@@ -20,28 +19,28 @@ struct Options {
 };
 
 // A run's folder stands for its resolved configuration.
-train::RunConfig read_config(const std::string& file, const std::vector<std::string>& sets) {
+config::RunConfig read_config(const std::string& file, const std::vector<std::string>& sets) {
   Path path = file;
   if (std::filesystem::is_directory(path)) path /= "run.toml";
-  const train::RunConfig config = train::read_run_config(path, sets);
-  train::require_valid(config);
+  const config::RunConfig config = config::read_run_config(path, sets);
+  config::require_valid(config);
   return config;
 }
 
-const char* class_name(train::ResumeClass resume) {
+const char* class_name(config::ResumeClass resume) {
   switch (resume) {
-    case train::ResumeClass::kFree:
+    case config::ResumeClass::kFree:
       return "free";
-    case train::ResumeClass::kAccept:
+    case config::ResumeClass::kAccept:
       return "accept";
-    case train::ResumeClass::kRefused:
+    case config::ResumeClass::kRefused:
       return "refused";
   }
   return "";
 }
 
 int show(const Options& options) {
-  const auto settings = train::settings(read_config(options.file, options.sets));
+  const auto settings = config::settings(read_config(options.file, options.sets));
   if (options.json) {
     Json out = Json::object();
     for (const auto& setting : settings) {
@@ -65,7 +64,7 @@ int show(const Options& options) {
 }
 
 int diff(const Options& options) {
-  const auto changes = train::compare(read_config(options.file, {}), read_config(options.other, {}));
+  const auto changes = config::compare(read_config(options.file, {}), read_config(options.other, {}));
   if (options.json) {
     Json list = Json::array();
     for (const auto& change : changes) {
@@ -78,9 +77,9 @@ int diff(const Options& options) {
     return 0;
   }
   for (const auto& change : changes) {
-    const char* note = change.resume == train::ResumeClass::kFree     ? ""
-                       : change.resume == train::ResumeClass::kAccept ? "  (a resume needs --accept-changes)"
-                                                                      : "  (refused on resume)";
+    const char* note = change.resume == config::ResumeClass::kFree     ? ""
+                       : change.resume == config::ResumeClass::kAccept ? "  (a resume needs --accept-changes)"
+                                                                       : "  (refused on resume)";
     print_out(fmt::format("{}: {} → {}{}\n", change.key, change.before.empty() ? "unset" : change.before,
                           change.after.empty() ? "unset" : change.after, note));
   }
@@ -112,7 +111,7 @@ void add_config(Verb root) {
   Verb schema = config.verb("schema", "A JSON Schema of RUN.toml, for editors",
                             "strata config schema > run.schema.json");
   schema.action([] {
-    print_out(train::config_schema() + "\n");
+    print_out(config::config_schema() + "\n");
     return 0;
   });
 }

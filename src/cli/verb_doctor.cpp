@@ -2,13 +2,12 @@
 #include <dnnl.h>
 #include <fmt/core.h>
 #include <unistd.h>
+
 #include <CLI/Version.hpp>
-
-#include <nlohmann/json.hpp>
-
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "base/memory.h"
 #include "base/version.h"

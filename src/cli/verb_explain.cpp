@@ -1,17 +1,199 @@
 // strata explain
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "cli/actions.h"
+#include "cli/run_inputs.h"
 #include "cli/verbs.h"
-#include "train/commands.h"
+#include "config/objective.h"
+#include "config/resolve.h"
+#include "device/cpu/probes.h"
+#include "models/parametrization.h"
+#include "program/explain.h"
 
 namespace strata::cli {
+namespace {
+
+using Programs = std::shared_ptr<const program::ProgramSet>;
+
+// The programs of a configuration whatever memory they need; `fits` says whether the budget holds them.
+struct Compiled {
+  Programs set;
+  bool fits = true;
+};
+
+Compiled compile_any(config::RunConfig config, const models::ModelConfig& model) {
+  const int64_t budget = (*config.memory.budget).count;
+  try {
+    auto set = config::compile_run(config, model);
+    return {set, budget <= 0 || set->arena_bytes <= budget};
+  } catch (const ConfigError&) {
+    // What does not fit is shown in its smallest form; any other fault is thrown again here.
+    config.memory.budget = config::Bytes{0};
+    if (config.memory.recompute == config::Recompute::kAuto)
+      config.memory.recompute = config::Recompute::kFull;
+    return {config::compile_run(config, model), false};
+  }
+}
+
+// One change that makes the programs fit.
+struct Remedy {
+  std::string set;  // "training.micro_batch_size=2"
+  int64_t arena_bytes;
+};
+
+std::vector<Remedy> remedies(const config::RunConfig& config, const models::ModelConfig& model,
+                             const Compiled& compiled) {
+  std::vector<Remedy> found;
+  auto attempt = [&](const std::string& set, const std::function<void(config::RunConfig&)>& change) {
+    config::RunConfig changed = config;
+    change(changed);
+    const Compiled result = compile_any(changed, model);
+    if (result.fits) found.push_back({set, result.set->arena_bytes});
+    return result.fits;
+  };
+  if (config.memory.recompute != config::Recompute::kAuto &&
+      config.memory.recompute != config::Recompute::kFull)
+    attempt("memory.recompute=\"auto\"",
+            [](config::RunConfig& c) { c.memory.recompute = config::Recompute::kAuto; });
+  for (int64_t size = *config.training.micro_batch_size - 1; size >= 1; --size) {
+    if (config.training.global_batch_size % size != 0) continue;
+    if (attempt(fmt::format("training.micro_batch_size={}", size),
+                [&](config::RunConfig& c) { c.training.micro_batch_size = size; }))
+      break;
+  }
+  for (int64_t length = config.training.sequence_length / 2; length >= 64; length /= 2) {
+    if (attempt(fmt::format("training.sequence_length={}", length),
+                [&](config::RunConfig& c) { c.training.sequence_length = length; }))
+      break;
+  }
+  found.push_back({fmt::format("memory.budget=\"{} MB\"", compiled.set->arena_bytes / 1000000 + 1),
+                   compiled.set->arena_bytes});
+  return found;
+}
+
+struct Expectation {
+  double step_seconds, tokens_per_s, flops, flops_per_s, peak;
+};
+
+Expectation expect(const config::RunConfig& config, const models::ModelConfig& model,
+                   const program::StepTotal& total, const hardware::DeviceSpec& device) {
+  const auto tokens =
+      static_cast<double>(config.training.global_batch_size * config.training.sequence_length);
+  Expectation out{};
+  out.step_seconds = total.seconds;
+  out.flops = models::training_flops_per_token(model, config.training.sequence_length,
+                                               config::row_shape(config, model).tokens) *
+              tokens;
+  out.tokens_per_s = total.seconds > 0 ? tokens / total.seconds : 0;
+  out.flops_per_s = total.seconds > 0 ? out.flops / total.seconds : 0;
+  out.peak =
+      config::activation_dtype(config) == DType::kBF16 ? device.gemm_flops_bf16 : device.gemm_flops_f32;
+  return out;
+}
+
+void print_text(const config::RunConfig& config, const models::ModelConfig& model, const Compiled& compiled,
+                const hardware::DeviceSpec& device, const std::vector<Remedy>& ways) {
+  const auto parameters = static_cast<double>(models::parameter_count(model));
+  fmt::print("Model: {}{} parameters, {} layers of width {}, vocabulary {}\n",
+             config.model.preset.empty() ? "" : config.model.preset + ", ", human_count(parameters),
+             models::layers_of(model), model.width, model.vocab_size);
+  fmt::print("Start: {}", models::name_of(model.init));
+  if (model.init != models::InitScheme::kSmallWang && model.init != models::InitScheme::kMitchell)
+    fmt::print(", standard deviation {:g}", model.init_std);
+  if (const double m = models::width_mult(model); model.mup.base_width > 0) {
+    fmt::print(
+        "; µP: {:g} times the width {} that settings are of; hidden matrices learn at {:g} of the rate", m,
+        model.mup.base_width, 1 / m);
+  }
+  fmt::print("\n");
+  const data::RowShape row = config::row_shape(config, model);
+  fmt::print("Batch: {} sequences of {} tokens{}, {} at once; computed in {}\n",
+             config.training.global_batch_size, config.training.sequence_length,
+             row.source > 0 ? fmt::format(" and {} of the decoder", row.tokens) : "",
+             *config.training.micro_batch_size, name_of(config::activation_dtype(config)));
+  fmt::print(
+      "Machine: {}, {} threads, {}; GEMM {:.0f} GFLOP/s bf16, {:.0f} fp32; memory {:.0f} GB/s, cache "
+      "{:.0f}\n",
+      device.name, device.threads, device.isa.str(), device.gemm_flops_bf16 / 1e9,
+      device.gemm_flops_f32 / 1e9, device.memory_bytes_per_s / 1e9, device.cache_bytes_per_s / 1e9);
+  fmt::print(
+      "An instruction's operands follow it as NAME TYPE[SHAPE] @BYTE of the arena, results after ->.\n"
+      "Phases: F forward, R recompute, I input gradient, W weight gradient, U update, E encode, S setup.\n"
+      "memory: how much of its operands lies in memory rather than in the cache when it starts.\n");
+  for (const program::Program& program : compiled.set->programs) {
+    fmt::print("{}", program::explain_program(program, device));
+  }
+  fmt::print("{}", program::explain_memory(*compiled.set));
+  const auto total = program::predict_step(compiled.set->programs[config::kTrainProgram], device);
+  fmt::print("\nA training step, expected\n{}", program::explain_totals(total).substr(1));
+  const Expectation expected = expect(config, model, total, device);
+  fmt::print(
+      "\n  {:.1f} ms a step, {:.0f} tokens/s, {:.1f} GFLOP/s of the model's own work: {:.1f} % of the GEMM "
+      "peak\n",
+      1e3 * expected.step_seconds, expected.tokens_per_s, expected.flops_per_s / 1e9,
+      expected.peak > 0 ? 100 * expected.flops_per_s / expected.peak : 0);
+  if (compiled.fits) {
+    fmt::print("  It fits: {} of {} (memory.budget)\n",
+               human_bytes(static_cast<double>(compiled.set->arena_bytes)),
+               human_bytes(static_cast<double>((*config.memory.budget).count)));
+    return;
+  }
+  fmt::print("\nIt does not fit: {} are needed and memory.budget allows {}. One of these makes it fit:\n",
+             human_bytes(static_cast<double>(compiled.set->arena_bytes)),
+             human_bytes(static_cast<double>((*config.memory.budget).count)));
+  for (const Remedy& way : ways)
+    fmt::print("  --set {:<36} arena {}\n", way.set, human_bytes(static_cast<double>(way.arena_bytes)));
+  if (ways.size() == 1) {
+    fmt::print("  or a smaller model: {} hold weights, gradients and optimizer state alone\n",
+               human_bytes(static_cast<double>(compiled.set->persistent_bytes)));
+  }
+}
+
+}  // namespace
+
+int run_explain(const ExplainOptions& options) {
+  config::RunConfig config = read_command_config(options.inputs, options.sets);
+  const config::FaultHook hooks[] = {config::check_model};
+  config::require_valid(config, hooks);
+  const models::ModelConfig model = config::resolve_model(config);
+  config::resolve_objective(config, model);
+  config::resolve_machine(config);
+  const auto device = device::measured_cpu(posix_file_system(), static_cast<int>(*config.device.threads));
+  const Compiled compiled = compile_any(config, model);
+  const std::vector<Remedy> ways = compiled.fits ? std::vector<Remedy>{} : remedies(config, model, compiled);
+  if (!options.json) {
+    print_text(config, model, compiled, device, ways);
+    return 0;
+  }
+  const Expectation expected = expect(
+      config, model, program::predict_step(compiled.set->programs[config::kTrainProgram], device), device);
+  auto json = nlohmann::ordered_json::parse(program::explain_json(*compiled.set, device));
+  json["memory_budget"] = (*config.memory.budget).count;
+  json["fits"] = compiled.fits;
+  for (const Remedy& way : ways)
+    json["would_fit"].push_back({{"set", way.set}, {"arena_bytes", way.arena_bytes}});
+  json["expected"] = {{"step_seconds", expected.step_seconds},
+                      {"tokens_per_s", expected.tokens_per_s},
+                      {"model_flops", expected.flops},
+                      {"mfu_measured", expected.peak > 0 ? expected.flops_per_s / expected.peak : 0}};
+  fmt::print("{}\n", json.dump());
+  return 0;
+}
 
 void add_explain(Verb root) {
-  auto options = std::make_shared<train::ExplainOptions>();
+  auto options = std::make_shared<ExplainOptions>();
   Verb verb = root.verb("explain", "Print the step program, memory plan and expected time without running",
                         "strata explain RUN.toml --set training.micro_batch_size=4");
   verb.option("RUN.toml", options->inputs, "A configuration, or texts to train on without one").required();
   verb.sets(options->sets);
   verb.json(options->json);
-  verb.action([options] { return train::run_explain(*options); });
+  verb.action([options] { return run_explain(*options); });
 }
 
 }  // namespace strata::cli

@@ -1,12 +1,220 @@
 // strata generate
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
+#include "base/signals.h"
+#include "cli/actions.h"
 #include "cli/verbs.h"
-#include "train/commands.h"
+#include "config/resolve.h"
+#include "inference/generate.h"
+#include "inference/model_runtime.h"
+#include "inference/text_stream.h"
 
 namespace strata::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Prompt {
+  std::string text;
+  std::string where;  // for messages
+};
+
+std::vector<Prompt> prompts_of(const GenerateOptions& options) {
+  if (options.prompts.empty()) return {{options.prompt.value_or(""), "--prompt"}};
+  std::vector<Prompt> prompts;
+  const std::string text = read_file(options.prompts);
+  size_t line_number = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    at = end + 1;
+    ++line_number;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const std::string where = fmt::format("{}:{}", options.prompts, line_number);
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (json.is_discarded()) throw DataError("[{}] is no valid JSON; expected one object a line", where);
+    if (!json.is_object() || !json.contains("prompt") || !json["prompt"].is_string())
+      throw DataError("[{}] holds no JSON object with a text \"prompt\"", where);
+    prompts.push_back({json["prompt"].get<std::string>(), where});
+  }
+  if (prompts.empty())
+    throw DataError("[{}] holds no prompt; expected {{\"prompt\": \"…\"}} a line", options.prompts);
+  return prompts;
+}
+
+// Ids that end a text: generation_config.json may name several, config.json one, the tokenizer its end of
+// text.
+std::vector<int32_t> stop_ids_of(const inference::ModelRuntime& runtime) {
+  const Path path = runtime.folder / "generation_config.json";
+  if (std::filesystem::exists(path)) {
+    const auto json = nlohmann::json::parse(read_file(path), nullptr, false);
+    if (json.is_discarded() || !json.is_object()) throw DataError("[{}] is no JSON object", path.string());
+    const auto ids = json.value("eos_token_id", nlohmann::json());
+    std::vector<int32_t> stops;
+    for (const auto& id : ids.is_array() ? ids : nlohmann::json::array({ids})) {
+      if (id.is_number_integer()) stops.push_back(id.get<int32_t>());
+    }
+    if (!stops.empty()) return stops;
+  }
+  if (runtime.model.eos_id) return {static_cast<int32_t>(*runtime.model.eos_id)};
+  if (const auto end = runtime.tokenizer->end_of_text_id()) return {*end};
+  return {};
+}
+
+std::vector<inference::TextRequest> requests_of(const std::vector<Prompt>& prompts,
+                                                const inference::ModelRuntime& runtime,
+                                                const GenerateOptions& options) {
+  const data::Tokenizer& tokenizer = *runtime.tokenizer;
+  const std::vector<int32_t> stop_ids = stop_ids_of(runtime);
+  std::vector<inference::TextRequest> requests;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    auto ids = tokenizer.encode(prompts[i].text, {.add_special_tokens = true});
+    // An empty prompt begins a new text, as the model saw it in training: behind the end of another one.
+    if (ids.empty())
+      ids.push_back(
+          static_cast<int32_t>(runtime.model.bos_id.value_or(tokenizer.end_of_text_id().value_or(0))));
+    if (static_cast<int64_t>(ids.size()) > runtime.model.longest_text()) {
+      const std::string what =
+          fmt::format("[{}] the prompt has {} tokens and the model has {} positions; shorten it",
+                      prompts[i].where, ids.size(), runtime.model.longest_text());
+      if (options.prompts.empty()) throw ConfigError(what);
+      throw DataError(what);
+    }
+    requests.push_back({std::move(ids),
+                        {.max_tokens = options.max_tokens,
+                         .temperature = options.temperature,
+                         .top_k = options.top_k,
+                         .top_p = options.top_p,
+                         .min_p = options.min_p,
+                         .repetition_penalty = options.repetition_penalty,
+                         .seed = options.seed + i,
+                         .stop_ids = stop_ids,
+                         .vocab_limit = tokenizer.vocab_size()}});
+  }
+  return requests;
+}
+
+// Writes what is finished in the order of the prompts; where texts are written one by one, as they grow.
+class Writer {
+ public:
+  struct Show {
+    bool grow;    // as it is written
+    bool prompt;  // before what goes on from it
+  };
+  Writer(const std::vector<Prompt>& prompts, const data::Tokenizer& tokenizer, const GenerateOptions& options,
+         std::vector<int64_t> limits, Show show)
+      : prompts_(prompts),
+        tokenizer_(tokenizer),
+        options_(options),
+        limits_(std::move(limits)),
+        grow_(show.grow && !options.json),
+        prompt_(show.prompt) {}
+
+  bool token(size_t i, int32_t id) {
+    auto& stream = streams_.try_emplace(i, tokenizer_, options_.stop).first->second;
+    if (grow_) begin(i);
+    show(stream.push(id));
+    return !stream.stopped();
+  }
+
+  void text(size_t i, const std::vector<int32_t>& made) {
+    auto& stream = streams_.try_emplace(i, tokenizer_, options_.stop).first->second;
+    if (grow_) begin(i);
+    show(stream.finish());
+    std::string out;
+    if (options_.json) {
+      const bool full = !stream.stopped() && static_cast<int64_t>(made.size()) == limits_[i];
+      out = Json{{"prompt", prompts_[i].text},
+                 {"ids", made},
+                 {"text", stream.text()},
+                 {"finish_reason", full ? "length" : "stop"}}
+                .dump(-1, ' ', false, Json::error_handler_t::replace);
+    } else if (!grow_) {
+      out = before(i) + stream.text();
+    }
+    streams_.erase(i);
+    finished_[i] = out + "\n";
+    for (auto at = finished_.find(next_); at != finished_.end(); at = finished_.find(++next_)) {
+      fmt::print("{}", at->second);
+      finished_.erase(at);
+    }
+    std::fflush(stdout);
+  }
+
+ private:
+  void begin(size_t i) {
+    if (std::exchange(begun_, i) != i) fmt::print("{}", before(i));
+  }
+  std::string before(size_t i) const { return prompt_ ? prompts_[i].text : std::string(); }
+  void show(const std::string& piece) const {
+    if (!grow_ || piece.empty()) return;
+    fmt::print("{}", piece);
+    std::fflush(stdout);
+  }
+
+  const std::vector<Prompt>& prompts_;
+  const data::Tokenizer& tokenizer_;
+  const GenerateOptions& options_;
+  std::vector<int64_t> limits_;  // most tokens of each text
+  bool grow_, prompt_;
+  size_t begun_ = SIZE_MAX, next_ = 0;
+  std::map<size_t, inference::TextStream> streams_;
+  std::map<size_t, std::string> finished_;
+};
+
+}  // namespace
+
+int run_generation(const GenerateOptions& options) {
+  if (options.batch < 1 || options.batch > inference::kMostTexts)
+    throw ConfigError("[generate] found --batch {}, expected 1 to {}", options.batch, inference::kMostTexts);
+  catch_stop_signals();
+  inference::ModelRuntime runtime = inference::open_model(options.model);
+  if (!runtime.tokenizer) {
+    throw ConfigError("[{}] has no tokenizer.json; put the model's tokenizer there", runtime.folder.string());
+  }
+  const auto architecture = runtime.model.architecture;
+  if (architecture == models::Architecture::kEncoder) {
+    throw ConfigError(
+        "[generate] {} holds an encoder ({}), which writes no text; expected a decoder or an encoder-decoder",
+        runtime.folder.string(), runtime.model.family->name);
+  }
+  const bool reads_source = architecture == models::Architecture::kEncoderDecoder;
+  const std::vector<Prompt> prompts = prompts_of(options);
+  const std::vector<inference::TextRequest> requests = requests_of(prompts, runtime, options);
+  const int64_t texts = std::min(options.batch, static_cast<int64_t>(prompts.size()));
+  int64_t longest = 0;
+  for (const inference::TextRequest& request : requests)
+    longest = std::max(longest, static_cast<int64_t>(request.prompt.size()));
+  inference::load_runtime(
+      runtime, {.compute = config::compute_options(config::config_of_sets(options.sets)),
+                .requests = inference::generation_requests(inference::kPrefillChunk, texts,
+                                                           reads_source ? longest : 0),
+                .cache_tokens =
+                    std::min(runtime.model.longest_text(), options.max_tokens + (reads_source ? 0 : longest)),
+                .cache_texts = texts});
+  inference::Generator generator(*runtime.executor, 0, 1);
+  std::vector<int64_t> limits;
+  for (const inference::TextRequest& request : requests)
+    limits.push_back(
+        std::min(options.max_tokens, generator.most_tokens(static_cast<int64_t>(request.prompt.size()))));
+  Writer writer(prompts, *runtime.tokenizer, options, std::move(limits),
+                {.grow = texts == 1, .prompt = !reads_source});
+  generator.generate(
+      requests, [&](size_t i, int32_t id) { return writer.token(i, id); },
+      [&](size_t i, const std::vector<int32_t>& made) { writer.text(i, made); },
+      [] { return stop_requested(); });
+  return stop_requested() ? stop_exit_code() : 0;
+}
 
 void add_generate(Verb root) {
-  auto options = std::make_shared<train::GenerateOptions>();
+  auto options = std::make_shared<GenerateOptions>();
   Verb verb = root.verb(
       "generate", "Let a model write text",
       "strata generate --model runs/first --prompt \"Once upon a time\" --temperature 0.8 --stop \"\\n\\n\"");
@@ -54,7 +262,7 @@ void add_generate(Verb root) {
     if (!options->prompt && options->prompts.empty()) {
       throw ConfigError("[strata generate] found no prompt, expected --prompt TEXT or --prompts FILE.jsonl");
     }
-    return train::run_generation(*options);
+    return run_generation(*options);
   });
 }
 

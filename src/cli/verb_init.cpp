@@ -3,9 +3,9 @@
 #include "base/log.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "config/run_config.h"
 #include "hardware/device_spec.h"
 #include "models/model.h"
-#include "train/config/run_config.h"
 
 namespace strata::cli {
 namespace {
@@ -47,14 +47,14 @@ int init(const Options& options) {
       "training.steps=1000",
       "optimizer.lr=0.001",
       "schedule.warmup_steps=100"};
-  const train::RunConfig config = train::read_run_config("", {}, arguments);
-  train::require_valid(config);
+  const config::RunConfig config = config::read_run_config("", {}, arguments);
+  config::require_valid(config);
   const std::string heading = fmt::format(
       "A run of Strata, sized to this machine ({} cores, {:.0f} GB). Lines in comments show what holds "
       "without "
       "them. Start it with: strata train {}",
       machine.cores, static_cast<double>(machine.memory_bytes) / 1e9, output.string());
-  write_file_atomically(posix_file_system(), output, train::commented_toml(config, heading));
+  write_file_atomically(posix_file_system(), output, config::commented_toml(config, heading));
   print_out(fmt::format("wrote {}: {} on {}\nnext: strata train {}\n", output.string(), preset, data,
                         output.string()));
   if (options.data.empty())

@@ -1,9 +1,6 @@
 // The command line: one function a verb, each adding itself with its options, help and example.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "cli/options.h"
 
 namespace strata::cli {
@@ -12,7 +9,7 @@ namespace strata::cli {
 void add_bench(Verb root);
 void add_data(Verb root);
 void add_checkpoint(Verb root);
-void add_checkpoint_conversions(Verb checkpoint);  // export and import, where built
+void add_checkpoint_conversions(Verb checkpoint);  // export and import
 void add_completions(Verb root);
 void add_config(Verb root);
 void add_doctor(Verb root);
@@ -24,12 +21,6 @@ void add_man(Verb root);
 void add_presets(Verb root);
 void add_tokenizer(Verb root);
 void add_train(Verb root);
-
-// The verbs that this build holds, and the names that are known but not there yet. Written by CMake, from
-// what the rooms offer.
-using AddVerb = void (*)(Verb root);
-const std::vector<AddVerb>& built_verbs();
-const std::vector<std::string>& absent_verbs();
 
 // The whole command tree.
 CommandLine strata_commands();

@@ -219,4 +219,13 @@ double streamed_bytes(const NodeView& view) {
   return bytes;
 }
 
+std::string compute_dtype(const NodeView& view) {
+  for (const auto* ids : {&view.node.inputs, &view.node.outputs}) {
+    for (const ValueId id : *ids) {
+      if (id != kNone && view.graph.value(id).dtype == DType::kBF16) return "bf16";
+    }
+  }
+  return "f32";
+}
+
 }  // namespace strata::graph

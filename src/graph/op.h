@@ -76,4 +76,7 @@ struct OpDef {
 // Bytes of all inputs and outputs, each counted once: the cost of a node that streams.
 double streamed_bytes(const NodeView& view);
 
+// The dtype in which rates are kept for a node: "bf16" when any operand is bf16, else "f32".
+std::string compute_dtype(const NodeView& view);
+
 }  // namespace strata::graph

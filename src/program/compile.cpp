@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "device/encode.h"
 #include "program/model_graph.h"
 #include "program/program.h"
 #include "tensor/arena.h"
@@ -59,7 +60,7 @@ Segment segment_of(Phase phase) {
 // A node with its kernel, on the way to an instruction.
 struct Bound {
   int32_t node;
-  BoundKernel kernel;
+  device::BoundKernel kernel;
 };
 
 // One program while it is made: the graph is final, kernels are bound, addresses are not known yet.
@@ -68,7 +69,7 @@ struct Draft {
   std::array<std::vector<Bound>, kSegments> bound;
 };
 
-void bind_segment(Draft& draft, Segment segment, PlanCache& cache, const CompileOptions& options,
+void bind_segment(Draft& draft, Segment segment, device::PlanCache& cache, const CompileOptions& options,
                   bool later) {
   Graph& graph = draft.program.graph;
   std::vector<bool> written(static_cast<size_t>(graph.value_count()), false);
@@ -76,7 +77,7 @@ void bind_segment(Draft& draft, Segment segment, PlanCache& cache, const Compile
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     const Node& node = graph.nodes()[i];
     if (segment_of(node.phase) != source) continue;
-    BindRequest request{{graph, node}, {}, cache, options.threads};
+    device::BindRequest request{{graph, node}, {}, cache, options.threads};
     for (const ValueId output : node.outputs) {
       bool accumulate = false;
       if (output != kNone && is_accumulator(graph.value(output).role)) {
@@ -86,12 +87,12 @@ void bind_segment(Draft& draft, Segment segment, PlanCache& cache, const Compile
       request.accumulate.push_back(accumulate);
     }
     draft.bound[static_cast<size_t>(segment)].push_back(
-        {static_cast<int32_t>(i), find_binding(options.bindings, *node.op).bind(request)});
+        {static_cast<int32_t>(i), device::find_binding(options.bindings, *node.op).bind(request)});
   }
 }
 
 Draft make_draft(const Request& request, const CompileOptions& options, Recompute recompute,
-                 int64_t full_layers, PlanCache& cache) {
+                 int64_t full_layers, device::PlanCache& cache) {
   Draft draft;
   Program& program = draft.program;
   program.request = request;
@@ -107,7 +108,7 @@ Draft make_draft(const Request& request, const CompileOptions& options, Recomput
     });
   }
   if (options.weight_gradients_last) weight_gradients_last_pass(program.graph);
-  encode_pass(program.graph, options.bindings);
+  device::encode_pass(program.graph, options.bindings);
   prune_pass(program.graph);
   for (const Segment segment : {Segment::kSetup, Segment::kEncode, Segment::kFirst, Segment::kUpdate}) {
     bind_segment(draft, segment, cache, options, false);
@@ -368,7 +369,7 @@ void emit(Draft& draft, const ProgramSet& set, int64_t workspace_offset) {
 }
 
 std::shared_ptr<ProgramSet> compile_with(const std::vector<Request>& requests, const CompileOptions& options,
-                                         Recompute recompute, int64_t full_layers, PlanCache& cache) {
+                                         Recompute recompute, int64_t full_layers, device::PlanCache& cache) {
   auto set = std::make_shared<ProgramSet>();
   set->options = options;
   std::vector<Draft> drafts;
@@ -394,7 +395,7 @@ std::shared_ptr<ProgramSet> compile_with(const std::vector<Request>& requests, c
 
 std::shared_ptr<const ProgramSet> compile(const std::vector<Request>& requests,
                                           const CompileOptions& options) {
-  PlanCache cache;
+  device::PlanCache cache;
   auto fits = [&](const ProgramSet& set) {
     return options.memory_budget <= 0 || set.arena_bytes <= options.memory_budget;
   };

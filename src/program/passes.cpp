@@ -1,7 +1,6 @@
 #include "program/passes.h"
 
 #include <algorithm>
-#include <map>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -126,38 +125,6 @@ void recompute_pass(Graph& graph, const std::function<Recompute(int32_t)>& of_la
   graph.set_phase(Phase::kForward);
   graph.set_layer(kNone);
   prune_pass(graph);
-}
-
-void encode_pass(Graph& graph, std::span<const Binding> bindings) {
-  std::map<std::pair<ValueId, std::string>, ValueId> encoded;
-  const size_t count = graph.nodes().size();
-  for (size_t i = 0; i < count; ++i) {
-    const Binding& binding = find_binding(bindings, *graph.nodes()[i].op);
-    if (binding.encodings == nullptr) continue;
-    for (const WantedEncoding& wanted : binding.encodings({graph, graph.nodes()[i]})) {
-      const ValueId master = graph.nodes()[i].inputs[static_cast<size_t>(wanted.input)];
-      if (graph.value(master).role != Role::kParameter) continue;
-      auto [slot, is_new] = encoded.try_emplace({master, wanted.encoding.layout}, kNone);
-      if (is_new) {
-        const Value& plain = graph.value(master);
-        Value value;
-        value.name = plain.name + "@" + wanted.encoding.layout;
-        value.dtype = wanted.dtype;
-        value.shape = plain.shape;
-        value.role = Role::kEncoded;
-        value.encoding = wanted.encoding;
-        value.placements = plain.placements;
-        value.segments = plain.segments;
-        slot->second = graph.add_value(std::move(value));
-        graph.set_phase(Phase::kEncode);
-        graph.set_layer(graph.nodes()[i].layer);
-        graph.add_node_into(ops::kPackWeight, {master}, {slot->second});
-      }
-      graph.nodes()[i].inputs[static_cast<size_t>(wanted.input)] = slot->second;
-    }
-  }
-  graph.set_phase(Phase::kForward);
-  graph.set_layer(kNone);
 }
 
 void weight_gradients_last_pass(Graph& graph) {

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "program/bindings.h"
 
 namespace strata::program {
 
@@ -19,10 +18,6 @@ std::string_view name_of(Recompute recompute);
 
 // `of_layer` decides for each layer. The loss is never recomputed.
 void recompute_pass(graph::Graph& graph, const std::function<Recompute(int32_t)>& of_layer);
-
-// Gives every kernel its weights in the encoding that it wants: adds encoded values and, in phase kEncode,
-// the nodes that make them from the masters.
-void encode_pass(graph::Graph& graph, std::span<const Binding> bindings);
 
 // Moves every weight gradient behind the last input gradient, in its order, as schedules want that fill
 // bubbles with them. The results are the same bits; more values live at once.

@@ -10,12 +10,6 @@
 
 namespace strata::program {
 
-// Bytes that the last-level cache serves as measured, else its size, or that of the caches below it.
-int64_t cache_bytes(const hardware::DeviceSpec& device);
-
-// The dtype in which rates are kept for a node: "bf16" when any operand is bf16, else "f32".
-std::string compute_dtype(const graph::NodeView& view);
-
 struct Expected {
   double flops = 0;
   double bytes = 0;       // that the op must at least move
@@ -26,11 +20,6 @@ struct Expected {
 // Of each instruction of a segment that runs in a steady step. An operand is in the cache when less than the
 // cache's size was touched since its last use.
 std::vector<Expected> predict(const Program& program, Segment segment, const hardware::DeviceSpec& device);
-
-// Seconds of one node: op rates at its arithmetic intensity (interpolated between the probes), never faster
-// than the bandwidth allows; the device's GEMM peak and bandwidths where an op was not measured.
-double expected_seconds(const hardware::DeviceSpec& device, std::string_view op, std::string_view dtype,
-                        double flops, double bytes, double cold_share);
 
 struct FamilyTotal {
   std::string family;

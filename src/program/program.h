@@ -10,11 +10,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "device/bindings.h"
 #include "graph/op.h"
 #include "hardware/device_spec.h"
 #include "models/model.h"
 #include "optim/adamw.h"
-#include "program/bindings.h"
 #include "program/memory_plan.h"
 #include "program/passes.h"
 
@@ -33,7 +33,7 @@ struct Operand {
 };
 
 struct Instruction {
-  Kernel run = nullptr;
+  device::Kernel run = nullptr;
   const void* plan = nullptr;
   uint32_t first_operand = 0;
   uint32_t operand_count = 0;
@@ -113,7 +113,7 @@ struct CompileOptions {
   int64_t cache_room = 0;              // tokens of a slot of the key–value cache, for kPrefill and kDecode
   int64_t cache_slots = 1;             // texts in it; at least as many as a program has sequences
   int threads = 1;
-  std::span<const Binding> bindings = cpu_bindings();
+  std::span<const device::Binding> bindings;  // of the device that is to run it
 };
 
 // Where something lies that outlives a segment: parameters, gradients, moments, encodings, tables, the step

@@ -4,21 +4,21 @@
 
 namespace strata::train {
 
-Due::Due(const Interval& interval, int64_t step, int64_t step_tokens)
+Due::Due(const config::Interval& interval, int64_t step, int64_t step_tokens)
     : interval_(interval), step_tokens_(step_tokens), last_step_(step), last_time_(monotonic_seconds()) {}
 
 bool Due::at(int64_t step) const {
   switch (interval_.kind) {
-    case Interval::Kind::kNever:
+    case config::Interval::Kind::kNever:
       return false;
-    case Interval::Kind::kSteps:
+    case config::Interval::Kind::kSteps:
       return step % interval_.count == 0;
-    case Interval::Kind::kTokens:
+    case config::Interval::Kind::kTokens:
       return step * step_tokens_ / interval_.count > (step - 1) * step_tokens_ / interval_.count;
-    case Interval::Kind::kSeconds:
+    case config::Interval::Kind::kSeconds:
       return monotonic_seconds() - last_time_ >= interval_.seconds;
-    case Interval::Kind::kAuto:
-      return monotonic_seconds() - last_time_ >= auto_checkpoint_seconds(cost_);
+    case config::Interval::Kind::kAuto:
+      return monotonic_seconds() - last_time_ >= config::auto_checkpoint_seconds(cost_);
   }
   return false;
 }

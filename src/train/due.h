@@ -3,14 +3,14 @@
 
 #include <cstdint>
 
-#include "train/config/run_config.h"
+#include "config/run_config.h"
 
 namespace strata::train {
 
 // Whether an interval says that something is due, counting from the last time it happened.
 class Due {
  public:
-  Due(const Interval& interval, int64_t step, int64_t step_tokens);
+  Due(const config::Interval& interval, int64_t step, int64_t step_tokens);
 
   bool at(int64_t step) const;
   // It happened and took so long: an "auto" interval spends at most 1 % of the time on it.
@@ -18,7 +18,7 @@ class Due {
   int64_t last_step() const { return last_step_; }
 
  private:
-  Interval interval_;
+  config::Interval interval_;
   int64_t step_tokens_;
   int64_t last_step_;
   double last_time_;

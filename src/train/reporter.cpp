@@ -63,7 +63,7 @@ void StepTracer::write(FileSystem& files, const Path& path, int64_t step) {
   events_.clear();
 }
 
-Reporter::Reporter(FileSystem& files, const RunConfig& config, const program::Executor& executor,
+Reporter::Reporter(FileSystem& files, const config::RunConfig& config, const program::Executor& executor,
                    int64_t total_steps, int64_t start_step)
     : files_(files),
       config_(config),

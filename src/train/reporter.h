@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "config/run_config.h"
 #include "observe/metrics.h"
 #include "observe/progress.h"
 #include "observe/run_page.h"
 #include "observe/tensorboard.h"
 #include "observe/trace.h"
 #include "program/executor.h"
-#include "train/config/run_config.h"
 
 namespace strata::train {
 
@@ -33,8 +33,8 @@ struct StepRecord {
 
 class Reporter {
  public:
-  Reporter(FileSystem& files, const RunConfig& config, const program::Executor& executor, int64_t total_steps,
-           int64_t start_step);
+  Reporter(FileSystem& files, const config::RunConfig& config, const program::Executor& executor,
+           int64_t total_steps, int64_t start_step);
 
   void step(const StepRecord& record);
   void event(const std::string& name, int64_t step, const observe::MetricFields& fields = {});
@@ -49,7 +49,7 @@ class Reporter {
 
  private:
   FileSystem& files_;
-  const RunConfig& config_;
+  const config::RunConfig& config_;
   const program::Executor& executor_;
   int64_t total_steps_;
   Path folder_;

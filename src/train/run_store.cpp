@@ -7,8 +7,8 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/version.h"
-#include "train/hand_over.h"
-#include "train/weights.h"
+#include "checkpoint/weights.h"
+#include "train/facts.h"
 
 namespace strata::train {
 
@@ -54,20 +54,20 @@ bool RunStore::holds_checkpoints() const {
   return !checkpoint::list_checkpoints(checkpoints()).empty();
 }
 
-std::optional<RunConfig> RunStore::stored_config() const {
+std::optional<config::RunConfig> RunStore::stored_config() const {
   const Path path = folder_ / "run.toml";
   if (!std::filesystem::exists(path)) return std::nullopt;
-  return read_run_config(path);
+  return config::read_run_config(path);
 }
 
-void RunStore::store_config(const RunConfig& config, const std::string& machine) {
-  write_file_atomically(files_, folder_ / "run.toml", resolved_toml(config, machine));
+void RunStore::store_config(const config::RunConfig& config, const std::string& machine) {
+  write_file_atomically(files_, folder_ / "run.toml", config::resolved_toml(config, machine));
 }
 
 std::optional<RunState> RunStore::load_newest(const models::ModelConfig& model,
                                               const program::Executor& executor) const {
-  const auto weights = weight_views(model, executor);
-  const auto moments = moment_views(model, executor);
+  const auto weights = checkpoint::weight_views(model, executor);
+  const auto moments = checkpoint::moment_views(model, executor);
   const auto loaded = checkpoint::load_newest_checkpoint(checkpoints(), weights, moments);
   if (!loaded) return std::nullopt;
   for (const auto& skipped : loaded->skipped) {
@@ -85,8 +85,8 @@ RunState RunStore::load(const std::string& checkpoint, const models::ModelConfig
         "Hugging Face directory set model.from",
         checkpoint);
   }
-  const auto weights = weight_views(model, executor);
-  const auto moments = moment_views(model, executor);
+  const auto weights = checkpoint::weight_views(model, executor);
+  const auto moments = checkpoint::moment_views(model, executor);
   const auto loaded = checkpoint::load_checkpoint(path, weights, moments);
   return run_state_from_json(loaded.state_json, (path / "state.json").string());
 }
@@ -120,10 +120,10 @@ uint64_t RunStore::save(const Save& save) {
   checkpoint::CheckpointContent content;
   content.step = save.state.step;
   content.model.config_json = save.model.family->write(save.model, DType::kF32);
-  content.model.files = companion_files(save.model, save.tokenizer);
-  content.model.weights = read_only(weight_views(save.model, save.executor));
+  content.model.files = interop::companion_files(save.model, save.tokenizer);
+  content.model.weights = checkpoint::read_only(checkpoint::weight_views(save.model, save.executor));
   content.model.dtype = DType::kF32;
-  content.optimizer = read_only(moment_views(save.model, save.executor));
+  content.optimizer = checkpoint::read_only(checkpoint::moment_views(save.model, save.executor));
   content.state_json = to_json(save.state);
   content.health = save.health;
   content.program = fmt::format("strata {}", program_version());
@@ -135,19 +135,18 @@ uint64_t RunStore::save(const Save& save) {
 }
 
 void RunStore::write_final(const Save& save) {
-  auto files = companion_files(save.model, save.tokenizer);
-  TrainingFacts facts{.name = folder_.filename().string(),
-                      .state = save.state,
-                      .health = save.health,
-                      .program = fmt::format("strata {}", program_version()),
-                      .run_toml = {}};
-  if (std::filesystem::exists(folder_ / "run.toml")) facts.run_toml = read_file(folder_ / "run.toml");
-  files.push_back({"README.md", model_card(save.model, facts)});
-  checkpoint::write_hf_directory(files_, folder_ / "final",
-                                 {.config_json = save.model.family->write(save.model, DType::kBF16),
-                                  .files = std::move(files),
-                                  .weights = read_only(weight_views(save.model, save.executor)),
-                                  .dtype = DType::kBF16});
+  auto files = interop::companion_files(save.model, save.tokenizer);
+  const Path toml = folder_ / "run.toml";
+  const auto facts = facts_of(folder_.filename().string(), save.state, save.health,
+                              fmt::format("strata {}", program_version()),
+                              std::filesystem::exists(toml) ? read_file(toml) : "");
+  files.push_back({"README.md", interop::model_card(save.model, facts)});
+  checkpoint::write_hf_directory(
+      files_, folder_ / "final",
+      {.config_json = save.model.family->write(save.model, DType::kBF16),
+       .files = std::move(files),
+       .weights = checkpoint::read_only(checkpoint::weight_views(save.model, save.executor)),
+       .dtype = DType::kBF16});
 }
 
 }  // namespace strata::train

@@ -5,10 +5,10 @@
 #include <string>
 
 #include "checkpoint/checkpoint.h"
+#include "config/run_config.h"
 #include "data/tokenizer/tokenizer.h"
 #include "models/model.h"
 #include "program/executor.h"
-#include "train/config/run_config.h"
 
 namespace strata::train {
 
@@ -35,8 +35,8 @@ class RunStore {
   Path checkpoints() const { return folder_ / "checkpoints"; }
   bool holds_run() const;
   bool holds_checkpoints() const;
-  std::optional<RunConfig> stored_config() const;
-  void store_config(const RunConfig& config, const std::string& machine);
+  std::optional<config::RunConfig> stored_config() const;
+  void store_config(const config::RunConfig& config, const std::string& machine);
 
   // Fills weights and moments from the newest good checkpoint and warns of damaged ones; nothing when there
   // is none.

@@ -7,8 +7,8 @@
 #include "base/parallel.h"
 #include "base/pin.h"
 #include "base/signals.h"
+#include "config/objective.h"
 #include "hardware/device_spec.h"
-#include "train/objective.h"
 #include "train/training_loop.h"
 
 namespace strata::train {
@@ -21,7 +21,8 @@ std::string machine_line(const hardware::DeviceSpec& device) {
 }
 
 // The configuration to go on with in this folder, and what it changes.
-RunConfig with_stored(const RunOptions& options, const RunStore& store, std::vector<Change>& changes) {
+config::RunConfig with_stored(const RunOptions& options, const RunStore& store,
+                              std::vector<config::Change>& changes) {
   const auto stored = store.stored_config();
   if (options.resume == "never" && store.holds_run()) {
     throw ConfigError(
@@ -29,20 +30,22 @@ RunConfig with_stored(const RunOptions& options, const RunStore& store, std::vec
         store.folder().string());
   }
   if (!stored) return options.config;
-  changes = compare_for_resume(*stored, options.config);
+  changes = config::compare_for_resume(*stored, options.config);
   // Before the first checkpoint nothing binds a run to what it was started with.
-  const bool free = std::all_of(changes.begin(), changes.end(),
-                                [](const Change& c) { return c.resume == ResumeClass::kFree; });
+  const bool free = std::all_of(changes.begin(), changes.end(), [](const config::Change& c) {
+    return c.resume == config::ResumeClass::kFree;
+  });
   if (!free && !store.holds_checkpoints()) {
     changes.clear();
     return options.config;
   }
-  require_resumable(changes, options.accept_changes);
-  return keep_resolved(options.config, *stored);
+  config::require_resumable(changes, options.accept_changes);
+  return config::keep_resolved(options.config, *stored);
 }
 
-void describe(const RunConfig& config, const models::ModelConfig& model, const program::ProgramSet& set,
-              const RunData& data, const std::vector<SourcePlan>& plan, int64_t total_steps) {
+void describe(const config::RunConfig& config, const models::ModelConfig& model,
+              const program::ProgramSet& set, const config::RunData& data,
+              const std::vector<config::SourcePlan>& plan, int64_t total_steps) {
   const double parameters = static_cast<double>(models::parameter_count(model));
   log_info("model: {} parameters ({}), {} layers of width {}", human_count(parameters), model.family->name,
            models::layers_of(model), model.width);
@@ -50,19 +53,20 @@ void describe(const RunConfig& config, const models::ModelConfig& model, const p
       "data: {} training tokens, {} a step, {} steps: {}",
       human_count(static_cast<double>(data.train_tokens)),
       human_count(static_cast<double>(config.training.global_batch_size * config.training.sequence_length)),
-      total_steps, to_string(plan));
-  for (const std::string& warning : repetition_warnings(plan)) log_warning("{}", warning);
+      total_steps, config::to_string(plan));
+  for (const std::string& warning : config::repetition_warnings(plan)) log_warning("{}", warning);
   log_info("program: {} instructions a micro-batch of {} x {}, {}, recompute {}, arena {}",
-           set.programs[kTrainProgram].segment(Segment::kFirst).size(), *config.training.micro_batch_size,
-           config.training.sequence_length, name_of(activation_dtype(config)),
-           name_of(set.programs[kTrainProgram].recompute), human_bytes(static_cast<double>(set.arena_bytes)));
+           set.programs[config::kTrainProgram].segment(Segment::kFirst).size(),
+           *config.training.micro_batch_size, config.training.sequence_length,
+           name_of(config::activation_dtype(config)), name_of(set.programs[config::kTrainProgram].recompute),
+           human_bytes(static_cast<double>(set.arena_bytes)));
 }
 
 // Better found now than at the first evaluation.
-void check_prompts(const RunConfig& config, const data::Tokenizer* tokenizer,
+void check_prompts(const config::RunConfig& config, const data::Tokenizer* tokenizer,
                    const program::ProgramSet& set) {
-  if (tokenizer == nullptr || !writes_samples(config, set.options.model)) return;
-  const program::Request& reads = set.programs[kPrefillProgram].request;
+  if (tokenizer == nullptr || !config::writes_samples(config, set.options.model)) return;
+  const program::Request& reads = set.programs[config::kPrefillProgram].request;
   const int64_t room = reads.source_length > 0
                            ? reads.source_length
                            : std::min(set.options.cache_room, set.options.model.longest_text());
@@ -78,27 +82,29 @@ void check_prompts(const RunConfig& config, const data::Tokenizer* tokenizer,
 
 TrainResult train_run(const RunOptions& options, const std::function<bool()>& stop) {
   FileSystem& files = options.files != nullptr ? *options.files : posix_file_system();
-  const FaultHook hooks[] = {check_model};
-  require_valid(options.config, hooks);
-  for (const Fault& warning : warnings(options.config)) log_warning("{}", warning.to_string());
+  const config::FaultHook hooks[] = {config::check_model};
+  config::require_valid(options.config, hooks);
+  for (const config::Fault& warning : config::warnings(options.config))
+    log_warning("{}", warning.to_string());
   RunStore store(files, options.config.run.folder);
-  std::vector<Change> changes;
-  RunConfig config = with_stored(options, store, changes);
-  require_valid(config, hooks);
+  std::vector<config::Change> changes;
+  config::RunConfig config = with_stored(options, store, changes);
+  config::require_valid(config, hooks);
 
   // The horizon of the curve is fixed at the first start.
-  if (config.schedule.steps.is_word()) config.schedule.steps = ::strata::train::total_steps(config);
-  models::ModelConfig model = resolve_model(config);
-  resolve_objective(config, model);
-  resolve_machine(config);
+  if (config.schedule.steps.is_word()) config.schedule.steps = config::total_steps(config);
+  models::ModelConfig model = config::resolve_model(config);
+  config::resolve_objective(config, model);
+  config::resolve_machine(config);
   set_compute_threads(static_cast<int>(*config.device.threads));
   const PinnedThreads pinned(config.device.pin);
   flush_denormals();
-  const StopCheck check = [&stop] {
+  const config::StopCheck check = [&stop] {
     if (stop()) throw Interrupted();
   };
-  auto tokenizer = resolve_tokenizer(config, model, files, store.stored_tokenizer().value_or(Path()), check);
-  if (tokenizer && config.model.from.empty()) take_ids(model, *tokenizer);
+  auto tokenizer =
+      config::resolve_tokenizer(config, model, files, store.stored_tokenizer().value_or(Path()), check);
+  if (tokenizer && config.model.from.empty()) config::take_ids(model, *tokenizer);
   if (tokenizer && !model.eos_id) model.eos_id = tokenizer->end_of_text_id();
   // A family's own ids mean nothing in a smaller vocabulary.
   for (auto* id : {&model.bos_id, &model.eos_id}) {
@@ -113,14 +119,14 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
   if (model.pad_id &&
       (model.pad_id == model.eos_id || (tokenizer && model.pad_id == tokenizer->end_of_text_id())))
     model.pad_id = std::nullopt;
-  RunData data = resolve_data(config, model, tokenizer ? &*tokenizer : nullptr, files, check);
-  auto set = compile_run(config, model, data.tasks);
+  config::RunData data = config::resolve_data(config, model, tokenizer ? &*tokenizer : nullptr, files, check);
+  auto set = config::compile_run(config, model, data.tasks);
   check_prompts(config, tokenizer ? &*tokenizer : nullptr, *set);
-  if (config.memory.recompute == Recompute::kAuto) {
+  if (config.memory.recompute == config::Recompute::kAuto) {
     config.memory.recompute =
-        static_cast<Recompute>(static_cast<int>(set->programs[kTrainProgram].recompute) + 1);
+        static_cast<config::Recompute>(static_cast<int>(set->programs[config::kTrainProgram].recompute) + 1);
   }
-  for (const Change& change : changes)
+  for (const config::Change& change : changes)
     log_info("changed: {} = {} → {}", change.key, change.before, change.after);
 
   TrainingLoop loop(config, changes, model, std::move(tokenizer), data, store, files, stop);

@@ -5,12 +5,12 @@
 #include <string>
 
 #include "base/file.h"
-#include "train/config/run_config.h"
+#include "config/run_config.h"
 
 namespace strata::train {
 
 struct RunOptions {
-  RunConfig config;             // as read; validated here together with the model's sizes
+  config::RunConfig config;     // as read; validated here together with the model's sizes
   std::string resume = "auto";  // "auto", "never", or a checkpoint to start from
   bool accept_changes = false;
   bool dry_run = false;         // validate everything, say what would run, and stop

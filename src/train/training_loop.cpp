@@ -10,14 +10,15 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "checkpoint/weights.h"
+#include "config/objective.h"
+#include "evaluation/evaluate.h"
+#include "evaluation/task_score.h"
 #include "hardware/device_spec.h"
+#include "inference/generate.h"
 #include "kernels/cpu/measure.h"
+#include "program/initialize.h"
 #include "train/due.h"
-#include "train/evaluate.h"
-#include "train/generate.h"
-#include "train/objective.h"
-#include "train/task_score.h"
-#include "train/weights.h"
 
 namespace strata::train {
 namespace {
@@ -25,13 +26,13 @@ namespace {
 using program::Executor;
 using program::Segment;
 
-bool holds(const std::vector<Range>& ranges, int64_t step) {
+bool holds(const std::vector<config::Range>& ranges, int64_t step) {
   return std::any_of(ranges.begin(), ranges.end(),
-                     [&](const Range& r) { return r.first <= step && step <= r.last; });
+                     [&](const config::Range& r) { return r.first <= step && step <= r.last; });
 }
 
 // Seconds that the run may take from now on: the scheduler's limit where there is one, else no end.
-double time_limit(const RunConfig& config) {
+double time_limit(const config::RunConfig& config) {
   if (!config.run.max_time.is_word()) return (*config.run.max_time).seconds;
   if (const char* end = std::getenv("SLURM_JOB_END_TIME")) {
     // Two minutes to finish the step and save.
@@ -61,9 +62,10 @@ double gemm_peak(DType dtype, int threads, double seconds_left) {
 
 }  // namespace
 
-TrainingLoop::TrainingLoop(RunConfig config, std::vector<Change> changes, models::ModelConfig model,
-                           std::optional<data::Tokenizer> tokenizer, RunData data, RunStore& store,
-                           FileSystem& files, const std::function<bool()>& stop)
+TrainingLoop::TrainingLoop(config::RunConfig config, std::vector<config::Change> changes,
+                           models::ModelConfig model, std::optional<data::Tokenizer> tokenizer,
+                           config::RunData data, RunStore& store, FileSystem& files,
+                           const std::function<bool()>& stop)
     : config_(std::move(config)),
       changes_(std::move(changes)),
       model_(std::move(model)),
@@ -73,9 +75,9 @@ TrainingLoop::TrainingLoop(RunConfig config, std::vector<Change> changes, models
       files_(files),
       stop_(stop),
       step_tokens_(config_.training.global_batch_size * config_.training.sequence_length),
-      samples_(data_.sources, sample_options(config_, model_, tokenizer_ ? &*tokenizer_ : nullptr)),
+      samples_(data_.sources, config::sample_options(config_, model_, tokenizer_ ? &*tokenizer_ : nullptr)),
       total_steps_(steps_with_data()),
-      schedule_(schedule_of(config_)) {}
+      schedule_(config::schedule_of(config_)) {}
 
 int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, const std::string& resume,
                             bool accept_changes) {
@@ -88,13 +90,13 @@ int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, cons
     step_ = state->step;
     updates_ = state->updates;
   } else {
-    initialize_weights(*executor_, static_cast<uint64_t>(config_.run.seed));
-    if (!config_.model.from.empty() && config_.model.init == ModelInit::kWeights) {
-      load_hugging_face(config_.model.from, model_, *executor_);
+    program::initialize_weights(*executor_, static_cast<uint64_t>(config_.run.seed));
+    if (!config_.model.from.empty() && config_.model.init == config::ModelInit::kWeights) {
+      checkpoint::load_hugging_face(config_.model.from, model_, *executor_);
     }
   }
   if (elsewhere_) store_.set_aside_after(step_);
-  executor_->run(kTrainProgram, Segment::kEncode);
+  executor_->run(config::kTrainProgram, Segment::kEncode);
   return step_;
 }
 
@@ -125,7 +127,7 @@ void TrainingLoop::complete() {
 }
 
 int64_t TrainingLoop::steps_with_data() const {
-  const int64_t wanted = ::strata::train::total_steps(config_);
+  const int64_t wanted = config::total_steps(config_);
   const int64_t samples = samples_.total_samples();
   const int64_t batch = config_.training.global_batch_size;
   if (samples == data::Mixture::kUnbounded) return wanted;
@@ -150,7 +152,7 @@ void TrainingLoop::check_state(const RunState& state, bool accept_changes) const
         "a new run in another run.folder",
         state.step);
   }
-  if (state.data != data_fingerprint(data_) && !accept_changes) {
+  if (state.data != config::data_fingerprint(data_) && !accept_changes) {
     throw ConfigError(
         "[data] the training tokens are not those that the run had at step {}: files of the corpus, or "
         "what "
@@ -169,7 +171,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   const auto& training = config_.training;
   const int64_t micro_batches = training.global_batch_size / *training.micro_batch_size;
   data::Loader loader(samples_, {.max_sequences = training.global_batch_size});
-  for (const Change& change : changes_) {
+  for (const config::Change& change : changes_) {
     reporter.event("changed", step_,
                    {{"key", change.key}, {"before", change.before}, {"after", change.after}});
   }
@@ -184,8 +186,8 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
                   config_.model.preset.empty() ? std::string(model_.family->name) : config_.model.preset));
   reporter.fact("batch", fmt::format("{} sequences of {} tokens, {} at once", training.global_batch_size,
                                      training.sequence_length, *training.micro_batch_size));
-  reporter.fact("data", to_string(plan()));
-  reporter.fact("precision", std::string(name_of(activation_dtype(config_))));
+  reporter.fact("data", config::to_string(plan()));
+  reporter.fact("precision", std::string(name_of(config::activation_dtype(config_))));
   reporter.fact("threads", std::to_string(*config_.device.threads));
   const double limit = time_limit(config_);
   const double begin = monotonic_seconds();
@@ -211,7 +213,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     train_step(step, micro_batches, loader);
     record_.step_seconds = monotonic_seconds() - step_begin;
     if (peak < 0) {
-      peak = gemm_peak(activation_dtype(config_), static_cast<int>(*config_.device.threads),
+      peak = gemm_peak(config::activation_dtype(config_), static_cast<int>(*config_.device.threads),
                        record_.step_seconds * static_cast<double>(total_steps_ - step));
     }
     record_.flops = flops;
@@ -269,14 +271,15 @@ void TrainingLoop::train_step(int64_t step, int64_t micro_batches, data::Loader&
   const data::HostBatch& batch = loader.next(record_.first_sample, training.global_batch_size);
   record_.data_wait_seconds = loader.wait_seconds();
   for (int64_t i = 0; i < micro_batches; ++i)
-    copy_rows(batch, samples_.shape(), i * *training.micro_batch_size, *executor_, kTrainProgram, i);
+    evaluation::copy_rows(batch, samples_.shape(), i * *training.micro_batch_size, *executor_,
+                          config::kTrainProgram, i);
   for (int64_t i = 0; i < micro_batches; ++i) {
-    executor_->run(kTrainProgram, i == 0 ? Segment::kFirst : Segment::kLater, i);
+    executor_->run(config::kTrainProgram, i == 0 ? Segment::kFirst : Segment::kLater, i);
   }
   const double sum = *executor_->data_as<double>("loss_sum");
   const auto count = *executor_->data_as<int64_t>("token_count");
 
-  const OptimizerTable& optimizer = config_.optimizer;
+  const config::OptimizerTable& optimizer = config_.optimizer;
   optim::UpdateHyper hyper;
   hyper.beta1 = optimizer.beta1;
   hyper.beta2 = optimizer.beta2;
@@ -288,21 +291,21 @@ void TrainingLoop::train_step(int64_t step, int64_t micro_batches, data::Loader&
   hyper.bias_correction1 = static_cast<float>(1 - std::pow(optimizer.beta1, updates));
   hyper.bias_correction2 = static_cast<float>(1 - std::pow(optimizer.beta2, updates));
   std::memcpy(executor_->data("hyper"), &hyper, sizeof hyper);
-  executor_->run(kTrainProgram, Segment::kUpdate);
-  executor_->run(kTrainProgram, Segment::kEncode);
+  executor_->run(config::kTrainProgram, Segment::kUpdate);
+  executor_->run(config::kTrainProgram, Segment::kEncode);
   record_.loss = count > 0 ? sum / static_cast<double>(count) : 0.0;
   record_.grad_norm = *executor_->data_as<float>("grad_norm");
   record_.param_norm = *executor_->data_as<float>("param_norm");
 }
 
 void TrainingLoop::evaluate_all() {
-  const data::ObjectiveOptions objective = objective_options(config_, model_, tokenizer());
-  for (const HeldOut& held : data_.held_out) {
+  const data::ObjectiveOptions objective = config::objective_options(config_, model_, tokenizer());
+  for (const config::HeldOut& held : data_.held_out) {
     const data::EvalWindows windows(held.corpus, {.sequence_length = config_.training.sequence_length,
-                                                  .pack = packing(config_),
+                                                  .pack = config::packing(config_),
                                                   .max_tokens = held.max_tokens,
                                                   .objective = objective});
-    const EvalResult result = evaluate(*executor_, kEvalProgram, windows);
+    const evaluation::EvalResult result = evaluation::evaluate(*executor_, config::kEvalProgram, windows);
     record_.evaluations.emplace_back("eval/" + held.name + "/loss", result.loss());
     // Only where all tokens are told does the loss say how short the text could be written.
     if (held.bytes_per_token > 0 && objective.kind == data::Objective::kCausal) {
@@ -310,28 +313,30 @@ void TrainingLoop::evaluate_all() {
                                        result.loss() / std::log(2.0) / held.bytes_per_token);
     }
   }
-  for (const TaskSet& set : data_.tasks) {
+  for (const config::TaskSet& set : data_.tasks) {
     if (!stop_seen_) evaluate_task(set);
   }
   evaluations_ = record_.evaluations;
 }
 
-void TrainingLoop::evaluate_task(const TaskSet& set) {
+void TrainingLoop::evaluate_task(const config::TaskSet& set) {
   const auto& requests = set.requests.requests;
-  const PackedRequests packed(requests, executor_->program(kTaskProgram).request.sequence_length);
-  const auto scores = score_requests(*executor_, kTaskProgram, requests, packed, [&](double) {
-    stop_seen_ = stop_();
-    return !stop_seen_;
-  });
+  const evaluation::PackedRequests packed(requests,
+                                          executor_->program(config::kTaskProgram).request.sequence_length);
+  const auto scores =
+      evaluation::score_requests(*executor_, config::kTaskProgram, requests, packed, [&](double) {
+        stop_seen_ = stop_();
+        return !stop_seen_;
+      });
   if (scores.empty()) return;
-  for (const TaskMetric& metric : sum_up(set.task, scores).metrics)
+  for (const evaluation::TaskMetric& metric : evaluation::sum_up(set.task, scores).metrics)
     record_.evaluations.emplace_back("eval/" + set.name + "/" + metric.name, metric.value);
 }
 
 void TrainingLoop::write_samples(Reporter& reporter) {
-  if (!tokenizer_ || !writes_samples(config_, model_)) return;
-  executor_->run(kDecodeProgram, Segment::kEncode);  // what only decoding reads
-  Generator generator(*executor_, kPrefillProgram, kDecodeProgram);
+  if (!tokenizer_ || !config::writes_samples(config_, model_)) return;
+  executor_->run(config::kDecodeProgram, Segment::kEncode);  // what only decoding reads
+  inference::Generator generator(*executor_, config::kPrefillProgram, config::kDecodeProgram);
   std::vector<std::string> prompts = config_.eval.sample_prompts;
   if (prompts.empty()) prompts.push_back("");
   std::vector<int32_t> end_ids;
@@ -361,14 +366,14 @@ RunStore::Save TrainingLoop::to_save() const {
                        .tokens = step_ * step_tokens_,
                        .seed = static_cast<uint64_t>(config_.run.seed),
                        .tokenizer = tokenizer_hash(),
-                       .data = data_fingerprint(data_)};
+                       .data = config::data_fingerprint(data_)};
   checkpoint::Health health{
       .loss = record_.loss, .grad_norm = record_.grad_norm, .finite = true, .metrics = {}};
   for (const auto& [name, value] : evaluations_) health.metrics[name] = value;
   checkpoint::RetentionPolicy retention{.keep_last = config_.checkpoint.keep_last,
                                         .keep_best = config_.checkpoint.keep_best,
                                         .best_metric = config_.checkpoint.best_metric};
-  if (config_.checkpoint.keep_every.kind == Interval::Kind::kSteps)
+  if (config_.checkpoint.keep_every.kind == config::Interval::Kind::kSteps)
     retention.keep_every = config_.checkpoint.keep_every.count;
   return {model_, *executor_, tokenizer(), state, health, retention};
 }

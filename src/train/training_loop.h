@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "base/hash.h"
-#include "data/loader.h"
+#include "config/data_plan.h"
+#include "config/resolve.h"
+#include "data/samples/loader.h"
 #include "optim/schedule.h"
 #include "program/executor.h"
-#include "train/data_plan.h"
 #include "train/reporter.h"
 #include "train/run_store.h"
-#include "train/setup.h"
 #include "train/trainer.h"
 
 namespace strata::train {
@@ -23,14 +23,14 @@ namespace strata::train {
 class TrainingLoop {
  public:
   // `changes` are what a resume changes in the configuration.
-  TrainingLoop(RunConfig config, std::vector<Change> changes, models::ModelConfig model,
-               std::optional<data::Tokenizer> tokenizer, RunData data, RunStore& store, FileSystem& files,
-               const std::function<bool()>& stop);
+  TrainingLoop(config::RunConfig config, std::vector<config::Change> changes, models::ModelConfig model,
+               std::optional<data::Tokenizer> tokenizer, config::RunData data, RunStore& store,
+               FileSystem& files, const std::function<bool()>& stop);
 
   int64_t total_steps() const { return total_steps_; }
   // What the whole run takes of its sources.
-  std::vector<SourcePlan> plan() const {
-    return plan_sources(data_, samples_, total_steps_ * config_.training.global_batch_size);
+  std::vector<config::SourcePlan> plan() const {
+    return config::plan_sources(data_, samples_, total_steps_ * config_.training.global_batch_size);
   }
 
   // Fills the arena; returns the step that is done already.
@@ -57,7 +57,7 @@ class TrainingLoop {
   void train_step(int64_t step, int64_t micro_batches, data::Loader& loader);
 
   void evaluate_all();
-  void evaluate_task(const TaskSet& set);
+  void evaluate_task(const config::TaskSet& set);
 
   void write_samples(Reporter& reporter);
 
@@ -66,11 +66,11 @@ class TrainingLoop {
 
   const data::Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
 
-  RunConfig config_;
-  std::vector<Change> changes_;
+  config::RunConfig config_;
+  std::vector<config::Change> changes_;
   models::ModelConfig model_;
   std::optional<data::Tokenizer> tokenizer_;
-  RunData data_;
+  config::RunData data_;
   RunStore& store_;
   FileSystem& files_;
   const std::function<bool()>& stop_;

@@ -10,9 +10,9 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/parallel.h"
-#include "checkpoint/small_run.h"
-#include "support/faulty_file_system.h"
-#include "support/scratch_folder.h"
+#include "fixtures/faulty_file_system.h"
+#include "fixtures/scratch_folder.h"
+#include "fixtures/small_run.h"
 
 namespace strata::checkpoint {
 namespace {

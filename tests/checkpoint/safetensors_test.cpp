@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "support/scratch_folder.h"
+#include "fixtures/scratch_folder.h"
 
 namespace strata::checkpoint {
 namespace {

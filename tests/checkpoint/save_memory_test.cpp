@@ -8,8 +8,8 @@
 #include <new>
 
 #include "checkpoint/checkpoint.h"
-#include "support/faulty_file_system.h"
-#include "support/scratch_folder.h"
+#include "fixtures/faulty_file_system.h"
+#include "fixtures/scratch_folder.h"
 
 namespace {
 

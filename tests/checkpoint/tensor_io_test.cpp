@@ -9,7 +9,7 @@
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "base/random.h"
-#include "support/scratch_folder.h"
+#include "fixtures/scratch_folder.h"
 
 namespace strata::checkpoint {
 namespace {

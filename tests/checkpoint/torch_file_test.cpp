@@ -1,5 +1,5 @@
 // Files that torch.save wrote (tools/golden/make_torch_golden.py), against the same values in safetensors.
-#include "checkpoint/torch_file.h"
+#include "interop/torch/torch_file.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "checkpoint/huggingface.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor_io.h"
-#include "support/scratch_folder.h"
+#include "fixtures/scratch_folder.h"
 
 namespace strata::checkpoint {
 namespace {
@@ -42,7 +42,7 @@ std::string bytes_of(const TensorFile& file, const TensorInfo& tensor) {
 TEST(TorchFile, HoldsWhatTorchSaved) {
   const SafetensorsFile expected(golden("state.safetensors"));
   for (const char* name : {"state.bin", "state-protocol-5.bin"}) {
-    const TorchFile file(golden(name));
+    const interop::TorchFile file(golden(name));
     EXPECT_EQ(file.tensors().size(), expected.tensors().size());
     for (const TensorInfo& wanted : expected.tensors()) {
       const TensorInfo* found = file.find(wanted.name);
@@ -56,7 +56,7 @@ TEST(TorchFile, HoldsWhatTorchSaved) {
 }
 
 TEST(TorchFile, ReadsPartsOfATensorThatIsNotRowMajor) {
-  const TorchFile file(golden("state.bin"));
+  const interop::TorchFile file(golden("state.bin"));
   for (const char* name : {"transposed", "permuted", "columns", "fp16"}) {
     const TensorInfo& tensor = *file.find(name);
     const std::string whole = bytes_of(file, tensor);
@@ -72,19 +72,21 @@ TEST(TorchFile, ReadsPartsOfATensorThatIsNotRowMajor) {
 }
 
 TEST(TorchFile, NothingIsCalled) {
-  expect_says(refusal_of([] { TorchFile file(golden("evil.bin")); }),
+  expect_says(refusal_of([] { interop::TorchFile file(golden("evil.bin")); }),
               {"evil.bin", "system", "nothing was run", "safetensors"});
   EXPECT_FALSE(std::filesystem::exists("called"));
-  expect_says(refusal_of([] { TorchFile file(golden("module.bin")); }), {"torch.nn.modules.linear.Linear"});
+  expect_says(refusal_of([] { interop::TorchFile file(golden("module.bin")); }),
+              {"torch.nn.modules.linear.Linear"});
 }
 
 TEST(TorchFile, SaysWhatElseAFileIs) {
-  expect_says(refusal_of([] { TorchFile file(golden("legacy.bin")); }),
+  expect_says(refusal_of([] { interop::TorchFile file(golden("legacy.bin")); }),
               {"before 1.6", "torch.save(torch.load("});
-  expect_says(refusal_of([] { TorchFile file(golden("nested.bin")); }), {"'epoch' is no tensor"});
-  expect_says(refusal_of([] { TorchFile file(golden("compressed.bin")); }), {"compressed"});
-  expect_says(refusal_of([] { TorchFile file(golden("llama-tied/config.json")); }), {"no zip archive"});
-  EXPECT_THROW(TorchFile(golden("absent.bin")), ConfigError);
+  expect_says(refusal_of([] { interop::TorchFile file(golden("nested.bin")); }), {"'epoch' is no tensor"});
+  expect_says(refusal_of([] { interop::TorchFile file(golden("compressed.bin")); }), {"compressed"});
+  expect_says(refusal_of([] { interop::TorchFile file(golden("llama-tied/config.json")); }),
+              {"no zip archive"});
+  EXPECT_THROW(interop::TorchFile(golden("absent.bin")), ConfigError);
 }
 
 // Cut anywhere, or with any byte changed, a file is refused or gives tensors within its bounds: never a
@@ -96,7 +98,7 @@ TEST(TorchFile, Damage) {
   const auto use = [&](const std::string& bytes) {
     put_file(path, bytes);
     try {
-      const TorchFile file(path);
+      const interop::TorchFile file(path);
       for (const TensorInfo& tensor : file.tensors()) bytes_of(file, tensor);
       return true;
     } catch (const DataError&) {
@@ -113,8 +115,8 @@ TEST(TorchFile, Damage) {
   }
 }
 
-Pickle* read_pickle(const std::string& bytes) {
-  return new Pickle(bytes, "it", [](std::string_view name) { return name == "argparse.Namespace"; });
+interop::Pickle* read_pickle(const std::string& bytes) {
+  return new interop::Pickle(bytes, "it", [](std::string_view name) { return name == "argparse.Namespace"; });
 }
 
 TEST(PickleReader, RecordsAreInert) {
@@ -122,10 +124,10 @@ TEST(PickleReader, RecordsAreInert) {
   using namespace std::string_literals;
   const std::string bytes =
       "\x80\2}q\0(X\4\0\0\0argscargparse\nNamespace\n)\x81}X\2\0\0\0tpK\2sbX\4\0\0\0selfh\0u."s;
-  const std::unique_ptr<Pickle> pickle(read_pickle(bytes));
-  const PickleValue* args = pickle->root().at("args");
+  const std::unique_ptr<interop::Pickle> pickle(read_pickle(bytes));
+  const interop::PickleValue* args = pickle->root().at("args");
   ASSERT_NE(args, nullptr);
-  EXPECT_EQ(args->kind, PickleValue::Kind::kRecord);
+  EXPECT_EQ(args->kind, interop::PickleValue::Kind::kRecord);
   EXPECT_EQ(args->items.at(1)->at("tp")->integer, 2);
   EXPECT_EQ(pickle->root().at("self"), &pickle->root());
   EXPECT_EQ(pickle->root().at("absent"), nullptr);

@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "cli_fixture.h"
+#include "config/run_config.h"
+#include "fixtures/cli_fixture.h"
+#include "fixtures/scratch_folder.h"
 #include "models/model.h"
-#include "support/scratch_folder.h"
-#include "train/config/run_config.h"
 
 namespace strata {
 namespace {
@@ -159,7 +159,7 @@ TEST_F(CliTest, ABuildIsTrainedOnWithOneLine) {
     const Outcome trained = run(std::string("train ") + format + quick);
     ASSERT_EQ(trained.code, 0) << trained.err;
     EXPECT_TRUE(contains(trained.err, "epochs")) << trained.err;
-    const train::RunConfig stored = train::read_run_config(folder_ / "runs" / format / "run.toml");
+    const config::RunConfig stored = config::read_run_config(folder_ / "runs" / format / "run.toml");
     ASSERT_EQ(stored.data.source.size(), 1u);
     EXPECT_EQ(stored.data.source[0].max_tokens, 60000);
     EXPECT_EQ(stored.tokenizer.path, std::string(format) + "/tokenizer.json");
@@ -283,9 +283,9 @@ TEST(ExamplesTest, AreValid) {
     std::vector<std::string> sets;
     if (contains(read_file(file.path()), "\nbuild = "))
       sets.push_back("data.build=\"" + built.path().string() + "\"");
-    const auto config = train::read_run_config(file.path(), sets);
-    for (const auto& fault : train::validate(config)) ADD_FAILURE() << fault.to_string();
-    for (const auto& warning : train::warnings(config)) ADD_FAILURE() << warning.to_string();
+    const auto config = config::read_run_config(file.path(), sets);
+    for (const auto& fault : config::validate(config)) ADD_FAILURE() << fault.to_string();
+    for (const auto& warning : config::warnings(config)) ADD_FAILURE() << warning.to_string();
     ++seen;
   }
   EXPECT_GE(seen, 3u);

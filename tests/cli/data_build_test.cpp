@@ -1,7 +1,7 @@
 // A data build by the program itself: threads, ranks and a kill leave the same bytes.
 #include <map>
 
-#include "cli_fixture.h"
+#include "fixtures/cli_fixture.h"
 
 namespace strata {
 namespace {

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "data/megatron_index.h"
+#include "data/tokens/megatron_index.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace strata;

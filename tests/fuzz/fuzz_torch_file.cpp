@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "checkpoint/torch_file.h"
+#include "interop/torch/torch_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace strata;

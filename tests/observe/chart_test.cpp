@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "fixtures/scratch_folder.h"
 #include "observe/markup.h"
 #include "observe/plot.h"
-#include "support/scratch_folder.h"
 
 namespace strata::observe {
 namespace {

@@ -7,8 +7,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "support/faulty_file_system.h"
-#include "support/scratch_folder.h"
+#include "fixtures/faulty_file_system.h"
+#include "fixtures/scratch_folder.h"
 
 namespace strata::observe {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "support/scratch_folder.h"
+#include "fixtures/scratch_folder.h"
 
 namespace strata::observe {
 namespace {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "support/scratch_folder.h"
+#include "fixtures/scratch_folder.h"
 
 namespace strata::observe {
 namespace {

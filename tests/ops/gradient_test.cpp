@@ -5,9 +5,9 @@
 #include <cmath>
 #include <functional>
 
+#include "fixtures/op_tensors.h"
 #include "graph/differentiate.h"
 #include "graph/sum.h"
-#include "op_tensors.h"
 #include "ops/ops.h"
 
 namespace strata::ops {
@@ -36,7 +36,7 @@ ValueId parameter(Graph& graph, const char* name, Shape shape, std::vector<int64
   return graph.add_parameter(name, shape, {}, {}, std::move(segments));
 }
 ValueId input(Graph& graph, const char* name, Shape shape, DType dtype) {
-  return program::add_operand(graph, name, dtype, shape, {}, Role::kInput);
+  return device::add_operand(graph, name, dtype, shape, {}, Role::kInput);
 }
 // Queries of four heads, keys and values of two.
 ValueId qkv_of(Graph& graph, ValueId x) {
@@ -188,7 +188,7 @@ std::vector<GradientCase> cases() {
   };
 }
 
-void fill(program::OpRun& run) {
+void fill(device::OpRun& run) {
   uint64_t stream = 0;
   for (ValueId id = 0; id < run.graph().value_count(); ++id) {
     const graph::Value& value = run.graph().value(id);
@@ -218,7 +218,7 @@ void fill(program::OpRun& run) {
   }
 }
 
-double loss(program::OpRun& run, ValueId sum) {
+double loss(device::OpRun& run, ValueId sum) {
   run.encode();
   run.run();
   return *run.data_as<double>(sum);
@@ -237,7 +237,7 @@ TEST_P(Gradients, FollowTheLoss) {
   const ValueId targets = input(graph, "targets", {kRows}, DType::kI32);
   const ValueId sum = linear_cross_entropy(graph, y, head, targets, options).sum;
   graph::differentiate(graph);
-  program::OpRun run(std::move(graph));
+  device::OpRun run(std::move(graph), device::cpu_bindings());
   fill(run);
   loss(run, sum);
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "op_tensors.h"
+#include "fixtures/op_tensors.h"
 
 namespace strata::ops {
 namespace {
@@ -99,7 +99,7 @@ std::vector<PlacementOption> options_of(const OpCase& one, const std::vector<Ten
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& input = inputs[i];
     ids.push_back(input.absent ? (one.op == &kLinearCrossEntropyTrain && i == 2 ? ids[1] : graph::kNone)
-                               : program::add_operand(graph, "in", input.dtype, input.shape, input.segments));
+                               : device::add_operand(graph, "in", input.dtype, input.shape, input.segments));
   }
   graph.add_node(*one.op, ids, one.attrs);
   return one.op->placements({graph, graph.nodes()[0]});

@@ -3,7 +3,8 @@
 
 #include <cmath>
 
-#include "op_tensors.h"
+#include "device/reference/bindings.h"
+#include "fixtures/op_tensors.h"
 #include "ops/ops.h"
 
 namespace strata::ops {
@@ -15,7 +16,7 @@ TEST_P(Reference, GivesWhatTheFastKernelGives) {
   const OpCase& one = GetParam();
   std::vector<Tensor> inputs;
   for (size_t i = 0; i < one.inputs.size(); ++i) inputs.push_back(tensor_of(one.inputs[i], i + 1));
-  const auto fast = run_op(one, inputs), plain = run_op(one, inputs, program::reference_bindings());
+  const auto fast = run_op(one, inputs), plain = run_op(one, inputs, device::reference_bindings());
   ASSERT_EQ(fast.size(), plain.size());
   for (size_t o = 0; o < fast.size(); ++o) {
     ASSERT_EQ(fast[o].values.size(), plain[o].values.size());

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "fixtures/op_tensors.h"
 #include "kernels/cpu/optimizer.h"
-#include "op_tensors.h"
 #include "ops/ops.h"
 #include "optim/adamw.h"
 

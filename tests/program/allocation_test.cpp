@@ -10,8 +10,8 @@
 #include <cstring>
 #include <fstream>
 
+#include "fixtures/tiny_program.h"
 #include "kernels/cpu/gemm.h"
-#include "tiny_run.h"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
 

@@ -6,9 +6,9 @@
 #include <random>
 
 #include "base/error.h"
+#include "fixtures/tiny_program.h"
 #include "graph/sum.h"
 #include "program/memory_report.h"
-#include "tiny_run.h"
 
 namespace strata::program {
 namespace {

@@ -1,14 +1,15 @@
 #include "program/predict.h"
+#include "hardware/roofline.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "program/cpu_probes.h"
+#include "device/cpu/probes.h"
+#include "fixtures/tiny_program.h"
 #include "program/explain.h"
 #include "program/memory_report.h"
-#include "tiny_run.h"
 
 namespace strata::program {
 namespace {
@@ -25,10 +26,10 @@ hardware::DeviceSpec plain_device() {
 
 TEST(ExpectedSeconds, IsTheRooflineWhereAnOpWasNotMeasured) {
   const auto device = plain_device();
-  EXPECT_DOUBLE_EQ(expected_seconds(device, "unknown", "f32", 100e9, 1, 0), 1.0);
-  EXPECT_DOUBLE_EQ(expected_seconds(device, "unknown", "f32", 1, 10e9, 1), 1.0);
-  EXPECT_DOUBLE_EQ(expected_seconds(device, "unknown", "f32", 1, 10e9, 0), 0.1);
-  EXPECT_DOUBLE_EQ(expected_seconds(device, "unknown", "f32", 1, 10e9, 0.5), 0.55);
+  EXPECT_DOUBLE_EQ(hardware::expected_seconds(device, "unknown", "f32", 100e9, 1, 0), 1.0);
+  EXPECT_DOUBLE_EQ(hardware::expected_seconds(device, "unknown", "f32", 1, 10e9, 1), 1.0);
+  EXPECT_DOUBLE_EQ(hardware::expected_seconds(device, "unknown", "f32", 1, 10e9, 0), 0.1);
+  EXPECT_DOUBLE_EQ(hardware::expected_seconds(device, "unknown", "f32", 1, 10e9, 0.5), 0.55);
 }
 
 TEST(ExpectedSeconds, InterpolatesBetweenProbes) {
@@ -38,14 +39,14 @@ TEST(ExpectedSeconds, InterpolatesBetweenProbes) {
     device.rates.push_back({"linear", "f32", 50e9, 0.5e9, cold});
     device.rates.push_back({"linear", "f32", 80e9, 0.08e9, cold});
   }
-  EXPECT_NEAR(expected_seconds(device, "linear", "f32", 50e9, 0.5e9, 0), 1.0, 1e-9);
-  EXPECT_NEAR(expected_seconds(device, "linear", "f32", 80e9, 0.08e9, 1), 1.0, 1e-9);
-  const double between = 60e9 / expected_seconds(device, "linear", "f32", 60e9, 0.2e9, 0);
+  EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", 50e9, 0.5e9, 0), 1.0, 1e-9);
+  EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", 80e9, 0.08e9, 1), 1.0, 1e-9);
+  const double between = 60e9 / hardware::expected_seconds(device, "linear", "f32", 60e9, 0.2e9, 0);
   EXPECT_GT(between, 50e9);
   EXPECT_LT(between, 80e9);
   // Far beyond the last probe its rate holds; with few operations a byte the bandwidth does.
-  EXPECT_NEAR(expected_seconds(device, "linear", "f32", 80e9, 1, 0), 1.0, 1e-9);
-  EXPECT_NEAR(expected_seconds(device, "linear", "f32", 1e6, 10e9, 1), 1.0, 1e-9);
+  EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", 80e9, 1, 0), 1.0, 1e-9);
+  EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", 1e6, 10e9, 1), 1.0, 1e-9);
 }
 
 TEST(Predict, KnowsWhatTheCacheHolds) {
@@ -95,7 +96,7 @@ TEST(Predict, AStepIsTheSumOfItsFamilies) {
 TEST(MeasureOps, GivesRatesOfEveryKind) {
   hardware::DeviceSpec device = plain_device();
   device.threads = compute_threads();
-  const auto rates = measure_ops(device, 0.0, "rms_norm");
+  const auto rates = device::measure_ops(device, 0.0, "rms_norm");
   ASSERT_EQ(rates.size(), 6u) << "three ops, in the cache and in memory";
   for (const auto& rate : rates) {
     EXPECT_GT(rate.bytes_per_s, 0) << rate.family;

@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "base/hash.h"
+#include "fixtures/tiny_program.h"
 #include "program/memory_report.h"
-#include "tiny_run.h"
 
 namespace strata::program {
 namespace {

@@ -2,8 +2,8 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "support/faulty_file_system.h"
-#include "train/tiny_run.h"
+#include "fixtures/faulty_file_system.h"
+#include "fixtures/tiny_run.h"
 
 namespace strata::train {
 namespace {
@@ -175,7 +175,7 @@ class BadModel : public testing::Test {
     const size_t begin = toml.find("family ="), end = toml.find("[data]");
     toml.replace(begin, end - begin, "from = \"" + model_.string() + "\"\n");
     std::filesystem::remove_all(tiny_.folder("tuned"));
-    return refusal_with(tiny_, RunOptions{.config = parse_run_config(toml, "RUN.toml")});
+    return refusal_with(tiny_, RunOptions{.config = config::parse_run_config(toml, "RUN.toml")});
   }
   TinyRun tiny_;
   Path model_ = tiny_.folder("made") / "final";

@@ -7,7 +7,7 @@
 #include "base/parallel.h"
 #include "base/pin.h"
 #include "checkpoint/checkpoint.h"
-#include "train/tiny_run.h"
+#include "fixtures/tiny_run.h"
 
 namespace strata::train {
 namespace {

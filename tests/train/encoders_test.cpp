@@ -6,11 +6,12 @@
 
 #include "base/error.h"
 #include "checkpoint/huggingface.h"
-#include "golden_model.h"
-#include "train/commands.h"
-#include "train/generate.h"
-#include "train/model_runtime.h"
-#include "train/tiny_run.h"
+#include "cli/actions.h"
+#include "config/resolve.h"
+#include "fixtures/golden_model.h"
+#include "fixtures/tiny_run.h"
+#include "inference/generate.h"
+#include "inference/model_runtime.h"
 
 namespace strata::train {
 namespace {
@@ -24,10 +25,10 @@ std::string captured(const std::function<int()>& command) {
   EXPECT_EQ(code, 0);
   return testing::internal::GetCapturedStdout();
 }
-json evaluated(EvalOptions options) {
+json evaluated(cli::EvalOptions options) {
   options.json = true;
   options.sets.insert(options.sets.end(), {"device.threads=1", "precision.compute=fp32"});
-  return json::parse(captured([&] { return run_evaluation(options); }));
+  return json::parse(captured([&] { return cli::run_evaluation(options); }));
 }
 
 template <typename Run>
@@ -57,14 +58,14 @@ class Encoders : public testing::TestWithParam<const char*> {
     }
   }
   bool is_t5() const { return GetParam() == std::string("t5"); }
-  RunConfig config(const std::string& name, std::vector<std::string> sets = {}) const {
+  config::RunConfig config(const std::string& name, std::vector<std::string> sets = {}) const {
     std::string toml = tiny_.toml(name);
     toml.replace(toml.find("llama3"), 6, GetParam());
     toml.replace(toml.find("vocab_size = 300"), 16, "vocab_size = 420");
     toml.replace(toml.find("num_key_value_heads = 2"), 23, "");
     sets.push_back("data.train=[\"" + tiny_.path("corpus.txt").string() + "\"]");
     sets.push_back("data.valid=[\"" + tiny_.path("held.txt").string() + "\"]");
-    return parse_run_config(toml, "RUN.toml", sets);
+    return config::parse_run_config(toml, "RUN.toml", sets);
   }
   TrainResult train(const std::string& name, const std::vector<std::string>& sets = {}, int64_t steps = -1) {
     return tiny_.train_with(RunOptions{.config = config(name, sets)}, steps);
@@ -118,9 +119,9 @@ TEST_P(Encoders, EvalGivesTheLossThatTheRunSaw) {
                                .sequence_length = 16,
                                .sets = {"data.mask_rate=0.4"}});
   EXPECT_GT(more["tokens"].get<int64_t>(), once["tokens"].get<int64_t>());
-  const auto eval = [&](EvalOptions options) {
+  const auto eval = [&](cli::EvalOptions options) {
     options.model = model();
-    return refusal([&] { run_evaluation(options); });
+    return refusal([&] { cli::run_evaluation(options); });
   };
   const std::string tokens = held_tokens("run"), kind = is_t5() ? "an encoder-decoder" : "an encoder";
   expect_says(eval({.tokens = tokens, .sequence_length = 16, .stride = 8}), {"--stride", "8"});
@@ -135,15 +136,16 @@ TEST_P(Encoders, EvalGivesTheLossThatTheRunSaw) {
 TEST_P(Encoders, TheFinalModelComesBack) {
   EXPECT_EQ(train("run").end, RunEnd::kFinished);
   const Path final_model = tiny_.folder() / "final";
-  ASSERT_EQ(
-      refusal([&] {
-        captured(
-            [&] { return run_import({.source = final_model.string(), .target = tiny_.folder("imported")}); });
-        captured([&] {
-          return run_export({.source = model("imported"), .target = tiny_.path("exported"), .dtype = "bf16"});
-        });
-      }),
-      "");
+  ASSERT_EQ(refusal([&] {
+              captured([&] {
+                return cli::run_import({.source = final_model.string(), .target = tiny_.folder("imported")});
+              });
+              captured([&] {
+                return cli::run_export(
+                    {.source = model("imported"), .target = tiny_.path("exported"), .dtype = "bf16"});
+              });
+            }),
+            "");
   for (const char* file : {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"})
     EXPECT_TRUE(read_file(final_model / file) == read_file(tiny_.path("exported") / file)) << file;
   EXPECT_EQ(std::filesystem::exists(final_model / "generation_config.json"), is_t5());
@@ -165,13 +167,13 @@ TEST_P(Encoders, TheFinalModelComesBack) {
                "from = \"" + final_model.string() + "\"\n");
   const std::vector<std::string> sets{"data.train=[\"" + tiny_.path("corpus.txt").string() + "\"]",
                                       "training.steps=1"};
-  const RunConfig next = parse_run_config(toml, "RUN.toml", sets);
+  const config::RunConfig next = config::parse_run_config(toml, "RUN.toml", sets);
   tiny_.train_with(RunOptions{.config = next});
   EXPECT_LT(metrics_of(tiny_.folder("next")).loss.front(), metrics_of(tiny_.folder()).loss.front());
   EXPECT_EQ(json::parse(read_file(tiny_.folder("next") / "final/config.json")), ids);
   const std::string gguf = refusal([&] {
     try {
-      run_export({.source = model(), .target = tiny_.path("m.gguf"), .format = "gguf"});
+      cli::run_export({.source = model(), .target = tiny_.path("m.gguf"), .format = "gguf"});
     } catch (const DataError& error) {
       throw ConfigError("{}", error.what());
     }
@@ -190,22 +192,22 @@ TEST_P(Encoders, WriteOrRefuse) {
                 }),
                 {"eval.sample_prompts", "room for 16"});
     put_file(tiny_.path("p.jsonl"), "{\"prompt\": \"the cat <extra_id_0> on\"}\n{\"prompt\": \"mat\"}\n");
-    GenerateOptions options{.model = model(),
-                            .prompts = tiny_.path("p.jsonl").string(),
-                            .max_tokens = 5,
-                            .sets = {"device.threads=1", "precision.compute=fp32"},
-                            .json = true};
-    const std::string together = captured([&] { return run_generation(options); });
+    cli::GenerateOptions options{.model = model(),
+                                 .prompts = tiny_.path("p.jsonl").string(),
+                                 .max_tokens = 5,
+                                 .sets = {"device.threads=1", "precision.compute=fp32"},
+                                 .json = true};
+    const std::string together = captured([&] { return cli::run_generation(options); });
     options.batch = 1;
-    EXPECT_EQ(together, captured([&] { return run_generation(options); }));
+    EXPECT_EQ(together, captured([&] { return cli::run_generation(options); }));
     EXPECT_EQ(std::count(together.begin(), together.end(), '\n'), 2);
     options = {.model = model(), .prompt = "the cat", .max_tokens = 3, .sets = {"device.threads=1"}};
-    EXPECT_EQ(captured([&] { return run_generation(options); }).find("the cat"), std::string::npos)
+    EXPECT_EQ(captured([&] { return cli::run_generation(options); }).find("the cat"), std::string::npos)
         << "what was read is not repeated";
     return;
   }
   EXPECT_EQ(train("run").end, RunEnd::kFinished);
-  expect_says(refusal([&] { run_generation({.model = model(), .prompt = "the"}); }),
+  expect_says(refusal([&] { cli::run_generation({.model = model(), .prompt = "the"}); }),
               {"generate", "encoder", "bert"});
   expect_says(refusal([&] { train("other", {"eval.sample_prompts=[\"a\"]"}); }), {"eval.sample_prompts"});
 }
@@ -215,13 +217,13 @@ INSTANTIATE_TEST_SUITE_P(Families, Encoders, testing::Values("bert", "t5"));
 class SourceTexts : public testing::TestWithParam<const char*> {
  protected:
   std::string folder() const { return (Path(STRATA_GOLDEN_MODELS) / GetParam()).string(); }
-  ModelRuntime runtime(int64_t texts, int64_t source, int64_t room) const {
-    ModelRuntime runtime = open_model(folder());
-    load_runtime(runtime, {.model = folder(),
-                           .config = config_of_sets({"device.threads=2"}),
-                           .requests = generation_requests(kPrefillChunk, texts, source),
-                           .cache_tokens = room,
-                           .cache_texts = texts});
+  inference::ModelRuntime runtime(int64_t texts, int64_t source, int64_t room) const {
+    inference::ModelRuntime runtime = inference::open_model(folder());
+    inference::load_runtime(
+        runtime, {.compute = config::compute_options(config::config_of_sets({"device.threads=2"})),
+                  .requests = inference::generation_requests(inference::kPrefillChunk, texts, source),
+                  .cache_tokens = room,
+                  .cache_texts = texts});
     return runtime;
   }
 };
@@ -231,22 +233,22 @@ TEST_P(SourceTexts, GreedyTextEqualsTransformers) {
   const auto prompt = golden.integers("greedy/prompt"), wanted = golden.integers("greedy/tokens");
   // With as much room as it needs, and with more.
   for (const int64_t more : {0, 23}) {
-    const ModelRuntime runtime = this->runtime(1, std::ssize(prompt) + more, std::ssize(wanted));
-    Generator generator(*runtime.executor, 0, 1);
+    const inference::ModelRuntime runtime = this->runtime(1, std::ssize(prompt) + more, std::ssize(wanted));
+    inference::Generator generator(*runtime.executor, 0, 1);
     EXPECT_EQ(generator.generate(prompt, {.max_tokens = std::ssize(wanted), .temperature = 0}), wanted);
   }
 }
 
 TEST_P(SourceTexts, EachIsAsAlone) {
-  std::vector<TextRequest> texts;
+  std::vector<inference::TextRequest> texts;
   for (int32_t i = 0; i < 20; ++i) {
-    TextRequest text;
+    inference::TextRequest text;
     for (int32_t j = 0; j <= i * 2; ++j) text.prompt.push_back(3 + (i * 31 + j * 17) % 50);
     text.options = {.max_tokens = 3 + i % 11, .temperature = 3, .seed = static_cast<uint64_t>(i)};
     texts.push_back(text);
   }
-  const ModelRuntime many = runtime(7, 40, 20), one = runtime(1, 40, 20);
-  Generator together(*many.executor, 0, 1), alone(*one.executor, 0, 1);
+  const inference::ModelRuntime many = runtime(7, 40, 20), one = runtime(1, 40, 20);
+  inference::Generator together(*many.executor, 0, 1), alone(*one.executor, 0, 1);
   EXPECT_EQ(together.texts(), 7);
   together.generate(texts, {}, [&](size_t i, const std::vector<int32_t>& made) {
     EXPECT_EQ(made, alone.generate(texts[i].prompt, texts[i].options)) << i;

@@ -1,8 +1,8 @@
 // `[model] from = DIR` on directories that transformers saved: the run does what PyTorch does from there
 // (tools/golden/make_stream_golden.py).
 #include "checkpoint/huggingface.h"
-#include "train/commands.h"
-#include "train/tiny_run.h"
+#include "cli/actions.h"
+#include "fixtures/tiny_run.h"
 
 namespace strata::train {
 namespace {
@@ -34,7 +34,7 @@ interval = "never"
 [memory]
 budget = "2GB"
 )";
-  const auto config = parse_run_config(toml, "RUN.toml", std::vector<std::string>{set});
+  const auto config = config::parse_run_config(toml, "RUN.toml", std::vector<std::string>{set});
   const TrainResult result = tiny.train_with(RunOptions{.config = config});
   EXPECT_EQ(result.end, RunEnd::kFinished);
   EXPECT_EQ(result.step, 6);
@@ -59,8 +59,8 @@ TEST(FromTransformers, ReadsPickledShards) {
   ScratchFolder scratch;
   set_log_level(LogLevel::kError);
   testing::internal::CaptureStdout();
-  run_import({.source = (Path(STRATA_GOLDEN_MODELS) / "llama-tied").string(), .target = scratch / "a"});
-  run_import(
+  cli::run_import({.source = (Path(STRATA_GOLDEN_MODELS) / "llama-tied").string(), .target = scratch / "a"});
+  cli::run_import(
       {.source = std::string(STRATA_TEST_DATA) + "/checkpoint/torch/llama-tied", .target = scratch / "b"});
   testing::internal::GetCapturedStdout();
   EXPECT_EQ(bits_of(scratch / "a", 0), bits_of(scratch / "b", 0));
@@ -86,8 +86,8 @@ TEST(FromTransformers, ABareModelClassLeavesOutThePrefix) {
     checkpoint::write_hf_directory(posix_file_system(), scratch / "bare", bare);
     set_log_level(LogLevel::kError);
     testing::internal::CaptureStdout();
-    run_import({.source = whole.string(), .target = scratch / "a"});
-    run_import({.source = (scratch / "bare").string(), .target = scratch / "b"});
+    cli::run_import({.source = whole.string(), .target = scratch / "a"});
+    cli::run_import({.source = (scratch / "bare").string(), .target = scratch / "b"});
     testing::internal::GetCapturedStdout();
     EXPECT_EQ(bits_of(scratch / "a", 0), bits_of(scratch / "b", 0)) << name;
   }

@@ -1,6 +1,6 @@
 // Whole models against transformers: logits, loss, every gradient, document masks, AdamW curves, greedy text.
 // The files come from tools/golden/make_model_golden.py and make_encoder_golden.py.
-#include "golden_model.h"
+#include "fixtures/golden_model.h"
 
 namespace strata::train {
 namespace {
@@ -34,7 +34,8 @@ TEST_P(GoldenModel, LossAndEveryGradient) {
 // comes.
 TEST_P(GoldenModel, Bf16IsAsNearToFp32AsTransformersIs) {
   const Golden golden(GetParam());
-  auto executor = make_executor(golden, {train_request(golden, kBatch, 1)}, Recompute::kNone, DType::kBF16);
+  auto executor =
+      make_executor(golden, {train_request(golden, kBatch, 1)}, program::Recompute::kNone, DType::kBF16);
   fill_plain(golden, *executor);
   executor->run(0, Segment::kFirst);
   const double loss = golden.floats("loss")[0];
@@ -56,7 +57,8 @@ TEST_P(GoldenModel, Bf16IsAsNearToFp32AsTransformersIs) {
 TEST_P(GoldenModel, RecomputeGivesTheSameBits) {
   const Golden golden(GetParam());
   std::vector<std::vector<float>> gradients;
-  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+  for (const program::Recompute recompute :
+       {program::Recompute::kNone, program::Recompute::kSelective, program::Recompute::kFull}) {
     auto executor = make_executor(golden, {train_request(golden, kBatch, 1)}, recompute);
     fill_plain(golden, *executor);
     executor->run(0, Segment::kFirst);

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/file.h"
-#include "golden_model.h"
+#include "fixtures/golden_model.h"
 
 namespace strata::train {
 namespace {
@@ -25,7 +25,8 @@ struct Parity {
 };
 
 double all_gradients_in_bf16(const Golden& golden) {
-  auto executor = make_executor(golden, {train_request(golden, kBatch, 1)}, Recompute::kNone, DType::kBF16);
+  auto executor =
+      make_executor(golden, {train_request(golden, kBatch, 1)}, program::Recompute::kNone, DType::kBF16);
   fill_plain(golden, *executor);
   executor->run(0, Segment::kFirst);
   double ours = 0, theirs = 0;

@@ -2,8 +2,10 @@
 // check.
 #include "models/parametrization.h"
 
-#include "golden_model.h"
-#include "train/setup.h"
+#include "config/resolve.h"
+#include "device/cpu/bindings.h"
+#include "fixtures/golden_model.h"
+#include "program/initialize.h"
 
 namespace strata::train {
 namespace {
@@ -12,18 +14,19 @@ using namespace golden;
 
 constexpr float kTinyEps = 1e-12f;  // folded multipliers scale gradients
 
-std::unique_ptr<Executor> train_executor(const models::ModelConfig& model, const RunConfig& config,
+std::unique_ptr<Executor> train_executor(const models::ModelConfig& model, const config::RunConfig& config,
                                          const std::vector<program::Request>& requests) {
   program::CompileOptions options;
   options.model = model;
-  options.rule_of = optimizer_rules(config, model);
+  options.rule_of = config::optimizer_rules(config, model);
   options.cache_room = 64;
   options.threads = compute_threads();
+  options.bindings = device::cpu_bindings();
   return std::make_unique<Executor>(program::compile(requests, options));
 }
 
 std::vector<program::Request> train_and_generate() {
-  auto requests = generation_requests(kLength);
+  auto requests = inference::generation_requests(kLength);
   requests.insert(requests.begin(), {.kind = Kind::kTrain, .sequences = kBatch, .sequence_length = kLength});
   return requests;
 }
@@ -65,8 +68,8 @@ TEST_P(MupGolden, TrainsAsTheAuthorsPackage) {
   golden.model.mup = {.base_width = sizes[0], .base_head_dim = sizes[1]};
   ASSERT_EQ(models::mup_faults(golden.model), std::vector<std::string>{});
   auto executor = train_executor(golden.model, {}, train_and_generate());
-  initialize_weights(*executor, 1);
-  load_hugging_face(golden.folder, golden.model, *executor);
+  program::initialize_weights(*executor, 1);
+  checkpoint::load_hugging_face(golden.folder, golden.model, *executor);
   executor->run(0, Segment::kEncode);
   const auto tokens = golden.integers("tokens");
   const auto losses = golden.floats("loss");
@@ -125,10 +128,10 @@ double mean_size(const std::vector<float>& after, const std::vector<float>& befo
 
 // As the authors' package checks an implementation: coordinates of activations after some steps, over widths.
 Coordinates coordinates(const models::ModelConfig& model) {
-  RunConfig config;
+  config::RunConfig config;
   config.optimizer.weight_decay = 0;
   auto executor = train_executor(model, config, train_and_generate());
-  initialize_weights(*executor, 5);
+  program::initialize_weights(*executor, 5);
   executor->run(0, Segment::kEncode);
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < kBatch * (kLength + 1); ++i)

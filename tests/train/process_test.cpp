@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "train/tiny_run.h"
+#include "fixtures/tiny_run.h"
 
 namespace strata::train {
 namespace {

@@ -1,6 +1,6 @@
 // A run that was stopped and went on has the bits of one that was not.
 #include "base/error.h"
-#include "train/tiny_run.h"
+#include "fixtures/tiny_run.h"
 
 namespace strata::train {
 namespace {
@@ -47,7 +47,7 @@ TEST(Resume, BitForBitOfGpt2) {
     std::string toml = tiny.toml(name);
     toml.replace(toml.find("llama3"), 6, "gpt2");
     toml.replace(toml.find("num_key_value_heads = 2"), 23, "");
-    const RunConfig config = parse_run_config(toml, "RUN.toml");
+    const config::RunConfig config = config::parse_run_config(toml, "RUN.toml");
     if (std::string(name) == "cut") tiny.train_with(RunOptions{.config = config}, 3);
     EXPECT_EQ(tiny.train_with(RunOptions{.config = config}).end, RunEnd::kFinished);
   }

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "support/faulty_file_system.h"
-#include "train/tiny_run.h"
+#include "fixtures/faulty_file_system.h"
+#include "fixtures/tiny_run.h"
 
 namespace strata::train {
 namespace {

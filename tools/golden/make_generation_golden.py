@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/train/generation.json: what transformers does with the switches of generate().
+"""Writes tests/inference/generation.json: what transformers does with the switches of generate().
 
   sampling   cases of logits, history and switches → the ids that may be drawn and their probabilities, by the
              processors of transformers in the order in which generate() applies them
-  greedy     model (of tests/train/tasks) → prompts and the ids that generate() adds to each, one prompt at a time
+  greedy     model (of tests/evaluation/tasks) → prompts and the ids that generate() adds to each, one prompt at a time
 
 Needs torch, transformers and tokenizers, and the models of make_task_golden.py. Run it from the repository's root.
 """
@@ -14,7 +14,7 @@ import pathlib
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-ROOT = pathlib.Path(__file__).resolve().parents[2] / "tests" / "train"
+ROOT = pathlib.Path(__file__).resolve().parents[2] / "tests"
 CASES = [
     dict(),
     dict(temperature=0.6),
@@ -53,8 +53,8 @@ def sampling_cases(model):
 
 
 def greedy_texts(name):
-    model = AutoModelForCausalLM.from_pretrained(ROOT / "tasks" / name, dtype=torch.float32)
-    tokenizer = AutoTokenizer.from_pretrained(ROOT / "tasks" / name)
+    model = AutoModelForCausalLM.from_pretrained(ROOT / "evaluation" / "tasks" / name, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(ROOT / "evaluation" / "tasks" / name)
     texts = []
     for prompt in PROMPTS:
         ids = tokenizer.encode(prompt)
@@ -71,8 +71,8 @@ def greedy_texts(name):
 
 def main():
     torch.set_num_threads(1)
-    model = AutoModelForCausalLM.from_pretrained(ROOT / "tasks" / "gpt2")
-    with open(ROOT / "generation.json", "w") as file:
+    model = AutoModelForCausalLM.from_pretrained(ROOT / "evaluation" / "tasks" / "gpt2")
+    with open(ROOT / "inference" / "generation.json", "w") as file:
         json.dump({"sampling": sampling_cases(model), "greedy": {name: greedy_texts(name) for name in ("llama", "gpt2")}},
                   file)
         file.write("\n")

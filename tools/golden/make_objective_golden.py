@@ -71,7 +71,7 @@ def main():
     counts = [{"rate": rate, "mean_span": mean,
                "counts": [spans(n, rate, mean) for n in range(2, 130)]} for rate, mean in RATES]
     golden = {"collator": [collator_counts(rate) for rate in (0.15, 0.4)], "lengths": table, "counts": counts}
-    path = ROOT / "tests" / "data" / "objective.json"
+    path = ROOT / "tests" / "data" / "samples/objective.json"
     path.write_text(json.dumps(golden, separators=(",", ":")).replace('{"', '\n{"') + "\n")
     print(golden["collator"], len(table), "lengths", lengths(512, 0.15, 3.0))
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/train/tasks/: evaluation tasks as lm-evaluation-harness scores them.
+"""Writes tests/evaluation/tasks/: evaluation tasks as lm-evaluation-harness scores them.
 
   hellaswag.jsonl, arc.jsonl, piqa.jsonl, lambada.jsonl
                  questions written for these tests in the formats of the published data sets, with what makes texts
@@ -26,7 +26,7 @@ from lm_eval.tasks import TaskManager
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-OUT = ROOT / "tests" / "train" / "tasks"
+OUT = ROOT / "tests" / "evaluation" / "tasks"
 TOKENIZERS = ROOT / "tests" / "data" / "tokenizer" / "golden"
 TASKS = {"hellaswag": "hellaswag/hellaswag.yaml", "arc_easy": "arc/arc_easy.yaml", "piqa": "piqa/piqa.yaml",
          "lambada_openai": "lambada/lambada_openai.yaml"}

@@ -6,8 +6,8 @@
 #include "base/hash.h"
 #include "base/version.h"
 #include "data/build/output_file.h"
-#include "data/token_file.h"
-#include "data/token_writer.h"
+#include "data/tokens/token_file.h"
+#include "data/tokens/token_writer.h"
 
 namespace strata::data {
 namespace {

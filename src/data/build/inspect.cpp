@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "data/megatron_index.h"
-#include "data/token_corpus.h"
 #include "data/tokenizer/tokenizer.h"
+#include "data/tokens/megatron_index.h"
+#include "data/tokens/token_corpus.h"
 
 namespace strata::data {
 namespace {

@@ -8,7 +8,7 @@
 #include "data/build/document_file.h"
 #include "data/build/job.h"
 #include "data/build/part_ids.h"
-#include "data/token_writer.h"
+#include "data/tokens/token_writer.h"
 
 namespace strata::data {
 namespace {

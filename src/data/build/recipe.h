@@ -11,7 +11,7 @@
 #include "base/toml.h"
 #include "data/input/record_reader.h"
 #include "data/pipeline/stage_kinds.h"
-#include "data/token_writer.h"
+#include "data/tokens/token_writer.h"
 
 namespace strata::data {
 

@@ -11,9 +11,9 @@
 #include "base/file.h"
 #include "comm/world.h"
 #include "data/build/engine.h"
-#include "data/temporary_folder.h"
 #include "data/tokenizer/train_bpe.h"
-#include "support/faulty_file_system.h"
+#include "fixtures/faulty_file_system.h"
+#include "fixtures/temporary_folder.h"
 
 namespace strata::data {
 

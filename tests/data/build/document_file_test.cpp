@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "data/temporary_folder.h"
+#include "fixtures/temporary_folder.h"
 
 namespace strata::data {
 namespace {

@@ -8,8 +8,8 @@
 #include "base/parallel.h"
 #include "data/build/build_fixture.h"
 #include "data/build/finish.h"
-#include "data/token_corpus.h"
-#include "support/faulty_file_system.h"
+#include "data/tokens/token_corpus.h"
+#include "fixtures/faulty_file_system.h"
 
 namespace strata::data {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "data/temporary_folder.h"
+#include "fixtures/temporary_folder.h"
 
 namespace strata::data {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/random.h"
 #include "data/pipeline/stage_kinds.h"
-#include "support/scratch_folder.h"
+#include "fixtures/scratch_folder.h"
 
 namespace strata::data::dedup {
 

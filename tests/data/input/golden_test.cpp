@@ -5,7 +5,7 @@
 
 #include "data/input/arrow_support.h"
 #include "data/input/read_records.h"
-#include "data/temporary_folder.h"
+#include "fixtures/temporary_folder.h"
 
 namespace strata::data {
 namespace {

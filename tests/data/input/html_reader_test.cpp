@@ -4,7 +4,7 @@
 #include "data/input/html_blocks.h"
 #include "data/input/main_text.h"
 #include "data/input/read_records.h"
-#include "data/temporary_folder.h"
+#include "fixtures/temporary_folder.h"
 
 namespace strata::data {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <thread>
 
-#include "data/compressed.h"
 #include "data/input/read_records.h"
-#include "data/temporary_folder.h"
+#include "fixtures/compressed.h"
+#include "fixtures/temporary_folder.h"
 
 namespace strata::data {
 namespace {

@@ -1,9 +1,9 @@
 #include <gtest/gtest.h>
 
-#include "data/compressed.h"
 #include "data/input/http_message.h"
 #include "data/input/read_records.h"
-#include "data/temporary_folder.h"
+#include "fixtures/compressed.h"
+#include "fixtures/temporary_folder.h"
 
 namespace strata::data {
 namespace {

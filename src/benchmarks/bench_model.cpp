@@ -1,0 +1,164 @@
+#include "benchmarks/bench_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "base/clock.h"
+#include "base/parallel.h"
+#include "benchmarks/bench_run.h"
+#include "checkpoint/weights.h"
+#include "config/objective.h"
+#include "config/resolve.h"
+#include "device/cpu/bindings.h"
+#include "program/initialize.h"
+
+namespace strata::benchmarks {
+
+using program::Segment;
+
+std::string BenchCase::name() const {
+  return fmt::format("{} {}x{} {}", label, sequences, sequence_length, name_of(dtype));
+}
+
+BenchCase preset_case(const std::string& preset, int64_t sequences, int64_t sequence_length, DType dtype) {
+  return case_of_sets({fmt::format("model.preset=\"{}\"", preset),
+                       fmt::format("training.micro_batch_size={}", sequences),
+                       fmt::format("training.global_batch_size={}", sequences),
+                       fmt::format("training.sequence_length={}", sequence_length),
+                       fmt::format("precision.compute=\"{}\"", dtype == DType::kBF16 ? "bf16" : "fp32")});
+}
+
+BenchCase case_of_sets(const std::vector<std::string>& sets) {
+  config::RunConfig config = bench_config(sets, {});
+  BenchCase bench;
+  bench.model = config::resolve_model(config);
+  config::resolve_objective(config, bench.model);
+  config::resolve_machine(config);
+  bench.label = config.model.preset.empty() ? std::string(bench.model.family->name) : config.model.preset;
+  bench.sequences = *config.training.micro_batch_size;
+  bench.sequence_length = config.training.sequence_length;
+  bench.row = config::row_shape(config, bench.model);
+  bench.dtype = config::activation_dtype(config);
+  bench.sets = sets;
+  bench.sets.push_back(fmt::format("training.micro_batch_size={}", bench.sequences));
+  bench.sets.push_back(fmt::format("training.global_batch_size={}", bench.sequences));
+  return bench;
+}
+
+BenchModel::BenchModel(const BenchCase& bench, int threads) : case_(bench) {
+  set_compute_threads(threads);
+  flush_denormals();
+  const double begin = monotonic_seconds();
+  program::CompileOptions options;
+  options.model = case_.model;
+  options.activations = bench.dtype;
+  options.rule_of = [](const std::string&, const Shape& shape) {
+    return optim::ParameterRule{shape.rank() >= 2 ? 0.1 : 0.0, 1.0};
+  };
+  options.threads = threads;
+  options.bindings = device::cpu_bindings();
+  auto set = program::compile({{.kind = program::Kind::kTrain,
+                                .sequences = bench.sequences,
+                                .sequence_length = bench.row.tokens,
+                                .source_length = bench.row.source}},
+                              options);
+  const double compiled = monotonic_seconds();
+  compile_seconds_ = compiled - begin;
+  executor_ = std::make_unique<program::Executor>(std::move(set));
+  program::initialize_weights(*executor_, 1);
+  executor_->run(0, Segment::kEncode);
+  fill_batch();
+  fill_seconds_ = monotonic_seconds() - compiled;
+  reset();
+}
+
+// Whole sequences of one document each; of masked tokens every seventh is told, about as many as in a run.
+void BenchModel::fill_batch() {
+  const auto fill = [&](const char* name, int64_t places, auto value_of) {
+    auto* const values = reinterpret_cast<int32_t*>(executor_->batch_input(0, name, 0));
+    if (values == nullptr) return;
+    for (int64_t i = 0; i < case_.sequences * places; ++i) values[i] = static_cast<int32_t>(value_of(i));
+  };
+  // A multiplicative walk over the vocabulary: every token about as often.
+  const auto token = [&](int64_t i) { return i * 7919 % case_.model.vocab_size; };
+  const bool masked = case_.model.architecture == models::Architecture::kEncoder;
+  const auto zero = [](int64_t) { return 0; };
+  fill("tokens", case_.row.tokens, token);
+  fill("targets", case_.row.tokens, [&](int64_t i) { return masked && i % 7 != 0 ? -1 : token(i + 13); });
+  fill("positions", case_.row.tokens, [&](int64_t i) { return i % case_.row.tokens; });
+  fill("kv_begin", case_.row.tokens, zero);
+  fill("source_tokens", case_.row.source, token);
+  fill("source_begin", case_.row.source, zero);
+  fill("source_of", case_.row.tokens, zero);
+}
+
+double BenchModel::flops() const {
+  return models::training_flops_per_token(case_.model, case_.sequence_length, case_.row.tokens) *
+         static_cast<double>(tokens());
+}
+
+double BenchModel::step() {
+  const double begin = monotonic_seconds();
+  executor_->run(0, Segment::kFirst);
+  ++steps_;
+  ++timed_;
+  run_update(*executor_, steps_);
+  return monotonic_seconds() - begin;
+}
+
+program::StepTotal BenchModel::measured(By by) const {
+  program::StepTotal total;
+  std::map<std::string, program::FamilyTotal> families;
+  for (const Segment segment : {Segment::kFirst, Segment::kUpdate, Segment::kEncode}) {
+    const auto& timings = executor_->timings(0, segment);
+    for (size_t i = 0; i < timings.size(); ++i) {
+      const graph::Node& node =
+          program().graph.nodes()[static_cast<size_t>(program().segment(segment)[i].node)];
+      const graph::Cost cost = node.op->cost({program().graph, node});
+      const std::string name(by == By::kOp ? node.op->name : node.op->family);
+      program::FamilyTotal& family = families[name];
+      family.family = name;
+      ++family.instructions;
+      family.flops += cost.flops;
+      family.bytes += cost.bytes;
+      const double seconds = timings[i].seconds / static_cast<double>(std::max<int64_t>(1, timed_));
+      family.seconds += seconds;
+      total.flops += cost.flops;
+      total.bytes += cost.bytes;
+      total.seconds += seconds;
+    }
+  }
+  for (auto& [name, family] : families) total.families.push_back(std::move(family));
+  std::sort(total.families.begin(), total.families.end(),
+            [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  return total;
+}
+
+void BenchModel::reset() {
+  executor_->reset_timings();
+  timed_ = 0;
+}
+
+void run_update(program::Executor& executor, int64_t step) {
+  optim::UpdateHyper hyper;
+  hyper.lr = 1e-4f;
+  hyper.max_grad_norm = 1;
+  hyper.bias_correction1 = static_cast<float>(1 - std::pow(hyper.beta1, static_cast<double>(step)));
+  hyper.bias_correction2 = static_cast<float>(1 - std::pow(hyper.beta2, static_cast<double>(step)));
+  std::memcpy(executor.data("hyper"), &hyper, sizeof hyper);
+  executor.run(0, Segment::kUpdate);
+  executor.run(0, Segment::kEncode);
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+}  // namespace strata::benchmarks

@@ -1,0 +1,286 @@
+#include "benchmarks/bench_run.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/parallel.h"
+#include "base/random.h"
+#include "benchmarks/bench_model.h"
+#include "checkpoint/weights.h"
+#include "config/objective.h"
+#include "data/tokens/token_writer.h"
+#include "evaluation/evaluate.h"
+#include "program/initialize.h"
+
+extern char** environ;
+
+namespace strata::benchmarks {
+
+using program::Segment;
+
+namespace {
+
+constexpr int64_t kMostTokens = int64_t{64} << 20;
+
+bool sets_any(const std::vector<std::string>& sets, std::initializer_list<std::string_view> keys) {
+  return std::any_of(sets.begin(), sets.end(), [&](const std::string& set) {
+    return std::any_of(keys.begin(), keys.end(), [&](std::string_view key) { return set.starts_with(key); });
+  });
+}
+
+Path tokens_path(const Path& folder) {
+  return folder / "tokens.bin";
+}
+
+Path tokenizer_path(const Path& folder) {
+  return folder / "tokenizer.json";
+}
+
+bool makes_tokens(const std::vector<std::string>& sets) {
+  return !sets_any(sets, {"data.train", "data.source", "data.build"});
+}
+
+// Whether the made-up tokens need a tokenizer beside them, which names those that stand for hidden text.
+bool makes_tokenizer(const std::vector<std::string>& sets, const models::ModelConfig& model) {
+  return makes_tokens(sets) && model.architecture != models::Architecture::kDecoder &&
+         !sets_any(sets, {"tokenizer.path"});
+}
+
+// The special tokens that the objective asks for, and words up to the model's vocabulary. 0 ends a text.
+void write_tokenizer(const Path& path, const config::RunConfig& config, const models::ModelConfig& model) {
+  std::vector<std::string> names{"<|endoftext|>"};
+  const config::SpecialTokens special = config::special_tokens(config, model);
+  for (const std::string& name : special.tokens) {
+    if (name != names.front()) names.push_back(name);
+  }
+  nlohmann::ordered_json added = nlohmann::ordered_json::array(), words;
+  for (size_t i = 0; i < names.size(); ++i) {
+    added.push_back({{"id", i},
+                     {"content", names[i]},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+  }
+  for (int64_t i = 0; i < model.vocab_size; ++i)
+    words[i < std::ssize(names) ? names[static_cast<size_t>(i)] : fmt::format("word{}", i)] = i;
+  const nlohmann::ordered_json json{{"version", "1.0"},
+                                    {"truncation", nullptr},
+                                    {"padding", nullptr},
+                                    {"added_tokens", added},
+                                    {"normalizer", nullptr},
+                                    {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+                                    {"post_processor", nullptr},
+                                    {"decoder", {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}}},
+                                    {"model",
+                                     {{"type", "WordPiece"},
+                                      {"unk_token", names.back()},
+                                      {"continuing_subword_prefix", "##"},
+                                      {"max_input_chars_per_word", 100},
+                                      {"vocab", words}}}};
+  write_file_atomically(posix_file_system(), path, json.dump());
+}
+
+// Documents of 1 to 1,000 tokens, every id about as often; 0 ends each.
+void write_tokens(const Path& path, int64_t count, int64_t vocab) {
+  data::TokenWriter writer(posix_file_system(), path, data::token_type_for(vocab));
+  std::vector<int32_t> document;
+  for (uint64_t number = 0; writer.tokens() < count; ++number) {
+    document.clear();
+    const auto bits = philox({1, 1}, number);
+    for (uint32_t i = 0; i < bits[0] % 1000; ++i)
+      document.push_back(static_cast<int32_t>(
+          1 + (bits[1] + uint64_t{i} * 7919) % static_cast<uint64_t>(std::max<int64_t>(1, vocab - 1))));
+    document.push_back(0);
+    writer.append(document);
+    writer.end_document();
+  }
+  writer.finish({.vocab_size = vocab, .end_of_text = 0}, "");
+}
+
+// As many tokens as make the held-out hundredth long enough for an evaluation.
+int64_t tokens_wanted(const config::RunConfig& config) {
+  const int64_t step_tokens = config.training.global_batch_size * config.training.sequence_length;
+  const int64_t between =
+      config.eval.interval.kind == config::Interval::Kind::kSteps ? config.eval.interval.count : 100;
+  const int64_t held_out = config.eval.max_tokens.value_or(step_tokens * between / 60);
+  return std::clamp<int64_t>(120 * held_out, 200 * config.training.sequence_length, kMostTokens);
+}
+
+std::string toml_text(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
+}  // namespace
+
+config::RunConfig bench_config(const std::vector<std::string>& sets, const Path& folder) {
+  std::vector<std::string> all;
+  if (!sets_any(sets, {"model.preset", "model.from", "model.family"}))
+    all.push_back("model.preset=\"llama3-29m\"");
+  if (makes_tokens(sets)) {
+    all.push_back("data.train=[" + toml_text(tokens_path(folder).string()) + "]");
+    if (!sets_any(sets, {"data.valid"})) all.push_back("data.valid_fraction=0.01");
+  }
+  all.insert(all.end(), sets.begin(), sets.end());
+  all.push_back("run.folder=" + toml_text((folder / "run").string()));
+  const config::FaultHook hooks[] = {config::check_model};
+  config::RunConfig config = config::parse_run_config("", "strata bench", all);
+  config::require_valid(config, hooks);
+  if (!makes_tokenizer(sets, config::resolve_model(config))) return config;
+  all.push_back("tokenizer.path=" + toml_text(tokenizer_path(folder).string()));
+  return config::parse_run_config("", "strata bench", all);
+}
+
+BenchFolder::BenchFolder(const std::vector<std::string>& sets) {
+  Path parent = std::filesystem::temp_directory_path();
+  const config::RunConfig config = config::parse_run_config("", "strata bench", sets);
+  if (config.was_set("run.folder")) {
+    parent = config.run.folder;
+    posix_file_system().create_directories(parent);
+  }
+  std::string name = (parent / "strata-bench-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr)
+    throw WorldError("[{}] no folder can be made here: {}", parent.string(), std::strerror(errno));
+  path_ = name;
+}
+
+BenchFolder::~BenchFolder() {
+  std::error_code error;
+  std::filesystem::remove_all(path_, error);
+}
+
+BenchRun::BenchRun(const std::vector<std::string>& sets) : folder_(sets) {
+  FileSystem& files = posix_file_system();
+  config = bench_config(sets, folder_.path());
+  model = config::resolve_model(config);
+  config::resolve_objective(config, model);
+  config::resolve_machine(config);
+  set_compute_threads(static_cast<int>(*config.device.threads));
+  flush_denormals();
+  if (makes_tokenizer(sets, model)) write_tokenizer(tokenizer_path(folder_.path()), config, model);
+  if (makes_tokens(sets)) write_tokens(tokens_path(folder_.path()), tokens_wanted(config), model.vocab_size);
+  const auto tokenizer = config::resolve_tokenizer(config, model, files);
+  data = config::resolve_data(config, model, tokenizer ? &*tokenizer : nullptr, files);
+  samples_.emplace(data.sources, config::sample_options(config, model, tokenizer ? &*tokenizer : nullptr));
+  executor_ = std::make_unique<program::Executor>(config::compile_run(config, model));
+  program::initialize_weights(*executor_, static_cast<uint64_t>(config.run.seed));
+  executor_->run(config::kTrainProgram, Segment::kEncode);
+}
+
+std::string BenchRun::describe() const {
+  return fmt::format("{}, {} x {} tokens a step in micro-batches of {}, {}, {} threads",
+                     config.model.preset.empty() ? std::string(model.family->name) : config.model.preset,
+                     config.training.global_batch_size, config.training.sequence_length,
+                     *config.training.micro_batch_size, name_of(config::activation_dtype(config)),
+                     *config.device.threads);
+}
+
+void BenchRun::copy_batch(const data::HostBatch& from, int64_t micro_batch) {
+  evaluation::copy_rows(from, samples_->shape(), micro_batch * *config.training.micro_batch_size, *executor_,
+                        config::kTrainProgram, micro_batch);
+}
+
+double BenchRun::step_seconds(double budget) {
+  auto timed = [&](Segment segment, int64_t micro_batch) {
+    const double begin = monotonic_seconds();
+    executor_->run(config::kTrainProgram, segment, micro_batch);
+    return monotonic_seconds() - begin;
+  };
+  const int64_t later = micro_batches() - 1;
+  std::vector<double> firsts, laters, updates;
+  const double begin = monotonic_seconds();
+  // The first pass takes the pages of everything and is not counted.
+  for (int64_t pass = 0; pass < 3 || (monotonic_seconds() - begin < budget && pass < 50); ++pass) {
+    const double first = timed(Segment::kFirst, 0);
+    const double next = later > 0 ? timed(Segment::kLater, 1) : 0;
+    const double update_begin = monotonic_seconds();
+    run_update(*executor_, pass + 1);
+    const double update = monotonic_seconds() - update_begin;
+    if (pass == 0) continue;
+    firsts.push_back(first);
+    laters.push_back(next);
+    updates.push_back(update);
+  }
+  return median(firsts) + static_cast<double>(later) * median(laters) + median(updates);
+}
+
+ChildRun run_child(const std::vector<std::string>& sets, int64_t steps) {
+  const BenchFolder folder(sets);
+  const Path run = folder.path() / "run";
+  {
+    const config::RunConfig config = bench_config(sets, folder.path());
+    const models::ModelConfig model = config::resolve_model(config);
+    if (makes_tokenizer(sets, model)) write_tokenizer(tokenizer_path(folder.path()), config, model);
+    if (makes_tokens(sets)) {
+      // A window of span corruption takes some tokens more than its source has places.
+      const int64_t step_tokens = config.training.global_batch_size * config::row_shape(config, model).window;
+      write_tokens(tokens_path(folder.path()), (steps + 1) * step_tokens, model.vocab_size);
+    }
+    write_file_atomically(posix_file_system(), folder.path() / "run.toml",
+                          config::commented_toml(config, "strata bench"));
+  }
+  std::vector<std::string> words{"strata", "train", (folder.path() / "run.toml").string()};
+  for (const std::string& set :
+       {fmt::format("training.steps={}", steps), std::string("eval.interval=\"never\""),
+        std::string("checkpoint.interval=\"never\"")}) {
+    words.push_back("--set");
+    words.push_back(set);
+  }
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+
+  const Path log = folder.path() / "log";
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  pid_t id = 0;
+  const int failed = ::posix_spawn(&id, "/proc/self/exe", &actions, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (failed != 0) throw WorldError("[bench] this program cannot start itself: {}", std::strerror(failed));
+  int status = 0;
+  rusage usage{};
+  while (::wait4(id, &status, 0, &usage) < 0 && errno == EINTR) {
+  }
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    std::string said = read_file(log);
+    if (said.size() > 500) said.erase(0, said.size() - 500);
+    throw WorldError("[bench] a training run of {} steps failed:\n{}", steps, said);
+  }
+
+  const observe::MetricsTable metrics = observe::read_metrics(run / "metrics.jsonl");
+  ChildRun out;
+  out.peak_resident_bytes = int64_t{usage.ru_maxrss} * 1024;
+  for (const auto& event : metrics.events()) {
+    for (const auto& field : event.fields) {
+      if (event.event == "start" && field.name == "process_seconds")
+        out.instruction_seconds = std::get<double>(field.value);
+    }
+  }
+  const auto waits = metrics.column("data_wait_ms"), times = metrics.column("step_ms");
+  STRATA_CHECK(times.size() == static_cast<size_t>(steps) && waits.size() == times.size(),
+               "a run of {} steps wrote {}", steps, times.size());
+  out.instruction_seconds += waits[0] / 1e3;
+  out.first_step_seconds = times[0] / 1e3;
+  out.steady_step_seconds = median(std::vector<double>(times.begin() + 1, times.end())) / 1e3;
+  return out;
+}
+
+}  // namespace strata::benchmarks

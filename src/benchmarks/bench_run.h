@@ -1,0 +1,77 @@
+// A training run without its loop: what the benchmarks measure the single costs of a run on.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/resolve.h"
+#include "data/samples/loader.h"
+#include "data/samples/sample_source.h"
+#include "models/model.h"
+#include "observe/metrics.h"
+#include "program/executor.h"
+#include "train/run_store.h"
+
+namespace strata::benchmarks {
+
+// The configuration of a benchmark: all defaults, llama3-29m, made-up token files (tokens_path of `folder`),
+// a hundredth of them held out as of text; then `sets`. Validated.
+config::RunConfig bench_config(const std::vector<std::string>& sets, const Path& folder);
+
+// A folder of a benchmark's own, below run.folder where `sets` name it (so that another disk can be measured)
+// and else among the temporary files; removed with all in it at the end.
+class BenchFolder {
+ public:
+  explicit BenchFolder(const std::vector<std::string>& sets);
+  ~BenchFolder();
+  BenchFolder(const BenchFolder&) = delete;
+  BenchFolder& operator=(const BenchFolder&) = delete;
+  const Path& path() const { return path_; }
+
+ private:
+  Path path_;
+};
+
+class BenchRun {
+ public:
+  // Makes tokens, resolves every "auto", compiles, allocates and fills weights.
+  explicit BenchRun(const std::vector<std::string>& sets);
+
+  config::RunConfig config;
+  models::ModelConfig model;
+  config::RunData data;
+
+  program::Executor& executor() { return *executor_; }
+  const data::SampleSource& samples() const { return *samples_; }
+  const Path& folder() const { return folder_.path(); }
+  int64_t step_tokens() const { return config.training.global_batch_size * config.training.sequence_length; }
+  int64_t micro_batches() const {
+    return config.training.global_batch_size / *config.training.micro_batch_size;
+  }
+  std::string describe() const;  // "llama3-29m, 64 x 512 tokens a step in micro-batches of 4, f32"
+
+  // Copies the rows of one micro-batch from a batch of the whole step.
+  void copy_batch(const data::HostBatch& from, int64_t micro_batch);
+  // Seconds of a step of the whole batch without its data: the first micro-batch, the typical later one as
+  // often as there are, and the update. Measures for about `budget` seconds.
+  double step_seconds(double budget);
+
+ private:
+  BenchFolder folder_;
+  std::optional<data::SampleSource> samples_;
+  std::unique_ptr<program::Executor> executor_;
+};
+
+// A whole `strata train` of a few steps on cached tokens, as a process of its own.
+struct ChildRun {
+  double instruction_seconds = 0;  // from the start of the process to the first instruction
+  double first_step_seconds = 0;
+  double steady_step_seconds = 0;  // median of the later ones
+  int64_t peak_resident_bytes = 0;
+};
+// WorldError with the end of its messages when it fails.
+ChildRun run_child(const std::vector<std::string>& sets, int64_t steps);
+
+}  // namespace strata::benchmarks

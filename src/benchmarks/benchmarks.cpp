@@ -1,0 +1,23 @@
+#include "benchmarks/benchmarks.h"
+
+#include <array>
+
+namespace strata::benchmarks {
+
+std::span<const Benchmark> benchmarks() {
+  static constexpr std::array kAll{
+      Benchmark{"peak", "GEMM peak in fp32 and bf16, memory and cache bandwidth", bench_peak, false},
+      Benchmark{"step", "a training step against the GEMM peak, by kernel family; how soon a run begins",
+                bench_step, true},
+      Benchmark{"predict", "predicted against measured time, by kernel family, at three model sizes",
+                bench_predict, true},
+      Benchmark{"attention", "attention forward and backward against the GEMM peak", bench_attention, false},
+      Benchmark{"load", "token loading as a share of a training step", bench_load, true},
+      Benchmark{"eval", "evaluation, samples and checkpoints as a share of a run", bench_eval, true},
+      Benchmark{"decode", "writing text against memory bandwidth: bytes of weights and cache a token",
+                bench_decode, true},
+  };
+  return kAll;
+}
+
+}  // namespace strata::benchmarks

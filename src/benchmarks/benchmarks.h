@@ -1,0 +1,45 @@
+// The built-in benchmarks. Each gives a table, and a JSON object, of what it measured in one run of this
+// process; ratios compare figures that were measured alternately.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hardware/device_spec.h"
+
+namespace strata::benchmarks {
+
+struct BenchContext {
+  int threads = 1;
+  std::function<void(const std::string&)> show;  // takes the table, piece by piece
+  std::vector<std::string> sets;                 // KEY=VALUE of a run's configuration
+  nlohmann::ordered_json result;                 // of the running benchmark
+
+  template <typename... Args>
+  void print(fmt::format_string<Args...> format, Args&&... args) const {
+    show(fmt::format(format, std::forward<Args>(args)...));
+  }
+};
+
+struct Benchmark {
+  std::string_view name, what;
+  void (*run)(BenchContext&);
+  bool takes_sets;  // it runs a model, which --set may choose
+};
+std::span<const Benchmark> benchmarks();
+
+void bench_peak(BenchContext& context);       // machine.cpp
+void bench_attention(BenchContext& context);  // machine.cpp
+void bench_step(BenchContext& context);       // step.cpp
+void bench_predict(BenchContext& context);    // predict.cpp
+void bench_load(BenchContext& context);       // costs.cpp
+void bench_eval(BenchContext& context);       // costs.cpp
+void bench_decode(BenchContext& context);     // decode.cpp
+
+}  // namespace strata::benchmarks

@@ -1,0 +1,150 @@
+// strata bench decode: what a token costs against the bytes that it must read.
+#include <algorithm>
+#include <map>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/parallel.h"
+#include "benchmarks/bench_model.h"
+#include "benchmarks/benchmarks.h"
+#include "config/objective.h"
+#include "device/cpu/bindings.h"
+#include "inference/generate.h"
+#include "kernels/cpu/measure.h"
+#include "ops/ops.h"
+
+namespace strata::benchmarks {
+namespace {
+
+using program::Segment;
+
+constexpr int64_t kPosition = 512;  // tokens in the cache, where the model has so many positions
+constexpr int kRounds = 4;
+constexpr double kSeconds = 0.4;  // of a round, for either side
+
+// Weights and cache that one token reads.
+int64_t bytes_of_token(const program::Program& program, int64_t position) {
+  int64_t bytes = 0;
+  for (const graph::Node& node : program.graph.nodes()) {
+    if (node.op == &ops::kLinear) bytes += program.graph.value(node.inputs[1]).bytes();
+    if (node.op == &ops::kCachedAttention) {
+      const graph::Value& cache = program.graph.value(node.inputs[1]);
+      bytes += 2 * (position + 1) * cache.shape[2] * size_of(cache.dtype);
+    }
+  }
+  return bytes;
+}
+
+// Seconds of all runs so far by kernel family, largest first.
+std::vector<std::pair<std::string, double>> family_seconds(const program::Executor& executor) {
+  std::map<std::string, double> sums;
+  const program::Program& program = executor.program(0);
+  const auto& timings = executor.timings(0, Segment::kFirst);
+  for (size_t i = 0; i < timings.size(); ++i) {
+    const auto node = static_cast<size_t>(program.segment(Segment::kFirst)[i].node);
+    sums[std::string(program.graph.nodes()[node].op->family)] += timings[i].seconds;
+  }
+  std::vector<std::pair<std::string, double>> sorted(sums.begin(), sums.end());
+  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  return sorted;
+}
+
+// Any small numbers, but in memory of their own: pages that nobody wrote may all be the same one.
+void fill_weights(const program::Executor& executor) {
+  for (const program::Persistent& value : executor.set().persistent) {
+    if (value.role != graph::Role::kParameter) continue;
+    auto* const data = executor.data_as<float>(value.name);
+    parallel_ranges(value.bytes / 4, 1 << 16, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) data[i] = 0.001f * static_cast<float>(i * 7919 % 41 - 20);
+    });
+  }
+}
+
+void decode_case(BenchContext& context, const std::vector<std::string>& sets, const std::string& name) {
+  const BenchCase bench = case_of_sets(sets);
+  if (bench.model.architecture != models::Architecture::kDecoder) {
+    throw ConfigError("[bench decode] measures decoders, and the model is {} ({})",
+                      config::kind_of(bench.model), bench.model.family->name);
+  }
+  const int64_t position = std::min(kPosition, bench.model.max_positions - 1);
+  program::CompileOptions options;
+  options.model = bench.model;
+  options.activations = bench.dtype;
+  options.threads = context.threads;
+  options.bindings = device::cpu_bindings();
+  options.cache_room = inference::cache_room_for(position + 1, inference::kPrefillChunk);
+  set_compute_threads(context.threads);
+  flush_denormals();
+  program::Executor executor(
+      program::compile({{.kind = program::Kind::kDecode, .sequences = 1, .sequence_length = 1}}, options));
+  fill_weights(executor);
+  executor.run(0, Segment::kEncode);
+  *reinterpret_cast<int32_t*>(executor.batch_input(0, "tokens", 0)) = 5;
+  *reinterpret_cast<int32_t*>(executor.batch_input(0, "positions", 0)) = static_cast<int32_t>(position);
+  *executor.data_as<int32_t>("cache_position") = static_cast<int32_t>(position);
+  // In turns with the bandwidth, since others share the machine; of both the best repetition counts, which
+  // others can only make slower.
+  double bandwidth = 0;
+  std::vector<double> seconds;
+  executor.run(0, Segment::kFirst);
+  executor.reset_timings();
+  for (int round = 0; round < kRounds; ++round) {
+    bandwidth = std::max(bandwidth, cpu::measure_device(context.threads, kSeconds).memory_bytes_per_s);
+    for (const double end = monotonic_seconds() + kSeconds; monotonic_seconds() < end;) {
+      const double begin = monotonic_seconds();
+      executor.run(0, Segment::kFirst);
+      seconds.push_back(monotonic_seconds() - begin);
+    }
+  }
+  std::sort(seconds.begin(), seconds.end());
+  const double token = seconds[seconds.size() / 2], best = seconds.front();
+  const auto bytes = static_cast<double>(bytes_of_token(executor.program(0), position));
+  const double share = bytes / best / bandwidth;
+  context.print("  {:<14} {:>5} {:>10} {:>9.2f} ms {:>9.2f} ms {:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f} %\n", name,
+                name_of(bench.dtype), human_bytes(bytes), 1e3 * token, 1e3 * best, 1 / token,
+                bytes / best / 1e9, bandwidth / 1e9, 100 * share);
+  double all = 0;
+  for (const auto& [family, sum] : family_seconds(executor)) all += sum;
+  nlohmann::ordered_json families;
+  std::string shares;
+  for (const auto& [family, sum] : family_seconds(executor)) {
+    families[family] = sum / all;
+    shares += fmt::format("{}{} {:.1f} %", shares.empty() ? "" : ", ", family, 100 * sum / all);
+  }
+  context.print("    {}\n", shares);
+  context.result["cases"].push_back({{"model", name},
+                                     {"dtype", name_of(bench.dtype)},
+                                     {"bytes_per_token", bytes},
+                                     {"token_seconds", token},
+                                     {"best_token_seconds", best},
+                                     {"tokens_per_s", 1 / token},
+                                     {"bytes_per_s", bytes / best},
+                                     {"memory_bytes_per_s", bandwidth},
+                                     {"share", share},
+                                     {"families", families}});
+}
+
+}  // namespace
+
+void bench_decode(BenchContext& context) {
+  context.print(
+      "\n  one text, {} tokens in the cache, in turns with a triad over memory; GB/s and share are of the "
+      "best "
+      "repetitions\n",
+      kPosition);
+  context.print("  {:<14} {:>5} {:>10} {:>12} {:>12} {:>9} {:>9} {:>9} {:>11}\n", "model", "dtype", "bytes",
+                "median", "best", "tokens/s", "GB/s", "triad", "share");
+  if (!context.sets.empty()) return decode_case(context, context.sets, "chosen");
+  for (const char* dtype : {"fp32", "bf16"}) {
+    const std::string compute = fmt::format("precision.compute=\"{}\"", dtype);
+    decode_case(context, {"model.preset=\"llama3-29m\"", "training.sequence_length=1024", compute},
+                "llama3-29m");
+    decode_case(context,
+                {"model.family=\"llama3\"", "model.vocab_size=32000", "model.hidden_size=1536",
+                 "model.intermediate_size=4096", "model.num_hidden_layers=16", "model.num_attention_heads=12",
+                 "model.num_key_value_heads=4", "model.max_position_embeddings=2048", compute},
+                "llama3, 500M");
+  }
+}
+
+}  // namespace strata::benchmarks

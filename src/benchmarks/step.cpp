@@ -1,0 +1,112 @@
+// strata bench step: whole training steps against the GEMM peak, and how soon a run begins.
+#include <algorithm>
+
+#include "base/clock.h"
+#include "benchmarks/bench_model.h"
+#include "benchmarks/bench_run.h"
+#include "benchmarks/benchmarks.h"
+#include "kernels/cpu/measure.h"
+#include "train/reporter.h"
+
+namespace strata::benchmarks {
+namespace {
+
+constexpr int kMinSteps = 3;
+constexpr int64_t kChildSteps = 4;
+constexpr int kMaxSteps = 30;
+constexpr double kStepSeconds = 12;  // of steady steps, a case
+
+// Steady steps, each after one repetition of the GEMM.
+struct Steps {
+  std::vector<double> steps, gemms;
+};
+Steps steady_steps(BenchModel& model, const cpu::PeakGemm& gemm) {
+  Steps out;
+  model.reset();
+  double spent = 0;
+  for (int i = 0; i < kMinSteps || (i < kMaxSteps && spent < kStepSeconds); ++i) {
+    const double begin = monotonic_seconds();
+    gemm.run();
+    out.gemms.push_back(monotonic_seconds() - begin);
+    out.steps.push_back(model.step());
+    spent += out.steps.back();
+  }
+  return out;
+}
+
+void step_case(BenchContext& context, const BenchCase& bench, const cpu::PeakGemm& gemm) {
+  const ChildRun child = run_child(bench.sets, kChildSteps);
+  const int64_t before = train::resident_bytes();
+  BenchModel model(bench, context.threads);
+  const double first = model.step();
+  const Steps steps = steady_steps(model, gemm);
+  const double step = median(steps.steps);
+  const double peak = gemm.flops / median(steps.gemms);
+  const double rate = model.flops() / step;
+  const int64_t resident = train::resident_bytes() - before;
+  const int64_t arena = model.executor().arena_bytes();
+  const auto tokens = static_cast<double>(model.tokens());
+  context.print("\n{}: {:.1f} ms a step (median of {}), {:.0f} tokens/s\n", bench.name(), 1e3 * step,
+                steps.steps.size(), tokens / step);
+  context.print(
+      "  {:.1f} GFLOP/s of the model's work, {:.1f} % of the best packed GEMM ({:.1f} GFLOP/s, "
+      "interleaved)\n",
+      rate / 1e9, 100 * rate / peak, peak / 1e9);
+  context.print(
+      "  strata train on cached tokens: first instruction {:.2f} s after the process began, first step "
+      "{:.2f} x "
+      "a steady one, peak resident {}\n",
+      child.instruction_seconds, child.first_step_seconds / child.steady_step_seconds,
+      human_bytes(static_cast<double>(child.peak_resident_bytes)));
+  context.print("  in this process: compile {:.0f} ms, arena and weights {:.0f} ms, first step {:.2f} x\n",
+                1e3 * model.compile_seconds(), 1e3 * model.fill_seconds(), first / step);
+  context.print("  arena {}, resident {} more than before it\n", human_bytes(static_cast<double>(arena)),
+                human_bytes(static_cast<double>(resident)));
+  const program::StepTotal measured = model.measured();
+  nlohmann::ordered_json families;
+  for (const auto& family : measured.families) {
+    context.print("    {:<16} {:>9.2f} ms {:>6.1f} %  {:>8.1f} GFLOP/s {:>7.1f} GB/s\n", family.family,
+                  1e3 * family.seconds, 100 * family.seconds / step, family.flops / family.seconds / 1e9,
+                  family.bytes / family.seconds / 1e9);
+    families[family.family] = family.seconds;
+  }
+  context.result[bench.name()] = {
+      {"step_seconds", step},
+      {"steps", steps.steps.size()},
+      {"tokens_per_s", tokens / step},
+      {"model_flops_per_s", rate},
+      {"gemm_flops_per_s", peak},
+      {"mfu_measured", rate / peak},
+      {"first_over_steady", first / step},
+      {"instruction_seconds", child.instruction_seconds},
+      {"run_first_over_steady", child.first_step_seconds / child.steady_step_seconds},
+      {"run_peak_resident_bytes", child.peak_resident_bytes},
+      {"compile_seconds", model.compile_seconds()},
+      {"fill_seconds", model.fill_seconds()},
+      {"arena_bytes", arena},
+      {"resident_bytes", resident},
+      {"family_seconds", families}};
+}
+
+}  // namespace
+
+std::vector<DType> fast_dtypes(int threads) {
+  std::vector<DType> dtypes{DType::kF32};
+  if (hardware::bf16_is_fast(hardware::detect_cpu(threads))) dtypes.push_back(DType::kBF16);
+  return dtypes;
+}
+
+void bench_step(BenchContext& context) {
+  if (!context.sets.empty()) {
+    const BenchCase bench = case_of_sets(context.sets);
+    step_case(context, bench, cpu::peak_gemm(bench.dtype));
+    return;
+  }
+  for (const DType dtype : fast_dtypes(context.threads)) {
+    const cpu::PeakGemm gemm = cpu::peak_gemm(dtype);
+    step_case(context, preset_case("llama3-29m", 8, 512, dtype), gemm);
+    step_case(context, preset_case("gpt2-124m", 4, 512, dtype), gemm);
+  }
+}
+
+}  // namespace strata::benchmarks

@@ -1,0 +1,162 @@
+#include "checkpoint/weights.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/parallel.h"
+#include "base/random.h"
+
+namespace strata::checkpoint {
+namespace {
+
+// The family's optional prefix when the files leave it out, else empty.
+std::string left_out_prefix(const models::ModelConfig& model, const checkpoint::TensorSource& source) {
+  std::string prefix(model.family->optional_prefix);
+  const auto begins = [&](const auto& named) { return named.first.starts_with(prefix); };
+  if (prefix.empty() || std::any_of(source.tensors.begin(), source.tensors.end(), begins)) return "";
+  for (const models::TensorRow& row : model.family->tensors(model)) {
+    if (row.file_name.starts_with(prefix) && source.tensors.contains(row.file_name.substr(prefix.size())))
+      return prefix;
+  }
+  return "";
+}
+
+Shape shape_in_file(const models::TensorRow& row, const Shape& parameter) {
+  if (parameter.rank() == 1) return {row.rows};
+  return row.transposed ? Shape{parameter[1], row.rows} : Shape{row.rows, parameter[1]};
+}
+
+// Views of the tensors of `model` whose memory is that of the persistent values PREFIX + parameter.
+std::vector<checkpoint::MutableTensorView> views_of(const models::ModelConfig& model,
+                                                    const program::Executor& executor,
+                                                    const std::string& ours, const std::string& theirs) {
+  std::vector<checkpoint::MutableTensorView> views;
+  for (const models::TensorRow& row : model.family->tensors(model)) {
+    const program::Persistent& value = executor.set().at(ours + row.parameter);
+    const int64_t columns = value.shape.rank() == 2 ? value.shape[1] : 1;
+    views.push_back({.name = theirs + row.file_name,
+                     .shape = shape_in_file(row, value.shape),
+                     .data = executor.arena() + value.offset + row.row * columns * 4,
+                     .transposed = row.transposed,
+                     .interleave = row.interleave});
+  }
+  return views;
+}
+
+// The copy of a tied head that some files carry must be the embedding that the model computes with.
+void check_tied_copies(const WeightSource& weights, const models::ModelConfig& model,
+                       const std::vector<FileTensor>& tensors) {
+  const auto table = std::find_if(tensors.begin(), tensors.end(), [](const FileTensor& tensor) {
+    return tensor.row.parameter == "embedding.weight";
+  });
+  if (!model.tied || table == tensors.end()) return;
+  const auto& embedding = weights.entry(table->row.file_name);
+  std::optional<uint64_t> checksum;
+  for (const std::string& name : weights.ignored) {
+    const auto& copy = weights.source.tensors.find(name)->second;
+    if (!(copy.tensor->shape == table->shape) || copy.tensor->dtype != embedding.tensor->dtype) continue;
+    if (!checksum) checksum = checkpoint::scan_tensor(*embedding.file, *embedding.tensor).checksum;
+    if (checkpoint::scan_tensor(*copy.file, *copy.tensor).checksum != *checksum)
+      throw DataError(
+          "[{}] '{}' is not '{}', although config.json ties them; if the head is one of its own, set "
+          "tie_word_embeddings to false",
+          weights.source.where, name, embedding.tensor->name);
+  }
+}
+
+}  // namespace
+
+std::vector<checkpoint::MutableTensorView> weight_views(const models::ModelConfig& model,
+                                                        const program::Executor& executor) {
+  return views_of(model, executor, "", "");
+}
+
+std::vector<checkpoint::MutableTensorView> moment_views(const models::ModelConfig& model,
+                                                        const program::Executor& executor) {
+  auto views = views_of(model, executor, "m.", "m/");
+  auto second = views_of(model, executor, "v.", "v/");
+  std::move(second.begin(), second.end(), std::back_inserter(views));
+  return views;
+}
+
+std::vector<checkpoint::TensorView> read_only(const std::vector<checkpoint::MutableTensorView>& views) {
+  std::vector<checkpoint::TensorView> out;
+  out.reserve(views.size());
+  for (const auto& view : views) out.push_back(view.view());
+  return out;
+}
+
+std::vector<std::string> file_names_of(const models::ModelConfig& model, const std::string& parameter) {
+  std::vector<std::string> names;
+  for (const models::TensorRow& row : model.family->tensors(model)) {
+    if (row.parameter == parameter) names.push_back(row.file_name);
+  }
+  return names;
+}
+
+std::vector<FileTensor> file_tensors(const models::ModelConfig& model) {
+  const auto shapes = models::parameter_shapes(model);
+  std::vector<FileTensor> tensors;
+  for (models::TensorRow& row : model.family->tensors(model)) {
+    const auto found = shapes.find(row.parameter);
+    STRATA_CHECK(found != shapes.end(), "'{}' belongs to '{}', which the graph does not have", row.file_name,
+                 row.parameter);
+    const Shape shape = shape_in_file(row, found->second);
+    tensors.push_back({std::move(row), shape});
+  }
+  return tensors;
+}
+
+const checkpoint::TensorSource::Entry& WeightSource::entry(const std::string& file_name) const {
+  return source.tensors.find(name_in_file(file_name))->second;
+}
+
+std::string WeightSource::name_in_file(const std::string& file_name) const {
+  std::string name = file_name.substr(file_name.starts_with(left_out) ? left_out.size() : 0);
+  if (source.tensors.contains(name)) return name;
+  for (const auto& [today, before] : old_endings) {
+    if (!name.ends_with(today)) continue;
+    std::string old = name.substr(0, name.size() - today.size()).append(before);
+    if (source.tensors.contains(old)) return old;
+  }
+  return name;
+}
+
+WeightSource open_weights(const Path& folder, const models::ModelConfig& model) {
+  WeightSource weights{checkpoint::open_tensors(folder), {}, {}, model.family->old_endings};
+  weights.left_out = left_out_prefix(model, weights.source);
+  for (const auto& [name, entry] : weights.source.tensors) {
+    if (model.family->ignored(model, name) || model.family->ignored(model, weights.left_out + name))
+      weights.ignored.push_back(name);
+  }
+  const auto tensors = file_tensors(model);
+  std::vector<checkpoint::TensorSpec> expected;
+  for (const FileTensor& tensor : tensors)
+    expected.push_back({weights.name_in_file(tensor.row.file_name), DType::kF32, tensor.shape});
+  checkpoint::check_tensors(weights.source, expected, {.ignore = weights.ignored});
+  check_tied_copies(weights, model, tensors);
+  return weights;
+}
+
+void check_finite(const WeightSource& weights, const models::ModelConfig& model) {
+  const auto tensors = model.family->tensors(model);
+  parallel_for(static_cast<int64_t>(tensors.size()), [&](int64_t i) {
+    const auto& entry = weights.entry(tensors[static_cast<size_t>(i)].file_name);
+    const int64_t bad = checkpoint::scan_tensor(*entry.file, *entry.tensor).first_not_finite;
+    if (bad >= 0)
+      throw DataError("[{}] '{}' holds a NaN or an infinity at element {}; these weights cannot be used",
+                      entry.file->path().string(), entry.tensor->name, bad);
+  });
+}
+
+void load_hugging_face(const Path& folder, const models::ModelConfig& model,
+                       const program::Executor& executor) {
+  const WeightSource weights = open_weights(folder, model);
+  auto views = weight_views(model, executor);
+  for (auto& view : views) view.name = weights.name_in_file(view.name);
+  checkpoint::load_tensors(weights.source, views, {.ignore = weights.ignored, .check_finite = true});
+}
+
+}  // namespace strata::checkpoint

@@ -1,0 +1,50 @@
+// Between a model's parameters in the arena and the names and shapes of its files.
+#pragma once
+
+#include <vector>
+
+#include "checkpoint/huggingface.h"
+#include "models/model.h"
+#include "program/executor.h"
+
+namespace strata::checkpoint {
+
+// Every tensor of the model's Hugging Face file, as a view into the arena (fp32 masters).
+std::vector<checkpoint::MutableTensorView> weight_views(const models::ModelConfig& model,
+                                                        const program::Executor& executor);
+// The optimizer's moments under the same names with "m/" or "v/" before them.
+std::vector<checkpoint::MutableTensorView> moment_views(const models::ModelConfig& model,
+                                                        const program::Executor& executor);
+std::vector<checkpoint::TensorView> read_only(const std::vector<checkpoint::MutableTensorView>& views);
+
+// The Hugging Face names of one of our parameters, for optimizer groups ("*embed_tokens*").
+std::vector<std::string> file_names_of(const models::ModelConfig& model, const std::string& parameter);
+
+// A tensor as the model's Hugging Face file holds it.
+struct FileTensor {
+  models::TensorRow row;
+  Shape shape;  // in the file
+};
+std::vector<FileTensor> file_tensors(const models::ModelConfig& model);
+
+// The open files of a Hugging Face directory that hold exactly this model.
+struct WeightSource {
+  checkpoint::TensorSource source;
+  std::string left_out;              // the family's optional prefix where the files leave it out, else empty
+  std::vector<std::string> ignored;  // names in the files that are no parameters
+  std::span<const models::Family::OldEnding> old_endings;
+  std::string name_in_file(const std::string& file_name) const;
+  const checkpoint::TensorSource::Entry& entry(const std::string& file_name) const;
+};
+// Missing, unexpected and misshapen tensors are one DataError, and so is a head that config.json ties to the
+// embedding and that is another. No values are looked at otherwise.
+WeightSource open_weights(const Path& folder, const models::ModelConfig& model);
+// Reads all weights; DataError for a NaN or an infinity.
+void check_finite(const WeightSource& weights, const models::ModelConfig& model);
+
+// Reads a Hugging Face directory's weights into the arena; the caller encodes afterwards. Missing, unexpected
+// and misshapen tensors and values that are not finite are one DataError.
+void load_hugging_face(const Path& folder, const models::ModelConfig& model,
+                       const program::Executor& executor);
+
+}  // namespace strata::checkpoint

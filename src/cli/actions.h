@@ -1,0 +1,103 @@
+// What verbs that need a model do once their options are parsed: plain options, and one function a verb, in
+// the verb's file. Tests call them as the command line does.
+//
+// Functions return an exit code (0; 75 stopped by the time limit and 130/143 interrupted, both after a clean
+// save) and throw Error for everything else. Results go to standard output, as one JSON object with `json`;
+// all else goes to standard error.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+
+namespace strata::cli {
+
+enum class ResumeMode { kAuto, kNever, kFrom };
+
+// strata train FILE [--set KEY=VALUE]… [--resume auto|never|DIR] [--accept-changes] [--dry-run] [--ranks N]
+struct TrainOptions {
+  std::vector<std::string> inputs = {};  // one .toml file, or texts to train on without one
+  std::vector<std::string> sets = {};
+  ResumeMode resume = ResumeMode::kAuto;
+  Path resume_from = {};  // kFrom
+  bool accept_changes = false;
+  bool dry_run = false;
+  int64_t ranks = 1;  // more: not yet
+  bool json = false;
+};
+int run_training(const TrainOptions& options);
+
+// strata eval --model DIR --tokens FILE|--text FILE --sequence-length N, or --task NAME --jsonl FILE
+struct EvalOptions {
+  std::string model = {};  // as checkpoint::resolve_model takes it
+  std::string tokens = {}, text = {};
+  std::string task = {}, jsonl = {};  // a name of task_format.h and its questions
+  int64_t limit = 0;                  // of the questions; 0: all
+  std::string samples = {};           // where each question's scores are written; empty: nowhere
+  int64_t sequence_length = 0;
+  std::optional<int64_t> stride = {};  // unset: sequence_length
+  std::vector<std::string> sets = {};
+  bool json = false;
+};
+int run_evaluation(const EvalOptions& options);
+
+struct GenerateOptions {
+  std::string model = {};
+  std::optional<std::string> prompt = {};
+  std::string prompts = {};  // a .jsonl file with a "prompt" a line, instead of prompt
+  int64_t max_tokens = 100;
+  double temperature = 1.0;  // 0: greedy
+  int64_t top_k = 0;         // 0: all
+  double top_p = 1.0;
+  double min_p = 0.0;
+  double repetition_penalty = 1.0;
+  std::vector<std::string> stop = {};
+  int64_t batch = 8;  // texts written at once
+  uint64_t seed = 1234;
+  std::vector<std::string> sets = {};
+  bool json = false;
+};
+int run_generation(const GenerateOptions& options);
+
+struct ExplainOptions {
+  std::vector<std::string> inputs = {};  // as of TrainOptions
+  std::vector<std::string> sets = {};
+  bool json = false;
+};
+int run_explain(const ExplainOptions& options);
+
+struct PresetsOptions {
+  std::string name = {};  // empty: all
+  bool json = false;
+};
+int run_presets(const PresetsOptions& options);
+
+// strata bench [NAME…] [--set KEY=VALUE]…
+struct BenchOptions {
+  std::vector<std::string> names = {};  // empty: all
+  std::vector<std::string> sets = {};   // of a run's configuration, for the benchmarks that run a model
+  bool list = false;
+  bool json = false;
+};
+int run_bench(const BenchOptions& options);
+
+// strata checkpoint export SOURCE TARGET: what others read, of a checkpoint, run or other directory: a
+// Hugging Face directory, through which tensors pass part by part, or a GGUF file, with one tensor at a time
+// in memory. strata checkpoint import DIRECTORY RUN_FOLDER: step 0 of a new run, from a Hugging Face
+// directory or a Megatron-LM checkpoint.
+struct ConvertOptions {
+  std::string source = {};  // as checkpoint::resolve_model takes it
+  Path target = {};
+  std::string dtype = "bf16";           // bf16, fp16, fp32
+  std::string max_shard_size = "5 GB";  // of a weight file; a larger tensor gets one of its own
+  std::string format = {};              // hf, gguf, megatron; empty: hf, or what an import finds
+  bool skip_values = false;             // do not look for NaN and infinities before writing
+  bool json = false;
+};
+int run_export(const ConvertOptions& options);
+int run_import(const ConvertOptions& options);
+
+}  // namespace strata::cli

@@ -1,0 +1,110 @@
+#include "cli/run_inputs.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "data/input/corpus_files.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace strata::cli {
+namespace {
+
+bool is_toml(const std::string& input) {
+  return Path(input).extension() == ".toml";
+}
+
+int64_t corpus_bytes(const std::vector<std::string>& patterns) {
+  int64_t bytes = 0;
+  for (const auto& file : data::find_corpus_files(patterns))
+    bytes += static_cast<int64_t>(std::filesystem::file_size(file.path));
+  return bytes;
+}
+
+// The folder of a data build that has token files.
+bool is_build(const std::string& input) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(Path(input) / "sources.toml", error);
+}
+
+// About the bytes of text behind the builds' tokens, whose ids take two or four bytes each.
+int64_t build_bytes(const std::vector<std::string>& folders) {
+  int64_t bytes = 0;
+  for (const std::string& folder : folders) bytes += 2 * corpus_bytes({(Path(folder) / "tokens").string()});
+  return bytes;
+}
+
+// What a first run on builds is told besides: there is no text to hold something out of by default, and the
+// builds' tokenizer decides the vocabulary.
+std::vector<std::string> build_arguments(const std::vector<std::string>& folders) {
+  const auto tokenizer = data::Tokenizer::load(Path(folders[0]) / "tokenizer.json");
+  return {fmt::format("model.override.vocab_size={}", tokenizer.vocab_size()), "data.valid_fraction=0.01"};
+}
+
+// A model that a text of this size can teach something, and that a laptop trains in minutes.
+struct Sizing {
+  const char* preset;
+  int64_t sequence_length, batch;
+};
+Sizing sizing_for(int64_t bytes) {
+  if (bytes < int64_t{20} << 20) return {"llama3-5m", 256, 16};
+  return {"llama3-29m", 512, 16};
+}
+
+// About two passes over the text, within bounds that keep a first run short.
+int64_t steps_for(int64_t bytes, const Sizing& sizing) {
+  const int64_t tokens = bytes / 4;
+  return std::clamp<int64_t>(2 * tokens / (sizing.sequence_length * sizing.batch), 100, 1000);
+}
+
+}  // namespace
+
+config::RunConfig read_command_config(const std::vector<std::string>& inputs,
+                                      const std::vector<std::string>& sets) {
+  const bool any_toml = std::any_of(inputs.begin(), inputs.end(), is_toml);
+  if (any_toml) {
+    if (inputs.size() > 1) {
+      throw ConfigError(
+          "[{}] one configuration file is taken at a time, and {} arguments were given; name texts in "
+          "data.train",
+          inputs[0], inputs.size());
+    }
+    return config::read_run_config(inputs[0], sets);
+  }
+  const bool builds = std::all_of(inputs.begin(), inputs.end(), is_build);
+  const int64_t bytes = builds ? build_bytes(inputs) : corpus_bytes(inputs);
+  const Sizing sizing = sizing_for(bytes);
+  const int64_t steps = steps_for(bytes, sizing);
+  ConfigValue::Array list;
+  for (const std::string& input : inputs) list.push_back({.data = input, .origin = {}});
+  Path first = Path(inputs.front()).lexically_normal();
+  if (!first.has_filename()) first = first.parent_path();
+  std::string name = first.stem().string();
+  std::replace_if(
+      name.begin(), name.end(),
+      [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_'; }, '-');
+  std::vector<std::string> arguments{
+      (builds ? "data.build=" : "data.train=") + to_toml({.data = list, .origin = {}}),
+      fmt::format("run.name=\"{}\"", name),
+      fmt::format("run.folder=\"runs/{}\"", name),
+      fmt::format("model.preset=\"{}\"", sizing.preset),
+      fmt::format("training.sequence_length={}", sizing.sequence_length),
+      fmt::format("training.global_batch_size={}", sizing.batch),
+      fmt::format("training.steps={}", steps),
+      fmt::format("schedule.warmup_steps={}", std::max<int64_t>(10, steps / 20)),
+      "optimizer.lr=2e-3"};
+  if (builds) {
+    for (std::string& argument : build_arguments(inputs)) arguments.push_back(std::move(argument));
+  }
+  // What the user sets comes last and wins, whatever was chosen here.
+  std::vector<std::string> chosen;
+  for (const std::string& argument : arguments) {
+    const std::string key = argument.substr(0, argument.find('='));
+    const bool set =
+        std::any_of(sets.begin(), sets.end(), [&](const std::string& s) { return s.starts_with(key + "="); });
+    if (!set) chosen.push_back(argument);
+  }
+  return config::read_run_config({}, sets, chosen);
+}
+
+}  // namespace strata::cli

@@ -1,0 +1,16 @@
+// What the verbs that take a RUN.toml, or texts in its place, share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/run_config.h"
+
+namespace strata::cli {
+
+// One .toml file; or, without one, texts to train on or folders of data builds: then a small model, sized to
+// the text, in runs/NAME.
+config::RunConfig read_command_config(const std::vector<std::string>& inputs,
+                                      const std::vector<std::string>& sets);
+
+}  // namespace strata::cli

@@ -1,0 +1,252 @@
+// A run's configuration: the tables of RUN.toml as plain structs, with their defaults.
+//
+// The keys, their checks and their help stand once, in tables.cpp; reading, validation, `strata config` and
+// `strata init` all come from there. Paths are relative to the working directory.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/toml.h"
+#include "config/values.h"
+#include "optim/schedule.h"
+
+namespace strata::config {
+
+enum class ModelInit { kWeights, kRandom };
+enum class InitScheme { kAuto, kNormal, kScaledResidual, kSmallWang, kTruncatedNormal, kMitchell };
+enum class Pack { kDocuments, kStream, kBestFit };
+enum class Objective { kAuto, kCausal, kMasked, kSpanCorruption };
+enum class OptimizerKind { kAdamW, kMuon };
+enum class StateDtype { kFp32, kBf16 };
+enum class Compute { kAuto, kBf16, kFp32, kFp16, kFp8 };
+enum class Residual { kAuto, kBf16, kFp32 };
+enum class Recompute { kAuto, kNone, kSelective, kFull };
+enum class DeviceKind { kAuto, kCpu, kCuda };
+enum class Backend { kAuto, kLocal, kMpi, kNccl };
+
+struct RunTable {
+  std::string name = "auto";    // resolved while reading: the file's name without .toml
+  std::string folder = "auto";  // resolved while reading: runs/NAME
+  int64_t seed = 1234;
+  Auto<Duration> max_time;
+};
+
+// Exactly one of preset, from and family is set in a valid configuration.
+struct ModelTable {
+  std::string preset;
+  std::string from;
+  ModelInit init = ModelInit::kWeights;  // of `from`
+  // Of random weights (models/parametrization.h); unset: the family's.
+  InitScheme init_scheme = InitScheme::kAuto;
+  std::optional<double> init_std;
+  std::optional<int64_t> mup_base_hidden_size, mup_base_head_dim;
+  std::string family;
+  // Sizes of a family, under their names in config.json; unset ones are the family's own.
+  std::optional<int64_t> vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,
+      num_key_value_heads, head_dim, max_position_embeddings;
+  std::optional<bool> tie_word_embeddings;
+  std::optional<double> rope_theta;
+  ConfigValue overrides{.data = ConfigValue::Table{}, .origin = {}};  // [model.override], as written
+};
+
+struct TokenizerTrainTable {
+  Auto<int64_t> vocab_size;  // auto: the model's
+  int64_t min_frequency = 2;
+  std::string pattern = "gpt2";
+  std::vector<std::string> special = {"<|endoftext|>"};
+};
+
+struct TokenizerTable {
+  std::string path;          // empty: of model.from where it has one, else trained
+  bool train_given = false;  // the configuration asks for training one
+  TokenizerTrainTable train;
+  bool add_bos = false;
+  bool add_eos = true;
+};
+
+struct DataSource {
+  std::string name;
+  std::vector<std::string> path;
+  double weight = 1.0;
+  OrWord<int64_t> max_epochs;         // word: "repeat", no limit
+  std::optional<int64_t> max_tokens;  // of the whole run
+};
+
+struct DataPhase {
+  int64_t from_step = 1;
+  std::map<std::string, double> weights;
+};
+
+struct DataTable {
+  std::vector<std::string> train;
+  std::vector<std::string> build;  // taken apart into `source` and tokenizer.path while reading (builds.h)
+  std::string text_field = "text";
+  std::vector<DataSource> source;
+  std::vector<DataPhase> phase;
+  std::vector<std::string> valid;
+  std::optional<double> temperature;
+  Auto<double> valid_fraction;  // auto: 0.01 of text without `valid`, nothing of token files
+  bool shuffle = true;
+  Pack pack = Pack::kDocuments;
+  Objective objective = Objective::kAuto;
+  double mask_rate = 0.15;
+  double mean_span = 3.0;
+  double fim_rate = 0.0;
+  double fim_spm_rate = 0.5;
+  OrWord<int64_t> epochs;  // word: "repeat"
+  std::vector<Range> skip;
+};
+
+struct TrainingTable {
+  int64_t sequence_length = 512;
+  Auto<int64_t> micro_batch_size;
+  int64_t global_batch_size = 64;
+  int64_t steps = 1000;
+  std::optional<int64_t> tokens;  // in place of steps
+  double clip_grad_norm = 1.0;    // 0: no clipping
+};
+
+struct OptimizerGroup {
+  std::string match;  // of Hugging Face tensor names, with * and ?
+  double lr_scale = 1.0;
+  std::optional<double> weight_decay;
+  OptimizerKind name = OptimizerKind::kAdamW;
+};
+
+struct OptimizerTable {
+  OptimizerKind name = OptimizerKind::kAdamW;
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  StateDtype state_dtype = StateDtype::kFp32;
+  std::vector<OptimizerGroup> group;
+};
+
+struct ScheduleTable {
+  optim::ScheduleKind name = optim::ScheduleKind::kCosine;
+  int64_t warmup_steps = 100;
+  double min_lr_ratio = 0.1;
+  OrWord<int64_t> steps;  // word: "training"
+  double decay_ratio = 0.1;
+  optim::DecayShape decay = optim::DecayShape::kLinear;
+};
+
+struct PrecisionTable {
+  Compute compute = Compute::kAuto;
+  Residual residual = Residual::kAuto;
+};
+
+struct MemoryTable {
+  Auto<Bytes> budget;
+  Recompute recompute = Recompute::kAuto;
+  std::string offload = "auto";
+};
+
+struct DeviceTable {
+  DeviceKind kind = DeviceKind::kAuto;
+  Auto<int64_t> threads;
+  bool pin = true;
+};
+
+struct ParallelTable {
+  int64_t replicate = 1;
+  int64_t shard = -1;
+  int64_t zero = 3;
+  int64_t tensor = 1;
+  bool sequence = true;
+  int64_t context = 1;
+  int64_t pipeline = 1;
+  std::string schedule = "1f1b";
+  int64_t virtual_stages = 1;
+  int64_t expert = 1;
+  Backend backend = Backend::kAuto;
+};
+
+struct CheckpointTable {
+  Interval interval = kAutoInterval;
+  int64_t keep_last = 3;
+  Interval keep_every;  // never
+  int64_t keep_best = 1;
+  std::string best_metric = "eval/valid/loss";
+};
+
+struct EvalSet {
+  std::string name;
+  std::vector<std::string> path;
+  std::optional<int64_t> max_tokens;
+  std::string task;  // of task_names.h; empty: plain text or tokens
+  int64_t limit = 0;
+};
+
+struct EvalTable {
+  Interval interval = every_steps(100);
+  Auto<int64_t> max_tokens;  // of data.valid
+  std::vector<std::string> sample_prompts;
+  int64_t sample_tokens = 64;
+  std::vector<EvalSet> set;
+};
+
+struct LogTable {
+  int64_t interval_steps = 10;
+  bool tensorboard = false;
+  std::string prometheus;
+  std::string alert_command;
+};
+
+struct ProfileTable {
+  std::vector<Range> steps;
+};
+
+struct DebugTable {
+  bool reference_kernels = false;
+};
+
+// One thing wrong with a configuration.
+struct Fault {
+  std::string key;                // "training.steps"; empty: the whole
+  Origin origin;                  // where it was written
+  std::string problem;            // "found X, expected Y" and what to do
+  std::string to_string() const;  // "run.toml:12: training.steps: found X, expected Y"
+};
+
+struct RunConfig {
+  RunTable run;
+  ModelTable model;
+  TokenizerTable tokenizer;
+  DataTable data;
+  TrainingTable training;
+  OptimizerTable optimizer;
+  ScheduleTable schedule;
+  PrecisionTable precision;
+  MemoryTable memory;
+  DeviceTable device;
+  ParallelTable parallel;
+  CheckpointTable checkpoint;
+  EvalTable eval;
+  LogTable log;
+  ProfileTable profile;
+  DebugTable debug;
+
+  std::map<std::string, Origin> origins;  // of every key that was given, as "data.source.0.weight"
+  std::vector<Fault> reading_faults;      // unknown keys, wrong types and ranges; validate() returns them too
+
+  bool was_set(const std::string& key) const { return origins.contains(key); }
+  Origin origin_of(const std::string& key) const;  // kDefault where it was not given
+};
+
+// Optimizer steps of the run: training.steps, or training.tokens rounded up to whole steps.
+int64_t total_steps(const RunConfig& config);
+// Seconds between checkpoints where checkpoint.interval is "auto" and one takes `save_seconds`: at most 1 %
+// of the time, at least one every 30 minutes.
+inline double auto_checkpoint_seconds(double save_seconds) {
+  return std::min(1800.0, std::max(60.0, 100 * save_seconds));
+}
+// The curve that `schedule`, `optimizer.lr` and the horizon describe.
+optim::ScheduleConfig schedule_of(const RunConfig& config);
+
+}  // namespace strata::config

@@ -1,0 +1,30 @@
+// What a run will take of its sources, known before it starts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/resolve.h"
+#include "data/samples/sample_source.h"
+
+namespace strata::config {
+
+struct SourcePlan {
+  std::string name;
+  int64_t tokens = 0;  // it has
+  double share = 0;    // of the run's samples
+  double epochs = 0;   // how often it is read
+};
+
+// Of a run of `samples` samples, all that it trains on from its first step.
+std::vector<SourcePlan> plan_sources(const RunData& data, const data::SampleSource& source, int64_t samples);
+
+// "web 62.1 % of the tokens, 0.31 epochs; math …"; "1.25 epochs" of a single source.
+std::string to_string(const std::vector<SourcePlan>& plan);
+
+// A text for each source that is repeated beyond the four epochs up to which repeated tokens are worth nearly
+// as much as new ones (Muennighoff et al., "Scaling Data-Constrained Language Models", 2023).
+std::vector<std::string> repetition_warnings(const std::vector<SourcePlan>& plan);
+
+}  // namespace strata::config

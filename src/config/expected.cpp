@@ -1,0 +1,64 @@
+#include <fmt/format.h>
+
+#include "config/keys.h"
+
+namespace strata::config {
+namespace {
+
+std::string number(double value) {
+  return value == static_cast<double>(static_cast<int64_t>(value))
+             ? fmt::format("{}", static_cast<int64_t>(value))
+             : fmt::format("{}", value);
+}
+
+std::string range_text(const ValueShape& shape) {
+  if (shape.least && shape.most)
+    return fmt::format(" from {} to {}", number(*shape.least), number(*shape.most));
+  std::string out;
+  if (shape.least) out = fmt::format(" of at least {}", number(*shape.least));
+  if (shape.above) out = fmt::format(" above {}", number(*shape.above));
+  if (shape.below) out += fmt::format("{} below {}", out.empty() ? "" : " and", number(*shape.below));
+  return out;
+}
+
+std::string base_text(const ValueShape& shape) {
+  using Base = ValueShape::Base;
+  switch (shape.base) {
+    case Base::kBoolean:
+      return "true or false";
+    case Base::kInteger:
+      return "a whole number" + range_text(shape);
+    case Base::kNumber:
+      return "a number" + range_text(shape);
+    case Base::kString:
+      return "a string";
+    case Base::kTexts:
+      return "a list of strings";
+    case Base::kBytes:
+      return "a size such as \"4GB\"";
+    case Base::kDuration:
+      return "a time such as \"10min\"";
+    case Base::kInterval:
+      return "\"200 steps\", \"10min\", \"500M tokens\" or \"never\"";
+    case Base::kRanges:
+      return "a list of numbers and pairs [first, last]";
+    case Base::kWeights:
+      return "a table of names with a number" + range_text(shape) + " each";
+    case Base::kFree:
+      return "a table";
+    case Base::kChoice:
+      break;
+  }
+  std::string out;
+  for (const std::string& choice : shape.choices)
+    out += fmt::format("{}\"{}\"", out.empty() ? "" : ", ", choice);
+  return shape.choices.size() > 1 ? "one of " + out : out;
+}
+
+}  // namespace
+
+std::string expected_text(const ValueShape& shape) {
+  return base_text(shape) + (shape.word.empty() ? "" : fmt::format(", or \"{}\"", shape.word));
+}
+
+}  // namespace strata::config

@@ -1,0 +1,254 @@
+#include "config/objective.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace strata::config {
+namespace {
+
+using models::Architecture;
+
+struct Learning {
+  Architecture architecture;
+  data::Objective objective;
+  const char* kind;  // of model
+  const char* name;  // of the objective, as data.objective says it
+};
+
+constexpr Learning kLearning[] = {
+    {Architecture::kDecoder, data::Objective::kCausal, "a decoder", "causal"},
+    {Architecture::kEncoder, data::Objective::kMasked, "an encoder", "masked"},
+    {Architecture::kEncoderDecoder, data::Objective::kSpanCorruption, "an encoder-decoder",
+     "span_corruption"},
+};
+
+const Learning& learning_of(const models::ModelConfig& model) {
+  return *std::find_if(std::begin(kLearning), std::end(kLearning),
+                       [&](const Learning& each) { return each.architecture == model.architecture; });
+}
+
+const char* name_of(data::Objective objective) {
+  return std::find_if(std::begin(kLearning), std::end(kLearning),
+                      [&](const Learning& each) { return each.objective == objective; })
+      ->name;
+}
+
+// The keys alone, without the tokenizer's ids.
+data::ObjectiveOptions rates_of(const RunConfig& config, data::Objective objective) {
+  data::ObjectiveOptions options;
+  options.kind = objective;
+  options.mask_rate = config.data.mask_rate;
+  options.mean_span = config.data.mean_span;
+  return options;
+}
+
+std::optional<int32_t> padding_of(const data::Tokenizer& tokenizer) {
+  const auto id = tokenizer.token_to_id("<pad>");
+  return id ? id : tokenizer.token_to_id("[PAD]");
+}
+
+class Faults {
+ public:
+  Faults(const RunConfig& config, std::vector<Fault>& faults) : config_(config), faults_(faults) {}
+
+  template <typename... Args>
+  void add(const std::string& key, fmt::format_string<Args...> format, Args&&... args) {
+    faults_.push_back({key, config_.origin_of(key), fmt::format(format, std::forward<Args>(args)...)});
+  }
+
+ private:
+  const RunConfig& config_;
+  std::vector<Fault>& faults_;
+};
+
+// Tasks and samples ask a model to go on from a text.
+void check_writing(const RunConfig& config, const Learning& learning, Faults& faults) {
+  for (size_t i = 0; i < config.eval.set.size(); ++i) {
+    if (config.eval.set[i].task.empty()) continue;
+    faults.add(fmt::format("eval.set.{}.task", i),
+               "found \"{}\", but the model is {}, and tasks are scored by how it goes on from a text; "
+               "expected a set without a task",
+               config.eval.set[i].task, learning.kind);
+  }
+  if (learning.architecture == Architecture::kEncoder && !config.eval.sample_prompts.empty()) {
+    faults.add("eval.sample_prompts",
+               "found prompts, but the model is {}, which does not go on from a text; leave it out",
+               learning.kind);
+  }
+}
+
+}  // namespace
+
+data::Objective objective_of(const RunConfig& config, const models::ModelConfig& model) {
+  switch (config.data.objective) {
+    case Objective::kCausal:
+      return data::Objective::kCausal;
+    case Objective::kMasked:
+      return data::Objective::kMasked;
+    case Objective::kSpanCorruption:
+      return data::Objective::kSpanCorruption;
+    case Objective::kAuto:
+      break;
+  }
+  return learning_of(model).objective;
+}
+
+void check_objective(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& list) {
+  Faults faults(config, list);
+  const Learning& learning = learning_of(model);
+  const data::Objective objective = objective_of(config, model);
+  if (objective != learning.objective) {
+    faults.add(
+        "data.objective",
+        "found \"{}\", but the model is {} ({}), which learns by \"{}\"; leave it at \"auto\", or take "
+        "a model of another kind",
+        name_of(objective), learning.kind, model.family->name, learning.name);
+    return;
+  }
+  const DataTable defaults;
+  const DataTable& data = config.data;
+  const char* name = learning.name;
+  if (objective == data::Objective::kCausal && data.mask_rate != defaults.mask_rate) {
+    faults.add("data.mask_rate", "found {} with the objective \"{}\", which hides no tokens; leave it out",
+               data.mask_rate, name);
+  }
+  if (objective != data::Objective::kSpanCorruption && data.mean_span != defaults.mean_span) {
+    faults.add("data.mean_span", "found {} with the objective \"{}\", which cuts out no spans; leave it out",
+               data.mean_span, name);
+  }
+  if (objective == data::Objective::kCausal) return;
+  if (data.fim_rate > 0) {
+    faults.add("data.fim_rate",
+               "found {} with the objective \"{}\"; it goes with \"causal\" alone, leave it at 0",
+               data.fim_rate, name);
+  }
+  check_writing(config, learning, faults);
+  if (objective != data::Objective::kSpanCorruption) return;
+  if (data.pack != Pack::kStream && config.was_set("data.pack")) {
+    faults.add("data.pack",
+               "found \"{}\", but span corruption takes windows of the plain stream; expected \"stream\", or "
+               "leave it out",
+               data.pack == Pack::kDocuments ? "documents" : "best_fit");
+  }
+  try {
+    data::span_lengths(config.training.sequence_length, data.mask_rate, data.mean_span);
+  } catch (const ConfigError& error) {
+    faults.add("data.objective", "{}", error.what());
+  }
+}
+
+void resolve_objective(RunConfig& config, const models::ModelConfig& model) {
+  switch (objective_of(config, model)) {
+    case data::Objective::kCausal:
+      config.data.objective = Objective::kCausal;
+      break;
+    case data::Objective::kMasked:
+      config.data.objective = Objective::kMasked;
+      break;
+    case data::Objective::kSpanCorruption:
+      config.data.objective = Objective::kSpanCorruption;
+      if (!config.was_set("data.pack")) config.data.pack = Pack::kStream;
+      break;
+  }
+}
+
+data::RowShape row_shape(const RunConfig& config, const models::ModelConfig& model) {
+  return data::row_shape(rates_of(config, objective_of(config, model)), config.training.sequence_length);
+}
+
+std::string_view kind_of(const models::ModelConfig& model) {
+  return learning_of(model).kind;
+}
+
+bool writes_samples(const RunConfig& config, const models::ModelConfig& model) {
+  if (config.eval.sample_tokens == 0) return false;
+  return model.architecture == Architecture::kDecoder ||
+         (model.architecture == Architecture::kEncoderDecoder && !config.eval.sample_prompts.empty());
+}
+
+void take_ids(models::ModelConfig& model, const data::Tokenizer& tokenizer) {
+  if (model.architecture == Architecture::kDecoder) return;
+  const auto prefix = tokenizer.prefix_ids();
+  model.bos_id = prefix.empty() ? std::nullopt : std::optional<int64_t>(prefix.front());
+  model.eos_id = tokenizer.end_of_text_id();
+  model.pad_id = padding_of(tokenizer);
+  if (model.architecture == Architecture::kEncoderDecoder) model.start_id = model.pad_id;
+}
+
+data::ObjectiveOptions objective_options(const RunConfig& config, const models::ModelConfig& model,
+                                         const data::Tokenizer* tokenizer) {
+  const data::Objective objective = objective_of(config, model);
+  data::ObjectiveOptions options = rates_of(config, objective);
+  if (objective == data::Objective::kCausal) return options;
+  if (tokenizer == nullptr) {
+    throw ConfigError(
+        "[data.objective] is \"{}\" and the run has token files without a tokenizer, which names the tokens "
+        "that stand for hidden text; set tokenizer.path to the one that the tokens were made with",
+        name_of(objective));
+  }
+  const auto id_of = [&](std::string_view name) { return tokenizer->token_to_id(name); };
+  const auto end = tokenizer->end_of_text_id();
+  if (objective == data::Objective::kMasked) {
+    options.mask = data::find_mask_token(id_of);
+    options.special.resize(static_cast<size_t>(tokenizer->vocab_size()));
+    for (size_t id = 0; id < options.special.size(); ++id)
+      options.special[id] = tokenizer->is_special(static_cast<int32_t>(id)) ? 1 : 0;
+    options.special[static_cast<size_t>(options.mask)] = 1;
+    if (end) options.special[static_cast<size_t>(*end)] = 1;
+    for (const int32_t id : tokenizer->prefix_ids()) options.special[static_cast<size_t>(id)] = 1;
+  } else {
+    options.sentinels = data::find_sentinels(id_of);
+    if (!end) {
+      throw ConfigError(
+          "[data.objective] the tokenizer has no end-of-text token, expected </s> or such, which span "
+          "corruption puts behind source and target; take a tokenizer that has one");
+    }
+    options.end_of_text = *end;
+    const auto start =
+        model.start_id ? std::optional(static_cast<int32_t>(*model.start_id)) : padding_of(*tokenizer);
+    if (!start) {
+      throw ConfigError(
+          "[data.objective] the tokenizer has no padding token, expected <pad> or [PAD], which the decoder "
+          "of an encoder-decoder begins with; take a tokenizer that has one");
+    }
+    options.start = *start;
+  }
+  data::check_objective(options, config.training.sequence_length);
+  return options;
+}
+
+SpecialTokens special_tokens(const RunConfig& config, const models::ModelConfig& model) {
+  const data::Objective objective = objective_of(config, model);
+  SpecialTokens out{config.tokenizer.train.special, {}, {}};
+  if (objective == data::Objective::kCausal) return out;
+  if (!config.was_set("tokenizer.train.special")) out.tokens.clear();
+  const auto has = [&](std::string_view name) {
+    return std::find(out.tokens.begin(), out.tokens.end(), name) != out.tokens.end();
+  };
+  const auto need = [&](std::string_view name) {
+    if (!has(name)) out.tokens.emplace_back(name);
+  };
+  const bool given_end = has("<|endoftext|>");
+  if (objective == data::Objective::kMasked) {
+    if (!has("<mask>")) {
+      for (const char* name : {"[PAD]", "[CLS]", "[SEP]", "[MASK]"}) need(name);
+    }
+    if (given_end) return out;
+    if (has("[CLS]") && has("[SEP]")) return {out.tokens, "[CLS]", "[SEP]"};
+    if (has("<s>") && has("</s>")) return {out.tokens, "<s>", "</s>"};
+    return out;
+  }
+  if (!has("[PAD]")) need("<pad>");
+  if (!given_end) {
+    need("</s>");
+    out.end = "</s>";
+  }
+  constexpr int64_t kSentinels = 100;  // of T5's tokenizers
+  const data::RowShape shape = data::row_shape(rates_of(config, objective), config.training.sequence_length);
+  const int64_t spans = data::span_counts(shape.window, config.data.mask_rate, config.data.mean_span).spans;
+  for (int64_t i = 0; i < std::max(kSentinels, spans); ++i) need(fmt::format("<extra_id_{}>", i));
+  return out;
+}
+
+}  // namespace strata::config

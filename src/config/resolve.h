@@ -1,0 +1,98 @@
+// From a configuration to everything that a run stands on: the model, the tokenizer, the tokens, the
+// machine's part. Each function resolves its "auto"s in the configuration, so that what was chosen is stored
+// with the run.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/run_config.h"
+#include "data/samples/sample_source.h"
+#include "data/tokenizer/tokenizer.h"
+#include "data/tokens/token_corpus.h"
+#include "evaluation/task_requests.h"
+#include "inference/model_runtime.h"
+#include "models/model.h"
+#include "program/program.h"
+
+namespace strata::config {
+
+// Asked between pieces of long work; throws Interrupted where the run is to stop.
+using StopCheck = std::function<void()>;
+
+// The model that [model] means. Throws ConfigError for unknown presets and families, DataError for a bad
+// config.json.
+models::ModelConfig resolve_model(const RunConfig& config);
+
+// Impossible sizes, as faults of the keys that set them: a hook of validate().
+void check_model(const RunConfig& config, std::vector<Fault>& faults);
+
+// The tokenizer of the run: loaded, or trained on the text of the run and kept in FOLDER/data; nothing where
+// all data are token files and none is named.
+// `stored` is the tokenizer of the run's checkpoint, which a run that goes on keeps unless tokenizer.path
+// names one; empty: none.
+std::optional<data::Tokenizer> resolve_tokenizer(
+    RunConfig& config, const models::ModelConfig& model, FileSystem& files, const Path& stored = {},
+    const StopCheck& check = [] {});
+
+// What is held out, with the name under which its loss is reported: "valid", or an eval.set's.
+struct HeldOut {
+  std::string name;
+  data::TokenCorpus corpus;
+  int64_t max_tokens = 0;      // 0: all
+  double bytes_per_token = 0;  // of the text behind the tokens; 0: not known
+};
+
+// An eval.set with a task.
+struct TaskSet {
+  std::string name;
+  evaluation::Task task;
+  evaluation::TaskRequests requests;
+};
+
+struct RunData {
+  std::vector<data::SampleSourceSpec> sources;
+  std::vector<HeldOut> held_out;
+  std::vector<TaskSet> tasks;
+  int64_t train_tokens = 0;
+};
+RunData resolve_data(
+    RunConfig& config, const models::ModelConfig& model, const data::Tokenizer* tokenizer, FileSystem& files,
+    const StopCheck& check = [] {});
+// Names the training tokens by their sources, number and a sample of their content.
+std::string data_fingerprint(const RunData& data);
+data::Pack packing(const RunConfig& config);
+// ConfigError where data.objective or data.fim_rate ask for tokens that the tokenizer lacks.
+data::SampleOptions sample_options(const RunConfig& config, const models::ModelConfig& model,
+                                   const data::Tokenizer* tokenizer);
+
+// Threads, precision, memory budget, micro-batch. Call it after the others; it needs no data.
+void resolve_machine(RunConfig& config);
+
+// The programs of a run, in this order; the last where there are tasks to score.
+enum RunProgram : size_t {
+  kTrainProgram = 0,
+  kEvalProgram = 1,
+  kPrefillProgram = 2,
+  kDecodeProgram = 3,
+  kTaskProgram = 4
+};
+std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const models::ModelConfig& model,
+                                                       const std::vector<TaskSet>& tasks = {});
+
+// Weight decay on tensors with two or more dimensions, none on norms and biases; of the groups the first
+// match counts; then µP's factors.
+optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig& model);
+
+DType activation_dtype(const RunConfig& config);
+
+// Keys that --set may change for the verbs that take --model; the rest of the configuration has its defaults.
+RunConfig config_of_sets(const std::vector<std::string>& sets);
+
+// How a model is computed with where its verb takes no configuration but --set.
+inference::ComputeOptions compute_options(const RunConfig& config);
+
+}  // namespace strata::config

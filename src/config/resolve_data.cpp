@@ -1,0 +1,390 @@
+#include <algorithm>
+#include <filesystem>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "config/objective.h"
+#include "config/resolve.h"
+#include "data/input/corpus_files.h"
+#include "data/tokenizer/train_bpe.h"
+#include "data/tokens/reader.h"
+#include "data/tokens/text_encoder.h"
+#include "data/tokens/token_check.h"
+#include "data/tokens/tokenize.h"
+
+namespace strata::config {
+namespace {
+
+Path data_folder(const RunConfig& config) {
+  return Path(config.run.folder) / "data";
+}
+
+// Everything that is trained on, as patterns.
+std::vector<std::string> train_patterns(const RunConfig& config) {
+  std::vector<std::string> patterns = config.data.train;
+  for (const DataSource& source : config.data.source)
+    patterns.insert(patterns.end(), source.path.begin(), source.path.end());
+  return patterns;
+}
+
+bool is_tokens(const data::CorpusFile& file) {
+  return file.kind == data::CorpusKind::kTokens;
+}
+
+// Whether the patterns name token files. Text and tokens in one list are refused.
+bool are_token_files(const std::vector<std::string>& patterns, const std::string& key) {
+  const auto files = data::find_corpus_files(patterns);
+  const bool any = std::any_of(files.begin(), files.end(), is_tokens);
+  if (any && !std::all_of(files.begin(), files.end(), is_tokens)) {
+    const auto text = std::find_if_not(files.begin(), files.end(), is_tokens);
+    throw ConfigError("[{}] holds token files and text ({}); put them into separate data.source entries", key,
+                      text->path.string());
+  }
+  return any;
+}
+
+// Documents of text files one by one, as the trainer pulls them.
+class DocumentStream {
+ public:
+  DocumentStream(std::vector<data::CorpusFile> files, const std::string& text_field)
+      : files_(files), text_field_(text_field), reader_(std::move(files), {.text_field = text_field}) {}
+
+  bool next(std::string_view& text) {
+    while (at_ == documents_.size()) {
+      documents_.clear();
+      at_ = 0;
+      data::TextBlock block;
+      if (!reader_.next(block)) return false;
+      data::for_each_document(block, files_[static_cast<size_t>(block.file)], text_field_,
+                              [&](std::string_view document) { documents_.emplace_back(document); });
+    }
+    text = documents_[at_++];
+    return true;
+  }
+
+ private:
+  std::vector<data::CorpusFile> files_;
+  std::string text_field_;
+  data::BlockReader reader_;
+  std::vector<std::string> documents_;
+  size_t at_ = 0;
+};
+
+// Names the tokenizer that these settings and inputs give.
+std::string training_key(const RunConfig& config, const data::TrainOptions& options,
+                         const std::vector<data::CorpusFile>& files) {
+  Hasher hasher;
+  hasher.update(fmt::format("{} {} {} {}", options.vocab_size, options.min_frequency, options.pattern,
+                            config.data.text_field));
+  for (const std::string& special : options.special_tokens) hasher.update("\n" + special);
+  if (!options.begin_of_text.empty() || !options.end_of_text.empty())
+    hasher.update("\n\n" + options.begin_of_text + "\n" + options.end_of_text);
+  for (const data::CorpusFile& file : files) {
+    hasher.update(fmt::format("\n{} {} {}", std::filesystem::absolute(file.path).string(),
+                              std::filesystem::file_size(file.path),
+                              std::filesystem::last_write_time(file.path).time_since_epoch().count()));
+  }
+  return to_hex(hasher.digest());
+}
+
+data::Tokenizer train_tokenizer(RunConfig& config, const models::ModelConfig& model, FileSystem& files,
+                                const StopCheck& check) {
+  data::TrainOptions options;
+  options.check = check;
+  options.vocab_size = config.tokenizer.train.vocab_size.value_or(model.vocab_size);
+  config.tokenizer.train.vocab_size = options.vocab_size;
+  options.min_frequency = config.tokenizer.train.min_frequency;
+  const SpecialTokens special = special_tokens(config, model);
+  options.special_tokens = config.tokenizer.train.special = special.tokens;
+  options.begin_of_text = special.begin;
+  options.end_of_text = special.end;
+  options.pattern = config.tokenizer.train.pattern;
+  auto inputs = data::find_corpus_files(train_patterns(config));
+  if (std::all_of(inputs.begin(), inputs.end(),
+                  [](const data::CorpusFile& file) { return std::filesystem::file_size(file.path) == 0; })) {
+    throw DataError("[{}] is empty; give files with text in them", inputs.front().path.string());
+  }
+  const Path path = data_folder(config) / ("tokenizer-" + training_key(config, options, inputs) + ".json");
+  if (!std::filesystem::exists(path)) {
+    files.create_directories(path.parent_path());
+    const double begin = monotonic_seconds();
+    DocumentStream documents(std::move(inputs), config.data.text_field);
+    const auto trained =
+        data::train_bpe([&](std::string_view& text) { return documents.next(text); }, options);
+    write_file_atomically(files, path, trained.json);
+    log_info("tokenizer: trained {} tokens on {} in {:.1f} s", trained.vocab_size,
+             human_bytes(static_cast<double>(trained.bytes)), monotonic_seconds() - begin);
+  }
+  return data::Tokenizer::load(path);
+}
+
+// Files that others made may hold anything: better found now than when the sample comes up.
+void check_ids(const RunConfig& config, const data::TokenCorpus& corpus, const std::string& key,
+               FileSystem& files, const StopCheck& check) {
+  const double begin = monotonic_seconds();
+  const int64_t tokens =
+      data::check_token_ids(files, corpus, data_folder(config) / "checked_tokens.json", check);
+  const double seconds = monotonic_seconds() - begin;
+  if (seconds > 1) {
+    log_info("tokens: {} ids of {} looked at in {:.1f} s, once: all lie in the vocabulary",
+             human_count(static_cast<double>(tokens)), key, seconds);
+  }
+}
+
+data::TokenCorpus tokenized(const RunConfig& config, const std::vector<std::string>& patterns,
+                            const std::string& key, const models::ModelConfig& model,
+                            const data::Tokenizer* tokenizer, FileSystem& files, const StopCheck& check,
+                            double* bytes_per_token = nullptr) {
+  data::TokenFileOptions options{.vocab_size = model.vocab_size};
+  if (tokenizer != nullptr) {
+    options.end_of_text = tokenizer->end_of_text_id();
+    options.tokenizer_hash = to_hex(tokenizer->hash());
+  }
+  if (are_token_files(patterns, key)) {
+    auto corpus = data::open_token_corpus(patterns, options);
+    check_ids(config, corpus, key, files, check);
+    return corpus;
+  }
+  if (tokenizer == nullptr)
+    throw ConfigError("[{}] is text, and there is no tokenizer; set tokenizer.path", key);
+  const double begin = monotonic_seconds();
+  double shown = begin;
+  const auto result = data::tokenize_corpus(
+      files, patterns, data::text_encoder(*tokenizer),
+      {.add_bos = config.tokenizer.add_bos,
+       .add_eos = config.tokenizer.add_eos,
+       .text_field = config.data.text_field},
+      data_folder(config), [&](const data::TokenizeProgress& progress) {
+        check();
+        if (monotonic_seconds() - shown < 5) return;
+        shown = monotonic_seconds();
+        log_info("tokens: {} of {} of {}", human_bytes(static_cast<double>(progress.bytes_done)),
+                 human_bytes(static_cast<double>(progress.bytes_total)), key);
+      });
+  if (!result.reused) {
+    log_info("tokens: {} from {} documents of {} in {:.1f} s",
+             human_count(static_cast<double>(result.tokens)), result.documents, key,
+             monotonic_seconds() - begin);
+  }
+  if (bytes_per_token != nullptr) {
+    double bytes = 0;
+    for (const auto& file : data::find_corpus_files(patterns)) {
+      if (file.compression != data::Compression::kNone || file.kind != data::CorpusKind::kText)
+        bytes = -1e300;
+      bytes += static_cast<double>(std::filesystem::file_size(file.path));
+    }
+    *bytes_per_token = bytes > 0 ? bytes / static_cast<double>(std::max<int64_t>(1, result.tokens)) : 0;
+  }
+  return data::open_token_corpus({result.path.string()}, options);
+}
+
+}  // namespace
+
+std::optional<data::Tokenizer> resolve_tokenizer(RunConfig& config, const models::ModelConfig& model,
+                                                 FileSystem& files, const Path& stored,
+                                                 const StopCheck& check) {
+  std::optional<data::Tokenizer> tokenizer;
+  std::string where = "tokenizer.train";
+  if (!config.tokenizer.path.empty()) {
+    where = config.tokenizer.path;
+    tokenizer = data::Tokenizer::load(config.tokenizer.path);
+  } else if (!stored.empty()) {
+    where = stored.string();
+    tokenizer = data::Tokenizer::load(stored);
+  } else if (!config.tokenizer.train_given && !config.model.from.empty() &&
+             std::filesystem::exists(Path(config.model.from) / "tokenizer.json")) {
+    where = (Path(config.model.from) / "tokenizer.json").string();
+    tokenizer = data::Tokenizer::load(where);
+  } else if (config.tokenizer.train_given || !are_token_files(train_patterns(config), "data.train")) {
+    tokenizer = train_tokenizer(config, model, files, check);
+  }
+  if (tokenizer && tokenizer->vocab_size() > model.vocab_size) {
+    throw ConfigError(
+        "[{}] has {} tokens and the model's vocabulary {}; raise model.override.vocab_size or take a smaller "
+        "tokenizer",
+        where, tokenizer->vocab_size(), model.vocab_size);
+  }
+  return tokenizer;
+}
+
+namespace {
+
+struct Source {
+  data::SampleSourceSpec spec;
+  double bytes_per_token = 0;  // 0: not known
+};
+
+// What valid_fraction holds out of every source, as one corpus.
+HeldOut hold_out(std::vector<Source>& sources, double fraction, uint64_t seed) {
+  HeldOut valid{"valid", {}, 0, 0};
+  std::vector<data::TokenSegment> segments;
+  double bytes = 0;
+  bool known = true;
+  for (Source& source : sources) {
+    auto split = data::split_corpus(source.spec.corpus, fraction, seed);
+    source.spec.corpus = std::move(split.train);
+    segments.insert(segments.end(), split.valid.segments().begin(), split.valid.segments().end());
+    bytes += source.bytes_per_token * static_cast<double>(split.valid.tokens());
+    known = known && source.bytes_per_token > 0;
+  }
+  valid.corpus = data::TokenCorpus(std::move(segments));
+  if (known) valid.bytes_per_token = bytes / static_cast<double>(valid.corpus.tokens());
+  return valid;
+}
+
+// Weights by the sources' sizes, as far as their limits let them give.
+void heat(std::vector<data::SampleSourceSpec>& sources, double temperature) {
+  std::vector<int64_t> tokens;
+  for (const auto& source : sources) {
+    const int64_t all = source.corpus.tokens();
+    tokens.push_back(source.max_tokens > 0 ? std::min(all, source.max_tokens) : all);
+  }
+  const std::vector<double> factors = data::temperature_weights(tokens, temperature);
+  for (size_t k = 0; k < sources.size(); ++k) sources[k].weight *= factors[k];
+}
+
+data::FimOptions fim_options(const RunConfig& config, const data::Tokenizer* tokenizer) {
+  data::FimOptions options{.rate = config.data.fim_rate, .spm_rate = config.data.fim_spm_rate};
+  if (options.rate == 0) return options;
+  if (tokenizer == nullptr) {
+    throw ConfigError(
+        "[data.fim_rate] found {} and no tokenizer, which names the tokens that mark a text's parts; set "
+        "tokenizer.path, or leave fim_rate at 0",
+        options.rate);
+  }
+  data::find_fim_tokens([&](std::string_view name) { return tokenizer->token_to_id(name); }, options);
+  options.end_of_text = tokenizer->end_of_text_id();
+  options.begin_of_text.assign(tokenizer->prefix_ids().begin(), tokenizer->prefix_ids().end());
+  return options;
+}
+
+std::vector<TaskSet> task_sets(const RunConfig& config, const models::ModelConfig& model,
+                               const data::Tokenizer* tokenizer) {
+  std::vector<TaskSet> sets;
+  for (const EvalSet& set : config.eval.set) {
+    if (set.task.empty()) continue;
+    if (tokenizer == nullptr) {
+      throw ConfigError(
+          "[eval.set {}] is a task, whose questions are texts, and the run has no tokenizer; set "
+          "tokenizer.path",
+          set.name);
+    }
+    TaskSet one{set.name, evaluation::read_task(set.task, set.path.front(), set.limit), {}};
+    one.requests = evaluation::make_requests(
+        one.task, *tokenizer, evaluation::prefix_token(*tokenizer, Path(config.tokenizer.path).parent_path()),
+        model.max_positions);
+    if (one.requests.truncated > 0) {
+      log_warning(
+          "eval.set {}: {} of {} requests are longer than the model's {} positions; their contexts are cut",
+          set.name, one.requests.truncated, one.requests.requests.size(), model.max_positions);
+    }
+    sets.push_back(std::move(one));
+  }
+  return sets;
+}
+
+}  // namespace
+
+RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const data::Tokenizer* tokenizer,
+                     FileSystem& files, const StopCheck& check) {
+  // What may be refused comes before anything is tokenized.
+  fim_options(config, tokenizer);
+  objective_options(config, model, tokenizer);
+  RunData out;
+  out.tasks = task_sets(config, model, tokenizer);
+  bool text = false;
+  std::vector<Source> sources;
+  auto add = [&](const std::string& name, const std::string& key, const std::vector<std::string>& patterns,
+                 const DataSource& limits) {
+    text = text || !are_token_files(patterns, key);
+    Source source;
+    auto corpus = tokenized(config, patterns, key, model, tokenizer, files, check, &source.bytes_per_token);
+    source.spec = {name, std::move(corpus), limits.weight, limits.max_epochs.value_or(0),
+                   limits.max_tokens.value_or(0)};
+    sources.push_back(std::move(source));
+  };
+  if (!config.data.train.empty()) add("train", "data.train", config.data.train, {});
+  for (const DataSource& source : config.data.source)
+    add(source.name, "data.source " + source.name, source.path, source);
+
+  const double fraction = config.data.valid_fraction.value_or(text && config.data.valid.empty() ? 0.01 : 0.0);
+  config.data.valid_fraction = fraction;
+  if (!config.data.valid.empty()) {
+    HeldOut valid{"valid", {}, 0, 0};
+    valid.corpus = tokenized(config, config.data.valid, "data.valid", model, tokenizer, files, check,
+                             &valid.bytes_per_token);
+    out.held_out.push_back(std::move(valid));
+  } else if (fraction > 0) {
+    out.held_out.push_back(hold_out(sources, fraction, static_cast<uint64_t>(config.run.seed)));
+  }
+  for (Source& source : sources) out.sources.push_back(std::move(source.spec));
+  if (config.data.temperature) heat(out.sources, *config.data.temperature);
+  // An evaluation should cost a small part of the training between two of them.
+  const int64_t step_tokens = config.training.global_batch_size * config.training.sequence_length;
+  const int64_t between =
+      config.eval.interval.kind == Interval::Kind::kSteps ? config.eval.interval.count : 100;
+  if (config.eval.max_tokens.is_word()) {
+    config.eval.max_tokens =
+        std::max<int64_t>(4 * config.training.sequence_length, step_tokens * between / 60);
+  }
+  for (HeldOut& held : out.held_out) held.max_tokens = *config.eval.max_tokens;
+  for (const EvalSet& set : config.eval.set) {
+    if (!set.task.empty()) continue;
+    HeldOut held{set.name, {}, set.max_tokens.value_or(*config.eval.max_tokens), 0};
+    held.corpus = tokenized(config, set.path, "eval.set " + set.name, model, tokenizer, files, check,
+                            &held.bytes_per_token);
+    out.held_out.push_back(std::move(held));
+  }
+  for (const auto& source : out.sources) out.train_tokens += source.corpus.tokens();
+  return out;
+}
+
+std::string data_fingerprint(const RunData& data) {
+  constexpr int64_t kPieces = 64;
+  constexpr int64_t kPieceTokens = 256;
+  Hasher hasher;
+  std::vector<int32_t> ids(kPieceTokens);
+  for (const auto& source : data.sources) {
+    const int64_t tokens = source.corpus.tokens();
+    hasher.update(fmt::format("{} {}\n", source.name, tokens));
+    const int64_t count = std::min(kPieceTokens, tokens);
+    for (int64_t piece = 0; piece < kPieces; ++piece) {
+      const int64_t begin = (tokens - count) / (kPieces - 1) * piece;
+      source.corpus.read(begin, count, ids.data());
+      hasher.update(ids.data(), static_cast<size_t>(count) * sizeof(int32_t));
+    }
+  }
+  return to_hex(hasher.digest());
+}
+
+data::Pack packing(const RunConfig& config) {
+  return config.data.pack == Pack::kStream    ? data::Pack::kStream
+         : config.data.pack == Pack::kBestFit ? data::Pack::kBestFit
+                                              : data::Pack::kDocuments;
+}
+
+data::SampleOptions sample_options(const RunConfig& config, const models::ModelConfig& model,
+                                   const data::Tokenizer* tokenizer) {
+  data::SampleOptions options;
+  options.sequence_length = config.training.sequence_length;
+  options.seed = static_cast<uint64_t>(config.run.seed);
+  options.shuffle = config.data.shuffle;
+  options.pack = packing(config);
+  options.fim = fim_options(config, tokenizer);
+  options.objective = objective_options(config, model, tokenizer);
+  options.epochs = config.data.epochs.value_or(0);
+  for (const Range& range : config.data.skip) options.skip.push_back({range.first, range.last + 1});
+  for (const DataPhase& phase : config.data.phase) {
+    data::MixturePhase mixture{(phase.from_step - 1) * config.training.global_batch_size, {}};
+    for (const DataSource& source : config.data.source) {
+      const auto weight = phase.weights.find(source.name);
+      mixture.weights.push_back(weight == phase.weights.end() ? 0.0 : weight->second);
+    }
+    options.phases.push_back(std::move(mixture));
+  }
+  return options;
+}
+
+}  // namespace strata::config

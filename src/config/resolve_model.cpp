@@ -1,0 +1,304 @@
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/parallel.h"
+#include "base/suggest.h"
+#include "checkpoint/huggingface.h"
+#include "checkpoint/weights.h"
+#include "config/objective.h"
+#include "config/resolve.h"
+#include "device/cpu/bindings.h"
+#include "device/reference/bindings.h"
+#include "evaluation/task_score.h"
+#include "hardware/device_spec.h"
+#include "inference/generate.h"
+#include "models/parametrization.h"
+
+namespace strata::config {
+namespace {
+
+// A value of [model.override] as JSON text.
+std::string json_of(const ConfigValue& value) {
+  if (const auto* text = value.get_if<std::string>()) return '"' + *text + '"';
+  if (const auto* flag = value.get_if<bool>()) return *flag ? "true" : "false";
+  if (const auto* integer = value.get_if<int64_t>()) return std::to_string(*integer);
+  if (const auto* real = value.get_if<double>()) return fmt::format("{}", *real);
+  throw ConfigError("[{}] a value of model.override must be a text, a number, true or false",
+                    to_string(value.origin));
+}
+
+models::ModelConfig model_of_family(const ModelTable& table) {
+  const models::Family* family = models::find_family(table.family);
+  if (family == nullptr) {
+    std::string known;
+    for (const models::Family* each : models::families())
+      known += (known.empty() ? "" : ", ") + std::string(each->name);
+    throw ConfigError("[model.family] \"{}\" is not known; known are {}", table.family, known);
+  }
+  // What is not said is as in the family's smallest preset, in its proportions.
+  const models::ModelConfig base = models::smallest_preset(*family);
+  models::ModelConfig config = base;
+  config.vocab_size = table.vocab_size.value_or(config.vocab_size);
+  config.width = table.hidden_size.value_or(config.width);
+  config.layers = table.num_hidden_layers.value_or(config.layers);
+  if (config.encoder_layers > 0)
+    config.encoder_layers = table.num_hidden_layers.value_or(config.encoder_layers);
+  config.heads = table.num_attention_heads.value_or(config.heads);
+  const bool grouped = base.kv_heads < base.heads;
+  config.kv_heads =
+      table.num_key_value_heads.value_or(grouped ? std::min(config.kv_heads, config.heads) : config.heads);
+  config.head_dim = table.head_dim.value_or(config.heads > 0 ? config.width / config.heads : 0);
+  config.ffn = table.intermediate_size.value_or(config.width * base.ffn / base.width);
+  config.max_positions = table.max_position_embeddings.value_or(config.max_positions);
+  config.tied = table.tie_word_embeddings.value_or(config.tied);
+  config.rope.theta = table.rope_theta.value_or(config.rope.theta);
+  return config;
+}
+
+models::InitScheme scheme_of(InitScheme scheme, models::InitScheme family) {
+  switch (scheme) {
+    case InitScheme::kAuto:
+      break;
+    case InitScheme::kNormal:
+      return models::InitScheme::kPlain;
+    case InitScheme::kScaledResidual:
+      return models::InitScheme::kScaledResidual;
+    case InitScheme::kSmallWang:
+      return models::InitScheme::kSmallWang;
+    case InitScheme::kTruncatedNormal:
+      return models::InitScheme::kTruncatedNormal;
+    case InitScheme::kMitchell:
+      return models::InitScheme::kMitchell;
+  }
+  return family;
+}
+
+bool matches(const OptimizerGroup& group, const std::string& file_name) {
+  return fnmatch(group.match.c_str(), file_name.c_str(), 0) == 0;
+}
+
+// A group that matches nothing is a typing mistake.
+void check_groups(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
+  const auto tensors = model.family->tensors(model);
+  for (size_t i = 0; i < config.optimizer.group.size(); ++i) {
+    const OptimizerGroup& group = config.optimizer.group[i];
+    if (group.match.empty() || std::any_of(tensors.begin(), tensors.end(), [&](const auto& tensor) {
+          return matches(group, tensor.file_name);
+        })) {
+      continue;
+    }
+    const std::string key = fmt::format("optimizer.group.{}.match", i);
+    faults.push_back({key, config.origin_of(key),
+                      fmt::format("found \"{}\", which matches no tensor; names are such as {} and {}",
+                                  group.match, tensors.front().file_name, tensors.back().file_name)});
+  }
+}
+
+// What the model says about how its weights start.
+void check_start(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
+  const auto fault = [&](const char* key, std::string problem) {
+    faults.push_back({key, config.origin_of(key), std::move(problem)});
+  };
+  for (std::string& problem : models::mup_faults(model))
+    fault("model.mup_base_hidden_size", std::move(problem));
+  // By the family: its config.json has a factor of its scheme where others have a standard deviation.
+  if (model.family->name == "t5" && config.model.init_scheme != InitScheme::kAuto) {
+    fault("model.init_scheme", "found it for t5, which starts by a scheme of its own; leave it out");
+  }
+  const bool by_sizes =
+      model.init == models::InitScheme::kSmallWang || model.init == models::InitScheme::kMitchell;
+  if (config.model.init_std && config.model.init_scheme == InitScheme::kAuto && by_sizes) {
+    fault(
+        "model.init_std",
+        fmt::format("found it for {}, whose scheme \"{}\" follows from the sizes alone; name an init_scheme "
+                    "that has a standard deviation, such as \"normal\"",
+                    model.family->name, models::name_of(model.init)));
+  }
+}
+
+}  // namespace
+
+models::ModelConfig resolve_model(const RunConfig& config) {
+  models::ModelConfig model;
+  std::string where = "model.preset " + config.model.preset;
+  if (!config.model.from.empty()) {
+    where = (Path(config.model.from) / "config.json").string();
+    model = models::read_config_json(checkpoint::read_config_json(config.model.from), where);
+  } else if (!config.model.preset.empty()) {
+    model = models::preset(config.model.preset);
+  } else {
+    model = model_of_family(config.model);
+  }
+  std::vector<std::pair<std::string, std::string>> overrides;
+  if (const auto* table = config.model.overrides.get_if<ConfigValue::Table>()) {
+    for (const ConfigEntry& entry : *table) overrides.emplace_back(entry.key, json_of(entry.value));
+  }
+  model = models::with_overrides(model, overrides, where);
+  model.init = scheme_of(config.model.init_scheme, model.init);
+  model.init_std = config.model.init_std.value_or(model.init_std);
+  model.mup = {.base_width = config.model.mup_base_hidden_size.value_or(0),
+               .base_head_dim = config.model.mup_base_head_dim.value_or(0)};
+  return model;
+}
+
+void check_model(const RunConfig& config, std::vector<Fault>& faults) {
+  const std::string key = !config.model.from.empty()     ? "model.from"
+                          : !config.model.preset.empty() ? "model.preset"
+                                                         : "model.family";
+  try {
+    const models::ModelConfig model = resolve_model(config);
+    auto problems = models::faults_of(model);
+    for (std::string& problem : problems) faults.push_back({key, config.origin_of(key), std::move(problem)});
+    if (problems.empty()) check_groups(config, model, faults);
+    if (problems.empty()) check_objective(config, model, faults);
+    if (problems.empty()) check_start(config, model, faults);
+    if (config.training.sequence_length > model.longest_text()) {
+      faults.push_back(
+          {"training.sequence_length", config.origin_of("training.sequence_length"),
+           fmt::format("found {}, but the model has {} positions; lower it or raise max_position_embeddings",
+                       config.training.sequence_length, model.max_positions)});
+    }
+  } catch (const ConfigError& error) {
+    faults.push_back({key, config.origin_of(key), error.what()});
+  }
+}
+
+DType activation_dtype(const RunConfig& config) {
+  return config.precision.compute == Compute::kBf16 ? DType::kBF16 : DType::kF32;
+}
+
+void resolve_machine(RunConfig& config) {
+  if (config.device.threads.is_word()) config.device.threads = available_processors();
+  config.device.kind = DeviceKind::kCpu;
+  if (config.precision.compute == Compute::kAuto) {
+    const auto device = hardware::detect_cpu(static_cast<int>(*config.device.threads));
+    config.precision.compute = hardware::bf16_is_fast(device) ? Compute::kBf16 : Compute::kFp32;
+  }
+  if (config.precision.residual == Residual::kAuto) {
+    config.precision.residual =
+        config.precision.compute == Compute::kBf16 ? Residual::kBf16 : Residual::kFp32;
+  }
+  if ((config.precision.residual == Residual::kBf16) != (config.precision.compute == Compute::kBf16)) {
+    throw ConfigError(
+        "[precision.residual] a residual stream of another type than precision.compute ({}) is not yet in "
+        "this version; leave it at \"auto\"",
+        name_of(activation_dtype(config)));
+  }
+  // What is free now, less room for the rest of the program and for others.
+  if (config.memory.budget.is_word()) config.memory.budget = Bytes{available_memory() / 10 * 9};
+  if (config.training.micro_batch_size.is_word()) {
+    // As many sequences as make about 2,048 tokens: GEMMs are at their best there, and more would only take
+    // memory.
+    const int64_t wanted = std::max<int64_t>(1, 2048 / config.training.sequence_length);
+    int64_t size = std::min(wanted, config.training.global_batch_size);
+    while (config.training.global_batch_size % size != 0) --size;
+    config.training.micro_batch_size = size;
+  }
+}
+
+std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const models::ModelConfig& model,
+                                                       const std::vector<TaskSet>& tasks) {
+  const data::RowShape shape = row_shape(config, model);
+  // Rows that see later ones must not see the padding behind a text.
+  const bool documents =
+      config.data.pack != Pack::kStream || model.architecture != models::Architecture::kDecoder;
+  const int64_t context = std::min(
+      model.longest_text(), std::max<int64_t>(config.training.sequence_length, inference::kPrefillChunk));
+  int64_t longest = 0, most = 0;  // task requests
+  for (const TaskSet& set : tasks) {
+    longest = std::max(longest, set.requests.longest);
+    most = std::max(most, static_cast<int64_t>(set.requests.requests.size()));
+  }
+  auto requests_for = [&](int64_t micro_batch) {
+    std::vector<program::Request> requests{{.kind = program::Kind::kTrain,
+                                            .sequences = micro_batch,
+                                            .sequence_length = shape.tokens,
+                                            .source_length = shape.source,
+                                            .document_mask = documents,
+                                            .micro_batches = config.training.global_batch_size / micro_batch},
+                                           {.kind = program::Kind::kEvaluate,
+                                            .sequences = micro_batch,
+                                            .sequence_length = shape.tokens,
+                                            .source_length = shape.source,
+                                            .document_mask = documents}};
+    if (model.architecture == models::Architecture::kDecoder || writes_samples(config, model)) {
+      for (auto& request : inference::generation_requests(inference::kPrefillChunk, 1, shape.source))
+        requests.push_back(request);
+    }
+    if (longest > 0)
+      requests.push_back(
+          evaluation::task_program(evaluation::task_row_length(longest, model.max_positions), most));
+    return requests;
+  };
+  program::CompileOptions options;
+  options.model = model;
+  options.activations = activation_dtype(config);
+  options.rule_of = optimizer_rules(config, model);
+  options.memory_budget = (*config.memory.budget).count;
+  switch (config.memory.recompute) {
+    case Recompute::kAuto:
+      break;
+    case Recompute::kNone:
+      options.recompute = program::Recompute::kNone;
+      break;
+    case Recompute::kSelective:
+      options.recompute = program::Recompute::kSelective;
+      break;
+    case Recompute::kFull:
+      options.recompute = program::Recompute::kFull;
+      break;
+  }
+  options.cache_room = inference::cache_room_for(context, inference::kPrefillChunk);
+  options.threads = static_cast<int>(*config.device.threads);
+  options.bindings = config.debug.reference_kernels ? device::reference_bindings() : device::cpu_bindings();
+  return program::compile(requests_for(*config.training.micro_batch_size), options);
+}
+
+optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig& model) {
+  const OptimizerTable optimizer = config.optimizer;
+  return [optimizer, model](const std::string& name, const Shape& shape) {
+    optim::ParameterRule rule{shape.rank() >= 2 ? optimizer.weight_decay : 0.0, 1.0};
+    const auto names = checkpoint::file_names_of(model, name);
+    for (const OptimizerGroup& group : optimizer.group) {
+      if (std::none_of(names.begin(), names.end(), [&](const auto& file) { return matches(group, file); })) {
+        continue;
+      }
+      rule.lr_scale = group.lr_scale;
+      rule.weight_decay = group.weight_decay.value_or(rule.weight_decay);
+      break;
+    }
+    // The share of a weight that a step takes away does not change with the width.
+    models::RateScale scale = models::rate_scale(model, name);
+    rule.lr_scale *= scale.whole;
+    rule.weight_decay /= scale.whole;
+    rule.part_scales = std::move(scale.parts);
+    return rule;
+  };
+}
+
+RunConfig config_of_sets(const std::vector<std::string>& sets) {
+  RunConfig config = read_run_config({}, sets);
+  // Model and data come from other arguments here, so only faults of what was set count.
+  std::vector<Fault> faults = validate(config);
+  std::erase_if(faults, [&](const Fault& fault) {
+    const bool unread = std::any_of(config.reading_faults.begin(), config.reading_faults.end(),
+                                    [&](const Fault& each) { return each.key == fault.key; });
+    return !unread && !config.was_set(fault.key);
+  });
+  if (!faults.empty()) throw_faults(faults);
+  return config;
+}
+
+inference::ComputeOptions compute_options(const RunConfig& config) {
+  inference::ComputeOptions options;
+  if (config.precision.compute != Compute::kAuto) options.dtype = activation_dtype(config);
+  if (!config.device.threads.is_word()) options.threads = static_cast<int>(*config.device.threads);
+  options.reference_kernels = config.debug.reference_kernels;
+  return options;
+}
+
+}  // namespace strata::config

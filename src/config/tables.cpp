@@ -1,0 +1,420 @@
+// The keys of RUN.toml: the one place that names them.
+#include "config/fields.h"
+
+namespace strata::config {
+namespace {
+
+template <typename Table>
+TableSpec table(const char* name, ResumeClass resume, Table RunConfig::*member, const char* help,
+                std::vector<KeySpec> keys) {
+  return {.name = name,
+          .help = help,
+          .resume = resume,
+          .keys = std::move(keys),
+          .list = false,
+          .later = false,
+          .count = [](const RunConfig&) { return size_t{1}; },
+          .at = [member](RunConfig& config, size_t) -> void* { return &(config.*member); }};
+}
+
+template <typename Table, typename Item>
+TableSpec list(const char* name, ResumeClass resume, Table RunConfig::*outer,
+               std::vector<Item> Table::*member, const char* help, std::vector<KeySpec> keys) {
+  return {.name = name,
+          .help = help,
+          .resume = resume,
+          .keys = std::move(keys),
+          .list = true,
+          .later = false,
+          .count = [=](const RunConfig& config) { return (config.*outer.*member).size(); },
+          .at = [=](RunConfig& config, size_t index) -> void* {
+            auto& items = config.*outer.*member;
+            if (items.size() <= index) items.resize(index + 1);
+            return &items[index];
+          }};
+}
+
+TableSpec run_table() {
+  return table(
+      "run", ResumeClass::kFree, &RunConfig::run, "The run itself.",
+      {
+          key("name", &RunTable::name, "Name of the run; auto: of this file."),
+          key("folder", &RunTable::folder, "Everything the run writes goes here; auto: runs/NAME."),
+          on_resume(key("seed", &RunTable::seed, "Decides weights, data order and dropout.", at_least(0)),
+                    ResumeClass::kRefused),
+          key("max_time", &RunTable::max_time,
+              "Time limit (\"2h\"): save and exit 75; auto: the scheduler's limit where there is one."),
+      });
+}
+
+TableSpec model_table() {
+  return table(
+      "model", ResumeClass::kRefused, &RunConfig::model,
+      "What is trained: a preset, a directory or a family.",
+      {
+          key("preset", &ModelTable::preset, "A known model; `strata presets` lists them."),
+          key("from", &ModelTable::from, "A Hugging Face directory: its config.json and weights."),
+          key("init", &ModelTable::init, "Of `from`: take its weights or random ones.",
+              choice({"weights", "random"})),
+          key("init_scheme", &ModelTable::init_scheme,
+              "How random weights start: normal: all the same; scaled_residual: smaller by √(2 · layers) "
+              "into the residual stream (GPT-2, Megatron-LM); small_wang (GPT-NeoX); truncated_normal: "
+              "normal, cut at three standard deviations (OLMo 2); mitchell (OLMo); auto: the family's.",
+              choice({"auto", "normal", "scaled_residual", "small_wang", "truncated_normal", "mitchell"})),
+          key("init_std", &ModelTable::init_std,
+              "Standard deviation of random weights; unset: initializer_range of the config.json.", above(0)),
+          key("mup_base_hidden_size", &ModelTable::mup_base_hidden_size,
+              "µP: the width at which the settings were tuned. Weights start and learn so that the same "
+              "settings serve this model's width.",
+              at_least(1)),
+          key("mup_base_head_dim", &ModelTable::mup_base_head_dim,
+              "µP: the head size there; unset: this model's.", at_least(1)),
+          key("family", &ModelTable::family, "An architecture, with the sizes below."),
+          key("vocab_size", &ModelTable::vocab_size, "Entries of the vocabulary.", at_least(1)),
+          key("hidden_size", &ModelTable::hidden_size, "Width of the residual stream.", at_least(1)),
+          key("intermediate_size", &ModelTable::intermediate_size, "Width of the feed-forward part.",
+              at_least(1)),
+          key("num_hidden_layers", &ModelTable::num_hidden_layers,
+              "Layers; of an encoder-decoder, of each of both.", at_least(1)),
+          key("num_attention_heads", &ModelTable::num_attention_heads, "Query heads.", at_least(1)),
+          key("num_key_value_heads", &ModelTable::num_key_value_heads, "Key and value heads.", at_least(1)),
+          key("head_dim", &ModelTable::head_dim, "Size of a head; unset: hidden_size / num_attention_heads.",
+              at_least(1)),
+          key("max_position_embeddings", &ModelTable::max_position_embeddings, "Longest sequence.",
+              at_least(1)),
+          key("tie_word_embeddings", &ModelTable::tie_word_embeddings, "One matrix for embedding and head."),
+          key("rope_theta", &ModelTable::rope_theta, "Base of the rotary embedding.", above(0)),
+          key("override", &ModelTable::overrides, "Any config.json key of the family."),
+      });
+}
+
+TableSpec tokenizer_table() {
+  return table(
+      "tokenizer", ResumeClass::kRefused, &RunConfig::tokenizer, "How text becomes token ids.",
+      {
+          key("path", &TokenizerTable::path,
+              "tokenizer.json, tiktoken ranks, tekken.json or a SentencePiece model; unset: the model's "
+              "own, or one trained on data.train."),
+          key("add_bos", &TokenizerTable::add_bos, "A begin-of-text token before each document."),
+          key("add_eos", &TokenizerTable::add_eos, "An end-of-text token between documents."),
+      });
+}
+
+TableSpec tokenizer_train_table() {
+  using T = TokenizerTrainTable;
+  TableSpec spec{
+      .name = "tokenizer.train",
+      .help = "A byte-level BPE trained on data.train and cached.",
+      .resume = ResumeClass::kRefused,
+      .keys =
+          {
+              key("vocab_size", &T::vocab_size, "Entries; auto: the model's vocabulary.", at_least(257)),
+              key("min_frequency", &T::min_frequency, "Pairs seen less often are not merged.", at_least(1)),
+              key("pattern", &T::pattern, "Name of the pattern that splits text into words."),
+              key("special", &T::special,
+                  "Special tokens, <|endoftext|> among them; those that data.objective needs are added, and "
+                  "unset they are BERT's or T5's."),
+          },
+      .list = false,
+      .later = false,
+      .count = [](const RunConfig& config) { return size_t{config.tokenizer.train_given ? 1u : 0u}; },
+      .at = [](RunConfig& config, size_t) -> void* { return &config.tokenizer.train; }};
+  return spec;
+}
+
+// Reading lays the builds' rows among the sources, so that the key itself stands only where it was misread.
+KeySpec build_key() {
+  KeySpec spec = key("build", &DataTable::build,
+                     "Folders of finished data builds: their sources, weights and tokenizer, in place of "
+                     "data.train; a [[data.source]] of the same name changes a row.");
+  spec.shape.optional = true;
+  spec.write = [write = spec.write](const void* table) {
+    return static_cast<const DataTable*>(table)->build.empty() ? std::nullopt : write(table);
+  };
+  return spec;
+}
+
+TableSpec data_table() {
+  return table(
+      "data", ResumeClass::kAccept, &RunConfig::data, "What the model is trained on.",
+      {
+          key("train", &DataTable::train,
+              "Files, folders or globs: text (a .txt file is one document), jsonl, parquet or token files."),
+          build_key(),
+          key("text_field", &DataTable::text_field, "The field of a record that holds its text."),
+          key("valid", &DataTable::valid, "Held-out files."),
+          key("valid_fraction", &DataTable::valid_fraction,
+              "Without `valid`: the share of whole documents held out, below 100 of them the last tokens; "
+              "auto: "
+              "0.01 of text, nothing of token files.",
+              from_to_below(0, 1)),
+          key("shuffle", &DataTable::shuffle, "false: windows in file order."),
+          key("pack", &DataTable::pack,
+              "documents: attention and loss never cross a document; stream: plain windows; best_fit.",
+              choice({"documents", "stream", "best_fit"})),
+          on_resume(
+              key("objective", &DataTable::objective,
+                  "What the model learns: each token from those before it, masked ones from all others, "
+                  "or spans cut out of a text; auto: what the model's kind learns by.",
+                  choice({"auto", "causal", "masked", "span_corruption"})),
+              ResumeClass::kRefused),
+          key("mask_rate", &DataTable::mask_rate, "masked, span_corruption: the share of the tokens hidden.",
+              between_exclusive(0, 1)),
+          key("mean_span", &DataTable::mean_span, "span_corruption: mean tokens of a span.", at_least(1)),
+          key("temperature", &DataTable::temperature,
+              "Multiplies each source's weight by tokens^(1/temperature): 1 is in proportion to size, 3.3 "
+              "the "
+              "exponent 0.3 of XLM-R and mT5; unset: weights as they are.",
+              at_least(0.1)),
+          key("fim_rate", &DataTable::fim_rate,
+              "Share of documents (their pieces within a window) turned into fill-in-the-middle.",
+              between(0, 1)),
+          key("fim_spm_rate", &DataTable::fim_spm_rate,
+              "Of these, the share written suffix first (SPM), the others prefix first (PSM).",
+              between(0, 1)),
+          key("epochs", &DataTable::epochs, "Passes over the data, then stop.", word("repeat", at_least(1))),
+          key("skip", &DataTable::skip, "Global samples never to be trained on: [[first, last], …]."),
+      });
+}
+
+TableSpec data_source_table() {
+  return list("data.source", ResumeClass::kAccept, &RunConfig::data, &DataTable::source,
+              "Sources of a mixture, in place of data.train.",
+              {
+                  key("name", &DataSource::name, "Name, for phases and reports."),
+                  key("path", &DataSource::path, "Files, folders or globs."),
+                  key("weight", &DataSource::weight, "Share of the training tokens.", at_least(0)),
+                  key("max_epochs", &DataSource::max_epochs, "Most passes over this source.",
+                      word("repeat", at_least(1))),
+                  key("max_tokens", &DataSource::max_tokens, "Most tokens of the run from this source.",
+                      count_of_at_least(1)),
+              });
+}
+
+TableSpec data_phase_table() {
+  return list("data.phase", ResumeClass::kAccept, &RunConfig::data, &DataTable::phase,
+              "Other weights from a step on.",
+              {
+                  key("from_step", &DataPhase::from_step, "First step of the phase.", at_least(1)),
+                  key("weights", &DataPhase::weights, "Weight of each source by name.", at_least(0)),
+              });
+}
+
+// Unset where the length is given in tokens: run.toml says one of the two.
+KeySpec steps_key() {
+  KeySpec spec = key("steps", &TrainingTable::steps, "Optimizer steps of the run.", count_of_at_least(1));
+  spec.write = [write = spec.write](const void* table) {
+    return static_cast<const TrainingTable*>(table)->tokens ? std::nullopt : write(table);
+  };
+  return spec;
+}
+
+TableSpec training_table() {
+  return table(
+      "training", ResumeClass::kAccept, &RunConfig::training, "Sizes of a step and length of the run.",
+      {
+          key("sequence_length", &TrainingTable::sequence_length, "Tokens of a window.", at_least(1)),
+          key("micro_batch_size", &TrainingTable::micro_batch_size,
+              "Sequences a model replica computes at once.", at_least(1)),
+          key("global_batch_size", &TrainingTable::global_batch_size,
+              "Sequences per optimizer step, over all replicas; the rest is accumulation.", at_least(1)),
+          steps_key(),
+          key("tokens", &TrainingTable::tokens, "Tokens of the run, in place of steps.",
+              count_of_at_least(1)),
+          key("clip_grad_norm", &TrainingTable::clip_grad_norm,
+              "Largest global gradient norm; 0: no clipping.", at_least(0)),
+      });
+}
+
+TableSpec optimizer_table() {
+  return table(
+      "optimizer", ResumeClass::kAccept, &RunConfig::optimizer, "How gradients change weights.",
+      {
+          key("name", &OptimizerTable::name, "The update rule.", choice({"adamw", "muon"}, {"muon"})),
+          key("lr", &OptimizerTable::lr, "Peak learning rate.", above(0)),
+          key("beta1", &OptimizerTable::beta1, "Decay of the first moment.", from_to_below(0, 1)),
+          key("beta2", &OptimizerTable::beta2, "Decay of the second moment.", from_to_below(0, 1)),
+          key("eps", &OptimizerTable::eps, "Added to the root of the second moment.", above(0)),
+          key("weight_decay", &OptimizerTable::weight_decay,
+              "On tensors with two or more dimensions, none on norms and biases.", at_least(0)),
+          key("state_dtype", &OptimizerTable::state_dtype, "Of the moments.",
+              choice({"fp32", "bf16"}, {"bf16"})),
+      });
+}
+
+TableSpec optimizer_group_table() {
+  using T = OptimizerGroup;
+  return list("optimizer.group", ResumeClass::kAccept, &RunConfig::optimizer, &OptimizerTable::group,
+              "Tensors with settings of their own; the first group that matches counts.",
+              {
+                  key("match", &T::match, "Tensor names, with * and ?: \"*embed_tokens*\"."),
+                  key("lr_scale", &T::lr_scale, "Factor on the learning rate.", at_least(0)),
+                  key("weight_decay", &T::weight_decay, "In place of the optimizer's.", at_least(0)),
+                  key("name", &T::name, "In place of the optimizer's.", choice({"adamw", "muon"}, {"muon"})),
+              });
+}
+
+TableSpec schedule_table() {
+  return table("schedule", ResumeClass::kAccept, &RunConfig::schedule, "The learning rate over the run.",
+               {
+                   key("name", &ScheduleTable::name, "The curve after the warm-up.",
+                       choice({"cosine", "wsd", "linear", "constant", "inverse_sqrt"})),
+                   key("warmup_steps", &ScheduleTable::warmup_steps, "Step s of 1…warmup uses lr·s/warmup.",
+                       count_of_at_least(0)),
+                   key("min_lr_ratio", &ScheduleTable::min_lr_ratio,
+                       "The last learning rate, as a share of lr.", between(0, 1)),
+                   key("steps", &ScheduleTable::steps, "The horizon, fixed at the first start.",
+                       word("training", count_of_at_least(1))),
+                   key("decay_ratio", &ScheduleTable::decay_ratio,
+                       "wsd: the share of the horizon that decays.", between(0, 1)),
+                   key("decay", &ScheduleTable::decay, "wsd: shape of the decay.",
+                       choice({"linear", "sqrt", "cosine"})),
+               });
+}
+
+TableSpec precision_table() {
+  return table("precision", ResumeClass::kAccept, &RunConfig::precision, "Number formats.",
+               {
+                   key("compute", &PrecisionTable::compute,
+                       "Of activations and matmul operands; auto: bf16 where it is fast.",
+                       choice({"auto", "bf16", "fp32", "fp16", "fp8"}, {"fp16", "fp8"})),
+                   key("residual", &PrecisionTable::residual, "Of the residual stream; auto: as compute.",
+                       choice({"auto", "bf16", "fp32"})),
+               });
+}
+
+TableSpec memory_table() {
+  return table("memory", ResumeClass::kFree, &RunConfig::memory, "What the run may hold.",
+               {
+                   key("budget", &MemoryTable::budget, "Memory of the step: \"8GB\"; auto: what is free."),
+                   key("recompute", &MemoryTable::recompute,
+                       "Activations computed again in backward; auto: to fit the budget.",
+                       choice({"auto", "none", "selective", "full"})),
+                   later(key("offload", &MemoryTable::offload, "What is kept outside the device.")),
+               });
+}
+
+TableSpec device_table() {
+  return table(
+      "device", ResumeClass::kFree, &RunConfig::device, "What computes.",
+      {
+          key("kind", &DeviceTable::kind, "The device.", choice({"auto", "cpu", "cuda"}, {"cuda"})),
+          key("threads", &DeviceTable::threads, "Compute threads; auto: one a core.", at_least(1)),
+          key("pin", &DeviceTable::pin,
+              "Bind compute threads to cores, each to its own; only where the run has all cores of the "
+              "machine and no other run has bound its threads."),
+      });
+}
+
+TableSpec parallel_table() {
+  using T = ParallelTable;
+  TableSpec spec =
+      table("parallel", ResumeClass::kFree, &RunConfig::parallel, "How ranks share the work.",
+            {
+                later(key("replicate", &T::replicate, "Replicas; -1: what is left.", at_least(-1))),
+                later(key("shard", &T::shard, "FSDP group; -1: what is left.", at_least(-1))),
+                later(key("zero", &T::zero, "What FSDP splits.", between(1, 3))),
+                later(key("tensor", &T::tensor, "Tensor parallelism.", at_least(-1))),
+                later(key("sequence", &T::sequence, "Sequence parallelism with tensor parallelism.")),
+                later(key("context", &T::context, "Context parallelism.", at_least(-1))),
+                later(key("pipeline", &T::pipeline, "Pipeline stages.", at_least(-1))),
+                later(key("schedule", &T::schedule, "Pipeline schedule.")),
+                later(key("virtual_stages", &T::virtual_stages, "Model parts a stage.", at_least(1))),
+                later(key("expert", &T::expert, "Expert parallelism.", at_least(-1))),
+                later(key("backend", &T::backend, "Engine of collectives.",
+                          choice({"auto", "local", "mpi", "nccl"}))),
+            });
+  spec.later = true;
+  return spec;
+}
+
+TableSpec checkpoint_table() {
+  using T = CheckpointTable;
+  return table("checkpoint", ResumeClass::kFree, &RunConfig::checkpoint, "What is kept of the run.",
+               {
+                   key("interval", &T::interval,
+                       "\"200 steps\", \"10min\", \"500M tokens\"; auto: at most 1 % of the time, at least "
+                       "every 30 min.",
+                       word("auto")),
+                   key("keep_last", &T::keep_last, "Newest checkpoints to keep.", at_least(1)),
+                   key("keep_every", &T::keep_every, "Keep for good: \"1000 steps\"."),
+                   key("keep_best", &T::keep_best, "Best checkpoints to keep.", at_least(0)),
+                   key("best_metric", &T::best_metric, "What best means: the lowest value of this metric."),
+               });
+}
+
+TableSpec eval_table() {
+  using T = EvalTable;
+  return table("eval", ResumeClass::kFree, &RunConfig::eval, "Measuring on held-out data.",
+               {
+                   key("interval", &T::interval, "How often: \"100 steps\", \"10min\", \"never\"."),
+                   key("max_tokens", &T::max_tokens,
+                       "Tokens of data.valid; auto: a small share of the run's time.", count_of_at_least(1)),
+                   key("sample_prompts", &T::sample_prompts,
+                       "Texts to go on from at each evaluation; an encoder-decoder reads them."),
+                   key("sample_tokens", &T::sample_tokens, "Tokens of a sample; 0: no samples.", at_least(0)),
+               });
+}
+
+TableSpec eval_set_table() {
+  return list(
+      "eval.set", ResumeClass::kFree, &RunConfig::eval, &EvalTable::set, "Further held-out sets, and tasks.",
+      {
+          key("name", &EvalSet::name, "Gives the metric eval/NAME/loss; of a task eval/NAME/acc and so on."),
+          key("path", &EvalSet::path, "Files, folders or globs."),
+          key("max_tokens", &EvalSet::max_tokens, "Most tokens.", count_of_at_least(1)),
+          key("task", &EvalSet::task,
+              "Questions instead of text, as lm-evaluation-harness asks them: \"hellaswag\", "
+              "\"arc_easy\", \"arc_challenge\", \"piqa\", \"lambada_openai\"; path is their jsonl."),
+          key("limit", &EvalSet::limit, "Only the first questions of a task; 0: all.", at_least(0)),
+      });
+}
+
+TableSpec log_table() {
+  return table("log", ResumeClass::kFree, &RunConfig::log, "What is shown.",
+               {
+                   key("interval_steps", &LogTable::interval_steps,
+                       "Steps a line of the terminal; metrics.jsonl has every step.", at_least(1)),
+                   key("tensorboard", &LogTable::tensorboard, "Event files beside metrics.jsonl."),
+                   later(key("prometheus", &LogTable::prometheus, "FILE or :PORT.")),
+                   later(key("alert_command", &LogTable::alert_command, "Run when something is wrong.")),
+               });
+}
+
+TableSpec profile_table() {
+  return table(
+      "profile", ResumeClass::kFree, &RunConfig::profile, "Where the time goes.",
+      {key("steps", &ProfileTable::steps, "Steps to write a Perfetto / Chrome trace of: [10, [20, 25]].")});
+}
+
+TableSpec debug_table() {
+  return table("debug", ResumeClass::kFree, &RunConfig::debug, "Hunting faults.",
+               {key("reference_kernels", &DebugTable::reference_kernels,
+                    "Plain kernels in fp64, many times slower, for hunting a numerical fault.")});
+}
+
+}  // namespace
+
+const std::vector<TableSpec>& run_tables() {
+  static const std::vector<TableSpec> tables = {
+      run_table(),       model_table(),           tokenizer_table(),  tokenizer_train_table(),
+      data_table(),      data_source_table(),     data_phase_table(), training_table(),
+      optimizer_table(), optimizer_group_table(), schedule_table(),   precision_table(),
+      memory_table(),    device_table(),          parallel_table(),   checkpoint_table(),
+      eval_table(),      eval_set_table(),        log_table(),        profile_table(),
+      debug_table()};
+  return tables;
+}
+
+const TableSpec* find_table(std::string_view name) {
+  for (const TableSpec& table : run_tables()) {
+    if (table.name == name) return &table;
+  }
+  return nullptr;
+}
+
+std::string table_path(const TableSpec& table, size_t index) {
+  return table.list ? table.name + "." + std::to_string(index) : table.name;
+}
+
+}  // namespace strata::config

@@ -1,0 +1,383 @@
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "config/keys.h"
+#include "evaluation/task_names.h"
+
+namespace strata::config {
+namespace {
+
+class Checker {
+ public:
+  explicit Checker(const RunConfig& config) : config_(config), faults_(config.reading_faults) {}
+
+  std::vector<Fault> run() {
+    check_later();
+    check_run();
+    check_model();
+    check_start();
+    check_tokenizer();
+    check_data();
+    check_mixture();
+    check_training();
+    check_groups();
+    check_eval();
+    check_not_yet();
+    return std::move(faults_);
+  }
+
+ private:
+  // A key that could not be read already has its fault; what follows from its default would only confuse.
+  bool unread(const std::string& key) const {
+    return std::any_of(config_.reading_faults.begin(), config_.reading_faults.end(),
+                       [&](const Fault& fault) { return fault.key == key; });
+  }
+
+  template <typename... Args>
+  void fault(const std::string& key, fmt::format_string<Args...> format, Args&&... args) {
+    if (!unread(key))
+      faults_.push_back({key, config_.origin_of(key), fmt::format(format, std::forward<Args>(args)...)});
+  }
+
+  // Keys and choices of a later version.
+  void check_later() {
+    RunConfig own = config_;
+    for (const TableSpec& table : run_tables()) {
+      for (size_t i = 0; i < table.count(config_); ++i) {
+        RunConfig defaults;
+        for (const KeySpec& spec : table.keys)
+          check_later_key(table, i, spec, table.at(own, i), table.at(defaults, 0));
+      }
+    }
+  }
+
+  void check_later_key(const TableSpec& table, size_t index, const KeySpec& spec, const void* now,
+                       const void* usual) {
+    const std::string path = table_path(table, index) + "." + spec.name;
+    const auto value = spec.write(now);
+    const auto standard = spec.write(usual);
+    if (spec.later && value && !(standard && same_value(*value, *standard))) {
+      fault(path, "found {}: not yet in this version; {}", to_toml(*value),
+            standard ? "leave it at " + to_toml(*standard) : "leave it out");
+    }
+    const auto* text = value ? value->get_if<std::string>() : nullptr;
+    const auto& later = spec.shape.later;
+    if (text && std::find(later.begin(), later.end(), *text) != later.end()) {
+      ValueShape open = spec.shape;
+      std::erase_if(open.choices, [&](const std::string& choice) {
+        return std::find(later.begin(), later.end(), choice) != later.end();
+      });
+      fault(path, "found \"{}\": not yet in this version, expected {}", *text, expected_text(open));
+    }
+  }
+
+  void check_run() {
+    const std::string& name = config_.run.name;
+    if (name.find('/') != std::string::npos || name == "." || name == "..") {
+      fault("run.name", "found \"{}\", expected a name without \"/\"; run.folder says where the run lies",
+            name);
+    }
+    if (config_.run.folder.empty()) fault("run.folder", "found an empty path, expected a folder");
+  }
+
+  void check_model() {
+    const ModelTable& model = config_.model;
+    std::vector<std::string> given;
+    if (!model.preset.empty()) given.push_back("preset");
+    if (!model.from.empty()) given.push_back("from");
+    if (!model.family.empty()) given.push_back("family");
+    const bool unreadable =
+        unread("model") || unread("model.preset") || unread("model.from") || unread("model.family");
+    if (given.empty() && !unreadable) {
+      fault("model",
+            "found no model, expected one of preset = \"…\" (`strata presets` lists them), from = \"DIR\" "
+            "or family = \"…\" with sizes");
+    }
+    if (given.size() > 1) {
+      fault("model." + given[1], "found both {} and {}, expected one of preset, from and family", given[0],
+            given[1]);
+    }
+    if (model.family.empty()) {
+      for (const KeySpec& spec : find_table("model")->keys) {
+        if (!is_size(spec.name) || !config_.was_set("model." + spec.name)) continue;
+        fault("model." + spec.name,
+              "sizes here belong to model.family; to change those of a preset or directory put {} "
+              "under [model.override]",
+              spec.name);
+      }
+    }
+  }
+
+  // How weights start says nothing where they are read. µP's learning rates hold for read weights too.
+  void check_start() {
+    const ModelTable& model = config_.model;
+    const bool reads = !model.from.empty() && model.init == ModelInit::kWeights;
+    for (const char* key : {"model.init_scheme", "model.init_std"}) {
+      const bool given = key == std::string_view("model.init_std") ? model.init_std.has_value()
+                                                                   : model.init_scheme != InitScheme::kAuto;
+      if (reads && given) {
+        fault(key,
+              "found it for weights that are read from model.from; leave it out, or set model.init = "
+              "\"random\"");
+      }
+    }
+    if (model.init_std &&
+        (model.init_scheme == InitScheme::kSmallWang || model.init_scheme == InitScheme::kMitchell)) {
+      fault("model.init_std", "found it with an init_scheme that follows from the sizes alone; leave it out");
+    }
+    if (model.init_std && model.overrides.find("initializer_range") != nullptr) {
+      fault("model.init_std", "found both init_std and override.initializer_range, expected one of them");
+    }
+    if (model.mup_base_head_dim && !model.mup_base_hidden_size) {
+      fault(
+          "model.mup_base_head_dim",
+          "found it without mup_base_hidden_size, expected both: the sizes at which the settings were tuned");
+    }
+  }
+
+  static bool is_size(const std::string& name) {
+    static const std::set<std::string> others = {
+        "preset",           "from",        "init",     "family",
+        "override",         "init_scheme", "init_std", "mup_base_hidden_size",
+        "mup_base_head_dim"};
+    return !others.contains(name);
+  }
+
+  void check_tokenizer() {
+    if (config_.tokenizer.train_given && !config_.tokenizer.path.empty()) {
+      fault("tokenizer.path", "found both path and train, expected one of them");
+    }
+  }
+
+  void check_data() {
+    const DataTable& data = config_.data;
+    if (data.train.empty() && data.source.empty() && !unread("data.train") && !unread("data.build") &&
+        !unread("data") && !unread("data.source")) {
+      fault("data.train",
+            "found no training data, expected data.train = [\"FILES\"], data.build = \"FOLDER\" or "
+            "[[data.source]] tables");
+    }
+    if (!data.train.empty() && !data.source.empty()) {
+      fault("data.train", "found both train and [[data.source]] or data.build, expected one of them");
+    }
+    check_paths("data.train", data.train);
+    check_paths("data.valid", data.valid);
+    if (!data.valid.empty() && config_.was_set("data.valid_fraction") &&
+        data.valid_fraction.value_or(0) > 0) {
+      fault("data.valid_fraction", "found both valid and valid_fraction, expected one of them");
+    }
+    if (data.text_field.empty())
+      fault("data.text_field", "found an empty name, expected the field that holds the text");
+  }
+
+  void check_paths(const std::string& key, const std::vector<std::string>& paths) {
+    for (size_t i = 0; i < paths.size(); ++i) {
+      if (paths[i].empty())
+        fault(key, "found an empty path at position {}, expected a file, folder or glob", i + 1);
+    }
+  }
+
+  void check_mixture() {
+    std::set<std::string> names;
+    double total = 0;
+    const auto& sources = config_.data.source;
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const std::string path = fmt::format("data.source.{}", i);
+      if (sources[i].name.empty())
+        fault(path + ".name", "found a source without a name, expected name = \"…\"");
+      if (!sources[i].name.empty() && !names.insert(sources[i].name).second) {
+        fault(path + ".name", "found the name \"{}\" twice, expected one source of each name",
+              sources[i].name);
+      }
+      if (sources[i].path.empty())
+        fault(path + ".path", "found a source without files, expected path = [\"FILES\"]");
+      check_paths(path + ".path", sources[i].path);
+      total += sources[i].weight;
+    }
+    if (!sources.empty() && !(total > 0))
+      fault("data.source.0.weight", "found only weights of 0, expected one above 0");
+    int64_t last_step = 0;
+    for (size_t i = 0; i < config_.data.phase.size(); ++i) {
+      const DataPhase& phase = config_.data.phase[i];
+      const std::string path = fmt::format("data.phase.{}", i);
+      if (phase.from_step <= last_step) {
+        fault(path + ".from_step", "found {}, expected phases in order, each later than the one before ({})",
+              phase.from_step, last_step);
+      }
+      last_step = phase.from_step;
+      check_phase_weights(path + ".weights", phase, names);
+    }
+  }
+
+  void check_phase_weights(const std::string& key, const DataPhase& phase,
+                           const std::set<std::string>& names) {
+    double total = 0;
+    for (const auto& [name, weight] : phase.weights) {
+      total += weight;
+      if (names.contains(name)) continue;
+      std::string known;
+      for (const std::string& source : names) known += (known.empty() ? "" : ", ") + source;
+      fault(key, "found \"{}\", expected the name of a [[data.source]]: {}", name,
+            known.empty() ? "there are none" : known);
+    }
+    if (!(total > 0))
+      fault(key, "found no weight above 0, expected weights such as {{ web = 0.3, math = 0.7 }}");
+  }
+
+  void check_training() {
+    const TrainingTable& training = config_.training;
+    if (config_.was_set("training.steps") && training.tokens) {
+      fault("training.tokens", "found both steps and tokens, expected one of them");
+    }
+    if (training.micro_batch_size.value && training.global_batch_size % *training.micro_batch_size != 0) {
+      fault("training.micro_batch_size",
+            "found {}, which does not divide global_batch_size = {}; expected a divisor of it",
+            *training.micro_batch_size, training.global_batch_size);
+    }
+    constexpr int64_t kMostTokens = int64_t{1} << 40;
+    if (training.sequence_length > kMostTokens / training.global_batch_size) {
+      fault("training.global_batch_size",
+            "found {} sequences of {} tokens, expected less than 2^40 tokens a step",
+            training.global_batch_size, training.sequence_length);
+    }
+  }
+
+  void check_groups() {
+    for (size_t i = 0; i < config_.optimizer.group.size(); ++i) {
+      if (config_.optimizer.group[i].match.empty()) {
+        fault(fmt::format("optimizer.group.{}.match", i),
+              "found a group without match, expected match = \"*embed_tokens*\" or such");
+      }
+    }
+  }
+
+  void check_eval() {
+    std::set<std::string> names = {"valid"};
+    for (size_t i = 0; i < config_.eval.set.size(); ++i) {
+      const EvalSet& set = config_.eval.set[i];
+      const std::string path = fmt::format("eval.set.{}", i);
+      if (set.name.empty()) fault(path + ".name", "found a set without a name, expected name = \"…\"");
+      if (!set.name.empty() && !names.insert(set.name).second) {
+        fault(path + ".name",
+              "found the name \"{}\" twice (data.valid is \"valid\"), expected one set of each name",
+              set.name);
+      }
+      if (set.path.empty()) fault(path + ".path", "found a set without files, expected path = [\"FILES\"]");
+      check_paths(path + ".path", set.path);
+      check_task(set, path);
+    }
+    const std::string& best = config_.checkpoint.best_metric;
+    if (best.ends_with("/acc") || best.ends_with("/acc_norm")) {
+      fault("checkpoint.best_metric",
+            "found \"{}\", of which the highest value is the best; expected a loss or a perplexity", best);
+    }
+  }
+
+  void check_task(const EvalSet& set, const std::string& path) {
+    if (set.task.empty()) {
+      if (set.limit > 0) fault(path + ".limit", "found it without a task, expected max_tokens for text");
+      return;
+    }
+    if (const std::string wrong = evaluation::fault_of_task_name(set.task); !wrong.empty())
+      fault(path + ".task", "{}", wrong);
+    if (set.path.size() > 1)
+      fault(path + ".path", "found {} files, expected the one jsonl file of the task", set.path.size());
+    if (set.max_tokens)
+      fault(path + ".max_tokens", "found it with a task, expected limit, the number of questions");
+  }
+
+  // Values that this version cannot honour; to pass over them would train another model than was asked for.
+  void check_not_yet() {
+    const char* const kNotYet = "not yet in this version; leave it out";
+    const Residual residual = config_.precision.residual;
+    const Compute compute = config_.precision.compute;
+    if ((residual == Residual::kBf16 && compute == Compute::kFp32) ||
+        (residual == Residual::kFp32 && compute == Compute::kBf16)) {
+      fault("precision.residual", "found another type than precision.compute: {}", kNotYet);
+    }
+    const Interval::Kind every = config_.checkpoint.keep_every.kind;
+    if (every != Interval::Kind::kNever && every != Interval::Kind::kSteps) {
+      fault("checkpoint.keep_every", "found {}, expected steps, such as \"1000 steps\"",
+            to_string(config_.checkpoint.keep_every));
+    }
+    if (config_.model.init == ModelInit::kRandom && config_.model.from.empty()) {
+      fault("model.init", "found \"random\" without model.from, whose weights it is about; leave it out");
+    }
+  }
+
+  const RunConfig& config_;
+  std::vector<Fault> faults_;
+};
+
+}  // namespace
+
+int64_t total_steps(const RunConfig& config) {
+  if (!config.training.tokens) return config.training.steps;
+  const int64_t step_tokens = config.training.sequence_length * config.training.global_batch_size;
+  return (*config.training.tokens + step_tokens - 1) / step_tokens;
+}
+
+optim::ScheduleConfig schedule_of(const RunConfig& config) {
+  return {.kind = config.schedule.name,
+          .lr = config.optimizer.lr,
+          .warmup_steps = config.schedule.warmup_steps,
+          .steps = config.schedule.steps.value_or(total_steps(config)),
+          .min_lr_ratio = config.schedule.min_lr_ratio,
+          .decay_ratio = config.schedule.decay_ratio,
+          .decay = config.schedule.decay};
+}
+
+std::vector<Fault> validate(const RunConfig& config, std::span<const FaultHook> hooks) {
+  std::vector<Fault> faults = Checker(config).run();
+  for (const FaultHook& hook : hooks) hook(config, faults);
+  // In the order of the file; what stands in no file comes last.
+  std::stable_sort(faults.begin(), faults.end(), [](const Fault& a, const Fault& b) {
+    const bool a_file = a.origin.kind == Origin::Kind::kFile, b_file = b.origin.kind == Origin::Kind::kFile;
+    if (a_file != b_file) return a_file;
+    return a_file && a.origin.file == b.origin.file && a.origin.line < b.origin.line;
+  });
+  return faults;
+}
+
+std::vector<Fault> warnings(const RunConfig& config) {
+  std::vector<Fault> out;
+  if (config.debug.reference_kernels) {
+    out.push_back({"debug.reference_kernels", config.origin_of("debug.reference_kernels"),
+                   "found true: every op runs as its formula stands, in fp64, and many times slower"});
+  }
+  const optim::ScheduleConfig schedule = schedule_of(config);
+  // Trial runs shorten a run on the command line, so this is no fault.
+  if (schedule.warmup_steps > schedule.steps) {
+    out.push_back(
+        {"schedule.warmup_steps", config.origin_of("schedule.warmup_steps"),
+         fmt::format(
+             "found {}, more than the horizon of {} steps: the learning rate never reaches optimizer.lr",
+             schedule.warmup_steps, schedule.steps)});
+    return out;
+  }
+  const double wanted = schedule.decay_ratio * static_cast<double>(schedule.steps);
+  if (schedule.kind == optim::ScheduleKind::kWsd &&
+      static_cast<double>(optim::wsd_decay_steps(schedule)) + 0.5 < wanted) {
+    out.push_back(
+        {"schedule.decay_ratio", config.origin_of("schedule.decay_ratio"),
+         fmt::format(
+             "found {}, a decay of {:.0f} steps: after a warm-up of {} the horizon of {} steps leaves {}",
+             schedule.decay_ratio, wanted, schedule.warmup_steps, schedule.steps,
+             optim::wsd_decay_steps(schedule))});
+  }
+  return out;
+}
+
+void throw_faults(std::span<const Fault> faults) {
+  std::string text = fmt::format("[config] found {} fault{}:", faults.size(), faults.size() == 1 ? "" : "s");
+  for (const Fault& fault : faults) text += "\n  " + fault.to_string();
+  throw ConfigError(text);
+}
+
+void require_valid(const RunConfig& config, std::span<const FaultHook> hooks) {
+  const std::vector<Fault> faults = validate(config, hooks);
+  if (!faults.empty()) throw_faults(faults);
+}
+
+}  // namespace strata::config

@@ -1,0 +1,107 @@
+#include "data/samples/loader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace strata::data {
+
+void HostBatch::resize(const RowShape& shape, int64_t rows) {
+  const auto places = static_cast<size_t>(rows * shape.tokens);
+  const auto source = static_cast<size_t>(rows * shape.source);
+  for (auto* array : {&tokens, &targets, &positions, &kv_begin}) array->resize(places);
+  for (auto* array : {&source_tokens, &source_begin}) array->resize(source);
+  source_of.resize(shape.source > 0 ? places : 0);
+}
+
+Batch HostBatch::view() {
+  Batch out{tokens.data(), targets.data(), positions.data(), kv_begin.data()};
+  if (!source_tokens.empty()) {
+    out.source_tokens = source_tokens.data();
+    out.source_begin = source_begin.data();
+    out.source_of = source_of.data();
+  }
+  return out;
+}
+
+Loader::Loader(const SampleSource& source, const LoaderOptions& options)
+    : source_(source),
+      options_(options),
+      slots_(make_slots(source, options)),
+      thread_([this](const std::stop_token& stop) { work(stop); }) {}
+
+// The thread stops at the end of the batch it is filling; its owner joins it.
+Loader::~Loader() = default;
+
+std::vector<Loader::Slot> Loader::make_slots(const SampleSource& source, const LoaderOptions& options) {
+  STRATA_CHECK(options.max_sequences >= 1 && options.depth >= 2 && options.stride >= 0,
+               "loader of {} sequences, depth {}, stride {}", options.max_sequences, options.depth,
+               options.stride);
+  // One more than the depth: the caller holds a batch while the others are filled.
+  std::vector<Slot> slots(static_cast<size_t>(options.depth) + 1);
+  // Touched here, not in the first step.
+  for (Slot& slot : slots) slot.batch.resize(source.shape(), options.max_sequences);
+  return slots;
+}
+
+const HostBatch& Loader::next(int64_t first_sample, int64_t sequences) {
+  STRATA_CHECK(first_sample >= 0 && sequences >= 1 && sequences <= options_.max_sequences,
+               "samples {} + {}, at most {} a call", first_sample, sequences, options_.max_sequences);
+  const double started = monotonic_seconds();
+  const Request request{first_sample, sequences};
+  std::unique_lock lock(mutex_);
+  const Request& coming = ready_ > 0 ? slots_[static_cast<size_t>(head_)].request : upcoming_;
+  if ((idle_ && ready_ == 0) || !(coming == request)) {
+    ++generation_;
+    ready_ = 0;
+    upcoming_ = request;
+    idle_ = false;
+    changed_.notify_all();
+  }
+  changed_.wait(lock, [&] { return ready_ > 0; });
+  Slot& slot = slots_[static_cast<size_t>(head_)];
+  head_ = (head_ + 1) % static_cast<int64_t>(slots_.size());
+  --ready_;
+  changed_.notify_all();
+  wait_seconds_ = monotonic_seconds() - started;
+  if (slot.error) std::rethrow_exception(std::exchange(slot.error, nullptr));
+  return slot.batch;
+}
+
+Loader::Request Loader::after(const Request& request) const {
+  const int64_t stride = options_.stride > 0 ? options_.stride : request.sequences;
+  return {request.first + stride, request.sequences};
+}
+
+void Loader::work(const std::stop_token& stop) {
+  BatchScratch scratch;
+  std::unique_lock lock(mutex_);
+  while (changed_.wait(lock, stop, [&] { return !idle_ && ready_ < options_.depth; })) {
+    const Request request = upcoming_;
+    const uint64_t generation = generation_;
+    Slot& slot = slots_[static_cast<size_t>((head_ + ready_) % static_cast<int64_t>(slots_.size()))];
+    lock.unlock();
+    slot.request = request;
+    slot.error = nullptr;
+    try {
+      HostBatch& batch = slot.batch;
+      batch.resize(source_.shape(), request.sequences);
+      batch.first_sample = request.first;
+      batch.sequences = request.sequences;
+      batch.counted_targets = source_.fill(request.first, request.sequences, batch.view(), scratch);
+    } catch (...) {
+      slot.error = std::current_exception();
+    }
+    lock.lock();
+    if (stop.stop_requested()) return;
+    if (generation != generation_) continue;
+    ++ready_;
+    upcoming_ = after(request);
+    if (slot.error) idle_ = true;
+    changed_.notify_all();
+  }
+}
+
+}  // namespace strata::data

@@ -1,0 +1,79 @@
+// Batches of training samples, filled ahead on a thread of the loader's own into a ring of batches that are
+// allocated once. The loader's whole state is the number of the next sample: asking for any other sample
+// drops what was prepared and gives the same bytes as a fresh loader would.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <stop_token>
+#include <vector>
+
+#include "base/thread.h"
+#include "data/samples/sample_source.h"
+
+namespace strata::data {
+
+// As Batch; arrays that the objective lacks are empty.
+struct HostBatch {
+  std::vector<int32_t> tokens, targets, positions, kv_begin;
+  std::vector<int32_t> source_tokens, source_begin, source_of;
+  int64_t first_sample = 0;
+  int64_t sequences = 0;
+  int64_t counted_targets = 0;
+
+  void resize(const RowShape& shape, int64_t rows);
+  Batch view();
+};
+
+struct LoaderOptions {
+  int64_t max_sequences =
+      1;               // of one call; memory is depth * max_sequences * T * 16 bytes, more with a source
+  int64_t depth = 4;   // batches prepared ahead, at least 2
+  int64_t stride = 0;  // from one call's first sample to the next's; 0: the call's sequences
+};
+
+class Loader {
+ public:
+  // `source` must outlive the loader.
+  Loader(const SampleSource& source, const LoaderOptions& options);
+  ~Loader();
+
+  // The batch is valid until the next call. Waits for it where it is not ready yet. Throws what reading the
+  // data threw (DataError for a bad id); the next call tries again. One thread calls.
+  const HostBatch& next(int64_t first_sample, int64_t sequences);
+
+  double wait_seconds() const { return wait_seconds_; }  // of the last call
+
+ private:
+  struct Request {
+    int64_t first = 0, sequences = 0;
+    bool operator==(const Request&) const = default;
+  };
+  struct Slot {
+    HostBatch batch;
+    Request request;
+    std::exception_ptr error;
+  };
+  Request after(const Request& request) const;
+  static std::vector<Slot> make_slots(const SampleSource& source, const LoaderOptions& options);
+  void work(const std::stop_token& stop);
+
+  const SampleSource& source_;
+  LoaderOptions options_;
+  std::vector<Slot> slots_;
+  // Slots [head, head + ready) of the ring are filled, in order of request; the batch that the caller holds
+  // is the one before head. All below is guarded by mutex_, a slot's content by being in the reader's or the
+  // worker's part of the ring.
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  int64_t head_ = 0, ready_ = 0;
+  Request upcoming_;         // what the worker fills next
+  uint64_t generation_ = 0;  // raised when the caller goes elsewhere: what is being filled is dropped
+  bool idle_ = true;         // nothing was asked for yet, or an error stopped the worker
+  double wait_seconds_ = 0;
+  OwnedThread thread_;
+};
+
+}  // namespace strata::data

@@ -1,0 +1,170 @@
+#include "data/samples/rows.h"
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "base/error.h"
+
+namespace strata::data {
+namespace {
+
+// Devlin et al. 2019: of the chosen tokens.
+constexpr double kMasked = 0.8;
+constexpr double kRandom = 0.1;
+
+// Appends the lengths of `parts` parts of n things, at least one in each; all ways to part them are equally
+// likely.
+void part(int64_t n, int64_t parts, RowDraws& draws, std::vector<int32_t>& lengths) {
+  int64_t wanted = parts - 1;  // cuts
+  int32_t length = 1;
+  for (int64_t left = n - 1; left > 0; --left) {  // places where a cut may lie, this one included
+    if (wanted > 0 && draws.below(left) < wanted) {
+      lengths.push_back(length);
+      length = 0;
+      --wanted;
+    }
+    ++length;
+  }
+  lengths.push_back(length);
+}
+
+int32_t* append(const int32_t* from, int64_t n, int32_t* to) {
+  return std::copy(from, from + n, to);
+}
+
+// Of one document or, with `starts`, of several.
+void fill_places(const uint8_t* starts, int64_t n, const Batch& row) {
+  int32_t begin = 0;
+  for (int64_t j = 0; j < n; ++j) {
+    if (starts != nullptr && j > 0 && starts[j] != 0) begin = static_cast<int32_t>(j);
+    row.kv_begin[j] = begin;
+    row.positions[j] = static_cast<int32_t>(j) - begin;
+  }
+}
+
+// A causal row of `length` places from length + 1 tokens.
+int64_t fill_causal(const int32_t* ids, const uint8_t* starts, int64_t length, int64_t count_from,
+                    const Batch& row) {
+  const auto bytes = static_cast<size_t>(length) * sizeof(int32_t);
+  std::memcpy(row.tokens, ids, bytes);
+  std::memcpy(row.targets, ids + 1, bytes);
+  std::fill(row.targets, row.targets + std::min(count_from, length), -1);
+  fill_places(starts, length, row);
+  int64_t counted = std::max<int64_t>(0, length - count_from);
+  for (int64_t j = 0; starts != nullptr && j < length; ++j) {
+    if (starts[j + 1] == 0) continue;
+    counted -= row.targets[j] >= 0 ? 1 : 0;
+    row.targets[j] = -1;
+  }
+  return counted;
+}
+
+// A row of span corruption: the places of the target and of the source that it fills.
+std::pair<int64_t, int64_t> fill_spans(const int32_t* ids, int64_t n, const ObjectiveOptions& options,
+                                       const RowShape& shape, RowDraws& draws, std::vector<int32_t>& lengths,
+                                       const Batch& row) {
+  STRATA_CHECK(n >= 2 && n <= shape.window, "{} tokens in a window of {}", n, shape.window);
+  const auto [noise, spans] = span_counts(n, options.mask_rate, options.mean_span);
+  lengths.clear();
+  part(n - noise, spans, draws, lengths);
+  part(noise, spans, draws, lengths);
+  int32_t* source = row.source_tokens;
+  int32_t* target = row.targets;
+  for (int64_t span = 0; span < spans; ++span) {
+    const int32_t kept = lengths[static_cast<size_t>(span)];
+    const int32_t cut = lengths[static_cast<size_t>(spans + span)];
+    const int32_t sentinel = options.sentinels[static_cast<size_t>(span)];
+    source = append(ids, kept, source);
+    *source++ = sentinel;
+    *target++ = sentinel;
+    target = append(ids + kept, cut, target);
+    ids += kept + cut;
+  }
+  *source++ = options.end_of_text;
+  *target++ = options.end_of_text;
+  const int64_t sources = source - row.source_tokens, targets = target - row.targets;
+  STRATA_CHECK(sources <= shape.source && targets <= shape.tokens, "{} and {} places of {} and {}", sources,
+               targets, shape.source, shape.tokens);
+  row.tokens[0] = options.start;
+  append(row.targets, targets - 1, row.tokens + 1);
+  fill_places(nullptr, targets, row);
+  std::fill_n(row.source_begin, sources, 0);
+  std::fill_n(row.source_of, targets, 0);
+  return {targets, sources};
+}
+
+}  // namespace
+
+Batch row_of(const Batch& batch, const RowShape& shape, int64_t row) {
+  const int64_t at = row * shape.tokens;
+  Batch out{batch.tokens + at, batch.targets + at, batch.positions + at, batch.kv_begin + at};
+  if (shape.source > 0) {
+    STRATA_CHECK(batch.source_tokens && batch.source_begin && batch.source_of,
+                 "a batch without room for a source of {} places", shape.source);
+    out.source_tokens = batch.source_tokens + row * shape.source;
+    out.source_begin = batch.source_begin + row * shape.source;
+    out.source_of = batch.source_of + at;
+  }
+  return out;
+}
+
+int64_t fill_masked(const int32_t* ids, int64_t n, const ObjectiveOptions& options, RowDraws& draws,
+                    const Batch& row) {
+  const auto vocabulary = static_cast<int64_t>(options.special.size());
+  int64_t counted = 0;
+  for (int64_t j = 0; j < n; ++j) {
+    const int32_t id = ids[j];
+    row.tokens[j] = id;
+    row.targets[j] = -1;
+    const bool special = id < vocabulary && options.special[static_cast<size_t>(id)] != 0;
+    if (!draws.with_chance(options.mask_rate) || special) continue;
+    row.targets[j] = id;
+    ++counted;
+    const double what = static_cast<double>(draws.next()) * 0x1p-32;
+    if (what < kMasked) {
+      row.tokens[j] = options.mask;
+    } else if (what < kMasked + kRandom) {
+      row.tokens[j] = static_cast<int32_t>(draws.below(vocabulary));
+    }
+  }
+  return counted;
+}
+
+int64_t fill_objective(const ObjectiveOptions& options, const RowShape& shape, const int32_t* ids,
+                       const uint8_t* starts, int64_t n, int64_t count_from, RowDraws& draws,
+                       std::vector<int32_t>& lengths, const Batch& row) {
+  int64_t places = n - shape.look_ahead, source = 0, counted = 0;
+  switch (options.kind) {
+    case Objective::kCausal:
+      counted = fill_causal(ids, starts, places, count_from, row);
+      break;
+    case Objective::kMasked:
+      counted = fill_masked(ids, places, options, draws, row);
+      fill_places(starts, places, row);
+      break;
+    case Objective::kSpanCorruption:
+      std::tie(places, source) = fill_spans(ids, n, options, shape, draws, lengths, row);
+      counted = places;
+      break;
+  }
+  fill_padding(shape, places, source, row);
+  return counted;
+}
+
+void fill_padding(const RowShape& shape, int64_t from, int64_t source_from, const Batch& row) {
+  for (int64_t j = from; j < shape.tokens; ++j) {
+    row.tokens[j] = 0;
+    row.targets[j] = -1;
+    row.positions[j] = 0;
+    row.kv_begin[j] = static_cast<int32_t>(j);
+    if (row.source_of != nullptr) row.source_of[j] = -1;
+  }
+  for (int64_t j = source_from; j < shape.source; ++j) {
+    row.source_tokens[j] = 0;
+    row.source_begin[j] = static_cast<int32_t>(j);
+  }
+}
+
+}  // namespace strata::data

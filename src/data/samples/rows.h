@@ -1,0 +1,62 @@
+// The rows of a batch, one objective each: what training and evaluation make of tokens that were read.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/random.h"
+#include "data/samples/objective.h"
+
+namespace strata::data {
+
+// Where a batch is written. The first four are [sequences, T] (with a source: of the decoder's row), the
+// others there only where the objective has a source.
+struct Batch {
+  int32_t* tokens;                   // in [0, vocabulary)
+  int32_t* targets;                  // what is to be said here; -1 where no loss is counted
+  int32_t* positions;                // within the document (or the window), from 0
+  int32_t* kv_begin;                 // the first place of the same sequence that this one may attend to
+  int32_t* source_tokens = nullptr;  // [sequences, source]
+  int32_t* source_begin = nullptr;   // [sequences, source]: places that see each other have the same
+  int32_t* source_of = nullptr;  // [sequences, T]: the source_begin of the places it may attend to; -1: none
+};
+Batch row_of(const Batch& batch, const RowShape& shape, int64_t row);
+
+// Random numbers of one row: a pure function of the seed and the row's number.
+class RowDraws {
+ public:
+  RowDraws(uint64_t seed, int64_t row) : seed_(seed), row_(static_cast<uint64_t>(row)) {}
+  uint32_t next() {
+    if (at_ % 4 == 0) bits_ = philox({seed_, kStream}, row_, at_ / 4);
+    return bits_[at_++ % 4];
+  }
+  bool with_chance(double share) { return static_cast<double>(next()) * 0x1p-32 < share; }
+  int64_t below(int64_t n) {
+    return static_cast<int64_t>(static_cast<uint64_t>(next()) * static_cast<uint64_t>(n) >> 32);
+  }
+
+ private:
+  static constexpr uint32_t kStream = 0x6d61736b;  // "mask"
+  uint64_t seed_, row_;
+  uint32_t at_ = 0;
+  std::array<uint32_t, 4> bits_{};
+};
+
+// A row from ids[0, n): a window and what it looks ahead, or what is left of them at the end of a text; the
+// places that they do not fill are padding. With documents, starts[0, n) marks the first token of each.
+// Targets before row place `count_from` are not counted (causal alone). `lengths` is reused. Returns the
+// number of targets that count.
+int64_t fill_objective(const ObjectiveOptions& options, const RowShape& shape, const int32_t* ids,
+                       const uint8_t* starts, int64_t n, int64_t count_from, RowDraws& draws,
+                       std::vector<int32_t>& lengths, const Batch& row);
+
+// Masks ids[0, n): writes tokens and targets of the first n places. Returns the number of targets.
+int64_t fill_masked(const int32_t* ids, int64_t n, const ObjectiveOptions& options, RowDraws& draws,
+                    const Batch& row);
+
+// Places [from, shape.tokens) without content, and with them [source_from, shape.source) of the source: token
+// 0, no target, and each attends to itself alone.
+void fill_padding(const RowShape& shape, int64_t from, int64_t source_from, const Batch& row);
+
+}  // namespace strata::data

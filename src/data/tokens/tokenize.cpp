@@ -1,0 +1,358 @@
+#include "data/tokens/tokenize.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/parallel.h"
+#include "data/input/corpus_files.h"
+#include "data/tokens/reader.h"
+#include "data/tokens/token_file.h"
+#include "data/tokens/token_writer.h"
+
+namespace strata::data {
+namespace {
+
+constexpr int kFormatVersion = 1;  // raised when the same inputs would give other bytes
+constexpr int64_t kBatchBytes = int64_t{8} << 20;
+constexpr size_t kPartBytes = size_t{1} << 18;  // of a long text
+
+// What identifies the inputs, without their content and with it.
+struct InputState {
+  uint64_t stat_hash = 0;  // of sizes and modification times
+  int64_t bytes = 0;
+};
+
+InputState stat_inputs(const std::vector<Path>& paths) {
+  InputState state;
+  Hasher hasher;
+  for (const Path& path : paths) {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0) {
+      throw ConfigError("[{}] cannot be read: {}; check the path and its permissions", path.string(),
+                        std::strerror(errno));
+    }
+    const int64_t facts[3] = {info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
+    hasher.update(facts, sizeof facts);
+    state.bytes += info.st_size;
+  }
+  state.stat_hash = hasher.digest();
+  return state;
+}
+
+std::string cache_key(const std::vector<Path>& paths, const TextEncoder& encoder,
+                      const TokenizeOptions& options) {
+  nlohmann::json key;
+  key["version"] = kFormatVersion;
+  key["tokenizer"] = encoder.hash;
+  key["add_bos"] = options.add_bos;
+  key["add_eos"] = options.add_eos;
+  key["text_field"] = options.text_field;
+  Hasher hasher;
+  hasher.update(key.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+  for (const Path& path : paths) {
+    hasher.update(std::filesystem::absolute(path).lexically_normal().string());
+    hasher.update("\0", 1);
+  }
+  return to_hex(hasher.digest());
+}
+
+// Hash over the contents of all inputs, in order.
+class ContentHash {
+ public:
+  void add(uint64_t content_hash) { hasher_.update(&content_hash, sizeof content_hash); }
+  std::string digest() const { return to_hex(hasher_.digest()); }
+
+ private:
+  Hasher hasher_;
+};
+
+std::string hash_contents(const std::vector<Path>& paths) {
+  std::vector<uint64_t> hashes(paths.size());
+  parallel_for(static_cast<int64_t>(paths.size()), [&](int64_t i) {
+    const MappedFile file(paths[static_cast<size_t>(i)]);
+    hashes[static_cast<size_t>(i)] = hash64(file.text());
+  });
+  ContentHash all;
+  for (const uint64_t hash : hashes) all.add(hash);
+  return all.digest();
+}
+
+class Cache {
+ public:
+  Cache(FileSystem& files, const Path& folder, const std::vector<Path>& inputs, const std::string& key)
+      : files_(files), inputs_(inputs), path_(folder / ("tokens-" + key + ".bin")) {}
+
+  const Path& path() const { return path_; }
+
+  // What the cache holds where it belongs to the inputs as they are.
+  std::optional<TokenizeResult> find() const {
+    const Path meta_path = Path(path_).replace_extension(".json");
+    std::error_code error;
+    if (!std::filesystem::exists(meta_path, error) || !std::filesystem::exists(path_, error))
+      return std::nullopt;
+    try {
+      auto meta = nlohmann::ordered_json::parse(read_file(meta_path));
+      const InputState now = stat_inputs(inputs_);
+      if (meta.at("inputs_bytes") != now.bytes) return std::nullopt;
+      if (meta.at("inputs_stat") != to_hex(now.stat_hash)) {
+        if (meta.at("inputs_content") != hash_contents(inputs_)) return std::nullopt;
+        meta["inputs_stat"] = to_hex(now.stat_hash);
+        write_file_atomically(files_, meta_path, meta.dump(2) + "\n");
+      }
+      const TokenFile file(path_);  // checks the sizes against each other
+      if (!file.has_documents()) return std::nullopt;
+      return TokenizeResult{path_, true, file.documents(), file.tokens()};
+    } catch (const nlohmann::json::exception&) {
+      return std::nullopt;  // somebody wrote into it: make it again
+    } catch (const DataError&) {
+      return std::nullopt;
+    }
+  }
+
+  // Waits for another process that makes the same file.
+  FileLock lock(FunctionRef<void(const TokenizeProgress&)> progress) const {
+    Path lock_path = path_;
+    lock_path.replace_extension(".lock");
+    for (bool told = false;;) {
+      try {
+        return FileLock(lock_path);
+      } catch (const ConfigError&) {
+        if (!std::exchange(told, true)) log_info("another process makes {}; waiting for it", path_.string());
+        progress({});
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      }
+    }
+  }
+
+ private:
+  FileSystem& files_;
+  const std::vector<Path>& inputs_;
+  Path path_;
+};
+
+// What one task encodes: a block, or bytes [begin, end) of a block that is one long text.
+struct Part {
+  const TextBlock* block;
+  size_t begin, end;
+  bool whole() const { return begin == 0 && end == block->bytes.size(); }
+};
+
+// The ids of one part's documents, and where each that ends in it ends among them.
+struct EncodedPart {
+  std::vector<int32_t> ids;
+  std::vector<size_t> ends;
+  std::exception_ptr error;
+};
+
+class Build {
+ public:
+  Build(const std::vector<CorpusFile>& inputs, const TextEncoder& encoder, const TokenizeOptions& options,
+        TokenWriter& writer, FunctionRef<void(const TokenizeProgress&)> progress)
+      : inputs_(inputs), encoder_(encoder), options_(options), writer_(writer), progress_(progress) {}
+
+  // Writes all documents; returns the hash over the inputs' contents.
+  std::string run(int64_t bytes_total) {
+    done_.bytes_total = bytes_total;
+    BlockReader reader(inputs_, {.text_field = options_.text_field});
+    ContentHash contents;
+    std::vector<TextBlock> batch;
+    bool more = true;
+    while (more) {
+      batch.clear();
+      int64_t bytes = 0;
+      while (bytes < kBatchBytes) {
+        TextBlock block;
+        more = reader.next(block);
+        if (!more) break;
+        if (block.last) contents.add(block.content_hash);
+        bytes += static_cast<int64_t>(block.bytes.size());
+        batch.push_back(std::move(block));
+      }
+      encode(batch);
+    }
+    progress_(done_);
+    return contents.digest();
+  }
+
+ private:
+  // In turns of about kBatchBytes, so that a long text neither holds all its ids in memory nor keeps silent.
+  void encode(const std::vector<TextBlock>& batch) {
+    std::vector<Part> turn;
+    int64_t bytes = 0;
+    auto flush = [&] {
+      if (turn.empty()) return;
+      encode(turn);
+      turn.clear();
+      bytes = 0;
+    };
+    for (const TextBlock& block : batch) {
+      size_t begin = 0;
+      do {
+        const size_t end = end_of_part(block, begin);
+        turn.push_back({&block, begin, end});
+        bytes += static_cast<int64_t>(end - begin);
+        begin = end;
+        if (bytes >= kBatchBytes) flush();
+      } while (begin < block.bytes.size());
+    }
+    flush();
+  }
+
+  size_t end_of_part(const TextBlock& block, size_t begin) const {
+    const size_t size = block.bytes.size();
+    const bool text = inputs_[static_cast<size_t>(block.file)].kind == CorpusKind::kText;
+    if (!text || !encoder_.next_cut || size - begin < 2 * kPartBytes) return size;
+    return encoder_.next_cut(block.bytes, begin + kPartBytes);
+  }
+
+  void encode(const std::vector<Part>& parts) {
+    std::vector<EncodedPart> encoded(parts.size());
+    parallel_for(static_cast<int64_t>(parts.size()), [&](int64_t i) {
+      EncodedPart& out = encoded[static_cast<size_t>(i)];
+      try {
+        encode_part(parts[static_cast<size_t>(i)], out);
+      } catch (...) {
+        out.error = std::current_exception();
+      }
+    });
+    for (size_t i = 0; i < parts.size(); ++i) {
+      write(encoded[i]);
+      count_bytes(parts[i]);
+    }
+    done_.documents = writer_.documents();
+    done_.tokens = writer_.tokens();
+    progress_(done_);
+  }
+
+  void write(const EncodedPart& part) {
+    // The first in order, so that the same fault is named whatever thread met one first.
+    if (part.error) std::rethrow_exception(part.error);
+    const std::span<const int32_t> ids = part.ids;
+    size_t begin = 0;
+    for (const size_t end : part.ends) {
+      writer_.append(ids.subspan(begin, end - begin));
+      writer_.end_document();
+      begin = end;
+    }
+    if (begin < ids.size()) writer_.append(ids.subspan(begin));
+  }
+
+  // Parts of a block share its stored bytes, which may be fewer, so that the sum is exact.
+  void count_bytes(const Part& part) {
+    const double size = static_cast<double>(std::max<size_t>(1, part.block->bytes.size()));
+    const auto share = [&](size_t at) {
+      return at == part.block->bytes.size()
+                 ? part.block->stored_bytes
+                 : static_cast<int64_t>(static_cast<double>(part.block->stored_bytes) *
+                                        static_cast<double>(at) / size);
+    };
+    done_.bytes_done += share(part.end) - (part.begin == 0 ? 0 : share(part.begin));
+  }
+
+  void encode_part(const Part& part, EncodedPart& out) const {
+    if (!part.whole()) return encode_cut(part, out);
+    const CorpusFile& file = inputs_[static_cast<size_t>(part.block->file)];
+    for_each_document(*part.block, file, options_.text_field, [&](std::string_view text) {
+      begin_document(out);
+      encoder_.encode(text, out.ids);
+      end_document(out);
+    });
+  }
+
+  void encode_cut(const Part& part, EncodedPart& out) const {
+    const std::string_view text = part.block->bytes;
+    if (part.begin == 0) begin_document(out);
+    encoder_.encode(text.substr(part.begin, part.end - part.begin), out.ids);
+    if (part.end == text.size()) end_document(out);
+  }
+
+  void begin_document(EncodedPart& out) const {
+    if (!options_.add_bos) return;
+    out.ids.insert(out.ids.end(), encoder_.begin_of_text.begin(), encoder_.begin_of_text.end());
+  }
+  void end_document(EncodedPart& out) const {
+    if (options_.add_eos) out.ids.push_back(*encoder_.end_of_text);
+    out.ends.push_back(out.ids.size());
+  }
+
+  const std::vector<CorpusFile>& inputs_;
+  const TextEncoder& encoder_;
+  const TokenizeOptions& options_;
+  TokenWriter& writer_;
+  FunctionRef<void(const TokenizeProgress&)> progress_;
+  TokenizeProgress done_;
+};
+
+void check_options(const TextEncoder& encoder, const TokenizeOptions& options) {
+  if (options.add_eos && !encoder.end_of_text) {
+    throw ConfigError(
+        "[tokenizer.add_eos] is true, and the tokenizer has no end-of-text token; set it to false or "
+        "use a tokenizer that has one");
+  }
+  if (options.add_bos && encoder.begin_of_text.empty()) {
+    throw ConfigError(
+        "[tokenizer.add_bos] is true, and the tokenizer has no begin-of-text token; set it to false or "
+        "use a tokenizer that has one");
+  }
+}
+
+}  // namespace
+
+TokenizeResult tokenize_corpus(FileSystem& files, const std::vector<std::string>& inputs,
+                               const TextEncoder& encoder, const TokenizeOptions& options,
+                               const Path& cache_folder,
+                               FunctionRef<void(const TokenizeProgress&)> progress) {
+  check_options(encoder, options);
+  const std::vector<Path> paths = list_corpus_paths(inputs);
+  const Cache cache(files, cache_folder, paths, cache_key(paths, encoder, options));
+  if (auto found = cache.find()) return *found;
+
+  files.create_directories(cache_folder);
+  const FileLock lock = cache.lock(progress);
+  if (auto found = cache.find()) return *found;
+
+  std::vector<CorpusFile> corpus;
+  for (const Path& path : paths) {
+    corpus.push_back(classify_corpus_file(path));
+    if (corpus.back().kind == CorpusKind::kTokens) {
+      throw ConfigError("[{}] is a token file among texts; name either texts or token files in one source",
+                        path.string());
+    }
+  }
+  // Before the first byte is read: a file that changes on the way is then seen as changed the next time.
+  const InputState state = stat_inputs(paths);
+  TokenWriter writer(files, cache.path(), token_type_for(encoder.vocab_size));
+  nlohmann::ordered_json more;
+  more["inputs_content"] = Build(corpus, encoder, options, writer, progress).run(state.bytes);
+  if (writer.tokens() == 0) {
+    throw DataError(
+        "[{}] holds no text: {} files, {} bytes, no document with a token in it; give files with text",
+        inputs.front(), paths.size(), state.bytes);
+  }
+  more["inputs_files"] = paths.size();
+  more["inputs_bytes"] = state.bytes;
+  more["inputs_stat"] = to_hex(state.stat_hash);
+  more["add_bos"] = options.add_bos;
+  more["add_eos"] = options.add_eos;
+  TokenMeta meta;
+  meta.vocab_size = encoder.vocab_size;
+  meta.tokenizer_hash = encoder.hash;
+  meta.end_of_text = encoder.end_of_text;
+  writer.finish(std::move(meta), more.dump());
+  return {cache.path(), false, writer.documents(), writer.tokens()};
+}
+
+}  // namespace strata::data

@@ -1,0 +1,256 @@
+#include <cstring>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "device/cpu/bind.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/qk_norm.h"
+#include "kernels/cpu/rope.h"
+#include "ops/ops.h"
+
+namespace strata::device::cpu_bind {
+namespace {
+
+using graph::NodeView;
+using graph::Value;
+
+struct RopeTablePlan {
+  int64_t positions;
+  std::vector<double> frequencies;
+  double magnitude;
+};
+
+struct QkNormPlan {
+  cpu::QkNormShape shape;
+  bool accumulate_q = false, accumulate_k = false;
+};
+
+QkNormPlan qk_norm_plan(const NodeView& view, const Value& qkv, int64_t q_width, int64_t k_width) {
+  return {{.rows = qkv.shape[0],
+           .q_groups = qkv.segments[0] / q_width,
+           .q_width = q_width,
+           .k_groups = qkv.segments[1] / k_width,
+           .k_width = k_width,
+           .row_stride = qkv.shape[1],
+           .eps = static_cast<float>(view.attrs().real("eps")),
+           .weight_offset = static_cast<float>(view.attrs().real("weight_offset")),
+           .dtype = qkv.dtype}};
+}
+
+struct RopePlan {
+  cpu::RopeShape shape;
+  bool inverse;
+  int64_t bytes;
+};
+
+// q, k and v are parts of one buffer: element offsets of k and v, and the bytes of an element.
+struct AttentionBound {
+  cpu::AttentionPlan plan;
+  int64_t k_bytes, v_bytes;
+
+  cpu::AttentionInputs inputs(const std::byte* qkv, const std::byte* kv_begin, const std::byte* kv_end,
+                              const std::byte* bias) const {
+    return {.q = qkv,
+            .k = qkv + k_bytes,
+            .v = qkv + v_bytes,
+            .kv_begin = i32(kv_begin),
+            .kv_end = i32(kv_end),
+            .bias = f32(bias)};
+  }
+};
+
+struct CachedBound {
+  AttentionBound attention;
+  int64_t rows, sequence_length, width_bytes, row_bytes, k_bytes, v_bytes, cache_row_bytes,
+      cache_sequence_bytes;
+};
+
+cpu::AttentionShape shape_of(const NodeView& view, const Value& qkv) {
+  const int64_t head_dim = view.attrs().integer("head_dim");
+  const int64_t length = view.attrs().integer("sequence_length");
+  const int64_t row = qkv.shape[1];
+  return {.batch = qkv.shape[0] / length,
+          .q_len = length,
+          .kv_len = length,
+          .heads = qkv.segments[0] / head_dim,
+          .kv_heads = qkv.segments[1] / head_dim,
+          .head_dim = head_dim,
+          .scale = static_cast<float>(view.attrs().real("scale")),
+          .dtype = qkv.dtype,
+          .q_stride = row,
+          .k_stride = row,
+          .v_stride = row,
+          .out_stride = qkv.segments[0],
+          .kv_batch_stride = row * length,
+          .causal = true,
+          .window = view.attrs().integer("window"),
+          .softcap = static_cast<float>(view.attrs().real("softcap"))};
+}
+
+// With the bias that is input `bias`, where there is one.
+void set_bias(cpu::AttentionShape& shape, const NodeView& view, int bias) {
+  if (!view.has(bias)) return;
+  shape.bias_width = view.in(bias).shape[1];
+  shape.bias_zero = view.attrs().integer("bias_zero");
+}
+
+AttentionBound bound_attention(const BindRequest& request, const Value& qkv, int bias) {
+  const int64_t element = size_of(qkv.dtype);
+  cpu::AttentionShape shape = shape_of(request.view, qkv);
+  shape.causal = request.view.attrs().integer("causal") != 0;
+  set_bias(shape, request.view, bias);
+  return {cpu::plan_attention(shape, request.threads), qkv.segments[0] * element,
+          (qkv.segments[0] + qkv.segments[1]) * element};
+}
+
+}  // namespace
+
+BoundKernel rope_table(const BindRequest& request) {
+  const auto& attrs = request.view.attrs();
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& table = plan_of<RopeTablePlan>(held);
+        cpu::fill_rope_table(f32(p[0]), table.positions, table.frequencies, table.magnitude);
+      },
+      RopeTablePlan{attrs.integer("positions"), attrs.reals("frequencies"), attrs.real("magnitude")});
+}
+
+// (qkv, q weight, k weight) → y, rstd
+BoundKernel qk_norm(const BindRequest& request) {
+  const NodeView& view = request.view;
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        cpu::qk_norm_forward(plan_of<QkNormPlan>(held).shape, p[3], f32(p[4]), p[0], f32(p[1]), f32(p[2]));
+      },
+      qk_norm_plan(view, view.in(0), view.in(1).shape[0], view.in(2).shape[0]));
+}
+
+// (dy, qkv, rstd, q weight, k weight) → dx
+BoundKernel qk_norm_grad_input(const BindRequest& request) {
+  const NodeView& view = request.view;
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        cpu::qk_norm_backward_input(plan_of<QkNormPlan>(held).shape, p[5], p[0], p[1], f32(p[2]), f32(p[3]),
+                                    f32(p[4]));
+      },
+      qk_norm_plan(view, view.in(1), view.in(3).shape[0], view.in(4).shape[0]));
+}
+
+// (dy, qkv, rstd) → dq weight, dk weight
+BoundKernel qk_norm_grad_weight(const BindRequest& request) {
+  const NodeView& view = request.view;
+  QkNormPlan plan =
+      qk_norm_plan(view, view.in(1), view.attrs().integer("q_width"), view.attrs().integer("k_width"));
+  plan.accumulate_q = request.accumulate[0];
+  plan.accumulate_k = request.accumulate[1];
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& call = plan_of<QkNormPlan>(held);
+        cpu::qk_norm_backward_weight(call.shape, f32(p[3]), f32(p[4]), p[0], p[1], f32(p[2]),
+                                     call.accumulate_q, call.accumulate_k, p[5]);
+      },
+      plan, cpu::qk_norm_weight_scratch_bytes(plan.shape));
+}
+
+// (qkv, table, positions) → qkv
+BoundKernel rope(const BindRequest& request) {
+  const NodeView& view = request.view;
+  const Value& qkv = view.in(0);
+  const int64_t head_dim = view.attrs().integer("head_dim");
+  RopePlan plan{{.rows = qkv.shape[0],
+                 .heads = (qkv.segments[0] + qkv.segments[1]) / head_dim,
+                 .head_dim = head_dim,
+                 .rotary_dim = 2 * view.in(1).shape[1],
+                 .row_stride = qkv.shape[1],
+                 .dtype = qkv.dtype},
+                view.attrs().integer("inverse") != 0,
+                qkv.bytes()};
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& call = plan_of<RopePlan>(held);
+        if (p[3] != p[0]) {  // v, which does not rotate, must arrive too
+          parallel_ranges(call.bytes, 1 << 20, [&](int64_t begin, int64_t end) {
+            std::memcpy(p[3] + begin, p[0] + begin, static_cast<size_t>(end - begin));
+          });
+        }
+        cpu::rope(call.shape, p[3], p[3], f32(p[1]), i32(p[2]), call.inverse);
+      },
+      plan);
+}
+
+// (qkv, kv_begin?, kv_end?, bias?) → out, lse
+BoundKernel attention(const BindRequest& request) {
+  AttentionBound plan = bound_attention(request, request.view.in(0), 3);
+  const int64_t scratch = plan.plan.forward_scratch_bytes;
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& call = plan_of<AttentionBound>(held);
+        cpu::attention_forward(call.plan, p[4], f32(p[5]), call.inputs(p[0], p[1], p[2], p[3]), p[6]);
+      },
+      std::move(plan), scratch);
+}
+
+// (dout, out, lse, qkv, kv_begin?, kv_end?, bias?) → dqkv, dbias?
+BoundKernel attention_grad(const BindRequest& request) {
+  AttentionBound plan = bound_attention(request, request.view.in(3), 6);
+  const int64_t scratch = plan.plan.backward_scratch_bytes;
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& call = plan_of<AttentionBound>(held);
+        const bool biased = call.plan.shape.bias_width > 0;
+        cpu::attention_backward(call.plan,
+                                {.dq = p[7],
+                                 .dk = p[7] + call.k_bytes,
+                                 .dv = p[7] + call.v_bytes,
+                                 .dbias = biased ? f32(p[8]) : nullptr},
+                                p[0], p[1], f32(p[2]), call.inputs(p[3], p[4], p[5], p[6]),
+                                p[biased ? 9 : 8]);
+      },
+      std::move(plan), scratch);
+}
+
+// (qkv, key cache, value cache, position, slot, bias?) → out, key cache, value cache
+BoundKernel cached_attention(const BindRequest& request) {
+  const NodeView& view = request.view;
+  const Value& qkv = view.in(0);
+  const Value& cache = view.in(1);
+  cpu::AttentionShape shape = shape_of(view, qkv);
+  const int64_t element = size_of(qkv.dtype);
+  const int64_t kv_width = cache.shape[2];
+  shape.kv_len = cache.shape[1];
+  shape.k_stride = shape.v_stride = kv_width;
+  shape.kv_batch_stride = cache.shape[1] * kv_width;
+  set_bias(shape, view, 5);
+  CachedBound plan{};
+  plan.attention.plan = cpu::plan_attention(shape, request.threads);
+  plan.rows = qkv.shape[0];
+  plan.sequence_length = shape.q_len;
+  plan.row_bytes = qkv.shape[1] * element;
+  plan.k_bytes = qkv.segments[0] * element;
+  plan.v_bytes = (qkv.segments[0] + qkv.segments[1]) * element;
+  plan.cache_row_bytes = kv_width * element;
+  plan.cache_sequence_bytes = shape.kv_batch_stride * element;
+  const int64_t lse_bytes = shape.batch * shape.heads * shape.q_len * 4;
+  plan.width_bytes = (lse_bytes + 63) / 64 * 64;
+  const int64_t scratch = plan.width_bytes + plan.attention.plan.forward_scratch_bytes;
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& call = plan_of<CachedBound>(held);
+        for (int64_t row = 0; row < call.rows; ++row) {
+          const int64_t s = row / call.sequence_length;
+          const int64_t at = i32(p[4])[s] * call.cache_sequence_bytes +
+                             (i32(p[3])[s] + row % call.sequence_length) * call.cache_row_bytes;
+          std::memcpy(p[1] + at, p[0] + row * call.row_bytes + call.k_bytes,
+                      static_cast<size_t>(call.cache_row_bytes));
+          std::memcpy(p[2] + at, p[0] + row * call.row_bytes + call.v_bytes,
+                      static_cast<size_t>(call.cache_row_bytes));
+        }
+        cpu::attention_forward(
+            call.attention.plan, p[6], f32(p[9]),
+            {.q = p[0], .k = p[1], .v = p[2], .q_start = i32(p[3]), .kv_slot = i32(p[4]), .bias = f32(p[5])},
+            p[9] + call.width_bytes);
+      },
+      std::move(plan), scratch);
+}
+
+}  // namespace strata::device::cpu_bind

@@ -1,0 +1,40 @@
+#include "device/cpu/bind.h"
+#include "kernels/cpu/clamp.h"
+
+namespace strata::device::cpu_bind {
+namespace {
+
+struct ClampPlan {
+  int64_t n;
+  float limit;
+  DType dtype;
+};
+
+ClampPlan clamp_plan(const BindRequest& request) {
+  const graph::Value& x = request.view.in(0);
+  return {x.shape.elements(), static_cast<float>(request.view.attrs().real("limit")), x.dtype};
+}
+
+}  // namespace
+
+// (x) → y
+BoundKernel clamp(const BindRequest& request) {
+  return bound(
+      [](const void* plan, std::byte* const* p) {
+        const auto& call = plan_of<ClampPlan>(plan);
+        cpu::clamp_forward(call.n, p[1], p[0], call.limit, call.dtype);
+      },
+      clamp_plan(request));
+}
+
+// (dy, x) → dx
+BoundKernel clamp_grad(const BindRequest& request) {
+  return bound(
+      [](const void* plan, std::byte* const* p) {
+        const auto& call = plan_of<ClampPlan>(plan);
+        cpu::clamp_backward(call.n, p[2], p[0], p[1], call.limit, call.dtype);
+      },
+      clamp_plan(request));
+}
+
+}  // namespace strata::device::cpu_bind

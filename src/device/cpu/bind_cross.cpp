@@ -1,0 +1,185 @@
+// Attention to another sequence, and what attention reads besides queries, keys and values.
+#include <algorithm>
+#include <cstring>
+
+#include "device/cpu/bind.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/relative_bias.h"
+#include "tensor/arena.h"
+
+namespace strata::device::cpu_bind {
+namespace {
+
+using graph::NodeView;
+using graph::Value;
+
+struct CrossBound {
+  cpu::AttentionPlan plan;
+  int64_t v_bytes = 0;  // from k to v in a row
+  // Of the cached form: parts of the scratch before the kernel's own.
+  int64_t ends_bytes = 0, lse_bytes = 0;
+};
+
+// All but where keys and values lie.
+cpu::AttentionShape shape_of(const NodeView& view, const Value& q) {
+  const int64_t head_dim = view.attrs().integer("head_dim");
+  const int64_t length = view.attrs().integer("sequence_length");
+  return {.batch = q.shape[0] / length,
+          .q_len = length,
+          .heads = q.shape[1] / head_dim,
+          .head_dim = head_dim,
+          .scale = static_cast<float>(view.attrs().real("scale")),
+          .dtype = q.dtype,
+          .q_stride = q.shape[1],
+          .out_stride = q.shape[1],
+          .causal = false,
+          .softcap = static_cast<float>(view.attrs().real("softcap"))};
+}
+
+CrossBound bound_cross(const BindRequest& request, const Value& q, const Value& kv) {
+  cpu::AttentionShape shape = shape_of(request.view, q);
+  shape.kv_len = request.view.attrs().integer("source_length");
+  shape.kv_heads = kv.segments[0] / shape.head_dim;
+  shape.k_stride = shape.v_stride = kv.shape[1];
+  shape.kv_batch_stride = kv.shape[1] * shape.kv_len;
+  return {cpu::plan_attention(shape, request.threads), kv.segments[0] * size_of(kv.dtype)};
+}
+
+struct StoreBound {
+  int64_t sources, rows, row_bytes, slot_bytes;
+};
+
+struct EndsBound {
+  int64_t sequences, length, source_length;
+};
+
+struct RelativeBound {
+  cpu::RelativeBiasShape shape;
+  bool accumulate;
+};
+
+RelativeBound bound_relative(const NodeView& view, int64_t buckets, int64_t heads, bool accumulate) {
+  const graph::Attrs& attrs = view.attrs();
+  return {{.buckets = buckets,
+           .heads = heads,
+           .max_distance = attrs.integer("max_distance"),
+           .bidirectional = attrs.integer("bidirectional") != 0,
+           .first = attrs.integer("first"),
+           .last = attrs.integer("last")},
+          accumulate};
+}
+
+}  // namespace
+
+// (q, kv, kv_begin?, kv_end?) → out, lse
+BoundKernel cross_attention(const BindRequest& request) {
+  CrossBound plan = bound_cross(request, request.view.in(0), request.view.in(1));
+  const int64_t scratch = plan.plan.forward_scratch_bytes;
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& call = plan_of<CrossBound>(held);
+        cpu::attention_forward(
+            call.plan, p[4], f32(p[5]),
+            {.q = p[0], .k = p[1], .v = p[1] + call.v_bytes, .kv_begin = i32(p[2]), .kv_end = i32(p[3])},
+            p[6]);
+      },
+      std::move(plan), scratch);
+}
+
+// (dout, out, lse, q, kv, kv_begin?, kv_end?) → dq, dkv
+BoundKernel cross_attention_grad(const BindRequest& request) {
+  CrossBound plan = bound_cross(request, request.view.in(3), request.view.in(4));
+  const int64_t scratch = plan.plan.backward_scratch_bytes;
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& call = plan_of<CrossBound>(held);
+        cpu::attention_backward(
+            call.plan, {.dq = p[7], .dk = p[8], .dv = p[8] + call.v_bytes}, p[0], p[1], f32(p[2]),
+            {.q = p[3], .k = p[4], .v = p[4] + call.v_bytes, .kv_begin = i32(p[5]), .kv_end = i32(p[6])},
+            p[9]);
+      },
+      std::move(plan), scratch);
+}
+
+// (q, key cache, value cache, slot, source_end) → out
+BoundKernel cached_cross_attention(const BindRequest& request) {
+  const Value& cache = request.view.in(1);
+  cpu::AttentionShape shape = shape_of(request.view, request.view.in(0));
+  shape.kv_len = cache.shape[1];
+  shape.kv_heads = cache.shape[2] / shape.head_dim;
+  shape.k_stride = shape.v_stride = cache.shape[2];
+  shape.kv_batch_stride = cache.shape[1] * cache.shape[2];
+  CrossBound plan{cpu::plan_attention(shape, request.threads)};
+  plan.ends_bytes = align_up(shape.batch * shape.q_len * int64_t{sizeof(int32_t)}, kBufferAlignment);
+  plan.lse_bytes =
+      align_up(shape.batch * shape.heads * shape.q_len * int64_t{sizeof(float)}, kBufferAlignment);
+  const int64_t scratch = plan.ends_bytes + plan.lse_bytes + plan.plan.forward_scratch_bytes;
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& call = plan_of<CrossBound>(held);
+        const cpu::AttentionShape& s = call.plan.shape;
+        std::byte* const own = p[6];
+        auto* const ends = reinterpret_cast<int32_t*>(own);
+        for (int64_t b = 0; b < s.batch; ++b) std::fill_n(ends + b * s.q_len, s.q_len, i32(p[4])[b]);
+        cpu::attention_forward(call.plan, p[5], f32(own + call.ends_bytes),
+                               {.q = p[0], .k = p[1], .v = p[2], .kv_end = ends, .kv_slot = i32(p[3])},
+                               own + call.ends_bytes + call.lse_bytes);
+      },
+      std::move(plan), scratch);
+}
+
+// (kv, key cache, value cache, slot) → key cache, value cache
+BoundKernel store_cross(const BindRequest& request) {
+  const Value& kv = request.view.in(0);
+  const Value& cache = request.view.in(1);
+  const int64_t sources = request.view.in(3).shape[0];
+  const int64_t row_bytes = cache.shape[2] * size_of(cache.dtype);
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& call = plan_of<StoreBound>(held);
+        const auto bytes = static_cast<size_t>(call.row_bytes);
+        for (int64_t row = 0; row < call.sources * call.rows; ++row) {
+          const int64_t to = i32(p[3])[row / call.rows] * call.slot_bytes + row % call.rows * call.row_bytes;
+          const std::byte* const from = p[0] + 2 * row * call.row_bytes;
+          std::memcpy(p[1] + to, from, bytes);
+          std::memcpy(p[2] + to, from + bytes, bytes);
+        }
+      },
+      StoreBound{sources, kv.shape[0] / sources, row_bytes, cache.shape[1] * row_bytes});
+}
+
+// (q_begin, k_begin) → ends
+BoundKernel document_ends(const BindRequest& request) {
+  const graph::Attrs& attrs = request.view.attrs();
+  const int64_t length = attrs.integer("sequence_length");
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& call = plan_of<EndsBound>(held);
+        cpu::document_ends(call.sequences, call.length, call.source_length, reinterpret_cast<int32_t*>(p[2]),
+                           i32(p[0]), i32(p[1]));
+      },
+      EndsBound{request.view.in(0).shape[0] / length, length, attrs.integer("source_length")});
+}
+
+// (table) → bias
+BoundKernel relative_bias(const BindRequest& request) {
+  const Shape& table = request.view.in(0).shape;
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        cpu::relative_bias(plan_of<RelativeBound>(held).shape, f32(p[1]), f32(p[0]));
+      },
+      bound_relative(request.view, table[0], table[1], false));
+}
+
+// (dbias) → dtable
+BoundKernel relative_bias_grad(const BindRequest& request) {
+  return bound(
+      [](const void* held, std::byte* const* p) {
+        const auto& call = plan_of<RelativeBound>(held);
+        cpu::relative_bias_backward(call.shape, f32(p[1]), f32(p[0]), call.accumulate);
+      },
+      bound_relative(request.view, request.view.attrs().integer("buckets"), request.view.in(0).shape[0],
+                     request.accumulate[0]));
+}
+
+}  // namespace strata::device::cpu_bind

@@ -1,0 +1,25 @@
+// What this machine's processor does with each op, measured at generic shapes: the rates that predictions
+// stand on. Never measured on the model that is predicted.
+#pragma once
+
+#include <vector>
+
+#include "hardware/device_spec.h"
+
+namespace strata::device {
+
+// Rates of every op that a training step is made of, by the op's name, in fp32 and, where that is fast, bf16,
+// with operands in the last-level cache and in memory; several entries of one op are several shapes. Each
+// takes a few repetitions, about `seconds` in all.
+// `family`: only ops whose name begins so.
+std::vector<hardware::FamilyRate> measure_ops(const hardware::DeviceSpec& device, double seconds,
+                                              std::string_view family = {});
+
+// The machine with peaks and op rates: kept ones, else measured now (a few seconds) and kept. `fresh`: always
+// measured.
+hardware::DeviceSpec measured_cpu(FileSystem& files, int threads, bool fresh = false);
+
+// True where op rates are known.
+bool has_op_rates(const hardware::DeviceSpec& device);
+
+}  // namespace strata::device

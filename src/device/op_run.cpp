@@ -1,0 +1,71 @@
+#include "device/op_run.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "device/encode.h"
+
+namespace strata::device {
+
+using graph::kNone;
+using graph::Node;
+using graph::Phase;
+using graph::ValueId;
+
+OpRun::OpRun(graph::Graph graph, std::span<const Binding> bindings, int threads, int copies,
+             const Arena* pool)
+    : graph_(std::move(graph)), copies_(copies) {
+  encode_pass(graph_, bindings);
+  int64_t scratch = 0;
+  size_t widest = 0;
+  for (const Node& node : graph_.nodes()) {
+    BindRequest request{{graph_, node}, std::vector<bool>(node.outputs.size(), false), plans_, threads};
+    Call call{find_binding(bindings, *node.op).bind(request), node.inputs,
+              node.phase == Phase::kSetup || node.phase == Phase::kEncode};
+    call.operands.insert(call.operands.end(), node.outputs.begin(), node.outputs.end());
+    scratch = std::max(scratch, call.kernel.scratch_bytes);
+    widest = std::max(widest, call.operands.size() + 1);
+    calls_.push_back(std::move(call));
+  }
+  for (ValueId id = 0; id < graph_.value_count(); ++id) {
+    offsets_.push_back(bytes_);
+    bytes_ += align_up(graph_.value(id).bytes(), kBufferAlignment);
+  }
+  pointers_.resize(widest);
+  const int64_t needed = bytes_ * copies + scratch;
+  if (pool != nullptr && pool->size() >= needed) {
+    memory_ = pool->data();
+  } else {
+    own_ = Arena(std::max(needed, kBufferAlignment));
+    memory_ = own_.data();
+  }
+  scratch_ = memory_ + bytes_ * copies;
+}
+
+std::byte* OpRun::data(ValueId value, int copy) const {
+  STRATA_CHECK(copy < copies_, "copy {} of {}", copy, copies_);
+  return memory_ + copy * bytes_ + offsets_[static_cast<size_t>(value)];
+}
+
+void OpRun::run_nodes(int copy, bool prepares) {
+  for (const Call& call : calls_) {
+    if (call.prepares != prepares) continue;
+    for (size_t i = 0; i < call.operands.size(); ++i)
+      pointers_[i] = call.operands[i] == kNone ? nullptr : data(call.operands[i], copy);
+    pointers_[call.operands.size()] = scratch_;
+    call.kernel.run(call.kernel.plan.get(), pointers_.data());
+  }
+}
+
+ValueId add_operand(graph::Graph& graph, std::string name, DType dtype, Shape shape,
+                    std::vector<int64_t> segments, graph::Role role) {
+  graph::Value value;
+  value.name = std::move(name);
+  value.dtype = dtype;
+  value.shape = shape;
+  value.role = role;
+  value.segments = std::move(segments);
+  return graph.add_value(std::move(value));
+}
+
+}  // namespace strata::device

@@ -1,0 +1,57 @@
+// A graph of one node, or of a few, run alone through a device's bindings: for the
+// probes that rates come from and for tests of single ops.
+#pragma once
+
+#include <vector>
+
+#include "device/bindings.h"
+#include "graph/graph.h"
+#include "tensor/arena.h"
+
+namespace strata::device {
+
+class OpRun {
+ public:
+  // Gives weights their encodings, binds every node and lays every value apart, `copies` times, in memory of
+  // its own or in `pool` where that is large enough.
+  OpRun(graph::Graph graph, std::span<const Binding> bindings, int threads = 1, int copies = 1,
+        const Arena* pool = nullptr);
+
+  const graph::Graph& graph() const { return graph_; }
+  std::byte* data(graph::ValueId value, int copy = 0) const;
+  template <typename T>
+  T* data_as(graph::ValueId value, int copy = 0) const {
+    return reinterpret_cast<T*>(data(value, copy));
+  }
+  // Bytes of all values of one copy.
+  int64_t bytes() const { return bytes_; }
+  int copies() const { return copies_; }
+
+  void encode(int copy = 0) { run_nodes(copy, true); }  // nodes of the phases setup and encode
+  void run(int copy = 0) { run_nodes(copy, false); }    // all others
+
+ private:
+  struct Call {
+    BoundKernel kernel;
+    std::vector<graph::ValueId> operands;
+    bool prepares = false;
+  };
+  void run_nodes(int copy, bool prepares);
+
+  graph::Graph graph_;
+  int copies_;
+  PlanCache plans_;
+  std::vector<Call> calls_;
+  std::vector<int64_t> offsets_;
+  int64_t bytes_ = 0;
+  Arena own_;
+  std::byte* memory_ = nullptr;
+  std::byte* scratch_ = nullptr;
+  std::vector<std::byte*> pointers_;
+};
+
+// A value that nobody produces: what a single op reads.
+graph::ValueId add_operand(graph::Graph& graph, std::string name, DType dtype, Shape shape,
+                           std::vector<int64_t> segments = {}, graph::Role role = graph::Role::kActivation);
+
+}  // namespace strata::device

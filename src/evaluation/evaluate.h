@@ -1,0 +1,31 @@
+// Mean loss over windows of tokens.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "data/samples/eval_windows.h"
+#include "data/samples/loader.h"
+#include "program/executor.h"
+
+namespace strata::evaluation {
+
+struct EvalResult {
+  double loss_sum = 0;
+  int64_t tokens = 0;
+  double loss() const { return tokens > 0 ? loss_sum / static_cast<double>(tokens) : 0; }
+};
+
+// Where a micro-batch of a program is written; `kv_begin` stands in where the program has no document mask.
+data::Batch batch_of(program::Executor& executor, size_t index, int64_t micro_batch,
+                     std::vector<int32_t>& kv_begin);
+// Copies a program's sequences from row `first` of a batch to a micro-batch.
+void copy_rows(const data::HostBatch& batch, const data::RowShape& shape, int64_t first,
+               program::Executor& executor, size_t index, int64_t micro_batch);
+
+// Runs program `index` (Kind::kEvaluate) over all windows, a batch of its sequences at a time. `stop` is
+// asked between batches; a stopped evaluation returns what it has.
+EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalWindows& windows,
+                    const std::function<bool()>& stop = {});
+
+}  // namespace strata::evaluation

@@ -1,0 +1,114 @@
+#include "evaluation/task_score.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "base/error.h"
+#include "data/text/characters.h"
+#include "evaluation/evaluate.h"
+
+namespace strata::evaluation {
+namespace {
+
+using program::Segment;
+
+double mean_of(std::span<const double> values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+// Of the mean, from the sample's deviation.
+std::optional<double> error_of_mean(std::span<const double> values) {
+  if (values.size() < 2) return std::nullopt;
+  const double mean = mean_of(values), n = static_cast<double>(values.size());
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  return std::sqrt(squares / (n - 1)) / std::sqrt(n);
+}
+
+int64_t first_greatest(std::span<const double> values) {
+  return std::max_element(values.begin(), values.end()) - values.begin();
+}
+
+}  // namespace
+
+program::Request task_program(int64_t row_length, int64_t rows) {
+  return {.kind = program::Kind::kEvaluate,
+          .sequences = std::clamp<int64_t>(2048 / row_length, 1, std::max<int64_t>(1, rows)),
+          .sequence_length = row_length,
+          .document_mask = true,
+          .per_token_loss = true};
+}
+
+std::vector<RequestScore> score_requests(program::Executor& executor, size_t index,
+                                         const std::vector<TaskRequest>& requests,
+                                         const PackedRequests& packed,
+                                         const std::function<bool(double)>& done) {
+  const program::Request& shape = executor.program(index).request;
+  STRATA_CHECK(shape.per_token_loss && shape.document_mask && shape.sequence_length == packed.row_length(),
+               "the program was not made for these requests");
+  std::vector<int32_t> unused;
+  std::vector<RequestScore> scores(requests.size());
+  const int64_t length = shape.sequence_length;
+  for (int64_t first = 0; first < packed.rows(); first += shape.sequences) {
+    packed.fill(first, shape.sequences, batch_of(executor, index, 0, unused));
+    executor.run(index, Segment::kFirst);
+    const float* loss = executor.data_as<float>("token_loss");
+    const int32_t* greedy = executor.data_as<int32_t>("token_greedy");
+    const int64_t last = std::min(packed.rows(), first + shape.sequences);
+    for (int64_t row = first; row < last; ++row) {
+      packed.for_each(row, [&](size_t request, int64_t place) {
+        RequestScore score{0, true};
+        const int64_t begin = (row - first) * length + place;
+        for (int64_t i = begin; i < begin + requests[request].scored; ++i) {
+          score.log_likelihood -= static_cast<double>(loss[i]);
+          score.greedy = score.greedy && greedy[i] != 0;
+        }
+        scores[request] = score;
+      });
+    }
+    if (done && !done(static_cast<double>(last) / static_cast<double>(packed.rows()))) return {};
+  }
+  return scores;
+}
+
+TaskScore sum_up(const Task& task, const std::vector<RequestScore>& scores) {
+  TaskScore out;
+  std::vector<double> right, right_norm, likelihoods;
+  size_t at = 0;
+  for (const TaskItem& item : task.items) {
+    ItemScore score;
+    if (task.kind == TaskKind::kLastWord) {
+      score.acc = scores[at].greedy;
+      likelihoods.push_back(scores[at].log_likelihood);
+      ++at;
+    } else {
+      std::vector<double> plain, normed;
+      for (const std::string& choice : item.choices) {
+        plain.push_back(scores[at++].log_likelihood);
+        normed.push_back(plain.back() / static_cast<double>(data::count_code_points(choice)));
+      }
+      score.predicted = first_greatest(plain);
+      score.predicted_norm = first_greatest(normed);
+      score.acc = score.predicted == item.gold;
+      score.acc_norm = score.predicted_norm == item.gold;
+      right_norm.push_back(score.acc_norm ? 1 : 0);
+    }
+    right.push_back(score.acc ? 1 : 0);
+    out.items.push_back(score);
+  }
+  out.metrics.push_back({"acc", mean_of(right), error_of_mean(right)});
+  if (task.kind == TaskKind::kMultipleChoice) {
+    out.metrics.push_back({"acc_norm", mean_of(right_norm), error_of_mean(right_norm)});
+  } else {
+    const double perplexity = std::exp(-mean_of(likelihoods));
+    const auto error = error_of_mean(likelihoods);
+    out.metrics.push_back(
+        {"perplexity", perplexity, error ? std::optional(perplexity * *error) : std::nullopt});
+  }
+  return out;
+}
+
+}  // namespace strata::evaluation

@@ -1,0 +1,70 @@
+#include "hardware/roofline.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+namespace strata::hardware {
+namespace {
+
+// Work per second at an arithmetic intensity, between the op's probes on a logarithmic scale.
+double interpolated(std::vector<std::pair<double, double>>& points, double intensity) {
+  std::sort(points.begin(), points.end());
+  if (intensity <= points.front().first) return points.front().second;
+  for (size_t i = 1; i < points.size(); ++i) {
+    if (intensity > points[i].first) continue;
+    const auto [x0, y0] = points[i - 1];
+    const auto [x1, y1] = points[i];
+    if (x1 <= x0) return y1;
+    const double share = std::log(intensity / x0) / std::log(x1 / x0);
+    return y0 * std::pow(y1 / y0, share);
+  }
+  return points.back().second;
+}
+
+// Seconds with all operands in one place; negative when the op was not measured.
+double measured_seconds(const DeviceSpec& device, std::string_view op, std::string_view dtype, double flops,
+                        double bytes, bool cold) {
+  const double peak = dtype == "bf16" ? device.gemm_flops_bf16 : device.gemm_flops_f32;
+  const double bandwidth = cold ? device.memory_bytes_per_s : device.cache_bytes_per_s;
+  std::vector<std::pair<double, double>> flop_points;
+  double byte_rate = 0;
+  bool arithmetic = false;
+  for (const FamilyRate& rate : device.rates) {
+    if (rate.family != op || rate.dtype != dtype || rate.cold != cold || rate.bytes_per_s <= 0) continue;
+    if (rate.flops_per_s > 0) flop_points.emplace_back(rate.flops_per_s / rate.bytes_per_s, rate.flops_per_s);
+    byte_rate = std::max(byte_rate, rate.bytes_per_s);
+    // Which side of the roofline binds at this shape.
+    arithmetic = arithmetic || (peak > 0 && rate.flops_per_s / peak > rate.bytes_per_s / bandwidth);
+  }
+  if (byte_rate <= 0) return -1;
+  const double memory = bandwidth > 0 ? bytes / bandwidth : 0;
+  if (arithmetic && bytes > 0) return std::max(memory, flops / interpolated(flop_points, flops / bytes));
+  return bytes / byte_rate;
+}
+
+}  // namespace
+
+int64_t cache_bytes(const DeviceSpec& device) {
+  if (device.kept_bytes > 0) return device.kept_bytes;
+  return device.l3_bytes > 0 ? device.l3_bytes
+                             : std::max<int64_t>(device.l2_bytes * device.threads, int64_t{1} << 20);
+}
+
+double expected_seconds(const DeviceSpec& device, std::string_view op, std::string_view dtype, double flops,
+                        double bytes, double cold_share) {
+  double warm = measured_seconds(device, op, dtype, flops, bytes, false);
+  double cold = measured_seconds(device, op, dtype, flops, bytes, true);
+  if (warm < 0 || cold < 0) {
+    const double peak = dtype == "bf16" ? device.gemm_flops_bf16 : device.gemm_flops_f32;
+    auto roofline = [&](double bandwidth) {
+      return std::max(peak > 0 ? flops / peak : 0, bandwidth > 0 ? bytes / bandwidth : 0);
+    };
+    warm = roofline(device.cache_bytes_per_s);
+    cold = roofline(device.memory_bytes_per_s);
+  }
+  return (1 - cold_share) * warm + cold_share * cold;
+}
+
+}  // namespace strata::hardware

@@ -1,0 +1,18 @@
+// What work should cost on a device: by its measured rates, else by peak and bandwidth.
+#pragma once
+
+#include <string_view>
+
+#include "hardware/device_spec.h"
+
+namespace strata::hardware {
+
+// Bytes that the last-level cache serves as measured, else its size, or that of the caches below it.
+int64_t cache_bytes(const DeviceSpec& device);
+
+// Seconds of one node: op rates at its arithmetic intensity (interpolated between the probes), never faster
+// than the bandwidth allows; the device's GEMM peak and bandwidths where an op was not measured.
+double expected_seconds(const DeviceSpec& device, std::string_view op, std::string_view dtype, double flops,
+                        double bytes, double cold_share);
+
+}  // namespace strata::hardware

@@ -1,0 +1,192 @@
+#include "inference/generate.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace strata::inference {
+
+using program::Kind;
+using program::Segment;
+
+std::vector<program::Request> generation_requests(int64_t chunk, int64_t texts, int64_t source) {
+  STRATA_CHECK(texts >= 1 && texts <= kMostTexts, "{} texts at once", texts);
+  std::vector<program::Request> requests{{.kind = source > 0 ? Kind::kEncode : Kind::kPrefill,
+                                          .sequences = 1,
+                                          .sequence_length = source > 0 ? 1 : chunk,
+                                          .source_length = source}};
+  for (int64_t count = 1;; count = std::min(2 * count, texts)) {
+    requests.push_back(
+        {.kind = Kind::kDecode, .sequences = count, .sequence_length = 1, .source_length = source});
+    if (count == texts) return requests;
+  }
+}
+
+int64_t cache_room_for(int64_t tokens, int64_t chunk) {
+  return (tokens + chunk - 1) / chunk * chunk;
+}
+
+Generator::Generator(program::Executor& executor, size_t prefill, size_t decode)
+    : executor_(executor),
+      prefill_(prefill),
+      chunk_(executor.program(prefill).request.sequence_length),
+      source_(executor.program(prefill).request.source_length),
+      positions_(std::min(executor.set().options.cache_room, executor.set().options.model.longest_text())),
+      texts_(executor.set().options.cache_slots),
+      logits_(static_cast<size_t>(executor.set().options.model.vocab_size)) {
+  for (size_t i = decode; i < executor.set().programs.size(); ++i) {
+    if (executor.program(i).request.kind == Kind::kDecode) decodes_.push_back(i);
+  }
+  STRATA_CHECK(!decodes_.empty() && executor.program(decodes_.back()).request.sequences == texts_,
+               "the decoding programs do not fit a cache of {} texts", texts_);
+}
+
+void Generator::prefill(const Active& active) {
+  auto* ids = reinterpret_cast<int32_t*>(executor_.batch_input(prefill_, "tokens", 0));
+  auto* places = reinterpret_cast<int32_t*>(executor_.batch_input(prefill_, "positions", 0));
+  const auto size = static_cast<int64_t>(active.prompt_size);
+  for (int64_t begin = 0; begin < size; begin += chunk_) {
+    for (int64_t i = 0; i < chunk_; ++i) {
+      // Rows past the prompt's end are computed and overwritten later: they only must stay inside the tables.
+      ids[i] = begin + i < size ? active.history[static_cast<size_t>(begin + i)] : 0;
+      places[i] = static_cast<int32_t>(std::min(begin + i, positions_ - 1));
+    }
+    *executor_.data_as<int32_t>("cache_position") = static_cast<int32_t>(begin);
+    *executor_.data_as<int32_t>("cache_slot") = active.slot;
+    *executor_.data_as<int32_t>("last_row") = static_cast<int32_t>(std::min(chunk_, size - begin)) - 1;
+    executor_.run(prefill_, Segment::kFirst);
+  }
+}
+
+void Generator::encode(std::span<const int32_t> source, int32_t slot) {
+  auto* ids = reinterpret_cast<int32_t*>(executor_.batch_input(prefill_, "source_tokens", 0));
+  auto* begins = reinterpret_cast<int32_t*>(executor_.batch_input(prefill_, "source_begin", 0));
+  for (int64_t i = 0; i < source_; ++i) {
+    const bool of_text = i < static_cast<int64_t>(source.size());
+    ids[i] = of_text ? source[static_cast<size_t>(i)] : 0;
+    begins[i] = of_text ? 0 : static_cast<int32_t>(i);  // padding sees itself alone
+  }
+  *executor_.data_as<int32_t>("cache_slot") = slot;
+  executor_.run(prefill_, Segment::kFirst);
+}
+
+void Generator::decode(std::span<const Active> active) {
+  const size_t program = *std::find_if(decodes_.begin(), decodes_.end(), [&](size_t i) {
+    return executor_.program(i).request.sequences >= static_cast<int64_t>(active.size());
+  });
+  const auto rows = static_cast<size_t>(executor_.program(program).request.sequences);
+  auto* ids = reinterpret_cast<int32_t*>(executor_.batch_input(program, "tokens", 0));
+  auto* places = reinterpret_cast<int32_t*>(executor_.batch_input(program, "positions", 0));
+  auto* positions = executor_.data_as<int32_t>("cache_position");
+  auto* slots = executor_.data_as<int32_t>("cache_slot");
+  auto* source_ends = reads_source() ? executor_.data_as<int32_t>("source_end") : nullptr;
+  // Rows without a text write to slots that no text has.
+  std::vector<bool> taken(static_cast<size_t>(texts_));
+  for (const Active& one : active) taken[static_cast<size_t>(one.slot)] = true;
+  int32_t free = 0;
+  for (size_t row = 0; row < rows; ++row) {
+    if (row < active.size()) {
+      ids[row] = active[row].history.back();
+      places[row] = positions[row] = static_cast<int32_t>(active[row].position);
+      slots[row] = active[row].slot;
+      if (reads_source()) source_ends[row] = static_cast<int32_t>(active[row].source_size);
+      continue;
+    }
+    while (taken[static_cast<size_t>(free)]) ++free;
+    ids[row] = places[row] = positions[row] = 0;
+    slots[row] = free++;
+    if (reads_source()) source_ends[row] = 0;
+  }
+  executor_.run(program, Segment::kFirst);
+}
+
+Generator::Active Generator::begin(size_t text, const std::vector<int32_t>& prompt, int32_t slot) const {
+  if (!reads_source()) return {text, slot, static_cast<int64_t>(prompt.size()), prompt, prompt.size()};
+  const auto start = static_cast<int32_t>(executor_.set().options.model.start_id.value_or(0));
+  return {text, slot, 0, {start}, 1, prompt.size()};
+}
+
+bool Generator::choose(Active& active, int64_t row, const SamplingOptions& options, const OnToken& on_token) {
+  std::memcpy(logits_.data(), executor_.data_as<float>("logits") + row * static_cast<int64_t>(logits_.size()),
+              logits_.size() * sizeof(float));
+  const size_t made = active.history.size() - active.prompt_size;
+  const int32_t token = sample_token(logits_, active.history, options, made);
+  if (std::find(options.stop_ids.begin(), options.stop_ids.end(), token) != options.stop_ids.end())
+    return false;
+  active.history.push_back(token);
+  if (on_token && !on_token(active.text, token)) return false;
+  return static_cast<int64_t>(made) + 1 < options.max_tokens && active.position < positions_;
+}
+
+void Generator::generate(std::span<const TextRequest> texts, const OnToken& on_token, const OnText& on_text,
+                         const std::function<bool()>& stop) {
+  for (const TextRequest& text : texts) {
+    if (text.prompt.empty())
+      throw ConfigError("[generate] the prompt is empty; give at least one token to go on from");
+    const int64_t room = reads_source() ? source_ : positions_;
+    if (static_cast<int64_t>(text.prompt.size()) > room) {
+      throw ConfigError("[generate] the prompt has {} tokens and there is room for {}; shorten it",
+                        text.prompt.size(), room);
+    }
+  }
+  std::vector<Active> active;
+  std::vector<int32_t> free_slots;
+  for (int64_t slot = texts_ - 1; slot >= 0; --slot) free_slots.push_back(static_cast<int32_t>(slot));
+  const auto finish = [&](const Active& one) {
+    const auto made = one.history.begin() + static_cast<std::ptrdiff_t>(one.prompt_size);
+    on_text(one.text, {made, one.history.end()});
+    free_slots.push_back(one.slot);
+  };
+  for (size_t next = 0; next < texts.size() || !active.empty();) {
+    if (stop && stop()) {
+      for (const Active& one : active) finish(one);
+      return;
+    }
+    while (next < texts.size() && !free_slots.empty()) {
+      const TextRequest& text = texts[next];
+      Active one = begin(next++, text.prompt, free_slots.back());
+      free_slots.pop_back();
+      if (text.options.max_tokens < 1) {
+        finish(one);
+        continue;
+      }
+      if (reads_source()) {
+        encode(text.prompt, one.slot);
+        active.push_back(std::move(one));
+        continue;
+      }
+      prefill(one);
+      if (choose(one, 0, text.options, on_token)) {
+        active.push_back(std::move(one));
+      } else {
+        finish(one);
+      }
+    }
+    if (active.empty()) continue;
+    decode(active);
+    std::vector<Active> going;
+    for (size_t row = 0; row < active.size(); ++row) {
+      Active& one = active[row];
+      ++one.position;
+      if (choose(one, static_cast<int64_t>(row), texts[one.text].options, on_token)) {
+        going.push_back(std::move(one));
+      } else {
+        finish(one);
+      }
+    }
+    active = std::move(going);
+  }
+}
+
+std::vector<int32_t> Generator::generate(std::span<const int32_t> prompt, const SamplingOptions& options,
+                                         const std::function<bool(int32_t)>& on_token) {
+  const TextRequest text{{prompt.begin(), prompt.end()}, options};
+  std::vector<int32_t> out;
+  generate(
+      std::span(&text, 1), [&](size_t, int32_t token) { return !on_token || on_token(token); },
+      [&](size_t, const std::vector<int32_t>& made) { out = made; });
+  return out;
+}
+
+}  // namespace strata::inference

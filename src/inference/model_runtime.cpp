@@ -1,0 +1,63 @@
+#include "inference/model_runtime.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/huggingface.h"
+#include "checkpoint/weights.h"
+#include "device/cpu/bindings.h"
+#include "device/reference/bindings.h"
+#include "inference/generate.h"
+
+namespace strata::inference {
+namespace {
+
+// bf16 when the files hold bf16, else fp32.
+DType dtype_of_files(const Path& folder) {
+  const auto source = checkpoint::open_tensors(folder);
+  for (const auto& [name, entry] : source.tensors) {
+    if (entry.tensor->dtype != DType::kBF16) return DType::kF32;
+  }
+  return DType::kBF16;
+}
+
+}  // namespace
+
+ModelRuntime open_model(const std::string& model) {
+  ModelRuntime runtime;
+  runtime.folder = checkpoint::resolve_model(model);
+  runtime.model = models::read_config_json(checkpoint::read_config_json(runtime.folder),
+                                           (runtime.folder / "config.json").string());
+  const auto faults = models::faults_of(runtime.model);
+  if (!faults.empty()) throw DataError("[{}] {}", (runtime.folder / "config.json").string(), faults.front());
+  const Path tokenizer = runtime.folder / "tokenizer.json";
+  if (std::filesystem::exists(tokenizer)) runtime.tokenizer = data::Tokenizer::load(tokenizer);
+  return runtime;
+}
+
+void load_runtime(ModelRuntime& runtime, const RuntimeOptions& options) {
+  if (options.compute.threads > 0) set_compute_threads(options.compute.threads);
+  flush_denormals();
+  program::CompileOptions compile;
+  compile.model = runtime.model;
+  compile.activations = options.compute.dtype ? *options.compute.dtype : dtype_of_files(runtime.folder);
+  compile.threads = compute_threads();
+  compile.bindings =
+      options.compute.reference_kernels ? device::reference_bindings() : device::cpu_bindings();
+  const int64_t room =
+      options.cache_tokens > 0 ? options.cache_tokens : std::min<int64_t>(runtime.model.longest_text(), 4096);
+  compile.cache_room = cache_room_for(std::min(room, runtime.model.longest_text()), kPrefillChunk);
+  compile.cache_slots = options.cache_texts;
+  runtime.executor = std::make_unique<program::Executor>(program::compile(options.requests, compile));
+  checkpoint::load_hugging_face(runtime.folder, runtime.model, *runtime.executor);
+  // Programs of one kind read the same encodings.
+  for (size_t i = 0; i < options.requests.size(); ++i) {
+    if (i == 0 || options.requests[i].kind != options.requests[i - 1].kind)
+      runtime.executor->run(i, program::Segment::kEncode);
+  }
+}
+
+}  // namespace strata::inference

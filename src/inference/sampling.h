@@ -1,0 +1,37 @@
+// Choosing the next token from logits, as transformers' generate() does with the same switches.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace strata::inference {
+
+struct SamplingOptions {
+  int64_t max_tokens = 100;
+  double temperature = 1.0;  // 0: the most probable token
+  int64_t top_k = 0;         // 0: all
+  double top_p = 1.0;
+  double min_p = 0.0;  // tokens below this share of the most probable one's probability are left out
+  double repetition_penalty = 1.0;
+  uint64_t seed = 0;
+  std::vector<int32_t> stop_ids = {};  // any of them ends the text; not part of the result
+  int64_t vocab_limit = 0;             // ids from here on are padding of the table and never chosen; 0: none
+};
+
+struct TokenWeight {
+  int32_t id = 0;
+  double weight = 0;  // a probability up to a common factor
+};
+
+// What a token is drawn from, the most probable first: the penalty on what is in `history`, then temperature,
+// top-k (with what ties with the last), top-p and min-p, each of what the one before left. Temperature 0: the
+// most probable token alone. `logits` is used as working memory.
+std::vector<TokenWeight> token_weights(std::span<float> logits, std::span<const int32_t> history,
+                                       const SamplingOptions& options);
+
+// Draws one: a pure function of its arguments, `draw` being the number of the draw in its text.
+int32_t sample_token(std::span<float> logits, std::span<const int32_t> history,
+                     const SamplingOptions& options, uint64_t draw);
+
+}  // namespace strata::inference

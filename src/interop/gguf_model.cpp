@@ -1,0 +1,394 @@
+#include "interop/gguf_model.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace strata::interop {
+namespace {
+
+using Json = nlohmann::json;
+
+using Names = std::vector<std::pair<std::string_view, std::string_view>>;
+
+const Names kPlain{
+    {"model.embed_tokens", "token_embd"}, {"model.norm", "output_norm"}, {"lm_head", "output"}};
+
+// Which of a layer's projections have biases.
+enum class Biases { kNone, kOfQkv, kAny, kAll };
+
+// How a family's config.json and tensors translate. Names stand without ".weight" and ".bias".
+struct GgufFamily {
+  std::string_view model_type;    // of config.json
+  std::string_view architecture;  // of the file
+  // What the names of a layer's tensors begin with, before its number.
+  std::string_view layers = "model.layers.";
+  Names outside = kPlain, inside;
+  bool rotates_pairs = false;   // q and k rows go from half rotation to adjacent pairs
+  bool norms_plus_one = false;  // the norms of the file multiply by w where the model's do by 1 + w
+  // What llama.cpp computes for the architecture, whatever a file says.
+  ActivationKind activation = ActivationKind::kSilu;
+  Biases biases = Biases::kNone;
+  bool rope_tables = false;  // it takes a divisor for each frequency
+};
+
+const Names kLlamaLayer{{"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
+                        {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
+                        {"self_attn.o_proj", "attn_output"}, {"self_attn.q_norm", "attn_q_norm"},
+                        {"self_attn.k_norm", "attn_k_norm"}, {"post_attention_layernorm", "ffn_norm"},
+                        {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
+                        {"mlp.down_proj", "ffn_down"}};
+
+// The same with norms behind the blocks too, or only there.
+Names with_post_norms(Names names) {
+  for (auto& [ours, theirs] : names) {
+    if (ours == "post_attention_layernorm") theirs = "post_attention_norm";
+  }
+  names.push_back({"pre_feedforward_layernorm", "ffn_norm"});
+  names.push_back({"post_feedforward_layernorm", "post_ffw_norm"});
+  return names;
+}
+
+const std::array<GgufFamily, 11>& gguf_families() {
+  static const std::array<GgufFamily, 11> families{{
+      {.model_type = "llama",
+       .architecture = "llama",
+       .inside = kLlamaLayer,
+       .rotates_pairs = true,
+       .biases = Biases::kAny,
+       .rope_tables = true},
+      {.model_type = "mistral",
+       .architecture = "llama",
+       .inside = kLlamaLayer,
+       .rotates_pairs = true,
+       .rope_tables = true},
+      {.model_type = "qwen2", .architecture = "qwen2", .inside = kLlamaLayer, .biases = Biases::kOfQkv},
+      {.model_type = "qwen3", .architecture = "qwen3", .inside = kLlamaLayer},
+      {.model_type = "olmo", .architecture = "olmo", .inside = kLlamaLayer, .rotates_pairs = true},
+      {.model_type = "olmo2", .architecture = "olmo2", .inside = with_post_norms(kLlamaLayer)},
+      {.model_type = "gemma2",
+       .architecture = "gemma2",
+       .inside = with_post_norms(kLlamaLayer),
+       .norms_plus_one = true,
+       .activation = ActivationKind::kGeluTanh},
+      {.model_type = "gemma3_text",
+       .architecture = "gemma3",
+       .inside = with_post_norms(kLlamaLayer),
+       .norms_plus_one = true,
+       .activation = ActivationKind::kGeluTanh},
+      {.model_type = "phi3",
+       .architecture = "phi3",
+       .inside = {{"input_layernorm", "attn_norm"},
+                  {"self_attn.qkv_proj", "attn_qkv"},
+                  {"self_attn.o_proj", "attn_output"},
+                  {"post_attention_layernorm", "ffn_norm"},
+                  {"mlp.gate_up_proj", "ffn_up"},
+                  {"mlp.down_proj", "ffn_down"}},
+       .rope_tables = true},
+      {.model_type = "gpt_neox",
+       .architecture = "gptneox",
+       .layers = "gpt_neox.layers.",
+       .outside = {{"gpt_neox.embed_in", "token_embd"},
+                   {"gpt_neox.final_layer_norm", "output_norm"},
+                   {"embed_out", "output"}},
+       .inside = {{"input_layernorm", "attn_norm"},
+                  {"attention.query_key_value", "attn_qkv"},
+                  {"attention.dense", "attn_output"},
+                  {"post_attention_layernorm", "ffn_norm"},
+                  {"mlp.dense_h_to_4h", "ffn_up"},
+                  {"mlp.dense_4h_to_h", "ffn_down"}},
+       .activation = ActivationKind::kGeluErf,
+       .biases = Biases::kAll},
+      {.model_type = "gpt2",
+       .architecture = "gpt2",
+       .layers = "transformer.h.",
+       .outside = {{"transformer.wte", "token_embd"},
+                   {"transformer.wpe", "position_embd"},
+                   {"transformer.ln_f", "output_norm"},
+                   {"lm_head", "output"}},
+       .inside = {{"ln_1", "attn_norm"},
+                  {"attn.c_attn", "attn_qkv"},
+                  {"attn.c_proj", "attn_output"},
+                  {"ln_2", "ffn_norm"},
+                  {"mlp.c_fc", "ffn_up"},
+                  {"mlp.c_proj", "ffn_down"}},
+       .activation = ActivationKind::kGeluTanh,
+       .biases = Biases::kAll},
+  }};
+  return families;
+}
+
+const GgufFamily& family_of(const models::ModelConfig& model) {
+  std::string known;
+  for (const GgufFamily& family : gguf_families()) {
+    if (family.model_type == model.family->model_type) return family;
+    known += (known.empty() ? "" : ", ") + std::string(family.model_type);
+  }
+  throw DataError("[--format gguf] a {} model cannot be written yet; families that can are {}",
+                  model.family->model_type, known);
+}
+
+std::string gguf_name(const GgufFamily& family, const std::string& file_name) {
+  const size_t dot = file_name.rfind('.');
+  const std::string extension = file_name.substr(dot);
+  std::string base = file_name.substr(0, dot), prefix;
+  const Names* names = &family.outside;
+  if (base.starts_with(family.layers)) {
+    const size_t number = family.layers.size(), end = base.find('.', number);
+    prefix = "blk." + base.substr(number, end - number) + ".";
+    base.erase(0, end + 1);
+    names = &family.inside;
+  }
+  const auto found =
+      std::find_if(names->begin(), names->end(), [&](const auto& each) { return each.first == base; });
+  if (found == names->end())
+    throw DataError("[--format gguf] '{}' has no place in a {} file", file_name, family.architecture);
+  return prefix + std::string(found->second) + extension;
+}
+
+// A value of config.json under the first of several names that stands there.
+const Json* find(const Json& config, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    const auto found = config.find(key);
+    if (found != config.end() && !found->is_null()) return &*found;
+  }
+  return nullptr;
+}
+
+// The rope section under its names in files of the hub and of transformers 5; empty where there is none.
+Json rope_of(const Json& config) {
+  const Json* rope = find(config, {"rope_parameters", "rope_scaling"});
+  return rope != nullptr && rope->is_object() ? *rope : Json::object();
+}
+
+// The rest of yarn's numbers have no keys.
+void check_yarn(const Json& rope) {
+  const double usual = 0.1 * std::log(rope.at("factor").get<double>()) + 1;
+  if (rope.value("beta_fast", 32.0) != 32 || rope.value("beta_slow", 1.0) != 1 ||
+      !rope.value("truncate", true) || std::abs(rope.value("attention_factor", usual) - usual) > 1e-6)
+    throw DataError("[--format gguf] yarn with other numbers than its usual ones cannot be expressed");
+}
+
+void add_rope(GgufFields& fields, const std::string& arch, const models::ModelConfig& model,
+              const Json& config) {
+  const Json rope = rope_of(config);
+  const Json* theta = find(config, {"rope_theta", "rotary_emb_base"});
+  if (theta == nullptr) theta = find(rope, {"rope_theta"});
+  if (theta != nullptr) fields.push_back({arch + ".rope.freq_base", theta->get<float>()});
+  if (model.window_rope)
+    fields.push_back({arch + ".rope.freq_base_swa", static_cast<float>(model.window_rope->theta)});
+  if (arch == "llama" || arch == "gptneox" || arch == "phi3" || model.rotary_share < 1)
+    fields.push_back({arch + ".rope.dimension_count", static_cast<uint32_t>(model.rotary_dim())});
+  const Json* kind = find(rope, {"rope_type", "type"});
+  const std::string type = kind != nullptr ? kind->get<std::string>() : "default";
+  if (type == "linear" || type == "yarn") {
+    fields.push_back({arch + ".rope.scaling.type", type});
+    fields.push_back({arch + ".rope.scaling.factor", rope.at("factor").get<float>()});
+    if (type == "yarn")
+      fields.push_back({arch + ".rope.scaling.original_context_length",
+                        rope.at("original_max_position_embeddings").get<uint32_t>()});
+    if (type == "yarn") check_yarn(rope);
+  } else if (type == "longrope") {
+    if (arch != "phi3") fields.push_back({arch + ".rope.scaling.type", type});
+    fields.push_back({arch + ".rope.scaling.original_context_length",
+                      rope.at("original_max_position_embeddings").get<uint32_t>()});
+    fields.push_back({arch + ".rope.scaling.attn_factor", rope.at("attention_factor").get<float>()});
+  } else if (type != "default" && type != "llama3") {
+    throw DataError(
+        "[--format gguf] rope scaling \"{}\" cannot be expressed; linear, yarn, longrope and llama3 can",
+        type);
+  }
+}
+
+// Whether the layers with a window are those that llama.cpp takes when the file does not say.
+bool usual_windows(std::string_view arch, const models::ModelConfig& model) {
+  for (int64_t i = 0; i < model.layers; ++i) {
+    if (model.windows.at(i) != (arch == "gemma2" ? i % 2 == 0 : (i + 1) % 6 != 0)) return false;
+  }
+  return true;
+}
+
+// What the architecture of a file fixes without a key of its own.
+void check_expressible(const GgufFamily& family, const models::ModelConfig& model) {
+  using Rope = ops::RopeScaling::Kind;
+  const auto refuse = [&](std::string_view what) {
+    throw DataError("[--format gguf] a {} file cannot say {}", family.architecture, what);
+  };
+  const bool gemma2 = family.architecture == "gemma2", gemma3 = family.architecture == "gemma3";
+  if (model.activation != family.activation) refuse("another activation than the family's usual one");
+  const bool others = model.out_bias || model.ffn_bias;
+  if ((family.biases == Biases::kNone && (model.qkv_bias || others)) ||
+      (family.biases == Biases::kOfQkv && others) ||
+      (family.biases == Biases::kAll && !(model.qkv_bias && model.out_bias && model.ffn_bias)))
+    refuse("which projections have biases, and these are others than usual");
+  if (!family.rope_tables && (model.rope.kind == Rope::kLlama3 || model.rope.kind == Rope::kLongRope))
+    refuse("a rope scaling of each frequency by itself");
+  if (family.architecture == "llama" && model.rotary_dim() != model.head_dim)
+    refuse("that only a part of each head rotates");
+  if (!gemma2 && !gemma3) {
+    if (model.windows.size > 0 && model.windows.size < model.max_positions)
+      log_warning("llama.cpp gives {} models no window of {} tokens: longer texts will be seen whole",
+                  model.family->model_type, model.windows.size);
+    return;
+  }
+  const double scalar =
+      model.attention_scalar > 0 ? model.attention_scalar : static_cast<double>(model.head_dim);
+  const bool largest = model.layers == (gemma2 ? 46 : 62);
+  if (scalar !=
+      (largest ? static_cast<double>(model.width / model.heads) : static_cast<double>(model.head_dim)))
+    refuse("this query_pre_attn_scalar, only the head size (the width by the heads in a model of 27B)");
+  if (gemma2 && (model.attention_softcap <= 0 || model.logits_softcap <= 0))
+    refuse("that scores or logits have no softcap");
+  if (model.window_rope && model.window_rope->kind != Rope::kUnscaled)
+    refuse("a rope scaling of the layers with a window");
+}
+
+void add_architecture(GgufFields& fields, const GgufFamily& family, const models::ModelConfig& model,
+                      const Json& config) {
+  const std::string arch(family.architecture);
+  const auto count = [&](const char* key, std::initializer_list<const char*> names) {
+    if (const Json* value = find(config, names)) fields.push_back({arch + key, value->get<uint32_t>()});
+  };
+  const auto real = [&](const char* key, std::initializer_list<const char*> names) {
+    if (const Json* value = find(config, names)) fields.push_back({arch + key, value->get<float>()});
+  };
+  count(".block_count", {"num_hidden_layers", "n_layer"});
+  count(".context_length", {"max_position_embeddings", "n_positions"});
+  count(".embedding_length", {"hidden_size", "n_embd"});
+  if (find(config, {"intermediate_size", "n_inner"}) != nullptr) {
+    count(".feed_forward_length", {"intermediate_size", "n_inner"});
+  } else {
+    fields.push_back({arch + ".feed_forward_length", 4 * config.at("n_embd").get<uint32_t>()});
+  }
+  count(".attention.head_count", {"num_attention_heads", "n_head"});
+  count(".attention.head_count_kv", {"num_key_value_heads"});
+  add_rope(fields, arch, model, config);
+  real(".attention.layer_norm_rms_epsilon", {"rms_norm_eps"});
+  real(".attention.layer_norm_epsilon", {"layer_norm_epsilon", "layer_norm_eps"});
+  if (arch == "olmo") fields.push_back({arch + ".attention.layer_norm_epsilon", 1e-5f});
+  real(".attention.clamp_kqv", {"clip_qkv"});
+  if (find(config, {"head_dim"}) != nullptr) {
+    count(".attention.key_length", {"head_dim"});
+    count(".attention.value_length", {"head_dim"});
+  }
+  if (arch == "llama") count(".vocab_size", {"vocab_size"});
+  if (arch == "gptneox")
+    fields.push_back({arch + ".use_parallel_residual", config.value("use_parallel_residual", true)});
+  if (arch == "gemma2") real(".attn_logit_softcapping", {"attn_logit_softcapping"});
+  if (arch == "gemma2" || arch == "gemma3") real(".final_logit_softcapping", {"final_logit_softcapping"});
+  if (arch == "gemma2" || arch == "gemma3" || arch == "phi3")
+    count(".attention.sliding_window", {"sliding_window"});
+  if ((arch == "gemma2" || arch == "gemma3") && !usual_windows(arch, model)) {
+    std::vector<bool> windows;
+    for (int64_t i = 0; i < model.layers; ++i) windows.push_back(model.windows.at(i));
+    fields.push_back({arch + ".attention.sliding_window_pattern", windows});
+  }
+}
+
+// Llama 3.1's scaling as llama.cpp takes it: what each frequency is divided by.
+std::vector<float> llama3_factors(const models::ModelConfig& model, const Json& config) {
+  const Json rope = rope_of(config);
+  const Json* kind = find(rope, {"rope_type", "type"});
+  if (kind == nullptr || *kind != "llama3") return {};
+  const Json* theta = find(config, {"rope_theta"});
+  if (theta == nullptr) theta = find(rope, {"rope_theta"});
+  const double base = theta != nullptr ? theta->get<double>() : 10000.0;
+  const double factor = rope.at("factor").get<double>(), low = rope.at("low_freq_factor").get<double>(),
+               high = rope.at("high_freq_factor").get<double>(),
+               original = rope.at("original_max_position_embeddings").get<double>();
+  const int64_t dim = model.head_dim;
+  std::vector<float> factors;
+  for (int64_t i = 0; i < dim / 2; ++i) {
+    const double frequency = std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(dim));
+    const double wavelength = 2 * std::numbers::pi / frequency;
+    double divisor = factor;
+    if (wavelength < original / high) {
+      divisor = 1;
+    } else if (wavelength <= original / low) {
+      const double smooth = (original / wavelength - low) / (high - low);
+      divisor = 1 / ((1 - smooth) / factor + smooth);
+    }
+    factors.push_back(static_cast<float>(divisor));
+  }
+  return factors;
+}
+
+// Rows of each head from (first halves, second halves) to pairs of one of each.
+void to_pairs(float* matrix, int64_t rows, int64_t columns, int64_t head_dim) {
+  std::vector<float> head(static_cast<size_t>(head_dim * columns));
+  for (int64_t first = 0; first < rows; first += head_dim) {
+    float* from = matrix + first * columns;
+    for (int64_t row = 0; row < head_dim; ++row) {
+      const int64_t to = row < head_dim / 2 ? 2 * row : 2 * (row - head_dim / 2) + 1;
+      std::copy_n(from + row * columns, columns, head.data() + to * columns);
+    }
+    std::copy(head.begin(), head.end(), from);
+  }
+}
+
+GgufTensor tensor_of(const GgufFamily& family, const checkpoint::FileTensor& tensor,
+                     const checkpoint::WeightSource& weights, int64_t head_dim, DType dtype) {
+  const std::string name = gguf_name(family, tensor.row.file_name);
+  // The format wants vectors and position tables in fp32.
+  const bool matrix = tensor.shape.rank() > 1 && name != "position_embd.weight";
+  // Memory as the graph holds it: outputs first, fused parts one after the other.
+  const Shape shape = tensor.row.transposed ? Shape{tensor.shape[1], tensor.shape[0]} : tensor.shape;
+  const bool pairs =
+      family.rotates_pairs && (name.find(".attn_q.") != name.npos || name.find(".attn_k.") != name.npos);
+  const bool plus_one = family.norms_plus_one && name.find("norm.weight") != name.npos;
+  const auto fill = [&weights, tensor, shape, pairs, plus_one, head_dim](float* out) {
+    const auto& entry = weights.entry(tensor.row.file_name);
+    checkpoint::read_tensor(*entry.file, *entry.tensor,
+                            {.name = entry.tensor->name,
+                             .shape = tensor.shape,
+                             .data = out,
+                             .transposed = tensor.row.transposed,
+                             .interleave = tensor.row.interleave});
+    if (pairs) to_pairs(out, shape[0], shape.elements() / shape[0], head_dim);
+    if (plus_one) std::for_each(out, out + shape.elements(), [](float& value) { value += 1; });
+  };
+  return {name, shape, matrix ? dtype : DType::kF32, fill};
+}
+
+uint32_t file_type_of(DType dtype) {
+  return dtype == DType::kF32 ? 0 : dtype == DType::kF16 ? 1 : 32;
+}
+
+}  // namespace
+
+void write_gguf_model(FileSystem& files, const Path& path, const std::string& name,
+                      const models::ModelConfig& model, const checkpoint::WeightSource& weights,
+                      const Path& folder, DType dtype) {
+  const GgufFamily& family = family_of(model);
+  check_expressible(family, model);
+  const Json config = Json::parse(model.family->write(model, dtype));
+  GgufFields fields{{"general.architecture", std::string(family.architecture)},
+                    {"general.type", std::string("model")},
+                    {"general.name", name}};
+  add_architecture(fields, family, model, config);
+  fields.push_back({"general.file_type", file_type_of(dtype)});
+  fields.push_back({"general.quantization_version", uint32_t{2}});
+  add_tokenizer(fields, folder, model);
+
+  std::vector<GgufTensor> tensors;
+  const auto constant = [&](const char* tensor, const std::vector<float>& values) {
+    if (values.empty()) return;
+    tensors.push_back({tensor, {static_cast<int64_t>(values.size())}, DType::kF32, [values](float* out) {
+                         std::copy(values.begin(), values.end(), out);
+                       }});
+  };
+  constant("rope_freqs.weight", llama3_factors(model, config));
+  const Json rope = rope_of(config);
+  constant("rope_factors_long.weight", rope.value("long_factor", std::vector<float>{}));
+  constant("rope_factors_short.weight", rope.value("short_factor", std::vector<float>{}));
+  for (const checkpoint::FileTensor& tensor : checkpoint::file_tensors(model))
+    tensors.push_back(tensor_of(family, tensor, weights, model.head_dim, dtype));
+  write_gguf(files, path, fields, tensors);
+}
+
+}  // namespace strata::interop

@@ -1,0 +1,52 @@
+// The parts of a tokenizer.json that a GGUF file takes. Internal to this room.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "interop/gguf.h"
+
+namespace strata::interop {
+
+// What the format calls the kinds of tokens.
+enum TokenType : int32_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6
+};
+
+// tokenizer.json, and what its parts are called in messages.
+struct TokenizerJson {
+  nlohmann::json json;
+  std::string where;
+  int64_t vocab_size = 0;  // the model's
+
+  [[noreturn]] void refuse(std::string_view what) const;
+  // The value of a key; null where it is absent.
+  nlohmann::json part(const char* key) const { return json.value(key, nlohmann::json()); }
+};
+
+struct Vocabulary {
+  std::vector<std::string> tokens;
+  std::vector<int32_t> types;
+  std::vector<float> scores;
+};
+
+// Ids that no token has, and the added tokens, both with the scores that llama.cpp's converter gives them.
+// `put` sets the model's own tokens between the two.
+Vocabulary vocabulary_of(const TokenizerJson& tokenizer,
+                         const std::vector<std::pair<int64_t, std::string>>& tokens);
+void add_vocabulary(GgufFields& fields, const Vocabulary& vocabulary, bool scores);
+
+// The pairs that BPE merges, the first first.
+std::vector<std::pair<std::string, std::string>> merges_of(const nlohmann::json& bpe);
+
+// tokenizer.ggml.model "llama": BPE with bytes for what it does not know. "t5": unigram.
+void add_sentencepiece_bpe(GgufFields& fields, const TokenizerJson& tokenizer);
+void add_unigram(GgufFields& fields, const TokenizerJson& tokenizer);
+
+}  // namespace strata::interop

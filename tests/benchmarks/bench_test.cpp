@@ -1,0 +1,148 @@
+// The benchmarks that run a model, at a size where they take no time: what they print adds up. Nothing here
+// says how fast anything is.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "fixtures/scratch_folder.h"
+
+namespace strata::train {
+namespace {
+
+class BenchTest : public testing::Test {
+ protected:
+  // `strata bench WORDS --json` on a model of two layers; the object that it prints for `name`.
+  nlohmann::json bench(const std::string& name, const std::vector<std::string>& more = {}) {
+    std::string command = "\"" STRATA_PROGRAM "\" bench " + name + " --json";
+    std::vector<std::string> sets{"model.family='llama3'",
+                                  "model.vocab_size=300",
+                                  "model.hidden_size=32",
+                                  "model.intermediate_size=48",
+                                  "model.num_hidden_layers=2",
+                                  "model.num_attention_heads=4",
+                                  "model.num_key_value_heads=2",
+                                  "model.max_position_embeddings=128",
+                                  "training.sequence_length=16",
+                                  "training.global_batch_size=8",
+                                  "training.micro_batch_size=4",
+                                  "training.steps=20",
+                                  "precision.compute='fp32'",
+                                  "memory.budget='2GB'",
+                                  "run.folder='" + (scratch_ / "work").string() + "'"};
+    sets.insert(sets.end(), more.begin(), more.end());
+    for (const std::string& set : sets) command += " --set \"" + set + "\"";
+    command += " 2>\"" + (scratch_ / "errors").string() + "\"";
+    std::string text;
+    FILE* const pipe = ::popen(command.c_str(), "r");
+    char buffer[4096];
+    for (size_t n = 0; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) text.append(buffer, n);
+    status_ = WEXITSTATUS(::pclose(pipe));
+    if (status_ != 0) return {};
+    const auto json = nlohmann::json::parse(text);
+    EXPECT_EQ(json.size(), 1u);
+    return json.at(name);
+  }
+  std::string errors() const { return read_file(scratch_ / "errors"); }
+
+  ScratchFolder scratch_;
+  int status_ = -1;
+};
+
+TEST_F(BenchTest, DecodeAddsUp) {
+  const auto json = bench("decode");
+  ASSERT_EQ(status_, 0) << errors();
+  ASSERT_EQ(json["cases"].size(), 1u);
+  const auto& one = json["cases"][0];
+  // Two layers' weights, the head, and keys and values of the 128 positions, in fp32.
+  const double weights = 2 * (64 * 32 + 32 * 32 + 96 * 32 + 32 * 48) + 300 * 32, cache = 2 * 2 * 128 * 16;
+  EXPECT_EQ(one["bytes_per_token"].get<double>(), 4 * (weights + cache));
+  EXPECT_GT(one["best_token_seconds"].get<double>(), 0);
+  EXPECT_LE(one["best_token_seconds"].get<double>(), one["token_seconds"].get<double>());
+  EXPECT_NEAR(one["share"].get<double>(),
+              one["bytes_per_token"].get<double>() / one["best_token_seconds"].get<double>() /
+                  one["memory_bytes_per_s"].get<double>(),
+              1e-9);
+}
+
+TEST_F(BenchTest, LoadAddsUp) {
+  const auto json = bench("load");
+  ASSERT_EQ(status_, 0) << errors();
+  const double step = json["step_seconds"], wait = json["wait_seconds"], copy = json["copy_seconds"];
+  EXPECT_GT(step, 0);
+  EXPECT_GT(copy, 0);
+  EXPECT_NEAR(json["share"].get<double>(), (wait + copy) / step, 1e-12);
+  EXPECT_GT(json["share_with_fill"].get<double>(), json["share"].get<double>());
+  EXPECT_TRUE(std::filesystem::is_empty(scratch_ / "work")) << "nothing is left behind";
+}
+
+TEST_F(BenchTest, EvalCountsWhatARunMeets) {
+  const auto json = bench("eval", {"eval.interval=5", "checkpoint.interval=8"});
+  ASSERT_EQ(status_, 0) << errors();
+  EXPECT_EQ(json["evaluation"]["times"], 4);
+  EXPECT_EQ(json["samples"]["times"], 4);
+  EXPECT_EQ(json["checkpoint"]["times"], 3) << "the last step is always saved";
+  EXPECT_EQ(json["final model"]["times"], 1);
+  double all = 0;
+  for (const char* name : {"evaluation", "samples", "checkpoint", "final model"}) {
+    EXPECT_GT(json[name]["once_seconds"].get<double>(), 0) << name;
+    all += json[name]["once_seconds"].get<double>() * json[name]["times"].get<double>();
+  }
+  const double steps = json["steps"].get<double>() * json["step_seconds"].get<double>();
+  EXPECT_NEAR(json["share"].get<double>(), all / (all + steps), 1e-9);
+  // Weights and two moments in fp32, and little else.
+  EXPECT_GT(json["checkpoint_bytes"].get<double>(), 3 * 4 * 300 * 32);
+  EXPECT_TRUE(std::filesystem::is_empty(scratch_ / "work"));
+}
+
+TEST_F(BenchTest, EvalLeavesOutWhatIsTurnedOff) {
+  const auto json = bench("eval", {"eval.interval='never'", "eval.sample_tokens=0"});
+  ASSERT_EQ(status_, 0) << errors();
+  EXPECT_EQ(json["evaluation"]["times"], 1) << "the last step is evaluated";
+  EXPECT_EQ(json["samples"]["once_seconds"], 0);
+}
+
+TEST_F(BenchTest, StepRunsTheProgramItself) {
+  const auto json = bench("step");
+  ASSERT_EQ(status_, 0) << errors();
+  const auto& one = json.at("llama3 4x16 f32");
+  double families = 0;
+  for (const auto& [name, seconds] : one["family_seconds"].items()) families += seconds.get<double>();
+  EXPECT_GT(families, 0);
+  EXPECT_GT(one["instruction_seconds"].get<double>(), 0);
+  EXPECT_GT(one["run_first_over_steady"].get<double>(), 0);
+  EXPECT_GT(one["run_peak_resident_bytes"].get<int64_t>(), one["arena_bytes"].get<int64_t>());
+  EXPECT_TRUE(std::filesystem::is_empty(scratch_ / "work"));
+}
+
+TEST_F(BenchTest, ModelsThatAreNoDecodersNeedNoText) {
+  for (const char* family : {"bert", "t5"}) {
+    const std::vector<std::string> sets{std::string("model.family='") + family + "'",
+                                        "model.num_key_value_heads=4"};
+    const auto step = bench("step", sets);
+    ASSERT_EQ(status_, 0) << errors();
+    EXPECT_GT(step.at(std::string(family) + " 4x16 f32")["mfu_measured"].get<double>(), 0);
+    bench("load", sets);
+    ASSERT_EQ(status_, 0) << errors();
+    const auto eval = bench("eval", sets);
+    ASSERT_EQ(status_, 0) << errors();
+    EXPECT_GT(eval["evaluation"]["once_seconds"].get<double>(), 0);
+    EXPECT_EQ(eval["samples"]["once_seconds"], 0);
+    bench("decode", sets);
+    EXPECT_EQ(status_, 2);
+    EXPECT_NE(errors().find(family), std::string::npos) << errors();
+  }
+}
+
+TEST_F(BenchTest, RefusesWhatItCannotRun) {
+  bench("load", {"model.num_key_value_heads=3"});
+  EXPECT_EQ(status_, 2);
+  bench("peak");
+  EXPECT_EQ(status_, 2);
+  EXPECT_NE(errors().find("--set"), std::string::npos) << errors();
+}
+
+}  // namespace
+}  // namespace strata::train

@@ -1,0 +1,311 @@
+// eval, generate, export and import of a model that was just trained.
+#include <cmath>
+
+#include "base/error.h"
+#include "cli/actions.h"
+#include "config/resolve.h"
+#include "fixtures/tiny_run.h"
+#include "inference/generate.h"
+#include "inference/model_runtime.h"
+
+namespace strata::train {
+namespace {
+
+using nlohmann::json;
+
+std::string captured(const std::function<int()>& command) {
+  testing::internal::CaptureStdout();
+  const int code = command();
+  std::fflush(stdout);
+  std::string out = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(code, 0);
+  return out;
+}
+json evaluated(cli::EvalOptions options) {
+  options.json = true;
+  options.sets.push_back("device.threads=1");
+  return json::parse(captured([&] { return cli::run_evaluation(options); }));
+}
+std::vector<json> generated(cli::GenerateOptions options) {
+  options.json = true;
+  options.sets.push_back("device.threads=1");
+  const std::string out = captured([&] { return cli::run_generation(options); });
+  std::vector<json> lines;
+  for (size_t at = 0; at < out.size(); at = out.find('\n', at) + 1)
+    lines.push_back(json::parse(out.substr(at, out.find('\n', at) - at)));
+  return lines;
+}
+
+// A model of text, trained once for all tests.
+class Trained : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    tiny_ = new TinyRun;
+    std::string text;
+    for (int i = 0; i < 500; ++i)
+      text += "the cat number " + std::to_string(i * 7919 % 100) + " sat on the mat.\n";
+    put_file(tiny_->path("corpus.txt"), text);
+    tiny_->train({"data.train=[\"" + tiny_->path("corpus.txt").string() + "\"]", "training.steps=40"});
+    put_file(tiny_->path("a.txt"), "the cat number 5 sat on the mat.\nthe dog sat\n");
+    put_tokens(tiny_->path("held.bin"), tiny_tokens(60, 99));
+  }
+  static void TearDownTestSuite() {
+    delete tiny_;
+    tiny_ = nullptr;
+  }
+  static std::string model() { return tiny_->folder().string(); }
+  static std::string held() { return tiny_->path("held.bin").string(); }
+
+  // -ln p of the last token given the others, by the programs that generate text: another path than eval's.
+  static double surprise(program::Executor& executor, std::span<const int32_t> ids) {
+    auto* tokens = reinterpret_cast<int32_t*>(executor.batch_input(0, "tokens", 0));
+    auto* positions = reinterpret_cast<int32_t*>(executor.batch_input(0, "positions", 0));
+    const size_t context = ids.size() - 1;
+    for (size_t i = 0; i < static_cast<size_t>(inference::kPrefillChunk); ++i) {
+      tokens[i] = i < context ? ids[i] : 0;
+      positions[i] = static_cast<int32_t>(std::min<size_t>(i, 63));
+    }
+    *executor.data_as<int32_t>("cache_position") = 0;
+    *executor.data_as<int32_t>("last_row") = static_cast<int32_t>(context) - 1;
+    executor.run(0, program::Segment::kFirst);
+    const float* logits = executor.data_as<float>("logits");
+    double sum = 0;
+    for (int64_t v = 0; v < kTinyVocab; ++v) sum += std::exp(static_cast<double>(logits[v]));
+    return std::log(sum) - static_cast<double>(logits[ids.back()]);
+  }
+  struct Expected {
+    double sum = 0;
+    int64_t tokens = 0;
+    double loss() const { return sum / static_cast<double>(tokens); }
+  };
+  // The rules of interface.md, word by word.
+  static Expected expected_loss(const std::vector<uint16_t>& ids, int64_t length, int64_t stride,
+                                bool documents) {
+    inference::ModelRuntime runtime = inference::open_model(model());
+    inference::load_runtime(runtime, {.compute = config::compute_options(config::config_of_sets({})),
+                                      .requests = inference::generation_requests(inference::kPrefillChunk)});
+    Expected expected;
+    std::vector<bool> counted(ids.size());
+    for (size_t begin = 0; begin + 1 < ids.size(); begin += static_cast<size_t>(stride)) {
+      const size_t end = std::min(ids.size(), begin + static_cast<size_t>(length) + 1);
+      size_t document = begin;
+      for (size_t target = begin + 1; target < end; ++target) {
+        if (documents && ids[target - 1] == 0) {
+          document = target;
+          continue;
+        }
+        if (counted[target]) continue;
+        counted[target] = true;
+        const std::vector<int32_t> context(ids.begin() + static_cast<std::ptrdiff_t>(document),
+                                           ids.begin() + static_cast<std::ptrdiff_t>(target) + 1);
+        expected.sum += surprise(*runtime.executor, context);
+        ++expected.tokens;
+      }
+    }
+    return expected;
+  }
+
+  static TinyRun* tiny_;
+};
+TinyRun* Trained::tiny_ = nullptr;
+
+TEST_F(Trained, EvalEqualsAnIndependentComputation) {
+  const auto ids = tiny_tokens(60, 99);
+  for (const auto& [length, stride] :
+       std::vector<std::pair<int64_t, int64_t>>{{7, 7}, {7, 3}, {59, 59}, {16, 1}, {64, 64}}) {
+    for (const bool documents : {false, true}) {
+      const Expected expected = expected_loss(ids, length, stride, documents);
+      cli::EvalOptions options{
+          .model = model(), .tokens = held(), .sequence_length = length, .stride = stride};
+      if (documents) options.sets.push_back("data.pack=\"documents\"");
+      const json found = evaluated(options);
+      const std::string what = fmt::format("length {} stride {} documents {}", length, stride, documents);
+      EXPECT_EQ(found["tokens"], expected.tokens) << what;
+      EXPECT_NEAR(found["loss"].get<double>(), expected.loss(), 1e-4) << what;
+      EXPECT_NEAR(found["perplexity"].get<double>(), std::exp(found["loss"].get<double>()), 1e-9) << what;
+    }
+  }
+}
+
+TEST_F(Trained, EvalOfText) {
+  const json found =
+      evaluated({.model = model(), .text = tiny_->path("a.txt").string(), .sequence_length = 32});
+  const auto tokenizer = inference::open_model(model()).tokenizer;
+  const std::string text = read_file(tiny_->path("a.txt"));
+  const auto ids = tokenizer->encode(text);
+  const Expected expected = expected_loss({ids.begin(), ids.end()}, 32, 32, false);
+  EXPECT_EQ(found["tokens"], expected.tokens);
+  EXPECT_NEAR(found["loss"].get<double>(), expected.loss(), 1e-4);
+  EXPECT_NEAR(found["bits_per_byte"].get<double>(),
+              expected.sum / std::log(2.0) / static_cast<double>(text.size()), 1e-4);
+  // Cutting the same file into windows through a run's own evaluation gives the same loss.
+  EXPECT_LT(found["loss"].get<double>(), std::log(300.0));
+}
+
+TEST_F(Trained, EvalRefuses) {
+  EXPECT_THROW(cli::run_evaluation({.model = model(), .tokens = held(), .sequence_length = 65}), ConfigError);
+  EXPECT_THROW(cli::run_evaluation({.model = model(), .tokens = held(), .sequence_length = 8, .stride = 9}),
+               ConfigError);
+  EXPECT_THROW(
+      cli::run_evaluation(
+          {.model = model(), .tokens = held(), .sequence_length = 8, .sets = {"precision.compute=\"fp8\""}}),
+      ConfigError);
+  EXPECT_THROW(cli::run_evaluation({.model = model(), .task = "hellaswag", .jsonl = "nowhere"}), ConfigError);
+  EXPECT_THROW(cli::run_evaluation({.model = tiny_->path("nowhere").string(), .tokens = held()}),
+               ConfigError);
+  put_tokens(tiny_->path("wide.bin"), {1, 2, 3, 300, 5});
+  EXPECT_THROW(cli::run_evaluation(
+                   {.model = model(), .tokens = tiny_->path("wide.bin").string(), .sequence_length = 8}),
+               DataError);
+}
+
+// A task in the loop: the same figures as from the command line, on the same weights, and again after a
+// resume.
+TEST_F(Trained, TasksInTheLoop) {
+  const std::string lambada = tiny_->path("lambada.jsonl").string(),
+                    piqa = tiny_->path("piqa.jsonl").string();
+  put_file(lambada,
+           "{\"text\":\"the cat number 5 sat on the mat.\"}\n{\"text\":\"the cat number 7 sat on the\"}\n"
+           "{\"text\":\"the cat\"}\n");
+  put_file(piqa,
+           "{\"goal\":\"the cat\",\"sol1\":\"number 5 sat\",\"sol2\":\"sat sat sat\",\"label\":0}\n"
+           "{\"goal\":\"the\",\"sol1\":\"cat\",\"sol2\":\"mat mat\",\"label\":1}\n");
+  const std::vector<std::string> sets{"data.train=[\"" + tiny_->path("corpus.txt").string() + "\"]",
+                                      "data.pack=\"stream\"", "eval.interval=\"2 steps\"",
+                                      "eval.set=[{name=\"words\", path=[\"" + lambada +
+                                          "\"], task=\"lambada_openai\"}, {name=\"physics\", path=[\"" +
+                                          piqa + "\"], task=\"piqa\", limit=1}]"};
+  tiny_->train(sets, "tasks");
+  const auto evaluations = [&](const std::string& run) {
+    std::vector<json> found;
+    const std::string text = read_file(tiny_->folder(run) / "metrics.jsonl");
+    for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
+      const json line = json::parse(text.substr(at, text.find('\n', at) - at));
+      if (!line.contains("eval/words/acc")) continue;
+      json kept{{"step", line["step"]}};
+      for (const auto& [key, value] : line.items()) {
+        if (key.starts_with("eval/")) kept[key] = value;
+      }
+      found.push_back(kept);
+    }
+    return found;
+  };
+  const auto whole = evaluations("tasks");
+  ASSERT_EQ(whole.size(), 3u);
+  for (const char* name :
+       {"eval/words/acc", "eval/words/perplexity", "eval/physics/acc", "eval/physics/acc_norm"})
+    EXPECT_TRUE(whole.back().contains(name)) << name;
+  const json words = evaluated({.model = (tiny_->folder("tasks") / "checkpoints/step-00000006").string(),
+                                .task = "lambada_openai",
+                                .jsonl = lambada});
+  EXPECT_NEAR(words["perplexity"].get<double>() / whole.back()["eval/words/perplexity"].get<double>(), 1,
+              1e-4);
+  EXPECT_EQ(words["acc"], whole.back()["eval/words/acc"]);
+  const std::string page = read_file(tiny_->folder("tasks") / "index.html");
+  EXPECT_NE(page.find("words/acc"), std::string::npos);
+  EXPECT_NE(page.find("Tasks, %"), std::string::npos);
+  // In two parts.
+  EXPECT_EQ(tiny_->train(sets, "parts", 4).end, RunEnd::kInterrupted);
+  tiny_->train(sets, "parts");
+  EXPECT_EQ(evaluations("parts"), whole);
+  // Refused before anything is trained.
+  const auto with = [&](const std::string& set) {
+    auto changed = sets;
+    changed.back() = "eval.set=[" + set + "]";
+    return changed;
+  };
+  EXPECT_THROW(tiny_->train(with("{name=\"a\", path=[\"x\"], task=\"helaswag\"}"), "bad"), ConfigError);
+  EXPECT_THROW(tiny_->train(with("{name=\"a\", path=[\"x\"], task=\"piqa\", max_tokens=5}"), "bad"),
+               ConfigError);
+  EXPECT_THROW(tiny_->train(with("{name=\"a\", path=[\"x\"], limit=5}"), "bad"), ConfigError);
+  EXPECT_THROW(tiny_->train(with("{name=\"a\", path=[\"" + lambada + "\"], task=\"piqa\"}"), "bad"),
+               DataError);
+  EXPECT_THROW(tiny_->train(with("{name=\"a\", path=[\"nowhere\"], task=\"piqa\"}"), "bad"), ConfigError);
+  EXPECT_FALSE(std::filesystem::exists(tiny_->folder("bad") / "checkpoints"));
+}
+
+TEST_F(Trained, ExportImportEval) {
+  const json whole = evaluated({.model = model(), .tokens = held(), .sequence_length = 16});
+  const Path exported = tiny_->path("exported");
+  captured([&] { return cli::run_export({.source = model(), .target = exported, .dtype = "fp32"}); });
+  EXPECT_EQ(evaluated({.model = exported.string(), .tokens = held(), .sequence_length = 16}), whole);
+  const Path imported = tiny_->path("imported");
+  captured([&] { return cli::run_import({.source = exported.string(), .target = imported}); });
+  EXPECT_EQ(evaluated({.model = imported.string(), .tokens = held(), .sequence_length = 16}), whole);
+  // What was imported is step 0 of a run, with its own tokenizer.
+  const config::RunConfig config =
+      tiny_->config({"data.train=[\"" + tiny_->path("corpus.txt").string() + "\"]"}, "imported");
+  EXPECT_EQ(tiny_->train_with({.config = config}).end, RunEnd::kFinished);
+  const MetricsLog log = metrics_of(imported);
+  EXPECT_EQ(log.steps.size(), 6u);
+  EXPECT_LT(log.loss[0], 4.0) << "the weights are those that were imported";
+  EXPECT_EQ(read_file(imported / "checkpoints/step-00000006/tokenizer.json"),
+            read_file(exported / "tokenizer.json"));
+  // Half the bits change the loss a little; its own dtype computes.
+  const Path half = tiny_->path("half");
+  captured([&] { return cli::run_export({.source = model(), .target = half, .dtype = "bf16"}); });
+  const double loss = evaluated({.model = half.string(), .tokens = held(), .sequence_length = 16})["loss"];
+  EXPECT_NEAR(loss, whole["loss"].get<double>(), 0.05);
+  EXPECT_THROW(cli::run_import({.source = exported.string(), .target = imported}), ConfigError)
+      << "it holds a run";
+}
+
+TEST_F(Trained, GenerateRepeatsBySeed) {
+  cli::GenerateOptions options{.model = model(), .prompt = "the cat", .max_tokens = 20};
+  const auto one = generated(options);
+  EXPECT_EQ(generated(options), one);
+  EXPECT_LE(one[0]["ids"].size(), 20u);
+  options.seed = 5;
+  EXPECT_NE(generated(options), one);
+  options.temperature = 0;
+  const auto greedy = generated(options);
+  options.seed = 6;
+  EXPECT_EQ(generated(options), greedy) << "greedy text knows no seed";
+  options.temperature = 1;
+  options.top_k = 1;
+  EXPECT_EQ(generated(options)[0]["ids"], greedy[0]["ids"]);
+}
+
+TEST_F(Trained, GreedyTextIsTheMostProbable) {
+  inference::ModelRuntime runtime = inference::open_model(model());
+  inference::load_runtime(runtime, {.compute = config::compute_options(config::config_of_sets({})),
+                                    .requests = inference::generation_requests(inference::kPrefillChunk)});
+  auto ids = runtime.tokenizer->encode("the cat");
+  const auto made =
+      generated({.model = model(), .prompt = "the cat", .max_tokens = 12, .temperature = 0})[0]["ids"];
+  ASSERT_FALSE(made.empty());
+  for (const auto& id : made) {
+    ids.push_back(0);
+    surprise(*runtime.executor, ids);
+    const float* logits = runtime.executor->data_as<float>("logits");
+    EXPECT_EQ(id.get<int64_t>(), std::max_element(logits, logits + kTinyVocab) - logits);
+    ids.back() = id.get<int32_t>();
+  }
+}
+
+TEST_F(Trained, StopTextsAndPrompts) {
+  cli::GenerateOptions options{.model = model(), .prompt = "the cat", .max_tokens = 40, .temperature = 0};
+  const std::string text = generated(options)[0]["text"];
+  ASSERT_GT(text.size(), 8u);
+  options.stop = {"never there", text.substr(4, 3)};
+  EXPECT_EQ(generated(options)[0]["text"], text.substr(0, text.find(text.substr(4, 3))));
+  put_file(tiny_->path("prompts.jsonl"), "{\"prompt\": \"the cat\"}\n\n{\"prompt\": \"\"}\n");
+  options = {
+      .model = model(), .prompts = tiny_->path("prompts.jsonl").string(), .max_tokens = 40, .temperature = 0};
+  const auto lines = generated(options);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0]["text"], text);
+  EXPECT_EQ(lines[0]["prompt"], "the cat");
+  put_file(tiny_->path("bad.jsonl"), "{\"prompt\": \"a\"}\n{\"promt\": \"b\"}\n");
+  options.prompts = tiny_->path("bad.jsonl").string();
+  EXPECT_THROW(cli::run_generation(options), DataError);
+  // A prompt and its text end where the model's positions do.
+  options.prompts = "";
+  options.prompt = "the cat number 5 sat on the mat.";
+  options.max_tokens = 1000;
+  options.temperature = 1;
+  EXPECT_LE(generated(options)[0]["ids"].size(), 64u);
+}
+
+}  // namespace
+}  // namespace strata::train

@@ -1,0 +1,276 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "config/run_config.h"
+
+namespace strata::train {
+namespace {
+
+const std::string kMinimal = "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"a.txt\"]\n";
+
+std::string faults_of(const std::string& text, std::vector<std::string> sets = {}) {
+  std::string out;
+  for (const config::Fault& fault : config::validate(config::parse_run_config(text, "run.toml", sets)))
+    out += fault.to_string() + "\n";
+  return out;
+}
+
+std::string value_of(const config::RunConfig& config, const std::string& key) {
+  for (const config::Setting& setting : config::settings(config)) {
+    if (setting.key == key) return setting.value;
+  }
+  return "";
+}
+
+// The sample of the interface names every table; apart from what is a user's own, it shows the defaults.
+TEST(RunConfigTest, DefaultsAreThoseOfTheInterface) {
+  const Path path = Path(STRATA_TEST_DATA) / "train/interface.toml";
+  const config::RunConfig shown = config::read_run_config(path);
+  EXPECT_EQ(config::validate(shown).size(), 0u);
+  const std::vector<std::string> own = {"run.name",       "run.folder", "model.preset",
+                                        "tokenizer.path", "data.train", "data.valid"};
+  const config::RunConfig defaults = config::parse_run_config("", "interface.toml");
+  size_t compared = 0;
+  for (const auto& [key, origin] : shown.origins) {
+    if (std::find(own.begin(), own.end(), key) != own.end()) continue;
+    EXPECT_EQ(value_of(shown, key), value_of(defaults, key)) << key;
+    ++compared;
+  }
+  EXPECT_GE(compared, 41u);
+}
+
+// Those that the interface gives in comments.
+TEST(RunConfigTest, DefaultsInTheInterfacesComments) {
+  const config::RunConfig config = config::parse_run_config(kMinimal, "run.toml");
+  EXPECT_EQ(config.optimizer.beta1, 0.9);
+  EXPECT_EQ(config.optimizer.beta2, 0.95);
+  EXPECT_EQ(config.optimizer.eps, 1e-8);
+  EXPECT_EQ(config.optimizer.weight_decay, 0.1);
+  EXPECT_EQ(config.optimizer.state_dtype, config::StateDtype::kFp32);
+  EXPECT_EQ(config.checkpoint.keep_best, 1);
+  EXPECT_EQ(config.checkpoint.best_metric, "eval/valid/loss");
+  EXPECT_EQ(config.parallel.schedule, "1f1b");
+  EXPECT_EQ(config.parallel.virtual_stages, 1);
+  EXPECT_EQ(config.data.fim_rate, 0.0);
+}
+
+TEST(RunConfigTest, AllMistakesAreListedAtOnceWithLineAndSuggestion) {
+  const std::string faults = faults_of(
+      "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"a.txt\"]\n"
+      "[training]\nsequence_lenght = 8\nglobal_batch_size = -4\nsteps = \"many\"\n"
+      "[optimiser]\nlr = 1\n[schedule]\nname = \"cosin\"\n[optimizer]\nbeta2 = 1.0\n[precision]\ncompute = "
+      "\"fp8\"\n");
+  EXPECT_NE(
+      faults.find("run.toml:6: training.sequence_lenght: unknown key; did you mean \"sequence_length\"?"),
+      std::string::npos)
+      << faults;
+  EXPECT_NE(
+      faults.find("run.toml:7: training.global_batch_size: found -4, expected a whole number of at least 1"),
+      std::string::npos)
+      << faults;
+  EXPECT_NE(faults.find("run.toml:8: training.steps: found \"many\", expected a whole number"),
+            std::string::npos);
+  EXPECT_NE(faults.find("run.toml:9: optimiser: unknown table; did you mean \"optimizer\"?"),
+            std::string::npos);
+  EXPECT_NE(faults.find("run.toml:12: schedule.name: found \"cosin\", expected one of \"cosine\""),
+            std::string::npos);
+  EXPECT_NE(faults.find("did you mean \"cosine\"?"), std::string::npos);
+  EXPECT_NE(
+      faults.find("run.toml:14: optimizer.beta2: found 1.0, expected a number of at least 0 and below 1"),
+      std::string::npos)
+      << faults;
+  EXPECT_NE(faults.find("run.toml:16: precision.compute: found \"fp8\": not yet"), std::string::npos)
+      << faults;
+  EXPECT_EQ(std::count(faults.begin(), faults.end(), '\n'), 7) << faults;
+}
+
+TEST(RunConfigTest, ThrownAsOneConfigError) {
+  const config::RunConfig config =
+      config::parse_run_config(kMinimal + "[training]\nstep = 5\nsteps = 0\n", "run.toml");
+  try {
+    config::require_valid(config);
+    FAIL();
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("found 2 faults"), std::string::npos) << text;
+    EXPECT_NE(text.find("run.toml:6"), std::string::npos) << text;
+    EXPECT_NE(text.find("run.toml:7"), std::string::npos) << text;
+  }
+}
+
+struct Mistake {
+  std::string text;     // after the minimal configuration
+  std::string message;  // a part of the only fault
+};
+
+class MistakeTest : public testing::TestWithParam<Mistake> {};
+
+TEST_P(MistakeTest, IsTheOnlyFault) {
+  const std::string faults = faults_of(kMinimal + GetParam().text);
+  EXPECT_NE(faults.find(GetParam().message), std::string::npos) << faults;
+  EXPECT_EQ(std::count(faults.begin(), faults.end(), '\n'), 1) << faults;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    CrossChecks, MistakeTest,
+    testing::Values(
+        Mistake{"[training]\nsteps = 10\ntokens = 5000\n", "training.tokens: found both steps and tokens"},
+        Mistake{"[training]\nmicro_batch_size = 7\n",
+                "found 7, which does not divide global_batch_size = 64"},
+        Mistake{"[training]\nmicro_batch_size = 0\n", "expected a whole number of at least 1, or \"auto\""},
+        Mistake{"[training]\nsequence_length = 1099511627776\n", "less than 2^40 tokens"},
+        Mistake{"[training]\nclip_grad_norm = nan\n", "found nan, expected a number of at least 0"},
+        Mistake{"[schedule]\nmin_lr_ratio = 1.5\n", "expected a number from 0 to 1"},
+        Mistake{"[schedule]\nsteps = \"trainin\"\n", "or \"training\""},
+        Mistake{"[optimizer]\nlr = 0\n", "expected a number above 0"},
+        Mistake{"[optimizer]\nname = \"muon\"\n",
+                "found \"muon\": not yet in this version, expected \"adamw\""},
+        Mistake{"[[optimizer.group]]\nlr_scale = 0.1\n", "a group without match"},
+        Mistake{"[optimizer.group]\nlr_scale = 0.1\n",
+                "expected a list of tables; write [[optimizer.group]]"},
+        Mistake{"[[optimizer.group]]\nmatch = \"*\"\nlrscale = 1.0\n", "did you mean \"lr_scale\"?"},
+        Mistake{"[tokenizer]\npath = \"t.json\"\ntrain = { vocab_size = 300 }\n",
+                "found both path and train"},
+        Mistake{"[tokenizer]\ntrain = { vocab_size = 10 }\n", "tokenizer.train.vocab_size: found 10"},
+        Mistake{"[parallel]\ntensor = 2\n",
+                "parallel.tensor: found 2: not yet in this version; leave it at 1"},
+        Mistake{"[parallel]\nbackend = \"nccl\"\n", "not yet"},
+        Mistake{"[memory]\noffload = \"optimizer\"\n", "memory.offload: found \"optimizer\": not yet"},
+        Mistake{"[log]\nprometheus = \":9000\"\n", "log.prometheus: found \":9000\": not yet"},
+        Mistake{"[device]\nkind = \"cuda\"\n", "not yet"},
+        Mistake{"[memory]\nbudget = \"lots\"\n", "expected a size such as \"4GB\", or \"auto\""},
+        Mistake{"[checkpoint]\ninterval = \"10 parsecs\"\n", "expected \"200 steps\", \"10min\""},
+        Mistake{"[eval]\ninterval = \"auto\"\n", "eval.interval: found \"auto\""},
+        Mistake{"[[eval.set]]\nname = \"valid\"\npath = \"x\"\n", "found the name \"valid\" twice"},
+        Mistake{"[run]\nname = \"a/b\"\n", "expected a name without \"/\""},
+        Mistake{"[run]\nmax_time = \"soon\"\n", "expected a time such as \"10min\""},
+        Mistake{"[profile]\nsteps = [[5, 2]]\n", "expected a list of numbers and pairs"},
+        Mistake{"[profil]\nsteps = []\n", "unknown table; did you mean \"profile\"?"},
+        Mistake{"[training]\nlr = 1.0\n", "unknown key; [optimizer] has a key of this name"},
+        Mistake{"[debug]\nxyzzy = 1\n", "known here: reference_kernels"}));
+
+TEST(RunConfigTest, ASchedulePressedForRoomIsAWarning) {
+  const auto warned = [](const std::string& text) {
+    const config::RunConfig config = config::parse_run_config(kMinimal + text, "run.toml");
+    EXPECT_TRUE(config::validate(config).empty());
+    const auto found = config::warnings(config);
+    return found.empty() ? "" : found[0].to_string();
+  };
+  EXPECT_EQ(warned("[schedule]\nwarmup_steps = 1000\n"), "");
+  EXPECT_NE(warned("[schedule]\nwarmup_steps = 2000\n").find("more than the horizon of 1000 steps"),
+            std::string::npos);
+  EXPECT_NE(warned("[schedule]\nname = \"wsd\"\ndecay_ratio = 0.95\n").find("leaves 900"), std::string::npos);
+  EXPECT_EQ(warned("[schedule]\nname = \"wsd\"\ndecay_ratio = 0.9\n"), "");
+}
+
+TEST(RunConfigTest, OneModelAndSomeData) {
+  EXPECT_NE(faults_of("[data]\ntrain = \"a.txt\"\n").find("model: found no model"), std::string::npos);
+  EXPECT_NE(faults_of("[model]\npreset = \"x\"\nfrom = \"y\"\n[data]\ntrain = \"a\"\n")
+                .find("found both preset and from"),
+            std::string::npos);
+  EXPECT_NE(
+      faults_of("[model]\npreset = \"x\"\nhidden_size = 8\n[data]\ntrain = \"a\"\n").find("[model.override]"),
+      std::string::npos);
+  EXPECT_EQ(faults_of("[model]\nfamily = \"llama3\"\nhidden_size = 8\n[data]\ntrain = \"a\"\n"), "");
+  EXPECT_NE(faults_of("[model]\npreset = \"x\"\n").find("data.train: found no training data"),
+            std::string::npos);
+  EXPECT_NE(
+      faults_of("[model]\npreset = \"x\"\n[data]\ntrain = [\"\"]\n").find("an empty path at position 1"),
+      std::string::npos);
+}
+
+// How weights start is said for random ones alone.
+TEST(RunConfigTest, InitializationIsChecked) {
+  const std::string data = "[data]\ntrain = \"a\"\n";
+  const auto of_preset = [&](const std::string& keys) {
+    return faults_of("[model]\npreset = \"x\"\n" + keys + data);
+  };
+  const auto of_weights = [&](const std::string& keys) {
+    return faults_of("[model]\nfrom = \"x\"\n" + keys + data);
+  };
+  EXPECT_EQ(of_preset("init_scheme = \"truncated_normal\"\ninit_std = 0.01\n"), "");
+  EXPECT_EQ(of_preset("mup_base_hidden_size = 256\nmup_base_head_dim = 32\n"), "");
+  EXPECT_EQ(of_weights("init = \"random\"\ninit_scheme = \"normal\"\n"), "");
+  EXPECT_EQ(of_weights("mup_base_hidden_size = 256\n"), "");
+  for (const char* keys : {"init_scheme = \"normal\"\n", "init_std = 0.01\n"})
+    EXPECT_NE(of_weights(keys).find("model.init = \"random\""), std::string::npos) << keys;
+  EXPECT_NE(of_preset("init_scheme = \"trunc\"\n").find("model.init_scheme: found \"trunc\""),
+            std::string::npos);
+  EXPECT_NE(of_preset("init_std = 0.0\n").find("model.init_std: found 0"), std::string::npos);
+  EXPECT_NE(of_preset("init_scheme = \"mitchell\"\ninit_std = 0.01\n").find("from the sizes alone"),
+            std::string::npos);
+  EXPECT_NE(of_preset("init_std = 0.01\noverride = { initializer_range = 0.02 }\n").find("found both"),
+            std::string::npos);
+  EXPECT_NE(of_preset("mup_base_head_dim = 32\n").find("without mup_base_hidden_size"), std::string::npos);
+}
+
+TEST(RunConfigTest, MixturesAreChecked) {
+  const std::string sources =
+      "[model]\npreset = \"x\"\n[[data.source]]\nname = \"web\"\npath = \"w\"\nweight = 0.7\nmax_epochs = 2\n"
+      "[[data.source]]\nname = \"math\"\npath = [\"m1\", \"m2\"]\nweight = 0.3\n";
+  const config::RunConfig config = config::parse_run_config(sources, "run.toml");
+  ASSERT_EQ(config.data.source.size(), 2u);
+  EXPECT_EQ(config.data.source[0].max_epochs, config::OrWord<int64_t>(2));
+  EXPECT_TRUE(config.data.source[1].max_epochs.is_word());
+  EXPECT_EQ(config.data.source[1].path.size(), 2u);
+  EXPECT_EQ(faults_of(sources + "[[data.phase]]\nfrom_step = 5\nweights = { web = 0.3, math = 0.7 }\n"), "");
+  EXPECT_NE(
+      faults_of(sources + "[[data.phase]]\nfrom_step = 5\nweights = { wbe = 0.3 }\n").find("found \"wbe\""),
+      std::string::npos);
+}
+
+TEST(RunConfigTest, UnionsAndUnits) {
+  const config::RunConfig config = config::parse_run_config(
+      kMinimal +
+          "epochs = 3\nskip = [[10, 20], \"30-40\", 7]\n"
+          "[training]\ntokens = \"2M\"\n[memory]\nbudget = \"4GB\"\n[run]\nmax_time = \"1:30:00\"\n"
+          "[checkpoint]\ninterval = \"500M tokens\"\nkeep_every = 1000\n[eval]\ninterval = \"10 min\"\n",
+      "run.toml");
+  EXPECT_TRUE(config::validate(config).empty()) << config::validate(config)[0].to_string();
+  EXPECT_EQ(config.data.epochs, config::OrWord<int64_t>(3));
+  EXPECT_EQ(config.data.skip, (std::vector<config::Range>{{10, 20}, {30, 40}, {7, 7}}));
+  EXPECT_EQ(config.training.tokens, 2'000'000);
+  EXPECT_EQ(config::total_steps(config), 62);  // 2,000,000 / (64 · 512) = 61.04
+  EXPECT_EQ(config.memory.budget, config::Auto<config::Bytes>(config::Bytes{4'000'000'000}));
+  EXPECT_EQ(config.run.max_time, config::Auto<config::Duration>(config::Duration{5400}));
+  EXPECT_EQ(config.checkpoint.interval.kind, config::Interval::Kind::kTokens);
+  EXPECT_EQ(config.checkpoint.interval.count, 500'000'000);
+  EXPECT_EQ(config.checkpoint.keep_every, config::every_steps(1000));
+  EXPECT_EQ(config.eval.interval.seconds, 600);
+}
+
+TEST(RunConfigTest, NameAndFolderFollowTheFile) {
+  const config::RunConfig config = config::parse_run_config(kMinimal, "conf/poems.toml");
+  EXPECT_EQ(config.run.name, "poems");
+  EXPECT_EQ(config.run.folder, "runs/poems");
+}
+
+TEST(RunConfigTest, SetsOverrideAndShowTheirOrigin) {
+  const std::vector<std::string> sets = {"training.steps=7", "model.preset=gpt2-124m", "data.train=b/*.txt",
+                                         "model.override.hidden_size=96"};
+  const config::RunConfig config = config::parse_run_config(kMinimal, "run.toml", sets);
+  EXPECT_EQ(config.training.steps, 7);
+  EXPECT_EQ(config.model.preset, "gpt2-124m");
+  EXPECT_EQ(config.data.train, std::vector<std::string>{"b/*.txt"});
+  EXPECT_EQ(to_toml(config.model.overrides), "{ hidden_size = 96 }");
+  EXPECT_EQ(strata::to_string(config.origin_of("training.steps")), "--set training.steps");
+  EXPECT_EQ(strata::to_string(config.origin_of("optimizer.lr")), "default");
+  EXPECT_NE(faults_of(kMinimal, {"training.stepz=7"})
+                .find("--set training.stepz: training.stepz: unknown key; did you mean"),
+            std::string::npos);
+}
+
+TEST(RunConfigTest, HooksAddTheirFaults) {
+  const config::RunConfig config = config::parse_run_config(kMinimal, "run.toml");
+  const config::FaultHook hook = [](const config::RunConfig& given, std::vector<config::Fault>& faults) {
+    faults.push_back({"model.preset", given.origin_of("model.preset"), "found no such preset"});
+  };
+  const auto faults = config::validate(config, std::span(&hook, 1));
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_EQ(faults[0].to_string(), "run.toml:2: model.preset: found no such preset");
+}
+
+}  // namespace
+}  // namespace strata::train

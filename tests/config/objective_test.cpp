@@ -1,0 +1,216 @@
+#include "config/objective.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "config/resolve.h"
+#include "data/samples/loader.h"
+#include "fixtures/tiny_run.h"
+
+namespace strata::train {
+namespace {
+
+using models::Architecture;
+
+models::ModelConfig model_of(const config::RunConfig& config, Architecture architecture) {
+  models::ModelConfig model = config::resolve_model(config);
+  model.architecture = architecture;
+  return model;
+}
+
+std::string faults_of(const TinyRun& tiny, Architecture architecture, const std::vector<std::string>& sets) {
+  const config::RunConfig config = tiny.config(sets);
+  std::vector<config::Fault> faults = config.reading_faults;
+  config::check_objective(config, model_of(config, architecture), faults);
+  std::string text;
+  for (const config::Fault& fault : faults) text += fault.to_string() + "\n";
+  return text;
+}
+
+void expect_fault(const TinyRun& tiny, Architecture architecture, const std::vector<std::string>& sets,
+                  const std::vector<std::string>& words) {
+  const std::string text = faults_of(tiny, architecture, sets);
+  for (const std::string& word : words)
+    EXPECT_NE(text.find(word), std::string::npos) << word << " in: " << text;
+}
+
+std::string refusal(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ObjectiveOfARun, IsWhatTheModelLearnsBy) {
+  const TinyRun tiny;
+  const auto decoder = Architecture::kDecoder, encoder = Architecture::kEncoder,
+             both = Architecture::kEncoderDecoder;
+  for (const auto& [architecture, name] :
+       {std::pair{decoder, "causal"}, {encoder, "masked"}, {both, "span_corruption"}}) {
+    EXPECT_EQ(faults_of(tiny, architecture, {}), "");
+    EXPECT_EQ(faults_of(tiny, architecture, {std::string("data.objective=") + name}), "");
+    for (const char* other : {"causal", "masked", "span_corruption"}) {
+      if (std::string(other) == name) continue;
+      expect_fault(tiny, architecture, {std::string("data.objective=") + other},
+                   {"data.objective", other, name, "llama3"});
+    }
+    config::RunConfig config = tiny.config();
+    config::resolve_objective(config, model_of(config, architecture));
+    const auto all = config::settings(config);
+    const auto found = std::find_if(all.begin(), all.end(),
+                                    [](const config::Setting& each) { return each.key == "data.objective"; });
+    EXPECT_EQ(found->value, '"' + std::string(name) + '"');
+  }
+  expect_fault(tiny, decoder, {"data.objective=bert"}, {"data.objective", "\"masked\""});
+  expect_fault(tiny, encoder, {"data.mask_rate=1"}, {"data.mask_rate", "below 1"});
+  expect_fault(tiny, encoder, {"data.mask_rate=0"}, {"data.mask_rate", "above 0"});
+  expect_fault(tiny, both, {"data.mean_span=0.5"}, {"data.mean_span", "at least 1"});
+  expect_fault(tiny, both, {"data.mask_rate=0.8"}, {"data.mean_span", "at least 4.00"});
+  expect_fault(tiny, decoder, {"data.mask_rate=0.3"}, {"data.mask_rate", "causal"});
+  expect_fault(tiny, encoder, {"data.mean_span=5.0"}, {"data.mean_span", "masked"});
+  EXPECT_EQ(faults_of(tiny, encoder, {"data.mask_rate=0.3", "data.pack=best_fit"}), "");
+  EXPECT_EQ(faults_of(tiny, both, {"data.mask_rate=0.3", "data.mean_span=5"}), "");
+  expect_fault(tiny, encoder, {"data.fim_rate=0.5"}, {"data.fim_rate", "masked"});
+  expect_fault(tiny, both, {"data.fim_rate=0.5"}, {"data.fim_rate", "span_corruption"});
+  expect_fault(tiny, both, {"training.sequence_length=2"}, {"training.sequence_length", "at least 3"});
+  expect_fault(tiny, both, {R"(eval.set=[{name="a", path="a.jsonl", task="piqa"}])"},
+               {"eval.set.0.task", "piqa", "an encoder-decoder"});
+  expect_fault(tiny, encoder, {"eval.sample_prompts=[\"a\"]"}, {"eval.sample_prompts", "an encoder"});
+}
+
+TEST(ObjectiveOfARun, SpanCorruptionTakesThePlainStream) {
+  const TinyRun tiny;
+  const auto both = Architecture::kEncoderDecoder;
+  for (const char* pack : {"documents", "best_fit"})
+    expect_fault(tiny, both, {std::string("data.pack=") + pack}, {"data.pack", pack, "\"stream\""});
+  EXPECT_EQ(faults_of(tiny, both, {"data.pack=stream"}), "");
+  config::RunConfig config = tiny.config();
+  config::resolve_objective(config, model_of(config, both));
+  EXPECT_EQ(config.data.pack, config::Pack::kStream);
+  // A run that goes on keeps it, and still cannot be given another.
+  EXPECT_TRUE(config::compare_for_resume(config, tiny.config()).empty());
+  EXPECT_EQ(config::compare_for_resume(config, tiny.config({"data.pack=documents"})).size(), 1u);
+  const auto changed = config::compare_for_resume(config, tiny.config({"data.objective=masked"}));
+  ASSERT_EQ(changed.size(), 1u);
+  EXPECT_EQ(changed[0].resume, config::ResumeClass::kRefused);
+}
+
+TEST(ObjectiveOfARun, TokenFilesNeedTheirTokenizer) {
+  const TinyRun tiny;
+  for (const auto architecture : {Architecture::kEncoder, Architecture::kEncoderDecoder}) {
+    config::RunConfig config = tiny.config();
+    const models::ModelConfig model = model_of(config, architecture);
+    const std::string said =
+        refusal([&] { config::resolve_data(config, model, nullptr, posix_file_system()); });
+    for (const char* word : {"data.objective", "token files", "tokenizer.path"})
+      EXPECT_NE(said.find(word), std::string::npos) << said;
+  }
+}
+
+class OwnTokenizer : public testing::Test {
+ protected:
+  OwnTokenizer() {
+    std::string text;
+    for (int i = 0; i < 4000; ++i) text += "some words " + std::to_string(i * 7 % 100) + " and others\n";
+    for (const char* name : {"a.txt", "b.txt", "c.txt"}) put_file(tiny_.path(name), text);
+  }
+  config::RunConfig config(std::vector<std::string> sets = {}) const {
+    sets.push_back("data.train=[\"" + tiny_.path("?.txt").string() + "\"]");
+    sets.push_back("model.vocab_size=500");
+    return tiny_.config(sets);
+  }
+  static std::string token(const data::Tokenizer& tokenizer, int32_t id) {
+    return std::string(tokenizer.id_to_token(id));
+  }
+  TinyRun tiny_;
+};
+
+TEST_F(OwnTokenizer, OfAnEncoderHasItsMask) {
+  config::RunConfig config = this->config({"tokenizer.add_bos=true"});
+  const models::ModelConfig model = model_of(config, Architecture::kEncoder);
+  const auto tokenizer = config::resolve_tokenizer(config, model, posix_file_system());
+  ASSERT_TRUE(tokenizer);
+  EXPECT_EQ(config.tokenizer.train.special, (std::vector<std::string>{"[PAD]", "[CLS]", "[SEP]", "[MASK]"}));
+  EXPECT_EQ(tokenizer->encode("", {.add_special_tokens = true}), (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(tokenizer->end_of_text_id(), 2);
+  const auto data = config::resolve_data(config, model, &*tokenizer, posix_file_system());
+  const data::SampleSource source(data.sources, config::sample_options(config, model, &*tokenizer));
+  data::HostBatch batch;
+  batch.resize(source.shape(), 200);
+  data::BatchScratch scratch;
+  const int64_t counted = source.fill(0, 200, batch.view(), scratch);
+  EXPECT_NEAR(static_cast<double>(counted), 0.15 * 200 * 16, 100);
+  EXPECT_GT(std::count(batch.tokens.begin(), batch.tokens.end(), 3), counted / 2);
+  for (const int32_t target : batch.targets) EXPECT_TRUE(target == -1 || target >= 4) << target;
+}
+
+TEST_F(OwnTokenizer, OfAnEncoderDecoderHasSentinels) {
+  config::RunConfig config = this->config({"tokenizer.train.min_frequency=2"});
+  const models::ModelConfig model = model_of(config, Architecture::kEncoderDecoder);
+  config::resolve_objective(config, model);
+  const auto tokenizer = config::resolve_tokenizer(config, model, posix_file_system());
+  ASSERT_TRUE(tokenizer);
+  EXPECT_EQ(config.tokenizer.train.special.size(), 102u);
+  EXPECT_EQ(token(*tokenizer, 0), "<pad>");
+  EXPECT_EQ(token(*tokenizer, 1), "</s>");
+  EXPECT_EQ(token(*tokenizer, 101), "<extra_id_99>");
+  EXPECT_EQ(tokenizer->encode("", {.add_special_tokens = true}), std::vector<int32_t>{1});
+  const auto data = config::resolve_data(config, model, &*tokenizer, posix_file_system());
+  const data::SampleSource source(data.sources, config::sample_options(config, model, &*tokenizer));
+  EXPECT_EQ(source.shape().source, 16);
+  data::HostBatch batch;
+  batch.resize(source.shape(), 8);
+  data::BatchScratch scratch;
+  source.fill(0, 8, batch.view(), scratch);
+  EXPECT_EQ(batch.tokens[0], 0);
+  EXPECT_EQ(batch.targets[0], 2);  // <extra_id_0>
+  EXPECT_EQ(batch.source_tokens[15], 1);
+  // The special tokens were not given, so that a resume keeps those that the objective brought.
+  EXPECT_TRUE(config::compare_for_resume(config, this->config({"tokenizer.train.min_frequency=2"})).empty());
+}
+
+TEST_F(OwnTokenizer, KeepsTheTokensThatWereGiven) {
+  const config::RunConfig config =
+      this->config({"tokenizer.train.special=[\"<|endoftext|>\", \"<extra_id_0>\"]",
+                    "training.sequence_length=64", "data.mask_rate=0.5", "data.mean_span=1"});
+  const auto masked = config::special_tokens(config, model_of(config, Architecture::kEncoder));
+  EXPECT_EQ(masked.tokens,
+            (std::vector<std::string>{"<|endoftext|>", "<extra_id_0>", "[PAD]", "[CLS]", "[SEP]", "[MASK]"}));
+  EXPECT_EQ(masked.begin + masked.end, "");
+  const auto spans = config::special_tokens(config, model_of(config, Architecture::kEncoderDecoder));
+  EXPECT_EQ(spans.tokens.size(), 2u + 1 + 99);
+  EXPECT_EQ(spans.tokens[2], "<pad>");
+  EXPECT_EQ(config::special_tokens(config, model_of(config, Architecture::kDecoder)).tokens.size(), 2u);
+  const config::RunConfig roberta =
+      this->config({"tokenizer.train.special=[\"<s>\", \"<pad>\", \"</s>\", \"<mask>\"]"});
+  const auto given = config::special_tokens(roberta, model_of(roberta, Architecture::kEncoder));
+  EXPECT_EQ(given.tokens.size(), 4u);
+  EXPECT_EQ(given.begin + given.end, "<s></s>");
+}
+
+TEST_F(OwnTokenizer, WithoutTheTokensIsRefused) {
+  config::RunConfig causal = config();
+  const auto tokenizer =
+      config::resolve_tokenizer(causal, model_of(causal, Architecture::kDecoder), posix_file_system());
+  for (const auto& [architecture, word] :
+       {std::pair{Architecture::kEncoder, "[MASK]"}, {Architecture::kEncoderDecoder, "<extra_id_0>"}}) {
+    const std::string said =
+        refusal([&] { config::objective_options(causal, model_of(causal, architecture), &*tokenizer); });
+    EXPECT_NE(said.find(word), std::string::npos) << said;
+    EXPECT_NE(said.find("tokenizer.path"), std::string::npos) << said;
+  }
+}
+
+TEST(ObjectiveOfARun, ADecoderIsRefusedMaskedTraining) {
+  const TinyRun tiny;
+  const std::string said = refusal([&] { tiny.train({"data.objective=masked"}); });
+  for (const char* word : {"data.objective", "\"masked\"", "a decoder", "\"causal\""})
+    EXPECT_NE(said.find(word), std::string::npos) << said;
+  tiny.train({"training.steps=2"});
+  EXPECT_NE(read_file(tiny.folder() / "run.toml").find("objective = \"causal\""), std::string::npos);
+}
+
+}  // namespace
+}  // namespace strata::train

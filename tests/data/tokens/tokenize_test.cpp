@@ -1,0 +1,345 @@
+#include "data/tokens/tokenize.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "base/parallel.h"
+#include "data/tokens/text_encoder.h"
+#include "data/tokens/token_corpus.h"
+#include "fixtures/compressed.h"
+#include "fixtures/faulty_file_system.h"
+#include "fixtures/temporary_folder.h"
+
+namespace strata::data {
+namespace {
+
+// A tokenizer without surprises: each byte is an id, 256 ends a text, 257 begins one.
+TextEncoder byte_encoder(std::atomic<int>* calls = nullptr) {
+  TextEncoder encoder;
+  encoder.encode = [calls](std::string_view text, std::vector<int32_t>& ids) {
+    if (calls != nullptr) ++*calls;
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+  };
+  encoder.vocab_size = 258;
+  encoder.begin_of_text = {257};
+  encoder.end_of_text = 256;
+  encoder.hash = "bytes";
+  return encoder;
+}
+
+std::vector<int32_t> ids_of(const std::vector<std::string>& documents, bool bos, bool eos) {
+  std::vector<int32_t> ids;
+  for (const std::string& document : documents) {
+    if (bos) ids.push_back(257);
+    for (const char c : document) ids.push_back(static_cast<unsigned char>(c));
+    if (eos) ids.push_back(256);
+  }
+  return ids;
+}
+
+std::vector<int32_t> ids_in(const Path& path) {
+  const TokenFile file(path);
+  std::vector<int32_t> ids(static_cast<size_t>(file.tokens()));
+  file.read(0, file.tokens(), ids.data());
+  return ids;
+}
+
+void set_mtime(const Path& path, int64_t seconds) {
+  const timespec times[2] = {{seconds, 0}, {seconds, 0}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+}
+
+class Tokenize : public ::testing::Test {
+ protected:
+  TokenizeResult run(const TokenizeOptions& options = {}) {
+    return tokenize_corpus(posix_file_system(), {(folder / "in").string()}, byte_encoder(&calls), options,
+                           folder / "cache");
+  }
+  TemporaryFolder folder;
+  std::atomic<int> calls{0};
+};
+
+TEST_F(Tokenize, DocumentsInOrderWithTheirMarks) {
+  folder.write("in/1.txt", "one\n");
+  folder.write("in/2.jsonl", "{\"text\": \"two\"}\n{\"text\": \"\"}\n{\"text\": \"three\"}\n");
+  folder.write("in/3.txt.gz", gzip("four"));
+  const std::vector<std::string> documents{"one\n", "two", "three", "four"};
+  for (const bool bos : {false, true}) {
+    for (const bool eos : {false, true}) {
+      const auto result = run({.add_bos = bos, .add_eos = eos});
+      EXPECT_FALSE(result.reused);
+      EXPECT_EQ(result.documents, 4);
+      EXPECT_EQ(ids_in(result.path), ids_of(documents, bos, eos));
+      const auto corpus = open_token_corpus({result.path.string()});
+      EXPECT_EQ(corpus.document_ends().size(), 4u);
+      const TokenFile file(result.path);
+      EXPECT_EQ(file.type(), TokenType::kU16);
+      EXPECT_EQ(file.end_of_text(), 256);
+      EXPECT_EQ(file.vocab_limit(), 258);
+    }
+  }
+  const TokenFile file(run().path);
+  expect_error(ErrorKind::kData, {"bytes", "bites"},
+               [&] { TokenFile(file.name(), {.tokenizer_hash = "bites"}); });
+}
+
+TEST_F(Tokenize, BytesDoNotDependOnThreads) {
+  std::string lines;
+  for (int i = 0; i < 60000; ++i)
+    lines += "{\"text\": \"" + std::string(static_cast<size_t>(i % 300 + 1), 'a') + "\"}\n";
+  folder.write("in/a.jsonl", lines);
+  for (int i = 0; i < 30; ++i)
+    folder.write("in/b" + std::to_string(i) + ".txt", std::string(static_cast<size_t>(i * 1000 + 1), 'b'));
+  const int before = compute_threads();
+  std::string reference;
+  for (const int threads : {1, 3}) {
+    set_compute_threads(threads);
+    std::filesystem::remove_all(folder / "cache");
+    const auto result = run();
+    const std::string bytes =
+        read_file(result.path) + read_file(Path(result.path).replace_extension(".documents"));
+    if (reference.empty()) reference = bytes;
+    EXPECT_EQ(bytes, reference);
+  }
+  set_compute_threads(before);
+}
+
+// A long text is encoded in parts where its encoder knows places to cut it, and only there.
+TEST_F(Tokenize, ALongTextIsCutWhereItMayBe) {
+  std::string text;
+  for (int64_t i = 0; text.size() < 3'000'000; ++i)
+    text += std::to_string(i * 7919) + (i % 9 == 0 ? "\n" : " ");
+  folder.write("in/1.txt", "short");
+  folder.write("in/2.txt", text);
+  folder.write("in/3.txt", text + "end");
+  folder.write("in/4.jsonl", "{\"text\": \"" + std::string(700'000, 'x') + "\"}\n");
+  TextEncoder encoder = byte_encoder(&calls);
+  const auto bytes_of = [&](const TokenizeOptions& options) {
+    std::filesystem::remove_all(folder / "cache");
+    const auto result =
+        tokenize_corpus(posix_file_system(), {(folder / "in").string()}, encoder, options, folder / "cache");
+    EXPECT_EQ(result.documents, 4);
+    return read_file(result.path) + read_file(Path(result.path).replace_extension(".documents"));
+  };
+  for (const TokenizeOptions& options : {TokenizeOptions{}, {.add_bos = true, .add_eos = false}}) {
+    calls = 0;
+    encoder.next_cut = nullptr;
+    const std::string whole = bytes_of(options);
+    EXPECT_EQ(calls, 4);
+    encoder.next_cut = [](std::string_view all, size_t from) {
+      const size_t at = all.find('\n', from);
+      return at == all.npos ? all.size() : at + 1;
+    };
+    EXPECT_TRUE(bytes_of(options) == whole);
+    EXPECT_GT(calls, 4 + 2 + 2 * 10);
+    calls = 0;
+    encoder.next_cut = [](std::string_view all, size_t) { return all.size(); };
+    EXPECT_TRUE(bytes_of(options) == whole);
+    EXPECT_EQ(calls, 4);
+  }
+}
+
+TEST_F(Tokenize, WhatProgressThrowsEndsItAndLeavesNothing) {
+  folder.write("in/1.txt", std::string(20'000'000, 'x'));
+  TextEncoder encoder = byte_encoder();
+  encoder.next_cut = [](std::string_view, size_t from) { return from; };
+  int heard = 0;
+  const auto stop = [&](const TokenizeProgress& progress) {
+    EXPECT_LT(progress.bytes_done, progress.bytes_total) << "it is told before the end";
+    ++heard;
+    throw std::runtime_error("stop");
+  };
+  EXPECT_THROW(
+      tokenize_corpus(posix_file_system(), {(folder / "in").string()}, encoder, {}, folder / "cache", stop),
+      std::runtime_error);
+  EXPECT_EQ(heard, 1);
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "cache")) {
+    EXPECT_EQ(entry.path().extension(), ".lock") << "left behind: " << entry.path();
+  }
+}
+
+TEST_F(Tokenize, CacheIsReusedWhileNothingChanges) {
+  const Path one = folder.write("in/1.txt", "one");
+  folder.write("in/2.txt", "two");
+  set_mtime(one, 1000);
+  const auto first = run();
+  EXPECT_FALSE(first.reused);
+  calls = 0;
+  const auto second = run();
+  EXPECT_TRUE(second.reused);
+  EXPECT_EQ(second.path, first.path);
+  EXPECT_EQ(second.tokens, 8);
+  EXPECT_EQ(second.documents, 2);
+  set_mtime(one, 2000);  // touched, not changed: the content decides, and the new time is kept
+  EXPECT_TRUE(run().reused);
+  EXPECT_TRUE(run().reused);
+  EXPECT_EQ(calls, 0);
+
+  folder.write("in/1.txt", "ONE");
+  set_mtime(one, 3000);
+  const auto changed = run();
+  EXPECT_FALSE(changed.reused);
+  EXPECT_EQ(ids_in(changed.path), ids_of({"ONE", "two"}, false, true));
+  folder.write("in/1.txt", "longer");
+  set_mtime(one, 3000);
+  EXPECT_FALSE(run().reused);
+  folder.write("in/3.txt", "three");
+  EXPECT_EQ(ids_in(run().path), ids_of({"longer", "two", "three"}, false, true));
+  EXPECT_FALSE(run({.add_eos = false}).reused);
+  EXPECT_TRUE(run().reused);  // options have files of their own
+  TextEncoder other = byte_encoder();
+  other.hash = "other";
+  EXPECT_FALSE(
+      tokenize_corpus(posix_file_system(), {(folder / "in").string()}, other, {}, folder / "cache").reused);
+}
+
+TEST_F(Tokenize, DamagedCacheIsMadeAgain) {
+  folder.write("in/1.txt", "one");
+  const Path path = run().path;
+  const Path meta = Path(path).replace_extension(".json");
+  const std::string good = read_file(meta);
+  for (const std::string& damage :
+       {std::string("{"), std::string("[]"), std::string("{\"dtype\": 7}"), std::string()}) {
+    folder.write("cache/" + meta.filename().string(), damage);
+    EXPECT_FALSE(run().reused);
+    EXPECT_EQ(read_file(meta), good);
+  }
+  std::filesystem::resize_file(path, 4);
+  EXPECT_FALSE(run().reused);
+  std::filesystem::remove(Path(path).replace_extension(".documents"));
+  EXPECT_FALSE(run().reused);
+  EXPECT_TRUE(run().reused);
+}
+
+TEST_F(Tokenize, ProgressReachesTheEnd) {
+  for (int i = 0; i < 5; ++i) folder.write("in/" + std::to_string(i) + ".txt", std::string(3000000, 'x'));
+  std::vector<TokenizeProgress> seen;
+  tokenize_corpus(posix_file_system(), {(folder / "in").string()}, byte_encoder(), {}, folder / "cache",
+                  [&](const TokenizeProgress& progress) { seen.push_back(progress); });
+  ASSERT_GE(seen.size(), 2u);
+  EXPECT_LT(seen[0].bytes_done, seen[0].bytes_total);
+  EXPECT_EQ(seen.back().bytes_done, 15000000);
+  EXPECT_EQ(seen.back().bytes_total, 15000000);
+  EXPECT_EQ(seen.back().documents, 5);
+  EXPECT_EQ(seen.back().tokens, 15000005);
+}
+
+TEST_F(Tokenize, FaultsOfTheUser) {
+  folder.write("in/1.txt", "");
+  expect_error(ErrorKind::kData, {"/in", "no text"}, [&] { run(); });
+  folder.write("in/2.jsonl", "{\"text\": \"a\"}\n{\"body\": \"a\"}\n");
+  expect_error(ErrorKind::kData, {"2.jsonl:2", "body"}, [&] { run(); });
+  expect_error(ErrorKind::kData, {"2.jsonl:1", "\"body\""}, [&] { run({.text_field = "body"}); });
+  folder.write("in/2.jsonl", "");
+  folder.write("in/3.bin", "");
+  expect_error(ErrorKind::kConfig, {"3.bin", "token file"}, [&] { run(); });
+  TextEncoder bare = byte_encoder();
+  bare.end_of_text.reset();
+  bare.begin_of_text.clear();
+  auto with = [&](const TokenizeOptions& options) {
+    tokenize_corpus(posix_file_system(), {(folder / "in").string()}, bare, options, folder / "cache");
+  };
+  expect_error(ErrorKind::kConfig, {"add_eos"}, [&] { with({}); });
+  expect_error(ErrorKind::kConfig, {"add_bos"}, [&] { with({.add_bos = true, .add_eos = false}); });
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "cache")) {
+    EXPECT_EQ(entry.path().extension(), ".lock") << "left behind: " << entry.path();
+  }
+}
+
+TEST_F(Tokenize, WideVocabulary) {
+  folder.write("in/1.txt", "abc");
+  TextEncoder wide = byte_encoder();
+  wide.encode = [](std::string_view, std::vector<int32_t>& ids) { ids.push_back(70000); };
+  wide.vocab_size = 80000;
+  const auto result =
+      tokenize_corpus(posix_file_system(), {(folder / "in").string()}, wide, {}, folder / "cache");
+  EXPECT_EQ(TokenFile(result.path).type(), TokenType::kU32);
+  EXPECT_EQ(ids_in(result.path), (std::vector<int32_t>{70000, 256}));
+}
+
+// The n-th call that changes the disk ends the process, or fails: whatever n, the next call finds all or
+// nothing.
+TEST_F(Tokenize, FaultsLeaveNoHalfCache) {
+  folder.write("in/1.txt", "the new text");
+  const auto expected = ids_of({"the new text"}, false, true);
+  auto attempt = [&](FileSystem& files) {
+    return tokenize_corpus(files, {(folder / "in").string()}, byte_encoder(), {}, folder / "cache");
+  };
+  FaultyFileSystem counting;
+  attempt(counting);
+  const int64_t calls_in_all = counting.calls();
+  ASSERT_GE(calls_in_all, 15);
+  for (const bool over_old : {false, true}) {
+    for (const auto kind : {FaultKind::kError, FaultKind::kDiskFull, FaultKind::kKillBefore}) {
+      for (int64_t n = 1; n <= calls_in_all; ++n) {
+        SCOPED_TRACE("call " + std::to_string(n) + " of kind " + std::to_string(static_cast<int>(kind)));
+        FaultyFileSystem sound;
+        std::filesystem::remove_all(folder / "cache");
+        if (over_old) {  // a cache of other content stands there
+          folder.write("in/1.txt", "the old text");
+          set_mtime(folder / "in/1.txt", 1000);
+          attempt(sound);
+          folder.write("in/1.txt", "the new text");
+        }
+        FaultyFileSystem faulty({.kind = kind, .at = n});
+        if (kind == FaultKind::kKillBefore) {
+          const pid_t child = ::fork();
+          if (child == 0) {
+            set_compute_threads(1);  // the pool's threads do not survive a fork
+            attempt(faulty);
+            ::_exit(0);
+          }
+          int status = 0;
+          ASSERT_EQ(::waitpid(child, &status, 0), child);
+          ASSERT_TRUE(WIFEXITED(status));
+          ASSERT_EQ(WEXITSTATUS(status), FaultyFileSystem::kKilled);
+        } else {
+          try {
+            attempt(faulty);
+          } catch (const WorldError&) {
+            // What does not need space may go through on a full disk.
+          }
+        }
+        ASSERT_EQ(ids_in(attempt(sound).path), expected);
+        ASSERT_TRUE(attempt(sound).reused);
+        for (const auto& entry : std::filesystem::directory_iterator(folder / "cache")) {
+          ASSERT_NE(entry.path().extension(), ".part") << "left behind: " << entry.path();
+        }
+      }
+    }
+  }
+}
+
+// A tokenizer of four tokens, the last of which ends a text.
+TEST_F(Tokenize, WithARealTokenizer) {
+  const auto tokenizer = Tokenizer::from_json(R"({
+    "version": "1.0", "truncation": null, "padding": null,
+    "added_tokens": [{"id": 3, "content": "<|endoftext|>", "single_word": false, "lstrip": false, "rstrip": false,
+                      "normalized": false, "special": true}],
+    "normalizer": null,
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+    "post_processor": null,
+    "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+    "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+              "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+              "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}})",
+                                              "test");
+  const TextEncoder encoder = text_encoder(tokenizer);
+  EXPECT_EQ(encoder.end_of_text, 3);
+  EXPECT_EQ(encoder.vocab_size, 4);
+  folder.write("in/1.txt", "abba<|endoftext|>aab");
+  folder.write("in/2.txt", "bab");
+  const auto result =
+      tokenize_corpus(posix_file_system(), {(folder / "in").string()}, encoder, {}, folder / "cache");
+  EXPECT_EQ(ids_in(result.path), (std::vector<int32_t>{2, 1, 0, 3, 0, 2, 3, 1, 2, 3}));
+  // A document ends where its file does, and where its text says so.
+  EXPECT_EQ(open_token_corpus({result.path.string()}).document_ends(), (std::vector<int64_t>{4, 7, 10}));
+}
+
+}  // namespace
+}  // namespace strata::data

@@ -1,0 +1,236 @@
+// Other programs' formats: GGUF files against those that the `gguf` package writes (make_gguf_golden.py), and
+// Megatron-LM's checkpoints (make_megatron_checkpoint.py) against the models that they were made of.
+#include <filesystem>
+
+#include "base/error.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/huggingface.h"
+#include "cli/actions.h"
+#include "fixtures/tiny_run.h"
+#include "interop/gguf_model.h"
+
+namespace strata::train {
+namespace {
+
+Path data(const std::string& name) {
+  return Path(STRATA_TEST_DATA) / "checkpoint" / name;
+}
+
+struct Refusal {
+  int code = 0;
+  std::string message;
+};
+Refusal quietly(int (*verb)(const cli::ConvertOptions&), const cli::ConvertOptions& options) {
+  set_log_level(LogLevel::kError);
+  testing::internal::CaptureStdout();
+  Refusal refusal;
+  try {
+    verb(options);
+  } catch (const Error& error) {
+    refusal = {exit_code(error.kind()), error.what()};
+  }
+  testing::internal::GetCapturedStdout();
+  return refusal;
+}
+
+void expect_says(const Refusal& refusal, int code, const std::vector<std::string>& parts) {
+  EXPECT_EQ(refusal.code, code) << refusal.message;
+  for (const auto& part : parts) EXPECT_NE(refusal.message.find(part), std::string::npos) << refusal.message;
+}
+
+TEST(Gguf, IsByteForByteWhatTheReferenceWriterMakes) {
+  for (const auto& [name, dtype] : std::map<std::string, std::string>{{"llama-tied", "fp16"},
+                                                                      {"llama-untied", "bf16"},
+                                                                      {"gpt2", "fp32"},
+                                                                      {"llama-biases-yarn", "fp16"},
+                                                                      {"mistral", "fp16"},
+                                                                      {"qwen2", "fp16"},
+                                                                      {"qwen3", "fp16"},
+                                                                      {"olmo", "fp16"},
+                                                                      {"olmo2", "fp16"},
+                                                                      {"gemma2", "fp16"},
+                                                                      {"gemma3", "fp16"},
+                                                                      {"phi3", "fp16"},
+                                                                      {"gpt-neox", "fp16"}}) {
+    ScratchFolder scratch;
+    const Path model = scratch / name;
+    std::filesystem::copy(Path(STRATA_GOLDEN_MODELS) / name, model);
+    if (name == "llama-tied" || name == "llama-untied")
+      std::filesystem::copy(data("gguf/tokenizer.json"), model / "tokenizer.json");
+    if (const Path config = data("gguf/" + name + "-config.json"); std::filesystem::exists(config))
+      put_file(model / "config.json", read_file(config));
+    const Path out = scratch / "new/model.gguf";
+    ASSERT_EQ(
+        quietly(cli::run_export, {.source = model.string(), .target = out, .dtype = dtype, .format = "gguf"})
+            .message,
+        "");
+    EXPECT_TRUE(read_file(out) == read_file(data("gguf/" + name + "-" + dtype + ".gguf"))) << name;
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(out.parent_path()), {}), 1) << "leftovers";
+  }
+}
+
+// Scores and types from SentencePiece's own files; ours from the pairs and the lists of tokenizer.json.
+TEST(Gguf, WritesSentencePieceTokenizersByteForByte) {
+  const Path kinds = Path(STRATA_TEST_DATA) / "tokenizer/kinds";
+  for (const auto& [json, golden, size, bos] : {std::tuple{"llama2_legacy", "spm_bpe_bytes", 600, true},
+                                                std::tuple{"llama2_first", "spm_bpe_bytes", 600, true},
+                                                std::tuple{"t5", "spm_unigram_rules", 308, false}}) {
+    ScratchFolder scratch;
+    put_file(scratch / "tokenizer.json", read_file(kinds / (std::string(json) + ".json")));
+    models::ModelConfig model;
+    model.vocab_size = size + 3;
+    model.eos_id = 2;
+    if (bos) model.bos_id = 1;
+    interop::GgufFields fields{{"general.architecture", std::string("llama")}};
+    interop::add_tokenizer(fields, scratch / "", model);
+    const Path out = scratch / "out.gguf";
+    interop::write_gguf(posix_file_system(), out, fields, {});
+    EXPECT_TRUE(read_file(out) == read_file(data("gguf/" + std::string(golden) + ".gguf"))) << json;
+  }
+}
+
+TEST(Gguf, RefusesTokenizersThatLlamaCppReadsAnotherWay) {
+  const Path kinds = Path(STRATA_TEST_DATA) / "tokenizer/kinds";
+  models::ModelConfig model;
+  model.vocab_size = 1000;
+  model.eos_id = 0;
+  ScratchFolder scratch;
+  const auto said = [&](const std::string& name, const std::string& from = "", const std::string& to = "") {
+    std::string text = read_file(kinds / (name + ".json"));
+    if (const size_t at = text.find(from); !from.empty() && at != std::string::npos)
+      text.replace(at, from.size(), to);
+    put_file(scratch / "tokenizer.json", text);
+    interop::GgufFields fields;
+    set_log_level(LogLevel::kError);
+    try {
+      interop::add_tokenizer(fields, scratch / "", model);
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const auto says = [](const std::string& message, const char* part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  EXPECT_EQ(said("olmo2"), "");
+  EXPECT_EQ(said("xlmr"), "");
+  says(said("bert"), "neither BPE nor unigram");
+  says(said("unigram_bytes"), "bytes for what it does not know");
+  says(said("olmo2", "\"behavior\":\"Removed\"", "\"behavior\":\"Contiguous\""), "splits text");
+  says(said("olmo2", "\"normalizer\":null", "\"normalizer\":{\"type\":\"Lowercase\"}"), "normalizer");
+  says(said("llama2_legacy", "\"Prepend\"", "\"Append\""), "before it looks for tokens");
+  // "he" is a token, and h + e makes it: without the pair SentencePiece would still join them.
+  says(said("llama2_legacy", "[\"h\",\"e\"],", ""), "leave out a pair");
+  says(said("llama2_legacy", "[\"o\",\"n\"],", "[\"o\",\"n\"],[\"e\",\"r\"],[\"o\",\"n\"],"), "two ranks");
+}
+
+TEST(Gguf, RefusesWhatItCannotSay) {
+  ScratchFolder scratch;
+  const Path model = scratch / "model";
+  std::filesystem::copy(Path(STRATA_GOLDEN_MODELS) / "llama-tied", model);
+  const std::string good = read_file(data("gguf/tokenizer.json"));
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    put_file(model / "tokenizer.json", text);
+    return quietly(cli::run_export,
+                   {.source = model.string(), .target = scratch / "out.gguf", .format = "gguf"});
+  };
+  EXPECT_EQ(with("BPE", "BPE").message, "");
+  std::filesystem::remove(scratch / "out.gguf");
+  expect_says(with("\"BPE\"", "\"Unigram\""), 3,
+              {"tokenizer.json", "unigram tokenizer without an unknown token"});
+  expect_says(with("\"use_regex\": true", "\"use_regex\": false"), 3, {"splits text"});
+  expect_says(with("\"id\": 1", "\"id\": 131"), 3, {"token 131", "vocabulary of 131"});
+  expect_says(with("\"vocab\"", "\"volab\""), 3, {"tokenizer.json"});
+  put_file(model / "tokenizer.json", good);
+  std::string config = read_file(model / "config.json");
+  config.replace(config.find("\"rope_type\": \"default\""), 22, "\"rope_type\": \"cubic\"");
+  put_file(model / "config.json", config);
+  EXPECT_EQ(
+      quietly(cli::run_export, {.source = model.string(), .target = scratch / "out.gguf", .format = "gguf"})
+          .code,
+      3);
+  EXPECT_FALSE(std::filesystem::exists(scratch / "out.gguf"));
+  expect_says(
+      quietly(cli::run_export, {.source = model.string(), .target = scratch / "out", .format = "onnx"}), 2,
+      {"--format", "onnx"});
+}
+
+std::vector<float> floats_of(const Path& folder, const std::string& name) {
+  const auto source = checkpoint::open_tensors(folder);
+  const auto& entry = source.tensors.at(name);
+  std::vector<float> values(static_cast<size_t>(entry.tensor->shape.elements()));
+  checkpoint::read_tensor(*entry.file, *entry.tensor,
+                          {name, entry.tensor->shape, DType::kF32, values.data()});
+  return values;
+}
+
+TEST(Megatron, BecomesTheModelThatItWasMadeOf) {
+  for (const auto& [folder, golden, dtype] :
+       {std::tuple{"megatron/llama", "llama-untied", DType::kF16},
+        std::tuple{"megatron/llama/iter_0000040", "llama-untied", DType::kF16},
+        std::tuple{"megatron/gpt", "gpt2", DType::kBF16}}) {
+    ScratchFolder scratch;
+    ASSERT_EQ(quietly(cli::run_import, {.source = data(folder).string(), .target = scratch / "run"}).message,
+              "");
+    const Path ours = checkpoint::resolve_model((scratch / "run").string());
+    const Path model = Path(STRATA_GOLDEN_MODELS) / golden;
+    const auto source = checkpoint::open_tensors(model);
+    for (const auto& [name, entry] : source.tensors) {
+      const auto wanted = floats_of(model, name);
+      auto found = floats_of(ours, name);
+      const bool padded = name.find("embed_tokens") != name.npos || name.find("lm_head") != name.npos;
+      ASSERT_GE(found.size(), wanted.size()) << name;
+      if (padded) found.resize(wanted.size());  // the vocabulary was padded
+      std::vector<uint16_t> rounded(wanted.size());
+      std::vector<float> expected(wanted.size());
+      const auto n = static_cast<int64_t>(wanted.size());
+      convert(rounded.data(), dtype, wanted.data(), DType::kF32, n);
+      convert(expected.data(), DType::kF32, rounded.data(), dtype, n);
+      EXPECT_EQ(found, expected) << folder << " " << name;
+    }
+  }
+}
+
+TEST(Megatron, RefusesOtherModelsByName) {
+  ScratchFolder scratch;
+  for (const auto& [folder, name] : {std::pair{"megatron/bert", "BERT"}, {"megatron/t5", "T5"}}) {
+    expect_says(quietly(cli::run_import, {.source = data(folder).string(), .target = scratch / "run"}), 3,
+                {"mp_rank_00", name, "GPT", "Hugging Face"});
+  }
+}
+
+TEST(Megatron, RefusesWhatIsNotWhole) {
+  ScratchFolder scratch;
+  const auto fresh = [&](const char* folder) {
+    std::filesystem::remove_all(scratch / "model");
+    std::filesystem::copy(data(folder), scratch / "model", std::filesystem::copy_options::recursive);
+    return scratch / "model";
+  };
+  const auto import = [&](const Path& model) {
+    return quietly(cli::run_import, {.source = model.string(), .target = scratch / "run"});
+  };
+  Path model = fresh("megatron/llama");
+  std::filesystem::remove_all(model / "iter_0000040/mp_rank_01");
+  expect_says(import(model), 3, {"mp_rank_01", "missing"});
+  model = fresh("megatron/llama");
+  put_file(model / "latest_checkpointed_iteration.txt", "../../etc");
+  expect_says(import(model), 3, {"latest_checkpointed_iteration.txt", "../../etc"});
+  model = fresh("megatron/llama");
+  put_file(model / "latest_checkpointed_iteration.txt", "80");
+  expect_says(import(model), 3, {"iter_0000080", "mp_rank_00"});
+  model = fresh("megatron/gpt");
+  std::filesystem::copy(data("torch/evil.bin"), model / "mp_rank_00/model_optim_rng.pt",
+                        std::filesystem::copy_options::overwrite_existing);
+  expect_says(import(model), 3, {"system", "nothing was run"});
+  std::filesystem::copy(data("torch/nested.bin"), model / "mp_rank_00/model_optim_rng.pt",
+                        std::filesystem::copy_options::overwrite_existing);
+  expect_says(import(model), 3, {"args"});
+  expect_says(quietly(cli::run_import, {.source = (scratch / "nowhere").string(), .target = scratch / "run"}),
+              2, {"nowhere"});
+  EXPECT_FALSE(std::filesystem::exists(scratch / "run/checkpoints"));
+}
+
+}  // namespace
+}  // namespace strata::train
