@@ -64,7 +64,7 @@ BenchModel::BenchModel(const BenchCase& bench, int threads) : case_(bench) {
   auto set = program::compile({{.kind = program::Kind::kTrain,
                                 .sequences = bench.sequences,
                                 .sequence_length = bench.row.tokens,
-                                .source_length = bench.row.source}},
+                                .encoder_length = bench.row.source}},
                               options);
   const double compiled = monotonic_seconds();
   compile_seconds_ = compiled - begin;

@@ -77,7 +77,7 @@ double samples_seconds(BenchRun& run) {
   const int32_t prompt[] = {0};
   const double once = seconds_of([&] {
     generator.generate(prompt,
-                       {.max_tokens = std::min(run.config.eval.sample_tokens, generator.most_tokens(1)),
+                       {.max_tokens = std::min(run.config.eval.sample_tokens, generator.max_new_tokens(1)),
                         .temperature = 0.8,
                         .top_p = 0.95});
   });
@@ -132,7 +132,7 @@ void bench_eval(BenchContext& context) {
   const double run_seconds = steps * step;
 
   train::RunStore store(posix_file_system(), run.folder() / "run");
-  train::RunState state;
+  train::TrainingState state;
   state.step = 1;
   const train::RunStore::Save save{.model = run.model,
                                    .executor = run.executor(),

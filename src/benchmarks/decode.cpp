@@ -72,7 +72,7 @@ void decode_case(BenchContext& context, const std::vector<std::string>& sets, co
   options.activations = bench.dtype;
   options.threads = context.threads;
   options.bindings = device::cpu_bindings();
-  options.cache_room = inference::cache_room_for(position + 1, inference::kPrefillChunk);
+  options.cache_capacity = inference::cache_capacity_for(position + 1, inference::kPrefillChunk);
   set_compute_threads(context.threads);
   flush_denormals();
   program::Executor executor(

@@ -74,12 +74,12 @@ void compile_for_training(inference::ModelRuntime& runtime) {
   compile.model = runtime.model;
   compile.rule_of = [](const std::string&, const Shape&) { return optim::ParameterRule{}; };
   compile.recompute = program::Recompute::kNone;
-  compile.cache_room = 1;
+  compile.cache_capacity = 1;
   compile.threads = 1;
   compile.bindings = device::cpu_bindings();
   const int64_t source = runtime.model.architecture == models::Architecture::kEncoderDecoder ? 1 : 0;
   runtime.executor = std::make_unique<program::Executor>(
-      program::compile({{.kind = program::Kind::kTrain, .source_length = source}}, compile));
+      program::compile({{.kind = program::Kind::kTrain, .encoder_length = source}}, compile));
   program::initialize_weights(*runtime.executor, 0);
 }
 

@@ -49,11 +49,12 @@ int run_evaluation(const EvalOptions& options) {
     throw ConfigError("[eval] give either --tokens FILE or --text FILE");
   }
   inference::ModelRuntime runtime = inference::open_model(options.model);
-  const int64_t length = options.sequence_length > 0 ? options.sequence_length
-                                                     : std::min<int64_t>(512, runtime.model.longest_text());
-  if (length > runtime.model.longest_text()) {
+  const int64_t length = options.sequence_length > 0
+                             ? options.sequence_length
+                             : std::min<int64_t>(512, runtime.model.max_sequence_length());
+  if (length > runtime.model.max_sequence_length()) {
     throw ConfigError("[eval] --sequence-length {} is beyond the model's {} positions", length,
-                      runtime.model.longest_text());
+                      runtime.model.max_sequence_length());
   }
   const int64_t stride = options.stride.value_or(length);
   if (stride < 1 || stride > length)
@@ -91,7 +92,7 @@ int run_evaluation(const EvalOptions& options) {
   wanted.requests.push_back({.kind = program::Kind::kEvaluate,
                              .sequences = sequences,
                              .sequence_length = windows.shape().tokens,
-                             .source_length = windows.shape().source,
+                             .encoder_length = windows.shape().source,
                              .document_mask = documents || !causal});
   inference::load_runtime(runtime, wanted);
   const evaluation::EvalResult result = evaluation::evaluate(*runtime.executor, 0, windows);

@@ -102,14 +102,14 @@ void print_text(const config::RunConfig& config, const models::ModelConfig& mode
   const auto parameters = static_cast<double>(models::parameter_count(model));
   fmt::print("Model: {}{} parameters, {} layers of width {}, vocabulary {}\n",
              config.model.preset.empty() ? "" : config.model.preset + ", ", human_count(parameters),
-             models::layers_of(model), model.width, model.vocab_size);
+             models::layers_of(model), model.hidden_size, model.vocab_size);
   fmt::print("Start: {}", models::name_of(model.init));
   if (model.init != models::InitScheme::kSmallWang && model.init != models::InitScheme::kMitchell)
     fmt::print(", standard deviation {:g}", model.init_std);
-  if (const double m = models::width_mult(model); model.mup.base_width > 0) {
+  if (const double m = models::width_mult(model); model.mup.base_hidden_size > 0) {
     fmt::print(
         "; µP: {:g} times the width {} that settings are of; hidden matrices learn at {:g} of the rate", m,
-        model.mup.base_width, 1 / m);
+        model.mup.base_hidden_size, 1 / m);
   }
   fmt::print("\n");
   const data::RowShape row = config::row_shape(config, model);

@@ -80,10 +80,10 @@ std::vector<inference::TextRequest> requests_of(const std::vector<Prompt>& promp
     if (ids.empty())
       ids.push_back(
           static_cast<int32_t>(runtime.model.bos_id.value_or(tokenizer.end_of_text_id().value_or(0))));
-    if (static_cast<int64_t>(ids.size()) > runtime.model.longest_text()) {
+    if (static_cast<int64_t>(ids.size()) > runtime.model.max_sequence_length()) {
       const std::string what =
           fmt::format("[{}] the prompt has {} tokens and the model has {} positions; shorten it",
-                      prompts[i].where, ids.size(), runtime.model.longest_text());
+                      prompts[i].where, ids.size(), runtime.model.max_sequence_length());
       if (options.prompts.empty()) throw ConfigError(what);
       throw DataError(what);
     }
@@ -172,8 +172,9 @@ class Writer {
 }  // namespace
 
 int run_generation(const GenerateOptions& options) {
-  if (options.batch < 1 || options.batch > inference::kMostTexts)
-    throw ConfigError("[generate] found --batch {}, expected 1 to {}", options.batch, inference::kMostTexts);
+  if (options.batch < 1 || options.batch > inference::kMaxSequences)
+    throw ConfigError("[generate] found --batch {}, expected 1 to {}", options.batch,
+                      inference::kMaxSequences);
   catch_stop_signals();
   inference::ModelRuntime runtime = inference::open_model(options.model);
   if (!runtime.tokenizer) {
@@ -192,18 +193,18 @@ int run_generation(const GenerateOptions& options) {
   int64_t longest = 0;
   for (const inference::TextRequest& request : requests)
     longest = std::max(longest, static_cast<int64_t>(request.prompt.size()));
-  inference::load_runtime(
-      runtime, {.compute = config::compute_options(config::config_of_sets(options.sets)),
-                .requests = inference::generation_requests(inference::kPrefillChunk, texts,
-                                                           reads_source ? longest : 0),
-                .cache_tokens =
-                    std::min(runtime.model.longest_text(), options.max_tokens + (reads_source ? 0 : longest)),
-                .cache_texts = texts});
+  inference::load_runtime(runtime,
+                          {.compute = config::compute_options(config::config_of_sets(options.sets)),
+                           .requests = inference::generation_requests(inference::kPrefillChunk, texts,
+                                                                      reads_source ? longest : 0),
+                           .cache_tokens = std::min(runtime.model.max_sequence_length(),
+                                                    options.max_tokens + (reads_source ? 0 : longest)),
+                           .cache_sequences = texts});
   inference::Generator generator(*runtime.executor, 0, 1);
   std::vector<int64_t> limits;
   for (const inference::TextRequest& request : requests)
     limits.push_back(
-        std::min(options.max_tokens, generator.most_tokens(static_cast<int64_t>(request.prompt.size()))));
+        std::min(options.max_tokens, generator.max_new_tokens(static_cast<int64_t>(request.prompt.size()))));
   Writer writer(prompts, *runtime.tokenizer, options, std::move(limits),
                 {.grow = texts == 1, .prompt = !reads_source});
   generator.generate(

@@ -51,8 +51,8 @@ int run_presets(const PresetsOptions& options) {
     const models::ModelConfig& c = preset->config;
     const auto parameters = static_cast<double>(models::parameter_count(c));
     fmt::print("{:<18} {:>10} {:>6} {:>6} {:>6} {:>8} {:>6} {:>8}  {:<8} {}\n", preset->name,
-               human_count(parameters), c.layers, c.width, c.heads, c.kv_heads, c.ffn, c.vocab_size,
-               human_bytes(training_state_bytes(parameters)), preset->note);
+               human_count(parameters), c.layers, c.hidden_size, c.heads, c.kv_heads, c.intermediate_size,
+               c.vocab_size, human_bytes(training_state_bytes(parameters)), preset->note);
   }
   if (chosen.size() > 1) return 0;
   const models::Blocks blocks = models::blocks_of(chosen[0]->config);

@@ -43,7 +43,7 @@ models::ModelConfig model_of_family(const ModelTable& table) {
   const models::ModelConfig base = models::smallest_preset(*family);
   models::ModelConfig config = base;
   config.vocab_size = table.vocab_size.value_or(config.vocab_size);
-  config.width = table.hidden_size.value_or(config.width);
+  config.hidden_size = table.hidden_size.value_or(config.hidden_size);
   config.layers = table.num_hidden_layers.value_or(config.layers);
   if (config.encoder_layers > 0)
     config.encoder_layers = table.num_hidden_layers.value_or(config.encoder_layers);
@@ -51,8 +51,9 @@ models::ModelConfig model_of_family(const ModelTable& table) {
   const bool grouped = base.kv_heads < base.heads;
   config.kv_heads =
       table.num_key_value_heads.value_or(grouped ? std::min(config.kv_heads, config.heads) : config.heads);
-  config.head_dim = table.head_dim.value_or(config.heads > 0 ? config.width / config.heads : 0);
-  config.ffn = table.intermediate_size.value_or(config.width * base.ffn / base.width);
+  config.head_dim = table.head_dim.value_or(config.heads > 0 ? config.hidden_size / config.heads : 0);
+  config.intermediate_size =
+      table.intermediate_size.value_or(config.hidden_size * base.intermediate_size / base.hidden_size);
   config.max_positions = table.max_position_embeddings.value_or(config.max_positions);
   config.tied = table.tie_word_embeddings.value_or(config.tied);
   config.rope.theta = table.rope_theta.value_or(config.rope.theta);
@@ -140,7 +141,7 @@ models::ModelConfig resolve_model(const RunConfig& config) {
   model = models::with_overrides(model, overrides, where);
   model.init = scheme_of(config.model.init_scheme, model.init);
   model.init_std = config.model.init_std.value_or(model.init_std);
-  model.mup = {.base_width = config.model.mup_base_hidden_size.value_or(0),
+  model.mup = {.base_hidden_size = config.model.mup_base_hidden_size.value_or(0),
                .base_head_dim = config.model.mup_base_head_dim.value_or(0)};
   return model;
 }
@@ -156,7 +157,7 @@ void check_model(const RunConfig& config, std::vector<Fault>& faults) {
     if (problems.empty()) check_groups(config, model, faults);
     if (problems.empty()) check_objective(config, model, faults);
     if (problems.empty()) check_start(config, model, faults);
-    if (config.training.sequence_length > model.longest_text()) {
+    if (config.training.sequence_length > model.max_sequence_length()) {
       faults.push_back(
           {"training.sequence_length", config.origin_of("training.sequence_length"),
            fmt::format("found {}, but the model has {} positions; lower it or raise max_position_embeddings",
@@ -206,8 +207,9 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
   // Rows that see later ones must not see the padding behind a text.
   const bool documents =
       config.data.pack != Pack::kStream || model.architecture != models::Architecture::kDecoder;
-  const int64_t context = std::min(
-      model.longest_text(), std::max<int64_t>(config.training.sequence_length, inference::kPrefillChunk));
+  const int64_t context =
+      std::min(model.max_sequence_length(),
+               std::max<int64_t>(config.training.sequence_length, inference::kPrefillChunk));
   int64_t longest = 0, most = 0;  // task requests
   for (const TaskSet& set : tasks) {
     longest = std::max(longest, set.requests.longest);
@@ -217,13 +219,13 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
     std::vector<program::Request> requests{{.kind = program::Kind::kTrain,
                                             .sequences = micro_batch,
                                             .sequence_length = shape.tokens,
-                                            .source_length = shape.source,
+                                            .encoder_length = shape.source,
                                             .document_mask = documents,
                                             .micro_batches = config.training.global_batch_size / micro_batch},
                                            {.kind = program::Kind::kEvaluate,
                                             .sequences = micro_batch,
                                             .sequence_length = shape.tokens,
-                                            .source_length = shape.source,
+                                            .encoder_length = shape.source,
                                             .document_mask = documents}};
     if (model.architecture == models::Architecture::kDecoder || writes_samples(config, model)) {
       for (auto& request : inference::generation_requests(inference::kPrefillChunk, 1, shape.source))
@@ -252,7 +254,7 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
       options.recompute = program::Recompute::kFull;
       break;
   }
-  options.cache_room = inference::cache_room_for(context, inference::kPrefillChunk);
+  options.cache_capacity = inference::cache_capacity_for(context, inference::kPrefillChunk);
   options.threads = static_cast<int>(*config.device.threads);
   options.bindings = config.debug.reference_kernels ? device::reference_bindings() : device::cpu_bindings();
   return program::compile(requests_for(*config.training.micro_batch_size), options);

@@ -11,19 +11,19 @@ using program::Kind;
 using program::Segment;
 
 std::vector<program::Request> generation_requests(int64_t chunk, int64_t texts, int64_t source) {
-  STRATA_CHECK(texts >= 1 && texts <= kMostTexts, "{} texts at once", texts);
-  std::vector<program::Request> requests{{.kind = source > 0 ? Kind::kEncode : Kind::kPrefill,
+  STRATA_CHECK(texts >= 1 && texts <= kMaxSequences, "{} texts at once", texts);
+  std::vector<program::Request> requests{{.kind = source > 0 ? Kind::kEncodeSource : Kind::kPrefill,
                                           .sequences = 1,
                                           .sequence_length = source > 0 ? 1 : chunk,
-                                          .source_length = source}};
+                                          .encoder_length = source}};
   for (int64_t count = 1;; count = std::min(2 * count, texts)) {
     requests.push_back(
-        {.kind = Kind::kDecode, .sequences = count, .sequence_length = 1, .source_length = source});
+        {.kind = Kind::kDecode, .sequences = count, .sequence_length = 1, .encoder_length = source});
     if (count == texts) return requests;
   }
 }
 
-int64_t cache_room_for(int64_t tokens, int64_t chunk) {
+int64_t cache_capacity_for(int64_t tokens, int64_t chunk) {
   return (tokens + chunk - 1) / chunk * chunk;
 }
 
@@ -31,8 +31,9 @@ Generator::Generator(program::Executor& executor, size_t prefill, size_t decode)
     : executor_(executor),
       prefill_(prefill),
       chunk_(executor.program(prefill).request.sequence_length),
-      source_(executor.program(prefill).request.source_length),
-      positions_(std::min(executor.set().options.cache_room, executor.set().options.model.longest_text())),
+      source_(executor.program(prefill).request.encoder_length),
+      positions_(std::min(executor.set().options.cache_capacity,
+                          executor.set().options.model.max_sequence_length())),
       texts_(executor.set().options.cache_slots),
       logits_(static_cast<size_t>(executor.set().options.model.vocab_size)) {
   for (size_t i = decode; i < executor.set().programs.size(); ++i) {

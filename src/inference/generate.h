@@ -18,15 +18,15 @@
 namespace strata::inference {
 
 inline constexpr int64_t kPrefillChunk = 64;
-inline constexpr int64_t kMostTexts = 32;  // at once
+inline constexpr int64_t kMaxSequences = 32;  // at once
 
 // The programs that a generator needs: prefill of one text in chunks of `chunk` tokens, and decoding of 1, 2,
-// 4, … up to `texts` texts (at most kMostTexts). Compile them with cache_slots = texts.
+// 4, … up to `texts` texts (at most kMaxSequences). Compile them with cache_slots = texts.
 // Of an encoder-decoder, whose encoder's texts have at most `source` tokens, the first encodes a whole text
 // instead.
 std::vector<program::Request> generation_requests(int64_t chunk, int64_t texts = 1, int64_t source = 0);
 // Room of the cache for texts of at most `tokens` tokens: whole chunks.
-int64_t cache_room_for(int64_t tokens, int64_t chunk);
+int64_t cache_capacity_for(int64_t tokens, int64_t chunk);
 
 struct TextRequest {
   std::vector<int32_t> prompt;  // of an encoder-decoder what its encoder reads
@@ -58,7 +58,7 @@ class Generator {
   int64_t room() const { return positions_; }        // tokens of the longest text
   bool reads_source() const { return source_ > 0; }  // an encoder-decoder
   // Tokens that can be written behind a prompt of this many.
-  int64_t most_tokens(int64_t prompt) const { return positions_ + 1 - (reads_source() ? 1 : prompt); }
+  int64_t max_new_tokens(int64_t prompt) const { return positions_ + 1 - (reads_source() ? 1 : prompt); }
   int64_t texts() const { return texts_; }  // that are written at once
 
  private:

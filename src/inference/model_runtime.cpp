@@ -47,10 +47,12 @@ void load_runtime(ModelRuntime& runtime, const RuntimeOptions& options) {
   compile.threads = compute_threads();
   compile.bindings =
       options.compute.reference_kernels ? device::reference_bindings() : device::cpu_bindings();
-  const int64_t room =
-      options.cache_tokens > 0 ? options.cache_tokens : std::min<int64_t>(runtime.model.longest_text(), 4096);
-  compile.cache_room = cache_room_for(std::min(room, runtime.model.longest_text()), kPrefillChunk);
-  compile.cache_slots = options.cache_texts;
+  const int64_t room = options.cache_tokens > 0
+                           ? options.cache_tokens
+                           : std::min<int64_t>(runtime.model.max_sequence_length(), 4096);
+  compile.cache_capacity =
+      cache_capacity_for(std::min(room, runtime.model.max_sequence_length()), kPrefillChunk);
+  compile.cache_slots = options.cache_sequences;
   runtime.executor = std::make_unique<program::Executor>(program::compile(options.requests, compile));
   checkpoint::load_hugging_face(runtime.folder, runtime.model, *runtime.executor);
   // Programs of one kind read the same encodings.

@@ -28,8 +28,8 @@ struct ComputeOptions {
 struct RuntimeOptions {
   ComputeOptions compute = {};
   std::vector<program::Request> requests = {};
-  int64_t cache_tokens = 0;  // for generating; 0: as many as the model has positions, at most 4,096
-  int64_t cache_texts = 1;   // that are written at once
+  int64_t cache_tokens = 0;     // for generating; 0: as many as the model has positions, at most 4,096
+  int64_t cache_sequences = 1;  // that are written at once
 };
 
 // Reads config.json and the tokenizer; no weights yet.

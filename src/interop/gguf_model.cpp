@@ -182,7 +182,7 @@ void add_rope(GgufFields& fields, const std::string& arch, const models::ModelCo
   if (theta != nullptr) fields.push_back({arch + ".rope.freq_base", theta->get<float>()});
   if (model.window_rope)
     fields.push_back({arch + ".rope.freq_base_swa", static_cast<float>(model.window_rope->theta)});
-  if (arch == "llama" || arch == "gptneox" || arch == "phi3" || model.rotary_share < 1)
+  if (arch == "llama" || arch == "gptneox" || arch == "phi3" || model.partial_rotary_factor < 1)
     fields.push_back({arch + ".rope.dimension_count", static_cast<uint32_t>(model.rotary_dim())});
   const Json* kind = find(rope, {"rope_type", "type"});
   const std::string type = kind != nullptr ? kind->get<std::string>() : "default";
@@ -240,7 +240,7 @@ void check_expressible(const GgufFamily& family, const models::ModelConfig& mode
       model.attention_scalar > 0 ? model.attention_scalar : static_cast<double>(model.head_dim);
   const bool largest = model.layers == (gemma2 ? 46 : 62);
   if (scalar !=
-      (largest ? static_cast<double>(model.width / model.heads) : static_cast<double>(model.head_dim)))
+      (largest ? static_cast<double>(model.hidden_size / model.heads) : static_cast<double>(model.head_dim)))
     refuse("this query_pre_attn_scalar, only the head size (the width by the heads in a model of 27B)");
   if (gemma2 && (model.attention_softcap <= 0 || model.logits_softcap <= 0))
     refuse("that scores or logits have no softcap");

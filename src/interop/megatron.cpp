@@ -196,7 +196,8 @@ std::vector<Part> parts_of(const MegatronCheckpoint& checkpoint) {
   const auto ranks = static_cast<int64_t>(checkpoint.ranks.size());
   const bool llama = model.family->model_type == "llama";
   const Interleave qkv{{model.heads / model.kv_heads * model.head_dim, model.head_dim, model.head_dim}};
-  const Interleave up = llama ? Interleave{{model.ffn / ranks, model.ffn / ranks}} : Interleave{};
+  const Interleave up =
+      llama ? Interleave{{model.intermediate_size / ranks, model.intermediate_size / ranks}} : Interleave{};
   std::vector<Part> parts{
       {{checkpoint.embedding + "word_embeddings.weight"}, "embedding.weight", Split::kRows}};
   if (!llama) parts.push_back({{checkpoint.embedding + "position_embeddings.weight"}, "positions.weight"});
@@ -321,7 +322,8 @@ MegatronCheckpoint open_megatron(const Path& folder) {
   checkpoint.model = models::read_config_json(config_of(args), ranks.string());
   const auto faults = models::faults_of(checkpoint.model);
   if (!faults.empty()) throw DataError("[{}] {}", ranks.string(), faults.front());
-  for (const int64_t size : {checkpoint.model.vocab_size, checkpoint.model.kv_heads, checkpoint.model.ffn}) {
+  for (const int64_t size :
+       {checkpoint.model.vocab_size, checkpoint.model.kv_heads, checkpoint.model.intermediate_size}) {
     if (size % split != 0)
       throw DataError("[{}] sizes of {} do not divide among {} tensor-parallel ranks", ranks.string(), size,
                       split);

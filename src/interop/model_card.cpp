@@ -140,7 +140,7 @@ tags:
     if (!value.empty()) text += fmt::format("| {} | {} |\n", what, value);
   };
   row("architecture", fmt::format("{} ({} layers, width {}, {} heads)", model.family->model_type,
-                                  models::layers_of(model), model.width, model.heads));
+                                  models::layers_of(model), model.hidden_size, model.heads));
   row("parameters", std::to_string(models::parameter_count(model)));
   row("vocabulary", std::to_string(model.vocab_size));
   row("longest sequence", std::to_string(model.max_positions));

@@ -51,12 +51,12 @@ ValueId norm_weight(Graph& graph, const std::string& name, int64_t width, double
 
 void add_batch(Context& context) {
   const int64_t tokens = context.sequences * context.sequence_length;
-  if (context.source_length > 0 && context.mode != Mode::kCached) {
-    const int64_t of_source = context.sequences * context.source_length;
+  if (context.encoder_length > 0 && context.mode != Mode::kCached) {
+    const int64_t of_source = context.sequences * context.encoder_length;
     context.source_tokens = add_input(context, "source_tokens", of_source, Role::kInput);
     context.source_begin = add_input(context, "source_begin", of_source, Role::kInput);
   }
-  if (context.mode == Mode::kEncode) {
+  if (context.mode == Mode::kEncodeSource) {
     context.cache_slot = add_input(context, "cache_slot", context.sequences, Role::kStep);
     return;
   }
@@ -65,7 +65,7 @@ void add_batch(Context& context) {
   if (context.mode == Mode::kSequences) {
     context.targets = add_input(context, "targets", tokens, Role::kInput);
     if (context.document_mask) context.kv_begin = add_input(context, "kv_begin", tokens, Role::kInput);
-    if (context.source_length > 0) {
+    if (context.encoder_length > 0) {
       context.source_of = add_input(context, "source_of", tokens, Role::kInput);
       context.source_of_end =
           ops::document_ends(context.graph, context.source_of, context.source_begin, context.sequences);
@@ -73,12 +73,12 @@ void add_batch(Context& context) {
   } else {
     context.cache_position = add_input(context, "cache_position", context.sequences, Role::kStep);
     context.cache_slot = add_input(context, "cache_slot", context.sequences, Role::kStep);
-    if (context.source_length > 0)
+    if (context.encoder_length > 0)
       context.source_end = add_input(context, "source_end", context.sequences, Role::kStep);
   }
 }
 
-void see_both_ways(Context& context) {
+void make_bidirectional(Context& context) {
   context.causal = false;
   if (context.kv_begin != kNone)
     context.kv_end = ops::document_ends(context.graph, context.kv_begin, context.kv_begin, context.sequences);
@@ -87,11 +87,11 @@ void see_both_ways(Context& context) {
 Context source_of(const Context& context) {
   Context source{.graph = context.graph,
                  .activations = context.activations,
-                 .sequence_length = context.source_length,
+                 .sequence_length = context.encoder_length,
                  .sequences = context.sequences,
                  .tokens = context.source_tokens,
                  .kv_begin = context.source_begin};
-  see_both_ways(source);
+  make_bidirectional(source);
   return source;
 }
 
@@ -112,14 +112,14 @@ ValueId linear(Context& context, const LinearSpec& spec, ValueId x) {
 ops::Normed norm(Context& context, const NormSpec& spec, ValueId x, ValueId residual) {
   Graph& graph = context.graph;
   if (spec.kind == NormSpec::Kind::kPlainLayer) {
-    const ValueId ones = ops::constant(graph, spec.name + ".ones", spec.width, 1);
-    const ValueId zeros = ops::constant(graph, spec.name + ".zeros", spec.width, 0);
+    const ValueId ones = ops::constant(graph, spec.name + ".ones", spec.hidden_size, 1);
+    const ValueId zeros = ops::constant(graph, spec.name + ".zeros", spec.hidden_size, 0);
     return ops::layer_norm(graph, x, residual, ones, zeros, spec.eps);
   }
-  const ValueId weight = norm_weight(graph, spec.name + ".weight", spec.width, spec.weight_offset);
+  const ValueId weight = norm_weight(graph, spec.name + ".weight", spec.hidden_size, spec.weight_offset);
   if (spec.kind == NormSpec::Kind::kRms)
     return ops::rms_norm(graph, x, residual, weight, spec.eps, spec.weight_offset);
-  const ValueId bias = graph.add_parameter(spec.name + ".bias", {spec.width}, {Init::Kind::kZeros});
+  const ValueId bias = graph.add_parameter(spec.name + ".bias", {spec.hidden_size}, {Init::Kind::kZeros});
   return ops::layer_norm(graph, x, residual, weight, bias, spec.eps);
 }
 
@@ -141,18 +141,18 @@ ValueId project_out(Context& context, const AttentionSpec& spec, ValueId attende
   return linear(context,
                 {.name = spec.name + ".out",
                  .inputs = spec.heads * spec.head_dim,
-                 .outputs = spec.width,
+                 .outputs = spec.hidden_size,
                  .bias = spec.out_bias,
                  .parallel = LinearSpec::Parallel::kRow},
                 attended);
 }
 
-// [sequences · source_length, k | v] of what an encoder gave.
+// [sequences · encoder_length, k | v] of what an encoder gave.
 ValueId source_keys(Context& context, const AttentionSpec& spec, ValueId source) {
   const int64_t kv_width = spec.kv_heads * spec.head_dim;
   return linear(context,
                 {.name = spec.name + ".kv",
-                 .inputs = spec.width,
+                 .inputs = spec.hidden_size,
                  .outputs = 2 * kv_width,
                  .bias = spec.bias,
                  .segments = {kv_width, kv_width}},
@@ -161,8 +161,8 @@ ValueId source_keys(Context& context, const AttentionSpec& spec, ValueId source)
 
 ops::CrossCache source_caches(Context& context, const AttentionSpec& spec) {
   const int64_t kv_width = spec.kv_heads * spec.head_dim;
-  return {.keys = cache(context, spec.name + ".keys", context.source_length, kv_width),
-          .values = cache(context, spec.name + ".values", context.source_length, kv_width),
+  return {.keys = cache(context, spec.name + ".keys", context.encoder_length, kv_width),
+          .values = cache(context, spec.name + ".values", context.encoder_length, kv_width),
           .slot = context.cache_slot};
 }
 
@@ -174,7 +174,7 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
   const int64_t kv_width = spec.kv_heads * spec.head_dim;
   ValueId qkv = linear(context,
                        {.name = spec.name + ".qkv",
-                        .inputs = spec.width,
+                        .inputs = spec.hidden_size,
                         .outputs = q_width + 2 * kv_width,
                         .bias = spec.bias,
                         .segments = {q_width, kv_width, kv_width}},
@@ -196,13 +196,13 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
   if (context.mode == Mode::kSequences) {
     attended = ops::attention(graph, qkv, context.kv_begin, options);
   } else {
-    attended =
-        ops::cached_attention(graph, qkv,
-                              {.keys = cache(context, spec.name + ".keys", context.cache_room, kv_width),
-                               .values = cache(context, spec.name + ".values", context.cache_room, kv_width),
-                               .position = context.cache_position,
-                               .slot = context.cache_slot},
-                              options);
+    attended = ops::cached_attention(
+        graph, qkv,
+        {.keys = cache(context, spec.name + ".keys", context.cache_capacity, kv_width),
+         .values = cache(context, spec.name + ".values", context.cache_capacity, kv_width),
+         .position = context.cache_position,
+         .slot = context.cache_slot},
+        options);
   }
   return project_out(context, spec, attended);
 }
@@ -211,7 +211,7 @@ ValueId cross_attention(Context& context, const AttentionSpec& spec, ValueId x, 
   Graph& graph = context.graph;
   const ValueId q = linear(context,
                            {.name = spec.name + ".q",
-                            .inputs = spec.width,
+                            .inputs = spec.hidden_size,
                             .outputs = spec.heads * spec.head_dim,
                             .bias = spec.bias},
                            x);
@@ -229,20 +229,21 @@ void store_cross(Context& context, const AttentionSpec& spec, ValueId source) {
 }
 
 ValueId ffn(Context& context, const FfnSpec& spec, ValueId x) {
-  const ValueId up = linear(
-      context,
-      {.name = spec.name + ".up",
-       .inputs = spec.width,
-       .outputs = spec.gated ? 2 * spec.hidden : spec.hidden,
-       .bias = spec.bias,
-       .segments = spec.gated ? std::vector<int64_t>{spec.hidden, spec.hidden} : std::vector<int64_t>{}},
-      x);
+  const ValueId up =
+      linear(context,
+             {.name = spec.name + ".up",
+              .inputs = spec.hidden_size,
+              .outputs = spec.gated ? 2 * spec.intermediate_size : spec.intermediate_size,
+              .bias = spec.bias,
+              .segments = spec.gated ? std::vector<int64_t>{spec.intermediate_size, spec.intermediate_size}
+                                     : std::vector<int64_t>{}},
+             x);
   const ValueId hidden = spec.gated ? ops::gated(context.graph, up, spec.activation)
                                     : ops::activation(context.graph, up, spec.activation);
   return linear(context,
                 {.name = spec.name + ".down",
-                 .inputs = spec.hidden,
-                 .outputs = spec.width,
+                 .inputs = spec.intermediate_size,
+                 .outputs = spec.hidden_size,
                  .bias = spec.bias,
                  .parallel = LinearSpec::Parallel::kRow},
                 hidden);
@@ -331,16 +332,16 @@ Stream norm_of_sum(const Block& block, Stream stream) {
 }
 
 Stream apply(const Block& block, Stream stream) {
-  switch (block.spec.wiring) {
-    case Wiring::kPreNorm:
+  switch (block.spec.norm_placement) {
+    case NormPlacement::kPreNorm:
       return pre_norm(block, stream);
-    case Wiring::kPostNorm:
+    case NormPlacement::kPostNorm:
       return post_norm(block, stream);
-    case Wiring::kSandwich:
+    case NormPlacement::kSandwich:
       return sandwich(block, stream);
-    case Wiring::kParallel:
+    case NormPlacement::kParallel:
       return parallel(block, stream);
-    case Wiring::kNormOfSum:
+    case NormPlacement::kNormOfSum:
       return norm_of_sum(block, stream);
   }
   return stream;
@@ -349,7 +350,7 @@ Stream apply(const Block& block, Stream stream) {
 }  // namespace
 
 ValueId stack(Context& context, const StackSpec& spec, ValueId embedded, ValueId source) {
-  STRATA_CHECK(!spec.reads_encoder || spec.wiring == Wiring::kPreNorm,
+  STRATA_CHECK(!spec.reads_encoder || spec.norm_placement == NormPlacement::kPreNorm,
                "only blocks with norms before them read an encoder");
   Stream stream{embedded, kNone};
   for (int64_t i = 0; i < spec.layers; ++i) {
@@ -357,7 +358,7 @@ ValueId stack(Context& context, const StackSpec& spec, ValueId embedded, ValueId
     stream = apply({context, spec, i, source}, stream);
   }
   context.graph.set_layer(kNone);
-  if (spec.wiring == Wiring::kNormOfSum) return stream.update;
+  if (spec.norm_placement == NormPlacement::kNormOfSum) return stream.update;
   NormSpec last = spec.norm;
   last.name = spec.prefix + "final_norm";
   return norm(context, last, stream.update, stream.rest).y;

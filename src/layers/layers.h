@@ -19,9 +19,9 @@ using graph::ValueId;
 
 // What a graph is built for.
 enum class Mode {
-  kSequences,  // whole sequences: training and evaluation
-  kCached,     // a chunk of new tokens against a key–value cache: prefill and decoding
-  kEncode,     // an encoder's text, whose keys and values go to the caches that a decoder reads
+  kSequences,     // whole sequences: training and evaluation
+  kCached,        // a chunk of new tokens against a key–value cache: prefill and decoding
+  kEncodeSource,  // an encoder's text, whose keys and values go to the caches that a decoder reads
 };
 
 // The batch and the settings that every block sees. N tokens: sequences · sequence_length, row-major.
@@ -31,7 +31,7 @@ struct Context {
   DType activations = DType::kF32;
   int64_t sequence_length = 0;     // tokens of one sequence in this program (of one chunk, in kCached)
   int64_t sequences = 0;           // in a micro-batch
-  int64_t cache_room = 0;          // tokens that a slot of a cache can hold, kCached only
+  int64_t cache_capacity = 0;      // tokens that a slot of a cache can hold, kCached only
   int64_t cache_slots = 0;         // texts that a cache can hold; 0: as many as sequences
   bool document_mask = true;       // whether kv_begin is given
   bool causal = true;              // a row sees no later ones
@@ -41,11 +41,11 @@ struct Context {
   ValueId kv_begin = kNone;        // i32[N], kSequences only: where the row's document begins
   ValueId kv_end = kNone;          // i32[N], not causal: where it ends; kNone: with the sequence
   ValueId cache_position = kNone;  // i32[sequences], kCached only: where in their slots new tokens begin
-  ValueId cache_slot = kNone;      // i32[sequences], kCached and kEncode
+  ValueId cache_slot = kNone;      // i32[sequences], kCached and kEncodeSource
   // Beside a decoder, of its encoder. A row of the decoder reads the document of the encoder's row that
   // begins at source_of.
-  int64_t source_length = 0;      // tokens of its sequences (of a slot of its caches); 0: there is none
-  ValueId source_tokens = kNone;  // i32[sequences · source_length], not in kCached
+  int64_t encoder_length = 0;     // tokens of its sequences (of a slot of its caches); 0: there is none
+  ValueId source_tokens = kNone;  // i32[sequences · encoder_length], not in kCached
   ValueId source_begin = kNone;   // the same; as kv_begin
   ValueId source_of = kNone;      // i32[N], kSequences only; -1: reads nothing
   ValueId source_of_end = kNone;  // i32[N], kSequences only: where that document ends
@@ -55,7 +55,7 @@ struct Context {
 // Adds the batch's values to the graph.
 void add_batch(Context& context);
 // Rows see later ones of their document: gives them kv_end.
-void see_both_ways(Context& context);
+void make_bidirectional(Context& context);
 // The encoder's side of a decoder's context: its tokens as a batch of their own, seen both ways.
 Context source_of(const Context& context);
 
@@ -71,7 +71,7 @@ ValueId linear(Context& context, const LinearSpec& spec, ValueId x);
 
 struct NormSpec {
   std::string name = {};
-  int64_t width = 0;
+  int64_t hidden_size = 0;
   double eps = 1e-5;
   // kPlainLayer has neither weight nor bias (OLMo).
   enum class Kind { kRms, kLayer, kPlainLayer } kind = Kind::kRms;
@@ -81,7 +81,7 @@ ops::Normed norm(Context& context, const NormSpec& spec, ValueId x, ValueId resi
 
 struct AttentionSpec {
   std::string name = {};  // parameters NAME.qkv.*, NAME.out.*
-  int64_t width = 0;
+  int64_t hidden_size = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
@@ -102,17 +102,17 @@ struct AttentionSpec {
 // QKV projection, norms of q and k, rotary embedding, grouped-query attention, output projection.
 ValueId attention(Context& context, const AttentionSpec& spec, ValueId x);
 
-// The same with keys and values of what an encoder gave, [sequences · source_length, d]; parameters NAME.q.*,
-// NAME.kv.*, NAME.out.*. No norms, rotation, bias of scores or window. In kCached `source` is not read: the
-// keys and values lie in caches.
+// The same with keys and values of what an encoder gave, [sequences · encoder_length, d]; parameters
+// NAME.q.*, NAME.kv.*, NAME.out.*. No norms, rotation, bias of scores or window. In kCached `source` is not
+// read: the keys and values lie in caches.
 ValueId cross_attention(Context& context, const AttentionSpec& spec, ValueId x, ValueId source);
-// Puts the keys and values that cross_attention of this name reads into their caches, kEncode only.
+// Puts the keys and values that cross_attention of this name reads into their caches, kEncodeSource only.
 void store_cross(Context& context, const AttentionSpec& spec, ValueId source);
 
 struct FfnSpec {
   std::string name = {};  // parameters NAME.up.*, NAME.down.*
-  int64_t width = 0;
-  int64_t hidden = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
   bool bias = false;
   ActivationKind activation = ActivationKind::kSilu;
   bool gated = true;  // f(gate) · up
@@ -120,7 +120,7 @@ struct FfnSpec {
 ValueId ffn(Context& context, const FfnSpec& spec, ValueId x);
 
 // Where a block's norms stand. f is attention, then the FFN.
-enum class Wiring {
+enum class NormPlacement {
   kPreNorm,    // x + f(norm(x)): Llama, GPT-2
   kPostNorm,   // x + norm(f(x)): OLMo 2
   kSandwich,   // x + norm(f(norm(x))): Gemma 2
@@ -136,7 +136,7 @@ struct StackSpec {
   std::string prefix = {};
   int64_t layers = 0;
   int64_t first_number = 0;  // of its layers in the graph, by which recompute and reports go
-  Wiring wiring = Wiring::kPreNorm;
+  NormPlacement norm_placement = NormPlacement::kPreNorm;
   NormSpec norm;
   AttentionSpec attention;
   // Where layers differ: window layers have these instead.
@@ -148,7 +148,7 @@ struct StackSpec {
 };
 // From the embedded tokens [N, d] to what the head reads. `source`: cross_attention's.
 ValueId stack(Context& context, const StackSpec& spec, ValueId embedded, ValueId source = kNone);
-// What a decoder's stack reads of an encoder, of all its layers, into the caches; kEncode only.
+// What a decoder's stack reads of an encoder, of all its layers, into the caches; kEncodeSource only.
 void store_source(Context& context, const StackSpec& spec, ValueId source);
 
 // A table [rows, width]; returns the parameter.

@@ -19,19 +19,19 @@ ModelConfig read(const std::string& text, const std::string& where) {
   json.require_equal("is_decoder", false);
   json.require_equal("add_cross_attention", false);
   config.vocab_size = json.integer("vocab_size");
-  config.width = json.integer("hidden_size");
+  config.hidden_size = json.integer("hidden_size");
   config.layers = json.integer("num_hidden_layers");
   config.heads = json.integer("num_attention_heads");
   config.kv_heads = config.heads;
-  config.head_dim = config.heads > 0 ? config.width / config.heads : 0;
-  config.ffn = json.integer("intermediate_size");
+  config.head_dim = config.heads > 0 ? config.hidden_size / config.heads : 0;
+  config.intermediate_size = json.integer("intermediate_size");
   config.max_positions = json.integer_or("max_position_embeddings", 512);
   config.token_types = json.integer_or("type_vocab_size", 2);
   config.tied = json.boolean_or("tie_word_embeddings", true);
   config.norm_eps = json.real_or("layer_norm_eps", 1e-12);
   config.init_std = json.real_or("initializer_range", 0.02);
   config.activation = json.activation("hidden_act", "gelu");
-  config.wiring = layers::Wiring::kNormOfSum;
+  config.norm_placement = layers::NormPlacement::kNormOfSum;
   config.norm = layers::NormSpec::Kind::kLayer;
   config.positions = Positions::kLearned;
   config.embedding_norm = config.head_transform = true;
@@ -54,9 +54,9 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["hidden_act"] =
       config.activation == ActivationKind::kGeluTanh ? "gelu_new" : name_of(config.activation);
   json["hidden_dropout_prob"] = 0.0;
-  json["hidden_size"] = config.width;
+  json["hidden_size"] = config.hidden_size;
   json["initializer_range"] = config.init_std;
-  json["intermediate_size"] = config.ffn;
+  json["intermediate_size"] = config.intermediate_size;
   json["layer_norm_eps"] = config.norm_eps;
   json["max_position_embeddings"] = config.max_positions;
   json["model_type"] = "bert";
@@ -73,7 +73,7 @@ std::string write(const ModelConfig& config, DType dtype) {
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {
-  const int64_t d = config.width;
+  const int64_t d = config.hidden_size;
   const std::string embeddings = "bert.embeddings.", predictions = "cls.predictions.";
   std::vector<TensorRow> rows{
       {embeddings + "word_embeddings.weight", "embedding.weight", 0, config.vocab_size},
@@ -93,7 +93,7 @@ std::vector<TensorRow> tensors(const ModelConfig& config) {
     add(file + "attention.self.value", ours + "attention.qkv", 2 * q, q);
     add(file + "attention.output.dense", ours + "attention.out", 0, d);
     add(file + "attention.output.LayerNorm", ours + "attention_post_norm", 0, d);
-    add(file + "intermediate.dense", ours + "ffn.up", 0, config.ffn);
+    add(file + "intermediate.dense", ours + "ffn.up", 0, config.intermediate_size);
     add(file + "output.dense", ours + "ffn.down", 0, d);
     add(file + "output.LayerNorm", ours + "ffn_post_norm", 0, d);
   }

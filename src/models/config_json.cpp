@@ -196,7 +196,7 @@ ops::RopeScaling ConfigJson::rope(int64_t max_positions, double default_theta, c
   return rope;
 }
 
-double ConfigJson::rotary_share(double fallback) const {
+double ConfigJson::partial_rotary_factor(double fallback) const {
   double share = real_or("partial_rotary_factor", fallback);
   if (const auto* scaling = rope_object(nullptr); scaling != nullptr && scaling->is_object()) {
     const auto it = scaling->find("partial_rotary_factor");

@@ -31,7 +31,7 @@ class ConfigJson {
   ops::RopeScaling rope(int64_t max_positions, double default_theta = 10000,
                         const char* layer_type = nullptr) const;
   // partial_rotary_factor, on its own or inside rope_parameters.
-  double rotary_share(double fallback) const;
+  double partial_rotary_factor(double fallback) const;
   // Sets which layers have the window from layer_types, where it stands and differs from the rule in
   // `windows`.
   void read_layer_types(int64_t layers, Windows& windows) const;

@@ -10,12 +10,12 @@ namespace {
 // √d in the type of the activations, as a table of that type would be multiplied by.
 double embedding_scale(const ModelConfig& config, DType activations) {
   if (!config.scaled_embedding) return 1;
-  const auto root = static_cast<float>(std::sqrt(static_cast<double>(config.width)));
+  const auto root = static_cast<float>(std::sqrt(static_cast<double>(config.hidden_size)));
   return activations == DType::kBF16 ? static_cast<float>(BF16(root)) : root;
 }
 
 layers::AttentionSpec attention_of(const ModelConfig& config) {
-  return {.width = config.width,
+  return {.hidden_size = config.hidden_size,
           .heads = config.heads,
           .kv_heads = config.kv_heads,
           .head_dim = config.head_dim,
@@ -31,14 +31,14 @@ layers::AttentionSpec attention_of(const ModelConfig& config) {
 
 layers::StackSpec stack_of(const ModelConfig& config) {
   return {.layers = config.layers,
-          .wiring = config.wiring,
-          .norm = {.width = config.width,
+          .norm_placement = config.norm_placement,
+          .norm = {.hidden_size = config.hidden_size,
                    .eps = config.norm_eps,
                    .kind = config.norm,
                    .weight_offset = config.norm_weight_offset},
           .attention = attention_of(config),
-          .ffn = {.width = config.width,
-                  .hidden = config.ffn,
+          .ffn = {.hidden_size = config.hidden_size,
+                  .intermediate_size = config.intermediate_size,
                   .bias = config.ffn_bias,
                   .activation = config.activation,
                   .gated = config.gated}};
@@ -46,7 +46,7 @@ layers::StackSpec stack_of(const ModelConfig& config) {
 
 // The positions that a program knows.
 int64_t positions_in(const layers::Context& context) {
-  return context.mode == layers::Mode::kCached ? context.cache_room : context.sequence_length;
+  return context.mode == layers::Mode::kCached ? context.cache_capacity : context.sequence_length;
 }
 
 void rotate(const ModelConfig& config, layers::Context& context, layers::StackSpec& spec) {
@@ -68,7 +68,7 @@ void add_distances(const ModelConfig& config, layers::Context& context, layers::
   const auto table = layers::embedding_table(context, spec.prefix + "relative_bias.weight",
                                              config.distance_buckets, config.heads);
   spec.attention.distance_bias = ops::relative_bias(context.graph, table,
-                                                    {.max_distance = config.most_distance,
+                                                    {.max_distance = config.max_distance,
                                                      .bidirectional = !context.causal,
                                                      .first = -farthest,
                                                      .last = context.causal ? 0 : farthest});
@@ -77,11 +77,11 @@ void add_distances(const ModelConfig& config, layers::Context& context, layers::
 
 graph::ValueId head_table(const ModelConfig& config, layers::Context& context, graph::ValueId embedding) {
   if (config.tied) return embedding;
-  return layers::embedding_table(context, "head.weight", config.vocab_size, config.width);
+  return layers::embedding_table(context, "head.weight", config.vocab_size, config.hidden_size);
 }
 
 graph::ValueId token_table(const ModelConfig& config, layers::Context& context) {
-  return layers::embedding_table(context, "embedding.weight", config.vocab_size, config.width);
+  return layers::embedding_table(context, "embedding.weight", config.vocab_size, config.hidden_size);
 }
 
 layers::NormSpec norm_named(const layers::StackSpec& spec, const char* name) {
@@ -94,7 +94,8 @@ layers::NormSpec norm_named(const layers::StackSpec& spec, const char* name) {
 Hidden transformed(const ModelConfig& config, layers::Context& context, const layers::StackSpec& spec,
                    graph::ValueId hidden, graph::ValueId head) {
   const auto dense = layers::linear(
-      context, {.name = "head_transform", .inputs = config.width, .outputs = config.width, .bias = true},
+      context,
+      {.name = "head_transform", .inputs = config.hidden_size, .outputs = config.hidden_size, .bias = true},
       hidden);
   const auto bent = ops::activation(context.graph, dense, config.activation);
   const auto values = layers::norm(context, norm_named(spec, "head_norm"), bent).y;
@@ -107,7 +108,7 @@ Hidden transformed(const ModelConfig& config, layers::Context& context, const la
 
 Hidden build_stack(const ModelConfig& config, layers::Context& context) {
   graph::Graph& graph = context.graph;
-  if (config.architecture == Architecture::kEncoder) layers::see_both_ways(context);
+  if (config.architecture == Architecture::kEncoder) layers::make_bidirectional(context);
   const auto table = token_table(config, context);
   layers::StackSpec spec = stack_of(config);
   ops::EmbeddingOptions look_up{.scale = embedding_scale(config, context.activations),
@@ -115,14 +116,14 @@ Hidden build_stack(const ModelConfig& config, layers::Context& context) {
   if (config.positions == Positions::kLearned) {
     look_up.positions = context.positions;
     look_up.position_table =
-        layers::embedding_table(context, "positions.weight", config.max_positions, config.width);
+        layers::embedding_table(context, "positions.weight", config.max_positions, config.hidden_size);
   } else {
     rotate(config, context, spec);
   }
   auto embedded = ops::embedding(graph, context.tokens, table, context.activations, look_up);
   if (config.token_types > 0) {
     const auto types =
-        layers::embedding_table(context, "token_types.weight", config.token_types, config.width);
+        layers::embedding_table(context, "token_types.weight", config.token_types, config.hidden_size);
     embedded = ops::add_row(graph, embedded, types, 0);
   }
   if (config.embedding_norm) embedded = layers::norm(context, norm_named(spec, "embedding_norm"), embedded).y;
@@ -130,7 +131,7 @@ Hidden build_stack(const ModelConfig& config, layers::Context& context) {
   const auto head = head_table(config, context, table);
   const Hidden out = config.head_transform ? transformed(config, context, spec, hidden, head)
                                            : Hidden{hidden, head, graph::kNone, config.logits_softcap};
-  set_starts(config, graph);
+  apply_init(config, graph);
   return out;
 }
 
@@ -151,7 +152,7 @@ Hidden build_encoder_decoder(const ModelConfig& config, layers::Context& context
     const auto embedded = ops::embedding(graph, side.tokens, table, context.activations);
     source = layers::stack(side, encoder, embedded);
   }
-  if (context.mode == layers::Mode::kEncode) {
+  if (context.mode == layers::Mode::kEncodeSource) {
     layers::store_source(context, decoder, source);
     return {};
   }
@@ -159,9 +160,9 @@ Hidden build_encoder_decoder(const ModelConfig& config, layers::Context& context
   const auto embedded = ops::embedding(graph, context.tokens, table, context.activations);
   auto hidden = layers::stack(context, decoder, embedded, source);
   if (config.scaled_head)
-    hidden = ops::scale(graph, hidden, 1 / std::sqrt(static_cast<double>(config.width)));
+    hidden = ops::scale(graph, hidden, 1 / std::sqrt(static_cast<double>(config.hidden_size)));
   const auto head = head_table(config, context, table);
-  set_starts(config, graph);
+  apply_init(config, graph);
   return {hidden, head};
 }
 

@@ -19,16 +19,16 @@ std::string norm_of(const ModelConfig& config) {
       text = "LayerNorm without parameters";
       break;
   }
-  switch (config.wiring) {
-    case layers::Wiring::kPreNorm:
+  switch (config.norm_placement) {
+    case layers::NormPlacement::kPreNorm:
       return text + " before blocks";
-    case layers::Wiring::kPostNorm:
+    case layers::NormPlacement::kPostNorm:
       return text + " after blocks";
-    case layers::Wiring::kSandwich:
+    case layers::NormPlacement::kSandwich:
       return text + " before and after blocks";
-    case layers::Wiring::kParallel:
+    case layers::NormPlacement::kParallel:
       return text + " before attention and FFN side by side";
-    case layers::Wiring::kNormOfSum:
+    case layers::NormPlacement::kNormOfSum:
       return text + " of sums";
   }
   return text;
@@ -39,7 +39,8 @@ std::string positions_of(const ModelConfig& config) {
   if (config.positions == Positions::kRelative)
     return fmt::format("bias by distance in {} buckets", config.distance_buckets);
   std::string text = "rotary";
-  if (config.rotary_share < 1) text += fmt::format(" on {:g} of a head", config.rotary_share);
+  if (config.partial_rotary_factor < 1)
+    text += fmt::format(" on {:g} of a head", config.partial_rotary_factor);
   switch (config.rope.kind) {
     case ops::RopeScaling::Kind::kUnscaled:
       break;

@@ -75,14 +75,14 @@ std::vector<std::string> faults_of(const ModelConfig& config) {
     if (value <= 0) faults.push_back(fmt::format("{} is {}; it must be at least 1", what, value));
   };
   positive(config.vocab_size, "the vocabulary size");
-  positive(config.width, "the model width");
+  positive(config.hidden_size, "the model width");
   positive(config.layers, "the number of layers");
   if (config.architecture == Architecture::kEncoderDecoder)
     positive(config.encoder_layers, "the number of the encoder's layers");
   positive(config.heads, "the number of heads");
   positive(config.kv_heads, "the number of key-value heads");
   positive(config.head_dim, "the head size");
-  positive(config.ffn, "the FFN width");
+  positive(config.intermediate_size, "the FFN width");
   positive(config.max_positions, "the number of positions");
   if (!faults.empty()) return faults;
   if (config.heads % config.kv_heads != 0) {
@@ -90,8 +90,9 @@ std::vector<std::string> faults_of(const ModelConfig& config) {
         fmt::format("{} heads cannot share {} key-value heads; the first must be a multiple of the second",
                     config.heads, config.kv_heads));
   }
-  if ((config.family == &kGpt2 || config.family == &kGptNeoX) && config.width % config.heads != 0) {
-    faults.push_back(fmt::format("a width of {} does not divide among {} heads", config.width, config.heads));
+  if ((config.family == &kGpt2 || config.family == &kGptNeoX) && config.hidden_size % config.heads != 0) {
+    faults.push_back(
+        fmt::format("a width of {} does not divide among {} heads", config.hidden_size, config.heads));
   }
   if (config.positions == Positions::kRotary && (config.rotary_dim() % 2 != 0 || config.rotary_dim() == 0)) {
     faults.push_back(
@@ -120,7 +121,7 @@ template <typename Visit>
 void visit_parameters(const ModelConfig& config, Visit visit) {
   graph::Graph graph;
   layers::Context context{.graph = graph, .sequence_length = 1, .sequences = 1};
-  if (config.architecture == Architecture::kEncoderDecoder) context.source_length = 1;
+  if (config.architecture == Architecture::kEncoderDecoder) context.encoder_length = 1;
   layers::add_batch(context);
   const Hidden hidden = config.family->build(config, context);
   for (const auto& parameter : graph.parameters())

@@ -17,7 +17,7 @@ constexpr LlamaDefaults kDefaults{.tied = true,
 ModelConfig read_gemma(const ConfigJson& json, const Family& family, LlamaDefaults defaults) {
   ModelConfig config = read_llama_keys(json, family, defaults);
   config.head_dim = json.integer_or("head_dim", 256);
-  config.wiring = layers::Wiring::kSandwich;
+  config.norm_placement = layers::NormPlacement::kSandwich;
   config.norm_weight_offset = 1;
   config.scaled_embedding = true;
   config.qkv_bias = config.out_bias = json.boolean_or("attention_bias", false);

@@ -20,12 +20,12 @@ ModelConfig read(const std::string& text, const std::string& where) {
   json.require_equal("scale_attn_by_inverse_layer_idx", false);
   json.require_equal("add_cross_attention", false);
   config.vocab_size = json.integer("vocab_size");
-  config.width = json.integer("n_embd");
+  config.hidden_size = json.integer("n_embd");
   config.layers = json.integer("n_layer");
   config.heads = json.integer("n_head");
   config.kv_heads = config.heads;
-  config.head_dim = config.heads > 0 ? config.width / config.heads : 0;
-  config.ffn = json.integer_or("n_inner", 4 * config.width);
+  config.head_dim = config.heads > 0 ? config.hidden_size / config.heads : 0;
+  config.intermediate_size = json.integer_or("n_inner", 4 * config.hidden_size);
   config.max_positions = json.integer_or("n_positions", 1024);
   config.tied = json.boolean_or("tie_word_embeddings", true);
   config.norm_eps = json.real_or("layer_norm_epsilon", 1e-5);
@@ -55,9 +55,10 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["layer_norm_epsilon"] = config.norm_eps;
   json["model_type"] = "gpt2";
   json["n_ctx"] = config.max_positions;  // of the hub's files; llama.cpp's converter asks for it
-  json["n_embd"] = config.width;
+  json["n_embd"] = config.hidden_size;
   json["n_head"] = config.heads;
-  json["n_inner"] = config.ffn == 4 * config.width ? Json() : Json(config.ffn);
+  json["n_inner"] =
+      config.intermediate_size == 4 * config.hidden_size ? Json() : Json(config.intermediate_size);
   json["n_layer"] = config.layers;
   json["n_positions"] = config.max_positions;
   json["reorder_and_upcast_attn"] = false;
@@ -72,7 +73,7 @@ std::string write(const ModelConfig& config, DType dtype) {
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {
-  const int64_t d = config.width;
+  const int64_t d = config.hidden_size;
   std::vector<TensorRow> rows{{"transformer.wte.weight", "embedding.weight", 0, config.vocab_size},
                               {"transformer.wpe.weight", "positions.weight", 0, config.max_positions}};
   auto add = [&](const std::string& file, const std::string& ours, int64_t outputs, bool matrix) {
@@ -86,7 +87,7 @@ std::vector<TensorRow> tensors(const ModelConfig& config) {
     add(file + "attn.c_attn", ours + "attention.qkv", 3 * d, true);
     add(file + "attn.c_proj", ours + "attention.out", d, true);
     add(file + "ln_2", ours + "ffn_norm", d, false);
-    add(file + "mlp.c_fc", ours + "ffn.up", config.ffn, true);
+    add(file + "mlp.c_fc", ours + "ffn.up", config.intermediate_size, true);
     add(file + "mlp.c_proj", ours + "ffn.down", d, true);
   }
   add("transformer.ln_f", "final_norm", d, false);

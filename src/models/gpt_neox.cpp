@@ -16,23 +16,23 @@ ModelConfig read(const std::string& text, const std::string& where) {
   for (const char* dropout : {"attention_dropout", "hidden_dropout"}) json.require_equal(dropout, 0.0);
   json.require_equal("is_decoder", false);
   config.vocab_size = json.integer("vocab_size");
-  config.width = json.integer("hidden_size");
+  config.hidden_size = json.integer("hidden_size");
   config.layers = json.integer("num_hidden_layers");
   config.heads = config.kv_heads = json.integer("num_attention_heads");
-  config.head_dim = config.heads > 0 ? config.width / config.heads : 0;
-  config.ffn = json.integer_or("intermediate_size", 24576);
+  config.head_dim = config.heads > 0 ? config.hidden_size / config.heads : 0;
+  config.intermediate_size = json.integer_or("intermediate_size", 24576);
   config.max_positions = json.integer_or("max_position_embeddings", 2048);
   config.tied = json.boolean_or("tie_word_embeddings", false);
   config.norm = layers::NormSpec::Kind::kLayer;
   config.norm_eps = json.real_or("layer_norm_eps", 1e-5);
-  config.wiring =
-      json.boolean_or("use_parallel_residual", true) ? layers::Wiring::kParallel : layers::Wiring::kPreNorm;
+  config.norm_placement = json.boolean_or("use_parallel_residual", true) ? layers::NormPlacement::kParallel
+                                                                         : layers::NormPlacement::kPreNorm;
   config.qkv_bias = config.out_bias = json.boolean_or("attention_bias", true);
   config.ffn_bias = true;
   config.gated = false;
   config.activation = json.activation("hidden_act", "gelu");
   config.rope = json.rope(config.max_positions, json.real_or("rotary_emb_base", 10000));
-  config.rotary_share = json.rotary_share(json.real_or("rotary_pct", 0.25));
+  config.partial_rotary_factor = json.partial_rotary_factor(json.real_or("rotary_pct", 0.25));
   config.init_std = json.real_or("initializer_range", 0.02);
   config.init = InitScheme::kSmallWang;
   config.bos_id = json.optional_id("bos_token_id");
@@ -50,26 +50,26 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["eos_token_id"] = id_json(config.eos_id);
   json["hidden_act"] = name_of(config.activation);
   json["hidden_dropout"] = 0.0;
-  json["hidden_size"] = config.width;
+  json["hidden_size"] = config.hidden_size;
   json["initializer_range"] = config.init_std;
-  json["intermediate_size"] = config.ffn;
+  json["intermediate_size"] = config.intermediate_size;
   json["layer_norm_eps"] = config.norm_eps;
   json["max_position_embeddings"] = config.max_positions;
   json["num_attention_heads"] = config.heads;
   json["num_hidden_layers"] = config.layers;
   write_rope(json, config.rope);
   json["rotary_emb_base"] = config.rope.theta;
-  json["rotary_pct"] = config.rotary_share;
+  json["rotary_pct"] = config.partial_rotary_factor;
   json["tie_word_embeddings"] = config.tied;
   json["torch_dtype"] = torch_name_of(dtype);
   json["use_cache"] = true;
-  json["use_parallel_residual"] = config.wiring == layers::Wiring::kParallel;
+  json["use_parallel_residual"] = config.norm_placement == layers::NormPlacement::kParallel;
   json["vocab_size"] = config.vocab_size;
   return json.dump(2) + "\n";
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {
-  const int64_t d = config.width;
+  const int64_t d = config.hidden_size;
   std::vector<TensorRow> rows{{"gpt_neox.embed_in.weight", "embedding.weight", 0, config.vocab_size}};
   auto add = [&](const std::string& file, const std::string& ours, int64_t outputs, bool bias = true,
                  Interleave interleave = {}) {
@@ -84,7 +84,7 @@ std::vector<TensorRow> tensors(const ModelConfig& config) {
     add(file + "attention.query_key_value", ours + "attention.qkv", 3 * d, config.qkv_bias,
         {.parts = {config.head_dim, config.head_dim, config.head_dim}});
     add(file + "attention.dense", ours + "attention.out", d, config.out_bias);
-    add(file + "mlp.dense_h_to_4h", ours + "ffn.up", config.ffn);
+    add(file + "mlp.dense_h_to_4h", ours + "ffn.up", config.intermediate_size);
     add(file + "mlp.dense_4h_to_h", ours + "ffn.down", d);
   }
   add("gpt_neox.final_layer_norm", "final_norm", d);

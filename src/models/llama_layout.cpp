@@ -7,12 +7,12 @@ ModelConfig read_llama_keys(const ConfigJson& json, const Family& family, const 
   config.family = &family;
   json.require_equal("attention_dropout", 0.0);
   config.vocab_size = json.integer("vocab_size");
-  config.width = json.integer("hidden_size");
+  config.hidden_size = json.integer("hidden_size");
   config.layers = json.integer("num_hidden_layers");
   config.heads = json.integer("num_attention_heads");
   config.kv_heads = json.integer_or("num_key_value_heads", config.heads);
-  config.head_dim = json.integer_or("head_dim", config.heads > 0 ? config.width / config.heads : 0);
-  config.ffn = json.integer("intermediate_size");
+  config.head_dim = json.integer_or("head_dim", config.heads > 0 ? config.hidden_size / config.heads : 0);
+  config.intermediate_size = json.integer("intermediate_size");
   config.max_positions = json.integer_or("max_position_embeddings", defaults.max_positions);
   config.tied = json.boolean_or("tie_word_embeddings", defaults.tied);
   config.norm_eps = json.real_or("rms_norm_eps", defaults.norm_eps);
@@ -43,9 +43,9 @@ nlohmann::ordered_json llama_keys(const ModelConfig& config, const char* archite
   json["pad_token_id"] = id_json(config.pad_id);
   json["head_dim"] = config.head_dim;
   json[defaults.activation_key] = name_of(config.activation);
-  json["hidden_size"] = config.width;
+  json["hidden_size"] = config.hidden_size;
   json["initializer_range"] = config.init_std;
-  json["intermediate_size"] = config.ffn;
+  json["intermediate_size"] = config.intermediate_size;
   json["max_position_embeddings"] = config.max_positions;
   json["num_attention_heads"] = config.heads;
   json["num_hidden_layers"] = config.layers;
@@ -76,14 +76,14 @@ struct Rows {
 void add_norms(const ModelConfig& config, const Rows& rows) {
   if (config.norm == layers::NormSpec::Kind::kPlainLayer) return;
   const auto norm = [&](const char* name, const char* parameter) {
-    rows.add(name, parameter, 0, config.width, false);
+    rows.add(name, parameter, 0, config.hidden_size, false);
   };
-  switch (config.wiring) {
-    case layers::Wiring::kPostNorm:
+  switch (config.norm_placement) {
+    case layers::NormPlacement::kPostNorm:
       norm("post_attention_layernorm", "attention_post_norm");
       norm("post_feedforward_layernorm", "ffn_post_norm");
       break;
-    case layers::Wiring::kSandwich:
+    case layers::NormPlacement::kSandwich:
       norm("input_layernorm", "attention_norm");
       norm("post_attention_layernorm", "attention_post_norm");
       norm("pre_feedforward_layernorm", "ffn_norm");
@@ -104,7 +104,7 @@ void add_attention(const ModelConfig& config, const Rows& rows, bool fused) {
     rows.add("self_attn.k_proj", "attention.qkv", q, kv, config.qkv_bias);
     rows.add("self_attn.v_proj", "attention.qkv", q + kv, kv, config.qkv_bias);
   }
-  rows.add("self_attn.o_proj", "attention.out", 0, config.width, config.out_bias);
+  rows.add("self_attn.o_proj", "attention.out", 0, config.hidden_size, config.out_bias);
   if (config.qk_norm == layers::AttentionSpec::QkNorm::kAbsent) return;
   const bool head = config.qk_norm == layers::AttentionSpec::QkNorm::kHead;
   rows.add("self_attn.q_norm", "attention.q_norm", 0, head ? config.head_dim : q, false);
@@ -113,12 +113,12 @@ void add_attention(const ModelConfig& config, const Rows& rows, bool fused) {
 
 void add_ffn(const ModelConfig& config, const Rows& rows, bool fused) {
   if (fused) {
-    rows.add("mlp.gate_up_proj", "ffn.up", 0, 2 * config.ffn, config.ffn_bias);
+    rows.add("mlp.gate_up_proj", "ffn.up", 0, 2 * config.intermediate_size, config.ffn_bias);
   } else {
-    rows.add("mlp.gate_proj", "ffn.up", 0, config.ffn, config.ffn_bias);
-    rows.add("mlp.up_proj", "ffn.up", config.ffn, config.ffn, config.ffn_bias);
+    rows.add("mlp.gate_proj", "ffn.up", 0, config.intermediate_size, config.ffn_bias);
+    rows.add("mlp.up_proj", "ffn.up", config.intermediate_size, config.intermediate_size, config.ffn_bias);
   }
-  rows.add("mlp.down_proj", "ffn.down", 0, config.width, config.ffn_bias);
+  rows.add("mlp.down_proj", "ffn.down", 0, config.hidden_size, config.ffn_bias);
 }
 
 std::vector<TensorRow> all_tensors(const ModelConfig& config, bool fused) {
@@ -131,7 +131,7 @@ std::vector<TensorRow> all_tensors(const ModelConfig& config, bool fused) {
     add_ffn(config, rows, fused);
   }
   if (config.norm != layers::NormSpec::Kind::kPlainLayer)
-    list.push_back({"model.norm.weight", "final_norm.weight", 0, config.width});
+    list.push_back({"model.norm.weight", "final_norm.weight", 0, config.hidden_size});
   if (!config.tied) list.push_back({"lm_head.weight", "head.weight", 0, config.vocab_size});
   return list;
 }

@@ -28,7 +28,7 @@ void read_llama_biases(const ConfigJson& json, ModelConfig& config);
 nlohmann::ordered_json llama_keys(const ModelConfig& config, const char* architecture, DType dtype,
                                   const LlamaDefaults& defaults = {});
 
-// model.layers.I.self_attn.q_proj and so on, with the norms' names of the config's wiring.
+// model.layers.I.self_attn.q_proj and so on, with the norms' names of the config's norm_placement.
 std::vector<TensorRow> llama_tensors(const ModelConfig& config);
 // The same where q, k and v are one tensor, gate and up another (Phi-3).
 std::vector<TensorRow> fused_llama_tensors(const ModelConfig& config);

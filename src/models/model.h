@@ -36,8 +36,8 @@ std::string_view name_of(InitScheme scheme);  // "normal", "scaled_residual", �
 
 // µP (parametrization.h): the sizes that the run's settings were tuned at.
 struct Mup {
-  int64_t base_width = 0;     // 0: no µP
-  int64_t base_head_dim = 0;  // 0: the model's own
+  int64_t base_hidden_size = 0;  // 0: no µP
+  int64_t base_head_dim = 0;     // 0: the model's own
 };
 
 // Which tokens of a text see which: a decoder's those before them, an encoder's all; an encoder-decoder reads
@@ -56,27 +56,27 @@ struct ModelConfig {
   const Family* family = nullptr;
   Architecture architecture = Architecture::kDecoder;
   int64_t vocab_size = 0;
-  int64_t width = 0;           // d
+  int64_t hidden_size = 0;     // d
   int64_t layers = 0;          // of an encoder-decoder: its decoder's
   int64_t encoder_layers = 0;  // kEncoderDecoder only
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t ffn = 0;
+  int64_t intermediate_size = 0;
   int64_t max_positions = 0;
   bool tied = true;
   // Blocks and norms.
-  layers::Wiring wiring = layers::Wiring::kPreNorm;
+  layers::NormPlacement norm_placement = layers::NormPlacement::kPreNorm;
   layers::NormSpec::Kind norm = layers::NormSpec::Kind::kRms;
   double norm_eps = 1e-5;
   double norm_weight_offset = 0;
   // Embedding and head.
   Positions positions = Positions::kRotary;
-  int64_t distance_buckets = 0, most_distance = 0;  // kRelative
-  int64_t token_types = 0;                          // rows of a table; row 0 is added to every token (BERT)
-  bool embedding_norm = false;                      // of tokens, positions and types together (BERT)
-  bool scaled_embedding = false;                    // by √d
-  bool scaled_head = false;                         // what the head reads, by 1/√d (T5 with a tied head)
+  int64_t distance_buckets = 0, max_distance = 0;  // kRelative
+  int64_t token_types = 0;                         // rows of a table; row 0 is added to every token (BERT)
+  bool embedding_norm = false;                     // of tokens, positions and types together (BERT)
+  bool scaled_embedding = false;                   // by √d
+  bool scaled_head = false;                        // what the head reads, by 1/√d (T5 with a tied head)
   bool head_transform =
       false;  // a dense layer, activation and norm before the head, whose logits have a bias (BERT)
   double logits_softcap = 0;
@@ -87,7 +87,7 @@ struct ModelConfig {
   double attention_scalar = 0;  // scores are scaled by its -1/2 power; 0: the head size
   double attention_softcap = 0;
   Windows windows;
-  double rotary_share = 1;  // of a head's dimensions that rotate
+  double partial_rotary_factor = 1;  // of a head's dimensions that rotate
   ops::RopeScaling rope;
   std::optional<ops::RopeScaling> window_rope;  // of layers with a window, where it differs
   // Feed-forward.
@@ -105,12 +105,14 @@ struct ModelConfig {
 
   int64_t blocks() const { return layers + encoder_layers; }
   // Tokens of the longest text; distances know no end.
-  int64_t longest_text() const {
+  int64_t max_sequence_length() const {
     return positions == Positions::kRelative ? std::numeric_limits<int64_t>::max() : max_positions;
   }
   int64_t q_width() const { return heads * head_dim; }
   int64_t kv_width() const { return kv_heads * head_dim; }
-  int64_t rotary_dim() const { return static_cast<int64_t>(rotary_share * static_cast<double>(head_dim)); }
+  int64_t rotary_dim() const {
+    return static_cast<int64_t>(partial_rotary_factor * static_cast<double>(head_dim));
+  }
 };
 
 // What a family's graph gives to the head.
@@ -137,7 +139,8 @@ struct TensorRow {
 struct Family {
   std::string_view name;        // "llama3", as presets and `model.family` say
   std::string_view model_type;  // config.json's model_type
-  // The graph from tokens to the last norm; in layers::Mode::kEncode nothing. Call layers::add_batch first.
+  // The graph from tokens to the last norm; in layers::Mode::kEncodeSource nothing. Call layers::add_batch
+  // first.
   Hidden (*build)(const ModelConfig&, layers::Context&);
   // From config.json's text; throws DataError naming `where`, the field, what was found and what is
   // supported.

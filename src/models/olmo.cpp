@@ -28,7 +28,7 @@ std::string write_olmo(const ModelConfig& config, DType dtype) {
 ModelConfig read_olmo2(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
   ModelConfig config = read_llama_keys(json, kOlmo2, {.norm_eps = 1e-5, .pad_id = 1});
-  config.wiring = layers::Wiring::kPostNorm;
+  config.norm_placement = layers::NormPlacement::kPostNorm;
   config.init = InitScheme::kTruncatedNormal;
   config.qk_norm = layers::AttentionSpec::QkNorm::kProjection;
   config.qkv_bias = config.out_bias = json.boolean_or("attention_bias", false);

@@ -104,7 +104,7 @@ WidthScale width_scale(const ModelConfig& config, std::string_view name) {
 
 // T5's standard deviations, in units of initializer_factor.
 double t5_std(const ModelConfig& config, Part part) {
-  const auto width = static_cast<double>(config.width), head_dim = static_cast<double>(config.head_dim);
+  const auto width = static_cast<double>(config.hidden_size), head_dim = static_cast<double>(config.head_dim);
   switch (part) {
     case Part::kEmbedding:
       return 1;
@@ -113,7 +113,7 @@ double t5_std(const ModelConfig& config, Part part) {
     case Part::kOut:
       return 1 / std::sqrt(static_cast<double>(config.q_width()));
     case Part::kDown:
-      return 1 / std::sqrt(static_cast<double>(config.ffn));
+      return 1 / std::sqrt(static_cast<double>(config.intermediate_size));
     default:
       return 1 / std::sqrt(width);
   }
@@ -122,7 +122,8 @@ double t5_std(const ModelConfig& config, Part part) {
 // The scheme's standard deviation of a matrix, at the base width.
 double scheme_std(const ModelConfig& config, std::string_view name) {
   const double m = width_mult(config);
-  const double width = static_cast<double>(config.width) / m, ffn = static_cast<double>(config.ffn) / m;
+  const double width = static_cast<double>(config.hidden_size) / m,
+               ffn = static_cast<double>(config.intermediate_size) / m;
   const auto layers = static_cast<double>(config.layers);
   const Part part = part_of(name);
   const bool into_stream = part == Part::kOut || part == Part::kDown;
@@ -184,11 +185,11 @@ std::string_view name_of(InitScheme scheme) {
 }
 
 double width_mult(const ModelConfig& config) {
-  if (config.mup.base_width == 0) return 1;
-  return static_cast<double>(config.width) / static_cast<double>(config.mup.base_width);
+  if (config.mup.base_hidden_size == 0) return 1;
+  return static_cast<double>(config.hidden_size) / static_cast<double>(config.mup.base_hidden_size);
 }
 
-void set_starts(const ModelConfig& config, graph::Graph& graph) {
+void apply_init(const ModelConfig& config, graph::Graph& graph) {
   for (graph::Parameter& parameter : graph.parameters())
     parameter.init = start_of(config, graph.value(parameter.value).name, parameter.init);
 }
@@ -200,7 +201,7 @@ RateScale rate_scale(const ModelConfig& config, std::string_view parameter) {
 
 std::vector<std::string> mup_faults(const ModelConfig& config) {
   std::vector<std::string> faults;
-  if (config.mup.base_width == 0) return faults;
+  if (config.mup.base_hidden_size == 0) return faults;
   if (config.architecture != Architecture::kDecoder) {
     faults.push_back(fmt::format("µP is not there for {}; leave it out", config.family->name));
     return faults;

@@ -50,7 +50,7 @@
 namespace strata::models {
 
 // Gives every parameter that the graph has its start.
-void set_starts(const ModelConfig& config, graph::Graph& graph);
+void apply_init(const ModelConfig& config, graph::Graph& graph);
 
 // µP's factor on a parameter's learning rate, and further ones for its segments (empty: all 1).
 struct RateScale {

@@ -12,14 +12,14 @@ ModelConfig read(const std::string& text, const std::string& where) {
   ModelConfig config =
       read_llama_keys(json, kPhi3, {.norm_eps = 1e-5, .max_positions = 4096, .pad_id = 32000});
   config.windows.size = static_cast<int64_t>(json.real_or_none("sliding_window", 0));
-  config.rotary_share = json.rotary_share(1);
+  config.partial_rotary_factor = json.partial_rotary_factor(1);
   return config;
 }
 
 std::string write(const ModelConfig& config, DType dtype) {
   auto json = llama_keys(config, "Phi3ForCausalLM", dtype);
   json["sliding_window"] = config.windows.size > 0 ? nlohmann::ordered_json(config.windows.size) : nullptr;
-  json["partial_rotary_factor"] = config.rotary_share;
+  json["partial_rotary_factor"] = config.partial_rotary_factor;
   json["original_max_position_embeddings"] = config.rope.kind == ops::RopeScaling::Kind::kLongRope
                                                  ? static_cast<int64_t>(config.rope.original_positions)
                                                  : config.max_positions;

@@ -275,7 +275,7 @@ ModelConfig smallest_preset(const Family& family) {
   for (const Preset& entry : presets()) {
     if (entry.config.family != &family) continue;
     const auto size = [](const Preset& one) {
-      return one.config.layers * one.config.width * one.config.width;
+      return one.config.layers * one.config.hidden_size * one.config.hidden_size;
     };
     if (smallest == nullptr || size(entry) < size(*smallest)) smallest = &entry;
   }

@@ -35,13 +35,13 @@ ModelConfig read(const std::string& text, const std::string& where) {
   config.architecture = Architecture::kEncoderDecoder;
   json.require_equal("is_encoder_decoder", true);
   config.vocab_size = json.integer("vocab_size");
-  config.width = json.integer("d_model");
+  config.hidden_size = json.integer("d_model");
   config.encoder_layers = json.integer("num_layers");
   config.layers = json.integer_or("num_decoder_layers", config.encoder_layers);
   config.heads = json.integer("num_heads");
   config.kv_heads = config.heads;
   config.head_dim = json.integer("d_kv");
-  config.ffn = json.integer("d_ff");
+  config.intermediate_size = json.integer("d_ff");
   config.max_positions = json.integer_or("n_positions", 512);
   config.tied = json.boolean_or("tie_word_embeddings", true);
   // transformers 5 ties every head in memory and keeps in this field whether it was tied in the file.
@@ -51,7 +51,7 @@ ModelConfig read(const std::string& text, const std::string& where) {
   config.init = InitScheme::kT5;
   config.positions = Positions::kRelative;
   config.distance_buckets = json.integer_or("relative_attention_num_buckets", 32);
-  config.most_distance = json.integer_or("relative_attention_max_distance", 128);
+  config.max_distance = json.integer_or("relative_attention_max_distance", 128);
   config.attention_scalar = 1;
   read_feed_forward(json, where, config);
   config.eos_id = json.optional_id("eos_token_id", 1);
@@ -63,9 +63,9 @@ ModelConfig read(const std::string& text, const std::string& where) {
 std::string write(const ModelConfig& config, DType dtype) {
   Json json;
   json["architectures"] = {"T5ForConditionalGeneration"};
-  json["d_ff"] = config.ffn;
+  json["d_ff"] = config.intermediate_size;
   json["d_kv"] = config.head_dim;
-  json["d_model"] = config.width;
+  json["d_model"] = config.hidden_size;
   json["decoder_start_token_id"] = id_json(config.start_id);
   // Pretraining runs without dropout, and whoever goes on with the model elsewhere should get the same model.
   json["dropout_rate"] = 0.0;
@@ -80,7 +80,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["num_heads"] = config.heads;
   json["num_layers"] = config.encoder_layers;
   json["pad_token_id"] = id_json(config.pad_id);
-  json["relative_attention_max_distance"] = config.most_distance;
+  json["relative_attention_max_distance"] = config.max_distance;
   json["relative_attention_num_buckets"] = config.distance_buckets;
   json["scale_decoder_outputs"] = config.scaled_head;
   json["tie_word_embeddings"] = config.tied;
@@ -93,7 +93,7 @@ std::string write(const ModelConfig& config, DType dtype) {
 // The tensors of one stack; a decoder's FFN comes third.
 void add_stack(const ModelConfig& config, bool encoder, std::vector<TensorRow>& rows) {
   const std::string file = encoder ? "encoder." : "decoder.", ours = encoder ? "encoder." : "";
-  const int64_t q = config.q_width(), d = config.width;
+  const int64_t q = config.q_width(), d = config.hidden_size;
   rows.push_back({file + "block.0.layer.0.SelfAttention.relative_attention_bias.weight",
                   ours + "relative_bias.weight", 0, config.distance_buckets});
   for (int64_t i = 0; i < (encoder ? config.encoder_layers : config.layers); ++i) {
@@ -117,10 +117,10 @@ void add_stack(const ModelConfig& config, bool encoder, std::vector<TensorRow>& 
     }
     const std::string last = encoder ? "1." : "2.";
     if (config.gated) {
-      add(last + "DenseReluDense.wi_0", "ffn.up", 0, config.ffn);
-      add(last + "DenseReluDense.wi_1", "ffn.up", config.ffn, config.ffn);
+      add(last + "DenseReluDense.wi_0", "ffn.up", 0, config.intermediate_size);
+      add(last + "DenseReluDense.wi_1", "ffn.up", config.intermediate_size, config.intermediate_size);
     } else {
-      add(last + "DenseReluDense.wi", "ffn.up", 0, config.ffn);
+      add(last + "DenseReluDense.wi", "ffn.up", 0, config.intermediate_size);
     }
     add(last + "DenseReluDense.wo", "ffn.down", 0, d);
     add(last + "layer_norm", "ffn_norm", 0, d);

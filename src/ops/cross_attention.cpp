@@ -20,7 +20,7 @@ void require_cross(const NodeView& view, int first) {
           kv.segments[0] % head_dim == 0 && q.shape[1] % kv.segments[0] == 0 && kv.dtype == q.dtype,
       "keys and values must be [M, k | v] of whole heads in the queries' dtype, as many of each, a divisor "
       "of the query heads");
-  const int64_t length = attrs.integer("sequence_length"), source = attrs.integer("source_length");
+  const int64_t length = attrs.integer("sequence_length"), source = attrs.integer("encoder_length");
   require(view, q.shape[0] % length == 0 && q.shape[0] / length * source == kv.shape[0],
           "queries and keys must be whole sequences, as many of each");
   for (const int i : {first + 2, first + 3}) {
@@ -39,7 +39,7 @@ std::vector<ValueSpec> infer(const NodeView& view) {
 
 double product_flops(const NodeView& view, const Value& q) {
   return 2.0 * static_cast<double>(q.shape.elements()) *
-         static_cast<double>(view.attrs().integer("source_length"));
+         static_cast<double>(view.attrs().integer("encoder_length"));
 }
 
 Cost cost(const NodeView& view) {
@@ -145,7 +145,7 @@ std::vector<ValueSpec> infer_ends(const NodeView& view) {
           "begins must be i32[N] and i32[M]");
   require(
       view,
-      q.shape[0] % length == 0 && q.shape[0] / length * view.attrs().integer("source_length") == k.shape[0],
+      q.shape[0] % length == 0 && q.shape[0] / length * view.attrs().integer("encoder_length") == k.shape[0],
       "both must be whole sequences, as many of each");
   return {{"ends", DType::kI32, q.shape}};
 }
@@ -181,7 +181,7 @@ ValueId cross_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,
                         const AttentionOptions& options) {
   Attrs attrs = attrs_of(options);
   const int64_t sequences = graph.value(q).shape[0] / options.sequence_length;
-  attrs.set("source_length", sequences > 0 ? graph.value(kv).shape[0] / sequences : 0);
+  attrs.set("encoder_length", sequences > 0 ? graph.value(kv).shape[0] / sequences : 0);
   return graph.add_node(kCrossAttention, {q, kv, kv_begin, options.kv_end}, std::move(attrs))[0];
 }
 
@@ -200,7 +200,7 @@ void store_cross(Graph& graph, ValueId kv, const CrossCache& cache) {
 ValueId document_ends(Graph& graph, ValueId q_begin, ValueId k_begin, int64_t sequences) {
   return graph.add_node(kDocumentEnds, {q_begin, k_begin},
                         {{"sequence_length", graph.value(q_begin).shape[0] / sequences},
-                         {"source_length", graph.value(k_begin).shape[0] / sequences}})[0];
+                         {"encoder_length", graph.value(k_begin).shape[0] / sequences}})[0];
 }
 
 }  // namespace strata::ops

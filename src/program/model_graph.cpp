@@ -40,8 +40,8 @@ layers::Mode mode_of(Kind kind) {
     case Kind::kPrefill:
     case Kind::kDecode:
       return layers::Mode::kCached;
-    case Kind::kEncode:
-      return layers::Mode::kEncode;
+    case Kind::kEncodeSource:
+      return layers::Mode::kEncodeSource;
   }
   return layers::Mode::kSequences;
 }
@@ -56,20 +56,20 @@ graph::Graph build_graph(const Request& request, const CompileOptions& options,
   STRATA_CHECK(!writes || options.model.architecture != models::Architecture::kEncoder,
                "an encoder writes no text");
   STRATA_CHECK(
-      (request.source_length > 0) == (options.model.architecture == models::Architecture::kEncoderDecoder),
-      "source_length is {} for a {} model", request.source_length, options.model.family->name);
+      (request.encoder_length > 0) == (options.model.architecture == models::Architecture::kEncoderDecoder),
+      "encoder_length is {} for a {} model", request.encoder_length, options.model.family->name);
   layers::Context context{.graph = graph,
                           .mode = mode,
                           .activations = options.activations,
                           .sequence_length = request.sequence_length,
                           .sequences = request.sequences,
-                          .cache_room = writes ? options.cache_room : 0,
+                          .cache_capacity = writes ? options.cache_capacity : 0,
                           .cache_slots = writes ? options.cache_slots : 0,
                           .document_mask = request.document_mask,
-                          .source_length = request.source_length};
+                          .encoder_length = request.encoder_length};
   layers::add_batch(context);
   const models::Hidden hidden = options.model.family->build(options.model, context);
-  if (mode == layers::Mode::kEncode) return graph;
+  if (mode == layers::Mode::kEncodeSource) return graph;
   if (mode == layers::Mode::kCached) {
     add_logits(graph, request, hidden);
     return graph;

@@ -66,7 +66,7 @@ enum class Kind : uint8_t {
   kEvaluate,
   kPrefill,
   kDecode,
-  kEncode,  // an encoder's text, whose keys and values go to the caches of a decoder
+  kEncodeSource,  // an encoder's text, whose keys and values go to the caches of a decoder
 };
 std::string_view name_of(Kind kind);
 
@@ -76,7 +76,7 @@ struct Request {
   int64_t sequences = 1;        // of a micro-batch
   int64_t sequence_length = 1;  // tokens of a sequence; of a chunk in kPrefill
   // Of an encoder beside the decoder: tokens of a sequence, and of a slot of the caches that are made of it.
-  int64_t source_length = 0;
+  int64_t encoder_length = 0;
   bool document_mask = true;
   int64_t micro_batches = 1;    // of a step: batch slots
   bool per_token_loss = false;  // kEvaluate: also the loss of each token, and whether it is the most probable
@@ -110,7 +110,7 @@ struct CompileOptions {
   // nullopt: the least recompute with which the arena fits the budget.
   std::optional<Recompute> recompute;
   bool weight_gradients_last = false;  // all I before all W
-  int64_t cache_room = 0;              // tokens of a slot of the key–value cache, for kPrefill and kDecode
+  int64_t cache_capacity = 0;          // tokens of a slot of the key–value cache, for kPrefill and kDecode
   int64_t cache_slots = 1;             // texts in it; at least as many as a program has sequences
   int threads = 1;
   std::span<const device::Binding> bindings;  // of the device that is to run it

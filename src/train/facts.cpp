@@ -22,7 +22,7 @@ std::string data_text(const std::string& run_toml) {
 
 }  // namespace
 
-interop::TrainingFacts facts_of(const std::string& run, const RunState& state,
+interop::TrainingFacts facts_of(const std::string& run, const TrainingState& state,
                                 const checkpoint::Health& health, const std::string& program,
                                 const std::string& run_toml) {
   return {.run = run,
@@ -42,7 +42,7 @@ std::optional<interop::TrainingFacts> facts_of_checkpoint(const Path& checkpoint
   const Path run = std::filesystem::absolute(checkpoint).lexically_normal().parent_path().parent_path();
   const Path state = checkpoint / "state.json";
   const Path toml = run / "run.toml";
-  return facts_of(run.filename().string(), run_state_from_json(read_file(state), state.string()),
+  return facts_of(run.filename().string(), training_state_from_json(read_file(state), state.string()),
                   manifest.health, manifest.program,
                   std::filesystem::exists(toml, error) ? read_file(toml) : "");
 }

@@ -8,7 +8,7 @@
 
 namespace strata::train {
 
-interop::TrainingFacts facts_of(const std::string& run, const RunState& state,
+interop::TrainingFacts facts_of(const std::string& run, const TrainingState& state,
                                 const checkpoint::Health& health, const std::string& program,
                                 const std::string& run_toml);
 // Of a checkpoint in a run's folder; nothing for other folders.

@@ -14,7 +14,7 @@ namespace strata::train {
 
 using Json = nlohmann::ordered_json;
 
-std::string to_json(const RunState& state) {
+std::string to_json(const TrainingState& state) {
   Json json;
   json["step"] = state.step;
   json["updates"] = state.updates;
@@ -26,7 +26,7 @@ std::string to_json(const RunState& state) {
   return json.dump(2) + "\n";
 }
 
-RunState run_state_from_json(const std::string& text, const std::string& where) {
+TrainingState training_state_from_json(const std::string& text, const std::string& where) {
   try {
     const auto json = nlohmann::json::parse(text);
     return {.step = json.at("step").get<int64_t>(),
@@ -64,8 +64,8 @@ void RunStore::store_config(const config::RunConfig& config, const std::string& 
   write_file_atomically(files_, folder_ / "run.toml", config::resolved_toml(config, machine));
 }
 
-std::optional<RunState> RunStore::load_newest(const models::ModelConfig& model,
-                                              const program::Executor& executor) const {
+std::optional<TrainingState> RunStore::load_newest(const models::ModelConfig& model,
+                                                   const program::Executor& executor) const {
   const auto weights = checkpoint::weight_views(model, executor);
   const auto moments = checkpoint::moment_views(model, executor);
   const auto loaded = checkpoint::load_newest_checkpoint(checkpoints(), weights, moments);
@@ -73,11 +73,11 @@ std::optional<RunState> RunStore::load_newest(const models::ModelConfig& model,
   for (const auto& skipped : loaded->skipped) {
     log_warning("checkpoint {} cannot be used and is skipped: {}", skipped.path.string(), skipped.reason);
   }
-  return run_state_from_json(loaded->state_json, (loaded->path / "state.json").string());
+  return training_state_from_json(loaded->state_json, (loaded->path / "state.json").string());
 }
 
-RunState RunStore::load(const std::string& checkpoint, const models::ModelConfig& model,
-                        const program::Executor& executor) const {
+TrainingState RunStore::load(const std::string& checkpoint, const models::ModelConfig& model,
+                             const program::Executor& executor) const {
   const Path path = checkpoint::resolve_model(checkpoint);
   if (!std::filesystem::exists(path / "manifest.json")) {
     throw ConfigError(
@@ -88,7 +88,7 @@ RunState RunStore::load(const std::string& checkpoint, const models::ModelConfig
   const auto weights = checkpoint::weight_views(model, executor);
   const auto moments = checkpoint::moment_views(model, executor);
   const auto loaded = checkpoint::load_checkpoint(path, weights, moments);
-  return run_state_from_json(loaded.state_json, (path / "state.json").string());
+  return training_state_from_json(loaded.state_json, (path / "state.json").string());
 }
 
 std::optional<Path> RunStore::stored_tokenizer() const {

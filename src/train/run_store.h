@@ -14,7 +14,7 @@ namespace strata::train {
 
 // What resumes a run besides weights and moments. Random numbers are counter-based and the data order is a
 // function of the sample's number, so the position is all the state there is.
-struct RunState {
+struct TrainingState {
   int64_t step = 0;     // steps that are done; 0: imported weights, nothing below is set
   int64_t updates = 0;  // of the optimizer: a step without a valid target makes none
   int64_t samples = 0;  // training samples that they took
@@ -23,8 +23,8 @@ struct RunState {
   std::string tokenizer;  // hash; empty: none
   std::string data;       // fingerprint of the training tokens
 };
-std::string to_json(const RunState& state);
-RunState run_state_from_json(const std::string& text, const std::string& where);
+std::string to_json(const TrainingState& state);
+TrainingState training_state_from_json(const std::string& text, const std::string& where);
 
 class RunStore {
  public:
@@ -40,11 +40,11 @@ class RunStore {
 
   // Fills weights and moments from the newest good checkpoint and warns of damaged ones; nothing when there
   // is none.
-  std::optional<RunState> load_newest(const models::ModelConfig& model,
-                                      const program::Executor& executor) const;
+  std::optional<TrainingState> load_newest(const models::ModelConfig& model,
+                                           const program::Executor& executor) const;
   // The same from a checkpoint, or the newest of a run folder.
-  RunState load(const std::string& checkpoint, const models::ModelConfig& model,
-                const program::Executor& executor) const;
+  TrainingState load(const std::string& checkpoint, const models::ModelConfig& model,
+                     const program::Executor& executor) const;
 
   // The tokenizer.json of the newest checkpoint that has a sound one.
   std::optional<Path> stored_tokenizer() const;
@@ -55,7 +55,7 @@ class RunStore {
     const models::ModelConfig& model;
     const program::Executor& executor;
     const data::Tokenizer* tokenizer;
-    RunState state;
+    TrainingState state;
     checkpoint::Health health;
     checkpoint::RetentionPolicy retention;
   };

@@ -48,7 +48,7 @@ void describe(const config::RunConfig& config, const models::ModelConfig& model,
               const std::vector<config::SourcePlan>& plan, int64_t total_steps) {
   const double parameters = static_cast<double>(models::parameter_count(model));
   log_info("model: {} parameters ({}), {} layers of width {}", human_count(parameters), model.family->name,
-           models::layers_of(model), model.width);
+           models::layers_of(model), model.hidden_size);
   log_info(
       "data: {} training tokens, {} a step, {} steps: {}",
       human_count(static_cast<double>(data.train_tokens)),
@@ -67,11 +67,11 @@ void check_prompts(const config::RunConfig& config, const data::Tokenizer* token
                    const program::ProgramSet& set) {
   if (tokenizer == nullptr || !config::writes_samples(config, set.options.model)) return;
   const program::Request& reads = set.programs[config::kPrefillProgram].request;
-  const int64_t room = reads.source_length > 0
-                           ? reads.source_length
-                           : std::min(set.options.cache_room, set.options.model.longest_text());
+  const int64_t room = reads.encoder_length > 0
+                           ? reads.encoder_length
+                           : std::min(set.options.cache_capacity, set.options.model.max_sequence_length());
   for (const std::string& prompt : config.eval.sample_prompts) {
-    const auto size = std::ssize(tokenizer->encode(prompt, {.add_special_tokens = reads.source_length > 0}));
+    const auto size = std::ssize(tokenizer->encode(prompt, {.add_special_tokens = reads.encoder_length > 0}));
     if (size > room)
       throw ConfigError("[eval.sample_prompts] \"{}\" has {} tokens and there is room for {}; shorten it",
                         prompt, size, room);

@@ -83,7 +83,7 @@ int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, cons
                             bool accept_changes) {
   executor_ = std::make_unique<Executor>(std::move(set));
   elsewhere_ = resume != "auto" && resume != "never";
-  const std::optional<RunState> state =
+  const std::optional<TrainingState> state =
       elsewhere_ ? store_.load(resume, model_, *executor_) : store_.load_newest(model_, *executor_);
   if (state) {
     check_state(*state, accept_changes);
@@ -137,7 +137,7 @@ int64_t TrainingLoop::steps_with_data() const {
   return std::min(wanted, available);
 }
 
-void TrainingLoop::check_state(const RunState& state, bool accept_changes) const {
+void TrainingLoop::check_state(const TrainingState& state, bool accept_changes) const {
   if (state.step == 0) return;  // imported weights
   if (state.seed != static_cast<uint64_t>(config_.run.seed)) {
     throw ConfigError(
@@ -347,7 +347,7 @@ void TrainingLoop::write_samples(Reporter& reporter) {
     if (ids.empty()) ids.push_back(tokenizer_->end_of_text_id().value_or(0));
     const auto made = generator.generate(
         ids, {.max_tokens = std::min(config_.eval.sample_tokens,
-                                     generator.most_tokens(static_cast<int64_t>(ids.size()))),
+                                     generator.max_new_tokens(static_cast<int64_t>(ids.size()))),
               .temperature = 0.8,
               .top_p = 0.95,
               .seed = static_cast<uint64_t>(config_.run.seed),
@@ -360,13 +360,13 @@ void TrainingLoop::write_samples(Reporter& reporter) {
 }
 
 RunStore::Save TrainingLoop::to_save() const {
-  const RunState state{.step = step_,
-                       .updates = updates_,
-                       .samples = step_ * config_.training.global_batch_size,
-                       .tokens = step_ * step_tokens_,
-                       .seed = static_cast<uint64_t>(config_.run.seed),
-                       .tokenizer = tokenizer_hash(),
-                       .data = config::data_fingerprint(data_)};
+  const TrainingState state{.step = step_,
+                            .updates = updates_,
+                            .samples = step_ * config_.training.global_batch_size,
+                            .tokens = step_ * step_tokens_,
+                            .seed = static_cast<uint64_t>(config_.run.seed),
+                            .tokenizer = tokenizer_hash(),
+                            .data = config::data_fingerprint(data_)};
   checkpoint::Health health{
       .loss = record_.loss, .grad_norm = record_.grad_norm, .finite = true, .metrics = {}};
   for (const auto& [name, value] : evaluations_) health.metrics[name] = value;

@@ -46,7 +46,7 @@ class TrainingLoop {
   int64_t steps_with_data() const;
 
   // What the configuration does not say and a resume may not change unseen.
-  void check_state(const RunState& state, bool accept_changes) const;
+  void check_state(const TrainingState& state, bool accept_changes) const;
 
   std::string tokenizer_hash() const { return tokenizer_ ? to_hex(tokenizer_->hash()) : ""; }
 

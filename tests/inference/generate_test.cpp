@@ -129,7 +129,7 @@ TEST_P(GenerateModel, TheBatchDoesNotChangeTheLogits) {
                           {.compute = config::compute_options(config::config_of_sets({"device.threads=2"})),
                            .requests = inference::generation_requests(inference::kPrefillChunk, 20),
                            .cache_tokens = 100,
-                           .cache_texts = 20});
+                           .cache_sequences = 20});
   inference::Generator generator(*runtime.executor, 0, 1);
   std::vector<inference::TextRequest> texts;
   for (int32_t i = 0; i < 40; ++i) {

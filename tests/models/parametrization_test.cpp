@@ -82,7 +82,7 @@ TEST(Mup, FactorsAreTheTables) {
   ModelConfig config = preset("llama3-29m");
   config.tied = false;
   const auto base = starts_of(config);
-  config.mup.base_width = config.width;
+  config.mup.base_hidden_size = config.hidden_size;
   config.mup.base_head_dim = config.head_dim;
   const auto same = starts_of(config);
   for (const auto& [name, init] : base) {
@@ -90,7 +90,7 @@ TEST(Mup, FactorsAreTheTables) {
     EXPECT_EQ(rate_scale(config, name).whole, 1) << name;
     EXPECT_TRUE(rate_scale(config, name).parts.empty()) << name;
   }
-  config.mup.base_width = config.width / 4;
+  config.mup.base_hidden_size = config.hidden_size / 4;
   config.mup.base_head_dim = config.head_dim / 4;
   const auto wide = starts_of(config);
   for (const auto& [name, init] : base) {
@@ -109,7 +109,7 @@ TEST(Mup, FactorsAreTheTables) {
 
 TEST(Mup, ATiedHeadsMultiplierLiesInTheLastNorm) {
   ModelConfig config = preset("gpt2-124m");
-  config.mup.base_width = config.width / 4;
+  config.mup.base_hidden_size = config.hidden_size / 4;
   const auto starts = starts_of(config);
   EXPECT_EQ(starts.at("final_norm.weight").kind, Init::Kind::kConstant);
   EXPECT_EQ(starts.at("final_norm.weight").value, 0.25);
@@ -120,7 +120,7 @@ TEST(Mup, ATiedHeadsMultiplierLiesInTheLastNorm) {
   EXPECT_EQ(rate_scale(config, "layers.0.attention_norm.weight").whole, 1);
 
   config = preset("gemma3-270m");  // its norms multiply by 1 + w, its embedding counts √d times
-  config.mup.base_width = config.width / 4;
+  config.mup.base_hidden_size = config.hidden_size / 4;
   EXPECT_EQ(starts_of(config).at("final_norm.weight").value, 0.5 - 1);
   EXPECT_EQ(rate_scale(config, "embedding.weight").whole, 0.5);
 }
@@ -129,7 +129,7 @@ TEST(Mup, ATiedHeadsMultiplierLiesInTheLastNorm) {
 TEST(Mup, HiddenMatricesOfSmallWangDoNotChange) {
   ModelConfig config = preset("pythia-70m");
   const auto standard = starts_of(config);
-  config.mup.base_width = config.width / 4;
+  config.mup.base_hidden_size = config.hidden_size / 4;
   const auto mup = starts_of(config);
   for (const auto& [name, init] : standard) {
     if (!name.starts_with("layers.")) continue;
@@ -141,14 +141,14 @@ TEST(Mup, HiddenMatricesOfSmallWangDoNotChange) {
 TEST(Mup, WhatCannotHoldAMultiplierIsRefused) {
   ModelConfig config = preset("olmo-1b");  // tied, and norms without weights
   EXPECT_TRUE(mup_faults(config).empty());
-  config.mup.base_width = config.width / 2;
+  config.mup.base_hidden_size = config.hidden_size / 2;
   ASSERT_EQ(mup_faults(config).size(), 1u);
   EXPECT_NE(mup_faults(config)[0].find("tie_word_embeddings"), std::string::npos);
   config.tied = false;
   EXPECT_TRUE(mup_faults(config).empty());
 
   config = preset("gemma2-27b");  // scores by 1/√144, heads of 128
-  config.mup = {.base_width = config.width / 2, .base_head_dim = config.head_dim};
+  config.mup = {.base_hidden_size = config.hidden_size / 2, .base_head_dim = config.head_dim};
   EXPECT_TRUE(mup_faults(config).empty());
   config.mup.base_head_dim = config.head_dim / 2;
   ASSERT_EQ(mup_faults(config).size(), 1u);

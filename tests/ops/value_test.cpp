@@ -96,7 +96,8 @@ INSTANTIATE_TEST_SUITE_P(Ops, CachedAttention,
 TEST(CachedCrossAttention, SeesWhatWasStoredUpToItsEnd) {
   const OpCase& whole = case_of("cross_attention_documents");
   auto inputs = inputs_of(whole);
-  const int64_t sequences = 4, source = whole.attrs.integer("source_length"), length = inputs[0].shape[0] / 4;
+  const int64_t sequences = 4, source = whole.attrs.integer("encoder_length"),
+                length = inputs[0].shape[0] / 4;
   const std::vector<double> slots{2, 5, 0, 3}, ends{10, 7, 0, 1};
   for (int64_t n = 0; n < sequences * length; ++n) {
     inputs[2].values[static_cast<size_t>(n)] = 0;

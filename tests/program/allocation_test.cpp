@@ -164,12 +164,12 @@ INSTANTIATE_TEST_SUITE_P(All, Allocations,
 // The same where all three products of a layer go to the library's own matrix product.
 TEST(Allocations, NoneOfOursWhereTheLibraryMultiplies) {
   CompileOptions options = tiny_options("llama3-5m");
-  options.model.width = 256;
+  options.model.hidden_size = 256;
   options.model.layers = 1;
   options.model.heads = 4;
   options.model.kv_heads = 2;
   options.model.head_dim = 64;
-  options.model.ffn = 1200;
+  options.model.intermediate_size = 1200;
 #ifndef STRATA_PLAIN_THREADS
   for (const auto role : {cpu::GemmRole::kForward, cpu::GemmRole::kInputGrad, cpu::GemmRole::kWeightGrad})
     EXPECT_EQ(cpu::plan_gemm({.role = role, .m = 48, .n = 2400, .k = 256}).engine, "sgemm");

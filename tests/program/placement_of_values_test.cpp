@@ -162,7 +162,7 @@ TEST_P(ValuesOfModels, LieWhereTheyAreRead) {
   options.recompute = recompute;
   options.activations = dtype;
   options.weight_gradients_last = weight_gradients_last;
-  options.cache_room = 64;
+  options.cache_capacity = 64;
   std::vector<Request> requests{tiny_request(3)};
   requests.push_back(
       {.kind = Kind::kEvaluate, .sequences = 3, .sequence_length = 40, .per_token_loss = true});
@@ -181,8 +181,8 @@ INSTANTIATE_TEST_SUITE_P(All, ValuesOfModels,
 // read again much later. `ffn` is the seed.
 models::Hidden build_random(const models::ModelConfig& config, layers::Context& context) {
   graph::Graph& g = context.graph;
-  std::mt19937_64 random(static_cast<uint64_t>(config.ffn));
-  const ValueId table = layers::embedding_table(context, "embedding", config.vocab_size, config.width);
+  std::mt19937_64 random(static_cast<uint64_t>(config.intermediate_size));
+  const ValueId table = layers::embedding_table(context, "embedding", config.vocab_size, config.hidden_size);
   std::vector<ValueId> values{ops::embedding(g, context.tokens, table, context.activations)};
   auto any = [&] { return values[random() % values.size()]; };
   const auto count = 3 + random() % 20;
@@ -197,20 +197,22 @@ models::Hidden build_random(const models::ModelConfig& config, layers::Context& 
         values.push_back(ops::activation(g, any(), ActivationKind::kGeluTanh));
         break;
       case 2: {
-        const ValueId weight = g.add_parameter(name + ".norm", {config.width}, {graph::Init::Kind::kOnes, 0});
+        const ValueId weight =
+            g.add_parameter(name + ".norm", {config.hidden_size}, {graph::Init::Kind::kOnes, 0});
         const auto normed = ops::rms_norm(g, any(), random() % 2 == 0 ? kNone : any(), weight, 1e-5);
         values.push_back(normed.y);
         values.push_back(normed.h);
         break;
       }
       case 3: {
-        const ValueId weight = g.add_parameter(name + ".weight", {config.width, config.width}, {});
+        const ValueId weight =
+            g.add_parameter(name + ".weight", {config.hidden_size, config.hidden_size}, {});
         values.push_back(ops::linear(g, any(), weight));
         break;
       }
       default: {
-        const ValueId up = g.add_parameter(name + ".up", {2 * config.width, config.width}, {}, {},
-                                           {config.width, config.width});
+        const ValueId up = g.add_parameter(name + ".up", {2 * config.hidden_size, config.hidden_size}, {}, {},
+                                           {config.hidden_size, config.hidden_size});
         values.push_back(ops::gated(g, ops::linear(g, any(), up), ActivationKind::kSilu));
         break;
       }
@@ -228,11 +230,11 @@ const models::Family kRandomFamily{"random", "random", build_random, nullptr, nu
 TEST(ValuesOfRandomGraphs, LieWhereTheyAreRead) {
   CompileOptions options = tiny_options("llama3-5m");
   options.model.family = &kRandomFamily;
-  options.model.width = 16;
+  options.model.hidden_size = 16;
   options.model.vocab_size = 33;
   for (int64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    options.model.ffn = seed;
+    options.model.intermediate_size = seed;
     options.recompute = static_cast<Recompute>(seed % 3);
     options.weight_gradients_last = seed % 2 == 0;
     expect_sound(*compile({tiny_request(2)}, options));

@@ -223,7 +223,7 @@ class SourceTexts : public testing::TestWithParam<const char*> {
         runtime, {.compute = config::compute_options(config::config_of_sets({"device.threads=2"})),
                   .requests = inference::generation_requests(inference::kPrefillChunk, texts, source),
                   .cache_tokens = room,
-                  .cache_texts = texts});
+                  .cache_sequences = texts});
     return runtime;
   }
 };

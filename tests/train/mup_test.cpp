@@ -19,7 +19,7 @@ std::unique_ptr<Executor> train_executor(const models::ModelConfig& model, const
   program::CompileOptions options;
   options.model = model;
   options.rule_of = config::optimizer_rules(config, model);
-  options.cache_room = 64;
+  options.cache_capacity = 64;
   options.threads = compute_threads();
   options.bindings = device::cpu_bindings();
   return std::make_unique<Executor>(program::compile(requests, options));
@@ -65,7 +65,7 @@ class MupGolden : public testing::TestWithParam<const char*> {};
 TEST_P(MupGolden, TrainsAsTheAuthorsPackage) {
   Golden golden((Path(STRATA_MUP) / GetParam()).string());
   const auto sizes = golden.integers("sizes");
-  golden.model.mup = {.base_width = sizes[0], .base_head_dim = sizes[1]};
+  golden.model.mup = {.base_hidden_size = sizes[0], .base_head_dim = sizes[1]};
   ASSERT_EQ(models::mup_faults(golden.model), std::vector<std::string>{});
   auto executor = train_executor(golden.model, {}, train_and_generate());
   program::initialize_weights(*executor, 1);
@@ -105,14 +105,14 @@ struct Growth {
 models::ModelConfig tiny(const Growth& growth, int64_t width, bool mup) {
   models::ModelConfig model = models::preset("llama3-5m");
   model.vocab_size = 61;
-  model.width = width;
+  model.hidden_size = width;
   model.layers = 2;
   model.head_dim = growth.heads ? kBaseHead : kBaseHead * width / kBase;
   model.heads = model.kv_heads = width / model.head_dim;
-  model.ffn = 3 * width;
+  model.intermediate_size = 3 * width;
   model.tied = growth.tied;
   model.init_std = 0.08;
-  if (mup) model.mup = {.base_width = kBase, .base_head_dim = growth.heads ? 0 : kBaseHead};
+  if (mup) model.mup = {.base_hidden_size = kBase, .base_head_dim = growth.heads ? 0 : kBaseHead};
   return model;
 }
 

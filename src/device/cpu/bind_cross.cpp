@@ -38,7 +38,7 @@ cpu::AttentionShape shape_of(const NodeView& view, const Value& q) {
 
 CrossBound bound_cross(const BindRequest& request, const Value& q, const Value& kv) {
   cpu::AttentionShape shape = shape_of(request.view, q);
-  shape.kv_len = request.view.attrs().integer("source_length");
+  shape.kv_len = request.view.attrs().integer("encoder_length");
   shape.kv_heads = kv.segments[0] / shape.head_dim;
   shape.k_stride = shape.v_stride = kv.shape[1];
   shape.kv_batch_stride = kv.shape[1] * shape.kv_len;
@@ -50,7 +50,7 @@ struct StoreBound {
 };
 
 struct EndsBound {
-  int64_t sequences, length, source_length;
+  int64_t sequences, length, encoder_length;
 };
 
 struct RelativeBound {
@@ -155,10 +155,10 @@ BoundKernel document_ends(const BindRequest& request) {
   return bound(
       [](const void* held, std::byte* const* p) {
         const auto& call = plan_of<EndsBound>(held);
-        cpu::document_ends(call.sequences, call.length, call.source_length, reinterpret_cast<int32_t*>(p[2]),
+        cpu::document_ends(call.sequences, call.length, call.encoder_length, reinterpret_cast<int32_t*>(p[2]),
                            i32(p[0]), i32(p[1]));
       },
-      EndsBound{request.view.in(0).shape[0] / length, length, attrs.integer("source_length")});
+      EndsBound{request.view.in(0).shape[0] / length, length, attrs.integer("encoder_length")});
 }
 
 // (table) → bias

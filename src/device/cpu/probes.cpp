@@ -202,7 +202,7 @@ class ProbeList {
     constexpr int64_t kLength = 256, kSource = 512;
     const graph::Attrs attrs{{"head_dim", kHeadDim},
                              {"sequence_length", kLength},
-                             {"source_length", kSource},
+                             {"encoder_length", kSource},
                              {"scale", 0.125},
                              {"softcap", 0.0}};
     const auto keys = [&](Graph& g) {

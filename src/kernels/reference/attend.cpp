@@ -45,7 +45,7 @@ Attention::Attention(const graph::Attrs& attrs, int64_t queries, int64_t q_width
       kv_heads(kv_width / head_dim),
       sequences(queries / attrs.integer("sequence_length")),
       length(attrs.integer("sequence_length")),
-      source_length(attrs.integer_or("source_length", length)),
+      encoder_length(attrs.integer_or("encoder_length", length)),
       scale(attrs.real("scale")),
       softcap(attrs.real("softcap")),
       bias_zero(attrs.integer_or("bias_zero", 0)) {}
@@ -81,7 +81,7 @@ void attend_backward(const Attention& a, const Array& dout, const Array& out, co
   std::vector<std::vector<double>> shares(static_cast<size_t>(a.sequences * a.kv_heads));  // of dbias
   parallel_for(a.sequences * a.kv_heads, [&](int64_t task) {
     const int64_t kv = task % a.kv_heads, sequence = task / a.kv_heads;
-    std::vector<double> keys(static_cast<size_t>(a.source_length * hd)), values(keys.size()),
+    std::vector<double> keys(static_cast<size_t>(a.encoder_length * hd)), values(keys.size()),
         query(static_cast<size_t>(hd)), distances(static_cast<size_t>(a.heads * width));
     for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
       for (int64_t t = 0; t < a.length; ++t) {
@@ -108,8 +108,8 @@ void attend_backward(const Attention& a, const Array& dout, const Array& out, co
         for (int64_t d = 0; d < hd; ++d) dq.put(from + d, query[static_cast<size_t>(d)]);
       }
     }
-    for (int64_t j = 0; j < a.source_length; ++j) {
-      const int64_t token = sequence * a.source_length + j;
+    for (int64_t j = 0; j < a.encoder_length; ++j) {
+      const int64_t token = sequence * a.encoder_length + j;
       for (int64_t d = 0; d < hd; ++d) {
         dk.put(at(a, a.k, token, kv) + d, keys[static_cast<size_t>(j * hd + d)]);
         dv.put(at(a, a.v, token, kv) + d, values[static_cast<size_t>(j * hd + d)]);

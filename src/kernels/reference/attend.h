@@ -22,7 +22,7 @@ struct Seen {
 
 struct Attention {
   int64_t head_dim = 0, heads = 0, kv_heads = 0;
-  int64_t sequences = 0, length = 0, source_length = 0;  // of queries, of keys
+  int64_t sequences = 0, length = 0, encoder_length = 0;  // of queries, of keys
   double scale = 1, softcap = 0;
   Heads q, k, v;
   Array bias = {};  // [heads, width], or absent

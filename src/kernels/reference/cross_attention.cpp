@@ -11,7 +11,7 @@ Attention of_two(const Call& call, const Array& q, const Array& kv, const Array&
   a.q = {q, q.shape[1], 0};
   a.k = {kv, kv.shape[1], 0};
   a.v = {kv, kv.shape[1], kv.segments[0]};
-  a.seen = [=, length = a.length, source = a.source_length](int64_t n) {
+  a.seen = [=, length = a.length, source = a.encoder_length](int64_t n) {
     return Seen{.origin = n / length * source,
                 .begin = begins.present() ? std::max<int64_t>(0, begins.index_at(n)) : 0,
                 .end = ends.present() ? ends.index_at(n) : source};
@@ -67,7 +67,7 @@ void cached_cross_attention(const Call& call) {
 
 // (q_begin, k_begin) → ends
 void document_ends(const Call& call) {
-  const int64_t length = call.attrs.integer("sequence_length"), source = call.attrs.integer("source_length");
+  const int64_t length = call.attrs.integer("sequence_length"), source = call.attrs.integer("encoder_length");
   for (int64_t n = 0; n < call.in[0].shape[0]; ++n) {
     int64_t end = 0;
     for (int64_t j = 0; j < source; ++j) {
