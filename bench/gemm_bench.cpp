@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/parallel.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/measure.h"
 #include "tensor/arena.h"
 
 namespace strata::cpu {
@@ -84,14 +85,16 @@ void run_sgemm(const Operands& o, GemmRole role) {
 
 void time_case(Case& c, Operands& o) {
   const GemmEngine engine = c.variant == Variant::kPanels ? GemmEngine::kPanels : GemmEngine::kOneDnn;
-  const GemmPlan plan = plan_gemm({.role = c.role, .m = o.s.m, .n = o.s.n, .k = o.s.k}, engine);
-  if (o.scratch.size() < plan.scratch_bytes) o.scratch = Arena(plan.scratch_bytes);
+  const hardware::DeviceSpec device = describe_device(compute_threads());
+  Gemm gemm(plan_gemm({.role = c.role, .m = o.s.m, .n = o.s.n, .k = o.s.k}, device, engine));
+  const int64_t scratch_bytes = gemm.plan().scratch_bytes;
+  if (o.scratch.size() < scratch_bytes) o.scratch = Arena(scratch_bytes);
   const void* weight = o.w.data();
   if (c.role != GemmRole::kWeightGrad) {
-    const WeightEncoding encoding = plan_weight_encoding(c.role, o.s.n, o.s.k, DType::kF32, engine);
+    const WeightEncoding encoding = plan_weight_encoding(c.role, o.s.n, o.s.k, DType::kF32, device, engine);
     if (!encoding.plain) {
       if (o.packed.size() < encoding.bytes) o.packed = Arena(encoding.bytes);
-      pack_weight(encoding, o.packed.data(), floats(o.w));
+      WeightPacker(encoding).pack(o.packed.data(), floats(o.w));
       weight = o.packed.data();
     }
   }
@@ -108,7 +111,7 @@ void time_case(Case& c, Operands& o) {
   if (c.variant == Variant::kSgemm) {
     run_sgemm(o, c.role);
   } else {
-    run_gemm(plan, args);
+    gemm.run(args);
   }
   c.wall = std::min(c.wall, monotonic_seconds() - wall);
   c.cpu = std::min(c.cpu, processor_seconds() - cpu);

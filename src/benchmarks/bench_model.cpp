@@ -13,7 +13,7 @@
 #include "checkpoint/weights.h"
 #include "config/objective.h"
 #include "config/resolve.h"
-#include "device/cpu/bindings.h"
+#include "device/cpu/device.h"
 #include "program/initialize.h"
 
 namespace strata::benchmarks {
@@ -59,8 +59,8 @@ BenchModel::BenchModel(const BenchCase& bench, int threads) : case_(bench) {
   options.rule_of = [](const std::string&, const Shape& shape) {
     return optim::ParameterRule{shape.rank() >= 2 ? 0.1 : 0.0, 1.0};
   };
-  options.threads = threads;
-  options.bindings = device::cpu_bindings();
+  const auto device = device::make_cpu_device(threads);
+  options.target = device->target();
   auto set = program::compile({{.kind = program::Kind::kTrain,
                                 .sequences = bench.sequences,
                                 .sequence_length = bench.row.tokens,
@@ -68,7 +68,7 @@ BenchModel::BenchModel(const BenchCase& bench, int threads) : case_(bench) {
                               options);
   const double compiled = monotonic_seconds();
   compile_seconds_ = compiled - begin;
-  executor_ = std::make_unique<program::Executor>(std::move(set));
+  executor_ = std::make_unique<program::Executor>(std::move(set), device);
   program::initialize_weights(*executor_, 1);
   executor_->run(0, Segment::kEncode);
   fill_batch();

@@ -178,7 +178,8 @@ BenchRun::BenchRun(const std::vector<std::string>& sets) : folder_(sets) {
   const auto tokenizer = config::resolve_tokenizer(config, model, files);
   data = config::resolve_data(config, model, tokenizer ? &*tokenizer : nullptr, files);
   samples_.emplace(data.sources, config::sample_options(config, model, tokenizer ? &*tokenizer : nullptr));
-  executor_ = std::make_unique<program::Executor>(config::compile_run(config, model));
+  executor_ =
+      std::make_unique<program::Executor>(config::compile_run(config, model), config::make_device(config));
   program::initialize_weights(*executor_, static_cast<uint64_t>(config.run.seed));
   executor_->run(config::kTrainProgram, Segment::kEncode);
 }

@@ -8,7 +8,7 @@
 #include "benchmarks/bench_model.h"
 #include "benchmarks/benchmarks.h"
 #include "config/objective.h"
-#include "device/cpu/bindings.h"
+#include "device/cpu/device.h"
 #include "inference/generate.h"
 #include "kernels/cpu/measure.h"
 #include "ops/ops.h"
@@ -70,13 +70,14 @@ void decode_case(BenchContext& context, const std::vector<std::string>& sets, co
   program::CompileOptions options;
   options.model = bench.model;
   options.activations = bench.dtype;
-  options.threads = context.threads;
-  options.bindings = device::cpu_bindings();
+  const auto device = device::make_cpu_device(context.threads);
+  options.target = device->target();
   options.cache_capacity = inference::cache_capacity_for(position + 1, inference::kPrefillChunk);
   set_compute_threads(context.threads);
   flush_denormals();
   program::Executor executor(
-      program::compile({{.kind = program::Kind::kDecode, .sequences = 1, .sequence_length = 1}}, options));
+      program::compile({{.kind = program::Kind::kDecode, .sequences = 1, .sequence_length = 1}}, options),
+      device);
   fill_weights(executor);
   executor.run(0, Segment::kEncode);
   *reinterpret_cast<int32_t*>(executor.batch_input(0, "tokens", 0)) = 5;

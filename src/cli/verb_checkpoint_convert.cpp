@@ -12,7 +12,7 @@
 #include "cli/actions.h"
 #include "cli/verbs.h"
 #include "config/values.h"
-#include "device/cpu/bindings.h"
+#include "device/cpu/device.h"
 #include "inference/model_runtime.h"
 #include "interop/gguf_model.h"
 #include "interop/megatron.h"
@@ -75,11 +75,11 @@ void compile_for_training(inference::ModelRuntime& runtime) {
   compile.rule_of = [](const std::string&, const Shape&) { return optim::ParameterRule{}; };
   compile.recompute = program::Recompute::kNone;
   compile.cache_capacity = 1;
-  compile.threads = 1;
-  compile.bindings = device::cpu_bindings();
+  const auto device = device::make_cpu_device(1);
+  compile.target = device->target();
   const int64_t source = runtime.model.architecture == models::Architecture::kEncoderDecoder ? 1 : 0;
   runtime.executor = std::make_unique<program::Executor>(
-      program::compile({{.kind = program::Kind::kTrain, .encoder_length = source}}, compile));
+      program::compile({{.kind = program::Kind::kTrain, .encoder_length = source}}, compile), device);
   program::initialize_weights(*runtime.executor, 0);
 }
 

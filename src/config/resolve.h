@@ -13,6 +13,7 @@
 #include "data/samples/sample_source.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokens/token_corpus.h"
+#include "device/device.h"
 #include "evaluation/task_requests.h"
 #include "inference/model_runtime.h"
 #include "models/model.h"
@@ -71,6 +72,9 @@ data::SampleOptions sample_options(const RunConfig& config, const models::ModelC
 
 // Threads, precision, memory budget, micro-batch. Call it after the others; it needs no data.
 void resolve_machine(RunConfig& config);
+
+// What the run computes on. Call it after resolve_machine.
+std::shared_ptr<device::Device> make_device(const RunConfig& config);
 
 // The programs of a run, in this order; the last where there are tasks to score.
 enum RunProgram : size_t {

@@ -11,8 +11,8 @@
 #include "checkpoint/weights.h"
 #include "config/objective.h"
 #include "config/resolve.h"
-#include "device/cpu/bindings.h"
-#include "device/reference/bindings.h"
+#include "device/cpu/device.h"
+#include "device/reference/device.h"
 #include "evaluation/task_score.h"
 #include "hardware/device_spec.h"
 #include "inference/generate.h"
@@ -201,6 +201,12 @@ void resolve_machine(RunConfig& config) {
   }
 }
 
+std::shared_ptr<device::Device> make_device(const RunConfig& config) {
+  const auto threads = static_cast<int>(*config.device.threads);
+  return config.debug.reference_kernels ? device::make_reference_device(threads)
+                                        : device::make_cpu_device(threads);
+}
+
 std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const models::ModelConfig& model,
                                                        const std::vector<TaskSet>& tasks) {
   const data::RowShape shape = row_shape(config, model);
@@ -255,8 +261,7 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
       break;
   }
   options.cache_capacity = inference::cache_capacity_for(context, inference::kPrefillChunk);
-  options.threads = static_cast<int>(*config.device.threads);
-  options.bindings = config.debug.reference_kernels ? device::reference_bindings() : device::cpu_bindings();
+  options.target = make_device(config)->target();
   return program::compile(requests_for(*config.training.micro_batch_size), options);
 }
 

@@ -9,11 +9,18 @@
 #include <vector>
 
 #include "graph/op.h"
+#include "hardware/device_spec.h"
 
 namespace strata::device {
 
-// Pointers of an instruction: its inputs, its outputs (nullptr where absent), then scratch.
-using Kernel = void (*)(const void* plan, std::byte* const* operands);
+// With what a kernel is started, besides its operands.
+struct Launch {
+  int threads = 1;  // compute threads that it may use
+};
+
+// `instance`: what BoundKernel::instantiate made of the plan, else the plan. Operands: pointers to the node's
+// inputs, its outputs (nullptr where absent), then scratch.
+using Kernel = void (*)(Launch& launch, void* instance, std::byte* const* operands);
 
 // Plans made so far, by the text that determines them: equal GEMMs share one.
 using PlanCache = std::map<std::string, std::shared_ptr<const void>>;
@@ -23,13 +30,18 @@ struct BindRequest {
   // For each output: whether the kernel adds to what lies there (accumulators) or overwrites it.
   std::vector<bool> accumulate;
   PlanCache& cache;
-  int threads = 1;
+  const hardware::DeviceSpec& device;  // that the plan is for; it need not be this machine
 };
+
+// A plan is data: made from shapes and a DeviceSpec alone, never changed, shared by all who run the program.
+// What a kernel needs besides, such as a library's handles, is an instance of it, made by each executor.
+using Instantiate = std::shared_ptr<void> (*)(const void* plan);
 
 struct BoundKernel {
   Kernel run = nullptr;
   std::shared_ptr<const void> plan;
   int64_t scratch_bytes = 0;
+  Instantiate instantiate = nullptr;  // nullptr: the kernel takes the plan itself
 };
 
 // An input that the kernel wants in another encoding than the parameter's own.
@@ -42,7 +54,14 @@ struct WantedEncoding {
 struct Binding {
   const graph::OpDef* op;
   BoundKernel (*bind)(const BindRequest&);
-  std::vector<WantedEncoding> (*encodings)(const graph::NodeView&) = nullptr;  // nullptr: plain weights
+  std::vector<WantedEncoding> (*encodings)(const graph::NodeView&,
+                                           const hardware::DeviceSpec&) = nullptr;  // nullptr: plain weights
+};
+
+// What a program is compiled for: a device as data, which need not be this machine, and its kernels.
+struct Target {
+  hardware::DeviceSpec spec;
+  std::span<const Binding> bindings;
 };
 
 // The row of an op; a missing one is a bug.

@@ -15,13 +15,13 @@ using graph::Role;
 using graph::Value;
 using graph::ValueId;
 
-void encode_pass(Graph& graph, std::span<const Binding> bindings) {
+void encode_pass(Graph& graph, std::span<const Binding> bindings, const hardware::DeviceSpec& device) {
   std::map<std::pair<ValueId, std::string>, ValueId> encoded;
   const size_t count = graph.nodes().size();
   for (size_t i = 0; i < count; ++i) {
     const Binding& binding = find_binding(bindings, *graph.nodes()[i].op);
     if (binding.encodings == nullptr) continue;
-    for (const WantedEncoding& wanted : binding.encodings({graph, graph.nodes()[i]})) {
+    for (const WantedEncoding& wanted : binding.encodings({graph, graph.nodes()[i]}, device)) {
       const ValueId master = graph.nodes()[i].inputs[static_cast<size_t>(wanted.input)];
       if (graph.value(master).role != Role::kParameter) continue;
       auto [slot, is_new] = encoded.try_emplace({master, wanted.encoding.layout}, kNone);

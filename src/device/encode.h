@@ -9,6 +9,6 @@ namespace strata::device {
 
 // Gives every kernel its weights in the encoding that it wants: adds encoded values and, in phase kEncode,
 // the nodes that make them from the masters.
-void encode_pass(graph::Graph& graph, std::span<const Binding> bindings);
+void encode_pass(graph::Graph& graph, std::span<const Binding> bindings, const hardware::DeviceSpec& device);
 
 }  // namespace strata::device

@@ -12,17 +12,18 @@ using graph::Node;
 using graph::Phase;
 using graph::ValueId;
 
-OpRun::OpRun(graph::Graph graph, std::span<const Binding> bindings, int threads, int copies,
-             const Arena* pool)
-    : graph_(std::move(graph)), copies_(copies) {
-  encode_pass(graph_, bindings);
+OpRun::OpRun(graph::Graph graph, std::span<const Binding> bindings, const hardware::DeviceSpec& device,
+             int copies, const Arena* pool)
+    : graph_(std::move(graph)), copies_(copies), launch_{device.threads} {
+  encode_pass(graph_, bindings, device);
   int64_t scratch = 0;
   size_t widest = 0;
   for (const Node& node : graph_.nodes()) {
-    BindRequest request{{graph_, node}, std::vector<bool>(node.outputs.size(), false), plans_, threads};
-    Call call{find_binding(bindings, *node.op).bind(request), node.inputs,
+    BindRequest request{{graph_, node}, std::vector<bool>(node.outputs.size(), false), plans_, device};
+    Call call{find_binding(bindings, *node.op).bind(request), nullptr, node.inputs,
               node.phase == Phase::kSetup || node.phase == Phase::kEncode};
     call.operands.insert(call.operands.end(), node.outputs.begin(), node.outputs.end());
+    if (call.kernel.instantiate != nullptr) call.instance = call.kernel.instantiate(call.kernel.plan.get());
     scratch = std::max(scratch, call.kernel.scratch_bytes);
     widest = std::max(widest, call.operands.size() + 1);
     calls_.push_back(std::move(call));
@@ -53,7 +54,8 @@ void OpRun::run_nodes(int copy, bool prepares) {
     for (size_t i = 0; i < call.operands.size(); ++i)
       pointers_[i] = call.operands[i] == kNone ? nullptr : data(call.operands[i], copy);
     pointers_[call.operands.size()] = scratch_;
-    call.kernel.run(call.kernel.plan.get(), pointers_.data());
+    void* const instance = call.instance ? call.instance.get() : const_cast<void*>(call.kernel.plan.get());
+    call.kernel.run(launch_, instance, pointers_.data());
   }
 }
 

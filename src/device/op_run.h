@@ -14,8 +14,8 @@ class OpRun {
  public:
   // Gives weights their encodings, binds every node and lays every value apart, `copies` times, in memory of
   // its own or in `pool` where that is large enough.
-  OpRun(graph::Graph graph, std::span<const Binding> bindings, int threads = 1, int copies = 1,
-        const Arena* pool = nullptr);
+  OpRun(graph::Graph graph, std::span<const Binding> bindings, const hardware::DeviceSpec& device,
+        int copies = 1, const Arena* pool = nullptr);
 
   const graph::Graph& graph() const { return graph_; }
   std::byte* data(graph::ValueId value, int copy = 0) const;
@@ -33,6 +33,7 @@ class OpRun {
  private:
   struct Call {
     BoundKernel kernel;
+    std::shared_ptr<void> instance;  // null: the plan
     std::vector<graph::ValueId> operands;
     bool prepares = false;
   };
@@ -40,6 +41,7 @@ class OpRun {
 
   graph::Graph graph_;
   int copies_;
+  Launch launch_;
   PlanCache plans_;
   std::vector<Call> calls_;
   std::vector<int64_t> offsets_;

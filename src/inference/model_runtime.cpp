@@ -8,8 +8,8 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface.h"
 #include "checkpoint/weights.h"
-#include "device/cpu/bindings.h"
-#include "device/reference/bindings.h"
+#include "device/cpu/device.h"
+#include "device/reference/device.h"
 #include "inference/generate.h"
 
 namespace strata::inference {
@@ -44,16 +44,16 @@ void load_runtime(ModelRuntime& runtime, const RuntimeOptions& options) {
   program::CompileOptions compile;
   compile.model = runtime.model;
   compile.activations = options.compute.dtype ? *options.compute.dtype : dtype_of_files(runtime.folder);
-  compile.threads = compute_threads();
-  compile.bindings =
-      options.compute.reference_kernels ? device::reference_bindings() : device::cpu_bindings();
+  const auto device = options.compute.reference_kernels ? device::make_reference_device(compute_threads())
+                                                        : device::make_cpu_device(compute_threads());
+  compile.target = device->target();
   const int64_t room = options.cache_tokens > 0
                            ? options.cache_tokens
                            : std::min<int64_t>(runtime.model.max_sequence_length(), 4096);
   compile.cache_capacity =
       cache_capacity_for(std::min(room, runtime.model.max_sequence_length()), kPrefillChunk);
   compile.cache_slots = options.cache_sequences;
-  runtime.executor = std::make_unique<program::Executor>(program::compile(options.requests, compile));
+  runtime.executor = std::make_unique<program::Executor>(program::compile(options.requests, compile), device);
   checkpoint::load_hugging_face(runtime.folder, runtime.model, *runtime.executor);
   // Programs of one kind read the same encodings.
   for (size_t i = 0; i < options.requests.size(); ++i) {

@@ -77,7 +77,7 @@ void bind_segment(Draft& draft, Segment segment, device::PlanCache& cache, const
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     const Node& node = graph.nodes()[i];
     if (segment_of(node.phase) != source) continue;
-    device::BindRequest request{{graph, node}, {}, cache, options.threads};
+    device::BindRequest request{{graph, node}, {}, cache, options.target.spec};
     for (const ValueId output : node.outputs) {
       bool accumulate = false;
       if (output != kNone && is_accumulator(graph.value(output).role)) {
@@ -87,7 +87,7 @@ void bind_segment(Draft& draft, Segment segment, device::PlanCache& cache, const
       request.accumulate.push_back(accumulate);
     }
     draft.bound[static_cast<size_t>(segment)].push_back(
-        {static_cast<int32_t>(i), device::find_binding(options.bindings, *node.op).bind(request)});
+        {static_cast<int32_t>(i), device::find_binding(options.target.bindings, *node.op).bind(request)});
   }
 }
 
@@ -108,7 +108,7 @@ Draft make_draft(const Request& request, const CompileOptions& options, Recomput
     });
   }
   if (options.weight_gradients_last) weight_gradients_last_pass(program.graph);
-  device::encode_pass(program.graph, options.bindings);
+  device::encode_pass(program.graph, options.target.bindings, options.target.spec);
   prune_pass(program.graph);
   for (const Segment segment : {Segment::kSetup, Segment::kEncode, Segment::kFirst, Segment::kUpdate}) {
     bind_segment(draft, segment, cache, options, false);
@@ -344,8 +344,12 @@ void emit(Draft& draft, const ProgramSet& set, int64_t workspace_offset) {
     for (size_t i = 0; i < bounds.size(); ++i) {
       const Bound& bound = bounds[i];
       const Node& node = program.graph.nodes()[static_cast<size_t>(bound.node)];
-      Instruction instruction{bound.kernel.run, bound.kernel.plan.get(),
-                              static_cast<uint32_t>(program.operands.size()), 0, bound.node};
+      Instruction instruction{bound.kernel.run,
+                              bound.kernel.plan.get(),
+                              bound.kernel.instantiate,
+                              static_cast<uint32_t>(program.operands.size()),
+                              0,
+                              bound.node};
       for (const auto* ids : {&node.inputs, &node.outputs}) {
         for (const ValueId id : *ids) {
           program.operands.push_back(id == kNone ? Operand{} : program.places[static_cast<size_t>(id)].at);

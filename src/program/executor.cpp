@@ -1,13 +1,24 @@
 #include "program/executor.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "base/clock.h"
 #include "base/error.h"
 
 namespace strata::program {
 
-Executor::Executor(std::shared_ptr<const ProgramSet> set) : set_(std::move(set)), arena_(set_->arena_bytes) {
+Executor::Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device)
+    : set_(std::move(set)), device_(std::move(device)) {
+  const hardware::DeviceSpec& planned = set_->options.target.spec;
+  const hardware::DeviceSpec& here = device_->spec();
+  STRATA_CHECK(planned.isa == here.isa && planned.threads == here.threads &&
+                   set_->options.target.bindings.data() == device_->target().bindings.data(),
+               "the programs were compiled for {} with {} threads and cannot run on {} with {}",
+               planned.isa.str(), planned.threads, here.isa.str(), here.threads);
+  arena_ = device_->allocate(device::MemorySpace::kDevice, set_->arena_bytes);
+  device_->begin_launches();
+  instantiate();
   size_t widest = 0;
   for (const Program& program : set_->programs) {
     auto& by_segment = timings_.emplace_back();
@@ -20,13 +31,32 @@ Executor::Executor(std::shared_ptr<const ProgramSet> set) : set_(std::move(set))
   for (size_t i = 0; i < set_->programs.size(); ++i) run(i, Segment::kSetup);
 }
 
+void Executor::instantiate() {
+  std::unordered_map<const void*, void*> made;  // of plans, which equal instructions share
+  for (const Program& program : set_->programs) {
+    auto& states = states_.emplace_back();
+    for (size_t s = 0; s < kSegments; ++s) {
+      for (const Instruction& i : program.segments[s]) {
+        auto [state, is_new] = made.try_emplace(i.plan, const_cast<void*>(i.plan));
+        if (is_new && i.instantiate != nullptr) {
+          instances_.push_back(i.instantiate(i.plan));
+          state->second = instances_.back().get();
+        }
+        states[s].push_back(state->second);
+      }
+    }
+  }
+}
+
 void Executor::run(size_t index, Segment segment, int64_t micro_batch) {
+  device::Launch launch = device_->begin_launches();
   const Program& program = set_->programs[index];
   // By Base: kAbsent keeps nullptr, whatever the offset.
-  std::byte* const bases[] = {nullptr, arena_.data(),
-                              arena_.data() + set_->batch_offset + micro_batch * program.batch_bytes};
+  std::byte* const bases[] = {nullptr, arena_->address(),
+                              arena_->address() + set_->batch_offset + micro_batch * program.batch_bytes};
   auto& timings = timings_[index][static_cast<size_t>(segment)];
   const auto& instructions = program.segment(segment);
+  const auto& states = states_[index][static_cast<size_t>(segment)];
   double begin = monotonic_seconds();
   for (size_t i = 0; i < instructions.size(); ++i) {
     const Instruction& instruction = instructions[i];
@@ -35,7 +65,7 @@ void Executor::run(size_t index, Segment segment, int64_t micro_batch) {
       std::byte* const base = bases[static_cast<size_t>(operand[o].base)];
       pointers_[o] = base == nullptr ? nullptr : base + operand[o].offset;
     }
-    instruction.run(instruction.plan, pointers_.data());
+    instruction.run(launch, states[i], pointers_.data());
     const double end = monotonic_seconds();
     ++timings[i].calls;
     timings[i].seconds += end - begin;
@@ -46,7 +76,7 @@ void Executor::run(size_t index, Segment segment, int64_t micro_batch) {
 }
 
 std::byte* Executor::data(const std::string& name) const {
-  return arena_.data() + set_->at(name).offset;
+  return arena_->address() + set_->at(name).offset;
 }
 
 std::byte* Executor::batch_input(size_t index, const std::string& name, int64_t micro_batch) const {
@@ -55,7 +85,7 @@ std::byte* Executor::batch_input(size_t index, const std::string& name, int64_t 
                program.request.micro_batches);
   const graph::ValueId id = program.graph.find_value(name);
   if (id == graph::kNone || program.graph.value(id).role != graph::Role::kInput) return nullptr;
-  return arena_.data() + set_->batch_offset + micro_batch * program.batch_bytes +
+  return arena_->address() + set_->batch_offset + micro_batch * program.batch_bytes +
          program.places[static_cast<size_t>(id)].at.offset;
 }
 

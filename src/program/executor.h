@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "device/device.h"
 #include "program/program.h"
-#include "tensor/arena.h"
 
 namespace strata::program {
 
@@ -18,9 +18,10 @@ struct Timing {
 
 class Executor {
  public:
-  // Allocates the arena and runs every program's setup. Weights are zero until somebody fills them and
-  // encodes.
-  explicit Executor(std::shared_ptr<const ProgramSet> set);
+  // Allocates the arena, makes instances of the plans and runs every program's setup. Weights are zero until
+  // somebody fills them and encodes. Several executors may share a set, each on a thread of its own.
+  // InternalError where the set was compiled for a device that computes otherwise.
+  Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device);
 
   const ProgramSet& set() const { return *set_; }
   const Program& program(size_t index) const { return set_->programs[index]; }
@@ -37,8 +38,8 @@ class Executor {
   // Memory of a batch input of a program; nullptr when the program has none of that name.
   std::byte* batch_input(size_t program, const std::string& name, int64_t micro_batch) const;
 
-  int64_t arena_bytes() const { return arena_.size(); }
-  std::byte* arena() const { return arena_.data(); }
+  int64_t arena_bytes() const { return arena_->bytes(); }
+  std::byte* arena() const { return arena_->address(); }
 
   // Seconds by segment and instruction since the last reset; always on (two clock reads a call).
   const std::vector<Timing>& timings(size_t program, Segment segment) const;
@@ -52,8 +53,14 @@ class Executor {
   void observe(Observer* observer) { observer_ = observer; }
 
  private:
+  void instantiate();
+
   std::shared_ptr<const ProgramSet> set_;
-  Arena arena_;
+  std::shared_ptr<device::Device> device_;
+  std::unique_ptr<device::Memory> arena_;
+  std::vector<std::shared_ptr<void>> instances_;  // one of each plan that needs any
+  // What each instruction's kernel runs on.
+  std::vector<std::array<std::vector<void*>, kSegments>> states_;
   std::vector<std::byte*> pointers_;  // of the running instruction; as many as the widest has
   std::vector<std::array<std::vector<Timing>, kSegments>> timings_;
   Observer* observer_ = nullptr;

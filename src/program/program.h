@@ -35,6 +35,7 @@ struct Operand {
 struct Instruction {
   device::Kernel run = nullptr;
   const void* plan = nullptr;
+  device::Instantiate instantiate = nullptr;  // of the plan, by each executor; nullptr: run takes the plan
   uint32_t first_operand = 0;
   uint32_t operand_count = 0;
   int32_t node = 0;  // index in the program's graph; with the segment's name a stable id
@@ -112,8 +113,7 @@ struct CompileOptions {
   bool weight_gradients_last = false;  // all I before all W
   int64_t cache_capacity = 0;          // tokens of a slot of the key–value cache, for kPrefill and kDecode
   int64_t cache_slots = 1;             // texts in it; at least as many as a program has sequences
-  int threads = 1;
-  std::span<const device::Binding> bindings;  // of the device that is to run it
+  device::Target target;               // what is to run it: need not be this machine
 };
 
 // Where something lies that outlives a segment: parameters, gradients, moments, encodings, tables, the step

@@ -81,7 +81,7 @@ TrainingLoop::TrainingLoop(config::RunConfig config, std::vector<config::Change>
 
 int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, const std::string& resume,
                             bool accept_changes) {
-  executor_ = std::make_unique<Executor>(std::move(set));
+  executor_ = std::make_unique<Executor>(std::move(set), config::make_device(config_));
   elsewhere_ = resume != "auto" && resume != "never";
   const std::optional<TrainingState> state =
       elsewhere_ ? store_.load(resume, model_, *executor_) : store_.load_newest(model_, *executor_);

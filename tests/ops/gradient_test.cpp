@@ -237,7 +237,7 @@ TEST_P(Gradients, FollowTheLoss) {
   const ValueId targets = input(graph, "targets", {kRows}, DType::kI32);
   const ValueId sum = linear_cross_entropy(graph, y, head, targets, options).sum;
   graph::differentiate(graph);
-  device::OpRun run(std::move(graph), device::cpu_bindings());
+  device::OpRun run(std::move(graph), device::cpu_bindings(), cpu::describe_device(1));
   fill(run);
   loss(run, sum);
 

@@ -172,7 +172,8 @@ TEST(Allocations, NoneOfOursWhereTheLibraryMultiplies) {
   options.model.intermediate_size = 1200;
 #ifndef STRATA_PLAIN_THREADS
   for (const auto role : {cpu::GemmRole::kForward, cpu::GemmRole::kInputGrad, cpu::GemmRole::kWeightGrad})
-    EXPECT_EQ(cpu::plan_gemm({.role = role, .m = 48, .n = 2400, .k = 256}).engine, "sgemm");
+    EXPECT_EQ(cpu::plan_gemm({.role = role, .m = 48, .n = 2400, .k = 256}, options.target.spec).kernel,
+              cpu::GemmKernel::kSgemm);
 #endif
   TinyRun run(compile({tiny_request(2)}, options));
   run.step();

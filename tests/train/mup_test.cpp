@@ -3,7 +3,7 @@
 #include "models/parametrization.h"
 
 #include "config/resolve.h"
-#include "device/cpu/bindings.h"
+#include "device/cpu/device.h"
 #include "fixtures/golden_model.h"
 #include "program/initialize.h"
 
@@ -20,9 +20,9 @@ std::unique_ptr<Executor> train_executor(const models::ModelConfig& model, const
   options.model = model;
   options.rule_of = config::optimizer_rules(config, model);
   options.cache_capacity = 64;
-  options.threads = compute_threads();
-  options.bindings = device::cpu_bindings();
-  return std::make_unique<Executor>(program::compile(requests, options));
+  options.target = device::cpu_target(compute_threads());
+  return std::make_unique<Executor>(program::compile(requests, options),
+                                    device::make_cpu_device(compute_threads()));
 }
 
 std::vector<program::Request> train_and_generate() {

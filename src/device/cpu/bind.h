@@ -1,4 +1,4 @@
-// What the CPU's bindings share. The functions are gathered in the table of cpu_bindings.cpp.
+// What the CPU's bindings share. The functions are gathered in the table of bindings.cpp.
 #pragma once
 
 #include <utility>
@@ -11,6 +11,16 @@ namespace strata::device::cpu_bind {
 template <typename Plan>
 const Plan& plan_of(const void* plan) {
   return *static_cast<const Plan*>(plan);
+}
+
+// Of a kernel that runs on an instance of its plan.
+template <typename Instance>
+Instance& instance_of(void* instance) {
+  return *static_cast<Instance*>(instance);
+}
+template <typename Instance, typename Plan>
+std::shared_ptr<void> instantiate(const void* plan) {
+  return std::make_shared<Instance>(plan_of<Plan>(plan));
 }
 
 template <typename Plan>
@@ -30,19 +40,22 @@ inline const int32_t* i32(const std::byte* pointer) {
 
 // cpu_bind_gemm.cpp
 // The encoding in which a GEMM of this role wants the weight `input`, with the activations of input 0.
-std::vector<WantedEncoding> weight_encoding(cpu::GemmRole role, int input, const graph::NodeView&);
+std::vector<WantedEncoding> weight_encoding(cpu::GemmRole role, int input, const graph::NodeView&,
+                                            const hardware::DeviceSpec&);
 BoundKernel linear(const BindRequest&);
 BoundKernel linear_grad_input(const BindRequest&);
 BoundKernel linear_grad_weight(const BindRequest&);
 BoundKernel pack_weight(const BindRequest&);
-std::vector<WantedEncoding> linear_encodings(const graph::NodeView&);
-std::vector<WantedEncoding> linear_grad_input_encodings(const graph::NodeView&);
+std::vector<WantedEncoding> linear_encodings(const graph::NodeView&, const hardware::DeviceSpec&);
+std::vector<WantedEncoding> linear_grad_input_encodings(const graph::NodeView&, const hardware::DeviceSpec&);
 // cpu_bind_loss.cpp
 BoundKernel softcap(const BindRequest&);
 BoundKernel linear_cross_entropy(const BindRequest&);
 BoundKernel linear_cross_entropy_train(const BindRequest&);
-std::vector<WantedEncoding> linear_cross_entropy_encodings(const graph::NodeView&);
-std::vector<WantedEncoding> linear_cross_entropy_train_encodings(const graph::NodeView&);
+std::vector<WantedEncoding> linear_cross_entropy_encodings(const graph::NodeView&,
+                                                           const hardware::DeviceSpec&);
+std::vector<WantedEncoding> linear_cross_entropy_train_encodings(const graph::NodeView&,
+                                                                 const hardware::DeviceSpec&);
 // cpu_bind_attention.cpp
 BoundKernel constant(const BindRequest&);
 BoundKernel rope_table(const BindRequest&);

@@ -99,7 +99,7 @@ AttentionBound bound_attention(const BindRequest& request, const Value& qkv, int
   cpu::AttentionShape shape = shape_of(request.view, qkv);
   shape.causal = request.view.attrs().integer("causal") != 0;
   set_bias(shape, request.view, bias);
-  return {cpu::plan_attention(shape, request.threads), qkv.segments[0] * element,
+  return {cpu::plan_attention(shape, request.device.threads), qkv.segments[0] * element,
           (qkv.segments[0] + qkv.segments[1]) * element};
 }
 
@@ -108,7 +108,7 @@ AttentionBound bound_attention(const BindRequest& request, const Value& qkv, int
 BoundKernel rope_table(const BindRequest& request) {
   const auto& attrs = request.view.attrs();
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& table = plan_of<RopeTablePlan>(held);
         cpu::fill_rope_table(f32(p[0]), table.positions, table.frequencies, table.magnitude);
       },
@@ -119,7 +119,7 @@ BoundKernel rope_table(const BindRequest& request) {
 BoundKernel qk_norm(const BindRequest& request) {
   const NodeView& view = request.view;
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         cpu::qk_norm_forward(plan_of<QkNormPlan>(held).shape, p[3], f32(p[4]), p[0], f32(p[1]), f32(p[2]));
       },
       qk_norm_plan(view, view.in(0), view.in(1).shape[0], view.in(2).shape[0]));
@@ -129,7 +129,7 @@ BoundKernel qk_norm(const BindRequest& request) {
 BoundKernel qk_norm_grad_input(const BindRequest& request) {
   const NodeView& view = request.view;
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         cpu::qk_norm_backward_input(plan_of<QkNormPlan>(held).shape, p[5], p[0], p[1], f32(p[2]), f32(p[3]),
                                     f32(p[4]));
       },
@@ -144,7 +144,7 @@ BoundKernel qk_norm_grad_weight(const BindRequest& request) {
   plan.accumulate_q = request.accumulate[0];
   plan.accumulate_k = request.accumulate[1];
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<QkNormPlan>(held);
         cpu::qk_norm_backward_weight(call.shape, f32(p[3]), f32(p[4]), p[0], p[1], f32(p[2]),
                                      call.accumulate_q, call.accumulate_k, p[5]);
@@ -166,7 +166,7 @@ BoundKernel rope(const BindRequest& request) {
                 view.attrs().integer("inverse") != 0,
                 qkv.bytes()};
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<RopePlan>(held);
         if (p[3] != p[0]) {  // v, which does not rotate, must arrive too
           parallel_ranges(call.bytes, 1 << 20, [&](int64_t begin, int64_t end) {
@@ -183,7 +183,7 @@ BoundKernel attention(const BindRequest& request) {
   AttentionBound plan = bound_attention(request, request.view.in(0), 3);
   const int64_t scratch = plan.plan.forward_scratch_bytes;
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<AttentionBound>(held);
         cpu::attention_forward(call.plan, p[4], f32(p[5]), call.inputs(p[0], p[1], p[2], p[3]), p[6]);
       },
@@ -195,7 +195,7 @@ BoundKernel attention_grad(const BindRequest& request) {
   AttentionBound plan = bound_attention(request, request.view.in(3), 6);
   const int64_t scratch = plan.plan.backward_scratch_bytes;
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<AttentionBound>(held);
         const bool biased = call.plan.shape.bias_width > 0;
         cpu::attention_backward(call.plan,
@@ -222,7 +222,7 @@ BoundKernel cached_attention(const BindRequest& request) {
   shape.kv_batch_stride = cache.shape[1] * kv_width;
   set_bias(shape, view, 5);
   CachedBound plan{};
-  plan.attention.plan = cpu::plan_attention(shape, request.threads);
+  plan.attention.plan = cpu::plan_attention(shape, request.device.threads);
   plan.rows = qkv.shape[0];
   plan.sequence_length = shape.q_len;
   plan.row_bytes = qkv.shape[1] * element;
@@ -234,7 +234,7 @@ BoundKernel cached_attention(const BindRequest& request) {
   plan.width_bytes = (lse_bytes + 63) / 64 * 64;
   const int64_t scratch = plan.width_bytes + plan.attention.plan.forward_scratch_bytes;
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<CachedBound>(held);
         for (int64_t row = 0; row < call.rows; ++row) {
           const int64_t s = row / call.sequence_length;

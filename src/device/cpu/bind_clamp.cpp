@@ -20,7 +20,7 @@ ClampPlan clamp_plan(const BindRequest& request) {
 // (x) → y
 BoundKernel clamp(const BindRequest& request) {
   return bound(
-      [](const void* plan, std::byte* const* p) {
+      [](Launch&, void* plan, std::byte* const* p) {
         const auto& call = plan_of<ClampPlan>(plan);
         cpu::clamp_forward(call.n, p[1], p[0], call.limit, call.dtype);
       },
@@ -30,7 +30,7 @@ BoundKernel clamp(const BindRequest& request) {
 // (dy, x) → dx
 BoundKernel clamp_grad(const BindRequest& request) {
   return bound(
-      [](const void* plan, std::byte* const* p) {
+      [](Launch&, void* plan, std::byte* const* p) {
         const auto& call = plan_of<ClampPlan>(plan);
         cpu::clamp_backward(call.n, p[2], p[0], p[1], call.limit, call.dtype);
       },

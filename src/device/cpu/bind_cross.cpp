@@ -42,7 +42,7 @@ CrossBound bound_cross(const BindRequest& request, const Value& q, const Value& 
   shape.kv_heads = kv.segments[0] / shape.head_dim;
   shape.k_stride = shape.v_stride = kv.shape[1];
   shape.kv_batch_stride = kv.shape[1] * shape.kv_len;
-  return {cpu::plan_attention(shape, request.threads), kv.segments[0] * size_of(kv.dtype)};
+  return {cpu::plan_attention(shape, request.device.threads), kv.segments[0] * size_of(kv.dtype)};
 }
 
 struct StoreBound {
@@ -76,7 +76,7 @@ BoundKernel cross_attention(const BindRequest& request) {
   CrossBound plan = bound_cross(request, request.view.in(0), request.view.in(1));
   const int64_t scratch = plan.plan.forward_scratch_bytes;
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<CrossBound>(held);
         cpu::attention_forward(
             call.plan, p[4], f32(p[5]),
@@ -91,7 +91,7 @@ BoundKernel cross_attention_grad(const BindRequest& request) {
   CrossBound plan = bound_cross(request, request.view.in(3), request.view.in(4));
   const int64_t scratch = plan.plan.backward_scratch_bytes;
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<CrossBound>(held);
         cpu::attention_backward(
             call.plan, {.dq = p[7], .dk = p[8], .dv = p[8] + call.v_bytes}, p[0], p[1], f32(p[2]),
@@ -109,13 +109,13 @@ BoundKernel cached_cross_attention(const BindRequest& request) {
   shape.kv_heads = cache.shape[2] / shape.head_dim;
   shape.k_stride = shape.v_stride = cache.shape[2];
   shape.kv_batch_stride = cache.shape[1] * cache.shape[2];
-  CrossBound plan{cpu::plan_attention(shape, request.threads)};
+  CrossBound plan{cpu::plan_attention(shape, request.device.threads)};
   plan.ends_bytes = align_up(shape.batch * shape.q_len * int64_t{sizeof(int32_t)}, kBufferAlignment);
   plan.lse_bytes =
       align_up(shape.batch * shape.heads * shape.q_len * int64_t{sizeof(float)}, kBufferAlignment);
   const int64_t scratch = plan.ends_bytes + plan.lse_bytes + plan.plan.forward_scratch_bytes;
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<CrossBound>(held);
         const cpu::AttentionShape& s = call.plan.shape;
         std::byte* const own = p[6];
@@ -135,7 +135,7 @@ BoundKernel store_cross(const BindRequest& request) {
   const int64_t sources = request.view.in(3).shape[0];
   const int64_t row_bytes = cache.shape[2] * size_of(cache.dtype);
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<StoreBound>(held);
         const auto bytes = static_cast<size_t>(call.row_bytes);
         for (int64_t row = 0; row < call.sources * call.rows; ++row) {
@@ -153,7 +153,7 @@ BoundKernel document_ends(const BindRequest& request) {
   const graph::Attrs& attrs = request.view.attrs();
   const int64_t length = attrs.integer("sequence_length");
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<EndsBound>(held);
         cpu::document_ends(call.sequences, call.length, call.encoder_length, reinterpret_cast<int32_t*>(p[2]),
                            i32(p[0]), i32(p[1]));
@@ -165,7 +165,7 @@ BoundKernel document_ends(const BindRequest& request) {
 BoundKernel relative_bias(const BindRequest& request) {
   const Shape& table = request.view.in(0).shape;
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         cpu::relative_bias(plan_of<RelativeBound>(held).shape, f32(p[1]), f32(p[0]));
       },
       bound_relative(request.view, table[0], table[1], false));
@@ -174,7 +174,7 @@ BoundKernel relative_bias(const BindRequest& request) {
 // (dbias) → dtable
 BoundKernel relative_bias_grad(const BindRequest& request) {
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<RelativeBound>(held);
         cpu::relative_bias_backward(call.shape, f32(p[1]), f32(p[0]), call.accumulate);
       },

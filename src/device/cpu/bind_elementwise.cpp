@@ -74,7 +74,7 @@ struct EmbeddingPlan {
 // (a, b) → sum
 BoundKernel add(const BindRequest& request) {
   return bound(
-      [](const void* plan, std::byte* const* p) {
+      [](Launch&, void* plan, std::byte* const* p) {
         const auto& call = plan_of<FlatPlan>(plan);
         cpu::add(p[2], p[0], p[1], call.n, call.dtype);
       },
@@ -92,7 +92,7 @@ BoundKernel embedding(const BindRequest& request) {
                       .scale = static_cast<float>(view.attrs().real("scale"))},
                      false};
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         cpu::embedding_forward(plan_of<EmbeddingPlan>(held).shape, p[4], i32(p[0]), f32(p[1]), f32(p[3]),
                                i32(p[2]));
       },
@@ -110,7 +110,7 @@ BoundKernel embedding_grad(const BindRequest& request) {
                       .padding = view.attrs().integer("padding_id")},
                      request.accumulate[0]};
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<EmbeddingPlan>(held);
         cpu::embedding_backward(call.shape, f32(p[2]), p[0], i32(p[1]), call.accumulate);
       },
@@ -120,10 +120,10 @@ BoundKernel embedding_grad(const BindRequest& request) {
 // (x, w, residual?) → y, rstd, h?
 BoundKernel rms_norm(const BindRequest& request) {
   const bool residual = request.view.has(2);
-  const Kernel with = [](const void* plan, std::byte* const* p) {
+  const Kernel with = [](Launch&, void* plan, std::byte* const* p) {
     cpu::rms_norm_forward(plan_of<NormPlan>(plan).shape, p[3], p[5], f32(p[4]), p[0], p[2], f32(p[1]));
   };
-  const Kernel without = [](const void* plan, std::byte* const* p) {
+  const Kernel without = [](Launch&, void* plan, std::byte* const* p) {
     cpu::rms_norm_forward(plan_of<NormPlan>(plan).shape, p[3], nullptr, f32(p[4]), p[0], nullptr, f32(p[1]));
   };
   return bound(residual ? with : without, rms_plan(request, request.view.in(0)));
@@ -132,7 +132,7 @@ BoundKernel rms_norm(const BindRequest& request) {
 // (dy, h, rstd, w, dh?) → dx
 BoundKernel rms_norm_grad_input(const BindRequest& request) {
   return bound(
-      [](const void* plan, std::byte* const* p) {
+      [](Launch&, void* plan, std::byte* const* p) {
         cpu::rms_norm_backward_input(plan_of<NormPlan>(plan).shape, p[5], p[0], p[1], f32(p[2]), f32(p[3]),
                                      p[4]);
       },
@@ -143,7 +143,7 @@ BoundKernel rms_norm_grad_input(const BindRequest& request) {
 BoundKernel rms_norm_grad_weight(const BindRequest& request) {
   NormPlan plan = norm_plan(request, request.view.in(1), request.accumulate[0]);
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<NormPlan>(held);
         cpu::rms_norm_backward_weight(call.shape, f32(p[3]), p[0], p[1], f32(p[2]), call.accumulate, p[4]);
       },
@@ -153,11 +153,11 @@ BoundKernel rms_norm_grad_weight(const BindRequest& request) {
 // (x, w, b, residual?) → y, mean, rstd, h?
 BoundKernel layer_norm(const BindRequest& request) {
   const bool residual = request.view.has(3);
-  const Kernel with = [](const void* plan, std::byte* const* p) {
+  const Kernel with = [](Launch&, void* plan, std::byte* const* p) {
     cpu::layer_norm_forward(plan_of<NormPlan>(plan).shape, p[4], p[7], f32(p[5]), f32(p[6]), p[0], p[3],
                             f32(p[1]), f32(p[2]));
   };
-  const Kernel without = [](const void* plan, std::byte* const* p) {
+  const Kernel without = [](Launch&, void* plan, std::byte* const* p) {
     cpu::layer_norm_forward(plan_of<NormPlan>(plan).shape, p[4], nullptr, f32(p[5]), f32(p[6]), p[0], nullptr,
                             f32(p[1]), f32(p[2]));
   };
@@ -167,7 +167,7 @@ BoundKernel layer_norm(const BindRequest& request) {
 // (dy, h, mean, rstd, w, dh?) → dx
 BoundKernel layer_norm_grad_input(const BindRequest& request) {
   return bound(
-      [](const void* plan, std::byte* const* p) {
+      [](Launch&, void* plan, std::byte* const* p) {
         cpu::layer_norm_backward_input(plan_of<NormPlan>(plan).shape, p[6], p[0], p[1], f32(p[2]), f32(p[3]),
                                        f32(p[4]), p[5]);
       },
@@ -178,7 +178,7 @@ BoundKernel layer_norm_grad_input(const BindRequest& request) {
 BoundKernel layer_norm_grad_weight(const BindRequest& request) {
   NormPlan plan = norm_plan(request, request.view.in(1), request.accumulate[0]);
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<NormPlan>(held);
         cpu::layer_norm_backward_weight(call.shape, f32(p[4]), f32(p[5]), p[0], p[1], f32(p[2]), f32(p[3]),
                                         call.accumulate, p[6]);
@@ -190,7 +190,7 @@ BoundKernel layer_norm_grad_weight(const BindRequest& request) {
 BoundKernel gated(const BindRequest& request) {
   const Value& y = request.view.out(0);
   return bound(
-      [](const void* plan, std::byte* const* p) {
+      [](Launch&, void* plan, std::byte* const* p) {
         const auto& call = plan_of<ActivationPlan>(plan);
         cpu::gated_forward(call.kind, call.rows, call.columns, p[1], p[0], call.dtype);
       },
@@ -201,7 +201,7 @@ BoundKernel gated(const BindRequest& request) {
 BoundKernel gated_grad(const BindRequest& request) {
   const Value& dy = request.view.in(0);
   return bound(
-      [](const void* plan, std::byte* const* p) {
+      [](Launch&, void* plan, std::byte* const* p) {
         const auto& call = plan_of<ActivationPlan>(plan);
         cpu::gated_backward(call.kind, call.rows, call.columns, p[2], p[0], p[1], call.dtype);
       },
@@ -211,7 +211,7 @@ BoundKernel gated_grad(const BindRequest& request) {
 // (x) → y
 BoundKernel activation(const BindRequest& request) {
   return bound(
-      [](const void* plan, std::byte* const* p) {
+      [](Launch&, void* plan, std::byte* const* p) {
         const auto& call = plan_of<ActivationPlan>(plan);
         cpu::activation_forward(call.kind, call.rows * call.columns, p[1], p[0], call.dtype);
       },
@@ -221,7 +221,7 @@ BoundKernel activation(const BindRequest& request) {
 // (dy, x) → dx
 BoundKernel activation_grad(const BindRequest& request) {
   return bound(
-      [](const void* plan, std::byte* const* p) {
+      [](Launch&, void* plan, std::byte* const* p) {
         const auto& call = plan_of<ActivationPlan>(plan);
         cpu::activation_backward(call.kind, call.rows * call.columns, p[2], p[0], p[1], call.dtype);
       },
@@ -233,7 +233,7 @@ BoundKernel column_sums(const BindRequest& request) {
   const Value& dy = request.view.in(0);
   const RowsPlan plan{dy.shape[0], dy.shape[1], dy.dtype, request.accumulate[0]};
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<RowsPlan>(held);
         cpu::column_sums(call.rows, call.columns, call.columns, f32(p[1]), p[0], call.dtype, call.accumulate,
                          p[2]);
@@ -248,7 +248,7 @@ BoundKernel scale(const BindRequest& request) {
     float factor;
   };
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& plan = plan_of<Plan>(held);
         cpu::scale(p[1], p[0], plan.factor, plan.flat.n, plan.flat.dtype);
       },
@@ -259,7 +259,7 @@ BoundKernel scale(const BindRequest& request) {
 BoundKernel add_row(const BindRequest& request) {
   const Value& x = request.view.in(0);
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& plan = plan_of<RowPlan>(held);
         cpu::add_row(p[2], p[0], f32(p[1]) + plan.row * plan.x.columns, plan.x.rows, plan.x.columns,
                      plan.x.dtype);
@@ -275,7 +275,7 @@ BoundKernel add_row_grad(const BindRequest& request) {
                      attrs.integer("rows"),
                      attrs.integer("row")};
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<RowPlan>(held);
         const RowsPlan& x = call.x;
         if (!x.accumulate) cpu::fill_zero(p[1], call.rows * x.columns * int64_t{sizeof(float)});
@@ -293,7 +293,7 @@ BoundKernel constant(const BindRequest& request) {
   };
   const auto& attrs = request.view.attrs();
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& plan = plan_of<Plan>(held);
         std::fill_n(f32(p[0]), plan.elements, plan.number);
       },
@@ -303,7 +303,7 @@ BoundKernel constant(const BindRequest& request) {
 // (x, index) → row
 BoundKernel take_row(const BindRequest& request) {
   return bound(
-      [](const void* plan, std::byte* const* p) {
+      [](Launch&, void* plan, std::byte* const* p) {
         const auto bytes = static_cast<size_t>(plan_of<FlatPlan>(plan).n);
         std::memcpy(p[2], p[0] + static_cast<size_t>(*i32(p[1])) * bytes, bytes);
       },

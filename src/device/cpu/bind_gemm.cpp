@@ -9,27 +9,28 @@ using graph::Encoding;
 using graph::NodeView;
 using graph::Value;
 
-std::shared_ptr<const cpu::GemmPlan> cached_plan(PlanCache& cache, const cpu::GemmSpec& spec) {
+std::shared_ptr<const cpu::GemmPlan> cached_plan(const BindRequest& request, const cpu::GemmSpec& spec) {
   const std::string key =
       fmt::format("gemm {} {} {} {} {} {} {} {} {}", static_cast<int>(spec.role), spec.m, spec.n, spec.k,
                   name_of(spec.dtype), name_of(spec.out_dtype), spec.bias, spec.accumulate, spec.weight_rows);
-  auto& slot = cache[key];
-  if (!slot) slot = std::make_shared<const cpu::GemmPlan>(cpu::plan_gemm(spec));
+  auto& slot = request.cache[key];
+  if (!slot) slot = std::make_shared<const cpu::GemmPlan>(cpu::plan_gemm(spec, request.device));
   return std::static_pointer_cast<const cpu::GemmPlan>(slot);
 }
 
 BoundKernel bound_gemm(const BindRequest& request, const cpu::GemmSpec& spec, Kernel run) {
-  auto plan = cached_plan(request.cache, spec);
+  auto plan = cached_plan(request, spec);
   const int64_t scratch = plan->scratch_bytes;
-  return {run, std::move(plan), scratch};
+  return {run, std::move(plan), scratch, instantiate<cpu::Gemm, cpu::GemmPlan>};
 }
 
 }  // namespace
 
-std::vector<WantedEncoding> weight_encoding(cpu::GemmRole role, int input, const NodeView& view) {
+std::vector<WantedEncoding> weight_encoding(cpu::GemmRole role, int input, const NodeView& view,
+                                            const hardware::DeviceSpec& device) {
   const Value& weight = view.in(input);
   const DType dtype = view.in(0).dtype;
-  const auto encoding = cpu::plan_weight_encoding(role, weight.shape[0], weight.shape[1], dtype);
+  const auto encoding = cpu::plan_weight_encoding(role, weight.shape[0], weight.shape[1], dtype, device);
   if (encoding.plain) return {};
   return {{input, {Encoding::Kind::kPacked, encoding.bytes, encoding.id}, dtype}};
 }
@@ -37,26 +38,26 @@ std::vector<WantedEncoding> weight_encoding(cpu::GemmRole role, int input, const
 // (x, w, bias?) → y
 BoundKernel linear(const BindRequest& request) {
   const NodeView& view = request.view;
-  const cpu::GemmSpec spec{.role = cpu::GemmRole::kForward,
-                           .m = view.in(0).shape[0],
-                           .n = view.in(1).shape[0],
-                           .k = view.in(0).shape[1],
-                           .dtype = view.in(0).dtype,
-                           .out_dtype = view.out(0).dtype,
-                           .bias = view.has(2),
-                           .weight_rows = cpu::prefers_weight_rows(view.in(0).shape[0], view.in(0).dtype)};
-  return bound_gemm(request, spec, [](const void* plan, std::byte* const* p) {
-    cpu::run_gemm(plan_of<cpu::GemmPlan>(plan),
-                  {.a = p[0], .b = p[1], .bias = f32(p[2]), .c = p[3], .scratch = p[4]});
+  const cpu::GemmSpec spec{
+      .role = cpu::GemmRole::kForward,
+      .m = view.in(0).shape[0],
+      .n = view.in(1).shape[0],
+      .k = view.in(0).shape[1],
+      .dtype = view.in(0).dtype,
+      .out_dtype = view.out(0).dtype,
+      .bias = view.has(2),
+      .weight_rows = cpu::prefers_weight_rows(view.in(0).shape[0], view.in(0).dtype, request.device)};
+  return bound_gemm(request, spec, [](Launch&, void* gemm, std::byte* const* p) {
+    instance_of<cpu::Gemm>(gemm).run({.a = p[0], .b = p[1], .bias = f32(p[2]), .c = p[3], .scratch = p[4]});
   });
 }
 
-std::vector<WantedEncoding> linear_encodings(const NodeView& view) {
-  if (cpu::prefers_weight_rows(view.in(0).shape[0], view.in(0).dtype)) {
+std::vector<WantedEncoding> linear_encodings(const NodeView& view, const hardware::DeviceSpec& device) {
+  if (cpu::prefers_weight_rows(view.in(0).shape[0], view.in(0).dtype, device)) {
     const auto rows = cpu::plan_weight_rows(view.in(1).shape[0], view.in(1).shape[1]);
     return {{1, {Encoding::Kind::kPacked, rows.bytes, rows.id}, DType::kBF16}};
   }
-  return weight_encoding(cpu::GemmRole::kForward, 1, view);
+  return weight_encoding(cpu::GemmRole::kForward, 1, view, device);
 }
 
 // (dy, w) → dx
@@ -68,13 +69,14 @@ BoundKernel linear_grad_input(const BindRequest& request) {
                            .k = view.in(1).shape[1],
                            .dtype = view.in(0).dtype,
                            .out_dtype = view.out(0).dtype};
-  return bound_gemm(request, spec, [](const void* plan, std::byte* const* p) {
-    cpu::run_gemm(plan_of<cpu::GemmPlan>(plan), {.a = p[0], .b = p[1], .c = p[2], .scratch = p[3]});
+  return bound_gemm(request, spec, [](Launch&, void* gemm, std::byte* const* p) {
+    instance_of<cpu::Gemm>(gemm).run({.a = p[0], .b = p[1], .c = p[2], .scratch = p[3]});
   });
 }
 
-std::vector<WantedEncoding> linear_grad_input_encodings(const NodeView& view) {
-  return weight_encoding(cpu::GemmRole::kInputGrad, 1, view);
+std::vector<WantedEncoding> linear_grad_input_encodings(const NodeView& view,
+                                                        const hardware::DeviceSpec& device) {
+  return weight_encoding(cpu::GemmRole::kInputGrad, 1, view, device);
 }
 
 // (dy, x) → dw
@@ -86,23 +88,28 @@ BoundKernel linear_grad_weight(const BindRequest& request) {
                            .k = view.in(1).shape[1],
                            .dtype = view.in(0).dtype,
                            .accumulate = request.accumulate[0]};
-  return bound_gemm(request, spec, [](const void* plan, std::byte* const* p) {
-    cpu::run_gemm(plan_of<cpu::GemmPlan>(plan), {.a = p[0], .b = p[1], .c = p[2], .scratch = p[3]});
+  return bound_gemm(request, spec, [](Launch&, void* gemm, std::byte* const* p) {
+    instance_of<cpu::Gemm>(gemm).run({.a = p[0], .b = p[1], .c = p[2], .scratch = p[3]});
   });
 }
 
 // (master) → packed
 BoundKernel pack_weight(const BindRequest& request) {
   const Value& packed = request.view.out(0);
-  const auto pack = [](const void* plan, std::byte* const* p) {
-    cpu::pack_weight(plan_of<cpu::WeightEncoding>(plan), p[1], f32(p[0]));
+  const auto bind_packer = [](cpu::WeightEncoding encoding) {
+    BoundKernel kernel =
+        bound([](Launch&, void* packer,
+                 std::byte* const* p) { instance_of<cpu::WeightPacker>(packer).pack(p[1], f32(p[0])); },
+              std::move(encoding));
+    kernel.instantiate = instantiate<cpu::WeightPacker, cpu::WeightEncoding>;
+    return kernel;
   };
   auto rows = cpu::plan_weight_rows(packed.shape[0], packed.shape[1]);
-  if (rows.id == packed.encoding.layout) return bound(pack, std::move(rows));
+  if (rows.id == packed.encoding.layout) return bind_packer(std::move(rows));
   for (const auto role : {cpu::GemmRole::kForward, cpu::GemmRole::kInputGrad}) {
-    auto encoding = cpu::plan_weight_encoding(role, packed.shape[0], packed.shape[1], packed.dtype);
-    if (encoding.id != packed.encoding.layout) continue;
-    return bound(pack, std::move(encoding));
+    auto encoding =
+        cpu::plan_weight_encoding(role, packed.shape[0], packed.shape[1], packed.dtype, request.device);
+    if (encoding.id == packed.encoding.layout) return bind_packer(std::move(encoding));
   }
   throw InternalError("no GEMM of this device wants the encoding {} of {}", packed.encoding.layout,
                       packed.name);

@@ -20,45 +20,47 @@ BoundKernel bound_loss(const BindRequest& request, bool gradients, bool bias, Ke
                                               .accumulate_loss = request.accumulate[0],
                                               .softcap = static_cast<float>(view.attrs().real("softcap")),
                                               .bias = bias,
-                                              .accumulate_bias = gradients && bias && request.accumulate[4]});
+                                              .accumulate_bias = gradients && bias && request.accumulate[4]},
+                                             request.device);
   const int64_t scratch = plan.scratch_bytes;
-  return bound(run, std::move(plan), scratch);
+  BoundKernel kernel = bound(run, std::move(plan), scratch);
+  kernel.instantiate = instantiate<cpu::LinearCrossEntropy, cpu::LinearCrossEntropyPlan>;
+  return kernel;
 }
 
 }  // namespace
 
 // (x, w, targets, bias?) → sum, count, per_token?, greedy?
 BoundKernel linear_cross_entropy(const BindRequest& request) {
-  return bound_loss(request, false, request.view.has(3), [](const void* plan, std::byte* const* p) {
-    cpu::run_linear_cross_entropy(plan_of<cpu::LinearCrossEntropyPlan>(plan),
-                                  {.x = p[0],
-                                   .w_forward = p[1],
-                                   .bias = f32(p[3]),
-                                   .targets = i32(p[2]),
-                                   .loss_sum = reinterpret_cast<double*>(p[4]),
-                                   .count = reinterpret_cast<int64_t*>(p[5]),
-                                   .token_loss = f32(p[6]),
-                                   .greedy = reinterpret_cast<int32_t*>(p[7]),
-                                   .scratch = p[8]});
+  return bound_loss(request, false, request.view.has(3), [](Launch&, void* loss, std::byte* const* p) {
+    instance_of<cpu::LinearCrossEntropy>(loss).run({.x = p[0],
+                                                    .w_forward = p[1],
+                                                    .bias = f32(p[3]),
+                                                    .targets = i32(p[2]),
+                                                    .loss_sum = reinterpret_cast<double*>(p[4]),
+                                                    .count = reinterpret_cast<int64_t*>(p[5]),
+                                                    .token_loss = f32(p[6]),
+                                                    .greedy = reinterpret_cast<int32_t*>(p[7]),
+                                                    .scratch = p[8]});
   });
 }
 
 // (x, w for logits, w for dx, targets, bias?) → sum, count, dx, dw, dbias?
 BoundKernel linear_cross_entropy_train(const BindRequest& request) {
-  return bound_loss(request, true, request.view.has(4), [](const void* held, std::byte* const* p) {
-    const auto& plan = plan_of<cpu::LinearCrossEntropyPlan>(held);
-    const bool bias = plan.spec.bias;
-    cpu::run_linear_cross_entropy(plan, {.x = p[0],
-                                         .w_forward = p[1],
-                                         .w_input_grad = p[2],
-                                         .bias = f32(p[4]),
-                                         .targets = i32(p[3]),
-                                         .loss_sum = reinterpret_cast<double*>(p[5]),
-                                         .count = reinterpret_cast<int64_t*>(p[6]),
-                                         .dx = p[7],
-                                         .dw = f32(p[8]),
-                                         .dbias = bias ? f32(p[9]) : nullptr,
-                                         .scratch = p[bias ? 10 : 9]});
+  return bound_loss(request, true, request.view.has(4), [](Launch&, void* held, std::byte* const* p) {
+    auto& loss = instance_of<cpu::LinearCrossEntropy>(held);
+    const bool bias = loss.plan().spec.bias;
+    loss.run({.x = p[0],
+              .w_forward = p[1],
+              .w_input_grad = p[2],
+              .bias = f32(p[4]),
+              .targets = i32(p[3]),
+              .loss_sum = reinterpret_cast<double*>(p[5]),
+              .count = reinterpret_cast<int64_t*>(p[6]),
+              .dx = p[7],
+              .dw = f32(p[8]),
+              .dbias = bias ? f32(p[9]) : nullptr,
+              .scratch = p[bias ? 10 : 9]});
   });
 }
 
@@ -69,7 +71,7 @@ BoundKernel softcap(const BindRequest& request) {
     float cap;
   };
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& plan = plan_of<Plan>(held);
         if (p[1] != p[0]) std::memcpy(p[1], p[0], static_cast<size_t>(plan.elements) * sizeof(float));
         cpu::detail::cap_row(f32(p[1]), plan.elements, plan.cap);
@@ -77,13 +79,16 @@ BoundKernel softcap(const BindRequest& request) {
       Plan{request.view.in(0).shape.elements(), static_cast<float>(request.view.attrs().real("softcap"))});
 }
 
-std::vector<WantedEncoding> linear_cross_entropy_encodings(const NodeView& view) {
-  return weight_encoding(cpu::GemmRole::kForward, 1, view);
+std::vector<WantedEncoding> linear_cross_entropy_encodings(const NodeView& view,
+                                                           const hardware::DeviceSpec& device) {
+  return weight_encoding(cpu::GemmRole::kForward, 1, view, device);
 }
 
-std::vector<WantedEncoding> linear_cross_entropy_train_encodings(const NodeView& view) {
-  auto wanted = weight_encoding(cpu::GemmRole::kForward, 1, view);
-  for (auto& more : weight_encoding(cpu::GemmRole::kInputGrad, 2, view)) wanted.push_back(std::move(more));
+std::vector<WantedEncoding> linear_cross_entropy_train_encodings(const NodeView& view,
+                                                                 const hardware::DeviceSpec& device) {
+  auto wanted = weight_encoding(cpu::GemmRole::kForward, 1, view, device);
+  for (auto& more : weight_encoding(cpu::GemmRole::kInputGrad, 2, view, device))
+    wanted.push_back(std::move(more));
   return wanted;
 }
 

@@ -43,7 +43,7 @@ using AdamWPlan = std::vector<optim::UpdatePart>;
 // (x) → partials
 BoundKernel sum_of_squares(const BindRequest& request) {
   return bound(
-      [](const void* plan, std::byte* const* p) {
+      [](Launch&, void* plan, std::byte* const* p) {
         cpu::sum_of_squares_partials(f32(p[0]), plan_of<int64_t>(plan), reinterpret_cast<double*>(p[1]));
       },
       request.view.in(0).shape.elements());
@@ -52,7 +52,7 @@ BoundKernel sum_of_squares(const BindRequest& request) {
 // (hyper, token count, partials…) → scalars, norm
 BoundKernel update_scalars(const BindRequest& request) {
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& plan = plan_of<PartialsPlan>(held);
         optim::UpdateHyper hyper;
         std::memcpy(&hyper, p[0], sizeof hyper);
@@ -82,7 +82,7 @@ BoundKernel update_scalars(const BindRequest& request) {
 // (partials…) → norm
 BoundKernel root_of_sum(const BindRequest& request) {
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& plan = plan_of<PartialsPlan>(held);
         *f32(p[plan.counts.size()]) = static_cast<float>(std::sqrt(plan.total(p)));
       },
@@ -92,7 +92,7 @@ BoundKernel root_of_sum(const BindRequest& request) {
 // (master, m, v, grad, scalars) → master, m, v, in place
 BoundKernel adamw(const BindRequest& request) {
   return bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         int64_t first = 0;
         for (const optim::UpdatePart& part : plan_of<AdamWPlan>(held)) {
           cpu::adamw_update(part.elements, f32(p[0]) + first, f32(p[1]) + first, f32(p[2]) + first,

@@ -321,7 +321,7 @@ hardware::FamilyRate measure(Probe& probe, bool cold, const hardware::DeviceSpec
   for (ValueId id = 0; id < probe.graph.value_count(); ++id) once += probe.graph.value(id).bytes();
   const int copies =
       cold ? static_cast<int>(std::max<int64_t>(2, beyond / std::max<int64_t>(once, 1) + 1)) : 1;
-  OpRun run(probe.graph, cpu_bindings(), device.threads, copies, &pool);
+  OpRun run(probe.graph, cpu_bindings(), device, copies, &pool);
   fill_indices(run);
   for (int copy = 0; copy < copies; ++copy) run.encode(copy);
   const double seconds = typical_seconds(budget, run, [&](int copy) {

@@ -32,7 +32,7 @@ BoundKernel plain(const BindRequest& request) {
     plan.call.out.back().accumulate = request.accumulate[static_cast<size_t>(o)];
   }
   return cpu_bind::bound(
-      [](const void* held, std::byte* const* p) {
+      [](Launch&, void* held, std::byte* const* p) {
         const auto& [kernel, shapes] = cpu_bind::plan_of<ReferencePlan>(held);
         reference::Call call = shapes;
         for (reference::Array& in : call.in) in.data = *p++;

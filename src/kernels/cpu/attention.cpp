@@ -116,7 +116,7 @@ AttentionPlan plan_attention(const AttentionShape& s, int threads) {
   check(s);
   AttentionPlan plan;
   plan.shape = s;
-  plan.threads = threads > 0 ? threads : compute_threads();
+  plan.threads = std::max(1, threads);
   plan.query_chunk = query_chunk_of(s);
   plan.decode = s.q_len > 0 && s.q_len * (s.heads / s.kv_heads) <= kMostDecodeRows && s.kv_len >= 4 * s.q_len;
   plan.forward_scratch_bytes =

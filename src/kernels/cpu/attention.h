@@ -57,8 +57,8 @@ struct AttentionPlan {
   bool decode = false;      // few rows against a long cache: split over the keys, bound by bandwidth
 };
 
-// `threads` = 0: compute_threads() of the caller. Throws ConfigError on a shape outside the limits above.
-AttentionPlan plan_attention(const AttentionShape& shape, int threads = 0);
+// For so many compute threads. Throws ConfigError on a shape outside the limits above.
+AttentionPlan plan_attention(const AttentionShape& shape, int threads);
 
 // What a call reads. All but q, k and v may be null.
 struct AttentionInputs {

@@ -13,10 +13,13 @@
 namespace strata::cpu {
 namespace {
 
-GemmEngine resolve(GemmEngine engine, DType dtype) {
+bool multiplies_bf16(const hardware::DeviceSpec& device) {
+  return device.isa.avx512_bf16 || device.isa.amx;
+}
+
+GemmEngine resolve(GemmEngine engine, DType dtype, const hardware::DeviceSpec& device) {
   if (engine != GemmEngine::kAuto) return engine;
-  return dtype == DType::kBF16 && detail::onednn_has_native_bf16() ? GemmEngine::kOneDnn
-                                                                   : GemmEngine::kPanels;
+  return dtype == DType::kBF16 && multiplies_bf16(device) ? GemmEngine::kOneDnn : GemmEngine::kPanels;
 }
 
 void check(const GemmSpec& spec) {
@@ -35,8 +38,9 @@ void check(const GemmSpec& spec) {
                "[gemm] strides x={} y={} are below k={} n={}", spec.x_stride, spec.y_stride, spec.k, spec.n);
 }
 
-detail::PanelGemm panels_of(const GemmSpec& spec) {
+detail::PanelGemm panels_of(const GemmSpec& spec, const hardware::DeviceSpec& device) {
   detail::PanelGemm gemm;
+  gemm.shape = detail::panel_shape_of(device.isa);
   gemm.out_dtype = spec.out_dtype;
   const bool round = spec.dtype == DType::kBF16;
   switch (spec.role) {
@@ -73,37 +77,39 @@ detail::PanelGemm panels_of(const GemmSpec& spec) {
 
 }  // namespace
 
-struct GemmPlan::Impl {
-  void (*run)(const GemmPlan&, const GemmArgs&) = nullptr;  // of the engine that plan_gemm chose
-  detail::PanelGemm panels;
-  std::optional<detail::OneDnnGemm> onednn;
+struct Gemm::Library {
+  detail::OneDnnGemm product;
+};
+
+struct WeightPacker::Engine {
+  virtual ~Engine() = default;
+  virtual void pack(void* dst, const float* master) = 0;
 };
 
 namespace {
 
-void run_onednn(const GemmPlan& plan, const GemmArgs& args) {
-  plan.impl->onednn->run(args);
-}
-
-void run_sgemm(const GemmPlan& plan, const GemmArgs& args) {
-  detail::run_sgemm(plan.spec, args);
-}
-
-void run_few_rows(const GemmPlan& plan, const GemmArgs& args) {
-  const GemmSpec& spec = plan.spec;
+void run_few_rows(const GemmSpec& spec, const GemmArgs& args) {
   detail::multiply_few_rows({spec.m, spec.n, spec.k, spec.x_stride, spec.y_stride},
                             static_cast<const float*>(args.a), static_cast<const float*>(args.b), args.bias,
                             static_cast<float*>(args.c));
 }
 
-void run_weight_rows(const GemmPlan& plan, const GemmArgs& args) {
-  const GemmSpec& s = plan.spec;
+void run_weight_rows(const GemmSpec& s, const GemmArgs& args) {
   detail::multiply_few_rows({.rows = s.m, .n = s.n, .k = s.k, .x_stride = s.x_stride, .y_stride = s.y_stride},
                             static_cast<const BF16*>(args.a), static_cast<const BF16*>(args.b), args.bias,
                             args.c, s.out_dtype, static_cast<float*>(args.scratch));
 }
 
-class RowPacker final : public WeightEncoding::Packer {
+class OneDnnEngine final : public WeightPacker::Engine {
+ public:
+  explicit OneDnnEngine(const WeightEncoding& encoding) : reorder_(encoding) {}
+  void pack(void* dst, const float* master) override { reorder_.pack(dst, master); }
+
+ private:
+  detail::OneDnnPacker reorder_;
+};
+
+class RowPacker final : public WeightPacker::Engine {
  public:
   explicit RowPacker(int64_t elements) : elements_(elements) {}
   void pack(void* dst, const float* master) override {
@@ -116,82 +122,113 @@ class RowPacker final : public WeightEncoding::Packer {
   int64_t elements_;
 };
 
-void run_panels(const GemmPlan& plan, const GemmArgs& args) {
-  detail::run_panels(plan.impl->panels, args.a, args.b, args.bias, args.c, args.scratch);
-}
-
 }  // namespace
 
-GemmPlan::GemmPlan() = default;
-GemmPlan::~GemmPlan() = default;
-GemmPlan::GemmPlan(GemmPlan&&) noexcept = default;
-GemmPlan& GemmPlan::operator=(GemmPlan&&) noexcept = default;
+std::string_view name_of(GemmKernel kernel) {
+  static constexpr std::string_view kNames[] = {"panels", "sgemm", "few rows", "few rows", "onednn"};
+  return kNames[static_cast<size_t>(kernel)];
+}
 
-GemmPlan plan_gemm(const GemmSpec& wanted, GemmEngine engine) {
+GemmPlan plan_gemm(const GemmSpec& wanted, const hardware::DeviceSpec& device, GemmEngine engine) {
   GemmPlan plan;
   plan.spec = wanted;
   if (plan.spec.x_stride == 0) plan.spec.x_stride = wanted.k;
   if (plan.spec.y_stride == 0) plan.spec.y_stride = wanted.n;
   check(plan.spec);
   plan.cost = gemm_cost(plan.spec);
-  plan.impl = std::make_unique<GemmPlan::Impl>();
+  plan.threads = std::max(1, device.threads);
   const bool empty = wanted.m == 0 || wanted.n == 0 || wanted.k == 0;
   if (wanted.weight_rows) {
     STRATA_CHECK(wanted.role == GemmRole::kForward && wanted.dtype == DType::kBF16,
                  "[gemm] only the forward product of bf16 reads a weight in rows");
     plan.scratch_bytes = wanted.m * wanted.k * size_of(DType::kF32);
-    plan.impl->run = run_weight_rows;
-    plan.engine = "few rows";
-  } else if (!empty && resolve(engine, wanted.dtype) == GemmEngine::kOneDnn) {
-    plan.impl->onednn.emplace(plan.spec);
-    plan.scratch_bytes = plan.impl->onednn->scratch_bytes();
-    plan.impl->run = run_onednn;
-    plan.engine = plan.impl->onednn->name();
+    plan.kernel = GemmKernel::kWeightRows;
+  } else if (!empty && resolve(engine, wanted.dtype, device) == GemmEngine::kOneDnn) {
+    plan.scratch_bytes = detail::onednn_scratch_bytes(plan.spec, device);
+    plan.kernel = GemmKernel::kOneDnn;
   } else if (engine == GemmEngine::kAuto && wanted.role == GemmRole::kForward &&
              wanted.dtype == DType::kF32 && wanted.m <= detail::kFewRows) {
-    plan.impl->run = run_few_rows;
-    plan.engine = "few rows";
+    plan.kernel = GemmKernel::kFewRows;
   } else if (!empty && engine == GemmEngine::kAuto && detail::prefers_sgemm(plan.spec)) {
-    plan.impl->run = run_sgemm;
-    plan.engine = "sgemm";
+    plan.kernel = GemmKernel::kSgemm;
   } else {
-    plan.impl->run = run_panels;
-    plan.impl->panels = panels_of(plan.spec);
-    plan.scratch_bytes = empty ? 0 : plan.impl->panels.scratch_bytes;
-    plan.engine = "panels";
+    plan.kernel = GemmKernel::kPanels;
+    plan.panels = panels_of(plan.spec, device);
+    plan.scratch_bytes = empty ? 0 : plan.panels.scratch_bytes;
   }
   return plan;
 }
 
-void run_gemm(const GemmPlan& plan, const GemmArgs& args) {
-  plan.impl->run(plan, args);
+Gemm::Gemm(const GemmPlan& plan) : plan_(plan) {
+  if (plan.kernel == GemmKernel::kPanels) detail::check_panels(plan.panels);
+  if (plan.kernel != GemmKernel::kOneDnn) return;
+  library_.reset(new Library{detail::OneDnnGemm(plan.spec, plan.threads)});
+  STRATA_CHECK(library_->product.scratch_bytes() <= plan.scratch_bytes,
+               "[gemm] planned with {} bytes of scratch, of which the library wants {}: planned for another "
+               "processor",
+               plan.scratch_bytes, library_->product.scratch_bytes());
 }
 
-WeightEncoding plan_weight_encoding(GemmRole role, int64_t n, int64_t k, DType dtype, GemmEngine engine) {
+Gemm::~Gemm() = default;
+Gemm::Gemm(Gemm&&) noexcept = default;
+
+std::string Gemm::engine() const {
+  return library_ ? library_->product.name() : std::string(name_of(plan_.kernel));
+}
+
+void Gemm::run(const GemmArgs& args) {
+  switch (plan_.kernel) {
+    case GemmKernel::kPanels:
+      return detail::run_panels(plan_.panels, args.a, args.b, args.bias, args.c, args.scratch);
+    case GemmKernel::kSgemm:
+      return detail::run_sgemm(plan_.spec, args);
+    case GemmKernel::kFewRows:
+      return run_few_rows(plan_.spec, args);
+    case GemmKernel::kWeightRows:
+      return run_weight_rows(plan_.spec, args);
+    case GemmKernel::kOneDnn:
+      return library_->product.run(args);
+  }
+}
+
+WeightEncoding plan_weight_encoding(GemmRole role, int64_t n, int64_t k, DType dtype,
+                                    const hardware::DeviceSpec& device, GemmEngine engine) {
   STRATA_CHECK(role != GemmRole::kWeightGrad, "[gemm] a weight gradient reads no weight");
-  WeightEncoding encoding{
-      .id = "plain", .role = role, .n = n, .k = k, .dtype = dtype, .engine = resolve(engine, dtype)};
-  if (encoding.engine == GemmEngine::kOneDnn && n > 0 && k > 0) detail::plan_onednn_encoding(encoding);
+  WeightEncoding encoding{.id = "plain", .role = role, .n = n, .k = k, .dtype = dtype};
+  if (resolve(engine, dtype, device) == GemmEngine::kOneDnn && n > 0 && k > 0)
+    detail::plan_onednn_encoding(encoding, device);
   return encoding;
 }
 
-bool prefers_weight_rows(int64_t m, DType dtype) {
-  return dtype == DType::kBF16 && m <= detail::kFewRows && !detail::onednn_has_native_bf16();
+bool prefers_weight_rows(int64_t m, DType dtype, const hardware::DeviceSpec& device) {
+  return dtype == DType::kBF16 && m <= detail::kFewRows && !multiplies_bf16(device);
 }
+
+constexpr std::string_view kRowsId = "bf16 rows";
 
 WeightEncoding plan_weight_rows(int64_t n, int64_t k) {
-  WeightEncoding encoding{.id = "bf16 rows",
-                          .plain = false,
-                          .bytes = n * k * size_of(DType::kBF16),
-                          .n = n,
-                          .k = k,
-                          .dtype = DType::kBF16};
-  encoding.packer = std::make_shared<RowPacker>(n * k);
-  return encoding;
+  return {.id = std::string(kRowsId),
+          .plain = false,
+          .bytes = n * k * size_of(DType::kBF16),
+          .n = n,
+          .k = k,
+          .dtype = DType::kBF16};
 }
 
-void pack_weight(const WeightEncoding& encoding, void* dst, const float* master) {
-  if (encoding.packer) encoding.packer->pack(dst, master);
+WeightPacker::WeightPacker(const WeightEncoding& encoding) {
+  if (encoding.plain) return;
+  if (encoding.id == kRowsId) {
+    engine_ = std::make_unique<RowPacker>(encoding.n * encoding.k);
+  } else {
+    engine_ = std::make_unique<OneDnnEngine>(encoding);
+  }
+}
+
+WeightPacker::~WeightPacker() = default;
+WeightPacker::WeightPacker(WeightPacker&&) noexcept = default;
+
+void WeightPacker::pack(void* dst, const float* master) {
+  if (engine_) engine_->pack(dst, master);
 }
 
 }  // namespace strata::cpu

@@ -13,7 +13,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
+#include "hardware/device_spec.h"
+#include "kernels/cpu/gemm_panels.h"
 #include "tensor/dtype.h"
 
 namespace strata::cpu {
@@ -56,17 +59,29 @@ struct WeightEncoding {
   int64_t n = 0;
   int64_t k = 0;
   DType dtype = DType::kF32;
-  GemmEngine engine = GemmEngine::kPanels;
-  struct Packer;  // the engine's state; used by one thread at a time
-  std::shared_ptr<Packer> packer = nullptr;
 };
 WeightEncoding plan_weight_encoding(GemmRole role, int64_t n, int64_t k, DType dtype,
+                                    const hardware::DeviceSpec& device,
                                     GemmEngine engine = GemmEngine::kAuto);
 // For a few rows, as in decoding, where reading the weight is all that takes time: bf16 as it lies, [n, k].
 // Wanted where the engine would else read the fp32 master.
-bool prefers_weight_rows(int64_t m, DType dtype);
+bool prefers_weight_rows(int64_t m, DType dtype, const hardware::DeviceSpec& device);
 WeightEncoding plan_weight_rows(int64_t n, int64_t k);
-void pack_weight(const WeightEncoding& encoding, void* dst, const float* master);
+
+// Fills encodings. It may hold a library's handles, so one is used by one thread at a time; the encoding
+// itself may be shared.
+class WeightPacker {
+ public:
+  explicit WeightPacker(const WeightEncoding& encoding);
+  ~WeightPacker();
+  WeightPacker(WeightPacker&&) noexcept;
+  void pack(void* dst, const float* master);
+
+  struct Engine;
+
+ private:
+  std::unique_ptr<Engine> engine_;  // null: the master is the operand
+};
 
 struct GemmArgs {
   const void* a = nullptr;
@@ -76,28 +91,46 @@ struct GemmArgs {
   void* scratch = nullptr;  // GemmPlan::scratch_bytes, aligned to 64 bytes
 };
 
-// A GEMM ready to run. It holds run state (the library's argument list), so one plan is run by one thread at
-// a time; the compute threads inside are those of parallel_for. Planned and run with the same thread count.
-class GemmPlan {
- public:
-  GemmPlan();
-  ~GemmPlan();
-  GemmPlan(GemmPlan&&) noexcept;
-  GemmPlan& operator=(GemmPlan&&) noexcept;
+// What computes a planned GEMM.
+enum class GemmKernel : uint8_t { kPanels, kSgemm, kFewRows, kWeightRows, kOneDnn };
+std::string_view name_of(GemmKernel kernel);  // "panels", "sgemm", "few rows", "few rows", "onednn"
 
-  struct Impl;
-  std::unique_ptr<Impl> impl;
+// A GEMM as it is to run on a device: data, made from sizes and a DeviceSpec alone, and never changed.
+struct GemmPlan {
   GemmSpec spec;  // with strides filled in
   GemmCost cost;
   int64_t scratch_bytes = 0;
-  std::string engine;  // for people: "panels", "onednn:brg:avx512_core_bf16"
+  int threads = 1;  // that it is to run on
+  GemmKernel kernel = GemmKernel::kPanels;
+  detail::PanelGemm panels;  // kPanels
 };
 
-// Throws InternalError on a specification that makes no sense, WorldError when the library refuses.
-GemmPlan plan_gemm(const GemmSpec& spec, GemmEngine engine = GemmEngine::kAuto);
+// Throws InternalError on a specification that makes no sense, WorldError when the library refuses. For
+// oneDNN on a processor with other instruction sets than this one the scratch is estimated: such a plan is to
+// be priced, and Gemm refuses it.
+GemmPlan plan_gemm(const GemmSpec& spec, const hardware::DeviceSpec& device,
+                   GemmEngine engine = GemmEngine::kAuto);
 
-// Nothing is allocated by us and no shape is looked at. The same bits every time at one thread count. c must
-// not overlap the operands. Padding between the rows of c is left as it is.
-void run_gemm(const GemmPlan& plan, const GemmArgs& args);
+// A planned GEMM made ready on this machine. It holds run state (the library's argument list), so one is run
+// by one thread at a time, with the plan's number of compute threads; plans are shared.
+class Gemm {
+ public:
+  // InternalError where the plan is for another processor.
+  explicit Gemm(const GemmPlan& plan);
+  ~Gemm();
+  Gemm(Gemm&&) noexcept;
+
+  // Nothing is allocated by us and no shape is looked at. The same bits every time at one thread count. c
+  // must not overlap the operands. Padding between the rows of c is left as it is.
+  void run(const GemmArgs& args);
+
+  const GemmPlan& plan() const { return plan_; }
+  std::string engine() const;  // for people: "panels", "onednn:brg:avx512_core_bf16"
+
+ private:
+  struct Library;
+  GemmPlan plan_;
+  std::unique_ptr<Library> library_;  // kOneDnn
+};
 
 }  // namespace strata::cpu

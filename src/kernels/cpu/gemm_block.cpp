@@ -269,6 +269,13 @@ PanelShape panel_shape() {
   return HWY_DYNAMIC_DISPATCH(Panels)();
 }
 
+PanelShape panel_shape_of(const hardware::IsaFlags& isa) {
+  // kRows and kVectors of 16, 8 or 4 lanes, as the kernels above have them.
+  if (isa.avx512) return {12, 32};
+  if (isa.avx2) return {6, 16};
+  return isa.neon ? PanelShape{12, 8} : PanelShape{6, 8};
+}
+
 void multiply_block(const BlockOutput& out, const float* a, int64_t a_panel_stride, const float* b,
                     int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
   HWY_DYNAMIC_DISPATCH(MultiplyPacked)(out, a, a_panel_stride, b, b_panel_stride, rows, cols, depth);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "hardware/device_spec.h"
 #include "tensor/dtype.h"
 
 namespace strata::cpu::detail {
@@ -17,6 +18,8 @@ struct PanelShape {
   int64_t nr = 0;
 };
 PanelShape panel_shape();
+// Of a processor with these instruction sets.
+PanelShape panel_shape_of(const hardware::IsaFlags& isa);
 
 // A strided operand as it lies in memory: element (i, j) of i along the panel direction (rows of A, columns
 // of B) and j along the depth is at data[i * stride + j] when depth_major is false, at data[j * stride + i]

@@ -18,9 +18,6 @@ namespace {
 using Desc = dnnl::memory::desc;
 using Tag = dnnl::memory::format_tag;
 
-// The layout of a weight must not depend on the number of tokens: it is asked for at this one.
-constexpr int64_t kNominalTokens = 1024;
-
 dnnl::memory::data_type type_of(DType dtype) {
   return dtype == DType::kBF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
@@ -44,20 +41,24 @@ auto translated(const char* what, Body body) {
   }
 }
 
-Desc preferred_weight(GemmRole role, int64_t n, int64_t k, DType dtype) {
+constexpr int64_t kPair = 2, kDepthBlock = 16 * kPair, kColumnBlock = 64;
+
+// A weight as its role's product reads it. In bf16 blocks of 16 pairs of depth by 64 columns, which is what
+// the library wants for every size wherever it has bf16 instructions; fp32 as the library likes it here.
+Desc encoded_weight(GemmRole role, int64_t n, int64_t k, DType dtype) {
   const bool forward = role == GemmRole::kForward;
-  const int64_t depth = forward ? k : n;
-  const int64_t cols = forward ? n : k;
+  const int64_t depth = forward ? k : n, columns = forward ? n : k;
+  if (dtype == DType::kBF16) return Desc({depth, columns}, type_of(dtype), Tag::BA16a64b2a);
+  constexpr int64_t kNominalTokens = 1024;  // the layout must not depend on their number
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   const Desc a = matrix(kNominalTokens, depth, dtype, depth, 1);
-  const Desc any({depth, cols}, type_of(dtype), Tag::any);
-  const Desc c = matrix(kNominalTokens, cols, dtype, cols, 1);
-  const dnnl::matmul::primitive_desc product(dnnl::matmul::desc(a, any, c), engine);
-  return product.weights_desc();
+  const Desc any({depth, columns}, type_of(dtype), Tag::any);
+  const Desc c = matrix(kNominalTokens, columns, dtype, columns, 1);
+  return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, any, c), engine).weights_desc();
 }
 
-// The layout in terms of W[n, k], whichever side of its role's product is which: the operand is Wᵀ in the
-// forward product and W in the gradient, so of a square weight both descriptors may look the same.
+// The fp32 layout in terms of W[n, k], whichever side of its role's product is which: the operand is Wᵀ in
+// the forward product and W in the gradient, so of a square weight both descriptors may look the same.
 std::string id_of(const Desc& desc, const WeightEncoding& encoding) {
   const auto& blocking = desc.data.format_desc.blocking;
   const int n = encoding.role == GemmRole::kForward ? 1 : 0, k = 1 - n;
@@ -68,32 +69,16 @@ std::string id_of(const Desc& desc, const WeightEncoding& encoding) {
   return id;
 }
 
-class OneDnnPacker : public WeightEncoding::Packer {
+// The library plans for the compute threads of its caller.
+class WithThreads {
  public:
-  OneDnnPacker(const Desc& from, const Desc& to)
-      : engine_(dnnl::engine::kind::cpu, 0),
-        stream_(engine_),
-        reorder_(dnnl::reorder::primitive_desc(engine_, from, engine_, to)),
-        from_(from, engine_, nullptr),
-        to_(to, engine_, nullptr) {}
-
-  void pack(void* dst, const float* master) override {
-    from_.set_data_handle(const_cast<float*>(master));
-    to_.set_data_handle(dst);
-    const std::array<dnnl_exec_arg_t, 2> args{{{DNNL_ARG_FROM, from_.get()}, {DNNL_ARG_TO, to_.get()}}};
-    const dnnl_status_t status =
-        dnnl_primitive_execute(reorder_.get(), stream_.get(), static_cast<int>(args.size()), args.data());
-    STRATA_CHECK(status == dnnl_success, "[gemm] oneDNN's reorder of a weight failed with status {}",
-                 static_cast<int>(status));
-    stream_.wait();
-  }
+  explicit WithThreads(int threads) : before_(compute_threads()) { set_compute_threads(threads); }
+  ~WithThreads() { set_compute_threads(before_); }
+  WithThreads(const WithThreads&) = delete;
+  WithThreads& operator=(const WithThreads&) = delete;
 
  private:
-  dnnl::engine engine_;
-  dnnl::stream stream_;
-  dnnl::reorder reorder_;
-  dnnl::memory from_;
-  dnnl::memory to_;
+  int before_;
 };
 
 }  // namespace
@@ -104,16 +89,61 @@ bool onednn_has_native_bf16() {
   return (isa & kNeeded) == kNeeded;
 }
 
-void plan_onednn_encoding(WeightEncoding& encoding) {
+void plan_onednn_encoding(WeightEncoding& encoding, const hardware::DeviceSpec&) {
+  if (encoding.dtype == DType::kBF16) {
+    const bool forward = encoding.role == GemmRole::kForward;
+    const int64_t depth = forward ? encoding.k : encoding.n, columns = forward ? encoding.n : encoding.k;
+    encoding.plain = false;
+    // Blocks in terms of W[n, k]: of a square weight the two roles differ.
+    encoding.id =
+        fmt::format("onednn:bf16:{}x{}:{}", encoding.n, encoding.k, forward ? "16k:64n:2k" : "16n:64k:2n");
+    encoding.bytes = align_up(depth, kDepthBlock) * align_up(columns, kColumnBlock) * size_of(DType::kBF16);
+    return;
+  }
   translated("a weight layout", [&] {
-    const Desc wanted = preferred_weight(encoding.role, encoding.n, encoding.k, encoding.dtype);
-    const Desc plain = plain_weight(encoding.role, encoding.n, encoding.k, DType::kF32);
-    encoding.plain = wanted == plain;
+    const Desc wanted = encoded_weight(encoding.role, encoding.n, encoding.k, encoding.dtype);
+    encoding.plain = wanted == plain_weight(encoding.role, encoding.n, encoding.k, DType::kF32);
     encoding.id = encoding.plain ? "plain" : id_of(wanted, encoding);
     encoding.bytes = encoding.plain ? 0 : static_cast<int64_t>(wanted.get_size());
-    if (!encoding.plain) encoding.packer = std::make_shared<OneDnnPacker>(plain, wanted);
     return 0;
   });
+}
+
+struct OneDnnPacker::State {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  dnnl::reorder reorder;
+  dnnl::memory from, to;
+};
+
+OneDnnPacker::OneDnnPacker(const WeightEncoding& encoding) : state_(std::make_unique<State>()) {
+  translated("a weight's reorder", [&] {
+    State& s = *state_;
+    const Desc from = plain_weight(encoding.role, encoding.n, encoding.k, DType::kF32);
+    const Desc to = encoded_weight(encoding.role, encoding.n, encoding.k, encoding.dtype);
+    STRATA_CHECK(static_cast<int64_t>(to.get_size()) == encoding.bytes,
+                 "[gemm] the library's weight of {} x {} takes {} bytes and not {}", encoding.n, encoding.k,
+                 to.get_size(), encoding.bytes);
+    s.reorder = dnnl::reorder(dnnl::reorder::primitive_desc(s.engine, from, s.engine, to));
+    s.from = dnnl::memory(from, s.engine, nullptr);
+    s.to = dnnl::memory(to, s.engine, nullptr);
+    return 0;
+  });
+}
+
+OneDnnPacker::~OneDnnPacker() = default;
+OneDnnPacker::OneDnnPacker(OneDnnPacker&&) noexcept = default;
+
+void OneDnnPacker::pack(void* dst, const float* master) {
+  State& s = *state_;
+  s.from.set_data_handle(const_cast<float*>(master));
+  s.to.set_data_handle(dst);
+  const std::array<dnnl_exec_arg_t, 2> args{{{DNNL_ARG_FROM, s.from.get()}, {DNNL_ARG_TO, s.to.get()}}};
+  const dnnl_status_t status =
+      dnnl_primitive_execute(s.reorder.get(), s.stream.get(), static_cast<int>(args.size()), args.data());
+  STRATA_CHECK(status == dnnl_success, "[gemm] oneDNN's reorder of a weight failed with status {}",
+               static_cast<int>(status));
+  s.stream.wait();
 }
 
 namespace {
@@ -151,11 +181,11 @@ Operands operands_of(const GemmSpec& spec, int64_t x_stride, int64_t y_stride) {
   switch (spec.role) {
     case GemmRole::kForward:
       return {matrix(spec.m, spec.k, spec.dtype, x_stride, 1),
-              preferred_weight(spec.role, spec.n, spec.k, spec.dtype),
+              encoded_weight(spec.role, spec.n, spec.k, spec.dtype),
               matrix(spec.m, spec.n, spec.out_dtype, y_stride, 1)};
     case GemmRole::kInputGrad:
       return {matrix(spec.m, spec.n, spec.dtype, y_stride, 1),
-              preferred_weight(spec.role, spec.n, spec.k, spec.dtype),
+              encoded_weight(spec.role, spec.n, spec.k, spec.dtype),
               matrix(spec.m, spec.k, spec.out_dtype, x_stride, 1)};
     case GemmRole::kWeightGrad:
       break;
@@ -179,7 +209,58 @@ dnnl::matmul::primitive_desc product_of(const GemmSpec& spec, const Operands& op
   return {desc, attributes, engine};
 }
 
+// A product as the library would compute it, and the memory that it takes.
+struct Chosen {
+  Operands operands;
+  dnnl::matmul::primitive_desc product;
+  DensePass dense_a, dense_c;
+  int64_t scratch_bytes = 0;
+};
+
+Chosen choose(const GemmSpec& spec, const dnnl::engine& engine) {
+  Chosen chosen;
+  chosen.operands = operands_of(spec, spec.x_stride, spec.y_stride);
+  chosen.product = product_of(spec, chosen.operands, engine);
+  // Packed weights against rows that lie apart are left to the library's plain loops, a thousand times
+  // slower.
+  if (std::string_view(chosen.product.impl_info_str()).starts_with("ref")) {
+    chosen.operands = operands_of(spec, spec.k, spec.n);
+    chosen.product = product_of(spec, chosen.operands, engine);
+    const bool forward = spec.role == GemmRole::kForward;
+    chosen.dense_a = forward ? pass_of(spec.m, spec.k, spec.x_stride, spec.dtype)
+                             : pass_of(spec.m, spec.n, spec.y_stride, spec.dtype);
+    chosen.dense_c = forward ? pass_of(spec.m, spec.n, spec.y_stride, spec.out_dtype)
+                             : pass_of(spec.m, spec.k, spec.x_stride, spec.out_dtype);
+  }
+  chosen.dense_a.at =
+      align_up(static_cast<int64_t>(chosen.product.scratchpad_desc().get_size()), kBufferAlignment);
+  chosen.dense_c.at = chosen.dense_a.at + chosen.dense_a.bytes();
+  chosen.scratch_bytes = chosen.dense_c.at + chosen.dense_c.bytes();
+  return chosen;
+}
+
+// For a processor that the library does not know here: the operand that a weight gradient turns round, and
+// blocks of the others for each thread.
+int64_t estimated_scratch(const GemmSpec& spec, int threads) {
+  constexpr int64_t kBlocks = int64_t{256} << 10;
+  const int64_t turned = spec.role == GemmRole::kWeightGrad ? spec.m * spec.n * size_of(spec.dtype) : 0;
+  return align_up(turned + threads * kBlocks, kBufferAlignment);
+}
+
 }  // namespace
+
+int64_t onednn_scratch_bytes(const GemmSpec& spec, const hardware::DeviceSpec& device) {
+  const bool amx_here = (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) &
+                         static_cast<unsigned>(dnnl_cpu_isa_avx512_core_amx)) ==
+                        static_cast<unsigned>(dnnl_cpu_isa_avx512_core_amx);
+  const bool as_here = spec.dtype != DType::kBF16 ||
+                       (device.isa.avx512_bf16 == onednn_has_native_bf16() && device.isa.amx == amx_here);
+  if (!as_here) return estimated_scratch(spec, device.threads);
+  return translated("a GEMM", [&] {
+    const WithThreads scope(std::max(1, device.threads));
+    return choose(spec, dnnl::engine(dnnl::engine::kind::cpu, 0)).scratch_bytes;
+  });
+}
 
 struct OneDnnGemm::State {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
@@ -193,31 +274,20 @@ struct OneDnnGemm::State {
   std::string name;
 };
 
-OneDnnGemm::OneDnnGemm(const GemmSpec& spec) : state_(std::make_unique<State>()) {
+OneDnnGemm::OneDnnGemm(const GemmSpec& spec, int threads) : state_(std::make_unique<State>()) {
   translated("a GEMM", [&] {
+    const WithThreads scope(threads);
     State& s = *state_;
-    Operands operands = operands_of(spec, spec.x_stride, spec.y_stride);
-    auto chosen = product_of(spec, operands, s.engine);
-    // Packed weights against rows that lie apart are left to the library's plain loops, a thousand times
-    // slower.
-    if (std::string_view(chosen.impl_info_str()).starts_with("ref")) {
-      operands = operands_of(spec, spec.k, spec.n);
-      chosen = product_of(spec, operands, s.engine);
-      const bool forward = spec.role == GemmRole::kForward;
-      s.dense_a = forward ? pass_of(spec.m, spec.k, spec.x_stride, spec.dtype)
-                          : pass_of(spec.m, spec.n, spec.y_stride, spec.dtype);
-      s.dense_c = forward ? pass_of(spec.m, spec.n, spec.y_stride, spec.out_dtype)
-                          : pass_of(spec.m, spec.k, spec.x_stride, spec.out_dtype);
-    }
-    s.product = dnnl::matmul(chosen);
-    s.name = chosen.impl_info_str();
-    s.dense_a.at = align_up(static_cast<int64_t>(chosen.scratchpad_desc().get_size()), kBufferAlignment);
-    s.dense_c.at = s.dense_a.at + s.dense_a.bytes();
-    s.scratch_bytes = s.dense_c.at + s.dense_c.bytes();
-    s.a = dnnl::memory(operands.a, s.engine, nullptr);
-    s.b = dnnl::memory(operands.b, s.engine, nullptr);
-    s.c = dnnl::memory(operands.c, s.engine, nullptr);
-    s.scratch = dnnl::memory(chosen.scratchpad_desc(), s.engine, nullptr);
+    const Chosen chosen = choose(spec, s.engine);
+    s.product = dnnl::matmul(chosen.product);
+    s.name = chosen.product.impl_info_str();
+    s.dense_a = chosen.dense_a;
+    s.dense_c = chosen.dense_c;
+    s.scratch_bytes = chosen.scratch_bytes;
+    s.a = dnnl::memory(chosen.operands.a, s.engine, nullptr);
+    s.b = dnnl::memory(chosen.operands.b, s.engine, nullptr);
+    s.c = dnnl::memory(chosen.operands.c, s.engine, nullptr);
+    s.scratch = dnnl::memory(chosen.product.scratchpad_desc(), s.engine, nullptr);
     auto add = [&](int role, const dnnl::memory& memory) { s.args[s.arg_count++] = {role, memory.get()}; };
     add(DNNL_ARG_SRC, s.a);
     add(DNNL_ARG_WEIGHTS, s.b);
@@ -232,6 +302,7 @@ OneDnnGemm::OneDnnGemm(const GemmSpec& spec) : state_(std::make_unique<State>())
 }
 
 OneDnnGemm::~OneDnnGemm() = default;
+OneDnnGemm::OneDnnGemm(OneDnnGemm&&) noexcept = default;
 
 int64_t OneDnnGemm::scratch_bytes() const {
   return state_->scratch_bytes;

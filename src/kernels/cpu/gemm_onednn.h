@@ -10,22 +10,20 @@
 
 namespace strata::cpu {
 
-struct WeightEncoding::Packer {
-  virtual ~Packer() = default;
-  virtual void pack(void* dst, const float* master) = 0;
-};
-
 namespace detail {
 
 // True where oneDNN computes bf16 GEMMs with bf16 instructions on this processor.
 bool onednn_has_native_bf16();
 
+// Scratch that a product takes on this device. The library is asked where it would compute there as it does
+// here; else it is an estimate, to price a program with.
+int64_t onednn_scratch_bytes(const GemmSpec& spec, const hardware::DeviceSpec& device);
+
 class OneDnnGemm {
  public:
-  explicit OneDnnGemm(const GemmSpec& spec);  // strides filled in, no size 0
+  OneDnnGemm(const GemmSpec& spec, int threads);  // strides filled in, no size 0
   ~OneDnnGemm();
-  OneDnnGemm(const OneDnnGemm&) = delete;
-  OneDnnGemm& operator=(const OneDnnGemm&) = delete;
+  OneDnnGemm(OneDnnGemm&&) noexcept;
   int64_t scratch_bytes() const;
   std::string name() const;
   void run(const GemmArgs& args);
@@ -35,8 +33,21 @@ class OneDnnGemm {
   std::unique_ptr<State> state_;
 };
 
-// Completes an encoding whose role, sizes, dtype and engine are set.
-void plan_onednn_encoding(WeightEncoding& encoding);
+// Completes an encoding whose role, sizes and dtype are set: 16 x 64 blocks of pairs, which its products read
+// on every processor with bf16 instructions.
+void plan_onednn_encoding(WeightEncoding& encoding, const hardware::DeviceSpec& device);
+
+class OneDnnPacker {
+ public:
+  explicit OneDnnPacker(const WeightEncoding& encoding);
+  ~OneDnnPacker();
+  OneDnnPacker(OneDnnPacker&&) noexcept;
+  void pack(void* dst, const float* master);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace detail
 }  // namespace strata::cpu

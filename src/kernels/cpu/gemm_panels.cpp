@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/parallel.h"
 #include "tensor/arena.h"
 
@@ -112,7 +113,7 @@ void multiply(const Run& run, const Block& block) {
 }  // namespace
 
 void plan_panels(PanelGemm& gemm) {
-  const PanelShape shape = panel_shape();
+  const PanelShape shape = gemm.shape;
   const bool f32 = gemm.out_dtype == DType::kF32;
   gemm.direct_a = gemm.a.dtype == DType::kF32 && !gemm.a.depth_major;
   gemm.depth_step = even_part(gemm.depth, kDepthStep, 8);
@@ -130,6 +131,13 @@ void plan_panels(PanelGemm& gemm) {
   gemm.scratch_bytes = gemm.a_offset + align_up(a_elements * size_of(DType::kF32), kBufferAlignment);
 }
 
+void check_panels(const PanelGemm& gemm) {
+  const PanelShape own = panel_shape();
+  STRATA_CHECK(gemm.shape.mr == own.mr && gemm.shape.nr == own.nr,
+               "[gemm] planned for panels of {} x {}, and the kernels of this processor have {} x {}",
+               gemm.shape.mr, gemm.shape.nr, own.mr, own.nr);
+}
+
 void run_panels(const PanelGemm& gemm, const void* a, const void* b, const float* bias, void* c,
                 void* scratch) {
   if (gemm.rows == 0 || gemm.cols == 0) return;
@@ -142,7 +150,7 @@ void run_panels(const PanelGemm& gemm, const void* a, const void* b, const float
           c,
           reinterpret_cast<float*>(memory + gemm.a_offset),
           reinterpret_cast<float*>(memory),
-          panel_shape()};
+          gemm.shape};
   run.a.data = a;
   run.b.data = b;
   Block block{};

@@ -16,7 +16,8 @@ struct PanelGemm {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t depth = 0;
-  OperandView a;  // data pointers are given at run time
+  PanelShape shape;  // of the processor that it is planned for
+  OperandView a;     // data pointers are given at run time
   OperandView b;
   DType out_dtype = DType::kF32;
   int64_t out_stride = 0;
@@ -34,8 +35,11 @@ struct PanelGemm {
   int64_t scratch_bytes = 0;
 };
 
-// Chooses the blocks from the sizes alone, so that the order of additions does not depend on threads.
+// Chooses the blocks from the sizes and the panel shape alone, so that the order of additions does not depend
+// on threads.
 void plan_panels(PanelGemm& gemm);
+// InternalError where the kernels of this processor have panels of another shape.
+void check_panels(const PanelGemm& gemm);
 
 void run_panels(const PanelGemm& gemm, const void* a, const void* b, const float* bias, void* c,
                 void* scratch);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/error.h"
 #include "base/parallel.h"
@@ -18,15 +19,6 @@ constexpr int64_t kSmallestChunk = 512;
 constexpr int64_t kLogitBytes = int64_t{32} << 20;
 constexpr int64_t kRowsPerTask = 4;
 
-// The GEMMs of a chunk.
-struct ChunkPlan {
-  int64_t tokens = 0;
-  GemmPlan forward;
-  GemmPlan input_grad;
-  GemmPlan weight_grad_first;
-  GemmPlan weight_grad;
-};
-
 int64_t choose_chunk(const LinearCrossEntropySpec& spec) {
   const int64_t row = std::max<int64_t>(spec.vocab, 1) * size_of(DType::kF32);
   const int64_t wanted =
@@ -35,8 +27,9 @@ int64_t choose_chunk(const LinearCrossEntropySpec& spec) {
   return std::max<int64_t>(1, (spec.tokens + chunks - 1) / chunks);
 }
 
-ChunkPlan plan_chunk(const LinearCrossEntropySpec& spec, int64_t tokens, GemmEngine engine) {
-  ChunkPlan chunk;
+CrossEntropyChunk plan_chunk(const LinearCrossEntropySpec& spec, int64_t tokens,
+                             const hardware::DeviceSpec& device, GemmEngine engine) {
+  CrossEntropyChunk chunk;
   chunk.tokens = tokens;
   GemmSpec gemm{.role = GemmRole::kForward,
                 .m = tokens,
@@ -47,22 +40,22 @@ ChunkPlan plan_chunk(const LinearCrossEntropySpec& spec, int64_t tokens, GemmEng
                 .bias = spec.bias,
                 .x_stride = spec.x_stride,
                 .y_stride = spec.vocab};
-  chunk.forward = plan_gemm(gemm, engine);
+  chunk.forward = plan_gemm(gemm, device, engine);
   gemm.bias = false;
   if (!spec.gradients) return chunk;
   gemm.role = GemmRole::kInputGrad;
   gemm.out_dtype = spec.dtype;
-  chunk.input_grad = plan_gemm(gemm, engine);
+  chunk.input_grad = plan_gemm(gemm, device, engine);
   gemm.role = GemmRole::kWeightGrad;
   gemm.out_dtype = DType::kF32;
   gemm.accumulate = spec.accumulate;
-  chunk.weight_grad_first = plan_gemm(gemm, engine);
+  chunk.weight_grad_first = plan_gemm(gemm, device, engine);
   gemm.accumulate = true;
-  chunk.weight_grad = plan_gemm(gemm, engine);
+  chunk.weight_grad = plan_gemm(gemm, device, engine);
   return chunk;
 }
 
-int64_t scratch_of(const LinearCrossEntropySpec& spec, const ChunkPlan& chunk) {
+int64_t scratch_of(const LinearCrossEntropySpec& spec, const CrossEntropyChunk& chunk) {
   return std::max({chunk.forward.scratch_bytes, chunk.input_grad.scratch_bytes,
                    chunk.weight_grad_first.scratch_bytes, chunk.weight_grad.scratch_bytes,
                    spec.bias && spec.gradients ? column_sums_scratch_bytes(chunk.tokens, spec.vocab) : 0});
@@ -108,22 +101,6 @@ int64_t chunks_of(int64_t tokens, int64_t chunk) {
 
 }  // namespace
 
-struct LinearCrossEntropyPlan::Impl {
-  ChunkPlan full;
-  ChunkPlan last;  // a ragged last chunk
-  // Offsets in the scratch. The gradient of fp32 activations takes the place of the logits; that of bf16 ones
-  // lies densely by itself, as matrix products want it.
-  int64_t gradient_at = 0;
-  int64_t losses_at = 0;
-  int64_t gemm_scratch_at = 0;
-  int64_t gather_at = 0;  // of Gathered
-};
-
-LinearCrossEntropyPlan::LinearCrossEntropyPlan() = default;
-LinearCrossEntropyPlan::~LinearCrossEntropyPlan() = default;
-LinearCrossEntropyPlan::LinearCrossEntropyPlan(LinearCrossEntropyPlan&&) noexcept = default;
-LinearCrossEntropyPlan& LinearCrossEntropyPlan::operator=(LinearCrossEntropyPlan&&) noexcept = default;
-
 GemmCost linear_cross_entropy_cost(const LinearCrossEntropySpec& spec) {
   const auto m = static_cast<double>(spec.tokens);
   const auto d = static_cast<double>(spec.width);
@@ -137,7 +114,8 @@ GemmCost linear_cross_entropy_cost(const LinearCrossEntropySpec& spec) {
   return cost;
 }
 
-LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropySpec& wanted, GemmEngine engine) {
+LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropySpec& wanted,
+                                                 const hardware::DeviceSpec& device, GemmEngine engine) {
   LinearCrossEntropyPlan plan;
   LinearCrossEntropySpec& spec = plan.spec;
   spec = wanted;
@@ -151,29 +129,43 @@ LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropySpec& w
                spec.vocab);
   spec.chunk_tokens = choose_chunk(spec);
   plan.cost = linear_cross_entropy_cost(spec);
-  plan.impl = std::make_unique<LinearCrossEntropyPlan::Impl>();
-  LinearCrossEntropyPlan::Impl& impl = *plan.impl;
-  impl.full = plan_chunk(spec, std::min(spec.chunk_tokens, spec.tokens), engine);
+  plan.full = plan_chunk(spec, std::min(spec.chunk_tokens, spec.tokens), device, engine);
   const int64_t rest = spec.tokens % spec.chunk_tokens;
-  if (rest > 0) impl.last = plan_chunk(spec, rest, engine);
-  const int64_t elements = impl.full.tokens * spec.vocab;
-  impl.losses_at = align_up(elements * size_of(DType::kF32), kBufferAlignment);
+  if (rest > 0) plan.last = plan_chunk(spec, rest, device, engine);
+  const int64_t elements = plan.full.tokens * spec.vocab;
+  plan.losses_at = align_up(elements * size_of(DType::kF32), kBufferAlignment);
   if (spec.gradients && spec.dtype != DType::kF32) {
-    impl.gradient_at = impl.losses_at;
-    impl.losses_at += align_up(elements * size_of(spec.dtype), kBufferAlignment);
+    plan.gradient_at = plan.losses_at;
+    plan.losses_at += align_up(elements * size_of(spec.dtype), kBufferAlignment);
   }
-  impl.gemm_scratch_at =
-      impl.losses_at + align_up(spec.tokens * static_cast<int64_t>(sizeof(double)), kBufferAlignment);
-  impl.gather_at =
-      impl.gemm_scratch_at +
-      align_up(std::max(scratch_of(spec, impl.full), scratch_of(spec, impl.last)), kBufferAlignment);
+  plan.gemm_scratch_at =
+      plan.losses_at + align_up(spec.tokens * static_cast<int64_t>(sizeof(double)), kBufferAlignment);
+  plan.gather_at =
+      plan.gemm_scratch_at +
+      align_up(std::max(scratch_of(spec, plan.full), scratch_of(spec, plan.last)), kBufferAlignment);
   // A single chunk is run as it lies, however few of its tokens have a target.
-  const bool may_gather = spec.tokens > impl.full.tokens;
-  plan.scratch_bytes = impl.gather_at + (may_gather ? Gathered(spec, impl.full.tokens, nullptr).bytes : 0);
+  const bool may_gather = spec.tokens > plan.full.tokens;
+  plan.scratch_bytes = plan.gather_at + (may_gather ? Gathered(spec, plan.full.tokens, nullptr).bytes : 0);
   return plan;
 }
 
+// The GEMMs of a chunk, ready to run; without gradients the forward product alone.
+struct LinearCrossEntropy::Chunk {
+  int64_t tokens;
+  Gemm forward;
+  std::optional<Gemm> input_grad, weight_grad_first, weight_grad;
+
+  Chunk(const CrossEntropyChunk& plan, bool gradients) : tokens(plan.tokens), forward(plan.forward) {
+    if (!gradients) return;
+    input_grad.emplace(plan.input_grad);
+    weight_grad_first.emplace(plan.weight_grad_first);
+    weight_grad.emplace(plan.weight_grad);
+  }
+};
+
 namespace {
+
+using Chunk = LinearCrossEntropy::Chunk;
 
 struct Totals {
   double loss = 0.0;
@@ -232,20 +224,20 @@ struct ChunkCall {
   bool first;  // of the run: its weight gradient may overwrite
 };
 
-void run_chunk(const LinearCrossEntropyPlan& plan, const ChunkPlan& chunk, const LinearCrossEntropyArgs& args,
+void run_chunk(const LinearCrossEntropyPlan& plan, Chunk& chunk, const LinearCrossEntropyArgs& args,
                const ChunkCall& call) {
   const LinearCrossEntropySpec& spec = plan.spec;
   auto* logits = static_cast<float*>(args.scratch);
-  void* gradient = offset(args.scratch, plan.impl->gradient_at);
-  void* gemm_scratch = offset(args.scratch, plan.impl->gemm_scratch_at);
-  run_gemm(chunk.forward,
-           {.a = call.x, .b = args.w_forward, .bias = args.bias, .c = logits, .scratch = gemm_scratch});
+  void* gradient = offset(args.scratch, plan.gradient_at);
+  void* gemm_scratch = offset(args.scratch, plan.gemm_scratch_at);
+  chunk.forward.run(
+      {.a = call.x, .b = args.w_forward, .bias = args.bias, .c = logits, .scratch = gemm_scratch});
   losses_of_chunk(spec, logits, gradient, call.targets, chunk.tokens, args.grad_scale, call.losses,
                   call.greedy);
   if (!spec.gradients) return;
-  run_gemm(call.first ? chunk.weight_grad_first : chunk.weight_grad,
-           {.a = gradient, .b = call.x, .c = args.dw, .scratch = gemm_scratch});
-  run_gemm(chunk.input_grad, {.a = gradient, .b = args.w_input_grad, .c = call.dx, .scratch = gemm_scratch});
+  (call.first ? chunk.weight_grad_first : chunk.weight_grad)
+      ->run({.a = gradient, .b = call.x, .c = args.dw, .scratch = gemm_scratch});
+  chunk.input_grad->run({.a = gradient, .b = args.w_input_grad, .c = call.dx, .scratch = gemm_scratch});
   if (spec.bias) {
     column_sums(chunk.tokens, spec.vocab, spec.vocab, args.dbias, gradient, spec.dtype,
                 spec.accumulate_bias || !call.first, gemm_scratch);
@@ -253,13 +245,13 @@ void run_chunk(const LinearCrossEntropyPlan& plan, const ChunkPlan& chunk, const
 }
 
 // All tokens, as they lie.
-void run_all(const LinearCrossEntropyPlan& plan, const LinearCrossEntropyArgs& args, double* losses) {
+void run_all(const LinearCrossEntropyPlan& plan, Chunk& full, Chunk* last, const LinearCrossEntropyArgs& args,
+             double* losses) {
   const LinearCrossEntropySpec& spec = plan.spec;
   const int64_t row_bytes = spec.x_stride * size_of(spec.dtype);
   int64_t begin = 0;
   do {  // once even without tokens: dW is then zero, or left as it is
-    const ChunkPlan& chunk =
-        spec.tokens - begin >= plan.impl->full.tokens ? plan.impl->full : plan.impl->last;
+    Chunk& chunk = spec.tokens - begin >= full.tokens ? full : *last;
     run_chunk(plan, chunk, args,
               {.x = offset(args.x, begin * row_bytes),
                .targets = args.targets + begin,
@@ -281,11 +273,10 @@ void for_rows(int64_t n, const Body& body) {
 
 // Only the `valid` tokens that have a target, gathered into chunks: a masked model predicts one in seven. The
 // last chunk is filled up with tokens without target.
-void run_gathered(const LinearCrossEntropyPlan& plan, const LinearCrossEntropyArgs& args, int64_t valid,
-                  double* losses) {
+void run_gathered(const LinearCrossEntropyPlan& plan, Chunk& chunk, const LinearCrossEntropyArgs& args,
+                  int64_t valid, double* losses) {
   const LinearCrossEntropySpec& spec = plan.spec;
-  const ChunkPlan& chunk = plan.impl->full;
-  const Gathered memory(spec, chunk.tokens, offset(args.scratch, plan.impl->gather_at));
+  const Gathered memory(spec, chunk.tokens, offset(args.scratch, plan.gather_at));
   const int64_t row_bytes = spec.x_stride * size_of(spec.dtype);
   const int64_t used_bytes = spec.width * size_of(spec.dtype);
   int64_t count = 0;
@@ -330,17 +321,25 @@ void run_gathered(const LinearCrossEntropyPlan& plan, const LinearCrossEntropyAr
 
 }  // namespace
 
-void run_linear_cross_entropy(const LinearCrossEntropyPlan& plan, const LinearCrossEntropyArgs& args) {
-  const LinearCrossEntropySpec& spec = plan.spec;
+LinearCrossEntropy::LinearCrossEntropy(const LinearCrossEntropyPlan& plan)
+    : plan_(plan), full_(std::make_unique<Chunk>(plan.full, plan.spec.gradients)) {
+  if (plan.last.tokens > 0) last_ = std::make_unique<Chunk>(plan.last, plan.spec.gradients);
+}
+
+LinearCrossEntropy::~LinearCrossEntropy() = default;
+LinearCrossEntropy::LinearCrossEntropy(LinearCrossEntropy&&) noexcept = default;
+
+void LinearCrossEntropy::run(const LinearCrossEntropyArgs& args) {
+  const LinearCrossEntropySpec& spec = plan_.spec;
   check_targets(spec, args.targets);
-  auto* losses = static_cast<double*>(offset(args.scratch, plan.impl->losses_at));
+  auto* losses = static_cast<double*>(offset(args.scratch, plan_.losses_at));
   const int64_t valid =
       std::count_if(args.targets, args.targets + spec.tokens, [](int32_t target) { return target >= 0; });
-  const int64_t chunk = plan.impl->full.tokens;
+  const int64_t chunk = plan_.full.tokens;
   if (valid > 0 && chunks_of(valid, chunk) < chunks_of(spec.tokens, chunk)) {
-    run_gathered(plan, args, valid, losses);
+    run_gathered(plan_, *full_, args, valid, losses);
   } else {
-    run_all(plan, args, losses);
+    run_all(plan_, *full_, last_.get(), args, losses);
   }
   const Totals totals = sum_losses(spec, losses, args);
   *args.loss_sum = totals.loss + (spec.accumulate_loss ? *args.loss_sum : 0.0);

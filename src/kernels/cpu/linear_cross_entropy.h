@@ -43,28 +43,51 @@ struct LinearCrossEntropyArgs {
   void* scratch = nullptr;      // aligned to 64 bytes
 };
 
-// Like a GemmPlan: run by one thread at a time, with the thread count it was planned with.
-class LinearCrossEntropyPlan {
- public:
-  LinearCrossEntropyPlan();
-  ~LinearCrossEntropyPlan();
-  LinearCrossEntropyPlan(LinearCrossEntropyPlan&&) noexcept;
-  LinearCrossEntropyPlan& operator=(LinearCrossEntropyPlan&&) noexcept;
+// The GEMMs of a chunk of tokens.
+struct CrossEntropyChunk {
+  int64_t tokens = 0;
+  GemmPlan forward, input_grad, weight_grad_first, weight_grad;
+};
 
-  struct Impl;
-  std::unique_ptr<Impl> impl;
+// As a GemmPlan: data, shared and never changed.
+struct LinearCrossEntropyPlan {
   LinearCrossEntropySpec spec;  // with every choice filled in
   GemmCost cost;
   int64_t scratch_bytes = 0;
+  CrossEntropyChunk full;
+  CrossEntropyChunk last;  // a ragged last chunk; no tokens: there is none
+  // Offsets in the scratch. The gradient of fp32 activations takes the place of the logits; that of bf16 ones
+  // lies densely by itself, as matrix products want it.
+  int64_t gradient_at = 0;
+  int64_t losses_at = 0;
+  int64_t gemm_scratch_at = 0;
+  int64_t gather_at = 0;
 };
 
 // From the sizes alone: 2 · tokens · width · vocab FLOPs, three times that with gradients.
 GemmCost linear_cross_entropy_cost(const LinearCrossEntropySpec& spec);
 
 LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropySpec& spec,
+                                                 const hardware::DeviceSpec& device,
                                                  GemmEngine engine = GemmEngine::kAuto);
 
-// A target out of range throws DataError. dx may be x itself.
-void run_linear_cross_entropy(const LinearCrossEntropyPlan& plan, const LinearCrossEntropyArgs& args);
+// A plan made ready on this machine; as Gemm, run by one thread at a time.
+class LinearCrossEntropy {
+ public:
+  explicit LinearCrossEntropy(const LinearCrossEntropyPlan& plan);
+  ~LinearCrossEntropy();
+  LinearCrossEntropy(LinearCrossEntropy&&) noexcept;
+
+  // A target out of range throws DataError. dx may be x itself.
+  void run(const LinearCrossEntropyArgs& args);
+
+  const LinearCrossEntropyPlan& plan() const { return plan_; }
+
+  struct Chunk;  // its GEMMs
+
+ private:
+  LinearCrossEntropyPlan plan_;
+  std::unique_ptr<Chunk> full_, last_;
+};
 
 }  // namespace strata::cpu

@@ -10,6 +10,7 @@
 #include "base/parallel.h"
 #include "base/version.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/gemm_onednn.h"
 #include "kernels/cpu/triad.h"
 #include "tensor/arena.h"
 
@@ -47,40 +48,40 @@ Arena filled(int64_t elements, DType dtype) {
 }
 
 // The weight as one role of the engine wants it.
-Arena encoded_weight(GemmRole role, int64_t n, int64_t k, DType dtype, GemmEngine engine) {
+Arena encoded_weight(GemmRole role, int64_t n, int64_t k, DType dtype, const DeviceSpec& device,
+                     GemmEngine engine) {
   Arena master = filled(n * k, DType::kF32);
-  const WeightEncoding encoding = plan_weight_encoding(role, n, k, dtype, engine);
+  const WeightEncoding encoding = plan_weight_encoding(role, n, k, dtype, device, engine);
   if (encoding.plain) return master;
   Arena packed(encoding.bytes);
-  pack_weight(encoding, packed.data(), reinterpret_cast<const float*>(master.data()));
+  WeightPacker(encoding).pack(packed.data(), reinterpret_cast<const float*>(master.data()));
   return packed;
 }
 
 struct GemmProbe {
-  GemmPlan plan;
+  Gemm gemm;
   Arena a, b, c, scratch;
 
-  GemmProbe(const GemmSpec& spec, GemmEngine engine) : plan(plan_gemm(spec, engine)) {
+  GemmProbe(const GemmSpec& spec, const DeviceSpec& device, GemmEngine engine)
+      : gemm(plan_gemm(spec, device, engine)) {
     const bool weight_grad = spec.role == GemmRole::kWeightGrad;
     const bool forward = spec.role == GemmRole::kForward;
     a = filled(spec.m * (forward ? spec.k : spec.n), spec.dtype);
     b = weight_grad ? filled(spec.m * spec.k, spec.dtype)
-                    : encoded_weight(spec.role, spec.n, spec.k, spec.dtype, engine);
+                    : encoded_weight(spec.role, spec.n, spec.k, spec.dtype, device, engine);
     c = Arena((weight_grad ? spec.n * spec.k : spec.m * (forward ? spec.n : spec.k)) * size_of(DType::kF32));
-    scratch = Arena(std::max<int64_t>(plan.scratch_bytes, kBufferAlignment));
+    scratch = Arena(std::max<int64_t>(gemm.plan().scratch_bytes, kBufferAlignment));
   }
-  void run() const {
-    run_gemm(plan, {.a = a.data(), .b = b.data(), .c = c.data(), .scratch = scratch.data()});
-  }
+  void run() { gemm.run({.a = a.data(), .b = b.data(), .c = c.data(), .scratch = scratch.data()}); }
 };
 
-std::function<void()> gemm_run(const GemmSpec& spec, GemmEngine engine) {
-  auto probe = std::make_shared<GemmProbe>(spec, engine);
+std::function<void()> gemm_run(const GemmSpec& spec, const DeviceSpec& device, GemmEngine engine) {
+  auto probe = std::make_shared<GemmProbe>(spec, device, engine);
   return [probe] { probe->run(); };
 }
 
 // The best of a few shapes and of both engines: the yardstick of every other kernel.
-double gemm_peak(DType dtype, double budget) {
+double gemm_peak(DType dtype, const DeviceSpec& device, double budget) {
   struct Size {
     int64_t m, n, k;
   };
@@ -93,7 +94,8 @@ double gemm_peak(DType dtype, double budget) {
       // oneDNN has no bf16 for every processor; kAuto knows.
       const GemmEngine usable =
           engine == GemmEngine::kOneDnn && dtype == DType::kBF16 ? GemmEngine::kAuto : engine;
-      best = std::max(best, gemm_cost(spec).flops / best_seconds(budget / kTries, gemm_run(spec, usable)));
+      best = std::max(best,
+                      gemm_cost(spec).flops / best_seconds(budget / kTries, gemm_run(spec, device, usable)));
     }
   }
   return best;
@@ -140,6 +142,7 @@ class ThreadsAsBefore {
 
 PeakGemm peak_gemm(DType dtype) {
   const GemmEngine engine = dtype == DType::kBF16 ? GemmEngine::kAuto : GemmEngine::kOneDnn;
+  const DeviceSpec device = describe_device(compute_threads());
   PeakGemm best;
   double best_rate = 0.0;
   for (const GemmSpec& shape :
@@ -147,7 +150,7 @@ PeakGemm peak_gemm(DType dtype) {
         GemmSpec{.m = 2048, .n = 768, .k = 3072}, GemmSpec{.m = 4096, .n = 512, .k = 1536}}) {
     GemmSpec spec = shape;
     spec.dtype = spec.out_dtype = dtype;
-    PeakGemm probe{gemm_cost(spec).flops, gemm_run(spec, engine)};
+    PeakGemm probe{gemm_cost(spec).flops, gemm_run(spec, device, engine)};
     const double rate = probe.flops / best_seconds(0.05, probe.run);
     if (rate > best_rate) {
       best_rate = rate;
@@ -159,6 +162,8 @@ PeakGemm peak_gemm(DType dtype) {
 
 DeviceSpec describe_device(int threads) {
   DeviceSpec spec = hardware::detect_cpu(threads);
+  // The library may be told to leave instruction sets alone (ONEDNN_MAX_CPU_ISA).
+  if (!detail::onednn_has_native_bf16()) spec.isa.avx512_bf16 = spec.isa.amx = false;
   const dnnl_version_t* version = dnnl::version();
   spec.library = fmt::format("strata {}, oneDNN {}.{}.{}", program_version(), version->major, version->minor,
                              version->patch);
@@ -169,8 +174,8 @@ DeviceSpec measure_device(int threads, double seconds) {
   const ThreadsAsBefore scope(threads);
   DeviceSpec spec = describe_device(threads);
   // A quarter each for the two peaks, a sixth each for the bandwidths and what the cache keeps.
-  spec.gemm_flops_f32 = gemm_peak(DType::kF32, seconds / 4);
-  spec.gemm_flops_bf16 = gemm_peak(DType::kBF16, seconds / 4);
+  spec.gemm_flops_f32 = gemm_peak(DType::kF32, spec, seconds / 4);
+  spec.gemm_flops_bf16 = gemm_peak(DType::kBF16, spec, seconds / 4);
   const int64_t cache =
       std::max<int64_t>(spec.l3_bytes > 0 ? spec.l3_bytes : spec.l2_bytes * threads, 1 << 20);
   const int64_t beyond = std::min(std::max<int64_t>(4 * cache, int64_t{96} << 20), spec.memory_bytes / 4);

@@ -132,13 +132,13 @@ struct Problem {
             .bias = or_null(bias)};
   }
 
-  void forward(int threads = 0) {
+  void forward(int threads = compute_threads()) {
     const AttentionPlan plan = plan_attention(shape, threads);
     const Scratch scratch(plan.forward_scratch_bytes);
     attention_forward(plan, out.data(), lse.data(), inputs(), scratch.data());
     scratch.expect_bounds_kept();
   }
-  void backward(int threads = 0) {
+  void backward(int threads = compute_threads()) {
     const AttentionPlan plan = plan_attention(shape, threads);
     const Scratch scratch(plan.backward_scratch_bytes);
     attention_backward(
@@ -438,7 +438,7 @@ TEST(Attention, CachedDecodeEqualsFullForward) {
       Problem step({"", 2, q_len, room, heads, kv_heads, dim});
       const AttentionShape& f = full.shape;
       const AttentionShape& s = step.shape;
-      EXPECT_EQ(plan_attention(s).decode, q_len == 1);
+      EXPECT_EQ(plan_attention(s, 2).decode, q_len == 1);
       // The second sequence is as far behind as it can be, and they lie in each other's places.
       const int64_t starts[] = {position - q_len + 1, 0};
       step.q_start = {static_cast<int32_t>(starts[0]), static_cast<int32_t>(starts[1])};
@@ -526,9 +526,9 @@ TEST(Attention, PlanCountsCausalByHalfAndBoundsScratch) {
                           .kv_batch_stride = tokens * 1024,
                           .causal = causal};
   };
-  EXPECT_EQ(plan_attention(shape(512, false)).forward_flops, 4.0 * 2 * 8 * 512 * 512 * 64);
-  EXPECT_EQ(plan_attention(shape(512, true)).forward_flops, 2.0 * 2 * 8 * 512 * 512 * 64);
-  EXPECT_EQ(plan_attention(shape(512, true)).backward_flops, 5.0 * 2 * 8 * 512 * 512 * 64);
+  EXPECT_EQ(plan_attention(shape(512, false), 2).forward_flops, 4.0 * 2 * 8 * 512 * 512 * 64);
+  EXPECT_EQ(plan_attention(shape(512, true), 2).forward_flops, 2.0 * 2 * 8 * 512 * 512 * 64);
+  EXPECT_EQ(plan_attention(shape(512, true), 2).backward_flops, 5.0 * 2 * 8 * 512 * 512 * 64);
   EXPECT_EQ(plan_attention(shape(1 << 20, true), 2).forward_scratch_bytes,
             plan_attention(shape(1 << 14, true), 2).forward_scratch_bytes);
 }
@@ -542,11 +542,11 @@ TEST(Attention, BadShapesAreNamed) {
                        .k_stride = 8,
                        .v_stride = 8,
                        .out_stride = 16};
-  EXPECT_NO_THROW(plan_attention(shape));
+  EXPECT_NO_THROW(plan_attention(shape, 2));
   const auto refused = [&](auto change) {
     AttentionShape bad = shape;
     change(bad);
-    EXPECT_THROW(plan_attention(bad), ConfigError);
+    EXPECT_THROW(plan_attention(bad, 2), ConfigError);
   };
   refused([](AttentionShape& s) { s.head_dim = 257; });
   refused([](AttentionShape& s) { s.heads = 3, s.kv_heads = 2; });

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "fixtures/host_device.h"
 #include "kernels/cpu/gemm.h"
 #include "tensor/arena.h"
 #include "tensor/dtype.h"
@@ -40,19 +41,18 @@ TEST_P(FewRowsInBf16, EqualsTheNaiveProductForAnyNumberOfRows) {
   const WeightEncoding encoding = plan_weight_rows(n, k);
   EXPECT_EQ(encoding.bytes, 2 * n * k);
   Arena packed(encoding.bytes + 64);
-  pack_weight(encoding, packed.data(), master.data());
+  WeightPacker(encoding).pack(packed.data(), master.data());
   std::vector<float> whole;
   for (const int64_t m : {kMost, int64_t{1}, int64_t{7}}) {
-    const GemmPlan plan = plan_gemm({.m = m,
-                                     .n = n,
-                                     .k = k,
-                                     .dtype = DType::kBF16,
-                                     .out_dtype = out_dtype,
-                                     .bias = true,
-                                     .weight_rows = true});
+    const GemmPlan plan = fixtures::plan_here({.m = m,
+                                               .n = n,
+                                               .k = k,
+                                               .dtype = DType::kBF16,
+                                               .out_dtype = out_dtype,
+                                               .bias = true,
+                                               .weight_rows = true});
     Arena scratch(plan.scratch_bytes + 64), c(m * n * 4 + 64);
-    run_gemm(
-        plan,
+    Gemm(plan).run(
         {.a = x16.data(), .b = packed.data(), .bias = bias.data(), .c = c.data(), .scratch = scratch.data()});
     std::vector<float> found(static_cast<size_t>(m * n));
     convert(found.data(), DType::kF32, c.data(), out_dtype, m * n);
@@ -83,9 +83,9 @@ TEST(FewRows, OneRowOfManyIsTheSame) {
   const auto x = normal(kMost * k, 1), w = normal(n * k, 2);
   std::vector<float> whole;
   for (const int64_t m : {kMost, int64_t{1}, int64_t{9}, int64_t{2}}) {
-    const GemmPlan plan = plan_gemm({.m = m, .n = n, .k = k});
+    const GemmPlan plan = fixtures::plan_here({.m = m, .n = n, .k = k});
     std::vector<float> c(static_cast<size_t>(m * n));
-    run_gemm(plan, {.a = x.data(), .b = w.data(), .c = c.data()});
+    Gemm(plan).run({.a = x.data(), .b = w.data(), .c = c.data()});
     if (whole.empty()) whole = c;
     EXPECT_EQ(std::memcmp(c.data(), whole.data(), c.size() * sizeof(float)), 0) << m << " rows";
   }

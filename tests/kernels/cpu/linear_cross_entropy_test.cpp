@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "fixtures/host_device.h"
 #include "tensor/arena.h"
 
 namespace strata::cpu {
@@ -55,7 +56,7 @@ struct Result {
 Result run(const Problem& p, float scale = 1.0f, float dw_before = kNan,
            GemmEngine engine = GemmEngine::kAuto) {
   const auto& s = p.spec;
-  const auto plan = plan_linear_cross_entropy(s, engine);
+  const auto plan = plan_linear_cross_entropy(s, fixtures::host_device(), engine);
   Arena scratch(plan.scratch_bytes + 64);
   std::memset(scratch.data(), 0xff, static_cast<size_t>(scratch.size()));
   Arena x(s.tokens * s.width * size_of(s.dtype) + 64);
@@ -63,10 +64,11 @@ Result run(const Problem& p, float scale = 1.0f, float dw_before = kNan,
   std::memset(dx.data(), 0xff, static_cast<size_t>(dx.size()));
   convert(x.data(), s.dtype, p.x.data(), DType::kF32, s.tokens * s.width);
   const auto encode = [&](GemmRole role, Arena& memory) -> const void* {
-    const auto encoding = plan_weight_encoding(role, s.vocab, s.width, s.dtype, engine);
+    const auto encoding =
+        plan_weight_encoding(role, s.vocab, s.width, s.dtype, fixtures::host_device(), engine);
     if (encoding.plain) return p.w.data();
     memory = Arena(encoding.bytes + 64);
-    pack_weight(encoding, memory.data(), p.w.data());
+    WeightPacker(encoding).pack(memory.data(), p.w.data());
     return memory.data();
   };
   Arena forward, backward;
@@ -76,19 +78,19 @@ Result run(const Problem& p, float scale = 1.0f, float dw_before = kNan,
   r.token_loss.assign(static_cast<size_t>(s.tokens), kNan);
   r.dw.assign(static_cast<size_t>(s.vocab * s.width), dw_before);
   r.dbias.assign(p.bias.size(), dw_before);
-  run_linear_cross_entropy(plan, {.x = x.data(),
-                                  .w_forward = encode(GemmRole::kForward, forward),
-                                  .w_input_grad = encode(GemmRole::kInputGrad, backward),
-                                  .bias = s.bias ? p.bias.data() : nullptr,
-                                  .targets = p.targets.data(),
-                                  .grad_scale = scale,
-                                  .loss_sum = &r.loss,
-                                  .count = &r.count,
-                                  .token_loss = r.token_loss.data(),
-                                  .dx = dx.data(),
-                                  .dw = r.dw.data(),
-                                  .dbias = r.dbias.data(),
-                                  .scratch = scratch.data()});
+  LinearCrossEntropy(plan).run({.x = x.data(),
+                                .w_forward = encode(GemmRole::kForward, forward),
+                                .w_input_grad = encode(GemmRole::kInputGrad, backward),
+                                .bias = s.bias ? p.bias.data() : nullptr,
+                                .targets = p.targets.data(),
+                                .grad_scale = scale,
+                                .loss_sum = &r.loss,
+                                .count = &r.count,
+                                .token_loss = r.token_loss.data(),
+                                .dx = dx.data(),
+                                .dw = r.dw.data(),
+                                .dbias = r.dbias.data(),
+                                .scratch = scratch.data()});
   r.dx.resize(static_cast<size_t>(s.tokens * s.width));
   convert(r.dx.data(), DType::kF32, dx.data(), s.dtype, s.tokens * s.width);
   return r;
@@ -239,17 +241,17 @@ TEST(LinearCrossEntropy, AccumulatesWeightGradientAndLoss) {
   auto spec = plain.spec;
   spec.gradients = false;
   spec.accumulate_loss = true;
-  const auto plan = plan_linear_cross_entropy(spec);
+  const auto plan = plan_linear_cross_entropy(spec, fixtures::host_device());
   Arena scratch(plan.scratch_bytes);
   double loss = 100.0;
   int64_t count = 5;
-  run_linear_cross_entropy(plan, {.x = plain.x.data(),
-                                  .w_forward = plain.w.data(),
-                                  .bias = plain.bias.data(),
-                                  .targets = plain.targets.data(),
-                                  .loss_sum = &loss,
-                                  .count = &count,
-                                  .scratch = scratch.data()});
+  LinearCrossEntropy(plan).run({.x = plain.x.data(),
+                                .w_forward = plain.w.data(),
+                                .bias = plain.bias.data(),
+                                .targets = plain.targets.data(),
+                                .loss_sum = &loss,
+                                .count = &count,
+                                .scratch = scratch.data()});
   EXPECT_DOUBLE_EQ(loss, 100.0 + first.loss);
   EXPECT_EQ(count, 5 + first.count);
 }

@@ -1,0 +1,48 @@
+#include "device/host_device.h"
+
+#include <cstring>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "tensor/arena.h"
+
+namespace strata::device {
+namespace {
+
+class HostMemory final : public Memory {
+ public:
+  explicit HostMemory(int64_t bytes) : arena_(bytes) {}
+  int64_t bytes() const override { return arena_.size(); }
+  std::byte* address() const override { return arena_.data(); }
+
+ private:
+  Arena arena_;
+};
+
+void check_range(const Memory& memory, int64_t offset, int64_t bytes) {
+  STRATA_CHECK(offset >= 0 && bytes >= 0 && offset + bytes <= memory.bytes(),
+               "bytes {} to {} of {} of a device's memory", offset, offset + bytes, memory.bytes());
+}
+
+}  // namespace
+
+std::unique_ptr<Memory> HostDevice::allocate(MemorySpace, int64_t bytes) {
+  return std::make_unique<HostMemory>(bytes);
+}
+
+void HostDevice::upload(Memory& to, int64_t offset, const void* from, int64_t bytes) {
+  check_range(to, offset, bytes);
+  if (bytes > 0) std::memcpy(to.address() + offset, from, static_cast<size_t>(bytes));
+}
+
+void HostDevice::download(const Memory& from, int64_t offset, void* to, int64_t bytes) const {
+  check_range(from, offset, bytes);
+  if (bytes > 0) std::memcpy(to, from.address() + offset, static_cast<size_t>(bytes));
+}
+
+Launch HostDevice::begin_launches() {
+  set_compute_threads(spec().threads);
+  return {.threads = spec().threads};
+}
+
+}  // namespace strata::device

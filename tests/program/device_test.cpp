@@ -1,0 +1,117 @@
+// Programs, what they are compiled for, and who runs them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <thread>
+
+#include "base/error.h"
+#include "device/cpu/bindings.h"
+#include "fixtures/tiny_program.h"
+#include "program/predict.h"
+
+namespace strata::program {
+namespace {
+
+using State = std::vector<std::pair<std::string, std::string>>;
+
+State trained(const std::shared_ptr<const ProgramSet>& set, int steps) {
+  TinyRun run(set);
+  for (int i = 0; i < steps; ++i) run.step();
+  return run.state();
+}
+
+class SharedPrograms : public testing::TestWithParam<DType> {};
+
+// Plans are shared, what the kernels run on is not: a library's handles would race.
+TEST_P(SharedPrograms, TwoExecutorsAtOnceGiveTheBitsOfOneAlone) {
+  CompileOptions options = tiny_options("llama3-5m");
+  options.activations = GetParam();
+  const auto set = compile({tiny_request(2)}, options);
+  constexpr int kSteps = 6;
+  const State alone = trained(set, kSteps);
+  State at_once[2];
+  {
+    std::thread other([&] { at_once[0] = trained(set, kSteps); });
+    at_once[1] = trained(set, kSteps);
+    other.join();
+  }
+  for (const State& state : at_once) {
+    ASSERT_EQ(state.size(), alone.size());
+    for (size_t i = 0; i < alone.size(); ++i)
+      EXPECT_TRUE(state[i] == alone[i]) << alone[i].first << " differs";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, SharedPrograms, testing::Values(DType::kF32, DType::kBF16),
+                         [](const auto& one) { return std::string(name_of(one.param)); });
+
+hardware::DeviceSpec described(hardware::IsaFlags isa, int threads) {
+  hardware::DeviceSpec spec;
+  spec.name = "a processor of which there is a description";
+  spec.isa = isa;
+  spec.threads = spec.cores = threads;
+  spec.l2_bytes = int64_t{2} << 20;
+  spec.l3_bytes = int64_t{512} << 20;
+  spec.memory_bytes = int64_t{1536} << 30;
+  spec.gemm_flops_f32 = 4e12;
+  spec.gemm_flops_bf16 = 3e13;
+  spec.memory_bytes_per_s = 5e11;
+  spec.cache_bytes_per_s = 5e12;
+  return spec;
+}
+
+std::set<std::string> encodings(const ProgramSet& set) {
+  std::set<std::string> names;
+  for (const Persistent& entry : set.persistent) {
+    if (entry.role == graph::Role::kEncoded) names.insert(entry.name.substr(entry.name.find('@')));
+  }
+  return names;
+}
+
+TEST(DescribedDevice, IsCompiledForAndPriced) {
+  CompileOptions options = tiny_options("llama3-5m");
+  options.activations = DType::kBF16;
+  const hardware::IsaFlags plain{.avx2 = true};
+  const hardware::IsaFlags tiles{.avx2 = true, .avx512 = true, .avx512_bf16 = true, .amx = true};
+  options.target = {described(plain, 4), device::cpu_bindings()};
+  const auto old = compile({tiny_request(2)}, options);
+  options.target = {described(tiles, 96), device::cpu_bindings()};
+  const auto wide = compile({tiny_request(2)}, options);
+  // Only the processor with bf16 instructions wants its weights packed, whatever runs this test.
+  EXPECT_TRUE(encodings(*old).empty());
+  EXPECT_FALSE(encodings(*wide).empty());
+  for (const auto& set : {old, wide}) {
+    const StepTotal total = predict_step(set->programs[0], set->options.target.spec);
+    EXPECT_GT(total.seconds, 0);
+    EXPECT_GT(total.flops, 0);
+  }
+}
+
+TEST(DescribedDevice, ThatIsNotThisOneDoesNotRun) {
+  CompileOptions options = tiny_options("llama3-5m");
+  const auto here = device::make_cpu_device(2);
+  options.target = here->target();
+  options.target.spec.isa.avx512_bf16 = !options.target.spec.isa.avx512_bf16;
+  EXPECT_THROW(Executor(compile({tiny_request(2)}, options), here), InternalError);
+  options.target = here->target();
+  options.target.spec.threads = 3;
+  EXPECT_THROW(Executor(compile({tiny_request(2)}, options), here), InternalError);
+}
+
+// The same sizes and the same description give the same program, down to the byte.
+TEST(DescribedDevice, TellsAllThatAPlanNeeds) {
+  CompileOptions options = tiny_options("gpt2-124m");
+  options.activations = DType::kBF16;
+  const auto one = compile({tiny_request(2)}, options);
+  set_compute_threads(compute_threads() + 1);  // of this machine, not of the description
+  const auto two = compile({tiny_request(2)}, options);
+  set_compute_threads(compute_threads() - 1);
+  EXPECT_EQ(one->arena_bytes, two->arena_bytes);
+  ASSERT_EQ(one->programs[0].operands.size(), two->programs[0].operands.size());
+  for (size_t i = 0; i < one->programs[0].operands.size(); ++i)
+    EXPECT_EQ(one->programs[0].operands[i].offset, two->programs[0].operands[i].offset) << i;
+}
+
+}  // namespace
+}  // namespace strata::program
