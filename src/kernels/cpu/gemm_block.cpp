@@ -270,10 +270,10 @@ PanelShape panel_shape() {
 }
 
 PanelShape panel_shape_of(const hardware::IsaFlags& isa) {
-  // kRows and kVectors of 16, 8 or 4 lanes, as the kernels above have them.
+  // kRows and kVectors of 16, 8, 4 or, in plain C++, 1 lane, as the kernels above have them.
   if (isa.avx512) return {12, 32};
   if (isa.avx2) return {6, 16};
-  return isa.neon ? PanelShape{12, 8} : PanelShape{6, 8};
+  return isa.neon ? PanelShape{12, 8} : PanelShape{6, 2};
 }
 
 void multiply_block(const BlockOutput& out, const float* a, int64_t a_panel_stride, const float* b,
