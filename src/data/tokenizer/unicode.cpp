@@ -1,5 +1,6 @@
 #include "data/tokenizer/unicode.h"
 
+#include <simdjson.h>
 #include <utf8proc.h>
 
 #include <algorithm>
@@ -167,14 +168,7 @@ void append_utf8(std::string& out, uint32_t c) {
 }
 
 bool is_valid_utf8(std::string_view text) {
-  const char* at = text.data();
-  const char* end = at + text.size();
-  while (at < end) {
-    bool complete = false;
-    at += sequence_length(at, end, complete);
-    if (!complete) return false;
-  }
-  return true;
+  return simdjson::validate_utf8(text.data(), text.size());
 }
 
 std::string replace_invalid_utf8(std::string_view text) {
