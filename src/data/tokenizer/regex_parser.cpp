@@ -149,7 +149,9 @@ class Parser {
     }
     if (take("^")) return assertion(RegexAssertion::kLineBegin);
     if (take("$")) return assertion(RegexAssertion::kLineEnd);
-    if (next_is("*") || next_is("+") || next_is("?")) unsupported("a repeat of nothing");
+    uint32_t ignored = 0;
+    if (next_is("*") || next_is("+") || next_is("?") || (next_is("{") && interval(ignored, ignored)))
+      unsupported("a repeat of nothing");
     return literal(take_symbol());
   }
 
@@ -326,13 +328,18 @@ class Parser {
           if (!take("}")) unsupported("an unfinished \\x{…}");
           return value;
         }
-        return hex(1, 2);
+        return byte(hex(1, 2));
       case 'u':
         return hex(4, 4);
       default:
         if (is_alphanumeric(c)) unsupported(fmt::format("the escape '\\{}'", static_cast<char>(c)));
         return c;
     }
+  }
+
+  uint32_t byte(uint32_t value) const {  // \xHH is a byte of UTF-8, not a code point
+    if (value >= 0x80) unsupported("a byte beyond ASCII");
+    return value;
   }
 
   uint32_t hex(int least, int most) {
@@ -376,6 +383,8 @@ class Parser {
       }
       if (next_is("\\")) {
         if (auto many = class_escape()) {
+          if (next_is("-") && !next_is("-]") && !next_is("-&&"))
+            unsupported("a range that begins with a class");
           set.add(*many);
           continue;
         }
