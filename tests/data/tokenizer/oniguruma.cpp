@@ -38,6 +38,22 @@ int class_number(const std::string& name) {
   return asked.numbers[name] = kFirstClass + static_cast<int>(asked.ranges.size()) - 1;
 }
 
+// \w in a class: below 256 the library's, which leaves out characters there that \w by itself takes.
+std::vector<OnigCodePoint> make_class_word() {
+  OnigCodePoint unused = 0;
+  const OnigCodePoint* theirs = nullptr;
+  ONIG_ENCODING_UTF8->get_ctype_code_range(ONIGENC_CTYPE_WORD, &unused, &theirs);
+  std::vector<OnigCodePoint> made{0};
+  for (OnigCodePoint i = 0; i < theirs[0] && theirs[2 + 2 * i] < 0x100; ++i)
+    made.insert(made.end(), {theirs[1 + 2 * i], theirs[2 + 2 * i]});
+  const auto ours = property_ranges("w").value();
+  for (const auto& [first, last] : ours) {
+    if (last >= 0x100) made.insert(made.end(), {std::max(first, 0x100u), last});
+  }
+  made[0] = static_cast<OnigCodePoint>(made.size() / 2);
+  return made;
+}
+
 int find_property(OnigEncoding, OnigUChar* begin, OnigUChar* end) {
   const std::string name(begin, end);
   const int found = name == "w" || name == "s" || name == "d" ? -1 : class_number(name);
@@ -45,8 +61,13 @@ int find_property(OnigEncoding, OnigUChar* begin, OnigUChar* end) {
 }
 
 int class_ranges(OnigCtype type, OnigCodePoint* single_bytes, const OnigCodePoint* ranges[]) {
+  static const std::vector<OnigCodePoint> word = make_class_word();
   auto number = static_cast<int>(type);
-  if (type == ONIGENC_CTYPE_WORD) number = class_number("w");
+  if (type == ONIGENC_CTYPE_WORD) {
+    *single_bytes = 0x80;
+    *ranges = word.data();
+    return ONIG_NORMAL;
+  }
   if (type == ONIGENC_CTYPE_SPACE) number = class_number("s");
   if (type == ONIGENC_CTYPE_DIGIT) number = class_number("d");
   if (number < kFirstClass) return ONIG_ENCODING_UTF8->get_ctype_code_range(type, single_bytes, ranges);

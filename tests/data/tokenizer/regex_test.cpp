@@ -49,6 +49,8 @@ TEST(Regex, ClassesAndCase) {
   EXPECT_EQ(first("(?i)aB", "xAb"), "Ab");
   EXPECT_EQ(first("(?i:a)b", "AB Ab"), "Ab");
   EXPECT_EQ(first("\\x41\\x{42}\\u0043", "ABC"), "ABC");
+  EXPECT_EQ(first("\\w+", "a\u00b2\u00bdb"), "a\u00b2\u00bdb");
+  EXPECT_EQ(first("[\\w]+", "a\u00b2\u00bdb"), "a");
   EXPECT_EQ(first("\\p{Han}+", "a\u65e5\u672c"), "\u65e5\u672c");
 }
 
