@@ -167,7 +167,7 @@ std::string declared_charset(std::string_view html) {
   if (html.starts_with("\xFE\xFF")) return "utf-16be";
   const std::string head = lower(html.substr(0, kDeclarationBytes));
   if (head.starts_with("<?xml")) {
-    const std::string named = value_behind(std::string_view(head).substr(0, head.find('>')), "encoding");
+    std::string named = value_behind(std::string_view(head).substr(0, head.find('>')), "encoding");
     if (!named.empty()) return named;
   }
   for (size_t meta = head.find("<meta"); meta != head.npos; meta = head.find("<meta", meta + 5)) {
