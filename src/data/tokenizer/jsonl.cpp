@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <simdjson.h>
 
-#include <iterator>
 #include <vector>
 
 #include "base/error.h"
 #include "base/function_ref.h"
 #include "base/parallel.h"
+#include "base/text.h"
 
 namespace strata::data {
 namespace {
@@ -87,20 +87,9 @@ std::string ids_to_json(std::span<const int32_t> ids) {
 }
 
 std::string text_to_json(std::string_view text) {
-  std::string out = "{\"text\":\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (static_cast<uint8_t>(c) < 0x20) {
-      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out += "\"}";
+  std::string out = "{\"text\":";
+  append_json_string(out, text);
+  return out += '}';
 }
 
 int64_t encode_jsonl(const Tokenizer& tokenizer, std::istream& in, std::ostream& out,

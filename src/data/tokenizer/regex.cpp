@@ -12,7 +12,9 @@ namespace strata::data {
 namespace {
 
 constexpr size_t kMostInstructions = 20000;
-constexpr uint64_t kMostSteps = uint64_t{1} << 32;  // of one search: far more than any honest pattern takes
+// Steps of one search: what a second or so takes, and for each byte more than any search in one pass needs.
+constexpr uint64_t kSteps = 300'000'000;
+constexpr uint64_t kStepsPerByte = 64;
 
 enum class Code {
   kSet,        // one symbol
@@ -205,9 +207,9 @@ class Compiler {
 
 class Matcher {
  public:
-  Matcher(const std::vector<Instruction>& code, const std::vector<SymbolTest>& sets, std::string_view text,
-          std::vector<Frame>& stack)
-      : code_(code), sets_(sets), text_(text), stack_(stack) {}
+  Matcher(const std::vector<Instruction>& code, const std::vector<SymbolTest>& sets, std::string_view pattern,
+          std::string_view text, std::vector<Frame>& stack)
+      : code_(code), sets_(sets), pattern_(pattern), text_(text), stack_(stack) {}
 
   // The end of the match that starts at `begin`, if there is one.
   std::optional<size_t> match(size_t begin) {
@@ -215,8 +217,7 @@ class Matcher {
     size_t pc = 0;
     size_t at = begin;
     for (;;) {
-      if (++steps_ > kMostSteps)
-        throw DataError("[regex] a search took too long: the pattern backtracks too much");
+      if (++steps_ > most_steps_) too_long();
       const Instruction& now = code_[pc];
       if (now.code == Code::kMatch) return at;
       if (!step(now, pc, at) && !back(pc, at)) return std::nullopt;
@@ -224,6 +225,14 @@ class Matcher {
   }
 
  private:
+  [[noreturn]] void too_long() const {
+    throw DataError(
+        "[regex] found a text of {} bytes on which the search for '{}' takes too long, expected an "
+        "expression that "
+        "does not go back over the same text again and again",
+        text_.size(), pattern_);
+  }
+
   CodePoint symbol(size_t at) const {
     return decode_code_point(text_.data() + at, text_.data() + text_.size());
   }
@@ -380,8 +389,10 @@ class Matcher {
 
   const std::vector<Instruction>& code_;
   const std::vector<SymbolTest>& sets_;
+  std::string_view pattern_;
   std::string_view text_;
   std::vector<Frame>& stack_;
+  const uint64_t most_steps_ = kSteps + kStepsPerByte * text_.size();
   uint64_t steps_ = 0;
 };
 
@@ -401,7 +412,7 @@ Regex& Regex::operator=(Regex&&) noexcept = default;
 
 bool Regex::find(std::string_view text, size_t from, size_t& begin, size_t& end) const {
   thread_local std::vector<Frame> stack;  // kept warm: a search allocates nothing
-  Matcher matcher(program_->code, program_->sets, text, stack);
+  Matcher matcher(program_->code, program_->sets, pattern_, text, stack);
   for (size_t at = from; at <= text.size();) {
     if (const auto found = matcher.match(at)) {
       begin = at;

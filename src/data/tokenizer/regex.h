@@ -21,7 +21,8 @@ class Regex {
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
 
-  // The first match that starts at or after `from`. Throws DataError when the search takes too many steps.
+  // The first match that starts at or after `from`. DataError for a search that goes back so often that it
+  // would seem to hang.
   bool find(std::string_view text, size_t from, size_t& begin, size_t& end) const;
   const std::string& pattern() const { return pattern_; }
 

@@ -149,7 +149,9 @@ class Parser {
     }
     if (take("^")) return assertion(RegexAssertion::kLineBegin);
     if (take("$")) return assertion(RegexAssertion::kLineEnd);
-    if (next_is("*") || next_is("+") || next_is("?")) unsupported("a repeat of nothing");
+    uint32_t ignored = 0;
+    if (next_is("*") || next_is("+") || next_is("?") || (next_is("{") && interval(ignored, ignored)))
+      unsupported("a repeat of nothing");
     return literal(take_symbol());
   }
 
@@ -271,7 +273,7 @@ class Parser {
   }
 
   // \s, \p{…} and the like, which stand for many characters; nothing for other escapes.
-  std::optional<CodePointSet> class_escape() {
+  std::optional<CodePointSet> class_escape(bool in_class = false) {
     const char c = at_ + 1 < pattern_.size() ? pattern_[at_ + 1] : '\0';
     const char lower = static_cast<char>(c | 32);
     std::string name;
@@ -299,6 +301,7 @@ class Parser {
     auto ranges = property_ranges(name);
     if (!ranges) unsupported(fmt::format("the property '{}'", name));
     CodePointSet set(std::move(*ranges));
+    if (name == "w" && in_class) set = set.intersected(no_word_in_class_.inverted());
     return negated ? set.inverted() : set;
   }
 
@@ -326,13 +329,18 @@ class Parser {
           if (!take("}")) unsupported("an unfinished \\x{…}");
           return value;
         }
-        return hex(1, 2);
+        return byte(hex(1, 2));
       case 'u':
         return hex(4, 4);
       default:
         if (is_alphanumeric(c)) unsupported(fmt::format("the escape '\\{}'", static_cast<char>(c)));
         return c;
     }
+  }
+
+  uint32_t byte(uint32_t value) const {  // \xHH is a byte of UTF-8, not a code point
+    if (value >= 0x80) unsupported("a byte beyond ASCII");
+    return value;
   }
 
   uint32_t hex(int least, int most) {
@@ -375,7 +383,9 @@ class Parser {
         continue;
       }
       if (next_is("\\")) {
-        if (auto many = class_escape()) {
+        if (auto many = class_escape(true)) {
+          if (next_is("-") && !next_is("-]") && !next_is("-&&"))
+            unsupported("a range that begins with a class");
           set.add(*many);
           continue;
         }
@@ -410,6 +420,8 @@ class Parser {
     return next_is("\\") ? character_escape() : take_symbol();
   }
 
+  // ² ³ ¹ ¼ ½ ¾: \w takes them by itself and leaves them out in a class, as in the reference library.
+  const CodePointSet no_word_in_class_{{{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}}};
   std::string_view pattern_;
   size_t at_ = 0;
   int depth_ = 0;

@@ -37,17 +37,19 @@ void match_known(KnownPattern pattern, std::string_view text, std::vector<Match>
   for (const size_t end : ends) add_match(out, covered, covered, end);
 }
 
+// An empty match directly behind the match before it is none, as in the reference library.
 void match_regex(const Regex& regex, std::string_view text, std::vector<Match>& out, size_t& covered) {
   size_t begin = 0;
   size_t end = 0;
-  size_t from = 0;
-  while (from <= text.size() && regex.find(text, from, begin, end)) {
-    add_match(out, covered, begin, end);
-    from = end;
-    if (begin == end) {  // an empty match: go on behind the next character
-      if (end >= text.size()) break;
-      from += decode_code_point(text.data() + end, text.data() + text.size()).size;
+  size_t last_end = std::string_view::npos;
+  for (size_t from = 0; !text.empty() && regex.find(text, from, begin, end); from = end) {
+    if (begin < end || end != last_end) {
+      add_match(out, covered, begin, end);
+      last_end = end;
+      continue;
     }
+    if (end == text.size()) return;
+    end += decode_code_point(text.data() + end, text.data() + text.size()).size;
   }
 }
 

@@ -1,5 +1,6 @@
 #include "data/tokenizer/unicode.h"
 
+#include <simdjson.h>
 #include <utf8proc.h>
 
 #include <algorithm>
@@ -149,32 +150,15 @@ CodePoint detail::decode_long(const char* at, const char* end) {
 void append_utf8(std::string& out, uint32_t c) {
   if (c >= kInvalidByteBase) {
     out += static_cast<char>(c - kInvalidByteBase);
-  } else if (c < 0x80) {
-    out += static_cast<char>(c);
-  } else if (c < 0x800) {
-    out += static_cast<char>(0xC0 | c >> 6);
-    out += static_cast<char>(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    out += static_cast<char>(0xE0 | c >> 12);
-    out += static_cast<char>(0x80 | (c >> 6 & 0x3F));
-    out += static_cast<char>(0x80 | (c & 0x3F));
   } else {
-    out += static_cast<char>(0xF0 | c >> 18);
-    out += static_cast<char>(0x80 | (c >> 12 & 0x3F));
-    out += static_cast<char>(0x80 | (c >> 6 & 0x3F));
-    out += static_cast<char>(0x80 | (c & 0x3F));
+    utf8proc_uint8_t bytes[4];
+    const auto size = utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), bytes);
+    out.append(bytes, bytes + size);
   }
 }
 
 bool is_valid_utf8(std::string_view text) {
-  const char* at = text.data();
-  const char* end = at + text.size();
-  while (at < end) {
-    bool complete = false;
-    at += sequence_length(at, end, complete);
-    if (!complete) return false;
-  }
-  return true;
+  return simdjson::validate_utf8(text.data(), text.size());
 }
 
 std::string replace_invalid_utf8(std::string_view text) {

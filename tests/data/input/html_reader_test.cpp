@@ -101,6 +101,35 @@ TEST(Charset, DecodesOrSaysWhyNot) {
   EXPECT_EQ(utf8, std::string(5000, 'a') + "\uFFFD");
 }
 
+// A character of each encoding, by the less usual of its labels.
+TEST(Charset, LabelsOfTheWebAreRead) {
+  const std::tuple<const char*, const char*, const char*> cases[] = {
+      {"latin2", "\xb1", "ą"},          {"iso8859-5", "\xbf", "П"},
+      {"cp1253", "\xe1", "α"},          {"koi8", "\xf0", "П"},
+      {"koi8-ru", "\xa4", "є"},         {"x-mac-cyrillic", "\x8f", "П"},
+      {"logical", "\xe0", "א"},         {"866", "\x8f", "П"},
+      {"dos-874", "\xa1", "ก"},         {"iso_8859-15", "\xa4", "€"},
+      {"x-cp1250", "\xb9", "ą"},        {"ks_c_5601-1989", "\xb0\xa1", "가"},
+      {"x-euc-jp", "\xb0\xa1", "亜"},   {"chinese", "\xb0\xa1", "啊"},
+      {"cn-big5", "\xa4\x40", "一"},    {"ms_kanji", "\x88\x9f", "亜"},
+      {"unicodefffe", "\x20\xAC", "€"}, {"csiso2022jp", "\x1b$B0!\x1b(B", "亜"}};
+  for (const auto& [label, bytes, expected] : cases) {
+    std::string utf8, detail;
+    EXPECT_TRUE(decode_page(bytes, label, utf8, detail)) << label << ": " << detail;
+    EXPECT_EQ(utf8, expected) << label;
+  }
+}
+
+// iconv reads these, browsers do not; or nobody does.
+TEST(Charset, OtherLabelsAreNotRead) {
+  for (const char* label : {"utf-7", "utf-32", "hz-gb-2312", "iso-2022-kr", "iso-2022-cn-ext", "ebcdic-us",
+                            "utf-8//ignore", "x-user-defined", "klingon"}) {
+    std::string utf8, detail;
+    EXPECT_FALSE(decode_page("caf\xe9", label, utf8, detail)) << label;
+    EXPECT_NE(detail.find(label), std::string::npos) << detail;
+  }
+}
+
 TEST(HtmlReader, AFileIsAPage) {
   const TemporaryFolder folder;
   const auto records = read_records(folder.write("a.html", "<meta charset=latin1><p>caf\xe9</p>"));
