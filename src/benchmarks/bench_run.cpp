@@ -166,20 +166,20 @@ BenchFolder::~BenchFolder() {
 }
 
 BenchRun::BenchRun(const std::vector<std::string>& sets) : folder_(sets) {
-  FileSystem& files = posix_file_system();
-  config = bench_config(sets, folder_.path());
-  model = config::resolve_model(config);
-  config::resolve_objective(config, model);
-  config::resolve_machine(config);
-  set_compute_threads(static_cast<int>(*config.device.threads));
+  config::RunConfig wanted = bench_config(sets, folder_.path());
+  const models::ModelConfig sizes = config::resolve_model(wanted);
+  config::resolve_objective(wanted, sizes);
+  if (makes_tokenizer(sets, sizes)) write_tokenizer(tokenizer_path(folder_.path()), wanted, sizes);
+  if (makes_tokens(sets)) write_tokens(tokens_path(folder_.path()), tokens_wanted(wanted), sizes.vocab_size);
   flush_denormals();
-  if (makes_tokenizer(sets, model)) write_tokenizer(tokenizer_path(folder_.path()), config, model);
-  if (makes_tokens(sets)) write_tokens(tokens_path(folder_.path()), tokens_wanted(config), model.vocab_size);
-  const auto tokenizer = config::resolve_tokenizer(config, model, files);
-  data = config::resolve_data(config, model, tokenizer ? &*tokenizer : nullptr, files);
-  samples_.emplace(data.sources, config::sample_options(config, model, tokenizer ? &*tokenizer : nullptr));
-  executor_ =
-      std::make_unique<program::Executor>(config::compile_run(config, model), config::make_device(config));
+  config::ResolvedRun run = config::resolve(std::move(wanted), {.files = posix_file_system()});
+  auto set = config::compile(run);
+  config = run.config;
+  model = run.model;
+  data = run.data;
+  samples_.emplace(data.sources,
+                   config::sample_options(config, model, run.tokenizer ? &*run.tokenizer : nullptr));
+  executor_ = std::make_unique<program::Executor>(std::move(set), config::make_device(config));
   program::initialize_weights(*executor_, static_cast<uint64_t>(config.run.seed));
   executor_->run(config::kTrainProgram, Segment::kEncode);
 }

@@ -1,6 +1,7 @@
 // strata explain
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include "device/cpu/probes.h"
 #include "models/parametrization.h"
 #include "program/explain.h"
+#include "train/run_store.h"
 
 namespace strata::cli {
 namespace {
@@ -27,17 +29,18 @@ struct Compiled {
   bool fits = true;
 };
 
-Compiled compile_any(config::RunConfig config, const models::ModelConfig& model) {
+Compiled compile_any(config::ResolvedRun run) {
+  config::RunConfig& config = run.config;
   const int64_t budget = (*config.memory.budget).count;
   try {
-    auto set = config::compile_run(config, model);
+    auto set = config::compile(run);
     return {set, budget <= 0 || set->arena_bytes <= budget};
   } catch (const ConfigError&) {
     // What does not fit is shown in its smallest form; any other fault is thrown again here.
     config.memory.budget = config::Bytes{0};
     if (config.memory.recompute == config::Recompute::kAuto)
       config.memory.recompute = config::Recompute::kFull;
-    return {config::compile_run(config, model), false};
+    return {config::compile(run), false};
   }
 }
 
@@ -47,13 +50,13 @@ struct Remedy {
   int64_t arena_bytes;
 };
 
-std::vector<Remedy> remedies(const config::RunConfig& config, const models::ModelConfig& model,
-                             const Compiled& compiled) {
+std::vector<Remedy> remedies(const config::ResolvedRun& run, const Compiled& compiled) {
+  const config::RunConfig& config = run.config;
   std::vector<Remedy> found;
   auto attempt = [&](const std::string& set, const std::function<void(config::RunConfig&)>& change) {
-    config::RunConfig changed = config;
-    change(changed);
-    const Compiled result = compile_any(changed, model);
+    config::ResolvedRun changed = run;
+    change(changed.config);
+    const Compiled result = compile_any(std::move(changed));
     if (result.fits) found.push_back({set, result.set->arena_bytes});
     return result.fits;
   };
@@ -157,24 +160,43 @@ void print_text(const config::RunConfig& config, const models::ModelConfig& mode
 
 }  // namespace
 
+namespace {
+
+// As strata train would resolve it in this folder now: a run that is there goes on with what it chose.
+config::ResolvedRun resolved_as_trained(config::RunConfig config) {
+  const Path folder = config.run.folder;
+  if (const auto stored = train::stored_config(folder)) {
+    const auto changes = config::compare_for_resume(*stored, config);
+    const bool resumes = std::none_of(changes.begin(), changes.end(), [](const config::Change& change) {
+      return change.resume == config::ResumeClass::kRefused;
+    });
+    if (resumes) config = config::keep_resolved(config, *stored);
+  }
+  return config::resolve(std::move(config),
+                         {.files = posix_file_system(),
+                          .stored_tokenizer = train::stored_tokenizer(folder).value_or(Path()),
+                          .data = config::ResolveOptions::Data::kFromWhatIsThere});
+}
+
+}  // namespace
+
 int run_explain(const ExplainOptions& options) {
   config::RunConfig config = read_command_config(options.inputs, options.sets);
   const config::FaultHook hooks[] = {config::check_model};
   config::require_valid(config, hooks);
-  const models::ModelConfig model = config::resolve_model(config);
-  config::resolve_objective(config, model);
-  config::resolve_machine(config);
-  const auto device = device::measured_cpu(posix_file_system(), static_cast<int>(*config.device.threads));
-  const Compiled compiled = compile_any(config, model);
-  const std::vector<Remedy> ways = compiled.fits ? std::vector<Remedy>{} : remedies(config, model, compiled);
+  config::ResolvedRun run = resolved_as_trained(std::move(config));
+  const models::ModelConfig& model = run.model;
+  const auto device = device::measured_cpu(posix_file_system(), static_cast<int>(*run.config.device.threads));
+  const Compiled compiled = compile_any(run);
+  const std::vector<Remedy> ways = compiled.fits ? std::vector<Remedy>{} : remedies(run, compiled);
   if (!options.json) {
-    print_text(config, model, compiled, device, ways);
+    print_text(run.config, model, compiled, device, ways);
     return 0;
   }
   const Expectation expected = expect(
       config, model, program::predict_step(compiled.set->programs[config::kTrainProgram], device), device);
   auto json = nlohmann::ordered_json::parse(program::explain_json(*compiled.set, device));
-  json["memory_budget"] = (*config.memory.budget).count;
+  json["memory_budget"] = (*run.config.memory.budget).count;
   json["fits"] = compiled.fits;
   for (const Remedy& way : ways)
     json["would_fit"].push_back({{"set", way.set}, {"arena_bytes", way.arena_bytes}});

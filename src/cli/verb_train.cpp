@@ -65,6 +65,7 @@ int run_training(const TrainOptions& options) {
                                 {"step", result.step},
                                 {"loss", result.loss},
                                 {"folder", run.config.run.folder}};
+    if (!result.program.empty()) json["fingerprint"] = result.program;
     std::printf("%s\n", json.dump().c_str());
   }
   switch (result.end) {

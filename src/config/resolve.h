@@ -39,6 +39,15 @@ std::optional<data::Tokenizer> resolve_tokenizer(
     RunConfig& config, const models::ModelConfig& model, FileSystem& files, const Path& stored = {},
     const StopCheck& check = [] {});
 
+// The same without training or writing anything. `trained`: false where it is one that the run is yet to
+// train, of which only the special tokens are known. Nothing where the data that decide about it are not
+// there.
+struct KnownTokenizer {
+  std::optional<data::Tokenizer> tokenizer;
+  bool trained = true;
+};
+KnownTokenizer known_tokenizer(RunConfig& config, const models::ModelConfig& model, const Path& stored);
+
 // What is held out, with the name under which its loss is reported: "valid", or an eval.set's.
 struct HeldOut {
   std::string name;
@@ -60,6 +69,9 @@ struct RunData {
   std::vector<TaskSet> tasks;
   int64_t train_tokens = 0;
 };
+// Tasks alone, without sources and held-out text.
+std::vector<TaskSet> resolve_tasks(const RunConfig& config, const models::ModelConfig& model,
+                                   const data::Tokenizer* tokenizer);
 RunData resolve_data(
     RunConfig& config, const models::ModelConfig& model, const data::Tokenizer* tokenizer, FileSystem& files,
     const StopCheck& check = [] {});
@@ -86,6 +98,32 @@ enum RunProgram : size_t {
 };
 std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const models::ModelConfig& model,
                                                        const std::vector<TaskSet>& tasks = {});
+
+// What a configuration comes to: all that a run stands on, with every "auto" of the configuration replaced by
+// what was chosen. Training, explaining and benchmarks start from here, so that what is explained is what
+// runs.
+struct ResolvedRun {
+  RunConfig config;
+  models::ModelConfig model;  // with the ids of the run's tokenizer
+  std::optional<data::Tokenizer> tokenizer;
+  RunData data;
+};
+
+struct ResolveOptions {
+  FileSystem& files;
+  Path stored_tokenizer = {};  // of the run's newest checkpoint
+  StopCheck check = [] {};
+  // kFromWhatIsThere: nothing is written, no tokenizer is trained and no text tokenized; sources and held-out
+  // text stay empty. What a tokenizer that is yet to be trained decides is known before: the ids of its
+  // special tokens. Only how long a task's questions are is not.
+  enum class Data { kPrepared, kFromWhatIsThere } data = Data::kPrepared;
+};
+
+// `config`: as read and validated. Sets the calling thread's number of compute threads.
+ResolvedRun resolve(RunConfig config, const ResolveOptions& options);
+
+// The programs of a run; memory.recompute becomes what was chosen.
+std::shared_ptr<const program::ProgramSet> compile(ResolvedRun& run);
 
 // Weight decay on tensors with two or more dimensions, none on norms and biases; of the groups the first
 // match counts; then µP's factors.

@@ -89,10 +89,9 @@ std::string training_key(const RunConfig& config, const data::TrainOptions& opti
   return to_hex(hasher.digest());
 }
 
-data::Tokenizer train_tokenizer(RunConfig& config, const models::ModelConfig& model, FileSystem& files,
-                                const StopCheck& check) {
+// How the run's own tokenizer is trained; what was chosen is written into the configuration.
+data::TrainOptions training_options(RunConfig& config, const models::ModelConfig& model) {
   data::TrainOptions options;
-  options.check = check;
   options.vocab_size = config.tokenizer.train.vocab_size.value_or(model.vocab_size);
   config.tokenizer.train.vocab_size = options.vocab_size;
   options.min_frequency = config.tokenizer.train.min_frequency;
@@ -101,12 +100,24 @@ data::Tokenizer train_tokenizer(RunConfig& config, const models::ModelConfig& mo
   options.begin_of_text = special.begin;
   options.end_of_text = special.end;
   options.pattern = config.tokenizer.train.pattern;
+  return options;
+}
+
+Path trained_path(const RunConfig& config, const data::TrainOptions& options,
+                  const std::vector<data::CorpusFile>& inputs) {
+  return data_folder(config) / ("tokenizer-" + training_key(config, options, inputs) + ".json");
+}
+
+data::Tokenizer train_tokenizer(RunConfig& config, const models::ModelConfig& model, FileSystem& files,
+                                const StopCheck& check) {
+  data::TrainOptions options = training_options(config, model);
+  options.check = check;
   auto inputs = data::find_corpus_files(train_patterns(config));
   if (std::all_of(inputs.begin(), inputs.end(),
                   [](const data::CorpusFile& file) { return std::filesystem::file_size(file.path) == 0; })) {
     throw DataError("[{}] is empty; give files with text in them", inputs.front().path.string());
   }
-  const Path path = data_folder(config) / ("tokenizer-" + training_key(config, options, inputs) + ".json");
+  const Path path = trained_path(config, options, inputs);
   if (!std::filesystem::exists(path)) {
     files.create_directories(path.parent_path());
     const double begin = monotonic_seconds();
@@ -182,31 +193,74 @@ data::TokenCorpus tokenized(const RunConfig& config, const std::vector<std::stri
 
 }  // namespace
 
+namespace {
+
+// A tokenizer that exists before the run, with where it is from.
+struct GivenTokenizer {
+  std::optional<data::Tokenizer> tokenizer;
+  std::string where;
+};
+GivenTokenizer given_tokenizer(const RunConfig& config, const Path& stored) {
+  const auto load = [](const Path& path) {
+    return GivenTokenizer{data::Tokenizer::load(path), path.string()};
+  };
+  if (!config.tokenizer.path.empty()) return load(config.tokenizer.path);
+  if (!stored.empty()) return load(stored);
+  const Path beside = Path(config.model.from) / "tokenizer.json";
+  if (!config.tokenizer.train_given && !config.model.from.empty() && std::filesystem::exists(beside))
+    return load(beside);
+  return {};
+}
+
+bool trains_tokenizer(const RunConfig& config) {
+  return config.tokenizer.train_given || !are_token_files(train_patterns(config), "data.train");
+}
+
+void check_vocabulary(const data::Tokenizer& tokenizer, const models::ModelConfig& model,
+                      const std::string& where) {
+  if (tokenizer.vocab_size() <= model.vocab_size) return;
+  throw ConfigError(
+      "[{}] has {} tokens and the model's vocabulary {}; raise model.override.vocab_size or take a smaller "
+      "tokenizer",
+      where, tokenizer.vocab_size(), model.vocab_size);
+}
+
+}  // namespace
+
 std::optional<data::Tokenizer> resolve_tokenizer(RunConfig& config, const models::ModelConfig& model,
                                                  FileSystem& files, const Path& stored,
                                                  const StopCheck& check) {
-  std::optional<data::Tokenizer> tokenizer;
-  std::string where = "tokenizer.train";
-  if (!config.tokenizer.path.empty()) {
-    where = config.tokenizer.path;
-    tokenizer = data::Tokenizer::load(config.tokenizer.path);
-  } else if (!stored.empty()) {
-    where = stored.string();
-    tokenizer = data::Tokenizer::load(stored);
-  } else if (!config.tokenizer.train_given && !config.model.from.empty() &&
-             std::filesystem::exists(Path(config.model.from) / "tokenizer.json")) {
-    where = (Path(config.model.from) / "tokenizer.json").string();
-    tokenizer = data::Tokenizer::load(where);
-  } else if (config.tokenizer.train_given || !are_token_files(train_patterns(config), "data.train")) {
-    tokenizer = train_tokenizer(config, model, files, check);
+  GivenTokenizer given = given_tokenizer(config, stored);
+  if (!given.tokenizer && trains_tokenizer(config))
+    given = {train_tokenizer(config, model, files, check), "tokenizer.train"};
+  if (given.tokenizer) check_vocabulary(*given.tokenizer, model, given.where);
+  return std::move(given.tokenizer);
+}
+
+KnownTokenizer known_tokenizer(RunConfig& config, const models::ModelConfig& model, const Path& stored) {
+  try {
+    GivenTokenizer given = given_tokenizer(config, stored);
+    if (given.tokenizer) {
+      check_vocabulary(*given.tokenizer, model, given.where);
+      return {std::move(given.tokenizer), true};
+    }
+    if (!trains_tokenizer(config)) return {};
+  } catch (const Error&) {  // training says what is missing; what is asked here can be answered without it
+    return {};
   }
-  if (tokenizer && tokenizer->vocab_size() > model.vocab_size) {
-    throw ConfigError(
-        "[{}] has {} tokens and the model's vocabulary {}; raise model.override.vocab_size or take a smaller "
-        "tokenizer",
-        where, tokenizer->vocab_size(), model.vocab_size);
-  }
-  return tokenizer;
+  data::TrainOptions options = training_options(config, model);
+  const Path path = trained_path(config, options, data::find_corpus_files(train_patterns(config)));
+  if (std::filesystem::exists(path)) return {data::Tokenizer::load(path), true};
+  // Special tokens come first, whatever the text is.
+  options.vocab_size = static_cast<int64_t>(options.special_tokens.size()) + 256;
+  bool read = false;
+  const auto bytes_alone = data::train_bpe(
+      [&](std::string_view& text) {
+        text = " ";
+        return !std::exchange(read, true);
+      },
+      options);
+  return {data::Tokenizer::from_json(bytes_alone.json, "tokenizer.train"), false};
 }
 
 namespace {
@@ -260,8 +314,10 @@ data::FimOptions fim_options(const RunConfig& config, const data::Tokenizer* tok
   return options;
 }
 
-std::vector<TaskSet> task_sets(const RunConfig& config, const models::ModelConfig& model,
-                               const data::Tokenizer* tokenizer) {
+}  // namespace
+
+std::vector<TaskSet> resolve_tasks(const RunConfig& config, const models::ModelConfig& model,
+                                   const data::Tokenizer* tokenizer) {
   std::vector<TaskSet> sets;
   for (const EvalSet& set : config.eval.set) {
     if (set.task.empty()) continue;
@@ -285,15 +341,13 @@ std::vector<TaskSet> task_sets(const RunConfig& config, const models::ModelConfi
   return sets;
 }
 
-}  // namespace
-
 RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const data::Tokenizer* tokenizer,
                      FileSystem& files, const StopCheck& check) {
   // What may be refused comes before anything is tokenized.
   fim_options(config, tokenizer);
   objective_options(config, model, tokenizer);
   RunData out;
-  out.tasks = task_sets(config, model, tokenizer);
+  out.tasks = resolve_tasks(config, model, tokenizer);
   bool text = false;
   std::vector<Source> sources;
   auto add = [&](const std::string& name, const std::string& key, const std::vector<std::string>& patterns,

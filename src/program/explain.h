@@ -21,6 +21,10 @@ std::string explain_memory(const ProgramSet& set);
 // Work and expected time by kernel family.
 std::string explain_totals(const StepTotal& total);
 
+// Names a set of programs by all that decides what runs: every instruction's op, attributes, shapes,
+// operands' places and scratch, and where everything lies. Equal for programs that are equal to the byte.
+std::string fingerprint(const ProgramSet& set);
+
 // All of it, nothing collapsed: a JSON object.
 std::string explain_json(const ProgramSet& set, const hardware::DeviceSpec& device);
 

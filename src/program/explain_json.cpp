@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "base/hash.h"
 #include "program/explain.h"
 #include "program/memory_report.h"
 
@@ -97,8 +98,30 @@ Json program_json(const Program& program, const hardware::DeviceSpec& device) {
 
 }  // namespace
 
+std::string fingerprint(const ProgramSet& set) {
+  Hasher hasher;
+  const auto add = [&](const std::string& text) { hasher.update(text + "\n"); };
+  add(fmt::format("{} {} {} {}", set.arena_bytes, set.persistent_bytes, set.batch_offset, set.cache_offset));
+  for (const Persistent& entry : set.persistent)
+    add(fmt::format("{} {} {}", entry.name, entry.offset, entry.bytes));
+  for (const Program& program : set.programs) {
+    for (const auto& segment : program.segments) {
+      add(fmt::format("segment of {}", segment.size()));
+      for (const Instruction& instruction : segment) {
+        add(graph::str(program.graph, program.graph.nodes()[static_cast<size_t>(instruction.node)]));
+        for (uint32_t o = 0; o < instruction.operand_count; ++o) {
+          const Operand& operand = program.operands[instruction.first_operand + o];
+          add(fmt::format("{} {}", static_cast<int>(operand.base), operand.offset));
+        }
+      }
+    }
+  }
+  return to_hex(hasher.digest());
+}
+
 std::string explain_json(const ProgramSet& set, const hardware::DeviceSpec& device) {
-  Json json{{"arena_bytes", set.arena_bytes}, {"cache_bytes", set.cache_bytes}};
+  Json json{
+      {"fingerprint", fingerprint(set)}, {"arena_bytes", set.arena_bytes}, {"cache_bytes", set.cache_bytes}};
   Json regions = Json::array();
   for (const Region& region : arena_regions(set)) {
     regions.push_back({{"name", region.name},

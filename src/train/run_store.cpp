@@ -41,6 +41,25 @@ TrainingState training_state_from_json(const std::string& text, const std::strin
   }
 }
 
+std::optional<config::RunConfig> stored_config(const Path& run) {
+  const Path path = run / "run.toml";
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  return config::read_run_config(path);
+}
+
+std::optional<Path> stored_tokenizer(const Path& run) {
+  for (const auto& listed : checkpoint::list_checkpoints(run / "checkpoints")) {
+    try {
+      const Path path = listed.path / "tokenizer.json";
+      const auto manifest = checkpoint::read_manifest(listed.path);
+      const checkpoint::StoredFile* file = manifest.find("tokenizer.json");
+      if (file != nullptr && hash64(read_file(path)) == file->checksum) return path;
+    } catch (const Error&) {  // loading names what is wrong with it
+    }
+  }
+  return std::nullopt;
+}
+
 RunStore::RunStore(FileSystem& files, const Path& folder) : files_(files), folder_(folder) {
   files_.create_directories(folder_);
   lock_.emplace(folder_ / ".lock");
@@ -52,12 +71,6 @@ bool RunStore::holds_run() const {
 
 bool RunStore::holds_checkpoints() const {
   return !checkpoint::list_checkpoints(checkpoints()).empty();
-}
-
-std::optional<config::RunConfig> RunStore::stored_config() const {
-  const Path path = folder_ / "run.toml";
-  if (!std::filesystem::exists(path)) return std::nullopt;
-  return config::read_run_config(path);
 }
 
 void RunStore::store_config(const config::RunConfig& config, const std::string& machine) {
@@ -89,19 +102,6 @@ TrainingState RunStore::load(const std::string& checkpoint, const models::ModelC
   const auto moments = checkpoint::moment_views(model, executor);
   const auto loaded = checkpoint::load_checkpoint(path, weights, moments);
   return training_state_from_json(loaded.state_json, (path / "state.json").string());
-}
-
-std::optional<Path> RunStore::stored_tokenizer() const {
-  for (const auto& listed : checkpoint::list_checkpoints(checkpoints())) {
-    try {
-      const Path path = listed.path / "tokenizer.json";
-      const auto manifest = checkpoint::read_manifest(listed.path);
-      const checkpoint::StoredFile* file = manifest.find("tokenizer.json");
-      if (file != nullptr && hash64(read_file(path)) == file->checksum) return path;
-    } catch (const Error&) {  // loading names what is wrong with it
-    }
-  }
-  return std::nullopt;
 }
 
 void RunStore::set_aside_after(int64_t step) {

@@ -26,6 +26,11 @@ struct TrainingState {
 std::string to_json(const TrainingState& state);
 TrainingState training_state_from_json(const std::string& text, const std::string& where);
 
+// What a run's folder holds, without locking it: the resolved configuration, and the tokenizer.json of the
+// newest checkpoint that has a sound one.
+std::optional<config::RunConfig> stored_config(const Path& run);
+std::optional<Path> stored_tokenizer(const Path& run);
+
 class RunStore {
  public:
   // Makes the folder where it is missing and locks it. ConfigError when another run holds it.
@@ -35,7 +40,7 @@ class RunStore {
   Path checkpoints() const { return folder_ / "checkpoints"; }
   bool holds_run() const;
   bool holds_checkpoints() const;
-  std::optional<config::RunConfig> stored_config() const;
+  std::optional<config::RunConfig> stored_config() const { return train::stored_config(folder_); }
   void store_config(const config::RunConfig& config, const std::string& machine);
 
   // Fills weights and moments from the newest good checkpoint and warns of damaged ones; nothing when there
@@ -46,8 +51,7 @@ class RunStore {
   TrainingState load(const std::string& checkpoint, const models::ModelConfig& model,
                      const program::Executor& executor) const;
 
-  // The tokenizer.json of the newest checkpoint that has a sound one.
-  std::optional<Path> stored_tokenizer() const;
+  std::optional<Path> stored_tokenizer() const { return train::stored_tokenizer(folder_); }
   // Renames checkpoints later than `step`, so that a run that went back does not resume from them.
   void set_aside_after(int64_t step);
 

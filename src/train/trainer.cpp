@@ -9,6 +9,7 @@
 #include "base/signals.h"
 #include "config/objective.h"
 #include "hardware/device_spec.h"
+#include "program/explain.h"
 #include "train/training_loop.h"
 
 namespace strata::train {
@@ -41,6 +42,10 @@ config::RunConfig with_stored(const RunOptions& options, const RunStore& store,
   }
   config::require_resumable(changes, options.accept_changes);
   return config::keep_resolved(options.config, *stored);
+}
+
+int threads_of(const config::RunConfig& config) {
+  return config.device.threads.is_word() ? available_processors() : static_cast<int>(*config.device.threads);
 }
 
 void describe(const config::RunConfig& config, const models::ModelConfig& model,
@@ -91,60 +96,36 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
   config::RunConfig config = with_stored(options, store, changes);
   config::require_valid(config, hooks);
 
-  // The horizon of the curve is fixed at the first start.
-  if (config.schedule.steps.is_word()) config.schedule.steps = config::total_steps(config);
-  models::ModelConfig model = config::resolve_model(config);
-  config::resolve_objective(config, model);
-  config::resolve_machine(config);
-  set_compute_threads(static_cast<int>(*config.device.threads));
+  set_compute_threads(threads_of(config));
   const PinnedThreads pinned(config.device.pin);
   flush_denormals();
-  const config::StopCheck check = [&stop] {
-    if (stop()) throw Interrupted();
-  };
-  auto tokenizer =
-      config::resolve_tokenizer(config, model, files, store.stored_tokenizer().value_or(Path()), check);
-  if (tokenizer && config.model.from.empty()) config::take_ids(model, *tokenizer);
-  if (tokenizer && !model.eos_id) model.eos_id = tokenizer->end_of_text_id();
-  // A family's own ids mean nothing in a smaller vocabulary.
-  for (auto* id : {&model.bos_id, &model.eos_id}) {
-    if (!*id || **id < model.vocab_size) continue;
-    *id = std::nullopt;
-    if (tokenizer) *id = tokenizer->end_of_text_id();
-  }
-  for (auto* id : {&model.pad_id, &model.start_id}) {
-    if (*id && **id >= model.vocab_size) *id = std::nullopt;
-  }
-  // Nor does its padding where that is what ends our texts, which must learn.
-  if (model.pad_id &&
-      (model.pad_id == model.eos_id || (tokenizer && model.pad_id == tokenizer->end_of_text_id())))
-    model.pad_id = std::nullopt;
-  config::RunData data = config::resolve_data(config, model, tokenizer ? &*tokenizer : nullptr, files, check);
-  auto set = config::compile_run(config, model, data.tasks);
-  check_prompts(config, tokenizer ? &*tokenizer : nullptr, *set);
-  if (config.memory.recompute == config::Recompute::kAuto) {
-    config.memory.recompute =
-        static_cast<config::Recompute>(static_cast<int>(set->programs[config::kTrainProgram].recompute) + 1);
-  }
+  config::ResolvedRun resolved = config::resolve(
+      std::move(config),
+      {.files = files, .stored_tokenizer = store.stored_tokenizer().value_or(Path()), .check = [&stop] {
+         if (stop()) throw Interrupted();
+       }});
+  auto set = config::compile(resolved);
+  check_prompts(resolved.config, resolved.tokenizer ? &*resolved.tokenizer : nullptr, *set);
   for (const config::Change& change : changes)
     log_info("changed: {} = {} → {}", change.key, change.before, change.after);
 
-  TrainingLoop loop(config, changes, model, std::move(tokenizer), data, store, files, stop);
-  describe(config, model, *set, data, loop.plan(), loop.total_steps());
+  const config::RunConfig& chosen = resolved.config;
+  TrainingLoop loop(chosen, changes, resolved.model, resolved.tokenizer, resolved.data, store, files, stop);
+  describe(chosen, resolved.model, *set, resolved.data, loop.plan(), loop.total_steps());
   if (options.dry_run) {
-    const auto weights = static_cast<uint64_t>(models::parameter_count(model)) * 4;
+    const auto weights = static_cast<uint64_t>(models::parameter_count(resolved.model)) * 4;
     checkpoint::check_space(files, store.folder(), 3 * weights, "a checkpoint");
     log_info("dry run: everything is in order; nothing was trained");
-    return {RunEnd::kDryRun, 0, 0};
+    return {RunEnd::kDryRun, 0, 0, program::fingerprint(*set)};
   }
-  store.store_config(config, machine_line(hardware::detect_cpu(static_cast<int>(*config.device.threads))));
+  store.store_config(chosen, machine_line(set->options.target.spec));
   const int64_t done = loop.start(std::move(set), options.resume, options.accept_changes);
   if (done >= loop.total_steps()) {
     loop.complete();
     log_info(
         "{} has finished its {} steps; to go on: --set training.steps={} --accept-changes (the learning rate "
         "keeps its curve: schedule.steps = {})",
-        store.folder().string(), done, 2 * done, *config.schedule.steps);
+        store.folder().string(), done, 2 * done, *chosen.schedule.steps);
     return {RunEnd::kFinished, done, 0};
   }
   if (done > 0) log_info("resumed after step {}", done);

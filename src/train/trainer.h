@@ -26,8 +26,9 @@ enum class RunEnd {
 
 struct TrainResult {
   RunEnd end = RunEnd::kFinished;
-  int64_t step = 0;  // the last one that was made
-  double loss = 0;   // of that step
+  int64_t step = 0;          // the last one that was made
+  double loss = 0;           // of that step
+  std::string program = {};  // kDryRun: its fingerprint, which strata explain tells too
 };
 
 // Runs until the configuration's end, or until `stop` says so (asked after every step); then finishes the

@@ -1,0 +1,99 @@
+// What strata explain tells is the program that strata train runs.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "fixtures/cli_fixture.h"
+
+namespace strata {
+namespace {
+
+using nlohmann::json;
+
+class ExplainedProgram : public CliTest {
+ protected:
+  void SetUp() override {
+    CliTest::SetUp();
+    std::string text;
+    for (int i = 0; i < 4000; ++i)
+      text += "The program trains a model on text, step " + std::to_string(i) + ", and says so.\n";
+    for (const char* folder : {"corpus", "demo/corpus/train", "data/web", "data/code", "held-out"}) {
+      std::filesystem::create_directories(folder_ / folder);
+      write(std::string(folder) + "/a.txt", text);
+    }
+    write("demo/corpus/held-out.txt", text);
+    const std::string line = json{{"text", text.substr(0, 4000)}}.dump() + "\n";
+    for (const char* file : {"corpus/b.jsonl", "data/web/a.jsonl", "data/code/a.jsonl", "data/held-out.jsonl",
+                             "data/books.jsonl"})
+      write(file, line + line + line);
+  }
+
+  void make_base_model() {
+    const std::string sizes =
+        " --set model.family=llama3 --set model.hidden_size=64 --set model.num_hidden_layers=2 --set "
+        "model.num_attention_heads=4 --set model.num_key_value_heads=2 --set model.intermediate_size=128 "
+        "--set "
+        "model.vocab_size=512 --set model.max_position_embeddings=1024 --set tokenizer.train.vocab_size=400";
+    const Outcome made = run("train corpus/a.txt" + sizes +
+                             " --set run.folder=runs/base --set training.steps=1 --set model.preset= --set "
+                             "training.global_batch_size=2 --set training.sequence_length=64");
+    ASSERT_EQ(made.code, 0) << made.err;
+    std::filesystem::create_directories(folder_ / "models");
+    std::filesystem::copy(folder_ / "runs/base/final", folder_ / "models/base");
+  }
+
+  std::string explained(const std::string& arguments) {
+    const Outcome out = run("explain " + arguments + " --json");
+    EXPECT_EQ(out.code, 0) << out.err;
+    return json::parse(out.out).at("fingerprint");
+  }
+  std::string trained(const std::string& arguments) {
+    const Outcome out = run("train " + arguments + " --dry-run --json");
+    EXPECT_EQ(out.code, 0) << out.err;
+    return json::parse(out.out).at("fingerprint");
+  }
+};
+
+TEST_F(ExplainedProgram, IsTheOneThatTrainsForEveryExample) {
+  make_base_model();
+  int examples = 0;
+  for (const auto& file : std::filesystem::directory_iterator(STRATA_EXAMPLES)) {
+    if (file.path().extension() != ".toml") continue;
+    std::string arguments = file.path().string();
+    // The one example that trains on a data build, which is another test's.
+    if (contains(read_file(file.path()), "build = "))
+      arguments += " --set 'data.build=[]' --set 'data.train=[\"corpus/*.txt\"]'";
+    SCOPED_TRACE(arguments);
+    // Before the tokenizer is trained, and with it.
+    const std::string before = explained(arguments);
+    EXPECT_EQ(before, trained(arguments));
+    EXPECT_EQ(explained(arguments), before);
+    ++examples;
+  }
+  EXPECT_GE(examples, 4);
+}
+
+// Tasks in the loop are a program of their own; the ids of special tokens are attributes of instructions.
+TEST_F(ExplainedProgram, HasTheTasksAndTheTokenizersIds) {
+  write("piqa.jsonl",
+        "{\"goal\": \"To say so\", \"sol1\": \"train a model\", \"sol2\": \"do not\", \"label\": 0}\n");
+  const std::string sizes =
+      " --set model.preset=bert-tiny --set model.override.vocab_size=600 --set "
+      "tokenizer.train.vocab_size=500 --set "
+      "training.sequence_length=64 --set training.global_batch_size=4";
+  EXPECT_EQ(explained("corpus/a.txt --set run.folder=b" + sizes),
+            trained("corpus/a.txt --set run.folder=b" + sizes));
+  const std::string task =
+      write("task.toml",
+            "[run]\nfolder = \"t\"\n[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"corpus/a.txt\"]\n"
+            "[training]\nsequence_length = 64\nglobal_batch_size = 4\n"
+            "[[eval.set]]\nname = \"piqa\"\ntask = \"piqa\"\npath = [\"piqa.jsonl\"]\n")
+          .string();
+  const std::string runs = trained(task);  // trains the tokenizer, by which the questions' lengths are known
+  EXPECT_EQ(explained(task), runs);
+  const json programs = json::parse(run("explain " + task + " --json").out).at("programs");
+  EXPECT_EQ(programs.size(), 5u);
+}
+
+}  // namespace
+}  // namespace strata
