@@ -329,10 +329,6 @@ class ArrowReader final : public RecordReader {
 
 }  // namespace
 
-bool has_arrow() {
-  return true;
-}
-
 std::unique_ptr<RecordReader> read_parquet(const Path& path, const std::string& name,
                                            const RecordOptions& options) {
   return std::make_unique<ArrowReader>(open_random_access(path), true, name, options);

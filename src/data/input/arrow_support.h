@@ -1,5 +1,5 @@
 // What Apache Arrow brings where this build has it: Parquet, Arrow IPC and object storage. arrow_*.cpp does
-// it; arrow_absent.cpp stands in for them otherwise, and refuses with what to do.
+// it; a build without it refuses and says what to do.
 #pragma once
 
 #include <memory>

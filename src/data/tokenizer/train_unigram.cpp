@@ -1,12 +1,15 @@
 #include "data/tokenizer/train_unigram.h"
 
+#include "base/error.h"
+
+#if STRATA_WITH_SENTENCEPIECE
+
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
 #include <algorithm>
 #include <unordered_map>
 
-#include "base/error.h"
 #include "base/text.h"
 #include "data/tokenizer/json_writer.h"
 #include "data/tokenizer/unicode.h"
@@ -110,3 +113,22 @@ TrainedUnigram train_unigram(TextSource texts, const UnigramOptions& options) {
 }
 
 }  // namespace strata::data
+
+#else
+
+namespace strata::data {
+
+bool can_train_unigram() {
+  return false;
+}
+
+TrainedUnigram train_unigram(TextSource, const UnigramOptions&) {
+  throw ConfigError(
+      "[tokenizer] a unigram model is trained by the SentencePiece library, which this program was built "
+      "without; "
+      "install libsentencepiece-dev and build again, or train a bpe model");
+}
+
+}  // namespace strata::data
+
+#endif

@@ -1,8 +1,17 @@
-// Compiled in place of arrow_reader.cpp and arrow_storage.cpp where Apache Arrow was not found.
-#include "base/error.h"
+// What a build without Apache Arrow answers; with it arrow_reader.cpp and arrow_storage.cpp do the work.
 #include "data/input/arrow_support.h"
+#include "base/error.h"
 
 namespace strata::data {
+
+#if STRATA_WITH_ARROW
+
+bool has_arrow() {
+  return true;
+}
+
+#else
+
 namespace {
 
 [[noreturn]] void refuse(const std::string& path, const char* what) {
@@ -29,5 +38,7 @@ std::unique_ptr<ByteSource> open_uri(const std::string& uri) {
 std::vector<UriFile> list_uri(const std::string& uri) {
   refuse(uri, "object storage");
 }
+
+#endif
 
 }  // namespace strata::data
