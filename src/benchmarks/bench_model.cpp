@@ -79,9 +79,10 @@ BenchModel::BenchModel(const BenchCase& bench, int threads) : case_(bench) {
 // Whole sequences of one document each; of masked tokens every seventh is told, about as many as in a run.
 void BenchModel::fill_batch() {
   const auto fill = [&](const char* name, int64_t places, auto value_of) {
-    auto* const values = reinterpret_cast<int32_t*>(executor_->batch_input(0, name, 0));
-    if (values == nullptr) return;
-    for (int64_t i = 0; i < case_.sequences * places; ++i) values[i] = static_cast<int32_t>(value_of(i));
+    std::vector<int32_t> values(static_cast<size_t>(case_.sequences * places));
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<int32_t>(value_of(static_cast<int64_t>(i)));
+    executor_->upload_batch(0, name, 0, values.data(), std::ssize(values) * 4);
   };
   // A multiplicative walk over the vocabulary: every token about as often.
   const auto token = [&](int64_t i) { return i * 7919 % case_.model.vocab_size; };

@@ -50,13 +50,15 @@ std::vector<std::pair<std::string, double>> family_seconds(const program::Execut
 }
 
 // Any small numbers, but in memory of their own: pages that nobody wrote may all be the same one.
-void fill_weights(const program::Executor& executor) {
+void fill_weights(program::Executor& executor) {
+  std::vector<float> numbers(1 << 20);
+  for (size_t i = 0; i < numbers.size(); ++i)
+    numbers[i] = 0.001f * static_cast<float>(static_cast<int64_t>(i) * 7919 % 41 - 20);
+  const int64_t most = std::ssize(numbers) * 4;
   for (const program::Persistent& value : executor.set().persistent) {
     if (value.role != graph::Role::kParameter) continue;
-    auto* const data = executor.data_as<float>(value.name);
-    parallel_ranges(value.bytes / 4, 1 << 16, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) data[i] = 0.001f * static_cast<float>(i * 7919 % 41 - 20);
-    });
+    for (int64_t at = 0; at < value.bytes; at += most)
+      executor.upload(value.name, numbers.data(), std::min(most, value.bytes - at), at);
   }
 }
 
@@ -80,9 +82,10 @@ void decode_case(BenchContext& context, const std::vector<std::string>& sets, co
       device);
   fill_weights(executor);
   executor.run(0, Segment::kEncode);
-  *reinterpret_cast<int32_t*>(executor.batch_input(0, "tokens", 0)) = 5;
-  *reinterpret_cast<int32_t*>(executor.batch_input(0, "positions", 0)) = static_cast<int32_t>(position);
-  *executor.data_as<int32_t>("cache_position") = static_cast<int32_t>(position);
+  const int32_t some_token = 5, place = static_cast<int32_t>(position);
+  executor.upload_batch(0, "tokens", 0, &some_token, sizeof some_token);
+  executor.upload_batch(0, "positions", 0, &place, sizeof place);
+  executor.write("cache_position", place);
   // In turns with the bandwidth, since others share the machine; of both the best repetition counts, which
   // others can only make slower.
   double bandwidth = 0;

@@ -16,9 +16,6 @@ struct EvalResult {
   double loss() const { return tokens > 0 ? loss_sum / static_cast<double>(tokens) : 0; }
 };
 
-// Where a micro-batch of a program is written; `kv_begin` stands in where the program has no document mask.
-data::Batch batch_of(program::Executor& executor, size_t index, int64_t micro_batch,
-                     std::vector<int32_t>& kv_begin);
 // Copies a program's sequences from row `first` of a batch to a micro-batch.
 void copy_rows(const data::HostBatch& batch, const data::RowShape& shape, int64_t first,
                program::Executor& executor, size_t index, int64_t micro_batch);

@@ -49,20 +49,26 @@ std::vector<RequestScore> score_requests(program::Executor& executor, size_t ind
   const program::Request& shape = executor.program(index).request;
   STRATA_CHECK(shape.per_token_loss && shape.document_mask && shape.sequence_length == packed.row_length(),
                "the program was not made for these requests");
-  std::vector<int32_t> unused;
+  const data::RowShape row_shape{
+      .window = shape.sequence_length, .look_ahead = 1, .tokens = shape.sequence_length, .source = 0};
+  data::HostBatch rows;
+  rows.resize(row_shape, shape.sequences);
+  std::vector<float> loss(static_cast<size_t>(shape.sequences * shape.sequence_length));
+  std::vector<int32_t> greedy(loss.size());
   std::vector<RequestScore> scores(requests.size());
   const int64_t length = shape.sequence_length;
   for (int64_t first = 0; first < packed.rows(); first += shape.sequences) {
-    packed.fill(first, shape.sequences, batch_of(executor, index, 0, unused));
+    packed.fill(first, shape.sequences, rows.view());
+    copy_rows(rows, row_shape, 0, executor, index, 0);
     executor.run(index, Segment::kFirst);
-    const float* loss = executor.data_as<float>("token_loss");
-    const int32_t* greedy = executor.data_as<int32_t>("token_greedy");
+    executor.download("token_loss", loss.data(), std::ssize(loss) * 4);
+    executor.download("token_greedy", greedy.data(), std::ssize(greedy) * 4);
     const int64_t last = std::min(packed.rows(), first + shape.sequences);
     for (int64_t row = first; row < last; ++row) {
       packed.for_each(row, [&](size_t request, int64_t place) {
         RequestScore score{0, true};
-        const int64_t begin = (row - first) * length + place;
-        for (int64_t i = begin; i < begin + requests[request].scored; ++i) {
+        const auto begin = static_cast<size_t>((row - first) * length + place);
+        for (size_t i = begin; i < begin + static_cast<size_t>(requests[request].scored); ++i) {
           score.log_likelihood -= static_cast<double>(loss[i]);
           score.greedy = score.greedy && greedy[i] != 0;
         }

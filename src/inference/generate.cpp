@@ -43,32 +43,39 @@ Generator::Generator(program::Executor& executor, size_t prefill, size_t decode)
                "the decoding programs do not fit a cache of {} texts", texts_);
 }
 
+void Generator::put(size_t program, const char* name, const std::vector<int32_t>& values) {
+  executor_.upload_batch(program, name, 0, values.data(),
+                         static_cast<int64_t>(values.size() * sizeof(int32_t)));
+}
+
 void Generator::prefill(const Active& active) {
-  auto* ids = reinterpret_cast<int32_t*>(executor_.batch_input(prefill_, "tokens", 0));
-  auto* places = reinterpret_cast<int32_t*>(executor_.batch_input(prefill_, "positions", 0));
+  std::vector<int32_t> ids(static_cast<size_t>(chunk_)), places(static_cast<size_t>(chunk_));
   const auto size = static_cast<int64_t>(active.prompt_size);
   for (int64_t begin = 0; begin < size; begin += chunk_) {
     for (int64_t i = 0; i < chunk_; ++i) {
       // Rows past the prompt's end are computed and overwritten later: they only must stay inside the tables.
-      ids[i] = begin + i < size ? active.history[static_cast<size_t>(begin + i)] : 0;
-      places[i] = static_cast<int32_t>(std::min(begin + i, positions_ - 1));
+      ids[static_cast<size_t>(i)] = begin + i < size ? active.history[static_cast<size_t>(begin + i)] : 0;
+      places[static_cast<size_t>(i)] = static_cast<int32_t>(std::min(begin + i, positions_ - 1));
     }
-    *executor_.data_as<int32_t>("cache_position") = static_cast<int32_t>(begin);
-    *executor_.data_as<int32_t>("cache_slot") = active.slot;
-    *executor_.data_as<int32_t>("last_row") = static_cast<int32_t>(std::min(chunk_, size - begin)) - 1;
+    put(prefill_, "tokens", ids);
+    put(prefill_, "positions", places);
+    executor_.write("cache_position", static_cast<int32_t>(begin));
+    executor_.write("cache_slot", active.slot);
+    executor_.write("last_row", static_cast<int32_t>(std::min(chunk_, size - begin)) - 1);
     executor_.run(prefill_, Segment::kFirst);
   }
 }
 
 void Generator::encode(std::span<const int32_t> source, int32_t slot) {
-  auto* ids = reinterpret_cast<int32_t*>(executor_.batch_input(prefill_, "source_tokens", 0));
-  auto* begins = reinterpret_cast<int32_t*>(executor_.batch_input(prefill_, "source_begin", 0));
-  for (int64_t i = 0; i < source_; ++i) {
-    const bool of_text = i < static_cast<int64_t>(source.size());
-    ids[i] = of_text ? source[static_cast<size_t>(i)] : 0;
+  std::vector<int32_t> ids(static_cast<size_t>(source_)), begins(static_cast<size_t>(source_));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const bool of_text = i < source.size();
+    ids[i] = of_text ? source[i] : 0;
     begins[i] = of_text ? 0 : static_cast<int32_t>(i);  // padding sees itself alone
   }
-  *executor_.data_as<int32_t>("cache_slot") = slot;
+  put(prefill_, "source_tokens", ids);
+  put(prefill_, "source_begin", begins);
+  executor_.write("cache_slot", slot);
   executor_.run(prefill_, Segment::kFirst);
 }
 
@@ -77,11 +84,7 @@ void Generator::decode(std::span<const Active> active) {
     return executor_.program(i).request.sequences >= static_cast<int64_t>(active.size());
   });
   const auto rows = static_cast<size_t>(executor_.program(program).request.sequences);
-  auto* ids = reinterpret_cast<int32_t*>(executor_.batch_input(program, "tokens", 0));
-  auto* places = reinterpret_cast<int32_t*>(executor_.batch_input(program, "positions", 0));
-  auto* positions = executor_.data_as<int32_t>("cache_position");
-  auto* slots = executor_.data_as<int32_t>("cache_slot");
-  auto* source_ends = reads_source() ? executor_.data_as<int32_t>("source_end") : nullptr;
+  std::vector<int32_t> ids(rows), positions(rows), slots(rows), source_ends(rows);
   // Rows without a text write to slots that no text has.
   std::vector<bool> taken(static_cast<size_t>(texts_));
   for (const Active& one : active) taken[static_cast<size_t>(one.slot)] = true;
@@ -89,16 +92,19 @@ void Generator::decode(std::span<const Active> active) {
   for (size_t row = 0; row < rows; ++row) {
     if (row < active.size()) {
       ids[row] = active[row].history.back();
-      places[row] = positions[row] = static_cast<int32_t>(active[row].position);
+      positions[row] = static_cast<int32_t>(active[row].position);
       slots[row] = active[row].slot;
-      if (reads_source()) source_ends[row] = static_cast<int32_t>(active[row].source_size);
+      source_ends[row] = static_cast<int32_t>(active[row].source_size);
       continue;
     }
     while (taken[static_cast<size_t>(free)]) ++free;
-    ids[row] = places[row] = positions[row] = 0;
     slots[row] = free++;
-    if (reads_source()) source_ends[row] = 0;
   }
+  put(program, "tokens", ids);
+  put(program, "positions", positions);
+  executor_.write("cache_position", positions);
+  executor_.write("cache_slot", slots);
+  if (reads_source()) executor_.write("source_end", source_ends);
   executor_.run(program, Segment::kFirst);
 }
 
@@ -109,8 +115,8 @@ Generator::Active Generator::begin(size_t text, const std::vector<int32_t>& prom
 }
 
 bool Generator::choose(Active& active, int64_t row, const SamplingOptions& options, const OnToken& on_token) {
-  std::memcpy(logits_.data(), executor_.data_as<float>("logits") + row * static_cast<int64_t>(logits_.size()),
-              logits_.size() * sizeof(float));
+  const auto bytes = static_cast<int64_t>(logits_.size() * sizeof(float));
+  executor_.download("logits", logits_.data(), bytes, row * bytes);
   const size_t made = active.history.size() - active.prompt_size;
   const int32_t token = sample_token(logits_, active.history, options, made);
   if (std::find(options.stop_ids.begin(), options.stop_ids.end(), token) != options.stop_ids.end())

@@ -73,6 +73,7 @@ class Generator {
   };
 
   Active begin(size_t text, const std::vector<int32_t>& prompt, int32_t slot) const;
+  void put(size_t program, const char* name, const std::vector<int32_t>& values);  // of the batch
   void prefill(const Active& active);
   // Puts what the decoder reads of a source into the caches of a slot.
   void encode(std::span<const int32_t> source, int32_t slot);

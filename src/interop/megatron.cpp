@@ -342,7 +342,7 @@ MegatronCheckpoint open_megatron(const Path& folder) {
   return checkpoint;
 }
 
-void load_megatron(const MegatronCheckpoint& checkpoint, const program::Executor& executor) {
+void load_megatron(const MegatronCheckpoint& checkpoint, program::Executor& executor) {
   std::set<std::string> used;
   for (const Part& part : parts_of(checkpoint)) {
     const auto name = std::find_if(part.names.begin(), part.names.end(), [&](const std::string& each) {
@@ -354,10 +354,11 @@ void load_megatron(const MegatronCheckpoint& checkpoint, const program::Executor
     const Shape& shape = executor.set().at(part.parameter).shape;
     const int64_t rows = shape[0], columns = shape.rank() == 2 ? shape[1] : 1;
     const auto whole = whole_of(checkpoint, *name, part, rows, columns, shape.rank());
-    auto* memory = executor.data_as<float>(part.parameter);
     for (int64_t row = 0; row < rows;) {
       const RowRun run = run_at(part.interleave, rows, row);
-      std::copy_n(whole.data() + row * columns, run.rows * columns, memory + run.memory_row * columns);
+      const int64_t row_bytes = columns * size_of(DType::kF32);
+      executor.upload(part.parameter, whole.data() + row * columns, run.rows * row_bytes,
+                      run.memory_row * row_bytes);
       row += run.rows;
     }
   }

@@ -30,6 +30,6 @@ MegatronCheckpoint open_megatron(const Path& folder);
 
 // Fills the parameters; every tensor of the files must be used. DataError for missing, unexpected and
 // misshapen tensors and values that are not finite.
-void load_megatron(const MegatronCheckpoint& checkpoint, const program::Executor& executor);
+void load_megatron(const MegatronCheckpoint& checkpoint, program::Executor& executor);
 
 }  // namespace strata::interop

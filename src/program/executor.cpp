@@ -75,6 +75,37 @@ void Executor::run(size_t index, Segment segment, int64_t micro_batch) {
   }
 }
 
+void Executor::upload(const std::string& name, const void* from, int64_t bytes, int64_t offset) {
+  const Persistent& value = set_->at(name);
+  STRATA_CHECK(offset + bytes <= value.bytes, "bytes {} to {} of {}, which has {}", offset, offset + bytes,
+               name, value.bytes);
+  device_->upload(*arena_, value.offset + offset, from, bytes);
+}
+
+void Executor::download(const std::string& name, void* to, int64_t bytes, int64_t offset) const {
+  const Persistent& value = set_->at(name);
+  STRATA_CHECK(offset + bytes <= value.bytes, "bytes {} to {} of {}, which has {}", offset, offset + bytes,
+               name, value.bytes);
+  device_->download(*arena_, value.offset + offset, to, bytes);
+}
+
+bool Executor::has_batch_input(size_t index, const std::string& name) const {
+  const graph::ValueId id = program(index).graph.find_value(name);
+  return id != graph::kNone && program(index).graph.value(id).role == graph::Role::kInput;
+}
+
+void Executor::upload_batch(size_t index, const std::string& name, int64_t micro_batch, const void* from,
+                            int64_t bytes) {
+  if (!has_batch_input(index, name)) return;
+  const Program& program = set_->programs[index];
+  const Place& place = program.places[static_cast<size_t>(program.graph.find_value(name))];
+  STRATA_CHECK(micro_batch < program.request.micro_batches && bytes <= place.bytes,
+               "{} bytes of {} for micro-batch {} of {}", bytes, name, micro_batch,
+               program.request.micro_batches);
+  device_->upload(*arena_, set_->batch_offset + micro_batch * program.batch_bytes + place.at.offset, from,
+                  bytes);
+}
+
 std::byte* Executor::data(const std::string& name) const {
   return arena_->address() + set_->at(name).offset;
 }

@@ -29,6 +29,30 @@ class Executor {
   // Runs a segment of a program; `micro_batch` chooses the batch slot. Allocates nothing.
   void run(size_t program, Segment segment, int64_t micro_batch = 0);
 
+  // Copies between the host and a persistent value, from byte `offset` of it on.
+  void upload(const std::string& name, const void* from, int64_t bytes, int64_t offset = 0);
+  void download(const std::string& name, void* to, int64_t bytes, int64_t offset = 0) const;
+  // The same of one number, or of the first ones.
+  template <typename T>
+  void write(const std::string& name, const T& value) {
+    upload(name, &value, sizeof(T));
+  }
+  template <typename T>
+  void write(const std::string& name, const std::vector<T>& values) {
+    upload(name, values.data(), static_cast<int64_t>(values.size() * sizeof(T)));
+  }
+  template <typename T>
+  T read(const std::string& name) const {
+    T value{};
+    download(name, &value, sizeof(T));
+    return value;
+  }
+  // An input of a program's batch, whole or `bytes` of it; nothing happens where the program has none of that
+  // name.
+  void upload_batch(size_t program, const std::string& name, int64_t micro_batch, const void* from,
+                    int64_t bytes);
+  bool has_batch_input(size_t program, const std::string& name) const;
+
   // Memory of a persistent value.
   std::byte* data(const std::string& name) const;
   template <typename T>
