@@ -82,7 +82,7 @@ data::Pack packing(const RunConfig& config);
 data::SampleOptions sample_options(const RunConfig& config, const models::ModelConfig& model,
                                    const data::Tokenizer* tokenizer);
 
-// Threads, precision, memory budget, micro-batch. Call it after the others; it needs no data.
+// Threads, precision, memory budget, micro-batch. It needs no data; what follows asks it for the threads.
 void resolve_machine(RunConfig& config);
 
 // What the run computes on. Call it after resolve_machine.

@@ -10,7 +10,7 @@
 
 namespace strata::program {
 
-// One recorded call, for traces and for the table of where time goes.
+// The calls of one instruction since the last reset, together.
 struct Timing {
   uint64_t calls = 0;
   double seconds = 0;
