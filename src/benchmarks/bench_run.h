@@ -64,6 +64,14 @@ class BenchRun {
   std::unique_ptr<program::Executor> executor_;
 };
 
+// `strata WORDS` as a process of its own, what it prints in `log`. WorldError with the end of that when it
+// fails.
+struct SelfRun {
+  double seconds = 0, cpu_seconds = 0;
+  int64_t peak_resident_bytes = 0;
+};
+SelfRun run_self(std::vector<std::string> words, const Path& log);
+
 // A whole `strata train` of a few steps on cached tokens, as a process of its own.
 struct ChildRun {
   double instruction_seconds = 0;  // from the start of the process to the first instruction

@@ -11,6 +11,8 @@ std::span<const Benchmark> benchmarks() {
                 bench_step, true},
       Benchmark{"predict", "predicted against measured time, by kernel family, at three model sizes",
                 bench_predict, true},
+      Benchmark{"compile", "what making a step program takes, against layers and parameters; 405B explained",
+                bench_compile, false},
       Benchmark{"attention", "attention forward and backward against the GEMM peak", bench_attention, false},
       Benchmark{"load", "token loading as a share of a training step", bench_load, true},
       Benchmark{"eval", "evaluation, samples and checkpoints as a share of a run", bench_eval, true},

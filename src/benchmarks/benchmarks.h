@@ -38,6 +38,7 @@ void bench_peak(BenchContext& context);       // machine.cpp
 void bench_attention(BenchContext& context);  // machine.cpp
 void bench_step(BenchContext& context);       // step.cpp
 void bench_predict(BenchContext& context);    // predict.cpp
+void bench_compile(BenchContext& context);    // compile.cpp
 void bench_load(BenchContext& context);       // costs.cpp
 void bench_eval(BenchContext& context);       // costs.cpp
 void bench_decode(BenchContext& context);     // decode.cpp

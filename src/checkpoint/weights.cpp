@@ -88,14 +88,6 @@ std::vector<checkpoint::TensorView> read_only(const std::vector<checkpoint::Muta
   return out;
 }
 
-std::vector<std::string> file_names_of(const models::ModelConfig& model, const std::string& parameter) {
-  std::vector<std::string> names;
-  for (const models::TensorRow& row : model.family->tensors(model)) {
-    if (row.parameter == parameter) names.push_back(row.file_name);
-  }
-  return names;
-}
-
 std::vector<FileTensor> file_tensors(const models::ModelConfig& model) {
   const auto shapes = models::parameter_shapes(model);
   std::vector<FileTensor> tensors;

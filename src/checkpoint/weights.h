@@ -17,9 +17,6 @@ std::vector<checkpoint::MutableTensorView> moment_views(const models::ModelConfi
                                                         const program::Executor& executor);
 std::vector<checkpoint::TensorView> read_only(const std::vector<checkpoint::MutableTensorView>& views);
 
-// The Hugging Face names of one of our parameters, for optimizer groups ("*embed_tokens*").
-std::vector<std::string> file_names_of(const models::ModelConfig& model, const std::string& parameter);
-
 // A tensor as the model's Hugging Face file holds it.
 struct FileTensor {
   models::TensorRow row;

@@ -29,19 +29,24 @@ struct Compiled {
   bool fits = true;
 };
 
-Compiled compile_any(config::ResolvedRun run) {
-  config::RunConfig& config = run.config;
-  const int64_t budget = (*config.memory.budget).count;
+// Of `run` with `config` in place of its own.
+Compiled compile_any(const config::ResolvedRun& run, config::RunConfig config) {
   try {
-    auto set = config::compile(run);
-    return {set, budget <= 0 || set->arena_bytes <= budget};
-  } catch (const ConfigError&) {
-    // What does not fit is shown in its smallest form; any other fault is thrown again here.
-    config.memory.budget = config::Bytes{0};
-    if (config.memory.recompute == config::Recompute::kAuto)
-      config.memory.recompute = config::Recompute::kFull;
-    return {config::compile(run), false};
+    return {config::compile_run(config, run.model, run.data.tasks), true};
+  } catch (const program::DoesNotFit& error) {
+    return {error.set(), false};  // shown in its smallest form
   }
+}
+
+// Bytes that no change of the batch makes fewer.
+int64_t fixed_bytes(const program::ProgramSet& set) {
+  int64_t bytes = 0;
+  for (const program::Persistent& entry : set.persistent) {
+    if (entry.role == graph::Role::kParameter || entry.role == graph::Role::kGradient ||
+        entry.role == graph::Role::kState)
+      bytes += entry.bytes;
+  }
+  return bytes;
 }
 
 // One change that makes the programs fit.
@@ -53,10 +58,12 @@ struct Remedy {
 std::vector<Remedy> remedies(const config::ResolvedRun& run, const Compiled& compiled) {
   const config::RunConfig& config = run.config;
   std::vector<Remedy> found;
+  const bool hopeless = fixed_bytes(*compiled.set) > (*config.memory.budget).count;
   auto attempt = [&](const std::string& set, const std::function<void(config::RunConfig&)>& change) {
-    config::ResolvedRun changed = run;
-    change(changed.config);
-    const Compiled result = compile_any(std::move(changed));
+    if (hopeless) return false;
+    config::RunConfig changed = config;
+    change(changed);
+    const Compiled result = compile_any(run, std::move(changed));
     if (result.fits) found.push_back({set, result.set->arena_bytes});
     return result.fits;
   };
@@ -187,7 +194,7 @@ int run_explain(const ExplainOptions& options) {
   config::ResolvedRun run = resolved_as_trained(std::move(config));
   const models::ModelConfig& model = run.model;
   const auto device = device::measured_cpu(posix_file_system(), static_cast<int>(*run.config.device.threads));
-  const Compiled compiled = compile_any(run);
+  const Compiled compiled = compile_any(run, run.config);
   const std::vector<Remedy> ways = compiled.fits ? std::vector<Remedy>{} : remedies(run, compiled);
   if (!options.json) {
     print_text(run.config, model, compiled, device, ways);

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/suggest.h"
 #include "checkpoint/huggingface.h"
-#include "checkpoint/weights.h"
 #include "config/objective.h"
 #include "config/resolve.h"
 #include "device/cpu/device.h"
@@ -266,12 +266,16 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
 }
 
 optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig& model) {
-  const OptimizerTable optimizer = config.optimizer;
-  return [optimizer, model](const std::string& name, const Shape& shape) {
+  std::unordered_map<std::string, std::vector<std::string>> names;  // in files, of each parameter
+  for (models::TensorRow& row : model.family->tensors(model))
+    names[row.parameter].push_back(std::move(row.file_name));
+  return [optimizer = config.optimizer, model, names = std::move(names)](const std::string& name,
+                                                                         const Shape& shape) {
     optim::ParameterRule rule{shape.rank() >= 2 ? optimizer.weight_decay : 0.0, 1.0};
-    const auto names = checkpoint::file_names_of(model, name);
+    const auto found = names.find(name);
     for (const OptimizerGroup& group : optimizer.group) {
-      if (std::none_of(names.begin(), names.end(), [&](const auto& file) { return matches(group, file); })) {
+      if (found == names.end() || std::none_of(found->second.begin(), found->second.end(),
+                                               [&](const auto& file) { return matches(group, file); })) {
         continue;
       }
       rule.lr_scale = group.lr_scale;

@@ -51,6 +51,7 @@ struct WantedEncoding {
   DType dtype = DType::kF32;
 };
 
+// Of a node, a row may read what node_key.h counts: what it gives is used for all nodes of an equal key.
 struct Binding {
   const graph::OpDef* op;
   BoundKernel (*bind)(const BindRequest&);

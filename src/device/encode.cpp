@@ -2,8 +2,10 @@
 
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
+#include "device/node_key.h"
 #include "ops/ops.h"
 
 namespace strata::device {
@@ -15,13 +17,40 @@ using graph::Role;
 using graph::Value;
 using graph::ValueId;
 
+namespace {
+
+// What kernels want, asked once for equal nodes.
+class Wishes {
+ public:
+  Wishes(std::span<const Binding> bindings, const hardware::DeviceSpec& device)
+      : bindings_(bindings), device_(device) {}
+
+  const std::vector<WantedEncoding>& of(const graph::NodeView& view) {
+    const Binding& binding = find_binding(bindings_, *view.node.op);
+    if (binding.encodings == nullptr) return none_;
+    key_.clear();
+    append_key(key_, view);
+    const auto [slot, is_new] = wanted_.try_emplace(key_);
+    if (is_new) slot->second = binding.encodings(view, device_);
+    return slot->second;
+  }
+
+ private:
+  std::span<const Binding> bindings_;
+  const hardware::DeviceSpec& device_;
+  std::unordered_map<std::string, std::vector<WantedEncoding>> wanted_;
+  std::string key_;
+  const std::vector<WantedEncoding> none_;
+};
+
+}  // namespace
+
 void encode_pass(Graph& graph, std::span<const Binding> bindings, const hardware::DeviceSpec& device) {
   std::map<std::pair<ValueId, std::string>, ValueId> encoded;
+  Wishes wishes(bindings, device);
   const size_t count = graph.nodes().size();
   for (size_t i = 0; i < count; ++i) {
-    const Binding& binding = find_binding(bindings, *graph.nodes()[i].op);
-    if (binding.encodings == nullptr) continue;
-    for (const WantedEncoding& wanted : binding.encodings({graph, graph.nodes()[i]}, device)) {
+    for (const WantedEncoding& wanted : wishes.of({graph, graph.nodes()[i]})) {
       const ValueId master = graph.nodes()[i].inputs[static_cast<size_t>(wanted.input)];
       if (graph.value(master).role != Role::kParameter) continue;
       auto [slot, is_new] = encoded.try_emplace({master, wanted.encoding.layout}, kNone);

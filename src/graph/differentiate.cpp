@@ -6,6 +6,14 @@
 
 namespace strata::graph {
 
+GradientBuilder::GradientBuilder(Graph& graph)
+    : graph_(graph),
+      gradients_(static_cast<size_t>(graph.value_count()), kNone),
+      parameters_(static_cast<size_t>(graph.value_count()), kNone) {
+  for (size_t i = 0; i < graph.parameters().size(); ++i)
+    parameters_[static_cast<size_t>(graph.parameters()[i].value)] = static_cast<int32_t>(i);
+}
+
 bool GradientBuilder::wants(ValueId forward) const {
   const Role role = graph_.value(forward).role;
   return role == Role::kActivation || role == Role::kParameter;
@@ -23,20 +31,19 @@ ValueId GradientBuilder::take_gradient(ValueId forward) {
 }
 
 ValueId GradientBuilder::parameter_gradient(ValueId parameter) {
-  for (Parameter& entry : graph_.parameters()) {
-    if (entry.value != parameter) continue;
-    if (entry.gradient == kNone) {
-      const Value& weight = graph_.value(parameter);
-      entry.gradient = graph_.add_value({.name = "grad." + weight.name,
-                                         .shape = weight.shape,
-                                         .role = Role::kGradient,
-                                         .encoding = {},
-                                         .placements = weight.placements,
-                                         .segments = weight.segments});
-    }
-    return entry.gradient;
+  const Value& weight = graph_.value(parameter);
+  const int32_t index = parameters_[static_cast<size_t>(parameter)];
+  STRATA_CHECK(index != kNone, "{} is no parameter", weight.name);
+  Parameter& entry = graph_.parameters()[static_cast<size_t>(index)];
+  if (entry.gradient == kNone) {
+    entry.gradient = graph_.add_value({.name = "grad." + weight.name,
+                                       .shape = weight.shape,
+                                       .role = Role::kGradient,
+                                       .encoding = {},
+                                       .placements = weight.placements,
+                                       .segments = weight.segments});
   }
-  throw InternalError("{} is no parameter", graph_.value(parameter).name);
+  return entry.gradient;
 }
 
 void differentiate(Graph& graph) {

@@ -12,8 +12,7 @@ namespace strata::graph {
 // layer.
 class GradientBuilder {
  public:
-  explicit GradientBuilder(Graph& graph)
-      : graph_(graph), gradients_(static_cast<size_t>(graph.value_count()), kNone) {}
+  explicit GradientBuilder(Graph& graph);
 
   Graph& graph() { return graph_; }
   // The gradient of a forward value so far; kNone where none flows. Contributions are added in the order in
@@ -33,7 +32,9 @@ class GradientBuilder {
 
  private:
   Graph& graph_;
+  // By forward value.
   std::vector<ValueId> gradients_;
+  std::vector<int32_t> parameters_;  // its index among the graph's parameters; kNone
 };
 
 // Adds to `graph` the nodes that compute the gradient of its last node, a loss, with respect to every

@@ -78,6 +78,26 @@ std::string Attrs::str() const {
   return text;
 }
 
+void Attrs::append_to(std::string& key) const {
+  const auto append = [&](const auto* items, size_t count) {
+    key.append(reinterpret_cast<const char*>(&count), sizeof count);
+    key.append(reinterpret_cast<const char*>(items), count * sizeof *items);
+  };
+  for (const auto& [name, value] : items_) {
+    append(name.data(), name.size());
+    key += static_cast<char>(value.index());
+    std::visit(
+        [&](const auto& held) {
+          if constexpr (requires { held.size(); }) {
+            append(held.data(), held.size());
+          } else {
+            append(&held, 1);
+          }
+        },
+        value);
+  }
+}
+
 ValueId Graph::add_value(Value value) {
   value.placements.resize(mesh_.axes.size());
   values_.push_back(std::move(value));

@@ -79,6 +79,8 @@ class Attrs {
   void set(std::string_view name, Attr value);
   bool has(std::string_view name) const { return find(name) != nullptr; }
   std::string str() const;
+  // Adds all names and values to a key: what appends the same bytes is equal.
+  void append_to(std::string& key) const;
 
  private:
   const Attr* find(std::string_view name) const;

@@ -5,6 +5,7 @@
 #include "device/encode.h"
 #include "program/model_graph.h"
 #include "program/program.h"
+#include "program/workspace.h"
 #include "tensor/arena.h"
 
 namespace strata::program {
@@ -40,6 +41,25 @@ const Persistent& ProgramSet::at(const std::string& name) const {
 
 namespace {
 
+std::string shortage(const ProgramSet& set) {
+  const std::string_view recompute = name_of(set.programs.front().recompute);
+  return fmt::format(
+      "[memory.budget] the program needs {} with {} recompute, of which {} hold weights, gradients and "
+      "optimizer state, and {} are allowed; {}lower training.micro_batch_size or training.sequence_length, "
+      "take a smaller model, or raise memory.budget",
+      human_bytes(static_cast<double>(set.arena_bytes)), recompute,
+      human_bytes(static_cast<double>(set.persistent_bytes)),
+      human_bytes(static_cast<double>(set.options.memory_budget)),
+      recompute == name_of(Recompute::kFull) ? "" : "leave memory.recompute to \"auto\", ");
+}
+
+}  // namespace
+
+DoesNotFit::DoesNotFit(std::shared_ptr<const ProgramSet> set)
+    : ConfigError(shortage(*set)), set_(std::move(set)) {}
+
+namespace {
+
 bool is_accumulator(Role role) {
   return role == Role::kGradient || role == Role::kMetric;
 }
@@ -57,174 +77,42 @@ Segment segment_of(Phase phase) {
   }
 }
 
-// A node with its kernel, on the way to an instruction.
-struct Bound {
-  int32_t node;
-  device::BoundKernel kernel;
-};
-
-// One program while it is made: the graph is final, kernels are bound, addresses are not known yet.
+// One program while it is made: kernels are bound, addresses are not known yet.
 struct Draft {
   Program program;
   std::array<std::vector<Bound>, kSegments> bound;
+  std::vector<WorkspacePlanner> workspaces;  // of a micro-batch, of the update
+  bool is_placed = false;                    // values of the workspaces have their offsets in them
+
+  const std::vector<Bound>& segment(Segment which) const { return bound[static_cast<size_t>(which)]; }
 };
 
-void bind_segment(Draft& draft, Segment segment, device::PlanCache& cache, const CompileOptions& options,
-                  bool later) {
-  Graph& graph = draft.program.graph;
+void bind_segment(Draft& draft, Segment segment, Binder& binder, bool later) {
+  const Graph& graph = draft.program.graph;
   std::vector<bool> written(static_cast<size_t>(graph.value_count()), false);
   const Segment source = segment == Segment::kLater ? Segment::kFirst : segment;
+  std::vector<bool> adds;
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     const Node& node = graph.nodes()[i];
     if (segment_of(node.phase) != source) continue;
-    device::BindRequest request{{graph, node}, {}, cache, options.target.spec};
+    adds.clear();
     for (const ValueId output : node.outputs) {
       bool accumulate = false;
       if (output != kNone && is_accumulator(graph.value(output).role)) {
         accumulate = later || written[static_cast<size_t>(output)];
         written[static_cast<size_t>(output)] = true;
       }
-      request.accumulate.push_back(accumulate);
+      adds.push_back(accumulate);
     }
     draft.bound[static_cast<size_t>(segment)].push_back(
-        {static_cast<int32_t>(i), device::find_binding(options.target.bindings, *node.op).bind(request)});
+        {static_cast<int32_t>(i), binder.bind({graph, node}, adds)});
   }
 }
 
-Draft make_draft(const Request& request, const CompileOptions& options, Recompute recompute,
-                 int64_t full_layers, device::PlanCache& cache) {
-  Draft draft;
-  Program& program = draft.program;
-  program.request = request;
-  program.recompute = recompute;
-  program.full_recompute_layers = full_layers;
-  program.graph = build_graph(request, options, &program.moments);
-  check_placements(program.graph);
-  if (request.kind == Kind::kTrain && recompute != Recompute::kNone) {
-    recompute_pass(program.graph, [&](int32_t layer) {
-      return layer < full_layers             ? Recompute::kFull
-             : recompute == Recompute::kFull ? Recompute::kSelective
-                                             : recompute;
-    });
-  }
-  if (options.weight_gradients_last) weight_gradients_last_pass(program.graph);
-  device::encode_pass(program.graph, options.target.bindings, options.target.spec);
-  prune_pass(program.graph);
-  for (const Segment segment : {Segment::kSetup, Segment::kEncode, Segment::kFirst, Segment::kUpdate}) {
-    bind_segment(draft, segment, cache, options, false);
-  }
-  if (request.micro_batches > 1 || request.kind == Kind::kEvaluate) {
-    bind_segment(draft, Segment::kLater, cache, options, true);
-  }
-  return draft;
-}
-
-// --- Workspace: lifetimes over a planned sequence of instructions
-
-// Values of the workspace that one sequence of instructions touches, with in-place outputs sharing their
-// input's buffer.
-class WorkspacePlanner {
- public:
-  WorkspacePlanner(Program& program, const std::vector<Bound>& sequence)
-      : program_(program), sequence_(sequence) {}
-
-  Layout plan() {
-    find_lives();
-    share_in_place();
-    std::vector<Lifetime> lifetimes;
-    std::vector<ValueId> owners;
-    for (const ValueId id : order_) {
-      if (buffer_[id] != id) continue;
-      owners.push_back(id);
-      lifetimes.push_back(lives_[id]);
-    }
-    scratch_first_ = lifetimes.size();
-    for (size_t i = 0; i < sequence_.size(); ++i) {
-      const auto at = static_cast<int32_t>(i);
-      lifetimes.push_back({sequence_[i].kernel.scratch_bytes, at, at});
-    }
-    Layout layout = plan_memory(lifetimes);
-    std::unordered_map<ValueId, int64_t> offset_of;
-    for (size_t i = 0; i < owners.size(); ++i) offset_of[owners[i]] = layout.offsets[i];
-    for (const ValueId id : order_) {
-      const Lifetime& life = own_lives_[id];
-      program_.places[static_cast<size_t>(id)] = {
-          id, {offset_of.at(buffer_[id]), Base::kArena}, life.bytes, life.first, life.last};
-    }
-    return layout;
-  }
-
-  // Offset of the scratch of instruction i of the sequence, within the workspace.
-  static int64_t scratch_offset(const Layout& layout, size_t sequence_size, size_t i) {
-    return layout.offsets[layout.offsets.size() - sequence_size + i];
-  }
-
- private:
-  void find_lives() {
-    for (size_t i = 0; i < sequence_.size(); ++i) {
-      const Node& node = program_.graph.nodes()[static_cast<size_t>(sequence_[i].node)];
-      const auto at = static_cast<int32_t>(i);
-      for (const auto* ids : {&node.inputs, &node.outputs}) {
-        for (const ValueId id : *ids) {
-          if (id == kNone || program_.graph.value(id).role != Role::kActivation) continue;
-          const auto [life, is_new] =
-              lives_.try_emplace(id, Lifetime{program_.graph.value(id).bytes(), at, at});
-          life->second.last = at;
-          if (is_new) {
-            order_.push_back(id);
-            buffer_[id] = id;
-          }
-        }
-      }
-    }
-    own_lives_ = lives_;
-  }
-
-  void share_in_place() {
-    for (size_t i = 0; i < sequence_.size(); ++i) {
-      const Node& node = program_.graph.nodes()[static_cast<size_t>(sequence_[i].node)];
-      const auto at = static_cast<int32_t>(i);
-      for (const graph::InPlace& pair : node.op->in_place) {
-        if (pair.input >= static_cast<int>(node.inputs.size()) ||
-            pair.output >= static_cast<int>(node.outputs.size()))
-          continue;
-        const ValueId input = node.inputs[static_cast<size_t>(pair.input)];
-        const ValueId output = node.outputs[static_cast<size_t>(pair.output)];
-        if (input == kNone || output == kNone) continue;
-        if (!lives_.contains(input) || !lives_.contains(output) || buffer_[output] != output) continue;
-        Lifetime& owner = lives_[buffer_[input]];
-        if (owner.last != at || owner.bytes != lives_[output].bytes || lives_[output].first != at) continue;
-        if (times_read(node, buffer_[input]) > 1)
-          continue;  // the kernel reads the buffer through another input too
-        owner.last = lives_[output].last;
-        buffer_[output] = buffer_[input];
-      }
-    }
-  }
-
-  int times_read(const Node& node, ValueId owner) {
-    int count = 0;
-    for (const ValueId input : node.inputs) {
-      if (input != kNone && buffer_.contains(input) && buffer_[input] == owner) ++count;
-    }
-    return count;
-  }
-
-  Program& program_;
-  const std::vector<Bound>& sequence_;
-  std::vector<ValueId> order_;
-  std::unordered_map<ValueId, Lifetime> lives_;      // of buffers, in-place chains joined
-  std::unordered_map<ValueId, Lifetime> own_lives_;  // of values
-  std::unordered_map<ValueId, ValueId> buffer_;      // whose memory a value uses
-  size_t scratch_first_ = 0;
-};
-
-void plan_workspaces(Draft& draft) {
-  Program& program = draft.program;
-  program.places.assign(static_cast<size_t>(program.graph.value_count()), {});
+void find_workspaces(Draft& draft) {
   for (const auto& segment : draft.bound) {
     for (const Bound& bound : segment)
-      program.scratch_peak = std::max(program.scratch_peak, bound.kernel.scratch_bytes);
+      draft.program.scratch_peak = std::max(draft.program.scratch_peak, bound.kernel.scratch_bytes);
   }
   // kLater has kFirst's nodes; its scratch may differ, so the larger of both is planned.
   auto& first = draft.bound[static_cast<size_t>(Segment::kFirst)];
@@ -233,19 +121,61 @@ void plan_workspaces(Draft& draft) {
     const int64_t scratch = std::max(first[i].kernel.scratch_bytes, later[i].kernel.scratch_bytes);
     first[i].kernel.scratch_bytes = later[i].kernel.scratch_bytes = scratch;
   }
-  program.workspace = WorkspacePlanner(program, first).plan();
-  program.update_workspace =
-      WorkspacePlanner(program, draft.bound[static_cast<size_t>(Segment::kUpdate)]).plan();
+  for (const Segment segment : {Segment::kFirst, Segment::kUpdate})
+    draft.workspaces.emplace_back(draft.program.graph, draft.segment(segment));
 }
 
-int64_t workspace_bytes(const Draft& draft) {
-  int64_t bytes = std::max(draft.program.workspace.bytes, draft.program.update_workspace.bytes);
+// `program` has its graph as it was built.
+std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options, Recompute recompute,
+                                  int64_t full_layers, Binder& binder) {
+  auto draft = std::make_shared<Draft>();
+  draft->program = std::move(program);
+  Graph& graph = draft->program.graph;
+  const Request& request = draft->program.request;
+  if (request.kind == Kind::kTrain && recompute != Recompute::kNone) {
+    recompute_pass(graph, [&](int32_t layer) {
+      return layer < full_layers             ? Recompute::kFull
+             : recompute == Recompute::kFull ? Recompute::kSelective
+                                             : recompute;
+    });
+  }
+  if (options.weight_gradients_last) weight_gradients_last_pass(graph);
+  device::encode_pass(graph, options.target.bindings, options.target.spec);
+  prune_pass(graph);
+  for (const Segment segment : {Segment::kSetup, Segment::kEncode, Segment::kFirst, Segment::kUpdate})
+    bind_segment(*draft, segment, binder, false);
+  if (request.micro_batches > 1 || request.kind == Kind::kEvaluate)
+    bind_segment(*draft, Segment::kLater, binder, true);
+  draft->program.places.assign(static_cast<size_t>(graph.value_count()), {});
+  find_workspaces(*draft);
+  return draft;
+}
+
+// Beside what the planned segments need.
+int64_t setup_bytes(const Draft& draft) {
+  int64_t bytes = 0;
   for (const Segment segment : {Segment::kSetup, Segment::kEncode}) {
-    for (const Bound& bound : draft.bound[static_cast<size_t>(segment)]) {
+    for (const Bound& bound : draft.segment(segment))
       bytes = std::max(bytes, align_up(bound.kernel.scratch_bytes, kBufferAlignment));
-    }
   }
   return bytes;
+}
+
+// What the workspace takes under the best of layouts.
+int64_t least_workspace_bytes(const Draft& draft) {
+  int64_t bytes = setup_bytes(draft);
+  for (const WorkspacePlanner& workspace : draft.workspaces) bytes = std::max(bytes, workspace.least_bytes());
+  return bytes;
+}
+
+int64_t workspace_bytes(Draft& draft) {
+  Program& program = draft.program;
+  if (!draft.is_placed) {
+    program.workspace = draft.workspaces[0].plan(program.places);
+    program.update_workspace = draft.workspaces[1].plan(program.places);
+    draft.is_placed = true;
+  }
+  return std::max({setup_bytes(draft), program.workspace.bytes, program.update_workspace.bytes});
 }
 
 // --- Layout of everything that persists
@@ -268,10 +198,27 @@ void add_persistent(ProgramSet& set, const Value& value) {
   }
 }
 
-void lay_out_persistent(ProgramSet& set, std::vector<Draft>& drafts) {
-  for (const Draft& draft : drafts) {
-    for (ValueId id = 0; id < draft.program.graph.value_count(); ++id) {
-      const Value& value = draft.program.graph.value(id);
+using Drafts = std::vector<std::shared_ptr<Draft>>;
+
+void lay_out_batches(ProgramSet& set, const Drafts& drafts) {
+  for (const auto& draft : drafts) {
+    Program& program = draft->program;
+    int64_t slot = 0;
+    for (ValueId id = 0; id < program.graph.value_count(); ++id) {
+      const Value& value = program.graph.value(id);
+      if (value.role != Role::kInput) continue;
+      program.places[static_cast<size_t>(id)] = {id, {slot, Base::kBatch}, value.bytes(), 0, 0};
+      slot += align_up(value.bytes(), kBufferAlignment);
+    }
+    program.batch_bytes = slot;
+    set.batch_bytes = std::max(set.batch_bytes, slot * program.request.micro_batches);
+  }
+}
+
+void lay_out_persistent(ProgramSet& set, const Drafts& drafts) {
+  for (const auto& draft : drafts) {
+    for (ValueId id = 0; id < draft->program.graph.value_count(); ++id) {
+      const Value& value = draft->program.graph.value(id);
       if (value.role == Role::kActivation || value.role == Role::kInput || value.role == Role::kCache)
         continue;
       add_persistent(set, value);
@@ -289,38 +236,26 @@ void lay_out_persistent(ProgramSet& set, std::vector<Draft>& drafts) {
     offset += align_up(set.persistent[i].bytes, kBufferAlignment);
   }
   set.batch_offset = offset;
-  int64_t batch = 0;
-  for (Draft& draft : drafts) {
-    Program& program = draft.program;
-    int64_t slot = 0;
-    for (ValueId id = 0; id < program.graph.value_count(); ++id) {
-      const Value& value = program.graph.value(id);
-      if (value.role != Role::kInput) continue;
-      program.places[static_cast<size_t>(id)] = {id, {slot, Base::kBatch}, value.bytes(), 0, 0};
-      slot += align_up(value.bytes(), kBufferAlignment);
-    }
-    program.batch_bytes = slot;
-    batch = std::max(batch, slot * program.request.micro_batches);
-  }
-  set.batch_bytes = batch;
-  set.persistent_bytes = offset + batch;
+  lay_out_batches(set, drafts);
+  set.persistent_bytes = offset + set.batch_bytes;
 }
 
 // Caches outlive a program's segments but not a generation: they lie at the start of the workspace, each at
 // the same place in every generating program that has it.
-void lay_out_caches(ProgramSet& set, std::vector<Draft>& drafts) {
+void lay_out_caches(ProgramSet& set, const Drafts& drafts) {
   set.cache_offset = set.persistent_bytes;
   std::unordered_map<std::string, Place> places;
-  for (Draft& draft : drafts) {
-    for (ValueId id = 0; id < draft.program.graph.value_count(); ++id) {
-      const Value& value = draft.program.graph.value(id);
+  for (const auto& draft : drafts) {
+    Program& program = draft->program;
+    for (ValueId id = 0; id < program.graph.value_count(); ++id) {
+      const Value& value = program.graph.value(id);
       if (value.role != Role::kCache) continue;
       const auto [found, is_new] = places.try_emplace(
           value.name, Place{id, {set.cache_offset + set.cache_bytes, Base::kArena}, value.bytes(), 0, 0});
       STRATA_CHECK(found->second.bytes == value.bytes(), "two programs disagree on {}", value.name);
       if (is_new) set.cache_bytes += align_up(value.bytes(), kBufferAlignment);
-      draft.program.places[static_cast<size_t>(id)] = found->second;
-      draft.program.places[static_cast<size_t>(id)].value = id;
+      program.places[static_cast<size_t>(id)] = found->second;
+      program.places[static_cast<size_t>(id)].value = id;
     }
   }
 }
@@ -372,73 +307,134 @@ void emit(Draft& draft, const ProgramSet& set, int64_t workspace_offset) {
   }
 }
 
-std::shared_ptr<ProgramSet> compile_with(const std::vector<Request>& requests, const CompileOptions& options,
-                                         Recompute recompute, int64_t full_layers, device::PlanCache& cache) {
-  auto set = std::make_shared<ProgramSet>();
-  set->options = options;
-  std::vector<Draft> drafts;
-  for (const Request& request : requests)
-    drafts.push_back(make_draft(request, options, recompute, full_layers, cache));
-  for (Draft& draft : drafts) plan_workspaces(draft);
-  lay_out_persistent(*set, drafts);
-  lay_out_caches(*set, drafts);
-  set->workspace_offset = set->persistent_bytes;
-  set->arena_bytes = set->persistent_bytes;
-  for (Draft& draft : drafts) {
-    const bool generates =
-        draft.program.request.kind != Kind::kTrain && draft.program.request.kind != Kind::kEvaluate;
-    const int64_t offset = set->workspace_offset + (generates ? set->cache_bytes : 0);
-    set->arena_bytes = std::max(set->arena_bytes, offset + workspace_bytes(draft));
-    emit(draft, *set, offset);
-    set->programs.push_back(std::move(draft.program));
-  }
-  return set;
+// --- The choice of recompute
+
+// The programs with one choice of recompute, and where everything lies.
+struct Candidate {
+  std::shared_ptr<ProgramSet> set;  // without its programs
+  Drafts drafts;                    // as requested
+  Recompute recompute = Recompute::kNone;
+  int64_t full_layers = 0;
+};
+
+// Where the workspace of a program begins: behind the caches, where it generates.
+int64_t workspace_offset(const ProgramSet& set, const Draft& draft) {
+  const Kind kind = draft.program.request.kind;
+  return set.workspace_offset + (kind == Kind::kTrain || kind == Kind::kEvaluate ? 0 : set.cache_bytes);
 }
+
+// Makes candidates. Graphs are built once, what does not train is lowered once, and equal nodes of all
+// candidates share their kernels: another candidate costs the passes and the memory plan of what trains.
+class Compiler {
+ public:
+  Compiler(const std::vector<Request>& requests, const CompileOptions& options)
+      : options_(options), binder_(options.target) {
+    built_.reserve(requests.size());
+    for (const Request& request : requests) {
+      Program program;
+      program.request = request;
+      program.graph = build_graph(request, options, &program.moments);
+      check_placements(program.graph);
+      if (request.kind == Kind::kTrain) {
+        built_.push_back(std::move(program));
+        fixed_.push_back(nullptr);
+      } else {
+        built_.emplace_back();
+        fixed_.push_back(make_draft(std::move(program), options, Recompute::kNone, 0, binder_));
+      }
+    }
+  }
+
+  // nullopt when it takes more than `limit` bytes; 0 is no limit. What cannot fit by the sum of what lives at
+  // once is not laid out.
+  std::optional<Candidate> attempt(Recompute recompute, int64_t full_layers, int64_t limit) {
+    Candidate candidate{std::make_shared<ProgramSet>(), fixed_, recompute, full_layers};
+    for (size_t i = 0; i < built_.size(); ++i) {
+      if (!candidate.drafts[i])
+        candidate.drafts[i] = make_draft(built_[i], options_, recompute, full_layers, binder_);
+    }
+    ProgramSet& set = *candidate.set;
+    lay_out_persistent(set, candidate.drafts);
+    lay_out_caches(set, candidate.drafts);
+    set.workspace_offset = set.arena_bytes = set.persistent_bytes;
+    persistent_bytes_ = set.persistent_bytes;
+    for (const auto& draft : candidate.drafts) {
+      if (limit > 0 && workspace_offset(set, *draft) + least_workspace_bytes(*draft) > limit)
+        return std::nullopt;
+    }
+    for (const auto& draft : candidate.drafts) {
+      set.arena_bytes = std::max(set.arena_bytes, workspace_offset(set, *draft) + workspace_bytes(*draft));
+      if (limit > 0 && set.arena_bytes > limit) return std::nullopt;
+    }
+    return candidate;
+  }
+
+  // Of the last candidate; recompute does not change it.
+  int64_t persistent_bytes() const { return persistent_bytes_; }
+
+  // The programs of a candidate; nothing else is made of this compiler afterwards.
+  std::shared_ptr<const ProgramSet> finish(Candidate candidate) {
+    ProgramSet& set = *candidate.set;
+    // Other candidates have moved what the drafts share.
+    set.cache_bytes = 0;
+    set.programs.reserve(candidate.drafts.size());
+    lay_out_batches(set, candidate.drafts);
+    lay_out_caches(set, candidate.drafts);
+    for (const auto& draft : candidate.drafts) {
+      draft->program.recompute = candidate.recompute;
+      draft->program.full_recompute_layers = candidate.full_layers;
+      emit(*draft, set, workspace_offset(set, *draft));
+      set.programs.push_back(std::move(draft->program));
+    }
+    set.options = options_;
+    return candidate.set;
+  }
+
+ private:
+  const CompileOptions& options_;
+  Binder binder_;
+  std::vector<Program> built_;  // graphs of what trains, as they were built; others are empty
+  Drafts fixed_;                // what does not train; others are nullptr
+  int64_t persistent_bytes_ = 0;
+};
 
 }  // namespace
 
 std::shared_ptr<const ProgramSet> compile(const std::vector<Request>& requests,
                                           const CompileOptions& options) {
-  device::PlanCache cache;
-  auto fits = [&](const ProgramSet& set) {
-    return options.memory_budget <= 0 || set.arena_bytes <= options.memory_budget;
+  Compiler compiler(requests, options);
+  const int64_t budget = options.memory_budget;
+  // Whatever it needs; refused where that is too much.
+  const auto demand = [&](Recompute recompute, int64_t full_layers) {
+    Candidate candidate = *compiler.attempt(recompute, full_layers, 0);
+    if (budget > 0 && candidate.set->arena_bytes > budget)
+      throw DoesNotFit(compiler.finish(std::move(candidate)));
+    return candidate;
   };
-  auto refuse = [&](const ProgramSet& set, std::string_view recompute) {
-    throw ConfigError(
-        "[memory.budget] the program needs {} with {} recompute, of which {} hold weights, gradients and "
-        "optimizer state, and {} are allowed; {}lower training.micro_batch_size or training.sequence_length, "
-        "take a smaller model, or raise memory.budget",
-        human_bytes(static_cast<double>(set.arena_bytes)), recompute,
-        human_bytes(static_cast<double>(set.persistent_bytes)),
-        human_bytes(static_cast<double>(options.memory_budget)),
-        recompute == name_of(Recompute::kFull) ? "" : "leave memory.recompute to \"auto\", ");
-  };
+  const int64_t blocks = options.model.blocks();
   if (options.recompute) {
-    const int64_t full = *options.recompute == Recompute::kFull ? options.model.blocks() : 0;
-    auto set = compile_with(requests, options, *options.recompute, full, cache);
-    if (!fits(*set)) refuse(*set, name_of(*options.recompute));
-    return set;
+    const int64_t full = *options.recompute == Recompute::kFull ? blocks : 0;
+    return compiler.finish(demand(*options.recompute, full));
   }
-  auto set = compile_with(requests, options, Recompute::kNone, 0, cache);
-  if (fits(*set)) return set;
-  set = compile_with(requests, options, Recompute::kSelective, 0, cache);
-  if (fits(*set)) return set;
-  auto least = compile_with(requests, options, Recompute::kFull, options.model.blocks(), cache);
-  if (!fits(*least)) refuse(*least, name_of(Recompute::kFull));
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective}) {
+    if (auto candidate = compiler.attempt(recompute, 0, budget))
+      return compiler.finish(std::move(*candidate));
+    if (compiler.persistent_bytes() > budget) break;
+  }
+  Candidate least = demand(Recompute::kFull, blocks);
   // As few layers as possible in full.
   int64_t low = 1;
-  int64_t high = options.model.blocks();
+  int64_t high = blocks;
   while (low < high) {
     const int64_t middle = (low + high) / 2;
-    auto attempt = compile_with(requests, options, Recompute::kFull, middle, cache);
-    if (fits(*attempt)) {
+    if (auto candidate = compiler.attempt(Recompute::kFull, middle, budget)) {
       high = middle;
-      least = std::move(attempt);
+      least = std::move(*candidate);
     } else {
       low = middle + 1;
     }
   }
-  return least;
+  return compiler.finish(std::move(least));
 }
 
 }  // namespace strata::program

@@ -22,8 +22,15 @@ struct Layout {
   int64_t alive_at_peak = 0;     // their sum: bytes − alive_at_peak is lost to fragmentation
 };
 
+// The most that is alive at one instruction, the first such one: no layout can do with less.
+struct Alive {
+  int64_t bytes = 0;
+  int32_t at = 0;
+};
+Alive most_alive(std::span<const Lifetime> lifetimes);
+
 // Greedy best fit, largest buffer first (Pisarchyk and Lee 2020), against first-come order; the smaller one
-// is taken.
+// is taken. The time grows as n log n as long as what is in use at a time lies in few pieces.
 Layout plan_memory(std::span<const Lifetime> lifetimes);
 
 }  // namespace strata::program

@@ -3,9 +3,9 @@
 #include "hardware/roofline.h"
 
 #include <algorithm>
-#include <list>
 #include <map>
-#include <set>
+#include <unordered_map>
+#include <unordered_set>
 
 namespace strata::program {
 namespace {
@@ -13,37 +13,59 @@ namespace {
 using graph::kNone;
 using graph::ValueId;
 
-// The memory that was touched last, newest first, as far as the cache holds it.
+// The memory that was touched last, as far as the cache holds it. Touches are numbered, and a tree of sums
+// over their numbers says how many bytes were touched since one of them: a list of what the cache holds would
+// be walked at every touch, and is long where buffers are small.
 class RecentMemory {
  public:
-  explicit RecentMemory(int64_t room) : room_(room) {}
+  RecentMemory(int64_t capacity, size_t most_touches)
+      : capacity_(capacity), touches_(most_touches + 1), sums_(most_touches + 1) {}
 
   // Whether the whole of a buffer is still there; it is afterwards the newest.
   bool touch(int64_t address, int64_t bytes) {
-    int64_t newer = 0;
-    bool held = false;
-    for (auto it = entries_.begin(); it != entries_.end(); ++it) {
-      if (newer + bytes > room_) {
-        entries_.erase(it, entries_.end());
-        break;
+    size_t& newest = newest_[address];
+    bool whole = false;
+    if (touches_[newest].is_held && all_ - sum_to(newest) + bytes <= capacity_) {
+      whole = touches_[newest].bytes >= bytes;
+      drop(newest);
+    } else {
+      for (; oldest_ <= now_; ++oldest_) {
+        if (!touches_[oldest_].is_held) continue;
+        if (all_ - touches_[oldest_].bytes + bytes <= capacity_) break;
+        drop(oldest_);
       }
-      if (it->address == address) {
-        held = it->bytes >= bytes;
-        entries_.erase(it);
-        break;
-      }
-      newer += it->bytes;
     }
-    entries_.push_front({address, bytes});
-    return held;
+    newest = ++now_;
+    touches_[now_] = {bytes, true};
+    add(now_, bytes);
+    return whole;
   }
 
  private:
-  struct Entry {
-    int64_t address, bytes;
+  struct Touch {
+    int64_t bytes = 0;
+    bool is_held = false;
   };
-  int64_t room_;
-  std::list<Entry> entries_;
+
+  void drop(size_t touch) {
+    touches_[touch].is_held = false;
+    add(touch, -touches_[touch].bytes);
+  }
+  void add(size_t touch, int64_t bytes) {
+    all_ += bytes;
+    for (size_t i = touch; i < sums_.size(); i += i & (~i + 1)) sums_[i] += bytes;
+  }
+  int64_t sum_to(size_t touch) const {
+    int64_t sum = 0;
+    for (size_t i = touch; i > 0; i -= i & (~i + 1)) sum += sums_[i];
+    return sum;
+  }
+
+  int64_t capacity_, all_ = 0;
+  std::vector<Touch> touches_;  // from 1 on; 0 is none
+  std::vector<int64_t> sums_;
+  std::unordered_map<int64_t, size_t> newest_;  // touch of each address
+  size_t oldest_ = 1, now_ = 0;
 };
 
 bool in_steady_step(Kind kind, Segment segment) {
@@ -64,9 +86,11 @@ std::vector<FamilyTotal> longest_first(const std::map<std::string_view, FamilyTo
 }  // namespace
 
 std::vector<Expected> predict(const Program& program, Segment segment, const hardware::DeviceSpec& device) {
-  RecentMemory recent(hardware::cache_bytes(device));
+  size_t operands = 0;
+  for (const Instruction& instruction : program.segment(segment)) operands += instruction.operand_count;
+  RecentMemory recent(hardware::cache_bytes(device), operands);
   std::vector<Expected> out;
-  std::set<ValueId> written;
+  std::unordered_set<ValueId> written;
   for (const Instruction& instruction : program.segment(segment)) {
     const graph::Node& node = program.graph.nodes()[static_cast<size_t>(instruction.node)];
     const graph::NodeView view{program.graph, node};

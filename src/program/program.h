@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/error.h"
 #include "device/bindings.h"
 #include "graph/op.h"
 #include "hardware/device_spec.h"
@@ -142,8 +143,18 @@ struct ProgramSet {
   const Persistent& at(const std::string& name) const;  // a missing name is a bug
 };
 
-// Builds, differentiates, rewrites, plans and lowers. ConfigError when the arena does not fit the budget,
-// saying what would make it fit.
+// The arena is larger than the budget with the least memory that the options allow, which `set` shows. The
+// message says what would make it fit.
+class DoesNotFit : public ConfigError {
+ public:
+  explicit DoesNotFit(std::shared_ptr<const ProgramSet> set);
+  const std::shared_ptr<const ProgramSet>& set() const { return set_; }
+
+ private:
+  std::shared_ptr<const ProgramSet> set_;
+};
+
+// Builds, differentiates, rewrites, plans and lowers. Throws DoesNotFit.
 std::shared_ptr<const ProgramSet> compile(const std::vector<Request>& requests,
                                           const CompileOptions& options);
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <list>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -67,6 +68,61 @@ TEST(Predict, KnowsWhatTheCacheHolds) {
     EXPECT_EQ(large[i].flops, none[i].flops);
   }
   EXPECT_LT(sum_large, 0.5 * sum_none);
+}
+
+// The share of each instruction's operands that a cache does not hold, by a walk through the list of what it
+// does.
+std::vector<double> plainly_cold(const Program& program, Segment segment, int64_t capacity) {
+  std::list<std::pair<int64_t, int64_t>> recent;  // address and bytes, the newest first
+  const auto touch = [&](int64_t address, int64_t bytes) {
+    int64_t newer = 0;
+    bool held = false;
+    for (auto it = recent.begin(); it != recent.end(); ++it) {
+      if (newer + bytes > capacity) {
+        recent.erase(it, recent.end());
+        break;
+      }
+      if (it->first == address) {
+        held = it->second >= bytes;
+        recent.erase(it);
+        break;
+      }
+      newer += it->second;
+    }
+    recent.emplace_front(address, bytes);
+    return held;
+  };
+  std::vector<double> shares;
+  for (const Instruction& instruction : program.segment(segment)) {
+    const graph::Node& node = program.graph.nodes()[static_cast<size_t>(instruction.node)];
+    double all = 0, cold = 0;
+    for (const auto* ids : {&node.inputs, &node.outputs}) {
+      for (const graph::ValueId id : *ids) {
+        if (id == graph::kNone) continue;
+        const Place& place = program.places[static_cast<size_t>(id)];
+        all += static_cast<double>(place.bytes);
+        if (!touch(place.at.offset * 2 + (place.at.base == Base::kBatch), place.bytes))
+          cold += static_cast<double>(place.bytes);
+      }
+    }
+    shares.push_back(all > 0 ? cold / all : 0);
+  }
+  return shares;
+}
+
+TEST(Predict, TheCacheHoldsWhatWasTouchedLast) {
+  const auto set = compile({tiny_request()}, tiny_options("gpt2-124m"));
+  auto device = plain_device();
+  for (const int64_t capacity : {1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 24}) {
+    device.l3_bytes = capacity;
+    for (const Segment segment : {Segment::kFirst, Segment::kUpdate}) {
+      const auto expected = predict(set->programs[0], segment, device);
+      const auto plain = plainly_cold(set->programs[0], segment, hardware::cache_bytes(device));
+      ASSERT_EQ(expected.size(), plain.size());
+      for (size_t i = 0; i < plain.size(); ++i)
+        ASSERT_EQ(expected[i].cold_share, plain[i]) << capacity << " bytes, " << instruction_id(segment, i);
+    }
+  }
 }
 
 TEST(Predict, AStepIsTheSumOfItsFamilies) {
