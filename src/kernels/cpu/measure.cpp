@@ -1,6 +1,7 @@
 #include "kernels/cpu/measure.h"
 
 #include <fmt/format.h>
+#include <hwy/targets.h>
 
 #include <algorithm>
 #include <memory>
@@ -162,6 +163,10 @@ PeakGemm peak_gemm(DType dtype) {
 
 DeviceSpec describe_device(int threads) {
   DeviceSpec spec = hardware::detect_cpu(threads);
+  // What the kernels choose by: a virtual processor may show flags that it does not let them use.
+  const int64_t targets = hwy::SupportedTargets();
+  if ((targets & HWY_AVX3) == 0) spec.isa.avx512 = spec.isa.avx512_bf16 = spec.isa.amx = false;
+  if ((targets & (HWY_AVX3 | HWY_AVX2)) == 0) spec.isa.avx2 = false;
   // The library may be told to leave instruction sets alone (ONEDNN_MAX_CPU_ISA).
   if (!detail::onednn_has_native_bf16()) spec.isa.avx512_bf16 = spec.isa.amx = false;
   const dnnl_version_t* version = dnnl::version();
