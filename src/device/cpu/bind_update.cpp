@@ -10,7 +10,7 @@ namespace {
 
 static_assert(optim::kNormBlock == cpu::kNormBlock,
               "a partial sum covers as many elements in plan and kernel");
-static_assert(sizeof(cpu::AdamWScalars) <= optim::kScalarBytes, "the kernels' scalars fit their place");
+static_assert(sizeof(cpu::UpdateScalars) <= optim::kScalarBytes, "the kernels' scalars fit their place");
 
 // Partial sums of squares, one list a tensor, added in order.
 struct PartialsPlan {
@@ -65,14 +65,14 @@ BoundKernel update_scalars(const BindRequest& request) {
         // As torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)).
         const double clip =
             hyper.max_grad_norm > 0 ? std::min(1.0, hyper.max_grad_norm / (norm + 1e-6)) : 1.0;
-        const cpu::AdamWScalars scalars{.lr = hyper.lr,
-                                        .beta1 = hyper.beta1,
-                                        .beta2 = hyper.beta2,
-                                        .eps = hyper.eps,
-                                        .bias_correction1 = hyper.bias_correction1,
-                                        .bias_correction2 = hyper.bias_correction2,
-                                        .grad_scale = static_cast<float>(clip * mean),
-                                        .skip = count == 0 || !std::isfinite(norm)};
+        const cpu::UpdateScalars scalars{.lr = hyper.lr,
+                                         .beta1 = hyper.beta1,
+                                         .beta2 = hyper.beta2,
+                                         .eps = hyper.eps,
+                                         .bias_correction1 = hyper.bias_correction1,
+                                         .bias_correction2 = hyper.bias_correction2,
+                                         .grad_scale = static_cast<float>(clip * mean),
+                                         .skip = count == 0 || !std::isfinite(norm)};
         std::memcpy(p[outputs], &scalars, sizeof scalars);
         *f32(p[outputs + 1]) = static_cast<float>(norm);
       },
@@ -96,7 +96,7 @@ BoundKernel adamw(const BindRequest& request) {
         int64_t first = 0;
         for (const optim::UpdatePart& part : plan_of<AdamWPlan>(held)) {
           cpu::adamw_update(part.elements, f32(p[0]) + first, f32(p[1]) + first, f32(p[2]) + first,
-                            f32(p[3]) + first, reinterpret_cast<const cpu::AdamWScalars*>(p[4]),
+                            f32(p[3]) + first, reinterpret_cast<const cpu::UpdateScalars*>(p[4]),
                             static_cast<float>(part.weight_decay), static_cast<float>(part.lr_scale),
                             nullptr);
           first += part.elements;

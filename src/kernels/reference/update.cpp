@@ -41,7 +41,7 @@ double part_scale(const graph::Attrs& attrs, int64_t i, int64_t n) {
 // (master, m, v, grad, scalars) → master, m, v, in place; the formula stands at cpu::adamw_update. A part's
 // factor changes its rate, but not rate · decay.
 void adamw(const Call& call) {
-  cpu::AdamWScalars scalars;
+  cpu::UpdateScalars scalars;
   std::memcpy(&scalars, call.in[4].data, sizeof scalars);
   if (scalars.skip != 0) return;
   const double whole_rate = static_cast<double>(scalars.lr) * call.attrs.real("lr_scale");
