@@ -8,7 +8,7 @@
 #include "fixtures/op_tensors.h"
 #include "kernels/cpu/optimizer.h"
 #include "ops/ops.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 
 namespace strata::ops {
 namespace {
