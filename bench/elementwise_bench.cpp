@@ -11,6 +11,8 @@
 #include "base/clock.h"
 #include "base/parallel.h"
 #include "kernels/cpu/activation.h"
+#include "kernels/cpu/adafactor.h"
+#include "kernels/cpu/adamw8bit.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/embedding.h"
 #include "kernels/cpu/norm.h"
@@ -206,9 +208,37 @@ void embedding_bwd(benchmark::State& state) {
 void adamw(benchmark::State& state) {
   Buffers& x = buffers();
   std::vector<BF16> copy(kElements);
-  const AdamWScalars scalars{.lr = 1e-4f, .bias_correction1 = 0.5f, .bias_correction2 = 0.5f};
+  const UpdateScalars scalars{.lr = 1e-4f, .bias_correction1 = 0.5f, .bias_correction2 = 0.5f};
   measure(state, 30.0 * kElements, [&] {
     adamw_update(kElements, x.a.data(), x.b.data(), x.c.data(), x.d.data(), &scalars, 0.1f, 1, copy.data());
+  });
+}
+void lion(benchmark::State& state) {
+  Buffers& x = buffers();
+  const UpdateScalars scalars{.lr = 1e-4f};
+  measure(state, 20.0 * kElements,
+          [&] { lion_update(kElements, x.a.data(), x.b.data(), x.d.data(), &scalars, 0.9, 0.99, 0.1f, 1); });
+}
+// Bytes: the codes of two moments are read and written, the parameter too, and the gradient is read.
+void adamw8bit(benchmark::State& state) {
+  Buffers& x = buffers();
+  std::vector<uint8_t> codes(2 * kElements);
+  std::vector<float> scales(static_cast<size_t>(2 * quantization_blocks(kElements)));
+  const Moments8Bit moments{codes.data(), scales.data(), codes.data() + kElements,
+                            scales.data() + quantization_blocks(kElements)};
+  const UpdateScalars scalars{.lr = 1e-4f, .bias_correction1 = 0.5f, .bias_correction2 = 0.5f};
+  measure(state, 16.0 * kElements,
+          [&] { adamw8bit_update(kElements, x.a.data(), moments, x.d.data(), &scalars, 0.1f, 1); });
+}
+// Bytes: the gradient is read three times, the parameter twice, and it is written once.
+void adafactor(benchmark::State& state) {
+  Buffers& x = buffers();
+  std::vector<float> row(kRows, 1.0f), column(kDim, 1.0f);
+  std::vector<double> scratch(static_cast<size_t>(adafactor_scratch_bytes(kRows, kDim) / 8 + 1));
+  const UpdateScalars scalars{.lr = 1e-4f};
+  measure(state, 24.0 * kElements, [&] {
+    adafactor_update(kRows, kDim, x.a.data(), row.data(), column.data(), x.d.data(), &scalars, {},
+                     scratch.data());
   });
 }
 void squares(benchmark::State& state) {
@@ -234,6 +264,9 @@ STRATA_BOTH_TYPES(embedding_fwd);
 STRATA_BOTH_TYPES(embedding_bwd);
 BENCHMARK(cast_to_bf16)->UseManualTime();
 BENCHMARK(adamw)->UseManualTime();
+BENCHMARK(lion)->UseManualTime();
+BENCHMARK(adamw8bit)->UseManualTime();
+BENCHMARK(adafactor)->UseManualTime();
 BENCHMARK(squares)->UseManualTime();
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "config/resolve.h"
 #include "device/cpu/device.h"
 #include "program/initialize.h"
+#include "program/update.h"
 
 namespace strata::benchmarks {
 
@@ -57,7 +58,7 @@ BenchModel::BenchModel(const BenchCase& bench, int threads) : case_(bench) {
   options.model = case_.model;
   options.activations = bench.dtype;
   options.rule_of = [](const std::string&, const Shape& shape) {
-    return optim::ParameterRule{shape.rank() >= 2 ? 0.1 : 0.0, 1.0};
+    return optim::one_rule({.weight_decay = shape.rank() >= 2 ? 0.1 : 0.0});
   };
   const auto device = device::make_cpu_device(threads);
   options.target = device->target();
@@ -104,10 +105,10 @@ double BenchModel::flops() const {
 
 double BenchModel::step() {
   const double begin = monotonic_seconds();
-  executor_->run(0, Segment::kFirst);
-  ++steps_;
   ++timed_;
-  run_update(*executor_, steps_);
+  write_hyper(*executor_);
+  executor_->run(0, Segment::kFirst);
+  run_update(*executor_);
   return monotonic_seconds() - begin;
 }
 
@@ -144,13 +145,11 @@ void BenchModel::reset() {
   timed_ = 0;
 }
 
-void run_update(program::Executor& executor, int64_t step) {
-  optim::UpdateHyper hyper;
-  hyper.lr = 1e-4f;
-  hyper.max_grad_norm = 1;
-  hyper.bias_correction1 = static_cast<float>(1 - std::pow(hyper.beta1, static_cast<double>(step)));
-  hyper.bias_correction2 = static_cast<float>(1 - std::pow(hyper.beta2, static_cast<double>(step)));
-  std::memcpy(executor.data("hyper"), &hyper, sizeof hyper);
+void write_hyper(program::Executor& executor) {
+  program::write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-4f});
+}
+
+void run_update(program::Executor& executor) {
   executor.run(0, Segment::kUpdate);
   executor.run(0, Segment::kEncode);
 }

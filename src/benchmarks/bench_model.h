@@ -56,12 +56,13 @@ class BenchModel {
   BenchCase case_;
   std::unique_ptr<program::Executor> executor_;
   double compile_seconds_ = 0, fill_seconds_ = 0;
-  int64_t steps_ = 0;  // ever
   int64_t timed_ = 0;  // since the last reset
 };
 
-// The update and the encoding of program 0, as the optimizer's step number `step`.
-void run_update(program::Executor& executor, int64_t step);
+// What a step of program 0 is told before its first micro-batch.
+void write_hyper(program::Executor& executor);
+// The update and the encoding of program 0.
+void run_update(program::Executor& executor);
 
 // The dtypes that are fast on this machine: fp32, and bf16 where it is faster.
 std::vector<DType> fast_dtypes(int threads);

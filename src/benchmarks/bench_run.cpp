@@ -210,10 +210,11 @@ double BenchRun::step_seconds(double budget) {
   const double begin = monotonic_seconds();
   // The first pass takes the pages of everything and is not counted.
   for (int64_t pass = 0; pass < 3 || (monotonic_seconds() - begin < budget && pass < 50); ++pass) {
+    write_hyper(*executor_);
     const double first = timed(Segment::kFirst, 0);
     const double next = later > 0 ? timed(Segment::kLater, 1) : 0;
     const double update_begin = monotonic_seconds();
-    run_update(*executor_, pass + 1);
+    run_update(*executor_);
     const double update = monotonic_seconds() - update_begin;
     if (pass == 0) continue;
     firsts.push_back(first);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -26,23 +27,6 @@ std::string left_out_prefix(const models::ModelConfig& model, const checkpoint::
 Shape shape_in_file(const models::TensorRow& row, const Shape& parameter) {
   if (parameter.rank() == 1) return {row.rows};
   return row.transposed ? Shape{parameter[1], row.rows} : Shape{row.rows, parameter[1]};
-}
-
-// Views of the tensors of `model` whose memory is that of the persistent values PREFIX + parameter.
-std::vector<checkpoint::MutableTensorView> views_of(const models::ModelConfig& model,
-                                                    const program::Executor& executor,
-                                                    const std::string& ours, const std::string& theirs) {
-  std::vector<checkpoint::MutableTensorView> views;
-  for (const models::TensorRow& row : model.family->tensors(model)) {
-    const program::Persistent& value = executor.set().at(ours + row.parameter);
-    const int64_t columns = value.shape.rank() == 2 ? value.shape[1] : 1;
-    views.push_back({.name = theirs + row.file_name,
-                     .shape = shape_in_file(row, value.shape),
-                     .data = executor.arena() + value.offset + row.row * columns * 4,
-                     .transposed = row.transposed,
-                     .interleave = row.interleave});
-  }
-  return views;
 }
 
 // The copy of a tied head that some files carry must be the embedding that the model computes with.
@@ -70,14 +54,53 @@ void check_tied_copies(const WeightSource& weights, const models::ModelConfig& m
 
 std::vector<checkpoint::MutableTensorView> weight_views(const models::ModelConfig& model,
                                                         const program::Executor& executor) {
-  return views_of(model, executor, "", "");
+  std::vector<checkpoint::MutableTensorView> views;
+  for (const models::TensorRow& row : model.family->tensors(model)) {
+    const program::Persistent& value = executor.set().at(row.parameter);
+    const int64_t columns = value.shape.rank() == 2 ? value.shape[1] : 1;
+    views.push_back({.name = row.file_name,
+                     .shape = shape_in_file(row, value.shape),
+                     .data = executor.arena() + value.offset + row.row * columns * 4,
+                     .transposed = row.transposed,
+                     .interleave = row.interleave});
+  }
+  return views;
 }
 
-std::vector<checkpoint::MutableTensorView> moment_views(const models::ModelConfig& model,
-                                                        const program::Executor& executor) {
-  auto views = views_of(model, executor, "m.", "m/");
-  auto second = views_of(model, executor, "v.", "v/");
-  std::move(second.begin(), second.end(), std::back_inserter(views));
+std::vector<checkpoint::MutableTensorView> state_views(const models::ModelConfig& model,
+                                                       const program::Executor& executor) {
+  const program::Program& program = executor.program(0);
+  // State by state, each in the order of the model's tensors.
+  std::vector<std::string> names;
+  std::multimap<std::pair<std::string, std::string>, const optim::State*> states;
+  for (const optim::State& state : program.states) {
+    if (std::find(names.begin(), names.end(), state.name) == names.end()) names.push_back(state.name);
+    states.insert({{state.name, program.graph.value(state.parameter).name}, &state});
+  }
+  std::vector<checkpoint::MutableTensorView> views;
+  const auto tensors = model.family->tensors(model);
+  for (const std::string& name : names) {
+    for (const models::TensorRow& row : tensors) {
+      const auto [begin, end] = states.equal_range({name, row.parameter});
+      for (auto it = begin; it != end; ++it) {
+        const optim::State& state = *it->second;
+        if (row.row < state.first_row || row.row + row.rows > state.first_row + state.rows) continue;
+        const program::Persistent& value = executor.set().at(program.graph.value(state.value).name);
+        checkpoint::MutableTensorView view{.name = name + "/" + row.file_name,
+                                           .shape = value.shape,
+                                           .memory_dtype = value.dtype,
+                                           .data = executor.arena() + value.offset};
+        if (state.layout != optim::StateLayout::kTensor) {
+          const int64_t of_row = value.bytes / std::max<int64_t>(state.rows, 1);
+          view.shape = shape_in_file(row, value.shape);
+          view.data = executor.arena() + value.offset + (row.row - state.first_row) * of_row;
+          view.transposed = row.transposed && value.shape.rank() == 2;
+          view.interleave = row.interleave;
+        }
+        views.push_back(std::move(view));
+      }
+    }
+  }
   return views;
 }
 

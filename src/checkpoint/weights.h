@@ -12,9 +12,11 @@ namespace strata::checkpoint {
 // Every tensor of the model's Hugging Face file, as a view into the arena (fp32 masters).
 std::vector<checkpoint::MutableTensorView> weight_views(const models::ModelConfig& model,
                                                         const program::Executor& executor);
-// The optimizer's moments under the same names with "m/" or "v/" before them.
-std::vector<checkpoint::MutableTensorView> moment_views(const models::ModelConfig& model,
-                                                        const program::Executor& executor);
+// The optimizers' states under the same names with the state's before them: "m/…", "momentum/…". Those that
+// lie element by element (or row by row) have the tensor's shape and order; the others, as moments of one
+// byte and their scales, are as they lie in memory.
+std::vector<checkpoint::MutableTensorView> state_views(const models::ModelConfig& model,
+                                                       const program::Executor& executor);
 std::vector<checkpoint::TensorView> read_only(const std::vector<checkpoint::MutableTensorView>& views);
 
 // A tensor as the model's Hugging Face file holds it.

@@ -68,11 +68,11 @@ std::string name_of_model(const Path& folder) {
   return path.filename().string();
 }
 
-// Memory for weights and the optimizer's moments, which begin at zero.
+// Memory for weights and AdamW's states, which begin at zero.
 void compile_for_training(inference::ModelRuntime& runtime) {
   program::CompileOptions compile;
   compile.model = runtime.model;
-  compile.rule_of = [](const std::string&, const Shape&) { return optim::ParameterRule{}; };
+  compile.rule_of = [](const std::string&, const Shape&) { return optim::one_rule({}); };
   compile.recompute = program::Recompute::kNone;
   compile.cache_capacity = 1;
   const auto device = device::make_cpu_device(1);

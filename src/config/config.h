@@ -11,6 +11,7 @@
 
 #include "base/toml.h"
 #include "config/values.h"
+#include "optim/optimizer.h"
 #include "optim/schedule.h"
 
 namespace strata::config {
@@ -19,7 +20,7 @@ enum class ModelInit { kWeights, kRandom };
 enum class InitScheme { kAuto, kNormal, kScaledResidual, kSmallWang, kTruncatedNormal, kMitchell };
 enum class Pack { kDocuments, kStream, kBestFit };
 enum class Objective { kAuto, kCausal, kMasked, kSpanCorruption };
-enum class OptimizerKind { kAdamW, kMuon };
+enum class OptimizerKind { kAdamW, kMuon, kLion, kAdafactor, kAdamW8Bit };  // as optim::Optimizer
 enum class StateDtype { kFp32, kBf16 };
 enum class Compute { kAuto, kBf16, kFp32, kFp16, kFp8 };
 enum class Residual { kAuto, kBf16, kFp32 };
@@ -113,7 +114,7 @@ struct OptimizerGroup {
   std::string match;  // of Hugging Face tensor names, with * and ?
   double lr_scale = 1.0;
   std::optional<double> weight_decay;
-  OptimizerKind name = OptimizerKind::kAdamW;
+  std::optional<OptimizerKind> name;
 };
 
 struct OptimizerTable {
@@ -124,7 +125,16 @@ struct OptimizerTable {
   double eps = 1e-8;
   double weight_decay = 0.1;
   StateDtype state_dtype = StateDtype::kFp32;
+  optim::Muon muon{.scale = optim::MuonScale::kMatchRmsAdamW};  // one lr serves AdamW's tensors too
+  optim::Lion lion;
+  optim::Adafactor adafactor;
+  optim::AdamW8Bit adamw8bit;
   std::vector<OptimizerGroup> group;
+
+  bool uses(OptimizerKind kind) const {
+    return name == kind ||
+           std::any_of(group.begin(), group.end(), [&](const auto& one) { return one.name == kind; });
+  }
 };
 
 struct ScheduleTable {

@@ -125,8 +125,9 @@ ResolvedRun resolve(RunConfig config, const ResolveOptions& options);
 // The programs of a run; memory.recompute becomes what was chosen.
 std::shared_ptr<const program::ProgramSet> compile(ResolvedRun& run);
 
-// Weight decay on tensors with two or more dimensions, none on norms and biases; of the groups the first
-// match counts; then µP's factors.
+// For every tensor of the model's files: weight decay where it has two or more dimensions, none on norms and
+// biases; of the groups the first match counts; then µP's factors. Muon takes the matrices within blocks,
+// AdamW the rest.
 optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig& model);
 
 DType activation_dtype(const RunConfig& config);

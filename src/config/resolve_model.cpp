@@ -78,24 +78,70 @@ models::InitScheme scheme_of(InitScheme scheme, models::InitScheme family) {
   return family;
 }
 
+optim::Optimizer optimizer_of(const OptimizerTable& table, OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kAdamW:
+      break;
+    case OptimizerKind::kMuon:
+      return table.muon;
+    case OptimizerKind::kLion:
+      return table.lion;
+    case OptimizerKind::kAdafactor:
+      return table.adafactor;
+    case OptimizerKind::kAdamW8Bit:
+      return table.adamw8bit;
+  }
+  return optim::AdamW{};
+}
+
 bool matches(const OptimizerGroup& group, const std::string& file_name) {
   return fnmatch(group.match.c_str(), file_name.c_str(), 0) == 0;
 }
 
-// A group that matches nothing is a typing mistake.
+// A group that matches nothing is a typing mistake, and so is one for Muon that matches no matrix within a
+// block.
 void check_groups(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
   const auto tensors = model.family->tensors(model);
   for (size_t i = 0; i < config.optimizer.group.size(); ++i) {
     const OptimizerGroup& group = config.optimizer.group[i];
-    if (group.match.empty() || std::any_of(tensors.begin(), tensors.end(), [&](const auto& tensor) {
-          return matches(group, tensor.file_name);
-        })) {
-      continue;
+    if (group.match.empty()) continue;
+    bool any = false, matrices = false;
+    for (const models::TensorRow& tensor : tensors) {
+      if (!matches(group, tensor.file_name)) continue;
+      any = true;
+      matrices = matrices || models::is_hidden_matrix(tensor.parameter);
     }
-    const std::string key = fmt::format("optimizer.group.{}.match", i);
-    faults.push_back({key, config.origin_of(key),
-                      fmt::format("found \"{}\", which matches no tensor; names are such as {} and {}",
-                                  group.match, tensors.front().file_name, tensors.back().file_name)});
+    const auto fault = [&](const char* name, std::string problem) {
+      const std::string key = fmt::format("optimizer.group.{}.{}", i, name);
+      faults.push_back({key, config.origin_of(key), std::move(problem)});
+    };
+    if (!any) {
+      fault("match", fmt::format("found \"{}\", which matches no tensor; names are such as {} and {}",
+                                 group.match, tensors.front().file_name, tensors.back().file_name));
+    } else if (group.name == OptimizerKind::kMuon && !matrices) {
+      fault("name",
+            fmt::format("found \"muon\" for \"{}\", which matches no matrix within a block; embeddings, "
+                        "heads, norms and biases are AdamW's",
+                        group.match));
+    }
+  }
+}
+
+// µP's factors are derived for Adam's update.
+void check_optimizers(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
+  if (model.mup.base_hidden_size == 0) return;
+  const auto check = [&](const std::string& key, OptimizerKind kind) {
+    if (kind == OptimizerKind::kAdamW) return;
+    faults.push_back(
+        {key, config.origin_of(key),
+         fmt::format("found \"{}\" with model.mup_base_hidden_size, whose learning rates are those of "
+                     "adamw; leave one of the two out",
+                     optim::name_of(optimizer_of(config.optimizer, kind)))});
+  };
+  check("optimizer.name", config.optimizer.name);
+  for (size_t i = 0; i < config.optimizer.group.size(); ++i) {
+    if (config.optimizer.group[i].name)
+      check(fmt::format("optimizer.group.{}.name", i), *config.optimizer.group[i].name);
   }
 }
 
@@ -155,6 +201,7 @@ void check_model(const RunConfig& config, std::vector<Fault>& faults) {
     auto problems = models::faults_of(model);
     for (std::string& problem : problems) faults.push_back({key, config.origin_of(key), std::move(problem)});
     if (problems.empty()) check_groups(config, model, faults);
+    if (problems.empty()) check_optimizers(config, model, faults);
     if (problems.empty()) check_objective(config, model, faults);
     if (problems.empty()) check_start(config, model, faults);
     if (config.training.sequence_length > model.max_sequence_length()) {
@@ -266,28 +313,35 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
 }
 
 optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig& model) {
-  std::unordered_map<std::string, std::vector<std::string>> names;  // in files, of each parameter
-  for (models::TensorRow& row : model.family->tensors(model))
-    names[row.parameter].push_back(std::move(row.file_name));
-  return [optimizer = config.optimizer, model, names = std::move(names)](const std::string& name,
-                                                                         const Shape& shape) {
-    optim::ParameterRule rule{shape.rank() >= 2 ? optimizer.weight_decay : 0.0, 1.0};
-    const auto found = names.find(name);
-    for (const OptimizerGroup& group : optimizer.group) {
-      if (found == names.end() || std::none_of(found->second.begin(), found->second.end(),
-                                               [&](const auto& file) { return matches(group, file); })) {
-        continue;
-      }
-      rule.lr_scale = group.lr_scale;
-      rule.weight_decay = group.weight_decay.value_or(rule.weight_decay);
-      break;
-    }
+  std::unordered_map<std::string, std::vector<models::TensorRow>>
+      tensors;  // of each parameter, in the order of its rows
+  for (models::TensorRow& row : model.family->tensors(model)) tensors[row.parameter].push_back(row);
+  for (auto& [name, rows] : tensors)
+    std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.row < b.row; });
+  return [optimizer = config.optimizer, model, tensors = std::move(tensors)](const std::string& name,
+                                                                             const Shape& shape) {
     // The share of a weight that a step takes away does not change with the width.
     models::RateScale scale = models::rate_scale(model, name);
-    rule.lr_scale *= scale.whole;
-    rule.weight_decay /= scale.whole;
-    rule.part_scales = std::move(scale.parts);
-    return rule;
+    optim::ParameterRule rules{{}, std::move(scale.parts)};
+    const auto found = tensors.find(name);
+    STRATA_CHECK(found != tensors.end(), "{} is in no file of {}", name, model.family->name);
+    for (const models::TensorRow& row : found->second) {
+      OptimizerKind kind = optimizer.name;
+      optim::UpdateRule rule{.weight_decay = shape.rank() >= 2 ? optimizer.weight_decay : 0.0};
+      const auto group = std::find_if(optimizer.group.begin(), optimizer.group.end(),
+                                      [&](const auto& one) { return matches(one, row.file_name); });
+      if (group != optimizer.group.end()) {
+        kind = group->name.value_or(kind);
+        rule.lr_scale = group->lr_scale;
+        rule.weight_decay = group->weight_decay.value_or(rule.weight_decay);
+      }
+      if (kind == OptimizerKind::kMuon && !models::is_hidden_matrix(name)) kind = OptimizerKind::kAdamW;
+      rule.optimizer = optimizer_of(optimizer, kind);
+      rule.lr_scale *= scale.whole;
+      rule.weight_decay /= scale.whole;
+      rules.tensors.push_back({row.rows, rule});
+    }
+    return rules;
   };
 }
 

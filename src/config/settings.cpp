@@ -97,7 +97,13 @@ RunConfig keep_resolved(const RunConfig& now, const RunConfig& stored) {
 }
 
 std::vector<Change> compare_for_resume(const RunConfig& stored, const RunConfig& now) {
-  return compare(stored, keep_resolved(now, stored));
+  // A group without a name means the optimizer's.
+  const auto with_names = [](RunConfig config) {
+    for (OptimizerGroup& group : config.optimizer.group)
+      group.name = group.name.value_or(config.optimizer.name);
+    return config;
+  };
+  return compare(with_names(stored), with_names(keep_resolved(now, stored)));
 }
 
 void require_resumable(std::span<const Change> changes, bool accepted) {

@@ -17,6 +17,20 @@ TableSpec table(const char* name, ResumeClass resume, Table RunConfig::*member, 
           .at = [member](RunConfig& config, size_t) -> void* { return &(config.*member); }};
 }
 
+// What one of the optimizers has beside the keys of all; written where it is used.
+template <typename Item>
+TableSpec optimizer_sub_table(const char* name, OptimizerKind kind, Item OptimizerTable::*member,
+                              const char* help, std::vector<KeySpec> keys) {
+  return {.name = name,
+          .help = help,
+          .resume = ResumeClass::kAccept,
+          .keys = std::move(keys),
+          .list = false,
+          .later = false,
+          .count = [=](const RunConfig& config) { return size_t{config.optimizer.uses(kind) ? 1u : 0u}; },
+          .at = [=](RunConfig& config, size_t) -> void* { return &(config.optimizer.*member); }};
+}
+
 template <typename Table, typename Item>
 TableSpec list(const char* name, ResumeClass resume, Table RunConfig::*outer,
                std::vector<Item> Table::*member, const char* help, std::vector<KeySpec> keys) {
@@ -226,20 +240,71 @@ TableSpec training_table() {
       });
 }
 
+const std::vector<std::string> kOptimizers{"adamw", "muon", "lion", "adafactor", "adamw8bit"};
+
 TableSpec optimizer_table() {
   return table(
       "optimizer", ResumeClass::kAccept, &RunConfig::optimizer, "How gradients change weights.",
       {
-          key("name", &OptimizerTable::name, "The update rule.", choice({"adamw", "muon"}, {"muon"})),
+          on_resume(key("name", &OptimizerTable::name,
+                        "The update rule. muon: of the matrices within the blocks, adamw of all else.",
+                        choice(kOptimizers)),
+                    ResumeClass::kRefused),
           key("lr", &OptimizerTable::lr, "Peak learning rate.", above(0)),
-          key("beta1", &OptimizerTable::beta1, "Decay of the first moment.", from_to_below(0, 1)),
-          key("beta2", &OptimizerTable::beta2, "Decay of the second moment.", from_to_below(0, 1)),
-          key("eps", &OptimizerTable::eps, "Added to the root of the second moment.", above(0)),
+          key("beta1", &OptimizerTable::beta1, "adamw, adamw8bit: decay of the first moment.",
+              from_to_below(0, 1)),
+          key("beta2", &OptimizerTable::beta2, "adamw, adamw8bit: decay of the second moment.",
+              from_to_below(0, 1)),
+          key("eps", &OptimizerTable::eps, "adamw, adamw8bit: added to the root of the second moment.",
+              above(0)),
           key("weight_decay", &OptimizerTable::weight_decay,
               "On tensors with two or more dimensions, none on norms and biases.", at_least(0)),
           key("state_dtype", &OptimizerTable::state_dtype, "Of the moments.",
               choice({"fp32", "bf16"}, {"bf16"})),
       });
+}
+
+std::vector<TableSpec> optimizer_sub_tables() {
+  using Kind = OptimizerKind;
+  using Table = OptimizerTable;
+  return {
+      optimizer_sub_table(
+          "optimizer.muon", Kind::kMuon, &Table::muon, "Momentum made orthogonal (Jordan et al. 2024).",
+          {
+              key("momentum", &optim::Muon::momentum, "Decay of the momentum.", from_to_below(0, 1)),
+              key("nesterov", &optim::Muon::nesterov, "Take the gradient's own part once more."),
+              key("ns_steps", &optim::Muon::steps, "Iterations of Newton and Schulz.", at_least(1)),
+              key("scale", &optim::Muon::scale,
+                  "Of the update: original: √max(1, rows / columns); match_rms_adamw: 0.2 √max(rows, "
+                  "columns), so that learning rates of AdamW hold.",
+                  choice({"original", "match_rms_adamw"})),
+          }),
+      optimizer_sub_table(
+          "optimizer.lion", Kind::kLion, &Table::lion, "The sign of a mixed momentum (Chen et al. 2023).",
+          {
+              key("beta1", &optim::Lion::beta1, "Share of the momentum in the update.", from_to_below(0, 1)),
+              key("beta2", &optim::Lion::beta2, "Decay of the momentum.", from_to_below(0, 1)),
+          }),
+      optimizer_sub_table(
+          "optimizer.adafactor", Kind::kAdafactor, &Table::adafactor,
+          "Second moments as means of rows and columns (Shazeer and Stern 2018, as PyTorch).",
+          {
+              key("beta2_decay", &optim::Adafactor::beta2_decay,
+                  "The second moment takes a share of t^beta2_decay of update t's.", between(-1, 0)),
+              key("eps1", &optim::Adafactor::eps1, "Least root of a second moment.", above(0)),
+              key("eps2", &optim::Adafactor::eps2,
+                  "Least size of a tensor, which its learning rate is relative to.", above(0)),
+              key("clip_threshold", &optim::Adafactor::clip_threshold,
+                  "Largest root mean square of an update.", above(0)),
+          }),
+      optimizer_sub_table("optimizer.adamw8bit", Kind::kAdamW8Bit, &Table::adamw8bit,
+                          "Moments of one byte, a scale for every 256 (Dettmers et al. 2022).",
+                          {
+                              on_resume(key("min_elements", &optim::AdamW8Bit::min_elements,
+                                            "Smaller tensors have moments in fp32.", count_of_at_least(1)),
+                                        ResumeClass::kRefused),
+                          }),
+  };
 }
 
 TableSpec optimizer_group_table() {
@@ -250,7 +315,8 @@ TableSpec optimizer_group_table() {
                   key("match", &T::match, "Tensor names, with * and ?: \"*embed_tokens*\"."),
                   key("lr_scale", &T::lr_scale, "Factor on the learning rate.", at_least(0)),
                   key("weight_decay", &T::weight_decay, "In place of the optimizer's.", at_least(0)),
-                  key("name", &T::name, "In place of the optimizer's.", choice({"adamw", "muon"}, {"muon"})),
+                  on_resume(key("name", &T::name, "In place of the optimizer's.", choice(kOptimizers)),
+                            ResumeClass::kRefused),
               });
 }
 
@@ -396,13 +462,18 @@ TableSpec debug_table() {
 }  // namespace
 
 const std::vector<TableSpec>& run_tables() {
-  static const std::vector<TableSpec> tables = {
-      run_table(),       model_table(),           tokenizer_table(),  tokenizer_train_table(),
-      data_table(),      data_source_table(),     data_phase_table(), training_table(),
-      optimizer_table(), optimizer_group_table(), schedule_table(),   precision_table(),
-      memory_table(),    device_table(),          parallel_table(),   checkpoint_table(),
-      eval_table(),      eval_set_table(),        log_table(),        profile_table(),
-      debug_table()};
+  static const std::vector<TableSpec> tables = [] {
+    std::vector<TableSpec> all = {
+        run_table(),         model_table(),      tokenizer_table(), tokenizer_train_table(), data_table(),
+        data_source_table(), data_phase_table(), training_table(),  optimizer_table()};
+    for (TableSpec& spec : optimizer_sub_tables()) all.push_back(std::move(spec));
+    for (TableSpec& spec :
+         std::vector<TableSpec>{optimizer_group_table(), schedule_table(), precision_table(), memory_table(),
+                                device_table(), parallel_table(), checkpoint_table(), eval_table(),
+                                eval_set_table(), log_table(), profile_table(), debug_table()})
+      all.push_back(std::move(spec));
+    return all;
+  }();
   return tables;
 }
 

@@ -38,7 +38,7 @@ enum class Role : uint8_t {
   kParameter,   // fp32 master weight
   kGradient,    // fp32 gradient of a parameter: an accumulator over micro-batches
   kMetric,      // loss and count of a step: accumulators too
-  kState,       // optimizer moments
+  kState,       // of the optimizers, and how many updates they made
   kEncoded,     // a parameter in another encoding, made again after each update
   kConstant,    // filled once, before the first step
   kCache,       // keys and values of earlier tokens, kept between runs of a generating program

@@ -199,6 +199,20 @@ RateScale rate_scale(const ModelConfig& config, std::string_view parameter) {
   return {scale.rate, std::move(scale.parts)};
 }
 
+bool is_hidden_matrix(std::string_view parameter) {
+  if (is_bias(parameter)) return false;
+  switch (part_of(parameter)) {
+    case Part::kQkv:
+    case Part::kCrossQuery:
+    case Part::kUp:
+    case Part::kOut:
+    case Part::kDown:
+      return true;
+    default:
+      return parameter.ends_with("cross.kv.weight");
+  }
+}
+
 std::vector<std::string> mup_faults(const ModelConfig& config) {
   std::vector<std::string> faults;
   if (config.mup.base_hidden_size == 0) return faults;

@@ -59,6 +59,10 @@ struct RateScale {
 };
 RateScale rate_scale(const ModelConfig& config, std::string_view parameter);
 
+// Whether a parameter is a matrix (or several, its segments) that maps hidden values to hidden values: what
+// Muon is for. No embedding, table, head, norm or bias is.
+bool is_hidden_matrix(std::string_view parameter);
+
 // How many times wider than the base the model is; 1 without µP.
 double width_mult(const ModelConfig& config);
 

@@ -224,7 +224,7 @@ void lay_out_persistent(ProgramSet& set, const Drafts& drafts) {
       add_persistent(set, value);
     }
   }
-  // By role, so that what is alike lies together: parameters first, then gradients, moments, encodings,
+  // By role, so that what is alike lies together: parameters first, then gradients, states, encodings,
   // tables.
   std::vector<size_t> order(set.persistent.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -333,7 +333,7 @@ class Compiler {
     for (const Request& request : requests) {
       Program program;
       program.request = request;
-      program.graph = build_graph(request, options, &program.moments);
+      program.graph = build_graph(request, options, &program.states);
       check_placements(program.graph);
       if (request.kind == Kind::kTrain) {
         built_.push_back(std::move(program));

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "base/random.h"
+#include "program/update.h"
 
 namespace strata::program {
 namespace {
@@ -55,12 +56,7 @@ void initialize_weights(Executor& executor, uint64_t seed) {
     }
     scale_parts(value, parameter.init.part_scales, out);
   }
-  for (const optim::Moments& moments : executor.program(0).moments) {
-    for (const graph::ValueId id : {moments.first, moments.second}) {
-      const graph::Value& value = graph.value(id);
-      std::memset(executor.data(value.name), 0, static_cast<size_t>(value.bytes()));
-    }
-  }
+  clear_states(executor);
 }
 
 }  // namespace strata::program

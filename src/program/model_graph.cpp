@@ -49,7 +49,7 @@ layers::Mode mode_of(Kind kind) {
 }  // namespace
 
 graph::Graph build_graph(const Request& request, const CompileOptions& options,
-                         std::vector<optim::Moments>* moments) {
+                         std::vector<optim::State>* states) {
   Graph graph;
   const layers::Mode mode = mode_of(request.kind);
   const bool writes = mode != layers::Mode::kSequences;  // a text, from caches
@@ -80,8 +80,8 @@ graph::Graph build_graph(const Request& request, const CompileOptions& options,
   if (request.kind == Kind::kTrain) {
     graph::differentiate(graph);
     STRATA_CHECK(options.rule_of != nullptr, "a training program needs the optimizer's rules");
-    auto update = optim::add_adamw_update(graph, loss.count, options.rule_of);
-    if (moments != nullptr) *moments = std::move(update.moments);
+    auto update = optim::add_update(graph, loss.count, options.rule_of);
+    if (states != nullptr) *states = std::move(update.states);
   }
   return graph;
 }

@@ -9,6 +9,6 @@ namespace strata::program {
 // row "last_row" of the chunk; kDecode: the same for one token; kEncodeSource: fills the caches of what an
 // encoder read. Logits are f32[1, V], named "logits".
 graph::Graph build_graph(const Request& request, const CompileOptions& options,
-                         std::vector<optim::Moments>* moments);
+                         std::vector<optim::State>* states);
 
 }  // namespace strata::program

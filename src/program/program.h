@@ -15,7 +15,7 @@
 #include "graph/op.h"
 #include "hardware/device_spec.h"
 #include "models/model.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 #include "program/memory_plan.h"
 #include "program/passes.h"
 
@@ -93,9 +93,9 @@ struct Program {
   std::vector<std::shared_ptr<const void>> plans;  // what the instructions' plans point to
   Layout workspace;                                // of the micro-batch segments
   Layout update_workspace;
-  int64_t batch_bytes = 0;              // of one batch slot
-  int64_t scratch_peak = 0;             // largest scratch of one instruction
-  std::vector<optim::Moments> moments;  // kTrain
+  int64_t batch_bytes = 0;           // of one batch slot
+  int64_t scratch_peak = 0;          // largest scratch of one instruction
+  std::vector<optim::State> states;  // kTrain: of the optimizers
   Recompute recompute = Recompute::kNone;
   int64_t full_recompute_layers = 0;
 
@@ -117,8 +117,8 @@ struct CompileOptions {
   device::Target target;               // what is to run it: need not be this machine
 };
 
-// Where something lies that outlives a segment: parameters, gradients, moments, encodings, tables, the step
-// block.
+// Where something lies that outlives a segment: parameters, gradients, optimizer states, encodings, tables,
+// the step block.
 struct Persistent {
   std::string name;
   graph::Role role = graph::Role::kParameter;

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "checkpoint/weights.h"
+#include "program/update.h"
 #include "train/facts.h"
 
 namespace strata::train {
@@ -80,13 +81,16 @@ void RunStore::store_config(const config::RunConfig& config, const std::string& 
 std::optional<TrainingState> RunStore::load_newest(const models::ModelConfig& model,
                                                    const program::Executor& executor) const {
   const auto weights = checkpoint::weight_views(model, executor);
-  const auto moments = checkpoint::moment_views(model, executor);
-  const auto loaded = checkpoint::load_newest_checkpoint(checkpoints(), weights, moments);
+  const auto states = checkpoint::state_views(model, executor);
+  const auto loaded = checkpoint::load_newest_checkpoint(checkpoints(), weights, states);
   if (!loaded) return std::nullopt;
   for (const auto& skipped : loaded->skipped) {
     log_warning("checkpoint {} cannot be used and is skipped: {}", skipped.path.string(), skipped.reason);
   }
-  return training_state_from_json(loaded->state_json, (loaded->path / "state.json").string());
+  const TrainingState state =
+      training_state_from_json(loaded->state_json, (loaded->path / "state.json").string());
+  program::set_updates_made(executor, state.updates);
+  return state;
 }
 
 TrainingState RunStore::load(const std::string& checkpoint, const models::ModelConfig& model,
@@ -99,9 +103,11 @@ TrainingState RunStore::load(const std::string& checkpoint, const models::ModelC
         checkpoint);
   }
   const auto weights = checkpoint::weight_views(model, executor);
-  const auto moments = checkpoint::moment_views(model, executor);
-  const auto loaded = checkpoint::load_checkpoint(path, weights, moments);
-  return training_state_from_json(loaded.state_json, (path / "state.json").string());
+  const auto states = checkpoint::state_views(model, executor);
+  const auto loaded = checkpoint::load_checkpoint(path, weights, states);
+  const TrainingState state = training_state_from_json(loaded.state_json, (path / "state.json").string());
+  program::set_updates_made(executor, state.updates);
+  return state;
 }
 
 void RunStore::set_aside_after(int64_t step) {
@@ -123,7 +129,7 @@ uint64_t RunStore::save(const Save& save) {
   content.model.files = interop::companion_files(save.model, save.tokenizer);
   content.model.weights = checkpoint::read_only(checkpoint::weight_views(save.model, save.executor));
   content.model.dtype = DType::kF32;
-  content.optimizer = checkpoint::read_only(checkpoint::moment_views(save.model, save.executor));
+  content.optimizer = checkpoint::read_only(checkpoint::state_views(save.model, save.executor));
   content.state_json = to_json(save.state);
   content.health = save.health;
   content.program = fmt::format("strata {}", program_version());

@@ -12,11 +12,11 @@
 
 namespace strata::train {
 
-// What resumes a run besides weights and moments. Random numbers are counter-based and the data order is a
-// function of the sample's number, so the position is all the state there is.
+// What resumes a run besides weights and the optimizers' states. Random numbers are counter-based and the
+// data order is a function of the sample's number, so the position is all the state there is.
 struct TrainingState {
   int64_t step = 0;     // steps that are done; 0: imported weights, nothing below is set
-  int64_t updates = 0;  // of the optimizer: a step without a valid target makes none
+  int64_t updates = 0;  // device state: a step without a valid target makes none
   int64_t samples = 0;  // training samples that they took
   int64_t tokens = 0;
   uint64_t seed = 0;
@@ -43,8 +43,8 @@ class RunStore {
   std::optional<config::RunConfig> stored_config() const { return train::stored_config(folder_); }
   void store_config(const config::RunConfig& config, const std::string& machine);
 
-  // Fills weights and moments from the newest good checkpoint and warns of damaged ones; nothing when there
-  // is none.
+  // Fills weights and states, the count of updates among them, from the newest good checkpoint and warns of
+  // damaged ones; nothing when there is none.
   std::optional<TrainingState> load_newest(const models::ModelConfig& model,
                                            const program::Executor& executor) const;
   // The same from a checkpoint, or the newest of a run folder.

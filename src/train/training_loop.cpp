@@ -18,6 +18,7 @@
 #include "inference/generate.h"
 #include "kernels/cpu/measure.h"
 #include "program/initialize.h"
+#include "program/update.h"
 #include "train/due.h"
 
 namespace strata::train {
@@ -88,7 +89,6 @@ int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, cons
   if (state) {
     check_state(*state, accept_changes);
     step_ = state->step;
-    updates_ = state->updates;
   } else {
     program::initialize_weights(*executor_, static_cast<uint64_t>(config_.run.seed));
     if (!config_.model.from.empty() && config_.model.init == config::ModelInit::kWeights) {
@@ -273,27 +273,20 @@ void TrainingLoop::train_step(int64_t step, int64_t micro_batches, data::Loader&
   for (int64_t i = 0; i < micro_batches; ++i)
     evaluation::copy_rows(batch, samples_.shape(), i * *training.micro_batch_size, *executor_,
                           config::kTrainProgram, i);
+  const config::OptimizerTable& optimizer = config_.optimizer;
+  program::write_hyper(*executor_, {.beta1 = optimizer.beta1,
+                                    .beta2 = optimizer.beta2,
+                                    .max_grad_norm = training.clip_grad_norm,
+                                    .lr = static_cast<float>(record_.lr),
+                                    .eps = static_cast<float>(optimizer.eps)});
+  // From here to the end of the update instructions decide.
   for (int64_t i = 0; i < micro_batches; ++i) {
     executor_->run(config::kTrainProgram, i == 0 ? Segment::kFirst : Segment::kLater, i);
   }
-  const double sum = *executor_->data_as<double>("loss_sum");
-  const auto count = *executor_->data_as<int64_t>("token_count");
-
-  const config::OptimizerTable& optimizer = config_.optimizer;
-  optim::UpdateHyper hyper;
-  hyper.beta1 = optimizer.beta1;
-  hyper.beta2 = optimizer.beta2;
-  hyper.eps = static_cast<float>(optimizer.eps);
-  hyper.max_grad_norm = training.clip_grad_norm;
-  hyper.lr = static_cast<float>(record_.lr);
-  if (count > 0) ++updates_;
-  const double updates = static_cast<double>(std::max<int64_t>(1, updates_));
-  hyper.bias_correction1 = static_cast<float>(1 - std::pow(optimizer.beta1, updates));
-  hyper.bias_correction2 = static_cast<float>(1 - std::pow(optimizer.beta2, updates));
-  std::memcpy(executor_->data("hyper"), &hyper, sizeof hyper);
   executor_->run(config::kTrainProgram, Segment::kUpdate);
   executor_->run(config::kTrainProgram, Segment::kEncode);
-  record_.loss = count > 0 ? sum / static_cast<double>(count) : 0.0;
+  const auto count = *executor_->data_as<int64_t>("token_count");
+  record_.loss = count > 0 ? *executor_->data_as<double>("loss_sum") / static_cast<double>(count) : 0.0;
   record_.grad_norm = *executor_->data_as<float>("grad_norm");
   record_.param_norm = *executor_->data_as<float>("param_norm");
 }
@@ -361,7 +354,7 @@ void TrainingLoop::write_samples(Reporter& reporter) {
 
 RunStore::Save TrainingLoop::to_save() const {
   const TrainingState state{.step = step_,
-                            .updates = updates_,
+                            .updates = program::updates_made(*executor_),
                             .samples = step_ * config_.training.global_batch_size,
                             .tokens = step_ * step_tokens_,
                             .seed = static_cast<uint64_t>(config_.run.seed),

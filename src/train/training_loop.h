@@ -81,7 +81,6 @@ class TrainingLoop {
   std::unique_ptr<program::Executor> executor_;
   bool elsewhere_ = false;  // resumed from a checkpoint that the user named
   int64_t step_ = 0;
-  int64_t updates_ = 0;     // that the optimizer made
   bool stop_seen_ = false;  // while a task was scored
   StepRecord record_;
   std::vector<std::pair<std::string, double>> evaluations_;  // the newest

@@ -85,6 +85,17 @@ TEST(ResumeTest, ChangesAreRefusedOrNeedAcceptance) {
                ConfigError);
 }
 
+// Runs of before stored the name that a group did not give.
+TEST(ResumeTest, AGroupsNameIsTheOptimizersUnlessGiven) {
+  const auto group = [](const char* name) {
+    return with({std::string("optimizer.group=[{match=\"*embed*\"") + name + "}]"});
+  };
+  EXPECT_TRUE(config::compare_for_resume(group(", name=\"adamw\""), group("")).empty());
+  EXPECT_TRUE(config::compare_for_resume(group(""), group(", name=\"adamw\"")).empty());
+  EXPECT_EQ(config::compare_for_resume(group(""), group(", name=\"lion\"")).size(), 3u)
+      << "the name, and Lion's own keys";
+}
+
 TEST(ResumeTest, ResolvedTomlComesBackWhole) {
   const std::vector<std::string> sets = {
       "optimizer.group=[{match=\"*embed*\", lr_scale=0.5}, {match=\"*norm*\", weight_decay=0.0}]",
@@ -93,6 +104,8 @@ TEST(ResumeTest, ResolvedTomlComesBackWhole) {
       "data.skip=[[1,5], 9]",
       "model.override={rope_scaling={type=\"linear\", factor=2.0}, note=\"a \\\"b\\\"\\n\"}",
       "optimizer.eps=1e-12",
+      "optimizer.name=\"muon\"",
+      "optimizer.muon.momentum=0.9",
       "training.tokens=3M",
       "checkpoint.keep_every=500"};
   const config::RunConfig config = with(sets);

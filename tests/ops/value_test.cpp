@@ -8,7 +8,7 @@
 #include "fixtures/op_tensors.h"
 #include "kernels/cpu/optimizer.h"
 #include "ops/ops.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 
 namespace strata::ops {
 namespace {
@@ -138,7 +138,7 @@ TEST(AdamW, MovesParametersAndMoments) {
   // The step block may say that nothing is to happen.
   std::string scalars;
   for (const double byte : inputs[4].values) scalars += static_cast<char>(byte);
-  cpu::AdamWScalars skipped;
+  cpu::UpdateScalars skipped;
   std::memcpy(&skipped, scalars.data(), sizeof skipped);
   skipped.skip = 1;
   for (size_t i = 0; i < sizeof skipped; ++i)

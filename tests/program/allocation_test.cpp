@@ -161,6 +161,22 @@ INSTANTIATE_TEST_SUITE_P(All, Allocations,
                          testing::Combine(testing::Values("llama3-5m", "gpt2-124m"),
                                           testing::Values(DType::kF32, DType::kBF16)));
 
+TEST(Allocations, NoneOfOursInAnyOptimizer) {
+  for (const optim::Optimizer& optimizer : std::initializer_list<optim::Optimizer>{
+           optim::Muon{}, optim::Lion{}, optim::Adafactor{}, optim::AdamW8Bit{}}) {
+    CompileOptions options = tiny_options("llama3-5m");
+    options.rule_of = [&](const std::string&, const Shape& shape) {
+      return optim::one_rule({0.1, 1, shape.rank() == 2 ? optimizer : optim::AdamW{}});
+    };
+    TinyRun run(compile({tiny_request(2)}, options));
+    run.step();
+    run.step();
+    const Count count = allocations_of_step(run);
+    EXPECT_EQ(count.ours, 0u) << optim::name_of(optimizer) << ", first: " << count.first_of_ours;
+    EXPECT_EQ(count.left, 0);
+  }
+}
+
 // The same where all three products of a layer go to the library's own matrix product.
 TEST(Allocations, NoneOfOursWhereTheLibraryMultiplies) {
   CompileOptions options = tiny_options("llama3-5m");

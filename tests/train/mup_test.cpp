@@ -6,6 +6,7 @@
 #include "device/cpu/device.h"
 #include "fixtures/golden_model.h"
 #include "program/initialize.h"
+#include "program/update.h"
 
 namespace strata::train {
 namespace {
@@ -32,15 +33,10 @@ std::vector<program::Request> train_and_generate() {
 }
 
 // One step of AdamW without clipping; returns the loss before it.
-double step(Executor& executor, const int32_t* tokens, int64_t number, float lr) {
+double step(Executor& executor, const int32_t* tokens, float lr) {
   fill_stream(executor, 0, tokens, 0, kBatch, 0);
+  program::write_hyper(executor, {.lr = lr, .eps = kTinyEps});
   executor.run(0, Segment::kFirst);
-  optim::UpdateHyper hyper;
-  hyper.lr = lr;
-  hyper.eps = kTinyEps;
-  hyper.bias_correction1 = static_cast<float>(1 - std::pow(0.9, static_cast<double>(number + 1)));
-  hyper.bias_correction2 = static_cast<float>(1 - std::pow(0.95, static_cast<double>(number + 1)));
-  std::memcpy(executor.data("hyper"), &hyper, sizeof hyper);
   const double loss = mean_loss(executor);
   executor.run(0, Segment::kUpdate);
   executor.run(0, Segment::kEncode);
@@ -75,7 +71,7 @@ TEST_P(MupGolden, TrainsAsTheAuthorsPackage) {
   const auto losses = golden.floats("loss");
   for (size_t i = 0; i < losses.size(); ++i) {
     const int32_t* batch = tokens.data() + i * kBatch * (kLength + 1);
-    EXPECT_NEAR(step(*executor, batch, static_cast<int64_t>(i), 2e-3f), losses[i], 5e-5) << "step " << i;
+    EXPECT_NEAR(step(*executor, batch, 2e-3f), losses[i], 5e-5) << "step " << i;
   }
   const auto wanted = golden.floats("logits");
   const int64_t vocabulary = golden.model.vocab_size;
@@ -145,7 +141,7 @@ Coordinates coordinates(const models::ModelConfig& model) {
   };
   const auto logits_before = last_logits(*executor, tokens.data(), model.vocab_size);
   const auto values_before = values();
-  for (int64_t i = 0; i < 4; ++i) step(*executor, tokens.data(), i, 1e-2f);
+  for (int64_t i = 0; i < 4; ++i) step(*executor, tokens.data(), 1e-2f);
   const auto logits_after = last_logits(*executor, tokens.data(), model.vocab_size);
   return {mean_size(logits_after, logits_before), mean_size(values(), values_before)};
 }

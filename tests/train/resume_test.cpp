@@ -54,6 +54,36 @@ TEST(Resume, BitForBitOfGpt2) {
   expect_same_bits(bits_of(tiny.folder("whole"), 6), bits_of(tiny.folder("cut"), 6));
 }
 
+// Every optimizer, with states of its own kind, also where files hold matrices inputs first or rows head by
+// head.
+class ResumeOptimizer : public testing::TestWithParam<const char*> {};
+
+TEST_P(ResumeOptimizer, BitForBit) {
+  const std::string name = std::string("optimizer.name=\"") + GetParam() + "\"";
+  expect_resumes({name, "optimizer.adamw8bit.min_elements=256"}, 3);
+}
+
+TEST_P(ResumeOptimizer, BitForBitOfOtherFamilies) {
+  for (const std::string family : {"gpt2", "neox"}) {
+    const TinyRun tiny;
+    for (const char* name : {"whole", "cut"}) {
+      std::string toml = tiny.toml(name);
+      toml.replace(toml.find("llama3"), 6, family);
+      toml.replace(toml.find("num_key_value_heads = 2"), 23, "");
+      const std::vector<std::string> sets{std::string("optimizer.name=\"") + GetParam() + "\"",
+                                          "optimizer.adamw8bit.min_elements=256"};
+      const config::RunConfig config = config::parse_run_config(toml, "RUN.toml", sets);
+      if (std::string(name) == "cut") tiny.train_with(RunOptions{.config = config}, 3);
+      EXPECT_EQ(tiny.train_with(RunOptions{.config = config}).end, RunEnd::kFinished);
+    }
+    expect_same_bits(bits_of(tiny.folder("whole"), 6), bits_of(tiny.folder("cut"), 6), family);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ResumeOptimizer,
+                         testing::Values("adamw", "muon", "lion", "adafactor", "adamw8bit"),
+                         [](const auto& one) { return std::string(one.param); });
+
 // 374 windows: two epochs end within step 19, whose batch is cut short.
 TEST(Resume, EpochsEndTheRun) {
   const TinyRun tiny;

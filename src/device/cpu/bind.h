@@ -101,5 +101,10 @@ BoundKernel sum_of_squares(const BindRequest&);
 BoundKernel update_scalars(const BindRequest&);
 BoundKernel root_of_sum(const BindRequest&);
 BoundKernel adamw(const BindRequest&);
+BoundKernel lion(const BindRequest&);
+BoundKernel muon(const BindRequest&);
+BoundKernel adafactor(const BindRequest&);
+BoundKernel adafactor_vector(const BindRequest&);
+BoundKernel adamw8bit(const BindRequest&);
 
 }  // namespace strata::device::cpu_bind

@@ -1,16 +1,20 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/error.h"
 #include "device/cpu/bind.h"
+#include "kernels/cpu/adafactor.h"
+#include "kernels/cpu/adamw8bit.h"
+#include "kernels/cpu/muon.h"
 #include "kernels/cpu/optimizer.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 
 namespace strata::device::cpu_bind {
 namespace {
 
 static_assert(optim::kNormBlock == cpu::kNormBlock,
               "a partial sum covers as many elements in plan and kernel");
-static_assert(sizeof(cpu::AdamWScalars) <= optim::kScalarBytes, "the kernels' scalars fit their place");
+static_assert(sizeof(cpu::UpdateScalars) <= optim::kScalarBytes, "the kernels' scalars fit their place");
 
 // Partial sums of squares, one list a tensor, added in order.
 struct PartialsPlan {
@@ -36,7 +40,27 @@ PartialsPlan partials_plan(const graph::NodeView& view, int first) {
   return plan;
 }
 
-using AdamWPlan = std::vector<optim::UpdatePart>;
+const cpu::UpdateScalars* scalars_at(const std::byte* place) {
+  return reinterpret_cast<const cpu::UpdateScalars*>(place);
+}
+
+// The elements that a node of an optimizer is for, and its rates.
+struct RowsPlan {
+  explicit RowsPlan(const BindRequest& request) {
+    const Shape& shape = request.view.in(0).shape;
+    const optim::RowRange range = optim::row_range(request.view.attrs(), shape);
+    columns = shape[0] > 0 ? shape.elements() / shape[0] : 0;
+    rows = range.rows;
+    first = range.first * columns;
+    state_first = range.state_first * columns;
+    elements = rows * columns;
+    weight_decay = request.view.attrs().real("weight_decay");
+    lr_scale = request.view.attrs().real("lr_scale");
+  }
+  int64_t rows = 0, columns = 0, elements = 0;
+  int64_t first = 0, state_first = 0;  // elements
+  double weight_decay = 0, lr_scale = 1;
+};
 
 }  // namespace
 
@@ -49,34 +73,40 @@ BoundKernel sum_of_squares(const BindRequest& request) {
       request.view.in(0).shape.elements());
 }
 
-// (hyper, token count, partials…) → scalars, norm
+// (hyper, token count, updates, partials…) → scalars, norm, updates
 BoundKernel update_scalars(const BindRequest& request) {
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& plan = plan_of<PartialsPlan>(held);
         optim::UpdateHyper hyper;
         std::memcpy(&hyper, p[0], sizeof hyper);
-        int64_t count = 0;
+        int64_t count = 0, updates = 0;
         std::memcpy(&count, p[1], sizeof count);
+        std::memcpy(&updates, p[2], sizeof updates);
         const int outputs = plan.first_operand + static_cast<int>(plan.counts.size());
         // Gradients are sums over tokens. A step without a valid target has no gradient: it is skipped.
         const double mean = count > 0 ? 1.0 / static_cast<double>(count) : 0.0;
         const double norm = std::sqrt(plan.total(p)) * mean;
+        const bool skip = count == 0 || !std::isfinite(norm);
         // As torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)).
         const double clip =
             hyper.max_grad_norm > 0 ? std::min(1.0, hyper.max_grad_norm / (norm + 1e-6)) : 1.0;
-        const cpu::AdamWScalars scalars{.lr = hyper.lr,
-                                        .beta1 = hyper.beta1,
-                                        .beta2 = hyper.beta2,
-                                        .eps = hyper.eps,
-                                        .bias_correction1 = hyper.bias_correction1,
-                                        .bias_correction2 = hyper.bias_correction2,
-                                        .grad_scale = static_cast<float>(clip * mean),
-                                        .skip = count == 0 || !std::isfinite(norm)};
+        if (!skip) ++updates;
+        const double t = static_cast<double>(std::max<int64_t>(1, updates));
+        const cpu::UpdateScalars scalars{.lr = hyper.lr,
+                                         .beta1 = hyper.beta1,
+                                         .beta2 = hyper.beta2,
+                                         .eps = hyper.eps,
+                                         .bias_correction1 = static_cast<float>(1 - std::pow(hyper.beta1, t)),
+                                         .bias_correction2 = static_cast<float>(1 - std::pow(hyper.beta2, t)),
+                                         .grad_scale = static_cast<float>(clip * mean),
+                                         .skip = skip,
+                                         .update = updates};
         std::memcpy(p[outputs], &scalars, sizeof scalars);
         *f32(p[outputs + 1]) = static_cast<float>(norm);
+        std::memcpy(p[outputs + 2], &updates, sizeof updates);
       },
-      partials_plan(request.view, 2));
+      partials_plan(request.view, 3));
 }
 
 // (partials…) → norm
@@ -89,20 +119,133 @@ BoundKernel root_of_sum(const BindRequest& request) {
       partials_plan(request.view, 0));
 }
 
-// (master, m, v, grad, scalars) → master, m, v, in place
+// (master, m, v, grad, scalars) → master, m, v, in place; so the others
 BoundKernel adamw(const BindRequest& request) {
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
-        int64_t first = 0;
-        for (const optim::UpdatePart& part : plan_of<AdamWPlan>(held)) {
-          cpu::adamw_update(part.elements, f32(p[0]) + first, f32(p[1]) + first, f32(p[2]) + first,
-                            f32(p[3]) + first, reinterpret_cast<const cpu::AdamWScalars*>(p[4]),
-                            static_cast<float>(part.weight_decay), static_cast<float>(part.lr_scale),
-                            nullptr);
-          first += part.elements;
-        }
+        const auto& plan = plan_of<RowsPlan>(held);
+        cpu::adamw_update(plan.elements, f32(p[0]) + plan.first, f32(p[1]) + plan.state_first,
+                          f32(p[2]) + plan.state_first, f32(p[3]) + plan.first, scalars_at(p[4]),
+                          static_cast<float>(plan.weight_decay), static_cast<float>(plan.lr_scale), nullptr);
       },
-      optim::update_parts(request.view.attrs(), request.view.in(0).shape));
+      RowsPlan(request));
+}
+
+// (master, momentum, grad, scalars)
+BoundKernel lion(const BindRequest& request) {
+  struct Plan {
+    RowsPlan rows;
+    double beta1, beta2;
+  };
+  const graph::Attrs& attrs = request.view.attrs();
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& [rows, beta1, beta2] = plan_of<Plan>(held);
+        cpu::lion_update(rows.elements, f32(p[0]) + rows.first, f32(p[1]) + rows.state_first,
+                         f32(p[2]) + rows.first, scalars_at(p[3]), beta1, beta2,
+                         static_cast<float>(rows.weight_decay), static_cast<float>(rows.lr_scale));
+      },
+      Plan{RowsPlan(request), attrs.real("beta1"), attrs.real("beta2")});
+}
+
+namespace {
+
+struct MuonNode {
+  RowsPlan rows;
+  cpu::MuonConstants constants;
+  std::shared_ptr<const cpu::MuonPlan> products;  // shared by equal shapes
+};
+
+struct MuonInstance {
+  explicit MuonInstance(const MuonNode& plan) : node(plan), muon(*plan.products) {}
+  MuonNode node;
+  cpu::Muon muon;
+};
+
+}  // namespace
+
+// (master, momentum, grad, scalars)
+BoundKernel muon(const BindRequest& request) {
+  const graph::Attrs& attrs = request.view.attrs();
+  const RowsPlan rows(request);
+  auto& products = request.cache[fmt::format("muon {} {}", rows.rows, rows.columns)];
+  if (!products) {
+    products = std::make_shared<const cpu::MuonPlan>(cpu::plan_muon(rows.rows, rows.columns, request.device));
+  }
+  MuonNode plan{rows,
+                {.momentum = attrs.real("momentum"),
+                 .nesterov = attrs.integer("nesterov") != 0,
+                 .steps = attrs.integer("steps"),
+                 .weight_decay = rows.weight_decay,
+                 .lr_scale = rows.lr_scale},
+                std::static_pointer_cast<const cpu::MuonPlan>(products)};
+  BoundKernel bound_muon = bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        auto& [node, run] = instance_of<MuonInstance>(held);
+        run.update(f32(p[0]) + node.rows.first, f32(p[1]) + node.rows.state_first,
+                   f32(p[2]) + node.rows.first, scalars_at(p[3]), node.constants, p[6]);
+      },
+      plan, plan.products->scratch_bytes);
+  bound_muon.instantiate = instantiate<MuonInstance, MuonNode>;
+  return bound_muon;
+}
+
+namespace {
+
+struct AdafactorPlan {
+  explicit AdafactorPlan(const BindRequest& request) : rows(request) {
+    const graph::Attrs& attrs = request.view.attrs();
+    constants = {.beta2_decay = attrs.real("beta2_decay"),
+                 .eps1 = attrs.real("eps1"),
+                 .eps2 = attrs.real("eps2"),
+                 .clip_threshold = attrs.real("clip_threshold"),
+                 .weight_decay = rows.weight_decay,
+                 .lr_scale = rows.lr_scale};
+  }
+  RowsPlan rows;
+  cpu::AdafactorConstants constants;
+};
+
+}  // namespace
+
+// (master, row, column, grad, scalars)
+BoundKernel adafactor(const BindRequest& request) {
+  AdafactorPlan plan(request);
+  const int64_t scratch = cpu::adafactor_scratch_bytes(plan.rows.rows, plan.rows.columns);
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& [at, constants] = plan_of<AdafactorPlan>(held);
+        cpu::adafactor_update(at.rows, at.columns, f32(p[0]) + at.first, f32(p[1]), f32(p[2]),
+                              f32(p[3]) + at.first, scalars_at(p[4]), constants, p[8]);
+      },
+      plan, scratch);
+}
+
+// (master, variance, grad, scalars)
+BoundKernel adafactor_vector(const BindRequest& request) {
+  AdafactorPlan plan(request);
+  const int64_t scratch = cpu::adafactor_scratch_bytes(1, plan.rows.elements);
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& [at, constants] = plan_of<AdafactorPlan>(held);
+        cpu::adafactor_vector_update(at.elements, f32(p[0]) + at.first, f32(p[1]), f32(p[2]) + at.first,
+                                     scalars_at(p[3]), constants, p[6]);
+      },
+      plan, scratch);
+}
+
+// (master, m, m_scale, v, v_scale, grad, scalars)
+BoundKernel adamw8bit(const BindRequest& request) {
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& plan = plan_of<RowsPlan>(held);
+        const cpu::Moments8Bit moments{reinterpret_cast<uint8_t*>(p[1]), f32(p[2]),
+                                       reinterpret_cast<uint8_t*>(p[3]), f32(p[4])};
+        cpu::adamw8bit_update(plan.elements, f32(p[0]) + plan.first, moments, f32(p[5]) + plan.first,
+                              scalars_at(p[6]), static_cast<float>(plan.weight_decay),
+                              static_cast<float>(plan.lr_scale));
+      },
+      RowsPlan(request));
 }
 
 }  // namespace strata::device::cpu_bind

@@ -6,7 +6,7 @@
 #include "graph/sum.h"
 #include "ops/clamp.h"
 #include "ops/ops.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 
 namespace strata::device {
 
@@ -59,6 +59,11 @@ std::span<const Binding> cpu_bindings() {
       Binding{&optim::kUpdateScalars, b::update_scalars},
       Binding{&optim::kRootOfSum, b::root_of_sum},
       Binding{&optim::kAdamW, b::adamw},
+      Binding{&optim::kLion, b::lion},
+      Binding{&optim::kMuon, b::muon},
+      Binding{&optim::kAdafactor, b::adafactor},
+      Binding{&optim::kAdafactorVector, b::adafactor_vector},
+      Binding{&optim::kAdamW8Bit, b::adamw8bit},
       Binding{&ops::kClamp, b::clamp},
       Binding{&ops::kClampGrad, b::clamp_grad},
   };

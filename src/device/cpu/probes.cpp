@@ -12,7 +12,7 @@
 #include "hardware/roofline.h"
 #include "kernels/cpu/measure.h"
 #include "ops/ops.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 
 namespace strata::device {
 namespace {
@@ -269,6 +269,27 @@ class ProbeList {
     const ValueId scalars = add_operand(g, "scalars", DType::kU8, {optim::kScalarBytes});
     g.add_node_into(optim::kAdamW, {w, m, v, gradient, scalars}, {w, m, v},
                     {{"weight_decay", 0.1}, {"lr_scale", 1.0}});
+    {
+      Graph& lion = next();
+      const ValueId p = weight_of(lion, kRows, kColumns), grad = gradient_of(lion, {kRows, kColumns});
+      const ValueId momentum =
+          add_operand(lion, "momentum", DType::kF32, {kRows, kColumns}, {}, Role::kState);
+      lion.add_node_into(
+          optim::kLion, {p, momentum, grad, add_operand(lion, "scalars", DType::kU8, {optim::kScalarBytes})},
+          {p, momentum}, {{"weight_decay", 0.1}, {"lr_scale", 1.0}, {"beta1", 0.9}, {"beta2", 0.99}});
+    }
+    Graph& bytes = next();
+    const ValueId p = weight_of(bytes, kRows, kColumns), grad = gradient_of(bytes, {kRows, kColumns});
+    std::vector<ValueId> values{p};
+    for (const char* moment : {"m", "v"}) {
+      values.push_back(add_operand(bytes, moment, DType::kU8, {kRows, kColumns}, {}, Role::kState));
+      values.push_back(add_operand(bytes, std::string(moment) + "_scale", DType::kF32,
+                                   {kRows * kColumns / 256}, {}, Role::kState));
+    }
+    std::vector<ValueId> inputs = values;
+    inputs.push_back(grad);
+    inputs.push_back(add_operand(bytes, "scalars", DType::kU8, {optim::kScalarBytes}));
+    bytes.add_node_into(optim::kAdamW8Bit, inputs, values, {{"weight_decay", 0.1}, {"lr_scale", 1.0}});
   }
 
   DType dtype_;

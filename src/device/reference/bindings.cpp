@@ -7,7 +7,7 @@
 #include "kernels/reference/call.h"
 #include "ops/clamp.h"
 #include "ops/ops.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 
 namespace strata::device {
 namespace {
@@ -86,6 +86,11 @@ std::span<const Binding> reference_bindings() {
       Binding{&ops::kLinearCrossEntropyTrain, plain<r::linear_cross_entropy_train>},
       Binding{&optim::kSumOfSquares, plain<r::sum_of_squares>},
       Binding{&optim::kAdamW, plain<r::adamw>},
+      Binding{&optim::kLion, plain<r::lion>},
+      Binding{&optim::kMuon, plain<r::muon>},
+      Binding{&optim::kAdafactor, plain<r::adafactor>},
+      Binding{&optim::kAdafactorVector, plain<r::adafactor_vector>},
+      Binding{&optim::kAdamW8Bit, plain<r::adamw8bit>},
       Binding{&ops::kClamp, plain<r::clamp>},
       Binding{&ops::kClampGrad, plain<r::clamp_grad>},
       // Plain already: a table made once in fp64, copies, a few scalars.

@@ -15,9 +15,12 @@
 #ifndef STRATA_KERNELS_CPU_ADAMW_FACTORS_
 #define STRATA_KERNELS_CPU_ADAMW_FACTORS_
 namespace strata::cpu {
-// The scalars of one update as the loop needs them.
+// The scalars of one update as the loops need them.
 struct AdamWFactors {
   float grad_scale, one_minus_beta1, beta2, one_minus_beta2, inverse_sqrt_correction2, eps, keep, step;
+};
+struct LionFactors {
+  float grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, keep, step;
 };
 }  // namespace strata::cpu
 #endif
@@ -73,6 +76,19 @@ void AdamW(float* p, float* m, float* v, const float* grad, BF16* copy, const Ad
   }
 }
 
+void Lion(float* p, float* m, const float* grad, const LionFactors& f, int64_t n) {
+  const Vector scale = constant(f.grad_scale), keep_p = constant(f.keep), step = constant(f.step);
+  const Vector beta1 = constant(f.beta1), share1 = constant(f.one_minus_beta1);
+  const Vector beta2 = constant(f.beta2), share2 = constant(f.one_minus_beta2), one = constant(1);
+  for_vectors(n, [&](int64_t i, auto span) HWY_ATTR {
+    const Vector g = hn::Mul(load(grad + i, span), scale), old_m = load(m + i, span);
+    const Vector mixed = hn::MulAdd(beta1, old_m, hn::Mul(share1, g));
+    const Vector sign = hn::IfThenElseZero(hn::Ne(mixed, zero()), hn::CopySign(one, mixed));
+    store(p + i, hn::NegMulAdd(step, sign, hn::Mul(load(p + i, span), keep_p)), span);
+    store(m + i, hn::MulAdd(beta2, old_m, hn::Mul(share2, g)), span);
+  });
+}
+
 }  // namespace strata::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -81,6 +97,7 @@ namespace strata::cpu {
 
 HWY_EXPORT(SumOfSquares);
 HWY_EXPORT(AdamW);
+HWY_EXPORT(Lion);
 
 void sum_of_squares_partials(const float* x, int64_t n, double* partials) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(SumOfSquares);
@@ -96,8 +113,8 @@ void reduce_sum(const double* partials, int64_t n, double* out) {
 }
 
 void adamw_update(int64_t n, float* master, float* m, float* v, const float* grad,
-                  const AdamWScalars* scalars, float weight_decay, float lr_scale, BF16* bf16_copy) {
-  const AdamWScalars& s = *scalars;
+                  const UpdateScalars* scalars, float weight_decay, float lr_scale, BF16* bf16_copy) {
+  const UpdateScalars& s = *scalars;
   if (s.skip != 0) return;
   const double rate = double{s.lr} * double{lr_scale};
   const AdamWFactors factors{
@@ -113,6 +130,24 @@ void adamw_update(int64_t n, float* master, float* m, float* v, const float* gra
   const auto kernel = HWY_DYNAMIC_DISPATCH(AdamW);
   parallel_ranges(n, 16384, [&](int64_t begin, int64_t end) {
     kernel(master, m, v, grad, bf16_copy, factors, begin, end);
+  });
+}
+
+void lion_update(int64_t n, float* master, float* m, const float* grad, const UpdateScalars* scalars,
+                 double beta1, double beta2, float weight_decay, float lr_scale) {
+  const UpdateScalars& s = *scalars;
+  if (s.skip != 0) return;
+  const double rate = double{s.lr} * double{lr_scale};
+  const LionFactors factors{.grad_scale = s.grad_scale,
+                            .beta1 = static_cast<float>(beta1),
+                            .one_minus_beta1 = static_cast<float>(1 - beta1),
+                            .beta2 = static_cast<float>(beta2),
+                            .one_minus_beta2 = static_cast<float>(1 - beta2),
+                            .keep = static_cast<float>(1 - rate * double{weight_decay}),
+                            .step = static_cast<float>(rate)};
+  const auto kernel = HWY_DYNAMIC_DISPATCH(Lion);
+  parallel_ranges(n, 16384, [&](int64_t begin, int64_t end) {
+    kernel(master + begin, m + begin, grad + begin, factors, end - begin);
   });
 }
 

@@ -1,4 +1,5 @@
-// The optimizer step on fp32 arrays: the gradient norm, and AdamW in one pass over memory.
+// The optimizer step on fp32 arrays: the gradient norm, and AdamW and Lion in one pass over memory. The
+// others have files of their own: adamw8bit.h, adafactor.h, muon.h.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +20,14 @@ void sum_of_squares_partials(const float* x, int64_t n, double* partials);
 void reduce_sum(const double* partials, int64_t n, double* out);
 
 // What changes from step to step; read from memory when the update runs.
-struct AdamWScalars {
+struct UpdateScalars {
   float lr = 0;
   double beta1 = 0.9, beta2 = 0.999;  // f64: 1 - beta is rounded to f32 once, as PyTorch does
   float eps = 1e-8f;
   float bias_correction1 = 1, bias_correction2 = 1;  // 1 - beta^t
   float grad_scale = 1;                              // clip factor over token count
   int32_t skip = 0;                                  // not 0: the update leaves everything as it is
+  int64_t update = 1;                                // t: updates made, this one included
 };
 
 // PyTorch's AdamW with g = grad * grad_scale and rate = lr * lr_scale:
@@ -33,6 +35,11 @@ struct AdamWScalars {
 //   p -= rate / bias_correction1 * m / (sqrt(v) / sqrt(bias_correction2) + eps)
 // bf16_copy (null: none) receives p rounded to bf16.
 void adamw_update(int64_t n, float* master, float* m, float* v, const float* grad,
-                  const AdamWScalars* scalars, float weight_decay, float lr_scale, BF16* bf16_copy);
+                  const UpdateScalars* scalars, float weight_decay, float lr_scale, BF16* bf16_copy);
+
+// Lion (Chen et al. 2023, algorithm 2), with g and rate as above:
+//   p -= rate * weight_decay * p;  p -= rate * sign(beta1 m + (1 - beta1) g);  m = beta2 m + (1 - beta2) g
+void lion_update(int64_t n, float* master, float* m, const float* grad, const UpdateScalars* scalars,
+                 double beta1, double beta2, float weight_decay, float lr_scale);
 
 }  // namespace strata::cpu

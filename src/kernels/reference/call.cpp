@@ -18,7 +18,8 @@ double Array::at(int64_t i) const {
 }
 
 int64_t Array::index_at(int64_t i) const {
-  STRATA_CHECK(dtype == DType::kI32, "indices are i32, not {}", name_of(dtype));
+  if (dtype == DType::kU8) return static_cast<uint8_t>(data[i]);
+  STRATA_CHECK(dtype == DType::kI32, "indices are i32 or u8, not {}", name_of(dtype));
   return reinterpret_cast<const int32_t*>(data)[i];
 }
 
@@ -35,6 +36,9 @@ void Array::put(int64_t i, double value) const {
       return;
     case DType::kI32:
       reinterpret_cast<int32_t*>(data)[i] = static_cast<int32_t>(value);
+      return;
+    case DType::kU8:
+      data[i] = static_cast<std::byte>(value);
       return;
     default:
       throw InternalError("no reference kernel writes elements of {}", name_of(dtype));

@@ -25,7 +25,7 @@ struct Array {
 
   bool present() const { return data != nullptr; }
   double at(int64_t i) const;
-  int64_t index_at(int64_t i) const;         // of i32
+  int64_t index_at(int64_t i) const;         // of i32 or u8
   void put(int64_t i, double value) const;   // rounds to the array's dtype
   void give(int64_t i, double value) const;  // put, or add where the array accumulates
   std::vector<double> row(int64_t r) const;  // of a matrix
@@ -85,5 +85,10 @@ void clamp_grad(const Call&);
 // update.cpp
 void sum_of_squares(const Call&);
 void adamw(const Call&);
+void lion(const Call&);
+void muon(const Call&);
+void adafactor(const Call&);
+void adafactor_vector(const Call&);
+void adamw8bit(const Call&);
 
 }  // namespace strata::reference

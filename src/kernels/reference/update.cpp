@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/parallel.h"
+#include "kernels/cpu/dynamic_map.h"
 #include "kernels/cpu/optimizer.h"
 #include "kernels/reference/call.h"
 
@@ -21,47 +22,248 @@ void sum_of_squares(const Call& call) {
 
 namespace {
 
-// The factor on the learning rate of element i of n, where the node gives parts of the rows factors.
-double part_scale(const graph::Attrs& attrs, int64_t i, int64_t n) {
-  if (!attrs.has("part_rows")) return 1;
-  const auto& rows = attrs.reals("part_rows");
-  double whole = 0;
-  for (const double part : rows) whole += part;
-  const double place = (static_cast<double>(i) + 0.5) / static_cast<double>(n) * whole;
-  double end = 0;
-  for (size_t part = 0; part < rows.size(); ++part) {
-    end += rows[part];
-    if (place < end) return attrs.reals("part_scales")[part];
+// What the optimizers share: the step's scalars, and the elements that the node is for. An optimizer's inputs
+// are the parameter, its states, the gradient and the scalars; its outputs the first of them, in place.
+struct Update {
+  explicit Update(const Call& of) : call(of) {
+    std::memcpy(&scalars, call.in.back().data, sizeof scalars);
+    rate = static_cast<double>(scalars.lr) * call.attrs.real("lr_scale");
+    keep = 1 - rate * call.attrs.real("weight_decay");
+    const Shape& shape = call.in[0].shape;
+    rows = shape[0];
+    columns = shape.elements() / std::max<int64_t>(rows, 1);
+    if (call.attrs.has("rows")) {
+      // Of a shard, in the same proportions.
+      const auto share = [&](const char* name) {
+        return call.attrs.integer(name) * shape[0] / call.attrs.integer("of_rows");
+      };
+      rows = share("rows");
+      first = share("first_row") * columns;
+      state_first = share("state_row") * columns;
+    }
+    n = rows * columns;
   }
-  return 1;
+
+  // Of element i of the node's rows.
+  double p(int64_t i) const { return call.in[0].at(first + i); }
+  double g(int64_t i) const {
+    return call.in[call.in.size() - 2].at(first + i) * static_cast<double>(scalars.grad_scale);
+  }
+  void put_p(int64_t i, double value) const { call.out[0].put(first + i, value); }
+
+  const Call& call;
+  cpu::UpdateScalars scalars;
+  double rate = 0, keep = 1;
+  int64_t rows = 0, columns = 0, n = 0;
+  int64_t first = 0, state_first = 0;
+};
+
+// The bias-corrected step of AdamW by new moments.
+double adamw_step(const Update& update, double m, double v) {
+  const cpu::UpdateScalars& s = update.scalars;
+  const auto correction1 = static_cast<double>(s.bias_correction1);
+  const auto correction2 = static_cast<double>(s.bias_correction2);
+  return update.rate / correction1 * m / (std::sqrt(v) / std::sqrt(correction2) + static_cast<double>(s.eps));
 }
 
 }  // namespace
 
-// (master, m, v, grad, scalars) → master, m, v, in place; the formula stands at cpu::adamw_update. A part's
-// factor changes its rate, but not rate · decay.
+// (master, m, v, grad, scalars) → master, m, v; the formula stands at cpu::adamw_update
 void adamw(const Call& call) {
-  cpu::AdamWScalars scalars;
-  std::memcpy(&scalars, call.in[4].data, sizeof scalars);
-  if (scalars.skip != 0) return;
-  const double whole_rate = static_cast<double>(scalars.lr) * call.attrs.real("lr_scale");
-  const double decay = whole_rate * call.attrs.real("weight_decay");
-  const int64_t n = call.in[0].shape.elements();
-  const auto correction1 = static_cast<double>(scalars.bias_correction1);
-  const auto correction2 = static_cast<double>(scalars.bias_correction2);
-  const auto scale = static_cast<double>(scalars.grad_scale), eps = static_cast<double>(scalars.eps);
-  parallel_ranges(n, 1 << 14, [&](int64_t begin, int64_t end) {
+  const Update update(call);
+  const cpu::UpdateScalars& s = update.scalars;
+  if (s.skip != 0) return;
+  parallel_ranges(update.n, 1 << 14, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const double rate = whole_rate * part_scale(call.attrs, i, n);
-      const double g = call.in[3].at(i) * scale;
-      const double m = scalars.beta1 * call.in[1].at(i) + (1 - scalars.beta1) * g;
-      const double v = scalars.beta2 * call.in[2].at(i) + (1 - scalars.beta2) * g * g;
-      const double p = call.in[0].at(i) * (1 - decay);
-      call.out[0].put(i, p - rate / correction1 * m / (std::sqrt(v) / std::sqrt(correction2) + eps));
-      call.out[1].put(i, m);
-      call.out[2].put(i, v);
+      const int64_t at = update.state_first + i;
+      const double g = update.g(i);
+      const double m = s.beta1 * call.in[1].at(at) + (1 - s.beta1) * g;
+      const double v = s.beta2 * call.in[2].at(at) + (1 - s.beta2) * g * g;
+      update.put_p(i, update.p(i) * update.keep - adamw_step(update, m, v));
+      call.out[1].put(at, m);
+      call.out[2].put(at, v);
     }
   });
+}
+
+// (master, momentum, grad, scalars) → master, momentum; cpu::lion_update
+void lion(const Call& call) {
+  const Update update(call);
+  if (update.scalars.skip != 0) return;
+  const double beta1 = call.attrs.real("beta1"), beta2 = call.attrs.real("beta2");
+  parallel_ranges(update.n, 1 << 14, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t at = update.state_first + i;
+      const double g = update.g(i), m = call.in[1].at(at), mixed = beta1 * m + (1 - beta1) * g;
+      const double sign = mixed > 0 ? 1 : mixed < 0 ? -1 : 0;
+      update.put_p(i, update.p(i) * update.keep - update.rate * sign);
+      call.out[1].put(at, beta2 * m + (1 - beta2) * g);
+    }
+  });
+}
+
+namespace {
+
+double root_mean_square(const std::vector<double>& x) {
+  double sum = 0;
+  for (const double value : x) sum += value * value;
+  return x.empty() ? 0 : std::sqrt(sum / static_cast<double>(x.size()));
+}
+
+// What Adafactor does with the second moments of the elements.
+void adafactor_step(const Update& update, const std::vector<double>& second) {
+  const graph::Attrs& attrs = update.call.attrs;
+  const double t = static_cast<double>(update.scalars.update), eps1 = attrs.real("eps1");
+  std::vector<double> p, u;
+  for (int64_t i = 0; i < update.n; ++i) {
+    p.push_back(update.p(i));
+    u.push_back(update.g(i) / std::sqrt(std::max(second[static_cast<size_t>(i)], eps1 * eps1)));
+  }
+  const double alpha =
+      std::max(attrs.real("eps2"), root_mean_square(p)) * std::min(update.rate, 1 / std::sqrt(t));
+  const double step = alpha / std::max(1.0, root_mean_square(u) / attrs.real("clip_threshold"));
+  for (int64_t i = 0; i < update.n; ++i)
+    update.put_p(i, p[static_cast<size_t>(i)] * update.keep - step * u[static_cast<size_t>(i)]);
+}
+
+}  // namespace
+
+// (master, row, column, grad, scalars) → master, row, column; cpu::adafactor_update
+void adafactor(const Call& call) {
+  const Update update(call);
+  if (update.scalars.skip != 0) return;
+  const double share = std::pow(static_cast<double>(update.scalars.update), call.attrs.real("beta2_decay"));
+  const int64_t rows = update.rows, columns = update.columns;
+  std::vector<double> row(static_cast<size_t>(rows)), column(static_cast<size_t>(columns));
+  for (int64_t i = 0; i < update.n; ++i) {
+    const double square = update.g(i) * update.g(i);
+    row[static_cast<size_t>(i / columns)] += square / static_cast<double>(columns);
+    column[static_cast<size_t>(i % columns)] += square / static_cast<double>(rows);
+  }
+  double mean = 0;
+  const auto moved = [&](size_t state, std::vector<double>& values) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double before = call.in[state].at(static_cast<int64_t>(i));
+      values[i] = before + share * (values[i] - before);
+      call.out[state].put(static_cast<int64_t>(i), values[i]);
+    }
+  };
+  moved(1, row);
+  moved(2, column);
+  for (const double value : row) mean += value / static_cast<double>(rows);
+  std::vector<double> second;
+  for (int64_t i = 0; i < update.n; ++i)
+    second.push_back(row[static_cast<size_t>(i / columns)] * column[static_cast<size_t>(i % columns)] /
+                     std::max(mean, call.attrs.real("eps1")));
+  adafactor_step(update, second);
+}
+
+// (master, variance, grad, scalars) → master, variance
+void adafactor_vector(const Call& call) {
+  const Update update(call);
+  if (update.scalars.skip != 0) return;
+  const double share = std::pow(static_cast<double>(update.scalars.update), call.attrs.real("beta2_decay"));
+  std::vector<double> second;
+  for (int64_t i = 0; i < update.n; ++i) {
+    const double before = call.in[1].at(i), g = update.g(i);
+    second.push_back(before + share * (g * g - before));
+    call.out[1].put(i, second.back());
+  }
+  adafactor_step(update, second);
+}
+
+namespace {
+
+// Codes and scales of states in bytes: a search for the nearest value, one by one.
+void put_bytes(const std::array<float, 256>& map, const std::vector<double>& x, const Array& codes,
+               const Array& scales) {
+  for (size_t begin = 0; begin < x.size(); begin += cpu::kQuantizationBlock) {
+    const size_t end = std::min(x.size(), begin + cpu::kQuantizationBlock);
+    double most = 0;
+    for (size_t i = begin; i < end; ++i) most = std::max(most, std::abs(x[i]));
+    scales.put(static_cast<int64_t>(begin / cpu::kQuantizationBlock), most);
+    for (size_t i = begin; i < end; ++i) {
+      const double share = most > 0 ? x[i] / most : 0;
+      size_t nearest = 0;
+      for (size_t code = 1; code < map.size(); ++code) {
+        if (std::abs(static_cast<double>(map[code]) - share) <
+            std::abs(static_cast<double>(map[nearest]) - share))
+          nearest = code;
+      }
+      codes.put(static_cast<int64_t>(i), static_cast<double>(nearest));
+    }
+  }
+}
+
+}  // namespace
+
+// (master, m, m_scale, v, v_scale, grad, scalars) → master, m, m_scale, v, v_scale; cpu::adamw8bit_update
+void adamw8bit(const Call& call) {
+  const Update update(call);
+  const cpu::UpdateScalars& s = update.scalars;
+  if (s.skip != 0) return;
+  const auto& m_map = cpu::signed_dynamic_map().values;
+  const auto& v_map = cpu::unsigned_dynamic_map().values;
+  const auto value = [&](const std::array<float, 256>& map, size_t state, int64_t i) {
+    return static_cast<double>(map[static_cast<size_t>(call.in[state].index_at(i))]) *
+           call.in[state + 1].at(i / cpu::kQuantizationBlock);
+  };
+  std::vector<double> m, v;
+  for (int64_t i = 0; i < update.n; ++i) {
+    const double g = update.g(i);
+    m.push_back(s.beta1 * value(m_map, 1, i) + (1 - s.beta1) * g);
+    v.push_back(s.beta2 * value(v_map, 3, i) + (1 - s.beta2) * g * g);
+    update.put_p(i, update.p(i) * update.keep - adamw_step(update, m.back(), v.back()));
+  }
+  put_bytes(m_map, m, call.out[1], call.out[2]);
+  put_bytes(v_map, v, call.out[3], call.out[4]);
+}
+
+// (master, momentum, grad, scalars) → master, momentum; cpu::muon_update
+void muon(const Call& call) {
+  const Update update(call);
+  if (update.scalars.skip != 0) return;
+  const double momentum = call.attrs.real("momentum");
+  const bool nesterov = call.attrs.integer("nesterov") != 0, tall = update.rows > update.columns;
+  const int64_t n = std::min(update.rows, update.columns), width = std::max(update.rows, update.columns);
+  std::vector<double> x(static_cast<size_t>(update.n));  // [n, width]
+  const auto place = [&](int64_t i) {
+    return static_cast<size_t>(tall ? i % update.columns * width + i / update.columns : i);
+  };
+  double squares = 0;
+  for (int64_t i = 0; i < update.n; ++i) {
+    const int64_t at = update.state_first + i;
+    const double g = update.g(i), before = call.in[1].at(at), m = before + (1 - momentum) * (g - before);
+    call.out[1].put(at, m);
+    x[place(i)] = nesterov ? g + momentum * (m - g) : m;
+    squares += x[place(i)] * x[place(i)];
+  }
+  for (double& value : x) value /= std::sqrt(squares) + 1e-7;
+  const auto at = [](const std::vector<double>& matrix, int64_t columns, int64_t i, int64_t j) {
+    return matrix[static_cast<size_t>(i * columns + j)];
+  };
+  for (int64_t step = 0; step < call.attrs.integer("steps"); ++step) {
+    std::vector<double> a(static_cast<size_t>(n * n)), b = a, next = x;
+    for (int64_t i = 0; i < n * n; ++i) {
+      for (int64_t k = 0; k < width; ++k)
+        a[static_cast<size_t>(i)] += at(x, width, i / n, k) * at(x, width, i % n, k);
+    }
+    for (int64_t i = 0; i < n * n; ++i) {
+      double square = 0;
+      for (int64_t k = 0; k < n; ++k) square += at(a, n, i / n, k) * at(a, n, k, i % n);
+      b[static_cast<size_t>(i)] = -4.7750 * a[static_cast<size_t>(i)] + 2.0315 * square;
+    }
+    parallel_for(n, [&](int64_t i) {
+      for (int64_t j = 0; j < width; ++j) {
+        double sum = 3.4445 * at(x, width, i, j);
+        for (int64_t k = 0; k < n; ++k) sum += at(b, n, i, k) * at(x, width, k, j);
+        next[static_cast<size_t>(i * width + j)] = sum;
+      }
+    });
+    x = std::move(next);
+  }
+  for (int64_t i = 0; i < update.n; ++i)
+    update.put_p(i, update.p(i) * update.keep - update.rate * x[place(i)]);
 }
 
 }  // namespace strata::reference

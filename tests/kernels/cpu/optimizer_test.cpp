@@ -9,7 +9,7 @@ using testing::Array;
 using testing::expect_near;
 using testing::expect_same_bits;
 
-AdamWScalars scalars_at(int step, double lr, double beta1, double beta2) {
+UpdateScalars scalars_at(int step, double lr, double beta1, double beta2) {
   return {.lr = static_cast<float>(lr),
           .beta1 = beta1,
           .beta2 = beta2,
@@ -27,7 +27,7 @@ TEST(Optimizer, AdamWMatchesDoubleOverSteps) {
     const double decay = 0.1, lr_scale = 2, lr = 1e-2, beta1 = 0.9, beta2 = 0.95;
     for (int step = 1; step <= 5; ++step) {
       const Array grad = Array::random(DType::kF32, n, 10u + static_cast<unsigned>(step), 0.3);
-      const AdamWScalars scalars = scalars_at(step, lr, beta1, beta2);
+      const UpdateScalars scalars = scalars_at(step, lr, beta1, beta2);
       adamw_update(n, p.f32(), m.f32(), v.f32(), grad.f32(), &scalars, decay, lr_scale,
                    static_cast<BF16*>(copy.data()));
       for (int64_t i = 0; i < n; ++i) {
@@ -55,11 +55,45 @@ TEST(Optimizer, AdamWMatchesTorch) {
       {0.1f, -0.2f, 0.3f, 0.0f}, {-0.4f, 0.05f, 1.5f, 1e-4f}, {0.02f, 0.7f, -2.0f, -3e-3f}};
   const float want[] = {0.996622682f, -1.98444021f, 0.480952442f, 2.98976922f};
   for (int step = 1; step <= 3; ++step) {
-    AdamWScalars scalars = scalars_at(step, 0.01, 0.9, 0.999);
+    UpdateScalars scalars = scalars_at(step, 0.01, 0.9, 0.999);
     scalars.grad_scale = 1;
     adamw_update(4, p, m, v, grads[step - 1], &scalars, 0.1f, 1, nullptr);
   }
   for (int i = 0; i < 4; ++i) EXPECT_NEAR(p[i] / want[i], 1, 1.5e-7) << i;
+}
+
+TEST(Optimizer, LionMatchesDoubleOverSteps) {
+  for (const int64_t n : {0, 1, 63, 511, 40000}) {
+    Array p = Array::random(DType::kF32, n, 1), m(DType::kF32, n);
+    std::vector<double> want_p = p.values(), want_m(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i) m.set(i, 0);
+    for (unsigned step = 1; step <= 5; ++step) {
+      const Array grad = Array::random(DType::kF32, n, 10 + step, 0.3);
+      const UpdateScalars scalars{.lr = 1e-2f, .grad_scale = 0.5f};
+      lion_update(n, p.f32(), m.f32(), grad.f32(), &scalars, 0.9, 0.99, 0.1f, 2);
+      for (int64_t i = 0; i < n; ++i) {
+        const auto at = static_cast<size_t>(i);
+        const double g = grad[i] * 0.5, mixed = 0.9 * want_m[at] + 0.1 * g;
+        // Where the sign hangs on a rounding, either is right: take what was found.
+        const double sign =
+            std::abs(mixed) > 1e-7 ? std::copysign(1.0, mixed) : (want_p[at] * (1 - 2e-3) - p[i]) / 2e-2;
+        want_p[at] = want_p[at] * (1 - 2e-2 * 0.1) - 2e-2 * sign;
+        want_m[at] = 0.99 * want_m[at] + 0.01 * g;
+      }
+    }
+    expect_near(p, want_p, 1e-6);
+    expect_near(m, want_m, 1e-6);
+  }
+  // Nothing to move where neither momentum nor gradient is; nothing at all when skipped.
+  float p[] = {1, 2}, m[] = {0, 0.5f};
+  const float grad[] = {0, 1};
+  UpdateScalars scalars{.lr = 0.5f};
+  lion_update(1, p, m, grad, &scalars, 0.9, 0.99, 0, 1);
+  EXPECT_EQ(p[0], 1);
+  scalars.skip = 1;
+  lion_update(2, p, m, grad, &scalars, 0.9, 0.99, 0.1f, 1);
+  EXPECT_EQ(p[1], 2);
+  EXPECT_EQ(m[1], 0.5f);
 }
 
 TEST(Optimizer, SkipLeavesEverythingUntouched) {
@@ -67,7 +101,7 @@ TEST(Optimizer, SkipLeavesEverythingUntouched) {
         v = Array::random(DType::kF32, 100, 3), copy(DType::kBF16, 100);
   const Array grad(DType::kF32, 100);  // NaN, as after an overflow
   const auto before = {p.bytes(), m.bytes(), v.bytes(), copy.bytes()};
-  AdamWScalars scalars = scalars_at(1, 0.1, 0.9, 0.95);
+  UpdateScalars scalars = scalars_at(1, 0.1, 0.9, 0.95);
   scalars.skip = 1;
   adamw_update(100, p.f32(), m.f32(), v.f32(), grad.f32(), &scalars, 0.1f, 1,
                static_cast<BF16*>(copy.data()));
@@ -108,7 +142,7 @@ TEST(Optimizer, SquaresBeyondFloatStayFinite) {
 
 TEST(Optimizer, SameBitsForAnyNumberOfThreads) {
   const Array start = Array::random(DType::kF32, 100001, 1), grad = Array::random(DType::kF32, 100001, 2);
-  const AdamWScalars scalars = scalars_at(3, 1e-2, 0.9, 0.95);
+  const UpdateScalars scalars = scalars_at(3, 1e-2, 0.9, 0.95);
   expect_same_bits([&] {
     Array p = start, m = start, v = Array::random(DType::kF32, 100001, 3, 0, 1);
     adamw_update(p.size(), p.f32(), m.f32(), v.f32(), grad.f32(), &scalars, 0.1f, 1, nullptr);

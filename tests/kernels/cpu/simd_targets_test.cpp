@@ -5,6 +5,8 @@
 #include <hwy/highway.h>
 
 #include "kernels/cpu/activation.h"
+#include "kernels/cpu/adafactor.h"
+#include "kernels/cpu/adamw8bit.h"
 #include "kernels/cpu/array_testing.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/norm.h"
@@ -38,9 +40,23 @@ std::vector<Array> outputs(DType dtype) {
   for (int32_t row = 0; row < kRows; ++row) positions.push_back(row);
   rope({kRows, 5, 14, 14, kDim, dtype}, rotated.data(), x.data(), table.f32(), positions.data(), false);
   Array p = weight, m = weight, v = Array::random(DType::kF32, kDim, 3, 0, 1);
-  const AdamWScalars scalars{.lr = 0.01f};
+  const UpdateScalars scalars{.lr = 0.01f};
   adamw_update(kDim, p.f32(), m.f32(), v.f32(), dw.f32(), &scalars, 0.1f, 1, nullptr);
-  return {y, dx, dw, z, gelu, gelu_erf, swiglu, rotated, p};
+  Array lion = weight, lion_m = weight, bytes = x, factored = x, row(DType::kF32, kRows), column = weight;
+  lion_update(kDim, lion.f32(), lion_m.f32(), dw.f32(), &scalars, 0.9, 0.99, 0.1f, 1);
+  if (dtype == DType::kF32) {
+    std::vector<uint8_t> codes(static_cast<size_t>(2 * n));
+    std::vector<float> scales(static_cast<size_t>(2 * quantization_blocks(n)));
+    const Moments8Bit moments{codes.data(), scales.data(), codes.data() + n,
+                              scales.data() + quantization_blocks(n)};
+    adamw8bit_update(n, bytes.f32(), moments, x.f32(), &scalars, 0.1f, 1);
+    for (int64_t i = 0; i < kRows; ++i) row.set(i, 1);
+    for (int64_t j = 0; j < kDim; ++j) column.set(j, 1);
+    Array factored_scratch = testing::scratch_of(adafactor_scratch_bytes(kRows, kDim));
+    adafactor_update(kRows, kDim, factored.f32(), row.f32(), column.f32(), x.f32(), &scalars, {},
+                     factored_scratch.data());
+  }
+  return {y, dx, dw, z, gelu, gelu_erf, swiglu, rotated, p, lion_m, bytes, factored};
 }
 
 TEST(SimdTargets, AgreeUpToRounding) {

@@ -1,0 +1,51 @@
+#include "optim/definition.h"
+
+namespace strata::optim {
+
+using graph::NodeView;
+
+namespace {
+
+std::vector<StateSpec> states(const Shape& rows) {
+  if (rows.rank() == 1) return {{"variance", DType::kF32, rows}};
+  return {{"row", DType::kF32, {rows[0]}, StateLayout::kRows},
+          {"column", DType::kF32, {rows[1]}, StateLayout::kTensor}};
+}
+
+std::vector<graph::ValueSpec> infer(const NodeView& view) {
+  if (view.in(0).shape.rank() > 2) graph::shape_error(view, "Adafactor updates matrices and vectors");
+  return infer_update(view, states(shape_of_rows(view)));
+}
+
+// Sums over the parameter, means over the gradient's rows and columns, the update's size, the update.
+graph::Cost cost(const NodeView& view) {
+  return update_cost(view, 12, 3, 3);
+}
+
+graph::Attrs attrs(const UpdateRule& rule, const Shape&) {
+  graph::Attrs attrs = common_attrs(rule);
+  const Adafactor& adafactor = std::get<Adafactor>(rule.optimizer);
+  attrs.set("beta2_decay", adafactor.beta2_decay);
+  attrs.set("eps1", adafactor.eps1);
+  attrs.set("eps2", adafactor.eps2);
+  attrs.set("clip_threshold", adafactor.clip_threshold);
+  return attrs;
+}
+
+}  // namespace
+
+// The means of columns and the sizes of parameter and update are those of the whole tensor.
+const graph::OpDef kAdafactor{
+    "adafactor", "update", infer, cost, placements_whole, nullptr, {{0, 0}, {1, 1}, {2, 2}}};
+const graph::OpDef kAdafactorVector{"adafactor_vector", "update", infer,           cost,
+                                    placements_whole,   nullptr,  {{0, 0}, {1, 1}}};
+
+const Definition kAdafactorDefinition{.name = "adafactor",
+                                      .unit = Definition::Unit::kTensor,
+                                      .op = [](const Shape& rows) -> const graph::OpDef& {
+                                        return rows.rank() == 1 ? kAdafactorVector : kAdafactor;
+                                      },
+                                      .states = states,
+                                      .attrs = attrs};
+
+}  // namespace strata::optim

@@ -1,0 +1,49 @@
+#include "optim/definition.h"
+
+namespace strata::optim {
+
+using graph::NodeView;
+using graph::Placement;
+
+namespace {
+
+constexpr int64_t kBlock = 256;
+
+std::vector<StateSpec> states(const Shape& rows) {
+  const Shape blocks{(rows.elements() + kBlock - 1) / kBlock};
+  return {{"m", DType::kU8, rows, StateLayout::kTensor},
+          {"m_scale", DType::kF32, blocks, StateLayout::kTensor},
+          {"v", DType::kU8, rows, StateLayout::kTensor},
+          {"v_scale", DType::kF32, blocks, StateLayout::kTensor}};
+}
+
+std::vector<graph::ValueSpec> infer(const NodeView& view) {
+  return infer_update(view, states(shape_of_rows(view)));
+}
+
+graph::Cost cost(const NodeView& view) {
+  return update_cost(view, 40, 2, 1);
+}
+
+// By rows that end where blocks do.
+std::vector<graph::PlacementOption> placements(const NodeView& view) {
+  const Shape& shape = view.in(0).shape;
+  if (shape.rank() < 2 || shape.elements() / shape[0] % kBlock != 0) return {};
+  const Placement shard = Placement::sharded(0);
+  return {{{shard, shard, shard, shard, shard, shard, Placement::replicated()},
+           {shard, shard, shard, shard, shard}}};
+}
+
+}  // namespace
+
+const graph::OpDef kAdamW8Bit{
+    "adamw8bit", "update", infer, cost, placements, nullptr, {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}}};
+
+const Definition kAdamW8BitDefinition{
+    .name = "adamw8bit",
+    .unit = Definition::Unit::kTensor,
+    .op = [](const Shape&) -> const graph::OpDef& { return kAdamW8Bit; },
+    .states = states,
+    .attrs = [](const UpdateRule& rule, const Shape&) { return common_attrs(rule); }};
+
+}  // namespace strata::optim

@@ -1,0 +1,48 @@
+// What add_update() asks of an optimizer: internal to this room.
+#pragma once
+
+#include <vector>
+
+#include "optim/optimizer.h"
+
+namespace strata::optim {
+
+struct StateSpec {
+  std::string_view name;
+  DType dtype = DType::kF32;
+  Shape shape;
+  StateLayout layout = StateLayout::kElements;
+};
+
+struct Definition {
+  std::string_view name;
+  // Which rows a node may be for: any, since elements are updated alone (neighbours share states); one tensor
+  // with states of its own; or one matrix, which is a segment of a tensor.
+  enum class Unit : uint8_t { kRows, kTensor, kMatrix } unit = Unit::kRows;
+  const graph::OpDef& (*op)(const Shape& rows);
+  std::vector<StateSpec> (*states)(const Shape& rows);
+  // Attributes of a node for `rows`, weight_decay and lr_scale included.
+  graph::Attrs (*attrs)(const UpdateRule& rule, const Shape& rows);
+};
+
+extern const Definition kAdamWDefinition, kMuonDefinition, kLionDefinition, kAdafactorDefinition,
+    kAdamW8BitDefinition;
+const Definition& definition_of(const Optimizer& optimizer);
+
+// What the ops share. Inputs: the parameter, `states` states, its gradient, the scalars.
+inline graph::Attrs common_attrs(const UpdateRule& rule) {
+  return {{"weight_decay", rule.weight_decay}, {"lr_scale", rule.lr_scale}};
+}
+// The parameter's shape with the rows of the node.
+Shape shape_of_rows(const graph::NodeView& view);
+// Checks the operands that all optimizers have; states are checked against `wanted`.
+std::vector<graph::ValueSpec> infer_update(const graph::NodeView& view, const std::vector<StateSpec>& wanted);
+// FLOPs for each element of the node's rows, and bytes: passes over parameter and gradient, and the rows'
+// share of the states, read and written once.
+graph::Cost update_cost(const graph::NodeView& view, double flops, double parameter_passes,
+                        double gradient_passes);
+// A shard along any dimension is updated alone; states lie as the parameter does.
+std::vector<graph::PlacementOption> placements_by_element(const graph::NodeView& view);
+std::vector<graph::PlacementOption> placements_whole(const graph::NodeView& view);
+
+}  // namespace strata::optim

@@ -1,0 +1,39 @@
+#include "optim/definition.h"
+
+namespace strata::optim {
+
+using graph::NodeView;
+
+namespace {
+
+std::vector<StateSpec> states(const Shape& rows) {
+  return {{"momentum", DType::kF32, rows}};
+}
+
+std::vector<graph::ValueSpec> infer(const NodeView& view) {
+  return infer_update(view, states(shape_of_rows(view)));
+}
+
+graph::Cost cost(const NodeView& view) {
+  return update_cost(view, 2, 2, 1);
+}
+
+graph::Attrs attrs(const UpdateRule& rule, const Shape&) {
+  graph::Attrs attrs = common_attrs(rule);
+  const Lion& lion = std::get<Lion>(rule.optimizer);
+  attrs.set("beta1", lion.beta1);
+  attrs.set("beta2", lion.beta2);
+  return attrs;
+}
+
+}  // namespace
+
+const graph::OpDef kLion{"lion", "update", infer, cost, placements_by_element, nullptr, {{0, 0}, {1, 1}}};
+
+const Definition kLionDefinition{.name = "lion",
+                                 .unit = Definition::Unit::kRows,
+                                 .op = [](const Shape&) -> const graph::OpDef& { return kLion; },
+                                 .states = states,
+                                 .attrs = attrs};
+
+}  // namespace strata::optim

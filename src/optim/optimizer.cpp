@@ -1,0 +1,288 @@
+#include "optim/optimizer.h"
+
+#include <numeric>
+
+#include "base/error.h"
+#include "optim/definition.h"
+
+namespace strata::optim {
+
+using graph::Cost;
+using graph::Graph;
+using graph::kNone;
+using graph::NodeView;
+using graph::OpDef;
+using graph::Placement;
+using graph::PlacementOption;
+using graph::Role;
+using graph::Value;
+using graph::ValueId;
+using graph::ValueSpec;
+
+namespace {
+
+std::vector<ValueSpec> infer_squares(const NodeView& view) {
+  return {{"partials", DType::kF64, {(view.in(0).shape.elements() + kNormBlock - 1) / kNormBlock}}};
+}
+
+std::vector<ValueSpec> infer_scalars(const NodeView& view) {
+  if (view.in(0).shape != Shape{kScalarBytes})
+    graph::shape_error(view, "the first input must be the hyper-parameters");
+  return {{"scalars", DType::kU8, {kScalarBytes}}, {"norm", DType::kF32, {1}}, {"updates", DType::kI64, {1}}};
+}
+
+std::vector<ValueSpec> infer_root(const NodeView&) {
+  return {{"norm", DType::kF32, {1}}};
+}
+
+Cost cost_streamed(const NodeView& view) {
+  return {2 * static_cast<double>(view.in(0).shape.elements()), graph::streamed_bytes(view)};
+}
+
+std::vector<PlacementOption> placements_squares(const NodeView& view) {
+  std::vector<PlacementOption> options;
+  for (int dim = 0; dim < view.in(0).shape.rank(); ++dim)
+    options.push_back({{Placement::sharded(dim)}, {Placement::partial()}});
+  return options;
+}
+
+ValueId add_named(Graph& graph, std::string name, DType dtype, Shape shape, Role role) {
+  Value value;
+  value.name = std::move(name);
+  value.dtype = dtype;
+  value.shape = shape;
+  value.role = role;
+  return graph.add_value(std::move(value));
+}
+
+Shape with_rows(Shape shape, int64_t rows) {
+  shape.set(0, rows);
+  return shape;
+}
+
+// Consecutive rows of a parameter and their rule.
+struct Piece {
+  int64_t first = 0, rows = 0;
+  UpdateRule rule;
+  int64_t end() const { return first + rows; }
+};
+
+std::vector<Piece> tensors_of(const ParameterRule& rule, const std::string& name, const Shape& shape) {
+  std::vector<Piece> tensors;
+  int64_t first = 0;
+  for (const TensorRule& tensor : rule.tensors) {
+    Piece piece{first, tensor.rows > 0 ? tensor.rows : shape[0] - first, tensor.rule};
+    // Too small to be worth the scales.
+    const auto* bytes = std::get_if<AdamW8Bit>(&piece.rule.optimizer);
+    if (bytes != nullptr && with_rows(shape, piece.rows).elements() < bytes->min_elements)
+      piece.rule.optimizer = AdamW{};
+    first = piece.end();
+    tensors.push_back(piece);
+  }
+  STRATA_CHECK(first == shape[0], "{} has {} rows and rules for {}", name, shape[0], first);
+  return tensors;
+}
+
+// Cuts pieces where segments of the parameter end: all of them, or those with a factor of their own.
+std::vector<Piece> cut_at_segments(const std::vector<Piece>& pieces, const Value& parameter,
+                                   const std::vector<double>& scales, bool everywhere) {
+  std::vector<Piece> out;
+  for (const Piece& piece : pieces) {
+    int64_t begin = 0;
+    const std::vector<int64_t> whole{parameter.shape[0]};
+    const auto& segments = parameter.segments.empty() ? whole : parameter.segments;
+    for (size_t i = 0; i < segments.size(); ++i) {
+      const int64_t first = std::max(begin, piece.first), end = std::min(begin + segments[i], piece.end());
+      begin += segments[i];
+      if (first >= end) continue;
+      UpdateRule rule = piece.rule;
+      if (!scales.empty()) {
+        rule.lr_scale *= scales[i];
+        rule.weight_decay /= scales[i];
+      }
+      if (!everywhere && !out.empty() && out.back().end() == first && out.back().rule == rule) {
+        out.back().rows += end - first;
+      } else {
+        out.push_back({first, end - first, rule});
+      }
+    }
+  }
+  return out;
+}
+
+class UpdateBuilder {
+ public:
+  UpdateBuilder(Graph& graph, UpdateGraph& update) : graph_(graph), update_(update) {}
+
+  void add(const graph::Parameter& parameter, const ParameterRule& rule) {
+    const Value& value = graph_.value(parameter.value);
+    const auto tensors = tensors_of(rule, value.name, value.shape);
+    STRATA_CHECK(rule.part_scales.empty() || rule.part_scales.size() == value.segments.size(),
+                 "{} has {} parts and {} learning rates", value.name, value.segments.size(),
+                 rule.part_scales.size());
+    for (size_t i = 0; i < tensors.size();) {
+      const Definition& definition = definition_of(tensors[i].rule.optimizer);
+      size_t end = i + 1;
+      if (definition.unit != Definition::Unit::kTensor) {
+        while (end < tensors.size() &&
+               tensors[end].rule.optimizer.index() == tensors[i].rule.optimizer.index())
+          ++end;
+      }
+      add_run(parameter, definition,
+              {tensors.begin() + static_cast<std::ptrdiff_t>(i),
+               tensors.begin() + static_cast<std::ptrdiff_t>(end)},
+              rule.part_scales);
+      i = end;
+    }
+  }
+
+ private:
+  // Neighbouring tensors that share states.
+  void add_run(const graph::Parameter& parameter, const Definition& definition, std::vector<Piece> run,
+               const std::vector<double>& part_scales) {
+    const Value& value = graph_.value(parameter.value);
+    const Piece whole{run.front().first, run.back().end() - run.front().first, {}};
+    STRATA_CHECK(part_scales.empty() || definition.unit == Definition::Unit::kRows,
+                 "{} has parts with learning rates of their own, which {} does not know", value.name,
+                 definition.name);
+    std::vector<ValueId> outputs{parameter.value};
+    for (const StateSpec& spec : definition.states(with_rows(value.shape, whole.rows))) {
+      std::string name = fmt::format("{}.{}", spec.name, value.name);
+      if (whole.rows != value.shape[0]) name += fmt::format("[{}:{}]", whole.first, whole.end());
+      const ValueId state = add_named(graph_, std::move(name), spec.dtype, spec.shape, Role::kState);
+      update_.states.push_back(
+          {parameter.value, state, std::string(spec.name), whole.first, whole.rows, spec.layout});
+      outputs.push_back(state);
+    }
+    std::vector<ValueId> inputs = outputs;
+    inputs.push_back(parameter.gradient);
+    inputs.push_back(update_.scalars);
+    if (definition.unit != Definition::Unit::kTensor)
+      run = cut_at_segments(run, value, part_scales, definition.unit == Definition::Unit::kMatrix);
+    for (const Piece& piece : run) {
+      const Shape rows = with_rows(value.shape, piece.rows);
+      graph::Attrs attrs = definition.attrs(piece.rule, rows);
+      if (piece.rows != value.shape[0]) {
+        attrs.set("first_row", piece.first);
+        attrs.set("rows", piece.rows);
+        attrs.set("of_rows", value.shape[0]);
+        attrs.set("state_row", piece.first - whole.first);
+        attrs.set("state_rows", whole.rows);
+      }
+      graph_.add_node_into(definition.op(rows), inputs, outputs, std::move(attrs));
+    }
+  }
+
+  Graph& graph_;
+  UpdateGraph& update_;
+};
+
+}  // namespace
+
+const OpDef kSumOfSquares{"sum_of_squares", "update", infer_squares, cost_streamed, placements_squares};
+const OpDef kUpdateScalars{"update_scalars", "update", infer_scalars, cost_streamed, placements_whole};
+const OpDef kRootOfSum{"root_of_sum", "update", infer_root, cost_streamed, placements_whole};
+
+const Definition& definition_of(const Optimizer& optimizer) {
+  static const Definition* const kAll[] = {&kAdamWDefinition, &kMuonDefinition, &kLionDefinition,
+                                           &kAdafactorDefinition, &kAdamW8BitDefinition};
+  static_assert(std::variant_size_v<Optimizer> == std::size(kAll));
+  return *kAll[optimizer.index()];
+}
+
+std::string_view name_of(const Optimizer& optimizer) {
+  return definition_of(optimizer).name;
+}
+
+RowRange row_range(const graph::Attrs& attrs, const Shape& parameter) {
+  const int64_t here = parameter[0];
+  if (!attrs.has("rows")) return {0, here, 0, here};
+  const int64_t of = attrs.integer("of_rows");
+  const auto share = [&](std::string_view name) { return attrs.integer(name) * here / of; };
+  return {share("first_row"), share("rows"), share("state_row"), share("state_rows")};
+}
+
+Shape shape_of_rows(const NodeView& view) {
+  return with_rows(view.in(0).shape, row_range(view.attrs(), view.in(0).shape).rows);
+}
+
+std::vector<ValueSpec> infer_update(const NodeView& view, const std::vector<StateSpec>& wanted) {
+  const Value& parameter = view.in(0);
+  const RowRange range = row_range(view.attrs(), parameter.shape);
+  const auto gradient = static_cast<int>(wanted.size()) + 1;
+  if (view.in(gradient).shape != parameter.shape)
+    graph::shape_error(view, "parameter and gradient must have one shape");
+  if (range.first < 0 || range.rows < 0 || range.first + range.rows > parameter.shape[0])
+    graph::shape_error(view, "the rows must be the parameter's");
+  std::vector<ValueSpec> specs{{"updated", DType::kF32, parameter.shape}};
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const Value& state = view.in(static_cast<int>(i) + 1);
+    Shape shape = wanted[i].shape;
+    // Of the rows that the states are for; only what lies element by element is shared by several nodes.
+    if (wanted[i].layout == StateLayout::kElements) shape.set(0, range.state_rows);
+    if (state.shape != shape || state.dtype != wanted[i].dtype)
+      graph::shape_error(view, fmt::format("state {} must be {} {}", wanted[i].name,
+                                           strata::name_of(wanted[i].dtype), shape.str()));
+    specs.push_back({"updated", state.dtype, state.shape});
+  }
+  return specs;
+}
+
+Cost update_cost(const NodeView& view, double flops, double parameter_passes, double gradient_passes) {
+  const auto elements = static_cast<double>(shape_of_rows(view).elements());
+  const RowRange range = row_range(view.attrs(), view.in(0).shape);
+  const double share =
+      range.state_rows > 0 ? static_cast<double>(range.rows) / static_cast<double>(range.state_rows) : 0;
+  Cost cost{flops * elements, 4 * elements * (parameter_passes + gradient_passes)};
+  const auto inputs = static_cast<int>(view.node.inputs.size());
+  for (int i = 1; i < inputs - 2; ++i) cost.bytes += 2 * share * static_cast<double>(view.in(i).bytes());
+  cost.bytes += static_cast<double>(view.in(inputs - 1).bytes());
+  return cost;
+}
+
+std::vector<PlacementOption> placements_by_element(const NodeView& view) {
+  std::vector<PlacementOption> options;
+  const size_t states = view.node.inputs.size() - 3;
+  for (int dim = 0; dim < view.in(0).shape.rank(); ++dim) {
+    PlacementOption option;
+    option.outputs.assign(states + 1, Placement::sharded(dim));
+    option.inputs.assign(states + 2, Placement::sharded(dim));
+    option.inputs.push_back(Placement::replicated());
+    options.push_back(std::move(option));
+  }
+  return options;
+}
+
+std::vector<PlacementOption> placements_whole(const NodeView&) {
+  return {};
+}
+
+UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of) {
+  graph.set_phase(graph::Phase::kUpdate);
+  UpdateGraph update;
+  update.hyper = add_named(graph, "hyper", DType::kU8, {kScalarBytes}, Role::kStep);
+  update.updates = add_named(graph, "updates", DType::kI64, {1}, Role::kState);
+  update.scalars = add_named(graph, "scalars", DType::kU8, {kScalarBytes}, Role::kStep);
+  update.grad_norm = add_named(graph, "grad_norm", DType::kF32, {1}, Role::kStep);
+  update.param_norm = add_named(graph, "param_norm", DType::kF32, {1}, Role::kStep);
+
+  std::vector<ValueId> inputs{update.hyper, token_count, update.updates};
+  for (const auto& parameter : graph.parameters()) {
+    STRATA_CHECK(parameter.gradient != kNone, "{} has no gradient", graph.value(parameter.value).name);
+    inputs.push_back(graph.add_node(kSumOfSquares, {parameter.gradient})[0]);
+  }
+  graph.add_node_into(kUpdateScalars, inputs, {update.scalars, update.grad_norm, update.updates});
+
+  UpdateBuilder builder(graph, update);
+  std::vector<ValueId> squares;
+  for (const auto& parameter : graph.parameters()) {
+    const Value& value = graph.value(parameter.value);
+    builder.add(parameter, rule_of(value.name, value.shape));
+    squares.push_back(graph.add_node(kSumOfSquares, {parameter.value})[0]);
+  }
+  graph.add_node_into(kRootOfSum, squares, {update.param_norm});
+  graph.set_phase(graph::Phase::kForward);
+  return update;
+}
+
+}  // namespace strata::optim
