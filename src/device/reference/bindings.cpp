@@ -1,8 +1,9 @@
 // The table of plain kernels. All of them are called in one way: with the operands' types and places.
 #include <array>
 
-#include "device/cpu/bind.h"
+#include "device/plan.h"
 #include "device/reference/bindings.h"
+#include "device/reference/update.h"
 #include "graph/sum.h"
 #include "kernels/reference/call.h"
 #include "ops/clamp.h"
@@ -31,9 +32,9 @@ BoundKernel plain(const BindRequest& request) {
     plan.call.out.push_back(request.view.has_out(o) ? array_of(request.view.out(o)) : reference::Array{});
     plan.call.out.back().accumulate = request.accumulate[static_cast<size_t>(o)];
   }
-  return cpu_bind::bound(
+  return bound(
       [](Launch&, void* held, std::byte* const* p) {
-        const auto& [kernel, shapes] = cpu_bind::plan_of<ReferencePlan>(held);
+        const auto& [kernel, shapes] = plan_of<ReferencePlan>(held);
         reference::Call call = shapes;
         for (reference::Array& in : call.in) in.data = *p++;
         for (reference::Array& out : call.out) out.data = *p++;
@@ -45,7 +46,6 @@ BoundKernel plain(const BindRequest& request) {
 }  // namespace
 
 std::span<const Binding> reference_bindings() {
-  namespace b = cpu_bind;
   namespace r = reference;
   static const std::array kTable{
       Binding{&graph::kAdd, plain<r::add>},
@@ -88,13 +88,12 @@ std::span<const Binding> reference_bindings() {
       Binding{&optim::kAdamW, plain<r::adamw>},
       Binding{&ops::kClamp, plain<r::clamp>},
       Binding{&ops::kClampGrad, plain<r::clamp_grad>},
-      // Plain already: a table made once in fp64, copies, a few scalars.
-      Binding{&ops::kConstant, b::constant},
-      Binding{&ops::kRopeTable, b::rope_table},
-      Binding{&ops::kTakeRow, b::take_row},
-      Binding{&ops::kStoreCross, b::store_cross},
-      Binding{&optim::kUpdateScalars, b::update_scalars},
-      Binding{&optim::kRootOfSum, b::root_of_sum},
+      Binding{&ops::kConstant, plain<r::constant>},
+      Binding{&ops::kRopeTable, plain<r::rope_table>},
+      Binding{&ops::kTakeRow, plain<r::take_row>},
+      Binding{&ops::kStoreCross, plain<r::store_cross>},
+      Binding{&optim::kUpdateScalars, plain<r::update_scalars>},
+      Binding{&optim::kRootOfSum, plain<r::root_of_sum>},
   };
   return kTable;
 }

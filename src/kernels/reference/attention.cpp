@@ -31,6 +31,19 @@ Attention of_sequences(const Call& call, const Array& qkv, const Array& begins, 
 
 }  // namespace
 
+// () → table[positions, pairs, cosine | sine]
+void rope_table(const Call& call) {
+  const Array& table = call.out[0];
+  const auto& frequencies = call.attrs.reals("frequencies");
+  const double magnitude = call.attrs.real("magnitude");
+  const auto pairs = static_cast<int64_t>(frequencies.size());
+  for (int64_t i = 0; i < table.shape[0] * pairs; ++i) {
+    const double angle = static_cast<double>(i / pairs) * frequencies[static_cast<size_t>(i % pairs)];
+    table.put(2 * i, magnitude * std::cos(angle));
+    table.put(2 * i + 1, magnitude * std::sin(angle));
+  }
+}
+
 // (qkv, table, positions) → qkv
 void rope(const Call& call) {
   const Array &qkv = call.in[0], &table = call.in[1], &out = call.out[0];

@@ -51,6 +51,7 @@ void linear_cross_entropy_train(const Call&);
 void qk_norm(const Call&);
 void qk_norm_grad_input(const Call&);
 void qk_norm_grad_weight(const Call&);
+void rope_table(const Call&);
 void rope(const Call&);
 void attention(const Call&);
 void attention_grad(const Call&);
@@ -58,10 +59,13 @@ void cached_attention(const Call&);
 void cross_attention(const Call&);
 void cross_attention_grad(const Call&);
 void cached_cross_attention(const Call&);
+void store_cross(const Call&);
 void document_ends(const Call&);
 void relative_bias(const Call&);
 void relative_bias_grad(const Call&);
 // rows.cpp
+void constant(const Call&);
+void take_row(const Call&);
 void add(const Call&);
 void scale(const Call&);
 void add_row(const Call&);
@@ -83,7 +87,9 @@ void activation_grad(const Call&);
 void clamp(const Call&);
 void clamp_grad(const Call&);
 // update.cpp
+inline constexpr int64_t kNormBlock = 1 << 16;  // elements of a partial sum of a norm
 void sum_of_squares(const Call&);
+void root_of_sum(const Call&);
 void adamw(const Call&);
 
 }  // namespace strata::reference

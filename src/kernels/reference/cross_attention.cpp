@@ -65,6 +65,19 @@ void cached_cross_attention(const Call& call) {
   attend(a, call.out[0], {});
 }
 
+// (kv, key cache, value cache, slot) → key cache, value cache, in place
+void store_cross(const Call& call) {
+  const Array &kv = call.in[0], &keys = call.out[0], &values = call.out[1];
+  const int64_t room = keys.shape[1], width = keys.shape[2], rows = kv.shape[0] / call.in[3].shape[0];
+  for (int64_t n = 0; n < kv.shape[0]; ++n) {
+    const int64_t to = (call.in[3].index_at(n / rows) * room + n % rows) * width;
+    for (int64_t c = 0; c < width; ++c) {
+      keys.put(to + c, kv.at(2 * n * width + c));
+      values.put(to + c, kv.at((2 * n + 1) * width + c));
+    }
+  }
+}
+
 // (q_begin, k_begin) → ends
 void document_ends(const Call& call) {
   const int64_t length = call.attrs.integer("sequence_length"), source = call.attrs.integer("encoder_length");

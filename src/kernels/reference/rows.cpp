@@ -100,6 +100,17 @@ void norm_grad_weight(const Call& call, Norm norm) {
 
 }  // namespace
 
+// () → values
+void constant(const Call& call) {
+  for (int64_t i = 0; i < call.out[0].shape.elements(); ++i) call.out[0].put(i, call.attrs.real("number"));
+}
+
+// (x, index) → row
+void take_row(const Call& call) {
+  const int64_t dim = call.in[0].shape[1], row = call.in[1].index_at(0);
+  for (int64_t c = 0; c < dim; ++c) call.out[0].put(c, call.in[0].at(row * dim + c));
+}
+
 // (a, b) → sum
 void add(const Call& call) {
   for (int64_t i = 0; i < call.out[0].shape.elements(); ++i)

@@ -3,20 +3,29 @@
 #include <cstring>
 
 #include "base/parallel.h"
-#include "kernels/cpu/optimizer.h"
 #include "kernels/reference/call.h"
+#include "tensor/update_scalars.h"
 
 namespace strata::reference {
 
-// (x) → partials: sums of squares of consecutive blocks
+// (x) → partials: sums of squares of consecutive blocks, of which all but the last have kNormBlock elements
 void sum_of_squares(const Call& call) {
   const Array &x = call.in[0], &partials = call.out[0];
   parallel_for(partials.shape.elements(), [&](int64_t block) {
-    const int64_t end = std::min(x.shape.elements(), (block + 1) * cpu::kNormBlock);
+    const int64_t end = std::min(x.shape.elements(), (block + 1) * kNormBlock);
     double sum = 0;
-    for (int64_t i = block * cpu::kNormBlock; i < end; ++i) sum += x.at(i) * x.at(i);
+    for (int64_t i = block * kNormBlock; i < end; ++i) sum += x.at(i) * x.at(i);
     partials.put(block, sum);
   });
+}
+
+// (partials…) → norm
+void root_of_sum(const Call& call) {
+  double sum = 0;
+  for (const Array& partials : call.in) {
+    for (int64_t i = 0; i < partials.shape.elements(); ++i) sum += partials.at(i);
+  }
+  call.out[0].put(0, std::sqrt(sum));
 }
 
 namespace {
@@ -41,7 +50,7 @@ double part_scale(const graph::Attrs& attrs, int64_t i, int64_t n) {
 // (master, m, v, grad, scalars) → master, m, v, in place; the formula stands at cpu::adamw_update. A part's
 // factor changes its rate, but not rate · decay.
 void adamw(const Call& call) {
-  cpu::AdamWScalars scalars;
+  UpdateScalars scalars;
   std::memcpy(&scalars, call.in[4].data, sizeof scalars);
   if (scalars.skip != 0) return;
   const double whole_rate = static_cast<double>(scalars.lr) * call.attrs.real("lr_scale");
