@@ -3,6 +3,8 @@
 // each op's rule.
 #pragma once
 
+#include <span>
+
 #include "graph/graph.h"
 #include "graph/op.h"
 #include "tensor/activation_kind.h"
@@ -12,6 +14,9 @@ namespace strata::ops {
 using graph::Graph;
 using graph::OpDef;
 using graph::ValueId;
+
+// Every op of this room. One that is missing here has no kernel either: tests go by this list.
+std::span<const OpDef* const> all_ops();
 
 // --- embedding.cpp
 struct EmbeddingOptions {

@@ -88,6 +88,11 @@ const OpDef kRootOfSum{"root_of_sum", "update", infer_root, cost_streamed, place
 const OpDef kAdamW{
     "adamw", "update", infer_adamw, cost_streamed, placements_adamw, nullptr, {{0, 0}, {1, 1}, {2, 2}}};
 
+std::span<const OpDef* const> all_ops() {
+  static const OpDef* const kAll[] = {&kSumOfSquares, &kUpdateScalars, &kRootOfSum, &kAdamW};
+  return kAll;
+}
+
 std::vector<UpdatePart> update_parts(const graph::Attrs& attrs, const Shape& shape) {
   const double lr_scale = attrs.real("lr_scale"), weight_decay = attrs.real("weight_decay");
   if (!attrs.has("part_rows")) return {{shape.elements(), lr_scale, weight_decay}};

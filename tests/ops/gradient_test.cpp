@@ -1,5 +1,6 @@
-// Each op's gradient against central differences: a small graph from parameters through the op to a loss,
-// differentiated, and the loss moved along random directions of every parameter.
+// Gradients of graphs of several ops against central differences: a small graph from parameters to a loss,
+// differentiated, and the loss moved along random directions of every parameter. Each op alone stands in
+// difference_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -6,9 +6,8 @@
 #include <cstring>
 
 #include "fixtures/op_tensors.h"
-#include "kernels/cpu/optimizer.h"
 #include "ops/ops.h"
-#include "optim/adamw.h"
+#include "tensor/update_scalars.h"
 
 namespace strata::ops {
 namespace {
@@ -18,12 +17,6 @@ const OpCase& case_of(const std::string& name) {
     if (one.name == name) return one;
   }
   throw std::out_of_range(name);
-}
-
-std::vector<Tensor> inputs_of(const OpCase& one) {
-  std::vector<Tensor> inputs;
-  for (size_t i = 0; i < one.inputs.size(); ++i) inputs.push_back(tensor_of(one.inputs[i], i + 1));
-  return inputs;
 }
 
 void expect_near(const std::vector<double>& found, const std::vector<double>& wanted, double tolerance) {
@@ -138,7 +131,7 @@ TEST(AdamW, MovesParametersAndMoments) {
   // The step block may say that nothing is to happen.
   std::string scalars;
   for (const double byte : inputs[4].values) scalars += static_cast<char>(byte);
-  cpu::AdamWScalars skipped;
+  UpdateScalars skipped;
   std::memcpy(&skipped, scalars.data(), sizeof skipped);
   skipped.skip = 1;
   for (size_t i = 0; i < sizeof skipped; ++i)

@@ -1,0 +1,198 @@
+// The sizes at which rates are measured. Several rows of one op are several shapes, between which predictions
+// interpolate.
+#include "device/op_operands.h"
+#include "graph/sum.h"
+#include "ops/clamp.h"
+#include "ops/ops.h"
+#include "optim/adamw.h"
+
+namespace strata::device {
+namespace op_rows {
+namespace {
+
+using graph::Attrs;
+
+constexpr int64_t kTokens = 1024;
+constexpr int64_t kWidth = 512;
+constexpr int64_t kFfn = 1536;
+constexpr int64_t kVocab = 8192;
+constexpr int64_t kHeadDim = 64;
+constexpr int64_t kHeads = kWidth / kHeadDim;
+constexpr int64_t kKvWidth = kWidth / 2;
+
+Operand rows(int64_t width, std::vector<int64_t> segments = {}) {
+  return act({kTokens, width}, std::move(segments));
+}
+Operand qkv() {
+  return rows(kWidth + 2 * kKvWidth, {kWidth, kKvWidth, kKvWidth});
+}
+Operand ids(int64_t n, int64_t below) {
+  return i32_by(n, [below](int64_t i) { return static_cast<double>(i * 7919 % below); });
+}
+
+class Timed {
+ public:
+  std::vector<OpCase> all() {
+    linear();
+    elementwise();
+    norms();
+    attention();
+    cross_attention();
+    embedding_and_loss();
+    update();
+    return std::move(cases_);
+  }
+
+ private:
+  OpCase& add(const graph::OpDef& op, std::vector<Operand> inputs, Attrs attrs = {},
+              std::vector<int> updates = {}) {
+    cases_.push_back({.name = std::string(op.name),
+                      .op = &op,
+                      .inputs = std::move(inputs),
+                      .attrs = std::move(attrs),
+                      .updates = std::move(updates)});
+    return cases_.back();
+  }
+
+  void linear() {
+    const Attrs attrs{{"f32_output", int64_t{0}}};
+    struct Size {
+      int64_t outputs, inputs;
+    };
+    for (const Size& size : {Size{256, 256}, Size{1024, 512}, Size{512, 2048}, Size{2048, 1024}}) {
+      const Operand w = f32({size.outputs, size.inputs});
+      add(ops::kLinear, {rows(size.inputs), w, absent()}, attrs);
+      add(ops::kLinearGradInput, {rows(size.outputs), w});
+      add(ops::kLinearGradWeight, {rows(size.outputs), rows(size.inputs)});
+    }
+    add(ops::kLinear, {rows(kWidth), f32({kFfn, kWidth}), absent()}, attrs).encoding = true;
+  }
+
+  void elementwise() {
+    const std::vector<int64_t> gate_up{kFfn, kFfn};
+    const Attrs silu{{"kind", static_cast<int64_t>(ActivationKind::kSilu)}};
+    const Attrs gelu{{"kind", static_cast<int64_t>(ActivationKind::kGeluTanh)}};
+    add(graph::kAdd, {rows(kWidth), rows(kWidth)});
+    add(ops::kGated, {rows(2 * kFfn, gate_up)}, silu);
+    add(ops::kGatedGrad, {rows(kFfn), rows(2 * kFfn, gate_up)}, silu);
+    add(ops::kActivation, {rows(kFfn)}, gelu);
+    add(ops::kActivationGrad, {rows(kFfn), rows(kFfn)}, gelu);
+    add(ops::kColumnSums, {rows(kFfn)});
+    add(ops::kScale, {rows(kWidth)}, {{"factor", 0.5}});
+    add(ops::kAddRow, {rows(kWidth), f32({2, kWidth})}, {{"row", int64_t{0}}});
+    add(ops::kAddRowGrad, {rows(kWidth)}, {{"rows", int64_t{2}}, {"row", int64_t{0}}});
+    add(ops::kClamp, {qkv()}, {{"limit", 0.1}});
+    add(ops::kClampGrad, {qkv(), qkv()}, {{"limit", 0.1}});
+  }
+
+  void norms() {
+    const Attrs attrs{{"eps", 1e-5}, {"weight_offset", 0.0}};
+    const Operand x = rows(kWidth), w = f32({kWidth}), one = f32({kTokens});
+    add(ops::kRmsNorm, {x, w, x}, attrs);
+    add(ops::kRmsNormGradInput, {x, x, one, w, x}, attrs);
+    add(ops::kRmsNormGradWeight, {x, x, one}, attrs);
+    add(ops::kLayerNorm, {x, w, w, x}, attrs);
+    add(ops::kLayerNormGradInput, {x, x, one, one, w, x}, attrs);
+    add(ops::kLayerNormGradWeight, {x, x, one, one}, attrs);
+    const Operand head = f32({kHeadDim});
+    constexpr int64_t kKvHeads = kKvWidth / kHeadDim;
+    const Operand rstd = f32({kTokens, kHeads + kKvHeads}, {kHeads, kKvHeads});
+    Attrs widths = attrs;
+    widths.set("q_width", kHeadDim);
+    widths.set("k_width", kHeadDim);
+    add(ops::kQkNorm, {qkv(), head, head}, attrs);
+    add(ops::kQkNormGradInput, {qkv(), qkv(), rstd, head, head}, attrs);
+    add(ops::kQkNormGradWeight, {qkv(), qkv(), rstd}, widths);
+  }
+
+  void attention() {
+    add(ops::kRope, {qkv(), f32({kTokens, kHeadDim / 2, 2}), zeros({kTokens}, DType::kI32)},
+        {{"head_dim", kHeadDim}, {"inverse", int64_t{0}}});
+    const Operand begin = zeros({kTokens}, DType::kI32);
+    for (const int64_t length : {256, 512, 1024}) {
+      const Attrs attrs{{"head_dim", kHeadDim},   {"sequence_length", length},
+                        {"scale", 0.125},         {"window", int64_t{0}},
+                        {"softcap", 0.0},         {"causal", int64_t{1}},
+                        {"bias_zero", int64_t{0}}};
+      add(ops::kAttention, {qkv(), begin, absent(), absent()}, attrs);
+      add(ops::kAttentionGrad,
+          {rows(kWidth), rows(kWidth), f32({kTokens / length, kHeads, length}), qkv(), begin, absent(),
+           absent()},
+          attrs);
+    }
+    const Attrs distances{{"max_distance", int64_t{128}},
+                          {"bidirectional", int64_t{1}},
+                          {"first", -kTokens},
+                          {"last", kTokens},
+                          {"buckets", int64_t{32}}};
+    add(ops::kRelativeBias, {f32({32, kHeads})}, distances);
+    add(ops::kRelativeBiasGrad, {f32({kHeads, 2 * kTokens + 1})}, distances);
+  }
+
+  void cross_attention() {
+    constexpr int64_t kLength = 256, kSource = 512;
+    const Attrs attrs{{"head_dim", kHeadDim},
+                      {"sequence_length", kLength},
+                      {"encoder_length", kSource},
+                      {"scale", 0.125},
+                      {"softcap", 0.0}};
+    const Operand q = rows(kWidth);
+    const Operand kv = act({kTokens / kLength * kSource, 2 * kKvWidth}, {kKvWidth, kKvWidth});
+    add(ops::kCrossAttention, {q, kv, absent(), absent()}, attrs);
+    add(ops::kCrossAttentionGrad,
+        {q, q, f32({kTokens / kLength, kHeads, kLength}), q, kv, absent(), absent()}, attrs);
+    add(ops::kDocumentEnds,
+        {zeros({kTokens}, DType::kI32), zeros({kTokens / kLength * kSource}, DType::kI32)},
+        {{"sequence_length", kLength}, {"encoder_length", kSource}});
+  }
+
+  void embedding_and_loss() {
+    add(ops::kEmbedding, {ids(kTokens, kVocab), f32({kVocab, kWidth}), absent(), absent()},
+        {{"bf16", int64_t{0}}, {"scale", 1.0}, {"padding_id", int64_t{-1}}});
+    add(ops::kEmbeddingGrad, {rows(kWidth), ids(kTokens, kTokens)},
+        {{"rows", kTokens}, {"scale", 1.0}, {"padding_id", int64_t{-1}}});
+    const Attrs attrs{{"softcap", 0.0}};
+    for (const int64_t width : {int64_t{256}, int64_t{1024}}) {
+      const Operand w = f32({kVocab, width}), targets = ids(kTokens, kVocab);
+      add(ops::kLinearCrossEntropy, {rows(width), w, targets, absent()}, attrs).left_out = {2, 3};
+      add(ops::kLinearCrossEntropyTrain, {rows(width), w, same_as(1), targets, absent()}, attrs);
+    }
+  }
+
+  void update() {
+    const Operand matrix = f32({1536, 512});
+    add(optim::kSumOfSquares, {matrix});
+    add(optim::kAdamW,
+        {matrix, zeros(matrix.shape), zeros(matrix.shape), matrix, zeros({optim::kScalarBytes}, DType::kU8)},
+        {{"weight_decay", 0.1}, {"lr_scale", 1.0}}, {0, 1, 2});
+  }
+
+  std::vector<OpCase> cases_;
+};
+
+}  // namespace
+}  // namespace op_rows
+
+const std::vector<OpCase>& timed_cases() {
+  static const std::vector<OpCase> cases = op_rows::Timed().all();
+  return cases;
+}
+
+std::span<const UntimedOp> untimed_ops() {
+  static constexpr std::string_view kOnce = "once, before the first step", kScalars = "a few numbers",
+                                    kText = "writes text, of which nothing is predicted";
+  static const UntimedOp kUntimed[] = {
+      {&ops::kConstant, kOnce},
+      {&ops::kRopeTable, kOnce},
+      {&optim::kUpdateScalars, kScalars},
+      {&optim::kRootOfSum, kScalars},
+      {&ops::kTakeRow, kText},
+      {&ops::kSoftcap, kText},
+      {&ops::kCachedAttention, kText},
+      {&ops::kCachedCrossAttention, kText},
+      {&ops::kStoreCross, kText},
+  };
+  return kUntimed;
+}
+
+}  // namespace strata::device
