@@ -9,8 +9,6 @@
 namespace strata::device::op_rows {
 namespace {
 
-using graph::Attrs;
-
 constexpr int64_t kRows = 24;  // four sequences of six
 constexpr int64_t kLength = 6;
 constexpr int64_t kSequences = kRows / kLength;
@@ -49,29 +47,25 @@ Operand source_begin() {
   return i32_by(kSource * kSequences, [](int64_t j) { return j % kSource >= 3 ? 3.0 : 0.0; });
 }
 
-Attrs attention_attrs(int64_t window, double softcap) {
-  return {{"head_dim", kHeadDim}, {"sequence_length", kLength}, {"scale", 0.3},           {"window", window},
-          {"softcap", softcap},   {"causal", int64_t{1}},       {"bias_zero", int64_t{0}}};
+ops::AttentionAttrs attention_attrs(int64_t window, double softcap) {
+  return {
+      .head_dim = kHeadDim, .sequence_length = kLength, .scale = 0.3, .window = window, .softcap = softcap};
 }
-Attrs biased_attrs(bool causal, int64_t zero) {
-  Attrs attrs = attention_attrs(0, 0);
-  attrs.set("causal", int64_t{causal});
-  attrs.set("bias_zero", zero);
+ops::AttentionAttrs biased_attrs(bool causal, int64_t zero) {
+  ops::AttentionAttrs attrs = attention_attrs(0, 0);
+  attrs.causal = causal;
+  attrs.bias_zero = zero;
   return attrs;
 }
-Attrs cross_attrs(double softcap) {
-  return {{"head_dim", kHeadDim},
-          {"sequence_length", kLength},
-          {"encoder_length", kSource},
-          {"scale", 0.3},
-          {"softcap", softcap}};
+ops::CrossAttentionAttrs cross_attrs(double softcap) {
+  return {.head_dim = kHeadDim,
+          .sequence_length = kLength,
+          .scale = 0.3,
+          .softcap = softcap,
+          .encoder_length = kSource};
 }
-Attrs relative_attrs(bool bidirectional) {
-  return {{"max_distance", int64_t{20}},
-          {"bidirectional", int64_t{bidirectional}},
-          {"first", int64_t{-30}},
-          {"last", int64_t{9}},
-          {"buckets", int64_t{8}}};
+ops::RelativeBiasAttrs relative_attrs(bool bidirectional) {
+  return {.max_distance = 20, .bidirectional = bidirectional, .first = -30, .last = 9, .buckets = 8};
 }
 
 void add_self_attention(std::vector<OpCase>& cases) {
@@ -79,7 +73,7 @@ void add_self_attention(std::vector<OpCase>& cases) {
   struct Form {
     std::string name;
     Operand begin, end, bias;
-    Attrs attrs;
+    ops::AttentionAttrs attrs;
   };
   for (const Form& form : {Form{"", kv_begin(), absent(), absent(), attention_attrs(0, 0)},
                            Form{"_plain", absent(), absent(), absent(), attention_attrs(0, 0)},
@@ -101,7 +95,8 @@ void add_self_attention(std::vector<OpCase>& cases) {
 
 void add_cached_attention(std::vector<OpCase>& cases) {
   const Operand cache = act({7, 12, kKv}), position = i32_of({3, 0, 6, 5}), slot = i32_of({4, 6, 0, 1});
-  for (const auto& [name, bias, attrs] : std::initializer_list<std::tuple<std::string, Operand, Attrs>>{
+  for (const auto& [name, bias, attrs] :
+       std::initializer_list<std::tuple<std::string, Operand, ops::AttentionAttrs>>{
            {"", absent(), attention_attrs(0, 0)},
            {"_window", absent(), attention_attrs(3, 0)},
            {"_softcap", absent(), attention_attrs(0, 0.7)},
@@ -148,23 +143,21 @@ void add_cross_attention(std::vector<OpCase>& cases) {
   cases.push_back({"document_ends",
                    &ops::kDocumentEnds,
                    {source_of(), source_begin()},
-                   {{"sequence_length", kLength}, {"encoder_length", kSource}}});
+                   ops::DocumentEndsAttrs{kLength, kSource}});
 }
 
 void add_around_attention(std::vector<OpCase>& cases) {
   cases.push_back({.name = "rope_table",
                    .op = &ops::kRopeTable,
                    .inputs = {},
-                   .attrs = {{"positions", int64_t{9}},
-                             {"frequencies", std::vector<double>{1.0, 0.1, 0.01, 0.001}},
-                             {"magnitude", 1.1}},
+                   .attrs = ops::RopeTableAttrs{9, {1.0, 0.1, 0.01, 0.001}, 1.1},
                    .replicated_only = true});
   for (const int64_t pairs : {kHeadDim / 2, kHeadDim / 4}) {
-    for (const int64_t inverse : {0, 1}) {
-      cases.push_back({fmt::format("rope_{}_pairs{}", pairs, inverse != 0 ? "_inverse" : ""),
+    for (const bool inverse : {false, true}) {
+      cases.push_back({fmt::format("rope_{}_pairs{}", pairs, inverse ? "_inverse" : ""),
                        &ops::kRope,
                        {qkv(), constant(f32({kLength, pairs, 2})), positions()},
-                       {{"head_dim", kHeadDim}, {"inverse", inverse}}});
+                       ops::RopeAttrs{kHeadDim, inverse}});
     }
   }
   for (const bool both : {false, true}) {
@@ -177,10 +170,10 @@ void add_around_attention(std::vector<OpCase>& cases) {
     const int64_t q_width = head ? kHeadDim : kQ, k_width = head ? kHeadDim : kKv;
     const int64_t q_groups = kQ / q_width, k_groups = kKv / k_width;
     const std::string text = head ? "_head" : "_projection";
-    const Attrs attrs{{"eps", 1e-5}, {"weight_offset", 1.0}};
-    Attrs widths = attrs;
-    widths.set("q_width", q_width);
-    widths.set("k_width", k_width);
+    const ops::QkNormAttrs attrs{.eps = 1e-5, .weight_offset = 1};
+    ops::QkNormAttrs widths = attrs;
+    widths.q_width = q_width;
+    widths.k_width = k_width;
     const Operand rstd = positive({kRows, q_groups + k_groups}, {q_groups, k_groups});
     cases.push_back({"qk_norm" + text, &ops::kQkNorm, {qkv(), f32({q_width}), f32({k_width})}, attrs});
     cases.push_back({"qk_norm_grad_input" + text,

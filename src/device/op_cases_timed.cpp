@@ -10,7 +10,7 @@ namespace strata::device {
 namespace op_rows {
 namespace {
 
-using graph::Attrs;
+using graph::Attributes;
 
 constexpr int64_t kTokens = 1024;
 constexpr int64_t kWidth = 512;
@@ -44,7 +44,7 @@ class Timed {
   }
 
  private:
-  OpCase& add(const graph::OpDef& op, std::vector<Operand> inputs, Attrs attrs = {},
+  OpCase& add(const graph::OpDef& op, std::vector<Operand> inputs, Attributes attrs = {},
               std::vector<int> updates = {}) {
     cases_.push_back({.name = std::string(op.name),
                       .op = &op,
@@ -55,87 +55,75 @@ class Timed {
   }
 
   void linear() {
-    const Attrs attrs{{"f32_output", int64_t{0}}};
     struct Size {
       int64_t outputs, inputs;
     };
     for (const Size& size : {Size{256, 256}, Size{1024, 512}, Size{512, 2048}, Size{2048, 1024}}) {
       const Operand w = f32({size.outputs, size.inputs});
-      add(ops::kLinear, {rows(size.inputs), w, absent()}, attrs);
+      add(ops::kLinear, {rows(size.inputs), w, absent()}, ops::LinearAttrs{});
       add(ops::kLinearGradInput, {rows(size.outputs), w});
       add(ops::kLinearGradWeight, {rows(size.outputs), rows(size.inputs)});
     }
-    add(ops::kLinear, {rows(kWidth), f32({kFfn, kWidth}), absent()}, attrs).encoding = true;
+    add(ops::kLinear, {rows(kWidth), f32({kFfn, kWidth}), absent()}, ops::LinearAttrs{}).encoding = true;
   }
 
   void elementwise() {
     const std::vector<int64_t> gate_up{kFfn, kFfn};
-    const Attrs silu{{"kind", static_cast<int64_t>(ActivationKind::kSilu)}};
-    const Attrs gelu{{"kind", static_cast<int64_t>(ActivationKind::kGeluTanh)}};
+    const ops::ActivationAttrs silu{ActivationKind::kSilu};
+    const ops::ActivationAttrs gelu{ActivationKind::kGeluTanh};
     add(graph::kAdd, {rows(kWidth), rows(kWidth)});
     add(ops::kGated, {rows(2 * kFfn, gate_up)}, silu);
     add(ops::kGatedGrad, {rows(kFfn), rows(2 * kFfn, gate_up)}, silu);
     add(ops::kActivation, {rows(kFfn)}, gelu);
     add(ops::kActivationGrad, {rows(kFfn), rows(kFfn)}, gelu);
     add(ops::kColumnSums, {rows(kFfn)});
-    add(ops::kScale, {rows(kWidth)}, {{"factor", 0.5}});
-    add(ops::kAddRow, {rows(kWidth), f32({2, kWidth})}, {{"row", int64_t{0}}});
-    add(ops::kAddRowGrad, {rows(kWidth)}, {{"rows", int64_t{2}}, {"row", int64_t{0}}});
-    add(ops::kClamp, {qkv()}, {{"limit", 0.1}});
-    add(ops::kClampGrad, {qkv(), qkv()}, {{"limit", 0.1}});
+    add(ops::kScale, {rows(kWidth)}, ops::ScaleAttrs{0.5});
+    add(ops::kAddRow, {rows(kWidth), f32({2, kWidth})}, ops::AddRowAttrs{0});
+    add(ops::kAddRowGrad, {rows(kWidth)}, ops::AddRowGradAttrs{.rows = 2});
+    add(ops::kClamp, {qkv()}, ops::ClampAttrs{0.1});
+    add(ops::kClampGrad, {qkv(), qkv()}, ops::ClampAttrs{0.1});
   }
 
   void norms() {
-    const Attrs attrs{{"eps", 1e-5}, {"weight_offset", 0.0}};
+    const ops::RmsNormAttrs rms;
+    const ops::LayerNormAttrs layer;
     const Operand x = rows(kWidth), w = f32({kWidth}), one = f32({kTokens});
-    add(ops::kRmsNorm, {x, w, x}, attrs);
-    add(ops::kRmsNormGradInput, {x, x, one, w, x}, attrs);
-    add(ops::kRmsNormGradWeight, {x, x, one}, attrs);
-    add(ops::kLayerNorm, {x, w, w, x}, attrs);
-    add(ops::kLayerNormGradInput, {x, x, one, one, w, x}, attrs);
-    add(ops::kLayerNormGradWeight, {x, x, one, one}, attrs);
+    add(ops::kRmsNorm, {x, w, x}, rms);
+    add(ops::kRmsNormGradInput, {x, x, one, w, x}, rms);
+    add(ops::kRmsNormGradWeight, {x, x, one}, rms);
+    add(ops::kLayerNorm, {x, w, w, x}, layer);
+    add(ops::kLayerNormGradInput, {x, x, one, one, w, x}, layer);
+    add(ops::kLayerNormGradWeight, {x, x, one, one}, layer);
     const Operand head = f32({kHeadDim});
     constexpr int64_t kKvHeads = kKvWidth / kHeadDim;
     const Operand rstd = f32({kTokens, kHeads + kKvHeads}, {kHeads, kKvHeads});
-    Attrs widths = attrs;
-    widths.set("q_width", kHeadDim);
-    widths.set("k_width", kHeadDim);
-    add(ops::kQkNorm, {qkv(), head, head}, attrs);
-    add(ops::kQkNormGradInput, {qkv(), qkv(), rstd, head, head}, attrs);
+    const ops::QkNormAttrs qk{.eps = 1e-5}, widths{.eps = 1e-5, .q_width = kHeadDim, .k_width = kHeadDim};
+    add(ops::kQkNorm, {qkv(), head, head}, qk);
+    add(ops::kQkNormGradInput, {qkv(), qkv(), rstd, head, head}, qk);
     add(ops::kQkNormGradWeight, {qkv(), qkv(), rstd}, widths);
   }
 
   void attention() {
     add(ops::kRope, {qkv(), f32({kTokens, kHeadDim / 2, 2}), zeros({kTokens}, DType::kI32)},
-        {{"head_dim", kHeadDim}, {"inverse", int64_t{0}}});
+        ops::RopeAttrs{.head_dim = kHeadDim});
     const Operand begin = zeros({kTokens}, DType::kI32);
     for (const int64_t length : {256, 512, 1024}) {
-      const Attrs attrs{{"head_dim", kHeadDim},   {"sequence_length", length},
-                        {"scale", 0.125},         {"window", int64_t{0}},
-                        {"softcap", 0.0},         {"causal", int64_t{1}},
-                        {"bias_zero", int64_t{0}}};
+      const ops::AttentionAttrs attrs{.head_dim = kHeadDim, .sequence_length = length, .scale = 0.125};
       add(ops::kAttention, {qkv(), begin, absent(), absent()}, attrs);
       add(ops::kAttentionGrad,
           {rows(kWidth), rows(kWidth), f32({kTokens / length, kHeads, length}), qkv(), begin, absent(),
            absent()},
           attrs);
     }
-    const Attrs distances{{"max_distance", int64_t{128}},
-                          {"bidirectional", int64_t{1}},
-                          {"first", -kTokens},
-                          {"last", kTokens},
-                          {"buckets", int64_t{32}}};
+    const ops::RelativeBiasAttrs distances{.first = -kTokens, .last = kTokens, .buckets = 32};
     add(ops::kRelativeBias, {f32({32, kHeads})}, distances);
     add(ops::kRelativeBiasGrad, {f32({kHeads, 2 * kTokens + 1})}, distances);
   }
 
   void cross_attention() {
     constexpr int64_t kLength = 256, kSource = 512;
-    const Attrs attrs{{"head_dim", kHeadDim},
-                      {"sequence_length", kLength},
-                      {"encoder_length", kSource},
-                      {"scale", 0.125},
-                      {"softcap", 0.0}};
+    const ops::CrossAttentionAttrs attrs{
+        .head_dim = kHeadDim, .sequence_length = kLength, .scale = 0.125, .encoder_length = kSource};
     const Operand q = rows(kWidth);
     const Operand kv = act({kTokens / kLength * kSource, 2 * kKvWidth}, {kKvWidth, kKvWidth});
     add(ops::kCrossAttention, {q, kv, absent(), absent()}, attrs);
@@ -143,15 +131,14 @@ class Timed {
         {q, q, f32({kTokens / kLength, kHeads, kLength}), q, kv, absent(), absent()}, attrs);
     add(ops::kDocumentEnds,
         {zeros({kTokens}, DType::kI32), zeros({kTokens / kLength * kSource}, DType::kI32)},
-        {{"sequence_length", kLength}, {"encoder_length", kSource}});
+        ops::DocumentEndsAttrs{kLength, kSource});
   }
 
   void embedding_and_loss() {
     add(ops::kEmbedding, {ids(kTokens, kVocab), f32({kVocab, kWidth}), absent(), absent()},
-        {{"bf16", int64_t{0}}, {"scale", 1.0}, {"padding_id", int64_t{-1}}});
-    add(ops::kEmbeddingGrad, {rows(kWidth), ids(kTokens, kTokens)},
-        {{"rows", kTokens}, {"scale", 1.0}, {"padding_id", int64_t{-1}}});
-    const Attrs attrs{{"softcap", 0.0}};
+        ops::EmbeddingAttrs{});
+    add(ops::kEmbeddingGrad, {rows(kWidth), ids(kTokens, kTokens)}, ops::EmbeddingGradAttrs{.rows = kTokens});
+    const ops::LinearCrossEntropyAttrs attrs;
     for (const int64_t width : {int64_t{256}, int64_t{1024}}) {
       const Operand w = f32({kVocab, width}), targets = ids(kTokens, kVocab);
       add(ops::kLinearCrossEntropy, {rows(width), w, targets, absent()}, attrs).left_out = {2, 3};
@@ -164,7 +151,7 @@ class Timed {
     add(optim::kSumOfSquares, {matrix});
     add(optim::kAdamW,
         {matrix, zeros(matrix.shape), zeros(matrix.shape), matrix, zeros({optim::kScalarBytes}, DType::kU8)},
-        {{"weight_decay", 0.1}, {"lr_scale", 1.0}}, {0, 1, 2});
+        optim::AdamWAttrs{.weight_decay = 0.1}, {0, 1, 2});
   }
 
   std::vector<OpCase> cases_;

@@ -31,23 +31,21 @@ void add_update_rows(std::vector<OpCase>& cases) {
   cases.push_back({"adamw",
                    &optim::kAdamW,
                    {f32({12, 20}), f32({12, 20}), positive({12, 20}), f32({12, 20}), scalars},
-                   {{"weight_decay", 0.1}, {"lr_scale", 0.5}},
+                   optim::AdamWAttrs{.weight_decay = 0.1, .lr_scale = 0.5},
                    {0, 1, 2}});
   // A bias of q, k and v: a shard takes its share of each of the three parts.
   const std::vector<int64_t> parts{48, 24, 24};
-  cases.push_back({"adamw_parts",
-                   &optim::kAdamW,
-                   {f32({96}, parts), f32({96}, parts), positive({96}, parts), f32({96}, parts), scalars},
-                   {{"weight_decay", 0.1},
-                    {"lr_scale", 0.5},
-                    {"part_rows", std::vector<double>{48, 24, 24}},
-                    {"part_scales", std::vector<double>{0.25, 1, 4}}},
-                   {0, 1, 2}});
-  cases.push_back({"sum_of_squares", &optim::kSumOfSquares, {f32({12, 20})}, {}});
+  cases.push_back(
+      {"adamw_parts",
+       &optim::kAdamW,
+       {f32({96}, parts), f32({96}, parts), positive({96}, parts), f32({96}, parts), scalars},
+       optim::AdamWAttrs{
+           .weight_decay = 0.1, .lr_scale = 0.5, .part_rows = {48, 24, 24}, .part_scales = {0.25, 1, 4}},
+       {0, 1, 2}});
+  cases.push_back({"sum_of_squares", &optim::kSumOfSquares, {f32({12, 20})}});
   cases.push_back({.name = "sum_of_squares_blocks",
                    .op = &optim::kSumOfSquares,
                    .inputs = {f32({2 * optim::kNormBlock + 3})},
-                   .attrs = {},
                    .ragged = true});
   for (const auto& [name, limit, count] : std::initializer_list<std::tuple<const char*, double, double>>{
            {"", 0.0, 7.0}, {"_clipped", 0.1, 7.0}, {"_without_a_target", 1.0, 0.0}}) {
@@ -58,14 +56,12 @@ void add_update_rows(std::vector<OpCase>& cases) {
         {.name = std::string("update_scalars") + name,
          .op = &optim::kUpdateScalars,
          .inputs = {bytes_of(hyper, optim::kScalarBytes), token_count(count), partials(3), partials(1)},
-         .attrs = {},
          .replicated_only = true,
          .opaque = {0}});
   }
   cases.push_back({.name = "root_of_sum",
                    .op = &optim::kRootOfSum,
                    .inputs = {partials(1), partials(4)},
-                   .attrs = {},
                    .replicated_only = true});
 }
 

@@ -11,9 +11,9 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
+#include "graph/attributes.h"
 #include "graph/placement.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
@@ -65,28 +65,6 @@ struct Value {
   }
 };
 
-using Attr = std::variant<int64_t, double, std::string, std::vector<double>>;
-
-// A node's constants by name; looked up while a program is made, never while it runs.
-class Attrs {
- public:
-  Attrs() = default;
-  Attrs(std::initializer_list<std::pair<std::string, Attr>> items) : items_(items) {}
-  int64_t integer(std::string_view name) const;
-  int64_t integer_or(std::string_view name, int64_t fallback) const;
-  double real(std::string_view name) const;
-  const std::vector<double>& reals(std::string_view name) const;
-  void set(std::string_view name, Attr value);
-  bool has(std::string_view name) const { return find(name) != nullptr; }
-  std::string str() const;
-  // Adds all names and values to a key: what appends the same bytes is equal.
-  void append_to(std::string& key) const;
-
- private:
-  const Attr* find(std::string_view name) const;
-  std::vector<std::pair<std::string, Attr>> items_;
-};
-
 enum class Phase : uint8_t {
   kSetup,       // once, before the first step: constant tables
   kForward,     // F
@@ -104,7 +82,7 @@ struct Node {
   const OpDef* op = nullptr;
   std::vector<ValueId> inputs;   // kNone: an optional input that is not there
   std::vector<ValueId> outputs;  // kNone: an output that nobody asked for
-  Attrs attrs;
+  Attributes attrs;
   Phase phase = Phase::kForward;
   int32_t layer = kNone;  // index of the model's block; kNone outside
 };
@@ -150,12 +128,12 @@ class Graph {
   ValueId add_parameter(std::string name, Shape shape, Init init, std::vector<Placement> placements = {},
                         std::vector<int64_t> segments = {});
   // Appends a node; the op's rule makes its outputs, and throws where the inputs do not fit. Returns the
-  // outputs.
-  std::vector<ValueId> add_node(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs = {});
+  // outputs, each in its place: kNone where the node does not have it.
+  std::vector<ValueId> add_node(const OpDef& op, std::vector<ValueId> inputs, Attributes attrs = {});
   // Appends a node whose outputs are given: accumulators, state, or outputs left out (kNone). The rule still
   // checks.
   NodeId add_node_into(const OpDef& op, std::vector<ValueId> inputs, std::vector<ValueId> outputs,
-                       Attrs attrs = {});
+                       Attributes attrs = {});
 
   // What the next nodes are marked with.
   void set_layer(int32_t layer) { layer_ = layer; }

@@ -19,6 +19,7 @@ struct ValueSpec {
   DType dtype = DType::kF32;
   Shape shape;
   std::vector<int64_t> segments = {};
+  bool absent = false;  // the node does not have it: kNone stands in its place
 };
 
 // Work of one node: floating-point operations (a multiply-add counts two; causal attention by half) and the
@@ -45,7 +46,10 @@ struct NodeView {
            node.outputs[static_cast<size_t>(output)] != kNone;
   }
   const Value& out(int output) const { return graph.value(node.outputs[static_cast<size_t>(output)]); }
-  const Attrs& attrs() const { return node.attrs; }
+  template <typename T>
+  const T& attrs() const {
+    return node.attrs.as<T>();
+  }
 };
 
 // Output `output` may be written over input `input`, when nobody reads that input later.

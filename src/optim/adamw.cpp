@@ -93,11 +93,17 @@ std::span<const OpDef* const> all_ops() {
   return kAll;
 }
 
-std::vector<UpdatePart> update_parts(const graph::Attrs& attrs, const Shape& shape) {
-  const double lr_scale = attrs.real("lr_scale"), weight_decay = attrs.real("weight_decay");
-  if (!attrs.has("part_rows")) return {{shape.elements(), lr_scale, weight_decay}};
-  const auto& rows = attrs.reals("part_rows");
-  const auto& scales = attrs.reals("part_scales");
+void AdamWAttrs::describe(graph::AttributeText& to) const {
+  to("weight_decay", weight_decay);
+  to("lr_scale", lr_scale);
+  if (part_rows.empty()) return;
+  to("part_rows", part_rows);
+  to("part_scales", part_scales);
+}
+
+std::vector<UpdatePart> update_parts(const AdamWAttrs& attrs, const Shape& shape) {
+  const auto& [weight_decay, lr_scale, rows, scales] = attrs;
+  if (rows.empty()) return {{shape.elements(), lr_scale, weight_decay}};
   const double whole = std::accumulate(rows.begin(), rows.end(), 0.0);
   std::vector<UpdatePart> parts;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -131,13 +137,13 @@ UpdateGraph add_adamw_update(Graph& graph, ValueId token_count, const RuleOf& ru
     const ValueId second = add_named(graph, "v." + name, DType::kF32, shape, Role::kState);
     update.moments.push_back({parameter.value, first, second});
     const ParameterRule rule = rule_of(name, shape);
-    graph::Attrs attrs{{"weight_decay", rule.weight_decay}, {"lr_scale", rule.lr_scale}};
+    AdamWAttrs attrs{.weight_decay = rule.weight_decay, .lr_scale = rule.lr_scale};
     if (!rule.part_scales.empty()) {
       const auto& segments = graph.value(parameter.value).segments;
       STRATA_CHECK(rule.part_scales.size() == segments.size(), "{} has {} parts and {} learning rates", name,
                    segments.size(), rule.part_scales.size());
-      attrs.set("part_rows", std::vector<double>(segments.begin(), segments.end()));
-      attrs.set("part_scales", rule.part_scales);
+      attrs.part_rows.assign(segments.begin(), segments.end());
+      attrs.part_scales = rule.part_scales;
     }
     graph.add_node_into(kAdamW, {parameter.value, first, second, parameter.gradient, update.scalars},
                         {parameter.value, first, second}, std::move(attrs));

@@ -63,15 +63,22 @@ std::span<const graph::OpDef* const> all_ops();
 extern const graph::OpDef kSumOfSquares;   // (x) → partials f64[ceil(n / kNormBlock)]
 extern const graph::OpDef kUpdateScalars;  // (hyper, token_count, partials…) → scalars, grad_norm
 extern const graph::OpDef kRootOfSum;      // (partials…) → f32[1]
-// (master, m, v, grad, scalars) → master, m, v. part_rows and part_scales, where they stand, give the rows of
-// a parameter's parts (of a shard: in these proportions) factors of their own.
-extern const graph::OpDef kAdamW;
+struct AdamWAttrs {
+  double weight_decay = 0;
+  double lr_scale = 1;
+  // Rows of the parameter's parts (of a shard: in these proportions) and their own factors on the rate;
+  // empty: one part.
+  std::vector<double> part_rows = {}, part_scales = {};
+  bool operator==(const AdamWAttrs&) const = default;
+  void describe(graph::AttributeText& to) const;
+};
+extern const graph::OpDef kAdamW;  // (master, m, v, grad, scalars) → master, m, v
 // The parts of a kAdamW node: elements and rate of each, in order.
 struct UpdatePart {
   int64_t elements = 0;
   double lr_scale = 1;
   double weight_decay = 0;
 };
-std::vector<UpdatePart> update_parts(const graph::Attrs& attrs, const Shape& shape);
+std::vector<UpdatePart> update_parts(const AdamWAttrs& attrs, const Shape& shape);
 
 }  // namespace strata::optim

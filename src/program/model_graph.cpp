@@ -28,8 +28,8 @@ void add_logits(Graph& graph, const Request& request, const models::Hidden& hidd
   logits.shape = {request.sequences, graph.value(hidden.head).shape[0]};
   logits.role = Role::kStep;
   const ValueId out = graph.add_value(std::move(logits));
-  graph.add_node_into(ops::kLinear, {rows, hidden.head, graph::kNone}, {out}, {{"f32_output", int64_t{1}}});
-  if (hidden.softcap > 0) graph.add_node_into(ops::kSoftcap, {out}, {out}, {{"softcap", hidden.softcap}});
+  graph.add_node_into(ops::kLinear, {rows, hidden.head, graph::kNone}, {out}, ops::LinearAttrs{.f32_output = true});
+  if (hidden.softcap > 0) graph.add_node_into(ops::kSoftcap, {out}, {out}, ops::SoftcapAttrs{hidden.softcap});
 }
 
 layers::Mode mode_of(Kind kind) {

@@ -2,12 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "device/cpu/bindings.h"
 #include "device/op_cases.h"
 #include "device/reference/bindings.h"
 #include "ops/ops.h"
+#include "optim/adamw.h"
 
 namespace strata::ops {
 namespace {
@@ -72,6 +74,21 @@ TEST(EveryOp, IsInTheList) {
   const Names all = names_of_all();
   EXPECT_EQ(missing(names_of(device::cpu_bindings()), all), Names());
   EXPECT_EQ(missing(names_of(device::reference_bindings()), all), Names());
+}
+
+// An optional operand that is not there keeps its place, in inputs and outputs: all rows of an op have as
+// many.
+TEST(EveryOp, HasFixedPositions) {
+  std::map<std::string_view, std::set<std::pair<size_t, size_t>>> counts;
+  for (const auto* cases : {&device::op_cases(), &device::timed_cases()}) {
+    for (const device::OpCase& one : *cases) {
+      // One input a tensor of the model.
+      if (one.op == &optim::kUpdateScalars || one.op == &optim::kRootOfSum) continue;
+      const device::OpGraph made = device::graph_of(one, one.inputs);
+      counts[one.op->name].insert({made.inputs.size(), made.outputs.size()});
+    }
+  }
+  for (const auto& [name, found] : counts) EXPECT_EQ(found.size(), 1) << name;
 }
 
 TEST(EveryOp, SaysHowItIsPlaced) {

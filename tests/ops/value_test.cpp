@@ -33,8 +33,9 @@ TEST_P(CachedAttention, AttendsToWhatIsCachedAndToItself) {
   const OpCase& one = case_of(GetParam());
   const auto inputs = inputs_of(one);
   const auto outputs = run_op(one, inputs);
-  const int64_t head_dim = one.attrs.integer("head_dim"), length = one.attrs.integer("sequence_length");
-  const double scale = one.attrs.real("scale");
+  const auto& attrs = one.attrs.as<AttentionAttrs>();
+  const int64_t head_dim = attrs.head_dim, length = attrs.sequence_length;
+  const double scale = attrs.scale;
   const Tensor& qkv = inputs[0];
   const int64_t q_width = qkv.segments[0], kv_width = qkv.segments[1], width = qkv.shape[1];
   const int64_t sequences = inputs[3].shape[0], room = inputs[1].shape[1];
@@ -89,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(Ops, CachedAttention,
 TEST(CachedCrossAttention, SeesWhatWasStoredUpToItsEnd) {
   const OpCase& whole = case_of("cross_attention_documents");
   auto inputs = inputs_of(whole);
-  const int64_t sequences = 4, source = whole.attrs.integer("encoder_length"),
+  const int64_t sequences = 4, source = whole.attrs.as<CrossAttentionAttrs>().encoder_length,
                 length = inputs[0].shape[0] / 4;
   const std::vector<double> slots{2, 5, 0, 3}, ends{10, 7, 0, 1};
   for (int64_t n = 0; n < sequences * length; ++n) {
@@ -143,7 +144,7 @@ TEST(AdamW, MovesParametersAndMoments) {
 TEST(RopeTable, HoldsCosinesAndSinesOfTheAngles) {
   OpCase one = case_of("rope_table");
   const std::vector<double> frequencies{1.0, 0.37, 0.02};
-  one.attrs = graph::Attrs{{"positions", int64_t{300}}, {"frequencies", frequencies}, {"magnitude", 1.25}};
+  one.attrs = RopeTableAttrs{300, frequencies, 1.25};
   const Tensor table = run_op(one, {})[0];
   std::vector<double> wanted;
   for (int64_t position = 0; position < 300; ++position) {

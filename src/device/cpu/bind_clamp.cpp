@@ -1,5 +1,6 @@
 #include "device/cpu/bind.h"
 #include "kernels/cpu/clamp.h"
+#include "ops/clamp.h"
 
 namespace strata::device::cpu_bind {
 namespace {
@@ -12,7 +13,7 @@ struct ClampPlan {
 
 ClampPlan clamp_plan(const BindRequest& request) {
   const graph::Value& x = request.view.in(0);
-  return {x.shape.elements(), static_cast<float>(request.view.attrs().real("limit")), x.dtype};
+  return {x.shape.elements(), static_cast<float>(request.view.attrs<ops::ClampAttrs>().limit), x.dtype};
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ BoundKernel adamw(const BindRequest& request) {
           first += part.elements;
         }
       },
-      optim::update_parts(request.view.attrs(), request.view.in(0).shape));
+      optim::update_parts(request.view.attrs<optim::AdamWAttrs>(), request.view.in(0).shape));
 }
 
 }  // namespace strata::device::cpu_bind

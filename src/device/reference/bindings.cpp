@@ -3,7 +3,6 @@
 
 #include "device/plan.h"
 #include "device/reference/bindings.h"
-#include "device/reference/update.h"
 #include "graph/sum.h"
 #include "kernels/reference/call.h"
 #include "ops/clamp.h"
@@ -24,7 +23,7 @@ reference::Array array_of(const graph::Value& value) {
 
 template <reference::Kernel kKernel>
 BoundKernel plain(const BindRequest& request) {
-  ReferencePlan plan{kKernel, {{}, {}, request.view.attrs()}};
+  ReferencePlan plan{kKernel, {{}, {}, request.view.node.attrs}};
   const graph::Node& node = request.view.node;
   for (int i = 0; i < static_cast<int>(node.inputs.size()); ++i)
     plan.call.in.push_back(request.view.has(i) ? array_of(request.view.in(i)) : reference::Array{});

@@ -2,6 +2,7 @@
 
 #include "base/parallel.h"
 #include "kernels/reference/call.h"
+#include "ops/ops.h"
 #include "tensor/activation_kind.h"
 
 namespace strata::reference {
@@ -35,7 +36,7 @@ ValueAndSlope apply(ActivationKind kind, double x) {
 }
 
 ActivationKind kind_of(const Call& call) {
-  return static_cast<ActivationKind>(call.attrs.integer("kind"));
+  return call.attrs.as<ops::ActivationAttrs>().kind;
 }
 
 }  // namespace

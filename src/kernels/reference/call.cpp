@@ -52,9 +52,4 @@ std::vector<double> Array::row(int64_t r) const {
   return values;
 }
 
-const Array& Call::output(size_t i) const {
-  static const Array kAbsent;
-  return i < out.size() ? out[i] : kAbsent;
-}
-
 }  // namespace strata::reference

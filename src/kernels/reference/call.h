@@ -33,9 +33,7 @@ struct Array {
 
 struct Call {
   std::vector<Array> in, out;  // in the order of the op's definition (ops/ops.h)
-  graph::Attrs attrs;
-
-  const Array& output(size_t i) const;  // absent where the node has fewer outputs
+  graph::Attributes attrs;
 };
 using Kernel = void (*)(const Call&);
 
@@ -87,8 +85,8 @@ void activation_grad(const Call&);
 void clamp(const Call&);
 void clamp_grad(const Call&);
 // update.cpp
-inline constexpr int64_t kNormBlock = 1 << 16;  // elements of a partial sum of a norm
 void sum_of_squares(const Call&);
+void update_scalars(const Call&);
 void root_of_sum(const Call&);
 void adamw(const Call&);
 

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "kernels/reference/call.h"
+#include "ops/ops.h"
 
 namespace strata::reference {
 namespace {
@@ -169,21 +170,22 @@ void column_sums(const Call& call) {
 
 // (x) → y
 void softcap(const Call& call) {
-  const double cap = call.attrs.real("softcap");
+  const double cap = call.attrs.as<ops::SoftcapAttrs>().softcap;
   for (int64_t i = 0; i < call.in[0].shape.elements(); ++i)
     call.out[0].put(i, cap * std::tanh(call.in[0].at(i) / cap));
 }
 
 // (x, w, targets, bias?) → sum, count, per_token?, greedy?
 void linear_cross_entropy(const Call& call) {
-  cross_entropy(call.in[0], call.in[1], call.in[3], call.in[2], call.out[0], call.out[1], call.output(2),
-                call.output(3), {}, call.attrs.real("softcap"));
+  cross_entropy(call.in[0], call.in[1], call.in[3], call.in[2], call.out[0], call.out[1], call.out[2],
+                call.out[3], {}, call.attrs.as<ops::LinearCrossEntropyAttrs>().softcap);
 }
 
 // (x, w for logits, w for dx, targets, bias?) → sum, count, dx, dw, dbias?
 void linear_cross_entropy_train(const Call& call) {
   cross_entropy(call.in[0], call.in[1], call.in[4], call.in[3], call.out[0], call.out[1], {}, {},
-                {call.out[2], call.out[3], call.output(4)}, call.attrs.real("softcap"));
+                {call.out[2], call.out[3], call.out[4]},
+                call.attrs.as<ops::LinearCrossEntropyAttrs>().softcap);
 }
 
 }  // namespace strata::reference

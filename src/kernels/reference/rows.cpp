@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "kernels/reference/call.h"
+#include "ops/ops.h"
 
 namespace strata::reference {
 namespace {
@@ -15,7 +16,7 @@ struct Norm {
 constexpr Norm kRms{1}, kLayer{2};
 
 double weight_at(const Call& call, Norm norm, const Array& weight, int64_t c) {
-  return weight.at(c) + (norm.centred() ? 0 : call.attrs.real("weight_offset"));
+  return weight.at(c) + (norm.centred() ? 0 : call.attrs.as<ops::RmsNormAttrs>().weight_offset);
 }
 
 double mean_of(const std::vector<double>& values) {
@@ -27,8 +28,10 @@ double mean_of(const std::vector<double>& values) {
 // (x, w, b?, residual?) → y, mean?, rstd, h?
 void norm_forward(const Call& call, Norm norm) {
   const Array &x = call.in[0], &weight = call.in[1], &residual = call.in[norm.vectors + 1];
-  const Array &y = call.out[0], &rstds = call.out[norm.vectors], &sums = call.output(norm.vectors + 1);
+  const Array &y = call.out[0], &rstds = call.out[norm.vectors], &sums = call.out[norm.vectors + 1];
   const int64_t dim = x.shape[1];
+  const double eps =
+      norm.centred() ? call.attrs.as<ops::LayerNormAttrs>().eps : call.attrs.as<ops::RmsNormAttrs>().eps;
   parallel_for(x.shape[0], [&](int64_t r) {
     std::vector<double> h = x.row(r);
     if (residual.present()) {
@@ -47,7 +50,7 @@ void norm_forward(const Call& call, Norm norm) {
       value -= mean;
       squares.push_back(value * value);
     }
-    const double rstd = 1 / std::sqrt(mean_of(squares) + call.attrs.real("eps"));
+    const double rstd = 1 / std::sqrt(mean_of(squares) + eps);
     rstds.put(r, rstd);
     for (int64_t c = 0; c < dim; ++c) {
       const double bias = norm.centred() ? call.in[2].at(c) : 0;
@@ -102,7 +105,8 @@ void norm_grad_weight(const Call& call, Norm norm) {
 
 // () → values
 void constant(const Call& call) {
-  for (int64_t i = 0; i < call.out[0].shape.elements(); ++i) call.out[0].put(i, call.attrs.real("number"));
+  for (int64_t i = 0; i < call.out[0].shape.elements(); ++i)
+    call.out[0].put(i, call.attrs.as<ops::ConstantAttrs>().number);
 }
 
 // (x, index) → row
@@ -120,13 +124,13 @@ void add(const Call& call) {
 // (x) → y
 void scale(const Call& call) {
   for (int64_t i = 0; i < call.out[0].shape.elements(); ++i)
-    call.out[0].put(i, call.attrs.real("factor") * call.in[0].at(i));
+    call.out[0].put(i, call.attrs.as<ops::ScaleAttrs>().factor * call.in[0].at(i));
 }
 
 // (x, table) → y
 void add_row(const Call& call) {
   const Array &x = call.in[0], &table = call.in[1];
-  const int64_t dim = x.shape[1], row = call.attrs.integer("row");
+  const int64_t dim = x.shape[1], row = call.attrs.as<ops::AddRowAttrs>().row;
   for (int64_t i = 0; i < x.shape.elements(); ++i)
     call.out[0].put(i, x.at(i) + table.at(row * dim + i % dim));
 }
@@ -134,7 +138,7 @@ void add_row(const Call& call) {
 // (dy) → dtable
 void add_row_grad(const Call& call) {
   const Array &dy = call.in[0], &table = call.out[0];
-  const int64_t dim = dy.shape[1], row = call.attrs.integer("row");
+  const int64_t dim = dy.shape[1], row = call.attrs.as<ops::AddRowGradAttrs>().row;
   for (int64_t i = 0; i < table.shape.elements(); ++i) {
     double sum = 0;
     for (int64_t r = 0; r < dy.shape[0] && i / dim == row; ++r) sum += dy.at(r * dim + i % dim);
@@ -151,7 +155,7 @@ void embedding(const Call& call) {
     STRATA_CHECK(token >= 0 && token < table.shape[0], "[embedding] token {} of {}", token, table.shape[0]);
     for (int64_t c = 0; c < dim; ++c) {
       const double position = positions.present() ? call.in[3].at(positions.index_at(r) * dim + c) : 0;
-      x.put(r * dim + c, call.attrs.real("scale") * table.at(token * dim + c) + position);
+      x.put(r * dim + c, call.attrs.as<ops::EmbeddingAttrs>().scale * table.at(token * dim + c) + position);
     }
   }
 }
@@ -159,13 +163,14 @@ void embedding(const Call& call) {
 // (dy, ids) → dtable. Rows are added in order and in fp32, as the table's own type has it.
 void embedding_grad(const Call& call) {
   const Array &dy = call.in[0], &ids = call.in[1], &table = call.out[0];
+  const auto& attrs = call.attrs.as<ops::EmbeddingGradAttrs>();
   const int64_t dim = dy.shape[1];
   for (int64_t i = 0; i < table.shape.elements() && !table.accumulate; ++i) table.put(i, 0);
   for (int64_t r = 0; r < dy.shape[0]; ++r) {
-    if (ids.index_at(r) == call.attrs.integer("padding_id")) continue;
+    if (ids.index_at(r) == attrs.padding_id) continue;
     for (int64_t c = 0; c < dim; ++c) {
       const int64_t to = ids.index_at(r) * dim + c;
-      table.put(to, table.at(to) + call.attrs.real("scale") * dy.at(r * dim + c));
+      table.put(to, table.at(to) + attrs.scale * dy.at(r * dim + c));
     }
   }
 }
