@@ -270,8 +270,8 @@ optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig
   for (models::TensorRow& row : model.family->tensors(model))
     names[row.parameter].push_back(std::move(row.file_name));
   return [optimizer = config.optimizer, model, names = std::move(names)](const std::string& name,
-                                                                         const Shape& shape) {
-    optim::ParameterRule rule{shape.rank() >= 2 ? optimizer.weight_decay : 0.0, 1.0};
+                                                                         graph::ParameterRole role) {
+    optim::ParameterRule rule{models::is_matrix(role) ? optimizer.weight_decay : 0.0, 1.0};
     const auto found = names.find(name);
     for (const OptimizerGroup& group : optimizer.group) {
       if (found == names.end() || std::none_of(found->second.begin(), found->second.end(),
@@ -283,7 +283,7 @@ optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig
       break;
     }
     // The share of a weight that a step takes away does not change with the width.
-    models::RateScale scale = models::rate_scale(model, name);
+    models::RateScale scale = models::rate_scale(model, role);
     rule.lr_scale *= scale.whole;
     rule.weight_decay /= scale.whole;
     rule.part_scales = std::move(scale.parts);

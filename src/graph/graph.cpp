@@ -13,6 +13,29 @@ std::string_view name_of(Role role) {
   return kNames[static_cast<size_t>(role)];
 }
 
+std::string_view name_of(ParameterRole role) {
+  static constexpr std::string_view kNames[] = {"embedding",
+                                                "positions",
+                                                "token types",
+                                                "distances",
+                                                "head",
+                                                "head transform",
+                                                "attention in",
+                                                "bias of attention in",
+                                                "query of cross attention",
+                                                "key and value of cross attention",
+                                                "attention out",
+                                                "ffn in",
+                                                "ffn out",
+                                                "norm",
+                                                "norm of queries",
+                                                "norm of keys",
+                                                "final norm",
+                                                "bias of the final norm",
+                                                "bias"};
+  return kNames[static_cast<size_t>(role)];
+}
+
 std::string_view name_of(Phase phase) {
   static constexpr std::string_view kNames[] = {"S", "F", "R", "I", "W", "U", "E"};
   return kNames[static_cast<size_t>(phase)];
@@ -24,15 +47,15 @@ ValueId Graph::add_value(Value value) {
   return static_cast<ValueId>(values_.size() - 1);
 }
 
-ValueId Graph::add_parameter(std::string name, Shape shape, Init init, std::vector<Placement> placements,
-                             std::vector<int64_t> segments) {
+ValueId Graph::add_parameter(std::string name, ParameterRole role, Shape shape, Init init,
+                             std::vector<Placement> placements, std::vector<int64_t> segments) {
   const ValueId id = add_value({.name = std::move(name),
                                 .shape = shape,
                                 .role = Role::kParameter,
                                 .encoding = {},
                                 .placements = std::move(placements),
                                 .segments = std::move(segments)});
-  parameters_.push_back({.value = id, .gradient = kNone, .init = init});
+  parameters_.push_back({.value = id, .init = std::move(init), .role = role, .layer = layer_});
   return id;
 }
 

@@ -103,10 +103,38 @@ struct Init {
   std::vector<double> part_scales = {};
 };
 
+// What a parameter is for. Where it starts, µP, weight decay, the choice of an optimizer and FLOPs go by it,
+// never by its name. Whoever decides by roles lists them all, so that a new one is decided everywhere.
+enum class ParameterRole : uint8_t {
+  kEmbedding,        // of tokens; a tied head too
+  kPositionTable,    // tables that are looked up: learned positions,
+  kTypeTable,        //   token types,
+  kDistanceTable,    //   biases of scores by distance
+  kHead,             // logits
+  kHeadTransform,    // a dense layer before the head
+  kAttentionIn,      // [q | k | v]
+  kAttentionInBias,  //
+  kCrossQuery,       // of attention to an encoder: q,
+  kCrossKeyValue,    //   [k | v], which the encoder's tokens pass
+  kAttentionOut,     // back into the stream, of both kinds of attention
+  kFfnIn,            //
+  kFfnOut,           // back into the stream
+  kNorm,             // weights of norms,
+  kQueryNorm,        //   of queries before their scores,
+  kKeyNorm,          //
+  kFinalNorm,        //   of what the head reads
+  kFinalNormBias,    //
+  kBias,             // all other biases
+};
+std::string_view name_of(ParameterRole role);
+
 struct Parameter {
   ValueId value = kNone;
   ValueId gradient = kNone;  // kNone until differentiate()
   Init init;
+  ParameterRole role = ParameterRole::kBias;
+  int32_t layer = kNone;    // the model's block that it is in; kNone outside
+  bool of_encoder = false;  // an encoder's tokens pass it, beside a decoder
 };
 
 class Graph {
@@ -125,8 +153,8 @@ class Graph {
   const std::vector<Parameter>& parameters() const { return parameters_; }
 
   ValueId add_value(Value value);
-  ValueId add_parameter(std::string name, Shape shape, Init init, std::vector<Placement> placements = {},
-                        std::vector<int64_t> segments = {});
+  ValueId add_parameter(std::string name, ParameterRole role, Shape shape, Init init,
+                        std::vector<Placement> placements = {}, std::vector<int64_t> segments = {});
   // Appends a node; the op's rule makes its outputs, and throws where the inputs do not fit. Returns the
   // outputs, each in its place: kNone where the node does not have it.
   std::vector<ValueId> add_node(const OpDef& op, std::vector<ValueId> inputs, Attributes attrs = {});

@@ -57,7 +57,12 @@ struct RateScale {
   double whole = 1;
   std::vector<double> parts = {};
 };
-RateScale rate_scale(const ModelConfig& config, std::string_view parameter);
+RateScale rate_scale(const ModelConfig& config, graph::ParameterRole role);
+
+// Matrices decay, vectors (biases and the weights of norms) do not. Tables are matrices that are looked up,
+// not multiplied; a tied head is one too.
+bool is_matrix(graph::ParameterRole role);
+bool is_table(graph::ParameterRole role);
 
 // How many times wider than the base the model is; 1 without µP.
 double width_mult(const ModelConfig& config);

@@ -136,7 +136,7 @@ UpdateGraph add_adamw_update(Graph& graph, ValueId token_count, const RuleOf& ru
     const ValueId first = add_named(graph, "m." + name, DType::kF32, shape, Role::kState);
     const ValueId second = add_named(graph, "v." + name, DType::kF32, shape, Role::kState);
     update.moments.push_back({parameter.value, first, second});
-    const ParameterRule rule = rule_of(name, shape);
+    const ParameterRule rule = rule_of(name, parameter.role);
     AdamWAttrs attrs{.weight_decay = rule.weight_decay, .lr_scale = rule.lr_scale};
     if (!rule.part_scales.empty()) {
       const auto& segments = graph.value(parameter.value).segments;

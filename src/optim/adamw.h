@@ -38,7 +38,7 @@ struct ParameterRule {
   // that the share of a weight that a step takes away stays the same. Empty: all 1.
   std::vector<double> part_scales = {};
 };
-using RuleOf = std::function<ParameterRule(const std::string& name, const Shape& shape)>;
+using RuleOf = std::function<ParameterRule(const std::string& name, graph::ParameterRole role)>;
 
 // Moments of one parameter, named "m.<parameter>" and "v.<parameter>".
 struct Moments {

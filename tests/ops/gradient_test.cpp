@@ -34,7 +34,7 @@ void PrintTo(const GradientCase& one, std::ostream* out) {
 }
 
 ValueId parameter(Graph& graph, const char* name, Shape shape, std::vector<int64_t> segments = {}) {
-  return graph.add_parameter(name, shape, {}, {}, std::move(segments));
+  return graph.add_parameter(name, graph::ParameterRole::kFfnIn, shape, {}, {}, std::move(segments));
 }
 ValueId input(Graph& graph, const char* name, Shape shape, DType dtype) {
   return device::add_operand(graph, name, dtype, shape, {}, Role::kInput);
