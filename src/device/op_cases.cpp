@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "device/op_operands.h"
 #include "device/op_run.h"
+#include "graph/loss_seed.h"
 #include "graph/sum.h"
 #include "ops/clamp.h"
 #include "ops/ops.h"
@@ -125,9 +126,12 @@ void add_loss_rows(std::vector<OpCase>& cases, const Sizes& s) {
     cases.push_back(s.row(("linear_cross_entropy" + name).c_str(), ops::kLinearCrossEntropy,
                           {s.x(), w, targets, bias}, attrs));
     cases.push_back(s.row(("linear_cross_entropy_train" + name).c_str(), ops::kLinearCrossEntropyTrain,
-                          {s.x(), w, same_as(1), targets, bias}, attrs));
+                          {s.x(), w, same_as(1), targets, bias, absent()}, attrs));
+    cases.push_back(s.row(("linear_cross_entropy_train_seed" + name).c_str(), ops::kLinearCrossEntropyTrain,
+                          {s.x(), w, same_as(1), targets, bias, f32_of({1}, [](int64_t) { return 0.375; })},
+                          attrs));
   }
-  OpCase sums = cases[cases.size() - 2];
+  OpCase sums = cases[cases.size() - 3];
   sums.name += "_sums_only";
   sums.left_out = {2, 3};
   cases.push_back(std::move(sums));
@@ -163,6 +167,13 @@ std::vector<OpCase> make_cases() {
                    .inputs = {},
                    .attrs = ops::ConstantAttrs{9, 1.5},
                    .replicated_only = true});
+  for (const auto& [name, own] : {std::pair{"loss_seed", 28.0}, std::pair{"loss_seed_without_terms", 0.0}}) {
+    cases.push_back({.name = name,
+                     .op = &graph::kLossSeed,
+                     .inputs = {i64_of(70), i64_of(own)},
+                     .attrs = graph::LossSeedAttrs{0.3},
+                     .replicated_only = true});
+  }
   add_attention_rows(cases);
   add_update_rows(cases);
   return cases;
@@ -197,7 +208,7 @@ std::optional<OpCase> in_bf16(const OpCase& one) {
 }
 
 std::vector<const graph::OpDef*> all_ops() {
-  std::vector<const graph::OpDef*> all{&graph::kAdd};
+  std::vector<const graph::OpDef*> all{&graph::kAdd, &graph::kLossSeed};
   for (const graph::OpDef* op : ops::all_ops()) all.push_back(op);
   for (const graph::OpDef* op : optim::all_ops()) all.push_back(op);
   return all;

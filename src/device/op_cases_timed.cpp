@@ -1,6 +1,7 @@
 // The sizes at which rates are measured. Several rows of one op are several shapes, between which predictions
 // interpolate.
 #include "device/op_operands.h"
+#include "graph/loss_seed.h"
 #include "graph/sum.h"
 #include "ops/clamp.h"
 #include "ops/ops.h"
@@ -142,7 +143,7 @@ class Timed {
     for (const int64_t width : {int64_t{256}, int64_t{1024}}) {
       const Operand w = f32({kVocab, width}), targets = ids(kTokens, kVocab);
       add(ops::kLinearCrossEntropy, {rows(width), w, targets, absent()}, attrs).left_out = {2, 3};
-      add(ops::kLinearCrossEntropyTrain, {rows(width), w, same_as(1), targets, absent()}, attrs);
+      add(ops::kLinearCrossEntropyTrain, {rows(width), w, same_as(1), targets, absent(), absent()}, attrs);
     }
   }
 
@@ -169,14 +170,9 @@ std::span<const UntimedOp> untimed_ops() {
   static constexpr std::string_view kOnce = "once, before the first step", kScalars = "a few numbers",
                                     kText = "writes text, of which nothing is predicted";
   static const UntimedOp kUntimed[] = {
-      {&ops::kConstant, kOnce},
-      {&ops::kRopeTable, kOnce},
-      {&optim::kUpdateScalars, kScalars},
-      {&optim::kRootOfSum, kScalars},
-      {&ops::kTakeRow, kText},
-      {&ops::kSoftcap, kText},
-      {&ops::kCachedAttention, kText},
-      {&ops::kCachedCrossAttention, kText},
+      {&ops::kConstant, kOnce},       {&ops::kRopeTable, kOnce},       {&optim::kUpdateScalars, kScalars},
+      {&optim::kRootOfSum, kScalars}, {&graph::kLossSeed, kScalars},   {&ops::kTakeRow, kText},
+      {&ops::kSoftcap, kText},        {&ops::kCachedAttention, kText}, {&ops::kCachedCrossAttention, kText},
       {&ops::kStoreCross, kText},
   };
   return kUntimed;

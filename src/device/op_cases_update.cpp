@@ -15,9 +15,6 @@ const UpdateScalars kScalars{.lr = 0.1f,
                              .grad_scale = 0.25f,
                              .skip = 0};
 
-Operand token_count(double count) {
-  return {.dtype = DType::kI64, .shape = {1}, .content = [count](int64_t) { return count; }};
-}
 Operand partials(int64_t n) {
   return {.dtype = DType::kF64, .shape = {n}, .content = [](int64_t i) {
             return 0.3 + 0.7 * static_cast<double>(i);
@@ -55,7 +52,7 @@ void add_update_rows(std::vector<OpCase>& cases) {
     cases.push_back(
         {.name = std::string("update_scalars") + name,
          .op = &optim::kUpdateScalars,
-         .inputs = {bytes_of(hyper, optim::kScalarBytes), token_count(count), partials(3), partials(1)},
+         .inputs = {bytes_of(hyper, optim::kScalarBytes), i64_of(count), partials(3), partials(1)},
          .replicated_only = true,
          .opaque = {0}});
   }

@@ -44,6 +44,9 @@ inline Operand i32_of(std::vector<int64_t> values) {
   return i32_by(static_cast<int64_t>(values.size()),
                 [values](int64_t i) { return static_cast<double>(values[static_cast<size_t>(i)]); });
 }
+inline Operand i64_of(double number) {
+  return {.dtype = DType::kI64, .shape = {1}, .content = [number](int64_t) { return number; }};
+}
 inline Operand absent() {
   return {.absent = true};
 }

@@ -58,7 +58,8 @@ void gradient(GradientBuilder& builder, const Node& node) {
   const ValueId weight = node.inputs[LinearCrossEntropy::kWeight];
   graph.add_node_into(
       kLinearCrossEntropyTrain,
-      {node.inputs[LinearCrossEntropy::kX], weight, weight, node.inputs[LinearCrossEntropy::kTargets], bias},
+      {node.inputs[LinearCrossEntropy::kX], weight, weight, node.inputs[LinearCrossEntropy::kTargets], bias,
+       builder.gradient_of(node.outputs[LinearCrossEntropy::kSum])},
       {node.outputs[LinearCrossEntropy::kSum], node.outputs[LinearCrossEntropy::kCount], dx,
        builder.parameter_gradient(weight), bias != kNone ? builder.parameter_gradient(bias) : kNone},
       node.attrs);
@@ -67,6 +68,10 @@ void gradient(GradientBuilder& builder, const Node& node) {
 
 std::vector<ValueSpec> infer_train(const NodeView& view) {
   require_head(view, LinearCrossEntropyTrain::kTargets);
+  if (view.has(LinearCrossEntropyTrain::kSeed)) {
+    const Value& seed = view.in(LinearCrossEntropyTrain::kSeed);
+    require(view, seed.shape == Shape{1} && seed.dtype == DType::kF32, "the seed must be f32[1]");
+  }
   const Value& x = view.in(LinearCrossEntropyTrain::kX);
   const Value& weight = view.in(LinearCrossEntropyTrain::kWeight);
   return {{"sum", DType::kF64, {1}},
@@ -81,7 +86,7 @@ Cost cost_train(const NodeView& view) {
 }
 
 std::vector<PlacementOption> placements_train(const NodeView&) {
-  return {{{kS0, kR, kR, kS0, kR}, {kP, kP, kS0, kP, kP}}};
+  return {{{kS0, kR, kR, kS0, kR, kR}, {kP, kP, kS0, kP, kP}}};
 }
 
 }  // namespace
@@ -93,7 +98,7 @@ const OpDef kLinearCrossEntropyTrain{
 Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets,
                           const LossOptions& options) {
   auto metric = [&](const char* name, DType dtype) {
-    return graph.add_value({.name = name,
+    return graph.add_value({.name = options.prefix + name,
                             .dtype = dtype,
                             .shape = {1},
                             .role = graph::Role::kMetric,
@@ -103,7 +108,7 @@ Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targe
   };
   Loss loss{metric("loss_sum", DType::kF64), metric("token_count", DType::kI64), kNone, kNone};
   auto of_tokens = [&](const char* name, DType dtype) {
-    return graph.add_value({.name = name,
+    return graph.add_value({.name = options.prefix + name,
                             .dtype = dtype,
                             .shape = {graph.value(x).shape[0]},
                             .role = graph::Role::kMetric,

@@ -355,7 +355,7 @@ struct LinearCrossEntropy {
   enum Out : int { kSum, kCount, kPerToken, kGreedy };
 };
 struct LinearCrossEntropyTrain {
-  enum In : int { kX, kWeight, kWeightOfDx, kTargets, kBias };
+  enum In : int { kX, kWeight, kWeightOfDx, kTargets, kBias, kSeed };
   enum Out : int { kSum, kCount, kDx, kDweight, kDbias };
 };
 

@@ -189,6 +189,7 @@ struct LossOptions {
   bool per_token = false;       // also Loss::per_token and Loss::greedy
   double softcap = 0;           // above 0: a logit l becomes softcap · tanh(l / softcap)
   ValueId bias = graph::kNone;  // fp32 [V]; not with softcap
+  std::string prefix = {};      // of the names of the loss's values, where there are several losses
 };
 struct Loss {
   ValueId sum;        // "loss_sum", f64[1]
@@ -199,7 +200,8 @@ struct Loss {
 Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets,
                           const LossOptions& options = {});
 extern const OpDef kLinearCrossEntropy;  // (x, w, targets, bias?) → sum, count, per_token?, greedy?
-// (x, w for logits, w for dx, targets, bias?) → sum, count, dx, grad w, grad bias?
+// (x, w for logits, w for dx, targets, bias?, seed?) → sum, count, dx, grad w, grad bias?. Gradients are
+// those of seed · sum; sum and count are not scaled.
 extern const OpDef kLinearCrossEntropyTrain;
 
 // --- softcap.cpp

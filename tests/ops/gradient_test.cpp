@@ -237,8 +237,8 @@ TEST_P(Gradients, FollowTheLoss) {
   if (GetParam().head_bias) options.bias = parameter(graph, "head_bias", {9});
   const ValueId targets = input(graph, "targets", {kRows}, DType::kI32);
   const ValueId sum = linear_cross_entropy(graph, y, head, targets, options).sum;
-  graph::differentiate(graph);
-  device::OpRun run(std::move(graph), device::cpu_bindings(), cpu::describe_device(1));
+  graph::differentiate(graph, std::vector{graph::WeightedLoss{.sum = sum}});
+  device::OpRun run(std::move(graph), device::cpu_bindings(), one_thread());
   fill(run);
   loss(run, sum);
 

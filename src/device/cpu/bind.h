@@ -28,6 +28,7 @@ BoundKernel pack_weight(const BindRequest&);
 std::vector<WantedEncoding> linear_encodings(const graph::NodeView&, const hardware::DeviceSpec&);
 std::vector<WantedEncoding> linear_grad_input_encodings(const graph::NodeView&, const hardware::DeviceSpec&);
 // bind_loss.cpp
+BoundKernel loss_seed(const BindRequest&);
 BoundKernel softcap(const BindRequest&);
 BoundKernel linear_cross_entropy(const BindRequest&);
 BoundKernel linear_cross_entropy_train(const BindRequest&);

@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "device/cpu/bind.h"
+#include "graph/loss_seed.h"
 #include "kernels/cpu/linear_cross_entropy.h"
 #include "kernels/cpu/softmax_loss.h"
 #include "ops/ops.h"
@@ -49,7 +50,7 @@ BoundKernel linear_cross_entropy(const BindRequest& request) {
       });
 }
 
-// (x, w for logits, w for dx, targets, bias?) → sum, count, dx, dw, dbias?
+// (x, w for logits, w for dx, targets, bias?, seed?) → sum, count, dx, dw, dbias?
 BoundKernel linear_cross_entropy_train(const BindRequest& request) {
   return bound_loss(
       request, true, request.view.has(ops::LinearCrossEntropyTrain::kBias),
@@ -59,13 +60,29 @@ BoundKernel linear_cross_entropy_train(const BindRequest& request) {
                                                         .w_input_grad = p[2],
                                                         .bias = f32(p[4]),
                                                         .targets = i32(p[3]),
-                                                        .loss_sum = reinterpret_cast<double*>(p[5]),
-                                                        .count = reinterpret_cast<int64_t*>(p[6]),
-                                                        .dx = p[7],
-                                                        .dw = f32(p[8]),
-                                                        .dbias = f32(p[9]),
-                                                        .scratch = p[10]});
+                                                        .grad_scale = p[5] != nullptr ? *f32(p[5]) : 1.0f,
+                                                        .loss_sum = reinterpret_cast<double*>(p[6]),
+                                                        .count = reinterpret_cast<int64_t*>(p[7]),
+                                                        .dx = p[8],
+                                                        .dw = f32(p[9]),
+                                                        .dbias = f32(p[10]),
+                                                        .scratch = p[11]});
       });
+}
+
+// (terms of the main loss, terms) → seed
+BoundKernel loss_seed(const BindRequest& request) {
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        int64_t main = 0, own = 0;
+        std::memcpy(&main, p[0], sizeof main);
+        std::memcpy(&own, p[1], sizeof own);
+        const double weight = plan_of<double>(held);
+        *f32(p[2]) = own > 0
+                         ? static_cast<float>(weight * static_cast<double>(main) / static_cast<double>(own))
+                         : 0.0f;
+      },
+      request.view.attrs<graph::LossSeedAttrs>().weight);
 }
 
 // (x) → y

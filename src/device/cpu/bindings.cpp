@@ -3,6 +3,7 @@
 
 #include "device/cpu/bind.h"
 #include "device/cpu/bindings.h"
+#include "graph/loss_seed.h"
 #include "graph/sum.h"
 #include "ops/clamp.h"
 #include "ops/ops.h"
@@ -53,6 +54,7 @@ std::span<const Binding> cpu_bindings() {
       Binding{&ops::kLinearCrossEntropy, b::linear_cross_entropy, b::linear_cross_entropy_encodings},
       Binding{&ops::kLinearCrossEntropyTrain, b::linear_cross_entropy_train,
               b::linear_cross_entropy_train_encodings},
+      Binding{&graph::kLossSeed, b::loss_seed},
       Binding{&ops::kSoftcap, b::softcap},
       Binding{&ops::kTakeRow, b::take_row},
       Binding{&optim::kSumOfSquares, b::sum_of_squares},

@@ -3,6 +3,7 @@
 
 #include "device/plan.h"
 #include "device/reference/bindings.h"
+#include "graph/loss_seed.h"
 #include "graph/sum.h"
 #include "kernels/reference/call.h"
 #include "ops/clamp.h"
@@ -80,6 +81,7 @@ std::span<const Binding> reference_bindings() {
       Binding{&ops::kGatedGrad, plain<r::gated_grad>},
       Binding{&ops::kActivation, plain<r::activation>},
       Binding{&ops::kActivationGrad, plain<r::activation_grad>},
+      Binding{&graph::kLossSeed, plain<r::loss_seed>},
       Binding{&ops::kSoftcap, plain<r::softcap>},
       Binding{&ops::kLinearCrossEntropy, plain<r::linear_cross_entropy>},
       Binding{&ops::kLinearCrossEntropyTrain, plain<r::linear_cross_entropy_train>},

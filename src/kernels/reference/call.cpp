@@ -18,7 +18,8 @@ double Array::at(int64_t i) const {
 }
 
 int64_t Array::index_at(int64_t i) const {
-  STRATA_CHECK(dtype == DType::kI32, "indices are i32, not {}", name_of(dtype));
+  if (dtype == DType::kI64) return reinterpret_cast<const int64_t*>(data)[i];
+  STRATA_CHECK(dtype == DType::kI32, "indices are i32 or i64, not {}", name_of(dtype));
   return reinterpret_cast<const int32_t*>(data)[i];
 }
 

@@ -25,7 +25,7 @@ struct Array {
 
   bool present() const { return data != nullptr; }
   double at(int64_t i) const;
-  int64_t index_at(int64_t i) const;         // of i32
+  int64_t index_at(int64_t i) const;         // of i32 or i64
   void put(int64_t i, double value) const;   // rounds to the array's dtype
   void give(int64_t i, double value) const;  // put, or add where the array accumulates
   std::vector<double> row(int64_t r) const;  // of a matrix
@@ -42,6 +42,7 @@ void linear(const Call&);
 void linear_grad_input(const Call&);
 void linear_grad_weight(const Call&);
 void column_sums(const Call&);
+void loss_seed(const Call&);
 void softcap(const Call&);
 void linear_cross_entropy(const Call&);
 void linear_cross_entropy_train(const Call&);
