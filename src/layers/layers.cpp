@@ -16,15 +16,6 @@ using graph::Value;
 
 namespace {
 
-ValueId add_input(Context& context, const char* name, int64_t elements, Role role) {
-  Value value;
-  value.name = name;
-  value.dtype = DType::kI32;
-  value.shape = {elements};
-  value.role = role;
-  return context.graph.add_value(std::move(value));
-}
-
 // Replicated on every axis but "tensor".
 std::vector<Placement> on_tensor_axis(const Context& context, Placement placement) {
   std::vector<Placement> placements(context.graph.mesh().axes.size());
@@ -60,32 +51,43 @@ ValueId norm_weight(Context& context, const std::string& name, ParameterRole rol
 
 }  // namespace
 
+std::vector<BatchTensor> batch_tensors(const Context& context) {
+  const bool encoder = context.encoder_length > 0, trains = context.mode == Mode::kSequences;
+  const Shape tokens{context.sequences * context.sequence_length};
+  const Shape source{context.sequences * context.encoder_length}, texts{context.sequences};
+  std::vector<BatchTensor> list;
+  const auto add = [&](bool wanted, const char* name, const Shape& shape, Role role,
+                       ValueId Context::*value) {
+    if (wanted) list.push_back({.name = name, .shape = shape, .role = role, .value = value});
+  };
+  const bool reads_source = encoder && context.mode != Mode::kCached;
+  const bool reads_tokens = context.mode != Mode::kEncodeSource, cached = context.mode == Mode::kCached;
+  add(reads_source, "source_tokens", source, Role::kInput, &Context::source_tokens);
+  add(reads_source, "source_begin", source, Role::kInput, &Context::source_begin);
+  add(reads_tokens, "tokens", tokens, Role::kInput, &Context::tokens);
+  add(reads_tokens, "positions", tokens, Role::kInput, &Context::positions);
+  add(trains, "targets", tokens, Role::kInput, &Context::targets);
+  add(trains && context.document_mask, "kv_begin", tokens, Role::kInput, &Context::kv_begin);
+  add(trains && encoder, "source_of", tokens, Role::kInput, &Context::source_of);
+  add(cached, "cache_position", texts, Role::kStep, &Context::cache_position);
+  add(!trains, "cache_slot", texts, Role::kStep, &Context::cache_slot);
+  add(cached && encoder, "source_end", texts, Role::kStep, &Context::source_end);
+  return list;
+}
+
 void add_batch(Context& context) {
-  const int64_t tokens = context.sequences * context.sequence_length;
-  if (context.encoder_length > 0 && context.mode != Mode::kCached) {
-    const int64_t of_source = context.sequences * context.encoder_length;
-    context.source_tokens = add_input(context, "source_tokens", of_source, Role::kInput);
-    context.source_begin = add_input(context, "source_begin", of_source, Role::kInput);
+  for (BatchTensor& tensor : batch_tensors(context)) {
+    Value value;
+    value.name = tensor.name;
+    value.dtype = tensor.dtype;
+    value.shape = tensor.shape;
+    value.role = tensor.role;
+    value.placements = std::move(tensor.placements);
+    context.*tensor.value = context.graph.add_value(std::move(value));
   }
-  if (context.mode == Mode::kEncodeSource) {
-    context.cache_slot = add_input(context, "cache_slot", context.sequences, Role::kStep);
-    return;
-  }
-  context.tokens = add_input(context, "tokens", tokens, Role::kInput);
-  context.positions = add_input(context, "positions", tokens, Role::kInput);
-  if (context.mode == Mode::kSequences) {
-    context.targets = add_input(context, "targets", tokens, Role::kInput);
-    if (context.document_mask) context.kv_begin = add_input(context, "kv_begin", tokens, Role::kInput);
-    if (context.encoder_length > 0) {
-      context.source_of = add_input(context, "source_of", tokens, Role::kInput);
-      context.source_of_end =
-          ops::document_ends(context.graph, context.source_of, context.source_begin, context.sequences);
-    }
-  } else {
-    context.cache_position = add_input(context, "cache_position", context.sequences, Role::kStep);
-    context.cache_slot = add_input(context, "cache_slot", context.sequences, Role::kStep);
-    if (context.encoder_length > 0)
-      context.source_end = add_input(context, "source_end", context.sequences, Role::kStep);
+  if (context.source_of != kNone) {
+    context.source_of_end =
+        ops::document_ends(context.graph, context.source_of, context.source_begin, context.sequences);
   }
 }
 

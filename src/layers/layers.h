@@ -53,7 +53,19 @@ struct Context {
   bool of_encoder = false;        // this is the encoder's side of a decoder's context
 };
 
-// Adds the batch's values to the graph.
+// What a graph reads of the batch, or, once a step, of the step block.
+struct BatchTensor {
+  std::string_view name;
+  DType dtype = DType::kI32;
+  Shape shape;
+  graph::Role role = graph::Role::kInput;
+  ValueId Context::*value = nullptr;  // where blocks find it
+  std::vector<graph::Placement> placements = {};
+};
+// The tensors of a context of this mode and these sizes: the one list that graphs are built by, and that
+// loaders must fill (data::batch_fields).
+std::vector<BatchTensor> batch_tensors(const Context& context);
+// Adds them to the graph.
 void add_batch(Context& context);
 // Rows see later ones of their document: gives them kv_end.
 void make_bidirectional(Context& context);
