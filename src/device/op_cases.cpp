@@ -207,13 +207,6 @@ std::optional<OpCase> in_bf16(const OpCase& one) {
   return changed;
 }
 
-std::vector<const graph::OpDef*> all_ops() {
-  std::vector<const graph::OpDef*> all{&graph::kAdd, &graph::kLossSeed};
-  for (const graph::OpDef* op : ops::all_ops()) all.push_back(op);
-  for (const graph::OpDef* op : optim::all_ops()) all.push_back(op);
-  return all;
-}
-
 void put_element(DType dtype, std::byte* to, int64_t i, double value) {
   switch (dtype) {
     case DType::kF64:

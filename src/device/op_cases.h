@@ -58,8 +58,6 @@ const std::vector<OpCase>& timed_cases();
 // The same with activations in bf16; nothing where it has none.
 std::optional<OpCase> in_bf16(const OpCase& one);
 
-// Every op of the project, for tests that look for gaps.
-std::vector<const graph::OpDef*> all_ops();
 // Ops that no rate is measured of, and why.
 struct UntimedOp {
   const graph::OpDef* op;

@@ -165,6 +165,24 @@ std::string str(const Graph& graph) {
   return text;
 }
 
+namespace {
+
+// Written only while the program starts, before main().
+std::vector<const OpDef*>& registered_ops() {
+  static std::vector<const OpDef*> ops;
+  return ops;
+}
+
+}  // namespace
+
+OpRegistration::OpRegistration(const OpDef& op) {
+  registered_ops().push_back(&op);
+}
+
+std::span<const OpDef* const> all_ops() {
+  return registered_ops();
+}
+
 void shape_error(const NodeView& view, const std::string& what) {
   std::string inputs;
   for (int i = 0; i < static_cast<int>(view.node.inputs.size()); ++i) {

@@ -3,6 +3,7 @@
 // (program/bindings).
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,6 +59,14 @@ struct InPlace {
   int input;
 };
 
+// Every op is in the list of all ops from its construction on: none can be left out.
+class OpRegistration {
+ public:
+  explicit OpRegistration(const OpDef& op);
+  OpRegistration(const OpRegistration&) = delete;
+  OpRegistration& operator=(const OpRegistration&) = delete;
+};
+
 struct OpDef {
   std::string_view name;
   std::string_view
@@ -72,7 +81,10 @@ struct OpDef {
   // A node that gives output `output` again, cheaply, from values that backward keeps anyway; kNone where
   // there is no such way. Used by selective recompute.
   ValueId (*recompute)(Graph&, const Node&, int output) = nullptr;
+  OpRegistration registration{*this};
 };
+// Those whose files are part of this program.
+std::span<const OpDef* const> all_ops();
 
 // Throws ConfigError("[where] …") from a shape rule.
 [[noreturn]] void shape_error(const NodeView& view, const std::string& what);

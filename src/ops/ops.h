@@ -5,8 +5,6 @@
 // Operands have fixed positions, which operands.h names; one that may be missing is marked ?.
 #pragma once
 
-#include <span>
-
 #include "graph/graph.h"
 #include "graph/op.h"
 #include "ops/operands.h"
@@ -16,9 +14,6 @@ namespace strata::ops {
 using graph::Graph;
 using graph::OpDef;
 using graph::ValueId;
-
-// Every op of this room. One that is missing here has no kernel either: tests go by this list.
-std::span<const OpDef* const> all_ops();
 
 // --- embedding.cpp
 struct EmbeddingOptions {

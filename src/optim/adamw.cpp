@@ -88,11 +88,6 @@ const OpDef kRootOfSum{"root_of_sum", "update", infer_root, cost_streamed, place
 const OpDef kAdamW{
     "adamw", "update", infer_adamw, cost_streamed, placements_adamw, nullptr, {{0, 0}, {1, 1}, {2, 2}}};
 
-std::span<const OpDef* const> all_ops() {
-  static const OpDef* const kAll[] = {&kSumOfSquares, &kUpdateScalars, &kRootOfSum, &kAdamW};
-  return kAll;
-}
-
 void AdamWAttrs::describe(graph::AttributeText& to) const {
   to("weight_decay", weight_decay);
   to("lr_scale", lr_scale);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -58,8 +57,6 @@ struct UpdateGraph {
 // as they were.
 UpdateGraph add_adamw_update(graph::Graph& graph, graph::ValueId token_count, const RuleOf& rule_of);
 
-// Every op of this room.
-std::span<const graph::OpDef* const> all_ops();
 extern const graph::OpDef kSumOfSquares;   // (x) → partials f64[ceil(n / kNormBlock)]
 extern const graph::OpDef kUpdateScalars;  // (hyper, token_count, partials…) → scalars, grad_norm
 extern const graph::OpDef kRootOfSum;      // (partials…) → f32[1]

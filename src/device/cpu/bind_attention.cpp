@@ -97,8 +97,6 @@ AttentionBound bound_attention(const BindRequest& request, const Value& qkv, int
           (qkv.segments[0] + qkv.segments[1]) * element};
 }
 
-}  // namespace
-
 BoundKernel rope_table(const BindRequest& request) {
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
@@ -245,6 +243,22 @@ BoundKernel cached_attention(const BindRequest& request) {
             p[9] + call.width_bytes);
       },
       std::move(plan), scratch);
+}
+
+}  // namespace
+
+std::span<const Binding> attention_bindings() {
+  static const Binding kTable[] = {
+      {&ops::kQkNorm, qk_norm},
+      {&ops::kQkNormGradInput, qk_norm_grad_input},
+      {&ops::kQkNormGradWeight, qk_norm_grad_weight},
+      {&ops::kRopeTable, rope_table},
+      {&ops::kRope, rope},
+      {&ops::kAttention, attention},
+      {&ops::kAttentionGrad, attention_grad},
+      {&ops::kCachedAttention, cached_attention},
+  };
+  return kTable;
 }
 
 }  // namespace strata::device::cpu_bind

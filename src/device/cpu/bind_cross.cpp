@@ -70,8 +70,6 @@ RelativeBound bound_relative(const NodeView& view, int64_t buckets, int64_t head
           accumulate};
 }
 
-}  // namespace
-
 // (q, kv, kv_begin?, kv_end?) → out, lse
 BoundKernel cross_attention(const BindRequest& request) {
   CrossBound plan = bound_cross(request, request.view.in(ops::CrossAttention::kQ),
@@ -183,6 +181,21 @@ BoundKernel relative_bias_grad(const BindRequest& request) {
       },
       bound_relative(request.view, request.view.attrs<ops::RelativeBiasAttrs>().buckets,
                      request.view.in(ops::RelativeBiasGrad::kDbias).shape[0], request.accumulate[0]));
+}
+
+}  // namespace
+
+std::span<const Binding> cross_bindings() {
+  static const Binding kTable[] = {
+      {&ops::kCrossAttention, cross_attention},
+      {&ops::kCrossAttentionGrad, cross_attention_grad},
+      {&ops::kCachedCrossAttention, cached_cross_attention},
+      {&ops::kStoreCross, store_cross},
+      {&ops::kDocumentEnds, document_ends},
+      {&ops::kRelativeBias, relative_bias},
+      {&ops::kRelativeBiasGrad, relative_bias_grad},
+  };
+  return kTable;
 }
 
 }  // namespace strata::device::cpu_bind

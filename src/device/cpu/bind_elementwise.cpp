@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "device/cpu/bind.h"
+#include "graph/sum.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/embedding.h"
@@ -73,8 +74,6 @@ struct EmbeddingPlan {
   cpu::EmbeddingShape shape;
   bool accumulate;
 };
-
-}  // namespace
 
 // (a, b) → sum
 BoundKernel add(const BindRequest& request) {
@@ -310,6 +309,33 @@ BoundKernel take_row(const BindRequest& request) {
         std::memcpy(p[2], p[0] + static_cast<size_t>(*i32(p[1])) * bytes, bytes);
       },
       FlatPlan{request.view.out(ops::TakeRow::kRow).bytes(), DType::kU8});
+}
+
+}  // namespace
+
+std::span<const Binding> elementwise_bindings() {
+  static const Binding kTable[] = {
+      {&graph::kAdd, add},
+      {&ops::kEmbedding, embedding},
+      {&ops::kEmbeddingGrad, embedding_grad},
+      {&ops::kColumnSums, column_sums},
+      {&ops::kRmsNorm, rms_norm},
+      {&ops::kRmsNormGradInput, rms_norm_grad_input},
+      {&ops::kRmsNormGradWeight, rms_norm_grad_weight},
+      {&ops::kLayerNorm, layer_norm},
+      {&ops::kLayerNormGradInput, layer_norm_grad_input},
+      {&ops::kLayerNormGradWeight, layer_norm_grad_weight},
+      {&ops::kConstant, constant},
+      {&ops::kScale, scale},
+      {&ops::kAddRow, add_row},
+      {&ops::kAddRowGrad, add_row_grad},
+      {&ops::kGated, gated},
+      {&ops::kGatedGrad, gated_grad},
+      {&ops::kActivation, activation},
+      {&ops::kActivationGrad, activation_grad},
+      {&ops::kTakeRow, take_row},
+  };
+  return kTable;
 }
 
 }  // namespace strata::device::cpu_bind

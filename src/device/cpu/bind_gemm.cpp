@@ -4,11 +4,21 @@
 #include "ops/ops.h"
 
 namespace strata::device::cpu_bind {
-namespace {
 
 using graph::Encoding;
 using graph::NodeView;
 using graph::Value;
+
+std::vector<WantedEncoding> weight_encoding(cpu::GemmRole role, int input, const NodeView& view,
+                                            const hardware::DeviceSpec& device) {
+  const Value& weight = view.in(input);
+  const DType dtype = view.in(0).dtype;
+  const auto encoding = cpu::plan_weight_encoding(role, weight.shape[0], weight.shape[1], dtype, device);
+  if (encoding.plain) return {};
+  return {{input, {Encoding::Kind::kPacked, encoding.bytes, encoding.id}, dtype}};
+}
+
+namespace {
 
 std::shared_ptr<const cpu::GemmPlan> cached_plan(const BindRequest& request, const cpu::GemmSpec& spec) {
   const std::string key =
@@ -23,17 +33,6 @@ BoundKernel bound_gemm(const BindRequest& request, const cpu::GemmSpec& spec, Ke
   auto plan = cached_plan(request, spec);
   const int64_t scratch = plan->scratch_bytes;
   return {run, std::move(plan), scratch, instantiate<cpu::Gemm, cpu::GemmPlan>};
-}
-
-}  // namespace
-
-std::vector<WantedEncoding> weight_encoding(cpu::GemmRole role, int input, const NodeView& view,
-                                            const hardware::DeviceSpec& device) {
-  const Value& weight = view.in(input);
-  const DType dtype = view.in(0).dtype;
-  const auto encoding = cpu::plan_weight_encoding(role, weight.shape[0], weight.shape[1], dtype, device);
-  if (encoding.plain) return {};
-  return {{input, {Encoding::Kind::kPacked, encoding.bytes, encoding.id}, dtype}};
 }
 
 // (x, w, bias?) → y
@@ -116,6 +115,18 @@ BoundKernel pack_weight(const BindRequest& request) {
   }
   throw InternalError("no GEMM of this device wants the encoding {} of {}", packed.encoding.layout,
                       packed.name);
+}
+
+}  // namespace
+
+std::span<const Binding> gemm_bindings() {
+  static const Binding kTable[] = {
+      {&ops::kLinear, linear, linear_encodings},
+      {&ops::kLinearGradInput, linear_grad_input, linear_grad_input_encodings},
+      {&ops::kLinearGradWeight, linear_grad_weight},
+      {&ops::kPackWeight, pack_weight},
+  };
+  return kTable;
 }
 
 }  // namespace strata::device::cpu_bind

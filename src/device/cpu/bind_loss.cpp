@@ -31,8 +31,6 @@ BoundKernel bound_loss(const BindRequest& request, bool gradients, bool bias, Ke
   return kernel;
 }
 
-}  // namespace
-
 // (x, w, targets, bias?) → sum, count, per_token?, greedy?
 BoundKernel linear_cross_entropy(const BindRequest& request) {
   return bound_loss(
@@ -112,6 +110,18 @@ std::vector<WantedEncoding> linear_cross_entropy_train_encodings(const NodeView&
   for (auto& more : weight_encoding(cpu::GemmRole::kInputGrad, 2, view, device))
     wanted.push_back(std::move(more));
   return wanted;
+}
+
+}  // namespace
+
+std::span<const Binding> loss_bindings() {
+  static const Binding kTable[] = {
+      {&ops::kLinearCrossEntropy, linear_cross_entropy, linear_cross_entropy_encodings},
+      {&ops::kLinearCrossEntropyTrain, linear_cross_entropy_train, linear_cross_entropy_train_encodings},
+      {&graph::kLossSeed, loss_seed},
+      {&ops::kSoftcap, softcap},
+  };
+  return kTable;
 }
 
 }  // namespace strata::device::cpu_bind

@@ -38,8 +38,6 @@ PartialsPlan partials_plan(const graph::NodeView& view, int first) {
 
 using AdamWPlan = std::vector<optim::UpdatePart>;
 
-}  // namespace
-
 // (x) → partials
 BoundKernel sum_of_squares(const BindRequest& request) {
   return bound(
@@ -103,6 +101,18 @@ BoundKernel adamw(const BindRequest& request) {
         }
       },
       optim::update_parts(request.view.attrs<optim::AdamWAttrs>(), request.view.in(0).shape));
+}
+
+}  // namespace
+
+std::span<const Binding> update_bindings() {
+  static const Binding kTable[] = {
+      {&optim::kSumOfSquares, sum_of_squares},
+      {&optim::kUpdateScalars, update_scalars},
+      {&optim::kRootOfSum, root_of_sum},
+      {&optim::kAdamW, adamw},
+  };
+  return kTable;
 }
 
 }  // namespace strata::device::cpu_bind

@@ -30,8 +30,6 @@ Attention of_sequences(const Call& call, const Array& qkv, const Array& begins, 
   return a;
 }
 
-}  // namespace
-
 // () → table[positions, pairs, cosine | sine]
 void rope_table(const Call& call) {
   const Array& table = call.out[0];
@@ -106,6 +104,19 @@ void cached_attention(const Call& call) {
     }
   }
   attend(a, call.out[0], {});
+}
+
+}  // namespace
+
+std::span<const Row> attention_kernels() {
+  static const Row kRows[] = {
+      {&ops::kRope, rope},
+      {&ops::kAttention, attention},
+      {&ops::kAttentionGrad, attention_grad},
+      {&ops::kCachedAttention, cached_attention},
+      {&ops::kRopeTable, rope_table},
+  };
+  return kRows;
 }
 
 }  // namespace strata::reference

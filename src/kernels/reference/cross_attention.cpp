@@ -37,8 +37,6 @@ int64_t bucket_of(const ops::RelativeBiasAttrs& attrs, int64_t buckets, int64_t 
   return first + std::min(buckets - 1, near + static_cast<int64_t>(along));
 }
 
-}  // namespace
-
 // (q, kv, kv_begin?, kv_end?) → out, lse
 void cross_attention(const Call& call) {
   attend(of_two(call, call.in[0], call.in[1], call.in[2], call.in[3]), call.out[0], call.out[1]);
@@ -114,6 +112,21 @@ void relative_bias_grad(const Call& call) {
       table.give(bucket * heads + head, sum);
     }
   }
+}
+
+}  // namespace
+
+std::span<const Row> cross_attention_kernels() {
+  static const Row kRows[] = {
+      {&ops::kCrossAttention, cross_attention},
+      {&ops::kCrossAttentionGrad, cross_attention_grad},
+      {&ops::kCachedCrossAttention, cached_cross_attention},
+      {&ops::kDocumentEnds, document_ends},
+      {&ops::kRelativeBias, relative_bias},
+      {&ops::kRelativeBiasGrad, relative_bias_grad},
+      {&ops::kStoreCross, store_cross},
+  };
+  return kRows;
 }
 
 }  // namespace strata::reference

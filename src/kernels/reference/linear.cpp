@@ -126,8 +126,6 @@ void cross_entropy(const Array& x, const Array& w, const Array& bias, const Arra
   *counter = (count.accumulate ? *counter : 0) + counted;
 }
 
-}  // namespace
-
 // (x, w, bias?) → y
 void linear(const Call& call) {
   const Array &x = call.in[0], &w = call.in[1], &bias = call.in[2], &y = call.out[0];
@@ -195,6 +193,22 @@ void linear_cross_entropy_train(const Call& call) {
                 {call.out[2], call.out[3], call.out[4]},
                 call.attrs.as<ops::LinearCrossEntropyAttrs>().softcap,
                 call.in[5].present() ? call.in[5].at(0) : 1);
+}
+
+}  // namespace
+
+std::span<const Row> linear_kernels() {
+  static const Row kRows[] = {
+      {&ops::kLinear, linear},
+      {&ops::kLinearGradInput, linear_grad_input},
+      {&ops::kLinearGradWeight, linear_grad_weight},
+      {&ops::kColumnSums, column_sums},
+      {&graph::kLossSeed, loss_seed},
+      {&ops::kSoftcap, softcap},
+      {&ops::kLinearCrossEntropy, linear_cross_entropy},
+      {&ops::kLinearCrossEntropyTrain, linear_cross_entropy_train},
+  };
+  return kRows;
 }
 
 }  // namespace strata::reference

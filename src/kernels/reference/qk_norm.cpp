@@ -21,8 +21,6 @@ std::vector<Group> groups_of(const Array& qkv, int64_t q_width, int64_t k_width)
   return groups;
 }
 
-}  // namespace
-
 // (qkv, q weight, k weight) → y, rstd
 void qk_norm(const Call& call) {
   const Array &qkv = call.in[0], &y = call.out[0], &rstds = call.out[1];
@@ -96,6 +94,17 @@ void qk_norm_grad_weight(const Call& call) {
       out.give(c, sum);
     });
   }
+}
+
+}  // namespace
+
+std::span<const Row> qk_norm_kernels() {
+  static const Row kRows[] = {
+      {&ops::kQkNorm, qk_norm},
+      {&ops::kQkNormGradInput, qk_norm_grad_input},
+      {&ops::kQkNormGradWeight, qk_norm_grad_weight},
+  };
+  return kRows;
 }
 
 }  // namespace strata::reference

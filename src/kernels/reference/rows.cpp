@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "graph/sum.h"
 #include "kernels/reference/call.h"
 #include "ops/ops.h"
 
@@ -101,8 +102,6 @@ void norm_grad_weight(const Call& call, Norm norm) {
   });
 }
 
-}  // namespace
-
 // () → values
 void constant(const Call& call) {
   for (int64_t i = 0; i < call.out[0].shape.elements(); ++i)
@@ -192,6 +191,28 @@ void layer_norm_grad_input(const Call& call) {
 }
 void layer_norm_grad_weight(const Call& call) {
   norm_grad_weight(call, kLayer);
+}
+
+}  // namespace
+
+std::span<const Row> rows_kernels() {
+  static const Row kRows[] = {
+      {&graph::kAdd, add},
+      {&ops::kEmbedding, embedding},
+      {&ops::kEmbeddingGrad, embedding_grad},
+      {&ops::kRmsNorm, rms_norm},
+      {&ops::kRmsNormGradInput, rms_norm_grad_input},
+      {&ops::kRmsNormGradWeight, rms_norm_grad_weight},
+      {&ops::kLayerNorm, layer_norm},
+      {&ops::kLayerNormGradInput, layer_norm_grad_input},
+      {&ops::kLayerNormGradWeight, layer_norm_grad_weight},
+      {&ops::kScale, scale},
+      {&ops::kAddRow, add_row},
+      {&ops::kAddRowGrad, add_row_grad},
+      {&ops::kConstant, constant},
+      {&ops::kTakeRow, take_row},
+  };
+  return kRows;
 }
 
 }  // namespace strata::reference

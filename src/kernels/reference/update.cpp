@@ -8,6 +8,7 @@
 #include "tensor/update_scalars.h"
 
 namespace strata::reference {
+namespace {
 
 static_assert(sizeof(UpdateScalars) <= optim::kScalarBytes, "the scalars fit their place");
 
@@ -58,8 +59,6 @@ void root_of_sum(const Call& call) {
   call.out[0].put(0, std::sqrt(sum));
 }
 
-namespace {
-
 // The factor on the learning rate of element i of n, where the node gives parts of the rows factors.
 double part_scale(const optim::AdamWAttrs& attrs, int64_t i, int64_t n) {
   const auto& rows = attrs.part_rows;
@@ -73,8 +72,6 @@ double part_scale(const optim::AdamWAttrs& attrs, int64_t i, int64_t n) {
   }
   return 1;
 }
-
-}  // namespace
 
 // (master, m, v, grad, scalars) → master, m, v, in place; the formula stands at cpu::adamw_update. A part's
 // factor changes its rate, but not rate · decay.
@@ -101,6 +98,18 @@ void adamw(const Call& call) {
       call.out[2].put(i, v);
     }
   });
+}
+
+}  // namespace
+
+std::span<const Row> update_kernels() {
+  static const Row kRows[] = {
+      {&optim::kSumOfSquares, sum_of_squares},
+      {&optim::kAdamW, adamw},
+      {&optim::kUpdateScalars, update_scalars},
+      {&optim::kRootOfSum, root_of_sum},
+  };
+  return kRows;
 }
 
 }  // namespace strata::reference
