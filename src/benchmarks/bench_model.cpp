@@ -14,6 +14,7 @@
 #include "config/objective.h"
 #include "config/resolve.h"
 #include "device/cpu/device.h"
+#include "models/parametrization.h"
 #include "program/initialize.h"
 #include "program/update.h"
 
@@ -57,8 +58,8 @@ BenchModel::BenchModel(const BenchCase& bench, int threads) : case_(bench) {
   program::CompileOptions options;
   options.model = case_.model;
   options.activations = bench.dtype;
-  options.rule_of = [](const std::string&, const Shape& shape) {
-    return optim::one_rule({.weight_decay = shape.rank() >= 2 ? 0.1 : 0.0});
+  options.rule_of = [](const std::string&, graph::ParameterRole role) {
+    return optim::one_rule({.weight_decay = models::is_matrix(role) ? 0.1 : 0.0});
   };
   const auto device = device::make_cpu_device(threads);
   options.target = device->target();

@@ -72,7 +72,7 @@ std::string name_of_model(const Path& folder) {
 void compile_for_training(inference::ModelRuntime& runtime) {
   program::CompileOptions compile;
   compile.model = runtime.model;
-  compile.rule_of = [](const std::string&, const Shape&) { return optim::one_rule({}); };
+  compile.rule_of = [](const std::string&, graph::ParameterRole) { return optim::one_rule({}); };
   compile.recompute = program::Recompute::kNone;
   compile.cache_capacity = 1;
   const auto device = device::make_cpu_device(1);

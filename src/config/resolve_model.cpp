@@ -101,7 +101,9 @@ bool matches(const OptimizerGroup& group, const std::string& file_name) {
 // A group that matches nothing is a typing mistake, and so is one for Muon that matches no matrix within a
 // block.
 void check_groups(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
+  if (config.optimizer.group.empty()) return;
   const auto tensors = model.family->tensors(model);
+  const auto roles = models::parameter_roles(model);
   for (size_t i = 0; i < config.optimizer.group.size(); ++i) {
     const OptimizerGroup& group = config.optimizer.group[i];
     if (group.match.empty()) continue;
@@ -109,7 +111,7 @@ void check_groups(const RunConfig& config, const models::ModelConfig& model, std
     for (const models::TensorRow& tensor : tensors) {
       if (!matches(group, tensor.file_name)) continue;
       any = true;
-      matrices = matrices || models::is_hidden_matrix(tensor.parameter);
+      matrices = matrices || models::is_hidden_matrix(roles.at(tensor.parameter));
     }
     const auto fault = [&](const char* name, std::string problem) {
       const std::string key = fmt::format("optimizer.group.{}.{}", i, name);
@@ -319,15 +321,15 @@ optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig
   for (auto& [name, rows] : tensors)
     std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.row < b.row; });
   return [optimizer = config.optimizer, model, tensors = std::move(tensors)](const std::string& name,
-                                                                             const Shape& shape) {
+                                                                             graph::ParameterRole role) {
     // The share of a weight that a step takes away does not change with the width.
-    models::RateScale scale = models::rate_scale(model, name);
+    models::RateScale scale = models::rate_scale(model, role);
     optim::ParameterRule rules{{}, std::move(scale.parts)};
     const auto found = tensors.find(name);
     STRATA_CHECK(found != tensors.end(), "{} is in no file of {}", name, model.family->name);
     for (const models::TensorRow& row : found->second) {
       OptimizerKind kind = optimizer.name;
-      optim::UpdateRule rule{.weight_decay = shape.rank() >= 2 ? optimizer.weight_decay : 0.0};
+      optim::UpdateRule rule{.weight_decay = models::is_matrix(role) ? optimizer.weight_decay : 0.0};
       const auto group = std::find_if(optimizer.group.begin(), optimizer.group.end(),
                                       [&](const auto& one) { return matches(one, row.file_name); });
       if (group != optimizer.group.end()) {
@@ -335,7 +337,7 @@ optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig
         rule.lr_scale = group->lr_scale;
         rule.weight_decay = group->weight_decay.value_or(rule.weight_decay);
       }
-      if (kind == OptimizerKind::kMuon && !models::is_hidden_matrix(name)) kind = OptimizerKind::kAdamW;
+      if (kind == OptimizerKind::kMuon && !models::is_hidden_matrix(role)) kind = OptimizerKind::kAdamW;
       rule.optimizer = optimizer_of(optimizer, kind);
       rule.lr_scale *= scale.whole;
       rule.weight_decay /= scale.whole;

@@ -16,7 +16,6 @@ OpRun::OpRun(graph::Graph graph, std::span<const Binding> bindings, const hardwa
              int copies, const Arena* pool)
     : graph_(std::move(graph)), copies_(copies), launch_{device.threads} {
   encode_pass(graph_, bindings, device);
-  int64_t scratch = 0;
   size_t widest = 0;
   for (const Node& node : graph_.nodes()) {
     BindRequest request{{graph_, node}, std::vector<bool>(node.outputs.size(), false), plans_, device};
@@ -24,7 +23,7 @@ OpRun::OpRun(graph::Graph graph, std::span<const Binding> bindings, const hardwa
               node.phase == Phase::kSetup || node.phase == Phase::kEncode};
     call.operands.insert(call.operands.end(), node.outputs.begin(), node.outputs.end());
     if (call.kernel.instantiate != nullptr) call.instance = call.kernel.instantiate(call.kernel.plan.get());
-    scratch = std::max(scratch, call.kernel.scratch_bytes);
+    scratch_bytes_ = std::max(scratch_bytes_, call.kernel.scratch_bytes);
     widest = std::max(widest, call.operands.size() + 1);
     calls_.push_back(std::move(call));
   }
@@ -33,7 +32,7 @@ OpRun::OpRun(graph::Graph graph, std::span<const Binding> bindings, const hardwa
     bytes_ += align_up(graph_.value(id).bytes(), kBufferAlignment);
   }
   pointers_.resize(widest);
-  const int64_t needed = bytes_ * copies + scratch;
+  const int64_t needed = bytes_ * copies + scratch_bytes_;
   if (pool != nullptr && pool->size() >= needed) {
     memory_ = pool->data();
   } else {

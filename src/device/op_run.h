@@ -1,7 +1,8 @@
-// A graph of one node, or of a few, run alone through a device's bindings: for the
-// probes that rates come from and for tests of single ops.
+// A graph of one node, or of a few, run alone through a device's bindings: for the probes that rates come
+// from and for tests of single ops.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "device/bindings.h"
@@ -26,6 +27,8 @@ class OpRun {
   // Bytes of all values of one copy.
   int64_t bytes() const { return bytes_; }
   int copies() const { return copies_; }
+  // What the kernels use beside their operands, for tests that fill it.
+  std::span<std::byte> scratch() const { return {scratch_, static_cast<size_t>(scratch_bytes_)}; }
 
   void encode(int copy = 0) { run_nodes(copy, true); }  // nodes of the phases setup and encode
   void run(int copy = 0) { run_nodes(copy, false); }    // all others
@@ -49,6 +52,7 @@ class OpRun {
   Arena own_;
   std::byte* memory_ = nullptr;
   std::byte* scratch_ = nullptr;
+  int64_t scratch_bytes_ = 0;
   std::vector<std::byte*> pointers_;
 };
 

@@ -9,17 +9,12 @@ using program::Segment;
 void copy_rows(const data::HostBatch& batch, const data::RowShape& shape, int64_t first,
                program::Executor& executor, size_t index, int64_t micro_batch) {
   const int64_t rows = executor.program(index).request.sequences;
-  const auto copy = [&](const char* name, const std::vector<int32_t>& from, int64_t places) {
-    executor.upload_batch(index, name, micro_batch, from.data() + first * places,
+  for (const data::BatchField& field : data::batch_fields()) {
+    const int64_t places = field.places_of(shape);
+    executor.upload_batch(index, std::string(field.name), micro_batch,
+                          (batch.*field.host).data() + first * places,
                           rows * places * static_cast<int64_t>(sizeof(int32_t)));
-  };
-  copy("tokens", batch.tokens, shape.tokens);
-  copy("targets", batch.targets, shape.tokens);
-  copy("positions", batch.positions, shape.tokens);
-  copy("kv_begin", batch.kv_begin, shape.tokens);
-  copy("source_tokens", batch.source_tokens, shape.source);
-  copy("source_begin", batch.source_begin, shape.source);
-  copy("source_of", batch.source_of, shape.tokens);
+  }
 }
 
 EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalWindows& windows,

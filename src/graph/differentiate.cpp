@@ -1,6 +1,9 @@
 #include "graph/differentiate.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "graph/loss_seed.h"
 #include "graph/op.h"
 #include "graph/sum.h"
 
@@ -46,30 +49,59 @@ ValueId GradientBuilder::parameter_gradient(ValueId parameter) {
   return entry.gradient;
 }
 
-void differentiate(Graph& graph) {
-  STRATA_CHECK(!graph.nodes().empty(), "nothing to differentiate");
+namespace {
+
+// Gives the sums of all losses but the main one their seeds.
+void add_seeds(GradientBuilder& builder, std::span<const WeightedLoss> losses) {
+  for (size_t i = 1; i < losses.size(); ++i) {
+    STRATA_CHECK(losses[0].terms != kNone && losses[i].terms != kNone,
+                 "several losses, and the terms of {} are not known",
+                 builder.graph().value(losses[losses[0].terms == kNone ? 0 : i].sum).name);
+    builder.add_gradient(losses[i].sum,
+                         builder.graph().add_node(kLossSeed, {losses[0].terms, losses[i].terms},
+                                                  LossSeedAttrs{losses[i].weight})[0]);
+  }
+}
+
+}  // namespace
+
+std::vector<ValueId> differentiate(Graph& graph, std::span<const WeightedLoss> losses,
+                                   std::span<const GivenGradient> given) {
+  STRATA_CHECK(!losses.empty() || !given.empty(), "nothing to differentiate");
+  STRATA_CHECK(losses.empty() || losses[0].weight == 1, "the main loss has the weight {}, expected 1",
+               losses[0].weight);
   GradientBuilder builder(graph);
-  const auto forward_count = graph.nodes().size();
-  for (size_t i = forward_count; i-- > 0;) {
-    const Node node = graph.nodes()[i];  // a copy: the rule appends to the nodes
+  const auto forward_count = static_cast<std::ptrdiff_t>(graph.nodes().size());
+  graph.set_layer(kNone);
+  builder.input_grad();
+  add_seeds(builder, losses);
+  for (const GivenGradient& one : given) builder.add_gradient(one.value, one.gradient);
+  std::vector<std::ptrdiff_t> replaced;
+  for (std::ptrdiff_t i = forward_count; i-- > 0;) {
+    const Node node = graph.nodes()[static_cast<size_t>(i)];  // a copy: the rule appends to the nodes
     if (node.op->gradient == nullptr) continue;
+    bool flows = false, is_loss = false;
+    for (const ValueId output : node.outputs) {
+      if (output == kNone) continue;
+      flows = flows || builder.gradient_of(output) != kNone;
+      is_loss = is_loss || std::any_of(losses.begin(), losses.end(),
+                                       [&](const WeightedLoss& loss) { return loss.sum == output; });
+    }
+    if (!flows && !is_loss) continue;
+    if (is_loss) replaced.push_back(i);
     graph.set_layer(node.layer);
     builder.input_grad();
-    if (i + 1 == forward_count) {
-      node.op->gradient(builder, node);
-      continue;
-    }
-    bool flows = false;
-    for (const ValueId output : node.outputs)
-      flows = flows || (output != kNone && builder.gradient_of(output) != kNone);
-    if (flows) node.op->gradient(builder, node);
+    node.op->gradient(builder, node);
   }
-  graph.nodes().erase(graph.nodes().begin() + static_cast<std::ptrdiff_t>(forward_count) - 1);
+  STRATA_CHECK(replaced.size() == losses.size(), "{} losses, and nodes of {}", losses.size(),
+               replaced.size());
+  for (const std::ptrdiff_t i : replaced) graph.nodes().erase(graph.nodes().begin() + i);  // the last first
   for (Parameter& parameter : graph.parameters()) {
     STRATA_CHECK(parameter.gradient != kNone, "no gradient reaches {}", graph.value(parameter.value).name);
   }
   graph.set_layer(kNone);
   graph.set_phase(Phase::kForward);
+  return std::move(builder).gradients();
 }
 
 }  // namespace strata::graph

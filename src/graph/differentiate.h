@@ -1,6 +1,7 @@
 // Reverse-mode differentiation of a graph, split into input gradients (I) and weight gradients (W).
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "graph/graph.h"
@@ -23,6 +24,8 @@ class GradientBuilder {
   void add_gradient(ValueId forward, ValueId gradient);
   // Takes the gradient of `forward` away from the builder: for rules that fold it into their own result.
   ValueId take_gradient(ValueId forward);
+  // Of all values that were there when the builder was made.
+  std::vector<ValueId> gradients() && { return std::move(gradients_); }
   // The accumulator of a parameter's gradient, made on first use.
   ValueId parameter_gradient(ValueId parameter);
 
@@ -37,9 +40,26 @@ class GradientBuilder {
   std::vector<int32_t> parameters_;  // its index among the graph's parameters; kNone
 };
 
-// Adds to `graph` the nodes that compute the gradient of its last node, a loss, with respect to every
-// parameter. The loss node itself is replaced by its training form, which gives loss and gradients in one
-// instruction.
-void differentiate(Graph& graph);
+// A loss of the step: a sum over terms, divided in the update by the number of terms of the main loss.
+struct WeightedLoss {
+  ValueId sum = kNone;  // f64[1], what its node adds up
+  double weight = 1;
+  // Its terms in the global batch, i64[1], known before the first micro-batch; may be kNone where there is
+  // one loss.
+  ValueId terms = kNone;
+};
+
+// A gradient that is not made here: of what another stage of a pipeline goes on with.
+struct GivenGradient {
+  ValueId value = kNone, gradient = kNone;
+};
+
+// Adds to `graph` the nodes that compute the gradient of the losses with respect to every parameter, and
+// gives that of every forward value (kNone where none flows; the caller keeps what it wants to read by its
+// role). The first loss is the main one, of weight 1. Loss i of weight wᵢ and Nᵢ terms counts wᵢ · N / Nᵢ
+// times, with N the main loss's terms: each has its own denominator. A loss's node is replaced by its
+// training form, which gives loss and gradients in one instruction.
+std::vector<ValueId> differentiate(Graph& graph, std::span<const WeightedLoss> losses,
+                                   std::span<const GivenGradient> given = {});
 
 }  // namespace strata::graph

@@ -13,89 +13,32 @@ std::string_view name_of(Role role) {
   return kNames[static_cast<size_t>(role)];
 }
 
+std::string_view name_of(ParameterRole role) {
+  static constexpr std::string_view kNames[] = {"embedding",
+                                                "positions",
+                                                "token types",
+                                                "distances",
+                                                "head",
+                                                "head transform",
+                                                "attention in",
+                                                "bias of attention in",
+                                                "query of cross attention",
+                                                "key and value of cross attention",
+                                                "attention out",
+                                                "ffn in",
+                                                "ffn out",
+                                                "norm",
+                                                "norm of queries",
+                                                "norm of keys",
+                                                "final norm",
+                                                "bias of the final norm",
+                                                "bias"};
+  return kNames[static_cast<size_t>(role)];
+}
+
 std::string_view name_of(Phase phase) {
   static constexpr std::string_view kNames[] = {"S", "F", "R", "I", "W", "U", "E"};
   return kNames[static_cast<size_t>(phase)];
-}
-
-const Attr* Attrs::find(std::string_view name) const {
-  for (const auto& [key, value] : items_) {
-    if (key == name) return &value;
-  }
-  return nullptr;
-}
-
-int64_t Attrs::integer(std::string_view name) const {
-  const Attr* attr = find(name);
-  STRATA_CHECK(attr != nullptr && std::holds_alternative<int64_t>(*attr), "no integer attribute {}", name);
-  return std::get<int64_t>(*attr);
-}
-
-int64_t Attrs::integer_or(std::string_view name, int64_t fallback) const {
-  return find(name) != nullptr ? integer(name) : fallback;
-}
-
-double Attrs::real(std::string_view name) const {
-  const Attr* attr = find(name);
-  STRATA_CHECK(attr != nullptr && std::holds_alternative<double>(*attr), "no real attribute {}", name);
-  return std::get<double>(*attr);
-}
-
-const std::vector<double>& Attrs::reals(std::string_view name) const {
-  const Attr* attr = find(name);
-  STRATA_CHECK(attr != nullptr && std::holds_alternative<std::vector<double>>(*attr),
-               "no attribute {} of several reals", name);
-  return std::get<std::vector<double>>(*attr);
-}
-
-void Attrs::set(std::string_view name, Attr value) {
-  for (auto& [key, old] : items_) {
-    if (key == name) {
-      old = std::move(value);
-      return;
-    }
-  }
-  items_.emplace_back(name, std::move(value));
-}
-
-std::string Attrs::str() const {
-  std::string text;
-  for (const auto& [key, value] : items_) {
-    if (!text.empty()) text += ' ';
-    text += key + '=';
-    std::visit(
-        [&](const auto& held) {
-          if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::string>) {
-            text += held;
-          } else if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::vector<double>>) {
-            text += fmt::format("[{} numbers]", held.size());
-          } else {
-            text += fmt::format("{}", held);
-          }
-        },
-        value);
-  }
-  return text;
-}
-
-void Attrs::append_to(std::string& key) const {
-  const auto append = [&](const auto* items, size_t count) {
-    key.append(reinterpret_cast<const char*>(&count), sizeof count);
-    key.append(reinterpret_cast<const char*>(items), count * sizeof *items);
-  };
-  for (const auto& [name, value] : items_) {
-    append(name.data(), name.size());
-    key += static_cast<char>(value.index());
-    std::visit(
-        [&](const auto& held) {
-          if constexpr (requires { held.size(); }) {
-            append(held.data(), held.size());
-          } else {
-            append(&held, 1);
-          }
-        },
-        value);
-  }
 }
 
 ValueId Graph::add_value(Value value) {
@@ -104,23 +47,27 @@ ValueId Graph::add_value(Value value) {
   return static_cast<ValueId>(values_.size() - 1);
 }
 
-ValueId Graph::add_parameter(std::string name, Shape shape, Init init, std::vector<Placement> placements,
-                             std::vector<int64_t> segments) {
+ValueId Graph::add_parameter(std::string name, ParameterRole role, Shape shape, Init init,
+                             std::vector<Placement> placements, std::vector<int64_t> segments) {
   const ValueId id = add_value({.name = std::move(name),
                                 .shape = shape,
                                 .role = Role::kParameter,
                                 .encoding = {},
                                 .placements = std::move(placements),
                                 .segments = std::move(segments)});
-  parameters_.push_back({.value = id, .gradient = kNone, .init = init});
+  parameters_.push_back({.value = id, .init = std::move(init), .role = role, .layer = layer_});
   return id;
 }
 
-std::vector<ValueId> Graph::add_node(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs) {
+std::vector<ValueId> Graph::add_node(const OpDef& op, std::vector<ValueId> inputs, Attributes attrs) {
   Node node{&op, std::move(inputs), {}, std::move(attrs), phase_, layer_};
   const auto specs = op.infer({*this, node});
   const auto id = static_cast<NodeId>(nodes_.size());
   for (const ValueSpec& spec : specs) {
+    if (spec.absent) {
+      node.outputs.push_back(kNone);
+      continue;
+    }
     std::string name = fmt::format("{}{}.{}", op.name, id, spec.suffix);
     if (layer_ != kNone) name = fmt::format("L{}.{}", layer_, name);
     node.outputs.push_back(add_value({.name = std::move(name),
@@ -136,7 +83,7 @@ std::vector<ValueId> Graph::add_node(const OpDef& op, std::vector<ValueId> input
 }
 
 NodeId Graph::add_node_into(const OpDef& op, std::vector<ValueId> inputs, std::vector<ValueId> outputs,
-                            Attrs attrs) {
+                            Attributes attrs) {
   Node node{&op, std::move(inputs), std::move(outputs), std::move(attrs), phase_, layer_};
   const auto specs = op.infer({*this, node});
   STRATA_CHECK(specs.size() == node.outputs.size(), "{} has {} outputs, {} were given", op.name, specs.size(),
@@ -144,6 +91,7 @@ NodeId Graph::add_node_into(const OpDef& op, std::vector<ValueId> inputs, std::v
   const auto id = static_cast<NodeId>(nodes_.size());
   for (size_t i = 0; i < specs.size(); ++i) {
     if (node.outputs[i] == kNone) continue;
+    STRATA_CHECK(!specs[i].absent, "{} has no output {} here", op.name, specs[i].suffix);
     Value& out = value(node.outputs[i]);
     STRATA_CHECK(out.shape == specs[i].shape && out.dtype == specs[i].dtype,
                  "{} gives {} {}, but {} is {} {}", op.name, name_of(specs[i].dtype), specs[i].shape.str(),
@@ -215,6 +163,24 @@ std::string str(const Graph& graph) {
   std::string text;
   for (const Node& node : graph.nodes()) text += str(graph, node) + "\n";
   return text;
+}
+
+namespace {
+
+// Written only while the program starts, before main().
+std::vector<const OpDef*>& registered_ops() {
+  static std::vector<const OpDef*> ops;
+  return ops;
+}
+
+}  // namespace
+
+OpRegistration::OpRegistration(const OpDef& op) {
+  registered_ops().push_back(&op);
+}
+
+std::span<const OpDef* const> all_ops() {
+  return registered_ops();
 }
 
 void shape_error(const NodeView& view, const std::string& what) {

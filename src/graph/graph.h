@@ -11,9 +11,9 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
+#include "graph/attributes.h"
 #include "graph/placement.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
@@ -65,28 +65,6 @@ struct Value {
   }
 };
 
-using Attr = std::variant<int64_t, double, std::string, std::vector<double>>;
-
-// A node's constants by name; looked up while a program is made, never while it runs.
-class Attrs {
- public:
-  Attrs() = default;
-  Attrs(std::initializer_list<std::pair<std::string, Attr>> items) : items_(items) {}
-  int64_t integer(std::string_view name) const;
-  int64_t integer_or(std::string_view name, int64_t fallback) const;
-  double real(std::string_view name) const;
-  const std::vector<double>& reals(std::string_view name) const;
-  void set(std::string_view name, Attr value);
-  bool has(std::string_view name) const { return find(name) != nullptr; }
-  std::string str() const;
-  // Adds all names and values to a key: what appends the same bytes is equal.
-  void append_to(std::string& key) const;
-
- private:
-  const Attr* find(std::string_view name) const;
-  std::vector<std::pair<std::string, Attr>> items_;
-};
-
 enum class Phase : uint8_t {
   kSetup,       // once, before the first step: constant tables
   kForward,     // F
@@ -104,7 +82,7 @@ struct Node {
   const OpDef* op = nullptr;
   std::vector<ValueId> inputs;   // kNone: an optional input that is not there
   std::vector<ValueId> outputs;  // kNone: an output that nobody asked for
-  Attrs attrs;
+  Attributes attrs;
   Phase phase = Phase::kForward;
   int32_t layer = kNone;  // index of the model's block; kNone outside
 };
@@ -125,10 +103,38 @@ struct Init {
   std::vector<double> part_scales = {};
 };
 
+// What a parameter is for. Where it starts, µP, weight decay, the choice of an optimizer and FLOPs go by it,
+// never by its name. Whoever decides by roles lists them all, so that a new one is decided everywhere.
+enum class ParameterRole : uint8_t {
+  kEmbedding,        // of tokens; a tied head too
+  kPositionTable,    // tables that are looked up: learned positions,
+  kTypeTable,        //   token types,
+  kDistanceTable,    //   biases of scores by distance
+  kHead,             // logits
+  kHeadTransform,    // a dense layer before the head
+  kAttentionIn,      // [q | k | v]
+  kAttentionInBias,  //
+  kCrossQuery,       // of attention to an encoder: q,
+  kCrossKeyValue,    //   [k | v], which the encoder's tokens pass
+  kAttentionOut,     // back into the stream, of both kinds of attention
+  kFfnIn,            //
+  kFfnOut,           // back into the stream
+  kNorm,             // weights of norms,
+  kQueryNorm,        //   of queries before their scores,
+  kKeyNorm,          //
+  kFinalNorm,        //   of what the head reads
+  kFinalNormBias,    //
+  kBias,             // all other biases
+};
+std::string_view name_of(ParameterRole role);
+
 struct Parameter {
   ValueId value = kNone;
   ValueId gradient = kNone;  // kNone until differentiate()
   Init init;
+  ParameterRole role = ParameterRole::kBias;
+  int32_t layer = kNone;    // the model's block that it is in; kNone outside
+  bool of_encoder = false;  // an encoder's tokens pass it, beside a decoder
 };
 
 class Graph {
@@ -147,15 +153,15 @@ class Graph {
   const std::vector<Parameter>& parameters() const { return parameters_; }
 
   ValueId add_value(Value value);
-  ValueId add_parameter(std::string name, Shape shape, Init init, std::vector<Placement> placements = {},
-                        std::vector<int64_t> segments = {});
+  ValueId add_parameter(std::string name, ParameterRole role, Shape shape, Init init,
+                        std::vector<Placement> placements = {}, std::vector<int64_t> segments = {});
   // Appends a node; the op's rule makes its outputs, and throws where the inputs do not fit. Returns the
-  // outputs.
-  std::vector<ValueId> add_node(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs = {});
+  // outputs, each in its place: kNone where the node does not have it.
+  std::vector<ValueId> add_node(const OpDef& op, std::vector<ValueId> inputs, Attributes attrs = {});
   // Appends a node whose outputs are given: accumulators, state, or outputs left out (kNone). The rule still
   // checks.
   NodeId add_node_into(const OpDef& op, std::vector<ValueId> inputs, std::vector<ValueId> outputs,
-                       Attrs attrs = {});
+                       Attributes attrs = {});
 
   // What the next nodes are marked with.
   void set_layer(int32_t layer) { layer_ = layer; }

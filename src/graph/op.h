@@ -3,6 +3,7 @@
 // (program/bindings).
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@ struct ValueSpec {
   DType dtype = DType::kF32;
   Shape shape;
   std::vector<int64_t> segments = {};
+  bool absent = false;  // the node does not have it: kNone stands in its place
 };
 
 // Work of one node: floating-point operations (a multiply-add counts two; causal attention by half) and the
@@ -45,13 +47,24 @@ struct NodeView {
            node.outputs[static_cast<size_t>(output)] != kNone;
   }
   const Value& out(int output) const { return graph.value(node.outputs[static_cast<size_t>(output)]); }
-  const Attrs& attrs() const { return node.attrs; }
+  template <typename T>
+  const T& attrs() const {
+    return node.attrs.as<T>();
+  }
 };
 
 // Output `output` may be written over input `input`, when nobody reads that input later.
 struct InPlace {
   int output;
   int input;
+};
+
+// Every op is in the list of all ops from its construction on: none can be left out.
+class OpRegistration {
+ public:
+  explicit OpRegistration(const OpDef& op);
+  OpRegistration(const OpRegistration&) = delete;
+  OpRegistration& operator=(const OpRegistration&) = delete;
 };
 
 struct OpDef {
@@ -68,7 +81,10 @@ struct OpDef {
   // A node that gives output `output` again, cheaply, from values that backward keeps anyway; kNone where
   // there is no such way. Used by selective recompute.
   ValueId (*recompute)(Graph&, const Node&, int output) = nullptr;
+  OpRegistration registration{*this};
 };
+// Those whose files are part of this program.
+std::span<const OpDef* const> all_ops();
 
 // Throws ConfigError("[where] …") from a shape rule.
 [[noreturn]] void shape_error(const NodeView& view, const std::string& what);

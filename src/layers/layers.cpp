@@ -9,20 +9,12 @@
 namespace strata::layers {
 
 using graph::Init;
+using graph::ParameterRole;
 using graph::Placement;
 using graph::Role;
 using graph::Value;
 
 namespace {
-
-ValueId add_input(Context& context, const char* name, int64_t elements, Role role) {
-  Value value;
-  value.name = name;
-  value.dtype = DType::kI32;
-  value.shape = {elements};
-  value.role = role;
-  return context.graph.add_value(std::move(value));
-}
 
 // Replicated on every axis but "tensor".
 std::vector<Placement> on_tensor_axis(const Context& context, Placement placement) {
@@ -43,38 +35,59 @@ ValueId cache(Context& context, const std::string& name, int64_t room, int64_t w
   return context.graph.add_value(std::move(value));
 }
 
-ValueId norm_weight(Graph& graph, const std::string& name, int64_t width, double offset) {
-  return graph.add_parameter(name, {width}, {offset == 1 ? Init::Kind::kZeros : Init::Kind::kOnes});
+ValueId add_parameter(Context& context, const std::string& name, ParameterRole role, Shape shape,
+                      Init::Kind start, std::vector<Placement> placements = {},
+                      std::vector<int64_t> segments = {}) {
+  const ValueId id =
+      context.graph.add_parameter(name, role, shape, {start}, std::move(placements), std::move(segments));
+  context.graph.parameters().back().of_encoder = context.of_encoder;
+  return id;
+}
+
+ValueId norm_weight(Context& context, const std::string& name, ParameterRole role, int64_t width,
+                    double offset) {
+  return add_parameter(context, name, role, {width}, offset == 1 ? Init::Kind::kZeros : Init::Kind::kOnes);
 }
 
 }  // namespace
 
+std::vector<BatchTensor> batch_tensors(const Context& context) {
+  const bool encoder = context.encoder_length > 0, trains = context.mode == Mode::kSequences;
+  const Shape tokens{context.sequences * context.sequence_length};
+  const Shape source{context.sequences * context.encoder_length}, texts{context.sequences};
+  std::vector<BatchTensor> list;
+  const auto add = [&](bool wanted, const char* name, const Shape& shape, Role role,
+                       ValueId Context::*value) {
+    if (wanted) list.push_back({.name = name, .shape = shape, .role = role, .value = value});
+  };
+  const bool reads_source = encoder && context.mode != Mode::kCached;
+  const bool reads_tokens = context.mode != Mode::kEncodeSource, cached = context.mode == Mode::kCached;
+  add(reads_source, "source_tokens", source, Role::kInput, &Context::source_tokens);
+  add(reads_source, "source_begin", source, Role::kInput, &Context::source_begin);
+  add(reads_tokens, "tokens", tokens, Role::kInput, &Context::tokens);
+  add(reads_tokens, "positions", tokens, Role::kInput, &Context::positions);
+  add(trains, "targets", tokens, Role::kInput, &Context::targets);
+  add(trains && context.document_mask, "kv_begin", tokens, Role::kInput, &Context::kv_begin);
+  add(trains && encoder, "source_of", tokens, Role::kInput, &Context::source_of);
+  add(cached, "cache_position", texts, Role::kStep, &Context::cache_position);
+  add(!trains, "cache_slot", texts, Role::kStep, &Context::cache_slot);
+  add(cached && encoder, "source_end", texts, Role::kStep, &Context::source_end);
+  return list;
+}
+
 void add_batch(Context& context) {
-  const int64_t tokens = context.sequences * context.sequence_length;
-  if (context.encoder_length > 0 && context.mode != Mode::kCached) {
-    const int64_t of_source = context.sequences * context.encoder_length;
-    context.source_tokens = add_input(context, "source_tokens", of_source, Role::kInput);
-    context.source_begin = add_input(context, "source_begin", of_source, Role::kInput);
+  for (BatchTensor& tensor : batch_tensors(context)) {
+    Value value;
+    value.name = tensor.name;
+    value.dtype = tensor.dtype;
+    value.shape = tensor.shape;
+    value.role = tensor.role;
+    value.placements = std::move(tensor.placements);
+    context.*tensor.value = context.graph.add_value(std::move(value));
   }
-  if (context.mode == Mode::kEncodeSource) {
-    context.cache_slot = add_input(context, "cache_slot", context.sequences, Role::kStep);
-    return;
-  }
-  context.tokens = add_input(context, "tokens", tokens, Role::kInput);
-  context.positions = add_input(context, "positions", tokens, Role::kInput);
-  if (context.mode == Mode::kSequences) {
-    context.targets = add_input(context, "targets", tokens, Role::kInput);
-    if (context.document_mask) context.kv_begin = add_input(context, "kv_begin", tokens, Role::kInput);
-    if (context.encoder_length > 0) {
-      context.source_of = add_input(context, "source_of", tokens, Role::kInput);
-      context.source_of_end =
-          ops::document_ends(context.graph, context.source_of, context.source_begin, context.sequences);
-    }
-  } else {
-    context.cache_position = add_input(context, "cache_position", context.sequences, Role::kStep);
-    context.cache_slot = add_input(context, "cache_slot", context.sequences, Role::kStep);
-    if (context.encoder_length > 0)
-      context.source_end = add_input(context, "source_end", context.sequences, Role::kStep);
+  if (context.source_of != kNone) {
+    context.source_of_end =
+        ops::document_ends(context.graph, context.source_of, context.source_begin, context.sequences);
   }
 }
 
@@ -90,20 +103,23 @@ Context source_of(const Context& context) {
                  .sequence_length = context.encoder_length,
                  .sequences = context.sequences,
                  .tokens = context.source_tokens,
-                 .kv_begin = context.source_begin};
+                 .kv_begin = context.source_begin,
+                 .of_encoder = true};
   make_bidirectional(source);
   return source;
 }
 
 ValueId linear(Context& context, const LinearSpec& spec, ValueId x) {
   const bool column = spec.parallel == LinearSpec::Parallel::kColumn;
-  const ValueId weight =
-      context.graph.add_parameter(spec.name + ".weight", {spec.outputs, spec.inputs}, {Init::Kind::kNormal},
-                                  on_tensor_axis(context, Placement::sharded(column ? 0 : 1)), spec.segments);
+  const ValueId weight = add_parameter(
+      context, spec.name + ".weight", spec.role, {spec.outputs, spec.inputs}, Init::Kind::kNormal,
+      on_tensor_axis(context, Placement::sharded(column ? 0 : 1)), spec.segments);
   ValueId bias = kNone;
   if (spec.bias) {
-    bias = context.graph.add_parameter(
-        spec.name + ".bias", {spec.outputs}, {Init::Kind::kZeros},
+    const bool attention = spec.role == ParameterRole::kAttentionIn;
+    bias = add_parameter(
+        context, spec.name + ".bias", attention ? ParameterRole::kAttentionInBias : ParameterRole::kBias,
+        {spec.outputs}, Init::Kind::kZeros,
         column ? on_tensor_axis(context, Placement::sharded(0)) : std::vector<Placement>{}, spec.segments);
   }
   return ops::linear(context.graph, x, weight, bias);
@@ -116,10 +132,14 @@ ops::Normed norm(Context& context, const NormSpec& spec, ValueId x, ValueId resi
     const ValueId zeros = ops::constant(graph, spec.name + ".zeros", spec.hidden_size, 0);
     return ops::layer_norm(graph, x, residual, ones, zeros, spec.eps);
   }
-  const ValueId weight = norm_weight(graph, spec.name + ".weight", spec.hidden_size, spec.weight_offset);
+  const ValueId weight = norm_weight(context, spec.name + ".weight",
+                                     spec.is_final ? ParameterRole::kFinalNorm : ParameterRole::kNorm,
+                                     spec.hidden_size, spec.weight_offset);
   if (spec.kind == NormSpec::Kind::kRms)
     return ops::rms_norm(graph, x, residual, weight, spec.eps, spec.weight_offset);
-  const ValueId bias = graph.add_parameter(spec.name + ".bias", {spec.hidden_size}, {Init::Kind::kZeros});
+  const ValueId bias = add_parameter(context, spec.name + ".bias",
+                                     spec.is_final ? ParameterRole::kFinalNormBias : ParameterRole::kBias,
+                                     {spec.hidden_size}, Init::Kind::kZeros);
   return ops::layer_norm(graph, x, residual, weight, bias, spec.eps);
 }
 
@@ -140,6 +160,7 @@ ops::AttentionOptions options_of(const Context& context, const AttentionSpec& sp
 ValueId project_out(Context& context, const AttentionSpec& spec, ValueId attended) {
   return linear(context,
                 {.name = spec.name + ".out",
+                 .role = ParameterRole::kAttentionOut,
                  .inputs = spec.heads * spec.head_dim,
                  .outputs = spec.hidden_size,
                  .bias = spec.out_bias,
@@ -152,6 +173,7 @@ ValueId source_keys(Context& context, const AttentionSpec& spec, ValueId source)
   const int64_t kv_width = spec.kv_heads * spec.head_dim;
   return linear(context,
                 {.name = spec.name + ".kv",
+                 .role = ParameterRole::kCrossKeyValue,
                  .inputs = spec.hidden_size,
                  .outputs = 2 * kv_width,
                  .bias = spec.bias,
@@ -174,6 +196,7 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
   const int64_t kv_width = spec.kv_heads * spec.head_dim;
   ValueId qkv = linear(context,
                        {.name = spec.name + ".qkv",
+                        .role = ParameterRole::kAttentionIn,
                         .inputs = spec.hidden_size,
                         .outputs = q_width + 2 * kv_width,
                         .bias = spec.bias,
@@ -183,10 +206,10 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
   if (spec.qk_norm != AttentionSpec::QkNorm::kAbsent) {
     const bool head = spec.qk_norm == AttentionSpec::QkNorm::kHead;
     const double offset = spec.norm_weight_offset;
-    const ValueId q =
-        norm_weight(graph, spec.name + ".q_norm.weight", head ? spec.head_dim : q_width, offset);
-    const ValueId k =
-        norm_weight(graph, spec.name + ".k_norm.weight", head ? spec.head_dim : kv_width, offset);
+    const ValueId q = norm_weight(context, spec.name + ".q_norm.weight", ParameterRole::kQueryNorm,
+                                  head ? spec.head_dim : q_width, offset);
+    const ValueId k = norm_weight(context, spec.name + ".k_norm.weight", ParameterRole::kKeyNorm,
+                                  head ? spec.head_dim : kv_width, offset);
     qkv = ops::qk_norm(graph, qkv, q, k, spec.norm_eps, offset);
   }
   if (spec.rope_table != kNone)
@@ -211,6 +234,7 @@ ValueId cross_attention(Context& context, const AttentionSpec& spec, ValueId x, 
   Graph& graph = context.graph;
   const ValueId q = linear(context,
                            {.name = spec.name + ".q",
+                            .role = ParameterRole::kCrossQuery,
                             .inputs = spec.hidden_size,
                             .outputs = spec.heads * spec.head_dim,
                             .bias = spec.bias},
@@ -232,6 +256,7 @@ ValueId ffn(Context& context, const FfnSpec& spec, ValueId x) {
   const ValueId up =
       linear(context,
              {.name = spec.name + ".up",
+              .role = ParameterRole::kFfnIn,
               .inputs = spec.hidden_size,
               .outputs = spec.gated ? 2 * spec.intermediate_size : spec.intermediate_size,
               .bias = spec.bias,
@@ -242,6 +267,7 @@ ValueId ffn(Context& context, const FfnSpec& spec, ValueId x) {
                                     : ops::activation(context.graph, up, spec.activation);
   return linear(context,
                 {.name = spec.name + ".down",
+                 .role = ParameterRole::kFfnOut,
                  .inputs = spec.intermediate_size,
                  .outputs = spec.hidden_size,
                  .bias = spec.bias,
@@ -361,6 +387,7 @@ ValueId stack(Context& context, const StackSpec& spec, ValueId embedded, ValueId
   if (spec.norm_placement == NormPlacement::kNormOfSum) return stream.update;
   NormSpec last = spec.norm;
   last.name = spec.prefix + "final_norm";
+  last.is_final = !spec.is_encoder;
   return norm(context, last, stream.update, stream.rest).y;
 }
 
@@ -369,8 +396,9 @@ void store_source(Context& context, const StackSpec& spec, ValueId source) {
     store_cross(context, Block{context, spec, i, source}.cross(), source);
 }
 
-ValueId embedding_table(Context& context, const std::string& name, int64_t rows, int64_t width) {
-  return context.graph.add_parameter(name, {rows, width}, {Init::Kind::kNormal});
+ValueId embedding_table(Context& context, const std::string& name, ParameterRole role, int64_t rows,
+                        int64_t width) {
+  return add_parameter(context, name, role, {rows, width}, Init::Kind::kNormal);
 }
 
 }  // namespace strata::layers

@@ -50,9 +50,22 @@ struct Context {
   ValueId source_of = kNone;      // i32[N], kSequences only; -1: reads nothing
   ValueId source_of_end = kNone;  // i32[N], kSequences only: where that document ends
   ValueId source_end = kNone;     // i32[sequences], kCached only: tokens of the text in the slot
+  bool of_encoder = false;        // this is the encoder's side of a decoder's context
 };
 
-// Adds the batch's values to the graph.
+// What a graph reads of the batch, or, once a step, of the step block.
+struct BatchTensor {
+  std::string_view name;
+  DType dtype = DType::kI32;
+  Shape shape;
+  graph::Role role = graph::Role::kInput;
+  ValueId Context::*value = nullptr;  // where blocks find it
+  std::vector<graph::Placement> placements = {};
+};
+// The tensors of a context of this mode and these sizes: the one list that graphs are built by, and that
+// loaders must fill (data::batch_fields).
+std::vector<BatchTensor> batch_tensors(const Context& context);
+// Adds them to the graph.
 void add_batch(Context& context);
 // Rows see later ones of their document: gives them kv_end.
 void make_bidirectional(Context& context);
@@ -60,7 +73,8 @@ void make_bidirectional(Context& context);
 Context source_of(const Context& context);
 
 struct LinearSpec {
-  std::string name = {};  // parameters are NAME.weight and NAME.bias
+  std::string name = {};      // parameters are NAME.weight and NAME.bias
+  graph::ParameterRole role;  // of the weight; a bias is kBias, but for attention's
   int64_t inputs = 0;
   int64_t outputs = 0;
   bool bias = false;
@@ -71,6 +85,7 @@ ValueId linear(Context& context, const LinearSpec& spec, ValueId x);
 
 struct NormSpec {
   std::string name = {};
+  bool is_final = false;  // the head reads what it gives
   int64_t hidden_size = 0;
   double eps = 1e-5;
   // kPlainLayer has neither weight nor bias (OLMo).
@@ -143,6 +158,7 @@ struct StackSpec {
   AttentionSpec window_attention = {};
   std::function<bool(int64_t layer)> is_windowed = {};
   FfnSpec ffn;
+  bool is_encoder = false;  // of a decoder: its last norm feeds no head
   bool reads_encoder = false;
   AttentionSpec cross = {};
 };
@@ -152,6 +168,7 @@ ValueId stack(Context& context, const StackSpec& spec, ValueId embedded, ValueId
 void store_source(Context& context, const StackSpec& spec, ValueId source);
 
 // A table [rows, width]; returns the parameter.
-ValueId embedding_table(Context& context, const std::string& name, int64_t rows, int64_t width);
+ValueId embedding_table(Context& context, const std::string& name, graph::ParameterRole role, int64_t rows,
+                        int64_t width);
 
 }  // namespace strata::layers

@@ -65,8 +65,9 @@ void rotate(const ModelConfig& config, layers::Context& context, layers::StackSp
 // Scores of a stack by distance: from its farthest key before a row to the row, or to the farthest behind it.
 void add_distances(const ModelConfig& config, layers::Context& context, layers::StackSpec& spec) {
   const int64_t farthest = positions_in(context) - 1;
-  const auto table = layers::embedding_table(context, spec.prefix + "relative_bias.weight",
-                                             config.distance_buckets, config.heads);
+  const auto table =
+      layers::embedding_table(context, spec.prefix + "relative_bias.weight",
+                              graph::ParameterRole::kDistanceTable, config.distance_buckets, config.heads);
   spec.attention.distance_bias = ops::relative_bias(context.graph, table,
                                                     {.max_distance = config.max_distance,
                                                      .bidirectional = !context.causal,
@@ -77,11 +78,13 @@ void add_distances(const ModelConfig& config, layers::Context& context, layers::
 
 graph::ValueId head_table(const ModelConfig& config, layers::Context& context, graph::ValueId embedding) {
   if (config.tied) return embedding;
-  return layers::embedding_table(context, "head.weight", config.vocab_size, config.hidden_size);
+  return layers::embedding_table(context, "head.weight", graph::ParameterRole::kHead, config.vocab_size,
+                                 config.hidden_size);
 }
 
 graph::ValueId token_table(const ModelConfig& config, layers::Context& context) {
-  return layers::embedding_table(context, "embedding.weight", config.vocab_size, config.hidden_size);
+  return layers::embedding_table(context, "embedding.weight", graph::ParameterRole::kEmbedding,
+                                 config.vocab_size, config.hidden_size);
 }
 
 layers::NormSpec norm_named(const layers::StackSpec& spec, const char* name) {
@@ -93,14 +96,17 @@ layers::NormSpec norm_named(const layers::StackSpec& spec, const char* name) {
 // BERT's head: what it reads passes a dense layer, an activation and a norm of its own.
 Hidden transformed(const ModelConfig& config, layers::Context& context, const layers::StackSpec& spec,
                    graph::ValueId hidden, graph::ValueId head) {
-  const auto dense = layers::linear(
-      context,
-      {.name = "head_transform", .inputs = config.hidden_size, .outputs = config.hidden_size, .bias = true},
-      hidden);
+  const auto dense = layers::linear(context,
+                                    {.name = "head_transform",
+                                     .role = graph::ParameterRole::kHeadTransform,
+                                     .inputs = config.hidden_size,
+                                     .outputs = config.hidden_size,
+                                     .bias = true},
+                                    hidden);
   const auto bent = ops::activation(context.graph, dense, config.activation);
   const auto values = layers::norm(context, norm_named(spec, "head_norm"), bent).y;
-  const auto bias =
-      context.graph.add_parameter("head.bias", {config.vocab_size}, {graph::Init::Kind::kZeros});
+  const auto bias = context.graph.add_parameter("head.bias", graph::ParameterRole::kBias, {config.vocab_size},
+                                                {graph::Init::Kind::kZeros});
   return {values, head, bias};
 }
 
@@ -116,14 +122,16 @@ Hidden build_stack(const ModelConfig& config, layers::Context& context) {
   if (config.positions == Positions::kLearned) {
     look_up.positions = context.positions;
     look_up.position_table =
-        layers::embedding_table(context, "positions.weight", config.max_positions, config.hidden_size);
+        layers::embedding_table(context, "positions.weight", graph::ParameterRole::kPositionTable,
+                                config.max_positions, config.hidden_size);
   } else {
     rotate(config, context, spec);
   }
   auto embedded = ops::embedding(graph, context.tokens, table, context.activations, look_up);
   if (config.token_types > 0) {
     const auto types =
-        layers::embedding_table(context, "token_types.weight", config.token_types, config.hidden_size);
+        layers::embedding_table(context, "token_types.weight", graph::ParameterRole::kTypeTable,
+                                config.token_types, config.hidden_size);
     embedded = ops::add_row(graph, embedded, types, 0);
   }
   if (config.embedding_norm) embedded = layers::norm(context, norm_named(spec, "embedding_norm"), embedded).y;
@@ -147,6 +155,7 @@ Hidden build_encoder_decoder(const ModelConfig& config, layers::Context& context
     layers::Context side = layers::source_of(context);
     layers::StackSpec encoder = stack_of(config);
     encoder.prefix = "encoder.";
+    encoder.is_encoder = true;
     encoder.layers = config.encoder_layers;
     add_distances(config, side, encoder);
     const auto embedded = ops::embedding(graph, side.tokens, table, context.activations);

@@ -6,6 +6,7 @@
 #include "base/suggest.h"
 #include "models/config_json.h"
 #include "models/families.h"
+#include "models/parametrization.h"
 
 namespace strata::models {
 
@@ -125,20 +126,32 @@ void visit_parameters(const ModelConfig& config, Visit visit) {
   layers::add_batch(context);
   const Hidden hidden = config.family->build(config, context);
   for (const auto& parameter : graph.parameters())
-    visit(graph.value(parameter.value), parameter.value == hidden.head);
+    visit(graph.value(parameter.value), parameter, parameter.value == hidden.head);
 }
 
 }  // namespace
 
 int64_t parameter_count(const ModelConfig& config) {
   int64_t count = 0;
-  visit_parameters(config, [&](const graph::Value& value, bool) { count += value.shape.elements(); });
+  visit_parameters(config, [&](const graph::Value& value, const graph::Parameter&, bool) {
+    count += value.shape.elements();
+  });
   return count;
+}
+
+std::map<std::string, graph::ParameterRole> parameter_roles(const ModelConfig& config) {
+  std::map<std::string, graph::ParameterRole> roles;
+  visit_parameters(config, [&](const graph::Value& value, const graph::Parameter& parameter, bool) {
+    roles.emplace(value.name, parameter.role);
+  });
+  return roles;
 }
 
 std::map<std::string, Shape> parameter_shapes(const ModelConfig& config) {
   std::map<std::string, Shape> shapes;
-  visit_parameters(config, [&](const graph::Value& value, bool) { shapes.emplace(value.name, value.shape); });
+  visit_parameters(config, [&](const graph::Value& value, const graph::Parameter&, bool) {
+    shapes.emplace(value.name, value.shape);
+  });
   return shapes;
 }
 
@@ -162,11 +175,9 @@ double training_flops_per_token(const ModelConfig& config, int64_t sequence_leng
   // Forward: two operations for each element of a matrix, and two products with as many multiply-adds a token
   // as it sees keys. Backward twice that.
   double of_source = 0, of_target = 0;  // matrices that an encoder's, a decoder's token passes
-  visit_parameters(config, [&](const graph::Value& value, bool is_head) {
-    const bool table = value.name == "embedding.weight" || value.name == "positions.weight" ||
-                       value.name == "token_types.weight" || value.name.ends_with("relative_bias.weight");
-    if (value.shape.rank() < 2 || (table && !is_head)) return;
-    const bool source = value.name.starts_with("encoder.") || value.name.ends_with(".cross.kv.weight");
+  visit_parameters(config, [&](const graph::Value& value, const graph::Parameter& parameter, bool is_head) {
+    if (!is_matrix(parameter.role) || (is_table(parameter.role) && !is_head)) return;
+    const bool source = parameter.of_encoder || parameter.role == graph::ParameterRole::kCrossKeyValue;
     (source ? of_source : of_target) += static_cast<double>(value.shape.elements());
   });
   const double of_keys = 12 * static_cast<double>(config.q_width());

@@ -201,6 +201,8 @@ std::string layers_of(const ModelConfig& config);
 int64_t parameter_count(const ModelConfig& config);
 // The shape of every parameter by its name, from the graph that the family builds.
 std::map<std::string, Shape> parameter_shapes(const ModelConfig& config);
+// The same of its role.
+std::map<std::string, graph::ParameterRole> parameter_roles(const ModelConfig& config);
 // Floating-point operations of a training step per token, forward and backward: 6 × matmul parameters (head
 // included, embedding look-up not) + attention, causal by half (interface.md). Of an encoder-decoder per
 // token of the encoder, whose text of `sequence_length` tokens goes with `target_length` of the decoder.

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 
 #include "base/error.h"
@@ -12,52 +11,18 @@ namespace strata::models {
 namespace {
 
 using graph::Init;
-
-// What a parameter is for, from its name.
-enum class Part {
-  kEmbedding,
-  kPositions,
-  kHead,
-  kQkv,
-  kCrossQuery,
-  kUp,
-  kOut,  // of cross-attention too
-  kDown,
-  kQueryNorm,
-  kLastNorm,
-  kOther,
-};
-
-Part part_of(std::string_view name) {
-  if (name == "embedding.weight") return Part::kEmbedding;
-  if (name == "positions.weight") return Part::kPositions;
-  if (name == "head.weight") return Part::kHead;
-  if (name.starts_with("final_norm.")) return Part::kLastNorm;
-  if (name.ends_with("attention.qkv.weight") || name.ends_with("attention.qkv.bias")) return Part::kQkv;
-  if (name.ends_with("attention.q_norm.weight")) return Part::kQueryNorm;
-  if (name.ends_with("cross.q.weight")) return Part::kCrossQuery;
-  if (name.ends_with("attention.out.weight") || name.ends_with("cross.out.weight")) return Part::kOut;
-  if (name.ends_with("ffn.up.weight")) return Part::kUp;
-  if (name.ends_with("ffn.down.weight")) return Part::kDown;
-  return Part::kOther;
-}
-
-bool is_bias(std::string_view name) {
-  return name.ends_with(".bias");
-}
-
-double layer_of(std::string_view name) {
-  int layer = 0;
-  constexpr std::string_view kBefore = "layers.";
-  name.remove_prefix(name.find(kBefore) + kBefore.size());
-  std::from_chars(name.data(), name.data() + name.size(), layer);
-  return layer;
-}
+using graph::Parameter;
+using graph::ParameterRole;
 
 // The multiplier of scores that the rows of q or the norm of q hold.
 double query_scale(const ModelConfig& config) {
   if (config.mup.base_head_dim == 0) return 1;
   return std::sqrt(static_cast<double>(config.mup.base_head_dim) / static_cast<double>(config.head_dim));
+}
+
+bool is_bias(ParameterRole role) {
+  return role == ParameterRole::kBias || role == ParameterRole::kAttentionInBias ||
+         role == ParameterRole::kFinalNormBias;
 }
 
 // Of the embedding, where the graph multiplies it by √d.
@@ -72,47 +37,59 @@ struct WidthScale {
   std::vector<double> parts = {};
 };
 
-WidthScale width_scale(const ModelConfig& config, std::string_view name) {
+WidthScale width_scale(const ModelConfig& config, ParameterRole role) {
   const double m = width_mult(config), q = query_scale(config);
   const auto both = [](double factor) { return WidthScale{factor, factor}; };
-  WidthScale hidden{1 / std::sqrt(m), 1 / m};
-  switch (part_of(name)) {
-    case Part::kEmbedding:
+  const WidthScale hidden{1 / std::sqrt(m), 1 / m};
+  const auto with_queries = [&](WidthScale scale) {
+    if (q != 1 && config.qk_norm == layers::AttentionSpec::QkNorm::kAbsent) scale.parts = {q, 1, 1};
+    return scale;
+  };
+  switch (role) {
+    case ParameterRole::kEmbedding:
       return both(embedding_scale_of(config));
-    case Part::kHead:
+    case ParameterRole::kHead:
       return both(1 / m);
-    case Part::kLastNorm:
+    case ParameterRole::kFinalNorm:
+    case ParameterRole::kFinalNormBias:
       return config.tied ? both(1 / (m * embedding_scale_of(config))) : WidthScale{};
-    case Part::kQkv: {
-      WidthScale scale = is_bias(name) ? WidthScale{} : hidden;
-      if (q != 1 && config.qk_norm == layers::AttentionSpec::QkNorm::kAbsent) scale.parts = {q, 1, 1};
-      return scale;
-    }
-    case Part::kQueryNorm:
+    case ParameterRole::kAttentionIn:
+      return with_queries(hidden);
+    case ParameterRole::kAttentionInBias:
+      return with_queries({});
+    case ParameterRole::kQueryNorm:
       return both(q);
-    case Part::kUp:
-    case Part::kOut:
-    case Part::kDown:
+    case ParameterRole::kFfnIn:
+    case ParameterRole::kAttentionOut:
+    case ParameterRole::kFfnOut:
       return hidden;
-    case Part::kCrossQuery:
-    case Part::kPositions:
-    case Part::kOther:
-      break;
+    // Families that have these have no µP (mup_faults).
+    case ParameterRole::kCrossQuery:
+    case ParameterRole::kCrossKeyValue:
+    case ParameterRole::kTypeTable:
+    case ParameterRole::kDistanceTable:
+    case ParameterRole::kHeadTransform:
+      return {};
+    case ParameterRole::kPositionTable:
+    case ParameterRole::kNorm:
+    case ParameterRole::kKeyNorm:
+    case ParameterRole::kBias:
+      return {};
   }
-  return {};
+  throw InternalError("no width scale for the role {}", static_cast<int>(role));
 }
 
 // T5's standard deviations, in units of initializer_factor.
-double t5_std(const ModelConfig& config, Part part) {
+double t5_std(const ModelConfig& config, ParameterRole role) {
   const auto width = static_cast<double>(config.hidden_size), head_dim = static_cast<double>(config.head_dim);
-  switch (part) {
-    case Part::kEmbedding:
+  switch (role) {
+    case ParameterRole::kEmbedding:
       return 1;
-    case Part::kCrossQuery:
+    case ParameterRole::kCrossQuery:
       return 1 / std::sqrt(width * head_dim);
-    case Part::kOut:
+    case ParameterRole::kAttentionOut:
       return 1 / std::sqrt(static_cast<double>(config.q_width()));
-    case Part::kDown:
+    case ParameterRole::kFfnOut:
       return 1 / std::sqrt(static_cast<double>(config.intermediate_size));
     default:
       return 1 / std::sqrt(width);
@@ -120,13 +97,14 @@ double t5_std(const ModelConfig& config, Part part) {
 }
 
 // The scheme's standard deviation of a matrix, at the base width.
-double scheme_std(const ModelConfig& config, std::string_view name) {
+double scheme_std(const ModelConfig& config, const Parameter& parameter) {
   const double m = width_mult(config);
   const double width = static_cast<double>(config.hidden_size) / m,
                ffn = static_cast<double>(config.intermediate_size) / m;
   const auto layers = static_cast<double>(config.layers);
-  const Part part = part_of(name);
-  const bool into_stream = part == Part::kOut || part == Part::kDown;
+  const ParameterRole role = parameter.role;
+  const bool of_attention = role == ParameterRole::kAttentionOut;
+  const bool into_stream = of_attention || role == ParameterRole::kFfnOut;
   switch (config.init) {
     case InitScheme::kPlain:
     case InitScheme::kTruncatedNormal:
@@ -137,9 +115,9 @@ double scheme_std(const ModelConfig& config, std::string_view name) {
       return into_stream ? 2 / (layers * std::sqrt(width)) : std::sqrt(2 / (5 * width));
     case InitScheme::kMitchell:
       if (!into_stream) return 1 / std::sqrt(width);
-      return 1 / std::sqrt(2 * (part == Part::kOut ? width : ffn) * (layer_of(name) + 1));
+      return 1 / std::sqrt(2 * (of_attention ? width : ffn) * (parameter.layer + 1));
     case InitScheme::kT5:
-      return config.init_std * t5_std(config, part);
+      return config.init_std * t5_std(config, role);
   }
   return config.init_std;
 }
@@ -148,18 +126,18 @@ bool is_truncated(InitScheme scheme) {
   return scheme == InitScheme::kTruncatedNormal || scheme == InitScheme::kMitchell;
 }
 
-// The start of a parameter that the graph was built to start as `built`.
-Init start_of(const ModelConfig& config, std::string_view name, const Init& built) {
-  WidthScale scale = width_scale(config, name);
+Init start_of(const ModelConfig& config, const Parameter& parameter) {
+  const Init& built = parameter.init;
+  WidthScale scale = width_scale(config, parameter.role);
   // The scores of T5 are not scaled: its queries start that much smaller.
-  if (config.init == InitScheme::kT5 && part_of(name) == Part::kQkv)
+  if (config.init == InitScheme::kT5 && parameter.role == ParameterRole::kAttentionIn)
     scale.parts = {1 / std::sqrt(static_cast<double>(config.head_dim)), 1, 1};
   if (built.kind == Init::Kind::kNormal) {
     return {.kind = is_truncated(config.init) ? Init::Kind::kTruncatedNormal : Init::Kind::kNormal,
-            .std = scheme_std(config, name) * scale.start,
+            .std = scheme_std(config, parameter) * scale.start,
             .part_scales = scale.parts};
   }
-  if (scale.start == 1 || is_bias(name)) return built;
+  if (scale.start == 1 || is_bias(parameter.role)) return built;
   // A norm's weight, which counts as weight + offset.
   return {.kind = Init::Kind::kConstant, .value = scale.start - config.norm_weight_offset};
 }
@@ -190,26 +168,57 @@ double width_mult(const ModelConfig& config) {
 }
 
 void apply_init(const ModelConfig& config, graph::Graph& graph) {
-  for (graph::Parameter& parameter : graph.parameters())
-    parameter.init = start_of(config, graph.value(parameter.value).name, parameter.init);
+  for (graph::Parameter& parameter : graph.parameters()) parameter.init = start_of(config, parameter);
 }
 
-RateScale rate_scale(const ModelConfig& config, std::string_view parameter) {
-  WidthScale scale = width_scale(config, parameter);
+bool is_matrix(ParameterRole role) {
+  switch (role) {
+    case ParameterRole::kEmbedding:
+    case ParameterRole::kPositionTable:
+    case ParameterRole::kTypeTable:
+    case ParameterRole::kDistanceTable:
+    case ParameterRole::kHead:
+    case ParameterRole::kHeadTransform:
+    case ParameterRole::kAttentionIn:
+    case ParameterRole::kCrossQuery:
+    case ParameterRole::kCrossKeyValue:
+    case ParameterRole::kAttentionOut:
+    case ParameterRole::kFfnIn:
+    case ParameterRole::kFfnOut:
+      return true;
+    case ParameterRole::kAttentionInBias:
+    case ParameterRole::kNorm:
+    case ParameterRole::kQueryNorm:
+    case ParameterRole::kKeyNorm:
+    case ParameterRole::kFinalNorm:
+    case ParameterRole::kFinalNormBias:
+    case ParameterRole::kBias:
+      return false;
+  }
+  throw InternalError("neither a matrix nor a vector: role {}", static_cast<int>(role));
+}
+
+bool is_table(ParameterRole role) {
+  return role == ParameterRole::kEmbedding || role == ParameterRole::kPositionTable ||
+         role == ParameterRole::kTypeTable || role == ParameterRole::kDistanceTable;
+}
+
+RateScale rate_scale(const ModelConfig& config, ParameterRole role) {
+  WidthScale scale = width_scale(config, role);
   return {scale.rate, std::move(scale.parts)};
 }
 
-bool is_hidden_matrix(std::string_view parameter) {
-  if (is_bias(parameter)) return false;
-  switch (part_of(parameter)) {
-    case Part::kQkv:
-    case Part::kCrossQuery:
-    case Part::kUp:
-    case Part::kOut:
-    case Part::kDown:
+bool is_hidden_matrix(ParameterRole role) {
+  switch (role) {
+    case ParameterRole::kAttentionIn:
+    case ParameterRole::kCrossQuery:
+    case ParameterRole::kCrossKeyValue:
+    case ParameterRole::kAttentionOut:
+    case ParameterRole::kFfnIn:
+    case ParameterRole::kFfnOut:
       return true;
     default:
-      return parameter.ends_with("cross.kv.weight");
+      return false;
   }
 }
 

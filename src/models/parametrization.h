@@ -57,11 +57,16 @@ struct RateScale {
   double whole = 1;
   std::vector<double> parts = {};
 };
-RateScale rate_scale(const ModelConfig& config, std::string_view parameter);
+RateScale rate_scale(const ModelConfig& config, graph::ParameterRole role);
+
+// Matrices decay, vectors (biases and the weights of norms) do not. Tables are matrices that are looked up,
+// not multiplied; a tied head is one too.
+bool is_matrix(graph::ParameterRole role);
+bool is_table(graph::ParameterRole role);
 
 // Whether a parameter is a matrix (or several, its segments) that maps hidden values to hidden values: what
 // Muon is for. No embedding, table, head, norm or bias is.
-bool is_hidden_matrix(std::string_view parameter);
+bool is_hidden_matrix(graph::ParameterRole role);
 
 // How many times wider than the base the model is; 1 without µP.
 double width_mult(const ModelConfig& config);

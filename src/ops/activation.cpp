@@ -5,7 +5,7 @@ namespace strata::ops {
 namespace {
 
 std::vector<ValueSpec> infer_gated(const NodeView& view) {
-  const Value& gate_up = view.in(0);
+  const Value& gate_up = view.in(Gated::kGateUp);
   require(view, gate_up.shape.rank() == 2 && gate_up.shape[1] % 2 == 0, "the input must be [N, gate | up]");
   return {{"y", gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2}}};
 }
@@ -23,26 +23,25 @@ Cost cost_unary(const NodeView& view) {
 
 // (dy, x) → dx with x's shape.
 std::vector<ValueSpec> infer_grad(const NodeView& view) {
-  return {{"dx", view.in(1).dtype, view.in(1).shape, view.in(1).segments}};
+  return {{"dx", view.in(ActivationGrad::kX).dtype, view.in(ActivationGrad::kX).shape,
+           view.in(ActivationGrad::kX).segments}};
 }
 
 std::vector<ValueSpec> infer_same(const NodeView& view) {
-  return {{"y", view.in(0).dtype, view.in(0).shape, view.in(0).segments}};
+  return {
+      {"y", view.in(Activation::kX).dtype, view.in(Activation::kX).shape, view.in(Activation::kX).segments}};
 }
 
 template <const OpDef* kGrad>
 void gradient(GradientBuilder& builder, const Node& node) {
-  const ValueId dy = builder.gradient_of(node.outputs[0]);
-  builder.add_gradient(node.inputs[0], builder.graph().add_node(*kGrad, {dy, node.inputs[0]}, node.attrs)[0]);
+  const ValueId dy = builder.gradient_of(node.outputs[Activation::kY]);
+  builder.add_gradient(node.inputs[Activation::kX],
+                       builder.graph().add_node(*kGrad, {dy, node.inputs[Activation::kX]}, node.attrs)[0]);
 }
 
 // Cheap: a node of the same op on the same input.
 ValueId recompute(Graph& graph, const Node& node, int output) {
   return output == 0 ? graph.add_node(*node.op, node.inputs, node.attrs)[0] : kNone;
-}
-
-Attrs attrs_of(ActivationKind kind) {
-  return {{"kind", static_cast<int64_t>(kind)}};
 }
 
 }  // namespace
@@ -58,10 +57,10 @@ const OpDef kActivationGrad{"activation_grad", "elementwise", infer_grad,      c
                             placements_binary, nullptr,       {{0, 1}, {0, 0}}};
 
 ValueId gated(Graph& graph, ValueId gate_up, ActivationKind kind) {
-  return graph.add_node(kGated, {gate_up}, attrs_of(kind))[0];
+  return graph.add_node(kGated, {gate_up}, ActivationAttrs{kind})[0];
 }
 ValueId activation(Graph& graph, ValueId x, ActivationKind kind) {
-  return graph.add_node(kActivation, {x}, attrs_of(kind))[0];
+  return graph.add_node(kActivation, {x}, ActivationAttrs{kind})[0];
 }
 
 }  // namespace strata::ops

@@ -12,36 +12,34 @@ namespace {
 // The bias, where input `bias` is one, for the distances that rows of `keys` keys have.
 void require_bias(const NodeView& view, int bias, int64_t heads, int64_t keys) {
   if (!view.has(bias)) return;
-  const Attrs& attrs = view.attrs();
+  const auto& attrs = view.attrs<AttentionAttrs>();
   const Value& table = view.in(bias);
   require(view, table.dtype == DType::kF32 && table.shape.rank() == 2 && table.shape[0] == heads,
           "the bias must be f32[heads, distances]");
-  const int64_t window = attrs.integer("window"), zero = attrs.integer("bias_zero");
+  const int64_t window = attrs.window, zero = attrs.bias_zero;
   const int64_t back = (window > 0 ? std::min(window, keys) : keys) - 1;
-  const int64_t ahead = attrs.integer("causal") != 0 ? 0 : keys - 1;
+  const int64_t ahead = attrs.causal ? 0 : keys - 1;
   require(view, zero >= back && zero + ahead < table.shape[1],
           "the bias must have an entry for every distance of a key from its query");
-  require(view, attrs.real("softcap") == 0, "capped scores take no bias: leave out one of the two");
+  require(view, attrs.softcap == 0, "capped scores take no bias: leave out one of the two");
 }
 
 std::vector<ValueSpec> infer_attention(const NodeView& view) {
-  const Value& qkv = view.in(0);
-  require_segments(view, qkv);
-  require(view, qkv.shape[0] % view.attrs().integer("sequence_length") == 0,
-          "the tokens must be whole sequences");
-  const bool causal = view.attrs().integer("causal") != 0;
-  for (const int i : {1, 2}) {
+  const Value& qkv = view.in(Attention::kQkv);
+  const auto& attrs = view.attrs<AttentionAttrs>();
+  require_segments(view, qkv, attrs.head_dim);
+  require(view, qkv.shape[0] % attrs.sequence_length == 0, "the tokens must be whole sequences");
+  const bool causal = attrs.causal;
+  for (const int i : {Attention::kKvBegin, Attention::kKvEnd}) {
     if (view.has(i))
       require(view, view.in(i).shape == Shape{qkv.shape[0]},
               "kv_begin and kv_end must have one entry a token");
   }
-  require(view, !causal || !view.has(2), "causal rows end at themselves: leave out kv_end");
-  require(view, causal || view.attrs().integer("window") == 0,
-          "a window counts keys backwards: it needs causal attention");
-  require_bias(view, 3, qkv.segments[0] / view.attrs().integer("head_dim"),
-               view.attrs().integer("sequence_length"));
-  const int64_t heads = qkv.segments[0] / view.attrs().integer("head_dim");
-  const int64_t length = view.attrs().integer("sequence_length");
+  require(view, !causal || !view.has(Attention::kKvEnd), "causal rows end at themselves: leave out kv_end");
+  require(view, causal || attrs.window == 0, "a window counts keys backwards: it needs causal attention");
+  require_bias(view, Attention::kBias, qkv.segments[0] / attrs.head_dim, attrs.sequence_length);
+  const int64_t heads = qkv.segments[0] / attrs.head_dim;
+  const int64_t length = attrs.sequence_length;
   return {{"out", qkv.dtype, {qkv.shape[0], qkv.segments[0]}},
           {"lse", DType::kF32, {qkv.shape[0] / length, heads, length}}};
 }
@@ -49,15 +47,16 @@ std::vector<ValueSpec> infer_attention(const NodeView& view) {
 // A product of [T, hd] with [hd, T], half of which the causal mask needs; a window leaves the rows that lie
 // further in than it with its width of keys.
 double product_flops(const NodeView& view, const Value& qkv) {
-  const auto length = static_cast<double>(view.attrs().integer("sequence_length"));
-  const auto window = static_cast<double>(view.attrs().integer("window"));
+  const auto& attrs = view.attrs<AttentionAttrs>();
+  const auto length = static_cast<double>(attrs.sequence_length);
+  const auto window = static_cast<double>(attrs.window);
   double keys = window > 0 && window < length ? window * (2 - window / length) : length;
-  if (view.attrs().integer("causal") == 0) keys *= 2;
+  if (!attrs.causal) keys *= 2;
   return static_cast<double>(qkv.shape[0]) * keys * static_cast<double>(qkv.segments[0]);
 }
 
 Cost cost_attention(const NodeView& view) {
-  return {2 * product_flops(view, view.in(0)), graph::streamed_bytes(view)};
+  return {2 * product_flops(view, view.in(Attention::kQkv)), graph::streamed_bytes(view)};
 }
 
 std::vector<PlacementOption> placements_attention(const NodeView&) {
@@ -65,24 +64,27 @@ std::vector<PlacementOption> placements_attention(const NodeView&) {
 }
 
 void gradient_attention(GradientBuilder& builder, const Node& node) {
-  const ValueId dout = builder.gradient_of(node.outputs[0]);
-  const ValueId qkv = node.inputs[0], begin = node.inputs[1], end = node.inputs[2], bias = node.inputs[3];
+  const ValueId dout = builder.gradient_of(node.outputs[Attention::kOut]);
+  const ValueId qkv = node.inputs[Attention::kQkv], begin = node.inputs[Attention::kKvBegin],
+                end = node.inputs[Attention::kKvEnd], bias = node.inputs[Attention::kBias];
   const auto gradients = builder.graph().add_node(
-      kAttentionGrad, {dout, node.outputs[0], node.outputs[1], qkv, begin, end, bias}, node.attrs);
-  builder.add_gradient(qkv, gradients[0]);
-  if (bias != kNone) builder.add_gradient(bias, gradients[1]);
+      kAttentionGrad,
+      {dout, node.outputs[Attention::kOut], node.outputs[Attention::kLse], qkv, begin, end, bias},
+      node.attrs);
+  builder.add_gradient(qkv, gradients[AttentionGrad::kDqkv]);
+  if (bias != kNone) builder.add_gradient(bias, gradients[AttentionGrad::kDbias]);
 }
 
 std::vector<ValueSpec> infer_attention_grad(const NodeView& view) {
-  const Value& qkv = view.in(3);
-  std::vector<ValueSpec> outputs{{"dqkv", qkv.dtype, qkv.shape, qkv.segments}};
-  if (view.has(6)) outputs.push_back({"dbias", DType::kF32, view.in(6).shape});
-  return outputs;
+  const Value& qkv = view.in(AttentionGrad::kQkv);
+  const bool biased = view.has(AttentionGrad::kBias);
+  return {{"dqkv", qkv.dtype, qkv.shape, qkv.segments},
+          {"dbias", DType::kF32, biased ? view.in(AttentionGrad::kBias).shape : Shape{}, {}, !biased}};
 }
 
 Cost cost_attention_grad(const NodeView& view) {
   // Scores again, then dP, dV, dQ and dK.
-  return {5 * product_flops(view, view.in(3)), graph::streamed_bytes(view)};
+  return {5 * product_flops(view, view.in(AttentionGrad::kQkv)), graph::streamed_bytes(view)};
 }
 
 std::vector<PlacementOption> placements_attention_grad(const NodeView&) {
@@ -92,31 +94,36 @@ std::vector<PlacementOption> placements_attention_grad(const NodeView&) {
 // --- cached attention: (qkv, key cache, value cache, position, slot, bias?) → out, key cache, value cache
 
 std::vector<ValueSpec> infer_cached(const NodeView& view) {
-  const Value& qkv = view.in(0);
-  require_segments(view, qkv);
-  const Value& cache = view.in(1);
+  const Value& qkv = view.in(CachedAttention::kQkv);
+  const auto& attrs = view.attrs<AttentionAttrs>();
+  require_segments(view, qkv, attrs.head_dim);
+  const Value& cache = view.in(CachedAttention::kKeys);
   require(view, cache.shape.rank() == 3 && cache.shape[2] == qkv.segments[1] && cache.dtype == qkv.dtype,
           "the cache must be [slots, room, kv heads · head size] in qkv's dtype");
-  const int64_t length = view.attrs().integer("sequence_length");
+  const int64_t length = attrs.sequence_length;
   require(view, qkv.shape[0] % length == 0, "the tokens must be whole sequences");
   const Shape sequences{qkv.shape[0] / length};
   require(view, sequences[0] <= cache.shape[0], "every sequence must have a slot of the cache");
-  require(view, view.in(3).shape == sequences && view.in(4).shape == sequences,
+  require(view,
+          view.in(CachedAttention::kPosition).shape == sequences &&
+              view.in(CachedAttention::kSlot).shape == sequences,
           "there must be one position and one slot a sequence");
-  require(view, view.attrs().integer("causal") != 0, "attention to a growing cache is causal");
-  require_bias(view, 5, qkv.segments[0] / view.attrs().integer("head_dim"), cache.shape[1]);
+  require(view, attrs.causal, "attention to a growing cache is causal");
+  require_bias(view, CachedAttention::kBias, qkv.segments[0] / attrs.head_dim, cache.shape[1]);
   return {{"out", qkv.dtype, {qkv.shape[0], qkv.segments[0]}},
           {"keys", cache.dtype, cache.shape},
           {"values", cache.dtype, cache.shape}};
 }
 
 Cost cost_cached(const NodeView& view) {
-  const Value& cache = view.in(1);
-  const double pairs = static_cast<double>(view.in(0).shape[0]) * static_cast<double>(cache.shape[1]) *
-                       static_cast<double>(view.in(0).segments[0]);
-  const int64_t slots = view.in(3).shape[0];  // that are read
-  return {4 * pairs, static_cast<double>(2 * cache.bytes() / cache.shape[0] * slots + view.in(0).bytes() +
-                                         view.out(0).bytes())};
+  const Value& cache = view.in(CachedAttention::kKeys);
+  const double pairs = static_cast<double>(view.in(CachedAttention::kQkv).shape[0]) *
+                       static_cast<double>(cache.shape[1]) *
+                       static_cast<double>(view.in(CachedAttention::kQkv).segments[0]);
+  const int64_t slots = view.in(CachedAttention::kPosition).shape[0];  // that are read
+  return {4 * pairs, static_cast<double>(2 * cache.bytes() / cache.shape[0] * slots +
+                                         view.in(CachedAttention::kQkv).bytes() +
+                                         view.out(CachedAttention::kOut).bytes())};
 }
 
 std::vector<PlacementOption> placements_cached(const NodeView&) {
@@ -134,11 +141,14 @@ const OpDef kCachedAttention{"cached_attention", "attention", infer_cached, cost
 
 namespace {
 
-Attrs attrs_of(const AttentionOptions& options) {
-  return {{"head_dim", options.head_dim},  {"sequence_length", options.sequence_length},
-          {"scale", options.scale},        {"window", options.window},
-          {"softcap", options.softcap},    {"causal", int64_t{options.causal}},
-          {"bias_zero", options.bias_zero}};
+AttentionAttrs attrs_of(const AttentionOptions& options) {
+  return {.head_dim = options.head_dim,
+          .sequence_length = options.sequence_length,
+          .scale = options.scale,
+          .window = options.window,
+          .softcap = options.softcap,
+          .causal = options.causal,
+          .bias_zero = options.bias_zero};
 }
 
 }  // namespace

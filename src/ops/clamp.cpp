@@ -9,11 +9,13 @@ using graph::OpDef;
 namespace {
 
 std::vector<ValueSpec> infer(const NodeView& view) {
-  return {{"y", view.in(0).dtype, view.in(0).shape, view.in(0).segments}};
+  return {{"y", view.in(Clamp::kX).dtype, view.in(Clamp::kX).shape, view.in(Clamp::kX).segments}};
 }
 std::vector<ValueSpec> infer_grad(const NodeView& view) {
-  require(view, view.in(0).shape == view.in(1).shape, "gradient and input must have one shape");
-  return {{"dx", view.in(1).dtype, view.in(1).shape, view.in(1).segments}};
+  require(view, view.in(ClampGrad::kDy).shape == view.in(ClampGrad::kX).shape,
+          "gradient and input must have one shape");
+  return {
+      {"dx", view.in(ClampGrad::kX).dtype, view.in(ClampGrad::kX).shape, view.in(ClampGrad::kX).segments}};
 }
 
 Cost cost(const NodeView& view) {
@@ -28,9 +30,9 @@ std::vector<PlacementOption> placements_grad(const NodeView&) {
 }
 
 void gradient(GradientBuilder& builder, const Node& node) {
-  const ValueId dy = builder.gradient_of(node.outputs[0]);
-  builder.add_gradient(node.inputs[0],
-                       builder.graph().add_node(kClampGrad, {dy, node.inputs[0]}, node.attrs)[0]);
+  const ValueId dy = builder.gradient_of(node.outputs[Clamp::kY]);
+  builder.add_gradient(node.inputs[Clamp::kX],
+                       builder.graph().add_node(kClampGrad, {dy, node.inputs[Clamp::kX]}, node.attrs)[0]);
 }
 
 ValueId recompute(Graph& graph, const Node& node, int output) {
@@ -44,7 +46,7 @@ const OpDef kClampGrad{"clamp_grad",    "elementwise", infer_grad,      cost,
                        placements_grad, nullptr,       {{0, 0}, {0, 1}}};
 
 ValueId clamp(Graph& graph, ValueId x, double limit) {
-  return graph.add_node(kClamp, {x}, {{"limit", limit}})[0];
+  return graph.add_node(kClamp, {x}, ClampAttrs{limit})[0];
 }
 
 }  // namespace strata::ops

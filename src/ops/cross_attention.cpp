@@ -10,8 +10,8 @@ namespace {
 void require_cross(const NodeView& view, int first) {
   const Value& q = view.in(first);
   const Value& kv = view.in(first + 1);
-  const Attrs& attrs = view.attrs();
-  const int64_t head_dim = attrs.integer("head_dim");
+  const auto& attrs = view.attrs<CrossAttentionAttrs>();
+  const int64_t head_dim = attrs.head_dim;
   require(view, q.shape.rank() == 2 && q.shape[1] % head_dim == 0,
           "the queries must be whole heads [N, h · hd]");
   require(
@@ -20,7 +20,7 @@ void require_cross(const NodeView& view, int first) {
           kv.segments[0] % head_dim == 0 && q.shape[1] % kv.segments[0] == 0 && kv.dtype == q.dtype,
       "keys and values must be [M, k | v] of whole heads in the queries' dtype, as many of each, a divisor "
       "of the query heads");
-  const int64_t length = attrs.integer("sequence_length"), source = attrs.integer("encoder_length");
+  const int64_t length = attrs.sequence_length, source = attrs.encoder_length;
   require(view, q.shape[0] % length == 0 && q.shape[0] / length * source == kv.shape[0],
           "queries and keys must be whole sequences, as many of each");
   for (const int i : {first + 2, first + 3}) {
@@ -30,20 +30,22 @@ void require_cross(const NodeView& view, int first) {
 }
 
 std::vector<ValueSpec> infer(const NodeView& view) {
-  require_cross(view, 0);
-  const Value& q = view.in(0);
-  const int64_t length = view.attrs().integer("sequence_length");
+  require_cross(view, CrossAttention::kQ);
+  const Value& q = view.in(CrossAttention::kQ);
+  const int64_t length = view.attrs<CrossAttentionAttrs>().sequence_length;
   return {{"out", q.dtype, q.shape},
-          {"lse", DType::kF32, {q.shape[0] / length, q.shape[1] / view.attrs().integer("head_dim"), length}}};
+          {"lse",
+           DType::kF32,
+           {q.shape[0] / length, q.shape[1] / view.attrs<CrossAttentionAttrs>().head_dim, length}}};
 }
 
 double product_flops(const NodeView& view, const Value& q) {
   return 2.0 * static_cast<double>(q.shape.elements()) *
-         static_cast<double>(view.attrs().integer("encoder_length"));
+         static_cast<double>(view.attrs<CrossAttentionAttrs>().encoder_length);
 }
 
 Cost cost(const NodeView& view) {
-  return {2 * product_flops(view, view.in(0)), graph::streamed_bytes(view)};
+  return {2 * product_flops(view, view.in(CrossAttention::kQ)), graph::streamed_bytes(view)};
 }
 
 std::vector<PlacementOption> placements(const NodeView&) {
@@ -51,24 +53,26 @@ std::vector<PlacementOption> placements(const NodeView&) {
 }
 
 void gradient(GradientBuilder& builder, const Node& node) {
-  const ValueId dout = builder.gradient_of(node.outputs[0]);
-  const auto gradients = builder.graph().add_node(kCrossAttentionGrad,
-                                                  {dout, node.outputs[0], node.outputs[1], node.inputs[0],
-                                                   node.inputs[1], node.inputs[2], node.inputs[3]},
-                                                  node.attrs);
-  builder.add_gradient(node.inputs[0], gradients[0]);
-  builder.add_gradient(node.inputs[1], gradients[1]);
+  const ValueId dout = builder.gradient_of(node.outputs[CrossAttention::kOut]);
+  const auto gradients =
+      builder.graph().add_node(kCrossAttentionGrad,
+                               {dout, node.outputs[CrossAttention::kOut], node.outputs[CrossAttention::kLse],
+                                node.inputs[CrossAttention::kQ], node.inputs[CrossAttention::kKv],
+                                node.inputs[CrossAttention::kKvBegin], node.inputs[CrossAttention::kKvEnd]},
+                               node.attrs);
+  builder.add_gradient(node.inputs[CrossAttention::kQ], gradients[0]);
+  builder.add_gradient(node.inputs[CrossAttention::kKv], gradients[1]);
 }
 
 std::vector<ValueSpec> infer_grad(const NodeView& view) {
-  require_cross(view, 3);
-  const Value& q = view.in(3);
-  const Value& kv = view.in(4);
+  require_cross(view, CrossAttentionGrad::kQ);
+  const Value& q = view.in(CrossAttentionGrad::kQ);
+  const Value& kv = view.in(CrossAttentionGrad::kKv);
   return {{"dq", q.dtype, q.shape, q.segments}, {"dkv", kv.dtype, kv.shape, kv.segments}};
 }
 
 Cost cost_grad(const NodeView& view) {
-  return {5 * product_flops(view, view.in(3)), graph::streamed_bytes(view)};
+  return {5 * product_flops(view, view.in(CrossAttentionGrad::kQ)), graph::streamed_bytes(view)};
 }
 
 std::vector<PlacementOption> placements_grad(const NodeView&) {
@@ -83,10 +87,11 @@ void require_cache(const NodeView& view, const Value& cache, const Value& rows) 
 }
 
 std::vector<ValueSpec> infer_cached(const NodeView& view) {
-  const Value& q = view.in(0);
-  const Value& cache = view.in(1);
+  const Value& q = view.in(CachedCrossAttention::kQ);
+  const Value& cache = view.in(CachedCrossAttention::kKeys);
   require_cache(view, cache, q);
-  const int64_t head_dim = view.attrs().integer("head_dim"), length = view.attrs().integer("sequence_length");
+  const auto& attrs = view.attrs<CrossAttentionAttrs>();
+  const int64_t head_dim = attrs.head_dim, length = attrs.sequence_length;
   require(view,
           q.shape.rank() == 2 && q.shape[1] % head_dim == 0 && cache.shape[2] % head_dim == 0 &&
               q.shape[1] % cache.shape[2] == 0,
@@ -94,16 +99,21 @@ std::vector<ValueSpec> infer_cached(const NodeView& view) {
   require(view, q.shape[0] % length == 0, "the queries must be whole sequences");
   const Shape sequences{q.shape[0] / length};
   require(view, sequences[0] <= cache.shape[0], "every sequence must have a slot of the cache");
-  require(view, view.in(3).shape == sequences && view.in(4).shape == sequences,
+  require(view,
+          view.in(CachedCrossAttention::kSlot).shape == sequences &&
+              view.in(CachedCrossAttention::kSourceEnd).shape == sequences,
           "there must be one slot and one end a sequence");
   return {{"out", q.dtype, q.shape}};
 }
 
 Cost cost_cached(const NodeView& view) {
-  const Value& cache = view.in(1);
-  const double pairs = static_cast<double>(view.in(0).shape.elements() * cache.shape[1]);
-  return {4 * pairs, static_cast<double>(2 * cache.bytes() / cache.shape[0] * view.in(3).shape[0] +
-                                         view.in(0).bytes() + view.out(0).bytes())};
+  const Value& cache = view.in(CachedCrossAttention::kKeys);
+  const double pairs =
+      static_cast<double>(view.in(CachedCrossAttention::kQ).shape.elements() * cache.shape[1]);
+  return {4 * pairs,
+          static_cast<double>(
+              2 * cache.bytes() / cache.shape[0] * view.in(CachedCrossAttention::kSlot).shape[0] +
+              view.in(CachedCrossAttention::kQ).bytes() + view.out(CachedCrossAttention::kOut).bytes())};
 }
 
 std::vector<PlacementOption> placements_cached(const NodeView&) {
@@ -113,20 +123,20 @@ std::vector<PlacementOption> placements_cached(const NodeView&) {
 
 // (kv, key cache, value cache, slot) → key cache, value cache
 std::vector<ValueSpec> infer_store(const NodeView& view) {
-  const Value& kv = view.in(0);
-  const Value& cache = view.in(1);
+  const Value& kv = view.in(StoreCross::kKv);
+  const Value& cache = view.in(StoreCross::kKeys);
   require_cache(view, cache, kv);
   require(view,
           kv.segments.size() == 2 && kv.segments[0] == cache.shape[2] && kv.segments[1] == cache.shape[2],
           "keys and values must be [M, k | v], each as wide as the cache");
-  const int64_t sources = view.in(3).shape[0];
+  const int64_t sources = view.in(StoreCross::kSlot).shape[0];
   require(view, sources > 0 && kv.shape[0] % sources == 0 && kv.shape[0] / sources <= cache.shape[1],
           "the rows must be whole sources, one a slot, that fit the cache's room");
   return {{"keys", cache.dtype, cache.shape}, {"values", cache.dtype, cache.shape}};
 }
 
 Cost cost_store(const NodeView& view) {
-  return {0, 2 * static_cast<double>(view.in(0).bytes())};
+  return {0, 2 * static_cast<double>(view.in(StoreCross::kKv).bytes())};
 }
 
 std::vector<PlacementOption> placements_store(const NodeView&) {
@@ -137,16 +147,16 @@ std::vector<PlacementOption> placements_store(const NodeView&) {
 // --- (q_begin, k_begin) → ends
 
 std::vector<ValueSpec> infer_ends(const NodeView& view) {
-  const Value& q = view.in(0);
-  const Value& k = view.in(1);
-  const int64_t length = view.attrs().integer("sequence_length");
+  const Value& q = view.in(DocumentEnds::kQBegin);
+  const Value& k = view.in(DocumentEnds::kKBegin);
+  const int64_t length = view.attrs<DocumentEndsAttrs>().sequence_length;
   require(view,
           q.dtype == DType::kI32 && k.dtype == DType::kI32 && q.shape.rank() == 1 && k.shape.rank() == 1,
           "begins must be i32[N] and i32[M]");
-  require(
-      view,
-      q.shape[0] % length == 0 && q.shape[0] / length * view.attrs().integer("encoder_length") == k.shape[0],
-      "both must be whole sequences, as many of each");
+  require(view,
+          q.shape[0] % length == 0 &&
+              q.shape[0] / length * view.attrs<DocumentEndsAttrs>().encoder_length == k.shape[0],
+          "both must be whole sequences, as many of each");
   return {{"ends", DType::kI32, q.shape}};
 }
 
@@ -158,13 +168,13 @@ std::vector<PlacementOption> placements_ends(const NodeView&) {
   return {{{kS0, kS0}, {kS0}}};
 }
 
-Attrs attrs_of(const AttentionOptions& options) {
+CrossAttentionAttrs attrs_of(const AttentionOptions& options) {
   STRATA_CHECK(options.window == 0 && options.bias == kNone,
                "attention to another sequence takes neither a window nor a bias");
-  return {{"head_dim", options.head_dim},
-          {"sequence_length", options.sequence_length},
-          {"scale", options.scale},
-          {"softcap", options.softcap}};
+  return {.head_dim = options.head_dim,
+          .sequence_length = options.sequence_length,
+          .scale = options.scale,
+          .softcap = options.softcap};
 }
 
 }  // namespace
@@ -179,10 +189,10 @@ const OpDef kDocumentEnds{"document_ends", "elementwise", infer_ends, cost_ends,
 
 ValueId cross_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,
                         const AttentionOptions& options) {
-  Attrs attrs = attrs_of(options);
+  CrossAttentionAttrs attrs = attrs_of(options);
   const int64_t sequences = graph.value(q).shape[0] / options.sequence_length;
-  attrs.set("encoder_length", sequences > 0 ? graph.value(kv).shape[0] / sequences : 0);
-  return graph.add_node(kCrossAttention, {q, kv, kv_begin, options.kv_end}, std::move(attrs))[0];
+  attrs.encoder_length = sequences > 0 ? graph.value(kv).shape[0] / sequences : 0;
+  return graph.add_node(kCrossAttention, {q, kv, kv_begin, options.kv_end}, attrs)[0];
 }
 
 ValueId cached_cross_attention(Graph& graph, ValueId q, const CrossCache& cache, ValueId source_end,
@@ -199,8 +209,8 @@ void store_cross(Graph& graph, ValueId kv, const CrossCache& cache) {
 
 ValueId document_ends(Graph& graph, ValueId q_begin, ValueId k_begin, int64_t sequences) {
   return graph.add_node(kDocumentEnds, {q_begin, k_begin},
-                        {{"sequence_length", graph.value(q_begin).shape[0] / sequences},
-                         {"encoder_length", graph.value(k_begin).shape[0] / sequences}})[0];
+                        DocumentEndsAttrs{graph.value(q_begin).shape[0] / sequences,
+                                          graph.value(k_begin).shape[0] / sequences})[0];
 }
 
 }  // namespace strata::ops

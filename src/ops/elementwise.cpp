@@ -7,7 +7,7 @@ namespace {
 // --- scale
 
 std::vector<ValueSpec> infer_scale(const NodeView& view) {
-  return {{"y", view.in(0).dtype, view.in(0).shape, view.in(0).segments}};
+  return {{"y", view.in(Scale::kX).dtype, view.in(Scale::kX).shape, view.in(Scale::kX).segments}};
 }
 
 Cost cost_stream(const NodeView& view) {
@@ -19,19 +19,19 @@ std::vector<PlacementOption> placements_scale(const NodeView&) {
 }
 
 void gradient_scale(GradientBuilder& builder, const Node& node) {
-  const ValueId dy = builder.gradient_of(node.outputs[0]);
-  builder.add_gradient(node.inputs[0], builder.graph().add_node(kScale, {dy}, node.attrs)[0]);
+  const ValueId dy = builder.gradient_of(node.outputs[Scale::kY]);
+  builder.add_gradient(node.inputs[Scale::kX], builder.graph().add_node(kScale, {dy}, node.attrs)[0]);
 }
 
 // --- one row added to all
 
 std::vector<ValueSpec> infer_add_row(const NodeView& view) {
-  const Value& x = view.in(0);
-  const Value& table = view.in(1);
+  const Value& x = view.in(AddRow::kX);
+  const Value& table = view.in(AddRow::kTable);
   require(view, x.shape.rank() == 2, "x must be [N, D]");
   require(view, table.dtype == DType::kF32 && table.shape.rank() == 2 && table.shape[1] == x.shape[1],
           "the table must be f32[R, D], as wide as x");
-  const int64_t row = view.attrs().integer("row");
+  const int64_t row = view.attrs<AddRowAttrs>().row;
   require(view, row >= 0 && row < table.shape[0], "the row must be one of the table");
   return {{"y", x.dtype, x.shape, x.segments}};
 }
@@ -41,16 +41,16 @@ std::vector<PlacementOption> placements_add_row(const NodeView&) {
 }
 
 void gradient_add_row(GradientBuilder& builder, const Node& node) {
-  const ValueId dy = builder.gradient_of(node.outputs[0]);
-  builder.add_gradient(node.inputs[0], dy);
+  const ValueId dy = builder.gradient_of(node.outputs[AddRow::kY]);
+  builder.add_gradient(node.inputs[AddRow::kX], dy);
   builder.weight_grad();
-  builder.graph().add_node_into(
-      kAddRowGrad, {dy}, {builder.parameter_gradient(node.inputs[1])},
-      {{"rows", builder.graph().value(node.inputs[1]).shape[0]}, {"row", node.attrs.integer("row")}});
+  builder.graph().add_node_into(kAddRowGrad, {dy}, {builder.parameter_gradient(node.inputs[AddRow::kTable])},
+                                AddRowGradAttrs{builder.graph().value(node.inputs[AddRow::kTable]).shape[0],
+                                                node.attrs.as<AddRowAttrs>().row});
 }
 
 std::vector<ValueSpec> infer_add_row_grad(const NodeView& view) {
-  return {{"dtable", DType::kF32, {view.attrs().integer("rows"), view.in(0).shape[1]}}};
+  return {{"dtable", DType::kF32, {view.attrs<AddRowGradAttrs>().rows, view.in(AddRowGrad::kDy).shape[1]}}};
 }
 
 std::vector<PlacementOption> placements_add_row_grad(const NodeView&) {
@@ -67,11 +67,11 @@ const OpDef kAddRowGrad{"add_row_grad", "elementwise", infer_add_row_grad, cost_
                         placements_add_row_grad};
 
 ValueId scale(Graph& graph, ValueId x, double factor) {
-  return graph.add_node(kScale, {x}, {{"factor", factor}})[0];
+  return graph.add_node(kScale, {x}, ScaleAttrs{factor})[0];
 }
 
 ValueId add_row(Graph& graph, ValueId x, ValueId table, int64_t row) {
-  return graph.add_node(kAddRow, {x, table}, {{"row", row}})[0];
+  return graph.add_node(kAddRow, {x, table}, AddRowAttrs{row})[0];
 }
 
 }  // namespace strata::ops

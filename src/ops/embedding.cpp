@@ -5,21 +5,28 @@ namespace strata::ops {
 namespace {
 
 std::vector<ValueSpec> infer(const NodeView& view) {
-  require(view, view.in(0).dtype == DType::kI32 && view.in(0).shape.rank() == 1, "tokens must be i32[N]");
-  require(view, view.in(1).shape.rank() == 2, "the table must be [V, D]");
-  require(view, view.has(2) == view.has(3), "positions and their table come together");
-  if (view.has(2)) {
-    require(view, view.in(2).shape == view.in(0).shape, "there must be one position a token");
-    require(view, view.in(3).shape[1] == view.in(1).shape[1], "both tables must be equally wide");
+  require(view,
+          view.in(Embedding::kTokens).dtype == DType::kI32 && view.in(Embedding::kTokens).shape.rank() == 1,
+          "tokens must be i32[N]");
+  require(view, view.in(Embedding::kTable).shape.rank() == 2, "the table must be [V, D]");
+  require(view, view.has(Embedding::kPositions) == view.has(Embedding::kPositionTable),
+          "positions and their table come together");
+  if (view.has(Embedding::kPositions)) {
+    require(view, view.in(Embedding::kPositions).shape == view.in(Embedding::kTokens).shape,
+            "there must be one position a token");
+    require(view, view.in(Embedding::kPositionTable).shape[1] == view.in(Embedding::kTable).shape[1],
+            "both tables must be equally wide");
   }
-  const DType dtype = view.attrs().integer("bf16") != 0 ? DType::kBF16 : DType::kF32;
-  return {{"x", dtype, {view.in(0).shape[0], view.in(1).shape[1]}}};
+  const DType dtype = view.attrs<EmbeddingAttrs>().dtype;
+  return {{"x", dtype, {view.in(Embedding::kTokens).shape[0], view.in(Embedding::kTable).shape[1]}}};
 }
 
 Cost cost(const NodeView& view) {
   // Only the rows that are looked up are read.
-  const double rows = static_cast<double>(view.out(0).shape.elements());
-  return {view.has(2) ? rows : 0, rows * (view.has(2) ? 8 : 4) + static_cast<double>(view.out(0).bytes())};
+  const double rows = static_cast<double>(view.out(Embedding::kX).shape.elements());
+  return {view.has(Embedding::kPositions) ? rows : 0,
+          rows * (view.has(Embedding::kPositions) ? 8 : 4) +
+              static_cast<double>(view.out(Embedding::kX).bytes())};
 }
 
 std::vector<PlacementOption> placements(const NodeView&) {
@@ -27,31 +34,32 @@ std::vector<PlacementOption> placements(const NodeView&) {
 }
 
 void gradient(GradientBuilder& builder, const Node& node) {
-  const ValueId dy = builder.gradient_of(node.outputs[0]);
+  const auto& attrs = node.attrs.as<EmbeddingAttrs>();
+  const ValueId dy = builder.gradient_of(node.outputs[Embedding::kX]);
   builder.weight_grad();
-  builder.graph().add_node_into(kEmbeddingGrad, {dy, node.inputs[0]},
-                                {builder.parameter_gradient(node.inputs[1])},
-                                {{"rows", builder.graph().value(node.inputs[1]).shape[0]},
-                                 {"scale", node.attrs.real("scale")},
-                                 {"padding_id", node.attrs.integer("padding_id")}});
-  if (node.inputs[2] != kNone) {
-    builder.graph().add_node_into(kEmbeddingGrad, {dy, node.inputs[2]},
-                                  {builder.parameter_gradient(node.inputs[3])},
-                                  {{"rows", builder.graph().value(node.inputs[3]).shape[0]},
-                                   {"scale", 1.0},
-                                   {"padding_id", int64_t{-1}}});
+  builder.graph().add_node_into(
+      kEmbeddingGrad, {dy, node.inputs[Embedding::kTokens]},
+      {builder.parameter_gradient(node.inputs[Embedding::kTable])},
+      EmbeddingGradAttrs{builder.graph().value(node.inputs[Embedding::kTable]).shape[0], attrs.scale,
+                         attrs.padding_id});
+  if (node.inputs[Embedding::kPositions] != kNone) {
+    builder.graph().add_node_into(
+        kEmbeddingGrad, {dy, node.inputs[Embedding::kPositions]},
+        {builder.parameter_gradient(node.inputs[Embedding::kPositionTable])},
+        EmbeddingGradAttrs{.rows = builder.graph().value(node.inputs[Embedding::kPositionTable]).shape[0]});
   }
 }
 
 std::vector<ValueSpec> infer_grad(const NodeView& view) {
-  return {{"dtable", DType::kF32, {view.attrs().integer("rows"), view.in(0).shape[1]}}};
+  return {
+      {"dtable", DType::kF32, {view.attrs<EmbeddingGradAttrs>().rows, view.in(EmbeddingGrad::kDy).shape[1]}}};
 }
 
 // The table is cleared; then rows of it are read and written.
 Cost cost_grad(const NodeView& view) {
-  const double rows = static_cast<double>(view.in(0).shape.elements());
-  const double table = static_cast<double>(view.out(0).bytes());
-  return {rows, table + rows * 8 + static_cast<double>(view.in(0).bytes()), table};
+  const double rows = static_cast<double>(view.in(EmbeddingGrad::kDy).shape.elements());
+  const double table = static_cast<double>(view.out(EmbeddingGrad::kDtable).bytes());
+  return {rows, table + rows * 8 + static_cast<double>(view.in(EmbeddingGrad::kDy).bytes()), table};
 }
 
 std::vector<PlacementOption> placements_grad(const NodeView&) {
@@ -65,9 +73,7 @@ const OpDef kEmbeddingGrad{"embedding_grad", "embedding", infer_grad, cost_grad,
 
 ValueId embedding(Graph& graph, ValueId tokens, ValueId table, DType dtype, const EmbeddingOptions& options) {
   return graph.add_node(kEmbedding, {tokens, table, options.positions, options.position_table},
-                        {{"bf16", int64_t{dtype == DType::kBF16}},
-                         {"scale", options.scale},
-                         {"padding_id", options.padding_id}})[0];
+                        EmbeddingAttrs{dtype, options.scale, options.padding_id})[0];
 }
 
 }  // namespace strata::ops

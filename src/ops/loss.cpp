@@ -14,16 +14,17 @@ void require_head(const NodeView& view, int targets) {
     const Value& bias = view.in(targets + 1);
     require(view, bias.shape == Shape{view.in(1).shape[0]} && bias.dtype == DType::kF32,
             "the bias must be f32 with one element a row of the weight");
-    require(view, view.attrs().real("softcap") == 0, "capped logits take no bias: leave out one of the two");
+    require(view, view.attrs<LinearCrossEntropyAttrs>().softcap == 0,
+            "capped logits take no bias: leave out one of the two");
   }
 }
 
 std::vector<ValueSpec> infer(const NodeView& view) {
-  require_head(view, 2);
+  require_head(view, LinearCrossEntropy::kTargets);
   return {{"sum", DType::kF64, {1}},
           {"count", DType::kI64, {1}},
-          {"per_token", DType::kF32, {view.in(0).shape[0]}},
-          {"greedy", DType::kI32, {view.in(0).shape[0]}}};
+          {"per_token", DType::kF32, {view.in(LinearCrossEntropy::kX).shape[0]}},
+          {"greedy", DType::kI32, {view.in(LinearCrossEntropy::kX).shape[0]}}};
 }
 
 double logits_flops(const NodeView& view) {
@@ -46,31 +47,38 @@ std::vector<PlacementOption> placements(const NodeView&) {
 // The forward node is replaced: loss and gradients come from one instruction, so that logits are made once.
 void gradient(GradientBuilder& builder, const Node& node) {
   Graph& graph = builder.graph();
-  const Value& x = graph.value(node.inputs[0]);
+  const Value& x = graph.value(node.inputs[LinearCrossEntropy::kX]);
   const ValueId dx = graph.add_value({.name = "loss.dx",
                                       .dtype = x.dtype,
                                       .shape = x.shape,
                                       .encoding = {},
                                       .placements = {},
                                       .segments = {}});
-  const ValueId bias = node.inputs[3];
-  std::vector<ValueId> outputs{node.outputs[0], node.outputs[1], dx,
-                               builder.parameter_gradient(node.inputs[1])};
-  if (bias != kNone) outputs.push_back(builder.parameter_gradient(bias));
-  graph.add_node_into(kLinearCrossEntropyTrain,
-                      {node.inputs[0], node.inputs[1], node.inputs[1], node.inputs[2], bias}, outputs,
-                      node.attrs);
-  builder.add_gradient(node.inputs[0], dx);
+  const ValueId bias = node.inputs[LinearCrossEntropy::kBias];
+  const ValueId weight = node.inputs[LinearCrossEntropy::kWeight];
+  graph.add_node_into(
+      kLinearCrossEntropyTrain,
+      {node.inputs[LinearCrossEntropy::kX], weight, weight, node.inputs[LinearCrossEntropy::kTargets], bias,
+       builder.gradient_of(node.outputs[LinearCrossEntropy::kSum])},
+      {node.outputs[LinearCrossEntropy::kSum], node.outputs[LinearCrossEntropy::kCount], dx,
+       builder.parameter_gradient(weight), bias != kNone ? builder.parameter_gradient(bias) : kNone},
+      node.attrs);
+  builder.add_gradient(node.inputs[LinearCrossEntropy::kX], dx);
 }
 
 std::vector<ValueSpec> infer_train(const NodeView& view) {
-  require_head(view, 3);
-  std::vector<ValueSpec> outputs{{"sum", DType::kF64, {1}},
-                                 {"count", DType::kI64, {1}},
-                                 {"dx", view.in(0).dtype, view.in(0).shape},
-                                 {"dw", DType::kF32, view.in(1).shape}};
-  if (view.has(4)) outputs.push_back({"dbias", DType::kF32, view.in(4).shape});
-  return outputs;
+  require_head(view, LinearCrossEntropyTrain::kTargets);
+  if (view.has(LinearCrossEntropyTrain::kSeed)) {
+    const Value& seed = view.in(LinearCrossEntropyTrain::kSeed);
+    require(view, seed.shape == Shape{1} && seed.dtype == DType::kF32, "the seed must be f32[1]");
+  }
+  const Value& x = view.in(LinearCrossEntropyTrain::kX);
+  const Value& weight = view.in(LinearCrossEntropyTrain::kWeight);
+  return {{"sum", DType::kF64, {1}},
+          {"count", DType::kI64, {1}},
+          {"dx", x.dtype, x.shape},
+          {"dw", DType::kF32, weight.shape},
+          {"dbias", DType::kF32, {weight.shape[0]}, {}, !view.has(LinearCrossEntropyTrain::kBias)}};
 }
 
 Cost cost_train(const NodeView& view) {
@@ -78,7 +86,7 @@ Cost cost_train(const NodeView& view) {
 }
 
 std::vector<PlacementOption> placements_train(const NodeView&) {
-  return {{{kS0, kR, kR, kS0, kR}, {kP, kP, kS0, kP, kP}}};
+  return {{{kS0, kR, kR, kS0, kR, kR}, {kP, kP, kS0, kP, kP}}};
 }
 
 }  // namespace
@@ -90,7 +98,7 @@ const OpDef kLinearCrossEntropyTrain{
 Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets,
                           const LossOptions& options) {
   auto metric = [&](const char* name, DType dtype) {
-    return graph.add_value({.name = name,
+    return graph.add_value({.name = options.prefix + name,
                             .dtype = dtype,
                             .shape = {1},
                             .role = graph::Role::kMetric,
@@ -100,7 +108,7 @@ Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targe
   };
   Loss loss{metric("loss_sum", DType::kF64), metric("token_count", DType::kI64), kNone, kNone};
   auto of_tokens = [&](const char* name, DType dtype) {
-    return graph.add_value({.name = name,
+    return graph.add_value({.name = options.prefix + name,
                             .dtype = dtype,
                             .shape = {graph.value(x).shape[0]},
                             .role = graph::Role::kMetric,
@@ -113,7 +121,8 @@ Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targe
     loss.greedy = of_tokens("token_greedy", DType::kI32);
   }
   graph.add_node_into(kLinearCrossEntropy, {x, weight, targets, options.bias},
-                      {loss.sum, loss.count, loss.per_token, loss.greedy}, {{"softcap", options.softcap}});
+                      {loss.sum, loss.count, loss.per_token, loss.greedy},
+                      LinearCrossEntropyAttrs{options.softcap});
   return loss;
 }
 

@@ -4,7 +4,7 @@
 namespace strata::ops {
 namespace {
 
-// --- RMSNorm: (x, w, residual?) → y, rstd, h?
+// --- RMSNorm
 
 void require_vector(const NodeView& view, int input) {
   require(view, view.in(input).shape == Shape{view.in(0).shape[1]},
@@ -19,40 +19,42 @@ void require_residual(const NodeView& view, int input) {
 }
 
 std::vector<ValueSpec> infer_rms(const NodeView& view) {
-  require(view, view.in(0).shape.rank() == 2, "x must be a matrix");
+  require(view, view.in(RmsNorm::kX).shape.rank() == 2, "x must be a matrix");
   require_vector(view, 1);
   require_residual(view, 2);
-  std::vector<ValueSpec> specs{{"y", view.in(0).dtype, view.in(0).shape},
-                               {"rstd", DType::kF32, {view.in(0).shape[0]}}};
-  if (view.has(2)) specs.push_back({"h", view.in(0).dtype, view.in(0).shape});
-  return specs;
+  const Value& x = view.in(RmsNorm::kX);
+  return {{"y", x.dtype, x.shape},
+          {"rstd", DType::kF32, {x.shape[0]}},
+          {"h", x.dtype, x.shape, {}, !view.has(RmsNorm::kResidual)}};
 }
 
 Cost cost_norm(const NodeView& view) {
   return streamed(view, 5);
 }
 
-std::vector<PlacementOption> placements_rms(const NodeView& view) {
-  PlacementOption option{{kS0, kR, kS0}, {kS0, kS0}};
-  if (view.has(2)) option.outputs.push_back(kS0);
-  return {option};
+std::vector<PlacementOption> placements_rms(const NodeView&) {
+  return {{{kS0, kR, kS0}, {kS0, kS0, kS0}}};
 }
 
-// Both norms have the inputs (x, w, b?, residual) and the outputs (y, mean?, rstd, h?): as many statistics as
-// vectors, and the residual and the sum behind them.
+// What the rules of both norms go by: RMS norm has no bias and no mean.
 struct NormParts {
   ValueId x, residual, h;
   std::vector<ValueId> vectors, statistics;
 };
 NormParts parts_of(const Node& node) {
-  const size_t vectors = node.inputs.size() - 2;
+  const bool rms = node.op == &kRmsNorm;
   const ValueId x = node.inputs[0];
-  const ValueId residual = node.inputs[vectors + 1];
-  return {.x = x,
-          .residual = residual,
-          .h = residual != kNone ? node.outputs[vectors + 1] : x,
-          .vectors = {node.inputs.begin() + 1, node.inputs.end() - 1},
-          .statistics = {node.outputs.begin() + 1, node.outputs.begin() + 1 + static_cast<int64_t>(vectors)}};
+  const ValueId residual = node.inputs[rms ? int{RmsNorm::kResidual} : int{LayerNorm::kResidual}];
+  const ValueId sum = node.outputs[rms ? int{RmsNorm::kH} : int{LayerNorm::kH}];
+  NormParts parts{x, residual, residual != kNone ? sum : x, {}, {}};
+  if (rms) {
+    parts.vectors = {node.inputs[RmsNorm::kWeight]};
+    parts.statistics = {node.outputs[RmsNorm::kRstd]};
+  } else {
+    parts.vectors = {node.inputs[LayerNorm::kWeight], node.inputs[LayerNorm::kBias]};
+    parts.statistics = {node.outputs[LayerNorm::kMean], node.outputs[LayerNorm::kRstd]};
+  }
+  return parts;
 }
 
 void gradient_norm(GradientBuilder& builder, const Node& node, const OpDef& grad_input,
@@ -103,31 +105,30 @@ std::vector<PlacementOption> placements_rms_grad_input(const NodeView&) {
 }
 
 std::vector<ValueSpec> infer_rms_grad_weight(const NodeView& view) {
-  return {{"dw", DType::kF32, {view.in(0).shape[1]}}};
+  return {{"dw", DType::kF32, {view.in(RmsNormGradWeight::kDy).shape[1]}}};
 }
 
 std::vector<PlacementOption> placements_rms_grad_weight(const NodeView&) {
   return {{{kS0, kS0, kS0}, {kP}}};
 }
 
-// --- LayerNorm: (x, w, b, residual?) → y, mean, rstd, h?
+// --- LayerNorm
 
 std::vector<ValueSpec> infer_layer(const NodeView& view) {
-  require(view, view.in(0).shape.rank() == 2, "x must be a matrix");
+  require(view, view.in(LayerNorm::kX).shape.rank() == 2, "x must be a matrix");
   require_vector(view, 1);
   require_vector(view, 2);
   require_residual(view, 3);
-  const Shape rows{view.in(0).shape[0]};
-  std::vector<ValueSpec> specs{
-      {"y", view.in(0).dtype, view.in(0).shape}, {"mean", DType::kF32, rows}, {"rstd", DType::kF32, rows}};
-  if (view.has(3)) specs.push_back({"h", view.in(0).dtype, view.in(0).shape});
-  return specs;
+  const Shape rows{view.in(LayerNorm::kX).shape[0]};
+  const Value& x = view.in(LayerNorm::kX);
+  return {{"y", x.dtype, x.shape},
+          {"mean", DType::kF32, rows},
+          {"rstd", DType::kF32, rows},
+          {"h", x.dtype, x.shape, {}, !view.has(LayerNorm::kResidual)}};
 }
 
-std::vector<PlacementOption> placements_layer(const NodeView& view) {
-  PlacementOption option{{kS0, kR, kR, kS0}, {kS0, kS0, kS0}};
-  if (view.has(3)) option.outputs.push_back(kS0);
-  return {option};
+std::vector<PlacementOption> placements_layer(const NodeView&) {
+  return {{{kS0, kR, kR, kS0}, {kS0, kS0, kS0, kS0}}};
 }
 
 void gradient_layer(GradientBuilder& builder, const Node& node) {
@@ -139,7 +140,7 @@ std::vector<PlacementOption> placements_layer_grad_input(const NodeView&) {
 }
 
 std::vector<ValueSpec> infer_layer_grad_weight(const NodeView& view) {
-  const Shape columns{view.in(0).shape[1]};
+  const Shape columns{view.in(LayerNormGradWeight::kDy).shape[1]};
   return {{"dw", DType::kF32, columns}, {"db", DType::kF32, columns}};
 }
 
@@ -153,28 +154,51 @@ Cost cost_grad(const NodeView& view) {
 
 }  // namespace
 
-const OpDef kRmsNorm{"rms_norm",     "elementwise", infer_rms,        cost_norm,
-                     placements_rms, gradient_rms,  {{2, 2}, {2, 0}}, recompute_norm};
-const OpDef kRmsNormGradInput{"rms_norm_grad_input",     "elementwise", infer_grad_input, cost_grad,
-                              placements_rms_grad_input, nullptr,       {{0, 4}, {0, 0}}};
+const OpDef kRmsNorm{"rms_norm",
+                     "elementwise",
+                     infer_rms,
+                     cost_norm,
+                     placements_rms,
+                     gradient_rms,
+                     {{RmsNorm::kH, RmsNorm::kResidual}, {RmsNorm::kH, RmsNorm::kX}},
+                     recompute_norm};
+const OpDef kRmsNormGradInput{
+    "rms_norm_grad_input",
+    "elementwise",
+    infer_grad_input,
+    cost_grad,
+    placements_rms_grad_input,
+    nullptr,
+    {{RmsNormGradInput::kDx, RmsNormGradInput::kDh}, {RmsNormGradInput::kDx, RmsNormGradInput::kDy}}};
 const OpDef kRmsNormGradWeight{"rms_norm_grad_weight", "elementwise", infer_rms_grad_weight, cost_grad,
                                placements_rms_grad_weight};
-const OpDef kLayerNorm{"layer_norm",     "elementwise",  infer_layer,      cost_norm,
-                       placements_layer, gradient_layer, {{3, 3}, {3, 0}}, recompute_norm};
-const OpDef kLayerNormGradInput{"layer_norm_grad_input",     "elementwise", infer_grad_input, cost_grad,
-                                placements_layer_grad_input, nullptr,       {{0, 5}, {0, 0}}};
+const OpDef kLayerNorm{"layer_norm",
+                       "elementwise",
+                       infer_layer,
+                       cost_norm,
+                       placements_layer,
+                       gradient_layer,
+                       {{LayerNorm::kH, LayerNorm::kResidual}, {LayerNorm::kH, LayerNorm::kX}},
+                       recompute_norm};
+const OpDef kLayerNormGradInput{
+    "layer_norm_grad_input",
+    "elementwise",
+    infer_grad_input,
+    cost_grad,
+    placements_layer_grad_input,
+    nullptr,
+    {{LayerNormGradInput::kDx, LayerNormGradInput::kDh}, {LayerNormGradInput::kDx, LayerNormGradInput::kDy}}};
 const OpDef kLayerNormGradWeight{"layer_norm_grad_weight", "elementwise", infer_layer_grad_weight, cost_grad,
                                  placements_layer_grad_weight};
 
 Normed rms_norm(Graph& graph, ValueId x, ValueId residual, ValueId weight, double eps, double weight_offset) {
-  const auto out =
-      graph.add_node(kRmsNorm, {x, weight, residual}, {{"eps", eps}, {"weight_offset", weight_offset}});
-  return {out[0], residual != kNone ? out[2] : x};
+  const auto out = graph.add_node(kRmsNorm, {x, weight, residual}, RmsNormAttrs{eps, weight_offset});
+  return {out[RmsNorm::kY], residual != kNone ? out[RmsNorm::kH] : x};
 }
 
 Normed layer_norm(Graph& graph, ValueId x, ValueId residual, ValueId weight, ValueId bias, double eps) {
-  const auto out = graph.add_node(kLayerNorm, {x, weight, bias, residual}, {{"eps", eps}});
-  return {out[0], residual != kNone ? out[3] : x};
+  const auto out = graph.add_node(kLayerNorm, {x, weight, bias, residual}, LayerNormAttrs{eps});
+  return {out[LayerNorm::kY], residual != kNone ? out[LayerNorm::kH] : x};
 }
 
 }  // namespace strata::ops

@@ -1,11 +1,13 @@
 // The ops of the project: builders that append a node to a graph, and the definitions that bindings refer to.
 // N is the number of tokens of a micro-batch (sequences × sequence length, row-major). Shapes are checked by
 // each op's rule.
+//
+// Operands have fixed positions, which operands.h names; one that may be missing is marked ?.
 #pragma once
 
 #include "graph/graph.h"
 #include "graph/op.h"
-#include "tensor/activation_kind.h"
+#include "ops/operands.h"
 
 namespace strata::ops {
 
@@ -45,7 +47,7 @@ Normed rms_norm(Graph& graph, ValueId x, ValueId residual, ValueId weight, doubl
                 double weight_offset = 0);
 // h = x (+ residual); y = (h − mean) · rsqrt(var + eps) · weight + bias.
 Normed layer_norm(Graph& graph, ValueId x, ValueId residual, ValueId weight, ValueId bias, double eps);
-extern const OpDef kRmsNorm;              // (x, w, residual?) → y, rstd, h?
+extern const OpDef kRmsNorm;              // (x, w, residual?) → y, rstd, h? (with the residual)
 extern const OpDef kRmsNormGradInput;     // (dy, h, rstd, w, dh?) → dx
 extern const OpDef kRmsNormGradWeight;    // (dy, h, rstd) → accumulates into grad[D]
 extern const OpDef kLayerNorm;            // (x, w, b, residual?) → y, mean, rstd, h?
@@ -96,7 +98,7 @@ extern const OpDef kRopeTable;
 // Rotates the q and k parts of qkv[N, (h + 2 kv) · hd] by the angles of their positions; half-rotation
 // layout. table[positions, rotary_dim / 2, 2] holds cosines and sines.
 ValueId rope(Graph& graph, ValueId qkv, ValueId table, ValueId positions, int64_t head_dim);
-extern const OpDef kRope;  // (qkv, table, positions) → qkv; attribute inverse = 1 turns back
+extern const OpDef kRope;  // (qkv, table, positions) → qkv
 
 // --- attention.cpp
 struct AttentionOptions {
@@ -155,12 +157,7 @@ extern const OpDef kDocumentEnds;
 // bias[h, d - first] = table[bucket(d), h] for distances d = key − query in [first, last]; table [buckets,
 // heads] is fp32. Buckets of Raffel et al. (2020): near distances have one each, farther ones share, on a
 // logarithmic scale up to max_distance. One direction: keys behind the query all have bucket 0.
-struct RelativeBiasOptions {
-  int64_t max_distance = 128;
-  bool bidirectional = true;
-  int64_t first = 0, last = 0;
-};
-ValueId relative_bias(Graph& graph, ValueId table, const RelativeBiasOptions& options);
+ValueId relative_bias(Graph& graph, ValueId table, const RelativeBiasAttrs& attrs);
 extern const OpDef kRelativeBias;
 extern const OpDef kRelativeBiasGrad;  // (dbias) → accumulates into grad[buckets, heads]
 
@@ -187,6 +184,7 @@ struct LossOptions {
   bool per_token = false;       // also Loss::per_token and Loss::greedy
   double softcap = 0;           // above 0: a logit l becomes softcap · tanh(l / softcap)
   ValueId bias = graph::kNone;  // fp32 [V]; not with softcap
+  std::string prefix = {};      // of the names of the loss's values, where there are several losses
 };
 struct Loss {
   ValueId sum;        // "loss_sum", f64[1]
@@ -197,7 +195,8 @@ struct Loss {
 Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets,
                           const LossOptions& options = {});
 extern const OpDef kLinearCrossEntropy;  // (x, w, targets, bias?) → sum, count, per_token?, greedy?
-// (x, w for logits, w for dx, targets, bias?) → sum, count, dx, grad w, grad bias?
+// (x, w for logits, w for dx, targets, bias?, seed?) → sum, count, dx, grad w, grad bias?. Gradients are
+// those of seed · sum; sum and count are not scaled.
 extern const OpDef kLinearCrossEntropyTrain;
 
 // --- softcap.cpp

@@ -15,8 +15,9 @@ int64_t groups_of(const NodeView& view, const Value& qkv, int part, int weight) 
 }
 
 std::vector<ValueSpec> infer(const NodeView& view) {
-  const Value& qkv = view.in(0);
-  const int64_t q_groups = groups_of(view, qkv, 0, 1), k_groups = groups_of(view, qkv, 1, 2);
+  const Value& qkv = view.in(QkNorm::kQkv);
+  const int64_t q_groups = groups_of(view, qkv, 0, QkNorm::kQWeight),
+                k_groups = groups_of(view, qkv, 1, QkNorm::kKWeight);
   return {{"y", qkv.dtype, qkv.shape, qkv.segments},
           {"rstd", DType::kF32, {qkv.shape[0], q_groups + k_groups}, {q_groups, k_groups}}};
 }
@@ -32,29 +33,33 @@ bool by_head(const NodeView& view, int qkv, int q_weight) {
 
 std::vector<PlacementOption> placements(const NodeView& view) {
   std::vector<PlacementOption> options{{{kS0, kR, kR}, {kS0, kS0}}};
-  if (by_head(view, 0, 1)) options.push_back({{kS1, kR, kR}, {kS1, kS1}});
+  if (by_head(view, QkNorm::kQkv, QkNorm::kQWeight)) options.push_back({{kS1, kR, kR}, {kS1, kS1}});
   return options;
 }
 
 void gradient(GradientBuilder& builder, const Node& node) {
   Graph& graph = builder.graph();
-  const ValueId dy = builder.gradient_of(node.outputs[0]);
-  const ValueId qkv = node.inputs[0], rstd = node.outputs[1];
+  const ValueId dy = builder.gradient_of(node.outputs[QkNorm::kY]);
+  const ValueId qkv = node.inputs[QkNorm::kQkv], rstd = node.outputs[QkNorm::kRstd];
   builder.add_gradient(
-      qkv, graph.add_node(kQkNormGradInput, {dy, qkv, rstd, node.inputs[1], node.inputs[2]}, node.attrs)[0]);
+      qkv, graph.add_node(kQkNormGradInput,
+                          {dy, qkv, rstd, node.inputs[QkNorm::kQWeight], node.inputs[QkNorm::kKWeight]},
+                          node.attrs)[0]);
   builder.weight_grad();
-  Attrs attrs = node.attrs;
-  attrs.set("q_width", graph.value(node.inputs[1]).shape[0]);
-  attrs.set("k_width", graph.value(node.inputs[2]).shape[0]);
-  graph.add_node_into(
-      kQkNormGradWeight, {dy, qkv, rstd},
-      {builder.parameter_gradient(node.inputs[1]), builder.parameter_gradient(node.inputs[2])}, attrs);
+  auto attrs = node.attrs.as<QkNormAttrs>();
+  attrs.q_width = graph.value(node.inputs[QkNorm::kQWeight]).shape[0];
+  attrs.k_width = graph.value(node.inputs[QkNorm::kKWeight]).shape[0];
+  graph.add_node_into(kQkNormGradWeight, {dy, qkv, rstd},
+                      {builder.parameter_gradient(node.inputs[QkNorm::kQWeight]),
+                       builder.parameter_gradient(node.inputs[QkNorm::kKWeight])},
+                      attrs);
 }
 
 // --- (dy, qkv, rstd, q weight, k weight) → dx
 
 std::vector<ValueSpec> infer_grad_input(const NodeView& view) {
-  return {{"dx", view.in(1).dtype, view.in(1).shape, view.in(1).segments}};
+  return {{"dx", view.in(QkNormGradInput::kQkv).dtype, view.in(QkNormGradInput::kQkv).shape,
+           view.in(QkNormGradInput::kQkv).segments}};
 }
 
 Cost cost_grad(const NodeView& view) {
@@ -63,20 +68,21 @@ Cost cost_grad(const NodeView& view) {
 
 std::vector<PlacementOption> placements_grad_input(const NodeView& view) {
   std::vector<PlacementOption> options{{{kS0, kS0, kS0, kR, kR}, {kS0}}};
-  if (by_head(view, 1, 3)) options.push_back({{kS1, kS1, kS1, kR, kR}, {kS1}});
+  if (by_head(view, QkNormGradInput::kQkv, QkNormGradInput::kQWeight))
+    options.push_back({{kS1, kS1, kS1, kR, kR}, {kS1}});
   return options;
 }
 
 // --- (dy, qkv, rstd) → accumulates into dq_weight, dk_weight
 
 std::vector<ValueSpec> infer_grad_weight(const NodeView& view) {
-  return {{"dq", DType::kF32, {view.attrs().integer("q_width")}},
-          {"dk", DType::kF32, {view.attrs().integer("k_width")}}};
+  return {{"dq", DType::kF32, {view.attrs<QkNormAttrs>().q_width}},
+          {"dk", DType::kF32, {view.attrs<QkNormAttrs>().k_width}}};
 }
 
 std::vector<PlacementOption> placements_grad_weight(const NodeView& view) {
   std::vector<PlacementOption> options{{{kS0, kS0, kS0}, {kP, kP}}};
-  if (view.attrs().integer("q_width") < view.in(1).segments[0])
+  if (view.attrs<QkNormAttrs>().q_width < view.in(QkNormGradWeight::kQkv).segments[0])
     options.push_back({{kS1, kS1, kS1}, {kP, kP}});
   return options;
 }
@@ -92,7 +98,7 @@ const OpDef kQkNormGradWeight{"qk_norm_grad_weight", "elementwise", infer_grad_w
 ValueId qk_norm(Graph& graph, ValueId qkv, ValueId q_weight, ValueId k_weight, double eps,
                 double weight_offset) {
   return graph.add_node(kQkNorm, {qkv, q_weight, k_weight},
-                        {{"eps", eps}, {"weight_offset", weight_offset}})[0];
+                        QkNormAttrs{.eps = eps, .weight_offset = weight_offset})[0];
 }
 
 }  // namespace strata::ops

@@ -7,9 +7,8 @@
 
 namespace strata::ops {
 
-void require_segments(const NodeView& view, const Value& qkv) {
+void require_segments(const NodeView& view, const Value& qkv, int64_t head_dim) {
   require(view, qkv.segments.size() == 3, "qkv must have the parts [q | k | v]");
-  const int64_t head_dim = view.attrs().integer("head_dim");
   require(view, qkv.segments[1] == qkv.segments[2], "k and v must be as wide as each other");
   require(view, qkv.segments[0] % head_dim == 0 && qkv.segments[1] % head_dim == 0,
           "q, k and v must be whole heads");
@@ -22,18 +21,20 @@ namespace {
 // --- rope
 
 std::vector<ValueSpec> infer_rope(const NodeView& view) {
-  require_segments(view, view.in(0));
-  const int64_t head_dim = view.attrs().integer("head_dim");
+  const int64_t head_dim = view.attrs<RopeAttrs>().head_dim;
+  require_segments(view, view.in(Rope::kQkv), head_dim);
   require(view, head_dim % 2 == 0, "rotary embedding needs an even head size");
   require(view,
-          view.in(1).shape.rank() == 3 && view.in(1).shape[1] * 2 <= head_dim && view.in(1).shape[2] == 2,
+          view.in(Rope::kTable).shape.rank() == 3 && view.in(Rope::kTable).shape[1] * 2 <= head_dim &&
+              view.in(Rope::kTable).shape[2] == 2,
           "the table must be [positions, rotary_dim / 2, 2]");
-  require(view, view.in(2).shape == Shape{view.in(0).shape[0]}, "there must be one position a token");
-  return {{"qkv", view.in(0).dtype, view.in(0).shape, view.in(0).segments}};
+  require(view, view.in(Rope::kPositions).shape == Shape{view.in(Rope::kQkv).shape[0]},
+          "there must be one position a token");
+  return {{"qkv", view.in(Rope::kQkv).dtype, view.in(Rope::kQkv).shape, view.in(Rope::kQkv).segments}};
 }
 
 Cost cost_rope(const NodeView& view) {
-  const Value& qkv = view.in(0);
+  const Value& qkv = view.in(Rope::kQkv);
   const double share = 1.0 - static_cast<double>(qkv.segments[2]) / static_cast<double>(qkv.shape[1]);
   const double elements = static_cast<double>(qkv.shape.elements()) * share;  // v passes untouched
   return {3 * elements, 2 * elements * static_cast<double>(size_of(qkv.dtype))};
@@ -45,22 +46,24 @@ std::vector<PlacementOption> placements_rope(const NodeView&) {
 }
 
 void gradient_rope(GradientBuilder& builder, const Node& node) {
-  Attrs attrs = node.attrs;
-  attrs.set("inverse", 1 - node.attrs.integer("inverse"));
-  const ValueId dy = builder.gradient_of(node.outputs[0]);
-  builder.add_gradient(node.inputs[0],
-                       builder.graph().add_node(kRope, {dy, node.inputs[1], node.inputs[2]}, attrs)[0]);
+  auto attrs = node.attrs.as<RopeAttrs>();
+  attrs.inverse = !attrs.inverse;
+  const ValueId dy = builder.gradient_of(node.outputs[Rope::kRotated]);
+  builder.add_gradient(node.inputs[Rope::kQkv],
+                       builder.graph().add_node(
+                           kRope, {dy, node.inputs[Rope::kTable], node.inputs[Rope::kPositions]}, attrs)[0]);
 }
 
 // --- rope_table: () → table[positions, rotary_dim / 2, 2]
 
 std::vector<ValueSpec> infer_table(const NodeView& view) {
-  const auto pairs = static_cast<int64_t>(view.attrs().reals("frequencies").size());
-  return {{"table", DType::kF32, {view.attrs().integer("positions"), pairs, 2}}};
+  const auto& attrs = view.attrs<RopeTableAttrs>();
+  const auto pairs = static_cast<int64_t>(attrs.frequencies.size());
+  return {{"table", DType::kF32, {attrs.positions, pairs, 2}}};
 }
 
 Cost cost_table(const NodeView& view) {
-  return {0, static_cast<double>(view.out(0).bytes())};
+  return {0, static_cast<double>(view.out(RopeTable::kTable).bytes())};
 }
 
 std::vector<PlacementOption> placements_table(const NodeView&) {
@@ -153,15 +156,13 @@ ValueId rope_table(Graph& graph, int64_t positions, int64_t rotary_dim, const Ro
   Rotation rotation = rotation_of(rope, rotary_dim, positions);
   graph.set_phase(graph::Phase::kSetup);
   graph.add_node_into(kRopeTable, {}, {id},
-                      {{"positions", positions},
-                       {"frequencies", std::move(rotation.frequencies)},
-                       {"magnitude", rotation.magnitude}});
+                      RopeTableAttrs{positions, std::move(rotation.frequencies), rotation.magnitude});
   graph.set_phase(graph::Phase::kForward);
   return id;
 }
 
 ValueId rope(Graph& graph, ValueId qkv, ValueId table, ValueId positions, int64_t head_dim) {
-  return graph.add_node(kRope, {qkv, table, positions}, {{"head_dim", head_dim}, {"inverse", int64_t{0}}})[0];
+  return graph.add_node(kRope, {qkv, table, positions}, RopeAttrs{.head_dim = head_dim})[0];
 }
 
 }  // namespace strata::ops

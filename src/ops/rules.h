@@ -6,7 +6,6 @@
 
 namespace strata::ops {
 
-using graph::Attrs;
 using graph::Cost;
 using graph::GradientBuilder;
 using graph::Graph;
@@ -24,7 +23,7 @@ inline void require(const NodeView& view, bool condition, const char* what) {
 }
 
 // qkv = [q | k | v] of whole heads: what attention and rope read.
-void require_segments(const NodeView& view, const Value& qkv);
+void require_segments(const NodeView& view, const Value& qkv, int64_t head_dim);
 
 inline constexpr Placement kR = Placement::replicated();
 inline constexpr Placement kP = Placement::partial();

@@ -5,12 +5,13 @@ namespace strata::ops {
 namespace {
 
 std::vector<ValueSpec> infer(const NodeView& view) {
-  require(view, view.in(1).shape == Shape{1} && view.in(1).dtype == DType::kI32, "the index must be i32[1]");
-  return {{"row", view.in(0).dtype, {1, view.in(0).shape[1]}}};
+  require(view, view.in(TakeRow::kIndex).shape == Shape{1} && view.in(TakeRow::kIndex).dtype == DType::kI32,
+          "the index must be i32[1]");
+  return {{"row", view.in(TakeRow::kX).dtype, {1, view.in(TakeRow::kX).shape[1]}}};
 }
 
 Cost cost(const NodeView& view) {
-  return {0, 2 * static_cast<double>(view.out(0).bytes())};
+  return {0, 2 * static_cast<double>(view.out(TakeRow::kRow).bytes())};
 }
 
 std::vector<PlacementOption> placements(const NodeView&) {

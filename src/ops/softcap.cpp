@@ -5,8 +5,8 @@ namespace strata::ops {
 namespace {
 
 std::vector<ValueSpec> infer(const NodeView& view) {
-  require(view, view.in(0).dtype == DType::kF32, "logits are fp32");
-  return {{"y", DType::kF32, view.in(0).shape}};
+  require(view, view.in(Softcap::kX).dtype == DType::kF32, "logits are fp32");
+  return {{"y", DType::kF32, view.in(Softcap::kX).shape}};
 }
 
 Cost cost(const NodeView& view) {

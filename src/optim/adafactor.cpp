@@ -22,16 +22,6 @@ graph::Cost cost(const NodeView& view) {
   return update_cost(view, 12, 3, 3);
 }
 
-graph::Attrs attrs(const UpdateRule& rule, const Shape&) {
-  graph::Attrs attrs = common_attrs(rule);
-  const Adafactor& adafactor = std::get<Adafactor>(rule.optimizer);
-  attrs.set("beta2_decay", adafactor.beta2_decay);
-  attrs.set("eps1", adafactor.eps1);
-  attrs.set("eps2", adafactor.eps2);
-  attrs.set("clip_threshold", adafactor.clip_threshold);
-  return attrs;
-}
-
 }  // namespace
 
 // The means of columns and the sizes of parameter and update are those of the whole tensor.
@@ -45,7 +35,6 @@ const Definition kAdafactorDefinition{.name = "adafactor",
                                       .op = [](const Shape& rows) -> const graph::OpDef& {
                                         return rows.rank() == 1 ? kAdafactorVector : kAdafactor;
                                       },
-                                      .states = states,
-                                      .attrs = attrs};
+                                      .states = states};
 
 }  // namespace strata::optim

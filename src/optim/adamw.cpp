@@ -23,11 +23,9 @@ graph::Cost cost(const NodeView& view) {
 const graph::OpDef kAdamW{
     "adamw", "update", infer, cost, placements_by_element, nullptr, {{0, 0}, {1, 1}, {2, 2}}};
 
-const Definition kAdamWDefinition{
-    .name = "adamw",
-    .unit = Definition::Unit::kRows,
-    .op = [](const Shape&) -> const graph::OpDef& { return kAdamW; },
-    .states = states,
-    .attrs = [](const UpdateRule& rule, const Shape&) { return common_attrs(rule); }};
+const Definition kAdamWDefinition{.name = "adamw",
+                                  .unit = Definition::Unit::kRows,
+                                  .op = [](const Shape&) -> const graph::OpDef& { return kAdamW; },
+                                  .states = states};
 
 }  // namespace strata::optim

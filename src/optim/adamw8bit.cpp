@@ -39,11 +39,9 @@ std::vector<graph::PlacementOption> placements(const NodeView& view) {
 const graph::OpDef kAdamW8Bit{
     "adamw8bit", "update", infer, cost, placements, nullptr, {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}}};
 
-const Definition kAdamW8BitDefinition{
-    .name = "adamw8bit",
-    .unit = Definition::Unit::kTensor,
-    .op = [](const Shape&) -> const graph::OpDef& { return kAdamW8Bit; },
-    .states = states,
-    .attrs = [](const UpdateRule& rule, const Shape&) { return common_attrs(rule); }};
+const Definition kAdamW8BitDefinition{.name = "adamw8bit",
+                                      .unit = Definition::Unit::kTensor,
+                                      .op = [](const Shape&) -> const graph::OpDef& { return kAdamW8Bit; },
+                                      .states = states};
 
 }  // namespace strata::optim

@@ -21,8 +21,8 @@ struct Definition {
   enum class Unit : uint8_t { kRows, kTensor, kMatrix } unit = Unit::kRows;
   const graph::OpDef& (*op)(const Shape& rows);
   std::vector<StateSpec> (*states)(const Shape& rows);
-  // Attributes of a node for `rows`, weight_decay and lr_scale included.
-  graph::Attrs (*attrs)(const UpdateRule& rule, const Shape& rows);
+  // The rule of a node for `rows` as its kernel applies it; nullptr: as it is.
+  UpdateRule (*applied)(const UpdateRule& rule, const Shape& rows) = nullptr;
 };
 
 extern const Definition kAdamWDefinition, kMuonDefinition, kLionDefinition, kAdafactorDefinition,
@@ -30,9 +30,6 @@ extern const Definition kAdamWDefinition, kMuonDefinition, kLionDefinition, kAda
 const Definition& definition_of(const Optimizer& optimizer);
 
 // What the ops share. Inputs: the parameter, `states` states, its gradient, the scalars.
-inline graph::Attrs common_attrs(const UpdateRule& rule) {
-  return {{"weight_decay", rule.weight_decay}, {"lr_scale", rule.lr_scale}};
-}
 // The parameter's shape with the rows of the node.
 Shape shape_of_rows(const graph::NodeView& view);
 // Checks the operands that all optimizers have; states are checked against `wanted`.

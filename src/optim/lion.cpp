@@ -18,14 +18,6 @@ graph::Cost cost(const NodeView& view) {
   return update_cost(view, 2, 2, 1);
 }
 
-graph::Attrs attrs(const UpdateRule& rule, const Shape&) {
-  graph::Attrs attrs = common_attrs(rule);
-  const Lion& lion = std::get<Lion>(rule.optimizer);
-  attrs.set("beta1", lion.beta1);
-  attrs.set("beta2", lion.beta2);
-  return attrs;
-}
-
 }  // namespace
 
 const graph::OpDef kLion{"lion", "update", infer, cost, placements_by_element, nullptr, {{0, 0}, {1, 1}}};
@@ -33,7 +25,6 @@ const graph::OpDef kLion{"lion", "update", infer, cost, placements_by_element, n
 const Definition kLionDefinition{.name = "lion",
                                  .unit = Definition::Unit::kRows,
                                  .op = [](const Shape&) -> const graph::OpDef& { return kLion; },
-                                 .states = states,
-                                 .attrs = attrs};
+                                 .states = states};
 
 }  // namespace strata::optim

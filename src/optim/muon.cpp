@@ -23,7 +23,7 @@ graph::Cost cost(const NodeView& view) {
   const Shape rows = shape_of_rows(view);
   const auto n = static_cast<double>(std::min(rows[0], rows[1]));
   const auto m = static_cast<double>(std::max(rows[0], rows[1]));
-  const auto steps = static_cast<double>(view.attrs().integer("steps"));
+  const auto steps = static_cast<double>(std::get<Muon>(view.attrs<UpdateAttrs>().rule.optimizer).steps);
   graph::Cost cost = update_cost(view, 2, 2, 1);
   cost.flops += steps * 2 * n * n * (2 * m + n);
   return cost;
@@ -36,16 +36,12 @@ double scale_of(MuonScale scale, const Shape& rows) {
 }
 
 // What the scale does to the update it must not do to the decay.
-graph::Attrs attrs(const UpdateRule& rule, const Shape& rows) {
-  graph::Attrs attrs = common_attrs(rule);
-  const Muon& muon = std::get<Muon>(rule.optimizer);
-  const double scale = scale_of(muon.scale, rows);
-  attrs.set("lr_scale", rule.lr_scale * scale);
-  attrs.set("weight_decay", rule.weight_decay / scale);
-  attrs.set("momentum", muon.momentum);
-  attrs.set("nesterov", int64_t{muon.nesterov});
-  attrs.set("steps", muon.steps);
-  return attrs;
+UpdateRule applied(const UpdateRule& rule, const Shape& rows) {
+  const double scale = scale_of(std::get<Muon>(rule.optimizer).scale, rows);
+  UpdateRule out = rule;
+  out.lr_scale *= scale;
+  out.weight_decay /= scale;
+  return out;
 }
 
 }  // namespace
@@ -57,6 +53,6 @@ const Definition kMuonDefinition{.name = "muon",
                                  .unit = Definition::Unit::kMatrix,
                                  .op = [](const Shape&) -> const graph::OpDef& { return kMuon; },
                                  .states = states,
-                                 .attrs = attrs};
+                                 .applied = applied};
 
 }  // namespace strata::optim

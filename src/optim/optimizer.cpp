@@ -161,13 +161,13 @@ class UpdateBuilder {
       run = cut_at_segments(run, value, part_scales, definition.unit == Definition::Unit::kMatrix);
     for (const Piece& piece : run) {
       const Shape rows = with_rows(value.shape, piece.rows);
-      graph::Attrs attrs = definition.attrs(piece.rule, rows);
+      UpdateAttrs attrs{definition.applied != nullptr ? definition.applied(piece.rule, rows) : piece.rule};
       if (piece.rows != value.shape[0]) {
-        attrs.set("first_row", piece.first);
-        attrs.set("rows", piece.rows);
-        attrs.set("of_rows", value.shape[0]);
-        attrs.set("state_row", piece.first - whole.first);
-        attrs.set("state_rows", whole.rows);
+        attrs.first_row = piece.first;
+        attrs.rows = piece.rows;
+        attrs.of_rows = value.shape[0];
+        attrs.state_row = piece.first - whole.first;
+        attrs.state_rows = whole.rows;
       }
       graph_.add_node_into(definition.op(rows), inputs, outputs, std::move(attrs));
     }
@@ -194,21 +194,54 @@ std::string_view name_of(const Optimizer& optimizer) {
   return definition_of(optimizer).name;
 }
 
-RowRange row_range(const graph::Attrs& attrs, const Shape& parameter) {
+namespace {
+
+void describe_one(const AdamW&, graph::AttributeText&) {}
+void describe_one(const Muon& muon, graph::AttributeText& to) {
+  to("momentum", muon.momentum);
+  to("nesterov", muon.nesterov);
+  to("steps", muon.steps);
+}
+void describe_one(const Lion& lion, graph::AttributeText& to) {
+  to("beta1", lion.beta1);
+  to("beta2", lion.beta2);
+}
+void describe_one(const Adafactor& adafactor, graph::AttributeText& to) {
+  to("beta2_decay", adafactor.beta2_decay);
+  to("eps1", adafactor.eps1);
+  to("eps2", adafactor.eps2);
+  to("clip_threshold", adafactor.clip_threshold);
+}
+void describe_one(const AdamW8Bit&, graph::AttributeText&) {}
+
+}  // namespace
+
+void UpdateAttrs::describe(graph::AttributeText& to) const {
+  to("weight_decay", rule.weight_decay);
+  to("lr_scale", rule.lr_scale);
+  std::visit([&](const auto& optimizer) { describe_one(optimizer, to); }, rule.optimizer);
+  if (rows == 0) return;
+  to("first_row", first_row);
+  to("rows", rows);
+  to("of_rows", of_rows);
+  to("state_row", state_row);
+  to("state_rows", state_rows);
+}
+
+RowRange row_range(const UpdateAttrs& attrs, const Shape& parameter) {
   const int64_t here = parameter[0];
-  if (!attrs.has("rows")) return {0, here, 0, here};
-  const int64_t of = attrs.integer("of_rows");
-  const auto share = [&](std::string_view name) { return attrs.integer(name) * here / of; };
-  return {share("first_row"), share("rows"), share("state_row"), share("state_rows")};
+  if (attrs.rows == 0) return {0, here, 0, here};
+  const auto share = [&](int64_t rows) { return rows * here / attrs.of_rows; };
+  return {share(attrs.first_row), share(attrs.rows), share(attrs.state_row), share(attrs.state_rows)};
 }
 
 Shape shape_of_rows(const NodeView& view) {
-  return with_rows(view.in(0).shape, row_range(view.attrs(), view.in(0).shape).rows);
+  return with_rows(view.in(0).shape, row_range(view.attrs<UpdateAttrs>(), view.in(0).shape).rows);
 }
 
 std::vector<ValueSpec> infer_update(const NodeView& view, const std::vector<StateSpec>& wanted) {
   const Value& parameter = view.in(0);
-  const RowRange range = row_range(view.attrs(), parameter.shape);
+  const RowRange range = row_range(view.attrs<UpdateAttrs>(), parameter.shape);
   const auto gradient = static_cast<int>(wanted.size()) + 1;
   if (view.in(gradient).shape != parameter.shape)
     graph::shape_error(view, "parameter and gradient must have one shape");
@@ -230,7 +263,7 @@ std::vector<ValueSpec> infer_update(const NodeView& view, const std::vector<Stat
 
 Cost update_cost(const NodeView& view, double flops, double parameter_passes, double gradient_passes) {
   const auto elements = static_cast<double>(shape_of_rows(view).elements());
-  const RowRange range = row_range(view.attrs(), view.in(0).shape);
+  const RowRange range = row_range(view.attrs<UpdateAttrs>(), view.in(0).shape);
   const double share =
       range.state_rows > 0 ? static_cast<double>(range.rows) / static_cast<double>(range.state_rows) : 0;
   Cost cost{flops * elements, 4 * elements * (parameter_passes + gradient_passes)};
@@ -277,7 +310,7 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of)
   std::vector<ValueId> squares;
   for (const auto& parameter : graph.parameters()) {
     const Value& value = graph.value(parameter.value);
-    builder.add(parameter, rule_of(value.name, value.shape));
+    builder.add(parameter, rule_of(value.name, parameter.role));
     squares.push_back(graph.add_node(kSumOfSquares, {parameter.value})[0]);
   }
   graph.add_node_into(kRootOfSum, squares, {update.param_norm});

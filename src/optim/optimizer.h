@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "graph/attributes.h"
 #include "graph/graph.h"
 #include "graph/op.h"
 
@@ -98,7 +99,7 @@ struct ParameterRule {
 inline ParameterRule one_rule(const UpdateRule& rule) {
   return {{{0, rule}}, {}};
 }
-using RuleOf = std::function<ParameterRule(const std::string& name, const Shape& shape)>;
+using RuleOf = std::function<ParameterRule(const std::string& name, graph::ParameterRole role)>;
 
 // How the elements of a state belong to the rows of the parameter that it is for.
 enum class StateLayout : uint8_t {
@@ -135,12 +136,21 @@ extern const graph::OpDef
     kUpdateScalars;  // (hyper, token_count, updates, partials…) → scalars, grad_norm, updates
 extern const graph::OpDef kRootOfSum;  // (partials…) → f32[1]
 
-// (master, states…, gradient, scalars) → master, states…, over their inputs. Attributes of all: weight_decay,
-// lr_scale and, where a node is for some rows of the parameter, a RowRange. Further ones stand at each.
-extern const graph::OpDef kAdamW;      // states m, v
-extern const graph::OpDef kLion;       // momentum; beta1, beta2
-extern const graph::OpDef kMuon;       // momentum; momentum, nesterov, steps
-extern const graph::OpDef kAdafactor;  // row f32[rows], column f32[columns]; its constants by their names
+// Of every optimizer's op. Where a node is for some rows of a parameter of `of_rows` rows, these say which,
+// and where they lie in its states; rows 0: all of them.
+struct UpdateAttrs {
+  UpdateRule rule;  // weight_decay and lr_scale as the kernel applies them
+  int64_t first_row = 0, rows = 0, of_rows = 0;
+  int64_t state_row = 0, state_rows = 0;
+  bool operator==(const UpdateAttrs&) const = default;
+  void describe(graph::AttributeText& to) const;
+};
+
+// (master, states…, gradient, scalars) → master, states…, over their inputs.
+extern const graph::OpDef kAdamW;            // states m, v
+extern const graph::OpDef kLion;             // momentum
+extern const graph::OpDef kMuon;             // momentum
+extern const graph::OpDef kAdafactor;        // row f32[rows], column f32[columns]
 extern const graph::OpDef kAdafactorVector;  // variance
 extern const graph::OpDef kAdamW8Bit;        // m u8, m_scale f32[blocks], v u8, v_scale f32[blocks]
 
@@ -150,6 +160,6 @@ struct RowRange {
   int64_t first = 0, rows = 0;
   int64_t state_first = 0, state_rows = 0;  // of all rows that the states are for
 };
-RowRange row_range(const graph::Attrs& attrs, const Shape& parameter);
+RowRange row_range(const UpdateAttrs& attrs, const Shape& parameter);
 
 }  // namespace strata::optim

@@ -2,35 +2,12 @@
 
 #include "base/error.h"
 #include "graph/differentiate.h"
+#include "models/head.h"
 
 namespace strata::program {
 namespace {
 
 using graph::Graph;
-using graph::Role;
-using graph::Value;
-using graph::ValueId;
-
-// Of the last row of a chunk, or of every text's newest token.
-void add_logits(Graph& graph, const Request& request, const models::Hidden& hidden) {
-  ValueId rows = hidden.values;
-  if (request.sequence_length > 1) {
-    STRATA_CHECK(request.sequences == 1, "a prefill takes one text at a time, not {}", request.sequences);
-    Value index;
-    index.name = "last_row";
-    index.dtype = DType::kI32;
-    index.shape = {1};
-    index.role = Role::kStep;
-    rows = ops::take_row(graph, hidden.values, graph.add_value(std::move(index)));
-  }
-  Value logits;
-  logits.name = "logits";
-  logits.shape = {request.sequences, graph.value(hidden.head).shape[0]};
-  logits.role = Role::kStep;
-  const ValueId out = graph.add_value(std::move(logits));
-  graph.add_node_into(ops::kLinear, {rows, hidden.head, graph::kNone}, {out}, {{"f32_output", int64_t{1}}});
-  if (hidden.softcap > 0) graph.add_node_into(ops::kSoftcap, {out}, {out}, {{"softcap", hidden.softcap}});
-}
 
 layers::Mode mode_of(Kind kind) {
   switch (kind) {
@@ -71,16 +48,14 @@ graph::Graph build_graph(const Request& request, const CompileOptions& options,
   const models::Hidden hidden = options.model.family->build(options.model, context);
   if (mode == layers::Mode::kEncodeSource) return graph;
   if (mode == layers::Mode::kCached) {
-    add_logits(graph, request, hidden);
+    models::add_logits(context, hidden);
     return graph;
   }
-  const ops::Loss loss = ops::linear_cross_entropy(
-      graph, hidden.values, hidden.head, context.targets,
-      {.per_token = request.per_token_loss, .softcap = hidden.softcap, .bias = hidden.bias});
+  const models::Losses losses = models::add_losses(context, hidden, request.per_token_loss);
   if (request.kind == Kind::kTrain) {
-    graph::differentiate(graph);
+    graph::differentiate(graph, losses.all);
     STRATA_CHECK(options.rule_of != nullptr, "a training program needs the optimizer's rules");
-    auto update = optim::add_update(graph, loss.count, options.rule_of);
+    auto update = optim::add_update(graph, losses.token_count, options.rule_of);
     if (states != nullptr) *states = std::move(update.states);
   }
   return graph;

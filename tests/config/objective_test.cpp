@@ -212,5 +212,29 @@ TEST(ObjectiveOfARun, ADecoderIsRefusedMaskedTraining) {
   EXPECT_NE(read_file(tiny.folder() / "run.toml").find("objective = \"causal\""), std::string::npos);
 }
 
+// What a graph reads and no loader fills would be whatever lies there.
+TEST(BatchFields, AreWhatGraphsRead) {
+  for (const int64_t encoder : {0, 5}) {
+    for (const auto mode : {layers::Mode::kSequences, layers::Mode::kCached, layers::Mode::kEncodeSource}) {
+      if (mode == layers::Mode::kEncodeSource && encoder == 0) continue;
+      graph::Graph graph;
+      layers::Context context{
+          .graph = graph, .mode = mode, .sequence_length = 3, .sequences = 2, .encoder_length = encoder};
+      const data::RowShape shape{.window = 3, .look_ahead = 0, .tokens = 3, .source = encoder};
+      layers::add_batch(context);
+      for (const layers::BatchTensor& tensor : layers::batch_tensors(context)) {
+        EXPECT_NE(graph.find_value(tensor.name), graph::kNone) << tensor.name;
+        if (tensor.role != graph::Role::kInput) continue;
+        const auto fields = data::batch_fields();
+        const auto field = std::find_if(fields.begin(), fields.end(),
+                                        [&](const data::BatchField& one) { return one.name == tensor.name; });
+        ASSERT_NE(field, fields.end()) << tensor.name;
+        EXPECT_EQ(tensor.shape, Shape{2 * field->places_of(shape)}) << tensor.name;
+        EXPECT_EQ(tensor.dtype, DType::kI32) << tensor.name;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace strata::train

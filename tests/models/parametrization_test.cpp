@@ -6,6 +6,9 @@
 
 #include <cmath>
 #include <map>
+#include <stdexcept>
+
+#include "base/error.h"
 
 namespace strata::models {
 namespace {
@@ -76,6 +79,17 @@ TEST(Start, OfTheOthersIsTheConfigsRange) {
   }
 }
 
+RateScale rates_of(const ModelConfig& config, const std::string& name) {
+  graph::Graph graph;
+  layers::Context context{.graph = graph, .sequence_length = 1, .sequences = 1};
+  layers::add_batch(context);
+  config.family->build(config, context);
+  for (const graph::Parameter& parameter : graph.parameters()) {
+    if (graph.value(parameter.value).name == name) return rate_scale(config, parameter.role);
+  }
+  throw std::out_of_range(name);
+}
+
 // Table 8 of the paper for Adam, with table 9's scores by 1 / head size: relative to a base of a quarter the
 // width.
 TEST(Mup, FactorsAreTheTables) {
@@ -87,8 +101,8 @@ TEST(Mup, FactorsAreTheTables) {
   const auto same = starts_of(config);
   for (const auto& [name, init] : base) {
     EXPECT_EQ(same.at(name).std, init.std) << name;
-    EXPECT_EQ(rate_scale(config, name).whole, 1) << name;
-    EXPECT_TRUE(rate_scale(config, name).parts.empty()) << name;
+    EXPECT_EQ(rates_of(config, name).whole, 1) << name;
+    EXPECT_TRUE(rates_of(config, name).parts.empty()) << name;
   }
   config.mup.base_hidden_size = config.hidden_size / 4;
   config.mup.base_head_dim = config.head_dim / 4;
@@ -99,11 +113,11 @@ TEST(Mup, FactorsAreTheTables) {
     const double rate = hidden || name == "head.weight" ? 0.25 : 1;
     EXPECT_NEAR(wide.at(name).std, start * init.std, 1e-12) << name;
     EXPECT_EQ(wide.at(name).kind, init.kind) << name;
-    EXPECT_EQ(rate_scale(config, name).whole, rate) << name;
+    EXPECT_EQ(rates_of(config, name).whole, rate) << name;
     const bool qkv = name.ends_with("attention.qkv.weight");
-    EXPECT_EQ(rate_scale(config, name).parts, qkv ? (std::vector<double>{0.5, 1, 1}) : std::vector<double>{})
+    EXPECT_EQ(rates_of(config, name).parts, qkv ? (std::vector<double>{0.5, 1, 1}) : std::vector<double>{})
         << name;
-    EXPECT_EQ(wide.at(name).part_scales, rate_scale(config, name).parts) << name;
+    EXPECT_EQ(wide.at(name).part_scales, rates_of(config, name).parts) << name;
   }
 }
 
@@ -114,15 +128,15 @@ TEST(Mup, ATiedHeadsMultiplierLiesInTheLastNorm) {
   EXPECT_EQ(starts.at("final_norm.weight").kind, Init::Kind::kConstant);
   EXPECT_EQ(starts.at("final_norm.weight").value, 0.25);
   EXPECT_EQ(starts.at("final_norm.bias").kind, Init::Kind::kZeros);
-  EXPECT_EQ(rate_scale(config, "final_norm.weight").whole, 0.25);
-  EXPECT_EQ(rate_scale(config, "final_norm.bias").whole, 0.25);
-  EXPECT_EQ(rate_scale(config, "embedding.weight").whole, 1);
-  EXPECT_EQ(rate_scale(config, "layers.0.attention_norm.weight").whole, 1);
+  EXPECT_EQ(rates_of(config, "final_norm.weight").whole, 0.25);
+  EXPECT_EQ(rates_of(config, "final_norm.bias").whole, 0.25);
+  EXPECT_EQ(rates_of(config, "embedding.weight").whole, 1);
+  EXPECT_EQ(rates_of(config, "layers.0.attention_norm.weight").whole, 1);
 
   config = preset("gemma3-270m");  // its norms multiply by 1 + w, its embedding counts √d times
   config.mup.base_hidden_size = config.hidden_size / 4;
   EXPECT_EQ(starts_of(config).at("final_norm.weight").value, 0.5 - 1);
-  EXPECT_EQ(rate_scale(config, "embedding.weight").whole, 0.5);
+  EXPECT_EQ(rates_of(config, "embedding.weight").whole, 0.5);
 }
 
 // Schemes that follow from the sizes are already µP's for hidden matrices.
@@ -153,6 +167,31 @@ TEST(Mup, WhatCannotHoldAMultiplierIsRefused) {
   config.mup.base_head_dim = config.head_dim / 2;
   ASSERT_EQ(mup_faults(config).size(), 1u);
   EXPECT_NE(mup_faults(config)[0].find("query_pre_attn_scalar"), std::string::npos);
+}
+
+// Roles, not names and not shapes, say what decays and what counts as a product; the two agree in every
+// family.
+TEST(Roles, SayWhatIsAMatrix) {
+  for (const char* name :
+       {"gpt2-124m", "pythia-70m", "llama3-29m", "gemma3-270m", "olmo-1b", "bert-base", "t5-small"}) {
+    const ModelConfig config = preset(name);
+    graph::Graph graph;
+    layers::Context context{.graph = graph, .sequence_length = 1, .sequences = 1};
+    if (config.architecture == Architecture::kEncoderDecoder) context.encoder_length = 1;
+    layers::add_batch(context);
+    config.family->build(config, context);
+    for (const graph::Parameter& parameter : graph.parameters()) {
+      const graph::Value& value = graph.value(parameter.value);
+      EXPECT_EQ(is_matrix(parameter.role), value.shape.rank() >= 2)
+          << name << ", " << value.name << ": " << graph::name_of(parameter.role);
+    }
+  }
+}
+
+TEST(Roles, ThatNobodyKnowsAreErrors) {
+  const auto unknown = static_cast<graph::ParameterRole>(200);
+  EXPECT_THROW(is_matrix(unknown), InternalError);
+  EXPECT_THROW(rate_scale(preset("gpt2-124m"), unknown), InternalError);
 }
 
 }  // namespace

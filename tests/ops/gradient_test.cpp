@@ -1,5 +1,6 @@
-// Each op's gradient against central differences: a small graph from parameters through the op to a loss,
-// differentiated, and the loss moved along random directions of every parameter.
+// Gradients of graphs of several ops against central differences: a small graph from parameters to a loss,
+// differentiated, and the loss moved along random directions of every parameter. Each op alone stands in
+// difference_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -33,7 +34,7 @@ void PrintTo(const GradientCase& one, std::ostream* out) {
 }
 
 ValueId parameter(Graph& graph, const char* name, Shape shape, std::vector<int64_t> segments = {}) {
-  return graph.add_parameter(name, shape, {}, {}, std::move(segments));
+  return graph.add_parameter(name, graph::ParameterRole::kFfnIn, shape, {}, {}, std::move(segments));
 }
 ValueId input(Graph& graph, const char* name, Shape shape, DType dtype) {
   return device::add_operand(graph, name, dtype, shape, {}, Role::kInput);
@@ -236,8 +237,8 @@ TEST_P(Gradients, FollowTheLoss) {
   if (GetParam().head_bias) options.bias = parameter(graph, "head_bias", {9});
   const ValueId targets = input(graph, "targets", {kRows}, DType::kI32);
   const ValueId sum = linear_cross_entropy(graph, y, head, targets, options).sum;
-  graph::differentiate(graph);
-  device::OpRun run(std::move(graph), device::cpu_bindings(), cpu::describe_device(1));
+  graph::differentiate(graph, std::vector{graph::WeightedLoss{.sum = sum}});
+  device::OpRun run(std::move(graph), device::cpu_bindings(), one_thread());
   fill(run);
   loss(run, sum);
 

@@ -6,9 +6,9 @@
 #include <cstring>
 
 #include "fixtures/op_tensors.h"
-#include "kernels/cpu/optimizer.h"
 #include "ops/ops.h"
 #include "optim/optimizer.h"
+#include "tensor/update_scalars.h"
 
 namespace strata::ops {
 namespace {
@@ -18,12 +18,6 @@ const OpCase& case_of(const std::string& name) {
     if (one.name == name) return one;
   }
   throw std::out_of_range(name);
-}
-
-std::vector<Tensor> inputs_of(const OpCase& one) {
-  std::vector<Tensor> inputs;
-  for (size_t i = 0; i < one.inputs.size(); ++i) inputs.push_back(tensor_of(one.inputs[i], i + 1));
-  return inputs;
 }
 
 void expect_near(const std::vector<double>& found, const std::vector<double>& wanted, double tolerance) {
@@ -40,8 +34,9 @@ TEST_P(CachedAttention, AttendsToWhatIsCachedAndToItself) {
   const OpCase& one = case_of(GetParam());
   const auto inputs = inputs_of(one);
   const auto outputs = run_op(one, inputs);
-  const int64_t head_dim = one.attrs.integer("head_dim"), length = one.attrs.integer("sequence_length");
-  const double scale = one.attrs.real("scale");
+  const auto& attrs = one.attrs.as<AttentionAttrs>();
+  const int64_t head_dim = attrs.head_dim, length = attrs.sequence_length;
+  const double scale = attrs.scale;
   const Tensor& qkv = inputs[0];
   const int64_t q_width = qkv.segments[0], kv_width = qkv.segments[1], width = qkv.shape[1];
   const int64_t sequences = inputs[3].shape[0], room = inputs[1].shape[1];
@@ -96,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Ops, CachedAttention,
 TEST(CachedCrossAttention, SeesWhatWasStoredUpToItsEnd) {
   const OpCase& whole = case_of("cross_attention_documents");
   auto inputs = inputs_of(whole);
-  const int64_t sequences = 4, source = whole.attrs.integer("encoder_length"),
+  const int64_t sequences = 4, source = whole.attrs.as<CrossAttentionAttrs>().encoder_length,
                 length = inputs[0].shape[0] / 4;
   const std::vector<double> slots{2, 5, 0, 3}, ends{10, 7, 0, 1};
   for (int64_t n = 0; n < sequences * length; ++n) {
@@ -138,7 +133,7 @@ TEST(AdamW, MovesParametersAndMoments) {
   // The step block may say that nothing is to happen.
   std::string scalars;
   for (const double byte : inputs[4].values) scalars += static_cast<char>(byte);
-  cpu::UpdateScalars skipped;
+  UpdateScalars skipped;
   std::memcpy(&skipped, scalars.data(), sizeof skipped);
   skipped.skip = 1;
   for (size_t i = 0; i < sizeof skipped; ++i)
@@ -150,7 +145,7 @@ TEST(AdamW, MovesParametersAndMoments) {
 TEST(RopeTable, HoldsCosinesAndSinesOfTheAngles) {
   OpCase one = case_of("rope_table");
   const std::vector<double> frequencies{1.0, 0.37, 0.02};
-  one.attrs = graph::Attrs{{"positions", int64_t{300}}, {"frequencies", frequencies}, {"magnitude", 1.25}};
+  one.attrs = RopeTableAttrs{300, frequencies, 1.25};
   const Tensor table = run_op(one, {})[0];
   std::vector<double> wanted;
   for (int64_t position = 0; position < 300; ++position) {

@@ -68,7 +68,7 @@ TEST_P(Curve, FollowsTheAuthorsCode) {
   for (const auto& golden : golden_curves(GetParam().name)) {
     SCOPED_TRACE(golden.at("tensor").get<std::string>());
     const Tensor tensor = tensor_named(golden.at("tensor"));
-    UpdateRun run({{"p", tensor.shape}}, [](const std::string&, const Shape&) {
+    UpdateRun run({{"p", tensor.shape}}, [](const std::string&, graph::ParameterRole) {
       return one_rule({kDecay, 1, GetParam().optimizer});
     });
     follow(golden, GetParam(), run, tensor);
@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Curve, AdamW8BitEndsWithBitsandbytesCodes) {
   const auto golden = golden_curves("adamw8bit").at(0);
   const Tensor tensor = tensor_named("large");
-  UpdateRun run({{"p", tensor.shape}}, [](const std::string&, const Shape&) {
+  UpdateRun run({{"p", tensor.shape}}, [](const std::string&, graph::ParameterRole) {
     return one_rule({kDecay, 1, AdamW8Bit{}});
   });
   follow(golden, {"adamw8bit", AdamW8Bit{}, 1e-6, 1e-5}, run, tensor);

@@ -35,7 +35,7 @@ class UpdateRun {
   UpdateRun(const std::vector<TestParameter>& parameters, const RuleOf& rule_of) {
     graph::Graph graph;
     for (const TestParameter& one : parameters) {
-      graph.add_parameter(one.name, one.shape, {}, {}, one.segments);
+      graph.add_parameter(one.name, graph::ParameterRole::kFfnIn, one.shape, {}, {}, one.segments);
       graph.parameters().back().gradient = device::add_operand(graph, "gradient." + one.name, DType::kF32,
                                                                one.shape, {}, graph::Role::kGradient);
     }

@@ -32,7 +32,7 @@ TEST(States, TakeWhatTheirFormulasSay) {
       {{"row", 4 * kRows}, {"column", 4 * kColumns}},
       {{"m", kElements}, {"m_scale", 4 * blocks}, {"v", kElements}, {"v_scale", 4 * blocks}}};
   for (size_t i = 0; i < kAll.size(); ++i) {
-    const UpdateRun run({{"p", {kRows, kColumns}}}, [&](const std::string&, const Shape&) {
+    const UpdateRun run({{"p", {kRows, kColumns}}}, [&](const std::string&, graph::ParameterRole) {
       return one_rule({0.1, 1, kAll[i]});
     });
     EXPECT_EQ(state_bytes(run), wanted[i]) << name_of(kAll[i]);
@@ -40,13 +40,15 @@ TEST(States, TakeWhatTheirFormulasSay) {
 }
 
 TEST(States, OfSmallTensorsAreNotBytes) {
-  const RuleOf rule = [](const std::string&, const Shape&) { return one_rule({0.1, 1, AdamW8Bit{}}); };
+  const RuleOf rule = [](const std::string&, graph::ParameterRole) {
+    return one_rule({0.1, 1, AdamW8Bit{}});
+  };
   EXPECT_EQ(state_bytes(UpdateRun({{"p", {4095}}}, rule)).at("m"), 4 * 4095);
   EXPECT_EQ(state_bytes(UpdateRun({{"p", {4096}}}, rule)).at("m"), 4096);
 }
 
 TEST(States, OfAVectorAdafactorKeepsWhole) {
-  const UpdateRun run({{"p", {57}}}, [](const std::string&, const Shape&) {
+  const UpdateRun run({{"p", {57}}}, [](const std::string&, graph::ParameterRole) {
     return one_rule({0, 1, Adafactor{}});
   });
   EXPECT_EQ(state_bytes(run), (std::map<std::string, int64_t>{{"variance", 4 * 57}}));
@@ -66,13 +68,14 @@ TEST(Rows, AreUpdatedAsParametersOfTheirOwn) {
     std::vector<UpdateRule> rules;
     for (size_t i = 0; i < 3; ++i)
       rules.push_back({0.1 * static_cast<double>(i), 1 - 0.25 * static_cast<double>(i), optimizers[i]});
-    UpdateRun fused({{"qkv", {96, kColumns}, segments}}, [&](const std::string&, const Shape&) {
+    UpdateRun fused({{"qkv", {96, kColumns}, segments}}, [&](const std::string&, graph::ParameterRole) {
       ParameterRule rule;
       for (size_t i = 0; i < 3; ++i) rule.tensors.push_back({segments[i], rules[i]});
       return rule;
     });
-    UpdateRun apart({{"0", {48, kColumns}}, {"1", {24, kColumns}}, {"2", {24, kColumns}}},
-                    [&](const std::string& name, const Shape&) { return one_rule(rules[name[0] - '0']); });
+    UpdateRun apart(
+        {{"0", {48, kColumns}}, {"1", {24, kColumns}}, {"2", {24, kColumns}}},
+        [&](const std::string& name, graph::ParameterRole) { return one_rule(rules[name[0] - '0']); });
     fill(fused.values("qkv"), 96 * kColumns, 1);
     const std::vector<int64_t> first{0, 48 * kColumns, 72 * kColumns};
     for (size_t i = 0; i < 3; ++i)
@@ -97,7 +100,7 @@ TEST(Rows, AreUpdatedAsParametersOfTheirOwn) {
 // Neighbours with one rule are one node, and neighbours with one optimizer share its states.
 TEST(Rows, OfOneOptimizerShareStates) {
   const auto rule_with = [](double q_scale) {
-    return [q_scale](const std::string&, const Shape&) {
+    return [q_scale](const std::string&, graph::ParameterRole) {
       return ParameterRule{{{48, {0.1, q_scale}}, {24, {0.1, 1}}, {24, {0.1, 1}}}, {}};
     };
   };
@@ -113,7 +116,7 @@ TEST(Rows, OfOneOptimizerShareStates) {
 
 // Newton and Schulz see each segment by itself, also where one tensor of a file holds several.
 TEST(Rows, MuonTakesEachSegmentByItself) {
-  const auto rule = [](const std::string&, const Shape&) { return one_rule({0, 1, Muon{}}); };
+  const auto rule = [](const std::string&, graph::ParameterRole) { return one_rule({0, 1, Muon{}}); };
   UpdateRun fused({{"qkv", {32, 16}, {16, 8, 8}}}, rule);
   UpdateRun apart({{"0", {16, 16}}, {"1", {8, 16}}, {"2", {8, 16}}}, rule);
   fill(fused.values("qkv"), 512, 1);
@@ -133,7 +136,9 @@ TEST(Rows, MuonTakesEachSegmentByItself) {
 }
 
 TEST(Rows, RulesMustCoverTheParameter) {
-  const auto rule = [](const std::string&, const Shape&) { return ParameterRule{{{8, {}}, {4, {}}}, {}}; };
+  const auto rule = [](const std::string&, graph::ParameterRole) {
+    return ParameterRule{{{8, {}}, {4, {}}}, {}};
+  };
   EXPECT_THROW(UpdateRun({{"p", {16, 4}}}, rule), InternalError);
 }
 
@@ -141,7 +146,9 @@ class Skipping : public testing::TestWithParam<size_t> {};
 
 // No valid target, a gradient that is not finite: nothing moves, and the next step is as if it had not been.
 TEST_P(Skipping, LeavesEverythingAsItWas) {
-  const auto rule = [](const std::string&, const Shape&) { return one_rule({0.1, 1, kAll[GetParam()]}); };
+  const auto rule = [](const std::string&, graph::ParameterRole) {
+    return one_rule({0.1, 1, kAll[GetParam()]});
+  };
   const std::vector<TestParameter> parameters{{"p", {48, 96}}};
   UpdateRun run(parameters, rule), straight(parameters, rule);
   for (UpdateRun* one : {&run, &straight}) {

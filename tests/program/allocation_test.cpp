@@ -12,6 +12,7 @@
 
 #include "fixtures/tiny_program.h"
 #include "kernels/cpu/gemm.h"
+#include "models/parametrization.h"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
 
@@ -165,8 +166,8 @@ TEST(Allocations, NoneOfOursInAnyOptimizer) {
   for (const optim::Optimizer& optimizer : std::initializer_list<optim::Optimizer>{
            optim::Muon{}, optim::Lion{}, optim::Adafactor{}, optim::AdamW8Bit{}}) {
     CompileOptions options = tiny_options("llama3-5m");
-    options.rule_of = [&](const std::string&, const Shape& shape) {
-      return optim::one_rule({0.1, 1, shape.rank() == 2 ? optimizer : optim::AdamW{}});
+    options.rule_of = [&](const std::string&, graph::ParameterRole role) {
+      return optim::one_rule({0.1, 1, models::is_matrix(role) ? optimizer : optim::AdamW{}});
     };
     TinyRun run(compile({tiny_request(2)}, options));
     run.step();

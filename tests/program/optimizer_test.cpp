@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "fixtures/tiny_program.h"
+#include "models/parametrization.h"
 #include "program/memory_report.h"
 #include "tensor/arena.h"
 
@@ -17,8 +18,8 @@ struct Case {
 
 CompileOptions options_with(const optim::Optimizer& optimizer, const std::string& preset) {
   CompileOptions options = tiny_options(preset);
-  options.rule_of = [optimizer](const std::string& name, const Shape& shape) {
-    const bool matrix = shape.rank() == 2 && name != "embedding.weight";
+  options.rule_of = [optimizer](const std::string&, graph::ParameterRole role) {
+    const bool matrix = models::is_matrix(role) && !models::is_table(role);
     const bool takes = matrix || !std::holds_alternative<optim::Muon>(optimizer);
     return optim::one_rule({0.1, 1, takes ? optimizer : optim::AdamW{}});
   };
@@ -98,7 +99,7 @@ TEST_P(Optimizers, TakeThePlannedMemory) {
   for (const graph::Parameter& parameter : graph.parameters()) {
     const graph::Value& value = graph.value(parameter.value);
     const int64_t n = value.shape.elements();
-    const auto rules = set->options.rule_of(value.name, value.shape);
+    const auto rules = set->options.rule_of(value.name, parameter.role);
     const optim::Optimizer& optimizer = rules.tensors[0].rule.optimizer;
     const std::string_view name = optim::name_of(optimizer);
     if (name == "muon" || name == "lion" || (name == "adafactor" && value.shape.rank() == 1)) {

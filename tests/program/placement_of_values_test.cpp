@@ -182,7 +182,8 @@ INSTANTIATE_TEST_SUITE_P(All, ValuesOfModels,
 models::Hidden build_random(const models::ModelConfig& config, layers::Context& context) {
   graph::Graph& g = context.graph;
   std::mt19937_64 random(static_cast<uint64_t>(config.intermediate_size));
-  const ValueId table = layers::embedding_table(context, "embedding", config.vocab_size, config.hidden_size);
+  const ValueId table = layers::embedding_table(context, "embedding", graph::ParameterRole::kEmbedding,
+                                                config.vocab_size, config.hidden_size);
   std::vector<ValueId> values{ops::embedding(g, context.tokens, table, context.activations)};
   auto any = [&] { return values[random() % values.size()]; };
   const auto count = 3 + random() % 20;
@@ -197,21 +198,22 @@ models::Hidden build_random(const models::ModelConfig& config, layers::Context& 
         values.push_back(ops::activation(g, any(), ActivationKind::kGeluTanh));
         break;
       case 2: {
-        const ValueId weight =
-            g.add_parameter(name + ".norm", {config.hidden_size}, {graph::Init::Kind::kOnes, 0});
+        const ValueId weight = g.add_parameter(name + ".norm", graph::ParameterRole::kNorm,
+                                               {config.hidden_size}, {graph::Init::Kind::kOnes, 0});
         const auto normed = ops::rms_norm(g, any(), random() % 2 == 0 ? kNone : any(), weight, 1e-5);
         values.push_back(normed.y);
         values.push_back(normed.h);
         break;
       }
       case 3: {
-        const ValueId weight =
-            g.add_parameter(name + ".weight", {config.hidden_size, config.hidden_size}, {});
+        const ValueId weight = g.add_parameter(name + ".weight", graph::ParameterRole::kAttentionOut,
+                                               {config.hidden_size, config.hidden_size}, {});
         values.push_back(ops::linear(g, any(), weight));
         break;
       }
       default: {
-        const ValueId up = g.add_parameter(name + ".up", {2 * config.hidden_size, config.hidden_size}, {}, {},
+        const ValueId up = g.add_parameter(name + ".up", graph::ParameterRole::kFfnIn,
+                                           {2 * config.hidden_size, config.hidden_size}, {}, {},
                                            {config.hidden_size, config.hidden_size});
         values.push_back(ops::gated(g, ops::linear(g, any(), up), ActivationKind::kSilu));
         break;

@@ -8,20 +8,29 @@
 
 namespace strata::data {
 
+std::span<const BatchField> batch_fields() {
+  using enum BatchField::Places;
+  static constexpr BatchField kFields[] = {
+      {"tokens", &Batch::tokens, &HostBatch::tokens, kTokens},
+      {"targets", &Batch::targets, &HostBatch::targets, kTokens},
+      {"positions", &Batch::positions, &HostBatch::positions, kTokens},
+      {"kv_begin", &Batch::kv_begin, &HostBatch::kv_begin, kTokens},
+      {"source_tokens", &Batch::source_tokens, &HostBatch::source_tokens, kSource},
+      {"source_begin", &Batch::source_begin, &HostBatch::source_begin, kSource},
+      {"source_of", &Batch::source_of, &HostBatch::source_of, kTokensBesideSource}};
+  return kFields;
+}
+
 void HostBatch::resize(const RowShape& shape, int64_t rows) {
-  const auto places = static_cast<size_t>(rows * shape.tokens);
-  const auto source = static_cast<size_t>(rows * shape.source);
-  for (auto* array : {&tokens, &targets, &positions, &kv_begin}) array->resize(places);
-  for (auto* array : {&source_tokens, &source_begin}) array->resize(source);
-  source_of.resize(shape.source > 0 ? places : 0);
+  for (const BatchField& field : batch_fields())
+    (this->*field.host).resize(static_cast<size_t>(rows * field.places_of(shape)));
 }
 
 Batch HostBatch::view() {
-  Batch out{tokens.data(), targets.data(), positions.data(), kv_begin.data()};
-  if (!source_tokens.empty()) {
-    out.source_tokens = source_tokens.data();
-    out.source_begin = source_begin.data();
-    out.source_of = source_of.data();
+  Batch out{};
+  for (const BatchField& field : batch_fields()) {
+    std::vector<int32_t>& array = this->*field.host;
+    out.*field.view = array.empty() ? nullptr : array.data();
   }
   return out;
 }

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <span>
 #include <stop_token>
+#include <string_view>
 #include <vector>
 
 #include "base/thread.h"
@@ -26,6 +28,22 @@ struct HostBatch {
   void resize(const RowShape& shape, int64_t rows);
   Batch view();
 };
+
+// The arrays of a batch, each by the name under which a graph reads it: whoever fills, copies or checks all
+// of them goes by this list.
+struct BatchField {
+  std::string_view name;
+  int32_t* Batch::*view;
+  std::vector<int32_t> HostBatch::*host;
+  // Places of a row: as many as tokens, as the source has, or as tokens where there is a source.
+  enum class Places : uint8_t { kTokens, kSource, kTokensBesideSource } places;
+
+  int64_t places_of(const RowShape& shape) const {
+    if (places == Places::kSource) return shape.source;
+    return places == Places::kTokens || shape.source > 0 ? shape.tokens : 0;
+  }
+};
+std::span<const BatchField> batch_fields();
 
 struct LoaderOptions {
   int64_t max_sequences =

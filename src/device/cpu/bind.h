@@ -1,32 +1,11 @@
-// What the CPU's bindings share. The functions are gathered in the table of bindings.cpp.
+// What the CPU's bindings share. Each file ends with its rows of the table.
 #pragma once
 
-#include <utility>
-
 #include "device/bindings.h"
+#include "device/plan.h"
 #include "kernels/cpu/gemm.h"
 
 namespace strata::device::cpu_bind {
-
-template <typename Plan>
-const Plan& plan_of(const void* plan) {
-  return *static_cast<const Plan*>(plan);
-}
-
-// Of a kernel that runs on an instance of its plan.
-template <typename Instance>
-Instance& instance_of(void* instance) {
-  return *static_cast<Instance*>(instance);
-}
-template <typename Instance, typename Plan>
-std::shared_ptr<void> instantiate(const void* plan) {
-  return std::make_shared<Instance>(plan_of<Plan>(plan));
-}
-
-template <typename Plan>
-BoundKernel bound(Kernel run, Plan plan, int64_t scratch_bytes = 0) {
-  return {run, std::make_shared<const Plan>(std::move(plan)), scratch_bytes};
-}
 
 inline const float* f32(const std::byte* pointer) {
   return reinterpret_cast<const float*>(pointer);
@@ -38,73 +17,18 @@ inline const int32_t* i32(const std::byte* pointer) {
   return reinterpret_cast<const int32_t*>(pointer);
 }
 
-// cpu_bind_gemm.cpp
+// bind_gemm.cpp
 // The encoding in which a GEMM of this role wants the weight `input`, with the activations of input 0.
 std::vector<WantedEncoding> weight_encoding(cpu::GemmRole role, int input, const graph::NodeView&,
                                             const hardware::DeviceSpec&);
-BoundKernel linear(const BindRequest&);
-BoundKernel linear_grad_input(const BindRequest&);
-BoundKernel linear_grad_weight(const BindRequest&);
-BoundKernel pack_weight(const BindRequest&);
-std::vector<WantedEncoding> linear_encodings(const graph::NodeView&, const hardware::DeviceSpec&);
-std::vector<WantedEncoding> linear_grad_input_encodings(const graph::NodeView&, const hardware::DeviceSpec&);
-// cpu_bind_loss.cpp
-BoundKernel softcap(const BindRequest&);
-BoundKernel linear_cross_entropy(const BindRequest&);
-BoundKernel linear_cross_entropy_train(const BindRequest&);
-std::vector<WantedEncoding> linear_cross_entropy_encodings(const graph::NodeView&,
-                                                           const hardware::DeviceSpec&);
-std::vector<WantedEncoding> linear_cross_entropy_train_encodings(const graph::NodeView&,
-                                                                 const hardware::DeviceSpec&);
-// cpu_bind_attention.cpp
-BoundKernel constant(const BindRequest&);
-BoundKernel rope_table(const BindRequest&);
-BoundKernel qk_norm(const BindRequest&);
-BoundKernel qk_norm_grad_input(const BindRequest&);
-BoundKernel qk_norm_grad_weight(const BindRequest&);
-BoundKernel rope(const BindRequest&);
-BoundKernel attention(const BindRequest&);
-BoundKernel attention_grad(const BindRequest&);
-BoundKernel cached_attention(const BindRequest&);
-// cpu_bind_cross.cpp
-BoundKernel cross_attention(const BindRequest&);
-BoundKernel cross_attention_grad(const BindRequest&);
-BoundKernel cached_cross_attention(const BindRequest&);
-BoundKernel store_cross(const BindRequest&);
-BoundKernel document_ends(const BindRequest&);
-BoundKernel relative_bias(const BindRequest&);
-BoundKernel relative_bias_grad(const BindRequest&);
-// cpu_bind_elementwise.cpp
-BoundKernel add(const BindRequest&);
-BoundKernel embedding(const BindRequest&);
-BoundKernel embedding_grad(const BindRequest&);
-BoundKernel rms_norm(const BindRequest&);
-BoundKernel rms_norm_grad_input(const BindRequest&);
-BoundKernel rms_norm_grad_weight(const BindRequest&);
-BoundKernel layer_norm(const BindRequest&);
-BoundKernel layer_norm_grad_input(const BindRequest&);
-BoundKernel layer_norm_grad_weight(const BindRequest&);
-BoundKernel gated(const BindRequest&);
-BoundKernel gated_grad(const BindRequest&);
-BoundKernel activation(const BindRequest&);
-BoundKernel activation_grad(const BindRequest&);
-BoundKernel column_sums(const BindRequest&);
-BoundKernel scale(const BindRequest&);
-BoundKernel add_row(const BindRequest&);
-BoundKernel add_row_grad(const BindRequest&);
-BoundKernel take_row(const BindRequest&);
-// cpu_bind_clamp.cpp
-BoundKernel clamp(const BindRequest&);
-BoundKernel clamp_grad(const BindRequest&);
-// cpu_bind_update.cpp
-BoundKernel sum_of_squares(const BindRequest&);
-BoundKernel update_scalars(const BindRequest&);
-BoundKernel root_of_sum(const BindRequest&);
-BoundKernel adamw(const BindRequest&);
-BoundKernel lion(const BindRequest&);
-BoundKernel muon(const BindRequest&);
-BoundKernel adafactor(const BindRequest&);
-BoundKernel adafactor_vector(const BindRequest&);
-BoundKernel adamw8bit(const BindRequest&);
+
+// The rows of each file: ops and what binds them. Lowering sees them as one table (bindings.h).
+std::span<const Binding> attention_bindings();
+std::span<const Binding> clamp_bindings();
+std::span<const Binding> cross_bindings();
+std::span<const Binding> elementwise_bindings();
+std::span<const Binding> gemm_bindings();
+std::span<const Binding> loss_bindings();
+std::span<const Binding> update_bindings();
 
 }  // namespace strata::device::cpu_bind

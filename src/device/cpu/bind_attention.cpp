@@ -14,12 +14,6 @@ namespace {
 using graph::NodeView;
 using graph::Value;
 
-struct RopeTablePlan {
-  int64_t positions;
-  std::vector<double> frequencies;
-  double magnitude;
-};
-
 struct QkNormPlan {
   cpu::QkNormShape shape;
   bool accumulate_q = false, accumulate_k = false;
@@ -32,8 +26,8 @@ QkNormPlan qk_norm_plan(const NodeView& view, const Value& qkv, int64_t q_width,
            .k_groups = qkv.segments[1] / k_width,
            .k_width = k_width,
            .row_stride = qkv.shape[1],
-           .eps = static_cast<float>(view.attrs().real("eps")),
-           .weight_offset = static_cast<float>(view.attrs().real("weight_offset")),
+           .eps = static_cast<float>(view.attrs<ops::QkNormAttrs>().eps),
+           .weight_offset = static_cast<float>(view.attrs<ops::QkNormAttrs>().weight_offset),
            .dtype = qkv.dtype}};
 }
 
@@ -43,7 +37,7 @@ struct RopePlan {
   int64_t bytes;
 };
 
-// q, k and v are parts of one buffer: element offsets of k and v, and the bytes of an element.
+// q, k and v are parts of one buffer, in which k and v begin at these bytes.
 struct AttentionBound {
   cpu::AttentionPlan plan;
   int64_t k_bytes, v_bytes;
@@ -66,8 +60,8 @@ struct CachedBound {
 };
 
 cpu::AttentionShape shape_of(const NodeView& view, const Value& qkv) {
-  const int64_t head_dim = view.attrs().integer("head_dim");
-  const int64_t length = view.attrs().integer("sequence_length");
+  const auto& attrs = view.attrs<ops::AttentionAttrs>();
+  const int64_t head_dim = attrs.head_dim, length = attrs.sequence_length;
   const int64_t row = qkv.shape[1];
   return {.batch = qkv.shape[0] / length,
           .q_len = length,
@@ -75,7 +69,7 @@ cpu::AttentionShape shape_of(const NodeView& view, const Value& qkv) {
           .heads = qkv.segments[0] / head_dim,
           .kv_heads = qkv.segments[1] / head_dim,
           .head_dim = head_dim,
-          .scale = static_cast<float>(view.attrs().real("scale")),
+          .scale = static_cast<float>(attrs.scale),
           .dtype = qkv.dtype,
           .q_stride = row,
           .k_stride = row,
@@ -83,36 +77,33 @@ cpu::AttentionShape shape_of(const NodeView& view, const Value& qkv) {
           .out_stride = qkv.segments[0],
           .kv_batch_stride = row * length,
           .causal = true,
-          .window = view.attrs().integer("window"),
-          .softcap = static_cast<float>(view.attrs().real("softcap"))};
+          .window = attrs.window,
+          .softcap = static_cast<float>(attrs.softcap)};
 }
 
 // With the bias that is input `bias`, where there is one.
 void set_bias(cpu::AttentionShape& shape, const NodeView& view, int bias) {
   if (!view.has(bias)) return;
   shape.bias_width = view.in(bias).shape[1];
-  shape.bias_zero = view.attrs().integer("bias_zero");
+  shape.bias_zero = view.attrs<ops::AttentionAttrs>().bias_zero;
 }
 
 AttentionBound bound_attention(const BindRequest& request, const Value& qkv, int bias) {
   const int64_t element = size_of(qkv.dtype);
   cpu::AttentionShape shape = shape_of(request.view, qkv);
-  shape.causal = request.view.attrs().integer("causal") != 0;
+  shape.causal = request.view.attrs<ops::AttentionAttrs>().causal;
   set_bias(shape, request.view, bias);
   return {cpu::plan_attention(shape, request.device.threads), qkv.segments[0] * element,
           (qkv.segments[0] + qkv.segments[1]) * element};
 }
 
-}  // namespace
-
 BoundKernel rope_table(const BindRequest& request) {
-  const auto& attrs = request.view.attrs();
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
-        const auto& table = plan_of<RopeTablePlan>(held);
+        const auto& table = plan_of<ops::RopeTableAttrs>(held);
         cpu::fill_rope_table(f32(p[0]), table.positions, table.frequencies, table.magnitude);
       },
-      RopeTablePlan{attrs.integer("positions"), attrs.reals("frequencies"), attrs.real("magnitude")});
+      request.view.attrs<ops::RopeTableAttrs>());
 }
 
 // (qkv, q weight, k weight) → y, rstd
@@ -122,7 +113,8 @@ BoundKernel qk_norm(const BindRequest& request) {
       [](Launch&, void* held, std::byte* const* p) {
         cpu::qk_norm_forward(plan_of<QkNormPlan>(held).shape, p[3], f32(p[4]), p[0], f32(p[1]), f32(p[2]));
       },
-      qk_norm_plan(view, view.in(0), view.in(1).shape[0], view.in(2).shape[0]));
+      qk_norm_plan(view, view.in(ops::QkNorm::kQkv), view.in(ops::QkNorm::kQWeight).shape[0],
+                   view.in(ops::QkNorm::kKWeight).shape[0]));
 }
 
 // (dy, qkv, rstd, q weight, k weight) → dx
@@ -133,14 +125,16 @@ BoundKernel qk_norm_grad_input(const BindRequest& request) {
         cpu::qk_norm_backward_input(plan_of<QkNormPlan>(held).shape, p[5], p[0], p[1], f32(p[2]), f32(p[3]),
                                     f32(p[4]));
       },
-      qk_norm_plan(view, view.in(1), view.in(3).shape[0], view.in(4).shape[0]));
+      qk_norm_plan(view, view.in(ops::QkNormGradInput::kQkv),
+                   view.in(ops::QkNormGradInput::kQWeight).shape[0],
+                   view.in(ops::QkNormGradInput::kKWeight).shape[0]));
 }
 
 // (dy, qkv, rstd) → dq weight, dk weight
 BoundKernel qk_norm_grad_weight(const BindRequest& request) {
   const NodeView& view = request.view;
-  QkNormPlan plan =
-      qk_norm_plan(view, view.in(1), view.attrs().integer("q_width"), view.attrs().integer("k_width"));
+  const auto& attrs = view.attrs<ops::QkNormAttrs>();
+  QkNormPlan plan = qk_norm_plan(view, view.in(ops::QkNormGradWeight::kQkv), attrs.q_width, attrs.k_width);
   plan.accumulate_q = request.accumulate[0];
   plan.accumulate_k = request.accumulate[1];
   return bound(
@@ -155,15 +149,16 @@ BoundKernel qk_norm_grad_weight(const BindRequest& request) {
 // (qkv, table, positions) → qkv
 BoundKernel rope(const BindRequest& request) {
   const NodeView& view = request.view;
-  const Value& qkv = view.in(0);
-  const int64_t head_dim = view.attrs().integer("head_dim");
+  const Value& qkv = view.in(ops::Rope::kQkv);
+  const auto& attrs = view.attrs<ops::RopeAttrs>();
+  const int64_t head_dim = attrs.head_dim;
   RopePlan plan{{.rows = qkv.shape[0],
                  .heads = (qkv.segments[0] + qkv.segments[1]) / head_dim,
                  .head_dim = head_dim,
-                 .rotary_dim = 2 * view.in(1).shape[1],
+                 .rotary_dim = 2 * view.in(ops::Rope::kTable).shape[1],
                  .row_stride = qkv.shape[1],
                  .dtype = qkv.dtype},
-                view.attrs().integer("inverse") != 0,
+                attrs.inverse,
                 qkv.bytes()};
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
@@ -180,7 +175,8 @@ BoundKernel rope(const BindRequest& request) {
 
 // (qkv, kv_begin?, kv_end?, bias?) → out, lse
 BoundKernel attention(const BindRequest& request) {
-  AttentionBound plan = bound_attention(request, request.view.in(0), 3);
+  AttentionBound plan =
+      bound_attention(request, request.view.in(ops::Attention::kQkv), ops::Attention::kBias);
   const int64_t scratch = plan.plan.forward_scratch_bytes;
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
@@ -192,19 +188,15 @@ BoundKernel attention(const BindRequest& request) {
 
 // (dout, out, lse, qkv, kv_begin?, kv_end?, bias?) → dqkv, dbias?
 BoundKernel attention_grad(const BindRequest& request) {
-  AttentionBound plan = bound_attention(request, request.view.in(3), 6);
+  AttentionBound plan =
+      bound_attention(request, request.view.in(ops::AttentionGrad::kQkv), ops::AttentionGrad::kBias);
   const int64_t scratch = plan.plan.backward_scratch_bytes;
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<AttentionBound>(held);
-        const bool biased = call.plan.shape.bias_width > 0;
-        cpu::attention_backward(call.plan,
-                                {.dq = p[7],
-                                 .dk = p[7] + call.k_bytes,
-                                 .dv = p[7] + call.v_bytes,
-                                 .dbias = biased ? f32(p[8]) : nullptr},
-                                p[0], p[1], f32(p[2]), call.inputs(p[3], p[4], p[5], p[6]),
-                                p[biased ? 9 : 8]);
+        cpu::attention_backward(
+            call.plan, {.dq = p[7], .dk = p[7] + call.k_bytes, .dv = p[7] + call.v_bytes, .dbias = f32(p[8])},
+            p[0], p[1], f32(p[2]), call.inputs(p[3], p[4], p[5], p[6]), p[9]);
       },
       std::move(plan), scratch);
 }
@@ -212,15 +204,15 @@ BoundKernel attention_grad(const BindRequest& request) {
 // (qkv, key cache, value cache, position, slot, bias?) → out, key cache, value cache
 BoundKernel cached_attention(const BindRequest& request) {
   const NodeView& view = request.view;
-  const Value& qkv = view.in(0);
-  const Value& cache = view.in(1);
+  const Value& qkv = view.in(ops::CachedAttention::kQkv);
+  const Value& cache = view.in(ops::CachedAttention::kKeys);
   cpu::AttentionShape shape = shape_of(view, qkv);
   const int64_t element = size_of(qkv.dtype);
   const int64_t kv_width = cache.shape[2];
   shape.kv_len = cache.shape[1];
   shape.k_stride = shape.v_stride = kv_width;
   shape.kv_batch_stride = cache.shape[1] * kv_width;
-  set_bias(shape, view, 5);
+  set_bias(shape, view, ops::CachedAttention::kBias);
   CachedBound plan{};
   plan.attention.plan = cpu::plan_attention(shape, request.device.threads);
   plan.rows = qkv.shape[0];
@@ -251,6 +243,22 @@ BoundKernel cached_attention(const BindRequest& request) {
             p[9] + call.width_bytes);
       },
       std::move(plan), scratch);
+}
+
+}  // namespace
+
+std::span<const Binding> attention_bindings() {
+  static const Binding kTable[] = {
+      {&ops::kQkNorm, qk_norm},
+      {&ops::kQkNormGradInput, qk_norm_grad_input},
+      {&ops::kQkNormGradWeight, qk_norm_grad_weight},
+      {&ops::kRopeTable, rope_table},
+      {&ops::kRope, rope},
+      {&ops::kAttention, attention},
+      {&ops::kAttentionGrad, attention_grad},
+      {&ops::kCachedAttention, cached_attention},
+  };
+  return kTable;
 }
 
 }  // namespace strata::device::cpu_bind

@@ -1,5 +1,6 @@
 #include "device/cpu/bind.h"
 #include "kernels/cpu/clamp.h"
+#include "ops/clamp.h"
 
 namespace strata::device::cpu_bind {
 namespace {
@@ -12,10 +13,8 @@ struct ClampPlan {
 
 ClampPlan clamp_plan(const BindRequest& request) {
   const graph::Value& x = request.view.in(0);
-  return {x.shape.elements(), static_cast<float>(request.view.attrs().real("limit")), x.dtype};
+  return {x.shape.elements(), static_cast<float>(request.view.attrs<ops::ClampAttrs>().limit), x.dtype};
 }
-
-}  // namespace
 
 // (x) → y
 BoundKernel clamp(const BindRequest& request) {
@@ -35,6 +34,16 @@ BoundKernel clamp_grad(const BindRequest& request) {
         cpu::clamp_backward(call.n, p[2], p[0], p[1], call.limit, call.dtype);
       },
       clamp_plan(request));
+}
+
+}  // namespace
+
+std::span<const Binding> clamp_bindings() {
+  static const Binding kTable[] = {
+      {&ops::kClamp, clamp},
+      {&ops::kClampGrad, clamp_grad},
+  };
+  return kTable;
 }
 
 }  // namespace strata::device::cpu_bind

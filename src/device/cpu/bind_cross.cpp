@@ -5,6 +5,7 @@
 #include "device/cpu/bind.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/relative_bias.h"
+#include "ops/ops.h"
 #include "tensor/arena.h"
 
 namespace strata::device::cpu_bind {
@@ -22,23 +23,23 @@ struct CrossBound {
 
 // All but where keys and values lie.
 cpu::AttentionShape shape_of(const NodeView& view, const Value& q) {
-  const int64_t head_dim = view.attrs().integer("head_dim");
-  const int64_t length = view.attrs().integer("sequence_length");
+  const auto& attrs = view.attrs<ops::CrossAttentionAttrs>();
+  const int64_t head_dim = attrs.head_dim, length = attrs.sequence_length;
   return {.batch = q.shape[0] / length,
           .q_len = length,
           .heads = q.shape[1] / head_dim,
           .head_dim = head_dim,
-          .scale = static_cast<float>(view.attrs().real("scale")),
+          .scale = static_cast<float>(attrs.scale),
           .dtype = q.dtype,
           .q_stride = q.shape[1],
           .out_stride = q.shape[1],
           .causal = false,
-          .softcap = static_cast<float>(view.attrs().real("softcap"))};
+          .softcap = static_cast<float>(attrs.softcap)};
 }
 
 CrossBound bound_cross(const BindRequest& request, const Value& q, const Value& kv) {
   cpu::AttentionShape shape = shape_of(request.view, q);
-  shape.kv_len = request.view.attrs().integer("encoder_length");
+  shape.kv_len = request.view.attrs<ops::CrossAttentionAttrs>().encoder_length;
   shape.kv_heads = kv.segments[0] / shape.head_dim;
   shape.k_stride = shape.v_stride = kv.shape[1];
   shape.kv_batch_stride = kv.shape[1] * shape.kv_len;
@@ -59,21 +60,20 @@ struct RelativeBound {
 };
 
 RelativeBound bound_relative(const NodeView& view, int64_t buckets, int64_t heads, bool accumulate) {
-  const graph::Attrs& attrs = view.attrs();
+  const auto& attrs = view.attrs<ops::RelativeBiasAttrs>();
   return {{.buckets = buckets,
            .heads = heads,
-           .max_distance = attrs.integer("max_distance"),
-           .bidirectional = attrs.integer("bidirectional") != 0,
-           .first = attrs.integer("first"),
-           .last = attrs.integer("last")},
+           .max_distance = attrs.max_distance,
+           .bidirectional = attrs.bidirectional,
+           .first = attrs.first,
+           .last = attrs.last},
           accumulate};
 }
 
-}  // namespace
-
 // (q, kv, kv_begin?, kv_end?) → out, lse
 BoundKernel cross_attention(const BindRequest& request) {
-  CrossBound plan = bound_cross(request, request.view.in(0), request.view.in(1));
+  CrossBound plan = bound_cross(request, request.view.in(ops::CrossAttention::kQ),
+                                request.view.in(ops::CrossAttention::kKv));
   const int64_t scratch = plan.plan.forward_scratch_bytes;
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
@@ -88,7 +88,8 @@ BoundKernel cross_attention(const BindRequest& request) {
 
 // (dout, out, lse, q, kv, kv_begin?, kv_end?) → dq, dkv
 BoundKernel cross_attention_grad(const BindRequest& request) {
-  CrossBound plan = bound_cross(request, request.view.in(3), request.view.in(4));
+  CrossBound plan = bound_cross(request, request.view.in(ops::CrossAttentionGrad::kQ),
+                                request.view.in(ops::CrossAttentionGrad::kKv));
   const int64_t scratch = plan.plan.backward_scratch_bytes;
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
@@ -103,8 +104,8 @@ BoundKernel cross_attention_grad(const BindRequest& request) {
 
 // (q, key cache, value cache, slot, source_end) → out
 BoundKernel cached_cross_attention(const BindRequest& request) {
-  const Value& cache = request.view.in(1);
-  cpu::AttentionShape shape = shape_of(request.view, request.view.in(0));
+  const Value& cache = request.view.in(ops::CachedCrossAttention::kKeys);
+  cpu::AttentionShape shape = shape_of(request.view, request.view.in(ops::CachedCrossAttention::kQ));
   shape.kv_len = cache.shape[1];
   shape.kv_heads = cache.shape[2] / shape.head_dim;
   shape.k_stride = shape.v_stride = cache.shape[2];
@@ -130,9 +131,9 @@ BoundKernel cached_cross_attention(const BindRequest& request) {
 
 // (kv, key cache, value cache, slot) → key cache, value cache
 BoundKernel store_cross(const BindRequest& request) {
-  const Value& kv = request.view.in(0);
-  const Value& cache = request.view.in(1);
-  const int64_t sources = request.view.in(3).shape[0];
+  const Value& kv = request.view.in(ops::StoreCross::kKv);
+  const Value& cache = request.view.in(ops::StoreCross::kKeys);
+  const int64_t sources = request.view.in(ops::StoreCross::kSlot).shape[0];
   const int64_t row_bytes = cache.shape[2] * size_of(cache.dtype);
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
@@ -150,20 +151,20 @@ BoundKernel store_cross(const BindRequest& request) {
 
 // (q_begin, k_begin) → ends
 BoundKernel document_ends(const BindRequest& request) {
-  const graph::Attrs& attrs = request.view.attrs();
-  const int64_t length = attrs.integer("sequence_length");
+  const auto& attrs = request.view.attrs<ops::DocumentEndsAttrs>();
+  const int64_t length = attrs.sequence_length;
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<EndsBound>(held);
         cpu::document_ends(call.sequences, call.length, call.encoder_length, reinterpret_cast<int32_t*>(p[2]),
                            i32(p[0]), i32(p[1]));
       },
-      EndsBound{request.view.in(0).shape[0] / length, length, attrs.integer("encoder_length")});
+      EndsBound{request.view.in(ops::DocumentEnds::kQBegin).shape[0] / length, length, attrs.encoder_length});
 }
 
 // (table) → bias
 BoundKernel relative_bias(const BindRequest& request) {
-  const Shape& table = request.view.in(0).shape;
+  const Shape& table = request.view.in(ops::RelativeBias::kTable).shape;
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         cpu::relative_bias(plan_of<RelativeBound>(held).shape, f32(p[1]), f32(p[0]));
@@ -178,8 +179,23 @@ BoundKernel relative_bias_grad(const BindRequest& request) {
         const auto& call = plan_of<RelativeBound>(held);
         cpu::relative_bias_backward(call.shape, f32(p[1]), f32(p[0]), call.accumulate);
       },
-      bound_relative(request.view, request.view.attrs().integer("buckets"), request.view.in(0).shape[0],
-                     request.accumulate[0]));
+      bound_relative(request.view, request.view.attrs<ops::RelativeBiasAttrs>().buckets,
+                     request.view.in(ops::RelativeBiasGrad::kDbias).shape[0], request.accumulate[0]));
+}
+
+}  // namespace
+
+std::span<const Binding> cross_bindings() {
+  static const Binding kTable[] = {
+      {&ops::kCrossAttention, cross_attention},
+      {&ops::kCrossAttentionGrad, cross_attention_grad},
+      {&ops::kCachedCrossAttention, cached_cross_attention},
+      {&ops::kStoreCross, store_cross},
+      {&ops::kDocumentEnds, document_ends},
+      {&ops::kRelativeBias, relative_bias},
+      {&ops::kRelativeBiasGrad, relative_bias_grad},
+  };
+  return kTable;
 }
 
 }  // namespace strata::device::cpu_bind

@@ -2,10 +2,12 @@
 #include <cstring>
 
 #include "device/cpu/bind.h"
+#include "graph/sum.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/embedding.h"
 #include "kernels/cpu/norm.h"
+#include "ops/ops.h"
 
 namespace strata::device::cpu_bind {
 namespace {
@@ -41,7 +43,7 @@ struct ActivationPlan {
 };
 
 ActivationPlan activation_plan(const BindRequest& request, const Value& rows) {
-  return {static_cast<ActivationKind>(request.view.attrs().integer("kind")), rows.shape[0],
+  return {request.view.attrs<ops::ActivationAttrs>().kind, rows.shape[0],
           rows.shape.rank() == 2 ? rows.shape[1] : 1, rows.dtype};
 }
 
@@ -50,26 +52,28 @@ struct NormPlan {
   bool accumulate;
 };
 
-NormPlan norm_plan(const BindRequest& request, const Value& rows, bool accumulate = false) {
+NormPlan norm_plan(const Value& rows, double eps, double weight_offset = 0) {
   return {{.rows = rows.shape[0],
            .dim = rows.shape[1],
-           .eps = static_cast<float>(request.view.attrs().real("eps")),
-           .dtype = rows.dtype},
-          accumulate};
+           .eps = static_cast<float>(eps),
+           .dtype = rows.dtype,
+           .weight_offset = static_cast<float>(weight_offset)},
+          false};
 }
 
 NormPlan rms_plan(const BindRequest& request, const Value& rows) {
-  NormPlan plan = norm_plan(request, rows);
-  plan.shape.weight_offset = static_cast<float>(request.view.attrs().real("weight_offset"));
-  return plan;
+  const auto& attrs = request.view.attrs<ops::RmsNormAttrs>();
+  return norm_plan(rows, attrs.eps, attrs.weight_offset);
+}
+
+NormPlan layer_plan(const BindRequest& request, const Value& rows) {
+  return norm_plan(rows, request.view.attrs<ops::LayerNormAttrs>().eps);
 }
 
 struct EmbeddingPlan {
   cpu::EmbeddingShape shape;
   bool accumulate;
 };
-
-}  // namespace
 
 // (a, b) → sum
 BoundKernel add(const BindRequest& request) {
@@ -84,13 +88,15 @@ BoundKernel add(const BindRequest& request) {
 // (tokens, table, positions?, position table?) → x
 BoundKernel embedding(const BindRequest& request) {
   const NodeView& view = request.view;
-  EmbeddingPlan plan{{.rows = view.in(0).shape[0],
-                      .dim = view.in(1).shape[1],
-                      .vocab = view.in(1).shape[0],
-                      .positions = view.has(3) ? view.in(3).shape[0] : 0,
-                      .dtype = view.out(0).dtype,
-                      .scale = static_cast<float>(view.attrs().real("scale"))},
-                     false};
+  EmbeddingPlan plan{
+      {.rows = view.in(ops::Embedding::kTokens).shape[0],
+       .dim = view.in(ops::Embedding::kTable).shape[1],
+       .vocab = view.in(ops::Embedding::kTable).shape[0],
+       .positions =
+           view.has(ops::Embedding::kPositionTable) ? view.in(ops::Embedding::kPositionTable).shape[0] : 0,
+       .dtype = view.out(ops::Embedding::kX).dtype,
+       .scale = static_cast<float>(view.attrs<ops::EmbeddingAttrs>().scale)},
+      false};
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         cpu::embedding_forward(plan_of<EmbeddingPlan>(held).shape, p[4], i32(p[0]), f32(p[1]), f32(p[3]),
@@ -102,12 +108,13 @@ BoundKernel embedding(const BindRequest& request) {
 // (dy, ids) → dtable
 BoundKernel embedding_grad(const BindRequest& request) {
   const NodeView& view = request.view;
-  EmbeddingPlan plan{{.rows = view.in(1).shape[0],
-                      .dim = view.in(0).shape[1],
-                      .vocab = view.out(0).shape[0],
-                      .dtype = view.in(0).dtype,
-                      .scale = static_cast<float>(view.attrs().real("scale")),
-                      .padding = view.attrs().integer("padding_id")},
+  const auto& attrs = view.attrs<ops::EmbeddingGradAttrs>();
+  EmbeddingPlan plan{{.rows = view.in(ops::EmbeddingGrad::kIds).shape[0],
+                      .dim = view.in(ops::EmbeddingGrad::kDy).shape[1],
+                      .vocab = view.out(ops::EmbeddingGrad::kDtable).shape[0],
+                      .dtype = view.in(ops::EmbeddingGrad::kDy).dtype,
+                      .scale = static_cast<float>(attrs.scale),
+                      .padding = attrs.padding_id},
                      request.accumulate[0]};
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
@@ -119,14 +126,11 @@ BoundKernel embedding_grad(const BindRequest& request) {
 
 // (x, w, residual?) → y, rstd, h?
 BoundKernel rms_norm(const BindRequest& request) {
-  const bool residual = request.view.has(2);
-  const Kernel with = [](Launch&, void* plan, std::byte* const* p) {
-    cpu::rms_norm_forward(plan_of<NormPlan>(plan).shape, p[3], p[5], f32(p[4]), p[0], p[2], f32(p[1]));
-  };
-  const Kernel without = [](Launch&, void* plan, std::byte* const* p) {
-    cpu::rms_norm_forward(plan_of<NormPlan>(plan).shape, p[3], nullptr, f32(p[4]), p[0], nullptr, f32(p[1]));
-  };
-  return bound(residual ? with : without, rms_plan(request, request.view.in(0)));
+  return bound(
+      [](Launch&, void* plan, std::byte* const* p) {
+        cpu::rms_norm_forward(plan_of<NormPlan>(plan).shape, p[3], p[5], f32(p[4]), p[0], p[2], f32(p[1]));
+      },
+      rms_plan(request, request.view.in(ops::RmsNorm::kX)));
 }
 
 // (dy, h, rstd, w, dh?) → dx
@@ -136,12 +140,13 @@ BoundKernel rms_norm_grad_input(const BindRequest& request) {
         cpu::rms_norm_backward_input(plan_of<NormPlan>(plan).shape, p[5], p[0], p[1], f32(p[2]), f32(p[3]),
                                      p[4]);
       },
-      rms_plan(request, request.view.in(1)));
+      rms_plan(request, request.view.in(ops::RmsNormGradInput::kH)));
 }
 
 // (dy, h, rstd) → dw
 BoundKernel rms_norm_grad_weight(const BindRequest& request) {
-  NormPlan plan = norm_plan(request, request.view.in(1), request.accumulate[0]);
+  NormPlan plan = rms_plan(request, request.view.in(ops::RmsNormGradWeight::kH));
+  plan.accumulate = request.accumulate[0];
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<NormPlan>(held);
@@ -152,16 +157,12 @@ BoundKernel rms_norm_grad_weight(const BindRequest& request) {
 
 // (x, w, b, residual?) → y, mean, rstd, h?
 BoundKernel layer_norm(const BindRequest& request) {
-  const bool residual = request.view.has(3);
-  const Kernel with = [](Launch&, void* plan, std::byte* const* p) {
-    cpu::layer_norm_forward(plan_of<NormPlan>(plan).shape, p[4], p[7], f32(p[5]), f32(p[6]), p[0], p[3],
-                            f32(p[1]), f32(p[2]));
-  };
-  const Kernel without = [](Launch&, void* plan, std::byte* const* p) {
-    cpu::layer_norm_forward(plan_of<NormPlan>(plan).shape, p[4], nullptr, f32(p[5]), f32(p[6]), p[0], nullptr,
-                            f32(p[1]), f32(p[2]));
-  };
-  return bound(residual ? with : without, norm_plan(request, request.view.in(0)));
+  return bound(
+      [](Launch&, void* plan, std::byte* const* p) {
+        cpu::layer_norm_forward(plan_of<NormPlan>(plan).shape, p[4], p[7], f32(p[5]), f32(p[6]), p[0], p[3],
+                                f32(p[1]), f32(p[2]));
+      },
+      layer_plan(request, request.view.in(ops::LayerNorm::kX)));
 }
 
 // (dy, h, mean, rstd, w, dh?) → dx
@@ -171,12 +172,13 @@ BoundKernel layer_norm_grad_input(const BindRequest& request) {
         cpu::layer_norm_backward_input(plan_of<NormPlan>(plan).shape, p[6], p[0], p[1], f32(p[2]), f32(p[3]),
                                        f32(p[4]), p[5]);
       },
-      norm_plan(request, request.view.in(1)));
+      layer_plan(request, request.view.in(ops::LayerNormGradInput::kH)));
 }
 
 // (dy, h, mean, rstd) → dw, db
 BoundKernel layer_norm_grad_weight(const BindRequest& request) {
-  NormPlan plan = norm_plan(request, request.view.in(1), request.accumulate[0]);
+  NormPlan plan = layer_plan(request, request.view.in(ops::LayerNormGradWeight::kH));
+  plan.accumulate = request.accumulate[0];
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<NormPlan>(held);
@@ -188,7 +190,7 @@ BoundKernel layer_norm_grad_weight(const BindRequest& request) {
 
 // (gate_up) → y
 BoundKernel gated(const BindRequest& request) {
-  const Value& y = request.view.out(0);
+  const Value& y = request.view.out(ops::Gated::kY);
   return bound(
       [](Launch&, void* plan, std::byte* const* p) {
         const auto& call = plan_of<ActivationPlan>(plan);
@@ -199,7 +201,7 @@ BoundKernel gated(const BindRequest& request) {
 
 // (dy, gate_up) → d_gate_up
 BoundKernel gated_grad(const BindRequest& request) {
-  const Value& dy = request.view.in(0);
+  const Value& dy = request.view.in(ops::GatedGrad::kDy);
   return bound(
       [](Launch&, void* plan, std::byte* const* p) {
         const auto& call = plan_of<ActivationPlan>(plan);
@@ -215,7 +217,7 @@ BoundKernel activation(const BindRequest& request) {
         const auto& call = plan_of<ActivationPlan>(plan);
         cpu::activation_forward(call.kind, call.rows * call.columns, p[1], p[0], call.dtype);
       },
-      activation_plan(request, request.view.in(0)));
+      activation_plan(request, request.view.in(ops::Activation::kX)));
 }
 
 // (dy, x) → dx
@@ -225,12 +227,12 @@ BoundKernel activation_grad(const BindRequest& request) {
         const auto& call = plan_of<ActivationPlan>(plan);
         cpu::activation_backward(call.kind, call.rows * call.columns, p[2], p[0], p[1], call.dtype);
       },
-      activation_plan(request, request.view.in(0)));
+      activation_plan(request, request.view.in(ops::ActivationGrad::kDy)));
 }
 
 // (dy) → sums
 BoundKernel column_sums(const BindRequest& request) {
-  const Value& dy = request.view.in(0);
+  const Value& dy = request.view.in(ops::ColumnSums::kDy);
   const RowsPlan plan{dy.shape[0], dy.shape[1], dy.dtype, request.accumulate[0]};
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
@@ -252,28 +254,27 @@ BoundKernel scale(const BindRequest& request) {
         const auto& plan = plan_of<Plan>(held);
         cpu::scale(p[1], p[0], plan.factor, plan.flat.n, plan.flat.dtype);
       },
-      Plan{flat(request.view.in(0)), static_cast<float>(request.view.attrs().real("factor"))});
+      Plan{flat(request.view.in(ops::Scale::kX)),
+           static_cast<float>(request.view.attrs<ops::ScaleAttrs>().factor)});
 }
 
 // (x, table) → y
 BoundKernel add_row(const BindRequest& request) {
-  const Value& x = request.view.in(0);
+  const Value& x = request.view.in(ops::AddRow::kX);
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& plan = plan_of<RowPlan>(held);
         cpu::add_row(p[2], p[0], f32(p[1]) + plan.row * plan.x.columns, plan.x.rows, plan.x.columns,
                      plan.x.dtype);
       },
-      RowPlan{{x.shape[0], x.shape[1], x.dtype, false}, 0, request.view.attrs().integer("row")});
+      RowPlan{{x.shape[0], x.shape[1], x.dtype, false}, 0, request.view.attrs<ops::AddRowAttrs>().row});
 }
 
 // (dy) → dtable
 BoundKernel add_row_grad(const BindRequest& request) {
-  const Value& dy = request.view.in(0);
-  const auto& attrs = request.view.attrs();
-  const RowPlan plan{{dy.shape[0], dy.shape[1], dy.dtype, request.accumulate[0]},
-                     attrs.integer("rows"),
-                     attrs.integer("row")};
+  const Value& dy = request.view.in(ops::AddRowGrad::kDy);
+  const auto& attrs = request.view.attrs<ops::AddRowGradAttrs>();
+  const RowPlan plan{{dy.shape[0], dy.shape[1], dy.dtype, request.accumulate[0]}, attrs.rows, attrs.row};
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<RowPlan>(held);
@@ -291,13 +292,13 @@ BoundKernel constant(const BindRequest& request) {
     int64_t elements;
     float number;
   };
-  const auto& attrs = request.view.attrs();
+  const auto& attrs = request.view.attrs<ops::ConstantAttrs>();
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& plan = plan_of<Plan>(held);
         std::fill_n(f32(p[0]), plan.elements, plan.number);
       },
-      Plan{attrs.integer("elements"), static_cast<float>(attrs.real("number"))});
+      Plan{attrs.elements, static_cast<float>(attrs.number)});
 }
 
 // (x, index) → row
@@ -307,7 +308,34 @@ BoundKernel take_row(const BindRequest& request) {
         const auto bytes = static_cast<size_t>(plan_of<FlatPlan>(plan).n);
         std::memcpy(p[2], p[0] + static_cast<size_t>(*i32(p[1])) * bytes, bytes);
       },
-      FlatPlan{request.view.out(0).bytes(), DType::kU8});
+      FlatPlan{request.view.out(ops::TakeRow::kRow).bytes(), DType::kU8});
+}
+
+}  // namespace
+
+std::span<const Binding> elementwise_bindings() {
+  static const Binding kTable[] = {
+      {&graph::kAdd, add},
+      {&ops::kEmbedding, embedding},
+      {&ops::kEmbeddingGrad, embedding_grad},
+      {&ops::kColumnSums, column_sums},
+      {&ops::kRmsNorm, rms_norm},
+      {&ops::kRmsNormGradInput, rms_norm_grad_input},
+      {&ops::kRmsNormGradWeight, rms_norm_grad_weight},
+      {&ops::kLayerNorm, layer_norm},
+      {&ops::kLayerNormGradInput, layer_norm_grad_input},
+      {&ops::kLayerNormGradWeight, layer_norm_grad_weight},
+      {&ops::kConstant, constant},
+      {&ops::kScale, scale},
+      {&ops::kAddRow, add_row},
+      {&ops::kAddRowGrad, add_row_grad},
+      {&ops::kGated, gated},
+      {&ops::kGatedGrad, gated_grad},
+      {&ops::kActivation, activation},
+      {&ops::kActivationGrad, activation_grad},
+      {&ops::kTakeRow, take_row},
+  };
+  return kTable;
 }
 
 }  // namespace strata::device::cpu_bind

@@ -1,13 +1,24 @@
 #include "base/error.h"
 #include "device/cpu/bind.h"
 #include "kernels/cpu/gemm.h"
+#include "ops/ops.h"
 
 namespace strata::device::cpu_bind {
-namespace {
 
 using graph::Encoding;
 using graph::NodeView;
 using graph::Value;
+
+std::vector<WantedEncoding> weight_encoding(cpu::GemmRole role, int input, const NodeView& view,
+                                            const hardware::DeviceSpec& device) {
+  const Value& weight = view.in(input);
+  const DType dtype = view.in(0).dtype;
+  const auto encoding = cpu::plan_weight_encoding(role, weight.shape[0], weight.shape[1], dtype, device);
+  if (encoding.plain) return {};
+  return {{input, {Encoding::Kind::kPacked, encoding.bytes, encoding.id}, dtype}};
+}
+
+namespace {
 
 std::shared_ptr<const cpu::GemmPlan> cached_plan(const BindRequest& request, const cpu::GemmSpec& spec) {
   const std::string key =
@@ -24,37 +35,28 @@ BoundKernel bound_gemm(const BindRequest& request, const cpu::GemmSpec& spec, Ke
   return {run, std::move(plan), scratch, instantiate<cpu::Gemm, cpu::GemmPlan>};
 }
 
-}  // namespace
-
-std::vector<WantedEncoding> weight_encoding(cpu::GemmRole role, int input, const NodeView& view,
-                                            const hardware::DeviceSpec& device) {
-  const Value& weight = view.in(input);
-  const DType dtype = view.in(0).dtype;
-  const auto encoding = cpu::plan_weight_encoding(role, weight.shape[0], weight.shape[1], dtype, device);
-  if (encoding.plain) return {};
-  return {{input, {Encoding::Kind::kPacked, encoding.bytes, encoding.id}, dtype}};
-}
-
 // (x, w, bias?) → y
 BoundKernel linear(const BindRequest& request) {
   const NodeView& view = request.view;
   const cpu::GemmSpec spec{
       .role = cpu::GemmRole::kForward,
-      .m = view.in(0).shape[0],
-      .n = view.in(1).shape[0],
-      .k = view.in(0).shape[1],
-      .dtype = view.in(0).dtype,
-      .out_dtype = view.out(0).dtype,
-      .bias = view.has(2),
-      .weight_rows = cpu::prefers_weight_rows(view.in(0).shape[0], view.in(0).dtype, request.device)};
+      .m = view.in(ops::Linear::kX).shape[0],
+      .n = view.in(ops::Linear::kWeight).shape[0],
+      .k = view.in(ops::Linear::kX).shape[1],
+      .dtype = view.in(ops::Linear::kX).dtype,
+      .out_dtype = view.out(ops::Linear::kY).dtype,
+      .bias = view.has(ops::Linear::kBias),
+      .weight_rows = cpu::prefers_weight_rows(view.in(ops::Linear::kX).shape[0],
+                                              view.in(ops::Linear::kX).dtype, request.device)};
   return bound_gemm(request, spec, [](Launch&, void* gemm, std::byte* const* p) {
     instance_of<cpu::Gemm>(gemm).run({.a = p[0], .b = p[1], .bias = f32(p[2]), .c = p[3], .scratch = p[4]});
   });
 }
 
 std::vector<WantedEncoding> linear_encodings(const NodeView& view, const hardware::DeviceSpec& device) {
-  if (cpu::prefers_weight_rows(view.in(0).shape[0], view.in(0).dtype, device)) {
-    const auto rows = cpu::plan_weight_rows(view.in(1).shape[0], view.in(1).shape[1]);
+  if (cpu::prefers_weight_rows(view.in(ops::Linear::kX).shape[0], view.in(ops::Linear::kX).dtype, device)) {
+    const auto rows =
+        cpu::plan_weight_rows(view.in(ops::Linear::kWeight).shape[0], view.in(ops::Linear::kWeight).shape[1]);
     return {{1, {Encoding::Kind::kPacked, rows.bytes, rows.id}, DType::kBF16}};
   }
   return weight_encoding(cpu::GemmRole::kForward, 1, view, device);
@@ -64,11 +66,11 @@ std::vector<WantedEncoding> linear_encodings(const NodeView& view, const hardwar
 BoundKernel linear_grad_input(const BindRequest& request) {
   const NodeView& view = request.view;
   const cpu::GemmSpec spec{.role = cpu::GemmRole::kInputGrad,
-                           .m = view.in(0).shape[0],
-                           .n = view.in(1).shape[0],
-                           .k = view.in(1).shape[1],
-                           .dtype = view.in(0).dtype,
-                           .out_dtype = view.out(0).dtype};
+                           .m = view.in(ops::LinearGradInput::kDy).shape[0],
+                           .n = view.in(ops::LinearGradInput::kWeight).shape[0],
+                           .k = view.in(ops::LinearGradInput::kWeight).shape[1],
+                           .dtype = view.in(ops::LinearGradInput::kDy).dtype,
+                           .out_dtype = view.out(ops::LinearGradInput::kDx).dtype};
   return bound_gemm(request, spec, [](Launch&, void* gemm, std::byte* const* p) {
     instance_of<cpu::Gemm>(gemm).run({.a = p[0], .b = p[1], .c = p[2], .scratch = p[3]});
   });
@@ -83,10 +85,10 @@ std::vector<WantedEncoding> linear_grad_input_encodings(const NodeView& view,
 BoundKernel linear_grad_weight(const BindRequest& request) {
   const NodeView& view = request.view;
   const cpu::GemmSpec spec{.role = cpu::GemmRole::kWeightGrad,
-                           .m = view.in(0).shape[0],
-                           .n = view.in(0).shape[1],
-                           .k = view.in(1).shape[1],
-                           .dtype = view.in(0).dtype,
+                           .m = view.in(ops::LinearGradWeight::kDy).shape[0],
+                           .n = view.in(ops::LinearGradWeight::kDy).shape[1],
+                           .k = view.in(ops::LinearGradWeight::kX).shape[1],
+                           .dtype = view.in(ops::LinearGradWeight::kDy).dtype,
                            .accumulate = request.accumulate[0]};
   return bound_gemm(request, spec, [](Launch&, void* gemm, std::byte* const* p) {
     instance_of<cpu::Gemm>(gemm).run({.a = p[0], .b = p[1], .c = p[2], .scratch = p[3]});
@@ -95,7 +97,7 @@ BoundKernel linear_grad_weight(const BindRequest& request) {
 
 // (master) → packed
 BoundKernel pack_weight(const BindRequest& request) {
-  const Value& packed = request.view.out(0);
+  const Value& packed = request.view.out(ops::PackWeight::kPacked);
   const auto bind_packer = [](cpu::WeightEncoding encoding) {
     BoundKernel kernel =
         bound([](Launch&, void* packer,
@@ -113,6 +115,18 @@ BoundKernel pack_weight(const BindRequest& request) {
   }
   throw InternalError("no GEMM of this device wants the encoding {} of {}", packed.encoding.layout,
                       packed.name);
+}
+
+}  // namespace
+
+std::span<const Binding> gemm_bindings() {
+  static const Binding kTable[] = {
+      {&ops::kLinear, linear, linear_encodings},
+      {&ops::kLinearGradInput, linear_grad_input, linear_grad_input_encodings},
+      {&ops::kLinearGradWeight, linear_grad_weight},
+      {&ops::kPackWeight, pack_weight},
+  };
+  return kTable;
 }
 
 }  // namespace strata::device::cpu_bind

@@ -14,7 +14,7 @@ namespace {
 
 static_assert(optim::kNormBlock == cpu::kNormBlock,
               "a partial sum covers as many elements in plan and kernel");
-static_assert(sizeof(cpu::UpdateScalars) <= optim::kScalarBytes, "the kernels' scalars fit their place");
+static_assert(sizeof(UpdateScalars) <= optim::kScalarBytes, "the kernels' scalars fit their place");
 
 // Partial sums of squares, one list a tensor, added in order.
 struct PartialsPlan {
@@ -40,29 +40,33 @@ PartialsPlan partials_plan(const graph::NodeView& view, int first) {
   return plan;
 }
 
-const cpu::UpdateScalars* scalars_at(const std::byte* place) {
-  return reinterpret_cast<const cpu::UpdateScalars*>(place);
+const UpdateScalars* scalars_at(const std::byte* place) {
+  return reinterpret_cast<const UpdateScalars*>(place);
+}
+
+template <typename Optimizer>
+const Optimizer& optimizer_of(const BindRequest& request) {
+  return std::get<Optimizer>(request.view.attrs<optim::UpdateAttrs>().rule.optimizer);
 }
 
 // The elements that a node of an optimizer is for, and its rates.
 struct RowsPlan {
   explicit RowsPlan(const BindRequest& request) {
     const Shape& shape = request.view.in(0).shape;
-    const optim::RowRange range = optim::row_range(request.view.attrs(), shape);
+    const auto& attrs = request.view.attrs<optim::UpdateAttrs>();
+    const optim::RowRange range = optim::row_range(attrs, shape);
     columns = shape[0] > 0 ? shape.elements() / shape[0] : 0;
     rows = range.rows;
     first = range.first * columns;
     state_first = range.state_first * columns;
     elements = rows * columns;
-    weight_decay = request.view.attrs().real("weight_decay");
-    lr_scale = request.view.attrs().real("lr_scale");
+    weight_decay = attrs.rule.weight_decay;
+    lr_scale = attrs.rule.lr_scale;
   }
   int64_t rows = 0, columns = 0, elements = 0;
   int64_t first = 0, state_first = 0;  // elements
   double weight_decay = 0, lr_scale = 1;
 };
-
-}  // namespace
 
 // (x) → partials
 BoundKernel sum_of_squares(const BindRequest& request) {
@@ -93,15 +97,15 @@ BoundKernel update_scalars(const BindRequest& request) {
             hyper.max_grad_norm > 0 ? std::min(1.0, hyper.max_grad_norm / (norm + 1e-6)) : 1.0;
         if (!skip) ++updates;
         const double t = static_cast<double>(std::max<int64_t>(1, updates));
-        const cpu::UpdateScalars scalars{.lr = hyper.lr,
-                                         .beta1 = hyper.beta1,
-                                         .beta2 = hyper.beta2,
-                                         .eps = hyper.eps,
-                                         .bias_correction1 = static_cast<float>(1 - std::pow(hyper.beta1, t)),
-                                         .bias_correction2 = static_cast<float>(1 - std::pow(hyper.beta2, t)),
-                                         .grad_scale = static_cast<float>(clip * mean),
-                                         .skip = skip,
-                                         .update = updates};
+        const UpdateScalars scalars{.lr = hyper.lr,
+                                    .beta1 = hyper.beta1,
+                                    .beta2 = hyper.beta2,
+                                    .eps = hyper.eps,
+                                    .bias_correction1 = static_cast<float>(1 - std::pow(hyper.beta1, t)),
+                                    .bias_correction2 = static_cast<float>(1 - std::pow(hyper.beta2, t)),
+                                    .grad_scale = static_cast<float>(clip * mean),
+                                    .skip = skip,
+                                    .update = updates};
         std::memcpy(p[outputs], &scalars, sizeof scalars);
         *f32(p[outputs + 1]) = static_cast<float>(norm);
         std::memcpy(p[outputs + 2], &updates, sizeof updates);
@@ -137,7 +141,7 @@ BoundKernel lion(const BindRequest& request) {
     RowsPlan rows;
     double beta1, beta2;
   };
-  const graph::Attrs& attrs = request.view.attrs();
+  const auto& lion = optimizer_of<optim::Lion>(request);
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& [rows, beta1, beta2] = plan_of<Plan>(held);
@@ -145,10 +149,8 @@ BoundKernel lion(const BindRequest& request) {
                          f32(p[2]) + rows.first, scalars_at(p[3]), beta1, beta2,
                          static_cast<float>(rows.weight_decay), static_cast<float>(rows.lr_scale));
       },
-      Plan{RowsPlan(request), attrs.real("beta1"), attrs.real("beta2")});
+      Plan{RowsPlan(request), lion.beta1, lion.beta2});
 }
-
-namespace {
 
 struct MuonNode {
   RowsPlan rows;
@@ -162,20 +164,18 @@ struct MuonInstance {
   cpu::Muon muon;
 };
 
-}  // namespace
-
 // (master, momentum, grad, scalars)
 BoundKernel muon(const BindRequest& request) {
-  const graph::Attrs& attrs = request.view.attrs();
+  const auto& constants = optimizer_of<optim::Muon>(request);
   const RowsPlan rows(request);
   auto& products = request.cache[fmt::format("muon {} {}", rows.rows, rows.columns)];
   if (!products) {
     products = std::make_shared<const cpu::MuonPlan>(cpu::plan_muon(rows.rows, rows.columns, request.device));
   }
   MuonNode plan{rows,
-                {.momentum = attrs.real("momentum"),
-                 .nesterov = attrs.integer("nesterov") != 0,
-                 .steps = attrs.integer("steps"),
+                {.momentum = constants.momentum,
+                 .nesterov = constants.nesterov,
+                 .steps = constants.steps,
                  .weight_decay = rows.weight_decay,
                  .lr_scale = rows.lr_scale},
                 std::static_pointer_cast<const cpu::MuonPlan>(products)};
@@ -190,23 +190,19 @@ BoundKernel muon(const BindRequest& request) {
   return bound_muon;
 }
 
-namespace {
-
 struct AdafactorPlan {
   explicit AdafactorPlan(const BindRequest& request) : rows(request) {
-    const graph::Attrs& attrs = request.view.attrs();
-    constants = {.beta2_decay = attrs.real("beta2_decay"),
-                 .eps1 = attrs.real("eps1"),
-                 .eps2 = attrs.real("eps2"),
-                 .clip_threshold = attrs.real("clip_threshold"),
+    const auto& adafactor = optimizer_of<optim::Adafactor>(request);
+    constants = {.beta2_decay = adafactor.beta2_decay,
+                 .eps1 = adafactor.eps1,
+                 .eps2 = adafactor.eps2,
+                 .clip_threshold = adafactor.clip_threshold,
                  .weight_decay = rows.weight_decay,
                  .lr_scale = rows.lr_scale};
   }
   RowsPlan rows;
   cpu::AdafactorConstants constants;
 };
-
-}  // namespace
 
 // (master, row, column, grad, scalars)
 BoundKernel adafactor(const BindRequest& request) {
@@ -246,6 +242,23 @@ BoundKernel adamw8bit(const BindRequest& request) {
                               static_cast<float>(plan.lr_scale));
       },
       RowsPlan(request));
+}
+
+}  // namespace
+
+std::span<const Binding> update_bindings() {
+  static const Binding kTable[] = {
+      {&optim::kSumOfSquares, sum_of_squares},
+      {&optim::kUpdateScalars, update_scalars},
+      {&optim::kRootOfSum, root_of_sum},
+      {&optim::kAdamW, adamw},
+      {&optim::kLion, lion},
+      {&optim::kMuon, muon},
+      {&optim::kAdafactor, adafactor},
+      {&optim::kAdafactorVector, adafactor_vector},
+      {&optim::kAdamW8Bit, adamw8bit},
+  };
+  return kTable;
 }
 
 }  // namespace strata::device::cpu_bind

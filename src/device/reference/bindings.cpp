@@ -1,13 +1,10 @@
 // The table of plain kernels. All of them are called in one way: with the operands' types and places.
-#include <array>
+#include <vector>
 
-#include "device/cpu/bind.h"
+#include "base/error.h"
+#include "device/plan.h"
 #include "device/reference/bindings.h"
-#include "graph/sum.h"
 #include "kernels/reference/call.h"
-#include "ops/clamp.h"
-#include "ops/ops.h"
-#include "optim/optimizer.h"
 
 namespace strata::device {
 namespace {
@@ -21,19 +18,40 @@ reference::Array array_of(const graph::Value& value) {
   return {nullptr, value.dtype, value.shape, value.segments};
 }
 
-template <reference::Kernel kKernel>
+// The rows of all files.
+const std::vector<reference::Row>& rows() {
+  static const std::vector<reference::Row> kRows = [] {
+    std::vector<reference::Row> all;
+    for (const auto part :
+         {reference::activation_kernels(), reference::attention_kernels(), reference::clamp_kernels(),
+          reference::cross_attention_kernels(), reference::linear_kernels(), reference::qk_norm_kernels(),
+          reference::rows_kernels(), reference::update_kernels()}) {
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }();
+  return kRows;
+}
+
+reference::Kernel kernel_of(const graph::OpDef& op) {
+  for (const reference::Row& row : rows()) {
+    if (row.op == &op) return row.kernel;
+  }
+  throw InternalError("op {} has no reference kernel", op.name);
+}
+
 BoundKernel plain(const BindRequest& request) {
-  ReferencePlan plan{kKernel, {{}, {}, request.view.attrs()}};
   const graph::Node& node = request.view.node;
+  ReferencePlan plan{kernel_of(*node.op), {{}, {}, node.attrs}};
   for (int i = 0; i < static_cast<int>(node.inputs.size()); ++i)
     plan.call.in.push_back(request.view.has(i) ? array_of(request.view.in(i)) : reference::Array{});
   for (int o = 0; o < static_cast<int>(node.outputs.size()); ++o) {
     plan.call.out.push_back(request.view.has_out(o) ? array_of(request.view.out(o)) : reference::Array{});
     plan.call.out.back().accumulate = request.accumulate[static_cast<size_t>(o)];
   }
-  return cpu_bind::bound(
+  return bound(
       [](Launch&, void* held, std::byte* const* p) {
-        const auto& [kernel, shapes] = cpu_bind::plan_of<ReferencePlan>(held);
+        const auto& [kernel, shapes] = plan_of<ReferencePlan>(held);
         reference::Call call = shapes;
         for (reference::Array& in : call.in) in.data = *p++;
         for (reference::Array& out : call.out) out.data = *p++;
@@ -45,62 +63,11 @@ BoundKernel plain(const BindRequest& request) {
 }  // namespace
 
 std::span<const Binding> reference_bindings() {
-  namespace b = cpu_bind;
-  namespace r = reference;
-  static const std::array kTable{
-      Binding{&graph::kAdd, plain<r::add>},
-      Binding{&ops::kEmbedding, plain<r::embedding>},
-      Binding{&ops::kEmbeddingGrad, plain<r::embedding_grad>},
-      Binding{&ops::kLinear, plain<r::linear>},
-      Binding{&ops::kLinearGradInput, plain<r::linear_grad_input>},
-      Binding{&ops::kLinearGradWeight, plain<r::linear_grad_weight>},
-      Binding{&ops::kColumnSums, plain<r::column_sums>},
-      Binding{&ops::kRmsNorm, plain<r::rms_norm>},
-      Binding{&ops::kRmsNormGradInput, plain<r::rms_norm_grad_input>},
-      Binding{&ops::kRmsNormGradWeight, plain<r::rms_norm_grad_weight>},
-      Binding{&ops::kLayerNorm, plain<r::layer_norm>},
-      Binding{&ops::kLayerNormGradInput, plain<r::layer_norm_grad_input>},
-      Binding{&ops::kLayerNormGradWeight, plain<r::layer_norm_grad_weight>},
-      Binding{&ops::kQkNorm, plain<r::qk_norm>},
-      Binding{&ops::kQkNormGradInput, plain<r::qk_norm_grad_input>},
-      Binding{&ops::kQkNormGradWeight, plain<r::qk_norm_grad_weight>},
-      Binding{&ops::kRope, plain<r::rope>},
-      Binding{&ops::kAttention, plain<r::attention>},
-      Binding{&ops::kAttentionGrad, plain<r::attention_grad>},
-      Binding{&ops::kCachedAttention, plain<r::cached_attention>},
-      Binding{&ops::kCrossAttention, plain<r::cross_attention>},
-      Binding{&ops::kCrossAttentionGrad, plain<r::cross_attention_grad>},
-      Binding{&ops::kCachedCrossAttention, plain<r::cached_cross_attention>},
-      Binding{&ops::kDocumentEnds, plain<r::document_ends>},
-      Binding{&ops::kRelativeBias, plain<r::relative_bias>},
-      Binding{&ops::kRelativeBiasGrad, plain<r::relative_bias_grad>},
-      Binding{&ops::kScale, plain<r::scale>},
-      Binding{&ops::kAddRow, plain<r::add_row>},
-      Binding{&ops::kAddRowGrad, plain<r::add_row_grad>},
-      Binding{&ops::kGated, plain<r::gated>},
-      Binding{&ops::kGatedGrad, plain<r::gated_grad>},
-      Binding{&ops::kActivation, plain<r::activation>},
-      Binding{&ops::kActivationGrad, plain<r::activation_grad>},
-      Binding{&ops::kSoftcap, plain<r::softcap>},
-      Binding{&ops::kLinearCrossEntropy, plain<r::linear_cross_entropy>},
-      Binding{&ops::kLinearCrossEntropyTrain, plain<r::linear_cross_entropy_train>},
-      Binding{&optim::kSumOfSquares, plain<r::sum_of_squares>},
-      Binding{&optim::kAdamW, plain<r::adamw>},
-      Binding{&optim::kLion, plain<r::lion>},
-      Binding{&optim::kMuon, plain<r::muon>},
-      Binding{&optim::kAdafactor, plain<r::adafactor>},
-      Binding{&optim::kAdafactorVector, plain<r::adafactor_vector>},
-      Binding{&optim::kAdamW8Bit, plain<r::adamw8bit>},
-      Binding{&ops::kClamp, plain<r::clamp>},
-      Binding{&ops::kClampGrad, plain<r::clamp_grad>},
-      // Plain already: a table made once in fp64, copies, a few scalars.
-      Binding{&ops::kConstant, b::constant},
-      Binding{&ops::kRopeTable, b::rope_table},
-      Binding{&ops::kTakeRow, b::take_row},
-      Binding{&ops::kStoreCross, b::store_cross},
-      Binding{&optim::kUpdateScalars, b::update_scalars},
-      Binding{&optim::kRootOfSum, b::root_of_sum},
-  };
+  static const std::vector<Binding> kTable = [] {
+    std::vector<Binding> table;
+    for (const reference::Row& row : rows()) table.push_back({row.op, plain});
+    return table;
+  }();
   return kTable;
 }
 

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/dynamic_map.h"
 #include "kernels/cpu/optimizer.h"
+#include "tensor/dynamic_map.h"
 
 namespace strata::cpu {
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "tensor/dtype.h"
+#include "tensor/update_scalars.h"
 
 namespace strata::cpu {
 
@@ -19,16 +20,8 @@ void sum_of_squares_partials(const float* x, int64_t n, double* partials);
 // *out = partials[0] + … + partials[n - 1], in that order.
 void reduce_sum(const double* partials, int64_t n, double* out);
 
-// What changes from step to step; read from memory when the update runs.
-struct UpdateScalars {
-  float lr = 0;
-  double beta1 = 0.9, beta2 = 0.999;  // f64: 1 - beta is rounded to f32 once, as PyTorch does
-  float eps = 1e-8f;
-  float bias_correction1 = 1, bias_correction2 = 1;  // 1 - beta^t
-  float grad_scale = 1;                              // clip factor over token count
-  int32_t skip = 0;                                  // not 0: the update leaves everything as it is
-  int64_t update = 1;                                // t: updates made, this one included
-};
+// Read from memory when the update runs.
+using strata::UpdateScalars;
 
 // PyTorch's AdamW with g = grad * grad_scale and rate = lr * lr_scale:
 //   p -= rate * weight_decay * p;  m += (1 - beta1) (g - m);  v = beta2 v + (1 - beta2) g²

@@ -2,6 +2,7 @@
 
 #include "base/parallel.h"
 #include "kernels/reference/call.h"
+#include "ops/ops.h"
 #include "tensor/activation_kind.h"
 
 namespace strata::reference {
@@ -35,10 +36,8 @@ ValueAndSlope apply(ActivationKind kind, double x) {
 }
 
 ActivationKind kind_of(const Call& call) {
-  return static_cast<ActivationKind>(call.attrs.integer("kind"));
+  return call.attrs.as<ops::ActivationAttrs>().kind;
 }
-
-}  // namespace
 
 // (gate_up) → f(gate) · up
 void gated(const Call& call) {
@@ -82,6 +81,18 @@ void activation_grad(const Call& call) {
     for (int64_t i = begin; i < end; ++i)
       call.out[0].put(i, call.in[0].at(i) * apply(kind_of(call), call.in[1].at(i)).slope);
   });
+}
+
+}  // namespace
+
+std::span<const Row> activation_kernels() {
+  static const Row kRows[] = {
+      {&ops::kGated, gated},
+      {&ops::kGatedGrad, gated_grad},
+      {&ops::kActivation, activation},
+      {&ops::kActivationGrad, activation_grad},
+  };
+  return kRows;
 }
 
 }  // namespace strata::reference

@@ -39,16 +39,27 @@ double score(const Attention& a, double scaled, int64_t head, const Seen& seen, 
 
 }  // namespace
 
-Attention::Attention(const graph::Attrs& attrs, int64_t queries, int64_t q_width, int64_t kv_width)
-    : head_dim(attrs.integer("head_dim")),
+Attention::Attention(const ops::AttentionAttrs& attrs, int64_t queries, int64_t q_width, int64_t kv_width)
+    : head_dim(attrs.head_dim),
       heads(q_width / head_dim),
       kv_heads(kv_width / head_dim),
-      sequences(queries / attrs.integer("sequence_length")),
-      length(attrs.integer("sequence_length")),
-      encoder_length(attrs.integer_or("encoder_length", length)),
-      scale(attrs.real("scale")),
-      softcap(attrs.real("softcap")),
-      bias_zero(attrs.integer_or("bias_zero", 0)) {}
+      sequences(queries / attrs.sequence_length),
+      length(attrs.sequence_length),
+      encoder_length(length),
+      scale(attrs.scale),
+      softcap(attrs.softcap),
+      bias_zero(attrs.bias_zero) {}
+
+Attention::Attention(const ops::CrossAttentionAttrs& attrs, int64_t queries, int64_t q_width,
+                     int64_t kv_width)
+    : head_dim(attrs.head_dim),
+      heads(q_width / head_dim),
+      kv_heads(kv_width / head_dim),
+      sequences(queries / attrs.sequence_length),
+      length(attrs.sequence_length),
+      encoder_length(attrs.encoder_length),
+      scale(attrs.scale),
+      softcap(attrs.softcap) {}
 
 void attend(const Attention& a, const Array& out, const Array& lse) {
   parallel_for(a.sequences * a.heads, [&](int64_t task) {

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "kernels/reference/call.h"
+#include "ops/ops.h"
 
 namespace strata::reference {
 
@@ -29,8 +30,9 @@ struct Attention {
   int64_t bias_zero = 0;
   std::function<Seen(int64_t)> seen = {};  // of query n, counted through all sequences
 
-  // Head size, scale, softcap, length and, where `attrs` has them, source length and the bias' zero.
-  Attention(const graph::Attrs& attrs, int64_t queries, int64_t q_width, int64_t kv_width);
+  // What the attributes say; keys of one's own sequence, or of another.
+  Attention(const ops::AttentionAttrs& attrs, int64_t queries, int64_t q_width, int64_t kv_width);
+  Attention(const ops::CrossAttentionAttrs& attrs, int64_t queries, int64_t q_width, int64_t kv_width);
 };
 
 // lse[sequences, heads, length] may be absent. A row that sees no key gives 0 and -inf.

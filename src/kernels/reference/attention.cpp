@@ -11,13 +11,14 @@ namespace {
 // to kv_end where not causal.
 Attention of_sequences(const Call& call, const Array& qkv, const Array& begins, const Array& ends,
                        const Array& bias) {
-  Attention a(call.attrs, qkv.shape[0], qkv.segments[0], qkv.segments[1]);
+  const auto& attrs = call.attrs.as<ops::AttentionAttrs>();
+  Attention a(attrs, qkv.shape[0], qkv.segments[0], qkv.segments[1]);
   a.q = {qkv, qkv.shape[1], 0};
   a.k = {qkv, qkv.shape[1], qkv.segments[0]};
   a.v = {qkv, qkv.shape[1], qkv.segments[0] + qkv.segments[1]};
   a.bias = bias;
-  const int64_t window = call.attrs.integer("window"), length = a.length;
-  const bool causal = call.attrs.integer("causal") != 0;
+  const int64_t window = attrs.window, length = a.length;
+  const bool causal = attrs.causal;
   a.seen = [=](int64_t n) {
     const int64_t t = n % length;
     Seen seen{.origin = n - t, .end = causal ? t + 1 : length, .position = t};
@@ -29,14 +30,25 @@ Attention of_sequences(const Call& call, const Array& qkv, const Array& begins, 
   return a;
 }
 
-}  // namespace
+// () → table[positions, pairs, cosine | sine]
+void rope_table(const Call& call) {
+  const Array& table = call.out[0];
+  const auto& [positions, frequencies, magnitude] = call.attrs.as<ops::RopeTableAttrs>();
+  const auto pairs = static_cast<int64_t>(frequencies.size());
+  for (int64_t i = 0; i < positions * pairs; ++i) {
+    const double angle = static_cast<double>(i / pairs) * frequencies[static_cast<size_t>(i % pairs)];
+    table.put(2 * i, magnitude * std::cos(angle));
+    table.put(2 * i + 1, magnitude * std::sin(angle));
+  }
+}
 
 // (qkv, table, positions) → qkv
 void rope(const Call& call) {
   const Array &qkv = call.in[0], &table = call.in[1], &out = call.out[0];
-  const int64_t head_dim = call.attrs.integer("head_dim"), half = table.shape[1], row = qkv.shape[1];
+  const auto& [head_dim, inverse] = call.attrs.as<ops::RopeAttrs>();
+  const int64_t half = table.shape[1], row = qkv.shape[1];
   const int64_t heads = (qkv.segments[0] + qkv.segments[1]) / head_dim;
-  const double turn = call.attrs.integer("inverse") != 0 ? -1 : 1;
+  const double turn = inverse ? -1 : 1;
   parallel_for(qkv.shape[0], [&](int64_t n) {
     const int64_t angles = call.in[2].index_at(n) * half * 2;
     if (out.data != qkv.data) {
@@ -63,14 +75,15 @@ void attention(const Call& call) {
 void attention_grad(const Call& call) {
   const Array& dqkv = call.out[0];
   attend_backward(of_sequences(call, call.in[3], call.in[4], call.in[5], call.in[6]), call.in[0], call.in[1],
-                  call.in[2], dqkv, dqkv, dqkv, call.output(1));
+                  call.in[2], dqkv, dqkv, dqkv, call.out[1]);
 }
 
 // (qkv, key cache, value cache, position, slot, bias?) → out, key cache, value cache
 void cached_attention(const Call& call) {
   const Array &qkv = call.in[0], &keys = call.in[1], &values = call.in[2];
-  const int64_t room = keys.shape[1], width = keys.shape[2], window = call.attrs.integer("window");
-  Attention a(call.attrs, qkv.shape[0], qkv.segments[0], qkv.segments[1]);
+  const auto& attrs = call.attrs.as<ops::AttentionAttrs>();
+  const int64_t room = keys.shape[1], width = keys.shape[2], window = attrs.window;
+  Attention a(attrs, qkv.shape[0], qkv.segments[0], qkv.segments[1]);
   a.q = {qkv, qkv.shape[1], 0};
   a.k = {keys, width, 0};
   a.v = {values, width, 0};
@@ -91,6 +104,19 @@ void cached_attention(const Call& call) {
     }
   }
   attend(a, call.out[0], {});
+}
+
+}  // namespace
+
+std::span<const Row> attention_kernels() {
+  static const Row kRows[] = {
+      {&ops::kRope, rope},
+      {&ops::kAttention, attention},
+      {&ops::kAttentionGrad, attention_grad},
+      {&ops::kCachedAttention, cached_attention},
+      {&ops::kRopeTable, rope_table},
+  };
+  return kRows;
 }
 
 }  // namespace strata::reference

@@ -18,8 +18,9 @@ double Array::at(int64_t i) const {
 }
 
 int64_t Array::index_at(int64_t i) const {
+  if (dtype == DType::kI64) return reinterpret_cast<const int64_t*>(data)[i];
   if (dtype == DType::kU8) return static_cast<uint8_t>(data[i]);
-  STRATA_CHECK(dtype == DType::kI32, "indices are i32 or u8, not {}", name_of(dtype));
+  STRATA_CHECK(dtype == DType::kI32, "indices are i32, i64 or u8, not {}", name_of(dtype));
   return reinterpret_cast<const int32_t*>(data)[i];
 }
 
@@ -54,11 +55,6 @@ std::vector<double> Array::row(int64_t r) const {
   std::vector<double> values(static_cast<size_t>(width));
   for (int64_t c = 0; c < width; ++c) values[static_cast<size_t>(c)] = at(r * width + c);
   return values;
-}
-
-const Array& Call::output(size_t i) const {
-  static const Array kAbsent;
-  return i < out.size() ? out[i] : kAbsent;
 }
 
 }  // namespace strata::reference

@@ -25,7 +25,7 @@ struct Array {
 
   bool present() const { return data != nullptr; }
   double at(int64_t i) const;
-  int64_t index_at(int64_t i) const;         // of i32 or u8
+  int64_t index_at(int64_t i) const;         // of i32, i64 or u8
   void put(int64_t i, double value) const;   // rounds to the array's dtype
   void give(int64_t i, double value) const;  // put, or add where the array accumulates
   std::vector<double> row(int64_t r) const;  // of a matrix
@@ -33,62 +33,22 @@ struct Array {
 
 struct Call {
   std::vector<Array> in, out;  // in the order of the op's definition (ops/ops.h)
-  graph::Attrs attrs;
-
-  const Array& output(size_t i) const;  // absent where the node has fewer outputs
+  graph::Attributes attrs;
 };
 using Kernel = void (*)(const Call&);
 
-// linear.cpp. Weights are rounded to the activations' dtype, as encodings do.
-void linear(const Call&);
-void linear_grad_input(const Call&);
-void linear_grad_weight(const Call&);
-void column_sums(const Call&);
-void softcap(const Call&);
-void linear_cross_entropy(const Call&);
-void linear_cross_entropy_train(const Call&);
-// attention.cpp and cross_attention.cpp
-void qk_norm(const Call&);
-void qk_norm_grad_input(const Call&);
-void qk_norm_grad_weight(const Call&);
-void rope(const Call&);
-void attention(const Call&);
-void attention_grad(const Call&);
-void cached_attention(const Call&);
-void cross_attention(const Call&);
-void cross_attention_grad(const Call&);
-void cached_cross_attention(const Call&);
-void document_ends(const Call&);
-void relative_bias(const Call&);
-void relative_bias_grad(const Call&);
-// rows.cpp
-void add(const Call&);
-void scale(const Call&);
-void add_row(const Call&);
-void add_row_grad(const Call&);
-void embedding(const Call&);
-void embedding_grad(const Call&);
-void rms_norm(const Call&);
-void rms_norm_grad_input(const Call&);
-void rms_norm_grad_weight(const Call&);
-void layer_norm(const Call&);
-void layer_norm_grad_input(const Call&);
-void layer_norm_grad_weight(const Call&);
-// activation.cpp
-void gated(const Call&);
-void gated_grad(const Call&);
-void activation(const Call&);
-void activation_grad(const Call&);
-// clamp.cpp
-void clamp(const Call&);
-void clamp_grad(const Call&);
-// update.cpp
-void sum_of_squares(const Call&);
-void adamw(const Call&);
-void lion(const Call&);
-void muon(const Call&);
-void adafactor(const Call&);
-void adafactor_vector(const Call&);
-void adamw8bit(const Call&);
+// An op and its kernel. Each file ends with the rows of its ops; the device's table is made of all of them.
+struct Row {
+  const graph::OpDef* op;
+  Kernel kernel;
+};
+std::span<const Row> activation_kernels();
+std::span<const Row> attention_kernels();
+std::span<const Row> clamp_kernels();
+std::span<const Row> cross_attention_kernels();
+std::span<const Row> linear_kernels();
+std::span<const Row> qk_norm_kernels();
+std::span<const Row> rows_kernels();
+std::span<const Row> update_kernels();
 
 }  // namespace strata::reference

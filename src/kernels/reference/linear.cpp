@@ -3,7 +3,9 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "graph/loss_seed.h"
 #include "kernels/reference/call.h"
+#include "ops/ops.h"
 
 namespace strata::reference {
 namespace {
@@ -56,7 +58,7 @@ struct HeadGradients {
 // The head's loss over all tokens.
 void cross_entropy(const Array& x, const Array& w, const Array& bias, const Array& targets, const Array& loss,
                    const Array& count, const Array& token_loss, const Array& greedy, const HeadGradients& to,
-                   double cap) {
+                   double cap, double seed) {
   const auto& [dx, dw, dbias] = to;
   const int64_t tokens = x.shape[0], width = x.shape[1], vocab = w.shape[0];
   constexpr int64_t kChunk = 128;  // tokens whose logits exist at once
@@ -94,7 +96,7 @@ void cross_entropy(const Array& x, const Array& w, const Array& bias, const Arra
       for (int64_t v = 0; v < vocab; ++v) total += row[v] = std::exp(row[v] - highest);
       for (int64_t v = 0; v < vocab; ++v) row[v] /= total;
       row[target] -= 1;
-      for (int64_t v = 0; v < vocab; ++v) row[v] *= slopes[static_cast<size_t>(v)];
+      for (int64_t v = 0; v < vocab; ++v) row[v] *= seed * slopes[static_cast<size_t>(v)];
       const double one = highest + std::log(total) - wanted;
       if (token_loss.present()) token_loss.put(first + i, one);
       if (greedy.present()) greedy.put(first + i, wanted == highest ? 1 : 0);
@@ -123,8 +125,6 @@ void cross_entropy(const Array& x, const Array& w, const Array& bias, const Arra
   auto* const counter = reinterpret_cast<int64_t*>(count.data);
   *counter = (count.accumulate ? *counter : 0) + counted;
 }
-
-}  // namespace
 
 // (x, w, bias?) → y
 void linear(const Call& call) {
@@ -167,23 +167,48 @@ void column_sums(const Call& call) {
   }
 }
 
+// (terms of the main loss, terms) → seed
+void loss_seed(const Call& call) {
+  const int64_t main = call.in[0].index_at(0), own = call.in[1].index_at(0);
+  const double weight = call.attrs.as<graph::LossSeedAttrs>().weight;
+  call.out[0].put(0, own > 0 ? weight * static_cast<double>(main) / static_cast<double>(own) : 0);
+}
+
 // (x) → y
 void softcap(const Call& call) {
-  const double cap = call.attrs.real("softcap");
+  const double cap = call.attrs.as<ops::SoftcapAttrs>().softcap;
   for (int64_t i = 0; i < call.in[0].shape.elements(); ++i)
     call.out[0].put(i, cap * std::tanh(call.in[0].at(i) / cap));
 }
 
 // (x, w, targets, bias?) → sum, count, per_token?, greedy?
 void linear_cross_entropy(const Call& call) {
-  cross_entropy(call.in[0], call.in[1], call.in[3], call.in[2], call.out[0], call.out[1], call.output(2),
-                call.output(3), {}, call.attrs.real("softcap"));
+  cross_entropy(call.in[0], call.in[1], call.in[3], call.in[2], call.out[0], call.out[1], call.out[2],
+                call.out[3], {}, call.attrs.as<ops::LinearCrossEntropyAttrs>().softcap, 1);
 }
 
-// (x, w for logits, w for dx, targets, bias?) → sum, count, dx, dw, dbias?
+// (x, w for logits, w for dx, targets, bias?, seed?) → sum, count, dx, dw, dbias?
 void linear_cross_entropy_train(const Call& call) {
   cross_entropy(call.in[0], call.in[1], call.in[4], call.in[3], call.out[0], call.out[1], {}, {},
-                {call.out[2], call.out[3], call.output(4)}, call.attrs.real("softcap"));
+                {call.out[2], call.out[3], call.out[4]},
+                call.attrs.as<ops::LinearCrossEntropyAttrs>().softcap,
+                call.in[5].present() ? call.in[5].at(0) : 1);
+}
+
+}  // namespace
+
+std::span<const Row> linear_kernels() {
+  static const Row kRows[] = {
+      {&ops::kLinear, linear},
+      {&ops::kLinearGradInput, linear_grad_input},
+      {&ops::kLinearGradWeight, linear_grad_weight},
+      {&ops::kColumnSums, column_sums},
+      {&graph::kLossSeed, loss_seed},
+      {&ops::kSoftcap, softcap},
+      {&ops::kLinearCrossEntropy, linear_cross_entropy},
+      {&ops::kLinearCrossEntropyTrain, linear_cross_entropy_train},
+  };
+  return kRows;
 }
 
 }  // namespace strata::reference

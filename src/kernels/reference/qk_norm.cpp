@@ -2,6 +2,7 @@
 
 #include "base/parallel.h"
 #include "kernels/reference/call.h"
+#include "ops/ops.h"
 
 namespace strata::reference {
 namespace {
@@ -20,13 +21,12 @@ std::vector<Group> groups_of(const Array& qkv, int64_t q_width, int64_t k_width)
   return groups;
 }
 
-}  // namespace
-
 // (qkv, q weight, k weight) → y, rstd
 void qk_norm(const Call& call) {
   const Array &qkv = call.in[0], &y = call.out[0], &rstds = call.out[1];
   const auto groups = groups_of(qkv, call.in[1].shape[0], call.in[2].shape[0]);
-  const double offset = call.attrs.real("weight_offset"), eps = call.attrs.real("eps");
+  const double offset = call.attrs.as<ops::QkNormAttrs>().weight_offset,
+               eps = call.attrs.as<ops::QkNormAttrs>().eps;
   const int64_t row = qkv.shape[1];
   parallel_for(qkv.shape[0], [&](int64_t n) {
     const std::vector<double> x = qkv.row(n);
@@ -50,7 +50,7 @@ void qk_norm(const Call& call) {
 void qk_norm_grad_input(const Call& call) {
   const Array &dy = call.in[0], &qkv = call.in[1], &rstds = call.in[2], &dx = call.out[0];
   const auto groups = groups_of(qkv, call.in[3].shape[0], call.in[4].shape[0]);
-  const double offset = call.attrs.real("weight_offset");
+  const double offset = call.attrs.as<ops::QkNormAttrs>().weight_offset;
   const int64_t row = qkv.shape[1];
   parallel_for(qkv.shape[0], [&](int64_t n) {
     const std::vector<double> grad = dy.row(n), x = qkv.row(n);
@@ -94,6 +94,17 @@ void qk_norm_grad_weight(const Call& call) {
       out.give(c, sum);
     });
   }
+}
+
+}  // namespace
+
+std::span<const Row> qk_norm_kernels() {
+  static const Row kRows[] = {
+      {&ops::kQkNorm, qk_norm},
+      {&ops::kQkNormGradInput, qk_norm_grad_input},
+      {&ops::kQkNormGradWeight, qk_norm_grad_weight},
+  };
+  return kRows;
 }
 
 }  // namespace strata::reference

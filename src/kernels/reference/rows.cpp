@@ -2,7 +2,9 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "graph/sum.h"
 #include "kernels/reference/call.h"
+#include "ops/ops.h"
 
 namespace strata::reference {
 namespace {
@@ -15,7 +17,7 @@ struct Norm {
 constexpr Norm kRms{1}, kLayer{2};
 
 double weight_at(const Call& call, Norm norm, const Array& weight, int64_t c) {
-  return weight.at(c) + (norm.centred() ? 0 : call.attrs.real("weight_offset"));
+  return weight.at(c) + (norm.centred() ? 0 : call.attrs.as<ops::RmsNormAttrs>().weight_offset);
 }
 
 double mean_of(const std::vector<double>& values) {
@@ -27,8 +29,10 @@ double mean_of(const std::vector<double>& values) {
 // (x, w, b?, residual?) → y, mean?, rstd, h?
 void norm_forward(const Call& call, Norm norm) {
   const Array &x = call.in[0], &weight = call.in[1], &residual = call.in[norm.vectors + 1];
-  const Array &y = call.out[0], &rstds = call.out[norm.vectors], &sums = call.output(norm.vectors + 1);
+  const Array &y = call.out[0], &rstds = call.out[norm.vectors], &sums = call.out[norm.vectors + 1];
   const int64_t dim = x.shape[1];
+  const double eps =
+      norm.centred() ? call.attrs.as<ops::LayerNormAttrs>().eps : call.attrs.as<ops::RmsNormAttrs>().eps;
   parallel_for(x.shape[0], [&](int64_t r) {
     std::vector<double> h = x.row(r);
     if (residual.present()) {
@@ -47,7 +51,7 @@ void norm_forward(const Call& call, Norm norm) {
       value -= mean;
       squares.push_back(value * value);
     }
-    const double rstd = 1 / std::sqrt(mean_of(squares) + call.attrs.real("eps"));
+    const double rstd = 1 / std::sqrt(mean_of(squares) + eps);
     rstds.put(r, rstd);
     for (int64_t c = 0; c < dim; ++c) {
       const double bias = norm.centred() ? call.in[2].at(c) : 0;
@@ -98,7 +102,17 @@ void norm_grad_weight(const Call& call, Norm norm) {
   });
 }
 
-}  // namespace
+// () → values
+void constant(const Call& call) {
+  for (int64_t i = 0; i < call.out[0].shape.elements(); ++i)
+    call.out[0].put(i, call.attrs.as<ops::ConstantAttrs>().number);
+}
+
+// (x, index) → row
+void take_row(const Call& call) {
+  const int64_t dim = call.in[0].shape[1], row = call.in[1].index_at(0);
+  for (int64_t c = 0; c < dim; ++c) call.out[0].put(c, call.in[0].at(row * dim + c));
+}
 
 // (a, b) → sum
 void add(const Call& call) {
@@ -109,13 +123,13 @@ void add(const Call& call) {
 // (x) → y
 void scale(const Call& call) {
   for (int64_t i = 0; i < call.out[0].shape.elements(); ++i)
-    call.out[0].put(i, call.attrs.real("factor") * call.in[0].at(i));
+    call.out[0].put(i, call.attrs.as<ops::ScaleAttrs>().factor * call.in[0].at(i));
 }
 
 // (x, table) → y
 void add_row(const Call& call) {
   const Array &x = call.in[0], &table = call.in[1];
-  const int64_t dim = x.shape[1], row = call.attrs.integer("row");
+  const int64_t dim = x.shape[1], row = call.attrs.as<ops::AddRowAttrs>().row;
   for (int64_t i = 0; i < x.shape.elements(); ++i)
     call.out[0].put(i, x.at(i) + table.at(row * dim + i % dim));
 }
@@ -123,7 +137,7 @@ void add_row(const Call& call) {
 // (dy) → dtable
 void add_row_grad(const Call& call) {
   const Array &dy = call.in[0], &table = call.out[0];
-  const int64_t dim = dy.shape[1], row = call.attrs.integer("row");
+  const int64_t dim = dy.shape[1], row = call.attrs.as<ops::AddRowGradAttrs>().row;
   for (int64_t i = 0; i < table.shape.elements(); ++i) {
     double sum = 0;
     for (int64_t r = 0; r < dy.shape[0] && i / dim == row; ++r) sum += dy.at(r * dim + i % dim);
@@ -140,7 +154,7 @@ void embedding(const Call& call) {
     STRATA_CHECK(token >= 0 && token < table.shape[0], "[embedding] token {} of {}", token, table.shape[0]);
     for (int64_t c = 0; c < dim; ++c) {
       const double position = positions.present() ? call.in[3].at(positions.index_at(r) * dim + c) : 0;
-      x.put(r * dim + c, call.attrs.real("scale") * table.at(token * dim + c) + position);
+      x.put(r * dim + c, call.attrs.as<ops::EmbeddingAttrs>().scale * table.at(token * dim + c) + position);
     }
   }
 }
@@ -148,13 +162,14 @@ void embedding(const Call& call) {
 // (dy, ids) → dtable. Rows are added in order and in fp32, as the table's own type has it.
 void embedding_grad(const Call& call) {
   const Array &dy = call.in[0], &ids = call.in[1], &table = call.out[0];
+  const auto& attrs = call.attrs.as<ops::EmbeddingGradAttrs>();
   const int64_t dim = dy.shape[1];
   for (int64_t i = 0; i < table.shape.elements() && !table.accumulate; ++i) table.put(i, 0);
   for (int64_t r = 0; r < dy.shape[0]; ++r) {
-    if (ids.index_at(r) == call.attrs.integer("padding_id")) continue;
+    if (ids.index_at(r) == attrs.padding_id) continue;
     for (int64_t c = 0; c < dim; ++c) {
       const int64_t to = ids.index_at(r) * dim + c;
-      table.put(to, table.at(to) + call.attrs.real("scale") * dy.at(r * dim + c));
+      table.put(to, table.at(to) + attrs.scale * dy.at(r * dim + c));
     }
   }
 }
@@ -176,6 +191,28 @@ void layer_norm_grad_input(const Call& call) {
 }
 void layer_norm_grad_weight(const Call& call) {
   norm_grad_weight(call, kLayer);
+}
+
+}  // namespace
+
+std::span<const Row> rows_kernels() {
+  static const Row kRows[] = {
+      {&graph::kAdd, add},
+      {&ops::kEmbedding, embedding},
+      {&ops::kEmbeddingGrad, embedding_grad},
+      {&ops::kRmsNorm, rms_norm},
+      {&ops::kRmsNormGradInput, rms_norm_grad_input},
+      {&ops::kRmsNormGradWeight, rms_norm_grad_weight},
+      {&ops::kLayerNorm, layer_norm},
+      {&ops::kLayerNormGradInput, layer_norm_grad_input},
+      {&ops::kLayerNormGradWeight, layer_norm_grad_weight},
+      {&ops::kScale, scale},
+      {&ops::kAddRow, add_row},
+      {&ops::kAddRowGrad, add_row_grad},
+      {&ops::kConstant, constant},
+      {&ops::kTakeRow, take_row},
+  };
+  return kRows;
 }
 
 }  // namespace strata::reference

@@ -3,44 +3,81 @@
 #include <cstring>
 
 #include "base/parallel.h"
-#include "kernels/cpu/dynamic_map.h"
-#include "kernels/cpu/optimizer.h"
 #include "kernels/reference/call.h"
+#include "optim/optimizer.h"
+#include "tensor/dynamic_map.h"
+#include "tensor/update_scalars.h"
 
 namespace strata::reference {
+namespace {
+
+static_assert(sizeof(UpdateScalars) <= optim::kScalarBytes, "the scalars fit their place");
 
 // (x) → partials: sums of squares of consecutive blocks
 void sum_of_squares(const Call& call) {
   const Array &x = call.in[0], &partials = call.out[0];
   parallel_for(partials.shape.elements(), [&](int64_t block) {
-    const int64_t end = std::min(x.shape.elements(), (block + 1) * cpu::kNormBlock);
+    const int64_t end = std::min(x.shape.elements(), (block + 1) * optim::kNormBlock);
     double sum = 0;
-    for (int64_t i = block * cpu::kNormBlock; i < end; ++i) sum += x.at(i) * x.at(i);
+    for (int64_t i = block * optim::kNormBlock; i < end; ++i) sum += x.at(i) * x.at(i);
     partials.put(block, sum);
   });
 }
 
-namespace {
+// (hyper, token count, updates, partials…) → scalars, norm, updates
+void update_scalars(const Call& call) {
+  optim::UpdateHyper hyper;
+  std::memcpy(&hyper, call.in[0].data, sizeof hyper);
+  const int64_t count = call.in[1].index_at(0);
+  int64_t updates = call.in[2].index_at(0);
+  double squares = 0;
+  for (size_t i = 3; i < call.in.size(); ++i) {
+    for (int64_t j = 0; j < call.in[i].shape.elements(); ++j) squares += call.in[i].at(j);
+  }
+  // Gradients are sums over tokens. A step without a valid target has no gradient.
+  const double mean = count > 0 ? 1.0 / static_cast<double>(count) : 0.0;
+  const double norm = std::sqrt(squares) * mean;
+  const bool clips = hyper.max_grad_norm > 0 && norm + 1e-6 > hyper.max_grad_norm;
+  const bool skip = count == 0 || !std::isfinite(norm);
+  if (!skip) ++updates;
+  const auto t = static_cast<double>(std::max<int64_t>(1, updates));
+  const UpdateScalars scalars{
+      .lr = hyper.lr,
+      .beta1 = hyper.beta1,
+      .beta2 = hyper.beta2,
+      .eps = hyper.eps,
+      .bias_correction1 = static_cast<float>(1 - std::pow(hyper.beta1, t)),
+      .bias_correction2 = static_cast<float>(1 - std::pow(hyper.beta2, t)),
+      .grad_scale = static_cast<float>(clips ? mean * hyper.max_grad_norm / (norm + 1e-6) : mean),
+      .skip = skip,
+      .update = updates};
+  std::memcpy(call.out[0].data, &scalars, sizeof scalars);
+  call.out[1].put(0, norm);
+  std::memcpy(call.out[2].data, &updates, sizeof updates);
+}
+
+// (partials…) → norm
+void root_of_sum(const Call& call) {
+  double sum = 0;
+  for (const Array& partials : call.in) {
+    for (int64_t i = 0; i < partials.shape.elements(); ++i) sum += partials.at(i);
+  }
+  call.out[0].put(0, std::sqrt(sum));
+}
 
 // What the optimizers share: the step's scalars, and the elements that the node is for. An optimizer's inputs
 // are the parameter, its states, the gradient and the scalars; its outputs the first of them, in place.
 struct Update {
-  explicit Update(const Call& of) : call(of) {
+  explicit Update(const Call& of) : call(of), attrs(of.attrs.as<optim::UpdateAttrs>()) {
     std::memcpy(&scalars, call.in.back().data, sizeof scalars);
-    rate = static_cast<double>(scalars.lr) * call.attrs.real("lr_scale");
-    keep = 1 - rate * call.attrs.real("weight_decay");
+    rate = static_cast<double>(scalars.lr) * attrs.rule.lr_scale;
+    keep = 1 - rate * attrs.rule.weight_decay;
     const Shape& shape = call.in[0].shape;
-    rows = shape[0];
-    columns = shape.elements() / std::max<int64_t>(rows, 1);
-    if (call.attrs.has("rows")) {
-      // Of a shard, in the same proportions.
-      const auto share = [&](const char* name) {
-        return call.attrs.integer(name) * shape[0] / call.attrs.integer("of_rows");
-      };
-      rows = share("rows");
-      first = share("first_row") * columns;
-      state_first = share("state_row") * columns;
-    }
+    const optim::RowRange range = optim::row_range(attrs, shape);
+    rows = range.rows;
+    columns = shape[0] > 0 ? shape.elements() / shape[0] : 0;
+    first = range.first * columns;
+    state_first = range.state_first * columns;
     n = rows * columns;
   }
 
@@ -51,8 +88,14 @@ struct Update {
   }
   void put_p(int64_t i, double value) const { call.out[0].put(first + i, value); }
 
+  template <typename Optimizer>
+  const Optimizer& constants() const {
+    return std::get<Optimizer>(attrs.rule.optimizer);
+  }
+
   const Call& call;
-  cpu::UpdateScalars scalars;
+  const optim::UpdateAttrs& attrs;
+  UpdateScalars scalars;
   double rate = 0, keep = 1;
   int64_t rows = 0, columns = 0, n = 0;
   int64_t first = 0, state_first = 0;
@@ -60,18 +103,16 @@ struct Update {
 
 // The bias-corrected step of AdamW by new moments.
 double adamw_step(const Update& update, double m, double v) {
-  const cpu::UpdateScalars& s = update.scalars;
+  const UpdateScalars& s = update.scalars;
   const auto correction1 = static_cast<double>(s.bias_correction1);
   const auto correction2 = static_cast<double>(s.bias_correction2);
   return update.rate / correction1 * m / (std::sqrt(v) / std::sqrt(correction2) + static_cast<double>(s.eps));
 }
 
-}  // namespace
-
 // (master, m, v, grad, scalars) → master, m, v; the formula stands at cpu::adamw_update
 void adamw(const Call& call) {
   const Update update(call);
-  const cpu::UpdateScalars& s = update.scalars;
+  const UpdateScalars& s = update.scalars;
   if (s.skip != 0) return;
   parallel_ranges(update.n, 1 << 14, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -90,7 +131,7 @@ void adamw(const Call& call) {
 void lion(const Call& call) {
   const Update update(call);
   if (update.scalars.skip != 0) return;
-  const double beta1 = call.attrs.real("beta1"), beta2 = call.attrs.real("beta2");
+  const auto& [beta1, beta2] = update.constants<optim::Lion>();
   parallel_ranges(update.n, 1 << 14, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t at = update.state_first + i;
@@ -102,8 +143,6 @@ void lion(const Call& call) {
   });
 }
 
-namespace {
-
 double root_mean_square(const std::vector<double>& x) {
   double sum = 0;
   for (const double value : x) sum += value * value;
@@ -112,27 +151,26 @@ double root_mean_square(const std::vector<double>& x) {
 
 // What Adafactor does with the second moments of the elements.
 void adafactor_step(const Update& update, const std::vector<double>& second) {
-  const graph::Attrs& attrs = update.call.attrs;
-  const double t = static_cast<double>(update.scalars.update), eps1 = attrs.real("eps1");
+  const auto& constants = update.constants<optim::Adafactor>();
+  const double t = static_cast<double>(update.scalars.update), eps1 = constants.eps1;
   std::vector<double> p, u;
   for (int64_t i = 0; i < update.n; ++i) {
     p.push_back(update.p(i));
     u.push_back(update.g(i) / std::sqrt(std::max(second[static_cast<size_t>(i)], eps1 * eps1)));
   }
   const double alpha =
-      std::max(attrs.real("eps2"), root_mean_square(p)) * std::min(update.rate, 1 / std::sqrt(t));
-  const double step = alpha / std::max(1.0, root_mean_square(u) / attrs.real("clip_threshold"));
+      std::max(constants.eps2, root_mean_square(p)) * std::min(update.rate, 1 / std::sqrt(t));
+  const double step = alpha / std::max(1.0, root_mean_square(u) / constants.clip_threshold);
   for (int64_t i = 0; i < update.n; ++i)
     update.put_p(i, p[static_cast<size_t>(i)] * update.keep - step * u[static_cast<size_t>(i)]);
 }
-
-}  // namespace
 
 // (master, row, column, grad, scalars) → master, row, column; cpu::adafactor_update
 void adafactor(const Call& call) {
   const Update update(call);
   if (update.scalars.skip != 0) return;
-  const double share = std::pow(static_cast<double>(update.scalars.update), call.attrs.real("beta2_decay"));
+  const double share =
+      std::pow(static_cast<double>(update.scalars.update), update.constants<optim::Adafactor>().beta2_decay);
   const int64_t rows = update.rows, columns = update.columns;
   std::vector<double> row(static_cast<size_t>(rows)), column(static_cast<size_t>(columns));
   for (int64_t i = 0; i < update.n; ++i) {
@@ -154,7 +192,7 @@ void adafactor(const Call& call) {
   std::vector<double> second;
   for (int64_t i = 0; i < update.n; ++i)
     second.push_back(row[static_cast<size_t>(i / columns)] * column[static_cast<size_t>(i % columns)] /
-                     std::max(mean, call.attrs.real("eps1")));
+                     std::max(mean, update.constants<optim::Adafactor>().eps1));
   adafactor_step(update, second);
 }
 
@@ -162,7 +200,8 @@ void adafactor(const Call& call) {
 void adafactor_vector(const Call& call) {
   const Update update(call);
   if (update.scalars.skip != 0) return;
-  const double share = std::pow(static_cast<double>(update.scalars.update), call.attrs.real("beta2_decay"));
+  const double share =
+      std::pow(static_cast<double>(update.scalars.update), update.constants<optim::Adafactor>().beta2_decay);
   std::vector<double> second;
   for (int64_t i = 0; i < update.n; ++i) {
     const double before = call.in[1].at(i), g = update.g(i);
@@ -172,16 +211,14 @@ void adafactor_vector(const Call& call) {
   adafactor_step(update, second);
 }
 
-namespace {
-
 // Codes and scales of states in bytes: a search for the nearest value, one by one.
 void put_bytes(const std::array<float, 256>& map, const std::vector<double>& x, const Array& codes,
                const Array& scales) {
-  for (size_t begin = 0; begin < x.size(); begin += cpu::kQuantizationBlock) {
-    const size_t end = std::min(x.size(), begin + cpu::kQuantizationBlock);
+  for (size_t begin = 0; begin < x.size(); begin += kQuantizationBlock) {
+    const size_t end = std::min(x.size(), begin + kQuantizationBlock);
     double most = 0;
     for (size_t i = begin; i < end; ++i) most = std::max(most, std::abs(x[i]));
-    scales.put(static_cast<int64_t>(begin / cpu::kQuantizationBlock), most);
+    scales.put(static_cast<int64_t>(begin / kQuantizationBlock), most);
     for (size_t i = begin; i < end; ++i) {
       const double share = most > 0 ? x[i] / most : 0;
       size_t nearest = 0;
@@ -195,18 +232,16 @@ void put_bytes(const std::array<float, 256>& map, const std::vector<double>& x, 
   }
 }
 
-}  // namespace
-
 // (master, m, m_scale, v, v_scale, grad, scalars) → master, m, m_scale, v, v_scale; cpu::adamw8bit_update
 void adamw8bit(const Call& call) {
   const Update update(call);
-  const cpu::UpdateScalars& s = update.scalars;
+  const UpdateScalars& s = update.scalars;
   if (s.skip != 0) return;
-  const auto& m_map = cpu::signed_dynamic_map().values;
-  const auto& v_map = cpu::unsigned_dynamic_map().values;
+  const auto& m_map = signed_dynamic_map().values;
+  const auto& v_map = unsigned_dynamic_map().values;
   const auto value = [&](const std::array<float, 256>& map, size_t state, int64_t i) {
     return static_cast<double>(map[static_cast<size_t>(call.in[state].index_at(i))]) *
-           call.in[state + 1].at(i / cpu::kQuantizationBlock);
+           call.in[state + 1].at(i / kQuantizationBlock);
   };
   std::vector<double> m, v;
   for (int64_t i = 0; i < update.n; ++i) {
@@ -223,8 +258,9 @@ void adamw8bit(const Call& call) {
 void muon(const Call& call) {
   const Update update(call);
   if (update.scalars.skip != 0) return;
-  const double momentum = call.attrs.real("momentum");
-  const bool nesterov = call.attrs.integer("nesterov") != 0, tall = update.rows > update.columns;
+  const auto& constants = update.constants<optim::Muon>();
+  const double momentum = constants.momentum;
+  const bool nesterov = constants.nesterov, tall = update.rows > update.columns;
   const int64_t n = std::min(update.rows, update.columns), width = std::max(update.rows, update.columns);
   std::vector<double> x(static_cast<size_t>(update.n));  // [n, width]
   const auto place = [&](int64_t i) {
@@ -242,7 +278,7 @@ void muon(const Call& call) {
   const auto at = [](const std::vector<double>& matrix, int64_t columns, int64_t i, int64_t j) {
     return matrix[static_cast<size_t>(i * columns + j)];
   };
-  for (int64_t step = 0; step < call.attrs.integer("steps"); ++step) {
+  for (int64_t step = 0; step < constants.steps; ++step) {
     std::vector<double> a(static_cast<size_t>(n * n)), b = a, next = x;
     for (int64_t i = 0; i < n * n; ++i) {
       for (int64_t k = 0; k < width; ++k)
@@ -264,6 +300,23 @@ void muon(const Call& call) {
   }
   for (int64_t i = 0; i < update.n; ++i)
     update.put_p(i, update.p(i) * update.keep - update.rate * x[place(i)]);
+}
+
+}  // namespace
+
+std::span<const Row> update_kernels() {
+  static const Row kRows[] = {
+      {&optim::kSumOfSquares, sum_of_squares},
+      {&optim::kUpdateScalars, update_scalars},
+      {&optim::kRootOfSum, root_of_sum},
+      {&optim::kAdamW, adamw},
+      {&optim::kLion, lion},
+      {&optim::kMuon, muon},
+      {&optim::kAdafactor, adafactor},
+      {&optim::kAdafactorVector, adafactor_vector},
+      {&optim::kAdamW8Bit, adamw8bit},
+  };
+  return kRows;
 }
 
 }  // namespace strata::reference

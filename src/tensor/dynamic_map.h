@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace strata::cpu {
+namespace strata {
 
 struct DynamicMap {
   std::array<float, 256> values;
@@ -32,4 +32,4 @@ constexpr int64_t quantization_blocks(int64_t n) {
   return (n + kQuantizationBlock - 1) / kQuantizationBlock;
 }
 
-}  // namespace strata::cpu
+}  // namespace strata

@@ -1,4 +1,4 @@
-#include "kernels/cpu/dynamic_map.h"
+#include "tensor/dynamic_map.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace strata::cpu {
+namespace strata {
 namespace {
 
 constexpr int kDecades = 7;
@@ -90,4 +90,4 @@ const DynamicMap& unsigned_dynamic_map() {
   return map;
 }
 
-}  // namespace strata::cpu
+}  // namespace strata

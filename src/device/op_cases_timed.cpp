@@ -1,0 +1,198 @@
+// The sizes at which rates are measured. Several rows of one op are several shapes, between which predictions
+// interpolate.
+#include "device/op_operands.h"
+#include "graph/loss_seed.h"
+#include "graph/sum.h"
+#include "ops/clamp.h"
+#include "ops/ops.h"
+#include "optim/optimizer.h"
+
+namespace strata::device {
+namespace op_rows {
+namespace {
+
+using graph::Attributes;
+
+constexpr int64_t kTokens = 1024;
+constexpr int64_t kWidth = 512;
+constexpr int64_t kFfn = 1536;
+constexpr int64_t kVocab = 8192;
+constexpr int64_t kHeadDim = 64;
+constexpr int64_t kHeads = kWidth / kHeadDim;
+constexpr int64_t kKvWidth = kWidth / 2;
+
+Operand rows(int64_t width, std::vector<int64_t> segments = {}) {
+  return act({kTokens, width}, std::move(segments));
+}
+Operand qkv() {
+  return rows(kWidth + 2 * kKvWidth, {kWidth, kKvWidth, kKvWidth});
+}
+Operand ids(int64_t n, int64_t below) {
+  return i32_by(n, [below](int64_t i) { return static_cast<double>(i * 7919 % below); });
+}
+
+class Timed {
+ public:
+  std::vector<OpCase> all() {
+    linear();
+    elementwise();
+    norms();
+    attention();
+    cross_attention();
+    embedding_and_loss();
+    update();
+    return std::move(cases_);
+  }
+
+ private:
+  OpCase& add(const graph::OpDef& op, std::vector<Operand> inputs, Attributes attrs = {},
+              std::vector<int> updates = {}) {
+    cases_.push_back({.name = std::string(op.name),
+                      .op = &op,
+                      .inputs = std::move(inputs),
+                      .attrs = std::move(attrs),
+                      .updates = std::move(updates)});
+    return cases_.back();
+  }
+
+  void linear() {
+    struct Size {
+      int64_t outputs, inputs;
+    };
+    for (const Size& size : {Size{256, 256}, Size{1024, 512}, Size{512, 2048}, Size{2048, 1024}}) {
+      const Operand w = f32({size.outputs, size.inputs});
+      add(ops::kLinear, {rows(size.inputs), w, absent()}, ops::LinearAttrs{});
+      add(ops::kLinearGradInput, {rows(size.outputs), w});
+      add(ops::kLinearGradWeight, {rows(size.outputs), rows(size.inputs)});
+    }
+    add(ops::kLinear, {rows(kWidth), f32({kFfn, kWidth}), absent()}, ops::LinearAttrs{}).encoding = true;
+  }
+
+  void elementwise() {
+    const std::vector<int64_t> gate_up{kFfn, kFfn};
+    const ops::ActivationAttrs silu{ActivationKind::kSilu};
+    const ops::ActivationAttrs gelu{ActivationKind::kGeluTanh};
+    add(graph::kAdd, {rows(kWidth), rows(kWidth)});
+    add(ops::kGated, {rows(2 * kFfn, gate_up)}, silu);
+    add(ops::kGatedGrad, {rows(kFfn), rows(2 * kFfn, gate_up)}, silu);
+    add(ops::kActivation, {rows(kFfn)}, gelu);
+    add(ops::kActivationGrad, {rows(kFfn), rows(kFfn)}, gelu);
+    add(ops::kColumnSums, {rows(kFfn)});
+    add(ops::kScale, {rows(kWidth)}, ops::ScaleAttrs{0.5});
+    add(ops::kAddRow, {rows(kWidth), f32({2, kWidth})}, ops::AddRowAttrs{0});
+    add(ops::kAddRowGrad, {rows(kWidth)}, ops::AddRowGradAttrs{.rows = 2});
+    add(ops::kClamp, {qkv()}, ops::ClampAttrs{0.1});
+    add(ops::kClampGrad, {qkv(), qkv()}, ops::ClampAttrs{0.1});
+  }
+
+  void norms() {
+    const ops::RmsNormAttrs rms;
+    const ops::LayerNormAttrs layer;
+    const Operand x = rows(kWidth), w = f32({kWidth}), one = f32({kTokens});
+    add(ops::kRmsNorm, {x, w, x}, rms);
+    add(ops::kRmsNormGradInput, {x, x, one, w, x}, rms);
+    add(ops::kRmsNormGradWeight, {x, x, one}, rms);
+    add(ops::kLayerNorm, {x, w, w, x}, layer);
+    add(ops::kLayerNormGradInput, {x, x, one, one, w, x}, layer);
+    add(ops::kLayerNormGradWeight, {x, x, one, one}, layer);
+    const Operand head = f32({kHeadDim});
+    constexpr int64_t kKvHeads = kKvWidth / kHeadDim;
+    const Operand rstd = f32({kTokens, kHeads + kKvHeads}, {kHeads, kKvHeads});
+    const ops::QkNormAttrs qk{.eps = 1e-5}, widths{.eps = 1e-5, .q_width = kHeadDim, .k_width = kHeadDim};
+    add(ops::kQkNorm, {qkv(), head, head}, qk);
+    add(ops::kQkNormGradInput, {qkv(), qkv(), rstd, head, head}, qk);
+    add(ops::kQkNormGradWeight, {qkv(), qkv(), rstd}, widths);
+  }
+
+  void attention() {
+    add(ops::kRope, {qkv(), f32({kTokens, kHeadDim / 2, 2}), zeros({kTokens}, DType::kI32)},
+        ops::RopeAttrs{.head_dim = kHeadDim});
+    const Operand begin = zeros({kTokens}, DType::kI32);
+    for (const int64_t length : {256, 512, 1024}) {
+      const ops::AttentionAttrs attrs{.head_dim = kHeadDim, .sequence_length = length, .scale = 0.125};
+      add(ops::kAttention, {qkv(), begin, absent(), absent()}, attrs);
+      add(ops::kAttentionGrad,
+          {rows(kWidth), rows(kWidth), f32({kTokens / length, kHeads, length}), qkv(), begin, absent(),
+           absent()},
+          attrs);
+    }
+    const ops::RelativeBiasAttrs distances{.first = -kTokens, .last = kTokens, .buckets = 32};
+    add(ops::kRelativeBias, {f32({32, kHeads})}, distances);
+    add(ops::kRelativeBiasGrad, {f32({kHeads, 2 * kTokens + 1})}, distances);
+  }
+
+  void cross_attention() {
+    constexpr int64_t kLength = 256, kSource = 512;
+    const ops::CrossAttentionAttrs attrs{
+        .head_dim = kHeadDim, .sequence_length = kLength, .scale = 0.125, .encoder_length = kSource};
+    const Operand q = rows(kWidth);
+    const Operand kv = act({kTokens / kLength * kSource, 2 * kKvWidth}, {kKvWidth, kKvWidth});
+    add(ops::kCrossAttention, {q, kv, absent(), absent()}, attrs);
+    add(ops::kCrossAttentionGrad,
+        {q, q, f32({kTokens / kLength, kHeads, kLength}), q, kv, absent(), absent()}, attrs);
+    add(ops::kDocumentEnds,
+        {zeros({kTokens}, DType::kI32), zeros({kTokens / kLength * kSource}, DType::kI32)},
+        ops::DocumentEndsAttrs{kLength, kSource});
+  }
+
+  void embedding_and_loss() {
+    add(ops::kEmbedding, {ids(kTokens, kVocab), f32({kVocab, kWidth}), absent(), absent()},
+        ops::EmbeddingAttrs{});
+    add(ops::kEmbeddingGrad, {rows(kWidth), ids(kTokens, kTokens)}, ops::EmbeddingGradAttrs{.rows = kTokens});
+    const ops::LinearCrossEntropyAttrs attrs;
+    for (const int64_t width : {int64_t{256}, int64_t{1024}}) {
+      const Operand w = f32({kVocab, width}), targets = ids(kTokens, kVocab);
+      add(ops::kLinearCrossEntropy, {rows(width), w, targets, absent()}, attrs).left_out = {2, 3};
+      add(ops::kLinearCrossEntropyTrain, {rows(width), w, same_as(1), targets, absent(), absent()}, attrs);
+    }
+  }
+
+  void update() {
+    const Operand matrix = f32({1536, 512});
+    const Operand state = zeros(matrix.shape), bytes = zeros(matrix.shape, DType::kU8);
+    const Operand scales = zeros({matrix.shape.elements() / 256});
+    const Operand scalars = zeros({optim::kScalarBytes}, DType::kU8);
+    const auto with = [](const optim::Optimizer& optimizer) {
+      return optim::UpdateAttrs{{.weight_decay = 0.1, .optimizer = optimizer}};
+    };
+    add(optim::kSumOfSquares, {matrix});
+    add(optim::kAdamW, {matrix, state, state, matrix, scalars}, with(optim::AdamW{}), {0, 1, 2});
+    add(optim::kLion, {matrix, state, matrix, scalars}, with(optim::Lion{}), {0, 1});
+    add(optim::kAdamW8Bit, {matrix, bytes, scales, bytes, scales, matrix, scalars}, with(optim::AdamW8Bit{}),
+        {0, 1, 2, 3, 4});
+    add(optim::kMuon, {matrix, state, matrix, scalars}, with(optim::Muon{}), {0, 1});
+    add(optim::kAdafactor, {matrix, zeros({matrix.shape[0]}), zeros({matrix.shape[1]}), matrix, scalars},
+        with(optim::Adafactor{}), {0, 1, 2});
+  }
+
+  std::vector<OpCase> cases_;
+};
+
+}  // namespace
+}  // namespace op_rows
+
+const std::vector<OpCase>& timed_cases() {
+  static const std::vector<OpCase> cases = op_rows::Timed().all();
+  return cases;
+}
+
+std::span<const UntimedOp> untimed_ops() {
+  static constexpr std::string_view kOnce = "once, before the first step", kScalars = "a few numbers",
+                                    kText = "writes text, of which nothing is predicted";
+  static const UntimedOp kUntimed[] = {
+      {&ops::kConstant, kOnce},
+      {&ops::kRopeTable, kOnce},
+      {&optim::kUpdateScalars, kScalars},
+      {&optim::kRootOfSum, kScalars},
+      {&optim::kAdafactorVector, kScalars},
+      {&graph::kLossSeed, kScalars},
+      {&ops::kTakeRow, kText},
+      {&ops::kSoftcap, kText},
+      {&ops::kCachedAttention, kText},
+      {&ops::kCachedCrossAttention, kText},
+      {&ops::kStoreCross, kText},
+  };
+  return kUntimed;
+}
+
+}  // namespace strata::device

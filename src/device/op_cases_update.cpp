@@ -1,0 +1,143 @@
+// Rows of the optimizer's ops.
+#include "device/op_operands.h"
+#include "optim/optimizer.h"
+#include "tensor/update_scalars.h"
+
+namespace strata::device::op_rows {
+namespace {
+
+const UpdateScalars kScalars{.lr = 0.1f,
+                             .beta1 = 0.9,
+                             .beta2 = 0.95,
+                             .eps = 1e-8f,
+                             .bias_correction1 = 0.19f,
+                             .bias_correction2 = 0.0975f,
+                             .grad_scale = 0.25f,
+                             .skip = 0,
+                             .update = 3};
+
+Operand partials(int64_t n) {
+  return {.dtype = DType::kF64, .shape = {n}, .content = [](int64_t i) {
+            return 0.3 + 0.7 * static_cast<double>(i);
+          }};
+}
+
+}  // namespace
+
+void add_update_rows(std::vector<OpCase>& cases) {
+  const Operand scalars = bytes_of(kScalars, optim::kScalarBytes);
+  const auto with = [](const optim::Optimizer& optimizer) {
+    return optim::UpdateAttrs{{.weight_decay = 0.1, .lr_scale = 0.5, .optimizer = optimizer}};
+  };
+  // Some rows of a parameter of 96: of k in [q | k | v], whose states k and v share.
+  const auto rows = [&](const optim::Optimizer& optimizer, int64_t first, int64_t count, int64_t state,
+                        int64_t states) {
+    optim::UpdateAttrs attrs = with(optimizer);
+    attrs.first_row = first;
+    attrs.rows = count;
+    attrs.of_rows = 96;
+    attrs.state_row = state;
+    attrs.state_rows = states;
+    return attrs;
+  };
+  const Operand bias = f32({96}, {48, 24, 24});
+  const optim::AdamW adamw;
+  cases.push_back({"adamw",
+                   &optim::kAdamW,
+                   {f32({12, 20}), f32({12, 20}), positive({12, 20}), f32({12, 20}), scalars},
+                   with(adamw),
+                   {0, 1, 2}});
+  cases.push_back({"adamw_rows",
+                   &optim::kAdamW,
+                   {bias, f32({48}, {24, 24}), positive({48}, {24, 24}), bias, scalars},
+                   rows(adamw, 72, 24, 24, 48),
+                   {0, 1, 2}});
+  const optim::Lion lion;
+  cases.push_back(
+      {"lion", &optim::kLion, {f32({12, 20}), f32({12, 20}), f32({12, 20}), scalars}, with(lion), {0, 1}});
+  cases.push_back({"lion_rows",
+                   &optim::kLion,
+                   {bias, f32({48}, {24, 24}), bias, scalars},
+                   rows(lion, 48, 24, 0, 48),
+                   {0, 1}});
+  for (const auto& [name, nesterov, first, second] :
+       std::initializer_list<std::tuple<const char*, bool, int64_t, int64_t>>{
+           {"muon_wide", true, 12, 20},
+           {"muon_tall", true, 20, 12},
+           {"muon_without_nesterov", false, 16, 16}}) {
+    cases.push_back({.name = name,
+                     .op = &optim::kMuon,
+                     .inputs = {f32({first, second}), f32({first, second}), f32({first, second}), scalars},
+                     .attrs = with(optim::Muon{.nesterov = nesterov}),
+                     .updates = {0, 1},
+                     .replicated_only = true});
+  }
+  cases.push_back({.name = "muon_rows",
+                   .op = &optim::kMuon,
+                   .inputs = {f32({96, 20}), f32({48, 20}), f32({96, 20}), scalars},
+                   .attrs = rows(optim::Muon{}, 72, 24, 24, 48),
+                   .updates = {0, 1},
+                   .replicated_only = true});
+  const optim::Adafactor adafactor{.clip_threshold = 0.8};
+  cases.push_back({.name = "adafactor",
+                   .op = &optim::kAdafactor,
+                   .inputs = {f32({12, 20}), positive({12}), positive({20}), f32({12, 20}), scalars},
+                   .attrs = with(adafactor),
+                   .updates = {0, 1, 2},
+                   .replicated_only = true});
+  cases.push_back({.name = "adafactor_rows",
+                   .op = &optim::kAdafactor,
+                   .inputs = {f32({96, 20}), positive({24}), positive({20}), f32({96, 20}), scalars},
+                   .attrs = rows(adafactor, 48, 24, 0, 24),
+                   .updates = {0, 1, 2},
+                   .replicated_only = true});
+  cases.push_back({.name = "adafactor_vector",
+                   .op = &optim::kAdafactorVector,
+                   .inputs = {f32({57}), positive({57}), f32({57}), scalars},
+                   .attrs = with(adafactor),
+                   .updates = {0, 1},
+                   .replicated_only = true});
+  // Rows of whole blocks can be cut anywhere, others nowhere. A code may fall to the neighbour's where
+  // rounding decides: then a moment differs by the distance of two codes.
+  const auto codes = [](Shape shape) {
+    return Operand{.dtype = DType::kU8, .shape = shape, .content = [](int64_t i) {
+                     return static_cast<double>(i * 37 % 256);
+                   }};
+  };
+  cases.push_back({.name = "adamw8bit",
+                   .op = &optim::kAdamW8Bit,
+                   .inputs = {f32({8, 512}), codes({8, 512}), positive({16}), codes({8, 512}), positive({16}),
+                              f32({8, 512}), scalars},
+                   .attrs = with(optim::AdamW8Bit{}),
+                   .updates = {0, 1, 2, 3, 4}});
+  cases.push_back({.name = "adamw8bit_rows",
+                   .op = &optim::kAdamW8Bit,
+                   .inputs = {f32({96, 20}), codes({24, 20}), positive({2}), codes({24, 20}), positive({2}),
+                              f32({96, 20}), scalars},
+                   .attrs = rows(optim::AdamW8Bit{}, 48, 24, 0, 24),
+                   .updates = {0, 1, 2, 3, 4},
+                   .replicated_only = true});
+  cases.push_back({"sum_of_squares", &optim::kSumOfSquares, {f32({12, 20})}});
+  cases.push_back({.name = "sum_of_squares_blocks",
+                   .op = &optim::kSumOfSquares,
+                   .inputs = {f32({2 * optim::kNormBlock + 3})},
+                   .ragged = true});
+  for (const auto& [name, limit, count] : std::initializer_list<std::tuple<const char*, double, double>>{
+           {"", 0.0, 7.0}, {"_clipped", 0.1, 7.0}, {"_without_a_target", 1.0, 0.0}}) {
+    optim::UpdateHyper hyper;
+    hyper.max_grad_norm = limit;
+    hyper.lr = 0.01f;
+    cases.push_back(
+        {.name = std::string("update_scalars") + name,
+         .op = &optim::kUpdateScalars,
+         .inputs = {bytes_of(hyper, optim::kScalarBytes), i64_of(count), i64_of(4), partials(3), partials(1)},
+         .replicated_only = true,
+         .opaque = {0}});
+  }
+  cases.push_back({.name = "root_of_sum",
+                   .op = &optim::kRootOfSum,
+                   .inputs = {partials(1), partials(4)},
+                   .replicated_only = true});
+}
+
+}  // namespace strata::device::op_rows

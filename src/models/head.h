@@ -1,0 +1,22 @@
+// What a model's head makes of its last hidden states: losses, or logits.
+#pragma once
+
+#include <vector>
+
+#include "graph/differentiate.h"
+#include "models/model.h"
+
+namespace strata::models {
+
+struct Losses {
+  std::vector<graph::WeightedLoss> all;       // the main one first
+  graph::ValueId token_count = graph::kNone;  // its terms so far, by which the update divides
+};
+// Of the batch's targets. `per_token`: also the loss of each token and whether it is the most probable.
+Losses add_losses(layers::Context& context, const Hidden& hidden, bool per_token);
+
+// "logits" f32[sequences, V] of a generating program: of row "last_row" of a chunk, or of every text's newest
+// token.
+void add_logits(layers::Context& context, const Hidden& hidden);
+
+}  // namespace strata::models

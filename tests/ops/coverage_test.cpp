@@ -1,0 +1,91 @@
+// Every op has what every op must have. Each test names those that miss it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "device/cpu/bindings.h"
+#include "device/op_cases.h"
+#include "device/reference/bindings.h"
+#include "ops/ops.h"
+#include "optim/optimizer.h"
+
+namespace strata::ops {
+namespace {
+
+using Names = std::set<std::string_view>;
+
+Names names_of_all() {
+  Names names;
+  for (const OpDef* op : graph::all_ops()) EXPECT_TRUE(names.insert(op->name).second) << op->name << " twice";
+  return names;
+}
+
+// Those of `all` that are not in `found`.
+Names missing(const Names& all, const Names& found) {
+  Names rest;
+  std::set_difference(all.begin(), all.end(), found.begin(), found.end(), std::inserter(rest, rest.end()));
+  return rest;
+}
+
+Names names_of(std::span<const device::Binding> bindings) {
+  Names names;
+  for (const device::Binding& row : bindings) names.insert(row.op->name);
+  return names;
+}
+
+// A weight's encoding has no case of its own: lowering puts it before the op that wants it.
+Names names_of(const std::vector<device::OpCase>& cases) {
+  Names names;
+  for (const device::OpCase& one : cases) {
+    names.insert(one.op->name);
+    if (one.encoding || one.name.find("_bf16") != std::string::npos) names.insert(kPackWeight.name);
+  }
+  return names;
+}
+
+TEST(EveryOp, HasCases) {
+  EXPECT_EQ(missing(names_of_all(), names_of(device::op_cases())), Names());
+}
+
+TEST(EveryOp, HasAKernelOfTheCpu) {
+  EXPECT_EQ(missing(names_of_all(), names_of(device::cpu_bindings())), Names());
+}
+
+// The reference kernels take weights as they are: nothing is encoded for them.
+TEST(EveryOp, HasAReferenceKernel) {
+  EXPECT_EQ(missing(names_of_all(), names_of(device::reference_bindings())), Names{kPackWeight.name});
+}
+
+TEST(EveryOp, IsTimedOrSaysWhyNot) {
+  const Names timed = names_of(device::timed_cases());
+  Names untimed;
+  for (const device::UntimedOp& one : device::untimed_ops()) {
+    untimed.insert(one.op->name);
+    EXPECT_FALSE(timed.contains(one.op->name)) << one.op->name << " is timed and listed as untimed";
+  }
+  EXPECT_EQ(missing(missing(names_of_all(), timed), untimed), Names());
+}
+
+// An optional operand that is not there keeps its place, in inputs and outputs: all rows of an op have as
+// many.
+TEST(EveryOp, HasFixedPositions) {
+  std::map<std::string_view, std::set<std::pair<size_t, size_t>>> counts;
+  for (const auto* cases : {&device::op_cases(), &device::timed_cases()}) {
+    for (const device::OpCase& one : *cases) {
+      // One input a tensor of the model.
+      if (one.op == &optim::kUpdateScalars || one.op == &optim::kRootOfSum) continue;
+      const device::OpGraph made = device::graph_of(one, one.inputs);
+      counts[one.op->name].insert({made.inputs.size(), made.outputs.size()});
+    }
+  }
+  for (const auto& [name, found] : counts) EXPECT_EQ(found.size(), 1) << name;
+}
+
+TEST(EveryOp, SaysHowItIsPlaced) {
+  for (const OpDef* op : graph::all_ops()) EXPECT_NE(op->placements, nullptr) << op->name;
+}
+
+}  // namespace
+}  // namespace strata::ops
