@@ -75,7 +75,7 @@ void Executor::run(size_t index, Segment segment, int64_t micro_batch) {
   }
 }
 
-void Executor::upload(const std::string& name, const void* from, int64_t bytes, int64_t offset) {
+void Executor::upload(const std::string& name, const void* from, int64_t bytes, int64_t offset) const {
   const Persistent& value = set_->at(name);
   STRATA_CHECK(offset + bytes <= value.bytes, "bytes {} to {} of {}, which has {}", offset, offset + bytes,
                name, value.bytes);

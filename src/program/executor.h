@@ -30,15 +30,15 @@ class Executor {
   void run(size_t program, Segment segment, int64_t micro_batch = 0);
 
   // Copies between the host and a persistent value, from byte `offset` of it on.
-  void upload(const std::string& name, const void* from, int64_t bytes, int64_t offset = 0);
+  void upload(const std::string& name, const void* from, int64_t bytes, int64_t offset = 0) const;
   void download(const std::string& name, void* to, int64_t bytes, int64_t offset = 0) const;
   // The same of one number, or of the first ones.
   template <typename T>
-  void write(const std::string& name, const T& value) {
+  void write(const std::string& name, const T& value) const {
     upload(name, &value, sizeof(T));
   }
   template <typename T>
-  void write(const std::string& name, const std::vector<T>& values) {
+  void write(const std::string& name, const std::vector<T>& values) const {
     upload(name, values.data(), static_cast<int64_t>(values.size() * sizeof(T)));
   }
   template <typename T>

@@ -285,10 +285,10 @@ void TrainingLoop::train_step(int64_t step, int64_t micro_batches, data::Loader&
   }
   executor_->run(config::kTrainProgram, Segment::kUpdate);
   executor_->run(config::kTrainProgram, Segment::kEncode);
-  const auto count = *executor_->data_as<int64_t>("token_count");
-  record_.loss = count > 0 ? *executor_->data_as<double>("loss_sum") / static_cast<double>(count) : 0.0;
-  record_.grad_norm = *executor_->data_as<float>("grad_norm");
-  record_.param_norm = *executor_->data_as<float>("param_norm");
+  const auto count = executor_->read<int64_t>("token_count");
+  record_.loss = count > 0 ? executor_->read<double>("loss_sum") / static_cast<double>(count) : 0.0;
+  record_.grad_norm = executor_->read<float>("grad_norm");
+  record_.param_norm = executor_->read<float>("param_norm");
 }
 
 void TrainingLoop::evaluate_all() {

@@ -7,7 +7,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace strata;
-  using namespace strata::checkpoint;
+  using namespace strata::interop;
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   try {
     const Pickle pickle(bytes, "fuzz", [](std::string_view name) { return name.starts_with("argparse."); });

@@ -8,7 +8,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace strata;
-  using namespace strata::checkpoint;
+  using namespace strata::interop;
   const auto require = [](bool condition) {
     if (!condition) std::abort();
   };

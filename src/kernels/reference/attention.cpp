@@ -45,10 +45,11 @@ void rope_table(const Call& call) {
 // (qkv, table, positions) → qkv
 void rope(const Call& call) {
   const Array &qkv = call.in[0], &table = call.in[1], &out = call.out[0];
-  const auto& [head_dim, inverse] = call.attrs.as<ops::RopeAttrs>();
+  const auto& attrs = call.attrs.as<ops::RopeAttrs>();
+  const int64_t head_dim = attrs.head_dim;
   const int64_t half = table.shape[1], row = qkv.shape[1];
   const int64_t heads = (qkv.segments[0] + qkv.segments[1]) / head_dim;
-  const double turn = inverse ? -1 : 1;
+  const double turn = attrs.inverse ? -1 : 1;
   parallel_for(qkv.shape[0], [&](int64_t n) {
     const int64_t angles = call.in[2].index_at(n) * half * 2;
     if (out.data != qkv.data) {

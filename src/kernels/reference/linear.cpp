@@ -59,7 +59,7 @@ struct HeadGradients {
 void cross_entropy(const Array& x, const Array& w, const Array& bias, const Array& targets, const Array& loss,
                    const Array& count, const Array& token_loss, const Array& greedy, const HeadGradients& to,
                    double cap, double seed) {
-  const auto& [dx, dw, dbias] = to;
+  const Array &dx = to.dx, &dw = to.dw, &dbias = to.dbias;
   const int64_t tokens = x.shape[0], width = x.shape[1], vocab = w.shape[0];
   constexpr int64_t kChunk = 128;  // tokens whose logits exist at once
   double sum = 0;

@@ -131,7 +131,7 @@ void adamw(const Call& call) {
 void lion(const Call& call) {
   const Update update(call);
   if (update.scalars.skip != 0) return;
-  const auto& [beta1, beta2] = update.constants<optim::Lion>();
+  const double beta1 = update.constants<optim::Lion>().beta1, beta2 = update.constants<optim::Lion>().beta2;
   parallel_ranges(update.n, 1 << 14, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t at = update.state_first + i;
