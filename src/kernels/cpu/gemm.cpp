@@ -196,7 +196,7 @@ WeightEncoding plan_weight_encoding(GemmRole role, int64_t n, int64_t k, DType d
   STRATA_CHECK(role != GemmRole::kWeightGrad, "[gemm] a weight gradient reads no weight");
   WeightEncoding encoding{.id = "plain", .role = role, .n = n, .k = k, .dtype = dtype};
   if (resolve(engine, dtype, device) == GemmEngine::kOneDnn && n > 0 && k > 0)
-    detail::plan_onednn_encoding(encoding, device);
+    detail::plan_onednn_encoding(encoding);
   return encoding;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "kernels/cpu/with_threads.h"
 #include "tensor/arena.h"
 
 namespace strata::cpu::detail {
@@ -69,18 +70,6 @@ std::string id_of(const Desc& desc, const WeightEncoding& encoding) {
   return id;
 }
 
-// The library plans for the compute threads of its caller.
-class WithThreads {
- public:
-  explicit WithThreads(int threads) : before_(compute_threads()) { set_compute_threads(threads); }
-  ~WithThreads() { set_compute_threads(before_); }
-  WithThreads(const WithThreads&) = delete;
-  WithThreads& operator=(const WithThreads&) = delete;
-
- private:
-  int before_;
-};
-
 }  // namespace
 
 bool onednn_has_native_bf16() {
@@ -89,7 +78,7 @@ bool onednn_has_native_bf16() {
   return (isa & kNeeded) == kNeeded;
 }
 
-void plan_onednn_encoding(WeightEncoding& encoding, const hardware::DeviceSpec&) {
+void plan_onednn_encoding(WeightEncoding& encoding) {
   if (encoding.dtype == DType::kBF16) {
     const bool forward = encoding.role == GemmRole::kForward;
     const int64_t depth = forward ? encoding.k : encoding.n, columns = forward ? encoding.n : encoding.k;

@@ -35,7 +35,7 @@ class OneDnnGemm {
 
 // Completes an encoding whose role, sizes and dtype are set: 16 x 64 blocks of pairs, which its products read
 // on every processor with bf16 instructions.
-void plan_onednn_encoding(WeightEncoding& encoding, const hardware::DeviceSpec& device);
+void plan_onednn_encoding(WeightEncoding& encoding);
 
 class OneDnnPacker {
  public:

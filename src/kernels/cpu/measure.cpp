@@ -13,6 +13,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemm_onednn.h"
 #include "kernels/cpu/triad.h"
+#include "kernels/cpu/with_threads.h"
 #include "tensor/arena.h"
 
 namespace strata::cpu {
@@ -128,17 +129,6 @@ int64_t kept_of(int64_t bytes, double inside, double beyond, double budget) {
   return bytes / 4;
 }
 
-class ThreadsAsBefore {
- public:
-  explicit ThreadsAsBefore(int threads) : before_(compute_threads()) { set_compute_threads(threads); }
-  ~ThreadsAsBefore() { set_compute_threads(before_); }
-  ThreadsAsBefore(const ThreadsAsBefore&) = delete;
-  ThreadsAsBefore& operator=(const ThreadsAsBefore&) = delete;
-
- private:
-  int before_;
-};
-
 }  // namespace
 
 PeakGemm peak_gemm(DType dtype) {
@@ -176,7 +166,7 @@ DeviceSpec describe_device(int threads) {
 }
 
 DeviceSpec measure_device(int threads, double seconds) {
-  const ThreadsAsBefore scope(threads);
+  const detail::WithThreads scope(threads);
   DeviceSpec spec = describe_device(threads);
   // A quarter each for the two peaks, a sixth each for the bandwidths and what the cache keeps.
   spec.gemm_flops_f32 = gemm_peak(DType::kF32, spec, seconds / 4);
