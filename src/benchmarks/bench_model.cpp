@@ -72,7 +72,7 @@ BenchModel::BenchModel(const BenchCase& bench, int threads) : case_(bench) {
   compile_seconds_ = compiled - begin;
   executor_ = std::make_unique<program::Executor>(std::move(set), device);
   program::initialize_weights(*executor_, 1);
-  executor_->run(0, Segment::kEncode);
+  executor_->run(0, {Segment::kEncode});
   fill_batch();
   fill_seconds_ = monotonic_seconds() - compiled;
   reset();
@@ -108,19 +108,17 @@ double BenchModel::step() {
   const double begin = monotonic_seconds();
   ++timed_;
   write_hyper(*executor_);
-  executor_->run(0, Segment::kFirst);
-  run_update(*executor_);
+  executor_->run_script(0);
   return monotonic_seconds() - begin;
 }
 
 program::StepTotal BenchModel::measured(By by) const {
   program::StepTotal total;
   std::map<std::string, program::FamilyTotal> families;
-  for (const Segment segment : {Segment::kFirst, Segment::kUpdate, Segment::kEncode}) {
-    const auto& timings = executor_->timings(0, segment);
+  for (const program::Action& action : program().script) {  // of one micro-batch
+    const auto& timings = executor_->timings(0, action.segment, action.accumulates);
     for (size_t i = 0; i < timings.size(); ++i) {
-      const graph::Node& node =
-          program().graph.nodes()[static_cast<size_t>(program().segment(segment)[i].node)];
+      const graph::Node& node = program().node_of(program().segment(action.segment, action.accumulates)[i]);
       const graph::Cost cost = node.op->cost({program().graph, node});
       const std::string name(by == By::kOp ? node.op->name : node.op->family);
       program::FamilyTotal& family = families[name];
@@ -148,11 +146,6 @@ void BenchModel::reset() {
 
 void write_hyper(program::Executor& executor) {
   program::write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-4f});
-}
-
-void run_update(program::Executor& executor) {
-  executor.run(0, Segment::kUpdate);
-  executor.run(0, Segment::kEncode);
 }
 
 double median(std::vector<double> values) {

@@ -61,8 +61,6 @@ class BenchModel {
 
 // What a step of program 0 is told before its first micro-batch.
 void write_hyper(program::Executor& executor);
-// The update and the encoding of program 0.
-void run_update(program::Executor& executor);
 
 // The dtypes that are fast on this machine: fp32, and bf16 where it is faster.
 std::vector<DType> fast_dtypes(int threads);

@@ -7,11 +7,13 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -183,7 +185,7 @@ BenchRun::BenchRun(const std::vector<std::string>& sets) : folder_(sets) {
                    config::sample_options(config, model, run.tokenizer ? &*run.tokenizer : nullptr));
   executor_ = std::make_unique<program::Executor>(std::move(set), config::make_device(config));
   program::initialize_weights(*executor_, static_cast<uint64_t>(config.run.seed));
-  executor_->run(config::kTrainProgram, Segment::kEncode);
+  executor_->run(config::kTrainProgram, {Segment::kEncode});
 }
 
 std::string BenchRun::describe() const {
@@ -199,29 +201,35 @@ void BenchRun::copy_batch(const data::HostBatch& from, int64_t micro_batch) {
                         config::kTrainProgram, micro_batch);
 }
 
+void BenchRun::compute_micro_batch(int32_t micro_batch) {
+  for (const program::Action& action : executor_->program(config::kTrainProgram).script) {
+    if (program::is_of_micro_batch(action.segment) && action.micro_batch == micro_batch)
+      executor_->run(config::kTrainProgram, action);
+  }
+}
+
 double BenchRun::step_seconds(double budget) {
-  auto timed = [&](Segment segment, int64_t micro_batch) {
-    const double begin = monotonic_seconds();
-    executor_->run(config::kTrainProgram, segment, micro_batch);
-    return monotonic_seconds() - begin;
+  const program::Script& script = executor_->program(config::kTrainProgram).script;
+  const auto kind_of = [](const program::Action& action) {
+    return static_cast<size_t>(action.segment) * program::kVariants + (action.accumulates ? 1 : 0);
   };
-  const int64_t later = micro_batches() - 1;
-  std::vector<double> firsts, laters, updates;
+  std::array<std::vector<double>, static_cast<size_t>(program::kSegments) * program::kVariants> seconds;
   const double begin = monotonic_seconds();
   // The first pass takes the pages of everything and is not counted.
   for (int64_t pass = 0; pass < 3 || (monotonic_seconds() - begin < budget && pass < 50); ++pass) {
     write_hyper(*executor_);
-    const double first = timed(Segment::kFirst, 0);
-    const double next = later > 0 ? timed(Segment::kLater, 1) : 0;
-    const double update_begin = monotonic_seconds();
-    run_update(*executor_);
-    const double update = monotonic_seconds() - update_begin;
-    if (pass == 0) continue;
-    firsts.push_back(first);
-    laters.push_back(next);
-    updates.push_back(update);
+    std::array<bool, seconds.size()> is_timed{};
+    for (const program::Action& action : script) {
+      const size_t kind = kind_of(action);
+      if (std::exchange(is_timed[kind], true)) continue;
+      const double action_begin = monotonic_seconds();
+      executor_->run(config::kTrainProgram, action);
+      if (pass > 0) seconds[kind].push_back(monotonic_seconds() - action_begin);
+    }
   }
-  return median(firsts) + static_cast<double>(later) * median(laters) + median(updates);
+  double sum = 0;
+  for (const program::Action& action : script) sum += median(seconds[kind_of(action)]);
+  return sum;
 }
 
 namespace {

@@ -54,8 +54,10 @@ class BenchRun {
 
   // Copies the rows of one micro-batch from a batch of the whole step.
   void copy_batch(const data::HostBatch& from, int64_t micro_batch);
-  // Seconds of a step of the whole batch without its data: the first micro-batch, the typical later one as
-  // often as there are, and the update. Measures for about `budget` seconds.
+  // Its actions, without those of others between them.
+  void compute_micro_batch(int32_t micro_batch);
+  // Seconds of a step of the whole batch without its data: of each action that differs from the others the
+  // typical time, as often as the script has it. Measures for about `budget` seconds.
   double step_seconds(double budget);
 
  private:

@@ -39,9 +39,9 @@ int64_t bytes_of_token(const program::Program& program, int64_t position) {
 std::vector<std::pair<std::string, double>> family_seconds(const program::Executor& executor) {
   std::map<std::string, double> sums;
   const program::Program& program = executor.program(0);
-  const auto& timings = executor.timings(0, Segment::kFirst);
+  const auto& timings = executor.timings(0, Segment::kForward);
   for (size_t i = 0; i < timings.size(); ++i) {
-    const auto node = static_cast<size_t>(program.segment(Segment::kFirst)[i].node);
+    const auto node = static_cast<size_t>(program.segment(Segment::kForward)[i].node);
     sums[std::string(program.graph.nodes()[node].op->family)] += timings[i].seconds;
   }
   std::vector<std::pair<std::string, double>> sorted(sums.begin(), sums.end());
@@ -81,7 +81,7 @@ void decode_case(BenchContext& context, const std::vector<std::string>& sets, co
       program::compile({{.kind = program::Kind::kDecode, .sequences = 1, .sequence_length = 1}}, options),
       device);
   fill_weights(executor);
-  executor.run(0, Segment::kEncode);
+  executor.run(0, {Segment::kEncode});
   const int32_t some_token = 5, place = static_cast<int32_t>(position);
   executor.upload_batch(0, "tokens", 0, &some_token, sizeof some_token);
   executor.upload_batch(0, "positions", 0, &place, sizeof place);
@@ -90,13 +90,13 @@ void decode_case(BenchContext& context, const std::vector<std::string>& sets, co
   // others can only make slower.
   double bandwidth = 0;
   std::vector<double> seconds;
-  executor.run(0, Segment::kFirst);
+  executor.run_script(0);
   executor.reset_timings();
   for (int round = 0; round < kRounds; ++round) {
     bandwidth = std::max(bandwidth, cpu::measure_device(context.threads, kSeconds).memory_bytes_per_s);
     for (const double end = monotonic_seconds() + kSeconds; monotonic_seconds() < end;) {
       const double begin = monotonic_seconds();
-      executor.run(0, Segment::kFirst);
+      executor.run_script(0);
       seconds.push_back(monotonic_seconds() - begin);
     }
   }

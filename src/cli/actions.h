@@ -65,6 +65,7 @@ int run_generation(const GenerateOptions& options);
 struct ExplainOptions {
   std::vector<std::string> inputs = {};  // as of TrainOptions
   std::vector<std::string> sets = {};
+  bool schedule = false;  // the order of a step alone
   bool json = false;
 };
 int run_explain(const ExplainOptions& options);

@@ -193,8 +193,14 @@ int run_explain(const ExplainOptions& options) {
   config::require_valid(config, hooks);
   config::ResolvedRun run = resolved_as_trained(std::move(config));
   const models::ModelConfig& model = run.model;
-  const auto device = device::measured_cpu(posix_file_system(), static_cast<int>(*run.config.device.threads));
   const Compiled compiled = compile_any(run, run.config);
+  if (options.schedule) {
+    const program::Program& trains = compiled.set->programs[config::kTrainProgram];
+    fmt::print("{}",
+               options.json ? program::schedule_json(trains) + "\n" : program::explain_schedule(trains));
+    return 0;
+  }
+  const auto device = device::measured_cpu(posix_file_system(), static_cast<int>(*run.config.device.threads));
   const std::vector<Remedy> ways = compiled.fits ? std::vector<Remedy>{} : remedies(run, compiled);
   if (!options.json) {
     print_text(run.config, model, compiled, device, ways);
@@ -221,6 +227,7 @@ void add_explain(Verb root) {
                         "strata explain RUN.toml --set training.micro_batch_size=4");
   verb.option("RUN.toml", options->inputs, "A configuration, or texts to train on without one").required();
   verb.sets(options->sets);
+  verb.flag("--schedule", options->schedule, "Only the order of a step: which micro-batch does what when");
   verb.json(options->json);
   verb.action([options] { return run_explain(*options); });
 }

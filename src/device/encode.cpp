@@ -26,6 +26,7 @@ class Wishes {
       : bindings_(bindings), device_(device) {}
 
   const std::vector<WantedEncoding>& of(const graph::NodeView& view) {
+    if (view.node.op->queue == graph::Queue::kCommunication) return none_;  // no device binds it
     const Binding& binding = find_binding(bindings_, *view.node.op);
     if (binding.encodings == nullptr) return none_;
     key_.clear();

@@ -4,8 +4,6 @@
 
 namespace strata::evaluation {
 
-using program::Segment;
-
 void copy_rows(const data::HostBatch& batch, const data::RowShape& shape, int64_t first,
                program::Executor& executor, size_t index, int64_t micro_batch) {
   const int64_t rows = executor.program(index).request.sequences;
@@ -24,10 +22,16 @@ EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalW
   rows.resize(windows.shape(), sequences);
   data::BatchScratch scratch;
   EvalResult result;
-  for (int64_t first = 0; first < windows.windows(); first += sequences) {
-    windows.fill(first, sequences, rows.view(), scratch);
-    copy_rows(rows, windows.shape(), 0, executor, index, 0);
-    executor.run(index, first == 0 ? Segment::kFirst : Segment::kLater);
+  const program::Script& script = executor.program(index).script;
+  for (int64_t first = 0; first < windows.windows();) {
+    for (program::Action action : script) {
+      // Behind the last window there are rows without targets.
+      windows.fill(first, sequences, rows.view(), scratch);
+      copy_rows(rows, windows.shape(), 0, executor, index, action.micro_batch);
+      action.accumulates = first > 0;
+      executor.run(index, action);
+      first += sequences;
+    }
     result.loss_sum = executor.read<double>("loss_sum");
     result.tokens = executor.read<int64_t>("token_count");
     if (stop && stop()) break;

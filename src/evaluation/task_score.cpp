@@ -11,8 +11,6 @@
 namespace strata::evaluation {
 namespace {
 
-using program::Segment;
-
 double mean_of(std::span<const double> values) {
   double sum = 0;
   for (const double value : values) sum += value;
@@ -60,7 +58,7 @@ std::vector<RequestScore> score_requests(program::Executor& executor, size_t ind
   for (int64_t first = 0; first < packed.rows(); first += shape.sequences) {
     packed.fill(first, shape.sequences, rows.view());
     copy_rows(rows, row_shape, 0, executor, index, 0);
-    executor.run(index, Segment::kFirst);
+    executor.run_script(index);
     executor.download("token_loss", loss.data(), std::ssize(loss) * 4);
     executor.download("token_greedy", greedy.data(), std::ssize(greedy) * 4);
     const int64_t last = std::min(packed.rows(), first + shape.sequences);

@@ -67,6 +67,15 @@ class OpRegistration {
   OpRegistration& operator=(const OpRegistration&) = delete;
 };
 
+// Which queue of a device carries a node out. A queue works in order; queues work beside each other, and one
+// waits for another only where an instruction says so.
+enum class Queue : uint8_t {
+  kCompute,
+  kCommunication,  // between ranks: carried out by a communicator, so that no device has a kernel for it
+  kCopy,           // between memory spaces
+};
+inline constexpr int kQueues = 3;
+
 struct OpDef {
   std::string_view name;
   std::string_view
@@ -81,6 +90,7 @@ struct OpDef {
   // A node that gives output `output` again, cheaply, from values that backward keeps anyway; kNone where
   // there is no such way. Used by selective recompute.
   ValueId (*recompute)(Graph&, const Node&, int output) = nullptr;
+  Queue queue = Queue::kCompute;
   OpRegistration registration{*this};
 };
 // Those whose files are part of this program.

@@ -8,7 +8,6 @@
 namespace strata::inference {
 
 using program::Kind;
-using program::Segment;
 
 std::vector<program::Request> generation_requests(int64_t chunk, int64_t texts, int64_t source) {
   STRATA_CHECK(texts >= 1 && texts <= kMaxSequences, "{} texts at once", texts);
@@ -62,7 +61,7 @@ void Generator::prefill(const Active& active) {
     executor_.write("cache_position", static_cast<int32_t>(begin));
     executor_.write("cache_slot", active.slot);
     executor_.write("last_row", static_cast<int32_t>(std::min(chunk_, size - begin)) - 1);
-    executor_.run(prefill_, Segment::kFirst);
+    executor_.run_script(prefill_);
   }
 }
 
@@ -76,7 +75,7 @@ void Generator::encode(std::span<const int32_t> source, int32_t slot) {
   put(prefill_, "source_tokens", ids);
   put(prefill_, "source_begin", begins);
   executor_.write("cache_slot", slot);
-  executor_.run(prefill_, Segment::kFirst);
+  executor_.run_script(prefill_);
 }
 
 void Generator::decode(std::span<const Active> active) {
@@ -105,7 +104,7 @@ void Generator::decode(std::span<const Active> active) {
   executor_.write("cache_position", positions);
   executor_.write("cache_slot", slots);
   if (reads_source()) executor_.write("source_end", source_ends);
-  executor_.run(program, Segment::kFirst);
+  executor_.run_script(program);
 }
 
 Generator::Active Generator::begin(size_t text, const std::vector<int32_t>& prompt, int32_t slot) const {

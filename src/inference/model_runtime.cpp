@@ -58,7 +58,7 @@ void load_runtime(ModelRuntime& runtime, const RuntimeOptions& options) {
   // Programs of one kind read the same encodings.
   for (size_t i = 0; i < options.requests.size(); ++i) {
     if (i == 0 || options.requests[i].kind != options.requests[i - 1].kind)
-      runtime.executor->run(i, program::Segment::kEncode);
+      runtime.executor->run(i, {program::Segment::kEncode});
   }
 }
 

@@ -3,25 +3,14 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "device/encode.h"
+#include "program/draft.h"
+#include "program/layout.h"
 #include "program/model_graph.h"
 #include "program/program.h"
-#include "program/workspace.h"
-#include "tensor/arena.h"
 
 namespace strata::program {
 
 using graph::Graph;
-using graph::kNone;
-using graph::Node;
-using graph::Phase;
-using graph::Role;
-using graph::Value;
-using graph::ValueId;
-
-std::string_view name_of(Segment segment) {
-  static constexpr std::string_view kNames[] = {"setup", "encode", "first", "later", "update"};
-  return kNames[static_cast<size_t>(segment)];
-}
 
 std::string_view name_of(Kind kind) {
   static constexpr std::string_view kNames[] = {"train", "evaluate", "prefill", "decode", "encode"};
@@ -37,6 +26,30 @@ const Persistent& ProgramSet::at(const std::string& name) const {
   const Persistent* found = find(name);
   STRATA_CHECK(found != nullptr, "the programs have no {}", name);
   return *found;
+}
+
+size_t Program::micro_batch_instructions() const {
+  size_t count = 0;
+  for (int s = 0; s < kSegments; ++s) {
+    if (is_of_micro_batch(static_cast<Segment>(s))) count += segment(static_cast<Segment>(s)).size();
+  }
+  return count;
+}
+
+int64_t Program::pool_bytes() const {
+  int64_t bytes = 0;
+  for (const Pool& pool : pools) bytes += pool.bytes();
+  return bytes;
+}
+
+InstructionAt instruction_at(const Program& program, size_t place) {
+  for (int s = 0; s < kSegments; ++s) {
+    const auto segment = static_cast<Segment>(s);
+    if (!is_of_micro_batch(segment)) continue;
+    if (place < program.segment(segment).size()) return {segment, place};
+    place -= program.segment(segment).size();
+  }
+  return {};
 }
 
 namespace {
@@ -60,76 +73,12 @@ DoesNotFit::DoesNotFit(std::shared_ptr<const ProgramSet> set)
 
 namespace {
 
-bool is_accumulator(Role role) {
-  return role == Role::kGradient || role == Role::kMetric;
-}
-
-Segment segment_of(Phase phase) {
-  switch (phase) {
-    case Phase::kSetup:
-      return Segment::kSetup;
-    case Phase::kEncode:
-      return Segment::kEncode;
-    case Phase::kUpdate:
-      return Segment::kUpdate;
-    default:
-      return Segment::kFirst;
-  }
-}
-
-// One program while it is made: kernels are bound, addresses are not known yet.
-struct Draft {
-  Program program;
-  std::array<std::vector<Bound>, kSegments> bound;
-  std::vector<WorkspacePlanner> workspaces;  // of a micro-batch, of the update
-  bool is_placed = false;                    // values of the workspaces have their offsets in them
-
-  const std::vector<Bound>& segment(Segment which) const { return bound[static_cast<size_t>(which)]; }
-};
-
-void bind_segment(Draft& draft, Segment segment, Binder& binder, bool later) {
-  const Graph& graph = draft.program.graph;
-  std::vector<bool> written(static_cast<size_t>(graph.value_count()), false);
-  const Segment source = segment == Segment::kLater ? Segment::kFirst : segment;
-  std::vector<bool> adds;
-  for (size_t i = 0; i < graph.nodes().size(); ++i) {
-    const Node& node = graph.nodes()[i];
-    if (segment_of(node.phase) != source) continue;
-    adds.clear();
-    for (const ValueId output : node.outputs) {
-      bool accumulate = false;
-      if (output != kNone && is_accumulator(graph.value(output).role)) {
-        accumulate = later || written[static_cast<size_t>(output)];
-        written[static_cast<size_t>(output)] = true;
-      }
-      adds.push_back(accumulate);
-    }
-    draft.bound[static_cast<size_t>(segment)].push_back(
-        {static_cast<int32_t>(i), binder.bind({graph, node}, adds)});
-  }
-}
-
-void find_workspaces(Draft& draft) {
-  for (const auto& segment : draft.bound) {
-    for (const Bound& bound : segment)
-      draft.program.scratch_peak = std::max(draft.program.scratch_peak, bound.kernel.scratch_bytes);
-  }
-  // kLater has kFirst's nodes; its scratch may differ, so the larger of both is planned.
-  auto& first = draft.bound[static_cast<size_t>(Segment::kFirst)];
-  auto& later = draft.bound[static_cast<size_t>(Segment::kLater)];
-  for (size_t i = 0; i < later.size(); ++i) {
-    const int64_t scratch = std::max(first[i].kernel.scratch_bytes, later[i].kernel.scratch_bytes);
-    first[i].kernel.scratch_bytes = later[i].kernel.scratch_bytes = scratch;
-  }
-  for (const Segment segment : {Segment::kFirst, Segment::kUpdate})
-    draft.workspaces.emplace_back(draft.program.graph, draft.segment(segment));
-}
-
 // `program` has its graph as it was built.
 std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options, Recompute recompute,
                                   int64_t full_layers, Binder& binder) {
   auto draft = std::make_shared<Draft>();
   draft->program = std::move(program);
+  draft->backward = options.backward;
   Graph& graph = draft->program.graph;
   const Request& request = draft->program.request;
   if (request.kind == Kind::kTrain && recompute != Recompute::kNone) {
@@ -139,172 +88,10 @@ std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options
                                              : recompute;
     });
   }
-  if (options.weight_gradients_last) weight_gradients_last_pass(graph);
   device::encode_pass(graph, options.target.bindings, options.target.spec);
   prune_pass(graph);
-  for (const Segment segment : {Segment::kSetup, Segment::kEncode, Segment::kFirst, Segment::kUpdate})
-    bind_segment(*draft, segment, binder, false);
-  if (request.micro_batches > 1 || request.kind == Kind::kEvaluate)
-    bind_segment(*draft, Segment::kLater, binder, true);
-  draft->program.places.assign(static_cast<size_t>(graph.value_count()), {});
-  find_workspaces(*draft);
+  bind_segments(*draft, binder);
   return draft;
-}
-
-// Beside what the planned segments need.
-int64_t setup_bytes(const Draft& draft) {
-  int64_t bytes = 0;
-  for (const Segment segment : {Segment::kSetup, Segment::kEncode}) {
-    for (const Bound& bound : draft.segment(segment))
-      bytes = std::max(bytes, align_up(bound.kernel.scratch_bytes, kBufferAlignment));
-  }
-  return bytes;
-}
-
-// What the workspace takes under the best of layouts.
-int64_t least_workspace_bytes(const Draft& draft) {
-  int64_t bytes = setup_bytes(draft);
-  for (const WorkspacePlanner& workspace : draft.workspaces) bytes = std::max(bytes, workspace.least_bytes());
-  return bytes;
-}
-
-int64_t workspace_bytes(Draft& draft) {
-  Program& program = draft.program;
-  if (!draft.is_placed) {
-    program.workspace = draft.workspaces[0].plan(program.places);
-    program.update_workspace = draft.workspaces[1].plan(program.places);
-    draft.is_placed = true;
-  }
-  return std::max({setup_bytes(draft), program.workspace.bytes, program.update_workspace.bytes});
-}
-
-// --- Layout of everything that persists
-
-void add_persistent(ProgramSet& set, const Value& value) {
-  const auto [it, is_new] = set.persistent_index.try_emplace(value.name, set.persistent.size());
-  if (is_new) {
-    set.persistent.push_back({value.name, value.role, value.dtype, value.shape, 0, value.bytes()});
-    return;
-  }
-  // A table may be longer in one program than in another, and then begins alike; a weight may not.
-  Persistent& entry = set.persistent[it->second];
-  STRATA_CHECK(entry.role == value.role && entry.dtype == value.dtype, "two programs disagree on {}",
-               value.name);
-  STRATA_CHECK(entry.bytes == value.bytes() || value.role != Role::kParameter, "two programs disagree on {}",
-               value.name);
-  if (value.bytes() > entry.bytes) {
-    entry.bytes = value.bytes();
-    entry.shape = value.shape;
-  }
-}
-
-using Drafts = std::vector<std::shared_ptr<Draft>>;
-
-void lay_out_batches(ProgramSet& set, const Drafts& drafts) {
-  for (const auto& draft : drafts) {
-    Program& program = draft->program;
-    int64_t slot = 0;
-    for (ValueId id = 0; id < program.graph.value_count(); ++id) {
-      const Value& value = program.graph.value(id);
-      if (value.role != Role::kInput) continue;
-      program.places[static_cast<size_t>(id)] = {id, {slot, Base::kBatch}, value.bytes(), 0, 0};
-      slot += align_up(value.bytes(), kBufferAlignment);
-    }
-    program.batch_bytes = slot;
-    set.batch_bytes = std::max(set.batch_bytes, slot * program.request.micro_batches);
-  }
-}
-
-void lay_out_persistent(ProgramSet& set, const Drafts& drafts) {
-  for (const auto& draft : drafts) {
-    for (ValueId id = 0; id < draft->program.graph.value_count(); ++id) {
-      const Value& value = draft->program.graph.value(id);
-      if (value.role == Role::kActivation || value.role == Role::kInput || value.role == Role::kCache)
-        continue;
-      add_persistent(set, value);
-    }
-  }
-  // By role, so that what is alike lies together: parameters first, then gradients, states, encodings,
-  // tables.
-  std::vector<size_t> order(set.persistent.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return set.persistent[a].role < set.persistent[b].role; });
-  int64_t offset = 0;
-  for (const size_t i : order) {
-    set.persistent[i].offset = offset;
-    offset += align_up(set.persistent[i].bytes, kBufferAlignment);
-  }
-  set.batch_offset = offset;
-  lay_out_batches(set, drafts);
-  set.persistent_bytes = offset + set.batch_bytes;
-}
-
-// Caches outlive a program's segments but not a generation: they lie at the start of the workspace, each at
-// the same place in every generating program that has it.
-void lay_out_caches(ProgramSet& set, const Drafts& drafts) {
-  set.cache_offset = set.persistent_bytes;
-  std::unordered_map<std::string, Place> places;
-  for (const auto& draft : drafts) {
-    Program& program = draft->program;
-    for (ValueId id = 0; id < program.graph.value_count(); ++id) {
-      const Value& value = program.graph.value(id);
-      if (value.role != Role::kCache) continue;
-      const auto [found, is_new] = places.try_emplace(
-          value.name, Place{id, {set.cache_offset + set.cache_bytes, Base::kArena}, value.bytes(), 0, 0});
-      STRATA_CHECK(found->second.bytes == value.bytes(), "two programs disagree on {}", value.name);
-      if (is_new) set.cache_bytes += align_up(value.bytes(), kBufferAlignment);
-      program.places[static_cast<size_t>(id)] = found->second;
-      program.places[static_cast<size_t>(id)].value = id;
-    }
-  }
-}
-
-// --- Instructions
-
-void emit(Draft& draft, const ProgramSet& set, int64_t workspace_offset) {
-  Program& program = draft.program;
-  for (ValueId id = 0; id < program.graph.value_count(); ++id) {
-    const Value& value = program.graph.value(id);
-    Place& place = program.places[static_cast<size_t>(id)];
-    if (value.role == Role::kActivation) {
-      place.at.offset += workspace_offset;
-    } else if (value.role != Role::kInput && value.role != Role::kCache) {
-      place = {id, {set.at(value.name).offset, Base::kArena}, value.bytes(), 0, 0};
-    }
-  }
-  for (size_t s = 0; s < kSegments; ++s) {
-    const auto segment = static_cast<Segment>(s);
-    const std::vector<Bound>& bounds = draft.bound[s];
-    for (size_t i = 0; i < bounds.size(); ++i) {
-      const Bound& bound = bounds[i];
-      const Node& node = program.graph.nodes()[static_cast<size_t>(bound.node)];
-      Instruction instruction{bound.kernel.run,
-                              bound.kernel.plan.get(),
-                              bound.kernel.instantiate,
-                              static_cast<uint32_t>(program.operands.size()),
-                              0,
-                              bound.node};
-      for (const auto* ids : {&node.inputs, &node.outputs}) {
-        for (const ValueId id : *ids) {
-          program.operands.push_back(id == kNone ? Operand{} : program.places[static_cast<size_t>(id)].at);
-        }
-      }
-      Operand scratch;
-      if (bound.kernel.scratch_bytes > 0) {
-        scratch = {workspace_offset, Base::kArena};
-        if (segment == Segment::kFirst || segment == Segment::kLater) {
-          scratch.offset += WorkspacePlanner::scratch_offset(program.workspace, bounds.size(), i);
-        } else if (segment == Segment::kUpdate) {
-          scratch.offset += WorkspacePlanner::scratch_offset(program.update_workspace, bounds.size(), i);
-        }
-      }
-      program.operands.push_back(scratch);
-      instruction.operand_count = static_cast<uint32_t>(program.operands.size()) - instruction.first_operand;
-      program.segments[s].push_back(instruction);
-      program.plans.push_back(bound.kernel.plan);
-    }
-  }
 }
 
 // --- The choice of recompute
@@ -333,6 +120,10 @@ class Compiler {
     for (const Request& request : requests) {
       Program program;
       program.request = request;
+      program.script = make_script({.trains = request.kind == Kind::kTrain,
+                                    .backward = options.backward,
+                                    .micro_batches = static_cast<int32_t>(request.micro_batches)},
+                                   request.order);
       program.graph = build_graph(request, options, &program.states);
       check_placements(program.graph);
       if (request.kind == Kind::kTrain) {

@@ -1,6 +1,7 @@
 // Runs programs: allocates the arena once, then only calls kernels.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,12 @@ struct Timing {
   double seconds = 0;
 };
 
+// How far the run of a segment has come.
+struct Cursor {
+  Action action = {};
+  size_t next = 0;  // instruction
+};
+
 class Executor {
  public:
   // Allocates the arena, makes instances of the plans and runs every program's setup. Weights are zero until
@@ -26,8 +33,16 @@ class Executor {
   const ProgramSet& set() const { return *set_; }
   const Program& program(size_t index) const { return set_->programs[index]; }
 
-  // Runs a segment of a program; `micro_batch` chooses the batch slot. Allocates nothing.
-  void run(size_t program, Segment segment, int64_t micro_batch = 0);
+  // Runs a segment of a program. Allocates nothing. InternalError at an instruction of the communication
+  // queue, which needs a communicator: advance.
+  void run(size_t program, const Action& action);
+  // Runs from the cursor up to the next instruction of the communication queue and gives it back, the cursor
+  // behind it: the caller carries it out before it advances again. nullptr: the segment is done.
+  const Instruction* advance(size_t program, Cursor& cursor);
+  // The program's script, whose batches are all there: the whole step, or the micro-batches without what
+  // comes behind them.
+  void run_script(size_t program);
+  void run_micro_batches(size_t program);
 
   // Copies between the host and a persistent value, from byte `offset` of it on.
   void upload(const std::string& name, const void* from, int64_t bytes, int64_t offset = 0) const;
@@ -52,6 +67,11 @@ class Executor {
   void upload_batch(size_t program, const std::string& name, int64_t micro_batch, const void* from,
                     int64_t bytes);
   bool has_batch_input(size_t program, const std::string& name) const;
+  // `bytes` bytes of an operand of an instruction, inputs before outputs, as the action sees it.
+  void upload_operand(size_t program, const Action& action, const Instruction& instruction, size_t operand,
+                      const void* from, int64_t bytes);
+  void download_operand(size_t program, const Action& action, const Instruction& instruction, size_t operand,
+                        void* to, int64_t bytes) const;
 
   // Memory of a persistent value.
   std::byte* data(const std::string& name) const;
@@ -66,27 +86,34 @@ class Executor {
   std::byte* arena() const { return arena_->address(); }
 
   // Seconds by segment and instruction since the last reset; always on (two clock reads a call).
-  const std::vector<Timing>& timings(size_t program, Segment segment) const;
+  const std::vector<Timing>& timings(size_t program, Segment segment, bool accumulates = false) const;
   void reset_timings();
 
   // Called around each instruction when set: for traces.
   struct Observer {
     virtual ~Observer() = default;
-    virtual void instruction(size_t program, Segment segment, size_t index, double begin, double end) = 0;
+    virtual void instruction(size_t program, const Action& action, size_t index, double begin,
+                             double end) = 0;
   };
   void observe(Observer* observer) { observer_ = observer; }
 
  private:
+  // By Base: the offsets in the arena where operands' offsets start.
+  using Bases = std::array<int64_t, static_cast<size_t>(Base::kPool) + kMostPools>;
+
   void instantiate();
+  Bases bases_of(size_t program, const Action& action) const;
+  int64_t offset_of(size_t program, const Action& action, const Instruction& instruction, size_t operand,
+                    int64_t bytes) const;
 
   std::shared_ptr<const ProgramSet> set_;
   std::shared_ptr<device::Device> device_;
   std::unique_ptr<device::Memory> arena_;
   std::vector<std::shared_ptr<void>> instances_;  // one of each plan that needs any
   // What each instruction's kernel runs on.
-  std::vector<std::array<std::vector<void*>, kSegments>> states_;
+  std::vector<std::array<std::array<std::vector<void*>, kVariants>, kSegments>> states_;
   std::vector<std::byte*> pointers_;  // of the running instruction; as many as the widest has
-  std::vector<std::array<std::vector<Timing>, kSegments>> timings_;
+  std::vector<std::array<std::array<std::vector<Timing>, kVariants>, kSegments>> timings_;
   Observer* observer_ = nullptr;
 };
 

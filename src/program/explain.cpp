@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "program/memory_report.h"
+#include "program/waits.h"
 
 namespace strata::program {
 
@@ -24,10 +25,6 @@ std::string bytes_text(double bytes) {
   return human_bytes(bytes);
 }
 
-const Node& node_of(const Program& program, const Instruction& instruction) {
-  return program.graph.nodes()[static_cast<size_t>(instruction.node)];
-}
-
 std::string shape_text(const Value& value) {
   std::string text(name_of(value.dtype));
   text += '[';
@@ -38,17 +35,22 @@ std::string shape_text(const Value& value) {
   return text;
 }
 
+std::string base_text(const Program& program, Base base) {
+  if (base == Base::kBatch) return "batch+";
+  return is_in_pool(base) ? name_of(program.pools[pool_of(base)]) + "+" : "";
+}
+
 std::string operand_text(const Program& program, ValueId id) {
   if (id == kNone) return "–";
   const Value& value = program.graph.value(id);
   const Place& place = program.places[static_cast<size_t>(id)];
-  return fmt::format("{} {} @{}{}", value.name, shape_text(value),
-                     place.at.base == Base::kBatch ? "batch+" : "", place.at.offset);
+  return fmt::format("{} {} @{}{}", value.name, shape_text(value), base_text(program, place.at.base),
+                     place.at.offset);
 }
 
 // What makes two instructions the same for a reader: everything but names, layers and addresses.
 std::string signature(const Program& program, const Instruction& instruction) {
-  const Node& node = node_of(program, instruction);
+  const Node& node = program.node_of(instruction);
   std::string text = fmt::format("{} {}", node.op->name, letter_of(node.phase));
   const bool once_a_step = node.phase == graph::Phase::kUpdate || node.phase == graph::Phase::kEncode;
   if (once_a_step) return text;
@@ -69,7 +71,7 @@ std::vector<Block> find_repeats(const Program& program, const std::vector<Instru
   std::vector<int32_t> layers;
   for (const Instruction& instruction : instructions) {
     signatures.push_back(signature(program, instruction));
-    layers.push_back(node_of(program, instruction).layer);
+    layers.push_back(program.node_of(instruction).layer);
   }
   auto starts_layer = [&](size_t i) {
     return i >= n || layers[i] == kNone || i == 0 || layers[i] != layers[i - 1];
@@ -121,7 +123,7 @@ std::string time_text(double seconds) {
 
 std::string instruction_text(const Program& program, size_t index, const Instruction& instruction,
                              const Expected& expected) {
-  const Node& node = node_of(program, instruction);
+  const Node& node = program.node_of(instruction);
   std::string text =
       fmt::format("  {:>4} {} {:>3} {:<42} {:>12} {:>12} {:>5.0f} % {:>10}\n", index, letter_of(node.phase),
                   node.layer == kNone ? "" : std::to_string(node.layer), node.op->name,
@@ -142,13 +144,31 @@ std::string instruction_text(const Program& program, size_t index, const Instruc
   list(node.outputs, "-> ");
   const Operand& scratch = program.operands[instruction.first_operand + instruction.operand_count - 1];
   if (scratch.base != Base::kAbsent) items.push_back(fmt::format("scratch @{}", scratch.offset));
+  if (instruction.queue != graph::Queue::kCompute)
+    items.push_back(fmt::format("queue {}", name_of(instruction.queue)));
+  for (const int32_t other : program.waits_of(instruction))
+    items.push_back(fmt::format("waits for {}", other));
   return text + wrapped(items, "             ");
+}
+
+// "script: F0 B0 F1 B1 … F15 B15 update encode".
+std::string script_text(const Script& script) {
+  constexpr size_t kShown = 24, kEnd = 6;
+  std::string text = " script:";
+  for (size_t i = 0; i < script.size(); ++i) {
+    if (script.size() > kShown && i == kShown - kEnd) {
+      text += " …";
+      i = script.size() - kEnd;
+    }
+    text += " " + str(script[i]);
+  }
+  return text + "\n";
 }
 
 std::string segment_text(const Program& program, Segment segment, const hardware::DeviceSpec& device) {
   const auto& instructions = program.segment(segment);
   if (instructions.empty()) return "";
-  const std::vector<Expected> expected = predict(program, segment, device);
+  const std::vector<Expected> expected = predict(program, segment, false, device);
   Expected sum;
   for (const Expected& one : expected) {
     sum.flops += one.flops;
@@ -167,8 +187,8 @@ std::string segment_text(const Program& program, Segment segment, const hardware
     double seconds = 0;
     const size_t end = block.begin + block.period * block.repeats;
     for (size_t i = block.begin; i < end; ++i) seconds += expected[i].seconds;
-    const int32_t first = node_of(program, instructions[block.begin]).layer;
-    const int32_t last = node_of(program, instructions[end - 1]).layer;
+    const int32_t first = program.node_of(instructions[block.begin]).layer;
+    const int32_t last = program.node_of(instructions[end - 1]).layer;
     text += fmt::format("       × {}{}: up to {}, {} in all\n", block.repeats,
                         first == kNone || first == last ? "" : fmt::format(" (layers {} to {})", first, last),
                         instruction_id(segment, end - 1), time_text(seconds));
@@ -178,8 +198,8 @@ std::string segment_text(const Program& program, Segment segment, const hardware
 
 }  // namespace
 
-std::string instruction_id(Segment segment, size_t index) {
-  return fmt::format("{}.{}", name_of(segment), index);
+std::string instruction_id(Segment segment, size_t index, bool accumulates) {
+  return fmt::format("{}.{}", name_of(segment, accumulates), index);
 }
 
 char letter_of(graph::Phase phase) {
@@ -198,14 +218,19 @@ std::string explain_program(const Program& program, const hardware::DeviceSpec& 
       text += fmt::format(" in {} layers", program.full_recompute_layers);
   }
   text += "\n";
+  text += script_text(program.script);
+  for (const Pool& pool : program.pools) {
+    text += fmt::format("  pool {}: {} slots of {}, from byte {}\n", name_of(pool), pool.slots,
+                        bytes_text(static_cast<double>(pool.slot_bytes)), pool.offset);
+  }
   for (int s = 0; s < kSegments; ++s) {
     const auto segment = static_cast<Segment>(s);
-    if (segment == Segment::kLater && !program.segment(segment).empty()) {
-      text += fmt::format("\n later: the {} instructions of first; gradients are added to, not overwritten\n",
-                          program.segment(segment).size());
-      continue;
-    }
     text += segment_text(program, segment, device);
+    const size_t later = program.segment(segment, true).size();
+    if (later > 0) {
+      text += fmt::format("\n {}: the {} instructions of {}; what accumulates is added to, not overwritten\n",
+                          name_of(segment, true), later, name_of(segment));
+    }
   }
   return text;
 }
@@ -225,13 +250,16 @@ std::string explain_memory(const ProgramSet& set) {
   }
   const Program& program = set.programs[largest_program(set)];
   const Peak peak = workspace_peak(program);
-  const auto& instructions = program.segment(Segment::kFirst);
-  if (instructions.empty()) return text;
-  const Node& at = node_of(program, instructions[static_cast<size_t>(peak.instruction)]);
+  if (program.micro_batch_instructions() == 0) return text;
+  const auto id_of = [&](int32_t place) {
+    const InstructionAt at = instruction_at(program, static_cast<size_t>(place));
+    return instruction_id(at.segment, at.index);
+  };
+  const InstructionAt peak_at = instruction_at(program, static_cast<size_t>(peak.instruction));
+  const Node& at = program.node_of(program.segment(peak_at.segment)[peak_at.index]);
   text += fmt::format("\nPeak: {} at {} of {} ({} {}{})\n", bytes_text(static_cast<double>(peak.alive)),
-                      instruction_id(Segment::kFirst, static_cast<size_t>(peak.instruction)),
-                      name_of(program.request.kind), letter_of(at.phase), at.op->name,
-                      at.layer == kNone ? "" : fmt::format(", layer {}", at.layer));
+                      id_of(peak.instruction), name_of(program.request.kind), letter_of(at.phase),
+                      at.op->name, at.layer == kNone ? "" : fmt::format(", layer {}", at.layer));
   text += fmt::format("  {} bytes live there; {} of the workspace's {} are lost between buffers\n",
                       peak.alive, peak.bytes - peak.alive, peak.bytes);
   int64_t rest = 0;
@@ -243,18 +271,28 @@ std::string explain_memory(const ProgramSet& set) {
     }
     const bool scratch = buffer.value == kNone;
     const Place place = scratch ? Place{} : program.places[static_cast<size_t>(buffer.value)];
-    text += fmt::format("  {:>12}  @{:<12} {:<50} {}\n", bytes_text(static_cast<double>(buffer.bytes)),
+    text += fmt::format("  {:>12}  @{:<12} {:<40} {}\n", bytes_text(static_cast<double>(buffer.bytes)),
                         buffer.offset,
                         scratch ? "scratch of the instruction"
                                 : fmt::format("{} {}", program.graph.value(buffer.value).name,
                                               shape_text(program.graph.value(buffer.value))),
-                        scratch ? "" : fmt::format("lives {} to {}", place.first, place.last));
+                        scratch ? "" : fmt::format("lives {} to {}", id_of(place.first), id_of(place.last)));
   }
   if (rest > 0) {
     text += fmt::format("  {:>12}  in {} smaller ones\n", bytes_text(static_cast<double>(rest)),
                         peak.buffers.size() - kPeakBuffers);
   }
   return text;
+}
+
+std::string explain_schedule(const Program& program) {
+  std::vector<std::string> actions;
+  for (const Action& action : program.script) {
+    if (is_of_micro_batch(action.segment)) actions.push_back(str(action));
+  }
+  std::string text =
+      fmt::format("Schedule 1f1b: 1 stage, {} micro-batches\n rank 0\n", program.request.micro_batches);
+  return text + wrapped(actions, "  ");
 }
 
 std::string explain_totals(const StepTotal& total) {

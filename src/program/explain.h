@@ -9,8 +9,8 @@
 
 namespace strata::program {
 
-// Stable while the configuration is: "first.17".
-std::string instruction_id(Segment segment, size_t index);
+// Stable while the configuration is: "forward.17", "backward_later.3".
+std::string instruction_id(Segment segment, size_t index, bool accumulates = false);
 // F, R, I, W, U, E (encode) or S (setup).
 char letter_of(graph::Phase phase);
 
@@ -20,6 +20,11 @@ std::string explain_program(const Program& program, const hardware::DeviceSpec& 
 std::string explain_memory(const ProgramSet& set);
 // Work and expected time by kernel family.
 std::string explain_totals(const StepTotal& total);
+
+// The order of a step: what is done with which micro-batch on which stage of the model; also as a JSON object
+// {"schedule", "stages", "microbatches", "ranks": [[["F", micro-batch, stage], …], …]}.
+std::string explain_schedule(const Program& program);
+std::string schedule_json(const Program& program);
 
 // Names a set of programs by all that decides what runs: every instruction's op, attributes, shapes,
 // operands' places and scratch, and where everything lies. Equal for programs that are equal to the byte.

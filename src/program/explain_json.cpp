@@ -3,6 +3,7 @@
 #include "base/hash.h"
 #include "program/explain.h"
 #include "program/memory_report.h"
+#include "program/waits.h"
 
 namespace strata::program {
 namespace {
@@ -10,6 +11,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 using graph::kNone;
 using graph::ValueId;
+
+std::string base_name(const Program& program, Base base) {
+  if (is_in_pool(base)) return name_of(program.pools[pool_of(base)]);
+  return base == Base::kBatch ? "batch" : "arena";
+}
 
 Json operand_json(const Program& program, ValueId id) {
   if (id == kNone) return nullptr;
@@ -21,7 +27,7 @@ Json operand_json(const Program& program, ValueId id) {
       {"shape", std::vector<int64_t>(value.shape.dims().begin(), value.shape.dims().end())},
       {"role", name_of(value.role)},
       {"encoding", value.encoding.kind == graph::Encoding::Kind::kPacked ? value.encoding.layout : "plain"},
-      {"base", place.at.base == Base::kBatch ? "batch" : "arena"},
+      {"base", base_name(program, place.at.base)},
       {"offset", place.at.offset},
       {"bytes", place.bytes}};
   Json placements = Json::array();
@@ -30,15 +36,20 @@ Json operand_json(const Program& program, ValueId id) {
   return json;
 }
 
-Json instruction_json(const Program& program, Segment segment, size_t index, const Expected& expected) {
-  const Instruction& instruction = program.segment(segment)[index];
-  const graph::Node& node = program.graph.nodes()[static_cast<size_t>(instruction.node)];
-  Json json{{"id", instruction_id(segment, index)},
+Json instruction_json(const Program& program, Segment segment, bool accumulates, size_t index,
+                      const Expected& expected) {
+  const Instruction& instruction = program.segment(segment, accumulates)[index];
+  const graph::Node& node = program.node_of(instruction);
+  const auto waits = program.waits_of(instruction);
+  Json json{{"id", instruction_id(segment, index, accumulates)},
             {"phase", std::string(1, letter_of(node.phase))},
             {"layer", node.layer == kNone ? Json() : Json(node.layer)},
             {"op", node.op->name},
             {"family", node.op->family},
             {"attributes", node.attrs.str()},
+            {"queue", name_of(instruction.queue)},
+            {"waits", std::vector<int32_t>(waits.begin(), waits.end())},
+            {"signals", instruction.signals},
             {"flops", expected.flops},
             {"bytes", expected.bytes},
             {"cold_share", expected.cold_share},
@@ -73,15 +84,28 @@ Json program_json(const Program& program, const hardware::DeviceSpec& device) {
             {"recompute", name_of(program.recompute)},
             {"full_recompute_layers", program.full_recompute_layers},
             {"total", total_json(predict_step(program, device))}};
+  json["script"] = Json::array();
+  for (const Action& action : program.script) json["script"].push_back(str(action));
+  json["pools"] = Json::array();
+  for (const Pool& pool : program.pools) {
+    json["pools"].push_back({{"name", name_of(pool)},
+                             {"offset", pool.offset},
+                             {"slot_bytes", pool.slot_bytes},
+                             {"slots", pool.slots}});
+  }
   for (int s = 0; s < kSegments; ++s) {
     const auto segment = static_cast<Segment>(s);
-    const std::vector<Expected> expected = predict(program, segment, device);
-    Json list = Json::array();
-    for (size_t i = 0; i < expected.size(); ++i)
-      list.push_back(instruction_json(program, segment, i, expected[i]));
-    json["segments"][std::string(name_of(segment))] = std::move(list);
+    for (const bool accumulates : {false, true}) {
+      if (accumulates && program.segment(segment, true).empty()) continue;
+      const std::vector<Expected> expected = predict(program, segment, accumulates, device);
+      Json list = Json::array();
+      for (size_t i = 0; i < expected.size(); ++i)
+        list.push_back(instruction_json(program, segment, accumulates, i, expected[i]));
+      json["segments"][name_of(segment, accumulates)] = std::move(list);
+    }
   }
   const Peak peak = workspace_peak(program);
+  const InstructionAt at = instruction_at(program, static_cast<size_t>(peak.instruction));
   Json buffers = Json::array();
   for (const PeakBuffer& buffer : peak.buffers) {
     buffers.push_back({{"name", buffer.value == kNone ? "scratch" : program.graph.value(buffer.value).name},
@@ -89,7 +113,7 @@ Json program_json(const Program& program, const hardware::DeviceSpec& device) {
                        {"bytes", buffer.bytes}});
   }
   json["workspace"] = {{"bytes", peak.bytes},
-                       {"peak_at", instruction_id(Segment::kFirst, static_cast<size_t>(peak.instruction))},
+                       {"peak_at", instruction_id(at.segment, at.index)},
                        {"alive_at_peak", peak.alive},
                        {"fragmentation", peak.bytes - peak.alive},
                        {"buffers_at_peak", buffers}};
@@ -98,6 +122,19 @@ Json program_json(const Program& program, const hardware::DeviceSpec& device) {
 
 }  // namespace
 
+std::string schedule_json(const Program& program) {
+  Json actions = Json::array();
+  for (const Action& action : program.script) {
+    if (is_of_micro_batch(action.segment))
+      actions.push_back({std::string(1, letter_of(action.segment)), action.micro_batch, 0});
+  }
+  return Json{{"schedule", "1f1b"},
+              {"stages", 1},
+              {"microbatches", program.request.micro_batches},
+              {"ranks", Json::array({std::move(actions)})}}
+      .dump();
+}
+
 std::string fingerprint(const ProgramSet& set) {
   Hasher hasher;
   const auto add = [&](const std::string& text) { hasher.update(text + "\n"); };
@@ -105,13 +142,22 @@ std::string fingerprint(const ProgramSet& set) {
   for (const Persistent& entry : set.persistent)
     add(fmt::format("{} {} {}", entry.name, entry.offset, entry.bytes));
   for (const Program& program : set.programs) {
-    for (const auto& segment : program.segments) {
-      add(fmt::format("segment of {}", segment.size()));
-      for (const Instruction& instruction : segment) {
-        add(graph::str(program.graph, program.graph.nodes()[static_cast<size_t>(instruction.node)]));
-        for (uint32_t o = 0; o < instruction.operand_count; ++o) {
-          const Operand& operand = program.operands[instruction.first_operand + o];
-          add(fmt::format("{} {}", static_cast<int>(operand.base), operand.offset));
+    for (const Action& action : program.script) add(str(action));
+    for (const Pool& pool : program.pools) {
+      add(fmt::format("{} {} {}", name_of(pool), pool.offset, pool.slot_bytes));
+      for (const int32_t slot : pool.slot_of) add(fmt::format("{}", slot));
+    }
+    for (int s = 0; s < kSegments; ++s) {
+      for (const bool accumulates : {false, true}) {
+        const auto& list = program.segment(static_cast<Segment>(s), accumulates);
+        add(fmt::format("segment of {}", list.size()));
+        for (const Instruction& instruction : list) {
+          add(graph::str(program.graph, program.node_of(instruction)));
+          for (uint32_t o = 0; o < instruction.operand_count; ++o) {
+            const Operand& operand = program.operands[instruction.first_operand + o];
+            add(fmt::format("{} {}", static_cast<int>(operand.base), operand.offset));
+          }
+          for (const int32_t other : program.waits_of(instruction)) add(fmt::format("after {}", other));
         }
       }
     }

@@ -30,18 +30,21 @@ std::vector<Region> arena_regions(const ProgramSet& set) {
 }
 
 Peak workspace_peak(const Program& program) {
-  const auto& instructions = program.segment(Segment::kFirst);
   Peak peak{program.workspace.peak_at, program.workspace.alive_at_peak, program.workspace.bytes, {}};
   // Only what the micro-batch uses: indices of lives in the update's workspace mean other instructions.
   std::map<int64_t, PeakBuffer> by_offset;  // values that share a buffer in place count once
-  for (const Instruction& instruction : instructions) {
-    const graph::Node& node = program.graph.nodes()[static_cast<size_t>(instruction.node)];
-    for (const auto* ids : {&node.inputs, &node.outputs}) {
-      for (const ValueId id : *ids) {
-        if (id == kNone || program.graph.value(id).role != Role::kActivation) continue;
-        const Place& place = program.places[static_cast<size_t>(id)];
-        if (place.first <= peak.instruction && peak.instruction <= place.last)
-          by_offset[place.at.offset] = {id, place.at.offset, align_up(place.bytes, kBufferAlignment)};
+  for (int s = 0; s < kSegments; ++s) {
+    if (!is_of_micro_batch(static_cast<Segment>(s))) continue;
+    for (const Instruction& instruction : program.segment(static_cast<Segment>(s))) {
+      const graph::Node& node = program.node_of(instruction);
+      for (const auto* ids : {&node.inputs, &node.outputs}) {
+        for (const ValueId id : *ids) {
+          if (id == kNone || program.graph.value(id).role != Role::kActivation) continue;
+          const Place& place = program.places[static_cast<size_t>(id)];
+          if (is_in_pool(place.at.base)) continue;
+          if (place.first <= peak.instruction && peak.instruction <= place.last)
+            by_offset[place.at.offset] = {id, place.at.offset, align_up(place.bytes, kBufferAlignment)};
+        }
       }
     }
   }
@@ -50,8 +53,9 @@ Peak workspace_peak(const Program& program) {
     peak.buffers.push_back(buffer);
     values += buffer.bytes;
   }
-  if (!instructions.empty() && peak.alive > values) {
-    const Instruction& at = instructions[static_cast<size_t>(peak.instruction)];
+  const InstructionAt peak_at = instruction_at(program, static_cast<size_t>(peak.instruction));
+  if (program.micro_batch_instructions() > 0 && peak.alive > values) {
+    const Instruction& at = program.segment(peak_at.segment)[peak_at.index];
     const Operand& scratch = program.operands[at.first_operand + at.operand_count - 1];
     peak.buffers.push_back({kNone, scratch.offset, peak.alive - values});
   }
@@ -63,7 +67,8 @@ Peak workspace_peak(const Program& program) {
 size_t largest_program(const ProgramSet& set) {
   size_t largest = 0;
   auto bytes = [&](size_t i) {
-    return std::max(set.programs[i].workspace.bytes, set.programs[i].update_workspace.bytes);
+    const Program& program = set.programs[i];
+    return std::max(program.pool_bytes() + program.workspace.bytes, program.update_workspace.bytes);
   };
   for (size_t i = 1; i < set.programs.size(); ++i) {
     if (bytes(i) > bytes(largest)) largest = i;

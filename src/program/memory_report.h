@@ -22,9 +22,9 @@ struct PeakBuffer {
   int64_t offset = 0, bytes = 0;
 };
 struct Peak {
-  int32_t instruction = 0;          // of the micro-batch segment
+  int32_t instruction = 0;          // of the segments of a micro-batch, one list behind the other
   int64_t alive = 0;                // bytes that live there
-  int64_t bytes = 0;                // of the workspace; the rest is lost to fragmentation
+  int64_t bytes = 0;                // of the workspace without pools; the rest is lost to fragmentation
   std::vector<PeakBuffer> buffers;  // the largest first
 };
 Peak workspace_peak(const Program& program);

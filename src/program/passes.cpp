@@ -127,18 +127,6 @@ void recompute_pass(Graph& graph, const std::function<Recompute(int32_t)>& of_la
   prune_pass(graph);
 }
 
-void weight_gradients_last_pass(Graph& graph) {
-  auto& nodes = graph.nodes();
-  auto of_micro_batch = [](const Node& node) {
-    return node.phase == Phase::kForward || node.phase == Phase::kRecompute || is_backward(node);
-  };
-  // The micro-batch's nodes stand together, but for setup before and update behind them.
-  const auto begin = std::find_if(nodes.begin(), nodes.end(), of_micro_batch);
-  const auto end = std::find_if(begin, nodes.end(), [&](const Node& node) { return !of_micro_batch(node); });
-  std::stable_partition(begin, end, [](const Node& node) { return node.phase != Phase::kWeightGrad; });
-  renumber_producers(graph);
-}
-
 void prune_pass(Graph& graph) {
   std::vector<int32_t> readers(static_cast<size_t>(graph.value_count()), 0);
   for (const Node& node : graph.nodes()) {

@@ -19,10 +19,6 @@ std::string_view name_of(Recompute recompute);
 // `of_layer` decides for each layer. The loss is never recomputed.
 void recompute_pass(graph::Graph& graph, const std::function<Recompute(int32_t)>& of_layer);
 
-// Moves every weight gradient behind the last input gradient, in its order, as schedules want that fill
-// bubbles with them. The results are the same bits; more values live at once.
-void weight_gradients_last_pass(graph::Graph& graph);
-
 // Removes nodes whose results nobody reads.
 void prune_pass(graph::Graph& graph);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -68,9 +69,76 @@ class RecentMemory {
   size_t oldest_ = 1, now_ = 0;
 };
 
-bool in_steady_step(Kind kind, Segment segment) {
-  if (segment == Segment::kSetup) return false;
-  return kind == Kind::kTrain || segment != Segment::kEncode;
+// Where an operand lies for an action; below zero in the batch slots, which are apart.
+int64_t address_of(const Program& program, const Action& action, const Operand& operand) {
+  if (operand.base == Base::kBatch) return -1 - (action.micro_batch * program.batch_bytes + operand.offset);
+  if (!is_in_pool(operand.base)) return operand.offset;
+  const Pool& pool = program.pools[pool_of(operand.base)];
+  return pool.offset + pool.slot_of[static_cast<size_t>(action.micro_batch)] * pool.slot_bytes +
+         operand.offset;
+}
+
+const std::vector<Instruction>& instructions_of(const Program& program, const Action& action) {
+  return program.segment(action.segment, action.accumulates);
+}
+
+// Touches an instruction's operands; how many bytes they have, and of how many the cache held nothing.
+struct Touched {
+  double all = 0, cold = 0;
+};
+Touched touch(RecentMemory& recent, const Program& program, const Action& action,
+              const Instruction& instruction) {
+  Touched touched;
+  const graph::Node& node = program.node_of(instruction);
+  for (const auto* ids : {&node.inputs, &node.outputs}) {
+    for (const ValueId id : *ids) {
+      if (id == kNone) continue;
+      const Place& place = program.places[static_cast<size_t>(id)];
+      touched.all += static_cast<double>(place.bytes);
+      if (!recent.touch(address_of(program, action, place.at), place.bytes))
+        touched.cold += static_cast<double>(place.bytes);
+    }
+  }
+  return touched;
+}
+
+std::vector<Expected> predict_action(const Program& program, const Action* before, const Action& action,
+                                     const hardware::DeviceSpec& device) {
+  size_t operands = 0;
+  for (const Action* one : {before, &action}) {
+    if (one == nullptr) continue;
+    for (const Instruction& instruction : instructions_of(program, *one))
+      operands += instruction.operand_count;
+  }
+  RecentMemory recent(hardware::cache_bytes(device), operands);
+  if (before != nullptr) {
+    for (const Instruction& instruction : instructions_of(program, *before))
+      touch(recent, program, *before, instruction);
+  }
+  std::vector<Expected> out;
+  std::unordered_set<ValueId> written;
+  for (const Instruction& instruction : instructions_of(program, action)) {
+    const graph::Node& node = program.node_of(instruction);
+    const graph::NodeView view{program.graph, node};
+    const graph::Cost cost = node.op->cost(view);
+    Expected expected{cost.flops, cost.bytes, 0, 0};
+    const Touched touched = touch(recent, program, action, instruction);
+    for (const ValueId id : node.outputs) {
+      if (id == kNone || program.graph.value(id).role != graph::Role::kGradient) continue;
+      const bool holds = action.accumulates || written.contains(id);
+      written.insert(id);
+      if (!holds) continue;
+      // An accumulator is read too, and never cleared.
+      expected.bytes += cost.cleared_bytes > 0
+                            ? -cost.cleared_bytes
+                            : static_cast<double>(program.places[static_cast<size_t>(id)].bytes);
+    }
+    expected.cold_share = touched.all > 0 ? touched.cold / touched.all : 0;
+    expected.seconds = hardware::expected_seconds(device, node.op->name, graph::compute_dtype(view),
+                                                  expected.flops, expected.bytes, expected.cold_share);
+    out.push_back(expected);
+  }
+  return out;
 }
 
 std::vector<FamilyTotal> longest_first(const std::map<std::string_view, FamilyTotal>& totals) {
@@ -85,54 +153,40 @@ std::vector<FamilyTotal> longest_first(const std::map<std::string_view, FamilyTo
 
 }  // namespace
 
-std::vector<Expected> predict(const Program& program, Segment segment, const hardware::DeviceSpec& device) {
-  size_t operands = 0;
-  for (const Instruction& instruction : program.segment(segment)) operands += instruction.operand_count;
-  RecentMemory recent(hardware::cache_bytes(device), operands);
-  std::vector<Expected> out;
-  std::unordered_set<ValueId> written;
-  for (const Instruction& instruction : program.segment(segment)) {
-    const graph::Node& node = program.graph.nodes()[static_cast<size_t>(instruction.node)];
-    const graph::NodeView view{program.graph, node};
-    const graph::Cost cost = node.op->cost(view);
-    Expected expected{cost.flops, cost.bytes, 0, 0};
-    double all = 0, cold = 0;
-    for (const auto* ids : {&node.inputs, &node.outputs}) {
-      for (const ValueId id : *ids) {
-        if (id == kNone) continue;
-        const Place& place = program.places[static_cast<size_t>(id)];
-        const bool held = recent.touch(place.at.offset * 2 + (place.at.base == Base::kBatch), place.bytes);
-        all += static_cast<double>(place.bytes);
-        if (!held) cold += static_cast<double>(place.bytes);
-        if (ids != &node.outputs || program.graph.value(id).role != graph::Role::kGradient) continue;
-        const bool holds = segment == Segment::kLater || written.contains(id);
-        written.insert(id);
-        if (!holds) continue;
-        // An accumulator is read too, and never cleared.
-        expected.bytes += cost.cleared_bytes > 0 ? -cost.cleared_bytes : static_cast<double>(place.bytes);
-      }
-    }
-    expected.cold_share = all > 0 ? cold / all : 0;
-    expected.seconds = hardware::expected_seconds(device, node.op->name, graph::compute_dtype(view),
-                                                  expected.flops, expected.bytes, expected.cold_share);
-    out.push_back(expected);
+std::vector<Expected> predict(const Program& program, Segment segment, bool accumulates,
+                              const hardware::DeviceSpec& device) {
+  for (size_t i = 0; i < program.script.size(); ++i) {
+    const Action& action = program.script[i];
+    if (action.segment == segment && action.accumulates == accumulates)
+      return predict_action(program, i > 0 ? &program.script[i - 1] : nullptr, action, device);
   }
-  return out;
+  return predict_action(program, nullptr, {segment, 0, accumulates}, device);
 }
 
 StepTotal predict_step(const Program& program, const hardware::DeviceSpec& device) {
   StepTotal total;
   std::map<std::string_view, FamilyTotal> families, ops;
-  for (int s = 0; s < kSegments; ++s) {
-    const auto segment = static_cast<Segment>(s);
-    if (!in_steady_step(program.request.kind, segment)) continue;
-    const int64_t times = segment == Segment::kLater ? program.request.micro_batches - 1 : 1;
-    if (times == 0) continue;
-    const std::vector<Expected> expected = predict(program, segment, device);
+  // What an action costs depends on its list and on the action before it: a few kinds, however many there
+  // are.
+  using ActionKind = std::tuple<Segment, bool, int, bool, bool>;
+  std::map<ActionKind, std::pair<size_t, int64_t>> kinds;  // the first action of each, and how many there are
+  for (size_t i = 0; i < program.script.size(); ++i) {
+    const Action& action = program.script[i];
+    const Action* before = i > 0 ? &program.script[i - 1] : nullptr;
+    const ActionKind kind{action.segment, action.accumulates,
+                          before != nullptr ? static_cast<int>(before->segment) : -1,
+                          before != nullptr && before->accumulates,
+                          before != nullptr && before->micro_batch == action.micro_batch};
+    ++kinds.try_emplace(kind, i, 0).first->second.second;
+  }
+  for (const auto& [kind, first_and_times] : kinds) {
+    const auto [first, times] = first_and_times;
+    const Action& action = program.script[first];
+    const std::vector<Expected> expected =
+        predict_action(program, first > 0 ? &program.script[first - 1] : nullptr, action, device);
+    const auto n = static_cast<double>(times);
     for (size_t i = 0; i < expected.size(); ++i) {
-      const auto node = static_cast<size_t>(program.segment(segment)[i].node);
-      const graph::OpDef& op = *program.graph.nodes()[node].op;
-      const auto n = static_cast<double>(times);
+      const graph::OpDef& op = *program.node_of(instructions_of(program, action)[i]).op;
       for (FamilyTotal* entry : {&families[op.family], &ops[op.name]}) {
         entry->instructions += times;
         entry->flops += n * expected[i].flops;

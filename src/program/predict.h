@@ -18,8 +18,10 @@ struct Expected {
 };
 
 // Of each instruction of a segment that runs in a steady step. An operand is in the cache when less than the
-// cache's size was touched since its last use.
-std::vector<Expected> predict(const Program& program, Segment segment, const hardware::DeviceSpec& device);
+// cache's size was touched since its last use, by the segment or by the action that stands before its first
+// one in the script.
+std::vector<Expected> predict(const Program& program, Segment segment, bool accumulates,
+                              const hardware::DeviceSpec& device);
 
 struct FamilyTotal {
   std::string family;
@@ -27,8 +29,7 @@ struct FamilyTotal {
   double flops = 0, bytes = 0, seconds = 0;
 };
 
-// A whole step: the first micro-batch, the later ones, the update and the encoding; for programs that do not
-// train one run.
+// A whole step: every action of the script.
 struct StepTotal {
   double flops = 0, bytes = 0, seconds = 0;
   std::vector<FamilyTotal> families;  // the longest first

@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -18,6 +19,8 @@
 #include "optim/optimizer.h"
 #include "program/memory_plan.h"
 #include "program/passes.h"
+#include "program/script.h"
+#include "program/slots.h"
 
 namespace strata::program {
 
@@ -26,7 +29,18 @@ enum class Base : int8_t {
   kAbsent,  // an optional operand that is not there: nullptr
   kArena,   // the arena
   kBatch,   // the batch slot of the micro-batch that runs
+  kPool,    // its slot in the program's first pool; those of the other pools follow
 };
+inline constexpr size_t kMostPools = 3;
+constexpr Base base_of_pool(size_t pool) {
+  return static_cast<Base>(static_cast<size_t>(Base::kPool) + pool);
+}
+constexpr bool is_in_pool(Base base) {
+  return base >= Base::kPool;
+}
+constexpr size_t pool_of(Base base) {
+  return static_cast<size_t>(base) - static_cast<size_t>(Base::kPool);
+}
 
 struct Operand {
   int64_t offset = 0;
@@ -34,32 +48,25 @@ struct Operand {
 };
 
 struct Instruction {
-  device::Kernel run = nullptr;
+  device::Kernel run = nullptr;  // nullptr on the communication queue: a communicator carries it out
   const void* plan = nullptr;
   device::Instantiate instantiate = nullptr;  // of the plan, by each executor; nullptr: run takes the plan
   uint32_t first_operand = 0;
   uint32_t operand_count = 0;
-  int32_t node = 0;  // index in the program's graph; with the segment's name a stable id
+  int32_t node = 0;         // index in the program's graph; with the segment's name a stable id
+  uint32_t first_wait = 0;  // in Program::waits
+  uint32_t wait_count = 0;
+  graph::Queue queue = graph::Queue::kCompute;
+  bool signals = false;  // an instruction of another queue waits for it
 };
-
-// The pieces of a program; each is a flat list, run as a whole.
-enum class Segment : uint8_t {
-  kSetup,   // constant tables; once
-  kEncode,  // weights into their encodings; after loading, and at the end of every update
-  kFirst,   // a micro-batch: forward, and backward when training; accumulators are overwritten
-  kLater,   // the same for the later micro-batches of a step; accumulators are added to
-  kUpdate,  // the optimizer
-};
-inline constexpr int kSegments = 5;
-std::string_view name_of(Segment segment);
 
 // One value's place: for printing and for reaching values by name.
 struct Place {
   graph::ValueId value = graph::kNone;
   Operand at;
   int64_t bytes = 0;
-  // Instructions of the planned sequence (kFirst, or kUpdate for what only the update uses) between which a
-  // value of the workspace lives; 0, 0 for what persists.
+  // Between which instructions a value of the workspace lives: of the segments of a micro-batch, one list
+  // behind the other, or of the update for what only that uses; 0, 0 for what persists.
   int32_t first = 0, last = 0;
 };
 
@@ -82,16 +89,22 @@ struct Request {
   bool document_mask = true;
   int64_t micro_batches = 1;    // of a step: batch slots
   bool per_token_loss = false;  // kEvaluate: also the loss of each token, and whether it is the most probable
+  Script order = {};            // of the micro-batches' actions, as make_script takes it
 };
 
 struct Program {
   Request request;
+  Script script;  // a step
   graph::Graph graph;
-  std::array<std::vector<Instruction>, kSegments> segments;
+  // By segment; then the list that overwrites accumulators and the one that adds to them, which is empty
+  // where no action accumulates.
+  std::array<std::array<std::vector<Instruction>, kVariants>, kSegments> segments;
   std::vector<Operand> operands;  // inputs, outputs and scratch of each instruction in a row
+  std::vector<int32_t> waits;     // of the instructions: indices in their own list
   std::vector<Place> places;      // by value id; absent for values that no instruction touches
   std::vector<std::shared_ptr<const void>> plans;  // what the instructions' plans point to
-  Layout workspace;                                // of the micro-batch segments
+  std::vector<Pool> pools;                         // empty: what segments hand on lies in the workspace
+  Layout workspace;                                // of the segments of a micro-batch
   Layout update_workspace;
   int64_t batch_bytes = 0;           // of one batch slot
   int64_t scratch_peak = 0;          // largest scratch of one instruction
@@ -99,10 +112,25 @@ struct Program {
   Recompute recompute = Recompute::kNone;
   int64_t full_recompute_layers = 0;
 
-  const std::vector<Instruction>& segment(Segment which) const {
-    return segments[static_cast<size_t>(which)];
+  const std::vector<Instruction>& segment(Segment which, bool accumulates = false) const {
+    return segments[static_cast<size_t>(which)][accumulates ? 1 : 0];
   }
+  const graph::Node& node_of(const Instruction& instruction) const {
+    return graph.nodes()[static_cast<size_t>(instruction.node)];
+  }
+  std::span<const int32_t> waits_of(const Instruction& instruction) const {
+    return std::span(waits).subspan(instruction.first_wait, instruction.wait_count);
+  }
+  size_t micro_batch_instructions() const;
+  int64_t pool_bytes() const;  // of all pools
 };
+
+// The instruction at a place in the segments of a micro-batch, one list behind the other.
+struct InstructionAt {
+  Segment segment = Segment::kForward;
+  size_t index = 0;
+};
+InstructionAt instruction_at(const Program& program, size_t place);
 
 struct CompileOptions {
   models::ModelConfig model;
@@ -111,10 +139,10 @@ struct CompileOptions {
   int64_t memory_budget = 0;  // bytes for the arena; 0: no limit
   // nullopt: the least recompute with which the arena fits the budget.
   std::optional<Recompute> recompute;
-  bool weight_gradients_last = false;  // all I before all W
-  int64_t cache_capacity = 0;          // tokens of a slot of the key–value cache, for kPrefill and kDecode
-  int64_t cache_slots = 1;             // texts in it; at least as many as a program has sequences
-  device::Target target;               // what is to run it: need not be this machine
+  Backward backward = Backward::kCombined;
+  int64_t cache_capacity = 0;  // tokens of a slot of the key–value cache, for kPrefill and kDecode
+  int64_t cache_slots = 1;     // texts in it; at least as many as a program has sequences
+  device::Target target;       // what is to run it: need not be this machine
 };
 
 // Where something lies that outlives a segment: parameters, gradients, optimizer states, encodings, tables,

@@ -31,10 +31,12 @@ std::vector<std::pair<std::string, double>> seconds_by_family(const program::Exe
     const program::Program& program = executor.program(p);
     for (int s = 0; s < program::kSegments; ++s) {
       const auto segment = static_cast<program::Segment>(s);
-      const auto& timings = executor.timings(p, segment);
-      for (size_t i = 0; i < timings.size(); ++i) {
-        const auto& node = program.graph.nodes()[static_cast<size_t>(program.segment(segment)[i].node)];
-        seconds[std::string(node.op->family)] += timings[i].seconds;
+      for (const bool accumulates : {false, true}) {
+        const auto& timings = executor.timings(p, segment, accumulates);
+        for (size_t i = 0; i < timings.size(); ++i) {
+          const auto& node = program.node_of(program.segment(segment, accumulates)[i]);
+          seconds[std::string(node.op->family)] += timings[i].seconds;
+        }
       }
     }
   }
@@ -43,15 +45,14 @@ std::vector<std::pair<std::string, double>> seconds_by_family(const program::Exe
   return sorted;
 }
 
-void StepTracer::instruction(size_t program, program::Segment segment, size_t index, double begin,
+void StepTracer::instruction(size_t program, const program::Action& action, size_t index, double begin,
                              double end) {
   const program::Program& held = set_.programs[program];
-  const auto& node = held.graph.nodes()[static_cast<size_t>(held.segment(segment)[index].node)];
+  const auto& node = held.node_of(held.segment(action.segment, action.accumulates)[index]);
   std::string name(node.op->name);
   if (node.layer != graph::kNone) name = fmt::format("L{} {}", node.layer, name);
-  events_.push_back({std::move(name),
-                     fmt::format("{} {}", program::name_of(segment), graph::name_of(node.phase)), begin * 1e6,
-                     (end - begin) * 1e6, 0});
+  events_.push_back({std::move(name), fmt::format("{} {}", program::str(action), graph::name_of(node.phase)),
+                     begin * 1e6, (end - begin) * 1e6, 0});
 }
 
 void StepTracer::write(FileSystem& files, const Path& path, int64_t step) {

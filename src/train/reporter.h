@@ -76,7 +76,8 @@ std::vector<std::pair<std::string, double>> seconds_by_family(const program::Exe
 class StepTracer final : public program::Executor::Observer {
  public:
   explicit StepTracer(const program::ProgramSet& set) : set_(set) {}
-  void instruction(size_t program, program::Segment segment, size_t index, double begin, double end) override;
+  void instruction(size_t program, const program::Action& action, size_t index, double begin,
+                   double end) override;
   void write(FileSystem& files, const Path& path, int64_t step);  // and forgets them
 
  private:

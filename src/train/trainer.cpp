@@ -15,8 +15,6 @@
 namespace strata::train {
 namespace {
 
-using program::Segment;
-
 std::string machine_line(const hardware::DeviceSpec& device) {
   return fmt::format("{}, {} threads, {}", device.name, device.threads, device.isa.str());
 }
@@ -61,9 +59,9 @@ void describe(const config::RunConfig& config, const models::ModelConfig& model,
       total_steps, config::to_string(plan));
   for (const std::string& warning : config::repetition_warnings(plan)) log_warning("{}", warning);
   log_info("program: {} instructions a micro-batch of {} x {}, {}, recompute {}, arena {}",
-           set.programs[config::kTrainProgram].segment(Segment::kFirst).size(),
-           *config.training.micro_batch_size, config.training.sequence_length,
-           name_of(config::activation_dtype(config)), name_of(set.programs[config::kTrainProgram].recompute),
+           set.programs[config::kTrainProgram].micro_batch_instructions(), *config.training.micro_batch_size,
+           config.training.sequence_length, name_of(config::activation_dtype(config)),
+           name_of(set.programs[config::kTrainProgram].recompute),
            human_bytes(static_cast<double>(set.arena_bytes)));
 }
 

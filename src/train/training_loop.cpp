@@ -96,7 +96,7 @@ int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, cons
     }
   }
   if (elsewhere_) store_.set_aside_after(step_);
-  executor_->run(config::kTrainProgram, Segment::kEncode);
+  executor_->run(config::kTrainProgram, {Segment::kEncode});
   return step_;
 }
 
@@ -169,7 +169,6 @@ void TrainingLoop::finish(Reporter& reporter) {
 
 RunEnd TrainingLoop::loop(Reporter& reporter) {
   const auto& training = config_.training;
-  const int64_t micro_batches = training.global_batch_size / *training.micro_batch_size;
   data::Loader loader(samples_, {.max_sequences = training.global_batch_size});
   for (const config::Change& change : changes_) {
     reporter.event("changed", step_,
@@ -210,7 +209,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     record_ = {};
     record_.checkpoint_seconds = previous_save_seconds;
     const double step_begin = monotonic_seconds();
-    train_step(step, micro_batches, loader);
+    train_step(step, loader);
     record_.step_seconds = monotonic_seconds() - step_begin;
     if (peak < 0) {
       peak = gemm_peak(config::activation_dtype(config_), static_cast<int>(*config_.device.threads),
@@ -260,7 +259,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   return RunEnd::kFinished;
 }
 
-void TrainingLoop::train_step(int64_t step, int64_t micro_batches, data::Loader& loader) {
+void TrainingLoop::train_step(int64_t step, data::Loader& loader) {
   const auto& training = config_.training;
   record_.step = step;
   record_.first_sample = (step - 1) * training.global_batch_size;
@@ -270,9 +269,6 @@ void TrainingLoop::train_step(int64_t step, int64_t micro_batches, data::Loader&
 
   const data::HostBatch& batch = loader.next(record_.first_sample, training.global_batch_size);
   record_.data_wait_seconds = loader.wait_seconds();
-  for (int64_t i = 0; i < micro_batches; ++i)
-    evaluation::copy_rows(batch, samples_.shape(), i * *training.micro_batch_size, *executor_,
-                          config::kTrainProgram, i);
   const config::OptimizerTable& optimizer = config_.optimizer;
   program::write_hyper(*executor_, {.beta1 = optimizer.beta1,
                                     .beta2 = optimizer.beta2,
@@ -280,11 +276,13 @@ void TrainingLoop::train_step(int64_t step, int64_t micro_batches, data::Loader&
                                     .lr = static_cast<float>(record_.lr),
                                     .eps = static_cast<float>(optimizer.eps)});
   // From here to the end of the update instructions decide.
-  for (int64_t i = 0; i < micro_batches; ++i) {
-    executor_->run(config::kTrainProgram, i == 0 ? Segment::kFirst : Segment::kLater, i);
+  for (const program::Action& action : executor_->program(config::kTrainProgram).script) {
+    if (action.segment == Segment::kForward) {
+      evaluation::copy_rows(batch, samples_.shape(), action.micro_batch * *training.micro_batch_size,
+                            *executor_, config::kTrainProgram, action.micro_batch);
+    }
+    executor_->run(config::kTrainProgram, action);
   }
-  executor_->run(config::kTrainProgram, Segment::kUpdate);
-  executor_->run(config::kTrainProgram, Segment::kEncode);
   const auto count = executor_->read<int64_t>("token_count");
   record_.loss = count > 0 ? executor_->read<double>("loss_sum") / static_cast<double>(count) : 0.0;
   record_.grad_norm = executor_->read<float>("grad_norm");
@@ -328,7 +326,7 @@ void TrainingLoop::evaluate_task(const config::TaskSet& set) {
 
 void TrainingLoop::write_samples(Reporter& reporter) {
   if (!tokenizer_ || !config::writes_samples(config_, model_)) return;
-  executor_->run(config::kDecodeProgram, Segment::kEncode);  // what only decoding reads
+  executor_->run(config::kDecodeProgram, {Segment::kEncode});  // what only decoding reads
   inference::Generator generator(*executor_, config::kPrefillProgram, config::kDecodeProgram);
   std::vector<std::string> prompts = config_.eval.sample_prompts;
   if (prompts.empty()) prompts.push_back("");

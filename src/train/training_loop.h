@@ -54,7 +54,7 @@ class TrainingLoop {
 
   RunEnd loop(Reporter& reporter);
 
-  void train_step(int64_t step, int64_t micro_batches, data::Loader& loader);
+  void train_step(int64_t step, data::Loader& loader);
 
   void evaluate_all();
   void evaluate_task(const config::TaskSet& set);

@@ -67,7 +67,7 @@ class Trained : public testing::Test {
     }
     *executor.data_as<int32_t>("cache_position") = 0;
     *executor.data_as<int32_t>("last_row") = static_cast<int32_t>(context) - 1;
-    executor.run(0, program::Segment::kFirst);
+    executor.run_script(0);
     const float* logits = executor.data_as<float>("logits");
     double sum = 0;
     for (int64_t v = 0; v < kTinyVocab; ++v) sum += std::exp(static_cast<double>(logits[v]));

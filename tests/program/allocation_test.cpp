@@ -136,12 +136,7 @@ TEST(Allocations, TheHookSeesOurs) {
 }
 
 Count allocations_of_step(TinyRun& run) {
-  return count_allocations([&] {
-    run.executor.run(0, Segment::kFirst);
-    run.executor.run(0, Segment::kLater, 1);
-    run.executor.run(0, Segment::kUpdate);
-    run.executor.run(0, Segment::kEncode);
-  });
+  return count_allocations([&] { run.executor.run_script(0); });
 }
 
 class Allocations : public testing::TestWithParam<std::tuple<const char*, DType>> {};

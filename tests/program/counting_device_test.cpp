@@ -64,18 +64,15 @@ TEST(CountingDevice, RunsEveryInstructionOfAStepOnce) {
   made_now = &calls;
   Executor executor(set, counting);
   made_now = nullptr;
-  for (int64_t i = 0; i < request.micro_batches; ++i)
-    executor.run(0, i == 0 ? Segment::kFirst : Segment::kLater, i);
-  executor.run(0, Segment::kUpdate);
-  executor.run(0, Segment::kEncode);
+  executor.run_script(0);
 
   std::map<std::string, int64_t> expected, found;
   const Program& program = set->programs[0];
   for (int s = 0; s < kSegments; ++s) {
     const auto segment = static_cast<Segment>(s);
-    const int64_t times = segment == Segment::kLater ? request.micro_batches - 1 : 1;
+    const int64_t times = is_of_micro_batch(segment) ? request.micro_batches : 1;
     for (const Instruction& instruction : program.segment(segment))
-      expected[std::string(program.graph.nodes()[static_cast<size_t>(instruction.node)].op->name)] += times;
+      expected[std::string(program.node_of(instruction).op->name)] += times;
   }
   for (const auto& [plan, counter] : calls) found[counter->op] += counter->calls;
   EXPECT_EQ(found, expected);

@@ -27,22 +27,42 @@ class Shadow {
  public:
   Shadow(const ProgramSet& set, const Program& program) : set_(set), program_(program) {}
 
-  void run(Segment segment) {
-    forget_workspace();
-    for (size_t i = 0; i < program_.segment(segment).size(); ++i) step(segment, i);
+  void run(const Action& action) {
+    for (size_t i = 0; i < program_.segment(action.segment, action.accumulates).size(); ++i) {
+      step(action, i);
+      if (testing::Test::HasFatalFailure()) return;
+    }
   }
 
  private:
-  Range range_of(ValueId id) const {
-    const Place& place = program_.places[static_cast<size_t>(id)];
-    return {place.at.offset, place.at.offset + program_.graph.value(id).bytes()};
+  struct Held {
+    ValueId value;
+    int32_t micro_batch;
+    Range range;
+  };
+
+  int64_t address_of(const Action& action, const Operand& operand) const {
+    if (operand.base == Base::kBatch)
+      return set_.batch_offset + action.micro_batch * program_.batch_bytes + operand.offset;
+    if (!is_in_pool(operand.base)) return operand.offset;
+    const Pool& pool = program_.pools[pool_of(operand.base)];
+    return pool.offset + pool.slot_of[static_cast<size_t>(action.micro_batch)] * pool.slot_bytes +
+           operand.offset;
   }
 
-  void step(Segment segment, size_t index) {
-    const Instruction& instruction = program_.segment(segment)[index];
-    const Node& node = program_.graph.nodes()[static_cast<size_t>(instruction.node)];
-    const std::string where =
-        std::string(name_of(segment)) + "." + std::to_string(index) + " " + std::string(node.op->name);
+  Range range_of(const Action& action, ValueId id) const {
+    const int64_t begin = address_of(action, program_.places[static_cast<size_t>(id)].at);
+    return {begin, begin + program_.graph.value(id).bytes()};
+  }
+
+  bool is_activation(ValueId id) const {
+    return id != kNone && program_.graph.value(id).role == Role::kActivation;
+  }
+
+  void step(const Action& action, size_t index) {
+    const Instruction& instruction = program_.segment(action.segment, action.accumulates)[index];
+    const Node& node = program_.node_of(instruction);
+    const std::string where = str(action) + " " + std::to_string(index) + " " + std::string(node.op->name);
     ASSERT_EQ(instruction.operand_count, node.inputs.size() + node.outputs.size() + 1) << where;
     const Operand* operands = program_.operands.data() + instruction.first_operand;
     for (size_t i = 0; i < node.inputs.size(); ++i) check_operand(node.inputs[i], operands[i], where);
@@ -50,25 +70,33 @@ class Shadow {
       check_operand(node.outputs[i], operands[node.inputs.size() + i], where);
 
     for (const ValueId input : node.inputs) {
-      if (input == kNone || program_.graph.value(input).role != Role::kActivation) continue;
-      const auto held = held_.find(range_of(input).begin);
-      ASSERT_TRUE(held != held_.end() && held->second == input)
+      if (!is_activation(input)) continue;
+      const auto held = held_.find(range_of(action, input).begin);
+      ASSERT_TRUE(held != held_.end() && held->second.value == input &&
+                  held->second.micro_batch == action.micro_batch)
           << where << " reads " << program_.graph.value(input).name << ", whose memory holds "
-          << (held == held_.end() ? "nothing" : program_.graph.value(held->second).name);
+          << (held == held_.end() ? "nothing" : program_.graph.value(held->second.value).name);
     }
-    for (size_t o = 0; o < node.outputs.size(); ++o) check_output(node, o, where);
+    for (size_t o = 0; o < node.outputs.size(); ++o) check_output(action, node, o, where);
     const Operand& scratch = operands[instruction.operand_count - 1];
     if (scratch.base == Base::kArena) {
-      // The scratch's size is not kept: at least its first byte must belong to nobody that lives.
+      // The scratch's size is not kept: its first byte at least.
+      const Range range{scratch.offset, scratch.offset + 1};
       ASSERT_GE(scratch.offset, set_.workspace_offset) << where;
-      for (const auto& [begin, value] : held_) {
-        const Place& place = program_.places[static_cast<size_t>(value)];
-        if (place.last < static_cast<int32_t>(index)) continue;
-        ASSERT_FALSE(range_of(value).meets({scratch.offset, scratch.offset + 1}))
-            << where << ": scratch lies in " << program_.graph.value(value).name;
+      for (const auto* ids : {&node.inputs, &node.outputs}) {
+        for (const ValueId id : *ids) {
+          ASSERT_FALSE(is_activation(id) && range_of(action, id).meets(range))
+              << where << ": scratch lies in " << program_.graph.value(id).name;
+        }
       }
+      forget(range);
     }
-    for (const ValueId output : node.outputs) write(output);
+    for (const ValueId output : node.outputs) {
+      if (!is_activation(output)) continue;
+      const Range range = range_of(action, output);
+      forget(range);
+      held_[range.begin] = {output, action.micro_batch, range};
+    }
   }
 
   void check_operand(ValueId id, const Operand& operand, const std::string& where) const {
@@ -76,48 +104,49 @@ class Shadow {
       ASSERT_EQ(operand.base, Base::kAbsent) << where;
       return;
     }
-    const Range range = range_of(id);
-    ASSERT_EQ(operand.offset, range.begin) << where;
+    const Operand& place = program_.places[static_cast<size_t>(id)].at;
+    const int64_t end = place.offset + program_.graph.value(id).bytes();
+    ASSERT_EQ(operand.offset, place.offset) << where;
+    ASSERT_EQ(operand.base, place.base) << where;
+    ASSERT_GE(operand.offset, 0) << where;
     if (operand.base == Base::kBatch) {
-      ASSERT_LE(range.end, program_.batch_bytes) << where;
+      ASSERT_LE(end, program_.batch_bytes) << where;
+    } else if (is_in_pool(operand.base)) {
+      const Pool& pool = program_.pools[pool_of(operand.base)];
+      ASSERT_LE(end, pool.slot_bytes) << where;
+      ASSERT_GE(pool.offset, set_.workspace_offset) << where;
+      ASSERT_LE(pool.offset + pool.bytes(), set_.arena_bytes) << where;
     } else {
-      ASSERT_GE(range.begin, 0) << where;
-      ASSERT_LE(range.end, set_.arena_bytes) << where << ": beyond the arena";
+      ASSERT_LE(end, set_.arena_bytes) << where << ": beyond the arena";
     }
   }
 
   // An output may lie on an input of the same instruction only where the op allows it.
-  void check_output(const Node& node, size_t o, const std::string& where) const {
+  void check_output(const Action& action, const Node& node, size_t o, const std::string& where) const {
     const ValueId output = node.outputs[o];
-    if (output == kNone || program_.graph.value(output).role != Role::kActivation) return;
+    if (!is_activation(output)) return;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId input = node.inputs[i];
-      if (input == kNone || program_.graph.value(input).role != Role::kActivation) continue;
-      if (!range_of(output).meets(range_of(input))) continue;
+      if (!is_activation(input)) continue;
+      if (!range_of(action, output).meets(range_of(action, input))) continue;
       bool allowed = false;
       for (const graph::InPlace& pair : node.op->in_place)
         allowed = allowed || (pair.output == static_cast<int>(o) && pair.input == static_cast<int>(i));
       ASSERT_TRUE(allowed) << where << " writes output " << o << " over input " << i;
     }
     for (size_t other = 0; other < o; ++other) {
-      if (node.outputs[other] == kNone || program_.graph.value(node.outputs[other]).role != Role::kActivation)
-        continue;
-      ASSERT_FALSE(range_of(output).meets(range_of(node.outputs[other]))) << where;
+      if (!is_activation(node.outputs[other])) continue;
+      ASSERT_FALSE(range_of(action, output).meets(range_of(action, node.outputs[other]))) << where;
     }
   }
 
-  void write(ValueId id) {
-    if (id == kNone || program_.graph.value(id).role != Role::kActivation) return;
-    const Range range = range_of(id);
-    std::erase_if(held_, [&](const auto& entry) { return range_of(entry.second).meets(range); });
-    held_[range.begin] = id;
+  void forget(const Range& range) {
+    std::erase_if(held_, [&](const auto& entry) { return entry.second.range.meets(range); });
   }
-
-  void forget_workspace() { held_.clear(); }
 
   const ProgramSet& set_;
   const Program& program_;
-  std::map<int64_t, ValueId> held_;
+  std::map<int64_t, Held> held_;
 };
 
 void expect_sound(const ProgramSet& set) {
@@ -141,11 +170,11 @@ void expect_sound(const ProgramSet& set) {
   EXPECT_LE(end, set.batch_offset);
   EXPECT_EQ(set.workspace_offset, set.batch_offset + set.batch_bytes);
   for (const Program& program : set.programs) {
-    for (int s = 0; s < kSegments; ++s) {
-      Shadow shadow(set, program);
-      shadow.run(static_cast<Segment>(s));
-      if (testing::Test::HasFatalFailure()) return;
-    }
+    Shadow shadow(set, program);
+    shadow.run({Segment::kSetup});
+    shadow.run({Segment::kEncode});
+    for (const Action& action : program.script) shadow.run(action);
+    if (testing::Test::HasFatalFailure()) return;
     const Peak peak = workspace_peak(program);
     int64_t buffers = 0;
     for (const PeakBuffer& buffer : peak.buffers) buffers += buffer.bytes;
@@ -154,16 +183,41 @@ void expect_sound(const ProgramSet& set) {
   }
 }
 
-class ValuesOfModels : public testing::TestWithParam<std::tuple<const char*, Recompute, DType, bool>> {};
+// How micro-batches follow each other.
+struct Order {
+  const char* name;
+  Backward backward;
+  Script order;
+};
+const Segment F = Segment::kForward, B = Segment::kBackward, I = Segment::kInputGrad,
+              W = Segment::kWeightGrad;
+const Order kOrders[] = {
+    {"one by one", Backward::kCombined, {}},
+    {"split", Backward::kSplit, {}},
+    {"all F before all B", Backward::kCombined, {{F, 0}, {F, 1}, {F, 2}, {B, 0}, {B, 1}, {B, 2}}},
+    {"two in flight", Backward::kCombined, {{F, 0}, {F, 1}, {B, 0}, {F, 2}, {B, 1}, {B, 2}}},
+    {"all W last",
+     Backward::kSplit,
+     {{F, 0}, {I, 0}, {F, 1}, {I, 1}, {F, 2}, {I, 2}, {W, 0}, {W, 1}, {W, 2}}},
+    {"W in the bubbles",
+     Backward::kSplit,
+     {{F, 0}, {F, 1}, {I, 0}, {F, 2}, {I, 1}, {W, 0}, {I, 2}, {W, 1}, {W, 2}}},
+};
+void PrintTo(const Order& order, std::ostream* out) {
+  *out << order.name;
+}
+
+class ValuesOfModels : public testing::TestWithParam<std::tuple<const char*, Recompute, DType, Order>> {};
 
 TEST_P(ValuesOfModels, LieWhereTheyAreRead) {
-  const auto [preset, recompute, dtype, weight_gradients_last] = GetParam();
+  const auto& [preset, recompute, dtype, order] = GetParam();
   CompileOptions options = tiny_options(preset);
   options.recompute = recompute;
   options.activations = dtype;
-  options.weight_gradients_last = weight_gradients_last;
+  options.backward = order.backward;
   options.cache_capacity = 64;
   std::vector<Request> requests{tiny_request(3)};
+  requests[0].order = order.order;
   requests.push_back(
       {.kind = Kind::kEvaluate, .sequences = 3, .sequence_length = 40, .per_token_loss = true});
   requests.push_back({.kind = Kind::kPrefill, .sequences = 1, .sequence_length = 16});
@@ -171,11 +225,11 @@ TEST_P(ValuesOfModels, LieWhereTheyAreRead) {
   expect_sound(*compile(requests, options));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ValuesOfModels,
-                         testing::Combine(testing::Values("llama3-5m", "gpt2-124m"),
-                                          testing::Values(Recompute::kNone, Recompute::kSelective,
-                                                          Recompute::kFull),
-                                          testing::Values(DType::kF32, DType::kBF16), testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(
+    All, ValuesOfModels,
+    testing::Combine(testing::Values("llama3-5m", "gpt2-124m"),
+                     testing::Values(Recompute::kNone, Recompute::kSelective, Recompute::kFull),
+                     testing::Values(DType::kF32, DType::kBF16), testing::ValuesIn(kOrders)));
 
 // A family whose graphs are random: sums, norms, activations and products in any order, with values that are
 // read again much later. `ffn` is the seed.
@@ -238,8 +292,11 @@ TEST(ValuesOfRandomGraphs, LieWhereTheyAreRead) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     options.model.intermediate_size = seed;
     options.recompute = static_cast<Recompute>(seed % 3);
-    options.weight_gradients_last = seed % 2 == 0;
-    expect_sound(*compile({tiny_request(2)}, options));
+    const Order& order = kOrders[static_cast<size_t>(seed) % std::size(kOrders)];
+    options.backward = order.backward;
+    Request request = tiny_request(3);
+    request.order = order.order;
+    expect_sound(*compile({request}, options));
     if (HasFatalFailure()) return;
   }
 }

@@ -55,10 +55,10 @@ TEST(Predict, KnowsWhatTheCacheHolds) {
   const Program& program = set->programs[0];
   auto device = plain_device();
   device.l3_bytes = int64_t{1} << 30;
-  const auto large = predict(program, Segment::kFirst, device);
+  const auto large = predict(program, Segment::kForward, false, device);
   device.l3_bytes = 1024;
-  const auto none = predict(program, Segment::kFirst, device);
-  ASSERT_EQ(large.size(), program.segment(Segment::kFirst).size());
+  const auto none = predict(program, Segment::kForward, false, device);
+  ASSERT_EQ(large.size(), program.segment(Segment::kForward).size());
   EXPECT_EQ(large.front().cold_share, 1) << "nothing is there at first";
   double sum_large = 0, sum_none = 0;
   for (size_t i = 0; i < large.size(); ++i) {
@@ -71,8 +71,9 @@ TEST(Predict, KnowsWhatTheCacheHolds) {
 }
 
 // The share of each instruction's operands that a cache does not hold, by a walk through the list of what it
-// does.
-std::vector<double> plainly_cold(const Program& program, Segment segment, int64_t capacity) {
+// does; `before` runs first.
+std::vector<double> plainly_cold(const Program& program, std::optional<Segment> before, Segment segment,
+                                 int64_t capacity) {
   std::list<std::pair<int64_t, int64_t>> recent;  // address and bytes, the newest first
   const auto touch = [&](int64_t address, int64_t bytes) {
     int64_t newer = 0;
@@ -93,8 +94,12 @@ std::vector<double> plainly_cold(const Program& program, Segment segment, int64_
     return held;
   };
   std::vector<double> shares;
-  for (const Instruction& instruction : program.segment(segment)) {
-    const graph::Node& node = program.graph.nodes()[static_cast<size_t>(instruction.node)];
+  std::vector<Instruction> list;
+  if (before) list = program.segment(*before);
+  const size_t skipped = list.size();
+  list.insert(list.end(), program.segment(segment).begin(), program.segment(segment).end());
+  for (const Instruction& instruction : list) {
+    const graph::Node& node = program.node_of(instruction);
     double all = 0, cold = 0;
     for (const auto* ids : {&node.inputs, &node.outputs}) {
       for (const graph::ValueId id : *ids) {
@@ -107,6 +112,7 @@ std::vector<double> plainly_cold(const Program& program, Segment segment, int64_
     }
     shares.push_back(all > 0 ? cold / all : 0);
   }
+  shares.erase(shares.begin(), shares.begin() + static_cast<std::ptrdiff_t>(skipped));
   return shares;
 }
 
@@ -115,9 +121,11 @@ TEST(Predict, TheCacheHoldsWhatWasTouchedLast) {
   auto device = plain_device();
   for (const int64_t capacity : {1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 24}) {
     device.l3_bytes = capacity;
-    for (const Segment segment : {Segment::kFirst, Segment::kUpdate}) {
-      const auto expected = predict(set->programs[0], segment, device);
-      const auto plain = plainly_cold(set->programs[0], segment, hardware::cache_bytes(device));
+    for (const auto& [before, segment] : {std::pair<std::optional<Segment>, Segment>{{}, Segment::kForward},
+                                          {Segment::kForward, Segment::kBackward},
+                                          {Segment::kBackward, Segment::kUpdate}}) {
+      const auto expected = predict(set->programs[0], segment, false, device);
+      const auto plain = plainly_cold(set->programs[0], before, segment, hardware::cache_bytes(device));
       ASSERT_EQ(expected.size(), plain.size());
       for (size_t i = 0; i < plain.size(); ++i)
         ASSERT_EQ(expected[i].cold_share, plain[i]) << capacity << " bytes, " << instruction_id(segment, i);
@@ -182,11 +190,25 @@ TEST(Explain, JsonHoldsEveryInstruction) {
   const auto set = compile({tiny_request(2)}, tiny_options("gpt2-124m"));
   const auto json = nlohmann::json::parse(explain_json(*set, plain_device()));
   const Program& program = set->programs[0];
+  size_t lists = 0;
   for (int s = 0; s < kSegments; ++s) {
-    const auto segment = static_cast<Segment>(s);
-    EXPECT_EQ(json["programs"][0]["segments"][std::string(name_of(segment))].size(),
-              program.segment(segment).size());
+    for (const bool accumulates : {false, true}) {
+      const auto segment = static_cast<Segment>(s);
+      const std::string name = name_of(segment, accumulates);
+      const auto list = json["programs"][0]["segments"].value(name, nlohmann::json::array());
+      ASSERT_EQ(list.size(), program.segment(segment, accumulates).size()) << name;
+      lists += !list.empty();
+      for (size_t i = 0; i < list.size(); ++i) {
+        EXPECT_EQ(list[i]["id"], name + "." + std::to_string(i));
+        EXPECT_EQ(list[i]["queue"], "compute");
+        EXPECT_TRUE(list[i]["waits"].empty());
+        EXPECT_EQ(list[i]["signals"], false);
+      }
+    }
   }
+  EXPECT_EQ(lists, 5u) << "forward, backward, their later forms and the update";
+  EXPECT_EQ(json["programs"][0]["script"], nlohmann::json({"F0", "B0", "F1", "B1", "update", "encode"}));
+  EXPECT_TRUE(json["programs"][0]["pools"].empty());
   EXPECT_EQ(json["arena_bytes"], set->arena_bytes);
   EXPECT_EQ(json["programs"][0]["workspace"]["bytes"], program.workspace.bytes);
   int64_t regions = 0;

@@ -25,7 +25,7 @@ TEST_P(GoldenModel, LossAndEveryGradient) {
   const Golden golden(GetParam());
   auto executor = make_executor(golden, {train_request(golden, kBatch, 1)});
   fill_plain(golden, *executor);
-  executor->run(0, Segment::kFirst);
+  executor->run_micro_batches(0);
   EXPECT_NEAR(mean_loss(*executor), golden.floats("loss")[0], 2e-5);
   expect_gradients(golden, *executor);
 }
@@ -37,7 +37,7 @@ TEST_P(GoldenModel, Bf16IsAsNearToFp32AsTransformersIs) {
   auto executor =
       make_executor(golden, {train_request(golden, kBatch, 1)}, program::Recompute::kNone, DType::kBF16);
   fill_plain(golden, *executor);
-  executor->run(0, Segment::kFirst);
+  executor->run_micro_batches(0);
   const double loss = golden.floats("loss")[0];
   EXPECT_NEAR(mean_loss(*executor), loss, 2e-3 * loss);
   EXPECT_NE(static_cast<float>(mean_loss(*executor)), golden.floats("loss")[0]);
@@ -61,7 +61,7 @@ TEST_P(GoldenModel, RecomputeGivesTheSameBits) {
        {program::Recompute::kNone, program::Recompute::kSelective, program::Recompute::kFull}) {
     auto executor = make_executor(golden, {train_request(golden, kBatch, 1)}, recompute);
     fill_plain(golden, *executor);
-    executor->run(0, Segment::kFirst);
+    executor->run_micro_batches(0);
     std::vector<float> all;
     for (const auto& parameter : executor->program(0).graph.parameters()) {
       const auto& value = executor->program(0).graph.value(parameter.gradient);
@@ -78,8 +78,7 @@ TEST_P(GoldenModel, MicroBatchesAddUpToTheBatch) {
   const Golden golden(GetParam());
   auto executor = make_executor(golden, {train_request(golden, 1, 2)});
   for (int64_t i = 0; i < 2; ++i) fill_plain(golden, *executor, i, 1, i);
-  executor->run(0, Segment::kFirst, 0);
-  executor->run(0, Segment::kLater, 1);
+  executor->run_micro_batches(0);
   EXPECT_NEAR(mean_loss(*executor), golden.floats("loss")[0], 2e-5);
   expect_gradients(golden, *executor);
 }
@@ -88,7 +87,7 @@ TEST_P(GoldenModel, DocumentsDoNotSeeEachOther) {
   const Golden golden(GetParam());
   auto executor = make_executor(golden, {train_request(golden, kBatch, 1)});
   fill_documents(golden, *executor);
-  executor->run(0, Segment::kFirst);
+  executor->run_micro_batches(0);
   EXPECT_NEAR(mean_loss(*executor), golden.floats("document/loss")[0], 2e-5);
   for (const auto& [name, entry] : golden.source.tensors) {
     const std::string prefix = "document/grad_norm/";

@@ -28,7 +28,7 @@ double all_gradients_in_bf16(const Golden& golden) {
   auto executor =
       make_executor(golden, {train_request(golden, kBatch, 1)}, program::Recompute::kNone, DType::kBF16);
   fill_plain(golden, *executor);
-  executor->run(0, Segment::kFirst);
+  executor->run_micro_batches(0);
   double ours = 0, theirs = 0;
   for (const auto& [name, entry] : golden.source.tensors) {
     if (!name.starts_with("grad/")) continue;
@@ -43,7 +43,7 @@ Parity parity_of(const Golden& golden) {
   parity.logits = logits_error(golden);
   auto executor = make_executor(golden, {train_request(golden, kBatch, 1)});
   fill_plain(golden, *executor);
-  executor->run(0, Segment::kFirst);
+  executor->run_micro_batches(0);
   parity.loss = std::abs(mean_loss(*executor) - static_cast<double>(golden.floats("loss")[0]));
   for (const auto& [name, entry] : golden.source.tensors) {
     if (!name.starts_with("grad/")) continue;

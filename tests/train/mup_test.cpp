@@ -36,10 +36,10 @@ std::vector<program::Request> train_and_generate() {
 double step(Executor& executor, const int32_t* tokens, float lr) {
   fill_stream(executor, 0, tokens, 0, kBatch, 0);
   program::write_hyper(executor, {.lr = lr, .eps = kTinyEps});
-  executor.run(0, Segment::kFirst);
+  executor.run_micro_batches(0);
   const double loss = mean_loss(executor);
-  executor.run(0, Segment::kUpdate);
-  executor.run(0, Segment::kEncode);
+  executor.run(0, {Segment::kUpdate});
+  executor.run(0, {Segment::kEncode});
   return loss;
 }
 
@@ -51,7 +51,7 @@ std::vector<float> last_logits(Executor& executor, const int32_t* tokens, int64_
   }
   *executor.data_as<int32_t>("cache_position") = 0;
   *executor.data_as<int32_t>("last_row") = static_cast<int32_t>(kLength - 1);
-  executor.run(1, Segment::kFirst);
+  executor.run_script(1);
   const float* logits = executor.data_as<float>("logits");
   return {logits, logits + vocabulary};
 }
@@ -66,7 +66,7 @@ TEST_P(MupGolden, TrainsAsTheAuthorsPackage) {
   auto executor = train_executor(golden.model, {}, train_and_generate());
   program::initialize_weights(*executor, 1);
   checkpoint::load_hugging_face(golden.folder, golden.model, *executor);
-  executor->run(0, Segment::kEncode);
+  executor->run(0, {Segment::kEncode});
   const auto tokens = golden.integers("tokens");
   const auto losses = golden.floats("loss");
   for (size_t i = 0; i < losses.size(); ++i) {
@@ -128,7 +128,7 @@ Coordinates coordinates(const models::ModelConfig& model) {
   config.optimizer.weight_decay = 0;
   auto executor = train_executor(model, config, train_and_generate());
   program::initialize_weights(*executor, 5);
-  executor->run(0, Segment::kEncode);
+  executor->run(0, {Segment::kEncode});
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < kBatch * (kLength + 1); ++i)
     tokens.push_back(static_cast<int32_t>(1 + (i * i + 3 * i) % 60));

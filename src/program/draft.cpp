@@ -1,0 +1,187 @@
+#include "program/draft.h"
+
+#include <algorithm>
+
+#include "program/segments.h"
+#include "program/waits.h"
+#include "tensor/arena.h"
+
+namespace strata::program {
+
+using graph::Graph;
+using graph::kNone;
+using graph::Node;
+using graph::Queue;
+using graph::Role;
+using graph::ValueId;
+
+namespace {
+
+bool is_accumulator(const Graph& graph, ValueId id) {
+  if (id == kNone) return false;
+  const Role role = graph.value(id).role;
+  return role == Role::kGradient || role == Role::kMetric;
+}
+
+// Segments in the order of their first actions; those that are in no script come first.
+std::vector<Segment> in_order_of_script(const Script& script) {
+  std::vector<Segment> order;
+  std::array<bool, kSegments> seen{};
+  for (const Action& action : script) {
+    if (!std::exchange(seen[static_cast<size_t>(action.segment)], true)) order.push_back(action.segment);
+  }
+  for (int s = kSegments; s-- > 0;) {
+    if (!seen[static_cast<size_t>(s)]) order.insert(order.begin(), static_cast<Segment>(s));
+  }
+  return order;
+}
+
+// Binds the nodes of a segment twice: as its first action of a step overwrites accumulators, and as later
+// ones add to them. An accumulator that several segments write is overwritten by the first of them in the
+// script: `written` holds what the first actions of the segments before this one have written.
+void bind_segment(Draft& draft, Segment segment, const std::vector<int32_t>& nodes, bool has_later,
+                  Binder& binder, std::vector<bool>& written) {
+  const Graph& graph = draft.program.graph;
+  auto& [first, later] = draft.bound[static_cast<size_t>(segment)];
+  std::vector<bool> adds;
+  for (const int32_t i : nodes) {
+    const Node& node = graph.nodes()[static_cast<size_t>(i)];
+    if (node.op->queue == Queue::kCommunication) {
+      first.push_back({i, {}});
+      if (has_later) later.push_back({i, {}});
+      continue;
+    }
+    adds.clear();
+    bool differs = false;
+    for (const ValueId output : node.outputs) {
+      const bool accumulator = is_accumulator(graph, output);
+      adds.push_back(accumulator && written[static_cast<size_t>(output)]);
+      if (!accumulator) continue;
+      differs = differs || !adds.back();
+      written[static_cast<size_t>(output)] = true;
+    }
+    first.push_back({i, binder.bind({graph, node}, adds)});
+    if (!has_later) continue;
+    later.push_back(first.back());
+    if (!differs) continue;
+    for (size_t o = 0; o < adds.size(); ++o) adds[o] = is_accumulator(graph, node.outputs[o]);
+    later.back().kernel = binder.bind({graph, node}, adds);
+    // Both have the same operands.
+    const int64_t scratch = std::max(first.back().kernel.scratch_bytes, later.back().kernel.scratch_bytes);
+    first.back().kernel.scratch_bytes = later.back().kernel.scratch_bytes = scratch;
+  }
+}
+
+// The last instruction of a list that may run beside each of them: itself on the compute queue; else the one
+// before that of the compute queue which waits for it, or the last of the list.
+std::vector<int32_t> last_beside(const Graph& graph, const std::vector<Bound>& list) {
+  std::vector<int32_t> last(list.size());
+  for (size_t i = 0; i < list.size(); ++i) last[i] = static_cast<int32_t>(i);
+  if (!uses_several_queues(graph, list)) return last;
+  const std::vector<Access> accesses = accesses_of_values(graph, list);
+  const Waits waits = find_waits(accesses);
+  std::array<std::vector<size_t>, graph::kQueues> running;
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (accesses[i].queue != Queue::kCompute) {
+      running[static_cast<size_t>(accesses[i].queue)].push_back(i);
+      last[i] = static_cast<int32_t>(list.size()) - 1;
+      continue;
+    }
+    for (size_t q = 0; q < running.size(); ++q) {
+      const auto done = [&](size_t one) { return static_cast<int32_t>(one) <= waits.done[i][q]; };
+      auto one = running[q].begin();
+      for (; one != running[q].end() && done(*one); ++one) last[*one] = static_cast<int32_t>(i) - 1;
+      running[q].erase(running[q].begin(), one);
+    }
+  }
+  return last;
+}
+
+Sequence sequence_of(const Draft& draft, std::initializer_list<Segment> segments) {
+  Sequence sequence;
+  for (const Segment segment : segments) {
+    const std::vector<Bound>& list = draft.segment(segment);
+    const std::vector<int32_t> last = last_beside(draft.program.graph, list);
+    const auto begin = static_cast<int32_t>(sequence.size());
+    for (size_t i = 0; i < list.size(); ++i)
+      sequence.push_back({list[i].node, list[i].kernel.scratch_bytes, segment, begin + last[i]});
+  }
+  return sequence;
+}
+
+// Beside what the planned segments need.
+int64_t setup_bytes(const Draft& draft) {
+  int64_t bytes = 0;
+  for (const Segment segment : {Segment::kSetup, Segment::kEncode}) {
+    for (const Bound& bound : draft.segment(segment))
+      bytes = std::max(bytes, align_up(bound.kernel.scratch_bytes, kBufferAlignment));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+bool uses_several_queues(const Graph& graph, const std::vector<Bound>& list) {
+  return std::any_of(list.begin(), list.end(), [&](const Bound& bound) {
+    return graph.nodes()[static_cast<size_t>(bound.node)].op->queue != Queue::kCompute;
+  });
+}
+
+std::vector<Access> accesses_of_values(const Graph& graph, const std::vector<Bound>& list) {
+  std::vector<Access> accesses;
+  accesses.reserve(list.size());
+  for (const Bound& bound : list) {
+    const Node& node = graph.nodes()[static_cast<size_t>(bound.node)];
+    Access& access = accesses.emplace_back(Access{node.op->queue, {}, {}});
+    for (const ValueId id : node.inputs) {
+      if (id != kNone) access.reads.push_back({id, id + 1});
+    }
+    for (const ValueId id : node.outputs) {
+      if (id != kNone) access.writes.push_back({id, id + 1});
+    }
+  }
+  return accesses;
+}
+
+void bind_segments(Draft& draft, Binder& binder) {
+  Program& program = draft.program;
+  const Request& request = program.request;
+  const auto nodes = split_into_segments(program.graph, draft.backward);
+  const std::vector<bool> nothing(static_cast<size_t>(program.graph.value_count()), false);
+  std::vector<bool> of_micro_batch = nothing, written;
+  for (const Segment segment : in_order_of_script(program.script)) {
+    const bool repeats = is_of_micro_batch(segment);
+    const bool has_later = repeats && (request.micro_batches > 1 || request.kind == Kind::kEvaluate);
+    written = repeats ? of_micro_batch : nothing;
+    bind_segment(draft, segment, nodes[static_cast<size_t>(segment)], has_later, binder, written);
+    if (repeats) of_micro_batch = written;
+    for (const Bound& bound : draft.segment(segment))
+      program.scratch_peak = std::max(program.scratch_peak, bound.kernel.scratch_bytes);
+  }
+  program.places.assign(static_cast<size_t>(program.graph.value_count()), {});
+  draft.workspaces.emplace_back(
+      program.graph,
+      sequence_of(draft, {Segment::kForward, Segment::kBackward, Segment::kInputGrad, Segment::kWeightGrad}),
+      make_pools(program.script, static_cast<int32_t>(request.micro_batches), draft.backward));
+  draft.workspaces.emplace_back(program.graph, sequence_of(draft, {Segment::kUpdate}));
+}
+
+int64_t least_workspace_bytes(const Draft& draft) {
+  int64_t bytes = setup_bytes(draft);
+  for (const WorkspacePlanner& workspace : draft.workspaces) bytes = std::max(bytes, workspace.least_bytes());
+  return bytes;
+}
+
+int64_t workspace_bytes(Draft& draft) {
+  Program& program = draft.program;
+  if (!draft.is_placed) {
+    program.pools = draft.workspaces[0].pools();
+    program.workspace = draft.workspaces[0].plan(program.places);
+    program.update_workspace = draft.workspaces[1].plan(program.places);
+    draft.is_placed = true;
+  }
+  return std::max(
+      {setup_bytes(draft), program.pool_bytes() + program.workspace.bytes, program.update_workspace.bytes});
+}
+
+}  // namespace strata::program

@@ -1,0 +1,216 @@
+#include "program/layout.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "program/waits.h"
+#include "tensor/arena.h"
+
+namespace strata::program {
+
+using graph::kNone;
+using graph::Node;
+using graph::Role;
+using graph::Value;
+using graph::ValueId;
+
+namespace {
+
+void add_persistent(ProgramSet& set, const Value& value) {
+  const auto [it, is_new] = set.persistent_index.try_emplace(value.name, set.persistent.size());
+  if (is_new) {
+    set.persistent.push_back({value.name, value.role, value.dtype, value.shape, 0, value.bytes()});
+    return;
+  }
+  // A table may be longer in one program than in another, and then begins alike; a weight may not.
+  Persistent& entry = set.persistent[it->second];
+  STRATA_CHECK(entry.role == value.role && entry.dtype == value.dtype, "two programs disagree on {}",
+               value.name);
+  STRATA_CHECK(entry.bytes == value.bytes() || value.role != Role::kParameter, "two programs disagree on {}",
+               value.name);
+  if (value.bytes() > entry.bytes) {
+    entry.bytes = value.bytes();
+    entry.shape = value.shape;
+  }
+}
+
+}  // namespace
+
+void lay_out_batches(ProgramSet& set, const Drafts& drafts) {
+  for (const auto& draft : drafts) {
+    Program& program = draft->program;
+    int64_t slot = 0;
+    for (ValueId id = 0; id < program.graph.value_count(); ++id) {
+      const Value& value = program.graph.value(id);
+      if (value.role != Role::kInput) continue;
+      program.places[static_cast<size_t>(id)] = {id, {slot, Base::kBatch}, value.bytes(), 0, 0};
+      slot += align_up(value.bytes(), kBufferAlignment);
+    }
+    program.batch_bytes = slot;
+    set.batch_bytes = std::max(set.batch_bytes, slot * program.request.micro_batches);
+  }
+}
+
+void lay_out_persistent(ProgramSet& set, const Drafts& drafts) {
+  for (const auto& draft : drafts) {
+    for (ValueId id = 0; id < draft->program.graph.value_count(); ++id) {
+      const Value& value = draft->program.graph.value(id);
+      if (value.role == Role::kActivation || value.role == Role::kInput || value.role == Role::kCache)
+        continue;
+      add_persistent(set, value);
+    }
+  }
+  // By role, so that what is alike lies together: parameters first, then gradients, states, encodings,
+  // tables.
+  std::vector<size_t> order(set.persistent.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return set.persistent[a].role < set.persistent[b].role; });
+  int64_t offset = 0;
+  for (const size_t i : order) {
+    set.persistent[i].offset = offset;
+    offset += align_up(set.persistent[i].bytes, kBufferAlignment);
+  }
+  set.batch_offset = offset;
+  lay_out_batches(set, drafts);
+  set.persistent_bytes = offset + set.batch_bytes;
+}
+
+void lay_out_caches(ProgramSet& set, const Drafts& drafts) {
+  set.cache_offset = set.persistent_bytes;
+  std::unordered_map<std::string, Place> places;
+  for (const auto& draft : drafts) {
+    Program& program = draft->program;
+    for (ValueId id = 0; id < program.graph.value_count(); ++id) {
+      const Value& value = program.graph.value(id);
+      if (value.role != Role::kCache) continue;
+      const auto [found, is_new] = places.try_emplace(
+          value.name, Place{id, {set.cache_offset + set.cache_bytes, Base::kArena}, value.bytes(), 0, 0});
+      STRATA_CHECK(found->second.bytes == value.bytes(), "two programs disagree on {}", value.name);
+      if (is_new) set.cache_bytes += align_up(value.bytes(), kBufferAlignment);
+      program.places[static_cast<size_t>(id)] = found->second;
+      program.places[static_cast<size_t>(id)].value = id;
+    }
+  }
+}
+
+namespace {
+
+void emit_places(Draft& draft, const ProgramSet& set, int64_t workspace_offset) {
+  Program& program = draft.program;
+  for (ValueId id = 0; id < program.graph.value_count(); ++id) {
+    const Value& value = program.graph.value(id);
+    Place& place = program.places[static_cast<size_t>(id)];
+    if (value.role == Role::kActivation) {
+      if (place.at.base == Base::kArena) place.at.offset += workspace_offset;
+    } else if (value.role != Role::kInput && value.role != Role::kCache) {
+      place = {id, {set.at(value.name).offset, Base::kArena}, value.bytes(), 0, 0};
+    }
+  }
+  for (Pool& pool : program.pools) pool.offset += workspace_offset;
+}
+
+// Of the scratch of instruction i of a segment, from the start of the workspace.
+int64_t scratch_offset(const Draft& draft, Segment segment, size_t i) {
+  const Program& program = draft.program;
+  if (segment == Segment::kUpdate)
+    return WorkspacePlanner::scratch_offset(program.update_workspace, draft.segment(segment).size(), i);
+  if (!is_of_micro_batch(segment)) return 0;
+  size_t before = 0, all = 0;  // instructions of a micro-batch
+  for (int s = 0; s < kSegments; ++s) {
+    if (!is_of_micro_batch(static_cast<Segment>(s))) continue;
+    const size_t size = draft.segment(static_cast<Segment>(s)).size();
+    if (s < static_cast<int>(segment)) before += size;
+    all += size;
+  }
+  return program.pool_bytes() + WorkspacePlanner::scratch_offset(program.workspace, all, before + i);
+}
+
+void emit_list(Draft& draft, Segment segment, int64_t workspace_offset) {
+  Program& program = draft.program;
+  const std::vector<Bound>& list = draft.segment(segment);
+  std::vector<Instruction>& instructions = program.segments[static_cast<size_t>(segment)][0];
+  instructions.reserve(list.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Bound& bound = list[i];
+    const Node& node = program.graph.nodes()[static_cast<size_t>(bound.node)];
+    Instruction& instruction = instructions.emplace_back();
+    instruction.first_operand = static_cast<uint32_t>(program.operands.size());
+    instruction.node = bound.node;
+    instruction.queue = node.op->queue;
+    for (const auto* ids : {&node.inputs, &node.outputs}) {
+      for (const ValueId id : *ids)
+        program.operands.push_back(id == kNone ? Operand{} : program.places[static_cast<size_t>(id)].at);
+    }
+    Operand scratch;
+    if (bound.kernel.scratch_bytes > 0)
+      scratch = {workspace_offset + scratch_offset(draft, segment, i), Base::kArena};
+    program.operands.push_back(scratch);
+    instruction.operand_count = static_cast<uint32_t>(program.operands.size()) - instruction.first_operand;
+  }
+}
+
+// The first byte of an operand, of slot 0 where it lies in slots: within one run of a segment those of other
+// slots do not matter.
+int64_t address_of(const Program& program, const ProgramSet& set, const Operand& operand) {
+  if (is_in_pool(operand.base)) return program.pools[pool_of(operand.base)].offset + operand.offset;
+  return operand.base == Base::kBatch ? set.batch_offset + operand.offset : operand.offset;
+}
+
+void emit_waits(Draft& draft, const ProgramSet& set, Segment segment) {
+  Program& program = draft.program;
+  const std::vector<Bound>& list = draft.segment(segment);
+  if (!uses_several_queues(program.graph, list)) return;
+  std::vector<Instruction>& instructions = program.segments[static_cast<size_t>(segment)][0];
+  std::vector<Access> accesses;
+  accesses.reserve(list.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Node& node = program.node_of(instructions[i]);
+    Access& access = accesses.emplace_back(Access{node.op->queue, {}, {}});
+    const Operand* operand = program.operands.data() + instructions[i].first_operand;
+    const auto add = [&](std::vector<ByteRange>& ranges, int64_t bytes) {
+      const int64_t begin = address_of(program, set, *operand);
+      if (operand++->base != Base::kAbsent) ranges.push_back({begin, begin + bytes});
+    };
+    for (const ValueId id : node.inputs) add(access.reads, id == kNone ? 0 : program.graph.value(id).bytes());
+    for (const ValueId id : node.outputs)
+      add(access.writes, id == kNone ? 0 : program.graph.value(id).bytes());
+    add(access.writes, list[i].kernel.scratch_bytes);
+  }
+  const Waits waits = find_waits(accesses);
+  for (size_t i = 0; i < list.size(); ++i) {
+    instructions[i].first_wait = static_cast<uint32_t>(program.waits.size());
+    for (const int32_t other : waits.of(i)) {
+      program.waits.push_back(other);
+      instructions[static_cast<size_t>(other)].signals = true;
+    }
+    instructions[i].wait_count = static_cast<uint32_t>(program.waits.size()) - instructions[i].first_wait;
+  }
+}
+
+void set_kernel(Instruction& instruction, const Bound& bound, Program& program) {
+  instruction.run = bound.kernel.run;
+  instruction.plan = bound.kernel.plan.get();
+  instruction.instantiate = bound.kernel.instantiate;
+  program.plans.push_back(bound.kernel.plan);
+}
+
+}  // namespace
+
+void emit(Draft& draft, const ProgramSet& set, int64_t workspace_offset) {
+  Program& program = draft.program;
+  emit_places(draft, set, workspace_offset);
+  for (int s = 0; s < kSegments; ++s) {
+    const auto segment = static_cast<Segment>(s);
+    emit_list(draft, segment, workspace_offset);
+    emit_waits(draft, set, segment);
+    // The list that accumulates has the same operands and waits.
+    const auto& [first, later] = draft.bound[static_cast<size_t>(s)];
+    auto& [instructions, later_instructions] = program.segments[static_cast<size_t>(s)];
+    if (!later.empty()) later_instructions = instructions;
+    for (size_t i = 0; i < first.size(); ++i) set_kernel(instructions[i], first[i], program);
+    for (size_t i = 0; i < later.size(); ++i) set_kernel(later_instructions[i], later[i], program);
+  }
+}
+
+}  // namespace strata::program

@@ -1,0 +1,18 @@
+// Where everything lies in the arena, and instructions with these addresses.
+#pragma once
+
+#include "program/draft.h"
+
+namespace strata::program {
+
+// Everything that persists, then the batch slots.
+void lay_out_persistent(ProgramSet& set, const Drafts& drafts);
+void lay_out_batches(ProgramSet& set, const Drafts& drafts);
+// Caches outlive a program's segments but not a generation: they lie at the start of the workspace, each at
+// the same place in every generating program that has it.
+void lay_out_caches(ProgramSet& set, const Drafts& drafts);
+
+// Fills the segments of a draft that is laid out.
+void emit(Draft& draft, const ProgramSet& set, int64_t workspace_offset);
+
+}  // namespace strata::program

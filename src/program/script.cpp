@@ -1,0 +1,122 @@
+#include "program/script.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <utility>
+
+#include "base/error.h"
+
+namespace strata::program {
+namespace {
+
+constexpr std::array<std::string_view, kSegments> kNames = {
+    "setup", "encode", "forward", "backward", "input_grad", "weight_grad", "update"};
+
+// What a micro-batch goes through, in order.
+std::vector<Segment> stages_of(const ScriptOptions& options) {
+  if (!options.trains) return {Segment::kForward};
+  if (options.backward == Backward::kCombined) return {Segment::kForward, Segment::kBackward};
+  return {Segment::kForward, Segment::kInputGrad, Segment::kWeightGrad};
+}
+
+void check_order(std::span<const Action> order, const std::vector<Segment>& stages, int32_t micro_batches) {
+  std::vector<size_t> done(static_cast<size_t>(micro_batches), 0);  // stages of each micro-batch
+  for (const Action& action : order) {
+    const auto stage = std::find(stages.begin(), stages.end(), action.segment) - stages.begin();
+    if (stage == std::ssize(stages)) {
+      throw ConfigError("[parallel.schedule] {} is not one of this program's actions: a micro-batch has {}{}",
+                        str(action), str({stages.front(), 0}),
+                        stages.size() == 1 ? "" : fmt::format(" to {}", str({stages.back(), 0})));
+    }
+    if (action.micro_batch < 0 || action.micro_batch >= micro_batches) {
+      throw ConfigError("[parallel.schedule] {} is of micro-batch {}, and there are {} from 0 on",
+                        str(action), action.micro_batch, micro_batches);
+    }
+    size_t& of_this = done[static_cast<size_t>(action.micro_batch)];
+    if (of_this > static_cast<size_t>(stage))
+      throw ConfigError("[parallel.schedule] {} is there twice", str(action));
+    if (of_this < static_cast<size_t>(stage)) {
+      throw ConfigError("[parallel.schedule] {} stands before {}, which it needs", str(action),
+                        str({stages[of_this], action.micro_batch}));
+    }
+    ++of_this;
+  }
+  for (size_t i = 0; i < done.size(); ++i) {
+    if (done[i] < stages.size()) {
+      throw ConfigError("[parallel.schedule] {} is missing", str({stages[done[i]], static_cast<int32_t>(i)}));
+    }
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(Segment segment) {
+  return kNames[static_cast<size_t>(segment)];
+}
+
+std::string name_of(Segment segment, bool accumulates) {
+  return std::string(name_of(segment)) + (accumulates ? "_later" : "");
+}
+
+char letter_of(Segment segment) {
+  return "SEFBIWU"[static_cast<size_t>(segment)];
+}
+
+bool is_of_micro_batch(Segment segment) {
+  return segment == Segment::kForward || segment == Segment::kBackward || segment == Segment::kInputGrad ||
+         segment == Segment::kWeightGrad;
+}
+
+std::string str(const Action& action) {
+  if (!is_of_micro_batch(action.segment)) return std::string(name_of(action.segment));
+  return fmt::format("{}{}", letter_of(action.segment), action.micro_batch);
+}
+
+Script make_script(const ScriptOptions& options, const Script& order) {
+  const std::vector<Segment> stages = stages_of(options);
+  Script script = order;
+  if (order.empty()) {
+    script.reserve(static_cast<size_t>(options.micro_batches) * stages.size() + 2);
+    for (int32_t i = 0; i < options.micro_batches; ++i) {
+      for (const Segment segment : stages) script.push_back({segment, i});
+    }
+  } else {
+    check_order(order, stages, options.micro_batches);
+  }
+  std::array<bool, kSegments> seen{};
+  for (Action& action : script)
+    action.accumulates = std::exchange(seen[static_cast<size_t>(action.segment)], true);
+  if (options.trains) {
+    script.push_back({Segment::kUpdate});
+    script.push_back({Segment::kEncode});
+  }
+  return script;
+}
+
+std::vector<Span> spans_of(const Script& script, int32_t micro_batches, Segment from, Segment to) {
+  std::vector<Span> spans(static_cast<size_t>(micro_batches));
+  for (size_t i = 0; i < script.size(); ++i) {
+    if (!is_of_micro_batch(script[i].segment)) continue;
+    Span& span = spans[static_cast<size_t>(script[i].micro_batch)];
+    if (script[i].segment == from) span.first = static_cast<int32_t>(i);
+    if (script[i].segment == to) span.last = static_cast<int32_t>(i);
+  }
+  return spans;
+}
+
+bool is_sequential(const Script& script) {
+  size_t micro_batches = 0, stretches = 0;  // runs of actions of one micro-batch
+  int32_t current = -1;
+  for (const Action& action : script) {
+    if (!is_of_micro_batch(action.segment)) continue;
+    micro_batches += action.segment == Segment::kForward;
+    stretches += action.micro_batch != current;
+    current = action.micro_batch;
+  }
+  return stretches == micro_batches;
+}
+
+}  // namespace strata::program

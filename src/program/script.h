@@ -1,0 +1,70 @@
+// The order of a step: which segments run, for which micro-batch, one after the other.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace strata::program {
+
+// The pieces of a program; each is a flat list, run as a whole. It begins and ends with all queues idle.
+enum class Segment : uint8_t {
+  kSetup,       // constant tables; once
+  kEncode,      // weights into their encodings; after loading, and at the end of every update
+  kForward,     // F of a micro-batch
+  kBackward,    // B: I and W interleaved, so that no gradient of an output outlives its layer
+  kInputGrad,   // I, where it stands apart from W
+  kWeightGrad,  // W
+  kUpdate,      // the optimizer
+};
+inline constexpr int kSegments = 7;
+// Accumulators are overwritten by the first action of a segment in a step and added to by the later ones:
+// each segment of a micro-batch has a list of instructions for either.
+inline constexpr int kVariants = 2;
+std::string_view name_of(Segment segment);
+// "backward", "backward_later".
+std::string name_of(Segment segment, bool accumulates);
+char letter_of(Segment segment);  // S, E, F, B, I, W, U
+bool is_of_micro_batch(Segment segment);
+
+enum class Backward : uint8_t {
+  kCombined,  // B
+  kSplit,     // I and W, as schedules want that fill their bubbles with W
+};
+
+// One run of a segment.
+struct Action {
+  Segment segment = Segment::kForward;
+  int32_t micro_batch = 0;
+  bool accumulates = false;  // which of the segment's variants
+  bool operator==(const Action&) const = default;
+};
+using Script = std::vector<Action>;
+
+// "F0", "B0", "I3", "W3"; "update".
+std::string str(const Action& action);
+
+struct ScriptOptions {
+  bool trains = true;  // else there is only F
+  Backward backward = Backward::kCombined;
+  int32_t micro_batches = 1;
+};
+
+// Of a step: `order`, which holds the actions of all micro-batches, or where it is empty one micro-batch
+// after the other; behind it, when training, the update and the encoding of what it made. Says which actions
+// accumulate, whatever `order` says. ConfigError where an action is missing, twice there, of no use here, or
+// before one that it needs.
+Script make_script(const ScriptOptions& options, const Script& order = {});
+
+// The actions of one micro-batch: places of the first and the last in a script.
+struct Span {
+  int32_t first = -1, last = -1;  // −1: there is none
+};
+// From `from` to `to` of each micro-batch, by micro-batch. The two must be there.
+std::vector<Span> spans_of(const Script& script, int32_t micro_batches, Segment from, Segment to);
+
+// Whether every micro-batch is done before another begins.
+bool is_sequential(const Script& script);
+
+}  // namespace strata::program

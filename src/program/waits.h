@@ -1,0 +1,42 @@
+// Which instructions must wait for which of another queue.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "graph/op.h"
+
+namespace strata::program {
+
+std::string_view name_of(graph::Queue queue);
+
+struct ByteRange {
+  int64_t begin = 0, end = 0;
+};
+
+// What an instruction touches, on the queue that carries it out.
+struct Access {
+  graph::Queue queue = graph::Queue::kCompute;
+  std::vector<ByteRange> reads, writes;
+};
+
+struct Waits {
+  // Instruction i waits for those of on[first[i]] to on[first[i + 1]].
+  std::vector<uint32_t> first;
+  std::vector<int32_t> on;
+  // Of each instruction, by queue: the last one of it that is surely done when the instruction starts; −1:
+  // none. A queue works in order, so all before it are done too.
+  std::vector<std::array<int32_t, graph::kQueues>> done;
+
+  std::span<const int32_t> of(size_t i) const { return {on.data() + first[i], on.data() + first[i + 1]}; }
+};
+
+// With these waits every order that the queues allow does what the order of the list does: of two
+// instructions that touch the same bytes, one of them writing, the first is done when the second starts. No
+// wait is there that the order of a queue or the other waits imply.
+Waits find_waits(std::span<const Access> list);
+
+}  // namespace strata::program

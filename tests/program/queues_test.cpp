@@ -1,0 +1,242 @@
+// A program some of whose instructions a communicator carries out, played here by the host.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "fixtures/tiny_program.h"
+#include "graph/differentiate.h"
+#include "graph/sum.h"
+#include "program/explain.h"
+
+namespace strata::program {
+namespace {
+
+using graph::kNone;
+using graph::NodeView;
+using graph::Queue;
+using graph::ValueId;
+
+// Gives its input to the other ranks and theirs back: alone, a copy.
+std::vector<graph::ValueSpec> same_shape(const NodeView& view) {
+  return {{"exchanged", view.in(0).dtype, view.in(0).shape}};
+}
+graph::Cost streamed(const NodeView& view) {
+  return {0, graph::streamed_bytes(view)};
+}
+std::vector<graph::PlacementOption> anywhere(const NodeView&) {
+  return {};
+}
+void exchange_back(graph::GradientBuilder& builder, const graph::Node& node);
+
+const graph::OpDef kExchange{.name = "exchange",
+                             .family = "exchange",
+                             .infer = same_shape,
+                             .cost = streamed,
+                             .placements = anywhere,
+                             .gradient = exchange_back,
+                             .in_place = {},
+                             .recompute = nullptr,
+                             .queue = Queue::kCommunication};
+
+void exchange_back(graph::GradientBuilder& builder, const graph::Node& node) {
+  const ValueId gradient = builder.graph().add_node(kExchange, {builder.gradient_of(node.outputs[0])})[0];
+  builder.add_gradient(node.inputs[0], gradient);
+}
+
+// Products, each behind an exchange; beside both something is computed that needs no exchange.
+template <bool exchanges>
+models::Hidden build_exchanging(const models::ModelConfig& config, layers::Context& context) {
+  graph::Graph& g = context.graph;
+  const ValueId table = layers::embedding_table(context, "embedding", graph::ParameterRole::kEmbedding,
+                                                config.vocab_size, config.hidden_size);
+  ValueId x = ops::embedding(g, context.tokens, table, context.activations);
+  for (int i = 0; i < 4; ++i) {
+    g.set_layer(i);
+    const ValueId weight = g.add_parameter("layer" + std::to_string(i), graph::ParameterRole::kAttentionOut,
+                                           {config.hidden_size, config.hidden_size}, {});
+    const ValueId exchanged = exchanges ? g.add_node(kExchange, {x})[0] : x;
+    const ValueId beside = ops::activation(g, x, ActivationKind::kGeluTanh);
+    const ValueId more = ops::activation(g, beside, ActivationKind::kGeluTanh);
+    x = graph::add_sum(g, more, ops::linear(g, exchanged, weight));
+  }
+  g.set_layer(kNone);
+  const ValueId head =
+      g.add_parameter("head", graph::ParameterRole::kHead, {config.vocab_size, config.hidden_size}, {});
+  return {x, head};
+}
+
+const models::Family kExchanging{"exchanging", "exchanging", build_exchanging<true>, nullptr, nullptr,
+                                 nullptr,      nullptr};
+const models::Family kPlain{"plain", "plain", build_exchanging<false>, nullptr, nullptr, nullptr, nullptr};
+
+class Queues : public testing::TestWithParam<Backward> {
+ protected:
+  std::shared_ptr<const ProgramSet> compiled(bool with_exchanges, Script order = {}) const {
+    CompileOptions options = tiny_options("llama3-5m");
+    options.model.family = with_exchanges ? &kExchanging : &kPlain;
+    options.backward = GetParam();
+    Request request = tiny_request(3);
+    request.order = std::move(order);
+    return compile({request}, options);
+  }
+  Script interleaved() const {
+    const Segment F = Segment::kForward, B = Segment::kBackward, I = Segment::kInputGrad,
+                  W = Segment::kWeightGrad;
+    if (GetParam() == Backward::kCombined) return {{F, 0}, {F, 1}, {B, 0}, {F, 2}, {B, 1}, {B, 2}};
+    return {{F, 0}, {F, 1}, {I, 0}, {I, 1}, {W, 0}, {F, 2}, {I, 2}, {W, 1}, {W, 2}};
+  }
+};
+
+// A step in which `carry_out` plays the communicator.
+template <typename CarryOut>
+void step(TinyRun& run, CarryOut carry_out) {
+  write_hyper(run.executor, {.max_grad_norm = 1, .lr = 1e-2f});
+  for (const Action& action : run.executor.program(0).script) {
+    Cursor cursor{action};
+    while (const Instruction* instruction = run.executor.advance(0, cursor)) carry_out(action, *instruction);
+  }
+}
+
+void copy_through_host(Executor& executor, const Action& action, const Instruction& instruction) {
+  const Program& program = executor.program(0);
+  const int64_t bytes = program.graph.value(program.node_of(instruction).inputs[0]).bytes();
+  std::vector<std::byte> host(static_cast<size_t>(bytes));
+  executor.download_operand(0, action, instruction, 0, host.data(), bytes);
+  executor.upload_operand(0, action, instruction, 1, host.data(), bytes);
+}
+
+TEST_P(Queues, ACommunicatorCarriesOutWhatTheDeviceDoesNot) {
+  TinyRun plain(compiled(false));
+  plain.step();
+  for (const Script& order : {Script{}, interleaved()}) {
+    TinyRun exchanging(compiled(true, order));
+    int carried_out = 0;
+    step(exchanging, [&](const Action& action, const Instruction& instruction) {
+      EXPECT_EQ(instruction.run, nullptr);
+      EXPECT_EQ(instruction.queue, Queue::kCommunication);
+      copy_through_host(exchanging.executor, action, instruction);
+      ++carried_out;
+    });
+    EXPECT_EQ(carried_out, 3 * 8) << "four there and four back in each micro-batch";
+    const auto left = plain.state(), right = exchanging.state();
+    ASSERT_EQ(left.size(), right.size());
+    for (size_t i = 0; i < left.size(); ++i) EXPECT_TRUE(left[i] == right[i]) << left[i].first << " differs";
+  }
+}
+
+TEST_P(Queues, WithoutACommunicatorThereIsAnError) {
+  TinyRun run(compiled(true));
+  try {
+    run.executor.run(0, run.executor.program(0).script[0]);
+    FAIL() << "nobody exchanged";
+  } catch (const InternalError& error) {
+    EXPECT_NE(std::string(error.what()).find("exchange"), std::string::npos) << error.what();
+  }
+}
+
+struct Range {
+  int64_t begin, end;
+  bool meets(const Range& other) const { return begin < other.end && other.begin < end; }
+};
+
+// By instruction, what is surely done when it starts: itself waited for, or earlier on its queue.
+std::vector<std::vector<bool>> surely_done(const Program& program, const std::vector<Instruction>& list) {
+  std::vector<std::vector<bool>> done(list.size(), std::vector<bool>(list.size(), false));
+  const auto behind = [&](size_t i, size_t other) {
+    done[i][other] = true;
+    for (size_t k = 0; k < other; ++k) done[i][k] = done[i][k] || done[other][k];
+  };
+  for (size_t i = 0; i < list.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (list[j].queue == list[i].queue) behind(i, j);
+    }
+    for (const int32_t other : program.waits_of(list[i])) behind(i, static_cast<size_t>(other));
+  }
+  return done;
+}
+
+// Of two instructions that touch the same bytes, one of them writing, the later one finds the earlier done.
+TEST_P(Queues, NothingIsReusedBeforeItsReadersAreDone) {
+  for (const Script& order : {Script{}, interleaved()}) {
+    const auto set = compiled(true, order);
+    const Program& program = set->programs[0];
+    size_t waits = 0;
+    for (int s = 0; s < kSegments; ++s) {
+      const auto& list = program.segment(static_cast<Segment>(s));
+      const auto done = surely_done(program, list);
+      const auto ranges_of = [&](size_t i, bool outputs) {
+        const graph::Node& node = program.node_of(list[i]);
+        std::vector<Range> ranges;
+        for (const ValueId id : outputs ? node.outputs : node.inputs) {
+          if (id == kNone) continue;
+          const Place& place = program.places[static_cast<size_t>(id)];
+          const int64_t begin = place.at.offset + (static_cast<int64_t>(place.at.base) << 40);
+          ranges.push_back({begin, begin + place.bytes});
+        }
+        return ranges;
+      };
+      for (size_t i = 0; i < list.size(); ++i) {
+        waits += list[i].wait_count;
+        for (size_t j = 0; j < i; ++j) {
+          bool meet = false;
+          for (const bool early : {false, true}) {
+            for (const bool late : {false, true}) {
+              if (!early && !late) continue;
+              for (const Range& a : ranges_of(j, early)) {
+                for (const Range& b : ranges_of(i, late)) meet = meet || a.meets(b);
+              }
+            }
+          }
+          if (meet) {
+            ASSERT_TRUE(done[i][j]) << name_of(static_cast<Segment>(s)) << ": " << i << " on " << j;
+          }
+        }
+      }
+    }
+    EXPECT_GE(waits, 8u);
+  }
+}
+
+// The input of an exchange is kept until somebody waits for it, so that what is computed beside it need not
+// wait: no instruction waits for an exchange but those that read what it gives.
+TEST_P(Queues, WhatIsComputedBesideAnExchangeNeedNotWait) {
+  const auto set = compiled(true);
+  const Program& program = set->programs[0];
+  for (int s = 0; s < kSegments; ++s) {
+    const auto& list = program.segment(static_cast<Segment>(s));
+    for (const Instruction& instruction : list) {
+      if (instruction.queue != Queue::kCompute) continue;
+      const graph::Node& node = program.node_of(instruction);
+      for (const int32_t other : program.waits_of(instruction)) {
+        EXPECT_TRUE(list[static_cast<size_t>(other)].signals);
+        const ValueId given = program.node_of(list[static_cast<size_t>(other)]).outputs[0];
+        EXPECT_NE(std::find(node.inputs.begin(), node.inputs.end(), given), node.inputs.end())
+            << node.op->name << " of " << name_of(static_cast<Segment>(s));
+      }
+    }
+  }
+}
+
+TEST_P(Queues, AreExplained) {
+  const auto set = compiled(true);
+  const std::string text = explain_program(set->programs[0], set->options.target.spec);
+  EXPECT_NE(text.find("queue communication"), std::string::npos);
+  EXPECT_NE(text.find("waits for"), std::string::npos);
+  const auto json = nlohmann::json::parse(explain_json(*set, set->options.target.spec));
+  int exchanged = 0;
+  for (const auto& one : json["programs"][0]["segments"]["forward"]) {
+    if (one["op"] != "exchange") continue;
+    ++exchanged;
+    EXPECT_EQ(one["queue"], "communication");
+    EXPECT_EQ(one["waits"].size(), 1u);
+    EXPECT_EQ(one["signals"], true);
+  }
+  EXPECT_EQ(exchanged, 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Queues, testing::Values(Backward::kCombined, Backward::kSplit));
+
+}  // namespace
+}  // namespace strata::program

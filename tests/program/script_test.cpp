@@ -1,0 +1,265 @@
+// The order of a step: which are legal, what they take, and that none changes the numbers.
+#include "program/script.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "fixtures/tiny_program.h"
+#include "program/explain.h"
+
+namespace strata::program {
+namespace {
+
+const Segment F = Segment::kForward, B = Segment::kBackward, I = Segment::kInputGrad,
+              W = Segment::kWeightGrad;
+
+std::string text_of(const Script& script) {
+  std::string text;
+  for (const Action& action : script)
+    text += (text.empty() ? "" : " ") + str(action) + (action.accumulates ? "+" : "");
+  return text;
+}
+
+TEST(Script, IsOneMicroBatchAfterTheOther) {
+  EXPECT_EQ(text_of(make_script({.micro_batches = 3})), "F0 B0 F1+ B1+ F2+ B2+ update encode");
+  EXPECT_EQ(text_of(make_script({.backward = Backward::kSplit, .micro_batches = 2})),
+            "F0 I0 W0 F1+ I1+ W1+ update encode");
+  EXPECT_EQ(text_of(make_script({.trains = false, .micro_batches = 2})), "F0 F1+");
+}
+
+TEST(Script, TheFirstActionOfASegmentOverwritesWhicheverMicroBatchItHas) {
+  EXPECT_EQ(text_of(make_script({.backward = Backward::kSplit, .micro_batches = 2},
+                                {{F, 1}, {F, 0}, {I, 1, true}, {I, 0}, {W, 0}, {W, 1}})),
+            "F1 F0+ I1 I0+ W0 W1+ update encode");
+}
+
+std::string refusal(const ScriptOptions& options, const Script& order) {
+  try {
+    make_script(options, order);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Script, SaysWhatIsWrongWithAnOrder) {
+  const ScriptOptions combined{.micro_batches = 2}, split{.backward = Backward::kSplit, .micro_batches = 2};
+  EXPECT_EQ(refusal(combined, {{F, 0}, {B, 0}, {F, 1}, {B, 1}}), "");
+  EXPECT_NE(refusal(combined, {{F, 0}, {B, 0}, {F, 1}}).find("B1 is missing"), std::string::npos);
+  EXPECT_NE(refusal(combined, {{F, 0}, {B, 1}, {F, 1}, {B, 0}}).find("B1 stands before F1"),
+            std::string::npos);
+  EXPECT_NE(refusal(combined, {{F, 0}, {F, 0}, {F, 1}, {B, 1}}).find("F0 is there twice"), std::string::npos);
+  EXPECT_NE(refusal(combined, {{F, 0}, {B, 0}, {F, 2}, {B, 2}}).find("micro-batch 2, and there are 2"),
+            std::string::npos);
+  EXPECT_NE(refusal(combined, {{F, 0}, {I, 0}}).find("I0 is not one of this program's actions"),
+            std::string::npos);
+  EXPECT_NE(refusal(combined, {{F, 0}, {B, 0}, {Segment::kUpdate}, {F, 1}, {B, 1}}).find("update is not one"),
+            std::string::npos);
+  EXPECT_NE(refusal(split, {{F, 0}, {W, 0}, {I, 0}, {F, 1}, {I, 1}, {W, 1}}).find("W0 stands before I0"),
+            std::string::npos);
+  EXPECT_NE(refusal({.trains = false, .micro_batches = 1}, {{B, 0}}).find("B0 is not one"),
+            std::string::npos);
+}
+
+TEST(Script, IsSequentialWhereNoMicroBatchComesBack) {
+  EXPECT_TRUE(is_sequential(make_script({.micro_batches = 4})));
+  EXPECT_TRUE(is_sequential(make_script({.micro_batches = 2}, {{F, 1}, {B, 1}, {F, 0}, {B, 0}})));
+  EXPECT_FALSE(is_sequential(make_script({.micro_batches = 2}, {{F, 0}, {F, 1}, {B, 0}, {B, 1}})));
+  EXPECT_FALSE(is_sequential(make_script({.backward = Backward::kSplit, .micro_batches = 2},
+                                         {{F, 0}, {I, 0}, {F, 1}, {W, 0}, {I, 1}, {W, 1}})));
+}
+
+TEST(Slots, AreAsManyAsOverlapAtOnce) {
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 200; ++round) {
+    // Every place of a script is the end of one span.
+    const auto count = 1 + random() % 20;
+    std::vector<int32_t> ends(2 * count);
+    for (size_t i = 0; i < ends.size(); ++i) ends[i] = static_cast<int32_t>(i);
+    std::shuffle(ends.begin(), ends.end(), random);
+    std::vector<Span> spans;
+    for (size_t i = 0; i < count; ++i)
+      spans.push_back({std::min(ends[2 * i], ends[2 * i + 1]), std::max(ends[2 * i], ends[2 * i + 1])});
+    const Slots slots = color(spans);
+    int32_t most = 0;
+    for (int32_t at = 0; at < static_cast<int32_t>(ends.size()); ++at) {
+      most =
+          std::max(most, static_cast<int32_t>(std::count_if(spans.begin(), spans.end(), [&](const Span& s) {
+                     return s.first <= at && at <= s.last;
+                   })));
+    }
+    ASSERT_EQ(slots.count, most);
+    for (size_t i = 0; i < count; ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        ASSERT_FALSE(slots.of[i] == slots.of[j] && spans[i].first <= spans[j].last &&
+                     spans[j].first <= spans[i].last);
+      }
+    }
+  }
+}
+
+// F of four micro-batches ahead, then one forward and one backward, as the first stage of four has it.
+Script one_forward_one_backward(int32_t micro_batches, int32_t ahead) {
+  Script order;
+  for (int32_t i = 0; i < ahead; ++i) order.push_back({F, i});
+  for (int32_t i = 0; i < micro_batches; ++i) {
+    order.push_back({B, i});
+    if (i + ahead < micro_batches) order.push_back({F, i + ahead});
+  }
+  return order;
+}
+
+TEST(Slots, OfAPipelinesFirstStageAreItsDepth) {
+  Request request = tiny_request(8);
+  request.order = one_forward_one_backward(8, 4);
+  const auto set = compile({request}, tiny_options("llama3-5m"));
+  const Program& program = set->programs[0];
+  ASSERT_EQ(program.pools.size(), 1u);
+  EXPECT_EQ(name_of(program.pools[0]), "F→B");
+  EXPECT_EQ(program.pools[0].slots, 4);
+  EXPECT_EQ(program.pools[0].slot_of, (std::vector<int32_t>{0, 1, 2, 3, 0, 1, 2, 3}));
+  // What crosses is in the slots, and only that.
+  int64_t crossing = 0;
+  std::vector<bool> in_forward(static_cast<size_t>(program.graph.value_count()), false);
+  for (const Instruction& instruction : program.segment(F)) {
+    for (const graph::ValueId id : program.node_of(instruction).outputs) {
+      if (id != graph::kNone) in_forward[static_cast<size_t>(id)] = true;
+    }
+  }
+  for (const Place& place : program.places) {
+    if (place.value == graph::kNone || !is_in_pool(place.at.base)) continue;
+    EXPECT_TRUE(in_forward[static_cast<size_t>(place.value)]);
+    ++crossing;
+  }
+  EXPECT_GT(crossing, 0);
+  EXPECT_GT(program.pools[0].slot_bytes, 0);
+}
+
+TEST(Slots, OfASplitBackwardFollowTheLastReader) {
+  CompileOptions options = tiny_options("llama3-5m");
+  options.backward = Backward::kSplit;
+  Request request = tiny_request(3);
+  request.order = {{F, 0}, {I, 0}, {F, 1}, {I, 1}, {F, 2}, {I, 2}, {W, 0}, {W, 1}, {W, 2}};
+  const auto set = compile({request}, options);
+  const Program& program = set->programs[0];
+  ASSERT_EQ(program.pools.size(), 3u);
+  for (const Pool& pool : program.pools) EXPECT_GT(pool.slot_bytes, 0) << name_of(pool);
+  EXPECT_EQ(program.pools[0].slots, 1) << "F→I: one micro-batch at a time";
+  EXPECT_EQ(program.pools[1].slots, 3) << "F→W";
+  EXPECT_EQ(program.pools[2].slots, 3) << "I→W";
+}
+
+// A step of many micro-batches is planned like one of few: the lists, the memory of a slot and the work asked
+// of the device are the same.
+TEST(Slots, TheirPlanDoesNotGrowWithMicroBatches) {
+  Request few = tiny_request(8), many = tiny_request(800);
+  few.order = one_forward_one_backward(8, 4);
+  many.order = one_forward_one_backward(800, 4);
+  const auto small = compile({few}, tiny_options("llama3-5m")),
+             large = compile({many}, tiny_options("llama3-5m"));
+  const Program &a = small->programs[0], &b = large->programs[0];
+  EXPECT_EQ(a.operands.size(), b.operands.size());
+  EXPECT_EQ(a.plans.size(), b.plans.size());
+  EXPECT_EQ(a.micro_batch_instructions(), b.micro_batch_instructions());
+  EXPECT_EQ(a.workspace.bytes, b.workspace.bytes);
+  EXPECT_EQ(a.pool_bytes(), b.pool_bytes());
+  EXPECT_EQ(b.script.size(), 1602u);
+}
+
+void expect_same(const TinyRun& a, const TinyRun& b) {
+  const auto left = a.state();
+  const auto right = b.state();
+  ASSERT_EQ(left.size(), right.size());
+  for (size_t i = 0; i < left.size(); ++i) {
+    EXPECT_EQ(left[i].first, right[i].first);
+    EXPECT_TRUE(left[i].second == right[i].second) << left[i].first << " differs";
+  }
+}
+
+// A legal order in which each segment meets the micro-batches from 0 on, so that accumulators add in the
+// order of the default script.
+Script random_order(std::mt19937_64& random, const std::vector<Segment>& stages, int32_t micro_batches) {
+  std::vector<int32_t> done(stages.size(), 0);
+  Script order;
+  while (done.back() < micro_batches) {
+    const size_t stage = random() % stages.size();
+    const int32_t limit = stage == 0 ? micro_batches : done[stage - 1];
+    if (done[stage] < limit) order.push_back({stages[stage], done[stage]++});
+  }
+  return order;
+}
+
+class AnyOrder : public testing::TestWithParam<std::tuple<DType, Recompute>> {
+ protected:
+  // The head has a weight of its own: what the fused loss adds to a tied one in I, embeddings add to in W.
+  CompileOptions options(Backward backward) const {
+    CompileOptions options = tiny_options("llama3-5m");
+    options.model.tied = false;
+    options.activations = std::get<0>(GetParam());
+    options.recompute = std::get<1>(GetParam());
+    options.backward = backward;
+    return options;
+  }
+};
+
+TEST_P(AnyOrder, GivesTheBitsOfTheDefaultOne) {
+  constexpr int32_t kMicroBatches = 4;
+  TinyRun plain(compile({tiny_request(kMicroBatches)}, options(Backward::kCombined)));
+  for (int i = 0; i < 2; ++i) plain.step();
+  std::mt19937_64 random(11);
+  for (int round = 0; round < 6; ++round) {
+    const Backward backward = round % 2 == 0 ? Backward::kCombined : Backward::kSplit;
+    Request request = tiny_request(kMicroBatches);
+    request.order = random_order(
+        random, backward == Backward::kCombined ? std::vector{F, B} : std::vector{F, I, W}, kMicroBatches);
+    SCOPED_TRACE(text_of(request.order));
+    TinyRun other(compile({request}, options(backward)));
+    for (int i = 0; i < 2; ++i) other.step();
+    expect_same(plain, other);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AnyOrder,
+                         testing::Combine(testing::Values(DType::kF32, DType::kBF16),
+                                          testing::Values(Recompute::kNone, Recompute::kSelective,
+                                                          Recompute::kFull)));
+
+// A tied embedding's gradient is written in I by the loss and in W: whichever comes first in the step
+// overwrites, and nothing of the step before remains.
+TEST(Accumulators, OfSeveralSegmentsAreOverwrittenByTheFirst) {
+  CompileOptions options = tiny_options("gpt2-124m");
+  ASSERT_TRUE(options.model.tied);
+  TinyRun together(compile({tiny_request(2)}, options));
+  options.backward = Backward::kSplit;
+  Request late = tiny_request(2);
+  late.order = {{F, 0}, {I, 0}, {F, 1}, {I, 1}, {W, 0}, {W, 1}};
+  TinyRun apart(compile({late}, options));
+  for (int i = 0; i < 2; ++i) {
+    // The same weights each time: the learning rate is 0.
+    together.step(0);
+    apart.step(0);
+  }
+  const Persistent& gradient = together.executor.set().at("grad.embedding.weight");
+  const auto* a = together.executor.data_as<float>("grad.embedding.weight");
+  const auto* b = apart.executor.data_as<float>("grad.embedding.weight");
+  for (int64_t i = 0; i < gradient.shape.elements(); ++i)
+    ASSERT_NEAR(a[i], b[i], 1e-4f + 1e-4f * std::abs(a[i]));
+}
+
+TEST(Explain, TellsTheScriptAndItsPools) {
+  Request request = tiny_request(20);
+  request.order = one_forward_one_backward(20, 3);
+  const auto set = compile({request}, tiny_options("llama3-5m"));
+  const std::string text = explain_program(set->programs[0], set->options.target.spec);
+  EXPECT_NE(text.find("script: F0 F1 F2 B0 F3 B1"), std::string::npos) << text.substr(0, 400);
+  EXPECT_NE(text.find(" … "), std::string::npos);
+  EXPECT_NE(text.find("B19 update encode"), std::string::npos);
+  EXPECT_NE(text.find("pool F→B: 3 slots"), std::string::npos);
+  EXPECT_NE(text.find("@F→B+"), std::string::npos);
+  EXPECT_NE(explain_schedule(set->programs[0]).find("F19"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace strata::program
