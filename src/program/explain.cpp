@@ -249,6 +249,10 @@ std::string explain_memory(const ProgramSet& set) {
                         bytes_text(static_cast<double>(set.cache_bytes)));
   }
   const Program& program = set.programs[largest_program(set)];
+  if (program.pool_bytes() > 0) {
+    text += fmt::format("  the workspace begins with {} of slots while micro-batches overlap\n",
+                        bytes_text(static_cast<double>(program.pool_bytes())));
+  }
   const Peak peak = workspace_peak(program);
   if (program.micro_batch_instructions() == 0) return text;
   const auto id_of = [&](int32_t place) {

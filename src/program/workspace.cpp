@@ -122,8 +122,10 @@ void WorkspacePlanner::share_in_place(const Graph& graph, const Sequence& sequen
       int32_t& last_use = last_use_[at(buffer_[at(input)])];
       if (last_use != instruction || owner.last > sequence[i].done) continue;
       if (owner.bytes != made.bytes || made.first != instruction) continue;
-      // What lies in a pool is there until its segment ends, and leaves no later than planned.
-      if (!pools_.empty() && sequence[at(owner.first)].segment != sequence[i].segment) continue;
+      // What an earlier segment left in a slot gives way to what is for a later one.
+      if (!pools_.empty() && sequence[at(owner.first)].segment != sequence[i].segment &&
+          sequence[at(made.last)].segment != sequence[i].segment)
+        continue;
       // The kernel may read the buffer through another input too.
       if (times_read(node, buffer_[at(input)]) > 1) continue;
       owner.last = made.last;

@@ -73,6 +73,21 @@ TEST_F(ExplainedProgram, IsTheOneThatTrainsForEveryExample) {
   EXPECT_GE(examples, 4);
 }
 
+TEST_F(ExplainedProgram, TellsTheOrderOfAStep) {
+  const std::string run_of_three =
+      "explain corpus/a.txt --set model.preset=llama3-5m --set run.folder=s --set "
+      "training.micro_batch_size=2 "
+      "--set training.global_batch_size=6 --set training.sequence_length=64 --schedule";
+  const Outcome out = run(run_of_three + " --json");
+  ASSERT_EQ(out.code, 0) << out.err;
+  EXPECT_EQ(json::parse(out.out), json::parse(R"({"schedule": "1f1b", "stages": 1, "microbatches": 3, "ranks":
+      [[["F", 0, 0], ["B", 0, 0], ["F", 1, 0], ["B", 1, 0], ["F", 2, 0], ["B", 2, 0]]]})"));
+  const Outcome text = run(run_of_three);
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("F0  B0  F1  B1  F2  B2"), std::string::npos) << text.out;
+  EXPECT_EQ(text.out.find("arena"), std::string::npos);
+}
+
 // Tasks in the loop are a program of their own; the ids of special tokens are attributes of instructions.
 TEST_F(ExplainedProgram, HasTheTasksAndTheTokenizersIds) {
   write("piqa.jsonl",

@@ -54,12 +54,15 @@ models::Hidden build_exchanging(const models::ModelConfig& config, layers::Conte
   ValueId x = ops::embedding(g, context.tokens, table, context.activations);
   for (int i = 0; i < 4; ++i) {
     g.set_layer(i);
-    const ValueId weight = g.add_parameter("layer" + std::to_string(i), graph::ParameterRole::kAttentionOut,
-                                           {config.hidden_size, config.hidden_size}, {});
+    const auto weight = [&](const std::string& name) {
+      return g.add_parameter(name + std::to_string(i), graph::ParameterRole::kAttentionOut,
+                             {config.hidden_size, config.hidden_size}, {});
+    };
+    // Work beside the exchange: behind it, and, as seen from backward, in front of it.
+    const ValueId before = ops::linear(g, ops::activation(g, x, ActivationKind::kGeluTanh), weight("a"));
     const ValueId exchanged = exchanges ? g.add_node(kExchange, {x})[0] : x;
-    const ValueId beside = ops::activation(g, x, ActivationKind::kGeluTanh);
-    const ValueId more = ops::activation(g, beside, ActivationKind::kGeluTanh);
-    x = graph::add_sum(g, more, ops::linear(g, exchanged, weight));
+    const ValueId after = ops::linear(g, ops::activation(g, before, ActivationKind::kGeluTanh), weight("b"));
+    x = graph::add_sum(g, graph::add_sum(g, before, after), ops::linear(g, exchanged, weight("c")));
   }
   g.set_layer(kNone);
   const ValueId head =
@@ -199,9 +202,43 @@ TEST_P(Queues, NothingIsReusedBeforeItsReadersAreDone) {
   }
 }
 
-// The input of an exchange is kept until somebody waits for it, so that what is computed beside it need not
-// wait: no instruction waits for an exchange but those that read what it gives.
-TEST_P(Queues, WhatIsComputedBesideAnExchangeNeedNotWait) {
+// What an exchange touches is in use until somebody has waited for it, and no place of a buffer that is born
+// meanwhile.
+TEST_P(Queues, MemoryIsKeptUntilAnExchangeIsDone) {
+  const auto set = compiled(true);
+  const Program& program = set->programs[0];
+  const auto range_of = [&](ValueId id) {
+    const Place& place = program.places[static_cast<size_t>(id)];
+    return Range{place.at.offset, place.at.offset + place.bytes};
+  };
+  size_t begin = 0, beside = 0;  // of the segment among those of a micro-batch
+  for (int s = 0; s < kSegments; ++s) {
+    const auto& list = program.segment(static_cast<Segment>(s));
+    if (!is_of_micro_batch(static_cast<Segment>(s))) continue;
+    const auto done = surely_done(program, list);
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (list[i].queue == Queue::kCompute) continue;
+      const graph::Node& exchange = program.node_of(list[i]);
+      size_t end = i + 1;  // the first computation behind it
+      while (end < list.size() && (list[end].queue != Queue::kCompute || !done[end][i])) ++end;
+      for (const ValueId held : {exchange.inputs[0], exchange.outputs[0]})
+        EXPECT_GE(program.places[static_cast<size_t>(held)].last, static_cast<int32_t>(begin + end) - 1);
+      for (size_t k = i + 1; k < end; ++k) {
+        for (const ValueId born : program.node_of(list[k]).outputs) {
+          if (born == kNone || program.graph.value(born).role != graph::Role::kActivation) continue;
+          ++beside;
+          for (const ValueId held : {exchange.inputs[0], exchange.outputs[0]})
+            EXPECT_FALSE(range_of(born).meets(range_of(held))) << program.graph.value(born).name;
+        }
+      }
+    }
+    begin += list.size();
+  }
+  EXPECT_GE(beside, 8u) << "something is computed meanwhile, there and back";
+}
+
+// So that what is computed beside an exchange need not wait: only what reads its result does.
+TEST_P(Queues, OnlyReadersOfItsResultWaitForAnExchange) {
   const auto set = compiled(true);
   const Program& program = set->programs[0];
   for (int s = 0; s < kSegments; ++s) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 
 #include "fixtures/tiny_program.h"
 #include "program/explain.h"
@@ -120,18 +121,31 @@ TEST(Slots, OfAPipelinesFirstStageAreItsDepth) {
   EXPECT_EQ(name_of(program.pools[0]), "F→B");
   EXPECT_EQ(program.pools[0].slots, 4);
   EXPECT_EQ(program.pools[0].slot_of, (std::vector<int32_t>{0, 1, 2, 3, 0, 1, 2, 3}));
-  // What crosses is in the slots, and only that.
-  int64_t crossing = 0;
-  std::vector<bool> in_forward(static_cast<size_t>(program.graph.value_count()), false);
-  for (const Instruction& instruction : program.segment(F)) {
-    for (const graph::ValueId id : program.node_of(instruction).outputs) {
-      if (id != graph::kNone) in_forward[static_cast<size_t>(id)] = true;
+  // What crosses is in the slots; beside it only what takes its bytes over in place.
+  const auto outputs_of = [&](Segment segment) {
+    std::set<graph::ValueId> values;
+    for (const Instruction& instruction : program.segment(segment)) {
+      for (const graph::ValueId id : program.node_of(instruction).outputs) {
+        if (id != graph::kNone && program.graph.value(id).role == graph::Role::kActivation) values.insert(id);
+      }
+    }
+    return values;
+  };
+  const std::set<graph::ValueId> made = outputs_of(F);
+  std::set<int64_t> offsets;
+  int crossing = 0;
+  for (const Instruction& instruction : program.segment(B)) {
+    for (const graph::ValueId id : program.node_of(instruction).inputs) {
+      if (!made.contains(id)) continue;
+      const Place& place = program.places[static_cast<size_t>(id)];
+      EXPECT_TRUE(is_in_pool(place.at.base)) << program.graph.value(id).name;
+      offsets.insert(place.at.offset);
+      ++crossing;
     }
   }
-  for (const Place& place : program.places) {
-    if (place.value == graph::kNone || !is_in_pool(place.at.base)) continue;
-    EXPECT_TRUE(in_forward[static_cast<size_t>(place.value)]);
-    ++crossing;
+  for (const graph::ValueId id : outputs_of(B)) {
+    const Place& place = program.places[static_cast<size_t>(id)];
+    EXPECT_TRUE(!is_in_pool(place.at.base) || offsets.contains(place.at.offset));
   }
   EXPECT_GT(crossing, 0);
   EXPECT_GT(program.pools[0].slot_bytes, 0);
@@ -149,6 +163,55 @@ TEST(Slots, OfASplitBackwardFollowTheLastReader) {
   EXPECT_EQ(program.pools[0].slots, 1) << "F→I: one micro-batch at a time";
   EXPECT_EQ(program.pools[1].slots, 3) << "F→W";
   EXPECT_EQ(program.pools[2].slots, 3) << "I→W";
+}
+
+// Without overlap there is nothing to keep in slots, and one plan over forward and backward lets gradients
+// take the memory of activations.
+TEST(Slots, NoneWhereMicroBatchesFollowOneAnother) {
+  CompileOptions options = tiny_options("llama3-5m");
+  Request backwards = tiny_request(3), overlapping = tiny_request(3);
+  backwards.order = {{F, 2}, {B, 2}, {F, 1}, {B, 1}, {F, 0}, {B, 0}};
+  overlapping.order = {{F, 0}, {F, 1}, {B, 0}, {B, 1}, {F, 2}, {B, 2}};
+  const auto plain = compile({tiny_request(3)}, options), other = compile({backwards}, options),
+             pooled = compile({overlapping}, options);
+  EXPECT_TRUE(plain->programs[0].pools.empty());
+  EXPECT_TRUE(other->programs[0].pools.empty());
+  EXPECT_EQ(other->arena_bytes, plain->arena_bytes);
+  EXPECT_EQ(plain->arena_bytes, compile({tiny_request(3)}, options)->arena_bytes);
+  EXPECT_LT(plain->arena_bytes, pooled->arena_bytes);
+  // Two slots hold no more than twice what one plan does.
+  const Program& program = pooled->programs[0];
+  EXPECT_LE(program.pools[0].slot_bytes, plain->programs[0].workspace.bytes);
+  EXPECT_LE(program.workspace.bytes, plain->programs[0].workspace.bytes);
+}
+
+TEST(Segments, RecomputedValuesStandWhereTheyAreReadFirst) {
+  for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+    CompileOptions options = tiny_options("llama3-5m");
+    options.backward = Backward::kSplit;
+    options.recompute = recompute;
+    const auto set = compile({tiny_request(1)}, options);
+    const Program& program = set->programs[0];
+    std::set<graph::ValueId> read_by_i;
+    for (const Instruction& instruction : program.segment(I)) {
+      const auto& inputs = program.node_of(instruction).inputs;
+      read_by_i.insert(inputs.begin(), inputs.end());
+    }
+    int again_in_w = 0;
+    for (const Segment segment : {I, W}) {
+      for (const Instruction& instruction : program.segment(segment)) {
+        const graph::Node& node = program.node_of(instruction);
+        if (node.phase != graph::Phase::kRecompute) continue;
+        again_in_w += segment == W;
+        EXPECT_EQ(segment == I, std::any_of(node.outputs.begin(), node.outputs.end(),
+                                            [&](graph::ValueId id) {
+                                              return id != graph::kNone && read_by_i.contains(id);
+                                            }))
+            << name_of(recompute) << " " << node.op->name << " in " << name_of(segment);
+      }
+    }
+    EXPECT_GT(again_in_w, 0) << name_of(recompute);
+  }
 }
 
 // A step of many micro-batches is planned like one of few: the lists, the memory of a slot and the work asked
