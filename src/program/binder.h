@@ -13,7 +13,8 @@ namespace strata::program {
 // A node with its kernel, on the way to an instruction.
 struct Bound {
   int32_t node = 0;
-  device::BoundKernel kernel;
+  uint32_t adds = 0;  // bit o: output o is added to, not overwritten
+  device::BoundKernel kernel = {};
 };
 
 class Binder {

@@ -44,13 +44,15 @@ void bind_segment(Draft& draft, Segment segment, const std::vector<int32_t>& nod
   const Graph& graph = draft.program.graph;
   auto& [first, later] = draft.bound[static_cast<size_t>(segment)];
   std::vector<bool> adds;
+  const auto bind = [&](int32_t i) {
+    const Node& node = graph.nodes()[static_cast<size_t>(i)];
+    Bound bound{.node = i};
+    for (size_t o = 0; o < std::min<size_t>(adds.size(), 32); ++o) bound.adds |= uint32_t{adds[o]} << o;
+    if (node.op->queue != Queue::kCommunication) bound.kernel = binder.bind({graph, node}, adds);
+    return bound;
+  };
   for (const int32_t i : nodes) {
     const Node& node = graph.nodes()[static_cast<size_t>(i)];
-    if (node.op->queue == Queue::kCommunication) {
-      first.push_back({i, {}});
-      if (has_later) later.push_back({i, {}});
-      continue;
-    }
     adds.clear();
     bool differs = false;
     for (const ValueId output : node.outputs) {
@@ -60,12 +62,12 @@ void bind_segment(Draft& draft, Segment segment, const std::vector<int32_t>& nod
       differs = differs || !adds.back();
       written[static_cast<size_t>(output)] = true;
     }
-    first.push_back({i, binder.bind({graph, node}, adds)});
+    first.push_back(bind(i));
     if (!has_later) continue;
     later.push_back(first.back());
     if (!differs) continue;
     for (size_t o = 0; o < adds.size(); ++o) adds[o] = is_accumulator(graph, node.outputs[o]);
-    later.back().kernel = binder.bind({graph, node}, adds);
+    later.back() = bind(i);
     // Both have the same operands.
     const int64_t scratch = std::max(first.back().kernel.scratch_bytes, later.back().kernel.scratch_bytes);
     first.back().kernel.scratch_bytes = later.back().kernel.scratch_bytes = scratch;

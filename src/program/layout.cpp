@@ -189,6 +189,7 @@ void emit_waits(Draft& draft, const ProgramSet& set, Segment segment) {
 }
 
 void set_kernel(Instruction& instruction, const Bound& bound, Program& program) {
+  instruction.adds = bound.adds;
   instruction.run = bound.kernel.run;
   instruction.plan = bound.kernel.plan.get();
   instruction.instantiate = bound.kernel.instantiate;

@@ -56,6 +56,7 @@ struct Instruction {
   int32_t node = 0;         // index in the program's graph; with the segment's name a stable id
   uint32_t first_wait = 0;  // in Program::waits
   uint32_t wait_count = 0;
+  uint32_t adds = 0;  // bit o: output o is added to, not overwritten
   graph::Queue queue = graph::Queue::kCompute;
   bool signals = false;  // an instruction of another queue waits for it
 };

@@ -189,19 +189,19 @@ struct Order {
   Backward backward;
   Script order;
 };
-const Segment F = Segment::kForward, B = Segment::kBackward, I = Segment::kInputGrad,
-              W = Segment::kWeightGrad;
+const Segment kF = Segment::kForward, kB = Segment::kBackward, kI = Segment::kInputGrad,
+              kW = Segment::kWeightGrad;
 const Order kOrders[] = {
     {"one by one", Backward::kCombined, {}},
     {"split", Backward::kSplit, {}},
-    {"all F before all B", Backward::kCombined, {{F, 0}, {F, 1}, {F, 2}, {B, 0}, {B, 1}, {B, 2}}},
-    {"two in flight", Backward::kCombined, {{F, 0}, {F, 1}, {B, 0}, {F, 2}, {B, 1}, {B, 2}}},
+    {"all F before all B", Backward::kCombined, {{kF, 0}, {kF, 1}, {kF, 2}, {kB, 0}, {kB, 1}, {kB, 2}}},
+    {"two in flight", Backward::kCombined, {{kF, 0}, {kF, 1}, {kB, 0}, {kF, 2}, {kB, 1}, {kB, 2}}},
     {"all W last",
      Backward::kSplit,
-     {{F, 0}, {I, 0}, {F, 1}, {I, 1}, {F, 2}, {I, 2}, {W, 0}, {W, 1}, {W, 2}}},
+     {{kF, 0}, {kI, 0}, {kF, 1}, {kI, 1}, {kF, 2}, {kI, 2}, {kW, 0}, {kW, 1}, {kW, 2}}},
     {"W in the bubbles",
      Backward::kSplit,
-     {{F, 0}, {F, 1}, {I, 0}, {F, 2}, {I, 1}, {W, 0}, {I, 2}, {W, 1}, {W, 2}}},
+     {{kF, 0}, {kF, 1}, {kI, 0}, {kF, 2}, {kI, 1}, {kW, 0}, {kI, 2}, {kW, 1}, {kW, 2}}},
 };
 void PrintTo(const Order& order, std::ostream* out) {
   *out << order.name;

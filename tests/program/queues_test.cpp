@@ -65,6 +65,14 @@ models::Hidden build_exchanging(const models::ModelConfig& config, layers::Conte
     x = graph::add_sum(g, graph::add_sum(g, before, after), ops::linear(g, exchanged, weight("c")));
   }
   g.set_layer(kNone);
+  if (exchanges) {
+    graph::Value sent;
+    sent.name = "sent";
+    sent.dtype = g.value(x).dtype;
+    sent.shape = g.value(x).shape;
+    sent.role = graph::Role::kMetric;
+    g.add_node_into(kExchange, {x}, {g.add_value(std::move(sent))});
+  }
   const ValueId head =
       g.add_parameter("head", graph::ParameterRole::kHead, {config.vocab_size, config.hidden_size}, {});
   return {x, head};
@@ -85,10 +93,10 @@ class Queues : public testing::TestWithParam<Backward> {
     return compile({request}, options);
   }
   Script interleaved() const {
-    const Segment F = Segment::kForward, B = Segment::kBackward, I = Segment::kInputGrad,
-                  W = Segment::kWeightGrad;
-    if (GetParam() == Backward::kCombined) return {{F, 0}, {F, 1}, {B, 0}, {F, 2}, {B, 1}, {B, 2}};
-    return {{F, 0}, {F, 1}, {I, 0}, {I, 1}, {W, 0}, {F, 2}, {I, 2}, {W, 1}, {W, 2}};
+    const Segment kF = Segment::kForward, kB = Segment::kBackward, kI = Segment::kInputGrad,
+                  kW = Segment::kWeightGrad;
+    if (GetParam() == Backward::kCombined) return {{kF, 0}, {kF, 1}, {kB, 0}, {kF, 2}, {kB, 1}, {kB, 2}};
+    return {{kF, 0}, {kF, 1}, {kI, 0}, {kI, 1}, {kW, 0}, {kF, 2}, {kI, 2}, {kW, 1}, {kW, 2}};
   }
 };
 
@@ -122,10 +130,29 @@ TEST_P(Queues, ACommunicatorCarriesOutWhatTheDeviceDoesNot) {
       copy_through_host(exchanging.executor, action, instruction);
       ++carried_out;
     });
-    EXPECT_EQ(carried_out, 3 * 8) << "four there and four back in each micro-batch";
-    const auto left = plain.state(), right = exchanging.state();
+    EXPECT_EQ(carried_out, 3 * 9) << "four there and four back in each micro-batch, and one into a metric";
+    const auto left = plain.state();
+    auto right = exchanging.state();
+    std::erase_if(right, [](const auto& entry) { return entry.first == "sent"; });
     ASSERT_EQ(left.size(), right.size());
     for (size_t i = 0; i < left.size(); ++i) EXPECT_TRUE(left[i] == right[i]) << left[i].first << " differs";
+  }
+}
+
+// What arrives may be accumulated: the one who carries it out is told.
+TEST_P(Queues, AnInstructionSaysWhatItAddsTo) {
+  const auto set = compiled(true);
+  const Program& program = set->programs[0];
+  for (const bool accumulates : {false, true}) {
+    int into_metric = 0;
+    for (const Instruction& instruction : program.segment(Segment::kForward, accumulates)) {
+      const graph::Node& node = program.node_of(instruction);
+      const bool is_metric =
+          instruction.queue == Queue::kCommunication && program.graph.value(node.outputs[0]).name == "sent";
+      into_metric += is_metric;
+      EXPECT_EQ(instruction.adds, is_metric && accumulates ? 1u : 0u) << node.op->name;
+    }
+    EXPECT_EQ(into_metric, 1);
   }
 }
 
@@ -221,13 +248,17 @@ TEST_P(Queues, MemoryIsKeptUntilAnExchangeIsDone) {
       const graph::Node& exchange = program.node_of(list[i]);
       size_t end = i + 1;  // the first computation behind it
       while (end < list.size() && (list[end].queue != Queue::kCompute || !done[end][i])) ++end;
-      for (const ValueId held : {exchange.inputs[0], exchange.outputs[0]})
+      std::vector<ValueId> touched;
+      for (const ValueId id : {exchange.inputs[0], exchange.outputs[0]}) {
+        if (program.graph.value(id).role == graph::Role::kActivation) touched.push_back(id);
+      }
+      for (const ValueId held : touched)
         EXPECT_GE(program.places[static_cast<size_t>(held)].last, static_cast<int32_t>(begin + end) - 1);
       for (size_t k = i + 1; k < end; ++k) {
         for (const ValueId born : program.node_of(list[k]).outputs) {
           if (born == kNone || program.graph.value(born).role != graph::Role::kActivation) continue;
           ++beside;
-          for (const ValueId held : {exchange.inputs[0], exchange.outputs[0]})
+          for (const ValueId held : touched)
             EXPECT_FALSE(range_of(born).meets(range_of(held))) << program.graph.value(born).name;
         }
       }
@@ -268,9 +299,9 @@ TEST_P(Queues, AreExplained) {
     ++exchanged;
     EXPECT_EQ(one["queue"], "communication");
     EXPECT_EQ(one["waits"].size(), 1u);
-    EXPECT_EQ(one["signals"], true);
+    EXPECT_EQ(one["signals"], one["outputs"][0]["role"] != "metric") << "nobody reads it";
   }
-  EXPECT_EQ(exchanged, 4);
+  EXPECT_EQ(exchanged, 5);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Queues, testing::Values(Backward::kCombined, Backward::kSplit));

@@ -13,8 +13,8 @@
 namespace strata::program {
 namespace {
 
-const Segment F = Segment::kForward, B = Segment::kBackward, I = Segment::kInputGrad,
-              W = Segment::kWeightGrad;
+const Segment kF = Segment::kForward, kB = Segment::kBackward, kI = Segment::kInputGrad,
+              kW = Segment::kWeightGrad;
 
 std::string text_of(const Script& script) {
   std::string text;
@@ -32,7 +32,7 @@ TEST(Script, IsOneMicroBatchAfterTheOther) {
 
 TEST(Script, TheFirstActionOfASegmentOverwritesWhicheverMicroBatchItHas) {
   EXPECT_EQ(text_of(make_script({.backward = Backward::kSplit, .micro_batches = 2},
-                                {{F, 1}, {F, 0}, {I, 1, true}, {I, 0}, {W, 0}, {W, 1}})),
+                                {{kF, 1}, {kF, 0}, {kI, 1, true}, {kI, 0}, {kW, 0}, {kW, 1}})),
             "F1 F0+ I1 I0+ W0 W1+ update encode");
 }
 
@@ -47,29 +47,32 @@ std::string refusal(const ScriptOptions& options, const Script& order) {
 
 TEST(Script, SaysWhatIsWrongWithAnOrder) {
   const ScriptOptions combined{.micro_batches = 2}, split{.backward = Backward::kSplit, .micro_batches = 2};
-  EXPECT_EQ(refusal(combined, {{F, 0}, {B, 0}, {F, 1}, {B, 1}}), "");
-  EXPECT_NE(refusal(combined, {{F, 0}, {B, 0}, {F, 1}}).find("B1 is missing"), std::string::npos);
-  EXPECT_NE(refusal(combined, {{F, 0}, {B, 1}, {F, 1}, {B, 0}}).find("B1 stands before F1"),
+  EXPECT_EQ(refusal(combined, {{kF, 0}, {kB, 0}, {kF, 1}, {kB, 1}}), "");
+  EXPECT_NE(refusal(combined, {{kF, 0}, {kB, 0}, {kF, 1}}).find("B1 is missing"), std::string::npos);
+  EXPECT_NE(refusal(combined, {{kF, 0}, {kB, 1}, {kF, 1}, {kB, 0}}).find("B1 stands before F1"),
             std::string::npos);
-  EXPECT_NE(refusal(combined, {{F, 0}, {F, 0}, {F, 1}, {B, 1}}).find("F0 is there twice"), std::string::npos);
-  EXPECT_NE(refusal(combined, {{F, 0}, {B, 0}, {F, 2}, {B, 2}}).find("micro-batch 2, and there are 2"),
+  EXPECT_NE(refusal(combined, {{kF, 0}, {kF, 0}, {kF, 1}, {kB, 1}}).find("F0 is there twice"),
             std::string::npos);
-  EXPECT_NE(refusal(combined, {{F, 0}, {I, 0}}).find("I0 is not one of this program's actions"),
+  EXPECT_NE(refusal(combined, {{kF, 0}, {kB, 0}, {kF, 2}, {kB, 2}}).find("micro-batch 2, and there are 2"),
             std::string::npos);
-  EXPECT_NE(refusal(combined, {{F, 0}, {B, 0}, {Segment::kUpdate}, {F, 1}, {B, 1}}).find("update is not one"),
+  EXPECT_NE(refusal(combined, {{kF, 0}, {kI, 0}}).find("I0 is not one of this program's actions"),
             std::string::npos);
-  EXPECT_NE(refusal(split, {{F, 0}, {W, 0}, {I, 0}, {F, 1}, {I, 1}, {W, 1}}).find("W0 stands before I0"),
-            std::string::npos);
-  EXPECT_NE(refusal({.trains = false, .micro_batches = 1}, {{B, 0}}).find("B0 is not one"),
+  EXPECT_NE(
+      refusal(combined, {{kF, 0}, {kB, 0}, {Segment::kUpdate}, {kF, 1}, {kB, 1}}).find("update is not one"),
+      std::string::npos);
+  EXPECT_NE(
+      refusal(split, {{kF, 0}, {kW, 0}, {kI, 0}, {kF, 1}, {kI, 1}, {kW, 1}}).find("W0 stands before I0"),
+      std::string::npos);
+  EXPECT_NE(refusal({.trains = false, .micro_batches = 1}, {{kB, 0}}).find("B0 is not one"),
             std::string::npos);
 }
 
 TEST(Script, IsSequentialWhereNoMicroBatchComesBack) {
   EXPECT_TRUE(is_sequential(make_script({.micro_batches = 4})));
-  EXPECT_TRUE(is_sequential(make_script({.micro_batches = 2}, {{F, 1}, {B, 1}, {F, 0}, {B, 0}})));
-  EXPECT_FALSE(is_sequential(make_script({.micro_batches = 2}, {{F, 0}, {F, 1}, {B, 0}, {B, 1}})));
+  EXPECT_TRUE(is_sequential(make_script({.micro_batches = 2}, {{kF, 1}, {kB, 1}, {kF, 0}, {kB, 0}})));
+  EXPECT_FALSE(is_sequential(make_script({.micro_batches = 2}, {{kF, 0}, {kF, 1}, {kB, 0}, {kB, 1}})));
   EXPECT_FALSE(is_sequential(make_script({.backward = Backward::kSplit, .micro_batches = 2},
-                                         {{F, 0}, {I, 0}, {F, 1}, {W, 0}, {I, 1}, {W, 1}})));
+                                         {{kF, 0}, {kI, 0}, {kF, 1}, {kW, 0}, {kI, 1}, {kW, 1}})));
 }
 
 TEST(Slots, AreAsManyAsOverlapAtOnce) {
@@ -104,10 +107,10 @@ TEST(Slots, AreAsManyAsOverlapAtOnce) {
 // F of four micro-batches ahead, then one forward and one backward, as the first stage of four has it.
 Script one_forward_one_backward(int32_t micro_batches, int32_t ahead) {
   Script order;
-  for (int32_t i = 0; i < ahead; ++i) order.push_back({F, i});
+  for (int32_t i = 0; i < ahead; ++i) order.push_back({kF, i});
   for (int32_t i = 0; i < micro_batches; ++i) {
-    order.push_back({B, i});
-    if (i + ahead < micro_batches) order.push_back({F, i + ahead});
+    order.push_back({kB, i});
+    if (i + ahead < micro_batches) order.push_back({kF, i + ahead});
   }
   return order;
 }
@@ -131,10 +134,10 @@ TEST(Slots, OfAPipelinesFirstStageAreItsDepth) {
     }
     return values;
   };
-  const std::set<graph::ValueId> made = outputs_of(F);
+  const std::set<graph::ValueId> made = outputs_of(kF);
   std::set<int64_t> offsets;
   int crossing = 0;
-  for (const Instruction& instruction : program.segment(B)) {
+  for (const Instruction& instruction : program.segment(kB)) {
     for (const graph::ValueId id : program.node_of(instruction).inputs) {
       if (!made.contains(id)) continue;
       const Place& place = program.places[static_cast<size_t>(id)];
@@ -143,7 +146,7 @@ TEST(Slots, OfAPipelinesFirstStageAreItsDepth) {
       ++crossing;
     }
   }
-  for (const graph::ValueId id : outputs_of(B)) {
+  for (const graph::ValueId id : outputs_of(kB)) {
     const Place& place = program.places[static_cast<size_t>(id)];
     EXPECT_TRUE(!is_in_pool(place.at.base) || offsets.contains(place.at.offset));
   }
@@ -155,7 +158,7 @@ TEST(Slots, OfASplitBackwardFollowTheLastReader) {
   CompileOptions options = tiny_options("llama3-5m");
   options.backward = Backward::kSplit;
   Request request = tiny_request(3);
-  request.order = {{F, 0}, {I, 0}, {F, 1}, {I, 1}, {F, 2}, {I, 2}, {W, 0}, {W, 1}, {W, 2}};
+  request.order = {{kF, 0}, {kI, 0}, {kF, 1}, {kI, 1}, {kF, 2}, {kI, 2}, {kW, 0}, {kW, 1}, {kW, 2}};
   const auto set = compile({request}, options);
   const Program& program = set->programs[0];
   ASSERT_EQ(program.pools.size(), 3u);
@@ -170,8 +173,8 @@ TEST(Slots, OfASplitBackwardFollowTheLastReader) {
 TEST(Slots, NoneWhereMicroBatchesFollowOneAnother) {
   CompileOptions options = tiny_options("llama3-5m");
   Request backwards = tiny_request(3), overlapping = tiny_request(3);
-  backwards.order = {{F, 2}, {B, 2}, {F, 1}, {B, 1}, {F, 0}, {B, 0}};
-  overlapping.order = {{F, 0}, {F, 1}, {B, 0}, {B, 1}, {F, 2}, {B, 2}};
+  backwards.order = {{kF, 2}, {kB, 2}, {kF, 1}, {kB, 1}, {kF, 0}, {kB, 0}};
+  overlapping.order = {{kF, 0}, {kF, 1}, {kB, 0}, {kB, 1}, {kF, 2}, {kB, 2}};
   const auto plain = compile({tiny_request(3)}, options), other = compile({backwards}, options),
              pooled = compile({overlapping}, options);
   EXPECT_TRUE(plain->programs[0].pools.empty());
@@ -193,20 +196,20 @@ TEST(Segments, RecomputedValuesStandWhereTheyAreReadFirst) {
     const auto set = compile({tiny_request(1)}, options);
     const Program& program = set->programs[0];
     std::set<graph::ValueId> read_by_i;
-    for (const Instruction& instruction : program.segment(I)) {
+    for (const Instruction& instruction : program.segment(kI)) {
       const auto& inputs = program.node_of(instruction).inputs;
       read_by_i.insert(inputs.begin(), inputs.end());
     }
     int again_in_w = 0;
-    for (const Segment segment : {I, W}) {
+    for (const Segment segment : {kI, kW}) {
       for (const Instruction& instruction : program.segment(segment)) {
         const graph::Node& node = program.node_of(instruction);
         if (node.phase != graph::Phase::kRecompute) continue;
-        again_in_w += segment == W;
-        EXPECT_EQ(segment == I, std::any_of(node.outputs.begin(), node.outputs.end(),
-                                            [&](graph::ValueId id) {
-                                              return id != graph::kNone && read_by_i.contains(id);
-                                            }))
+        again_in_w += segment == kW;
+        EXPECT_EQ(segment == kI, std::any_of(node.outputs.begin(), node.outputs.end(),
+                                             [&](graph::ValueId id) {
+                                               return id != graph::kNone && read_by_i.contains(id);
+                                             }))
             << name_of(recompute) << " " << node.op->name << " in " << name_of(segment);
       }
     }
@@ -275,8 +278,9 @@ TEST_P(AnyOrder, GivesTheBitsOfTheDefaultOne) {
   for (int round = 0; round < 6; ++round) {
     const Backward backward = round % 2 == 0 ? Backward::kCombined : Backward::kSplit;
     Request request = tiny_request(kMicroBatches);
-    request.order = random_order(
-        random, backward == Backward::kCombined ? std::vector{F, B} : std::vector{F, I, W}, kMicroBatches);
+    request.order =
+        random_order(random, backward == Backward::kCombined ? std::vector{kF, kB} : std::vector{kF, kI, kW},
+                     kMicroBatches);
     SCOPED_TRACE(text_of(request.order));
     TinyRun other(compile({request}, options(backward)));
     for (int i = 0; i < 2; ++i) other.step();
@@ -297,7 +301,7 @@ TEST(Accumulators, OfSeveralSegmentsAreOverwrittenByTheFirst) {
   TinyRun together(compile({tiny_request(2)}, options));
   options.backward = Backward::kSplit;
   Request late = tiny_request(2);
-  late.order = {{F, 0}, {I, 0}, {F, 1}, {I, 1}, {W, 0}, {W, 1}};
+  late.order = {{kF, 0}, {kI, 0}, {kF, 1}, {kI, 1}, {kW, 0}, {kW, 1}};
   TinyRun apart(compile({late}, options));
   for (int i = 0; i < 2; ++i) {
     // The same weights each time: the learning rate is 0.
