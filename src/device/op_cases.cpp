@@ -169,8 +169,8 @@ void add_split_loss_rows(std::vector<OpCase>& cases, const Sizes& s) {
           s.rows, [whole](int64_t i) { return i % 3 == 2 ? -1.0 : static_cast<double>(i * 7 % whole); });
       const Operand statistics = statistics_of(v.parts, s), given = f32({v.parts, s.rows, 3});
       const ops::CrossEntropyAttrs attrs{v.softcap, v.whole};
-      // No differences of parts, whose target's logit may be infinite, and where rows are so many or so short
-      // that two greatest logits come close: the maximum bends there.
+      // No differences of parts, since the logit of a target in another part is infinite, and none of ragged
+      // rows: where two greatest logits come close the maximum has a bend.
       cases.push_back(s.row(("cross_entropy_statistics" + v.name).c_str(), ops::kCrossEntropyStatistics,
                             {s.x(), w, targets, bias, start_of(v)}, attrs,
                             v.begin || s.ragged ? std::vector<int>{} : std::vector<int>{0}));
