@@ -133,7 +133,9 @@ struct Vocabulary {
 
 Operand start_of(const Vocabulary& v) {
   if (!v.begin) return absent();
-  return i32_by(v.parts, [v](int64_t p) { return static_cast<double>(*v.begin + p * v.rows / v.parts); });
+  std::vector<int64_t> starts;
+  for (int64_t p = 0; p < v.parts; ++p) starts.push_back(*v.begin + p * v.rows / v.parts);
+  return i32_of(starts);
 }
 
 // Statistics as logits of products of `s.width` terms may have them: greatest logits, sums of at least 1,

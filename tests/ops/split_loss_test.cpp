@@ -65,6 +65,8 @@ std::vector<std::vector<double>> results_of(
   HeadGraph made = graph_of(one, form);
   device::OpRun run(std::move(made.graph), bindings, one_thread());
   const graph::Graph& graph = run.graph();
+  const double rows_of_part =
+      static_cast<double>(one.vocab) / static_cast<double>(std::max<int64_t>(one.parts, 1));
   for (ValueId id = 0; id < graph.value_count(); ++id) {
     const graph::Value& value = graph.value(id);
     if (value.role != Role::kInput && value.role != Role::kParameter) continue;
@@ -73,7 +75,7 @@ std::vector<std::vector<double>> results_of(
       if (value.name == "tokens") number = static_cast<double>(i * 5 % one.vocab);
       if (value.name == "targets")
         number = one.every > 0 && i % one.every == 0 ? static_cast<double>(i * 7 % one.vocab) : -1;
-      if (id == made.vocab_start) number = static_cast<double>(i * one.vocab / one.parts);
+      if (id == made.vocab_start) number = static_cast<double>(i) * rows_of_part;
       device::put_element(value.dtype, run.data(id), i, number);
     }
   }

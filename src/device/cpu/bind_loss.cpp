@@ -17,9 +17,8 @@ BoundKernel bound_loss(const BindRequest& request, cpu::LinearCrossEntropySpec s
   spec.width = view.in(0).shape[1];
   spec.vocab = view.in(1).shape[0];
   spec.dtype = view.in(0).dtype;
-  auto plan = cpu::plan_linear_cross_entropy(spec, request.device);
-  const int64_t scratch = plan.scratch_bytes;
-  BoundKernel kernel = bound(run, std::move(plan), scratch);
+  const auto plan = cpu::plan_linear_cross_entropy(spec, request.device);
+  BoundKernel kernel = bound(run, plan, plan.scratch_bytes);
   kernel.instantiate = instantiate<cpu::LinearCrossEntropy, cpu::LinearCrossEntropyPlan>;
   return kernel;
 }
