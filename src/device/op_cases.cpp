@@ -1,6 +1,8 @@
 #include "device/op_cases.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "device/op_operands.h"
@@ -115,6 +117,88 @@ void add_embedding_rows(std::vector<OpCase>& cases, const Sizes& s) {
   cases.push_back(s.row("embedding_grad_padding", ops::kEmbeddingGrad, {s.x(), tokens}, grad_attrs(1.0, 7)));
 }
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// A weight that is `parts` of a vocabulary of which the first begins at row `begin`; without begin it is all
+// of it. Targets of the other parts too.
+struct Vocabulary {
+  std::string name;
+  int64_t rows;  // of the weight
+  std::optional<int64_t> begin;
+  int64_t parts;
+  int64_t whole;
+  double softcap;
+  bool bias;
+};
+
+Operand start_of(const Vocabulary& v) {
+  if (!v.begin) return absent();
+  std::vector<int64_t> starts;
+  for (int64_t p = 0; p < v.parts; ++p) starts.push_back(*v.begin + p * v.rows / v.parts);
+  return i32_of(starts);
+}
+
+// Statistics as logits of products of `s.width` terms may have them: greatest logits, sums of at least 1,
+// targets below the greatest and in one of the parts.
+Operand statistics_of(int64_t parts, const Sizes& s) {
+  const int64_t tokens = s.rows;
+  const double greatest = 0.8 * std::sqrt(static_cast<double>(s.width));
+  return f32_of({parts, tokens, 3}, [parts, tokens, greatest](int64_t i) {
+    const int64_t token = i / 3 % tokens, part = i / 3 / tokens;
+    const double maximum = greatest + 0.1 * static_cast<double>((token * 5 + part * 3) % 11);
+    if (i % 3 == 0) return maximum;
+    if (i % 3 == 1) return 1 + 0.25 * static_cast<double>((token + part) % 9);
+    return token % parts == part ? maximum - 0.125 * static_cast<double>(token % 4) : -kInfinity;
+  });
+}
+
+// As the fused form's rows, with the statistics' gradients of any kind.
+void add_split_loss_rows(std::vector<OpCase>& cases, const Sizes& s) {
+  const std::vector<Vocabulary> all{{"", 13, {}, 1, 13, 0, false},
+                                    {"_softcap", 13, {}, 1, 13, 1.5, false},
+                                    {"_bias", 13, {}, 1, 13, 0, true},
+                                    {"_parts", 16, 0, 4, 16, 0, true},
+                                    {"_parts_softcap", 16, 0, 4, 16, 1.5, false}};
+  // A shard that does not begin with the vocabulary cannot be cut further by its one part.
+  const std::vector<Vocabulary> shard{{"_shard", 13, 13, 1, 39, 1.5, false},
+                                      {"_shard_parts", 14, 13, 2, 39, 0, true}};
+  for (const auto* some : {&all, &shard}) {
+    if (some == &shard && !s.ragged) continue;
+    for (const Vocabulary& v : *some) {
+      const Operand w = f32({v.rows, s.width}), bias = v.bias ? f32({v.rows}) : absent();
+      const int64_t whole = v.whole;
+      const Operand targets = i32_by(
+          s.rows, [whole](int64_t i) { return i % 3 == 2 ? -1.0 : static_cast<double>(i * 7 % whole); });
+      const Operand statistics = statistics_of(v.parts, s), given = f32({v.parts, s.rows, 3});
+      const ops::CrossEntropyAttrs attrs{v.softcap, v.whole};
+      // No differences of parts, since the logit of a target in another part is infinite, and none of ragged
+      // rows: where two greatest logits come close the maximum has a bend.
+      cases.push_back(s.row(("cross_entropy_statistics" + v.name).c_str(), ops::kCrossEntropyStatistics,
+                            {s.x(), w, targets, bias, start_of(v)}, attrs,
+                            v.begin || s.ragged ? std::vector<int>{} : std::vector<int>{0}));
+      cases.push_back(s.row(("cross_entropy_grad_input" + v.name).c_str(), ops::kCrossEntropyGradInput,
+                            {s.x(), w, same_as(1), targets, statistics, given, bias, start_of(v)}, attrs));
+      cases.push_back(s.row(("cross_entropy_grad_weight" + v.name).c_str(), ops::kCrossEntropyGradWeight,
+                            {s.x(), w, targets, statistics, given, bias, start_of(v)}, attrs));
+    }
+  }
+  const Operand targets =
+      i32_by(s.rows, [](int64_t i) { return i % 3 == 2 ? -1.0 : static_cast<double>(i * 7 % 13); });
+  for (const int64_t parts : {1, 3}) {
+    const std::string name = parts == 1 ? "" : "_parts";
+    const Operand statistics = statistics_of(parts, s);
+    cases.push_back(
+        s.row(("cross_entropy_loss" + name).c_str(), ops::kCrossEntropyLoss, {statistics, targets}));
+    cases.push_back(s.row(("cross_entropy_loss_grad" + name).c_str(), ops::kCrossEntropyLossGrad,
+                          {statistics, targets, absent()}));
+    cases.push_back(s.row(("cross_entropy_loss_grad_seed" + name).c_str(), ops::kCrossEntropyLossGrad,
+                          {statistics, targets, f32_of({1}, [](int64_t) { return 0.375; })}));
+  }
+  OpCase sums = s.row("cross_entropy_loss_sums_only", ops::kCrossEntropyLoss, {statistics_of(1, s), targets});
+  sums.left_out = {2, 3};
+  cases.push_back(std::move(sums));
+}
+
 // Every third row has no target.
 void add_loss_rows(std::vector<OpCase>& cases, const Sizes& s) {
   const Operand w = f32({13, s.width});
@@ -135,6 +219,7 @@ void add_loss_rows(std::vector<OpCase>& cases, const Sizes& s) {
   sums.name += "_sums_only";
   sums.left_out = {2, 3};
   cases.push_back(std::move(sums));
+  add_split_loss_rows(cases, s);
 }
 
 std::vector<OpCase> make_cases() {

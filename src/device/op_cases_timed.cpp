@@ -145,6 +145,16 @@ class Timed {
       add(ops::kLinearCrossEntropy, {rows(width), w, targets, absent()}, attrs).left_out = {2, 3};
       add(ops::kLinearCrossEntropyTrain, {rows(width), w, same_as(1), targets, absent(), absent()}, attrs);
     }
+    // At one width and of a single chunk: most runs have the fused form, and the products take long to
+    // measure.
+    constexpr int64_t kChunk = 512;
+    const Operand x = act({kChunk, kWidth}), w = f32({kVocab, kWidth}), targets = ids(kChunk, kVocab);
+    const Operand statistics = positive({1, kChunk, 3}), given = f32({1, kChunk, 3});
+    const ops::CrossEntropyAttrs whole{.vocabulary = kVocab};
+    add(ops::kCrossEntropyStatistics, {x, w, targets, absent(), absent()}, whole);
+    add(ops::kCrossEntropyGradInput, {x, w, same_as(1), targets, statistics, given, absent(), absent()},
+        whole);
+    add(ops::kCrossEntropyGradWeight, {x, w, targets, statistics, given, absent(), absent()}, whole);
   }
 
   void update() {
@@ -186,6 +196,8 @@ std::span<const UntimedOp> untimed_ops() {
       {&optim::kRootOfSum, kScalars},
       {&optim::kAdafactorVector, kScalars},
       {&graph::kLossSeed, kScalars},
+      {&ops::kCrossEntropyLoss, kScalars},
+      {&ops::kCrossEntropyLossGrad, kScalars},
       {&ops::kTakeRow, kText},
       {&ops::kSoftcap, kText},
       {&ops::kCachedAttention, kText},

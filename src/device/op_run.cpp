@@ -17,8 +17,17 @@ OpRun::OpRun(graph::Graph graph, std::span<const Binding> bindings, const hardwa
     : graph_(std::move(graph)), copies_(copies), launch_{device.threads} {
   encode_pass(graph_, bindings, device);
   size_t widest = 0;
+  std::vector<bool> written(static_cast<size_t>(graph_.value_count()));
   for (const Node& node : graph_.nodes()) {
     BindRequest request{{graph_, node}, std::vector<bool>(node.outputs.size(), false), plans_, device};
+    for (size_t o = 0; o < node.outputs.size(); ++o) {
+      if (node.outputs[o] == kNone) continue;
+      const auto out = static_cast<size_t>(node.outputs[o]);
+      const graph::Role role = graph_.value(node.outputs[o]).role;
+      const bool accumulates = role == graph::Role::kGradient || role == graph::Role::kMetric;
+      request.accumulate[o] = accumulates && written[out];
+      written[out] = true;
+    }
     Call call{find_binding(bindings, *node.op).bind(request), nullptr, node.inputs,
               node.phase == Phase::kSetup || node.phase == Phase::kEncode};
     call.operands.insert(call.operands.end(), node.outputs.begin(), node.outputs.end());

@@ -14,7 +14,8 @@ namespace strata::device {
 class OpRun {
  public:
   // Gives weights their encodings, binds every node and lays every value apart, `copies` times, in memory of
-  // its own or in `pool` where that is large enough.
+  // its own or in `pool` where that is large enough. Of several writers of a gradient or a metric the first
+  // overwrites and the others add.
   OpRun(graph::Graph graph, std::span<const Binding> bindings, const hardware::DeviceSpec& device,
         int copies = 1, const Arena* pool = nullptr);
 

@@ -77,6 +77,7 @@ std::vector<ValueId> differentiate(Graph& graph, std::span<const WeightedLoss> l
   add_seeds(builder, losses);
   for (const GivenGradient& one : given) builder.add_gradient(one.value, one.gradient);
   std::vector<std::ptrdiff_t> replaced;
+  size_t loss_nodes = 0;
   for (std::ptrdiff_t i = forward_count; i-- > 0;) {
     const Node node = graph.nodes()[static_cast<size_t>(i)];  // a copy: the rule appends to the nodes
     if (node.op->gradient == nullptr) continue;
@@ -88,13 +89,13 @@ std::vector<ValueId> differentiate(Graph& graph, std::span<const WeightedLoss> l
                                        [&](const WeightedLoss& loss) { return loss.sum == output; });
     }
     if (!flows && !is_loss) continue;
-    if (is_loss) replaced.push_back(i);
+    if (is_loss) ++loss_nodes;
     graph.set_layer(node.layer);
     builder.input_grad();
     node.op->gradient(builder, node);
+    if (builder.take_replaced()) replaced.push_back(i);
   }
-  STRATA_CHECK(replaced.size() == losses.size(), "{} losses, and nodes of {}", losses.size(),
-               replaced.size());
+  STRATA_CHECK(loss_nodes == losses.size(), "{} losses, and nodes of {}", losses.size(), loss_nodes);
   for (const std::ptrdiff_t i : replaced) graph.nodes().erase(graph.nodes().begin() + i);  // the last first
   for (Parameter& parameter : graph.parameters()) {
     STRATA_CHECK(parameter.gradient != kNone, "no gradient reaches {}", graph.value(parameter.value).name);

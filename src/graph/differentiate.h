@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "graph/graph.h"
@@ -26,6 +27,11 @@ class GradientBuilder {
   ValueId take_gradient(ValueId forward);
   // Of all values that were there when the builder was made.
   std::vector<ValueId> gradients() && { return std::move(gradients_); }
+  // The nodes that the rule adds give the forward node's outputs too: it is taken out of the graph. Its
+  // outputs must be such that no other forward node reads them, as those of a loss.
+  void replace_forward() { replaced_ = true; }
+  // Whether the last rule said so.
+  bool take_replaced() { return std::exchange(replaced_, false); }
   // The accumulator of a parameter's gradient, made on first use.
   ValueId parameter_gradient(ValueId parameter);
 
@@ -35,6 +41,7 @@ class GradientBuilder {
 
  private:
   Graph& graph_;
+  bool replaced_ = false;
   // By forward value.
   std::vector<ValueId> gradients_;
   std::vector<int32_t> parameters_;  // its index among the graph's parameters; kNone
@@ -57,8 +64,8 @@ struct GivenGradient {
 // Adds to `graph` the nodes that compute the gradient of the losses with respect to every parameter, and
 // gives that of every forward value (kNone where none flows; the caller keeps what it wants to read by its
 // role). The first loss is the main one, of weight 1. Loss i of weight wᵢ and Nᵢ terms counts wᵢ · N / Nᵢ
-// times, with N the main loss's terms: each has its own denominator. A loss's node is replaced by its
-// training form, which gives loss and gradients in one instruction.
+// times, with N the main loss's terms: each has its own denominator. A fused loss's node is replaced by its
+// training form, which gives loss and gradients in one instruction; one of the split form stays.
 std::vector<ValueId> differentiate(Graph& graph, std::span<const WeightedLoss> losses,
                                    std::span<const GivenGradient> given = {});
 

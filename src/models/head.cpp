@@ -8,10 +8,10 @@ using graph::Role;
 using graph::Value;
 using graph::ValueId;
 
-Losses add_losses(layers::Context& context, const Hidden& hidden, bool per_token) {
-  const ops::Loss loss =
-      ops::linear_cross_entropy(context.graph, hidden.values, hidden.head, context.targets,
-                                {.per_token = per_token, .softcap = hidden.softcap, .bias = hidden.bias});
+Losses add_losses(layers::Context& context, const Hidden& hidden, bool per_token, LossForm form) {
+  const auto build = form == LossForm::kSplit ? ops::split_cross_entropy : ops::linear_cross_entropy;
+  const ops::Loss loss = build(context.graph, hidden.values, hidden.head, context.targets,
+                               {.per_token = per_token, .softcap = hidden.softcap, .bias = hidden.bias});
   return {{{.sum = loss.sum}}, loss.count};
 }
 

@@ -1,6 +1,7 @@
 // What a model's head makes of its last hidden states: losses, or logits.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "graph/differentiate.h"
@@ -12,8 +13,16 @@ struct Losses {
   std::vector<graph::WeightedLoss> all;       // the main one first
   graph::ValueId token_count = graph::kNone;  // its terms so far, by which the update divides
 };
+// How the loss is computed, with the same bits.
+enum class LossForm : uint8_t {
+  kFused,  // loss and gradients in one instruction: three products of the head's size
+  // Forward, input gradient and weight gradient apart, for programs that run them at different times: five
+  // products.
+  kSplit,
+};
 // Of the batch's targets. `per_token`: also the loss of each token and whether it is the most probable.
-Losses add_losses(layers::Context& context, const Hidden& hidden, bool per_token);
+Losses add_losses(layers::Context& context, const Hidden& hidden, bool per_token,
+                  LossForm form = LossForm::kFused);
 
 // "logits" f32[sequences, V] of a generating program: of row "last_row" of a chunk, or of every text's newest
 // token.

@@ -1,26 +1,33 @@
+#include "base/error.h"
 #include "ops/ops.h"
 #include "ops/rules.h"
 
 namespace strata::ops {
 namespace {
 
-// The bias is the input behind the targets.
-void require_head(const NodeView& view, int targets) {
+// `softcap`: of the logits.
+void require_head(const NodeView& view, int targets, int bias_at, double softcap) {
   require(view, view.in(0).shape[1] == view.in(1).shape[1],
           "the last axis of x must equal the last axis of the weight");
   require(view, view.in(targets).shape == Shape{view.in(0).shape[0]} && view.in(targets).dtype == DType::kI32,
           "targets must be i32[N]");
-  if (view.has(targets + 1)) {
-    const Value& bias = view.in(targets + 1);
+  if (view.has(bias_at)) {
+    const Value& bias = view.in(bias_at);
     require(view, bias.shape == Shape{view.in(1).shape[0]} && bias.dtype == DType::kF32,
             "the bias must be f32 with one element a row of the weight");
-    require(view, view.attrs<LinearCrossEntropyAttrs>().softcap == 0,
-            "capped logits take no bias: leave out one of the two");
+    require(view, softcap == 0, "capped logits take no bias: leave out one of the two");
   }
 }
 
+void require_seed(const NodeView& view, int seed) {
+  if (!view.has(seed)) return;
+  require(view, view.in(seed).shape == Shape{1} && view.in(seed).dtype == DType::kF32,
+          "the seed must be f32[1]");
+}
+
 std::vector<ValueSpec> infer(const NodeView& view) {
-  require_head(view, LinearCrossEntropy::kTargets);
+  require_head(view, LinearCrossEntropy::kTargets, LinearCrossEntropy::kBias,
+               view.attrs<LinearCrossEntropyAttrs>().softcap);
   return {{"sum", DType::kF64, {1}},
           {"count", DType::kI64, {1}},
           {"per_token", DType::kF32, {view.in(LinearCrossEntropy::kX).shape[0]}},
@@ -44,8 +51,9 @@ std::vector<PlacementOption> placements(const NodeView&) {
   return {{{kS0, kR, kS0, kR}, {kP, kP, kS0, kS0}}};
 }
 
-// The forward node is replaced: loss and gradients come from one instruction, so that logits are made once.
+// Loss and gradients come from one instruction, so that logits are made once.
 void gradient(GradientBuilder& builder, const Node& node) {
+  builder.replace_forward();
   Graph& graph = builder.graph();
   const Value& x = graph.value(node.inputs[LinearCrossEntropy::kX]);
   const ValueId dx = graph.add_value({.name = "loss.dx",
@@ -67,11 +75,9 @@ void gradient(GradientBuilder& builder, const Node& node) {
 }
 
 std::vector<ValueSpec> infer_train(const NodeView& view) {
-  require_head(view, LinearCrossEntropyTrain::kTargets);
-  if (view.has(LinearCrossEntropyTrain::kSeed)) {
-    const Value& seed = view.in(LinearCrossEntropyTrain::kSeed);
-    require(view, seed.shape == Shape{1} && seed.dtype == DType::kF32, "the seed must be f32[1]");
-  }
+  require_head(view, LinearCrossEntropyTrain::kTargets, LinearCrossEntropyTrain::kBias,
+               view.attrs<LinearCrossEntropyAttrs>().softcap);
+  require_seed(view, LinearCrossEntropyTrain::kSeed);
   const Value& x = view.in(LinearCrossEntropyTrain::kX);
   const Value& weight = view.in(LinearCrossEntropyTrain::kWeight);
   return {{"sum", DType::kF64, {1}},
@@ -89,40 +95,214 @@ std::vector<PlacementOption> placements_train(const NodeView&) {
   return {{{kS0, kR, kR, kS0, kR, kR}, {kP, kP, kS0, kP, kP}}};
 }
 
+// --- The split form
+
+// Parts of the vocabulary in the weight.
+int64_t parts_of(const NodeView& view, int vocab_start) {
+  return view.has(vocab_start) ? view.in(vocab_start).shape[0] : 1;
+}
+
+void require_parts(const NodeView& view, int targets, int bias, int vocab_start) {
+  const auto& attrs = view.attrs<CrossEntropyAttrs>();
+  require_head(view, targets, bias, attrs.softcap);
+  const int64_t rows = view.in(CrossEntropyStatistics::kWeight).shape[0];
+  if (!view.has(vocab_start)) {
+    require(view, attrs.vocabulary == rows,
+            "without vocab_start the weight must have one row a token of the vocabulary");
+    return;
+  }
+  const Value& start = view.in(vocab_start);
+  require(view, start.dtype == DType::kI32 && start.shape.rank() == 1 && start.shape[0] > 0,
+          "vocab_start must be i32[parts]");
+  require(view, rows % start.shape[0] == 0 && attrs.vocabulary >= rows,
+          "the weight must be parts of equal size of the vocabulary");
+}
+
+void require_statistics(const NodeView& view, int statistics, int64_t parts, int64_t tokens) {
+  const Value& value = view.in(statistics);
+  require(view, value.shape == Shape{parts, tokens, 3} && value.dtype == DType::kF32,
+          "statistics and their gradient must be f32[parts, N, 3]");
+}
+
+std::vector<ValueSpec> infer_statistics(const NodeView& view) {
+  using Op = CrossEntropyStatistics;
+  require_parts(view, Op::kTargets, Op::kBias, Op::kVocabStart);
+  return {{"statistics", DType::kF32, {parts_of(view, Op::kVocabStart), view.in(Op::kX).shape[0], 3}}};
+}
+
+// A shard of the vocabulary needs to know where it begins.
+std::vector<PlacementOption> placements_statistics(const NodeView& view) {
+  std::vector<PlacementOption> options{{{kS0, kR, kS0, kR, kR}, {kS1}}};
+  if (view.has(CrossEntropyStatistics::kVocabStart)) options.push_back({{kR, kS0, kR, kS0, kS0}, {kS0}});
+  return options;
+}
+
+void gradient_statistics(GradientBuilder& builder, const Node& node) {
+  using Op = CrossEntropyStatistics;
+  Graph& graph = builder.graph();
+  const ValueId x = node.inputs[Op::kX], weight = node.inputs[Op::kWeight], bias = node.inputs[Op::kBias];
+  const ValueId targets = node.inputs[Op::kTargets], start = node.inputs[Op::kVocabStart];
+  const ValueId statistics = node.outputs[Op::kStatistics], given = builder.gradient_of(statistics);
+  if (builder.wants(x)) {
+    builder.add_gradient(
+        x, graph.add_node(kCrossEntropyGradInput,
+                          {x, weight, weight, targets, statistics, given, bias, start}, node.attrs)[0]);
+  }
+  builder.weight_grad();
+  graph.add_node_into(
+      kCrossEntropyGradWeight, {x, weight, targets, statistics, given, bias, start},
+      {builder.parameter_gradient(weight), bias != kNone ? builder.parameter_gradient(bias) : kNone},
+      node.attrs);
+}
+
+std::vector<ValueSpec> infer_grad_input(const NodeView& view) {
+  using Op = CrossEntropyGradInput;
+  require_parts(view, Op::kTargets, Op::kBias, Op::kVocabStart);
+  const Value& x = view.in(Op::kX);
+  for (const int statistics : {Op::kStatistics, Op::kDstatistics})
+    require_statistics(view, statistics, parts_of(view, Op::kVocabStart), x.shape[0]);
+  return {{"dx", x.dtype, x.shape}};
+}
+
+// The logits once more, and the product of their gradient.
+Cost cost_of_gradient(const NodeView& view) {
+  return {2 * logits_flops(view), graph::streamed_bytes(view) + logits_bytes(view)};
+}
+
+std::vector<PlacementOption> placements_grad_input(const NodeView& view) {
+  std::vector<PlacementOption> options{{{kS0, kR, kR, kS0, kS1, kS1, kR, kR}, {kS0}}};
+  if (view.has(CrossEntropyGradInput::kVocabStart))
+    options.push_back({{kR, kS0, kS0, kR, kS0, kS0, kS0, kS0}, {kP}});
+  return options;
+}
+
+std::vector<ValueSpec> infer_grad_weight(const NodeView& view) {
+  using Op = CrossEntropyGradWeight;
+  require_parts(view, Op::kTargets, Op::kBias, Op::kVocabStart);
+  for (const int statistics : {Op::kStatistics, Op::kDstatistics})
+    require_statistics(view, statistics, parts_of(view, Op::kVocabStart), view.in(Op::kX).shape[0]);
+  const Shape& weight = view.in(Op::kWeight).shape;
+  return {{"dw", DType::kF32, weight}, {"dbias", DType::kF32, {weight[0]}, {}, !view.has(Op::kBias)}};
+}
+
+std::vector<PlacementOption> placements_grad_weight(const NodeView& view) {
+  std::vector<PlacementOption> options{{{kS0, kR, kS0, kS1, kS1, kR, kR}, {kP, kP}}};
+  if (view.has(CrossEntropyGradWeight::kVocabStart))
+    options.push_back({{kR, kS0, kR, kS0, kS0, kS0, kS0}, {kS0, kS0}});
+  return options;
+}
+
+// Statistics and targets are the first operands of both.
+void require_reduction(const NodeView& view) {
+  using Op = CrossEntropyLoss;
+  const Value& statistics = view.in(Op::kStatistics);
+  require(view, statistics.shape.rank() == 3, "statistics must be f32[parts, N, 3]");
+  require_statistics(view, Op::kStatistics, statistics.shape[0], statistics.shape[1]);
+  require(
+      view,
+      view.in(Op::kTargets).shape == Shape{statistics.shape[1]} && view.in(Op::kTargets).dtype == DType::kI32,
+      "targets must be i32[N]");
+}
+
+std::vector<ValueSpec> infer_loss(const NodeView& view) {
+  require_reduction(view);
+  const int64_t tokens = view.in(CrossEntropyLoss::kTargets).shape[0];
+  return {{"sum", DType::kF64, {1}},
+          {"count", DType::kI64, {1}},
+          {"per_token", DType::kF32, {tokens}},
+          {"greedy", DType::kI32, {tokens}}};
+}
+
+Cost cost_loss(const NodeView& view) {
+  return streamed(view, 4);
+}
+
+std::vector<PlacementOption> placements_loss(const NodeView&) {
+  return {{{kS1, kS0}, {kP, kP, kS0, kS0}}};
+}
+
+void gradient_loss(GradientBuilder& builder, const Node& node) {
+  using Op = CrossEntropyLoss;
+  const ValueId statistics = node.inputs[Op::kStatistics];
+  builder.add_gradient(
+      statistics,
+      builder.graph().add_node(kCrossEntropyLossGrad, {statistics, node.inputs[Op::kTargets],
+                                                       builder.gradient_of(node.outputs[Op::kSum])})[0]);
+}
+
+std::vector<ValueSpec> infer_loss_grad(const NodeView& view) {
+  require_reduction(view);
+  require_seed(view, CrossEntropyLossGrad::kSeed);
+  return {{"dstatistics", DType::kF32, view.in(CrossEntropyLossGrad::kStatistics).shape}};
+}
+
+std::vector<PlacementOption> placements_loss_grad(const NodeView&) {
+  return {{{kS1, kS0, kR}, {kS1}}};
+}
+
 }  // namespace
 
 const OpDef kLinearCrossEntropy{"linear_cross_entropy", "loss", infer, cost, placements, gradient};
 const OpDef kLinearCrossEntropyTrain{
     "linear_cross_entropy_train", "loss", infer_train, cost_train, placements_train, nullptr, {{2, 0}}};
 
+const OpDef kCrossEntropyStatistics{
+    "cross_entropy_statistics", "loss", infer_statistics, cost, placements_statistics, gradient_statistics};
+const OpDef kCrossEntropyLoss{"cross_entropy_loss", "loss",       infer_loss, cost_loss,
+                              placements_loss,      gradient_loss};
+const OpDef kCrossEntropyLossGrad{"cross_entropy_loss_grad", "loss", infer_loss_grad, cost_loss,
+                                  placements_loss_grad};
+const OpDef kCrossEntropyGradInput{"cross_entropy_grad_input",
+                                   "loss",
+                                   infer_grad_input,
+                                   cost_of_gradient,
+                                   placements_grad_input,
+                                   nullptr,
+                                   {{CrossEntropyGradInput::kDx, CrossEntropyGradInput::kX}}};
+const OpDef kCrossEntropyGradWeight{"cross_entropy_grad_weight", "loss", infer_grad_weight, cost_of_gradient,
+                                    placements_grad_weight};
+
+namespace {
+
+// The values that a loss of `tokens` tokens gives.
+Loss loss_values(Graph& graph, int64_t tokens, const LossOptions& options) {
+  const auto metric = [&](const char* name, DType dtype, int64_t elements) {
+    return graph.add_value({.name = options.prefix + name,
+                            .dtype = dtype,
+                            .shape = {elements},
+                            .role = graph::Role::kMetric,
+                            .encoding = {},
+                            .placements = {},
+                            .segments = {}});
+  };
+  Loss loss{metric("loss_sum", DType::kF64, 1), metric("token_count", DType::kI64, 1), kNone, kNone};
+  if (options.per_token) {
+    loss.per_token = metric("token_loss", DType::kF32, tokens);
+    loss.greedy = metric("token_greedy", DType::kI32, tokens);
+  }
+  return loss;
+}
+
+}  // namespace
+
 Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets,
                           const LossOptions& options) {
-  auto metric = [&](const char* name, DType dtype) {
-    return graph.add_value({.name = options.prefix + name,
-                            .dtype = dtype,
-                            .shape = {1},
-                            .role = graph::Role::kMetric,
-                            .encoding = {},
-                            .placements = {},
-                            .segments = {}});
-  };
-  Loss loss{metric("loss_sum", DType::kF64), metric("token_count", DType::kI64), kNone, kNone};
-  auto of_tokens = [&](const char* name, DType dtype) {
-    return graph.add_value({.name = options.prefix + name,
-                            .dtype = dtype,
-                            .shape = {graph.value(x).shape[0]},
-                            .role = graph::Role::kMetric,
-                            .encoding = {},
-                            .placements = {},
-                            .segments = {}});
-  };
-  if (options.per_token) {
-    loss.per_token = of_tokens("token_loss", DType::kF32);
-    loss.greedy = of_tokens("token_greedy", DType::kI32);
-  }
+  STRATA_CHECK(options.vocab_start == kNone, "the fused loss takes the whole vocabulary, not a part of it");
+  const Loss loss = loss_values(graph, graph.value(x).shape[0], options);
   graph.add_node_into(kLinearCrossEntropy, {x, weight, targets, options.bias},
                       {loss.sum, loss.count, loss.per_token, loss.greedy},
                       LinearCrossEntropyAttrs{options.softcap});
+  return loss;
+}
+
+Loss split_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets,
+                         const LossOptions& options) {
+  const Loss loss = loss_values(graph, graph.value(x).shape[0], options);
+  const ValueId statistics = graph.add_node(
+      kCrossEntropyStatistics, {x, weight, targets, options.bias, options.vocab_start},
+      CrossEntropyAttrs{.softcap = options.softcap, .vocabulary = graph.value(weight).shape[0]})[0];
+  graph.add_node_into(kCrossEntropyLoss, {statistics, targets},
+                      {loss.sum, loss.count, loss.per_token, loss.greedy});
   return loss;
 }
 

@@ -358,6 +358,37 @@ struct LinearCrossEntropyTrain {
   enum In : int { kX, kWeight, kWeightOfDx, kTargets, kBias, kSeed };
   enum Out : int { kSum, kCount, kDx, kDweight, kDbias };
 };
+// Of the statistics and their gradients. The rows of the weight are `vocab_start`'s number of parts of equal
+// size; without one they are the whole vocabulary.
+struct CrossEntropyAttrs {
+  double softcap = 0;
+  int64_t vocabulary = 0;  // rows of the whole vocabulary, which targets count
+  bool operator==(const CrossEntropyAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("softcap", softcap);
+    to("vocabulary", vocabulary);
+  }
+};
+struct CrossEntropyStatistics {
+  enum In : int { kX, kWeight, kTargets, kBias, kVocabStart };
+  enum Out : int { kStatistics };
+};
+struct CrossEntropyLoss {
+  enum In : int { kStatistics, kTargets };
+  enum Out : int { kSum, kCount, kPerToken, kGreedy };
+};
+struct CrossEntropyLossGrad {
+  enum In : int { kStatistics, kTargets, kSeed };
+  enum Out : int { kDstatistics };
+};
+struct CrossEntropyGradInput {
+  enum In : int { kX, kWeight, kWeightOfDx, kTargets, kStatistics, kDstatistics, kBias, kVocabStart };
+  enum Out : int { kDx };
+};
+struct CrossEntropyGradWeight {
+  enum In : int { kX, kWeight, kTargets, kStatistics, kDstatistics, kBias, kVocabStart };
+  enum Out : int { kDweight, kDbias };
+};
 
 // --- softcap.cpp
 struct SoftcapAttrs {

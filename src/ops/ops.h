@@ -185,6 +185,9 @@ struct LossOptions {
   double softcap = 0;           // above 0: a logit l becomes softcap · tanh(l / softcap)
   ValueId bias = graph::kNone;  // fp32 [V]; not with softcap
   std::string prefix = {};      // of the names of the loss's values, where there are several losses
+  // Of the split form alone, where the vocabulary is to be sharded: i32[parts], the row of the whole
+  // vocabulary at which each of the weight's `parts` equal parts begins. A shard holds whole parts.
+  ValueId vocab_start = graph::kNone;
 };
 struct Loss {
   ValueId sum;        // "loss_sum", f64[1]
@@ -198,6 +201,22 @@ extern const OpDef kLinearCrossEntropy;  // (x, w, targets, bias?) → sum, coun
 // (x, w for logits, w for dx, targets, bias?, seed?) → sum, count, dx, grad w, grad bias?. Gradients are
 // those of seed · sum; sum and count are not scaled.
 extern const OpDef kLinearCrossEntropyTrain;
+// The same loss, the same bits, for where its one instruction does not do: forward apart from backward, input
+// gradients apart from weight gradients, or a sharded vocabulary. The logits are made three times: five
+// products of the head's size for the fused form's three.
+Loss split_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets,
+                         const LossOptions& options = {});
+// (x, w, targets, bias?, vocab_start?) → statistics f32[parts, N, 3]: of each part's logits the maximum, the
+// sum of exp(logit − maximum), and the target's logit, −∞ where the target is in another part. All are 0 for
+// a token without target.
+extern const OpDef kCrossEntropyStatistics;
+extern const OpDef kCrossEntropyLoss;      // (statistics, targets) → sum, count, per_token?, greedy?
+extern const OpDef kCrossEntropyLossGrad;  // (statistics, targets, seed?) → dstatistics
+// (x, w for logits, w for dx, targets, statistics, dstatistics, bias?, vocab_start?) → dx
+extern const OpDef kCrossEntropyGradInput;
+// (x, w for logits, targets, statistics, dstatistics, bias?, vocab_start?) → accumulates into grad w, grad
+// bias?
+extern const OpDef kCrossEntropyGradWeight;
 
 // --- softcap.cpp
 // y = cap · tanh(x / cap), for the logits of a generating program; f32, over itself, no gradient.

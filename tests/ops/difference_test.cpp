@@ -67,8 +67,8 @@ std::vector<Tensor> gradients_of(const OpCase& one, const std::vector<Tensor>& i
     }
     found.push_back(gradient);
   }
-  // A loss is replaced by its training form.
-  if (seeds.empty()) graph.nodes().erase(graph.nodes().begin());
+  // As a fused loss by its training form.
+  if (builder.take_replaced()) graph.nodes().erase(graph.nodes().begin());
   device::OpRun run(std::move(graph), device::cpu_bindings(), one_thread());
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].absent) store(inputs[i], run.data(made.inputs[i]));

@@ -21,6 +21,10 @@ using graph::WeightedLoss;
 
 constexpr int64_t kTokens = 12, kWidth = 16, kVocab = 9;
 
+// Builds a loss in one of its forms.
+using Form = decltype(&linear_cross_entropy);
+constexpr Form kForms[] = {linear_cross_entropy, split_cross_entropy};
+
 ValueId parameter(Graph& graph, const char* name, Shape shape) {
   return graph.add_parameter(name, ParameterRole::kFfnIn, shape, {});
 }
@@ -52,17 +56,17 @@ struct TwoLosses {
   Graph graph;
   ValueId main = graph::kNone, second = graph::kNone, main_terms = graph::kNone, second_terms = graph::kNone;
 
-  explicit TwoLosses(double weight) {
+  explicit TwoLosses(double weight, Form main_form = linear_cross_entropy,
+                     Form second_form = linear_cross_entropy) {
     const ValueId tokens = input(graph, "tokens", {kTokens}, DType::kI32);
     const ValueId x = embedding(graph, tokens, parameter(graph, "table", {kTokens, kWidth}), DType::kF32);
     const ValueId y = activation(graph, x, ActivationKind::kGeluTanh);
     const ValueId head = parameter(graph, "head", {kVocab, kWidth});
-    main = linear_cross_entropy(graph, y, head, input(graph, "targets", {kTokens}, DType::kI32)).sum;
+    main = main_form(graph, y, head, input(graph, "targets", {kTokens}, DType::kI32), {}).sum;
     const ValueId between = linear(graph, y, parameter(graph, "between", {kWidth, kWidth}));
-    second =
-        linear_cross_entropy(graph, between, parameter(graph, "second_head", {kVocab, kWidth}),
-                             input(graph, "second_targets", {kTokens}, DType::kI32), {.prefix = "second."})
-            .sum;
+    second = second_form(graph, between, parameter(graph, "second_head", {kVocab, kWidth}),
+                         input(graph, "second_targets", {kTokens}, DType::kI32), {.prefix = "second."})
+                 .sum;
     main_terms = device::add_operand(graph, "terms", DType::kI64, {1}, {}, Role::kStep);
     second_terms = device::add_operand(graph, "second.terms", DType::kI64, {1}, {}, Role::kStep);
     graph::differentiate(graph,
@@ -115,11 +119,33 @@ TEST(SeveralLosses, CountByTheirOwnDenominators) {
   }
 }
 
+// Whichever form each of them has.
+TEST(SeveralLosses, GiveTheSameBitsInBothForms) {
+  std::vector<std::vector<std::vector<double>>> results;  // of each pair of forms: sums, then gradients
+  for (const Form main_form : kForms) {
+    for (const Form second_form : kForms) {
+      TwoLosses losses(0.3, main_form, second_form);
+      device::OpRun run(std::move(losses.graph), device::cpu_bindings(), one_thread());
+      fill(run);
+      *run.data_as<int64_t>(losses.main_terms) = 10;
+      *run.data_as<int64_t>(losses.second_terms) = 3;
+      run.encode();
+      run.run();
+      std::vector<std::vector<double>>& found = results.emplace_back();
+      found.push_back({*run.data_as<double>(losses.main), *run.data_as<double>(losses.second)});
+      for (const graph::Parameter& one : run.graph().parameters())
+        found.push_back(load(run.graph().value(one.gradient), run.data(one.gradient)).values);
+    }
+  }
+  ASSERT_EQ(results.size(), 4u);
+  for (const auto& found : results) EXPECT_EQ(found, results[0]);
+}
+
 // A loss without a term in the whole batch adds nothing, and divides by nothing.
 TEST(SeveralLosses, OneWithoutTermsAddsNothing) {
   std::vector<std::vector<float>> gradients;
-  for (const double weight : {0.3, 0.0}) {
-    TwoLosses losses(weight);
+  for (const auto& [form, weight] : {std::pair{kForms[0], 0.3}, {kForms[0], 0.0}, {kForms[1], 0.3}}) {
+    TwoLosses losses(weight, form, form);
     device::OpRun run(std::move(losses.graph), device::cpu_bindings(), one_thread());
     fill(run);
     *run.data_as<int64_t>(losses.main_terms) = 10;
@@ -132,8 +158,9 @@ TEST(SeveralLosses, OneWithoutTermsAddsNothing) {
       if (value.name == "table") gradients.emplace_back(gradient, gradient + value.shape.elements());
     }
   }
-  ASSERT_EQ(gradients.size(), 2u);
+  ASSERT_EQ(gradients.size(), 3u);
   EXPECT_EQ(gradients[0], gradients[1]);
+  EXPECT_EQ(gradients[0], gradients[2]);
   for (const float number : gradients[0]) ASSERT_TRUE(std::isfinite(number));
 }
 
@@ -158,10 +185,10 @@ ValueId first_stage(Graph& graph) {
   return activation(graph, linear(graph, x, parameter(graph, "w1", {kWidth, kWidth})),
                     ActivationKind::kGeluTanh);
 }
-ValueId second_stage(Graph& graph, ValueId x) {
+ValueId second_stage(Graph& graph, ValueId x, Form form = linear_cross_entropy) {
   const ValueId y = linear(graph, x, parameter(graph, "w2", {kWidth, kWidth}));
-  return linear_cross_entropy(graph, y, parameter(graph, "head", {kVocab, kWidth}),
-                              input(graph, "targets", {kTokens}, DType::kI32))
+  return form(graph, y, parameter(graph, "head", {kVocab, kWidth}),
+              input(graph, "targets", {kTokens}, DType::kI32), {})
       .sum;
 }
 
@@ -199,7 +226,7 @@ TEST(GivenGradients, MakeStagesGiveWhatTheWholeGives) {
   all.encode();
   all.run();
 
-  // The first stage sends what it made, the second gives back its gradient.
+  // The first stage sends what it made, the second gives back its gradient. Its loss is in the split form.
   Graph sender;
   const ValueId sent = first_stage(sender);
   device::OpRun forward(std::move(sender), device::cpu_bindings(), one_thread());
@@ -208,7 +235,7 @@ TEST(GivenGradients, MakeStagesGiveWhatTheWholeGives) {
   forward.run();
   Graph last;
   const ValueId received = device::add_operand(last, "received", DType::kF32, {kTokens, kWidth});
-  const ValueId loss = second_stage(last, received);
+  const ValueId loss = second_stage(last, received, split_cross_entropy);
   const ValueId back =
       graph::differentiate(last, std::vector<WeightedLoss>{{.sum = loss}})[static_cast<size_t>(received)];
   ASSERT_NE(back, graph::kNone);

@@ -24,8 +24,8 @@ const std::vector<reference::Row>& rows() {
     std::vector<reference::Row> all;
     for (const auto part :
          {reference::activation_kernels(), reference::attention_kernels(), reference::clamp_kernels(),
-          reference::cross_attention_kernels(), reference::linear_kernels(), reference::qk_norm_kernels(),
-          reference::rows_kernels(), reference::update_kernels()}) {
+          reference::cross_attention_kernels(), reference::linear_kernels(), reference::loss_kernels(),
+          reference::qk_norm_kernels(), reference::rows_kernels(), reference::update_kernels()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

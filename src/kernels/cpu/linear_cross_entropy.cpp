@@ -19,6 +19,19 @@ constexpr int64_t kSmallestChunk = 512;
 constexpr int64_t kLogitBytes = int64_t{32} << 20;
 constexpr int64_t kRowsPerTask = 4;
 
+bool has_losses(CrossEntropyTask task) {
+  return task == CrossEntropyTask::kLoss || task == CrossEntropyTask::kTraining;
+}
+bool has_input_grad(CrossEntropyTask task) {
+  return task == CrossEntropyTask::kTraining || task == CrossEntropyTask::kInputGrad;
+}
+bool has_weight_grad(CrossEntropyTask task) {
+  return task == CrossEntropyTask::kTraining || task == CrossEntropyTask::kWeightGrad;
+}
+bool has_gradients(CrossEntropyTask task) {
+  return has_input_grad(task) || has_weight_grad(task);
+}
+
 int64_t choose_chunk(const LinearCrossEntropySpec& spec) {
   const int64_t row = std::max<int64_t>(spec.vocab, 1) * size_of(DType::kF32);
   const int64_t wanted =
@@ -42,10 +55,12 @@ CrossEntropyChunk plan_chunk(const LinearCrossEntropySpec& spec, int64_t tokens,
                 .y_stride = spec.vocab};
   chunk.forward = plan_gemm(gemm, device, engine);
   gemm.bias = false;
-  if (!spec.gradients) return chunk;
-  gemm.role = GemmRole::kInputGrad;
-  gemm.out_dtype = spec.dtype;
-  chunk.input_grad = plan_gemm(gemm, device, engine);
+  if (has_input_grad(spec.task)) {
+    gemm.role = GemmRole::kInputGrad;
+    gemm.out_dtype = spec.dtype;
+    chunk.input_grad = plan_gemm(gemm, device, engine);
+  }
+  if (!has_weight_grad(spec.task)) return chunk;
   gemm.role = GemmRole::kWeightGrad;
   gemm.out_dtype = DType::kF32;
   gemm.accumulate = spec.accumulate;
@@ -56,9 +71,10 @@ CrossEntropyChunk plan_chunk(const LinearCrossEntropySpec& spec, int64_t tokens,
 }
 
 int64_t scratch_of(const LinearCrossEntropySpec& spec, const CrossEntropyChunk& chunk) {
-  return std::max({chunk.forward.scratch_bytes, chunk.input_grad.scratch_bytes,
-                   chunk.weight_grad_first.scratch_bytes, chunk.weight_grad.scratch_bytes,
-                   spec.bias && spec.gradients ? column_sums_scratch_bytes(chunk.tokens, spec.vocab) : 0});
+  return std::max(
+      {chunk.forward.scratch_bytes, chunk.input_grad.scratch_bytes, chunk.weight_grad_first.scratch_bytes,
+       chunk.weight_grad.scratch_bytes,
+       spec.bias && has_weight_grad(spec.task) ? column_sums_scratch_bytes(chunk.tokens, spec.vocab) : 0});
 }
 
 void* offset(void* base, int64_t bytes) {
@@ -106,10 +122,16 @@ GemmCost linear_cross_entropy_cost(const LinearCrossEntropySpec& spec) {
   const auto d = static_cast<double>(spec.width);
   const auto v = static_cast<double>(spec.vocab);
   const auto in = static_cast<double>(size_of(spec.dtype));
-  GemmCost cost{.flops = 2.0 * m * d * v, .bytes = in * (m * d + v * d) + 4.0 * m};
-  if (spec.gradients) {
-    cost.flops *= 3.0;
-    cost.bytes += in * (m * d + v * d) + 4.0 * v * d * (spec.accumulate ? 2.0 : 1.0);
+  const double product = 2.0 * m * d * v;
+  GemmCost cost{.flops = product, .bytes = in * (m * d + v * d) + 4.0 * m};
+  if (!has_losses(spec.task)) cost.bytes += 12.0 * m * static_cast<double>(spec.parts);
+  if (has_input_grad(spec.task)) {
+    cost.flops += product;
+    cost.bytes += in * (m * d + v * d);
+  }
+  if (has_weight_grad(spec.task)) {
+    cost.flops += product;
+    cost.bytes += 4.0 * v * d * (spec.accumulate ? 2.0 : 1.0);
   }
   return cost;
 }
@@ -127,6 +149,11 @@ LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropySpec& w
   STRATA_CHECK(spec.vocab_valid > 0 && spec.vocab_valid <= spec.vocab,
                "[linear_cross_entropy] {} valid columns of {}: expected 1 to all", spec.vocab_valid,
                spec.vocab);
+  if (spec.vocabulary == 0) spec.vocabulary = spec.vocab_valid;
+  STRATA_CHECK(spec.parts > 0 && spec.vocab % spec.parts == 0, "[linear_cross_entropy] {} parts of {} rows",
+               spec.parts, spec.vocab);
+  STRATA_CHECK(spec.parts == 1 || (spec.vocab_valid == spec.vocab && !has_losses(spec.task)),
+               "[linear_cross_entropy] {} parts of a vocabulary with padding, or of a whole one", spec.parts);
   spec.chunk_tokens = choose_chunk(spec);
   plan.cost = linear_cross_entropy_cost(spec);
   plan.full = plan_chunk(spec, std::min(spec.chunk_tokens, spec.tokens), device, engine);
@@ -134,7 +161,7 @@ LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropySpec& w
   if (rest > 0) plan.last = plan_chunk(spec, rest, device, engine);
   const int64_t elements = plan.full.tokens * spec.vocab;
   plan.losses_at = align_up(elements * size_of(DType::kF32), kBufferAlignment);
-  if (spec.gradients && spec.dtype != DType::kF32) {
+  if (has_gradients(spec.task) && spec.dtype != DType::kF32) {
     plan.gradient_at = plan.losses_at;
     plan.losses_at += align_up(elements * size_of(spec.dtype), kBufferAlignment);
   }
@@ -149,15 +176,15 @@ LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropySpec& w
   return plan;
 }
 
-// The GEMMs of a chunk, ready to run; without gradients the forward product alone.
+// The GEMMs of a chunk that the task needs, ready to run.
 struct LinearCrossEntropy::Chunk {
   int64_t tokens;
   Gemm forward;
   std::optional<Gemm> input_grad, weight_grad_first, weight_grad;
 
-  Chunk(const CrossEntropyChunk& plan, bool gradients) : tokens(plan.tokens), forward(plan.forward) {
-    if (!gradients) return;
-    input_grad.emplace(plan.input_grad);
+  Chunk(const CrossEntropyChunk& plan, CrossEntropyTask task) : tokens(plan.tokens), forward(plan.forward) {
+    if (has_input_grad(task)) input_grad.emplace(plan.input_grad);
+    if (!has_weight_grad(task)) return;
     weight_grad_first.emplace(plan.weight_grad_first);
     weight_grad.emplace(plan.weight_grad);
   }
@@ -167,80 +194,151 @@ namespace {
 
 using Chunk = LinearCrossEntropy::Chunk;
 
-struct Totals {
-  double loss = 0.0;
-  int64_t count = 0;
-};
-
 void check_targets(const LinearCrossEntropySpec& spec, const int32_t* targets) {
   for (int64_t i = 0; i < spec.tokens; ++i) {
-    if (targets[i] < -1 || targets[i] >= spec.vocab_valid) {
+    if (targets[i] < -1 || targets[i] >= spec.vocabulary) {
       throw DataError(
           "[linear_cross_entropy] target {} of token {}: expected -1 or less than the vocabulary's {}; "
           "check that the token files were made with this model's tokenizer",
-          targets[i], i, spec.vocab_valid);
+          targets[i], i, spec.vocabulary);
     }
   }
-}
-
-// Losses of a chunk's logits, and their gradient where it is wanted.
-void losses_of_chunk(const LinearCrossEntropySpec& spec, float* logits, void* gradient,
-                     const int32_t* targets, int64_t tokens, float grad_scale, double* losses,
-                     int32_t* greedy) {
-  const int64_t row_bytes = spec.vocab * size_of(spec.dtype);
-  parallel_ranges(tokens, kRowsPerTask, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      float* row = logits + i * spec.vocab;
-      if (greedy != nullptr) {
-        greedy[i] = targets[i] >= 0 && detail::is_greatest(row, spec.vocab_valid, targets[i]) ? 1 : 0;
-      }
-      losses[i] = spec.gradients ? detail::cross_entropy_gradient_row(
-                                       row, offset(gradient, i * row_bytes), spec.dtype, spec.vocab_valid,
-                                       spec.vocab, targets[i], grad_scale, spec.softcap)
-                                 : detail::cross_entropy_row(row, spec.vocab_valid, targets[i], spec.softcap);
-    }
-  });
-}
-
-// In the order of tokens, so that the sum does not depend on chunks or threads.
-Totals sum_losses(const LinearCrossEntropySpec& spec, const double* losses,
-                  const LinearCrossEntropyArgs& args) {
-  Totals totals;
-  for (int64_t i = 0; i < spec.tokens; ++i) {
-    totals.loss += losses[i];
-    totals.count += args.targets[i] >= 0 ? 1 : 0;
-    if (args.token_loss) args.token_loss[i] = static_cast<float>(losses[i]);
-  }
-  return totals;
 }
 
 // One chunk's operands.
 struct ChunkCall {
   const void* x;
   const int32_t* targets;
+  const int32_t* tokens;  // of each row, where it has a target; null: they lie in a row from `begin` on
+  int64_t begin;
   double* losses;
   int32_t* greedy;
   void* dx;
   bool first;  // of the run: its weight gradient may overwrite
+
+  int64_t token(int64_t row) const { return tokens != nullptr ? tokens[row] : begin + row; }
 };
+
+// What lies where in memory while a chunk is run.
+struct ChunkMemory {
+  float* logits;
+  void* gradient;
+  void* gemm_scratch;
+};
+
+// Losses of rows of logits, and their gradient where it is wanted.
+void losses_of_rows(const LinearCrossEntropySpec& spec, const ChunkMemory& memory, const ChunkCall& call,
+                    float grad_scale, int64_t begin, int64_t end) {
+  const int64_t row_bytes = spec.vocab * size_of(spec.dtype);
+  const int32_t* const targets = call.targets;
+  for (int64_t i = begin; i < end; ++i) {
+    float* row = memory.logits + i * spec.vocab;
+    if (call.greedy != nullptr) {
+      call.greedy[i] = targets[i] >= 0 && detail::is_greatest(row, spec.vocab_valid, targets[i]) ? 1 : 0;
+    }
+    call.losses[i] = has_gradients(spec.task)
+                         ? detail::cross_entropy_gradient_row(row, offset(memory.gradient, i * row_bytes),
+                                                              spec.dtype, spec.vocab_valid, spec.vocab,
+                                                              targets[i], grad_scale, spec.softcap)
+                         : detail::cross_entropy_row(row, spec.vocab_valid, targets[i], spec.softcap);
+  }
+}
+
+// The columns of a part in a row of logits.
+struct PartOfRow {
+  int64_t first, columns, valid;
+  int64_t target;      // its column in the part; -1: it is in another one
+  int64_t statistics;  // where those of the token lie
+};
+PartOfRow part_of_row(const LinearCrossEntropySpec& spec, const LinearCrossEntropyArgs& args, int64_t part,
+                      int64_t token) {
+  const int64_t columns = spec.vocab / spec.parts;
+  const int64_t valid = spec.parts == 1 ? spec.vocab_valid : columns;
+  const int64_t start = args.vocab_start != nullptr ? args.vocab_start[part] : 0;
+  const int64_t target = args.targets[token] - start;
+  return {.first = part * columns,
+          .columns = columns,
+          .valid = valid,
+          .target = target >= 0 && target < valid ? target : -1,
+          .statistics = (part * spec.tokens + token) * 3};
+}
+
+void statistics_of_rows(const LinearCrossEntropySpec& spec, const ChunkMemory& memory, const ChunkCall& call,
+                        const LinearCrossEntropyArgs& args, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) {
+    if (call.targets[i] < 0) continue;
+    for (int64_t p = 0; p < spec.parts; ++p) {
+      const PartOfRow part = part_of_row(spec, args, p, call.token(i));
+      const auto found = detail::row_statistics(memory.logits + i * spec.vocab + part.first, part.valid,
+                                                part.target, spec.softcap);
+      float* to = args.statistics + part.statistics;
+      to[0] = found.maximum;
+      to[1] = found.sum;
+      to[2] = found.target_logit;
+    }
+  }
+}
+
+// The gradient of rows of logits by that of their statistics.
+void gradients_of_rows(const LinearCrossEntropySpec& spec, const ChunkMemory& memory, const ChunkCall& call,
+                       const LinearCrossEntropyArgs& args, int64_t begin, int64_t end) {
+  const int64_t element = size_of(spec.dtype);
+  for (int64_t i = begin; i < end; ++i) {
+    void* const gradient = offset(memory.gradient, i * spec.vocab * element);
+    if (call.targets[i] < 0) {
+      std::memset(gradient, 0, static_cast<size_t>(spec.vocab * element));
+      continue;
+    }
+    for (int64_t p = 0; p < spec.parts; ++p) {
+      const PartOfRow part = part_of_row(spec, args, p, call.token(i));
+      const float* const statistics = args.statistics + part.statistics;
+      const float* const given = args.dstatistics + part.statistics;
+      // The maximum is also what the sum is relative to. In fp64 the product is exact, so that the loss's
+      // gradient gives 0 here.
+      const double through_sum = static_cast<double>(statistics[1]) * static_cast<double>(given[1]);
+      detail::statistics_gradient_row(memory.logits + i * spec.vocab + part.first,
+                                      offset(gradient, part.first * element), spec.dtype, part.valid,
+                                      part.columns, part.target,
+                                      {.maximum = statistics[0],
+                                       .of_sum = given[1],
+                                       .of_target = given[2],
+                                       .of_maximum = given[0] - static_cast<float>(through_sum)},
+                                      spec.softcap);
+    }
+  }
+}
 
 void run_chunk(const LinearCrossEntropyPlan& plan, Chunk& chunk, const LinearCrossEntropyArgs& args,
                const ChunkCall& call) {
   const LinearCrossEntropySpec& spec = plan.spec;
-  auto* logits = static_cast<float*>(args.scratch);
-  void* gradient = offset(args.scratch, plan.gradient_at);
-  void* gemm_scratch = offset(args.scratch, plan.gemm_scratch_at);
-  chunk.forward.run(
-      {.a = call.x, .b = args.w_forward, .bias = args.bias, .c = logits, .scratch = gemm_scratch});
-  losses_of_chunk(spec, logits, gradient, call.targets, chunk.tokens, args.grad_scale, call.losses,
-                  call.greedy);
-  if (!spec.gradients) return;
-  (call.first ? chunk.weight_grad_first : chunk.weight_grad)
-      ->run({.a = gradient, .b = call.x, .c = args.dw, .scratch = gemm_scratch});
-  chunk.input_grad->run({.a = gradient, .b = args.w_input_grad, .c = call.dx, .scratch = gemm_scratch});
-  if (spec.bias) {
-    column_sums(chunk.tokens, spec.vocab, spec.vocab, args.dbias, gradient, spec.dtype,
-                spec.accumulate_bias || !call.first, gemm_scratch);
+  const ChunkMemory memory{.logits = static_cast<float*>(args.scratch),
+                           .gradient = offset(args.scratch, plan.gradient_at),
+                           .gemm_scratch = offset(args.scratch, plan.gemm_scratch_at)};
+  chunk.forward.run({.a = call.x,
+                     .b = args.w_forward,
+                     .bias = args.bias,
+                     .c = memory.logits,
+                     .scratch = memory.gemm_scratch});
+  parallel_ranges(chunk.tokens, kRowsPerTask, [&](int64_t begin, int64_t end) {
+    if (has_losses(spec.task)) {
+      losses_of_rows(spec, memory, call, args.grad_scale, begin, end);
+    } else if (has_gradients(spec.task)) {
+      gradients_of_rows(spec, memory, call, args, begin, end);
+    } else {
+      statistics_of_rows(spec, memory, call, args, begin, end);
+    }
+  });
+  if (has_weight_grad(spec.task)) {
+    (call.first ? chunk.weight_grad_first : chunk.weight_grad)
+        ->run({.a = memory.gradient, .b = call.x, .c = args.dw, .scratch = memory.gemm_scratch});
+  }
+  if (has_input_grad(spec.task)) {
+    chunk.input_grad->run(
+        {.a = memory.gradient, .b = args.w_input_grad, .c = call.dx, .scratch = memory.gemm_scratch});
+  }
+  if (has_weight_grad(spec.task) && spec.bias) {
+    column_sums(chunk.tokens, spec.vocab, spec.vocab, args.dbias, memory.gradient, spec.dtype,
+                spec.accumulate_bias || !call.first, memory.gemm_scratch);
   }
 }
 
@@ -255,9 +353,11 @@ void run_all(const LinearCrossEntropyPlan& plan, Chunk& full, Chunk* last, const
     run_chunk(plan, chunk, args,
               {.x = offset(args.x, begin * row_bytes),
                .targets = args.targets + begin,
+               .tokens = nullptr,
+               .begin = begin,
                .losses = losses + begin,
                .greedy = args.greedy != nullptr ? args.greedy + begin : nullptr,
-               .dx = spec.gradients ? offset(args.dx, begin * row_bytes) : nullptr,
+               .dx = has_input_grad(spec.task) ? offset(args.dx, begin * row_bytes) : nullptr,
                .first = begin == 0});
     begin += chunk.tokens;
   } while (begin < spec.tokens);
@@ -269,6 +369,15 @@ void for_rows(int64_t n, const Body& body) {
   parallel_ranges(n, 16 * kRowsPerTask, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) body(i);
   });
+}
+
+// Statistics of tokens without target, which no chunk writes.
+void clear_without_target(const LinearCrossEntropySpec& spec, const LinearCrossEntropyArgs& args) {
+  for (int64_t p = 0; p < spec.parts; ++p) {
+    for_rows(spec.tokens, [&](int64_t i) {
+      if (args.targets[i] < 0) std::fill_n(args.statistics + (p * spec.tokens + i) * 3, 3, 0.0f);
+    });
+  }
 }
 
 // Only the `valid` tokens that have a target, gathered into chunks: a masked model predicts one in seven. The
@@ -298,14 +407,16 @@ void run_gathered(const LinearCrossEntropyPlan& plan, Chunk& chunk, const Linear
     run_chunk(plan, chunk, args,
               {.x = memory.x,
                .targets = memory.targets,
+               .tokens = tokens,
+               .begin = begin,
                .losses = memory.losses,
                .greedy = args.greedy != nullptr ? memory.greedy : nullptr,
                .dx = memory.x,
                .first = begin == 0});
     for_rows(rows, [&](int64_t r) {
-      losses[tokens[r]] = memory.losses[r];
+      if (has_losses(spec.task)) losses[tokens[r]] = memory.losses[r];
       if (args.greedy != nullptr) args.greedy[tokens[r]] = memory.greedy[r];
-      if (spec.gradients) {
+      if (has_input_grad(spec.task)) {
         std::memcpy(offset(args.dx, tokens[r] * row_bytes), memory.x + r * row_bytes,
                     static_cast<size_t>(used_bytes));
       }
@@ -313,17 +424,18 @@ void run_gathered(const LinearCrossEntropyPlan& plan, Chunk& chunk, const Linear
   }
   for_rows(spec.tokens, [&](int64_t i) {
     if (args.targets[i] >= 0) return;
-    losses[i] = 0;
+    if (has_losses(spec.task)) losses[i] = 0;
     if (args.greedy != nullptr) args.greedy[i] = 0;
-    if (spec.gradients) std::memset(offset(args.dx, i * row_bytes), 0, static_cast<size_t>(used_bytes));
+    if (has_input_grad(spec.task))
+      std::memset(offset(args.dx, i * row_bytes), 0, static_cast<size_t>(used_bytes));
   });
 }
 
 }  // namespace
 
 LinearCrossEntropy::LinearCrossEntropy(const LinearCrossEntropyPlan& plan)
-    : plan_(plan), full_(std::make_unique<Chunk>(plan.full, plan.spec.gradients)) {
-  if (plan.last.tokens > 0) last_ = std::make_unique<Chunk>(plan.last, plan.spec.gradients);
+    : plan_(plan), full_(std::make_unique<Chunk>(plan.full, plan.spec.task)) {
+  if (plan.last.tokens > 0) last_ = std::make_unique<Chunk>(plan.last, plan.spec.task);
 }
 
 LinearCrossEntropy::~LinearCrossEntropy() = default;
@@ -331,7 +443,9 @@ LinearCrossEntropy::LinearCrossEntropy(LinearCrossEntropy&&) noexcept = default;
 
 void LinearCrossEntropy::run(const LinearCrossEntropyArgs& args) {
   const LinearCrossEntropySpec& spec = plan_.spec;
-  check_targets(spec, args.targets);
+  const bool forward = has_losses(spec.task) || spec.task == CrossEntropyTask::kStatistics;
+  if (forward) check_targets(spec, args.targets);
+  if (spec.task == CrossEntropyTask::kStatistics) clear_without_target(spec, args);
   auto* losses = static_cast<double*>(offset(args.scratch, plan_.losses_at));
   const int64_t valid =
       std::count_if(args.targets, args.targets + spec.tokens, [](int32_t target) { return target >= 0; });
@@ -341,9 +455,9 @@ void LinearCrossEntropy::run(const LinearCrossEntropyArgs& args) {
   } else {
     run_all(plan_, *full_, last_.get(), args, losses);
   }
-  const Totals totals = sum_losses(spec, losses, args);
-  *args.loss_sum = totals.loss + (spec.accumulate_loss ? *args.loss_sum : 0.0);
-  *args.count = totals.count + (spec.accumulate_loss ? *args.count : 0);
+  if (!has_losses(spec.task)) return;
+  detail::sum_losses(spec.tokens, losses, args.targets, spec.accumulate_loss,
+                     {.sum = args.loss_sum, .count = args.count, .of_tokens = args.token_loss});
 }
 
 }  // namespace strata::cpu

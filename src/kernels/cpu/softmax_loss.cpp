@@ -111,31 +111,35 @@ bool IsGreatest(const float* logits, int64_t valid, int32_t target) {
   return RowMax(logits, valid) == logits[target];
 }
 
-double Gradient(float* logits, void* gradient, DType dtype, int64_t valid, int64_t vocab, int32_t target,
-                float scale, float cap) {
-  const F32 d;
+RowStatistics Statistics(float* logits, int64_t valid, int64_t target, float cap) {
   if (cap > 0) CapRow(logits, valid, cap);
-  const float target_logit = logits[target];
   const float max = RowMax(logits, valid);
-  float sum = 0, slope = 1;
-  if (cap > 0) {
-    // The exponentials are made twice: the slope needs the logits that they would replace.
-    sum = RowExpSum<false>(logits, valid, max);
-    slope = hn::GetLane(CapSlope(hn::Set(d, target_logit), cap));
-    const V below = hn::Set(d, max);
-    MapRow(logits, valid, [&](V l) HWY_ATTR { return hn::Mul(ExpBelow(l, below), CapSlope(l, cap)); });
-  } else {
-    sum = RowExpSum<true>(logits, valid, max);
-  }
-  const float factor = scale / sum;
-  const float at_target = logits[target] * factor - scale * slope;
-  const V factors = hn::Set(d, factor);
+  const float target_logit = target >= 0 ? logits[target] : -std::numeric_limits<float>::infinity();
+  return {max, RowExpSum<false>(logits, valid, max), target_logit};
+}
+
+// row = exp(row - max) times the cap's slope there.
+void SlopedExponentials(float* row, int64_t n, float max_value, float cap) {
+  const V max = hn::Set(F32(), max_value);
+  MapRow(row, n, [&](V l) HWY_ATTR { return hn::Mul(ExpBelow(l, max), CapSlope(l, cap)); });
+}
+
+float SlopeAt(float logit, float cap) {
+  return cap > 0 ? hn::GetLane(CapSlope(hn::Set(F32(), logit), cap)) : 1.0f;
+}
+
+// gradient = exponentials · factor, less scale · slope at the target (where it is not -1). Never inlined:
+// every form of the loss is to round alike. Gives what it wrote at the target.
+HWY_NOINLINE float ScaleRow(const float* exponentials, void* gradient, DType dtype, int64_t valid,
+                            int64_t vocab, int64_t target, float factor, float scale, float slope) {
+  const float at_target = target >= 0 ? exponentials[target] * factor - scale * slope : 0.0f;
+  const V factors = hn::Set(F32(), factor);
   const auto scaled = [&](auto* to) HWY_ATTR {
     simd::for_vectors(valid, [&](int64_t i, auto span) HWY_ATTR {
-      simd::store(to + i, hn::Mul(simd::load(logits + i, span), factors), span);
+      simd::store(to + i, hn::Mul(simd::load(exponentials + i, span), factors), span);
     });
     using T = std::remove_reference_t<decltype(*to)>;
-    to[target] = T(at_target);
+    if (target >= 0) to[target] = T(at_target);
     std::memset(static_cast<void*>(to + valid), 0, static_cast<size_t>(vocab - valid) * sizeof(T));
   };
   if (dtype == DType::kF32) {
@@ -143,7 +147,49 @@ double Gradient(float* logits, void* gradient, DType dtype, int64_t valid, int64
   } else {
     scaled(static_cast<BF16*>(gradient));
   }
+  return at_target;
+}
+
+double Gradient(float* logits, void* gradient, DType dtype, int64_t valid, int64_t vocab, int32_t target,
+                float scale, float cap) {
+  if (cap > 0) CapRow(logits, valid, cap);
+  const float target_logit = logits[target];
+  const float max = RowMax(logits, valid);
+  float sum = 0;
+  if (cap > 0) {
+    // The exponentials are made twice: the slope needs the logits that they would replace.
+    sum = RowExpSum<false>(logits, valid, max);
+    SlopedExponentials(logits, valid, max, cap);
+  } else {
+    sum = RowExpSum<true>(logits, valid, max);
+  }
+  ScaleRow(logits, gradient, dtype, valid, vocab, target, scale / sum, scale, SlopeAt(target_logit, cap));
   return std::log(static_cast<double>(sum)) + static_cast<double>(max) - static_cast<double>(target_logit);
+}
+
+void GradientOfStatistics(float* logits, void* gradient, DType dtype, int64_t valid, int64_t vocab,
+                          int64_t target, const StatisticsGradient& given, float cap) {
+  if (cap > 0) CapRow(logits, valid, cap);
+  const float slope = target >= 0 ? SlopeAt(logits[target], cap) : 1.0f;
+  const int64_t greatest =
+      given.of_maximum != 0 ? std::max_element(logits, logits + valid) - logits : int64_t{-1};
+  float to_greatest = greatest >= 0 ? given.of_maximum * SlopeAt(logits[greatest], cap) : 0.0f;
+  if (cap > 0) {
+    SlopedExponentials(logits, valid, given.maximum, cap);
+  } else {
+    const V max = hn::Set(F32(), given.maximum);
+    MapRow(logits, valid, [&](V l) HWY_ATTR { return ExpBelow(l, max); });
+  }
+  if (greatest >= 0 && greatest != target) to_greatest += logits[greatest] * given.of_sum;
+  const float at_target = ScaleRow(logits, gradient, dtype, valid, vocab, target, given.of_sum,
+                                   target >= 0 ? -given.of_target : 0.0f, slope);
+  if (greatest < 0) return;
+  if (greatest == target) to_greatest += at_target;
+  if (dtype == DType::kF32) {
+    static_cast<float*>(gradient)[greatest] = to_greatest;
+  } else {
+    static_cast<BF16*>(gradient)[greatest] = BF16(to_greatest);
+  }
 }
 
 }  // namespace HWY_NAMESPACE
@@ -157,6 +203,8 @@ HWY_EXPORT(Loss);
 HWY_EXPORT(IsGreatest);
 HWY_EXPORT(Gradient);
 HWY_EXPORT(CapRow);
+HWY_EXPORT(Statistics);
+HWY_EXPORT(GradientOfStatistics);
 
 void cap_row(float* row, int64_t n, float softcap) {
   HWY_DYNAMIC_DISPATCH(CapRow)(row, n, softcap);
@@ -164,6 +212,10 @@ void cap_row(float* row, int64_t n, float softcap) {
 
 double cross_entropy_row(float* logits, int64_t valid, int32_t target, float softcap) {
   return target < 0 ? 0.0 : HWY_DYNAMIC_DISPATCH(Loss)(logits, valid, target, softcap);
+}
+
+RowStatistics row_statistics(float* logits, int64_t valid, int64_t target, float softcap) {
+  return HWY_DYNAMIC_DISPATCH(Statistics)(logits, valid, target, softcap);
 }
 
 bool is_greatest(const float* logits, int64_t valid, int32_t target) {
@@ -177,6 +229,24 @@ double cross_entropy_gradient_row(float* logits, void* gradient, DType dtype, in
     return 0.0;
   }
   return HWY_DYNAMIC_DISPATCH(Gradient)(logits, gradient, dtype, valid, vocab, target, scale, softcap);
+}
+
+void statistics_gradient_row(float* logits, void* gradient, DType dtype, int64_t valid, int64_t vocab,
+                             int64_t target, const StatisticsGradient& given, float softcap) {
+  HWY_DYNAMIC_DISPATCH(GradientOfStatistics)(logits, gradient, dtype, valid, vocab, target, given, softcap);
+}
+
+void sum_losses(int64_t tokens, const double* losses, const int32_t* targets, bool accumulate,
+                const LossSums& to) {
+  double sum = 0;
+  int64_t count = 0;
+  for (int64_t i = 0; i < tokens; ++i) {
+    sum += losses[i];
+    count += targets[i] >= 0 ? 1 : 0;
+    if (to.of_tokens != nullptr) to.of_tokens[i] = static_cast<float>(losses[i]);
+  }
+  *to.sum = sum + (accumulate ? *to.sum : 0.0);
+  *to.count = count + (accumulate ? *to.count : 0);
 }
 
 }  // namespace strata::cpu::detail

@@ -47,6 +47,7 @@ std::span<const Row> attention_kernels();
 std::span<const Row> clamp_kernels();
 std::span<const Row> cross_attention_kernels();
 std::span<const Row> linear_kernels();
+std::span<const Row> loss_kernels();
 std::span<const Row> qk_norm_kernels();
 std::span<const Row> rows_kernels();
 std::span<const Row> update_kernels();

@@ -239,7 +239,7 @@ TEST(LinearCrossEntropy, AccumulatesWeightGradientAndLoss) {
   EXPECT_EQ(first.dx, second.dx);
 
   auto spec = plain.spec;
-  spec.gradients = false;
+  spec.task = CrossEntropyTask::kLoss;
   spec.accumulate_loss = true;
   const auto plan = plan_linear_cross_entropy(spec, fixtures::host_device());
   Arena scratch(plan.scratch_bytes);
@@ -308,7 +308,9 @@ TEST(LinearCrossEntropy, RefusesTargetsOutsideTheVocabulary) {
 
 TEST(LinearCrossEntropy, CostIsThreeProducts) {
   EXPECT_EQ(linear_cross_entropy_cost({.tokens = 2, .width = 3, .vocab = 5}).flops, 180);
-  EXPECT_EQ(linear_cross_entropy_cost({.tokens = 2, .width = 3, .vocab = 5, .gradients = false}).flops, 60);
+  EXPECT_EQ(
+      linear_cross_entropy_cost({.tokens = 2, .width = 3, .vocab = 5, .task = CrossEntropyTask::kLoss}).flops,
+      60);
 }
 
 }  // namespace

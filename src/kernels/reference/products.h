@@ -1,0 +1,54 @@
+// Matrix products in fp64, which linear layers and the head share.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/parallel.h"
+#include "tensor/dtype.h"
+
+namespace strata::reference {
+
+// Four sums side by side, or each addition waits for the one before it.
+inline double dot(const double* a, const double* b, int64_t n) {
+  double sums[4] = {};
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    for (int lane = 0; lane < 4; ++lane) sums[lane] += a[i + lane] * b[i + lane];
+  }
+  for (; i < n; ++i) sums[0] += a[i] * b[i];
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+// emit(i, j, Σ_k a(i, k) · b(j, k)) for all i < m, j < n. Blocks of rows are read once into fp64, or reading
+// each element would take most of the time.
+template <typename A, typename B, typename Emit>
+void products(int64_t m, int64_t n, int64_t k, const A& a, const B& b, const Emit& emit) {
+  constexpr int64_t kBlock = 64;
+  const int64_t columns = (n + kBlock - 1) / kBlock;
+  parallel_for((m + kBlock - 1) / kBlock * columns, [&](int64_t task) {
+    const int64_t i0 = task / columns * kBlock, i1 = std::min(m, i0 + kBlock);
+    const int64_t j0 = task % columns * kBlock, j1 = std::min(n, j0 + kBlock);
+    const auto read = [k](int64_t begin, int64_t end, const auto& from) {
+      std::vector<double> block;
+      for (int64_t r = begin; r < end; ++r) {
+        for (int64_t x = 0; x < k; ++x) block.push_back(from(r, x));
+      }
+      return block;
+    };
+    const std::vector<double> left = read(i0, i1, a), right = read(j0, j1, b);
+    for (int64_t i = i0; i < i1; ++i) {
+      for (int64_t j = j0; j < j1; ++j)
+        emit(i, j, dot(left.data() + (i - i0) * k, right.data() + (j - j0) * k, k));
+    }
+  });
+}
+
+// A weight as it takes part beside activations of this dtype.
+inline double rounded(double value, DType dtype) {
+  return dtype == DType::kBF16 ? static_cast<double>(static_cast<float>(BF16(static_cast<float>(value))))
+                               : value;
+}
+
+}  // namespace strata::reference
