@@ -65,6 +65,7 @@ void encode_pass(Graph& graph, std::span<const Binding> bindings, const hardware
         value.encoding = wanted.encoding;
         value.placements = plain.placements;
         value.segments = plain.segments;
+        value.segments_along = plain.segments_along;
         slot->second = graph.add_value(std::move(value));
         graph.set_phase(Phase::kEncode);
         graph.set_layer(graph.nodes()[i].layer);

@@ -26,6 +26,7 @@ void append_operand(std::string& key, const graph::Graph& graph, ValueId id) {
   append(key, static_cast<int64_t>(value.dtype));
   append(key, value.shape.dims());
   append(key, value.segments);
+  append(key, value.segments_along);
   append(key, static_cast<int64_t>(value.encoding.kind));
   if (value.encoding.kind == graph::Encoding::Kind::kPlain) return;
   append(key, value.encoding.bytes);

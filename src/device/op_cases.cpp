@@ -8,6 +8,7 @@
 #include "device/op_operands.h"
 #include "device/op_run.h"
 #include "graph/loss_seed.h"
+#include "graph/reshard.h"
 #include "graph/sum.h"
 #include "ops/clamp.h"
 #include "ops/ops.h"
@@ -80,12 +81,26 @@ void add_elementwise_rows(std::vector<OpCase>& cases, const Sizes& s) {
   cases.push_back(s.row("add", graph::kAdd, {s.x(), s.x()}));
   cases.push_back(s.row("scale", ops::kScale, {s.x()}, ops::ScaleAttrs{-0.3}));
   cases.push_back(s.row("add_row", ops::kAddRow, {s.x(), f32({3, s.width})}, ops::AddRowAttrs{1}));
+  cases.push_back(s.row("add_row_of_one", ops::kAddRow, {s.x(), f32({s.width})}, ops::AddRowAttrs{}));
   cases.push_back(
       s.row("add_row_grad", ops::kAddRowGrad, {s.x()}, ops::AddRowGradAttrs{.rows = 3, .row = 2}));
   cases.push_back(s.row("clamp", ops::kClamp, {between_tenths({s.rows, s.width})}, ops::ClampAttrs{0.6}));
   cases.push_back(s.row("clamp_grad", ops::kClampGrad, {s.x(), s.x()}, ops::ClampAttrs{0.6}));
   cases.push_back(s.row("softcap", ops::kSoftcap, {f32({s.rows, s.width})}, ops::SoftcapAttrs{1.5}));
   cases.push_back(s.row("take_row", ops::kTakeRow, {s.x(), i32_of({5})}));
+  // Of the whole, which any other axis splits, and of a rank.
+  const auto take = [](int dim, int64_t ranks) {
+    return graph::ReshardAttrs{.axis = 1, .from = {}, .to = graph::Placement::sharded(dim), .ranks = ranks};
+  };
+  const Operand rank = i32_of({0, 1});
+  cases.push_back(s.row("take_shard_whole", graph::kTakeShard, {s.x(), rank}, take(0, 1)));
+  for (const int dim : {0, 1}) {
+    cases.push_back(
+        s.row(fmt::format("take_shard_{}", dim).c_str(), graph::kTakeShard,
+              {act({8, 12}, dim == 1 ? std::vector<int64_t>{8, 4} : std::vector<int64_t>{}), rank},
+              take(dim, 2), {}));
+    cases.back().replicated_only = true;
+  }
   for (const auto& [name, kind] :
        std::initializer_list<std::pair<std::string, ActivationKind>>{{"silu", ActivationKind::kSilu},
                                                                      {"gelu_tanh", ActivationKind::kGeluTanh},

@@ -2,6 +2,7 @@
 // interpolate.
 #include "device/op_operands.h"
 #include "graph/loss_seed.h"
+#include "graph/reshard.h"
 #include "graph/sum.h"
 #include "ops/clamp.h"
 #include "ops/ops.h"
@@ -196,6 +197,7 @@ std::span<const UntimedOp> untimed_ops() {
       {&optim::kRootOfSum, kScalars},
       {&optim::kAdafactorVector, kScalars},
       {&graph::kLossSeed, kScalars},
+      {&graph::kTakeShard, "a copy, priced by the bandwidth"},
       {&ops::kCrossEntropyLoss, kScalars},
       {&ops::kCrossEntropyLossGrad, kScalars},
       {&ops::kTakeRow, kText},

@@ -43,8 +43,9 @@ ValueId GradientBuilder::parameter_gradient(ValueId parameter) {
                                        .shape = weight.shape,
                                        .role = Role::kGradient,
                                        .encoding = {},
-                                       .placements = weight.placements,
-                                       .segments = weight.segments});
+                                       .placements = {},
+                                       .segments = weight.segments,
+                                       .segments_along = weight.segments_along});
   }
   return entry.gradient;
 }

@@ -1,6 +1,7 @@
 #include "graph/graph.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "graph/op.h"
@@ -8,8 +9,9 @@
 namespace strata::graph {
 
 std::string_view name_of(Role role) {
-  static constexpr std::string_view kNames[] = {"input",   "parameter", "gradient", "metric", "state",
-                                                "encoded", "constant",  "cache",    "step",   "activation"};
+  static constexpr std::string_view kNames[] = {"input", "parameter", "gradient",  "metric",
+                                                "state", "encoded",   "constant",  "cache",
+                                                "step",  "rank",      "activation"};
   return kNames[static_cast<size_t>(role)];
 }
 
@@ -41,8 +43,35 @@ std::string_view name_of(Phase phase) {
   return kNames[static_cast<size_t>(phase)];
 }
 
+namespace {
+
+// Where what no node has written yet lies: the first writer says how it lies, or it comes from outside.
+bool is_open(Role role) {
+  return role == Role::kActivation || role == Role::kGradient || role == Role::kMetric;
+}
+
+// The option on one axis that the node's inputs fit, or all replicated.
+std::optional<PlacementOption> option_of(const NodeView& view, size_t axis) {
+  auto options = view.node.op->placements(view, static_cast<int>(axis));
+  options.push_back({});
+  const auto at = [](const std::vector<Placement>& placements, size_t i) {
+    return i < placements.size() ? placements[i] : Placement::replicated();
+  };
+  for (PlacementOption& option : options) {
+    bool fits = true;
+    for (size_t i = 0; fits && i < view.node.inputs.size(); ++i) {
+      const ValueId id = view.node.inputs[i];
+      fits = id == kNone || view.graph.placement(id, axis) == at(option.inputs, i);
+    }
+    if (fits) return std::move(option);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 ValueId Graph::add_value(Value value) {
-  value.placements.resize(mesh_.axes.size());
+  if (!value.placements.empty() || !is_open(value.role)) value.placements.resize(mesh_.axes.size());
   values_.push_back(std::move(value));
   return static_cast<ValueId>(values_.size() - 1);
 }
@@ -54,7 +83,8 @@ ValueId Graph::add_parameter(std::string name, ParameterRole role, Shape shape, 
                                 .role = Role::kParameter,
                                 .encoding = {},
                                 .placements = std::move(placements),
-                                .segments = std::move(segments)});
+                                .segments = std::move(segments),
+                                .segments_along = 0});
   parameters_.push_back({.value = id, .init = std::move(init), .role = role, .layer = layer_});
   return id;
 }
@@ -76,10 +106,35 @@ std::vector<ValueId> Graph::add_node(const OpDef& op, std::vector<ValueId> input
                                       .encoding = {},
                                       .placements = {},
                                       .segments = spec.segments,
+                                      .segments_along = spec.segments_along,
                                       .producer = id}));
   }
+  place_outputs(node);
   nodes_.push_back(std::move(node));
   return nodes_.back().outputs;
+}
+
+void Graph::place_outputs(const Node& node) {
+  std::vector<bool> open;
+  for (const ValueId id : node.outputs) {
+    open.push_back(id != kNone && value(id).placements.empty());
+    if (open.back()) value(id).placements.resize(mesh_.axes.size());
+  }
+  for (size_t axis = 0; axis < mesh_.axes.size(); ++axis) {
+    if (mesh_.axes[axis].size == 1) continue;
+    const auto option = option_of({*this, node}, axis);
+    STRATA_CHECK(option, "on mesh axis {} no option of {} fits: {}", mesh_.axes[axis].name, node.op->name,
+                 str(*this, node));
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      if (node.outputs[i] == kNone) continue;
+      const auto given = i < option->outputs.size() ? option->outputs[i] : Placement::replicated();
+      Value& out = value(node.outputs[i]);
+      if (open[i]) out.placements[axis] = given;
+      STRATA_CHECK(out.placements[axis] == given, "on mesh axis {} {} gives {} as {}, and it lies as {}: {}",
+                   mesh_.axes[axis].name, node.op->name, out.name, graph::str(given),
+                   graph::str(out.placements[axis]), str(*this, node));
+    }
+  }
 }
 
 NodeId Graph::add_node_into(const OpDef& op, std::vector<ValueId> inputs, std::vector<ValueId> outputs,
@@ -98,6 +153,7 @@ NodeId Graph::add_node_into(const OpDef& op, std::vector<ValueId> inputs, std::v
                  out.name, name_of(out.dtype), out.shape.str());
     if (out.producer == kNone && out.role == Role::kActivation) out.producer = id;
   }
+  place_outputs(node);
   nodes_.push_back(std::move(node));
   return id;
 }
@@ -107,35 +163,6 @@ ValueId Graph::find_value(std::string_view name) const {
     if (values_[i].name == name) return static_cast<ValueId>(i);
   }
   return kNone;
-}
-
-namespace {
-
-bool fits(const Graph& graph, const std::vector<ValueId>& ids, const std::vector<Placement>& wanted,
-          size_t axis) {
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] != kNone && graph.value(ids[i]).placements[axis] != wanted[i]) return false;
-  }
-  return true;
-}
-
-}  // namespace
-
-void check_placements(const Graph& graph) {
-  for (const Node& node : graph.nodes()) {
-    for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis) {
-      if (graph.mesh().axes[axis].size == 1) continue;
-      auto options = node.op->placements({graph, node});
-      options.push_back(
-          {std::vector<Placement>(node.inputs.size()), std::vector<Placement>(node.outputs.size())});
-      const bool legal = std::any_of(options.begin(), options.end(), [&](const PlacementOption& option) {
-        return fits(graph, node.inputs, option.inputs, axis) &&
-               fits(graph, node.outputs, option.outputs, axis);
-      });
-      STRATA_CHECK(legal, "on mesh axis {} no placement rule allows {}", graph.mesh().axes[axis].name,
-                   str(graph, node));
-    }
-  }
 }
 
 std::string str(const Graph& graph, const Node& node) {

@@ -43,6 +43,7 @@ enum class Role : uint8_t {
   kConstant,    // filled once, before the first step
   kCache,       // keys and values of earlier tokens, kept between runs of a generating program
   kStep,        // in the step block: changes between steps
+  kRank,        // in the rank block: what differs between ranks that run one program
   kActivation,  // lives within a step
 };
 std::string_view name_of(Role role);
@@ -52,14 +53,24 @@ struct Value {
   DType dtype = DType::kF32;
   Shape shape;
   Role role = Role::kActivation;
-  Encoding encoding;
-  std::vector<Placement> placements;  // one per mesh axis
-  // Sizes of the parts that are concatenated along the last dimension ([q | k | v], [gate | up]); empty: one
-  // part. A shard along that dimension takes its share of every part. A parameter has its parts along
-  // dimension 0.
-  std::vector<int64_t> segments;
+  Encoding encoding = {};
+  // One per mesh axis. Empty: not decided yet, by the node that writes it first.
+  std::vector<Placement> placements = {};
+  // Sizes of the parts that are concatenated along a dimension ([q | k | v], [gate | up]); empty: one part. A
+  // shard along that dimension takes its share of every part. It is the last one of activations (-1), the
+  // first of parameters and what goes with them.
+  std::vector<int64_t> segments = {};
+  int segments_along = -1;
   NodeId producer = kNone;
+  // What localize() found, where `shape` and `segments` are a rank's own; else empty.
+  Shape global_shape = {};
+  std::vector<int64_t> global_segments = {};
 
+  int segment_dim() const { return segments_along < 0 ? shape.rank() + segments_along : segments_along; }
+  // Of the parts along a dimension.
+  std::vector<int64_t> parts(int dim) const {
+    return dim == segment_dim() && !segments.empty() ? segments : std::vector<int64_t>{shape[dim]};
+  }
   int64_t bytes() const {
     return encoding.kind == Encoding::Kind::kPacked ? encoding.bytes : shape.elements() * size_of(dtype);
   }
@@ -137,6 +148,10 @@ struct Parameter {
   bool of_encoder = false;  // an encoder's tokens pass it, beside a decoder
 };
 
+// Shapes are global: of the value as a whole, whatever part of it a rank holds. How its parts lie is inferred
+// as nodes are added: each node takes the one of its op's options that fits its inputs, on every axis of the
+// mesh; where none does it is an InternalError. Only `reshard` nodes (graph/reshard.h) move data.
+
 class Graph {
  public:
   explicit Graph(Mesh mesh = Mesh::of_one()) : mesh_(std::move(mesh)) {}
@@ -145,6 +160,11 @@ class Graph {
   // References stay valid while values are added.
   Value& value(ValueId id) { return values_[static_cast<size_t>(id)]; }
   const Value& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }
+  // Replicated, where it is not decided.
+  Placement placement(ValueId id, size_t axis) const {
+    const auto& placements = value(id).placements;
+    return placements.empty() ? Placement::replicated() : placements[axis];
+  }
   int32_t value_count() const { return static_cast<int32_t>(values_.size()); }
 
   std::vector<Node>& nodes() { return nodes_; }
@@ -158,8 +178,8 @@ class Graph {
   // Appends a node; the op's rule makes its outputs, and throws where the inputs do not fit. Returns the
   // outputs, each in its place: kNone where the node does not have it.
   std::vector<ValueId> add_node(const OpDef& op, std::vector<ValueId> inputs, Attributes attrs = {});
-  // Appends a node whose outputs are given: accumulators, state, or outputs left out (kNone). The rule still
-  // checks.
+  // Appends a node whose outputs are given: accumulators, state, or outputs left out (kNone). The rules still
+  // check; placements that were not decided become those that the node gives.
   NodeId add_node_into(const OpDef& op, std::vector<ValueId> inputs, std::vector<ValueId> outputs,
                        Attributes attrs = {});
 
@@ -171,6 +191,8 @@ class Graph {
   ValueId find_value(std::string_view name) const;
 
  private:
+  void place_outputs(const Node& node);
+
   Mesh mesh_;
   std::deque<Value> values_;
   std::vector<Node> nodes_;
@@ -178,10 +200,6 @@ class Graph {
   int32_t layer_ = kNone;
   Phase phase_ = Phase::kForward;
 };
-
-// Checks that on every mesh axis larger than one each node's inputs and outputs lie as one of its op's
-// options says. Throws InternalError naming the node.
-void check_placements(const Graph& graph);
 
 // A person's view: one line a node.
 std::string str(const Graph& graph);

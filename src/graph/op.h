@@ -21,6 +21,7 @@ struct ValueSpec {
   Shape shape;
   std::vector<int64_t> segments = {};
   bool absent = false;  // the node does not have it: kNone stands in its place
+  int segments_along = -1;
 };
 
 // Work of one node: floating-point operations (a multiply-add counts two; causal attention by half) and the
@@ -82,14 +83,16 @@ struct OpDef {
       family;  // kernels of one family have one rate in the roofline: "gemm", "attention", "elementwise", …
   std::vector<ValueSpec> (*infer)(const NodeView&);
   Cost (*cost)(const NodeView&);
-  // Every way to split the op along one mesh axis, all replicated excepted (it is always legal).
-  std::vector<PlacementOption> (*placements)(const NodeView&);
+  // Every way to split the op along axis `axis` of the mesh, all replicated excepted (it is always legal).
+  std::vector<PlacementOption> (*placements)(const NodeView&, int axis);
   // Adds the nodes of the gradient; nullptr: no gradient passes.
   void (*gradient)(GradientBuilder&, const Node&) = nullptr;
   std::vector<InPlace> in_place = {};
   // A node that gives output `output` again, cheaply, from values that backward keeps anyway; kNone where
   // there is no such way. Used by selective recompute.
   ValueId (*recompute)(Graph&, const Node&, int output) = nullptr;
+  // The attributes of the node on a rank, where they say sizes that are split; nullptr: as they are.
+  Attributes (*localize)(const NodeView& global) = nullptr;
   Queue queue = Queue::kCompute;
   OpRegistration registration{*this};
 };

@@ -14,15 +14,33 @@ std::string str(Placement placement) {
   return "?";
 }
 
-Mesh Mesh::of_one() {
-  return {{{"data", 1}, {"tensor", 1}}};
+Mesh Mesh::of(int64_t replicate, int64_t shard, int64_t context, int64_t tensor) {
+  return {{{"replicate", replicate}, {"shard", shard}, {"context", context}, {"tensor", tensor}}};
 }
 
-int Mesh::axis(const std::string& name) const {
+int Mesh::axis(std::string_view name) const {
   for (size_t i = 0; i < axes.size(); ++i) {
     if (axes[i].name == name) return static_cast<int>(i);
   }
   return -1;
+}
+
+int64_t Mesh::size(std::string_view name) const {
+  const int found = axis(name);
+  return found < 0 ? 1 : axes[static_cast<size_t>(found)].size;
+}
+
+int64_t Mesh::batch_ranks() const {
+  return size("replicate") * size("shard");
+}
+
+Coordinates Mesh::coordinates(int64_t rank) const {
+  Coordinates out(axes.size());
+  for (size_t i = axes.size(); i-- > 0;) {
+    out[i] = static_cast<int32_t>(rank % axes[i].size);
+    rank /= axes[i].size;
+  }
+  return out;
 }
 
 int64_t Mesh::ranks() const {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "graph/reshard.h"
 #include "graph/sum.h"
 #include "ops/clamp.h"
 
@@ -16,14 +17,32 @@ using graph::Value;
 
 namespace {
 
-// Replicated on every axis but "tensor".
-std::vector<Placement> on_tensor_axis(const Context& context, Placement placement) {
-  std::vector<Placement> placements(context.graph.mesh().axes.size());
-  const int axis = context.graph.mesh().axis("tensor");
-  if (axis >= 0 && context.graph.mesh().axes[static_cast<size_t>(axis)].size > 1) {
-    placements[static_cast<size_t>(axis)] = placement;
+const Placement kWhole = Placement::replicated();
+const Placement kRows = Placement::sharded(0);
+
+// So on the named axes where they have several ranks, replicated on all others.
+std::vector<Placement> placed(const graph::Mesh& mesh, std::initializer_list<std::string_view> axes,
+                              Placement placement) {
+  std::vector<Placement> placements(mesh.axes.size());
+  for (const std::string_view name : axes) {
+    if (mesh.size(name) > 1) placements[static_cast<size_t>(mesh.axis(name))] = placement;
   }
   return placements;
+}
+
+std::vector<Placement> on_tensor_axis(const Context& context, Placement placement) {
+  return placed(context.graph.mesh(), {"tensor"}, placement);
+}
+
+// The stream as every shard of a column-parallel weight reads it.
+ValueId gathered(Context& context, ValueId stream) {
+  return context.sequence_parallel ? graph::reshard(context.graph, stream, "tensor", kWhole)
+                                   : graph::enter_shards(context.graph, stream, "tensor");
+}
+
+// The terms that the shards of a row-parallel weight give, added up.
+ValueId reduced(Context& context, ValueId terms) {
+  return graph::reshard(context.graph, terms, "tensor", context.sequence_parallel ? kRows : kWhole);
 }
 
 ValueId cache(Context& context, const std::string& name, int64_t room, int64_t width) {
@@ -58,7 +77,10 @@ std::vector<BatchTensor> batch_tensors(const Context& context) {
   std::vector<BatchTensor> list;
   const auto add = [&](bool wanted, const char* name, const Shape& shape, Role role,
                        ValueId Context::*value) {
-    if (wanted) list.push_back({.name = name, .shape = shape, .role = role, .value = value});
+    if (!wanted) return;
+    list.push_back({.name = name, .shape = shape, .role = role, .value = value});
+    if (role == Role::kInput)
+      list.back().placements = placed(context.graph.mesh(), {"replicate", "shard"}, kRows);
   };
   const bool reads_source = encoder && context.mode != Mode::kCached;
   const bool reads_tokens = context.mode != Mode::kEncodeSource, cached = context.mode == Mode::kCached;
@@ -91,6 +113,10 @@ void add_batch(Context& context) {
   }
 }
 
+ValueId rows_of_stream(Context& context, ValueId of_all) {
+  return context.sequence_parallel ? graph::reshard(context.graph, of_all, "tensor", kRows) : of_all;
+}
+
 void make_bidirectional(Context& context) {
   context.causal = false;
   if (context.kv_begin != kNone)
@@ -102,6 +128,7 @@ Context source_of(const Context& context) {
                  .activations = context.activations,
                  .sequence_length = context.encoder_length,
                  .sequences = context.sequences,
+                 .sequence_parallel = context.sequence_parallel,
                  .tokens = context.source_tokens,
                  .kv_begin = context.source_begin,
                  .of_encoder = true};
@@ -110,19 +137,24 @@ Context source_of(const Context& context) {
 }
 
 ValueId linear(Context& context, const LinearSpec& spec, ValueId x) {
-  const bool column = spec.parallel == LinearSpec::Parallel::kColumn;
-  const ValueId weight = add_parameter(
-      context, spec.name + ".weight", spec.role, {spec.outputs, spec.inputs}, Init::Kind::kNormal,
-      on_tensor_axis(context, Placement::sharded(column ? 0 : 1)), spec.segments);
+  using Parallel = LinearSpec::Parallel;
+  const bool column = spec.parallel == Parallel::kColumn, row = spec.parallel == Parallel::kRow;
+  const Placement split = column ? Placement::sharded(0) : row ? Placement::sharded(1) : kWhole;
+  const ValueId weight = add_parameter(context, spec.name + ".weight", spec.role, {spec.outputs, spec.inputs},
+                                       Init::Kind::kNormal, on_tensor_axis(context, split), spec.segments);
   ValueId bias = kNone;
   if (spec.bias) {
     const bool attention = spec.role == ParameterRole::kAttentionIn;
-    bias = add_parameter(
-        context, spec.name + ".bias", attention ? ParameterRole::kAttentionInBias : ParameterRole::kBias,
-        {spec.outputs}, Init::Kind::kZeros,
-        column ? on_tensor_axis(context, Placement::sharded(0)) : std::vector<Placement>{}, spec.segments);
+    bias = add_parameter(context, spec.name + ".bias",
+                         attention ? ParameterRole::kAttentionInBias : ParameterRole::kBias, {spec.outputs},
+                         Init::Kind::kZeros, on_tensor_axis(context, column ? Placement::sharded(0) : kWhole),
+                         spec.segments);
   }
-  return ops::linear(context.graph, x, weight, bias);
+  if (column) x = gathered(context, x);
+  if (!row || context.graph.mesh().size("tensor") == 1) return ops::linear(context.graph, x, weight, bias);
+  // The bias counts once, and not once a term.
+  const ValueId y = reduced(context, ops::linear(context.graph, x, weight));
+  return bias == kNone ? y : ops::add_row(context.graph, y, bias, 0);
 }
 
 ops::Normed norm(Context& context, const NormSpec& spec, ValueId x, ValueId residual) {
@@ -397,8 +429,9 @@ void store_source(Context& context, const StackSpec& spec, ValueId source) {
 }
 
 ValueId embedding_table(Context& context, const std::string& name, ParameterRole role, int64_t rows,
-                        int64_t width) {
-  return add_parameter(context, name, role, {rows, width}, Init::Kind::kNormal);
+                        int64_t width, bool by_head) {
+  return add_parameter(context, name, role, {rows, width}, Init::Kind::kNormal,
+                       on_tensor_axis(context, by_head ? Placement::sharded(1) : kWhole));
 }
 
 }  // namespace strata::layers

@@ -1,7 +1,8 @@
 // The blocks that models are made of. How matrices start is the model's to say (models/parametrization.h).
-// Each block makes its parameters and its nodes on the context's mesh: column-parallel weights are sharded
-// along "tensor" by outputs, row-parallel ones by inputs, as Megatron-LM lays them out (Shoeybi et al. 2019).
-// On a mesh of size one this says nothing and costs nothing.
+// Each block makes its parameters and its nodes on the graph's mesh: column-parallel weights are sharded
+// along "tensor" by outputs, row-parallel ones by inputs, as Megatron-LM lays them out (Shoeybi et al. 2019);
+// the batch is split along "replicate" and "shard". On a mesh of size one this says nothing and costs
+// nothing.
 #pragma once
 
 #include <functional>
@@ -29,11 +30,14 @@ struct Context {
   Graph& graph;
   Mode mode = Mode::kSequences;
   DType activations = DType::kF32;
-  int64_t sequence_length = 0;     // tokens of one sequence in this program (of one chunk, in kCached)
-  int64_t sequences = 0;           // in a micro-batch
-  int64_t cache_capacity = 0;      // tokens that a slot of a cache can hold, kCached only
-  int64_t cache_slots = 0;         // texts that a cache can hold; 0: as many as sequences
-  bool document_mask = true;       // whether kv_begin is given
+  int64_t sequence_length = 0;  // tokens of one sequence in this program (of one chunk, in kCached)
+  int64_t sequences = 0;        // in a micro-batch
+  int64_t cache_capacity = 0;   // tokens that a slot of a cache can hold, kCached only
+  int64_t cache_slots = 0;      // texts that a cache can hold; 0: as many as sequences
+  bool document_mask = true;    // whether kv_begin is given
+  // On a mesh with an axis "tensor": between blocks each of its ranks holds a part of the rows (Korthikanti
+  // et al. 2022), not all of them.
+  bool sequence_parallel = true;
   bool causal = true;              // a row sees no later ones
   ValueId tokens = kNone;          // i32[N]
   ValueId targets = kNone;         // i32[N], kSequences only
@@ -67,6 +71,9 @@ struct BatchTensor {
 std::vector<BatchTensor> batch_tensors(const Context& context);
 // Adds them to the graph.
 void add_batch(Context& context);
+// Of something that has an entry for each token, what goes with the rows that the stream between blocks holds
+// on this rank.
+ValueId rows_of_stream(Context& context, ValueId of_all);
 // Rows see later ones of their document: gives them kv_end.
 void make_bidirectional(Context& context);
 // The encoder's side of a decoder's context: its tokens as a batch of their own, seen both ways.
@@ -78,7 +85,11 @@ struct LinearSpec {
   int64_t inputs = 0;
   int64_t outputs = 0;
   bool bias = false;
-  enum class Parallel { kColumn, kRow } parallel = Parallel::kColumn;
+  enum class Parallel {
+    kColumn,      // reads the stream, gives a shard of the outputs
+    kRow,         // reads such a shard, gives the stream
+    kReplicated,  // reads the stream and gives it: every rank has the whole weight
+  } parallel = Parallel::kColumn;
   std::vector<int64_t> segments = {};  // parts of the outputs
 };
 ValueId linear(Context& context, const LinearSpec& spec, ValueId x);
@@ -167,8 +178,8 @@ ValueId stack(Context& context, const StackSpec& spec, ValueId embedded, ValueId
 // What a decoder's stack reads of an encoder, of all its layers, into the caches; kEncodeSource only.
 void store_source(Context& context, const StackSpec& spec, ValueId source);
 
-// A table [rows, width]; returns the parameter.
+// A table [rows, width]; returns the parameter. `by_head`: a column belongs to a head of attention.
 ValueId embedding_table(Context& context, const std::string& name, graph::ParameterRole role, int64_t rows,
-                        int64_t width);
+                        int64_t width, bool by_head = false);
 
 }  // namespace strata::layers

@@ -65,9 +65,9 @@ void rotate(const ModelConfig& config, layers::Context& context, layers::StackSp
 // Scores of a stack by distance: from its farthest key before a row to the row, or to the farthest behind it.
 void add_distances(const ModelConfig& config, layers::Context& context, layers::StackSpec& spec) {
   const int64_t farthest = positions_in(context) - 1;
-  const auto table =
-      layers::embedding_table(context, spec.prefix + "relative_bias.weight",
-                              graph::ParameterRole::kDistanceTable, config.distance_buckets, config.heads);
+  const auto table = layers::embedding_table(context, spec.prefix + "relative_bias.weight",
+                                             graph::ParameterRole::kDistanceTable, config.distance_buckets,
+                                             config.heads, true);
   spec.attention.distance_bias = ops::relative_bias(context.graph, table,
                                                     {.max_distance = config.max_distance,
                                                      .bidirectional = !context.causal,
@@ -101,7 +101,8 @@ Hidden transformed(const ModelConfig& config, layers::Context& context, const la
                                      .role = graph::ParameterRole::kHeadTransform,
                                      .inputs = config.hidden_size,
                                      .outputs = config.hidden_size,
-                                     .bias = true},
+                                     .bias = true,
+                                     .parallel = layers::LinearSpec::Parallel::kReplicated},
                                     hidden);
   const auto bent = ops::activation(context.graph, dense, config.activation);
   const auto values = layers::norm(context, norm_named(spec, "head_norm"), bent).y;
@@ -120,14 +121,15 @@ Hidden build_stack(const ModelConfig& config, layers::Context& context) {
   ops::EmbeddingOptions look_up{.scale = embedding_scale(config, context.activations),
                                 .padding_id = config.pad_id.value_or(-1)};
   if (config.positions == Positions::kLearned) {
-    look_up.positions = context.positions;
+    look_up.positions = layers::rows_of_stream(context, context.positions);
     look_up.position_table =
         layers::embedding_table(context, "positions.weight", graph::ParameterRole::kPositionTable,
                                 config.max_positions, config.hidden_size);
   } else {
     rotate(config, context, spec);
   }
-  auto embedded = ops::embedding(graph, context.tokens, table, context.activations, look_up);
+  const auto tokens = layers::rows_of_stream(context, context.tokens);
+  auto embedded = ops::embedding(graph, tokens, table, context.activations, look_up);
   if (config.token_types > 0) {
     const auto types =
         layers::embedding_table(context, "token_types.weight", graph::ParameterRole::kTypeTable,
@@ -158,7 +160,8 @@ Hidden build_encoder_decoder(const ModelConfig& config, layers::Context& context
     encoder.is_encoder = true;
     encoder.layers = config.encoder_layers;
     add_distances(config, side, encoder);
-    const auto embedded = ops::embedding(graph, side.tokens, table, context.activations);
+    const auto tokens = layers::rows_of_stream(side, side.tokens);
+    const auto embedded = ops::embedding(graph, tokens, table, context.activations);
     source = layers::stack(side, encoder, embedded);
   }
   if (context.mode == layers::Mode::kEncodeSource) {
@@ -166,7 +169,8 @@ Hidden build_encoder_decoder(const ModelConfig& config, layers::Context& context
     return {};
   }
   add_distances(config, context, decoder);
-  const auto embedded = ops::embedding(graph, context.tokens, table, context.activations);
+  const auto tokens = layers::rows_of_stream(context, context.tokens);
+  const auto embedded = ops::embedding(graph, tokens, table, context.activations);
   auto hidden = layers::stack(context, decoder, embedded, source);
   if (config.scaled_head)
     hidden = ops::scale(graph, hidden, 1 / std::sqrt(static_cast<double>(config.hidden_size)));

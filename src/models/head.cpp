@@ -10,7 +10,8 @@ using graph::ValueId;
 
 Losses add_losses(layers::Context& context, const Hidden& hidden, bool per_token, LossForm form) {
   const auto build = form == LossForm::kSplit ? ops::split_cross_entropy : ops::linear_cross_entropy;
-  const ops::Loss loss = build(context.graph, hidden.values, hidden.head, context.targets,
+  const ValueId targets = layers::rows_of_stream(context, context.targets);
+  const ops::Loss loss = build(context.graph, hidden.values, hidden.head, targets,
                                {.per_token = per_token, .softcap = hidden.softcap, .bias = hidden.bias});
   return {{{.sum = loss.sum}}, loss.count};
 }

@@ -59,7 +59,7 @@ Cost cost_attention(const NodeView& view) {
   return {2 * product_flops(view, view.in(Attention::kQkv)), graph::streamed_bytes(view)};
 }
 
-std::vector<PlacementOption> placements_attention(const NodeView&) {
+std::vector<PlacementOption> placements_attention(const NodeView&, int) {
   return {{{kS0, kS0, kS0, kR}, {kS0, kS0}}, {{kS1, kR, kR, kS0}, {kS1, kS1}}};
 }
 
@@ -87,7 +87,7 @@ Cost cost_attention_grad(const NodeView& view) {
   return {5 * product_flops(view, view.in(AttentionGrad::kQkv)), graph::streamed_bytes(view)};
 }
 
-std::vector<PlacementOption> placements_attention_grad(const NodeView&) {
+std::vector<PlacementOption> placements_attention_grad(const NodeView&, int) {
   return {{{kS0, kS0, kS0, kS0, kS0, kS0, kR}, {kS0, kP}}, {{kS1, kS1, kS1, kS1, kR, kR, kS0}, {kS1, kS0}}};
 }
 
@@ -126,7 +126,7 @@ Cost cost_cached(const NodeView& view) {
                                          view.out(CachedAttention::kOut).bytes())};
 }
 
-std::vector<PlacementOption> placements_cached(const NodeView&) {
+std::vector<PlacementOption> placements_cached(const NodeView&, int) {
   const Placement by_head = Placement::sharded(2);
   return {{{kS1, by_head, by_head, kR, kR, kS0}, {kS1, by_head, by_head}}};
 }

@@ -22,10 +22,10 @@ Cost cost(const NodeView& view) {
   return streamed(view, 2);
 }
 
-std::vector<PlacementOption> placements(const NodeView&) {
+std::vector<PlacementOption> placements(const NodeView&, int) {
   return {{{kS0}, {kS0}}, {{kS1}, {kS1}}};
 }
-std::vector<PlacementOption> placements_grad(const NodeView&) {
+std::vector<PlacementOption> placements_grad(const NodeView&, int) {
   return {{{kS0, kS0}, {kS0}}, {{kS1, kS1}, {kS1}}};
 }
 

@@ -48,7 +48,7 @@ Cost cost(const NodeView& view) {
   return {2 * product_flops(view, view.in(CrossAttention::kQ)), graph::streamed_bytes(view)};
 }
 
-std::vector<PlacementOption> placements(const NodeView&) {
+std::vector<PlacementOption> placements(const NodeView&, int) {
   return {{{kS0, kS0, kS0, kS0}, {kS0, kS0}}, {{kS1, kS1, kR, kR}, {kS1, kS1}}};
 }
 
@@ -75,7 +75,7 @@ Cost cost_grad(const NodeView& view) {
   return {5 * product_flops(view, view.in(CrossAttentionGrad::kQ)), graph::streamed_bytes(view)};
 }
 
-std::vector<PlacementOption> placements_grad(const NodeView&) {
+std::vector<PlacementOption> placements_grad(const NodeView&, int) {
   return {{{kS0, kS0, kS0, kS0, kS0, kS0, kS0}, {kS0, kS0}}, {{kS1, kS1, kS1, kS1, kS1, kR, kR}, {kS1, kS1}}};
 }
 
@@ -116,7 +116,7 @@ Cost cost_cached(const NodeView& view) {
               view.in(CachedCrossAttention::kQ).bytes() + view.out(CachedCrossAttention::kOut).bytes())};
 }
 
-std::vector<PlacementOption> placements_cached(const NodeView&) {
+std::vector<PlacementOption> placements_cached(const NodeView&, int) {
   const Placement by_head = Placement::sharded(2);
   return {{{kS1, by_head, by_head, kR, kR}, {kS1}}};
 }
@@ -139,7 +139,7 @@ Cost cost_store(const NodeView& view) {
   return {0, 2 * static_cast<double>(view.in(StoreCross::kKv).bytes())};
 }
 
-std::vector<PlacementOption> placements_store(const NodeView&) {
+std::vector<PlacementOption> placements_store(const NodeView&, int) {
   const Placement by_head = Placement::sharded(2);
   return {{{kS1, by_head, by_head, kR}, {by_head, by_head}}};
 }
@@ -164,7 +164,7 @@ Cost cost_ends(const NodeView& view) {
   return streamed(view, 1);
 }
 
-std::vector<PlacementOption> placements_ends(const NodeView&) {
+std::vector<PlacementOption> placements_ends(const NodeView&, int) {
   return {{{kS0, kS0}, {kS0}}};
 }
 

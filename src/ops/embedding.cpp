@@ -29,7 +29,7 @@ Cost cost(const NodeView& view) {
               static_cast<double>(view.out(Embedding::kX).bytes())};
 }
 
-std::vector<PlacementOption> placements(const NodeView&) {
+std::vector<PlacementOption> placements(const NodeView&, int) {
   return {{{kS0, kR, kS0, kR}, {kS0}}, {{kR, kS1, kR, kS1}, {kS1}}};
 }
 
@@ -62,7 +62,7 @@ Cost cost_grad(const NodeView& view) {
   return {rows, table + rows * 8 + static_cast<double>(view.in(EmbeddingGrad::kDy).bytes()), table};
 }
 
-std::vector<PlacementOption> placements_grad(const NodeView&) {
+std::vector<PlacementOption> placements_grad(const NodeView&, int) {
   return {{{kS0, kS0}, {kP}}, {{kS1, kR}, {kS1}}};
 }
 

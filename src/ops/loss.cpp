@@ -47,7 +47,7 @@ Cost cost(const NodeView& view) {
   return {logits_flops(view), graph::streamed_bytes(view) + logits_bytes(view)};
 }
 
-std::vector<PlacementOption> placements(const NodeView&) {
+std::vector<PlacementOption> placements(const NodeView&, int) {
   return {{{kS0, kR, kS0, kR}, {kP, kP, kS0, kS0}}};
 }
 
@@ -91,7 +91,7 @@ Cost cost_train(const NodeView& view) {
   return {3 * logits_flops(view), graph::streamed_bytes(view) + logits_bytes(view)};
 }
 
-std::vector<PlacementOption> placements_train(const NodeView&) {
+std::vector<PlacementOption> placements_train(const NodeView&, int) {
   return {{{kS0, kR, kR, kS0, kR, kR}, {kP, kP, kS0, kP, kP}}};
 }
 
@@ -131,7 +131,7 @@ std::vector<ValueSpec> infer_statistics(const NodeView& view) {
 }
 
 // A shard of the vocabulary needs to know where it begins.
-std::vector<PlacementOption> placements_statistics(const NodeView& view) {
+std::vector<PlacementOption> placements_statistics(const NodeView& view, int) {
   std::vector<PlacementOption> options{{{kS0, kR, kS0, kR, kR}, {kS1}}};
   if (view.has(CrossEntropyStatistics::kVocabStart)) options.push_back({{kR, kS0, kR, kS0, kS0}, {kS0}});
   return options;
@@ -169,7 +169,7 @@ Cost cost_of_gradient(const NodeView& view) {
   return {2 * logits_flops(view), graph::streamed_bytes(view) + logits_bytes(view)};
 }
 
-std::vector<PlacementOption> placements_grad_input(const NodeView& view) {
+std::vector<PlacementOption> placements_grad_input(const NodeView& view, int) {
   std::vector<PlacementOption> options{{{kS0, kR, kR, kS0, kS1, kS1, kR, kR}, {kS0}}};
   if (view.has(CrossEntropyGradInput::kVocabStart))
     options.push_back({{kR, kS0, kS0, kR, kS0, kS0, kS0, kS0}, {kP}});
@@ -185,7 +185,7 @@ std::vector<ValueSpec> infer_grad_weight(const NodeView& view) {
   return {{"dw", DType::kF32, weight}, {"dbias", DType::kF32, {weight[0]}, {}, !view.has(Op::kBias)}};
 }
 
-std::vector<PlacementOption> placements_grad_weight(const NodeView& view) {
+std::vector<PlacementOption> placements_grad_weight(const NodeView& view, int) {
   std::vector<PlacementOption> options{{{kS0, kR, kS0, kS1, kS1, kR, kR}, {kP, kP}}};
   if (view.has(CrossEntropyGradWeight::kVocabStart))
     options.push_back({{kR, kS0, kR, kS0, kS0, kS0, kS0}, {kS0, kS0}});
@@ -217,7 +217,7 @@ Cost cost_loss(const NodeView& view) {
   return streamed(view, 4);
 }
 
-std::vector<PlacementOption> placements_loss(const NodeView&) {
+std::vector<PlacementOption> placements_loss(const NodeView&, int) {
   return {{{kS1, kS0}, {kP, kP, kS0, kS0}}};
 }
 
@@ -236,7 +236,7 @@ std::vector<ValueSpec> infer_loss_grad(const NodeView& view) {
   return {{"dstatistics", DType::kF32, view.in(CrossEntropyLossGrad::kStatistics).shape}};
 }
 
-std::vector<PlacementOption> placements_loss_grad(const NodeView&) {
+std::vector<PlacementOption> placements_loss_grad(const NodeView&, int) {
   return {{{kS1, kS0, kR}, {kS1}}};
 }
 

@@ -172,7 +172,7 @@ extern const OpDef kActivationGrad;  // (dy, x) → dx
 // --- elementwise.cpp
 ValueId scale(Graph& graph, ValueId x, double factor);  // factor · x
 extern const OpDef kScale;
-// y[N, D] = x + table[row], one row for all; table [R, D] is fp32.
+// y[N, D] = x + table[row], one row for all; table [R, D], or [D] for one row, is fp32.
 ValueId add_row(Graph& graph, ValueId x, ValueId table, int64_t row);
 extern const OpDef kAddRow;
 extern const OpDef kAddRowGrad;  // (dy) → accumulates into grad[R, D]

@@ -31,7 +31,7 @@ bool by_head(const NodeView& view, int qkv, int q_weight) {
   return view.in(q_weight).shape[0] < view.in(qkv).segments[0];
 }
 
-std::vector<PlacementOption> placements(const NodeView& view) {
+std::vector<PlacementOption> placements(const NodeView& view, int) {
   std::vector<PlacementOption> options{{{kS0, kR, kR}, {kS0, kS0}}};
   if (by_head(view, QkNorm::kQkv, QkNorm::kQWeight)) options.push_back({{kS1, kR, kR}, {kS1, kS1}});
   return options;
@@ -66,7 +66,7 @@ Cost cost_grad(const NodeView& view) {
   return streamed(view, 8);
 }
 
-std::vector<PlacementOption> placements_grad_input(const NodeView& view) {
+std::vector<PlacementOption> placements_grad_input(const NodeView& view, int) {
   std::vector<PlacementOption> options{{{kS0, kS0, kS0, kR, kR}, {kS0}}};
   if (by_head(view, QkNormGradInput::kQkv, QkNormGradInput::kQWeight))
     options.push_back({{kS1, kS1, kS1, kR, kR}, {kS1}});
@@ -80,7 +80,7 @@ std::vector<ValueSpec> infer_grad_weight(const NodeView& view) {
           {"dk", DType::kF32, {view.attrs<QkNormAttrs>().k_width}}};
 }
 
-std::vector<PlacementOption> placements_grad_weight(const NodeView& view) {
+std::vector<PlacementOption> placements_grad_weight(const NodeView& view, int) {
   std::vector<PlacementOption> options{{{kS0, kS0, kS0}, {kP, kP}}};
   if (view.attrs<QkNormAttrs>().q_width < view.in(QkNormGradWeight::kQkv).segments[0])
     options.push_back({{kS1, kS1, kS1}, {kP, kP}});

@@ -41,7 +41,7 @@ Cost cost_rope(const NodeView& view) {
 }
 
 // Sharded by heads: every part of qkv gives its share.
-std::vector<PlacementOption> placements_rope(const NodeView&) {
+std::vector<PlacementOption> placements_rope(const NodeView&, int) {
   return {{{kS0, kR, kS0}, {kS0}}, {{kS1, kR, kR}, {kS1}}};
 }
 
@@ -66,7 +66,7 @@ Cost cost_table(const NodeView& view) {
   return {0, static_cast<double>(view.out(RopeTable::kTable).bytes())};
 }
 
-std::vector<PlacementOption> placements_table(const NodeView&) {
+std::vector<PlacementOption> placements_table(const NodeView&, int) {
   return {};
 }
 

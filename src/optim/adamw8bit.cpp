@@ -26,7 +26,7 @@ graph::Cost cost(const NodeView& view) {
 }
 
 // By rows that end where blocks do.
-std::vector<graph::PlacementOption> placements(const NodeView& view) {
+std::vector<graph::PlacementOption> placements(const NodeView& view, int) {
   const Shape& shape = view.in(0).shape;
   if (shape.rank() < 2 || shape.elements() / shape[0] % kBlock != 0) return {};
   const Placement shard = Placement::sharded(0);

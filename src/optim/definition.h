@@ -39,7 +39,7 @@ std::vector<graph::ValueSpec> infer_update(const graph::NodeView& view, const st
 graph::Cost update_cost(const graph::NodeView& view, double flops, double parameter_passes,
                         double gradient_passes);
 // A shard along any dimension is updated alone; states lie as the parameter does.
-std::vector<graph::PlacementOption> placements_by_element(const graph::NodeView& view);
-std::vector<graph::PlacementOption> placements_whole(const graph::NodeView& view);
+std::vector<graph::PlacementOption> placements_by_element(const graph::NodeView& view, int);
+std::vector<graph::PlacementOption> placements_whole(const graph::NodeView& view, int);
 
 }  // namespace strata::optim

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "graph/reshard.h"
 #include "optim/definition.h"
 
 namespace strata::optim {
@@ -39,7 +40,7 @@ Cost cost_streamed(const NodeView& view) {
   return {2 * static_cast<double>(view.in(0).shape.elements()), graph::streamed_bytes(view)};
 }
 
-std::vector<PlacementOption> placements_squares(const NodeView& view) {
+std::vector<PlacementOption> placements_squares(const NodeView& view, int) {
   std::vector<PlacementOption> options;
   for (int dim = 0; dim < view.in(0).shape.rank(); ++dim)
     options.push_back({{Placement::sharded(dim)}, {Placement::partial()}});
@@ -110,12 +111,24 @@ std::vector<Piece> cut_at_segments(const std::vector<Piece>& pieces, const Value
   return out;
 }
 
+// Gives a state, which has an element for each of the parameter's in these rows, its placements and segments.
+void lie_as(const Value& parameter, const Piece& rows, Value& state) {
+  state.placements = parameter.placements;
+  state.segments_along = parameter.segments_along;
+  int64_t begin = 0;
+  for (const int64_t segment : parameter.segments) {
+    const int64_t first = std::max(begin, rows.first), end = std::min(begin + segment, rows.end());
+    if (first < end) state.segments.push_back(end - first);
+    begin += segment;
+  }
+}
+
 class UpdateBuilder {
  public:
   UpdateBuilder(Graph& graph, UpdateGraph& update) : graph_(graph), update_(update) {}
 
-  void add(const graph::Parameter& parameter, const ParameterRule& rule) {
-    const Value& value = graph_.value(parameter.value);
+  void add(ValueId parameter, ValueId gradient, const ParameterRule& rule) {
+    const Value& value = graph_.value(parameter);
     const auto tensors = tensors_of(rule, value.name, value.shape);
     STRATA_CHECK(rule.part_scales.empty() || rule.part_scales.size() == value.segments.size(),
                  "{} has {} parts and {} learning rates", value.name, value.segments.size(),
@@ -128,7 +141,7 @@ class UpdateBuilder {
                tensors[end].rule.optimizer.index() == tensors[i].rule.optimizer.index())
           ++end;
       }
-      add_run(parameter, definition,
+      add_run(parameter, gradient, definition,
               {tensors.begin() + static_cast<std::ptrdiff_t>(i),
                tensors.begin() + static_cast<std::ptrdiff_t>(end)},
               rule.part_scales);
@@ -138,24 +151,25 @@ class UpdateBuilder {
 
  private:
   // Neighbouring tensors that share states.
-  void add_run(const graph::Parameter& parameter, const Definition& definition, std::vector<Piece> run,
+  void add_run(ValueId parameter, ValueId gradient, const Definition& definition, std::vector<Piece> run,
                const std::vector<double>& part_scales) {
-    const Value& value = graph_.value(parameter.value);
+    const Value& value = graph_.value(parameter);
     const Piece whole{run.front().first, run.back().end() - run.front().first, {}};
     STRATA_CHECK(part_scales.empty() || definition.unit == Definition::Unit::kRows,
                  "{} has parts with learning rates of their own, which {} does not know", value.name,
                  definition.name);
-    std::vector<ValueId> outputs{parameter.value};
+    std::vector<ValueId> outputs{parameter};
     for (const StateSpec& spec : definition.states(with_rows(value.shape, whole.rows))) {
       std::string name = fmt::format("{}.{}", spec.name, value.name);
       if (whole.rows != value.shape[0]) name += fmt::format("[{}:{}]", whole.first, whole.end());
       const ValueId state = add_named(graph_, std::move(name), spec.dtype, spec.shape, Role::kState);
+      if (spec.layout == StateLayout::kElements) lie_as(value, whole, graph_.value(state));
       update_.states.push_back(
-          {parameter.value, state, std::string(spec.name), whole.first, whole.rows, spec.layout});
+          {parameter, state, std::string(spec.name), whole.first, whole.rows, spec.layout});
       outputs.push_back(state);
     }
     std::vector<ValueId> inputs = outputs;
-    inputs.push_back(parameter.gradient);
+    inputs.push_back(gradient);
     inputs.push_back(update_.scalars);
     if (definition.unit != Definition::Unit::kTensor)
       run = cut_at_segments(run, value, part_scales, definition.unit == Definition::Unit::kMatrix);
@@ -273,7 +287,7 @@ Cost update_cost(const NodeView& view, double flops, double parameter_passes, do
   return cost;
 }
 
-std::vector<PlacementOption> placements_by_element(const NodeView& view) {
+std::vector<PlacementOption> placements_by_element(const NodeView& view, int) {
   std::vector<PlacementOption> options;
   const size_t states = view.node.inputs.size() - 3;
   for (int dim = 0; dim < view.in(0).shape.rank(); ++dim) {
@@ -286,7 +300,7 @@ std::vector<PlacementOption> placements_by_element(const NodeView& view) {
   return options;
 }
 
-std::vector<PlacementOption> placements_whole(const NodeView&) {
+std::vector<PlacementOption> placements_whole(const NodeView&, int) {
   return {};
 }
 
@@ -299,19 +313,24 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of)
   update.grad_norm = add_named(graph, "grad_norm", DType::kF32, {1}, Role::kStep);
   update.param_norm = add_named(graph, "param_norm", DType::kF32, {1}, Role::kStep);
 
-  std::vector<ValueId> inputs{update.hyper, token_count, update.updates};
+  const auto squares_of = [&](ValueId x) {
+    return graph::sum_over_ranks(graph, graph.add_node(kSumOfSquares, {x})[0]);
+  };
+  std::vector<ValueId> inputs{update.hyper, graph::sum_over_ranks(graph, token_count), update.updates};
+  std::vector<ValueId> gradients;
   for (const auto& parameter : graph.parameters()) {
     STRATA_CHECK(parameter.gradient != kNone, "{} has no gradient", graph.value(parameter.value).name);
-    inputs.push_back(graph.add_node(kSumOfSquares, {parameter.gradient})[0]);
+    gradients.push_back(graph::sum_over_ranks(graph, parameter.gradient));
+    inputs.push_back(squares_of(gradients.back()));
   }
   graph.add_node_into(kUpdateScalars, inputs, {update.scalars, update.grad_norm, update.updates});
 
   UpdateBuilder builder(graph, update);
   std::vector<ValueId> squares;
-  for (const auto& parameter : graph.parameters()) {
-    const Value& value = graph.value(parameter.value);
-    builder.add(parameter, rule_of(value.name, parameter.role));
-    squares.push_back(graph.add_node(kSumOfSquares, {parameter.value})[0]);
+  for (size_t i = 0; i < graph.parameters().size(); ++i) {
+    const graph::Parameter& parameter = graph.parameters()[i];
+    builder.add(parameter.value, gradients[i], rule_of(graph.value(parameter.value).name, parameter.role));
+    squares.push_back(squares_of(parameter.value));
   }
   graph.add_node_into(kRootOfSum, squares, {update.param_norm});
   graph.set_phase(graph::Phase::kForward);

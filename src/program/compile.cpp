@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "device/encode.h"
+#include "graph/localize.h"
 #include "program/draft.h"
 #include "program/layout.h"
 #include "program/model_graph.h"
@@ -88,6 +89,7 @@ std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options
                                              : recompute;
     });
   }
+  graph::localize(graph);
   device::encode_pass(graph, options.target.bindings, options.target.spec);
   prune_pass(graph);
   bind_segments(*draft, binder);
@@ -125,7 +127,6 @@ class Compiler {
                                     .micro_batches = static_cast<int32_t>(request.micro_batches)},
                                    request.order);
       program.graph = build_graph(request, options, &program.states);
-      check_placements(program.graph);
       if (request.kind == Kind::kTrain) {
         built_.push_back(std::move(program));
         fixed_.push_back(nullptr);

@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "base/random.h"
+#include "graph/shard.h"
 #include "program/update.h"
 
 namespace strata::program {
@@ -34,14 +35,25 @@ void fill(const graph::Init& init, const RandomKey& key, int64_t begin, std::spa
   }
 }
 
+// A parameter as it is in all layouts.
+struct Whole {
+  Shape shape;
+  std::vector<int64_t> segments;
+  int64_t columns() const { return shape.elements() / shape[0]; }
+};
+
+Whole whole_of(const graph::Value& value) {
+  if (value.global_shape.rank() == 0) return {value.shape, value.segments};
+  return {value.global_shape, value.global_segments};
+}
+
 // Multiplies what lies in each part of a parameter by its factor.
-void scale_parts(const graph::Value& value, const std::vector<double>& factors, int64_t begin,
+void scale_parts(const Whole& whole, const std::vector<double>& factors, int64_t begin,
                  std::span<float> out) {
   if (factors.empty()) return;
-  const int64_t columns = value.shape.elements() / value.shape[0];
   int64_t part_begin = 0;
   for (size_t part = 0; part < factors.size(); ++part) {
-    const int64_t part_end = part_begin + value.segments[part] * columns;
+    const int64_t part_end = part_begin + whole.segments[part] * whole.columns();
     const int64_t end = std::min(part_end, begin + std::ssize(out));
     for (int64_t at = std::max(part_begin, begin); at < end; ++at)
       out[static_cast<size_t>(at - begin)] *= static_cast<float>(factors[part]);
@@ -49,23 +61,77 @@ void scale_parts(const graph::Value& value, const std::vector<double>& factors, 
   }
 }
 
+// Neighbours joined.
+std::vector<graph::Span> joined(const std::vector<graph::Span>& spans) {
+  std::vector<graph::Span> out;
+  for (const graph::Span& span : spans) {
+    if (!out.empty() && out.back().end == span.begin) {
+      out.back().end = span.end;
+    } else {
+      out.push_back(span);
+    }
+  }
+  return out;
+}
+
+// The columns that a rank holds of a matrix; all of a vector's one.
+std::vector<graph::Span> columns_of(const std::vector<std::vector<graph::Span>>& spans) {
+  return spans.size() > 1 ? joined(spans[1]) : std::vector<graph::Span>{{0, 1}};
+}
+
+void initialize(Executor& executor, const graph::Parameter& parameter, const graph::Value& value,
+                const RandomKey& key, const graph::Coordinates& coordinates) {
+  constexpr int64_t kBlock = 1 << 16;
+  constexpr int64_t kAligned = 4;  // numbers that one counter gives
+  const Whole whole = whole_of(value);
+  const auto spans = graph::spans_of(value, executor.set().options.mesh, coordinates);
+  const auto columns = columns_of(spans);
+  int64_t held = 0;  // elements of a row
+  for (const graph::Span& span : columns) held += span.size();
+  int64_t row = 0;  // of the rank's part
+  for (const graph::Span& rows : joined(spans[0])) {
+    const int64_t first = rows.begin * whole.columns();
+    parallel_ranges(rows.size() * whole.columns(), kBlock, [&](int64_t from, int64_t to) {
+      const int64_t begin = first + from, aligned = begin / kAligned * kAligned;
+      std::vector<float> numbers(static_cast<size_t>(first + to - aligned));
+      fill(parameter.init, key, aligned, numbers);
+      scale_parts(whole, parameter.init.part_scales, aligned, numbers);
+      const auto give = [&](int64_t at, int64_t end, int64_t element) {
+        executor.upload(value.name, numbers.data() + (at - aligned), (end - at) * 4, element * 4);
+      };
+      if (held == whole.columns()) {
+        give(begin, first + to, row * held + from);
+        return;
+      }
+      for (int64_t r = begin / whole.columns(); r * whole.columns() < first + to; ++r) {
+        int64_t element = (row + r - rows.begin) * held;
+        for (const graph::Span& span : columns) {
+          const int64_t span_begin = r * whole.columns() + span.begin;
+          const int64_t at = std::max(begin, span_begin);
+          const int64_t end = std::min(first + to, r * whole.columns() + span.end);
+          if (at < end) give(at, end, element + at - span_begin);
+          element += span.size();
+        }
+      }
+    });
+    row += rows.size();
+  }
+}
+
 }  // namespace
 
-void initialize_weights(Executor& executor, uint64_t seed) {
-  constexpr int64_t kBlock = 1 << 16;  // a multiple of the four numbers that one counter gives
+void write_coordinates(const Executor& executor, const graph::Coordinates& coordinates) {
+  if (executor.set().find("rank") != nullptr) executor.write("rank", coordinates);
+}
+
+void initialize_weights(Executor& executor, uint64_t seed, const graph::Coordinates& coordinates) {
   const graph::Graph& graph = executor.program(0).graph;
   for (const graph::Parameter& parameter : graph.parameters()) {
     const graph::Value& value = graph.value(parameter.value);
     const std::vector<double>& factors = parameter.init.part_scales;
     STRATA_CHECK(factors.empty() || factors.size() == value.segments.size(), "{} has {} parts and {} factors",
                  value.name, value.segments.size(), factors.size());
-    const RandomKey key{seed, static_cast<uint32_t>(hash64(value.name))};
-    parallel_ranges(value.shape.elements(), kBlock, [&](int64_t begin, int64_t end) {
-      std::vector<float> numbers(static_cast<size_t>(end - begin));
-      fill(parameter.init, key, begin, numbers);
-      scale_parts(value, factors, begin, numbers);
-      executor.upload(value.name, numbers.data(), std::ssize(numbers) * 4, begin * 4);
-    });
+    initialize(executor, parameter, value, {seed, static_cast<uint32_t>(hash64(value.name))}, coordinates);
   }
   clear_states(executor);
 }

@@ -5,8 +5,12 @@
 
 namespace strata::program {
 
-// Fills every parameter as its family starts it: a pure function of (seed, parameter name, element). Moments
-// are zero.
-void initialize_weights(Executor& executor, uint64_t seed);
+// Tells a rank where it is on the programs' mesh: once, before anything runs.
+void write_coordinates(const Executor& executor, const graph::Coordinates& coordinates);
+
+// Fills every parameter as its family starts it: a pure function of (seed, parameter name, element of the
+// whole parameter), so that all layouts begin with the same bits. Moments are zero. `coordinates`: of this
+// rank on the programs' mesh, where that has several.
+void initialize_weights(Executor& executor, uint64_t seed, const graph::Coordinates& coordinates = {});
 
 }  // namespace strata::program

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "graph/differentiate.h"
+#include "graph/reshard.h"
 #include "models/head.h"
 
 namespace strata::program {
@@ -27,7 +28,7 @@ layers::Mode mode_of(Kind kind) {
 
 graph::Graph build_graph(const Request& request, const CompileOptions& options,
                          std::vector<optim::State>* states) {
-  Graph graph;
+  Graph graph(options.mesh);
   const layers::Mode mode = mode_of(request.kind);
   const bool writes = mode != layers::Mode::kSequences;  // a text, from caches
   STRATA_CHECK(!writes || options.model.architecture != models::Architecture::kEncoder,
@@ -39,10 +40,11 @@ graph::Graph build_graph(const Request& request, const CompileOptions& options,
                           .mode = mode,
                           .activations = options.activations,
                           .sequence_length = request.sequence_length,
-                          .sequences = request.sequences,
+                          .sequences = request.sequences * options.mesh.batch_ranks(),
                           .cache_capacity = writes ? options.cache_capacity : 0,
                           .cache_slots = writes ? options.cache_slots : 0,
                           .document_mask = request.document_mask,
+                          .sequence_parallel = options.sequence_parallel,
                           .encoder_length = request.encoder_length};
   layers::add_batch(context);
   const models::Hidden hidden = options.model.family->build(options.model, context);
@@ -51,12 +53,15 @@ graph::Graph build_graph(const Request& request, const CompileOptions& options,
     models::add_logits(context, hidden);
     return graph;
   }
-  const models::Losses losses = models::add_losses(context, hidden, request.per_token_loss);
+  const bool is_split = request.kind == Kind::kTrain && options.backward == Backward::kSplit;
+  const auto form = is_split ? models::LossForm::kSplit : models::LossForm::kFused;
+  const models::Losses losses = models::add_losses(context, hidden, request.per_token_loss, form);
   if (request.kind == Kind::kTrain) {
     graph::differentiate(graph, losses.all);
     STRATA_CHECK(options.rule_of != nullptr, "a training program needs the optimizer's rules");
     auto update = optim::add_update(graph, losses.token_count, options.rule_of);
     if (states != nullptr) *states = std::move(update.states);
+    graph::drop_identities_pass(graph);
   }
   return graph;
 }

@@ -144,6 +144,9 @@ struct CompileOptions {
   int64_t cache_capacity = 0;  // tokens of a slot of the key–value cache, for kPrefill and kDecode
   int64_t cache_slots = 1;     // texts in it; at least as many as a program has sequences
   device::Target target;       // what is to run it: need not be this machine
+  // The ranks that run the programs together. A request's sequences are those of one part of the batch.
+  graph::Mesh mesh = graph::Mesh::of_one();
+  bool sequence_parallel = true;  // with an axis "tensor"
 };
 
 // Where something lies that outlives a segment: parameters, gradients, optimizer states, encodings, tables,

@@ -2,11 +2,13 @@
 #include <cstring>
 
 #include "device/cpu/bind.h"
+#include "graph/reshard.h"
 #include "graph/sum.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/embedding.h"
 #include "kernels/cpu/norm.h"
+#include "kernels/cpu/shard.h"
 #include "ops/ops.h"
 
 namespace strata::device::cpu_bind {
@@ -311,6 +313,26 @@ BoundKernel take_row(const BindRequest& request) {
       FlatPlan{request.view.out(ops::TakeRow::kRow).bytes(), DType::kU8});
 }
 
+// (x, rank) → y
+BoundKernel take_shard(const BindRequest& request) {
+  struct Plan {
+    cpu::ShardShape shape;
+    int64_t axis;
+  };
+  const Value& x = request.view.in(graph::TakeShard::kX);
+  const auto& attrs = request.view.attrs<graph::ReshardAttrs>();
+  const int dim = attrs.to.dim;
+  Plan plan{{.parts = x.parts(dim), .inner_bytes = size_of(x.dtype), .ranks = attrs.ranks}, attrs.axis};
+  for (int i = 0; i < dim; ++i) plan.shape.outer *= x.shape[i];
+  for (int i = dim + 1; i < x.shape.rank(); ++i) plan.shape.inner_bytes *= x.shape[i];
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& made = plan_of<Plan>(held);
+        cpu::take_shard(p[2], p[0], made.shape, made.shape.ranks > 1 ? i32(p[1])[made.axis] : 0);
+      },
+      std::move(plan));
+}
+
 }  // namespace
 
 std::span<const Binding> elementwise_bindings() {
@@ -326,6 +348,7 @@ std::span<const Binding> elementwise_bindings() {
       {&ops::kLayerNormGradInput, layer_norm_grad_input},
       {&ops::kLayerNormGradWeight, layer_norm_grad_weight},
       {&ops::kConstant, constant},
+      {&graph::kTakeShard, take_shard},
       {&ops::kScale, scale},
       {&ops::kAddRow, add_row},
       {&ops::kAddRowGrad, add_row_grad},

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "graph/reshard.h"
 #include "graph/sum.h"
 #include "kernels/reference/call.h"
 #include "ops/ops.h"
@@ -114,6 +115,29 @@ void take_row(const Call& call) {
   for (int64_t c = 0; c < dim; ++c) call.out[0].put(c, call.in[0].at(row * dim + c));
 }
 
+// (x, rank) → y: the shard's share of every part
+void take_shard(const Call& call) {
+  const auto& attrs = call.attrs.as<graph::ReshardAttrs>();
+  const Array &x = call.in[0], &y = call.out[0];
+  const int dim = attrs.to.dim;
+  const int64_t index = attrs.ranks > 1 ? call.in[1].index_at(attrs.axis) : 0;
+  std::vector<int64_t> parts{x.shape[dim]};
+  if (dim == x.shape.rank() - 1 && !x.segments.empty()) parts = x.segments;
+  std::vector<int64_t> taken;  // indices along the dimension
+  int64_t begin = 0;
+  for (const int64_t part : parts) {
+    const int64_t share = part / attrs.ranks;
+    for (int64_t i = 0; i < share; ++i) taken.push_back(begin + index * share + i);
+    begin += part;
+  }
+  int64_t inner = 1;
+  for (int i = dim + 1; i < x.shape.rank(); ++i) inner *= x.shape[i];
+  for (int64_t i = 0; i < y.shape.elements(); ++i) {
+    const int64_t row = i / inner / y.shape[dim], along = i / inner % y.shape[dim];
+    y.put(i, x.at((row * x.shape[dim] + taken[static_cast<size_t>(along)]) * inner + i % inner));
+  }
+}
+
 // (a, b) → sum
 void add(const Call& call) {
   for (int64_t i = 0; i < call.out[0].shape.elements(); ++i)
@@ -211,6 +235,7 @@ std::span<const Row> rows_kernels() {
       {&ops::kAddRowGrad, add_row_grad},
       {&ops::kConstant, constant},
       {&ops::kTakeRow, take_row},
+      {&graph::kTakeShard, take_shard},
   };
   return kRows;
 }

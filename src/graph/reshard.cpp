@@ -1,0 +1,168 @@
+#include "graph/reshard.h"
+
+#include "base/error.h"
+#include "graph/differentiate.h"
+
+namespace strata::graph {
+
+void ReshardAttrs::describe(AttributeText& text) const {
+  text("axis", axis);
+  text("from", str(from));
+  text("to", str(to));
+  if (ranks != 1) text("ranks", ranks);
+}
+
+namespace {
+
+const Placement kWhole = Placement::replicated();
+
+bool is_sharded(Placement placement) {
+  return placement.kind == Placement::Kind::kSharded;
+}
+
+// What a rank gets is `multiply` times as long along the placement's dimension as what it has, or is a
+// `divide`-th of it.
+void resize(const NodeView& view, ValueSpec& spec, Placement placement, int64_t multiply, int64_t divide) {
+  if (!is_sharded(placement)) return;
+  const int dim = placement.dim;
+  if (dim >= spec.shape.rank()) shape_error(view, "there is no such dimension to split");
+  const auto resized = [&](int64_t size) {
+    if (size * multiply % divide != 0) shape_error(view, "the ranks must have equal shares");
+    return size * multiply / divide;
+  };
+  spec.shape.set(dim, resized(spec.shape[dim]));
+  if (dim != view.in(Reshard::kX).segment_dim()) return;
+  for (int64_t& segment : spec.segments) segment = resized(segment);
+}
+
+std::vector<ValueSpec> infer(const NodeView& view) {
+  const auto& attrs = view.attrs<ReshardAttrs>();
+  const Value& x = view.in(Reshard::kX);
+  ValueSpec spec{"moved", x.dtype, x.shape, x.segments, false, x.segments_along};
+  resize(view, spec, attrs.from, attrs.ranks, 1);
+  resize(view, spec, attrs.to, 1, attrs.ranks);
+  return {spec};
+}
+
+std::vector<ValueSpec> infer_take(const NodeView& view) {
+  const Value& rank = view.in(TakeShard::kRank);
+  if (rank.dtype != DType::kI32 || rank.shape.rank() != 1 || rank.shape[0] <= view.attrs<ReshardAttrs>().axis)
+    shape_error(view, "the rank block must be i32[axes]");
+  return infer(view);
+}
+
+Cost cost(const NodeView& view) {
+  return {0, streamed_bytes(view)};
+}
+
+Cost cost_take(const NodeView& view) {
+  return {0, 2 * static_cast<double>(view.out(TakeShard::kY).bytes())};
+}
+
+// Other axes pass. On a rank the op is no longer what it is to the whole: then nothing splits it.
+std::vector<PlacementOption> placements(const NodeView& view, int axis) {
+  const auto& attrs = view.attrs<ReshardAttrs>();
+  if (attrs.ranks != 1) return {};
+  if (axis == attrs.axis) return {{{attrs.from}, {attrs.to}}};
+  std::vector<PlacementOption> options{{{Placement::partial()}, {Placement::partial()}}};
+  for (int dim = 0; dim < view.in(Reshard::kX).shape.rank(); ++dim)
+    options.push_back({{Placement::sharded(dim)}, {Placement::sharded(dim)}});
+  return options;
+}
+
+void gradient(GradientBuilder& builder, const Node& node) {
+  const auto& attrs = node.attrs.as<ReshardAttrs>();
+  Graph& graph = builder.graph();
+  const Placement wanted = attrs.from.kind == Placement::Kind::kPartial ? kWhole : attrs.from;
+  const std::string& axis = graph.mesh().axes[static_cast<size_t>(attrs.axis)].name;
+  builder.add_gradient(node.inputs[Reshard::kX],
+                       reshard(graph, builder.gradient_of(node.outputs[Reshard::kY]), axis, wanted));
+}
+
+Attributes localize_ranks(const NodeView& view) {
+  auto attrs = view.attrs<ReshardAttrs>();
+  attrs.ranks = view.graph.mesh().axes[static_cast<size_t>(attrs.axis)].size;
+  return attrs;
+}
+
+// The axis, where it has several ranks.
+int axis_to_split(const Graph& graph, std::string_view name) {
+  const int axis = graph.mesh().axis(name);
+  STRATA_CHECK(axis >= 0, "the mesh has no axis {}", name);
+  return graph.mesh().axes[static_cast<size_t>(axis)].size > 1 ? axis : -1;
+}
+
+}  // namespace
+
+const OpDef kReshard{.name = "reshard",
+                     .family = "collective",
+                     .infer = infer,
+                     .cost = cost,
+                     .placements = placements,
+                     .gradient = gradient,
+                     .localize = localize_ranks,
+                     .queue = Queue::kCommunication};
+const OpDef kTakeShard{.name = "take_shard",
+                       .family = "elementwise",
+                       .infer = infer_take,
+                       .cost = cost_take,
+                       .placements = placements,
+                       .gradient = gradient,
+                       .localize = localize_ranks};
+
+ValueId reshard(Graph& graph, ValueId x, std::string_view axis_name, Placement to) {
+  const int axis = axis_to_split(graph, axis_name);
+  if (axis < 0) return x;
+  const Placement from = graph.placement(x, static_cast<size_t>(axis));
+  if (from == to) return x;
+  STRATA_CHECK(to.kind != Placement::Kind::kPartial, "{} would become terms of a sum on axis {}",
+               graph.value(x).name, axis_name);
+  const ReshardAttrs attrs{.axis = axis, .from = from, .to = to};
+  if (from == kWhole) return graph.add_node(kTakeShard, {x, rank_block(graph)}, attrs)[0];
+  return graph.add_node(kReshard, {x}, attrs)[0];
+}
+
+ValueId sum_over_ranks(Graph& graph, ValueId x) {
+  for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis) {
+    if (graph.placement(x, axis) == Placement::partial())
+      x = reshard(graph, x, graph.mesh().axes[axis].name, kWhole);
+  }
+  return x;
+}
+
+ValueId enter_shards(Graph& graph, ValueId x, std::string_view axis_name) {
+  const int axis = axis_to_split(graph, axis_name);
+  if (axis < 0) return x;
+  STRATA_CHECK(graph.placement(x, static_cast<size_t>(axis)) == kWhole, "{} is not whole on axis {}",
+               graph.value(x).name, axis_name);
+  return graph.add_node(kReshard, {x}, ReshardAttrs{.axis = axis, .from = kWhole, .to = kWhole})[0];
+}
+
+ValueId rank_block(Graph& graph) {
+  const ValueId found = graph.find_value("rank");
+  if (found != kNone) return found;
+  return graph.add_value({.name = "rank",
+                          .dtype = DType::kI32,
+                          .shape = {std::ssize(graph.mesh().axes)},
+                          .role = Role::kRank,
+                          .encoding = {},
+                          .placements = {},
+                          .segments = {}});
+}
+
+void drop_identities_pass(Graph& graph) {
+  std::vector<ValueId> same(static_cast<size_t>(graph.value_count()));
+  for (ValueId id = 0; id < graph.value_count(); ++id) same[static_cast<size_t>(id)] = id;
+  std::erase_if(graph.nodes(), [&](Node& node) {
+    for (ValueId& input : node.inputs) {
+      if (input != kNone) input = same[static_cast<size_t>(input)];
+    }
+    if (node.op != &kReshard) return false;
+    const auto& attrs = node.attrs.as<ReshardAttrs>();
+    if (attrs.from != attrs.to) return false;
+    same[static_cast<size_t>(node.outputs[Reshard::kY])] = node.inputs[Reshard::kX];
+    return true;
+  });
+}
+
+}  // namespace strata::graph

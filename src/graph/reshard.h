@@ -1,0 +1,50 @@
+// Moving a value from one placement to another: the only nodes that do.
+//
+//   P → R  all-reduce       P → S  reduce-scatter
+//   S → R  all-gather       S → S  all-to-all
+//   R → S  each rank takes its part of what it has
+//   R → R  nothing, but a partial gradient becomes whole on its way back
+//
+// The gradient of a reshard is its conjugate: it gives the input's gradient as the input lies, and that of a
+// partial sum as a whole (all ranks' terms have one gradient).
+#pragma once
+
+#include "graph/op.h"
+
+namespace strata::graph {
+
+// On a rank, after localize(), `ranks` is the size of the axis, and 1 before, where shapes are global.
+struct ReshardAttrs {
+  int64_t axis = 0;  // of the mesh
+  Placement from, to;
+  int64_t ranks = 1;
+  bool operator==(const ReshardAttrs&) const = default;
+  void describe(AttributeText& to_text) const;
+};
+struct Reshard {
+  enum In : int { kX };
+  enum Out : int { kY };
+};
+struct TakeShard {
+  enum In : int { kX, kRank };
+  enum Out : int { kY };
+};
+
+// x as `to` on a mesh axis; x itself where it lies so already or the axis has one rank.
+ValueId reshard(Graph& graph, ValueId x, std::string_view axis, Placement to);
+// x with its partial sums added up, on every axis.
+ValueId sum_over_ranks(Graph& graph, ValueId x);
+// x, which is replicated there. Its gradient may be a partial sum on that axis, and is then reduced: what
+// shards of a weight read passes here first.
+ValueId enter_shards(Graph& graph, ValueId x, std::string_view axis);
+
+extern const OpDef kReshard;    // (x) → y; of the communication queue
+extern const OpDef kTakeShard;  // (x, rank i32[axes]) → y, R → S
+
+// This rank's coordinates, i32[axes], "rank": the rank block, which the host writes once.
+ValueId rank_block(Graph& graph);
+
+// Removes nodes R → R: they have done their work when gradients are there.
+void drop_identities_pass(Graph& graph);
+
+}  // namespace strata::graph

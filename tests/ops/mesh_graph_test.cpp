@@ -1,0 +1,189 @@
+// Placements as they are inferred, moved and cut down to a rank's part.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/error.h"
+#include "graph/differentiate.h"
+#include "graph/localize.h"
+#include "graph/reshard.h"
+#include "graph/shard.h"
+#include "ops/ops.h"
+
+namespace strata::graph {
+namespace {
+
+using Placed = std::vector<Placement>;
+const Placement kR = Placement::replicated(), kP = Placement::partial(), kS0 = Placement::sharded(0),
+                kS1 = Placement::sharded(1);
+
+// Axes replicate, shard, context, tensor.
+Placed on_shard_and_tensor(Placement shard, Placement tensor) {
+  return {kR, shard, kR, tensor};
+}
+
+Graph on_2x2() {
+  return Graph(Mesh::of(1, 2, 1, 2));
+}
+
+ValueId add(Graph& graph, const char* name, Shape shape, Placed placements, Role role = Role::kActivation,
+            std::vector<int64_t> segments = {}) {
+  return graph.add_value({.name = name,
+                          .shape = shape,
+                          .role = role,
+                          .placements = std::move(placements),
+                          .segments = std::move(segments)});
+}
+
+TEST(Placements, AreInferredOnEachAxisByItself) {
+  Graph graph = on_2x2();
+  const ValueId x = add(graph, "x", {8, 6}, on_shard_and_tensor(kS0, kR));
+  const ValueId column = graph.add_parameter("column", ParameterRole::kFfnIn, {4, 6}, {}, {kR, kR, kR, kS0});
+  const ValueId row = graph.add_parameter("row", ParameterRole::kFfnOut, {6, 4}, {}, {kR, kR, kR, kS1});
+  const ValueId hidden = ops::linear(graph, x, column);
+  EXPECT_EQ(graph.value(hidden).placements, on_shard_and_tensor(kS0, kS1));
+  const ValueId terms = ops::linear(graph, hidden, row);
+  EXPECT_EQ(graph.value(terms).placements, on_shard_and_tensor(kS0, kP));
+  const ValueId y = reshard(graph, terms, "tensor", kS0);
+  EXPECT_EQ(graph.value(y).placements, on_shard_and_tensor(kS0, kS0));
+  EXPECT_EQ(reshard(graph, y, "tensor", kS0), y);
+  EXPECT_EQ(reshard(graph, y, "context", kS1), y) << "an axis of one rank moves nothing";
+}
+
+TEST(Placements, ThatNoOptionFitsAreAnError) {
+  Graph graph = on_2x2();
+  const ValueId x = add(graph, "x", {8, 6}, on_shard_and_tensor(kR, kS1));
+  const ValueId weight = graph.add_parameter("w", ParameterRole::kFfnIn, {4, 6}, {}, {kR, kR, kR, kS0});
+  try {
+    ops::linear(graph, x, weight);
+    FAIL() << "no error";
+  } catch (const InternalError& error) {
+    const std::string text = error.what();
+    for (const char* part : {"axis tensor", "linear", "@S1", "@S0"})
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+  }
+}
+
+TEST(Placements, OfAccumulatorsAreTheirFirstWriters) {
+  Graph graph = on_2x2();
+  const ValueId dy = add(graph, "dy", {8, 6}, on_shard_and_tensor(kS0, kS1));
+  const ValueId whole = add(graph, "whole", {8, 6}, on_shard_and_tensor(kR, kS1));
+  const ValueId sums = add(graph, "sums", {6}, {}, Role::kGradient);
+  graph.add_node_into(ops::kColumnSums, {dy}, {sums});
+  EXPECT_EQ(graph.value(sums).placements, on_shard_and_tensor(kP, kS0));
+  EXPECT_THROW(graph.add_node_into(ops::kColumnSums, {whole}, {sums}), InternalError);
+}
+
+// The gradient of a value lies as the value does; that of a partial sum is whole.
+TEST(Reshard, HasItsConjugateAsGradient) {
+  for (const Placement from : {kR, kP, kS0, kS1}) {
+    for (const Placement to : {kR, kS0, kS1}) {
+      for (const Placement arrives : {to, to == kR ? kP : to}) {
+        SCOPED_TRACE(str(from) + " to " + str(to) + ", gradient " + str(arrives));
+        Graph graph = on_2x2();
+        const ValueId x = add(graph, "x", {8, 6}, on_shard_and_tensor(kS0, from));
+        const ValueId y =
+            from == to && to == kR ? enter_shards(graph, x, "tensor") : reshard(graph, x, "tensor", to);
+        const ValueId dy = add(graph, "dy", {8, 6}, on_shard_and_tensor(kS0, arrives));
+        const GivenGradient given{y, dy};
+        const auto gradients = differentiate(graph, {}, std::span(&given, 1));
+        const ValueId dx = gradients[static_cast<size_t>(x)];
+        ASSERT_NE(dx, kNone);
+        EXPECT_EQ(graph.value(dx).placements, on_shard_and_tensor(kS0, from == kP ? kR : from));
+      }
+    }
+  }
+}
+
+TEST(Reshard, MakesNoTermsOfASum) {
+  Graph graph = on_2x2();
+  const ValueId x = add(graph, "x", {8, 6}, on_shard_and_tensor(kR, kR));
+  EXPECT_THROW(reshard(graph, x, "tensor", kP), InternalError);
+  EXPECT_THROW(reshard(graph, x, "pipeline", kS0), InternalError);
+}
+
+TEST(Reshard, OfNothingIsDroppedOnceGradientsAreThere) {
+  Graph graph = on_2x2();
+  const ValueId x = add(graph, "x", {8, 6}, on_shard_and_tensor(kS0, kR));
+  const ValueId entered = enter_shards(graph, x, "tensor");
+  const ValueId y = ops::scale(graph, entered, 2);
+  ASSERT_EQ(graph.nodes().size(), 2U);
+  drop_identities_pass(graph);
+  ASSERT_EQ(graph.nodes().size(), 1U);
+  EXPECT_EQ(graph.nodes()[0].inputs[0], x);
+  EXPECT_EQ(graph.nodes()[0].outputs[0], y);
+}
+
+// Every element of the whole is in one place on each rank that has it, and ranks that differ on a sharded
+// axis have different ones.
+TEST(Shards, CoverTheWholeOnce) {
+  const Mesh mesh = Mesh::of(1, 2, 1, 2);
+  for (const Placed& placements : {on_shard_and_tensor(kS0, kS1), on_shard_and_tensor(kS0, kS0),
+                                   on_shard_and_tensor(kS1, kS1), on_shard_and_tensor(kS1, kS0)}) {
+    for (const std::vector<int64_t>& segments :
+         {std::vector<int64_t>{}, std::vector<int64_t>{4, 8}, std::vector<int64_t>{4, 4, 4}}) {
+      Graph graph(mesh);
+      const ValueId id = graph.add_parameter("w", ParameterRole::kFfnIn, {12, 8}, {}, placements, segments);
+      std::multiset<std::pair<int64_t, int64_t>> seen;
+      for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
+        const auto spans = spans_of(graph.value(id), mesh, mesh.coordinates(rank));
+        for (const Span& rows : spans[0]) {
+          for (int64_t r = rows.begin; r < rows.end; ++r) {
+            for (const Span& columns : spans[1]) {
+              for (int64_t c = columns.begin; c < columns.end; ++c) seen.emplace(r, c);
+            }
+          }
+        }
+      }
+      EXPECT_EQ(seen.size(), 96U);
+      EXPECT_EQ(std::set(seen.begin(), seen.end()).size(), 96U);
+    }
+  }
+}
+
+TEST(Shards, OfTheFirstAxisAreCutByTheNext) {
+  const Mesh mesh = Mesh::of(1, 2, 1, 2);
+  Graph graph(mesh);
+  const ValueId id = add(graph, "x", {8}, on_shard_and_tensor(kS0, kS0), Role::kInput);
+  EXPECT_EQ(spans_of(graph.value(id), mesh, {0, 1, 0, 0})[0], (std::vector<Span>{{4, 6}}));
+  EXPECT_EQ(spans_of(graph.value(id), mesh, {0, 0, 0, 1})[0], (std::vector<Span>{{2, 4}}));
+}
+
+TEST(Localize, GivesEachRankItsPart) {
+  Graph graph = on_2x2();
+  const ValueId x = add(graph, "x", {8, 6}, on_shard_and_tensor(kS0, kR), Role::kInput);
+  const ValueId weight =
+      graph.add_parameter("qkv", ParameterRole::kAttentionIn, {12, 6}, {}, {kR, kR, kR, kS0}, {8, 2, 2});
+  const ValueId y = ops::linear(graph, x, weight);
+  localize(graph);
+  EXPECT_EQ(graph.value(weight).shape, (Shape{6, 6}));
+  EXPECT_EQ(graph.value(weight).segments, (std::vector<int64_t>{4, 1, 1}));
+  EXPECT_EQ(graph.value(weight).global_shape, (Shape{12, 6}));
+  EXPECT_EQ(graph.value(y).shape, (Shape{4, 6}));
+  EXPECT_EQ(graph.value(y).segments, (std::vector<int64_t>{4, 1, 1}));
+}
+
+TEST(Localize, NamesWhatTheMeshDoesNotDivide) {
+  Graph graph = on_2x2();
+  graph.add_parameter("layers.3.qkv", ParameterRole::kAttentionIn, {12, 6}, {}, {kR, kR, kR, kS0}, {6, 3, 3});
+  try {
+    localize(graph);
+    FAIL() << "no error";
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    for (const char* part : {"parallel.tensor", "layers.3.qkv", "3", "2 ranks"})
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+  }
+}
+
+TEST(Mesh, CountsRanksWithTheLastAxisFirst) {
+  const Mesh mesh = Mesh::of(2, 3, 1, 4);
+  EXPECT_EQ(mesh.ranks(), 24);
+  EXPECT_EQ(mesh.batch_ranks(), 6);
+  EXPECT_EQ(mesh.coordinates(0), (Coordinates{0, 0, 0, 0}));
+  EXPECT_EQ(mesh.coordinates(5), (Coordinates{0, 1, 0, 1}));
+  EXPECT_EQ(mesh.coordinates(23), (Coordinates{1, 2, 0, 3}));
+}
+
+}  // namespace
+}  // namespace strata::graph
