@@ -62,6 +62,10 @@ class ProcessTest : public testing::Test {
     std::vector<std::string> words{"train", file.string(),
                                    "--set", "training.steps=" + std::to_string(steps_),
                                    "--set", "checkpoint.interval=" + std::to_string(steps_ / 8)};
+    for (const std::string& set : sets_) {
+      words.push_back("--set");
+      words.push_back(set);
+    }
     for (const std::string& set : sets) {
       words.push_back("--set");
       words.push_back(set);
@@ -122,6 +126,7 @@ class ProcessTest : public testing::Test {
 
   TinyRun tiny_;
   int64_t steps_ = 40;
+  std::vector<std::string> sets_;  // of every run
 };
 
 #ifdef STRATA_MANY_KILLS
@@ -134,6 +139,19 @@ TEST_F(ProcessTest, AHundredKills) {
 
 TEST_F(ProcessTest, FifteenKills) {
   kill_and_resume(15, 3);
+}
+
+// All optimizers in one run, each on tensors of its own.
+TEST_F(ProcessTest, KillsUnderEveryOptimizer) {
+  sets_ = {
+      "optimizer.group=["
+      "{match='*q_proj*', name='muon'}, {match='*o_proj*', name='lion'}, {match='*up_proj*', "
+      "name='adafactor'}, "
+      "{match='*down_proj*', name='adamw8bit'}]"};
+  kill_and_resume(8, 5);
+  const std::string resolved = read_file(tiny_.folder("whole") / "run.toml");
+  for (const char* name : {"muon", "lion", "adafactor", "adamw8bit"})
+    EXPECT_NE(resolved.find(name), std::string::npos) << resolved;
 }
 
 TEST_F(ProcessTest, ASignalSavesAndTheRunGoesOn) {
