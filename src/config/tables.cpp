@@ -6,7 +6,7 @@ namespace {
 
 template <typename Table>
 TableSpec table(const char* name, ResumeClass resume, Table RunConfig::*member, const char* help,
-                std::vector<KeySpec> keys) {
+                std::vector<KeySpec>&& keys) {
   return {.name = name,
           .help = help,
           .resume = resume,
@@ -20,7 +20,7 @@ TableSpec table(const char* name, ResumeClass resume, Table RunConfig::*member, 
 // What one of the optimizers has beside the keys of all; written where it is used.
 template <typename Item>
 TableSpec optimizer_sub_table(const char* name, OptimizerKind kind, Item OptimizerTable::*member,
-                              const char* help, std::vector<KeySpec> keys) {
+                              const char* help, std::vector<KeySpec>&& keys) {
   return {.name = name,
           .help = help,
           .resume = ResumeClass::kAccept,
@@ -33,7 +33,7 @@ TableSpec optimizer_sub_table(const char* name, OptimizerKind kind, Item Optimiz
 
 template <typename Table, typename Item>
 TableSpec list(const char* name, ResumeClass resume, Table RunConfig::*outer,
-               std::vector<Item> Table::*member, const char* help, std::vector<KeySpec> keys) {
+               std::vector<Item> Table::*member, const char* help, std::vector<KeySpec>&& keys) {
   return {.name = name,
           .help = help,
           .resume = resume,

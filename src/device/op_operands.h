@@ -40,7 +40,7 @@ inline Operand i32_by(int64_t n, std::function<double(int64_t)> content) {
 inline Operand i32(int64_t n, int64_t below) {
   return i32_by(n, [below](int64_t i) { return static_cast<double>(i * 7 % below); });
 }
-inline Operand i32_of(std::vector<int64_t> values) {
+inline Operand i32_of(const std::vector<int64_t>& values) {
   return i32_by(static_cast<int64_t>(values.size()),
                 [values](int64_t i) { return static_cast<double>(values[static_cast<size_t>(i)]); });
 }

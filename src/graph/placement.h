@@ -12,10 +12,10 @@ namespace strata::graph {
 struct Placement {
   enum class Kind : uint8_t { kReplicated, kSharded, kPartial };
   Kind kind = Kind::kReplicated;
-  int8_t dim = 0;  // of kSharded
+  int dim = 0;  // of kSharded
 
   static constexpr Placement replicated() { return {}; }
-  static constexpr Placement sharded(int dim) { return {Kind::kSharded, static_cast<int8_t>(dim)}; }
+  static constexpr Placement sharded(int dim) { return {Kind::kSharded, dim}; }
   static constexpr Placement partial() { return {Kind::kPartial, 0}; }
   friend bool operator==(const Placement&, const Placement&) = default;
 };

@@ -239,8 +239,8 @@ void check_expressible(const GgufFamily& family, const models::ModelConfig& mode
   const double scalar =
       model.attention_scalar > 0 ? model.attention_scalar : static_cast<double>(model.head_dim);
   const bool largest = model.layers == (gemma2 ? 46 : 62);
-  if (scalar !=
-      (largest ? static_cast<double>(model.hidden_size / model.heads) : static_cast<double>(model.head_dim)))
+  const int64_t expected = largest ? model.hidden_size / model.heads : model.head_dim;
+  if (scalar != static_cast<double>(expected))
     refuse("this query_pre_attn_scalar, only the head size (the width by the heads in a model of 27B)");
   if (gemma2 && (model.attention_softcap <= 0 || model.logits_softcap <= 0))
     refuse("that scores or logits have no softcap");

@@ -72,7 +72,7 @@ std::vector<TensorRow> tensors(const ModelConfig& config) {
   const int64_t d = config.hidden_size;
   std::vector<TensorRow> rows{{"gpt_neox.embed_in.weight", "embedding.weight", 0, config.vocab_size}};
   auto add = [&](const std::string& file, const std::string& ours, int64_t outputs, bool bias = true,
-                 Interleave interleave = {}) {
+                 const Interleave& interleave = {}) {
     rows.push_back({file + ".weight", ours + ".weight", 0, outputs, false, interleave});
     if (bias) rows.push_back({file + ".bias", ours + ".bias", 0, outputs, false, interleave});
   };

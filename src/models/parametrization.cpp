@@ -40,7 +40,7 @@ struct WidthScale {
 WidthScale width_scale(const ModelConfig& config, ParameterRole role) {
   const double m = width_mult(config), q = query_scale(config);
   const auto both = [](double factor) { return WidthScale{factor, factor}; };
-  const WidthScale hidden{1 / std::sqrt(m), 1 / m};
+  WidthScale hidden{1 / std::sqrt(m), 1 / m};
   const auto with_queries = [&](WidthScale scale) {
     if (q != 1 && config.qk_norm == layers::AttentionSpec::QkNorm::kAbsent) scale.parts = {q, 1, 1};
     return scale;
@@ -63,17 +63,16 @@ WidthScale width_scale(const ModelConfig& config, ParameterRole role) {
     case ParameterRole::kAttentionOut:
     case ParameterRole::kFfnOut:
       return hidden;
+    case ParameterRole::kPositionTable:
+    case ParameterRole::kNorm:
+    case ParameterRole::kKeyNorm:
+    case ParameterRole::kBias:
     // Families that have these have no µP (mup_faults).
     case ParameterRole::kCrossQuery:
     case ParameterRole::kCrossKeyValue:
     case ParameterRole::kTypeTable:
     case ParameterRole::kDistanceTable:
     case ParameterRole::kHeadTransform:
-      return {};
-    case ParameterRole::kPositionTable:
-    case ParameterRole::kNorm:
-    case ParameterRole::kKeyNorm:
-    case ParameterRole::kBias:
       return {};
   }
   throw InternalError("no width scale for the role {}", static_cast<int>(role));

@@ -121,8 +121,8 @@ Cost cost_cached(const NodeView& view) {
                        static_cast<double>(cache.shape[1]) *
                        static_cast<double>(view.in(CachedAttention::kQkv).segments[0]);
   const int64_t slots = view.in(CachedAttention::kPosition).shape[0];  // that are read
-  return {4 * pairs, static_cast<double>(2 * cache.bytes() / cache.shape[0] * slots +
-                                         view.in(CachedAttention::kQkv).bytes() +
+  const int64_t slot_bytes = cache.bytes() / cache.shape[0];
+  return {4 * pairs, static_cast<double>(2 * slot_bytes * slots + view.in(CachedAttention::kQkv).bytes() +
                                          view.out(CachedAttention::kOut).bytes())};
 }
 

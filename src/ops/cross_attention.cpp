@@ -110,10 +110,10 @@ Cost cost_cached(const NodeView& view) {
   const Value& cache = view.in(CachedCrossAttention::kKeys);
   const double pairs =
       static_cast<double>(view.in(CachedCrossAttention::kQ).shape.elements() * cache.shape[1]);
-  return {4 * pairs,
-          static_cast<double>(
-              2 * cache.bytes() / cache.shape[0] * view.in(CachedCrossAttention::kSlot).shape[0] +
-              view.in(CachedCrossAttention::kQ).bytes() + view.out(CachedCrossAttention::kOut).bytes())};
+  const int64_t slot = cache.bytes() / cache.shape[0];
+  return {4 * pairs, static_cast<double>(2 * slot * view.in(CachedCrossAttention::kSlot).shape[0] +
+                                         view.in(CachedCrossAttention::kQ).bytes() +
+                                         view.out(CachedCrossAttention::kOut).bytes())};
 }
 
 std::vector<PlacementOption> placements_cached(const NodeView&, int) {

@@ -183,7 +183,7 @@ class UpdateBuilder {
         attrs.state_row = piece.first - whole.first;
         attrs.state_rows = whole.rows;
       }
-      graph_.add_node_into(definition.op(rows), inputs, outputs, std::move(attrs));
+      graph_.add_node_into(definition.op(rows), inputs, outputs, attrs);
     }
   }
 

@@ -165,7 +165,7 @@ class Compiler {
   int64_t persistent_bytes() const { return persistent_bytes_; }
 
   // The programs of a candidate; nothing else is made of this compiler afterwards.
-  std::shared_ptr<const ProgramSet> finish(Candidate candidate) {
+  std::shared_ptr<const ProgramSet> finish(const Candidate& candidate) {
     ProgramSet& set = *candidate.set;
     // Other candidates have moved what the drafts share.
     set.cache_bytes = 0;
@@ -199,8 +199,7 @@ std::shared_ptr<const ProgramSet> compile(const std::vector<Request>& requests,
   // Whatever it needs; refused where that is too much.
   const auto demand = [&](Recompute recompute, int64_t full_layers) {
     Candidate candidate = *compiler.attempt(recompute, full_layers, 0);
-    if (budget > 0 && candidate.set->arena_bytes > budget)
-      throw DoesNotFit(compiler.finish(std::move(candidate)));
+    if (budget > 0 && candidate.set->arena_bytes > budget) throw DoesNotFit(compiler.finish(candidate));
     return candidate;
   };
   const int64_t blocks = options.model.blocks();
@@ -209,8 +208,7 @@ std::shared_ptr<const ProgramSet> compile(const std::vector<Request>& requests,
     return compiler.finish(demand(*options.recompute, full));
   }
   for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective}) {
-    if (auto candidate = compiler.attempt(recompute, 0, budget))
-      return compiler.finish(std::move(*candidate));
+    if (auto candidate = compiler.attempt(recompute, 0, budget)) return compiler.finish(*candidate);
     if (compiler.persistent_bytes() > budget) break;
   }
   Candidate least = demand(Recompute::kFull, blocks);
@@ -226,7 +224,7 @@ std::shared_ptr<const ProgramSet> compile(const std::vector<Request>& requests,
       low = middle + 1;
     }
   }
-  return compiler.finish(std::move(least));
+  return compiler.finish(least);
 }
 
 }  // namespace strata::program

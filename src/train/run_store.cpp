@@ -105,7 +105,7 @@ TrainingState RunStore::load(const std::string& checkpoint, const models::ModelC
   const auto weights = checkpoint::weight_views(model, executor);
   const auto states = checkpoint::state_views(model, executor);
   const auto loaded = checkpoint::load_checkpoint(path, weights, states);
-  const TrainingState state = training_state_from_json(loaded.state_json, (path / "state.json").string());
+  TrainingState state = training_state_from_json(loaded.state_json, (path / "state.json").string());
   program::set_updates_made(executor, state.updates);
   return state;
 }

@@ -183,7 +183,7 @@ BoundKernel attention(const BindRequest& request) {
         const auto& call = plan_of<AttentionBound>(held);
         cpu::attention_forward(call.plan, p[4], f32(p[5]), call.inputs(p[0], p[1], p[2], p[3]), p[6]);
       },
-      std::move(plan), scratch);
+      plan, scratch);
 }
 
 // (dout, out, lse, qkv, kv_begin?, kv_end?, bias?) → dqkv, dbias?
@@ -198,7 +198,7 @@ BoundKernel attention_grad(const BindRequest& request) {
             call.plan, {.dq = p[7], .dk = p[7] + call.k_bytes, .dv = p[7] + call.v_bytes, .dbias = f32(p[8])},
             p[0], p[1], f32(p[2]), call.inputs(p[3], p[4], p[5], p[6]), p[9]);
       },
-      std::move(plan), scratch);
+      plan, scratch);
 }
 
 // (qkv, key cache, value cache, position, slot, bias?) → out, key cache, value cache
@@ -242,7 +242,7 @@ BoundKernel cached_attention(const BindRequest& request) {
             {.q = p[0], .k = p[1], .v = p[2], .q_start = i32(p[3]), .kv_slot = i32(p[4]), .bias = f32(p[5])},
             p[9] + call.width_bytes);
       },
-      std::move(plan), scratch);
+      plan, scratch);
 }
 
 }  // namespace

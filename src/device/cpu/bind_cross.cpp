@@ -83,7 +83,7 @@ BoundKernel cross_attention(const BindRequest& request) {
             {.q = p[0], .k = p[1], .v = p[1] + call.v_bytes, .kv_begin = i32(p[2]), .kv_end = i32(p[3])},
             p[6]);
       },
-      std::move(plan), scratch);
+      plan, scratch);
 }
 
 // (dout, out, lse, q, kv, kv_begin?, kv_end?) → dq, dkv
@@ -99,7 +99,7 @@ BoundKernel cross_attention_grad(const BindRequest& request) {
             {.q = p[3], .k = p[4], .v = p[4] + call.v_bytes, .kv_begin = i32(p[5]), .kv_end = i32(p[6])},
             p[9]);
       },
-      std::move(plan), scratch);
+      plan, scratch);
 }
 
 // (q, key cache, value cache, slot, source_end) → out
@@ -126,7 +126,7 @@ BoundKernel cached_cross_attention(const BindRequest& request) {
                                {.q = p[0], .k = p[1], .v = p[2], .kv_end = ends, .kv_slot = i32(p[3])},
                                own + call.ends_bytes + call.lse_bytes);
       },
-      std::move(plan), scratch);
+      plan, scratch);
 }
 
 // (kv, key cache, value cache, slot) → key cache, value cache

@@ -36,7 +36,8 @@ void rope_table(const Call& call) {
   const auto& [positions, frequencies, magnitude] = call.attrs.as<ops::RopeTableAttrs>();
   const auto pairs = static_cast<int64_t>(frequencies.size());
   for (int64_t i = 0; i < positions * pairs; ++i) {
-    const double angle = static_cast<double>(i / pairs) * frequencies[static_cast<size_t>(i % pairs)];
+    const int64_t position = i / pairs;
+    const double angle = static_cast<double>(position) * frequencies[static_cast<size_t>(i % pairs)];
     table.put(2 * i, magnitude * std::cos(angle));
     table.put(2 * i + 1, magnitude * std::sin(angle));
   }
