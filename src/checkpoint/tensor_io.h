@@ -1,9 +1,8 @@
-// Between tensors in memory and tensors in files, without a second copy of a tensor: conversion,
-// transposition and interleaving go through chunks of at most kChunkBytes, and a tensor that needs neither is
-// written from and read into its own place. Checksums are XXH3-64 over the bytes as stored, taken while they
-// pass by.
+// Between tensors in a storage and tensors in files, piece by piece: no second copy of a tensor is made, and
+// a thread's pieces take kChunkBytes together. Checksums are XXH3-64 over the bytes as stored, taken while
+// they pass by.
 //
-// The memory behind a view must not change while it is being saved.
+// A storage must not change while it is being saved.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +14,7 @@
 
 #include "base/file.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/tensor_storage.h"
 #include "tensor/dtype.h"
 #include "tensor/interleave.h"
 #include "tensor/shape.h"
@@ -27,24 +27,19 @@ struct TensorView {
   std::string name;  // of the tensor in the file
   Shape shape;       // as in the file
   DType memory_dtype = DType::kF32;
-  const void* data = nullptr;  // row-major, contiguous
-  bool transposed = false;     // memory holds [shape[1], shape[0]], as for the Conv1D weights of GPT-2
-  Interleave interleave = {};  // the file's rows lie in memory part by part; not together with transposed
-  // Instead of `data`: a tensor of another file, whose bytes pass through while they are written.
-  const TensorFile* file = nullptr;
-  const TensorInfo* stored = nullptr;
+  std::shared_ptr<const ReadableStorage> storage;  // of memory_dtype, row-major, contiguous
+  bool transposed = false;     // the storage holds [shape[1], shape[0]], as for the Conv1D weights of GPT-2
+  Interleave interleave = {};  // the file's rows lie there part by part; not together with transposed
 };
 
 struct MutableTensorView {
   std::string name;
   Shape shape;
   DType memory_dtype = DType::kF32;
-  void* data = nullptr;
+  std::shared_ptr<WritableStorage> storage;
   bool transposed = false;
   Interleave interleave = {};
-  TensorView view() const {
-    return {name, shape, memory_dtype, data, transposed, interleave, nullptr, nullptr};
-  }
+  TensorView view() const { return {name, shape, memory_dtype, storage, transposed, interleave}; }
 };
 
 // The dtype that a tensor gets in a file: `wanted`, if given, for a float, its own for anything else.

@@ -29,6 +29,24 @@ Shape shape_in_file(const models::TensorRow& row, const Shape& parameter) {
   return row.transposed ? Shape{parameter[1], row.rows} : Shape{row.rows, parameter[1]};
 }
 
+// A persistent value of an executor, from a byte of it on.
+class PersistentStorage final : public WritableStorage {
+ public:
+  PersistentStorage(const program::Executor& executor, const program::Persistent& value, int64_t begin)
+      : executor_(executor), value_(value), begin_(begin) {}
+  void read(int64_t offset, void* to, int64_t bytes) const override {
+    executor_.download(value_, to, bytes, begin_ + offset);
+  }
+  void write(int64_t offset, const void* from, int64_t bytes) override {
+    executor_.upload(value_, from, bytes, begin_ + offset);
+  }
+
+ private:
+  const program::Executor& executor_;
+  const program::Persistent& value_;
+  int64_t begin_ = 0;
+};
+
 // The copy of a tied head that some files carry must be the embedding that the model computes with.
 void check_tied_copies(const WeightSource& weights, const models::ModelConfig& model,
                        const std::vector<FileTensor>& tensors) {
@@ -60,7 +78,7 @@ std::vector<checkpoint::MutableTensorView> weight_views(const models::ModelConfi
     const int64_t columns = value.shape.rank() == 2 ? value.shape[1] : 1;
     views.push_back({.name = row.file_name,
                      .shape = shape_in_file(row, value.shape),
-                     .data = executor.arena() + value.offset + row.row * columns * 4,
+                     .storage = std::make_shared<PersistentStorage>(executor, value, row.row * columns * 4),
                      .transposed = row.transposed,
                      .interleave = row.interleave});
   }
@@ -89,14 +107,16 @@ std::vector<checkpoint::MutableTensorView> state_views(const models::ModelConfig
         checkpoint::MutableTensorView view{.name = name + "/" + row.file_name,
                                            .shape = value.shape,
                                            .memory_dtype = value.dtype,
-                                           .data = executor.arena() + value.offset};
+                                           .storage = nullptr};
+        int64_t first_byte = 0;
         if (state.layout != optim::StateLayout::kTensor) {
           const int64_t of_row = value.bytes / std::max<int64_t>(state.rows, 1);
           view.shape = shape_in_file(row, value.shape);
-          view.data = executor.arena() + value.offset + (row.row - state.first_row) * of_row;
+          first_byte = (row.row - state.first_row) * of_row;
           view.transposed = row.transposed && value.shape.rank() == 2;
           view.interleave = row.interleave;
         }
+        view.storage = std::make_shared<PersistentStorage>(executor, value, first_byte);
         views.push_back(std::move(view));
       }
     }

@@ -1,4 +1,4 @@
-// Between a model's parameters in the arena and the names and shapes of its files.
+// Between a model's parameters in an executor and the names and shapes of its files.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,8 @@
 
 namespace strata::checkpoint {
 
-// Every tensor of the model's Hugging Face file, as a view into the arena (fp32 masters).
+// Every tensor of the model's Hugging Face file, as it lies in the executor (fp32 masters), which must
+// outlive the views.
 std::vector<checkpoint::MutableTensorView> weight_views(const models::ModelConfig& model,
                                                         const program::Executor& executor);
 // The optimizers' states under the same names with the state's before them: "m/…", "momentum/…". Those that
@@ -41,8 +42,8 @@ WeightSource open_weights(const Path& folder, const models::ModelConfig& model);
 // Reads all weights; DataError for a NaN or an infinity.
 void check_finite(const WeightSource& weights, const models::ModelConfig& model);
 
-// Reads a Hugging Face directory's weights into the arena; the caller encodes afterwards. Missing, unexpected
-// and misshapen tensors and values that are not finite are one DataError.
+// Reads a Hugging Face directory's weights into the executor; the caller encodes afterwards. Missing,
+// unexpected and misshapen tensors and values that are not finite are one DataError.
 void load_hugging_face(const Path& folder, const models::ModelConfig& model,
                        const program::Executor& executor);
 

@@ -119,8 +119,7 @@ int run_export(const ConvertOptions& options) {
     files.weights.push_back({.name = tensor.row.file_name,
                              .shape = tensor.shape,
                              .memory_dtype = *entry.tensor->dtype,
-                             .file = entry.file,
-                             .stored = entry.tensor});
+                             .storage = checkpoint::in_file(*entry.file, *entry.tensor)});
   }
   checkpoint::write_hf_directory(posix_file_system(), options.target, files);
   print_result(options, folder.model, "exported to");

@@ -346,7 +346,7 @@ GgufTensor tensor_of(const GgufFamily& family, const checkpoint::FileTensor& ten
     checkpoint::read_tensor(*entry.file, *entry.tensor,
                             {.name = entry.tensor->name,
                              .shape = tensor.shape,
-                             .data = out,
+                             .storage = checkpoint::in_memory(out),
                              .transposed = tensor.row.transposed,
                              .interleave = tensor.row.interleave});
     if (pairs) to_pairs(out, shape[0], shape.elements() / shape[0], head_dim);

@@ -141,18 +141,24 @@ void Executor::download_operand(size_t index, const Action& action, const Instru
   device_->download(*arena_, offset_of(index, action, instruction, operand, bytes), to, bytes);
 }
 
-void Executor::upload(const std::string& name, const void* from, int64_t bytes, int64_t offset) const {
-  const Persistent& value = set_->at(name);
+void Executor::upload(const Persistent& value, const void* from, int64_t bytes, int64_t offset) const {
   STRATA_CHECK(offset + bytes <= value.bytes, "bytes {} to {} of {}, which has {}", offset, offset + bytes,
-               name, value.bytes);
+               value.name, value.bytes);
   device_->upload(*arena_, value.offset + offset, from, bytes);
 }
 
-void Executor::download(const std::string& name, void* to, int64_t bytes, int64_t offset) const {
-  const Persistent& value = set_->at(name);
+void Executor::download(const Persistent& value, void* to, int64_t bytes, int64_t offset) const {
   STRATA_CHECK(offset + bytes <= value.bytes, "bytes {} to {} of {}, which has {}", offset, offset + bytes,
-               name, value.bytes);
+               value.name, value.bytes);
   device_->download(*arena_, value.offset + offset, to, bytes);
+}
+
+void Executor::upload(const std::string& name, const void* from, int64_t bytes, int64_t offset) const {
+  upload(set_->at(name), from, bytes, offset);
+}
+
+void Executor::download(const std::string& name, void* to, int64_t bytes, int64_t offset) const {
+  download(set_->at(name), to, bytes, offset);
 }
 
 bool Executor::has_batch_input(size_t index, const std::string& name) const {
@@ -170,20 +176,6 @@ void Executor::upload_batch(size_t index, const std::string& name, int64_t micro
                program.request.micro_batches);
   device_->upload(*arena_, set_->batch_offset + micro_batch * program.batch_bytes + place.at.offset, from,
                   bytes);
-}
-
-std::byte* Executor::data(const std::string& name) const {
-  return arena_->address() + set_->at(name).offset;
-}
-
-std::byte* Executor::batch_input(size_t index, const std::string& name, int64_t micro_batch) const {
-  const Program& program = set_->programs[index];
-  STRATA_CHECK(micro_batch < program.request.micro_batches, "micro-batch {} of {}", micro_batch,
-               program.request.micro_batches);
-  const graph::ValueId id = program.graph.find_value(name);
-  if (id == graph::kNone || program.graph.value(id).role != graph::Role::kInput) return nullptr;
-  return arena_->address() + set_->batch_offset + micro_batch * program.batch_bytes +
-         program.places[static_cast<size_t>(id)].at.offset;
 }
 
 const std::vector<Timing>& Executor::timings(size_t program, Segment segment, bool accumulates) const {

@@ -44,7 +44,9 @@ class Executor {
   void run_script(size_t program);
   void run_micro_batches(size_t program);
 
-  // Copies between the host and a persistent value, from byte `offset` of it on.
+  // Copies between the host and a persistent value of the set, from byte `offset` of it on.
+  void upload(const Persistent& value, const void* from, int64_t bytes, int64_t offset = 0) const;
+  void download(const Persistent& value, void* to, int64_t bytes, int64_t offset = 0) const;
   void upload(const std::string& name, const void* from, int64_t bytes, int64_t offset = 0) const;
   void download(const std::string& name, void* to, int64_t bytes, int64_t offset = 0) const;
   // The same of one number, or of the first ones.
@@ -62,10 +64,22 @@ class Executor {
     download(name, &value, sizeof(T));
     return value;
   }
+  // All of a persistent value.
+  template <typename T>
+  std::vector<T> read_all(const std::string& name) const {
+    std::vector<T> values(static_cast<size_t>(set_->at(name).bytes) / sizeof(T));
+    download(name, values.data(), static_cast<int64_t>(values.size() * sizeof(T)));
+    return values;
+  }
   // An input of a program's batch, whole or `bytes` of it; nothing happens where the program has none of that
   // name.
   void upload_batch(size_t program, const std::string& name, int64_t micro_batch, const void* from,
                     int64_t bytes);
+  template <typename T>
+  void write_batch(size_t program, const std::string& name, int64_t micro_batch,
+                   const std::vector<T>& values) {
+    upload_batch(program, name, micro_batch, values.data(), static_cast<int64_t>(values.size() * sizeof(T)));
+  }
   bool has_batch_input(size_t program, const std::string& name) const;
   // `bytes` bytes of an operand of an instruction, inputs before outputs, as the action sees it.
   void upload_operand(size_t program, const Action& action, const Instruction& instruction, size_t operand,
@@ -73,17 +87,7 @@ class Executor {
   void download_operand(size_t program, const Action& action, const Instruction& instruction, size_t operand,
                         void* to, int64_t bytes) const;
 
-  // Memory of a persistent value.
-  std::byte* data(const std::string& name) const;
-  template <typename T>
-  T* data_as(const std::string& name) const {
-    return reinterpret_cast<T*>(data(name));
-  }
-  // Memory of a batch input of a program; nullptr when the program has none of that name.
-  std::byte* batch_input(size_t program, const std::string& name, int64_t micro_batch) const;
-
   int64_t arena_bytes() const { return arena_->bytes(); }
-  std::byte* arena() const { return arena_->address(); }
 
   // Seconds by segment and instruction since the last reset; always on (two clock reads a call).
   const std::vector<Timing>& timings(size_t program, Segment segment, bool accumulates = false) const;

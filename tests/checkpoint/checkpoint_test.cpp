@@ -69,7 +69,7 @@ TEST(Checkpoint, IsReadBackAsItWasSaved) {
   SmallRun other(0);
   auto views = other.weights();
   views[1].transposed = false;
-  views[1].data = plain.data();
+  views[1].storage = in_memory(plain.data());
   load_hf_tensors(saved.path, views);
   EXPECT_EQ(plain[1], run.conv[2]);
   EXPECT_TRUE(verify_checkpoint(saved.path).empty());

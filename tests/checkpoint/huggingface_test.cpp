@@ -24,7 +24,7 @@ struct Model {
       files.weights.push_back({"layers." + std::to_string(i) + ".weight",
                                {10 * (i + 1)},
                                DType::kF32,
-                               memory[static_cast<size_t>(i)].data()});
+                               in_memory(memory[static_cast<size_t>(i)].data())});
     files.config_json = "{\"model_type\": \"llama\"}\n";
     files.files = {{"tokenizer.json", "{}"}};
     files.dtype = DType::kF32;
@@ -37,7 +37,7 @@ struct Loaded {
   explicit Loaded(const Model& model) {
     for (const auto& view : model.files.weights) {
       memory.emplace_back(static_cast<size_t>(view.shape.elements()), -1.0f);
-      views.push_back({view.name, view.shape, DType::kF32, memory.back().data()});
+      views.push_back({view.name, view.shape, DType::kF32, in_memory(memory.back().data())});
     }
   }
 };
@@ -78,7 +78,7 @@ TEST(HuggingFace, ListsAllThatDoesNotFit) {
   loaded.views[0].name = "layer.0.weight";
   loaded.views[2].shape = {31};
   loaded.memory[2].resize(31);
-  loaded.views[2].data = loaded.memory[2].data();
+  loaded.views[2].storage = in_memory(loaded.memory[2].data());
   const auto message = message_of([&] { load_hf_tensors(folder / "model", loaded.views); });
   EXPECT_NE(message.find("1 missing: 'layer.0.weight' (nearest: 'layers.0.weight')"), std::string::npos)
       << message;

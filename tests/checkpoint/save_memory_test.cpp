@@ -69,9 +69,9 @@ TEST(SaveMemory, StaysBelowSixteenMegabytes) {
   content.model.config_json = "{}";
   for (const bool transposed : {false, true})
     content.model.weights.push_back(
-        {transposed ? "b" : "a", {kRows, kColumns}, DType::kF32, values.data(), transposed});
+        {transposed ? "b" : "a", {kRows, kColumns}, DType::kF32, in_memory(values.data()), transposed});
   content.model.dtype = DType::kBF16;
-  content.optimizer.push_back({"m/a", {kRows, kColumns}, DType::kF32, values.data()});
+  content.optimizer.push_back({"m/a", {kRows, kColumns}, DType::kF32, in_memory(values.data())});
 
   ScratchFolder scratch;
   FaultyFileSystem without_sync;
@@ -82,8 +82,8 @@ TEST(SaveMemory, StaysBelowSixteenMegabytes) {
   EXPECT_LT(peak - before, 16'000'000);
 
   const std::vector<MutableTensorView> weights{
-      {"a", {kRows, kColumns}, DType::kF32, plain.data()},
-      {"b", {kRows, kColumns}, DType::kF32, transposed_back.data(), true}};
+      {"a", {kRows, kColumns}, DType::kF32, in_memory(plain.data())},
+      {"b", {kRows, kColumns}, DType::kF32, in_memory(transposed_back.data()), true}};
   const int64_t before_load = live;
   peak = before_load;
   load_checkpoint(path, weights);

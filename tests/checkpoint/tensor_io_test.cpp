@@ -28,7 +28,7 @@ TEST(TensorIo, WritesTheBytesOfTheReferenceWriter) {
   for (const auto& tensor : file.tensors()) {
     memory.emplace_back(tensor.bytes + 1);
     file.read(tensor, 0, memory.back().data(), tensor.bytes);
-    views.push_back({tensor.name, tensor.shape, *tensor.dtype, memory.back().data()});
+    views.push_back({tensor.name, tensor.shape, *tensor.dtype, in_memory(memory.back().data())});
   }
   ScratchFolder folder;
   const auto stored =
@@ -49,7 +49,7 @@ TEST(TensorIo, ConvertsAndTransposes) {
     const auto values = random_floats(shape.elements(), 7);
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
       for (const bool transposed : {false, true}) {
-        const std::vector<TensorView> views{{"w", shape, DType::kF32, values.data(), transposed}};
+        const std::vector<TensorView> views{{"w", shape, DType::kF32, in_memory(values.data()), transposed}};
         const auto stored = write_tensor_file(posix_file_system(), path, views, dtype);
         const SafetensorsFile file(path);
         const TensorInfo& info = *file.find("w");
@@ -57,8 +57,9 @@ TEST(TensorIo, ConvertsAndTransposes) {
         EXPECT_EQ(scan_tensor(file, info).checksum, stored.tensors[0].checksum);
 
         std::vector<float> back(values.size(), -1);
-        EXPECT_EQ(read_tensor(file, info, {"w", shape, DType::kF32, back.data(), transposed}, true),
-                  stored.tensors[0].checksum);
+        EXPECT_EQ(
+            read_tensor(file, info, {"w", shape, DType::kF32, in_memory(back.data()), transposed}, true),
+            stored.tensors[0].checksum);
         std::vector<uint16_t> rounded(values.size());
         std::vector<float> expected = values;
         if (dtype != DType::kF32) {
@@ -69,7 +70,7 @@ TEST(TensorIo, ConvertsAndTransposes) {
 
         // The layout of the file itself.
         std::vector<float> plain(values.size());
-        read_tensor(file, info, {"w", shape, DType::kF32, plain.data(), false});
+        read_tensor(file, info, {"w", shape, DType::kF32, in_memory(plain.data()), false});
         for (int64_t i = 0; i < shape[0]; i += 1 + shape[0] / 7) {
           for (int64_t j = 0; j < shape[1]; j += 1 + shape[1] / 7) {
             const int64_t at = transposed ? j * shape[0] + i : i * shape[1] + j;
@@ -111,7 +112,8 @@ TEST(TensorIo, Interleaves) {
       }
     }
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-      const std::vector<TensorView> views{{"w", shape, DType::kF32, values.data(), false, interleave}};
+      const std::vector<TensorView> views{
+          {"w", shape, DType::kF32, in_memory(values.data()), false, interleave}};
       const auto stored = write_tensor_file(posix_file_system(), path, views, dtype);
       const SafetensorsFile file(path);
       std::vector<uint16_t> rounded(values.size());
@@ -123,22 +125,23 @@ TEST(TensorIo, Interleaves) {
         return floats;
       };
       std::vector<float> plain(values.size(), -1), back(values.size(), -1);
-      read_tensor(file, *file.find("w"), {"w", shape, DType::kF32, plain.data()});
+      read_tensor(file, *file.find("w"), {"w", shape, DType::kF32, in_memory(plain.data())});
       EXPECT_EQ(plain, expected(in_file)) << shape.str() << " " << name_of(dtype);
-      EXPECT_EQ(read_tensor(file, *file.find("w"), {"w", shape, DType::kF32, back.data(), false, interleave}),
+      EXPECT_EQ(read_tensor(file, *file.find("w"),
+                            {"w", shape, DType::kF32, in_memory(back.data()), false, interleave}),
                 stored.tensors[0].checksum);
       EXPECT_EQ(back, expected(values)) << shape.str() << " " << name_of(dtype);
     }
   }
   std::vector<float> seven(7);
-  const std::vector<TensorView> ragged{{"w", {7}, DType::kF32, seven.data(), false, {{2, 1}}}};
+  const std::vector<TensorView> ragged{{"w", {7}, DType::kF32, in_memory(seven.data()), false, {{2, 1}}}};
   EXPECT_THROW(write_tensor_file(posix_file_system(), path, ragged, DType::kF32), InternalError);
 }
 
 TEST(TensorIo, ReadsConv1dWeightsOfTheReference) {
   const SafetensorsFile file(std::string(STRATA_TEST_DATA) + "/checkpoint/conv1d.safetensors");
   std::vector<float> memory(15);
-  read_tensor(file, *file.find("weight"), {"weight", {3, 5}, DType::kF32, memory.data(), true});
+  read_tensor(file, *file.find("weight"), {"weight", {3, 5}, DType::kF32, in_memory(memory.data()), true});
   for (size_t r = 0; r < 3; ++r)
     for (size_t c = 0; c < 5; ++c) EXPECT_EQ(memory[c * 3 + r], static_cast<float>(10 * r + c));
 }
@@ -147,11 +150,11 @@ TEST(TensorIo, DenormalsSurviveConversionOnThreadsThatFlushThem) {
   parallel_for(4, [](int64_t) {});  // sets flush-to-zero on this thread too
   const std::vector<float> tiny{1e-40f, -1e-39f, 0x1p-133f};
   ScratchFolder folder;
-  const std::vector<TensorView> views{{"w", {3}, DType::kF32, tiny.data()}};
+  const std::vector<TensorView> views{{"w", {3}, DType::kF32, in_memory(tiny.data())}};
   write_tensor_file(posix_file_system(), folder / "a.safetensors", views, DType::kBF16);
   const SafetensorsFile file(folder / "a.safetensors");
   std::vector<uint32_t> back(3);
-  read_tensor(file, *file.find("w"), {"w", {3}, DType::kF32, back.data()});
+  read_tensor(file, *file.find("w"), {"w", {3}, DType::kF32, in_memory(back.data())});
   for (size_t i = 0; i < 3; ++i) EXPECT_NE(back[i] & 0x7fffffffu, 0u) << i;
   EXPECT_EQ(back[2], std::bit_cast<uint32_t>(0x1p-133f));
 }
@@ -159,14 +162,16 @@ TEST(TensorIo, DenormalsSurviveConversionOnThreadsThatFlushThem) {
 TEST(TensorIo, RefusesWhatDoesNotFit) {
   ScratchFolder folder;
   const std::vector<float> values{1, NAN, 3};
-  const std::vector<TensorView> views{{"w", {3}, DType::kF32, values.data()}};
+  const std::vector<TensorView> views{{"w", {3}, DType::kF32, in_memory(values.data())}};
   write_tensor_file(posix_file_system(), folder / "a.safetensors", views, DType::kBF16);
   const SafetensorsFile file(folder / "a.safetensors");
   std::vector<float> memory(4);
-  EXPECT_THROW(read_tensor(file, *file.find("w"), {"w", {4}, DType::kF32, memory.data()}), DataError);
-  EXPECT_THROW(read_tensor(file, *file.find("w"), {"w", {3}, DType::kI32, memory.data()}), DataError);
+  EXPECT_THROW(read_tensor(file, *file.find("w"), {"w", {4}, DType::kF32, in_memory(memory.data())}),
+               DataError);
+  EXPECT_THROW(read_tensor(file, *file.find("w"), {"w", {3}, DType::kI32, in_memory(memory.data())}),
+               DataError);
   try {
-    read_tensor(file, *file.find("w"), {"w", {3}, DType::kF32, memory.data()}, true);
+    read_tensor(file, *file.find("w"), {"w", {3}, DType::kF32, in_memory(memory.data())}, true);
     ADD_FAILURE() << "a NaN was taken";
   } catch (const DataError& error) {
     EXPECT_NE(std::string(error.what()).find("element 1"), std::string::npos) << error.what();

@@ -58,20 +58,21 @@ class Trained : public testing::Test {
 
   // -ln p of the last token given the others, by the programs that generate text: another path than eval's.
   static double surprise(program::Executor& executor, std::span<const int32_t> ids) {
-    auto* tokens = reinterpret_cast<int32_t*>(executor.batch_input(0, "tokens", 0));
-    auto* positions = reinterpret_cast<int32_t*>(executor.batch_input(0, "positions", 0));
     const size_t context = ids.size() - 1;
+    std::vector<int32_t> tokens, positions;
     for (size_t i = 0; i < static_cast<size_t>(inference::kPrefillChunk); ++i) {
-      tokens[i] = i < context ? ids[i] : 0;
-      positions[i] = static_cast<int32_t>(std::min<size_t>(i, 63));
+      tokens.push_back(i < context ? ids[i] : 0);
+      positions.push_back(static_cast<int32_t>(std::min<size_t>(i, 63)));
     }
-    *executor.data_as<int32_t>("cache_position") = 0;
-    *executor.data_as<int32_t>("last_row") = static_cast<int32_t>(context) - 1;
+    executor.write_batch(0, "tokens", 0, tokens);
+    executor.write_batch(0, "positions", 0, positions);
+    executor.write("cache_position", int32_t{0});
+    executor.write("last_row", static_cast<int32_t>(context) - 1);
     executor.run_script(0);
-    const float* logits = executor.data_as<float>("logits");
+    const auto logits = executor.read_all<float>("logits");
     double sum = 0;
-    for (int64_t v = 0; v < kTinyVocab; ++v) sum += std::exp(static_cast<double>(logits[v]));
-    return std::log(sum) - static_cast<double>(logits[ids.back()]);
+    for (size_t v = 0; v < kTinyVocab; ++v) sum += std::exp(static_cast<double>(logits[v]));
+    return std::log(sum) - static_cast<double>(logits[static_cast<size_t>(ids.back())]);
   }
   struct Expected {
     double sum = 0;
@@ -277,8 +278,9 @@ TEST_F(Trained, GreedyTextIsTheMostProbable) {
   for (const auto& id : made) {
     ids.push_back(0);
     surprise(*runtime.executor, ids);
-    const float* logits = runtime.executor->data_as<float>("logits");
-    EXPECT_EQ(id.get<int64_t>(), std::max_element(logits, logits + kTinyVocab) - logits);
+    const auto logits = runtime.executor->read_all<float>("logits");
+    EXPECT_EQ(id.get<int64_t>(),
+              std::max_element(logits.begin(), logits.begin() + kTinyVocab) - logits.begin());
     ids.back() = id.get<int32_t>();
   }
 }

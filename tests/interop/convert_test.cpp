@@ -33,7 +33,7 @@ struct EditableModel {
   void write(const Path& folder) {
     files.weights.clear();
     for (const auto& [tensor, memory] : values)
-      files.weights.push_back({tensor, shapes.at(tensor), DType::kF32, memory.data()});
+      files.weights.push_back({tensor, shapes.at(tensor), DType::kF32, checkpoint::in_memory(memory.data())});
     checkpoint::write_hf_directory(posix_file_system(), folder, files);
   }
 };

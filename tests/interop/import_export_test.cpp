@@ -162,7 +162,7 @@ std::vector<float> floats_of(const Path& folder, const std::string& name) {
   const auto& entry = source.tensors.at(name);
   std::vector<float> values(static_cast<size_t>(entry.tensor->shape.elements()));
   checkpoint::read_tensor(*entry.file, *entry.tensor,
-                          {name, entry.tensor->shape, DType::kF32, values.data()});
+                          {name, entry.tensor->shape, DType::kF32, checkpoint::in_memory(values.data())});
   return values;
 }
 

@@ -1,8 +1,6 @@
 // Every optimizer in a program: planned memory, poisoned memory, steps that are skipped.
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include "fixtures/tiny_program.h"
 #include "models/parametrization.h"
 #include "program/memory_report.h"
@@ -45,11 +43,9 @@ TEST_P(Optimizers, DoNotReadWhatTheyDidNotWrite) {
   TinyRun plain(set), poisoned(set);
   for (int i = 0; i < 3; ++i) {
     plain.step();
-    auto* const values = reinterpret_cast<float*>(poisoned.executor.arena() + set->workspace_offset);
-    std::fill_n(values, (set->arena_bytes - set->workspace_offset) / 4,
-                std::numeric_limits<float>::quiet_NaN());
+    poisoned.poison_workspace();
     // What the last step left in the step block is nobody's either.
-    std::memset(poisoned.executor.data("scalars"), 0xff, optim::kScalarBytes);
+    poisoned.executor.write("scalars", std::vector<uint8_t>(optim::kScalarBytes, 0xff));
     poisoned.step();
   }
   EXPECT_EQ(updates_made(plain.executor), 3);
@@ -59,31 +55,29 @@ TEST_P(Optimizers, DoNotReadWhatTheyDidNotWrite) {
 TEST_P(Optimizers, LearnTheirBatch) {
   TinyRun run(compiled(1));
   run.step();
-  const double first = *run.executor.data_as<double>("loss_sum");
+  const double first = run.executor.read<double>("loss_sum");
   for (int i = 0; i < 20; ++i) run.step();
-  EXPECT_LT(*run.executor.data_as<double>("loss_sum"), 0.9 * first);
+  EXPECT_LT(run.executor.read<double>("loss_sum"), 0.9 * first);
 }
 
 TEST_P(Optimizers, SkipAStepWithoutTargets) {
   TinyRun run(compiled());
   run.step();
   const auto kept = [&] {
-    std::string bytes;
+    std::vector<std::vector<char>> bytes;
     for (const Persistent& entry : run.executor.set().persistent) {
       if (entry.role == graph::Role::kParameter || entry.role == graph::Role::kState)
-        bytes.append(reinterpret_cast<const char*>(run.executor.data(entry.name)),
-                     static_cast<size_t>(entry.bytes));
+        bytes.push_back(run.executor.read_all<char>(entry.name));
     }
     return bytes;
   };
-  const std::string before = kept();
+  const auto before = kept();
   const Request& request = run.executor.program(0).request;
-  for (int64_t micro = 0; micro < request.micro_batches; ++micro) {
-    auto* const targets = reinterpret_cast<int32_t*>(run.executor.batch_input(0, "targets", micro));
-    std::fill_n(targets, request.sequences * request.sequence_length, -1);
-  }
+  const std::vector<int32_t> none(static_cast<size_t>(request.sequences * request.sequence_length), -1);
+  for (int64_t micro = 0; micro < request.micro_batches; ++micro)
+    run.executor.write_batch(0, "targets", micro, none);
   run.step();
-  EXPECT_EQ(*run.executor.data_as<int64_t>("token_count"), 0);
+  EXPECT_EQ(run.executor.read<int64_t>("token_count"), 0);
   EXPECT_EQ(updates_made(run.executor), 1);
   EXPECT_TRUE(kept() == before);
 }

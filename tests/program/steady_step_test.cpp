@@ -1,8 +1,6 @@
 // What a steady step leaves behind, and what it must not depend on.
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include "base/hash.h"
 #include "fixtures/tiny_program.h"
 #include "program/memory_report.h"
@@ -18,12 +16,6 @@ void expect_same(const TinyRun& a, const TinyRun& b) {
     EXPECT_EQ(left[i].first, right[i].first);
     EXPECT_TRUE(left[i].second == right[i].second) << left[i].first << " differs";
   }
-}
-
-void poison_workspace(Executor& executor) {
-  const ProgramSet& set = executor.set();
-  auto* const values = reinterpret_cast<float*>(executor.arena() + set.workspace_offset);
-  std::fill_n(values, (set.arena_bytes - set.workspace_offset) / 4, std::numeric_limits<float>::quiet_NaN());
 }
 
 class SteadyStep : public testing::TestWithParam<std::tuple<const char*, DType, Recompute>> {
@@ -42,10 +34,10 @@ TEST_P(SteadyStep, DoesNotReadWhatItDidNotWrite) {
   TinyRun poisoned(set);
   for (int i = 0; i < 2; ++i) {
     plain.step();
-    poison_workspace(poisoned.executor);
+    poisoned.poison_workspace();
     poisoned.step();
   }
-  EXPECT_GT(*plain.executor.data_as<double>("loss_sum"), 0);
+  EXPECT_GT(plain.executor.read<double>("loss_sum"), 0);
   expect_same(plain, poisoned);
 }
 
@@ -102,9 +94,9 @@ TEST(Program, StaysWhileTheLearningRateChanges) {
   TinyRun run(compile({tiny_request(2)}, tiny_options("llama3-5m")));
   const uint64_t before = program_hash(run.executor.program(0));
   for (const float lr : {1e-2f, 0.0f, 3e-3f}) {
-    const float old = *run.executor.data_as<float>("embedding.weight");
+    const float old = run.executor.read<float>("embedding.weight");
     run.step(lr);
-    const float now = *run.executor.data_as<float>("embedding.weight");
+    const float now = run.executor.read<float>("embedding.weight");
     EXPECT_EQ(old == now, lr == 0) << "the rate is read from the step block";
     EXPECT_EQ(program_hash(run.executor.program(0)), before);
   }
@@ -113,9 +105,9 @@ TEST(Program, StaysWhileTheLearningRateChanges) {
 TEST(Program, LearnsItsBatch) {
   TinyRun run(compile({tiny_request()}, tiny_options("llama3-5m")));
   run.step();
-  const double first = *run.executor.data_as<double>("loss_sum");
+  const double first = run.executor.read<double>("loss_sum");
   for (int i = 0; i < 20; ++i) run.step();
-  EXPECT_LT(*run.executor.data_as<double>("loss_sum"), 0.7 * first);
+  EXPECT_LT(run.executor.read<double>("loss_sum"), 0.7 * first);
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ TEST(FromTransformers, ABareModelClassLeavesOutThePrefix) {
       memory.emplace_back(entry.tensor->bytes);
       entry.file->read(*entry.tensor, 0, memory.back().data(), memory.back().size());
       bare.weights.push_back({tensor.substr(std::string_view(prefix).size()), entry.tensor->shape,
-                              DType::kF32, memory.back().data()});
+                              DType::kF32, checkpoint::in_memory(memory.back().data())});
     }
     ScratchFolder scratch;
     checkpoint::write_hf_directory(posix_file_system(), scratch / "bare", bare);

@@ -64,9 +64,9 @@ TEST_P(GoldenModel, RecomputeGivesTheSameBits) {
     executor->run_micro_batches(0);
     std::vector<float> all;
     for (const auto& parameter : executor->program(0).graph.parameters()) {
-      const auto& value = executor->program(0).graph.value(parameter.gradient);
-      const float* data = executor->data_as<float>(value.name);
-      all.insert(all.end(), data, data + value.shape.elements());
+      const auto gradient =
+          executor->read_all<float>(executor->program(0).graph.value(parameter.gradient).name);
+      all.insert(all.end(), gradient.begin(), gradient.end());
     }
     gradients.push_back(std::move(all));
   }

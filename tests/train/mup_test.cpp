@@ -2,6 +2,8 @@
 // check.
 #include "models/parametrization.h"
 
+#include <numeric>
+
 #include "config/resolve.h"
 #include "device/cpu/device.h"
 #include "fixtures/golden_model.h"
@@ -45,15 +47,16 @@ double step(Executor& executor, const int32_t* tokens, float lr) {
 
 // Of the last of the first sequence's tokens.
 std::vector<float> last_logits(Executor& executor, const int32_t* tokens, int64_t vocabulary) {
-  for (int64_t t = 0; t < kLength; ++t) {
-    input(executor, 1, "tokens")[t] = tokens[t];
-    input(executor, 1, "positions")[t] = static_cast<int32_t>(t);
-  }
-  *executor.data_as<int32_t>("cache_position") = 0;
-  *executor.data_as<int32_t>("last_row") = static_cast<int32_t>(kLength - 1);
+  std::vector<int32_t> positions(kLength);
+  std::iota(positions.begin(), positions.end(), 0);
+  executor.write_batch(1, "tokens", 0, std::vector(tokens, tokens + kLength));
+  executor.write_batch(1, "positions", 0, positions);
+  executor.write("cache_position", int32_t{0});
+  executor.write("last_row", static_cast<int32_t>(kLength - 1));
   executor.run_script(1);
-  const float* logits = executor.data_as<float>("logits");
-  return {logits, logits + vocabulary};
+  auto logits = executor.read_all<float>("logits");
+  logits.resize(static_cast<size_t>(vocabulary));
+  return logits;
 }
 
 class MupGolden : public testing::TestWithParam<const char*> {};
@@ -134,10 +137,21 @@ Coordinates coordinates(const models::ModelConfig& model) {
     tokens.push_back(static_cast<int32_t>(1 + (i * i + 3 * i) % 60));
   const int64_t width = model.kv_heads * model.head_dim;
   const auto values = [&] {
+    // The cache is no persistent value: it is seen as an operand of what reads or writes it.
     const program::Program& prefill = executor->program(1);
-    const auto id = static_cast<size_t>(prefill.graph.find_value("layers.1.attention.values"));
-    const auto* cache = reinterpret_cast<const float*>(executor->arena() + prefill.places.at(id).at.offset);
-    return std::vector<float>(cache, cache + kLength * width);
+    const graph::ValueId id = prefill.graph.find_value("layers.1.attention.values");
+    std::vector<float> cache(static_cast<size_t>(kLength * width));
+    for (const program::Instruction& instruction : prefill.segment(Segment::kForward)) {
+      const auto& inputs = prefill.node_of(instruction).inputs;
+      const auto at = std::find(inputs.begin(), inputs.end(), id);
+      if (at == inputs.end()) continue;
+      executor->download_operand(1, {Segment::kForward}, instruction,
+                                 static_cast<size_t>(at - inputs.begin()), cache.data(),
+                                 std::ssize(cache) * 4);
+      return cache;
+    }
+    ADD_FAILURE() << "nothing reads the cache";
+    return cache;
   };
   const auto logits_before = last_logits(*executor, tokens.data(), model.vocab_size);
   const auto values_before = values();
