@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,7 +19,7 @@ struct BenchContext {
   int threads = 1;
   std::function<void(const std::string&)> show;  // takes the table, piece by piece
   std::vector<std::string> sets;                 // KEY=VALUE of a run's configuration
-  nlohmann::ordered_json result;                 // of the running benchmark
+  nlohmann::ordered_json& result;                // where the running benchmark puts its own
 
   template <typename... Args>
   void print(fmt::format_string<Args...> format, Args&&... args) const {

@@ -1,5 +1,6 @@
 // strata bench compile: what it takes to make a step program, against layers and against parameters.
 #include <time.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>

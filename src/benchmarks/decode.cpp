@@ -1,6 +1,7 @@
 // strata bench decode: what a token costs against the bytes that it must read.
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/error.h"

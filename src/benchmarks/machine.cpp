@@ -1,4 +1,6 @@
 // strata bench peak, attention: the machine's limits, and attention against them.
+#include <nlohmann/json.hpp>
+
 #include "benchmarks/benchmarks.h"
 #include "device/cpu/probes.h"
 #include "kernels/cpu/measure.h"

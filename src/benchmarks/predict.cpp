@@ -1,5 +1,6 @@
 // strata bench predict: predicted against measured time.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/file.h"
 #include "benchmarks/bench_model.h"

@@ -1,5 +1,6 @@
 // strata bench step: whole training steps against the GEMM peak, and how soon a run begins.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "benchmarks/bench_model.h"

@@ -1,4 +1,6 @@
 // strata bench
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/suggest.h"
@@ -49,12 +51,12 @@ int run_bench(const BenchOptions& options) {
     if (!options.json) print_out(text);
   };
   for (const benchmarks::Benchmark* one : chosen) {
-    benchmarks::BenchContext context{threads, print, options.sets, {}};
+    auto& result = out[std::string(one->name)];
+    benchmarks::BenchContext context{threads, print, options.sets, result};
     set_compute_threads(threads);
     context.print("{}: {}\n", one->name, one->what);
     one->run(context);
     context.print("\n");
-    out[std::string(one->name)] = std::move(context.result);
   }
   if (options.json) fmt::print("{}\n", out.dump());
   return 0;

@@ -2,6 +2,7 @@
 // else must be as SentencePiece does it.
 #include <limits>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 

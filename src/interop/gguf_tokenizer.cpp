@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -9,6 +10,11 @@
 #include "interop/gguf_model.h"
 
 namespace strata::interop {
+
+nlohmann::json TokenizerJson::part(const char* key) const {
+  return json.value(key, nlohmann::json());
+}
+
 namespace {
 
 using Json = nlohmann::json;
@@ -244,7 +250,8 @@ void add_tokenizer(GgufFields& fields, const Path& folder, const models::ModelCo
     fields.push_back({"tokenizer.ggml.model", std::string("no_vocab")});
     return;
   }
-  const TokenizerJson tokenizer{read_json(path), path.string(), model.vocab_size};
+  const Json json = read_json(path);
+  const TokenizerJson tokenizer{json, path.string(), model.vocab_size};
   try {
     const std::string type = tokenizer.json.at("model").value("type", "");
     if (type == "Unigram") {

@@ -1,7 +1,7 @@
 // The parts of a tokenizer.json that a GGUF file takes. Internal to this room.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -19,15 +19,15 @@ enum TokenType : int32_t {
   kByte = 6
 };
 
-// tokenizer.json, and what its parts are called in messages.
+// tokenizer.json, and what it is called in messages.
 struct TokenizerJson {
-  nlohmann::json json;
+  const nlohmann::json& json;
   std::string where;
   int64_t vocab_size = 0;  // the model's
 
   [[noreturn]] void refuse(std::string_view what) const;
   // The value of a key; null where it is absent.
-  nlohmann::json part(const char* key) const { return json.value(key, nlohmann::json()); }
+  nlohmann::json part(const char* key) const;
 };
 
 struct Vocabulary {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 
@@ -9,17 +10,17 @@ namespace strata::models {
 
 ConfigJson::ConfigJson(const std::string& text, std::string where) : where_(std::move(where)) {
   try {
-    json_ = nlohmann::json::parse(text);
+    json_ = std::make_shared<const nlohmann::json>(nlohmann::json::parse(text));
   } catch (const nlohmann::json::parse_error& error) {
     throw DataError("[{}] is not valid JSON: {}", where_, error.what());
   }
-  if (!json_.is_object())
+  if (!json_->is_object())
     throw DataError("[{}] holds no JSON object; a model's config.json was expected", where_);
 }
 
 const nlohmann::json* ConfigJson::find(const char* key) const {
-  const auto it = json_.find(key);
-  return it == json_.end() || it->is_null() ? nullptr : &*it;
+  const auto it = json_->find(key);
+  return it == json_->end() || it->is_null() ? nullptr : &*it;
 }
 
 int64_t ConfigJson::integer(const char* key) const {
@@ -52,7 +53,7 @@ bool ConfigJson::boolean_or(const char* key, bool fallback) const {
 }
 
 std::optional<int64_t> ConfigJson::optional_id(const char* key, std::optional<int64_t> fallback) const {
-  if (!json_.contains(key)) return fallback;
+  if (!json_->contains(key)) return fallback;
   const auto* field = find(key);
   if (field == nullptr) return std::nullopt;
   if (field->is_array() && !field->empty()) field = &field->front();
@@ -78,7 +79,7 @@ void ConfigJson::require_equal(const char* key, const nlohmann::json& wanted) co
 }
 
 double ConfigJson::real_or_none(const char* key, double fallback) const {
-  if (!json_.contains(key)) return fallback;
+  if (!json_->contains(key)) return fallback;
   return real_or(key, 0);
 }
 

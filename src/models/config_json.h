@@ -1,7 +1,8 @@
 // Reading config.json strictly: a field that changes the mathematics and is not supported is refused by name.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
@@ -41,7 +42,7 @@ class ConfigJson {
   const nlohmann::json* find(const char* key) const;  // nullptr: absent or null
   const nlohmann::json* rope_object(const char* layer_type) const;
   std::string where_;
-  nlohmann::json json_;
+  std::shared_ptr<const nlohmann::json> json_;
 };
 
 nlohmann::ordered_json id_json(const std::optional<int64_t>& id);

@@ -1,6 +1,8 @@
 // Gemma 2 and the text model of Gemma 3: norms before and after each block that multiply by 1 + w, embeddings
 // scaled by √d, a gated GELU, windows in most layers. Gemma 2 caps scores and logits; Gemma 3 has norms of q
 // and k instead, and its window layers rotate by a base of their own.
+#include <nlohmann/json.hpp>
+
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"

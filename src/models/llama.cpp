@@ -1,4 +1,6 @@
 // Llama 1 to 3.3 and SmolLM: RMSNorm, rotary embedding, grouped-query attention, SwiGLU.
+#include <nlohmann/json.hpp>
+
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"

@@ -1,5 +1,7 @@
 #include "models/llama_layout.h"
 
+#include <nlohmann/json.hpp>
+
 namespace strata::models {
 
 ModelConfig read_llama_keys(const ConfigJson& json, const Family& family, const LlamaDefaults& defaults) {

@@ -1,7 +1,7 @@
 // What most decoders took over from Llama: the keys of its config.json and the names of its tensors.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "models/config_json.h"
 #include "models/model.h"

@@ -1,4 +1,6 @@
 // Mistral: Llama with a window in every layer.
+#include <nlohmann/json.hpp>
+
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"

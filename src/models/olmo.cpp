@@ -1,5 +1,7 @@
 // OLMo: LayerNorm without weight and bias. OLMo 2: RMSNorm of each block's output, none of its input, and
 // norms of the whole projections of q and k.
+#include <nlohmann/json.hpp>
+
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"

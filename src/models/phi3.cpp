@@ -1,4 +1,6 @@
 // Phi-3, 3.5 and 4: Llama with fused projections in its files, LongRoPE, a window, heads that rotate in part.
+#include <nlohmann/json.hpp>
+
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"

@@ -1,5 +1,7 @@
 // Qwen2 and 2.5: Llama with biases of q, k and v. Qwen3 (dense): none of these, but norms of q and k by head,
 // and a head size of its own.
+#include <nlohmann/json.hpp>
+
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"
