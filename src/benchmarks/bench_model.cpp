@@ -66,7 +66,7 @@ BenchModel::BenchModel(const BenchCase& bench, int threads) : case_(bench) {
   auto set = program::compile({{.kind = program::Kind::kTrain,
                                 .sequences = bench.sequences,
                                 .sequence_length = bench.row.tokens,
-                                .encoder_length = bench.row.source}},
+                                .encoder_length = bench.row.encoder_length}},
                               options);
   const double compiled = monotonic_seconds();
   compile_seconds_ = compiled - begin;
@@ -94,9 +94,9 @@ void BenchModel::fill_batch() {
   fill("targets", case_.row.tokens, [&](int64_t i) { return masked && i % 7 != 0 ? -1 : token(i + 13); });
   fill("positions", case_.row.tokens, [&](int64_t i) { return i % case_.row.tokens; });
   fill("kv_begin", case_.row.tokens, zero);
-  fill("source_tokens", case_.row.source, token);
-  fill("source_begin", case_.row.source, zero);
-  fill("source_of", case_.row.tokens, zero);
+  fill("encoder_tokens", case_.row.encoder_length, token);
+  fill("encoder_kv_begin", case_.row.encoder_length, zero);
+  fill("cross_kv_begin", case_.row.tokens, zero);
 }
 
 double BenchModel::flops() const {

@@ -92,7 +92,7 @@ int run_evaluation(const EvalOptions& options) {
   wanted.requests.push_back({.kind = program::Kind::kEvaluate,
                              .sequences = sequences,
                              .sequence_length = windows.shape().tokens,
-                             .encoder_length = windows.shape().source,
+                             .encoder_length = windows.shape().encoder_length,
                              .document_mask = documents || !causal});
   inference::load_runtime(runtime, wanted);
   const evaluation::EvalResult result = evaluation::evaluate(*runtime.executor, 0, windows);

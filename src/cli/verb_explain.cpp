@@ -125,7 +125,7 @@ void print_text(const config::RunConfig& config, const models::ModelConfig& mode
   const data::RowShape row = config::row_shape(config, model);
   fmt::print("Batch: {} sequences of {} tokens{}, {} at once; computed in {}\n",
              config.training.global_batch_size, config.training.sequence_length,
-             row.source > 0 ? fmt::format(" and {} of the decoder", row.tokens) : "",
+             row.encoder_length > 0 ? fmt::format(" and {} of the decoder", row.tokens) : "",
              *config.training.micro_batch_size, name_of(config::activation_dtype(config)));
   fmt::print(
       "Machine: {}, {} threads, {}; GEMM {:.0f} GFLOP/s bf16, {:.0f} fp32; memory {:.0f} GB/s, cache "

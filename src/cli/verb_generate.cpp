@@ -68,12 +68,12 @@ std::vector<int32_t> stop_ids_of(const inference::ModelRuntime& runtime) {
   return {};
 }
 
-std::vector<inference::TextRequest> requests_of(const std::vector<Prompt>& prompts,
-                                                const inference::ModelRuntime& runtime,
-                                                const GenerateOptions& options) {
+std::vector<inference::SequenceRequest> requests_of(const std::vector<Prompt>& prompts,
+                                                    const inference::ModelRuntime& runtime,
+                                                    const GenerateOptions& options) {
   const data::Tokenizer& tokenizer = *runtime.tokenizer;
   const std::vector<int32_t> stop_ids = stop_ids_of(runtime);
-  std::vector<inference::TextRequest> requests;
+  std::vector<inference::SequenceRequest> requests;
   for (size_t i = 0; i < prompts.size(); ++i) {
     auto ids = tokenizer.encode(prompts[i].text, {.add_special_tokens = true});
     // An empty prompt begins a new text, as the model saw it in training: behind the end of another one.
@@ -186,27 +186,27 @@ int run_generation(const GenerateOptions& options) {
         "[generate] {} holds an encoder ({}), which writes no text; expected a decoder or an encoder-decoder",
         runtime.folder.string(), runtime.model.family->name);
   }
-  const bool reads_source = architecture == models::Architecture::kEncoderDecoder;
+  const bool has_encoder = architecture == models::Architecture::kEncoderDecoder;
   const std::vector<Prompt> prompts = prompts_of(options);
-  const std::vector<inference::TextRequest> requests = requests_of(prompts, runtime, options);
+  const std::vector<inference::SequenceRequest> requests = requests_of(prompts, runtime, options);
   const int64_t texts = std::min(options.batch, static_cast<int64_t>(prompts.size()));
   int64_t longest = 0;
-  for (const inference::TextRequest& request : requests)
+  for (const inference::SequenceRequest& request : requests)
     longest = std::max(longest, static_cast<int64_t>(request.prompt.size()));
-  inference::load_runtime(runtime,
-                          {.compute = config::compute_options(config::config_of_sets(options.sets)),
-                           .requests = inference::generation_requests(inference::kPrefillChunk, texts,
-                                                                      reads_source ? longest : 0),
-                           .cache_tokens = std::min(runtime.model.max_sequence_length(),
-                                                    options.max_tokens + (reads_source ? 0 : longest)),
-                           .cache_sequences = texts});
+  inference::load_runtime(
+      runtime,
+      {.compute = config::compute_options(config::config_of_sets(options.sets)),
+       .requests = inference::generation_requests(inference::kPrefillChunk, texts, has_encoder ? longest : 0),
+       .cache_tokens =
+           std::min(runtime.model.max_sequence_length(), options.max_tokens + (has_encoder ? 0 : longest)),
+       .cache_sequences = texts});
   inference::Generator generator(*runtime.executor, 0, 1);
   std::vector<int64_t> limits;
-  for (const inference::TextRequest& request : requests)
+  for (const inference::SequenceRequest& request : requests)
     limits.push_back(
         std::min(options.max_tokens, generator.max_new_tokens(static_cast<int64_t>(request.prompt.size()))));
   Writer writer(prompts, *runtime.tokenizer, options, std::move(limits),
-                {.grow = texts == 1, .prompt = !reads_source});
+                {.grow = texts == 1, .prompt = !has_encoder});
   generator.generate(
       requests, [&](size_t i, int32_t id) { return writer.token(i, id); },
       [&](size_t i, const std::vector<int32_t>& made) { writer.text(i, made); },

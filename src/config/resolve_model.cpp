@@ -274,16 +274,16 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
     std::vector<program::Request> requests{{.kind = program::Kind::kTrain,
                                             .sequences = micro_batch,
                                             .sequence_length = shape.tokens,
-                                            .encoder_length = shape.source,
+                                            .encoder_length = shape.encoder_length,
                                             .document_mask = documents,
                                             .micro_batches = config.training.global_batch_size / micro_batch},
                                            {.kind = program::Kind::kEvaluate,
                                             .sequences = micro_batch,
                                             .sequence_length = shape.tokens,
-                                            .encoder_length = shape.source,
+                                            .encoder_length = shape.encoder_length,
                                             .document_mask = documents}};
     if (model.architecture == models::Architecture::kDecoder || writes_samples(config, model)) {
-      for (auto& request : inference::generation_requests(inference::kPrefillChunk, 1, shape.source))
+      for (auto& request : inference::generation_requests(inference::kPrefillChunk, 1, shape.encoder_length))
         requests.push_back(request);
     }
     if (longest > 0)

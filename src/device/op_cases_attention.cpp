@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kRows = 24;  // four sequences of six
 constexpr int64_t kLength = 6;
 constexpr int64_t kSequences = kRows / kLength;
-constexpr int64_t kSource = 10;  // keys of another sequence, for each of the four
+constexpr int64_t kEncoderLength = 10;  // keys of another sequence, for each of the four
 constexpr int64_t kHeadDim = 8;
 constexpr int64_t kQ = 64, kKv = 32;  // eight query heads, four of keys and values
 constexpr int64_t kQkv = kQ + 2 * kKv;
@@ -36,15 +36,15 @@ Operand kv_begin() {
 Operand kv_end() {
   return i32_by(kRows, [](int64_t i) { return i % kLength >= 4 ? 6.0 : 4.0; });
 }
-// Which document of its source, of [0, 3) and [3, 10), a row reads: the first, the second, or none.
-Operand source_of() {
+// Which document of its encoder, of [0, 3) and [3, 10), a row reads: the first, the second, or none.
+Operand cross_kv_begin() {
   return i32_by(kRows, [](int64_t i) { return i % kLength >= 4 ? -1.0 : i % kLength >= 2 ? 3.0 : 0.0; });
 }
-Operand source_end() {
+Operand encoder_end() {
   return i32_by(kRows, [](int64_t i) { return i % kLength >= 4 ? 0.0 : i % kLength >= 2 ? 10.0 : 3.0; });
 }
-Operand source_begin() {
-  return i32_by(kSource * kSequences, [](int64_t j) { return j % kSource >= 3 ? 3.0 : 0.0; });
+Operand encoder_kv_begin() {
+  return i32_by(kEncoderLength * kSequences, [](int64_t j) { return j % kEncoderLength >= 3 ? 3.0 : 0.0; });
 }
 
 ops::AttentionAttrs attention_attrs(int64_t window, double softcap) {
@@ -62,7 +62,7 @@ ops::CrossAttentionAttrs cross_attrs(double softcap) {
           .sequence_length = kLength,
           .scale = 0.3,
           .softcap = softcap,
-          .encoder_length = kSource};
+          .encoder_length = kEncoderLength};
 }
 ops::RelativeBiasAttrs relative_attrs(bool bidirectional) {
   return {.max_distance = 20, .bidirectional = bidirectional, .first = -30, .last = 9, .buckets = 8};
@@ -117,12 +117,12 @@ void add_cached_attention(std::vector<OpCase>& cases) {
 }
 
 void add_cross_attention(std::vector<OpCase>& cases) {
-  const Operand q = act({kRows, kQ}), keys = act({kSequences * kSource, 2 * kKv}, {kKv, kKv});
+  const Operand q = act({kRows, kQ}), keys = act({kSequences * kEncoderLength, 2 * kKv}, {kKv, kKv});
   for (const auto& [name, begin, end, softcap] :
        std::initializer_list<std::tuple<std::string, Operand, Operand, double>>{
            {"", absent(), absent(), 0},
-           {"_documents", source_of(), source_end(), 0},
-           {"_softcap", source_of(), source_end(), 0.7}}) {
+           {"_documents", cross_kv_begin(), encoder_end(), 0},
+           {"_softcap", cross_kv_begin(), encoder_end(), 0.7}}) {
     cases.push_back(
         {"cross_attention" + name, &ops::kCrossAttention, {q, keys, begin, end}, cross_attrs(softcap)});
     cases.push_back({"cross_attention_grad" + name,
@@ -142,8 +142,8 @@ void add_cross_attention(std::vector<OpCase>& cases) {
                    {1, 2}});
   cases.push_back({"document_ends",
                    &ops::kDocumentEnds,
-                   {source_of(), source_begin()},
-                   ops::DocumentEndsAttrs{kLength, kSource}});
+                   {cross_kv_begin(), encoder_kv_begin()},
+                   ops::DocumentEndsAttrs{kLength, kEncoderLength}});
 }
 
 void add_around_attention(std::vector<OpCase>& cases) {

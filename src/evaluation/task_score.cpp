@@ -48,7 +48,7 @@ std::vector<RequestScore> score_requests(program::Executor& executor, size_t ind
   STRATA_CHECK(shape.per_token_loss && shape.document_mask && shape.sequence_length == packed.row_length(),
                "the program was not made for these requests");
   const data::RowShape row_shape{
-      .window = shape.sequence_length, .look_ahead = 1, .tokens = shape.sequence_length, .source = 0};
+      .window = shape.sequence_length, .look_ahead = 1, .tokens = shape.sequence_length, .encoder_length = 0};
   data::HostBatch rows;
   rows.resize(row_shape, shape.sequences);
   std::vector<float> loss(static_cast<size_t>(shape.sequences * shape.sequence_length));

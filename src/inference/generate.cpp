@@ -9,16 +9,16 @@ namespace strata::inference {
 
 using program::Kind;
 
-std::vector<program::Request> generation_requests(int64_t chunk, int64_t texts, int64_t source) {
-  STRATA_CHECK(texts >= 1 && texts <= kMaxSequences, "{} texts at once", texts);
-  std::vector<program::Request> requests{{.kind = source > 0 ? Kind::kEncodeSource : Kind::kPrefill,
+std::vector<program::Request> generation_requests(int64_t chunk, int64_t sequences, int64_t encoder_length) {
+  STRATA_CHECK(sequences >= 1 && sequences <= kMaxSequences, "{} sequences at once", sequences);
+  std::vector<program::Request> requests{{.kind = encoder_length > 0 ? Kind::kEncoderPrefill : Kind::kPrefill,
                                           .sequences = 1,
-                                          .sequence_length = source > 0 ? 1 : chunk,
-                                          .encoder_length = source}};
-  for (int64_t count = 1;; count = std::min(2 * count, texts)) {
+                                          .sequence_length = encoder_length > 0 ? 1 : chunk,
+                                          .encoder_length = encoder_length}};
+  for (int64_t count = 1;; count = std::min(2 * count, sequences)) {
     requests.push_back(
-        {.kind = Kind::kDecode, .sequences = count, .sequence_length = 1, .encoder_length = source});
-    if (count == texts) return requests;
+        {.kind = Kind::kDecode, .sequences = count, .sequence_length = 1, .encoder_length = encoder_length});
+    if (count == sequences) return requests;
   }
 }
 
@@ -30,16 +30,16 @@ Generator::Generator(program::Executor& executor, size_t prefill, size_t decode)
     : executor_(executor),
       prefill_(prefill),
       chunk_(executor.program(prefill).request.sequence_length),
-      source_(executor.program(prefill).request.encoder_length),
+      encoder_length_(executor.program(prefill).request.encoder_length),
       positions_(std::min(executor.set().options.cache_capacity,
                           executor.set().options.model.max_sequence_length())),
-      texts_(executor.set().options.cache_slots),
+      sequences_(executor.set().options.cache_slots),
       logits_(static_cast<size_t>(executor.set().options.model.vocab_size)) {
   for (size_t i = decode; i < executor.set().programs.size(); ++i) {
     if (executor.program(i).request.kind == Kind::kDecode) decodes_.push_back(i);
   }
-  STRATA_CHECK(!decodes_.empty() && executor.program(decodes_.back()).request.sequences == texts_,
-               "the decoding programs do not fit a cache of {} texts", texts_);
+  STRATA_CHECK(!decodes_.empty() && executor.program(decodes_.back()).request.sequences == sequences_,
+               "the decoding programs do not fit a cache of {} sequences", sequences_);
 }
 
 void Generator::put(size_t program, const char* name, const std::vector<int32_t>& values) {
@@ -65,15 +65,16 @@ void Generator::prefill(const Active& active) {
   }
 }
 
-void Generator::encode(std::span<const int32_t> source, int32_t slot) {
-  std::vector<int32_t> ids(static_cast<size_t>(source_)), begins(static_cast<size_t>(source_));
+void Generator::encode(std::span<const int32_t> prompt, int32_t slot) {
+  std::vector<int32_t> ids(static_cast<size_t>(encoder_length_)),
+      begins(static_cast<size_t>(encoder_length_));
   for (size_t i = 0; i < ids.size(); ++i) {
-    const bool of_text = i < source.size();
-    ids[i] = of_text ? source[i] : 0;
-    begins[i] = of_text ? 0 : static_cast<int32_t>(i);  // padding sees itself alone
+    const bool of_prompt = i < prompt.size();
+    ids[i] = of_prompt ? prompt[i] : 0;
+    begins[i] = of_prompt ? 0 : static_cast<int32_t>(i);  // padding sees itself alone
   }
-  put(prefill_, "source_tokens", ids);
-  put(prefill_, "source_begin", begins);
+  put(prefill_, "encoder_tokens", ids);
+  put(prefill_, "encoder_kv_begin", begins);
   executor_.write("cache_slot", slot);
   executor_.run_script(prefill_);
 }
@@ -83,9 +84,9 @@ void Generator::decode(std::span<const Active> active) {
     return executor_.program(i).request.sequences >= static_cast<int64_t>(active.size());
   });
   const auto rows = static_cast<size_t>(executor_.program(program).request.sequences);
-  std::vector<int32_t> ids(rows), positions(rows), slots(rows), source_ends(rows);
-  // Rows without a text write to slots that no text has.
-  std::vector<bool> taken(static_cast<size_t>(texts_));
+  std::vector<int32_t> ids(rows), positions(rows), slots(rows), encoder_ends(rows);
+  // Rows without a sequence write to slots that no sequence has.
+  std::vector<bool> taken(static_cast<size_t>(sequences_));
   for (const Active& one : active) taken[static_cast<size_t>(one.slot)] = true;
   int32_t free = 0;
   for (size_t row = 0; row < rows; ++row) {
@@ -93,7 +94,7 @@ void Generator::decode(std::span<const Active> active) {
       ids[row] = active[row].history.back();
       positions[row] = static_cast<int32_t>(active[row].position);
       slots[row] = active[row].slot;
-      source_ends[row] = static_cast<int32_t>(active[row].source_size);
+      encoder_ends[row] = static_cast<int32_t>(active[row].encoder_size);
       continue;
     }
     while (taken[static_cast<size_t>(free)]) ++free;
@@ -103,14 +104,14 @@ void Generator::decode(std::span<const Active> active) {
   put(program, "positions", positions);
   executor_.write("cache_position", positions);
   executor_.write("cache_slot", slots);
-  if (reads_source()) executor_.write("source_end", source_ends);
+  if (has_encoder()) executor_.write("encoder_end", encoder_ends);
   executor_.run_script(program);
 }
 
-Generator::Active Generator::begin(size_t text, const std::vector<int32_t>& prompt, int32_t slot) const {
-  if (!reads_source()) return {text, slot, static_cast<int64_t>(prompt.size()), prompt, prompt.size()};
+Generator::Active Generator::begin(size_t sequence, const std::vector<int32_t>& prompt, int32_t slot) const {
+  if (!has_encoder()) return {sequence, slot, static_cast<int64_t>(prompt.size()), prompt, prompt.size()};
   const auto start = static_cast<int32_t>(executor_.set().options.model.start_id.value_or(0));
-  return {text, slot, 0, {start}, 1, prompt.size()};
+  return {sequence, slot, 0, {start}, 1, prompt.size()};
 }
 
 bool Generator::choose(Active& active, int64_t row, const SamplingOptions& options, const OnToken& on_token) {
@@ -121,49 +122,49 @@ bool Generator::choose(Active& active, int64_t row, const SamplingOptions& optio
   if (std::find(options.stop_ids.begin(), options.stop_ids.end(), token) != options.stop_ids.end())
     return false;
   active.history.push_back(token);
-  if (on_token && !on_token(active.text, token)) return false;
+  if (on_token && !on_token(active.sequence, token)) return false;
   return static_cast<int64_t>(made) + 1 < options.max_tokens && active.position < positions_;
 }
 
-void Generator::generate(std::span<const TextRequest> texts, const OnToken& on_token, const OnText& on_text,
-                         const std::function<bool()>& stop) {
-  for (const TextRequest& text : texts) {
-    if (text.prompt.empty())
+void Generator::generate(std::span<const SequenceRequest> sequences, const OnToken& on_token,
+                         const OnSequence& on_sequence, const std::function<bool()>& stop) {
+  for (const SequenceRequest& sequence : sequences) {
+    if (sequence.prompt.empty())
       throw ConfigError("[generate] the prompt is empty; give at least one token to go on from");
-    const int64_t room = reads_source() ? source_ : positions_;
-    if (static_cast<int64_t>(text.prompt.size()) > room) {
+    const int64_t room = has_encoder() ? encoder_length_ : positions_;
+    if (static_cast<int64_t>(sequence.prompt.size()) > room) {
       throw ConfigError("[generate] the prompt has {} tokens and there is room for {}; shorten it",
-                        text.prompt.size(), room);
+                        sequence.prompt.size(), room);
     }
   }
   std::vector<Active> active;
   std::vector<int32_t> free_slots;
-  for (int64_t slot = texts_ - 1; slot >= 0; --slot) free_slots.push_back(static_cast<int32_t>(slot));
+  for (int64_t slot = sequences_ - 1; slot >= 0; --slot) free_slots.push_back(static_cast<int32_t>(slot));
   const auto finish = [&](const Active& one) {
     const auto made = one.history.begin() + static_cast<std::ptrdiff_t>(one.prompt_size);
-    on_text(one.text, {made, one.history.end()});
+    on_sequence(one.sequence, {made, one.history.end()});
     free_slots.push_back(one.slot);
   };
-  for (size_t next = 0; next < texts.size() || !active.empty();) {
+  for (size_t next = 0; next < sequences.size() || !active.empty();) {
     if (stop && stop()) {
       for (const Active& one : active) finish(one);
       return;
     }
-    while (next < texts.size() && !free_slots.empty()) {
-      const TextRequest& text = texts[next];
-      Active one = begin(next++, text.prompt, free_slots.back());
+    while (next < sequences.size() && !free_slots.empty()) {
+      const SequenceRequest& sequence = sequences[next];
+      Active one = begin(next++, sequence.prompt, free_slots.back());
       free_slots.pop_back();
-      if (text.options.max_tokens < 1) {
+      if (sequence.options.max_tokens < 1) {
         finish(one);
         continue;
       }
-      if (reads_source()) {
-        encode(text.prompt, one.slot);
+      if (has_encoder()) {
+        encode(sequence.prompt, one.slot);
         active.push_back(std::move(one));
         continue;
       }
       prefill(one);
-      if (choose(one, 0, text.options, on_token)) {
+      if (choose(one, 0, sequence.options, on_token)) {
         active.push_back(std::move(one));
       } else {
         finish(one);
@@ -175,7 +176,7 @@ void Generator::generate(std::span<const TextRequest> texts, const OnToken& on_t
     for (size_t row = 0; row < active.size(); ++row) {
       Active& one = active[row];
       ++one.position;
-      if (choose(one, static_cast<int64_t>(row), texts[one.text].options, on_token)) {
+      if (choose(one, static_cast<int64_t>(row), sequences[one.sequence].options, on_token)) {
         going.push_back(std::move(one));
       } else {
         finish(one);
@@ -187,10 +188,10 @@ void Generator::generate(std::span<const TextRequest> texts, const OnToken& on_t
 
 std::vector<int32_t> Generator::generate(std::span<const int32_t> prompt, const SamplingOptions& options,
                                          const std::function<bool(int32_t)>& on_token) {
-  const TextRequest text{{prompt.begin(), prompt.end()}, options};
+  const SequenceRequest sequence{{prompt.begin(), prompt.end()}, options};
   std::vector<int32_t> out;
   generate(
-      std::span(&text, 1), [&](size_t, int32_t token) { return !on_token || on_token(token); },
+      std::span(&sequence, 1), [&](size_t, int32_t token) { return !on_token || on_token(token); },
       [&](size_t, const std::vector<int32_t>& made) { out = made; });
   return out;
 }

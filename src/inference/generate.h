@@ -1,10 +1,10 @@
-// Writing text with a model: prompts go into the key–value cache in chunks, one text at a time; then all
-// texts that are being written get their next token together, each at its own place in its own slot of the
-// cache. What is written for a prompt does not depend on the others: every row of a decoding program is
+// Writing text with a model: prompts go into the key–value cache in chunks, one sequence at a time; then all
+// sequences that are being written get their next token together, each at its own place in its own slot of
+// the cache. What is written for a prompt does not depend on the others: every row of a decoding program is
 // computed for itself, in the same order whatever the number of rows.
 //
-// An encoder-decoder reads the prompt with its encoder, all at once, into caches of their own; its text then
-// begins with the model's start id.
+// An encoder-decoder reads the prompt with its encoder, all at once, into caches of their own; its sequence
+// then begins with the model's start id.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,16 @@ namespace strata::inference {
 inline constexpr int64_t kPrefillChunk = 64;
 inline constexpr int64_t kMaxSequences = 32;  // at once
 
-// The programs that a generator needs: prefill of one text in chunks of `chunk` tokens, and decoding of 1, 2,
-// 4, … up to `texts` texts (at most kMaxSequences). Compile them with cache_slots = texts.
-// Of an encoder-decoder, whose encoder's texts have at most `source` tokens, the first encodes a whole text
-// instead.
-std::vector<program::Request> generation_requests(int64_t chunk, int64_t texts = 1, int64_t source = 0);
-// Room of the cache for texts of at most `tokens` tokens: whole chunks.
+// The programs that a generator needs: prefill of one sequence in chunks of `chunk` tokens, and decoding of
+// 1, 2, 4, … up to `sequences` sequences (at most kMaxSequences). Compile them with cache_slots = sequences.
+// Of an encoder-decoder, whose encoder reads at most `encoder_length` tokens, the first encodes a whole
+// sequence instead.
+std::vector<program::Request> generation_requests(int64_t chunk, int64_t sequences = 1,
+                                                  int64_t encoder_length = 0);
+// Room of the cache for sequences of at most `tokens` tokens: whole chunks.
 int64_t cache_capacity_for(int64_t tokens, int64_t chunk);
 
-struct TextRequest {
+struct SequenceRequest {
   std::vector<int32_t> prompt;  // of an encoder-decoder what its encoder reads
   SamplingOptions options;
 };
@@ -39,52 +40,52 @@ class Generator {
   // made from generation_requests.
   Generator(program::Executor& executor, size_t prefill, size_t decode);
 
-  // Told of each token of text `i`; false: the text ends with it.
+  // Told of each token of sequence `i`; false: the sequence ends with it.
   using OnToken = std::function<bool(size_t i, int32_t token)>;
-  // Told when text `i` is finished, in the order in which they are.
-  using OnText = std::function<void(size_t i, const std::vector<int32_t>& made)>;
+  // Told when sequence `i` is finished, in the order in which they are.
+  using OnSequence = std::function<void(size_t i, const std::vector<int32_t>& made)>;
 
-  // Writes all texts. Each ends after max_tokens tokens, at a stop id, when the cache or the model's
-  // positions are full, or when on_token says so. An empty prompt, or one longer than room() (a source: than
-  // the program that encodes it), is a ConfigError. Where `stop` says so, texts end with what they have and
-  // no further one is begun.
-  void generate(std::span<const TextRequest> texts, const OnToken& on_token, const OnText& on_text,
-                const std::function<bool()>& stop = {});
+  // Writes all sequences. Each ends after max_tokens tokens, at a stop id, when the cache or the model's
+  // positions are full, or when on_token says so. An empty prompt, or one longer than room() (of an encoder:
+  // than the program that encodes it), is a ConfigError. Where `stop` says so, sequences end with what they
+  // have and no further one is begun.
+  void generate(std::span<const SequenceRequest> sequences, const OnToken& on_token,
+                const OnSequence& on_sequence, const std::function<bool()>& stop = {});
 
-  // One text; its tokens behind the prompt.
+  // One sequence; its tokens behind the prompt.
   std::vector<int32_t> generate(std::span<const int32_t> prompt, const SamplingOptions& options,
                                 const std::function<bool(int32_t)>& on_token = {});
 
-  int64_t room() const { return positions_; }        // tokens of the longest text
-  bool reads_source() const { return source_ > 0; }  // an encoder-decoder
+  int64_t room() const { return positions_; }               // tokens of the longest sequence
+  bool has_encoder() const { return encoder_length_ > 0; }  // an encoder-decoder
   // Tokens that can be written behind a prompt of this many.
-  int64_t max_new_tokens(int64_t prompt) const { return positions_ + 1 - (reads_source() ? 1 : prompt); }
-  int64_t texts() const { return texts_; }  // that are written at once
+  int64_t max_new_tokens(int64_t prompt) const { return positions_ + 1 - (has_encoder() ? 1 : prompt); }
+  int64_t sequences() const { return sequences_; }  // that are written at once
 
  private:
-  // A text that is being written.
+  // A sequence that is being written.
   struct Active {
-    size_t text;
+    size_t sequence;
     int32_t slot;
     int64_t position;              // of the next token in its slot
     std::vector<int32_t> history;  // prompt and what was made
     size_t prompt_size;
-    size_t source_size = 0;  // tokens that the encoder read
+    size_t encoder_size = 0;  // tokens that the encoder read
   };
 
-  Active begin(size_t text, const std::vector<int32_t>& prompt, int32_t slot) const;
+  Active begin(size_t sequence, const std::vector<int32_t>& prompt, int32_t slot) const;
   void put(size_t program, const char* name, const std::vector<int32_t>& values);  // of the batch
   void prefill(const Active& active);
-  // Puts what the decoder reads of a source into the caches of a slot.
-  void encode(std::span<const int32_t> source, int32_t slot);
+  // Puts what the decoder reads of an encoder into the caches of a slot.
+  void encode(std::span<const int32_t> prompt, int32_t slot);
   void decode(std::span<const Active> active);
-  // Chooses the next token from a row of logits; false: the text is finished.
+  // Chooses the next token from a row of logits; false: the sequence is finished.
   bool choose(Active& active, int64_t row, const SamplingOptions& options, const OnToken& on_token);
 
   program::Executor& executor_;
   size_t prefill_;
-  std::vector<size_t> decodes_;  // by rising number of texts
-  int64_t chunk_, source_, positions_, texts_;
+  std::vector<size_t> decodes_;  // by rising number of sequences
+  int64_t chunk_, encoder_length_, positions_, sequences_;
   std::vector<float> logits_;
 };
 

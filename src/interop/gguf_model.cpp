@@ -206,9 +206,9 @@ void add_rope(GgufFields& fields, const std::string& arch, const models::ModelCo
 }
 
 // Whether the layers with a window are those that llama.cpp takes when the file does not say.
-bool usual_windows(std::string_view arch, const models::ModelConfig& model) {
+bool usual_sliding_windows(std::string_view arch, const models::ModelConfig& model) {
   for (int64_t i = 0; i < model.layers; ++i) {
-    if (model.windows.at(i) != (arch == "gemma2" ? i % 2 == 0 : (i + 1) % 6 != 0)) return false;
+    if (model.sliding_window.at(i) != (arch == "gemma2" ? i % 2 == 0 : (i + 1) % 6 != 0)) return false;
   }
   return true;
 }
@@ -231,9 +231,9 @@ void check_expressible(const GgufFamily& family, const models::ModelConfig& mode
   if (family.architecture == "llama" && model.rotary_dim() != model.head_dim)
     refuse("that only a part of each head rotates");
   if (!gemma2 && !gemma3) {
-    if (model.windows.size > 0 && model.windows.size < model.max_positions)
+    if (model.sliding_window.size > 0 && model.sliding_window.size < model.max_positions)
       log_warning("llama.cpp gives {} models no window of {} tokens: longer texts will be seen whole",
-                  model.family->model_type, model.windows.size);
+                  model.family->model_type, model.sliding_window.size);
     return;
   }
   const double scalar =
@@ -283,9 +283,9 @@ void add_architecture(GgufFields& fields, const GgufFamily& family, const models
   if (arch == "gemma2" || arch == "gemma3") real(".final_logit_softcapping", {"final_logit_softcapping"});
   if (arch == "gemma2" || arch == "gemma3" || arch == "phi3")
     count(".attention.sliding_window", {"sliding_window"});
-  if ((arch == "gemma2" || arch == "gemma3") && !usual_windows(arch, model)) {
+  if ((arch == "gemma2" || arch == "gemma3") && !usual_sliding_windows(arch, model)) {
     std::vector<bool> windows;
-    for (int64_t i = 0; i < model.layers; ++i) windows.push_back(model.windows.at(i));
+    for (int64_t i = 0; i < model.layers; ++i) windows.push_back(model.sliding_window.at(i));
     fields.push_back({arch + ".attention.sliding_window_pattern", windows});
   }
 }

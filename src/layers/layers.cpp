@@ -73,7 +73,7 @@ ValueId norm_weight(Context& context, const std::string& name, ParameterRole rol
 std::vector<BatchTensor> batch_tensors(const Context& context) {
   const bool encoder = context.encoder_length > 0, trains = context.mode == Mode::kSequences;
   const Shape tokens{context.sequences * context.sequence_length};
-  const Shape source{context.sequences * context.encoder_length}, texts{context.sequences};
+  const Shape encoder_tokens{context.sequences * context.encoder_length}, sequences{context.sequences};
   std::vector<BatchTensor> list;
   const auto add = [&](bool wanted, const char* name, const Shape& shape, Role role,
                        ValueId Context::*value) {
@@ -82,18 +82,18 @@ std::vector<BatchTensor> batch_tensors(const Context& context) {
     if (role == Role::kInput)
       list.back().placements = placed(context.graph.mesh(), {"replicate", "shard"}, kRows);
   };
-  const bool reads_source = encoder && context.mode != Mode::kCached;
-  const bool reads_tokens = context.mode != Mode::kEncodeSource, cached = context.mode == Mode::kCached;
-  add(reads_source, "source_tokens", source, Role::kInput, &Context::source_tokens);
-  add(reads_source, "source_begin", source, Role::kInput, &Context::source_begin);
+  const bool reads_encoder_tokens = encoder && context.mode != Mode::kCached;
+  const bool reads_tokens = context.mode != Mode::kEncoderPrefill, cached = context.mode == Mode::kCached;
+  add(reads_encoder_tokens, "encoder_tokens", encoder_tokens, Role::kInput, &Context::encoder_tokens);
+  add(reads_encoder_tokens, "encoder_kv_begin", encoder_tokens, Role::kInput, &Context::encoder_kv_begin);
   add(reads_tokens, "tokens", tokens, Role::kInput, &Context::tokens);
   add(reads_tokens, "positions", tokens, Role::kInput, &Context::positions);
   add(trains, "targets", tokens, Role::kInput, &Context::targets);
   add(trains && context.document_mask, "kv_begin", tokens, Role::kInput, &Context::kv_begin);
-  add(trains && encoder, "source_of", tokens, Role::kInput, &Context::source_of);
-  add(cached, "cache_position", texts, Role::kStep, &Context::cache_position);
-  add(!trains, "cache_slot", texts, Role::kStep, &Context::cache_slot);
-  add(cached && encoder, "source_end", texts, Role::kStep, &Context::source_end);
+  add(trains && encoder, "cross_kv_begin", tokens, Role::kInput, &Context::cross_kv_begin);
+  add(cached, "cache_position", sequences, Role::kStep, &Context::cache_position);
+  add(!trains, "cache_slot", sequences, Role::kStep, &Context::cache_slot);
+  add(cached && encoder, "encoder_end", sequences, Role::kStep, &Context::encoder_end);
   return list;
 }
 
@@ -107,9 +107,9 @@ void add_batch(Context& context) {
     value.placements = std::move(tensor.placements);
     context.*tensor.value = context.graph.add_value(std::move(value));
   }
-  if (context.source_of != kNone) {
-    context.source_of_end =
-        ops::document_ends(context.graph, context.source_of, context.source_begin, context.sequences);
+  if (context.cross_kv_begin != kNone) {
+    context.cross_kv_end = ops::document_ends(context.graph, context.cross_kv_begin, context.encoder_kv_begin,
+                                              context.sequences);
   }
 }
 
@@ -123,17 +123,17 @@ void make_bidirectional(Context& context) {
     context.kv_end = ops::document_ends(context.graph, context.kv_begin, context.kv_begin, context.sequences);
 }
 
-Context source_of(const Context& context) {
-  Context source{.graph = context.graph,
-                 .activations = context.activations,
-                 .sequence_length = context.encoder_length,
-                 .sequences = context.sequences,
-                 .sequence_parallel = context.sequence_parallel,
-                 .tokens = context.source_tokens,
-                 .kv_begin = context.source_begin,
-                 .of_encoder = true};
-  make_bidirectional(source);
-  return source;
+Context encoder_of(const Context& context) {
+  Context side{.graph = context.graph,
+               .activations = context.activations,
+               .sequence_length = context.encoder_length,
+               .sequences = context.sequences,
+               .sequence_parallel = context.sequence_parallel,
+               .tokens = context.encoder_tokens,
+               .kv_begin = context.encoder_kv_begin,
+               .of_encoder = true};
+  make_bidirectional(side);
+  return side;
 }
 
 ValueId linear(Context& context, const LinearSpec& spec, ValueId x) {
@@ -201,7 +201,7 @@ ValueId project_out(Context& context, const AttentionSpec& spec, ValueId attende
 }
 
 // [sequences · encoder_length, k | v] of what an encoder gave.
-ValueId source_keys(Context& context, const AttentionSpec& spec, ValueId source) {
+ValueId encoder_keys_values(Context& context, const AttentionSpec& spec, ValueId encoded) {
   const int64_t kv_width = spec.kv_heads * spec.head_dim;
   return linear(context,
                 {.name = spec.name + ".kv",
@@ -210,10 +210,10 @@ ValueId source_keys(Context& context, const AttentionSpec& spec, ValueId source)
                  .outputs = 2 * kv_width,
                  .bias = spec.bias,
                  .segments = {kv_width, kv_width}},
-                source);
+                encoded);
 }
 
-ops::CrossCache source_caches(Context& context, const AttentionSpec& spec) {
+ops::CrossCache encoder_caches(Context& context, const AttentionSpec& spec) {
   const int64_t kv_width = spec.kv_heads * spec.head_dim;
   return {.keys = cache(context, spec.name + ".keys", context.encoder_length, kv_width),
           .values = cache(context, spec.name + ".values", context.encoder_length, kv_width),
@@ -262,7 +262,7 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
   return project_out(context, spec, attended);
 }
 
-ValueId cross_attention(Context& context, const AttentionSpec& spec, ValueId x, ValueId source) {
+ValueId cross_attention(Context& context, const AttentionSpec& spec, ValueId x, ValueId encoded) {
   Graph& graph = context.graph;
   const ValueId q = linear(context,
                            {.name = spec.name + ".q",
@@ -272,16 +272,17 @@ ValueId cross_attention(Context& context, const AttentionSpec& spec, ValueId x, 
                             .bias = spec.bias},
                            x);
   ops::AttentionOptions options = options_of(context, spec);
-  options.kv_end = context.source_of_end;
-  const ValueId attended =
-      context.mode == Mode::kSequences
-          ? ops::cross_attention(graph, q, source_keys(context, spec, source), context.source_of, options)
-          : ops::cached_cross_attention(graph, q, source_caches(context, spec), context.source_end, options);
+  options.kv_end = context.cross_kv_end;
+  const ValueId attended = context.mode == Mode::kSequences
+                               ? ops::cross_attention(graph, q, encoder_keys_values(context, spec, encoded),
+                                                      context.cross_kv_begin, options)
+                               : ops::cached_cross_attention(graph, q, encoder_caches(context, spec),
+                                                             context.encoder_end, options);
   return project_out(context, spec, attended);
 }
 
-void store_cross(Context& context, const AttentionSpec& spec, ValueId source) {
-  ops::store_cross(context.graph, source_keys(context, spec, source), source_caches(context, spec));
+void store_cross(Context& context, const AttentionSpec& spec, ValueId encoded) {
+  ops::store_cross(context.graph, encoder_keys_values(context, spec, encoded), encoder_caches(context, spec));
 }
 
 ValueId ffn(Context& context, const FfnSpec& spec, ValueId x) {
@@ -320,7 +321,7 @@ struct Block {
   Context& context;
   const StackSpec& spec;
   int64_t layer;
-  ValueId source;
+  ValueId encoded;
 
   std::string name(const char* part) const {
     return spec.prefix + "layers." + std::to_string(layer) + "." + part;
@@ -353,7 +354,7 @@ Stream pre_norm(const Block& block, Stream stream) {
   Stream between{block.attention(before_attention.y), before_attention.h};
   if (block.spec.reads_encoder) {
     const auto before_cross = block.norm("cross_norm", between.update, between.rest);
-    between = {layers::cross_attention(block.context, block.cross(), before_cross.y, block.source),
+    between = {layers::cross_attention(block.context, block.cross(), before_cross.y, block.encoded),
                before_cross.h};
   }
   const auto before_ffn = block.norm("ffn_norm", between.update, between.rest);
@@ -407,13 +408,13 @@ Stream apply(const Block& block, Stream stream) {
 
 }  // namespace
 
-ValueId stack(Context& context, const StackSpec& spec, ValueId embedded, ValueId source) {
+ValueId stack(Context& context, const StackSpec& spec, ValueId embedded, ValueId encoded) {
   STRATA_CHECK(!spec.reads_encoder || spec.norm_placement == NormPlacement::kPreNorm,
                "only blocks with norms before them read an encoder");
   Stream stream{embedded, kNone};
   for (int64_t i = 0; i < spec.layers; ++i) {
     context.graph.set_layer(static_cast<int32_t>(spec.first_number + i));
-    stream = apply({context, spec, i, source}, stream);
+    stream = apply({context, spec, i, encoded}, stream);
   }
   context.graph.set_layer(kNone);
   if (spec.norm_placement == NormPlacement::kNormOfSum) return stream.update;
@@ -423,9 +424,9 @@ ValueId stack(Context& context, const StackSpec& spec, ValueId embedded, ValueId
   return norm(context, last, stream.update, stream.rest).y;
 }
 
-void store_source(Context& context, const StackSpec& spec, ValueId source) {
+void store_encoder(Context& context, const StackSpec& spec, ValueId encoded) {
   for (int64_t i = 0; i < spec.layers; ++i)
-    store_cross(context, Block{context, spec, i, source}.cross(), source);
+    store_cross(context, Block{context, spec, i, encoded}.cross(), encoded);
 }
 
 ValueId embedding_table(Context& context, const std::string& name, ParameterRole role, int64_t rows,

@@ -20,9 +20,9 @@ using graph::ValueId;
 
 // What a graph is built for.
 enum class Mode {
-  kSequences,     // whole sequences: training and evaluation
-  kCached,        // a chunk of new tokens against a key–value cache: prefill and decoding
-  kEncodeSource,  // an encoder's text, whose keys and values go to the caches that a decoder reads
+  kSequences,       // whole sequences: training and evaluation
+  kCached,          // a chunk of new tokens against a key–value cache: prefill and decoding
+  kEncoderPrefill,  // an encoder's text, whose keys and values go to the caches that a decoder reads
 };
 
 // The batch and the settings that every block sees. N tokens: sequences · sequence_length, row-major.
@@ -45,16 +45,16 @@ struct Context {
   ValueId kv_begin = kNone;        // i32[N], kSequences only: where the row's document begins
   ValueId kv_end = kNone;          // i32[N], not causal: where it ends; kNone: with the sequence
   ValueId cache_position = kNone;  // i32[sequences], kCached only: where in their slots new tokens begin
-  ValueId cache_slot = kNone;      // i32[sequences], kCached and kEncodeSource
+  ValueId cache_slot = kNone;      // i32[sequences], kCached and kEncoderPrefill
   // Beside a decoder, of its encoder. A row of the decoder reads the document of the encoder's row that
-  // begins at source_of.
-  int64_t encoder_length = 0;     // tokens of its sequences (of a slot of its caches); 0: there is none
-  ValueId source_tokens = kNone;  // i32[sequences · encoder_length], not in kCached
-  ValueId source_begin = kNone;   // the same; as kv_begin
-  ValueId source_of = kNone;      // i32[N], kSequences only; -1: reads nothing
-  ValueId source_of_end = kNone;  // i32[N], kSequences only: where that document ends
-  ValueId source_end = kNone;     // i32[sequences], kCached only: tokens of the text in the slot
-  bool of_encoder = false;        // this is the encoder's side of a decoder's context
+  // begins at cross_kv_begin.
+  int64_t encoder_length = 0;        // tokens of its sequences (of a slot of its caches); 0: there is none
+  ValueId encoder_tokens = kNone;    // i32[sequences · encoder_length], not in kCached
+  ValueId encoder_kv_begin = kNone;  // the same; as kv_begin
+  ValueId cross_kv_begin = kNone;    // i32[N], kSequences only; -1: reads nothing
+  ValueId cross_kv_end = kNone;      // i32[N], kSequences only: where that document ends
+  ValueId encoder_end = kNone;       // i32[sequences], kCached only: tokens of the text in the slot
+  bool of_encoder = false;           // this is the encoder's side of a decoder's context
 };
 
 // What a graph reads of the batch, or, once a step, of the step block.
@@ -77,7 +77,7 @@ ValueId rows_of_stream(Context& context, ValueId of_all);
 // Rows see later ones of their document: gives them kv_end.
 void make_bidirectional(Context& context);
 // The encoder's side of a decoder's context: its tokens as a batch of their own, seen both ways.
-Context source_of(const Context& context);
+Context encoder_of(const Context& context);
 
 struct LinearSpec {
   std::string name = {};      // parameters are NAME.weight and NAME.bias
@@ -129,11 +129,11 @@ struct AttentionSpec {
 ValueId attention(Context& context, const AttentionSpec& spec, ValueId x);
 
 // The same with keys and values of what an encoder gave, [sequences · encoder_length, d]; parameters
-// NAME.q.*, NAME.kv.*, NAME.out.*. No norms, rotation, bias of scores or window. In kCached `source` is not
+// NAME.q.*, NAME.kv.*, NAME.out.*. No norms, rotation, bias of scores or window. In kCached `encoded` is not
 // read: the keys and values lie in caches.
-ValueId cross_attention(Context& context, const AttentionSpec& spec, ValueId x, ValueId source);
-// Puts the keys and values that cross_attention of this name reads into their caches, kEncodeSource only.
-void store_cross(Context& context, const AttentionSpec& spec, ValueId source);
+ValueId cross_attention(Context& context, const AttentionSpec& spec, ValueId x, ValueId encoded);
+// Puts the keys and values that cross_attention of this name reads into their caches, kEncoderPrefill only.
+void store_cross(Context& context, const AttentionSpec& spec, ValueId encoded);
 
 struct FfnSpec {
   std::string name = {};  // parameters NAME.up.*, NAME.down.*
@@ -173,10 +173,10 @@ struct StackSpec {
   bool reads_encoder = false;
   AttentionSpec cross = {};
 };
-// From the embedded tokens [N, d] to what the head reads. `source`: cross_attention's.
-ValueId stack(Context& context, const StackSpec& spec, ValueId embedded, ValueId source = kNone);
-// What a decoder's stack reads of an encoder, of all its layers, into the caches; kEncodeSource only.
-void store_source(Context& context, const StackSpec& spec, ValueId source);
+// From the embedded tokens [N, d] to what the head reads. `encoded`: cross_attention's.
+ValueId stack(Context& context, const StackSpec& spec, ValueId embedded, ValueId encoded = kNone);
+// What a decoder's stack reads of an encoder, of all its layers, into the caches; kEncoderPrefill only.
+void store_encoder(Context& context, const StackSpec& spec, ValueId encoded);
 
 // A table [rows, width]; returns the parameter. `by_head`: a column belongs to a head of attention.
 ValueId embedding_table(Context& context, const std::string& name, graph::ParameterRole role, int64_t rows,

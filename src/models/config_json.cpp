@@ -208,7 +208,7 @@ double ConfigJson::partial_rotary_factor(double fallback) const {
   return share;
 }
 
-void ConfigJson::read_layer_types(int64_t layers, Windows& windows) const {
+void ConfigJson::read_layer_types(int64_t layers, SlidingWindow& window) const {
   const auto* types = find("layer_types");
   if (types == nullptr) return;
   if (!types->is_array() || static_cast<int64_t>(types->size()) != layers) {
@@ -224,15 +224,15 @@ void ConfigJson::read_layer_types(int64_t layers, Windows& windows) const {
     }
     windowed.push_back(type == "sliding_attention");
   }
-  if (windows.size == 0) {
+  if (window.size == 0) {
     if (std::find(windowed.begin(), windowed.end(), true) != windowed.end())
       throw DataError("[{}] \"layer_types\" has sliding_attention, but there is no \"sliding_window\"",
                       where_);
     return;
   }
   for (int64_t i = 0; i < layers; ++i) {
-    if (windows.at(i) == windowed[static_cast<size_t>(i)]) continue;
-    windows.layers = std::move(windowed);
+    if (window.at(i) == windowed[static_cast<size_t>(i)]) continue;
+    window.layers = std::move(windowed);
     return;
   }
 }
@@ -296,7 +296,7 @@ void write_rope(nlohmann::ordered_json& json, const ops::RopeScaling& rope) {
 nlohmann::ordered_json layer_types_json(const ModelConfig& config) {
   auto types = nlohmann::ordered_json::array();
   for (int64_t i = 0; i < config.layers; ++i)
-    types.push_back(config.windows.at(i) ? "sliding_attention" : "full_attention");
+    types.push_back(config.sliding_window.at(i) ? "sliding_attention" : "full_attention");
   return types;
 }
 

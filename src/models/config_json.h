@@ -34,8 +34,8 @@ class ConfigJson {
   // partial_rotary_factor, on its own or inside rope_parameters.
   double partial_rotary_factor(double fallback) const;
   // Sets which layers have the window from layer_types, where it stands and differs from the rule in
-  // `windows`.
-  void read_layer_types(int64_t layers, Windows& windows) const;
+  // `window`.
+  void read_layer_types(int64_t layers, SlidingWindow& window) const;
   bool has(const char* key) const { return find(key) != nullptr; }
 
  private:

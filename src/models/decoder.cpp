@@ -52,14 +52,14 @@ int64_t positions_in(const layers::Context& context) {
 void rotate(const ModelConfig& config, layers::Context& context, layers::StackSpec& spec) {
   graph::Graph& graph = context.graph;
   spec.attention.rope_table = ops::rope_table(graph, positions_in(context), config.rotary_dim(), config.rope);
-  if (config.windows.size == 0) return;
+  if (config.sliding_window.size == 0) return;
   spec.window_attention = spec.attention;
-  spec.window_attention.window = config.windows.size;
+  spec.window_attention.window = config.sliding_window.size;
   if (config.window_rope) {
     spec.window_attention.rope_table = ops::rope_table(graph, positions_in(context), config.rotary_dim(),
-                                                       *config.window_rope, "rope_table_of_windows");
+                                                       *config.window_rope, "sliding_window_rope_table");
   }
-  spec.is_windowed = [&config](int64_t layer) { return config.windows.at(layer); };
+  spec.is_windowed = [&config](int64_t layer) { return config.sliding_window.at(layer); };
 }
 
 // Scores of a stack by distance: from its farthest key before a row to the row, or to the farthest behind it.
@@ -152,9 +152,9 @@ Hidden build_encoder_decoder(const ModelConfig& config, layers::Context& context
   decoder.first_number = config.encoder_layers;
   decoder.reads_encoder = true;
   decoder.cross = decoder.attention;
-  auto source = graph::kNone;
+  auto encoded = graph::kNone;
   if (context.mode != layers::Mode::kCached) {
-    layers::Context side = layers::source_of(context);
+    layers::Context side = layers::encoder_of(context);
     layers::StackSpec encoder = stack_of(config);
     encoder.prefix = "encoder.";
     encoder.is_encoder = true;
@@ -162,16 +162,16 @@ Hidden build_encoder_decoder(const ModelConfig& config, layers::Context& context
     add_distances(config, side, encoder);
     const auto tokens = layers::rows_of_stream(side, side.tokens);
     const auto embedded = ops::embedding(graph, tokens, table, context.activations);
-    source = layers::stack(side, encoder, embedded);
+    encoded = layers::stack(side, encoder, embedded);
   }
-  if (context.mode == layers::Mode::kEncodeSource) {
-    layers::store_source(context, decoder, source);
+  if (context.mode == layers::Mode::kEncoderPrefill) {
+    layers::store_encoder(context, decoder, encoded);
     return {};
   }
   add_distances(config, context, decoder);
   const auto tokens = layers::rows_of_stream(context, context.tokens);
   const auto embedded = ops::embedding(graph, tokens, table, context.activations);
-  auto hidden = layers::stack(context, decoder, embedded, source);
+  auto hidden = layers::stack(context, decoder, embedded, encoded);
   if (config.scaled_head)
     hidden = ops::scale(graph, hidden, 1 / std::sqrt(static_cast<double>(config.hidden_size)));
   const auto head = head_table(config, context, table);

@@ -74,9 +74,9 @@ std::string attention_of(const ModelConfig& config) {
   if (config.qkv_bias) add(config.out_bias ? "biases" : "biases of q, k, v");
   if (config.qk_norm == layers::AttentionSpec::QkNorm::kHead) add("norms of q and k by head");
   if (config.qk_norm == layers::AttentionSpec::QkNorm::kProjection) add("norms of q and k");
-  if (config.windows.size > 0) {
+  if (config.sliding_window.size > 0) {
     int64_t windowed = 0;
-    for (int64_t i = 0; i < config.layers; ++i) windowed += config.windows.at(i) ? 1 : 0;
+    for (int64_t i = 0; i < config.layers; ++i) windowed += config.sliding_window.at(i) ? 1 : 0;
     add(windowed == config.layers ? "windows" : "windows in some layers");
   }
   if (config.attention_softcap > 0) add("capped scores");

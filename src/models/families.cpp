@@ -10,7 +10,7 @@
 
 namespace strata::models {
 
-bool Windows::at(int64_t layer) const {
+bool SlidingWindow::at(int64_t layer) const {
   if (size == 0) return false;
   if (!layers.empty()) return layers.at(static_cast<size_t>(layer));
   return layer >= first && (period == 0 || (layer + 1) % period != 0);
@@ -106,9 +106,10 @@ std::vector<std::string> faults_of(const ModelConfig& config) {
     faults.push_back(fmt::format("rope_scaling has {} short and {} long factors; {} pairs rotate",
                                  config.rope.short_factors.size(), config.rope.long_factors.size(), pairs));
   }
-  if (!config.windows.layers.empty() && static_cast<int64_t>(config.windows.layers.size()) != config.layers) {
-    faults.push_back(
-        fmt::format("layer_types has {} entries for {} layers", config.windows.layers.size(), config.layers));
+  if (!config.sliding_window.layers.empty() &&
+      static_cast<int64_t>(config.sliding_window.layers.size()) != config.layers) {
+    faults.push_back(fmt::format("layer_types has {} entries for {} layers",
+                                 config.sliding_window.layers.size(), config.layers));
   }
   if (config.head_dim > 256)
     faults.push_back(fmt::format("a head size of {} is too large; at most 256", config.head_dim));
@@ -163,7 +164,8 @@ double keys_seen(const ModelConfig& config, int64_t layers, int64_t length, bool
   double keys = 0;
   for (int64_t i = 0; i < layers; ++i) {
     // The causal mask leaves half of T, a window W of them (1 - W / 2T).
-    const auto window = causal && config.windows.at(i) ? static_cast<double>(config.windows.size) : all;
+    const auto window =
+        causal && config.sliding_window.at(i) ? static_cast<double>(config.sliding_window.size) : all;
     keys += !causal ? all : window < all ? window * (1 - window / (2 * all)) : all / 2;
   }
   return keys;

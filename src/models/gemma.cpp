@@ -24,7 +24,7 @@ ModelConfig read_gemma(const ConfigJson& json, const Family& family, LlamaDefaul
   config.scaled_embedding = true;
   config.qkv_bias = config.out_bias = json.boolean_or("attention_bias", false);
   config.attention_scalar = json.real_or("query_pre_attn_scalar", 256);
-  config.windows.size = static_cast<int64_t>(json.real_or_none("sliding_window", 4096));
+  config.sliding_window.size = static_cast<int64_t>(json.real_or_none("sliding_window", 4096));
   return config;
 }
 
@@ -37,7 +37,7 @@ nlohmann::ordered_json gemma_keys(const ModelConfig& config, const char* archite
   json["query_pre_attn_scalar"] = static_cast<double>(whole) == config.attention_scalar
                                       ? nlohmann::ordered_json(whole)
                                       : nlohmann::ordered_json(config.attention_scalar);
-  json["sliding_window"] = config.windows.size;
+  json["sliding_window"] = config.sliding_window.size;
   json["layer_types"] = layer_types_json(config);
   const auto cap = [](double value) {
     return value > 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
@@ -53,8 +53,8 @@ ModelConfig read_gemma2(const std::string& text, const std::string& where) {
   ModelConfig config = read_gemma(json, kGemma2, kDefaults);
   config.attention_softcap = json.real_or_none("attn_logit_softcapping", 50);
   config.logits_softcap = json.real_or_none("final_logit_softcapping", 30);
-  config.windows.period = 2;
-  json.read_layer_types(config.layers, config.windows);
+  config.sliding_window.period = 2;
+  json.read_layer_types(config.layers, config.sliding_window);
   return config;
 }
 
@@ -78,9 +78,9 @@ ModelConfig read_gemma3(const std::string& text, const std::string& where) {
   local.theta = json.real_or("rope_local_base_freq", 10000);
   config.window_rope =
       json.has("rope_parameters") ? json.rope(config.max_positions, 10000, "sliding_attention") : local;
-  config.windows.period = static_cast<int64_t>(
+  config.sliding_window.period = static_cast<int64_t>(
       json.real_or("sliding_window_pattern", json.real_or("_sliding_window_pattern", 6)));
-  json.read_layer_types(config.layers, config.windows);
+  json.read_layer_types(config.layers, config.sliding_window);
   return config;
 }
 
@@ -105,7 +105,7 @@ std::string write_gemma3(const ModelConfig& config, DType dtype) {
     json["rope_parameters"] = {{"full_attention", rope_entry(config.rope)},
                                {"sliding_attention", rope_entry(*config.window_rope)}};
   }
-  json["sliding_window_pattern"] = config.windows.period;
+  json["sliding_window_pattern"] = config.sliding_window.period;
   return json.dump(2) + "\n";
 }
 

@@ -12,13 +12,14 @@ ModelConfig read(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
   ModelConfig config = read_llama_keys(json, kMistral, {.max_positions = 131072});
   // Absent means 4096, null none.
-  config.windows.size = static_cast<int64_t>(json.real_or_none("sliding_window", 4096));
+  config.sliding_window.size = static_cast<int64_t>(json.real_or_none("sliding_window", 4096));
   return config;
 }
 
 std::string write(const ModelConfig& config, DType dtype) {
   auto json = llama_keys(config, "MistralForCausalLM", dtype);
-  json["sliding_window"] = config.windows.size > 0 ? nlohmann::ordered_json(config.windows.size) : nullptr;
+  json["sliding_window"] =
+      config.sliding_window.size > 0 ? nlohmann::ordered_json(config.sliding_window.size) : nullptr;
   return json.dump(2) + "\n";
 }
 

@@ -21,7 +21,7 @@ struct Family;
 
 // Which layers see only the last `size` keys: layers from `first` on, but for every `period`-th one (0: none
 // is left out); `layers`, where it is not empty, says it layer by layer instead.
-struct Windows {
+struct SlidingWindow {
   int64_t size = 0;  // 0: no layer has a window
   int64_t first = 0;
   int64_t period = 0;
@@ -41,7 +41,7 @@ struct Mup {
 };
 
 // Which tokens of a text see which: a decoder's those before them, an encoder's all; an encoder-decoder reads
-// a source with the one and writes a text with the other.
+// one sequence with the one and writes another with the other.
 enum class Architecture : uint8_t { kDecoder, kEncoder, kEncoderDecoder };
 
 // How a text's order shows.
@@ -86,7 +86,7 @@ struct ModelConfig {
   double clip_qkv = 0;          // q, k and v are cut to ± this; 0: they are not
   double attention_scalar = 0;  // scores are scaled by its -1/2 power; 0: the head size
   double attention_softcap = 0;
-  Windows windows;
+  SlidingWindow sliding_window;
   double partial_rotary_factor = 1;  // of a head's dimensions that rotate
   ops::RopeScaling rope;
   std::optional<ops::RopeScaling> window_rope;  // of layers with a window, where it differs
@@ -139,7 +139,7 @@ struct TensorRow {
 struct Family {
   std::string_view name;        // "llama3", as presets and `model.family` say
   std::string_view model_type;  // config.json's model_type
-  // The graph from tokens to the last norm; in layers::Mode::kEncodeSource nothing. Call layers::add_batch
+  // The graph from tokens to the last norm; in layers::Mode::kEncoderPrefill nothing. Call layers::add_batch
   // first.
   Hidden (*build)(const ModelConfig&, layers::Context&);
   // From config.json's text; throws DataError naming `where`, the field, what was found and what is

@@ -13,14 +13,15 @@ ModelConfig read(const std::string& text, const std::string& where) {
   for (const char* dropout : {"resid_pdrop", "embd_pdrop"}) json.require_equal(dropout, 0.0);
   ModelConfig config =
       read_llama_keys(json, kPhi3, {.norm_eps = 1e-5, .max_positions = 4096, .pad_id = 32000});
-  config.windows.size = static_cast<int64_t>(json.real_or_none("sliding_window", 0));
+  config.sliding_window.size = static_cast<int64_t>(json.real_or_none("sliding_window", 0));
   config.partial_rotary_factor = json.partial_rotary_factor(1);
   return config;
 }
 
 std::string write(const ModelConfig& config, DType dtype) {
   auto json = llama_keys(config, "Phi3ForCausalLM", dtype);
-  json["sliding_window"] = config.windows.size > 0 ? nlohmann::ordered_json(config.windows.size) : nullptr;
+  json["sliding_window"] =
+      config.sliding_window.size > 0 ? nlohmann::ordered_json(config.sliding_window.size) : nullptr;
   json["partial_rotary_factor"] = config.partial_rotary_factor;
   json["original_max_position_embeddings"] = config.rope.kind == ops::RopeScaling::Kind::kLongRope
                                                  ? static_cast<int64_t>(config.rope.original_positions)

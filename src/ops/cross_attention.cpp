@@ -20,8 +20,8 @@ void require_cross(const NodeView& view, int first) {
           kv.segments[0] % head_dim == 0 && q.shape[1] % kv.segments[0] == 0 && kv.dtype == q.dtype,
       "keys and values must be [M, k | v] of whole heads in the queries' dtype, as many of each, a divisor "
       "of the query heads");
-  const int64_t length = attrs.sequence_length, source = attrs.encoder_length;
-  require(view, q.shape[0] % length == 0 && q.shape[0] / length * source == kv.shape[0],
+  const int64_t length = attrs.sequence_length, encoder_length = attrs.encoder_length;
+  require(view, q.shape[0] % length == 0 && q.shape[0] / length * encoder_length == kv.shape[0],
           "queries and keys must be whole sequences, as many of each");
   for (const int i : {first + 2, first + 3}) {
     if (view.has(i))
@@ -79,7 +79,7 @@ std::vector<PlacementOption> placements_grad(const NodeView&, int) {
   return {{{kS0, kS0, kS0, kS0, kS0, kS0, kS0}, {kS0, kS0}}, {{kS1, kS1, kS1, kS1, kS1, kR, kR}, {kS1, kS1}}};
 }
 
-// --- against a cache: (q, key cache, value cache, slot, source_end) → out
+// --- against a cache: (q, key cache, value cache, slot, encoder_end) → out
 
 void require_cache(const NodeView& view, const Value& cache, const Value& rows) {
   require(view, cache.shape.rank() == 3 && cache.dtype == rows.dtype,
@@ -101,7 +101,7 @@ std::vector<ValueSpec> infer_cached(const NodeView& view) {
   require(view, sequences[0] <= cache.shape[0], "every sequence must have a slot of the cache");
   require(view,
           view.in(CachedCrossAttention::kSlot).shape == sequences &&
-              view.in(CachedCrossAttention::kSourceEnd).shape == sequences,
+              view.in(CachedCrossAttention::kEncoderEnd).shape == sequences,
           "there must be one slot and one end a sequence");
   return {{"out", q.dtype, q.shape}};
 }
@@ -129,9 +129,9 @@ std::vector<ValueSpec> infer_store(const NodeView& view) {
   require(view,
           kv.segments.size() == 2 && kv.segments[0] == cache.shape[2] && kv.segments[1] == cache.shape[2],
           "keys and values must be [M, k | v], each as wide as the cache");
-  const int64_t sources = view.in(StoreCross::kSlot).shape[0];
-  require(view, sources > 0 && kv.shape[0] % sources == 0 && kv.shape[0] / sources <= cache.shape[1],
-          "the rows must be whole sources, one a slot, that fit the cache's room");
+  const int64_t sequences = view.in(StoreCross::kSlot).shape[0];
+  require(view, sequences > 0 && kv.shape[0] % sequences == 0 && kv.shape[0] / sequences <= cache.shape[1],
+          "the rows must be whole sequences, one a slot, that fit the cache's room");
   return {{"keys", cache.dtype, cache.shape}, {"values", cache.dtype, cache.shape}};
 }
 
@@ -195,11 +195,11 @@ ValueId cross_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,
   return graph.add_node(kCrossAttention, {q, kv, kv_begin, options.kv_end}, attrs)[0];
 }
 
-ValueId cached_cross_attention(Graph& graph, ValueId q, const CrossCache& cache, ValueId source_end,
+ValueId cached_cross_attention(Graph& graph, ValueId q, const CrossCache& cache, ValueId encoder_end,
                                const AttentionOptions& options) {
   STRATA_CHECK(options.kv_end == kNone,
-               "cached cross-attention ends where source_end says: it takes no kv_end");
-  return graph.add_node(kCachedCrossAttention, {q, cache.keys, cache.values, cache.slot, source_end},
+               "cached cross-attention ends where encoder_end says: it takes no kv_end");
+  return graph.add_node(kCachedCrossAttention, {q, cache.keys, cache.values, cache.slot, encoder_end},
                         attrs_of(options))[0];
 }
 

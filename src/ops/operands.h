@@ -241,7 +241,7 @@ struct CrossAttentionGrad {
   enum Out : int { kDq, kDkv };
 };
 struct CachedCrossAttention {
-  enum In : int { kQ, kKeys, kValues, kSlot, kSourceEnd };
+  enum In : int { kQ, kKeys, kValues, kSlot, kEncoderEnd };
   enum Out : int { kOut };
 };
 struct StoreCross {

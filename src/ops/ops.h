@@ -131,21 +131,21 @@ extern const OpDef kCachedAttention;  // (qkv, kc, vc, position, slot, bias?) �
 
 // --- cross_attention.cpp
 // Queries of one sequence and keys and values of another, never causal: q is [N, h · hd], kv [M, k | v] with
-// as many sequences. Row i sees the keys from kv_begin[i] to below options.kv_end[i] of its sequence's
-// source (absent: all); a row whose range is empty gives 0. No window, no bias. Gives [N, h · hd].
+// as many sequences. Row i sees the keys from kv_begin[i] to below options.kv_end[i] of its encoder's
+// sequence (absent: all); a row whose range is empty gives 0. No window, no bias. Gives [N, h · hd].
 ValueId cross_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,
                         const AttentionOptions& options);
 extern const OpDef kCrossAttention;      // (q, kv, kv_begin?, kv_end?) → out, lse[sequences, h, T]
 extern const OpDef kCrossAttentionGrad;  // (dout, out, lse, q, kv, kv_begin?, kv_end?) → dq, dkv
-// The same against kept keys and values: sequence s reads those below source_end[s] of slot[s]. Both are
+// The same against kept keys and values: sequence s reads those below encoder_end[s] of slot[s]. Both are
 // i32[sequences], role step; caches are [slots, room, kv · hd] in q's dtype.
 struct CrossCache {
   ValueId keys, values, slot;
 };
-ValueId cached_cross_attention(Graph& graph, ValueId q, const CrossCache& cache, ValueId source_end,
+ValueId cached_cross_attention(Graph& graph, ValueId q, const CrossCache& cache, ValueId encoder_end,
                                const AttentionOptions& options);
-extern const OpDef kCachedCrossAttention;  // (q, kc, vc, slot, source_end) → out
-// Keeps the keys and values of whole sources, kv [M, k | v], in the first rows of their slots.
+extern const OpDef kCachedCrossAttention;  // (q, kc, vc, slot, encoder_end) → out
+// Keeps the keys and values of whole sequences, kv [M, k | v], in the first rows of their slots.
 void store_cross(Graph& graph, ValueId kv, const CrossCache& cache);
 extern const OpDef kStoreCross;  // (kv, kc, vc, slot) → kc, vc
 // i32[N]: for each row the end of the range of keys j of its sequence with k_begin[j] == q_begin[i]; 0 where

@@ -18,8 +18,8 @@ layers::Mode mode_of(Kind kind) {
     case Kind::kPrefill:
     case Kind::kDecode:
       return layers::Mode::kCached;
-    case Kind::kEncodeSource:
-      return layers::Mode::kEncodeSource;
+    case Kind::kEncoderPrefill:
+      return layers::Mode::kEncoderPrefill;
   }
   return layers::Mode::kSequences;
 }
@@ -48,7 +48,7 @@ graph::Graph build_graph(const Request& request, const CompileOptions& options,
                           .encoder_length = request.encoder_length};
   layers::add_batch(context);
   const models::Hidden hidden = options.model.family->build(options.model, context);
-  if (mode == layers::Mode::kEncodeSource) return graph;
+  if (mode == layers::Mode::kEncoderPrefill) return graph;
   if (mode == layers::Mode::kCached) {
     models::add_logits(context, hidden);
     return graph;

@@ -76,7 +76,7 @@ enum class Kind : uint8_t {
   kEvaluate,
   kPrefill,
   kDecode,
-  kEncodeSource,  // an encoder's text, whose keys and values go to the caches of a decoder
+  kEncoderPrefill,  // an encoder's tokens, whose keys and values go to the caches of a decoder
 };
 std::string_view name_of(Kind kind);
 
@@ -142,7 +142,7 @@ struct CompileOptions {
   std::optional<Recompute> recompute;
   Backward backward = Backward::kCombined;
   int64_t cache_capacity = 0;  // tokens of a slot of the key–value cache, for kPrefill and kDecode
-  int64_t cache_slots = 1;     // texts in it; at least as many as a program has sequences
+  int64_t cache_slots = 1;     // sequences in it; at least as many as a program has sequences
   device::Target target;       // what is to run it: need not be this machine
   // The ranks that run the programs together. A request's sequences are those of one part of the batch.
   graph::Mesh mesh = graph::Mesh::of_one();

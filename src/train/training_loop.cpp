@@ -334,7 +334,7 @@ void TrainingLoop::write_samples(Reporter& reporter) {
   if (const auto end = tokenizer_->end_of_text_id()) end_ids.push_back(*end);
   std::string text;
   for (const std::string& prompt : prompts) {
-    std::vector<int32_t> ids = tokenizer_->encode(prompt, {.add_special_tokens = generator.reads_source()});
+    std::vector<int32_t> ids = tokenizer_->encode(prompt, {.add_special_tokens = generator.has_encoder()});
     if (ids.empty()) ids.push_back(tokenizer_->end_of_text_id().value_or(0));
     const auto made = generator.generate(
         ids, {.max_tokens = std::min(config_.eval.sample_tokens,
@@ -344,7 +344,7 @@ void TrainingLoop::write_samples(Reporter& reporter) {
               .seed = static_cast<uint64_t>(config_.run.seed),
               .stop_ids = end_ids,
               .vocab_limit = tokenizer_->vocab_size()});
-    text += (text.empty() ? "" : "\n\n") + prompt + (generator.reads_source() ? "\n→ " : "") +
+    text += (text.empty() ? "" : "\n\n") + prompt + (generator.has_encoder() ? "\n→ " : "") +
             tokenizer_->decode_text(made);
   }
   reporter.sample(step_, text);

@@ -159,14 +159,14 @@ TEST_F(OwnTokenizer, OfAnEncoderDecoderHasSentinels) {
   EXPECT_EQ(tokenizer->encode("", {.add_special_tokens = true}), std::vector<int32_t>{1});
   const auto data = config::resolve_data(config, model, &*tokenizer, posix_file_system());
   const data::SampleSource source(data.sources, config::sample_options(config, model, &*tokenizer));
-  EXPECT_EQ(source.shape().source, 16);
+  EXPECT_EQ(source.shape().encoder_length, 16);
   data::HostBatch batch;
   batch.resize(source.shape(), 8);
   data::BatchScratch scratch;
   source.fill(0, 8, batch.view(), scratch);
   EXPECT_EQ(batch.tokens[0], 0);
   EXPECT_EQ(batch.targets[0], 2);  // <extra_id_0>
-  EXPECT_EQ(batch.source_tokens[15], 1);
+  EXPECT_EQ(batch.encoder_tokens[15], 1);
   // The special tokens were not given, so that a resume keeps those that the objective brought.
   EXPECT_TRUE(config::compare_for_resume(config, this->config({"tokenizer.train.min_frequency=2"})).empty());
 }
@@ -215,12 +215,12 @@ TEST(ObjectiveOfARun, ADecoderIsRefusedMaskedTraining) {
 // What a graph reads and no loader fills would be whatever lies there.
 TEST(BatchFields, AreWhatGraphsRead) {
   for (const int64_t encoder : {0, 5}) {
-    for (const auto mode : {layers::Mode::kSequences, layers::Mode::kCached, layers::Mode::kEncodeSource}) {
-      if (mode == layers::Mode::kEncodeSource && encoder == 0) continue;
+    for (const auto mode : {layers::Mode::kSequences, layers::Mode::kCached, layers::Mode::kEncoderPrefill}) {
+      if (mode == layers::Mode::kEncoderPrefill && encoder == 0) continue;
       graph::Graph graph;
       layers::Context context{
           .graph = graph, .mode = mode, .sequence_length = 3, .sequences = 2, .encoder_length = encoder};
-      const data::RowShape shape{.window = 3, .look_ahead = 0, .tokens = 3, .source = encoder};
+      const data::RowShape shape{.window = 3, .look_ahead = 0, .tokens = 3, .encoder_length = encoder};
       layers::add_batch(context);
       for (const layers::BatchTensor& tensor : layers::batch_tensors(context)) {
         EXPECT_NE(graph.find_value(tensor.name), graph::kNone) << tensor.name;

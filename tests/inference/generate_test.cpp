@@ -131,9 +131,9 @@ TEST_P(GenerateModel, TheBatchDoesNotChangeTheLogits) {
                            .cache_tokens = 100,
                            .cache_sequences = 20});
   inference::Generator generator(*runtime.executor, 0, 1);
-  std::vector<inference::TextRequest> texts;
+  std::vector<inference::SequenceRequest> texts;
   for (int32_t i = 0; i < 40; ++i) {
-    inference::TextRequest text;
+    inference::SequenceRequest text;
     for (int32_t j = 0; j <= i * 2; ++j) text.prompt.push_back(3 + (i * 31 + j * 17) % 250);
     text.options = {.max_tokens = 3 + i % 11, .temperature = 3, .seed = static_cast<uint64_t>(i)};
     texts.push_back(text);

@@ -54,7 +54,7 @@ TEST(Families, WhatTheyWriteMeansWhatTheyRead) {
     EXPECT_EQ(parameter_count(again), parameter_count(config)) << path;
     EXPECT_EQ(again.rope.attention_factor, config.rope.attention_factor) << path;
     for (int64_t i = 0; i < config.layers; ++i)
-      EXPECT_EQ(again.windows.at(i), config.windows.at(i)) << path << " layer " << i;
+      EXPECT_EQ(again.sliding_window.at(i), config.sliding_window.at(i)) << path << " layer " << i;
   }
 }
 
@@ -207,7 +207,7 @@ TEST(Families, ScaledRotationOfWindowsIsWritten) {
 TEST(Families, WindowsFollowTheRuleOfTheFamily) {
   const auto windowed = [](const ModelConfig& config, int64_t layers) {
     std::string text;
-    for (int64_t i = 0; i < layers; ++i) text += config.windows.at(i) ? 'w' : '.';
+    for (int64_t i = 0; i < layers; ++i) text += config.sliding_window.at(i) ? 'w' : '.';
     return text;
   };
   Json gemma = golden("gemma3");
@@ -235,7 +235,7 @@ TEST(Families, WindowsFollowTheRuleOfTheFamily) {
 TEST(Families, WindowsCostWhatTheirKeysCost) {
   ModelConfig config = read_config_json(golden("mistral").dump(), "");
   const double with = training_flops_per_token(config, 64);
-  config.windows.size = 0;
+  config.sliding_window.size = 0;
   const double without = training_flops_per_token(config, 64);
   // 7 keys a token at most, against half of 64: 12 operations a key, dimension and layer.
   const double keys = 7 * (1 - 7 / 128.0) - 32;

@@ -52,7 +52,7 @@ ValueId qk_normed(Graph& g, ValueId x, int64_t q_width, int64_t k_width) {
   return attention(g, qk_norm(g, qkv_of(g, x), q, k, 1e-5, 1), kNone, kPlain);
 }
 
-constexpr int64_t kSource = 9;  // tokens of a sequence that another one reads
+constexpr int64_t kEncoderLength = 9;  // tokens of a sequence that another one reads
 
 // A bias of distances as a model has it, for all rows of a sequence.
 AttentionOptions biased(Graph& g, bool causal) {
@@ -66,18 +66,18 @@ AttentionOptions biased(Graph& g, bool causal) {
 }
 
 // Documents of another sequence, of which some rows see none; keys that no row sees too.
-ValueId read_source(Graph& g, ValueId x, double softcap) {
+ValueId read_encoder(Graph& g, ValueId x, double softcap) {
   const int64_t sequences = kRows / kLength;
-  const ValueId tokens = input(g, "source_tokens", {sequences * kSource}, DType::kI32);
-  const ValueId source = embedding(g, tokens, parameter(g, "source_table", {9, kWidth}), DType::kF32);
+  const ValueId tokens = input(g, "encoder_tokens", {sequences * kEncoderLength}, DType::kI32);
+  const ValueId encoded = embedding(g, tokens, parameter(g, "encoder_table", {9, kWidth}), DType::kF32);
   const ValueId kv =
-      linear(g, source, parameter(g, "kv", {4 * kHeadDim, kWidth}, {2 * kHeadDim, 2 * kHeadDim}));
+      linear(g, encoded, parameter(g, "kv", {4 * kHeadDim, kWidth}, {2 * kHeadDim, 2 * kHeadDim}));
   const ValueId q = linear(g, x, parameter(g, "q", {4 * kHeadDim, kWidth}));
-  const ValueId begin = input(g, "source_of", {kRows}, DType::kI32);
+  const ValueId begin = input(g, "cross_kv_begin", {kRows}, DType::kI32);
   AttentionOptions options = kPlain;
   options.softcap = softcap;
-  options.kv_end =
-      document_ends(g, begin, input(g, "source_begin", {sequences * kSource}, DType::kI32), sequences);
+  options.kv_end = document_ends(
+      g, begin, input(g, "encoder_kv_begin", {sequences * kEncoderLength}, DType::kI32), sequences);
   return graph::add_sum(g, cross_attention(g, q, kv, begin, options), x);
 }
 
@@ -174,8 +174,8 @@ std::vector<GradientCase> cases() {
          options.causal = false;
          return attention(g, qkv_of(g, x), kNone, options);
        }},
-      {"cross_attention", [](Graph& g, ValueId x) { return read_source(g, x, 0); }},
-      {"cross_attention_softcap", [](Graph& g, ValueId x) { return read_source(g, x, 0.3); }},
+      {"cross_attention", [](Graph& g, ValueId x) { return read_encoder(g, x, 0); }},
+      {"cross_attention_softcap", [](Graph& g, ValueId x) { return read_encoder(g, x, 0.3); }},
       {"scale",
        [](Graph& g, ValueId x) { return scale(g, activation(g, x, ActivationKind::kGeluTanh), -1.5); }},
       {"add_row",
@@ -198,16 +198,16 @@ void fill(device::OpRun& run) {
     for (int64_t i = 0; i < value.shape.elements(); ++i) {
       if (value.dtype == DType::kI32) {
         run.data_as<int32_t>(id)[i] =
-            static_cast<int32_t>(value.name == "tokens"         ? i
-                                 : value.name == "positions"    ? i % kLength
-                                 : value.name == "kv_begin"     ? (i % kLength >= 4 ? 4 : 0)
-                                 : value.name == "source_begin" ? (i % kSource >= 7   ? 7
-                                                                   : i % kSource >= 3 ? 3
-                                                                                      : 0)
-                                 : value.name == "source_of"    ? (i % kLength >= 5   ? -1
-                                                                   : i % kLength >= 2 ? 3
-                                                                                      : 0)
-                                                                : (i * 5 + 2) % 9);  // targets
+            static_cast<int32_t>(value.name == "tokens"             ? i
+                                 : value.name == "positions"        ? i % kLength
+                                 : value.name == "kv_begin"         ? (i % kLength >= 4 ? 4 : 0)
+                                 : value.name == "encoder_kv_begin" ? (i % kEncoderLength >= 7   ? 7
+                                                                       : i % kEncoderLength >= 3 ? 3
+                                                                                                 : 0)
+                                 : value.name == "cross_kv_begin"   ? (i % kLength >= 5   ? -1
+                                                                       : i % kLength >= 2 ? 3
+                                                                                          : 0)
+                                                                    : (i * 5 + 2) % 9);  // targets
       } else if (value.name == "angles") {
         const double angle = 0.3 * static_cast<double>(i / 2);
         run.data_as<float>(id)[i] = static_cast<float>(i % 2 == 0 ? std::cos(angle) : std::sin(angle));

@@ -78,9 +78,9 @@ TEST_F(CompileCost, EqualLayersShareTheirPlans) {
 // Nodes that differ in a number of their op do not share: alternate layers of gemma2 have windows.
 TEST_F(CompileCost, DifferentLayersDoNotShareTheirPlans) {
   CompileOptions wide = tiny_options("gemma2-2b");
-  wide.model.windows = {};
+  wide.model.sliding_window = {};
   CompileOptions alternate = wide;
-  alternate.model.windows = {.size = 8, .first = 0, .period = 2};
+  alternate.model.sliding_window = {.size = 8, .first = 0, .period = 2};
   EXPECT_GT(distinct_plans(*compile({tiny_request()}, alternate)),
             distinct_plans(*compile({tiny_request()}, wide)));
 }

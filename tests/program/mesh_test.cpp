@@ -38,7 +38,7 @@ models::ModelConfig small_model(const std::string& preset) {
   model.head_dim = 8;
   model.intermediate_size = 48;
   if (model.positions != models::Positions::kRelative) model.max_positions = 64;
-  if (model.windows.size > 0) model.windows.size = 7;
+  if (model.sliding_window.size > 0) model.sliding_window.size = 7;
   return model;
 }
 
@@ -79,23 +79,23 @@ class OnAMesh : public testing::TestWithParam<std::tuple<const char*, Layout, Ma
       const int64_t part = at[0] * ranks.mesh().size("shard") + at[1];
       const Request& request = ranks[rank].program(0).request;
       for (int64_t micro = 0; micro < request.micro_batches; ++micro) {
-        for (const std::string name :
-             {"tokens", "targets", "positions", "kv_begin", "source_tokens", "source_begin", "source_of"}) {
-          const int64_t length = name.starts_with("source_") && name != "source_of" ? request.encoder_length
-                                                                                    : request.sequence_length;
+        for (const std::string name : {"tokens", "targets", "positions", "kv_begin", "encoder_tokens",
+                                       "encoder_kv_begin", "cross_kv_begin"}) {
+          const int64_t length =
+              name.starts_with("encoder_") ? request.encoder_length : request.sequence_length;
           std::vector<int32_t> values;
           for (int64_t s = part * request.sequences; s < (part + 1) * request.sequences; ++s) {
             for (int64_t i = 0; i < length; ++i) {
               const int64_t document = i < length / 3 ? 0 : length / 3;
-              const int64_t source = i < length / 3 ? 0 : request.encoder_length / 3;
+              const int64_t read = i < length / 3 ? 0 : request.encoder_length / 3;
               const int64_t mixed = (s * 131 + i * 37 + micro * 11 + static_cast<int64_t>(name.size()) * 5);
               const bool masked = name == "targets" && mixed % 5 == s % 5;
-              values.push_back(static_cast<int32_t>(name == "positions"      ? i - document
-                                                    : name == "kv_begin"     ? document
-                                                    : name == "source_begin" ? document
-                                                    : name == "source_of"    ? source
-                                                    : masked                 ? -1
-                                                                             : mixed % vocab));
+              values.push_back(static_cast<int32_t>(name == "positions"          ? i - document
+                                                    : name == "kv_begin"         ? document
+                                                    : name == "encoder_kv_begin" ? document
+                                                    : name == "cross_kv_begin"   ? read
+                                                    : masked                     ? -1
+                                                                                 : mixed % vocab));
             }
           }
           ranks[rank].upload_batch(0, name, micro, values.data(), std::ssize(values) * 4);

@@ -240,16 +240,16 @@ TEST_P(SourceTexts, GreedyTextEqualsTransformers) {
 }
 
 TEST_P(SourceTexts, EachIsAsAlone) {
-  std::vector<inference::TextRequest> texts;
+  std::vector<inference::SequenceRequest> texts;
   for (int32_t i = 0; i < 20; ++i) {
-    inference::TextRequest text;
+    inference::SequenceRequest text;
     for (int32_t j = 0; j <= i * 2; ++j) text.prompt.push_back(3 + (i * 31 + j * 17) % 50);
     text.options = {.max_tokens = 3 + i % 11, .temperature = 3, .seed = static_cast<uint64_t>(i)};
     texts.push_back(text);
   }
   const inference::ModelRuntime many = runtime(7, 40, 20), one = runtime(1, 40, 20);
   inference::Generator together(*many.executor, 0, 1), alone(*one.executor, 0, 1);
-  EXPECT_EQ(together.texts(), 7);
+  EXPECT_EQ(together.sequences(), 7);
   together.generate(texts, {}, [&](size_t i, const std::vector<int32_t>& made) {
     EXPECT_EQ(made, alone.generate(texts[i].prompt, texts[i].options)) << i;
     EXPECT_FALSE(made.empty());

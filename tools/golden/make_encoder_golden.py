@@ -3,8 +3,8 @@
 
 As make_model_golden.py, with every input spelt out under the name that the program has for it, each [rows, length]:
 
-  inputs/NAME              int32   tokens, targets (-1: not counted), positions, kv_begin; of T5 also source_tokens and
-                                   source_begin (the encoder's) and source_of (which document of it a row reads)
+  inputs/NAME              int32   tokens, targets (-1: not counted), positions, kv_begin; of T5 also encoder_tokens and
+                                   encoder_kv_begin (the encoder's) and cross_kv_begin (which document of it a row reads)
   logits, loss, grad/NAME, bf16/…  of these inputs, as in make_model_golden.py
   adamw/inputs/NAME        int32   [30, rows, length], then adamw/loss and adamw/grad_norm
   document/inputs/NAME     int32   several documents in a row, attention inside each; then document/logits, document/loss
@@ -78,10 +78,10 @@ def forward(model, inputs):
     if model.config.model_type == "bert":
         return model(inputs["tokens"], attention_mask=cast(additive(same(begin, begin))),
                      position_ids=inputs["positions"]).logits
-    source = inputs["source_begin"]
-    encoded = model.encoder(inputs["source_tokens"], attention_mask=cast(additive(same(source, source)))).last_hidden_state
+    source = inputs["encoder_kv_begin"]
+    encoded = model.encoder(inputs["encoder_tokens"], attention_mask=cast(additive(same(source, source)))).last_hidden_state
     causal = same(begin, begin) & torch.ones(begin.shape[1], begin.shape[1]).tril().bool()
-    return model(encoder_outputs=(encoded,), attention_mask=cast(additive(same(inputs["source_of"], source))),
+    return model(encoder_outputs=(encoded,), attention_mask=cast(additive(same(inputs["cross_kv_begin"], source))),
                  decoder_input_ids=inputs["tokens"], decoder_attention_mask=cast(additive(causal)), use_cache=False).logits
 
 
@@ -131,14 +131,14 @@ def make_inputs(model, draw, ends=None):
     place = torch.arange(TARGET)
     before = torch.cat([torch.full((ROWS, 1), PAD), targets[:, :-1]], 1)
     tokens = torch.where(place == begin, PAD, before)
-    source_of = torch.zeros_like(begin)
+    cross_kv_begin = torch.zeros_like(begin)
     if ends:
         for row in range(ROWS):
             for document, start in enumerate([0] + ends[1][row][:-1]):
-                source_of[row, begin[row] == start] = ([0] + ends[0][row][:-1])[document]
+                cross_kv_begin[row, begin[row] == start] = ([0] + ends[0][row][:-1])[document]
         targets[0, 4] = -1
     return {"tokens": tokens, "targets": targets, "positions": place - begin, "kv_begin": begin,
-            "source_tokens": draw(ROWS, SOURCE), "source_begin": sources, "source_of": source_of}
+            "encoder_tokens": draw(ROWS, SOURCE), "encoder_kv_begin": sources, "cross_kv_begin": cross_kv_begin}
 
 
 DOCUMENTS = {"bert": [[1, 6, 7, 28, 32], [12, 31, 32]],
@@ -153,11 +153,11 @@ def documents_alone(model, inputs, logits):
             where = begin[row] == start
             alone = {name: inputs[name][row, where][None] for name in ("tokens", "positions")}
             alone["kv_begin"] = torch.zeros_like(alone["tokens"])
-            if "source_of" in inputs:
-                of = inputs["source_begin"][row] == inputs["source_of"][row, where][0]
-                alone["source_tokens"] = inputs["source_tokens"][row, of][None]
-                alone["source_begin"] = torch.zeros_like(alone["source_tokens"])
-                alone["source_of"] = torch.zeros_like(alone["tokens"])
+            if "cross_kv_begin" in inputs:
+                of = inputs["encoder_kv_begin"][row] == inputs["cross_kv_begin"][row, where][0]
+                alone["encoder_tokens"] = inputs["encoder_tokens"][row, of][None]
+                alone["encoder_kv_begin"] = torch.zeros_like(alone["encoder_tokens"])
+                alone["cross_kv_begin"] = torch.zeros_like(alone["tokens"])
             apart = (forward(model, alone)[0] - logits[row, where]).abs().max().item()
             assert apart < 5e-5, f"the document mask leaks {apart}"
 

@@ -15,9 +15,9 @@ std::span<const BatchField> batch_fields() {
       {"targets", &Batch::targets, &HostBatch::targets, kTokens},
       {"positions", &Batch::positions, &HostBatch::positions, kTokens},
       {"kv_begin", &Batch::kv_begin, &HostBatch::kv_begin, kTokens},
-      {"source_tokens", &Batch::source_tokens, &HostBatch::source_tokens, kSource},
-      {"source_begin", &Batch::source_begin, &HostBatch::source_begin, kSource},
-      {"source_of", &Batch::source_of, &HostBatch::source_of, kTokensBesideSource}};
+      {"encoder_tokens", &Batch::encoder_tokens, &HostBatch::encoder_tokens, kEncoder},
+      {"encoder_kv_begin", &Batch::encoder_kv_begin, &HostBatch::encoder_kv_begin, kEncoder},
+      {"cross_kv_begin", &Batch::cross_kv_begin, &HostBatch::cross_kv_begin, kTokensBesideEncoder}};
   return kFields;
 }
 

@@ -20,7 +20,7 @@ namespace strata::data {
 // As Batch; arrays that the objective lacks are empty.
 struct HostBatch {
   std::vector<int32_t> tokens, targets, positions, kv_begin;
-  std::vector<int32_t> source_tokens, source_begin, source_of;
+  std::vector<int32_t> encoder_tokens, encoder_kv_begin, cross_kv_begin;
   int64_t first_sample = 0;
   int64_t sequences = 0;
   int64_t counted_targets = 0;
@@ -35,19 +35,19 @@ struct BatchField {
   std::string_view name;
   int32_t* Batch::*view;
   std::vector<int32_t> HostBatch::*host;
-  // Places of a row: as many as tokens, as the source has, or as tokens where there is a source.
-  enum class Places : uint8_t { kTokens, kSource, kTokensBesideSource } places;
+  // Places of a row: as many as tokens, as the encoder's, or as tokens where there is an encoder.
+  enum class Places : uint8_t { kTokens, kEncoder, kTokensBesideEncoder } places;
 
   int64_t places_of(const RowShape& shape) const {
-    if (places == Places::kSource) return shape.source;
-    return places == Places::kTokens || shape.source > 0 ? shape.tokens : 0;
+    if (places == Places::kEncoder) return shape.encoder_length;
+    return places == Places::kTokens || shape.encoder_length > 0 ? shape.tokens : 0;
   }
 };
 std::span<const BatchField> batch_fields();
 
 struct LoaderOptions {
   int64_t max_sequences =
-      1;               // of one call; memory is depth * max_sequences * T * 16 bytes, more with a source
+      1;               // of one call; memory is depth * max_sequences * T * 16 bytes, more with an encoder
   int64_t depth = 4;   // batches prepared ahead, at least 2
   int64_t stride = 0;  // from one call's first sample to the next's; 0: the call's sequences
 };

@@ -32,12 +32,13 @@ struct ObjectiveOptions {
 
 // What a row takes of a corpus, and its places.
 struct RowShape {
-  int64_t window;      // tokens from the begin of a row to that of the next
-  int64_t look_ahead;  // tokens that it reads behind them
-  int64_t tokens;      // places of tokens and targets: of the decoder, where there is a source
-  int64_t source;      // places of the source; 0: there is none
+  int64_t window;          // tokens from the begin of a row to that of the next
+  int64_t look_ahead;      // tokens that it reads behind them
+  int64_t tokens;          // places of tokens and targets: of the decoder, where there is an encoder
+  int64_t encoder_length;  // places of an encoder; 0: there is none
 };
-// `sequence_length`: of the source with span corruption, else of the tokens. ConfigError as span_lengths.
+// `sequence_length`: of the encoder's row with span corruption, else of the tokens. ConfigError as
+// span_lengths.
 RowShape row_shape(const ObjectiveOptions& options, int64_t sequence_length);
 
 // Of span corruption with `source` places: the tokens of a window, and the places of its target. The search

@@ -61,7 +61,7 @@ int64_t fill_causal(const int32_t* ids, const uint8_t* starts, int64_t length, i
   return counted;
 }
 
-// A row of span corruption: the places of the target and of the source that it fills.
+// A row of span corruption: the places of the target and of the encoder's row that it fills.
 std::pair<int64_t, int64_t> fill_spans(const int32_t* ids, int64_t n, const ObjectiveOptions& options,
                                        const RowShape& shape, RowDraws& draws, std::vector<int32_t>& lengths,
                                        const Batch& row) {
@@ -70,29 +70,29 @@ std::pair<int64_t, int64_t> fill_spans(const int32_t* ids, int64_t n, const Obje
   lengths.clear();
   part(n - noise, spans, draws, lengths);
   part(noise, spans, draws, lengths);
-  int32_t* source = row.source_tokens;
+  int32_t* encoder = row.encoder_tokens;
   int32_t* target = row.targets;
   for (int64_t span = 0; span < spans; ++span) {
     const int32_t kept = lengths[static_cast<size_t>(span)];
     const int32_t cut = lengths[static_cast<size_t>(spans + span)];
     const int32_t sentinel = options.sentinels[static_cast<size_t>(span)];
-    source = append(ids, kept, source);
-    *source++ = sentinel;
+    encoder = append(ids, kept, encoder);
+    *encoder++ = sentinel;
     *target++ = sentinel;
     target = append(ids + kept, cut, target);
     ids += kept + cut;
   }
-  *source++ = options.end_of_text;
+  *encoder++ = options.end_of_text;
   *target++ = options.end_of_text;
-  const int64_t sources = source - row.source_tokens, targets = target - row.targets;
-  STRATA_CHECK(sources <= shape.source && targets <= shape.tokens, "{} and {} places of {} and {}", sources,
-               targets, shape.source, shape.tokens);
+  const int64_t encoder_places = encoder - row.encoder_tokens, targets = target - row.targets;
+  STRATA_CHECK(encoder_places <= shape.encoder_length && targets <= shape.tokens,
+               "{} and {} places of {} and {}", encoder_places, targets, shape.encoder_length, shape.tokens);
   row.tokens[0] = options.start;
   append(row.targets, targets - 1, row.tokens + 1);
   fill_places(nullptr, targets, row);
-  std::fill_n(row.source_begin, sources, 0);
-  std::fill_n(row.source_of, targets, 0);
-  return {targets, sources};
+  std::fill_n(row.encoder_kv_begin, encoder_places, 0);
+  std::fill_n(row.cross_kv_begin, targets, 0);
+  return {targets, encoder_places};
 }
 
 }  // namespace
@@ -100,12 +100,12 @@ std::pair<int64_t, int64_t> fill_spans(const int32_t* ids, int64_t n, const Obje
 Batch row_of(const Batch& batch, const RowShape& shape, int64_t row) {
   const int64_t at = row * shape.tokens;
   Batch out{batch.tokens + at, batch.targets + at, batch.positions + at, batch.kv_begin + at};
-  if (shape.source > 0) {
-    STRATA_CHECK(batch.source_tokens && batch.source_begin && batch.source_of,
-                 "a batch without room for a source of {} places", shape.source);
-    out.source_tokens = batch.source_tokens + row * shape.source;
-    out.source_begin = batch.source_begin + row * shape.source;
-    out.source_of = batch.source_of + at;
+  if (shape.encoder_length > 0) {
+    STRATA_CHECK(batch.encoder_tokens && batch.encoder_kv_begin && batch.cross_kv_begin,
+                 "a batch without room for an encoder of {} places", shape.encoder_length);
+    out.encoder_tokens = batch.encoder_tokens + row * shape.encoder_length;
+    out.encoder_kv_begin = batch.encoder_kv_begin + row * shape.encoder_length;
+    out.cross_kv_begin = batch.cross_kv_begin + at;
   }
   return out;
 }
@@ -135,7 +135,7 @@ int64_t fill_masked(const int32_t* ids, int64_t n, const ObjectiveOptions& optio
 int64_t fill_objective(const ObjectiveOptions& options, const RowShape& shape, const int32_t* ids,
                        const uint8_t* starts, int64_t n, int64_t count_from, RowDraws& draws,
                        std::vector<int32_t>& lengths, const Batch& row) {
-  int64_t places = n - shape.look_ahead, source = 0, counted = 0;
+  int64_t places = n - shape.look_ahead, encoder_places = 0, counted = 0;
   switch (options.kind) {
     case Objective::kCausal:
       counted = fill_causal(ids, starts, places, count_from, row);
@@ -145,25 +145,25 @@ int64_t fill_objective(const ObjectiveOptions& options, const RowShape& shape, c
       fill_places(starts, places, row);
       break;
     case Objective::kSpanCorruption:
-      std::tie(places, source) = fill_spans(ids, n, options, shape, draws, lengths, row);
+      std::tie(places, encoder_places) = fill_spans(ids, n, options, shape, draws, lengths, row);
       counted = places;
       break;
   }
-  fill_padding(shape, places, source, row);
+  fill_padding(shape, places, encoder_places, row);
   return counted;
 }
 
-void fill_padding(const RowShape& shape, int64_t from, int64_t source_from, const Batch& row) {
+void fill_padding(const RowShape& shape, int64_t from, int64_t encoder_from, const Batch& row) {
   for (int64_t j = from; j < shape.tokens; ++j) {
     row.tokens[j] = 0;
     row.targets[j] = -1;
     row.positions[j] = 0;
     row.kv_begin[j] = static_cast<int32_t>(j);
-    if (row.source_of != nullptr) row.source_of[j] = -1;
+    if (row.cross_kv_begin != nullptr) row.cross_kv_begin[j] = -1;
   }
-  for (int64_t j = source_from; j < shape.source; ++j) {
-    row.source_tokens[j] = 0;
-    row.source_begin[j] = static_cast<int32_t>(j);
+  for (int64_t j = encoder_from; j < shape.encoder_length; ++j) {
+    row.encoder_tokens[j] = 0;
+    row.encoder_kv_begin[j] = static_cast<int32_t>(j);
   }
 }
 

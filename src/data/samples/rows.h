@@ -10,16 +10,18 @@
 
 namespace strata::data {
 
-// Where a batch is written. The first four are [sequences, T] (with a source: of the decoder's row), the
-// others there only where the objective has a source.
+// Where a batch is written. The first four are [sequences, T] (with an encoder: of the decoder's row), the
+// others there only where the objective has an encoder.
 struct Batch {
-  int32_t* tokens;                   // in [0, vocabulary)
-  int32_t* targets;                  // what is to be said here; -1 where no loss is counted
-  int32_t* positions;                // within the document (or the window), from 0
-  int32_t* kv_begin;                 // the first place of the same sequence that this one may attend to
-  int32_t* source_tokens = nullptr;  // [sequences, source]
-  int32_t* source_begin = nullptr;   // [sequences, source]: places that see each other have the same
-  int32_t* source_of = nullptr;  // [sequences, T]: the source_begin of the places it may attend to; -1: none
+  int32_t* tokens;                    // in [0, vocabulary)
+  int32_t* targets;                   // what is to be said here; -1 where no loss is counted
+  int32_t* positions;                 // within the document (or the window), from 0
+  int32_t* kv_begin;                  // the first place of the same sequence that this one may attend to
+  int32_t* encoder_tokens = nullptr;  // [sequences, encoder_length]
+  int32_t* encoder_kv_begin =
+      nullptr;  // [sequences, encoder_length]: places that see each other have the same
+  int32_t* cross_kv_begin =
+      nullptr;  // [sequences, T]: the encoder_kv_begin of the places it may attend to; -1: none
 };
 Batch row_of(const Batch& batch, const RowShape& shape, int64_t row);
 
@@ -55,8 +57,8 @@ int64_t fill_objective(const ObjectiveOptions& options, const RowShape& shape, c
 int64_t fill_masked(const int32_t* ids, int64_t n, const ObjectiveOptions& options, RowDraws& draws,
                     const Batch& row);
 
-// Places [from, shape.tokens) without content, and with them [source_from, shape.source) of the source: token
-// 0, no target, and each attends to itself alone.
-void fill_padding(const RowShape& shape, int64_t from, int64_t source_from, const Batch& row);
+// Places [from, shape.tokens) without content, and with them [encoder_from, shape.encoder_length) of the
+// encoder's row: token 0, no target, and each attends to itself alone.
+void fill_padding(const RowShape& shape, int64_t from, int64_t encoder_from, const Batch& row);
 
 }  // namespace strata::data

@@ -102,7 +102,7 @@ BoundKernel cross_attention_grad(const BindRequest& request) {
       plan, scratch);
 }
 
-// (q, key cache, value cache, slot, source_end) → out
+// (q, key cache, value cache, slot, encoder_end) → out
 BoundKernel cached_cross_attention(const BindRequest& request) {
   const Value& cache = request.view.in(ops::CachedCrossAttention::kKeys);
   cpu::AttentionShape shape = shape_of(request.view, request.view.in(ops::CachedCrossAttention::kQ));

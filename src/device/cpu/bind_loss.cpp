@@ -14,7 +14,7 @@ using graph::NodeView;
 BoundKernel bound_loss(const BindRequest& request, cpu::LinearCrossEntropySpec spec, Kernel run) {
   const NodeView& view = request.view;
   spec.tokens = view.in(0).shape[0];
-  spec.width = view.in(0).shape[1];
+  spec.hidden_size = view.in(0).shape[1];
   spec.vocab = view.in(1).shape[0];
   spec.dtype = view.in(0).dtype;
   const auto plan = cpu::plan_linear_cross_entropy(spec, request.device);

@@ -47,7 +47,7 @@ CrossEntropyChunk plan_chunk(const LinearCrossEntropySpec& spec, int64_t tokens,
   GemmSpec gemm{.role = GemmRole::kForward,
                 .m = tokens,
                 .n = spec.vocab,
-                .k = spec.width,
+                .k = spec.hidden_size,
                 .dtype = spec.dtype,
                 .out_dtype = DType::kF32,
                 .bias = spec.bias,
@@ -119,7 +119,7 @@ int64_t chunks_of(int64_t tokens, int64_t chunk) {
 
 GemmCost linear_cross_entropy_cost(const LinearCrossEntropySpec& spec) {
   const auto m = static_cast<double>(spec.tokens);
-  const auto d = static_cast<double>(spec.width);
+  const auto d = static_cast<double>(spec.hidden_size);
   const auto v = static_cast<double>(spec.vocab);
   const auto in = static_cast<double>(size_of(spec.dtype));
   const double product = 2.0 * m * d * v;
@@ -142,10 +142,10 @@ LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropySpec& w
   LinearCrossEntropySpec& spec = plan.spec;
   spec = wanted;
   if (spec.vocab_valid == 0) spec.vocab_valid = spec.vocab;
-  if (spec.x_stride == 0) spec.x_stride = spec.width;
-  STRATA_CHECK(spec.tokens >= 0 && spec.width > 0 && spec.vocab > 0,
-               "[linear_cross_entropy] tokens={} width={} vocab={}: expected at least 0, 1, 1", spec.tokens,
-               spec.width, spec.vocab);
+  if (spec.x_stride == 0) spec.x_stride = spec.hidden_size;
+  STRATA_CHECK(spec.tokens >= 0 && spec.hidden_size > 0 && spec.vocab > 0,
+               "[linear_cross_entropy] tokens={} hidden_size={} vocab={}: expected at least 0, 1, 1",
+               spec.tokens, spec.hidden_size, spec.vocab);
   STRATA_CHECK(spec.vocab_valid > 0 && spec.vocab_valid <= spec.vocab,
                "[linear_cross_entropy] {} valid columns of {}: expected 1 to all", spec.vocab_valid,
                spec.vocab);
@@ -387,7 +387,7 @@ void run_gathered(const LinearCrossEntropyPlan& plan, Chunk& chunk, const Linear
   const LinearCrossEntropySpec& spec = plan.spec;
   const Gathered memory(spec, chunk.tokens, offset(args.scratch, plan.gather_at));
   const int64_t row_bytes = spec.x_stride * size_of(spec.dtype);
-  const int64_t used_bytes = spec.width * size_of(spec.dtype);
+  const int64_t used_bytes = spec.hidden_size * size_of(spec.dtype);
   int64_t count = 0;
   for (int64_t i = 0; i < spec.tokens; ++i) {
     if (args.targets[i] >= 0) memory.tokens[count++] = static_cast<int32_t>(i);

@@ -26,14 +26,14 @@ enum class CrossEntropyTask : uint8_t {
 
 struct LinearCrossEntropySpec {
   int64_t tokens = 0;
-  int64_t width = 0;        // d
+  int64_t hidden_size = 0;  // d
   int64_t vocab = 0;        // v, rows of W
   int64_t vocab_valid = 0;  // columns from here on are padding and take no part; 0: vocab
   DType dtype = DType::kF32;
   CrossEntropyTask task = CrossEntropyTask::kTraining;
   bool accumulate = false;       // dW += instead of dW =
   bool accumulate_loss = false;  // loss_sum and count += instead of =
-  int64_t x_stride = 0;          // elements between rows of x and dx; 0: width
+  int64_t x_stride = 0;          // elements between rows of x and dx; 0: hidden_size
   int64_t chunk_tokens = 0;      // 0: chosen
   float softcap = 0;             // above 0: logits become softcap · tanh(logit / softcap)
   bool bias = false;
@@ -44,7 +44,7 @@ struct LinearCrossEntropySpec {
 
 struct LinearCrossEntropyArgs {
   const void* x = nullptr;
-  const void* w_forward = nullptr;     // W as plan_weight_encoding(kForward, vocab, width) says
+  const void* w_forward = nullptr;     // W as plan_weight_encoding(kForward, vocab, hidden_size) says
   const void* w_input_grad = nullptr;  // the same for kInputGrad
   const float* bias = nullptr;         // [vocab], where the specification has one
   const int32_t* targets = nullptr;    // [tokens], in [0, vocabulary) or -1: no loss
@@ -53,8 +53,8 @@ struct LinearCrossEntropyArgs {
   int64_t* count = nullptr;     // tokens with a target
   float* token_loss = nullptr;  // [tokens], 0 without target; may be null
   int32_t* greedy = nullptr;    // [tokens], 1 where no logit is above the target's; may be null
-  void* dx = nullptr;           // [tokens, width] in the activations' dtype
-  float* dw = nullptr;          // [vocab, width]
+  void* dx = nullptr;           // [tokens, hidden_size] in the activations' dtype
+  float* dw = nullptr;          // [vocab, hidden_size]
   float* dbias = nullptr;       // [vocab], where there is a bias
   // Of parts.
   const int32_t* vocab_start = nullptr;  // [parts]: the row of the whole vocabulary that each begins at; may
@@ -85,7 +85,7 @@ struct LinearCrossEntropyPlan {
   int64_t gather_at = 0;
 };
 
-// From the sizes alone: 2 · tokens · width · vocab FLOPs a product.
+// From the sizes alone: 2 · tokens · hidden_size · vocab FLOPs a product.
 GemmCost linear_cross_entropy_cost(const LinearCrossEntropySpec& spec);
 
 LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropySpec& spec,

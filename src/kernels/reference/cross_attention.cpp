@@ -11,10 +11,10 @@ Attention of_two(const Call& call, const Array& q, const Array& kv, const Array&
   a.q = {q, q.shape[1], 0};
   a.k = {kv, kv.shape[1], 0};
   a.v = {kv, kv.shape[1], kv.segments[0]};
-  a.seen = [=, length = a.length, source = a.encoder_length](int64_t n) {
-    return Seen{.origin = n / length * source,
+  a.seen = [=, length = a.length, encoder_length = a.encoder_length](int64_t n) {
+    return Seen{.origin = n / length * encoder_length,
                 .begin = begins.present() ? std::max<int64_t>(0, begins.index_at(n)) : 0,
-                .end = ends.present() ? ends.index_at(n) : source};
+                .end = ends.present() ? ends.index_at(n) : encoder_length};
   };
   return a;
 }
@@ -48,7 +48,7 @@ void cross_attention_grad(const Call& call) {
                   call.in[2], call.out[0], call.out[1], call.out[1], {});
 }
 
-// (q, key cache, value cache, slot, source_end) → out
+// (q, key cache, value cache, slot, encoder_end) → out
 void cached_cross_attention(const Call& call) {
   const Array &q = call.in[0], &keys = call.in[1];
   const int64_t room = keys.shape[1], width = keys.shape[2];
@@ -77,11 +77,11 @@ void store_cross(const Call& call) {
 
 // (q_begin, k_begin) → ends
 void document_ends(const Call& call) {
-  const auto& [length, source] = call.attrs.as<ops::DocumentEndsAttrs>();
+  const auto& [length, encoder_length] = call.attrs.as<ops::DocumentEndsAttrs>();
   for (int64_t n = 0; n < call.in[0].shape[0]; ++n) {
     int64_t end = 0;
-    for (int64_t j = 0; j < source; ++j) {
-      if (call.in[1].index_at(n / length * source + j) == call.in[0].index_at(n)) end = j + 1;
+    for (int64_t j = 0; j < encoder_length; ++j) {
+      if (call.in[1].index_at(n / length * encoder_length + j) == call.in[0].index_at(n)) end = j + 1;
     }
     call.out[0].put(n, static_cast<double>(end));
   }

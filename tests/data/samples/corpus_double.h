@@ -28,17 +28,17 @@ struct OwnedBatch {
         positions(tokens),
         kv_begin(tokens) {}
   OwnedBatch(int64_t sequences, const RowShape& shape) : OwnedBatch(sequences, shape.tokens) {
-    if (shape.source == 0) return;
-    source_tokens.assign(static_cast<size_t>(sequences * shape.source), -77);
-    source_begin = source_tokens;
-    source_of = tokens;
+    if (shape.encoder_length == 0) return;
+    encoder_tokens.assign(static_cast<size_t>(sequences * shape.encoder_length), -77);
+    encoder_kv_begin = encoder_tokens;
+    cross_kv_begin = tokens;
   }
   Batch view() {
-    return {tokens.data(),        targets.data(),      positions.data(), kv_begin.data(),
-            source_tokens.data(), source_begin.data(), source_of.data()};
+    return {tokens.data(),         targets.data(),          positions.data(),     kv_begin.data(),
+            encoder_tokens.data(), encoder_kv_begin.data(), cross_kv_begin.data()};
   }
   bool operator==(const OwnedBatch&) const = default;
-  std::vector<int32_t> tokens, targets, positions, kv_begin, source_tokens, source_begin, source_of;
+  std::vector<int32_t> tokens, targets, positions, kv_begin, encoder_tokens, encoder_kv_begin, cross_kv_begin;
 };
 
 inline SampleSource single_source(TokenCorpus corpus, SampleOptions options) {

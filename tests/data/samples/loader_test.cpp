@@ -22,9 +22,9 @@ void expect_same(const HostBatch& got, const SampleSource& source, int64_t first
   EXPECT_EQ(got.targets, expected.targets);
   EXPECT_EQ(got.positions, expected.positions);
   EXPECT_EQ(got.kv_begin, expected.kv_begin);
-  EXPECT_EQ(got.source_tokens, expected.source_tokens);
-  EXPECT_EQ(got.source_begin, expected.source_begin);
-  EXPECT_EQ(got.source_of, expected.source_of);
+  EXPECT_EQ(got.encoder_tokens, expected.encoder_tokens);
+  EXPECT_EQ(got.encoder_kv_begin, expected.encoder_kv_begin);
+  EXPECT_EQ(got.cross_kv_begin, expected.cross_kv_begin);
 }
 
 TEST(Loader, GivesWhatTheSourceGives) {

@@ -58,9 +58,9 @@ OwnedBatch row_at(const OwnedBatch& batch, const RowShape& shape, int64_t row) {
   take(batch.targets, out.targets);
   take(batch.positions, out.positions);
   take(batch.kv_begin, out.kv_begin);
-  take(batch.source_tokens, out.source_tokens);
-  take(batch.source_begin, out.source_begin);
-  take(batch.source_of, out.source_of);
+  take(batch.encoder_tokens, out.encoder_tokens);
+  take(batch.encoder_kv_begin, out.encoder_kv_begin);
+  take(batch.cross_kv_begin, out.cross_kv_begin);
   return out;
 }
 
@@ -79,7 +79,7 @@ std::vector<int32_t> restored(const OwnedBatch& row) {
   }
   std::vector<int32_t> text;
   size_t used = 0;
-  for (const int32_t id : row.source_tokens) {
+  for (const int32_t id : row.encoder_tokens) {
     if (id == kEnd) break;
     if (!is_sentinel(id)) {
       text.push_back(id);
@@ -252,15 +252,15 @@ TEST(SpanCorruption, SourceAndTargetGiveTheTextBack) {
       std::iota(expected.begin(), expected.end(), static_cast<int32_t>(1 + r * shape.window));
       ASSERT_EQ(restored(row), expected);
       // A text begins with what is kept and ends with what is cut out.
-      EXPECT_FALSE(is_sentinel(row.source_tokens[0]));
+      EXPECT_FALSE(is_sentinel(row.encoder_tokens[0]));
       EXPECT_EQ(row.tokens[0], kStart);
       for (size_t j = 1; j < row.tokens.size() && row.targets[j] >= 0; ++j)
         EXPECT_EQ(row.tokens[j], row.targets[j - 1]);
       if (rate != 0.5) {
         EXPECT_EQ(row.targets.back(), kEnd);
-        EXPECT_EQ(row.source_tokens.back(), kEnd);
-        EXPECT_EQ(row.source_begin, std::vector<int32_t>(row.source_begin.size()));
-        EXPECT_EQ(row.source_of, std::vector<int32_t>(row.source_of.size()));
+        EXPECT_EQ(row.encoder_tokens.back(), kEnd);
+        EXPECT_EQ(row.encoder_kv_begin, std::vector<int32_t>(row.encoder_kv_begin.size()));
+        EXPECT_EQ(row.cross_kv_begin, std::vector<int32_t>(row.cross_kv_begin.size()));
         EXPECT_EQ(row.kv_begin, std::vector<int32_t>(row.kv_begin.size()));
         EXPECT_EQ(row.positions.back(), shape.tokens - 1);
       }
@@ -286,7 +286,7 @@ TEST(SpanCorruption, EveryCutIsEquallyLikely) {
   for (int i = 0; i < draws; ++i) {
     source.fill(i, 1, batch.view(), scratch);
     std::vector<int32_t> places;
-    for (const auto* ids : {&batch.source_tokens, &batch.targets}) {
+    for (const auto* ids : {&batch.encoder_tokens, &batch.targets}) {
       for (size_t j = 0; j < ids->size(); ++j)
         if (is_sentinel((*ids)[j])) places.push_back(static_cast<int32_t>(j));
     }
@@ -330,9 +330,9 @@ TEST(Objective, RowsDependOnSeedAndNumberAlone) {
     const HostBatch& loaded = loader.next(first, rows);
     EXPECT_EQ(loaded.tokens, whole.tokens);
     EXPECT_EQ(loaded.targets, whole.targets);
-    EXPECT_EQ(loaded.source_tokens, whole.source_tokens);
-    EXPECT_EQ(loaded.source_begin, whole.source_begin);
-    EXPECT_EQ(loaded.source_of, whole.source_of);
+    EXPECT_EQ(loaded.encoder_tokens, whole.encoder_tokens);
+    EXPECT_EQ(loaded.encoder_kv_begin, whole.encoder_kv_begin);
+    EXPECT_EQ(loaded.cross_kv_begin, whole.cross_kv_begin);
     OwnedBatch again(rows, shape);
     other.fill(first, rows, again.view(), scratch);
     EXPECT_NE(again, whole);
@@ -358,16 +358,17 @@ TEST(Objective, RowsPastTheEndArePadding) {
   BatchScratch scratch;
   EXPECT_EQ(source.fill(0, 3, batch.view(), scratch), 2 * shape.tokens);
   const OwnedBatch row = row_at(batch, shape, 2);
-  const auto source_places = static_cast<size_t>(shape.source), places = static_cast<size_t>(shape.tokens);
+  const auto source_places = static_cast<size_t>(shape.encoder_length),
+             places = static_cast<size_t>(shape.tokens);
   std::vector<int32_t> own(source_places);
   std::iota(own.begin(), own.end(), 0);
-  EXPECT_EQ(row.source_tokens, std::vector<int32_t>(source_places));
-  EXPECT_EQ(row.source_begin, own);
+  EXPECT_EQ(row.encoder_tokens, std::vector<int32_t>(source_places));
+  EXPECT_EQ(row.encoder_kv_begin, own);
   own.resize(places);
   EXPECT_EQ(row.kv_begin, own);
   EXPECT_EQ(row.tokens, std::vector<int32_t>(places));
   EXPECT_EQ(row.targets, std::vector<int32_t>(places, -1));
-  EXPECT_EQ(row.source_of, std::vector<int32_t>(places, -1));
+  EXPECT_EQ(row.cross_kv_begin, std::vector<int32_t>(places, -1));
 }
 
 TEST(Objective, EvaluationSeesEveryTokenOnce) {
@@ -387,13 +388,13 @@ TEST(Objective, EvaluationSeesEveryTokenOnce) {
       const OwnedBatch row = row_at(batch, shape, r);
       for (const int32_t id : restored(row)) text.push_back(id);
       // Behind the end, places see themselves alone.
-      const auto end = std::find(row.source_tokens.begin(), row.source_tokens.end(), kEnd);
-      for (auto j = end - row.source_tokens.begin(); j < shape.source; ++j) {
+      const auto end = std::find(row.encoder_tokens.begin(), row.encoder_tokens.end(), kEnd);
+      for (auto j = end - row.encoder_tokens.begin(); j < shape.encoder_length; ++j) {
         const auto at = static_cast<size_t>(j);
-        EXPECT_EQ(row.source_begin[at], j == end - row.source_tokens.begin() ? 0 : j);
+        EXPECT_EQ(row.encoder_kv_begin[at], j == end - row.encoder_tokens.begin() ? 0 : j);
       }
       for (size_t j = 0; j < row.targets.size(); ++j) {
-        EXPECT_EQ(row.source_of[j], row.targets[j] < 0 ? -1 : 0);
+        EXPECT_EQ(row.cross_kv_begin[j], row.targets[j] < 0 ? -1 : 0);
         EXPECT_EQ(row.kv_begin[j], row.targets[j] < 0 ? static_cast<int32_t>(j) : 0);
       }
     }

@@ -33,8 +33,8 @@ struct Problem {
 
   explicit Problem(LinearCrossEntropySpec spec_) : spec(spec_) {
     if (spec.vocab_valid == 0) spec.vocab_valid = spec.vocab;
-    x = values(spec.tokens * spec.width, 1, 1.0f);
-    w = values(spec.vocab * spec.width, 2, 1.0f);
+    x = values(spec.tokens * spec.hidden_size, 1, 1.0f);
+    w = values(spec.vocab * spec.hidden_size, 2, 1.0f);
     if (spec.bias) bias = values(spec.vocab, 3, 2.0f);
     if (spec.dtype == DType::kBF16) {
       for (float& v : x) v = static_cast<float>(BF16(v));
@@ -59,13 +59,13 @@ Result run(const Problem& p, float scale = 1.0f, float dw_before = kNan,
   const auto plan = plan_linear_cross_entropy(s, fixtures::host_device(), engine);
   Arena scratch(plan.scratch_bytes + 64);
   std::memset(scratch.data(), 0xff, static_cast<size_t>(scratch.size()));
-  Arena x(s.tokens * s.width * size_of(s.dtype) + 64);
-  Arena dx(s.tokens * s.width * size_of(s.dtype) + 64);
+  Arena x(s.tokens * s.hidden_size * size_of(s.dtype) + 64);
+  Arena dx(s.tokens * s.hidden_size * size_of(s.dtype) + 64);
   std::memset(dx.data(), 0xff, static_cast<size_t>(dx.size()));
-  convert(x.data(), s.dtype, p.x.data(), DType::kF32, s.tokens * s.width);
+  convert(x.data(), s.dtype, p.x.data(), DType::kF32, s.tokens * s.hidden_size);
   const auto encode = [&](GemmRole role, Arena& memory) -> const void* {
     const auto encoding =
-        plan_weight_encoding(role, s.vocab, s.width, s.dtype, fixtures::host_device(), engine);
+        plan_weight_encoding(role, s.vocab, s.hidden_size, s.dtype, fixtures::host_device(), engine);
     if (encoding.plain) return p.w.data();
     memory = Arena(encoding.bytes + 64);
     WeightPacker(encoding).pack(memory.data(), p.w.data());
@@ -76,7 +76,7 @@ Result run(const Problem& p, float scale = 1.0f, float dw_before = kNan,
   r.loss = 1e300;
   r.count = -1;
   r.token_loss.assign(static_cast<size_t>(s.tokens), kNan);
-  r.dw.assign(static_cast<size_t>(s.vocab * s.width), dw_before);
+  r.dw.assign(static_cast<size_t>(s.vocab * s.hidden_size), dw_before);
   r.dbias.assign(p.bias.size(), dw_before);
   LinearCrossEntropy(plan).run({.x = x.data(),
                                 .w_forward = encode(GemmRole::kForward, forward),
@@ -91,8 +91,8 @@ Result run(const Problem& p, float scale = 1.0f, float dw_before = kNan,
                                 .dw = r.dw.data(),
                                 .dbias = r.dbias.data(),
                                 .scratch = scratch.data()});
-  r.dx.resize(static_cast<size_t>(s.tokens * s.width));
-  convert(r.dx.data(), DType::kF32, dx.data(), s.dtype, s.tokens * s.width);
+  r.dx.resize(static_cast<size_t>(s.tokens * s.hidden_size));
+  convert(r.dx.data(), DType::kF32, dx.data(), s.dtype, s.tokens * s.hidden_size);
   return r;
 }
 
@@ -113,12 +113,13 @@ Reference reference(const Problem& p, double scale) {
   for (int64_t t = 0; t < s.tokens; ++t) {
     const int32_t target = p.targets[static_cast<size_t>(t)];
     if (target < 0) continue;
-    const float* x = &p.x[static_cast<size_t>(t * s.width)];
+    const float* x = &p.x[static_cast<size_t>(t * s.hidden_size)];
     double sum = 0.0;
     double target_logit = 0.0;
     for (int64_t v = 0; v < s.vocab_valid; ++v) {
       double logit = p.bias.empty() ? 0.0 : double{p.bias[static_cast<size_t>(v)]};
-      for (int64_t i = 0; i < s.width; ++i) logit += double{x[i]} * p.w[static_cast<size_t>(v * s.width + i)];
+      for (int64_t i = 0; i < s.hidden_size; ++i)
+        logit += double{x[i]} * p.w[static_cast<size_t>(v * s.hidden_size + i)];
       if (v == target) target_logit = logit;
       probability[static_cast<size_t>(v)] = std::exp(logit);
       sum += std::exp(logit);
@@ -128,9 +129,10 @@ Reference reference(const Problem& p, double scale) {
     for (int64_t v = 0; v < s.vocab_valid; ++v) {
       const double g = scale * (probability[static_cast<size_t>(v)] / sum - (v == target ? 1.0 : 0.0));
       if (!p.bias.empty()) r.dbias[static_cast<size_t>(v)] += g;
-      for (int64_t i = 0; i < s.width; ++i) {
-        r.dx[static_cast<size_t>(t * s.width + i)] += g * p.w[static_cast<size_t>(v * s.width + i)];
-        r.dw[static_cast<size_t>(v * s.width + i)] += g * x[i];
+      for (int64_t i = 0; i < s.hidden_size; ++i) {
+        r.dx[static_cast<size_t>(t * s.hidden_size + i)] +=
+            g * p.w[static_cast<size_t>(v * s.hidden_size + i)];
+        r.dw[static_cast<size_t>(v * s.hidden_size + i)] += g * x[i];
       }
     }
   }
@@ -148,14 +150,14 @@ void expect_near(const std::vector<A>& got, const std::vector<B>& want, double t
 }
 
 const LinearCrossEntropySpec kSpecs[] = {
-    {.tokens = 37, .width = 19, .vocab = 101},
-    {.tokens = 1, .width = 1, .vocab = 1},
-    {.tokens = 64, .width = 16, .vocab = 64, .chunk_tokens = 16},
-    {.tokens = 45, .width = 8, .vocab = 70, .vocab_valid = 65, .chunk_tokens = 11},
-    {.tokens = 6, .width = 300, .vocab = 1031, .vocab_valid = 1030},
-    {.tokens = 37, .width = 19, .vocab = 101, .bias = true},
-    {.tokens = 45, .width = 8, .vocab = 70, .vocab_valid = 65, .chunk_tokens = 11, .bias = true},
-    {.tokens = 1, .width = 33, .vocab = 40, .bias = true},
+    {.tokens = 37, .hidden_size = 19, .vocab = 101},
+    {.tokens = 1, .hidden_size = 1, .vocab = 1},
+    {.tokens = 64, .hidden_size = 16, .vocab = 64, .chunk_tokens = 16},
+    {.tokens = 45, .hidden_size = 8, .vocab = 70, .vocab_valid = 65, .chunk_tokens = 11},
+    {.tokens = 6, .hidden_size = 300, .vocab = 1031, .vocab_valid = 1030},
+    {.tokens = 37, .hidden_size = 19, .vocab = 101, .bias = true},
+    {.tokens = 45, .hidden_size = 8, .vocab = 70, .vocab_valid = 65, .chunk_tokens = 11, .bias = true},
+    {.tokens = 1, .hidden_size = 33, .vocab = 40, .bias = true},
 };
 
 TEST(LinearCrossEntropy, LossAndGradientsEqualTheFormulas) {
@@ -192,7 +194,8 @@ TEST(LinearCrossEntropy, Bf16DiffersByTheRoundingOfGradientsOnly) {
 TEST(LinearCrossEntropy, TokensWithoutTargetsTakeNoPart) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int64_t every : {7, 50, 1000}) {
-      Problem p({.tokens = 93, .width = 12, .vocab = 40, .dtype = dtype, .chunk_tokens = 8, .bias = true});
+      Problem p(
+          {.tokens = 93, .hidden_size = 12, .vocab = 40, .dtype = dtype, .chunk_tokens = 8, .bias = true});
       for (size_t i = 0; i < p.targets.size(); ++i) {
         if (static_cast<int64_t>(i) % every != 3) p.targets[i] = -1;
       }
@@ -211,7 +214,7 @@ TEST(LinearCrossEntropy, TokensWithoutTargetsTakeNoPart) {
 }
 
 TEST(LinearCrossEntropy, GradientsEqualFiniteDifferences) {
-  Problem p({.tokens = 9, .width = 6, .vocab = 11, .chunk_tokens = 4, .bias = true});
+  Problem p({.tokens = 9, .hidden_size = 6, .vocab = 11, .chunk_tokens = 4, .bias = true});
   const Result at = run(p);
   auto slope = [&](float& value) {
     const float before = value;
@@ -229,7 +232,7 @@ TEST(LinearCrossEntropy, GradientsEqualFiniteDifferences) {
 }
 
 TEST(LinearCrossEntropy, AccumulatesWeightGradientAndLoss) {
-  const Problem plain({.tokens = 30, .width = 7, .vocab = 40, .chunk_tokens = 8, .bias = true});
+  const Problem plain({.tokens = 30, .hidden_size = 7, .vocab = 40, .chunk_tokens = 8, .bias = true});
   Problem adding = plain;
   adding.spec.accumulate = adding.spec.accumulate_bias = true;
   const Result first = run(plain);
@@ -257,7 +260,7 @@ TEST(LinearCrossEntropy, AccumulatesWeightGradientAndLoss) {
 }
 
 TEST(LinearCrossEntropy, SameBitsEveryTimeAndLossesDoNotDependOnChunks) {
-  Problem p({.tokens = 50, .width = 33, .vocab = 130});
+  Problem p({.tokens = 50, .hidden_size = 33, .vocab = 130});
   EXPECT_EQ(run(p), run(p));
   // Bits across chunk sizes are a promise of the own engine; a library's may depend on the number of rows.
   const Result once = run(p, 1.0f, kNan, GemmEngine::kPanels);
@@ -270,7 +273,7 @@ TEST(LinearCrossEntropy, SameBitsEveryTimeAndLossesDoNotDependOnChunks) {
 }
 
 TEST(LinearCrossEntropy, IgnoredTokensGiveNothing) {
-  Problem p({.tokens = 12, .width = 5, .vocab = 9});
+  Problem p({.tokens = 12, .hidden_size = 5, .vocab = 9});
   std::fill(p.targets.begin(), p.targets.end(), -1);
   const Result r = run(p);
   EXPECT_EQ(r.loss, 0.0);
@@ -281,14 +284,14 @@ TEST(LinearCrossEntropy, IgnoredTokensGiveNothing) {
 }
 
 TEST(LinearCrossEntropy, AnEmptyBatchHasZeroGradient) {
-  const Result r = run(Problem({.tokens = 0, .width = 5, .vocab = 9}));
+  const Result r = run(Problem({.tokens = 0, .hidden_size = 5, .vocab = 9}));
   EXPECT_EQ(r.loss, 0.0);
   EXPECT_EQ(r.count, 0);
   for (const float v : r.dw) EXPECT_EQ(v, 0.0f);
 }
 
 TEST(LinearCrossEntropy, LargeLogitsDoNotOverflowAndNanShows) {
-  Problem p({.tokens = 3, .width = 1, .vocab = 20});
+  Problem p({.tokens = 3, .hidden_size = 1, .vocab = 20});
   p.x = {1e4f, -1e4f, 1.0f};
   EXPECT_TRUE(std::isfinite(run(p).loss));
   p.x[1] = kNan;
@@ -299,7 +302,7 @@ TEST(LinearCrossEntropy, LargeLogitsDoNotOverflowAndNanShows) {
 }
 
 TEST(LinearCrossEntropy, RefusesTargetsOutsideTheVocabulary) {
-  Problem p({.tokens = 3, .width = 2, .vocab = 20, .vocab_valid = 18});
+  Problem p({.tokens = 3, .hidden_size = 2, .vocab = 20, .vocab_valid = 18});
   p.targets[1] = 18;
   EXPECT_THROW(run(p), DataError);
   p.targets[1] = -2;
@@ -307,9 +310,10 @@ TEST(LinearCrossEntropy, RefusesTargetsOutsideTheVocabulary) {
 }
 
 TEST(LinearCrossEntropy, CostIsThreeProducts) {
-  EXPECT_EQ(linear_cross_entropy_cost({.tokens = 2, .width = 3, .vocab = 5}).flops, 180);
+  EXPECT_EQ(linear_cross_entropy_cost({.tokens = 2, .hidden_size = 3, .vocab = 5}).flops, 180);
   EXPECT_EQ(
-      linear_cross_entropy_cost({.tokens = 2, .width = 3, .vocab = 5, .task = CrossEntropyTask::kLoss}).flops,
+      linear_cross_entropy_cost({.tokens = 2, .hidden_size = 3, .vocab = 5, .task = CrossEntropyTask::kLoss})
+          .flops,
       60);
 }
 

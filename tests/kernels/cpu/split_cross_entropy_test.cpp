@@ -37,8 +37,8 @@ struct Problem {
 
   explicit Problem(LinearCrossEntropySpec spec_) : spec(spec_) {
     if (spec.vocab_valid == 0) spec.vocab_valid = spec.vocab;
-    x = values(spec.tokens * spec.width, 1, 1.0f);
-    w = values(spec.vocab * spec.width, 2, 1.0f);
+    x = values(spec.tokens * spec.hidden_size, 1, 1.0f);
+    w = values(spec.vocab * spec.hidden_size, 2, 1.0f);
     if (spec.bias) bias = values(spec.vocab, 3, 2.0f);
     for (int64_t i = 0; i < spec.tokens; ++i)
       targets.push_back(i % 5 == 3 ? -1 : static_cast<int32_t>((i * 7919) % spec.vocab_valid));
@@ -73,9 +73,9 @@ class Runner {
     }
     for (int64_t part = 0; part < parts; ++part)
       starts_.push_back(static_cast<int32_t>(shard.start + part * shard.rows / parts));
-    const int64_t bytes = spec_.tokens * spec_.width * size_of(spec_.dtype);
+    const int64_t bytes = spec_.tokens * spec_.hidden_size * size_of(spec_.dtype);
     x_ = Arena(bytes + 64);
-    convert(x_.data(), spec_.dtype, p_.x.data(), DType::kF32, spec_.tokens * spec_.width);
+    convert(x_.data(), spec_.dtype, p_.x.data(), DType::kF32, spec_.tokens * spec_.hidden_size);
     dx_ = Arena(bytes + 64);
     std::memset(dx_.data(), 0xff, static_cast<size_t>(dx_.size()));
     forward_ = encode(GemmRole::kForward, forward_memory_);
@@ -101,16 +101,16 @@ class Runner {
     LinearCrossEntropy(plan).run(args);
   }
   std::vector<float> dx() const {
-    std::vector<float> out(static_cast<size_t>(spec_.tokens * spec_.width));
-    convert(out.data(), DType::kF32, dx_.data(), spec_.dtype, spec_.tokens * spec_.width);
+    std::vector<float> out(static_cast<size_t>(spec_.tokens * spec_.hidden_size));
+    convert(out.data(), DType::kF32, dx_.data(), spec_.dtype, spec_.tokens * spec_.hidden_size);
     return out;
   }
 
  private:
   const void* encode(GemmRole role, Arena& memory) {
-    const auto encoding =
-        plan_weight_encoding(role, spec_.vocab, spec_.width, spec_.dtype, fixtures::host_device(), p_.engine);
-    const float* rows = p_.w.data() + shard_.start * spec_.width;
+    const auto encoding = plan_weight_encoding(role, spec_.vocab, spec_.hidden_size, spec_.dtype,
+                                               fixtures::host_device(), p_.engine);
+    const float* rows = p_.w.data() + shard_.start * spec_.hidden_size;
     if (encoding.plain) return rows;
     memory = Arena(encoding.bytes + 64);
     WeightPacker(encoding).pack(memory.data(), rows);
@@ -169,7 +169,7 @@ Result split(const Problem& p, int64_t shards = 1, int64_t parts = 1, bool accum
   sum_statistics_grad(all, p.seed, given.data());
   r.dx.assign(p.x.size(), 0.0f);
   for (int64_t s = 0; s < shards; ++s) {
-    LinearCrossEntropyArgs args{.dw = r.dw.data() + s * rows * p.spec.width,
+    LinearCrossEntropyArgs args{.dw = r.dw.data() + s * rows * p.spec.hidden_size,
                                 .dbias = r.dbias.data() + (p.bias.empty() ? 0 : s * rows),
                                 .statistics = statistics.data() + s * share,
                                 .dstatistics = given.data() + s * share};
@@ -192,13 +192,13 @@ void expect_same_bits(const Result& found, const Result& wanted) {
 }
 
 const LinearCrossEntropySpec kSpecs[] = {
-    {.tokens = 37, .width = 19, .vocab = 101},
-    {.tokens = 1, .width = 1, .vocab = 1},
-    {.tokens = 64, .width = 16, .vocab = 64, .chunk_tokens = 16},
-    {.tokens = 45, .width = 8, .vocab = 70, .vocab_valid = 65, .chunk_tokens = 11, .softcap = 1.5f},
-    {.tokens = 37, .width = 19, .vocab = 101, .softcap = 0.7f},
-    {.tokens = 45, .width = 8, .vocab = 70, .vocab_valid = 65, .chunk_tokens = 11, .bias = true},
-    {.tokens = 93, .width = 33, .vocab = 130, .chunk_tokens = 20, .bias = true},
+    {.tokens = 37, .hidden_size = 19, .vocab = 101},
+    {.tokens = 1, .hidden_size = 1, .vocab = 1},
+    {.tokens = 64, .hidden_size = 16, .vocab = 64, .chunk_tokens = 16},
+    {.tokens = 45, .hidden_size = 8, .vocab = 70, .vocab_valid = 65, .chunk_tokens = 11, .softcap = 1.5f},
+    {.tokens = 37, .hidden_size = 19, .vocab = 101, .softcap = 0.7f},
+    {.tokens = 45, .hidden_size = 8, .vocab = 70, .vocab_valid = 65, .chunk_tokens = 11, .bias = true},
+    {.tokens = 93, .hidden_size = 33, .vocab = 130, .chunk_tokens = 20, .bias = true},
 };
 
 TEST(SplitCrossEntropy, GivesTheBitsOfTheFusedForm) {
@@ -221,9 +221,9 @@ TEST(SplitCrossEntropy, GivesTheBitsOfTheFusedForm) {
 }
 
 TEST(SplitCrossEntropy, OfNoTargetsAndOfNoTokensGivesZero) {
-  Problem none({.tokens = 12, .width = 5, .vocab = 9, .bias = true});
+  Problem none({.tokens = 12, .hidden_size = 5, .vocab = 9, .bias = true});
   std::fill(none.targets.begin(), none.targets.end(), -1);
-  for (const Problem& p : {none, Problem({.tokens = 0, .width = 5, .vocab = 9, .bias = true})}) {
+  for (const Problem& p : {none, Problem({.tokens = 0, .hidden_size = 5, .vocab = 9, .bias = true})}) {
     const Result found = split(p);
     expect_same_bits(found, fused(p));
     EXPECT_EQ(found.loss, 0.0);
@@ -245,7 +245,7 @@ TEST(SplitCrossEntropy, ShardsOfTheVocabularyGiveTheWhole) {
   for (const float softcap : {0.0f, 1.5f}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       const Problem p({.tokens = 61,
-                       .width = 24,
+                       .hidden_size = 24,
                        .vocab = 96,
                        .dtype = dtype,
                        .chunk_tokens = 16,
@@ -268,7 +268,7 @@ TEST(SplitCrossEntropy, ShardsOfTheVocabularyGiveTheWhole) {
 
 TEST(SplitCrossEntropy, GivesTheSameBitsForAnyNumberOfThreads) {
   const int before = compute_threads();
-  const Problem p({.tokens = 300, .width = 33, .vocab = 130, .chunk_tokens = 64, .bias = true});
+  const Problem p({.tokens = 300, .hidden_size = 33, .vocab = 130, .chunk_tokens = 64, .bias = true});
   std::vector<Result> results;
   for (const int threads : {1, 2, 3}) {
     set_compute_threads(threads);
@@ -282,7 +282,7 @@ TEST(SplitCrossEntropy, GivesTheSameBitsForAnyNumberOfThreads) {
 }
 
 TEST(SplitCrossEntropy, LargeLogitsDoNotOverflowAndNanShows) {
-  Problem p({.tokens = 3, .width = 1, .vocab = 20});
+  Problem p({.tokens = 3, .hidden_size = 1, .vocab = 20});
   p.x = {1e4f, -1e4f, 1.0f};
   for (const int64_t shards : {1, 2}) {
     const Result r = split(p, shards);
@@ -295,7 +295,7 @@ TEST(SplitCrossEntropy, LargeLogitsDoNotOverflowAndNanShows) {
 
 TEST(SplitCrossEntropy, RefusesTargetsOutsideTheVocabulary) {
   for (const int32_t target : {20, -2}) {
-    Problem p({.tokens = 3, .width = 2, .vocab = 20});
+    Problem p({.tokens = 3, .hidden_size = 2, .vocab = 20});
     p.targets[1] = target;
     for (const int64_t shards : {1, 2}) EXPECT_THROW(split(p, shards), DataError);
   }
@@ -304,7 +304,7 @@ TEST(SplitCrossEntropy, RefusesTargetsOutsideTheVocabulary) {
 TEST(SplitCrossEntropy, CostIsFiveProducts) {
   double flops = 0;
   for (const Task task : {Task::kStatistics, Task::kInputGrad, Task::kWeightGrad})
-    flops += linear_cross_entropy_cost({.tokens = 2, .width = 3, .vocab = 5, .task = task}).flops;
+    flops += linear_cross_entropy_cost({.tokens = 2, .hidden_size = 3, .vocab = 5, .task = task}).flops;
   EXPECT_EQ(flops, 5 * 60);
 }
 
