@@ -178,15 +178,16 @@ ops::Normed norm(Context& context, const NormSpec& spec, ValueId x, ValueId resi
 namespace {
 
 ops::AttentionOptions options_of(const Context& context, const AttentionSpec& spec) {
-  return {.head_dim = spec.head_dim,
-          .sequence_length = context.sequence_length,
-          .scale = spec.scale > 0 ? spec.scale : 1.0 / std::sqrt(static_cast<double>(spec.head_dim)),
-          .window = spec.window,
-          .softcap = spec.softcap,
-          .causal = context.causal,
-          .kv_end = context.kv_end,
-          .bias = spec.distance_bias,
-          .bias_zero = spec.distance_zero};
+  return {
+      .attrs = {.head_dim = spec.head_dim,
+                .sequence_length = context.sequence_length,
+                .scale = spec.scale > 0 ? spec.scale : 1.0 / std::sqrt(static_cast<double>(spec.head_dim)),
+                .window = spec.window,
+                .softcap = spec.softcap,
+                .causal = context.causal,
+                .bias_zero = spec.distance_zero},
+      .kv_end = context.kv_end,
+      .bias = spec.distance_bias};
 }
 
 ValueId project_out(Context& context, const AttentionSpec& spec, ValueId attended) {

@@ -122,8 +122,8 @@ struct AttentionSpec {
   int64_t distance_zero = 0;
   double clip_qkv = 0;  // above 0: q, k and v are cut to ± this after their projection
   double scale = 0;     // of scores; 0: 1 / √head_dim
-  double softcap = 0;   // ops::AttentionOptions
-  int64_t window = 0;   // ops::AttentionOptions
+  double softcap = 0;   // ops::AttentionAttrs
+  int64_t window = 0;   // ops::AttentionAttrs
 };
 // QKV projection, norms of q and k, rotary embedding, grouped-query attention, output projection.
 ValueId attention(Context& context, const AttentionSpec& spec, ValueId x);

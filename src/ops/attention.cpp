@@ -139,22 +139,8 @@ const OpDef kAttentionGrad{"attention_grad", "attention_grad", infer_attention_g
                            placements_attention_grad};
 const OpDef kCachedAttention{"cached_attention", "attention", infer_cached, cost_cached, placements_cached};
 
-namespace {
-
-AttentionAttrs attrs_of(const AttentionOptions& options) {
-  return {.head_dim = options.head_dim,
-          .sequence_length = options.sequence_length,
-          .scale = options.scale,
-          .window = options.window,
-          .softcap = options.softcap,
-          .causal = options.causal,
-          .bias_zero = options.bias_zero};
-}
-
-}  // namespace
-
 ValueId attention(Graph& graph, ValueId qkv, ValueId kv_begin, const AttentionOptions& options) {
-  return graph.add_node(kAttention, {qkv, kv_begin, options.kv_end, options.bias}, attrs_of(options))[0];
+  return graph.add_node(kAttention, {qkv, kv_begin, options.kv_end, options.bias}, options.attrs)[0];
 }
 
 ValueId cached_attention(Graph& graph, ValueId qkv, const CacheValues& cache,
@@ -168,7 +154,7 @@ ValueId cached_attention(Graph& graph, ValueId qkv, const CacheValues& cache,
   const ValueId out = graph.add_value(std::move(attended));
   graph.add_node_into(kCachedAttention,
                       {qkv, cache.keys, cache.values, cache.position, cache.slot, options.bias},
-                      {out, cache.keys, cache.values}, attrs_of(options));
+                      {out, cache.keys, cache.values}, options.attrs);
   return out;
 }
 

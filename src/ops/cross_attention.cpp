@@ -169,12 +169,12 @@ std::vector<PlacementOption> placements_ends(const NodeView&, int) {
 }
 
 CrossAttentionAttrs attrs_of(const AttentionOptions& options) {
-  STRATA_CHECK(options.window == 0 && options.bias == kNone,
+  STRATA_CHECK(options.attrs.window == 0 && options.bias == kNone,
                "attention to another sequence takes neither a window nor a bias");
-  return {.head_dim = options.head_dim,
-          .sequence_length = options.sequence_length,
-          .scale = options.scale,
-          .softcap = options.softcap};
+  return {.head_dim = options.attrs.head_dim,
+          .sequence_length = options.attrs.sequence_length,
+          .scale = options.attrs.scale,
+          .softcap = options.attrs.softcap};
 }
 
 }  // namespace
@@ -190,7 +190,7 @@ const OpDef kDocumentEnds{"document_ends", "elementwise", infer_ends, cost_ends,
 ValueId cross_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,
                         const AttentionOptions& options) {
   CrossAttentionAttrs attrs = attrs_of(options);
-  const int64_t sequences = graph.value(q).shape[0] / options.sequence_length;
+  const int64_t sequences = graph.value(q).shape[0] / options.attrs.sequence_length;
   attrs.encoder_length = sequences > 0 ? graph.value(kv).shape[0] / sequences : 0;
   return graph.add_node(kCrossAttention, {q, kv, kv_begin, options.kv_end}, attrs)[0];
 }

@@ -182,15 +182,15 @@ struct Rope {
 };
 
 // --- attention.cpp
-// As in AttentionOptions; of the gradient and of cached attention too.
+// Of the gradient and of cached attention too.
 struct AttentionAttrs {
   int64_t head_dim = 0;
-  int64_t sequence_length = 0;
-  double scale = 1;
-  int64_t window = 0;
-  double softcap = 0;
-  bool causal = true;
-  int64_t bias_zero = 0;
+  int64_t sequence_length = 0;  // of the queries
+  double scale = 1;             // of the products of queries and keys
+  int64_t window = 0;           // keys that a row sees, itself included; 0: all before it. Needs causal
+  double softcap = 0;           // above 0: scores become softcap · tanh(score / softcap) (Gemma 2)
+  bool causal = true;           // a row sees no key behind its own
+  int64_t bias_zero = 0;        // column of the bias for a key at the row's own place
   bool operator==(const AttentionAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
     to("head_dim", head_dim);

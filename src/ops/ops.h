@@ -102,19 +102,13 @@ extern const OpDef kRope;  // (qkv, table, positions) → qkv
 
 // --- attention.cpp
 struct AttentionOptions {
-  int64_t head_dim = 0;
-  int64_t sequence_length = 0;    // of the queries
-  double scale = 1;               // of the products of queries and keys
-  int64_t window = 0;             // keys that a row sees, itself included; 0: all before it. Needs causal
-  double softcap = 0;             // above 0: scores become softcap · tanh(score / softcap) (Gemma 2)
-  bool causal = true;             // a row sees no key behind its own
+  AttentionAttrs attrs;
   ValueId kv_end = graph::kNone;  // i32[N], where not causal: a row sees keys below it; absent: to the last
-  // f32[heads, width] (relative_bias): bias[head, bias_zero + j - i] is added to the scaled score of row i
-  // and key j. Not with softcap.
+  // f32[heads, distances] (relative_bias): bias[head, attrs.bias_zero + j - i] is added to the scaled score
+  // of row i and key j. Not with softcap.
   ValueId bias = graph::kNone;
-  int64_t bias_zero = 0;
 };
-// Attention over sequences of `sequence_length` tokens; row i sees keys from kv_begin[i] (document mask;
+// Attention over sequences of attrs.sequence_length tokens; row i sees keys from kv_begin[i] (document mask;
 // absent: from 0) to i, or to the end where not causal. qkv has segments [q | k | v]. Gives [N, h · hd].
 ValueId attention(Graph& graph, ValueId qkv, ValueId kv_begin, const AttentionOptions& options);
 extern const OpDef kAttention;      // (qkv, kv_begin?, kv_end?, bias?) → out, lse[sequences, h, T]

@@ -45,7 +45,7 @@ ValueId qkv_of(Graph& graph, ValueId x) {
   return linear(graph, x, parameter(graph, "qkv", {8 * kHeadDim, kWidth}, parts));
 }
 
-constexpr AttentionOptions kPlain{.head_dim = kHeadDim, .sequence_length = kLength, .scale = 0.5};
+constexpr AttentionOptions kPlain{.attrs = {.head_dim = kHeadDim, .sequence_length = kLength, .scale = 0.5}};
 
 ValueId qk_normed(Graph& g, ValueId x, int64_t q_width, int64_t k_width) {
   const ValueId q = parameter(g, "q_norm", {q_width}), k = parameter(g, "k_norm", {k_width});
@@ -57,11 +57,11 @@ constexpr int64_t kEncoderLength = 9;  // tokens of a sequence that another one 
 // A bias of distances as a model has it, for all rows of a sequence.
 AttentionOptions biased(Graph& g, bool causal) {
   AttentionOptions options = kPlain;
-  options.causal = causal;
+  options.attrs.causal = causal;
   options.bias = relative_bias(
       g, parameter(g, "buckets", {8, 4}),
       {.max_distance = 5, .bidirectional = !causal, .first = 1 - kLength, .last = causal ? 0 : kLength - 1});
-  options.bias_zero = kLength - 1;
+  options.attrs.bias_zero = kLength - 1;
   return options;
 }
 
@@ -75,7 +75,7 @@ ValueId read_encoder(Graph& g, ValueId x, double softcap) {
   const ValueId q = linear(g, x, parameter(g, "q", {4 * kHeadDim, kWidth}));
   const ValueId begin = input(g, "cross_kv_begin", {kRows}, DType::kI32);
   AttentionOptions options = kPlain;
-  options.softcap = softcap;
+  options.attrs.softcap = softcap;
   options.kv_end = document_ends(
       g, begin, input(g, "encoder_kv_begin", {sequences * kEncoderLength}, DType::kI32), sequences);
   return graph::add_sum(g, cross_attention(g, q, kv, begin, options), x);
@@ -144,8 +144,8 @@ std::vector<GradientCase> cases() {
       {"attention_window_softcap",
        [](Graph& g, ValueId x) {
          AttentionOptions options = kPlain;
-         options.window = 3;
-         options.softcap = 0.3;
+         options.attrs.window = 3;
+         options.attrs.softcap = 0.3;
          return attention(g, qkv_of(g, x), kNone, options);
        }},
       {"qk_norm_head", [](Graph& g, ValueId x) { return qk_normed(g, x, kHeadDim, kHeadDim); }},
@@ -171,7 +171,7 @@ std::vector<GradientCase> cases() {
       {"encoder",
        [](Graph& g, ValueId x) {
          AttentionOptions options = kPlain;
-         options.causal = false;
+         options.attrs.causal = false;
          return attention(g, qkv_of(g, x), kNone, options);
        }},
       {"cross_attention", [](Graph& g, ValueId x) { return read_encoder(g, x, 0); }},
