@@ -1,4 +1,5 @@
 #include "optim/definition.h"
+#include "optim/operands.h"
 
 namespace strata::optim {
 
@@ -13,7 +14,8 @@ std::vector<StateSpec> states(const Shape& rows) {
 }
 
 std::vector<graph::ValueSpec> infer(const NodeView& view) {
-  if (view.in(0).shape.rank() > 2) graph::shape_error(view, "Adafactor updates matrices and vectors");
+  if (view.in(UpdateOperands::kParameter).shape.rank() > 2)
+    graph::shape_error(view, "Adafactor updates matrices and vectors");
   return infer_update(view, states(shape_of_rows(view)));
 }
 

@@ -1,4 +1,5 @@
 #include "optim/definition.h"
+#include "optim/operands.h"
 
 namespace strata::optim {
 
@@ -27,7 +28,7 @@ graph::Cost cost(const NodeView& view) {
 
 // By rows that end where blocks do.
 std::vector<graph::PlacementOption> placements(const NodeView& view, int) {
-  const Shape& shape = view.in(0).shape;
+  const Shape& shape = view.in(UpdateOperands::kParameter).shape;
   if (shape.rank() < 2 || shape.elements() / shape[0] % kBlock != 0) return {};
   const Placement shard = Placement::sharded(0);
   return {{{shard, shard, shard, shard, shard, shard, Placement::replicated()},

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "optim/definition.h"
+#include "optim/operands.h"
 
 namespace strata::optim {
 
@@ -14,7 +15,8 @@ std::vector<StateSpec> states(const Shape& rows) {
 }
 
 std::vector<graph::ValueSpec> infer(const NodeView& view) {
-  if (view.in(0).shape.rank() != 2) graph::shape_error(view, "Muon updates matrices");
+  if (view.in(UpdateOperands::kParameter).shape.rank() != 2)
+    graph::shape_error(view, "Muon updates matrices");
   return infer_update(view, states(shape_of_rows(view)));
 }
 

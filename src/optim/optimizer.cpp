@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "graph/reshard.h"
 #include "optim/definition.h"
+#include "optim/operands.h"
 
 namespace strata::optim {
 
@@ -23,11 +24,13 @@ using graph::ValueSpec;
 namespace {
 
 std::vector<ValueSpec> infer_squares(const NodeView& view) {
-  return {{"partials", DType::kF64, {(view.in(0).shape.elements() + kNormBlock - 1) / kNormBlock}}};
+  return {{"partials",
+           DType::kF64,
+           {(view.in(SumOfSquaresOperands::kX).shape.elements() + kNormBlock - 1) / kNormBlock}}};
 }
 
 std::vector<ValueSpec> infer_scalars(const NodeView& view) {
-  if (view.in(0).shape != Shape{kScalarBytes})
+  if (view.in(UpdateScalarsOperands::kHyper).shape != Shape{kScalarBytes})
     graph::shape_error(view, "the first input must be the hyper-parameters");
   return {{"scalars", DType::kU8, {kScalarBytes}}, {"norm", DType::kF32, {1}}, {"updates", DType::kI64, {1}}};
 }
@@ -42,7 +45,7 @@ Cost cost_streamed(const NodeView& view) {
 
 std::vector<PlacementOption> placements_squares(const NodeView& view, int) {
   std::vector<PlacementOption> options;
-  for (int dim = 0; dim < view.in(0).shape.rank(); ++dim)
+  for (int dim = 0; dim < view.in(SumOfSquaresOperands::kX).shape.rank(); ++dim)
     options.push_back({{Placement::sharded(dim)}, {Placement::partial()}});
   return options;
 }
@@ -250,20 +253,21 @@ RowRange row_range(const UpdateAttrs& attrs, const Shape& parameter) {
 }
 
 Shape shape_of_rows(const NodeView& view) {
-  return with_rows(view.in(0).shape, row_range(view.attrs<UpdateAttrs>(), view.in(0).shape).rows);
+  const Shape& parameter = view.in(UpdateOperands::kParameter).shape;
+  return with_rows(parameter, row_range(view.attrs<UpdateAttrs>(), parameter).rows);
 }
 
 std::vector<ValueSpec> infer_update(const NodeView& view, const std::vector<StateSpec>& wanted) {
-  const Value& parameter = view.in(0);
+  const Value& parameter = view.in(UpdateOperands::kParameter);
   const RowRange range = row_range(view.attrs<UpdateAttrs>(), parameter.shape);
-  const auto gradient = static_cast<int>(wanted.size()) + 1;
+  const auto gradient = UpdateOperands::kFirstState + static_cast<int>(wanted.size());
   if (view.in(gradient).shape != parameter.shape)
     graph::shape_error(view, "parameter and gradient must have one shape");
   if (range.first < 0 || range.rows < 0 || range.first + range.rows > parameter.shape[0])
     graph::shape_error(view, "the rows must be the parameter's");
   std::vector<ValueSpec> specs{{"updated", DType::kF32, parameter.shape}};
   for (size_t i = 0; i < wanted.size(); ++i) {
-    const Value& state = view.in(static_cast<int>(i) + 1);
+    const Value& state = view.in(UpdateOperands::kFirstState + static_cast<int>(i));
     Shape shape = wanted[i].shape;
     // Of the rows that the states are for; only what lies element by element is shared by several nodes.
     if (wanted[i].layout == StateLayout::kElements) shape.set(0, range.state_rows);
@@ -277,20 +281,21 @@ std::vector<ValueSpec> infer_update(const NodeView& view, const std::vector<Stat
 
 Cost update_cost(const NodeView& view, double flops, double parameter_passes, double gradient_passes) {
   const auto elements = static_cast<double>(shape_of_rows(view).elements());
-  const RowRange range = row_range(view.attrs<UpdateAttrs>(), view.in(0).shape);
+  const RowRange range = row_range(view.attrs<UpdateAttrs>(), view.in(UpdateOperands::kParameter).shape);
   const double share =
       range.state_rows > 0 ? static_cast<double>(range.rows) / static_cast<double>(range.state_rows) : 0;
   Cost cost{flops * elements, 4 * elements * (parameter_passes + gradient_passes)};
   const auto inputs = static_cast<int>(view.node.inputs.size());
-  for (int i = 1; i < inputs - 2; ++i) cost.bytes += 2 * share * static_cast<double>(view.in(i).bytes());
+  for (int i = UpdateOperands::kFirstState; i < inputs - UpdateOperands::kBehindStates; ++i)
+    cost.bytes += 2 * share * static_cast<double>(view.in(i).bytes());
   cost.bytes += static_cast<double>(view.in(inputs - 1).bytes());
   return cost;
 }
 
 std::vector<PlacementOption> placements_by_element(const NodeView& view, int) {
   std::vector<PlacementOption> options;
-  const size_t states = view.node.inputs.size() - 3;
-  for (int dim = 0; dim < view.in(0).shape.rank(); ++dim) {
+  const size_t states = view.node.inputs.size() - UpdateOperands::kFirstState - UpdateOperands::kBehindStates;
+  for (int dim = 0; dim < view.in(UpdateOperands::kParameter).shape.rank(); ++dim) {
     PlacementOption option;
     option.outputs.assign(states + 1, Placement::sharded(dim));
     option.inputs.assign(states + 2, Placement::sharded(dim));

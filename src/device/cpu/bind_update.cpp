@@ -7,6 +7,7 @@
 #include "kernels/cpu/adamw8bit.h"
 #include "kernels/cpu/muon.h"
 #include "kernels/cpu/optimizer.h"
+#include "optim/operands.h"
 #include "optim/optimizer.h"
 
 namespace strata::device::cpu_bind {
@@ -52,7 +53,7 @@ const Optimizer& optimizer_of(const BindRequest& request) {
 // The elements that a node of an optimizer is for, and its rates.
 struct RowsPlan {
   explicit RowsPlan(const BindRequest& request) {
-    const Shape& shape = request.view.in(0).shape;
+    const Shape& shape = request.view.in(optim::UpdateOperands::kParameter).shape;
     const auto& attrs = request.view.attrs<optim::UpdateAttrs>();
     const optim::RowRange range = optim::row_range(attrs, shape);
     columns = shape[0] > 0 ? shape.elements() / shape[0] : 0;
@@ -74,19 +75,20 @@ BoundKernel sum_of_squares(const BindRequest& request) {
       [](Launch&, void* plan, std::byte* const* p) {
         cpu::sum_of_squares_partials(f32(p[0]), plan_of<int64_t>(plan), reinterpret_cast<double*>(p[1]));
       },
-      request.view.in(0).shape.elements());
+      request.view.in(optim::SumOfSquaresOperands::kX).shape.elements());
 }
 
 // (hyper, token count, updates, partials…) → scalars, norm, updates
 BoundKernel update_scalars(const BindRequest& request) {
+  using Op = optim::UpdateScalarsOperands;
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& plan = plan_of<PartialsPlan>(held);
         optim::UpdateHyper hyper;
-        std::memcpy(&hyper, p[0], sizeof hyper);
+        std::memcpy(&hyper, p[Op::kHyper], sizeof hyper);
         int64_t count = 0, updates = 0;
-        std::memcpy(&count, p[1], sizeof count);
-        std::memcpy(&updates, p[2], sizeof updates);
+        std::memcpy(&count, p[Op::kTokenCount], sizeof count);
+        std::memcpy(&updates, p[Op::kUpdates], sizeof updates);
         const int outputs = plan.first_operand + static_cast<int>(plan.counts.size());
         // Gradients are sums over tokens. A step without a valid target has no gradient: it is skipped.
         const double mean = count > 0 ? 1.0 / static_cast<double>(count) : 0.0;
@@ -106,11 +108,11 @@ BoundKernel update_scalars(const BindRequest& request) {
                                     .grad_scale = static_cast<float>(clip * mean),
                                     .skip = skip,
                                     .update = updates};
-        std::memcpy(p[outputs], &scalars, sizeof scalars);
-        *f32(p[outputs + 1]) = static_cast<float>(norm);
-        std::memcpy(p[outputs + 2], &updates, sizeof updates);
+        std::memcpy(p[outputs + Op::kScalars], &scalars, sizeof scalars);
+        *f32(p[outputs + Op::kGradNorm]) = static_cast<float>(norm);
+        std::memcpy(p[outputs + Op::kNewUpdates], &updates, sizeof updates);
       },
-      partials_plan(request.view, 3));
+      partials_plan(request.view, Op::kFirstPartials));
 }
 
 // (partials…) → norm
@@ -120,16 +122,18 @@ BoundKernel root_of_sum(const BindRequest& request) {
         const auto& plan = plan_of<PartialsPlan>(held);
         *f32(p[plan.counts.size()]) = static_cast<float>(std::sqrt(plan.total(p)));
       },
-      partials_plan(request.view, 0));
+      partials_plan(request.view, optim::RootOfSumOperands::kFirstPartials));
 }
 
 // (master, m, v, grad, scalars) → master, m, v, in place; so the others
 BoundKernel adamw(const BindRequest& request) {
+  using Op = optim::AdamWOperands;
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& plan = plan_of<RowsPlan>(held);
-        cpu::adamw_update(plan.elements, f32(p[0]) + plan.first, f32(p[1]) + plan.state_first,
-                          f32(p[2]) + plan.state_first, f32(p[3]) + plan.first, scalars_at(p[4]),
+        cpu::adamw_update(plan.elements, f32(p[Op::kParameter]) + plan.first,
+                          f32(p[Op::kM]) + plan.state_first, f32(p[Op::kV]) + plan.state_first,
+                          f32(p[Op::kGradient]) + plan.first, scalars_at(p[Op::kScalars]),
                           static_cast<float>(plan.weight_decay), static_cast<float>(plan.lr_scale), nullptr);
       },
       RowsPlan(request));
@@ -137,6 +141,7 @@ BoundKernel adamw(const BindRequest& request) {
 
 // (master, momentum, grad, scalars)
 BoundKernel lion(const BindRequest& request) {
+  using Op = optim::LionOperands;
   struct Plan {
     RowsPlan rows;
     double beta1, beta2;
@@ -145,9 +150,10 @@ BoundKernel lion(const BindRequest& request) {
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& [rows, beta1, beta2] = plan_of<Plan>(held);
-        cpu::lion_update(rows.elements, f32(p[0]) + rows.first, f32(p[1]) + rows.state_first,
-                         f32(p[2]) + rows.first, scalars_at(p[3]), beta1, beta2,
-                         static_cast<float>(rows.weight_decay), static_cast<float>(rows.lr_scale));
+        cpu::lion_update(rows.elements, f32(p[Op::kParameter]) + rows.first,
+                         f32(p[Op::kMomentum]) + rows.state_first, f32(p[Op::kGradient]) + rows.first,
+                         scalars_at(p[Op::kScalars]), beta1, beta2, static_cast<float>(rows.weight_decay),
+                         static_cast<float>(rows.lr_scale));
       },
       Plan{RowsPlan(request), lion.beta1, lion.beta2});
 }
@@ -166,6 +172,7 @@ struct MuonInstance {
 
 // (master, momentum, grad, scalars)
 BoundKernel muon(const BindRequest& request) {
+  using Op = optim::MuonOperands;
   const auto& constants = optimizer_of<optim::Muon>(request);
   const RowsPlan rows(request);
   auto& products = request.cache[fmt::format("muon {} {}", rows.rows, rows.columns)];
@@ -182,8 +189,9 @@ BoundKernel muon(const BindRequest& request) {
   BoundKernel bound_muon = bound(
       [](Launch&, void* held, std::byte* const* p) {
         auto& [node, run] = instance_of<MuonInstance>(held);
-        run.update(f32(p[0]) + node.rows.first, f32(p[1]) + node.rows.state_first,
-                   f32(p[2]) + node.rows.first, scalars_at(p[3]), node.constants, p[6]);
+        run.update(f32(p[Op::kParameter]) + node.rows.first, f32(p[Op::kMomentum]) + node.rows.state_first,
+                   f32(p[Op::kGradient]) + node.rows.first, scalars_at(p[Op::kScalars]), node.constants,
+                   p[6]);
       },
       plan, plan.products->scratch_bytes);
   bound_muon.instantiate = instantiate<MuonInstance, MuonNode>;
@@ -206,40 +214,45 @@ struct AdafactorPlan {
 
 // (master, row, column, grad, scalars)
 BoundKernel adafactor(const BindRequest& request) {
+  using Op = optim::AdafactorOperands;
   AdafactorPlan plan(request);
   const int64_t scratch = cpu::adafactor_scratch_bytes(plan.rows.rows, plan.rows.columns);
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& [at, constants] = plan_of<AdafactorPlan>(held);
-        cpu::adafactor_update(at.rows, at.columns, f32(p[0]) + at.first, f32(p[1]), f32(p[2]),
-                              f32(p[3]) + at.first, scalars_at(p[4]), constants, p[8]);
+        cpu::adafactor_update(at.rows, at.columns, f32(p[Op::kParameter]) + at.first, f32(p[Op::kRow]),
+                              f32(p[Op::kColumn]), f32(p[Op::kGradient]) + at.first,
+                              scalars_at(p[Op::kScalars]), constants, p[8]);
       },
       plan, scratch);
 }
 
 // (master, variance, grad, scalars)
 BoundKernel adafactor_vector(const BindRequest& request) {
+  using Op = optim::AdafactorVectorOperands;
   AdafactorPlan plan(request);
   const int64_t scratch = cpu::adafactor_scratch_bytes(1, plan.rows.elements);
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& [at, constants] = plan_of<AdafactorPlan>(held);
-        cpu::adafactor_vector_update(at.elements, f32(p[0]) + at.first, f32(p[1]), f32(p[2]) + at.first,
-                                     scalars_at(p[3]), constants, p[6]);
+        cpu::adafactor_vector_update(at.elements, f32(p[Op::kParameter]) + at.first, f32(p[Op::kVariance]),
+                                     f32(p[Op::kGradient]) + at.first, scalars_at(p[Op::kScalars]), constants,
+                                     p[6]);
       },
       plan, scratch);
 }
 
 // (master, m, m_scale, v, v_scale, grad, scalars)
 BoundKernel adamw8bit(const BindRequest& request) {
+  using Op = optim::AdamW8BitOperands;
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& plan = plan_of<RowsPlan>(held);
-        const cpu::Moments8Bit moments{reinterpret_cast<uint8_t*>(p[1]), f32(p[2]),
-                                       reinterpret_cast<uint8_t*>(p[3]), f32(p[4])};
-        cpu::adamw8bit_update(plan.elements, f32(p[0]) + plan.first, moments, f32(p[5]) + plan.first,
-                              scalars_at(p[6]), static_cast<float>(plan.weight_decay),
-                              static_cast<float>(plan.lr_scale));
+        const cpu::Moments8Bit moments{reinterpret_cast<uint8_t*>(p[Op::kM]), f32(p[Op::kMScale]),
+                                       reinterpret_cast<uint8_t*>(p[Op::kV]), f32(p[Op::kVScale])};
+        cpu::adamw8bit_update(plan.elements, f32(p[Op::kParameter]) + plan.first, moments,
+                              f32(p[Op::kGradient]) + plan.first, scalars_at(p[Op::kScalars]),
+                              static_cast<float>(plan.weight_decay), static_cast<float>(plan.lr_scale));
       },
       RowsPlan(request));
 }

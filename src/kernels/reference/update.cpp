@@ -4,6 +4,7 @@
 
 #include "base/parallel.h"
 #include "kernels/reference/call.h"
+#include "optim/operands.h"
 #include "optim/optimizer.h"
 #include "tensor/dynamic_map.h"
 #include "tensor/update_scalars.h"
@@ -15,7 +16,8 @@ static_assert(sizeof(UpdateScalars) <= optim::kScalarBytes, "the scalars fit the
 
 // (x) → partials: sums of squares of consecutive blocks
 void sum_of_squares(const Call& call) {
-  const Array &x = call.in[0], &partials = call.out[0];
+  using Op = optim::SumOfSquaresOperands;
+  const Array &x = call.in[Op::kX], &partials = call.out[Op::kPartials];
   parallel_for(partials.shape.elements(), [&](int64_t block) {
     const int64_t end = std::min(x.shape.elements(), (block + 1) * optim::kNormBlock);
     double sum = 0;
@@ -26,12 +28,13 @@ void sum_of_squares(const Call& call) {
 
 // (hyper, token count, updates, partials…) → scalars, norm, updates
 void update_scalars(const Call& call) {
+  using Op = optim::UpdateScalarsOperands;
   optim::UpdateHyper hyper;
-  std::memcpy(&hyper, call.in[0].data, sizeof hyper);
-  const int64_t count = call.in[1].index_at(0);
-  int64_t updates = call.in[2].index_at(0);
+  std::memcpy(&hyper, call.in[Op::kHyper].data, sizeof hyper);
+  const int64_t count = call.in[Op::kTokenCount].index_at(0);
+  int64_t updates = call.in[Op::kUpdates].index_at(0);
   double squares = 0;
-  for (size_t i = 3; i < call.in.size(); ++i) {
+  for (size_t i = Op::kFirstPartials; i < call.in.size(); ++i) {
     for (int64_t j = 0; j < call.in[i].shape.elements(); ++j) squares += call.in[i].at(j);
   }
   // Gradients are sums over tokens. A step without a valid target has no gradient.
@@ -51,9 +54,9 @@ void update_scalars(const Call& call) {
       .grad_scale = static_cast<float>(clips ? mean * hyper.max_grad_norm / (norm + 1e-6) : mean),
       .skip = skip,
       .update = updates};
-  std::memcpy(call.out[0].data, &scalars, sizeof scalars);
-  call.out[1].put(0, norm);
-  std::memcpy(call.out[2].data, &updates, sizeof updates);
+  std::memcpy(call.out[Op::kScalars].data, &scalars, sizeof scalars);
+  call.out[Op::kGradNorm].put(0, norm);
+  std::memcpy(call.out[Op::kNewUpdates].data, &updates, sizeof updates);
 }
 
 // (partials…) → norm
@@ -72,7 +75,7 @@ struct Update {
     std::memcpy(&scalars, call.in.back().data, sizeof scalars);
     rate = static_cast<double>(scalars.lr) * attrs.rule.lr_scale;
     keep = 1 - rate * attrs.rule.weight_decay;
-    const Shape& shape = call.in[0].shape;
+    const Shape& shape = call.in[optim::UpdateOperands::kParameter].shape;
     const optim::RowRange range = optim::row_range(attrs, shape);
     rows = range.rows;
     columns = shape[0] > 0 ? shape.elements() / shape[0] : 0;
@@ -82,11 +85,13 @@ struct Update {
   }
 
   // Of element i of the node's rows.
-  double p(int64_t i) const { return call.in[0].at(first + i); }
+  double p(int64_t i) const { return call.in[optim::UpdateOperands::kParameter].at(first + i); }
   double g(int64_t i) const {
     return call.in[call.in.size() - 2].at(first + i) * static_cast<double>(scalars.grad_scale);
   }
-  void put_p(int64_t i, double value) const { call.out[0].put(first + i, value); }
+  void put_p(int64_t i, double value) const {
+    call.out[optim::UpdateOperands::kParameter].put(first + i, value);
+  }
 
   template <typename Optimizer>
   const Optimizer& constants() const {
@@ -111,6 +116,7 @@ double adamw_step(const Update& update, double m, double v) {
 
 // (master, m, v, grad, scalars) → master, m, v; the formula stands at cpu::adamw_update
 void adamw(const Call& call) {
+  using Op = optim::AdamWOperands;
   const Update update(call);
   const UpdateScalars& s = update.scalars;
   if (s.skip != 0) return;
@@ -118,27 +124,28 @@ void adamw(const Call& call) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t at = update.state_first + i;
       const double g = update.g(i);
-      const double m = s.beta1 * call.in[1].at(at) + (1 - s.beta1) * g;
-      const double v = s.beta2 * call.in[2].at(at) + (1 - s.beta2) * g * g;
+      const double m = s.beta1 * call.in[Op::kM].at(at) + (1 - s.beta1) * g;
+      const double v = s.beta2 * call.in[Op::kV].at(at) + (1 - s.beta2) * g * g;
       update.put_p(i, update.p(i) * update.keep - adamw_step(update, m, v));
-      call.out[1].put(at, m);
-      call.out[2].put(at, v);
+      call.out[Op::kM].put(at, m);
+      call.out[Op::kV].put(at, v);
     }
   });
 }
 
 // (master, momentum, grad, scalars) → master, momentum; cpu::lion_update
 void lion(const Call& call) {
+  using Op = optim::LionOperands;
   const Update update(call);
   if (update.scalars.skip != 0) return;
   const double beta1 = update.constants<optim::Lion>().beta1, beta2 = update.constants<optim::Lion>().beta2;
   parallel_ranges(update.n, 1 << 14, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t at = update.state_first + i;
-      const double g = update.g(i), m = call.in[1].at(at), mixed = beta1 * m + (1 - beta1) * g;
+      const double g = update.g(i), m = call.in[Op::kMomentum].at(at), mixed = beta1 * m + (1 - beta1) * g;
       const double sign = mixed > 0 ? 1 : mixed < 0 ? -1 : 0;
       update.put_p(i, update.p(i) * update.keep - update.rate * sign);
-      call.out[1].put(at, beta2 * m + (1 - beta2) * g);
+      call.out[Op::kMomentum].put(at, beta2 * m + (1 - beta2) * g);
     }
   });
 }
@@ -167,6 +174,7 @@ void adafactor_step(const Update& update, const std::vector<double>& second) {
 
 // (master, row, column, grad, scalars) → master, row, column; cpu::adafactor_update
 void adafactor(const Call& call) {
+  using Op = optim::AdafactorOperands;
   const Update update(call);
   if (update.scalars.skip != 0) return;
   const double share =
@@ -186,8 +194,8 @@ void adafactor(const Call& call) {
       call.out[state].put(static_cast<int64_t>(i), values[i]);
     }
   };
-  moved(1, row);
-  moved(2, column);
+  moved(Op::kRow, row);
+  moved(Op::kColumn, column);
   for (const double value : row) mean += value / static_cast<double>(rows);
   std::vector<double> second;
   for (int64_t i = 0; i < update.n; ++i)
@@ -198,15 +206,16 @@ void adafactor(const Call& call) {
 
 // (master, variance, grad, scalars) → master, variance
 void adafactor_vector(const Call& call) {
+  using Op = optim::AdafactorVectorOperands;
   const Update update(call);
   if (update.scalars.skip != 0) return;
   const double share =
       std::pow(static_cast<double>(update.scalars.update), update.constants<optim::Adafactor>().beta2_decay);
   std::vector<double> second;
   for (int64_t i = 0; i < update.n; ++i) {
-    const double before = call.in[1].at(i), g = update.g(i);
+    const double before = call.in[Op::kVariance].at(i), g = update.g(i);
     second.push_back(before + share * (g * g - before));
-    call.out[1].put(i, second.back());
+    call.out[Op::kVariance].put(i, second.back());
   }
   adafactor_step(update, second);
 }
@@ -234,6 +243,7 @@ void put_bytes(const std::array<float, 256>& map, const std::vector<double>& x, 
 
 // (master, m, m_scale, v, v_scale, grad, scalars) → master, m, m_scale, v, v_scale; cpu::adamw8bit_update
 void adamw8bit(const Call& call) {
+  using Op = optim::AdamW8BitOperands;
   const Update update(call);
   const UpdateScalars& s = update.scalars;
   if (s.skip != 0) return;
@@ -246,12 +256,12 @@ void adamw8bit(const Call& call) {
   std::vector<double> m, v;
   for (int64_t i = 0; i < update.n; ++i) {
     const double g = update.g(i);
-    m.push_back(s.beta1 * value(m_map, 1, i) + (1 - s.beta1) * g);
-    v.push_back(s.beta2 * value(v_map, 3, i) + (1 - s.beta2) * g * g);
+    m.push_back(s.beta1 * value(m_map, Op::kM, i) + (1 - s.beta1) * g);
+    v.push_back(s.beta2 * value(v_map, Op::kV, i) + (1 - s.beta2) * g * g);
     update.put_p(i, update.p(i) * update.keep - adamw_step(update, m.back(), v.back()));
   }
-  put_bytes(m_map, m, call.out[1], call.out[2]);
-  put_bytes(v_map, v, call.out[3], call.out[4]);
+  put_bytes(m_map, m, call.out[Op::kM], call.out[Op::kMScale]);
+  put_bytes(v_map, v, call.out[Op::kV], call.out[Op::kVScale]);
 }
 
 // (master, momentum, grad, scalars) → master, momentum; cpu::muon_update

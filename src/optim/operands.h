@@ -1,0 +1,43 @@
+// What a node of each op of the update holds: the positions of its operands. Attributes and shapes stand in
+// optimizer.h.
+#pragma once
+
+namespace strata::optim {
+
+struct SumOfSquaresOperands {
+  enum In : int { kX };
+  enum Out : int { kPartials };
+};
+struct UpdateScalarsOperands {
+  enum In : int { kHyper, kTokenCount, kUpdates, kFirstPartials };
+  enum Out : int { kScalars, kGradNorm, kNewUpdates };
+};
+struct RootOfSumOperands {
+  enum In : int { kFirstPartials };
+  enum Out : int { kNorm };
+};
+
+// Of every optimizer's op. The last inputs are the gradient and the scalars; the outputs are the parameter
+// and the states, at the places that they have as inputs and over them.
+struct UpdateOperands {
+  enum In : int { kParameter, kFirstState };
+  static constexpr int kBehindStates = 2;  // inputs
+};
+struct AdamWOperands {
+  enum In : int { kParameter, kM, kV, kGradient, kScalars };
+};
+struct LionOperands {
+  enum In : int { kParameter, kMomentum, kGradient, kScalars };
+};
+using MuonOperands = LionOperands;
+struct AdafactorOperands {
+  enum In : int { kParameter, kRow, kColumn, kGradient, kScalars };
+};
+struct AdafactorVectorOperands {
+  enum In : int { kParameter, kVariance, kGradient, kScalars };
+};
+struct AdamW8BitOperands {
+  enum In : int { kParameter, kM, kMScale, kV, kVScale, kGradient, kScalars };
+};
+
+}  // namespace strata::optim
