@@ -116,8 +116,33 @@ bool ignored(const ModelConfig& config, std::string_view name) {
 constexpr Family::OldEnding kOldEndings[] = {{".LayerNorm.weight", ".LayerNorm.gamma"},
                                              {".LayerNorm.bias", ".LayerNorm.beta"}};
 
+// The sizes of Devlin et al. 2019, and the smaller ones of Turc et al. 2019.
+constexpr const char* kBertIds = R"("bos_token_id":101,"eos_token_id":102,"pad_token_id":0)";
+constexpr PresetRow kPresets[] = {
+    {"bert-tiny", "BERT tiny, uncased", 128, 2, 2, 2, 64, 512, 30522, 512, kBertIds},
+    {"bert-mini", "BERT mini, uncased", 256, 4, 4, 4, 64, 1024, 30522, 512, kBertIds},
+    {"bert-small", "BERT small, uncased", 512, 4, 8, 8, 64, 2048, 30522, 512, kBertIds},
+    {"bert-medium", "BERT medium, uncased", 512, 8, 8, 8, 64, 2048, 30522, 512, kBertIds},
+    {"bert-base", "BERT base, uncased", 768, 12, 12, 12, 64, 3072, 30522, 512, kBertIds},
+    {"bert-large", "BERT large, uncased", 1024, 24, 16, 16, 64, 4096, 30522, 512, kBertIds},
+    {"bert-base-cased", "BERT base, cased", 768, 12, 12, 12, 64, 3072, 28996, 512, kBertIds},
+    {"bert-large-cased", "BERT large, cased", 1024, 24, 16, 16, 64, 4096, 28996, 512, kBertIds},
+};
+
 }  // namespace
 
-const Family kBert{"bert", "bert", build_stack, read, write, tensors, ignored, "bert.", kOldEndings};
+const Family kBert{
+    .name = "bert",
+    .model_type = "bert",
+    .build = build_stack,
+    .read = read,
+    .write = write,
+    .tensors = tensors,
+    .ignored = ignored,
+    .optional_prefix = "bert.",
+    .old_endings = kOldEndings,
+    .size_keys = {.kv_heads = nullptr, .head_dim = nullptr},
+    .presets = kPresets,
+};
 
 }  // namespace strata::models

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -17,9 +16,6 @@ bool SlidingWindow::at(int64_t layer) const {
 }
 
 namespace {
-
-constexpr std::array kFamilies{&kLlama,  &kMistral, &kQwen2,   &kQwen3, &kOlmo, &kOlmo2, &kGemma2,
-                               &kGemma3, &kPhi3,    &kGptNeoX, &kGpt2,  &kBert, &kT5};
 
 std::string known_model_types() {
   std::string text;
@@ -91,7 +87,7 @@ std::vector<std::string> faults_of(const ModelConfig& config) {
         fmt::format("{} heads cannot share {} key-value heads; the first must be a multiple of the second",
                     config.heads, config.kv_heads));
   }
-  if ((config.family == &kGpt2 || config.family == &kGptNeoX) && config.hidden_size % config.heads != 0) {
+  if (config.family->size_keys.head_dim == nullptr && config.hidden_size % config.heads != 0) {
     faults.push_back(
         fmt::format("a width of {} does not divide among {} heads", config.hidden_size, config.heads));
   }

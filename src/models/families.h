@@ -1,6 +1,8 @@
 // The families that there are, one file each.
 #pragma once
 
+#include <array>
+
 #include "models/model.h"
 
 namespace strata::models {
@@ -18,5 +20,9 @@ extern const Family kGptNeoX;  // gpt_neox.cpp
 extern const Family kGpt2;     // gpt2.cpp
 extern const Family kBert;     // bert.cpp
 extern const Family kT5;       // t5.cpp
+
+// In the order of docs/models.md and `strata presets`.
+inline constexpr std::array kFamilies{&kLlama,  &kMistral, &kQwen2,   &kQwen3, &kOlmo, &kOlmo2, &kGemma2,
+                                      &kGemma3, &kPhi3,    &kGptNeoX, &kGpt2,  &kBert, &kT5};
 
 }  // namespace strata::models

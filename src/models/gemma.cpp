@@ -109,11 +109,51 @@ std::string write_gemma3(const ModelConfig& config, DType dtype) {
   return json.dump(2) + "\n";
 }
 
+constexpr const char* kGemma2Ids = R"("bos_token_id":2,"eos_token_id":1,"query_pre_attn_scalar":256)";
+constexpr PresetRow kGemma2Presets[] = {
+    {"gemma2-2b", "Gemma 2 2B", 2304, 26, 8, 4, 256, 9216, 256000, 8192, kGemma2Ids},
+    {"gemma2-9b", "Gemma 2 9B", 3584, 42, 16, 8, 256, 14336, 256000, 8192, kGemma2Ids},
+    {"gemma2-27b", "Gemma 2 27B", 4608, 46, 32, 16, 128, 36864, 256000, 8192,
+     R"("bos_token_id":2,"eos_token_id":1,"query_pre_attn_scalar":144)"},
+};
+constexpr const char* kGemma3Small =
+    R"("bos_token_id":2,"eos_token_id":1,"query_pre_attn_scalar":256,"sliding_window":512)";
+constexpr const char* kGemma3Large =
+    R"("bos_token_id":2,"eos_token_id":1,"query_pre_attn_scalar":256,"sliding_window":1024,
+       "rope_scaling":{"rope_type":"linear","factor":8})";
+constexpr PresetRow kGemma3Presets[] = {
+    {"gemma3-270m", "Gemma 3 270M", 640, 18, 4, 1, 256, 2048, 262144, 32768, kGemma3Small},
+    {"gemma3-1b", "Gemma 3 1B", 1152, 26, 4, 1, 256, 6912, 262144, 32768, kGemma3Small},
+    {"gemma3-4b", "Gemma 3 4B, its text model", 2560, 34, 8, 4, 256, 10240, 262208, 131072, kGemma3Large},
+    {"gemma3-12b", "Gemma 3 12B, its text model", 3840, 48, 16, 8, 256, 15360, 262208, 131072, kGemma3Large},
+    {"gemma3-27b", "Gemma 3 27B, its text model", 5376, 62, 32, 16, 128, 21504, 262208, 131072,
+     R"("bos_token_id":2,"eos_token_id":1,"query_pre_attn_scalar":168,"sliding_window":1024,
+        "rope_scaling":{"rope_type":"linear","factor":8})"},
+};
+
 }  // namespace
 
-const Family kGemma2{"gemma2",     "gemma2",      build_stack,   read_gemma2,
-                     write_gemma2, llama_tensors, llama_ignores, "model."};
-const Family kGemma3{"gemma3",     "gemma3_text", build_stack,   read_gemma3,
-                     write_gemma3, llama_tensors, llama_ignores, "model."};
+const Family kGemma2{
+    .name = "gemma2",
+    .model_type = "gemma2",
+    .build = build_stack,
+    .read = read_gemma2,
+    .write = write_gemma2,
+    .tensors = llama_tensors,
+    .ignored = llama_ignores,
+    .optional_prefix = "model.",
+    .presets = kGemma2Presets,
+};
+const Family kGemma3{
+    .name = "gemma3",
+    .model_type = "gemma3_text",
+    .build = build_stack,
+    .read = read_gemma3,
+    .write = write_gemma3,
+    .tensors = llama_tensors,
+    .ignored = llama_ignores,
+    .optional_prefix = "model.",
+    .presets = kGemma3Presets,
+};
 
 }  // namespace strata::models

@@ -100,8 +100,27 @@ bool ignored(const ModelConfig& config, std::string_view name) {
          (config.tied && name == "lm_head.weight");
 }
 
+constexpr const char* kGpt2Ids = R"("bos_token_id":50256,"eos_token_id":50256)";
+constexpr PresetRow kPresets[] = {
+    {"gpt2-124m", "GPT-2 small", 768, 12, 12, 12, 64, 3072, 50257, 1024, kGpt2Ids},
+    {"gpt2-355m", "GPT-2 medium", 1024, 24, 16, 16, 64, 4096, 50257, 1024, kGpt2Ids},
+    {"gpt2-774m", "GPT-2 large", 1280, 36, 20, 20, 64, 5120, 50257, 1024, kGpt2Ids},
+    {"gpt2-1.5b", "GPT-2 XL", 1600, 48, 25, 25, 64, 6400, 50257, 1024, kGpt2Ids},
+};
+
 }  // namespace
 
-const Family kGpt2{"gpt2", "gpt2", build_stack, read, write, tensors, ignored, "transformer."};
+const Family kGpt2{
+    .name = "gpt2",
+    .model_type = "gpt2",
+    .build = build_stack,
+    .read = read,
+    .write = write,
+    .tensors = tensors,
+    .ignored = ignored,
+    .optional_prefix = "transformer.",
+    .size_keys = {"n_embd", "n_layer", "n_head", nullptr, nullptr, "n_inner", "n_positions"},
+    .presets = kPresets,
+};
 
 }  // namespace strata::models

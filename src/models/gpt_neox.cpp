@@ -97,8 +97,35 @@ bool ignored(const ModelConfig& config, std::string_view name) {
          name.ends_with(".rotary_emb.inv_freq") || (config.tied && name == "embed_out.weight");
 }
 
+constexpr const char* kPythia = R"("bos_token_id":0,"eos_token_id":0)";
+constexpr PresetRow kPresets[] = {
+    {"pythia-14m", "Pythia 14M", 128, 6, 4, 4, 32, 512, 50304, 2048, kPythia},
+    {"pythia-31m", "Pythia 31M", 256, 6, 8, 8, 32, 1024, 50304, 2048, kPythia},
+    {"pythia-70m", "Pythia 70M", 512, 6, 8, 8, 64, 2048, 50304, 2048, kPythia},
+    {"pythia-160m", "Pythia 160M", 768, 12, 12, 12, 64, 3072, 50304, 2048, kPythia},
+    {"pythia-410m", "Pythia 410M", 1024, 24, 16, 16, 64, 4096, 50304, 2048, kPythia},
+    {"pythia-1b", "Pythia 1B", 2048, 16, 8, 8, 256, 8192, 50304, 2048, kPythia},
+    {"pythia-1.4b", "Pythia 1.4B", 2048, 24, 16, 16, 128, 8192, 50304, 2048, kPythia},
+    {"pythia-2.8b", "Pythia 2.8B", 2560, 32, 32, 32, 80, 10240, 50304, 2048, kPythia},
+    {"pythia-6.9b", "Pythia 6.9B", 4096, 32, 32, 32, 128, 16384, 50432, 2048, kPythia},
+    {"pythia-12b", "Pythia 12B", 5120, 36, 40, 40, 128, 20480, 50688, 2048, kPythia},
+    {"gpt-neox-20b", "GPT-NeoX 20B", 6144, 44, 64, 64, 96, 24576, 50432, 2048,
+     R"("bos_token_id":0,"eos_token_id":0,"hidden_act":"gelu_fast")"},
+};
+
 }  // namespace
 
-const Family kGptNeoX{"neox", "gpt_neox", build_stack, read, write, tensors, ignored, "gpt_neox."};
+const Family kGptNeoX{
+    .name = "neox",
+    .model_type = "gpt_neox",
+    .build = build_stack,
+    .read = read,
+    .write = write,
+    .tensors = tensors,
+    .ignored = ignored,
+    .optional_prefix = "gpt_neox.",
+    .size_keys = {.kv_heads = nullptr, .head_dim = nullptr},
+    .presets = kPresets,
+};
 
 }  // namespace strata::models

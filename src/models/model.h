@@ -1,5 +1,5 @@
 // Transformer families: how a model's graph is built, how its config.json reads, how Hugging Face names its
-// tensors. Adding a family is one file with one function of each and one row in models/families.cpp.
+// tensors. Adding a family is one file with one function of each, and its line in models/families.h.
 #pragma once
 
 #include <cstdint>
@@ -136,6 +136,26 @@ struct TensorRow {
   Interleave interleave = {};
 };
 
+// A preset: sizes, and in `more` what else its config.json says, as JSON without the braces.
+struct PresetRow {
+  const char* name;
+  const char* note;
+  int64_t width, layers, heads, kv_heads, head_dim, ffn, vocab, positions;
+  const char* more;
+};
+
+// How config.json names the sizes; nullptr: it does not. Without kv_heads there are as many as heads, without
+// head_dim it is the width by the heads.
+struct SizeKeys {
+  const char* width = "hidden_size";
+  const char* layers = "num_hidden_layers";
+  const char* heads = "num_attention_heads";
+  const char* kv_heads = "num_key_value_heads";
+  const char* head_dim = "head_dim";
+  const char* ffn = "intermediate_size";
+  const char* positions = "max_position_embeddings";
+};
+
 struct Family {
   std::string_view name;        // "llama3", as presets and `model.family` say
   std::string_view model_type;  // config.json's model_type
@@ -157,6 +177,8 @@ struct Family {
     std::string_view today, before;
   };
   std::span<const OldEnding> old_endings = {};
+  SizeKeys size_keys = {};
+  std::span<const PresetRow> presets = {};
 };
 
 std::span<const Family* const> families();

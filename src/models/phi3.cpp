@@ -4,6 +4,7 @@
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"
+#include "models/longrope_factors.h"
 
 namespace strata::models {
 namespace {
@@ -31,8 +32,29 @@ std::string write(const ModelConfig& config, DType dtype) {
   return json.dump(2) + "\n";
 }
 
+constexpr const char* kPhi3Ids = R"("bos_token_id":1,"eos_token_id":32000,"sliding_window":2047)";
+constexpr PresetRow kPresets[] = {
+    {"phi3-mini", "Phi-3 mini, 4k", 3072, 32, 32, 32, 96, 8192, 32064, 4096, kPhi3Ids},
+    {"phi3-medium", "Phi-3 medium, 4k", 5120, 40, 40, 10, 128, 17920, 32064, 4096, kPhi3Ids},
+    {"phi3-mini-128k", "Phi-3 mini, 128k", 3072, 32, 32, 32, 96, 8192, 32064, 131072, kPhi3Mini128k},
+    {"phi3.5-mini", "Phi-3.5 mini", 3072, 32, 32, 32, 96, 8192, 32064, 131072, kPhi35Mini},
+    {"phi4-mini", "Phi-4 mini", 3072, 32, 24, 8, 128, 8192, 200064, 131072, kPhi4Mini},
+    {"phi4", "Phi-4", 5120, 40, 40, 10, 128, 17920, 100352, 16384,
+     R"("bos_token_id":100257,"eos_token_id":100257,"rope_theta":250000)"},
+};
+
 }  // namespace
 
-const Family kPhi3{"phi3", "phi3", build_stack, read, write, fused_llama_tensors, llama_ignores, "model."};
+const Family kPhi3{
+    .name = "phi3",
+    .model_type = "phi3",
+    .build = build_stack,
+    .read = read,
+    .write = write,
+    .tensors = fused_llama_tensors,
+    .ignored = llama_ignores,
+    .optional_prefix = "model.",
+    .presets = kPresets,
+};
 
 }  // namespace strata::models

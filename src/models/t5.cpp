@@ -142,8 +142,34 @@ bool ignored(const ModelConfig& config, std::string_view name) {
          (config.tied && name == "lm_head.weight");
 }
 
+constexpr const char* kT5Tied = R"("decoder_start_token_id":0)";
+constexpr const char* kT5Gated =
+    R"("decoder_start_token_id":0,"tie_word_embeddings":false,"feed_forward_proj":"gated-gelu")";
+constexpr PresetRow kPresets[] = {
+    {"t5-small", "T5 small", 512, 6, 8, 8, 64, 2048, 32128, 512, kT5Tied},
+    {"t5-base", "T5 base", 768, 12, 12, 12, 64, 3072, 32128, 512, kT5Tied},
+    {"t5-large", "T5 large", 1024, 24, 16, 16, 64, 4096, 32128, 512, kT5Tied},
+    {"t5-3b", "T5 3B", 1024, 24, 32, 32, 128, 16384, 32128, 512, kT5Tied},
+    {"t5-11b", "T5 11B", 1024, 24, 128, 128, 128, 65536, 32128, 512, kT5Tied},
+    {"t5-v1.1-small", "T5 1.1 small", 512, 8, 6, 6, 64, 1024, 32128, 512, kT5Gated},
+    {"t5-v1.1-base", "T5 1.1 base", 768, 12, 12, 12, 64, 2048, 32128, 512, kT5Gated},
+    {"t5-v1.1-large", "T5 1.1 large", 1024, 24, 16, 16, 64, 2816, 32128, 512, kT5Gated},
+    {"t5-v1.1-xl", "T5 1.1 XL", 2048, 24, 32, 32, 64, 5120, 32128, 512, kT5Gated},
+    {"t5-v1.1-xxl", "T5 1.1 XXL", 4096, 24, 64, 64, 64, 10240, 32128, 512, kT5Gated},
+};
+
 }  // namespace
 
-const Family kT5{"t5", "t5", build_encoder_decoder, read, write, tensors, ignored};
+const Family kT5{
+    .name = "t5",
+    .model_type = "t5",
+    .build = build_encoder_decoder,
+    .read = read,
+    .write = write,
+    .tensors = tensors,
+    .ignored = ignored,
+    .size_keys = {"d_model", "num_layers", "num_heads", nullptr, "d_kv", "d_ff", "n_positions"},
+    .presets = kPresets,
+};
 
 }  // namespace strata::models
