@@ -7,7 +7,7 @@ namespace strata::models {
 ModelConfig read_llama_keys(const ConfigJson& json, const Family& family, const LlamaDefaults& defaults) {
   ModelConfig config;
   config.family = &family;
-  json.require_equal("attention_dropout", 0.0);
+  if (!defaults.any_dropout) json.require_equal("attention_dropout", 0.0);
   config.vocab_size = json.integer("vocab_size");
   config.hidden_size = json.integer("hidden_size");
   config.layers = json.integer("num_hidden_layers");
@@ -17,7 +17,7 @@ ModelConfig read_llama_keys(const ConfigJson& json, const Family& family, const 
   config.intermediate_size = json.integer("intermediate_size");
   config.max_positions = json.integer_or("max_position_embeddings", defaults.max_positions);
   config.tied = json.boolean_or("tie_word_embeddings", defaults.tied);
-  config.norm_eps = json.real_or("rms_norm_eps", defaults.norm_eps);
+  config.norm_eps = json.real_or(defaults.norm_eps_key, defaults.norm_eps);
   config.activation = json.activation(defaults.activation_key, defaults.activation);
   config.init_std = json.real_or("initializer_range", 0.02);
   config.rope = json.rope(config.max_positions, defaults.rope_theta);
@@ -52,7 +52,7 @@ nlohmann::ordered_json llama_keys(const ModelConfig& config, const char* archite
   json["num_attention_heads"] = config.heads;
   json["num_hidden_layers"] = config.layers;
   json["num_key_value_heads"] = config.kv_heads;
-  if (config.norm == layers::NormSpec::Kind::kRms) json["rms_norm_eps"] = config.norm_eps;
+  if (config.norm != layers::NormSpec::Kind::kPlainLayer) json[defaults.norm_eps_key] = config.norm_eps;
   write_rope(json, config.rope);
   json["tie_word_embeddings"] = config.tied;
   json["torch_dtype"] = torch_name_of(dtype);
@@ -77,8 +77,9 @@ struct Rows {
 
 void add_norms(const ModelConfig& config, const Rows& rows) {
   if (config.norm == layers::NormSpec::Kind::kPlainLayer) return;
+  const bool bias = config.norm == layers::NormSpec::Kind::kLayer;
   const auto norm = [&](const char* name, const char* parameter) {
-    rows.add(name, parameter, 0, config.hidden_size, false);
+    rows.add(name, parameter, 0, config.hidden_size, bias);
   };
   switch (config.norm_placement) {
     case layers::NormPlacement::kPostNorm:
@@ -114,7 +115,9 @@ void add_attention(const ModelConfig& config, const Rows& rows, bool fused) {
 }
 
 void add_ffn(const ModelConfig& config, const Rows& rows, bool fused) {
-  if (fused) {
+  if (!config.gated) {
+    rows.add("mlp.up_proj", "ffn.up", 0, config.intermediate_size, config.ffn_bias);
+  } else if (fused) {
     rows.add("mlp.gate_up_proj", "ffn.up", 0, 2 * config.intermediate_size, config.ffn_bias);
   } else {
     rows.add("mlp.gate_proj", "ffn.up", 0, config.intermediate_size, config.ffn_bias);
@@ -132,8 +135,10 @@ std::vector<TensorRow> all_tensors(const ModelConfig& config, bool fused) {
     add_attention(config, rows, fused);
     add_ffn(config, rows, fused);
   }
-  if (config.norm != layers::NormSpec::Kind::kPlainLayer)
-    list.push_back({"model.norm.weight", "final_norm.weight", 0, config.hidden_size});
+  if (config.norm != layers::NormSpec::Kind::kPlainLayer) {
+    Rows{list, "model.", ""}.add("norm", "final_norm", 0, config.hidden_size,
+                                 config.norm == layers::NormSpec::Kind::kLayer);
+  }
   if (!config.tied) list.push_back({"lm_head.weight", "head.weight", 0, config.vocab_size});
   return list;
 }

@@ -11,24 +11,28 @@ namespace strata::models {
 // What a config.json that leaves a key out means by it.
 struct LlamaDefaults {
   bool tied = false;
+  const char* norm_eps_key = "rms_norm_eps";
   double norm_eps = 1e-6;
   int64_t max_positions = 2048;
   double rope_theta = 10000;
   const char* activation_key = "hidden_act";
   const char* activation = "silu";
   std::optional<int64_t> pad_id = std::nullopt;
+  // Published files of the class say a dropout: it is passed over, since pretraining runs without.
+  bool any_dropout = false;
 };
 
-// Sizes, norms' eps, rotation, activation and ids; refuses dropout.
+// Sizes, norms' eps, rotation, activation and ids; refuses dropout, unless published files have one.
 ModelConfig read_llama_keys(const ConfigJson& json, const Family& family, const LlamaDefaults& defaults = {});
 // attention_bias: of all four projections; mlp_bias: of all three.
 void read_llama_biases(const ConfigJson& json, ModelConfig& config);
 
-// The same keys, for a class of transformers ("LlamaForCausalLM").
+// The same keys, for a class of transformers ("LlamaForCausalLM"); without dropout.
 nlohmann::ordered_json llama_keys(const ModelConfig& config, const char* architecture, DType dtype,
                                   const LlamaDefaults& defaults = {});
 
-// model.layers.I.self_attn.q_proj and so on, with the norms' names of the config's norm_placement.
+// model.layers.I.self_attn.q_proj and so on, with the norms' names of the config's norm_placement; of an FFN
+// without a gate mlp.up_proj and mlp.down_proj.
 std::vector<TensorRow> llama_tensors(const ModelConfig& config);
 // The same where q, k and v are one tensor, gate and up another (Phi-3).
 std::vector<TensorRow> fused_llama_tensors(const ModelConfig& config);
