@@ -1,7 +1,6 @@
 #include "interop/gguf_model.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
@@ -34,7 +33,8 @@ struct GgufFamily {
   // What llama.cpp computes for the architecture, whatever a file says.
   ActivationKind activation = ActivationKind::kSilu;
   Biases biases = Biases::kNone;
-  bool rope_tables = false;  // it takes a divisor for each frequency
+  bool rope_tables = false;        // it takes a divisor for each frequency
+  bool heads_share_width = false;  // a head has the width by the heads
 };
 
 const Names kLlamaLayer{{"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
@@ -54,8 +54,16 @@ Names with_post_norms(Names names) {
   return names;
 }
 
-const std::array<GgufFamily, 11>& gguf_families() {
-  static const std::array<GgufFamily, 11> families{{
+// The same with an FFN without a gate.
+Names with_plain_ffn(Names names, std::string_view up, std::string_view down) {
+  std::erase_if(names, [](const auto& each) { return each.first.starts_with("mlp."); });
+  names.push_back({up, "ffn_up"});
+  names.push_back({down, "ffn_down"});
+  return names;
+}
+
+const std::vector<GgufFamily>& gguf_families() {
+  static const std::vector<GgufFamily> families{
       {.model_type = "llama",
        .architecture = "llama",
        .inside = kLlamaLayer,
@@ -119,7 +127,13 @@ const std::array<GgufFamily, 11>& gguf_families() {
                   {"mlp.c_proj", "ffn_down"}},
        .activation = ActivationKind::kGeluTanh,
        .biases = Biases::kAll},
-  }};
+      {.model_type = "starcoder2",
+       .architecture = "starcoder2",
+       .inside = with_plain_ffn(kLlamaLayer, "mlp.c_fc", "mlp.c_proj"),
+       .activation = ActivationKind::kGeluTanh,
+       .biases = Biases::kAll,
+       .heads_share_width = true},
+  };
   return families;
 }
 
@@ -230,6 +244,8 @@ void check_expressible(const GgufFamily& family, const models::ModelConfig& mode
     refuse("a rope scaling of each frequency by itself");
   if (family.architecture == "llama" && model.rotary_dim() != model.head_dim)
     refuse("that only a part of each head rotates");
+  if (family.heads_share_width && model.q_width() != model.hidden_size)
+    refuse("a head size that is not the width by the heads");
   if (!gemma2 && !gemma3) {
     if (model.sliding_window.size > 0 && model.sliding_window.size < model.max_positions)
       log_warning("llama.cpp gives {} models no window of {} tokens: longer texts will be seen whole",
@@ -269,7 +285,7 @@ void add_architecture(GgufFields& fields, const GgufFamily& family, const models
   count(".attention.head_count_kv", {"num_key_value_heads"});
   add_rope(fields, arch, model, config);
   real(".attention.layer_norm_rms_epsilon", {"rms_norm_eps"});
-  real(".attention.layer_norm_epsilon", {"layer_norm_epsilon", "layer_norm_eps"});
+  real(".attention.layer_norm_epsilon", {"layer_norm_epsilon", "layer_norm_eps", "norm_epsilon"});
   if (arch == "olmo") fields.push_back({arch + ".attention.layer_norm_epsilon", 1e-5f});
   real(".attention.clamp_kqv", {"clip_qkv"});
   if (find(config, {"head_dim"}) != nullptr) {

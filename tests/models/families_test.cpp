@@ -136,6 +136,9 @@ TEST(Families, PresetsHaveThePublishedSizes) {
                                                       {"pythia-6.9b", 6857.302016},
                                                       {"pythia-12b", 11846.072320},
                                                       {"gpt-neox-20b", 20554.567680},
+                                                      {"starcoder2-3b", 3030.371328},
+                                                      {"starcoder2-7b", 7173.923840},
+                                                      {"starcoder2-15b", 15957.889024},
                                                       {"bert-base", 109.514298},
                                                       {"bert-large", 335.174458},
                                                       {"t5-small", 60.506624},
@@ -176,6 +179,7 @@ TEST(Families, FieldsThatChangeTheMathematicsAreRefusedByName) {
                          {"gemma2", "use_bidirectional_attention", true},
                          {"gpt-neox", "hidden_dropout", 0.1},
                          {"gpt2", "scale_attn_by_inverse_layer_idx", true},
+                         {"starcoder2", "mlp_type", "gated"},
                          {"qwen2", "layer_types", Json::array({"full_attention"})},
                          {"qwen2", "layer_types", Json::array({"full_attention", "linear_attention"})},
                          {"qwen3", "layer_types", Json::array({"full_attention", "sliding_attention"})},
@@ -187,6 +191,23 @@ TEST(Families, FieldsThatChangeTheMathematicsAreRefusedByName) {
     const std::string message = message_of(config);
     const std::string named = std::string_view(one.key) == "rope_parameters" ? "rope scaling" : one.key;
     EXPECT_NE(message.find(named), std::string::npos) << one.model << " " << one.key << ": " << message;
+  }
+}
+
+TEST(Families, DropoutOfPublishedStarCoder2FilesIsPassedOver) {
+  Json config = golden("starcoder2");
+  for (const char* dropout : {"attention_dropout", "residual_dropout", "embedding_dropout"})
+    config[dropout] = 0.1;
+  EXPECT_EQ(message_of(config), "");
+}
+
+TEST(Families, WithoutAKeyForTheHeadSizeHeadsDivideTheWidth) {
+  for (const Family* family : families()) {
+    if (family->size_keys.head_dim != nullptr) continue;
+    ModelConfig config = smallest_preset(*family);
+    ++config.hidden_size;
+    ASSERT_FALSE(faults_of(config).empty()) << family->name;
+    EXPECT_NE(faults_of(config)[0].find("does not divide among"), std::string::npos) << family->name;
   }
 }
 

@@ -76,10 +76,10 @@ def fields(writer, config, arch, kind):
             writer.add_rope_scaling_orig_ctx_len(original)
             scale = config["max_position_embeddings"] / original
             writer.add_rope_scaling_attn_factors((1 + np.log(scale) / np.log(original)) ** 0.5)
-    if llama_like and arch != "olmo":
+    if llama_like and arch not in ("olmo", "starcoder2"):
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     else:
-        writer.add_layer_norm_eps(1e-5 if arch == "olmo" else n("layer_norm_epsilon", "layer_norm_eps"))
+        writer.add_layer_norm_eps(1e-5 if arch == "olmo" else n("layer_norm_epsilon", "layer_norm_eps", "norm_epsilon"))
     if llama_like:
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
@@ -101,12 +101,13 @@ def pairs(weight, heads):
 
 
 PARTS = [
-    # of GPT-2, of GPT-NeoX, of Llama and those after it
-    "ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj",
+    # of GPT-2, of GPT-NeoX, of Llama and those after it, of GPT-2 and StarCoder2
+    "ln_1", "attn.c_attn", "attn.c_proj", "ln_2",
     "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm",
     "attention.query_key_value", "attention.dense", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h",
     "self_attn.qkv_proj", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-    "self_attn.q_norm", "self_attn.k_norm", "mlp.gate_up_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
+    "self_attn.q_norm", "self_attn.k_norm", "mlp.gate_up_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
+    "mlp.c_fc", "mlp.c_proj"]
 BEFORE = ["transformer.wte", "transformer.wpe", "gpt_neox.embed_in", "model.embed_tokens"]
 AFTER = ["transformer.ln_f", "gpt_neox.final_layer_norm", "model.norm", "embed_out", "lm_head"]
 
@@ -180,7 +181,7 @@ def main():
               ("llama-biases-yarn", "llama", "fp16"), ("mistral", "llama", "fp16"), ("qwen2", "qwen2", "fp16"),
               ("qwen3", "qwen3", "fp16"), ("olmo", "olmo", "fp16"), ("olmo2", "olmo2", "fp16"),
               ("gemma2", "gemma2", "fp16"), ("gemma3", "gemma3", "fp16"), ("phi3", "phi3", "fp16"),
-              ("gpt-neox", "gptneox", "fp16")]
+              ("gpt-neox", "gptneox", "fp16"), ("starcoder2", "starcoder2", "fp16")]
     for kind, arch, word in models:
         golden = root / "models" / "golden" / kind
         config = expressible(kind, json.loads((golden / "config.json").read_text()))

@@ -97,6 +97,7 @@ FAMILIES = {
     "gpt-neox-serial": lambda: family("GPTNeoX", use_parallel_residual=False, hidden_act="gelu_new"),
     # Cuts one in twenty of the projected q, k and v: at the limit rounding to bf16 turns gradients on and off.
     "olmo-clip": lambda: family("Olmo", clip_qkv=2.0),
+    "starcoder2": lambda: family("Starcoder2", sliding_window=7),
 }
 
 
