@@ -3,7 +3,7 @@
 writes loads in transformers without a warning and gives the logits of the original, and `strata eval`
 gives transformers' loss of it (of BERT and T5, whose losses need a tokenizer, check_encoders.py). Windows, caps and scalings that config.json lost on the way would show here.
 
-    python3 tools/golden/check_families.py build/release/bin/strata
+    python3 tools/golden/check_families.py build/release/bin/strata [MODEL ...]
 
 Needs torch and transformers. Not part of the tests: those need no Python.
 """
@@ -85,7 +85,8 @@ def main():
     golden = pathlib.Path(__file__).resolve().parents[2] / "tests" / "models" / "golden"
     with tempfile.TemporaryDirectory() as scratch:
         for folder in sorted(path for path in golden.iterdir() if path.is_dir()):
-            check(sys.argv[1], folder, pathlib.Path(scratch))
+            if not sys.argv[2:] or folder.name in sys.argv[2:]:
+                check(sys.argv[1], folder, pathlib.Path(scratch))
 
 
 if __name__ == "__main__":
