@@ -133,6 +133,11 @@ const std::vector<GgufFamily>& gguf_families() {
        .activation = ActivationKind::kGeluTanh,
        .biases = Biases::kAll,
        .heads_share_width = true},
+      {.model_type = "stablelm",
+       .architecture = "stablelm",
+       .inside = kLlamaLayer,
+       .biases = Biases::kOfQkv,
+       .heads_share_width = true},
   };
   return families;
 }
@@ -196,7 +201,8 @@ void add_rope(GgufFields& fields, const std::string& arch, const models::ModelCo
   if (theta != nullptr) fields.push_back({arch + ".rope.freq_base", theta->get<float>()});
   if (model.window_rope)
     fields.push_back({arch + ".rope.freq_base_swa", static_cast<float>(model.window_rope->theta)});
-  if (arch == "llama" || arch == "gptneox" || arch == "phi3" || model.partial_rotary_factor < 1)
+  if (arch == "llama" || arch == "gptneox" || arch == "phi3" || arch == "stablelm" ||
+      model.partial_rotary_factor < 1)
     fields.push_back({arch + ".rope.dimension_count", static_cast<uint32_t>(model.rotary_dim())});
   const Json* kind = find(rope, {"rope_type", "type"});
   const std::string type = kind != nullptr ? kind->get<std::string>() : "default";
@@ -246,6 +252,7 @@ void check_expressible(const GgufFamily& family, const models::ModelConfig& mode
     refuse("that only a part of each head rotates");
   if (family.heads_share_width && model.q_width() != model.hidden_size)
     refuse("a head size that is not the width by the heads");
+  if (family.architecture == "stablelm" && model.tied) refuse("that the head is tied");
   if (!gemma2 && !gemma3) {
     if (model.sliding_window.size > 0 && model.sliding_window.size < model.max_positions)
       log_warning("llama.cpp gives {} models no window of {} tokens: longer texts will be seen whole",
@@ -293,7 +300,7 @@ void add_architecture(GgufFields& fields, const GgufFamily& family, const models
     count(".attention.value_length", {"head_dim"});
   }
   if (arch == "llama") count(".vocab_size", {"vocab_size"});
-  if (arch == "gptneox")
+  if (arch == "gptneox" || arch == "stablelm")
     fields.push_back({arch + ".use_parallel_residual", config.value("use_parallel_residual", true)});
   if (arch == "gemma2") real(".attn_logit_softcapping", {"attn_logit_softcapping"});
   if (arch == "gemma2" || arch == "gemma3") real(".final_logit_softcapping", {"final_logit_softcapping"});

@@ -13,7 +13,8 @@ ModelConfig read_llama_keys(const ConfigJson& json, const Family& family, const 
   config.layers = json.integer("num_hidden_layers");
   config.heads = json.integer("num_attention_heads");
   config.kv_heads = json.integer_or("num_key_value_heads", config.heads);
-  config.head_dim = json.integer_or("head_dim", config.heads > 0 ? config.hidden_size / config.heads : 0);
+  config.head_dim = config.heads > 0 ? config.hidden_size / config.heads : 0;
+  if (const char* key = family.size_keys.head_dim) config.head_dim = json.integer_or(key, config.head_dim);
   config.intermediate_size = json.integer("intermediate_size");
   config.max_positions = json.integer_or("max_position_embeddings", defaults.max_positions);
   config.tied = json.boolean_or("tie_word_embeddings", defaults.tied);
@@ -43,7 +44,7 @@ nlohmann::ordered_json llama_keys(const ModelConfig& config, const char* archite
   json["bos_token_id"] = id_json(config.bos_id);
   json["eos_token_id"] = id_json(config.eos_id);
   json["pad_token_id"] = id_json(config.pad_id);
-  json["head_dim"] = config.head_dim;
+  if (const char* key = config.family->size_keys.head_dim) json[key] = config.head_dim;
   json[defaults.activation_key] = name_of(config.activation);
   json["hidden_size"] = config.hidden_size;
   json["initializer_range"] = config.init_std;

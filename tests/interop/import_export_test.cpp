@@ -52,7 +52,8 @@ TEST(Gguf, IsByteForByteWhatTheReferenceWriterMakes) {
                                                                       {"gemma3", "fp16"},
                                                                       {"phi3", "fp16"},
                                                                       {"gpt-neox", "fp16"},
-                                                                      {"starcoder2", "fp16"}}) {
+                                                                      {"starcoder2", "fp16"},
+                                                                      {"stablelm", "fp16"}}) {
     ScratchFolder scratch;
     const Path model = scratch / name;
     std::filesystem::copy(Path(STRATA_GOLDEN_MODELS) / name, model);

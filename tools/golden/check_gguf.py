@@ -239,6 +239,7 @@ def small_models(program, scratch, only):
                                                                     rope_parameters=dict(longrope, partial_rotary_factor=1.0)),
         "gpt-neox": t.GPTNeoXConfig(**{k: v for k, v in base.items() if k != "num_key_value_heads"}, rotary_pct=0.5),
         "starcoder2": t.Starcoder2Config(**dict(base, tie_word_embeddings=True), sliding_window=None),
+        "stablelm": t.StableLmConfig(**base, use_qkv_bias=True),
         # Vocabularies of 600 and 308 tokens: strata writes no ids without a token.
         "llama-sentencepiece": t.LlamaConfig(**dict(base, vocab_size=600, bos_token_id=1, eos_token_id=2)),
         "llama-unigram": t.LlamaConfig(**dict(base, vocab_size=308, eos_token_id=2)),

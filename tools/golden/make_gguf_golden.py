@@ -65,7 +65,7 @@ def fields(writer, config, arch, kind):
         writer.add_rope_freq_base(rope["rope_theta"])
         if "sliding_attention" in config["rope_parameters"]:
             writer.add_rope_freq_base_swa(config["rope_parameters"]["sliding_attention"]["rope_theta"])
-        if arch in ("llama", "gptneox", "phi3"):
+        if arch in ("llama", "gptneox", "phi3", "stablelm"):
             writer.add_rope_dimension_count(int(rope.get("partial_rotary_factor", 1) * head_dim))
         if rope["rope_type"] == "yarn":
             writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
@@ -76,16 +76,16 @@ def fields(writer, config, arch, kind):
             writer.add_rope_scaling_orig_ctx_len(original)
             scale = config["max_position_embeddings"] / original
             writer.add_rope_scaling_attn_factors((1 + np.log(scale) / np.log(original)) ** 0.5)
-    if llama_like and arch not in ("olmo", "starcoder2"):
+    if llama_like and arch not in ("olmo", "starcoder2", "stablelm"):
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     else:
         writer.add_layer_norm_eps(1e-5 if arch == "olmo" else n("layer_norm_epsilon", "layer_norm_eps", "norm_epsilon"))
-    if llama_like:
+    if llama_like and arch != "stablelm":
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
     if arch == "llama":
         writer.add_vocab_size(config["vocab_size"])
-    if arch == "gptneox":
+    if arch in ("gptneox", "stablelm"):
         writer.add_parallel_residual(config["use_parallel_residual"])
     if arch == "gemma2":
         writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
@@ -181,7 +181,8 @@ def main():
               ("llama-biases-yarn", "llama", "fp16"), ("mistral", "llama", "fp16"), ("qwen2", "qwen2", "fp16"),
               ("qwen3", "qwen3", "fp16"), ("olmo", "olmo", "fp16"), ("olmo2", "olmo2", "fp16"),
               ("gemma2", "gemma2", "fp16"), ("gemma3", "gemma3", "fp16"), ("phi3", "phi3", "fp16"),
-              ("gpt-neox", "gptneox", "fp16"), ("starcoder2", "starcoder2", "fp16")]
+              ("gpt-neox", "gptneox", "fp16"), ("starcoder2", "starcoder2", "fp16"),
+              ("stablelm", "stablelm", "fp16")]
     for kind, arch, word in models:
         golden = root / "models" / "golden" / kind
         config = expressible(kind, json.loads((golden / "config.json").read_text()))

@@ -98,6 +98,8 @@ FAMILIES = {
     # Cuts one in twenty of the projected q, k and v: at the limit rounding to bf16 turns gradients on and off.
     "olmo-clip": lambda: family("Olmo", clip_qkv=2.0),
     "starcoder2": lambda: family("Starcoder2", sliding_window=7),
+    # Heads of 12: of 8 only four dimensions of the bias of k rotate, too few to tell roundings apart.
+    "stablelm": lambda: family("StableLm", hidden_size=36, use_qkv_bias=True, partial_rotary_factor=0.5),
 }
 
 
