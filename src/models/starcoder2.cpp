@@ -22,7 +22,7 @@ ModelConfig read(const std::string& text, const std::string& where) {
   config.norm = layers::NormSpec::Kind::kLayer;
   config.gated = false;
   config.qkv_bias = config.out_bias = config.ffn_bias = json.boolean_or("use_bias", true);
-  config.windows.size = static_cast<int64_t>(json.real_or_none("sliding_window", 0));
+  config.sliding_window.size = static_cast<int64_t>(json.real_or_none("sliding_window", 0));
   config.init_std = json.real_or("initializer_range", 0.018042);
   return config;
 }
@@ -31,7 +31,8 @@ std::string write(const ModelConfig& config, DType dtype) {
   auto json = llama_keys(config, "Starcoder2ForCausalLM", dtype, kDefaults);
   json["embedding_dropout"] = 0.0;
   json["residual_dropout"] = 0.0;
-  json["sliding_window"] = config.windows.size > 0 ? nlohmann::ordered_json(config.windows.size) : nullptr;
+  json["sliding_window"] =
+      config.sliding_window.size > 0 ? nlohmann::ordered_json(config.sliding_window.size) : nullptr;
   json["use_bias"] = config.ffn_bias;
   return json.dump(2) + "\n";
 }
