@@ -40,10 +40,10 @@ std::string write(const ModelConfig& config, DType dtype) {
 std::vector<TensorRow> tensors(const ModelConfig& config) {
   std::vector<TensorRow> rows = llama_tensors(config);
   for (TensorRow& row : rows) {
-    for (const auto& [llama, ours] :
+    for (const auto& [llama, name] :
          {std::pair{".mlp.up_proj.", ".mlp.c_fc."}, {".mlp.down_proj.", ".mlp.c_proj."}}) {
       const size_t at = row.file_name.find(llama);
-      if (at != std::string::npos) row.file_name.replace(at, std::string_view(llama).size(), ours);
+      if (at != std::string::npos) row.file_name.replace(at, std::string_view(llama).size(), name);
     }
   }
   return rows;
