@@ -1,5 +1,5 @@
 // strata bench compile: what it takes to make a step program, against layers and against parameters.
-#include <time.h>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-#include <stdlib.h>
 #include <unistd.h>
+#include <cstdlib>
 
 #include <algorithm>
 #include <iterator>

@@ -22,7 +22,7 @@ struct Options {
 config::RunConfig read_config(const std::string& file, const std::vector<std::string>& sets) {
   Path path = file;
   if (std::filesystem::is_directory(path)) path /= "run.toml";
-  const config::RunConfig config = config::read_run_config(path, sets);
+  config::RunConfig config = config::read_run_config(path, sets);
   config::require_valid(config);
   return config;
 }

@@ -206,8 +206,9 @@ int run_explain(const ExplainOptions& options) {
     print_text(run.config, model, compiled, device, ways);
     return 0;
   }
-  const Expectation expected = expect(
-      config, model, program::predict_step(compiled.set->programs[config::kTrainProgram], device), device);
+  const Expectation expected =
+      expect(run.config, model, program::predict_step(compiled.set->programs[config::kTrainProgram], device),
+             device);
   auto json = nlohmann::ordered_json::parse(program::explain_json(*compiled.set, device));
   json["memory_budget"] = (*run.config.memory.budget).count;
   json["fits"] = compiled.fits;

@@ -35,7 +35,8 @@ std::string escape_markup(std::string_view text) {
   while (!text.empty()) {
     const size_t length = character_length(text);
     const char c = text[0];
-    if (length == 0) {
+    const bool is_control = (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f;
+    if (length == 0 || is_control) {
       out += kReplacement;
     } else if (length > 1) {
       out += text.substr(0, length);
@@ -49,8 +50,6 @@ std::string escape_markup(std::string_view text) {
       out += "&quot;";
     } else if (c == '\'') {
       out += "&#39;";
-    } else if ((static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f) {
-      out += kReplacement;
     } else {
       out += c;
     }

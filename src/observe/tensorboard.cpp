@@ -41,7 +41,7 @@ void put_float(std::string& out, int number, float value) {
   put_little_endian(out, std::bit_cast<uint32_t>(value), 4);
 }
 void put_integer(std::string& out, int number, int64_t value) {
-  put_varint(out, static_cast<uint64_t>(number << 3));
+  put_varint(out, static_cast<uint64_t>(number) << 3);
   put_varint(out, static_cast<uint64_t>(value));
 }
 void put_bytes(std::string& out, int number, std::string_view bytes) {

@@ -1,8 +1,8 @@
 #include "base/signals.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <unistd.h>
+#include <csignal>
 
 namespace strata {
 namespace {

@@ -91,13 +91,15 @@ TEST(TensorIo, Interleaves) {
     Interleave interleave;
     Shape shape;
   };
-  for (const auto& [interleave, shape] :
+  for (const auto& one :
        std::vector<Case>{{{{2, 2, 2}}, {18, 5}},  // three heads of q; k; v
                          {{{4, 1, 1}}, {12}},     // four query heads to a key-value head, a bias
                          {{{3}}, {9, 2}},         // one part: the same order
                          {{{3, 5}}, {0, 7}},
                          {{{2, 1}}, {6, 600'007}},  // rows longer than a chunk
                          {{{64, 64, 64}}, {1536, 517}}}) {
+    const Interleave& interleave = one.interleave;
+    const Shape& shape = one.shape;
     const auto values = random_floats(shape.elements(), 9);
     const int64_t columns = shape.rank() == 2 ? shape[1] : 1;
     int64_t groups = shape[0] / interleave.group_rows();

@@ -135,7 +135,7 @@ TEST(PickleReader, RecordsAreInert) {
 
 TEST(PickleReader, RefusesUnsoundPrograms) {
   using namespace std::string_literals;
-  for (const auto& [bytes, says] : std::vector<std::pair<std::string, std::string>>{
+  for (const auto& one : std::vector<std::pair<std::string, std::string>>{
            {""s, "breaks off"},
            {"\x80\x09."s, "protocol 9"},
            {"."s, "stack is empty"},
@@ -160,8 +160,8 @@ TEST(PickleReader, RefusesUnsoundPrograms) {
            {"P12\n."s, "0x50"},
            {"(ios\nsystem\n."s, "0x69"},
            {"\x82\1."s, "0x82"}}) {
-    const std::string message = refusal_of([&] { delete read_pickle(bytes); });
-    EXPECT_NE(message.find(says), std::string::npos) << message << ", expected " << says;
+    const std::string message = refusal_of([&] { delete read_pickle(one.first); });
+    EXPECT_NE(message.find(one.second), std::string::npos) << message << ", expected " << one.second;
   }
 }
 

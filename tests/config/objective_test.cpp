@@ -194,11 +194,11 @@ TEST_F(OwnTokenizer, WithoutTheTokensIsRefused) {
   config::RunConfig causal = config();
   const auto tokenizer =
       config::resolve_tokenizer(causal, model_of(causal, Architecture::kDecoder), posix_file_system());
-  for (const auto& [architecture, word] :
+  for (const auto& one :
        {std::pair{Architecture::kEncoder, "[MASK]"}, {Architecture::kEncoderDecoder, "<extra_id_0>"}}) {
     const std::string said =
-        refusal([&] { config::objective_options(causal, model_of(causal, architecture), &*tokenizer); });
-    EXPECT_NE(said.find(word), std::string::npos) << said;
+        refusal([&] { config::objective_options(causal, model_of(causal, one.first), &*tokenizer); });
+    EXPECT_NE(said.find(one.second), std::string::npos) << said;
     EXPECT_NE(said.find("tokenizer.path"), std::string::npos) << said;
   }
 }

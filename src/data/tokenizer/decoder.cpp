@@ -10,7 +10,7 @@ namespace {
 
 using Tokens = std::vector<std::string>;
 
-Tokens run(const ByteLevelDecoder&, Tokens tokens, bool keep_bytes) {
+Tokens run(const ByteLevelDecoder&, const Tokens& tokens, bool keep_bytes) {
   std::string bytes;
   for (const std::string& token : tokens) bytes += byte_level_bytes(token);
   return {keep_bytes ? bytes : replace_invalid_utf8(bytes)};
@@ -52,7 +52,7 @@ Tokens run(const ByteFallbackDecoder&, Tokens tokens, bool keep_bytes) {
   return out;
 }
 
-Tokens run(const FuseDecoder&, Tokens tokens, bool) {
+Tokens run(const FuseDecoder&, const Tokens& tokens, bool) {
   std::string all;
   for (const std::string& token : tokens) all += token;
   return {all};

@@ -10,7 +10,7 @@ namespace strata::data {
 StringTable::StringTable(const std::vector<Entry>& entries) {
   int32_t largest = -1;
   for (const Entry& entry : entries) largest = std::max(largest, entry.id);
-  const size_t ids = static_cast<size_t>(largest + 1);
+  const size_t ids = static_cast<size_t>(largest) + 1;
   std::vector<const Entry*> by_id(ids, nullptr);
   for (const Entry& entry : entries) by_id[static_cast<size_t>(entry.id)] = &entry;
   present_.assign(ids, false);

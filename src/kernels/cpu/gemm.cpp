@@ -162,7 +162,7 @@ GemmPlan plan_gemm(const GemmSpec& wanted, const hardware::DeviceSpec& device, G
 Gemm::Gemm(const GemmPlan& plan) : plan_(plan) {
   if (plan.kernel == GemmKernel::kPanels) detail::check_panels(plan.panels);
   if (plan.kernel != GemmKernel::kOneDnn) return;
-  library_.reset(new Library{detail::OneDnnGemm(plan.spec, plan.threads)});
+  library_ = std::make_unique<Library>(Library{detail::OneDnnGemm(plan.spec, plan.threads)});
   STRATA_CHECK(library_->product.scratch_bytes() <= plan.scratch_bytes,
                "[gemm] planned with {} bytes of scratch, of which the library wants {}: planned for another "
                "processor",

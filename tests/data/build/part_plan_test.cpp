@@ -7,7 +7,7 @@
 namespace strata::data {
 namespace {
 
-Recipe recipe_of(const TemporaryFolder& folder, std::vector<std::vector<std::string>> sources) {
+Recipe recipe_of(const TemporaryFolder& folder, const std::vector<std::vector<std::string>>& sources) {
   Recipe recipe;
   recipe.base = folder.path();
   for (auto& patterns : sources) {
