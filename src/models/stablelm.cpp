@@ -1,4 +1,6 @@
 // StableLM and StableLM 2: Llama with LayerNorm, a part of each head that rotates, and biases of q, k and v.
+#include <nlohmann/json.hpp>
+
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"

@@ -1,4 +1,6 @@
 // StarCoder2: LayerNorm, biases everywhere, an FFN without a gate, grouped queries, a window in every layer.
+#include <nlohmann/json.hpp>
+
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"
