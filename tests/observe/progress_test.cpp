@@ -2,9 +2,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <cstdlib>
 
 #include <cmath>
 #include <vector>

@@ -209,7 +209,8 @@ void fill(device::OpRun& run) {
                                                                                           : 0)
                                                                     : (i * 5 + 2) % 9);  // targets
       } else if (value.name == "angles") {
-        const double angle = 0.3 * static_cast<double>(i / 2);
+        const int64_t pair = i / 2;
+        const double angle = 0.3 * static_cast<double>(pair);
         run.data_as<float>(id)[i] = static_cast<float>(i % 2 == 0 ? std::cos(angle) : std::sin(angle));
       } else {
         run.data_as<float>(id)[i] =

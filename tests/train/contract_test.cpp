@@ -13,7 +13,7 @@ namespace strata::train {
 namespace {
 
 // The message of a run that is refused; fails where it is not a ConfigError.
-std::string refusal(const TinyRun& tiny, RunOptions options) {
+std::string refusal(const TinyRun& tiny, const RunOptions& options) {
   try {
     tiny.train_with(options);
   } catch (const ConfigError& error) {

@@ -1,9 +1,9 @@
 // The program itself, stopped and killed from outside: SIGTERM and SIGINT save and exit, SIGKILL at any
 // moment loses nothing but time.
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <csignal>
 
 #include <chrono>
 #include <thread>
