@@ -17,18 +17,6 @@ std::vector<int64_t> parts_along(const Tensor& tensor, int dim) {
   return {tensor.shape[dim]};
 }
 
-// Indices along `dim` that shard `index` of `shards` holds: its share of every part.
-std::vector<int64_t> indices_of(const Tensor& tensor, int dim, int index, int shards) {
-  std::vector<int64_t> out;
-  int64_t begin = 0;
-  for (const int64_t part : parts_along(tensor, dim)) {
-    const int64_t share = part / shards;
-    for (int64_t i = 0; i < share; ++i) out.push_back(begin + index * share + i);
-    begin += part;
-  }
-  return out;
-}
-
 struct Strides {
   int64_t outer, inner;
 };
@@ -48,7 +36,8 @@ Tensor slice(const Tensor& tensor, Placement placement, int index, int shards) {
     for (double& value : out.values) value *= share;
     return out;
   }
-  const auto indices = indices_of(tensor, placement.dim, index, shards);
+  const auto indices =
+      indices_of(parts_along(tensor, placement.dim), static_cast<size_t>(index), static_cast<size_t>(shards));
   const auto [outer, inner] = strides_of(tensor.shape, placement.dim);
   out.shape.set(placement.dim, static_cast<int64_t>(indices.size()));
   out.values.clear();

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "fixtures/float_values.h"
 #include "fixtures/host_device.h"
 #include "kernels/cpu/linear_cross_entropy.h"
 #include "tensor/arena.h"
@@ -17,16 +18,6 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 using Task = CrossEntropyTask;
-
-std::vector<float> values(int64_t n, uint64_t seed, float size) {
-  std::vector<float> out(static_cast<size_t>(n));
-  uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
-  for (float& value : out) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    value = (static_cast<float>(state >> 40) * 0x1p-23f - 1.0f) * size;
-  }
-  return out;
-}
 
 struct Problem {
   LinearCrossEntropySpec spec;
