@@ -172,7 +172,7 @@ namespace {
 // As strata train would resolve it in this folder now: a run that is there goes on with what it chose.
 config::ResolvedRun resolved_as_trained(config::RunConfig config) {
   const Path folder = config.run.folder;
-  if (const auto stored = train::stored_config(folder)) {
+  if (const auto stored = config::read_stored_config(folder)) {
     const auto changes = config::compare_for_resume(*stored, config);
     const bool resumes = std::none_of(changes.begin(), changes.end(), [](const config::Change& change) {
       return change.resume == config::ResumeClass::kRefused;

@@ -83,8 +83,10 @@ void add_train(Verb root) {
   auto resume = std::make_shared<std::string>("auto");
   Verb verb = root.verb("train", "Train a model; the same command goes on where a run was",
                         "strata train RUN.toml --set training.steps=2000");
-  verb.option("RUN.toml", options->inputs,
-              "A configuration; or texts, or folders of data builds, to train on without one")
+  verb.option(
+          "RUN.toml", options->inputs,
+          "A configuration, or the folder of a run to go on with; or texts, or folders of data builds, to "
+          "train on without one")
       .required();
   verb.sets(options->sets);
   verb.option("--resume", *resume,

@@ -31,6 +31,7 @@ enum class Backend { kAuto, kLocal, kMpi, kNccl };
 struct RunTable {
   std::string name = "auto";    // resolved while reading: the file's name without .toml
   std::string folder = "auto";  // resolved while reading: runs/NAME
+  std::string started_in;       // where relative paths begin; reading lays it before them
   int64_t seed = 1234;
   Auto<Duration> max_time;
 };

@@ -293,8 +293,14 @@ KeySpec key(const char* name, T Table::*member, const char* help, ValueShape sha
   shape.base = FieldType<T>::kBase;
   shape.optional = kIsOptional<T> || std::is_same_v<T, std::string> || std::is_same_v<T, ConfigValue>;
   if (kIsOrWord<T> && shape.word.empty()) shape.word = "auto";
-  KeySpec out{
-      .name = name, .help = help, .shape = shape, .later = false, .resume = {}, .read = {}, .write = {}};
+  KeySpec out{.name = name,
+              .help = help,
+              .shape = shape,
+              .later = false,
+              .resume = {},
+              .path = false,
+              .read = {},
+              .write = {}};
   out.read = [member, shape](void* table, const ConfigValue& value) {
     return FieldType<T>::read(value, shape, static_cast<Table*>(table)->*member);
   };
@@ -306,6 +312,10 @@ KeySpec key(const char* name, T Table::*member, const char* help, ValueShape sha
 
 inline KeySpec later(KeySpec spec) {
   spec.later = true;
+  return spec;
+}
+inline KeySpec paths(KeySpec spec) {
+  spec.path = true;
   return spec;
 }
 inline KeySpec on_resume(KeySpec spec, ResumeClass resume) {

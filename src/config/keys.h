@@ -42,6 +42,7 @@ struct KeySpec {
   ValueShape shape;
   bool later = false;                 // only the default is accepted yet
   std::optional<ResumeClass> resume;  // where it differs from the table's
+  bool path = false;                  // texts that name files or folders
   // False where the value does not have the shape. `table` is the struct that holds the key.
   std::function<bool(void* table, const ConfigValue& value)> read;
   // Nothing where the key is unset.

@@ -4,6 +4,7 @@
 #include "base/suggest.h"
 #include "config/builds.h"
 #include "config/keys.h"
+#include "config/paths.h"
 
 namespace strata::config {
 namespace {
@@ -163,7 +164,9 @@ RunConfig read_run_config(const Path& path, std::span<const std::string> sets,
   if (!path.empty()) root = read_toml(path);
   for (const std::string& argument : arguments) apply_set(root, argument, Origin::Kind::kArgument);
   apply_sets(root, sets);
-  return from_tree(root, path.string());
+  RunConfig config = from_tree(root, path.string());
+  lay_paths(config, path);
+  return config;
 }
 
 RunConfig parse_run_config(std::string_view text, const std::string& name,

@@ -1,5 +1,8 @@
 #include "config/resolve.h"
 
+#include <algorithm>
+
+#include "base/log.h"
 #include "base/parallel.h"
 #include "config/objective.h"
 
@@ -24,12 +27,36 @@ void take_tokenizer(models::ModelConfig& model, const RunConfig& config, const d
     model.pad_id = std::nullopt;
 }
 
+// Where the data end before the steps do, the learning rate's curve ends with them.
+void end_with_data(ResolvedRun& run) {
+  const auto bounded = [](const auto& source) { return source.max_epochs > 0 || source.max_tokens > 0; };
+  const auto& sources = run.data.sources;
+  if (run.config.data.epochs.is_word() && std::none_of(sources.begin(), sources.end(), bounded)) return;
+  const data::SampleSource samples(
+      sources, sample_options(run.config, run.model, run.tokenizer ? &*run.tokenizer : nullptr));
+  if (samples.total_samples() == data::Mixture::kUnbounded) return;
+  const int64_t batch = run.config.training.global_batch_size;
+  const int64_t steps = (samples.total_samples() + batch - 1) / batch;
+  if (steps >= *run.config.schedule.steps) return;
+  log_warning(
+      "the data end after {} steps, before the {} asked for: so do the run and the learning rate's curve",
+      steps, *run.config.schedule.steps);
+  if (steps < run.config.schedule.warmup_steps) {
+    log_warning(
+        "schedule.warmup_steps: found {}, more than these {} steps: the learning rate never reaches "
+        "optimizer.lr",
+        run.config.schedule.warmup_steps, steps);
+  }
+  run.config.schedule.steps = std::max<int64_t>(1, steps);
+}
+
 }  // namespace
 
 ResolvedRun resolve(RunConfig config, const ResolveOptions& options) {
   ResolvedRun run{.config = std::move(config), .model = {}, .tokenizer = {}, .data = {}};
   // The horizon of the curve is fixed at the first start.
-  if (run.config.schedule.steps.is_word()) run.config.schedule.steps = total_steps(run.config);
+  const bool fix_horizon = run.config.schedule.steps.is_word();
+  if (fix_horizon) run.config.schedule.steps = total_steps(run.config);
   run.model = resolve_model(run.config);
   resolve_objective(run.config, run.model);
   resolve_machine(run.config);
@@ -40,6 +67,7 @@ ResolvedRun resolve(RunConfig config, const ResolveOptions& options) {
         resolve_tokenizer(run.config, run.model, options.files, options.stored_tokenizer, options.check);
     take_tokenizer(run.model, run.config, tokenizer());
     run.data = resolve_data(run.config, run.model, tokenizer(), options.files, options.check);
+    if (fix_horizon) end_with_data(run);
     return run;
   }
   KnownTokenizer known = known_tokenizer(run.config, run.model, options.stored_tokenizer);

@@ -420,7 +420,7 @@ data::Pack packing(const RunConfig& config) {
 }
 
 data::SampleOptions sample_options(const RunConfig& config, const models::ModelConfig& model,
-                                   const data::Tokenizer* tokenizer) {
+                                   const data::Tokenizer* tokenizer, data::DataOrigin origin) {
   data::SampleOptions options;
   options.sequence_length = config.training.sequence_length;
   options.seed = static_cast<uint64_t>(config.run.seed);
@@ -430,14 +430,19 @@ data::SampleOptions sample_options(const RunConfig& config, const models::ModelC
   options.objective = objective_options(config, model, tokenizer);
   options.epochs = config.data.epochs.value_or(0);
   for (const Range& range : config.data.skip) options.skip.push_back({range.first, range.last + 1});
+  const data::SkipRanges skip(options.skip);
+  const int64_t trained = skip.trained_before(origin.sample);
   for (const DataPhase& phase : config.data.phase) {
-    data::MixturePhase mixture{(phase.from_step - 1) * config.training.global_batch_size, {}};
+    const int64_t steps = phase.from_step - 1 - origin.step;
+    data::MixturePhase mixture{origin.sample, {}};
+    if (steps > 0) mixture.first_sample = skip.global_of(trained + steps * config.training.global_batch_size);
     for (const DataSource& source : config.data.source) {
       const auto weight = phase.weights.find(source.name);
       mixture.weights.push_back(weight == phase.weights.end() ? 0.0 : weight->second);
     }
     options.phases.push_back(std::move(mixture));
   }
+  options.origin = std::move(origin);
   return options;
 }
 

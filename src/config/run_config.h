@@ -21,6 +21,10 @@ RunConfig read_run_config(const Path& path, std::span<const std::string> sets = 
 RunConfig parse_run_config(std::string_view text, const std::string& name,
                            std::span<const std::string> sets = {});
 
+// The run.toml of a run's folder; nothing where there is none. Its paths lead from the working folder to what
+// they named where the run was started, also where the project has been moved as a whole since.
+std::optional<RunConfig> read_stored_config(const Path& run, std::span<const std::string> sets = {});
+
 // Adds what only another room can find (sizes of a model, files of a corpus).
 using FaultHook = std::function<void(const RunConfig&, std::vector<Fault>&)>;
 // Every fault, in the order of the file: those of reading, those between keys, those of the hooks.
@@ -48,17 +52,19 @@ struct Change {
   std::string before, after;  // TOML; empty: not there
   ResumeClass resume = ResumeClass::kFree;
 };
-// The keys in which two configurations differ.
+// The keys in which two configurations differ in meaning: tables have no order, 1 and 1.0 are one number, and
+// paths are equal that lead to the same place.
 std::vector<Change> compare(const RunConfig& before, const RunConfig& after);
 // `now` for going on with a run: every "auto" (and schedule.steps = "training", and a tokenizer or name left
-// to the program) takes the stored run's value.
+// to the program) takes the stored run's value, but for those that were chosen for something that is changed.
 RunConfig keep_resolved(const RunConfig& now, const RunConfig& stored);
 // What a resume changes: compare(stored, keep_resolved(now, stored)).
 std::vector<Change> compare_for_resume(const RunConfig& stored, const RunConfig& now);
 // Throws ConfigError that lists the refused changes, and those that need --accept-changes unless `accepted`.
 void require_resumable(std::span<const Change> changes, bool accepted);
 
-// run.toml: every key with its value. `machine` is one line that describes this machine.
+// run.toml: every key with its value; relative paths begin at the working folder. `machine` is one line that
+// describes this machine.
 std::string resolved_toml(const RunConfig& config, const std::string& machine);
 // A RUN.toml for people: every key with its help; keys that were given stand uncommented, defaults and unset
 // ones as comments. Keys for later versions are left out.

@@ -1,5 +1,6 @@
 // Showing and comparing configurations key by key.
 #include <algorithm>
+#include <filesystem>
 
 #include "base/error.h"
 #include "config/keys.h"
@@ -39,11 +40,52 @@ void keep_words(RunConfig& now, RunConfig& stored) {
   }
 }
 
-}  // namespace
+std::optional<double> number_of(const ConfigValue& value) {
+  if (const auto* integer = value.get_if<int64_t>()) return static_cast<double>(*integer);
+  if (const auto* number = value.get_if<double>()) return *number;
+  return std::nullopt;
+}
 
-std::vector<Setting> settings(const RunConfig& config) {
+std::string normal_path(const std::string& path) {
+  if (path.find("://") != std::string::npos) return path;
+  std::string normal = std::filesystem::absolute(path).lexically_normal().string();
+  while (normal.size() > 1 && normal.back() == '/') normal.pop_back();
+  return normal;
+}
+
+bool same_meaning(const ConfigValue& a, const ConfigValue& b, bool path) {
+  if (const auto left = number_of(a), right = number_of(b); left && right) {
+    // Whole numbers beyond what a double holds exactly are compared as such.
+    return a.data.index() == b.data.index() ? same_value(a, b) : *left == *right;
+  }
+  if (a.data.index() != b.data.index()) return false;
+  if (const auto* left = a.get_if<ConfigValue::Array>()) {
+    const auto& right = std::get<ConfigValue::Array>(b.data);
+    return std::equal(left->begin(), left->end(), right.begin(), right.end(),
+                      [&](const ConfigValue& x, const ConfigValue& y) { return same_meaning(x, y, path); });
+  }
+  if (const auto* left = a.get_if<ConfigValue::Table>()) {
+    return left->size() == std::get<ConfigValue::Table>(b.data).size() &&
+           std::all_of(left->begin(), left->end(), [&](const ConfigEntry& entry) {
+             const ConfigValue* other = b.find(entry.key);
+             return other != nullptr && same_meaning(entry.value, *other, path);
+           });
+  }
+  if (const auto* left = a.get_if<std::string>(); left && path)
+    return normal_path(*left) == normal_path(std::get<std::string>(b.data));
+  return same_value(a, b);
+}
+
+// A key's value with what comparing needs to know of it.
+struct Valued {
+  Setting setting;
+  ConfigValue value;
+  bool path;
+};
+
+std::vector<Valued> values(const RunConfig& config) {
   RunConfig own = config;
-  std::vector<Setting> out;
+  std::vector<Valued> out;
   for (const TableSpec& table : run_tables()) {
     for (size_t i = 0; i < table.count(config); ++i) {
       const void* object = table.at(own, i);
@@ -51,29 +93,60 @@ std::vector<Setting> settings(const RunConfig& config) {
         const auto value = spec.write(object);
         if (!value) continue;
         const std::string path = table_path(table, i) + "." + spec.name;
-        out.push_back({path, to_toml(*value), config.origin_of(path), spec.resume.value_or(table.resume)});
+        out.push_back({{path, to_toml(*value), config.origin_of(path), spec.resume.value_or(table.resume)},
+                       *value,
+                       spec.path});
       }
     }
   }
   return out;
 }
 
+// What was chosen for a batch, a length, a precision or an amount of memory is chosen again for another one;
+// an "auto" that was replaced is no wish of the user's.
+void drop_stale(RunConfig& out, const RunConfig& now, const RunConfig& stored) {
+  const bool precision = out.precision.compute != stored.precision.compute;
+  if (now.precision.residual == Residual::kAuto && precision) out.precision.residual = Residual::kAuto;
+  const int64_t micro_batch = out.training.micro_batch_size.value_or(1);
+  const bool sizes = out.training.sequence_length != stored.training.sequence_length ||
+                     out.training.global_batch_size % micro_batch != 0 ||
+                     (now.memory.budget.value && stored.memory.budget.value &&
+                      now.memory.budget.value->count != stored.memory.budget.value->count);
+  if (now.training.micro_batch_size.is_word() && (precision || sizes))
+    out.training.micro_batch_size = now.training.micro_batch_size;
+  const bool micro_batch_changed =
+      !(out.training.micro_batch_size.value == stored.training.micro_batch_size.value);
+  if (now.memory.recompute == Recompute::kAuto && (precision || sizes || micro_batch_changed))
+    out.memory.recompute = Recompute::kAuto;
+}
+
+}  // namespace
+
+std::vector<Setting> settings(const RunConfig& config) {
+  std::vector<Setting> out;
+  for (Valued& one : values(config)) out.push_back(std::move(one.setting));
+  return out;
+}
+
 std::vector<Change> compare(const RunConfig& before, const RunConfig& after) {
-  const std::vector<Setting> old_settings = settings(before);
-  const std::vector<Setting> new_settings = settings(after);
-  const auto find = [](const std::vector<Setting>& list, const std::string& key) {
+  const std::vector<Valued> old_values = values(before), new_values = values(after);
+  const auto find = [](const std::vector<Valued>& list, const std::string& key) {
     const auto at =
-        std::find_if(list.begin(), list.end(), [&](const Setting& setting) { return setting.key == key; });
-    return at == list.end() ? std::string() : at->value;
+        std::find_if(list.begin(), list.end(), [&](const Valued& one) { return one.setting.key == key; });
+    return at == list.end() ? nullptr : &*at;
   };
   std::vector<Change> out;
-  for (const Setting& setting : old_settings) {
-    const std::string now = find(new_settings, setting.key);
-    if (now != setting.value) out.push_back({setting.key, setting.value, now, setting.resume});
+  for (const Valued& old : old_values) {
+    const Valued* now = find(new_values, old.setting.key);
+    if (now == nullptr) {
+      out.push_back({old.setting.key, old.setting.value, "", old.setting.resume});
+    } else if (!same_meaning(old.value, now->value, old.path)) {
+      out.push_back({old.setting.key, old.setting.value, now->setting.value, old.setting.resume});
+    }
   }
-  for (const Setting& setting : new_settings) {
-    if (find(old_settings, setting.key).empty())
-      out.push_back({setting.key, "", setting.value, setting.resume});
+  for (const Valued& now : new_values) {
+    if (find(old_values, now.setting.key) == nullptr)
+      out.push_back({now.setting.key, "", now.setting.value, now.setting.resume});
   }
   return out;
 }
@@ -82,6 +155,7 @@ RunConfig keep_resolved(const RunConfig& now, const RunConfig& stored) {
   RunConfig out = now;
   RunConfig source = stored;
   keep_words(out, source);
+  drop_stale(out, now, stored);
   // Span corruption has one packing, which a run takes where none was given.
   if (!out.was_set("data.pack") && source.data.objective == Objective::kSpanCorruption)
     out.data.pack = source.data.pack;
@@ -99,11 +173,15 @@ RunConfig keep_resolved(const RunConfig& now, const RunConfig& stored) {
 std::vector<Change> compare_for_resume(const RunConfig& stored, const RunConfig& now) {
   // A group without a name means the optimizer's.
   const auto with_names = [](RunConfig config) {
+    config.run.started_in.clear();
     for (OptimizerGroup& group : config.optimizer.group)
       group.name = group.name.value_or(config.optimizer.name);
     return config;
   };
-  return compare(with_names(stored), with_names(keep_resolved(now, stored)));
+  auto changes = compare(with_names(stored), with_names(keep_resolved(now, stored)));
+  // What is to be chosen again is no wish of the user's.
+  std::erase_if(changes, [](const Change& change) { return change.after == "\"auto\""; });
+  return changes;
 }
 
 void require_resumable(std::span<const Change> changes, bool accepted) {

@@ -53,7 +53,10 @@ TableSpec run_table() {
       "run", ResumeClass::kFree, &RunConfig::run, "The run itself.",
       {
           key("name", &RunTable::name, "Name of the run; auto: of this file."),
-          key("folder", &RunTable::folder, "Everything the run writes goes here; auto: runs/NAME."),
+          paths(key("folder", &RunTable::folder, "Everything the run writes goes here; auto: runs/NAME.")),
+          key("started_in", &RunTable::started_in,
+              "The folder where relative paths begin, which the program writes into a run's run.toml; unset: "
+              "the working folder."),
           on_resume(key("seed", &RunTable::seed, "Decides weights, data order and dropout.", at_least(0)),
                     ResumeClass::kRefused),
           key("max_time", &RunTable::max_time,
@@ -67,7 +70,7 @@ TableSpec model_table() {
       "What is trained: a preset, a directory or a family.",
       {
           key("preset", &ModelTable::preset, "A known model; `strata presets` lists them."),
-          key("from", &ModelTable::from, "A Hugging Face directory: its config.json and weights."),
+          paths(key("from", &ModelTable::from, "A Hugging Face directory: its config.json and weights.")),
           key("init", &ModelTable::init, "Of `from`: take its weights or random ones.",
               choice({"weights", "random"})),
           key("init_scheme", &ModelTable::init_scheme,
@@ -106,9 +109,10 @@ TableSpec tokenizer_table() {
   return table(
       "tokenizer", ResumeClass::kRefused, &RunConfig::tokenizer, "How text becomes token ids.",
       {
-          key("path", &TokenizerTable::path,
-              "tokenizer.json, tiktoken ranks, tekken.json or a SentencePiece model; unset: the model's "
-              "own, or one trained on data.train."),
+          paths(
+              key("path", &TokenizerTable::path,
+                  "tokenizer.json, tiktoken ranks, tekken.json or a SentencePiece model; unset: the model's "
+                  "own, or one trained on data.train.")),
           key("add_bos", &TokenizerTable::add_bos, "A begin-of-text token before each document."),
           key("add_eos", &TokenizerTable::add_eos, "An end-of-text token between documents."),
       });
@@ -152,11 +156,12 @@ TableSpec data_table() {
   return table(
       "data", ResumeClass::kAccept, &RunConfig::data, "What the model is trained on.",
       {
-          key("train", &DataTable::train,
-              "Files, folders or globs: text (a .txt file is one document), jsonl, parquet or token files."),
+          paths(key("train", &DataTable::train,
+                    "Files, folders or globs: text (a .txt file is one document), jsonl, parquet or token "
+                    "files.")),
           build_key(),
           key("text_field", &DataTable::text_field, "The field of a record that holds its text."),
-          key("valid", &DataTable::valid, "Held-out files."),
+          paths(key("valid", &DataTable::valid, "Held-out files.")),
           key("valid_fraction", &DataTable::valid_fraction,
               "Without `valid`: the share of whole documents held out, below 100 of them the last tokens; "
               "auto: "
@@ -196,7 +201,7 @@ TableSpec data_source_table() {
               "Sources of a mixture, in place of data.train.",
               {
                   key("name", &DataSource::name, "Name, for phases and reports."),
-                  key("path", &DataSource::path, "Files, folders or globs."),
+                  paths(key("path", &DataSource::path, "Files, folders or globs.")),
                   key("weight", &DataSource::weight, "Share of the training tokens.", at_least(0)),
                   key("max_epochs", &DataSource::max_epochs, "Most passes over this source.",
                       word("repeat", at_least(1))),
@@ -427,7 +432,7 @@ TableSpec eval_set_table() {
       "eval.set", ResumeClass::kFree, &RunConfig::eval, &EvalTable::set, "Further held-out sets, and tasks.",
       {
           key("name", &EvalSet::name, "Gives the metric eval/NAME/loss; of a task eval/NAME/acc and so on."),
-          key("path", &EvalSet::path, "Files, folders or globs."),
+          paths(key("path", &EvalSet::path, "Files, folders or globs.")),
           key("max_tokens", &EvalSet::max_tokens, "Most tokens.", count_of_at_least(1)),
           key("task", &EvalSet::task,
               "Questions instead of text, as lm-evaluation-harness asks them: \"hellaswag\", "

@@ -5,6 +5,7 @@
 
 #include "base/version.h"
 #include "config/keys.h"
+#include "config/paths.h"
 
 namespace strata::config {
 namespace {
@@ -79,6 +80,7 @@ std::string commented_key(const TableSpec& table, const std::string& path, const
 
 std::string resolved_toml(const RunConfig& config, const std::string& machine) {
   RunConfig own = config;
+  take_back_paths(own);
   std::string out =
       fmt::format("# The resolved configuration of this run, written by strata {}.\n# Machine: {}\n",
                   program_version(), machine);

@@ -4,17 +4,17 @@
 
 namespace strata::train {
 
-Due::Due(const config::Interval& interval, int64_t step, int64_t step_tokens)
-    : interval_(interval), step_tokens_(step_tokens), last_step_(step), last_time_(monotonic_seconds()) {}
+Due::Due(const config::Interval& interval, int64_t step)
+    : interval_(interval), last_step_(step), last_time_(monotonic_seconds()) {}
 
-bool Due::at(int64_t step) const {
+bool Due::at(int64_t step, int64_t tokens_before, int64_t tokens) const {
   switch (interval_.kind) {
     case config::Interval::Kind::kNever:
       return false;
     case config::Interval::Kind::kSteps:
       return step % interval_.count == 0;
     case config::Interval::Kind::kTokens:
-      return step * step_tokens_ / interval_.count > (step - 1) * step_tokens_ / interval_.count;
+      return tokens / interval_.count > tokens_before / interval_.count;
     case config::Interval::Kind::kSeconds:
       return monotonic_seconds() - last_time_ >= interval_.seconds;
     case config::Interval::Kind::kAuto:

@@ -15,12 +15,63 @@ namespace strata::train {
 
 using Json = nlohmann::ordered_json;
 
+namespace {
+
+Json to_json(const std::vector<data::SourcePosition>& sources) {
+  Json list = Json::array();
+  for (const data::SourcePosition& at : sources) {
+    list.push_back({{"name", at.name},
+                    {"tokens", at.tokens},
+                    {"window", at.layout.window},
+                    {"look_ahead", at.layout.look_ahead},
+                    {"shuffle", at.layout.shuffle},
+                    {"packed", at.layout.packed},
+                    {"seed", at.layout.seed},
+                    {"epoch", at.epoch},
+                    {"offset", at.offset},
+                    {"read", at.read}});
+  }
+  return list;
+}
+
+std::vector<data::SourcePosition> sources_from(const nlohmann::json& list) {
+  std::vector<data::SourcePosition> out;
+  for (const auto& json : list) {
+    data::SourcePosition& at = out.emplace_back();
+    json.at("name").get_to(at.name);
+    json.at("tokens").get_to(at.tokens);
+    json.at("window").get_to(at.layout.window);
+    json.at("look_ahead").get_to(at.layout.look_ahead);
+    json.at("shuffle").get_to(at.layout.shuffle);
+    json.at("packed").get_to(at.layout.packed);
+    json.at("seed").get_to(at.layout.seed);
+    json.at("epoch").get_to(at.epoch);
+    json.at("offset").get_to(at.offset);
+    json.at("read").get_to(at.read);
+    if (at.layout.window < 1 || at.layout.look_ahead < 0 || at.epoch < 0 || at.offset < 0 || at.read < 0)
+      throw DataError("[{}] is no position in a source", json.dump());
+  }
+  return out;
+}
+
+Path accepted_path(const Path& folder) {
+  return folder / "data" / "accepted.json";
+}
+
+}  // namespace
+
 std::string to_json(const TrainingState& state) {
   Json json;
   json["step"] = state.step;
   json["updates"] = state.updates;
   json["samples"] = state.samples;
   json["tokens"] = state.tokens;
+  if (state.next_sample) json["next_sample"] = *state.next_sample;
+  json["order"] = state.order;
+  json["origin"] = {{"step", state.origin.step},
+                    {"sample", state.origin.sample},
+                    {"sources", to_json(state.origin.sources)}};
+  json["sources"] = to_json(state.sources);
   json["seed"] = state.seed;
   json["tokenizer"] = state.tokenizer;
   json["data"] = state.data;
@@ -30,22 +81,29 @@ std::string to_json(const TrainingState& state) {
 TrainingState training_state_from_json(const std::string& text, const std::string& where) {
   try {
     const auto json = nlohmann::json::parse(text);
-    return {.step = json.at("step").get<int64_t>(),
-            .updates = json.at("updates").get<int64_t>(),
-            .samples = json.at("samples").get<int64_t>(),
-            .tokens = json.at("tokens").get<int64_t>(),
-            .seed = json.at("seed").get<uint64_t>(),
-            .tokenizer = json.at("tokenizer").get<std::string>(),
-            .data = json.at("data").get<std::string>()};
+    TrainingState state{.step = json.at("step").get<int64_t>(),
+                        .updates = json.at("updates").get<int64_t>(),
+                        .samples = json.at("samples").get<int64_t>(),
+                        .tokens = json.at("tokens").get<int64_t>(),
+                        .next_sample = {},
+                        .order = {},
+                        .origin = {},
+                        .sources = {},
+                        .seed = json.at("seed").get<uint64_t>(),
+                        .tokenizer = json.at("tokenizer").get<std::string>(),
+                        .data = json.at("data").get<std::string>()};
+    if (json.contains("next_sample")) {
+      state.next_sample = json.at("next_sample").get<int64_t>();
+      state.order = json.at("order").get<std::string>();
+      const auto& origin = json.at("origin");
+      state.origin = {origin.at("step").get<int64_t>(), origin.at("sample").get<int64_t>(),
+                      sources_from(origin.at("sources"))};
+      state.sources = sources_from(json.at("sources"));
+    }
+    return state;
   } catch (const nlohmann::json::exception& error) {
     throw DataError("[{}] is no state of a run: {}", where, error.what());
   }
-}
-
-std::optional<config::RunConfig> stored_config(const Path& run) {
-  const Path path = run / "run.toml";
-  if (!std::filesystem::exists(path)) return std::nullopt;
-  return config::read_run_config(path);
 }
 
 std::optional<Path> stored_tokenizer(const Path& run) {
@@ -76,6 +134,34 @@ bool RunStore::holds_checkpoints() const {
 
 void RunStore::store_config(const config::RunConfig& config, const std::string& machine) {
   write_file_atomically(files_, folder_ / "run.toml", config::resolved_toml(config, machine));
+}
+
+std::optional<TrainingState> RunStore::likely_state(const std::string& resume) const {
+  // What is wrong with a checkpoint, loading it says.
+  const auto of = [](const auto& find) -> std::optional<TrainingState> {
+    try {
+      const Path path = find() / "state.json";
+      return training_state_from_json(read_file(path), path.string());
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  };
+  if (resume != "auto" && resume != "never") return of([&] { return checkpoint::resolve_model(resume); });
+  for (const auto& listed : checkpoint::list_checkpoints(checkpoints())) {
+    if (auto state = of([&] { return listed.path; })) return state;
+  }
+  return std::nullopt;
+}
+
+void RunStore::accept_data(const std::string& fingerprint) {
+  files_.create_directories(accepted_path(folder_).parent_path());
+  write_file_atomically(files_, accepted_path(folder_), Json{{"data", fingerprint}}.dump() + "\n");
+}
+
+bool RunStore::accepted_data(const std::string& fingerprint) const {
+  if (!std::filesystem::exists(accepted_path(folder_))) return false;
+  const auto json = nlohmann::json::parse(read_file(accepted_path(folder_)), nullptr, false);
+  return json.is_object() && json.value("data", nlohmann::json()) == fingerprint;
 }
 
 std::optional<TrainingState> RunStore::load_newest(const models::ModelConfig& model,

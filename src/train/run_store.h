@@ -3,9 +3,11 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "config/run_config.h"
+#include "data/samples/position.h"
 #include "data/tokenizer/tokenizer.h"
 #include "models/model.h"
 #include "program/executor.h"
@@ -13,12 +15,17 @@
 namespace strata::train {
 
 // What resumes a run besides weights and the optimizers' states. Random numbers are counter-based and the
-// data order is a function of the sample's number, so the position is all the state there is.
+// data order is a function of the sample's number, so the position is all the state there is. Nothing of it
+// is computed from the step: batch and sequence length may have changed on the way.
 struct TrainingState {
   int64_t step = 0;     // steps that are done; 0: imported weights, nothing below is set
   int64_t updates = 0;  // device state: a step without a valid target makes none
   int64_t samples = 0;  // training samples that they took
   int64_t tokens = 0;
+  std::optional<int64_t> next_sample;  // the global one; none: an older checkpoint, whose batch never changed
+  std::string order;                   // SampleSource::fingerprint of the order that holds since `origin`
+  data::DataOrigin origin;
+  std::vector<data::SourcePosition> sources;  // where each stands at next_sample
   uint64_t seed = 0;
   std::string tokenizer;  // hash; empty: none
   std::string data;       // fingerprint of the training tokens
@@ -26,9 +33,7 @@ struct TrainingState {
 std::string to_json(const TrainingState& state);
 TrainingState training_state_from_json(const std::string& text, const std::string& where);
 
-// What a run's folder holds, without locking it: the resolved configuration, and the tokenizer.json of the
-// newest checkpoint that has a sound one.
-std::optional<config::RunConfig> stored_config(const Path& run);
+// Of a run's folder, without locking it: the tokenizer.json of the newest checkpoint that has a sound one.
 std::optional<Path> stored_tokenizer(const Path& run);
 
 class RunStore {
@@ -40,8 +45,12 @@ class RunStore {
   Path checkpoints() const { return folder_ / "checkpoints"; }
   bool holds_run() const;
   bool holds_checkpoints() const;
-  std::optional<config::RunConfig> stored_config() const { return train::stored_config(folder_); }
+  std::optional<config::RunConfig> stored_config() const { return config::read_stored_config(folder_); }
   void store_config(const config::RunConfig& config, const std::string& machine);
+
+  // The state that a resume is likely to begin with, from its checkpoint's state.json alone: of `resume` as
+  // the user gave it, or of the newest checkpoint that can be read.
+  std::optional<TrainingState> likely_state(const std::string& resume) const;
 
   // Fills weights and states, the count of updates among them, from the newest good checkpoint and warns of
   // damaged ones; nothing when there is none.
@@ -52,6 +61,9 @@ class RunStore {
                      const program::Executor& executor) const;
 
   std::optional<Path> stored_tokenizer() const { return train::stored_tokenizer(folder_); }
+  // Another corpus was accepted: until the next checkpoint has its fingerprint, it stands here.
+  void accept_data(const std::string& fingerprint);
+  bool accepted_data(const std::string& fingerprint) const;
   // Renames checkpoints later than `step`, so that a run that went back does not resume from them.
   void set_aside_after(int64_t step);
 

@@ -19,27 +19,23 @@ std::string machine_line(const hardware::DeviceSpec& device) {
   return fmt::format("{}, {} threads, {}", device.name, device.threads, device.isa.str());
 }
 
-// The configuration to go on with in this folder, and what it changes.
-config::RunConfig with_stored(const RunOptions& options, const RunStore& store,
-                              std::vector<config::Change>& changes) {
-  const auto stored = store.stored_config();
+// The configuration that the run in this folder was started with, if it binds this start.
+std::optional<config::RunConfig> binding_config(const RunOptions& options, const RunStore& store) {
   if (options.resume == "never" && store.holds_run()) {
     throw ConfigError(
         "[{}] holds a run already and --resume never was given; choose another run.folder or remove it",
         store.folder().string());
   }
-  if (!stored) return options.config;
-  changes = config::compare_for_resume(*stored, options.config);
+  auto stored = store.stored_config();
+  if (!stored) return std::nullopt;
+  const auto changes = config::compare_for_resume(*stored, options.config);
   // Before the first checkpoint nothing binds a run to what it was started with.
   const bool free = std::all_of(changes.begin(), changes.end(), [](const config::Change& c) {
     return c.resume == config::ResumeClass::kFree;
   });
-  if (!free && !store.holds_checkpoints()) {
-    changes.clear();
-    return options.config;
-  }
+  if (!free && !store.holds_checkpoints()) return std::nullopt;
   config::require_resumable(changes, options.accept_changes);
-  return config::keep_resolved(options.config, *stored);
+  return stored;
 }
 
 int threads_of(const config::RunConfig& config) {
@@ -90,8 +86,8 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
   for (const config::Fault& warning : config::warnings(options.config))
     log_warning("{}", warning.to_string());
   RunStore store(files, options.config.run.folder);
-  std::vector<config::Change> changes;
-  config::RunConfig config = with_stored(options, store, changes);
+  const std::optional<config::RunConfig> stored = binding_config(options, store);
+  config::RunConfig config = stored ? config::keep_resolved(options.config, *stored) : options.config;
   config::require_valid(config, hooks);
 
   set_compute_threads(threads_of(config));
@@ -104,11 +100,16 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
        }});
   auto set = config::compile(resolved);
   check_prompts(resolved.config, resolved.tokenizer ? &*resolved.tokenizer : nullptr, *set);
-  for (const config::Change& change : changes)
-    log_info("changed: {} = {} → {}", change.key, change.before, change.after);
-
   const config::RunConfig& chosen = resolved.config;
-  TrainingLoop loop(chosen, changes, resolved.model, resolved.tokenizer, resolved.data, store, files, stop);
+  std::vector<config::Change> changes;
+  if (stored) changes = config::compare_for_resume(*stored, chosen);
+  for (const config::Change& change : changes) {
+    log_info("changed: {} = {} → {}", change.key, change.before.empty() ? "unset" : change.before,
+             change.after.empty() ? "unset" : change.after);
+  }
+
+  TrainingLoop loop(chosen, changes, resolved.model, resolved.tokenizer, resolved.data, store, files, stop,
+                    store.likely_state(options.resume));
   describe(chosen, resolved.model, *set, resolved.data, loop.plan(), loop.total_steps());
   if (options.dry_run) {
     const auto weights = static_cast<uint64_t>(models::parameter_count(resolved.model)) * 4;
@@ -116,14 +117,15 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
     log_info("dry run: everything is in order; nothing was trained");
     return {RunEnd::kDryRun, 0, 0, program::fingerprint(*set)};
   }
-  store.store_config(chosen, machine_line(set->options.target.spec));
+  const std::string machine = machine_line(set->options.target.spec);
   const int64_t done = loop.start(std::move(set), options.resume, options.accept_changes);
+  // Not before: a start that was refused changes nothing.
+  store.store_config(chosen, machine);
   if (done >= loop.total_steps()) {
     loop.complete();
     log_info(
-        "{} has finished its {} steps; to go on: --set training.steps={} --accept-changes (the learning rate "
-        "keeps its curve: schedule.steps = {})",
-        store.folder().string(), done, 2 * done, *chosen.schedule.steps);
+        "{} has finished its {} steps; to go on: {} (the learning rate keeps its curve: schedule.steps = {})",
+        store.folder().string(), done, loop.extension(), *chosen.schedule.steps);
     return {RunEnd::kFinished, done, 0};
   }
   if (done > 0) log_info("resumed after step {}", done);

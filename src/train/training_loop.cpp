@@ -66,7 +66,7 @@ double gemm_peak(DType dtype, int threads, double seconds_left) {
 TrainingLoop::TrainingLoop(config::RunConfig config, std::vector<config::Change> changes,
                            models::ModelConfig model, std::optional<data::Tokenizer> tokenizer,
                            config::RunData data, RunStore& store, FileSystem& files,
-                           const std::function<bool()>& stop)
+                           const std::function<bool()>& stop, const std::optional<TrainingState>& likely)
     : config_(std::move(config)),
       changes_(std::move(changes)),
       model_(std::move(model)),
@@ -76,9 +76,60 @@ TrainingLoop::TrainingLoop(config::RunConfig config, std::vector<config::Change>
       files_(files),
       stop_(stop),
       step_tokens_(config_.training.global_batch_size * config_.training.sequence_length),
-      samples_(data_.sources, config::sample_options(config_, model_, tokenizer_ ? &*tokenizer_ : nullptr)),
-      total_steps_(steps_with_data()),
-      schedule_(config::schedule_of(config_)) {}
+      schedule_(config::schedule_of(config_)) {
+  stand_at(likely.value_or(TrainingState{}));
+}
+
+void TrainingLoop::stand_at(const TrainingState& state) {
+  step_ = state.step;
+  tokens_ = state.tokens;
+  samples_done_ = state.samples;
+  const auto order_from = [&](data::DataOrigin origin) {
+    samples_ = std::make_unique<data::SampleSource>(
+        data_.sources, config::sample_options(config_, model_, tokenizer(), std::move(origin)));
+  };
+  order_from(state.origin);
+  reordered_ = state.next_sample && samples_->fingerprint() != state.order;
+  if (reordered_) order_from({state.step, *state.next_sample, state.sources});
+  trained_ = state.next_sample ? samples_->skip().trained_before(*state.next_sample) : state.samples;
+  total_steps_ = std::min(steps_asked_for(), steps_with_data());
+}
+
+void TrainingLoop::tell_order() const {
+  const data::DataOrigin& origin = samples_->options().origin;
+  log_info("data: their order begins anew at sample {}", origin.sample);
+  const int64_t window = samples_->shape().window;
+  for (const data::SourcePosition& at : origin.sources) {
+    if (at.offset == 0 || at.layout.window == window) continue;
+    log_info(
+        "data: what is left of epoch {} of {} was cut into windows of {} tokens; rows of {} are put together "
+        "from "
+        "these until it ends",
+        at.epoch + 1, at.name, at.layout.window, window);
+  }
+}
+
+int64_t TrainingLoop::steps_asked_for() const {
+  const auto& training = config_.training;
+  if (!training.tokens) return training.steps;
+  const int64_t left = std::max<int64_t>(0, *training.tokens - tokens_);
+  return step_ + (left + step_tokens_ - 1) / step_tokens_;
+}
+
+int64_t TrainingLoop::steps_with_data() const {
+  const int64_t all = samples_->total_samples();
+  if (all == data::Mixture::kUnbounded) return std::numeric_limits<int64_t>::max();
+  const int64_t batch = config_.training.global_batch_size;
+  return step_ + (std::max<int64_t>(0, all - trained_) + batch - 1) / batch;
+}
+
+std::string TrainingLoop::extension() const {
+  const auto& training = config_.training;
+  if (steps_with_data() <= steps_asked_for())
+    return fmt::format("--set data.epochs={} --accept-changes", config_.data.epochs.value_or(1) + 1);
+  if (training.tokens) return fmt::format("--set training.tokens={} --accept-changes", 2 * *training.tokens);
+  return fmt::format("--set training.steps={} --accept-changes", 2 * training.steps);
+}
 
 int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, const std::string& resume,
                             bool accept_changes) {
@@ -88,13 +139,15 @@ int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, cons
       elsewhere_ ? store_.load(resume, model_, *executor_) : store_.load_newest(model_, *executor_);
   if (state) {
     check_state(*state, accept_changes);
-    step_ = state->step;
+    stand_at(*state);
   } else {
+    stand_at({});
     program::initialize_weights(*executor_, static_cast<uint64_t>(config_.run.seed));
     if (!config_.model.from.empty() && config_.model.init == config::ModelInit::kWeights) {
       checkpoint::load_hugging_face(config_.model.from, model_, *executor_);
     }
   }
+  if (reordered_) tell_order();
   if (elsewhere_) store_.set_aside_after(step_);
   executor_->run(config::kTrainProgram, {Segment::kEncode});
   return step_;
@@ -126,18 +179,7 @@ void TrainingLoop::complete() {
   finish(reporter);
 }
 
-int64_t TrainingLoop::steps_with_data() const {
-  const int64_t wanted = config::total_steps(config_);
-  const int64_t samples = samples_.total_samples();
-  const int64_t batch = config_.training.global_batch_size;
-  if (samples == data::Mixture::kUnbounded) return wanted;
-  const int64_t available = (samples + batch - 1) / batch;
-  if (available < wanted)
-    log_info("data.epochs ends the run after {} steps, before the {} asked for", available, wanted);
-  return std::min(wanted, available);
-}
-
-void TrainingLoop::check_state(const TrainingState& state, bool accept_changes) const {
+void TrainingLoop::check_state(const TrainingState& state, bool accept_changes) {
   if (state.step == 0) return;  // imported weights
   if (state.seed != static_cast<uint64_t>(config_.run.seed)) {
     throw ConfigError(
@@ -152,13 +194,18 @@ void TrainingLoop::check_state(const TrainingState& state, bool accept_changes) 
         "a new run in another run.folder",
         state.step);
   }
-  if (state.data != config::data_fingerprint(data_) && !accept_changes) {
+  const std::string data = config::data_fingerprint(data_);
+  if (state.data == data || store_.accepted_data(data)) return;
+  if (!accept_changes) {
     throw ConfigError(
         "[data] the training tokens are not those that the run had at step {}: files of the corpus, or "
         "what "
         "is held out of it, have changed; give it back, or go on with --accept-changes",
         state.step);
   }
+  store_.accept_data(data);
+  changes_.push_back({"data", state.data, data, config::ResumeClass::kAccept});
+  log_info("changed: the training tokens are others than at step {}", state.step);
 }
 
 void TrainingLoop::finish(Reporter& reporter) {
@@ -169,11 +216,12 @@ void TrainingLoop::finish(Reporter& reporter) {
 
 RunEnd TrainingLoop::loop(Reporter& reporter) {
   const auto& training = config_.training;
-  data::Loader loader(samples_, {.max_sequences = training.global_batch_size});
+  data::Loader loader(*samples_, {.max_sequences = training.global_batch_size});
   for (const config::Change& change : changes_) {
     reporter.event("changed", step_,
                    {{"key", change.key}, {"before", change.before}, {"after", change.after}});
   }
+  if (reordered_) reporter.event("reordered", step_, {{"first_sample", samples_->options().origin.sample}});
   reporter.event(step_ == 0 ? "start" : "resume", step_,
                  {{"parameters", models::parameter_count(model_)},
                   {"arena_bytes", executor_->arena_bytes()},
@@ -190,11 +238,11 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   reporter.fact("threads", std::to_string(*config_.device.threads));
   const double limit = time_limit(config_);
   const double begin = monotonic_seconds();
-  Due evaluate_due(config_.eval.interval, step_, step_tokens_);
-  Due save_due(config_.checkpoint.interval, step_, step_tokens_);
+  Due evaluate_due(config_.eval.interval, step_);
+  Due save_due(config_.checkpoint.interval, step_);
   double peak = -1;  // FLOP/s of the best GEMM; known after the first step, 0: not measured
   const double flops =
-      models::training_flops_per_token(model_, training.sequence_length, samples_.shape().tokens) *
+      models::training_flops_per_token(model_, training.sequence_length, samples_->shape().tokens) *
       static_cast<double>(step_tokens_);
   StepTracer tracer(executor_->set());
   executor_->reset_timings();
@@ -228,11 +276,17 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
           "memory and the last checkpoint on disk is good. Lower optimizer.lr, raise "
           "schedule.warmup_steps, or leave out the batch: data.skip = [[{}, {}]]",
           step, record_.loss, record_.grad_norm, step_, record_.first_sample,
-          record_.first_sample + training.global_batch_size - 1);
+          samples_->skip().global_of(trained_ + training.global_batch_size - 1));
     }
     step_ = step;
+    const int64_t tokens_before = std::exchange(tokens_, record_.tokens);
+    // The last batch of bounded data may have empty rows.
+    const int64_t samples = std::min(training.global_batch_size, samples_->total_samples() - trained_);
+    trained_ += samples;
+    samples_done_ += samples;
     const bool last = step_ == total_steps_;
-    if ((!data_.held_out.empty() || !data_.tasks.empty()) && (evaluate_due.at(step_) || last)) {
+    if ((!data_.held_out.empty() || !data_.tasks.empty()) &&
+        (evaluate_due.at(step_, tokens_before, tokens_) || last)) {
       evaluate_all();
       evaluate_due.done(step_, 0);
       reporter.step(record_);
@@ -243,7 +297,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     const bool stopping = stop_seen_ || stop_();
     const bool out_of_time = monotonic_seconds() - begin > limit;
     previous_save_seconds = 0;
-    if (save_due.at(step_) || last || stopping || out_of_time) {
+    if (save_due.at(step_, tokens_before, tokens_) || last || stopping || out_of_time) {
       reporter.sync();
       previous_save_seconds = save(reporter);
       save_due.done(step_, previous_save_seconds);
@@ -262,12 +316,12 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
 void TrainingLoop::train_step(int64_t step, data::Loader& loader) {
   const auto& training = config_.training;
   record_.step = step;
-  record_.first_sample = (step - 1) * training.global_batch_size;
-  record_.tokens = step * step_tokens_;
+  record_.first_sample = samples_->skip().global_of(trained_);
+  record_.tokens = tokens_ + step_tokens_;
   record_.step_tokens = step_tokens_;
   record_.lr = optim::learning_rate(schedule_, step);
 
-  const data::HostBatch& batch = loader.next(record_.first_sample, training.global_batch_size);
+  const data::HostBatch& batch = loader.next(trained_, training.global_batch_size);
   record_.data_wait_seconds = loader.wait_seconds();
   const config::OptimizerTable& optimizer = config_.optimizer;
   program::write_hyper(*executor_, {.beta1 = optimizer.beta1,
@@ -278,7 +332,7 @@ void TrainingLoop::train_step(int64_t step, data::Loader& loader) {
   // From here to the end of the update instructions decide.
   for (const program::Action& action : executor_->program(config::kTrainProgram).script) {
     if (action.segment == Segment::kForward) {
-      evaluation::copy_rows(batch, samples_.shape(), action.micro_batch * *training.micro_batch_size,
+      evaluation::copy_rows(batch, samples_->shape(), action.micro_batch * *training.micro_batch_size,
                             *executor_, config::kTrainProgram, action.micro_batch);
     }
     executor_->run(config::kTrainProgram, action);
@@ -351,10 +405,17 @@ void TrainingLoop::write_samples(Reporter& reporter) {
 }
 
 RunStore::Save TrainingLoop::to_save() const {
+  // Behind the last sample that was trained on, not at the next that will be: a range that is added to
+  // data.skip later begins at any of those between.
+  const int64_t next_sample = trained_ > 0 ? samples_->skip().global_of(trained_ - 1) + 1 : 0;
   const TrainingState state{.step = step_,
                             .updates = program::updates_made(*executor_),
-                            .samples = step_ * config_.training.global_batch_size,
-                            .tokens = step_ * step_tokens_,
+                            .samples = samples_done_,
+                            .tokens = tokens_,
+                            .next_sample = next_sample,
+                            .order = samples_->fingerprint(),
+                            .origin = samples_->options().origin,
+                            .sources = samples_->positions(next_sample),
                             .seed = static_cast<uint64_t>(config_.run.seed),
                             .tokenizer = tokenizer_hash(),
                             .data = config::data_fingerprint(data_)};

@@ -22,16 +22,21 @@ namespace strata::train {
 
 class TrainingLoop {
  public:
-  // `changes` are what a resume changes in the configuration.
+  // `changes` are what a resume changes in the configuration; `likely` is the state that start() is expected
+  // to find, from which the plan before it is told.
   TrainingLoop(config::RunConfig config, std::vector<config::Change> changes, models::ModelConfig model,
                std::optional<data::Tokenizer> tokenizer, config::RunData data, RunStore& store,
-               FileSystem& files, const std::function<bool()>& stop);
+               FileSystem& files, const std::function<bool()>& stop,
+               const std::optional<TrainingState>& likely);
 
   int64_t total_steps() const { return total_steps_; }
   // What the whole run takes of its sources.
   std::vector<config::SourcePlan> plan() const {
-    return config::plan_sources(data_, samples_, total_steps_ * config_.training.global_batch_size);
+    return config::plan_sources(data_, *samples_,
+                                trained_ + (total_steps_ - step_) * config_.training.global_batch_size);
   }
+  // The settings with which a run that has made all its steps goes on.
+  std::string extension() const;
 
   // Fills the arena; returns the step that is done already.
   int64_t start(std::shared_ptr<const program::ProgramSet> set, const std::string& resume,
@@ -43,10 +48,14 @@ class TrainingLoop {
   void complete();
 
  private:
-  int64_t steps_with_data() const;
+  // Takes up the run where `state` left it.
+  void stand_at(const TrainingState& state);
+  void tell_order() const;
+  int64_t steps_asked_for() const;
+  int64_t steps_with_data() const;  // at most INT64_MAX, where the data have no end
 
   // What the configuration does not say and a resume may not change unseen.
-  void check_state(const TrainingState& state, bool accept_changes) const;
+  void check_state(const TrainingState& state, bool accept_changes);
 
   std::string tokenizer_hash() const { return tokenizer_ ? to_hex(tokenizer_->hash()) : ""; }
 
@@ -75,13 +84,18 @@ class TrainingLoop {
   FileSystem& files_;
   const std::function<bool()>& stop_;
   int64_t step_tokens_;
-  data::SampleSource samples_;
-  int64_t total_steps_;
+  // The order of samples, made anew where a resume changed what decides it.
+  std::unique_ptr<data::SampleSource> samples_;
+  bool reordered_ = false;
+  int64_t total_steps_ = 0;
   optim::ScheduleConfig schedule_;
   std::unique_ptr<program::Executor> executor_;
   bool elsewhere_ = false;  // resumed from a checkpoint that the user named
   int64_t step_ = 0;
-  bool stop_seen_ = false;  // while a task was scored
+  int64_t tokens_ = 0;        // that were trained on
+  int64_t samples_done_ = 0;  // of the whole run
+  int64_t trained_ = 0;       // the number of the next sample, those of data.skip left out
+  bool stop_seen_ = false;    // while a task was scored
   StepRecord record_;
   std::vector<std::pair<std::string, double>> evaluations_;  // the newest
 };

@@ -6,6 +6,9 @@
 // token behind them. The i-th sample of a source is window P(i mod n) of epoch i / n, where P is a
 // permutation keyed by (seed, source, epoch), or the identity with shuffle off. Which source gives a sample
 // is the mixture's choice (mixture.h). With best-fit packing the windows are the rows of its plan.
+//
+// Samples have two numbers: the global one, which data.skip names and metrics tell as first_sample, and the
+// one that counts only those that are trained on.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +18,11 @@
 #include <vector>
 
 #include "data/samples/best_fit.h"
+#include "data/samples/epoch_rest.h"
 #include "data/samples/fim.h"
 #include "data/samples/mixture.h"
 #include "data/samples/objective.h"
+#include "data/samples/position.h"
 #include "data/samples/rows.h"
 #include "data/samples/skip_ranges.h"
 #include "data/tokens/token_corpus.h"
@@ -45,9 +50,10 @@ struct SampleOptions {
   Pack pack = Pack::kDocuments;
   int64_t epochs = 0;                  // of every source that sets no max_epochs; 0: repeat for ever
   std::vector<SampleRange> skip{};     // of global samples
-  std::vector<MixturePhase> phases{};  // weights from later samples on; the specs' weights hold before
+  std::vector<MixturePhase> phases{};  // weights from later global samples on; the specs' hold before
   FimOptions fim{};                    // of the causal objective alone
   ObjectiveOptions objective{};
+  DataOrigin origin{};  // where this order begins; samples before it are not asked for
 };
 
 // Working memory of one thread that fills batches; reused, so that filling allocates nothing after the first.
@@ -56,6 +62,7 @@ struct BatchScratch {
   std::vector<uint8_t> starts;
   std::vector<int32_t> text;     // of fill-in-the-middle
   std::vector<int32_t> lengths;  // of spans
+  std::vector<BestFitPlan::Piece> pieces, documents;
 };
 
 class SampleSource {
@@ -76,7 +83,8 @@ class SampleSource {
     int64_t source;
     int64_t epoch;
     int64_t window;
-    int64_t global_sample;  // as data.skip counts
+    int64_t global_sample;
+    bool rest = false;  // `window` counts the rows of what was left of an epoch (epoch_rest.h)
   };
   Place place(int64_t sample) const;
   const SkipRanges& skip() const { return skip_; }
@@ -84,6 +92,11 @@ class SampleSource {
   double epochs(int64_t source, int64_t trained) const;
   // The share of these samples that the source gave.
   double share(int64_t source, int64_t trained) const;
+  // Where every source stands when the global samples before `sample` are done.
+  std::vector<SourcePosition> positions(int64_t sample) const;
+  // Names all that decides which text a sample is, but for the origin: two sources with the same origin and
+  // fingerprint have the same order.
+  std::string fingerprint() const;
   // The share of places of a source's rows that stay empty; above 0 with Pack::kBestFit alone.
   double padding(int64_t source) const;
 
@@ -98,25 +111,47 @@ class SampleSource {
     int64_t windows;
     uint64_t seed;
     std::optional<BestFitPlan> plan;  // of Pack::kBestFit
+    // At the origin: the epoch begun, how many of its rows were read, or what is left of it where these were
+    // other rows, and the places read before.
+    int64_t first_epoch = 0, begun = 0;
+    std::optional<EpochRest> rest{};
+    EpochLayout rest_layout{};
+    int64_t read = 0;
+
+    int64_t rest_rows() const { return rest ? rest->rows() : 0; }
+    int64_t rows_until(int64_t epoch) const;  // from the origin to the end of this many epochs
   };
+  // Row `index` of a source, counted from the origin: its epoch and its number there, before shuffling.
+  struct EpochRow {
+    int64_t epoch;
+    int64_t row;
+    bool rest;
+  };
+  static EpochRow epoch_row(const Source& source, int64_t index);
+  EpochLayout layout_of(const Source& source) const;
+  void go_on(Source& source, const SourcePosition& at) const;
+  SourcePosition position(int64_t source, int64_t given) const;
   static RowShape checked_shape(const SampleOptions& options);
-  static std::vector<Source> make_sources(const std::vector<SampleSourceSpec>& specs,
-                                          const SampleOptions& options, const RowShape& shape);
-  static Mixture make_mixture(const std::vector<SampleSourceSpec>& specs, const std::vector<Source>& sources,
-                              const SampleOptions& options, const RowShape& shape);
-  int64_t samples_of(int64_t source, int64_t trained) const;
+  std::vector<Source> make_sources(const std::vector<SampleSourceSpec>& specs) const;
+  Mixture make_mixture(const std::vector<SampleSourceSpec>& specs);
+  // Rows that a source gave from the origin on, `trained` samples being done of the whole run.
+  int64_t given(int64_t source, int64_t trained) const;
   // Fill-in-the-middle of ids[0, n), which begin at `begin` of the source's corpus in this epoch.
   void move_middle(const Source& source, int64_t begin, int64_t epoch, int64_t n, int32_t* ids,
                    BatchScratch& scratch) const;
   int64_t fill_window(const Source& source, const Place& at, RowDraws& draws, const Batch& row,
                       BatchScratch& scratch) const;
-  int64_t fill_packed(const Source& source, const Place& at, RowDraws& draws, const Batch& row,
-                      BatchScratch& scratch) const;
+  int64_t fill_rest(const Source& source, const Place& at, RowDraws& draws, const Batch& row,
+                    BatchScratch& scratch) const;
+  // Pieces of text that do not see each other, one behind the other.
+  int64_t fill_pieces(const Source& source, int64_t epoch, std::span<const BestFitPlan::Piece> pieces,
+                      RowDraws& draws, const Batch& row, BatchScratch& scratch) const;
 
   SampleOptions options_;
   RowShape shape_;
   std::vector<Source> sources_;
   SkipRanges skip_;
+  std::string order_;  // mixture and limits, for the fingerprint
   Mixture mixture_;
   int64_t total_ = 0;
 };
