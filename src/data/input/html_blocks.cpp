@@ -172,12 +172,14 @@ class Walk {
     const bool inside_main = !open_.empty() && page_.elements[entry.parent].main;
     entry.main = inside_main || is_main(tag, attribute(element, "role"), attribute(element, "itemprop"));
     entry.boilerplate = !open_.empty() && is_boilerplate(element, inside_main);
+    const bool data_table = tag == GUMBO_TAG_TABLE && is_data_table(node);
+    entry.list = data_table || is_list(tag);
     open_.push_back(static_cast<uint32_t>(page_.elements.size()));
     page_.elements.push_back(entry);
     if (tag == GUMBO_TAG_PRE || tag == GUMBO_TAG_XMP || tag == GUMBO_TAG_LISTING) ++pre_;
     if (tag == GUMBO_TAG_LI || tag == GUMBO_TAG_DT || tag == GUMBO_TAG_DD) ++items_;
     if (tag >= GUMBO_TAG_H1 && tag <= GUMBO_TAG_H6) heading_ = 1 + tag - GUMBO_TAG_H1;
-    if (tag == GUMBO_TAG_TABLE && is_data_table(node)) in_data_table_ = true;
+    if (data_table) in_data_table_ = true;
   }
 
   void leave(const GumboNode* node) {

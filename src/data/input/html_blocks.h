@@ -25,6 +25,7 @@ struct HtmlElement {
   uint32_t parent = 0;
   bool boilerplate = false;  // by its tag, role, class or id
   bool main = false;         // <main>, <article> or the like
+  bool list = false;         // of items or definitions, or a table whose rows make lines
 };
 
 struct HtmlPage {

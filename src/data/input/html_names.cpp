@@ -125,6 +125,10 @@ bool is_never_text(GumboTag tag) {
   }
 }
 
+bool is_list(GumboTag tag) {
+  return tag == GUMBO_TAG_UL || tag == GUMBO_TAG_OL || tag == GUMBO_TAG_DL;
+}
+
 bool breaks_table(GumboTag tag) {
   switch (tag) {
     case GUMBO_TAG_TABLE:

@@ -16,6 +16,8 @@ constexpr uint32_t kCharactersPerWord = 6;
 // An element that holds this share of the running text is gone down into.
 constexpr double kMainShare = 0.9;
 constexpr double kSemanticShare = 0.5;
+// Lists of links around the text lead elsewhere; one with fewer is a part of it.
+constexpr double kListLinkDensity = 0.5;
 // What looks like boilerplate by name holds more of the page than this: it is none.
 constexpr double kBoilerplateShare = 0.5;
 
@@ -38,6 +40,10 @@ bool ends_like_a_sentence(const HtmlBlock& block) {
   if (text.empty()) return false;
   if (std::string_view(".!?:;\"')").find(text.back()) != std::string_view::npos) return true;
   return text.ends_with("。") || text.ends_with("！") || text.ends_with("？") || text.ends_with("”");
+}
+
+bool is_title(const HtmlBlock& block) {
+  return block.kind == BlockKind::kHeading && block.heading_level == 1;
 }
 
 // Sums a value of blocks over each element with all that is in it.
@@ -70,9 +76,14 @@ size_t find_main(const HtmlPage& page, const std::vector<double>& running) {
     // Of several, the outermost with enough; <main> is found before the <article>s in it.
     if (page.elements[e].main && running[e] >= kSemanticShare * running[0] && running[e] > 0) return e;
   }
+  std::vector<char> holds_others(page.elements.size());
+  for (size_t e = 1; e < page.elements.size(); ++e) holds_others[page.elements[e].parent] = 1;
   for (size_t e = 1; e < page.elements.size(); ++e) {
-    // Elements come before those inside of them, and two that are apart cannot both hold so much.
-    if (page.elements[e].parent == root && running[e] >= kMainShare * running[0] && running[e] > 0) root = e;
+    // Elements come before those inside of them, and two that are apart cannot both hold so much. A paragraph
+    // is not gone down into: what stands beside it belongs to it.
+    if (holds_others[e] && page.elements[e].parent == root && running[e] >= kMainShare * running[0] &&
+        running[e] > 0)
+      root = e;
   }
   return root;
 }
@@ -96,6 +107,54 @@ void drop_bare_headings(const HtmlPage& page, std::vector<char>& keep) {
   }
 }
 
+// Blocks of lists and tables that are no menus: as a whole they hold few links.
+std::vector<char> find_listed(const HtmlPage& page) {
+  const size_t elements = page.elements.size();
+  std::vector<size_t> list_of(elements);  // the innermost around each element; the body: none
+  for (size_t e = 1; e < elements; ++e)
+    list_of[e] = page.elements[e].list ? e : list_of[page.elements[e].parent];
+  std::vector<double> characters(elements), links(elements);
+  for (const HtmlBlock& block : page.blocks) {
+    characters[list_of[block.element]] += block.characters;
+    links[list_of[block.element]] += block.link_characters;
+  }
+  std::vector<char> listed(page.blocks.size());
+  for (size_t i = 0; i < page.blocks.size(); ++i) {
+    const size_t list = list_of[page.blocks[i].element];
+    listed[i] = list != 0 && links[list] < kListLinkDensity * characters[list];
+  }
+  return listed;
+}
+
+// Blocks [begin, end) that the running text spans, with lists and tables of the same element around it: those
+// before it only behind the title.
+struct Span {
+  size_t begin = 0, end = 0;
+};
+Span find_span(const HtmlPage& page, const std::vector<double>& running, const std::vector<char>& inside,
+               const std::vector<char>& keep) {
+  const size_t count = page.blocks.size();
+  size_t first = count, last = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (running[i] > 0 && inside[page.blocks[i].element]) {
+      first = std::min(first, i);
+      last = i;
+    }
+  }
+  if (first == count) return {};
+  Span span{first, last + 1};
+  const std::vector<char> listed = find_listed(page);
+  const auto belongs = [&](size_t i) { return listed[i] && keep[i] && inside[page.blocks[i].element]; };
+  for (size_t i = first; i-- > 0;) {
+    if (is_title(page.blocks[i])) break;
+    if (belongs(i)) span.begin = i;
+  }
+  for (size_t i = last + 1; i < count; ++i) {
+    if (belongs(i)) span.end = i + 1;
+  }
+  return span;
+}
+
 std::vector<char> choose_blocks(const HtmlPage& page) {
   const size_t count = page.blocks.size();
   const std::vector<char> boilerplate = find_boilerplate(page);
@@ -112,23 +171,17 @@ std::vector<char> choose_blocks(const HtmlPage& page) {
   inside[root] = 1;
   for (size_t e = root + 1; e < page.elements.size(); ++e) inside[e] = inside[page.elements[e].parent];
 
-  // Between the first and the last running text short blocks belong to it; around it only sentences do.
-  size_t first = count, last = 0;
-  for (size_t i = 0; i < count; ++i) {
-    if (of_block[i] > 0 && inside[page.blocks[i].element]) {
-      first = std::min(first, i);
-      last = i;
-    }
-  }
+  // Within the span of the text short blocks belong to it; around it only sentences do.
+  const Span span = find_span(page, of_block, inside, keep);
+  const bool any_text = span.begin < span.end;
   for (size_t i = 0; i < count; ++i) {
     const HtmlBlock& block = page.blocks[i];
-    const bool title = block.kind == BlockKind::kHeading && block.heading_level == 1 && i < first;
     if (!inside[block.element]) {
-      keep[i] = keep[i] && title && first < count;
+      keep[i] = keep[i] && is_title(block) && i < span.begin;
     } else if (block.kind != BlockKind::kHeading) {
-      const bool within = first < count && i > first && i < last;
+      const bool within = i >= span.begin && i < span.end;
       if (link_density(block) > (within ? 0.8 : kMaxLinkDensity)) keep[i] = 0;
-      if (first < count && !within && of_block[i] == 0 && !ends_like_a_sentence(block)) keep[i] = 0;
+      if (any_text && !within && of_block[i] == 0 && !ends_like_a_sentence(block)) keep[i] = 0;
     }
   }
   drop_bare_headings(page, keep);

@@ -43,6 +43,31 @@ TEST(MainText, MainAndArticleAreTakenAtTheirWord) {
   EXPECT_EQ(main_text(html), std::string(kLong) + "\n" + kLong);
 }
 
+// Around the running text as within it; menus and lists of other pages still go.
+TEST(MainText, ListsAndTablesAtTheBeginningAndTheEndOfAnArticleStay) {
+  const std::string paragraph = std::string("<p>") + kLong + "</p>";
+  const std::string menu = "<ul><li>Home</li><li>Shop</li></ul>";
+  const std::string links =
+      "<ul><li><a href=1>Another story</a></li><li><a href=2>One more</a> today</li></ul>";
+  const std::pair<const char*, const char*> parts[] = {
+      {"<ul><li>200 g flour</li><li>3 eggs</li></ul>", "200 g flour\n3 eggs"},
+      {"<ol><li>See <a href=1>the manual</a> first</li><li>Install</li></ol>",
+       "See the manual first\nInstall"},
+      {"<table><tr><th>a<th>b<tr><td><a href=1>x</a><td>some more</table>", "a | b\nx | some more"},
+      {"<dl><dt>Bread</dt><dd>baked</dd></dl>", "Bread\nbaked"}};
+  for (const auto& [html, text] : parts) {
+    for (const std::string element : {"article", "main", "div"}) {
+      const auto page = [&](const std::string& content) {
+        return menu + "<" + element + "><h1>Title</h1>" + content + links + "</" + element + ">" + menu;
+      };
+      EXPECT_EQ(main_text(page(html + paragraph)), "Title\n" + std::string(text) + "\n" + kLong) << html;
+      EXPECT_EQ(main_text(page(paragraph + "<h2>Part</h2><p>Serves 4</p>" + html)),
+                "Title\n" + std::string(kLong) + "\nPart\nServes 4\n" + text)
+          << html;
+    }
+  }
+}
+
 TEST(MainText, APageInAFormOrASidebarKeepsItsText) {
   EXPECT_EQ(main_text(std::string("<form><p>") + kLong + "</p></form>"), kLong);
   EXPECT_EQ(main_text(std::string("<body class='has-sidebar'><p>") + kLong + "</p>"), kLong);
