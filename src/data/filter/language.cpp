@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "data/filter/fasttext_model.h"
 #include "data/filter/kinds.h"
+#include "data/filter/languages.h"
 #include "data/filter/list_file.h"
 
 namespace strata::data {
@@ -50,6 +51,8 @@ class Language final : public DocumentStage {
         label_only_(parameters.get<bool>("label_only")) {
     const auto& model = parameters.get<std::string>("model");
     if (!model.empty()) model_.emplace(recipe_path(parameters, model));
+    for (const std::string& language : languages_)
+      check_language(kKind, "languages", language, model_ ? model_->labels() : cld2_languages());
   }
 
   std::vector<MetricSpec> metrics() const override {

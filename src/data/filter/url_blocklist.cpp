@@ -1,4 +1,5 @@
-// datatrove's URL filter, over lists that the recipe gives.
+// datatrove's URL filter, over lists that the recipe gives. Unlike there, case plays no part in hosts and
+// words.
 #include <algorithm>
 #include <unordered_set>
 
@@ -42,6 +43,15 @@ std::string host_of(std::string_view url) {
   return out;
 }
 
+// With scheme and host in lower case: they mean the same in any.
+std::string canonical_url(std::string_view url) {
+  const size_t scheme = url.find("://");
+  const size_t host_end = scheme == url.npos ? 0 : std::min(url.find_first_of("/?#", scheme + 3), url.size());
+  std::string out(url);
+  std::transform(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(host_end), out.begin(), lower_ascii);
+  return out;
+}
+
 // The part of a host that was registered: two labels, or three below a country's general second level.
 std::string_view registered_domain(std::string_view host) {
   const size_t last = host.rfind('.');
@@ -63,8 +73,8 @@ class UrlBlocklist final : public DocumentStage {
   explicit UrlBlocklist(const StageParameters& parameters)
       : field_(parameters.get<std::string>("url_field")),
         soft_word_threshold_(static_cast<size_t>(parameters.get<int64_t>("soft_word_threshold"))),
-        domains_(set_of(list_entries(parameters, "extra_domains", "domains_file"))),
-        urls_(set_of(list_entries(parameters, "extra_urls", "urls_file"))),
+        domains_(set_of(list_entries(parameters, "extra_domains", "domains_file"), host_of)),
+        urls_(set_of(list_entries(parameters, "extra_urls", "urls_file"), canonical_url)),
         banned_words_(normalized_set(parameters, "banned_words")),
         soft_banned_words_(normalized_set(parameters, "soft_banned_words")) {
     for (const std::string& word : normalized_set(parameters, "banned_subwords"))
@@ -82,13 +92,12 @@ class UrlBlocklist final : public DocumentStage {
     const std::string host = host_of(url);
     if (domains_.contains(std::string(registered_domain(host)))) return "domain";
     if (domains_.contains(host)) return "subdomain";
-    if (urls_.contains(url)) return "url";
-    // As in datatrove the words of the URL keep their case, while those of the lists are in lower case.
+    if (urls_.contains(canonical_url(url))) return "url";
     std::unordered_set<std::string> words;
     for (size_t at = 0; at < url.size();) {
       size_t end = at;
       while (end < url.size() && is_alnum(url[end])) ++end;
-      if (end > at) words.insert(url.substr(at, end - at));
+      if (end > at) words.insert(normalized(std::string_view(url).substr(at, end - at)));
       at = end + 1;
     }
     size_t soft = 0;
@@ -106,7 +115,11 @@ class UrlBlocklist final : public DocumentStage {
 
  private:
   using Set = std::unordered_set<std::string>;
-  static Set set_of(const Strings& entries) { return {entries.begin(), entries.end()}; }
+  static Set set_of(const Strings& entries, std::string (*form)(std::string_view)) {
+    Set out;
+    for (const std::string& entry : entries) out.insert(form(entry));
+    return out;
+  }
   static Set normalized_set(const StageParameters& parameters, const std::string& name) {
     Set out;
     for (const std::string& entry : list_entries(parameters, name, name + "_file")) {

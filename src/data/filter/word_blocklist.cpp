@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "data/filter/kinds.h"
+#include "data/filter/languages.h"
 #include "data/filter/list_file.h"
 #include "data/text/characters.h"
 
@@ -34,10 +35,15 @@ class WordBlocklist final : public DocumentStage {
       : keep_fraction_(fraction(kKind, parameters, "keep_fraction")),
         seed_(static_cast<uint64_t>(parameters.get<int64_t>("seed"))) {
     const auto& language = parameters.get<std::string>("default_language");
+    check_language(kKind, "default_language", language, cld2_languages());
     borders_ = language != "ja" && language != "th" && language != "zh";
     const auto entries = list_entries(parameters, "banned_words", "words_file");
     if (entries.empty()) throw ConfigError("[{}] found no words; give banned_words or words_file", kKind);
-    for (const std::string& entry : entries) words_[start_of(entry)].push_back(entry);
+    for (const std::string& entry : entries) {
+      std::string word;
+      lower(entry, word);
+      if (!word.empty()) words_[start_of(word)].push_back(std::move(word));
+    }
   }
 
   std::string_view apply(TextView& text, const Document&, StageStats& stats) const override {
@@ -102,7 +108,7 @@ StageKind word_blocklist_kind() {
       .help = "drops documents that hold a word of a list (C4's bad words, as datatrove)",
       .parameters =
           {
-              {"banned_words", std::vector<std::string>{}, "the words, in lower case"},
+              {"banned_words", std::vector<std::string>{}, "the words; case plays no part"},
               {"words_file", std::string(), "a file with more of them, one a line"},
               {"default_language", std::string("en"), "ja, th and zh: words are found inside of others too"},
               {"keep_fraction", 0.0, "fraction of such documents that is kept all the same"},

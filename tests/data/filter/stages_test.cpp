@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -14,6 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 using Strings = std::vector<std::string>;
+using testing::HasSubstr;
 
 std::string reason(const DocumentStage& stage, const std::string& text) {
   return apply_stage(stage, text).reason;
@@ -191,7 +193,7 @@ TEST(FasttextQuality, LabelsAndScores) {
 }
 
 TEST_F(WithFile, UrlBlocklist) {
-  write("domains", "# bad ones\nbad.com\nsub.good.org\nnaughty.co.uk\n");
+  write("domains", "# bad ones\nBAD.com\nsub.Good.org\nnaughty.co.uk\n");
   const auto stage = make_stage("url_blocklist",
                                 {{"domains_file", std::string("domains")},
                                  {"extra_urls", Strings{"http://fine.org/no"}},
@@ -212,7 +214,9 @@ TEST_F(WithFile, UrlBlocklist) {
   EXPECT_EQ(of("http://nice.co.uk/"), "");
   EXPECT_EQ(of("http://fine.org/no"), "url");
   EXPECT_EQ(of("http://fine.org/casino-1"), "hard_blacklisted");
-  EXPECT_EQ(of("http://fine.org/CASINO"), "");  // as datatrove: the words of a URL keep their case
+  EXPECT_EQ(of("http://fine.org/CASINO"), "hard_blacklisted");
+  EXPECT_EQ(of("HTTP://FINE.org/no"), "url");
+  EXPECT_EQ(of("http://fine.org/NO"), "");  // paths keep their case
   EXPECT_EQ(of("http://fine.org/free/x"), "");
   EXPECT_EQ(of("http://fine.org/free/win"), "soft_blacklisted");
   EXPECT_EQ(of("http://fine.org/onlineGamb_ling1"), "blacklisted_subword");
@@ -221,8 +225,33 @@ TEST_F(WithFile, UrlBlocklist) {
   EXPECT_EQ(stats.counters().at("no_url"), 1);
 }
 
+// The message names the nearest of those that are known.
+TEST(Languages, UnknownOnesAreRefused) {
+  const auto fault = [](const std::string& kind, const std::string& parameter, StageValue value) {
+    try {
+      make_stage(kind, {{"banned_words", Strings{"bad"}}, {parameter, std::move(value)}});
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(fault("word_blocklist", "default_language", std::string("eng")), HasSubstr("perhaps \"en\""));
+  EXPECT_EQ(fault("word_blocklist", "default_language", std::string("zh")), "");
+  try {
+    make_stage("language", {{"languages", Strings{"de", "EN"}}});
+    ADD_FAILURE() << "EN was taken";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("[language] languages: found \"EN\""));
+    EXPECT_THAT(error.what(), HasSubstr("perhaps \"en\""));
+  }
+  EXPECT_NO_THROW(make_stage("language", {{"languages", Strings{"de", "ja", "zh-Hant"}}}));
+  const std::string model = STRATA_TEST_DATA "/filter/two_languages.bin";
+  EXPECT_NO_THROW(make_stage("language", {{"languages", Strings{"de"}}, {"model", model}}));
+  EXPECT_THROW(make_stage("language", {{"languages", Strings{"ja"}}, {"model", model}}), ConfigError);
+}
+
 TEST_F(WithFile, WordBlocklist) {
-  write("words", "bad\nvery nasty\nö\n2g1c\n");
+  write("words", "Bad\nVERY nasty\nö\n2g1c\n");
   const auto stage = make_stage("word_blocklist", {{"words_file", std::string("words")}}, folder);
   const std::string dropped = "document_removed_with_badwords";
   for (const std::string text : {"bad", "so BAD.", "a\nbad\n", "it is very Nasty!", "Ö", "x ö y", "(2g1c)"})
