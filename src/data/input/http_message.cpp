@@ -96,6 +96,14 @@ bool undo_coding(const std::string& coding, size_t max_bytes, std::string& body,
   return false;
 }
 
+// Of "HTTP/1.1 200 OK"; 0 where there is none.
+int status_of(std::string_view line) {
+  const size_t at = std::min(line.find_first_not_of(' ', line.find(' ')), line.size());
+  int status = 0;
+  std::from_chars(line.data() + at, line.data() + line.size(), status);
+  return status;
+}
+
 }  // namespace
 
 bool parse_header(std::string_view text, HeaderLines& lines, size_t& end) {
@@ -136,6 +144,7 @@ bool parse_http(std::string_view block, size_t max_bytes, HttpMessage& message, 
     detail = "no HTTP status line";
     return false;
   }
+  message.status = status_of(block.substr(0, status_end));
   if (!parse_header(block.substr(status_end + 1), message.header, header_end)) {
     detail = "an HTTP header that is damaged or does not end";
     return false;

@@ -17,6 +17,7 @@ bool parse_header(std::string_view text, HeaderLines& lines, size_t& end);
 std::string_view header_value(const HeaderLines& lines, std::string_view lower_case_name);  // empty: absent
 
 struct HttpMessage {
+  int status = 0;  // 200; 0 where the status line holds no number
   HeaderLines header;
   std::string body;  // as the server meant it: chunks joined, gzip undone
 };

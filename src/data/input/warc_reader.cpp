@@ -186,6 +186,10 @@ class WarcReader final : public RecordReader {
       return block.starts_with("HTTP/") && !http_.header.empty() ? ReadStatus::kNotText
                                                                  : ReadStatus::kBadRecord;
     }
+    if (http_.status < 200 || http_.status > 299) {
+      detail = fmt::format("HTTP status {}", http_.status);
+      return ReadStatus::kHttpStatus;
+    }
     const std::string_view content_type = header_value(http_.header, "content-type");
     if (payload_type.empty()) payload_type = media_type(content_type);
     if (payload_type.empty() && looks_like_html(http_.body)) payload_type = "text/html";

@@ -48,6 +48,8 @@ std::string_view read_reason(ReadStatus status) {
       return "bad_record";
     case ReadStatus::kNotText:
       return "not_text";
+    case ReadStatus::kHttpStatus:
+      return "http_status";
     case ReadStatus::kDamaged:
       return "damaged";
   }

@@ -41,6 +41,7 @@ enum class ReadStatus {
   kInvalidUtf8,     // "invalid_utf8"
   kBadRecord,       // "bad_record": a WARC record, a csv row or a page that its format does not allow
   kNotText,         // "not_text": a record of another media type, or one that cannot be decoded
+  kHttpStatus,      // "http_status": a response of a server that is no success, an error page for example
   kDamaged,         // "damaged": compression or file structure; the rest of the file is lost
 };
 std::string_view read_reason(ReadStatus status);  // the string above; empty for kDocument and kEnd

@@ -34,6 +34,22 @@ TEST(WarcReader, WrongLengthsAreToldAndReadingGoesOn) {
   }
 }
 
+// Error pages and redirections are pages of the server's, not of the site's.
+TEST(WarcReader, OnlyResponsesThatSucceededAreDocuments) {
+  const TemporaryFolder folder;
+  std::string content;
+  for (const std::string status : {"200 OK", "404 Not Found", "301 Moved", "203", "500 Oops", "OK"}) {
+    const std::string http = "HTTP/1.1 " + status + "\r\nContent-Type: text/html\r\n\r\n<p>A page.</p>";
+    content += "WARC/1.0\r\nWARC-Type: response\r\nWARC-Record-ID: <" + status.substr(0, 3) +
+               ">\r\nContent-Type: application/http\r\nContent-Length: " + std::to_string(http.size()) +
+               "\r\n\r\n" + http + "\r\n\r\n";
+  }
+  const auto records = read_records(folder.write("a.warc", content));
+  EXPECT_EQ(outcome(records), (Outcome{"<200> ", "<404> http_status", "<301> http_status", "<203> ",
+                                       "<500> http_status", "<OK> http_status"}));
+  EXPECT_EQ(records[1].detail, "HTTP status 404");
+}
+
 TEST(WarcReader, RubbishBetweenRecords) {
   const TemporaryFolder folder;
   const Path path = folder.write("a.warc", "rubbish\n" + warc_record("a", "one") + "more rubbish\r\n\r\n" +
