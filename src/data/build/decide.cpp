@@ -28,12 +28,12 @@ void write_clusters(const BuildJob& job, const Path& path, const std::vector<ded
   for (const dedup::Cluster& cluster : clusters) {
     std::string& line = out.buffer();
     line += fmt::format("{{\"size\":{},\"kept\":", cluster.dropped.size() + 1);
-    append_json_string(line, ids(cluster.kept));
+    append_id(line, ids(cluster.kept));
     char before = '[';
     line += ",\"dropped\":";
     for (const DocumentNumber& dropped : cluster.dropped) {
       line += std::exchange(before, ',');
-      append_json_string(line, ids(dropped));
+      append_id(line, ids(dropped));
     }
     line += "]}\n";
     out.flush_if_full();
@@ -46,9 +46,9 @@ std::vector<AlikeDocuments> largest_of(const std::vector<dedup::Cluster>& cluste
   for (const dedup::Cluster& cluster : clusters) {
     AlikeDocuments& one = largest.emplace_back();
     one.size = static_cast<int64_t>(cluster.dropped.size()) + 1;
-    one.kept = ids(cluster.kept);
+    one.kept = ids(cluster.kept).text;
     for (size_t i = 0; i < std::min(kNamed, cluster.dropped.size()); ++i)
-      one.dropped.emplace_back(ids(cluster.dropped[i]));
+      one.dropped.emplace_back(ids(cluster.dropped[i]).text);
   }
   return largest;
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace strata::data {
 namespace {
@@ -96,9 +97,18 @@ bool DocumentFileReader::next(StoredDocument& out) {
   return true;
 }
 
-void IdFileWriter::append(std::string_view id) {
-  out_.append(id);
-  size_ += id.size();
+void append_id(std::string& json, const DocumentId& id) {
+  if (id.is_json)
+    json += id.text;
+  else
+    append_json_string(json, id.text);
+}
+
+// A byte that tells the kind, then the id.
+void IdFileWriter::append(const DocumentId& id) {
+  out_.append(id.is_json ? "j" : "s");
+  out_.append(id.text);
+  size_ += 1 + id.text.size();
   ends_.push_back(size_);
 }
 
@@ -115,14 +125,15 @@ IdFile::IdFile(const Path& path) : name_(path.string()), file_(path) {
   if (count_ > (file_.size() - 8) / 8) damaged(name_);
 }
 
-std::string_view IdFile::operator[](uint32_t document) const {
+DocumentId IdFile::operator[](uint32_t document) const {
   if (document >= count_) damaged(name_);
   const char* ends = file_.text().data() + file_.size() - 8 - 8 * count_;
   uint64_t begin = 0, end = 0;
   if (document > 0) std::memcpy(&begin, ends + 8 * (uint64_t{document} - 1), 8);
   std::memcpy(&end, ends + 8 * uint64_t{document}, 8);
-  if (begin > end || end > file_.size() - 8 - 8 * count_) damaged(name_);
-  return file_.text().substr(begin, end - begin);
+  if (begin >= end || end > file_.size() - 8 - 8 * count_) damaged(name_);
+  const std::string_view id = file_.text().substr(begin, end - begin);
+  return {.text = id.substr(1), .is_json = id.front() == 'j'};
 }
 
 void write_decisions(FileSystem& files, const Path& path, std::span<const Decision> decisions) {

@@ -46,11 +46,18 @@ class DocumentFileReader {
   size_t begin_ = 0, end_ = 0;
 };
 
+// The id of a document, and whether it is JSON already: what was a number in the input stays one.
+struct DocumentId {
+  std::string_view text;
+  bool is_json = false;
+};
+void append_id(std::string& json, const DocumentId& id);
+
 // The ids of a part's documents by number, and where they came from: for audits that name another document.
 class IdFileWriter {
  public:
   IdFileWriter(FileSystem& files, const Path& path) : out_(files, path) {}
-  void append(std::string_view id);
+  void append(const DocumentId& id);
   void finish();
 
  private:
@@ -61,7 +68,7 @@ class IdFileWriter {
 class IdFile {
  public:
   explicit IdFile(const Path& path);
-  std::string_view operator[](uint32_t document) const;
+  DocumentId operator[](uint32_t document) const;
 
  private:
   std::string name_;

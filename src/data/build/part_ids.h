@@ -14,7 +14,7 @@ class PartIds {
   PartIds(const BuildJob& job, size_t phase) : job_(job), phase_(phase) {}
 
   // Valid as long as this object.
-  std::string_view operator()(const DocumentNumber& number) {
+  DocumentId operator()(const DocumentNumber& number) {
     auto found = files_.find(number.part);
     if (found == files_.end())
       found = files_.emplace(number.part, IdFile(job_.part_file(phase_, number.part, "ids"))).first;

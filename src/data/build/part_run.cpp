@@ -204,7 +204,7 @@ class PartRun {
   void keep(int32_t file) {
     if (!last_) {
       spill_->append(text_.bytes(), document_, file);
-      ids_->append(document_.id);
+      ids_->append(id());
       collector_->add(text_, document_, stats_.rows[*phase_.collects + 1].stage);
       return;
     }
@@ -215,7 +215,7 @@ class PartRun {
     if (documents_) {
       std::string& out = documents_->buffer();
       out += "{\"id\":";
-      append_id(out);
+      append_id(out, id());
       out += ",\"text\":";
       append_json_string(out, text_.bytes());
       if (!document_.fields.empty()) out.append(",").append(document_.fields);
@@ -237,12 +237,7 @@ class PartRun {
     stats_.tokens += static_cast<int64_t>(ids_of_text_.size());
   }
 
-  void append_id(std::string& out) const {
-    if (document_.id_is_json)
-      out += document_.id;
-    else
-      append_json_string(out, document_.id);
-  }
+  DocumentId id() const { return {.text = document_.id, .is_json = document_.id_is_json}; }
 
   const std::string& name_of(int32_t file) const { return job_.plan.files[static_cast<size_t>(file)].name; }
 
@@ -257,7 +252,7 @@ class PartRun {
     stats_.drop(row, reason, static_cast<int64_t>(text.size()), std::move(example));
     std::string& out = audit_->buffer();
     out += "{\"id\":";
-    append_id(out);
+    append_id(out, id());
     out += ",\"source\":";
     append_json_string(out, job_.recipe.sources[static_cast<size_t>(source_)].name);
     out += ",\"file\":";
@@ -266,7 +261,7 @@ class PartRun {
                    row == 0 ? "read" : job_.recipe.stages[row - 1].kind, reason);
     if (decision != nullptr && decision->has_original) {
       out += ",\"duplicate_of\":";
-      append_json_string(out, decided_ids_(decision->original));
+      append_id(out, decided_ids_(decision->original));
     }
     if (!detail.empty()) {
       out += ",\"detail\":";

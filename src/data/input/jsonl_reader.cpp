@@ -21,6 +21,8 @@ class JsonlReader final : public RecordReader {
         parser_(options.text, options.id),
         max_bytes_(static_cast<size_t>(options.max_record_bytes)),
         lines_(range.lines_before),
+        before_(range.cut ? 1 : 0),
+        size_(range.size),
         left_(range.size) {
     if (range.cut) {
       skip_line();  // the rest of the record before, or only the newline that ends it
@@ -63,7 +65,11 @@ class JsonlReader final : public RecordReader {
     return ReadStatus::kEnd;
   }
 
-  int64_t bytes_read() const override { return window_.stored_bytes(); }
+  // A line that reaches into the next range is counted there: ranges of a file add up to its size.
+  int64_t bytes_read() const override {
+    const int64_t taken = size_ < 0 ? window_.stored_bytes() : size_ - left_;
+    return std::max<int64_t>(0, taken - before_);
+  }
 
  private:
   void consume(size_t count) {
@@ -96,9 +102,9 @@ class JsonlReader final : public RecordReader {
     }
   }
 
-  // To behind the next newline, however far it is.
+  // To behind the next newline, or to the end of the range.
   void skip_line() {
-    for (;;) {
+    while (left_ != 0) {
       const std::string_view data = window_.data();
       const size_t newline = data.find('\n');
       if (newline != data.npos) {
@@ -125,8 +131,10 @@ class JsonlReader final : public RecordReader {
   std::string name_;
   JsonLine parser_;
   size_t max_bytes_;
-  int64_t lines_;  // before the window's data
-  int64_t left_;   // bytes to the end of the range; -1: no end
+  int64_t lines_;   // before the window's data
+  int64_t before_;  // bytes of the range before, which the window begins with
+  int64_t size_;    // of the range with these; -1: no end
+  int64_t left_;    // bytes to the end of the range; -1: no end
   bool damage_told_ = false;
 };
 

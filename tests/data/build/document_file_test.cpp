@@ -51,14 +51,18 @@ TEST(DocumentFile, ACutFileIsRefused) {
 TEST(IdFile, FindsEveryId) {
   TemporaryFolder folder;
   IdFileWriter writer(posix_file_system(), folder / "ids");
-  for (const char* id : {"a", "", "long id", "b"}) writer.append(id);
+  for (const char* id : {"a", "", "long id", "b"}) writer.append({.text = id});
+  writer.append({.text = "7", .is_json = true});
   writer.finish();
   const IdFile ids(folder / "ids");
-  EXPECT_EQ(ids[0], "a");
-  EXPECT_EQ(ids[1], "");
-  EXPECT_EQ(ids[2], "long id");
-  EXPECT_EQ(ids[3], "b");
-  EXPECT_THROW(ids[4], DataError);
+  EXPECT_EQ(ids[0].text, "a");
+  EXPECT_EQ(ids[1].text, "");
+  EXPECT_EQ(ids[2].text, "long id");
+  EXPECT_EQ(ids[3].text, "b");
+  EXPECT_FALSE(ids[3].is_json);
+  EXPECT_EQ(ids[4].text, "7");
+  EXPECT_TRUE(ids[4].is_json);
+  EXPECT_THROW(ids[5], DataError);
   folder.write("bad", "1234");
   EXPECT_THROW(IdFile(folder / "bad"), DataError);
   folder.write("bad", std::string(8, '\xff'));
