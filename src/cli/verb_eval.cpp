@@ -6,12 +6,14 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "cli/actions.h"
 #include "cli/eval_task.h"
 #include "cli/verbs.h"
 #include "config/objective.h"
 #include "config/resolve.h"
 #include "data/tokens/reader.h"
+#include "data/tokens/text_encoder.h"
 #include "data/tokens/token_corpus.h"
 #include "evaluation/evaluate.h"
 #include "inference/model_runtime.h"
@@ -21,20 +23,28 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The tokens of all texts, an end-of-text between two of them, and how many bytes of text they are.
+// The tokens of all texts, as a run has them that is given the same files, and how many bytes of text they
+// are.
 data::TokenCorpus tokenize_texts(const inference::ModelRuntime& runtime, const std::string& pattern,
-                                 const std::string& text_field, const data::TokenFileOptions& options,
+                                 const config::RunConfig& config, const data::TokenFileOptions& options,
                                  int64_t& bytes) {
   if (!runtime.tokenizer)
     throw ConfigError("[{}] has no tokenizer.json; it is needed for --text", runtime.folder.string());
+  const data::TextEncoder encoder = data::text_encoder(*runtime.tokenizer);
+  // A tokenizer without these tokens, as of some published models, evaluates all the same.
+  const bool ends = config.tokenizer.add_eos && encoder.end_of_text;
+  if (config.tokenizer.add_bos && encoder.begin_of_text.empty())
+    throw ConfigError("[tokenizer.add_bos] is true, and {} has no begin-of-text token; leave it at false",
+                      (runtime.folder / "tokenizer.json").string());
   std::vector<int32_t> ids;
-  bool first = true;
-  data::read_documents(data::find_corpus_files({pattern}), text_field, [&](std::string_view text) {
-    if (!first && options.end_of_text) ids.push_back(*options.end_of_text);
-    first = false;
-    bytes += static_cast<int64_t>(text.size());
-    runtime.tokenizer->encode(text, ids);
-  });
+  data::read_documents(data::find_corpus_files({pattern}), config.data.text_field,
+                       [&](std::string_view text) {
+                         bytes += static_cast<int64_t>(text.size());
+                         if (config.tokenizer.add_bos)
+                           ids.insert(ids.end(), encoder.begin_of_text.begin(), encoder.begin_of_text.end());
+                         encoder.encode(text, ids);
+                         if (ends) ids.push_back(*encoder.end_of_text);
+                       });
   if (ids.size() < 2) throw DataError("[{}] gives {} tokens; at least 2 are needed", pattern, ids.size());
   auto file = std::make_shared<const data::TokenFile>(pattern, std::move(ids), options);
   const int64_t tokens = file->tokens();
@@ -75,11 +85,14 @@ int run_evaluation(const EvalOptions& options) {
   data::TokenCorpus corpus;
   int64_t bytes = 0;
   data::TokenFileOptions file_options{.vocab_size = runtime.model.vocab_size};
-  if (runtime.tokenizer) file_options.end_of_text = runtime.tokenizer->end_of_text_id();
+  if (runtime.tokenizer) {
+    file_options.end_of_text = runtime.tokenizer->end_of_text_id();
+    file_options.tokenizer_hash = to_hex(runtime.tokenizer->hash());
+  }
   if (!options.tokens.empty()) {
     corpus = data::open_token_corpus({options.tokens}, file_options);
   } else {
-    corpus = tokenize_texts(runtime, options.text, config.data.text_field, file_options, bytes);
+    corpus = tokenize_texts(runtime, options.text, config, file_options, bytes);
   }
   const data::EvalWindows windows(
       corpus, {.sequence_length = length,

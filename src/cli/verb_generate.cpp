@@ -8,8 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/signals.h"
 #include "cli/actions.h"
+#include "cli/escapes.h"
 #include "cli/verbs.h"
 #include "config/resolve.h"
 #include "inference/generate.h"
@@ -68,11 +70,22 @@ std::vector<int32_t> stop_ids_of(const inference::ModelRuntime& runtime) {
   return {};
 }
 
+// The seed of each text: of its prompt and of how many equal ones stand before it, so that a prompt's text is
+// the same on any line and alone, and equal prompts get texts of their own.
+std::vector<uint64_t> seeds_of(const std::vector<Prompt>& prompts, uint64_t seed) {
+  std::map<std::string_view, int64_t> seen;
+  std::vector<uint64_t> seeds;
+  for (const Prompt& prompt : prompts)
+    seeds.push_back(hash64(fmt::format("{} {}", seen[prompt.text]++, prompt.text), seed));
+  return seeds;
+}
+
 std::vector<inference::SequenceRequest> requests_of(const std::vector<Prompt>& prompts,
                                                     const inference::ModelRuntime& runtime,
                                                     const GenerateOptions& options) {
   const data::Tokenizer& tokenizer = *runtime.tokenizer;
   const std::vector<int32_t> stop_ids = stop_ids_of(runtime);
+  const std::vector<uint64_t> seeds = seeds_of(prompts, options.seed);
   std::vector<inference::SequenceRequest> requests;
   for (size_t i = 0; i < prompts.size(); ++i) {
     auto ids = tokenizer.encode(prompts[i].text, {.add_special_tokens = true});
@@ -94,7 +107,7 @@ std::vector<inference::SequenceRequest> requests_of(const std::vector<Prompt>& p
                          .top_p = options.top_p,
                          .min_p = options.min_p,
                          .repetition_penalty = options.repetition_penalty,
-                         .seed = options.seed + i,
+                         .seed = seeds[i],
                          .stop_ids = stop_ids,
                          .vocab_limit = tokenizer.vocab_size()}});
   }
@@ -109,23 +122,24 @@ class Writer {
     bool prompt;  // before what goes on from it
   };
   Writer(const std::vector<Prompt>& prompts, const data::Tokenizer& tokenizer, const GenerateOptions& options,
-         std::vector<int64_t> limits, Show show)
+         std::vector<std::string> stops, std::vector<int64_t> limits, Show show)
       : prompts_(prompts),
         tokenizer_(tokenizer),
         options_(options),
+        stops_(std::move(stops)),
         limits_(std::move(limits)),
         grow_(show.grow && !options.json),
         prompt_(show.prompt) {}
 
   bool token(size_t i, int32_t id) {
-    auto& stream = streams_.try_emplace(i, tokenizer_, options_.stop).first->second;
+    auto& stream = streams_.try_emplace(i, tokenizer_, stops_).first->second;
     if (grow_) begin(i);
     show(stream.push(id));
     return !stream.stopped();
   }
 
   void text(size_t i, const std::vector<int32_t>& made) {
-    auto& stream = streams_.try_emplace(i, tokenizer_, options_.stop).first->second;
+    auto& stream = streams_.try_emplace(i, tokenizer_, stops_).first->second;
     if (grow_) begin(i);
     show(stream.finish());
     std::string out;
@@ -152,7 +166,11 @@ class Writer {
   void begin(size_t i) {
     if (std::exchange(begun_, i) != i) fmt::print("{}", before(i));
   }
-  std::string before(size_t i) const { return prompt_ ? prompts_[i].text : std::string(); }
+  // A line that says whose text follows, where there may be several: a text has empty lines of its own.
+  std::string before(size_t i) const {
+    const std::string line = options_.prompts.empty() ? "" : fmt::format("=== {}\n", prompts_[i].where);
+    return line + (prompt_ ? prompts_[i].text : std::string());
+  }
   void show(const std::string& piece) const {
     if (!grow_ || piece.empty()) return;
     fmt::print("{}", piece);
@@ -162,6 +180,7 @@ class Writer {
   const std::vector<Prompt>& prompts_;
   const data::Tokenizer& tokenizer_;
   const GenerateOptions& options_;
+  std::vector<std::string> stops_;
   std::vector<int64_t> limits_;  // most tokens of each text
   bool grow_, prompt_;
   size_t begun_ = SIZE_MAX, next_ = 0;
@@ -175,6 +194,8 @@ int run_generation(const GenerateOptions& options) {
   if (options.batch < 1 || options.batch > inference::kMaxSequences)
     throw ConfigError("[generate] found --batch {}, expected 1 to {}", options.batch,
                       inference::kMaxSequences);
+  std::vector<std::string> stops;
+  for (const std::string& stop : options.stop) stops.push_back(unescaped(stop, "--stop"));
   catch_stop_signals();
   inference::ModelRuntime runtime = inference::open_model(options.model);
   if (!runtime.tokenizer) {
@@ -205,7 +226,7 @@ int run_generation(const GenerateOptions& options) {
   for (const inference::SequenceRequest& request : requests)
     limits.push_back(
         std::min(options.max_tokens, generator.max_new_tokens(static_cast<int64_t>(request.prompt.size()))));
-  Writer writer(prompts, *runtime.tokenizer, options, std::move(limits),
+  Writer writer(prompts, *runtime.tokenizer, options, std::move(stops), std::move(limits),
                 {.grow = texts == 1, .prompt = !has_encoder});
   generator.generate(
       requests, [&](size_t i, int32_t id) { return writer.token(i, id); },
@@ -255,7 +276,10 @@ void add_generate(Verb root) {
       .positive()
       .type_name("R")
       .show_default();
-  verb.option("--stop", options->stop, "End before this text; may be repeated").one_each().type_name("TEXT");
+  verb.option("--stop", options->stop,
+              "End before this text (\\n, \\t, \\\\ and \\uXXXX are understood); may be repeated")
+      .one_each()
+      .type_name("TEXT");
   verb.option("--seed", options->seed, "Of the random numbers").type_name("S").show_default();
   verb.sets(options->sets);
   verb.json(options->json);

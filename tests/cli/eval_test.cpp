@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "cli/actions.h"
+#include "cli/escapes.h"
 #include "config/resolve.h"
 #include "fixtures/tiny_run.h"
 #include "inference/generate.h"
@@ -133,14 +134,36 @@ TEST_F(Trained, EvalOfText) {
       evaluated({.model = model(), .text = tiny_->path("a.txt").string(), .sequence_length = 32});
   const auto tokenizer = inference::open_model(model()).tokenizer;
   const std::string text = read_file(tiny_->path("a.txt"));
-  const auto ids = tokenizer->encode(text);
+  auto ids = tokenizer->encode(text);
+  ids.push_back(*tokenizer->end_of_text_id());  // behind every text, as in a run
   const Expected expected = expected_loss({ids.begin(), ids.end()}, 32, 32, false);
   EXPECT_EQ(found["tokens"], expected.tokens);
   EXPECT_NEAR(found["loss"].get<double>(), expected.loss(), 1e-4);
   EXPECT_NEAR(found["bits_per_byte"].get<double>(),
               expected.sum / std::log(2.0) / static_cast<double>(text.size()), 1e-4);
-  // Cutting the same file into windows through a run's own evaluation gives the same loss.
   EXPECT_LT(found["loss"].get<double>(), std::log(300.0));
+}
+
+// The same text as a run's valid set and from the command line, on the same weights.
+TEST_F(Trained, EvalOfTextIsTheRunsOwn) {
+  for (const std::string ends : {"true", "false"}) {
+    const std::string run = "ends_" + ends;
+    tiny_->train({"data.train=[\"" + tiny_->path("corpus.txt").string() + "\"]",
+                  "data.valid=[\"" + tiny_->path("a.txt").string() + "\"]", "data.pack=\"stream\"",
+                  "training.steps=2", "tokenizer.add_eos=" + ends},
+                 run);
+    const std::string metrics = read_file(tiny_->folder(run) / "metrics.jsonl");
+    double wanted = 0;
+    for (size_t at = 0; at < metrics.size(); at = metrics.find('\n', at) + 1) {
+      const json line = json::parse(metrics.substr(at, metrics.find('\n', at) - at));
+      wanted = line.value("eval/valid/loss", wanted);
+    }
+    const json found = evaluated({.model = (tiny_->folder(run) / "checkpoints/step-00000002").string(),
+                                  .text = tiny_->path("a.txt").string(),
+                                  .sequence_length = 16,
+                                  .sets = {"tokenizer.add_eos=" + ends}});
+    EXPECT_NEAR(found["loss"].get<double>(), wanted, 1e-5) << run;
+  }
 }
 
 TEST_F(Trained, EvalRefuses) {
@@ -265,6 +288,74 @@ TEST_F(Trained, GenerateRepeatsBySeed) {
   options.temperature = 1;
   options.top_k = 1;
   EXPECT_EQ(generated(options)[0]["ids"], greedy[0]["ids"]);
+}
+
+// A prompt's text is its own on every line and alone; equal prompts differ, in the order they stand in.
+TEST_F(Trained, ATextDoesNotDependOnItsLine) {
+  const auto texts = [&](const std::vector<std::string>& prompts, int64_t batch = 8) {
+    std::string lines;
+    for (const std::string& prompt : prompts) lines += json{{"prompt", prompt}}.dump() + "\n";
+    put_file(tiny_->path("lines.jsonl"), lines);
+    std::vector<json> ids;
+    for (const json& one : generated({.model = model(),
+                           .prompts = tiny_->path("lines.jsonl").string(),
+                           .max_tokens = 24,
+                           .temperature = 2,
+                           .batch = batch}))
+      ids.push_back(one["ids"]);
+    return ids;
+  };
+  const auto one = texts({"the cat", "the mat", "the cat", "the cat"});
+  const auto other = texts({"sat", "the cat", "the cat", "number 7", "the mat"}, 2);
+  EXPECT_EQ(other[1], one[0]);
+  EXPECT_EQ(other[2], one[2]);
+  EXPECT_EQ(other[4], one[1]);
+  EXPECT_NE(one[0], one[2]);
+  EXPECT_NE(one[2], one[3]);
+  EXPECT_EQ(generated({.model = model(), .prompt = "the cat", .max_tokens = 24, .temperature = 2})[0]["ids"],
+            one[0]);
+}
+
+TEST_F(Trained, TextsOfAFileAreToldApart) {
+  put_file(tiny_->path("two.jsonl"), "{\"prompt\": \"the cat\"}\n\n{\"prompt\": \"the\"}\n");
+  const std::string file = tiny_->path("two.jsonl").string();
+  for (const int64_t batch : {1, 8}) {
+    cli::GenerateOptions options{
+        .model = model(), .prompts = file, .max_tokens = 8, .temperature = 0, .batch = batch};
+    const auto texts = generated(options);
+    options.sets.push_back("device.threads=1");
+    EXPECT_EQ(captured([&] { return cli::run_generation(options); }),
+              "=== " + file + ":1\nthe cat" + texts[0]["text"].get<std::string>() + "\n=== " + file +
+                  ":3\nthe" + texts[1]["text"].get<std::string>() + "\n");
+  }
+}
+
+TEST_F(Trained, StopTextsHaveEscapes) {
+  const cli::GenerateOptions options{
+      .model = model(), .prompt = "the cat number 5 sat on the", .max_tokens = 20, .temperature = 0};
+  const std::string text = generated(options)[0]["text"];
+  const std::string stop = text.substr(3, 2);
+  cli::GenerateOptions escaped = options;
+  escaped.stop = {fmt::format("\\u{:04x}\\x{:02X}", static_cast<int>(stop[0]), static_cast<int>(stop[1]))};
+  EXPECT_EQ(generated(escaped)[0]["text"], text.substr(0, text.find(stop)));
+  escaped.stop = {"\\begin"};
+  EXPECT_THROW(cli::run_generation(escaped), ConfigError);
+}
+
+TEST(Escapes, AreThoseOfJsonAndC) {
+  EXPECT_EQ(cli::unescaped("plain", "--stop"), "plain");
+  EXPECT_EQ(cli::unescaped("\\n\\n", "--stop"), "\n\n");
+  EXPECT_EQ(cli::unescaped("a\\tb\\r\\\\n\\\"", "--stop"), "a\tb\r\\n\"");
+  EXPECT_EQ(cli::unescaped("\\u00e9\\x41\\uD83D\\uDE00", "--stop"), "\u00e9A\U0001F600");
+  EXPECT_EQ(cli::unescaped("\n", "--stop"), "\n") << "what the shell wrote out";
+  for (const char* bad : {"\\", "a\\", "\\q", "\\x4", "\\u12", "\\uZZZZ", "\\uD83D", "\\uDE00", "\\uD83Dx"}) {
+    try {
+      cli::unescaped(bad, "--stop");
+      ADD_FAILURE() << bad;
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find("[--stop]"), std::string::npos) << error.what();
+    }
+  }
 }
 
 TEST_F(Trained, GreedyTextIsTheMostProbable) {
