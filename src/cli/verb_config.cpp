@@ -3,9 +3,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/toml.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "config/run_config.h"
+#include "config/value_json.h"
 
 namespace strata::cli {
 namespace {
@@ -39,12 +41,18 @@ const char* class_name(config::ResumeClass resume) {
   return "";
 }
 
+// What a setting's TOML says, with its type; null: not there.
+Json json_of(const std::string& toml) {
+  if (toml.empty()) return {};
+  return config::to_json(*parse_toml("value = " + toml, "a setting").find("value"));
+}
+
 int show(const Options& options) {
   const auto settings = config::settings(read_config(options.file, options.sets));
   if (options.json) {
     Json out = Json::object();
     for (const auto& setting : settings) {
-      out[setting.key] = {{"value", setting.value},
+      out[setting.key] = {{"value", json_of(setting.value)},
                           {"origin", to_string(setting.origin)},
                           {"resume", class_name(setting.resume)}};
     }
@@ -69,8 +77,8 @@ int diff(const Options& options) {
     Json list = Json::array();
     for (const auto& change : changes) {
       list.push_back({{"key", change.key},
-                      {"before", change.before.empty() ? Json() : Json(change.before)},
-                      {"after", change.after.empty() ? Json() : Json(change.after)},
+                      {"before", json_of(change.before)},
+                      {"after", json_of(change.after)},
                       {"resume", class_name(change.resume)}});
     }
     print_out(Json{{"changes", list}}.dump() + "\n");

@@ -111,13 +111,17 @@ TEST_F(CliTest, ConfigShowDiffSchema) {
   const auto keys = nlohmann::json::parse(shown.out);
   EXPECT_EQ(keys["optimizer.lr"]["origin"], "b.toml:3");
   EXPECT_EQ(keys["model.preset"]["origin"], "a.toml:2");
-  EXPECT_EQ(keys["training.steps"]["value"], "7");
+  EXPECT_EQ(keys["training.steps"]["value"], 7);
+  EXPECT_EQ(keys["optimizer.lr"]["value"], 0.01);
+  EXPECT_EQ(keys["data.shuffle"]["value"], true);
+  EXPECT_EQ(keys["data.train"]["value"], nlohmann::json::array({"x.txt"}));
+  EXPECT_EQ(keys["device.threads"]["value"], "auto");
   EXPECT_EQ(keys["training.steps"]["origin"], "--set training.steps");
   EXPECT_EQ(keys["run.seed"]["resume"], "refused");
   EXPECT_TRUE(contains(run("config show a.toml").out, "training.sequence_length = 512"));
   const auto changes = nlohmann::json::parse(run("config diff a.toml b.toml --json").out)["changes"];
   bool found = false;
-  for (const auto& change : changes) found |= change["key"] == "optimizer.lr" && change["after"] == "0.01";
+  for (const auto& change : changes) found |= change["key"] == "optimizer.lr" && change["after"] == 0.01;
   EXPECT_TRUE(found) << changes;
   EXPECT_TRUE(nlohmann::json::parse(run("config schema").out).contains("$schema"));
 }
