@@ -39,22 +39,33 @@ struct Range {
   double span() const { return high - low; }
 };
 
-// Faint lines carry noise: their outermost hundredth does not stretch the axis (it is clipped).
+// What single spikes leave alone: medians over a few neighbours.
+std::vector<double> without_spikes(const std::vector<double>& values) {
+  std::vector<double> finite;
+  std::copy_if(values.begin(), values.end(), std::back_inserter(finite),
+               [](double v) { return std::isfinite(v); });
+  const size_t reach = std::clamp<size_t>(finite.size() / 100, 2, 25);
+  if (finite.size() < 4 * reach) return finite;
+  std::vector<double> out, part;
+  // A line that is drawn from 2,000 points needs no more of these.
+  const size_t stride = std::max<size_t>(1, finite.size() / kMostPoints);
+  for (size_t i = 0; i < finite.size(); i += stride) {
+    part.assign(finite.begin() + static_cast<std::ptrdiff_t>(i - std::min(i, reach)),
+                finite.begin() + static_cast<std::ptrdiff_t>(std::min(finite.size(), i + reach + 1)));
+    const auto middle = part.begin() + static_cast<std::ptrdiff_t>(part.size() / 2);
+    std::nth_element(part.begin(), middle, part.end());
+    out.push_back(*middle);
+  }
+  return out;
+}
+
+// A spike of a few steps does not squash the rest: it is clipped. Dots are few and all shown.
 Range y_range(const Chart& chart) {
   Range range;
-  bool only_faint = true;
-  for (const ChartLine& line : chart.lines) only_faint = only_faint && line.look == ChartLine::Look::kFaint;
   for (const ChartLine& line : chart.lines) {
-    std::vector<double> finite;
-    std::copy_if(line.y.begin(), line.y.end(), std::back_inserter(finite),
-                 [](double v) { return std::isfinite(v); });
-    if (finite.empty()) continue;
-    const bool trim = line.look == ChartLine::Look::kFaint && !only_faint && finite.size() >= 100;
-    const auto cut = static_cast<std::ptrdiff_t>(trim ? finite.size() / 100 : 0);
-    std::nth_element(finite.begin(), finite.begin() + cut, finite.end());
-    range.add(finite[static_cast<size_t>(cut)]);
-    std::nth_element(finite.begin(), finite.end() - 1 - cut, finite.end());
-    range.add(*(finite.end() - 1 - cut));
+    const bool dots = line.look == ChartLine::Look::kDots;
+    for (const double y : dots ? line.y : without_spikes(line.y))
+      if (std::isfinite(y)) range.add(y);
   }
   if (range.empty()) return range;
   if (chart.from_zero) range.add(0);

@@ -62,10 +62,9 @@ std::vector<double> smoothed(std::span<const double> values, size_t window) {
   const size_t reach = window / 2;
   for (size_t i = 0; i < values.size(); ++i) {
     if (!std::isfinite(values[i])) continue;
-    // The window shrinks at both ends alike, so that the ends are not pulled to one side.
-    const size_t side = std::min({reach, i, values.size() - 1 - i});
-    means[i] =
-        (sums[i + side + 1] - sums[i - side]) / static_cast<double>(counts[i + side + 1] - counts[i - side]);
+    // Cut off at both ends, each by itself: the last mean does not fall onto the last value.
+    const size_t begin = i - std::min(reach, i), end = std::min(i + reach + 1, values.size());
+    means[i] = (sums[end] - sums[begin]) / static_cast<double>(counts[end] - counts[begin]);
   }
   return means;
 }

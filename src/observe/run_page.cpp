@@ -7,9 +7,11 @@
 
 #include "base/clock.h"
 #include "observe/chart.h"
+#include "observe/live_chart.h"
 #include "observe/markup.h"
 #include "observe/plot.h"
 #include "observe/run_page_assets.h"
+#include "observe/run_page_script.h"
 
 namespace strata::observe {
 namespace {
@@ -58,11 +60,22 @@ double lowest(std::span<const double> values) {
   return low;
 }
 
+double median(std::span<const double> values) {
+  std::vector<double> finite;
+  std::copy_if(values.begin(), values.end(), std::back_inserter(finite),
+               [](double v) { return std::isfinite(v); });
+  if (finite.empty()) return RunPageData::kUnknown;
+  const auto middle = finite.begin() + static_cast<std::ptrdiff_t>(finite.size() / 2);
+  std::nth_element(finite.begin(), middle, finite.end());
+  return *middle;
+}
+
 std::string tiles(const RunPageData& run) {
   std::string out = "<section class=\"tiles\">\n";
-  const auto tile = [&](const std::string& name, const std::string& value) {
-    out += fmt::format("<div class=\"card tile\"><span class=\"muted small\">{}</span><b>{}</b></div>\n",
-                       escape_markup(name), escape_markup(value));
+  const auto tile = [&](const std::string& name, const std::string& value, const std::string& beside = "") {
+    out += fmt::format("<div class=\"card tile\"><span class=\"muted small\">{}</span><b>{}</b>{}</div>\n",
+                       escape_markup(name), escape_markup(value),
+                       beside.empty() ? "" : "<em>" + escape_markup(beside) + "</em>");
   };
   const auto known = [&](const std::string& name, double value, auto&& text) {
     if (std::isfinite(value)) tile(name, text(value));
@@ -70,6 +83,14 @@ std::string tiles(const RunPageData& run) {
   const auto fixed4 = [](double v) { return fmt::format("{:.4f}", v); };
   const auto percent = [](double v) { return fmt::format("{:.1f}%", v * 100); };
   const MetricsTable& metrics = *run.metrics;
+  // The last step, and beside it what the steps of the run are like.
+  const auto with_median = [&](const std::string& name, const char* column, auto&& text) {
+    const double last = metrics.last(column), usual = median(metrics.column(column));
+    if (std::isfinite(last)) tile(name, text(last), "median " + text(usual));
+  };
+  const auto milliseconds = [](double v) {
+    return v < 1e4 ? fmt::format("{:.4g} ms", v) : human_duration(v / 1e3);
+  };
   tile("step", fmt::format("{} / {}", run.step, run.total_steps));
   if (run.state == RunState::kRunning) known("time left", run.seconds_left, human_duration);
   known("elapsed", run.seconds_elapsed, human_duration);
@@ -79,19 +100,26 @@ std::string tiles(const RunPageData& run) {
     known("best " + name.substr(5, name.size() - 10) + " loss", lowest(metrics.column(name)), fixed4);
   }
   for (const std::string& name : metrics.names()) {
+    if (name.starts_with("eval/") && name.ends_with("/bits_per_byte"))
+      known(name.substr(5, name.size() - 19) + ", bits per byte", metrics.last(name), fixed4);
+  }
+  for (const std::string& name : metrics.names()) {
     if (name.starts_with("eval/") && (name.ends_with("/acc") || name.ends_with("/acc_norm")))
       known(name.substr(5), metrics.last(name), percent);
   }
   known("tokens", run.tokens, human_count);
-  known("tokens/s", metrics.last("tokens_per_s"), human_count);
-  known("MFU", metrics.last("mfu"), percent);
-  known("MFU, measured", metrics.last("mfu_measured"), percent);
+  with_median("tokens/s", "tokens_per_s", human_count);
+  with_median("time of a step", "step_ms", milliseconds);
+  with_median("MFU", "mfu", percent);
+  with_median("MFU, measured", "mfu_measured", percent);
   known("memory", metrics.last("memory_bytes"), human_bytes);
   return out + "</section>\n";
 }
 
-std::string card(const Chart& chart) {
-  return "<div class=\"card plot\">" + draw_chart(chart, false) + "</div>\n";
+// A chart twice: drawn, and as numbers for the script, which draws it anew.
+std::string card(const Chart& chart, const LiveChart& live, const MetricsTable& metrics) {
+  return "<div class=\"card plot\"><div class=\"nojs\">" + draw_chart(chart, false) + "</div>" +
+         live_chart(live, metrics) + "</div>\n";
 }
 
 // The loss over x, drawn once for wide and once for narrow screens; the style shows one.
@@ -105,37 +133,99 @@ std::string loss_view(const RunPageData& run, const char* x) {
   return out + "<div class=\"plot on-narrow\">" + draw_chart(chart, false) + "</div>";
 }
 
+// Lines for the columns "eval/NAME<suffix>".
+void add_evaluations(LiveChart& chart, const MetricsTable& metrics, std::string_view suffix, double scale) {
+  int color = 1;
+  for (const std::string& name : metrics.names()) {
+    if (!name.starts_with("eval/") || !name.ends_with(suffix)) continue;
+    chart.lines.push_back({.column = name,
+                           .label = name.substr(5, name.size() - 5 - suffix.size()),
+                           .color = color,
+                           .look = LiveLine::Look::kDots,
+                           .scale = scale});
+    color = color == 3 ? 1 : color + 1;
+  }
+}
+
 std::string loss_card(const RunPageData& run) {
-  return "<div class=\"card wide tabs\">"
+  LiveChart live{.title = "Loss", .unit = "", .lines = {}, .height = 380};
+  live.lines.push_back({.column = "loss", .label = "training", .color = 0, .look = LiveLine::Look::kNoisy});
+  add_evaluations(live, *run.metrics, "/loss", 1);
+  return "<div class=\"card wide\"><div class=\"nojs tabs\">"
          "<input type=\"radio\" name=\"t\" id=\"t1\" checked><label for=\"t1\">by step</label>"
          "<input type=\"radio\" name=\"t\" id=\"t2\"><label for=\"t2\">by tokens</label>\n"
          "<div class=\"view v1\">" +
          loss_view(run, "step") + "</div><div class=\"view v2\">" + loss_view(run, "tokens") +
-         "</div></div>\n";
+         "</div></div>\n<div class=\"controls\"></div>" + live_chart(live, *run.metrics) + "</div>\n";
+}
+
+// A chart of one column.
+std::string column_card(const MetricsTable& metrics, const char* column, const std::string& title,
+                        const std::string& unit, LiveLine::Look look, bool from_zero = false) {
+  Chart chart = metric_chart(metrics, column, title);
+  chart.from_zero = from_zero;
+  const LiveChart live{.title = title,
+                       .unit = unit,
+                       .lines = {{.column = column, .label = "", .color = 0, .look = look}},
+                       .from_zero = from_zero};
+  return card(chart, live, metrics);
+}
+
+std::string mfu_card(const MetricsTable& metrics) {
+  Chart chart = metric_chart(metrics, "mfu", "Model FLOPs utilisation, %");
+  chart.from_zero = true;
+  chart.lines[0].label = "published peak";
+  chart.lines.push_back(metric_chart(metrics, "mfu_measured", "").lines[0]);
+  chart.lines[1].label = "measured peak";
+  chart.lines[1].color = 2;
+  std::erase_if(chart.lines, [](const ChartLine& line) { return line.y.empty(); });
+  for (ChartLine& line : chart.lines) {
+    for (double& y : line.y) y *= 100;
+  }
+  using Look = LiveLine::Look;
+  return card(
+      chart,
+      {.title = "Model FLOPs utilisation",
+       .unit = "%",
+       .lines = {{.column = "mfu", .label = "published peak", .color = 0, .look = Look::kNoisy, .scale = 100},
+                 {.column = "mfu_measured",
+                  .label = "measured peak",
+                  .color = 2,
+                  .look = Look::kNoisy,
+                  .scale = 100}},
+       .from_zero = true},
+      metrics);
+}
+
+// Charts of what only some runs evaluate.
+std::string evaluation_cards(const MetricsTable& metrics) {
+  std::string out;
+  LiveChart bits{.title = "Bits per byte", .unit = "bits", .lines = {}};
+  add_evaluations(bits, metrics, "/bits_per_byte", 1);
+  if (!bits.lines.empty()) {
+    Chart chart = metric_chart(metrics, bits.lines[0].column, "Bits per byte");
+    chart.lines[0].look = ChartLine::Look::kDots;
+    chart.lines[0].label = bits.lines[0].label;
+    out += card(chart, bits, metrics);
+  }
+  const Chart tasks = task_chart(metrics);
+  if (!tasks.lines.empty()) {
+    LiveChart live{.title = "Tasks", .unit = "%", .lines = {}};
+    add_evaluations(live, metrics, "/acc", 100);
+    add_evaluations(live, metrics, "/acc_norm", 100);
+    out += card(tasks, live, metrics);
+  }
+  return out;
 }
 
 std::string charts(const RunPageData& run) {
   const MetricsTable& metrics = *run.metrics;
-  std::string out = loss_card(run);
-  out += card(metric_chart(metrics, "grad_norm", "Gradient norm"));
-  out += card(metric_chart(metrics, "lr", "Learning rate"));
-  Chart speed = metric_chart(metrics, "tokens_per_s", "Tokens per second");
-  speed.from_zero = true;
-  out += card(speed);
-  Chart mfu = metric_chart(metrics, "mfu", "Model FLOPs utilisation, %");
-  mfu.from_zero = true;
-  mfu.lines[0].label = "published peak";
-  const Chart measured = metric_chart(metrics, "mfu_measured", "");
-  mfu.lines.push_back(measured.lines[0]);
-  mfu.lines[1].label = "measured peak";
-  mfu.lines[1].color = 2;
-  std::erase_if(mfu.lines, [](const ChartLine& line) { return line.y.empty(); });
-  for (ChartLine& line : mfu.lines) {
-    for (double& y : line.y) y *= 100;
-  }
-  out += card(mfu);
-  const Chart tasks = task_chart(metrics);
-  return tasks.lines.empty() ? out : out + card(tasks);
+  using Look = LiveLine::Look;
+  return loss_card(run) + column_card(metrics, "grad_norm", "Gradient norm", "", Look::kNoisy) +
+         column_card(metrics, "lr", "Learning rate", "", Look::kLine) +
+         column_card(metrics, "tokens_per_s", "Tokens per second", "tokens/s", Look::kNoisy, true) +
+         mfu_card(metrics) + column_card(metrics, "param_norm", "Parameter norm", "", Look::kLine) +
+         evaluation_cards(metrics);
 }
 
 // Twelve colours around the wheel, legible on light and dark.
@@ -226,22 +316,41 @@ std::string events(const RunPageData& run) {
       more, rows);
 }
 
-std::string texts(const RunPageData& run) {
+// All samples of the step that samples[first] belongs to.
+std::string samples_of_step(const RunPageData& run, size_t first) {
   std::string out;
-  if (!run.sample_text.empty()) {
-    out += fmt::format(
-        "<section class=\"card wide\"><h2>Newest sample <span class=\"muted\">&middot; step "
-        "{}</span></h2><pre>{}</pre>"
-        "</section>\n",
-        run.sample_step, escape_markup(run.sample_text));
-  }
-  if (!run.resume_command.empty()) {
-    const char* const title =
-        run.state == RunState::kFinished ? "How to extend" : "How to go on after a stop";
-    out += fmt::format("<section class=\"card wide\"><h2>{}</h2><pre>{}</pre></section>\n", title,
-                       escape_markup(run.resume_command));
+  for (size_t i = first; i < run.samples.size() && run.samples[i].step == run.samples[first].step; ++i) {
+    const RunSample& sample = run.samples[i];
+    if (!sample.prompt.empty())
+      out += fmt::format("<p class=\"prompt\">{}</p>", escape_markup(sample.prompt));
+    out += fmt::format("<pre>{}</pre>\n", escape_markup(sample.text));
   }
   return out;
+}
+
+std::string samples(const RunPageData& run) {
+  constexpr size_t kShown = 20;  // older ones stand in metrics.jsonl
+  std::vector<size_t> firsts;
+  for (size_t i = 0; i < run.samples.size(); ++i)
+    if (i == 0 || run.samples[i].step != run.samples[i - 1].step) firsts.push_back(i);
+  if (firsts.empty()) return "";
+  const size_t newest = firsts.back();
+  std::string out = fmt::format(
+      "<section class=\"card wide\"><h2>Newest sample <span class=\"muted\">&middot; step {}</span></h2>{}",
+      run.samples[newest].step, samples_of_step(run, newest));
+  firsts.pop_back();
+  for (size_t shown = 0; shown < kShown && !firsts.empty(); ++shown, firsts.pop_back()) {
+    out += fmt::format("<details><summary>step {}</summary>{}</details>\n", run.samples[firsts.back()].step,
+                       samples_of_step(run, firsts.back()));
+  }
+  return out + "</section>\n";
+}
+
+std::string go_on(const RunPageData& run) {
+  if (run.go_on_command.empty()) return "";
+  const char* const title = run.state == RunState::kFinished ? "How to extend" : "How to go on after a stop";
+  return fmt::format("<section class=\"card wide\"><h2>{}</h2><pre>{}</pre></section>\n", title,
+                     escape_markup(run.go_on_command));
 }
 
 }  // namespace
@@ -256,7 +365,7 @@ std::string run_page_html(const RunPageData& run) {
                      std::floor(progress_of(run) * 100), name_of(run.state));
   out += "<style>" + chart_style() + kPageStyle + "</style></head>\n<body><main>\n";
   out += header(run) + tiles(run) + "<div class=\"grid\">\n";
-  out += charts(run) + step_time(run) + memory(run) + facts(run) + events(run) + texts(run);
+  out += charts(run) + step_time(run) + memory(run) + facts(run) + samples(run) + events(run) + go_on(run);
   out += "</div>\n</main>\n<script>";
   out += kPageScript;
   return out + "</script></body></html>\n";

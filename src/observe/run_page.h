@@ -25,6 +25,12 @@ struct MemoryShare {
   double used_bytes = std::numeric_limits<double>::quiet_NaN();  // NaN: not measured
 };
 
+// What the model wrote at a step.
+struct RunSample {
+  int64_t step = 0;
+  std::string prompt, text;
+};
+
 struct RunEvent {
   std::string time;  // as it shall be shown
   int64_t step = 0;
@@ -45,11 +51,10 @@ struct RunPageData {
   const MetricsTable* metrics = nullptr;                   // must not be null
   std::vector<TimeShare> step_time;
   std::vector<MemoryShare> memory;
-  std::vector<RunEvent> events;  // oldest first
-  std::string sample_text;       // the newest sample
-  int64_t sample_step = 0;
-  std::string resume_command;
-  int refresh_seconds = 10;  // while running
+  std::vector<RunEvent> events;    // oldest first
+  std::vector<RunSample> samples;  // oldest first
+  std::string go_on_command;       // that extends a finished run, or goes on with a stopped one
+  int refresh_seconds = 10;        // while running
 };
 
 std::string run_page_html(const RunPageData& run);

@@ -1,4 +1,4 @@
-// The style and the script of the run page.
+// The style of the run page.
 #pragma once
 
 namespace strata::observe {
@@ -50,52 +50,13 @@ pre{margin:0;white-space:pre-wrap;overflow-wrap:anywhere;font:13px/1.5 ui-monosp
 max-height:340px;overflow:auto}
 .tip{position:absolute;pointer-events:none;background:var(--ink);color:var(--surface);padding:3px 9px;border-radius:6px;
 font-size:12px;white-space:nowrap;display:none;font-variant-numeric:tabular-nums}
-.ruler{stroke:var(--muted);stroke-dasharray:3 3}
+.ruler{stroke:var(--muted);stroke-dasharray:3 3}.brush{fill:var(--c0);opacity:.15}
+.live{position:relative;touch-action:pan-y;user-select:none}.js .nojs{display:none}
+.controls{display:flex;flex-wrap:wrap;gap:4px 16px;align-items:center;padding:6px 10px 0;font-size:13px}
+.controls label{display:inline-flex;gap:4px;align-items:center;cursor:pointer}.controls input{margin:0}
+.tile em{font-style:normal;color:var(--muted);font-size:12px}
+details{margin:10px 0 0;font-size:13px}summary{cursor:pointer;color:var(--muted)}
+.prompt{color:var(--muted);font-size:13px;margin:10px 0 4px}
 )css";
-
-// Shows the values under the pointer, and keeps the chosen tab and the place on the page across reloads. The
-// page says all without it.
-inline constexpr const char* kPageScript = R"js(
-(() => {
-  const round = v => Math.abs(v) >= 1e4 || v === 0 ? Math.round(v).toLocaleString('en') : +v.toPrecision(4);
-  for (const svg of document.querySelectorAll('.chart[data-frame]')) {
-    const [left, right, top, bottom] = svg.dataset.frame.split(' ').map(Number);
-    const [x0, x1, y0, y1] = svg.dataset.range.split(' ').map(Number);
-    const lines = [...svg.querySelectorAll('path.line[data-label],g[data-label]')].map(node => ({
-      label: node.dataset.label,
-      points: node.tagName === 'g'
-        ? [...node.querySelectorAll('circle')].map(c => [+c.getAttribute('cx'), +c.getAttribute('cy')])
-        : [...node.getAttribute('d').matchAll(/[ML]([-\d.]+) ([-\d.]+)/g)].map(m => [+m[1], +m[2]])
-    })).filter(line => line.points.length);
-    const tip = Object.assign(document.createElement('div'), {className: 'tip'});
-    svg.parentNode.append(tip);
-    const ruler = document.createElementNS('http://www.w3.org/2000/svg', 'path');
-    ruler.setAttribute('class', 'ruler');
-    svg.append(ruler);
-    svg.addEventListener('pointerleave', () => { tip.style.display = 'none'; ruler.setAttribute('d', ''); });
-    svg.addEventListener('pointermove', event => {
-      const box = svg.getBoundingClientRect(), x = (event.clientX - box.left) * svg.viewBox.baseVal.width / box.width;
-      if (x < left || x > right || !lines.length) return;
-      const values = lines.map(line => {
-        const near = line.points.reduce((a, b) => Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a);
-        return (line.label ? line.label + ' ' : '') + round(y1 - (near[1] - top) / (bottom - top) * (y1 - y0));
-      });
-      ruler.setAttribute('d', `M${x} ${top}V${bottom}`);
-      tip.textContent = `${svg.dataset.x} ${round(x0 + (x - left) / (right - left) * (x1 - x0))}: ` + values.join(', ');
-      tip.style.display = 'block';
-      const host = svg.parentNode.getBoundingClientRect();
-      tip.style.left = Math.max(4, Math.min(event.clientX - host.left + 12, host.width - tip.offsetWidth - 6)) + 'px';
-      tip.style.top = event.clientY - host.top + 14 + 'px';
-    });
-  }
-  try {
-    const key = 'strata:' + location.pathname, saved = JSON.parse(sessionStorage.getItem(key) || '{}');
-    if (saved.tab) document.getElementById(saved.tab).checked = true;
-    if (saved.y) scrollTo(0, saved.y);
-    addEventListener('pagehide', () => sessionStorage.setItem(key, JSON.stringify(
-      {tab: (document.querySelector('.tabs input:checked') || {}).id, y: scrollY})));
-  } catch (error) { /* storage may be closed to local files */ }
-})();
-)js";
 
 }  // namespace strata::observe

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "observe/plot.h"
+#include "observe/run_history.h"
 
 namespace strata::train {
 namespace {
@@ -128,36 +129,18 @@ void Reporter::step(const StepRecord& record) {
 }
 
 void Reporter::event(const std::string& name, int64_t step, const observe::MetricFields& fields) {
-  metrics_.event(name, step, fields);
-  table_.add_event({name, step, fields});
+  observe::MetricFields timed = fields;
+  timed.push_back({"time", unix_seconds()});
+  metrics_.event(name, step, timed);
+  table_.add_event({name, step, std::move(timed)});
 }
 
-void Reporter::sample(int64_t step, const std::string& text) {
-  newest_sample_ = text;
-  sample_step_ = step;
-  event("sample", step, {{"text", text}});
+void Reporter::sample(int64_t step, const std::string& prompt, const std::string& text) {
+  event("sample", step, {{"prompt", prompt}, {"text", text}});
   progress_.note(fmt::format("sample at step {}:\n{}\n", step, text));
 }
 
 namespace {
-
-std::string field_text(const observe::MetricFields& fields) {
-  std::string text;
-  for (const auto& [name, value] : fields) {
-    if (!text.empty()) text += "  ";
-    text += name + " ";
-    std::visit(
-        [&](const auto& held) {
-          if constexpr (std::is_same_v<std::decay_t<decltype(held)>, double>) {
-            text += fmt::format("{:.4g}", held);
-          } else {
-            text += fmt::format("{}", held);
-          }
-        },
-        value);
-  }
-  return text;
-}
 
 // What the arena holds, by what it is for.
 std::vector<observe::MemoryShare> memory_shares(const program::Executor& executor) {
@@ -189,7 +172,7 @@ void Reporter::redraw(observe::RunState state, const std::string& why) {
   page.step = table_.steps().empty() ? 0 : table_.steps().back();
   page.total_steps = total_steps_;
   page.tokens = table_.last("tokens");
-  page.seconds_elapsed = begin - begin_;
+  page.seconds_elapsed = observe::elapsed_seconds(table_, unix_seconds());
   page.seconds_left = progress_.seconds_left();
   page.memory_budget_bytes =
       config_.memory.budget.is_word() ? kNotKnown : static_cast<double>((*config_.memory.budget).count);
@@ -203,12 +186,16 @@ void Reporter::redraw(observe::RunState state, const std::string& why) {
   page.memory = memory_shares(executor_);
   page.memory.push_back({"process, resident", 0, static_cast<double>(resident_bytes())});
   for (const auto& event : table_.events()) {
-    page.events.push_back(
-        {"", event.at_step, event.event, event.event == "sample" ? "" : field_text(event.fields)});
+    if (event.event == "sample") {
+      page.samples.push_back(
+          {event.at_step, observe::text_of(event, "prompt"), observe::text_of(event, "text")});
+    } else {
+      page.events.push_back(
+          {observe::time_text(event), event.at_step, event.event, observe::sentence_of(event)});
+    }
   }
-  page.sample_text = newest_sample_;
-  page.sample_step = sample_step_;
-  page.resume_command = fmt::format("strata train {}", (folder_ / "run.toml").string());
+  page.go_on_command = fmt::format("strata train {}", folder_.string());
+  if (state == observe::RunState::kFinished && !extension_.empty()) page.go_on_command += " " + extension_;
   observe::write_run_page(files_, folder_ / "index.html", page);
   last_redraw_ = monotonic_seconds();
   redraw_seconds_ = last_redraw_ - begin;

@@ -39,10 +39,12 @@ class Reporter {
   void step(const StepRecord& record);
   void event(const std::string& name, int64_t step, const observe::MetricFields& fields = {});
   void note(const std::string& text) { progress_.note(text); }
-  void sample(int64_t step, const std::string& text);
+  void sample(int64_t step, const std::string& prompt, const std::string& text);
   void sync() { metrics_.sync(); }
   // One line of the run page's list of facts.
   void fact(std::string name, std::string text) { facts_.emplace_back(std::move(name), std::move(text)); }
+  // The settings that extend the run once it is finished.
+  void extension(std::string sets) { extension_ = std::move(sets); }
   // Redraws loss.svg and index.html.
   void redraw(observe::RunState state, const std::string& why = "");
   void finish(observe::RunState state, const std::string& why = "");
@@ -57,12 +59,10 @@ class Reporter {
   observe::MetricsTable table_;
   observe::Progress progress_;
   std::optional<observe::TensorBoardWriter> tensorboard_;
-  std::string newest_sample_;
-  int64_t sample_step_ = 0;
+  std::string extension_;
   std::vector<std::pair<std::string, std::string>> facts_;
   int64_t steps_seen_ = 0;
   double data_wait_seconds_ = 0;
-  double begin_ = monotonic_seconds();
   double last_redraw_ = 0, redraw_seconds_ = 0;
 };
 

@@ -176,6 +176,7 @@ void TrainingLoop::complete() {
     return;
   }
   Reporter reporter(files_, config_, *executor_, total_steps_, step_);
+  reporter.extension(extension());
   finish(reporter);
 }
 
@@ -235,6 +236,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
                                      training.sequence_length, *training.micro_batch_size));
   reporter.fact("data", config::to_string(plan()));
   reporter.fact("precision", std::string(name_of(config::activation_dtype(config_))));
+  reporter.extension(extension());
   reporter.fact("threads", std::to_string(*config_.device.threads));
   const double limit = time_limit(config_);
   const double begin = monotonic_seconds();
@@ -386,7 +388,6 @@ void TrainingLoop::write_samples(Reporter& reporter) {
   if (prompts.empty()) prompts.push_back("");
   std::vector<int32_t> end_ids;
   if (const auto end = tokenizer_->end_of_text_id()) end_ids.push_back(*end);
-  std::string text;
   for (const std::string& prompt : prompts) {
     std::vector<int32_t> ids = tokenizer_->encode(prompt, {.add_special_tokens = generator.has_encoder()});
     if (ids.empty()) ids.push_back(tokenizer_->end_of_text_id().value_or(0));
@@ -398,10 +399,9 @@ void TrainingLoop::write_samples(Reporter& reporter) {
               .seed = static_cast<uint64_t>(config_.run.seed),
               .stop_ids = end_ids,
               .vocab_limit = tokenizer_->vocab_size()});
-    text += (text.empty() ? "" : "\n\n") + prompt + (generator.has_encoder() ? "\n→ " : "") +
-            tokenizer_->decode_text(made);
+    // A decoder goes on from its prompt, an encoder-decoder writes a text of its own.
+    reporter.sample(step_, prompt, (generator.has_encoder() ? "" : prompt) + tokenizer_->decode_text(made));
   }
-  reporter.sample(step_, text);
 }
 
 RunStore::Save TrainingLoop::to_save() const {

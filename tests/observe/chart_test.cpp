@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "fixtures/scratch_folder.h"
 #include "observe/markup.h"
@@ -49,11 +50,11 @@ TEST(Chart, TickLabelsHaveTheDecimalsThatTheStepNeeds) {
 TEST(Chart, SmoothingIgnoresGapsAndKeepsTheirPlace) {
   const std::vector<double> values = {1, 2, NAN, 4, 5};
   const std::vector<double> means = smoothed(values, 3);
-  EXPECT_EQ(means[0], 1);
+  EXPECT_EQ(means[0], 1.5);
   EXPECT_EQ(means[1], 1.5);
   EXPECT_TRUE(std::isnan(means[2]));
   EXPECT_EQ(means[3], 4.5);
-  EXPECT_EQ(means[4], 5);
+  EXPECT_EQ(means[4], 4.5);  // not the last value
   const std::vector<double> flat(1000, 2.5);
   for (const double mean : smoothed(flat, 101)) EXPECT_DOUBLE_EQ(mean, 2.5);
 }
@@ -119,6 +120,29 @@ TEST(Plot, LossSvgIsOneDocumentWithTrainingAndEvaluation) {
   EXPECT_NE(svg.find(">valid</text>"), std::string::npos);
   EXPECT_NE(svg.find("a &lt;run&gt; &amp; more"), std::string::npos);
   EXPECT_EQ(svg.find("href"), std::string::npos);
+}
+
+// The frame of a chart: "x x y y" of the data that it shows.
+double shown_up_to(const Chart& chart) {
+  const std::string svg = draw_chart(chart, false);
+  const std::string name = "data-range=\"";
+  std::istringstream range(svg.substr(svg.find(name) + name.size()));
+  double x0 = 0, x1 = 0, y0 = 0, y1 = 0;
+  range >> x0 >> x1 >> y0 >> y1;
+  return y1;
+}
+
+TEST(Chart, ASpikeDoesNotSquashTheRest) {
+  Chart chart{.title = "t", .x_label = "step", .lines = {{"", {}, {}, 0}}};
+  for (int i = 0; i < 400; ++i) {
+    chart.lines[0].x.push_back(i);
+    chart.lines[0].y.push_back(i == 250 || i == 251 ? 1e6 : 3 + std::sin(i));
+  }
+  EXPECT_LT(shown_up_to(chart), 5);
+  // What lasts is shown.
+  for (size_t i = 300; i < 360; ++i) chart.lines[0].y[i] = 9;
+  EXPECT_GT(shown_up_to(chart), 9);
+  EXPECT_LT(shown_up_to(chart), 10);
 }
 
 TEST(Plot, LongRunsGiveSmallFiles) {

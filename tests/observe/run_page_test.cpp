@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "fixtures/scratch_folder.h"
+#include "observe/run_history.h"
 
 namespace strata::observe {
 namespace {
@@ -23,10 +25,18 @@ MetricsTable some_metrics(int64_t steps) {
         {"tokens_per_s", 41000 + 900 * std::sin(s * 0.7)},
         {"mfu", 0.41 + 0.01 * std::sin(s * 0.7)},
         {"mfu_measured", 0.63 + 0.015 * std::sin(s * 0.7)},
+        {"step_ms", 790 + 20 * std::sin(s * 0.7)},
+        {"param_norm", 40 + 0.01 * s},
+        {"time", 1.7e9 + 0.8 * s + (step > 300 ? 5000 : 0)},
         {"memory_bytes", 1.42e9}};
-    if (step % 100 == 0) fields.push_back({"eval/valid/loss", 3.25 + 6 * std::exp(-s / 80)});
+    if (step % 100 == 0) {
+      fields.push_back({"eval/valid/loss", 3.25 + 6 * std::exp(-s / 80)});
+      fields.push_back({"eval/valid/bits_per_byte", 1.25 + 2 * std::exp(-s / 80)});
+    }
     metrics.add_step(step, fields);
   }
+  metrics.add_event({"start", 0, {{"time", 1.7e9}}});
+  metrics.add_event({"resume", 300, {{"time", 1.7e9 + 5240}}});
   return metrics;
 }
 
@@ -58,9 +68,10 @@ RunPageData some_run(const MetricsTable& metrics) {
                 {"12:30:02", 200, "save", "checkpoints/step-00000200, 0.8 s"},
                 {"12:32:51", 431, "spike", "loss 5.91 against a trailing mean of 3.42; the step was kept"},
                 {"12:34:20", 600, "save", "checkpoints/step-00000600, 0.8 s"}};
-  run.sample_step = 600;
-  run.sample_text = "ROMEO:\nWhat light through yonder window breaks?\nIt is the <east> & Juliet is the sun.";
-  run.resume_command = "strata train runs/shakespeare/run.toml";
+  run.samples = {
+      {500, "To be", "To be or not too bee"},
+      {600, "", "ROMEO:\nWhat light through yonder window breaks?\nIt is the <east> & Juliet is the sun."}};
+  run.go_on_command = "strata train runs/shakespeare";
   return run;
 }
 
@@ -76,7 +87,8 @@ TEST(RunPage, NeedsNothingFromOutside) {
   EXPECT_NE(page.find("http-equiv=\"refresh\""), std::string::npos);
   for (const char* const part :
        {"running", "4:48", "Gradient norm", "Learning rate", "by tokens", "attention", "activations", "spike",
-        "yonder", "strata train runs/shakespeare/run.toml"}) {
+        "yonder", "too bee", "To be", "Newest sample", "strata train runs/shakespeare", "Parameter norm",
+        "Bits per byte", "median 41.0k", "by step"}) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
   }
   EXPECT_NE(page.find("the &lt;east&gt; &amp; Juliet"), std::string::npos);
@@ -87,7 +99,8 @@ TEST(RunPage, EscapesEveryTextOfTheUser) {
   metrics.add_step(1, {{"loss", 1.0}, {std::string("eval/") + kEvil + "/loss", 1.0}});
   RunPageData run;
   run.metrics = &metrics;
-  run.name = run.state_text = run.updated = run.sample_text = run.resume_command = kEvil;
+  run.name = run.state_text = run.updated = run.go_on_command = kEvil;
+  run.samples = {{1, kEvil, kEvil}, {2, kEvil, kEvil}};
   run.facts = {{kEvil, kEvil}};
   run.step_time = {{kEvil, 1}};
   run.memory = {{kEvil, 1, 1}};
@@ -119,6 +132,50 @@ TEST(RunPage, IsWrittenWhole) {
   const RunPageData run = some_run(metrics);
   write_run_page(posix_file_system(), folder / "index.html", run);
   EXPECT_EQ(read_file(folder / "index.html"), run_page_html(run));
+}
+
+// What the script reads is JSON, whatever the names are, and says of each point where it belongs.
+TEST(RunPage, ChartsCarryTheirNumbers) {
+  const MetricsTable metrics = some_metrics(640);
+  const std::string page = run_page_html(some_run(metrics));
+  const std::string begin = "<script type=\"application/json\">";
+  size_t charts = 0;
+  for (size_t at = page.find(begin); at != page.npos; at = page.find(begin, at + 1)) {
+    const size_t from = at + begin.size();
+    const auto json = nlohmann::json::parse(page.substr(from, page.find("</script>", from) - from));
+    for (const auto& line : json.at("lines")) {
+      for (const char* name : {"step", "tokens", "time"})
+        EXPECT_EQ(line.at(name).size(), line.at("y").size());
+    }
+    if (charts++ > 0) continue;
+    EXPECT_EQ(json.at("title"), "Loss");
+    EXPECT_EQ(json.at("lines")[0].at("step")[399], 400);
+    EXPECT_EQ(json.at("lines")[0].at("tokens")[399], 400 * 32768);
+    EXPECT_EQ(json.at("lines")[1].at("step"), nlohmann::json({100, 200, 300, 400, 500, 600}));
+  }
+  EXPECT_EQ(charts, 7u);
+}
+
+// Between the 300th step and the next start nothing ran.
+TEST(RunHistory, TimeBetweenStartsDoesNotCount) {
+  const MetricsTable metrics = some_metrics(640);
+  const std::vector<double> seconds = running_seconds(metrics);
+  EXPECT_NEAR(seconds[0], 0.8, 1e-6);
+  EXPECT_NEAR(seconds[299], 240, 1e-6);
+  EXPECT_NEAR(seconds[300], 240.8, 1e-6);
+  EXPECT_NEAR(elapsed_seconds(metrics, 1.7e9 + 5240 + 300), 540, 1e-6);
+  EXPECT_TRUE(std::isnan(elapsed_seconds({}, 1.7e9)));
+}
+
+TEST(RunHistory, EventsAreSentences) {
+  EXPECT_EQ(sentence_of({"save", 200, {{"seconds", 0.41}, {"bytes", int64_t{33'100'000}}, {"time", 1e9}}}),
+            "checkpoint of step 200: 33.1 MB in 0.4 s");
+  EXPECT_EQ(sentence_of({"changed", 3, {{"key", "optimizer.lr"}, {"before", "0.1"}, {"after", ""}}}),
+            "optimizer.lr: 0.1 → unset");
+  EXPECT_EQ(sentence_of({"spike", 3, {{"loss", 5.91}, {"kept", true}, {"time", 1e9}}}),
+            "loss 5.91, kept true");
+  EXPECT_EQ(time_text({"save", 1, {{"time", 1769862896.7}}}), "2026-01-31 12:34:56");
+  EXPECT_EQ(time_text({"save", 1, {}}), "");
 }
 
 }  // namespace
