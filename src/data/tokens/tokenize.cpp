@@ -114,12 +114,25 @@ class Cache {
       }
       const TokenFile file(path_);  // checks the sizes against each other
       if (!file.has_documents()) return std::nullopt;
+      if (!is_as_made(meta_path, meta)) {
+        log_warning("{} was changed since it was made; it is made again", path_.string());
+        return std::nullopt;
+      }
       return TokenizeResult{path_, true, file.documents(), file.tokens()};
     } catch (const nlohmann::json::exception&) {
       return std::nullopt;  // somebody wrote into it: make it again
     } catch (const DataError&) {
       return std::nullopt;
     }
+  }
+
+  // Notes in the finished file's .json what its bytes are.
+  void note_content() const {
+    const Path meta_path = Path(path_).replace_extension(".json");
+    auto meta = nlohmann::ordered_json::parse(read_file(meta_path));
+    meta["tokens_content"] = hash_contents(outputs());
+    meta["tokens_stat"] = to_hex(stat_inputs(outputs()).stat_hash);
+    write_file_atomically(files_, meta_path, meta.dump(2) + "\n");
   }
 
   // Waits for another process that makes the same file.
@@ -138,6 +151,19 @@ class Cache {
   }
 
  private:
+  std::vector<Path> outputs() const { return {path_, Path(path_).replace_extension(".documents")}; }
+
+  // Read again only where size or time say that somebody wrote to it. Older files do not say what they were.
+  bool is_as_made(const Path& meta_path, nlohmann::ordered_json& meta) const {
+    if (!meta.contains("tokens_content")) return true;
+    const std::string stat = to_hex(stat_inputs(outputs()).stat_hash);
+    if (meta.at("tokens_stat") == stat) return true;
+    if (meta.at("tokens_content") != hash_contents(outputs())) return false;
+    meta["tokens_stat"] = stat;
+    write_file_atomically(files_, meta_path, meta.dump(2) + "\n");
+    return true;
+  }
+
   FileSystem& files_;
   const std::vector<Path>& inputs_;
   Path path_;
@@ -352,6 +378,7 @@ TokenizeResult tokenize_corpus(FileSystem& files, const std::vector<std::string>
   meta.tokenizer_hash = encoder.hash;
   meta.end_of_text = encoder.end_of_text;
   writer.finish(std::move(meta), more.dump());
+  cache.note_content();
   return {cache.path(), false, writer.documents(), writer.tokens()};
 }
 
