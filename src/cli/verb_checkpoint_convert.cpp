@@ -105,7 +105,7 @@ int run_export(const ConvertOptions& options) {
     return 0;
   }
 
-  checkpoint::ModelFiles files{.config_json = folder.model.family->write(folder.model, dtype),
+  checkpoint::ModelFiles files{.config_json = models::write_config_json(folder.model, dtype),
                                .files = interop::companion_files_of(folder.path, folder.model),
                                .weights = {},
                                .dtype = dtype,

@@ -202,6 +202,10 @@ void check_model(const RunConfig& config, std::vector<Fault>& faults) {
     const models::ModelConfig model = resolve_model(config);
     auto problems = models::faults_of(model);
     for (std::string& problem : problems) faults.push_back({key, config.origin_of(key), std::move(problem)});
+    if (problems.empty()) {
+      for (std::string& problem : models::transformers_faults(model))
+        faults.push_back({key, config.origin_of(key), std::move(problem)});
+    }
     if (problems.empty()) check_groups(config, model, faults);
     if (problems.empty()) check_optimizers(config, model, faults);
     if (problems.empty()) check_objective(config, model, faults);

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "config/keys.h"
+#include "config/resolve.h"
 #include "evaluation/task_names.h"
 
 namespace strata::config {
@@ -340,12 +341,37 @@ std::vector<Fault> validate(const RunConfig& config, std::span<const FaultHook> 
   return faults;
 }
 
+namespace {
+
+// A model's config.json may ask for what training here does not have.
+void warn_of_dropout(const RunConfig& config, std::vector<Fault>& out) {
+  std::string keys;
+  try {
+    for (const auto& [key, rate] : resolve_model(config).dropout) {
+      // Of heads that pretraining does not have.
+      if (key == "classifier_dropout" || key == "summary_first_dropout") continue;
+      keys += fmt::format("{}{} = {}", keys.empty() ? "" : ", ", key, rate);
+    }
+  } catch (const Error&) {  // validation says what is wrong with it
+  }
+  if (keys.empty()) return;
+  const std::string key = config.model.from.empty() ? "model.override" : "model.from";
+  out.push_back(
+      {key, config.origin_of(key),
+       fmt::format("found {} in the model's config.json: training runs without dropout; the config.json "
+                   "that it writes keeps the values for other programs",
+                   keys)});
+}
+
+}  // namespace
+
 std::vector<Fault> warnings(const RunConfig& config) {
   std::vector<Fault> out;
   if (config.debug.reference_kernels) {
     out.push_back({"debug.reference_kernels", config.origin_of("debug.reference_kernels"),
                    "found true: every op runs as its formula stands, in fp64, and many times slower"});
   }
+  warn_of_dropout(config, out);
   const optim::ScheduleConfig schedule = schedule_of(config);
   // Trial runs shorten a run on the command line, so this is no fault.
   if (schedule.warmup_steps > schedule.steps) {

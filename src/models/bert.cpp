@@ -46,7 +46,7 @@ ModelConfig read(const std::string& text, const std::string& where) {
 std::string write(const ModelConfig& config, DType dtype) {
   Json json;
   json["architectures"] = {"BertForMaskedLM"};
-  // Pretraining runs without dropout, and whoever goes on with the model elsewhere should get the same model.
+  // Pretraining runs without dropout; what another config.json said of it is kept beside the ModelConfig.
   json["attention_probs_dropout_prob"] = 0.0;
   json["bos_token_id"] = id_json(config.bos_id);
   json["classifier_dropout"] = nullptr;

@@ -237,6 +237,19 @@ void ConfigJson::read_layer_types(int64_t layers, SlidingWindow& window) const {
   }
 }
 
+std::vector<std::pair<std::string, double>> ConfigJson::dropout() const {
+  std::vector<std::pair<std::string, double>> found;
+  for (const auto& [key, value] : json_->items()) {
+    const bool named = key.find("dropout") != key.npos || key.ends_with("_pdrop");
+    if (!named || value.is_null()) continue;
+    const double rate = real_or(key.c_str(), 0);
+    if (!(rate >= 0 && rate <= 1))
+      throw DataError("[{}] \"{}\" is {}; a number from 0 to 1 was expected", where_, key, rate);
+    if (rate > 0) found.emplace_back(key, rate);
+  }
+  return found;
+}
+
 nlohmann::ordered_json id_json(const std::optional<int64_t>& id) {
   return id ? nlohmann::ordered_json(*id) : nlohmann::ordered_json();
 }

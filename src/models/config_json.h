@@ -5,6 +5,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "models/model.h"
 
@@ -36,6 +38,8 @@ class ConfigJson {
   // Sets which layers have the window from layer_types, where it stands and differs from the rule in
   // `window`.
   void read_layer_types(int64_t layers, SlidingWindow& window) const;
+  // Every key for dropout that is not 0.
+  std::vector<std::pair<std::string, double>> dropout() const;
   bool has(const char* key) const { return find(key) != nullptr; }
 
  private:

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cmath>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -21,6 +23,12 @@ std::string known_model_types() {
   std::string text;
   for (const Family* family : kFamilies) text += (text.empty() ? "" : ", ") + std::string(family->model_type);
   return text;
+}
+
+ModelConfig read_as(const Family& family, const std::string& text, const std::string& where) {
+  ModelConfig config = family.read(text, where);
+  config.dropout = ConfigJson(text, where).dropout();
+  return config;
 }
 
 }  // namespace
@@ -46,14 +54,22 @@ ModelConfig read_config_json(const std::string& text, const std::string& where) 
     throw DataError("[{}] model_type \"{}\" is not known; known are {}{}", where, model_type,
                     known_model_types(), near ? ". Nearest is \"" + *near + '"' : "");
   }
-  return family->read(text, where);
+  return read_as(*family, text, where);
+}
+
+std::string write_config_json(const ModelConfig& config, DType dtype) {
+  const std::string text = config.family->write(config, dtype);
+  if (config.dropout.empty()) return text;
+  auto json = nlohmann::ordered_json::parse(text);
+  for (const auto& [key, rate] : config.dropout) json[key] = rate;
+  return json.dump(2) + "\n";
 }
 
 ModelConfig with_overrides(const ModelConfig& config,
                            const std::vector<std::pair<std::string, std::string>>& overrides,
                            const std::string& where) {
   if (overrides.empty()) return config;
-  auto json = nlohmann::json::parse(config.family->write(config, DType::kF32));
+  auto json = nlohmann::json::parse(write_config_json(config, DType::kF32));
   for (const auto& [key, value] : overrides) {
     if (!json.contains(key)) {
       throw ConfigError("[{}] model.override.{} is no field of a {} config.json", where, key,
@@ -63,7 +79,7 @@ ModelConfig with_overrides(const ModelConfig& config,
     // Which layers have windows follows from the family's rule again, unless it is said too.
     if (key == "num_hidden_layers") json.erase("layer_types");
   }
-  return config.family->read(json.dump(), where);
+  return read_as(*config.family, json.dump(), where);
 }
 
 std::vector<std::string> faults_of(const ModelConfig& config) {
@@ -109,6 +125,39 @@ std::vector<std::string> faults_of(const ModelConfig& config) {
   }
   if (config.head_dim > 256)
     faults.push_back(fmt::format("a head size of {} is too large; at most 256", config.head_dim));
+  return faults;
+}
+
+// By the configuration classes of transformers 5 and the modules that they are for.
+std::vector<std::string> transformers_faults(const ModelConfig& config) {
+  std::vector<std::string> faults;
+  const std::string_view family = config.family->name;
+  const int64_t share = config.hidden_size / config.heads;
+  const auto is = [&](std::initializer_list<std::string_view> names) {
+    return std::find(names.begin(), names.end(), family) != names.end();
+  };
+  if (is({"llama3", "gemma2", "gemma3"}) && config.hidden_size % config.heads != 0) {
+    faults.push_back(fmt::format(
+        "a width of {} does not divide among {} heads, and transformers refuses such a {} model, whatever "
+        "the heads' size; take a width that is a multiple of the heads",
+        config.hidden_size, config.heads, family));
+  }
+  if (is({"llama3"}) && config.init_std > 1) {
+    faults.push_back(fmt::format(
+        "an initializer_range of {} is above 1, which transformers refuses for llama3", config.init_std));
+  }
+  if (is({"gemma2", "gemma3"}) && config.attention_scalar != std::floor(config.attention_scalar)) {
+    faults.push_back(fmt::format("query_pre_attn_scalar is {}, and transformers takes a whole number for {}",
+                                 config.attention_scalar, family));
+  }
+  using Kind = ops::RopeScaling::Kind;
+  if (is({"phi3"}) && config.rope.kind != Kind::kUnscaled && config.rope.kind != Kind::kLongRope)
+    faults.emplace_back("transformers takes no other rope_scaling for phi3 than \"longrope\"");
+  if (is({"phi3"}) && config.rope.kind == Kind::kLongRope && config.head_dim != share) {
+    faults.push_back(fmt::format(
+        "transformers takes longrope's factors for phi3 by heads of {} (the width by the heads), not of {}",
+        share, config.head_dim));
+  }
   return faults;
 }
 

@@ -13,7 +13,6 @@ ModelConfig read(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
   ModelConfig config;
   config.family = &kGptNeoX;
-  for (const char* dropout : {"attention_dropout", "hidden_dropout"}) json.require_equal(dropout, 0.0);
   json.require_equal("is_decoder", false);
   config.vocab_size = json.integer("vocab_size");
   config.hidden_size = json.integer("hidden_size");

@@ -7,7 +7,6 @@ namespace strata::models {
 ModelConfig read_llama_keys(const ConfigJson& json, const Family& family, const LlamaDefaults& defaults) {
   ModelConfig config;
   config.family = &family;
-  if (!defaults.any_dropout) json.require_equal("attention_dropout", 0.0);
   config.vocab_size = json.integer("vocab_size");
   config.hidden_size = json.integer("hidden_size");
   config.layers = json.integer("num_hidden_layers");

@@ -18,11 +18,9 @@ struct LlamaDefaults {
   const char* activation_key = "hidden_act";
   const char* activation = "silu";
   std::optional<int64_t> pad_id = std::nullopt;
-  // Published files of the class say a dropout: it is passed over, since pretraining runs without.
-  bool any_dropout = false;
 };
 
-// Sizes, norms' eps, rotation, activation and ids; refuses dropout, unless published files have one.
+// Sizes, norms' eps, rotation, activation and ids.
 ModelConfig read_llama_keys(const ConfigJson& json, const Family& family, const LlamaDefaults& defaults = {});
 // attention_bias: of all four projections; mlp_bias: of all three.
 void read_llama_biases(const ConfigJson& json, ModelConfig& config);

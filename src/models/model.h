@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "layers/layers.h"
@@ -102,6 +103,9 @@ struct ModelConfig {
   // Its row of the embedding gets no gradient from the look-up, as transformers has it (T5 has none such).
   std::optional<int64_t> pad_id;
   std::optional<int64_t> start_id;  // kEncoderDecoder: what a decoder's text begins with
+  // Keys of config.json by which transformers drops values while it trains (attention_dropout, resid_pdrop,
+  // …) where they are not 0: kept for whoever goes on with the model there. Nothing here drops any.
+  std::vector<std::pair<std::string, double>> dropout = {};
 
   int64_t blocks() const { return layers + encoder_layers; }
   // Tokens of the longest text; distances know no end.
@@ -165,7 +169,7 @@ struct Family {
   // From config.json's text; throws DataError naming `where`, the field, what was found and what is
   // supported.
   ModelConfig (*read)(const std::string& json, const std::string& where);
-  std::string (*write)(const ModelConfig&, DType dtype);
+  std::string (*write)(const ModelConfig&, DType dtype);  // write_config_json adds what is kept besides
   std::vector<TensorRow> (*tensors)(const ModelConfig&);
   // Names in files that are no parameters and are passed over (mask buffers, a tied head's copy).
   bool (*ignored)(const ModelConfig&, std::string_view file_name);
@@ -203,6 +207,8 @@ std::string_view preset_for_machine(int cores, int64_t memory_bytes);
 
 // Any config.json: the family is found by its model_type. DataError for unknown ones, naming what is known.
 ModelConfig read_config_json(const std::string& json, const std::string& where);
+// Its config.json, for weights of this type.
+std::string write_config_json(const ModelConfig& config, DType dtype);
 // `config` with fields of its config.json replaced, as [model.override] gives them: pairs of key and JSON
 // value.
 ModelConfig with_overrides(const ModelConfig& config,
@@ -211,6 +217,9 @@ ModelConfig with_overrides(const ModelConfig& config,
 
 // Everything that is wrong with the sizes, one sentence each, empty when they are possible.
 std::vector<std::string> faults_of(const ModelConfig& config);
+
+// Why transformers would refuse to load the model, one sentence each; empty: it takes it.
+std::vector<std::string> transformers_faults(const ModelConfig& config);
 
 // What its blocks are, in words for people: "RMSNorm before blocks", "rotary (llama3)", …
 struct Blocks {

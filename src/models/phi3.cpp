@@ -11,7 +11,6 @@ namespace {
 
 ModelConfig read(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
-  for (const char* dropout : {"resid_pdrop", "embd_pdrop"}) json.require_equal(dropout, 0.0);
   ModelConfig config =
       read_llama_keys(json, kPhi3, {.norm_eps = 1e-5, .max_positions = 4096, .pad_id = 32000});
   config.sliding_window.size = static_cast<int64_t>(json.real_or_none("sliding_window", 0));

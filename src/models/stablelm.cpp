@@ -14,7 +14,6 @@ ModelConfig read(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
   // The 12B model has both: norms with a weight for each head, and attention and FFN behind one norm.
   for (const char* key : {"qk_layernorm", "use_parallel_residual"}) json.require_equal(key, false);
-  json.require_equal("hidden_dropout", 0.0);
   ModelConfig config = read_llama_keys(json, kStableLm, kDefaults);
   config.norm = layers::NormSpec::Kind::kLayer;
   config.qkv_bias = json.boolean_or("use_qkv_bias", false);

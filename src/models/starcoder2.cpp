@@ -12,8 +12,7 @@ constexpr LlamaDefaults kDefaults{.tied = true,
                                   .norm_eps_key = "norm_epsilon",
                                   .norm_eps = 1e-5,
                                   .max_positions = 4096,
-                                  .activation = "gelu_pytorch_tanh",
-                                  .any_dropout = true};
+                                  .activation = "gelu_pytorch_tanh"};
 
 ModelConfig read(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);

@@ -67,7 +67,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["d_kv"] = config.head_dim;
   json["d_model"] = config.hidden_size;
   json["decoder_start_token_id"] = id_json(config.start_id);
-  // Pretraining runs without dropout, and whoever goes on with the model elsewhere should get the same model.
+  // Pretraining runs without dropout; what another config.json said of it is kept beside the ModelConfig.
   json["dropout_rate"] = 0.0;
   json["eos_token_id"] = id_json(config.eos_id);
   json["feed_forward_proj"] = feed_forward(config);

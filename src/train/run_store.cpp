@@ -211,7 +211,7 @@ void RunStore::set_aside_after(int64_t step) {
 uint64_t RunStore::save(const Save& save) {
   checkpoint::CheckpointContent content;
   content.step = save.state.step;
-  content.model.config_json = save.model.family->write(save.model, DType::kF32);
+  content.model.config_json = models::write_config_json(save.model, DType::kF32);
   content.model.files = interop::companion_files(save.model, save.tokenizer);
   content.model.weights = checkpoint::read_only(checkpoint::weight_views(save.model, save.executor));
   content.model.dtype = DType::kF32;
@@ -235,7 +235,7 @@ void RunStore::write_final(const Save& save) {
   files.push_back({"README.md", interop::model_card(save.model, facts)});
   checkpoint::write_hf_directory(
       files_, folder_ / "final",
-      {.config_json = save.model.family->write(save.model, DType::kBF16),
+      {.config_json = models::write_config_json(save.model, DType::kBF16),
        .files = std::move(files),
        .weights = checkpoint::read_only(checkpoint::weight_views(save.model, save.executor)),
        .dtype = DType::kBF16});

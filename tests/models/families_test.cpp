@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -173,13 +174,10 @@ struct Refused {
 };
 
 TEST(Families, FieldsThatChangeTheMathematicsAreRefusedByName) {
-  const Refused all[] = {{"llama-tied", "attention_dropout", 0.1},
-                         {"llama-tied", "pretraining_tp", 2},
+  const Refused all[] = {{"llama-tied", "pretraining_tp", 2},
                          {"llama-tied", "hidden_act", "mish"},
                          {"llama-tied", "rope_parameters", Json{{"rope_type", "spiral"}, {"factor", 2}}},
-                         {"phi3", "resid_pdrop", 0.1},
                          {"gemma2", "use_bidirectional_attention", true},
-                         {"gpt-neox", "hidden_dropout", 0.1},
                          {"gpt2", "scale_attn_by_inverse_layer_idx", true},
                          {"starcoder2", "mlp_type", "gated"},
                          {"stablelm", "use_parallel_residual", true},
@@ -198,11 +196,61 @@ TEST(Families, FieldsThatChangeTheMathematicsAreRefusedByName) {
   }
 }
 
-TEST(Families, DropoutOfPublishedStarCoder2FilesIsPassedOver) {
-  Json config = golden("starcoder2");
-  for (const char* dropout : {"attention_dropout", "residual_dropout", "embedding_dropout"})
-    config[dropout] = 0.1;
-  EXPECT_EQ(message_of(config), "");
+// What nothing here does is not lost for those who go on with the model elsewhere.
+TEST(Families, DropoutIsKeptForOtherPrograms) {
+  const std::pair<const char*, std::vector<const char*>> all[] = {
+      {"llama-tied", {"attention_dropout"}},
+      {"phi3", {"attention_dropout", "resid_pdrop", "embd_pdrop"}},
+      {"gpt-neox", {"attention_dropout", "hidden_dropout", "classifier_dropout"}},
+      {"gpt2", {"attn_pdrop", "resid_pdrop", "embd_pdrop", "summary_first_dropout"}},
+      {"starcoder2", {"attention_dropout", "residual_dropout", "embedding_dropout"}},
+      {"stablelm", {"hidden_dropout"}},
+      {"bert", {"hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"}},
+      {"t5", {"dropout_rate", "classifier_dropout"}}};
+  for (const auto& [name, keys] : all) {
+    Json config = golden(name);
+    for (auto& [key, value] : config.items())
+      if (key.find("dropout") != key.npos || key.ends_with("_pdrop")) value = 0.0;
+    EXPECT_TRUE(read_config_json(config.dump(), name).dropout.empty()) << name;
+    for (const char* key : keys) config[key] = 0.25;
+    const ModelConfig read = read_config_json(config.dump(), name);
+    EXPECT_EQ(read.dropout.size(), keys.size()) << name;
+    const std::string written = write_config_json(read, DType::kBF16);
+    for (const char* key : keys) EXPECT_EQ(Json::parse(written)[key], 0.25) << name << " " << key;
+    EXPECT_EQ(write_config_json(read_config_json(written, name), DType::kBF16), written) << name;
+    // An override changes it, and leaves the others.
+    const ModelConfig changed = with_overrides(read, {{keys[0], "0.5"}}, name);
+    EXPECT_EQ(Json::parse(write_config_json(changed, DType::kF32))[keys[0]], 0.5) << name;
+    EXPECT_EQ(changed.dropout.size(), keys.size()) << name;
+  }
+  Json wrong = golden("gpt2");
+  wrong["attn_pdrop"] = "much";
+  EXPECT_NE(message_of(wrong).find("attn_pdrop"), std::string::npos);
+  wrong["attn_pdrop"] = 1.5;
+  EXPECT_NE(message_of(wrong).find("attn_pdrop"), std::string::npos);
+}
+
+// By the checks of transformers' own configuration classes: a model that it cannot load is of little use.
+TEST(Families, WhatTransformersRefusesIsKnown) {
+  for (const Preset& preset : presets())
+    EXPECT_EQ(transformers_faults(preset.config), std::vector<std::string>{}) << preset.name;
+  for (const Path& path : golden_configs())
+    EXPECT_TRUE(transformers_faults(read_config_json(read_file(path), path.string())).empty()) << path;
+  const auto changed = [](const char* family, const std::function<void(ModelConfig&)>& change) {
+    ModelConfig config = smallest_preset(*find_family(family));
+    change(config);
+    EXPECT_TRUE(faults_of(config).empty()) << family;
+    return transformers_faults(config).size();
+  };
+  for (const char* family : {"llama3", "gemma2", "gemma3"})
+    EXPECT_EQ(changed(family, [](ModelConfig& config) { ++config.hidden_size; }), 1u) << family;
+  for (const char* family : {"qwen3", "mistral"})
+    EXPECT_EQ(changed(family, [](ModelConfig& config) { ++config.hidden_size; }), 0u) << family;
+  EXPECT_EQ(changed("gemma2", [](ModelConfig& config) { config.attention_scalar = 60.5; }), 1u);
+  EXPECT_EQ(changed("llama3", [](ModelConfig& config) { config.init_std = 1.5; }), 1u);
+  EXPECT_EQ(
+      changed("phi3", [](ModelConfig& config) { config.rope.kind = ops::RopeScaling::Kind::kInterpolated; }),
+      1u);
 }
 
 TEST(Families, WithoutAKeyForTheHeadSizeHeadsDivideTheWidth) {
