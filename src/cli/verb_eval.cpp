@@ -12,6 +12,7 @@
 #include "cli/verbs.h"
 #include "config/objective.h"
 #include "config/resolve.h"
+#include "config/token_checks.h"
 #include "data/tokens/reader.h"
 #include "data/tokens/text_encoder.h"
 #include "data/tokens/token_corpus.h"
@@ -93,6 +94,13 @@ int run_evaluation(const EvalOptions& options) {
     corpus = data::open_token_corpus({options.tokens}, file_options);
   } else {
     corpus = tokenize_texts(runtime, options.text, config, file_options, bytes);
+  }
+  if (const auto file = config::without_document_ends(corpus); documents && file) {
+    throw ConfigError(
+        "[data.pack] is \"documents\", and {} has neither a document table nor a known end-of-text id; leave "
+        "it "
+        "at \"stream\"",
+        *file);
   }
   const data::EvalWindows windows(
       corpus, {.sequence_length = length,

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "config/objective.h"
 #include "config/resolve.h"
+#include "config/token_checks.h"
 #include "data/input/corpus_files.h"
 #include "data/tokenizer/train_bpe.h"
 #include "data/tokens/reader.h"
@@ -392,6 +393,7 @@ RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const 
     out.held_out.push_back(std::move(held));
   }
   for (const auto& source : out.sources) out.train_tokens += source.corpus.tokens();
+  check_token_files(config, model, out);
   return out;
 }
 

@@ -88,6 +88,8 @@ void TokenFile::open_headerless(const Path& path, const TokenFileOptions& option
     else
       set_type_from(options);
     if (limit_ <= 0) limit_ = meta.vocab_size;
+    tokenizer_hash_ = meta.tokenizer_hash;
+    declared_vocab_ = meta.vocab_size;
     if (meta.end_of_text) end_of_text_ = meta.end_of_text;
     documents = meta.documents;
     tokens = meta.tokens;
@@ -132,6 +134,7 @@ void TokenFile::open_datatrove(const Path& path, const TokenFileOptions& options
     const std::string first = text.substr(0, first_end);
     const size_t bar = first.rfind('|');
     if (bar != std::string::npos) {
+      tokenizer_name_ = first.substr(0, bar);
       const std::string size = first.substr(bar + 1);
       if (size != "2" && size != "4") {
         throw DataError("[{}] gives each token {} bytes; expected 2 or 4", meta_path.string(), size);

@@ -35,6 +35,11 @@ class TokenFile {
   TokenType type() const { return type_; }
   int64_t vocab_limit() const { return limit_; }
   std::optional<int32_t> end_of_text() const { return end_of_text_; }
+  // What the file itself says of the tokenizer that made it: FILE.json its hash and vocabulary, a
+  // .ds.metadata its name. Empty and 0: nothing.
+  const std::string& tokenizer_hash() const { return tokenizer_hash_; }
+  const std::string& tokenizer_name() const { return tokenizer_name_; }
+  int64_t declared_vocab() const { return declared_vocab_; }
 
   // ids [begin, begin + n) to out. DataError names file, position, id and limit of an id that is too large.
   void read(int64_t begin, int64_t n, int32_t* out) const;
@@ -66,6 +71,8 @@ class TokenFile {
   int64_t documents_ = 0;
   int64_t limit_ = 0;
   std::optional<int32_t> end_of_text_;
+  std::string tokenizer_hash_, tokenizer_name_;
+  int64_t declared_vocab_ = 0;
 };
 
 }  // namespace strata::data

@@ -1,0 +1,95 @@
+#include "config/token_checks.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace strata::config {
+namespace {
+
+std::vector<const data::TokenFile*> files_of(const RunData& data) {
+  std::vector<const data::TokenFile*> files;
+  const auto add = [&](const data::TokenCorpus& corpus) {
+    for (const data::TokenSegment& segment : corpus.segments()) {
+      if (files.empty() || files.back() != segment.file.get()) files.push_back(segment.file.get());
+    }
+  };
+  for (const auto& source : data.sources) add(source.corpus);
+  for (const HeldOut& held : data.held_out) add(held.corpus);
+  return files;
+}
+
+// A hash of another length is another tool's and cannot be compared.
+bool comparable(const std::string& a, const std::string& b) {
+  return !a.empty() && a.size() == b.size();
+}
+
+void check_same_tokenizer(const data::TokenFile& first, const data::TokenFile& file) {
+  const auto refuse = [&](const std::string& one, const std::string& other) {
+    throw DataError(
+        "[{}] was made with {}, and {} with {}; the ids of one tokenizer mean nothing to another: tokenize "
+        "the "
+        "texts with the same one",
+        file.name(), other, first.name(), one);
+  };
+  if (comparable(first.tokenizer_hash(), file.tokenizer_hash()) &&
+      first.tokenizer_hash() != file.tokenizer_hash())
+    refuse("the tokenizer " + first.tokenizer_hash(), "the tokenizer " + file.tokenizer_hash());
+  if (!first.tokenizer_name().empty() && !file.tokenizer_name().empty() &&
+      first.tokenizer_name() != file.tokenizer_name())
+    refuse("the tokenizer " + first.tokenizer_name(), "the tokenizer " + file.tokenizer_name());
+  if (first.end_of_text() && file.end_of_text() && *first.end_of_text() != *file.end_of_text())
+    refuse(fmt::format("the end-of-text id {}", *first.end_of_text()),
+           fmt::format("the end-of-text id {}", *file.end_of_text()));
+}
+
+void check_ends(const RunConfig& config, const data::TokenCorpus& corpus) {
+  const auto file = without_document_ends(corpus);
+  if (!file) return;
+  const std::string pack = config.data.pack == Pack::kDocuments ? "documents" : "best_fit";
+  const std::string text = fmt::format(
+      "[data.pack] is \"{}\", and {} has neither a document table nor a known end-of-text id, so that all of "
+      "it "
+      "is one document; set tokenizer.path, put \"end_of_text_id\" into the .json beside it, or set "
+      "data.pack = "
+      "\"stream\"",
+      pack, *file);
+  if (config.was_set("data.pack")) throw ConfigError("{}", text);
+  log_warning("{}", text);
+}
+
+}  // namespace
+
+std::optional<std::string> without_document_ends(const data::TokenCorpus& corpus) {
+  for (const data::TokenSegment& segment : corpus.segments()) {
+    if (!segment.file->has_documents() && !segment.file->end_of_text()) return segment.file->name();
+  }
+  return std::nullopt;
+}
+
+void check_token_files(const RunConfig& config, const models::ModelConfig& model, const RunData& data) {
+  std::vector<const data::TokenFile*> seen;  // one of all that say the same
+  for (const data::TokenFile* each : files_of(data)) {
+    const data::TokenFile& file = *each;
+    if (file.declared_vocab() > model.vocab_size) {
+      throw DataError(
+          "[{}] is of a vocabulary of {} tokens, and the model has {}; raise model.vocab_size (of a preset: "
+          "model.override.vocab_size), or take tokens of the model's own tokenizer",
+          file.name(), file.declared_vocab(), model.vocab_size);
+    }
+    const auto says_the_same = [&](const data::TokenFile* other) {
+      return other->tokenizer_hash() == file.tokenizer_hash() &&
+             other->tokenizer_name() == file.tokenizer_name() && other->end_of_text() == file.end_of_text();
+    };
+    if (std::any_of(seen.begin(), seen.end(), says_the_same)) continue;
+    for (const data::TokenFile* other : seen) check_same_tokenizer(*other, file);
+    seen.push_back(each);
+  }
+  if (config.data.pack == Pack::kStream) return;
+  for (const auto& source : data.sources) check_ends(config, source.corpus);
+  for (const HeldOut& held : data.held_out) check_ends(config, held.corpus);
+}
+
+}  // namespace strata::config
