@@ -91,9 +91,12 @@ struct Fault {
   std::string file;
   std::string what;
 };
-// Reads everything. For a checkpoint: sizes and checksums against the manifest; for both: structure, NaN and
-// infinities among the weights.
+// Reads everything: sizes and checksums against the manifest or checksums.json, where there is one;
+// structure, NaN and infinities among the weights.
 std::vector<Fault> verify_checkpoint(const Path& path);
+// Whether there are checksums to verify against. Without any, a changed byte that is still a number goes
+// unseen.
+bool has_checksums(const Path& path);
 
 struct TensorRow {
   std::string file, name, dtype;
@@ -118,8 +121,9 @@ struct TensorDiff {
 };
 std::vector<TensorDiff> diff_checkpoints(const Path& first, const Path& second);
 
-// The model folder that a user's --model means: a Hugging Face directory, a checkpoint, a run folder (its
-// newest checkpoint), RUN@latest, or RUN@best (the lowest best_metric). ConfigError when there is none.
-Path resolve_model(const std::string& text, const std::string& best_metric = "eval/valid/loss");
+// The model folder that a user means: a Hugging Face directory, a checkpoint, RUN/checkpoints/latest (the one
+// that it names), a run folder or RUN@latest (the newest), or RUN@best (by the run's own best_metric).
+// ConfigError when there is none, DataError when the newest is damaged.
+Path resolve_model(const std::string& text);
 
 }  // namespace strata::checkpoint

@@ -42,8 +42,8 @@ class Verifier {
  public:
   Verifier(const Path& path, std::vector<Fault>& faults) : path_(path), faults_(faults) {}
 
-  void against(const Manifest& manifest) {
-    for (const auto& file : manifest.files) {
+  void against(const std::vector<StoredFile>& files) {
+    for (const auto& file : files) {
       try {
         if (file.tensors.empty() && !file.name.ends_with(".safetensors")) {
           if (hash64(read_file(path_ / file.name)) != file.checksum)
@@ -74,7 +74,7 @@ class Verifier {
       const TensorScan scan = scan_tensor(file, tensor);
       const auto wanted = expected.find(tensor.name);
       if (stored != nullptr && wanted == expected.end())
-        add(name, fmt::format("'{}' is not in the manifest", tensor.name));
+        add(name, fmt::format("'{}' is not among its checksums", tensor.name));
       if (wanted != expected.end() && wanted->second != scan.checksum)
         add(name, fmt::format("'{}' (bytes {} to {}) does not match its checksum", tensor.name, tensor.offset,
                               tensor.offset + tensor.bytes));
@@ -178,19 +178,17 @@ std::vector<Fault> verify_checkpoint(const Path& path) {
   check_there(path);
   std::vector<Fault> faults;
   Verifier verifier(path, faults);
-  std::error_code error;
-  if (std::filesystem::exists(path / "manifest.json", error)) {
-    try {
-      verifier.against(read_manifest(path));
-    } catch (const DataError& damage) {
-      verifier.add("manifest.json", message_of(damage));
-    }
+  const bool checksums = has_checksums(path);
+  try {
+    if (const auto files = stored_files(path)) verifier.against(*files);
+  } catch (const DataError& damage) {
+    verifier.add("", message_of(damage));
   }
   // The structure as a loader sees it: index and shards agree, config.json is there.
   try {
     read_config_json(path);
     const auto sources = open_all(path);
-    if (!std::filesystem::exists(path / "manifest.json", error)) {
+    if (!checksums) {
       for (const auto& source : sources) {
         for (const auto& file : source.files) verifier.tensors(*file, nullptr);
       }
@@ -202,6 +200,12 @@ std::vector<Fault> verify_checkpoint(const Path& path) {
     return std::tie(a.file, a.what) < std::tie(b.file, b.what);
   });
   return faults;
+}
+
+bool has_checksums(const Path& path) {
+  std::error_code error;
+  return std::filesystem::exists(path / "manifest.json", error) ||
+         std::filesystem::exists(path / kChecksumsFile, error);
 }
 
 CheckpointInfo inspect_checkpoint(const Path& path) {

@@ -1,49 +1,15 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/expected_checksums.h"
 
 namespace strata::checkpoint {
 namespace {
-
-// The checksums of a manifest, to be looked up while tensors are read.
-class ExpectedChecksums {
- public:
-  explicit ExpectedChecksums(const Manifest& manifest) {
-    for (const auto& file : manifest.files) {
-      heads_[file.name] = file.checksum;
-      for (const auto& tensor : file.tensors) tensors_[{file.name, tensor.name}] = tensor.checksum;
-    }
-  }
-  void check_head(const TensorFile& file) const {
-    const auto found = heads_.find(file.path().filename().string());
-    if (found == heads_.end()) throw DataError("[{}] is not in the manifest", file.path().string());
-    if (found->second != file.head_checksum())
-      throw DataError("[{}] its header was changed", file.path().string());
-  }
-  void check_tensor(const TensorFile& file, const TensorInfo& tensor, uint64_t checksum) const {
-    const auto found = tensors_.find({file.path().filename().string(), tensor.name});
-    if (found == tensors_.end() || found->second != checksum)
-      throw DataError("[{}] '{}' does not match its checksum: the file was damaged", file.path().string(),
-                      tensor.name);
-  }
-
- private:
-  std::map<std::string, uint64_t> heads_;
-  std::map<std::pair<std::string, std::string>, uint64_t> tensors_;
-};
-
-std::string read_checked(const Path& checkpoint, const Manifest& manifest, const std::string& name) {
-  const StoredFile* file = manifest.find(name);
-  if (file == nullptr) throw DataError("[{}] holds no {}", checkpoint.string(), name);
-  std::string text = read_file(checkpoint / name);
-  if (hash64(text) != file->checksum)
-    throw DataError("[{}] does not match its checksum: the file was damaged", (checkpoint / name).string());
-  return text;
-}
 
 void load_checked(const TensorSource& source, const Manifest& manifest,
                   std::span<const MutableTensorView> views) {
@@ -95,7 +61,7 @@ LoadedCheckpoint load_with(const Path& checkpoint, Manifest manifest,
                            std::span<const MutableTensorView> optimizer) {
   LoadedCheckpoint loaded{checkpoint, std::move(manifest), {}, {}};
   loaded.state_json = read_checked(checkpoint, loaded.manifest, "state.json");
-  read_checked(checkpoint, loaded.manifest, "config.json");
+  check_small_files(checkpoint, loaded.manifest);
   load_checked(open_tensors(checkpoint), loaded.manifest, weights);
   if (!optimizer.empty()) {
     if (loaded.manifest.find("optimizer.safetensors") == nullptr)
@@ -112,25 +78,59 @@ void check_there(const Path& path) {
     throw ConfigError("[{}] is not there; expected a checkpoint folder", path.string());
 }
 
-Path best_checkpoint(const Path& run, const std::string& metric) {
+// The newest of a folder of checkpoints. A newer one that is damaged is an error: whoever asks for the newest
+// would get another than they think.
+Path newest_checkpoint(const Path& folder) {
+  const auto found = find_checkpoint(folder);
+  if (!found) throw ConfigError("[{}] holds no checkpoint yet", folder.string());
+  for (const SkippedCheckpoint& skipped : found->skipped) {
+    // A running trainer may have replaced or removed it meanwhile.
+    if (!std::filesystem::exists(skipped.path)) continue;
+    throw DataError(
+        "[{}] is the newest checkpoint and cannot be used: {}; restore or remove it, or name the newest good "
+        "one, {}",
+        skipped.path.string(), skipped.reason, found->path.string());
+  }
+  return found->path;
+}
+
+Path best_checkpoint(const Path& run) {
+  const Path folder = run / "checkpoints";
+  const std::string metric = policy_of(folder).best_metric;
   Path best;
-  double lowest = 0;
-  for (const auto& listed : list_checkpoints(run / "checkpoints")) {
-    try {
-      const Manifest manifest = read_manifest(listed.path);
-      const auto found = manifest.health.metrics.find(metric);
-      if (found == manifest.health.metrics.end() || !std::isfinite(found->second)) continue;
-      if (best.empty() || found->second < lowest) {
-        best = listed.path;
-        lowest = found->second;
-      }
-    } catch (const DataError&) {  // a damaged one is not the best
+  double best_value = 0;
+  std::set<std::string> known;
+  for (const auto& listed : list_checkpoints(folder)) {
+    const Health health = read_manifest(listed.path).health;
+    for (const auto& [name, value] : health.metrics) known.insert(name);
+    const auto value = measured(health, metric);
+    if (!value || !health.good()) continue;
+    // Of equal ones the oldest: what was measured once is noted until it is measured again.
+    if (best.empty() || (higher_is_better(metric) ? *value >= best_value : *value <= best_value)) {
+      best = listed.path;
+      best_value = *value;
     }
   }
-  if (best.empty())
-    throw ConfigError("[{}] no checkpoint was saved with the metric '{}'; use RUN@latest", run.string(),
-                      metric);
-  return best;
+  if (!best.empty()) return best;
+  std::string names;
+  for (const std::string& name : known) names += (names.empty() ? "" : ", ") + name;
+  throw ConfigError(
+      "[{}] no checkpoint was saved with the metric \"{}\" (checkpoint.best_metric); {}use {}@latest",
+      run.string(), metric,
+      names.empty() ? "nothing was evaluated before any of them; "
+                    : fmt::format("those that were measured: {}; ", names),
+      run.string());
+}
+
+// The checkpoint whose name stands in FOLDER/latest.
+Path named_by_latest(const Path& file) {
+  std::string name = read_file(file);
+  name.erase(name.find_last_not_of(" \r\n") + 1);
+  const Path named = file.parent_path() / name;
+  std::error_code error;
+  if (!is_plain_file_name(name) || !std::filesystem::is_directory(named, error))
+    throw DataError("[{}] names \"{}\", expected a checkpoint beside it", file.string(), name);
+  return named;
 }
 
 }  // namespace
@@ -156,25 +156,24 @@ std::optional<LoadedCheckpoint> load_newest_checkpoint(const Path& folder,
   });
 }
 
-Path resolve_model(const std::string& text, const std::string& best_metric) {
+Path resolve_model(const std::string& text) {
   std::error_code error;
-  const auto newest = [](const Path& run) {
-    const auto found = find_checkpoint(run / "checkpoints");
-    if (!found) throw ConfigError("[{}] holds no checkpoint yet", run.string());
-    return found->path;
-  };
   if (std::filesystem::is_directory(text, error)) {
     Path path(text);
     if (std::filesystem::exists(path / "config.json", error)) return path;
-    if (std::filesystem::is_directory(path / "checkpoints", error)) return newest(path);
+    if (std::filesystem::is_directory(path / "checkpoints", error))
+      return newest_checkpoint(path / "checkpoints");
+    if (!list_checkpoints(path).empty()) return newest_checkpoint(path);
     throw DataError("[{}] holds neither config.json nor checkpoints; expected a model folder or a run folder",
                     text);
   }
+  if (Path(text).filename() == "latest" && std::filesystem::is_regular_file(text, error))
+    return named_by_latest(text);
   const size_t at = text.rfind('@');
   if (at != std::string::npos && std::filesystem::is_directory(text.substr(0, at), error)) {
     const std::string which = text.substr(at + 1);
-    if (which == "latest") return newest(text.substr(0, at));
-    if (which == "best") return best_checkpoint(text.substr(0, at), best_metric);
+    if (which == "latest") return newest_checkpoint(Path(text.substr(0, at)) / "checkpoints");
+    if (which == "best") return best_checkpoint(text.substr(0, at));
     throw ConfigError("[{}] '@{}' names no checkpoint; expected @latest or @best", text, which);
   }
   throw ConfigError("[{}] is not there; expected a model folder, a run folder, RUN@latest or RUN@best", text);

@@ -41,8 +41,8 @@ void tidy(FileSystem& files, const Path& folder) {
 }
 
 void write_content(FileSystem& files, const Path& folder, const CheckpointContent& content) {
-  Manifest manifest{content.step, content.program, utc_timestamp(), content.health,
-                    write_model_files(files, folder, content.model)};
+  Manifest manifest{content.step,   content.program,   utc_timestamp(),
+                    content.health, content.retention, write_model_files(files, folder, content.model)};
   if (!content.optimizer.empty())
     manifest.files.push_back(
         write_tensor_file(files, folder / "optimizer.safetensors", content.optimizer, std::nullopt));

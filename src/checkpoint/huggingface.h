@@ -91,8 +91,8 @@ std::vector<StoredFile> write_model_files(FileSystem& files, const Path& folder,
 // The bytes that write_model_files will take on the disk.
 uint64_t bytes_of(const ModelFiles& model);
 
-// The whole folder at once: it appears when it is complete. A model folder of that name is replaced; one that
-// holds anything else is refused (ConfigError).
+// The whole folder at once, with checksums.json (manifest.h): it appears when it is complete. A model folder
+// of that name is replaced; one that holds anything else is refused (ConfigError).
 void write_hf_directory(FileSystem& files, const Path& folder, const ModelFiles& model);
 
 // WorldError that says how much is missing when `bytes` do not fit on the disk of a folder.

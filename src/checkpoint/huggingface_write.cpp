@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "checkpoint/huggingface.h"
+#include "checkpoint/manifest.h"
 
 namespace strata::checkpoint {
 namespace {
@@ -45,7 +46,8 @@ bool belongs_to_model_folder(const std::string& name, const ModelFiles& model) {
                                                         "merges.txt",
                                                         "tokenizer.model",
                                                         "added_tokens.json",
-                                                        "model.safetensors.index.json"};
+                                                        "model.safetensors.index.json",
+                                                        kChecksumsFile};
   if (known.contains(name) || (name.starts_with("model") && name.ends_with(".safetensors"))) return true;
   return std::any_of(model.files.begin(), model.files.end(),
                      [&](const NamedFile& file) { return file.name == name; });
@@ -128,7 +130,10 @@ void write_hf_directory(FileSystem& files, const Path& folder, const ModelFiles&
   try {
     files.remove_tree(temporary);
     files.create_directories(temporary);
-    write_model_files(files, temporary, model);
+    auto written = write_model_files(files, temporary, model);
+    // The card is for its publisher to go on with.
+    std::erase_if(written, [](const StoredFile& file) { return file.name == "README.md"; });
+    write_whole_file(files, temporary / kChecksumsFile, format_checksums(written));
     files.sync_directory(temporary);
     if (replaces) {
       files.rename(target, replaced);

@@ -31,6 +31,47 @@ double number_or_nan(const Json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
 
+Json to_json(std::span<const StoredFile> files) {
+  Json json = Json::object();
+  for (const auto& file : files) {
+    Json& entry = json[file.name];
+    STRATA_CHECK(entry.is_null(), "two files are called '{}'", file.name);
+    entry["bytes"] = file.bytes;
+    entry["checksum"] = to_hex(file.checksum);
+    for (const auto& tensor : file.tensors) entry["tensors"][tensor.name] = to_hex(tensor.checksum);
+  }
+  return json;
+}
+
+std::vector<StoredFile> files_from_json(const Json& json) {
+  std::vector<StoredFile> files;
+  for (const auto& [name, entry] : json.items()) {
+    if (!is_plain_file_name(name)) throw DataError("'{}' is no plain file name", name);
+    StoredFile file{
+        name, entry.at("bytes").get<uint64_t>(), from_hex(entry.at("checksum").get<std::string>()), {}};
+    if (entry.contains("tensors")) {
+      for (const auto& [tensor, checksum] : entry["tensors"].items())
+        file.tensors.push_back({tensor, from_hex(checksum.get<std::string>())});
+    }
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+Json to_json(const RetentionPolicy& policy) {
+  return {{"keep_last", policy.keep_last},
+          {"keep_every", policy.keep_every},
+          {"keep_best", policy.keep_best},
+          {"best_metric", policy.best_metric}};
+}
+
+RetentionPolicy retention_from_json(const Json& json) {
+  return {.keep_last = json.at("keep_last").get<int64_t>(),
+          .keep_every = json.at("keep_every").get<int64_t>(),
+          .keep_best = json.at("keep_best").get<int64_t>(),
+          .best_metric = json.at("best_metric").get<std::string>()};
+}
+
 Manifest from_json(const Json& json) {
   Manifest manifest;
   manifest.step = json.at("step").get<int64_t>();
@@ -42,17 +83,35 @@ Manifest from_json(const Json& json) {
   manifest.health.finite = health.at("finite").get<bool>();
   for (const auto& [name, value] : health.at("metrics").items())
     manifest.health.metrics[name] = number_or_nan(value);
-  for (const auto& [name, entry] : json.at("files").items()) {
-    if (!is_plain_file_name(name)) throw DataError("'{}' is no plain file name", name);
-    StoredFile file{
-        name, entry.at("bytes").get<uint64_t>(), from_hex(entry.at("checksum").get<std::string>()), {}};
-    if (entry.contains("tensors")) {
-      for (const auto& [tensor, checksum] : entry["tensors"].items())
-        file.tensors.push_back({tensor, from_hex(checksum.get<std::string>())});
-    }
-    manifest.files.push_back(std::move(file));
-  }
+  if (json.contains("retention")) manifest.retention = retention_from_json(json["retention"]);
+  manifest.files = files_from_json(json.at("files"));
   return manifest;
+}
+
+// The text with its own checksum in it.
+std::string sealed(Json json) {
+  // Over what a reader will have: a number that is not finite is null by then.
+  json["checksum"] = checksum_of(Json::parse(json.dump()));
+  return json.dump(1) + "\n";
+}
+
+// What `read` makes of a sealed text, after checking the seal.
+template <typename Read>
+auto unsealed(std::string_view text, const std::string& where, const char* what, Read read) {
+  try {
+    const Json json = Json::parse(text);
+    if (!json.is_object() || !json.contains("checksum")) throw DataError("no {}", what);
+    if (json["checksum"] != checksum_of(json)) throw DataError("its own checksum does not match");
+    if (json.at("min_reader").template get<int>() > kUnderstoodFormat)
+      throw ConfigError(
+          "[{}] was written by a newer version ({}) in format {}; this one reads up to {}: use the newer one",
+          where, json.value("program", "unknown"), json["min_reader"].template get<int>(), kUnderstoodFormat);
+    return read(json);
+  } catch (const Json::exception& error) {
+    throw DataError("[{}] damaged: {}", where, error.what());
+  } catch (const DataError& error) {
+    throw DataError("[{}] damaged: {}", where, error.what());
+  }
 }
 
 }  // namespace
@@ -85,34 +144,36 @@ std::string format_manifest(const Manifest& manifest) {
                     {"grad_norm", manifest.health.grad_norm},
                     {"finite", manifest.health.finite},
                     {"metrics", manifest.health.metrics}};
-  json["files"] = Json::object();
-  for (const auto& file : manifest.files) {
-    Json& entry = json["files"][file.name];
-    STRATA_CHECK(entry.is_null(), "two files are called '{}'", file.name);
-    entry["bytes"] = file.bytes;
-    entry["checksum"] = to_hex(file.checksum);
-    for (const auto& tensor : file.tensors) entry["tensors"][tensor.name] = to_hex(tensor.checksum);
-  }
-  // Over what a reader will have: a number that is not finite is null by then.
-  json["checksum"] = checksum_of(Json::parse(json.dump()));
-  return json.dump(1) + "\n";
+  if (manifest.retention) json["retention"] = to_json(*manifest.retention);
+  json["files"] = to_json(manifest.files);
+  return sealed(std::move(json));
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {
-  try {
-    const Json json = Json::parse(text);
-    if (!json.is_object() || !json.contains("checksum")) throw DataError("no manifest of a checkpoint");
-    if (json["checksum"] != checksum_of(json)) throw DataError("its own checksum does not match");
-    if (json.at("min_reader").get<int>() > kUnderstoodFormat)
-      throw ConfigError(
-          "[{}] was written by a newer version ({}) in format {}; this one reads up to {}: use the newer one",
-          where, json.value("program", "unknown"), json["min_reader"].get<int>(), kUnderstoodFormat);
-    return from_json(json);
-  } catch (const Json::exception& error) {
-    throw DataError("[{}] damaged: {}", where, error.what());
-  } catch (const DataError& error) {
-    throw DataError("[{}] damaged: {}", where, error.what());
-  }
+  return unsealed(text, where, "manifest of a checkpoint", from_json);
+}
+
+std::string format_checksums(std::span<const StoredFile> files) {
+  Json json;
+  json["format_version"] = kFormatVersion;
+  json["min_reader"] = kFormatVersion;
+  json["files"] = to_json(files);
+  return sealed(std::move(json));
+}
+
+std::vector<StoredFile> parse_checksums(std::string_view text, const std::string& where) {
+  return unsealed(text, where, "list of checksums",
+                  [](const Json& json) { return files_from_json(json.at("files")); });
+}
+
+std::optional<std::vector<StoredFile>> stored_files(const Path& folder) {
+  std::error_code error;
+  const Path manifest = folder / "manifest.json", checksums = folder / kChecksumsFile;
+  if (std::filesystem::exists(manifest, error))
+    return parse_manifest(read_file(manifest), manifest.string()).files;
+  if (std::filesystem::exists(checksums, error))
+    return parse_checksums(read_file(checksums), checksums.string());
+  return std::nullopt;
 }
 
 Manifest read_manifest(const Path& checkpoint) {

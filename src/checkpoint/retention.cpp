@@ -75,6 +75,13 @@ std::vector<Path> discarded_to_prune(const Path& folder, const RetentionPolicy& 
   return all;
 }
 
+// Whether it is the first at or behind a multiple of `every`, on which saves need not fall. Step 0 is one.
+bool begins_interval(std::span<const RetentionCandidate* const> newest_first, size_t i, int64_t every) {
+  const auto interval = [&](size_t at) { return newest_first[at]->checkpoint.step / every; };
+  if (interval(i) == 0) return newest_first[i]->checkpoint.step == 0;
+  return i + 1 == newest_first.size() || interval(i + 1) < interval(i);
+}
+
 }  // namespace
 
 std::vector<ListedCheckpoint> list_checkpoints(const Path& folder) {
@@ -96,6 +103,27 @@ std::vector<ListedCheckpoint> list_discarded(const Path& folder) {
   return list_of(std::move(found));
 }
 
+bool higher_is_better(std::string_view metric) {
+  return metric.ends_with("/acc") || metric.ends_with("/acc_norm");
+}
+
+std::optional<double> measured(const Health& health, const std::string& metric) {
+  const auto found = health.metrics.find(metric);
+  if (found == health.metrics.end() && metric != "loss") return std::nullopt;
+  const double value = found == health.metrics.end() ? health.loss : found->second;
+  return std::isfinite(value) ? std::optional(value) : std::nullopt;
+}
+
+RetentionPolicy policy_of(const Path& folder) {
+  for (const auto& listed : list_checkpoints(folder)) {
+    try {
+      if (auto policy = read_manifest(listed.path).retention) return *policy;
+    } catch (const Error&) {  // an older one says the same
+    }
+  }
+  return {};
+}
+
 std::vector<Path> choose_to_prune(std::span<const RetentionCandidate> newest_first,
                                   const RetentionPolicy& policy) {
   std::vector<const RetentionCandidate*> healthy;
@@ -108,13 +136,13 @@ std::vector<Path> choose_to_prune(std::span<const RetentionCandidate> newest_fir
   for (size_t i = 0; i < healthy.size(); ++i) {
     const int64_t step = healthy[i]->checkpoint.step;
     if (static_cast<int64_t>(i) < policy.keep_last) kept.insert(step);
-    if (policy.keep_every > 0 && step % policy.keep_every == 0) kept.insert(step);
+    if (policy.keep_every > 0 && begins_interval(healthy, i, policy.keep_every)) kept.insert(step);
   }
   std::vector<std::pair<double, int64_t>> ranking;
   for (const auto* candidate : healthy) {
-    const auto metric = candidate->health.metrics.find(policy.best_metric);
-    if (metric != candidate->health.metrics.end() && std::isfinite(metric->second))
-      ranking.emplace_back(metric->second, candidate->checkpoint.step);
+    if (const auto value = measured(candidate->health, policy.best_metric))
+      ranking.emplace_back(higher_is_better(policy.best_metric) ? -*value : *value,
+                           candidate->checkpoint.step);
   }
   std::sort(ranking.begin(), ranking.end());
   for (size_t i = 0; i < ranking.size() && static_cast<int64_t>(i) < policy.keep_best; ++i)

@@ -1,6 +1,7 @@
 // Which checkpoints of a run stay.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,13 +15,11 @@ namespace strata::checkpoint {
 // A checkpoint whose step the run went back behind; set aside under this name, and never resumed from.
 inline constexpr std::string_view kDiscardedSuffix = ".discarded";
 
-struct RetentionPolicy {
-  int64_t keep_last = 3;   // newest ones; 0: all
-  int64_t keep_every = 0;  // and those whose step is a multiple of this; 0: none
-  int64_t keep_best = 0;   // and those with the lowest values of best_metric
-  std::string best_metric = "eval/valid/loss";
-  bool keep_discarded = true;  // false: of those set aside none
-};
+// Of an accuracy (…/acc, …/acc_norm) the highest value is the best, of a loss or a perplexity the lowest.
+bool higher_is_better(std::string_view metric);
+// What was measured before a checkpoint was saved: an evaluation, or "loss", that of its step. Nothing where
+// it was not, or is not finite.
+std::optional<double> measured(const Health& health, const std::string& metric);
 
 // A checkpoint folder as a listing finds it.
 struct ListedCheckpoint {
@@ -48,6 +47,9 @@ struct PruneResult {
   std::vector<Path> removed;
   std::vector<std::string> warnings;  // what could not be read or removed
 };
+
+// What the run keeps that saves here, as its newest readable checkpoint says; the defaults where none does.
+RetentionPolicy policy_of(const Path& folder);
 
 // Applies the policy to the run's checkpoints, and once more to those that were set aside, which count for
 // themselves. Before anything is removed the newest healthy checkpoint that stays is read back and

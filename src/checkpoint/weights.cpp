@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <map>
 
 #include "base/error.h"
@@ -160,7 +161,13 @@ std::string WeightSource::name_in_file(const std::string& file_name) const {
 }
 
 WeightSource open_weights(const Path& folder, const models::ModelConfig& model) {
-  WeightSource weights{checkpoint::open_tensors(folder), {}, {}, model.family->old_endings};
+  WeightSource weights{checkpoint::open_tensors(folder), {}, {}, model.family->old_endings, {}};
+  if (std::filesystem::exists(folder / "manifest.json")) {
+    const Manifest manifest = read_manifest(folder);
+    check_small_files(folder, manifest);
+    weights.checksums.emplace(manifest);
+    for (const auto& file : weights.source.files) weights.checksums->check_head(*file);
+  }
   weights.left_out = left_out_prefix(model, weights.source);
   for (const auto& [name, entry] : weights.source.tensors) {
     if (model.family->ignored(model, name) || model.family->ignored(model, weights.left_out + name))
@@ -179,10 +186,11 @@ void check_finite(const WeightSource& weights, const models::ModelConfig& model)
   const auto tensors = model.family->tensors(model);
   parallel_for(static_cast<int64_t>(tensors.size()), [&](int64_t i) {
     const auto& entry = weights.entry(tensors[static_cast<size_t>(i)].file_name);
-    const int64_t bad = checkpoint::scan_tensor(*entry.file, *entry.tensor).first_not_finite;
-    if (bad >= 0)
+    const TensorScan scan = checkpoint::scan_tensor(*entry.file, *entry.tensor);
+    if (weights.checksums) weights.checksums->check_tensor(*entry.file, *entry.tensor, scan.checksum);
+    if (scan.first_not_finite >= 0)
       throw DataError("[{}] '{}' holds a NaN or an infinity at element {}; these weights cannot be used",
-                      entry.file->path().string(), entry.tensor->name, bad);
+                      entry.file->path().string(), entry.tensor->name, scan.first_not_finite);
   });
 }
 
@@ -191,7 +199,10 @@ void load_hugging_face(const Path& folder, const models::ModelConfig& model,
   const WeightSource weights = open_weights(folder, model);
   auto views = weight_views(model, executor);
   for (auto& view : views) view.name = weights.name_in_file(view.name);
-  checkpoint::load_tensors(weights.source, views, {.ignore = weights.ignored, .check_finite = true});
+  checkpoint::load_tensors(weights.source, views, {.ignore = weights.ignored, .check_finite = true},
+                           [&](const TensorFile& file, const TensorInfo& tensor, uint64_t checksum) {
+                             if (weights.checksums) weights.checksums->check_tensor(file, tensor, checksum);
+                           });
 }
 
 }  // namespace strata::checkpoint

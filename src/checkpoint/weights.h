@@ -1,8 +1,12 @@
 // Between a model's parameters in an executor and the names and shapes of its files.
 #pragma once
 
+#include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
+#include "checkpoint/expected_checksums.h"
 #include "checkpoint/huggingface.h"
 #include "models/model.h"
 #include "program/executor.h"
@@ -33,17 +37,20 @@ struct WeightSource {
   std::string left_out;              // the family's optional prefix where the files leave it out, else empty
   std::vector<std::string> ignored;  // names in the files that are no parameters
   std::span<const models::Family::OldEnding> old_endings;
+  std::optional<ExpectedChecksums> checksums;  // of a checkpoint
   std::string name_in_file(const std::string& file_name) const;
   const checkpoint::TensorSource::Entry& entry(const std::string& file_name) const;
 };
-// Missing, unexpected and misshapen tensors are one DataError, and so is a head that config.json ties to the
-// embedding and that is another. No values are looked at otherwise.
+// A checkpoint must be whole. Missing, unexpected and misshapen tensors are one DataError, and so is a head
+// that config.json ties to the embedding and that is another. No values are looked at otherwise.
 WeightSource open_weights(const Path& folder, const models::ModelConfig& model);
-// Reads all weights; DataError for a NaN or an infinity.
+// Reads all weights; DataError for a NaN or an infinity, and for one that is not as a checkpoint has saved
+// it.
 void check_finite(const WeightSource& weights, const models::ModelConfig& model);
 
 // Reads a Hugging Face directory's weights into the executor; the caller encodes afterwards. Missing,
-// unexpected and misshapen tensors and values that are not finite are one DataError.
+// unexpected and misshapen tensors, values that are not finite and those of a damaged checkpoint are
+// DataErrors.
 void load_hugging_face(const Path& folder, const models::ModelConfig& model,
                        const program::Executor& executor);
 

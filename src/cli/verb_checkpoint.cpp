@@ -1,6 +1,11 @@
 // strata checkpoint inspect|verify|diff|prune
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -15,14 +20,11 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   std::string path, other;
-  checkpoint::RetentionPolicy policy;
+  std::optional<int64_t> keep_last, keep_every, keep_best;  // empty: as the run keeps them
+  std::optional<std::string> best_metric;
   bool drop_discarded = false;
   bool json = false;
 };
-
-std::string shape_text(const Shape& shape) {
-  return shape.str();
-}
 
 int inspect(const Options& options) {
   const Path path = checkpoint::resolve_model(options.path);
@@ -33,7 +35,7 @@ int inspect(const Options& options) {
       tensors.push_back({{"name", row.name},
                          {"file", row.file},
                          {"dtype", row.dtype},
-                         {"shape", shape_text(row.shape)},
+                         {"shape", std::vector<int64_t>(row.shape.dims().begin(), row.shape.dims().end())},
                          {"bytes", row.bytes}});
     }
     Json out = {{"path", path.string()}, {"parameters", info.parameters}, {"bytes", info.bytes}};
@@ -53,7 +55,7 @@ int inspect(const Options& options) {
                           info.manifest->created, info.manifest->program, info.manifest->health.loss));
   }
   for (const auto& row : info.tensors) {
-    print_out(fmt::format("{:<28} {:<5} {:<16} {}\n", row.file, row.dtype, shape_text(row.shape), row.name));
+    print_out(fmt::format("{:<28} {:<5} {:<16} {}\n", row.file, row.dtype, row.shape.str(), row.name));
   }
   return 0;
 }
@@ -61,12 +63,22 @@ int inspect(const Options& options) {
 int verify(const Options& options) {
   const Path path = checkpoint::resolve_model(options.path);
   const auto faults = checkpoint::verify_checkpoint(path);
+  const bool verified = checkpoint::has_checksums(path);
   if (options.json) {
     Json list = Json::array();
     for (const auto& fault : faults) list.push_back({{"file", fault.file}, {"problem", fault.what}});
-    print_out(Json{{"path", path.string()}, {"whole", faults.empty()}, {"faults", list}}.dump() + "\n");
-  } else if (faults.empty()) {
+    print_out(Json{{"path", path.string()},
+                   {"whole", faults.empty()},
+                   {"verified", verified && faults.empty()},
+                   {"faults", list}}
+                  .dump() +
+              "\n");
+  } else if (faults.empty() && verified) {
     print_out(fmt::format("{}: every byte is as it was written\n", path.string()));
+  } else if (faults.empty()) {
+    print_out(
+        fmt::format("{}: readable, all weights finite; it has no checksums, so that it cannot be verified\n",
+                    path.string()));
   } else {
     for (const auto& fault : faults) print_out(fmt::format("{}: {}\n", fault.file, fault.what));
   }
@@ -120,6 +132,34 @@ int diff(const Options& options) {
   return 0;
 }
 
+// A metric that none of them was saved with would let the best go.
+void require_metric(const Path& folder, const std::string& metric) {
+  std::vector<std::string> known{"loss"};
+  for (const auto& listed : checkpoint::list_checkpoints(folder)) {
+    try {
+      const checkpoint::Health health = checkpoint::read_manifest(listed.path).health;
+      if (checkpoint::measured(health, metric)) return;
+      for (const auto& [name, value] : health.metrics)
+        if (std::find(known.begin(), known.end(), name) == known.end()) known.push_back(name);
+    } catch (const DataError&) {  // pruning names what is damaged, and leaves it
+    }
+  }
+  throw ConfigError("[--best-metric] found \"{}\", which no checkpoint was saved with; expected one of {}",
+                    metric, fmt::join(known, ", "));
+}
+
+// What the run keeps, but for what the command line says.
+checkpoint::RetentionPolicy policy_for(const Options& options, const Path& folder) {
+  checkpoint::RetentionPolicy policy = checkpoint::policy_of(folder);
+  policy.keep_last = options.keep_last.value_or(policy.keep_last);
+  policy.keep_every = options.keep_every.value_or(policy.keep_every);
+  policy.keep_best = options.keep_best.value_or(policy.keep_best);
+  policy.best_metric = options.best_metric.value_or(policy.best_metric);
+  policy.keep_discarded = !options.drop_discarded;
+  if (options.best_metric) require_metric(folder, *options.best_metric);
+  return policy;
+}
+
 int prune(const Options& options) {
   Path folder = options.path;
   if (std::filesystem::is_directory(folder / "checkpoints")) folder /= "checkpoints";
@@ -130,9 +170,8 @@ int prune(const Options& options) {
   }
   // A running trainer holds this lock; its checkpoints are its own to prune.
   const FileLock lock(folder / ".lock");
-  checkpoint::RetentionPolicy policy = options.policy;
-  policy.keep_discarded = !options.drop_discarded;
-  const checkpoint::PruneResult result = checkpoint::prune(posix_file_system(), folder, policy);
+  const checkpoint::PruneResult result =
+      checkpoint::prune(posix_file_system(), folder, policy_for(options, folder));
   for (const std::string& warning : result.warnings) log_warning("{}", warning);
   if (options.json) {
     Json removed = Json::array();
@@ -172,15 +211,17 @@ void add_checkpoint(Verb root) {
   verb.json(options->json);
   verb.action([options] { return diff(*options); });
 
-  verb = checkpoint.verb("prune", "Remove old checkpoints of a run that is not running",
-                         "strata checkpoint prune runs/first --keep-last 1");
+  verb =
+      checkpoint.verb("prune", "Remove old checkpoints of a run that is not running, as the run itself would",
+                      "strata checkpoint prune runs/first --keep-last 1");
   verb.option("RUN", options->path, "The run's folder").required();
-  verb.option("--keep-last", options->policy.keep_last, "Newest ones to keep").positive().show_default();
-  verb.option("--keep-every", options->policy.keep_every, "Keep those whose step is a multiple; 0: none")
-      .non_negative()
-      .show_default();
-  verb.option("--keep-best", options->policy.keep_best, "Keep the best").non_negative().show_default();
-  verb.option("--best-metric", options->policy.best_metric, "What best means").show_default();
+  verb.option("--keep-last", options->keep_last, "Newest ones to keep; default: as the run does").positive();
+  verb.option("--keep-every", options->keep_every,
+              "Keep the first at or behind each multiple of this step; 0: none; default: as the run does")
+      .non_negative();
+  verb.option("--keep-best", options->keep_best, "Best ones to keep; default: as the run does")
+      .non_negative();
+  verb.option("--best-metric", options->best_metric, "What best means; default: the run's");
   verb.flag(
       "--discarded", options->drop_discarded,
       "Remove all that a run set aside when it went back (step-N.discarded); else the same rule keeps the "

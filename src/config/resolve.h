@@ -28,6 +28,9 @@ using StopCheck = std::function<void()>;
 // config.json.
 models::ModelConfig resolve_model(const RunConfig& config);
 
+// The folder that model.from names, in any of the ways of --model: a directory, a run, RUN@best, …/latest.
+Path model_folder(const RunConfig& config);
+
 // Impossible sizes, as faults of the keys that set them: a hook of validate().
 void check_model(const RunConfig& config, std::vector<Fault>& faults);
 

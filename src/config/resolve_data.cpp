@@ -207,10 +207,9 @@ GivenTokenizer given_tokenizer(const RunConfig& config, const Path& stored) {
   };
   if (!config.tokenizer.path.empty()) return load(config.tokenizer.path);
   if (!stored.empty()) return load(stored);
-  const Path beside = Path(config.model.from) / "tokenizer.json";
-  if (!config.tokenizer.train_given && !config.model.from.empty() && std::filesystem::exists(beside))
-    return load(beside);
-  return {};
+  if (config.tokenizer.train_given || config.model.from.empty()) return {};
+  const Path beside = model_folder(config) / "tokenizer.json";
+  return std::filesystem::exists(beside) ? load(beside) : GivenTokenizer();
 }
 
 bool trains_tokenizer(const RunConfig& config) {
@@ -342,6 +341,27 @@ std::vector<TaskSet> resolve_tasks(const RunConfig& config, const models::ModelC
   return sets;
 }
 
+namespace {
+
+// What of metric_names this run measures, now that its data are known.
+std::vector<std::string> measured_by(const RunConfig& config, const models::ModelConfig& model,
+                                     const RunData& data) {
+  std::vector<std::string> names = metric_names(config);
+  const bool causal = objective_of(config, model) == data::Objective::kCausal;
+  std::erase_if(names, [&](const std::string& name) {
+    const auto of_text = [&](const HeldOut& held) {
+      return name == "eval/" + held.name + "/loss" ||
+             (causal && held.bytes_per_token > 0 && name == "eval/" + held.name + "/bits_per_byte");
+    };
+    const auto of_task = [&](const TaskSet& set) { return name.starts_with("eval/" + set.name + "/"); };
+    return name != "loss" && std::none_of(data.held_out.begin(), data.held_out.end(), of_text) &&
+           std::none_of(data.tasks.begin(), data.tasks.end(), of_task);
+  });
+  return names;
+}
+
+}  // namespace
+
 RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const data::Tokenizer* tokenizer,
                      FileSystem& files, const StopCheck& check) {
   // What may be refused comes before anything is tokenized.
@@ -394,6 +414,10 @@ RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const 
   }
   for (const auto& source : out.sources) out.train_tokens += source.corpus.tokens();
   check_token_files(config, model, out);
+  const std::vector<std::string> measured = measured_by(config, model, out);
+  if (const std::string wrong = fault_of_best_metric(config.checkpoint, measured); !wrong.empty())
+    throw_faults(
+        std::vector<Fault>{{"checkpoint.best_metric", config.origin_of("checkpoint.best_metric"), wrong}});
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/suggest.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface.h"
 #include "config/objective.h"
 #include "config/resolve.h"
@@ -98,6 +99,32 @@ bool matches(const OptimizerGroup& group, const std::string& file_name) {
   return fnmatch(group.match.c_str(), file_name.c_str(), 0) == 0;
 }
 
+// Names of tensors that a pattern may have meant: by the part of the name that is nearest to it.
+std::string nearest_tensors(const std::string& pattern, const std::vector<models::TensorRow>& tensors) {
+  std::string letters;
+  for (const char c : pattern)
+    if (c != '*' && c != '?') letters += c;
+  std::vector<std::string> parts, wholes;
+  for (const models::TensorRow& tensor : tensors) {
+    wholes.push_back(tensor.file_name);
+    for (size_t at = 0; at < tensor.file_name.size();) {
+      const size_t end = std::min(tensor.file_name.find('.', at), tensor.file_name.size());
+      parts.push_back(tensor.file_name.substr(at, end - at));
+      at = end + 1;
+    }
+  }
+  auto near = nearest_name(letters, wholes);
+  if (!near) near = nearest_name(letters, parts);
+  std::string names;
+  int64_t shown = 0;
+  for (const std::string& name : wholes) {
+    if (!near || ("." + name + ".").find("." + *near + ".") == name.npos) continue;
+    if (++shown <= 3) names += (names.empty() ? "" : ", ") + name;
+  }
+  if (near) return fmt::format("near it are {}{}", names, shown > 3 ? ", …" : "");
+  return fmt::format("names are such as {} and {}", wholes.front(), wholes.back());
+}
+
 // A group that matches nothing is a typing mistake, and so is one for Muon that matches no matrix within a
 // block.
 void check_groups(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
@@ -118,8 +145,8 @@ void check_groups(const RunConfig& config, const models::ModelConfig& model, std
       faults.push_back({key, config.origin_of(key), std::move(problem)});
     };
     if (!any) {
-      fault("match", fmt::format("found \"{}\", which matches no tensor; names are such as {} and {}",
-                                 group.match, tensors.front().file_name, tensors.back().file_name));
+      fault("match", fmt::format("found \"{}\", which matches no tensor; {}", group.match,
+                                 nearest_tensors(group.match, tensors)));
     } else if (group.name == OptimizerKind::kMuon && !matrices) {
       fault("name",
             fmt::format("found \"muon\" for \"{}\", which matches no matrix within a block; embeddings, "
@@ -171,12 +198,17 @@ void check_start(const RunConfig& config, const models::ModelConfig& model, std:
 
 }  // namespace
 
+Path model_folder(const RunConfig& config) {
+  return checkpoint::resolve_model(config.model.from);
+}
+
 models::ModelConfig resolve_model(const RunConfig& config) {
   models::ModelConfig model;
   std::string where = "model.preset " + config.model.preset;
   if (!config.model.from.empty()) {
-    where = (Path(config.model.from) / "config.json").string();
-    model = models::read_config_json(checkpoint::read_config_json(config.model.from), where);
+    const Path folder = model_folder(config);
+    where = (folder / "config.json").string();
+    model = models::read_config_json(checkpoint::read_config_json(folder), where);
   } else if (!config.model.preset.empty()) {
     model = models::preset(config.model.preset);
   } else {

@@ -29,6 +29,12 @@ std::optional<RunConfig> read_stored_config(const Path& run, std::span<const std
 using FaultHook = std::function<void(const RunConfig&, std::vector<Fault>&)>;
 // Every fault, in the order of the file: those of reading, those between keys, those of the hooks.
 std::vector<Fault> validate(const RunConfig& config, std::span<const FaultHook> hooks = {});
+// What a run of this configuration may measure, as checkpoint.best_metric names it: "loss" of the step,
+// "eval/valid/loss", "eval/NAME/acc", …
+std::vector<std::string> metric_names(const RunConfig& config);
+// What is wrong with checkpoint.best_metric where these are measured; empty: nothing. The default is never
+// wrong: a run that holds nothing out has no best checkpoint.
+std::string fault_of_best_metric(const CheckpointTable& checkpoint, std::span<const std::string> measured);
 // What is allowed and hardly meant: to be logged before a run starts.
 std::vector<Fault> warnings(const RunConfig& config);
 // Throws one ConfigError that lists all faults, if there are any.

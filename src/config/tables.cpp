@@ -410,7 +410,8 @@ TableSpec checkpoint_table() {
                    key("keep_last", &T::keep_last, "Newest checkpoints to keep.", at_least(1)),
                    key("keep_every", &T::keep_every, "Keep for good: \"1000 steps\"."),
                    key("keep_best", &T::keep_best, "Best checkpoints to keep.", at_least(0)),
-                   key("best_metric", &T::best_metric, "What best means: the lowest value of this metric."),
+                   key("best_metric", &T::best_metric,
+                       "What best means: the lowest value of this metric, of an accuracy the highest."),
                });
 }
 

@@ -268,11 +268,9 @@ class Checker {
       check_paths(path + ".path", set.path);
       check_task(set, path);
     }
-    const std::string& best = config_.checkpoint.best_metric;
-    if (best.ends_with("/acc") || best.ends_with("/acc_norm")) {
-      fault("checkpoint.best_metric",
-            "found \"{}\", of which the highest value is the best; expected a loss or a perplexity", best);
-    }
+    if (const std::string wrong = fault_of_best_metric(config_.checkpoint, metric_names(config_));
+        !wrong.empty())
+      fault("checkpoint.best_metric", "{}", wrong);
   }
 
   void check_task(const EvalSet& set, const std::string& path) {

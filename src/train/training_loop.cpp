@@ -144,7 +144,7 @@ int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, cons
     stand_at({});
     program::initialize_weights(*executor_, static_cast<uint64_t>(config_.run.seed));
     if (!config_.model.from.empty() && config_.model.init == config::ModelInit::kWeights) {
-      checkpoint::load_hugging_face(config_.model.from, model_, *executor_);
+      checkpoint::load_hugging_face(config::model_folder(config_), model_, *executor_);
     }
   }
   if (reordered_) tell_order();

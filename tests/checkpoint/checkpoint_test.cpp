@@ -326,6 +326,18 @@ TEST(Retention, KeepsTheLastTheEveryAndTheBest) {
             (std::vector<int64_t>{1000, 400, 300}));
   EXPECT_EQ(kept({.keep_last = 1, .keep_best = 2, .best_metric = "absent"}), (std::vector<int64_t>{1000}));
   EXPECT_EQ(kept({.keep_last = 0}).size(), 10u);
+  // Saves that do not fall on the multiples, as those by time: the first behind each stays.
+  EXPECT_EQ(kept({.keep_last = 1, .keep_every = 250}), (std::vector<int64_t>{1000, 800, 500, 300}));
+  // An accuracy is best where it is highest, and the step's own loss counts where it is named.
+  for (auto& candidate : candidates)
+    candidate.health.metrics["eval/words/acc"] = candidate.checkpoint.step == 700 ? 0.9 : 0.1;
+  EXPECT_EQ(kept({.keep_last = 1, .keep_best = 1, .best_metric = "eval/words/acc"}),
+            (std::vector<int64_t>{1000, 700}));
+  for (auto& candidate : candidates) {
+    candidate.health.metrics.erase("loss");
+    candidate.health.loss = candidate.checkpoint.step == 200 ? 0.5 : 1;
+  }
+  EXPECT_EQ(kept({.keep_last = 1, .keep_best = 1, .best_metric = "loss"}), (std::vector<int64_t>{1000, 200}));
   candidates[0].health.finite = false;
   candidates[2].health.loss = NAN;
   EXPECT_EQ(kept({.keep_last = 2}), (std::vector<int64_t>{1000, 900, 700}));
@@ -389,6 +401,118 @@ TEST(Checkpoint, ResolvesWhatAUserMeansByAModel) {
   EXPECT_THROW(resolve_model(run + "@worst"), ConfigError);
   EXPECT_THROW(resolve_model(run + "/absent"), ConfigError);
   EXPECT_THROW(resolve_model(scratch.path().string()), DataError);
+  // The file that a save rewrites, and the folder that it lies in.
+  EXPECT_EQ(resolve_model((folder / "latest").string()), folder / "step-00000003");
+  EXPECT_EQ(resolve_model(folder.string()), folder / "step-00000003");
+  put_file(folder / "latest", "step-00000001\n");
+  EXPECT_EQ(resolve_model((folder / "latest").string()), folder / "step-00000001");
+  for (const char* wrong : {"step-00000009\n", "../run\n", "\n"}) {
+    put_file(folder / "latest", wrong);
+    EXPECT_THROW(resolve_model((folder / "latest").string()), DataError) << wrong;
+  }
+}
+
+// Whoever asks for the newest must not get another one unsaid; training goes on from the newest good one.
+TEST(Checkpoint, ADamagedNewestOneIsNamed) {
+  ScratchFolder scratch;
+  const Path run = scratch / "run";
+  SmallRun state(1);
+  for (int64_t step = 1; step <= 2; ++step)
+    save_checkpoint(posix_file_system(), run / "checkpoints", state.content(step));
+  const Path newest = run / "checkpoints/step-00000002";
+  const std::string whole = read_file(newest / "model.safetensors");
+  const auto expect_named = [&](const char* what) {
+    for (const std::string& name : {run.string(), run.string() + "@latest"}) {
+      const std::string message = message_of([&] { resolve_model(name); });
+      EXPECT_NE(message.find("step-00000002"), std::string::npos) << what << message;
+      EXPECT_NE(message.find("step-00000001"), std::string::npos) << what << message;
+      EXPECT_THROW(resolve_model(name), DataError);
+    }
+    SmallRun back(0);
+    EXPECT_EQ(load_newest_checkpoint(run / "checkpoints", back.weights(), back.optimizer())->manifest.step,
+              1);
+  };
+  put_file(newest / "model.safetensors", whole.substr(0, whole.size() - 1));
+  expect_named("truncated");
+  fs::remove(newest / "model.safetensors");
+  expect_named("incomplete");
+  put_file(newest / "model.safetensors", whole);
+  EXPECT_EQ(resolve_model(run.string()), newest);
+  fs::remove(newest / "manifest.json");
+  expect_named("never finished");
+}
+
+TEST(Checkpoint, TheBestIsTheBestOfTheRun) {
+  ScratchFolder scratch;
+  const Path run = scratch / "run";
+  SmallRun state(1);
+  const auto save = [&](int64_t step, double loss, double acc) {
+    auto content = state.content(step);
+    content.retention = {.keep_last = 0, .keep_best = 1, .best_metric = "eval/words/acc"};
+    content.health.metrics = {{"eval/valid/loss", loss}, {"eval/words/acc", acc}};
+    save_checkpoint(posix_file_system(), run / "checkpoints", content);
+  };
+  save(1, 1.0, 0.2);
+  save(2, 2.0, 0.8);
+  save(3, 3.0, 0.3);
+  EXPECT_EQ(resolve_model(run.string() + "@best"), run / "checkpoints/step-00000002");
+  EXPECT_EQ(policy_of(run / "checkpoints").best_metric, "eval/words/acc");
+  auto policy = policy_of(run / "checkpoints");
+  policy.keep_last = 1;
+  EXPECT_EQ(prune(posix_file_system(), run / "checkpoints", policy).removed,
+            std::vector<Path>{run / "checkpoints/step-00000001"});
+  // Nothing was measured that the policy names: an error, not the last one.
+  auto content = state.content(4);
+  content.retention = {.keep_last = 0, .best_metric = "eval/valid/lss"};
+  save_checkpoint(posix_file_system(), run / "checkpoints", content);
+  const std::string message = message_of([&] { resolve_model(run.string() + "@best"); });
+  EXPECT_NE(message.find("eval/valid/lss"), std::string::npos) << message;
+  EXPECT_NE(message.find("eval/valid/loss"), std::string::npos) << message;
+}
+
+// What a run stands on besides weights is as good as they are.
+TEST(Checkpoint, ADamagedTokenizerIsNotLoaded) {
+  ScratchFolder scratch;
+  SmallRun state(1);
+  const Path path = save_checkpoint(posix_file_system(), scratch.path(), state.content(1)).path;
+  flip(path / "tokenizer.json", 0);
+  SmallRun back(0);
+  const std::string message = message_of([&] { load_checkpoint(path, back.weights(), back.optimizer()); });
+  EXPECT_NE(message.find("tokenizer.json"), std::string::npos) << message;
+}
+
+// final/ and exports: every flipped bit is seen, a card that its publisher edits is none.
+TEST(ModelFolder, IsVerifiedByItsChecksums) {
+  ScratchFolder scratch;
+  ModelFiles model = SmallRun(1).content(1).model;
+  model.files.push_back({"README.md", "a card"});
+  for (const uint64_t shard : {kDefaultShardBytes, uint64_t{40}}) {
+    model.max_shard_bytes = shard;
+    const Path folder = scratch / std::to_string(shard);
+    write_hf_directory(posix_file_system(), folder, model);
+    write_hf_directory(posix_file_system(), folder, model);  // which replaces what it wrote
+    EXPECT_TRUE(has_checksums(folder));
+    EXPECT_TRUE(verify_checkpoint(folder).empty());
+    put_file(folder / "README.md", "a card with a licence");
+    EXPECT_TRUE(verify_checkpoint(folder).empty());
+    for (const std::string& name : names_in(folder)) {
+      if (name == "README.md") continue;
+      const std::string whole = read_file(folder / name);
+      for (const size_t byte : {size_t{0}, whole.size() / 2, whole.size() - 1}) {
+        flip(folder / name, byte, 1);
+        EXPECT_FALSE(verify_checkpoint(folder).empty()) << name << " byte " << byte;
+        put_file(folder / name, whole);
+      }
+      fs::rename(folder / name, scratch / "away");
+      EXPECT_EQ(verify_checkpoint(folder).empty(), name == kChecksumsFile) << name << " is missing";
+      fs::rename(scratch / "away", folder / name);
+    }
+    EXPECT_TRUE(verify_checkpoint(folder).empty());
+    // A folder of another program has none: readable, and no more can be said.
+    fs::remove(folder / kChecksumsFile);
+    EXPECT_FALSE(has_checksums(folder));
+    EXPECT_TRUE(verify_checkpoint(folder).empty());
+  }
 }
 
 }  // namespace

@@ -146,7 +146,7 @@ TEST_F(Trained, EvalOfText) {
 
 // The same text as a run's valid set and from the command line, on the same weights.
 TEST_F(Trained, EvalOfTextIsTheRunsOwn) {
-  for (const std::string ends : {"true", "false"}) {
+  for (const std::string& ends : std::vector<std::string>{"true", "false"}) {
     const std::string run = "ends_" + ends;
     tiny_->train({"data.train=[\"" + tiny_->path("corpus.txt").string() + "\"]",
                   "data.valid=[\"" + tiny_->path("a.txt").string() + "\"]", "data.pack=\"stream\"",
@@ -356,6 +356,31 @@ TEST(Escapes, AreThoseOfJsonAndC) {
       EXPECT_NE(std::string(error.what()).find("[--stop]"), std::string::npos) << error.what();
     }
   }
+}
+
+// Another vocabulary entry gives other texts; resuming takes the checkpoint before, whose tokenizer is whole.
+TEST_F(Trained, ADamagedTokenizerIsNotUsed) {
+  const Path copy = tiny_->path("copy");
+  std::filesystem::copy(tiny_->folder(), copy, std::filesystem::copy_options::recursive);
+  const Path tokenizer = copy / "checkpoints/step-00000040/tokenizer.json";
+  std::string text = read_file(tokenizer);
+  text.replace(text.find("\"the\""), 5, "\"teh\"");
+  put_file(tokenizer, text);
+  try {
+    cli::run_generation({.model = copy.string(), .prompt = "the cat", .max_tokens = 2});
+    FAIL() << "not refused";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("tokenizer.json"), std::string::npos) << error.what();
+  }
+  set_log_level(LogLevel::kWarning);
+  testing::internal::CaptureStderr();
+  const auto end = tiny_->train(
+      {"data.train=[\"" + tiny_->path("corpus.txt").string() + "\"]", "training.steps=40"}, "copy");
+  const std::string said = testing::internal::GetCapturedStderr();
+  set_log_level(LogLevel::kError);
+  EXPECT_EQ(end.step, 40);
+  EXPECT_NE(said.find("step-00000040"), std::string::npos) << said;
+  EXPECT_NE(said.find("tokenizer.json"), std::string::npos) << said;
 }
 
 TEST_F(Trained, GreedyTextIsTheMostProbable) {

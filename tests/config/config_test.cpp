@@ -247,6 +247,28 @@ TEST(RunConfigTest, UnionsAndUnits) {
   EXPECT_EQ(config.eval.interval.seconds, 600);
 }
 
+// Which metrics a run will have follows from its sets and tasks.
+TEST(RunConfigTest, TheBestMetricIsOneThatIsMeasured) {
+  const std::string sets =
+      "[[eval.set]]\nname = \"words\"\npath = \"w.jsonl\"\ntask = \"lambada_openai\"\n[[eval.set]]\nname = "
+      "\"swag\"\npath = \"s.jsonl\"\ntask = \"hellaswag\"\n[[eval.set]]\nname = \"code\"\npath = \"c.txt\"\n";
+  const auto faults = [&](const std::string& metric, const std::string& more = "") {
+    return faults_of(kMinimal + sets,
+                     {"checkpoint.best_metric=" + metric, more.empty() ? "run.seed=1" : more});
+  };
+  for (const char* metric : {"loss", "eval/valid/loss", "eval/valid/bits_per_byte", "eval/words/acc",
+                             "eval/words/perplexity", "eval/swag/acc_norm", "eval/code/loss"})
+    EXPECT_EQ(faults(metric), "") << metric;
+  for (const char* metric : {"eval/nowhere/loss", "eval/words/loss", "eval/words/acc_norm",
+                             "eval/swag/perplexity", "eval/code/acc", "valid", "grad_norm", "lr"})
+    EXPECT_NE(faults(metric).find("checkpoint.best_metric"), std::string::npos) << metric;
+  EXPECT_NE(faults("eval/vlaid/loss").find("did you mean \"eval/valid/loss\""), std::string::npos);
+  // Nothing is held out: the default then means no best checkpoint, more of them is a wish.
+  EXPECT_EQ(faults("eval/valid/loss", "data.valid_fraction=0"), "");
+  EXPECT_NE(faults("eval/valid/bits_per_byte", "data.valid_fraction=0"), "");
+  EXPECT_NE(faults_of(kMinimal, {"checkpoint.keep_best=2", "data.valid_fraction=0"}), "");
+}
+
 TEST(RunConfigTest, NameAndFolderFollowTheFile) {
   const config::RunConfig config = config::parse_run_config(kMinimal, "conf/poems.toml");
   EXPECT_EQ(config.run.name, "poems");

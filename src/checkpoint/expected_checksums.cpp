@@ -1,0 +1,45 @@
+#include "checkpoint/expected_checksums.h"
+
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace strata::checkpoint {
+
+ExpectedChecksums::ExpectedChecksums(const Manifest& manifest) {
+  for (const auto& file : manifest.files) {
+    heads_[file.name] = file.checksum;
+    for (const auto& tensor : file.tensors) tensors_[{file.name, tensor.name}] = tensor.checksum;
+  }
+}
+
+void ExpectedChecksums::check_head(const TensorFile& file) const {
+  const auto found = heads_.find(file.path().filename().string());
+  if (found == heads_.end()) throw DataError("[{}] is not in the manifest", file.path().string());
+  if (found->second != file.head_checksum())
+    throw DataError("[{}] its header was changed", file.path().string());
+}
+
+void ExpectedChecksums::check_tensor(const TensorFile& file, const TensorInfo& tensor,
+                                     uint64_t checksum) const {
+  const auto found = tensors_.find({file.path().filename().string(), tensor.name});
+  if (found == tensors_.end() || found->second != checksum)
+    throw DataError("[{}] '{}' does not match its checksum: the file was damaged", file.path().string(),
+                    tensor.name);
+}
+
+std::string read_checked(const Path& checkpoint, const Manifest& manifest, const std::string& name) {
+  const StoredFile* file = manifest.find(name);
+  if (file == nullptr) throw DataError("[{}] holds no {}", checkpoint.string(), name);
+  std::string text = read_file(checkpoint / name);
+  if (hash64(text) != file->checksum)
+    throw DataError("[{}] does not match its checksum: the file was damaged", (checkpoint / name).string());
+  return text;
+}
+
+void check_small_files(const Path& checkpoint, const Manifest& manifest) {
+  for (const StoredFile& file : manifest.files) {
+    if (!file.name.ends_with(".safetensors")) read_checked(checkpoint, manifest, file.name);
+  }
+}
+
+}  // namespace strata::checkpoint

@@ -1,0 +1,32 @@
+// The checksums of a manifest, to be compared with while tensors are read.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "checkpoint/manifest.h"
+#include "tensor/tensor_file.h"
+
+namespace strata::checkpoint {
+
+class ExpectedChecksums {
+ public:
+  explicit ExpectedChecksums(const Manifest& manifest);
+
+  // DataError for a file or tensor that the manifest does not know, or knows otherwise.
+  void check_head(const TensorFile& file) const;
+  void check_tensor(const TensorFile& file, const TensorInfo& tensor, uint64_t checksum) const;
+
+ private:
+  std::map<std::string, uint64_t> heads_;
+  std::map<std::pair<std::string, std::string>, uint64_t> tensors_;
+};
+
+// A file of a checkpoint that holds no tensors; DataError where it is not as it was written.
+std::string read_checked(const Path& checkpoint, const Manifest& manifest, const std::string& name);
+// All of them: configuration, tokenizer, state.
+void check_small_files(const Path& checkpoint, const Manifest& manifest);
+
+}  // namespace strata::checkpoint
