@@ -83,7 +83,11 @@ TEST(BadInput, NotYet) {
   expect_says(refusal_of(tiny, {"model.preset=\"pythia-14m\"", "model.init_std=0.01"}), 2,
               {"model.init_std", "small_wang"});
   expect_says(refusal_of(tiny, {"optimizer.group=[{match=\"*nrom*\", lr_scale=0.1}]"}), 2,
-              {"*nrom*", "matches no tensor", "model.embed_tokens.weight"});
+              {"*nrom*", "matches no tensor", "near it are", "model.norm.weight"});
+  expect_says(refusal_of(tiny, {"optimizer.group=[{match=\"*qproj*\", lr_scale=0.1}]"}), 2,
+              {"*qproj*", "self_attn.q_proj.weight"});
+  expect_says(refusal_of(tiny, {"optimizer.group=[{match=\"xyz\", lr_scale=0.1}]"}), 2,
+              {"xyz", "names are such as", "model.embed_tokens.weight"});
 }
 
 TEST(BadInput, Corpora) {
@@ -102,6 +106,81 @@ TEST(BadInput, Corpora) {
               {"data.train", "b.txt", "data.source"});
   put_file(tiny.path("bad.jsonl"), "{\"text\": \"a\"}\n{\"txet\": \"b\"}\n");
   expect_says(refusal_of(tiny, {"data.train=" + quoted(tiny.path("bad.jsonl"))}), 3, {"bad.jsonl:2"});
+}
+
+// transformers refuses a Llama model whose width is no multiple of its heads, so that final/ were of no use.
+TEST(BadInput, AModelThatTransformersCannotLoad) {
+  const TinyRun tiny;
+  expect_says(refusal_of(tiny, {"model.hidden_size=66"}), 2,
+              {"model.family", "66", "4 heads", "transformers"});
+  expect_says(refusal_of(tiny, {"model.hidden_size=66", "model.head_dim=16"}), 2, {"66", "transformers"});
+  EXPECT_EQ(refusal_of(tiny, {"model.hidden_size=66", "model.head_dim=16", "model.family=\"qwen3\""}).code,
+            0);
+}
+
+// Which metrics there are is known before the first step, also where only the data tell.
+TEST(BadInput, ABestMetricThatIsNeverMeasured) {
+  const TinyRun tiny;
+  expect_says(refusal_of(tiny, {"checkpoint.best_metric=\"eval/valid/los\""}), 2,
+              {"checkpoint.best_metric", "did you mean", "eval/valid/loss"});
+  expect_says(refusal_of(tiny, {"checkpoint.best_metric=\"grad_norm\""}), 2,
+              {"checkpoint.best_metric", "grad_norm"});
+  // Token files hold nothing out unless a fraction is given, and do not say their bytes.
+  expect_says(refusal_of(tiny, {"checkpoint.best_metric=\"eval/valid/bits_per_byte\""}), 2,
+              {"checkpoint.best_metric", "expected one of loss"});
+  expect_says(refusal_of(tiny, {"checkpoint.keep_best=2"}), 2, {"checkpoint.best_metric", "eval/valid/loss"});
+  EXPECT_FALSE(std::filesystem::exists(tiny.folder() / "metrics.jsonl"));
+  EXPECT_EQ(refusal_of(tiny, {"checkpoint.keep_best=2", "checkpoint.best_metric=\"loss\""}).code, 0);
+}
+
+void put_meta(const Path& tokens, nlohmann::json meta) {
+  meta["dtype"] = "u16";
+  put_file(Path(tokens).replace_extension(".json"), meta.dump());
+}
+
+// No tokenizer is named, and the files tell of several.
+TEST(BadInput, TokensOfSeveralTokenizers) {
+  const TinyRun tiny;
+  const Path train = tiny.path("train.bin"), other = tiny.path("other.bin");
+  put_tokens(other, tiny_tokens(3000, 9));
+  const std::vector<std::vector<std::string>> ways{
+      {"data.train=[\"" + train.string() + "\", \"" + other.string() + "\"]"},
+      {"data.valid=" + quoted(other)},
+      {"eval.set=[{name=\"held\", path=" + quoted(other) + "}]"}};
+  const std::string a(16, 'a'), b(16, 'b');
+  put_meta(train, {{"tokenizer_hash", a}, {"end_of_text_id", 0}, {"vocab_size", 300}});
+  for (const auto& sets : ways) {
+    put_meta(other, {{"tokenizer_hash", b}, {"end_of_text_id", 0}});
+    expect_says(refusal_of(tiny, sets), 3, {"other.bin", "train.bin", a, b});
+    put_meta(other, {{"tokenizer_hash", a}, {"end_of_text_id", 7}});
+    expect_says(refusal_of(tiny, sets), 3, {"other.bin", "end-of-text id 7"});
+    put_meta(other, {{"tokenizer_hash", a}, {"end_of_text_id", 0}, {"vocab_size", 301}});
+    expect_says(refusal_of(tiny, sets), 3, {"other.bin", "301", "300"});
+    // Another tool's hash cannot be compared, and smaller vocabularies are parts.
+    put_meta(other, {{"tokenizer_hash", "gpt2"}, {"end_of_text_id", 0}, {"vocab_size", 299}});
+    EXPECT_EQ(refusal_of(tiny, sets).code, 0);
+    std::filesystem::remove_all(tiny.folder());
+  }
+}
+
+// Where nobody knows where documents end, a run that was to keep them apart would train on a plain stream.
+TEST(BadInput, DocumentsWithoutEnds) {
+  const TinyRun tiny;
+  put_meta(tiny.path("train.bin"), {{"vocab_size", 300}});
+  for (const char* pack : {"documents", "best_fit"})
+    expect_says(refusal_of(tiny, {"data.pack=\"" + std::string(pack) + "\""}), 2,
+                {"data.pack", pack, "train.bin", "end_of_text_id", "stream"});
+  EXPECT_EQ(refusal_of(tiny, {"data.pack=\"stream\""}).code, 0);
+  std::filesystem::remove_all(tiny.folder());
+  // Nobody asked for it: it is said, and trains.
+  set_log_level(LogLevel::kWarning);
+  testing::internal::CaptureStderr();
+  const int code = refusal_of(tiny, {}).code;
+  const std::string said = testing::internal::GetCapturedStderr();
+  set_log_level(LogLevel::kError);
+  EXPECT_EQ(code, 0);
+  EXPECT_NE(said.find("data.pack"), std::string::npos) << said;
+  EXPECT_NE(said.find("train.bin"), std::string::npos) << said;
 }
 
 TEST(BadInput, FillInTheMiddleNeedsItsTokens) {
@@ -172,6 +251,24 @@ TEST_F(BadModel, SoundOnesTrainOn) {
   EXPECT_EQ(start().code, 0) << start().message;
   const auto before = metrics_of(tiny_.folder("made"));
   EXPECT_LT(metrics_of(tiny_.folder("tuned")).loss[0], before.loss[0] - 0.1) << "it starts from the weights";
+}
+
+// Training here has no dropout: that is said, and the values are there for who goes on elsewhere.
+TEST_F(BadModel, DropoutIsNamedAndKept) {
+  auto config = nlohmann::ordered_json::parse(read_file(model_ / "config.json"));
+  config["attention_dropout"] = 0.25;
+  put_file(model_ / "config.json", config.dump());
+  set_log_level(LogLevel::kWarning);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(start().code, 0);
+  const std::string said = testing::internal::GetCapturedStderr();
+  set_log_level(LogLevel::kError);
+  EXPECT_NE(said.find("attention_dropout = 0.25"), std::string::npos) << said;
+  EXPECT_NE(said.find("without dropout"), std::string::npos) << said;
+  for (const char* folder : {"final", "checkpoints/step-00000006"}) {
+    const auto written = nlohmann::json::parse(read_file(tiny_.folder("tuned") / folder / "config.json"));
+    EXPECT_EQ(written["attention_dropout"], 0.25) << folder;
+  }
 }
 
 TEST_F(BadModel, Damage) {

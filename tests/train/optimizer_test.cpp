@@ -61,6 +61,27 @@ TEST(OptimizerGroups, MayNameRowsOfAFusedParameter) {
   EXPECT_EQ(equal, 4);
 }
 
+// After one step the gradients were the same: what a group changes is its rows, and theirs alone.
+TEST(OptimizerGroups, ChangeTheirRowsAlone) {
+  const TinyRun tiny;
+  const std::vector<std::string> once{"training.steps=1", "checkpoint.interval=\"1 steps\"",
+                                      "schedule.warmup_steps=0"};
+  const auto first = [&](const std::string& name) { return tiny.folder(name) / "checkpoints/step-00000001"; };
+  train_with_groups(tiny, "plain", "", once);
+  for (const char* change : {"lr_scale = 0.5", "weight_decay = 0.9", "name = \"lion\""}) {
+    for (const char* part : {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"}) {
+      std::filesystem::remove_all(tiny.folder("group"));
+      train_with_groups(tiny, "group",
+                        fmt::format("[[optimizer.group]]\nmatch = \"*{}*\"\n{}\n", part, change), once);
+      for (const auto& one : checkpoint::diff_checkpoints(first("plain"), first("group"))) {
+        if (one.name.find('/') != std::string::npos) continue;  // states
+        EXPECT_EQ(one.kind != checkpoint::DiffKind::kEqual, one.name.find(part) != std::string::npos)
+            << change << " of " << part << ": " << one.name;
+      }
+    }
+  }
+}
+
 // The first group that matches counts, and what it does not say is the optimizer's.
 TEST(OptimizerGroups, ChooseAnOptimizerForRows) {
   const TinyRun tiny;
