@@ -49,8 +49,40 @@ ConfigValue convert(const toml::node& node, const std::string& name) {
   return out;
 }
 
-// Reads `path` and what it includes; `open` holds the files on the way here, for cycles.
-ConfigValue read_with_includes(const Path& path, std::vector<Path>& open) {
+// What a configuration may hold with all that it includes: far more than any needs, and read within a second.
+constexpr size_t kMostIncludes = 200;
+constexpr uint64_t kMostBytes = uint64_t{8} << 20;
+
+struct Reading {
+  std::vector<Path> open;  // the files on the way here, for cycles
+  size_t files = 0;        // read so far, each as often as it is included
+  uint64_t bytes = 0;
+};
+
+std::string read_within(const Path& path, Reading& reading) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  // A device may have no end.
+  if (std::filesystem::is_character_file(status) || std::filesystem::is_block_file(status))
+    throw ConfigError("[{}] is a device, expected a TOML file", path.string());
+  const auto size = std::filesystem::file_size(path, error);
+  if (!error) reading.bytes += size;
+  if (reading.bytes > kMostBytes) {
+    throw ConfigError(
+        "[{}] makes a configuration of {} bytes, its includes among them, expected at most {}; is it one?",
+        path.string(), reading.bytes, kMostBytes);
+  }
+  if (++reading.files > kMostIncludes) {
+    throw ConfigError("[{}] is include number {} of {}, expected at most {}; include each file once",
+                      path.string(), reading.files,
+                      reading.open.empty() ? path.string() : reading.open.front().string(), kMostIncludes);
+  }
+  return read_file(path);
+}
+
+// Reads `path` and what it includes.
+ConfigValue read_with_includes(const Path& path, Reading& reading) {
+  std::vector<Path>& open = reading.open;
   std::error_code ignored;
   const Path whole = std::filesystem::weakly_canonical(path, ignored);
   if (std::find(open.begin(), open.end(), whole) != open.end()) {
@@ -58,7 +90,7 @@ ConfigValue read_with_includes(const Path& path, std::vector<Path>& open) {
     for (const Path& file : open) way += file.string() + " → ";
     throw ConfigError("[include] found a cycle: {}{}; remove one of these includes", way, whole.string());
   }
-  ConfigValue own = parse_toml(read_file(path), path.string());
+  ConfigValue own = parse_toml(read_within(path, reading), path.string());
   auto& entries = std::get<ConfigValue::Table>(own.data);
   const auto include = std::find_if(entries.begin(), entries.end(),
                                     [](const ConfigEntry& entry) { return entry.key == "include"; });
@@ -88,7 +120,7 @@ ConfigValue read_with_includes(const Path& path, std::vector<Path>& open) {
       throw ConfigError("[{}] include: there is no file {}; paths start at the folder of the including file",
                         to_string(file.origin), target.string());
     }
-    merge(out, read_with_includes(target, open));
+    merge(out, read_with_includes(target, reading));
   }
   open.pop_back();
   merge(out, std::move(own));
@@ -252,8 +284,8 @@ ConfigValue parse_toml(std::string_view text, const std::string& name) {
 }
 
 ConfigValue read_toml(const Path& path) {
-  std::vector<Path> open;
-  return read_with_includes(path, open);
+  Reading reading;
+  return read_with_includes(path, reading);
 }
 
 void merge(ConfigValue& base, ConfigValue over) {

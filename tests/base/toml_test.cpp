@@ -84,6 +84,23 @@ TEST_F(TomlTest, IncludeCyclesAndMissingFilesAreRefused) {
             "{ a = 1 }");
 }
 
+// Each file twice the one below it: 2^30 readings.
+TEST_F(TomlTest, IncludesThatGrowWithoutBoundEndEarly) {
+  for (int i = 0; i < 30; ++i) {
+    const std::string next = std::to_string(i + 1) + ".toml";
+    write(std::to_string(i) + ".toml", "include = [\"" + next + "\", \"" + next + "\"]\n");
+  }
+  write("30.toml", "a = 1\n");
+  const std::string doubling = error_of([&] { read_toml(folder_ / "0.toml"); });
+  EXPECT_NE(doubling.find("0.toml"), std::string::npos) << doubling;
+  EXPECT_NE(doubling.find("at most 200"), std::string::npos) << doubling;
+  EXPECT_EQ(*read_toml(folder_ / "25.toml").find("a")->get_if<int64_t>(), 1);
+
+  const Path huge = write("huge.toml", "a = 1\n#" + std::string(size_t{9} << 20, 'x') + "\n");
+  EXPECT_NE(error_of([&] { read_toml(huge); }).find("expected at most"), std::string::npos);
+  EXPECT_NE(error_of([&] { read_toml("/dev/zero"); }).find("device"), std::string::npos);
+}
+
 TEST_F(TomlTest, SetsTakeTomlValuesAndBareWords) {
   ConfigValue root = parse("[t]\na = 1\n[[l]]\nw = 1\n");
   for (const char* set : {"t.a=2", "t.b=word", "t.c=[1, \"x\"]", "t.d=\"quoted\"", "u.v.w=1e-3", "l.0.w=5",
