@@ -138,6 +138,14 @@ FileSystem& posix_file_system() {
 }
 
 void write_file_atomically(FileSystem& files, const Path& path, std::string_view content) {
+  std::error_code error;
+  if (std::filesystem::is_other(
+          std::filesystem::status(path, error))) {  // a device or a pipe: nothing to replace
+    auto file = files.open_for_writing(path);
+    file->append(content);
+    file->close();
+    return;
+  }
   const Path folder = path.has_parent_path() ? path.parent_path() : Path(".");
   Path temporary = path;
   temporary += ".tmp-" + std::to_string(::getpid());
@@ -155,28 +163,29 @@ void write_file_atomically(FileSystem& files, const Path& path, std::string_view
 }
 
 std::string read_file(const Path& path) {
-  const ReadableFile file(path);
-  std::string content;
-  if (file.size() > 0) {
-    content.resize(file.size());
-    file.read_at(0, content.data(), content.size());
-    return content;
-  }
-  // Pipes and files of /proc say that they are empty.
+  // Opened once: a pipe is empty at the second time. It says that it is at the first, as files of /proc do.
   const int descriptor = open_or_throw(path);
-  char chunk[65536];
+  const struct Closing {
+    int descriptor;
+    ~Closing() { ::close(descriptor); }
+  } closing{descriptor};
+  const uint64_t size = size_of(descriptor, path);
+  constexpr size_t kChunk = 65536;
+  std::string content;
+  size_t done = 0;
   for (;;) {
-    const ssize_t got = ::read(descriptor, chunk, sizeof chunk);
+    content.resize(std::max<size_t>(size, done + (done < size ? 0 : kChunk)));
+    const ssize_t got = ::read(descriptor, content.data() + done, content.size() - done);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) {
-      const int error = errno;
-      ::close(descriptor);
-      fail("read", path, error);
-    }
+    if (got < 0) fail("read", path, errno);
     if (got == 0) break;
-    content.append(chunk, static_cast<size_t>(got));
+    done += static_cast<size_t>(got);
   }
-  ::close(descriptor);
+  if (done < size) {
+    throw DataError("[{}] ends at byte {} where {} more bytes were expected; the file was cut short",
+                    path.string(), done, size - done);
+  }
+  content.resize(done);
   return content;
 }
 
@@ -235,7 +244,11 @@ void ReadableFile::read_at(uint64_t offset, void* out, size_t size) const {
 }
 
 FileLock::FileLock(const Path& path) {
-  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  // Whoever may write into the folder could have a link there lead to a file of ours, which would be emptied.
+  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+  if (descriptor_ < 0 && errno == ELOOP) {
+    throw ConfigError("[{}] is a symbolic link, expected a lock file of ours; remove it", path.string());
+  }
   if (descriptor_ < 0) fail("open the lock file", path, errno);
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
     char holder[32] = {};
@@ -260,11 +273,20 @@ FileLock::FileLock(FileLock&& other) noexcept : descriptor_(std::exchange(other.
 
 namespace {
 
+// Whether a link in a folder is to something outside of it, which was not meant when the folder was named.
+bool leads_out(const Path& link, const Path& folder) {
+  std::error_code error;
+  const Path target = std::filesystem::canonical(link, error);
+  const Path way = target.lexically_relative(std::filesystem::canonical(folder, error));
+  return error || way.empty() || *way.begin() == "..";
+}
+
 void add_files_below(const Path& folder, std::vector<Path>& found) {
   std::error_code error;
   for (auto it = std::filesystem::recursive_directory_iterator(folder, error);
        !error && it != std::filesystem::end(it); it.increment(error)) {
-    if (it->is_regular_file(error)) found.push_back(it->path());
+    if (it->is_regular_file(error) && !(it->is_symlink(error) && leads_out(it->path(), folder)))
+      found.push_back(it->path());
   }
 }
 
@@ -294,7 +316,7 @@ void expand_parts(const Path& base, const std::vector<std::string>& parts, size_
     const std::string name = entry.path().filename().string();
     const Path below = base.empty() ? Path(name) : base / name;
     if (part == "**") {
-      if (entry.is_directory(error)) expand_parts(below, parts, next, found);
+      if (entry.is_directory(error) && !entry.is_symlink(error)) expand_parts(below, parts, next, found);
     } else if (fnmatch(part.c_str(), name.c_str(), FNM_PERIOD) == 0) {
       expand_parts(below, parts, next + 1, found);
     }

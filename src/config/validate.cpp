@@ -2,6 +2,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/file_name.h"
 #include "config/keys.h"
 #include "config/resolve.h"
 #include "evaluation/task_names.h"
@@ -39,6 +40,15 @@ class Checker {
   void fault(const std::string& key, fmt::format_string<Args...> format, Args&&... args) {
     if (!unread(key))
       faults_.push_back({key, config_.origin_of(key), fmt::format(format, std::forward<Args>(args)...)});
+  }
+
+  void check_file_name(const std::string& key, const std::string& name) {
+    if (const std::string wrong = fault_of_file_name(name); !wrong.empty()) {
+      ConfigValue found;
+      found.data = name;
+      fault(key, "found {}, which {} and is to name files and metrics; expected one such as \"web\"",
+            to_toml(found), wrong);
+    }
   }
 
   // Keys and choices of a later version.
@@ -185,8 +195,7 @@ class Checker {
     const auto& sources = config_.data.source;
     for (size_t i = 0; i < sources.size(); ++i) {
       const std::string path = fmt::format("data.source.{}", i);
-      if (sources[i].name.empty())
-        fault(path + ".name", "found a source without a name, expected name = \"…\"");
+      check_file_name(path + ".name", sources[i].name);
       if (!sources[i].name.empty() && !names.insert(sources[i].name).second) {
         fault(path + ".name", "found the name \"{}\" twice, expected one source of each name",
               sources[i].name);
@@ -258,7 +267,7 @@ class Checker {
     for (size_t i = 0; i < config_.eval.set.size(); ++i) {
       const EvalSet& set = config_.eval.set[i];
       const std::string path = fmt::format("eval.set.{}", i);
-      if (set.name.empty()) fault(path + ".name", "found a set without a name, expected name = \"…\"");
+      check_file_name(path + ".name", set.name);
       if (!set.name.empty() && !names.insert(set.name).second) {
         fault(path + ".name",
               "found the name \"{}\" twice (data.valid is \"valid\"), expected one set of each name",

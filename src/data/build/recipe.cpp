@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/file_name.h"
 #include "base/suggest.h"
 #include "data/input/input_files.h"
 
@@ -107,9 +108,13 @@ RecipeSource read_source(const ConfigValue& table, const std::string& where, con
   source.weight = reader.get<double>("weight", 1.0, "a number");
   source.max_epochs = reader.get<int64_t>("max_epochs", 0, "a whole number");
   source.max_tokens = reader.get<int64_t>("max_tokens", 0, "a whole number");
-  if (source.name.empty()) reader.missing("has no name");
-  if (source.name.find_first_of("/\\") != std::string::npos || source.name.starts_with("."))
-    reader.missing("name \"" + source.name + "\" cannot be a file name");
+  if (const std::string fault = fault_of_file_name(source.name); !fault.empty()) {
+    const ConfigValue* name = reader.find("name");
+    reader.fault(name ? *name : table,
+                 fmt::format("name {} {}, and is to be the name of a file; expected one such as "
+                             "\"web\"",
+                             name ? to_toml(*name) : "", fault));
+  }
   if (source.paths.empty()) reader.missing("has no path");
   if (!(source.weight >= 0)) reader.missing("weight must not be negative");
   if (source.max_epochs < 0) reader.missing("max_epochs must not be negative");

@@ -56,6 +56,16 @@ TEST(Recipe, AllFaultsAreNamedAtOnce) {
   });
 }
 
+TEST(Recipe, NamesOfSourcesAreNamesOfFiles) {
+  TemporaryFolder folder;
+  const std::vector<std::string> names = {"",        "../x",      "/",     "a/b",
+                                          ".hidden", "a\\u0001b", "a\\nb", std::string(300, 'x')};
+  for (const std::string& name : names) {
+    expect_error(ErrorKind::kConfig, {"recipe.toml:", "file", "expected"},
+                 [&] { read(folder, "[[source]]\nname = \"" + name + "\"\npath = \"x\"\n"); });
+  }
+}
+
 TEST(Recipe, ExamplesAreValid) {
   int seen = 0;
   for (const auto& file : std::filesystem::directory_iterator(STRATA_TEST_DATA "/../../examples/data")) {

@@ -1,0 +1,14 @@
+// Names of users' that become names of files.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace strata {
+
+// Why `name` cannot be the name of a file, or a part of one, in any folder: "is empty", "begins with a
+// point", …;
+// "" where it can.
+std::string fault_of_file_name(std::string_view name);
+
+}  // namespace strata
