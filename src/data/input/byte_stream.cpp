@@ -1,5 +1,7 @@
 #include "data/input/byte_stream.h"
 
+#include <bzlib.h>
+#include <lzma.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -8,6 +10,8 @@
 #include <cstring>
 #include <new>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -16,11 +20,19 @@ namespace strata::data {
 namespace {
 
 constexpr size_t kInputBytes = 1 << 17;
-constexpr size_t kMagicBytes = 4;
+constexpr size_t kMagicBytes = 6;
 
 Compression compression_of(const std::array<unsigned char, kMagicBytes>& head) {
-  if (head[0] == 0x1f && head[1] == 0x8b) return Compression::kGzip;
-  if (head == std::array<unsigned char, kMagicBytes>{0x28, 0xb5, 0x2f, 0xfd}) return Compression::kZstd;
+  const std::string_view start(reinterpret_cast<const char*>(head.data()), head.size());
+  if (start.starts_with("\x1f\x8b")) return Compression::kGzip;
+  if (start.starts_with("\x28\xb5\x2f\xfd")) return Compression::kZstd;
+  if (start == std::string_view("\xFD"
+                                "7zXZ\0",
+                                6))
+    return Compression::kXz;
+  // Behind the level stands the mark of a block, or of the end.
+  if (start.starts_with("BZh") && (start.substr(4) == "1A" || start.substr(4) == "\x17\x72"))
+    return Compression::kBzip2;
   return Compression::kNone;
 }
 
@@ -187,6 +199,86 @@ class ByteStream::Zstd final : public Decoder {
   bool inside_frame_ = false;
 };
 
+// Streams of bzip2 one after the other, as `pbzip2` and `cat` make them.
+class ByteStream::Bzip2 final : public Decoder {
+ public:
+  explicit Bzip2(std::unique_ptr<ByteSource> source)
+      : Decoder(std::move(source), Compression::kBzip2), input_(kInputBytes) {}
+  ~Bzip2() override { end(); }
+
+  size_t read(char* out, size_t size) override {
+    size_t done = 0;
+    while (done < size) {
+      if (stream_.avail_in == 0) {
+        stream_.next_in = input_.data();
+        stream_.avail_in = static_cast<unsigned>(read_stored(input_.data(), input_.size()));
+        if (stream_.avail_in == 0) {
+          if (inside_) damaged("the bzip2 data ends in the middle", done);
+          break;
+        }
+      }
+      if (!inside_) begin();
+      const size_t room = std::min<size_t>(size - done, 1u << 30);
+      stream_.next_out = out + done;
+      stream_.avail_out = static_cast<unsigned>(room);
+      const int status = BZ2_bzDecompress(&stream_);
+      done += room - stream_.avail_out;
+      if (status == BZ_STREAM_END)
+        end();
+      else if (status != BZ_OK)
+        damaged("the bzip2 data is damaged", done);
+    }
+    return done;
+  }
+
+ private:
+  void begin() {
+    if (BZ2_bzDecompressInit(&stream_, 0, 0) != BZ_OK) throw std::bad_alloc();
+    inside_ = true;
+  }
+  void end() {
+    if (std::exchange(inside_, false)) BZ2_bzDecompressEnd(&stream_);
+  }
+
+  bz_stream stream_{};
+  std::vector<char> input_;
+  bool inside_ = false;
+};
+
+class ByteStream::Xz final : public Decoder {
+ public:
+  explicit Xz(std::unique_ptr<ByteSource> source)
+      : Decoder(std::move(source), Compression::kXz), input_(kInputBytes) {
+    if (lzma_stream_decoder(&stream_, UINT64_MAX, LZMA_CONCATENATED) != LZMA_OK) throw std::bad_alloc();
+  }
+  ~Xz() override { lzma_end(&stream_); }
+
+  size_t read(char* out, size_t size) override {
+    stream_.next_out = reinterpret_cast<uint8_t*>(out);
+    stream_.avail_out = size;
+    const auto done = [&] { return size - stream_.avail_out; };
+    while (stream_.avail_out > 0 && !ended_) {
+      if (stream_.avail_in == 0 && !all_read_) {
+        stream_.next_in = input_.data();
+        stream_.avail_in = read_stored(input_.data(), input_.size());
+        all_read_ = stream_.avail_in == 0;
+      }
+      const lzma_ret status = lzma_code(&stream_, all_read_ ? LZMA_FINISH : LZMA_RUN);
+      ended_ = status == LZMA_STREAM_END;
+      if (status == LZMA_BUF_ERROR) damaged("the xz data ends in the middle", done());
+      if (status == LZMA_MEM_ERROR) throw std::bad_alloc();
+      if (!ended_ && status != LZMA_OK) damaged("the xz data is damaged", done());
+    }
+    return done();
+  }
+
+ private:
+  lzma_stream stream_ = LZMA_STREAM_INIT;
+  std::vector<uint8_t> input_;
+  bool all_read_ = false;
+  bool ended_ = false;
+};
+
 std::unique_ptr<ByteStream::Decoder> ByteStream::make_decoder(std::unique_ptr<ByteSource> source,
                                                               Compression compression) {
   switch (compression) {
@@ -196,6 +288,10 @@ std::unique_ptr<ByteStream::Decoder> ByteStream::make_decoder(std::unique_ptr<By
       return std::make_unique<Gzip>(std::move(source));
     case Compression::kZstd:
       return std::make_unique<Zstd>(std::move(source));
+    case Compression::kBzip2:
+      return std::make_unique<Bzip2>(std::move(source));
+    case Compression::kXz:
+      return std::make_unique<Xz>(std::move(source));
   }
   STRATA_CHECK(false, "compression {}", static_cast<int>(compression));
   return nullptr;
@@ -215,6 +311,17 @@ ByteStream::ByteStream(ByteStream&&) noexcept = default;
 
 size_t ByteStream::read(char* out, size_t size) {
   return decoder_->read(out, size);
+}
+std::string ByteStream::read_all() {
+  constexpr size_t kChunk = size_t{1} << 20;
+  std::string content;
+  for (;;) {
+    const size_t before = content.size();
+    content.resize(before + kChunk);
+    const size_t got = read(content.data() + before, kChunk);
+    content.resize(before + got);
+    if (got < kChunk) return content;
+  }
 }
 uint64_t ByteStream::content_hash() const {
   return decoder_->content_hash();

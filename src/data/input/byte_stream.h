@@ -1,10 +1,11 @@
-// The bytes of a file from first to last, decompressed on the way: gzip (several members), zstd (several
-// frames) or plain. Memory is bounded by the codec's window.
+// The bytes of a file from first to last, decompressed on the way: gzip, zstd, bzip2 or xz (each of
+// several members, frames or streams) or plain. Memory is bounded by the codec's window.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -28,6 +29,7 @@ class ByteStream {
   // bytes before the damage are in `out` then.
   size_t read(char* out, size_t size);
   size_t salvaged() const;
+  std::string read_all();
 
   // XXH3 of the stored (compressed) bytes that were read; of the whole file once read() has met the end.
   uint64_t content_hash() const;
@@ -39,6 +41,8 @@ class ByteStream {
   class Plain;
   class Gzip;
   class Zstd;
+  class Bzip2;
+  class Xz;
   static std::unique_ptr<Decoder> make_decoder(std::unique_ptr<ByteSource> source, Compression compression);
   std::unique_ptr<Decoder> decoder_;
 };

@@ -54,6 +54,11 @@ CorpusFile classify_corpus_file(const Path& path) {
         "[{}] files of this kind cannot be read here; expected text, jsonl, Parquet or token files",
         path.string());
   }
+  if (is_read_once(path)) {
+    throw ConfigError(
+        "[{}] is a pipe or a device, and is read more than once; write it into a file and give that",
+        path.string());
+  }
   file.compression = find_compression(path);
   switch (find_record_format(path)) {
     case RecordFormat::kText:
@@ -71,6 +76,8 @@ std::vector<Path> list_corpus_paths(const std::vector<std::string>& patterns) {
   std::vector<Path> paths;
   std::set<Path> seen;
   for (const std::string& pattern : patterns) {
+    if (pattern == "-" && !file_exists(pattern))
+      throw ConfigError("[-] standard input is not taken here; write it into a file and give that");
     const std::vector<Path> found = expand(pattern);
     size_t used = 0;
     for (const Path& path : found) {
@@ -82,7 +89,11 @@ std::vector<Path> list_corpus_paths(const std::vector<std::string>& patterns) {
       if (seen.insert(path).second) paths.push_back(path);
     }
     if (used == 0) {
-      throw ConfigError("[{}] finds no file; check the path (it is relative to {})", pattern,
+      std::error_code error;
+      throw ConfigError("[{}] finds no file{}; check the path (it is relative to {})", pattern,
+                        std::filesystem::is_directory(pattern, error)
+                            ? " (hidden ones and links that lead out of the folder do not count)"
+                            : "",
                         std::filesystem::current_path().string());
     }
   }

@@ -25,7 +25,7 @@ std::vector<InputFile> list_inputs(const std::vector<std::string>& patterns, Rec
     if (!seen.insert(file.path).second) return;
     if (format != RecordFormat::kAuto) {
       file.format = format;
-    } else if (file.path != kStandardInput) {
+    } else {
       file.format = find_record_format(file.path);
     }
     file.splittable = is_splittable(file.path, file.format);

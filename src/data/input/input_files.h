@@ -11,7 +11,7 @@ namespace strata::data {
 
 struct InputFile {
   Path path;                                  // a file, a URI, or "-" for standard input
-  RecordFormat format = RecordFormat::kAuto;  // kAuto only for standard input
+  RecordFormat format = RecordFormat::kAuto;  // kAuto only for what is read once
   int64_t size = 0;                           // stored bytes; 0 where it is not known before reading
   bool splittable = false;                    // may be read in ranges
 };

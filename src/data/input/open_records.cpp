@@ -35,7 +35,7 @@ std::string lower(std::string_view text) {
 
 RecordFormat format_of_name(const Path& path) {
   std::string name = lower(path.filename().string());
-  for (const std::string_view compressed : {".gz", ".zst"}) {
+  for (const std::string_view compressed : {".gz", ".zst", ".bz2", ".xz"}) {
     if (name.ends_with(compressed)) name.resize(name.size() - compressed.size());
   }
   for (const auto& [ending, format] : kEndings) {
@@ -59,15 +59,23 @@ RecordFormat format_of_content(std::string_view head) {
   return RecordFormat::kText;
 }
 
-[[noreturn]] void refuse_columns() {
-  throw ConfigError("[standard input] Parquet and Arrow files are not read from front to back; give a file");
+[[noreturn]] void refuse_columns(const Path& path) {
+  throw ConfigError("[{}] Parquet and Arrow files are not read from front to back; give a file",
+                    path == kStandardInput ? "standard input" : path.string());
 }
 
 }  // namespace
 
+bool is_read_once(const Path& path) {
+  if (path == kStandardInput) return true;
+  if (is_uri(path)) return false;
+  std::error_code error;
+  return std::filesystem::is_other(std::filesystem::status(path, error));
+}
+
 RecordFormat find_record_format(const Path& path) {
   const RecordFormat named = format_of_name(path);
-  if (named != RecordFormat::kAuto) return named;
+  if (named != RecordFormat::kAuto || is_read_once(path)) return named;
   InputWindow window{ByteStream(open_source(path))};
   window.fill();
   return format_of_content(window.data());
@@ -83,7 +91,7 @@ std::unique_ptr<RecordReader> open_records(const Path& path, const std::string& 
                                            const RecordOptions& options, const FileRange& range,
                                            LineIndex* lines) {
   RecordFormat format = options.format;
-  if (format == RecordFormat::kAuto && path != kStandardInput) format = find_record_format(path);
+  if (format == RecordFormat::kAuto) format = find_record_format(path);
   if (!range.whole()) {
     STRATA_CHECK(is_splittable(path, format), "[{}] has no ranges", path.string());
     JsonlRange part;
@@ -100,7 +108,7 @@ std::unique_ptr<RecordReader> open_records(const Path& path, const std::string& 
                       options, part);
   }
   if (format == RecordFormat::kParquet || format == RecordFormat::kArrow) {
-    if (path == kStandardInput) refuse_columns();
+    if (is_read_once(path)) refuse_columns(path);
     return format == RecordFormat::kParquet ? read_parquet(path, name, options)
                                             : read_arrow(path, name, options);
   }
@@ -122,7 +130,7 @@ std::unique_ptr<RecordReader> open_records(const Path& path, const std::string& 
       return read_warc(std::move(window), name, options);
     case RecordFormat::kParquet:
     case RecordFormat::kArrow:
-      refuse_columns();
+      refuse_columns(path);
     default:
       return read_text(std::move(window), name, options);
   }

@@ -35,9 +35,13 @@ class RecordReader {
   virtual int64_t bytes_read() const = 0;
 };
 
+// Whether what lies there is gone once it is read: standard input ("-"), a pipe, a device.
+bool is_read_once(const Path& path);
+
 // The format from name and content (.jsonl, .json, .ndjson, .txt, .md, .csv, .tsv, .parquet, .arrow,
-// .feather, .warc, .wet, .html, .htm, .xhtml, with .gz or .zst behind); kText for what nothing tells.
-// ConfigError: missing path.
+// .feather, .warc, .wet, .html, .htm, .xhtml, with .gz, .zst, .bz2 or .xz
+// behind); kText for what nothing tells; kAuto for
+// what is read once and has no such name: reading tells. ConfigError: missing path.
 RecordFormat find_record_format(const Path& path);
 
 // Whether a file of this format can be read in ranges by several readers at once: jsonl without compression.

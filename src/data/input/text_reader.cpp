@@ -2,6 +2,7 @@
 #include <simdjson.h>
 
 #include "data/input/record_readers.h"
+#include "data/input/text_bytes.h"
 
 namespace strata::data {
 
@@ -69,6 +70,8 @@ class WholeReader final : public RecordReader {
 };
 
 ReadStatus take_text(std::string_view text, Document& document, std::string& detail) {
+  detail = fault_of_text(text);
+  if (!detail.empty()) return ReadStatus::kNotText;
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   document.text = text;
   return check_text(document, detail);

@@ -32,6 +32,43 @@ TEST(ListInputs, FilesFoldersAndGlobsEachOnce) {
   expect_error(ErrorKind::kConfig, {"none*"}, [&] { list_inputs({base + "/none*"}); });
 }
 
+// Several streams one after the other, and damage told where it is.
+TEST(Compression, BzipAndXzAreReadLikeGzip) {
+  const TemporaryFolder folder;
+  const std::string one = "{\"text\":\"one\"}\n", two = "{\"text\":\"two\"}\n";
+  std::string much;
+  for (int i = 0; i < 30000; ++i) much += "{\"text\":\"" + std::to_string(i * i) + "\"}\n";
+  for (const auto& [ending, pack] :
+       {std::pair<const char*, std::string (*)(std::string_view)>{".bz2", bzip2}, {".xz", xz}}) {
+    const auto records = read_records(folder.write("a.jsonl" + std::string(ending), pack(one) + pack(two)));
+    ASSERT_EQ(records.size(), 2u) << ending;
+    EXPECT_EQ(records[1].document.text, "two");
+    EXPECT_EQ(read_records(folder.write("plain", pack("some words")))[0].document.text, "some words")
+        << ending;
+    EXPECT_EQ(read_records(folder.write("much.jsonl", pack(much))).size(), 30000u) << ending;
+    EXPECT_EQ(read_records(folder.write("none.jsonl", pack(""))).size(), 0u) << ending;
+    const std::string packed = pack(much);
+    const auto cut = read_records(folder.write("cut.jsonl", packed.substr(0, packed.size() / 2)));
+    EXPECT_EQ(cut.back().status, ReadStatus::kDamaged) << ending;
+    EXPECT_NE(cut.back().detail.find("ends in the middle"), std::string::npos) << cut.back().detail;
+    std::string flipped = packed;
+    flipped[packed.size() / 2] = static_cast<char>(~flipped[packed.size() / 2]);
+    EXPECT_EQ(read_records(folder.write("bad.jsonl", flipped)).back().status, ReadStatus::kDamaged) << ending;
+  }
+}
+
+TEST(TextReader, BinaryFilesAreNoTexts) {
+  const TemporaryFolder folder;
+  for (const std::string& content : {std::string("MZ\0\1", 4), std::string("a\0b\0", 4),
+                                     std::string("\xFE\xFF\0a", 4), std::string("%PDF-1.7 text")}) {
+    const auto records = read_records(folder.write("a.txt", content));
+    EXPECT_EQ(records[0].status, ReadStatus::kNotText) << records[0].detail;
+    EXPECT_NE(records[0].detail, "");
+  }
+  EXPECT_EQ(read_records(folder.write("a.txt", std::string(9000, 'a') + '\0'))[0].status,
+            ReadStatus::kDocument);
+}
+
 TEST(ListInputs, FormatsHaveNames) {
   for (const auto format : {RecordFormat::kAuto, RecordFormat::kJsonl, RecordFormat::kText,
                             RecordFormat::kCsv, RecordFormat::kTsv, RecordFormat::kParquet,
