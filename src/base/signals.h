@@ -3,8 +3,13 @@
 
 namespace strata {
 
-// Catches SIGINT and SIGTERM from now on, for the whole process. Called by main alone.
+// Catches SIGINT and SIGTERM from now on, for the whole process. Called by main alone. Work that asks
+// stop_requested() ends by itself; work that does not, deep in a parser or a library, is ended after a
+// moment: what it was writing stands under another name than its final one.
 void catch_stop_signals();
+
+// From now on there is something to save: a signal waits for that, however long it takes.
+void save_before_stopping();
 
 // True once one of them came. The training loop asks between steps; async-signal-safe and cheap.
 bool stop_requested();

@@ -37,6 +37,7 @@ struct EvalOptions {
   std::string task = {}, jsonl = {};  // a name of task_format.h and its questions
   int64_t limit = 0;                  // of the questions; 0: all
   std::string samples = {};           // where each question's scores are written; empty: nowhere
+  bool force = false;                 // replace that file
   int64_t sequence_length = 0;
   std::optional<int64_t> stride = {};  // unset: sequence_length
   std::vector<std::string> sets = {};
@@ -96,6 +97,7 @@ struct ConvertOptions {
   std::string max_shard_size = "5 GB";  // of a weight file; a larger tensor gets one of its own
   std::string format = {};              // hf, gguf, megatron; empty: hf, or what an import finds
   bool skip_values = false;             // do not look for NaN and infinities before writing
+  bool force = false;                   // replace what is at `target`
   bool json = false;
 };
 int run_export(const ConvertOptions& options);

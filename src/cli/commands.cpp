@@ -57,7 +57,10 @@ void check_verbs(Verb at, int argc, const char* const* argv) {
 int parse_and_run(CommandLine& commands, int argc, const char* const* argv) {
   check_verbs(commands.root(), argc, argv);
   const Parsed parsed = commands.parse(argc, argv);
-  if (parsed.answered) return 0;
+  if (parsed.answered) {
+    flush_out();
+    return 0;
+  }
   if (!parsed.fault.empty()) {
     std::string verb;
     for (const Verb& at : parsed.verbs) verb += (verb.empty() ? "" : " ") + at.name();
@@ -66,6 +69,7 @@ int parse_and_run(CommandLine& commands, int argc, const char* const* argv) {
   }
   if (!parsed.action) {
     print_out(parsed.verbs.back().help_text());
+    flush_out();
     return argc <= 1 ? 0 : kUserFault;
   }
   const int code = parsed.action();

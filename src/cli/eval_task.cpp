@@ -1,5 +1,6 @@
 // strata eval --task
 #include "cli/eval_task.h"
+#include "cli/output.h"
 
 #include <fmt/core.h>
 
@@ -68,7 +69,6 @@ std::string sample_line(const evaluation::Task& task, size_t i, const evaluation
 
 int run_task_evaluation(const EvalOptions& options) {
   if (options.jsonl.empty()) throw ConfigError("[eval] --task needs --jsonl FILE, the task's questions");
-  catch_stop_signals();
   const evaluation::Task task = evaluation::read_task(options.task, options.jsonl, options.limit);
   inference::ModelRuntime runtime = inference::open_model(options.model);
   if (!runtime.tokenizer) {
@@ -127,7 +127,7 @@ int run_task_evaluation(const EvalOptions& options) {
     if (metric.standard_error) text += fmt::format(" ± {:.4f}", *metric.standard_error);
   }
   json["truncated"] = requests.truncated;
-  fmt::print("{}\n", options.json ? json.dump() : text);
+  print_out("{}\n", options.json ? json.dump() : text);
   return 0;
 }
 

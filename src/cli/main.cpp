@@ -5,6 +5,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "base/signals.h"
 #include "cli/verbs.h"
 
 namespace {
@@ -33,5 +34,6 @@ void bound_spinning(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   bound_spinning(argc, argv);
+  strata::catch_stop_signals();
   return strata::cli::run_command_line(argc, argv);
 }

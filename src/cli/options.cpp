@@ -2,6 +2,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include <sstream>
+
+#include "cli/output.h"
+
 namespace strata::cli {
 
 Option Option::required() {
@@ -193,7 +197,9 @@ Parsed CommandLine::parse(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {
-    app.exit(success);
+    std::ostringstream answer;
+    app.exit(success, answer, answer);
+    print_out(answer.str());
     out.answered = true;
   } catch (const CLI::ParseError& error) {
     out.fault = error.what();

@@ -1,22 +1,44 @@
 #include "cli/output.h"
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include "base/error.h"
 
 namespace strata::cli {
+namespace {
+
+[[noreturn]] void fail(int error) {
+  if (error == EPIPE) {  // whoever started us ignores the signal that says so
+    std::signal(SIGPIPE, SIG_DFL);
+    std::raise(SIGPIPE);
+  }
+  throw WorldError("[standard output] writing failed: {}; free some space or write somewhere else",
+                   std::strerror(error));
+}
+
+}  // namespace
 
 void print_out(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) {
-    throw WorldError("[standard output] writing failed: {}", std::strerror(errno));
-  }
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) fail(errno);
 }
 
 void flush_out() {
-  if (std::fflush(stdout) != 0)
-    throw WorldError("[standard output] writing failed: {}", std::strerror(errno));
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) fail(errno);
+}
+
+void refuse_existing(const std::string& where, const Path& path, bool force) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  const bool link = std::filesystem::is_symlink(path, error);
+  if (force || (!link && !std::filesystem::exists(status))) return;
+  if (std::filesystem::exists(status) && std::filesystem::is_other(status)) return;
+  if (std::filesystem::is_directory(status) && std::filesystem::is_empty(path, error)) return;
+  throw ConfigError("[{}] {} is there already; name another one, or replace it with --force", where,
+                    path.string());
 }
 
 }  // namespace strata::cli

@@ -28,10 +28,10 @@ int run_bench(const BenchOptions& options) {
   nlohmann::ordered_json out;
   if (options.list) {
     for (const benchmarks::Benchmark& one : benchmarks::benchmarks()) {
-      if (!options.json) fmt::print("{:<10} {}\n", one.name, one.what);
+      if (!options.json) print_out("{:<10} {}\n", one.name, one.what);
       out["benchmarks"].push_back({{"name", one.name}, {"what", one.what}});
     }
-    if (options.json) fmt::print("{}\n", out.dump());
+    if (options.json) print_out("{}\n", out.dump());
     return 0;
   }
   std::vector<const benchmarks::Benchmark*> chosen;
@@ -58,7 +58,7 @@ int run_bench(const BenchOptions& options) {
     one->run(context);
     context.print("\n");
   }
-  if (options.json) fmt::print("{}\n", out.dump());
+  if (options.json) print_out("{}\n", out.dump());
   return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "checkpoint/huggingface.h"
 #include "checkpoint/weights.h"
 #include "cli/actions.h"
+#include "cli/output.h"
 #include "cli/verbs.h"
 #include "config/values.h"
 #include "device/cpu/device.h"
@@ -35,12 +36,12 @@ DType dtype_of(const std::string& name) {
 
 void print_result(const ConvertOptions& options, const models::ModelConfig& model, const char* what) {
   if (options.json) {
-    fmt::print("{}\n", Json{{"path", options.target.string()},
-                            {"dtype", options.dtype},
-                            {"parameters", models::parameter_count(model)}}
-                           .dump());
+    print_out("{}\n", Json{{"path", options.target.string()},
+                           {"dtype", options.dtype},
+                           {"parameters", models::parameter_count(model)}}
+                          .dump());
   } else {
-    fmt::print("{} {}\n", what, options.target.string());
+    print_out("{} {}\n", what, options.target.string());
   }
 }
 
@@ -89,6 +90,7 @@ int run_export(const ConvertOptions& options) {
   if (!options.format.empty() && options.format != "hf" && options.format != "gguf")
     throw ConfigError("[--format] found \"{}\", expected hf or gguf", options.format);
   const DType dtype = dtype_of(options.dtype);
+  refuse_existing("strata checkpoint export", options.target, options.force);
   const auto shard_bytes = config::parse_bytes(options.max_shard_size);
   if (!shard_bytes || shard_bytes->count <= 0)
     throw ConfigError("[--max-shard-size] found \"{}\", expected a size such as 500 MB or 5 GB",
@@ -182,6 +184,7 @@ void add_checkpoint_conversions(Verb checkpoint) {
   out.option("--max-shard-size", options->max_shard_size, "Of a weight file: 500 MB, 5 GB").show_default();
   out.flag("--skip-values", options->skip_values,
            "Do not read all weights once before writing, to refuse a NaN or an infinity");
+  out.flag("--force", options->force, kForceHelp);
   Verb in = add("import", "Step 0 of a new run, from a model directory or a Megatron-LM checkpoint",
                 "strata checkpoint import model/ runs/second", "The new run's folder", run_import);
   in.option("--format", options->format, "hf or megatron; left out: found from the folder")

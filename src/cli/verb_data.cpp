@@ -1,4 +1,5 @@
 // strata data build|inspect|filter|dedup|tokenize
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -90,6 +91,23 @@ int64_t memory_limit(const std::string& option, int64_t of_recipe) {
   return of_recipe > 0 ? of_recipe : available_memory() / 4 * 3;
 }
 
+// A line a reason, in the order of the stages, the most frequent first.
+std::string dropped_table(const data::BuildJob& job, const data::BuildStats& stats) {
+  std::string out;
+  for (size_t row = 0; row < stats.rows.size(); ++row) {
+    std::vector<std::pair<int64_t, std::string>> reasons;
+    for (const auto& [reason, dropped] : stats.rows[row].dropped)
+      reasons.emplace_back(-dropped.documents, reason);
+    std::sort(reasons.begin(), reasons.end());
+    for (const auto& [count, reason] : reasons) {
+      if (out.empty()) out = fmt::format("{:>10}  {:<20}  reason\n", "dropped", "stage");
+      out += fmt::format("{:>10}  {:<20}  {}\n", -count, row == 0 ? "read" : job.recipe.stages[row - 1].kind,
+                         reason);
+    }
+  }
+  return out;
+}
+
 int run_rank(comm::World& world, const ConfigValue& tree, const Path& file, const BuildOptions& options) {
   data::Recipe recipe = data::read_recipe(tree, file);
   recipe.memory_limit = memory_limit(options.memory_limit, recipe.memory_limit);
@@ -121,7 +139,8 @@ int run_rank(comm::World& world, const ConfigValue& tree, const Path& file, cons
                           human_duration(result.seconds),
                           human_bytes(static_cast<double>(result.stats.stored_bytes) / result.seconds)));
   }
-  print_out(fmt::format("\nreport: {}\n", (job->recipe.folder / "report.html").string()));
+  print_out("\n" + dropped_table(*job, result.stats));
+  print_out(fmt::format("report: {}\n", (job->recipe.folder / "report.html").string()));
   if (job->tokenizer && result.stats.tokens > 0)
     print_out(fmt::format("train: strata train {0}   (with a RUN.toml: data.build = \"{0}\")\n", folder));
   return 0;
@@ -189,7 +208,8 @@ void add_common(Verb verb, BuildOptions& options) {
   verb.option("--memory-limit", options.memory_limit, "Memory that deduplication may take, like 8GiB")
       .type_name("SIZE")
       .show_default();
-  verb.flag("--overwrite", options.overwrite, "Replace the result of another recipe in the same folder");
+  verb.flag("--force,--overwrite", options.overwrite,
+            "Replace the result of another recipe in the same folder");
   verb.json(options.json);
 }
 

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "cli/actions.h"
 #include "cli/eval_task.h"
+#include "cli/output.h"
 #include "cli/verbs.h"
 #include "config/objective.h"
 #include "config/resolve.h"
@@ -123,11 +124,11 @@ int run_evaluation(const EvalOptions& options) {
   if (options.json) {
     Json json{{"loss", loss}, {"perplexity", std::exp(loss)}, {"tokens", result.tokens}};
     if (bits) json["bits_per_byte"] = *bits;
-    fmt::print("{}\n", json.dump());
+    print_out("{}\n", json.dump());
   } else {
-    fmt::print("loss {:.6f}  perplexity {:.4f}  tokens {}", loss, std::exp(loss), result.tokens);
-    if (bits) fmt::print("  bits per byte {:.4f}", *bits);
-    fmt::print("\n");
+    print_out("loss {:.6f}  perplexity {:.4f}  tokens {}", loss, std::exp(loss), result.tokens);
+    if (bits) print_out("  bits per byte {:.4f}", *bits);
+    print_out("\n");
   }
   return 0;
 }
@@ -162,6 +163,7 @@ void add_eval(Verb root) {
   verb.option("--samples", options->samples, "Write each question's log-likelihoods here")
       .type_name("FILE.jsonl")
       .needs(task);
+  verb.flag("--force", options->force, kForceHelp);
   verb.sets(options->sets);
   verb.json(options->json);
   verb.action([options] {
@@ -173,6 +175,7 @@ void add_eval(Verb root) {
       throw ConfigError(
           "[strata eval] --sequence-length is missing; it is the number of targets of a window");
     }
+    if (!options->samples.empty()) refuse_existing("strata eval --samples", options->samples, options->force);
     return run_evaluation(*options);
   });
 }

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "cli/actions.h"
+#include "cli/output.h"
 #include "cli/run_inputs.h"
 #include "cli/verbs.h"
 #include "config/objective.h"
@@ -110,58 +111,57 @@ Expectation expect(const config::RunConfig& config, const models::ModelConfig& m
 void print_text(const config::RunConfig& config, const models::ModelConfig& model, const Compiled& compiled,
                 const hardware::DeviceSpec& device, const std::vector<Remedy>& ways) {
   const auto parameters = static_cast<double>(models::parameter_count(model));
-  fmt::print("Model: {}{} parameters, {} layers of width {}, vocabulary {}\n",
-             config.model.preset.empty() ? "" : config.model.preset + ", ", human_count(parameters),
-             models::layers_of(model), model.hidden_size, model.vocab_size);
-  fmt::print("Start: {}", models::name_of(model.init));
+  print_out("Model: {}{} parameters, {} layers of width {}, vocabulary {}\n",
+            config.model.preset.empty() ? "" : config.model.preset + ", ", human_count(parameters),
+            models::layers_of(model), model.hidden_size, model.vocab_size);
+  print_out("Start: {}", models::name_of(model.init));
   if (model.init != models::InitScheme::kSmallWang && model.init != models::InitScheme::kMitchell)
-    fmt::print(", standard deviation {:g}", model.init_std);
+    print_out(", standard deviation {:g}", model.init_std);
   if (const double m = models::width_mult(model); model.mup.base_hidden_size > 0) {
-    fmt::print(
-        "; µP: {:g} times the width {} that settings are of; hidden matrices learn at {:g} of the rate", m,
-        model.mup.base_hidden_size, 1 / m);
+    print_out("; µP: {:g} times the width {} that settings are of; hidden matrices learn at {:g} of the rate",
+              m, model.mup.base_hidden_size, 1 / m);
   }
-  fmt::print("\n");
+  print_out("\n");
   const data::RowShape row = config::row_shape(config, model);
-  fmt::print("Batch: {} sequences of {} tokens{}, {} at once; computed in {}\n",
-             config.training.global_batch_size, config.training.sequence_length,
-             row.encoder_length > 0 ? fmt::format(" and {} of the decoder", row.tokens) : "",
-             *config.training.micro_batch_size, name_of(config::activation_dtype(config)));
-  fmt::print(
+  print_out("Batch: {} sequences of {} tokens{}, {} at once; computed in {}\n",
+            config.training.global_batch_size, config.training.sequence_length,
+            row.encoder_length > 0 ? fmt::format(" and {} of the decoder", row.tokens) : "",
+            *config.training.micro_batch_size, name_of(config::activation_dtype(config)));
+  print_out(
       "Machine: {}, {} threads, {}; GEMM {:.0f} GFLOP/s bf16, {:.0f} fp32; memory {:.0f} GB/s, cache "
       "{:.0f}\n",
       device.name, device.threads, device.isa.str(), device.gemm_flops_bf16 / 1e9,
       device.gemm_flops_f32 / 1e9, device.memory_bytes_per_s / 1e9, device.cache_bytes_per_s / 1e9);
-  fmt::print(
+  print_out(
       "An instruction's operands follow it as NAME TYPE[SHAPE] @BYTE of the arena, results after ->.\n"
       "Phases: F forward, R recompute, I input gradient, W weight gradient, U update, E encode, S setup.\n"
       "memory: how much of its operands lies in memory rather than in the cache when it starts.\n");
   for (const program::Program& program : compiled.set->programs) {
-    fmt::print("{}", program::explain_program(program, device));
+    print_out("{}", program::explain_program(program, device));
   }
-  fmt::print("{}", program::explain_memory(*compiled.set));
+  print_out("{}", program::explain_memory(*compiled.set));
   const auto total = program::predict_step(compiled.set->programs[config::kTrainProgram], device);
-  fmt::print("\nA training step, expected\n{}", program::explain_totals(total).substr(1));
+  print_out("\nA training step, expected\n{}", program::explain_totals(total).substr(1));
   const Expectation expected = expect(config, model, total, device);
-  fmt::print(
+  print_out(
       "\n  {:.1f} ms a step, {:.0f} tokens/s, {:.1f} GFLOP/s of the model's own work: {:.1f} % of the GEMM "
       "peak\n",
       1e3 * expected.step_seconds, expected.tokens_per_s, expected.flops_per_s / 1e9,
       expected.peak > 0 ? 100 * expected.flops_per_s / expected.peak : 0);
   if (compiled.fits) {
-    fmt::print("  It fits: {} of {} (memory.budget)\n",
-               human_bytes(static_cast<double>(compiled.set->arena_bytes)),
-               human_bytes(static_cast<double>((*config.memory.budget).count)));
+    print_out("  It fits: {} of {} (memory.budget)\n",
+              human_bytes(static_cast<double>(compiled.set->arena_bytes)),
+              human_bytes(static_cast<double>((*config.memory.budget).count)));
     return;
   }
-  fmt::print("\nIt does not fit: {} are needed and memory.budget allows {}. One of these makes it fit:\n",
-             human_bytes(static_cast<double>(compiled.set->arena_bytes)),
-             human_bytes(static_cast<double>((*config.memory.budget).count)));
+  print_out("\nIt does not fit: {} are needed and memory.budget allows {}. One of these makes it fit:\n",
+            human_bytes(static_cast<double>(compiled.set->arena_bytes)),
+            human_bytes(static_cast<double>((*config.memory.budget).count)));
   for (const Remedy& way : ways)
-    fmt::print("  --set {:<36} arena {}\n", way.set, human_bytes(static_cast<double>(way.arena_bytes)));
+    print_out("  --set {:<36} arena {}\n", way.set, human_bytes(static_cast<double>(way.arena_bytes)));
   if (ways.size() == 1) {
-    fmt::print("  or a smaller model: {} hold weights, gradients and optimizer state alone\n",
-               human_bytes(static_cast<double>(compiled.set->persistent_bytes)));
+    print_out("  or a smaller model: {} hold weights, gradients and optimizer state alone\n",
+              human_bytes(static_cast<double>(compiled.set->persistent_bytes)));
   }
 }
 
@@ -196,8 +196,7 @@ int run_explain(const ExplainOptions& options) {
   const Compiled compiled = compile_any(run, run.config);
   if (options.schedule) {
     const program::Program& trains = compiled.set->programs[config::kTrainProgram];
-    fmt::print("{}",
-               options.json ? program::schedule_json(trains) + "\n" : program::explain_schedule(trains));
+    print_out("{}", options.json ? program::schedule_json(trains) + "\n" : program::explain_schedule(trains));
     return 0;
   }
   const auto device = device::measured_cpu(posix_file_system(), static_cast<int>(*run.config.device.threads));
@@ -218,7 +217,7 @@ int run_explain(const ExplainOptions& options) {
                       {"tokens_per_s", expected.tokens_per_s},
                       {"model_flops", expected.flops},
                       {"mfu_measured", expected.peak > 0 ? expected.flops_per_s / expected.peak : 0}};
-  fmt::print("{}\n", json.dump());
+  print_out("{}\n", json.dump());
   return 0;
 }
 

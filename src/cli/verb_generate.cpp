@@ -12,6 +12,7 @@
 #include "base/signals.h"
 #include "cli/actions.h"
 #include "cli/escapes.h"
+#include "cli/output.h"
 #include "cli/verbs.h"
 #include "config/resolve.h"
 #include "inference/generate.h"
@@ -156,15 +157,15 @@ class Writer {
     streams_.erase(i);
     finished_[i] = out + "\n";
     for (auto at = finished_.find(next_); at != finished_.end(); at = finished_.find(++next_)) {
-      fmt::print("{}", at->second);
+      print_out("{}", at->second);
       finished_.erase(at);
     }
-    std::fflush(stdout);
+    flush_out();
   }
 
  private:
   void begin(size_t i) {
-    if (std::exchange(begun_, i) != i) fmt::print("{}", before(i));
+    if (std::exchange(begun_, i) != i) print_out("{}", before(i));
   }
   // A line that says whose text follows, where there may be several: a text has empty lines of its own.
   std::string before(size_t i) const {
@@ -173,8 +174,8 @@ class Writer {
   }
   void show(const std::string& piece) const {
     if (!grow_ || piece.empty()) return;
-    fmt::print("{}", piece);
-    std::fflush(stdout);
+    print_out("{}", piece);
+    flush_out();
   }
 
   const std::vector<Prompt>& prompts_;
@@ -196,7 +197,6 @@ int run_generation(const GenerateOptions& options) {
                       inference::kMaxSequences);
   std::vector<std::string> stops;
   for (const std::string& stop : options.stop) stops.push_back(unescaped(stop, "--stop"));
-  catch_stop_signals();
   inference::ModelRuntime runtime = inference::open_model(options.model);
   if (!runtime.tokenizer) {
     throw ConfigError("[{}] has no tokenizer.json; put the model's tokenizer there", runtime.folder.string());

@@ -25,11 +25,7 @@ std::string quoted(const std::string& text) {
 
 int init(const Options& options) {
   const Path output = options.output;
-  if (std::filesystem::exists(output) && !options.force) {
-    throw ConfigError(
-        "[strata init] {} is there already; name another file with --output, or overwrite it with --force",
-        output.string());
-  }
+  refuse_existing("strata init --output", output, options.force);
   if (!options.data.empty() && expand_glob(options.data).empty()) {
     throw ConfigError("[strata init --data] found no files at {}, expected a file, folder or glob",
                       options.data);
@@ -71,7 +67,7 @@ void add_init(Verb root) {
   verb.option("PRESET", options->preset, "The model; left out: one that suits this machine");
   verb.option("--data", options->data, "File, folder or glob to train on").type_name("PATH");
   verb.option("--output,-o", options->output, "The file to write").type_name("FILE").show_default();
-  verb.flag("--force", options->force, "Overwrite it");
+  verb.flag("--force", options->force, kForceHelp);
   verb.action([options] { return init(*options); });
 }
 

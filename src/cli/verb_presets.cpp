@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "cli/actions.h"
+#include "cli/output.h"
 #include "cli/verbs.h"
 #include "models/model.h"
 
@@ -42,22 +43,22 @@ int run_presets(const PresetsOptions& options) {
                       {"training_state_bytes", training_state_bytes(static_cast<double>(parameters))},
                       {"config", nlohmann::ordered_json::parse(c.family->write(c, DType::kF32))}});
     }
-    fmt::print("{}\n", nlohmann::ordered_json{{"presets", list}}.dump());
+    print_out("{}\n", nlohmann::ordered_json{{"presets", list}}.dump());
     return 0;
   }
-  fmt::print("{:<18} {:>10} {:>6} {:>6} {:>6} {:>8} {:>6} {:>8}  {}\n", "preset", "parameters", "layers",
-             "width", "heads", "kv heads", "ffn", "vocab", "weights + optimizer");
+  print_out("{:<18} {:>10} {:>6} {:>6} {:>6} {:>8} {:>6} {:>8}  {}\n", "preset", "parameters", "layers",
+            "width", "heads", "kv heads", "ffn", "vocab", "weights + optimizer");
   for (const models::Preset* preset : chosen) {
     const models::ModelConfig& c = preset->config;
     const auto parameters = static_cast<double>(models::parameter_count(c));
-    fmt::print("{:<18} {:>10} {:>6} {:>6} {:>6} {:>8} {:>6} {:>8}  {:<8} {}\n", preset->name,
-               human_count(parameters), c.layers, c.hidden_size, c.heads, c.kv_heads, c.intermediate_size,
-               c.vocab_size, human_bytes(training_state_bytes(parameters)), preset->note);
+    print_out("{:<18} {:>10} {:>6} {:>6} {:>6} {:>8} {:>6} {:>8}  {:<8} {}\n", preset->name,
+              human_count(parameters), c.layers, c.hidden_size, c.heads, c.kv_heads, c.intermediate_size,
+              c.vocab_size, human_bytes(training_state_bytes(parameters)), preset->note);
   }
   if (chosen.size() > 1) return 0;
   const models::Blocks blocks = models::blocks_of(chosen[0]->config);
-  fmt::print("\nfamily {}: {}; {}; attention: {}; FFN: {}; {}\n", chosen[0]->config.family->name,
-             blocks.norms, blocks.positions, blocks.attention, blocks.ffn, blocks.tables);
+  print_out("\nfamily {}: {}; {}; attention: {}; FFN: {}; {}\n", chosen[0]->config.family->name, blocks.norms,
+            blocks.positions, blocks.attention, blocks.ffn, blocks.tables);
   return 0;
 }
 

@@ -11,8 +11,10 @@
 #include "base/signals.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "data/input/byte_stream.h"
 #include "data/input/corpus_files.h"
 #include "data/input/record_reader.h"
+#include "data/input/text_bytes.h"
 #include "data/tokenizer/fertility.h"
 #include "data/tokenizer/jsonl.h"
 #include "data/tokenizer/tokenizer.h"
@@ -27,6 +29,7 @@ struct TrainOptions {
   std::string output;
   std::string model = "bpe";
   data::TrainOptions training;
+  bool force = false;
   bool json = false;
 };
 
@@ -41,7 +44,8 @@ struct TextOptions {
 std::vector<Path> input_files(const std::vector<std::string>& patterns) {
   std::vector<Path> out;
   for (const std::string& pattern : patterns) {
-    const std::vector<Path> found = expand_glob(pattern);
+    const std::vector<Path> found =
+        pattern == "-" ? std::vector<Path>{data::kStandardInput} : expand_glob(pattern);
     if (found.empty())
       throw ConfigError("[strata tokenizer train] found no files at {}, expected text files", pattern);
     out.insert(out.end(), found.begin(), found.end());
@@ -50,13 +54,25 @@ std::vector<Path> input_files(const std::vector<std::string>& patterns) {
 }
 
 int train(const TrainOptions& options) {
+  refuse_existing("strata tokenizer train --output", options.output, options.force);
   const std::vector<Path> files = input_files(options.inputs);
   size_t next = 0;
   MappedFile file;
+  std::string content;
   const auto texts = [&](std::string_view& text) {
     if (next == files.size()) return false;
-    file = MappedFile(files[next++]);
-    text = file.text();
+    const Path& path = files[next++];
+    if (!data::is_read_once(path) && data::find_compression(path) == data::Compression::kNone) {
+      file = MappedFile(path);
+      text = file.text();
+    } else {
+      content = data::ByteStream(data::open_source(path)).read_all();
+      text = content;
+    }
+    if (const std::string fault = data::fault_of_text(text); !fault.empty())
+      throw DataError(
+          "[{}] is no text in UTF-8, but {}; convert it (iconv -f UTF-16 -t UTF-8) or leave it out",
+          path.string(), fault);
     return true;
   };
   data::TrainedTokenizer trained;
@@ -66,7 +82,6 @@ int train(const TrainOptions& options) {
         {.vocab_size = options.training.vocab_size, .special_tokens = options.training.special_tokens});
     trained = {.json = std::move(unigram.json), .vocab_size = unigram.vocab_size, .bytes = unigram.bytes};
   } else {
-    catch_stop_signals();
     data::TrainOptions training = options.training;
     training.check = [] {
       if (stop_requested()) throw Interrupted();
@@ -98,12 +113,17 @@ data::Tokenizer load(const TextOptions& options) {
 
 // Lines of `path` through `convert`, to standard output.
 int convert_lines(const std::string& path, const std::function<void(std::istream&, std::ostream&)>& convert) {
-  if (!std::filesystem::exists(path)) {
-    throw ConfigError("[--jsonl] there is no file {}, expected one with a JSON object a line", path);
+  if (path == "-") {
+    convert(std::cin, std::cout);
+  } else {
+    if (!std::filesystem::exists(path) || std::filesystem::is_directory(path))
+      throw ConfigError(
+          "[--jsonl] there is no file {}, expected one with a JSON object a line, or - for standard input",
+          path);
+    std::ifstream in(path, std::ios::binary);
+    if (!in) throw ConfigError("[--jsonl] {} cannot be read", path);
+    convert(in, std::cout);
   }
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw ConfigError("[--jsonl] {} cannot be read", path);
-  convert(in, std::cout);
   std::cout.flush();
   if (!std::cout) throw WorldError("[standard output] writing failed; is the disk full?");
   return 0;
@@ -250,37 +270,51 @@ void add_tokenizer(Verb root) {
   Verb train_verb =
       tokenizer.verb("train", "Train a tokenizer on text files",
                      "strata tokenizer train --input corpus/*.txt --vocab-size 8192 --output tokenizer.json");
-  train_verb.option("--input", training->inputs, "Text files, folders or globs").required().type_name("FILE");
+  train_verb.option("--input", training->inputs, "Text files, folders or globs; - is standard input")
+      .required()
+      .type_name("FILE");
+  train_verb.flag("--force", training->force, kForceHelp);
   train_verb
       .option("--vocab-size", training->training.vocab_size, "Entries, special tokens and bytes included")
       .required()
       .positive()
       .type_name("N");
   train_verb.option("--output", training->output, "The tokenizer.json to write").required().type_name("FILE");
-  train_verb
-      .option("--min-frequency", training->training.min_frequency, "Pairs seen less often are not merged")
-      .positive()
-      .type_name("N")
-      .show_default();
+  Option min_frequency = train_verb
+                             .option("--min-frequency", training->training.min_frequency,
+                                     "Pairs seen less often are not merged (bpe)")
+                             .positive()
+                             .type_name("N")
+                             .show_default();
   train_verb.option("--special", training->training.special_tokens, "Special token; may be repeated")
       .one_each()
       .type_name("TOKEN");
-  train_verb.option("--pattern", training->training.pattern, "How text is split into words")
-      .type_name("NAME")
-      .show_default();
+  Option pattern =
+      train_verb.option("--pattern", training->training.pattern, "How text is split into words (bpe)")
+          .type_name("NAME")
+          .show_default();
   train_verb.option("--model", training->model, "bpe, or unigram through SentencePiece's library")
       .one_of({"bpe", "unigram"})
       .show_default();
   train_verb.json(training->json);
-  train_verb.action([training] { return train(*training); });
+  train_verb.action([training, min_frequency, pattern] {
+    for (const Option& option : {min_frequency, pattern}) {
+      if (training->model == "unigram" && option.given())
+        throw ConfigError(
+            "[strata tokenizer train] found {} with --model unigram, which has neither splits nor "
+            "merges; expected it with --model bpe alone: leave it out",
+            option.names().front());
+    }
+    return train(*training);
+  });
 
   auto options = std::make_shared<TextOptions>();
   Verb encode_verb =
       tokenizer.verb("encode", "Text to token ids, a {\"ids\":[…]} a line",
                      "strata tokenizer encode --tokenizer tokenizer.json --text \"Hello there\"");
   add_tokenizer_file(encode_verb, *options);
-  Option jsonl =
-      encode_verb.option("--jsonl", options->jsonl, "A {\"text\": …} a line").type_name("TEXTS.jsonl");
+  Option jsonl = encode_verb.option("--jsonl", options->jsonl, "A {\"text\": …} a line; - is standard input")
+                     .type_name("TEXTS.jsonl");
   Option text = encode_verb.option("--text", options->text, "This text").type_name("TEXT").excludes(jsonl);
   encode_verb.flag("--add-special-tokens", options->add_special_tokens,
                    "As the tokenizer's post-processor says");
@@ -293,7 +327,9 @@ void add_tokenizer(Verb root) {
   Verb decode_verb = tokenizer.verb("decode", "Token ids to text, a {\"text\":…} a line",
                                     "strata tokenizer decode --tokenizer tokenizer.json --jsonl ids.jsonl");
   add_tokenizer_file(decode_verb, *options);
-  decode_verb.option("--jsonl", options->jsonl, "A {\"ids\":[…]} a line").required().type_name("IDS.jsonl");
+  decode_verb.option("--jsonl", options->jsonl, "A {\"ids\":[…]} a line; - is standard input")
+      .required()
+      .type_name("IDS.jsonl");
   decode_verb.flag("--skip-special-tokens", options->skip_special_tokens, "Leave special tokens out");
   decode_verb.action([options] { return decode(*options); });
 

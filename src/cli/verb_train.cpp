@@ -1,5 +1,4 @@
 // strata train
-#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -7,6 +6,7 @@
 #include "base/log.h"
 #include "base/signals.h"
 #include "cli/actions.h"
+#include "cli/output.h"
 #include "cli/run_inputs.h"
 #include "cli/verbs.h"
 #include "train/trainer.h"
@@ -35,7 +35,6 @@ void check_ranks(int64_t ranks) {
 
 int run_training(const TrainOptions& options) {
   check_ranks(options.ranks);
-  catch_stop_signals();
   train::RunOptions run;
   run.config = read_command_config(options.inputs, options.sets);
   run.accept_changes = options.accept_changes;
@@ -66,7 +65,7 @@ int run_training(const TrainOptions& options) {
                                 {"loss", result.loss},
                                 {"folder", run.config.run.folder}};
     if (!result.program.empty()) json["fingerprint"] = result.program;
-    std::printf("%s\n", json.dump().c_str());
+    print_out("{}\n", json.dump());
   }
   switch (result.end) {
     case train::RunEnd::kInterrupted:

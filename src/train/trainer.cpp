@@ -10,6 +10,7 @@
 #include "config/objective.h"
 #include "hardware/device_spec.h"
 #include "program/explain.h"
+#include "train/disk_need.h"
 #include "train/training_loop.h"
 
 namespace strata::train {
@@ -111,9 +112,8 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
   TrainingLoop loop(chosen, changes, resolved.model, resolved.tokenizer, resolved.data, store, files, stop,
                     store.likely_state(options.resume));
   describe(chosen, resolved.model, *set, resolved.data, loop.plan(), loop.total_steps());
+  check_disk(files, store.folder(), chosen, resolved.model, *set, loop.total_steps());
   if (options.dry_run) {
-    const auto weights = static_cast<uint64_t>(models::parameter_count(resolved.model)) * 4;
-    checkpoint::check_space(files, store.folder(), 3 * weights, "a checkpoint");
     log_info("dry run: everything is in order; nothing was trained");
     return {RunEnd::kDryRun, 0, 0, program::fingerprint(*set)};
   }
@@ -128,6 +128,7 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
         store.folder().string(), done, loop.extension(), *chosen.schedule.steps);
     return {RunEnd::kFinished, done, 0};
   }
+  save_before_stopping();
   if (done > 0) log_info("resumed after step {}", done);
   return loop.run();
 }

@@ -63,6 +63,10 @@ class ThreadCount {
   int before_;
 };
 
+// What lies in the work folder: an unfinished build of another program's version, which keeps it in another
+// form, begins anew. Finished ones are not asked.
+constexpr const char* kWorkForm = " ids with kinds";
+
 bool is_there(const Path& path) {
   std::error_code error;
   return std::filesystem::exists(path, error);
@@ -145,6 +149,21 @@ void remove_half_written(FileSystem& files, const Path& folder) {
   }
 }
 
+constexpr const char* kOutputs[] = {"documents", "audit", "clusters", "tokens"};
+
+// What no build of ours began is somebody else's, and would go.
+void refuse_foreign(const Path& folder, bool overwrite) {
+  if (overwrite || is_there(folder / "work" / "identity")) return;
+  std::error_code error;
+  for (const std::string name : {"documents", "audit", "clusters", "tokens", "work"}) {
+    if (!is_there(folder / name) || std::filesystem::is_empty(folder / name, error)) continue;
+    throw ConfigError(
+        "[{}] is there already and no data build made it; choose another build.folder, or replace it with "
+        "--force",
+        (folder / name).string());
+  }
+}
+
 // Whether the folder holds this build's result. Another one's is not touched unless `overwrite` says so; what
 // another recipe left unfinished is of no use and goes.
 bool prepare_folder(const BuildJob& job, const std::string& identity, bool overwrite) {
@@ -160,24 +179,25 @@ bool prepare_folder(const BuildJob& job, const std::string& identity, bool overw
     if (!overwrite) {
       throw ConfigError(
           "[{}] holds the result of another recipe, or of other inputs; choose another build.folder, or "
-          "replace it with --overwrite",
+          "replace it with --force",
           folder.string());
     }
     files.remove(manifest);
-    for (const char* name : {"documents", "audit", "clusters", "tokens", "work"})
-      files.remove_tree(folder / name);
+    files.remove_tree(job.work());
+    for (const char* name : kOutputs) files.remove_tree(folder / name);
     for (const char* name : {kSourcesFile, kTokenizerFile}) files.remove(folder / name);
   }
+  refuse_foreign(folder, overwrite);
   const Path plan = job.work() / "identity";
-  if (is_there(job.work()) && (!is_there(plan) || read_file(plan) != identity)) {
+  if (is_there(job.work()) && (!is_there(plan) || read_file(plan) != identity + kWorkForm)) {
     log_info("{}: parts of another recipe or of other inputs are removed", job.work().string());
     files.remove_tree(job.work());
   }
   if (!is_there(plan)) {
-    for (const char* name : {"documents", "audit", "clusters", "tokens"}) files.remove_tree(folder / name);
+    for (const char* name : kOutputs) files.remove_tree(folder / name);
     for (const char* name : {kSourcesFile, kTokenizerFile}) files.remove(folder / name);
     files.create_directories(job.work());
-    write_file_atomically(files, plan, identity);
+    write_file_atomically(files, plan, identity + kWorkForm);
   } else {
     log_info("{}: going on with the parts that are finished", folder.string());
   }

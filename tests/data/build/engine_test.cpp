@@ -51,6 +51,35 @@ TEST(BuildEngine, ADuplicateNamesTheDocumentThatWasKept) {
   }
 }
 
+TEST(BuildEngine, AnIdThatIsANumberStaysOneWhereverItIsNamed) {
+  BuildFixture fixture;
+  const std::string text = BuildFixture::text_of(0);
+  fixture.folder().write(
+      "b.jsonl", nlohmann::json{{"id", 7}, {"text", "A new one: " + text + text}}.dump() + "\n" +
+                     nlohmann::json{{"id", "8"}, {"text", "A new one: " + text + text}}.dump() + "\n");
+  std::string recipe = BuildFixture::recipe();
+  recipe.replace(recipe.find("path = \"a.jsonl\""), 16, "path = \"b.jsonl\"");
+  fixture.build(recipe);
+  const auto clusters = fixture.lines_of("clusters");
+  ASSERT_EQ(clusters.size(), 1u);
+  EXPECT_EQ(clusters[0]["kept"], 7);
+  EXPECT_EQ(clusters[0]["dropped"], nlohmann::json::array({"8", 7, "8"}));
+  for (const auto& line : fixture.lines_of("audit")) EXPECT_EQ(line["duplicate_of"], 7) << line;
+}
+
+// Each part reads some of it; together they read it once.
+TEST(BuildEngine, ALineLongerThanAPartIsCountedOnce) {
+  BuildFixture fixture;
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += BuildFixture::text_of(i);
+  const std::string lines = "{\"text\":\"" + text + "\"}\n{\"text\":\"short\"}";
+  const Path path = fixture.folder().write("a.jsonl", lines);
+  fixture.folder().write("b.jsonl", "");
+  const BuildResult result = fixture.build();
+  EXPECT_EQ(result.stats.rows[0].documents_in, 2);
+  EXPECT_EQ(result.stats.stored_bytes, static_cast<int64_t>(lines.size()));
+}
+
 TEST(BuildEngine, ClustersAreWhatTheAuditTellsOf) {
   BuildFixture fixture;
   fixture.build();
@@ -219,7 +248,7 @@ TEST(BuildEngine, AnotherRecipesResultIsNotTouched) {
   const auto before = fixture.files_of();
   std::string other = fixture.recipe();
   other.replace(other.find("min_doc_words = 20"), 18, "min_doc_words = 10");
-  expect_error(ErrorKind::kConfig, {"another recipe", "--overwrite"}, [&] { fixture.build(other); });
+  expect_error(ErrorKind::kConfig, {"another recipe", "--force"}, [&] { fixture.build(other); });
   fixture.expect_files(before, "again");
   const auto job = fixture.job(other);
   EXPECT_TRUE(run_build(*job, *comm::single_process_world(), {.overwrite = true, .progress = {}}).finished);

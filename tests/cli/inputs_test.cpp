@@ -1,0 +1,84 @@
+// What the program reads: pipes, files that are no text; and how it stops while it reads.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "fixtures/cli_fixture.h"
+
+namespace strata {
+namespace {
+
+class InputsTest : public CliTest {
+ protected:
+  Outcome shell(const std::string& arguments, const std::string& before = "",
+                const std::string& behind = "") {
+    return run("", "sh -c '" + before + " \"$0\" " + arguments + " " + behind + "'");
+  }
+};
+
+TEST_F(InputsTest, WhatReadsOnceTakesAPipe) {
+  const std::string text = "some text of a pipe, which is read once\n";
+  write("text.txt", text);
+  write("docs.jsonl", "{\"id\":\"a\",\"text\":\"one\"}\n{\"id\":\"b\",\"text\":\"two\"}\n");
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  for (const std::string path : {"-", "/dev/stdin", "pipe"}) {
+    const std::string before = path == "pipe" ? "cat docs.jsonl >pipe & " : "cat docs.jsonl |";
+    const Outcome built = shell("data filter " + path + " --stage simple --force -o built", before);
+    ASSERT_EQ(built.code, 0) << path << built.err;
+    EXPECT_TRUE(contains(built.out, "2 documents in")) << path << built.out;
+    EXPECT_TRUE(contains(shell("data inspect " + path, before).out, "2 documents")) << path;
+    const std::string tokenizer = "tokenizer train --force --output t.json --vocab-size 260 --json --input ";
+    const Outcome trained =
+        shell(tokenizer + path, path == "pipe" ? "cat text.txt >pipe & " : "cat text.txt |");
+    EXPECT_EQ(trained.code, 0) << path << trained.err;
+    EXPECT_TRUE(contains(trained.out, "\"bytes\":" + std::to_string(text.size()))) << path << trained.out;
+  }
+}
+
+// It reads its texts more than once. Nobody writes into the pipe: it is not even opened.
+TEST_F(InputsTest, TrainRefusesAPipeByName) {
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  for (const std::string path : {"pipe", "-"}) {
+    const Outcome outcome = run("train " + path + " --dry-run");
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, "[" + path + "]") && contains(outcome.err, "into a file"))
+        << outcome.err;
+  }
+}
+
+TEST_F(InputsTest, WhatIsNoTextIsRefusedByName) {
+  write("image.txt", std::string("\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16));
+  write("wide.txt", std::string("\xFF\xFEs\0o\0m\0e\0", 10));
+  for (const std::string name : {"image.txt", "wide.txt"}) {
+    for (const std::string& verb : {"train " + name + " --set training.steps=1",
+                                    "tokenizer train --vocab-size 300 --output t.json --input " + name}) {
+      const Outcome outcome = run(verb);
+      EXPECT_EQ(outcome.code, 3) << verb << outcome.err;
+      EXPECT_TRUE(contains(outcome.err, name) && contains(outcome.err, "UTF-16")) << outcome.err;
+    }
+    const Outcome built = run("data filter " + name + " --stage simple -o built-" + name);
+    EXPECT_TRUE(contains(built.out, "read                  not_text")) << built.out;
+  }
+}
+
+// Half of a line, and then nothing more: the reader waits where nothing asks whether to stop.
+TEST_F(InputsTest, ASignalIsHeardWhileALineIsRead) {
+  const Path pipe = folder_ / "pipe.jsonl";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const int hold = ::open(pipe.c_str(), O_RDWR);
+  ASSERT_GE(hold, 0);
+  for (const auto& [signal, code] : {std::pair{SIGINT, 130}, {SIGTERM, 143}}) {
+    const Outcome outcome = shell("data filter pipe.jsonl --stage simple -o built &", "",
+                                  "sleep 0.3; kill -" + std::to_string(signal) + " $!; wait $!");
+    EXPECT_EQ(outcome.code, code) << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, "stopped") && contains(outcome.err, "the same command")) << outcome.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "built/manifest.json"));
+  }
+  ::close(hold);
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,56 @@
+#include "train/disk_need.h"
+
+#include <gtest/gtest.h>
+
+#include "fixtures/faulty_file_system.h"
+#include "fixtures/tiny_run.h"
+
+namespace strata::train {
+namespace {
+
+int64_t checkpoints(const config::CheckpointTable& table, int64_t existing = 0, int64_t done = 0,
+                    bool evaluates = true) {
+  return disk_need(table, evaluates, existing, done, 1000, 4096).checkpoints;
+}
+
+TEST(DiskNeed, CountsWhatIsKeptAndTheOneInTheWriting) {
+  config::CheckpointTable table{.interval = config::every_steps(100), .keep_last = 3, .keep_best = 2};
+  EXPECT_EQ(checkpoints(table), 6);
+  EXPECT_EQ(checkpoints(table, 0, 0, false), 4);  // nothing tells which is best
+  table.keep_every = config::every_steps(200);
+  EXPECT_EQ(checkpoints(table), 11);  // a save each 100 steps, and the last
+  table.keep_every = config::every_steps(500);
+  EXPECT_EQ(checkpoints(table), 8);
+  EXPECT_EQ(checkpoints(table, 5, 600), 2);   // five lie there
+  EXPECT_EQ(checkpoints(table, 9, 600), 1);   // the one in the writing
+  EXPECT_EQ(checkpoints(table, 1, 950), 1);   // one save is left
+  EXPECT_EQ(checkpoints(table, 1, 1000), 0);  // finished
+  table.interval = {.kind = config::Interval::Kind::kTokens, .count = 4096 * 500};
+  EXPECT_EQ(checkpoints(table), 3);
+  table.interval = config::kAutoInterval;
+  EXPECT_EQ(checkpoints(table), 8);
+}
+
+// Room for some checkpoints and not for all that it will keep: refused before the first step.
+TEST(DiskNeed, ARunIsRefusedThatWouldFillTheDisk) {
+  const TinyRun tiny;
+  FaultyFileSystem files({.free_bytes = 1000000});
+  for (const bool dry_run : {true, false}) {
+    RunOptions options{.config = tiny.config({"checkpoint.keep_last=1", "training.steps=1"}),
+                       .dry_run = dry_run};
+    options.files = &files;
+    EXPECT_NO_THROW(tiny.train_with(options));
+    options.config =
+        tiny.config({"checkpoint.keep_last=1000", "checkpoint.interval=\"1 steps\"", "training.steps=50"});
+    options.accept_changes = true;
+    try {
+      tiny.train_with(options);
+      ADD_FAILURE() << "it was taken";
+    } catch (const WorldError& error) {
+      EXPECT_NE(std::string(error.what()).find("checkpoints of"), std::string::npos) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace strata::train
