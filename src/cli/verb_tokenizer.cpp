@@ -69,10 +69,7 @@ int train(const TrainOptions& options) {
       content = data::ByteStream(data::open_source(path)).read_all();
       text = content;
     }
-    if (const std::string fault = data::fault_of_text(text); !fault.empty())
-      throw DataError(
-          "[{}] is no text in UTF-8, but {}; convert it (iconv -f UTF-16 -t UTF-8) or leave it out",
-          path.string(), fault);
+    data::check_text_file(path, text);
     return true;
   };
   data::TrainedTokenizer trained;

@@ -49,16 +49,20 @@ TEST_F(InputsTest, TrainRefusesAPipeByName) {
   }
 }
 
-TEST_F(InputsTest, WhatIsNoTextIsRefusedByName) {
+TEST_F(InputsTest, WhatIsNoTextIsToldByName) {
   write("image.txt", std::string("\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16));
   write("wide.txt", std::string("\xFF\xFEs\0o\0m\0e\0", 10));
+  write("latin.txt", "caf\xE9 au lait\n");
+  const std::string verbs[] = {"train --dry-run ",
+                               "tokenizer train --vocab-size 300 --output t.json --force --input "};
+  for (const std::string& verb : verbs) {
+    const Outcome wide = run(verb + "wide.txt");
+    EXPECT_EQ(wide.code, 3) << verb << wide.err;
+    EXPECT_TRUE(contains(wide.err, "wide.txt] is UTF-16") && contains(wide.err, "iconv")) << wide.err;
+    EXPECT_TRUE(contains(run(verb + "image.txt").err, "image.txt: is no text but a binary file")) << verb;
+    EXPECT_TRUE(contains(run(verb + "latin.txt").err, "latin.txt: is not UTF-8")) << verb;
+  }
   for (const std::string name : {"image.txt", "wide.txt"}) {
-    for (const std::string& verb : {"train " + name + " --set training.steps=1",
-                                    "tokenizer train --vocab-size 300 --output t.json --input " + name}) {
-      const Outcome outcome = run(verb);
-      EXPECT_EQ(outcome.code, 3) << verb << outcome.err;
-      EXPECT_TRUE(contains(outcome.err, name) && contains(outcome.err, "UTF-16")) << outcome.err;
-    }
     const Outcome built = run("data filter " + name + " --stage simple -o built-" + name);
     EXPECT_TRUE(contains(built.out, "read                  not_text")) << built.out;
   }

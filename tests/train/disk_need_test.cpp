@@ -14,7 +14,10 @@ int64_t checkpoints(const config::CheckpointTable& table, int64_t existing = 0, 
 }
 
 TEST(DiskNeed, CountsWhatIsKeptAndTheOneInTheWriting) {
-  config::CheckpointTable table{.interval = config::every_steps(100), .keep_last = 3, .keep_best = 2};
+  config::CheckpointTable table;
+  table.interval = config::every_steps(100);
+  table.keep_last = 3;
+  table.keep_best = 2;
   EXPECT_EQ(checkpoints(table), 6);
   EXPECT_EQ(checkpoints(table, 0, 0, false), 4);  // nothing tells which is best
   table.keep_every = config::every_steps(200);
@@ -25,7 +28,7 @@ TEST(DiskNeed, CountsWhatIsKeptAndTheOneInTheWriting) {
   EXPECT_EQ(checkpoints(table, 9, 600), 1);   // the one in the writing
   EXPECT_EQ(checkpoints(table, 1, 950), 1);   // one save is left
   EXPECT_EQ(checkpoints(table, 1, 1000), 0);  // finished
-  table.interval = {.kind = config::Interval::Kind::kTokens, .count = 4096 * 500};
+  table.interval = {.kind = config::Interval::Kind::kTokens, .count = 4096 * 500, .seconds = 0};
   EXPECT_EQ(checkpoints(table), 3);
   table.interval = config::kAutoInterval;
   EXPECT_EQ(checkpoints(table), 8);

@@ -1,8 +1,6 @@
 #include "data/tokens/reader.h"
 #include "base/text.h"
 
-#include <simdjson.h>
-
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -12,7 +10,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/parallel.h"
 #include "base/thread.h"
 #include "data/input/byte_stream.h"
@@ -23,18 +20,6 @@ namespace strata::data {
 namespace {
 
 constexpr size_t kReadBytes = 1 << 18;
-
-// Refuses what is no text; other bytes than UTF-8 stay as they are, and are told of.
-void check_text_file(const Path& path, std::string_view content) {
-  if (const std::string fault = fault_of_text(content); !fault.empty())
-    throw DataError("[{}] is no text in UTF-8, but {}; convert it (iconv -f UTF-16 -t UTF-8) or leave it out",
-                    path.string(), fault);
-  const auto valid = simdjson::validate_utf8(content.data(), content.size());
-  if (!valid) {
-    log_warning("{}: holds bytes that are not UTF-8, and is taken as it is; iconv converts other encodings",
-                path.string());
-  }
-}
 
 // Reads the blocks of one file and hands each to `emit`, which says whether to go on.
 void read_blocks(const CorpusFile& file, int64_t index, int64_t block_bytes,
