@@ -160,7 +160,11 @@ std::string WeightSource::name_in_file(const std::string& file_name) const {
   return name;
 }
 
-WeightSource open_weights(const Path& folder, const models::ModelConfig& model) {
+namespace {
+
+// Opened, with every tensor that the model has, in its shape.
+WeightSource matching_weights(const Path& folder, const models::ModelConfig& model,
+                              const std::vector<FileTensor>& tensors) {
   WeightSource weights{checkpoint::open_tensors(folder), {}, {}, model.family->old_endings, {}};
   if (std::filesystem::exists(folder / "manifest.json")) {
     const Manifest manifest = read_manifest(folder);
@@ -173,11 +177,22 @@ WeightSource open_weights(const Path& folder, const models::ModelConfig& model) 
     if (model.family->ignored(model, name) || model.family->ignored(model, weights.left_out + name))
       weights.ignored.push_back(name);
   }
-  const auto tensors = file_tensors(model);
   std::vector<checkpoint::TensorSpec> expected;
   for (const FileTensor& tensor : tensors)
     expected.push_back({weights.name_in_file(tensor.row.file_name), DType::kF32, tensor.shape});
   checkpoint::check_tensors(weights.source, expected, {.ignore = weights.ignored});
+  return weights;
+}
+
+}  // namespace
+
+void check_weights(const Path& folder, const models::ModelConfig& model) {
+  matching_weights(folder, model, file_tensors(model));
+}
+
+WeightSource open_weights(const Path& folder, const models::ModelConfig& model) {
+  const auto tensors = file_tensors(model);
+  WeightSource weights = matching_weights(folder, model, tensors);
   check_tied_copies(weights, model, tensors);
   return weights;
 }
@@ -194,15 +209,19 @@ void check_finite(const WeightSource& weights, const models::ModelConfig& model)
   });
 }
 
-void load_hugging_face(const Path& folder, const models::ModelConfig& model,
-                       const program::Executor& executor) {
-  const WeightSource weights = open_weights(folder, model);
+void load_weights(const WeightSource& weights, const models::ModelConfig& model,
+                  const program::Executor& executor) {
   auto views = weight_views(model, executor);
   for (auto& view : views) view.name = weights.name_in_file(view.name);
   checkpoint::load_tensors(weights.source, views, {.ignore = weights.ignored, .check_finite = true},
                            [&](const TensorFile& file, const TensorInfo& tensor, uint64_t checksum) {
                              if (weights.checksums) weights.checksums->check_tensor(file, tensor, checksum);
                            });
+}
+
+void load_hugging_face(const Path& folder, const models::ModelConfig& model,
+                       const program::Executor& executor) {
+  load_weights(open_weights(folder, model), model, executor);
 }
 
 }  // namespace strata::checkpoint

@@ -44,13 +44,17 @@ struct WeightSource {
 // A checkpoint must be whole. Missing, unexpected and misshapen tensors are one DataError, and so is a head
 // that config.json ties to the embedding and that is another. No values are looked at otherwise.
 WeightSource open_weights(const Path& folder, const models::ModelConfig& model);
+// The same without looking at any value: whether the files hold this model.
+void check_weights(const Path& folder, const models::ModelConfig& model);
 // Reads all weights; DataError for a NaN or an infinity, and for one that is not as a checkpoint has saved
 // it.
 void check_finite(const WeightSource& weights, const models::ModelConfig& model);
 
-// Reads a Hugging Face directory's weights into the executor; the caller encodes afterwards. Missing,
-// unexpected and misshapen tensors, values that are not finite and those of a damaged checkpoint are
-// DataErrors.
+// Reads the weights into the executor; the caller encodes afterwards. Values that are not finite and those of
+// a damaged checkpoint are DataErrors.
+void load_weights(const WeightSource& weights, const models::ModelConfig& model,
+                  const program::Executor& executor);
+// open_weights and load_weights.
 void load_hugging_face(const Path& folder, const models::ModelConfig& model,
                        const program::Executor& executor);
 

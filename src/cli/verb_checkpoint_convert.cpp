@@ -137,6 +137,7 @@ int run_import(const ConvertOptions& options) {
   inference::ModelRuntime runtime;
   if (from_megatron) {
     megatron = interop::open_megatron(options.source);
+    interop::check_megatron(*megatron);
     runtime.model = megatron->model;
   } else {
     runtime = inference::open_model(options.source);

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface.h"
@@ -16,12 +18,26 @@ namespace strata::inference {
 namespace {
 
 // bf16 when the files hold bf16, else fp32.
-DType dtype_of_files(const Path& folder) {
-  const auto source = checkpoint::open_tensors(folder);
+DType dtype_of(const checkpoint::TensorSource& source) {
   for (const auto& [name, entry] : source.tensors) {
     if (entry.tensor->dtype != DType::kBF16) return DType::kF32;
   }
   return DType::kBF16;
+}
+
+// Says what takes the most of it.
+void check_memory(const program::ProgramSet& set) {
+  const int64_t there = holdable_memory();
+  if (there == 0 || set.arena_bytes <= there) return;
+  const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
+  const int64_t rows = set.arena_bytes - set.persistent_bytes - set.cache_bytes;
+  const char* advice = "take a smaller model";
+  if (set.cache_bytes > set.persistent_bytes)
+    advice = "generate fewer tokens (--max-tokens) or fewer texts at once (--batch)";
+  if (rows > std::max(set.cache_bytes, set.persistent_bytes)) advice = "lower the sequence length";
+  throw WorldError(
+      "[memory] weights need {}, keys and values {}, activations {}, and {} are free on this machine; {}",
+      bytes(set.persistent_bytes), bytes(set.cache_bytes), bytes(rows), bytes(there), advice);
 }
 
 }  // namespace
@@ -41,9 +57,11 @@ ModelRuntime open_model(const std::string& model) {
 void load_runtime(ModelRuntime& runtime, const RuntimeOptions& options) {
   if (options.compute.threads > 0) set_compute_threads(options.compute.threads);
   flush_denormals();
+  // What the files do not hold is neither planned nor allocated.
+  const checkpoint::WeightSource weights = checkpoint::open_weights(runtime.folder, runtime.model);
   program::CompileOptions compile;
   compile.model = runtime.model;
-  compile.activations = options.compute.dtype ? *options.compute.dtype : dtype_of_files(runtime.folder);
+  compile.activations = options.compute.dtype ? *options.compute.dtype : dtype_of(weights.source);
   const auto device = options.compute.reference_kernels ? device::make_reference_device(compute_threads())
                                                         : device::make_cpu_device(compute_threads());
   compile.target = device->target();
@@ -53,8 +71,10 @@ void load_runtime(ModelRuntime& runtime, const RuntimeOptions& options) {
   compile.cache_capacity =
       cache_capacity_for(std::min(room, runtime.model.max_sequence_length()), kPrefillChunk);
   compile.cache_slots = options.cache_sequences;
-  runtime.executor = std::make_unique<program::Executor>(program::compile(options.requests, compile), device);
-  checkpoint::load_hugging_face(runtime.folder, runtime.model, *runtime.executor);
+  auto set = program::compile(options.requests, compile);
+  check_memory(*set);
+  runtime.executor = std::make_unique<program::Executor>(std::move(set), device);
+  checkpoint::load_weights(weights, runtime.model, *runtime.executor);
   // Programs of one kind read the same encodings.
   for (size_t i = 0; i < options.requests.size(); ++i) {
     if (i == 0 || options.requests[i].kind != options.requests[i - 1].kind)

@@ -343,18 +343,38 @@ MegatronCheckpoint open_megatron(const Path& folder) {
   return checkpoint;
 }
 
+namespace {
+
+// Where a part stands in the files; DataError where it does not, or has another size than the model's.
+std::string found_part(const MegatronCheckpoint& checkpoint, const Part& part, const Shape& shape) {
+  const auto name = std::find_if(part.names.begin(), part.names.end(), [&](const std::string& each) {
+    return checkpoint.ranks[0]->find(each) != nullptr;
+  });
+  if (name == part.names.end()) throw DataError("[{}] '{}' is missing", checkpoint.where, part.names.front());
+  const int64_t ranks = part.split == Split::kNone ? 1 : std::ssize(checkpoint.ranks);
+  const Shape& held = checkpoint.ranks[0]->find(*name)->shape;
+  if (held.elements() != shape.elements() / ranks) {
+    throw DataError("[{}] '{}' is {} on a rank, expected a part of {} among {}", checkpoint.where, *name,
+                    held.str(), shape.str(), ranks);
+  }
+  return *name;
+}
+
+}  // namespace
+
+void check_megatron(const MegatronCheckpoint& checkpoint) {
+  const auto shapes = models::parameter_shapes(checkpoint.model);
+  for (const Part& part : parts_of(checkpoint)) found_part(checkpoint, part, shapes.at(part.parameter));
+}
+
 void load_megatron(const MegatronCheckpoint& checkpoint, program::Executor& executor) {
   std::set<std::string> used;
   for (const Part& part : parts_of(checkpoint)) {
-    const auto name = std::find_if(part.names.begin(), part.names.end(), [&](const std::string& each) {
-      return checkpoint.ranks[0]->find(each) != nullptr;
-    });
-    if (name == part.names.end())
-      throw DataError("[{}] '{}' is missing", checkpoint.where, part.names.front());
-    used.insert(*name);
     const Shape& shape = executor.set().at(part.parameter).shape;
+    const std::string name = found_part(checkpoint, part, shape);
+    used.insert(name);
     const int64_t rows = shape[0], columns = shape.rank() == 2 ? shape[1] : 1;
-    const auto whole = whole_of(checkpoint, *name, part, rows, columns, shape.rank());
+    const auto whole = whole_of(checkpoint, name, part, rows, columns, shape.rank());
     for (int64_t row = 0; row < rows;) {
       const RowRun run = run_at(part.interleave, rows, row);
       const int64_t row_bytes = columns * size_of(DType::kF32);

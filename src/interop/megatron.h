@@ -28,6 +28,9 @@ bool is_megatron(const Path& folder);
 // arguments that change the mathematics and are not supported (experts, pipeline stages, sparse positions).
 MegatronCheckpoint open_megatron(const Path& folder);
 
+// DataError for tensors that are missing or of another size than the model's. No value is read.
+void check_megatron(const MegatronCheckpoint& checkpoint);
+
 // Fills the parameters; every tensor of the files must be used. DataError for missing, unexpected and
 // misshapen tensors and values that are not finite.
 void load_megatron(const MegatronCheckpoint& checkpoint, program::Executor& executor);

@@ -2,17 +2,34 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 
 namespace strata::models {
 
+namespace {
+
+// The largest count that a config.json may hold; ids and places are 32-bit numbers.
+constexpr int64_t kMostCount = std::numeric_limits<int32_t>::max();
+
+// A field as messages show it.
+std::string shown(const nlohmann::json& field) {
+  constexpr size_t kMost = 60;
+  const std::string text = field.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return text.size() > kMost ? text.substr(0, kMost) + "…" : text;
+}
+
+}  // namespace
+
 ConfigJson::ConfigJson(const std::string& text, std::string where) : where_(std::move(where)) {
   try {
     json_ = std::make_shared<const nlohmann::json>(nlohmann::json::parse(text));
   } catch (const nlohmann::json::parse_error& error) {
     throw DataError("[{}] is not valid JSON: {}", where_, error.what());
+  } catch (const nlohmann::json::out_of_range&) {
+    throw DataError("[{}] holds a number that is too large for 64 bits", where_);
   }
   if (!json_->is_object())
     throw DataError("[{}] holds no JSON object; a model's config.json was expected", where_);
@@ -26,8 +43,9 @@ const nlohmann::json* ConfigJson::find(const char* key) const {
 int64_t ConfigJson::integer(const char* key) const {
   const auto* field = find(key);
   if (field == nullptr) throw DataError("[{}] has no \"{}\"; a positive integer was expected", where_, key);
-  if (!field->is_number_integer() || field->get<int64_t>() <= 0) {
-    throw DataError("[{}] \"{}\" is {}; a positive integer was expected", where_, key, field->dump());
+  if (!field->is_number_integer() || field->get<int64_t>() <= 0 || field->get<int64_t>() > kMostCount) {
+    throw DataError("[{}] \"{}\" is {}; a positive integer of at most {} was expected", where_, key,
+                    shown(*field), kMostCount);
   }
   return field->get<int64_t>();
 }
@@ -40,7 +58,7 @@ double ConfigJson::real_or(const char* key, double fallback) const {
   const auto* field = find(key);
   if (field == nullptr) return fallback;
   if (!field->is_number())
-    throw DataError("[{}] \"{}\" is {}; a number was expected", where_, key, field->dump());
+    throw DataError("[{}] \"{}\" is {}; a number was expected", where_, key, shown(*field));
   return field->get<double>();
 }
 
@@ -48,7 +66,7 @@ bool ConfigJson::boolean_or(const char* key, bool fallback) const {
   const auto* field = find(key);
   if (field == nullptr) return fallback;
   if (!field->is_boolean())
-    throw DataError("[{}] \"{}\" is {}; true or false was expected", where_, key, field->dump());
+    throw DataError("[{}] \"{}\" is {}; true or false was expected", where_, key, shown(*field));
   return field->get<bool>();
 }
 
@@ -57,9 +75,8 @@ std::optional<int64_t> ConfigJson::optional_id(const char* key, std::optional<in
   const auto* field = find(key);
   if (field == nullptr) return std::nullopt;
   if (field->is_array() && !field->empty()) field = &field->front();
-  if (!field->is_number_integer() || field->get<int64_t>() < 0) {
-    throw DataError("[{}] \"{}\" is {}; a token id was expected", where_, key, field->dump());
-  }
+  if (!field->is_number_integer() || field->get<int64_t>() < 0 || field->get<int64_t>() > kMostCount)
+    throw DataError("[{}] \"{}\" is {}; a token id was expected", where_, key, shown(*field));
   return field->get<int64_t>();
 }
 
@@ -67,14 +84,14 @@ std::string ConfigJson::text_or(const char* key, const std::string& fallback) co
   const auto* field = find(key);
   if (field == nullptr) return fallback;
   if (!field->is_string())
-    throw DataError("[{}] \"{}\" is {}; a text was expected", where_, key, field->dump());
+    throw DataError("[{}] \"{}\" is {}; a text was expected", where_, key, shown(*field));
   return field->get<std::string>();
 }
 
 void ConfigJson::require_equal(const char* key, const nlohmann::json& wanted) const {
   const auto* field = find(key);
   if (field != nullptr && *field != wanted) {
-    throw DataError("[{}] \"{}\" is {}; only {} is supported", where_, key, field->dump(), wanted.dump());
+    throw DataError("[{}] \"{}\" is {}; only {} is supported", where_, key, shown(*field), shown(wanted));
   }
 }
 
@@ -124,12 +141,12 @@ ops::RopeScaling ConfigJson::rope(int64_t max_positions, double default_theta, c
   const auto* scaling = rope_object(layer_type);
   if (scaling == nullptr) return rope;
   if (!scaling->is_object())
-    throw DataError("[{}] \"rope_scaling\" is {}; an object was expected", where_, scaling->dump());
+    throw DataError("[{}] \"rope_scaling\" is {}; an object was expected", where_, shown(*scaling));
   auto number = [&](const char* key, double fallback) {
     const auto it = scaling->find(key);
     if (it == scaling->end() || it->is_null()) return fallback;
     if (!it->is_number())
-      throw DataError("[{}] \"rope_scaling.{}\" is {}; a number was expected", where_, key, it->dump());
+      throw DataError("[{}] \"rope_scaling.{}\" is {}; a number was expected", where_, key, shown(*it));
     return it->get<double>();
   };
   auto numbers = [&](const char* key) {
@@ -137,7 +154,7 @@ ops::RopeScaling ConfigJson::rope(int64_t max_positions, double default_theta, c
     if (it == scaling->end() || !it->is_array() || it->empty() ||
         !std::all_of(it->begin(), it->end(), [](const auto& n) { return n.is_number() && n > 0; })) {
       throw DataError("[{}] \"rope_scaling.{}\" is {}; a list of numbers above zero was expected", where_,
-                      key, it == scaling->end() ? "missing" : it->dump());
+                      key, it == scaling->end() ? "missing" : shown(*it));
     }
     return it->template get<std::vector<double>>();
   };

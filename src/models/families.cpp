@@ -65,38 +65,133 @@ std::string write_config_json(const ModelConfig& config, DType dtype) {
   return json.dump(2) + "\n";
 }
 
+namespace {
+
+// Whether the family's reader looks at this field of the json: what no field may hold is an error there, or
+// makes another model.
+bool reads(const Family& family, const nlohmann::json& json, const nlohmann::json::json_pointer& field) {
+  const auto written = [&](const nlohmann::json& text) {
+    return write_config_json(read_as(family, text.dump(), "model.override"), DType::kF32);
+  };
+  const std::string without = written(json);
+  for (const nlohmann::json& impossible :
+       {nlohmann::json("no value of any field"), nlohmann::json::array({nlohmann::json::object()})}) {
+    nlohmann::json changed = json;
+    changed[field] = impossible;
+    try {
+      if (written(changed) != without) return true;
+    } catch (const DataError&) {
+      return true;
+    } catch (const nlohmann::json::exception&) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The keys of an object, for suggestions.
+std::vector<std::string> keys_of(const nlohmann::json& object) {
+  std::vector<std::string> keys;
+  if (!object.is_object()) return keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  return keys;
+}
+
+[[noreturn]] void refuse_override(const Family& family, const std::string& where, const std::string& name,
+                                  const std::string& last, const std::vector<std::string>& known) {
+  const auto near = nearest_name(last, known);
+  throw ConfigError("[{}] model.override.{} is no field that a {} config.json is read by{}; leave it out",
+                    where, name, family.model_type,
+                    near && *near != last ? ", did you mean \"" + *near + "\"?" : "");
+}
+
+// What would be passed over is refused: another model would be trained than was asked for.
+void check_overrides_are_read(const ModelConfig& model, const nlohmann::json& json,
+                              const std::vector<std::pair<std::string, std::string>>& overrides,
+                              const std::string& where) {
+  const Family& family = *model.family;
+  const auto written = nlohmann::json::parse(write_config_json(model, DType::kF32));
+  const auto read_keys = [&](const nlohmann::json& within, const nlohmann::json::json_pointer& at) {
+    std::vector<std::string> known = keys_of(within);
+    std::erase_if(known, [&](const std::string& key) { return !reads(family, json, at / key); });
+    return known;
+  };
+  const nlohmann::json::json_pointer root;
+  for (const auto& [key, text] : overrides) {
+    if (!reads(family, json, root / key)) refuse_override(family, where, key, key, read_keys(written, root));
+    for (const std::string& inner : keys_of(json[key])) {
+      if (!reads(family, json, root / key / inner)) {
+        refuse_override(
+            family, where, key + "." + inner, inner,
+            written.contains(key) ? read_keys(written[key], root / key) : std::vector<std::string>{});
+      }
+    }
+  }
+}
+
+}  // namespace
+
 ModelConfig with_overrides(const ModelConfig& config,
                            const std::vector<std::pair<std::string, std::string>>& overrides,
                            const std::string& where) {
   if (overrides.empty()) return config;
   auto json = nlohmann::json::parse(write_config_json(config, DType::kF32));
   for (const auto& [key, value] : overrides) {
-    if (!json.contains(key)) {
-      throw ConfigError("[{}] model.override.{} is no field of a {} config.json", where, key,
-                        config.family->model_type);
-    }
     json[key] = nlohmann::json::parse(value);
     // Which layers have windows follows from the family's rule again, unless it is said too.
     if (key == "num_hidden_layers") json.erase("layer_types");
   }
-  return read_as(*config.family, json.dump(), where);
+  try {
+    ModelConfig model = read_as(*config.family, json.dump(), "model.override");
+    // Impossible sizes are told by whoever asks for them.
+    if (faults_of(model).empty()) check_overrides_are_read(model, json, overrides, where);
+    return model;
+  } catch (const DataError& error) {  // the rest of the fields was sound
+    throw ConfigError("{}", error.what());
+  }
 }
+
+namespace {
+
+// "1099511627776", "9.2e+18".
+std::string short_number(int64_t value) {
+  return value < 10'000'000'000'000 ? std::to_string(value)
+                                    : fmt::format("{:.2g}", static_cast<double>(value));
+}
+
+}  // namespace
 
 std::vector<std::string> faults_of(const ModelConfig& config) {
   std::vector<std::string> faults;
-  auto positive = [&](int64_t value, const char* what) {
-    if (value <= 0) faults.push_back(fmt::format("{} is {}; it must be at least 1", what, value));
+  const auto within = [&](int64_t value, int64_t most, const char* what) {
+    if (value <= 0)
+      faults.push_back(fmt::format("{} is {}; it must be at least 1", what, short_number(value)));
+    if (value > most)
+      faults.push_back(fmt::format("{} is {}; at most {} is possible", what, short_number(value), most));
   };
-  positive(config.vocab_size, "the vocabulary size");
-  positive(config.hidden_size, "the model width");
-  positive(config.layers, "the number of layers");
+  within(config.vocab_size, kMostIds, "the vocabulary size");
+  within(config.hidden_size, kMostWidth, "the model width");
+  within(config.layers, kMostLayers, "the number of layers");
   if (config.architecture == Architecture::kEncoderDecoder)
-    positive(config.encoder_layers, "the number of the encoder's layers");
-  positive(config.heads, "the number of heads");
-  positive(config.kv_heads, "the number of key-value heads");
-  positive(config.head_dim, "the head size");
-  positive(config.intermediate_size, "the FFN width");
-  positive(config.max_positions, "the number of positions");
+    within(config.encoder_layers, kMostLayers, "the number of the encoder's layers");
+  within(config.heads, kMostHeads, "the number of heads");
+  within(config.kv_heads, kMostHeads, "the number of key-value heads");
+  within(config.head_dim, kMostHeadDim, "the head size");
+  within(config.intermediate_size, kMostFfnWidth, "the FFN width");
+  within(config.max_positions, kMostIds, "the number of positions");
+  if (config.positions == Positions::kRelative) {
+    within(config.distance_buckets, kMostWidth, "the number of distance buckets");
+    within(config.max_distance, kMostIds, "the largest distance");
+  }
+  if (config.token_types > kMostWidth) within(config.token_types, kMostWidth, "the number of token types");
+  const auto real = [&](double value, double most, const char* what) {
+    if (!(value >= 0 && value <= most))
+      faults.push_back(fmt::format("{} is {:.3g}; 0 to {:g} is possible", what, value, most));
+  };
+  real(config.norm_eps, 1, "the norms' epsilon");
+  real(config.init_std, 1000, "the standard deviation of first weights");
+  if (config.positions == Positions::kRotary)
+    real(config.rope.theta, kMostTheta, "the base of the rotary embedding");
   if (!faults.empty()) return faults;
   if (config.heads % config.kv_heads != 0) {
     faults.push_back(
@@ -123,8 +218,6 @@ std::vector<std::string> faults_of(const ModelConfig& config) {
     faults.push_back(fmt::format("layer_types has {} entries for {} layers",
                                  config.sliding_window.layers.size(), config.layers));
   }
-  if (config.head_dim > 256)
-    faults.push_back(fmt::format("a head size of {} is too large; at most 256", config.head_dim));
   return faults;
 }
 

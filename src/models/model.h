@@ -215,6 +215,16 @@ ModelConfig with_overrides(const ModelConfig& config,
                            const std::vector<std::pair<std::string, std::string>>& overrides,
                            const std::string& where);
 
+// The largest sizes: beyond every model that was published, and so small that no product of them leaves 64
+// bits.
+inline constexpr int64_t kMostLayers = 4096;
+inline constexpr int64_t kMostHeads = int64_t{1} << 14;
+inline constexpr int64_t kMostWidth = int64_t{1} << 20;
+inline constexpr int64_t kMostFfnWidth = int64_t{1} << 22;
+inline constexpr int64_t kMostHeadDim = 256;  // attention's kernels
+inline constexpr int64_t kMostIds = std::numeric_limits<int32_t>::max();
+inline constexpr double kMostTheta = 1e15;
+
 // Everything that is wrong with the sizes, one sentence each, empty when they are possible.
 std::vector<std::string> faults_of(const ModelConfig& config);
 

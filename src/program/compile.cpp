@@ -192,8 +192,42 @@ class Compiler {
 
 }  // namespace
 
+namespace {
+
+// Sums and products of sizes stay far below 64 bits where this holds: nothing overflows behind it.
+void check_magnitude(const Request& request, const CompileOptions& options) {
+  constexpr double kMost = 0x1p60;
+  const models::ModelConfig& model = options.model;
+  const auto refuse = [&](double bytes, std::string_view what) {
+    throw ConfigError("[program] {} would take {:.1e} bytes, more than any machine addresses", what, bytes);
+  };
+  const auto sequences = static_cast<double>(request.sequences);
+  const auto length = static_cast<double>(request.sequence_length);
+  const auto source = static_cast<double>(request.encoder_length);
+  const auto width = static_cast<double>(model.hidden_size + model.q_width() + 2 * model.kv_width() +
+                                         3 * model.intermediate_size);
+  const double row =
+      4 * (static_cast<double>(model.blocks()) * width * 8 + 3 * static_cast<double>(model.vocab_size));
+  if (const double bytes = sequences * (length + source) * row; !(bytes < kMost)) {
+    refuse(bytes, fmt::format("{} sequences of {:g} tokens at once (training.micro_batch_size, "
+                              "training.sequence_length)",
+                              request.sequences, length + source));
+  }
+  if (model.positions == models::Positions::kRelative) {
+    const double longest = std::max(length, source);
+    const double bytes = 4 * static_cast<double>(model.heads) * longest * longest;
+    if (!(bytes < kMost)) refuse(bytes, fmt::format("the distances between {:g} tokens", longest));
+  }
+  const double cache = 8 * static_cast<double>(model.blocks()) * static_cast<double>(model.kv_width()) *
+                       static_cast<double>(options.cache_capacity) * static_cast<double>(options.cache_slots);
+  if (!(cache < kMost)) refuse(cache, fmt::format("a key-value cache of {} tokens", options.cache_capacity));
+}
+
+}  // namespace
+
 std::shared_ptr<const ProgramSet> compile(const std::vector<Request>& requests,
                                           const CompileOptions& options) {
+  for (const Request& request : requests) check_magnitude(request, options);
   Compiler compiler(requests, options);
   const int64_t budget = options.memory_budget;
   // Whatever it needs; refused where that is too much.

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 
 namespace strata {
@@ -17,6 +18,14 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 
 Arena::Arena(int64_t bytes) : size_(bytes) {
   if (bytes == 0) return;
+  // The kernel promises more than it has, and kills whoever takes it at its word.
+  if (const int64_t there = holdable_memory(); there > 0 && bytes > there) {
+    throw WorldError(
+        "[memory] the program needs {} and {} are free on this machine; take a smaller model, a smaller "
+        "batch "
+        "or a shorter sequence, or end other programs",
+        human_bytes(static_cast<double>(bytes)), human_bytes(static_cast<double>(there)));
+  }
   // Aligned by hand to a huge page: mmap gives 4 KiB alignment only. The surplus is never touched.
   const auto reserve = static_cast<size_t>(align_up(bytes, 4096) + kHugePage);
   void* raw =

@@ -1,6 +1,8 @@
 // What config.json means to each family, and what is refused.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -303,6 +305,70 @@ TEST(Families, WindowsFollowTheRuleOfTheFamily) {
   const ModelConfig more = with_overrides(read_config_json(golden("gemma3").dump(), ""),
                                           {{"num_hidden_layers", "7"}}, "model.override");
   EXPECT_EQ(windowed(more, 7), "wwwww.w");
+}
+
+TEST(Families, OverridesTakeTablesAndLists) {
+  const ModelConfig llama = read_config_json(golden("llama-tied").dump(), "");
+  const ModelConfig scaled = with_overrides(
+      llama, {{"rope_scaling", R"({"rope_type": "linear", "factor": 4.0})"}, {"eos_token_id", "[3, 4]"}},
+      "here");
+  EXPECT_EQ(scaled.rope.kind, ops::RopeScaling::Kind::kInterpolated);
+  EXPECT_EQ(scaled.rope.factor, 4);
+  EXPECT_EQ(scaled.eos_id, 3);
+  const ModelConfig gemma = with_overrides(
+      read_config_json(golden("gemma3").dump(), ""),
+      {{"num_hidden_layers", "2"}, {"layer_types", R"(["full_attention", "sliding_attention"])"}}, "here");
+  EXPECT_TRUE(gemma.sliding_window.at(1) && !gemma.sliding_window.at(0));
+}
+
+// What a family's reader does not look at would be passed over.
+TEST(Families, OverridesThatAreNotReadAreRefused) {
+  const ModelConfig llama = read_config_json(golden("llama-tied").dump(), "");
+  const auto said = [&](const std::string& key, const std::string& value) {
+    try {
+      with_overrides(llama, {{key, value}}, "here");
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(said("hiden_size", "64").find("did you mean \"hidden_size\"?"), std::string::npos);
+  EXPECT_NE(said("use_cache", "false").find("model.override.use_cache is no field"), std::string::npos);
+  EXPECT_NE(said("torch_dtype", "\"float16\"").find("torch_dtype"), std::string::npos);
+  EXPECT_NE(
+      said("rope_scaling", R"({"rope_type": "linear", "faktor": 2.0})").find("did you mean \"factor\"?"),
+      std::string::npos);
+  EXPECT_NE(said("hidden_size", "\"wide\"").find("positive integer"), std::string::npos);
+  EXPECT_NE(said("hidden_size", "9223372036854775807").find("at most 2147483647"), std::string::npos);
+  for (const auto& [key, value] :
+       std::vector<std::pair<std::string, std::string>>{{"hidden_act", "\"swish\""},
+                                                        {"rms_norm_eps", "1e-6"},
+                                                        {"pad_token_id", "1"},
+                                                        {"attention_bias", "true"}})
+    EXPECT_EQ(said(key, value), "") << key;
+}
+
+TEST(Families, SizesOfNoModelAreFaults) {
+  const auto fault = [](auto change) {
+    ModelConfig config = read_config_json(golden("llama-tied").dump(), "");
+    change(config);
+    const auto faults = faults_of(config);
+    return faults.empty() ? std::string() : faults.front();
+  };
+  EXPECT_EQ(fault([](ModelConfig&) {}), "");
+  EXPECT_EQ(fault([](ModelConfig& c) { c.layers = 1000000000; }),
+            "the number of layers is 1000000000; at most 4096 is possible");
+  EXPECT_EQ(fault([](ModelConfig& c) { c.vocab_size = int64_t{1} << 62; }),
+            "the vocabulary size is 4.6e+18; at most 2147483647 is possible");
+  EXPECT_NE(fault([](ModelConfig& c) { c.intermediate_size = int64_t{1} << 34; }), "");
+  EXPECT_NE(fault([](ModelConfig& c) { c.hidden_size = int64_t{1} << 40; }), "");
+  EXPECT_NE(fault([](ModelConfig& c) { c.heads = int64_t{1} << 40; }), "");
+  EXPECT_NE(fault([](ModelConfig& c) { c.norm_eps = -1; }), "");
+  EXPECT_NE(fault([](ModelConfig& c) { c.norm_eps = std::nan(""); }), "");
+  EXPECT_NE(fault([](ModelConfig& c) { c.rope.theta = 1e300; }), "");
+  // Every preset is possible.
+  for (const Preset& preset : presets()) EXPECT_TRUE(faults_of(preset.config).empty()) << preset.name;
+  EXPECT_THROW(read_config_json(R"({"model_type": "llama", "rms_norm_eps": 1e999})", "c"), DataError);
 }
 
 TEST(Families, WindowsCostWhatTheirKeysCost) {
