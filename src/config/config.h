@@ -28,6 +28,15 @@ enum class Recompute { kAuto, kNone, kSelective, kFull };
 enum class DeviceKind { kAuto, kCpu, kCuda };
 enum class Backend { kAuto, kLocal, kMpi, kNccl };
 
+// The value of a key that belongs to a later version: anything, told from its default.
+struct LaterValue {
+  ConfigValue value;
+  template <typename T>
+  LaterValue(T standard) {  // implicit, so that defaults read as in the file
+    value.data = std::move(standard);
+  }
+};
+
 struct RunTable {
   std::string name = "auto";    // resolved while reading: the file's name without .toml
   std::string folder = "auto";  // resolved while reading: runs/NAME
@@ -52,6 +61,7 @@ struct ModelTable {
   std::optional<bool> tie_word_embeddings;
   std::optional<double> rope_theta;
   ConfigValue overrides{.data = ConfigValue::Table{}, .origin = {}};  // [model.override], as written
+  bool allow_leaking_routing = false;
 };
 
 struct TokenizerTrainTable {
@@ -109,6 +119,8 @@ struct TrainingTable {
   int64_t steps = 1000;
   std::optional<int64_t> tokens;  // in place of steps
   double clip_grad_norm = 1.0;    // 0: no clipping
+  LaterValue batch_ramp = ConfigValue::Array{};
+  LaterValue length_warmup = ConfigValue::Array{};
 };
 
 struct OptimizerGroup {
@@ -140,7 +152,7 @@ struct OptimizerTable {
 
 struct ScheduleTable {
   optim::ScheduleKind name = optim::ScheduleKind::kCosine;
-  int64_t warmup_steps = 100;
+  OrWord<int64_t> warmup_steps = int64_t{100};  // auto: by the horizon (schedule_of)
   double min_lr_ratio = 0.1;
   OrWord<int64_t> steps;  // word: "training"
   double decay_ratio = 0.1;
@@ -167,15 +179,34 @@ struct DeviceTable {
 struct ParallelTable {
   int64_t replicate = 1;
   int64_t shard = -1;
-  int64_t zero = 3;
+  Auto<int64_t> zero;
   int64_t tensor = 1;
   bool sequence = true;
   int64_t context = 1;
+  LaterValue context_kind = std::string("all_gather");
   int64_t pipeline = 1;
   std::string schedule = "1f1b";
   int64_t virtual_stages = 1;
+  LaterValue stage_layers = std::string("auto");
   int64_t expert = 1;
+  LaterValue expert_tensor = int64_t{1};
+  LaterValue dispatch = std::string("auto");
+  LaterValue expert_capacity = std::string("auto");
+  LaterValue prefetch = std::string("auto");
+  LaterValue reshard_after_forward = std::string("auto");
+  LaterValue reduce_dtype = std::string("fp32");
+  LaterValue progress = std::string("auto");
+  LaterValue overlap_chunks = int64_t{1};
   Backend backend = Backend::kAuto;
+};
+
+struct MoeTable {
+  LaterValue balance = std::string("sequence");
+  LaterValue aux_coef = std::string("auto");
+  LaterValue z_coef = std::string("auto");
+  LaterValue bias_rate = std::string("auto");
+  LaterValue capacity_factor = std::string("auto");
+  LaterValue force_balanced = false;
 };
 
 struct CheckpointTable {
@@ -206,7 +237,18 @@ struct LogTable {
   int64_t interval_steps = 10;
   bool tensorboard = false;
   std::string prometheus;
-  std::string alert_command;
+  std::vector<std::string> alert_command;
+};
+
+struct RecoveryTable {
+  LaterValue rules = std::string("auto");
+  LaterValue rule = ConfigValue::Array{};
+  LaterValue snapshot = std::string("50 steps");
+  LaterValue in_memory = std::string("auto");
+  LaterValue peer_copies = std::string("auto");
+  LaterValue detection_delay = std::string("auto");
+  LaterValue max_interventions = int64_t{10};
+  LaterValue max_lost_steps = int64_t{1000};
 };
 
 struct ProfileTable {
@@ -215,6 +257,7 @@ struct ProfileTable {
 
 struct DebugTable {
   bool reference_kernels = false;
+  std::vector<std::string> inject;
 };
 
 // One thing wrong with a configuration.
@@ -237,9 +280,11 @@ struct RunConfig {
   MemoryTable memory;
   DeviceTable device;
   ParallelTable parallel;
+  MoeTable moe;
   CheckpointTable checkpoint;
   EvalTable eval;
   LogTable log;
+  RecoveryTable recovery;
   ProfileTable profile;
   DebugTable debug;
 
@@ -256,6 +301,11 @@ int64_t total_steps(const RunConfig& config);
 // of the time, at least one every 30 minutes.
 inline double auto_checkpoint_seconds(double save_seconds) {
   return std::min(1800.0, std::max(60.0, 100 * save_seconds));
+}
+// The warm-up of a horizon where schedule.warmup_steps is "auto": a twentieth of it, at least 10 steps, and
+// never more than half.
+inline int64_t auto_warmup_steps(int64_t horizon) {
+  return std::min(std::max<int64_t>(10, horizon / 20), horizon / 2);
 }
 // The curve that `schedule`, `optimizer.lr` and the horizon describe.
 optim::ScheduleConfig schedule_of(const RunConfig& config);

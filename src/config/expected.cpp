@@ -1,23 +1,30 @@
 #include <fmt/format.h>
 
+#include <cmath>
+#include <optional>
+
 #include "config/keys.h"
 
 namespace strata::config {
 namespace {
 
+// Short: "4096", "1e+15".
 std::string number(double value) {
-  return value == static_cast<double>(static_cast<int64_t>(value))
-             ? fmt::format("{}", static_cast<int64_t>(value))
-             : fmt::format("{}", value);
+  const bool whole = std::abs(value) < 1e12 && value == std::floor(value);
+  return whole ? fmt::format("{}", static_cast<int64_t>(value)) : fmt::format("{:g}", value);
 }
 
 std::string range_text(const ValueShape& shape) {
   if (shape.least && shape.most)
     return fmt::format(" from {} to {}", number(*shape.least), number(*shape.most));
   std::string out;
-  if (shape.least) out = fmt::format(" of at least {}", number(*shape.least));
-  if (shape.above) out = fmt::format(" above {}", number(*shape.above));
-  if (shape.below) out += fmt::format("{} below {}", out.empty() ? "" : " and", number(*shape.below));
+  const auto add = [&](const char* relation, const std::optional<double>& limit) {
+    if (limit) out += fmt::format("{} {} {}", out.empty() ? "" : " and", relation, number(*limit));
+  };
+  add("of at least", shape.least);
+  add("above", shape.above);
+  add("below", shape.below);
+  add("up to", shape.most);
   return out;
 }
 
@@ -46,6 +53,8 @@ std::string base_text(const ValueShape& shape) {
       return "a table of names with a number" + range_text(shape) + " each";
     case Base::kFree:
       return "a table";
+    case Base::kAny:
+      return "a value";
     case Base::kChoice:
       break;
   }

@@ -145,16 +145,18 @@ struct TextType {
 };
 
 struct BytesFromNumber {
-  std::optional<Bytes> operator()(int64_t n) const { return n > 0 ? std::optional(Bytes{n}) : std::nullopt; }
+  std::optional<Bytes> operator()(int64_t n) const {
+    return n > 0 && n < kMostExact ? std::optional(Bytes{n}) : std::nullopt;
+  }
 };
 struct DurationFromNumber {
   std::optional<Duration> operator()(int64_t n) const {
-    return n > 0 ? std::optional(Duration{static_cast<double>(n)}) : std::nullopt;
+    return n > 0 && n <= kMostSeconds ? std::optional(Duration{static_cast<double>(n)}) : std::nullopt;
   }
 };
 struct IntervalFromNumber {
   std::optional<Interval> operator()(int64_t n) const {
-    return n > 0 ? std::optional(every_steps(n)) : std::nullopt;
+    return n > 0 && n <= kMostCount ? std::optional(every_steps(n)) : std::nullopt;
   }
 };
 
@@ -196,7 +198,7 @@ struct FieldType<std::vector<Range>> {
     std::vector<Range> out;
     for (const ConfigValue& item : *items) {
       const auto range = one(item);
-      if (!range || range->first < 0 || range->last < range->first) return false;
+      if (!range || range->first < 0 || range->last < range->first || range->last > kMostCount) return false;
       out.push_back(*range);
     }
     to = std::move(out);
@@ -244,6 +246,16 @@ struct FieldType<ConfigValue> {
   static std::optional<ConfigValue> write(const ConfigValue& value, const ValueShape&) {
     return value.get_if<ConfigValue::Table>()->empty() ? std::nullopt : std::optional(value);
   }
+};
+
+template <>
+struct FieldType<LaterValue> {
+  static constexpr auto kBase = ValueShape::Base::kAny;
+  static bool read(const ConfigValue& from, const ValueShape&, LaterValue& to) {
+    to.value = from;
+    return true;
+  }
+  static ConfigValue write(const LaterValue& value, const ValueShape&) { return value.value; }
 };
 
 template <typename T>
@@ -297,6 +309,7 @@ KeySpec key(const char* name, T Table::*member, const char* help, ValueShape sha
               .help = help,
               .shape = shape,
               .later = false,
+              .former = {},
               .resume = {},
               .path = false,
               .read = {},
@@ -314,6 +327,10 @@ inline KeySpec later(KeySpec spec) {
   spec.later = true;
   return spec;
 }
+inline KeySpec later(KeySpec spec, int64_t former) {
+  spec.former = plain(former);
+  return later(std::move(spec));
+}
 inline KeySpec paths(KeySpec spec) {
   spec.path = true;
   return spec;
@@ -323,12 +340,6 @@ inline KeySpec on_resume(KeySpec spec, ResumeClass resume) {
   return spec;
 }
 
-inline ValueShape at_least(double least) {
-  return {.least = least};
-}
-inline ValueShape above(double limit) {
-  return {.above = limit};
-}
 inline ValueShape between(double least, double most) {
   return {.least = least, .most = most};
 }
@@ -338,8 +349,30 @@ inline ValueShape from_to_below(double least, double below) {
 inline ValueShape between_exclusive(double above, double below) {
   return {.above = above, .below = below};
 }
-inline ValueShape count_of_at_least(double least) {
-  return {.least = least, .counts = true};
+// A table of its own; `member` is where its keys are.
+template <typename Table>
+TableSpec table(const char* name, ResumeClass resume, Table RunConfig::*member, const char* help,
+                std::vector<KeySpec>&& keys) {
+  return {.name = name,
+          .help = help,
+          .resume = resume,
+          .keys = std::move(keys),
+          .list = false,
+          .later = false,
+          .count = [](const RunConfig&) { return size_t{1}; },
+          .at = [member](RunConfig& config, size_t) -> void* { return &(config.*member); }};
+}
+
+// Those of later versions (tables_later.cpp).
+TableSpec parallel_table();
+TableSpec moe_table();
+TableSpec recovery_table();
+
+inline ValueShape above_to(double above, double most) {
+  return {.most = most, .above = above};
+}
+inline ValueShape count_between(double least, double most) {
+  return {.least = least, .most = most, .counts = true};
 }
 inline ValueShape choice(std::vector<std::string> choices, std::vector<std::string> later = {}) {
   return {.choices = std::move(choices), .later = std::move(later)};

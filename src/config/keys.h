@@ -25,6 +25,7 @@ struct ValueShape {
     kRanges,
     kWeights,  // a table of numbers
     kFree,     // a table of anything
+    kAny,      // anything: of a later version
   };
   Base base = Base::kString;
   bool optional = false;                         // may be left unset
@@ -41,6 +42,7 @@ struct KeySpec {
   std::string help;  // a sentence for people
   ValueShape shape;
   bool later = false;                 // only the default is accepted yet
+  std::optional<ConfigValue> former;  // later: the default of an earlier version, accepted too
   std::optional<ResumeClass> resume;  // where it differs from the table's
   bool path = false;                  // texts that name files or folders
   // False where the value does not have the shape. `table` is the struct that holds the key.

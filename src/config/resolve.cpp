@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "base/parallel.h"
 #include "config/objective.h"
@@ -41,33 +43,64 @@ void end_with_data(ResolvedRun& run) {
   log_warning(
       "the data end after {} steps, before the {} asked for: so do the run and the learning rate's curve",
       steps, *run.config.schedule.steps);
-  if (steps < run.config.schedule.warmup_steps) {
-    log_warning(
-        "schedule.warmup_steps: found {}, more than these {} steps: the learning rate never reaches "
-        "optimizer.lr",
-        run.config.schedule.warmup_steps, steps);
-  }
   run.config.schedule.steps = std::max<int64_t>(1, steps);
+}
+
+// What can never fit is said before text is read for minutes.
+void check_room(const RunConfig& config, const models::ModelConfig& model) {
+  const auto budget = static_cast<double>((*config.memory.budget).count);
+  const double weights = 8 * static_cast<double>(models::parameter_count(model));
+  if (weights > budget) {
+    throw ConfigError(
+        "[memory.budget] weights and gradients of the model take {}, and {} are allowed; take a smaller "
+        "model "
+        "or raise memory.budget",
+        human_bytes(weights), human_bytes(budget));
+  }
+  // What the loader holds of this step and of those that it prepares.
+  const double batch = 64 * static_cast<double>(config.training.global_batch_size) *
+                       static_cast<double>(config.training.sequence_length);
+  if (batch > budget) {
+    throw ConfigError(
+        "[training.global_batch_size] a step's {} sequences of {} tokens take {} as ids alone, and "
+        "memory.budget "
+        "allows {}; lower it or training.sequence_length",
+        config.training.global_batch_size, config.training.sequence_length, human_bytes(batch),
+        human_bytes(budget));
+  }
 }
 
 }  // namespace
 
 ResolvedRun resolve(RunConfig config, const ResolveOptions& options) {
-  ResolvedRun run{.config = std::move(config), .model = {}, .tokenizer = {}, .data = {}};
+  ResolvedRun run{
+      .config = std::move(config), .model = {}, .tokenizer = {}, .data = {}, .micro_batch_open = false};
   // The horizon of the curve is fixed at the first start.
   const bool fix_horizon = run.config.schedule.steps.is_word();
+  const bool fix_warmup = run.config.schedule.warmup_steps.is_word();
   if (fix_horizon) run.config.schedule.steps = total_steps(run.config);
+  if (fix_warmup) run.config.schedule.warmup_steps = auto_warmup_steps(*run.config.schedule.steps);
   run.model = resolve_model(run.config);
   resolve_objective(run.config, run.model);
+  run.micro_batch_open = run.config.training.micro_batch_size.is_word();
   resolve_machine(run.config);
   set_compute_threads(static_cast<int>(*run.config.device.threads));
   const auto tokenizer = [&] { return run.tokenizer ? &*run.tokenizer : nullptr; };
   if (options.data == ResolveOptions::Data::kPrepared) {
+    check_room(run.config, run.model);
     run.tokenizer =
         resolve_tokenizer(run.config, run.model, options.files, options.stored_tokenizer, options.check);
     take_tokenizer(run.model, run.config, tokenizer());
     run.data = resolve_data(run.config, run.model, tokenizer(), options.files, options.check);
     if (fix_horizon) end_with_data(run);
+    const int64_t horizon = *run.config.schedule.steps;
+    if (fix_warmup) run.config.schedule.warmup_steps = auto_warmup_steps(horizon);
+    if (fix_horizon && horizon < *run.config.schedule.warmup_steps) {
+      log_warning(
+          "schedule.warmup_steps: found {}, more than the {} steps that the data give: the learning rate never "
+          "reaches optimizer.lr",
+          *run.config.schedule.warmup_steps, horizon);
+    }
     return run;
   }
   KnownTokenizer known = known_tokenizer(run.config, run.model, options.stored_tokenizer);
@@ -77,8 +110,33 @@ ResolvedRun resolve(RunConfig config, const ResolveOptions& options) {
   return run;
 }
 
+namespace {
+
+// The next smaller number of sequences that divides a step's.
+std::optional<int64_t> smaller_micro_batch(const TrainingTable& training) {
+  for (int64_t size = *training.micro_batch_size - 1; size >= 1; --size)
+    if (training.global_batch_size % size == 0) return size;
+  return std::nullopt;
+}
+
+// A micro-batch size that was left to the program is the largest of its choices that memory.budget holds.
+std::shared_ptr<const program::ProgramSet> compile_fitting(ResolvedRun& run) {
+  for (;;) {
+    try {
+      return compile_run(run.config, run.model, run.data.tasks);
+    } catch (const program::DoesNotFit& error) {
+      const bool by_weights = error.set()->persistent_bytes > (*run.config.memory.budget).count;
+      const auto smaller = smaller_micro_batch(run.config.training);
+      if (!run.micro_batch_open || by_weights || !smaller) throw;
+      run.config.training.micro_batch_size = *smaller;
+    }
+  }
+}
+
+}  // namespace
+
 std::shared_ptr<const program::ProgramSet> compile(ResolvedRun& run) {
-  auto set = compile_run(run.config, run.model, run.data.tasks);
+  auto set = compile_fitting(run);
   if (run.config.memory.recompute == Recompute::kAuto) {
     run.config.memory.recompute =
         static_cast<Recompute>(static_cast<int>(set->programs[kTrainProgram].recompute) + 1);

@@ -111,6 +111,7 @@ struct ResolvedRun {
   models::ModelConfig model;  // with the ids of the run's tokenizer
   std::optional<data::Tokenizer> tokenizer;
   RunData data;
+  bool micro_batch_open = false;  // training.micro_batch_size was "auto": compile() may lower it
 };
 
 struct ResolveOptions {
@@ -126,7 +127,8 @@ struct ResolveOptions {
 // `config`: as read and validated. Sets the calling thread's number of compute threads.
 ResolvedRun resolve(RunConfig config, const ResolveOptions& options);
 
-// The programs of a run; memory.recompute becomes what was chosen.
+// The programs of a run; memory.recompute and a micro-batch size that was "auto" become what was chosen.
+// DoesNotFit where memory.budget holds no choice.
 std::shared_ptr<const program::ProgramSet> compile(ResolvedRun& run);
 
 // For every tensor of the model's files: weight decay where it has two or more dimensions, none on norms and

@@ -9,6 +9,8 @@
 #include "config/resolve.h"
 #include "config/token_checks.h"
 #include "data/input/corpus_files.h"
+#include "data/samples/eval_windows.h"
+#include "data/samples/loader.h"
 #include "data/tokenizer/train_bpe.h"
 #include "data/tokens/reader.h"
 #include "data/tokens/text_encoder.h"
@@ -314,6 +316,37 @@ data::FimOptions fim_options(const RunConfig& config, const data::Tokenizer* tok
   return options;
 }
 
+// Text from which no loss can be told is found now, and not at the first evaluation.
+void check_held_out(const RunConfig& config, const models::ModelConfig& model,
+                    const data::Tokenizer* tokenizer, const HeldOut& held) {
+  const std::string key = held.name != "valid"        ? "eval.set " + held.name
+                          : config.data.valid.empty() ? "data.valid_fraction"
+                                                      : "data.valid";
+  const int64_t tokens = std::min(held.corpus.tokens(), held.max_tokens);
+  if (tokens < 2) {
+    throw ConfigError(
+        "[{}] holds {} token{} to evaluate on, expected at least 2; give more text, or set eval.interval = "
+        "\"never\"",
+        key, tokens, tokens == 1 ? "" : "s");
+  }
+  const data::EvalWindows windows(held.corpus, {.sequence_length = config.training.sequence_length,
+                                                .pack = packing(config),
+                                                .max_tokens = held.max_tokens,
+                                                .objective = objective_options(config, model, tokenizer)});
+  // One after the other until something is told; most have something in the first.
+  data::HostBatch row;
+  row.resize(windows.shape(), 1);
+  data::BatchScratch scratch;
+  for (int64_t first = 0; first < windows.windows(); ++first) {
+    if (windows.fill(first, 1, row.view(), scratch) > 0) return;
+  }
+  throw ConfigError(
+      "[{}] holds {} tokens, and none of them is to be told from others of its document; give longer texts, "
+      "or "
+      "set eval.interval = \"never\"",
+      key, tokens);
+}
+
 }  // namespace
 
 std::vector<TaskSet> resolve_tasks(const RunConfig& config, const models::ModelConfig& model,
@@ -384,16 +417,25 @@ RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const 
   for (const DataSource& source : config.data.source)
     add(source.name, "data.source " + source.name, source.path, source);
 
-  const double fraction = config.data.valid_fraction.value_or(text && config.data.valid.empty() ? 0.01 : 0.0);
-  config.data.valid_fraction = fraction;
+  const bool chosen_here = config.data.valid_fraction.is_word();
+  double fraction = config.data.valid_fraction.value_or(text && config.data.valid.empty() ? 0.01 : 0.0);
   if (!config.data.valid.empty()) {
     HeldOut valid{"valid", {}, 0, 0};
     valid.corpus = tokenized(config, config.data.valid, "data.valid", model, tokenizer, files, check,
                              &valid.bytes_per_token);
     out.held_out.push_back(std::move(valid));
   } else if (fraction > 0) {
-    out.held_out.push_back(hold_out(sources, fraction, static_cast<uint64_t>(config.run.seed)));
+    std::vector<Source> whole = sources;
+    HeldOut valid = hold_out(sources, fraction, static_cast<uint64_t>(config.run.seed));
+    if (chosen_here && valid.corpus.tokens() < 2) {
+      log_warning("the text is too short for a part of it to be held out: nothing is evaluated");
+      sources = std::move(whole);
+      fraction = 0;
+    } else {
+      out.held_out.push_back(std::move(valid));
+    }
   }
+  config.data.valid_fraction = fraction;
   for (Source& source : sources) out.sources.push_back(std::move(source.spec));
   if (config.data.temperature) heat(out.sources, *config.data.temperature);
   // An evaluation should cost a small part of the training between two of them.
@@ -411,6 +453,9 @@ RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const 
     held.corpus = tokenized(config, set.path, "eval.set " + set.name, model, tokenizer, files, check,
                             &held.bytes_per_token);
     out.held_out.push_back(std::move(held));
+  }
+  if (config.eval.interval.kind != Interval::Kind::kNever) {
+    for (const HeldOut& held : out.held_out) check_held_out(config, model, tokenizer, held);
   }
   for (const auto& source : out.sources) out.train_tokens += source.corpus.tokens();
   check_token_files(config, model, out);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -10,8 +11,10 @@
 #include "base/suggest.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface.h"
+#include "checkpoint/weights.h"
 #include "config/objective.h"
 #include "config/resolve.h"
+#include "config/value_json.h"
 #include "device/cpu/device.h"
 #include "device/reference/device.h"
 #include "evaluation/task_score.h"
@@ -24,12 +27,7 @@ namespace {
 
 // A value of [model.override] as JSON text.
 std::string json_of(const ConfigValue& value) {
-  if (const auto* text = value.get_if<std::string>()) return '"' + *text + '"';
-  if (const auto* flag = value.get_if<bool>()) return *flag ? "true" : "false";
-  if (const auto* integer = value.get_if<int64_t>()) return std::to_string(*integer);
-  if (const auto* real = value.get_if<double>()) return fmt::format("{}", *real);
-  throw ConfigError("[{}] a value of model.override must be a text, a number, true or false",
-                    to_string(value.origin));
+  return to_json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 models::ModelConfig model_of_family(const ModelTable& table) {
@@ -196,6 +194,27 @@ void check_start(const RunConfig& config, const models::ModelConfig& model, std:
   }
 }
 
+// A model made for this run has as many entries as the tokenizer that is trained for it, unless it says how
+// many it has.
+bool takes_vocabulary_of_tokenizer(const RunConfig& config) {
+  if (!config.tokenizer.train_given || config.tokenizer.train.vocab_size.is_word()) return false;
+  if (!config.tokenizer.path.empty() || !config.model.from.empty() || config.model.vocab_size) return false;
+  const auto* overrides = config.model.overrides.get_if<ConfigValue::Table>();
+  return overrides == nullptr ||
+         std::none_of(overrides->begin(), overrides->end(),
+                      [](const ConfigEntry& entry) { return entry.key == "vocab_size"; });
+}
+
+// Whether the folder has weights; without them a model can still be planned.
+bool has_weights(const Path& folder) {
+  std::error_code error;
+  for (const char* name : {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+                           "pytorch_model.bin.index.json"}) {
+    if (std::filesystem::exists(folder / name, error)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Path model_folder(const RunConfig& config) {
@@ -219,6 +238,7 @@ models::ModelConfig resolve_model(const RunConfig& config) {
     for (const ConfigEntry& entry : *table) overrides.emplace_back(entry.key, json_of(entry.value));
   }
   model = models::with_overrides(model, overrides, where);
+  if (takes_vocabulary_of_tokenizer(config)) model.vocab_size = *config.tokenizer.train.vocab_size;
   model.init = scheme_of(config.model.init_scheme, model.init);
   model.init_std = config.model.init_std.value_or(model.init_std);
   model.mup = {.base_hidden_size = config.model.mup_base_hidden_size.value_or(0),
@@ -238,6 +258,10 @@ void check_model(const RunConfig& config, std::vector<Fault>& faults) {
       for (std::string& problem : models::transformers_faults(model))
         faults.push_back({key, config.origin_of(key), std::move(problem)});
     }
+    // What config.json says is planned only where the weights beside it say the same.
+    if (problems.empty() && !config.model.from.empty() && config.model.init == ModelInit::kWeights &&
+        config.model.overrides.get_if<ConfigValue::Table>()->empty() && has_weights(config.model.from))
+      checkpoint::check_weights(config.model.from, model);
     if (problems.empty()) check_groups(config, model, faults);
     if (problems.empty()) check_optimizers(config, model, faults);
     if (problems.empty()) check_objective(config, model, faults);
@@ -278,7 +302,7 @@ void resolve_machine(RunConfig& config) {
   if (config.memory.budget.is_word()) config.memory.budget = Bytes{available_memory() / 10 * 9};
   if (config.training.micro_batch_size.is_word()) {
     // As many sequences as make about 2,048 tokens: GEMMs are at their best there, and more would only take
-    // memory.
+    // memory. compile() takes fewer where these do not fit.
     const int64_t wanted = std::max<int64_t>(1, 2048 / config.training.sequence_length);
     int64_t size = std::min(wanted, config.training.global_batch_size);
     while (config.training.global_batch_size % size != 0) --size;

@@ -57,6 +57,8 @@ std::vector<Json> forms(const ValueShape& shape) {
       return {{{"type", "object"}, {"additionalProperties", bounded({{"type", "number"}}, shape)}}};
     case Base::kFree:
       return {{{"type", "object"}}};
+    case Base::kAny:
+      return {{{"type", {"boolean", "integer", "number", "string", "array", "object"}}}};
   }
   return {};
 }

@@ -28,6 +28,7 @@ void keep_words(RunConfig& now, RunConfig& stored) {
       void* object = table.at(now, i);
       const void* source = table.at(stored, i);
       for (const KeySpec& spec : table.keys) {
+        if (spec.later) continue;  // has its default
         const auto value = spec.write(object);
         const auto* text = value ? value->get_if<std::string>() : nullptr;
         // "repeat" is a wish of its own; the other words leave the choice to the program.

@@ -1,21 +1,15 @@
 // The keys of RUN.toml: the one place that names them.
 #include "config/fields.h"
+#include "models/model.h"
 
 namespace strata::config {
 namespace {
 
-template <typename Table>
-TableSpec table(const char* name, ResumeClass resume, Table RunConfig::*member, const char* help,
-                std::vector<KeySpec>&& keys) {
-  return {.name = name,
-          .help = help,
-          .resume = resume,
-          .keys = std::move(keys),
-          .list = false,
-          .later = false,
-          .count = [](const RunConfig&) { return size_t{1}; },
-          .at = [member](RunConfig& config, size_t) -> void* { return &(config.*member); }};
-}
+// What numbers may be at most, where nothing else limits them: far beyond every use, and safe to multiply.
+constexpr auto kMostNumber = static_cast<double>(kMostCount);
+constexpr auto kMostSeed = static_cast<double>(int64_t{1} << 53);  // exact in every JSON
+constexpr double kMostSequences = 1 << 20;
+constexpr double kLeastReal = 1e-37, kMostReal = 1e30;  // of numbers that kernels take as fp32
 
 // What one of the optimizers has beside the keys of all; written where it is used.
 template <typename Item>
@@ -57,7 +51,7 @@ TableSpec run_table() {
           key("started_in", &RunTable::started_in,
               "The folder where relative paths begin, which the program writes into a run's run.toml; unset: "
               "the working folder."),
-          on_resume(key("seed", &RunTable::seed, "Decides weights, data order and dropout.", at_least(0)),
+          on_resume(key("seed", &RunTable::seed, "Decides weights and data order.", between(0, kMostSeed)),
                     ResumeClass::kRefused),
           key("max_time", &RunTable::max_time,
               "Time limit (\"2h\"): save and exit 75; auto: the scheduler's limit where there is one."),
@@ -79,28 +73,36 @@ TableSpec model_table() {
               "normal, cut at three standard deviations (OLMo 2); mitchell (OLMo); auto: the family's.",
               choice({"auto", "normal", "scaled_residual", "small_wang", "truncated_normal", "mitchell"})),
           key("init_std", &ModelTable::init_std,
-              "Standard deviation of random weights; unset: initializer_range of the config.json.", above(0)),
+              "Standard deviation of random weights; unset: initializer_range of the config.json.",
+              above_to(0, 1000)),
           key("mup_base_hidden_size", &ModelTable::mup_base_hidden_size,
               "µP: the width at which the settings were tuned. Weights start and learn so that the same "
               "settings serve this model's width.",
-              at_least(1)),
+              between(1, models::kMostWidth)),
           key("mup_base_head_dim", &ModelTable::mup_base_head_dim,
-              "µP: the head size there; unset: this model's.", at_least(1)),
+              "µP: the head size there; unset: this model's.", between(1, models::kMostHeadDim)),
           key("family", &ModelTable::family, "An architecture, with the sizes below."),
-          key("vocab_size", &ModelTable::vocab_size, "Entries of the vocabulary.", at_least(1)),
-          key("hidden_size", &ModelTable::hidden_size, "Width of the residual stream.", at_least(1)),
+          key("vocab_size", &ModelTable::vocab_size, "Entries of the vocabulary.",
+              between(1, models::kMostIds)),
+          key("hidden_size", &ModelTable::hidden_size, "Width of the residual stream.",
+              between(1, models::kMostWidth)),
           key("intermediate_size", &ModelTable::intermediate_size, "Width of the feed-forward part.",
-              at_least(1)),
+              between(1, models::kMostFfnWidth)),
           key("num_hidden_layers", &ModelTable::num_hidden_layers,
-              "Layers; of an encoder-decoder, of each of both.", at_least(1)),
-          key("num_attention_heads", &ModelTable::num_attention_heads, "Query heads.", at_least(1)),
-          key("num_key_value_heads", &ModelTable::num_key_value_heads, "Key and value heads.", at_least(1)),
+              "Layers; of an encoder-decoder, of each of both.", between(1, models::kMostLayers)),
+          key("num_attention_heads", &ModelTable::num_attention_heads, "Query heads.",
+              between(1, models::kMostHeads)),
+          key("num_key_value_heads", &ModelTable::num_key_value_heads, "Key and value heads.",
+              between(1, models::kMostHeads)),
           key("head_dim", &ModelTable::head_dim, "Size of a head; unset: hidden_size / num_attention_heads.",
-              at_least(1)),
+              between(1, models::kMostHeadDim)),
           key("max_position_embeddings", &ModelTable::max_position_embeddings, "Longest sequence.",
-              at_least(1)),
+              between(1, models::kMostIds)),
           key("tie_word_embeddings", &ModelTable::tie_word_embeddings, "One matrix for embedding and head."),
-          key("rope_theta", &ModelTable::rope_theta, "Base of the rotary embedding.", above(0)),
+          key("rope_theta", &ModelTable::rope_theta, "Base of the rotary embedding.",
+              above_to(0, models::kMostTheta)),
+          later(key("allow_leaking_routing", &ModelTable::allow_leaking_routing,
+                    "Train a model whose experts are chosen with a view of later tokens.")),
           key("override", &ModelTable::overrides, "Any config.json key of the family."),
       });
 }
@@ -126,8 +128,10 @@ TableSpec tokenizer_train_table() {
       .resume = ResumeClass::kRefused,
       .keys =
           {
-              key("vocab_size", &T::vocab_size, "Entries; auto: the model's vocabulary.", at_least(257)),
-              key("min_frequency", &T::min_frequency, "Pairs seen less often are not merged.", at_least(1)),
+              key("vocab_size", &T::vocab_size,
+                  "Entries, the model's too where it says none; auto: the model's.", between(257, 1 << 24)),
+              key("min_frequency", &T::min_frequency, "Pairs seen less often are not merged.",
+                  between(1, kMostNumber)),
               key("pattern", &T::pattern, "Name of the pattern that splits text into words."),
               key("special", &T::special,
                   "Special tokens, <|endoftext|> among them; those that data.objective needs are added, and "
@@ -179,49 +183,54 @@ TableSpec data_table() {
               ResumeClass::kRefused),
           key("mask_rate", &DataTable::mask_rate, "masked, span_corruption: the share of the tokens hidden.",
               between_exclusive(0, 1)),
-          key("mean_span", &DataTable::mean_span, "span_corruption: mean tokens of a span.", at_least(1)),
+          key("mean_span", &DataTable::mean_span, "span_corruption: mean tokens of a span.",
+              between(1, 10000)),
           key("temperature", &DataTable::temperature,
               "Multiplies each source's weight by tokens^(1/temperature): 1 is in proportion to size, 3.3 "
               "the "
               "exponent 0.3 of XLM-R and mT5; unset: weights as they are.",
-              at_least(0.1)),
+              between(0.1, 1000)),
           key("fim_rate", &DataTable::fim_rate,
               "Share of documents (their pieces within a window) turned into fill-in-the-middle.",
               between(0, 1)),
           key("fim_spm_rate", &DataTable::fim_spm_rate,
               "Of these, the share written suffix first (SPM), the others prefix first (PSM).",
               between(0, 1)),
-          key("epochs", &DataTable::epochs, "Passes over the data, then stop.", word("repeat", at_least(1))),
+          key("epochs", &DataTable::epochs, "Passes over the data, then stop.",
+              word("repeat", between(1, 1e9))),
           key("skip", &DataTable::skip, "Global samples never to be trained on: [[first, last], …]."),
       });
 }
 
 TableSpec data_source_table() {
-  return list("data.source", ResumeClass::kAccept, &RunConfig::data, &DataTable::source,
-              "Sources of a mixture, in place of data.train.",
-              {
-                  key("name", &DataSource::name, "Name, for phases and reports."),
-                  paths(key("path", &DataSource::path, "Files, folders or globs.")),
-                  key("weight", &DataSource::weight, "Share of the training tokens.", at_least(0)),
-                  key("max_epochs", &DataSource::max_epochs, "Most passes over this source.",
-                      word("repeat", at_least(1))),
-                  key("max_tokens", &DataSource::max_tokens, "Most tokens of the run from this source.",
-                      count_of_at_least(1)),
-              });
+  return list(
+      "data.source", ResumeClass::kAccept, &RunConfig::data, &DataTable::source,
+      "Sources of a mixture, in place of data.train.",
+      {
+          key("name", &DataSource::name, "Name, for phases and reports."),
+          paths(key("path", &DataSource::path, "Files, folders or globs.")),
+          key("weight", &DataSource::weight, "Share of the training tokens.", between(0, kMostNumber)),
+          key("max_epochs", &DataSource::max_epochs, "Most passes over this source.",
+              word("repeat", between(1, 1e9))),
+          key("max_tokens", &DataSource::max_tokens, "Most tokens of the run from this source.",
+              count_between(1, kMostNumber)),
+      });
 }
 
 TableSpec data_phase_table() {
-  return list("data.phase", ResumeClass::kAccept, &RunConfig::data, &DataTable::phase,
-              "Other weights from a step on.",
-              {
-                  key("from_step", &DataPhase::from_step, "First step of the phase.", at_least(1)),
-                  key("weights", &DataPhase::weights, "Weight of each source by name.", at_least(0)),
-              });
+  return list(
+      "data.phase", ResumeClass::kAccept, &RunConfig::data, &DataTable::phase,
+      "Other weights from a step on.",
+      {
+          key("from_step", &DataPhase::from_step, "First step of the phase.", between(1, kMostNumber)),
+          key("weights", &DataPhase::weights, "Weight of each source by name.", between(0, kMostNumber)),
+      });
 }
 
 // Unset where the length is given in tokens: run.toml says one of the two.
 KeySpec steps_key() {
-  KeySpec spec = key("steps", &TrainingTable::steps, "Optimizer steps of the run.", count_of_at_least(1));
+  KeySpec spec =
+      key("steps", &TrainingTable::steps, "Optimizer steps of the run.", count_between(1, kMostNumber));
   spec.write = [write = spec.write](const void* table) {
     return static_cast<const TrainingTable*>(table)->tokens ? std::nullopt : write(table);
   };
@@ -229,20 +238,29 @@ KeySpec steps_key() {
 }
 
 TableSpec training_table() {
-  return table(
-      "training", ResumeClass::kAccept, &RunConfig::training, "Sizes of a step and length of the run.",
-      {
-          key("sequence_length", &TrainingTable::sequence_length, "Tokens of a window.", at_least(1)),
-          key("micro_batch_size", &TrainingTable::micro_batch_size,
-              "Sequences a model replica computes at once.", at_least(1)),
-          key("global_batch_size", &TrainingTable::global_batch_size,
-              "Sequences per optimizer step, over all replicas; the rest is accumulation.", at_least(1)),
-          steps_key(),
-          key("tokens", &TrainingTable::tokens, "Tokens of the run, in place of steps.",
-              count_of_at_least(1)),
-          key("clip_grad_norm", &TrainingTable::clip_grad_norm,
-              "Largest global gradient norm; 0: no clipping.", at_least(0)),
-      });
+  return table("training", ResumeClass::kAccept, &RunConfig::training,
+               "Sizes of a step and length of the run.",
+               {
+                   key("sequence_length", &TrainingTable::sequence_length, "Tokens of a window.",
+                       between(1, models::kMostIds)),
+                   key("micro_batch_size", &TrainingTable::micro_batch_size,
+                       "Sequences a model replica computes at once; auto: about 2,048 tokens, fewer where "
+                       "memory.budget "
+                       "asks for it.",
+                       between(1, kMostSequences)),
+                   key("global_batch_size", &TrainingTable::global_batch_size,
+                       "Sequences per optimizer step, over all replicas; the rest is accumulation.",
+                       between(1, kMostSequences)),
+                   steps_key(),
+                   key("tokens", &TrainingTable::tokens, "Tokens of the run, in place of steps.",
+                       count_between(1, kMostNumber)),
+                   key("clip_grad_norm", &TrainingTable::clip_grad_norm,
+                       "Largest global gradient norm; 0: no clipping.", between(0, kMostReal)),
+                   later(key("batch_ramp", &TrainingTable::batch_ramp,
+                             "A batch that grows: [[tokens, sequences], …] or \"noise_scale\".")),
+                   later(key("length_warmup", &TrainingTable::length_warmup,
+                             "A sequence length that grows: [[tokens, length], …].")),
+               });
 }
 
 const std::vector<std::string> kOptimizers{"adamw", "muon", "lion", "adafactor", "adamw8bit"};
@@ -255,15 +273,15 @@ TableSpec optimizer_table() {
                         "The update rule. muon: of the matrices within the blocks, adamw of all else.",
                         choice(kOptimizers)),
                     ResumeClass::kRefused),
-          key("lr", &OptimizerTable::lr, "Peak learning rate.", above(0)),
+          key("lr", &OptimizerTable::lr, "Peak learning rate.", between(kLeastReal, kMostReal)),
           key("beta1", &OptimizerTable::beta1, "adamw, adamw8bit: decay of the first moment.",
               from_to_below(0, 1)),
           key("beta2", &OptimizerTable::beta2, "adamw, adamw8bit: decay of the second moment.",
               from_to_below(0, 1)),
           key("eps", &OptimizerTable::eps, "adamw, adamw8bit: added to the root of the second moment.",
-              above(0)),
+              between(kLeastReal, 1)),
           key("weight_decay", &OptimizerTable::weight_decay,
-              "On tensors with two or more dimensions, none on norms and biases.", at_least(0)),
+              "On tensors with two or more dimensions, none on norms and biases.", between(0, 1e6)),
           key("state_dtype", &OptimizerTable::state_dtype, "Of the moments.",
               choice({"fp32", "bf16"}, {"bf16"})),
       });
@@ -278,7 +296,7 @@ std::vector<TableSpec> optimizer_sub_tables() {
           {
               key("momentum", &optim::Muon::momentum, "Decay of the momentum.", from_to_below(0, 1)),
               key("nesterov", &optim::Muon::nesterov, "Take the gradient's own part once more."),
-              key("ns_steps", &optim::Muon::steps, "Iterations of Newton and Schulz.", at_least(1)),
+              key("ns_steps", &optim::Muon::steps, "Iterations of Newton and Schulz.", between(1, 100)),
               key("scale", &optim::Muon::scale,
                   "Of the update: original: √max(1, rows / columns); match_rms_adamw: 0.2 √max(rows, "
                   "columns), so that learning rates of AdamW hold.",
@@ -296,19 +314,20 @@ std::vector<TableSpec> optimizer_sub_tables() {
           {
               key("beta2_decay", &optim::Adafactor::beta2_decay,
                   "The second moment takes a share of t^beta2_decay of update t's.", between(-1, 0)),
-              key("eps1", &optim::Adafactor::eps1, "Least root of a second moment.", above(0)),
+              key("eps1", &optim::Adafactor::eps1, "Least root of a second moment.", between(kLeastReal, 1)),
               key("eps2", &optim::Adafactor::eps2,
-                  "Least size of a tensor, which its learning rate is relative to.", above(0)),
+                  "Least size of a tensor, which its learning rate is relative to.", between(kLeastReal, 1)),
               key("clip_threshold", &optim::Adafactor::clip_threshold,
-                  "Largest root mean square of an update.", above(0)),
+                  "Largest root mean square of an update.", above_to(0, 1e6)),
           }),
-      optimizer_sub_table("optimizer.adamw8bit", Kind::kAdamW8Bit, &Table::adamw8bit,
-                          "Moments of one byte, a scale for every 256 (Dettmers et al. 2022).",
-                          {
-                              on_resume(key("min_elements", &optim::AdamW8Bit::min_elements,
-                                            "Smaller tensors have moments in fp32.", count_of_at_least(1)),
-                                        ResumeClass::kRefused),
-                          }),
+      optimizer_sub_table(
+          "optimizer.adamw8bit", Kind::kAdamW8Bit, &Table::adamw8bit,
+          "Moments of one byte, a scale for every 256 (Dettmers et al. 2022).",
+          {
+              on_resume(key("min_elements", &optim::AdamW8Bit::min_elements,
+                            "Smaller tensors have moments in fp32.", count_between(1, kMostNumber)),
+                        ResumeClass::kRefused),
+          }),
   };
 }
 
@@ -318,8 +337,8 @@ TableSpec optimizer_group_table() {
               "Tensors with settings of their own; the first group that matches counts.",
               {
                   key("match", &T::match, "Tensor names, with * and ?: \"*embed_tokens*\"."),
-                  key("lr_scale", &T::lr_scale, "Factor on the learning rate.", at_least(0)),
-                  key("weight_decay", &T::weight_decay, "In place of the optimizer's.", at_least(0)),
+                  key("lr_scale", &T::lr_scale, "Factor on the learning rate.", between(0, 1e6)),
+                  key("weight_decay", &T::weight_decay, "In place of the optimizer's.", between(0, 1e6)),
                   on_resume(key("name", &T::name, "In place of the optimizer's.", choice(kOptimizers)),
                             ResumeClass::kRefused),
               });
@@ -330,12 +349,13 @@ TableSpec schedule_table() {
                {
                    key("name", &ScheduleTable::name, "The curve after the warm-up.",
                        choice({"cosine", "wsd", "linear", "constant", "inverse_sqrt"})),
-                   key("warmup_steps", &ScheduleTable::warmup_steps, "Step s of 1…warmup uses lr·s/warmup.",
-                       count_of_at_least(0)),
+                   key("warmup_steps", &ScheduleTable::warmup_steps,
+                       "Step s of 1…warmup uses lr·s/warmup; auto: 5 % of the horizon, at least 10 steps.",
+                       word("auto", count_between(0, kMostNumber))),
                    key("min_lr_ratio", &ScheduleTable::min_lr_ratio,
                        "The last learning rate, as a share of lr.", between(0, 1)),
                    key("steps", &ScheduleTable::steps, "The horizon, fixed at the first start.",
-                       word("training", count_of_at_least(1))),
+                       word("training", count_between(1, kMostNumber))),
                    key("decay_ratio", &ScheduleTable::decay_ratio,
                        "wsd: the share of the horizon that decays.", between(0, 1)),
                    key("decay", &ScheduleTable::decay, "wsd: shape of the decay.",
@@ -370,33 +390,12 @@ TableSpec device_table() {
       "device", ResumeClass::kFree, &RunConfig::device, "What computes.",
       {
           key("kind", &DeviceTable::kind, "The device.", choice({"auto", "cpu", "cuda"}, {"cuda"})),
-          key("threads", &DeviceTable::threads, "Compute threads; auto: one a core.", at_least(1)),
+          key("threads", &DeviceTable::threads, "Compute threads; auto: OMP_NUM_THREADS, else one a core.",
+              between(1, 4096)),
           key("pin", &DeviceTable::pin,
               "Bind compute threads to cores, each to its own; only where the run has all cores of the "
               "machine and no other run has bound its threads."),
       });
-}
-
-TableSpec parallel_table() {
-  using T = ParallelTable;
-  TableSpec spec =
-      table("parallel", ResumeClass::kFree, &RunConfig::parallel, "How ranks share the work.",
-            {
-                later(key("replicate", &T::replicate, "Replicas; -1: what is left.", at_least(-1))),
-                later(key("shard", &T::shard, "FSDP group; -1: what is left.", at_least(-1))),
-                later(key("zero", &T::zero, "What FSDP splits.", between(1, 3))),
-                later(key("tensor", &T::tensor, "Tensor parallelism.", at_least(-1))),
-                later(key("sequence", &T::sequence, "Sequence parallelism with tensor parallelism.")),
-                later(key("context", &T::context, "Context parallelism.", at_least(-1))),
-                later(key("pipeline", &T::pipeline, "Pipeline stages.", at_least(-1))),
-                later(key("schedule", &T::schedule, "Pipeline schedule.")),
-                later(key("virtual_stages", &T::virtual_stages, "Model parts a stage.", at_least(1))),
-                later(key("expert", &T::expert, "Expert parallelism.", at_least(-1))),
-                later(key("backend", &T::backend, "Engine of collectives.",
-                          choice({"auto", "local", "mpi", "nccl"}))),
-            });
-  spec.later = true;
-  return spec;
 }
 
 TableSpec checkpoint_table() {
@@ -407,9 +406,9 @@ TableSpec checkpoint_table() {
                        "\"200 steps\", \"10min\", \"500M tokens\"; auto: at most 1 % of the time, at least "
                        "every 30 min.",
                        word("auto")),
-                   key("keep_last", &T::keep_last, "Newest checkpoints to keep.", at_least(1)),
+                   key("keep_last", &T::keep_last, "Newest checkpoints to keep.", between(1, 1e6)),
                    key("keep_every", &T::keep_every, "Keep for good: \"1000 steps\"."),
-                   key("keep_best", &T::keep_best, "Best checkpoints to keep.", at_least(0)),
+                   key("keep_best", &T::keep_best, "Best checkpoints to keep.", between(0, 1e6)),
                    key("best_metric", &T::best_metric,
                        "What best means: the lowest value of this metric, of an accuracy the highest."),
                });
@@ -417,15 +416,17 @@ TableSpec checkpoint_table() {
 
 TableSpec eval_table() {
   using T = EvalTable;
-  return table("eval", ResumeClass::kFree, &RunConfig::eval, "Measuring on held-out data.",
-               {
-                   key("interval", &T::interval, "How often: \"100 steps\", \"10min\", \"never\"."),
-                   key("max_tokens", &T::max_tokens,
-                       "Tokens of data.valid; auto: a small share of the run's time.", count_of_at_least(1)),
-                   key("sample_prompts", &T::sample_prompts,
-                       "Texts to go on from at each evaluation; an encoder-decoder reads them."),
-                   key("sample_tokens", &T::sample_tokens, "Tokens of a sample; 0: no samples.", at_least(0)),
-               });
+  return table(
+      "eval", ResumeClass::kFree, &RunConfig::eval, "Measuring on held-out data.",
+      {
+          key("interval", &T::interval, "How often: \"100 steps\", \"10min\", \"never\"."),
+          key("max_tokens", &T::max_tokens, "Tokens of data.valid; auto: a small share of the run's time.",
+              count_between(2, kMostNumber)),
+          key("sample_prompts", &T::sample_prompts,
+              "Texts to go on from at each evaluation; an encoder-decoder reads them."),
+          key("sample_tokens", &T::sample_tokens, "Tokens of a sample; 0: no samples.",
+              between(0, models::kMostIds)),
+      });
 }
 
 TableSpec eval_set_table() {
@@ -434,23 +435,25 @@ TableSpec eval_set_table() {
       {
           key("name", &EvalSet::name, "Gives the metric eval/NAME/loss; of a task eval/NAME/acc and so on."),
           paths(key("path", &EvalSet::path, "Files, folders or globs.")),
-          key("max_tokens", &EvalSet::max_tokens, "Most tokens.", count_of_at_least(1)),
+          key("max_tokens", &EvalSet::max_tokens, "Most tokens.", count_between(2, kMostNumber)),
           key("task", &EvalSet::task,
               "Questions instead of text, as lm-evaluation-harness asks them: \"hellaswag\", "
               "\"arc_easy\", \"arc_challenge\", \"piqa\", \"lambada_openai\"; path is their jsonl."),
-          key("limit", &EvalSet::limit, "Only the first questions of a task; 0: all.", at_least(0)),
+          key("limit", &EvalSet::limit, "Only the first questions of a task; 0: all.",
+              between(0, kMostNumber)),
       });
 }
 
 TableSpec log_table() {
-  return table("log", ResumeClass::kFree, &RunConfig::log, "What is shown.",
-               {
-                   key("interval_steps", &LogTable::interval_steps,
-                       "Steps a line of the terminal; metrics.jsonl has every step.", at_least(1)),
-                   key("tensorboard", &LogTable::tensorboard, "Event files beside metrics.jsonl."),
-                   later(key("prometheus", &LogTable::prometheus, "FILE or :PORT.")),
-                   later(key("alert_command", &LogTable::alert_command, "Run when something is wrong.")),
-               });
+  return table(
+      "log", ResumeClass::kFree, &RunConfig::log, "What is shown.",
+      {
+          key("interval_steps", &LogTable::interval_steps,
+              "Steps a line of the terminal; metrics.jsonl has every step.", between(1, kMostNumber)),
+          key("tensorboard", &LogTable::tensorboard, "Event files beside metrics.jsonl."),
+          later(key("prometheus", &LogTable::prometheus, "FILE or :PORT.")),
+          later(key("alert_command", &LogTable::alert_command, "Run when something is wrong.")),
+      });
 }
 
 TableSpec profile_table() {
@@ -460,9 +463,11 @@ TableSpec profile_table() {
 }
 
 TableSpec debug_table() {
-  return table("debug", ResumeClass::kFree, &RunConfig::debug, "Hunting faults.",
-               {key("reference_kernels", &DebugTable::reference_kernels,
-                    "Plain kernels in fp64, many times slower, for hunting a numerical fault.")});
+  return table(
+      "debug", ResumeClass::kFree, &RunConfig::debug, "Hunting faults.",
+      {key("reference_kernels", &DebugTable::reference_kernels,
+           "Plain kernels in fp64, many times slower, for hunting a numerical fault."),
+       later(key("inject", &DebugTable::inject, "Faults to make: \"nan@rank=1,step=40,phase=bwd\"."))});
 }
 
 }  // namespace
@@ -473,10 +478,10 @@ const std::vector<TableSpec>& run_tables() {
         run_table(),         model_table(),      tokenizer_table(), tokenizer_train_table(), data_table(),
         data_source_table(), data_phase_table(), training_table(),  optimizer_table()};
     for (TableSpec& spec : optimizer_sub_tables()) all.push_back(std::move(spec));
-    for (TableSpec& spec :
-         std::vector<TableSpec>{optimizer_group_table(), schedule_table(), precision_table(), memory_table(),
-                                device_table(), parallel_table(), checkpoint_table(), eval_table(),
-                                eval_set_table(), log_table(), profile_table(), debug_table()})
+    for (TableSpec& spec : std::vector<TableSpec>{
+             optimizer_group_table(), schedule_table(), precision_table(), memory_table(), device_table(),
+             parallel_table(), moe_table(), checkpoint_table(), eval_table(), eval_set_table(), log_table(),
+             recovery_table(), profile_table(), debug_table()})
       all.push_back(std::move(spec));
     return all;
   }();

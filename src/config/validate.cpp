@@ -68,7 +68,9 @@ class Checker {
     const std::string path = table_path(table, index) + "." + spec.name;
     const auto value = spec.write(now);
     const auto standard = spec.write(usual);
-    if (spec.later && value && !(standard && same_value(*value, *standard))) {
+    const bool accepted = value && ((standard && same_value(*value, *standard)) ||
+                                    (spec.former && same_value(*value, *spec.former)));
+    if (spec.later && value && !accepted) {
       fault(path, "found {}: not yet in this version; {}", to_toml(*value),
             standard ? "leave it at " + to_toml(*standard) : "leave it out");
     }
@@ -148,10 +150,16 @@ class Checker {
   }
 
   static bool is_size(const std::string& name) {
-    static const std::set<std::string> others = {
-        "preset",           "from",        "init",     "family",
-        "override",         "init_scheme", "init_std", "mup_base_hidden_size",
-        "mup_base_head_dim"};
+    static const std::set<std::string> others = {"preset",
+                                                 "from",
+                                                 "init",
+                                                 "family",
+                                                 "override",
+                                                 "init_scheme",
+                                                 "init_std",
+                                                 "mup_base_hidden_size",
+                                                 "mup_base_head_dim",
+                                                 "allow_leaking_routing"};
     return !others.contains(name);
   }
 
@@ -250,6 +258,12 @@ class Checker {
       fault("training.global_batch_size",
             "found {} sequences of {} tokens, expected less than 2^40 tokens a step",
             training.global_batch_size, training.sequence_length);
+      return;
+    }
+    const int64_t step_tokens = training.global_batch_size * training.sequence_length;
+    if (!training.tokens && training.steps > kMostCount / step_tokens) {
+      fault("training.steps", "found {} steps of {} tokens, expected at most {:g} tokens in a run",
+            training.steps, step_tokens, static_cast<double>(kMostCount));
     }
   }
 
@@ -327,10 +341,11 @@ int64_t total_steps(const RunConfig& config) {
 }
 
 optim::ScheduleConfig schedule_of(const RunConfig& config) {
+  const int64_t horizon = config.schedule.steps.value_or(total_steps(config));
   return {.kind = config.schedule.name,
           .lr = config.optimizer.lr,
-          .warmup_steps = config.schedule.warmup_steps,
-          .steps = config.schedule.steps.value_or(total_steps(config)),
+          .warmup_steps = config.schedule.warmup_steps.value_or(auto_warmup_steps(horizon)),
+          .steps = horizon,
           .min_lr_ratio = config.schedule.min_lr_ratio,
           .decay_ratio = config.schedule.decay_ratio,
           .decay = config.schedule.decay};
@@ -379,6 +394,13 @@ std::vector<Fault> warnings(const RunConfig& config) {
                    "found true: every op runs as its formula stands, in fp64, and many times slower"});
   }
   warn_of_dropout(config, out);
+  for (const Range& range : config.profile.steps) {
+    if (range.first >= 1 && range.last <= total_steps(config)) continue;
+    out.push_back(
+        {"profile.steps", config.origin_of("profile.steps"),
+         fmt::format("found {} to {}, and the run has steps 1 to {}: no trace is written of the others",
+                     range.first, range.last, total_steps(config))});
+  }
   const optim::ScheduleConfig schedule = schedule_of(config);
   // Trial runs shorten a run on the command line, so this is no fault.
   if (schedule.warmup_steps > schedule.steps) {

@@ -10,7 +10,7 @@
 namespace strata::config {
 namespace {
 
-constexpr double kMaxExact = 9007199254740992.0;  // 2^53: beyond it a double skips integers
+constexpr auto kMaxExact = static_cast<double>(kMostExact);
 
 struct Unit {
   std::string_view name;
@@ -102,7 +102,8 @@ std::optional<Bytes> parse_bytes(std::string_view text) {
 std::optional<Duration> parse_duration(std::string_view text) {
   if (text.find(':') != std::string_view::npos) return parse_clock(trimmed(text));
   const auto value = scaled(text, kTimeUnits);
-  return value ? std::optional(Duration{*value}) : std::nullopt;
+  if (!value || *value > static_cast<double>(kMostSeconds)) return std::nullopt;
+  return Duration{*value};
 }
 
 std::optional<Interval> parse_interval(std::string_view text) {
@@ -112,7 +113,7 @@ std::optional<Interval> parse_interval(std::string_view text) {
   for (const std::string_view word : {"steps", "step", "tokens", "token"}) {
     if (!text.ends_with(word)) continue;
     const auto count = parse_count(text.substr(0, text.size() - word.size()));
-    if (!count || *count < 1) return std::nullopt;
+    if (!count || *count < 1 || *count > kMostCount) return std::nullopt;
     return Interval{.kind = word[0] == 's' ? Interval::Kind::kSteps : Interval::Kind::kTokens,
                     .count = *count,
                     .seconds = 0};

@@ -55,6 +55,12 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
+// The largest numbers that mean something: counts of steps, samples and tokens; seconds (300 years); bytes,
+// which are exact as doubles.
+inline constexpr int64_t kMostCount = 1'000'000'000'000'000;
+inline constexpr int64_t kMostSeconds = 10'000'000'000;
+inline constexpr int64_t kMostExact = int64_t{1} << 53;
+
 // The texts that people write; nothing where `text` is none. Units may stand apart from the number by spaces.
 std::optional<int64_t> parse_count(std::string_view text);  // "500M", "2B", "64k", "1_000"
 std::optional<Bytes> parse_bytes(std::string_view text);    // B, kB, MB, GB, TB (powers of 1000), KiB … TiB

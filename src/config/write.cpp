@@ -85,10 +85,12 @@ std::string resolved_toml(const RunConfig& config, const std::string& machine) {
       fmt::format("# The resolved configuration of this run, written by strata {}.\n# Machine: {}\n",
                   program_version(), machine);
   for (const TableSpec& table : run_tables()) {
+    if (table.later) continue;
     for (size_t i = 0; i < table.count(config); ++i) {
       const void* object = table.at(own, i);
       out += "\n" + header_of(table) + "\n";
       for (const KeySpec& spec : table.keys) {
+        if (spec.later) continue;
         if (const auto value = spec.write(object)) out += assignment(spec, *value) + "\n";
       }
     }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "base/pin.h"
 #include "base/signals.h"
@@ -78,6 +80,16 @@ void check_prompts(const config::RunConfig& config, const data::Tokenizer* token
   }
 }
 
+// A budget may allow more than the machine has.
+void check_memory(const program::ProgramSet& set) {
+  const int64_t there = holdable_memory();
+  if (there == 0 || set.arena_bytes <= there) return;
+  throw WorldError(
+      "[memory] the run needs {} and {} are free on this machine; lower memory.budget, or leave it to "
+      "\"auto\"",
+      human_bytes(static_cast<double>(set.arena_bytes)), human_bytes(static_cast<double>(there)));
+}
+
 }  // namespace
 
 TrainResult train_run(const RunOptions& options, const std::function<bool()>& stop) {
@@ -100,6 +112,7 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
          if (stop()) throw Interrupted();
        }});
   auto set = config::compile(resolved);
+  check_memory(*set);
   check_prompts(resolved.config, resolved.tokenizer ? &*resolved.tokenizer : nullptr, *set);
   const config::RunConfig& chosen = resolved.config;
   std::vector<config::Change> changes;
@@ -113,6 +126,11 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
                     store.likely_state(options.resume));
   describe(chosen, resolved.model, *set, resolved.data, loop.plan(), loop.total_steps());
   check_disk(files, store.folder(), chosen, resolved.model, *set, loop.total_steps());
+  if (const optim::ScheduleConfig curve = config::schedule_of(chosen); loop.total_steps() < curve.steps) {
+    log_info(
+        "the learning rate is {:.3g} at the run's last step: its curve is one of {} steps (schedule.steps)",
+        optim::learning_rate(curve, loop.total_steps()), curve.steps);
+  }
   if (options.dry_run) {
     log_info("dry run: everything is in order; nothing was trained");
     return {RunEnd::kDryRun, 0, 0, program::fingerprint(*set)};
