@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -22,8 +23,13 @@ namespace strata {
 int available_processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const bool known = sched_getaffinity(0, sizeof set, &set) == 0;
+  const int there =
+      std::max(1, known ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency()));
+  // A list gives a number for each level of nesting; the first is that of ours.
+  const char* wanted = std::getenv("OMP_NUM_THREADS");
+  const long threads = wanted == nullptr ? 0 : std::strtol(wanted, nullptr, 10);
+  return threads >= 1 && threads < there ? static_cast<int>(threads) : there;
 }
 
 void flush_denormals() {

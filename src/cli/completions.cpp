@@ -1,4 +1,5 @@
-// Shell completions: verbs and options from the command tree, files for everything else.
+// Shell completions: verbs, options and the values that are known from the command tree, files for everything
+// else.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -8,14 +9,32 @@
 namespace strata::cli {
 namespace {
 
-std::string words(const VerbText& verb) {
+std::string joined(const std::vector<std::string>& names) {
   std::string out;
-  for (const std::string& name : verb.verbs) out += name + " ";
+  for (const std::string& name : names) out += (out.empty() ? "" : " ") + name;
+  return out;
+}
+
+// What may stand where no option's value is due: verbs, options, the values of arguments.
+std::string words(const VerbText& verb) {
+  std::vector<std::string> out = verb.verbs;
   for (const OptionText& option : verb.options) {
-    if (option.positional) continue;
-    for (const std::string& name : option.names) out += name + " ";
+    const auto& more = option.positional ? option.choices : option.names;
+    out.insert(out.end(), more.begin(), more.end());
   }
-  if (!out.empty()) out.pop_back();
+  return joined(out);
+}
+
+// Whether the word after the option is its value.
+bool takes_value(const OptionText& option) {
+  return !option.positional && !option.value.empty();
+}
+
+// "train --set"|"train -s": a pattern of a shell's case for an option of a verb.
+std::string option_pattern(const VerbText& verb, const OptionText& option) {
+  std::string out;
+  for (const std::string& name : option.names)
+    out += (out.empty() ? "\"" : "|\"") + verb.path + " " + name + "\"";
   return out;
 }
 
@@ -38,9 +57,15 @@ std::string find_verb(const std::vector<VerbText>& verbs) {
 }  // namespace
 
 std::string bash_completion(const std::vector<VerbText>& verbs) {
-  std::string cases;
-  for (const VerbText& verb : verbs)
+  std::string cases, values;
+  for (const VerbText& verb : verbs) {
     cases += fmt::format("    \"{}\") words=\"{}\" ;;\n", verb.path, words(verb));
+    for (const OptionText& option : verb.options) {
+      if (takes_value(option))
+        values +=
+            fmt::format("    {}) words=\"{}\" ;;\n", option_pattern(verb, option), joined(option.choices));
+    }
+  }
   return fmt::format(
       "# bash completion of strata\n"
       "_strata() {{\n"
@@ -51,16 +76,18 @@ std::string bash_completion(const std::vector<VerbText>& verbs) {
       "    case \"$next\" in {}) at=$next ;; esac\n"
       "  done\n"
       "  case \"$at\" in\n{}  esac\n"
+      "  case \"$at ${{COMP_WORDS[COMP_CWORD-1]}}\" in\n{}  esac\n"
       "  COMPREPLY=($(compgen -W \"$words\" -- \"${{COMP_WORDS[COMP_CWORD]}}\"))\n"
       "  if [ ${{#COMPREPLY[@]}} -eq 0 ]; then COMPREPLY=($(compgen -f -- \"${{COMP_WORDS[COMP_CWORD]}}\")); "
       "fi\n"
+      "  if [[ \"${{COMPREPLY[0]}}\" == *= ]]; then compopt -o nospace 2>/dev/null; fi\n"
       "}}\n"
       "complete -o filenames -F _strata strata\n",
-      find_verb(verbs), cases);
+      find_verb(verbs), cases, values);
 }
 
 std::string zsh_completion(const std::vector<VerbText>& verbs) {
-  std::string cases;
+  std::string cases, values;
   for (const VerbText& verb : verbs) {
     std::string entries;
     const auto entry = [&](const std::string& name, const std::string& help) {
@@ -72,7 +99,16 @@ std::string zsh_completion(const std::vector<VerbText>& verbs) {
       }
     }
     for (const OptionText& option : verb.options) {
-      if (!option.positional) entry(option.names.back(), option.help);
+      if (!option.positional) {
+        entry(option.names.back(), option.help);
+      } else {
+        for (const std::string& choice : option.choices) entry(choice, option.help);
+      }
+      if (!takes_value(option)) continue;
+      values +=
+          fmt::format("    {}) {} ;;\n", option_pattern(verb, option),
+                      option.choices.empty() ? "_files; return"
+                                             : "compadd -S '' -- " + joined(option.choices) + "; return");
     }
     cases += fmt::format("    \"{}\") entries=({}) ;;\n", verb.path, entries);
   }
@@ -86,11 +122,12 @@ std::string zsh_completion(const std::vector<VerbText>& verbs) {
       "    next=${{at:+$at }}$word\n"
       "    case \"$next\" in {}) at=$next ;; esac\n"
       "  done\n"
+      "  case \"$at ${{words[CURRENT-1]}}\" in\n{}  esac\n"
       "  case \"$at\" in\n{}  esac\n"
       "  _describe strata entries || _files\n"
       "}}\n"
       "if [ \"$funcstack[1]\" = _strata ]; then _strata \"$@\"; else compdef _strata strata; fi\n",
-      find_verb(verbs), cases);
+      find_verb(verbs), values, cases);
 }
 
 std::string fish_completion(const std::vector<VerbText>& verbs) {
@@ -118,12 +155,21 @@ std::string fish_completion(const std::vector<VerbText>& verbs) {
       out += fmt::format("complete -c strata -f -n '{}' -a {} -d {}\n", condition, name, single_quoted(help));
     }
     for (const OptionText& option : verb.options) {
-      if (option.positional) continue;
+      if (option.positional) {
+        if (!option.choices.empty()) {
+          out += fmt::format("complete -c strata -n '{}' -a '{}' -d {}\n", condition, joined(option.choices),
+                             single_quoted(option.help));
+        }
+        continue;
+      }
       out += fmt::format("complete -c strata -n '{}'", condition);
       for (const std::string& name : option.names) {
         out += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
       }
-      out += fmt::format("{} -d {}\n", option.value.empty() ? "" : " -r", single_quoted(option.help));
+      const std::string choices =
+          option.choices.empty() ? "" : fmt::format(" -f -a '{}'", joined(option.choices));
+      out +=
+          fmt::format("{}{} -d {}\n", option.value.empty() ? "" : " -r", choices, single_quoted(option.help));
     }
   }
   return out;

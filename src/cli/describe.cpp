@@ -11,7 +11,8 @@ void describe(const Verb& verb, const std::string& path, std::vector<VerbText>& 
     text.options.push_back({.names = option.names(),
                             .value = option.value_name(),
                             .help = option.help(),
-                            .positional = option.positional()});
+                            .positional = option.positional(),
+                            .choices = option.suggestions()});
   }
   const std::vector<Verb> below = verb.verbs();
   for (const Verb& each : below) text.verbs.push_back(each.name());

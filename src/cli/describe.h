@@ -11,6 +11,7 @@ struct OptionText {
   std::string value;               // "KEY=VALUE"; empty: a flag
   std::string help;
   bool positional = false;
+  std::vector<std::string> choices = {};  // what shells offer as its value
 };
 
 struct VerbText {

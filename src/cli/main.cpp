@@ -1,4 +1,7 @@
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 #include <cstdlib>
 
 #include <algorithm>
@@ -35,5 +38,8 @@ void bound_spinning(int argc, char** argv) {
 int main(int argc, char** argv) {
   bound_spinning(argc, argv);
   strata::catch_stop_signals();
+#ifdef __linux__
+  prctl(PR_SET_NAME, "strata");  // after "exe" was started, that would be its name in ps
+#endif
   return strata::cli::run_command_line(argc, argv);
 }

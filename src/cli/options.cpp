@@ -1,12 +1,38 @@
 #include "cli/options.h"
 
+#include <fmt/core.h>
+
 #include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
 
 #include <sstream>
 
 #include "cli/output.h"
 
 namespace strata::cli {
+namespace {
+
+constexpr double kMostWhole = std::numeric_limits<int32_t>::max();
+
+// A number between the two, which nan is not; short in messages, whatever was typed.
+CLI::Validator number_between(double least, double most) {
+  return CLI::Validator(
+      [least, most](std::string& text) -> std::string {
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        if (end != text.c_str() && *end == '\0' && value >= least && value <= most) return {};
+        const std::string found = text.size() > 24 ? text.substr(0, 24) + "…" : text;
+        const auto shown = [](double bound) {
+          return bound == std::floor(bound) ? fmt::format("{:.0f}", bound) : fmt::format("{:g}", bound);
+        };
+        return fmt::format("found {}, expected a number from {} to {}", found, shown(least), shown(most));
+      },
+      "");
+}
+
+}  // namespace
 
 Option Option::required() {
   option_->required();
@@ -30,23 +56,33 @@ Option Option::one_each() {
 }
 
 Option Option::positive() {
-  option_->check(CLI::PositiveNumber);
+  option_->check(number_between(1, kMostWhole));
   return *this;
 }
 
 Option Option::non_negative() {
-  option_->check(CLI::NonNegativeNumber);
+  option_->check(number_between(0, kMostWhole));
   return *this;
 }
 
 Option Option::range(double lowest, double highest) {
-  option_->check(CLI::Range(lowest, highest));
+  option_->check(number_between(lowest, highest));
   return *this;
 }
 
 Option Option::one_of(const std::vector<std::string>& values) {
   option_->check(CLI::IsMember(values));
+  return suggest(values);
+}
+
+Option Option::suggest(const std::vector<std::string>& values) {
+  (*suggestions_)[option_] = values;
   return *this;
+}
+
+std::vector<std::string> Option::suggestions() const {
+  const auto found = suggestions_->find(option_);
+  return found == suggestions_->end() ? std::vector<std::string>{} : found->second;
 }
 
 Option Option::needs(const Option& other) {
@@ -87,39 +123,39 @@ std::string Option::help() const {
 Verb Verb::verb(const std::string& name, const std::string& help, const std::string& example) {
   CLI::App* below = app_->add_subcommand(name, help);
   below->footer("\nExample:\n  " + example);
-  return {below, chosen_};
+  return {below, chosen_, suggestions_};
 }
 
 Option Verb::option(const std::string& names, std::string& value, const std::string& help) {
-  return Option(app_->add_option(names, value, help));
+  return {app_->add_option(names, value, help), suggestions_};
 }
 
 Option Verb::option(const std::string& names, int64_t& value, const std::string& help) {
-  return Option(app_->add_option(names, value, help));
+  return {app_->add_option(names, value, help), suggestions_};
 }
 
 Option Verb::option(const std::string& names, uint64_t& value, const std::string& help) {
-  return Option(app_->add_option(names, value, help));
+  return {app_->add_option(names, value, help), suggestions_};
 }
 
 Option Verb::option(const std::string& names, double& value, const std::string& help) {
-  return Option(app_->add_option(names, value, help));
+  return {app_->add_option(names, value, help), suggestions_};
 }
 
 Option Verb::option(const std::string& names, std::vector<std::string>& value, const std::string& help) {
-  return Option(app_->add_option(names, value, help));
+  return {app_->add_option(names, value, help), suggestions_};
 }
 
 Option Verb::option(const std::string& names, std::optional<std::string>& value, const std::string& help) {
-  return Option(app_->add_option(names, value, help));
+  return {app_->add_option(names, value, help), suggestions_};
 }
 
 Option Verb::option(const std::string& names, std::optional<int64_t>& value, const std::string& help) {
-  return Option(app_->add_option(names, value, help));
+  return {app_->add_option(names, value, help), suggestions_};
 }
 
 Option Verb::flag(const std::string& names, bool& value, const std::string& help) {
-  return Option(app_->add_flag(names, value, help));
+  return {app_->add_flag(names, value, help), suggestions_};
 }
 
 Option Verb::sets(std::vector<std::string>& value) {
@@ -157,25 +193,26 @@ std::string Verb::example() const {
 
 std::vector<Option> Verb::options() const {
   std::vector<Option> out;
-  for (CLI::Option* option : app_->get_options()) out.push_back(Option(option));
+  for (CLI::Option* option : app_->get_options()) out.push_back(Option(option, suggestions_));
   return out;
 }
 
 std::vector<Verb> Verb::verbs() const {
   std::vector<Verb> out;
   for (CLI::App* below : app_->get_subcommands([](CLI::App*) { return true; }))
-    out.push_back(Verb(below, chosen_));
+    out.push_back(Verb(below, chosen_, suggestions_));
   return out;
 }
 
 struct CommandLine::State {
   CLI::App app;
   Action chosen;
+  Suggestions suggestions;
 };
 
 CommandLine::CommandLine(const std::string& name, const std::string& help, const std::string& version,
                          const std::string& example)
-    : state_(new State{.app = CLI::App(help, name), .chosen = {}}) {
+    : state_(new State{.app = CLI::App(help, name), .chosen = {}, .suggestions = {}}) {
   CLI::App& app = state_->app;
   // One verb only: words after it that happen to be verbs too are its own (`strata bench eval`).
   app.require_subcommand(0, 1);
@@ -188,7 +225,7 @@ CommandLine::CommandLine(CommandLine&&) noexcept = default;
 CommandLine::~CommandLine() = default;
 
 Verb CommandLine::root() {
-  return {&state_->app, &state_->chosen};
+  return {&state_->app, &state_->chosen, &state_->suggestions};
 }
 
 Parsed CommandLine::parse(int argc, const char* const* argv) {
@@ -205,7 +242,7 @@ Parsed CommandLine::parse(int argc, const char* const* argv) {
     out.fault = error.what();
   }
   for (CLI::App* at = &app;; at = at->get_subcommands().front()) {
-    out.verbs.push_back(Verb(at, &state_->chosen));
+    out.verbs.push_back(Verb(at, &state_->chosen, &state_->suggestions));
     if (at->get_subcommands().empty()) break;
   }
   out.action = state_->chosen;

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,17 +28,21 @@ namespace strata::cli {
 // What the chosen verb does once the command line is parsed; gives the exit code.
 using Action = std::function<int()>;
 
+// The values that shells offer, by option.
+using Suggestions = std::map<const CLI::Option*, std::vector<std::string>>;
+
 // An option of a verb: a handle, valid as long as the CommandLine. Setters give it back, to be chained.
 class Option {
  public:
   Option required();
   Option type_name(const std::string& name);  // how help calls the value: "FILE"
   Option show_default();                      // help shows the value that the variable now has
-  Option one_each();  // a list takes one value each time: later words are not swallowed
-  Option positive();
-  Option non_negative();
+  Option one_each();      // a list takes one value each time: later words are not swallowed
+  Option positive();      // a whole number from 1 to 2147483647
+  Option non_negative();  // from 0
   Option range(double lowest, double highest);
   Option one_of(const std::vector<std::string>& values);
+  Option suggest(const std::vector<std::string>& values);  // completed by shells; others are taken too
   Option needs(const Option& other);
   Option excludes(const Option& other);
 
@@ -47,11 +52,13 @@ class Option {
   bool positional() const;
   std::string value_name() const;  // "FILE"; empty: a flag
   std::string help() const;
+  std::vector<std::string> suggestions() const;  // of one_of and suggest
 
  private:
   friend class Verb;
-  explicit Option(CLI::Option* option) : option_(option) {}
+  Option(CLI::Option* option, Suggestions* suggestions) : option_(option), suggestions_(suggestions) {}
   CLI::Option* option_;
+  Suggestions* suggestions_;  // of the CommandLine
 };
 
 // A verb, or the program itself as the root: a handle, valid as long as the CommandLine.
@@ -85,9 +92,11 @@ class Verb {
 
  private:
   friend class CommandLine;
-  Verb(CLI::App* app, Action* chosen) : app_(app), chosen_(chosen) {}
+  Verb(CLI::App* app, Action* chosen, Suggestions* suggestions)
+      : app_(app), chosen_(chosen), suggestions_(suggestions) {}
   CLI::App* app_;
   Action* chosen_;  // of the CommandLine
+  Suggestions* suggestions_;
 };
 
 // What a command line asks for.

@@ -14,13 +14,6 @@ bool is_toml(const std::string& input) {
   return Path(input).extension() == ".toml";
 }
 
-int64_t corpus_bytes(const std::vector<std::string>& patterns) {
-  int64_t bytes = 0;
-  for (const auto& file : data::find_corpus_files(patterns))
-    bytes += static_cast<int64_t>(std::filesystem::file_size(file.path));
-  return bytes;
-}
-
 // The folder of a data build that has token files.
 bool is_build(const std::string& input) {
   std::error_code error;
@@ -51,13 +44,18 @@ Sizing sizing_for(int64_t bytes) {
   return {"llama3-29m", 512, 16};
 }
 
-// About two passes over the text, within bounds that keep a first run short.
-int64_t steps_for(int64_t bytes, const Sizing& sizing) {
-  const int64_t tokens = bytes / 4;
-  return std::clamp<int64_t>(2 * tokens / (sizing.sequence_length * sizing.batch), 100, 1000);
+}  // namespace
+
+int64_t corpus_bytes(const std::vector<std::string>& patterns) {
+  int64_t bytes = 0;
+  for (const auto& file : data::find_corpus_files(patterns))
+    bytes += static_cast<int64_t>(std::filesystem::file_size(file.path));
+  return bytes;
 }
 
-}  // namespace
+int64_t first_run_steps(int64_t bytes, int64_t step_tokens) {
+  return std::clamp<int64_t>(2 * (bytes / 4) / step_tokens, 100, 1000);
+}
 
 config::RunConfig read_command_config(const std::vector<std::string>& inputs,
                                       const std::vector<std::string>& sets) {
@@ -77,7 +75,7 @@ config::RunConfig read_command_config(const std::vector<std::string>& inputs,
   const bool builds = std::all_of(inputs.begin(), inputs.end(), is_build);
   const int64_t bytes = builds ? build_bytes(inputs) : corpus_bytes(inputs);
   const Sizing sizing = sizing_for(bytes);
-  const int64_t steps = steps_for(bytes, sizing);
+  const int64_t steps = first_run_steps(bytes, sizing.sequence_length * sizing.batch);
   ConfigValue::Array list;
   for (const std::string& input : inputs) list.push_back({.data = input, .origin = {}});
   Path first = Path(inputs.front()).lexically_normal();
@@ -94,7 +92,7 @@ config::RunConfig read_command_config(const std::vector<std::string>& inputs,
       fmt::format("training.sequence_length={}", sizing.sequence_length),
       fmt::format("training.global_batch_size={}", sizing.batch),
       fmt::format("training.steps={}", steps),
-      fmt::format("schedule.warmup_steps={}", std::max<int64_t>(10, steps / 20)),
+      "schedule.warmup_steps=\"auto\"",
       "optimizer.lr=2e-3"};
   if (builds) {
     for (std::string& argument : build_arguments(inputs)) arguments.push_back(std::move(argument));

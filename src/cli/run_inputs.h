@@ -13,4 +13,9 @@ namespace strata::cli {
 config::RunConfig read_command_config(const std::vector<std::string>& inputs,
                                       const std::vector<std::string>& sets);
 
+// About two passes over this much text, within bounds that keep a first run short.
+int64_t first_run_steps(int64_t bytes, int64_t step_tokens);
+// Of the files that the patterns name.
+int64_t corpus_bytes(const std::vector<std::string>& patterns);
+
 }  // namespace strata::cli

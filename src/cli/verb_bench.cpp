@@ -68,7 +68,7 @@ void add_bench(Verb root) {
                         "strata bench step --set model.preset=llama3-29m --set training.micro_batch_size=8");
   verb.option("NAME", options->names, "Only these; left out: all");
   verb.flag("--list", options->list, "Name them and stop");
-  verb.sets(options->sets);
+  verb.sets(options->sets).suggest(configuration_keys());
   verb.json(options->json);
   verb.action([options] { return run_bench(*options); });
 }

@@ -105,7 +105,7 @@ void add_config(Verb root) {
   Verb show_verb = config.verb("show", "Every key with its value and where that comes from",
                                "strata config show RUN.toml --set training.steps=200");
   show_verb.option("FILE", options->file, "A RUN.toml, or the folder of a run").required();
-  show_verb.sets(options->sets);
+  show_verb.sets(options->sets).suggest(configuration_keys());
   show_verb.json(options->json);
   show_verb.action([options] { return show(*options); });
 

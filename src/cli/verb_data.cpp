@@ -266,6 +266,7 @@ void add_data(Verb root) {
   const auto filtering = add_short(filter_verb);
   filter_verb.option("--stage", filtering->stages, "A stage of a recipe; may be repeated")
       .type_name("KIND")
+      .suggest(stage_names())
       .one_each()
       .required();
   filter_verb.action([filtering] { return run_short(*filtering, filtering->stages); });
@@ -275,6 +276,7 @@ void add_data(Verb root) {
   const auto dedup = add_short(dedup_verb);
   dedup_verb.option("--stage", dedup->stages, "minhash where left out; may be repeated")
       .type_name("KIND")
+      .suggest(stage_names())
       .one_each();
   dedup_verb.action([dedup] {
     return run_short(*dedup, dedup->stages.empty() ? std::vector<std::string>{"minhash"} : dedup->stages);

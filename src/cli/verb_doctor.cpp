@@ -9,6 +9,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "base/memory.h"
 #include "base/version.h"
 #include "cli/measured_peaks.h"
@@ -22,6 +23,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
+  std::string run;
   bool quick = false;
   bool json = false;
 };
@@ -121,6 +123,10 @@ void print_text(const hardware::DeviceSpec& machine, const std::string& mpi) {
 }
 
 int doctor(const Options& options) {
+  if (!options.run.empty()) {
+    throw ConfigError("[strata doctor {}] what is wrong with a run: not yet in this version; leave it out",
+                      options.run);
+  }
   const hardware::DeviceSpec machine = options.quick ? describe_machine() : measure_machine();
   const std::string mpi = find_program("mpirun");
   if (!options.json) {
@@ -143,6 +149,7 @@ void add_doctor(Verb root) {
   auto options = std::make_shared<Options>();
   Verb verb =
       root.verb("doctor", "What this machine offers, measured, and what is missing", "strata doctor --json");
+  verb.option("RUN", options->run, "What is wrong with this run; not yet in this version");
   verb.flag("--quick", options->quick, "Measure nothing; show what was measured before");
   verb.json(options->json);
   verb.action([options] { return doctor(*options); });

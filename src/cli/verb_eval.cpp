@@ -7,9 +7,11 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/signals.h"
 #include "cli/actions.h"
 #include "cli/eval_task.h"
 #include "cli/output.h"
+#include "cli/share_done.h"
 #include "cli/verbs.h"
 #include "config/objective.h"
 #include "config/resolve.h"
@@ -116,8 +118,16 @@ int run_evaluation(const EvalOptions& options) {
                              .sequence_length = windows.shape().tokens,
                              .encoder_length = windows.shape().encoder_length,
                              .document_mask = documents || !causal});
+  catch_stop_signals();
   inference::load_runtime(runtime, wanted);
-  const evaluation::EvalResult result = evaluation::evaluate(*runtime.executor, 0, windows);
+  const evaluation::EvalResult result = [&] {
+    ShareDone show;
+    return evaluation::evaluate(*runtime.executor, 0, windows, [&](double done) {
+      show(done);
+      return !stop_requested();
+    });
+  }();
+  if (stop_requested()) return stop_exit_code();
   const double loss = result.loss();
   std::optional<double> bits;
   if (bytes > 0 && causal) bits = result.loss_sum / std::log(2.0) / static_cast<double>(bytes);
@@ -155,7 +165,8 @@ void add_eval(Verb root) {
               "--task", options->task,
               "A task instead, as lm-evaluation-harness asks it: hellaswag, arc_easy, arc_challenge, piqa "
               "(acc, acc_norm), lambada_openai (acc, perplexity)")
-          .type_name("NAME");
+          .type_name("NAME")
+          .suggest({"hellaswag", "arc_easy", "arc_challenge", "piqa", "lambada_openai"});
   Option jsonl =
       verb.option("--jsonl", options->jsonl, "The task's questions, as they are published").type_name("FILE");
   task.needs(jsonl).excludes(tokens).excludes(text);
@@ -164,7 +175,7 @@ void add_eval(Verb root) {
       .type_name("FILE.jsonl")
       .needs(task);
   verb.flag("--force", options->force, kForceHelp);
-  verb.sets(options->sets);
+  verb.sets(options->sets).suggest(configuration_keys());
   verb.json(options->json);
   verb.action([options] {
     if (options->task.empty() && options->tokens.empty() && options->text.empty()) {

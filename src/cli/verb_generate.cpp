@@ -94,6 +94,12 @@ std::vector<inference::SequenceRequest> requests_of(const std::vector<Prompt>& p
     if (ids.empty())
       ids.push_back(
           static_cast<int32_t>(runtime.model.bos_id.value_or(tokenizer.end_of_text_id().value_or(0))));
+    for (const int32_t id : ids) {
+      if (id < runtime.model.vocab_size) continue;
+      throw DataError(
+          "[{}] the tokenizer gives the id {} and the model has {} entries; they do not belong together",
+          runtime.folder.string(), id, runtime.model.vocab_size);
+    }
     if (static_cast<int64_t>(ids.size()) > runtime.model.max_sequence_length()) {
       const std::string what =
           fmt::format("[{}] the prompt has {} tokens and the model has {} positions; shorten it",
@@ -257,7 +263,7 @@ void add_generate(Verb root) {
       .type_name("N")
       .show_default();
   verb.option("--temperature", options->temperature, "0: always the most probable token")
-      .non_negative()
+      .range(0.0, 1000.0)
       .type_name("T")
       .show_default();
   verb.option("--top-k", options->top_k, "Only the K most probable tokens; 0: all")
@@ -273,7 +279,7 @@ void add_generate(Verb root) {
       .type_name("P")
       .show_default();
   verb.option("--repetition-penalty", options->repetition_penalty, "Above 1: less of what stood before")
-      .positive()
+      .range(0.01, 100.0)
       .type_name("R")
       .show_default();
   verb.option("--stop", options->stop,
@@ -281,7 +287,7 @@ void add_generate(Verb root) {
       .one_each()
       .type_name("TEXT");
   verb.option("--seed", options->seed, "Of the random numbers").type_name("S").show_default();
-  verb.sets(options->sets);
+  verb.sets(options->sets).suggest(configuration_keys());
   verb.json(options->json);
   verb.action([options] {
     if (!options->prompt && options->prompts.empty()) {

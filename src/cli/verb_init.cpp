@@ -1,7 +1,10 @@
 // strata init [PRESET] [--data PATH]
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/output.h"
+#include "cli/run_inputs.h"
 #include "cli/verbs.h"
 #include "config/run_config.h"
 #include "hardware/device_spec.h"
@@ -23,6 +26,12 @@ std::string quoted(const std::string& text) {
   return to_toml(value);
 }
 
+// A first run's, and no more than three passes: text that is read more often teaches little.
+int64_t steps_for(const std::string& data, int64_t step_tokens) {
+  const int64_t bytes = corpus_bytes({data});
+  return std::min(first_run_steps(bytes, step_tokens), std::max<int64_t>(1, 3 * (bytes / 4) / step_tokens));
+}
+
 int init(const Options& options) {
   const Path output = options.output;
   refuse_existing("strata init --output", output, options.force);
@@ -34,15 +43,18 @@ int init(const Options& options) {
   const std::string preset =
       options.preset.empty() ? std::string(models::preset_for_machine(machine.cores, machine.memory_bytes))
                              : options.preset;
+  const models::ModelConfig model = models::preset(preset);
+  const int64_t length = std::min<int64_t>(512, model.max_sequence_length());
+  const int64_t batch = machine.cores >= 8 ? 64 : 16;
   const std::string data = options.data.empty() ? "corpus/*.txt" : options.data;
   const std::vector<std::string> arguments = {
       "model.preset=" + quoted(preset),
       "data.train=[" + quoted(data) + "]",
-      "training.sequence_length=512",
-      machine.cores >= 8 ? "training.global_batch_size=64" : "training.global_batch_size=16",
-      "training.steps=1000",
+      fmt::format("training.sequence_length={}", length),
+      fmt::format("training.global_batch_size={}", batch),
+      fmt::format("training.steps={}", options.data.empty() ? 1000 : steps_for(options.data, length * batch)),
       "optimizer.lr=0.001",
-      "schedule.warmup_steps=100"};
+      "schedule.warmup_steps=\"auto\""};
   const config::RunConfig config = config::read_run_config("", {}, arguments);
   config::require_valid(config);
   const std::string heading = fmt::format(
@@ -64,7 +76,8 @@ void add_init(Verb root) {
   auto options = std::make_shared<Options>();
   Verb verb = root.verb("init", "Write a commented RUN.toml sized to this machine",
                         "strata init llama3-29m --data corpus/");
-  verb.option("PRESET", options->preset, "The model; left out: one that suits this machine");
+  verb.option("PRESET", options->preset, "The model; left out: one that suits this machine")
+      .suggest(preset_names());
   verb.option("--data", options->data, "File, folder or glob to train on").type_name("PATH");
   verb.option("--output,-o", options->output, "The file to write").type_name("FILE").show_default();
   verb.flag("--force", options->force, kForceHelp);

@@ -65,7 +65,7 @@ int run_presets(const PresetsOptions& options) {
 void add_presets(Verb root) {
   auto options = std::make_shared<PresetsOptions>();
   Verb verb = root.verb("presets", "The known models with size and memory", "strata presets llama3-29m");
-  verb.option("NAME", options->name, "Only this one, in full");
+  verb.option("NAME", options->name, "Only this one, in full").suggest(preset_names());
   verb.json(options->json);
   verb.action([options] { return run_presets(*options); });
 }

@@ -31,6 +31,26 @@ void check_ranks(int64_t ranks) {
   }
 }
 
+// Where things are now, and how to go on.
+void say_end(const train::TrainResult& result, const std::string& folder) {
+  switch (result.end) {
+    case train::RunEnd::kFinished:
+      log_info("the model is in {0}/final; curves and samples are in {0}/index.html", folder);
+      break;
+    case train::RunEnd::kInterrupted:
+      if (result.step > 0)
+        log_info("stopped: step {} is saved in {}/checkpoints; the same command goes on from there",
+                 result.step, folder);
+      break;
+    case train::RunEnd::kTimeLimit:
+      log_info("time limit: step {} is saved in {}/checkpoints; start the same command again to go on",
+               result.step, folder);
+      break;
+    case train::RunEnd::kDryRun:
+      break;
+  }
+}
+
 }  // namespace
 
 int run_training(const TrainOptions& options) {
@@ -58,6 +78,7 @@ int run_training(const TrainOptions& options) {
       return {train::RunEnd::kInterrupted, 0, 0};
     }
   }();
+  say_end(result, run.config.run.folder);
   if (options.json) {
     static constexpr const char* kEnds[] = {"finished", "interrupted", "time_limit", "dry_run"};
     nlohmann::ordered_json json{{"end", kEnds[static_cast<size_t>(result.end)]},
@@ -87,12 +108,13 @@ void add_train(Verb root) {
           "A configuration, or the folder of a run to go on with; or texts, or folders of data builds, to "
           "train on without one")
       .required();
-  verb.sets(options->sets);
+  verb.sets(options->sets).suggest(configuration_keys());
   verb.option("--resume", *resume,
               "auto: go on where the run's folder stands; never: refuse a folder that holds a run; DIR: "
               "from that "
               "checkpoint")
-      .type_name("auto|never|DIR");
+      .type_name("auto|never|DIR")
+      .suggest({"auto", "never"});
   verb.option("--ranks", options->ranks, "Ranks that share the work; more than 1: not yet in this version")
       .positive()
       .type_name("N");

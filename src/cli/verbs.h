@@ -22,6 +22,11 @@ void add_presets(Verb root);
 void add_tokenizer(Verb root);
 void add_train(Verb root);
 
+// What completions offer: the presets; the stages of data recipes; the keys of RUN.toml, each with "=".
+std::vector<std::string> preset_names();
+std::vector<std::string> stage_names();
+std::vector<std::string> configuration_keys();
+
 // The whole command tree.
 CommandLine strata_commands();
 

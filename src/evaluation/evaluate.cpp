@@ -16,7 +16,7 @@ void copy_rows(const data::HostBatch& batch, const data::RowShape& shape, int64_
 }
 
 EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalWindows& windows,
-                    const std::function<bool()>& stop) {
+                    const std::function<bool(double)>& go_on) {
   const int64_t sequences = executor.program(index).request.sequences;
   data::HostBatch rows;
   rows.resize(windows.shape(), sequences);
@@ -34,7 +34,8 @@ EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalW
     }
     result.loss_sum = executor.read<double>("loss_sum");
     result.tokens = executor.read<int64_t>("token_count");
-    if (stop && stop()) break;
+    const double done = static_cast<double>(first) / static_cast<double>(windows.windows());
+    if (first < windows.windows() && go_on && !go_on(done)) break;
   }
   return result;
 }

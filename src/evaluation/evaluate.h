@@ -20,9 +20,9 @@ struct EvalResult {
 void copy_rows(const data::HostBatch& batch, const data::RowShape& shape, int64_t first,
                program::Executor& executor, size_t index, int64_t micro_batch);
 
-// Runs program `index` (Kind::kEvaluate) over all windows, a batch of its sequences at a time. `stop` is
-// asked between batches; a stopped evaluation returns what it has.
+// Runs program `index` (Kind::kEvaluate) over all windows, a batch of its sequences at a time. `go_on` is
+// asked between batches, with the share that is done; a stopped evaluation returns what it has.
 EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalWindows& windows,
-                    const std::function<bool()>& stop = {});
+                    const std::function<bool(double done)>& go_on = {});
 
 }  // namespace strata::evaluation

@@ -1,0 +1,152 @@
+// Sizes that no model has, in a config.json or in a configuration: every verb refuses them at once, before it
+// plans or allocates anything.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "fixtures/cli_fixture.h"
+
+namespace strata {
+namespace {
+
+class SizesTest : public CliTest {
+ protected:
+  // A model that can be used, with these fields of its config.json changed.
+  void make_model(const nlohmann::json& changes) {
+    std::filesystem::remove_all(folder_ / "m");
+    std::filesystem::copy(STRATA_TEST_MODEL, folder_ / "m");
+    auto config = nlohmann::json::parse(read_file(folder_ / "m/config.json"));
+    config.update(changes);
+    write("m/config.json", config.dump());
+    write("a.txt", std::string(3000, 'a') + "\n");
+    write("r.toml",
+          "[run]\nfolder = \"run\"\n[model]\nfrom = \"m\"\n[data]\ntrain = [\"a.txt\"]\n[training]\n"
+          "sequence_length = 16\nsteps = 2\n[memory]\nbudget = \"2GB\"\n");
+  }
+  // What would need more than some gigabytes ends here instead of in the whole machine.
+  Outcome limited(const std::string& arguments) { return run(arguments, "ulimit -v 12000000;"); }
+};
+
+constexpr const char* kVerbsOfModels[] = {"generate --model m --prompt hi --max-tokens 3",
+                                          "eval --model m --text a.txt --sequence-length 16",
+                                          "checkpoint export m exported",
+                                          "checkpoint export m exported.gguf --format gguf",
+                                          "checkpoint import m imported",
+                                          "explain r.toml",
+                                          "train r.toml --dry-run"};
+
+TEST_F(SizesTest, OfAModelDirectoryAreRefusedByEveryVerb) {
+  const auto refused = [&](const char* verb) {
+    const Outcome outcome = limited(verb);
+    EXPECT_TRUE(outcome.code == 2 || outcome.code == 3) << verb << outcome.code << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, "config.json") || contains(outcome.err, "model.from"))
+        << verb << outcome.err;
+  };
+  for (const nlohmann::json& change : {nlohmann::json{{"intermediate_size", int64_t{1} << 34}},
+                                       nlohmann::json{{"num_hidden_layers", 1000000000}}}) {
+    make_model(change);
+    for (const char* verb : kVerbsOfModels) refused(verb);
+  }
+  for (const nlohmann::json& change :
+       {nlohmann::json{{"hidden_size", int64_t{1} << 40}}, nlohmann::json{{"vocab_size", int64_t{1} << 31}},
+        nlohmann::json{{"num_attention_heads", 9223372036854775807}},
+        nlohmann::json{{"max_position_embeddings", 9223372036854775807}},
+        nlohmann::json{{"vocab_size", 18446744073709551615u}}}) {
+    SCOPED_TRACE(change.dump());
+    make_model(change);
+    for (const char* verb : {"generate --model m --prompt hi --max-tokens 3", "explain r.toml"})
+      refused(verb);
+  }
+}
+
+// Possible sizes, and not those of the weights beside them.
+TEST_F(SizesTest, ThatTheWeightsDoNotHaveAreRefusedByEveryVerb) {
+  for (const nlohmann::json& change : {nlohmann::json{{"vocab_size", 2147483000}},
+                                       nlohmann::json{{"hidden_size", 1 << 20}, {"head_dim", 256}}}) {
+    make_model(change);
+    for (const char* verb : kVerbsOfModels) {
+      const Outcome outcome = limited(verb);
+      EXPECT_EQ(outcome.code, 3) << change << " " << verb << outcome.err;
+      EXPECT_TRUE(contains(outcome.err, "is config.json the right one?")) << verb << outcome.err;
+    }
+  }
+}
+
+TEST_F(SizesTest, SoundOnesAreTaken) {
+  make_model(nlohmann::json::object());
+  for (const char* verb : kVerbsOfModels)
+    EXPECT_EQ(limited(verb).code, 0) << verb << read_file(folder_ / "err");
+}
+
+// The tokenizer of another model.
+TEST_F(SizesTest, AnIdBeyondTheVocabularyIsNoBug) {
+  make_model(nlohmann::json::object());
+  std::filesystem::copy_file(STRATA_TEST_MODEL "/../../../models/golden/llama-tied/config.json",
+                             folder_ / "m/config.json", std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy_file(STRATA_TEST_MODEL "/../../../models/golden/llama-tied/model.safetensors",
+                             folder_ / "m/model.safetensors",
+                             std::filesystem::copy_options::overwrite_existing);
+  const Outcome outcome = limited("generate --model m --prompt 'the whole text' --max-tokens 3");
+  EXPECT_EQ(outcome.code, 3) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "do not belong together")) << outcome.err;
+}
+
+// A model of a thousand gigabytes is planned, not held.
+TEST_F(SizesTest, ALargeModelIsExplained) {
+  write("a.txt", std::string(3000, 'a') + "\n");
+  const std::string large =
+      "a.txt --set model.preset=llama3.1-405b --set run.folder=r --set memory.budget=\"8TB\" "
+      "--set training.sequence_length=8192 --set training.global_batch_size=2";
+  const Outcome explained = run("explain " + large);
+  EXPECT_EQ(explained.code, 0) << explained.err;
+  EXPECT_TRUE(contains(explained.out, "406B parameters") && !contains(explained.out, "does not fit"))
+      << explained.out;
+  // The same without a budget: no training, before any text is read.
+  const Outcome trained =
+      limited("train a.txt --set model.preset=llama3.1-405b --set run.folder=r --dry-run");
+  EXPECT_EQ(trained.code, 2) << trained.err;
+  EXPECT_TRUE(contains(trained.err, "memory.budget")) << trained.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "r/data")) << "nothing was tokenized";
+  // More than the machine has, whatever the budget says.
+  const Outcome beyond = run("train " + large + " --set memory.budget=\"9000TB\" --dry-run");
+  EXPECT_EQ(beyond.code, 4) << beyond.err;
+  EXPECT_TRUE(contains(beyond.err, "are free on this machine")) << beyond.err;
+}
+
+TEST_F(SizesTest, OfAStepAreChecked) {
+  write("a.txt", std::string(3000, 'a') + "\n");
+  const std::string small = " --set model.preset=llama3-5m --set run.folder=r --set memory.budget=2GB --set ";
+  for (const char* set :
+       {"training.sequence_length=1099511627776", "training.micro_batch_size=9223372036854775807",
+        "training.global_batch_size=4294967296", "model.override.intermediate_size=17179869184",
+        "model.override.hidden_size=1099511627776", "model.override.num_hidden_layers=1000000000",
+        "model.override.vocab_size=2147483648", "model.override.rms_norm_eps=nan",
+        "model.override.rms_norm_eps=1e300", "model.override.rope_theta=inf",
+        "model.override.bos_token_id=1e30"}) {
+    for (const char* verb : {"explain a.txt", "train a.txt --dry-run"}) {
+      const Outcome outcome = limited(verb + small + set);
+      EXPECT_EQ(outcome.code, 2) << verb << set << outcome.err;
+      EXPECT_LT(outcome.err.size(), 600u) << outcome.err;
+    }
+  }
+}
+
+// A micro-batch that is left to the program is one that fits.
+TEST_F(SizesTest, AnAutoMicroBatchFitsTheBudget) {
+  write("a.txt", std::string(3000, 'a') + "\n");
+  const auto micro_batch = [&](const std::string& budget) {
+    const Outcome shown =
+        run("explain a.txt --set model.preset=llama3-5m --set run.folder=r --set "
+            "training.sequence_length=256 --set training.global_batch_size=16 --set memory.budget=" +
+            budget);
+    EXPECT_EQ(shown.code, 0) << shown.err;
+    EXPECT_FALSE(contains(shown.out, "does not fit")) << budget << shown.out;
+    const size_t at = shown.out.find(" at once");
+    return shown.out.substr(shown.out.rfind(' ', at - 1) + 1, at - shown.out.rfind(' ', at - 1) - 1);
+  };
+  EXPECT_EQ(micro_batch("2GB"), "8");
+  EXPECT_LT(std::stoi(micro_batch("110MB")), 8);
+}
+
+}  // namespace
+}  // namespace strata
