@@ -287,8 +287,9 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     trained_ += samples;
     samples_done_ += samples;
     const bool last = step_ == total_steps_;
-    if ((!data_.held_out.empty() || !data_.tasks.empty()) &&
-        (evaluate_due.at(step_, tokens_before, tokens_) || last)) {
+    const bool evaluates = config_.eval.interval.kind != config::Interval::Kind::kNever &&
+                           (!data_.held_out.empty() || !data_.tasks.empty());
+    if (evaluates && (evaluate_due.at(step_, tokens_before, tokens_) || last)) {
       evaluate_all();
       evaluate_due.done(step_, 0);
       reporter.step(record_);
