@@ -260,8 +260,8 @@ void check_model(const RunConfig& config, std::vector<Fault>& faults) {
     }
     // What config.json says is planned only where the weights beside it say the same.
     if (problems.empty() && !config.model.from.empty() && config.model.init == ModelInit::kWeights &&
-        config.model.overrides.get_if<ConfigValue::Table>()->empty() && has_weights(config.model.from))
-      checkpoint::check_weights(config.model.from, model);
+        config.model.overrides.get_if<ConfigValue::Table>()->empty() && has_weights(model_folder(config)))
+      checkpoint::check_weights(model_folder(config), model);
     if (problems.empty()) check_groups(config, model, faults);
     if (problems.empty()) check_optimizers(config, model, faults);
     if (problems.empty()) check_objective(config, model, faults);
