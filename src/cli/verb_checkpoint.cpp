@@ -61,9 +61,17 @@ int inspect(const Options& options) {
 }
 
 int verify(const Options& options) {
-  const Path path = checkpoint::resolve_model(options.path);
-  const auto faults = checkpoint::verify_checkpoint(path);
-  const bool verified = checkpoint::has_checksums(path);
+  Path path = options.path;
+  std::vector<checkpoint::Fault> faults;
+  bool verified = false;
+  try {
+    path = checkpoint::resolve_model(options.path);
+    faults = checkpoint::verify_checkpoint(path);
+    verified = checkpoint::has_checksums(path);
+  } catch (const DataError& error) {  // as where the newest of a run is damaged
+    if (!options.json) throw;
+    faults.push_back({path.string(), error.what()});
+  }
   if (options.json) {
     Json list = Json::array();
     for (const auto& fault : faults) list.push_back({{"file", fault.file}, {"problem", fault.what}});
@@ -168,7 +176,12 @@ int prune(const Options& options) {
         "[strata checkpoint prune] there is no folder {}, expected a run or its checkpoints folder",
         folder.string());
   }
-  // A running trainer holds this lock; its checkpoints are its own to prune.
+  // A running trainer's checkpoints are its own to prune: it holds the run's lock, and a save the folder's.
+  Path whole = std::filesystem::absolute(folder).lexically_normal();
+  if (!whole.has_filename()) whole = whole.parent_path();  // "checkpoints/"
+  const Path of_run = whole.parent_path() / ".lock";
+  std::optional<FileLock> run_lock;
+  if (std::filesystem::exists(of_run)) run_lock.emplace(of_run);
   const FileLock lock(folder / ".lock");
   const checkpoint::PruneResult result =
       checkpoint::prune(posix_file_system(), folder, policy_for(options, folder));

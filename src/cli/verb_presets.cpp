@@ -40,7 +40,8 @@ int run_presets(const PresetsOptions& options) {
                       {"family", c.family->name},
                       {"note", preset->note},
                       {"parameters", parameters},
-                      {"training_state_bytes", training_state_bytes(static_cast<double>(parameters))},
+                      {"training_state_bytes",
+                       static_cast<int64_t>(training_state_bytes(static_cast<double>(parameters)))},
                       {"config", nlohmann::ordered_json::parse(c.family->write(c, DType::kF32))}});
     }
     print_out("{}\n", nlohmann::ordered_json{{"presets", list}}.dump());

@@ -400,18 +400,19 @@ TableSpec device_table() {
 
 TableSpec checkpoint_table() {
   using T = CheckpointTable;
-  return table("checkpoint", ResumeClass::kFree, &RunConfig::checkpoint, "What is kept of the run.",
-               {
-                   key("interval", &T::interval,
-                       "\"200 steps\", \"10min\", \"500M tokens\"; auto: at most 1 % of the time, at least "
-                       "every 30 min.",
-                       word("auto")),
-                   key("keep_last", &T::keep_last, "Newest checkpoints to keep.", between(1, 1e6)),
-                   key("keep_every", &T::keep_every, "Keep for good: \"1000 steps\"."),
-                   key("keep_best", &T::keep_best, "Best checkpoints to keep.", between(0, 1e6)),
-                   key("best_metric", &T::best_metric,
-                       "What best means: the lowest value of this metric, of an accuracy the highest."),
-               });
+  return table(
+      "checkpoint", ResumeClass::kFree, &RunConfig::checkpoint, "What is kept of the run.",
+      {
+          key("interval", &T::interval,
+              "\"200 steps\", \"10min\", \"500M tokens\"; auto: at most 1 % of the time, at least "
+              "every 30 min.",
+              word("auto")),
+          key("keep_last", &T::keep_last, "Newest checkpoints to keep.", between(1, 1e6)),
+          key("keep_every", &T::keep_every, "Keep for good the first at or behind each: \"1000 steps\"."),
+          key("keep_best", &T::keep_best, "Best checkpoints to keep.", between(0, 1e6)),
+          key("best_metric", &T::best_metric,
+              "What best means: the lowest value of this metric, of an accuracy the highest."),
+      });
 }
 
 TableSpec eval_table() {

@@ -132,6 +132,9 @@ TEST_F(CheckpointVerbs, ADamagedNewestIsNamed) {
         << outcome.err;
   }
   EXPECT_FALSE(fs::exists(folder_ / "model"));
+  const json told = json::parse(run("checkpoint verify --json r").out);
+  EXPECT_TRUE(told["whole"] == false && told["verified"] == false) << told;
+  EXPECT_TRUE(contains(told["faults"].dump(), "step-00000006")) << told;
   write("RUN.toml", tiny_->toml("other"));
   std::string train = "train RUN.toml --set run.folder=" + run_folder().string();
   for (const std::string& set : sets()) train += " --set '" + set + "'";
@@ -168,6 +171,15 @@ TEST_F(CheckpointVerbs, PruneKeepsWhatTheRunKeeps) {
   EXPECT_EQ(wrong.code, 2);
   EXPECT_TRUE(contains(wrong.err, "eval/valid/loss")) << wrong.err;
   EXPECT_EQ(steps().size(), 3u);
+  {
+    const FileLock running(run_folder() / ".lock");
+    for (const char* folder : {"r", "r/checkpoints", "r/checkpoints/"}) {
+      const Outcome outcome = run(std::string("checkpoint prune --keep-last 1 ") + folder);
+      EXPECT_EQ(outcome.code, 2) << "a running trainer's";
+    }
+    EXPECT_EQ(steps().size(), 3u);
+  }
+  EXPECT_EQ(run("checkpoint prune r/checkpoints/").code, 0);
   EXPECT_EQ(run("checkpoint prune r --keep-last 1").code, 0);
   EXPECT_TRUE(fs::exists(step(4)) && fs::exists(step(6))) << "keep_every is the run's";
   EXPECT_EQ(run("checkpoint prune r --keep-last 1 --keep-every 0 --keep-best 0").code, 0);
