@@ -41,4 +41,15 @@ void refuse_existing(const std::string& where, const Path& path, bool force) {
                     path.string());
 }
 
+void check_output_file(const std::string& where, const Path& path, bool force) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error) || !path.has_filename())
+    throw ConfigError("[{}] {} is a folder, expected the name of a file", where, path.string());
+  const Path folder = path.has_parent_path() ? path.parent_path() : Path(".");
+  if (!std::filesystem::is_directory(folder, error))
+    throw ConfigError("[{}] there is no folder {}; make it, or name a file somewhere else", where,
+                      folder.string());
+  refuse_existing(where, path, force);
+}
+
 }  // namespace strata::cli

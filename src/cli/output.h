@@ -22,6 +22,9 @@ void flush_out();
 // Devices, pipes and empty folders are nothing that could be lost.
 void refuse_existing(const std::string& where, const Path& path, bool force);
 
+// The same of a file to write, whose folder must be there: told before the work that the file is to hold.
+void check_output_file(const std::string& where, const Path& path, bool force);
+
 // The help of --force, the same for all verbs that have it.
 inline constexpr const char* kForceHelp = "Replace what is there";
 

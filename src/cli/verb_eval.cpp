@@ -186,7 +186,8 @@ void add_eval(Verb root) {
       throw ConfigError(
           "[strata eval] --sequence-length is missing; it is the number of targets of a window");
     }
-    if (!options->samples.empty()) refuse_existing("strata eval --samples", options->samples, options->force);
+    if (!options->samples.empty())
+      check_output_file("strata eval --samples", options->samples, options->force);
     return run_evaluation(*options);
   });
 }

@@ -34,7 +34,7 @@ int64_t steps_for(const std::string& data, int64_t step_tokens) {
 
 int init(const Options& options) {
   const Path output = options.output;
-  refuse_existing("strata init --output", output, options.force);
+  check_output_file("strata init --output", output, options.force);
   if (!options.data.empty() && expand_glob(options.data).empty()) {
     throw ConfigError("[strata init --data] found no files at {}, expected a file, folder or glob",
                       options.data);

@@ -54,7 +54,7 @@ std::vector<Path> input_files(const std::vector<std::string>& patterns) {
 }
 
 int train(const TrainOptions& options) {
-  refuse_existing("strata tokenizer train --output", options.output, options.force);
+  check_output_file("strata tokenizer train --output", options.output, options.force);
   const std::vector<Path> files = input_files(options.inputs);
   size_t next = 0;
   MappedFile file;

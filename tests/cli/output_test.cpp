@@ -86,6 +86,21 @@ TEST_F(OutputTest, AUnigramHasNoSplitsOrMerges) {
   }
 }
 
+// Told before the work, not after it.
+TEST_F(OutputTest, AnOutputThatCannotBeIsRefused) {
+  write("text.txt", "some text\n");
+  std::filesystem::create_directory(folder_ / "empty");
+  for (const std::string output : {"nowhere/t.json", "empty", "empty/"}) {
+    const Outcome refused = run("tokenizer train --input text.txt --vocab-size 260 --output " + output);
+    EXPECT_EQ(refused.code, 2) << refused.err;
+    EXPECT_TRUE(contains(refused.err, "--output") && contains(refused.err, "folder")) << refused.err;
+  }
+  for (const std::string folder : {"text.txt", "''"}) {
+    const Outcome refused = run("data filter text.txt --stage simple -o " + folder);
+    EXPECT_EQ(refused.code, 2) << folder;
+  }
+}
+
 // A build says what it dropped, and touches no folder that it did not make.
 TEST_F(OutputTest, ABuildNamesItsReasonsAndKeepsOthersFiles) {
   write("docs.jsonl", "{\"text\":\"some text\"}\n{\"text\":null}\n{\"text\":null}\n{}\n");

@@ -149,13 +149,11 @@ void remove_half_written(FileSystem& files, const Path& folder) {
   }
 }
 
-constexpr const char* kOutputs[] = {"documents", "audit", "clusters", "tokens"};
-
 // What no build of ours began is somebody else's, and would go.
 void refuse_foreign(const Path& folder, bool overwrite) {
   if (overwrite || is_there(folder / "work" / "identity")) return;
   std::error_code error;
-  for (const std::string name : {"documents", "audit", "clusters", "tokens", "work"}) {
+  for (const std::string name : kBuildOutputs) {
     if (!is_there(folder / name) || std::filesystem::is_empty(folder / name, error)) continue;
     throw ConfigError(
         "[{}] is there already and no data build made it; choose another build.folder, or replace it with "
@@ -183,8 +181,7 @@ bool prepare_folder(const BuildJob& job, const std::string& identity, bool overw
           folder.string());
     }
     files.remove(manifest);
-    files.remove_tree(job.work());
-    for (const char* name : kOutputs) files.remove_tree(folder / name);
+    for (const char* name : kBuildOutputs) files.remove_tree(folder / name);
     for (const char* name : {kSourcesFile, kTokenizerFile}) files.remove(folder / name);
   }
   refuse_foreign(folder, overwrite);
@@ -194,7 +191,7 @@ bool prepare_folder(const BuildJob& job, const std::string& identity, bool overw
     files.remove_tree(job.work());
   }
   if (!is_there(plan)) {
-    for (const char* name : kOutputs) files.remove_tree(folder / name);
+    for (const char* name : kBuildOutputs) files.remove_tree(folder / name);
     for (const char* name : {kSourcesFile, kTokenizerFile}) files.remove(folder / name);
     files.create_directories(job.work());
     write_file_atomically(files, plan, identity + kWorkForm);
@@ -229,6 +226,10 @@ BuildResult run_build(BuildJob& job, comm::World& world, const BuildOptions& opt
   FileSystem& files = *job.files;
   const ThreadCount threads(job.recipe.workers > 0 ? job.recipe.workers : available_processors());
   const std::string identity = identity_of(job);
+  std::error_code error;
+  if (std::filesystem::exists(job.recipe.folder, error) &&
+      !std::filesystem::is_directory(job.recipe.folder, error))
+    throw ConfigError("[{}] is a file, expected a folder to write to", job.recipe.folder.string());
   files.create_directories(job.recipe.folder);
   std::optional<FileLock> lock;
   BuildResult result;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "data/input/arrow_support.h"
 
 namespace strata::data {
 namespace {
@@ -22,12 +23,35 @@ BuildInput describe(InputFile file, int32_t source, const Path& base) {
   return input;
 }
 
-std::vector<InputFile> files_of(const RecipeSource& source) {
+// Whether a path lies in a folder that this build fills, and empties before.
+bool is_output(const Path& path, const Path& folder) {
+  std::error_code error;
+  const Path below = std::filesystem::weakly_canonical(path, error)
+                         .lexically_relative(std::filesystem::weakly_canonical(folder, error));
+  if (below.empty() || below == path) return false;
+  const std::string first = below.begin()->string();
+  return std::find(std::begin(kBuildOutputs), std::end(kBuildOutputs), first) != std::end(kBuildOutputs);
+}
+
+// A folder that holds the build's own is read without it.
+std::vector<InputFile> files_of(const RecipeSource& source, const Path& folder) {
+  std::vector<InputFile> files;
   try {
-    return list_inputs(source.paths, source.records.format);
+    files = list_inputs(source.paths, source.records.format);
   } catch (const ConfigError& error) {
     throw ConfigError("[source {}] {}", source.name, error.what());
   }
+  const std::string first = files.front().path.string();
+  std::erase_if(files, [&](const InputFile& file) {
+    return file.path != kStandardInput && !is_uri(file.path) && is_output(file.path, folder);
+  });
+  if (files.empty()) {
+    throw ConfigError(
+        "[source {}] {} is an output of this very build, which would replace it; choose another build.folder "
+        "than {}",
+        source.name, first, folder.string());
+  }
+  return files;
 }
 
 }  // namespace
@@ -35,7 +59,7 @@ std::vector<InputFile> files_of(const RecipeSource& source) {
 PartPlan plan_parts(const Recipe& recipe, int64_t most_bytes) {
   PartPlan plan;
   for (size_t s = 0; s < recipe.sources.size(); ++s) {
-    for (InputFile& listed : files_of(recipe.sources[s])) {
+    for (InputFile& listed : files_of(recipe.sources[s], recipe.folder)) {
       plan.files.push_back(describe(std::move(listed), static_cast<int32_t>(s), recipe.base));
       plan.bytes += plan.files.back().file.size;
     }

@@ -36,14 +36,17 @@ struct PartPlan {
   int64_t bytes = 0;
 };
 
+// What a build fills in build.folder, beside some files.
+inline constexpr const char* kBuildOutputs[] = {"documents", "audit", "clusters", "tokens", "work"};
+
 // Parts of a large corpus take kPartBytes; a smaller one is cut into about kPartsWanted, so that many threads
 // and ranks have work, but hardly below kLeastPartBytes.
 inline constexpr int64_t kPartBytes = int64_t{64} << 20;
 inline constexpr int64_t kLeastPartBytes = int64_t{8} << 20;
 inline constexpr int64_t kPartsWanted = 64;
 
-// Files that can be split are cut; smaller ones share a part. A part holds one source's files. ConfigError
-// for a pattern that finds nothing.
+// What lies in the outputs of this build is no input. Files that can be split are cut; smaller ones share a
+// part. A part holds one source's files. ConfigError for a pattern that finds nothing.
 PartPlan plan_parts(const Recipe& recipe, int64_t most_bytes = kPartBytes);
 
 // Names the input by paths, sizes and times, and the cut.

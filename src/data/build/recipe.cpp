@@ -1,6 +1,7 @@
 #include "data/build/recipe.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include <fmt/ranges.h>
@@ -116,7 +117,8 @@ RecipeSource read_source(const ConfigValue& table, const std::string& where, con
                              name ? to_toml(*name) : "", fault));
   }
   if (source.paths.empty()) reader.missing("has no path");
-  if (!(source.weight >= 0)) reader.missing("weight must not be negative");
+  if (!(source.weight >= 0) || std::isinf(source.weight))
+    reader.missing("weight must be a number that is not negative");
   if (source.max_epochs < 0) reader.missing("max_epochs must not be negative");
   if (source.max_tokens < 0) reader.missing("max_tokens must not be negative");
   reader.finish();
@@ -245,7 +247,10 @@ Recipe read_recipe(const ConfigValue& tree, const Path& path) {
 
   const ConfigValue* build = root.find("build");
   TableReader build_reader(build ? *build : kEmpty, "build", faults);
-  recipe.folder = placed(recipe.base, build_reader.text("folder", "out"));
+  const std::string folder = build_reader.text("folder", "out");
+  if (folder.empty())
+    build_reader.missing("folder is empty; expected the folder to write, \".\" for this one");
+  recipe.folder = placed(recipe.base, folder);
   recipe.workers = static_cast<int>(build_reader.get<int64_t>("workers", 0, "a whole number"));
   recipe.on_error = static_cast<OnError>(build_reader.choice("on_error", {"skip", "stop"}));
   recipe.memory_limit = read_size(build_reader, "memory_limit");

@@ -255,6 +255,22 @@ TEST(BuildEngine, AnotherRecipesResultIsNotTouched) {
   EXPECT_NE(fixture.files_of(), before);
 }
 
+// A folder that holds build.folder is read without it; what the build would remove first is no input.
+TEST(BuildEngine, ABuildDoesNotReadItself) {
+  BuildFixture fixture;
+  std::string around = fixture.recipe();
+  around.replace(around.find("path = \"a.jsonl\""), 16, "path = [\"**/*.jsonl\"]");
+  fixture.build(around);
+  const auto before = fixture.files_of();
+  EXPECT_TRUE(fixture.build(around).reused);
+  fixture.expect_files(before, "again");
+  std::string itself = fixture.recipe();
+  itself.replace(itself.find("path = \"a.jsonl\""), 16, "path = \"out/documents/*\"");
+  expect_error(ErrorKind::kConfig, {"source a", "out/documents/part-00000.jsonl", "another build.folder"},
+               [&] { fixture.job(itself); });
+  fixture.expect_files(before, "again");
+}
+
 TEST(BuildEngine, StopsAndGoesOn) {
   BuildFixture fixture;
   fixture.build();
