@@ -126,11 +126,11 @@ void print_summary(const config::RunConfig& config, const models::ModelConfig& m
              model.hidden_size, model.vocab_size);
   const program::ProgramSet& set = *compiled.set;
   print_out(
-      "{:<8} {} of {} (memory.budget){}: {} for weights, gradients and optimizer, {} for activations and "
-      "scratch; recompute {}\n",
+      "{:<8} {} of {} (memory.budget){}: {} for weights, gradients and optimizer, {} for batches, "
+      "activations and scratch; recompute {}\n",
       "memory", bytes(set.arena_bytes), bytes((*config.memory.budget).count),
-      compiled.fits ? "" : ", which does not fit", bytes(set.persistent_bytes),
-      bytes(set.arena_bytes - set.persistent_bytes), name_of(set.programs[config::kTrainProgram].recompute));
+      compiled.fits ? "" : ", which does not fit", bytes(fixed_bytes(set)),
+      bytes(set.arena_bytes - fixed_bytes(set)), name_of(set.programs[config::kTrainProgram].recompute));
   const int64_t steps = config::total_steps(config);
   const auto step_tokens =
       static_cast<double>(config.training.global_batch_size * config.training.sequence_length);

@@ -131,6 +131,17 @@ void check_objective(const RunConfig& config, const models::ModelConfig& model, 
                "leave it out",
                data.pack == Pack::kDocuments ? "documents" : "best_fit");
   }
+  // Each span has a sentinel of its own in the vocabulary.
+  constexpr double kMostSpans = 4096;
+  const double spans = static_cast<double>(config.training.sequence_length) * data.mask_rate / data.mean_span;
+  if (spans > kMostSpans) {
+    faults.add(
+        "training.sequence_length",
+        "found {}, which makes about {:.0f} spans a text, each with its own sentinel; expected at most {:g} "
+        "spans: lower it or data.mask_rate, or raise data.mean_span",
+        config.training.sequence_length, spans, kMostSpans);
+    return;
+  }
   try {
     data::span_lengths(config.training.sequence_length, data.mask_rate, data.mean_span);
   } catch (const ConfigError& error) {

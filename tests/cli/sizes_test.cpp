@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "fixtures/cli_fixture.h"
 
@@ -76,6 +77,48 @@ TEST_F(SizesTest, SoundOnesAreTaken) {
   make_model(nlohmann::json::object());
   for (const char* verb : kVerbsOfModels)
     EXPECT_EQ(limited(verb).code, 0) << verb << read_file(folder_ / "err");
+}
+
+// Sound files, and more than any machine that runs this holds.
+TEST_F(SizesTest, AModelLargerThanTheMemoryIsRefused) {
+  constexpr int64_t kVocab = int64_t{1} << 27, kWidth = 8192;
+  make_model({{"vocab_size", kVocab},
+              {"hidden_size", kWidth},
+              {"intermediate_size", 1},
+              {"num_hidden_layers", 1},
+              {"tie_word_embeddings", true}});
+  nlohmann::json header;
+  int64_t at = 0;
+  const auto tensor = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    int64_t bytes = 2;
+    for (const int64_t size : shape) bytes *= size;
+    header[name] = {{"dtype", "BF16"}, {"shape", shape}, {"data_offsets", {at, at + bytes}}};
+    at += bytes;
+  };
+  const std::string layer = "model.layers.0.";
+  tensor("model.embed_tokens.weight", {kVocab, kWidth});
+  tensor("model.norm.weight", {kWidth});
+  for (const char* norm : {"input_layernorm", "post_attention_layernorm"})
+    tensor(layer + norm + ".weight", {kWidth});
+  tensor(layer + "self_attn.q_proj.weight", {24, kWidth});
+  tensor(layer + "self_attn.k_proj.weight", {8, kWidth});
+  tensor(layer + "self_attn.v_proj.weight", {8, kWidth});
+  tensor(layer + "self_attn.o_proj.weight", {kWidth, 24});
+  tensor(layer + "mlp.gate_proj.weight", {1, kWidth});
+  tensor(layer + "mlp.up_proj.weight", {1, kWidth});
+  tensor(layer + "mlp.down_proj.weight", {kWidth, 1});
+  const std::string text = header.dump();
+  const auto size = static_cast<uint64_t>(text.size());
+  const Path file = write("m/model.safetensors", std::string(reinterpret_cast<const char*>(&size), 8) + text);
+  std::error_code error;  // a file of holes
+  std::filesystem::resize_file(file, 8 + text.size() + static_cast<uint64_t>(at), error);
+  if (error) GTEST_SKIP() << "no file of 2 TB can stand here: " << error.message();
+  for (const char* verb : {kVerbsOfModels[0], kVerbsOfModels[1], "checkpoint import m imported"}) {
+    const Outcome outcome = run(verb);
+    EXPECT_EQ(outcome.code, 4) << verb << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, "[memory]") && contains(outcome.err, "are free on this machine"))
+        << outcome.err;
+  }
 }
 
 // The tokenizer of another model.

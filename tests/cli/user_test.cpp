@@ -115,6 +115,16 @@ TEST_F(UserTest, ValidationThatTellsNothingIsFoundByADryRun) {
   EXPECT_EQ(run(dry + "--set 'data.valid=[\"held.bin\"]' --set eval.interval=never").code, 0);
 }
 
+// What the program holds out of its own accord is no fault of the text.
+TEST_F(UserTest, ATextTooShortToHoldAnythingOutIsTrainedOn) {
+  write("a.txt", "some text\n");
+  const std::string train = "train a.txt --dry-run --set run.folder=r --set training.sequence_length=4";
+  const Outcome dry = run(train);
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  EXPECT_TRUE(contains(dry.err, "nothing is evaluated")) << dry.err;
+  EXPECT_EQ(run(train + " --set data.valid_fraction=0.01").code, 2);
+}
+
 TEST_F(UserTest, ARunSaysWhereThingsAreAndHowToGoOn) {
   std::string text;
   for (int i = 0; i < 3000; ++i) text += "Line " + std::to_string(i) + ".\n";

@@ -67,6 +67,8 @@ TEST(ObjectiveOfARun, IsWhatTheModelLearnsBy) {
   expect_fault(tiny, encoder, {"data.mask_rate=1"}, {"data.mask_rate", "below 1"});
   expect_fault(tiny, encoder, {"data.mask_rate=0"}, {"data.mask_rate", "above 0"});
   expect_fault(tiny, both, {"data.mean_span=0.5"}, {"data.mean_span", "from 1 to 10000"});
+  expect_fault(tiny, both, {"training.sequence_length=2147483647"},
+               {"training.sequence_length", "at most 4096 spans"});
   expect_fault(tiny, both, {"data.mask_rate=0.8"}, {"data.mean_span", "at least 4.00"});
   expect_fault(tiny, decoder, {"data.mask_rate=0.3"}, {"data.mask_rate", "causal"});
   expect_fault(tiny, encoder, {"data.mean_span=5.0"}, {"data.mean_span", "masked"});

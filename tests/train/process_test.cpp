@@ -165,6 +165,8 @@ TEST_F(ProcessTest, ASignalSavesAndTheRunGoesOn) {
       wait_for_a_step(process, name);
       process.send(signal);
       EXPECT_EQ(process.wait(), code) << output();
+      EXPECT_NE(output().find("is saved in"), std::string::npos) << output();
+      EXPECT_NE(output().find("the same command goes on"), std::string::npos) << output();
     }
     const MetricsLog log = metrics_of(tiny_.folder(name));
     const auto* event = find_event(log, "interrupt");
