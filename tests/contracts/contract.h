@@ -1,0 +1,33 @@
+// Contracts: what every key of RUN.toml and every option of every verb does, each shown by a computation of
+// the test's own. A row whose check only found that a value is read would be none.
+//
+// A table is a file; contract_test.cpp joins them and fails for a key or an option without a row.
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace strata::contracts {
+
+struct Contract {
+  std::string name;                        // "optimizer.lr", "data.source.weight"
+  void (*check)(const std::string& name);  // several rows may share one that shows them together
+};
+using Contracts = std::vector<Contract>;
+
+inline std::ostream& operator<<(std::ostream& out, const Contract& contract) {
+  return out << contract.name;
+}
+
+Contracts run_keys();        // run, log, profile, debug, device, memory, precision
+Contracts later_keys();      // what is not there yet, and its defaults
+Contracts model_keys();      // model
+Contracts tokenizer_keys();  // tokenizer, tokenizer.train
+Contracts data_keys();       // data but for its mixtures
+Contracts mixture_keys();    // data.source, data.phase
+Contracts training_keys();   // training, schedule
+Contracts optimizer_keys();  // optimizer with its sub-tables and groups
+Contracts keeping_keys();    // checkpoint, eval, eval.set
+
+}  // namespace strata::contracts

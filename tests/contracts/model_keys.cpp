@@ -1,0 +1,266 @@
+// [model]: sizes seen in the files of a run, first weights by their statistics, µP by the steps that it
+// takes.
+#include <algorithm>
+#include <cmath>
+
+#include "contracts/contract.h"
+#include "contracts/lab.h"
+
+namespace strata::contracts {
+namespace {
+
+const Sets kOnce = kStill + Sets{"training.steps=1"};
+const std::string kLayer = "model.layers.1.";
+
+// A run of one step with a [model] of the test's own.
+Seen run_model(Lab& lab, const std::string& model, const Sets& sets = {}) {
+  return lab.run_toml(lab.toml("[model]\n" + model),
+                      kOnce + Sets{"training.sequence_length=16", "training.global_batch_size=1"} + sets);
+}
+
+void preset(const std::string&) {
+  Lab lab;
+  const Seen run =
+      run_model(lab, "preset = \"llama3-5m\"\n[model.override]\nnum_hidden_layers = 1\nvocab_size = 300\n");
+  // As `strata presets` lists it.
+  EXPECT_EQ(run.weights(1).at("model.layers.0.mlp.gate_proj.weight").shape, (Shape{768, 256}));
+  EXPECT_EQ(run.weights(1).at("model.layers.0.self_attn.k_proj.weight").shape, (Shape{128, 256}));
+  EXPECT_EQ(run.config()["num_attention_heads"], 4);
+  EXPECT_EQ(run.config()["rope_theta"], 10000.0);
+  EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml("[model]\npreset = \"llama3-5n\"")), "llama3-5m"));
+}
+
+// Any key of the family's config.json: known ones change the model, and are written again.
+void overridden(const std::string&) {
+  Lab lab;
+  const auto of_norm = [&](const std::string& eps) {
+    return lab.run(kOnce + Sets{"model.override.rms_norm_eps=" + eps});
+  };
+  const Seen one = of_norm("1e-5"), other = of_norm("100.0");
+  EXPECT_EQ(other.config()["rms_norm_eps"], 100.0);
+  // Norms that divide by 10 and more make all logits alike: the loss is that of guessing.
+  EXPECT_NEAR(other.values("loss").at(0), std::log(300.0), 1e-3);
+  EXPECT_GT(std::abs(one.values("loss").at(0) - std::log(300.0)), 1e-3);
+  EXPECT_TRUE(has(lab.refusal({"model.override.rms_norm_epz=1.0"}), "rms_norm_epz"));
+}
+
+void from(const std::string&) {
+  Lab lab;
+  const Seen source = lab.run({"optimizer.lr=0.01"});
+  const std::string toml = "from = \"" + (source.folder / "checkpoints/step-00000002").string() + "\"\n";
+  EXPECT_TRUE(same(run_model(lab, toml).weights(1), source.weights(2)));
+  EXPECT_EQ(run_model(lab, toml).config()["hidden_size"], 32);
+}
+
+void init(const std::string&) {
+  Lab lab;
+  const Seen source = lab.run({"optimizer.lr=0.01"});
+  const std::string toml =
+      "from = \"" + (source.folder / "checkpoints/step-00000002").string() + "\"\ninit = ";
+  EXPECT_TRUE(same(run_model(lab, toml + "\"weights\"\n").weights(1), source.weights(2)));
+  EXPECT_TRUE(same(run_model(lab, toml + "\"random\"\n").weights(1), lab.run(kOnce).weights(1)))
+      << "the weights of a model of these sizes and this seed";
+  EXPECT_TRUE(has(lab.refusal({"model.init=\"random\""}), "model.init"));
+}
+
+double deviation(const Tensor& tensor) {
+  double sum = 0, squares = 0;
+  for (const double value : tensor.values) {
+    sum += value;
+    squares += value * value;
+  }
+  const auto n = static_cast<double>(tensor.values.size());
+  return std::sqrt(squares / n - sum * sum / n / n);
+}
+double largest(const Tensor& tensor) {
+  double most = 0;
+  for (const double value : tensor.values) most = std::max(most, std::abs(value));
+  return most;
+}
+
+// Published standard deviations of a model of width 32, a feed-forward of 48 and two layers.
+void init_scheme(const std::string&) {
+  struct Case {
+    const char* name;
+    double in, attention_out, ffn_out;
+    bool cut;
+  };
+  const double into = 1 / std::sqrt(32.0);
+  for (const Case& one :
+       {Case{"normal", 0.02, 0.02, 0.02, false}, Case{"scaled_residual", 0.02, 0.02 / 2, 0.02 / 2, false},
+        Case{"small_wang", std::sqrt(2 / 160.0), 2 / (2 * std::sqrt(32.0)), 2 / (2 * std::sqrt(32.0)), false},
+        Case{"truncated_normal", 0.02, 0.02, 0.02, true},
+        Case{"mitchell", into, 1 / std::sqrt(2.0 * 32 * 2), 1 / std::sqrt(2.0 * 48 * 2), true}}) {
+    SCOPED_TRACE(one.name);
+    Lab lab;
+    const auto weights =
+        lab.run(kOnce + Sets{std::string("model.init_scheme=\"") + one.name + "\""}).weights(1);
+    const auto expect = [&](const std::string& name, double wanted) {
+      const Tensor& tensor = weights.at(kLayer + name + ".weight");
+      EXPECT_NEAR(deviation(tensor) / wanted, 1, 0.08) << name;
+      // Of 1,500 normal numbers some lie beyond three deviations.
+      if (one.cut) {
+        EXPECT_LE(largest(tensor), 3.1 * wanted) << name;
+      }
+    };
+    expect("mlp.gate_proj", one.in);
+    expect("self_attn.o_proj", one.attention_out);
+    expect("mlp.down_proj", one.ffn_out);
+  }
+  Lab lab;
+  const auto beyond = lab.run(kOnce).weights(1).at("model.embed_tokens.weight");
+  EXPECT_GT(largest(beyond), 3.1 * 0.02) << "a normal one of 9,600 numbers goes beyond";
+}
+
+void init_std(const std::string&) {
+  Lab lab;
+  const auto weights = lab.run(kOnce + Sets{"model.init_std=0.3", "model.init_scheme=\"normal\""}).weights(1);
+  EXPECT_NEAR(deviation(weights.at("model.embed_tokens.weight")), 0.3, 0.01);
+  EXPECT_NEAR(deviation(weights.at(kLayer + "mlp.down_proj.weight")), 0.3, 0.02);
+  EXPECT_TRUE(has(lab.refusal({"model.init_std=0.3", "model.init_scheme=\"mitchell\""}), "model.init_std"));
+}
+
+// The size of Adam's first step is the learning rate: of hidden matrices that of the base by its width's
+// share.
+void mup_width(const std::string&) {
+  Lab lab;
+  const Sets sets =
+      kFlat + Sets{"training.steps=1",    "optimizer.lr=0.01",         "optimizer.weight_decay=0",
+                   "optimizer.eps=1e-12", "training.clip_grad_norm=0", "model.tie_word_embeddings=false"};
+  const Sets mup{"model.mup_base_hidden_size=8"};  // a quarter
+  const auto start = lab.run(kOnce + mup + Sets{"model.tie_word_embeddings=false"}).weights(1);
+  const auto end = lab.run(sets + mup).weights(1);
+  const auto step = [&](const std::string& name) {
+    std::vector<double> sizes;
+    for (size_t i = 0; i < start.at(name).values.size(); ++i)
+      sizes.push_back(std::abs(end.at(name).values[i] - start.at(name).values[i]));
+    std::nth_element(sizes.begin(), sizes.begin() + std::ssize(sizes) / 2, sizes.end());
+    return sizes[sizes.size() / 2];
+  };
+  EXPECT_NEAR(step(kLayer + "mlp.gate_proj.weight"), 0.01 / 4, 1e-5);
+  EXPECT_NEAR(step(kLayer + "self_attn.o_proj.weight"), 0.01 / 4, 1e-5);
+  EXPECT_NEAR(step("model.norm.weight"), 0.01, 1e-5);
+  EXPECT_NEAR(deviation(start.at(kLayer + "mlp.gate_proj.weight")), 0.02 / 2, 0.001)
+      << "by the root of the width";
+  // At the base's own width it is the usual model.
+  EXPECT_TRUE(same(lab.run({"model.mup_base_hidden_size=32"}).weights(2), lab.run().weights(2)));
+}
+
+// Scores are scaled by the head size and not its root: rows of q start smaller by √(base / size).
+void mup_head(const std::string&) {
+  Lab lab;
+  const Sets mup{"model.mup_base_hidden_size=32"};
+  const auto usual = lab.run(kOnce + mup).weights(1);
+  const auto smaller = lab.run(kOnce + mup + Sets{"model.mup_base_head_dim=2"}).weights(1);  // of 8
+  for (const auto& [name, tensor] : usual) {
+    const double factor = has(name, "q_proj") ? 0.5 : 1;
+    for (size_t i = 0; i < tensor.values.size(); ++i)
+      ASSERT_NEAR(smaller.at(name).values[i], factor * tensor.values[i], 1e-8) << name;
+  }
+  EXPECT_TRUE(has(lab.refusal({"model.mup_base_head_dim=2"}), "mup_base_hidden_size"));
+}
+
+void family(const std::string&) {
+  Lab lab;
+  const std::string sizes =
+      "hidden_size = 32\nnum_hidden_layers = 1\nnum_attention_heads = 4\nvocab_size = 300\n"
+      "max_position_embeddings = 64\n";
+  const Seen gpt2 = run_model(lab, "family = \"gpt2\"\n" + sizes),
+             llama = run_model(lab, "family = \"llama3\"\n" + sizes);
+  EXPECT_EQ(gpt2.config()["architectures"], json::array({"GPT2LMHeadModel"}));
+  EXPECT_EQ(llama.config()["architectures"], json::array({"LlamaForCausalLM"}));
+  const auto has_tensor = [](const Tensors& tensors, const std::string& part) {
+    return std::any_of(tensors.begin(), tensors.end(), [&](const auto& one) { return has(one.first, part); });
+  };
+  EXPECT_TRUE(has_tensor(gpt2.weights(1), "wpe") && !has_tensor(gpt2.weights(1), "gate_proj"));
+  EXPECT_TRUE(!has_tensor(llama.weights(1), "wpe") && has_tensor(llama.weights(1), "gate_proj"));
+  EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml("[model]\nfamily = \"lama3\"")), "llama3"));
+}
+
+// Every size is that of the tensors, and stands in config.json under its name.
+void sizes(const std::string& key) {
+  struct Case {
+    std::string set;
+    std::string tensor;  // "": the whole's number of layers
+    Shape shape;
+  };
+  const std::map<std::string, Case> cases{
+      {"vocab_size", {"400", "model.embed_tokens.weight", {400, 32}}},
+      {"hidden_size", {"64", "model.norm.weight", {64}}},
+      {"intermediate_size", {"80", "model.layers.0.mlp.up_proj.weight", {80, 32}}},
+      {"num_attention_heads",
+       {"8", "model.layers.0.self_attn.k_proj.weight", {8, 32}}},  // heads of 4, two of them
+      {"num_key_value_heads", {"1", "model.layers.0.self_attn.v_proj.weight", {8, 32}}},
+      {"head_dim", {"16", "model.layers.0.self_attn.q_proj.weight", {64, 32}}}};
+  const std::string name = key.substr(6);
+  const Case& one = cases.at(name);
+  Lab lab;
+  const Seen run = lab.run(kOnce + Sets{key + "=" + one.set});
+  EXPECT_EQ(run.weights(1).at(one.tensor).shape, one.shape);
+  EXPECT_EQ(run.config().at(name), std::stoi(one.set));
+}
+
+void layers(const std::string&) {
+  Lab lab;
+  const Seen run = lab.run(kOnce + Sets{"model.num_hidden_layers=3"});
+  EXPECT_TRUE(run.weights(1).contains("model.layers.2.mlp.up_proj.weight"));
+  EXPECT_FALSE(run.weights(1).contains("model.layers.3.mlp.up_proj.weight"));
+  EXPECT_EQ(run.config()["num_hidden_layers"], 3);
+}
+
+void positions(const std::string&) {
+  Lab lab;
+  const Sets sets = kOnce + Sets{"model.max_position_embeddings=40"};
+  EXPECT_EQ(lab.run(sets + Sets{"training.sequence_length=40"}).config()["max_position_embeddings"], 40);
+  EXPECT_TRUE(has(lab.refusal(sets + Sets{"training.sequence_length=41"}), "40 positions"));
+}
+
+void tied(const std::string&) {
+  Lab lab;
+  const Seen one = lab.run(kOnce + Sets{"model.tie_word_embeddings=true"}),
+             two = lab.run(kOnce + Sets{"model.tie_word_embeddings=false"});
+  EXPECT_FALSE(one.weights(1).contains("lm_head.weight"));
+  EXPECT_EQ(two.weights(1).at("lm_head.weight").shape, (Shape{300, 32}));
+  EXPECT_EQ(one.config()["tie_word_embeddings"], true);
+  EXPECT_EQ(two.config()["tie_word_embeddings"], false);
+}
+
+// At an enormous base all but the first pair of a head's numbers stand still; heads of two have only that
+// pair.
+void rope_theta(const std::string&) {
+  Lab lab;
+  const auto losses = [&](const std::string& theta, const std::string& head) {
+    const Seen run =
+        lab.run(kOnce + Sets{"model.rope_theta=" + theta, "model.head_dim=" + head, "model.init_std=0.5"});
+    EXPECT_EQ(run.config()["rope_theta"].get<double>(), std::stod(theta));
+    return run.values("loss").at(0);
+  };
+  EXPECT_EQ(losses("100.0", "2"), losses("1e6", "2"));
+  EXPECT_GT(std::abs(losses("100.0", "8") - losses("1e6", "8")), 1e-5);
+}
+
+}  // namespace
+
+Contracts model_keys() {
+  return {{"model.preset", preset},
+          {"model.from", from},
+          {"model.init", init},
+          {"model.init_scheme", init_scheme},
+          {"model.init_std", init_std},
+          {"model.mup_base_hidden_size", mup_width},
+          {"model.mup_base_head_dim", mup_head},
+          {"model.family", family},
+          {"model.vocab_size", sizes},
+          {"model.hidden_size", sizes},
+          {"model.intermediate_size", sizes},
+          {"model.num_hidden_layers", layers},
+          {"model.num_attention_heads", sizes},
+          {"model.num_key_value_heads", sizes},
+          {"model.head_dim", sizes},
+          {"model.max_position_embeddings", positions},
+          {"model.tie_word_embeddings", tied},
+          {"model.rope_theta", rope_theta},
+          {"model.override", overridden}};
+}
+
+}  // namespace strata::contracts

@@ -1,0 +1,271 @@
+// [run], [log], [profile], [debug], [device], [memory] and [precision].
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "base/parallel.h"
+#include "base/pin.h"
+#include "contracts/contract.h"
+#include "contracts/lab.h"
+
+namespace strata::contracts {
+namespace {
+
+void name(const std::string&) {
+  Lab lab;
+  const Seen run = lab.run({"run.name=\"a-name\""});
+  for (const char* file : {"index.html", "loss.svg"})
+    EXPECT_TRUE(has(read_file(run.folder / file), "a-name")) << file;
+  EXPECT_TRUE(has(lab.refusal({"run.name=\"a/b\""}), "run.name"));
+  // Left out, it is the file's, and names the folder.
+  lab.put("second.toml", lab.toml());
+  const json shown =
+      strata(lab.path("x"), {"config", "show", lab.path("second.toml").string(), "--json"}).parsed();
+  EXPECT_EQ(shown["run.name"]["value"], "\"second\"");
+  EXPECT_EQ(shown["run.folder"]["value"], "\"runs/second\"");
+}
+
+void folder(const std::string&) {
+  Lab lab;
+  const Path folder = lab.path("else/where");
+  lab.run({"run.folder=\"" + folder.string() + "\""});
+  for (const char* file : {"run.toml", "metrics.jsonl", "loss.svg", "index.html", "checkpoints/latest",
+                           "final/model.safetensors"})
+    EXPECT_TRUE(std::filesystem::exists(folder / file)) << file;
+}
+
+void seed(const std::string&) {
+  Lab lab;
+  const Seen one = lab.run({"run.seed=5"}), again = lab.run({"run.seed=5"}), other = lab.run({"run.seed=6"});
+  EXPECT_TRUE(same(one.weights(2), again.weights(2)));
+  EXPECT_EQ(one.values("loss"), again.values("loss"));
+  // Other first weights, and another order of the data.
+  const auto start = lab.run(kStill + Sets{"run.seed=5"}).weights(1);
+  EXPECT_GT(distance(lab.run(kStill + Sets{"run.seed=6"}).weights(1).at("model.embed_tokens.weight").values,
+                     start.at("model.embed_tokens.weight").values),
+            0.5);
+  EXPECT_NE(one.values("loss"), other.values("loss"));
+}
+
+void max_time(const std::string&) {
+  Lab lab;
+  const Seen run =
+      lab.run({"run.max_time=\"0.000001s\"", "training.steps=50", "checkpoint.interval=\"50 steps\""});
+  EXPECT_EQ(run.result.end, train::RunEnd::kTimeLimit);
+  EXPECT_EQ(std::ssize(run.steps), 1);
+  EXPECT_EQ(run.checkpoints(), std::vector<int64_t>{1});
+  EXPECT_EQ(run.event("time_limit").at("at_step"), 1);
+  EXPECT_EQ(lab.run({"run.max_time=\"1h\""}).result.end, train::RunEnd::kFinished);
+}
+
+// Steps of which the terminal has a line.
+void interval_steps(const std::string&) {
+  Lab lab;
+  for (const int interval : {2, 3}) {
+    testing::internal::CaptureStderr();
+    lab.run({"log.interval_steps=" + std::to_string(interval), "training.steps=7"});
+    const std::string said = testing::internal::GetCapturedStderr();
+    for (int step = 1; step <= 7; ++step) {
+      const bool wanted = step == 1 || step == 7 || step % interval == 0;
+      EXPECT_EQ(has(said, "step " + std::to_string(step) + "/7 "), wanted) << step << "\n" << said;
+    }
+  }
+}
+
+// Records of TensorFlow's files: length, its checksum, bytes, their checksum. The first names the version.
+std::vector<std::string> event_records(const Path& folder) {
+  std::vector<std::string> records;
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    const std::string bytes = read_file(file.path());
+    for (size_t at = 0; at + 12 <= bytes.size();) {
+      uint64_t length = 0;
+      std::memcpy(&length, bytes.data() + at, 8);
+      records.push_back(bytes.substr(at + 12, length));
+      at += 12 + length + 4;
+    }
+  }
+  return records;
+}
+void tensorboard(const std::string&) {
+  Lab lab;
+  const Seen run = lab.run({"log.tensorboard=true", "training.steps=3"});
+  const auto records = event_records(run.folder / "tensorboard");
+  ASSERT_FALSE(records.empty());
+  EXPECT_TRUE(has(records[0], "brain.Event:2"));
+  // Each value that metrics.jsonl has of a step stands in a record that names it.
+  for (const char* tag : {"loss", "grad_norm", "lr"}) {
+    for (const double value : run.values(tag)) {
+      const auto number = static_cast<float>(value);
+      const std::string bytes(reinterpret_cast<const char*>(&number), sizeof number);
+      EXPECT_TRUE(std::any_of(records.begin(), records.end(), [&](const std::string& record) {
+        return has(record, tag) && has(record, bytes);
+      })) << tag;
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists(lab.run({"log.tensorboard=false"}).folder / "tensorboard"));
+}
+
+void profiled(const std::string&) {
+  Lab lab;
+  const Seen run = lab.run({"profile.steps=[2, [4, 5]]", "training.steps=6"});
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(run.folder / "traces"))
+    files.push_back(entry.path().filename());
+  std::sort(files.begin(), files.end());
+  EXPECT_EQ(files,
+            (std::vector<std::string>{"step-00000002.json", "step-00000004.json", "step-00000005.json"}));
+  const json trace = json::parse(read_file(run.folder / "traces/step-00000004.json"));
+  int updates = 0;
+  for (const json& event : trace.at("traceEvents")) updates += event.at("name") == "adamw" ? 1 : 0;
+  EXPECT_GT(updates, 0);
+}
+
+// The formulas in fp64 agree with the kernels, and are not they.
+void reference_kernels(const std::string&) {
+  Lab lab;
+  const Sets sets{"training.steps=1"};
+  const Seen usual = lab.run(sets), plain = lab.run(sets + Sets{"debug.reference_kernels=true"});
+  EXPECT_NEAR(plain.values("loss").at(0), usual.values("loss").at(0), 1e-5);
+  EXPECT_NEAR(plain.values("grad_norm").at(0), usual.values("grad_norm").at(0), 1e-4);
+  EXPECT_FALSE(same(plain.states(1), usual.states(1)));
+}
+
+void kind(const std::string&) {
+  Lab lab;
+  EXPECT_TRUE(
+      same(lab.run({"device.kind=\"cpu\""}).weights(2), lab.run({"device.kind=\"auto\""}).weights(2)));
+  EXPECT_TRUE(has(lab.refusal({"device.kind=\"cuda\""}), "not yet"));
+}
+
+void threads(const std::string&) {
+  Lab lab;
+  std::vector<Tensors> weights;
+  for (const int wanted : {1, 2, 3}) {
+    FaultyFileSystem quick;
+    int found = 0;
+    const auto config = lab.config({"device.threads=" + std::to_string(wanted)});
+    train::train_run({.config = config, .files = &quick}, [&] {
+      found = compute_threads();
+      return false;
+    });
+    EXPECT_EQ(found, wanted);
+    weights.push_back(tensors_in(Path(config.run.folder) / "final"));
+  }
+  EXPECT_TRUE(same(weights[0], weights[1]) && same(weights[0], weights[2])) << "work is cut by size alone";
+}
+
+// Each of the compute threads has a processor of its own, where the run has all of them and is alone.
+void pin(const std::string&) {
+  const int all = available_processors();
+  if (!pinning_helps(all, all, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN))))
+    GTEST_SKIP() << "not on this machine";
+  Lab lab;
+  for (const bool wanted : {true, false}) {
+    FaultyFileSystem quick;
+    bool bound = false, others = false;
+    const auto config = lab.config(
+        {"device.threads=" + std::to_string(all), std::string("device.pin=") + (wanted ? "true" : "false")});
+    train::train_run({.config = config, .files = &quick}, [&] {
+      others = !PinnedThreads(true).pinned();
+      on_each_thread([&](int thread) {
+        if (thread == 1) bound = available_processors() == 1;
+      });
+      return true;
+    });
+    EXPECT_TRUE(wanted ? bound || others : !bound);
+  }
+  set_compute_threads(all);
+}
+
+// What does not fit is refused; of what is chosen for the user, the least that fits.
+void budget(const std::string&) {
+  Lab lab;
+  const Sets sets{"training.global_batch_size=8", "training.micro_batch_size=8",
+                  "training.sequence_length=64"};
+  const auto bytes = [&](const Sets& more) {
+    return lab.run(sets + more).event("start").at("arena_bytes").get<int64_t>();
+  };
+  const int64_t none = bytes({"memory.recompute=\"none\""}), full = bytes({"memory.recompute=\"full\""});
+  ASSERT_LT(full, none);
+  const auto budget = [](int64_t size) { return "memory.budget=" + std::to_string(size); };
+  EXPECT_EQ(bytes({budget(none), "memory.recompute=\"auto\""}), none);
+  EXPECT_LE(bytes({budget(none - 1), "memory.recompute=\"auto\""}), none - 1);
+  EXPECT_TRUE(has(lab.refusal(sets + Sets{budget(none - 1), "memory.recompute=\"none\""}), "memory"));
+  EXPECT_TRUE(has(lab.refusal(sets + Sets{budget(full / 2)}), "memory"));
+}
+
+void recompute(const std::string&) {
+  Lab lab;
+  const Sets sets{"training.global_batch_size=8", "training.micro_batch_size=8",
+                  "training.sequence_length=64"};
+  std::vector<Tensors> weights;
+  std::map<std::string, int64_t> bytes, instructions;
+  for (const char* kind : {"none", "selective", "full"}) {
+    const Seen run = lab.run(sets + Sets{std::string("memory.recompute=\"") + kind + "\""});
+    weights.push_back(run.weights(2));
+    bytes[kind] = run.event("start").at("arena_bytes");
+  }
+  EXPECT_TRUE(same(weights[0], weights[1]) && same(weights[0], weights[2]));
+  EXPECT_LT(bytes["selective"], bytes["none"]);
+  EXPECT_LT(bytes["full"], bytes["selective"]);
+}
+
+void offload(const std::string&) {
+  Lab lab;
+  EXPECT_TRUE(has(lab.refusal({"memory.offload=\"optimizer\""}), "not yet"));
+  EXPECT_TRUE(same(lab.run({"memory.offload=\"auto\""}).weights(2), lab.run().weights(2)));
+}
+
+// Half as many bits of each number between two instructions: about three digits of the loss stay.
+void compute(const std::string&) {
+  Lab lab;
+  const Sets sets{"training.steps=1", "training.global_batch_size=8", "training.micro_batch_size=8"};
+  const Seen fp32 = lab.run(sets + Sets{"precision.compute=\"fp32\""}),
+             bf16 = lab.run(sets + Sets{"precision.compute=\"bf16\""});
+  const double apart = std::abs(bf16.values("loss").at(0) - fp32.values("loss").at(0));
+  EXPECT_GT(apart, 1e-7);
+  EXPECT_LT(apart, 0.02);
+  EXPECT_LT(bf16.event("start").at("arena_bytes"), fp32.event("start").at("arena_bytes"));
+  EXPECT_EQ(bf16.weights(1).at("model.norm.weight").dtype, "F32") << "masters";
+  for (const char* later : {"fp16", "fp8"})
+    EXPECT_TRUE(has(lab.refusal({std::string("precision.compute=\"") + later + "\""}), "not yet"));
+}
+
+// The same type as that of compute alone, yet.
+void residual(const std::string&) {
+  Lab lab;
+  for (const char* type : {"fp32", "bf16"}) {
+    const Sets sets{std::string("precision.compute=\"") + type + "\""};
+    const auto usual = lab.run(sets).weights(2);
+    EXPECT_TRUE(
+        same(lab.run(sets + Sets{std::string("precision.residual=\"") + type + "\""}).weights(2), usual));
+    const std::string other = std::string(type) == "fp32" ? "bf16" : "fp32";
+    EXPECT_TRUE(has(lab.refusal(sets + Sets{"precision.residual=\"" + other + "\""}), "not yet"));
+  }
+}
+
+}  // namespace
+
+Contracts run_keys() {
+  return {{"run.name", name},
+          {"run.folder", folder},
+          {"run.seed", seed},
+          {"run.max_time", max_time},
+          {"log.interval_steps", interval_steps},
+          {"log.tensorboard", tensorboard},
+          {"profile.steps", profiled},
+          {"debug.reference_kernels", reference_kernels},
+          {"device.kind", kind},
+          {"device.threads", threads},
+          {"device.pin", pin},
+          {"memory.budget", budget},
+          {"memory.recompute", recompute},
+          {"memory.offload", offload},
+          {"precision.compute", compute},
+          {"precision.residual", residual}};
+}
+
+}  // namespace strata::contracts

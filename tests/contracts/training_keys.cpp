@@ -1,0 +1,185 @@
+// [training] and [schedule]: lengths, sizes and curves, counted and written anew.
+#include <cmath>
+#include <numbers>
+
+#include "contracts/contract.h"
+#include "contracts/lab.h"
+#include "contracts/windows.h"
+
+namespace strata::contracts {
+namespace {
+
+void sequence_length(const std::string&) {
+  Lab lab;
+  Windows windows(lab, {{"a", 6}});
+  // A step's loss is that of so many tokens, and the next step begins behind them.
+  const Seen run =
+      lab.run(windows.sets() + Sets{"data.train=" + lab.list({"a.bin"}), "training.sequence_length=32"});
+  auto ids = windows.ids("a", 0);
+  for (const int64_t second : {1, 3}) {
+    ids = windows.ids("a", second - 1);
+    const auto next = windows.ids("a", second);
+    ids.insert(ids.end(), next.begin() + 1, next.end());
+    EXPECT_NEAR(run.values("loss").at(static_cast<size_t>(second / 2)), windows.loss(ids), 1e-5);
+  }
+  EXPECT_EQ(run.values("tokens"), (std::vector<double>{32, 64}));
+  EXPECT_TRUE(has(lab.refusal({"training.sequence_length=65"}), "64 positions"));
+}
+
+void global_batch_size(const std::string&) {
+  Lab lab;
+  Windows windows(lab, {{"a", 6}});
+  const Seen run =
+      lab.run(windows.sets() + Sets{"data.train=" + lab.list({"a.bin"}), "training.global_batch_size=3"});
+  double first = 0;
+  for (const int64_t window : {0, 1, 2}) first += windows.loss(windows.ids("a", window)) / 3;
+  EXPECT_NEAR(run.values("loss").at(0), first, 1e-5);
+  EXPECT_EQ(run.values("first_sample"), (std::vector<double>{0, 3}));
+  EXPECT_EQ(run.values("tokens"), (std::vector<double>{48, 96}));
+}
+
+// How a step is cut decides about instructions, not about what is learnt.
+void micro_batch_size(const std::string&) {
+  Lab lab;
+  const Sets sets{"training.global_batch_size=4", "optimizer.lr=0.01"};
+  const Seen whole = lab.run(sets + Sets{"training.micro_batch_size=4"});
+  for (const int64_t size : {1, 2}) {
+    const std::string set = "training.micro_batch_size=" + std::to_string(size);
+    const Seen cut = lab.run(sets + Sets{set});
+    for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(cut.values("loss")[i], whole.values("loss")[i], 1e-6);
+    for (const auto& [name, tensor] : whole.weights(2))
+      EXPECT_LT(distance(cut.weights(2).at(name).values, tensor.values), 1e-4) << name;
+    EXPECT_EQ(lab.explain({"--schedule"}, sets + Sets{set}).at("microbatches"), 4 / size);
+    EXPECT_LT(cut.event("start").at("arena_bytes"), whole.event("start").at("arena_bytes"));
+  }
+  EXPECT_TRUE(has(lab.refusal(sets + Sets{"training.micro_batch_size=3"}), "divide"));
+}
+
+void steps(const std::string&) {
+  Lab lab;
+  for (const int64_t wanted : {1, 3}) {
+    const Seen run = lab.run({"training.steps=" + std::to_string(wanted)});
+    EXPECT_EQ(std::ssize(run.steps), wanted);
+    EXPECT_EQ(run.result.step, wanted);
+    EXPECT_TRUE(run.result.end == train::RunEnd::kFinished && std::filesystem::exists(run.folder / "final"));
+  }
+}
+
+// Whole steps that hold the tokens.
+void tokens(const std::string&) {
+  Lab lab;
+  const auto steps_of = [&](const std::string& wanted) {
+    return std::ssize(lab.run_toml(lab.toml(), {"training.sequence_length=16", "training.global_batch_size=2",
+                                                "training.tokens=" + wanted})
+                          .steps);
+  };
+  EXPECT_EQ(steps_of("1"), 1);
+  EXPECT_EQ(steps_of("64"), 2);  // 32 a step
+  EXPECT_EQ(steps_of("65"), 3);
+  EXPECT_TRUE(has(lab.refusal({"training.tokens=64"}), "both steps and tokens"));
+}
+
+// The norm before clipping is what is told; gradients are shortened to the largest.
+void clip_grad_norm(const std::string&) {
+  Lab lab;
+  const Sets one = kStill + Sets{"training.steps=1"};
+  const Seen whole = lab.run(one);
+  const double size = norm(whole.states(1), "m/");
+  EXPECT_NEAR(whole.values("grad_norm").at(0), size, 1e-5 * size);
+  for (const double limit : {size / 3, size * 3}) {
+    const Seen clipped = lab.run(one + Sets{"training.clip_grad_norm=" + std::to_string(limit)});
+    EXPECT_NEAR(clipped.values("grad_norm").at(0), size, 1e-5 * size);
+    EXPECT_NEAR(norm(clipped.states(1), "m/"), std::min(limit, size), 1e-4 * size);
+  }
+}
+
+// The curve of each kind at s of N steps behind w of warm-up, with the floor m: as README and help say.
+struct Curve {
+  double lr = 0.01;
+  int warmup = 0, steps = 8;
+  double floor = 0.2, decay_ratio = 0.5;
+  std::string name = "cosine", decay = "linear";
+
+  double operator()(int s) const {
+    if (s <= warmup) return lr * s / warmup;
+    const auto falling = [&](const std::string& shape, double p) {
+      const double left = shape == "cosine" ? (1 + std::cos(std::numbers::pi * p)) / 2
+                          : shape == "sqrt" ? 1 - std::sqrt(p)
+                                            : 1 - p;
+      return lr * (floor + (1 - floor) * left);
+    };
+    const auto share = [&](int from) {
+      return std::min(1.0, static_cast<double>(s - from) / static_cast<double>(steps - from));
+    };
+    if (name == "constant") return lr;
+    if (name == "inverse_sqrt") {
+      const double time = warmup > 0 ? warmup : 10'000;
+      return lr * std::max(floor, std::sqrt(time / (s - warmup + time)));
+    }
+    if (name != "wsd") return falling(name, share(warmup));
+    const int begin = steps - static_cast<int>(std::lround(decay_ratio * steps));
+    return s <= begin ? lr : falling(decay, share(begin));
+  }
+};
+
+void expect_curve(Lab& lab, const Curve& curve, int run_steps) {
+  const Seen run = lab.run(
+      {"optimizer.lr=" + std::to_string(curve.lr), "schedule.name=\"" + curve.name + "\"",
+       "schedule.warmup_steps=" + std::to_string(curve.warmup),
+       "schedule.min_lr_ratio=" + std::to_string(curve.floor),
+       "schedule.steps=" + std::to_string(curve.steps),
+       "schedule.decay_ratio=" + std::to_string(curve.decay_ratio), "schedule.decay=\"" + curve.decay + "\"",
+       "training.steps=" + std::to_string(run_steps), "checkpoint.interval=\"99 steps\""});
+  const auto found = run.values("lr");
+  ASSERT_EQ(std::ssize(found), run_steps);
+  for (int s = 1; s <= run_steps; ++s)
+    EXPECT_NEAR(found[static_cast<size_t>(s) - 1], curve(s), 1e-9) << curve.name << curve.decay << " " << s;
+}
+
+void curves(const std::string&) {
+  Lab lab;
+  for (const char* name : {"cosine", "linear", "constant", "inverse_sqrt", "wsd"}) {
+    for (const int warmup : {0, 3}) expect_curve(lab, {.warmup = warmup, .name = name}, 8);
+  }
+}
+void floors(const std::string&) {
+  Lab lab;
+  for (const char* name : {"cosine", "linear", "inverse_sqrt", "wsd"}) {
+    for (const double floor : {0.0, 0.9}) expect_curve(lab, {.warmup = 1, .floor = floor, .name = name}, 8);
+  }
+}
+void decays(const std::string&) {
+  Lab lab;
+  for (const char* shape : {"linear", "sqrt", "cosine"})
+    for (const double ratio : {0.0, 0.25, 0.75, 1.0})
+      expect_curve(lab, {.decay_ratio = ratio, .name = "wsd", .decay = shape}, 8);
+}
+// The curve ends where it is told, before or behind the run's end; "training" is the run's length.
+void horizon(const std::string&) {
+  Lab lab;
+  expect_curve(lab, {.warmup = 1, .steps = 4}, 6);
+  expect_curve(lab, {.warmup = 1, .steps = 12}, 6);
+  const Curve whole{.lr = 0.01, .warmup = 2, .steps = 5, .floor = 0.1};
+  const auto found =
+      lab.run({"optimizer.lr=0.01", "training.steps=5", "schedule.steps=\"training\""}).values("lr");
+  for (int s = 1; s <= 5; ++s) EXPECT_NEAR(found.at(static_cast<size_t>(s) - 1), whole(s), 1e-9);
+}
+
+}  // namespace
+
+Contracts training_keys() {
+  return {{"training.sequence_length", sequence_length},
+          {"training.micro_batch_size", micro_batch_size},
+          {"training.global_batch_size", global_batch_size},
+          {"training.steps", steps},
+          {"training.tokens", tokens},
+          {"training.clip_grad_norm", clip_grad_norm},
+          {"schedule.name", curves},
+          {"schedule.warmup_steps", curves},
+          {"schedule.min_lr_ratio", floors},
+          {"schedule.steps", horizon},
+          {"schedule.decay_ratio", decays},
+          {"schedule.decay", decays}};
+}
+
+}  // namespace strata::contracts
