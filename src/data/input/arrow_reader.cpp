@@ -305,7 +305,7 @@ class ArrowReader final : public RecordReader {
     }
     document.text = text;
     for (int i = 0; i < batch_->num_columns(); ++i) {
-      if (i == text_column_ || i == id_column_) continue;
+      if (i == text_column_ || i == id_column_ || is_own_name(batch_->schema()->field(i)->name())) continue;
       if (!document.fields.empty()) document.fields += ',';
       append_json_string(document.fields, batch_->schema()->field(i)->name());
       document.fields += ':';

@@ -104,7 +104,7 @@ class CsvReader final : public RecordReader {
         document.text = value_of(cells_[i]);
       } else if (static_cast<int64_t>(i) == id_column_) {
         document.id = value_of(cells_[i]);
-      } else {
+      } else if (!is_own_name(columns_[i])) {
         add_field(document, columns_[i], value_of(cells_[i]));
       }
     }

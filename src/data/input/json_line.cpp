@@ -8,6 +8,8 @@
 #include <bit>
 #include <cstring>
 
+#include "data/input/record_readers.h"
+
 namespace strata::data {
 namespace {
 
@@ -294,6 +296,7 @@ void JsonLine::parse_member(const char*& at, Document& document) {
     id_.raw = {value, static_cast<size_t>(at - value)};
     return;
   }
+  if (is_own_name(key)) return;
   if (!document.fields.empty()) document.fields += ',';
   document.fields.append(member, at);
 }
