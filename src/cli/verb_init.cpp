@@ -6,6 +6,7 @@
 #include "cli/output.h"
 #include "cli/run_inputs.h"
 #include "cli/verbs.h"
+#include "config/resolve.h"
 #include "config/run_config.h"
 #include "hardware/device_spec.h"
 #include "models/model.h"
@@ -56,7 +57,8 @@ int init(const Options& options) {
       "optimizer.lr=0.001",
       "schedule.warmup_steps=\"auto\""};
   const config::RunConfig config = config::read_run_config("", {}, arguments);
-  config::require_valid(config);
+  const config::FaultHook hooks[] = {config::check_model};
+  config::require_valid(config, hooks);
   const std::string heading = fmt::format(
       "A run of Strata, sized to this machine ({} cores, {:.0f} GB). Lines in comments show what holds "
       "without "
