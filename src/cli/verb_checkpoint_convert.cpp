@@ -156,7 +156,9 @@ int run_import(const ConvertOptions& options) {
   }
   store.save(
       {runtime.model, *runtime.executor, runtime.tokenizer ? &*runtime.tokenizer : nullptr, {}, {}, {}});
-  print_result(options, runtime.model, "imported as step 0 of");
+  ConvertOptions told = options;
+  told.dtype = "fp32";  // as every checkpoint of a run holds its weights
+  print_result(told, runtime.model, "imported as step 0 of");
   return 0;
 }
 
