@@ -11,7 +11,7 @@
 namespace strata::contracts {
 
 struct Contract {
-  std::string name;                        // "optimizer.lr", "data.source.weight"
+  std::string name;  // "optimizer.lr", "data.source.weight"; of an option "train --resume", "train RUN.toml"
   void (*check)(const std::string& name);  // several rows may share one that shows them together
 };
 using Contracts = std::vector<Contract>;
@@ -20,6 +20,7 @@ inline std::ostream& operator<<(std::ostream& out, const Contract& contract) {
   return out << contract.name;
 }
 
+// Of keys.
 Contracts run_keys();        // run, log, profile, debug, device, memory, precision
 Contracts later_keys();      // what is not there yet, and its defaults
 Contracts model_keys();      // model
@@ -29,5 +30,12 @@ Contracts mixture_keys();    // data.source, data.phase
 Contracts training_keys();   // training, schedule
 Contracts optimizer_keys();  // optimizer with its sub-tables and groups
 Contracts keeping_keys();    // checkpoint, eval, eval.set
+
+// Of options.
+Contracts training_options();    // init, train, explain, config, presets, bench, doctor, man, completions
+Contracts model_options();       // eval, generate
+Contracts checkpoint_options();  // checkpoint …
+Contracts tokenizer_options();   // tokenizer …
+Contracts data_options();        // data …
 
 }  // namespace strata::contracts

@@ -8,6 +8,7 @@
 
 #include "cli/describe.h"
 #include "config/keys.h"
+#include "contracts/options.h"
 
 namespace strata::contracts {
 namespace {
@@ -20,6 +21,37 @@ Contracts joined(const std::vector<Contracts>& tables) {
 Contracts key_contracts() {
   return joined({run_keys(), later_keys(), model_keys(), tokenizer_keys(), data_keys(), mixture_keys(),
                  training_keys(), optimizer_keys(), keeping_keys()});
+}
+
+// The help of every verb: the verb itself, all that it takes, and an example.
+void help(const std::string& name) {
+  const std::string verb = name == "--help" ? "" : name.substr(0, name.rfind(' '));
+  const Desk desk;
+  const Outcome said = desk.strata(name);
+  EXPECT_EQ(said.code, 0);
+  // The parser names what an option excludes in an order that changes.
+  EXPECT_EQ(desk.strata(verb + " -h").out.size(), said.out.size());
+  EXPECT_TRUE(has(said.out, "Example:\n  strata"));
+  for (const cli::VerbText& text : cli::describe_commands()) {
+    if (text.path != verb) continue;
+    EXPECT_TRUE(has(said.out, text.help));
+    for (const std::string& below : text.verbs) EXPECT_TRUE(has(said.out, "\n  " + below + " ")) << below;
+    for (const cli::OptionText& option : text.options)
+      for (const std::string& one : option.names) EXPECT_TRUE(has(said.out, one)) << one;
+  }
+}
+std::string with_verb(const cli::VerbText& verb, const std::string& option) {
+  return verb.path.empty() ? option : verb.path + " " + option;
+}
+Contracts help_options() {
+  Contracts rows;
+  for (const cli::VerbText& verb : cli::describe_commands())
+    rows.push_back({with_verb(verb, "--help"), help});
+  return rows;
+}
+Contracts option_contracts() {
+  return joined({help_options(), training_options(), model_options(), checkpoint_options(),
+                 tokenizer_options(), data_options()});
 }
 
 // Each of `wanted` has one row, and no row is for anything else.
@@ -46,6 +78,21 @@ TEST_P(Key, DoesWhatItSays) {
   GetParam().check(GetParam().name);
 }
 INSTANTIATE_TEST_SUITE_P(Contracts, Key, testing::ValuesIn(key_contracts()), test_name);
+
+class Option : public testing::TestWithParam<Contract> {};
+TEST_P(Option, DoesWhatItSays) {
+  GetParam().check(GetParam().name);
+}
+INSTANTIATE_TEST_SUITE_P(Contracts, Option, testing::ValuesIn(option_contracts()), test_name);
+
+TEST(Contracts, EveryOptionHasOne) {
+  std::vector<std::string> options;
+  for (const cli::VerbText& verb : cli::describe_commands()) {
+    for (const cli::OptionText& option : verb.options)
+      options.push_back(with_verb(verb, option.names.back()));
+  }
+  expect_rows(option_contracts(), options);
+}
 
 TEST(Contracts, EveryKeyHasOne) {
   std::vector<std::string> keys;

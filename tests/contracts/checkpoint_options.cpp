@@ -1,0 +1,286 @@
+// Options of the verbs of checkpoint: files counted and read by the test itself.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "contracts/contract.h"
+#include "contracts/options.h"
+
+namespace strata::contracts {
+namespace {
+
+struct Trained : Desk {
+  Trained() { train(); }
+};
+const std::string kSecond = "run/checkpoints/step-00000002";
+
+void inspect(const std::string&) {
+  const Trained desk;
+  const json found = desk.object("checkpoint inspect run --json");
+  EXPECT_TRUE(has(found["path"], "step-00000002"));
+  EXPECT_EQ(found["step"], 2);
+  // Two layers of width 32, and two moments of each weight.
+  const int64_t parameters = 300 * 32 + 32 + 2 * (2 * 32 + 64 * 32 + 32 * 32 + 3 * 32 * 48);
+  EXPECT_EQ(found["parameters"], parameters);
+  EXPECT_EQ(found["bytes"], 3 * 4 * parameters);
+  EXPECT_EQ(found["tensors"].size(), 3u * 20);
+  EXPECT_EQ(desk.object("checkpoint inspect run/checkpoints/step-00000001 --json")["step"], 1);
+  EXPECT_EQ(desk.object("checkpoint inspect run/final --json")["bytes"], 2 * parameters) << "bf16";
+  const std::string text = desk.strata("checkpoint inspect run").out;
+  EXPECT_TRUE(has(text, "step 2") && has(text, "model.layers.1.mlp.down_proj.weight"));
+  desk.refused("checkpoint inspect nowhere");
+}
+
+void verify(const std::string&) {
+  const Trained desk;
+  EXPECT_EQ(desk.object("checkpoint verify run --json")["whole"], true);
+  // One bit.
+  std::string bytes = desk.read(kSecond + "/model.safetensors");
+  bytes[bytes.size() - 7] = static_cast<char>(bytes[bytes.size() - 7] ^ 1);
+  desk.put(kSecond + "/model.safetensors", bytes);
+  const Outcome damaged = desk.strata("checkpoint verify " + kSecond + " --json");
+  EXPECT_EQ(damaged.code, 3);
+  EXPECT_EQ(damaged.parsed()["whole"], false);
+  EXPECT_EQ(damaged.parsed()["faults"].at(0)["file"], "model.safetensors");
+  EXPECT_TRUE(has(desk.strata("checkpoint verify " + kSecond).out, "model.safetensors"));
+  EXPECT_EQ(desk.object("checkpoint verify run/checkpoints/step-00000001 --json")["whole"], true);
+}
+
+void diff(const std::string&) {
+  const Trained desk;
+  const json found = desk.object("checkpoint diff run/checkpoints/step-00000001 " + kSecond + " --json");
+  const auto first = tensors_in(desk.path("run/checkpoints/step-00000001")),
+             second = tensors_in(desk.path(kSecond));
+  int seen = 0;
+  for (const json& one : found["different"]) {
+    const std::string name = one["name"];
+    if (!first.contains(name)) continue;
+    double most = 0;
+    int64_t differing = 0;
+    for (size_t i = 0; i < first.at(name).values.size(); ++i) {
+      const double apart = std::abs(first.at(name).values[i] - second.at(name).values[i]);
+      most = std::max(most, apart);
+      differing += apart > 0;
+    }
+    EXPECT_EQ(one["differing"], differing) << name;
+    EXPECT_NEAR(one["max_abs"].get<double>(), most, 1e-6) << name;
+    ++seen;
+  }
+  EXPECT_EQ(seen, 20);
+  const json none = desk.object("checkpoint diff run " + kSecond + " --json");
+  EXPECT_EQ(none["equal"], none["tensors"]);
+  EXPECT_TRUE(none["different"].empty());
+  EXPECT_EQ(desk.object("checkpoint diff run/final run --json")["different"][0]["kind"],
+            "only in the second");
+  EXPECT_TRUE(has(desk.strata("checkpoint diff run " + kSecond).out, "60 of 60"));
+}
+
+// A run of eight steps, all kept.
+struct Long : Desk {
+  Long() {
+    write_texts();
+    write_run();
+    train::put_tokens(path("held.bin"), train::tiny_tokens(60, 99));
+    const Outcome made = strata(
+        "train run.toml --set training.steps=8 --set checkpoint.keep_last=99 --set eval.interval=1 --set "
+        "eval.sample_tokens=0 --set eval.set=[{name=\"other\",path=\"held.bin\"}]");
+    EXPECT_EQ(made.code, 0) << made.err;
+  }
+  std::vector<int64_t> left(const std::string& words) const {
+    std::filesystem::remove_all(path("copy"));
+    std::filesystem::copy(path("run"), path("copy"), std::filesystem::copy_options::recursive);
+    const Outcome pruned = strata("checkpoint prune copy " + words);
+    EXPECT_EQ(pruned.code, 0) << words << pruned.err;
+    return Seen{.result = {}, .folder = path("copy"), .steps = {}, .events = {}}.checkpoints();
+  }
+  std::vector<double> losses() const {
+    std::vector<double> out;
+    for (const json& line : lines("run/metrics.jsonl")) {
+      if (line.contains("eval/valid/loss")) out.push_back(line["eval/valid/loss"]);
+    }
+    return out;
+  }
+};
+using Steps = std::vector<int64_t>;
+
+void prune(const std::string&) {
+  const Long desk;
+  EXPECT_EQ(desk.left(""), (Steps{6, 7, 8}));
+  EXPECT_EQ(desk.left("--keep-last 1"), Steps{8});
+  EXPECT_EQ(desk.left("--keep-last 2 --keep-every 3"), (Steps{3, 6, 7, 8}));
+  const auto losses = desk.losses();
+  ASSERT_EQ(losses.size(), 8u);
+  Steps best{1, 2, 3, 4, 5, 6, 7, 8};
+  std::sort(best.begin(), best.end(), [&](int64_t a, int64_t b) {
+    return losses[static_cast<size_t>(a) - 1] < losses[static_cast<size_t>(b) - 1];
+  });
+  std::set<int64_t> wanted{8, best[0], best[1], best[2]};
+  EXPECT_EQ(desk.left("--keep-last 1 --keep-best 3"), Steps(wanted.begin(), wanted.end()));
+  desk.refused("checkpoint prune nowhere");
+  desk.refused("checkpoint prune run --keep-last 0");
+}
+
+// The lowest value of the metric that is named, as each manifest has it.
+void best_metric(const std::string&) {
+  const Long desk;
+  std::vector<double> values;
+  for (int64_t step = 1; step <= 8; ++step) {
+    const Path manifest = desk.path("run/checkpoints/step-0000000" + std::to_string(step) + "/manifest.json");
+    values.push_back(json::parse(read_file(manifest)).at("health").at("metrics").at("eval/other/loss"));
+  }
+  const int64_t best = std::min_element(values.begin(), values.end()) - values.begin() + 1;
+  std::set<int64_t> wanted{8, best};
+  EXPECT_EQ(desk.left("--keep-last 1 --keep-best 1 --best-metric eval/other/loss"),
+            Steps(wanted.begin(), wanted.end()));
+}
+
+void prune_json(const std::string&) {
+  const Trained desk;
+  const json removed = desk.object("checkpoint prune run --keep-last 1 --json")["removed"];
+  ASSERT_EQ(removed.size(), 1u);
+  EXPECT_TRUE(has(removed[0], "step-00000001"));
+  EXPECT_FALSE(desk.exists("run/checkpoints/step-00000001"));
+  EXPECT_EQ(desk.strata("checkpoint prune run --keep-last 1").out, "0 removed\n");
+}
+
+// What a run set aside when it went back.
+void discarded(const std::string&) {
+  const Trained desk;
+  ASSERT_EQ(
+      desk.strata(
+              "train run.toml --resume run/checkpoints/step-00000001 --set training.steps=3 --accept-changes")
+          .code,
+      0);
+  const std::string aside = kSecond + ".discarded";
+  ASSERT_TRUE(desk.exists(aside));
+  EXPECT_EQ(desk.strata("checkpoint prune run").code, 0);
+  EXPECT_TRUE(desk.exists(aside)) << "the newest of them stays";
+  EXPECT_EQ(desk.strata("checkpoint prune run --discarded").code, 0);
+  EXPECT_FALSE(desk.exists(aside));
+  EXPECT_TRUE(desk.exists("run/checkpoints/step-00000003"));
+}
+
+void exported(const std::string&) {
+  const Trained desk;
+  const auto weights = tensors_in(desk.path(kSecond));
+  const std::map<std::string, double> parts{{"bf16", 1.0 / 256}, {"fp16", 1.0 / 2048}, {"fp32", 0}};
+  for (const auto& [dtype, part] : parts) {
+    const json told = desk.object("checkpoint export run out-" + dtype + " --json --dtype " + dtype);
+    EXPECT_EQ(told["dtype"], dtype);
+    const auto found = tensors_in(desk.path("out-" + dtype));
+    ASSERT_EQ(found.size(), weights.size());
+    for (const auto& [name, tensor] : found) {
+      EXPECT_EQ(tensor.dtype, dtype == "bf16" ? "BF16" : dtype == "fp16" ? "F16" : "F32");
+      for (size_t i = 0; i < tensor.values.size(); ++i) {
+        const double value = weights.at(name).values[i];
+        ASSERT_NEAR(tensor.values[i], value, part * std::abs(value) + (part > 0 ? 1e-7 : 0)) << name;
+      }
+    }
+  }
+  EXPECT_EQ(desk.read("out-bf16/tokenizer.json"), desk.read("tokenizer.json"));
+  EXPECT_EQ(
+      desk.object("checkpoint export run/checkpoints/step-00000001 first --dtype fp32 --json")["parameters"],
+      25120);
+  EXPECT_TRUE(same(tensors_in(desk.path("first")), tensors_in(desk.path("run/checkpoints/step-00000001"))));
+  desk.refused("checkpoint export nowhere out");
+  desk.refused("checkpoint export run out --dtype fp8");
+}
+
+void max_shard_size(const std::string&) {
+  const Trained desk;
+  ASSERT_EQ(desk.strata("checkpoint export run out --dtype fp32 --max-shard-size 20KB").code, 0);
+  const json index = json::parse(desk.read("out/model.safetensors.index.json"));
+  std::map<std::string, int64_t> bytes, tensors;
+  const auto found = tensors_in(desk.path("out"));
+  for (const auto& [name, file] : index["weight_map"].items()) {
+    bytes[file] += found.at(name).shape.elements() * 4;
+    ++tensors[file];
+  }
+  EXPECT_GE(bytes.size(), 4u);
+  for (const auto& [file, size] : bytes) EXPECT_TRUE(size <= 20000 || tensors[file] == 1) << file;
+  EXPECT_TRUE(same(found, tensors_in(desk.path(kSecond))));
+  EXPECT_TRUE(has(desk.refused("checkpoint export run other --max-shard-size big"), "--max-shard-size"));
+}
+
+void export_format(const std::string&) {
+  const Trained desk;
+  desk.object("checkpoint export run model.gguf --format gguf --json");
+  const std::string gguf = desk.read("model.gguf");
+  EXPECT_EQ(gguf.substr(0, 4), "GGUF");
+  uint64_t count = 0;
+  std::memcpy(&count, gguf.data() + 8, 8);
+  EXPECT_EQ(count, 20u) << "tensors";
+  EXPECT_TRUE(has(gguf, "blk.1.ffn_down.weight") && has(gguf, "llama.block_count"));
+  desk.object("checkpoint export run model --format hf --json");
+  EXPECT_TRUE(desk.exists("model/model.safetensors") && desk.exists("model/config.json"));
+  desk.refused("checkpoint export run x --format onnx");
+}
+
+// A weight that is no number is refused, unless nobody looks.
+void skip_values(const std::string&) {
+  const Trained desk;
+  desk.object("checkpoint export run whole --dtype fp32 --json");
+  std::string bytes = desk.read("whole/model.safetensors");
+  const float nan = std::nanf("");
+  std::memcpy(bytes.data() + bytes.size() - 4, &nan, 4);
+  desk.put("whole/model.safetensors", bytes);
+  const Outcome refused = desk.strata("checkpoint export whole out --dtype fp32");
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_FALSE(desk.exists("out"));
+  desk.object("checkpoint export whole out --dtype fp32 --skip-values --json");
+  int not_numbers = 0;
+  for (const auto& [name, tensor] : tensors_in(desk.path("out")))
+    for (const double value : tensor.values) not_numbers += std::isnan(value) ? 1 : 0;
+  EXPECT_EQ(not_numbers, 1);
+}
+
+void imported(const std::string&) {
+  const Trained desk;
+  desk.object("checkpoint export run model --dtype fp32 --json");
+  const json told = desk.object("checkpoint import model second --json");
+  EXPECT_EQ(told["path"], "second");
+  EXPECT_EQ(told["parameters"], 25120);
+  EXPECT_EQ(told["dtype"], "fp32") << "as a checkpoint has its weights";
+  EXPECT_TRUE(
+      same(tensors_in(desk.path("second/checkpoints/step-00000000")), tensors_in(desk.path(kSecond))));
+  // The run goes on from there.
+  EXPECT_EQ(desk.object("train run.toml --set run.folder=\"second\" --json")["step"], 2);
+  EXPECT_TRUE(has(desk.refused("checkpoint import model second"), "holds a run"));
+  EXPECT_EQ(desk.object("checkpoint import model third --format hf --json")["parameters"], 25120);
+  EXPECT_FALSE(has(desk.strata("checkpoint import model fourth").out, "{"));
+  EXPECT_NE(desk.strata("checkpoint import model fifth --format megatron").code, 0) << "it is none";
+}
+
+}  // namespace
+
+Contracts checkpoint_options() {
+  return {{"checkpoint inspect DIR", inspect},
+          {"checkpoint inspect --json", inspect},
+          {"checkpoint verify DIR", verify},
+          {"checkpoint verify --json", verify},
+          {"checkpoint diff FIRST", diff},
+          {"checkpoint diff SECOND", diff},
+          {"checkpoint diff --json", diff},
+          {"checkpoint prune RUN", prune},
+          {"checkpoint prune --keep-last", prune},
+          {"checkpoint prune --keep-every", prune},
+          {"checkpoint prune --keep-best", prune},
+          {"checkpoint prune --best-metric", best_metric},
+          {"checkpoint prune --discarded", discarded},
+          {"checkpoint prune --json", prune_json},
+          {"checkpoint export SOURCE", exported},
+          {"checkpoint export TARGET", exported},
+          {"checkpoint export --format", export_format},
+          {"checkpoint export --dtype", exported},
+          {"checkpoint export --max-shard-size", max_shard_size},
+          {"checkpoint export --skip-values", skip_values},
+          {"checkpoint export --json", exported},
+          {"checkpoint import SOURCE", imported},
+          {"checkpoint import TARGET", imported},
+          {"checkpoint import --format", imported},
+          {"checkpoint import --json", imported}};
+}
+
+}  // namespace strata::contracts

@@ -1,0 +1,342 @@
+// Options of init, train, explain, config, presets, bench, doctor, man and completions.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/version.h"
+#include "cli/describe.h"
+#include "contracts/contract.h"
+#include "contracts/options.h"
+
+namespace strata::contracts {
+namespace {
+
+json shown(const Desk& desk, const std::string& file) {
+  return desk.object("config show " + file + " --json");
+}
+
+void version(const std::string&) {
+  const Desk desk;
+  EXPECT_EQ(desk.strata("--version").out, std::string(program_version()) + "\n");
+  EXPECT_TRUE(
+      has(read_file(Path(STRATA_SOURCE) / "CMakeLists.txt"), "VERSION " + std::string(program_version())));
+}
+
+void init(const std::string&) {
+  const Desk desk;
+  desk.put("own.txt", "a text");
+  ASSERT_EQ(desk.strata("init gpt2-124m --data own.txt").code, 0);
+  EXPECT_EQ(shown(desk, "RUN.toml")["model.preset"]["value"], "\"gpt2-124m\"");
+  EXPECT_EQ(shown(desk, "RUN.toml")["data.train"]["value"], "[\"own.txt\"]");
+  const std::string before = desk.read("RUN.toml");
+  EXPECT_TRUE(has(desk.refused("init llama3-5m"), "--force"));
+  EXPECT_EQ(desk.read("RUN.toml"), before);
+  ASSERT_EQ(desk.strata("init llama3-5m --force").code, 0);
+  EXPECT_EQ(shown(desk, "RUN.toml")["model.preset"]["value"], "\"llama3-5m\"");
+  ASSERT_EQ(desk.strata("init llama3-5m -o other.toml").code, 0);
+  EXPECT_EQ(desk.read("other.toml").substr(300), desk.read("RUN.toml").substr(298))
+      << "but for the file's name";
+  EXPECT_TRUE(has(desk.refused("init --force --data nowhere"), "nowhere"));
+  EXPECT_TRUE(has(desk.refused("init llama3-5n -o third.toml"), "llama3-5m"));
+  EXPECT_FALSE(desk.exists("third.toml"));
+}
+
+void train_inputs(const std::string&) {
+  const Desk desk;
+  desk.write_texts();
+  desk.write_run();
+  EXPECT_EQ(desk.object("train run.toml --json")["folder"], "run");
+  EXPECT_TRUE(desk.exists("run/final/model.safetensors"));
+  // Texts alone: a small model that the program chose.
+  const json of_text = desk.object(
+      "train corpus.txt --json --set model.override.num_hidden_layers=1 --set model.override.vocab_size=280 "
+      "--set training.steps=1 --set training.global_batch_size=1 --set training.sequence_length=16 "
+      "--set eval.sample_tokens=0 --set tokenizer.path=\"tokenizer.json\"");
+  EXPECT_EQ(of_text["folder"], "runs/corpus");
+  EXPECT_TRUE(desk.exists("runs/corpus/final/model.safetensors"));
+  EXPECT_TRUE(has(desk.refused("train run.toml other.toml"), "one configuration"));
+  desk.refused("train");
+}
+
+void train_set(const std::string&) {
+  const Desk desk;
+  desk.write_texts();
+  desk.write_run();
+  EXPECT_EQ(desk.object("train run.toml --json --set training.steps=3 --set run.folder=\"three\"")["step"],
+            3);
+  EXPECT_TRUE(desk.exists("three/final"));
+  EXPECT_TRUE(has(desk.refused("train run.toml --set training.stepz=3"), "steps"));
+  desk.refused("train run.toml --set training.steps");
+}
+
+void resume(const std::string&) {
+  const Desk desk;
+  desk.train();
+  EXPECT_TRUE(has(desk.refused("train run.toml --resume never"), "holds a run"));
+  const std::string metrics = desk.read("run/metrics.jsonl");
+  EXPECT_EQ(desk.object("train run.toml --resume auto --json")["step"], 2);
+  EXPECT_EQ(desk.read("run/metrics.jsonl"), metrics) << "it was finished";
+  // From a checkpoint that is named, the second step alone is made again, with the same bits.
+  const json again =
+      desk.object("train run.toml --json --resume run/checkpoints/step-00000001 --set run.folder=\"again\"");
+  EXPECT_EQ(again["step"], 2);
+  int steps = 0;
+  for (const json& line : desk.lines("again/metrics.jsonl")) steps += line.contains("event") ? 0 : 1;
+  EXPECT_EQ(steps, 1);
+  EXPECT_TRUE(same(tensors_in(desk.path("again/checkpoints/step-00000002")),
+                   tensors_in(desk.path("run/checkpoints/step-00000002"))));
+  desk.refused("train run.toml --resume nowhere --set run.folder=\"x\"");
+}
+
+void accept_changes(const std::string&) {
+  const Desk desk;
+  desk.train();
+  const std::string change = "train run.toml --json --set training.steps=3 --set optimizer.lr=0.5";
+  EXPECT_TRUE(has(desk.refused(change), "--accept-changes"));
+  EXPECT_EQ(desk.object(change + " --accept-changes")["step"], 3);
+  EXPECT_TRUE(has(desk.read("run/run.toml"), "lr = 0.5"));
+  EXPECT_TRUE(
+      has(desk.refused("train run.toml --accept-changes --set model.hidden_size=64"), "model.hidden_size"));
+}
+
+void dry_run(const std::string&) {
+  const Desk desk;
+  desk.write_texts();
+  desk.write_run();
+  const json end = desk.object("train run.toml --dry-run --json");
+  EXPECT_EQ(end["end"], "dry_run");
+  EXPECT_FALSE(desk.exists("run/run.toml") || desk.exists("run/checkpoints") ||
+               desk.exists("run/metrics.jsonl"));
+  EXPECT_EQ(end["fingerprint"], desk.object("explain run.toml --json")["fingerprint"]);
+  desk.refused("train run.toml --dry-run --set data.train=\"nowhere.txt\"");
+}
+
+void ranks(const std::string&) {
+  const Desk desk;
+  desk.write_texts();
+  desk.write_run();
+  EXPECT_TRUE(has(desk.refused("train run.toml --ranks 2"), "not yet"));
+  desk.refused("train run.toml --ranks 0");
+  EXPECT_EQ(desk.object("train run.toml --ranks 1 --json")["step"], 2);
+}
+
+void train_json(const std::string&) {
+  const Desk desk;
+  desk.write_texts();
+  desk.write_run();
+  const json end = desk.object("train run.toml --json");
+  const auto lines = desk.lines("run/metrics.jsonl");
+  for (const json& line : lines) {
+    if (line.contains("event") || line["step"] != 2) continue;
+    EXPECT_EQ(end["loss"], line["loss"]);
+  }
+  EXPECT_EQ(end["end"], "finished");
+  EXPECT_EQ(end["step"], 2);
+  EXPECT_EQ(desk.strata("train run.toml --set run.folder=\"quiet\"").out, "");
+}
+
+// Parameters of 2 layers of width 32 with a tied head, and their gradients and two moments, in fp32.
+void explain(const std::string&) {
+  const Desk desk;
+  desk.write_texts();
+  desk.write_run();
+  const auto parameters = [](int64_t layers) {
+    return 300 * 32 + 32 + layers * (2 * 32 + 64 * 32 + 32 * 32 + 3 * 32 * 48);
+  };
+  for (const int64_t layers : {2, 3}) {
+    const json plan =
+        desk.object("explain run.toml --json --set model.num_hidden_layers=" + std::to_string(layers));
+    int64_t weights = 0;
+    for (const json& value : plan["persistent"]) {
+      if (value["role"] != "parameter") continue;
+      int64_t elements = 1;
+      for (const json& size : value["shape"]) elements *= size.get<int64_t>();
+      weights += elements;
+    }
+    EXPECT_EQ(weights, parameters(layers));
+    EXPECT_EQ(plan["programs"].size(), 4u);
+    EXPECT_TRUE(plan["fits"]);
+  }
+  EXPECT_FALSE(desk.exists("run"));
+  const std::string text = desk.strata("explain run.toml").out;
+  EXPECT_TRUE(has(text, "2 layers of width 32") && has(text, "arena") && text[0] != '{');
+  EXPECT_TRUE(has(desk.strata("explain corpus.txt").out, "llama3-5m"));
+  desk.refused("explain nowhere.toml");
+}
+
+void schedule(const std::string&) {
+  const Desk desk;
+  desk.write_texts();
+  desk.write_run();
+  const json order = desk.object("explain run.toml --schedule --json --set training.global_batch_size=6");
+  EXPECT_EQ(order["microbatches"], 3);
+  EXPECT_EQ(order["ranks"],
+            json::parse(R"([[["F",0,0],["B",0,0],["F",1,0],["B",1,0],["F",2,0],["B",2,0]]])"));
+  EXPECT_FALSE(has(desk.strata("explain run.toml --schedule").out, "arena"));
+}
+
+void config_show(const std::string&) {
+  const Desk desk;
+  desk.train();
+  const json keys = desk.object("config show run.toml --json --set optimizer.lr=0.25");
+  EXPECT_EQ(keys["optimizer.lr"]["value"], "0.25");
+  EXPECT_EQ(keys["optimizer.lr"]["origin"], "--set optimizer.lr");
+  EXPECT_EQ(keys["training.steps"]["value"], "2");
+  const std::string file = desk.read("run.toml");
+  const auto line =
+      std::count(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(file.find("steps")), '\n') + 1;
+  EXPECT_EQ(keys["training.steps"]["origin"], "run.toml:" + std::to_string(line));
+  // Of a run's folder: what it chose.
+  EXPECT_EQ(shown(desk, "run")["schedule.steps"]["value"], "2");
+  EXPECT_EQ(shown(desk, "run.toml")["schedule.steps"]["value"], "\"training\"");
+  EXPECT_TRUE(has(desk.strata("config show run.toml --set optimizer.lr=0.25").out, "optimizer.lr = 0.25"));
+  desk.refused("config show nowhere.toml");
+}
+
+void config_diff(const std::string&) {
+  const Desk desk;
+  desk.write_run();
+  desk.put(
+      "other.toml",
+      "include = [\"run.toml\"]\n[optimizer]\nlr = 0.02\n[log]\ninterval_steps = 3\n[run]\nname = \"run\"\n");
+  const json changes = desk.object("config diff run.toml other.toml --json")["changes"];
+  ASSERT_EQ(changes.size(), 2u) << changes;
+  EXPECT_EQ(changes[0],
+            json::parse(R"({"key": "optimizer.lr", "before": "0.01", "after": "0.02", "resume": "accept"})"));
+  EXPECT_EQ(changes[1]["key"], "log.interval_steps");
+  EXPECT_EQ(changes[1]["resume"], "free");
+  EXPECT_EQ(desk.object("config diff other.toml run.toml --json")["changes"][0]["after"], "0.01");
+  EXPECT_TRUE(has(desk.strata("config diff run.toml other.toml").out, "0.01 → 0.02"));
+  EXPECT_EQ(desk.strata("config diff run.toml run.toml").out, "no key differs\n");
+}
+
+// Parameters by the sizes that the list itself tells.
+void presets(const std::string&) {
+  const Desk desk;
+  const json all = desk.object("presets --json")["presets"];
+  EXPECT_GT(all.size(), 50u);
+  const json one = desk.object("presets llama3-5m --json")["presets"];
+  ASSERT_EQ(one.size(), 1u);
+  const json& c = one[0]["config"];
+  const auto size = [&](const char* name) { return c[name].get<int64_t>(); };
+  const int64_t width = size("hidden_size"), keys = size("num_key_value_heads") * size("head_dim");
+  EXPECT_EQ(one[0]["parameters"],
+            size("vocab_size") * width + width +
+                size("num_hidden_layers") * (2 * width + 2 * width * width + 2 * width * keys +
+                                             3 * width * size("intermediate_size")));
+  EXPECT_EQ(desk.object("presets qwen3 --json")["presets"].size(), 6u);
+  const std::string text = desk.strata("presets llama3-5m").out;
+  EXPECT_TRUE(has(text, "4.20M") && !has(text, "llama3-29m"));
+  EXPECT_TRUE(has(desk.refused("presets llama3-5n"), "llama3-5m"));
+}
+
+void bench(const std::string&) {
+  const Desk desk;
+  const json names = desk.object("bench --list --json")["benchmarks"];
+  const std::string list = desk.strata("bench --list").out;
+  for (const json& one : names) EXPECT_TRUE(has(list, one["name"].get<std::string>()));
+  EXPECT_TRUE(has(desk.refused("bench nothing"), names[0]["name"].get<std::string>()));
+  EXPECT_TRUE(has(desk.refused("bench peak --set training.steps=2"), "--set"));
+}
+
+// The one that is named alone, of the model that is said: its checkpoint holds three numbers a parameter. It
+// starts the program again, so that it cannot be run here.
+void bench_sets(const std::string&) {
+  const Desk desk;
+  for (const int64_t layers : {1, 2}) {
+    std::string command = "cd '" + desk.path("").string() + "' && '" STRATA_PROGRAM "' bench eval --json";
+    for (const std::string& set :
+         {std::string("model.family='llama3'"), std::string("model.vocab_size=300"),
+          std::string("model.hidden_size=32"), std::string("model.intermediate_size=48"),
+          "model.num_hidden_layers=" + std::to_string(layers), std::string("model.num_attention_heads=4"),
+          std::string("model.num_key_value_heads=2"), std::string("model.max_position_embeddings=64"),
+          std::string("training.sequence_length=16"), std::string("training.global_batch_size=8"),
+          std::string("training.steps=2"), std::string("precision.compute='fp32'")})
+      command += " --set \"" + set + "\"";
+    ASSERT_EQ(std::system((command + " >out 2>err").c_str()), 0) << desk.read("err");
+    const json found = json::parse(desk.read("out"));
+    EXPECT_EQ(found.size(), 1u);
+    const double parameters =
+        300 * 32 + 32 + static_cast<double>(layers) * (2 * 32 + 64 * 32 + 32 * 32 + 3 * 32 * 48);
+    EXPECT_NEAR(found["eval"]["checkpoint_bytes"].get<double>(), 12 * parameters, 12000);
+  }
+}
+
+void doctor(const std::string&) {
+  const Desk desk;
+  // Without what an earlier measurement kept.
+  const char* const cache = std::getenv("XDG_CACHE_HOME");
+  const std::string before = cache == nullptr ? "" : cache;
+  ::setenv("XDG_CACHE_HOME", desk.path("cache").c_str(), 1);
+  const json quick = desk.object("doctor --quick --json");
+  const std::string text = desk.strata("doctor --quick").out;
+  cache == nullptr ? ::unsetenv("XDG_CACHE_HOME") : ::setenv("XDG_CACHE_HOME", before.c_str(), 1);
+  EXPECT_TRUE(has(text, "not measured"));
+  EXPECT_EQ(quick["version"], std::string(program_version()));
+  EXPECT_TRUE(has(text, quick["device"]["name"].get<std::string>()));
+  EXPECT_FALSE(desk.exists("cache")) << "nothing was measured, and nothing kept";
+}
+
+// Every verb has a page, and every option stands in it and in the completions.
+void man(const std::string&) {
+  const Desk desk;
+  ASSERT_EQ(desk.strata("man share").code, 0);
+  for (const cli::VerbText& verb : cli::describe_commands()) {
+    if (verb.path.empty()) continue;
+    const std::string page =
+        desk.read("share/man/man1/strata-" + verb.path.substr(0, verb.path.find(' ')) + ".1");
+    for (const cli::OptionText& option : verb.options) {
+      std::string name;
+      for (const char c : option.names.back()) name += c == '-' ? "\\-" : std::string(1, c);
+      EXPECT_TRUE(has(page, name)) << verb.path << " " << option.names.back();
+    }
+  }
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const std::string text = desk.strata(std::string("completions ") + shell).out;
+    EXPECT_TRUE(has(text, "repetition-penalty") && has(text, "checkpoint")) << shell;
+  }
+  EXPECT_EQ(desk.strata("completions bash").out, desk.read("share/bash-completion/completions/strata"));
+  EXPECT_EQ(desk.strata("completions zsh").out, desk.read("share/zsh/site-functions/_strata"));
+  EXPECT_EQ(desk.strata("completions fish").out, desk.read("share/fish/vendor_completions.d/strata.fish"));
+  desk.refused("completions tcsh");
+}
+
+}  // namespace
+
+Contracts training_options() {
+  return {{"--version", version},
+          {"init PRESET", init},
+          {"init --data", init},
+          {"init --output", init},
+          {"init --force", init},
+          {"train RUN.toml", train_inputs},
+          {"train --set", train_set},
+          {"train --resume", resume},
+          {"train --ranks", ranks},
+          {"train --accept-changes", accept_changes},
+          {"train --dry-run", dry_run},
+          {"train --json", train_json},
+          {"explain RUN.toml", explain},
+          {"explain --set", explain},
+          {"explain --schedule", schedule},
+          {"explain --json", explain},
+          {"config show FILE", config_show},
+          {"config show --set", config_show},
+          {"config show --json", config_show},
+          {"config diff FIRST", config_diff},
+          {"config diff SECOND", config_diff},
+          {"config diff --json", config_diff},
+          {"presets NAME", presets},
+          {"presets --json", presets},
+          {"bench NAME", bench_sets},
+          {"bench --list", bench},
+          {"bench --set", bench_sets},
+          {"bench --json", bench_sets},
+          {"doctor --quick", doctor},
+          {"doctor --json", doctor},
+          {"man FOLDER", man},
+          {"completions SHELL", man}};
+}
+
+}  // namespace strata::contracts
