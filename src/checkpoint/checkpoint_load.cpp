@@ -94,6 +94,18 @@ Path newest_checkpoint(const Path& folder) {
   return found->path;
 }
 
+// Nothing where a running trainer has removed it meanwhile.
+std::optional<Health> health_of(const Path& checkpoint) {
+  try {
+    return read_manifest(checkpoint).health;
+  } catch (const DataError& damage) {
+    if (!std::filesystem::exists(checkpoint)) return std::nullopt;
+    throw DataError(
+        "{}; which checkpoint is the best cannot be told: restore or remove this one, or name another",
+        damage.what());
+  }
+}
+
 Path best_checkpoint(const Path& run) {
   const Path folder = run / "checkpoints";
   const std::string metric = policy_of(folder).best_metric;
@@ -101,10 +113,11 @@ Path best_checkpoint(const Path& run) {
   double best_value = 0;
   std::set<std::string> known;
   for (const auto& listed : list_checkpoints(folder)) {
-    const Health health = read_manifest(listed.path).health;
-    for (const auto& [name, value] : health.metrics) known.insert(name);
-    const auto value = measured(health, metric);
-    if (!value || !health.good()) continue;
+    const auto health = health_of(listed.path);
+    if (!health) continue;
+    for (const auto& [name, value] : health->metrics) known.insert(name);
+    const auto value = measured(*health, metric);
+    if (!value || !health->good()) continue;
     // Of equal ones the oldest: what was measured once is noted until it is measured again.
     if (best.empty() || (higher_is_better(metric) ? *value >= best_value : *value <= best_value)) {
       best = listed.path;
@@ -126,7 +139,7 @@ Path best_checkpoint(const Path& run) {
 Path named_by_latest(const Path& file) {
   std::string name = read_file(file);
   name.erase(name.find_last_not_of(" \r\n") + 1);
-  const Path named = file.parent_path() / name;
+  Path named = file.parent_path() / name;
   std::error_code error;
   if (!is_plain_file_name(name) || !std::filesystem::is_directory(named, error))
     throw DataError("[{}] names \"{}\", expected a checkpoint beside it", file.string(), name);

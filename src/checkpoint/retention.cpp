@@ -121,7 +121,7 @@ RetentionPolicy policy_of(const Path& folder) {
     } catch (const Error&) {  // an older one says the same
     }
   }
-  return {};
+  return {.keep_best = 1};  // as a run's configuration has it that says nothing
 }
 
 std::vector<Path> choose_to_prune(std::span<const RetentionCandidate> newest_first,

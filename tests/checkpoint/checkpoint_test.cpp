@@ -461,6 +461,14 @@ TEST(Checkpoint, TheBestIsTheBestOfTheRun) {
   policy.keep_last = 1;
   EXPECT_EQ(prune(posix_file_system(), run / "checkpoints", policy).removed,
             std::vector<Path>{run / "checkpoints/step-00000001"});
+  // One that cannot be read may have been the best.
+  const Path worst = run / "checkpoints/step-00000003/config.json";
+  const std::string whole = read_file(worst);
+  fs::remove(worst);
+  const std::string damaged = message_of([&] { resolve_model(run.string() + "@best"); });
+  EXPECT_NE(damaged.find("step-00000003"), std::string::npos) << damaged;
+  EXPECT_NE(damaged.find("cannot be told"), std::string::npos) << damaged;
+  put_file(worst, whole);
   // Nothing was measured that the policy names: an error, not the last one.
   auto content = state.content(4);
   content.retention = {.keep_last = 0, .best_metric = "eval/valid/lss"};

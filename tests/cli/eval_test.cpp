@@ -177,6 +177,13 @@ TEST_F(Trained, EvalRefuses) {
   EXPECT_THROW(cli::run_evaluation({.model = model(), .task = "hellaswag", .jsonl = "nowhere"}), ConfigError);
   EXPECT_THROW(cli::run_evaluation({.model = tiny_->path("nowhere").string(), .tokens = held()}),
                ConfigError);
+  // Tokens of another tokenizer than the model's, and documents that nobody can tell apart.
+  put_tokens(tiny_->path("other.bin"), tiny_tokens(60, 99));
+  put_file(tiny_->path("other.json"),
+           json{{"dtype", "u16"}, {"tokenizer_hash", std::string(16, 'a')}}.dump());
+  EXPECT_THROW(cli::run_evaluation(
+                   {.model = model(), .tokens = tiny_->path("other.bin").string(), .sequence_length = 8}),
+               DataError);
   put_tokens(tiny_->path("wide.bin"), {1, 2, 3, 300, 5});
   EXPECT_THROW(cli::run_evaluation(
                    {.model = model(), .tokens = tiny_->path("wide.bin").string(), .sequence_length = 8}),

@@ -163,6 +163,25 @@ TEST(BadInput, TokensOfSeveralTokenizers) {
   }
 }
 
+// datatrove's files say their tokenizer by name.
+TEST(BadInput, TokensOfSeveralTokenizersOfDatatrove) {
+  const TinyRun tiny;
+  const auto put = [&](const std::string& name, const std::string& tokenizer) {
+    const auto ids = tiny_tokens(3000, 9);
+    put_file(tiny.path(name), std::string(reinterpret_cast<const char*>(ids.data()), ids.size() * 2));
+    put_file(tiny.path(name + ".metadata"), tokenizer + "|2\n3000\n3 kT");
+  };
+  put("a.ds", "gpt2");
+  put("b.ds", "llama");
+  put("c.ds", "gpt2");
+  const auto with = [&](const char* valid) {
+    return refusal_of(tiny, {"data.pack=\"stream\"", "data.train=" + quoted(tiny.path("a.ds")),
+                             "data.valid=" + quoted(tiny.path(valid))});
+  };
+  expect_says(with("b.ds"), 3, {"a.ds", "b.ds", "gpt2", "llama"});
+  EXPECT_EQ(with("c.ds").code, 0);
+}
+
 // Where nobody knows where documents end, a run that was to keep them apart would train on a plain stream.
 TEST(BadInput, DocumentsWithoutEnds) {
   const TinyRun tiny;
