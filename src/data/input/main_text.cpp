@@ -18,6 +18,8 @@ constexpr double kMainShare = 0.9;
 constexpr double kSemanticShare = 0.5;
 // Lists of links around the text lead elsewhere; one with fewer is a part of it.
 constexpr double kListLinkDensity = 0.5;
+// A table's rows often begin with a link; one of links alone is a menu.
+constexpr double kTableLinkDensity = 0.8;
 // What looks like boilerplate by name holds more of the page than this: it is none.
 constexpr double kBoilerplateShare = 0.5;
 
@@ -121,7 +123,8 @@ std::vector<char> find_listed(const HtmlPage& page) {
   std::vector<char> listed(page.blocks.size());
   for (size_t i = 0; i < page.blocks.size(); ++i) {
     const size_t list = list_of[page.blocks[i].element];
-    listed[i] = list != 0 && links[list] < kListLinkDensity * characters[list];
+    const double most = page.blocks[i].kind == BlockKind::kTableRow ? kTableLinkDensity : kListLinkDensity;
+    listed[i] = list != 0 && links[list] < most * characters[list];
   }
   return listed;
 }
@@ -132,7 +135,7 @@ struct Span {
   size_t begin = 0, end = 0;
 };
 Span find_span(const HtmlPage& page, const std::vector<double>& running, const std::vector<char>& inside,
-               const std::vector<char>& keep) {
+               const std::vector<char>& keep, const std::vector<char>& listed) {
   const size_t count = page.blocks.size();
   size_t first = count, last = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -143,7 +146,6 @@ Span find_span(const HtmlPage& page, const std::vector<double>& running, const s
   }
   if (first == count) return {};
   Span span{first, last + 1};
-  const std::vector<char> listed = find_listed(page);
   const auto belongs = [&](size_t i) { return listed[i] && keep[i] && inside[page.blocks[i].element]; };
   for (size_t i = first; i-- > 0;) {
     if (is_title(page.blocks[i])) break;
@@ -172,7 +174,8 @@ std::vector<char> choose_blocks(const HtmlPage& page) {
   for (size_t e = root + 1; e < page.elements.size(); ++e) inside[e] = inside[page.elements[e].parent];
 
   // Within the span of the text short blocks belong to it; around it only sentences do.
-  const Span span = find_span(page, of_block, inside, keep);
+  const std::vector<char> listed = find_listed(page);
+  const Span span = find_span(page, of_block, inside, keep, listed);
   const bool any_text = span.begin < span.end;
   for (size_t i = 0; i < count; ++i) {
     const HtmlBlock& block = page.blocks[i];
@@ -180,7 +183,7 @@ std::vector<char> choose_blocks(const HtmlPage& page) {
       keep[i] = keep[i] && is_title(block) && i < span.begin;
     } else if (block.kind != BlockKind::kHeading) {
       const bool within = i >= span.begin && i < span.end;
-      if (link_density(block) > (within ? 0.8 : kMaxLinkDensity)) keep[i] = 0;
+      if (!(within && listed[i]) && link_density(block) > (within ? 0.8 : kMaxLinkDensity)) keep[i] = 0;
       if (any_text && !within && of_block[i] == 0 && !ends_like_a_sentence(block)) keep[i] = 0;
     }
   }

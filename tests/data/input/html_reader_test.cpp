@@ -54,6 +54,8 @@ TEST(MainText, ListsAndTablesAtTheBeginningAndTheEndOfAnArticleStay) {
       {"<ol><li>See <a href=1>the manual</a> first</li><li>Install</li></ol>",
        "See the manual first\nInstall"},
       {"<table><tr><th>a<th>b<tr><td><a href=1>x</a><td>some more</table>", "a | b\nx | some more"},
+      {"<table><tr><td><a href=1>Liechtenstein</a><td>38<tr><td><a href=2>Malta</a><td>535000</table>",
+       "Liechtenstein | 38\nMalta | 535000"},
       {"<dl><dt>Bread</dt><dd>baked</dd></dl>", "Bread\nbaked"}};
   for (const auto& [html, text] : parts) {
     for (const std::string element : {"article", "main", "div"}) {
