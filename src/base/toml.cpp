@@ -49,9 +49,56 @@ ConfigValue convert(const toml::node& node, const std::string& name) {
   return out;
 }
 
+// Parts of a dotted key; the parser and all that walks its tree recurse as deep.
+constexpr size_t kMostParts = 32;
+
+bool is_key_char(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+}
+
+// Refuses a.b.c… of more parts before the parser sees it. Dots in prose stand between several words.
+void refuse_deep_keys(std::string_view text, const std::string& name) {
+  size_t parts = 0;
+  bool in_part = false, part_ended = false;
+  const auto restart = [&] {
+    parts = 0;
+    in_part = part_ended = false;
+  };
+  const auto take = [&] {
+    if (part_ended) parts = 0;
+    in_part = true;
+    part_ended = false;
+  };
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (is_key_char(c)) {
+      take();
+    } else if (c == '.' && in_part) {
+      in_part = part_ended = false;
+      if (++parts < kMostParts) continue;
+      throw ConfigError(
+          "[{}:{}] found a key of more than {} parts, expected a dotted one such as training.steps", name,
+          1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(i), '\n'), kMostParts);
+    } else if (c == ' ' || c == '\t') {
+      part_ended = in_part;
+    } else if (c == '"' || c == '\'') {  // a quoted part
+      size_t end = i + 1;
+      while (end < text.size() && text[end] != c && text[end] != '\n')
+        end += text[end] == '\\' && c == '"' ? 2 : 1;
+      if (end < text.size() && text[end] == c)
+        take();
+      else
+        restart();
+      i = std::min(end, text.size() - 1);
+    } else {
+      restart();
+    }
+  }
+}
+
 // What a configuration may hold with all that it includes: far more than any needs, and read within a second.
 constexpr size_t kMostIncludes = 200;
-constexpr uint64_t kMostBytes = uint64_t{8} << 20;
+constexpr uint64_t kMostBytes = uint64_t{2} << 20;
 
 struct Reading {
   std::vector<Path> open;  // the files on the way here, for cycles
@@ -157,6 +204,9 @@ std::vector<std::string> split_key(std::string_view key, std::string_view assign
       parts.back().push_back(c);
     }
   }
+  if (parts.size() > kMostParts)
+    throw ConfigError("[--set] found a key of {} parts, expected a dotted one such as training.steps",
+                      parts.size());
   for (const std::string& part : parts) {
     if (part.empty()) {
       throw ConfigError(
@@ -276,6 +326,7 @@ bool same_value(const ConfigValue& a, const ConfigValue& b) {
 }
 
 ConfigValue parse_toml(std::string_view text, const std::string& name) {
+  refuse_deep_keys(text, name);
   try {
     return convert(toml::parse(text, name), name);
   } catch (const toml::parse_error& error) {

@@ -96,7 +96,24 @@ TEST_F(TomlTest, IncludesThatGrowWithoutBoundEndEarly) {
   EXPECT_NE(doubling.find("at most 200"), std::string::npos) << doubling;
   EXPECT_EQ(*read_toml(folder_ / "25.toml").find("a")->get_if<int64_t>(), 1);
 
-  const Path huge = write("huge.toml", "a = 1\n#" + std::string(size_t{9} << 20, 'x') + "\n");
+  for (const std::string part : {"a", "\"a b\"", "'a.b' "}) {
+    std::string key = part;
+    for (int i = 0; i < 100000; ++i) key += "." + part;
+    for (const std::string& text : {key + " = 1\n", "[" + key + "]\n", "x = { " + key + " = 1 }\n"}) {
+      EXPECT_NE(error_of([&] {
+                  parse_toml("\n" + text, "deep");
+                }).find("[deep:2] found a key of more than 32 parts"),
+                std::string::npos)
+          << part;
+    }
+  }
+  const std::string prose =
+      "# ................................................................ \na = \"One. Two words. Three more "
+      "words. " +
+      std::string(200, '.') + "\"\nb.c.d.e.f.g = 1.5\n";
+  EXPECT_EQ(error_of([&] { parse_toml(prose, "prose"); }), "no error");
+
+  const Path huge = write("huge.toml", "a = 1\n#" + std::string(size_t{3} << 20, 'x') + "\n");
   EXPECT_NE(error_of([&] { read_toml(huge); }).find("expected at most"), std::string::npos);
   EXPECT_NE(error_of([&] { read_toml("/dev/zero"); }).find("device"), std::string::npos);
 }
