@@ -1,6 +1,7 @@
 #include "train/disk_need.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/clock.h"
 #include "checkpoint/checkpoint.h"

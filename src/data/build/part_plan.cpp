@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -23,15 +25,31 @@ BuildInput describe(InputFile file, int32_t source, const Path& base) {
   return input;
 }
 
-// Whether a path lies in a folder that this build fills, and empties before.
-bool is_output(const Path& path, const Path& folder) {
-  std::error_code error;
-  const Path below = std::filesystem::weakly_canonical(path, error)
-                         .lexically_relative(std::filesystem::weakly_canonical(folder, error));
-  if (below.empty() || below == path) return false;
-  const std::string first = below.begin()->string();
-  return std::find(std::begin(kBuildOutputs), std::end(kBuildOutputs), first) != std::end(kBuildOutputs);
-}
+// What lies in the folders that a build fills, and empties before.
+class OwnOutputs {
+ public:
+  explicit OwnOutputs(const Path& folder) : folder_(canonical(folder)) {}
+
+  bool hold(const Path& file) {
+    if (file.parent_path() != parent_) {  // files come sorted: each folder is looked at once
+      parent_ = file.parent_path();
+      const Path below = canonical(parent_->empty() ? Path(".") : *parent_).lexically_relative(folder_);
+      const std::string first = below.empty() ? "" : below.begin()->string();
+      held_ = std::find(std::begin(kBuildOutputs), std::end(kBuildOutputs), first) != std::end(kBuildOutputs);
+    }
+    return held_;
+  }
+
+ private:
+  static Path canonical(const Path& path) {
+    std::error_code error;
+    return std::filesystem::weakly_canonical(path, error);
+  }
+
+  Path folder_;
+  std::optional<Path> parent_;
+  bool held_ = false;
+};
 
 // A folder that holds the build's own is read without it.
 std::vector<InputFile> files_of(const RecipeSource& source, const Path& folder) {
@@ -42,8 +60,9 @@ std::vector<InputFile> files_of(const RecipeSource& source, const Path& folder) 
     throw ConfigError("[source {}] {}", source.name, error.what());
   }
   const std::string first = files.front().path.string();
+  OwnOutputs own(folder);
   std::erase_if(files, [&](const InputFile& file) {
-    return file.path != kStandardInput && !is_uri(file.path) && is_output(file.path, folder);
+    return file.path != kStandardInput && !is_uri(file.path) && own.hold(file.path);
   });
   if (files.empty()) {
     throw ConfigError(
