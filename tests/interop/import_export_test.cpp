@@ -8,6 +8,7 @@
 #include "cli/actions.h"
 #include "fixtures/tiny_run.h"
 #include "interop/gguf_model.h"
+#include "interop/megatron.h"
 
 namespace strata::train {
 namespace {
@@ -193,6 +194,26 @@ TEST(Megatron, BecomesTheModelThatItWasMadeOf) {
       EXPECT_EQ(found, expected) << folder << " " << name;
     }
   }
+}
+
+// Before a program is planned for them.
+TEST(Megatron, RefusesSizesThatItsTensorsDoNotHave) {
+  const auto changed = [](auto change) {
+    interop::MegatronCheckpoint checkpoint = interop::open_megatron(data("megatron/llama"));
+    change(checkpoint.model);
+    try {
+      interop::check_megatron(checkpoint);
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(changed([](models::ModelConfig&) {}), "");
+  EXPECT_NE(changed([](models::ModelConfig& m) { m.vocab_size = 2147483000; }).find("expected a part of"),
+            std::string::npos);
+  EXPECT_NE(changed([](models::ModelConfig& m) { m.intermediate_size *= 1000; }).find("expected a part of"),
+            std::string::npos);
+  EXPECT_NE(changed([](models::ModelConfig& m) { m.layers = 100; }).find("is missing"), std::string::npos);
 }
 
 TEST(Megatron, RefusesOtherModelsByName) {
