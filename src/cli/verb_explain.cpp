@@ -121,9 +121,9 @@ void print_summary(const config::RunConfig& config, const models::ModelConfig& m
                    const Compiled& compiled, const Expectation& expected) {
   const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
   print_out("{:<8} {}{} parameters, {} layers of width {}, vocabulary {}\n", "model",
-             config.model.preset.empty() ? "" : config.model.preset + ", ",
-             human_count(static_cast<double>(models::parameter_count(model))), models::layers_of(model),
-             model.hidden_size, model.vocab_size);
+            config.model.preset.empty() ? "" : config.model.preset + ", ",
+            human_count(static_cast<double>(models::parameter_count(model))), models::layers_of(model),
+            model.hidden_size, model.vocab_size);
   const program::ProgramSet& set = *compiled.set;
   print_out(
       "{:<8} {} of {} (memory.budget){}: {} for weights, gradients and optimizer, {} for batches, "
@@ -136,27 +136,27 @@ void print_summary(const config::RunConfig& config, const models::ModelConfig& m
       static_cast<double>(config.training.global_batch_size * config.training.sequence_length);
   const double seconds = expected.step_seconds;
   print_out("{:<8} {}, {} tokens, {} tokens/s, {:.1f} % of the GEMM peak\n", "step",
-             seconds < 60 ? fmt::format("{:.4g} ms", 1e3 * seconds) : human_duration(seconds),
-             human_count(step_tokens),
-             expected.tokens_per_s < 1 ? fmt::format("{:.2g}", expected.tokens_per_s)
-                                       : human_count(expected.tokens_per_s),
-             expected.peak > 0 ? 100 * expected.flops_per_s / expected.peak : 0);
+            seconds < 60 ? fmt::format("{:.4g} ms", 1e3 * seconds) : human_duration(seconds),
+            human_count(step_tokens),
+            expected.tokens_per_s < 1 ? fmt::format("{:.2g}", expected.tokens_per_s)
+                                      : human_count(expected.tokens_per_s),
+            expected.peak > 0 ? 100 * expected.flops_per_s / expected.peak : 0);
   print_out("{:<8} {} steps, {} tokens, {}, without evaluations and checkpoints\n", "run", steps,
-             human_count(step_tokens * static_cast<double>(steps)),
-             human_duration(expected.step_seconds * static_cast<double>(steps)));
+            human_count(step_tokens * static_cast<double>(steps)),
+            human_duration(expected.step_seconds * static_cast<double>(steps)));
 }
 
 // What makes it fit.
 void print_remedies(const config::RunConfig& config, const Compiled& compiled,
                     const std::vector<Remedy>& ways) {
   print_out("\nIt does not fit: {} are needed and memory.budget allows {}. One of these makes it fit:\n",
-             human_bytes(static_cast<double>(compiled.set->arena_bytes)),
-             human_bytes(static_cast<double>((*config.memory.budget).count)));
+            human_bytes(static_cast<double>(compiled.set->arena_bytes)),
+            human_bytes(static_cast<double>((*config.memory.budget).count)));
   for (const Remedy& way : ways)
     print_out("  --set {:<36} arena {}\n", way.set, human_bytes(static_cast<double>(way.arena_bytes)));
   if (ways.size() == 1) {
     print_out("  or a smaller model: {} hold weights, gradients and optimizer state alone\n",
-               human_bytes(static_cast<double>(compiled.set->persistent_bytes)));
+              human_bytes(static_cast<double>(compiled.set->persistent_bytes)));
   }
 }
 

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/signals.h"
 #include "cli/actions.h"
 #include "cli/escapes.h"
@@ -71,13 +70,12 @@ std::vector<int32_t> stop_ids_of(const inference::ModelRuntime& runtime) {
   return {};
 }
 
-// The seed of each text: of its prompt and of how many equal ones stand before it, so that a prompt's text is
-// the same on any line and alone, and equal prompts get texts of their own.
+// One a prompt: the same on any line and alone; equal prompts get texts of their own.
 std::vector<uint64_t> seeds_of(const std::vector<Prompt>& prompts, uint64_t seed) {
   std::map<std::string_view, int64_t> seen;
   std::vector<uint64_t> seeds;
   for (const Prompt& prompt : prompts)
-    seeds.push_back(hash64(fmt::format("{} {}", seen[prompt.text]++, prompt.text), seed));
+    seeds.push_back(inference::seed_of_text(seed, prompt.text, seen[prompt.text]++));
   return seeds;
 }
 

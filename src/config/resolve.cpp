@@ -97,7 +97,8 @@ ResolvedRun resolve(RunConfig config, const ResolveOptions& options) {
     if (fix_warmup) run.config.schedule.warmup_steps = auto_warmup_steps(horizon);
     if (fix_horizon && horizon < *run.config.schedule.warmup_steps) {
       log_warning(
-          "schedule.warmup_steps: found {}, more than the {} steps that the data give: the learning rate never "
+          "schedule.warmup_steps: found {}, more than the {} steps that the data give: the learning rate "
+          "never "
           "reaches optimizer.lr",
           *run.config.schedule.warmup_steps, horizon);
     }

@@ -7,7 +7,8 @@
 
 namespace strata::config {
 
-// Numbers, true and false, lists and tables as such. ConfigError for a number that JSON cannot say (nan, inf).
+// Numbers, true and false, lists and tables as such. ConfigError for a number that JSON cannot say (nan,
+// inf).
 nlohmann::ordered_json to_json(const ConfigValue& value);
 
 }  // namespace strata::config

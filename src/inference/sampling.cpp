@@ -1,10 +1,13 @@
 #include "inference/sampling.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <unordered_set>
 
+#include "base/hash.h"
 #include "base/random.h"
 
 namespace strata::inference {
@@ -30,6 +33,10 @@ double total_of(const std::vector<TokenWeight>& weights) {
 }
 
 }  // namespace
+
+uint64_t seed_of_text(uint64_t seed, std::string_view prompt, int64_t equal_before) {
+  return hash64(fmt::format("{} {}", equal_before, prompt), seed);
+}
 
 std::vector<TokenWeight> token_weights(std::span<float> logits, std::span<const int32_t> history,
                                        const SamplingOptions& options) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace strata::inference {
@@ -18,6 +19,10 @@ struct SamplingOptions {
   std::vector<int32_t> stop_ids = {};  // any of them ends the text; not part of the result
   int64_t vocab_limit = 0;             // ids from here on are padding of the table and never chosen; 0: none
 };
+
+// The seed of one text among several: of its prompt and of how many equal prompts stand before it, so that
+// what is written for a prompt does not depend on what else is asked for.
+uint64_t seed_of_text(uint64_t seed, std::string_view prompt, int64_t equal_before);
 
 struct TokenWeight {
   int32_t id = 0;

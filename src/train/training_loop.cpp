@@ -397,7 +397,7 @@ void TrainingLoop::write_samples(Reporter& reporter) {
                                      generator.max_new_tokens(static_cast<int64_t>(ids.size()))),
               .temperature = 0.8,
               .top_p = 0.95,
-              .seed = static_cast<uint64_t>(config_.run.seed),
+              .seed = inference::seed_of_text(static_cast<uint64_t>(config_.run.seed), prompt, 0),
               .stop_ids = end_ids,
               .vocab_limit = tokenizer_->vocab_size()});
     // A decoder goes on from its prompt, an encoder-decoder writes a text of its own.

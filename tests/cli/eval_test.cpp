@@ -150,7 +150,7 @@ TEST_F(Trained, EvalOfTextIsTheRunsOwn) {
     const std::string run = "ends_" + ends;
     tiny_->train({"data.train=[\"" + tiny_->path("corpus.txt").string() + "\"]",
                   "data.valid=[\"" + tiny_->path("a.txt").string() + "\"]", "data.pack=\"stream\"",
-                  "training.steps=2", "tokenizer.add_eos=" + ends},
+                  "training.steps=2", "eval.interval=\"2 steps\"", "tokenizer.add_eos=" + ends},
                  run);
     const std::string metrics = read_file(tiny_->folder(run) / "metrics.jsonl");
     double wanted = 0;

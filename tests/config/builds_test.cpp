@@ -50,7 +50,7 @@ TEST_F(BuildsTest, BringTheirSourcesAndTheirTokenizer) {
   const config::RunConfig stored =
       config::parse_run_config(config::resolved_toml(config, "here"), "run.toml");
   EXPECT_TRUE(config::compare_for_resume(stored, config).empty());
-  EXPECT_EQ(config::resolved_toml(config, "here").find("build"), std::string::npos);
+  EXPECT_EQ(config::resolved_toml(config, "here").find("\nbuild ="), std::string::npos);
 }
 
 TEST_F(BuildsTest, AreChangedByRowsOfTheirNamesAndBySets) {

@@ -107,7 +107,7 @@ using Steps = std::vector<int64_t>;
 
 void prune(const std::string&) {
   const Long desk;
-  EXPECT_EQ(desk.left(""), (Steps{6, 7, 8}));
+  EXPECT_EQ(desk.left(""), (Steps{1, 2, 3, 4, 5, 6, 7, 8})) << "what the run itself keeps";
   EXPECT_EQ(desk.left("--keep-last 1"), Steps{8});
   EXPECT_EQ(desk.left("--keep-last 2 --keep-every 3"), (Steps{3, 6, 7, 8}));
   const auto losses = desk.losses();
@@ -218,6 +218,16 @@ void export_format(const std::string&) {
   desk.refused("checkpoint export run x --format onnx");
 }
 
+void export_force(const std::string&) {
+  const Trained desk;
+  desk.object("checkpoint export run out --dtype fp32 --json");
+  const std::string before = desk.read("out/model.safetensors");
+  EXPECT_TRUE(has(desk.refused("checkpoint export run out --dtype bf16"), "--force"));
+  EXPECT_EQ(desk.read("out/model.safetensors"), before);
+  desk.object("checkpoint export run out --dtype bf16 --json --force");
+  EXPECT_LT(desk.read("out/model.safetensors").size(), before.size());
+}
+
 // A weight that is no number is refused, unless nobody looks.
 void skip_values(const std::string&) {
   const Trained desk;
@@ -277,6 +287,7 @@ Contracts checkpoint_options() {
           {"checkpoint export --max-shard-size", max_shard_size},
           {"checkpoint export --skip-values", skip_values},
           {"checkpoint export --json", exported},
+          {"checkpoint export --force", export_force},
           {"checkpoint import SOURCE", imported},
           {"checkpoint import TARGET", imported},
           {"checkpoint import --format", imported},

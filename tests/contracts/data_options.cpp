@@ -78,7 +78,7 @@ void overwrite(const std::string& name) {
   // The same again is done already; another recipe is refused, or takes its place.
   desk.object(command + " --json");
   const std::string other = command + " --set output.audit=false";
-  EXPECT_TRUE(has(desk.refused(other), "--overwrite"));
+  EXPECT_TRUE(has(desk.refused(other), "--force"));
   EXPECT_EQ(desk.files("out"), before);
   desk.object(other + " --overwrite --json");
   EXPECT_FALSE(desk.exists("out/audit"));

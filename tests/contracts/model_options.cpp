@@ -84,7 +84,8 @@ void eval_text(const std::string&) {
   const Trained desk;
   desk.put("a.txt", "the cat number 5 sat on the mat");
   const auto tokenizer = data::Tokenizer::load(desk.path("tokenizer.json"));
-  const auto ids = tokenizer.encode("the cat number 5 sat on the mat");
+  auto ids = tokenizer.encode("the cat number 5 sat on the mat");
+  ids.push_back(*tokenizer.end_of_text_id());  // behind each document, as a run has it
   const double sum = desk.summed({ids.begin(), ids.end()});
   const json found = desk.eval("--text a.txt --sequence-length 60");
   EXPECT_EQ(found["tokens"], ids.size() - 1);
@@ -149,6 +150,11 @@ void task(const std::string&) {
               1e-3);
   EXPECT_EQ(found["samples"], 3);
   EXPECT_EQ(desk.eval("--task piqa --jsonl piqa.jsonl --limit 2 --samples two.jsonl")["samples"], 2);
+  EXPECT_TRUE(
+      has(desk.refused("eval --model run --task piqa --jsonl piqa.jsonl --samples scores.jsonl"), "--force"));
+  EXPECT_EQ(desk.lines("scores.jsonl").size(), 3u);
+  desk.eval("--task piqa --jsonl piqa.jsonl --limit 1 --samples scores.jsonl --force");
+  EXPECT_EQ(desk.lines("scores.jsonl").size(), 1u);
   const auto two = desk.lines("two.jsonl");
   ASSERT_EQ(two.size(), 2u);
   EXPECT_EQ(two[1]["context"], samples[1]["context"]);
@@ -356,6 +362,7 @@ Contracts model_options() {
           {"eval --jsonl", task},
           {"eval --limit", task},
           {"eval --samples", task},
+          {"eval --force", task},
           {"eval --set", eval_set},
           {"eval --json", eval_json},
           {"generate --model", generate_model},

@@ -196,7 +196,7 @@ void adafactor(const std::string&) {
     double eps1, eps2, clip;
   };
   // Each constant decides in one of the cases: the first moment's floor, the tensor's least size, the clip.
-  for (const Case& one : {Case{1e-9, 1e-3, 0.3}, Case{1e-9, 0.7, 1e9}, Case{0.05, 1e-3, 1e9}}) {
+  for (const Case& one : {Case{1e-9, 1e-3, 0.3}, Case{1e-9, 0.7, 1e6}, Case{0.05, 1e-3, 1e6}}) {
     const double lr = 0.01, beta2_decay = -0.5;
     const TwoSteps seen({"optimizer.name=\"adafactor\"", "optimizer.lr=0.01", "optimizer.weight_decay=0",
                          "optimizer.adafactor.beta2_decay=-0.5",

@@ -24,8 +24,8 @@ void name(const std::string&) {
   lab.put("second.toml", lab.toml());
   const json shown =
       strata(lab.path("x"), {"config", "show", lab.path("second.toml").string(), "--json"}).parsed();
-  EXPECT_EQ(shown["run.name"]["value"], "\"second\"");
-  EXPECT_EQ(shown["run.folder"]["value"], "\"runs/second\"");
+  EXPECT_EQ(shown["run.name"]["value"], "second");
+  EXPECT_EQ(shown["run.folder"]["value"], "runs/second");
 }
 
 void folder(const std::string&) {
@@ -35,6 +35,24 @@ void folder(const std::string&) {
   for (const char* file : {"run.toml", "metrics.jsonl", "loss.svg", "index.html", "checkpoints/latest",
                            "final/model.safetensors"})
     EXPECT_TRUE(std::filesystem::exists(folder / file)) << file;
+}
+
+// Relative paths of a run's run.toml begin there, wherever the program runs.
+void started_in(const std::string&) {
+  Lab lab;
+  std::filesystem::create_directories(lab.path("project"));
+  lab.put("project/train.bin", read_file(lab.path("train.bin")));
+  lab.put("project/train.json", read_file(lab.path("train.json")));
+  const Sets sets{"data.train=[\"train.bin\"]", "run.folder=\"" + lab.path("a-run").string() + "\""};
+  EXPECT_TRUE(has(lab.refusal(sets), "train.bin"));
+  lab.put("here.toml", "[run]\nstarted_in = \"" + lab.path("project").string() + "\"\nfolder = \"runs/x\"\n" +
+                           "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"train.bin\"]\n");
+  const json shown =
+      strata(lab.path("x"), {"config", "show", lab.path("here.toml").string(), "--json"}).parsed();
+  EXPECT_EQ(shown["data.train"]["value"][0], lab.path("project/train.bin").string());
+  EXPECT_EQ(shown["run.folder"]["value"], lab.path("project/runs/x").string());
+  // A run says where it was started.
+  EXPECT_TRUE(has(lab.run().run_toml(), "started_in = \"" + std::filesystem::current_path().string() + "\""));
 }
 
 void seed(const std::string&) {
@@ -252,6 +270,7 @@ void residual(const std::string&) {
 Contracts run_keys() {
   return {{"run.name", name},
           {"run.folder", folder},
+          {"run.started_in", started_in},
           {"run.seed", seed},
           {"run.max_time", max_time},
           {"log.interval_steps", interval_steps},

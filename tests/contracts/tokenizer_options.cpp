@@ -39,10 +39,15 @@ void train(const std::string&) {
   EXPECT_FALSE(vocabulary(desk, "a.json").contains("vkvk"));
   // Pairs that are seen less often are not merged.
   for (const int least : {3, 4}) {
-    desk.object("tokenizer train --input a.txt --vocab-size 280 --output m.json --json --min-frequency " +
-                std::to_string(least));
+    desk.object(
+        "tokenizer train --input a.txt --vocab-size 280 --output m.json --json --force --min-frequency " +
+        std::to_string(least));
+
     EXPECT_EQ(vocabulary(desk, "m.json").contains("xw"), least == 3);
   }
+  const std::string made = desk.read("m.json");
+  EXPECT_TRUE(has(desk.refused("tokenizer train --input b.txt --vocab-size 260 --output m.json"), "--force"));
+  EXPECT_EQ(desk.read("m.json"), made);
   desk.refused("tokenizer train --input nowhere.txt --vocab-size 300 --output x.json");
   desk.refused("tokenizer train --input a.txt --vocab-size 100 --output x.json");
 }
@@ -200,6 +205,7 @@ Contracts tokenizer_options() {
   return {{"tokenizer train --input", train},
           {"tokenizer train --vocab-size", train},
           {"tokenizer train --output", train},
+          {"tokenizer train --force", train},
           {"tokenizer train --min-frequency", train},
           {"tokenizer train --special", special},
           {"tokenizer train --pattern", pattern},
