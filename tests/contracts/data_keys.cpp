@@ -81,7 +81,7 @@ void valid(const std::string&) {
   train::put_tokens(lab.path("held.bin"), train::tiny_tokens(200, 55));
   const Seen run =
       lab.run({"data.valid=" + lab.list({"held.bin"}), "data.pack=\"stream\"", "eval.max_tokens=1000"});
-  EXPECT_NEAR(run.values("eval/valid/loss").back(), evaluated(lab, run, "held.bin"), 1e-5);
+  EXPECT_NEAR(run.last("eval/valid/loss"), evaluated(lab, run, "held.bin"), 1e-5);
   EXPECT_TRUE(
       has(lab.refusal({"data.valid=" + lab.list({"held.bin"}), "data.valid_fraction=0.1"}), "both valid"));
 }
@@ -99,7 +99,11 @@ void valid_fraction(const std::string&) {
   held.insert(held.end(), last.begin() + 1, last.end());
   held.erase(held.begin());
   train::put_tokens(lab.path("held.bin"), held);
-  EXPECT_NEAR(run.values("eval/valid/loss").back(), evaluated(lab, run, "held.bin"), 1e-3);
+  EXPECT_NEAR(run.last("eval/valid/loss"), evaluated(lab, run, "held.bin"), 1e-3);
+
+  EXPECT_TRUE(has(lab.refusal({"data.train=" + lab.list({"a.bin"}), "data.valid_fraction=0.0001"}),
+                  "data.valid_fraction"))
+      << "one token";
 
   std::string records;
   for (int i = 0; i < 200; ++i) records += json{{"text", "document " + std::to_string(i)}}.dump() + "\n";

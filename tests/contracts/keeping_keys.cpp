@@ -122,12 +122,13 @@ void max_tokens(const std::string&) {
   train::put_tokens(lab.path("all.bin"), held);
   train::put_tokens(lab.path("part.bin"), {held.begin(), held.begin() + 75});
   const auto loss = [&](const char* file, const std::string& most) {
-    return lab.run({"data.valid=" + lab.list({file}), "eval.max_tokens=" + most})
-        .values("eval/valid/loss")
-        .back();
+    return lab.run({"data.valid=" + lab.list({file}), "eval.max_tokens=" + most}).last("eval/valid/loss");
   };
   EXPECT_EQ(loss("all.bin", "75"), loss("part.bin", "1000"));
   EXPECT_NE(loss("all.bin", "75"), loss("all.bin", "400"));
+  EXPECT_TRUE(
+      has(lab.refusal({"data.valid=" + lab.list({"all.bin"}), "eval.max_tokens=1"}), "eval.max_tokens"))
+      << "one token predicts nothing";
   // Left to the program, at least four windows.
   EXPECT_EQ(loss("all.bin", "\"auto\""), loss("all.bin", "64"));
 }
@@ -192,8 +193,11 @@ void set(const std::string&) {
       {"data.pack=\"stream\"", "eval.max_tokens=1000"},
       "[[eval.set]]\nname = \"whole\"\npath = " + lab.list({"all.bin"}) +
           "\n[[eval.set]]\nname = \"begin\"\nmax_tokens = 75\npath = " + lab.list({"all.bin"}) + "\n");
-  EXPECT_NEAR(run.values("eval/whole/loss").back(), evaluated(lab, run, "all.bin"), 1e-5);
-  EXPECT_NEAR(run.values("eval/begin/loss").back(), evaluated(lab, run, "part.bin"), 1e-5);
+  EXPECT_NEAR(run.last("eval/whole/loss"), evaluated(lab, run, "all.bin"), 1e-5);
+  EXPECT_NEAR(run.last("eval/begin/loss"), evaluated(lab, run, "part.bin"), 1e-5);
+  train::put_tokens(lab.path("one.bin"), {5});
+  EXPECT_TRUE(has(lab.refusal({}, "[[eval.set]]\nname = \"short\"\npath = " + lab.list({"one.bin"}) + "\n"),
+                  "eval.set short"));
   const std::string twice = "[[eval.set]]\nname = \"a\"\npath = " + lab.list({"all.bin"}) + "\n";
   EXPECT_TRUE(has(lab.refusal({}, twice + twice), "twice"));
   EXPECT_TRUE(has(lab.refusal({}, "[[eval.set]]\nname = \"a\"\n"), "eval.set.0.path"));
@@ -217,8 +221,8 @@ void task(const std::string&) {
                                                "piqa", "--jsonl", lab.path("piqa.jsonl").string(), "--limit",
                                                limit, "--set", "precision.compute=\"fp32\"", "--json"})
                             .parsed();
-    EXPECT_EQ(run.values("eval/" + name + "/acc").back(), scored["acc"]);
-    EXPECT_EQ(run.values("eval/" + name + "/acc_norm").back(), scored["acc_norm"]);
+    EXPECT_EQ(run.last("eval/" + name + "/acc"), scored["acc"]);
+    EXPECT_EQ(run.last("eval/" + name + "/acc_norm"), scored["acc_norm"]);
     EXPECT_EQ(scored["samples"], std::stoi(limit));
   }
   const std::string set = "[[eval.set]]\nname = \"a\"\npath = " + lab.list({"piqa.jsonl"}) + "\n";

@@ -84,6 +84,12 @@ std::vector<double> Seen::values(const std::string& name) const {
   return out;
 }
 
+double Seen::last(const std::string& name) const {
+  const std::vector<double> all = values(name);
+  EXPECT_FALSE(all.empty()) << "no step has " << name;
+  return all.empty() ? NAN : all.back();
+}
+
 const json& Seen::event(const std::string& name) const {
   static const json kNone;
   for (const json& one : events) {

@@ -40,6 +40,7 @@ struct Seen {
   Tensors states(int64_t step) const { return tensors_in(checkpoint(step), "optimizer"); }
   // One value a step that has it.
   std::vector<double> values(const std::string& name) const;
+  double last(const std::string& name) const;  // of them; fails where no step has it
   const json& event(const std::string& name) const;
   std::string run_toml() const { return read_file(folder / "run.toml"); }
 };
