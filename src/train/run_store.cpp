@@ -179,8 +179,7 @@ std::optional<TrainingState> RunStore::load_newest(const models::ModelConfig& mo
   return state;
 }
 
-TrainingState RunStore::load(const std::string& checkpoint, const models::ModelConfig& model,
-                             const program::Executor& executor) const {
+Path named_checkpoint(const std::string& checkpoint) {
   const Path path = checkpoint::resolve_model(checkpoint);
   if (!std::filesystem::exists(path / "manifest.json")) {
     throw ConfigError(
@@ -188,6 +187,12 @@ TrainingState RunStore::load(const std::string& checkpoint, const models::ModelC
         "Hugging Face directory set model.from",
         checkpoint);
   }
+  return path;
+}
+
+TrainingState RunStore::load(const std::string& checkpoint, const models::ModelConfig& model,
+                             const program::Executor& executor) const {
+  const Path path = named_checkpoint(checkpoint);
   const auto weights = checkpoint::weight_views(model, executor);
   const auto states = checkpoint::state_views(model, executor);
   const auto loaded = checkpoint::load_checkpoint(path, weights, states);

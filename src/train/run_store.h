@@ -36,6 +36,9 @@ TrainingState training_state_from_json(const std::string& text, const std::strin
 // Of a run's folder, without locking it: the tokenizer.json of the newest checkpoint that has a sound one.
 std::optional<Path> stored_tokenizer(const Path& run);
 
+// What --resume names: a checkpoint, or the newest of a run folder. ConfigError where there is none.
+Path named_checkpoint(const std::string& checkpoint);
+
 class RunStore {
  public:
   // Makes the folder where it is missing and locks it. ConfigError when another run holds it.

@@ -132,6 +132,7 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
         optim::learning_rate(curve, loop.total_steps()), curve.steps);
   }
   if (options.dry_run) {
+    if (options.resume != "auto" && options.resume != "never") named_checkpoint(options.resume);
     log_info("dry run: everything is in order; nothing was trained");
     return {RunEnd::kDryRun, 0, 0, program::fingerprint(*set)};
   }

@@ -109,6 +109,7 @@ void dry_run(const std::string&) {
   EXPECT_FALSE(desk.exists("run/run.toml") || desk.exists("run/checkpoints") ||
                desk.exists("run/metrics.jsonl"));
   EXPECT_EQ(end["fingerprint"], desk.object("explain run.toml --json")["fingerprint"]);
+  EXPECT_TRUE(has(desk.refused("train run.toml --dry-run --resume nowhere"), "nowhere"));
   desk.refused("train run.toml --dry-run --set data.train=\"nowhere.txt\"");
 }
 
