@@ -101,9 +101,10 @@ void valid_fraction(const std::string&) {
   train::put_tokens(lab.path("held.bin"), held);
   EXPECT_NEAR(run.last("eval/valid/loss"), evaluated(lab, run, "held.bin"), 1e-3);
 
-  EXPECT_TRUE(has(lab.refusal({"data.train=" + lab.list({"a.bin"}), "data.valid_fraction=0.0001"}),
-                  "data.valid_fraction"))
-      << "one token";
+  // The smallest part still has a token to tell and one before it.
+  EXPECT_GT(
+      lab.run({"data.train=" + lab.list({"a.bin"}), "data.valid_fraction=0.0001"}).last("eval/valid/loss"),
+      0);
 
   std::string records;
   for (int i = 0; i < 200; ++i) records += json{{"text", "document " + std::to_string(i)}}.dump() + "\n";

@@ -166,7 +166,9 @@ CorpusSplit split_corpus(const TokenCorpus& corpus, double fraction, uint64_t se
     return cut_at_documents(corpus, ends, held_out);
   }
   if (corpus.tokens() < 2) throw DataError("[data.valid_fraction] one token cannot be split; add more text");
-  const int64_t cut = corpus.tokens() - share(corpus.tokens());
+  // One token alone predicts nothing.
+  const int64_t held = std::min(std::max<int64_t>(2, share(corpus.tokens())), corpus.tokens() - 1);
+  const int64_t cut = corpus.tokens() - held;
   std::vector<TokenSegment> train, valid;
   append_range(corpus, 0, cut, train);
   append_range(corpus, cut, corpus.tokens(), valid);

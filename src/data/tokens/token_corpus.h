@@ -50,7 +50,7 @@ TokenCorpus open_token_corpus(const std::vector<std::string>& patterns, const To
 
 // Cuts a corpus into what is trained on and what is held out: whole documents, chosen by the seed, where
 // there are at least 100 of them, else the last tokens. `fraction` in (0, 1); each part gets at least one
-// document or token.
+// document or token, the held-out one two tokens where there are three.
 struct CorpusSplit {
   TokenCorpus train;
   TokenCorpus valid;

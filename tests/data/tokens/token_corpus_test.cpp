@@ -121,6 +121,7 @@ TEST(SplitCorpus, LastTokensWhereDocumentsAreFew) {
   const auto valid = all_tokens(split.valid);
   joined.insert(joined.end(), valid.begin(), valid.end());
   EXPECT_EQ(joined, ids);
+  EXPECT_EQ(split_corpus(corpus, 0.0001, 42).valid.tokens(), 2) << "one token predicts nothing";
   expect_error(ErrorKind::kConfig, {"valid_fraction", "1.5"}, [&] { split_corpus(corpus, 1.5, 1); });
 }
 
