@@ -124,8 +124,7 @@ Path Lab::next_folder() {
 namespace {
 
 // Held-out text is measured at the end alone.
-const Sets kTiny{"checkpoint.interval=\"1 steps\"", "checkpoint.keep_last=99",
-                 "eval.interval=\"100 steps\""};
+const Sets kTiny{"checkpoint.interval=\"1 steps\"", "checkpoint.keep_last=99", "eval.interval=\"100 steps\""};
 constexpr const char* kSizes =
     "[training]\nsequence_length = 16\nglobal_batch_size = 2\nmicro_batch_size = 2\nsteps = 2\n";
 
