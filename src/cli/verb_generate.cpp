@@ -284,7 +284,10 @@ void add_generate(Verb root) {
               "End before this text (\\n, \\t, \\\\ and \\uXXXX are understood); may be repeated")
       .one_each()
       .type_name("TEXT");
-  verb.option("--seed", options->seed, "Of the random numbers").type_name("S").show_default();
+  verb.option("--seed", options->seed, "Of the random numbers")
+      .range(0, 9007199254740992.0)  // exact in every JSON
+      .type_name("S")
+      .show_default();
   verb.sets(options->sets).suggest(configuration_keys());
   verb.json(options->json);
   verb.action([options] {

@@ -19,7 +19,7 @@ TEST_F(UserTest, OptionsHaveRanges) {
         "generate --model m --prompt x --temperature -1", "generate --model m --prompt x --temperature inf",
         "generate --model m --prompt x --top-p nan",
         "generate --model m --prompt x --top-k 99999999999999999999",
-        "generate --model m --prompt x --repetition-penalty 0",
+        "generate --model m --prompt x --repetition-penalty 0", "generate --model m --prompt x --seed -1",
         "eval --model m --text x --sequence-length 4e18",
         "eval --model m --text x --sequence-length 1099511627776",
         "data inspect x --limit 9223372036854775807", "checkpoint prune x --keep-last 9223372036854775807",

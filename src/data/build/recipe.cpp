@@ -207,6 +207,7 @@ int64_t parse_size(std::string_view text) {
                                                                {"B", 1},
                                                                {"K", 1e3},
                                                                {"KB", 1e3},
+                                                               {"kB", 1e3},
                                                                {"KiB", 1024.0},
                                                                {"M", 1e6},
                                                                {"MB", 1e6},

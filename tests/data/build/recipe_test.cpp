@@ -80,6 +80,7 @@ TEST(Recipe, Sizes) {
   EXPECT_EQ(parse_size("8GiB"), int64_t{8} << 30);
   EXPECT_EQ(parse_size("500 MB"), 500'000'000);
   EXPECT_EQ(parse_size("1.5K"), 1500);
+  EXPECT_EQ(parse_size("3kB"), 3000);
   EXPECT_EQ(parse_size("77"), 77);
   for (const char* bad : {"", "x", "-3GB", "3 XB", "nan"}) EXPECT_EQ(parse_size(bad), 0) << bad;
 }
