@@ -301,21 +301,6 @@ void heat(std::vector<data::SampleSourceSpec>& sources, double temperature) {
   for (size_t k = 0; k < sources.size(); ++k) sources[k].weight *= factors[k];
 }
 
-data::FimOptions fim_options(const RunConfig& config, const data::Tokenizer* tokenizer) {
-  data::FimOptions options{.rate = config.data.fim_rate, .spm_rate = config.data.fim_spm_rate};
-  if (options.rate == 0) return options;
-  if (tokenizer == nullptr) {
-    throw ConfigError(
-        "[data.fim_rate] found {} and no tokenizer, which names the tokens that mark a text's parts; set "
-        "tokenizer.path, or leave fim_rate at 0",
-        options.rate);
-  }
-  data::find_fim_tokens([&](std::string_view name) { return tokenizer->token_to_id(name); }, options);
-  options.end_of_text = tokenizer->end_of_text_id();
-  options.begin_of_text.assign(tokenizer->prefix_ids().begin(), tokenizer->prefix_ids().end());
-  return options;
-}
-
 // Text from which no loss can be told is found now, and not at the first evaluation.
 void check_held_out(const RunConfig& config, const models::ModelConfig& model,
                     const data::Tokenizer* tokenizer, const HeldOut& held) {
@@ -398,8 +383,7 @@ std::vector<std::string> measured_by(const RunConfig& config, const models::Mode
 RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const data::Tokenizer* tokenizer,
                      FileSystem& files, const StopCheck& check) {
   // What may be refused comes before anything is tokenized.
-  fim_options(config, tokenizer);
-  objective_options(config, model, tokenizer);
+  sample_options(config, model, tokenizer);
   RunData out;
   out.tasks = resolve_tasks(config, model, tokenizer);
   bool text = false;
@@ -482,39 +466,6 @@ std::string data_fingerprint(const RunData& data) {
     }
   }
   return to_hex(hasher.digest());
-}
-
-data::Pack packing(const RunConfig& config) {
-  return config.data.pack == Pack::kStream    ? data::Pack::kStream
-         : config.data.pack == Pack::kBestFit ? data::Pack::kBestFit
-                                              : data::Pack::kDocuments;
-}
-
-data::SampleOptions sample_options(const RunConfig& config, const models::ModelConfig& model,
-                                   const data::Tokenizer* tokenizer, data::DataOrigin origin) {
-  data::SampleOptions options;
-  options.sequence_length = config.training.sequence_length;
-  options.seed = static_cast<uint64_t>(config.run.seed);
-  options.shuffle = config.data.shuffle;
-  options.pack = packing(config);
-  options.fim = fim_options(config, tokenizer);
-  options.objective = objective_options(config, model, tokenizer);
-  options.epochs = config.data.epochs.value_or(0);
-  for (const Range& range : config.data.skip) options.skip.push_back({range.first, range.last + 1});
-  const data::SkipRanges skip(options.skip);
-  const int64_t trained = skip.trained_before(origin.sample);
-  for (const DataPhase& phase : config.data.phase) {
-    const int64_t steps = phase.from_step - 1 - origin.step;
-    data::MixturePhase mixture{origin.sample, {}};
-    if (steps > 0) mixture.first_sample = skip.global_of(trained + steps * config.training.global_batch_size);
-    for (const DataSource& source : config.data.source) {
-      const auto weight = phase.weights.find(source.name);
-      mixture.weights.push_back(weight == phase.weights.end() ? 0.0 : weight->second);
-    }
-    options.phases.push_back(std::move(mixture));
-  }
-  options.origin = std::move(origin);
-  return options;
 }
 
 }  // namespace strata::config
