@@ -223,7 +223,8 @@ Path model_folder(const RunConfig& config) {
 
 models::ModelConfig resolve_model(const RunConfig& config) {
   models::ModelConfig model;
-  std::string where = "model.preset " + config.model.preset;
+  std::string where = config.model.preset.empty() ? "model.family " + config.model.family
+                                                  : "model.preset " + config.model.preset;
   if (!config.model.from.empty()) {
     const Path folder = model_folder(config);
     where = (folder / "config.json").string();
