@@ -411,7 +411,11 @@ RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const 
   } else if (fraction > 0) {
     std::vector<Source> whole = sources;
     HeldOut valid = hold_out(sources, fraction, static_cast<uint64_t>(config.run.seed));
-    if (chosen_here && valid.corpus.tokens() < 2) {
+    const data::RowShape shape = row_shape(config, model);
+    const bool rest_is_short = std::any_of(sources.begin(), sources.end(), [&](const Source& source) {
+      return source.spec.corpus.tokens() < shape.window + shape.look_ahead;
+    });
+    if (chosen_here && (rest_is_short || valid.corpus.tokens() < 2)) {
       log_warning("the text is too short for a part of it to be held out: nothing is evaluated");
       sources = std::move(whole);
       fraction = 0;
