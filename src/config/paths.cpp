@@ -18,7 +18,7 @@ std::string laid(const std::string& path, const Path& folder) {
 // moved since, where the run's own folder would have its name.
 Path begin_of_paths(const RunConfig& config, const Path& run) {
   const Path actual = std::filesystem::weakly_canonical(run);
-  const Path started = config.run.started_in;
+  Path started = config.run.started_in;
   std::error_code error;
   if (std::filesystem::equivalent(started / config.run.folder, actual, error)) return started;
   const Path name = Path(config.run.folder).lexically_normal();
