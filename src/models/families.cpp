@@ -58,7 +58,7 @@ ModelConfig read_config_json(const std::string& text, const std::string& where) 
 }
 
 std::string write_config_json(const ModelConfig& config, DType dtype) {
-  const std::string text = config.family->write(config, dtype);
+  std::string text = config.family->write(config, dtype);
   if (config.dropout.empty()) return text;
   auto json = nlohmann::ordered_json::parse(text);
   for (const auto& [key, rate] : config.dropout) json[key] = rate;

@@ -1,5 +1,7 @@
 #include "observe/live_chart.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
