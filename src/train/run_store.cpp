@@ -180,7 +180,7 @@ std::optional<TrainingState> RunStore::load_newest(const models::ModelConfig& mo
 }
 
 Path named_checkpoint(const std::string& checkpoint) {
-  const Path path = checkpoint::resolve_model(checkpoint);
+  Path path = checkpoint::resolve_model(checkpoint);
   if (!std::filesystem::exists(path / "manifest.json")) {
     throw ConfigError(
         "[--resume {}] is no checkpoint of a run: it has no manifest.json; to start from the weights of a "
