@@ -305,14 +305,14 @@ void fill_in_the_middle(const std::string&) {
   Lab lab;
   lab.text(600);
   const auto share = [&](double rate, double spm_rate) {
-    const Rows rows =
-        rows_of(config_of(lab, lab.toml(),
-                          Sets{"data.train=" + lab.list({"corpus.jsonl"}), "training.sequence_length=64",
-                               "tokenizer.train.special=[\"<|endoftext|>\", \"<fim_prefix>\", "
-                               "\"<fim_middle>\", \"<fim_suffix>\"]",
-                               "data.fim_rate=" + std::to_string(rate),
-                               "data.fim_spm_rate=" + std::to_string(spm_rate)}),
-                60);
+    const Rows rows = rows_of(
+        config_of(
+            lab, lab.toml(),
+            Sets{
+                "data.train=" + lab.list({"corpus.jsonl"}), "training.sequence_length=64",
+                R"(tokenizer.train.special=["<|endoftext|>", "<fim_prefix>", "<fim_middle>", "<fim_suffix>"])",
+                "data.fim_rate=" + std::to_string(rate), "data.fim_spm_rate=" + std::to_string(spm_rate)}),
+        60);
     double pieces = 0, changed = 0, suffix_first = 0;
     for (size_t i = 0; i < rows.batch.tokens.size(); ++i) {
       const bool begins = i % 64 == 0 || rows.batch.tokens[i - 1] == 0;

@@ -226,7 +226,7 @@ bool same(const Tensors& a, const Tensors& b) {
 }
 
 json Outcome::parsed() const {
-  const json out_json = json::parse(out, nullptr, false);
+  json out_json = json::parse(out, nullptr, false);
   EXPECT_TRUE(out_json.is_object()) << "not one JSON object: " << out << err;
   return out_json;
 }

@@ -17,7 +17,7 @@ struct Trained : Desk {
   Trained() { train(); }
   json eval(const std::string& words) const { return object("eval --model run " + words + kFp32); }
   // Summed loss of these tokens, in one window.
-  double summed(std::vector<uint16_t> ids) const {
+  double summed(const std::vector<uint16_t>& ids) const {
     train::put_tokens(path("part.bin"), ids);
     const json found = eval("--tokens part.bin --sequence-length " + std::to_string(ids.size() - 1));
     return found["loss"].get<double>() * found["tokens"].get<double>();

@@ -63,7 +63,8 @@ void adamw(const std::string&) {
                                 })),
               kClose);
     const double kept = before.shape.rank() == 2 ? 1 - lr * decay : 1;  // none on norms
-    const auto moved = each(n, [&](size_t i) { return seen.after.at(name).values[i] - before.values[i]; });
+    const auto moved =
+        each(n, [&, name = name](size_t i) { return seen.after.at(name).values[i] - before.values[i]; });
     EXPECT_LT(distance(moved, each(n,
                                    [&](size_t i) {
                                      return (kept - 1) * before.values[i] -
