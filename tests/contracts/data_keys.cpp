@@ -69,13 +69,6 @@ void text_field(const std::string&) {
             read_file(usual.folder / "final/tokenizer.json"));
 }
 
-double evaluated(Lab& lab, const Seen& run, const std::string& file) {
-  return strata(lab.path("x"), {"eval", "--model", run.checkpoint(run.result.step).string(), "--tokens",
-                                lab.path(file).string(), "--sequence-length", "16", "--set",
-                                "precision.compute=\"fp32\"", "--json"})
-      .parsed()["loss"];
-}
-
 void valid(const std::string&) {
   Lab lab;
   train::put_tokens(lab.path("held.bin"), train::tiny_tokens(200, 55));

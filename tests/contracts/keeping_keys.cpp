@@ -176,13 +176,6 @@ void sample_tokens(const std::string&) {
   for (const json& event : samples.run({"eval.sample_tokens=0"}).events) EXPECT_NE(event["event"], "sample");
 }
 
-double evaluated(Lab& lab, const Seen& run, const std::string& file) {
-  return strata(lab.path("x"), {"eval", "--model", run.checkpoint(run.result.step).string(), "--tokens",
-                                lab.path(file).string(), "--sequence-length", "16", "--set",
-                                "precision.compute=\"fp32\"", "--json"})
-      .parsed()["loss"];
-}
-
 // Text and tokens under names of their own.
 void set(const std::string&) {
   Lab lab;

@@ -97,6 +97,9 @@ struct Outcome {
 };
 Outcome strata(const Path& folder, const std::vector<std::string>& arguments);
 
+// The loss that `strata eval` gives for a token file, of the weights that a run ended with.
+double evaluated(const Lab& lab, const Seen& run, const std::string& file);
+
 bool has(const std::string& text, const std::string& part);
 
 }  // namespace strata::contracts
