@@ -206,10 +206,8 @@ std::string draw_chart(const Chart& chart, bool standalone) {
       chart.width, chart.height, escape_markup(chart.title));
   if (standalone) out += fmt::format(" width=\"{:.0f}\" height=\"{:.0f}\"", chart.width, chart.height);
   if (!empty) {
-    // For the page's script, which shows values under the pointer.
-    out += fmt::format(" data-frame=\"{:.1f} {:.1f} {:.1f} {:.1f}\" data-range=\"{} {} {} {}\" data-x=\"{}\"",
-                       scale.left, scale.right, scale.top, scale.bottom, scale.x.low, scale.x.high,
-                       scale.y.low, scale.y.high, escape_markup(chart.x_label));
+    // What the axes cover; values beyond are clipped.
+    out += fmt::format(" data-range=\"{} {} {} {}\"", scale.x.low, scale.x.high, scale.y.low, scale.y.high);
   }
   out += ">\n";
   if (standalone) {
