@@ -50,18 +50,7 @@ void Desk::write_texts() const {
 }
 
 void Desk::write_run() const {
-  put("run.toml", R"([run]
-folder = "run"
-[model]
-family = "llama3"
-vocab_size = 300
-hidden_size = 32
-intermediate_size = 48
-num_hidden_layers = 2
-num_attention_heads = 4
-num_key_value_heads = 2
-max_position_embeddings = 64
-[tokenizer]
+  put("run.toml", std::string("[run]\nfolder = \"run\"\n") + train::kTinyModel + R"([tokenizer]
 path = "tokenizer.json"
 [data]
 train = ["corpus.jsonl"]
