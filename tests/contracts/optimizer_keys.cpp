@@ -50,7 +50,9 @@ void adamw(const std::string&) {
   const double lr = 0.01, b1 = 0.7, b2 = 0.8, eps = 1e-3, decay = 0.3;
   const TwoSteps seen({"optimizer.lr=0.01", "optimizer.beta1=0.7", "optimizer.beta2=0.8",
                        "optimizer.eps=0.001", "optimizer.weight_decay=0.3"});
-  for (const auto& [name, before] : seen.before) {
+  for (const auto& tensor : seen.before) {
+    const auto& name = tensor.first;
+    const auto& before = tensor.second;
     SCOPED_TRACE(name);
     const auto &m1 = seen.first.at("m/" + name).values, &m2 = seen.second.at("m/" + name).values;
     const auto &v1 = seen.first.at("v/" + name).values, &v2 = seen.second.at("v/" + name).values;
@@ -63,8 +65,7 @@ void adamw(const std::string&) {
                                 })),
               kClose);
     const double kept = before.shape.rank() == 2 ? 1 - lr * decay : 1;  // none on norms
-    const auto moved =
-        each(n, [&, name = name](size_t i) { return seen.after.at(name).values[i] - before.values[i]; });
+    const auto moved = each(n, [&](size_t i) { return seen.after.at(name).values[i] - before.values[i]; });
     EXPECT_LT(distance(moved, each(n,
                                    [&](size_t i) {
                                      return (kept - 1) * before.values[i] -

@@ -42,7 +42,7 @@ struct Refusal {
   int code = 0;
   std::string message;
 };
-Refusal export_of(cli::ConvertOptions options) {
+Refusal export_of(const cli::ConvertOptions& options) {
   set_log_level(LogLevel::kError);
   testing::internal::CaptureStdout();
   Refusal refusal;

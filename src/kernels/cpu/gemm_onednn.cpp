@@ -257,7 +257,7 @@ struct OneDnnGemm::State {
   dnnl::matmul product;
   dnnl::memory a, b, bias, c, scratch;
   std::array<dnnl_exec_arg_t, 5> args{};
-  int arg_count = 0;
+  size_t arg_count = 0;
   DensePass dense_a, dense_c;
   int64_t scratch_bytes = 0;
   std::string name;
@@ -316,7 +316,7 @@ void OneDnnGemm::run(const GemmArgs& args) {
   s.scratch.set_data_handle(args.scratch);
   if (args.bias) s.bias.set_data_handle(const_cast<float*>(args.bias));
   const dnnl_status_t status =
-      dnnl_primitive_execute(s.product.get(), s.stream.get(), s.arg_count, s.args.data());
+      dnnl_primitive_execute(s.product.get(), s.stream.get(), static_cast<int>(s.arg_count), s.args.data());
   STRATA_CHECK(status == dnnl_success, "[gemm] oneDNN's {} failed with status {}", s.name,
                static_cast<int>(status));
   s.stream.wait();

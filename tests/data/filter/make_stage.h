@@ -12,13 +12,13 @@
 namespace strata::data {
 
 inline std::unique_ptr<DocumentStage> make_stage(const std::string& kind,
-                                                 std::map<std::string, StageValue> changes = {},
+                                                 const std::map<std::string, StageValue>& changes = {},
                                                  const Path& folder = ".") {
   for (const StageKind& known : filter_stage_kinds()) {
     if (known.name != kind) continue;
     std::map<std::string, StageValue> values;
     for (const StageParameter& parameter : known.parameters) values[parameter.name] = parameter.value;
-    for (auto& [name, value] : changes) {
+    for (const auto& [name, value] : changes) {
       if (!values.contains(name) || values[name].index() != value.index())
         throw std::invalid_argument(kind + " has no such parameter " + name);
       values[name] = value;

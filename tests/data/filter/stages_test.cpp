@@ -21,16 +21,16 @@ std::string reason(const DocumentStage& stage, const std::string& text) {
   return apply_stage(stage, text).reason;
 }
 
-// A folder of the test's own, with one file in it.
+// A folder_ of the test's own, with one file in it.
 class WithFile : public testing::Test {
  protected:
-  Path folder = std::filesystem::temp_directory_path() /
-                ("strata_filter_" + std::to_string(::getpid()) +
-                 testing::UnitTest::GetInstance()->current_test_info()->name());
-  void SetUp() override { std::filesystem::create_directories(folder); }
-  void TearDown() override { std::filesystem::remove_all(folder); }
+  Path folder_ = std::filesystem::temp_directory_path() /
+                 ("strata_filter_" + std::to_string(::getpid()) +
+                  testing::UnitTest::GetInstance()->current_test_info()->name());
+  void SetUp() override { std::filesystem::create_directories(folder_); }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
   void write(const std::string& name, const std::string& content) {
-    std::ofstream(folder / name, std::ios::binary) << content;
+    std::ofstream(folder_ / name, std::ios::binary) << content;
   }
 };
 
@@ -200,7 +200,7 @@ TEST_F(WithFile, UrlBlocklist) {
                                  {"banned_words", Strings{"Casino"}},
                                  {"soft_banned_words", Strings{"free", "win", "cash"}},
                                  {"banned_subwords", Strings{"gamb-ling"}}},
-                                folder);
+                                folder_);
   const auto of = [&](const std::string& url) {
     Document document;
     document.fields = R"("url":")" + url + "\"";
@@ -252,7 +252,7 @@ TEST(Languages, UnknownOnesAreRefused) {
 
 TEST_F(WithFile, WordBlocklist) {
   write("words", "Bad\nVERY nasty\nö\n2g1c\n");
-  const auto stage = make_stage("word_blocklist", {{"words_file", std::string("words")}}, folder);
+  const auto stage = make_stage("word_blocklist", {{"words_file", std::string("words")}}, folder_);
   const std::string dropped = "document_removed_with_badwords";
   for (const std::string text : {"bad", "so BAD.", "a\nbad\n", "it is very Nasty!", "Ö", "x ö y", "(2g1c)"})
     EXPECT_EQ(reason(*stage, text), dropped) << text;
@@ -290,7 +290,7 @@ TEST_F(WithFile, Decontaminate) {
       R"({"text": "one two three four five six seven eight nine ten eleven twelve thirteen"})"
       "\n");
   write("plain.txt", "The cat sat on the mat and then the dog came in to look at it\n");
-  const auto stage = make_stage("decontaminate", {{"files", Strings{"quiz.jsonl", "plain.txt"}}}, folder);
+  const auto stage = make_stage("decontaminate", {{"files", Strings{"quiz.jsonl", "plain.txt"}}}, folder_);
   StageStats stats(stage->metrics());
   const auto of = [&](const std::string& text) { return apply_stage(*stage, text, {}, &stats).reason; };
   EXPECT_EQ(of("x two THREE, four five six seven eight nine ten eleven twelve - thirteen y"), "contaminated");
@@ -303,16 +303,16 @@ TEST_F(WithFile, Decontaminate) {
   EXPECT_EQ(stats.counters().at("contaminated_quiz"), 2);
   EXPECT_EQ(stats.counters().at("contaminated_plain"), 1);
   const auto queries =
-      make_stage("decontaminate", {{"files", Strings{"quiz.jsonl"}}, {"find_query_ngrams", true}}, folder);
+      make_stage("decontaminate", {{"files", Strings{"quiz.jsonl"}}, {"find_query_ngrams", true}}, folder_);
   EXPECT_EQ(reason(*queries, "what is the capital of the small country of liechtenstein in europe"),
             "contaminated");
   // Nothing that could ever be found, or nothing to read, is a fault.
   EXPECT_THROW(
-      make_stage("decontaminate", {{"files", Strings{"plain.txt"}}, {"n_grams", int64_t{50}}}, folder),
+      make_stage("decontaminate", {{"files", Strings{"plain.txt"}}, {"n_grams", int64_t{50}}}, folder_),
       ConfigError);
   write("bad.jsonl", "{\"other\": 1}\n");
-  EXPECT_THROW(make_stage("decontaminate", {{"files", Strings{"bad.jsonl"}}}, folder), DataError);
-  EXPECT_THROW(make_stage("decontaminate", {{"files", Strings{"absent"}}}, folder), ConfigError);
+  EXPECT_THROW(make_stage("decontaminate", {{"files", Strings{"bad.jsonl"}}}, folder_), DataError);
+  EXPECT_THROW(make_stage("decontaminate", {{"files", Strings{"absent"}}}, folder_), ConfigError);
 }
 
 }  // namespace

@@ -62,7 +62,8 @@ TEST(JsonlReader, EveryCutGivesEachRecordOnce) {
 
 TEST(JsonlReader, ALineOfAHundredMegabytes) {
   const TemporaryFolder folder;
-  const std::string text(100'000'000, 'x');
+  std::string text;
+  text.resize(100'000'000, 'x');
   const Path path = folder.write("a.jsonl", line_of("before") + line_of(text) + line_of("behind"));
   const auto records = read_records(path);
   ASSERT_EQ(records.size(), 3u);

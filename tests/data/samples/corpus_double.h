@@ -41,10 +41,10 @@ struct OwnedBatch {
   std::vector<int32_t> tokens, targets, positions, kv_begin, encoder_tokens, encoder_kv_begin, cross_kv_begin;
 };
 
-inline SampleSource single_source(TokenCorpus corpus, SampleOptions options) {
+inline SampleSource single_source(TokenCorpus corpus, const SampleOptions& options) {
   std::vector<SampleSourceSpec> specs;
   specs.push_back({"train", std::move(corpus), 1, 0});
-  return SampleSource(std::move(specs), std::move(options));
+  return SampleSource(specs, options);
 }
 
 }  // namespace strata::data

@@ -150,7 +150,7 @@ TEST(SampleSource, SeveralSourcesShareByWeight) {
   std::vector<SampleSourceSpec> specs;
   specs.push_back({"web", counting_corpus(folder, "a", 1001), 3, 0});
   specs.push_back({"math", counting_corpus(folder, "b", 101, 100000), 1, 2});
-  const SampleSource source(std::move(specs), {.sequence_length = 10, .seed = 1});
+  const SampleSource source(specs, {.sequence_length = 10, .seed = 1});
   EXPECT_EQ(source.samples_per_epoch(1), 10);
   OwnedBatch batch(1, 10);
   BatchScratch scratch;

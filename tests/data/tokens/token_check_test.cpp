@@ -14,20 +14,20 @@ class TokenCheck : public ::testing::Test {
  protected:
   // The number of ids that were read.
   int64_t check(int64_t vocab_size) const {
-    const auto corpus = open_token_corpus({(folder / "in").string()}, {.vocab_size = vocab_size});
-    return check_token_ids(posix_file_system(), corpus, folder / "data/record.json", [] {});
+    const auto corpus = open_token_corpus({(folder_ / "in").string()}, {.vocab_size = vocab_size});
+    return check_token_ids(posix_file_system(), corpus, folder_ / "data/record.json", [] {});
   }
   template <typename T>
   void expect_found(const std::vector<T>& ids, int64_t vocab_size, const std::vector<std::string>& parts) {
-    folder.write_values<T>("in/b.bin", ids);
+    folder_.write_values<T>("in/b.bin", ids);
     for (int repeat = 0; repeat < 2; ++repeat)  // a fault is not noted as sound
       expect_error(ErrorKind::kData, parts, [&] { check(vocab_size); });
   }
-  TemporaryFolder folder;
+  TemporaryFolder folder_;
 };
 
 TEST_F(TokenCheck, FindsTheFirstInItsFile) {
-  folder.write_values<uint16_t>("in/a.bin", {1, 2, 3});
+  folder_.write_values<uint16_t>("in/a.bin", {1, 2, 3});
   std::vector<uint16_t> ids(3'000'000, 299);
   ids[1'234'567] = 300;
   ids[1'234'568] = 301;
@@ -40,35 +40,35 @@ TEST_F(TokenCheck, FindsTheFirstInItsFile) {
   set_compute_threads(before);
   ids.assign(1, 400);
   expect_found(ids, 300, {"b.bin", "token 0 is 400"});
-  folder.write("in/b.json", R"({"dtype": "i32"})");
+  folder_.write("in/b.json", R"({"dtype": "i32"})");
   expect_found(std::vector<int32_t>{1, -1, 2}, 300, {"b.bin", "token 1 is -1"});
 }
 
 TEST_F(TokenCheck, ReadsAFileOnceWhileItStaysTheSame) {
-  const Path a = folder.write_values<uint16_t>("in/a.bin", {1, 2, 3});
-  folder.write_values<uint16_t>("in/b.bin", {4, 5});
+  const Path a = folder_.write_values<uint16_t>("in/a.bin", {1, 2, 3});
+  folder_.write_values<uint16_t>("in/b.bin", {4, 5});
   EXPECT_EQ(check(300), 5);
   EXPECT_EQ(check(300), 0);
   EXPECT_EQ(check(10), 5) << "another vocabulary";
-  folder.write_values<uint16_t>("in/b.bin", {4, 5, 6});
+  folder_.write_values<uint16_t>("in/b.bin", {4, 5, 6});
   EXPECT_EQ(check(10), 3);
   const timespec times[2] = {{1000, 0}, {1000, 0}};
   ASSERT_EQ(::utimensat(AT_FDCWD, a.c_str(), times, 0), 0);
   EXPECT_EQ(check(10), 3);
-  folder.write("data/record.json", "{ nonsense");
+  folder_.write("data/record.json", "{ nonsense");
   EXPECT_EQ(check(10), 6);
   EXPECT_EQ(check(65536), 0) << "two bytes hold no larger id";
 }
 
 TEST_F(TokenCheck, StopsWhenAsked) {
-  std::filesystem::resize_file(folder.write("in/a.bin", ""),
+  std::filesystem::resize_file(folder_.write("in/a.bin", ""),
                                200 << 20);  // a hole: it takes no room on the disk
-  folder.write("in/a.json", R"({"dtype": "u8"})");
-  const auto corpus = open_token_corpus({(folder / "in").string()}, {.vocab_size = 100});
+  folder_.write("in/a.json", R"({"dtype": "u8"})");
+  const auto corpus = open_token_corpus({(folder_ / "in").string()}, {.vocab_size = 100});
   const auto stop = [] { throw std::runtime_error("stop"); };
-  EXPECT_THROW(check_token_ids(posix_file_system(), corpus, folder / "record.json", stop),
+  EXPECT_THROW(check_token_ids(posix_file_system(), corpus, folder_ / "record.json", stop),
                std::runtime_error);
-  EXPECT_FALSE(std::filesystem::exists(folder / "record.json"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "record.json"));
 }
 
 }  // namespace

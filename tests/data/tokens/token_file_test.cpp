@@ -140,7 +140,7 @@ TEST(TokenFile, MegatronSignedIds) {
   std::string index = example_index();
   index[17] = 4;
   for (int s = 0; s < 3; ++s)
-    index[static_cast<size_t>(46 + 8 * s)] =
+    index[46 + 8 * static_cast<size_t>(s)] =
         static_cast<char>(std::vector{0, 12, 20}[static_cast<size_t>(s)]);
   folder.write("a.idx", index);
   const TokenFile file(path);
@@ -153,7 +153,7 @@ TEST(TokenFile, MegatronSignedIds) {
 TEST(TokenFile, DamagedMegatronIndexIsRefused) {
   const TemporaryFolder folder;
   const Path path = folder.write_values<uint16_t>("a.bin", {10, 11, 12, 20, 21, 30, 31, 32, 33});
-  auto expect_refused = [&](std::string index, const std::vector<std::string>& parts) {
+  auto expect_refused = [&](const std::string& index, const std::vector<std::string>& parts) {
     folder.write("a.idx", index);
     expect_error(ErrorKind::kData, parts, [&] { TokenFile file(path); });
   };

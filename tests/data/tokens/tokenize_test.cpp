@@ -20,10 +20,10 @@ namespace strata::data {
 namespace {
 
 // A tokenizer without surprises: each byte is an id, 256 ends a text, 257 begins one.
-TextEncoder byte_encoder(std::atomic<int>* calls = nullptr) {
+TextEncoder byte_encoder(std::atomic<int>* calls_ = nullptr) {
   TextEncoder encoder;
-  encoder.encode = [calls](std::string_view text, std::vector<int32_t>& ids) {
-    if (calls != nullptr) ++*calls;
+  encoder.encode = [calls_](std::string_view text, std::vector<int32_t>& ids) {
+    if (calls_ != nullptr) ++*calls_;
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
   };
   encoder.vocab_size = 258;
@@ -58,17 +58,17 @@ void set_mtime(const Path& path, int64_t seconds) {
 class Tokenize : public ::testing::Test {
  protected:
   TokenizeResult run(const TokenizeOptions& options = {}) {
-    return tokenize_corpus(posix_file_system(), {(folder / "in").string()}, byte_encoder(&calls), options,
-                           folder / "cache");
+    return tokenize_corpus(posix_file_system(), {(folder_ / "in").string()}, byte_encoder(&calls_), options,
+                           folder_ / "cache");
   }
-  TemporaryFolder folder;
-  std::atomic<int> calls{0};
+  TemporaryFolder folder_;
+  std::atomic<int> calls_{0};
 };
 
 TEST_F(Tokenize, DocumentsInOrderWithTheirMarks) {
-  folder.write("in/1.txt", "one\n");
-  folder.write("in/2.jsonl", "{\"text\": \"two\"}\n{\"text\": \"\"}\n{\"text\": \"three\"}\n");
-  folder.write("in/3.txt.gz", gzip("four"));
+  folder_.write("in/1.txt", "one\n");
+  folder_.write("in/2.jsonl", "{\"text\": \"two\"}\n{\"text\": \"\"}\n{\"text\": \"three\"}\n");
+  folder_.write("in/3.txt.gz", gzip("four"));
   const std::vector<std::string> documents{"one\n", "two", "three", "four"};
   for (const bool bos : {false, true}) {
     for (const bool eos : {false, true}) {
@@ -93,14 +93,14 @@ TEST_F(Tokenize, BytesDoNotDependOnThreads) {
   std::string lines;
   for (int i = 0; i < 60000; ++i)
     lines += "{\"text\": \"" + std::string(static_cast<size_t>(i % 300 + 1), 'a') + "\"}\n";
-  folder.write("in/a.jsonl", lines);
+  folder_.write("in/a.jsonl", lines);
   for (int i = 0; i < 30; ++i)
-    folder.write("in/b" + std::to_string(i) + ".txt", std::string(static_cast<size_t>(i * 1000 + 1), 'b'));
+    folder_.write("in/b" + std::to_string(i) + ".txt", std::string(static_cast<size_t>(i * 1000 + 1), 'b'));
   const int before = compute_threads();
   std::string reference;
   for (const int threads : {1, 3}) {
     set_compute_threads(threads);
-    std::filesystem::remove_all(folder / "cache");
+    std::filesystem::remove_all(folder_ / "cache");
     const auto result = run();
     const std::string bytes =
         read_file(result.path) + read_file(Path(result.path).replace_extension(".documents"));
@@ -115,38 +115,40 @@ TEST_F(Tokenize, ALongTextIsCutWhereItMayBe) {
   std::string text;
   for (int64_t i = 0; text.size() < 3'000'000; ++i)
     text += std::to_string(i * 7919) + (i % 9 == 0 ? "\n" : " ");
-  folder.write("in/1.txt", "short");
-  folder.write("in/2.txt", text);
-  folder.write("in/3.txt", text + "end");
-  folder.write("in/4.jsonl", "{\"text\": \"" + std::string(700'000, 'x') + "\"}\n");
-  TextEncoder encoder = byte_encoder(&calls);
+  folder_.write("in/1.txt", "short");
+  folder_.write("in/2.txt", text);
+  folder_.write("in/3.txt", text + "end");
+  folder_.write("in/4.jsonl", "{\"text\": \"" + std::string(700'000, 'x') + "\"}\n");
+  TextEncoder encoder = byte_encoder(&calls_);
   const auto bytes_of = [&](const TokenizeOptions& options) {
-    std::filesystem::remove_all(folder / "cache");
-    const auto result =
-        tokenize_corpus(posix_file_system(), {(folder / "in").string()}, encoder, options, folder / "cache");
+    std::filesystem::remove_all(folder_ / "cache");
+    const auto result = tokenize_corpus(posix_file_system(), {(folder_ / "in").string()}, encoder, options,
+                                        folder_ / "cache");
     EXPECT_EQ(result.documents, 4);
     return read_file(result.path) + read_file(Path(result.path).replace_extension(".documents"));
   };
   for (const TokenizeOptions& options : {TokenizeOptions{}, {.add_bos = true, .add_eos = false}}) {
-    calls = 0;
+    calls_ = 0;
     encoder.next_cut = nullptr;
     const std::string whole = bytes_of(options);
-    EXPECT_EQ(calls, 4);
+    EXPECT_EQ(calls_, 4);
     encoder.next_cut = [](std::string_view all, size_t from) {
       const size_t at = all.find('\n', from);
       return at == all.npos ? all.size() : at + 1;
     };
     EXPECT_TRUE(bytes_of(options) == whole);
-    EXPECT_GT(calls, 4 + 2 + 2 * 10);
-    calls = 0;
+    EXPECT_GT(calls_, 4 + 2 + 2 * 10);
+    calls_ = 0;
     encoder.next_cut = [](std::string_view all, size_t) { return all.size(); };
     EXPECT_TRUE(bytes_of(options) == whole);
-    EXPECT_EQ(calls, 4);
+    EXPECT_EQ(calls_, 4);
   }
 }
 
 TEST_F(Tokenize, WhatProgressThrowsEndsItAndLeavesNothing) {
-  folder.write("in/1.txt", std::string(20'000'000, 'x'));
+  std::string text;
+  text.resize(20'000'000, 'x');
+  folder_.write("in/1.txt", text);
   TextEncoder encoder = byte_encoder();
   encoder.next_cut = [](std::string_view, size_t from) { return from; };
   int heard = 0;
@@ -156,21 +158,21 @@ TEST_F(Tokenize, WhatProgressThrowsEndsItAndLeavesNothing) {
     throw std::runtime_error("stop");
   };
   EXPECT_THROW(
-      tokenize_corpus(posix_file_system(), {(folder / "in").string()}, encoder, {}, folder / "cache", stop),
+      tokenize_corpus(posix_file_system(), {(folder_ / "in").string()}, encoder, {}, folder_ / "cache", stop),
       std::runtime_error);
   EXPECT_EQ(heard, 1);
-  for (const auto& entry : std::filesystem::directory_iterator(folder / "cache")) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "cache")) {
     EXPECT_EQ(entry.path().extension(), ".lock") << "left behind: " << entry.path();
   }
 }
 
 TEST_F(Tokenize, CacheIsReusedWhileNothingChanges) {
-  const Path one = folder.write("in/1.txt", "one");
-  folder.write("in/2.txt", "two");
+  const Path one = folder_.write("in/1.txt", "one");
+  folder_.write("in/2.txt", "two");
   set_mtime(one, 1000);
   const auto first = run();
   EXPECT_FALSE(first.reused);
-  calls = 0;
+  calls_ = 0;
   const auto second = run();
   EXPECT_TRUE(second.reused);
   EXPECT_EQ(second.path, first.path);
@@ -179,28 +181,28 @@ TEST_F(Tokenize, CacheIsReusedWhileNothingChanges) {
   set_mtime(one, 2000);  // touched, not changed: the content decides, and the new time is kept
   EXPECT_TRUE(run().reused);
   EXPECT_TRUE(run().reused);
-  EXPECT_EQ(calls, 0);
+  EXPECT_EQ(calls_, 0);
 
-  folder.write("in/1.txt", "ONE");
+  folder_.write("in/1.txt", "ONE");
   set_mtime(one, 3000);
   const auto changed = run();
   EXPECT_FALSE(changed.reused);
   EXPECT_EQ(ids_in(changed.path), ids_of({"ONE", "two"}, false, true));
-  folder.write("in/1.txt", "longer");
+  folder_.write("in/1.txt", "longer");
   set_mtime(one, 3000);
   EXPECT_FALSE(run().reused);
-  folder.write("in/3.txt", "three");
+  folder_.write("in/3.txt", "three");
   EXPECT_EQ(ids_in(run().path), ids_of({"longer", "two", "three"}, false, true));
   EXPECT_FALSE(run({.add_eos = false}).reused);
   EXPECT_TRUE(run().reused);  // options have files of their own
   TextEncoder other = byte_encoder();
   other.hash = "other";
   EXPECT_FALSE(
-      tokenize_corpus(posix_file_system(), {(folder / "in").string()}, other, {}, folder / "cache").reused);
+      tokenize_corpus(posix_file_system(), {(folder_ / "in").string()}, other, {}, folder_ / "cache").reused);
 }
 
 TEST_F(Tokenize, DamagedCacheIsMadeAgain) {
-  folder.write("in/1.txt", "one");
+  folder_.write("in/1.txt", "one");
   const Path path = run().path;
   const Path meta = Path(path).replace_extension(".json");
   const auto facts = [&] {
@@ -211,7 +213,7 @@ TEST_F(Tokenize, DamagedCacheIsMadeAgain) {
   const auto good = facts();
   for (const std::string& damage :
        {std::string("{"), std::string("[]"), std::string("{\"dtype\": 7}"), std::string()}) {
-    folder.write("cache/" + meta.filename().string(), damage);
+    folder_.write("cache/" + meta.filename().string(), damage);
     EXPECT_FALSE(run().reused);
     EXPECT_EQ(facts(), good);
   }
@@ -226,7 +228,7 @@ TEST_F(Tokenize, DamagedCacheIsMadeAgain) {
     const Path changed = Path(path).replace_extension(part);
     std::string bytes = read_file(changed);
     bytes[0] = static_cast<char>(bytes[0] ^ 1);
-    folder.write("cache/" + changed.filename().string(), bytes);
+    folder_.write("cache/" + changed.filename().string(), bytes);
     set_mtime(changed, 4000);
     EXPECT_FALSE(run().reused) << part;
     EXPECT_EQ(ids_in(path), whole);
@@ -236,14 +238,14 @@ TEST_F(Tokenize, DamagedCacheIsMadeAgain) {
   }
   auto older = facts();
   older.erase("tokens_content");
-  folder.write("cache/" + meta.filename().string(), older.dump());
+  folder_.write("cache/" + meta.filename().string(), older.dump());
   EXPECT_TRUE(run().reused);
 }
 
 TEST_F(Tokenize, ProgressReachesTheEnd) {
-  for (int i = 0; i < 5; ++i) folder.write("in/" + std::to_string(i) + ".txt", std::string(3000000, 'x'));
+  for (int i = 0; i < 5; ++i) folder_.write("in/" + std::to_string(i) + ".txt", std::string(3000000, 'x'));
   std::vector<TokenizeProgress> seen;
-  tokenize_corpus(posix_file_system(), {(folder / "in").string()}, byte_encoder(), {}, folder / "cache",
+  tokenize_corpus(posix_file_system(), {(folder_ / "in").string()}, byte_encoder(), {}, folder_ / "cache",
                   [&](const TokenizeProgress& progress) { seen.push_back(progress); });
   ASSERT_GE(seen.size(), 2u);
   EXPECT_LT(seen[0].bytes_done, seen[0].bytes_total);
@@ -254,34 +256,34 @@ TEST_F(Tokenize, ProgressReachesTheEnd) {
 }
 
 TEST_F(Tokenize, FaultsOfTheUser) {
-  folder.write("in/1.txt", "");
+  folder_.write("in/1.txt", "");
   expect_error(ErrorKind::kData, {"/in", "no text"}, [&] { run(); });
-  folder.write("in/2.jsonl", "{\"text\": \"a\"}\n{\"body\": \"a\"}\n");
+  folder_.write("in/2.jsonl", "{\"text\": \"a\"}\n{\"body\": \"a\"}\n");
   expect_error(ErrorKind::kData, {"2.jsonl:2", "body"}, [&] { run(); });
   expect_error(ErrorKind::kData, {"2.jsonl:1", "\"body\""}, [&] { run({.text_field = "body"}); });
-  folder.write("in/2.jsonl", "");
-  folder.write("in/3.bin", "");
+  folder_.write("in/2.jsonl", "");
+  folder_.write("in/3.bin", "");
   expect_error(ErrorKind::kConfig, {"3.bin", "token file"}, [&] { run(); });
   TextEncoder bare = byte_encoder();
   bare.end_of_text.reset();
   bare.begin_of_text.clear();
   auto with = [&](const TokenizeOptions& options) {
-    tokenize_corpus(posix_file_system(), {(folder / "in").string()}, bare, options, folder / "cache");
+    tokenize_corpus(posix_file_system(), {(folder_ / "in").string()}, bare, options, folder_ / "cache");
   };
   expect_error(ErrorKind::kConfig, {"add_eos"}, [&] { with({}); });
   expect_error(ErrorKind::kConfig, {"add_bos"}, [&] { with({.add_bos = true, .add_eos = false}); });
-  for (const auto& entry : std::filesystem::directory_iterator(folder / "cache")) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "cache")) {
     EXPECT_EQ(entry.path().extension(), ".lock") << "left behind: " << entry.path();
   }
 }
 
 TEST_F(Tokenize, WideVocabulary) {
-  folder.write("in/1.txt", "abc");
+  folder_.write("in/1.txt", "abc");
   TextEncoder wide = byte_encoder();
   wide.encode = [](std::string_view, std::vector<int32_t>& ids) { ids.push_back(70000); };
   wide.vocab_size = 80000;
   const auto result =
-      tokenize_corpus(posix_file_system(), {(folder / "in").string()}, wide, {}, folder / "cache");
+      tokenize_corpus(posix_file_system(), {(folder_ / "in").string()}, wide, {}, folder_ / "cache");
   EXPECT_EQ(TokenFile(result.path).type(), TokenType::kU32);
   EXPECT_EQ(ids_in(result.path), (std::vector<int32_t>{70000, 256}));
 }
@@ -289,10 +291,10 @@ TEST_F(Tokenize, WideVocabulary) {
 // The n-th call that changes the disk ends the process, or fails: whatever n, the next call finds all or
 // nothing.
 TEST_F(Tokenize, FaultsLeaveNoHalfCache) {
-  folder.write("in/1.txt", "the new text");
+  folder_.write("in/1.txt", "the new text");
   const auto expected = ids_of({"the new text"}, false, true);
   auto attempt = [&](FileSystem& files) {
-    return tokenize_corpus(files, {(folder / "in").string()}, byte_encoder(), {}, folder / "cache");
+    return tokenize_corpus(files, {(folder_ / "in").string()}, byte_encoder(), {}, folder_ / "cache");
   };
   FaultyFileSystem counting;
   attempt(counting);
@@ -303,12 +305,12 @@ TEST_F(Tokenize, FaultsLeaveNoHalfCache) {
       for (int64_t n = 1; n <= calls_in_all; ++n) {
         SCOPED_TRACE("call " + std::to_string(n) + " of kind " + std::to_string(static_cast<int>(kind)));
         FaultyFileSystem sound;
-        std::filesystem::remove_all(folder / "cache");
+        std::filesystem::remove_all(folder_ / "cache");
         if (over_old) {  // a cache of other content stands there
-          folder.write("in/1.txt", "the old text");
-          set_mtime(folder / "in/1.txt", 1000);
+          folder_.write("in/1.txt", "the old text");
+          set_mtime(folder_ / "in/1.txt", 1000);
           attempt(sound);
-          folder.write("in/1.txt", "the new text");
+          folder_.write("in/1.txt", "the new text");
         }
         FaultyFileSystem faulty({.kind = kind, .at = n});
         if (kind == FaultKind::kKillBefore) {
@@ -331,7 +333,7 @@ TEST_F(Tokenize, FaultsLeaveNoHalfCache) {
         }
         ASSERT_EQ(ids_in(attempt(sound).path), expected);
         ASSERT_TRUE(attempt(sound).reused);
-        for (const auto& entry : std::filesystem::directory_iterator(folder / "cache")) {
+        for (const auto& entry : std::filesystem::directory_iterator(folder_ / "cache")) {
           ASSERT_NE(entry.path().extension(), ".part") << "left behind: " << entry.path();
         }
       }
@@ -356,10 +358,10 @@ TEST_F(Tokenize, WithARealTokenizer) {
   const TextEncoder encoder = text_encoder(tokenizer);
   EXPECT_EQ(encoder.end_of_text, 3);
   EXPECT_EQ(encoder.vocab_size, 4);
-  folder.write("in/1.txt", "abba<|endoftext|>aab");
-  folder.write("in/2.txt", "bab");
+  folder_.write("in/1.txt", "abba<|endoftext|>aab");
+  folder_.write("in/2.txt", "bab");
   const auto result =
-      tokenize_corpus(posix_file_system(), {(folder / "in").string()}, encoder, {}, folder / "cache");
+      tokenize_corpus(posix_file_system(), {(folder_ / "in").string()}, encoder, {}, folder_ / "cache");
   EXPECT_EQ(ids_in(result.path), (std::vector<int32_t>{2, 1, 0, 3, 0, 2, 3, 1, 2, 3}));
   // A document ends where its file does, and where its text says so.
   EXPECT_EQ(open_token_corpus({result.path.string()}).document_ends(), (std::vector<int64_t>{4, 7, 10}));
