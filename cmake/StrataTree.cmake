@@ -6,7 +6,7 @@ foreach(room ${STRATA_ROOM_ORDER})
   add_subdirectory(src/${room})
 endforeach()
 if(STRATA_TESTS)
-  foreach(room base observe data/tokenizer data/text data/pipeline data/input data/tokens data/filter data/dedup data/build
+  foreach(room base observe comm data/tokenizer data/text data/pipeline data/input data/tokens data/filter data/dedup data/build
           ops hardware kernels/cpu models optim program checkpoint config train cli contracts)
     add_subdirectory(tests/${room})
   endforeach()

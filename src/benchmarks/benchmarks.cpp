@@ -14,6 +14,8 @@ std::span<const Benchmark> benchmarks() {
       Benchmark{"compile", "what making a step program takes, against layers and parameters; 405B explained",
                 bench_compile, false},
       Benchmark{"attention", "attention forward and backward against the GEMM peak", bench_attention, false},
+      Benchmark{"collectives", "collectives of two ranks of one process against copying memory",
+                bench_collectives, false},
       Benchmark{"load", "token loading as a share of a training step", bench_load, true},
       Benchmark{"eval", "evaluation, samples and checkpoints as a share of a run", bench_eval, true},
       Benchmark{"decode", "writing text against memory bandwidth: bytes of weights and cache a token",

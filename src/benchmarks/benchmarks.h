@@ -34,13 +34,14 @@ struct Benchmark {
 };
 std::span<const Benchmark> benchmarks();
 
-void bench_peak(BenchContext& context);       // machine.cpp
-void bench_attention(BenchContext& context);  // machine.cpp
-void bench_step(BenchContext& context);       // step.cpp
-void bench_predict(BenchContext& context);    // predict.cpp
-void bench_compile(BenchContext& context);    // compile.cpp
-void bench_load(BenchContext& context);       // costs.cpp
-void bench_eval(BenchContext& context);       // costs.cpp
-void bench_decode(BenchContext& context);     // decode.cpp
+void bench_peak(BenchContext& context);         // machine.cpp
+void bench_attention(BenchContext& context);    // machine.cpp
+void bench_collectives(BenchContext& context);  // collectives.cpp
+void bench_step(BenchContext& context);         // step.cpp
+void bench_predict(BenchContext& context);      // predict.cpp
+void bench_compile(BenchContext& context);      // compile.cpp
+void bench_load(BenchContext& context);         // costs.cpp
+void bench_eval(BenchContext& context);         // costs.cpp
+void bench_decode(BenchContext& context);       // decode.cpp
 
 }  // namespace strata::benchmarks

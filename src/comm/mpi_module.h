@@ -1,4 +1,4 @@
-// What the program and its MPI module agree on.
+// What the program and its MPI module agree on, and the module's parts among themselves.
 #pragma once
 
 #include "comm/world.h"
@@ -7,6 +7,12 @@ namespace strata::comm {
 
 inline constexpr const char* kMpiModule = "strata_mpi.so";
 inline constexpr const char* kMakeMpiWorld = "strata_make_mpi_world";
-using MakeMpiWorld = World* (*)();  // the caller owns it; one a process
+// The caller owns it; one a process. Rank and size as the launcher told them.
+using MakeMpiWorld = World* (*)(int rank, int size);
+
+// Tags of messages; groups have the others.
+inline constexpr int kControlTag = 0;  // the watchdog's
+inline constexpr int kSetupTag = 1;    // when a group is made
+inline constexpr int kFirstGroupTag = 4;
 
 }  // namespace strata::comm

@@ -1,27 +1,84 @@
-// The processes that work together: how many there are, which one this is, and waiting for each other.
+// The ranks of a job: how many there are, which one this is, which share its host, and groups of them.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/communicator.h"
 
 namespace strata::comm {
+
+// How ranks lie on hosts, or on whatever else is fast inside: ranks of one domain exchange faster.
+struct Topology {
+  std::vector<int> domain_of;  // by rank; empty: one domain
+};
+
+struct WorldOptions {
+  // Seconds that a rank may be silent (no heartbeat: stopped, or its host is gone) before the job ends.
+  double silence_limit = 8;
+  // Seconds that a rank may wait in one collective for ranks that are alive before the job ends.
+  double wait_limit = 1800;
+  // Bytes of a message; larger ones go in chunks.
+  int64_t chunk_bytes = 1 << 20;
+  // Who makes progress: a thread for each rank, or whoever calls start, test and wait.
+  bool progress_thread = false;
+};
 
 class World {
  public:
   virtual ~World() = default;
   virtual int rank() const = 0;  // from 0
   virtual int size() const = 0;
-  // Returns when every rank has come here. What ranks wrote into a shared folder before is visible after.
+  virtual std::string_view engine() const = 0;  // "local", "mpi"; "single" for one process alone
+  // Among the ranks of this host, and the host's name.
+  virtual int local_rank() const = 0;
+  virtual int local_size() const = 0;
+  virtual const std::string& host() const = 0;
+
+  // Applies to groups made afterwards; the same on all ranks.
+  virtual void configure(const WorldOptions& options) = 0;
+  // A group of these ranks, in this order, which every member makes at the same place of its program.
+  // `topology` by member: with more than one domain, sums and gathers are hierarchical. Groups may be used
+  // from different threads, each from one at a time.
+  virtual std::unique_ptr<Communicator> group(std::span<const int> ranks, std::string name,
+                                              const Topology& topology = {}) = 0;
+  // Returns when every rank has come here, however long that takes (`wait_limit` is for groups). What ranks
+  // wrote into a shared folder before is visible after.
   virtual void barrier() = 0;
-  // Ends all ranks, those that wait for this one too; the launcher's exit code is `code`.
+
+  // What this rank is doing, for the reports of the watchdog: "forward of micro-batch 3, step 17". Cheap.
+  virtual void doing(std::string_view what) = 0;
+  // The last collectives of this rank, a line each: group, number, label, bytes, times.
+  virtual std::string flight_record() const = 0;
+  // Tells all ranks that this one failed: their collectives, running and future, throw a WorldError with this
+  // message. Returns when they know, or after a second. Between processes the world's end then ends the job,
+  // with the first rank's code as the launcher's, once every rank has come there or two seconds have passed:
+  // what a rank has to say of an error it says before.
+  virtual void fail(int code, std::string_view message) = 0;
+  // Whether some rank has failed, as far as is known here.
+  virtual bool has_failed() const = 0;
+  // Throws what collectives throw, where some rank has failed. Cheap: for loops that wait for something else.
+  virtual void check() = 0;
+  // Ends all ranks, those that wait for this one too. The launcher's exit code is `code`; after a fail(), the
+  // first failing rank's.
   [[noreturn]] virtual void abort(int code) = 0;
 };
 
 // This process alone.
 std::unique_ptr<World> single_process_world();
 
-// The ranks that mpirun (or another launcher of OpenMPI's) started, else this process alone. MPI is a library
-// of its own, loaded only then, so that others start without it. WorldError where a launcher started several
-// ranks and this build has no MPI, saying what to install.
+// The ranks that mpirun (or another launcher: Slurm, PMIx, MPICH's) started, else this process alone. MPI is
+// a library of its own, loaded only then, so that others start without it. WorldError where a launcher
+// started several ranks and this build has no MPI, saying what to install; ConfigError where the environment
+// contradicts itself.
 std::unique_ptr<World> world_of_launcher();
+
+// Runs `body` on `ranks` threads of this process, one a rank, and returns when all are done. Where one
+// throws, the others' collectives fail, and the first error is rethrown here as it was thrown.
+void run_local_ranks(int ranks, const std::function<void(World&)>& body);
 
 }  // namespace strata::comm

@@ -1,0 +1,25 @@
+// Small things that members of a group tell each other. Every member calls the same function at the same
+// place.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace strata::comm {
+
+// By member.
+std::vector<std::string> gather_texts(Communicator& group, std::string_view text);
+std::vector<double> gather_values(Communicator& group, double value);
+
+double max_over(Communicator& group, double value);
+double min_over(Communicator& group, double value);
+double sum_over(Communicator& group, double value);               // in the members' order
+void sum_over(Communicator& group, std::vector<double>& values);  // element by element
+
+// The text of member `root`, whatever others give.
+std::string broadcast_text(Communicator& group, std::string_view text, int root = 0);
+
+}  // namespace strata::comm

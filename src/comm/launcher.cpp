@@ -1,0 +1,75 @@
+#include "comm/launcher.h"
+
+#include <charconv>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace strata::comm {
+namespace {
+
+using Environment = std::function<const char*(const char*)>;
+
+std::optional<int> number(const Environment& variable, const char* name) {
+  const char* text = variable(name);
+  if (text == nullptr) return std::nullopt;
+  const std::string_view view(text);
+  int value = -1;
+  const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), value);
+  if (error != std::errc() || end != view.data() + view.size() || value < 0) {
+    throw ConfigError(
+        "[launcher] {} is '{}', and a launcher sets it to a number; unset it, or start with mpirun or srun",
+        name, view);
+  }
+  return value;
+}
+
+std::optional<LaunchedRank> told_by(const Environment& variable, const char* launcher, const char* rank_name,
+                                    const char* size_name) {
+  const auto rank = number(variable, rank_name), size = number(variable, size_name);
+  if (!size) return std::nullopt;
+  if (!rank) {
+    throw ConfigError("[launcher] {} is {} and {} is not set; unset the one, or start with mpirun or srun",
+                      size_name, *size, rank_name);
+  }
+  if (*rank >= *size) {
+    throw ConfigError("[launcher] {} is {} and {} is {}; ranks are below the size", rank_name, *rank,
+                      size_name, *size);
+  }
+  return LaunchedRank{.rank = *rank, .size = *size, .launcher = launcher};
+}
+
+}  // namespace
+
+std::optional<LaunchedRank> launched_rank(const Environment& variable) {
+  auto open_mpi = told_by(variable, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
+  auto pmi = told_by(variable, "PMI", "PMI_RANK", "PMI_SIZE");
+  if (open_mpi && pmi && (open_mpi->rank != pmi->rank || open_mpi->size != pmi->size)) {
+    throw ConfigError(
+        "[launcher] OMPI_COMM_WORLD_* say rank {} of {}, PMI_* say rank {} of {}: one mpirun was started "
+        "inside "
+        "another's; start one of them",
+        open_mpi->rank, open_mpi->size, pmi->rank, pmi->size);
+  }
+  if (open_mpi) return open_mpi;
+  if (pmi) return pmi;
+  // Under mpirun, Slurm's variables are those of mpirun's daemons: asked last.
+  auto slurm = told_by(variable, "Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
+  const auto pmix = number(variable, "PMIX_RANK");
+  if (slurm && pmix && *pmix != slurm->rank) {
+    throw ConfigError(
+        "[launcher] SLURM_PROCID is {} and PMIX_RANK is {}: srun was started inside another launcher's "
+        "job; start one of them",
+        slurm->rank, *pmix);
+  }
+  if (pmix && !slurm) {
+    throw ConfigError(
+        "[launcher] PMIX_RANK is {}, and neither OMPI_COMM_WORLD_SIZE nor SLURM_STEP_NUM_TASKS tells how "
+        "many ranks there are; start with mpirun or srun",
+        *pmix);
+  }
+  return slurm;
+}
+
+}  // namespace strata::comm

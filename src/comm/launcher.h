@@ -1,0 +1,23 @@
+// What a launcher told this process by its environment.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace strata::comm {
+
+struct LaunchedRank {
+  int rank = 0, size = 1;
+  std::string launcher;  // by whose variables
+  bool operator==(const LaunchedRank&) const = default;
+};
+
+// Of the first of these that is there: Open MPI (OMPI_COMM_WORLD_RANK, …_SIZE), MPICH and others by PMI
+// (PMI_RANK, PMI_SIZE), Slurm's srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS; PMIX_RANK is the same rank). None:
+// no launcher. SLURM_NTASKS alone is a batch job's and starts nothing: mpirun inside it does. ConfigError
+// where numbers are none, a rank is not below its size, a size has no rank, or two launchers tell different
+// ranks or sizes.
+std::optional<LaunchedRank> launched_rank(const std::function<const char*(const char*)>& variable);
+
+}  // namespace strata::comm

@@ -1,0 +1,92 @@
+// A group of ranks of one process. Peers' memory is read in place: each member copies or sums what is to be
+// its own.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "comm/local_job.h"
+#include "comm/sums.h"
+
+namespace strata::comm {
+
+class LocalCommunicator final : public Communicator {
+ public:
+  LocalCommunicator(LocalJob& job, std::shared_ptr<LocalGroup> group, int member, double wait_limit);
+  // Peers read nothing of this member's afterwards: where collectives are still under way, the job fails.
+  ~LocalCommunicator() override;
+  LocalCommunicator(const LocalCommunicator&) = delete;
+  LocalCommunicator& operator=(const LocalCommunicator&) = delete;
+
+  int rank() const override { return member_; }
+  int size() const override { return size_; }
+  std::unique_ptr<Prepared> prepare(Operation operation) override;
+  int64_t staging_bytes() const override { return 0; }
+  Ticket start(Prepared& prepared, std::span<const Buffers> buffers) override;
+  bool test(Ticket ticket) override;
+  void wait(Ticket ticket) override;
+  Ticket send(int to, const void* from, int64_t bytes) override;
+  Ticket receive(int from, void* to, int64_t bytes) override;
+  void barrier() override;
+
+  // Does what can be done without waiting; nothing once the job has failed. Where another thread is at it,
+  // this one waits, or leaves it to that one.
+  void advance(bool waits);
+
+ private:
+  struct Message {
+    uint64_t ticket = 0;
+    bool sending = false;
+    int peer = 0;
+    std::byte* to = nullptr;
+    int64_t bytes = 0;
+    std::atomic<bool> taken{false};
+    uint64_t entry = 0;  // of the flight recorder
+  };
+
+  bool done(Ticket ticket);
+  bool advance_collective(uint64_t number);
+  void advance_messages();
+  bool passed(uint64_t number, Mark mark);
+  void reach(uint64_t number, Mark mark);
+  void ring(int member) { job_.rank(group_->ranks[static_cast<size_t>(member)]).bell.ring(); }
+
+  void check_agreement(const LocalGroup::Slot& slot, uint64_t number) const;
+  // Each leaves early once the job has failed.
+  void take_exchange(const LocalGroup::Slot& slot);
+  void take_broadcast(const LocalGroup::Slot& slot);
+  void sum_shares(const LocalGroup::Slot& slot);
+  void copy_shares(const LocalGroup::Slot& slot);
+  void sum(const LocalGroup::Slot& slot, size_t transfer, int64_t begin, int64_t end);
+  void copy(const Stream& from, const std::byte* from_base, const Stream& to, std::byte* to_base);
+  bool take_message(const Message& message);
+
+  // Fails the job where a wait since `begun` is hopeless or has lasted too long.
+  void check_wait(Ticket ticket, double begun);
+  struct Waiting {
+    std::string what;
+    std::vector<int> waiting, missing;  // ranks
+  };
+  Waiting describe_wait(Ticket ticket);
+
+  LocalJob& job_;
+  LocalRank& own_;
+  const std::shared_ptr<LocalGroup> group_;
+  const int member_, size_;
+  const double wait_limit_;
+
+  std::mutex mutex_;                                       // of everything below
+  uint64_t started_ = 0;                                   // collectives are numbered from 1
+  uint64_t worked_ = 0;                                    // this member reads no peer for them any more
+  uint64_t completed_ = 0;                                 // nor do peers read this member
+  bool summed_ = false;                                    // the share of all-reduce worked_ + 1
+  std::array<uint64_t, LocalGroup::kInFlight> entries_{};  // of the flight recorder
+  uint64_t messages_started_ = 0;
+  std::list<Message> messages_, unused_messages_;
+  std::vector<Addend> addends_;
+  std::vector<Cursor> cursors_;
+  PreparedPlan barrier_;
+};
+
+}  // namespace strata::comm

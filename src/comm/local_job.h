@@ -1,0 +1,133 @@
+// What the ranks of one process share: engine `local`.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <vector>
+
+#include "comm/doorbell.h"
+#include "comm/failure.h"
+#include "comm/flight_recorder.h"
+#include "comm/plan.h"
+
+namespace strata::comm {
+
+class LocalCommunicator;
+
+struct LocalRank {
+  // Makes progress in all communicators of this rank; waits for `mine` where another thread is at it.
+  void advance(LocalCommunicator* mine);
+
+  Doorbell bell;
+  FlightRecorder recorder;
+  // Threads of this rank that are reading or writing buffers right now, perhaps other ranks'.
+  std::atomic<int> busy{0};
+  std::atomic<bool> ended{false};  // its body has returned
+  // Its communicators: whoever waits in one makes progress in all. Passes share the lock, changes own it.
+  std::shared_mutex communicators_lock;
+  std::vector<LocalCommunicator*> communicators;
+};
+
+// A collective passes three marks, each once every member has reached it.
+enum Mark : uint8_t {
+  kPosted,  // its buffers may be read
+  kSummed,  // its share of an all-reduce is summed
+  kRead,    // it reads no peer's buffers any more
+  kMarks
+};
+
+struct LocalGroup {
+  static constexpr uint64_t kInFlight = 64;  // collectives that a member may have started and not finished
+  struct Post {
+    std::shared_ptr<const Plan> plan;
+    std::vector<Buffers> buffers;
+  };
+  // Of the collectives number, number + kInFlight, …: a member posts the next only when all have read the
+  // last.
+  struct Slot {
+    std::vector<Post> posts;  // by member
+    std::array<std::atomic<uint64_t>, kMarks> reached{};
+  };
+  // A message on its way; the receiver copies it out of the sender's buffer.
+  struct Parcel {
+    int from = 0;
+    const std::byte* at = nullptr;
+    int64_t bytes = 0;
+    std::atomic<bool>* taken = nullptr;
+  };
+  struct Inbox {
+    std::mutex mutex;
+    std::deque<Parcel> parcels;
+  };
+
+  std::vector<int> ranks;  // by member
+  std::string name;
+  Topology topology;
+  Domains domains;
+  int64_t chunk_bytes = 0;
+  std::array<Slot, kInFlight> slots;
+  std::vector<Inbox> inboxes;  // by member
+  // By member, its last collective: that it has started, and that it has read; for reports.
+  std::vector<std::atomic<uint64_t>> posted, read;
+
+  LocalGroup(std::vector<int> group_ranks, std::string group_name, const Topology& group_topology,
+             int64_t chunk);
+  // Collectives are numbered from 1.
+  Slot& slot(uint64_t number) { return slots[(number - 1) % kInFlight]; }
+  // How often a mark has been reached when every member has passed it in this collective.
+  uint64_t full(uint64_t number) const { return ((number - 1) / kInFlight + 1) * ranks.size(); }
+};
+
+class LocalJob {
+ public:
+  explicit LocalJob(int ranks);
+  int size() const { return static_cast<int>(ranks_.size()); }
+  LocalRank& rank(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
+  const std::string& host() const { return host_; }
+  // Whether a waiting thread may spin for a moment: only where each rank can have a core.
+  bool spins() const { return spins_; }
+
+  // The group that members of all its ranks share; `occurrence` counts those of the same ranks and name.
+  std::shared_ptr<LocalGroup> group(const std::vector<int>& ranks, const std::string& name, int occurrence,
+                                    const Topology& topology, int64_t chunk_bytes);
+
+  // Sets the failure, if it is the first, and wakes everybody.
+  void fail(int rank, int code, std::string_view message, std::exception_ptr error = nullptr);
+  const Failure& failure() const { return failure_; }
+  bool failed() const { return failure_.failed(); }
+  // A rank unwinds: nobody touches buffers from now on. Its error is told by whoever catches it, with a
+  // message that this place does not know; `message` is for check_halt, where that is never done.
+  void halt(int rank, std::string_view message);
+  bool halted() const { return halted_; }
+  void check_halt();
+  // Throws the failure, once no rank touches buffers any more: whoever unwinds may free them.
+  [[noreturn]] void throw_failure();
+  // Returns when no rank touches buffers; once the job has failed or is halted, none begins to.
+  void quiesce();
+  void ended(int rank);
+
+ private:
+  std::vector<std::unique_ptr<LocalRank>> ranks_;
+  std::string host_;
+  bool spins_ = false;
+  Failure failure_;
+  std::atomic<bool> halted_{false};  // since halted_at_ (monotonic seconds), by halting_rank_
+  std::mutex halt_mutex_;
+  double halted_at_ = 0;
+  int halting_rank_ = 0;
+  std::string halt_message_;
+  std::mutex groups_mutex_;
+  struct Forming {
+    std::shared_ptr<LocalGroup> group;
+    size_t joined = 0;
+  };
+  std::map<std::string, Forming> forming_;
+};
+
+}  // namespace strata::comm

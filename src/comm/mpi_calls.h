@@ -1,0 +1,40 @@
+// The few calls of MPI that the engine makes, none of which blocks, one at a time (MPI_THREAD_SERIALIZED).
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+
+namespace strata::comm {
+
+// A message under way.
+struct MpiRequest {
+  MPI_Request request = MPI_REQUEST_NULL;
+  int64_t bytes = 0;
+  int peer = 0;
+  bool receiving = false;
+};
+
+// Each throws WorldError where MPI reports an error.
+class MpiCalls {
+ public:
+  MpiRequest send(const void* from, int64_t bytes, int to, int tag);
+  MpiRequest receive(void* to, int64_t bytes, int from, int tag);
+  // WorldError where a message has another size than what receives it.
+  bool done(MpiRequest& request);
+  struct Arrival {
+    int from = 0;
+    int64_t bytes = 0;
+  };
+  // A message with this tag that waits to be received.
+  std::optional<Arrival> arrival(int tag);
+  // As far as that goes: for buffers that are about to go.
+  void cancel(MpiRequest& request);
+
+ private:
+  std::mutex mutex_;
+};
+
+}  // namespace strata::comm

@@ -1,0 +1,87 @@
+// A group of ranks that are processes. Collectives are made of point-to-point messages, and sums of this
+// engine's own.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "comm/mpi_lane.h"
+
+namespace strata::comm {
+
+class MpiWorld;
+
+class MpiCommunicator final : public Communicator {
+ public:
+  static constexpr int kTags = 4;  // of each group: one of each lane, one of messages
+  MpiCommunicator(MpiWorld& world, std::vector<int> ranks, std::string name, const Topology& topology,
+                  int member, uint64_t id, int first_tag, const WorldOptions& options);
+  ~MpiCommunicator() override;
+  MpiCommunicator(const MpiCommunicator&) = delete;
+  MpiCommunicator& operator=(const MpiCommunicator&) = delete;
+
+  int rank() const override { return member_; }
+  int size() const override { return static_cast<int>(ranks_.size()); }
+  std::unique_ptr<Prepared> prepare(Operation operation) override;
+  int64_t staging_bytes() const override { return std::ssize(lanes_) * staging_; }
+  Ticket start(Prepared& prepared, std::span<const Buffers> buffers) override;
+  bool test(Ticket ticket) override;
+  void wait(Ticket ticket) override;
+  Ticket send(int to, const void* from, int64_t bytes) override;
+  Ticket receive(int from, void* to, int64_t bytes) override;
+  void barrier() override;
+
+  // What can be done without waiting; whether something moved. Where another thread is at it, this one waits,
+  // or leaves it to that one.
+  bool advance(bool waits);
+  // Whether something is under way.
+  bool busy();
+
+ private:
+  struct Message {
+    uint64_t ticket = 0;
+    bool sending = false;
+    int peer = 0;
+    std::byte* buffer = nullptr;
+    int64_t bytes = 0, at = 0;  // where the piece under way begins
+    MpiRequest piece;
+    bool under_way = false;
+    uint64_t entry = 0;
+  };
+
+  Ticket add_message(bool sending, int peer, std::byte* buffer, int64_t bytes);
+  bool done(Ticket ticket);
+  bool advance_works();
+  bool advance_messages();
+  bool advance_message(Message& message);
+  void check_wait(Ticket ticket, double begun, double moved);
+  std::string describe(Ticket ticket, uint64_t* number);
+
+  MpiWorld& world_;
+  const std::vector<int> ranks_;
+  const std::string name_;
+  const DomainMap domains_;
+  const int member_;
+  const uint64_t id_;
+  const int first_tag_;
+  const WorldOptions options_;
+
+  std::atomic<uint64_t> started_{0};  // collectives, numbered from 1
+  std::atomic<int64_t> staging_{0};   // of one lane
+
+  std::mutex mutex_;  // of everything below
+  std::array<MpiLane, 2> lanes_;
+  uint64_t slices_begun_ = 0;
+  std::deque<MpiWork> works_;  // those that are not done, the oldest first
+  uint64_t completed_ = 0;
+  uint64_t messages_started_ = 0;
+  std::list<Message> messages_;
+  std::unique_ptr<Prepared> barrier_;
+  std::vector<std::byte> barrier_bytes_;
+};
+
+}  // namespace strata::comm

@@ -1,0 +1,107 @@
+// Carries out one slice of a collective at a time by messages of MPI. A communicator has several lanes, with
+// tags of their own, and gives them slices in turn, so that one slice travels while another is summed.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "comm/mpi_calls.h"
+#include "comm/slices.h"
+
+namespace strata::comm {
+
+// A prepared collective.
+class MpiPrepared final : public Prepared {
+ public:
+  struct Shape {
+    Plan plan;
+    std::unique_ptr<Slices> slices;  // looks into `plan`
+  };
+  explicit MpiPrepared(std::shared_ptr<const Shape> made) : shape(std::move(made)) {}
+  const std::shared_ptr<const Shape> shape;
+};
+
+// What a started collective needs until it is done.
+struct MpiWork {
+  uint64_t number = 0;
+  std::shared_ptr<const MpiPrepared::Shape> shape;
+  std::vector<Buffers> buffers;
+  uint64_t entry = 0;     // of the flight recorder
+  int64_t next = 0;       // slice that no lane has yet
+  int64_t remaining = 0;  // slices that are not done
+};
+
+class MpiLane {
+ public:
+  // `ranks` by member.
+  MpiLane(MpiCalls& calls, const std::vector<int>& ranks, const DomainMap& domains, int member, int tag);
+
+  bool idle() const { return work_ == nullptr; }
+  void begin(MpiWork& work, int64_t slice);
+  // As far as that goes without waiting; whether something moved. Counts the slice when it is done.
+  bool advance();
+  // Where buffers are about to go.
+  void cancel();
+
+ private:
+  enum Phase : uint8_t { kGather, kReduce, kReturn, kSpread, kPhases };
+  // A pairwise exchange: messages in the order of (step, piece); windows of those under way.
+  struct Pairs {
+    int step = 1;
+    int64_t at = 0;
+    struct Open {
+      MpiRequest request;
+      bool busy = false;
+      std::byte* staged = nullptr;  // null: in place
+      int peer = 0;
+      Range range;
+    };
+    std::array<Open, kPairWindow> window;
+  };
+
+  void post();
+  void finish();
+  void post_gather();
+  void finish_gather();
+  void post_reduce();
+  void finish_reduce();
+  void post_return();
+  void post_spread();
+  void finish_spread();
+  void set_result(const std::vector<const std::byte*>& addends);
+  void copy_own();
+  bool advance_pairs();
+  // Whether all messages of one way are through.
+  bool advance_window(Pairs& pairs, bool sending, bool* moved);
+  bool post_pair(Pairs& pairs, bool sending, size_t slot);
+
+  const Slices& slices() const { return *work_->shape->slices; }
+  std::byte* stage(int64_t bytes);
+  std::byte* place_of_result(int owner, const Range& range);
+  void send(const std::byte* from, int64_t bytes, int to);
+  void receive(std::byte* to, int64_t bytes, int from);
+  // Bytes as they are sent, in place or packed.
+  const std::byte* outgoing(int owner, const Range& range);
+  bool helps(int owner) const { return domains_.helper(domains_.own(), owner) == member_; }
+
+  MpiCalls& calls_;
+  const std::vector<int>& ranks_;
+  const DomainMap& domains_;
+  const int member_, tag_;
+
+  MpiWork* work_ = nullptr;
+  int64_t slice_ = 0;
+  int phase_ = 0;
+  std::vector<std::byte> staging_;
+  int64_t used_ = 0;
+  std::vector<MpiRequest> requests_;
+  // Of this slice: by owner, what its domain's members (in order) or the domains sent for it, and its result.
+  std::vector<std::vector<const std::byte*>> addends_;
+  std::vector<const std::byte*> sums_;  // of this domain, by owner
+  std::vector<const std::byte*> results_;
+  Pairs sends_, receives_;
+};
+
+}  // namespace strata::comm

@@ -1,0 +1,98 @@
+// Heartbeats, failures and reports between the processes of a job: small messages on a tag of their own, sent
+// and read by a thread of each process, whatever its other threads are doing.
+//
+// Each rank sends a heartbeat to the next one, in a circle. A rank that hears nothing of the one before it
+// for `silence_limit` asks the others what they are doing and ends the job; of several silent ranks in a row
+// one has a neighbour that notices.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/thread.h"
+#include "comm/failure.h"
+#include "comm/flight_recorder.h"
+#include "comm/mpi_calls.h"
+
+namespace strata::comm {
+
+class MpiWatchdog {
+ public:
+  // `failed` is called once there is a failure, on the watchdog's thread or the one that told of it.
+  MpiWatchdog(MpiCalls& calls, int rank, int size, const FlightRecorder& recorder, Failure& failure,
+              std::function<void()> failed);
+  ~MpiWatchdog();
+  MpiWatchdog(const MpiWatchdog&) = delete;
+  MpiWatchdog& operator=(const MpiWatchdog&) = delete;
+
+  void set_silence_limit(double seconds) { silence_limit_ = seconds; }
+  // Sets the failure, if it is the first, and tells all ranks. Returns when the messages are out, or after a
+  // second.
+  void fail(int code, const std::string& message);
+  // Ends the job because a collective, `number` of the group, has waited for too long.
+  void fail_hang(std::string_view what, double seconds, uint64_t group, uint64_t number,
+                 const std::vector<int>& ranks);
+  // This rank has come to its end; `left` tells whether others have.
+  void leave();
+  bool left(int rank) const { return peers_[static_cast<size_t>(rank)].left; }
+  // After a failure: returns when all others have left or are known to be gone, or after two seconds.
+  void linger();
+  // Where others' questions find out what this rank has started.
+  void add_group(uint64_t group, const std::atomic<uint64_t>& started);
+  void remove_group(uint64_t group);
+
+ private:
+  enum Kind : int32_t { kHeartbeat, kFailure, kQuestion, kAnswer, kLeave };
+  struct Header {
+    Kind kind = kHeartbeat;
+    int32_t code = 0;
+    uint64_t group = 0, number = 0;
+  };
+  struct Peer {
+    std::atomic<bool> left{false};
+    std::atomic<bool> silent{false};
+    double heard = 0;       // monotonic seconds
+    std::string report;     // its last summary
+    bool answered = false;  // the question that is being asked
+    bool started = false;   // the collective of that question
+  };
+  struct Sending {
+    MpiRequest request;
+    std::vector<char> bytes;
+  };
+
+  void run(const std::stop_token& stop);
+  void tick();  // all below with mutex_ held
+  void send(int to, const Header& header, std::string_view text);
+  void send_all(const Header& header, std::string_view text);
+  void receive_all();
+  void receive(int from, int64_t bytes);
+  bool flush();  // whether everything has gone out
+  // Asks `ranks` what they are doing, and waits for half a second at most.
+  void ask(const std::vector<int>& ranks, uint64_t group, uint64_t number);
+  void check_silence();
+  void fail_locked(int code, const std::string& message);
+  std::string report_of(int rank);
+
+  MpiCalls& calls_;
+  const int rank_, size_;
+  const FlightRecorder& recorder_;
+  Failure& failure_;
+  const std::function<void()> failed_;
+  std::atomic<double> silence_limit_{8};
+
+  std::mutex mutex_;
+  std::vector<Peer> peers_;
+  std::list<Sending> sending_;
+  std::map<uint64_t, const std::atomic<uint64_t>*> groups_;
+  double last_tick_ = 0, last_heartbeat_ = 0;
+  std::unique_ptr<OwnedThread> thread_;
+};
+
+}  // namespace strata::comm

@@ -1,0 +1,106 @@
+// Ranks that are processes of MPI.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <vector>
+
+#include "base/thread.h"
+#include "comm/doorbell.h"
+#include "comm/mpi_communicator.h"
+#include "comm/mpi_watchdog.h"
+
+namespace strata::comm {
+
+// Waiting without burning a core that another rank needs: yields at first, then naps, up to half a
+// millisecond.
+class BackOff {
+ public:
+  // `spins`: every rank of this host has a core of its own.
+  explicit BackOff(bool spins) : spins_(spins) {}
+  void reset() { turns_ = 0; }
+  // False once it naps.
+  bool pause();
+
+ private:
+  bool spins_;
+  int turns_ = 0;
+};
+
+class MpiWorld final : public World {
+ public:
+  // `rank` and `size` as the launcher said; ConfigError where MPI sees others.
+  MpiWorld(int rank, int size);
+  // Waits for the others. After a failure it ends the job instead, once they have had the time to say why.
+  ~MpiWorld() override;
+  MpiWorld(const MpiWorld&) = delete;
+  MpiWorld& operator=(const MpiWorld&) = delete;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string_view engine() const override { return "mpi"; }
+  int local_rank() const override { return local_rank_; }
+  int local_size() const override { return local_size_; }
+  const std::string& host() const override { return host_; }
+  void configure(const WorldOptions& options) override;
+  std::unique_ptr<Communicator> group(std::span<const int> ranks, std::string name,
+                                      const Topology& topology) override;
+  void barrier() override { everyone_->barrier(); }
+  void doing(std::string_view what) override { recorder_.doing(what); }
+  std::string flight_record() const override { return recorder_.text(); }
+  void fail(int code, std::string_view message) override { watchdog_->fail(code, std::string(message)); }
+  bool has_failed() const override { return failure_.failed(); }
+  void check() override;
+  [[noreturn]] void abort(int code) override;
+
+  // For its communicators.
+  MpiCalls& calls() { return calls_; }
+  FlightRecorder& recorder() { return recorder_; }
+  const Failure& failure() const { return failure_; }
+  bool spins() const { return spins_; }
+  bool closing() const { return closing_; }
+  bool left(int rank) const { return watchdog_->left(rank); }
+  void fail_hang(std::string_view what, double seconds, uint64_t group, uint64_t number,
+                 const std::vector<int>& ranks) {
+    watchdog_->fail_hang(what, seconds, group, number, ranks);
+  }
+  // Something was started: for the progress thread.
+  void ring() { bell_.ring(); }
+  // Makes progress in all communicators of this rank.
+  bool advance(MpiCommunicator* mine);
+  void add(MpiCommunicator& communicator, uint64_t id, const std::atomic<uint64_t>& started);
+  void remove(MpiCommunicator& communicator, uint64_t id);
+
+ private:
+  void progress(const std::stop_token& stop);
+  bool busy();
+  // What the members of a new group must agree on, from its first member: an id that no other group has.
+  uint64_t agree(const std::vector<int>& ranks, uint64_t description, const std::string& name);
+  void wait_for(MpiRequest& request);
+  void find_hosts();
+
+  MpiCalls calls_;
+  int rank_ = 0, size_ = 1;
+  int64_t last_tag_ = 0;
+  int local_rank_ = 0, local_size_ = 1;
+  bool spins_ = false;
+  std::string host_;
+  WorldOptions options_;
+  FlightRecorder recorder_;
+  Failure failure_;
+  std::atomic<bool> closing_{false};
+  Doorbell bell_;
+  std::unique_ptr<MpiWatchdog> watchdog_;
+  std::mutex groups_mutex_;
+  uint64_t groups_led_ = 0;
+  std::shared_mutex communicators_lock_;  // passes share it, changes own it
+  std::vector<MpiCommunicator*> communicators_;
+  std::unique_ptr<Communicator> everyone_;
+  std::unique_ptr<OwnedThread> progress_;
+};
+
+}  // namespace strata::comm

@@ -1,0 +1,78 @@
+// A collective as an engine carries it out: an Operation that was checked, seen from one member of a group.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/runs.h"
+#include "comm/world.h"
+
+namespace strata::comm {
+
+// The members of a group in the order in which sums are made: by fast domains, those in the order of their
+// first members. ends[d] is where domain d ends in `members`.
+struct Domains {
+  std::vector<int> members;
+  std::vector<int> ends;
+  bool hierarchical() const { return ends.size() > 1; }
+};
+// `topology` by member. InternalError where it has not one entry for each.
+Domains domains_of(const Topology& topology, int size);
+
+struct TransferPlan {
+  DType dtype = DType::kF32;
+  DType wire = DType::kF32;  // what its elements are sent as
+  std::vector<Stream> send, receive;
+  int64_t bytes = 0;
+  Runs gaps;  // of the receive buffer: zeroed
+  // What `member` gets out of the send buffer, and where what comes from it lies. Sums have one receive
+  // stream.
+  const Stream& sent_to(int member) const { return send[send.size() == 1 ? 0 : static_cast<size_t>(member)]; }
+  const Stream& got_from(int member) const {
+    return receive[receive.size() == 1 ? 0 : static_cast<size_t>(member)];
+  }
+};
+
+struct Plan {
+  Collective collective = Collective::kAllReduce;
+  int rank = 0, size = 1;
+  int root = 0;
+  std::string label;
+  std::vector<TransferPlan> transfers;
+  int64_t bytes = 0;  // of this member's part, for the flight recorder
+  bool sums() const {
+    return collective == Collective::kReduceScatter || collective == Collective::kAllReduce;
+  }
+};
+
+// InternalError, naming label and transfer, where the operation does not fit the group or itself.
+Plan make_plan(Operation operation, int rank, int size);
+// What no run covers of the receive buffer.
+void zero_gaps(const TransferPlan& transfer, void* receive);
+// InternalError where the buffers do not fit the plan.
+void check_buffers(const Plan& plan, std::span<const Buffers> buffers);
+
+// Elements [begin, end) that `member` of `size` sums of an all-reduce of n elements: whole cache lines, in
+// order.
+struct Share {
+  int64_t begin = 0, end = 0;
+};
+Share share_of(int64_t elements, DType dtype, int member, int size);
+
+// InternalError where an option is out of range; chunks become whole cache lines.
+WorldOptions checked(WorldOptions options);
+// Which member of a group rank `rank` is. InternalError unless all ranks are of [0, world) and differ, and it
+// is there.
+int member_of(std::span<const int> ranks, int rank, int world, const std::string& name);
+
+// Both engines' Prepared. Shared, since peers read it while a collective runs.
+class PreparedPlan final : public Prepared {
+ public:
+  explicit PreparedPlan(Plan made) : plan(std::make_shared<const Plan>(std::move(made))) {}
+  const std::shared_ptr<const Plan> plan;
+};
+
+}  // namespace strata::comm

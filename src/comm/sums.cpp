@@ -1,0 +1,200 @@
+#include "comm/sums.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <type_traits>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "base/error.h"
+
+namespace strata::comm {
+namespace {
+
+// Whoever carries out a sum, its bits are the same: compute threads flush denormals, others do not.
+class FlushDenormals {
+ public:
+#if defined(__x86_64__)
+  FlushDenormals() : before_(_mm_getcsr()) {
+    _mm_setcsr(before_ | 0x8040);
+  }
+  ~FlushDenormals() {
+    _mm_setcsr(before_);
+  }
+
+ private:
+  unsigned before_;
+#elif defined(__aarch64__)
+  FlushDenormals() {
+    asm volatile("mrs %0, fpcr" : "=r"(before_));
+    asm volatile("msr fpcr, %0" ::"r"(before_ | (uint64_t{1} << 24)));
+  }
+  ~FlushDenormals() {
+    asm volatile("msr fpcr, %0" ::"r"(before_));
+  }
+
+ private:
+  uint64_t before_ = 0;
+#endif
+};
+
+constexpr int64_t kBlock = 2048;  // elements: accumulators stay in the first cache
+
+template <class T>
+using Block = std::array<T, kBlock>;
+
+void round_floats(float* values, DType wire, int64_t n) {
+  if (wire == DType::kBF16) {
+    for (int64_t i = 0; i < n; ++i) values[i] = static_cast<float>(BF16(values[i]));
+  } else if (wire == DType::kF16) {
+    for (int64_t i = 0; i < n; ++i) values[i] = f16_to_float(float_to_f16(values[i]));
+  }
+}
+
+void load_floats(float* to, const void* from, DType type, int64_t n) {
+  if (type == DType::kBF16) {
+    const auto* values = static_cast<const BF16*>(from);
+    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(values[i]);
+  } else if (type == DType::kF16) {
+    const auto* values = static_cast<const uint16_t*>(from);
+    for (int64_t i = 0; i < n; ++i) to[i] = f16_to_float(values[i]);
+  } else {
+    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(float));
+  }
+}
+
+void store_floats(void* to, DType type, const float* from, int64_t n) {
+  if (type == DType::kBF16) {
+    auto* values = static_cast<BF16*>(to);
+    for (int64_t i = 0; i < n; ++i) values[i] = BF16(from[i]);
+  } else if (type == DType::kF16) {
+    auto* values = static_cast<uint16_t*>(to);
+    for (int64_t i = 0; i < n; ++i) values[i] = float_to_f16(from[i]);
+  } else {
+    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(float));
+  }
+}
+
+template <class T>
+void add_to(T* __restrict out, const T* __restrict a, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(out[i] + a[i]);
+}
+
+// `out` may be a or b. Told apart, since a loop whose stores may touch its loads stays scalar.
+template <class T>
+void add(T* out, const T* a, const T* b, int64_t n) {
+  if (out == a) return add_to(out, b, n);
+  if (out == b) return add_to(out, a, n);
+  T* __restrict sum = out;
+  for (int64_t i = 0; i < n; ++i) sum[i] = static_cast<T>(a[i] + b[i]);
+}
+
+// n elements of an addend, rounded as when sent: where they lie, or in `scratch`.
+template <class T>
+const T* view(const SumRule& rule, const Addend& addend, int64_t begin, int64_t n, T* scratch) {
+  const auto* at = static_cast<const std::byte*>(addend.at) + begin * size_of(addend.type);
+  if constexpr (std::is_same_v<T, float>) {
+    if (addend.type != DType::kF32 || rule.wire != DType::kF32) {
+      load_floats(scratch, at, addend.type, n);
+      if (addend.type != rule.wire) round_floats(scratch, rule.wire, n);
+      return scratch;
+    }
+  }
+  return reinterpret_cast<const T*>(at);
+}
+
+template <class T>
+struct Scratch {
+  Block<T> a, b, part, total;
+};
+
+// One block; `out` are its elements.
+template <class T>
+void add_block(const SumRule& rule, std::span<const Addend> addends, std::span<const int> ends, int64_t begin,
+               int64_t n, std::byte* out, DType out_type, Scratch<T>& scratch) {
+  const auto bytes = static_cast<size_t>(n) * sizeof(T);
+  const bool plain = !std::is_same_v<T, float> || out_type == DType::kF32;
+  // An addend that is `out` is read before it is written, as long as there are but two in one domain.
+  const bool direct = plain && !rule.adds && addends.size() <= 2 && ends.size() == 1;
+  T* total = direct ? reinterpret_cast<T*>(out) : scratch.total.data();
+  size_t next = 0;
+  for (size_t d = 0; d < ends.size(); ++d) {
+    T* sum = d == 0 ? total : scratch.part.data();
+    const auto end = static_cast<size_t>(ends[d]);
+    const T* first = view(rule, addends[next++], begin, n, scratch.a.data());
+    if (next == end) {
+      if (sum != first) std::memcpy(sum, first, bytes);
+    } else {
+      add(sum, first, view(rule, addends[next++], begin, n, scratch.b.data()), n);
+      while (next < end) add(sum, sum, view(rule, addends[next++], begin, n, scratch.b.data()), n);
+    }
+    if constexpr (std::is_same_v<T, float>) {
+      if (ends.size() > 1) round_floats(sum, rule.wire, n);
+    }
+    if (d > 0) add(total, total, sum, n);
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    if (rule.rounds) round_floats(total, rule.wire, n);
+    if (rule.adds) {
+      load_floats(scratch.a.data(), out, out_type, n);
+      add(total, scratch.a.data(), total, n);
+    }
+    if (!direct) store_floats(out, out_type, total, n);
+  } else {
+    if (rule.adds) add(total, reinterpret_cast<const T*>(out), total, n);
+    if (!direct) std::memcpy(out, total, bytes);
+  }
+}
+
+template <class T>
+void add_all(const SumRule& rule, std::span<const Addend> addends, std::span<const int> ends, std::byte* out,
+             DType out_type, int64_t n) {
+  Scratch<T> scratch;
+  for (int64_t i = 0; i < n; i += kBlock) {
+    const int64_t length = std::min(kBlock, n - i);
+    add_block<T>(rule, addends, ends, i, length, out + i * size_of(out_type), out_type, scratch);
+  }
+}
+
+}  // namespace
+
+void add_up(const SumRule& rule, std::span<const Addend> addends, std::span<const int> domain_ends, void* out,
+            DType out_type, int64_t n) {
+  const FlushDenormals flush;
+  auto* bytes = static_cast<std::byte*>(out);
+  switch (rule.dtype) {
+    case DType::kF32:
+    case DType::kBF16:
+    case DType::kF16:
+      return add_all<float>(rule, addends, domain_ends, bytes, out_type, n);
+    case DType::kF64:
+      return add_all<double>(rule, addends, domain_ends, bytes, out_type, n);
+    // Integers wrap around, which only unsigned ones may.
+    case DType::kI64:
+      return add_all<uint64_t>(rule, addends, domain_ends, bytes, out_type, n);
+    case DType::kI32:
+      return add_all<uint32_t>(rule, addends, domain_ends, bytes, out_type, n);
+    case DType::kI16:
+    case DType::kU16:
+      return add_all<uint16_t>(rule, addends, domain_ends, bytes, out_type, n);
+    case DType::kI8:
+    case DType::kU8:
+      return add_all<uint8_t>(rule, addends, domain_ends, bytes, out_type, n);
+    case DType::kBool:
+      break;
+  }
+  throw InternalError("a sum of {}", name_of(rule.dtype));
+}
+
+void convert_wire(void* out, DType out_type, const void* in, DType in_type, int64_t n) {
+  if (out_type == in_type) {
+    std::memcpy(out, in, static_cast<size_t>(n * size_of(in_type)));
+  } else {
+    convert(out, out_type, in, in_type, n);
+  }
+}
+
+}  // namespace strata::comm

@@ -1,0 +1,34 @@
+// The arithmetic of collectives: sums over members in their order, in fp32 (f64 and integers in their own
+// type).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "tensor/dtype.h"
+
+namespace strata::comm {
+
+struct Addend {
+  const void* at = nullptr;
+  DType type = DType::kF32;  // the sum's dtype, or what it is sent as
+};
+
+struct SumRule {
+  DType dtype = DType::kF32;  // of the tensors
+  DType wire =
+      DType::kF32;  // what is sent: addends are rounded to it, and sums of domains where there are several
+  bool rounds = false;  // the sum too
+  bool adds = false;    // to what lies in `out`
+};
+
+// out[i] = Σ over domains of Σ over their addends, i in [0, n), from the left. domain_ends[d] is where domain
+// d ends in `addends`. `out` is of out_type (rule.dtype or rule.wire); it may be one of the addends where it
+// is of the same type, else overlaps none. Subnormal numbers count as zero, whatever the thread's own mode.
+void add_up(const SumRule& rule, std::span<const Addend> addends, std::span<const int> domain_ends, void* out,
+            DType out_type, int64_t n);
+
+// out[i] = in[i], between a tensor's dtype and what it is sent as.
+void convert_wire(void* out, DType out_type, const void* in, DType in_type, int64_t n);
+
+}  // namespace strata::comm

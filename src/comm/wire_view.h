@@ -1,0 +1,50 @@
+// What one member sends another, or receives from it, as it travels: the bytes of all transfers one behind
+// the other, each beginning on a cache line, in the type that they are sent as. Any range of it can be packed
+// and unpacked.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "comm/plan.h"
+#include "comm/sums.h"
+
+namespace strata::comm {
+
+class WireView {
+ public:
+  enum class Side : uint8_t { kSend, kReceive };
+  WireView(const Plan& plan, Side side, int member);
+
+  int64_t bytes() const { return starts_.back(); }
+  // Where [begin, end) lies in the caller's buffer just as it is sent; null where it must be packed.
+  std::byte* direct(std::span<const Buffers> buffers, int64_t begin, int64_t end) const;
+  void pack(std::byte* to, std::span<const Buffers> buffers, int64_t begin, int64_t end) const;
+  // Adds to what lies there where the buffers say so.
+  void unpack(const std::byte* from, std::span<const Buffers> buffers, int64_t begin, int64_t end) const;
+  // The sum of `addends`, each [begin, end) as it was sent, goes to the receive buffers, and is not rounded.
+  void sum(std::span<const std::byte* const> addends, std::span<const Buffers> buffers, int64_t begin,
+           int64_t end) const;
+  // The same, rounded as when sent, to `to`.
+  void sum_packed(std::byte* to, std::span<const std::byte* const> addends, int64_t begin, int64_t end) const;
+
+ private:
+  struct Part {
+    size_t transfer = 0;
+    int64_t element = 0, count = 0;  // of the transfer's stream
+    int64_t at = 0;                  // bytes behind `begin`
+  };
+  template <class F>
+  void for_parts(int64_t begin, int64_t end, const F& visit) const;
+  // Pieces of a part that lie side by side in the caller's buffer.
+  template <class F>
+  void for_pieces(const Part& part, std::span<const Buffers> buffers, const F& visit) const;
+  std::byte* base(const Buffers& buffers) const;
+
+  const Plan* plan_;
+  Side side_;
+  std::vector<const Stream*> streams_;  // by transfer
+  std::vector<int64_t> starts_;         // by transfer, and the end
+};
+
+}  // namespace strata::comm
