@@ -12,6 +12,7 @@ namespace strata::device {
 
 using graph::Graph;
 using graph::kNone;
+using graph::Node;
 using graph::Phase;
 using graph::Role;
 using graph::Value;
@@ -46,36 +47,75 @@ class Wishes {
 
 }  // namespace
 
-void encode_pass(Graph& graph, std::span<const Binding> bindings, const hardware::DeviceSpec& device) {
-  std::map<std::pair<ValueId, std::string>, ValueId> encoded;
-  Wishes wishes(bindings, device);
-  const size_t count = graph.nodes().size();
-  for (size_t i = 0; i < count; ++i) {
-    for (const WantedEncoding& wanted : wishes.of({graph, graph.nodes()[i]})) {
-      const ValueId master = graph.nodes()[i].inputs[static_cast<size_t>(wanted.input)];
-      if (graph.value(master).role != Role::kParameter) continue;
-      auto [slot, is_new] = encoded.try_emplace({master, wanted.encoding.layout}, kNone);
-      if (is_new) {
-        const Value& plain = graph.value(master);
-        Value value;
-        value.name = plain.name + "@" + wanted.encoding.layout;
-        value.dtype = wanted.dtype;
-        value.shape = plain.shape;
-        value.role = Role::kEncoded;
-        value.encoding = wanted.encoding;
-        value.placements = plain.placements;
-        value.segments = plain.segments;
-        value.segments_along = plain.segments_along;
-        slot->second = graph.add_value(std::move(value));
-        graph.set_phase(Phase::kEncode);
-        graph.set_layer(graph.nodes()[i].layer);
-        graph.add_node_into(ops::kPackWeight, {master}, {slot->second});
+namespace {
+
+class Encoder {
+ public:
+  Encoder(Graph& graph, std::span<const Binding> bindings, const hardware::DeviceSpec& device)
+      : graph_(graph), wishes_(bindings, device) {}
+
+  void run() {
+    std::vector<Node> old = std::move(graph_.nodes());
+    graph_.nodes().clear();
+    graph_.nodes().reserve(old.size());
+    for (Node& node : old) {
+      const std::vector<WantedEncoding>& wishes = wishes_.of({graph_, node});
+      for (const WantedEncoding& wanted : wishes) {
+        ValueId& input = node.inputs[static_cast<size_t>(wanted.input)];
+        const Value& plain = graph_.value(input);
+        if (plain.role != Role::kParameter && plain.whole_of == kNone) continue;
+        input = encoded(input, wanted, node);
       }
-      graph.nodes()[i].inputs[static_cast<size_t>(wanted.input)] = slot->second;
+      graph_.nodes().push_back(std::move(node));
     }
+    graph_.nodes().insert(graph_.nodes().end(), std::make_move_iterator(encoders_.begin()),
+                          std::make_move_iterator(encoders_.end()));
+    graph_.set_phase(Phase::kForward);
+    graph_.set_layer(kNone);
   }
-  graph.set_phase(Phase::kForward);
-  graph.set_layer(kNone);
+
+ private:
+  ValueId encoded(ValueId plain, const WantedEncoding& wanted, const Node& reader) {
+    auto [slot, is_new] = encoded_.try_emplace({plain, wanted.encoding.layout}, kNone);
+    if (!is_new) return slot->second;
+    const Value& weight = graph_.value(plain);
+    // A weight that is put together where it is used is encoded there too.
+    const bool is_temporary = graph::is_temporary(weight.role);
+    Value value;
+    value.name = weight.name + "@" + wanted.encoding.layout;
+    value.dtype = wanted.dtype;
+    value.shape = weight.shape;
+    value.role = is_temporary ? Role::kActivation : Role::kEncoded;
+    value.encoding = wanted.encoding;
+    value.placements = weight.placements;
+    value.segments = weight.segments;
+    value.segments_along = weight.segments_along;
+    value.global_shape = weight.global_shape;
+    value.global_segments = weight.global_segments;
+    slot->second = graph_.add_value(std::move(value));
+    const Phase phase = !is_temporary                     ? Phase::kEncode
+                        : reader.phase == Phase::kForward ? Phase::kForward
+                                                          : Phase::kRecompute;
+    graph_.set_phase(phase);
+    graph_.set_layer(reader.layer);
+    graph_.add_node_into(ops::kPackWeight, {plain}, {slot->second});
+    if (phase == Phase::kEncode) {
+      encoders_.push_back(std::move(graph_.nodes().back()));
+      graph_.nodes().pop_back();
+    }
+    return slot->second;
+  }
+
+  Graph& graph_;
+  Wishes wishes_;
+  std::map<std::pair<ValueId, std::string>, ValueId> encoded_;
+  std::vector<Node> encoders_;  // behind all others, as they are made once
+};
+
+}  // namespace
+
+void encode_pass(Graph& graph, std::span<const Binding> bindings, const hardware::DeviceSpec& device) {
+  Encoder(graph, bindings, device).run();
 }
 
 }  // namespace strata::device

@@ -89,16 +89,20 @@ void add_elementwise_rows(std::vector<OpCase>& cases, const Sizes& s) {
   cases.push_back(s.row("softcap", ops::kSoftcap, {f32({s.rows, s.width})}, ops::SoftcapAttrs{1.5}));
   cases.push_back(s.row("take_row", ops::kTakeRow, {s.x(), i32_of({5})}));
   // Of the whole, which any other axis splits, and of a rank.
-  const auto take = [](int dim, int64_t ranks) {
-    return graph::ReshardAttrs{.axis = 1, .from = {}, .to = graph::Placement::sharded(dim), .ranks = ranks};
+  const auto take = [](int dim, const std::vector<int64_t>& parts) {
+    graph::ReshardAttrs attrs{.axis = 1, .from = {}, .to = graph::Placement::sharded(dim)};
+    if (parts.empty()) return attrs;
+    attrs.ranks = 2;
+    attrs.cuts = {{.from = {}, .to = {parts, attrs.ranks, 0}}};
+    return attrs;
   };
   const Operand rank = i32_of({0, 1});
-  cases.push_back(s.row("take_shard_whole", graph::kTakeShard, {s.x(), rank}, take(0, 1)));
+  cases.push_back(s.row("take_shard_whole", graph::kTakeShard, {s.x(), rank}, take(0, {})));
   for (const int dim : {0, 1}) {
-    cases.push_back(
-        s.row(fmt::format("take_shard_{}", dim).c_str(), graph::kTakeShard,
-              {act({8, 12}, dim == 1 ? std::vector<int64_t>{8, 4} : std::vector<int64_t>{}), rank},
-              take(dim, 2), {}));
+    const std::vector<int64_t> parts = dim == 1 ? std::vector<int64_t>{8, 4} : std::vector<int64_t>{8};
+    cases.push_back(s.row(fmt::format("take_shard_{}", dim).c_str(), graph::kTakeShard,
+                          {act({8, 12}, dim == 1 ? parts : std::vector<int64_t>{}), rank}, take(dim, parts),
+                          {}));
     cases.back().replicated_only = true;
   }
   for (const auto& [name, kind] :

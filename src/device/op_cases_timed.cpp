@@ -195,6 +195,7 @@ std::span<const UntimedOp> untimed_ops() {
       {&ops::kRopeTable, kOnce},
       {&optim::kUpdateScalars, kScalars},
       {&optim::kRootOfSum, kScalars},
+      {&optim::kSumOfPartials, kScalars},
       {&optim::kAdafactorVector, kScalars},
       {&graph::kLossSeed, kScalars},
       {&graph::kTakeShard, "a copy, priced by the bandwidth"},

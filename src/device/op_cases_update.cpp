@@ -138,6 +138,8 @@ void add_update_rows(std::vector<OpCase>& cases) {
                    .op = &optim::kRootOfSum,
                    .inputs = {partials(1), partials(4)},
                    .replicated_only = true});
+  cases.push_back(
+      {.name = "sum_of_partials", .op = &optim::kSumOfPartials, .inputs = {partials(1), partials(4)}});
 }
 
 }  // namespace strata::device::op_rows

@@ -18,8 +18,12 @@ GradientBuilder::GradientBuilder(Graph& graph)
 }
 
 bool GradientBuilder::wants(ValueId forward) const {
-  const Role role = graph_.value(forward).role;
-  return role == Role::kActivation || role == Role::kParameter;
+  return graph_.value(forward).role == Role::kActivation || is_parameter(forward);
+}
+
+bool GradientBuilder::is_parameter(ValueId forward) const {
+  const Value& value = graph_.value(forward);
+  return value.role == Role::kParameter || value.whole_of != kNone;
 }
 
 void GradientBuilder::add_gradient(ValueId forward, ValueId gradient) {
@@ -34,6 +38,7 @@ ValueId GradientBuilder::take_gradient(ValueId forward) {
 }
 
 ValueId GradientBuilder::parameter_gradient(ValueId parameter) {
+  if (graph_.value(parameter).whole_of != kNone) parameter = graph_.value(parameter).whole_of;
   const Value& weight = graph_.value(parameter);
   const int32_t index = parameters_[static_cast<size_t>(parameter)];
   STRATA_CHECK(index != kNone, "{} is no parameter", weight.name);

@@ -22,6 +22,8 @@ class GradientBuilder {
   ValueId gradient_of(ValueId forward) const { return gradients_[static_cast<size_t>(forward)]; }
   // Whether anybody wants the gradient of this value: false for the batch and for constants.
   bool wants(ValueId forward) const;
+  // Whether it is a parameter, or one that was put together of its shards.
+  bool is_parameter(ValueId forward) const;
   void add_gradient(ValueId forward, ValueId gradient);
   // Takes the gradient of `forward` away from the builder: for rules that fold it into their own result.
   ValueId take_gradient(ValueId forward);
@@ -32,7 +34,7 @@ class GradientBuilder {
   void replace_forward() { replaced_ = true; }
   // Whether the last rule said so.
   bool take_replaced() { return std::exchange(replaced_, false); }
-  // The accumulator of a parameter's gradient, made on first use.
+  // The accumulator of the gradient of a parameter, or of one put together of its shards; made on first use.
   ValueId parameter_gradient(ValueId parameter);
 
   // Nodes added from here on are I or W.

@@ -9,9 +9,9 @@
 namespace strata::graph {
 
 std::string_view name_of(Role role) {
-  static constexpr std::string_view kNames[] = {"input", "parameter", "gradient",  "metric",
-                                                "state", "encoded",   "constant",  "cache",
-                                                "step",  "rank",      "activation"};
+  static constexpr std::string_view kNames[] = {"input",  "parameter", "gradient", "terms",
+                                                "metric", "state",     "encoded",  "constant",
+                                                "cache",  "step",      "rank",     "activation"};
   return kNames[static_cast<size_t>(role)];
 }
 
@@ -47,7 +47,7 @@ namespace {
 
 // Where what no node has written yet lies: the first writer says how it lies, or it comes from outside.
 bool is_open(Role role) {
-  return role == Role::kActivation || role == Role::kGradient || role == Role::kMetric;
+  return is_temporary(role) || role == Role::kGradient || role == Role::kMetric;
 }
 
 // The option on one axis that the node's inputs fit, or all replicated.
@@ -151,7 +151,7 @@ NodeId Graph::add_node_into(const OpDef& op, std::vector<ValueId> inputs, std::v
     STRATA_CHECK(out.shape == specs[i].shape && out.dtype == specs[i].dtype,
                  "{} gives {} {}, but {} is {} {}", op.name, name_of(specs[i].dtype), specs[i].shape.str(),
                  out.name, name_of(out.dtype), out.shape.str());
-    if (out.producer == kNone && out.role == Role::kActivation) out.producer = id;
+    if (out.producer == kNone && is_temporary(out.role)) out.producer = id;
   }
   place_outputs(node);
   nodes_.push_back(std::move(node));

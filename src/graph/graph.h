@@ -37,6 +37,7 @@ enum class Role : uint8_t {
   kInput,       // a tensor of the batch
   kParameter,   // fp32 master weight
   kGradient,    // fp32 gradient of a parameter: an accumulator over micro-batches
+  kTerms,       // the same of one micro-batch: what its writers add up before it is reduced over ranks
   kMetric,      // loss and count of a step: accumulators too
   kState,       // of the optimizers, and how many updates they made
   kEncoded,     // a parameter in another encoding, made again after each update
@@ -47,6 +48,18 @@ enum class Role : uint8_t {
   kActivation,  // lives within a step
 };
 std::string_view name_of(Role role);
+// Values that nobody keeps: made and used up within a segment, or between those of a micro-batch.
+constexpr bool is_temporary(Role role) {
+  return role == Role::kActivation || role == Role::kTerms;
+}
+
+// How a value is cut along an axis that need not divide it: each part into shares of equal size, a multiple
+// of `grain`, as large as the first rank's; what lies behind the end of the part is zeros.
+struct Padding {
+  int axis = -1;  // of the mesh; this cut is made behind those of all other axes; -1: there is none
+  int64_t grain = 1;
+  bool operator==(const Padding&) const = default;
+};
 
 struct Value {
   std::string name;
@@ -62,6 +75,9 @@ struct Value {
   std::vector<int64_t> segments = {};
   int segments_along = -1;
   NodeId producer = kNone;
+  Padding padding = {};
+  // Of a parameter that lies in shards, put together: which one; kNone: it is no such value.
+  ValueId whole_of = kNone;
   // What localize() found, where `shape` and `segments` are a rank's own; else empty.
   Shape global_shape = {};
   std::vector<int64_t> global_segments = {};

@@ -1,5 +1,7 @@
 #include "graph/localize.h"
 
+#include <numeric>
+
 #include "base/error.h"
 #include "graph/op.h"
 #include "graph/shard.h"
@@ -9,17 +11,15 @@ namespace {
 
 // Gives a value the shape of the part that every rank holds.
 void shrink(Value& value, const Mesh& mesh) {
-  const auto spans = spans_of(value, value.shape, value.segments, mesh, mesh.coordinates(0));
+  std::vector<std::vector<int64_t>> parts;
+  for (int dim = 0; dim < value.shape.rank(); ++dim) parts.push_back(parts_on_rank(value, dim, mesh));
   value.global_shape = value.shape;
   value.global_segments = value.segments;
   for (int dim = 0; dim < value.shape.rank(); ++dim) {
-    int64_t size = 0;
-    for (const Span& span : spans[static_cast<size_t>(dim)]) size += span.size();
-    value.shape.set(dim, size);
+    const auto& along = parts[static_cast<size_t>(dim)];
+    value.shape.set(dim, std::accumulate(along.begin(), along.end(), int64_t{0}));
   }
-  if (value.segments.empty()) return;
-  const auto& parts = spans[static_cast<size_t>(value.segment_dim())];
-  for (size_t i = 0; i < parts.size(); ++i) value.segments[i] = parts[i].size();
+  if (!value.segments.empty()) value.segments = parts[static_cast<size_t>(value.segment_dim())];
 }
 
 bool has_sizes_of_its_own(const Value& value) {
@@ -44,7 +44,7 @@ void localize(Graph& graph) {
       if (node.outputs[i] == kNone) continue;
       Value& out = graph.value(node.outputs[i]);
       // Partial sums by blocks, and the like: as many as the part has blocks.
-      if (out.role == Role::kActivation && has_sizes_of_its_own(out)) {
+      if (is_temporary(out.role) && has_sizes_of_its_own(out)) {
         out.shape = specs[i].shape;
         out.segments = specs[i].segments;
       }

@@ -1,5 +1,7 @@
 #include "graph/reshard.h"
 
+#include <numeric>
+
 #include "base/error.h"
 #include "graph/differentiate.h"
 
@@ -10,6 +12,10 @@ void ReshardAttrs::describe(AttributeText& text) const {
   text("from", str(from));
   text("to", str(to));
   if (ranks != 1) text("ranks", ranks);
+  for (const ReshardCuts& cut : cuts) {
+    if (cut.from.grain > 0) text("padded_from", held_size(cut.from));
+    if (cut.to.grain > 0) text("padded_to", held_size(cut.to));
+  }
 }
 
 namespace {
@@ -20,28 +26,28 @@ bool is_sharded(Placement placement) {
   return placement.kind == Placement::Kind::kSharded;
 }
 
-// What a rank gets is `multiply` times as long along the placement's dimension as what it has, or is a
-// `divide`-th of it.
-void resize(const NodeView& view, ValueSpec& spec, Placement placement, int64_t multiply, int64_t divide) {
+// What was cut is put together again, and what comes is a share of its own cut.
+void resize(const NodeView& view, ValueSpec& spec, const Value& x, Placement placement,
+            const std::vector<int64_t>& parts) {
   if (!is_sharded(placement)) return;
-  const int dim = placement.dim;
-  if (dim >= spec.shape.rank()) shape_error(view, "there is no such dimension to split");
-  const auto resized = [&](int64_t size) {
-    if (size * multiply % divide != 0) shape_error(view, "the ranks must have equal shares");
-    return size * multiply / divide;
-  };
-  spec.shape.set(dim, resized(spec.shape[dim]));
-  if (dim != view.in(Reshard::kX).segment_dim()) return;
-  for (int64_t& segment : spec.segments) segment = resized(segment);
+  if (placement.dim >= spec.shape.rank()) shape_error(view, "there is no such dimension to split");
+  if (parts.empty()) return;
+  spec.shape.set(placement.dim, std::accumulate(parts.begin(), parts.end(), int64_t{0}));
+  if (placement.dim == x.segment_dim() && !spec.segments.empty()) spec.segments = parts;
 }
 
 std::vector<ValueSpec> infer(const NodeView& view) {
   const auto& attrs = view.attrs<ReshardAttrs>();
-  const Value& x = view.in(Reshard::kX);
-  ValueSpec spec{"moved", x.dtype, x.shape, x.segments, false, x.segments_along};
-  resize(view, spec, attrs.from, attrs.ranks, 1);
-  resize(view, spec, attrs.to, 1, attrs.ranks);
-  return {spec};
+  std::vector<ValueSpec> specs;
+  for (size_t i = 0; i < std::max<size_t>(1, attrs.cuts.size()); ++i) {
+    const Value& x = view.in(static_cast<int>(i));
+    ValueSpec spec{"moved", x.dtype, x.shape, x.segments, false, x.segments_along};
+    const bool local = i < attrs.cuts.size();
+    resize(view, spec, x, attrs.from, local ? attrs.cuts[i].from.parts : std::vector<int64_t>{});
+    resize(view, spec, x, attrs.to, local ? shares_of(attrs.cuts[i].to) : std::vector<int64_t>{});
+    specs.push_back(std::move(spec));
+  }
+  return specs;
 }
 
 std::vector<ValueSpec> infer_take(const NodeView& view) {
@@ -59,7 +65,8 @@ Cost cost_take(const NodeView& view) {
   return {0, 2 * static_cast<double>(view.out(TakeShard::kY).bytes())};
 }
 
-// Other axes pass. On a rank the op is no longer what it is to the whole: then nothing splits it.
+// Other axes pass, and what is padded keeps its cut. On a rank the op is no longer what it is to the whole:
+// then nothing splits it.
 std::vector<PlacementOption> placements(const NodeView& view, int axis) {
   const auto& attrs = view.attrs<ReshardAttrs>();
   if (attrs.ranks != 1) return {};
@@ -81,7 +88,13 @@ void gradient(GradientBuilder& builder, const Node& node) {
 
 Attributes localize_ranks(const NodeView& view) {
   auto attrs = view.attrs<ReshardAttrs>();
-  attrs.ranks = view.graph.mesh().axes[static_cast<size_t>(attrs.axis)].size;
+  const Mesh& mesh = view.graph.mesh();
+  const auto axis = static_cast<int>(attrs.axis);
+  attrs.ranks = mesh.axes[static_cast<size_t>(axis)].size;
+  ReshardCuts cuts;
+  if (is_sharded(attrs.from)) cuts.from = cut_along(view.in(Reshard::kX), attrs.from.dim, mesh, axis);
+  if (is_sharded(attrs.to)) cuts.to = cut_along(view.out(Reshard::kY), attrs.to.dim, mesh, axis);
+  attrs.cuts = {cuts};
   return attrs;
 }
 
@@ -119,7 +132,9 @@ ValueId reshard(Graph& graph, ValueId x, std::string_view axis_name, Placement t
                graph.value(x).name, axis_name);
   const ReshardAttrs attrs{.axis = axis, .from = from, .to = to};
   if (from == kWhole) return graph.add_node(kTakeShard, {x, rank_block(graph)}, attrs)[0];
-  return graph.add_node(kReshard, {x}, attrs)[0];
+  const ValueId y = graph.add_node(kReshard, {x}, attrs)[0];
+  graph.value(y).padding = graph.value(x).padding;
+  return y;
 }
 
 ValueId sum_over_ranks(Graph& graph, ValueId x) {
@@ -128,6 +143,17 @@ ValueId sum_over_ranks(Graph& graph, ValueId x) {
       x = reshard(graph, x, graph.mesh().axes[axis].name, kWhole);
   }
   return x;
+}
+
+ValueId reduce_like(Graph& graph, ValueId x, ValueId like) {
+  // Shards first: what is reduced behind them is smaller.
+  for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis) {
+    const Placement wanted = graph.placement(like, axis);
+    if (graph.placement(x, axis) != Placement::partial() || !is_sharded(wanted)) continue;
+    x = reshard(graph, x, graph.mesh().axes[axis].name, wanted);
+    graph.value(x).padding = graph.value(like).padding;
+  }
+  return sum_over_ranks(graph, x);
 }
 
 ValueId enter_shards(Graph& graph, ValueId x, std::string_view axis_name) {

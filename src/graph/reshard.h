@@ -10,19 +10,29 @@
 #pragma once
 
 #include "graph/op.h"
+#include "graph/shard.h"
 
 namespace strata::graph {
 
-// On a rank, after localize(), `ranks` is the size of the axis, and 1 before, where shapes are global.
+// How one operand of a reshard is cut where it is sharded, before and after; empty before localize(), where
+// shapes are global.
+struct ReshardCuts {
+  Cut from, to;
+  bool operator==(const ReshardCuts&) const = default;
+};
+
+// One node may move several values alike: output i is input i, moved. `ranks` is the size of the axis on a
+// rank, and 1 before localize().
 struct ReshardAttrs {
   int64_t axis = 0;  // of the mesh
   Placement from, to;
   int64_t ranks = 1;
+  std::vector<ReshardCuts> cuts = {};  // by operand
   bool operator==(const ReshardAttrs&) const = default;
   void describe(AttributeText& to_text) const;
 };
 struct Reshard {
-  enum In : int { kX };
+  enum In : int { kX };  // the first of them
   enum Out : int { kY };
 };
 struct TakeShard {
@@ -34,11 +44,13 @@ struct TakeShard {
 ValueId reshard(Graph& graph, ValueId x, std::string_view axis, Placement to);
 // x with its partial sums added up, on every axis.
 ValueId sum_over_ranks(Graph& graph, ValueId x);
+// The same into shards on the axes on which `like` is sharded, which is cut as that is.
+ValueId reduce_like(Graph& graph, ValueId x, ValueId like);
 // x, which is replicated there. Its gradient may be a partial sum on that axis, and is then reduced: what
 // shards of a weight read passes here first.
 ValueId enter_shards(Graph& graph, ValueId x, std::string_view axis);
 
-extern const OpDef kReshard;    // (x) → y; of the communication queue
+extern const OpDef kReshard;    // (x…) → y…; of the communication queue
 extern const OpDef kTakeShard;  // (x, rank i32[axes]) → y, R → S
 
 // This rank's coordinates, i32[axes], "rank": the rank block, which the host writes once.

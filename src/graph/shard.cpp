@@ -1,57 +1,132 @@
 #include "graph/shard.h"
 
+#include <numeric>
+
 #include "base/error.h"
 
 namespace strata::graph {
 namespace {
 
-// A rank's share of every span.
-std::vector<Span> cut(const std::vector<Span>& spans, int64_t ranks, int64_t index, const Value& value,
-                      int dim, const std::string& axis) {
-  std::vector<Span> out;
-  for (const Span& span : spans) {
-    if (span.size() % ranks != 0) {
-      throw ConfigError(
-          "[parallel.{}] dimension {} of {} has a part of {}, which {} ranks cannot share equally; take a "
-          "degree that divides it",
-          axis, dim, value.name, span.size(), ranks);
+int64_t ceil_divide(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// The mesh axes that cut a dimension, in the order in which they do.
+std::vector<int> axes_that_cut(const Value& value, int dim, const Mesh& mesh) {
+  std::vector<int> axes;
+  const auto add = [&](int axis) {
+    const Placement placement = value.placements[static_cast<size_t>(axis)];
+    if (placement == Placement::sharded(dim) && mesh.axes[static_cast<size_t>(axis)].size > 1)
+      axes.push_back(axis);
+  };
+  const auto count = static_cast<int>(value.placements.size());
+  for (int axis = 0; axis < count; ++axis) {
+    if (axis != value.padding.axis) add(axis);
+  }
+  if (value.padding.axis >= 0 && value.padding.axis < count) add(value.padding.axis);
+  return axes;
+}
+
+const Shape& whole_shape(const Value& value) {
+  return value.global_shape.rank() > 0 ? value.global_shape : value.shape;
+}
+
+std::vector<int64_t> whole_parts(const Value& value, int dim) {
+  const auto& segments = value.global_shape.rank() > 0 ? value.global_segments : value.segments;
+  return dim == value.segment_dim() && !segments.empty() ? segments
+                                                         : std::vector<int64_t>{whole_shape(value)[dim]};
+}
+
+Cut cut_on(std::vector<int64_t> parts, const Value& value, int dim, const Mesh& mesh, int axis) {
+  const MeshAxis& of = mesh.axes[static_cast<size_t>(axis)];
+  Cut cut{std::move(parts), of.size, axis == value.padding.axis ? value.padding.grain : 0};
+  if (cut.grain > 0) return cut;
+  for (const int64_t part : cut.parts) {
+    if (part % cut.ranks == 0) continue;
+    throw ConfigError(
+        "[parallel.{}] dimension {} of {} has a part of {}, which {} ranks cannot share equally; take a "
+        "degree that divides it",
+        of.name, dim, value.name, part, cut.ranks);
+  }
+  return cut;
+}
+
+// Held spans of a cut of something of which `held` is held already.
+std::vector<HeldSpan> compose(const std::vector<HeldSpan>& held, const std::vector<HeldSpan>& further) {
+  std::vector<HeldSpan> out;
+  for (const HeldSpan& inner : further) {
+    for (const HeldSpan& outer : held) {
+      const int64_t begin = std::max(inner.whole.begin, outer.at);
+      const int64_t end = std::min(inner.whole.end, outer.at + outer.whole.size());
+      if (begin >= end) continue;
+      out.push_back({{outer.whole.begin + begin - outer.at, outer.whole.begin + end - outer.at},
+                     inner.at + begin - inner.whole.begin});
     }
-    const int64_t share = span.size() / ranks;
-    out.push_back({span.begin + index * share, span.begin + (index + 1) * share});
   }
   return out;
 }
 
 }  // namespace
 
-std::vector<std::vector<Span>> spans_of(const Value& value, const Shape& shape,
-                                        const std::vector<int64_t>& segments, const Mesh& mesh,
-                                        const Coordinates& coordinates) {
-  std::vector<std::vector<Span>> spans;
-  for (int dim = 0; dim < shape.rank(); ++dim) {
-    spans.push_back({{0, shape[dim]}});
-    if (dim != value.segment_dim() || segments.empty()) continue;
-    spans.back().clear();
-    int64_t begin = 0;
-    for (const int64_t segment : segments) {
-      spans.back().push_back({begin, begin + segment});
-      begin += segment;
-    }
-  }
-  for (size_t axis = 0; axis < value.placements.size(); ++axis) {
-    const Placement placement = value.placements[axis];
-    if (placement.kind != Placement::Kind::kSharded || mesh.axes[axis].size == 1) continue;
-    auto& along = spans[static_cast<size_t>(placement.dim)];
-    along = cut(along, mesh.axes[axis].size, coordinates[axis], value, placement.dim, mesh.axes[axis].name);
-  }
-  return spans;
+int64_t share_of(const Cut& cut, size_t part) {
+  const int64_t size = cut.parts[part];
+  return cut.grain == 0 ? size / cut.ranks : ceil_divide(ceil_divide(size, cut.ranks), cut.grain) * cut.grain;
 }
 
-std::vector<std::vector<Span>> spans_of(const Value& value, const Mesh& mesh,
-                                        const Coordinates& coordinates) {
-  const bool is_part = value.global_shape.rank() > 0;
-  return spans_of(value, is_part ? value.global_shape : value.shape,
-                  is_part ? value.global_segments : value.segments, mesh, coordinates);
+std::vector<int64_t> shares_of(const Cut& cut) {
+  std::vector<int64_t> shares;
+  for (size_t i = 0; i < cut.parts.size(); ++i) shares.push_back(share_of(cut, i));
+  return shares;
+}
+
+int64_t held_size(const Cut& cut) {
+  const auto shares = shares_of(cut);
+  return std::accumulate(shares.begin(), shares.end(), int64_t{0});
+}
+
+std::vector<HeldSpan> held_of(const Cut& cut, int64_t index) {
+  std::vector<HeldSpan> held;
+  int64_t begin = 0, at = 0;
+  for (size_t i = 0; i < cut.parts.size(); ++i) {
+    const int64_t share = share_of(cut, i), size = cut.parts[i];
+    const Span mine{begin + std::min(size, index * share), begin + std::min(size, (index + 1) * share)};
+    if (mine.size() > 0) held.push_back({mine, at});
+    begin += size;
+    at += share;
+  }
+  return held;
+}
+
+Cut cut_along(const Value& value, int dim, const Mesh& mesh, int axis) {
+  std::vector<int64_t> parts = whole_parts(value, dim);
+  for (const int other : axes_that_cut(value, dim, mesh)) {
+    if (other != axis) parts = shares_of(cut_on(std::move(parts), value, dim, mesh, other));
+  }
+  return cut_on(std::move(parts), value, dim, mesh, axis);
+}
+
+std::vector<int64_t> parts_on_rank(const Value& value, int dim, const Mesh& mesh) {
+  std::vector<int64_t> parts = whole_parts(value, dim);
+  for (const int axis : axes_that_cut(value, dim, mesh))
+    parts = shares_of(cut_on(std::move(parts), value, dim, mesh, axis));
+  return parts;
+}
+
+std::vector<std::vector<HeldSpan>> held_spans(const Value& value, const Mesh& mesh,
+                                              const Coordinates& coordinates) {
+  const Shape& shape = whole_shape(value);
+  std::vector<std::vector<HeldSpan>> spans;
+  for (int dim = 0; dim < shape.rank(); ++dim) {
+    std::vector<int64_t> parts = whole_parts(value, dim);
+    std::vector<HeldSpan> held{{{0, shape[dim]}, 0}};
+    for (const int axis : axes_that_cut(value, dim, mesh)) {
+      const Cut cut = cut_on(std::move(parts), value, dim, mesh, axis);
+      held = compose(held, held_of(cut, coordinates[static_cast<size_t>(axis)]));
+      parts = shares_of(cut);
+    }
+    spans.push_back(std::move(held));
+  }
+  return spans;
 }
 
 }  // namespace strata::graph

@@ -14,13 +14,39 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
-// Along each dimension the global indices that a rank holds, in the order in which they lie there: one span,
-// or one for each segment. `shape` and `segments` are those of the whole. ConfigError where a part does not
-// divide.
-std::vector<std::vector<Span>> spans_of(const Value& value, const Shape& shape,
-                                        const std::vector<int64_t>& segments, const Mesh& mesh,
-                                        const Coordinates& coordinates);
-// Of a value that localize() has been at, or that no mesh splits.
-std::vector<std::vector<Span>> spans_of(const Value& value, const Mesh& mesh, const Coordinates& coordinates);
+// Indices of the whole that a rank holds, and the first of its own where they lie. Between held spans lies
+// padding, which is zeros.
+struct HeldSpan {
+  Span whole;
+  int64_t at = 0;
+  bool operator==(const HeldSpan&) const = default;
+};
+
+// How the parts of a dimension are cut along one axis of a mesh.
+struct Cut {
+  std::vector<int64_t> parts;  // sizes of the parts that are concatenated along the dimension
+  int64_t ranks = 1;
+  int64_t grain = 0;  // 0: shares are equal and without padding; else as Padding says
+  bool operator==(const Cut&) const = default;
+};
+// What one rank has room for of a part. The part must divide where grain is 0.
+int64_t share_of(const Cut& cut, size_t part);
+// Of all parts together; and each.
+int64_t held_size(const Cut& cut);
+std::vector<int64_t> shares_of(const Cut& cut);
+// What rank `index` of the axis holds of the parts, behind one another as they lie in the whole; empty spans
+// are left out.
+std::vector<HeldSpan> held_of(const Cut& cut, int64_t index);
+
+// The parts of a dimension as a rank has them when all axes but `axis` have cut it, and how that one cuts
+// them further. `value` is as it is before localize(). ConfigError where a part does not divide.
+Cut cut_along(const Value& value, int dim, const Mesh& mesh, int axis);
+
+// Along each dimension the indices of the whole that a rank holds, in the order in which they lie there.
+// `value` may have been at localize() or not.
+std::vector<std::vector<HeldSpan>> held_spans(const Value& value, const Mesh& mesh,
+                                              const Coordinates& coordinates);
+// The sizes of a rank's parts along a dimension, padding included; of a value that is not localized.
+std::vector<int64_t> parts_on_rank(const Value& value, int dim, const Mesh& mesh);
 
 }  // namespace strata::graph

@@ -79,7 +79,8 @@ std::vector<BatchTensor> batch_tensors(const Context& context) {
                        ValueId Context::*value) {
     if (!wanted) return;
     list.push_back({.name = name, .shape = shape, .role = role, .value = value});
-    if (role == Role::kInput)
+    // What writes a text is the same on all ranks of a batch.
+    if (role == Role::kInput && trains)
       list.back().placements = placed(context.graph.mesh(), {"replicate", "shard"}, kRows);
   };
   const bool reads_encoder_tokens = encoder && context.mode != Mode::kCached;

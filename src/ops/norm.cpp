@@ -75,7 +75,7 @@ void gradient_norm(GradientBuilder& builder, const Node& node, const OpDef& grad
   builder.add_gradient(parts.x, gradient);
   if (parts.residual != kNone) builder.add_gradient(parts.residual, gradient);
   // The ones and zeros of a norm without parameters are constants.
-  if (dy == kNone || graph.value(parts.vectors[0]).role != graph::Role::kParameter) return;
+  if (dy == kNone || !builder.is_parameter(parts.vectors[0])) return;
   builder.weight_grad();
   std::vector<ValueId> gradients;
   for (const ValueId vector : parts.vectors) gradients.push_back(builder.parameter_gradient(vector));

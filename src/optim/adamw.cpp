@@ -21,11 +21,13 @@ graph::Cost cost(const NodeView& view) {
 }  // namespace
 
 const graph::OpDef kAdamW{
-    "adamw", "update", infer, cost, placements_by_element, nullptr, {{0, 0}, {1, 1}, {2, 2}}};
+    "adamw", "update",     infer, cost, placements_by_element, nullptr, {{0, 0}, {1, 1}, {2, 2}},
+    nullptr, localize_rows};
 
 const Definition kAdamWDefinition{.name = "adamw",
                                   .unit = Definition::Unit::kRows,
                                   .op = [](const Shape&) -> const graph::OpDef& { return kAdamW; },
-                                  .states = states};
+                                  .states = states,
+                                  .grain = [](const Shape&) { return int64_t{1}; }};
 
 }  // namespace strata::optim

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <numeric>
+
 #include "optim/definition.h"
 #include "optim/operands.h"
 
@@ -13,9 +16,9 @@ constexpr int64_t kBlock = 256;
 std::vector<StateSpec> states(const Shape& rows) {
   const Shape blocks{(rows.elements() + kBlock - 1) / kBlock};
   return {{"m", DType::kU8, rows, StateLayout::kTensor},
-          {"m_scale", DType::kF32, blocks, StateLayout::kTensor},
+          {"m_scale", DType::kF32, blocks, StateLayout::kTensor, kBlock},
           {"v", DType::kU8, rows, StateLayout::kTensor},
-          {"v_scale", DType::kF32, blocks, StateLayout::kTensor}};
+          {"v_scale", DType::kF32, blocks, StateLayout::kTensor, kBlock}};
 }
 
 std::vector<graph::ValueSpec> infer(const NodeView& view) {
@@ -28,8 +31,11 @@ graph::Cost cost(const NodeView& view) {
 
 // By rows that end where blocks do.
 std::vector<graph::PlacementOption> placements(const NodeView& view, int) {
-  const Shape& shape = view.in(UpdateOperands::kParameter).shape;
-  if (shape.rank() < 2 || shape.elements() / shape[0] % kBlock != 0) return {};
+  const graph::Value& parameter = view.in(UpdateOperands::kParameter);
+  const Shape& shape = parameter.shape;
+  if (shape.rank() < 2 ||
+      shape.elements() / shape[0] * std::max<int64_t>(1, parameter.padding.grain) % kBlock != 0)
+    return {};
   const Placement shard = Placement::sharded(0);
   return {{{shard, shard, shard, shard, shard, shard, Placement::replicated()},
            {shard, shard, shard, shard, shard}}};
@@ -38,11 +44,17 @@ std::vector<graph::PlacementOption> placements(const NodeView& view, int) {
 }  // namespace
 
 const graph::OpDef kAdamW8Bit{
-    "adamw8bit", "update", infer, cost, placements, nullptr, {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}}};
+    "adamw8bit", "update",     infer, cost, placements, nullptr, {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}},
+    nullptr,     localize_rows};
 
 const Definition kAdamW8BitDefinition{.name = "adamw8bit",
                                       .unit = Definition::Unit::kTensor,
                                       .op = [](const Shape&) -> const graph::OpDef& { return kAdamW8Bit; },
-                                      .states = states};
+                                      .states = states,
+                                      .grain =
+                                          [](const Shape& rows) {
+                                            const int64_t columns = rows.elements() / rows[0];
+                                            return kBlock / std::gcd(columns, kBlock);
+                                          }};
 
 }  // namespace strata::optim

@@ -12,6 +12,7 @@ struct StateSpec {
   DType dtype = DType::kF32;
   Shape shape;
   StateLayout layout = StateLayout::kElements;
+  int64_t block = 0;  // elements of the parameter that an entry is for, in the order of memory; 0: not so
 };
 
 struct Definition {
@@ -23,6 +24,8 @@ struct Definition {
   std::vector<StateSpec> (*states)(const Shape& rows);
   // The rule of a node for `rows` as its kernel applies it; nullptr: as it is.
   UpdateRule (*applied)(const UpdateRule& rule, const Shape& rows) = nullptr;
+  // The rows that a shard of a tensor comes in multiples of; nullptr: the update needs the tensor whole.
+  int64_t (*grain)(const Shape& rows) = nullptr;
 };
 
 extern const Definition kAdamWDefinition, kMuonDefinition, kLionDefinition, kAdafactorDefinition,
@@ -34,6 +37,8 @@ const Definition& definition_of(const Optimizer& optimizer);
 Shape shape_of_rows(const graph::NodeView& view);
 // Checks the operands that all optimizers have; states are checked against `wanted`.
 std::vector<graph::ValueSpec> infer_update(const graph::NodeView& view, const std::vector<StateSpec>& wanted);
+// Their attributes on a rank that has a part of the rows.
+graph::Attributes localize_rows(const graph::NodeView& view);
 // FLOPs for each element of the node's rows, and bytes: passes over parameter and gradient, and the rows'
 // share of the states, read and written once.
 graph::Cost update_cost(const graph::NodeView& view, double flops, double parameter_passes,

@@ -20,11 +20,13 @@ graph::Cost cost(const NodeView& view) {
 
 }  // namespace
 
-const graph::OpDef kLion{"lion", "update", infer, cost, placements_by_element, nullptr, {{0, 0}, {1, 1}}};
+const graph::OpDef kLion{"lion",  "update",         infer,   cost,         placements_by_element,
+                         nullptr, {{0, 0}, {1, 1}}, nullptr, localize_rows};
 
 const Definition kLionDefinition{.name = "lion",
                                  .unit = Definition::Unit::kRows,
                                  .op = [](const Shape&) -> const graph::OpDef& { return kLion; },
-                                 .states = states};
+                                 .states = states,
+                                 .grain = [](const Shape&) { return int64_t{1}; }};
 
 }  // namespace strata::optim

@@ -12,6 +12,10 @@ struct UpdateScalarsOperands {
   enum In : int { kHyper, kTokenCount, kUpdates, kFirstPartials };
   enum Out : int { kScalars, kGradNorm, kNewUpdates };
 };
+struct SumOfPartialsOperands {
+  enum In : int { kFirstPartials };
+  enum Out : int { kSum };
+};
 struct RootOfSumOperands {
   enum In : int { kFirstPartials };
   enum Out : int { kNorm };

@@ -1,9 +1,12 @@
 #include "optim/optimizer.h"
 
+#include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "base/error.h"
 #include "graph/reshard.h"
+#include "graph/shard.h"
 #include "optim/definition.h"
 #include "optim/operands.h"
 
@@ -33,6 +36,14 @@ std::vector<ValueSpec> infer_scalars(const NodeView& view) {
   if (view.in(UpdateScalarsOperands::kHyper).shape != Shape{kScalarBytes})
     graph::shape_error(view, "the first input must be the hyper-parameters");
   return {{"scalars", DType::kU8, {kScalarBytes}}, {"norm", DType::kF32, {1}}, {"updates", DType::kI64, {1}}};
+}
+
+std::vector<ValueSpec> infer_partials(const NodeView&) {
+  return {{"sum", DType::kF64, {1}}};
+}
+
+std::vector<PlacementOption> placements_partials(const NodeView& view, int) {
+  return {{std::vector<Placement>(view.node.inputs.size(), Placement::partial()), {Placement::partial()}}};
 }
 
 std::vector<ValueSpec> infer_root(const NodeView&) {
@@ -117,6 +128,7 @@ std::vector<Piece> cut_at_segments(const std::vector<Piece>& pieces, const Value
 // Gives a state, which has an element for each of the parameter's in these rows, its placements and segments.
 void lie_as(const Value& parameter, const Piece& rows, Value& state) {
   state.placements = parameter.placements;
+  state.padding = parameter.padding;
   state.segments_along = parameter.segments_along;
   int64_t begin = 0;
   for (const int64_t segment : parameter.segments) {
@@ -124,6 +136,17 @@ void lie_as(const Value& parameter, const Piece& rows, Value& state) {
     if (first < end) state.segments.push_back(end - first);
     begin += segment;
   }
+}
+
+// The same for a state in an order of its own, of a parameter in shards that end where its blocks do.
+void lie_in_shards(const Value& parameter, const StateSpec& spec, Value& state) {
+  const auto axis = static_cast<size_t>(parameter.padding.axis);
+  state.placements.resize(parameter.placements.size());
+  state.placements[axis] = parameter.placements[axis];
+  state.padding = parameter.padding;
+  if (spec.block > 0)
+    state.padding.grain =
+        parameter.padding.grain * (parameter.shape.elements() / parameter.shape[0]) / spec.block;
 }
 
 class UpdateBuilder {
@@ -167,6 +190,8 @@ class UpdateBuilder {
       if (whole.rows != value.shape[0]) name += fmt::format("[{}:{}]", whole.first, whole.end());
       const ValueId state = add_named(graph_, std::move(name), spec.dtype, spec.shape, Role::kState);
       if (spec.layout == StateLayout::kElements) lie_as(value, whole, graph_.value(state));
+      if (spec.layout == StateLayout::kTensor && value.padding.axis >= 0)
+        lie_in_shards(value, spec, graph_.value(state));
       update_.states.push_back(
           {parameter, state, std::string(spec.name), whole.first, whole.rows, spec.layout});
       outputs.push_back(state);
@@ -198,6 +223,7 @@ class UpdateBuilder {
 
 const OpDef kSumOfSquares{"sum_of_squares", "update", infer_squares, cost_streamed, placements_squares};
 const OpDef kUpdateScalars{"update_scalars", "update", infer_scalars, cost_streamed, placements_whole};
+const OpDef kSumOfPartials{"sum_of_partials", "update", infer_partials, cost_streamed, placements_partials};
 const OpDef kRootOfSum{"root_of_sum", "update", infer_root, cost_streamed, placements_whole};
 
 const Definition& definition_of(const Optimizer& optimizer) {
@@ -246,10 +272,51 @@ void UpdateAttrs::describe(graph::AttributeText& to) const {
 }
 
 RowRange row_range(const UpdateAttrs& attrs, const Shape& parameter) {
-  const int64_t here = parameter[0];
-  if (attrs.rows == 0) return {0, here, 0, here};
-  const auto share = [&](int64_t rows) { return rows * here / attrs.of_rows; };
+  if (attrs.rows == 0) return {0, parameter[0], 0, parameter[0]};
+  const auto share = [&](int64_t rows) {
+    STRATA_CHECK(rows * parameter[0] % attrs.of_rows == 0, "{} rows of {} in a share of {}", rows,
+                 attrs.of_rows, parameter[0]);
+    return rows * parameter[0] / attrs.of_rows;
+  };
   return {share(attrs.first_row), share(attrs.rows), share(attrs.state_row), share(attrs.state_rows)};
+}
+
+graph::Attributes localize_rows(const NodeView& view) {
+  auto attrs = view.attrs<UpdateAttrs>();
+  if (attrs.rows == 0) return attrs;
+  const Value& parameter = view.in(UpdateOperands::kParameter);
+  const std::vector<int64_t> parts = parameter.parts(0);
+  const std::vector<int64_t> held = graph::parts_on_rank(parameter, 0, view.graph.mesh());
+  // Rows lie in whole parts, or in a share of one that no rank has apart.
+  const auto place = [&](int64_t row) {
+    int64_t begin = 0, at = 0;
+    for (size_t i = 0; i < parts.size() && begin < row; ++i) {
+      const int64_t inside = std::min(parts[i], row - begin);
+      STRATA_CHECK(inside == parts[i] || held[i] == parts[i],
+                   "row {} of {} lies within a part that ranks share", row, parameter.name);
+      at += inside == parts[i] ? held[i] : inside;
+      begin += parts[i];
+    }
+    return at;
+  };
+  const int64_t state_begin = attrs.first_row - attrs.state_row;
+  const UpdateAttrs whole = attrs;
+  attrs.first_row = place(whole.first_row);
+  attrs.rows = place(whole.first_row + whole.rows) - attrs.first_row;
+  attrs.of_rows = place(whole.of_rows);
+  attrs.state_row = attrs.first_row - place(state_begin);
+  attrs.state_rows = place(state_begin + whole.state_rows) - place(state_begin);
+  return attrs;
+}
+
+std::optional<int64_t> shard_grain(const ParameterRule& rule, const Shape& parameter) {
+  int64_t grain = 1;
+  for (const Piece& piece : tensors_of(rule, "", parameter)) {
+    const Definition& definition = definition_of(piece.rule.optimizer);
+    if (definition.grain == nullptr) return std::nullopt;
+    grain = std::lcm(grain, definition.grain(with_rows(parameter, piece.rows)));
+  }
+  return grain;
 }
 
 Shape shape_of_rows(const NodeView& view) {
@@ -309,6 +376,31 @@ std::vector<PlacementOption> placements_whole(const NodeView&, int) {
   return {};
 }
 
+namespace {
+
+// What the squares of all values add up to, in partial sums. Where values lie in shards, a rank adds up what
+// it has of those that lie alike, and one number goes over the ranks.
+std::vector<ValueId> squares_of(Graph& graph, const std::vector<ValueId>& values) {
+  std::vector<ValueId> partials;
+  std::map<std::vector<bool>, std::vector<ValueId>> in_shards;  // by the axes on which they are terms
+  for (const ValueId value : values) {
+    const ValueId squares = graph.add_node(kSumOfSquares, {value})[0];
+    std::vector<bool> axes;
+    for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis)
+      axes.push_back(graph.placement(squares, axis) == Placement::partial());
+    if (std::find(axes.begin(), axes.end(), true) == axes.end()) {
+      partials.push_back(squares);
+    } else {
+      in_shards[axes].push_back(squares);
+    }
+  }
+  for (const auto& [axes, terms] : in_shards)
+    partials.push_back(graph::sum_over_ranks(graph, graph.add_node(kSumOfPartials, terms)[0]));
+  return partials;
+}
+
+}  // namespace
+
 UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of) {
   graph.set_phase(graph::Phase::kUpdate);
   UpdateGraph update;
@@ -318,26 +410,25 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of)
   update.grad_norm = add_named(graph, "grad_norm", DType::kF32, {1}, Role::kStep);
   update.param_norm = add_named(graph, "param_norm", DType::kF32, {1}, Role::kStep);
 
-  const auto squares_of = [&](ValueId x) {
-    return graph::sum_over_ranks(graph, graph.add_node(kSumOfSquares, {x})[0]);
-  };
   std::vector<ValueId> inputs{update.hyper, graph::sum_over_ranks(graph, token_count), update.updates};
-  std::vector<ValueId> gradients;
+  std::vector<ValueId> gradients, parameters;
   for (const auto& parameter : graph.parameters()) {
     STRATA_CHECK(parameter.gradient != kNone, "{} has no gradient", graph.value(parameter.value).name);
-    gradients.push_back(graph::sum_over_ranks(graph, parameter.gradient));
-    inputs.push_back(squares_of(gradients.back()));
+    graph.set_layer(parameter.layer);
+    gradients.push_back(graph::reduce_like(graph, parameter.gradient, parameter.value));
+    parameters.push_back(parameter.value);
   }
+  graph.set_layer(kNone);
+  const std::vector<ValueId> partials = squares_of(graph, gradients);
+  inputs.insert(inputs.end(), partials.begin(), partials.end());
   graph.add_node_into(kUpdateScalars, inputs, {update.scalars, update.grad_norm, update.updates});
 
   UpdateBuilder builder(graph, update);
-  std::vector<ValueId> squares;
   for (size_t i = 0; i < graph.parameters().size(); ++i) {
     const graph::Parameter& parameter = graph.parameters()[i];
     builder.add(parameter.value, gradients[i], rule_of(graph.value(parameter.value).name, parameter.role));
-    squares.push_back(squares_of(parameter.value));
   }
-  graph.add_node_into(kRootOfSum, squares, {update.param_norm});
+  graph.add_node_into(kRootOfSum, squares_of(graph, parameters), {update.param_norm});
   graph.set_phase(graph::Phase::kForward);
   return update;
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -126,6 +127,10 @@ struct UpdateGraph {
   std::vector<State> states;                 // all begin as zeros
 };
 
+// The rows that shards of a parameter come in multiples of, so that each is updated alone; nullopt: some
+// optimizer of it needs whole tensors.
+std::optional<int64_t> shard_grain(const ParameterRule& rule, const Shape& parameter);
+
 // Appends the update of every parameter of a differentiated graph. `token_count` is the accumulator by which
 // the summed gradients are divided. A step without a valid target, or whose norm is not finite, is skipped:
 // parameters and states stay as they were.
@@ -135,6 +140,8 @@ extern const graph::OpDef kSumOfSquares;  // (x) → partials f64[ceil(n / kNorm
 extern const graph::OpDef
     kUpdateScalars;  // (hyper, token_count, updates, partials…) → scalars, grad_norm, updates
 extern const graph::OpDef kRootOfSum;  // (partials…) → f32[1]
+// (partials…) → f64[1]: what ranks have of a norm, before it is added up over them
+extern const graph::OpDef kSumOfPartials;
 
 // Of every optimizer's op. Where a node is for some rows of a parameter of `of_rows` rows, these say which,
 // and where they lie in its states; rows 0: all of them.
@@ -154,8 +161,8 @@ extern const graph::OpDef kAdafactor;        // row f32[rows], column f32[column
 extern const graph::OpDef kAdafactorVector;  // variance
 extern const graph::OpDef kAdamW8Bit;        // m u8, m_scale f32[blocks], v u8, v_scale f32[blocks]
 
-// The rows of a parameter that a node updates, and the first of them in its states. Attributes count rows of
-// the whole parameter; a shard's are in the same proportions, since it has a share of every segment.
+// The rows of a parameter that a node updates, and the first of them in its states. `parameter` is the one
+// that the attributes speak of, or an equal share of each of its parts.
 struct RowRange {
   int64_t first = 0, rows = 0;
   int64_t state_first = 0, state_rows = 0;  // of all rows that the states are for

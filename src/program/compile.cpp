@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "device/encode.h"
 #include "graph/localize.h"
+#include "program/collectives.h"
 #include "program/draft.h"
 #include "program/layout.h"
 #include "program/model_graph.h"
@@ -82,15 +83,20 @@ std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options
   draft->backward = options.backward;
   Graph& graph = draft->program.graph;
   const Request& request = draft->program.request;
-  if (request.kind == Kind::kTrain && recompute != Recompute::kNone) {
-    recompute_pass(graph, [&](int32_t layer) {
-      return layer < full_layers             ? Recompute::kFull
-             : recompute == Recompute::kFull ? Recompute::kSelective
-                                             : recompute;
-    });
+  const bool gathers_again = options.zero == 3 && options.reshard_after_forward;
+  if (request.kind == Kind::kTrain && (recompute != Recompute::kNone || gathers_again)) {
+    recompute_pass(
+        graph,
+        [&](int32_t layer) {
+          return layer < full_layers             ? Recompute::kFull
+                 : recompute == Recompute::kFull ? Recompute::kSelective
+                                                 : recompute;
+        },
+        gathers_again);
   }
   graph::localize(graph);
   device::encode_pass(graph, options.target.bindings, options.target.spec);
+  group_collectives_pass(graph);
   prune_pass(graph);
   bind_segments(*draft, binder);
   return draft;

@@ -17,10 +17,14 @@ using graph::ValueId;
 
 namespace {
 
-bool is_accumulator(const Graph& graph, ValueId id) {
-  if (id == kNone) return false;
+// Whether several nodes add to a value: of all micro-batches of a step, or of one.
+enum class Adds { kNever, kInMicroBatch, kInStep };
+
+Adds adds_to(const Graph& graph, ValueId id) {
+  if (id == kNone) return Adds::kNever;
   const Role role = graph.value(id).role;
-  return role == Role::kGradient || role == Role::kMetric;
+  if (role == Role::kTerms) return Adds::kInMicroBatch;
+  return role == Role::kGradient || role == Role::kMetric ? Adds::kInStep : Adds::kNever;
 }
 
 // Segments in the order of their first actions; those that are in no script come first.
@@ -56,17 +60,18 @@ void bind_segment(Draft& draft, Segment segment, const std::vector<int32_t>& nod
     adds.clear();
     bool differs = false;
     for (const ValueId output : node.outputs) {
-      const bool accumulator = is_accumulator(graph, output);
-      adds.push_back(accumulator && written[static_cast<size_t>(output)]);
-      if (!accumulator) continue;
-      differs = differs || !adds.back();
+      const Adds how = adds_to(graph, output);
+      adds.push_back(how != Adds::kNever && written[static_cast<size_t>(output)]);
+      if (how == Adds::kNever) continue;
+      differs = differs || (how == Adds::kInStep && !adds.back());
       written[static_cast<size_t>(output)] = true;
     }
     first.push_back(bind(i));
     if (!has_later) continue;
     later.push_back(first.back());
     if (!differs) continue;
-    for (size_t o = 0; o < adds.size(); ++o) adds[o] = is_accumulator(graph, node.outputs[o]);
+    for (size_t o = 0; o < adds.size(); ++o)
+      adds[o] = adds[o] || adds_to(graph, node.outputs[o]) == Adds::kInStep;
     later.back() = bind(i);
     // Both have the same operands.
     const int64_t scratch = std::max(first.back().kernel.scratch_bytes, later.back().kernel.scratch_bytes);
@@ -114,10 +119,8 @@ Sequence sequence_of(const Draft& draft, std::initializer_list<Segment> segments
 // Beside what the planned segments need.
 int64_t setup_bytes(const Draft& draft) {
   int64_t bytes = 0;
-  for (const Segment segment : {Segment::kSetup, Segment::kEncode}) {
-    for (const Bound& bound : draft.segment(segment))
-      bytes = std::max(bytes, align_up(bound.kernel.scratch_bytes, kBufferAlignment));
-  }
+  for (const Bound& bound : draft.segment(Segment::kSetup))
+    bytes = std::max(bytes, align_up(bound.kernel.scratch_bytes, kBufferAlignment));
   return bytes;
 }
 
@@ -166,6 +169,7 @@ void bind_segments(Draft& draft, Binder& binder) {
       sequence_of(draft, {Segment::kForward, Segment::kBackward, Segment::kInputGrad, Segment::kWeightGrad}),
       make_pools(program.script, static_cast<int32_t>(request.micro_batches), draft.backward));
   draft.workspaces.emplace_back(program.graph, sequence_of(draft, {Segment::kUpdate}));
+  draft.workspaces.emplace_back(program.graph, sequence_of(draft, {Segment::kEncode}));
 }
 
 int64_t least_workspace_bytes(const Draft& draft) {
@@ -180,10 +184,11 @@ int64_t workspace_bytes(Draft& draft) {
     program.pools = draft.workspaces[0].pools();
     program.workspace = draft.workspaces[0].plan(program.places);
     program.update_workspace = draft.workspaces[1].plan(program.places);
+    program.encode_workspace = draft.workspaces[2].plan(program.places);
     draft.is_placed = true;
   }
-  return std::max(
-      {setup_bytes(draft), program.pool_bytes() + program.workspace.bytes, program.update_workspace.bytes});
+  return std::max({setup_bytes(draft), program.pool_bytes() + program.workspace.bytes,
+                   program.update_workspace.bytes, program.encode_workspace.bytes});
 }
 
 }  // namespace strata::program

@@ -5,11 +5,14 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "graph/reshard.h"
+#include "program/collectives.h"
 
 namespace strata::program {
 
-Executor::Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device)
-    : set_(std::move(set)), device_(std::move(device)) {
+Executor::Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device,
+                   const Ranks* ranks)
+    : set_(std::move(set)), device_(std::move(device)), ranks_(ranks) {
   const hardware::DeviceSpec& planned = set_->options.target.spec;
   const hardware::DeviceSpec& here = device_->spec();
   STRATA_CHECK(planned.isa == here.isa && planned.threads == here.threads &&
@@ -31,6 +34,8 @@ Executor::Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device
     }
   }
   pointers_.resize(widest);
+  buffers_.reserve(widest);
+  running_.reserve(64);
   for (size_t i = 0; i < set_->programs.size(); ++i) run(i, {Segment::kSetup});
 }
 
@@ -40,7 +45,14 @@ void Executor::instantiate() {
     auto& states = states_.emplace_back();
     for (size_t s = 0; s < kSegments; ++s) {
       for (size_t v = 0; v < kVariants; ++v) {
-        for (const Instruction& i : program.segments[s][v]) {
+        const auto& list = program.segments[s][v];
+        for (size_t index = 0; index < list.size(); ++index) {
+          const Instruction& i = list[index];
+          if (i.queue == graph::Queue::kCommunication) {
+            instances_.push_back(make_exchange(program, list, index));
+            states[s][v].push_back(instances_.back().get());
+            continue;
+          }
           auto [state, is_new] = made.try_emplace(i.plan, const_cast<void*>(i.plan));
           if (is_new && i.instantiate != nullptr) {
             instances_.push_back(i.instantiate(i.plan));
@@ -50,6 +62,99 @@ void Executor::instantiate() {
         }
       }
     }
+  }
+}
+
+namespace {
+
+struct Touched {
+  graph::ValueId value;
+  Operand at;
+  int64_t bytes;
+  bool writes;
+};
+
+std::vector<Touched> touched_by(const Program& program, const Instruction& instruction) {
+  const graph::Node& node = program.node_of(instruction);
+  std::vector<Touched> out;
+  const Operand* operand = program.operands.data() + instruction.first_operand;
+  for (const bool writes : {false, true}) {
+    for (const graph::ValueId id : writes ? node.outputs : node.inputs) {
+      if (id != graph::kNone) out.push_back({id, *operand, program.graph.value(id).bytes(), writes});
+      ++operand;
+    }
+  }
+  return out;
+}
+
+bool conflict(const std::vector<Touched>& a, const std::vector<Touched>& b) {
+  for (const Touched& x : a) {
+    for (const Touched& y : b) {
+      if ((x.writes || y.writes) && x.at.base == y.at.base && x.at.offset < y.at.offset + y.bytes &&
+          y.at.offset < x.at.offset + x.bytes)
+        return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::shared_ptr<void> Executor::make_exchange(const Program& program, const std::vector<Instruction>& list,
+                                              size_t index) const {
+  auto exchange = std::make_shared<Exchange>();
+  if (ranks_ == nullptr) return exchange;
+  const graph::Node& node = program.node_of(list[index]);
+  const auto axis = static_cast<size_t>(node.attrs.as<graph::ReshardAttrs>().axis);
+  exchange->group = &ranks_->along(axis);
+  exchange->transfers = node.inputs.size();
+  exchange->prepared = exchange->group->prepare(
+      operation_of(program.graph, node, exchange->group->rank(), set_->options.reduce_dtype));
+  // The queue's order keeps what is behind one another on one device apart; groups of ranks are queues of
+  // their own.
+  const auto mine = touched_by(program, list[index]);
+  for (size_t i = 0; i < index; ++i) {
+    if (list[i].queue == graph::Queue::kCommunication && conflict(mine, touched_by(program, list[i])))
+      exchange->behind.push_back(i);
+  }
+  return exchange;
+}
+
+void Executor::start(const Program& program, const Instruction& instruction, size_t index, Exchange& exchange,
+                     std::vector<Timing>& timings) {
+  for (const size_t other : exchange.behind) wait_for(other, timings);
+  for (const int32_t other : program.waits_of(instruction)) wait_for(static_cast<size_t>(other), timings);
+  buffers_.clear();
+  for (size_t i = 0; i < exchange.transfers; ++i)
+    buffers_.push_back({pointers_[i], pointers_[exchange.transfers + i], (instruction.adds & 1U) != 0});
+  running_.push_back({index, exchange.group, exchange.group->start(*exchange.prepared, buffers_)});
+}
+
+void Executor::wait_for(size_t instruction, std::vector<Timing>& timings) {
+  // The plan counts on the queue's order: whoever waits for one waits for all that were started before it, on
+  // whatever group of ranks.
+  const auto end = std::find_if(running_.begin(), running_.end(),
+                                [&](const Running& one) { return one.instruction > instruction; });
+  for (auto one = running_.begin(); one != end; ++one) {
+    const double begin = monotonic_seconds();
+    one->group->wait(one->ticket);
+    const double seconds = monotonic_seconds() - begin;
+    timings[one->instruction].seconds += seconds;
+    seconds_waited_ += seconds;
+  }
+  running_.erase(running_.begin(), end);
+}
+
+void Executor::wait_for_all(std::vector<Timing>& timings) {
+  if (!running_.empty()) wait_for(running_.back().instruction, timings);
+}
+
+void Executor::set_pointers(const Program& program, const Instruction& instruction,
+                            const std::array<std::byte*, std::tuple_size_v<Bases>>& bases) {
+  const Operand* operand = program.operands.data() + instruction.first_operand;
+  for (uint32_t o = 0; o < instruction.operand_count; ++o) {
+    std::byte* const base = bases[static_cast<size_t>(operand[o].base)];
+    pointers_[o] = base == nullptr ? nullptr : base + operand[o].offset;
   }
 }
 
@@ -83,14 +188,19 @@ const Instruction* Executor::advance(size_t index, Cursor& cursor) {
   while (cursor.next < instructions.size()) {
     const size_t i = cursor.next++;
     const Instruction& instruction = instructions[i];
-    if (instruction.queue == graph::Queue::kCommunication) [[unlikely]]
+    const bool communicates = instruction.queue == graph::Queue::kCommunication;
+    if (communicates && ranks_ == nullptr) [[unlikely]]
       return &instruction;
-    const Operand* operand = program.operands.data() + instruction.first_operand;
-    for (uint32_t o = 0; o < instruction.operand_count; ++o) {
-      std::byte* const base = bases[static_cast<size_t>(operand[o].base)];
-      pointers_[o] = base == nullptr ? nullptr : base + operand[o].offset;
+    if (!running_.empty() && !communicates) {
+      for (const int32_t other : program.waits_of(instruction)) wait_for(static_cast<size_t>(other), timings);
+      begin = monotonic_seconds();
     }
-    instruction.run(launch, states[i], pointers_.data());
+    set_pointers(program, instruction, bases);
+    if (communicates) {
+      start(program, instruction, i, *static_cast<Exchange*>(states[i]), timings);
+    } else {
+      instruction.run(launch, states[i], pointers_.data());
+    }
     const double end = monotonic_seconds();
     ++timings[i].calls;
     timings[i].seconds += end - begin;
@@ -98,6 +208,7 @@ const Instruction* Executor::advance(size_t index, Cursor& cursor) {
       observer_->instruction(index, action, i, begin, end);
     begin = end;
   }
+  wait_for_all(timings);
   return nullptr;
 }
 

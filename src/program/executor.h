@@ -8,6 +8,7 @@
 
 #include "device/device.h"
 #include "program/program.h"
+#include "program/ranks.h"
 
 namespace strata::program {
 
@@ -28,16 +29,20 @@ class Executor {
   // Allocates the arena, makes instances of the plans and runs every program's setup. Weights are zero until
   // somebody fills them and encodes. Several executors may share a set, each on a thread of its own.
   // InternalError where the set was compiled for a device that computes otherwise.
-  Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device);
+  // `ranks`, which must outlive it: those of the set's mesh, that carry out what is on the communication
+  // queue together. Without them such instructions are left to the caller (advance).
+  Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device,
+           const Ranks* ranks = nullptr);
 
   const ProgramSet& set() const { return *set_; }
   const Program& program(size_t index) const { return set_->programs[index]; }
 
   // Runs a segment of a program. Allocates nothing. InternalError at an instruction of the communication
-  // queue, which needs a communicator: advance.
+  // queue where there are no ranks: advance.
   void run(size_t program, const Action& action);
   // Runs from the cursor up to the next instruction of the communication queue and gives it back, the cursor
-  // behind it: the caller carries it out before it advances again. nullptr: the segment is done.
+  // behind it: the caller carries it out before it advances again. nullptr: the segment is done. With ranks
+  // it always is.
   const Instruction* advance(size_t program, Cursor& cursor);
   // The program's script, whose batches are all there: the whole step, or the micro-batches without what
   // comes behind them.
@@ -87,6 +92,10 @@ class Executor {
   void download_operand(size_t program, const Action& action, const Instruction& instruction, size_t operand,
                         void* to, int64_t bytes) const;
 
+  // For other ranks, since it was made.
+  double seconds_waited() const { return seconds_waited_; }
+  // nullptr: this rank is alone.
+  const Ranks* ranks() const { return ranks_; }
   int64_t arena_bytes() const { return arena_->bytes(); }
 
   // Seconds by segment and instruction since the last reset; always on (two clock reads a call).
@@ -105,7 +114,29 @@ class Executor {
   // By Base: the offsets in the arena where operands' offsets start.
   using Bases = std::array<int64_t, static_cast<size_t>(Base::kPool) + kMostPools>;
 
+  // What carries out an instruction of the communication queue: its plan's instance.
+  struct Exchange {
+    comm::Communicator* group = nullptr;
+    std::unique_ptr<comm::Prepared> prepared;
+    size_t transfers = 0;
+    std::vector<size_t> behind;  // instructions of the list on the same queue that must be done before
+  };
+  // One that was started and is not waited for yet.
+  struct Running {
+    size_t instruction = 0;
+    comm::Communicator* group = nullptr;
+    comm::Ticket ticket;
+  };
+
   void instantiate();
+  std::shared_ptr<void> make_exchange(const Program& program, const std::vector<Instruction>& list,
+                                      size_t index) const;
+  void start(const Program& program, const Instruction& instruction, size_t index, Exchange& exchange,
+             std::vector<Timing>& timings);
+  void wait_for(size_t instruction, std::vector<Timing>& timings);
+  void wait_for_all(std::vector<Timing>& timings);
+  void set_pointers(const Program& program, const Instruction& instruction,
+                    const std::array<std::byte*, static_cast<size_t>(Base::kPool) + kMostPools>& bases);
   Bases bases_of(size_t program, const Action& action) const;
   int64_t offset_of(size_t program, const Action& action, const Instruction& instruction, size_t operand,
                     int64_t bytes) const;
@@ -119,6 +150,10 @@ class Executor {
   std::vector<std::byte*> pointers_;  // of the running instruction; as many as the widest has
   std::vector<std::array<std::array<std::vector<Timing>, kVariants>, kSegments>> timings_;
   Observer* observer_ = nullptr;
+  const Ranks* ranks_ = nullptr;
+  std::vector<comm::Buffers> buffers_;  // of the collective that starts
+  std::vector<Running> running_;
+  double seconds_waited_ = 0;
 };
 
 }  // namespace strata::program

@@ -61,22 +61,9 @@ void scale_parts(const Whole& whole, const std::vector<double>& factors, int64_t
   }
 }
 
-// Neighbours joined.
-std::vector<graph::Span> joined(const std::vector<graph::Span>& spans) {
-  std::vector<graph::Span> out;
-  for (const graph::Span& span : spans) {
-    if (!out.empty() && out.back().end == span.begin) {
-      out.back().end = span.end;
-    } else {
-      out.push_back(span);
-    }
-  }
-  return out;
-}
-
 // The columns that a rank holds of a matrix; all of a vector's one.
-std::vector<graph::Span> columns_of(const std::vector<std::vector<graph::Span>>& spans) {
-  return spans.size() > 1 ? joined(spans[1]) : std::vector<graph::Span>{{0, 1}};
+std::vector<graph::HeldSpan> columns_of(const std::vector<std::vector<graph::HeldSpan>>& held) {
+  return held.size() > 1 ? held[1] : std::vector<graph::HeldSpan>{{{0, 1}, 0}};
 }
 
 void initialize(Executor& executor, const graph::Parameter& parameter, const graph::Value& value,
@@ -84,14 +71,12 @@ void initialize(Executor& executor, const graph::Parameter& parameter, const gra
   constexpr int64_t kBlock = 1 << 16;
   constexpr int64_t kAligned = 4;  // numbers that one counter gives
   const Whole whole = whole_of(value);
-  const auto spans = graph::spans_of(value, executor.set().options.mesh, coordinates);
+  const auto spans = graph::held_spans(value, executor.set().options.mesh, coordinates);
   const auto columns = columns_of(spans);
-  int64_t held = 0;  // elements of a row
-  for (const graph::Span& span : columns) held += span.size();
-  int64_t row = 0;  // of the rank's part
-  for (const graph::Span& rows : joined(spans[0])) {
-    const int64_t first = rows.begin * whole.columns();
-    parallel_ranges(rows.size() * whole.columns(), kBlock, [&](int64_t from, int64_t to) {
+  const int64_t width = value.shape.elements() / std::max<int64_t>(1, value.shape[0]);  // of a row here
+  for (const graph::HeldSpan& rows : spans[0]) {
+    const int64_t first = rows.whole.begin * whole.columns();
+    parallel_ranges(rows.whole.size() * whole.columns(), kBlock, [&](int64_t from, int64_t to) {
       const int64_t begin = first + from, aligned = begin / kAligned * kAligned;
       std::vector<float> numbers(static_cast<size_t>(first + to - aligned));
       fill(parameter.init, key, aligned, numbers);
@@ -99,22 +84,20 @@ void initialize(Executor& executor, const graph::Parameter& parameter, const gra
       const auto give = [&](int64_t at, int64_t end, int64_t element) {
         executor.upload(value.name, numbers.data() + (at - aligned), (end - at) * 4, element * 4);
       };
-      if (held == whole.columns()) {
-        give(begin, first + to, row * held + from);
+      if (width == whole.columns()) {
+        give(begin, first + to, rows.at * width + from);
         return;
       }
       for (int64_t r = begin / whole.columns(); r * whole.columns() < first + to; ++r) {
-        int64_t element = (row + r - rows.begin) * held;
-        for (const graph::Span& span : columns) {
-          const int64_t span_begin = r * whole.columns() + span.begin;
+        const int64_t row = (rows.at + r - rows.whole.begin) * width;
+        for (const graph::HeldSpan& span : columns) {
+          const int64_t span_begin = r * whole.columns() + span.whole.begin;
           const int64_t at = std::max(begin, span_begin);
-          const int64_t end = std::min(first + to, r * whole.columns() + span.end);
-          if (at < end) give(at, end, element + at - span_begin);
-          element += span.size();
+          const int64_t end = std::min(first + to, r * whole.columns() + span.whole.end);
+          if (at < end) give(at, end, row + span.at + at - span_begin);
         }
       }
     });
-    row += rows.size();
   }
 }
 

@@ -55,7 +55,7 @@ void lay_out_persistent(ProgramSet& set, const Drafts& drafts) {
   for (const auto& draft : drafts) {
     for (ValueId id = 0; id < draft->program.graph.value_count(); ++id) {
       const Value& value = draft->program.graph.value(id);
-      if (value.role == Role::kActivation || value.role == Role::kInput || value.role == Role::kCache)
+      if (graph::is_temporary(value.role) || value.role == Role::kInput || value.role == Role::kCache)
         continue;
       add_persistent(set, value);
     }
@@ -101,7 +101,7 @@ void emit_places(Draft& draft, const ProgramSet& set, int64_t workspace_offset) 
   for (ValueId id = 0; id < program.graph.value_count(); ++id) {
     const Value& value = program.graph.value(id);
     Place& place = program.places[static_cast<size_t>(id)];
-    if (value.role == Role::kActivation) {
+    if (graph::is_temporary(value.role)) {
       if (place.at.base == Base::kArena) place.at.offset += workspace_offset;
     } else if (value.role != Role::kInput && value.role != Role::kCache) {
       place = {id, {set.at(value.name).offset, Base::kArena}, value.bytes(), 0, 0};
@@ -115,6 +115,8 @@ int64_t scratch_offset(const Draft& draft, Segment segment, size_t i) {
   const Program& program = draft.program;
   if (segment == Segment::kUpdate)
     return WorkspacePlanner::scratch_offset(program.update_workspace, draft.segment(segment).size(), i);
+  if (segment == Segment::kEncode)
+    return WorkspacePlanner::scratch_offset(program.encode_workspace, draft.segment(segment).size(), i);
   if (!is_of_micro_batch(segment)) return 0;
   size_t before = 0, all = 0;  // instructions of a micro-batch
   for (int s = 0; s < kSegments; ++s) {

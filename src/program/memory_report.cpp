@@ -39,7 +39,7 @@ Peak workspace_peak(const Program& program) {
       const graph::Node& node = program.node_of(instruction);
       for (const auto* ids : {&node.inputs, &node.outputs}) {
         for (const ValueId id : *ids) {
-          if (id == kNone || program.graph.value(id).role != Role::kActivation) continue;
+          if (id == kNone || !graph::is_temporary(program.graph.value(id).role)) continue;
           const Place& place = program.places[static_cast<size_t>(id)];
           if (is_in_pool(place.at.base)) continue;
           if (place.first <= peak.instruction && peak.instruction <= place.last)
@@ -68,7 +68,8 @@ size_t largest_program(const ProgramSet& set) {
   size_t largest = 0;
   auto bytes = [&](size_t i) {
     const Program& program = set.programs[i];
-    return std::max(program.pool_bytes() + program.workspace.bytes, program.update_workspace.bytes);
+    return std::max({program.pool_bytes() + program.workspace.bytes, program.update_workspace.bytes,
+                     program.encode_workspace.bytes});
   };
   for (size_t i = 1; i < set.programs.size(); ++i) {
     if (bytes(i) > bytes(largest)) largest = i;

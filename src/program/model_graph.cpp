@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "graph/differentiate.h"
 #include "graph/reshard.h"
+#include "graph/zero.h"
 #include "models/head.h"
 
 namespace strata::program {
@@ -24,6 +25,15 @@ layers::Mode mode_of(Kind kind) {
   return layers::Mode::kSequences;
 }
 
+void shard_parameters(Graph& graph, const CompileOptions& options) {
+  if (options.zero == 0) return;
+  STRATA_CHECK(options.rule_of != nullptr, "parameters are sharded as their optimizers allow");
+  graph::shard_parameters(graph, options.zero, [&](const graph::Parameter& parameter) {
+    const graph::Value& value = graph.value(parameter.value);
+    return optim::shard_grain(options.rule_of(value.name, parameter.role), value.shape);
+  });
+}
+
 }  // namespace
 
 graph::Graph build_graph(const Request& request, const CompileOptions& options,
@@ -40,7 +50,7 @@ graph::Graph build_graph(const Request& request, const CompileOptions& options,
                           .mode = mode,
                           .activations = options.activations,
                           .sequence_length = request.sequence_length,
-                          .sequences = request.sequences * options.mesh.batch_ranks(),
+                          .sequences = request.sequences * (writes ? 1 : options.mesh.batch_ranks()),
                           .cache_capacity = writes ? options.cache_capacity : 0,
                           .cache_slots = writes ? options.cache_slots : 0,
                           .document_mask = request.document_mask,
@@ -48,16 +58,18 @@ graph::Graph build_graph(const Request& request, const CompileOptions& options,
                           .encoder_length = request.encoder_length};
   layers::add_batch(context);
   const models::Hidden hidden = options.model.family->build(options.model, context);
-  if (mode == layers::Mode::kEncoderPrefill) return graph;
-  if (mode == layers::Mode::kCached) {
-    models::add_logits(context, hidden);
+  if (mode == layers::Mode::kCached) models::add_logits(context, hidden);
+  if (mode != layers::Mode::kSequences) {
+    shard_parameters(graph, options);
     return graph;
   }
   const bool is_split = request.kind == Kind::kTrain && options.backward == Backward::kSplit;
   const auto form = is_split ? models::LossForm::kSplit : models::LossForm::kFused;
   const models::Losses losses = models::add_losses(context, hidden, request.per_token_loss, form);
+  shard_parameters(graph, options);
   if (request.kind == Kind::kTrain) {
     graph::differentiate(graph, losses.all);
+    graph::scatter_gradients(graph, options.zero);
     STRATA_CHECK(options.rule_of != nullptr, "a training program needs the optimizer's rules");
     auto update = optim::add_update(graph, losses.token_count, options.rule_of);
     if (states != nullptr) *states = std::move(update.states);

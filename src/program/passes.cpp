@@ -4,6 +4,8 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "graph/reshard.h"
+#include "graph/zero.h"
 #include "ops/ops.h"
 
 namespace strata::program {
@@ -27,7 +29,7 @@ namespace {
 void renumber_producers(Graph& graph) {
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     for (const ValueId output : graph.nodes()[i].outputs) {
-      if (output != kNone && graph.value(output).role == Role::kActivation) {
+      if (output != kNone && graph::is_temporary(graph.value(output).role)) {
         graph.value(output).producer = static_cast<NodeId>(i);
       }
     }
@@ -42,8 +44,8 @@ bool is_backward(const Node& node) {
 class Recomputer {
  public:
   Recomputer(Graph& graph, const std::vector<Node>& forward,
-             const std::function<Recompute(int32_t)>& of_layer)
-      : graph_(graph), of_layer_(of_layer) {
+             const std::function<Recompute(int32_t)>& of_layer, bool gathers_again)
+      : graph_(graph), of_layer_(of_layer), gathers_again_(gathers_again) {
     for (const Node& node : forward) {
       if (node.phase != Phase::kForward) continue;
       for (size_t i = 0; i < node.outputs.size(); ++i) {
@@ -59,6 +61,11 @@ class Recomputer {
     const auto source = sources_.find(value);
     if (source == sources_.end() || graph_.value(value).role != Role::kActivation) return value;
     const Node& node = *source->second.node;
+    if (graph::is_gather(graph_, node)) {
+      if (!gathers_again_) return value;
+      mark(node);
+      return made_[value] = graph::gather_again(graph_, node);
+    }
     if (node.layer == kNone) return value;
     switch (of_layer_(node.layer)) {
       case Recompute::kNone:
@@ -105,16 +112,17 @@ class Recomputer {
 
   Graph& graph_;
   const std::function<Recompute(int32_t)>& of_layer_;
+  bool gathers_again_;
   std::unordered_map<ValueId, Source> sources_;
   std::unordered_map<ValueId, ValueId> made_;
 };
 
 }  // namespace
 
-void recompute_pass(Graph& graph, const std::function<Recompute(int32_t)>& of_layer) {
+void recompute_pass(Graph& graph, const std::function<Recompute(int32_t)>& of_layer, bool gathers_again) {
   const std::vector<Node> old = std::move(graph.nodes());
   graph.nodes().clear();
-  Recomputer recomputer(graph, old, of_layer);
+  Recomputer recomputer(graph, old, of_layer, gathers_again);
   for (const Node& node : old) {
     Node rewritten = node;
     if (is_backward(node)) {

@@ -16,8 +16,11 @@ enum class Recompute : uint8_t {
 };
 std::string_view name_of(Recompute recompute);
 
-// `of_layer` decides for each layer. The loss is never recomputed.
-void recompute_pass(graph::Graph& graph, const std::function<Recompute(int32_t)>& of_layer);
+// `of_layer` decides for each layer. The loss is never recomputed. With `gathers_again` parameters that
+// forward put together of their shards are put together again, whatever the layer recomputes, so that they
+// are not kept.
+void recompute_pass(graph::Graph& graph, const std::function<Recompute(int32_t)>& of_layer,
+                    bool gathers_again = false);
 
 // Removes nodes whose results nobody reads.
 void prune_pass(graph::Graph& graph);

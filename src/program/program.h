@@ -106,7 +106,7 @@ struct Program {
   std::vector<std::shared_ptr<const void>> plans;  // what the instructions' plans point to
   std::vector<Pool> pools;                         // empty: what segments hand on lies in the workspace
   Layout workspace;                                // of the segments of a micro-batch
-  Layout update_workspace;
+  Layout update_workspace, encode_workspace;
   int64_t batch_bytes = 0;           // of one batch slot
   int64_t scratch_peak = 0;          // largest scratch of one instruction
   std::vector<optim::State> states;  // kTrain: of the optimizers
@@ -144,9 +144,13 @@ struct CompileOptions {
   int64_t cache_capacity = 0;  // tokens of a slot of the key–value cache, for kPrefill and kDecode
   int64_t cache_slots = 1;     // sequences in it; at least as many as a program has sequences
   device::Target target;       // what is to run it: need not be this machine
-  // The ranks that run the programs together. A request's sequences are those of one part of the batch.
+  // The ranks that run the programs together. A request's sequences are those of one part of the batch; what
+  // writes a text is run by all of them alike.
   graph::Mesh mesh = graph::Mesh::of_one();
-  bool sequence_parallel = true;  // with an axis "tensor"
+  bool sequence_parallel = true;      // with an axis "tensor"
+  int zero = 0;                       // the stage of ZeRO along "shard" (graph/zero.h)
+  bool reshard_after_forward = true;  // stage 3: backward puts parameters together again
+  DType reduce_dtype = DType::kF32;   // what sums of gradients are sent as
 };
 
 // Where something lies that outlives a segment: parameters, gradients, optimizer states, encodings, tables,

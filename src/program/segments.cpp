@@ -63,7 +63,7 @@ std::array<std::vector<int32_t>, kSegments> split_into_segments(const Graph& gra
     segments[static_cast<size_t>(of_node[i])].push_back(static_cast<int32_t>(i));
     const Node& node = graph.nodes()[i];
     for (const ValueId input : node.inputs) {
-      if (input == kNone || graph.value(input).role != Role::kActivation) continue;
+      if (input == kNone || !graph::is_temporary(graph.value(input).role)) continue;
       const graph::NodeId producer = graph.value(input).producer;
       STRATA_CHECK(producer != kNone && of_node[static_cast<size_t>(producer)] <= of_node[i],
                    "{} of {} reads {}, which is made later", node.op->name, name_of(of_node[i]),

@@ -92,7 +92,7 @@ void WorkspacePlanner::find_lives(const Graph& graph, const Sequence& sequence) 
     const auto instruction = static_cast<int32_t>(i);
     for (const auto* ids : {&node.inputs, &node.outputs}) {
       for (const ValueId id : *ids) {
-        if (id == kNone || graph.value(id).role != Role::kActivation) continue;
+        if (id == kNone || !graph::is_temporary(graph.value(id).role)) continue;
         if (!lives(id)) {
           order_.push_back(id);
           buffer_[at(id)] = id;

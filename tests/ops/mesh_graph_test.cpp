@@ -126,11 +126,11 @@ TEST(Shards, CoverTheWholeOnce) {
       const ValueId id = graph.add_parameter("w", ParameterRole::kFfnIn, {12, 8}, {}, placements, segments);
       std::multiset<std::pair<int64_t, int64_t>> seen;
       for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
-        const auto spans = spans_of(graph.value(id), mesh, mesh.coordinates(rank));
-        for (const Span& rows : spans[0]) {
-          for (int64_t r = rows.begin; r < rows.end; ++r) {
-            for (const Span& columns : spans[1]) {
-              for (int64_t c = columns.begin; c < columns.end; ++c) seen.emplace(r, c);
+        const auto spans = held_spans(graph.value(id), mesh, mesh.coordinates(rank));
+        for (const HeldSpan& rows : spans[0]) {
+          for (int64_t r = rows.whole.begin; r < rows.whole.end; ++r) {
+            for (const HeldSpan& columns : spans[1]) {
+              for (int64_t c = columns.whole.begin; c < columns.whole.end; ++c) seen.emplace(r, c);
             }
           }
         }
@@ -145,8 +145,8 @@ TEST(Shards, OfTheFirstAxisAreCutByTheNext) {
   const Mesh mesh = Mesh::of(1, 2, 1, 2);
   Graph graph(mesh);
   const ValueId id = add(graph, "x", {8}, on_shard_and_tensor(kS0, kS0), Role::kInput);
-  EXPECT_EQ(spans_of(graph.value(id), mesh, {0, 1, 0, 0})[0], (std::vector<Span>{{4, 6}}));
-  EXPECT_EQ(spans_of(graph.value(id), mesh, {0, 0, 0, 1})[0], (std::vector<Span>{{2, 4}}));
+  EXPECT_EQ(held_spans(graph.value(id), mesh, {0, 1, 0, 0})[0], (std::vector<HeldSpan>{{{4, 6}, 0}}));
+  EXPECT_EQ(held_spans(graph.value(id), mesh, {0, 0, 0, 1})[0], (std::vector<HeldSpan>{{{2, 4}, 0}}));
 }
 
 TEST(Localize, GivesEachRankItsPart) {

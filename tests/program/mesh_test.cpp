@@ -11,6 +11,7 @@ struct Layout {
   const char* name;
   graph::Mesh mesh;
   bool sequence_parallel = true;
+  int zero = 0;
 };
 
 const std::vector<Layout>& layouts() {
@@ -22,7 +23,15 @@ const std::vector<Layout>& layouts() {
                                         {"replicate2", Mesh::of(2, 1, 1, 1)},
                                         {"shard2_tensor2", Mesh::of(1, 2, 1, 2)},
                                         {"shard2_tensor2_whole_rows", Mesh::of(1, 2, 1, 2), false},
-                                        {"replicate2_shard2", Mesh::of(2, 2, 1, 1)}};
+                                        {"replicate2_shard2", Mesh::of(2, 2, 1, 1)},
+                                        {"zero1_shard2", Mesh::of(1, 2, 1, 1), true, 1},
+                                        {"zero2_shard2", Mesh::of(1, 2, 1, 1), true, 2},
+                                        {"zero3_shard2", Mesh::of(1, 2, 1, 1), true, 3},
+                                        {"zero1_shard3", Mesh::of(1, 3, 1, 1), true, 1},
+                                        {"zero3_shard4", Mesh::of(1, 4, 1, 1), true, 3},
+                                        {"zero2_replicate2_shard2", Mesh::of(2, 2, 1, 1), true, 2},
+                                        {"zero3_replicate2_shard2", Mesh::of(2, 2, 1, 1), true, 3},
+                                        {"zero3_shard2_tensor2", Mesh::of(1, 2, 1, 2), true, 3}};
   return kAll;
 }
 
@@ -42,7 +51,7 @@ models::ModelConfig small_model(const std::string& preset) {
   return model;
 }
 
-constexpr int64_t kLength = 16, kSequences = 4;
+constexpr int64_t kLength = 16, kSequences = 12;
 
 // How a program is made beside its mesh.
 struct Making {
@@ -72,44 +81,44 @@ class OnAMesh : public testing::TestWithParam<std::tuple<const char*, Layout, Ma
             .micro_batches = 2};
   }
   // Sequence s of a micro-batch is the same whichever rank has it.
-  static void fill_batch(MeshRanks& ranks) {
-    const int64_t vocab = ranks[0].set().options.model.vocab_size;
-    for (size_t rank = 0; rank < ranks.size(); ++rank) {
-      const graph::Coordinates at = ranks.mesh().coordinates(static_cast<int64_t>(rank));
-      const int64_t part = at[0] * ranks.mesh().size("shard") + at[1];
-      const Request& request = ranks[rank].program(0).request;
-      for (int64_t micro = 0; micro < request.micro_batches; ++micro) {
-        for (const std::string name : {"tokens", "targets", "positions", "kv_begin", "encoder_tokens",
-                                       "encoder_kv_begin", "cross_kv_begin"}) {
-          const int64_t length =
-              name.starts_with("encoder_") ? request.encoder_length : request.sequence_length;
-          std::vector<int32_t> values;
-          for (int64_t s = part * request.sequences; s < (part + 1) * request.sequences; ++s) {
-            for (int64_t i = 0; i < length; ++i) {
-              const int64_t document = i < length / 3 ? 0 : length / 3;
-              const int64_t read = i < length / 3 ? 0 : request.encoder_length / 3;
-              const int64_t mixed = (s * 131 + i * 37 + micro * 11 + static_cast<int64_t>(name.size()) * 5);
-              const bool masked = name == "targets" && mixed % 5 == s % 5;
-              values.push_back(static_cast<int32_t>(name == "positions"          ? i - document
-                                                    : name == "kv_begin"         ? document
-                                                    : name == "encoder_kv_begin" ? document
-                                                    : name == "cross_kv_begin"   ? read
-                                                    : masked                     ? -1
-                                                                                 : mixed % vocab));
-            }
+  static void fill_batch(Executor& executor, const graph::Coordinates& at) {
+    const graph::Mesh& mesh = executor.set().options.mesh;
+    const int64_t vocab = executor.set().options.model.vocab_size;
+    const int64_t part = at[0] * mesh.size("shard") + at[1];
+    const Request& request = executor.program(0).request;
+    for (int64_t micro = 0; micro < request.micro_batches; ++micro) {
+      for (const std::string name : {"tokens", "targets", "positions", "kv_begin", "encoder_tokens",
+                                     "encoder_kv_begin", "cross_kv_begin"}) {
+        const int64_t length =
+            name.starts_with("encoder_") ? request.encoder_length : request.sequence_length;
+        std::vector<int32_t> values;
+        for (int64_t s = part * request.sequences; s < (part + 1) * request.sequences; ++s) {
+          for (int64_t i = 0; i < length; ++i) {
+            const int64_t document = i < length / 3 ? 0 : length / 3;
+            const int64_t read = i < length / 3 ? 0 : request.encoder_length / 3;
+            const int64_t mixed = (s * 131 + i * 37 + micro * 11 + static_cast<int64_t>(name.size()) * 5);
+            const bool masked = name == "targets" && mixed % 5 == s % 5;
+            values.push_back(static_cast<int32_t>(name == "positions"          ? i - document
+                                                  : name == "kv_begin"         ? document
+                                                  : name == "encoder_kv_begin" ? document
+                                                  : name == "cross_kv_begin"   ? read
+                                                  : masked                     ? -1
+                                                                               : mixed % vocab));
           }
-          ranks[rank].upload_batch(0, name, micro, values.data(), std::ssize(values) * 4);
         }
+        executor.upload_batch(0, name, micro, values.data(), std::ssize(values) * 4);
       }
     }
   }
-  static void take_step(MeshRanks& ranks) {
-    fill_batch(ranks);
-    // A large eps: a first update of AdamW is else the gradient's sign, and rounding decides those of
-    // gradients near zero.
-    for (size_t rank = 0; rank < ranks.size(); ++rank)
-      write_hyper(ranks[rank], {.max_grad_norm = 1, .lr = 1e-2f, .eps = 1e-2f});
-    ranks.step();
+  static MeshRanks take_step(const CompileOptions& options) {
+    return MeshRanks(compile({request_for(options.model, options.mesh.batch_ranks())}, options), 3,
+                     [](Executor& executor, const graph::Coordinates& at) {
+                       fill_batch(executor, at);
+                       // A large eps: a first update of AdamW is else the gradient's sign, and rounding
+                       // decides those of gradients near zero.
+                       write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f, .eps = 1e-2f});
+                       executor.run_script(0);
+                     });
   }
 };
 
@@ -129,18 +138,16 @@ void expect_near(const Tensor& found, const Tensor& wanted, double tolerance, co
 TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
   const auto& [preset, layout, making] = GetParam();
   CompileOptions options = options_for(preset, making);
-  MeshRanks one(compile({request_for(options.model, 1)}, options), 3);
-  take_step(one);
+  const MeshRanks one = take_step(options);
   ASSERT_EQ(one.collectives(), 0U);
 
   options.mesh = layout.mesh;
   options.sequence_parallel = layout.sequence_parallel;
-  MeshRanks ranks(compile({request_for(options.model, layout.mesh.batch_ranks())}, options), 3);
-  take_step(ranks);
-  if (HasFatalFailure()) return;
+  options.zero = layout.zero;
+  const MeshRanks ranks = take_step(options);
   EXPECT_GT(ranks.collectives(), 0U);
 
-  const graph::Graph& graph = one[0].program(0).graph;
+  const graph::Graph& graph = one.set().programs[0].graph;
   for (const graph::Parameter& parameter : graph.parameters()) {
     for (const graph::ValueId id : {parameter.gradient, parameter.value}) {
       const std::string& name = graph.value(id).name;

@@ -125,6 +125,17 @@ BoundKernel root_of_sum(const BindRequest& request) {
       partials_plan(request.view, optim::RootOfSumOperands::kFirstPartials));
 }
 
+// (partials…) → their sum
+BoundKernel sum_of_partials(const BindRequest& request) {
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& plan = plan_of<PartialsPlan>(held);
+        const double sum = plan.total(p);
+        std::memcpy(p[plan.counts.size()], &sum, sizeof sum);
+      },
+      partials_plan(request.view, optim::SumOfPartialsOperands::kFirstPartials));
+}
+
 // (master, m, v, grad, scalars) → master, m, v, in place; so the others
 BoundKernel adamw(const BindRequest& request) {
   using Op = optim::AdamWOperands;
@@ -264,6 +275,7 @@ std::span<const Binding> update_bindings() {
       {&optim::kSumOfSquares, sum_of_squares},
       {&optim::kUpdateScalars, update_scalars},
       {&optim::kRootOfSum, root_of_sum},
+      {&optim::kSumOfPartials, sum_of_partials},
       {&optim::kAdamW, adamw},
       {&optim::kLion, lion},
       {&optim::kMuon, muon},

@@ -68,6 +68,15 @@ void root_of_sum(const Call& call) {
   call.out[0].put(0, std::sqrt(sum));
 }
 
+// (partials…) → sum
+void sum_of_partials(const Call& call) {
+  double sum = 0;
+  for (const Array& partials : call.in) {
+    for (int64_t i = 0; i < partials.shape.elements(); ++i) sum += partials.at(i);
+  }
+  call.out[0].put(0, sum);
+}
+
 // What the optimizers share: the step's scalars, and the elements that the node is for. An optimizer's inputs
 // are the parameter, its states, the gradient and the scalars; its outputs the first of them, in place.
 struct Update {
@@ -319,6 +328,7 @@ std::span<const Row> update_kernels() {
       {&optim::kSumOfSquares, sum_of_squares},
       {&optim::kUpdateScalars, update_scalars},
       {&optim::kRootOfSum, root_of_sum},
+      {&optim::kSumOfPartials, sum_of_partials},
       {&optim::kAdamW, adamw},
       {&optim::kLion, lion},
       {&optim::kMuon, muon},

@@ -1,0 +1,156 @@
+#include "graph/zero.h"
+
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+#include "graph/reshard.h"
+
+namespace strata::graph {
+namespace {
+
+// The axis, where there is something to shard; else -1.
+int axis_of_shards(const Graph& graph, int stage) {
+  return stage > 0 && graph.mesh().size("shard") > 1 ? graph.mesh().axis("shard") : -1;
+}
+
+ReshardAttrs gather_attrs(int axis) {
+  return {.axis = axis, .from = Placement::sharded(0), .to = Placement::replicated()};
+}
+
+ValueId add_whole(Graph& graph, ValueId parameter, int axis, Role role, std::string name) {
+  const Value& shard = graph.value(parameter);
+  Value whole;
+  whole.name = std::move(name);
+  whole.shape = shard.shape;
+  whole.role = role;
+  whole.placements = shard.placements;
+  whole.placements[static_cast<size_t>(axis)] = Placement::replicated();
+  whole.segments = shard.segments;
+  whole.segments_along = shard.segments_along;
+  whole.whole_of = parameter;
+  return graph.add_value(std::move(whole));
+}
+
+// Puts parameters together for the nodes of a graph, in front of their readers or once after each update.
+class Gatherer {
+ public:
+  Gatherer(Graph& graph, int stage, int axis) : graph_(graph), stage_(stage), axis_(axis) {}
+
+  void run(const std::vector<bool>& is_sharded) {
+    std::vector<Node> old = std::move(graph_.nodes());
+    graph_.nodes().clear();
+    for (Node& node : old) {
+      for (ValueId& input : node.inputs) {
+        if (input != kNone && static_cast<size_t>(input) < is_sharded.size() &&
+            is_sharded[static_cast<size_t>(input)])
+          input = whole_for(node, input);
+      }
+      graph_.nodes().push_back(std::move(node));
+    }
+    graph_.set_phase(Phase::kForward);
+    graph_.set_layer(kNone);
+  }
+
+ private:
+  ValueId whole_for(const Node& reader, ValueId parameter) {
+    // Readers in one layer share what is put together; others, such as a tied embedding and the head, are far
+    // apart.
+    const int32_t layer = stage_ < 3 ? kNone : reader.layer;
+    const bool shares = stage_ < 3 || layer != kNone;
+    const auto key = std::make_pair(parameter, layer);
+    if (shares) {
+      const auto made = made_.find(key);
+      if (made != made_.end()) return made->second;
+    }
+    std::string name = graph_.value(parameter).name + "@whole";
+    if (stage_ == 3) name += std::to_string(count_++);
+    const ValueId whole =
+        add_whole(graph_, parameter, axis_, stage_ < 3 ? Role::kEncoded : Role::kActivation, std::move(name));
+    graph_.set_phase(stage_ < 3 ? Phase::kEncode : Phase::kForward);
+    graph_.set_layer(reader.layer);
+    graph_.add_node_into(kReshard, {parameter}, {whole}, gather_attrs(axis_));
+    if (shares) made_[key] = whole;
+    return whole;
+  }
+
+  Graph& graph_;
+  int stage_, axis_;
+  int64_t count_ = 0;
+  std::map<std::pair<ValueId, int32_t>, ValueId> made_;
+};
+
+}  // namespace
+
+void shard_parameters(Graph& graph, int stage, const GrainOf& grain_of) {
+  const int axis = axis_of_shards(graph, stage);
+  if (axis < 0) return;
+  std::vector<bool> is_sharded(static_cast<size_t>(graph.value_count()), false);
+  for (const Parameter& parameter : graph.parameters()) {
+    const auto grain = grain_of(parameter);
+    if (!grain) continue;
+    Value& value = graph.value(parameter.value);
+    value.placements[static_cast<size_t>(axis)] = Placement::sharded(0);
+    value.padding = {axis, *grain};
+    is_sharded[static_cast<size_t>(parameter.value)] = true;
+  }
+  Gatherer(graph, stage, axis).run(is_sharded);
+}
+
+void scatter_gradients(Graph& graph, int stage) {
+  const int axis = axis_of_shards(graph, stage);
+  if (axis < 0 || stage < 2) return;
+  // By the gradient that the nodes write: the accumulator in shards.
+  std::map<ValueId, ValueId> shard_of;
+  for (Parameter& parameter : graph.parameters()) {
+    const Value& weight = graph.value(parameter.value);
+    if (weight.padding.axis != axis) continue;
+    const ValueId terms = parameter.gradient;
+    Value shard = graph.value(terms);
+    shard.placements[static_cast<size_t>(axis)] = Placement::sharded(0);
+    shard.padding = weight.padding;
+    graph.value(terms).name += "@terms";
+    graph.value(terms).role = Role::kTerms;
+    parameter.gradient = shard_of[terms] = graph.add_value(std::move(shard));
+  }
+  std::map<ValueId, size_t> last_writer;
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    for (const ValueId output : graph.nodes()[i].outputs) {
+      if (shard_of.contains(output)) last_writer[output] = i;
+    }
+  }
+  std::multimap<size_t, ValueId> behind;
+  for (const auto& [terms, writer] : last_writer) behind.emplace(writer, terms);
+  std::vector<Node> old = std::move(graph.nodes());
+  graph.nodes().clear();
+  for (size_t i = 0; i < old.size(); ++i) {
+    const int32_t layer = old[i].layer;
+    graph.nodes().push_back(std::move(old[i]));
+    const auto [begin, end] = behind.equal_range(i);
+    for (auto it = begin; it != end; ++it) {
+      graph.set_phase(Phase::kWeightGrad);
+      graph.set_layer(layer);
+      graph.add_node_into(
+          kReshard, {it->second}, {shard_of.at(it->second)},
+          ReshardAttrs{.axis = axis, .from = Placement::partial(), .to = Placement::sharded(0)});
+    }
+  }
+  graph.set_phase(Phase::kForward);
+  graph.set_layer(kNone);
+}
+
+bool is_gather(const Graph& graph, const Node& node) {
+  return node.op == &kReshard && graph.value(node.outputs[Reshard::kY]).whole_of != kNone;
+}
+
+ValueId gather_again(Graph& graph, const Node& node) {
+  const ValueId first = node.outputs[Reshard::kY];
+  Value again = graph.value(first);
+  again.name += "'";
+  again.producer = kNone;
+  const ValueId id = graph.add_value(std::move(again));
+  graph.add_node_into(kReshard, node.inputs, {id}, node.attrs);
+  return id;
+}
+
+}  // namespace strata::graph

@@ -1,0 +1,34 @@
+// ZeRO (Rajbhandari et al. 2020) as placement along the mesh axis "shard":
+//
+//   stage 1  optimizer states and master weights lie in shards; the whole weights are put together after each
+//   update stage 2  gradients too: each micro-batch's are reduced into shards stage 3  weights are put
+//   together where they are used, layer by layer, and given up behind it
+//
+// Shards are cut along the first dimension, a share of every segment, padded where it does not divide.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "graph/graph.h"
+
+namespace strata::graph {
+
+// The rows that shards of a parameter come in multiples of; nullopt: it stays whole, since its update needs
+// it so.
+using GrainOf = std::function<std::optional<int64_t>(const Parameter&)>;
+
+// Of a graph that is not differentiated yet: shards the parameters, and lets the nodes read what is put
+// together of them. Stage 0, or an axis of one rank: nothing happens.
+void shard_parameters(Graph& graph, int stage, const GrainOf& grain_of);
+
+// Of a differentiated graph, stages 2 and 3: the gradients of sharded parameters are reduced into shards
+// behind their last writer of each micro-batch.
+void scatter_gradients(Graph& graph, int stage);
+
+// Whether a node puts a parameter together.
+bool is_gather(const Graph& graph, const Node& node);
+// Adds such a node with the same attributes again; its output.
+ValueId gather_again(Graph& graph, const Node& node);
+
+}  // namespace strata::graph

@@ -1,0 +1,18 @@
+// Collectives in a program: how the nodes that move data between ranks are brought together, and what a
+// communicator is asked for.
+#pragma once
+
+#include "comm/communicator.h"
+#include "graph/graph.h"
+
+namespace strata::program {
+
+// Of a localized graph. What is put together only to be encoded is put together right before, and what a
+// layer gathers or reduces goes in one call.
+void group_collectives_pass(graph::Graph& graph);
+
+// What member `rank` of the axis' group asks for to carry out a node of the communication queue. `payload`:
+// what sums of gradients are sent as.
+comm::Operation operation_of(const graph::Graph& graph, const graph::Node& node, int rank, DType payload);
+
+}  // namespace strata::program

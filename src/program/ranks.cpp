@@ -1,0 +1,50 @@
+#include "program/ranks.h"
+
+#include <numeric>
+
+#include "base/error.h"
+
+namespace strata::program {
+
+Ranks::Ranks(comm::World& world, graph::Mesh mesh)
+    : world_(world), mesh_(std::move(mesh)), coordinates_(mesh_.coordinates(world.rank())) {
+  if (mesh_.ranks() != world.size())
+    throw ConfigError("[parallel] the layout has {} ranks and {} run", mesh_.ranks(), world.size());
+  int64_t stride = mesh_.ranks();
+  for (size_t axis = 0; axis < mesh_.axes.size(); ++axis) {
+    const int64_t size = mesh_.axes[axis].size;
+    stride /= size;
+    if (size == 1) {
+      along_.emplace_back();
+      continue;
+    }
+    std::vector<int> members;
+    const int64_t first = world.rank() - coordinates_[axis] * stride;
+    for (int64_t i = 0; i < size; ++i) members.push_back(static_cast<int>(first + i * stride));
+    along_.push_back(world.group(members, mesh_.axes[axis].name));
+  }
+  std::vector<int> everybody(static_cast<size_t>(world.size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  all_ = world.group(everybody, "all");
+  std::vector<int> batch;
+  for (const int rank : everybody) {
+    const graph::Coordinates at = mesh_.coordinates(rank);
+    bool differs = false;
+    for (size_t axis = 0; axis < at.size(); ++axis) {
+      const std::string& name = mesh_.axes[axis].name;
+      differs = differs || (name != "replicate" && name != "shard" && at[axis] != coordinates_[axis]);
+    }
+    if (!differs) batch.push_back(rank);
+  }
+  batch_ = world.group(batch, "batch");
+}
+
+int64_t Ranks::batch_part() const {
+  const auto at = [&](const char* name) {
+    const int axis = mesh_.axis(name);
+    return axis < 0 ? 0 : static_cast<int64_t>(coordinates_[static_cast<size_t>(axis)]);
+  };
+  return at("replicate") * mesh_.size("shard") + at("shard");
+}
+
+}  // namespace strata::program

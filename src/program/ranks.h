@@ -1,0 +1,38 @@
+// The ranks that run programs together, as one of them sees it: its place on the mesh, and its groups.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/world.h"
+#include "graph/placement.h"
+
+namespace strata::program {
+
+class Ranks {
+ public:
+  // Every rank of the world makes it at the same place. ConfigError where the mesh has not as many ranks.
+  Ranks(comm::World& world, graph::Mesh mesh);
+
+  comm::World& world() const { return world_; }
+  const graph::Mesh& mesh() const { return mesh_; }
+  const graph::Coordinates& coordinates() const { return coordinates_; }
+  // Those that differ from this rank on one axis alone, in its order.
+  comm::Communicator& along(size_t axis) const { return *along_[axis]; }
+  // All of them; those among which the batch is split.
+  comm::Communicator& all() const { return *all_; }
+  comm::Communicator& batch() const { return *batch_; }
+  // Which part of the batch this rank has, of how many.
+  int64_t batch_part() const;
+  int64_t batch_parts() const { return mesh_.batch_ranks(); }
+  bool is_first() const { return world_.rank() == 0; }
+
+ private:
+  comm::World& world_;
+  graph::Mesh mesh_;
+  graph::Coordinates coordinates_;
+  std::vector<std::unique_ptr<comm::Communicator>> along_;  // by axis; nullptr where it has one rank
+  std::unique_ptr<comm::Communicator> all_, batch_;
+};
+
+}  // namespace strata::program

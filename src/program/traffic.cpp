@@ -1,0 +1,48 @@
+#include "program/traffic.h"
+
+#include "graph/reshard.h"
+
+namespace strata::program {
+namespace {
+
+using graph::Placement;
+
+int64_t sent_by(const graph::Graph& graph, const graph::Node& node, DType payload) {
+  const auto& attrs = node.attrs.as<graph::ReshardAttrs>();
+  const int64_t n = attrs.ranks;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const graph::Value& x = graph.value(node.inputs[i]);
+    if (attrs.from.kind != Placement::Kind::kPartial) {
+      // A shard to each of the others, or of what is cut again a part to each.
+      bytes += attrs.to.kind == Placement::Kind::kSharded ? x.bytes() * (n - 1) / n : x.bytes() * (n - 1);
+      continue;
+    }
+    const bool is_gradient = x.role == graph::Role::kGradient || x.role == graph::Role::kTerms;
+    const int64_t element = is_gradient ? size_of(payload) : size_of(x.dtype);
+    const int64_t whole = x.shape.elements() * element;
+    const bool scatters = attrs.to.kind == Placement::Kind::kSharded;
+    bytes += (scatters ? 1 : 2) * whole * (n - 1) / n;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<AxisTraffic> traffic_of(const Program& program, const CompileOptions& options) {
+  std::vector<AxisTraffic> by_axis;
+  for (const graph::MeshAxis& axis : options.mesh.axes) by_axis.push_back({axis.name, axis.size, 0, 0});
+  for (const Action& action : program.script) {
+    for (const Instruction& instruction : program.segment(action.segment, action.accumulates)) {
+      if (instruction.queue != graph::Queue::kCommunication) continue;
+      const graph::Node& node = program.node_of(instruction);
+      AxisTraffic& traffic = by_axis[static_cast<size_t>(node.attrs.as<graph::ReshardAttrs>().axis)];
+      ++traffic.calls;
+      traffic.sent_bytes += sent_by(program.graph, node, options.reduce_dtype);
+    }
+  }
+  std::erase_if(by_axis, [](const AxisTraffic& one) { return one.ranks == 1; });
+  return by_axis;
+}
+
+}  // namespace strata::program

@@ -1,0 +1,23 @@
+// What a rank sends to others in a step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "program/program.h"
+
+namespace strata::program {
+
+struct AxisTraffic {
+  std::string axis;  // of the mesh
+  int64_t ranks = 1;
+  int64_t calls = 0;       // collectives of a step
+  int64_t sent_bytes = 0;  // of the largest rank, to all others together
+};
+
+// By axis of the mesh that has several ranks. Of n ranks each sends (n − 1)/n of what it reduces into shards,
+// the whole of its shard to n − 1 others where it gathers, and both where it reduces to all.
+std::vector<AxisTraffic> traffic_of(const Program& program, const CompileOptions& options);
+
+}  // namespace strata::program
