@@ -88,11 +88,9 @@ class PosixWritableFile final : public WritableFile {
 class PosixFileSystem final : public FileSystem {
  public:
   std::unique_ptr<WritableFile> open_for_writing(const Path& path, bool keep) override {
-    const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (keep ? O_APPEND : O_TRUNC);
-    const int descriptor = ::open(path.c_str(), flags, 0644);
-    if (descriptor < 0) fail("open for writing", path, errno);
-    return std::make_unique<PosixWritableFile>(path, descriptor);
+    return open(path, keep ? O_APPEND : O_TRUNC);
   }
+  std::unique_ptr<WritableFile> open_for_update(const Path& path) override { return open(path, 0); }
   void rename(const Path& from, const Path& to) override {
     if (::rename(from.c_str(), to.c_str()) != 0) fail("rename to " + to.string(), from, errno);
   }
@@ -127,6 +125,13 @@ class PosixFileSystem final : public FileSystem {
     struct statvfs info {};
     if (::statvfs(folder.c_str(), &info) != 0) fail("read the free space", folder, errno);
     return static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
+  }
+
+ private:
+  static std::unique_ptr<WritableFile> open(const Path& path, int how) {
+    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0644);
+    if (descriptor < 0) fail("open for writing", path, errno);
+    return std::make_unique<PosixWritableFile>(path, descriptor);
   }
 };
 

@@ -33,6 +33,8 @@ class FileSystem {
   virtual ~FileSystem() = default;
   // Creates or truncates; with keep = true opens an existing file for appending.
   virtual std::unique_ptr<WritableFile> open_for_writing(const Path& path, bool keep = false) = 0;
+  // Creates, or keeps what is there: for write_at, also of several processes in ranges of their own.
+  virtual std::unique_ptr<WritableFile> open_for_update(const Path& path) = 0;
   virtual void rename(const Path& from, const Path& to) = 0;
   virtual void remove(const Path& path) = 0;       // a file; absent is fine
   virtual void remove_tree(const Path& path) = 0;  // a folder with all in it; absent is fine

@@ -60,10 +60,10 @@ class Verifier {
   // Without a StoredFile: structure, NaN and infinities alone.
   void tensors(const TensorFile& file, const StoredFile* stored) {
     const std::string name = file.path().filename().string();
-    std::map<std::string_view, uint64_t> expected;
+    std::map<std::string_view, const std::vector<uint64_t>*> expected;
     if (stored != nullptr) {
       if (file.head_checksum() != stored->checksum) add(name, "its header does not match its checksum");
-      for (const auto& tensor : stored->tensors) expected[tensor.name] = tensor.checksum;
+      for (const auto& tensor : stored->tensors) expected[tensor.name] = &tensor.checksums;
       for (const auto& tensor : stored->tensors) {
         if (file.find(tensor.name) == nullptr) add(name, fmt::format("'{}' is missing", tensor.name));
       }
@@ -71,17 +71,31 @@ class Verifier {
     const bool weights = name != kOptimizerFile;
     parallel_for(static_cast<int64_t>(file.tensors().size()), [&](int64_t i) {
       const TensorInfo& tensor = file.tensors()[static_cast<size_t>(i)];
-      const TensorScan scan = scan_tensor(file, tensor);
+      const uint64_t chunk_bytes = stored != nullptr ? stored->chunk_bytes : 0;
+      const TensorScan scan = scan_tensor(file, tensor, chunk_bytes);
       const auto wanted = expected.find(tensor.name);
       if (stored != nullptr && wanted == expected.end())
         add(name, fmt::format("'{}' is not among its checksums", tensor.name));
-      if (wanted != expected.end() && wanted->second != scan.checksum)
-        add(name, fmt::format("'{}' (bytes {} to {}) does not match its checksum", tensor.name, tensor.offset,
-                              tensor.offset + tensor.bytes));
+      if (wanted != expected.end()) compare(name, tensor, chunk_bytes, *wanted->second, scan.checksums);
       if (weights && scan.first_not_finite >= 0)
         add(name,
             fmt::format("'{}' holds a NaN or an infinity at element {}", tensor.name, scan.first_not_finite));
     });
+  }
+
+  // Names the bytes of each chunk that is another.
+  void compare(const std::string& file, const TensorInfo& tensor, uint64_t chunk_bytes,
+               const std::vector<uint64_t>& wanted, const std::vector<uint64_t>& found) {
+    if (wanted.size() != found.size())
+      return add(file,
+                 fmt::format("'{}' has {} checksums, expected {}", tensor.name, wanted.size(), found.size()));
+    const auto chunks = chunks_of(tensor.offset, tensor.bytes, chunk_bytes);
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      const uint64_t begin = tensor.offset + chunks[i].first;
+      if (wanted[i] != found[i])
+        add(file, fmt::format("'{}' (bytes {} to {}) does not match its checksum", tensor.name, begin,
+                              begin + chunks[i].bytes));
+    }
   }
 
   void add(const std::string& file, std::string what) {
@@ -159,7 +173,7 @@ void compare(const TensorSource::Entry& a, const TensorSource::Entry& b, TensorD
     diff.detail = a.tensor->dtype_name + " against " + b.tensor->dtype_name;
   if (!a.tensor->dtype || !b.tensor->dtype) {  // no values to be had: the bytes decide
     const bool same = diff.detail.empty() &&
-                      scan_tensor(*a.file, *a.tensor).checksum == scan_tensor(*b.file, *b.tensor).checksum;
+                      scan_tensor(*a.file, *a.tensor).checksums == scan_tensor(*b.file, *b.tensor).checksums;
     diff.kind = same ? DiffKind::kEqual : DiffKind::kDifferent;
     return;
   }

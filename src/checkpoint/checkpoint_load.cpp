@@ -2,6 +2,7 @@
 #include <cmath>
 #include <filesystem>
 #include <set>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -12,12 +13,10 @@ namespace strata::checkpoint {
 namespace {
 
 void load_checked(const TensorSource& source, const Manifest& manifest,
-                  std::span<const MutableTensorView> views) {
+                  std::span<const MutableTensorView> views, int rank) {
   const ExpectedChecksums expected(manifest);
   for (const auto& file : source.files) expected.check_head(*file);
-  load_tensors(source, views, {}, [&](const TensorFile& file, const TensorInfo& tensor, uint64_t checksum) {
-    expected.check_tensor(file, tensor, checksum);
-  });
+  load_tensors(source, views, {.ignore = {}, .checksums = &expected, .rank = rank});
 }
 
 [[noreturn]] void nothing_usable(const Path& folder, const std::vector<SkippedCheckpoint>& skipped) {
@@ -29,27 +28,41 @@ void load_checked(const TensorSource& source, const Manifest& manifest,
       folder.string(), skipped.size(), reasons);
 }
 
-// The newest checkpoint that `use` takes without a DataError.
+// As rank 0 lists them: a network's file system may show the others less.
+std::vector<Path> listed_for_all(const Path& folder, Together& ranks) {
+  std::string names;
+  ranks.first([&] {
+    for (const auto& listed : list_checkpoints(folder)) names += listed.path.filename().string() + '\n';
+  });
+  std::istringstream lines(ranks.of_first(std::move(names)));
+  std::vector<Path> paths;
+  for (std::string name; std::getline(lines, name);) paths.push_back(folder / name);
+  return paths;
+}
+
+// The newest checkpoint that `use` takes without a DataError, on every rank.
 template <typename Result, typename Use>
-std::optional<Result> first_usable(const Path& folder, const FindOptions& options, Use use) {
+std::optional<Result> first_usable(const Path& folder, const FindOptions& options, Together& ranks, Use use) {
   std::vector<SkippedCheckpoint> skipped;
-  for (const auto& listed : list_checkpoints(folder)) {
+  for (const Path& path : listed_for_all(folder, ranks)) {
     try {
-      Manifest manifest = read_manifest(listed.path);
-      if (options.healthy && !manifest.health.good())
-        throw DataError("[{}] was saved with a loss of {} and a gradient norm of {}{}", listed.path.string(),
-                        manifest.health.loss, manifest.health.grad_norm,
-                        manifest.health.finite ? "" : ", and values that are not finite");
-      if (options.verify) {
-        const auto faults = verify_checkpoint(listed.path);
-        if (!faults.empty())
-          throw DataError("[{}] {}: {}", listed.path.string(), faults[0].file, faults[0].what);
-      }
-      Result result = use(listed.path, std::move(manifest));
-      result.skipped = std::move(skipped);
+      std::optional<Result> result;
+      ranks.all([&] {
+        Manifest manifest = read_manifest(path);
+        if (options.healthy && !manifest.health.good())
+          throw DataError("[{}] was saved with a loss of {} and a gradient norm of {}{}", path.string(),
+                          manifest.health.loss, manifest.health.grad_norm,
+                          manifest.health.finite ? "" : ", and values that are not finite");
+        if (options.verify && ranks.is_first()) {
+          const auto faults = verify_checkpoint(path);
+          if (!faults.empty()) throw DataError("[{}] {}: {}", path.string(), faults[0].file, faults[0].what);
+        }
+        result = use(path, std::move(manifest));
+      });
+      result->skipped = std::move(skipped);
       return result;
     } catch (const DataError& error) {
-      skipped.push_back({listed.path, error.what()});
+      skipped.push_back({path, error.what()});
     }
   }
   if (!skipped.empty()) nothing_usable(folder, skipped);
@@ -58,16 +71,16 @@ std::optional<Result> first_usable(const Path& folder, const FindOptions& option
 
 LoadedCheckpoint load_with(const Path& checkpoint, Manifest manifest,
                            std::span<const MutableTensorView> weights,
-                           std::span<const MutableTensorView> optimizer) {
+                           std::span<const MutableTensorView> optimizer, int rank) {
   LoadedCheckpoint loaded{checkpoint, std::move(manifest), {}, {}};
   loaded.state_json = read_checked(checkpoint, loaded.manifest, "state.json");
   check_small_files(checkpoint, loaded.manifest);
-  load_checked(open_tensors(checkpoint), loaded.manifest, weights);
+  load_checked(open_tensors(checkpoint), loaded.manifest, weights, rank);
   if (!optimizer.empty()) {
     if (loaded.manifest.find("optimizer.safetensors") == nullptr)
       throw DataError("[{}] holds no optimizer.safetensors; training cannot go on from it",
                       checkpoint.string());
-    load_checked(open_tensor_file(checkpoint / "optimizer.safetensors"), loaded.manifest, optimizer);
+    load_checked(open_tensor_file(checkpoint / "optimizer.safetensors"), loaded.manifest, optimizer, rank);
   }
   return loaded;
 }
@@ -149,23 +162,32 @@ Path named_by_latest(const Path& file) {
 }  // namespace
 
 std::optional<FoundCheckpoint> find_checkpoint(const Path& folder, const FindOptions& options) {
-  return first_usable<FoundCheckpoint>(folder, options, [](const Path& path, Manifest manifest) {
+  Together alone;
+  return first_usable<FoundCheckpoint>(folder, options, alone, [](const Path& path, Manifest manifest) {
     return FoundCheckpoint{path, std::move(manifest), {}};
   });
 }
 
 LoadedCheckpoint load_checkpoint(const Path& checkpoint, std::span<const MutableTensorView> weights,
-                                 std::span<const MutableTensorView> optimizer) {
-  check_there(checkpoint);
-  return load_with(checkpoint, read_manifest(checkpoint), weights, optimizer);
+                                 std::span<const MutableTensorView> optimizer,
+                                 comm::Communicator* communicator) {
+  Together ranks(communicator);
+  LoadedCheckpoint loaded;
+  ranks.all([&] {
+    check_there(checkpoint);
+    loaded = load_with(checkpoint, read_manifest(checkpoint), weights, optimizer, ranks.rank());
+  });
+  return loaded;
 }
 
 std::optional<LoadedCheckpoint> load_newest_checkpoint(const Path& folder,
                                                        std::span<const MutableTensorView> weights,
                                                        std::span<const MutableTensorView> optimizer,
-                                                       const FindOptions& options) {
-  return first_usable<LoadedCheckpoint>(folder, options, [&](const Path& path, Manifest manifest) {
-    return load_with(path, std::move(manifest), weights, optimizer);
+                                                       const FindOptions& options,
+                                                       comm::Communicator* communicator) {
+  Together ranks(communicator);
+  return first_usable<LoadedCheckpoint>(folder, options, ranks, [&](const Path& path, Manifest manifest) {
+    return load_with(path, std::move(manifest), weights, optimizer, ranks.rank());
   });
 }
 

@@ -40,12 +40,18 @@ void tidy(FileSystem& files, const Path& folder) {
   }
 }
 
-void write_content(FileSystem& files, const Path& folder, const CheckpointContent& content) {
-  Manifest manifest{content.step,   content.program,   utc_timestamp(),
-                    content.health, content.retention, write_model_files(files, folder, content.model)};
-  if (!content.optimizer.empty())
-    manifest.files.push_back(
-        write_tensor_file(files, folder / "optimizer.safetensors", content.optimizer, std::nullopt));
+// All files but the manifest, which is rank 0's to write behind them.
+Manifest write_content(FileSystem& files, const Path& folder, const CheckpointContent& content,
+                       Together& ranks, const std::function<void()>& all_read) {
+  std::vector<TensorFileContent> more;
+  if (!content.optimizer.empty()) more.push_back({"optimizer.safetensors", content.optimizer, std::nullopt});
+  Manifest manifest{content.step, content.program, utc_timestamp(), content.health, content.retention, {}};
+  manifest.files = write_model_files(files, folder, content.model, ranks, std::move(more), all_read);
+  return manifest;
+}
+
+void finish_content(FileSystem& files, const Path& folder, const CheckpointContent& content,
+                    Manifest manifest) {
   manifest.files.push_back(write_whole_file(files, folder / "state.json", content.state_json));
   write_whole_file(files, folder / "manifest.json", format_manifest(manifest));
   files.sync_directory(folder);
@@ -76,36 +82,46 @@ void put_in_place(FileSystem& files, const Path& temporary, const Path& target) 
 
 }  // namespace
 
-SavedCheckpoint save_checkpoint(FileSystem& files, const Path& folder, const CheckpointContent& content) {
+SavedCheckpoint save_checkpoint(FileSystem& files, const Path& folder, const CheckpointContent& content,
+                                comm::Communicator* communicator, const std::function<void()>& all_read) {
   STRATA_CHECK(content.step >= 0, "a checkpoint of step {}", content.step);
-  if (!std::filesystem::exists(folder)) {
-    files.create_directories(folder);
-    files.sync_directory(std::filesystem::absolute(folder).parent_path());
-  }
-  const FileLock lock(folder / ".lock");
+  Together ranks(communicator);
   SavedCheckpoint saved;
-  try {
-    tidy(files, folder);
-  } catch (const std::exception& error) {  // rubbish that stays is no reason not to save
-    saved.warnings.push_back(error.what());
-  }
-  check_space(files, folder, bytes_of(content), "the checkpoint");
   saved.path = folder / folder_name(content.step);
-  const Path temporary = folder / fmt::format("{}.tmp-{}", folder_name(content.step), ::getpid());
+  std::optional<FileLock> lock;  // rank 0's, for all
+  ranks.first([&] {
+    if (!std::filesystem::exists(folder)) {
+      files.create_directories(folder);
+      files.sync_directory(std::filesystem::absolute(folder).parent_path());
+    }
+    lock.emplace(folder / ".lock");
+    try {
+      tidy(files, folder);
+    } catch (const std::exception& error) {  // rubbish that stays is no reason not to save
+      saved.warnings.push_back(error.what());
+    }
+    check_space(files, folder, bytes_of(content), "the checkpoint");
+  });
+  const Path temporary = folder / fmt::format("{}.tmp-{}", folder_name(content.step),
+                                              ranks.of_first(std::to_string(::getpid())));
   try {
-    files.create_directories(temporary);
-    write_content(files, temporary, content);
-    saved.bytes = read_manifest(temporary).bytes();
-    put_in_place(files, temporary, saved.path);
+    ranks.first([&] { files.create_directories(temporary); });
+    Manifest manifest = write_content(files, temporary, content, ranks, all_read);
+    ranks.first([&] {
+      finish_content(files, temporary, content, std::move(manifest));
+      saved.bytes = read_manifest(temporary).bytes();
+      put_in_place(files, temporary, saved.path);
+    });
   } catch (...) {
     try {
-      files.remove_tree(temporary);
+      if (ranks.is_first()) files.remove_tree(temporary);
     } catch (const std::exception&) {  // the next save tries again; the first error is the one to report
     }
     throw;
   }
 
   // From here on the checkpoint exists: trouble is told, not thrown.
+  if (!ranks.is_first()) return saved;
   try {
     files.remove_tree(replaced_name(saved.path));
     write_file_atomically(files, folder / "latest", saved.path.filename().string() + "\n");

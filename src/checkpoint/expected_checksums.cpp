@@ -8,7 +8,8 @@ namespace strata::checkpoint {
 ExpectedChecksums::ExpectedChecksums(const Manifest& manifest) {
   for (const auto& file : manifest.files) {
     heads_[file.name] = file.checksum;
-    for (const auto& tensor : file.tensors) tensors_[{file.name, tensor.name}] = tensor.checksum;
+    for (const auto& tensor : file.tensors)
+      tensors_[{file.name, tensor.name}] = {file.chunk_bytes, tensor.checksums};
   }
 }
 
@@ -19,12 +20,12 @@ void ExpectedChecksums::check_head(const TensorFile& file) const {
     throw DataError("[{}] its header was changed", file.path().string());
 }
 
-void ExpectedChecksums::check_tensor(const TensorFile& file, const TensorInfo& tensor,
-                                     uint64_t checksum) const {
+const TensorChecksums& ExpectedChecksums::of(const TensorFile& file, const TensorInfo& tensor) const {
   const auto found = tensors_.find({file.path().filename().string(), tensor.name});
-  if (found == tensors_.end() || found->second != checksum)
-    throw DataError("[{}] '{}' does not match its checksum: the file was damaged", file.path().string(),
+  if (found == tensors_.end())
+    throw DataError("[{}] '{}' has no checksum in the manifest: the file was damaged", file.path().string(),
                     tensor.name);
+  return found->second;
 }
 
 std::string read_checked(const Path& checkpoint, const Manifest& manifest, const std::string& name) {

@@ -15,13 +15,13 @@ class ExpectedChecksums {
  public:
   explicit ExpectedChecksums(const Manifest& manifest);
 
-  // DataError for a file or tensor that the manifest does not know, or knows otherwise.
+  // DataError for a file or tensor that the manifest does not know, or a file that it knows otherwise.
   void check_head(const TensorFile& file) const;
-  void check_tensor(const TensorFile& file, const TensorInfo& tensor, uint64_t checksum) const;
+  const TensorChecksums& of(const TensorFile& file, const TensorInfo& tensor) const;
 
  private:
   std::map<std::string, uint64_t> heads_;
-  std::map<std::pair<std::string, std::string>, uint64_t> tensors_;
+  std::map<std::pair<std::string, std::string>, TensorChecksums> tensors_;
 };
 
 // A file of a checkpoint that holds no tensors; DataError where it is not as it was written.

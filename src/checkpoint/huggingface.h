@@ -11,9 +11,12 @@
 #include <vector>
 
 #include "checkpoint/safetensors.h"
+#include "checkpoint/tensor_files.h"
 #include "checkpoint/tensor_io.h"
 
 namespace strata::checkpoint {
+
+class ExpectedChecksums;
 
 // The tensors of one or several open files, by name.
 struct TensorSource {
@@ -43,6 +46,8 @@ struct LoadOptions {
   // Patterns (* and ?) of tensors that a file may hold and nobody wants: masks, tied heads, rotary tables.
   std::vector<std::string> ignore;
   bool check_finite = false;
+  const ExpectedChecksums* checksums = nullptr;  // of a checkpoint: what is read must match
+  int rank = 0;                                  // whose parts of split tensors are read
 };
 
 // Every disagreement between what is expected (a dtype: that of the memory it is for) and a source is one
@@ -55,13 +60,9 @@ void check_tensors(const TensorSource& source, std::span<const TensorSpec> expec
 std::vector<std::string> known_buffers();
 
 // Fills every view from the tensor of its name, converting and transposing on the way, several tensors at
-// once. The views must pass check_tensors. `seen` is called for each tensor with its checksum, from several
-// threads.
+// once. The views must pass check_tensors.
 void load_tensors(const TensorSource& source, std::span<const MutableTensorView> views,
                   const LoadOptions& options = {});
-void load_tensors(const TensorSource& source, std::span<const MutableTensorView> views,
-                  const LoadOptions& options,
-                  FunctionRef<void(const TensorFile&, const TensorInfo&, uint64_t)> seen);
 
 // load_tensors on a folder.
 void load_hf_tensors(const Path& folder, std::span<const MutableTensorView> views,
@@ -85,15 +86,20 @@ struct ModelFiles {
   uint64_t max_shard_bytes = kDefaultShardBytes;
 };
 
-// Writes into a folder that exists; every file is synced, the folder is not. In the order written.
-std::vector<StoredFile> write_model_files(FileSystem& files, const Path& folder, const ModelFiles& model);
+// Writes into a folder that exists, by all ranks, `more` tensor files beside those of the model; every file
+// is synced, the folder is not. What was written, on rank 0. `all_read`: as in write_tensor_files.
+std::vector<StoredFile> write_model_files(FileSystem& files, const Path& folder, const ModelFiles& model,
+                                          Together& ranks, std::vector<TensorFileContent> more = {},
+                                          const std::function<void()>& all_read = {});
 
 // The bytes that write_model_files will take on the disk.
 uint64_t bytes_of(const ModelFiles& model);
 
 // The whole folder at once, with checksums.json (manifest.h): it appears when it is complete. A model folder
-// of that name is replaced; one that holds anything else is refused (ConfigError).
-void write_hf_directory(FileSystem& files, const Path& folder, const ModelFiles& model);
+// of that name is replaced; one that holds anything else is refused (ConfigError). Of a model that several
+// ranks hold, all of them write it, each with its views; all else is rank 0's.
+void write_hf_directory(FileSystem& files, const Path& folder, const ModelFiles& model,
+                        comm::Communicator* communicator = nullptr);
 
 // WorldError that says how much is missing when `bytes` do not fit on the disk of a folder.
 void check_space(FileSystem& files, const Path& folder, uint64_t bytes, std::string_view what);

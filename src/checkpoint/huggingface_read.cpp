@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "checkpoint/expected_checksums.h"
 #include "checkpoint/huggingface.h"
 #include "checkpoint/names.h"
 #include "interop/torch/torch_file.h"
@@ -173,8 +174,7 @@ std::vector<std::string> known_buffers() {
 }
 
 void load_tensors(const TensorSource& source, std::span<const MutableTensorView> views,
-                  const LoadOptions& options,
-                  FunctionRef<void(const TensorFile&, const TensorInfo&, uint64_t)> seen) {
+                  const LoadOptions& options) {
   std::vector<TensorSpec> expected;
   for (const auto& view : views) expected.push_back({view.name, view.memory_dtype, view.shape});
   check_tensors(source, expected, options);
@@ -186,13 +186,13 @@ void load_tensors(const TensorSource& source, std::span<const MutableTensorView>
   parallel_for(static_cast<int64_t>(order.size()), [&](int64_t i) {
     const MutableTensorView& view = views[order[static_cast<size_t>(i)]];
     const auto& entry = source.tensors.find(view.name)->second;
-    seen(*entry.file, *entry.tensor, read_tensor(*entry.file, *entry.tensor, view, options.check_finite));
+    read_tensor(
+        *entry.file, *entry.tensor, view,
+        {.check_finite = options.check_finite,
+         .checksums =
+             options.checksums != nullptr ? &options.checksums->of(*entry.file, *entry.tensor) : nullptr,
+         .rank = options.rank});
   });
-}
-
-void load_tensors(const TensorSource& source, std::span<const MutableTensorView> views,
-                  const LoadOptions& options) {
-  load_tensors(source, views, options, [](const TensorFile&, const TensorInfo&, uint64_t) {});
 }
 
 void load_hf_tensors(const Path& folder, std::span<const MutableTensorView> views,

@@ -12,10 +12,6 @@
 namespace strata::checkpoint {
 namespace {
 
-uint64_t stored_bytes(const TensorView& tensor, std::optional<DType> dtype) {
-  return static_cast<uint64_t>(tensor.shape.elements() * size_of(stored_dtype(tensor.memory_dtype, dtype)));
-}
-
 // Consecutive tensors, cut where a shard would grow beyond the limit.
 std::vector<std::span<const TensorView>> cut_into_shards(const ModelFiles& model) {
   std::vector<std::span<const TensorView>> shards;
@@ -89,25 +85,37 @@ uint64_t bytes_of(const ModelFiles& model) {
   return bytes + 4096 * (model.files.size() + cut_into_shards(model).size() + 4);
 }
 
-std::vector<StoredFile> write_model_files(FileSystem& files, const Path& folder, const ModelFiles& model) {
+namespace {
+
+// model.safetensors, or shards.
+std::vector<TensorFileContent> tensor_files_of(const ModelFiles& model) {
+  std::vector<TensorFileContent> contents;
+  const auto shards = cut_into_shards(model);
+  for (size_t i = 0; i < shards.size(); ++i) {
+    std::string name = shards.size() == 1
+                           ? "model.safetensors"
+                           : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    contents.push_back({std::move(name), {shards[i].begin(), shards[i].end()}, model.dtype});
+  }
+  return contents;
+}
+
+// What belongs to a model folder besides tensor files.
+std::vector<StoredFile> write_small_files(FileSystem& files, const Path& folder, const ModelFiles& model,
+                                          std::span<const TensorFileContent> shards) {
   std::vector<StoredFile> written;
   written.push_back(write_whole_file(files, folder / "config.json", model.config_json));
   for (const auto& file : model.files) {
     STRATA_CHECK(is_plain_file_name(file.name), "'{}' is no plain file name", file.name);
     written.push_back(write_whole_file(files, folder / file.name, file.bytes));
   }
-  const auto shards = cut_into_shards(model);
-  if (shards.size() == 1) {
-    written.push_back(write_tensor_file(files, folder / "model.safetensors", shards[0], model.dtype));
-    return written;
-  }
+  if (shards.size() == 1) return written;
   std::map<std::string, std::string> file_of;
   uint64_t total = 0;
-  for (size_t i = 0; i < shards.size(); ++i) {
-    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    written.push_back(write_tensor_file(files, folder / name, shards[i], model.dtype));
-    for (const auto& tensor : shards[i]) {
-      STRATA_CHECK(file_of.emplace(tensor.name, name).second, "two tensors are called '{}'", tensor.name);
+  for (const TensorFileContent& shard : shards) {
+    for (const TensorView& tensor : shard.tensors) {
+      STRATA_CHECK(file_of.emplace(tensor.name, shard.name).second, "two tensors are called '{}'",
+                   tensor.name);
       total += stored_bytes(tensor, model.dtype);
     }
   }
@@ -116,41 +124,68 @@ std::vector<StoredFile> write_model_files(FileSystem& files, const Path& folder,
   return written;
 }
 
-void write_hf_directory(FileSystem& files, const Path& folder, const ModelFiles& model) {
-  const bool replaces = check_target(folder, model);
+}  // namespace
+
+std::vector<StoredFile> write_model_files(FileSystem& files, const Path& folder, const ModelFiles& model,
+                                          Together& ranks, std::vector<TensorFileContent> more,
+                                          const std::function<void()>& all_read) {
+  auto contents = tensor_files_of(model);
+  const size_t shards = contents.size();
+  contents.insert(contents.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  auto written = write_tensor_files(files, folder, contents, ranks, all_read);
+  ranks.first([&] {
+    auto small = write_small_files(files, folder, model, std::span(contents).first(shards));
+    written.insert(written.end(), std::make_move_iterator(small.begin()),
+                   std::make_move_iterator(small.end()));
+  });
+  return written;
+}
+
+void write_hf_directory(FileSystem& files, const Path& folder, const ModelFiles& model,
+                        comm::Communicator* communicator) {
+  Together ranks(communicator);
   Path target = std::filesystem::absolute(folder).lexically_normal();
   if (!target.has_filename()) target = target.parent_path();  // "out/" is "out"
   const Path parent = target.parent_path();
-  const std::string suffix = "-" + std::to_string(::getpid());
+  const std::string suffix = "-" + ranks.of_first(std::to_string(::getpid()));
   const Path temporary = parent / (target.filename().string() + ".tmp" + suffix);
   const Path replaced = parent / (target.filename().string() + ".old" + suffix);
-  files.create_directories(parent);
-  check_space(files, parent, bytes_of(model), "the model");
-  bool moved = false;
+  bool replaces = false, moved = false;
+  ranks.first([&] {
+    replaces = check_target(folder, model);
+    files.create_directories(parent);
+    check_space(files, parent, bytes_of(model), "the model");
+  });
   try {
-    files.remove_tree(temporary);
-    files.create_directories(temporary);
-    auto written = write_model_files(files, temporary, model);
-    // The card is for its publisher to go on with.
-    std::erase_if(written, [](const StoredFile& file) { return file.name == "README.md"; });
-    write_whole_file(files, temporary / kChecksumsFile, format_checksums(written));
-    files.sync_directory(temporary);
-    if (replaces) {
-      files.rename(target, replaced);
-      moved = true;
-    }
-    files.rename(temporary, target);
+    ranks.first([&] {
+      files.remove_tree(temporary);
+      files.create_directories(temporary);
+    });
+    auto written = write_model_files(files, temporary, model, ranks);
+    ranks.first([&] {
+      // The card is for its publisher to go on with.
+      std::erase_if(written, [](const StoredFile& file) { return file.name == "README.md"; });
+      write_whole_file(files, temporary / kChecksumsFile, format_checksums(written));
+      files.sync_directory(temporary);
+      if (replaces) {
+        files.rename(target, replaced);
+        moved = true;
+      }
+      files.rename(temporary, target);
+    });
   } catch (...) {
     // The first error is the one to report; what was there goes back to its place.
     try {
       if (moved && !std::filesystem::exists(target)) files.rename(replaced, target);
-      files.remove_tree(temporary);
+      if (ranks.is_first()) files.remove_tree(temporary);
     } catch (const std::exception&) {
     }
     throw;
   }
-  files.sync_directory(parent);
-  if (replaces) files.remove_tree(replaced);
+  ranks.first([&] {
+    files.sync_directory(parent);
+    if (replaces) files.remove_tree(replaced);
+  });
 }
 
 }  // namespace strata::checkpoint

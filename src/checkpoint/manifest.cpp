@@ -31,6 +31,19 @@ double number_or_nan(const Json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
 
+// The checksums of a tensor's chunks, one behind the other.
+std::string list_to_hex(const std::vector<uint64_t>& checksums) {
+  std::string text;
+  for (const uint64_t checksum : checksums) text += to_hex(checksum);
+  return text;
+}
+
+std::vector<uint64_t> list_from_hex(const std::string& text) {
+  std::vector<uint64_t> checksums;
+  for (size_t at = 0; at < text.size(); at += 16) checksums.push_back(from_hex(text.substr(at, 16)));
+  return checksums;
+}
+
 Json to_json(std::span<const StoredFile> files) {
   Json json = Json::object();
   for (const auto& file : files) {
@@ -38,7 +51,9 @@ Json to_json(std::span<const StoredFile> files) {
     STRATA_CHECK(entry.is_null(), "two files are called '{}'", file.name);
     entry["bytes"] = file.bytes;
     entry["checksum"] = to_hex(file.checksum);
-    for (const auto& tensor : file.tensors) entry["tensors"][tensor.name] = to_hex(tensor.checksum);
+    if (file.tensors.empty()) continue;
+    entry["chunk_bytes"] = file.chunk_bytes;
+    for (const auto& tensor : file.tensors) entry["tensors"][tensor.name] = list_to_hex(tensor.checksums);
   }
   return json;
 }
@@ -49,9 +64,11 @@ std::vector<StoredFile> files_from_json(const Json& json) {
     if (!is_plain_file_name(name)) throw DataError("'{}' is no plain file name", name);
     StoredFile file{
         name, entry.at("bytes").get<uint64_t>(), from_hex(entry.at("checksum").get<std::string>()), {}};
+    if (entry.contains("chunk_bytes")) file.chunk_bytes = entry["chunk_bytes"].get<uint64_t>();
+    if (file.chunk_bytes % 64 != 0) throw DataError("'{}' has chunks of {} bytes", name, file.chunk_bytes);
     if (entry.contains("tensors")) {
-      for (const auto& [tensor, checksum] : entry["tensors"].items())
-        file.tensors.push_back({tensor, from_hex(checksum.get<std::string>())});
+      for (const auto& [tensor, checksums] : entry["tensors"].items())
+        file.tensors.push_back({tensor, list_from_hex(checksums.get<std::string>())});
     }
     files.push_back(std::move(file));
   }

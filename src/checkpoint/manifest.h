@@ -1,5 +1,6 @@
 // manifest.json, the last file of a checkpoint to be written: a checkpoint exists exactly when its manifest
-// does. It names every file with its size and checksum, every tensor with its own, and how the run was doing.
+// does. It names every file with its size and checksum, every tensor with one of each of its chunks
+// (tensor_io.h), and how the run was doing.
 // It carries a checksum of itself; later formats must keep that field and how it is made (see
 // format_manifest). A model folder that is no checkpoint has checksums.json instead, the same of its files
 // alone; other programs pass over both.
@@ -18,8 +19,8 @@
 
 namespace strata::checkpoint {
 
-inline constexpr int kFormatVersion = 1;     // of what is written
-inline constexpr int kUnderstoodFormat = 1;  // the highest "min_reader" that this program can read
+inline constexpr int kFormatVersion = 2;     // of what is written; 1 had one checksum a tensor
+inline constexpr int kUnderstoodFormat = 2;  // the highest "min_reader" that this program can read
 
 // How the run was doing when it was saved.
 struct Health {

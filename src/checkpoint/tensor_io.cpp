@@ -1,14 +1,14 @@
 #include "checkpoint/tensor_io.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
+#include <filesystem>
 #include <optional>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/parallel.h"
-#include "checkpoint/pieces.h"
+#include "checkpoint/elements.h"
+#include "checkpoint/patches.h"
 
 namespace strata::checkpoint {
 namespace {
@@ -17,100 +17,96 @@ namespace {
 constexpr int64_t kPieceBuffers = 3;
 constexpr int64_t kPieceBytes = kChunkBytes / 4;
 
-bool is_float(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kF64;
-}
-
-// As convert(), but the pair that every checkpoint meets is done on bits: fast, and the same whether or not
-// the calling thread flushes denormals.
-void convert_elements(void* out, DType out_type, const void* in, DType in_type, int64_t n) {
-  if (in_type == DType::kF32 && out_type == DType::kBF16) {
-    const auto* from = static_cast<const float*>(in);
-    auto* to = static_cast<BF16*>(out);
-    for (int64_t i = 0; i < n; ++i) to[i] = BF16(from[i]);
-  } else if (in_type == DType::kBF16 && out_type == DType::kF32) {
-    const auto* from = static_cast<const uint16_t*>(in);
-    auto* to = static_cast<uint32_t*>(out);
-    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<uint32_t>(from[i]) << 16;
-  } else {
-    convert(out, out_type, in, in_type, n);
-  }
-}
-
-// Index of the first NaN or infinity, or -1.
-int64_t first_not_finite(const void* data, DType dtype, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    bool bad = false;
-    switch (dtype) {
-      case DType::kF32:
-        bad = (static_cast<const uint32_t*>(data)[i] & 0x7f800000u) == 0x7f800000u;
-        break;
-      case DType::kBF16:
-        bad = (static_cast<const uint16_t*>(data)[i] & 0x7f80u) == 0x7f80u;
-        break;
-      case DType::kF16:
-        bad = (static_cast<const uint16_t*>(data)[i] & 0x7c00u) == 0x7c00u;
-        break;
-      case DType::kF64:
-        bad = !std::isfinite(static_cast<const double*>(data)[i]);
-        break;
-      default:
-        return -1;
-    }
-    if (bad) return i;
-  }
-  return -1;
-}
-
-// Weights above 65,504 would become infinities without a word.
-void check_range(const TensorView& tensor, int64_t first, const void* before, const void* after, int64_t n) {
-  const int64_t bad = first_not_finite(after, DType::kF16, n);
-  if (bad >= 0 && first_not_finite(before, tensor.memory_dtype, n) < 0)
-    throw DataError("[{}] element {} is too large for fp16; choose bf16 or fp32", tensor.name, first + bad);
-}
-
-// Writes one tensor's bytes and returns their checksum.
-uint64_t append_tensor(WritableFile& file, const TensorView& tensor, DType dtype) {
-  Hasher hasher;
-  const int64_t elements = tensor.shape.elements(), memory_bytes = size_of(tensor.memory_dtype);
-  const bool converts = dtype != tensor.memory_dtype;
-  const int64_t most = std::min(elements, kPieceBytes / std::max(memory_bytes, size_of(dtype)));
-  PieceMover mover(tensor, most);
-  std::vector<std::byte> as_held(static_cast<size_t>(most * memory_bytes));
-  std::vector<std::byte> converted(converts ? static_cast<size_t>(most * size_of(dtype)) : 0);
-  for (Piece piece; piece.first < elements; piece.first += piece.count) {
-    piece = mover.piece_at(piece.first);
-    mover.read(piece, as_held.data());
-    if (converts) {
-      convert_elements(converted.data(), dtype, as_held.data(), tensor.memory_dtype, piece.count);
-      if (dtype == DType::kF16)
-        check_range(tensor, piece.first, as_held.data(), converted.data(), piece.count);
-    }
-    const void* bytes = converts ? converted.data() : as_held.data();
-    const auto size = static_cast<size_t>(piece.count * size_of(dtype));
-    hasher.update(bytes, size);
-    file.append(bytes, size);
-  }
-  return hasher.digest();
-}
-
-// Makes a file durable and sees whether all of it arrived.
-void finish(WritableFile& file, const Path& path, uint64_t bytes) {
-  file.sync();
-  file.close();
-  std::error_code error;
-  const uint64_t found = std::filesystem::file_size(path, error);
-  if (error || found != bytes)
-    throw WorldError("[{}] has {} bytes after {} were written to it; check the disk", path.string(), found,
-                     bytes);
-}
-
 // Readers work on several tensors at once, each with its own buffers: all of them together take four chunks.
 int64_t reader_piece_bytes() {
   return std::max<int64_t>(
       int64_t{1} << 16,
       std::min(kPieceBytes, 4 * kChunkBytes / (kPieceBuffers * compute_threads())) / 64 * 64);
 }
+
+[[noreturn]] void not_as_written(const TensorFile& file, const TensorInfo& tensor, const Chunk& chunk) {
+  throw DataError("[{}] '{}' (bytes {} to {}) does not match its checksum: the file was damaged",
+                  file.path().string(), tensor.name, tensor.offset + chunk.first,
+                  tensor.offset + chunk.first + chunk.bytes);
+}
+
+// One tensor from its file to a rank's memory, a piece of it at a time.
+class TensorReader {
+ public:
+  TensorReader(const TensorFile& file, const TensorInfo& from, const MutableTensorView& to,
+               const ReadOptions& options)
+      : file_(file),
+        from_(from),
+        to_(to),
+        view_(to.view()),
+        options_(options),
+        dtype_(*from.dtype),
+        order_(order_of(view_)),
+        box_(box_of(view_, options.rank)),
+        mover_(view_),
+        element_bytes_(size_of(dtype_)),
+        most_(reader_piece_bytes() / std::max(element_bytes_, size_of(to.memory_dtype))) {}
+
+  void read() {
+    const auto chunks = options_.checksums != nullptr
+                            ? chunks_of(from_.offset, from_.bytes, options_.checksums->chunk_bytes)
+                            : chunks_of(0, from_.bytes, kChunkBytes);
+    if (options_.checksums != nullptr && options_.checksums->values.size() != chunks.size())
+      not_as_written(file_, from_, {0, from_.bytes});
+    for (size_t i = 0; i < chunks.size(); ++i) read(chunks[i], i);
+  }
+
+ private:
+  void read(const Chunk& chunk, size_t index) {
+    const auto width = static_cast<uint64_t>(element_bytes_);
+    if (chunk.first % width != 0 || chunk.bytes % width != 0) not_as_written(file_, from_, chunk);
+    const int64_t begin = static_cast<int64_t>(chunk.first) / element_bytes_;
+    const int64_t end = begin + static_cast<int64_t>(chunk.bytes) / element_bytes_;
+    if (view_.split && elements_in(order_, box_, begin, end - begin) == 0) return;
+    Hasher hasher;
+    for (int64_t first = begin; first < end; first += most_) {
+      const int64_t count = std::min(most_, end - first);
+      const auto size = static_cast<size_t>(count * element_bytes_);
+      stored_.resize(std::max(stored_.size(), size));
+      file_.read(from_, static_cast<uint64_t>(first * element_bytes_), stored_.data(), size);
+      if (options_.checksums != nullptr) hasher.update(stored_.data(), size);
+      if (options_.check_finite) check_finite(first, count);
+      for_each_patch(order_, box_, first, count, [&](const Patch& patch) { put(patch, first); });
+    }
+    if (options_.checksums != nullptr && hasher.digest() != options_.checksums->values[index])
+      not_as_written(file_, from_, chunk);
+  }
+
+  void check_finite(int64_t first, int64_t count) const {
+    const int64_t bad = first_not_finite(stored_.data(), dtype_, count);
+    if (bad >= 0)
+      throw DataError("[{}] '{}' holds a NaN or an infinity at element {}; these weights cannot be used",
+                      file_.path().string(), from_.name, first + bad);
+  }
+
+  void put(const Patch& patch, int64_t first) {
+    const std::byte* in = stored_.data() + (patch.in_file - first) * element_bytes_;
+    if (dtype_ == to_.memory_dtype) return mover_.write(patch, in, patch.file_pitch, *to_.storage);
+    const int64_t memory_bytes = size_of(to_.memory_dtype);
+    converted_.resize(
+        std::max(converted_.size(), static_cast<size_t>(patch.rows * patch.columns * memory_bytes)));
+    convert_rows(converted_.data(), to_.memory_dtype, patch.columns, in, dtype_, patch.file_pitch, patch.rows,
+                 patch.columns);
+    mover_.write(patch, converted_.data(), patch.columns, *to_.storage);
+  }
+
+  const TensorFile& file_;
+  const TensorInfo& from_;
+  const MutableTensorView& to_;
+  const TensorView view_;
+  const ReadOptions& options_;
+  DType dtype_;
+  FileOrder order_;
+  Box box_;
+  PatchMover mover_;
+  int64_t element_bytes_, most_;
+  std::vector<std::byte> stored_, converted_;
+};
 
 }  // namespace
 
@@ -122,84 +118,62 @@ bool is_convertible(DType from, DType to) {
   return from == to || (is_float(from) && is_float(to));
 }
 
-StoredFile write_tensor_file(FileSystem& files, const Path& path, std::span<const TensorView> tensors,
-                             std::optional<DType> float_dtype,
-                             const std::map<std::string, std::string>& metadata) {
-  std::vector<TensorSpec> specs;
-  for (const auto& tensor : tensors) {
-    check_view(tensor);
-    specs.push_back({tensor.name, stored_dtype(tensor.memory_dtype, float_dtype), tensor.shape});
+std::vector<Chunk> chunks_of(uint64_t offset, uint64_t bytes, uint64_t chunk_bytes) {
+  if (chunk_bytes == 0) return {{0, bytes}};
+  std::vector<Chunk> chunks;
+  for (uint64_t first = 0; first < bytes;) {
+    const uint64_t size = std::min(bytes - first, chunk_bytes - (offset + first) % chunk_bytes);
+    chunks.push_back({first, size});
+    first += size;
   }
-  const SafetensorsPlan plan = plan_safetensors(specs, metadata);
-  StoredFile stored{path.filename().string(), plan.file_bytes, hash64(plan.head), {}};
-  stored.tensors.resize(tensors.size());
+  return chunks;
+}
 
-  auto file = files.open_for_writing(path);
-  file->append(plan.head);
-  for (const size_t i : plan.order)
-    stored.tensors[i] = {tensors[i].name, append_tensor(*file, tensors[i], specs[i].dtype)};
-  finish(*file, path, plan.file_bytes);
-  return stored;
+void check_written(const Path& path, uint64_t bytes) {
+  const uint64_t found = ReadableFile(path).size();  // opened anew: a network's file system asks its server
+  if (found != bytes)
+    throw WorldError("[{}] has {} bytes after {} were written to it; check the disk", path.string(), found,
+                     bytes);
 }
 
 StoredFile write_whole_file(FileSystem& files, const Path& path, std::string_view content) {
   auto file = files.open_for_writing(path);
   file->append(content);
-  finish(*file, path, content.size());
+  file->sync();
+  file->close();
+  check_written(path, content.size());
   return {path.filename().string(), content.size(), hash64(content), {}};
 }
 
-uint64_t read_tensor(const TensorFile& file, const TensorInfo& from, const MutableTensorView& to,
-                     bool check_finite) {
-  const TensorView view = to.view();
-  check_view(view);
+void read_tensor(const TensorFile& file, const TensorInfo& from, const MutableTensorView& to,
+                 const ReadOptions& options) {
+  check_view(to.view());
   if (!(from.shape == to.shape))
     throw DataError("[{}] '{}' has the shape {}, expected {}", file.path().string(), from.name,
                     from.shape.str(), to.shape.str());
   if (!from.dtype || !is_convertible(*from.dtype, to.memory_dtype))
     throw DataError("[{}] '{}' is {}, which cannot be read as {}", file.path().string(), from.name,
                     from.dtype_name, name_of(to.memory_dtype));
-  const DType dtype = *from.dtype;
-  const bool converts = dtype != to.memory_dtype;
-  const int64_t elements = to.shape.elements(), file_bytes = size_of(dtype);
-  const int64_t memory_bytes = size_of(to.memory_dtype);
-  const int64_t most = std::min(elements, reader_piece_bytes() / std::max(file_bytes, memory_bytes));
-  PieceMover mover(view, most);
-  std::vector<std::byte> as_stored(static_cast<size_t>(most * file_bytes));
-  std::vector<std::byte> converted(converts ? static_cast<size_t>(most * memory_bytes) : 0);
-  Hasher hasher;
-  for (Piece piece; piece.first < elements; piece.first += piece.count) {
-    piece = mover.piece_at(piece.first);
-    const auto size = static_cast<size_t>(piece.count * file_bytes);
-    file.read(from, static_cast<uint64_t>(piece.first * file_bytes), as_stored.data(), size);
-    hasher.update(as_stored.data(), size);
-    if (check_finite) {
-      const int64_t bad = first_not_finite(as_stored.data(), dtype, piece.count);
-      if (bad >= 0)
-        throw DataError("[{}] '{}' holds a NaN or an infinity at element {}; these weights cannot be used",
-                        file.path().string(), from.name, piece.first + bad);
-    }
-    if (converts) convert_elements(converted.data(), to.memory_dtype, as_stored.data(), dtype, piece.count);
-    mover.write(piece, converts ? converted.data() : as_stored.data(), *to.storage);
-  }
-  return hasher.digest();
+  TensorReader(file, from, to, options).read();
 }
 
-TensorScan scan_tensor(const TensorFile& file, const TensorInfo& tensor) {
+TensorScan scan_tensor(const TensorFile& file, const TensorInfo& tensor, uint64_t chunk_bytes) {
   TensorScan scan;
-  Hasher hasher;
   const auto most = static_cast<uint64_t>(reader_piece_bytes());
   std::vector<std::byte> bytes(std::min(tensor.bytes, most));
-  for (uint64_t first = 0; first < tensor.bytes; first += most) {
-    const size_t size = std::min(most, tensor.bytes - first);
-    file.read(tensor, first, bytes.data(), size);
-    hasher.update(bytes.data(), size);
-    if (!tensor.dtype || scan.first_not_finite >= 0) continue;
-    const int64_t width = size_of(*tensor.dtype);
-    const int64_t bad = first_not_finite(bytes.data(), *tensor.dtype, static_cast<int64_t>(size) / width);
-    if (bad >= 0) scan.first_not_finite = static_cast<int64_t>(first) / width + bad;
+  for (const Chunk& chunk : chunks_of(tensor.offset, tensor.bytes, chunk_bytes)) {
+    Hasher hasher;
+    for (uint64_t first = chunk.first; first < chunk.first + chunk.bytes; first += most) {
+      const size_t size = std::min(most, chunk.first + chunk.bytes - first);
+      file.read(tensor, first, bytes.data(), size);
+      hasher.update(bytes.data(), size);
+      if (!tensor.dtype || scan.first_not_finite >= 0) continue;
+      const int64_t width = size_of(*tensor.dtype);
+      const int64_t bad = first_not_finite(bytes.data(), *tensor.dtype, static_cast<int64_t>(size) / width);
+      if (bad >= 0) scan.first_not_finite = static_cast<int64_t>(first) / width + bad;
+    }
+    scan.checksums.push_back(hasher.digest());
   }
-  scan.checksum = hasher.digest();
   return scan;
 }
 

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <string_view>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -29,6 +31,40 @@ Shape shape_in_file(const models::TensorRow& row, const Shape& parameter) {
   if (parameter.rank() == 1) return {row.rows};
   return row.transposed ? Shape{parameter[1], row.rows} : Shape{row.rows, parameter[1]};
 }
+
+// How the ranks of a mesh hold the persistent values of an executor.
+class Placed {
+ public:
+  explicit Placed(const program::Executor& executor) : mesh_(executor.set().options.mesh) {
+    if (mesh_.ranks() == 1) return;
+    for (const program::Program& program : executor.set().programs) {
+      for (graph::ValueId id = 0; id < program.graph.value_count(); ++id)
+        values_.emplace(program.graph.value(id).name, &program.graph.value(id));
+    }
+  }
+
+  Shape global_shape(const program::Persistent& value) const {
+    if (mesh_.ranks() == 1) return value.shape;
+    const graph::Value& placed = at(value);
+    return placed.global_shape.rank() > 0 ? placed.global_shape : value.shape;
+  }
+  // Of some rows of a value; null where there is one rank.
+  std::shared_ptr<const Split> split(const program::Persistent& value, int64_t first_row,
+                                     int64_t rows) const {
+    if (mesh_.ranks() == 1) return nullptr;
+    return std::make_shared<const Split>(Split::of(at(value), mesh_, first_row, rows));
+  }
+
+ private:
+  const graph::Value& at(const program::Persistent& value) const {
+    const auto found = values_.find(value.name);
+    STRATA_CHECK(found != values_.end(), "'{}' is in no program's graph", value.name);
+    return *found->second;
+  }
+
+  const graph::Mesh& mesh_;
+  std::unordered_map<std::string_view, const graph::Value*> values_;
+};
 
 // A persistent value of an executor, from a byte of it on.
 class PersistentStorage final : public WritableStorage {
@@ -60,8 +96,8 @@ void check_tied_copies(const WeightSource& weights, const models::ModelConfig& m
   for (const std::string& name : weights.ignored) {
     const auto& copy = weights.source.tensors.find(name)->second;
     if (!(copy.tensor->shape == table->shape) || copy.tensor->dtype != embedding.tensor->dtype) continue;
-    if (!checksum) checksum = checkpoint::scan_tensor(*embedding.file, *embedding.tensor).checksum;
-    if (checkpoint::scan_tensor(*copy.file, *copy.tensor).checksum != *checksum)
+    if (!checksum) checksum = checkpoint::scan_tensor(*embedding.file, *embedding.tensor).checksums.front();
+    if (checkpoint::scan_tensor(*copy.file, *copy.tensor).checksums.front() != *checksum)
       throw DataError(
           "[{}] '{}' is not '{}', although config.json ties them; if the head is one of its own, set "
           "tie_word_embeddings to false",
@@ -74,14 +110,19 @@ void check_tied_copies(const WeightSource& weights, const models::ModelConfig& m
 std::vector<checkpoint::MutableTensorView> weight_views(const models::ModelConfig& model,
                                                         const program::Executor& executor) {
   std::vector<checkpoint::MutableTensorView> views;
+  const Placed placed(executor);
   for (const models::TensorRow& row : model.family->tensors(model)) {
     const program::Persistent& value = executor.set().at(row.parameter);
-    const int64_t columns = value.shape.rank() == 2 ? value.shape[1] : 1;
+    const Shape shape = placed.global_shape(value);
+    const int64_t columns = shape.rank() == 2 ? shape[1] : 1;
+    auto split = placed.split(value, row.row, row.rows);
+    const int64_t first_byte = split ? 0 : row.row * columns * 4;
     views.push_back({.name = row.file_name,
-                     .shape = shape_in_file(row, value.shape),
-                     .storage = std::make_shared<PersistentStorage>(executor, value, row.row * columns * 4),
+                     .shape = shape_in_file(row, shape),
+                     .storage = std::make_shared<PersistentStorage>(executor, value, first_byte),
                      .transposed = row.transposed,
-                     .interleave = row.interleave});
+                     .interleave = row.interleave,
+                     .split = std::move(split)});
   }
   return views;
 }
@@ -97,6 +138,7 @@ std::vector<checkpoint::MutableTensorView> state_views(const models::ModelConfig
     states.insert({{state.name, program.graph.value(state.parameter).name}, &state});
   }
   std::vector<checkpoint::MutableTensorView> views;
+  const Placed placed(executor);
   const auto tensors = model.family->tensors(model);
   for (const std::string& name : names) {
     for (const models::TensorRow& row : tensors) {
@@ -105,16 +147,20 @@ std::vector<checkpoint::MutableTensorView> state_views(const models::ModelConfig
         const optim::State& state = *it->second;
         if (row.row < state.first_row || row.row + row.rows > state.first_row + state.rows) continue;
         const program::Persistent& value = executor.set().at(program.graph.value(state.value).name);
+        const Shape shape = placed.global_shape(value);
         checkpoint::MutableTensorView view{.name = name + "/" + row.file_name,
-                                           .shape = value.shape,
+                                           .shape = shape,
                                            .memory_dtype = value.dtype,
                                            .storage = nullptr};
         int64_t first_byte = 0;
-        if (state.layout != optim::StateLayout::kTensor) {
-          const int64_t of_row = value.bytes / std::max<int64_t>(state.rows, 1);
-          view.shape = shape_in_file(row, value.shape);
-          first_byte = (row.row - state.first_row) * of_row;
-          view.transposed = row.transposed && value.shape.rank() == 2;
+        if (state.layout == optim::StateLayout::kTensor) {
+          view.split = placed.split(value, 0, shape.rank() > 0 ? shape[0] : 1);
+        } else {
+          const int64_t first_row = row.row - state.first_row;
+          view.shape = shape_in_file(row, shape);
+          view.split = placed.split(value, first_row, row.rows);
+          if (!view.split) first_byte = first_row * (value.bytes / std::max<int64_t>(state.rows, 1));
+          view.transposed = row.transposed && shape.rank() == 2;
           view.interleave = row.interleave;
         }
         view.storage = std::make_shared<PersistentStorage>(executor, value, first_byte);
@@ -201,8 +247,13 @@ void check_finite(const WeightSource& weights, const models::ModelConfig& model)
   const auto tensors = model.family->tensors(model);
   parallel_for(static_cast<int64_t>(tensors.size()), [&](int64_t i) {
     const auto& entry = weights.entry(tensors[static_cast<size_t>(i)].file_name);
-    const TensorScan scan = checkpoint::scan_tensor(*entry.file, *entry.tensor);
-    if (weights.checksums) weights.checksums->check_tensor(*entry.file, *entry.tensor, scan.checksum);
+    const TensorChecksums* const expected =
+        weights.checksums ? &weights.checksums->of(*entry.file, *entry.tensor) : nullptr;
+    const TensorScan scan =
+        checkpoint::scan_tensor(*entry.file, *entry.tensor, expected != nullptr ? expected->chunk_bytes : 0);
+    if (expected != nullptr && scan.checksums != expected->values)
+      throw DataError("[{}] '{}' does not match its checksum: the file was damaged",
+                      entry.file->path().string(), entry.tensor->name);
     if (scan.first_not_finite >= 0)
       throw DataError("[{}] '{}' holds a NaN or an infinity at element {}; these weights cannot be used",
                       entry.file->path().string(), entry.tensor->name, scan.first_not_finite);
@@ -210,18 +261,22 @@ void check_finite(const WeightSource& weights, const models::ModelConfig& model)
 }
 
 void load_weights(const WeightSource& weights, const models::ModelConfig& model,
-                  const program::Executor& executor) {
-  auto views = weight_views(model, executor);
-  for (auto& view : views) view.name = weights.name_in_file(view.name);
-  checkpoint::load_tensors(weights.source, views, {.ignore = weights.ignored, .check_finite = true},
-                           [&](const TensorFile& file, const TensorInfo& tensor, uint64_t checksum) {
-                             if (weights.checksums) weights.checksums->check_tensor(file, tensor, checksum);
-                           });
+                  const program::Executor& executor, comm::Communicator* communicator) {
+  Together ranks(communicator);
+  ranks.all([&] {
+    auto views = weight_views(model, executor);
+    for (auto& view : views) view.name = weights.name_in_file(view.name);
+    checkpoint::load_tensors(weights.source, views,
+                             {.ignore = weights.ignored,
+                              .check_finite = true,
+                              .checksums = weights.checksums ? &*weights.checksums : nullptr,
+                              .rank = ranks.rank()});
+  });
 }
 
 void load_hugging_face(const Path& folder, const models::ModelConfig& model,
-                       const program::Executor& executor) {
-  load_weights(open_weights(folder, model), model, executor);
+                       const program::Executor& executor, comm::Communicator* communicator) {
+  load_weights(open_weights(folder, model), model, executor, communicator);
 }
 
 }  // namespace strata::checkpoint

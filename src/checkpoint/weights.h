@@ -14,7 +14,7 @@
 namespace strata::checkpoint {
 
 // Every tensor of the model's Hugging Face file, as it lies in the executor (fp32 masters), which must
-// outlive the views.
+// outlive the views. On a mesh of ranks, how each of them holds a part of it.
 std::vector<checkpoint::MutableTensorView> weight_views(const models::ModelConfig& model,
                                                         const program::Executor& executor);
 // The optimizers' states under the same names with the state's before them: "m/…", "momentum/…". Those that
@@ -51,11 +51,11 @@ void check_weights(const Path& folder, const models::ModelConfig& model);
 void check_finite(const WeightSource& weights, const models::ModelConfig& model);
 
 // Reads the weights into the executor; the caller encodes afterwards. Values that are not finite and those of
-// a damaged checkpoint are DataErrors.
+// a damaged checkpoint are DataErrors. With a communicator, on all its ranks, each what it holds.
 void load_weights(const WeightSource& weights, const models::ModelConfig& model,
-                  const program::Executor& executor);
+                  const program::Executor& executor, comm::Communicator* communicator = nullptr);
 // open_weights and load_weights.
 void load_hugging_face(const Path& folder, const models::ModelConfig& model,
-                       const program::Executor& executor);
+                       const program::Executor& executor, comm::Communicator* communicator = nullptr);
 
 }  // namespace strata::checkpoint

@@ -256,7 +256,8 @@ std::vector<float> whole_of(const MegatronCheckpoint& checkpoint, const std::str
     float* to = by_rows ? whole.data() + rank * part_rows * columns : piece.data();
     const Shape shape = rank_of_shape == 1 ? Shape{part_rows} : Shape{part_rows, part_columns};
     checkpoint::read_tensor(file, *tensor,
-                            {.name = name, .shape = shape, .storage = checkpoint::in_memory(to)}, true);
+                            {.name = name, .shape = shape, .storage = checkpoint::in_memory(to)},
+                            {.check_finite = true});
     for (int64_t row = 0; !by_rows && row < rows; ++row)
       std::copy_n(piece.data() + row * part_columns, part_columns,
                   whole.data() + row * columns + rank * part_columns);

@@ -194,6 +194,24 @@ TEST(Checkpoint, ANewerFormatIsRefusedAndNotSkipped) {
   EXPECT_THROW(parse_manifest(json.dump(), "memory"), ConfigError);
 }
 
+// Written before tensors had a checksum of each chunk. Today's tensor files are the same bytes.
+TEST(Checkpoint, TheFirstFormatIsStillReadAndVerified) {
+  ScratchFolder scratch;
+  const Path old = scratch / "step-00000007";
+  fs::copy(std::string(STRATA_TEST_DATA) + "/checkpoint/format-1", old);
+  SmallRun run(3), back(0);
+  const auto loaded = load_checkpoint(old, back.weights(), back.optimizer());
+  EXPECT_EQ(back, run);
+  EXPECT_EQ(loaded.manifest.files.size(), 5u);
+  EXPECT_TRUE(verify_checkpoint(old).empty());
+  const Path today = save_checkpoint(posix_file_system(), scratch / "today", run.content(7)).path;
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json", "config.json"})
+    EXPECT_EQ(read_file(today / name), read_file(old / name)) << name;
+  flip(old / "model.safetensors", fs::file_size(old / "model.safetensors") - 3);
+  EXPECT_EQ(verify_checkpoint(old).size(), 1u);
+  EXPECT_THROW(load_checkpoint(old, back.weights()), DataError);
+}
+
 TEST(Checkpoint, TensorsMustMatch) {
   ScratchFolder scratch;
   SmallRun run(3);

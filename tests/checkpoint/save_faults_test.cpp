@@ -112,7 +112,8 @@ TEST_P(SaveFaults, ErrorsLeaveTheOldOrTheNew) {
       }
       check_next_save(what);
     }
-    EXPECT_GT(thrown, 8) << "faults that nobody notices are not injected";
+    EXPECT_GE(thrown, 8)
+        << "a short write of each of eight files is seen; faults that nobody notices are not injected";
   }
 }
 

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "checkpoint/checkpoint.h"
+#include "comm/world.h"
 #include "fixtures/faulty_file_system.h"
 #include "fixtures/scratch_folder.h"
 
@@ -90,6 +91,50 @@ TEST(SaveMemory, StaysBelowSixteenMegabytes) {
   EXPECT_LT(peak - before_load, 24'000'000);
   EXPECT_EQ(plain, values);
   EXPECT_EQ(transposed_back, values);
+}
+
+// Two ranks that hold a half of each tensor: what they exchange passes through a few blocks of each, and
+// nobody has both halves.
+TEST(SaveMemory, OfEachOfManyRanksIsAFewBlocks) {
+  constexpr int64_t kRows = 2048, kColumns = 4096;  // 16 MB of f32 on each rank, six times
+  constexpr int64_t kTensors = 6;
+  ScratchFolder scratch;
+  std::atomic<int64_t> before{0};
+  comm::run_local_ranks(2, [&](comm::World& world) {
+    const int ranks[] = {0, 1};
+    const auto group = world.group(ranks, "checkpoints");
+    const std::vector<float> half(kRows / 2 * kColumns, 1.5f);
+    graph::Value value;
+    value.shape = {kRows, kColumns};
+    const auto whole = graph::Placement::replicated(), rows = graph::Placement::sharded(0);
+    value.placements = {whole, rows, whole, whole};
+    const auto split = std::make_shared<const Split>(Split::of(value, graph::Mesh::of(1, 2, 1, 1), 0, kRows));
+    CheckpointContent content;
+    content.model.config_json = "{}";
+    content.model.dtype = DType::kF32;
+    for (int64_t i = 0; i < kTensors; ++i)
+      content.model.weights.push_back({"t" + std::to_string(i),
+                                       {kRows, kColumns},
+                                       DType::kF32,
+                                       in_memory(half.data()),
+                                       false,
+                                       {},
+                                       split});
+    group->barrier();
+    if (world.rank() == 0) {
+      before = live.load();
+      peak = live.load();
+    }
+    group->barrier();
+    FaultyFileSystem without_sync;
+    save_checkpoint(without_sync, scratch.path(), content, group.get());
+    group->barrier();
+    if (world.rank() == 0) {
+      EXPECT_GT(peak - before, 2 * 2 * kBlockBytes) << "nothing was counted";
+      EXPECT_LT(peak - before, 2 * (kStagingBlocks + 1) * kBlockBytes);
+    }
+    group->barrier();
+  });
 }
 
 }  // namespace

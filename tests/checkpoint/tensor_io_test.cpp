@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "base/random.h"
+#include "checkpoint/tensor_files.h"
 #include "fixtures/scratch_folder.h"
 
 namespace strata::checkpoint {
@@ -36,7 +37,11 @@ TEST(TensorIo, WritesTheBytesOfTheReferenceWriter) {
   EXPECT_EQ(read_file(folder / "ours.safetensors"), read_file(golden));
   EXPECT_EQ(stored.checksum, file.header().checksum);
   for (size_t i = 0; i < views.size(); ++i)
-    EXPECT_EQ(stored.tensors[i].checksum, hash64(memory[i].data(), file.tensors()[i].bytes)) << views[i].name;
+    EXPECT_EQ(stored.tensors[i].checksums,
+              file.tensors()[i].bytes > 0
+                  ? std::vector<uint64_t>{hash64(memory[i].data(), file.tensors()[i].bytes)}
+                  : std::vector<uint64_t>{})
+        << views[i].name;
 }
 
 // All float types, both layouts, sizes around the edges of tiles and chunks: what is written is read back,
@@ -54,12 +59,12 @@ TEST(TensorIo, ConvertsAndTransposes) {
         const SafetensorsFile file(path);
         const TensorInfo& info = *file.find("w");
         EXPECT_EQ(info.dtype, dtype);
-        EXPECT_EQ(scan_tensor(file, info).checksum, stored.tensors[0].checksum);
+        EXPECT_EQ(scan_tensor(file, info, stored.chunk_bytes).checksums, stored.tensors[0].checksums);
 
         std::vector<float> back(values.size(), -1);
-        EXPECT_EQ(
-            read_tensor(file, info, {"w", shape, DType::kF32, in_memory(back.data()), transposed}, true),
-            stored.tensors[0].checksum);
+        const TensorChecksums checksums{stored.chunk_bytes, stored.tensors[0].checksums};
+        read_tensor(file, info, {"w", shape, DType::kF32, in_memory(back.data()), transposed},
+                    {.check_finite = true, .checksums = &checksums});
         std::vector<uint16_t> rounded(values.size());
         std::vector<float> expected = values;
         if (dtype != DType::kF32) {
@@ -129,9 +134,9 @@ TEST(TensorIo, Interleaves) {
       std::vector<float> plain(values.size(), -1), back(values.size(), -1);
       read_tensor(file, *file.find("w"), {"w", shape, DType::kF32, in_memory(plain.data())});
       EXPECT_EQ(plain, expected(in_file)) << shape.str() << " " << name_of(dtype);
-      EXPECT_EQ(read_tensor(file, *file.find("w"),
-                            {"w", shape, DType::kF32, in_memory(back.data()), false, interleave}),
-                stored.tensors[0].checksum);
+      const TensorChecksums checksums{stored.chunk_bytes, stored.tensors[0].checksums};
+      read_tensor(file, *file.find("w"), {"w", shape, DType::kF32, in_memory(back.data()), false, interleave},
+                  {.checksums = &checksums});
       EXPECT_EQ(back, expected(values)) << shape.str() << " " << name_of(dtype);
     }
   }
@@ -173,7 +178,8 @@ TEST(TensorIo, RefusesWhatDoesNotFit) {
   EXPECT_THROW(read_tensor(file, *file.find("w"), {"w", {3}, DType::kI32, in_memory(memory.data())}),
                DataError);
   try {
-    read_tensor(file, *file.find("w"), {"w", {3}, DType::kF32, in_memory(memory.data())}, true);
+    read_tensor(file, *file.find("w"), {"w", {3}, DType::kF32, in_memory(memory.data())},
+                {.check_finite = true});
     ADD_FAILURE() << "a NaN was taken";
   } catch (const DataError& error) {
     EXPECT_NE(std::string(error.what()).find("element 1"), std::string::npos) << error.what();

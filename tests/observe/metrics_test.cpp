@@ -248,6 +248,9 @@ TEST(Metrics, AFailedWriteIsNotJoinedToTheNextLine) {
     std::unique_ptr<WritableFile> open_for_writing(const Path& path, bool keep) override {
       return std::make_unique<HalfOnce>(posix_file_system().open_for_writing(path, keep), armed);
     }
+    std::unique_ptr<WritableFile> open_for_update(const Path& path) override {
+      return posix_file_system().open_for_update(path);
+    }
     void rename(const Path& from, const Path& to) override { posix_file_system().rename(from, to); }
     void remove(const Path& path) override { posix_file_system().remove(path); }
     void remove_tree(const Path& path) override { posix_file_system().remove_tree(path); }

@@ -1,0 +1,155 @@
+#include "checkpoint/background_save.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/parallel.h"
+#include "checkpoint/patches.h"
+
+namespace strata::checkpoint {
+
+// How much of the state may still be read.
+class BackgroundSave::Gate {
+ public:
+  void add(int64_t bytes) { unread_ += bytes; }  // before the thread begins
+  void read_all_of(int64_t bytes) {
+    {
+      const std::lock_guard lock(mutex_);
+      unread_ -= bytes;
+    }
+    changed_.notify_all();
+  }
+  // Nothing more is read.
+  void open() {
+    {
+      const std::lock_guard lock(mutex_);
+      open_ = true;
+    }
+    changed_.notify_all();
+  }
+  // Waits until at most `bytes` are unread; true: none.
+  bool wait_until(int64_t bytes) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return open_ || unread_ <= bytes; });
+    return open_ || unread_ == 0;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t unread_ = 0;  // of tensors that were not read whole
+  bool open_ = false;
+};
+
+// The storage of a view, or from some point on a copy of it.
+class BackgroundSave::GatedStorage final : public ReadableStorage {
+ public:
+  // The rank's part lies in [first, first + bytes) of the storage.
+  GatedStorage(std::shared_ptr<const ReadableStorage> storage, int64_t first, int64_t bytes, int64_t held,
+               std::shared_ptr<Gate> gate)
+      : storage_(std::move(storage)), first_(first), bytes_(bytes), gate_(std::move(gate)), unread_(held) {
+    gate_->add(bytes_);
+  }
+
+  void read(int64_t offset, void* to, int64_t bytes) const override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (copy_ != nullptr) {
+        std::memcpy(to, copy_ + offset - first_, static_cast<size_t>(bytes));
+        return;
+      }
+      storage_->read(offset, to, bytes);
+      unread_ -= bytes;
+      if (unread_ != 0) return;
+    }
+    gate_->read_all_of(bytes_);
+  }
+
+  // Copies the part, unless all of it was read, and returns the bytes that took.
+  int64_t copy(std::byte* to) {
+    const std::lock_guard lock(mutex_);
+    if (unread_ == 0) return 0;
+    storage_->read(first_, to, bytes_);
+    copy_ = to;
+    return bytes_;
+  }
+
+ private:
+  const std::shared_ptr<const ReadableStorage> storage_;
+  const int64_t first_, bytes_;
+  const std::shared_ptr<Gate> gate_;
+  mutable std::mutex mutex_;
+  mutable int64_t unread_;  // elements' bytes; never 0 where other ranks' replicas are read instead
+  const std::byte* copy_ = nullptr;
+};
+
+BackgroundSave::BackgroundSave(FileSystem& files, Path folder, comm::Communicator* communicator,
+                               int64_t staging_bytes)
+    : files_(files),
+      folder_(std::move(folder)),
+      communicator_(communicator),
+      staging_bytes_(staging_bytes),
+      staging_(staging_bytes > 0 ? std::make_unique<std::byte[]>(static_cast<size_t>(staging_bytes))
+                                 : nullptr) {}
+
+BackgroundSave::~BackgroundSave() = default;
+
+void BackgroundSave::hold(TensorView& view) {
+  const Box box = box_of(view, communicator_ != nullptr ? communicator_->rank() : 0);
+  const int64_t held = box.elements() * size_of(view.memory_dtype);
+  if (held == 0) return;
+  const Held& last = box.rows.back();
+  const int64_t row_bytes = box.pitch * size_of(view.memory_dtype);
+  const int64_t first = box.rows.front().at * row_bytes;
+  const int64_t bytes = (last.at + last.end - last.begin) * row_bytes - first;
+  storages_.push_back(std::make_shared<GatedStorage>(view.storage, first, bytes, held, gate_));
+  view.storage = storages_.back();
+}
+
+std::optional<SavedCheckpoint> BackgroundSave::begin(CheckpointContent content) {
+  auto before = finish();
+  gate_ = std::make_shared<Gate>();
+  for (TensorView& view : content.model.weights) hold(view);
+  for (TensorView& view : content.optimizer) hold(view);
+  over_ = false;
+  waits_ = true;
+  thread_ = std::make_unique<OwnedThread>(
+      [this, content = std::move(content), gate = gate_](const std::stop_token&) { save(content, *gate); });
+  return before;
+}
+
+void BackgroundSave::save(const CheckpointContent& content, Gate& gate) {
+  set_compute_threads(1);  // the others compute the next step
+  try {
+    saved_ = save_checkpoint(files_, folder_, content, communicator_, [&] { gate.open(); });
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  gate.open();
+  over_ = true;
+}
+
+std::optional<SavedCheckpoint> BackgroundSave::finish() {
+  thread_.reset();  // joins
+  waits_ = false;
+  storages_.clear();
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  return std::exchange(saved_, std::nullopt);
+}
+
+void BackgroundSave::before_update() {
+  if (!waits_) return;
+  const double begin = monotonic_seconds();
+  if (!gate_->wait_until(staging_bytes_)) {
+    int64_t used = 0;
+    for (const auto& storage : storages_) used += storage->copy(staging_.get() + used);
+  }
+  waits_ = false;
+  held_up_ += monotonic_seconds() - begin;
+}
+
+}  // namespace strata::checkpoint

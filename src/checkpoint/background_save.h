@@ -1,0 +1,63 @@
+// A checkpoint that is saved while training goes on.
+//
+// A thread of each rank reads the state out of the device piece by piece, exchanges it with the other ranks'
+// and writes it, beside the next step's forward and backward, which change nothing of it. Only the update
+// must wait, until all has been read; or until what has not been read fits a staging buffer, into which it is
+// then copied.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/thread.h"
+#include "checkpoint/checkpoint.h"
+
+namespace strata::checkpoint {
+
+class BackgroundSave {
+ public:
+  // Into FOLDER, usually RUN/checkpoints. The communicator is a group of all ranks, used for nothing else:
+  // collectives of training go on at the same time. `staging_bytes` are allocated here; 0: updates wait.
+  BackgroundSave(FileSystem& files, Path folder, comm::Communicator* communicator = nullptr,
+                 int64_t staging_bytes = 0);
+  // Waits for the save that runs; finish() tells what came of it.
+  ~BackgroundSave();
+
+  // All ranks call begin() and finish() at the same places: an error of a save is thrown there, on all of
+  // them alike. Both wait for a save that runs and return what became of it, unless it was told before. What
+  // the content's storages hold may be read until before_update() returns.
+  std::optional<SavedCheckpoint> begin(CheckpointContent content);
+  std::optional<SavedCheckpoint> finish();
+
+  // Before anything changes what is being saved: returns once it may. Throws nothing of the save's.
+  void before_update();
+
+  bool running() const { return thread_ != nullptr && !over_; }
+  // Seconds that before_update() has waited and copied, all together: what saving costs training.
+  double held_up() const { return held_up_; }
+
+ private:
+  class Gate;
+  class GatedStorage;
+  void hold(TensorView& view);
+  void save(const CheckpointContent& content, Gate& gate);
+
+  FileSystem& files_;
+  const Path folder_;
+  comm::Communicator* communicator_;
+  const int64_t staging_bytes_;
+  std::unique_ptr<std::byte[]> staging_;
+  std::shared_ptr<Gate> gate_;
+  bool waits_ = false;  // the next update, for the gate
+  std::vector<std::shared_ptr<GatedStorage>> storages_;
+  std::unique_ptr<OwnedThread> thread_;
+  std::atomic<bool> over_ = false;
+  std::optional<SavedCheckpoint> saved_;
+  std::exception_ptr error_;
+  double held_up_ = 0;
+};
+
+}  // namespace strata::checkpoint

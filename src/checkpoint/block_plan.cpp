@@ -1,0 +1,102 @@
+#include "checkpoint/block_plan.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "checkpoint/patches.h"
+
+namespace strata::checkpoint {
+namespace {
+
+// Elements that are read, transposed and converted at a time: a megabyte of them at most, as memory has them.
+int64_t slice_elements(const TensorView& view) {
+  return kChunkBytes / 4 / size_of(view.memory_dtype);
+}
+
+}  // namespace
+
+BlockPlan::BlockPlan(std::span<const TensorFileContent> files, int64_t ranks, int64_t block_bytes)
+    : contents_(files), ranks_(ranks), block_bytes_(block_bytes) {
+  for (const TensorFileContent& content : files) {
+    File& file = files_.emplace_back();
+    for (const TensorView& view : content.tensors) {
+      check_view(view);
+      STRATA_CHECK(!view.split || view.split->mesh().ranks() == ranks, "'{}' lies on {} ranks, {} save it",
+                   view.name, view.split->mesh().ranks(), ranks);
+      file.specs.push_back({view.name, stored_dtype(view.memory_dtype, content.float_dtype), view.shape});
+    }
+    file.layout = plan_safetensors(file.specs, content.metadata);
+    for (size_t i = 0; i < file.specs.size(); ++i)
+      STRATA_CHECK(file.layout.offset[i] % static_cast<uint64_t>(size_of(file.specs[i].dtype)) == 0,
+                   "'{}' begins within an element", file.specs[i].name);
+    file.first_block = blocks_;
+    const auto bytes = static_cast<int64_t>(file.layout.file_bytes);
+    blocks_ += (bytes + block_bytes - 1) / block_bytes;
+  }
+}
+
+BlockPlan::Block BlockPlan::block(int64_t index) const {
+  const auto after = std::upper_bound(files_.begin(), files_.end(), index,
+                                      [](int64_t at, const File& file) { return at < file.first_block; });
+  const auto file = static_cast<size_t>(after - files_.begin()) - 1;
+  const auto size = static_cast<uint64_t>(block_bytes_);
+  const uint64_t offset = static_cast<uint64_t>(index - files_[file].first_block) * size;
+  return {file, offset, std::min(size, files_[file].layout.file_bytes - offset)};
+}
+
+BlockPlan::Range BlockPlan::blocks_of(int64_t rank) const {
+  return {rank * blocks_ / ranks_, (rank + 1) * blocks_ / ranks_};
+}
+
+int64_t BlockPlan::rounds() const {
+  return (blocks_ + ranks_ - 1) / ranks_;
+}
+
+std::vector<BlockPlan::Piece> BlockPlan::pieces(const Block& block) const {
+  const File& file = files_[block.file];
+  const uint64_t end = block.offset + block.bytes;
+  const auto& order = file.layout.order;
+  // The last tensor that begins at or before the block, and those behind it.
+  auto at = std::upper_bound(order.begin(), order.end(), block.offset, [&](uint64_t offset, size_t tensor) {
+    return offset < file.layout.offset[tensor];
+  });
+  if (at != order.begin()) --at;
+  std::vector<Piece> pieces;
+  for (; at != order.end() && file.layout.offset[*at] < end; ++at) {
+    const uint64_t begins = file.layout.offset[*at];
+    const auto width = static_cast<uint64_t>(size_of(file.specs[*at].dtype));
+    const uint64_t ends = begins + static_cast<uint64_t>(file.specs[*at].shape.elements()) * width;
+    const uint64_t from = std::max(begins, block.offset), to = std::min(ends, end);
+    if (from >= to) continue;
+    pieces.push_back({*at, static_cast<int64_t>((from - begins) / width),
+                      static_cast<int64_t>((to - from) / width), static_cast<int64_t>(from - block.offset)});
+  }
+  return pieces;
+}
+
+void BlockPlan::for_each_given(const Block& block, int64_t giver, int64_t writer,
+                               FunctionRef<void(const Given&)> each) const {
+  for (const Piece& piece : pieces(block)) {
+    const TensorView& view = contents_[block.file].tensors[piece.tensor];
+    if (view.split ? !view.split->serves(giver, writer) : giver != writer) continue;
+    const Box box = box_of(view, giver);
+    const FileOrder order = order_of(view);
+    const int64_t width = size_of(dtype(block.file, piece.tensor)), slice = slice_elements(view);
+    for (int64_t done = 0; done < piece.count; done += slice) {
+      for_each_patch(order, box, piece.first + done, std::min(slice, piece.count - done),
+                     [&](const Patch& patch) {
+                       each({piece.tensor, patch, piece.in_block + (patch.in_file - piece.first) * width});
+                     });
+    }
+  }
+}
+
+int64_t BlockPlan::bytes_given(const Block& block, int64_t giver, int64_t writer) const {
+  int64_t bytes = 0;
+  for_each_given(block, giver, writer, [&](const Given& given) {
+    bytes += given.patch.rows * given.patch.columns * size_of(dtype(block.file, given.tensor));
+  });
+  return bytes;
+}
+
+}  // namespace strata::checkpoint

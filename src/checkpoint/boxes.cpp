@@ -1,0 +1,215 @@
+#include "checkpoint/boxes.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace strata::checkpoint {
+namespace {
+
+// A dimension of a value as a rank holds it: the one place that reads placements.
+struct Along {
+  std::vector<Held> spans;
+  int64_t extent = 0;
+};
+
+std::vector<Along> held_along(const graph::Value& value, const graph::Mesh& mesh,
+                              const graph::Coordinates& coordinates) {
+  std::vector<Along> dims;
+  const bool is_local = value.global_shape.rank() > 0;
+  for (const auto& spans : graph::held_spans(value, mesh, coordinates)) {
+    const auto dim = static_cast<int>(dims.size());
+    Along& along = dims.emplace_back();
+    for (const graph::HeldSpan& span : spans) {
+      const bool joins = !along.spans.empty() && along.spans.back().end == span.whole.begin &&
+                         along.spans.back().at + along.spans.back().end - along.spans.back().begin == span.at;
+      if (joins) {
+        along.spans.back().end = span.whole.end;
+      } else {
+        along.spans.push_back({span.whole.begin, span.whole.end, span.at});
+      }
+    }
+    const auto parts =
+        is_local ? std::vector<int64_t>{value.shape[dim]} : graph::parts_on_rank(value, dim, mesh);
+    along.extent = std::accumulate(parts.begin(), parts.end(), int64_t{0});
+  }
+  return dims;
+}
+
+const Shape& global_shape(const graph::Value& value) {
+  return value.global_shape.rank() > 0 ? value.global_shape : value.shape;
+}
+
+// Where [begin, end) meets what is held.
+void meet(const std::vector<Held>& spans, int64_t begin, int64_t end, FunctionRef<void(const Held&)> each) {
+  for (const Held& span : spans) {
+    if (span.begin >= end) break;
+    const int64_t from = std::max(begin, span.begin), to = std::min(end, span.end);
+    if (from < to) each({from, to, span.at + from - span.begin});
+  }
+}
+
+// Rows [row, row + rows) by columns [column, column + columns) of the file.
+struct Rectangle {
+  int64_t row = 0, rows = 0, column = 0, columns = 0;
+};
+
+void patches_of(const FileOrder& order, const Box& box, const Rectangle& at,
+                FunctionRef<void(const Patch&)> each) {
+  const int64_t file_pitch = order.file_columns();
+  // In memory [row, row + rows), which begin in row `file_row` of the file.
+  const auto plain = [&](int64_t row, int64_t rows, int64_t file_row) {
+    meet(box.rows, row, row + rows, [&](const Held& held) {
+      meet(box.columns, at.column, at.column + at.columns, [&](const Held& across) {
+        each({.rows = held.end - held.begin,
+              .columns = across.end - across.begin,
+              .in_file = (file_row + held.begin - row) * file_pitch + across.begin,
+              .file_pitch = file_pitch,
+              .in_memory = held.at * box.pitch + across.at,
+              .memory_pitch = box.pitch});
+      });
+    });
+  };
+  if (order.transposed) {
+    meet(box.columns, at.row, at.row + at.rows, [&](const Held& held) {
+      meet(box.rows, at.column, at.column + at.columns, [&](const Held& across) {
+        each({.rows = held.end - held.begin,
+              .columns = across.end - across.begin,
+              .in_file = held.begin * file_pitch + across.begin,
+              .file_pitch = file_pitch,
+              .in_memory = across.at * box.pitch + held.at,
+              .memory_pitch = box.pitch});
+      });
+    });
+  } else if (order.interleave.none()) {
+    plain(at.row, at.rows, at.row);
+  } else {
+    for (int64_t row = at.row; row < at.row + at.rows;) {
+      const RowRun run = run_at(order.interleave, order.rows, row);
+      const int64_t rows = std::min(run.rows, at.row + at.rows - row);
+      plain(run.memory_row, rows, row);
+      row += rows;
+    }
+  }
+}
+
+}  // namespace
+
+int64_t Box::elements() const {
+  const auto count = [](const std::vector<Held>& spans) {
+    int64_t indices = 0;
+    for (const Held& span : spans) indices += span.end - span.begin;
+    return indices;
+  };
+  return count(rows) * count(columns);
+}
+
+Box whole_box(const FileOrder& order) {
+  return {{{0, order.rows, 0}}, {{0, order.columns, 0}}, order.columns};
+}
+
+void for_each_patch(const FileOrder& order, const Box& box, int64_t first, int64_t count,
+                    FunctionRef<void(const Patch&)> each) {
+  const int64_t columns = order.file_columns(), end = first + count;
+  // A part of a row, whole rows, a part of a row.
+  while (first < end) {
+    const int64_t row = first / columns, column = first % columns;
+    const int64_t whole = column == 0 ? (end - first) / columns : 0;
+    const int64_t width = whole > 0 ? columns : std::min(columns - column, end - first);
+    const Rectangle at{row, std::max<int64_t>(whole, 1), column, width};
+    patches_of(order, box, at, each);
+    first += at.rows * at.columns;
+  }
+}
+
+int64_t elements_in(const FileOrder& order, const Box& box, int64_t first, int64_t count) {
+  int64_t elements = 0;
+  for_each_patch(order, box, first, count,
+                 [&](const Patch& patch) { elements += patch.rows * patch.columns; });
+  return elements;
+}
+
+Split Split::of(const graph::Value& value, const graph::Mesh& mesh, int64_t first_row, int64_t rows) {
+  const Shape& shape = global_shape(value);
+  int64_t inner = 1;  // elements of what is split at most by its second dimension
+  for (int dim = 2; dim < shape.rank(); ++dim) inner *= shape[dim];
+  Split split;
+  split.mesh_ = mesh;
+  for (size_t axis = 0; axis < value.placements.size(); ++axis) {
+    const graph::Placement placement = value.placements[axis];
+    if (placement.kind != graph::Placement::Kind::kSharded || mesh.axes[axis].size == 1) continue;
+    STRATA_CHECK(placement.dim < 2, "{} {} is cut along dimension {}; files know rows and columns",
+                 value.name, shape.str(), placement.dim);
+    (placement.dim == 0 ? split.rows_ : split.columns_).axes.push_back(axis);
+  }
+  const auto fill = [&](Cut& cut, size_t dim) {
+    graph::Coordinates coordinates(mesh.axes.size(), 0);
+    size_t parts = 1;
+    for (const size_t axis : cut.axes) parts *= static_cast<size_t>(mesh.axes[axis].size);
+    for (size_t i = 0; i < parts; ++i) {
+      size_t rest = i;
+      for (size_t k = cut.axes.size(); k-- > 0;) {
+        const auto size = static_cast<size_t>(mesh.axes[cut.axes[k]].size);
+        coordinates[cut.axes[k]] = static_cast<int32_t>(rest % size);
+        rest /= size;
+      }
+      const auto dims = held_along(value, mesh, coordinates);
+      Part& part = cut.parts.emplace_back();
+      if (dim >= dims.size()) {
+        part = {{{0, 1, 0}}, 1};
+      } else if (dim == 0) {
+        meet(dims[0].spans, first_row, first_row + rows, [&](const Held& held) {
+          part.spans.push_back({held.begin - first_row, held.end - first_row, held.at});
+        });
+        part.extent = dims[0].extent;
+      } else {
+        for (const Held& held : dims[1].spans)
+          part.spans.push_back({held.begin * inner, held.end * inner, held.at * inner});
+        part.extent = dims[1].extent * inner;
+      }
+    }
+  };
+  fill(split.rows_, 0);
+  fill(split.columns_, 1);
+  return split;
+}
+
+size_t Split::part_of(const Cut& cut, const graph::Coordinates& coordinates) const {
+  size_t part = 0;
+  for (const size_t axis : cut.axes)
+    part = part * static_cast<size_t>(mesh_.axes[axis].size) + static_cast<size_t>(coordinates[axis]);
+  return part;
+}
+
+bool Split::cuts(size_t axis) const {
+  const auto among = [axis](const std::vector<size_t>& axes) {
+    return std::find(axes.begin(), axes.end(), axis) != axes.end();
+  };
+  return among(rows_.axes) || among(columns_.axes);
+}
+
+Box Split::box(int64_t rank) const {
+  const auto coordinates = mesh_.coordinates(rank);
+  const Part& rows = rows_.parts[part_of(rows_, coordinates)];
+  const Part& columns = columns_.parts[part_of(columns_, coordinates)];
+  return {rows.spans, columns.spans, columns.extent};
+}
+
+bool Split::serves(int64_t rank, int64_t reader) const {
+  const auto mine = mesh_.coordinates(rank), theirs = mesh_.coordinates(reader);
+  for (size_t axis = 0; axis < mesh_.axes.size(); ++axis) {
+    if (mine[axis] != theirs[axis] && !cuts(axis)) return false;
+  }
+  return true;
+}
+
+std::vector<int64_t> Split::servers_of(int64_t reader) const {
+  std::vector<int64_t> servers;
+  for (int64_t rank = 0; rank < mesh_.ranks(); ++rank) {
+    if (serves(rank, reader)) servers.push_back(rank);
+  }
+  return servers;
+}
+
+}  // namespace strata::checkpoint

@@ -1,0 +1,133 @@
+#include "checkpoint/patches.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace strata::checkpoint {
+namespace {
+
+constexpr int64_t kTile = 16;
+
+// A tile goes through a small square, so that both sides are touched in runs: lines of matrices whose columns
+// are a power of two would drive one another out of the cache.
+template <typename Word>
+inline void transpose_tile(Word* out, const Word* in, int64_t out_pitch, int64_t in_pitch, int64_t row_count,
+                           int64_t column_count) {
+  Word tile[kTile][kTile];
+  for (int64_t row = 0; row < row_count; ++row) {
+    for (int64_t column = 0; column < column_count; ++column) tile[column][row] = in[row * in_pitch + column];
+  }
+  for (int64_t column = 0; column < column_count; ++column) {
+    for (int64_t row = 0; row < row_count; ++row) out[column * out_pitch + row] = tile[column][row];
+  }
+}
+
+// out[column][row] of in[row][column], with the elements between two rows of each.
+template <typename Word>
+void transpose(Word* out, int64_t out_pitch, const Word* in, int64_t in_pitch, int64_t rows,
+               int64_t columns) {
+  for (int64_t row = 0; row < rows; row += kTile) {
+    for (int64_t column = 0; column < columns; column += kTile) {
+      Word* const to = out + column * out_pitch + row;
+      const Word* const from = in + row * in_pitch + column;
+      if (row + kTile <= rows && column + kTile <= columns) {  // unrolled by the compiler
+        transpose_tile(to, from, out_pitch, in_pitch, kTile, kTile);
+      } else {
+        transpose_tile(to, from, out_pitch, in_pitch, std::min(kTile, rows - row),
+                       std::min(kTile, columns - column));
+      }
+    }
+  }
+}
+
+void transpose(void* out, int64_t out_pitch, const void* in, int64_t in_pitch, int64_t element_bytes,
+               int64_t rows, int64_t columns) {
+  const auto run = [&]<typename Word>(Word*) {
+    transpose(static_cast<Word*>(out), out_pitch, static_cast<const Word*>(in), in_pitch, rows, columns);
+  };
+  switch (element_bytes) {
+    case 1:
+      return run(static_cast<uint8_t*>(nullptr));
+    case 2:
+      return run(static_cast<uint16_t*>(nullptr));
+    case 4:
+      return run(static_cast<uint32_t*>(nullptr));
+    default:
+      return run(static_cast<uint64_t*>(nullptr));
+  }
+}
+
+// `rows` rows of `bytes` bytes each, which lie `from_pitch` bytes apart and are to lie `to_pitch` apart: as
+// few calls as that allows.
+void each_run(int64_t rows, int64_t bytes, int64_t from_pitch, int64_t to_pitch,
+              FunctionRef<void(int64_t from, int64_t to, int64_t bytes)> move) {
+  if (rows == 1 || (bytes == from_pitch && bytes == to_pitch)) return move(0, 0, rows * bytes);
+  for (int64_t row = 0; row < rows; ++row) move(row * from_pitch, row * to_pitch, bytes);
+}
+
+}  // namespace
+
+void check_view(const TensorView& view) {
+  STRATA_CHECK(!view.transposed || view.shape.rank() == 2, "'{}' {} cannot be transposed", view.name,
+               view.shape.str());
+  STRATA_CHECK(view.interleave.none() ||
+                   (!view.transposed && view.shape.rank() > 0 && divides(view.interleave, view.shape[0])),
+               "'{}' {} cannot be interleaved by {} rows", view.name, view.shape.str(),
+               view.interleave.group_rows());
+  STRATA_CHECK(view.storage != nullptr, "'{}' lies nowhere", view.name);
+}
+
+FileOrder order_of(const TensorView& view) {
+  const Shape& shape = view.shape;
+  if (view.transposed) return {shape[1], shape[0], true, {}};
+  const int64_t rows = shape.rank() > 0 ? shape[0] : 1;
+  return {rows, rows > 0 ? shape.elements() / rows : 1, false, view.interleave};
+}
+
+Box box_of(const TensorView& view, int64_t rank) {
+  return view.split ? view.split->box(rank) : whole_box(order_of(view));
+}
+
+PatchMover::PatchMover(const TensorView& view) : view_(view), element_bytes_(size_of(view.memory_dtype)) {
+  check_view(view);
+}
+
+void PatchMover::read(const Patch& patch, void* to, int64_t to_pitch) {
+  const int64_t memory_pitch = patch.memory_pitch * element_bytes_,
+                in_memory = patch.in_memory * element_bytes_;
+  if (!view_.transposed) {
+    each_run(patch.rows, patch.columns * element_bytes_, memory_pitch, to_pitch * element_bytes_,
+             [&](int64_t from, int64_t at, int64_t bytes) {
+               view_.storage->read(in_memory + from, static_cast<std::byte*>(to) + at, bytes);
+             });
+    return;
+  }
+  columns_.resize(static_cast<size_t>(patch.rows * patch.columns * element_bytes_));
+  const int64_t run = patch.rows * element_bytes_;
+  each_run(patch.columns, run, memory_pitch, run, [&](int64_t from, int64_t at, int64_t bytes) {
+    view_.storage->read(in_memory + from, columns_.data() + at, bytes);
+  });
+  transpose(to, to_pitch, columns_.data(), patch.rows, element_bytes_, patch.columns, patch.rows);
+}
+
+void PatchMover::write(const Patch& patch, const void* from, int64_t from_pitch, WritableStorage& storage) {
+  const int64_t memory_pitch = patch.memory_pitch * element_bytes_,
+                in_memory = patch.in_memory * element_bytes_;
+  if (!view_.transposed) {
+    each_run(patch.rows, patch.columns * element_bytes_, memory_pitch, from_pitch * element_bytes_,
+             [&](int64_t at, int64_t of, int64_t bytes) {
+               storage.write(in_memory + at, static_cast<const std::byte*>(from) + of, bytes);
+             });
+    return;
+  }
+  columns_.resize(static_cast<size_t>(patch.rows * patch.columns * element_bytes_));
+  transpose(columns_.data(), patch.rows, from, from_pitch, element_bytes_, patch.rows, patch.columns);
+  const int64_t run = patch.rows * element_bytes_;
+  each_run(patch.columns, run, memory_pitch, run, [&](int64_t at, int64_t of, int64_t bytes) {
+    storage.write(in_memory + at, columns_.data() + of, bytes);
+  });
+}
+
+}  // namespace strata::checkpoint

@@ -1,0 +1,301 @@
+#include "checkpoint/tensor_files.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "checkpoint/elements.h"
+#include "checkpoint/patches.h"
+
+namespace strata::checkpoint {
+namespace {
+
+// Rounds between two looks at whether all others are well.
+constexpr int64_t kRoundsTogether = 16;
+
+// Weights above 65,504 would become infinities without a word.
+void check_range(const TensorView& tensor, int64_t first, const void* before, const void* after, int64_t n) {
+  const int64_t bad = first_not_finite(after, DType::kF16, n);
+  if (bad >= 0 && first_not_finite(before, tensor.memory_dtype, n) < 0)
+    throw DataError("[{}] element {} is too large for fp16; choose bf16 or fp32", tensor.name, first + bad);
+}
+
+// Patches out of this rank's memory, in the dtype of a file.
+class PatchSource {
+ public:
+  explicit PatchSource(const BlockPlan& plan) : plan_(plan) {}
+
+  void read(size_t file, const BlockPlan::Given& given, std::byte* to, int64_t to_pitch) {
+    const TensorView& view = plan_.view(file, given.tensor);
+    const DType dtype = plan_.dtype(file, given.tensor);
+    if (view_ != &view) {
+      mover_.emplace(view);
+      view_ = &view;
+    }
+    const Patch& patch = given.patch;
+    if (dtype == view.memory_dtype) return mover_->read(patch, to, to_pitch);
+    held_.resize(
+        std::max(held_.size(), static_cast<size_t>(patch.rows * patch.columns * size_of(view.memory_dtype))));
+    mover_->read(patch, held_.data(), patch.columns);
+    convert_rows(to, dtype, to_pitch, held_.data(), view.memory_dtype, patch.columns, patch.rows,
+                 patch.columns);
+    if (dtype != DType::kF16) return;
+    for (int64_t row = 0; row < patch.rows; ++row)
+      check_range(view, patch.in_file + row * patch.file_pitch,
+                  held_.data() + row * patch.columns * size_of(view.memory_dtype), to + row * to_pitch * 2,
+                  patch.columns);
+  }
+
+ private:
+  const BlockPlan& plan_;
+  const TensorView* view_ = nullptr;
+  std::optional<PatchMover> mover_;
+  std::vector<std::byte> held_;
+};
+
+// The part of this rank in writing the files of a plan.
+class Writer {
+ public:
+  Writer(FileSystem& files, const Path& folder, std::span<const TensorFileContent> contents,
+         const BlockPlan& plan, Together& ranks, int64_t block_bytes)
+      : files_(files),
+        folder_(folder),
+        contents_(contents),
+        plan_(plan),
+        ranks_(ranks),
+        mine_(plan.blocks_of(ranks.rank())),
+        source_(plan),
+        block_(static_cast<size_t>(mine_.begin < mine_.end ? block_bytes : 0)) {
+    if (ranks.alone()) return;
+    for (auto& round : rounds_) round.arriving.resize(static_cast<size_t>(block_bytes));
+    for (auto& half : leaving_) half.bytes.resize(static_cast<size_t>(block_bytes));
+  }
+
+  // Checksums of the tensors in this rank's blocks, in the order of the plan's pieces.
+  std::vector<uint64_t> run(const std::function<void()>& all_read) {
+    const int64_t rounds = plan_.rounds();
+    int64_t written = 0;
+    for (int64_t round = 0; round < rounds; ++round) {
+      start(round);
+      // While the next round's blocks are on their way the last one's are written.
+      const bool looks = (round + 1) % kRoundsTogether == 0 || round + 1 == rounds;
+      while (written < (looks ? round + 1 : round)) write(written++);
+      if (!looks) continue;
+      for (Half& half : leaving_) wait_sent(half);
+      ranks_.agree(error_);  // nothing is on its way now
+    }
+    if (all_read) all_read();
+    attempt([&] { close(); });
+    ranks_.agree(error_);
+    return std::move(checksums_);
+  }
+
+ private:
+  struct Arrival {
+    int from = 0;
+    size_t at = 0;
+    comm::Ticket ticket;
+  };
+  struct Round {
+    std::vector<std::byte> arriving;
+    std::vector<Arrival> arrivals;
+  };
+  struct Half {
+    std::vector<std::byte> bytes;
+    size_t used = 0;
+    std::vector<comm::Ticket> tickets;
+  };
+
+  // What fails here does not keep the others waiting: this rank goes on exchanging until all look.
+  template <typename Act>
+  void attempt(Act act) {
+    if (error_) return;
+    try {
+      act();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
+
+  // Asks for what others have of this rank's block, and sends what this one has of theirs.
+  void start(int64_t round) {
+    if (ranks_.alone()) return;
+    if (const int64_t index = mine_.begin + round; index < mine_.end) {
+      Round& into = rounds_[static_cast<size_t>(round % 2)];
+      const auto block = plan_.block(index);
+      size_t at = 0;
+      for (int from = 0; from < ranks_.size(); ++from) {
+        if (from == ranks_.rank()) continue;
+        const int64_t bytes = plan_.bytes_given(block, from, ranks_.rank());
+        if (bytes == 0) continue;
+        into.arrivals.push_back(
+            {from, at, ranks_.communicator().receive(from, into.arriving.data() + at, bytes)});
+        at += static_cast<size_t>(bytes);
+      }
+    }
+    for (int step = 1; step < ranks_.size(); ++step) {  // not all to the same one first
+      const int to = (ranks_.rank() + step) % ranks_.size();
+      const auto theirs = plan_.blocks_of(to);
+      if (theirs.begin + round < theirs.end) send(plan_.block(theirs.begin + round), to);
+    }
+  }
+
+  void send(const BlockPlan::Block& block, int to) {
+    const auto bytes = static_cast<size_t>(plan_.bytes_given(block, ranks_.rank(), to));
+    if (bytes == 0) return;
+    if (leaving_[half_].used + bytes > leaving_[half_].bytes.size()) {
+      half_ = 1 - half_;
+      wait_sent(leaving_[half_]);
+    }
+    Half& half = leaving_[half_];
+    std::byte* const begin = half.bytes.data() + half.used;
+    attempt([&] {
+      std::byte* at = begin;
+      plan_.for_each_given(block, ranks_.rank(), to, [&](const BlockPlan::Given& given) {
+        source_.read(block.file, given, at, given.patch.columns);
+        at += given.patch.rows * given.patch.columns * size_of(plan_.dtype(block.file, given.tensor));
+      });
+    });
+    half.tickets.push_back(ranks_.communicator().send(to, begin, static_cast<int64_t>(bytes)));
+    half.used += bytes;
+  }
+
+  void wait_sent(Half& half) {
+    for (const comm::Ticket ticket : half.tickets) ranks_.communicator().wait(ticket);
+    half.tickets.clear();
+    half.used = 0;
+  }
+
+  // Puts this rank's block of a round together and writes it.
+  void write(int64_t round) {
+    const int64_t index = mine_.begin + round;
+    if (index >= mine_.end) return;
+    Round& from = rounds_[static_cast<size_t>(round % 2)];
+    for (const Arrival& arrival : from.arrivals) ranks_.communicator().wait(arrival.ticket);
+    attempt([&] {
+      const auto block = plan_.block(index);
+      const std::string& head = plan_.layout(block.file).head;
+      if (block.offset < head.size())
+        std::memcpy(block_.data(), head.data() + block.offset,
+                    std::min(block.bytes, head.size() - block.offset));
+      plan_.for_each_given(block, ranks_.rank(), ranks_.rank(), [&](const BlockPlan::Given& given) {
+        source_.read(block.file, given, block_.data() + given.in_block, given.patch.file_pitch);
+      });
+      for (const Arrival& arrival : from.arrivals)
+        unpack(block, arrival.from, from.arriving.data() + arrival.at);
+      for (const auto& piece : plan_.pieces(block))
+        checksums_.push_back(
+            hash64(block_.data() + piece.in_block,
+                   static_cast<size_t>(piece.count * size_of(plan_.dtype(block.file, piece.tensor)))));
+      store(block);
+    });
+    from.arrivals.clear();
+  }
+
+  void unpack(const BlockPlan::Block& block, int from, const std::byte* at) {
+    plan_.for_each_given(block, from, ranks_.rank(), [&](const BlockPlan::Given& given) {
+      const int64_t width = size_of(plan_.dtype(block.file, given.tensor));
+      const int64_t bytes = given.patch.columns * width;
+      const bool even = given.patch.columns == given.patch.file_pitch;
+      const int64_t runs = even ? 1 : given.patch.rows, run = even ? given.patch.rows * bytes : bytes;
+      for (int64_t row = 0; row < runs; ++row, at += run)
+        std::memcpy(block_.data() + given.in_block + row * given.patch.file_pitch * width, at,
+                    static_cast<size_t>(run));
+    });
+  }
+
+  void store(const BlockPlan::Block& block) {
+    if (!file_ || open_file_ != block.file) {
+      close();
+      const Path path = folder_ / contents_[block.file].name;
+      file_ = ranks_.alone() ? files_.open_for_writing(path) : files_.open_for_update(path);
+      open_file_ = block.file;
+    }
+    file_->write_at(block.offset, block_.data(), static_cast<size_t>(block.bytes));
+  }
+
+  void close() {
+    if (!file_) return;
+    file_->sync();
+    file_->close();
+    file_.reset();
+  }
+
+  FileSystem& files_;
+  const Path& folder_;
+  std::span<const TensorFileContent> contents_;
+  const BlockPlan& plan_;
+  Together& ranks_;
+  BlockPlan::Range mine_;
+  PatchSource source_;
+  std::vector<std::byte> block_;
+  std::array<Round, 2> rounds_;
+  std::array<Half, 2> leaving_;
+  size_t half_ = 0;
+  std::unique_ptr<WritableFile> file_;
+  size_t open_file_ = 0;
+  std::vector<uint64_t> checksums_;
+  std::exception_ptr error_;
+};
+
+// Where the checksums of all ranks belong.
+std::vector<StoredFile> stored_files(std::span<const TensorFileContent> contents, const BlockPlan& plan,
+                                     int64_t block_bytes) {
+  std::vector<StoredFile> stored;
+  for (size_t i = 0; i < contents.size(); ++i) {
+    const SafetensorsPlan& layout = plan.layout(i);
+    StoredFile& file = stored.emplace_back(StoredFile{
+        contents[i].name, layout.file_bytes, hash64(layout.head), {}, static_cast<uint64_t>(block_bytes)});
+    for (const TensorView& tensor : contents[i].tensors) file.tensors.push_back({tensor.name, {}});
+  }
+  return stored;
+}
+
+}  // namespace
+
+uint64_t stored_bytes(const TensorView& tensor, std::optional<DType> float_dtype) {
+  return static_cast<uint64_t>(tensor.shape.elements() *
+                               size_of(stored_dtype(tensor.memory_dtype, float_dtype)));
+}
+
+std::vector<StoredFile> write_tensor_files(FileSystem& files, const Path& folder,
+                                           std::span<const TensorFileContent> contents, Together& ranks,
+                                           const std::function<void()>& all_read, int64_t block_bytes) {
+  const BlockPlan plan(contents, ranks.size(), block_bytes);
+  const auto mine = Writer(files, folder, contents, plan, ranks, block_bytes).run(all_read);
+  std::vector<int64_t> counts(static_cast<size_t>(ranks.size()), 0);
+  const auto each_piece = [&](FunctionRef<void(size_t rank, size_t file, size_t tensor)> each) {
+    for (int rank = 0; rank < ranks.size(); ++rank) {
+      const auto range = plan.blocks_of(rank);
+      for (int64_t index = range.begin; index < range.end; ++index) {
+        const auto block = plan.block(index);
+        for (const auto& piece : plan.pieces(block))
+          each(static_cast<size_t>(rank), block.file, piece.tensor);
+      }
+    }
+  };
+  auto stored = stored_files(contents, plan, block_bytes);
+  if (ranks.is_first()) each_piece([&](size_t rank, size_t, size_t) { ++counts[rank]; });
+  const auto checksums = ranks.gather(mine, counts);
+  ranks.first([&] {
+    std::vector<size_t> next(checksums.size(), 0);
+    each_piece([&](size_t rank, size_t file, size_t tensor) {
+      stored[file].tensors[tensor].checksums.push_back(checksums[rank][next[rank]++]);
+    });
+    for (const StoredFile& file : stored) check_written(folder / file.name, file.bytes);
+  });
+  return stored;
+}
+
+StoredFile write_tensor_file(FileSystem& files, const Path& path, std::span<const TensorView> tensors,
+                             std::optional<DType> float_dtype,
+                             const std::map<std::string, std::string>& metadata) {
+  const TensorFileContent content{
+      path.filename().string(), {tensors.begin(), tensors.end()}, float_dtype, metadata};
+  Together alone;
+  return write_tensor_files(files, path.parent_path(), {&content, 1}, alone).front();
+}
+
+}  // namespace strata::checkpoint

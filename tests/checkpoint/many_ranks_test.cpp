@@ -1,0 +1,254 @@
+// Checkpoints that many ranks write and read together: the bytes are those of one rank, whatever the layout.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "checkpoint/tensor_files.h"
+#include "fixtures/faulty_file_system.h"
+#include "fixtures/scratch_folder.h"
+#include "fixtures/split_run.h"
+
+namespace strata::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+void save(const Layout& layout, const Path& folder, uint64_t seed, int64_t step) {
+  on_ranks(layout, [&](comm::Communicator& group) {
+    Part weights(layout, group.rank()), moments(layout, group.rank());
+    weights.fill(group.rank(), seed);
+    moments.fill(group.rank(), seed + 1);
+    FaultyFileSystem without_sync;
+    const auto saved = save_checkpoint(without_sync, folder, content_of(weights, moments, step), &group);
+    EXPECT_TRUE(saved.warnings.empty()) << saved.warnings[0];
+    EXPECT_EQ(saved.path.filename(), fmt::format("step-{:08}", step));
+  });
+}
+
+// Without what tells the time, and the seal over it.
+std::string timeless(const Path& manifest) {
+  std::string out;
+  std::istringstream lines(read_file(manifest));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("\"created\"") == std::string::npos && !line.starts_with(" \"checksum\""))
+      out += line + '\n';
+  }
+  return out;
+}
+
+class ManyRanks : public testing::TestWithParam<size_t> {
+ protected:
+  ~ManyRanks() override { set_compute_threads(available_processors()); }
+  Layout layout() const { return layouts()[GetParam()]; }
+};
+
+TEST_P(ManyRanks, WriteTheBytesOfOneAndReadThemBack) {
+  ScratchFolder scratch;
+  save(layouts()[0], scratch / "one", 5, 3);
+  save(layout(), scratch / "many", 5, 3);
+  const Path one = scratch / "one/step-00000003", many = scratch / "many/step-00000003";
+  int64_t files = 0;
+  for (const auto& entry : fs::directory_iterator(one)) {
+    const auto name = entry.path().filename();
+    ++files;
+    if (name == "manifest.json") {
+      EXPECT_EQ(timeless(many / name), timeless(one / name));
+    } else {
+      EXPECT_TRUE(read_file(many / name) == read_file(one / name)) << name;
+    }
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(many), {}), files);
+  EXPECT_GT(files, 6);
+  EXPECT_TRUE(verify_checkpoint(many).empty());
+  on_ranks(layout(), [&](comm::Communicator& group) {
+    Part weights(layout(), group.rank()), moments(layout(), group.rank());
+    const auto loaded =
+        load_newest_checkpoint(scratch / "one", weights.views(), moments.views("m/"), {}, &group);
+    ASSERT_TRUE(loaded.has_value());
+    EXPECT_EQ(loaded->manifest.step, 3);
+    EXPECT_EQ(weights.wrong(group.rank(), 5), 0);
+    EXPECT_EQ(moments.wrong(group.rank(), 6), 0);
+  });
+}
+
+// Blocks of a few bytes: many rounds, several chunks of each tensor, more ranks than some rounds have blocks.
+TEST_P(ManyRanks, ExchangeInManyRounds) {
+  ScratchFolder scratch;
+  for (const int64_t block : {int64_t{4096}, int64_t{65536}, int64_t{1} << 20}) {
+    const auto write = [&](const Layout& from, const Path& folder) {
+      fs::create_directories(folder);
+      std::vector<StoredFile> stored;
+      on_ranks(from, [&](comm::Communicator& group) {
+        Part part(from, group.rank());
+        part.fill(group.rank(), 9);
+        std::vector<TensorFileContent> contents{{"a.safetensors", {}, DType::kBF16},
+                                                {"b.safetensors", {}, {}}};
+        for (const auto& view : part.views()) {
+          for (auto& content : contents) content.tensors.push_back(view.view());
+        }
+        Together ranks(&group);
+        FaultyFileSystem without_sync;
+        auto written = write_tensor_files(without_sync, folder, contents, ranks, {}, block);
+        if (group.rank() == 0) stored = std::move(written);
+      });
+      return stored;
+    };
+    const auto one = write(layouts()[0], scratch / "one"), many = write(layout(), scratch / "many");
+    fs::remove_all(scratch / "many");
+    ASSERT_EQ(write(layout(), scratch / "many").size(), 2u);
+    for (size_t file = 0; file < one.size(); ++file) {
+      EXPECT_TRUE(read_file(scratch / "many" / one[file].name) == read_file(scratch / "one" / one[file].name))
+          << block;
+      for (size_t i = 0; i < one[file].tensors.size(); ++i)
+        EXPECT_EQ(many[file].tensors[i].checksums, one[file].tensors[i].checksums)
+            << one[file].tensors[i].name;
+    }
+    fs::remove_all(scratch / "many");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, ManyRanks, testing::Range<size_t>(0, layouts().size()), [](const auto& index) {
+  std::string name = layouts()[index.param].name;
+  std::erase(name, ',');
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+});
+
+// A byte that only one of the ranks reads: all pass the checkpoint over and take the one before.
+TEST(ManyRanksLoading, DamageForOneIsDamageForAll) {
+  const Layout layout = layouts()[4];
+  ScratchFolder scratch;
+  save(layout, scratch.path(), 1, 100);
+  save(layout, scratch.path(), 2, 200);
+  const Path damaged = scratch / "step-00000200/optimizer.safetensors";
+  std::string bytes = read_file(damaged);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  put_file(damaged, bytes);
+  on_ranks(layout, [&](comm::Communicator& group) {
+    Part weights(layout, group.rank()), moments(layout, group.rank());
+    const auto loaded =
+        load_newest_checkpoint(scratch.path(), weights.views(), moments.views("m/"), {}, &group);
+    ASSERT_TRUE(loaded.has_value());
+    EXPECT_EQ(loaded->manifest.step, 100);
+    ASSERT_EQ(loaded->skipped.size(), 1u);
+    EXPECT_NE(loaded->skipped[0].reason.find("does not match its checksum"), std::string::npos);
+    EXPECT_EQ(weights.wrong(group.rank(), 1), 0);
+    EXPECT_EQ(moments.wrong(group.rank(), 2), 0);
+  });
+}
+
+// Every call on one rank goes wrong once: all ranks get the error, and what is found is whole.
+TEST(ManyRanksSaving, AnErrorOnOneRankIsEveryones) {
+  const Layout layout = layouts()[3];
+  const int ranks = static_cast<int>(layout.mesh.ranks());
+  ScratchFolder scratch;
+  save(layout, scratch / "before", 1, 100);
+  const Path folder = scratch / "run";
+  const auto save_with = [&](int bad, FaultPlan plan, int64_t& calls) {
+    fs::remove_all(folder);
+    fs::copy(scratch / "before", folder, fs::copy_options::recursive);
+    std::mutex mutex;
+    std::vector<std::string> errors(static_cast<size_t>(ranks));
+    on_ranks(layout, [&](comm::Communicator& group) {
+      Part weights(layout, group.rank()), moments(layout, group.rank());
+      weights.fill(group.rank(), 2);
+      moments.fill(group.rank(), 3);
+      FaultyFileSystem files(group.rank() == bad ? plan : FaultPlan{});
+      try {
+        save_checkpoint(files, folder, content_of(weights, moments, 200), &group);
+      } catch (const WorldError& error) {
+        errors[static_cast<size_t>(group.rank())] = error.what();
+      }
+      std::lock_guard lock(mutex);
+      if (group.rank() == bad) calls = files.calls();
+    });
+    return errors;
+  };
+  for (int bad = 0; bad < ranks; ++bad) {
+    int64_t calls = 0, unused = 0, failed = 0;
+    save_with(bad, {}, calls);
+    EXPECT_GT(calls, 0);
+    for (const FaultKind kind : {FaultKind::kError, FaultKind::kDiskFull}) {
+      for (int64_t at = 1; at <= calls; ++at) {
+        const auto errors = save_with(bad, {.kind = kind, .at = at}, unused);
+        SCOPED_TRACE(fmt::format("rank {} call {} of {}: {}", bad, at, calls, errors[0]));
+        const bool any = !errors[0].empty();
+        failed += any ? 1 : 0;
+        for (const std::string& error : errors) EXPECT_EQ(error, errors[0]);
+        EXPECT_EQ(any, errors[0].starts_with(fmt::format("rank {}: ", bad)));
+        const auto found = find_checkpoint(folder, {.verify = true});
+        ASSERT_TRUE(found.has_value());
+        EXPECT_TRUE(found->skipped.empty());
+        EXPECT_TRUE(found->manifest.step == 200 || any) << "success without a checkpoint";
+        // Whoever could still remove has left nothing half done.
+        for (const auto& entry : fs::directory_iterator(folder)) {
+          const bool half_done = entry.path().filename().string().find(".tmp-") != std::string::npos;
+          EXPECT_FALSE(half_done && bad != 0) << entry.path();
+        }
+      }
+    }
+    EXPECT_GT(failed, 4);
+  }
+}
+
+// The whole job dies at a call of one of its ranks: what is found is whole, and the next save, by another
+// number of ranks, works and leaves nothing lying about.
+TEST(ManyRanksSaving, DeathLeavesTheOldOrTheNew) {
+  const Layout layout = layouts()[2];
+  ScratchFolder scratch;
+  save(layout, scratch / "before", 1, 100);
+  const Path folder = scratch / "run";
+  // The calls that the rank makes before it dies or is done.
+  const auto save_in_child = [&](int bad, FaultPlan plan) {
+    fs::remove_all(folder);
+    fs::copy(scratch / "before", folder, fs::copy_options::recursive);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      try {
+        on_ranks(layout, [&](comm::Communicator& group) {
+          Part weights(layout, group.rank()), moments(layout, group.rank());
+          weights.fill(group.rank(), 2);
+          moments.fill(group.rank(), 3);
+          FaultyFileSystem files(group.rank() == bad ? plan : FaultPlan{});
+          save_checkpoint(files, folder, content_of(weights, moments, 200), &group);
+        });
+      } catch (...) {
+        ::_exit(1);
+      }
+      ::_exit(0);
+    }
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  int64_t found_new = 0, deaths = 0;
+  for (int bad = 0; bad < 2; ++bad) {
+    for (const FaultKind kind : {FaultKind::kKillBefore, FaultKind::kKillAfter}) {
+      for (int64_t at = 1;; ++at) {
+        SCOPED_TRACE(fmt::format("rank {} call {} kind {}", bad, at, static_cast<int>(kind)));
+        const int status = save_in_child(bad, {.kind = kind, .at = at});
+        if (status == 0) break;  // it makes fewer calls
+        ASSERT_EQ(status, FaultyFileSystem::kKilled);
+        ++deaths;
+        const auto found = find_checkpoint(folder, {.verify = true});
+        ASSERT_TRUE(found.has_value());
+        EXPECT_TRUE(found->skipped.empty());
+        found_new += found->manifest.step == 200 ? 1 : 0;
+        if (at % 5 != 1) continue;
+        save(layouts()[0], folder, 4, 300);
+        for (const auto& entry : fs::directory_iterator(folder))
+          EXPECT_EQ(entry.path().filename().string().find("tmp-"), std::string::npos) << entry.path();
+      }
+    }
+  }
+  EXPECT_GT(deaths, 60);
+  EXPECT_GT(found_new, 2);
+  EXPECT_LT(found_new, deaths / 2);
+}
+
+}  // namespace
+}  // namespace strata::checkpoint

@@ -1,0 +1,123 @@
+// The parameters and states of programs on a mesh: what their ranks save is what one rank saves, and they
+// read it.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "base/parallel.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/weights.h"
+#include "comm/world.h"
+#include "fixtures/scratch_folder.h"
+#include "fixtures/tiny_program.h"
+#include "program/initialize.h"
+
+namespace strata::checkpoint {
+namespace {
+
+struct Layout {
+  const char* name;
+  graph::Mesh mesh;
+};
+
+class MeshWeights : public testing::TestWithParam<std::tuple<const char*, Layout>> {
+ protected:
+  MeshWeights() { set_compute_threads(1); }
+  ~MeshWeights() override { set_compute_threads(available_processors()); }
+
+  static program::CompileOptions options_for(const graph::Mesh& mesh) {
+    program::CompileOptions options = program::tiny_options(std::get<0>(GetParam()));
+    models::ModelConfig& model = options.model;
+    model.hidden_size = 64;
+    const bool grouped = std::string_view(std::get<0>(GetParam())).starts_with("llama");
+    model.heads = 4;
+    model.kv_heads = grouped ? 2 : 4;
+    options.mesh = mesh;
+    return options;
+  }
+
+  // As the seed makes them; moments of numbers of their own, element by element.
+  static void fill(program::Executor& executor, uint64_t seed, const graph::Coordinates& at) {
+    program::initialize_weights(executor, seed + 1, at);
+    const program::Program& program = executor.program(0);
+    std::vector<std::pair<std::string, std::vector<char>>> moments;
+    for (const optim::State& state : program.states) {
+      const std::string& parameter = program.graph.value(state.parameter).name;
+      const program::Persistent& value = executor.set().at(program.graph.value(state.value).name);
+      if (value.bytes == executor.set().at(parameter).bytes)
+        moments.emplace_back(value.name, executor.read_all<char>(parameter));
+    }
+    EXPECT_GT(moments.size(), 10u);
+    program::initialize_weights(executor, seed, at);
+    for (const auto& [name, bytes] : moments) executor.write(name, bytes);
+  }
+
+  static void save(const Path& folder, const models::ModelConfig& model, const program::Executor& executor,
+                   comm::Communicator* group) {
+    CheckpointContent content;
+    content.model.config_json = "{}";
+    content.model.weights = read_only(weight_views(model, executor));
+    content.optimizer = read_only(state_views(model, executor));
+    save_checkpoint(posix_file_system(), folder, content, group);
+  }
+
+  static std::vector<std::string> bytes_of(const program::Executor& executor) {
+    std::vector<std::string> out;
+    for (const program::Persistent& value : executor.set().persistent) {
+      if (value.role != graph::Role::kParameter && value.role != graph::Role::kState) continue;
+      const auto bytes = executor.read_all<char>(value.name);
+      out.emplace_back(bytes.begin(), bytes.end());
+    }
+    return out;
+  }
+};
+
+TEST_P(MeshWeights, AreSavedAsOneRankDoesAndLoaded) {
+  const graph::Mesh& mesh = std::get<1>(GetParam()).mesh;
+  ScratchFolder scratch;
+  const auto alone = options_for(graph::Mesh::of_one());
+  program::Executor one(program::compile({program::tiny_request()}, alone), device::make_cpu_device(1));
+  fill(one, 3, {});
+  save(scratch / "one", alone.model, one, nullptr);
+
+  const auto options = options_for(mesh);
+  const auto set = program::compile({program::tiny_request()}, options);
+  comm::run_local_ranks(static_cast<int>(mesh.ranks()), [&](comm::World& world) {
+    set_compute_threads(1);
+    std::vector<int> all(static_cast<size_t>(world.size()));
+    std::iota(all.begin(), all.end(), 0);
+    const auto group = world.group(all, "checkpoints");
+    program::Executor executor(set, device::make_cpu_device(1)), other(set, device::make_cpu_device(1));
+    fill(executor, 3, mesh.coordinates(world.rank()));
+    save(scratch / "many", options.model, executor, group.get());
+    load_checkpoint(scratch / "one/step-00000000", weight_views(options.model, other),
+                    state_views(options.model, other), group.get());
+    EXPECT_TRUE(bytes_of(other) == bytes_of(executor)) << "rank " << world.rank();
+    program::Executor third(set, device::make_cpu_device(1));
+    WeightSource source;
+    source.source = open_tensors(scratch / "one/step-00000000");
+    load_weights(source, options.model, third, group.get());
+    for (const program::Persistent& value : set->persistent) {
+      if (value.role != graph::Role::kParameter) continue;
+      EXPECT_TRUE(third.read_all<char>(value.name) == executor.read_all<char>(value.name)) << value.name;
+    }
+  });
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+    EXPECT_TRUE(read_file(scratch / "many/step-00000000" / file) ==
+                read_file(scratch / "one/step-00000000" / file))
+        << file;
+}
+
+INSTANTIATE_TEST_SUITE_P(, MeshWeights,
+                         testing::Combine(testing::Values("llama3-5m", "gpt2-124m", "pythia-70m"),
+                                          testing::Values(Layout{"tensor2", graph::Mesh::of(1, 1, 1, 2)},
+                                                          Layout{"replicate2", graph::Mesh::of(2, 1, 1, 1)},
+                                                          Layout{"shard2_tensor2",
+                                                                 graph::Mesh::of(1, 2, 1, 2)})),
+                         [](const auto& one) {
+                           const std::string preset = std::get<0>(one.param);
+                           return preset.substr(0, preset.find('-')) + "_" + std::get<1>(one.param).name;
+                         });
+
+}  // namespace
+}  // namespace strata::checkpoint
