@@ -1,15 +1,21 @@
 #include "base/log.h"
 
+#include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <memory>
 
+#include "base/error.h"
+
 namespace strata {
 namespace {
 
+// Of a thread that has a log file.
+thread_local std::shared_ptr<spdlog::logger> own_logger;  // NOLINT: a thread's place to write to
+
 // One logger a process: the terminal is one, and spdlog's sink locks around each line.
-spdlog::logger& logger() {
+spdlog::logger& terminal_logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     auto made =
         std::make_shared<spdlog::logger>("strata", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
@@ -20,12 +26,33 @@ spdlog::logger& logger() {
   return *instance;
 }
 
+spdlog::logger& logger() {
+  return own_logger != nullptr ? *own_logger : terminal_logger();
+}
+
 }  // namespace
+
+LogFile::LogFile(const std::filesystem::path& path, bool terminal) {
+  try {
+    auto file = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path.string());
+    file->set_pattern("%Y-%m-%dT%H:%M:%S.%e %v");
+    auto made = std::make_shared<spdlog::logger>("strata", std::move(file));
+    if (terminal) made->sinks().push_back(terminal_logger().sinks().front());
+    made->flush_on(spdlog::level::info);
+    own_logger = std::move(made);
+  } catch (const spdlog::spdlog_ex& error) {
+    throw WorldError("[{}] cannot be written: {}", path.string(), error.what());
+  }
+}
+
+LogFile::~LogFile() {
+  own_logger = nullptr;
+}
 
 void set_log_level(LogLevel level) {
   static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::info, spdlog::level::warn,
                                                           spdlog::level::err};
-  logger().set_level(kLevels[static_cast<int>(level)]);
+  terminal_logger().set_level(kLevels[static_cast<int>(level)]);
 }
 
 void log_line(LogLevel level, std::string_view message) {

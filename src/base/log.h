@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <filesystem>
 #include <string_view>
 #include <utility>
 
@@ -11,6 +12,17 @@ namespace strata {
 enum class LogLevel { kInfo, kWarning, kError };
 
 void set_log_level(LogLevel level);
+
+// The calling thread's lines go into a file too, or into it alone, while this lives: each of several ranks
+// has a log of its own, and one of them the terminal. WorldError where the file cannot be written.
+class LogFile {
+ public:
+  LogFile(const std::filesystem::path& path, bool terminal);
+  ~LogFile();
+  LogFile(const LogFile&) = delete;
+  LogFile& operator=(const LogFile&) = delete;
+};
+
 void log_line(LogLevel level, std::string_view message);
 
 template <typename... Args>

@@ -24,6 +24,7 @@ void set_timer(suseconds_t microseconds) {
 
 extern "C" void note_stop_signal(int signal) {
   int none = 0;
+  if (signal == SIGUSR1 && first_signal != 0) return;  // a scheduler says it again
   if (!first_signal.compare_exchange_strong(none, signal)) _exit(128 + signal);
   if (!patient) set_timer(kPatienceMicroseconds);
 }
@@ -46,6 +47,7 @@ void catch_stop_signals() {
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGUSR1, &action, nullptr);
   action.sa_handler = end_at_once;
   sigaction(SIGALRM, &action, nullptr);
 }
@@ -61,7 +63,7 @@ bool stop_requested() {
 
 int stop_exit_code() {
   const int signal = first_signal.load(std::memory_order_relaxed);
-  return signal == 0 ? 0 : 128 + signal;
+  return signal == 0 ? 0 : signal == SIGUSR1 ? kTimeLimitExitCode : 128 + signal;
 }
 
 }  // namespace strata

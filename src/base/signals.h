@@ -1,10 +1,11 @@
-// Ctrl-C and SIGTERM as a wish to stop: the first one is noted, the second ends the process at once.
+// Ctrl-C and SIGTERM as a wish to stop: the first one is noted, the second ends the process at once. SIGUSR1,
+// which schedulers send before a job's time is over and mpirun passes on, is such a wish too.
 #pragma once
 
 namespace strata {
 
-// Catches SIGINT and SIGTERM from now on, for the whole process. Called by main alone. Work that asks
-// stop_requested() ends by itself; work that does not, deep in a parser or a library, is ended after a
+// Catches SIGINT, SIGTERM and SIGUSR1 from now on, for the whole process. Called by main alone. Work that
+// asks stop_requested() ends by itself; work that does not, deep in a parser or a library, is ended after a
 // moment: what it was writing stands under another name than its final one.
 void catch_stop_signals();
 
@@ -14,7 +15,8 @@ void save_before_stopping();
 // True once one of them came. The training loop asks between steps; async-signal-safe and cheap.
 bool stop_requested();
 
-// What a shell expects of a program that a signal ended: 130 for SIGINT, 143 for SIGTERM; 0 before any.
+// What a shell expects of a program that a signal ended: 130 for SIGINT, 143 for SIGTERM; of one that is to
+// be started again, kTimeLimitExitCode for SIGUSR1; 0 before any.
 int stop_exit_code();
 
 // What long work throws that is asked to stop before there is anything to save. No error: the program ends

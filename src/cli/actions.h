@@ -25,7 +25,7 @@ struct TrainOptions {
   Path resume_from = {};  // kFrom
   bool accept_changes = false;
   bool dry_run = false;
-  int64_t ranks = 1;  // more: not yet
+  int64_t ranks = 1;  // threads of this process
   bool json = false;
 };
 int run_training(const TrainOptions& options);

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "cli/actions.h"
+#include "cli/explain_ranks.h"
 #include "cli/output.h"
 #include "cli/run_inputs.h"
 #include "cli/verbs.h"
@@ -214,14 +215,14 @@ void check_not_yet(const ExplainOptions& options) {
   const auto refuse = [](const char* option, const std::string& found) {
     throw ConfigError("[strata explain] found {} {}: not yet in this version; leave it out", option, found);
   };
-  if (options.ranks > 1) refuse("--ranks", std::to_string(options.ranks));
   if (!options.rank.empty()) refuse("--rank", options.rank);
   if (!options.svg.empty()) refuse("--svg", options.svg);
 }
 
 // As strata train would resolve it in this folder now: a run that is there goes on with what it chose.
-config::ResolvedRun resolved_as_trained(config::RunConfig config) {
+config::ResolvedRun resolved_as_trained(config::RunConfig config, int64_t ranks) {
   const Path folder = config.run.folder;
+  config::resolve_degrees(config, ranks);
   if (const auto stored = config::read_stored_config(folder)) {
     const auto changes = config::compare_for_resume(*stored, config);
     const bool resumes = std::none_of(changes.begin(), changes.end(), [](const config::Change& change) {
@@ -232,6 +233,7 @@ config::ResolvedRun resolved_as_trained(config::RunConfig config) {
   return config::resolve(std::move(config),
                          {.files = posix_file_system(),
                           .stored_tokenizer = train::stored_tokenizer(folder).value_or(Path()),
+                          .place = {.ranks = ranks},
                           .data = config::ResolveOptions::Data::kFromWhatIsThere});
 }
 
@@ -242,7 +244,7 @@ int run_explain(const ExplainOptions& options) {
   config::RunConfig config = read_command_config(options.inputs, options.sets);
   const config::FaultHook hooks[] = {config::check_model};
   config::require_valid(config, hooks);
-  config::ResolvedRun run = resolved_as_trained(std::move(config));
+  config::ResolvedRun run = resolved_as_trained(std::move(config), options.ranks);
   const models::ModelConfig& model = run.model;
   const Compiled compiled = compile_as_trained(run);
   if (options.schedule) {
@@ -254,6 +256,7 @@ int run_explain(const ExplainOptions& options) {
   const std::vector<Remedy> ways = compiled.fits ? std::vector<Remedy>{} : remedies(run, compiled);
   if (!options.json) {
     print_text(run.config, model, compiled, device, ways, options.program);
+    print_ranks(*compiled.set);
     return 0;
   }
   const Expectation expected =
@@ -264,6 +267,7 @@ int run_explain(const ExplainOptions& options) {
   json["fits"] = compiled.fits;
   for (const Remedy& way : ways)
     json["would_fit"].push_back({{"set", way.set}, {"arena_bytes", way.arena_bytes}});
+  if (compiled.set->options.mesh.ranks() > 1) json["ranks"] = ranks_json(*compiled.set);
   json["expected"] = {{"step_seconds", expected.step_seconds},
                       {"tokens_per_s", expected.tokens_per_s},
                       {"model_flops", expected.flops},
@@ -281,7 +285,7 @@ void add_explain(Verb root) {
   verb.sets(options->sets).suggest(configuration_keys());
   verb.flag("--schedule", options->schedule, "Only the order of a step: which micro-batch does what when");
   verb.flag("--program", options->program, "Also the programs, instruction by instruction");
-  verb.option("--ranks", options->ranks, "Of so many ranks; more than 1: not yet in this version")
+  verb.option("--ranks", options->ranks, "Of so many ranks, which need not be there")
       .positive()
       .type_name("N");
   verb.option("--rank", options->rank, "Of this rank; not yet in this version").type_name("R|all");

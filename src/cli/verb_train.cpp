@@ -1,6 +1,8 @@
 // strata train
+#include <chrono>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -15,20 +17,72 @@ namespace strata::cli {
 
 namespace {
 
-// Several ranks belong to a later version. One of them that trained alone would do the work of all, as often
-// as there are ranks.
-void check_ranks(int64_t ranks) {
-  if (ranks > 1) {
-    throw ConfigError("[--ranks] found {}: not yet in this version; leave it out, all cores work on one rank",
-                      ranks);
+// How the ranks were started, against what the configuration says of it.
+void check_ranks(int64_t threads, int processes, config::Backend backend) {
+  using config::Backend;
+  constexpr int64_t kMostThreads = 1024;
+  if (threads > kMostThreads) {
+    throw ConfigError(
+        "[--ranks] found {}, expected at most {} threads of one process; start more with mpirun", threads,
+        kMostThreads);
   }
-  // What mpirun (Open MPI, MPICH) and srun tell each process that they start.
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
-    const char* size = std::getenv(name);
-    if (size == nullptr || std::atoll(size) <= 1) continue;
-    throw ConfigError("[strata train] found {} ranks ({}): not yet in this version; start one process", size,
-                      name);
+  if (threads > 1 && processes > 1) {
+    throw ConfigError(
+        "[--ranks] found {}, and a launcher started {} processes; give --ranks, which makes threads of one "
+        "process, or "
+        "start processes, not both",
+        threads, processes);
   }
+  if (backend == Backend::kMpi && processes == 1)
+    throw ConfigError(
+        "[parallel.backend] found \"mpi\", and no launcher started this process; start it with mpirun -n N");
+  if (backend == Backend::kLocal && processes > 1) {
+    throw ConfigError(
+        "[parallel.backend] found \"local\", and a launcher started {} processes; leave it at \"auto\", or "
+        "start one "
+        "process with --ranks {}",
+        processes, processes);
+  }
+}
+
+// Says what this process failed with and ends the job: in the words of the rank that failed first, which the
+// others leave to it. What all ranks find wrong alike, such as a key of the configuration, the first of them
+// says.
+[[noreturn]] void end_job(comm::World& world, int code, const std::string& message) {
+  for (int i = 0; i < 20 && world.rank() > 0 && !world.has_failed(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  if (!world.has_failed()) {
+    log_error("rank {}: {}", world.rank(), message);
+    world.fail(code, message);
+  }
+  world.abort(code);
+  std::abort();  // the compiler does not see that a virtual function never returns
+}
+
+// As one of the processes that a launcher started.
+train::TrainResult train_as_process(comm::World& world, const train::RunOptions& run, int64_t threads) {
+  try {
+    check_ranks(threads, world.size(), run.config.parallel.backend);
+    train::RunOptions mine = run;
+    mine.world = &world;
+    train::TrainResult made = train::train_run(mine, stop_requested);
+    made.rank = world.rank();
+    return made;
+  } catch (const Interrupted&) {
+    end_job(world, stop_exit_code(), "stopped before the first step");
+  } catch (const Error& error) {
+    end_job(world, exit_code(error.kind()), error.what());
+  } catch (const std::exception& error) {
+    end_job(world, exit_code(ErrorKind::kInternal), error.what());
+  }
+}
+
+// On as many ranks as were started.
+train::TrainResult train_on_ranks(const train::RunOptions& run, int64_t threads) {
+  const auto world = comm::world_of_launcher();
+  if (world->size() > 1) return train_as_process(*world, run, threads);
+  check_ranks(threads, 1, run.config.parallel.backend);
+  return train::train_on_threads(run, static_cast<int>(threads), stop_requested);
 }
 
 // Where things are now, and how to go on.
@@ -54,7 +108,6 @@ void say_end(const train::TrainResult& result, const std::string& folder) {
 }  // namespace
 
 int run_training(const TrainOptions& options) {
-  check_ranks(options.ranks);
   train::RunOptions run;
   run.config = read_command_config(options.inputs, options.sets);
   run.accept_changes = options.accept_changes;
@@ -72,14 +125,14 @@ int run_training(const TrainOptions& options) {
   }
   const train::TrainResult result = [&]() -> train::TrainResult {
     try {
-      return train::train_run(run, stop_requested);
+      return train_on_ranks(run, options.ranks);
     } catch (const Interrupted&) {
       log_info("stopped before the first step; the same command starts again");
       return {train::RunEnd::kInterrupted, 0, 0};
     }
   }();
-  say_end(result, run.config.run.folder);
-  if (options.json) {
+  if (result.rank == 0) say_end(result, run.config.run.folder);
+  if (options.json && result.rank == 0) {
     static constexpr const char* kEnds[] = {"finished", "interrupted", "time_limit", "dry_run"};
     nlohmann::ordered_json json{{"end", kEnds[static_cast<size_t>(result.end)]},
                                 {"step", result.step},
@@ -115,7 +168,8 @@ void add_train(Verb root) {
               "checkpoint")
       .type_name("auto|never|DIR")
       .suggest({"auto", "never"});
-  verb.option("--ranks", options->ranks, "Ranks that share the work; more than 1: not yet in this version")
+  verb.option("--ranks", options->ranks,
+              "Ranks that share the work as threads of this process; processes are started with mpirun -n N")
       .positive()
       .type_name("N");
   verb.flag("--accept-changes", options->accept_changes, "Resume although keys of the training changed");

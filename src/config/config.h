@@ -26,6 +26,7 @@ enum class Compute { kAuto, kBf16, kFp32, kFp16, kFp8 };
 enum class Residual { kAuto, kBf16, kFp32 };
 enum class Recompute { kAuto, kNone, kSelective, kFull };
 enum class DeviceKind { kAuto, kCpu, kCuda };
+enum class ReduceDtype { kFp32, kBf16 };
 enum class Backend { kAuto, kLocal, kMpi, kNccl };
 
 // The value of a key that belongs to a later version: anything, told from its default.
@@ -193,8 +194,8 @@ struct ParallelTable {
   LaterValue dispatch = std::string("auto");
   LaterValue expert_capacity = std::string("auto");
   LaterValue prefetch = std::string("auto");
-  LaterValue reshard_after_forward = std::string("auto");
-  LaterValue reduce_dtype = std::string("fp32");
+  Auto<bool> reshard_after_forward;
+  ReduceDtype reduce_dtype = ReduceDtype::kFp32;
   LaterValue progress = std::string("auto");
   LaterValue overlap_chunks = int64_t{1};
   Backend backend = Backend::kAuto;

@@ -73,8 +73,12 @@ void check_room(const RunConfig& config, const models::ModelConfig& model) {
 }  // namespace
 
 ResolvedRun resolve(RunConfig config, const ResolveOptions& options) {
-  ResolvedRun run{
-      .config = std::move(config), .model = {}, .tokenizer = {}, .data = {}, .micro_batch_open = false};
+  ResolvedRun run{.config = std::move(config),
+                  .model = {},
+                  .tokenizer = {},
+                  .data = {},
+                  .micro_batch_open = false,
+                  .zero_open = false};
   // The horizon of the curve is fixed at the first start.
   const bool fix_horizon = run.config.schedule.steps.is_word();
   const bool fix_warmup = run.config.schedule.warmup_steps.is_word();
@@ -83,7 +87,9 @@ ResolvedRun resolve(RunConfig config, const ResolveOptions& options) {
   run.model = resolve_model(run.config);
   resolve_objective(run.config, run.model);
   run.micro_batch_open = run.config.training.micro_batch_size.is_word();
-  resolve_machine(run.config);
+  resolve_machine(run.config, options.place);
+  run.zero_open = run.config.parallel.zero.is_word();
+  if (run.zero_open) run.config.parallel.zero = 0;
   set_compute_threads(static_cast<int>(*run.config.device.threads));
   const auto tokenizer = [&] { return run.tokenizer ? &*run.tokenizer : nullptr; };
   if (options.data == ResolveOptions::Data::kPrepared) {
@@ -113,21 +119,27 @@ ResolvedRun resolve(RunConfig config, const ResolveOptions& options) {
 
 namespace {
 
-// The next smaller number of sequences that divides a step's.
-std::optional<int64_t> smaller_micro_batch(const TrainingTable& training) {
-  for (int64_t size = *training.micro_batch_size - 1; size >= 1; --size)
-    if (training.global_batch_size % size == 0) return size;
+// The next smaller number of sequences that divides those of a rank's step.
+std::optional<int64_t> smaller_micro_batch(const RunConfig& config) {
+  for (int64_t size = *config.training.micro_batch_size - 1; size >= 1; --size)
+    if (sequences_of_part(config) % size == 0) return size;
   return std::nullopt;
 }
 
-// A micro-batch size that was left to the program is the largest of its choices that memory.budget holds.
+// What was left to the program is what memory.budget holds: the lowest stage of ZeRO with which weights,
+// gradients and states fit, then the largest micro-batch.
 std::shared_ptr<const program::ProgramSet> compile_fitting(ResolvedRun& run) {
   for (;;) {
     try {
       return compile_run(run.config, run.model, run.data.tasks);
     } catch (const program::DoesNotFit& error) {
       const bool by_weights = error.set()->persistent_bytes > (*run.config.memory.budget).count;
-      const auto smaller = smaller_micro_batch(run.config.training);
+      const auto smaller = smaller_micro_batch(run.config);
+      const bool shards = run.config.parallel.shard > 1 && *run.config.parallel.zero < 3;
+      if (run.zero_open && shards && (by_weights || !run.micro_batch_open || !smaller)) {
+        run.config.parallel.zero = *run.config.parallel.zero + 1;
+        continue;
+      }
       if (!run.micro_batch_open || by_weights || !smaller) throw;
       run.config.training.micro_batch_size = *smaller;
     }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "config/layout.h"
 #include "config/run_config.h"
 #include "data/samples/sample_source.h"
 #include "data/tokenizer/tokenizer.h"
@@ -86,8 +87,11 @@ data::Pack packing(const RunConfig& config);
 data::SampleOptions sample_options(const RunConfig& config, const models::ModelConfig& model,
                                    const data::Tokenizer* tokenizer, data::DataOrigin origin = {});
 
+// A rank's share of its host's processors and memory, where they were left to the program. `least` gives the
+// least of all ranks, so that all of them run the same program.
+void share_machine(RunConfig& config, const RankPlace& place, const std::function<double(double)>& least);
 // Threads, precision, memory budget, micro-batch. It needs no data; what follows asks it for the threads.
-void resolve_machine(RunConfig& config);
+void resolve_machine(RunConfig& config, const RankPlace& place = {});
 
 // What the run computes on. Call it after resolve_machine.
 std::shared_ptr<device::Device> make_device(const RunConfig& config);
@@ -112,12 +116,14 @@ struct ResolvedRun {
   std::optional<data::Tokenizer> tokenizer;
   RunData data;
   bool micro_batch_open = false;  // training.micro_batch_size was "auto": compile() may lower it
+  bool zero_open = false;         // parallel.zero was "auto": compile() may raise it
 };
 
 struct ResolveOptions {
   FileSystem& files;
   Path stored_tokenizer = {};  // of the run's newest checkpoint
   StopCheck check = [] {};
+  RankPlace place = {};
   // kFromWhatIsThere: nothing is written, no tokenizer is trained and no text tokenized; sources and held-out
   // text stay empty. What a tokenizer that is yet to be trained decides is known before: the ids of its
   // special tokens. Only how long a task's questions are is not.

@@ -282,8 +282,17 @@ DType activation_dtype(const RunConfig& config) {
   return config.precision.compute == Compute::kBf16 ? DType::kBF16 : DType::kF32;
 }
 
-void resolve_machine(RunConfig& config) {
-  if (config.device.threads.is_word()) config.device.threads = available_processors();
+void share_machine(RunConfig& config, const RankPlace& place, const std::function<double(double)>& least) {
+  const auto share = [&](int64_t mine) { return static_cast<int64_t>(least(static_cast<double>(mine))); };
+  if (config.device.threads.is_word())
+    config.device.threads = share(std::max<int64_t>(1, available_processors() / place.local_ranks));
+  // What is free now, less room for the rest of the program and for others.
+  if (config.memory.budget.is_word())
+    config.memory.budget = Bytes{share(available_memory() / 10 * 9 / place.local_ranks)};
+}
+
+void resolve_machine(RunConfig& config, const RankPlace& place) {
+  share_machine(config, place, [](double mine) { return mine; });
   config.device.kind = DeviceKind::kCpu;
   if (config.precision.compute == Compute::kAuto) {
     const auto device = hardware::detect_cpu(static_cast<int>(*config.device.threads));
@@ -299,14 +308,13 @@ void resolve_machine(RunConfig& config) {
         "this version; leave it at \"auto\"",
         name_of(activation_dtype(config)));
   }
-  // What is free now, less room for the rest of the program and for others.
-  if (config.memory.budget.is_word()) config.memory.budget = Bytes{available_memory() / 10 * 9};
   if (config.training.micro_batch_size.is_word()) {
     // As many sequences as make about 2,048 tokens: GEMMs are at their best there, and more would only take
     // memory. compile() takes fewer where these do not fit.
     const int64_t wanted = std::max<int64_t>(1, 2048 / config.training.sequence_length);
-    int64_t size = std::min(wanted, config.training.global_batch_size);
-    while (config.training.global_batch_size % size != 0) --size;
+    const int64_t sequences = sequences_of_part(config);
+    int64_t size = std::min(wanted, sequences);
+    while (sequences % size != 0) --size;
     config.training.micro_batch_size = size;
   }
 }
@@ -337,7 +345,7 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
                                             .sequence_length = shape.tokens,
                                             .encoder_length = shape.encoder_length,
                                             .document_mask = documents,
-                                            .micro_batches = config.training.global_batch_size / micro_batch},
+                                            .micro_batches = micro_batches_of_part(config)},
                                            {.kind = program::Kind::kEvaluate,
                                             .sequences = micro_batch,
                                             .sequence_length = shape.tokens,
@@ -370,6 +378,10 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
       options.recompute = program::Recompute::kFull;
       break;
   }
+  options.mesh = mesh_of(config);
+  options.zero = static_cast<int>(config.parallel.zero.value_or(0));
+  options.reshard_after_forward = config.parallel.reshard_after_forward.value_or(true);
+  options.reduce_dtype = config.parallel.reduce_dtype == ReduceDtype::kBf16 ? DType::kBF16 : DType::kF32;
   options.cache_capacity = inference::cache_capacity_for(context, inference::kPrefillChunk);
   options.target = make_device(config)->target();
   return program::compile(requests_for(*config.training.micro_batch_size), options);

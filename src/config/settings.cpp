@@ -109,7 +109,15 @@ void drop_stale(RunConfig& out, const RunConfig& now, const RunConfig& stored) {
   const bool precision = out.precision.compute != stored.precision.compute;
   if (now.precision.residual == Residual::kAuto && precision) out.precision.residual = Residual::kAuto;
   const int64_t micro_batch = out.training.micro_batch_size.value_or(1);
-  const bool sizes = out.training.sequence_length != stored.training.sequence_length ||
+  // Ranks share a machine, its memory and a batch: what was chosen for others is chosen again.
+  const bool layout =
+      out.parallel.replicate != stored.parallel.replicate || out.parallel.shard != stored.parallel.shard;
+  if (layout) {
+    if (now.device.threads.is_word()) out.device.threads = now.device.threads;
+    if (now.memory.budget.is_word()) out.memory.budget = now.memory.budget;
+    if (now.parallel.zero.is_word()) out.parallel.zero = now.parallel.zero;
+  }
+  const bool sizes = layout || out.training.sequence_length != stored.training.sequence_length ||
                      out.training.global_batch_size % micro_batch != 0 ||
                      (now.memory.budget.value && stored.memory.budget.value &&
                       now.memory.budget.value->count != stored.memory.budget.value->count);

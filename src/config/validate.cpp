@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/file_name.h"
 #include "config/keys.h"
+#include "config/layout.h"
 #include "config/resolve.h"
 #include "evaluation/task_names.h"
 
@@ -248,7 +249,10 @@ class Checker {
     if (config_.was_set("training.steps") && training.tokens) {
       fault("training.tokens", "found both steps and tokens, expected one of them");
     }
-    if (training.micro_batch_size.value && training.global_batch_size % *training.micro_batch_size != 0) {
+    // Several ranks have shares of a batch, whose last micro-batch may have empty rows.
+    const bool alone = mesh_of(config_).ranks() == 1;
+    if (alone && training.micro_batch_size.value &&
+        training.global_batch_size % *training.micro_batch_size != 0) {
       fault("training.micro_batch_size",
             "found {}, which does not divide global_batch_size = {}; expected a divisor of it",
             *training.micro_batch_size, training.global_batch_size);

@@ -1,6 +1,7 @@
 #include "evaluation/evaluate.h"
 
 #include "base/error.h"
+#include "comm/exchange.h"
 
 namespace strata::evaluation {
 
@@ -18,6 +19,9 @@ void copy_rows(const data::HostBatch& batch, const data::RowShape& shape, int64_
 EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalWindows& windows,
                     const std::function<bool(double)>& go_on) {
   const int64_t sequences = executor.program(index).request.sequences;
+  const program::Ranks* const ranks = executor.ranks();
+  const int64_t parts = ranks != nullptr ? ranks->batch_parts() : 1;
+  const int64_t part = ranks != nullptr ? ranks->batch_part() : 0;
   data::HostBatch rows;
   rows.resize(windows.shape(), sequences);
   data::BatchScratch scratch;
@@ -26,16 +30,20 @@ EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalW
   for (int64_t first = 0; first < windows.windows();) {
     for (program::Action action : script) {
       // Behind the last window there are rows without targets.
-      windows.fill(first, sequences, rows.view(), scratch);
+      windows.fill(first + part * sequences, sequences, rows.view(), scratch);
       copy_rows(rows, windows.shape(), 0, executor, index, action.micro_batch);
       action.accumulates = first > 0;
       executor.run(index, action);
-      first += sequences;
+      first += parts * sequences;
     }
     result.loss_sum = executor.read<double>("loss_sum");
     result.tokens = executor.read<int64_t>("token_count");
     const double done = static_cast<double>(first) / static_cast<double>(windows.windows());
     if (first < windows.windows() && go_on && !go_on(done)) break;
+  }
+  if (ranks != nullptr) {
+    result.loss_sum = comm::sum_over(ranks->batch(), result.loss_sum);
+    result.tokens = static_cast<int64_t>(comm::sum_over(ranks->batch(), static_cast<double>(result.tokens)));
   }
   return result;
 }

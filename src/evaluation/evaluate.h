@@ -21,7 +21,9 @@ void copy_rows(const data::HostBatch& batch, const data::RowShape& shape, int64_
                program::Executor& executor, size_t index, int64_t micro_batch);
 
 // Runs program `index` (Kind::kEvaluate) over all windows, a batch of its sequences at a time. `go_on` is
-// asked between batches, with the share that is done; a stopped evaluation returns what it has.
+// asked between batches, with the share that is done; a stopped evaluation returns what it has. Where the
+// executor has ranks, all of them call it: each takes its share of the windows, and all get the whole result;
+// `go_on` must say the same on all of them.
 EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalWindows& windows,
                     const std::function<bool(double done)>& go_on = {});
 

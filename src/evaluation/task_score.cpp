@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "comm/exchange.h"
 #include "data/text/characters.h"
 #include "evaluation/evaluate.h"
 
@@ -40,6 +41,21 @@ program::Request task_program(int64_t row_length, int64_t rows) {
           .per_token_loss = true};
 }
 
+namespace {
+
+// Each score was made by one rank; others have zeros.
+void share(const program::Ranks& ranks, std::vector<RequestScore>& scores) {
+  std::vector<double> values;
+  for (const RequestScore& score : scores) {
+    values.push_back(score.log_likelihood);
+    values.push_back(score.greedy ? 1 : 0);
+  }
+  comm::sum_over(ranks.batch(), values);
+  for (size_t i = 0; i < scores.size(); ++i) scores[i] = {values[2 * i], values[2 * i + 1] != 0};
+}
+
+}  // namespace
+
 std::vector<RequestScore> score_requests(program::Executor& executor, size_t index,
                                          const std::vector<TaskRequest>& requests,
                                          const PackedRequests& packed,
@@ -55,7 +71,11 @@ std::vector<RequestScore> score_requests(program::Executor& executor, size_t ind
   std::vector<int32_t> greedy(loss.size());
   std::vector<RequestScore> scores(requests.size());
   const int64_t length = shape.sequence_length;
-  for (int64_t first = 0; first < packed.rows(); first += shape.sequences) {
+  const program::Ranks* const ranks = executor.ranks();
+  const int64_t parts = ranks != nullptr ? ranks->batch_parts() : 1;
+  const int64_t part = ranks != nullptr ? ranks->batch_part() : 0;
+  for (int64_t begin_of_all = 0; begin_of_all < packed.rows(); begin_of_all += parts * shape.sequences) {
+    const int64_t first = std::min(packed.rows(), begin_of_all + part * shape.sequences);
     packed.fill(first, shape.sequences, rows.view());
     copy_rows(rows, row_shape, 0, executor, index, 0);
     executor.run_script(index);
@@ -73,8 +93,10 @@ std::vector<RequestScore> score_requests(program::Executor& executor, size_t ind
         scores[request] = score;
       });
     }
-    if (done && !done(static_cast<double>(last) / static_cast<double>(packed.rows()))) return {};
+    const int64_t through = std::min(packed.rows(), begin_of_all + parts * shape.sequences);
+    if (done && !done(static_cast<double>(through) / static_cast<double>(packed.rows()))) return {};
   }
+  if (ranks != nullptr) share(*ranks, scores);
   return scores;
 }
 

@@ -22,7 +22,8 @@ program::Request task_program(int64_t row_length, int64_t rows);
 
 // Of program `index`, made by task_program. `done`
 // is told the share that is done after each batch; where it returns false the scores are not complete and
-// nothing is returned.
+// nothing is returned. Where the executor has ranks, all of them call it: each scores its share of the rows,
+// and all get all scores; `done` must say the same on all of them.
 std::vector<RequestScore> score_requests(program::Executor& executor, size_t index,
                                          const std::vector<TaskRequest>& requests,
                                          const PackedRequests& packed,

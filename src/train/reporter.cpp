@@ -16,6 +16,23 @@ namespace {
 
 constexpr double kNotKnown = observe::StepReport::kUnknown;
 
+// Of several ranks the smallest and the largest value, with the rank that has the largest step.
+void add_spread(observe::MetricFields& fields, const std::vector<StepNews>& ranks) {
+  if (ranks.size() < 2) return;
+  const auto add = [&](const char* name, double StepNews::*value, double unit) {
+    const auto [least, most] =
+        std::minmax_element(ranks.begin(), ranks.end(),
+                            [&](const StepNews& a, const StepNews& b) { return a.*value < b.*value; });
+    fields.push_back({fmt::format("{}_min", name), (*least).*value * unit});
+    fields.push_back({fmt::format("{}_max", name), (*most).*value * unit});
+    return most - ranks.begin();
+  };
+  const auto slowest = add("step_ms", &StepNews::compute_seconds, 1e3);
+  add("data_wait_ms", &StepNews::data_wait_seconds, 1e3);
+  add("memory_bytes", &StepNews::memory_bytes, 1);
+  fields.push_back({"slowest_rank", static_cast<int64_t>(slowest)});
+}
+
 }  // namespace
 
 int64_t resident_bytes() {
@@ -65,8 +82,8 @@ void StepTracer::write(FileSystem& files, const Path& path, int64_t step) {
   events_.clear();
 }
 
-Reporter::Reporter(FileSystem& files, const config::RunConfig& config, const program::Executor& executor,
-                   int64_t total_steps, int64_t start_step)
+RunReporter::RunReporter(FileSystem& files, const config::RunConfig& config,
+                         const program::Executor& executor, int64_t total_steps, int64_t start_step)
     : files_(files),
       config_(config),
       executor_(executor),
@@ -82,7 +99,7 @@ Reporter::Reporter(FileSystem& files, const config::RunConfig& config, const pro
   }
 }
 
-void Reporter::step(const StepRecord& record) {
+void RunReporter::step(const StepRecord& record) {
   ++steps_seen_;
   data_wait_seconds_ += record.data_wait_seconds;
   const double tokens_per_s = static_cast<double>(record.step_tokens) / record.step_seconds;
@@ -98,6 +115,7 @@ void Reporter::step(const StepRecord& record) {
   fields.push_back({"data_wait_ms", record.data_wait_seconds * 1e3});
   fields.push_back({"checkpoint_ms", record.checkpoint_seconds * 1e3});
   fields.push_back({"memory_bytes", memory});
+  add_spread(fields, record.ranks);
   fields.push_back({"param_norm", record.param_norm});
   fields.push_back({"first_sample", record.first_sample});
   for (const auto& [name, value] : record.evaluations) fields.push_back({name, value});
@@ -128,14 +146,14 @@ void Reporter::step(const StepRecord& record) {
     redraw(observe::RunState::kRunning);
 }
 
-void Reporter::event(const std::string& name, int64_t step, const observe::MetricFields& fields) {
+void RunReporter::event(const std::string& name, int64_t step, const observe::MetricFields& fields) {
   observe::MetricFields timed = fields;
   timed.push_back({"time", unix_seconds()});
   metrics_.event(name, step, timed);
   table_.add_event({name, step, std::move(timed)});
 }
 
-void Reporter::sample(int64_t step, const std::string& prompt, const std::string& text) {
+void RunReporter::sample(int64_t step, const std::string& prompt, const std::string& text) {
   event("sample", step, {{"prompt", prompt}, {"text", text}});
   progress_.note(fmt::format("sample at step {}:\n{}\n", step, text));
 }
@@ -161,7 +179,7 @@ std::vector<observe::MemoryShare> memory_shares(const program::Executor& executo
 
 }  // namespace
 
-void Reporter::redraw(observe::RunState state, const std::string& why) {
+void RunReporter::redraw(observe::RunState state, const std::string& why) {
   const double begin = monotonic_seconds();
   observe::write_loss_svg(files_, folder_ / "loss.svg", table_, config_.run.name);
   observe::RunPageData page;
@@ -201,7 +219,7 @@ void Reporter::redraw(observe::RunState state, const std::string& why) {
   redraw_seconds_ = last_redraw_ - begin;
 }
 
-void Reporter::finish(observe::RunState state, const std::string& why) {
+void RunReporter::finish(observe::RunState state, const std::string& why) {
   progress_.finish();
   redraw(state, why);
   metrics_.sync();

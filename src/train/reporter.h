@@ -15,6 +15,7 @@
 #include "observe/tensorboard.h"
 #include "observe/trace.h"
 #include "program/executor.h"
+#include "train/step_news.h"
 
 namespace strata::train {
 
@@ -25,31 +26,47 @@ struct StepRecord {
   int64_t first_sample = 0;
   double loss = 0, grad_norm = 0, param_norm = 0, lr = 0;
   double step_seconds = 0, data_wait_seconds = 0, checkpoint_seconds = 0;
-  double flops = 0;       // of the step
-  double peak_flops = 0;  // measured GEMM peak; 0: not known
+  std::vector<StepNews> ranks;  // of all ranks, where there are several
+  double flops = 0;             // of the step
+  double peak_flops = 0;        // measured GEMM peak; 0: not known
   int64_t step_tokens = 0;
   std::vector<std::pair<std::string, double>> evaluations;  // "eval/valid/loss", …
 };
 
+// Of several ranks the first one tells of the run; to the others this is what it is told to.
 class Reporter {
  public:
-  Reporter(FileSystem& files, const config::RunConfig& config, const program::Executor& executor,
-           int64_t total_steps, int64_t start_step);
-
-  void step(const StepRecord& record);
-  void event(const std::string& name, int64_t step, const observe::MetricFields& fields = {});
-  void note(const std::string& text) { progress_.note(text); }
-  void sample(int64_t step, const std::string& prompt, const std::string& text);
-  void sync() { metrics_.sync(); }
+  virtual ~Reporter() = default;
+  virtual void step(const StepRecord&) {}
+  virtual void event(const std::string&, int64_t, const observe::MetricFields& = {}) {}
+  virtual void sample(int64_t, const std::string&, const std::string&) {}
+  virtual void sync() {}
   // One line of the run page's list of facts.
-  void fact(std::string name, std::string text) { facts_.emplace_back(std::move(name), std::move(text)); }
+  virtual void fact(std::string, std::string) {}
   // The settings that extend the run once it is finished.
-  void extension(std::string sets) { extension_ = std::move(sets); }
-  // Redraws loss.svg and index.html.
-  void redraw(observe::RunState state, const std::string& why = "");
-  void finish(observe::RunState state, const std::string& why = "");
+  virtual void extension(std::string) {}
+  virtual void finish(observe::RunState, const std::string& = "") {}
+};
+
+class RunReporter final : public Reporter {
+ public:
+  RunReporter(FileSystem& files, const config::RunConfig& config, const program::Executor& executor,
+              int64_t total_steps, int64_t start_step);
+
+  void step(const StepRecord& record) override;
+  void event(const std::string& name, int64_t step, const observe::MetricFields& fields = {}) override;
+  void sample(int64_t step, const std::string& prompt, const std::string& text) override;
+  void sync() override { metrics_.sync(); }
+  void fact(std::string name, std::string text) override {
+    facts_.emplace_back(std::move(name), std::move(text));
+  }
+  void extension(std::string sets) override { extension_ = std::move(sets); }
+  void finish(observe::RunState state, const std::string& why = "") override;
 
  private:
+  // Redraws loss.svg and index.html.
+  void redraw(observe::RunState state, const std::string& why = "");
+
   FileSystem& files_;
   const config::RunConfig& config_;
   const program::Executor& executor_;

@@ -54,6 +54,11 @@ std::vector<data::SourcePosition> sources_from(const nlohmann::json& list) {
   return out;
 }
 
+// Those that save and load together; nullptr: one alone.
+comm::Communicator* ranks_of(const program::Executor& executor) {
+  return executor.ranks() != nullptr ? &executor.ranks()->all() : nullptr;
+}
+
 Path accepted_path(const Path& folder) {
   return folder / "data" / "accepted.json";
 }
@@ -119,7 +124,8 @@ std::optional<Path> stored_tokenizer(const Path& run) {
   return std::nullopt;
 }
 
-RunStore::RunStore(FileSystem& files, const Path& folder) : files_(files), folder_(folder) {
+RunStore::RunStore(FileSystem& files, const Path& folder, Role role) : files_(files), folder_(folder) {
+  if (role == Role::kReader) return;
   files_.create_directories(folder_);
   lock_.emplace(folder_ / ".lock");
 }
@@ -168,7 +174,8 @@ std::optional<TrainingState> RunStore::load_newest(const models::ModelConfig& mo
                                                    const program::Executor& executor) const {
   const auto weights = checkpoint::weight_views(model, executor);
   const auto states = checkpoint::state_views(model, executor);
-  const auto loaded = checkpoint::load_newest_checkpoint(checkpoints(), weights, states);
+  const auto loaded =
+      checkpoint::load_newest_checkpoint(checkpoints(), weights, states, {}, ranks_of(executor));
   if (!loaded) return std::nullopt;
   for (const auto& skipped : loaded->skipped) {
     log_warning("checkpoint {} cannot be used and is skipped: {}", skipped.path.string(), skipped.reason);
@@ -195,7 +202,7 @@ TrainingState RunStore::load(const std::string& checkpoint, const models::ModelC
   const Path path = named_checkpoint(checkpoint);
   const auto weights = checkpoint::weight_views(model, executor);
   const auto states = checkpoint::state_views(model, executor);
-  const auto loaded = checkpoint::load_checkpoint(path, weights, states);
+  const auto loaded = checkpoint::load_checkpoint(path, weights, states, ranks_of(executor));
   TrainingState state = training_state_from_json(loaded.state_json, (path / "state.json").string());
   program::set_updates_made(executor, state.updates);
   return state;
@@ -225,8 +232,7 @@ uint64_t RunStore::save(const Save& save) {
   content.health = save.health;
   content.program = fmt::format("strata {}", program_version());
   content.retention = save.retention;
-  files_.create_directories(checkpoints());
-  const auto saved = checkpoint::save_checkpoint(files_, checkpoints(), content);
+  const auto saved = checkpoint::save_checkpoint(files_, checkpoints(), content, ranks_of(save.executor));
   for (const std::string& warning : saved.warnings) log_warning("{}", warning);
   return saved.bytes;
 }
@@ -243,7 +249,8 @@ void RunStore::write_final(const Save& save) {
       {.config_json = models::write_config_json(save.model, DType::kBF16),
        .files = std::move(files),
        .weights = checkpoint::read_only(checkpoint::weight_views(save.model, save.executor)),
-       .dtype = DType::kBF16});
+       .dtype = DType::kBF16},
+      ranks_of(save.executor));
 }
 
 }  // namespace strata::train

@@ -41,8 +41,10 @@ Path named_checkpoint(const std::string& checkpoint);
 
 class RunStore {
  public:
-  // Makes the folder where it is missing and locks it. ConfigError when another run holds it.
-  RunStore(FileSystem& files, const Path& folder);
+  // Makes the folder where it is missing and locks it. ConfigError when another run holds it. Of several
+  // ranks one is the owner; the others only read.
+  enum class Role { kOwner, kReader };
+  RunStore(FileSystem& files, const Path& folder, Role role = Role::kOwner);
 
   const Path& folder() const { return folder_; }
   Path checkpoints() const { return folder_ / "checkpoints"; }

@@ -1,18 +1,24 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/pin.h"
 #include "base/signals.h"
+#include "base/version.h"
+#include "checkpoint/shared_folder.h"
+#include "comm/exchange.h"
 #include "config/objective.h"
 #include "hardware/device_spec.h"
 #include "program/explain.h"
 #include "train/disk_need.h"
+#include "train/shared_run.h"
 #include "train/training_loop.h"
 
 namespace strata::train {
@@ -23,26 +29,43 @@ std::string machine_line(const hardware::DeviceSpec& device) {
 }
 
 // The configuration that the run in this folder was started with, if it binds this start.
-std::optional<config::RunConfig> binding_config(const RunOptions& options, const RunStore& store) {
-  if (options.resume == "never" && store.holds_run()) {
+std::optional<config::RunConfig> binding_config(const std::string& resume, const config::RunConfig& asked,
+                                                bool accept_changes, const RunStore& store) {
+  if (resume == "never" && store.holds_run()) {
     throw ConfigError(
         "[{}] holds a run already and --resume never was given; choose another run.folder or remove it",
         store.folder().string());
   }
   auto stored = store.stored_config();
   if (!stored) return std::nullopt;
-  const auto changes = config::compare_for_resume(*stored, options.config);
+  // Runs of earlier versions had one rank, and said what is left of one.
+  config::resolve_degrees(*stored, std::max<int64_t>(1, stored->parallel.replicate) *
+                                       std::max<int64_t>(1, stored->parallel.shard));
+  const auto changes = config::compare_for_resume(*stored, asked);
   // Before the first checkpoint nothing binds a run to what it was started with.
   const bool free = std::all_of(changes.begin(), changes.end(), [](const config::Change& c) {
     return c.resume == config::ResumeClass::kFree;
   });
   if (!free && !store.holds_checkpoints()) return std::nullopt;
-  config::require_resumable(changes, options.accept_changes);
+  config::require_resumable(changes, accept_changes);
   return stored;
 }
 
-int threads_of(const config::RunConfig& config) {
-  return config.device.threads.is_word() ? available_processors() : static_cast<int>(*config.device.threads);
+// All ranks, for what they settle before the layout is known; nullptr: one alone.
+std::unique_ptr<comm::Communicator> group_of_start(comm::World* world) {
+  if (world == nullptr) return nullptr;
+  std::vector<int> everybody(static_cast<size_t>(world->size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  return world->group(everybody, "start");
+}
+
+void describe_ranks(const config::RunConfig& config, const comm::World& world) {
+  log_info("ranks: {} ({} on this host, {} threads each, {}), replicate {} x shard {}, ZeRO stage {}",
+           world.size(), world.local_size(), *config.device.threads, world.engine(),
+           config.parallel.replicate, config.parallel.shard, *config.parallel.zero);
+  const int processors = available_processors();
+  if (world.engine() == "local" && world.size() > processors)
+    log_warning("{} ranks share {} processors: they wait for each other's turns", world.size(), processors);
 }
 
 void describe(const config::RunConfig& config, const models::ModelConfig& model,
@@ -81,8 +104,8 @@ void check_prompts(const config::RunConfig& config, const data::Tokenizer* token
 }
 
 // A budget may allow more than the machine has.
-void check_memory(const program::ProgramSet& set) {
-  const int64_t there = holdable_memory();
+void check_memory(const program::ProgramSet& set, int local_ranks) {
+  const int64_t there = holdable_memory() / local_ranks;
   if (there == 0 || set.arena_bytes <= there) return;
   throw WorldError(
       "[memory] the run needs {} and {} are free on this machine; lower memory.budget, or leave it to "
@@ -90,66 +113,161 @@ void check_memory(const program::ProgramSet& set) {
       human_bytes(static_cast<double>(set.arena_bytes)), human_bytes(static_cast<double>(there)));
 }
 
+// All that a start of ranks needs to be alike, told by each of them.
+void require_alike(comm::World& world, comm::Communicator& all, const config::RunConfig& config,
+                   const program::ProgramSet& set, const config::RunData& data) {
+  struct Part {
+    const char* name;
+    std::string mine;
+  };
+  const Part parts[] = {{"the program's version", std::string(program_version())},
+                        {"the configuration", config::resolved_toml(config, "")},
+                        {"the training tokens", config::data_fingerprint(data)},
+                        {"the compiled step", program::fingerprint(set)}};
+  for (const Part& part : parts) {
+    const std::vector<std::string> hashes =
+        comm::gather_texts(all, to_hex(hash64(part.mine)) + " " + world.host());
+    for (size_t rank = 1; rank < hashes.size(); ++rank) {
+      if (hashes[rank].substr(0, 16) == hashes[0].substr(0, 16)) continue;
+      throw ConfigError(
+          "[parallel] {} of rank {} (host {}) differs from that of rank 0 (host {}); start all ranks from "
+          "the same "
+          "program, configuration and data",
+          part.name, rank, hashes[rank].substr(17), hashes[0].substr(17));
+    }
+  }
+}
+
+// What a start of several ranks does once for all of this process, or of the job, by the first rank before
+// the others.
+template <typename Work>
+void first_rank_first(comm::World* world, const Work& work) {
+  if (world == nullptr) return work();
+  if (world->rank() == 0) work();
+  world->barrier();
+  if (world->rank() != 0) work();
+}
+
+config::RankPlace place_of(comm::World* world) {
+  if (world == nullptr) return {};
+  return {.ranks = world->size(), .local_ranks = world->local_size()};
+}
+
 }  // namespace
 
 TrainResult train_run(const RunOptions& options, const std::function<bool()>& stop) {
   FileSystem& files = options.files != nullptr ? *options.files : posix_file_system();
+  comm::World* const world = options.world != nullptr && options.world->size() > 1 ? options.world : nullptr;
+  const config::RankPlace place = place_of(world);
+  const bool is_first = world == nullptr || world->rank() == 0;
   const config::FaultHook hooks[] = {config::check_model};
-  config::require_valid(options.config, hooks);
-  for (const config::Fault& warning : config::warnings(options.config))
-    log_warning("{}", warning.to_string());
-  RunStore store(files, options.config.run.folder);
-  const std::optional<config::RunConfig> stored = binding_config(options, store);
-  config::RunConfig config = stored ? config::keep_resolved(options.config, *stored) : options.config;
+  config::RunConfig asked = options.config;
+  config::require_valid(asked, hooks);
+  config::resolve_degrees(asked, place.ranks);
+  if (is_first) {
+    for (const config::Fault& warning : config::warnings(asked)) log_warning("{}", warning.to_string());
+  }
+  std::optional<RunStore> opened;
+  first_rank_first(world, [&] {
+    opened.emplace(files, asked.run.folder, is_first ? RunStore::Role::kOwner : RunStore::Role::kReader);
+  });
+  RunStore& store = *opened;
+  const std::unique_ptr<comm::Communicator> all = group_of_start(world);
+  std::optional<LogFile> log;
+  if (world != nullptr) {
+    if (world->local_size() < world->size()) checkpoint::check_shared_folder(*all, files, store.folder());
+    if (is_first) files.create_directories(store.folder() / "logs");
+    world->barrier();
+    log.emplace(store.folder() / "logs" / fmt::format("rank-{:05}.log", world->rank()), is_first);
+  }
+  const std::optional<config::RunConfig> stored =
+      binding_config(options.resume, asked, options.accept_changes, store);
+  config::RunConfig config = stored ? config::keep_resolved(asked, *stored) : asked;
   config::require_valid(config, hooks);
 
-  set_compute_threads(threads_of(config));
-  const PinnedThreads pinned(config.device.pin);
+  config::share_machine(config, place,
+                        [&](double mine) { return world == nullptr ? mine : comm::min_over(*all, mine); });
+  set_compute_threads(static_cast<int>(*config.device.threads));
+  const PinnedThreads pinned(config.device.pin && place.local_ranks == 1);
   flush_denormals();
-  config::ResolvedRun resolved = config::resolve(
-      std::move(config),
-      {.files = files, .stored_tokenizer = store.stored_tokenizer().value_or(Path()), .check = [&stop] {
-         if (stop()) throw Interrupted();
-       }});
-  auto set = config::compile(resolved);
-  check_memory(*set);
-  check_prompts(resolved.config, resolved.tokenizer ? &*resolved.tokenizer : nullptr, *set);
+  SharedRun own;
+  SharedRun& shared = options.shared != nullptr ? *options.shared : own;
+  first_rank_first(world, [&] {
+    if (shared.set != nullptr) return;  // another rank of this process made it
+    shared.resolved = config::resolve(config, {.files = files,
+                                               .stored_tokenizer = store.stored_tokenizer().value_or(Path()),
+                                               .check =
+                                                   [&stop] {
+                                                     if (stop()) throw Interrupted();
+                                                   },
+                                               .place = place});
+    shared.set = config::compile(*shared.resolved);
+  });
+  config::ResolvedRun resolved = *shared.resolved;
+  std::shared_ptr<const program::ProgramSet> set = shared.set;
+  check_memory(*set, place.local_ranks);
+  if (is_first) check_prompts(resolved.config, resolved.tokenizer ? &*resolved.tokenizer : nullptr, *set);
   const config::RunConfig& chosen = resolved.config;
+  std::optional<program::Ranks> ranks;
+  if (world != nullptr) {
+    ranks.emplace(*world, set->options.mesh);
+    require_alike(*world, ranks->all(), chosen, *set, resolved.data);
+  }
   std::vector<config::Change> changes;
   if (stored) changes = config::compare_for_resume(*stored, chosen);
-  for (const config::Change& change : changes) {
-    log_info("changed: {} = {} → {}", change.key, change.before.empty() ? "unset" : change.before,
-             change.after.empty() ? "unset" : change.after);
-  }
 
   TrainingLoop loop(chosen, changes, resolved.model, resolved.tokenizer, resolved.data, store, files, stop,
-                    store.likely_state(options.resume));
-  describe(chosen, resolved.model, *set, resolved.data, loop.plan(), loop.total_steps());
-  check_disk(files, store.folder(), chosen, resolved.model, *set, loop.total_steps());
-  if (const optim::ScheduleConfig curve = config::schedule_of(chosen); loop.total_steps() < curve.steps) {
-    log_info(
-        "the learning rate is {:.3g} at the run's last step: its curve is one of {} steps (schedule.steps)",
-        optim::learning_rate(curve, loop.total_steps()), curve.steps);
+                    store.likely_state(options.resume), ranks ? &*ranks : nullptr);
+  if (is_first) {
+    for (const config::Change& change : changes) {
+      log_info("changed: {} = {} → {}", change.key, change.before.empty() ? "unset" : change.before,
+               change.after.empty() ? "unset" : change.after);
+    }
+    describe(chosen, resolved.model, *set, resolved.data, loop.plan(), loop.total_steps());
+    if (world != nullptr) describe_ranks(chosen, *world);
+    check_disk(files, store.folder(), chosen, resolved.model, *set, loop.total_steps());
+    if (const optim::ScheduleConfig curve = config::schedule_of(chosen); loop.total_steps() < curve.steps) {
+      log_info(
+          "the learning rate is {:.3g} at the run's last step: its curve is one of {} steps (schedule.steps)",
+          optim::learning_rate(curve, loop.total_steps()), curve.steps);
+    }
   }
   if (options.dry_run) {
     if (options.resume != "auto" && options.resume != "never") named_checkpoint(options.resume);
-    log_info("dry run: everything is in order; nothing was trained");
+    if (is_first) log_info("dry run: everything is in order; nothing was trained");
     return {RunEnd::kDryRun, 0, 0, program::fingerprint(*set)};
   }
   const std::string machine = machine_line(set->options.target.spec);
   const int64_t done = loop.start(std::move(set), options.resume, options.accept_changes);
   // Not before: a start that was refused changes nothing.
-  store.store_config(chosen, machine);
+  if (is_first) store.store_config(chosen, machine);
   if (done >= loop.total_steps()) {
     loop.complete();
-    log_info(
-        "{} has finished its {} steps; to go on: {} (the learning rate keeps its curve: schedule.steps = {})",
-        store.folder().string(), done, loop.extension(), *chosen.schedule.steps);
+    if (is_first) {
+      log_info(
+          "{} has finished its {} steps; to go on: {} (the learning rate keeps its curve: schedule.steps = "
+          "{})",
+          store.folder().string(), done, loop.extension(), *chosen.schedule.steps);
+    }
     return {RunEnd::kFinished, done, 0};
   }
   save_before_stopping();
-  if (done > 0) log_info("resumed after step {}", done);
+  if (done > 0 && is_first) log_info("resumed after step {}", done);
   return loop.run();
+}
+
+TrainResult train_on_threads(const RunOptions& options, int ranks, const std::function<bool()>& stop) {
+  if (ranks == 1) return train_run(options, stop);
+  TrainResult result;
+  SharedRun shared;
+  comm::run_local_ranks(ranks, [&](comm::World& world) {
+    RunOptions mine = options;
+    mine.world = &world;
+    mine.shared = &shared;
+    TrainResult made = train_run(mine, stop);
+    if (world.rank() == 0) result = std::move(made);
+  });
+  return result;
 }
 
 }  // namespace strata::train

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/file.h"
+#include "comm/world.h"
 #include "config/run_config.h"
 
 namespace strata::train {
@@ -15,6 +16,10 @@ struct RunOptions {
   bool accept_changes = false;
   bool dry_run = false;         // validate everything, say what would run, and stop
   FileSystem* files = nullptr;  // nullptr: the machine's own
+  comm::World* world =
+      nullptr;  // the ranks that share the work, which all call train_run; nullptr: one alone
+  // What ranks that are threads of one process share; nullptr: each makes its own.
+  struct SharedRun* shared = nullptr;
 };
 
 enum class RunEnd {
@@ -29,6 +34,7 @@ struct TrainResult {
   int64_t step = 0;          // the last one that was made
   double loss = 0;           // of that step
   std::string program = {};  // kDryRun: its fingerprint, which strata explain tells too
+  int rank = 0;              // of several, this one
 };
 
 // Runs until the configuration's end, or until `stop` says so (asked after every step); then finishes the
@@ -36,5 +42,8 @@ struct TrainResult {
 // there is nothing to save: Interrupted is thrown. ConfigError, DataError, WorldError as anywhere;
 // DivergedError for a loss or gradient that is not finite.
 TrainResult train_run(const RunOptions& options, const std::function<bool()>& stop);
+
+// The same on as many ranks as threads of this process; what the first of them came to.
+TrainResult train_on_threads(const RunOptions& options, int ranks, const std::function<bool()>& stop);
 
 }  // namespace strata::train

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "checkpoint/weights.h"
+#include "comm/exchange.h"
 #include "config/objective.h"
 #include "evaluation/evaluate.h"
 #include "evaluation/task_score.h"
@@ -66,7 +67,8 @@ double gemm_peak(DType dtype, int threads, double seconds_left) {
 TrainingLoop::TrainingLoop(config::RunConfig config, std::vector<config::Change> changes,
                            models::ModelConfig model, std::optional<data::Tokenizer> tokenizer,
                            config::RunData data, RunStore& store, FileSystem& files,
-                           const std::function<bool()>& stop, const std::optional<TrainingState>& likely)
+                           const std::function<bool()>& stop, const std::optional<TrainingState>& likely,
+                           const program::Ranks* ranks)
     : config_(std::move(config)),
       changes_(std::move(changes)),
       model_(std::move(model)),
@@ -75,6 +77,7 @@ TrainingLoop::TrainingLoop(config::RunConfig config, std::vector<config::Change>
       store_(store),
       files_(files),
       stop_(stop),
+      ranks_(ranks),
       step_tokens_(config_.training.global_batch_size * config_.training.sequence_length),
       schedule_(config::schedule_of(config_)) {
   stand_at(likely.value_or(TrainingState{}));
@@ -133,7 +136,9 @@ std::string TrainingLoop::extension() const {
 
 int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, const std::string& resume,
                             bool accept_changes) {
-  executor_ = std::make_unique<Executor>(std::move(set), config::make_device(config_));
+  executor_ = std::make_unique<Executor>(std::move(set), config::make_device(config_), ranks_);
+  const graph::Coordinates place = ranks_ == nullptr ? graph::Coordinates(4) : ranks_->coordinates();
+  program::write_coordinates(*executor_, place);
   elsewhere_ = resume != "auto" && resume != "never";
   const std::optional<TrainingState> state =
       elsewhere_ ? store_.load(resume, model_, *executor_) : store_.load_newest(model_, *executor_);
@@ -142,19 +147,21 @@ int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, cons
     stand_at(*state);
   } else {
     stand_at({});
-    program::initialize_weights(*executor_, static_cast<uint64_t>(config_.run.seed));
+    program::initialize_weights(*executor_, static_cast<uint64_t>(config_.run.seed), place);
     if (!config_.model.from.empty() && config_.model.init == config::ModelInit::kWeights) {
-      checkpoint::load_hugging_face(config::model_folder(config_), model_, *executor_);
+      checkpoint::load_hugging_face(config::model_folder(config_), model_, *executor_,
+                                    ranks_ != nullptr ? &ranks_->all() : nullptr);
     }
   }
   if (reordered_) tell_order();
-  if (elsewhere_) store_.set_aside_after(step_);
+  if (elsewhere_ && is_first()) store_.set_aside_after(step_);
   executor_->run(config::kTrainProgram, {Segment::kEncode});
   return step_;
 }
 
 TrainResult TrainingLoop::run() {
-  Reporter reporter(files_, config_, *executor_, total_steps_, step_);
+  const std::unique_ptr<Reporter> made = make_reporter();
+  Reporter& reporter = *made;
   try {
     const RunEnd end = loop(reporter);
     return {end, step_, record_.loss};
@@ -175,9 +182,20 @@ void TrainingLoop::complete() {
                   [&](const auto& event) { return event.event == "finish" && event.at_step == step_; })) {
     return;
   }
-  Reporter reporter(files_, config_, *executor_, total_steps_, step_);
-  reporter.extension(extension());
-  finish(reporter);
+  const std::unique_ptr<Reporter> reporter = make_reporter();
+  reporter->extension(extension());
+  finish(*reporter);
+}
+
+std::unique_ptr<Reporter> TrainingLoop::make_reporter() {
+  if (!is_first()) return std::make_unique<Reporter>();
+  return std::make_unique<RunReporter>(files_, config_, *executor_, total_steps_, step_);
+}
+
+config::BatchPart TrainingLoop::part_of_batch() const {
+  const int64_t rows = config_.training.global_batch_size;
+  if (ranks_ == nullptr) return {0, rows};
+  return config::batch_part(rows, ranks_->batch_part(), ranks_->batch_parts());
 }
 
 void TrainingLoop::check_state(const TrainingState& state, bool accept_changes) {
@@ -204,7 +222,7 @@ void TrainingLoop::check_state(const TrainingState& state, bool accept_changes) 
         "is held out of it, have changed; give it back, or go on with --accept-changes",
         state.step);
   }
-  store_.accept_data(data);
+  if (is_first()) store_.accept_data(data);
   changes_.push_back({"data", state.data, data, config::ResumeClass::kAccept});
   log_info("changed: the training tokens are others than at step {}", state.step);
 }
@@ -217,7 +235,11 @@ void TrainingLoop::finish(Reporter& reporter) {
 
 RunEnd TrainingLoop::loop(Reporter& reporter) {
   const auto& training = config_.training;
-  data::Loader loader(*samples_, {.max_sequences = training.global_batch_size});
+  const program::Request& request = executor_->program(config::kTrainProgram).request;
+  data::Loader loader(*samples_, {.max_sequences = std::max<int64_t>(1, part_of_batch().rows),
+                                  .stride = training.global_batch_size,
+                                  .rows = request.micro_batches * request.sequences});
+  StepExchange exchange(ranks_);
   for (const config::Change& change : changes_) {
     reporter.event("changed", step_,
                    {{"key", change.key}, {"before", change.before}, {"after", change.after}});
@@ -261,14 +283,25 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     const double step_begin = monotonic_seconds();
     train_step(step, loader);
     record_.step_seconds = monotonic_seconds() - step_begin;
+    // From here on all ranks decide alike: by what they told each other.
+    StepNews mine = news();
+    mine.stops = ranks_ != nullptr && stop_();
+    mine.is_out_of_time = monotonic_seconds() - begin > limit;
+    mine.wants_evaluation = evaluate_due.at(step, tokens_, record_.tokens);
+    mine.wants_save = save_due.at(step, tokens_, record_.tokens);
+    const std::vector<StepNews>& all = exchange.exchange(mine);
+    take_losses(all);
     if (peak < 0) {
       peak = gemm_peak(config::activation_dtype(config_), static_cast<int>(*config_.device.threads),
                        record_.step_seconds * static_cast<double>(total_steps_ - step));
     }
     record_.flops = flops;
-    record_.peak_flops = peak;
+    record_.peak_flops = peak * static_cast<double>(all.size());
     executor_->observe(nullptr);
-    if (traced) tracer.write(files_, store_.folder() / "traces" / fmt::format("step-{:08}.json", step), step);
+    if (traced) {
+      const std::string rank = is_first() ? "" : fmt::format("-rank-{}", ranks_->world().rank());
+      tracer.write(files_, store_.folder() / "traces" / fmt::format("step-{:08}{}.json", step, rank), step);
+    }
     if (!std::isfinite(record_.loss) || !std::isfinite(record_.grad_norm)) {
       reporter.event("diverged", step, {{"loss", record_.loss}, {"grad_norm", record_.grad_norm}});
       reporter.finish(observe::RunState::kFailed,
@@ -281,7 +314,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
           samples_->skip().global_of(trained_ + training.global_batch_size - 1));
     }
     step_ = step;
-    const int64_t tokens_before = std::exchange(tokens_, record_.tokens);
+    tokens_ = record_.tokens;
     // The last batch of bounded data may have empty rows.
     const int64_t samples = std::min(training.global_batch_size, samples_->total_samples() - trained_);
     trained_ += samples;
@@ -289,7 +322,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     const bool last = step_ == total_steps_;
     const bool evaluates = config_.eval.interval.kind != config::Interval::Kind::kNever &&
                            (!data_.held_out.empty() || !data_.tasks.empty());
-    if (evaluates && (evaluate_due.at(step_, tokens_before, tokens_) || last)) {
+    if (evaluates && (all.front().wants_evaluation != 0 || last)) {
       evaluate_all();
       evaluate_due.done(step_, 0);
       reporter.step(record_);
@@ -297,10 +330,10 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     } else {
       reporter.step(record_);
     }
-    const bool stopping = stop_seen_ || stop_();
-    const bool out_of_time = monotonic_seconds() - begin > limit;
+    const bool stopping = stop_seen_ || any(all, &StepNews::stops) || (ranks_ == nullptr && stop_());
+    const bool out_of_time = any(all, &StepNews::is_out_of_time);
     previous_save_seconds = 0;
-    if (save_due.at(step_, tokens_before, tokens_) || last || stopping || out_of_time) {
+    if (all.front().wants_save != 0 || last || stopping || out_of_time) {
       reporter.sync();
       previous_save_seconds = save(reporter);
       save_due.done(step_, previous_save_seconds);
@@ -324,7 +357,8 @@ void TrainingLoop::train_step(int64_t step, data::Loader& loader) {
   record_.step_tokens = step_tokens_;
   record_.lr = optim::learning_rate(schedule_, step);
 
-  const data::HostBatch& batch = loader.next(trained_, training.global_batch_size);
+  const config::BatchPart part = part_of_batch();
+  const data::HostBatch& batch = loader.next(trained_ + part.first, part.rows);
   record_.data_wait_seconds = loader.wait_seconds();
   const config::OptimizerTable& optimizer = config_.optimizer;
   program::write_hyper(*executor_, {.beta1 = optimizer.beta1,
@@ -340,10 +374,30 @@ void TrainingLoop::train_step(int64_t step, data::Loader& loader) {
     }
     executor_->run(config::kTrainProgram, action);
   }
-  const auto count = executor_->read<int64_t>("token_count");
-  record_.loss = count > 0 ? executor_->read<double>("loss_sum") / static_cast<double>(count) : 0.0;
   record_.grad_norm = executor_->read<float>("grad_norm");
   record_.param_norm = executor_->read<float>("param_norm");
+}
+
+StepNews TrainingLoop::news() {
+  StepNews news{.loss_sum = executor_->read<double>("loss_sum"),
+                .tokens = static_cast<double>(executor_->read<int64_t>("token_count")),
+                .compute_seconds = record_.step_seconds,
+                .data_wait_seconds = record_.data_wait_seconds};
+  if (ranks_ == nullptr) return news;
+  news.memory_bytes = static_cast<double>(resident_bytes());
+  const double waited = executor_->seconds_waited();
+  news.compute_seconds -= waited - std::exchange(seconds_waited_, waited);
+  return news;
+}
+
+void TrainingLoop::take_losses(const std::vector<StepNews>& all) {
+  double sum = 0, tokens = 0;
+  for (const StepNews& one : all) {
+    sum += one.loss_sum;
+    tokens += one.tokens;
+  }
+  record_.loss = tokens > 0 ? sum / tokens : 0.0;
+  if (all.size() > 1) record_.ranks = all;
 }
 
 void TrainingLoop::evaluate_all() {
@@ -373,7 +427,8 @@ void TrainingLoop::evaluate_task(const config::TaskSet& set) {
                                           executor_->program(config::kTaskProgram).request.sequence_length);
   const auto scores =
       evaluation::score_requests(*executor_, config::kTaskProgram, requests, packed, [&](double) {
-        stop_seen_ = stop_();
+        const bool stop = stop_();
+        stop_seen_ = ranks_ == nullptr ? stop : comm::max_over(ranks_->all(), stop ? 1 : 0) > 0;
         return !stop_seen_;
       });
   if (scores.empty()) return;

@@ -27,7 +27,7 @@ class TrainingLoop {
   TrainingLoop(config::RunConfig config, std::vector<config::Change> changes, models::ModelConfig model,
                std::optional<data::Tokenizer> tokenizer, config::RunData data, RunStore& store,
                FileSystem& files, const std::function<bool()>& stop,
-               const std::optional<TrainingState>& likely);
+               const std::optional<TrainingState>& likely, const program::Ranks* ranks);
 
   int64_t total_steps() const { return total_steps_; }
   // What the whole run takes of its sources.
@@ -65,6 +65,10 @@ class TrainingLoop {
 
   void train_step(int64_t step, data::Loader& loader);
 
+  // What this rank tells the others of the step that it has made; and what all told.
+  StepNews news();
+  void take_losses(const std::vector<StepNews>& all);
+
   void evaluate_all();
   void evaluate_task(const config::TaskSet& set);
 
@@ -72,6 +76,12 @@ class TrainingLoop {
 
   RunStore::Save to_save() const;
   double save(Reporter& reporter);
+
+  // Of several ranks, one; of the first one, that tells of the run.
+  bool is_first() const { return ranks_ == nullptr || ranks_->is_first(); }
+  std::unique_ptr<Reporter> make_reporter();
+  // This rank's rows of a batch.
+  config::BatchPart part_of_batch() const;
 
   const data::Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
 
@@ -83,6 +93,7 @@ class TrainingLoop {
   RunStore& store_;
   FileSystem& files_;
   const std::function<bool()>& stop_;
+  const program::Ranks* ranks_;  // nullptr: one rank alone
   int64_t step_tokens_;
   // The order of samples, made anew where a resume changed what decides it.
   std::unique_ptr<data::SampleSource> samples_;
@@ -92,10 +103,11 @@ class TrainingLoop {
   std::unique_ptr<program::Executor> executor_;
   bool elsewhere_ = false;  // resumed from a checkpoint that the user named
   int64_t step_ = 0;
-  int64_t tokens_ = 0;        // that were trained on
-  int64_t samples_done_ = 0;  // of the whole run
-  int64_t trained_ = 0;       // the number of the next sample, those of data.skip left out
-  bool stop_seen_ = false;    // while a task was scored
+  int64_t tokens_ = 0;         // that were trained on
+  int64_t samples_done_ = 0;   // of the whole run
+  int64_t trained_ = 0;        // the number of the next sample, those of data.skip left out
+  bool stop_seen_ = false;     // while a task was scored
+  double seconds_waited_ = 0;  // for other ranks, since the start
   StepRecord record_;
   std::vector<std::pair<std::string, double>> evaluations_;  // the newest
 };

@@ -71,10 +71,8 @@ TEST_F(CliTest, MistypedAndLaterVerbs) {
                            "checkpoint upcycle a b",
                            "data find x --step 3",
                            "doctor runs/x",
-                           "explain r.toml --ranks 8",
                            "explain r.toml --rank all",
-                           "explain r.toml --schedule --svg f.svg",
-                           "train r.toml --ranks 2"}) {
+                           "explain r.toml --schedule --svg f.svg"}) {
     const Outcome reserved = run(verb);
     EXPECT_EQ(reserved.code, 2) << verb;
     EXPECT_TRUE(contains(reserved.err, "not yet") && reserved.out.empty()) << verb << reserved.err;
@@ -84,51 +82,27 @@ TEST_F(CliTest, MistypedAndLaterVerbs) {
   EXPECT_TRUE(contains(option.err, "frobnicate") || contains(option.err, "required")) << option.err;
 }
 
-TEST_F(CliTest, SeveralRanksAreNotYet) {
+// Threads of one process, or processes that a launcher started: not both.
+TEST_F(CliTest, RanksAreStartedInOneWay) {
   write("a.toml", "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"a.txt\"]\n");
   write("a.txt", "some text\n");
-  for (const char* command : {"train a.toml --ranks 2", "train a.txt --ranks 8 --dry-run"}) {
-    const Outcome outcome = run(command);
-    EXPECT_EQ(outcome.code, 2) << command;
-    EXPECT_TRUE(contains(outcome.err, "--ranks") && contains(outcome.err, "not yet")) << outcome.err;
+  for (const char* command :
+       {"train a.toml --ranks 0", "train a.toml --ranks 1025", "train a.toml --set parallel.backend=mpi",
+        "train a.toml --set parallel.shard=3", "train a.toml --ranks 2 --set parallel.replicate=3"}) {
+    EXPECT_EQ(run(command).code, 2) << command;
   }
   EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"));
-  EXPECT_EQ(run("train a.toml --ranks 0").code, 2);
-  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
-    ::setenv(variable, "2", 1);
-    const Outcome outcome = run("train a.toml");
-    ::unsetenv(variable);
-    EXPECT_EQ(outcome.code, 2) << variable;
-    EXPECT_TRUE(contains(outcome.err, variable) && contains(outcome.err, "not yet")) << outcome.err;
-  }
 }
 
 // Keys and values of a later version: "not yet", not "unknown"; their defaults are taken.
 TEST_F(CliTest, LaterKeysAreNotYet) {
   write("a.toml", "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"a.txt\"]\n");
-  for (const char* set : {"precision.compute=fp16",
-                          "precision.compute=fp8",
-                          "memory.offload=optimizer",
-                          "device.kind=cuda",
-                          "parallel.replicate=2",
-                          "parallel.shard=2",
-                          "parallel.zero=1",
-                          "parallel.tensor=2",
-                          "parallel.sequence=false",
-                          "parallel.context=2",
-                          "parallel.pipeline=2",
-                          "parallel.schedule=gpipe",
-                          "parallel.virtual_stages=2",
-                          "parallel.expert=2",
-                          "parallel.backend=mpi",
-                          "log.prometheus=:9000",
-                          "log.alert_command=beep",
-                          "optimizer.state_dtype=bf16",
-                          "moe.balance=global",
-                          "recovery.rules=never",
-                          "training.batch_ramp=noise_scale",
-                          "debug.inject=nan@step=3",
-                          "model.allow_leaking_routing=true"}) {
+  for (const char* set :
+       {"precision.compute=fp16", "precision.compute=fp8", "memory.offload=optimizer", "device.kind=cuda",
+        "parallel.tensor=2", "parallel.sequence=false", "parallel.context=2", "parallel.pipeline=2",
+        "parallel.schedule=gpipe", "parallel.virtual_stages=2", "parallel.expert=2", "log.prometheus=:9000",
+        "log.alert_command=beep", "optimizer.state_dtype=bf16", "moe.balance=global", "recovery.rules=never",
+        "training.batch_ramp=noise_scale", "debug.inject=nan@step=3", "model.allow_leaking_routing=true"}) {
     const Outcome outcome = run(std::string("config show a.toml --set ") + set);
     EXPECT_EQ(outcome.code, 2) << set;
     EXPECT_TRUE(contains(outcome.err, "not yet")) << set << "\n" << outcome.err;

@@ -21,6 +21,7 @@ inline std::ostream& operator<<(std::ostream& out, const Contract& contract) {
 }
 
 // Of keys.
+Contracts parallel_keys();
 Contracts run_keys();        // run, log, profile, debug, device, memory, precision
 Contracts later_keys();      // what is not there yet, and its defaults
 Contracts model_keys();      // model

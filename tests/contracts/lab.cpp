@@ -148,6 +148,23 @@ Seen Lab::run(const Sets& sets, const std::string& more) {
   return run_toml(toml() + kSizes + more, sets);
 }
 
+Seen Lab::run_on(int ranks, const Sets& sets) {
+  const auto config = config::parse_run_config(
+      toml() + kSizes, "RUN.toml", Sets{"run.folder=\"" + next_folder().string() + "\""} + kTiny + sets);
+  FaultyFileSystem quick;
+  const auto result =
+      train::train_on_threads({.config = config, .files = &quick}, ranks, [] { return false; });
+  return seen(result, config.run.folder);
+}
+std::string Lab::refusal_on(int ranks, const Sets& sets) {
+  try {
+    run_on(ranks, sets);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "not refused";
+  return "";
+}
 Seen Lab::run_toml(const std::string& toml, const Sets& sets) {
   const auto config = config::parse_run_config(
       toml, "RUN.toml", Sets{"run.folder=\"" + next_folder().string() + "\""} + kTiny + sets);

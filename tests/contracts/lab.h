@@ -57,6 +57,9 @@ class Lab {
 
   // Two steps of two sequences, saved at each, unless `sets` say otherwise; `more`: tables behind the others.
   Seen run(const Sets& sets = {}, const std::string& more = "");
+  // The same on several ranks, threads of this process.
+  Seen run_on(int ranks, const Sets& sets = {});
+  std::string refusal_on(int ranks, const Sets& sets);
   // Another RUN.toml in place of the tiny run's.
   Seen run_toml(const std::string& toml, const Sets& sets = {});
   // The ids of the one token file that the run made of its text.

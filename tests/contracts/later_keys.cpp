@@ -11,9 +11,6 @@ struct Values {
 };
 const std::map<std::string, Values>& values() {
   static const std::map<std::string, Values> kValues{
-      {"parallel.replicate", {"2", "1"}},
-      {"parallel.shard", {"2", "-1"}},
-      {"parallel.zero", {"1", "\"auto\""}},
       {"parallel.tensor", {"2", "1"}},
       {"parallel.sequence", {"false", "true"}},
       {"parallel.context", {"2", "1"}},
@@ -27,11 +24,8 @@ const std::map<std::string, Values>& values() {
       {"parallel.dispatch", {"\"flat\"", "\"auto\""}},
       {"parallel.expert_capacity", {"1.5", "\"auto\""}},
       {"parallel.prefetch", {"2", "\"auto\""}},
-      {"parallel.reshard_after_forward", {"true", "\"auto\""}},
-      {"parallel.reduce_dtype", {"\"bf16\"", "\"fp32\""}},
       {"parallel.progress", {"\"thread\"", "\"auto\""}},
       {"parallel.overlap_chunks", {"2", "1"}},
-      {"parallel.backend", {"\"mpi\"", "\"auto\""}},
       {"moe.balance", {"\"global\"", "\"sequence\""}},
       {"moe.aux_coef", {"0.1", "\"auto\""}},
       {"moe.z_coef", {"0.1", "\"auto\""}},

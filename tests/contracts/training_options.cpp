@@ -117,9 +117,44 @@ void ranks(const std::string&) {
   const Desk desk;
   desk.write_texts();
   desk.write_run();
-  EXPECT_TRUE(has(desk.refused("train run.toml --ranks 2"), "not yet"));
+  // The same training, whatever the number.
+  const std::string two = "train run.toml --ranks 2 --set run.folder=two --json";
+  EXPECT_NEAR(desk.object(two)["loss"].get<double>(),
+              desk.object("train run.toml --set run.folder=one --json")["loss"].get<double>(), 1e-5);
+  desk.refused("train run.toml --ranks 1025");
   desk.refused("train run.toml --ranks 0");
   EXPECT_EQ(desk.object("train run.toml --ranks 1 --json")["step"], 2);
+}
+
+// What a rank holds and sends, against the formulas of ZeRO (Rajbhandari et al. 2020) at fp32.
+void explained_ranks(const std::string&) {
+  const Desk desk;
+  desk.write_texts();
+  desk.write_run();
+  const auto of = [&](int64_t ranks, int zero) {
+    const json out =
+        desk.object("explain run.toml --set precision.compute=fp32 --ranks " + std::to_string(ranks) +
+                    " --set parallel.zero=" + std::to_string(zero) + " --json");
+    return ranks > 1 ? out["ranks"] : out;
+  };
+  const json plain = of(4, 0);
+  const auto held = [](const json& ranks, const char* what) { return ranks["holds"][what].get<double>(); };
+  const auto sent = [](const json& ranks) { return ranks["sends"][0]["bytes"].get<double>(); };
+  const double weights = held(plain, "weights");
+  EXPECT_EQ(plain["count"], 4);
+  EXPECT_EQ(plain["mesh"]["shard"], 4);
+  EXPECT_NEAR(held(plain, "gradients"), weights, 0.01 * weights);
+  EXPECT_NEAR(held(plain, "optimizer states"), 2 * weights, 0.01 * weights);
+  EXPECT_NEAR(sent(plain), 2 * 0.75 * weights, 0.02 * weights);
+  for (const int zero : {1, 2, 3}) {
+    const json sharded = of(4, zero);
+    EXPECT_NEAR(held(sharded, "optimizer states"), 0.5 * weights, 0.02 * weights);
+    EXPECT_NEAR(held(sharded, "weights"), 0.25 * weights, 0.02 * weights);
+    EXPECT_NEAR(held(sharded, "gradients"), (zero == 1 ? 1 : 0.25) * weights, 0.02 * weights);
+    EXPECT_NEAR(held(sharded, "weights for kernels"), zero == 3 ? 0 : weights, 0.02 * weights);
+  }
+  EXPECT_FALSE(of(1, 0).contains("ranks"));
+  desk.refused("explain run.toml --ranks 0");
 }
 
 void train_json(const std::string&) {
@@ -194,7 +229,6 @@ void not_yet(const std::string& name) {
   desk.write_texts();
   desk.write_run();
   const std::map<std::string, std::string> commands{
-      {"explain --ranks", "explain run.toml --ranks 2"},
       {"explain --rank", "explain run.toml --rank 1"},
       {"explain --svg", "explain run.toml --schedule --svg x.svg"},
       {"doctor RUN", "doctor run"}};
@@ -347,7 +381,7 @@ Contracts training_options() {
           {"explain --set", explain},
           {"explain --schedule", schedule},
           {"explain --program", program},
-          {"explain --ranks", not_yet},
+          {"explain --ranks", explained_ranks},
           {"explain --rank", not_yet},
           {"explain --svg", not_yet},
           {"explain --json", explain},

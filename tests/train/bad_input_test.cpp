@@ -68,8 +68,7 @@ TEST(BadInput, NotYet) {
   const TinyRun tiny;
   for (const char* set :
        {"optimizer.state_dtype=\"bf16\"", "precision.compute=\"fp16\"", "precision.compute=\"fp8\"",
-        "precision.residual=\"bf16\"", "memory.offload=\"host\"", "device.kind=\"cuda\"",
-        "parallel.replicate=2", "parallel.shard=2", "parallel.zero=1", "parallel.tensor=2",
+        "precision.residual=\"bf16\"", "memory.offload=\"host\"", "device.kind=\"cuda\"", "parallel.tensor=2",
         "parallel.sequence=false", "parallel.context=2", "parallel.pipeline=2", "parallel.schedule=\"zbv\"",
         "parallel.virtual_stages=2", "parallel.expert=2", "parallel.backend=\"nccl\"",
         "log.prometheus=\":9000\"", "log.alert_command=\"mail\""}) {

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "data/samples/rows.h"
 
 namespace strata::data {
 
@@ -51,12 +52,12 @@ std::vector<Loader::Slot> Loader::make_slots(const SampleSource& source, const L
   // One more than the depth: the caller holds a batch while the others are filled.
   std::vector<Slot> slots(static_cast<size_t>(options.depth) + 1);
   // Touched here, not in the first step.
-  for (Slot& slot : slots) slot.batch.resize(source.shape(), options.max_sequences);
+  for (Slot& slot : slots) slot.batch.resize(source.shape(), std::max(options.rows, options.max_sequences));
   return slots;
 }
 
 const HostBatch& Loader::next(int64_t first_sample, int64_t sequences) {
-  STRATA_CHECK(first_sample >= 0 && sequences >= 1 && sequences <= options_.max_sequences,
+  STRATA_CHECK(first_sample >= 0 && sequences >= 0 && sequences <= options_.max_sequences,
                "samples {} + {}, at most {} a call", first_sample, sequences, options_.max_sequences);
   const double started = monotonic_seconds();
   const Request request{first_sample, sequences};
@@ -96,10 +97,13 @@ void Loader::work(const std::stop_token& stop) {
     slot.error = nullptr;
     try {
       HostBatch& batch = slot.batch;
-      batch.resize(source_.shape(), request.sequences);
+      const int64_t rows = std::max(options_.rows, request.sequences);
+      batch.resize(source_.shape(), rows);
       batch.first_sample = request.first;
       batch.sequences = request.sequences;
       batch.counted_targets = source_.fill(request.first, request.sequences, batch.view(), scratch);
+      for (int64_t row = request.sequences; row < rows; ++row)
+        fill_padding(source_.shape(), 0, 0, row_of(batch.view(), source_.shape(), row));
     } catch (...) {
       slot.error = std::current_exception();
     }

@@ -50,6 +50,8 @@ struct LoaderOptions {
       1;               // of one call; memory is depth * max_sequences * T * 16 bytes, more with an encoder
   int64_t depth = 4;   // batches prepared ahead, at least 2
   int64_t stride = 0;  // from one call's first sample to the next's; 0: the call's sequences
+  int64_t rows =
+      0;  // of a batch, where it has more than a call's sequences: the rest are rows without a target
 };
 
 class Loader {

@@ -1,0 +1,33 @@
+// The ranks of a run: how [parallel] lays them out, and what one of them has of the machine and of a batch.
+#pragma once
+
+#include <cstdint>
+
+#include "config/run_config.h"
+#include "graph/placement.h"
+
+namespace strata::config {
+
+// What a start knows of its ranks. One rank alone: the defaults.
+struct RankPlace {
+  int64_t ranks = 1;
+  int local_ranks = 1;  // on this host, which share its processors and its memory
+};
+
+// Degrees of [parallel] that are -1 become what is left of `ranks`. ConfigError where they do not make as
+// many, with the nearest that do.
+void resolve_degrees(RunConfig& config, int64_t ranks);
+// The mesh of a configuration whose degrees are resolved; of open ones as on one rank.
+graph::Mesh mesh_of(const RunConfig& config);
+
+// A part of a batch: consecutive rows.
+struct BatchPart {
+  int64_t first = 0, rows = 0;
+};
+// Rows of part `index` of `parts`, one more or fewer where they do not divide.
+BatchPart batch_part(int64_t rows, int64_t index, int64_t parts);
+// Sequences of a step that the largest part has, and the micro-batches that it takes them in.
+int64_t sequences_of_part(const RunConfig& config);
+int64_t micro_batches_of_part(const RunConfig& config);
+
+}  // namespace strata::config

@@ -1,0 +1,58 @@
+// [parallel] of RUN.toml; keys that belong to later versions accept their defaults.
+#include "config/fields.h"
+
+namespace strata::config {
+namespace {
+
+constexpr double kMostRanks = 1 << 20;
+
+}  // namespace
+
+TableSpec parallel_table() {
+  using T = ParallelTable;
+  const auto degree = [] { return between(-1, kMostRanks); };
+  TableSpec spec = table(
+      "parallel", ResumeClass::kFree, &RunConfig::parallel, "How ranks share the work.",
+      {
+          key("replicate", &T::replicate, "Replicas; -1: what is left.", degree()),
+          key("shard", &T::shard, "The group over which ZeRO splits; -1: the ranks that are left.", degree()),
+          key("zero", &T::zero,
+              "What ZeRO splits: 0 nothing, 1 optimizer states and masters, 2 gradients too, 3 weights too; "
+              "auto: the "
+              "least that fits the memory.",
+              between(0, 3)),
+          later(key("tensor", &T::tensor, "Tensor parallelism.", degree())),
+          later(key("sequence", &T::sequence, "Sequence parallelism with tensor parallelism.")),
+          later(key("context", &T::context, "Context parallelism.", degree())),
+          later(key("context_kind", &T::context_kind, "Its algorithm: all_gather, ring, ulysses.")),
+          later(key("pipeline", &T::pipeline, "Pipeline stages.", degree())),
+          later(key("schedule", &T::schedule, "Pipeline schedule.")),
+          later(key("virtual_stages", &T::virtual_stages, "Model parts a stage.", between(1, kMostRanks))),
+          later(key("stage_layers", &T::stage_layers,
+                    "Layers of each stage: auto, a list or Megatron's layout string.")),
+          later(key("expert", &T::expert, "Expert parallelism.", degree())),
+          later(key("expert_tensor", &T::expert_tensor, "Tensor parallelism of experts.")),
+          later(key("dispatch", &T::dispatch, "How tokens reach experts: auto, flat, two_level.")),
+          later(key("expert_capacity", &T::expert_capacity,
+                    "Room of a rank's experts, as a factor of the balanced share.")),
+          later(key("prefetch", &T::prefetch, "Parameters gathered ahead of their use.")),
+          key("reshard_after_forward", &T::reshard_after_forward,
+              "With zero = 3: whether gathered weights are dropped after forward and gathered again; auto: "
+              "they are."),
+          key("reduce_dtype", &T::reduce_dtype,
+              "What gradients are sent as while they are summed over ranks, which is done in fp32: fp32, "
+              "bf16.",
+              choice({"fp32", "bf16"})),
+          later(key("progress", &T::progress, "Who drives communication beside computation.")),
+          later(key("overlap_chunks", &T::overlap_chunks,
+                    "Parts of a product that overlap with its communication.")),
+          key("backend", &T::backend,
+              "Engine of collectives: local for ranks that are threads (--ranks), mpi for processes; auto: "
+              "by how the "
+              "ranks were started.",
+              choice({"auto", "local", "mpi", "nccl"}, {"nccl"})),
+      });
+  return spec;
+}
+
+}  // namespace strata::config

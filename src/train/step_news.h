@@ -1,0 +1,39 @@
+// What ranks tell each other behind every step: its loss, how long it took each of them, and whether one of
+// them wants the run to stop.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "program/ranks.h"
+
+namespace strata::train {
+
+struct StepNews {
+  double loss_sum = 0;
+  double tokens = 0;           // valid targets
+  double compute_seconds = 0;  // of the step, without waiting for other ranks
+  double data_wait_seconds = 0;
+  double memory_bytes = 0;
+  double stops = 0, is_out_of_time = 0;         // 0 or 1
+  double wants_evaluation = 0, wants_save = 0;  // of rank 0, whose clock counts
+};
+
+class StepExchange {
+ public:
+  // nullptr: one rank alone.
+  explicit StepExchange(const program::Ranks* ranks);
+  // Of all ranks, in their order; the same on all of them.
+  const std::vector<StepNews>& exchange(const StepNews& mine);
+
+ private:
+  const program::Ranks* ranks_;
+  std::unique_ptr<comm::Prepared> prepared_;
+  std::vector<StepNews> all_;
+};
+
+// Whether some rank says so.
+bool any(const std::vector<StepNews>& all, double StepNews::*flag);
+
+}  // namespace strata::train

@@ -1,0 +1,175 @@
+// Many ranks train what one trains: each layout against one rank, and against others that must give the same
+// bits.
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <sstream>
+
+#include "base/error.h"
+#include "fixtures/tiny_run.h"
+
+namespace strata::train {
+namespace {
+
+struct Layout {
+  const char* name;
+  int replicate, shard, zero;
+  int ranks() const { return replicate * shard; }
+};
+constexpr Layout kLayouts[] = {{"data2", 2, 1, 0},      {"data4", 1, 4, 0},     {"zero1_2", 1, 2, 1},
+                               {"zero2_3", 1, 3, 2},    {"zero3_4", 1, 4, 3},   {"zero1_4", 1, 4, 1},
+                               {"zero2_2", 1, 2, 2},    {"zero3_3", 1, 3, 3},   {"hybrid_2x2", 2, 2, 3},
+                               {"hybrid_2x4", 2, 4, 1}, {"hybrid_4x2", 4, 2, 2}};
+
+using Sets = std::vector<std::string>;
+
+Sets operator+(Sets a, const Sets& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+Sets with(Sets sets, const Layout& layout) {
+  sets.push_back("parallel.replicate=" + std::to_string(layout.replicate));
+  sets.push_back("parallel.shard=" + std::to_string(layout.shard));
+  sets.push_back("parallel.zero=" + std::to_string(layout.zero));
+  return sets;
+}
+
+// One value a step.
+std::vector<double> values_of(const Path& run, const std::string& key) {
+  std::vector<double> out;
+  std::istringstream lines(read_file(run / "metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const auto json = nlohmann::json::parse(line);
+    if (json.contains("step")) out.push_back(json.at(key));
+  }
+  return out;
+}
+
+class Ranks : public testing::TestWithParam<Layout> {
+ protected:
+  // Sizes that no number of ranks divides.
+  std::string toml(const std::string& family, const std::string& name) const {
+    std::string text = tiny_.toml(name);
+    const auto put = [&](const std::string& from, const std::string& to) {
+      text.replace(text.find(from), from.size(), to);
+    };
+    put("intermediate_size = 48", "intermediate_size = 46");
+    put("vocab_size = 300", "vocab_size = 301");
+    if (family == "gpt2") {
+      put("\"llama3\"", "\"gpt2\"");
+      put("num_key_value_heads = 2\n", "");
+    }
+    return text;
+  }
+  TrainResult train(const std::string& family, const std::string& name, int ranks, const Sets& sets,
+                    int64_t stop_at = -1) const {
+    FaultyFileSystem quick;
+    const config::RunConfig config = config::parse_run_config(toml(family, name), "RUN.toml", sets);
+    std::atomic<int64_t> asked = 0;
+    // Asked by each rank after each step.
+    return train_on_threads({.config = config, .files = &quick}, ranks,
+                            [&] { return stop_at > 0 && started(name) && ++asked > (stop_at - 1) * ranks; });
+  }
+  std::vector<double> values(const std::string& name, const std::string& key) const {
+    return values_of(tiny_.folder(name), key);
+  }
+  void expect_near(const std::string& one, const std::string& many, double tolerance) const {
+    for (const char* key : {"loss", "grad_norm", "param_norm"}) {
+      const auto expected = values(one, key), found = values(many, key);
+      ASSERT_EQ(found.size(), expected.size()) << many;
+      for (size_t i = 0; i < found.size(); ++i)
+        ASSERT_NEAR(found[i], expected[i], tolerance * std::abs(expected[i]))
+            << many << ", " << key << ", step " << i + 1;
+    }
+    EXPECT_EQ(values(one, "first_sample"), values(many, "first_sample"));
+  }
+  bool started(const std::string& name) const {
+    return std::filesystem::exists(tiny_.folder(name) / "metrics.jsonl");
+  }
+
+  TinyRun tiny_;
+};
+
+// A batch of seven: ranks have one sequence more or fewer.
+TEST_P(Ranks, TrainAsOne) {
+  const Sets sets{"training.global_batch_size=7", "training.micro_batch_size=1", "training.steps=30",
+                  "checkpoint.interval=\"never\""};
+  for (const std::string family : {"llama3", "gpt2"}) {
+    train(family, family + "-one", 1, sets);
+    train(family, family + "-many", GetParam().ranks(), with(sets, GetParam()));
+    expect_near(family + "-one", family + "-many", 1e-4);
+  }
+}
+
+TEST_P(Ranks, TrainInBf16) {
+  const Sets sets{"training.global_batch_size=8", "precision.compute=\"bf16\"",
+                  "checkpoint.interval=\"never\""};
+  train("llama3", "one", 1, sets + Sets{"training.micro_batch_size=4"});
+  train("llama3", "halves", 1, sets + Sets{"training.micro_batch_size=2"});
+  train("llama3", "many", GetParam().ranks(), with(sets + Sets{"training.micro_batch_size=2"}, GetParam()));
+  const auto one = values("one", "loss"), halves = values("halves", "loss"), many = values("many", "loss");
+  ASSERT_EQ(many.size(), one.size());
+  for (size_t i = 0; i < one.size(); ++i)
+    EXPECT_LE(std::abs(many[i] - one[i]), 2 * std::abs(halves[i] - one[i]) + 2e-3) << "step " << i + 1;
+}
+
+// Stopped in one layout and gone on with in another, and in the same one, where it is the same bits.
+TEST_P(Ranks, GoOnInAnyLayout) {
+  const Sets sets{"training.micro_batch_size=1"};
+  const Sets mine = with(sets, GetParam());
+  train("llama3", "whole", GetParam().ranks(), mine);
+  const TrainResult cut = train("llama3", "cut", GetParam().ranks(), mine, 3);
+  EXPECT_EQ(cut.end, RunEnd::kInterrupted);
+  std::filesystem::copy(tiny_.folder("cut"), tiny_.folder("cut-one"),
+                        std::filesystem::copy_options::recursive);
+  train("llama3", "cut", GetParam().ranks(), mine);
+  expect_same_bits(bits_of(tiny_.folder("whole"), 6), bits_of(tiny_.folder("cut"), 6));
+  train("llama3", "cut-one", 1, sets);
+  expect_near("whole", "cut-one", 1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Ranks, testing::ValuesIn(kLayouts),
+                         [](const auto& layout) { return std::string(layout.param.name); });
+
+class RanksOfOptimizer : public testing::TestWithParam<const char*> {};
+
+// Those that need whole tensors keep them whole.
+TEST_P(RanksOfOptimizer, TrainAsOne) {
+  const TinyRun tiny;
+  const Sets sets{std::string("optimizer.name=\"") + GetParam() + "\"", "training.micro_batch_size=2",
+                  "optimizer.lr=1e-3"};
+  const auto run = [&](const std::string& name, int ranks, const Sets& more) {
+    FaultyFileSystem quick;
+    train_on_threads({.config = tiny.config(sets + more, name), .files = &quick}, ranks,
+                     [] { return false; });
+    return values_of(tiny.folder(name), "loss");
+  };
+  const auto one = run("one", 1, {});
+  for (const char* zero : {"0", "1", "2", "3"}) {
+    const auto many = run(std::string("zero") + zero, 3, {std::string("parallel.zero=") + zero});
+    ASSERT_EQ(many.size(), one.size());
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(many[i], one[i], 2e-3) << zero << ", step " << i + 1;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RanksOfOptimizer,
+                         testing::Values("adamw", "muon", "lion", "adafactor", "adamw8bit"));
+
+// Recompute, split micro-batches, and what is kept of gathered weights change no bit.
+TEST(RanksOfMemory, SwitchesChangeNoBit) {
+  const TinyRun tiny;
+  FaultyFileSystem quick;
+  const auto run = [&](const std::string& name, const Sets& sets) {
+    train_on_threads({.config = tiny.config(Sets{"parallel.zero=3"} + sets, name), .files = &quick}, 2,
+                     [] { return false; });
+    return bits_of(tiny.folder(name), 6);
+  };
+  const auto plain = run("plain", {"memory.recompute=\"none\""});
+  expect_same_bits(plain, run("again", {"memory.recompute=\"none\""}));
+  expect_same_bits(plain, run("full", {"memory.recompute=\"full\""}));
+  expect_same_bits(plain, run("kept", {"memory.recompute=\"none\"", "parallel.reshard_after_forward=false"}));
+}
+
+}  // namespace
+}  // namespace strata::train
