@@ -45,16 +45,15 @@ void check_ranks(int64_t threads, int processes, config::Backend backend) {
   }
 }
 
-// Says what this process failed with and ends the job: in the words of the rank that failed first, which the
-// others leave to it. What all ranks find wrong alike, such as a key of the configuration, the first of them
+// Ends the job with what this process failed with. Said once: by the rank that failed first, or that found
+// another one gone. What all ranks find wrong alike, such as a key of the configuration, the first of them
 // says.
 [[noreturn]] void end_job(comm::World& world, int code, const std::string& message) {
-  for (int i = 0; i < 20 && world.rank() > 0 && !world.has_failed(); ++i)
+  for (int i = 0; i < 20 && world.rank() > 0 && world.failed_rank() < 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(25));
-  if (!world.has_failed()) {
-    log_error("rank {}: {}", world.rank(), message);
-    world.fail(code, message);
-  }
+  const bool is_told = world.failed_rank() >= 0 && world.failed_rank() != world.rank();
+  if (!is_told) log_error("rank {}: {}", world.rank(), message);
+  if (world.failed_rank() < 0) world.fail(code, message);
   world.abort(code);
   std::abort();  // the compiler does not see that a virtual function never returns
 }

@@ -54,7 +54,7 @@ class SingleProcess final : public World {
   void doing(std::string_view what) override { world_.doing(what); }
   std::string flight_record() const override { return world_.flight_record(); }
   void fail(int code, std::string_view message) override { world_.fail(code, message); }
-  bool has_failed() const override { return world_.has_failed(); }
+  int failed_rank() const override { return world_.failed_rank(); }
   void check() override { world_.check(); }
   [[noreturn]] void abort(int code) override { world_.abort(code); }
 

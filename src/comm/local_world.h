@@ -32,7 +32,7 @@ class LocalWorld final : public World {
   void doing(std::string_view what) override { own_.recorder.doing(what); }
   std::string flight_record() const override { return own_.recorder.text(); }
   void fail(int code, std::string_view message) override { job_.fail(rank_, code, message); }
-  bool has_failed() const override { return job_.failure().failed(); }
+  int failed_rank() const override { return job_.failure().rank_if_failed(); }
   void check() override;
   [[noreturn]] void abort(int code) override;
 

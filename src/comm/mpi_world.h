@@ -53,7 +53,7 @@ class MpiWorld final : public World {
   void doing(std::string_view what) override { recorder_.doing(what); }
   std::string flight_record() const override { return recorder_.text(); }
   void fail(int code, std::string_view message) override { watchdog_->fail(code, std::string(message)); }
-  bool has_failed() const override { return failure_.failed(); }
+  int failed_rank() const override { return failure_.rank_if_failed(); }
   void check() override;
   [[noreturn]] void abort(int code) override;
 

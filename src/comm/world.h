@@ -59,8 +59,9 @@ class World {
   // with the first rank's code as the launcher's, once every rank has come there or two seconds have passed:
   // what a rank has to say of an error it says before.
   virtual void fail(int code, std::string_view message) = 0;
-  // Whether some rank has failed, as far as is known here.
-  virtual bool has_failed() const = 0;
+  // The rank with whose failure the job ends, or that found another one gone, as far as is known here; −1:
+  // none.
+  virtual int failed_rank() const = 0;
   // Throws what collectives throw, where some rank has failed. Cheap: for loops that wait for something else.
   virtual void check() = 0;
   // Ends all ranks, those that wait for this one too. The launcher's exit code is `code`; after a fail(), the

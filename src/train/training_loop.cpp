@@ -368,6 +368,7 @@ void TrainingLoop::train_step(int64_t step, data::Loader& loader) {
                                     .eps = static_cast<float>(optimizer.eps)});
   // From here to the end of the update instructions decide.
   for (const program::Action& action : executor_->program(config::kTrainProgram).script) {
+    if (ranks_ != nullptr) ranks_->world().doing(fmt::format("step {}, {}", step, program::str(action)));
     if (action.segment == Segment::kForward) {
       evaluation::copy_rows(batch, samples_->shape(), action.micro_batch * *training.micro_batch_size,
                             *executor_, config::kTrainProgram, action.micro_batch);
@@ -401,6 +402,7 @@ void TrainingLoop::take_losses(const std::vector<StepNews>& all) {
 }
 
 void TrainingLoop::evaluate_all() {
+  if (ranks_ != nullptr) ranks_->world().doing(fmt::format("evaluation after step {}", step_));
   const data::ObjectiveOptions objective = config::objective_options(config_, model_, tokenizer());
   for (const config::HeldOut& held : data_.held_out) {
     const data::EvalWindows windows(held.corpus, {.sequence_length = config_.training.sequence_length,
@@ -487,6 +489,7 @@ RunStore::Save TrainingLoop::to_save() const {
 }
 
 double TrainingLoop::save(Reporter& reporter) {
+  if (ranks_ != nullptr) ranks_->world().doing(fmt::format("save of step {}", step_));
   const double begin = monotonic_seconds();
   const uint64_t bytes = store_.save(to_save());
   const double seconds = monotonic_seconds() - begin;
