@@ -16,6 +16,7 @@ class RankProcesses : public testing::Test {
 #ifndef STRATA_MPIRUN
     GTEST_SKIP() << "built without MPI";
 #endif
+    if (shell(quiet(on(2) + "true")) != 0) GTEST_SKIP() << "mpirun starts no processes here: " << output();
   }
   // Exit code of a command line in a shell.
   static int shell(const std::string& line) {
