@@ -68,7 +68,6 @@ void Executor::instantiate() {
 namespace {
 
 struct Touched {
-  graph::ValueId value;
   Operand at;
   int64_t bytes;
   bool writes;
@@ -80,7 +79,7 @@ std::vector<Touched> touched_by(const Program& program, const Instruction& instr
   const Operand* operand = program.operands.data() + instruction.first_operand;
   for (const bool writes : {false, true}) {
     for (const graph::ValueId id : writes ? node.outputs : node.inputs) {
-      if (id != graph::kNone) out.push_back({id, *operand, program.graph.value(id).bytes(), writes});
+      if (id != graph::kNone) out.push_back({*operand, program.graph.value(id).bytes(), writes});
       ++operand;
     }
   }
@@ -111,9 +110,9 @@ std::shared_ptr<void> Executor::make_exchange(const Program& program, const std:
   exchange->prepared = exchange->group->prepare(
       operation_of(program.graph, node, exchange->group->rank(), set_->options.reduce_dtype));
   // The queue's order keeps what is behind one another on one device apart; groups of ranks are queues of
-  // their own.
+  // their own. Whoever waits for the last of them waits for all before it.
   const auto mine = touched_by(program, list[index]);
-  for (size_t i = 0; i < index; ++i) {
+  for (size_t i = index; i-- > 0 && exchange->behind.empty();) {
     if (list[i].queue == graph::Queue::kCommunication && conflict(mine, touched_by(program, list[i])))
       exchange->behind.push_back(i);
   }
