@@ -1,17 +1,13 @@
 #include "config/layout.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 
 namespace strata::config {
 namespace {
-
-struct Degree {
-  const char* name;
-  int64_t* value;
-};
 
 // Pairs of replicate and shard that make this number of ranks and are nearest to what was asked for.
 std::string nearest(const ParallelTable& asked, int64_t ranks) {
@@ -40,26 +36,24 @@ std::string nearest(const ParallelTable& asked, int64_t ranks) {
 void resolve_degrees(RunConfig& config, int64_t ranks) {
   ParallelTable& parallel = config.parallel;
   const ParallelTable asked = parallel;
-  const Degree degrees[] = {{"replicate", &parallel.replicate}, {"shard", &parallel.shard}};
   int64_t given = 1;
-  Degree* open = nullptr;
-  std::vector<Degree> left;
-  for (const Degree& degree : degrees) {
-    if (*degree.value == 0)
+  int64_t* open = nullptr;  // the degree for what is left
+  for (const auto& [name, degree] :
+       {std::pair{"replicate", &parallel.replicate}, std::pair{"shard", &parallel.shard}}) {
+    if (*degree == 0)
       throw ConfigError("[parallel.{}] found 0, expected a number of ranks, or -1 for those that are left",
-                        degree.name);
-    if (*degree.value == -1) {
-      left.push_back(degree);
-    } else {
-      given *= *degree.value;
+                        name);
+    if (*degree > 0) {
+      given *= *degree;
+      continue;
     }
+    if (open != nullptr)
+      throw ConfigError(
+          "[parallel] both replicate and shard are -1, expected one of them for the ranks that are left");
+    open = degree;
   }
-  if (!left.empty()) open = &left.back();
-  if (left.size() > 1)
-    throw ConfigError(
-        "[parallel] both replicate and shard are -1, expected one of them for the ranks that are left");
   if (open != nullptr && ranks % given == 0) {
-    *open->value = ranks / given;
+    *open = ranks / given;
     given = ranks;
   }
   if (given == ranks) return;
