@@ -45,6 +45,7 @@ class SingleProcess final : public World {
   int local_rank() const override { return world_.local_rank(); }
   int local_size() const override { return world_.local_size(); }
   const std::string& host() const override { return world_.host(); }
+  Topology hosts() const override { return {}; }
   void configure(const WorldOptions& options) override { world_.configure(options); }
   std::unique_ptr<Communicator> group(std::span<const int> ranks, std::string name,
                                       const Topology& topology) override {

@@ -25,6 +25,7 @@ class LocalWorld final : public World {
   int local_rank() const override { return rank_; }
   int local_size() const override { return job_.size(); }
   const std::string& host() const override { return job_.host(); }
+  Topology hosts() const override { return {}; }
   void configure(const WorldOptions& options) override;
   std::unique_ptr<Communicator> group(std::span<const int> ranks, std::string name,
                                       const Topology& topology) override;

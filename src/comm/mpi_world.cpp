@@ -74,6 +74,8 @@ void MpiWorld::find_hosts() {
   local_rank_ = static_cast<int>(std::count(hosts.begin(), hosts.begin() + rank_, host_));
   local_size_ = static_cast<int>(std::count(hosts.begin(), hosts.end(), host_));
   spins_ = available_processors() >= local_size_;
+  for (const std::string& host : hosts)
+    hosts_.domain_of.push_back(static_cast<int>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin()));
 }
 
 MpiWorld::~MpiWorld() {

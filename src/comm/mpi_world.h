@@ -46,6 +46,7 @@ class MpiWorld final : public World {
   int local_rank() const override { return local_rank_; }
   int local_size() const override { return local_size_; }
   const std::string& host() const override { return host_; }
+  Topology hosts() const override { return hosts_; }
   void configure(const WorldOptions& options) override;
   std::unique_ptr<Communicator> group(std::span<const int> ranks, std::string name,
                                       const Topology& topology) override;
@@ -89,6 +90,7 @@ class MpiWorld final : public World {
   int local_rank_ = 0, local_size_ = 1;
   bool spins_ = false;
   std::string host_;
+  Topology hosts_;
   WorldOptions options_;
   FlightRecorder recorder_;
   Failure failure_;

@@ -21,6 +21,13 @@ Path module_path() {
 
 }  // namespace
 
+Topology among(const Topology& all, std::span<const int> members) {
+  Topology topology;
+  if (all.domain_of.empty()) return topology;
+  for (const int rank : members) topology.domain_of.push_back(all.domain_of[static_cast<size_t>(rank)]);
+  return topology;
+}
+
 std::unique_ptr<World> world_of_launcher() {
   const auto launched = launched_rank([](const char* name) { return std::getenv(name); });
   if (!launched || launched->size == 1) return single_process_world();

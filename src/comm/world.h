@@ -17,6 +17,9 @@ struct Topology {
   std::vector<int> domain_of;  // by rank; empty: one domain
 };
 
+// The domains of some ranks, by member.
+Topology among(const Topology& all, std::span<const int> members);
+
 struct WorldOptions {
   // Seconds that a rank may be silent (no heartbeat: stopped, or its host is gone) before the job ends.
   double silence_limit = 8;
@@ -38,6 +41,8 @@ class World {
   virtual int local_rank() const = 0;
   virtual int local_size() const = 0;
   virtual const std::string& host() const = 0;
+  // Which ranks share one; the same on all ranks.
+  virtual Topology hosts() const = 0;
 
   // Applies to groups made afterwards; the same on all ranks.
   virtual void configure(const WorldOptions& options) = 0;

@@ -27,6 +27,7 @@ enum class Residual { kAuto, kBf16, kFp32 };
 enum class Recompute { kAuto, kNone, kSelective, kFull };
 enum class DeviceKind { kAuto, kCpu, kCuda };
 enum class ReduceDtype { kFp32, kBf16 };
+enum class Progress { kAuto, kInline, kThread };
 enum class Backend { kAuto, kLocal, kMpi, kNccl };
 
 // The value of a key that belongs to a later version: anything, told from its default.
@@ -193,10 +194,11 @@ struct ParallelTable {
   LaterValue expert_tensor = int64_t{1};
   LaterValue dispatch = std::string("auto");
   LaterValue expert_capacity = std::string("auto");
-  LaterValue prefetch = std::string("auto");
+  Auto<int64_t> prefetch;
   Auto<bool> reshard_after_forward;
   ReduceDtype reduce_dtype = ReduceDtype::kFp32;
-  LaterValue progress = std::string("auto");
+  Progress progress = Progress::kAuto;
+  Duration silence_limit = {8}, wait_limit = {1800};
   LaterValue overlap_chunks = int64_t{1};
   Backend backend = Backend::kAuto;
 };

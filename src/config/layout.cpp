@@ -70,6 +70,12 @@ graph::Mesh mesh_of(const RunConfig& config) {
   return graph::Mesh::of(at_least_one(config.parallel.replicate), at_least_one(config.parallel.shard), 1, 1);
 }
 
+comm::WorldOptions world_options(const RunConfig& config) {
+  return {.silence_limit = config.parallel.silence_limit.seconds,
+          .wait_limit = config.parallel.wait_limit.seconds,
+          .progress_thread = config.parallel.progress == Progress::kThread};
+}
+
 BatchPart batch_part(int64_t rows, int64_t index, int64_t parts) {
   const int64_t first = rows * index / parts;
   return {first, rows * (index + 1) / parts - first};

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "comm/world.h"
 #include "config/run_config.h"
 #include "graph/placement.h"
 
@@ -19,6 +20,9 @@ struct RankPlace {
 void resolve_degrees(RunConfig& config, int64_t ranks);
 // The mesh of a configuration whose degrees are resolved; of open ones as on one rank.
 graph::Mesh mesh_of(const RunConfig& config);
+
+// How the ranks' world watches and makes progress; progress that is still "auto" is inline.
+comm::WorldOptions world_options(const RunConfig& config);
 
 // A part of a batch: consecutive rows.
 struct BatchPart {

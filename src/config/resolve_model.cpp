@@ -284,6 +284,12 @@ DType activation_dtype(const RunConfig& config) {
 
 void share_machine(RunConfig& config, const RankPlace& place, const std::function<double(double)>& least) {
   const auto share = [&](int64_t mine) { return static_cast<int64_t>(least(static_cast<double>(mine))); };
+  if (config.parallel.progress == Progress::kAuto) {
+    const bool fills = config.device.threads.is_word() ||
+                       available_processors() < place.local_ranks * (*config.device.threads + 1);
+    config.parallel.progress =
+        share(place.ranks == 1 || fills ? 0 : 1) > 0 ? Progress::kThread : Progress::kInline;
+  }
   if (config.device.threads.is_word())
     config.device.threads = share(std::max<int64_t>(1, available_processors() / place.local_ranks));
   // What is free now, less room for the rest of the program and for others.
@@ -381,6 +387,7 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
   options.mesh = mesh_of(config);
   options.zero = static_cast<int>(config.parallel.zero.value_or(0));
   options.reshard_after_forward = config.parallel.reshard_after_forward.value_or(true);
+  options.prefetch = config.parallel.prefetch.value_or(config.parallel.progress == Progress::kThread ? 1 : 0);
   options.reduce_dtype = config.parallel.reduce_dtype == ReduceDtype::kBf16 ? DType::kBF16 : DType::kF32;
   options.cache_capacity = inference::cache_capacity_for(context, inference::kPrefillChunk);
   options.target = make_device(config)->target();

@@ -116,6 +116,7 @@ void drop_stale(RunConfig& out, const RunConfig& now, const RunConfig& stored) {
     if (now.device.threads.is_word()) out.device.threads = now.device.threads;
     if (now.memory.budget.is_word()) out.memory.budget = now.memory.budget;
     if (now.parallel.zero.is_word()) out.parallel.zero = now.parallel.zero;
+    if (now.parallel.progress == Progress::kAuto) out.parallel.progress = Progress::kAuto;
   }
   const bool sizes = layout || out.training.sequence_length != stored.training.sequence_length ||
                      out.training.global_batch_size % micro_batch != 0 ||

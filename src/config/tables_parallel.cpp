@@ -35,7 +35,11 @@ TableSpec parallel_table() {
           later(key("dispatch", &T::dispatch, "How tokens reach experts: auto, flat, two_level.")),
           later(key("expert_capacity", &T::expert_capacity,
                     "Room of a rank's experts, as a factor of the balanced share.")),
-          later(key("prefetch", &T::prefetch, "Parameters gathered ahead of their use.")),
+          key("prefetch", &T::prefetch,
+              "With zero = 3: how many layers ahead of their use weights begin to be gathered; each takes "
+              "the "
+              "memory of a layer. auto: 1 where a thread makes progress, else 0.",
+              between(0, 1024)),
           key("reshard_after_forward", &T::reshard_after_forward,
               "With zero = 3: whether gathered weights are dropped after forward and gathered again; auto: "
               "they are."),
@@ -43,7 +47,16 @@ TableSpec parallel_table() {
               "What gradients are sent as while they are summed over ranks, which is done in fp32: fp32, "
               "bf16.",
               choice({"fp32", "bf16"})),
-          later(key("progress", &T::progress, "Who drives communication beside computation.")),
+          key("progress", &T::progress,
+              "Who drives communication beside computation: inline, the thread that computes, when it starts "
+              "or "
+              "waits; thread, one more for each rank; auto: a thread where device.threads leaves processors "
+              "free for them.",
+              choice({"auto", "inline", "thread"})),
+          key("silence_limit", &T::silence_limit,
+              "How long a process may give no sign of life before the job ends."),
+          key("wait_limit", &T::wait_limit,
+              "How long a rank may wait in one collective for ranks that are alive before the job ends."),
           later(key("overlap_chunks", &T::overlap_chunks,
                     "Parts of a product that overlap with its communication.")),
           key("backend", &T::backend,

@@ -1,7 +1,10 @@
 #include "program/collectives.h"
 
+#include <algorithm>
 #include <compare>
 #include <map>
+#include <tuple>
+#include <utility>
 
 #include "base/error.h"
 #include "graph/reshard.h"
@@ -60,17 +63,38 @@ void gather_before_encoding(Graph& graph) {
   }
 }
 
+// Whole sums take the place of the terms that micro-batches have accumulated.
+void reduce_in_place(Graph& graph) {
+  std::map<ValueId, ValueId> now;  // by the sum: the accumulator
+  for (Node& node : graph.nodes()) {
+    if (node.phase != Phase::kUpdate) continue;
+    for (ValueId& input : node.inputs) {
+      const auto moved = now.find(input);
+      if (moved != now.end()) input = moved->second;
+    }
+    if (node.op != &graph::kReshard) continue;
+    const auto& attrs = node.attrs.as<ReshardAttrs>();
+    const ValueId x = node.inputs[Reshard::kX];
+    if (attrs.from != Placement::partial() || attrs.to != Placement::replicated() ||
+        graph.value(x).role != Role::kGradient)
+      continue;
+    // What is left of it behind the step.
+    graph.value(x).placements[static_cast<size_t>(attrs.axis)] = Placement::replicated();
+    now[node.outputs[Reshard::kY]] = x;
+    node.outputs[Reshard::kY] = x;
+  }
+}
+
 enum class Family { kNone, kGather, kScatter, kReduce };
 
-Family family_of(const Graph& graph, const Node& node) {
+// `was_reduced`: what it moves is a gradient's sum along another axis.
+Family family_of(const Graph& graph, const Node& node, bool was_reduced) {
   if (node.op != &graph::kReshard) return Family::kNone;
-  const Value& x = graph.value(node.inputs[Reshard::kX]);
-  if (graph::is_gather(graph, node)) {
-    // Those that belong to no layer are far apart where they are used.
-    return node.layer == kNone && node.phase != Phase::kEncode ? Family::kNone : Family::kGather;
-  }
-  if (x.role == Role::kTerms) return Family::kScatter;
-  return node.phase == Phase::kUpdate && x.dtype == DType::kF32 ? Family::kReduce : Family::kNone;
+  const Role role = graph.value(node.inputs[Reshard::kX]).role;
+  if (graph::is_gather(graph, node)) return Family::kGather;
+  if (role == Role::kTerms) return Family::kScatter;
+  return node.phase == Phase::kUpdate && (role == Role::kGradient || was_reduced) ? Family::kReduce
+                                                                                  : Family::kNone;
 }
 
 // Puts nodes that move data alike for one layer into one: gathers where the first of them stands, what is
@@ -78,30 +102,27 @@ Family family_of(const Graph& graph, const Node& node) {
 // came before.
 class Grouping {
  public:
-  explicit Grouping(Graph& graph) : graph_(graph) {}
+  Grouping(Graph& graph, int64_t prefetch) : graph_(graph), prefetch_(static_cast<size_t>(prefetch)) {}
 
   void run() {
     collect();
     std::vector<Node> old = std::move(graph_.nodes());
     graph_.nodes().clear();
-    std::map<size_t, std::vector<const std::vector<size_t>*>>
-        at;  // groups by the place where they go, in their order
+    const std::map<size_t, std::vector<const Group*>> at = places();
     std::vector<bool> moves(old.size(), false);
-    for (const auto& [key, members] : groups_) {
-      at[place_of(key, members)].push_back(&members);
-      for (const size_t member : members) moves[member] = true;
+    for (const auto& [key, group] : groups_) {
+      for (const size_t member : group) moves[member] = true;
     }
     for (size_t i = 0; i < old.size(); ++i) {
       const auto here = at.find(i);
       if (here != at.end()) {
-        for (const auto* members : here->second) graph_.nodes().push_back(joined(old, *members));
+        for (const Group* group : here->second) graph_.nodes().push_back(joined(old, *group));
       }
       if (!moves[i]) graph_.nodes().push_back(std::move(old[i]));
     }
   }
 
  private:
-  // Of the groups at one place the first in this order comes first.
   struct Key {
     Family family;
     Phase phase;
@@ -109,28 +130,67 @@ class Grouping {
     int64_t hops;  // reductions along other axes before
     int64_t axis;
     std::string move;
+    size_t alone;  // gathers outside of layers are far apart where they are used
     auto operator<=>(const Key&) const = default;
   };
+  using Group = std::vector<size_t>;  // nodes
 
   void collect() {
-    std::map<ValueId, int64_t> hops;  // of what was reduced
+    std::map<ValueId, int64_t> hops;    // of what was reduced
+    std::map<ValueId, size_t> written;  // by its last writer
     for (size_t i = 0; i < graph_.nodes().size(); ++i) {
       const Node& node = graph_.nodes()[i];
-      const Family family = family_of(graph_, node);
-      if (family == Family::kNone) continue;
+      const ValueId x = node.inputs.empty() ? kNone : node.inputs.front();
+      const int64_t hop = hops.contains(x) ? hops.at(x) : 0;
+      const Family family = family_of(graph_, node, hop > 0);
+      if (family == Family::kNone) {
+        for (const ValueId output : node.outputs) written[output] = i;
+        continue;
+      }
       const auto& attrs = node.attrs.as<ReshardAttrs>();
-      const auto before = hops.find(node.inputs[Reshard::kX]);
-      const int64_t hop = before == hops.end() ? 0 : before->second;
-      hops[node.outputs[Reshard::kY]] = hop + 1;
-      groups_[{family, node.phase, node.layer, hop, attrs.axis, str(attrs.from) + str(attrs.to)}].push_back(
-          i);
-      if (family == Family::kReduce) last_reduced_[node.layer] = i;
+      if (family != Family::kGather) hops[node.outputs[Reshard::kY]] = hop + 1;
+      const bool alone = family == Family::kGather && node.layer == kNone && node.phase != Phase::kEncode;
+      groups_[{family, node.phase, node.layer, hop, attrs.axis, str(attrs.from) + str(attrs.to),
+               alone ? i + 1 : 0}]
+          .push_back(i);
+      if (family == Family::kReduce) {
+        const auto made = written.find(x);
+        size_t& ready = ready_[node.layer];
+        if (made != written.end()) ready = std::max(ready, made->second);
+      }
+      if (family == Family::kScatter) written[node.outputs[Reshard::kY]] = i;
     }
   }
 
-  size_t place_of(const Key& key, const std::vector<size_t>& members) const {
-    if (key.family == Family::kGather) return members.front();
-    return key.family == Family::kReduce ? last_reduced_.at(key.layer) : members.back();
+  // The groups by the node in front of which they go, in their order.
+  std::map<size_t, std::vector<const Group*>> places() const {
+    std::map<size_t, std::vector<const Group*>> at;
+    std::map<Phase, std::vector<const Group*>> gathers;
+    std::vector<std::pair<const Key*, const Group*>> reductions;
+    size_t last_reduced = 0;
+    for (const auto& [key, group] : groups_) {
+      if (key.family == Family::kGather && key.phase != Phase::kEncode) {
+        gathers[key.phase].push_back(&group);
+      } else if (key.family == Family::kReduce) {
+        reductions.emplace_back(&key, &group);
+        last_reduced = std::max(last_reduced, group.back());
+      } else {
+        at[key.family == Family::kGather ? group.front() : group.back()].push_back(&group);
+      }
+    }
+    for (auto& [phase, in_order] : gathers) {
+      std::sort(in_order.begin(), in_order.end(),
+                [](const Group* a, const Group* b) { return a->front() < b->front(); });
+      for (size_t i = 0; i < in_order.size(); ++i)
+        at[in_order[i - std::min(i, prefetch_)]->front()].push_back(in_order[i]);
+    }
+    // The layer that backward is done with first goes first, and each axis behind those before it.
+    std::stable_sort(reductions.begin(), reductions.end(), [this](const auto& a, const auto& b) {
+      return std::tie(ready_.at(a.first->layer), a.first->hops) <
+             std::tie(ready_.at(b.first->layer), b.first->hops);
+    });
+    for (const auto& [key, group] : reductions) at[last_reduced].push_back(group);
+    return at;
   }
 
   static Node joined(const std::vector<Node>& nodes, const std::vector<size_t>& members) {
@@ -148,8 +208,9 @@ class Grouping {
   }
 
   Graph& graph_;
-  std::map<Key, std::vector<size_t>> groups_;
-  std::map<int32_t, size_t> last_reduced_;  // by layer
+  const size_t prefetch_;
+  std::map<Key, Group> groups_;
+  std::map<int32_t, size_t> ready_;  // by layer: the node that makes the last of what the update reduces
 };
 
 // --- What a communicator is asked for
@@ -207,10 +268,11 @@ comm::Transfer transfer_of(const ReshardAttrs& attrs, const graph::ReshardCuts& 
 
 }  // namespace
 
-void group_collectives_pass(Graph& graph) {
+void group_collectives_pass(Graph& graph, int64_t prefetch) {
   if (graph.mesh().ranks() == 1) return;
   gather_before_encoding(graph);
-  Grouping(graph).run();
+  reduce_in_place(graph);
+  Grouping(graph, prefetch).run();
 }
 
 comm::Operation operation_of(const Graph& graph, const Node& node, int rank, DType payload) {

@@ -7,9 +7,11 @@
 
 namespace strata::program {
 
-// Of a localized graph. What is put together only to be encoded is put together right before, and what a
-// layer gathers or reduces goes in one call.
-void group_collectives_pass(graph::Graph& graph);
+// Of a localized graph. What is put together only to be encoded is put together right before; what a layer
+// gathers or reduces goes in one call; sums of whole gradients replace their terms; the update's come in the
+// order in which backward makes the terms. In forward and backward gathers stand `prefetch` calls ahead of
+// where they are needed.
+void group_collectives_pass(graph::Graph& graph, int64_t prefetch);
 
 // What member `rank` of the axis' group asks for to carry out a node of the communication queue. `payload`:
 // what sums of gradients are sent as.

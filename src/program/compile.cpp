@@ -30,6 +30,12 @@ const Persistent& ProgramSet::at(const std::string& name) const {
   return *found;
 }
 
+const Action* Program::before_update() const {
+  const auto update = std::find_if(script.begin(), script.end(),
+                                   [](const Action& action) { return action.segment == Segment::kUpdate; });
+  return update == script.begin() || update == script.end() ? nullptr : &*std::prev(update);
+}
+
 size_t Program::micro_batch_instructions() const {
   size_t count = 0;
   for (int s = 0; s < kSegments; ++s) {
@@ -96,7 +102,7 @@ std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options
   }
   graph::localize(graph);
   device::encode_pass(graph, options.target.bindings, options.target.spec);
-  group_collectives_pass(graph);
+  group_collectives_pass(graph, options.prefetch);
   prune_pass(graph);
   bind_segments(*draft, binder);
   return draft;

@@ -60,7 +60,9 @@ void bind_segment(Draft& draft, Segment segment, const std::vector<int32_t>& nod
     adds.clear();
     bool differs = false;
     for (const ValueId output : node.outputs) {
-      const Adds how = adds_to(graph, output);
+      // A sum over ranks takes the place of its terms.
+      const bool in_place = std::find(node.inputs.begin(), node.inputs.end(), output) != node.inputs.end();
+      const Adds how = in_place ? Adds::kNever : adds_to(graph, output);
       adds.push_back(how != Adds::kNever && written[static_cast<size_t>(output)]);
       if (how == Adds::kNever) continue;
       differs = differs || (how == Adds::kInStep && !adds.back());

@@ -36,6 +36,8 @@ Executor::Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device
   pointers_.resize(widest);
   buffers_.reserve(widest);
   running_.reserve(64);
+  for (const Program& program : set_->programs)
+    early_.reserve(std::max(early_.capacity(), program.early.size()));
   for (size_t i = 0; i < set_->programs.size(); ++i) run(i, {Segment::kSetup});
 }
 
@@ -119,14 +121,39 @@ std::shared_ptr<void> Executor::make_exchange(const Program& program, const std:
   return exchange;
 }
 
-void Executor::start(const Program& program, const Instruction& instruction, size_t index, Exchange& exchange,
-                     std::vector<Timing>& timings) {
+void Executor::start(const Program& program, const Instruction& instruction, size_t index,
+                     const Exchange& exchange, std::vector<Timing>& timings) {
   for (const size_t other : exchange.behind) wait_for(other, timings);
   for (const int32_t other : program.waits_of(instruction)) wait_for(static_cast<size_t>(other), timings);
+  running_.push_back({index, exchange.group, start_on_group(instruction, exchange)});
+}
+
+comm::Ticket Executor::start_on_group(const Instruction& instruction, const Exchange& exchange) {
   buffers_.clear();
   for (size_t i = 0; i < exchange.transfers; ++i)
     buffers_.push_back({pointers_[i], pointers_[exchange.transfers + i], (instruction.adds & 1U) != 0});
-  running_.push_back({index, exchange.group, exchange.group->start(*exchange.prepared, buffers_)});
+  return exchange.group->start(*exchange.prepared, buffers_);
+}
+
+void Executor::start_in_turn(const Program& program, const Instruction& instruction, size_t index,
+                             const Exchange& exchange, std::vector<Timing>& timings) {
+  const auto started = std::find_if(early_.begin(), early_.end(),
+                                    [&](const Running& one) { return one.instruction == index; });
+  if (started == early_.end()) return start(program, instruction, index, exchange, timings);
+  running_.push_back(*started);
+  early_.erase(started);
+}
+
+void Executor::start_early(size_t index, const Early& early,
+                           const std::array<std::byte*, std::tuple_size_v<Bases>>& bases,
+                           std::vector<Timing>& timings) {
+  if (early.behind >= 0) wait_for(static_cast<size_t>(early.behind), timings);
+  const Program& program = set_->programs[index];
+  const auto update = static_cast<size_t>(Segment::kUpdate), at = static_cast<size_t>(early.instruction);
+  const Instruction& instruction = program.segments[update][0][at];
+  set_pointers(program, instruction, bases);
+  const auto& exchange = *static_cast<const Exchange*>(states_[index][update][0][at]);
+  early_.push_back({at, exchange.group, start_on_group(instruction, exchange)});
 }
 
 void Executor::wait_for(size_t instruction, std::vector<Timing>& timings) {
@@ -179,6 +206,11 @@ const Instruction* Executor::advance(size_t index, Cursor& cursor) {
   const auto& instructions = program.segments[segment][variant];
   const auto& states = states_[index][segment][variant];
   auto& timings = timings_[index][segment][variant];
+  STRATA_CHECK(early_.empty() || action.segment == Segment::kUpdate, "{} runs where the update must",
+               str(action));
+  const bool is_last = ranks_ != nullptr && cursor.update_follows && program.before_update() != nullptr &&
+                       action == *program.before_update();
+  auto early = is_last ? program.early.begin() : program.early.end();
   std::array<std::byte*, std::tuple_size_v<Bases>> bases{};  // kAbsent keeps nullptr
   const Bases offsets = bases_of(index, action);
   for (size_t i = static_cast<size_t>(Base::kArena); i < bases.size(); ++i)
@@ -190,13 +222,15 @@ const Instruction* Executor::advance(size_t index, Cursor& cursor) {
     const bool communicates = instruction.queue == graph::Queue::kCommunication;
     if (communicates && ranks_ == nullptr) [[unlikely]]
       return &instruction;
+    for (; early != program.early.end() && static_cast<size_t>(early->before) <= i; ++early)
+      start_early(index, *early, bases, timings);
     if (!running_.empty() && !communicates) {
       for (const int32_t other : program.waits_of(instruction)) wait_for(static_cast<size_t>(other), timings);
       begin = monotonic_seconds();
     }
     set_pointers(program, instruction, bases);
     if (communicates) {
-      start(program, instruction, i, *static_cast<Exchange*>(states[i]), timings);
+      start_in_turn(program, instruction, i, *static_cast<const Exchange*>(states[i]), timings);
     } else {
       instruction.run(launch, states[i], pointers_.data());
     }
@@ -211,15 +245,15 @@ const Instruction* Executor::advance(size_t index, Cursor& cursor) {
   return nullptr;
 }
 
-void Executor::run(size_t index, const Action& action) {
-  Cursor cursor{action};
+void Executor::run(size_t index, const Action& action, bool update_follows) {
+  Cursor cursor{action, update_follows};
   const Instruction* left = advance(index, cursor);
   STRATA_CHECK(left == nullptr, "{} needs a communicator for {}", str(action),
                program(index).node_of(*left).op->name);
 }
 
 void Executor::run_script(size_t index) {
-  for (const Action& action : program(index).script) run(index, action);
+  for (const Action& action : program(index).script) run(index, action, true);
 }
 
 void Executor::run_micro_batches(size_t index) {

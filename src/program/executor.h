@@ -21,7 +21,8 @@ struct Timing {
 // How far the run of a segment has come.
 struct Cursor {
   Action action = {};
-  size_t next = 0;  // instruction
+  bool update_follows = false;  // as run() has it
+  size_t next = 0;              // instruction
 };
 
 class Executor {
@@ -38,8 +39,9 @@ class Executor {
   const Program& program(size_t index) const { return set_->programs[index]; }
 
   // Runs a segment of a program. Allocates nothing. InternalError at an instruction of the communication
-  // queue where there are no ranks: advance.
-  void run(size_t program, const Action& action);
+  // queue where there are no ranks: advance. `update_follows`: the caller runs the rest of the script next,
+  // so that beside the last micro-batch starts what the update can begin with (Program::early).
+  void run(size_t program, const Action& action, bool update_follows = false);
   // Runs from the cursor up to the next instruction of the communication queue and gives it back, the cursor
   // behind it: the caller carries it out before it advances again. nullptr: the segment is done. With ranks
   // it always is.
@@ -131,8 +133,15 @@ class Executor {
   void instantiate();
   std::shared_ptr<void> make_exchange(const Program& program, const std::vector<Instruction>& list,
                                       size_t index) const;
-  void start(const Program& program, const Instruction& instruction, size_t index, Exchange& exchange,
+  void start(const Program& program, const Instruction& instruction, size_t index, const Exchange& exchange,
              std::vector<Timing>& timings);
+  comm::Ticket start_on_group(const Instruction& instruction, const Exchange& exchange);
+  // Of the communication queue; it may have been started early.
+  void start_in_turn(const Program& program, const Instruction& instruction, size_t index,
+                     const Exchange& exchange, std::vector<Timing>& timings);
+  void start_early(size_t program, const Early& early,
+                   const std::array<std::byte*, std::tuple_size_v<Bases>>& bases,
+                   std::vector<Timing>& timings);
   void wait_for(size_t instruction, std::vector<Timing>& timings);
   void wait_for_all(std::vector<Timing>& timings);
   void set_pointers(const Program& program, const Instruction& instruction,
@@ -152,7 +161,8 @@ class Executor {
   Observer* observer_ = nullptr;
   const Ranks* ranks_ = nullptr;
   std::vector<comm::Buffers> buffers_;  // of the collective that starts
-  std::vector<Running> running_;
+  std::vector<Running> running_;        // of the segment that runs
+  std::vector<Running> early_;          // of the update that follows
   double seconds_waited_ = 0;
 };
 

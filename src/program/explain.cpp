@@ -148,6 +148,13 @@ std::string instruction_text(const Program& program, size_t index, const Instruc
     items.push_back(fmt::format("queue {}", name_of(instruction.queue)));
   for (const int32_t other : program.waits_of(instruction))
     items.push_back(fmt::format("waits for {}", other));
+  for (const Early& early : program.early) {
+    if (node.phase == graph::Phase::kUpdate && early.instruction == static_cast<int32_t>(index)) {
+      items.push_back(
+          fmt::format("starts beside {}, before {}", str(*program.before_update()),
+                      instruction_id(program.before_update()->segment, static_cast<size_t>(early.before))));
+    }
+  }
   return text + wrapped(items, "             ");
 }
 

@@ -104,6 +104,12 @@ Json program_json(const Program& program, const hardware::DeviceSpec& device) {
       json["segments"][name_of(segment, accumulates)] = std::move(list);
     }
   }
+  for (const Early& early : program.early) {
+    const Segment beside = program.before_update()->segment;
+    json["early"].push_back({{"id", instruction_id(Segment::kUpdate, static_cast<size_t>(early.instruction))},
+                             {"before", instruction_id(beside, static_cast<size_t>(early.before),
+                                                       program.before_update()->accumulates)}});
+  }
   const Peak peak = workspace_peak(program);
   const InstructionAt at = instruction_at(program, static_cast<size_t>(peak.instruction));
   Json buffers = Json::array();
@@ -147,6 +153,8 @@ std::string fingerprint(const ProgramSet& set) {
       add(fmt::format("{} {} {}", name_of(pool), pool.offset, pool.slot_bytes));
       for (const int32_t slot : pool.slot_of) add(fmt::format("{}", slot));
     }
+    for (const Early& early : program.early)
+      add(fmt::format("early {} {} {}", early.instruction, early.before, early.behind));
     for (int s = 0; s < kSegments; ++s) {
       for (const bool accumulates : {false, true}) {
         const auto& list = program.segment(static_cast<Segment>(s), accumulates);

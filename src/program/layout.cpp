@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "program/early.h"
 #include "program/waits.h"
 #include "tensor/arena.h"
 
@@ -159,11 +160,11 @@ int64_t address_of(const Program& program, const ProgramSet& set, const Operand&
   return operand.base == Base::kBatch ? set.batch_offset + operand.offset : operand.offset;
 }
 
-void emit_waits(Draft& draft, const ProgramSet& set, Segment segment) {
-  Program& program = draft.program;
+// What the instructions of a segment touch.
+std::vector<Access> accesses_of_bytes(const Draft& draft, const ProgramSet& set, Segment segment) {
+  const Program& program = draft.program;
   const std::vector<Bound>& list = draft.segment(segment);
-  if (!uses_several_queues(program.graph, list)) return;
-  std::vector<Instruction>& instructions = program.segments[static_cast<size_t>(segment)][0];
+  const std::vector<Instruction>& instructions = program.segment(segment);
   std::vector<Access> accesses;
   accesses.reserve(list.size());
   for (size_t i = 0; i < list.size(); ++i) {
@@ -179,7 +180,15 @@ void emit_waits(Draft& draft, const ProgramSet& set, Segment segment) {
       add(access.writes, id == kNone ? 0 : program.graph.value(id).bytes());
     add(access.writes, list[i].kernel.scratch_bytes);
   }
-  const Waits waits = find_waits(accesses);
+  return accesses;
+}
+
+void emit_waits(Draft& draft, const ProgramSet& set, Segment segment) {
+  Program& program = draft.program;
+  const std::vector<Bound>& list = draft.segment(segment);
+  if (!uses_several_queues(program.graph, list)) return;
+  std::vector<Instruction>& instructions = program.segments[static_cast<size_t>(segment)][0];
+  const Waits waits = find_waits(accesses_of_bytes(draft, set, segment));
   for (size_t i = 0; i < list.size(); ++i) {
     instructions[i].first_wait = static_cast<uint32_t>(program.waits.size());
     for (const int32_t other : waits.of(i)) {
@@ -188,6 +197,14 @@ void emit_waits(Draft& draft, const ProgramSet& set, Segment segment) {
     }
     instructions[i].wait_count = static_cast<uint32_t>(program.waits.size()) - instructions[i].first_wait;
   }
+}
+
+void emit_early(Draft& draft, const ProgramSet& set) {
+  Program& program = draft.program;
+  const Action* action = program.before_update();
+  if (action == nullptr || !uses_several_queues(program.graph, draft.segment(Segment::kUpdate))) return;
+  program.early = find_early(accesses_of_bytes(draft, set, action->segment),
+                             accesses_of_bytes(draft, set, Segment::kUpdate));
 }
 
 void set_kernel(Instruction& instruction, const Bound& bound, Program& program) {
@@ -214,6 +231,7 @@ void emit(Draft& draft, const ProgramSet& set, int64_t workspace_offset) {
     for (size_t i = 0; i < first.size(); ++i) set_kernel(instructions[i], first[i], program);
     for (size_t i = 0; i < later.size(); ++i) set_kernel(later_instructions[i], later[i], program);
   }
+  emit_early(draft, set);
 }
 
 }  // namespace strata::program

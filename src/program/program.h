@@ -61,6 +61,14 @@ struct Instruction {
   bool signals = false;  // an instruction of another queue waits for it
 };
 
+// An instruction of the update that moves data and needs nothing which the update makes: it starts beside the
+// last action of the micro-batches.
+struct Early {
+  int32_t instruction = 0;  // of the update
+  int32_t before = 0;       // the instruction of that action in front of which it starts
+  int32_t behind = -1;      // one of that action on the communication queue which must be done; −1: none
+};
+
 // One value's place: for printing and for reaching values by name.
 struct Place {
   graph::ValueId value = graph::kNone;
@@ -102,6 +110,7 @@ struct Program {
   std::array<std::array<std::vector<Instruction>, kVariants>, kSegments> segments;
   std::vector<Operand> operands;  // inputs, outputs and scratch of each instruction in a row
   std::vector<int32_t> waits;     // of the instructions: indices in their own list
+  std::vector<Early> early;       // in the order in which they start
   std::vector<Place> places;      // by value id; absent for values that no instruction touches
   std::vector<std::shared_ptr<const void>> plans;  // what the instructions' plans point to
   std::vector<Pool> pools;                         // empty: what segments hand on lies in the workspace
@@ -122,6 +131,8 @@ struct Program {
   std::span<const int32_t> waits_of(const Instruction& instruction) const {
     return std::span(waits).subspan(instruction.first_wait, instruction.wait_count);
   }
+  // The last action of the micro-batches; nullptr where no update comes behind it.
+  const Action* before_update() const;
   size_t micro_batch_instructions() const;
   int64_t pool_bytes() const;  // of all pools
 };
@@ -150,6 +161,7 @@ struct CompileOptions {
   bool sequence_parallel = true;      // with an axis "tensor"
   int zero = 0;                       // the stage of ZeRO along "shard" (graph/zero.h)
   bool reshard_after_forward = true;  // stage 3: backward puts parameters together again
+  int64_t prefetch = 0;               // stage 3: gathers start so many layers ahead of their use
   DType reduce_dtype = DType::kF32;   // what sums of gradients are sent as
 };
 

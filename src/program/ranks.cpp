@@ -10,6 +10,11 @@ Ranks::Ranks(comm::World& world, graph::Mesh mesh)
     : world_(world), mesh_(std::move(mesh)), coordinates_(mesh_.coordinates(world.rank())) {
   if (mesh_.ranks() != world.size())
     throw ConfigError("[parallel] the layout has {} ranks and {} run", mesh_.ranks(), world.size());
+  // What crosses hosts is added up within each of them first.
+  const comm::Topology hosts = world.hosts();
+  const auto group = [&](const std::vector<int>& members, const std::string& name) {
+    return world.group(members, name, comm::among(hosts, members));
+  };
   int64_t stride = mesh_.ranks();
   for (size_t axis = 0; axis < mesh_.axes.size(); ++axis) {
     const int64_t size = mesh_.axes[axis].size;
@@ -21,11 +26,11 @@ Ranks::Ranks(comm::World& world, graph::Mesh mesh)
     std::vector<int> members;
     const int64_t first = world.rank() - coordinates_[axis] * stride;
     for (int64_t i = 0; i < size; ++i) members.push_back(static_cast<int>(first + i * stride));
-    along_.push_back(world.group(members, mesh_.axes[axis].name));
+    along_.push_back(group(members, mesh_.axes[axis].name));
   }
   std::vector<int> everybody(static_cast<size_t>(world.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
-  all_ = world.group(everybody, "all");
+  all_ = group(everybody, "all");
   std::vector<int> batch;
   for (const int rank : everybody) {
     const graph::Coordinates at = mesh_.coordinates(rank);
@@ -36,7 +41,7 @@ Ranks::Ranks(comm::World& world, graph::Mesh mesh)
     }
     if (!differs) batch.push_back(rank);
   }
-  batch_ = world.group(batch, "batch");
+  batch_ = group(batch, "batch");
 }
 
 int64_t Ranks::batch_part() const {

@@ -167,6 +167,7 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
   if (is_first) {
     for (const config::Fault& warning : config::warnings(asked)) log_warning("{}", warning.to_string());
   }
+  if (world != nullptr) world->configure(config::world_options(asked));
   std::optional<RunStore> opened;
   first_rank_first(world, [&] {
     opened.emplace(files, asked.run.folder, is_first ? RunStore::Role::kOwner : RunStore::Role::kReader);
@@ -187,6 +188,7 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
 
   config::share_machine(config, place,
                         [&](double mine) { return world == nullptr ? mine : comm::min_over(*all, mine); });
+  if (world != nullptr) world->configure(config::world_options(config));
   set_compute_threads(static_cast<int>(*config.device.threads));
   const PinnedThreads pinned(config.device.pin && place.local_ranks == 1);
   flush_denormals();

@@ -373,7 +373,7 @@ void TrainingLoop::train_step(int64_t step, data::Loader& loader) {
       evaluation::copy_rows(batch, samples_->shape(), action.micro_batch * *training.micro_batch_size,
                             *executor_, config::kTrainProgram, action.micro_batch);
     }
-    executor_->run(config::kTrainProgram, action);
+    executor_->run(config::kTrainProgram, action, true);
   }
   record_.grad_norm = executor_->read<float>("grad_norm");
   record_.param_norm = executor_->read<float>("param_norm");

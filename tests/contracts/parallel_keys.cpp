@@ -1,6 +1,12 @@
 // [parallel]: how ranks share the work, seen from what they leave behind and from the plan.
+#include <atomic>
+#include <chrono>
 #include <cmath>
+#include <fstream>
+#include <thread>
 
+#include "base/error.h"
+#include "config/layout.h"
 #include "contracts/contract.h"
 #include "contracts/lab.h"
 
@@ -68,6 +74,87 @@ void reduce_dtype(const std::string&) {
   }
 }
 
+// Where the first segment of a step gathers layer 1, and where it begins to compute layer 0.
+void prefetch(const std::string&) {
+  Lab lab;
+  const Sets sets = kBatch + Sets{"parallel.zero=3"};
+  const auto begins_ahead = [&](const Sets& more) {
+    const json forward = lab.explain({"--ranks", "2", "--program"}, sets + more)
+                             .at("programs")
+                             .at(0)
+                             .at("segments")
+                             .at("forward");
+    for (const json& one : forward) {
+      if (one.at("layer") == 1 && one.at("op") == "reshard") return true;
+      if (one.at("layer") == 0 && one.at("op") != "reshard") return false;
+    }
+    return false;
+  };
+  EXPECT_FALSE(begins_ahead({"parallel.progress=\"inline\""}));
+  EXPECT_FALSE(begins_ahead({"parallel.prefetch=0"}));
+  EXPECT_TRUE(begins_ahead({"parallel.prefetch=2"}));
+  EXPECT_TRUE(begins_ahead({"parallel.progress=\"thread\""}));
+  const Tensors plain = lab.run_on(2, sets).weights(2);
+  for (const char* distance : {"1", "2", "9"}) {
+    EXPECT_TRUE(
+        same(plain, lab.run_on(2, sets + Sets{std::string("parallel.prefetch=") + distance}).weights(2)))
+        << distance;
+  }
+}
+
+int64_t threads_here() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("Threads:")) return std::stoll(line.substr(8));
+  }
+  return 0;
+}
+
+// A thread more for each rank, and the same bits.
+void progress(const std::string&) {
+  Lab lab;
+  const auto run = [&](const std::string& how) {
+    const config::RunConfig config = lab.config(kBatch + Sets{"parallel.zero=2", "parallel.progress=" + how});
+    FaultyFileSystem quick;
+    std::atomic<int64_t> most = 0;
+    train::train_on_threads({.config = config, .files = &quick}, 2, [&] {
+      const int64_t now = threads_here();
+      for (int64_t known = most; known < now && !most.compare_exchange_weak(known, now);) {
+      }
+      return false;
+    });
+    return std::pair(most.load(), tensors_in(Path(config.run.folder) / "checkpoints/step-00000002"));
+  };
+  const auto inline_run = run("inline"), thread_run = run("thread");
+  EXPECT_EQ(thread_run.first, inline_run.first + 2);
+  EXPECT_TRUE(same(inline_run.second, thread_run.second));
+  // Threads that fill the processors leave none for it.
+  EXPECT_TRUE(has(lab.run_on(2, kBatch).run_toml(), "progress = \"inline\""));
+}
+
+void silence_limit(const std::string&) {
+  Lab lab;
+  EXPECT_EQ(config::world_options(lab.config({"parallel.silence_limit=\"3s\""})).silence_limit, 3);
+  EXPECT_TRUE(has(lab.refusal({"parallel.silence_limit=0"}), "parallel.silence_limit"));
+}
+
+// One rank dawdles behind a step for longer than the other may wait for it.
+void wait_limit(const std::string&) {
+  Lab lab;
+  const config::RunConfig config = lab.config(kBatch + Sets{"parallel.wait_limit=\"1s\""});
+  std::atomic<bool> dawdled = false;
+  std::string said;
+  try {
+    train::train_on_threads({.config = config}, 2, [&] {
+      if (!dawdled.exchange(true)) std::this_thread::sleep_for(std::chrono::seconds(5));
+      return false;
+    });
+  } catch (const WorldError& error) {
+    said = error.what();
+  }
+  EXPECT_TRUE(has(said, "wait")) << said;
+}
+
 void backend(const std::string&) {
   Lab lab;
   EXPECT_TRUE(same(lab.run_on(2, {"parallel.backend=\"local\""}).weights(2), lab.run_on(2).weights(2)));
@@ -86,6 +173,10 @@ Contracts parallel_keys() {
           {"parallel.zero", zero},
           {"parallel.reshard_after_forward", reshard_after_forward},
           {"parallel.reduce_dtype", reduce_dtype},
+          {"parallel.prefetch", prefetch},
+          {"parallel.progress", progress},
+          {"parallel.silence_limit", silence_limit},
+          {"parallel.wait_limit", wait_limit},
           {"parallel.backend", backend}};
 }
 

@@ -156,7 +156,7 @@ TEST_P(RanksOfOptimizer, TrainAsOne) {
 INSTANTIATE_TEST_SUITE_P(All, RanksOfOptimizer,
                          testing::Values("adamw", "muon", "lion", "adafactor", "adamw8bit"));
 
-// Recompute, split micro-batches, and what is kept of gathered weights change no bit.
+// Recompute, what is kept of gathered weights, when they are gathered and who makes progress change no bit.
 TEST(RanksOfMemory, SwitchesChangeNoBit) {
   const TinyRun tiny;
   FaultyFileSystem quick;
@@ -169,6 +169,8 @@ TEST(RanksOfMemory, SwitchesChangeNoBit) {
   expect_same_bits(plain, run("again", {"memory.recompute=\"none\""}));
   expect_same_bits(plain, run("full", {"memory.recompute=\"full\""}));
   expect_same_bits(plain, run("kept", {"memory.recompute=\"none\"", "parallel.reshard_after_forward=false"}));
+  expect_same_bits(plain, run("ahead", {"memory.recompute=\"none\"", "parallel.prefetch=2"}));
+  expect_same_bits(plain, run("thread", {"memory.recompute=\"full\"", "parallel.progress=\"thread\""}));
 }
 
 }  // namespace
