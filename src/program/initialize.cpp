@@ -1,6 +1,9 @@
 #include "program/initialize.h"
 
 #include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -9,10 +12,11 @@
 #include "base/parallel.h"
 #include "base/random.h"
 #include "graph/shard.h"
-#include "program/update.h"
 
 namespace strata::program {
 namespace {
+
+constexpr int64_t kAligned = 4;  // numbers that one counter gives
 
 // Elements [begin, begin + out.size()) of a parameter before its parts are scaled.
 void fill(const graph::Init& init, const RandomKey& key, int64_t begin, std::span<float> out) {
@@ -66,21 +70,116 @@ std::vector<graph::HeldSpan> columns_of(const std::vector<std::vector<graph::Hel
   return held.size() > 1 ? held[1] : std::vector<graph::HeldSpan>{{{0, 1}, 0}};
 }
 
+// Elements [begin, begin + out.size()) as first weights; `begin` begins a counter.
+void fill_scaled(const graph::Parameter& parameter, const Whole& whole, const RandomKey& key, int64_t begin,
+                 std::span<float> out) {
+  fill(parameter.init, key, begin, out);
+  scale_parts(whole, parameter.init.part_scales, begin, out);
+}
+
+bool is_random(const graph::Init& init) {
+  return init.kind == graph::Init::Kind::kNormal || init.kind == graph::Init::Kind::kTruncatedNormal;
+}
+
+// Ranks of one process that hold the same weights make them together: each fills a part, and all read all
+// parts. Processes each fill their own, which costs less than sending.
+class SameWeights {
+ public:
+  explicit SameWeights(comm::Communicator& group) : group_(group), numbers_(kMost) {}
+
+  // Elements [begin, begin + count) of the parameter, which all members fill at the same place of theirs:
+  // `upload` takes stretches of them, in order.
+  template <typename Upload>
+  void fill(const graph::Parameter& parameter, const Whole& whole, const RandomKey& key, int64_t begin,
+            int64_t count, const Upload& upload) {
+    for (int64_t at = 0; at < count; at += kMost) {
+      const int64_t size = std::min(kMost, count - at), first = begin + at;
+      const graph::Span mine = part_of(size, group_.rank());
+      // From where a counter begins.
+      const int64_t aligned = (first + mine.begin) / kAligned * kAligned;
+      std::vector<float> part(static_cast<size_t>(first + mine.end - aligned));
+      fill_scaled(parameter, whole, key, aligned, part);
+      const comm::Buffers buffers{.send = part.data() + (first + mine.begin - aligned),
+                                  .receive = numbers_.data()};
+      group_.wait(group_.start(exchange_of(size), {&buffers, 1}));
+      upload(at, std::span<const float>(numbers_.data(), static_cast<size_t>(size)));
+    }
+  }
+
+ private:
+  static constexpr int64_t kMost = 1 << 18;  // elements at once
+
+  graph::Span part_of(int64_t size, int member) const {
+    const int64_t share = (size + group_.size() - 1) / group_.size();
+    return {std::min(size, member * share), std::min(size, (member + 1) * share)};
+  }
+
+  comm::Prepared& exchange_of(int64_t size) {
+    std::unique_ptr<comm::Prepared>& prepared = prepared_[size];
+    if (prepared != nullptr) return *prepared;
+    comm::Transfer transfer{.dtype = DType::kF32,
+                            .send = {{{.bytes = part_of(size, group_.rank()).size() * 4}}},
+                            .bytes = size * 4};
+    for (int member = 0; member < group_.size(); ++member) {
+      const graph::Span part = part_of(size, member);
+      transfer.receive.push_back({{.offset = part.begin * 4, .bytes = part.size() * 4}});
+    }
+    prepared = group_.prepare(
+        {.collective = comm::Collective::kExchange, .transfers = {transfer}, .label = "first weights"});
+    return *prepared;
+  }
+
+  comm::Communicator& group_;
+  std::vector<float> numbers_;
+  std::map<int64_t, std::unique_ptr<comm::Prepared>> prepared_;  // by size
+};
+
+// With whom a rank holds the same weights.
+class Sharing {
+ public:
+  explicit Sharing(const Ranks* ranks) {
+    if (ranks == nullptr || ranks->world().engine() != "local") return;
+    if (ranks->batch().size() > 1) all_.emplace(ranks->batch());
+    replicate_ = ranks->mesh().axis("replicate");
+    shard_ = ranks->mesh().axis("shard");
+    if (ranks->mesh().size("replicate") > 1) replicas_.emplace(ranks->along(static_cast<size_t>(replicate_)));
+  }
+
+  // Those that hold the same elements of a value as this rank; nullptr: nobody that it could share with.
+  SameWeights* of(const graph::Value& value) {
+    const auto is_cut = [&](int axis) {
+      return axis >= 0 && value.placements[static_cast<size_t>(axis)] != graph::Placement::replicated();
+    };
+    if (is_cut(replicate_)) return nullptr;
+    std::optional<SameWeights>& found = is_cut(shard_) ? replicas_ : all_;
+    return found ? &*found : nullptr;
+  }
+
+ private:
+  int replicate_ = -1, shard_ = -1;
+  std::optional<SameWeights> all_, replicas_;
+};
+
 void initialize(Executor& executor, const graph::Parameter& parameter, const graph::Value& value,
-                const RandomKey& key, const graph::Coordinates& coordinates) {
+                const RandomKey& key, const graph::Coordinates& coordinates, SameWeights* same) {
   constexpr int64_t kBlock = 1 << 16;
-  constexpr int64_t kAligned = 4;  // numbers that one counter gives
   const Whole whole = whole_of(value);
   const auto spans = graph::held_spans(value, executor.set().options.mesh, coordinates);
   const auto columns = columns_of(spans);
   const int64_t width = value.shape.elements() / std::max<int64_t>(1, value.shape[0]);  // of a row here
   for (const graph::HeldSpan& rows : spans[0]) {
     const int64_t first = rows.whole.begin * whole.columns();
-    parallel_ranges(rows.whole.size() * whole.columns(), kBlock, [&](int64_t from, int64_t to) {
+    const int64_t count = rows.whole.size() * whole.columns();
+    if (same != nullptr && width == whole.columns() && is_random(parameter.init)) {
+      same->fill(parameter, whole, key, first, count, [&](int64_t at, std::span<const float> numbers) {
+        executor.upload(value.name, numbers.data(), std::ssize(numbers) * 4, (rows.at * width + at) * 4);
+      });
+      continue;
+    }
+    parallel_ranges(count, kBlock, [&](int64_t from, int64_t to) {
       const int64_t begin = first + from, aligned = begin / kAligned * kAligned;
       std::vector<float> numbers(static_cast<size_t>(first + to - aligned));
-      fill(parameter.init, key, aligned, numbers);
-      scale_parts(whole, parameter.init.part_scales, aligned, numbers);
+      fill_scaled(parameter, whole, key, aligned, numbers);
       const auto give = [&](int64_t at, int64_t end, int64_t element) {
         executor.upload(value.name, numbers.data() + (at - aligned), (end - at) * 4, element * 4);
       };
@@ -109,14 +208,15 @@ void write_coordinates(const Executor& executor, const graph::Coordinates& coord
 
 void initialize_weights(Executor& executor, uint64_t seed, const graph::Coordinates& coordinates) {
   const graph::Graph& graph = executor.program(0).graph;
+  Sharing sharing(executor.ranks());
   for (const graph::Parameter& parameter : graph.parameters()) {
     const graph::Value& value = graph.value(parameter.value);
     const std::vector<double>& factors = parameter.init.part_scales;
     STRATA_CHECK(factors.empty() || factors.size() == value.segments.size(), "{} has {} parts and {} factors",
                  value.name, value.segments.size(), factors.size());
-    initialize(executor, parameter, value, {seed, static_cast<uint32_t>(hash64(value.name))}, coordinates);
+    initialize(executor, parameter, value, {seed, static_cast<uint32_t>(hash64(value.name))}, coordinates,
+               sharing.of(value));
   }
-  clear_states(executor);
 }
 
 }  // namespace strata::program

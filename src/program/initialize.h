@@ -9,8 +9,9 @@ namespace strata::program {
 void write_coordinates(const Executor& executor, const graph::Coordinates& coordinates);
 
 // Fills every parameter as its family starts it: a pure function of (seed, parameter name, element of the
-// whole parameter), so that all layouts begin with the same bits. Moments are zero. `coordinates`: of this
-// rank on the programs' mesh, where that has several.
+// whole parameter), so that all layouts begin with the same bits. Moments stay zero, as an executor begins
+// with them. `coordinates`: of this rank on the programs' mesh, where that has several. Where the executor
+// has ranks, all of them call this at the same place.
 void initialize_weights(Executor& executor, uint64_t seed, const graph::Coordinates& coordinates = {});
 
 }  // namespace strata::program

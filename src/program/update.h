@@ -13,7 +13,4 @@ void write_hyper(const Executor& executor, const optim::UpdateHyper& hyper);
 int64_t updates_made(const Executor& executor);
 void set_updates_made(const Executor& executor, int64_t updates);
 
-// All states of the optimizers as before the first update.
-void clear_states(const Executor& executor);
-
 }  // namespace strata::program
