@@ -5,6 +5,7 @@
 #include <spawn.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <utility>
 
 #include "base/clock.h"
@@ -243,13 +245,49 @@ void forget_peak_resident() {
   std::ofstream("/proc/self/clear_refs") << "5";
 }
 
+// What mpirun is told by the environment, which another MPI's overlooks: that ranks may be more than
+// processors, share them as they like, and may not read each other's memory (containers forbid it).
+std::vector<std::string> environment_of_mpirun() {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) all.emplace_back(*entry);
+  for (const char* setting :
+       {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_rmaps_base_oversubscribe=1",
+        "OMPI_MCA_hwloc_base_binding_policy=none", "OMPI_MCA_btl_vader_single_copy_mechanism=none"})
+    all.emplace_back(setting);
+  return all;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
 }  // namespace
 
-SelfRun run_self(std::vector<std::string> words, const Path& log) {
-  words.insert(words.begin(), "strata");
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
+bool has_mpirun() {
+  const char* const path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (::access((Path(folder) / "mpirun").c_str(), X_OK) == 0) return true;
+  return false;
+}
+
+SelfRun run_self(std::vector<std::string> words, const Path& log, const Launch& launch) {
+  const std::string verb = words[0];
+  std::string program = "/proc/self/exe";
+  std::vector<std::string> variables;
+  if (launch.by_mpirun) {
+    const std::string self = std::filesystem::read_symlink(program).string();
+    words.insert(words.begin(), {"mpirun", "-n", std::to_string(launch.ranks), self});
+    program = words[0];
+    variables = environment_of_mpirun();
+  } else {
+    if (launch.ranks > 1) words.insert(words.end(), {"--ranks", std::to_string(launch.ranks)});
+    words.insert(words.begin(), "strata");
+  }
+  const std::vector<char*> arguments = pointers_to(words), settings = pointers_to(variables);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
@@ -257,9 +295,10 @@ SelfRun run_self(std::vector<std::string> words, const Path& log) {
   forget_peak_resident();
   const double begin = monotonic_seconds();
   pid_t id = 0;
-  const int failed = ::posix_spawn(&id, "/proc/self/exe", &actions, nullptr, arguments.data(), environ);
+  const int failed = ::posix_spawnp(&id, program.c_str(), &actions, nullptr, arguments.data(),
+                                    launch.by_mpirun ? settings.data() : environ);
   posix_spawn_file_actions_destroy(&actions);
-  if (failed != 0) throw WorldError("[bench] this program cannot start itself: {}", std::strerror(failed));
+  if (failed != 0) throw WorldError("[bench] {} cannot be started: {}", program, std::strerror(failed));
   int status = 0;
   rusage usage{};
   while (::wait4(id, &status, 0, &usage) < 0 && errno == EINTR) {
@@ -267,7 +306,7 @@ SelfRun run_self(std::vector<std::string> words, const Path& log) {
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     std::string said = read_file(log);
     if (said.size() > 500) said.erase(0, said.size() - 500);
-    throw WorldError("[bench] strata {} failed:\n{}", words[1], said);
+    throw WorldError("[bench] strata {} failed:\n{}", verb, said);
   }
   const auto seconds = [](const timeval& time) {
     return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
@@ -276,7 +315,7 @@ SelfRun run_self(std::vector<std::string> words, const Path& log) {
           int64_t{usage.ru_maxrss} * 1024};
 }
 
-ChildRun run_child(const std::vector<std::string>& sets, int64_t steps) {
+ChildRun run_child(const std::vector<std::string>& sets, int64_t steps, const Launch& launch) {
   const BenchFolder folder(sets);
   const Path run = folder.path() / "run";
   {
@@ -298,7 +337,7 @@ ChildRun run_child(const std::vector<std::string>& sets, int64_t steps) {
     words.push_back("--set");
     words.push_back(set);
   }
-  const SelfRun process = run_self(words, folder.path() / "log");
+  const SelfRun process = run_self(words, folder.path() / "log", launch);
 
   const observe::MetricsTable metrics = observe::read_metrics(run / "metrics.jsonl");
   ChildRun out;
@@ -310,10 +349,12 @@ ChildRun run_child(const std::vector<std::string>& sets, int64_t steps) {
     }
   }
   const auto waits = metrics.column("data_wait_ms"), times = metrics.column("step_ms");
+  const auto ends = metrics.column("time");
   STRATA_CHECK(times.size() == static_cast<size_t>(steps) && waits.size() == times.size(),
                "a run of {} steps wrote {}", steps, times.size());
   out.instruction_seconds += waits[0] / 1e3;
   out.first_step_seconds = times[0] / 1e3;
+  out.whole_step_seconds = (ends.back() - ends.front()) / static_cast<double>(steps - 1);
   out.steady_step_seconds = median(std::vector<double>(times.begin() + 1, times.end())) / 1e3;
   return out;
 }

@@ -66,22 +66,32 @@ class BenchRun {
   std::unique_ptr<program::Executor> executor_;
 };
 
-// `strata WORDS` as a process of its own, what it prints in `log`. WorldError with the end of that when it
-// fails.
+// How a process of this program is started.
+struct Launch {
+  int ranks = 1;
+  bool by_mpirun = false;  // as processes; else as threads of one
+};
+// Whether there is an mpirun to start processes with.
+bool has_mpirun();
+
+// `strata WORDS` as a process of its own, or as those that mpirun starts; what it prints in `log`. WorldError
+// with the end of that when it fails.
 struct SelfRun {
   double seconds = 0, cpu_seconds = 0;
   int64_t peak_resident_bytes = 0;
 };
-SelfRun run_self(std::vector<std::string> words, const Path& log);
+SelfRun run_self(std::vector<std::string> words, const Path& log, const Launch& launch = {});
 
-// A whole `strata train` of a few steps on cached tokens, as a process of its own.
+// A whole `strata train` of a few steps on cached tokens, as processes of its own.
 struct ChildRun {
   double instruction_seconds = 0;  // from the start of the process to the first instruction
   double first_step_seconds = 0;
   double steady_step_seconds = 0;  // median of the later ones
+  // Of the later ones with all that is between them: from the end of the first to the end of the last.
+  double whole_step_seconds = 0;
   int64_t peak_resident_bytes = 0;
 };
-// WorldError with the end of its messages when it fails.
-ChildRun run_child(const std::vector<std::string>& sets, int64_t steps);
+// At least two steps. WorldError with the end of its messages when it fails.
+ChildRun run_child(const std::vector<std::string>& sets, int64_t steps, const Launch& launch = {});
 
 }  // namespace strata::benchmarks

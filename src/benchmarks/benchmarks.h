@@ -40,6 +40,7 @@ void bench_collectives(BenchContext& context);  // collectives.cpp
 void bench_step(BenchContext& context);         // step.cpp
 void bench_predict(BenchContext& context);      // predict.cpp
 void bench_compile(BenchContext& context);      // compile.cpp
+void bench_ranks(BenchContext& context);        // ranks.cpp
 void bench_load(BenchContext& context);         // costs.cpp
 void bench_eval(BenchContext& context);         // costs.cpp
 void bench_decode(BenchContext& context);       // decode.cpp

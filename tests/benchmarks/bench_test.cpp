@@ -2,6 +2,7 @@
 // says how fast anything is.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -115,6 +116,29 @@ TEST_F(BenchTest, StepRunsTheProgramItself) {
   EXPECT_GT(one["run_first_over_steady"].get<double>(), 0);
   EXPECT_GT(one["run_peak_resident_bytes"].get<int64_t>(), one["arena_bytes"].get<int64_t>());
   EXPECT_TRUE(std::filesystem::is_empty(scratch_ / "work"));
+}
+
+TEST_F(BenchTest, RanksAddUp) {
+  const auto json = bench("ranks");
+  ASSERT_EQ(status_, 0) << errors();
+  const auto& one = json["layouts"]["one rank"]["tokens_per_s"];
+  ASSERT_EQ(one.size(), 10u);
+  std::vector<std::string> names{"data parallel, local", "ZeRO-3, local"};
+#ifdef STRATA_MPIRUN
+  names.emplace_back("ZeRO-3, MPI");
+#endif
+  for (const std::string& name : names) {
+    const auto& layout = json["layouts"][name];
+    ASSERT_EQ(layout["tokens_per_s"].size(), one.size()) << name;
+    std::vector<double> shares;
+    for (size_t i = 0; i < one.size(); ++i)
+      shares.push_back(layout["tokens_per_s"][i].get<double>() / one[i].get<double>());
+    std::sort(shares.begin(), shares.end());
+    EXPECT_NEAR(layout["of_one_rank"].get<double>(), (shares[4] + shares[5]) / 2, 1e-9) << name;
+  }
+  EXPECT_EQ(json["start"]["ranks"], 64);
+  for (const auto& seconds : json["start"]["seconds"]) EXPECT_GT(seconds.get<double>(), 0);
+  EXPECT_TRUE(std::filesystem::is_empty(scratch_ / "work")) << "nothing is left behind";
 }
 
 TEST_F(BenchTest, ModelsThatAreNoDecodersNeedNoText) {
