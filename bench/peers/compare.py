@@ -2,11 +2,14 @@
 """Runs Strata and its peers in turns and prints the ratios.
 
     bench/peers/compare.sh [--model llama3-29m] [--dtype bf16 fp32] [--peers compile eager llm.c] [--rounds 3]
-                           [--steps 10] [--warmup 3] [--json FILE]
+                           [--steps 10] [--warmup 3] [--json FILE] [--ranks 2]
 
 A round runs every contestant once, each as a process of its own that has the whole machine; a ratio is taken within a
 round, and its median over the rounds is printed with its range, so that a machine that slows down in between does not
 decide. With LLMC_DIR set and --model gpt2-124m, llm.c takes part.
+
+With --ranks the same batch is shared by so many ranks of a thread each: ours as threads and under mpirun, data parallel
+and ZeRO-3, beside PyTorch's DistributedDataParallel and fully_shard over gloo; the ratios are to the better of these.
 """
 
 import argparse
@@ -39,7 +42,7 @@ def run(command, **keywords):
     return output.strip().splitlines()[-1], usage.ru_maxrss // 1024
 
 
-def strata_config(model, dtype, steps, warmup):
+def strata_config(model, dtype, steps, warmup, micro_batch=None):
     vocabulary, batch = SHAPES[model]
     folder = WORK / f"strata-{model}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +61,7 @@ train = ["{tokens}"]
 pack = "stream"
 [training]
 sequence_length = {LENGTH}
-micro_batch_size = {batch}
+micro_batch_size = {micro_batch or batch}
 global_batch_size = {batch}
 steps = {steps + warmup}
 [precision]
@@ -70,11 +73,18 @@ interval = "never"
     return config, folder / "run" / "metrics.jsonl"
 
 
-def strata(model, dtype, steps, warmup):
-    config, metrics = strata_config(model, dtype, steps, warmup)
+# What mpirun is told here: ranks may be more than processors, share them as they like, and may not read each other's
+# memory (containers forbid it).
+MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+       "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+
+
+def strata(model, dtype, steps, warmup, launcher=(), options=(), micro_batch=None):
+    config, metrics = strata_config(model, dtype, steps, warmup, micro_batch)
     begin = time.monotonic()
     log = open(WORK / "strata.log", "w")
-    process = subprocess.Popen([STRATA, "train", config], stdout=log, stderr=log)
+    process = subprocess.Popen([*launcher, STRATA, "train", config, *options], stdout=log, stderr=log,
+                               env=os.environ | MPI)
     first, ended = None, 0
     while not ended:  # the first step is seen from outside: it stands in the metrics
         if first is None and metrics.exists() and '"loss"' in metrics.read_text():
@@ -92,9 +102,9 @@ def strata(model, dtype, steps, warmup):
             "mfu_measured": lines[-1].get("mfu_measured")}
 
 
-def pytorch(model, dtype, mode, steps, warmup):
+def pytorch(model, dtype, mode, steps, warmup, options=()):
     line, _ = run([sys.executable, ROOT / "bench/peers/pytorch_peer.py", "--model", model, "--dtype", dtype,
-                   "--mode", mode, "--steps", str(steps), "--warmup", str(warmup)])
+                   "--mode", mode, "--steps", str(steps), "--warmup", str(warmup), *options])
     return json.loads(line)
 
 
@@ -103,18 +113,7 @@ def llmc(steps, warmup):
     return json.loads(line) | {"peak_rss_mb": memory}
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--model", choices=SHAPES, default="llama3-29m")
-    parser.add_argument("--dtype", nargs="+", choices=["fp32", "bf16"], default=["bf16", "fp32"])
-    peers = ["compile", "eager", "llm.c"]
-    parser.add_argument("--peers", nargs="+", choices=peers, default=peers)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--warmup", type=int, default=3)
-    parser.add_argument("--json", type=pathlib.Path, help="every single result goes here too")
-    args = parser.parse_args()
-
+def contestants_alone(args):
     contestants = {}
     for dtype in args.dtype:
         contestants[f"strata {dtype}"] = lambda d=dtype: strata(args.model, d, args.steps, args.warmup)
@@ -123,7 +122,60 @@ def main():
                 args.model, d, m, args.steps, args.warmup)
     if args.model == "gpt2-124m" and "llm.c" in args.peers and os.environ.get("LLMC_DIR"):
         contestants["llm.c fp32"] = lambda: llmc(max(1, args.steps // 4), min(1, args.warmup))
+    return contestants
 
+
+def contestants_on_ranks(args):
+    contestants = {}
+    ranks = str(args.ranks)
+    _, batch = SHAPES[args.model]
+    for dtype in args.dtype:
+        for name, launcher, options in [
+                ("data parallel", (), ("--ranks", ranks, "--set", "parallel.zero=0")),
+                ("ZeRO-3", (), ("--ranks", ranks, "--set", "parallel.zero=3")),
+                ("ZeRO-3 MPI", ("mpirun", "-n", ranks), ("--set", "parallel.zero=3"))]:
+            contestants[f"strata {name} {dtype}"] = lambda d=dtype, l=launcher, o=options: strata(
+                args.model, d, args.steps, args.warmup, l, (*o, "--set", "device.threads=1"), batch // args.ranks)
+        for mode in [m for m in ["compile", "eager"] if m in args.peers]:
+            for layout in ["ddp", "fsdp2"]:
+                contestants[f"pytorch {layout} {mode} {dtype}"] = lambda d=dtype, m=mode, l=layout: pytorch(
+                    args.model, d, m, args.steps, args.warmup, ("--layout", l, "--ranks", ranks, "--threads", "1"))
+    return contestants
+
+
+def print_ratios(contestants, rounds, dtypes):
+    for dtype in dtypes:
+        for name in contestants:
+            if name.startswith("strata") or (name.split()[-1] != dtype and not name.startswith("llm.c")):
+                continue
+            ratios = [r[f"strata {dtype}"]["tokens_per_s"] / r[name]["tokens_per_s"] for r in rounds]
+            print(f"strata {dtype} / {name:22} {statistics.median(ratios):5.2f}  ({min(ratios):.2f} to {max(ratios):.2f})")
+
+
+def print_ratios_of_ranks(contestants, rounds, dtypes):
+    """Each of ours against the best of the peers in the same round."""
+    for dtype in dtypes:
+        mine = [name for name in contestants if name.startswith("strata") and name.endswith(dtype)]
+        peers = [name for name in contestants if name.startswith("pytorch") and name.endswith(dtype)]
+        for name in mine:
+            ratios = [r[name]["tokens_per_s"] / max(r[peer]["tokens_per_s"] for peer in peers) for r in rounds]
+            print(f"{name:26} / best peer {statistics.median(ratios):5.2f}  ({min(ratios):.2f} to {max(ratios):.2f})")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", choices=SHAPES, default="llama3-29m")
+    parser.add_argument("--dtype", nargs="+", choices=["fp32", "bf16"], default=["bf16", "fp32"])
+    peers = ["compile", "eager", "llm.c"]
+    parser.add_argument("--peers", nargs="+", choices=peers, default=peers)
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--json", type=pathlib.Path, help="every single result goes here too")
+    args = parser.parse_args()
+
+    contestants = contestants_on_ranks(args) if args.ranks > 1 else contestants_alone(args)
     load = os.getloadavg()[0]
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} processors, load {load:.1f} before the start")
     if load > 0.5:
@@ -134,17 +186,12 @@ def main():
         for name, contest in contestants.items():
             results[name] = contest()
             memory, first = results[name].get("peak_rss_mb"), results[name].get("first_step_s")
-            print(f"round {number + 1}  {name:22} {results[name]['tokens_per_s']:9.0f} tokens/s"
+            print(f"round {number + 1}  {name:26} {results[name]['tokens_per_s']:9.0f} tokens/s"
                   + (f"  first step {first:6.2f} s" if first else "") + (f"  {memory:6d} MB" if memory else ""), flush=True)
         rounds.append(results)
     if args.json:
         args.json.write_text(json.dumps(rounds, indent=1))
-    for dtype in args.dtype:
-        for name in contestants:
-            if name.startswith("strata") or (name.split()[-1] != dtype and not name.startswith("llm.c")):
-                continue
-            ratios = [r[f"strata {dtype}"]["tokens_per_s"] / r[name]["tokens_per_s"] for r in rounds]
-            print(f"strata {dtype} / {name:22} {statistics.median(ratios):5.2f}  ({min(ratios):.2f} to {max(ratios):.2f})")
+    (print_ratios_of_ranks if args.ranks > 1 else print_ratios)(contestants, rounds, args.dtype)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,12 @@
 """A training step in PyTorch, at the shapes of Strata's presets: what `compare.sh` sets Strata beside.
 
     pytorch_peer.py --model llama3-29m --mode compile --dtype bf16 [--steps 20] [--warmup 5]
+                    [--layout ddp|fsdp2 --ranks 2 --threads 1]
 
 The step is forward, backward, clipping to a global norm of 1 and fused AdamW, on random tokens; bf16 means autocast
 with fp32 weights. Attention is PyTorch's own fused one, and the loss its own cross-entropy: what a careful user writes.
+With --layout the batch is shared by so many processes, joined by gloo: DistributedDataParallel, or fully_shard of each
+block and of the rest (its defaults, which reshard after forward as ZeRO-3 does).
 Prints one JSON object: tokens_per_s (median over the steps after warm-up), gflops (counted as Strata counts: matmul
 parameters with the head but without the embedding look-up, causal attention by half), first_step_s (from the start of
 the process to the end of the first step) and peak_rss_mb.
@@ -15,6 +18,7 @@ import json
 import os
 import resource
 import statistics
+import tempfile
 import time
 
 
@@ -105,21 +109,29 @@ def step_flops(model, s):
     return 6 * (matmul + s.layers * s.length * s.d) * s.batch * s.length
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--model", choices=SHAPES, default="llama3-29m")
-    parser.add_argument("--mode", choices=["eager", "compile"], default="eager")
-    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--warmup", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    args = parser.parse_args()
+def joined(model, layout, rank, ranks, meeting):
+    """The model with its share of the work, among processes that meet in a file."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
+    if layout == "ddp":
+        return nn.parallel.DistributedDataParallel(model)
+    from torch.distributed.fsdp import fully_shard
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (ranks,))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
 
+
+def train(rank, args, meeting):
     s = argparse.Namespace(**SHAPES[args.model])
+    s.batch //= args.ranks
     torch.manual_seed(1)
     torch.set_num_threads(args.threads)
     torch.set_flush_denormal(True)
     model = Model(s)
+    flops = step_flops(model, s) * args.ranks
+    if args.layout:
+        model = joined(model, args.layout, rank, args.ranks, meeting)
+        torch.manual_seed(rank)
     decay = [p for p in model.parameters() if p.dim() >= 2]
     rest = [p for p in model.parameters() if p.dim() < 2]
     optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}],
@@ -136,19 +148,46 @@ def main():
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         loss.item()
+        if args.layout:
+            torch.distributed.barrier()
         return time.perf_counter() - begin
 
     step()
-    result = {"program": "pytorch", "version": torch.__version__, "model": args.model, "mode": args.mode,
-              "dtype": args.dtype, "batch": s.batch, "length": s.length, "threads": args.threads,
-              "first_step_s": round(process_age(), 3)}
+    first = process_age()
     for _ in range(args.warmup - 1):
         step()
     median = statistics.median(step() for _ in range(args.steps))
-    result |= {"steps": args.steps, "step_s": round(median, 4), "tokens_per_s": round(s.batch * s.length / median, 1),
-               "gflops": round(step_flops(model, s) / median / 1e9, 1),
-               "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
-    print(json.dumps(result), flush=True)
+    if rank == 0:
+        tokens = args.ranks * s.batch * s.length
+        print(json.dumps({
+            "program": "pytorch", "version": torch.__version__, "model": args.model, "mode": args.mode,
+            "dtype": args.dtype, "batch": args.ranks * s.batch, "length": s.length, "layout": args.layout,
+            "ranks": args.ranks, "threads": args.threads, "first_step_s": round(first, 3), "steps": args.steps,
+            "step_s": round(median, 4), "tokens_per_s": round(tokens / median, 1),
+            "gflops": round(flops / median / 1e9, 1),
+            "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}), flush=True)
+    if args.layout:
+        torch.distributed.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", choices=SHAPES, default="llama3-29m")
+    parser.add_argument("--mode", choices=["eager", "compile"], default="eager")
+    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--warmup", type=int, default=5)
+    parser.add_argument("--layout", choices=["ddp", "fsdp2"])
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    args = parser.parse_args()
+    if (args.ranks > 1) != bool(args.layout):
+        parser.error("--ranks and --layout go together")
+    if args.layout is None:
+        train(0, args, None)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(train, (args, os.path.join(folder, "meeting")), nprocs=args.ranks)
 
 
 if __name__ == "__main__":
