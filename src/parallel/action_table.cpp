@@ -16,9 +16,10 @@ ActionTable::ActionTable(const Schedule& schedule)
 ActionTable::ActionTable(const Schedule& schedule, const OnFault& on_fault) : schedule_(schedule) {
   first_.push_back(0);
   for (int32_t rank = 0; rank < schedule.rank_count(); ++rank) {
-    const size_t actions = schedule.ranks[static_cast<size_t>(rank)].size();
-    first_.push_back(first_.back() + static_cast<int32_t>(actions));
-    rank_of_.insert(rank_of_.end(), actions, rank);
+    const std::vector<Action>& actions = schedule.ranks[static_cast<size_t>(rank)];
+    first_.push_back(first_.back() + static_cast<int32_t>(actions.size()));
+    actions_.insert(actions_.end(), actions.begin(), actions.end());
+    rank_of_.insert(rank_of_.end(), actions.size(), rank);
   }
   const size_t cells = static_cast<size_t>(schedule.stages) * static_cast<size_t>(schedule.micro_batches);
   for (auto* table : {&forward_, &input_grad_, &weight_grad_}) table->assign(cells, kNone);
@@ -68,11 +69,6 @@ void ActionTable::take(int32_t index, const char* letter, int32_t micro_batch, i
     }
     place = index;
   }
-}
-
-const Action& ActionTable::action(int32_t index) const {
-  const int32_t rank = rank_of(index);
-  return schedule_.ranks[static_cast<size_t>(rank)][static_cast<size_t>(index - first_of(rank))];
 }
 
 std::string ActionTable::where(int32_t index) const {

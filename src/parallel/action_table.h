@@ -26,7 +26,7 @@ class ActionTable {
   int32_t size() const { return first_.back(); }
   int32_t first_of(int32_t rank) const { return first_[static_cast<size_t>(rank)]; }  // `ranks` too: the end
   int32_t rank_of(int32_t index) const { return rank_of_[static_cast<size_t>(index)]; }
-  const Action& action(int32_t index) const;
+  const Action& action(int32_t index) const { return actions_[static_cast<size_t>(index)]; }
 
   // The index of a stage's F, of its I (or B, or FB), of its W (or B, or FB); kNone where it is missing.
   int32_t forward(int32_t micro_batch, int32_t stage) const { return forward_[cell(micro_batch, stage)]; }
@@ -49,6 +49,7 @@ class ActionTable {
             std::vector<int32_t>* table, std::vector<int32_t>* second = nullptr);
 
   const Schedule& schedule_;
+  std::vector<Action> actions_;   // by index
   std::vector<int32_t> first_;    // by rank, and the end
   std::vector<int32_t> rank_of_;  // by index
   std::vector<int32_t> forward_, input_grad_, weight_grad_;

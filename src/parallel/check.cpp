@@ -34,7 +34,11 @@ Faults faults_of_form(const Schedule& schedule) {
       faults.push_back(fmt::format("stage {} lies on rank {} of {}", stage, rank, ranks));
   }
   size_t actions = 0;
-  for (const auto& of_rank : schedule.ranks) actions += of_rank.size();
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    const size_t of_rank = schedule.ranks[static_cast<size_t>(rank)].size();
+    if (of_rank == 0) faults.push_back(fmt::format("rank {} has nothing to do", rank));
+    actions += of_rank;
+  }
   if (actions > static_cast<size_t>(std::numeric_limits<int32_t>::max()))
     faults.push_back(fmt::format("found {} actions, more than any schedule has", actions));
   return faults;

@@ -30,6 +30,12 @@ std::vector<int32_t> Schedule::stages_of(int32_t rank) const {
   return held;
 }
 
+std::vector<int32_t> Schedule::chunks() const {
+  std::vector<int32_t> chunk, held(ranks.size(), 0);
+  for (const int32_t rank : rank_of_stage) chunk.push_back(held[static_cast<size_t>(rank)]++);
+  return chunk;
+}
+
 std::vector<int32_t> looped_stages(int32_t stages, int32_t ranks) {
   std::vector<int32_t> rank_of_stage(static_cast<size_t>(stages));
   for (int32_t stage = 0; stage < stages; ++stage) rank_of_stage[static_cast<size_t>(stage)] = stage % ranks;

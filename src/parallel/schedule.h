@@ -45,8 +45,8 @@ struct Schedule {
   std::vector<std::vector<Action>> ranks = {};  // by rank, in order
 
   int32_t rank_count() const { return static_cast<int32_t>(ranks.size()); }
-  // In ascending order; a stage's chunk is its place among them.
-  std::vector<int32_t> stages_of(int32_t rank) const;
+  std::vector<int32_t> stages_of(int32_t rank) const;  // in ascending order
+  std::vector<int32_t> chunks() const;                 // by stage: its place among those of its rank
   bool operator==(const Schedule&) const = default;
 };
 
