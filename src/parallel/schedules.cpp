@@ -254,17 +254,20 @@ struct Row {
 };
 
 constexpr std::array<Row, 9> kRows = {{
-    {{"gpipe", "simplest; every micro-batch is held at once", 1, false, ""}, gpipe},
-    {{"1f1b", "holds at most as many micro-batches as ranks", 1, false, ""}, one_forward_one_backward},
-    {{"interleaved", "a smaller bubble for more messages", 0, false, "a multiple of the ranks"},
+    {{"gpipe", "comparison; holds every micro-batch at once", 1, false, ""}, gpipe},
+    {{"1f1b", "many micro-batches; holds at most as many as there are ranks", 1, false, ""},
      one_forward_one_backward},
-    {{"zb_h1", "1f1b's memory with a third of its bubble", 1, true, ""}, delayed_weight_grads},
-    {{"interleaved_zb", "interleaved with W in the bubbles", 0, true, "a multiple of the ranks"},
+    {{"interleaved", "a bubble of 1/v, for v times the messages", 0, false, "a multiple of the ranks"},
+     one_forward_one_backward},
+    {{"zb_h1", "a third of 1f1b's bubble at its memory and messages", 1, true, ""}, delayed_weight_grads},
+    {{"interleaved_zb", "a bubble of 1/v of zb_h1's at its memory", 0, true, "a multiple of the ranks"},
      delayed_weight_grads},
-    {{"zbv", "the smallest bubble at 1f1b's memory", 2, true, ""}, zbv},
-    {{"v_half", "half of 1f1b's memory", 2, true, ""}, v_half},
-    {{"v_min", "a third of 1f1b's memory; wants F, I and W that take the same time", 2, true, ""}, v_min},
-    {{"dualpipev", "hides communication of experts under computation", 2, true, "at least twice the ranks"},
+    {{"zbv", "a sixth of 1f1b's bubble at its memory", 2, true, ""}, zbv},
+    {{"v_half", "little more than half of 1f1b's memory", 2, true, ""}, v_half},
+    {{"v_min", "little more than a third of 1f1b's memory, where F, I and W take the same time", 2, true, ""},
+     v_min},
+    {{"dualpipev", "overlap of forward and backward, such as experts' messages under computation", 2, true,
+      "at least twice the ranks"},
      dualpipev},
 }};
 
