@@ -3,14 +3,25 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <ctime>
 #include <mutex>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/parallel.h"
 #include "checkpoint/patches.h"
 
 namespace strata::checkpoint {
+namespace {
+
+double thread_cpu_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+}  // namespace
 
 // How much of the state may still be read.
 class BackgroundSave::Gate {
@@ -93,8 +104,9 @@ BackgroundSave::BackgroundSave(FileSystem& files, Path folder, comm::Communicato
       folder_(std::move(folder)),
       communicator_(communicator),
       staging_bytes_(staging_bytes),
-      staging_(staging_bytes > 0 ? std::make_unique<std::byte[]>(static_cast<size_t>(staging_bytes))
-                                 : nullptr) {}
+      staging_(staging_bytes > 0
+                   ? std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(staging_bytes))
+                   : nullptr) {}
 
 BackgroundSave::~BackgroundSave() = default;
 
@@ -110,8 +122,9 @@ void BackgroundSave::hold(TensorView& view) {
   view.storage = storages_.back();
 }
 
-std::optional<SavedCheckpoint> BackgroundSave::begin(CheckpointContent content) {
-  auto before = finish();
+void BackgroundSave::begin(CheckpointContent content) {
+  STRATA_CHECK(thread_ == nullptr, "a save of step {} begins before the one before was finished",
+               content.step);
   gate_ = std::make_shared<Gate>();
   for (TensorView& view : content.model.weights) hold(view);
   for (TensorView& view : content.optimizer) hold(view);
@@ -119,13 +132,15 @@ std::optional<SavedCheckpoint> BackgroundSave::begin(CheckpointContent content) 
   waits_ = true;
   thread_ = std::make_unique<OwnedThread>(
       [this, content = std::move(content), gate = gate_](const std::stop_token&) { save(content, *gate); });
-  return before;
 }
 
 void BackgroundSave::save(const CheckpointContent& content, Gate& gate) {
   set_compute_threads(1);  // the others compute the next step
+  const double begin = monotonic_seconds();
   try {
-    saved_ = save_checkpoint(files_, folder_, content, communicator_, [&] { gate.open(); });
+    outcome_.saved = save_checkpoint(files_, folder_, content, communicator_, [&] { gate.open(); });
+    outcome_.seconds = monotonic_seconds() - begin;
+    outcome_.cpu_seconds = thread_cpu_seconds();
   } catch (...) {
     error_ = std::current_exception();
   }
@@ -133,23 +148,22 @@ void BackgroundSave::save(const CheckpointContent& content, Gate& gate) {
   over_ = true;
 }
 
-std::optional<SavedCheckpoint> BackgroundSave::finish() {
+std::optional<BackgroundSave::Outcome> BackgroundSave::finish() {
+  if (thread_ == nullptr) return std::nullopt;
   thread_.reset();  // joins
   waits_ = false;
   storages_.clear();
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
-  return std::exchange(saved_, std::nullopt);
+  return std::exchange(outcome_, {});
 }
 
 void BackgroundSave::before_update() {
   if (!waits_) return;
-  const double begin = monotonic_seconds();
   if (!gate_->wait_until(staging_bytes_)) {
     int64_t used = 0;
     for (const auto& storage : storages_) used += storage->copy(staging_.get() + used);
   }
   waits_ = false;
-  held_up_ += monotonic_seconds() - begin;
 }
 
 }  // namespace strata::checkpoint

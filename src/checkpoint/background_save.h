@@ -19,25 +19,32 @@ namespace strata::checkpoint {
 
 class BackgroundSave {
  public:
+  // What became of a save, and what it took.
+  struct Outcome {
+    SavedCheckpoint saved;
+    double seconds = 0;      // from begin() until it was durable and old ones were pruned
+    double cpu_seconds = 0;  // of its thread
+  };
+
   // Into FOLDER, usually RUN/checkpoints. The communicator is a group of all ranks, used for nothing else:
-  // collectives of training go on at the same time. `staging_bytes` are allocated here; 0: updates wait.
+  // collectives of training go on at the same time. Of `staging_bytes`, allocated here, memory is taken when
+  // an update first needs them; 0: updates wait.
   BackgroundSave(FileSystem& files, Path folder, comm::Communicator* communicator = nullptr,
                  int64_t staging_bytes = 0);
   // Waits for the save that runs; finish() tells what came of it.
   ~BackgroundSave();
 
-  // All ranks call begin() and finish() at the same places: an error of a save is thrown there, on all of
-  // them alike. Both wait for a save that runs and return what became of it, unless it was told before. What
-  // the content's storages hold may be read until before_update() returns.
-  std::optional<SavedCheckpoint> begin(CheckpointContent content);
-  std::optional<SavedCheckpoint> finish();
+  // All ranks call begin() and finish() at the same places, and finish() before they begin again: it waits
+  // for the save, returns what became of it or throws its error, on all of them alike; nothing where none was
+  // begun. What the content's storages hold may be read until before_update() returns.
+  void begin(CheckpointContent content);
+  std::optional<Outcome> finish();
 
   // Before anything changes what is being saved: returns once it may. Throws nothing of the save's.
   void before_update();
 
+  // Whether finish() would wait.
   bool running() const { return thread_ != nullptr && !over_; }
-  // Seconds that before_update() has waited and copied, all together: what saving costs training.
-  double held_up() const { return held_up_; }
 
  private:
   class Gate;
@@ -55,9 +62,8 @@ class BackgroundSave {
   std::vector<std::shared_ptr<GatedStorage>> storages_;
   std::unique_ptr<OwnedThread> thread_;
   std::atomic<bool> over_ = false;
-  std::optional<SavedCheckpoint> saved_;
+  Outcome outcome_;
   std::exception_ptr error_;
-  double held_up_ = 0;
 };
 
 }  // namespace strata::checkpoint

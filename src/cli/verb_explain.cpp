@@ -18,6 +18,7 @@
 #include "device/cpu/probes.h"
 #include "models/parametrization.h"
 #include "program/explain.h"
+#include "program/memory_report.h"
 #include "train/run_store.h"
 
 namespace strata::cli {
@@ -132,6 +133,10 @@ void print_summary(const config::RunConfig& config, const models::ModelConfig& m
       "memory", bytes(set.arena_bytes), bytes((*config.memory.budget).count),
       compiled.fits ? "" : ", which does not fit", bytes(fixed_bytes(set)),
       bytes(set.arena_bytes - fixed_bytes(set)), name_of(set.programs[config::kTrainProgram].recompute));
+  const int64_t staging = program::save_staging_bytes(set);
+  print_out("{:<8} beside training; {}\n", "saves",
+            staging > 0 ? fmt::format("{} more for what an update must not wait for", bytes(staging))
+                        : "the budget has no room for a copy, so that an update waits until all is read");
   const int64_t steps = config::total_steps(config);
   const auto step_tokens =
       static_cast<double>(config.training.global_batch_size * config.training.sequence_length);

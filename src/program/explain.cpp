@@ -255,6 +255,10 @@ std::string explain_memory(const ProgramSet& set) {
     text += fmt::format("  the workspace begins with {} of keys and values while text is generated\n",
                         bytes_text(static_cast<double>(set.cache_bytes)));
   }
+  if (const int64_t staging = save_staging_bytes(set); staging > 0) {
+    text += fmt::format("  beside it, from the first save on: {} for what a save has not read at an update\n",
+                        bytes_text(static_cast<double>(staging)));
+  }
   const Program& program = set.programs[largest_program(set)];
   if (program.pool_bytes() > 0) {
     text += fmt::format("  the workspace begins with {} of slots while micro-batches overlap\n",

@@ -174,8 +174,10 @@ std::string fingerprint(const ProgramSet& set) {
 }
 
 std::string explain_json(const ProgramSet& set, const hardware::DeviceSpec& device) {
-  Json json{
-      {"fingerprint", fingerprint(set)}, {"arena_bytes", set.arena_bytes}, {"cache_bytes", set.cache_bytes}};
+  Json json{{"fingerprint", fingerprint(set)},
+            {"arena_bytes", set.arena_bytes},
+            {"save_staging_bytes", save_staging_bytes(set)},
+            {"cache_bytes", set.cache_bytes}};
   Json regions = Json::array();
   for (const Region& region : arena_regions(set)) {
     regions.push_back({{"name", region.name},

@@ -77,4 +77,13 @@ size_t largest_program(const ProgramSet& set) {
   return largest;
 }
 
+int64_t save_staging_bytes(const ProgramSet& set) {
+  int64_t saved = 0;
+  for (const Persistent& entry : set.persistent) {
+    if (entry.role == Role::kParameter || entry.role == Role::kState) saved += entry.bytes;
+  }
+  if (set.options.memory_budget == 0) return saved;
+  return std::clamp<int64_t>(set.options.memory_budget - set.arena_bytes, 0, saved);
+}
+
 }  // namespace strata::program

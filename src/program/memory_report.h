@@ -32,4 +32,8 @@ Peak workspace_peak(const Program& program);
 // The program whose workspace is the largest: it decides the size of the arena.
 size_t largest_program(const ProgramSet& set);
 
+// Bytes beside the arena for what a save beside training has not read when weights and states are about to
+// change: as many as they have themselves, or as options.memory_budget leaves room for. 0: updates wait.
+int64_t save_staging_bytes(const ProgramSet& set);
+
 }  // namespace strata::program

@@ -4,8 +4,7 @@
 
 namespace strata::train {
 
-Due::Due(const config::Interval& interval, int64_t step)
-    : interval_(interval), last_step_(step), last_time_(monotonic_seconds()) {}
+Due::Due(const config::Interval& interval) : interval_(interval), last_time_(monotonic_seconds()) {}
 
 bool Due::at(int64_t step, int64_t tokens_before, int64_t tokens) const {
   switch (interval_.kind) {
@@ -23,10 +22,8 @@ bool Due::at(int64_t step, int64_t tokens_before, int64_t tokens) const {
   return false;
 }
 
-void Due::done(int64_t step, double seconds) {
-  last_step_ = step;
+void Due::done() {
   last_time_ = monotonic_seconds();
-  cost_ = seconds;
 }
 
 }  // namespace strata::train

@@ -10,17 +10,16 @@ namespace strata::train {
 // Whether an interval says that something is due, counting from the last time it happened.
 class Due {
  public:
-  Due(const config::Interval& interval, int64_t step);
+  explicit Due(const config::Interval& interval);
 
   // After this step, which brought the run from `tokens_before` to `tokens`.
   bool at(int64_t step, int64_t tokens_before, int64_t tokens) const;
-  // It happened and took so long: an "auto" interval spends at most 1 % of the time on it.
-  void done(int64_t step, double seconds);
-  int64_t last_step() const { return last_step_; }
+  void done();
+  // So much of the run's time it costs: an "auto" interval spends at most 1 % on it.
+  void costs(double seconds) { cost_ = seconds; }
 
  private:
   config::Interval interval_;
-  int64_t last_step_;
   double last_time_;
   double cost_ = 0;
 };

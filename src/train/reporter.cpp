@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "observe/plot.h"
 #include "observe/run_history.h"
+#include "program/memory_report.h"
 
 namespace strata::train {
 namespace {
@@ -174,6 +175,7 @@ std::vector<observe::MemoryShare> memory_shares(const program::Executor& executo
   for (const auto& [role, name] : rows) shares.push_back({name, by_role[role], kNotKnown});
   shares.push_back(
       {"activations and scratch", static_cast<double>(set.arena_bytes - set.workspace_offset), kNotKnown});
+  shares.push_back({"copies for saves", static_cast<double>(program::save_staging_bytes(set)), kNotKnown});
   return shares;
 }
 

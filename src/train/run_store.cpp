@@ -220,7 +220,7 @@ void RunStore::set_aside_after(int64_t step) {
   }
 }
 
-uint64_t RunStore::save(const Save& save) {
+checkpoint::CheckpointContent RunStore::content_of(const Save& save) const {
   checkpoint::CheckpointContent content;
   content.step = save.state.step;
   content.model.config_json = models::write_config_json(save.model, DType::kF32);
@@ -232,7 +232,12 @@ uint64_t RunStore::save(const Save& save) {
   content.health = save.health;
   content.program = fmt::format("strata {}", program_version());
   content.retention = save.retention;
-  const auto saved = checkpoint::save_checkpoint(files_, checkpoints(), content, ranks_of(save.executor));
+  return content;
+}
+
+uint64_t RunStore::save(const Save& save) {
+  const auto saved =
+      checkpoint::save_checkpoint(files_, checkpoints(), content_of(save), ranks_of(save.executor));
   for (const std::string& warning : saved.warnings) log_warning("{}", warning);
   return saved.bytes;
 }

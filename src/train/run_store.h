@@ -80,7 +80,9 @@ class RunStore {
     checkpoint::Health health;
     checkpoint::RetentionPolicy retention;
   };
-  // Returns the bytes written.
+  // What a checkpoint holds. It refers to the executor, whose weights and states are read while it is saved.
+  checkpoint::CheckpointContent content_of(const Save& save) const;
+  // Saves while all ranks wait; returns the bytes written.
   uint64_t save(const Save& save);
   // The model to hand on, in bf16, with a card that says how it was made.
   void write_final(const Save& save);

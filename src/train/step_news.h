@@ -18,6 +18,7 @@ struct StepNews {
   double memory_bytes = 0;
   double stops = 0, is_out_of_time = 0;         // 0 or 1
   double wants_evaluation = 0, wants_save = 0;  // of rank 0, whose clock counts
+  double is_saving = 0;                         // 0 or 1: the save that was begun goes on
 };
 
 class StepExchange {

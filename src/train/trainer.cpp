@@ -17,6 +17,7 @@
 #include "config/objective.h"
 #include "hardware/device_spec.h"
 #include "program/explain.h"
+#include "program/memory_report.h"
 #include "train/disk_need.h"
 #include "train/shared_run.h"
 #include "train/training_loop.h"
@@ -106,11 +107,12 @@ void check_prompts(const config::RunConfig& config, const data::Tokenizer* token
 // A budget may allow more than the machine has.
 void check_memory(const program::ProgramSet& set, int local_ranks) {
   const int64_t there = holdable_memory() / local_ranks;
-  if (there == 0 || set.arena_bytes <= there) return;
+  const int64_t needed = set.arena_bytes + program::save_staging_bytes(set);
+  if (there == 0 || needed <= there) return;
   throw WorldError(
       "[memory] the run needs {} and {} are free on this machine; lower memory.budget, or leave it to "
       "\"auto\"",
-      human_bytes(static_cast<double>(set.arena_bytes)), human_bytes(static_cast<double>(there)));
+      human_bytes(static_cast<double>(needed)), human_bytes(static_cast<double>(there)));
 }
 
 // All that a start of ranks needs to be alike, told by each of them.

@@ -19,6 +19,7 @@
 #include "inference/generate.h"
 #include "kernels/cpu/measure.h"
 #include "program/initialize.h"
+#include "program/memory_report.h"
 #include "program/update.h"
 #include "train/due.h"
 
@@ -262,33 +263,36 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   reporter.fact("threads", std::to_string(*config_.device.threads));
   const double limit = time_limit(config_);
   const double begin = monotonic_seconds();
-  Due evaluate_due(config_.eval.interval, step_);
-  Due save_due(config_.checkpoint.interval, step_);
+  Due evaluate_due(config_.eval.interval);
+  Due save_due(config_.checkpoint.interval);
   double peak = -1;  // FLOP/s of the best GEMM; known after the first step, 0: not measured
   const double flops =
       models::training_flops_per_token(model_, training.sequence_length, samples_->shape().tokens) *
       static_cast<double>(step_tokens_);
   StepTracer tracer(executor_->set());
   executor_->reset_timings();
-  double previous_save_seconds = 0;
+  Saves saves(files_, store_, *executor_, program::save_staging_bytes(executor_->set()), reporter);
   // A run that began from a checkpoint elsewhere stands on one of its own from the start.
-  if (elsewhere_) save(reporter);
+  if (elsewhere_) saves.begin(to_save());
+  saves.end();
 
   while (step_ < total_steps_) {
     const int64_t step = step_ + 1;
     const bool traced = holds(config_.profile.steps, step);
     executor_->observe(traced ? &tracer : nullptr);
     record_ = {};
-    record_.checkpoint_seconds = previous_save_seconds;
     const double step_begin = monotonic_seconds();
-    train_step(step, loader);
+    train_step(step, loader, saves);
     record_.step_seconds = monotonic_seconds() - step_begin;
+    record_.checkpoint_seconds = saves.take_waited();
     // From here on all ranks decide alike: by what they told each other.
     StepNews mine = news();
     mine.stops = ranks_ != nullptr && stop_();
     mine.is_out_of_time = monotonic_seconds() - begin > limit;
     mine.wants_evaluation = evaluate_due.at(step, tokens_, record_.tokens);
+    save_due.costs(saves.cost());
     mine.wants_save = save_due.at(step, tokens_, record_.tokens);
+    mine.is_saving = saves.running();
     const std::vector<StepNews>& all = exchange.exchange(mine);
     take_losses(all);
     if (peak < 0) {
@@ -303,6 +307,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
       tracer.write(files_, store_.folder() / "traces" / fmt::format("step-{:08}{}.json", step, rank), step);
     }
     if (!std::isfinite(record_.loss) || !std::isfinite(record_.grad_norm)) {
+      saves.end();
       reporter.event("diverged", step, {{"loss", record_.loss}, {"grad_norm", record_.grad_norm}});
       reporter.finish(observe::RunState::kFailed,
                       fmt::format("step {}: loss or gradient is not finite", step));
@@ -324,7 +329,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
                            (!data_.held_out.empty() || !data_.tasks.empty());
     if (evaluates && (all.front().wants_evaluation != 0 || last)) {
       evaluate_all();
-      evaluate_due.done(step_, 0);
+      evaluate_due.done();
       reporter.step(record_);
       write_samples(reporter);
     } else {
@@ -332,12 +337,13 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     }
     const bool stopping = stop_seen_ || any(all, &StepNews::stops) || (ranks_ == nullptr && stop_());
     const bool out_of_time = any(all, &StepNews::is_out_of_time);
-    previous_save_seconds = 0;
+    if (!any(all, &StepNews::is_saving)) saves.end();
     if (all.front().wants_save != 0 || last || stopping || out_of_time) {
       reporter.sync();
-      previous_save_seconds = save(reporter);
-      save_due.done(step_, previous_save_seconds);
+      saves.begin(to_save());
+      save_due.done();
     }
+    if (last || stopping || out_of_time) saves.end();
     if (last) break;
     if (stopping || out_of_time) {
       reporter.event(stopping ? "interrupt" : "time_limit", step_);
@@ -349,7 +355,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   return RunEnd::kFinished;
 }
 
-void TrainingLoop::train_step(int64_t step, data::Loader& loader) {
+void TrainingLoop::train_step(int64_t step, data::Loader& loader, Saves& saves) {
   const auto& training = config_.training;
   record_.step = step;
   record_.first_sample = samples_->skip().global_of(trained_);
@@ -373,6 +379,7 @@ void TrainingLoop::train_step(int64_t step, data::Loader& loader) {
       evaluation::copy_rows(batch, samples_->shape(), action.micro_batch * *training.micro_batch_size,
                             *executor_, config::kTrainProgram, action.micro_batch);
     }
+    if (action.segment == Segment::kUpdate) saves.before_update();
     executor_->run(config::kTrainProgram, action, true);
   }
   record_.grad_norm = executor_->read<float>("grad_norm");
@@ -486,15 +493,6 @@ RunStore::Save TrainingLoop::to_save() const {
   if (config_.checkpoint.keep_every.kind == config::Interval::Kind::kSteps)
     retention.keep_every = config_.checkpoint.keep_every.count;
   return {model_, *executor_, tokenizer(), state, health, retention};
-}
-
-double TrainingLoop::save(Reporter& reporter) {
-  if (ranks_ != nullptr) ranks_->world().doing(fmt::format("save of step {}", step_));
-  const double begin = monotonic_seconds();
-  const uint64_t bytes = store_.save(to_save());
-  const double seconds = monotonic_seconds() - begin;
-  reporter.event("save", step_, {{"seconds", seconds}, {"bytes", static_cast<int64_t>(bytes)}});
-  return seconds;
 }
 
 }  // namespace strata::train

@@ -16,6 +16,7 @@
 #include "program/executor.h"
 #include "train/reporter.h"
 #include "train/run_store.h"
+#include "train/saves.h"
 #include "train/trainer.h"
 
 namespace strata::train {
@@ -63,7 +64,7 @@ class TrainingLoop {
 
   RunEnd loop(Reporter& reporter);
 
-  void train_step(int64_t step, data::Loader& loader);
+  void train_step(int64_t step, data::Loader& loader, Saves& saves);
 
   // What this rank tells the others of the step that it has made; and what all told.
   StepNews news();
@@ -75,7 +76,6 @@ class TrainingLoop {
   void write_samples(Reporter& reporter);
 
   RunStore::Save to_save() const;
-  double save(Reporter& reporter);
 
   // Of several ranks, one; of the first one, that tells of the run.
   bool is_first() const { return ranks_ == nullptr || ranks_->is_first(); }

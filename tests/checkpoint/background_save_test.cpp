@@ -89,7 +89,7 @@ TEST(BackgroundSave, AnUpdateWaitsForWhatWasNotRead) {
   BackgroundSave saving(disk, scratch.path());
   EXPECT_FALSE(saving.finish().has_value());
   saving.before_update();  // nothing to wait for
-  EXPECT_FALSE(saving.begin(content_of(state.weights, state.moments, 7)).has_value());
+  saving.begin(content_of(state.weights, state.moments, 7));
   auto update = std::async(std::launch::async, [&] {
     saving.before_update();
     state.fill(2);
@@ -100,10 +100,11 @@ TEST(BackgroundSave, AnUpdateWaitsForWhatWasNotRead) {
   update.get();
   const auto saved = saving.finish();
   ASSERT_TRUE(saved.has_value());
-  EXPECT_GT(saved->bytes, 1'000'000u);
+  EXPECT_GT(saved->saved.bytes, 1'000'000u);
   EXPECT_FALSE(saving.running());
-  EXPECT_GT(saving.held_up(), 0.0);
-  state.expect_in(saved->path, 1);
+  EXPECT_GT(saved->seconds, 0.0);
+  EXPECT_GT(saved->cpu_seconds, 0.0);
+  state.expect_in(saved->saved.path, 1);
   EXPECT_FALSE(saving.finish().has_value()) << "told twice";
 }
 
@@ -118,13 +119,14 @@ TEST(BackgroundSave, WhatFitsTheStagingBufferKeepsNoUpdateWaiting) {
   state.fill(2);
   saving.before_update();
   disk.go();
-  state.expect_in(saving.finish()->path, 1);
+  state.expect_in(saving.finish()->saved.path, 1);
   saving.begin(content_of(state.weights, state.moments, 8));
   saving.before_update();
   state.fill(3);
-  const auto eighth = saving.begin(content_of(state.weights, state.moments, 9));
-  state.expect_in(eighth->path, 2);
-  state.expect_in(saving.finish()->path, 3);
+  EXPECT_THROW(saving.begin(content_of(state.weights, state.moments, 9)), InternalError);
+  state.expect_in(saving.finish()->saved.path, 2);
+  saving.begin(content_of(state.weights, state.moments, 9));
+  state.expect_in(saving.finish()->saved.path, 3);
 }
 
 // Several saves beside collectives of another group, and an error of one rank in the second of them.
@@ -145,6 +147,7 @@ TEST(BackgroundSave, RanksSaveTogetherBesideTheirTraining) {
         for (uint64_t step = 1; step <= 4; ++step) {
           weights.fill(rank, step);
           moments.fill(rank, step + 1);
+          saving.finish();
           saving.begin(content_of(weights, moments, static_cast<int64_t>(step)));
           for (int i = 0; i < 20; ++i) EXPECT_EQ(comm::sum_over(*training, 1), world.size());
           saving.before_update();
@@ -167,7 +170,7 @@ TEST(BackgroundSave, RanksSaveTogetherBesideTheirTraining) {
   set_compute_threads(available_processors());
 }
 
-TEST(BackgroundSave, AnErrorIsThrownAtTheNextCallOnAllRanks) {
+TEST(BackgroundSave, AnErrorIsThrownAtTheEndOnAllRanks) {
   const Layout layout = layouts()[6];
   ScratchFolder scratch;
   on_ranks(layout, [&](comm::Communicator& group) {
@@ -180,13 +183,13 @@ TEST(BackgroundSave, AnErrorIsThrownAtTheNextCallOnAllRanks) {
     saving.begin(content_of(weights, moments, 1));
     saving.before_update();
     try {
-      saving.begin(content_of(weights, moments, 2));
+      saving.finish();
       ADD_FAILURE() << "rank " << rank << " knows of no error";
     } catch (const WorldError& error) {
       EXPECT_TRUE(std::string(error.what()).starts_with("rank 2: ")) << error.what();
     }
     saving.begin(content_of(weights, moments, 3));
-    EXPECT_EQ(saving.finish()->path.filename(), "step-00000003");
+    EXPECT_EQ(saving.finish()->saved.path.filename(), "step-00000003");
   });
   EXPECT_EQ(list_checkpoints(scratch.path()).size(), 1u);
   set_compute_threads(available_processors());

@@ -13,21 +13,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One step is done; the second one with its save, the final model and the reports is what goes wrong.
+// One step is done. What goes wrong is the second one, whose save goes on beside the third, that one with its
+// save, the final model and the reports. Which calls come between those of the save is not the same each
+// time.
 class SaveCalls : public testing::Test {
  protected:
   SaveCalls() {
     train("before", {}, 1);
     fs::copy(tiny_.folder("before"), tiny_.folder("whole"), fs::copy_options::recursive);
     train("whole", {});
-    wanted_ = bits_of(tiny_.folder("whole"), 2);
+    wanted_ = bits_of(tiny_.folder("whole"), 3);
     wanted_steps_ = metrics_of(tiny_.folder("whole")).steps;
     final_model_ = read_file(tiny_.folder("whole") / "final/model.safetensors");
   }
 
   int64_t train(const std::string& name, FaultPlan plan, int64_t steps = -1) {
     FaultyFileSystem files(plan);
-    RunOptions options{.config = tiny_.config({"training.steps=2", "model.num_hidden_layers=1"}, name)};
+    RunOptions options{.config = tiny_.config(
+                           {"training.steps=3", "checkpoint.interval=1", "model.num_hidden_layers=1"}, name)};
     options.files = &files;
     tiny_.train_with(options, steps);
     return files.calls();
@@ -38,11 +41,11 @@ class SaveCalls : public testing::Test {
   }
   void expect_recovery(const std::string& what) {
     ASSERT_NO_THROW(train("run", {})) << what;
-    expect_same_bits(bits_of(tiny_.folder(), 2), wanted_, what);
+    expect_same_bits(bits_of(tiny_.folder(), 3), wanted_, what);
     EXPECT_EQ(metrics_of(tiny_.folder()).steps, wanted_steps_) << what;
     EXPECT_TRUE(read_file(tiny_.folder() / "final/model.safetensors") == final_model_) << what;
     for (const auto& entry : fs::directory_iterator(tiny_.folder() / "checkpoints"))
-      EXPECT_EQ(entry.path().filename().string().find("step-00000002.tmp"), std::string::npos) << what;
+      EXPECT_EQ(entry.path().filename().string().find("step-00000003.tmp"), std::string::npos) << what;
   }
 
   TinyRun tiny_;
@@ -54,7 +57,7 @@ class SaveCalls : public testing::Test {
 TEST_F(SaveCalls, Death) {
   fresh_folder();
   const int64_t calls = train("run", {});
-  ASSERT_GT(calls, 60);
+  ASSERT_GT(calls, 90);
   for (int64_t at = 1; at <= calls; ++at) {
     fresh_folder();
     const pid_t child = ::fork();

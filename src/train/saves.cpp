@@ -1,0 +1,70 @@
+#include "train/saves.h"
+
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace strata::train {
+namespace {
+
+// A group of the saves' own: their exchanges go on beside those of training. nullptr: one rank alone.
+std::unique_ptr<comm::Communicator> group_for(const program::Ranks* ranks) {
+  if (ranks == nullptr) return nullptr;
+  std::vector<int> everybody(static_cast<size_t>(ranks->world().size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  return ranks->world().group(everybody, "saves");
+}
+
+}  // namespace
+
+template <typename Work>
+auto Saves::waiting(const Work& work) {
+  struct Count {
+    Saves& saves;
+    double begin = monotonic_seconds();
+    ~Count() {
+      const double seconds = monotonic_seconds() - begin;
+      saves.held_up_ += seconds;
+      saves.untold_ += seconds;
+    }
+  } count{*this};
+  return work();
+}
+
+Saves::Saves(FileSystem& files, RunStore& store, const program::Executor& executor, int64_t staging_bytes,
+             Reporter& reporter)
+    : store_(store),
+      reporter_(reporter),
+      group_(group_for(executor.ranks())),
+      saving_(files, store.checkpoints(), group_.get(), staging_bytes) {}
+
+void Saves::begin(const RunStore::Save& save) {
+  end();
+  held_up_ = 0;
+  step_ = save.state.step;
+  waiting([&] { saving_.begin(store_.content_of(save)); });
+}
+
+void Saves::end() {
+  const auto outcome = waiting([&] { return saving_.finish(); });
+  if (!outcome) return;
+  cost_ = held_up_ + outcome->cpu_seconds;
+  for (const std::string& warning : outcome->saved.warnings) log_warning("{}", warning);
+  reporter_.event("save", step_,
+                  {{"seconds", outcome->seconds},
+                   {"bytes", static_cast<int64_t>(outcome->saved.bytes)},
+                   {"held_up", held_up_}});
+}
+
+void Saves::before_update() {
+  waiting([&] { saving_.before_update(); });
+}
+
+double Saves::take_waited() {
+  return std::exchange(untold_, 0.0);
+}
+
+}  // namespace strata::train

@@ -1,0 +1,51 @@
+// The saves of a run, each beside the steps that follow it.
+#pragma once
+
+#include <memory>
+
+#include "checkpoint/background_save.h"
+#include "program/executor.h"
+#include "train/reporter.h"
+#include "train/run_store.h"
+
+namespace strata::train {
+
+// All ranks make one, and begin and end its saves, at the same places of the run. Errors of a save are thrown
+// where it is ended, on all of them.
+class Saves {
+ public:
+  // `staging_bytes`: of memory for what has not been read when an update comes.
+  Saves(FileSystem& files, RunStore& store, const program::Executor& executor, int64_t staging_bytes,
+        Reporter& reporter);
+
+  // Ends the one before.
+  void begin(const RunStore::Save& save);
+  // Waits until the checkpoint is whole and durable, and tells of it; nothing where none was begun.
+  void end();
+  // Returns once weights and states may change.
+  void before_update();
+  // Whether end() would wait on this rank.
+  bool running() const { return saving_.running(); }
+
+  // Seconds that training has waited for saves since this was asked last.
+  double take_waited();
+  // Seconds that training lost to the newest save that has ended, at most: what it waited, and the processor
+  // time that the save took beside it.
+  double cost() const { return cost_; }
+
+ private:
+  // Counts what `work` takes as waited.
+  template <typename Work>
+  auto waiting(const Work& work);
+
+  RunStore& store_;
+  Reporter& reporter_;
+  const std::unique_ptr<comm::Communicator> group_;
+  checkpoint::BackgroundSave saving_;
+  int64_t step_ = 0;    // of the newest save
+  double held_up_ = 0;  // seconds that training waited for it
+  double untold_ = 0;   // of take_waited()
+  double cost_ = 0;
+};
+
+}  // namespace strata::train
