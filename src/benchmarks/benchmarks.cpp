@@ -21,6 +21,8 @@ std::span<const Benchmark> benchmarks() {
                 bench_ranks, true},
       Benchmark{"load", "token loading as a share of a training step", bench_load, true},
       Benchmark{"eval", "evaluation, samples and checkpoints as a share of a run", bench_eval, true},
+      Benchmark{"saves", "checkpoints beside training against training that waits for them", bench_saves,
+                true},
       Benchmark{"decode", "writing text against memory bandwidth: bytes of weights and cache a token",
                 bench_decode, true},
   };

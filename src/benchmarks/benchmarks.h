@@ -43,6 +43,7 @@ void bench_compile(BenchContext& context);      // compile.cpp
 void bench_ranks(BenchContext& context);        // ranks.cpp
 void bench_load(BenchContext& context);         // costs.cpp
 void bench_eval(BenchContext& context);         // costs.cpp
+void bench_saves(BenchContext& context);        // saves.cpp
 void bench_decode(BenchContext& context);       // decode.cpp
 
 }  // namespace strata::benchmarks

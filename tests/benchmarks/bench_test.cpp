@@ -141,6 +141,22 @@ TEST_F(BenchTest, RanksAddUp) {
   EXPECT_TRUE(std::filesystem::is_empty(scratch_ / "work")) << "nothing is left behind";
 }
 
+TEST_F(BenchTest, SavesAreComparedWithTheSameSteps) {
+  const auto json = bench("saves");
+  ASSERT_EQ(status_, 0) << errors();
+  EXPECT_EQ(json["saves"], 20);
+  EXPECT_GE(json["steps_per_save"].get<int64_t>(), 2);
+  // Weights and two moments, in fp32.
+  const int64_t numbers = 2 * (96 * 32 + 3 * 32 * 48 + 2 * 32) + 300 * 32 + 32;
+  EXPECT_GT(json["checkpoint_bytes"].get<int64_t>(), 12 * numbers);
+  EXPECT_GE(json["staging_bytes"].get<int64_t>(), 12 * numbers);
+  EXPECT_NEAR(json["share"].get<double>(),
+              json["beside_seconds"].get<double>() / json["waiting_seconds"].get<double>(), 1e-9);
+  for (const char* kind : {"none", "waiting", "beside"})
+    EXPECT_GT(json["all_seconds"][kind].get<double>(), 0) << kind;
+  EXPECT_GT(json["beside_cpu_seconds"].get<double>(), 0);
+}
+
 TEST_F(BenchTest, ModelsThatAreNoDecodersNeedNoText) {
   for (const char* family : {"bert", "t5"}) {
     const std::vector<std::string> sets{std::string("model.family='") + family + "'",

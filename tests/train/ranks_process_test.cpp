@@ -1,82 +1,160 @@
-// Ranks as processes under mpirun: the bits of ranks that are threads, and one of them killed.
-#include <csignal>
-#include <cstdlib>
-
-#include <chrono>
-#include <thread>
-
-#include "fixtures/tiny_run.h"
+// Ranks as processes under mpirun: the bits of ranks that are threads; what goes wrong with one of them ends
+// all, says what it was, and the same command goes on.
+#include "base/version.h"
+#include "train/rank_processes.h"
 
 namespace strata::train {
 namespace {
 
-class RankProcesses : public testing::Test {
- protected:
-  void SetUp() override {
-#ifndef STRATA_MPIRUN
-    GTEST_SKIP() << "built without MPI";
-#endif
-    if (shell(quiet(on(2) + "true")) != 0) GTEST_SKIP() << "mpirun starts no processes here: " << output();
-  }
-  // Exit code of a command line in a shell.
-  static int shell(const std::string& line) {
-    const int status = std::system(line.c_str());
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-  std::string strata(const std::string& name, const std::string& sets) const {
-    put_file(tiny_.path(name + ".toml"), tiny_.toml(name));
-    return std::string(STRATA_PROGRAM) + " train " + tiny_.path(name + ".toml").string() + sets;
-  }
-  std::string quiet(const std::string& line) const {
-    return line + " > " + tiny_.path("output").string() + " 2>&1";
-  }
-  std::string output() const {
-    return read_file(tiny_.path("output"));
-  }
-  static std::string on(int processes) {
-#ifdef STRATA_MPIRUN
-    return std::string(STRATA_MPIRUN) +
-           " --allow-run-as-root --oversubscribe --mca btl_vader_single_copy_mechanism none -n " +
-           std::to_string(processes) + " ";
-#else
-    return std::to_string(processes);
-#endif
-  }
-
-  TinyRun tiny_;
-};
-
 TEST_F(RankProcesses, TrainTheBitsOfThreads) {
   const std::string sets = " --set parallel.zero=2 --set training.micro_batch_size=1";
-  ASSERT_EQ(shell(quiet(strata("threads", sets + " --ranks 3"))), 0) << output();
-  ASSERT_EQ(shell(quiet(on(3) + strata("processes", sets))), 0) << output();
-  expect_same_bits(bits_of(tiny_.folder("threads"), 6), bits_of(tiny_.folder("processes"), 6));
+  ASSERT_EQ(run(strata("threads", sets + " --ranks 3")), 0) << output();
+  ASSERT_EQ(run(on(3) + strata("processes", sets)), 0) << output();
+  expect_equal_runs("threads", "processes", 6);
   for (const char* log : {"rank-00000.log", "rank-00002.log"})
     EXPECT_TRUE(std::filesystem::exists(tiny_.folder("processes") / "logs" / log)) << log;
 }
 
-TEST_F(RankProcesses, OneThatIsKilledEndsAllAndNothingIsLost) {
-  const std::string sets = " --set parallel.zero=3 --set training.steps=400 --set checkpoint.interval=40";
-  ASSERT_EQ(shell(quiet(strata("whole", sets + " --ranks 2"))), 0) << output();
-  // The last of the processes that train, once there is a checkpoint.
-  const std::string name = tiny_.path("killed.toml").string();
-  const Path checkpoint = tiny_.folder("killed") / "checkpoints" / "step-00000040";
-  std::thread killer([&] {
-    while (!std::filesystem::exists(checkpoint)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    shell("kill -9 $(pgrep -f '[s]trata train " + name + "' | tail -n 1)");
-  });
-  const int code = shell(quiet(on(2) + strata("killed", sets)));
-  killer.join();
-  EXPECT_NE(code, 0) << output();
-  ASSERT_EQ(shell(quiet(on(2) + strata("killed", sets))), 0) << output();
-  expect_same_bits(bits_of(tiny_.folder("whole"), 400), bits_of(tiny_.folder("killed"), 400));
-  EXPECT_EQ(metrics_of(tiny_.folder("whole")).steps.size(), metrics_of(tiny_.folder("killed")).steps.size());
+TEST_F(RankProcesses, WhatOneRefusesEndsAll) {
+  EXPECT_EQ(run(on(2) + strata("refused", " --set parallel.shard=3")), 2) << output();
+  EXPECT_NE(output().find("replicate = 1, shard = 2"), std::string::npos) << output();
+  EXPECT_EQ(run(on(2) + strata("twice", " --ranks 2")), 2) << output();
 }
 
-TEST_F(RankProcesses, WhatOneRefusesEndsAll) {
-  EXPECT_EQ(shell(quiet(on(2) + strata("refused", " --set parallel.shard=3"))), 2) << output();
-  EXPECT_NE(output().find("replicate = 1, shard = 2"), std::string::npos) << output();
-  EXPECT_EQ(shell(quiet(on(2) + strata("twice", " --ranks 2"))), 2) << output();
+// What a run on two ranks is like whose checkpoint takes a while, so that its phases can be seen.
+class KilledRanks : public RankProcesses {
+ protected:
+  static constexpr int64_t kSteps = 40;
+  std::string command(const std::string& name) const {
+    return on(2) + strata(name, " --set parallel.zero=3 --set training.steps=" + std::to_string(kSteps) +
+                                    " --set checkpoint.interval=10 --set checkpoint.keep_last=2"
+                                    " --set model.vocab_size=8192");
+  }
+  // Kills a rank once `seen`, which is asked from the first checkpoint on; then goes on to the end.
+  void kill_when(const std::string& name, int victim, const std::function<bool(const Job&)>& seen) {
+    {
+      Job job(command(name), log());
+      ASSERT_TRUE(job.wait_until([&] { return std::filesystem::exists(checkpoints(name) / "latest"); }))
+          << output();
+      ASSERT_TRUE(job.wait_until([&] { return seen(job); })) << name << ": " << output();
+      const double begin = monotonic_seconds();
+      ASSERT_TRUE(job.send(victim, SIGKILL)) << name;
+      EXPECT_EQ(job.wait(), 128 + SIGKILL) << name << ": " << output();
+      std::printf("%s, rank %d: the job ended %.1f s after the kill\n", name.c_str(), victim,
+                  monotonic_seconds() - begin);
+    }
+    expect_whole(name, name);
+    EXPECT_FALSE(std::filesystem::exists(tiny_.folder(name) / "final")) << name << ": killed too late";
+    ASSERT_EQ(run(command(name)), 0) << name << ": " << output();
+    expect_equal_runs("whole", name, kSteps);
+    std::filesystem::remove_all(tiny_.folder(name));
+  }
+  // Whether there is a file in the folder of a save under way.
+  bool in_save(const std::string& name, const std::string& file) const {
+    std::error_code none;
+    for (const auto& entry : std::filesystem::directory_iterator(checkpoints(name), none))
+      if (entry.path().filename().string().find(".tmp-") != std::string::npos &&
+          std::filesystem::exists(entry.path() / file, none))
+        return true;
+    return false;
+  }
+  bool holds(const std::string& name, int64_t step) const {
+    char folder[32];
+    std::snprintf(folder, sizeof folder, "step-%08lld", static_cast<long long>(step));
+    return std::filesystem::exists(checkpoints(name) / folder / "manifest.json");
+  }
+};
+
+TEST_F(KilledRanks, InEachPhaseOfASaveAndWhileItWaitsForOthers) {
+  ASSERT_EQ(run(command("whole")), 0) << output();
+  kill_when("folder", 1, [&](const Job&) { return in_save("folder", ""); });
+  kill_when("tensors", 0, [&](const Job&) { return in_save("tensors", "optimizer.safetensors"); });
+  kill_when("manifest", 0, [&](const Job&) { return in_save("manifest", "manifest.json"); });
+  kill_when("renamed", 1, [&](const Job&) { return holds("renamed", 20); });
+  // The other stands still, so that this one has come to a collective and waits there.
+  kill_when("collective", 0, [](const Job& job) {
+    EXPECT_TRUE(job.send(1, SIGSTOP));
+    pause_for(1);
+    return true;
+  });
+}
+
+// Ranks that are told other things than rank 0, as other hosts may be.
+class UnlikeRanks : public RankProcesses {
+ protected:
+  // Rank 1 runs `other` in place of what rank 0 runs.
+  int run_unlike(const std::string& mine, const std::string& other) const {
+    return run(on(1) + mine + " : " + of(1) + other);
+  }
+  // In a name space of its own, behind `preparation`.
+  std::string apart(const std::string& name, const std::string& preparation) const {
+    const Path script = tiny_.path(name + ".sh");
+    put_file(script, preparation + "\nexec " + strata(name) + "\n");
+    return "unshare --mount --uts sh " + script.string();
+  }
+  static bool may_unshare() { return std::system("unshare --mount --uts true 2>/dev/null") == 0; }
+};
+
+TEST_F(UnlikeRanks, AnotherConfigurationIsRefused) {
+  const std::string mine = strata("run");
+  EXPECT_EQ(run_unlike(mine, mine + " --set optimizer.lr=2e-2"), 2) << output();
+  EXPECT_NE(output().find("[parallel] the configuration of rank 1"), std::string::npos) << output();
+  EXPECT_FALSE(std::filesystem::exists(tiny_.folder("run") / "metrics.jsonl"));
+}
+
+// A copy of the program that says it is another version.
+TEST_F(UnlikeRanks, AnotherVersionIsRefused) {
+  const Path program = STRATA_PROGRAM, copy = tiny_.path("bin") / "strata";
+  std::filesystem::create_directories(copy.parent_path());
+  std::string bytes = read_file(program);
+  const std::string version(program_version());
+  size_t found = 0;
+  for (size_t at = bytes.find(version + '\0'); at != std::string::npos;
+       at = bytes.find(version + '\0', at + 1), ++found)
+    bytes[at + version.size() - 1] = bytes[at + version.size() - 1] == '9' ? '8' : '9';
+  ASSERT_GT(found, 0u);
+  put_file(copy, bytes);
+  std::filesystem::permissions(copy, std::filesystem::perms::owner_all);
+  // The module of MPI lies beside the program.
+  std::filesystem::create_directory_symlink(program.parent_path().parent_path() / "lib", tiny_.path("lib"));
+  EXPECT_EQ(run_unlike(strata("run"), strata("run", "", copy.string())), 2) << output();
+  EXPECT_NE(output().find("[parallel] the program's version of rank 1"), std::string::npos) << output();
+}
+
+// The same path, and on this host another file behind it.
+TEST_F(UnlikeRanks, OtherDataAreRefused) {
+  if (!may_unshare()) GTEST_SKIP() << "no name spaces without root";
+  put_tokens(tiny_.path("other.bin"), tiny_tokens(6000, 8));
+  const std::string other = apart(
+      "run", "mount --bind " + tiny_.path("other.bin").string() + " " + tiny_.path("train.bin").string());
+  EXPECT_EQ(run_unlike(strata("run"), other), 2) << output();
+  EXPECT_NE(output().find("[parallel] the training tokens of rank 1"), std::string::npos) << output();
+}
+
+TEST_F(UnlikeRanks, AFolderOfItsOwnIsFoundBeforeTheFirstStep) {
+  if (!may_unshare()) GTEST_SKIP() << "no name spaces without root";
+  std::filesystem::create_directories(tiny_.folder("run"));
+  std::filesystem::create_directories(tiny_.path("own"));
+  const std::string other = apart("run", "hostname elsewhere\nmount --bind " + tiny_.path("own").string() +
+                                             " " + tiny_.folder("run").string());
+  EXPECT_EQ(run_unlike(strata("run"), other), 2) << output();
+  EXPECT_NE(output().find("is not one folder for all ranks: rank 1 on elsewhere cannot see"),
+            std::string::npos)
+      << output();
+  EXPECT_FALSE(std::filesystem::exists(tiny_.folder("run") / "metrics.jsonl"));
+}
+
+TEST_F(RankProcesses, OneThatStandsStillEndsAll) {
+  Job job(
+      on(3) + strata("run",
+                     " --set parallel.zero=2 --set training.steps=100000 --set training.micro_batch_size=1"),
+      log());
+  ASSERT_TRUE(job.wait_until([&] { return std::filesystem::exists(checkpoints("run") / "latest"); }))
+      << output();
+  ASSERT_TRUE(job.send(1, SIGSTOP));
+  EXPECT_EQ(job.wait(), 4) << output();
+  EXPECT_NE(output().find("rank 1 is stopped or gone"), std::string::npos) << output();
+  expect_whole("run", "stopped");
 }
 
 }  // namespace
