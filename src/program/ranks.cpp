@@ -52,4 +52,10 @@ int64_t Ranks::batch_part() const {
   return at("replicate") * mesh_.size("shard") + at("shard");
 }
 
+int64_t Ranks::staging_bytes() const {
+  int64_t bytes = all_->staging_bytes() + batch_->staging_bytes();
+  for (const auto& group : along_) bytes += group != nullptr ? group->staging_bytes() : 0;
+  return bytes;
+}
+
 }  // namespace strata::program

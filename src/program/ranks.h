@@ -26,6 +26,8 @@ class Ranks {
   int64_t batch_part() const;
   int64_t batch_parts() const { return mesh_.batch_ranks(); }
   bool is_first() const { return world_.rank() == 0; }
+  // What its groups hold beside the arena for what has been prepared so far; MPI's own buffers not counted.
+  int64_t staging_bytes() const;
 
  private:
   comm::World& world_;

@@ -176,6 +176,9 @@ std::vector<observe::MemoryShare> memory_shares(const program::Executor& executo
   shares.push_back(
       {"activations and scratch", static_cast<double>(set.arena_bytes - set.workspace_offset), kNotKnown});
   shares.push_back({"copies for saves", static_cast<double>(program::save_staging_bytes(set)), kNotKnown});
+  if (executor.ranks() != nullptr && executor.ranks()->staging_bytes() > 0)
+    shares.push_back(
+        {"messages to other ranks", static_cast<double>(executor.ranks()->staging_bytes()), kNotKnown});
   return shares;
 }
 

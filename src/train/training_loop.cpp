@@ -246,11 +246,12 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
                    {{"key", change.key}, {"before", change.before}, {"after", change.after}});
   }
   if (reordered_) reporter.event("reordered", step_, {{"first_sample", samples_->options().origin.sample}});
-  reporter.event(step_ == 0 ? "start" : "resume", step_,
-                 {{"parameters", models::parameter_count(model_)},
-                  {"arena_bytes", executor_->arena_bytes()},
-                  {"process_seconds", process_seconds()},
-                  {"program", fmt::format("strata {}", program_version())}});
+  observe::MetricFields start{{"parameters", models::parameter_count(model_)},
+                              {"arena_bytes", executor_->arena_bytes()},
+                              {"process_seconds", process_seconds()},
+                              {"program", fmt::format("strata {}", program_version())}};
+  if (ranks_ != nullptr) start.push_back({"staging_bytes", ranks_->staging_bytes()});
+  reporter.event(step_ == 0 ? "start" : "resume", step_, start);
   reporter.fact(
       "model",
       fmt::format("{} parameters, {}", human_count(static_cast<double>(models::parameter_count(model_))),

@@ -7,12 +7,15 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
+#include "comm/world.h"
 #include "fixtures/tiny_program.h"
 #include "kernels/cpu/gemm.h"
 #include "models/parametrization.h"
+#include "program/initialize.h"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
 
@@ -33,40 +36,44 @@ constexpr size_t kMaxCallers = 4096;
 std::atomic<bool> counting{false};
 std::atomic<size_t> allocations{0};
 std::atomic<int64_t> alive{0};
-std::array<void*, kMaxCallers> callers;
+struct Call {
+  void* caller;
+  size_t bytes;
+};
+std::array<Call, kMaxCallers> callers;
 
-void note(void* caller) {
+void note(void* caller, size_t bytes) {
   if (!counting.load(std::memory_order_relaxed)) return;
   const size_t i = allocations.fetch_add(1);
   ++alive;
-  if (i < kMaxCallers) callers[i] = caller;
+  if (i < kMaxCallers) callers[i] = {caller, bytes};
 }
 
 }  // namespace
 
 extern "C" {
 void* malloc(size_t bytes) {
-  note(__builtin_return_address(0));
+  note(__builtin_return_address(0), bytes);
   return __libc_malloc(bytes);
 }
 void* calloc(size_t n, size_t bytes) {
-  note(__builtin_return_address(0));
+  note(__builtin_return_address(0), n * bytes);
   return __libc_calloc(n, bytes);
 }
 void* realloc(void* old, size_t bytes) {
-  if (old == nullptr) note(__builtin_return_address(0));
+  if (old == nullptr) note(__builtin_return_address(0), bytes);
   return __libc_realloc(old, bytes);
 }
 void* memalign(size_t alignment, size_t bytes) {
-  note(__builtin_return_address(0));
+  note(__builtin_return_address(0), bytes);
   return __libc_memalign(alignment, bytes);
 }
 void* aligned_alloc(size_t alignment, size_t bytes) {
-  note(__builtin_return_address(0));
+  note(__builtin_return_address(0), bytes);
   return __libc_memalign(alignment, bytes);
 }
 int posix_memalign(void** out, size_t alignment, size_t bytes) {
-  note(__builtin_return_address(0));
+  note(__builtin_return_address(0), bytes);
   *out = __libc_memalign(alignment, bytes);
   return *out == nullptr ? ENOMEM : 0;
 }
@@ -78,7 +85,7 @@ void free(void* memory) {
 
 // So that the caller of new, not new itself, is the one that allocates.
 void* operator new(size_t bytes) {
-  note(__builtin_return_address(0));
+  note(__builtin_return_address(0), bytes);
   void* memory = __libc_malloc(bytes == 0 ? 1 : bytes);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
@@ -101,7 +108,8 @@ std::string module_of(void* caller) {
 
 struct Count {
   size_t ours = 0, libraries = 0;
-  int64_t left = 0;  // allocated and not freed
+  int64_t left = 0;    // allocated and not freed
+  size_t largest = 0;  // of ours, in bytes
   std::string first_of_ours;
 };
 
@@ -115,14 +123,15 @@ Count count_allocations(Run run) {
   Count count;
   count.left = alive;
   for (size_t i = 0; i < std::min<size_t>(allocations, kMaxCallers); ++i) {
-    const std::string module = module_of(callers[i]);
+    const std::string module = module_of(callers[i].caller);
     if (module.find("libdnnl") != std::string::npos || module.find("libgomp") != std::string::npos) {
       ++count.libraries;
       continue;
     }
+    count.largest = std::max(count.largest, callers[i].bytes);
     if (count.ours++ == 0) {
       Dl_info info{};
-      dladdr(callers[i], &info);
+      dladdr(callers[i].caller, &info);
       count.first_of_ours = module + " " + (info.dli_sname != nullptr ? info.dli_sname : "");
     }
   }
@@ -200,6 +209,69 @@ TEST(Allocations, NoneOfOursWhereTheLibraryMultiplies) {
     RecordProperty("library_allocations", static_cast<int>(count.libraries));
   }
 }
+
+// What an executor holds is what it asks its device for.
+class MeasuringDevice final : public device::HostDevice {
+ public:
+  explicit MeasuringDevice(int threads) : HostDevice(device::cpu_target(threads)) {}
+  std::unique_ptr<device::Memory> allocate(device::MemorySpace space, int64_t bytes) override {
+    allocated += bytes;
+    return HostDevice::allocate(space, bytes);
+  }
+  int64_t allocated = 0;
+};
+
+class MemoryOfRanks : public testing::TestWithParam<std::tuple<graph::Mesh, int>> {};
+
+// Each rank holds the arena of the plan, and no more than a few messages beside it: ranks that are threads
+// read each other's buffers where they lie.
+TEST_P(MemoryOfRanks, IsThePlanToTheByte) {
+  CompileOptions options = tiny_options("llama3-5m");
+  options.mesh = std::get<0>(GetParam());
+  options.zero = std::get<1>(GetParam());
+  options.target = device::cpu_target(1);
+  const auto set = compile({tiny_request(2)}, options);
+  constexpr int kWarm = 20;   // steps in which each of a group's 64 posts is used once
+  constexpr int kSteps = 10;  // more than the ranks
+  Count count;
+  comm::run_local_ranks(static_cast<int>(options.mesh.ranks()), [&](comm::World& world) {
+    const Ranks ranks(world, options.mesh);
+    const auto device = std::make_shared<MeasuringDevice>(1);
+    Executor executor(set, device, &ranks);
+    write_coordinates(executor, ranks.coordinates());
+    initialize_weights(executor, 1, ranks.coordinates());
+    const auto step = [&] {
+      write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f});
+      executor.run_script(0);
+    };
+    for (int i = 0; i < kWarm; ++i) step();
+    EXPECT_EQ(device->allocated, set->arena_bytes);
+    EXPECT_EQ(executor.arena_bytes(), set->arena_bytes);
+    EXPECT_EQ(ranks.all().staging_bytes(), 0);
+    // No rank is in a step while the first one begins and ends counting.
+    const auto steps = [&] {
+      world.barrier();
+      for (int i = 0; i < kSteps; ++i) step();
+      world.barrier();
+    };
+    world.barrier();
+    if (world.rank() == 0) {
+      count = count_allocations(steps);
+    } else {
+      steps();
+    }
+    world.barrier();
+  });
+  // The barriers of the others may begin before the count or end behind it.
+  EXPECT_LT(std::abs(count.left), kSteps) << "first: " << count.first_of_ours;
+  EXPECT_LE(count.largest, 4096u) << "what a collective notes of itself is small";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MemoryOfRanks,
+                         testing::Values(std::tuple(graph::Mesh::of(2, 1, 1, 1), 0),
+                                         std::tuple(graph::Mesh::of(1, 2, 1, 1), 1),
+                                         std::tuple(graph::Mesh::of(1, 4, 1, 1), 3),
+                                         std::tuple(graph::Mesh::of(2, 2, 1, 1), 2)));
 
 int64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");

@@ -13,6 +13,12 @@ TEST_F(RankProcesses, TrainTheBitsOfThreads) {
   expect_equal_runs("threads", "processes", 6);
   for (const char* log : {"rank-00000.log", "rank-00002.log"})
     EXPECT_TRUE(std::filesystem::exists(tiny_.folder("processes") / "logs" / log)) << log;
+  // Beside the arena, which is the same, processes hold messages; threads hold none.
+  const auto start = [&](const char* name) { return *find_event(metrics_of(tiny_.folder(name)), "start"); };
+  EXPECT_EQ(start("processes")["arena_bytes"], start("threads")["arena_bytes"]);
+  EXPECT_EQ(start("threads")["staging_bytes"], 0);
+  EXPECT_GT(start("processes")["staging_bytes"], 0);
+  EXPECT_LE(start("processes")["staging_bytes"], 3 * 8 * (1 << 20)) << "eight messages of each group at most";
 }
 
 TEST_F(RankProcesses, WhatOneRefusesEndsAll) {
