@@ -172,6 +172,11 @@ class Timed {
     add(optim::kAdamW8Bit, {matrix, bytes, scales, bytes, scales, matrix, scalars}, with(optim::AdamW8Bit{}),
         {0, 1, 2, 3, 4});
     add(optim::kMuon, {matrix, state, matrix, scalars}, with(optim::Muon{}), {0, 1});
+    const optim::MuonStackAttrs stack{{{0, with(optim::Muon{})}}};
+    const Operand of_one = zeros({1, matrix.shape[0], matrix.shape[1]});
+    add(optim::kMuonMomentum, {state, matrix, scalars}, stack, {0, -1});
+    add(optim::kNewtonSchulz, {f32(of_one.shape)}, optim::NewtonSchulzAttrs{});
+    add(optim::kMuonApply, {matrix, of_one, scalars}, stack, {0});
     add(optim::kAdafactor, {matrix, zeros({matrix.shape[0]}), zeros({matrix.shape[1]}), matrix, scalars},
         with(optim::Adafactor{}), {0, 1, 2});
   }

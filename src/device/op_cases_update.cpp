@@ -22,6 +22,52 @@ Operand partials(int64_t n) {
           }};
 }
 
+// Whole matrices; and k and v of [q | k | v], which share a state, beside a matrix of its own.
+void add_muon_stacks(std::vector<OpCase>& cases, const Operand& scalars) {
+  const auto rule = [](double lr_scale, bool nesterov = true) {
+    return optim::UpdateRule{
+        .weight_decay = 0.1, .lr_scale = lr_scale, .optimizer = optim::Muon{.nesterov = nesterov}};
+  };
+  const optim::UpdateAttrs k{rule(0.5), 48, 24, 96, 0, 48}, v{rule(0.25), 72, 24, 96, 24, 48}, own{rule(1)};
+  const Operand fused = f32({96, 20}), shared = f32({48, 20}), alone = f32({24, 20});
+  const optim::MuonStackAttrs rows{{{0, v}, {}, {1, own}, {0, k}}},
+      whole{{{1, own}, {0, {rule(0.5, false)}}, {}}};
+  cases.push_back({.name = "muon_momentum",
+                   .op = &optim::kMuonMomentum,
+                   .inputs = {alone, alone, alone, alone, scalars},
+                   .attrs = whole,
+                   .updates = {0, 2, -1}});
+  cases.push_back({.name = "muon_momentum_rows",
+                   .op = &optim::kMuonMomentum,
+                   .inputs = {shared, fused, alone, alone, scalars},
+                   .attrs = rows,
+                   .updates = {0, 2, -1},
+                   .ragged = true});
+  cases.push_back({.name = "muon_apply",
+                   .op = &optim::kMuonApply,
+                   .inputs = {alone, alone, f32({3, 24, 20}), scalars},
+                   .attrs = whole,
+                   .updates = {0, 1}});
+  cases.push_back({.name = "muon_apply_rows",
+                   .op = &optim::kMuonApply,
+                   .inputs = {fused, alone, f32({4, 24, 20}), scalars},
+                   .attrs = rows,
+                   .updates = {0, 1},
+                   .ragged = true});
+  for (const auto& [name, shape] : std::initializer_list<std::pair<const char*, Shape>>{
+           {"newton_schulz_wide", {4, 12, 20}}, {"newton_schulz_tall", {2, 20, 12}}})
+    cases.push_back({.name = name,
+                     .op = &optim::kNewtonSchulz,
+                     .inputs = {f32(shape)},
+                     .attrs = optim::NewtonSchulzAttrs{}});
+  // Nothing but zeros in the second matrix.
+  cases.push_back({.name = "newton_schulz_of_nothing",
+                   .op = &optim::kNewtonSchulz,
+                   .inputs = {f32_of(
+                       {2, 8, 8}, [](int64_t i) { return i < 64 ? 0.01 * static_cast<double>(i % 7) : 0; })},
+                   .attrs = optim::NewtonSchulzAttrs{}});
+}
+
 }  // namespace
 
 void add_update_rows(std::vector<OpCase>& cases) {
@@ -78,6 +124,7 @@ void add_update_rows(std::vector<OpCase>& cases) {
                    .attrs = rows(optim::Muon{}, 72, 24, 24, 48),
                    .updates = {0, 1},
                    .replicated_only = true});
+  add_muon_stacks(cases, scalars);
   const optim::Adafactor adafactor{.clip_threshold = 0.8};
   cases.push_back({.name = "adafactor",
                    .op = &optim::kAdafactor,

@@ -36,17 +36,19 @@ void resize(const NodeView& view, ValueSpec& spec, const Value& x, Placement pla
   if (placement.dim == x.segment_dim() && !spec.segments.empty()) spec.segments = parts;
 }
 
-std::vector<ValueSpec> infer(const NodeView& view) {
+ValueSpec moved(const NodeView& view, size_t i) {
   const auto& attrs = view.attrs<ReshardAttrs>();
+  const Value& x = view.in(static_cast<int>(i));
+  ValueSpec spec{"moved", x.dtype, x.shape, x.segments, false, x.segments_along};
+  const bool local = i < attrs.cuts.size();
+  resize(view, spec, x, attrs.from, local ? attrs.cuts[i].from.parts : std::vector<int64_t>{});
+  resize(view, spec, x, attrs.to, local ? shares_of(attrs.cuts[i].to) : std::vector<int64_t>{});
+  return spec;
+}
+
+std::vector<ValueSpec> infer(const NodeView& view) {
   std::vector<ValueSpec> specs;
-  for (size_t i = 0; i < std::max<size_t>(1, attrs.cuts.size()); ++i) {
-    const Value& x = view.in(static_cast<int>(i));
-    ValueSpec spec{"moved", x.dtype, x.shape, x.segments, false, x.segments_along};
-    const bool local = i < attrs.cuts.size();
-    resize(view, spec, x, attrs.from, local ? attrs.cuts[i].from.parts : std::vector<int64_t>{});
-    resize(view, spec, x, attrs.to, local ? shares_of(attrs.cuts[i].to) : std::vector<int64_t>{});
-    specs.push_back(std::move(spec));
-  }
+  for (size_t i = 0; i < view.node.inputs.size(); ++i) specs.push_back(moved(view, i));
   return specs;
 }
 
@@ -54,7 +56,7 @@ std::vector<ValueSpec> infer_take(const NodeView& view) {
   const Value& rank = view.in(TakeShard::kRank);
   if (rank.dtype != DType::kI32 || rank.shape.rank() != 1 || rank.shape[0] <= view.attrs<ReshardAttrs>().axis)
     shape_error(view, "the rank block must be i32[axes]");
-  return infer(view);
+  return {moved(view, TakeShard::kX)};
 }
 
 Cost cost(const NodeView& view) {
@@ -67,14 +69,25 @@ Cost cost_take(const NodeView& view) {
 
 // Other axes pass, and what is padded keeps its cut. On a rank the op is no longer what it is to the whole:
 // then nothing splits it.
-std::vector<PlacementOption> placements(const NodeView& view, int axis) {
+std::vector<PlacementOption> placements_of(const NodeView& view, int axis, size_t operands) {
   const auto& attrs = view.attrs<ReshardAttrs>();
   if (attrs.ranks != 1) return {};
-  if (axis == attrs.axis) return {{{attrs.from}, {attrs.to}}};
-  std::vector<PlacementOption> options{{{Placement::partial()}, {Placement::partial()}}};
+  const auto all = [&](Placement from, Placement to) {
+    return PlacementOption{std::vector(operands, from), std::vector(operands, to)};
+  };
+  if (axis == attrs.axis) return {all(attrs.from, attrs.to)};
+  std::vector<PlacementOption> options{all(Placement::partial(), Placement::partial())};
   for (int dim = 0; dim < view.in(Reshard::kX).shape.rank(); ++dim)
-    options.push_back({{Placement::sharded(dim)}, {Placement::sharded(dim)}});
+    options.push_back(all(Placement::sharded(dim), Placement::sharded(dim)));
   return options;
+}
+
+std::vector<PlacementOption> placements(const NodeView& view, int axis) {
+  return placements_of(view, axis, view.node.inputs.size());
+}
+
+std::vector<PlacementOption> placements_take(const NodeView& view, int axis) {
+  return placements_of(view, axis, 1);
 }
 
 void gradient(GradientBuilder& builder, const Node& node) {
@@ -82,8 +95,8 @@ void gradient(GradientBuilder& builder, const Node& node) {
   Graph& graph = builder.graph();
   const Placement wanted = attrs.from.kind == Placement::Kind::kPartial ? kWhole : attrs.from;
   const std::string& axis = graph.mesh().axes[static_cast<size_t>(attrs.axis)].name;
-  builder.add_gradient(node.inputs[Reshard::kX],
-                       reshard(graph, builder.gradient_of(node.outputs[Reshard::kY]), axis, wanted));
+  for (size_t i = 0; i < node.outputs.size(); ++i)
+    builder.add_gradient(node.inputs[i], reshard(graph, builder.gradient_of(node.outputs[i]), axis, wanted));
 }
 
 Attributes localize_ranks(const NodeView& view) {
@@ -91,10 +104,12 @@ Attributes localize_ranks(const NodeView& view) {
   const Mesh& mesh = view.graph.mesh();
   const auto axis = static_cast<int>(attrs.axis);
   attrs.ranks = mesh.axes[static_cast<size_t>(axis)].size;
-  ReshardCuts cuts;
-  if (is_sharded(attrs.from)) cuts.from = cut_along(view.in(Reshard::kX), attrs.from.dim, mesh, axis);
-  if (is_sharded(attrs.to)) cuts.to = cut_along(view.out(Reshard::kY), attrs.to.dim, mesh, axis);
-  attrs.cuts = {cuts};
+  for (size_t i = 0; i < view.node.outputs.size(); ++i) {
+    ReshardCuts& cuts = attrs.cuts.emplace_back();
+    const auto operand = static_cast<int>(i);
+    if (is_sharded(attrs.from)) cuts.from = cut_along(view.in(operand), attrs.from.dim, mesh, axis);
+    if (is_sharded(attrs.to)) cuts.to = cut_along(view.out(operand), attrs.to.dim, mesh, axis);
+  }
   return attrs;
 }
 
@@ -119,7 +134,7 @@ const OpDef kTakeShard{.name = "take_shard",
                        .family = "elementwise",
                        .infer = infer_take,
                        .cost = cost_take,
-                       .placements = placements,
+                       .placements = placements_take,
                        .gradient = gradient,
                        .localize = localize_ranks};
 
@@ -133,7 +148,9 @@ ValueId reshard(Graph& graph, ValueId x, std::string_view axis_name, Placement t
   const ReshardAttrs attrs{.axis = axis, .from = from, .to = to};
   if (from == kWhole) return graph.add_node(kTakeShard, {x, rank_block(graph)}, attrs)[0];
   const ValueId y = graph.add_node(kReshard, {x}, attrs)[0];
-  graph.value(y).padding = graph.value(x).padding;
+  // What is put together and cut another way has lost the padding of its old cut.
+  const bool cut_anew = is_sharded(from) && is_sharded(to) && graph.value(x).padding.axis == axis;
+  if (!cut_anew) graph.value(y).padding = graph.value(x).padding;
   return y;
 }
 
@@ -143,6 +160,25 @@ ValueId sum_over_ranks(Graph& graph, ValueId x) {
       x = reshard(graph, x, graph.mesh().axes[axis].name, kWhole);
   }
   return x;
+}
+
+std::vector<ValueId> sum_over_ranks(Graph& graph, std::vector<ValueId> values) {
+  for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis) {
+    std::vector<size_t> terms;
+    std::vector<ValueId> inputs;
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (graph.mesh().axes[axis].size == 1 || graph.placement(values[i], axis) != Placement::partial())
+        continue;
+      terms.push_back(i);
+      inputs.push_back(values[i]);
+    }
+    if (terms.empty()) continue;
+    const auto sums = graph.add_node(
+        kReshard, inputs,
+        ReshardAttrs{.axis = static_cast<int64_t>(axis), .from = Placement::partial(), .to = kWhole});
+    for (size_t i = 0; i < terms.size(); ++i) values[terms[i]] = sums[i];
+  }
+  return values;
 }
 
 ValueId reduce_like(Graph& graph, ValueId x, ValueId like) {

@@ -44,6 +44,8 @@ struct TakeShard {
 ValueId reshard(Graph& graph, ValueId x, std::string_view axis, Placement to);
 // x with its partial sums added up, on every axis.
 ValueId sum_over_ranks(Graph& graph, ValueId x);
+// The same of several values, by one node an axis.
+std::vector<ValueId> sum_over_ranks(Graph& graph, std::vector<ValueId> values);
 // The same into shards on the axes on which `like` is sharded, which is cut as that is.
 ValueId reduce_like(Graph& graph, ValueId x, ValueId like);
 // x, which is replicated there. Its gradient may be a partial sum on that axis, and is then reduced: what

@@ -37,6 +37,7 @@ const Definition kAdafactorDefinition{.name = "adafactor",
                                       .op = [](const Shape& rows) -> const graph::OpDef& {
                                         return rows.rank() == 1 ? kAdafactorVector : kAdafactor;
                                       },
-                                      .states = states};
+                                      .states = states,
+                                      .grain = nullptr};
 
 }  // namespace strata::optim

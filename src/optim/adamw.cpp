@@ -27,7 +27,6 @@ const graph::OpDef kAdamW{
 const Definition kAdamWDefinition{.name = "adamw",
                                   .unit = Definition::Unit::kRows,
                                   .op = [](const Shape&) -> const graph::OpDef& { return kAdamW; },
-                                  .states = states,
-                                  .grain = [](const Shape&) { return int64_t{1}; }};
+                                  .states = states};
 
 }  // namespace strata::optim

@@ -15,6 +15,14 @@ struct StateSpec {
   int64_t block = 0;  // elements of the parameter that an entry is for, in the order of memory; 0: not so
 };
 
+// Rows of a parameter that lies in shards, for which a node would be.
+struct ShardedRows {
+  graph::ValueId parameter = graph::kNone, gradient = graph::kNone;
+  std::vector<graph::ValueId> states;
+  UpdateAttrs attrs;
+  int32_t layer = graph::kNone;
+};
+
 struct Definition {
   std::string_view name;
   // Which rows a node may be for: any, since elements are updated alone (neighbours share states); one tensor
@@ -25,7 +33,10 @@ struct Definition {
   // The rule of a node for `rows` as its kernel applies it; nullptr: as it is.
   UpdateRule (*applied)(const UpdateRule& rule, const Shape& rows) = nullptr;
   // The rows that a shard of a tensor comes in multiples of; nullptr: the update needs the tensor whole.
-  int64_t (*grain)(const Shape& rows) = nullptr;
+  int64_t (*grain)(const Shape& rows) = [](const Shape&) { return int64_t{1}; };
+  // Updates all rows that are in shards, where ranks need one another's; nullptr: a rank updates its own by
+  // `op`.
+  void (*add_sharded)(graph::Graph&, graph::ValueId scalars, const std::vector<ShardedRows>& all) = nullptr;
 };
 
 extern const Definition kAdamWDefinition, kMuonDefinition, kLionDefinition, kAdafactorDefinition,
@@ -37,7 +48,9 @@ const Definition& definition_of(const Optimizer& optimizer);
 Shape shape_of_rows(const graph::NodeView& view);
 // Checks the operands that all optimizers have; states are checked against `wanted`.
 std::vector<graph::ValueSpec> infer_update(const graph::NodeView& view, const std::vector<StateSpec>& wanted);
-// Their attributes on a rank that has a part of the rows.
+// Attributes on a rank that has a part of the rows: those of any node for rows of a value that is cut as the
+// parameter is; and of the ops themselves.
+UpdateAttrs localized(const UpdateAttrs& attrs, const graph::Value& like, const graph::Mesh& mesh);
 graph::Attributes localize_rows(const graph::NodeView& view);
 // FLOPs for each element of the node's rows, and bytes: passes over parameter and gradient, and the rows'
 // share of the states, read and written once.

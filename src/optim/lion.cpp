@@ -26,7 +26,6 @@ const graph::OpDef kLion{"lion",  "update",         infer,   cost,         place
 const Definition kLionDefinition{.name = "lion",
                                  .unit = Definition::Unit::kRows,
                                  .op = [](const Shape&) -> const graph::OpDef& { return kLion; },
-                                 .states = states,
-                                 .grain = [](const Shape&) { return int64_t{1}; }};
+                                 .states = states};
 
 }  // namespace strata::optim

@@ -1,12 +1,18 @@
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <span>
+#include <utility>
 
+#include "base/error.h"
+#include "graph/reshard.h"
 #include "optim/definition.h"
 #include "optim/operands.h"
 
 namespace strata::optim {
 
 using graph::NodeView;
+using graph::Placement;
 
 namespace {
 
@@ -21,13 +27,17 @@ std::vector<graph::ValueSpec> infer(const NodeView& view) {
 }
 
 // Of the three products of each step: x xᵀ, its square, and x times the polynomial.
+double flops_of_products(int64_t rows, int64_t columns, int64_t steps) {
+  const auto n = static_cast<double>(std::min(rows, columns));
+  const auto m = static_cast<double>(std::max(rows, columns));
+  return static_cast<double>(steps) * 2 * n * n * (2 * m + n);
+}
+
 graph::Cost cost(const NodeView& view) {
   const Shape rows = shape_of_rows(view);
-  const auto n = static_cast<double>(std::min(rows[0], rows[1]));
-  const auto m = static_cast<double>(std::max(rows[0], rows[1]));
-  const auto steps = static_cast<double>(std::get<Muon>(view.attrs<UpdateAttrs>().rule.optimizer).steps);
   graph::Cost cost = update_cost(view, 2, 2, 1);
-  cost.flops += steps * 2 * n * n * (2 * m + n);
+  cost.flops +=
+      flops_of_products(rows[0], rows[1], std::get<Muon>(view.attrs<UpdateAttrs>().rule.optimizer).steps);
   return cost;
 }
 
@@ -46,15 +56,256 @@ UpdateRule applied(const UpdateRule& rule, const Shape& rows) {
   return out;
 }
 
+// --- Matrices in shards: as many as there are ranks go into a stack, of which each rank gets one whole.
+
+using Slot = MuonStackAttrs::Slot;
+
+// Which of a node's operands lies as the parameter of operand i of the slots does.
+using Like = int (*)(int i);
+
+// Rows of each matrix of a stack that a rank has.
+int64_t rows_of_stack(const NodeView& view, Like like) {
+  int64_t rows = -1;
+  for (const Slot& slot : view.attrs<MuonStackAttrs>().slots) {
+    if (slot.operand < 0) continue;
+    const int64_t found = row_range(slot.update, view.in(like(static_cast<int>(slot.operand))).shape).rows;
+    STRATA_CHECK(rows < 0 || rows == found, "matrices of {} and of {} rows in one stack", rows, found);
+    rows = found;
+  }
+  STRATA_CHECK(rows >= 0, "a stack of no matrix");
+  return rows;
+}
+
+// The values of a stack's matrices come first, `each` of them for one operand of its slots.
+int count_of(const NodeView& view, int behind, int each) {
+  return (static_cast<int>(view.node.inputs.size()) - behind) / each;
+}
+
+std::vector<graph::ValueSpec> infer_momentum(const NodeView& view) {
+  using Op = MuonMomentumOperands;
+  const auto& attrs = view.attrs<MuonStackAttrs>();
+  const Shape& first = view.in(Op::gradient(0)).shape;
+  std::vector<graph::ValueSpec> specs;
+  for (int i = 0; i < count_of(view, Op::kBehind, Op::kEach); ++i) {
+    if (view.in(Op::gradient(i)).shape.rank() != 2 || view.in(Op::gradient(i)).shape[1] != first[1] ||
+        view.in(Op::momentum(i)).shape.rank() != 2 || view.in(Op::momentum(i)).shape[1] != first[1])
+      graph::shape_error(view, "gradients and momenta must be matrices of as many columns");
+    specs.push_back({"momentum", DType::kF32, view.in(Op::momentum(i)).shape});
+  }
+  const int64_t rows = rows_of_stack(view, Op::gradient);
+  specs.push_back({"stack", DType::kF32, {std::ssize(attrs.slots), rows, first[1]}});
+  return specs;
+}
+
+// Reads the gradient and the momentum, and writes momentum and stack.
+graph::Cost cost_momentum(const NodeView& view) {
+  const auto elements =
+      static_cast<double>(view.out(static_cast<int>(view.node.outputs.size()) - 1).shape.elements());
+  return {4 * elements, 16 * elements};
+}
+
+std::vector<graph::PlacementOption> placements_momentum(const NodeView& view, int) {
+  using Op = MuonMomentumOperands;
+  const auto count = static_cast<size_t>(count_of(view, Op::kBehind, Op::kEach));
+  graph::PlacementOption option{std::vector(Op::kEach * count, Placement::sharded(0)),
+                                std::vector(count, Placement::sharded(0))};
+  option.inputs.push_back(Placement::replicated());
+  option.outputs.push_back(Placement::sharded(1));
+  return {option};
+}
+
+graph::Attributes localize_stack(const NodeView& view, Like like) {
+  auto attrs = view.attrs<MuonStackAttrs>();
+  for (Slot& slot : attrs.slots) {
+    if (slot.operand >= 0)
+      slot.update = localized(slot.update, view.in(like(static_cast<int>(slot.operand))), view.graph.mesh());
+  }
+  return attrs;
+}
+
+graph::Attributes localize_momentum(const NodeView& view) {
+  return localize_stack(view, MuonMomentumOperands::gradient);
+}
+
+std::vector<graph::ValueSpec> infer_products(const NodeView& view) {
+  const graph::Value& x = view.in(NewtonSchulzOperands::kX);
+  if (x.shape.rank() != 3 || x.dtype != DType::kF32)
+    graph::shape_error(view, "x must be a stack of matrices");
+  return {{"orthogonal", DType::kF32, x.shape}};
+}
+
+graph::Cost cost_products(const NodeView& view) {
+  const Shape& x = view.in(NewtonSchulzOperands::kX).shape;
+  return {static_cast<double>(x[0]) * flops_of_products(x[1], x[2], view.attrs<NewtonSchulzAttrs>().steps),
+          graph::streamed_bytes(view)};
+}
+
+std::vector<graph::PlacementOption> placements_products(const NodeView&, int) {
+  return {{{Placement::sharded(0)}, {Placement::sharded(0)}}};
+}
+
+std::vector<graph::ValueSpec> infer_apply(const NodeView& view) {
+  using Op = MuonApplyOperands;
+  const auto& attrs = view.attrs<MuonStackAttrs>();
+  const int count = count_of(view, Op::kBehind, 1);
+  std::vector<graph::ValueSpec> specs;
+  for (int i = 0; i < count; ++i) specs.push_back({"updated", DType::kF32, view.in(i).shape});
+  const int64_t rows = rows_of_stack(view, Op::parameter);
+  if (view.in(count).shape != Shape{std::ssize(attrs.slots), rows, view.in(0).shape[1]})
+    graph::shape_error(view, "the stack must hold as many rows and columns of each matrix");
+  return specs;
+}
+
+graph::Cost cost_apply(const NodeView& view) {
+  const auto elements =
+      static_cast<double>(view.in(static_cast<int>(view.node.outputs.size())).shape.elements());
+  return {3 * elements, 12 * elements};
+}
+
+std::vector<graph::PlacementOption> placements_apply(const NodeView& view, int) {
+  const size_t count = view.node.outputs.size();
+  graph::PlacementOption option{std::vector(count, Placement::sharded(0)),
+                                std::vector(count, Placement::sharded(0))};
+  option.inputs.push_back(Placement::sharded(1));
+  option.inputs.push_back(Placement::replicated());
+  return {option};
+}
+
+graph::Attributes localize_apply(const NodeView& view) {
+  return localize_stack(view, MuonApplyOperands::parameter);
+}
+
+// The place of a value in a list, which it is added to.
+int64_t place_in(std::vector<graph::ValueId>& values, graph::ValueId value) {
+  const auto found = std::find(values.begin(), values.end(), value);
+  if (found == values.end()) values.push_back(value);
+  return std::distance(values.begin(), std::find(values.begin(), values.end(), value));
+}
+
+// Matrices of one size, at most one for each rank of the axis, on their way.
+struct Stack {
+  std::string axis;
+  graph::Padding padding;
+  std::vector<graph::ValueId> parameters;
+  MuonStackAttrs applied;
+  int64_t steps = 0;
+  graph::ValueId whole = graph::kNone;  // this rank's matrix
+};
+
+// Moves the momenta, and brings each matrix together on one rank; slots from `first` on are theirs.
+Stack begin_stack(graph::Graph& graph, graph::ValueId scalars, std::span<const ShardedRows* const> matrices,
+                  int64_t first) {
+  const graph::Value& parameter = graph.value(matrices[0]->parameter);
+  const graph::MeshAxis& axis = graph.mesh().axes[static_cast<size_t>(parameter.padding.axis)];
+  Stack stack;
+  stack.axis = axis.name;
+  stack.padding = parameter.padding;
+  stack.steps = std::get<Muon>(matrices[0]->attrs.rule.optimizer).steps;
+  stack.applied.slots.resize(static_cast<size_t>(axis.size));
+  MuonStackAttrs moved = stack.applied;
+  std::vector<graph::ValueId> momenta, inputs;
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    const ShardedRows& one = *matrices[i];
+    const auto slot = (static_cast<size_t>(first) + i) % moved.slots.size();
+    if (std::find(momenta.begin(), momenta.end(), one.states[0]) == momenta.end())
+      inputs.insert(inputs.end(), {one.states[0], one.gradient});
+    moved.slots[slot] = {place_in(momenta, one.states[0]), one.attrs};
+    stack.applied.slots[slot] = {place_in(stack.parameters, one.parameter), one.attrs};
+  }
+  inputs.push_back(scalars);
+  const int64_t rows = row_range(matrices[0]->attrs, parameter.shape).rows;
+  const graph::ValueId parts = graph.add_value({.name = fmt::format("muon{}.parts", graph.nodes().size()),
+                                                .shape = {axis.size, rows, parameter.shape[1]},
+                                                .encoding = {},
+                                                .padding = parameter.padding});
+  std::vector<graph::ValueId> outputs = momenta;
+  outputs.push_back(parts);
+  graph.add_node_into(kMuonMomentum, std::move(inputs), std::move(outputs), std::move(moved));
+  stack.whole = graph::reshard(graph, parts, axis.name, Placement::sharded(0));
+  return stack;
+}
+
+void finish_stack(graph::Graph& graph, graph::ValueId scalars, const Stack& stack) {
+  const graph::ValueId whole =
+      graph.add_node(kNewtonSchulz, {stack.whole}, NewtonSchulzAttrs{stack.steps})[0];
+  const graph::ValueId parts = graph::reshard(graph, whole, stack.axis, Placement::sharded(1));
+  graph.value(parts).padding = stack.padding;
+  std::vector<graph::ValueId> inputs = stack.parameters;
+  inputs.insert(inputs.end(), {parts, scalars});
+  graph.add_node_into(kMuonApply, std::move(inputs), stack.parameters, stack.applied);
+}
+
+// What matrices of one stack have in common.
+struct Kind {
+  int64_t rows, columns, grain;
+  Muon constants;
+  bool operator==(const Kind&) const = default;
+};
+
+void add_sharded(graph::Graph& graph, graph::ValueId scalars, const std::vector<ShardedRows>& all) {
+  std::vector<std::pair<Kind, std::vector<const ShardedRows*>>> kinds;
+  for (const ShardedRows& one : all) {
+    const graph::Value& parameter = graph.value(one.parameter);
+    const Kind kind{row_range(one.attrs, parameter.shape).rows, parameter.shape[1], parameter.padding.grain,
+                    std::get<Muon>(one.attrs.rule.optimizer)};
+    auto found =
+        std::find_if(kinds.begin(), kinds.end(), [&](const auto& known) { return known.first == kind; });
+    if (found == kinds.end()) found = kinds.insert(found, {kind, {}});
+    found->second.push_back(&one);
+  }
+  const int axis = graph.value(all[0].parameter).padding.axis;
+  const int64_t ranks = graph.mesh().axes[static_cast<size_t>(axis)].size;
+  // The next stack is on its way while ranks are at this one.
+  std::optional<Stack> before;
+  int64_t first = 0;  // stacks that are not full leave other ranks idle in turn
+  for (const auto& [kind, matrices] : kinds) {
+    const std::span<const ShardedRows* const> list(matrices);
+    for (size_t at = 0; at < list.size(); at += static_cast<size_t>(ranks)) {
+      const auto these = list.subspan(at, std::min(static_cast<size_t>(ranks), list.size() - at));
+      Stack stack = begin_stack(graph, scalars, these, first);
+      first = (first + std::ssize(these)) % ranks;
+      if (before) finish_stack(graph, scalars, *before);
+      before = std::move(stack);
+    }
+  }
+  if (before) finish_stack(graph, scalars, *before);
+}
+
 }  // namespace
 
 // The products need the whole matrix.
 const graph::OpDef kMuon{"muon", "update", infer, cost, placements_whole, nullptr, {{0, 0}, {1, 1}}};
+const graph::OpDef kMuonMomentum{.name = "muon_momentum",
+                                 .family = "update",
+                                 .infer = infer_momentum,
+                                 .cost = cost_momentum,
+                                 .placements = placements_momentum,
+                                 .localize = localize_momentum};
+const graph::OpDef kNewtonSchulz{.name = "newton_schulz",
+                                 .family = "update",
+                                 .infer = infer_products,
+                                 .cost = cost_products,
+                                 .placements = placements_products,
+                                 .in_place = {{0, 0}}};
+const graph::OpDef kMuonApply{.name = "muon_apply",
+                              .family = "update",
+                              .infer = infer_apply,
+                              .cost = cost_apply,
+                              .placements = placements_apply,
+                              .localize = localize_apply};
+
+void MuonStackAttrs::describe(graph::AttributeText& to) const {
+  for (const Slot& slot : slots) {
+    to("operand", slot.operand);
+    if (slot.operand >= 0) slot.update.describe(to);
+  }
+}
 
 const Definition kMuonDefinition{.name = "muon",
                                  .unit = Definition::Unit::kMatrix,
                                  .op = [](const Shape&) -> const graph::OpDef& { return kMuon; },
                                  .states = states,
-                                 .applied = applied};
+                                 .applied = applied,
+                                 .add_sharded = add_sharded};
 
 }  // namespace strata::optim

@@ -34,6 +34,21 @@ struct LionOperands {
   enum In : int { kParameter, kMomentum, kGradient, kScalars };
 };
 using MuonOperands = LionOperands;
+// The first so many operands are those that the slots of a stack number.
+struct MuonMomentumOperands {
+  static constexpr int kEach = 2;    // inputs
+  static constexpr int kBehind = 1;  // scalars
+  static constexpr int momentum(int i) { return kEach * i; }
+  static constexpr int gradient(int i) { return kEach * i + 1; }
+};
+struct NewtonSchulzOperands {
+  enum In : int { kX };
+  enum Out : int { kY };
+};
+struct MuonApplyOperands {
+  static constexpr int kBehind = 2;  // stack, scalars
+  static constexpr int parameter(int i) { return i; }
+};
 struct AdafactorOperands {
   enum In : int { kParameter, kRow, kColumn, kGradient, kScalars };
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <span>
 
 #include "base/error.h"
 #include "graph/reshard.h"
@@ -149,11 +150,20 @@ void lie_in_shards(const Value& parameter, const StateSpec& spec, Value& state) 
         parameter.padding.grain * (parameter.shape.elements() / parameter.shape[0]) / spec.block;
 }
 
+// In the order of the variant's types.
+std::span<const Definition* const> all_definitions() {
+  static const Definition* const kAll[] = {&kAdamWDefinition, &kMuonDefinition, &kLionDefinition,
+                                           &kAdafactorDefinition, &kAdamW8BitDefinition};
+  static_assert(std::variant_size_v<Optimizer> == std::size(kAll));
+  return kAll;
+}
+
 class UpdateBuilder {
  public:
   UpdateBuilder(Graph& graph, UpdateGraph& update) : graph_(graph), update_(update) {}
 
-  void add(ValueId parameter, ValueId gradient, const ParameterRule& rule) {
+  void add(const graph::Parameter& of, ValueId gradient, const ParameterRule& rule) {
+    const ValueId parameter = of.value;
     const Value& value = graph_.value(parameter);
     const auto tensors = tensors_of(rule, value.name, value.shape);
     STRATA_CHECK(rule.part_scales.empty() || rule.part_scales.size() == value.segments.size(),
@@ -167,7 +177,7 @@ class UpdateBuilder {
                tensors[end].rule.optimizer.index() == tensors[i].rule.optimizer.index())
           ++end;
       }
-      add_run(parameter, gradient, definition,
+      add_run(of, gradient, definition,
               {tensors.begin() + static_cast<std::ptrdiff_t>(i),
                tensors.begin() + static_cast<std::ptrdiff_t>(end)},
               rule.part_scales);
@@ -175,10 +185,19 @@ class UpdateBuilder {
     }
   }
 
+  // Behind all parameters: what ranks update together.
+  void finish() {
+    for (const Definition* definition : all_definitions()) {
+      const auto found = sharded_.find(definition);
+      if (found != sharded_.end()) definition->add_sharded(graph_, update_.scalars, found->second);
+    }
+  }
+
  private:
   // Neighbouring tensors that share states.
-  void add_run(ValueId parameter, ValueId gradient, const Definition& definition, std::vector<Piece> run,
-               const std::vector<double>& part_scales) {
+  void add_run(const graph::Parameter& of, ValueId gradient, const Definition& definition,
+               std::vector<Piece> run, const std::vector<double>& part_scales) {
+    const ValueId parameter = of.value;
     const Value& value = graph_.value(parameter);
     const Piece whole{run.front().first, run.back().end() - run.front().first, {}};
     STRATA_CHECK(part_scales.empty() || definition.unit == Definition::Unit::kRows,
@@ -211,12 +230,18 @@ class UpdateBuilder {
         attrs.state_row = piece.first - whole.first;
         attrs.state_rows = whole.rows;
       }
+      if (definition.add_sharded != nullptr && value.padding.axis >= 0) {
+        sharded_[&definition].push_back(
+            {parameter, gradient, {outputs.begin() + 1, outputs.end()}, attrs, of.layer});
+        continue;
+      }
       graph_.add_node_into(definition.op(rows), inputs, outputs, attrs);
     }
   }
 
   Graph& graph_;
   UpdateGraph& update_;
+  std::map<const Definition*, std::vector<ShardedRows>> sharded_;
 };
 
 }  // namespace
@@ -227,10 +252,7 @@ const OpDef kSumOfPartials{"sum_of_partials", "update", infer_partials, cost_str
 const OpDef kRootOfSum{"root_of_sum", "update", infer_root, cost_streamed, placements_whole};
 
 const Definition& definition_of(const Optimizer& optimizer) {
-  static const Definition* const kAll[] = {&kAdamWDefinition, &kMuonDefinition, &kLionDefinition,
-                                           &kAdafactorDefinition, &kAdamW8BitDefinition};
-  static_assert(std::variant_size_v<Optimizer> == std::size(kAll));
-  return *kAll[optimizer.index()];
+  return *all_definitions()[optimizer.index()];
 }
 
 std::string_view name_of(const Optimizer& optimizer) {
@@ -281,12 +303,11 @@ RowRange row_range(const UpdateAttrs& attrs, const Shape& parameter) {
   return {share(attrs.first_row), share(attrs.rows), share(attrs.state_row), share(attrs.state_rows)};
 }
 
-graph::Attributes localize_rows(const NodeView& view) {
-  auto attrs = view.attrs<UpdateAttrs>();
+UpdateAttrs localized(const UpdateAttrs& whole, const Value& parameter, const graph::Mesh& mesh) {
+  UpdateAttrs attrs = whole;
   if (attrs.rows == 0) return attrs;
-  const Value& parameter = view.in(UpdateOperands::kParameter);
   const std::vector<int64_t> parts = parameter.parts(0);
-  const std::vector<int64_t> held = graph::parts_on_rank(parameter, 0, view.graph.mesh());
+  const std::vector<int64_t> held = graph::parts_on_rank(parameter, 0, mesh);
   // Rows lie in whole parts, or in a share of one that no rank has apart.
   const auto place = [&](int64_t row) {
     int64_t begin = 0, at = 0;
@@ -299,14 +320,17 @@ graph::Attributes localize_rows(const NodeView& view) {
     }
     return at;
   };
-  const int64_t state_begin = attrs.first_row - attrs.state_row;
-  const UpdateAttrs whole = attrs;
+  const int64_t state_begin = whole.first_row - whole.state_row;
   attrs.first_row = place(whole.first_row);
   attrs.rows = place(whole.first_row + whole.rows) - attrs.first_row;
   attrs.of_rows = place(whole.of_rows);
   attrs.state_row = attrs.first_row - place(state_begin);
   attrs.state_rows = place(state_begin + whole.state_rows) - place(state_begin);
   return attrs;
+}
+
+graph::Attributes localize_rows(const NodeView& view) {
+  return localized(view.attrs<UpdateAttrs>(), view.in(UpdateOperands::kParameter), view.graph.mesh());
 }
 
 std::optional<int64_t> shard_grain(const ParameterRule& rule, const Shape& parameter) {
@@ -426,8 +450,9 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of)
   UpdateBuilder builder(graph, update);
   for (size_t i = 0; i < graph.parameters().size(); ++i) {
     const graph::Parameter& parameter = graph.parameters()[i];
-    builder.add(parameter.value, gradients[i], rule_of(graph.value(parameter.value).name, parameter.role));
+    builder.add(parameter, gradients[i], rule_of(graph.value(parameter.value).name, parameter.role));
   }
+  builder.finish();
   graph.add_node_into(kRootOfSum, squares_of(graph, parameters), {update.param_norm});
   graph.set_phase(graph::Phase::kForward);
   return update;

@@ -127,8 +127,8 @@ struct UpdateGraph {
   std::vector<State> states;                 // all begin as zeros
 };
 
-// The rows that shards of a parameter come in multiples of, so that each is updated alone; nullopt: some
-// optimizer of it needs whole tensors.
+// The rows that shards of a parameter come in multiples of; nullopt: some optimizer of it needs whole
+// tensors.
 std::optional<int64_t> shard_grain(const ParameterRule& rule, const Shape& parameter);
 
 // Appends the update of every parameter of a differentiated graph. `token_count` is the accumulator by which
@@ -160,6 +160,28 @@ extern const graph::OpDef kMuon;             // momentum
 extern const graph::OpDef kAdafactor;        // row f32[rows], column f32[columns]
 extern const graph::OpDef kAdafactorVector;  // variance
 extern const graph::OpDef kAdamW8Bit;        // m u8, m_scale f32[blocks], v u8, v_scale f32[blocks]
+
+// Muon of parameters in shards: each matrix of a stack is made orthogonal by one rank.
+struct MuonStackAttrs {
+  struct Slot {
+    int64_t operand = -1;  // whose rows they are, of those that the node has; -1: the slot is empty
+    UpdateAttrs update;
+    bool operator==(const Slot&) const = default;
+  };
+  std::vector<Slot> slots;  // one a rank
+  bool operator==(const MuonStackAttrs&) const = default;
+  void describe(graph::AttributeText& to) const;
+};
+struct NewtonSchulzAttrs {
+  int64_t steps = 5;
+  bool operator==(const NewtonSchulzAttrs&) const = default;
+  void describe(graph::AttributeText& to) const { to("steps", steps); }
+};
+// (momentum, gradient, …, scalars) → momentum…, over their inputs, stack f32[slots, rows, columns] of what is
+// to be made orthogonal; zeros in empty slots, and everywhere when the step is skipped
+extern const graph::OpDef kMuonMomentum;
+extern const graph::OpDef kNewtonSchulz;  // (stack) → stack: each matrix made orthogonal; zeros stay zeros
+extern const graph::OpDef kMuonApply;     // (master…, stack, scalars) → master…, over their inputs
 
 // The rows of a parameter that a node updates, and the first of them in its states. `parameter` is the one
 // that the attributes speak of, or an equal share of each of its parts.

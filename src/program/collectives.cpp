@@ -243,6 +243,50 @@ std::vector<comm::Runs> runs_of_all(const graph::Cut& cut, const Strides& stride
   return all;
 }
 
+// Indices of one dimension.
+struct Along {
+  int dim;
+  int64_t first, size;
+};
+
+// Adds what lies within both of a value, in the order of memory.
+void add_block(const Value& value, Along outer, Along inner, comm::Runs& runs) {
+  if (outer.dim > inner.dim) std::swap(outer, inner);
+  const Shape& shape = value.shape;
+  int64_t before = 1, between = 1, bytes = size_of(value.dtype);
+  for (int i = 0; i < outer.dim; ++i) before *= shape[i];
+  for (int i = outer.dim + 1; i < inner.dim; ++i) between *= shape[i];
+  for (int i = inner.dim + 1; i < shape.rank(); ++i) bytes *= shape[i];
+  const int64_t row = shape[inner.dim] * bytes, rows = outer.size * between;
+  for (int64_t i = 0; i < before; ++i) {
+    const int64_t offset = (i * shape[outer.dim] + outer.first) * between * row + inner.first * bytes;
+    const bool whole = inner.size == shape[inner.dim];
+    runs.push_back(whole ? comm::Run{offset, rows * row, 1, 0}
+                         : comm::Run{offset, inner.size * bytes, rows, row});
+  }
+}
+
+// What a member of one cut gives a member of another: both sides list the same blocks in the same order.
+struct CutAnew {
+  const ReshardAttrs& attrs;
+  const graph::ReshardCuts& cuts;
+
+  comm::Runs sent(const Value& x, int from, int to) const { return blocks(x, from, to, true); }
+  comm::Runs received(const Value& y, int from, int to) const { return blocks(y, from, to, false); }
+
+ private:
+  // Of a value that is still cut as before, or already anew.
+  comm::Runs blocks(const Value& value, int from, int to, bool before) const {
+    comm::Runs runs;
+    for (const graph::HeldSpan& had : graph::held_of(cuts.from, from)) {
+      for (const graph::HeldSpan& gets : graph::held_of(cuts.to, to))
+        add_block(value, {attrs.from.dim, before ? had.at : had.whole.begin, had.whole.size()},
+                  {attrs.to.dim, before ? gets.whole.begin : gets.at, gets.whole.size()}, runs);
+    }
+    return runs;
+  }
+};
+
 comm::Transfer transfer_of(const ReshardAttrs& attrs, const graph::ReshardCuts& cuts, const Value& x,
                            const Value& y, int rank) {
   using Kind = Placement::Kind;
@@ -253,15 +297,15 @@ comm::Transfer transfer_of(const ReshardAttrs& attrs, const graph::ReshardCuts& 
     transfer.receive = {runs_of(cuts.to, rank, Strides(y, attrs.to.dim), false)};
     return transfer;
   }
-  const Strides of_parts(y, attrs.from.dim);
-  transfer.receive = runs_of_all(cuts.from, of_parts);
   if (attrs.to.kind == Kind::kSharded) {
-    STRATA_CHECK(cuts.from.grain == 0 && cuts.to.grain == 0 && cuts.from.parts.size() == 1 &&
-                     cuts.to.parts.size() == 1,
-                 "{} has parts or padding and is sharded along another dimension", x.name);
-    transfer.send = runs_of_all(cuts.to, Strides(x, attrs.to.dim));
+    const CutAnew blocks{attrs, cuts};
+    for (int member = 0; member < cuts.to.ranks; ++member) {
+      transfer.send.push_back(blocks.sent(x, rank, member));
+      transfer.receive.push_back(blocks.received(y, member, rank));
+    }
   } else {
     transfer.send = {runs_of(cuts.from, rank, Strides(x, attrs.from.dim), false)};
+    transfer.receive = runs_of_all(cuts.from, Strides(y, attrs.from.dim));
   }
   return transfer;
 }

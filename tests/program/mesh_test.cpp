@@ -1,8 +1,7 @@
 // A whole small model compiled for each rank of a mesh gives the losses, gradients and updates of one rank.
 #include <gtest/gtest.h>
 
-#include "fixtures/mesh_ranks.h"
-#include "fixtures/tiny_program.h"
+#include "mesh_model.h"
 
 namespace strata::program {
 namespace {
@@ -35,24 +34,6 @@ const std::vector<Layout>& layouts() {
   return kAll;
 }
 
-// Sizes that four ranks divide.
-models::ModelConfig small_model(const std::string& preset) {
-  models::ModelConfig model = models::preset(preset);
-  model.vocab_size = 101;
-  model.hidden_size = 32;
-  model.layers = 2;
-  if (model.encoder_layers > 0) model.encoder_layers = 2;
-  model.kv_heads = model.kv_heads == model.heads ? 8 : 4;
-  model.heads = 8;
-  model.head_dim = 8;
-  model.intermediate_size = 48;
-  if (model.positions != models::Positions::kRelative) model.max_positions = 64;
-  if (model.sliding_window.size > 0) model.sliding_window.size = 7;
-  return model;
-}
-
-constexpr int64_t kLength = 16, kSequences = 12;
-
 // How a program is made beside its mesh.
 struct Making {
   const char* name;
@@ -72,44 +53,6 @@ class OnAMesh : public testing::TestWithParam<std::tuple<const char*, Layout, Ma
     options.activations = making.activations;
     return options;
   }
-  static Request request_for(const models::ModelConfig& model, int64_t ranks) {
-    const bool encoder = model.architecture == models::Architecture::kEncoderDecoder;
-    return {.kind = Kind::kTrain,
-            .sequences = kSequences / ranks,
-            .sequence_length = kLength,
-            .encoder_length = encoder ? 2 * kLength : 0,
-            .micro_batches = 2};
-  }
-  // Sequence s of a micro-batch is the same whichever rank has it.
-  static void fill_batch(Executor& executor, const graph::Coordinates& at) {
-    const graph::Mesh& mesh = executor.set().options.mesh;
-    const int64_t vocab = executor.set().options.model.vocab_size;
-    const int64_t part = at[0] * mesh.size("shard") + at[1];
-    const Request& request = executor.program(0).request;
-    for (int64_t micro = 0; micro < request.micro_batches; ++micro) {
-      for (const std::string name : {"tokens", "targets", "positions", "kv_begin", "encoder_tokens",
-                                     "encoder_kv_begin", "cross_kv_begin"}) {
-        const int64_t length =
-            name.starts_with("encoder_") ? request.encoder_length : request.sequence_length;
-        std::vector<int32_t> values;
-        for (int64_t s = part * request.sequences; s < (part + 1) * request.sequences; ++s) {
-          for (int64_t i = 0; i < length; ++i) {
-            const int64_t document = i < length / 3 ? 0 : length / 3;
-            const int64_t read = i < length / 3 ? 0 : request.encoder_length / 3;
-            const int64_t mixed = (s * 131 + i * 37 + micro * 11 + static_cast<int64_t>(name.size()) * 5);
-            const bool masked = name == "targets" && mixed % 5 == s % 5;
-            values.push_back(static_cast<int32_t>(name == "positions"          ? i - document
-                                                  : name == "kv_begin"         ? document
-                                                  : name == "encoder_kv_begin" ? document
-                                                  : name == "cross_kv_begin"   ? read
-                                                  : masked                     ? -1
-                                                                               : mixed % vocab));
-          }
-        }
-        executor.upload_batch(0, name, micro, values.data(), std::ssize(values) * 4);
-      }
-    }
-  }
   static MeshRanks take_step(const CompileOptions& options) {
     return MeshRanks(compile({request_for(options.model, options.mesh.batch_ranks())}, options), 3,
                      [](Executor& executor, const graph::Coordinates& at) {
@@ -121,19 +64,6 @@ class OnAMesh : public testing::TestWithParam<std::tuple<const char*, Layout, Ma
                      });
   }
 };
-
-double largest(const Tensor& tensor) {
-  double most = 0;
-  for (const double value : tensor.values) most = std::max(most, std::abs(value));
-  return most;
-}
-
-void expect_near(const Tensor& found, const Tensor& wanted, double tolerance, const std::string& name) {
-  ASSERT_EQ(found.shape, wanted.shape) << name;
-  const double scale = largest(wanted) + 1e-6;
-  for (size_t i = 0; i < wanted.values.size(); ++i)
-    ASSERT_NEAR(found.values[i], wanted.values[i], tolerance * scale) << name << ", element " << i;
-}
 
 TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
   const auto& [preset, layout, making] = GetParam();

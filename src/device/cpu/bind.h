@@ -30,5 +30,6 @@ std::span<const Binding> elementwise_bindings();
 std::span<const Binding> gemm_bindings();
 std::span<const Binding> loss_bindings();
 std::span<const Binding> update_bindings();
+std::span<const Binding> update_shard_bindings();
 
 }  // namespace strata::device::cpu_bind

@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "device/cpu/bind.h"
+#include "device/cpu/bind_update.h"
 #include "kernels/cpu/adafactor.h"
 #include "kernels/cpu/adamw8bit.h"
 #include "kernels/cpu/muon.h"
@@ -40,34 +40,6 @@ PartialsPlan partials_plan(const graph::NodeView& view, int first) {
     plan.counts.push_back(view.in(i).shape.elements());
   return plan;
 }
-
-const UpdateScalars* scalars_at(const std::byte* place) {
-  return reinterpret_cast<const UpdateScalars*>(place);
-}
-
-template <typename Optimizer>
-const Optimizer& optimizer_of(const BindRequest& request) {
-  return std::get<Optimizer>(request.view.attrs<optim::UpdateAttrs>().rule.optimizer);
-}
-
-// The elements that a node of an optimizer is for, and its rates.
-struct RowsPlan {
-  explicit RowsPlan(const BindRequest& request) {
-    const Shape& shape = request.view.in(optim::UpdateOperands::kParameter).shape;
-    const auto& attrs = request.view.attrs<optim::UpdateAttrs>();
-    const optim::RowRange range = optim::row_range(attrs, shape);
-    columns = shape[0] > 0 ? shape.elements() / shape[0] : 0;
-    rows = range.rows;
-    first = range.first * columns;
-    state_first = range.state_first * columns;
-    elements = rows * columns;
-    weight_decay = attrs.rule.weight_decay;
-    lr_scale = attrs.rule.lr_scale;
-  }
-  int64_t rows = 0, columns = 0, elements = 0;
-  int64_t first = 0, state_first = 0;  // elements
-  double weight_decay = 0, lr_scale = 1;
-};
 
 // (x) → partials
 BoundKernel sum_of_squares(const BindRequest& request) {
@@ -186,17 +158,13 @@ BoundKernel muon(const BindRequest& request) {
   using Op = optim::MuonOperands;
   const auto& constants = optimizer_of<optim::Muon>(request);
   const RowsPlan rows(request);
-  auto& products = request.cache[fmt::format("muon {} {}", rows.rows, rows.columns)];
-  if (!products) {
-    products = std::make_shared<const cpu::MuonPlan>(cpu::plan_muon(rows.rows, rows.columns, request.device));
-  }
   MuonNode plan{rows,
                 {.momentum = constants.momentum,
                  .nesterov = constants.nesterov,
                  .steps = constants.steps,
                  .weight_decay = rows.weight_decay,
                  .lr_scale = rows.lr_scale},
-                std::static_pointer_cast<const cpu::MuonPlan>(products)};
+                muon_products(request, rows.rows, rows.columns)};
   BoundKernel bound_muon = bound(
       [](Launch&, void* held, std::byte* const* p) {
         auto& [node, run] = instance_of<MuonInstance>(held);

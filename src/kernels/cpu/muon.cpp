@@ -27,10 +27,11 @@ void MoveMomentum(float* m, const float* grad, float* x, float grad_scale, float
   });
 }
 
-void Scale(float* x, float factor, int64_t n) {
+// to = factor · from, which it may be.
+void Scale(const float* from, float* to, float factor, int64_t n) {
   const Vector scale = constant(factor);
-  for_vectors(n,
-              [&](int64_t i, auto span) HWY_ATTR { store(x + i, hn::Mul(scale, load(x + i, span)), span); });
+  for_vectors(
+      n, [&](int64_t i, auto span) HWY_ATTR { store(to + i, hn::Mul(scale, load(from + i, span)), span); });
 }
 
 // a = b · a + c · squared.
@@ -69,13 +70,7 @@ int64_t padded_bytes(int64_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
 
-// Places in the scratch of a plan. x is held with its long side first.
-struct Scratch {
-  float *x, *next, *gram, *square;
-  std::byte *encoded, *gemm;
-};
-
-int64_t lay_out(const MuonPlan& plan, std::byte* memory, Scratch* scratch) {
+int64_t lay_out(const MuonPlan& plan, std::byte* memory, MuonScratch* scratch) {
   const int64_t short_side = std::min(plan.rows, plan.columns);
   const int64_t matrix = padded_bytes(plan.rows * plan.columns * 4);
   const int64_t gram = padded_bytes(short_side * short_side * 4);
@@ -121,7 +116,7 @@ MuonPlan plan_muon(int64_t rows, int64_t columns, const hardware::DeviceSpec& de
   plan.square = plan_gemm({.role = GemmRole::kWeightGrad, .m = n, .n = n, .k = n}, device);
   plan.product = plan_gemm({.role = GemmRole::kInputGrad, .m = m, .n = n, .k = n}, device);
   plan.encoding = plan_weight_encoding(GemmRole::kInputGrad, n, n, DType::kF32, device);
-  Scratch scratch;
+  MuonScratch scratch;
   plan.scratch_bytes = lay_out(plan, nullptr, &scratch);
   return plan;
 }
@@ -129,30 +124,21 @@ MuonPlan plan_muon(int64_t rows, int64_t columns, const hardware::DeviceSpec& de
 Muon::Muon(const MuonPlan& plan)
     : plan_(plan), gram_(plan.gram), square_(plan.square), product_(plan.product), packer_(plan.encoding) {}
 
-void Muon::update(float* master, float* momentum, const float* grad, const UpdateScalars* scalars,
-                  const MuonConstants& c, void* memory) {
-  const UpdateScalars& s = *scalars;
+float* Muon::orthogonalize(const float* from, const MuonScratch& scratch, int64_t steps) {
+  MuonScratch at = scratch;
   const int64_t count = plan_.rows * plan_.columns;
-  if (s.skip != 0 || count == 0) return;
-  Scratch at;
-  lay_out(plan_, static_cast<std::byte*>(memory), &at);
   const bool wide = plan_.rows < plan_.columns;
   const int64_t n = std::min(plan_.rows, plan_.columns);
-
-  const auto move = HWY_DYNAMIC_DISPATCH(MoveMomentum);
-  const auto share = static_cast<float>(1 - c.momentum);
-  const float mix = c.nesterov ? static_cast<float>(c.momentum) : 1.0f;
-  parallel_ranges(count, kGrain, [&](int64_t begin, int64_t end) {
-    move(momentum + begin, grad + begin, at.x + begin, s.grad_scale, share, mix, end - begin);
-  });
   auto* const partials = reinterpret_cast<double*>(at.square);
   double squares = 0;
-  sum_of_squares_partials(at.x, count, partials);
+  sum_of_squares_partials(from, count, partials);
   reduce_sum(partials, norm_partials(count), &squares);
   const auto scale = HWY_DYNAMIC_DISPATCH(Scale);
   const auto inverse = static_cast<float>(1 / (std::sqrt(squares) + kEps));
-  parallel_ranges(count, kGrain,
-                  [&](int64_t begin, int64_t end) { scale(at.x + begin, inverse, end - begin); });
+  parallel_ranges(count, kGrain, [&](int64_t begin, int64_t end) {
+    scale(from + begin, at.x + begin, inverse, end - begin);
+  });
+  if (squares == 0) return at.x;
   if (wide) {
     transpose(at.x, plan_.rows, plan_.columns, at.next);
     std::swap(at.x, at.next);
@@ -160,7 +146,7 @@ void Muon::update(float* master, float* momentum, const float* grad, const Updat
 
   // x (3.4445 + polynomial): one product of the long side less than with the linear term apart.
   const auto polynomial = HWY_DYNAMIC_DISPATCH(Polynomial);
-  for (int64_t step = 0; step < c.steps; ++step) {
+  for (int64_t step = 0; step < steps; ++step) {
     gram_.run({.a = at.x, .b = at.x, .c = at.gram, .scratch = at.gemm});
     square_.run({.a = at.gram, .b = at.gram, .c = at.square, .scratch = at.gemm});
     parallel_ranges(n * n, kGrain, [&](int64_t begin, int64_t end) {
@@ -180,12 +166,46 @@ void Muon::update(float* master, float* momentum, const float* grad, const Updat
     transpose(at.x, plan_.columns, plan_.rows, at.next);
     std::swap(at.x, at.next);
   }
+  return at.x;
+}
 
-  const double rate = double{s.lr} * c.lr_scale;
+void Muon::update(float* master, float* momentum, const float* grad, const UpdateScalars* scalars,
+                  const MuonConstants& c, void* memory) {
+  const int64_t count = plan_.rows * plan_.columns;
+  if (scalars->skip != 0 || count == 0) return;
+  MuonScratch at;
+  lay_out(plan_, static_cast<std::byte*>(memory), &at);
+  muon_momentum(count, momentum, grad, at.x, scalars, c);
+  muon_apply(count, master, orthogonalize(at.x, at, c.steps), scalars, c);
+}
+
+void Muon::newton_schulz(const float* x, float* y, int64_t steps, void* memory) {
+  const int64_t count = plan_.rows * plan_.columns;
+  if (count == 0) return;
+  MuonScratch at;
+  lay_out(plan_, static_cast<std::byte*>(memory), &at);
+  const float* const result = orthogonalize(x, at, steps);
+  parallel_ranges(count, kGrain,
+                  [&](int64_t begin, int64_t end) { std::copy(result + begin, result + end, y + begin); });
+}
+
+void muon_momentum(int64_t n, float* momentum, const float* grad, float* x, const UpdateScalars* scalars,
+                   const MuonConstants& c) {
+  const auto move = HWY_DYNAMIC_DISPATCH(MoveMomentum);
+  const float grad_scale = scalars->grad_scale, share = static_cast<float>(1 - c.momentum);
+  const float mix = c.nesterov ? static_cast<float>(c.momentum) : 1.0f;
+  parallel_ranges(n, kGrain, [&](int64_t begin, int64_t end) {
+    move(momentum + begin, grad + begin, x + begin, grad_scale, share, mix, end - begin);
+  });
+}
+
+void muon_apply(int64_t n, float* master, const float* x, const UpdateScalars* scalars,
+                const MuonConstants& c) {
+  const double rate = double{scalars->lr} * c.lr_scale;
   const auto apply = HWY_DYNAMIC_DISPATCH(Apply);
-  parallel_ranges(count, kGrain, [&](int64_t begin, int64_t end) {
-    apply(master + begin, at.x + begin, static_cast<float>(1 - rate * c.weight_decay),
-          static_cast<float>(rate), end - begin);
+  parallel_ranges(n, kGrain, [&](int64_t begin, int64_t end) {
+    apply(master + begin, x + begin, static_cast<float>(1 - rate * c.weight_decay), static_cast<float>(rate),
+          end - begin);
   });
 }
 

@@ -51,5 +51,6 @@ std::span<const Row> loss_kernels();
 std::span<const Row> qk_norm_kernels();
 std::span<const Row> rows_kernels();
 std::span<const Row> update_kernels();
+std::span<const Row> update_shard_kernels();
 
 }  // namespace strata::reference

@@ -4,6 +4,7 @@
 
 #include "base/parallel.h"
 #include "kernels/reference/call.h"
+#include "kernels/reference/orthogonal.h"
 #include "optim/operands.h"
 #include "optim/optimizer.h"
 #include "tensor/dynamic_map.h"
@@ -273,52 +274,22 @@ void adamw8bit(const Call& call) {
   put_bytes(v_map, v, call.out[Op::kV], call.out[Op::kVScale]);
 }
 
-// (master, momentum, grad, scalars) → master, momentum; cpu::muon_update
+// (master, momentum, grad, scalars) → master, momentum; cpu::Muon::update
 void muon(const Call& call) {
   const Update update(call);
   if (update.scalars.skip != 0) return;
   const auto& constants = update.constants<optim::Muon>();
   const double momentum = constants.momentum;
-  const bool nesterov = constants.nesterov, tall = update.rows > update.columns;
-  const int64_t n = std::min(update.rows, update.columns), width = std::max(update.rows, update.columns);
-  std::vector<double> x(static_cast<size_t>(update.n));  // [n, width]
-  const auto place = [&](int64_t i) {
-    return static_cast<size_t>(tall ? i % update.columns * width + i / update.columns : i);
-  };
-  double squares = 0;
+  std::vector<double> x;
   for (int64_t i = 0; i < update.n; ++i) {
     const int64_t at = update.state_first + i;
     const double g = update.g(i), before = call.in[1].at(at), m = before + (1 - momentum) * (g - before);
     call.out[1].put(at, m);
-    x[place(i)] = nesterov ? g + momentum * (m - g) : m;
-    squares += x[place(i)] * x[place(i)];
+    x.push_back(constants.nesterov ? g + momentum * (m - g) : m);
   }
-  for (double& value : x) value /= std::sqrt(squares) + 1e-7;
-  const auto at = [](const std::vector<double>& matrix, int64_t columns, int64_t i, int64_t j) {
-    return matrix[static_cast<size_t>(i * columns + j)];
-  };
-  for (int64_t step = 0; step < constants.steps; ++step) {
-    std::vector<double> a(static_cast<size_t>(n * n)), b = a, next = x;
-    for (int64_t i = 0; i < n * n; ++i) {
-      for (int64_t k = 0; k < width; ++k)
-        a[static_cast<size_t>(i)] += at(x, width, i / n, k) * at(x, width, i % n, k);
-    }
-    for (int64_t i = 0; i < n * n; ++i) {
-      double square = 0;
-      for (int64_t k = 0; k < n; ++k) square += at(a, n, i / n, k) * at(a, n, k, i % n);
-      b[static_cast<size_t>(i)] = -4.7750 * a[static_cast<size_t>(i)] + 2.0315 * square;
-    }
-    parallel_for(n, [&](int64_t i) {
-      for (int64_t j = 0; j < width; ++j) {
-        double sum = 3.4445 * at(x, width, i, j);
-        for (int64_t k = 0; k < n; ++k) sum += at(b, n, i, k) * at(x, width, k, j);
-        next[static_cast<size_t>(i * width + j)] = sum;
-      }
-    });
-    x = std::move(next);
-  }
+  x = newton_schulz(x, update.rows, update.columns, constants.steps);
   for (int64_t i = 0; i < update.n; ++i)
-    update.put_p(i, update.p(i) * update.keep - update.rate * x[place(i)]);
+    update.put_p(i, update.p(i) * update.keep - update.rate * x[static_cast<size_t>(i)]);
 }
 
 }  // namespace

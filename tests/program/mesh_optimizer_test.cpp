@@ -1,0 +1,152 @@
+// Every optimizer with its parameters in shards does what it does on one rank, and holds its share.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "mesh_model.h"
+#include "models/parametrization.h"
+
+namespace strata::program {
+namespace {
+
+struct Layout {
+  const char* name;
+  int64_t replicate, shard;
+  int zero;
+};
+constexpr Layout kLayouts[] = {{"zero1_2", 1, 2, 1}, {"zero2_3", 1, 3, 2},   {"zero3_4", 1, 4, 3},
+                               {"zero1_4", 1, 4, 1}, {"zero2_2x2", 2, 2, 2}, {"zero3_2x2", 2, 2, 3}};
+std::string name_of(const Layout& layout) {
+  return layout.name;
+}
+
+// Which optimizer has the rows of a parameter of so many rows.
+struct Case {
+  const char* name;
+  optim::ParameterRule (*rule)(graph::ParameterRole role, const models::ModelConfig& model);
+};
+std::string name_of(const Case& one) {
+  return one.name;
+}
+
+optim::UpdateRule rule_with(const optim::Optimizer& optimizer) {
+  return {.weight_decay = 0.1, .optimizer = optimizer};
+}
+
+const Case kMuon{"muon", [](graph::ParameterRole role, const models::ModelConfig&) {
+                   return optim::one_rule(models::is_hidden_matrix(role) ? rule_with(optim::Muon{})
+                                                                         : rule_with(optim::AdamW{}));
+                 }};
+// q, k and v by rules of their own.
+const Case kByRows{"by_rows", [](graph::ParameterRole role, const models::ModelConfig& model) {
+                     if (role != graph::ParameterRole::kAttentionIn) return kMuon.rule(role, model);
+                     optim::UpdateRule half = rule_with(optim::Muon{});
+                     half.lr_scale = 0.5;
+                     return optim::ParameterRule{{{model.q_width(), rule_with(optim::Muon{})},
+                                                  {model.kv_width(), rule_with(optim::Lion{})},
+                                                  {model.kv_width(), half}}};
+                   }};
+
+// Sizes that no number of ranks divides; fewer matrices of a size than there are ranks.
+CompileOptions options_of(const Case& one, const std::string& preset) {
+  CompileOptions options = tiny_options(preset);
+  options.model = small_model(preset);
+  options.model.kv_heads = options.model.kv_heads == options.model.heads ? 5 : 1;
+  options.model.hidden_size = 50;
+  options.model.heads = 5;
+  options.model.head_dim = 10;
+  options.model.intermediate_size = 46;
+  options.rule_of = [rule = one.rule, model = options.model](const std::string&, graph::ParameterRole role) {
+    return rule(role, model);
+  };
+  return options;
+}
+
+std::shared_ptr<const ProgramSet> compiled(const CompileOptions& options) {
+  return compile({request_for(options.model, options.mesh.batch_ranks())}, options);
+}
+
+MeshRanks take_steps(const CompileOptions& options, double max_grad_norm) {
+  return MeshRanks(compiled(options), 3, [&](Executor& executor, const graph::Coordinates& at) {
+    fill_batch(executor, at);
+    for (int step = 0; step < 2; ++step) {
+      write_hyper(executor, {.max_grad_norm = max_grad_norm, .lr = 1e-2f, .eps = 1e-2f});
+      executor.run_script(0);
+    }
+  });
+}
+
+// Parameters and states.
+std::vector<std::string> updated_by(const ProgramSet& set) {
+  std::vector<std::string> names;
+  for (const Persistent& entry : set.persistent) {
+    if (entry.role == graph::Role::kParameter || entry.role == graph::Role::kState)
+      names.push_back(entry.name);
+  }
+  return names;
+}
+
+class ShardedOptimizers : public testing::TestWithParam<std::tuple<Case, const char*, Layout>> {
+ protected:
+  CompileOptions options() const { return options_of(std::get<0>(GetParam()), std::get<1>(GetParam())); }
+  CompileOptions in_shards() const {
+    const Layout& layout = std::get<2>(GetParam());
+    CompileOptions options = this->options();
+    options.mesh = graph::Mesh::of(layout.replicate, layout.shard, 1, 1);
+    options.zero = layout.zero;
+    return options;
+  }
+};
+
+TEST_P(ShardedOptimizers, UpdateAsOneRank) {
+  const MeshRanks one = take_steps(options(), 1), ranks = take_steps(in_shards(), 1);
+  for (const std::string& name : updated_by(one.set())) {
+    expect_near(ranks.whole(name), one.whole(name), 1e-4, name);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// A share of every segment, and a row more where it does not divide; what belongs to no row is whole.
+TEST_P(ShardedOptimizers, HoldTheirShare) {
+  const auto one = compiled(options()), ranks = compiled(in_shards());
+  const graph::Graph& graph = one->programs[0].graph;
+  const int64_t shards = std::get<2>(GetParam()).shard;
+  int64_t held = 0, all = 0;
+  for (const std::string& name : updated_by(*one)) {
+    const Persistent& whole = one->at(name);
+    const bool has_rows = name != "updates" && !name.starts_with("column.");
+    const auto segments = std::max<int64_t>(1, std::ssize(graph.value(graph.find_value(name)).segments));
+    const int64_t row = has_rows ? whole.bytes / whole.shape[0] : 0;
+    EXPECT_LE(ranks->at(name).bytes, has_rows ? whole.bytes / shards + segments * row : whole.bytes) << name;
+    held += ranks->at(name).bytes;
+    all += whole.bytes;
+  }
+  EXPECT_LT(held * shards, all * 5 / 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ShardedOptimizers,
+                         testing::Combine(testing::Values(kMuon, kByRows),
+                                          testing::Values("llama3-5m", "gpt2-124m"),
+                                          testing::ValuesIn(kLayouts)),
+                         [](const auto& one) {
+                           const std::string preset = std::get<1>(one.param);
+                           return name_of(std::get<0>(one.param)) + "_" + preset.substr(0, preset.find('-')) +
+                                  "_" + name_of(std::get<2>(one.param));
+                         });
+
+// Each matrix is made orthogonal whole, by the kernel of one rank: the same gradients give the same bits.
+TEST(ShardedMuon, GivesTheBitsOfWholeMatrices) {
+  for (const int64_t shards : {2, 3, 4}) {
+    CompileOptions options = options_of(kMuon, "llama3-5m");
+    options.mesh = graph::Mesh::of(1, shards, 1, 1);
+    // Nothing is clipped: a norm is summed up in another order.
+    const MeshRanks whole = take_steps(options, 0);
+    options.zero = 1;
+    const MeshRanks in_shards = take_steps(options, 0);
+    for (const std::string& name : updated_by(whole.set()))
+      EXPECT_EQ(in_shards.whole(name).values, whole.whole(name).values) << name << " on " << shards;
+  }
+}
+
+}  // namespace
+}  // namespace strata::program
