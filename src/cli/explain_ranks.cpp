@@ -41,14 +41,17 @@ nlohmann::ordered_json ranks_json(const program::ProgramSet& set) {
 void print_ranks(const program::ProgramSet& set) {
   const graph::Mesh& mesh = set.options.mesh;
   if (mesh.ranks() == 1) return;
-  print_out("\n{} ranks, ZeRO stage {}; neighbours in a row are a shard group\n", mesh.ranks(),
-            set.options.zero);
+  const int64_t tensor = mesh.size("tensor");
+  print_out("\n{} ranks, ZeRO stage {}; {}\n", mesh.ranks(), set.options.zero,
+            tensor == 1
+                ? "neighbours in a row are a shard group"
+                : "those joined by + are a tensor group, and each place of them in a row a shard group");
   constexpr int64_t kMostRows = 8, kMostInRow = 16;
   const int64_t rows = mesh.size("replicate"), in_row = mesh.ranks() / rows;
   for (int64_t row = 0; row < std::min(rows, kMostRows); ++row) {
     std::string text = fmt::format("  replica {:<4}", row);
     for (int64_t i = 0; i < std::min(in_row, kMostInRow); ++i)
-      text += fmt::format(" {:>5}", row * in_row + i);
+      text += fmt::format("{}{:>{}}", i % tensor == 0 ? " " : "+", row * in_row + i, tensor == 1 ? 5 : 0);
     print_out("{}{}\n", text, in_row > kMostInRow ? " …" : "");
   }
   if (rows > kMostRows) print_out("  …\n");

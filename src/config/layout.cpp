@@ -1,7 +1,6 @@
 #include "config/layout.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -9,25 +8,50 @@
 namespace strata::config {
 namespace {
 
-// Pairs of replicate and shard that make this number of ranks and are nearest to what was asked for.
+struct Degree {
+  const char* name;
+  int64_t ParallelTable::*value;
+};
+constexpr Degree kDegrees[] = {{"replicate", &ParallelTable::replicate},
+                               {"shard", &ParallelTable::shard},
+                               {"tensor", &ParallelTable::tensor}};
+
+// "replicate = 2, shard = 4"; tensor too where somebody splits tensors.
+std::string text_of(const ParallelTable& degrees, bool with_tensor) {
+  std::string text;
+  for (const Degree& degree : kDegrees) {
+    if (degree.value == &ParallelTable::tensor && !with_tensor) continue;
+    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", degree.name, degrees.*degree.value);
+  }
+  return text;
+}
+
+// Degrees that make this number of ranks and are nearest to what was asked for.
 std::string nearest(const ParallelTable& asked, int64_t ranks) {
   struct Choice {
-    int64_t replicate, distance;
+    ParallelTable degrees;
+    int64_t distance = 0;
   };
+  const bool splits_tensors = asked.tensor != 1;
   std::vector<Choice> choices;
-  for (int64_t replicate = 1; replicate <= ranks; ++replicate) {
-    if (ranks % replicate != 0) continue;
-    const int64_t shard = ranks / replicate;
-    choices.push_back({replicate, std::abs(replicate - std::max<int64_t>(1, asked.replicate)) +
-                                      std::abs(shard - std::max<int64_t>(1, asked.shard))});
+  for (int64_t tensor = 1; tensor <= (splits_tensors ? ranks : 1); ++tensor) {
+    if (ranks % tensor != 0) continue;
+    for (int64_t replicate = 1; replicate <= ranks / tensor; ++replicate) {
+      if (ranks / tensor % replicate != 0) continue;
+      Choice choice{asked};
+      choice.degrees.replicate = replicate;
+      choice.degrees.shard = ranks / tensor / replicate;
+      choice.degrees.tensor = tensor;
+      for (const Degree& degree : kDegrees)
+        choice.distance += std::abs(choice.degrees.*degree.value - std::max<int64_t>(1, asked.*degree.value));
+      choices.push_back(std::move(choice));
+    }
   }
   std::stable_sort(choices.begin(), choices.end(),
                    [](const Choice& a, const Choice& b) { return a.distance < b.distance; });
   std::string text;
-  for (size_t i = 0; i < std::min<size_t>(3, choices.size()); ++i) {
-    text += fmt::format("{}replicate = {}, shard = {}", i == 0 ? "" : "; ", choices[i].replicate,
-                        ranks / choices[i].replicate);
-  }
+  for (size_t i = 0; i < std::min<size_t>(3, choices.size()); ++i)
+    text += (i == 0 ? "" : "; ") + text_of(choices[i].degrees, splits_tensors);
   return text;
 }
 
@@ -37,37 +61,38 @@ void resolve_degrees(RunConfig& config, int64_t ranks) {
   ParallelTable& parallel = config.parallel;
   const ParallelTable asked = parallel;
   int64_t given = 1;
-  int64_t* open = nullptr;  // the degree for what is left
-  for (const auto& [name, degree] :
-       {std::pair{"replicate", &parallel.replicate}, std::pair{"shard", &parallel.shard}}) {
-    if (*degree == 0)
+  const Degree* open = nullptr;  // for what is left
+  for (const Degree& degree : kDegrees) {
+    const int64_t value = parallel.*degree.value;
+    if (value == 0)
       throw ConfigError("[parallel.{}] found 0, expected a number of ranks, or -1 for those that are left",
-                        name);
-    if (*degree > 0) {
-      given *= *degree;
+                        degree.name);
+    if (value > 0) {
+      given *= value;
       continue;
     }
-    if (open != nullptr)
-      throw ConfigError(
-          "[parallel] both replicate and shard are -1, expected one of them for the ranks that are left");
-    open = degree;
+    if (open != nullptr) {
+      throw ConfigError("[parallel] both {} and {} are -1, expected one of them for the ranks that are left",
+                        open->name, degree.name);
+    }
+    open = &degree;
   }
   if (open != nullptr && ranks % given == 0) {
-    *open = ranks / given;
+    parallel.*open->value = ranks / given;
     given = ranks;
   }
   if (given == ranks) return;
   throw ConfigError(
-      "[parallel] replicate = {}, shard = {} {} {} ranks, and {} were started; with {} ranks the nearest are "
-      "{}, or start "
-      "{} ranks",
-      asked.replicate, asked.shard, open != nullptr ? "need a multiple of" : "make", given, ranks, ranks,
+      "[parallel] {} {} {} ranks, and {} were started; with {} ranks the nearest are {}, or start {} ranks",
+      text_of(asked, asked.tensor != 1), open != nullptr ? "need a multiple of" : "make", given, ranks, ranks,
       nearest(asked, ranks), given);
 }
 
 graph::Mesh mesh_of(const RunConfig& config) {
   const auto at_least_one = [](int64_t degree) { return std::max<int64_t>(1, degree); };
-  return graph::Mesh::of(at_least_one(config.parallel.replicate), at_least_one(config.parallel.shard), 1, 1);
+  const ParallelTable& parallel = config.parallel;
+  return graph::Mesh::of(at_least_one(parallel.replicate), at_least_one(parallel.shard), 1,
+                         at_least_one(parallel.tensor));
 }
 
 comm::WorldOptions world_options(const RunConfig& config) {

@@ -385,6 +385,7 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
       break;
   }
   options.mesh = mesh_of(config);
+  options.sequence_parallel = config.parallel.sequence;
   options.zero = static_cast<int>(config.parallel.zero.value_or(0));
   options.reshard_after_forward = config.parallel.reshard_after_forward.value_or(true);
   options.prefetch = config.parallel.prefetch.value_or(config.parallel.progress == Progress::kThread ? 1 : 0);

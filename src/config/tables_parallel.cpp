@@ -21,8 +21,12 @@ TableSpec parallel_table() {
               "auto: the "
               "least that fits the memory.",
               between(0, 3)),
-          later(key("tensor", &T::tensor, "Tensor parallelism.", degree())),
-          later(key("sequence", &T::sequence, "Sequence parallelism with tensor parallelism.")),
+          key("tensor", &T::tensor,
+              "Ranks that share each layer: its heads and the width of its FFN; -1: the ranks that are left.",
+              degree()),
+          key("sequence", &T::sequence,
+              "With tensor above 1: between the blocks each of its ranks holds a part of the tokens, so that "
+              "norms and the stream are not computed and held alike by all."),
           later(key("context", &T::context, "Context parallelism.", degree())),
           later(key("context_kind", &T::context_kind, "Its algorithm: all_gather, ring, ulysses.")),
           later(key("pipeline", &T::pipeline, "Pipeline stages.", degree())),

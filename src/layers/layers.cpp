@@ -51,6 +51,7 @@ ValueId cache(Context& context, const std::string& name, int64_t room, int64_t w
   value.dtype = context.activations;
   value.shape = {context.cache_slots > 0 ? context.cache_slots : context.sequences, room, width};
   value.role = Role::kCache;
+  value.placements = on_tensor_axis(context, Placement::sharded(2));  // by heads
   return context.graph.add_value(std::move(value));
 }
 
@@ -215,6 +216,17 @@ ValueId encoder_keys_values(Context& context, const AttentionSpec& spec, ValueId
                 encoded);
 }
 
+// Each rank of the tensor axis has whole heads, as many as the others.
+void require_heads_for_all(const Context& context, const AttentionSpec& spec) {
+  const int64_t ranks = context.graph.mesh().size("tensor");
+  for (const auto& [count, name] :
+       {std::pair{spec.heads, "attention heads"}, std::pair{spec.kv_heads, "key-value heads"}}) {
+    if (count % ranks == 0) continue;
+    throw ConfigError("[parallel.tensor] {} ranks cannot share the {} {} of {}; take a divisor of {}", ranks,
+                      count, name, spec.name, count);
+  }
+}
+
 ops::CrossCache encoder_caches(Context& context, const AttentionSpec& spec) {
   const int64_t kv_width = spec.kv_heads * spec.head_dim;
   return {.keys = cache(context, spec.name + ".keys", context.encoder_length, kv_width),
@@ -226,6 +238,7 @@ ops::CrossCache encoder_caches(Context& context, const AttentionSpec& spec) {
 
 ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
   Graph& graph = context.graph;
+  require_heads_for_all(context, spec);
   const int64_t q_width = spec.heads * spec.head_dim;
   const int64_t kv_width = spec.kv_heads * spec.head_dim;
   ValueId qkv = linear(context,
@@ -239,6 +252,13 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
   if (spec.clip_qkv > 0) qkv = ops::clamp(graph, qkv, spec.clip_qkv);
   if (spec.qk_norm != AttentionSpec::QkNorm::kAbsent) {
     const bool head = spec.qk_norm == AttentionSpec::QkNorm::kHead;
+    if (!head && graph.mesh().size("tensor") > 1) {
+      throw ConfigError(
+          "[parallel.tensor] {} normalizes all heads together, which ranks would share: not yet in this "
+          "version; take "
+          "parallel.tensor = 1",
+          spec.name);
+    }
     const double offset = spec.norm_weight_offset;
     const ValueId q = norm_weight(context, spec.name + ".q_norm.weight", ParameterRole::kQueryNorm,
                                   head ? spec.head_dim : q_width, offset);
@@ -266,6 +286,7 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
 
 ValueId cross_attention(Context& context, const AttentionSpec& spec, ValueId x, ValueId encoded) {
   Graph& graph = context.graph;
+  require_heads_for_all(context, spec);
   const ValueId q = linear(context,
                            {.name = spec.name + ".q",
                             .role = ParameterRole::kCrossQuery,

@@ -203,6 +203,7 @@ class UpdateBuilder {
     STRATA_CHECK(part_scales.empty() || definition.unit == Definition::Unit::kRows,
                  "{} has parts with learning rates of their own, which {} does not know", value.name,
                  definition.name);
+    if (definition.unit != Definition::Unit::kRows) require_whole(value, definition);
     std::vector<ValueId> outputs{parameter};
     for (const StateSpec& spec : definition.states(with_rows(value.shape, whole.rows))) {
       std::string name = fmt::format("{}.{}", spec.name, value.name);
@@ -236,6 +237,22 @@ class UpdateBuilder {
         continue;
       }
       graph_.add_node_into(definition.op(rows), inputs, outputs, attrs);
+    }
+  }
+
+  // But for the axis whose shards are padded, which are put together.
+  void require_whole(const Value& value, const Definition& definition) const {
+    for (size_t axis = 0; axis < graph_.mesh().axes.size(); ++axis) {
+      const graph::MeshAxis& ranks = graph_.mesh().axes[axis];
+      if (ranks.size == 1 || static_cast<int>(axis) == value.padding.axis || value.placements.empty() ||
+          value.placements[axis].kind != Placement::Kind::kSharded)
+        continue;
+      throw ConfigError(
+          "[optimizer] {} updates {} as a whole, which parallel.{} = {} splits: not yet in this version; "
+          "take "
+          "adamw, "
+          "lion or adamw8bit for it, or parallel.{} = 1",
+          definition.name, value.name, ranks.name, ranks.size, ranks.name);
     }
   }
 

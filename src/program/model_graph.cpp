@@ -46,21 +46,24 @@ graph::Graph build_graph(const Request& request, const CompileOptions& options,
   STRATA_CHECK(
       (request.encoder_length > 0) == (options.model.architecture == models::Architecture::kEncoderDecoder),
       "encoder_length is {} for a {} model", request.encoder_length, options.model.family->name);
-  layers::Context context{.graph = graph,
-                          .mode = mode,
-                          .activations = options.activations,
-                          .sequence_length = request.sequence_length,
-                          .sequences = request.sequences * (writes ? 1 : options.mesh.batch_ranks()),
-                          .cache_capacity = writes ? options.cache_capacity : 0,
-                          .cache_slots = writes ? options.cache_slots : 0,
-                          .document_mask = request.document_mask,
-                          .sequence_parallel = options.sequence_parallel,
-                          .encoder_length = request.encoder_length};
+  layers::Context context{
+      .graph = graph,
+      .mode = mode,
+      .activations = options.activations,
+      .sequence_length = request.sequence_length,
+      .sequences = request.sequences * (writes ? 1 : options.mesh.batch_ranks()),
+      .cache_capacity = writes ? options.cache_capacity : 0,
+      .cache_slots = writes ? options.cache_slots : 0,
+      .document_mask = request.document_mask,
+      // What only goes forward need not save memory by it, and may have fewer rows than ranks.
+      .sequence_parallel = options.sequence_parallel && request.kind == Kind::kTrain,
+      .encoder_length = request.encoder_length};
   layers::add_batch(context);
   const models::Hidden hidden = options.model.family->build(options.model, context);
   if (mode == layers::Mode::kCached) models::add_logits(context, hidden);
   if (mode != layers::Mode::kSequences) {
     shard_parameters(graph, options);
+    graph::drop_identities_pass(graph);
     return graph;
   }
   const bool is_split = request.kind == Kind::kTrain && options.backward == Backward::kSplit;
@@ -73,8 +76,8 @@ graph::Graph build_graph(const Request& request, const CompileOptions& options,
     STRATA_CHECK(options.rule_of != nullptr, "a training program needs the optimizer's rules");
     auto update = optim::add_update(graph, losses.token_count, options.rule_of);
     if (states != nullptr) *states = std::move(update.states);
-    graph::drop_identities_pass(graph);
   }
+  graph::drop_identities_pass(graph);
   return graph;
 }
 

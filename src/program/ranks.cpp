@@ -44,6 +44,14 @@ Ranks::Ranks(comm::World& world, graph::Mesh mesh)
   batch_ = group(batch, "batch");
 }
 
+bool Ranks::is_first_holder(std::span<const graph::Placement> placements) const {
+  for (size_t axis = 0; axis < coordinates_.size(); ++axis) {
+    const bool same = placements.empty() || placements[axis] == graph::Placement::replicated();
+    if (same && coordinates_[axis] != 0) return false;
+  }
+  return true;
+}
+
 int64_t Ranks::batch_part() const {
   const auto at = [&](const char* name) {
     const int axis = mesh_.axis(name);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "comm/world.h"
@@ -25,6 +26,9 @@ class Ranks {
   // Which part of the batch this rank has, of how many.
   int64_t batch_part() const;
   int64_t batch_parts() const { return mesh_.batch_ranks(); }
+  // Of the ranks that hold the same of a value that is laid out so, the first: sums over ranks take its
+  // alone.
+  bool is_first_holder(std::span<const graph::Placement> placements) const;
   bool is_first() const { return world_.rank() == 0; }
   // What its groups hold beside the arena for what has been prepared so far; MPI's own buffers not counted.
   int64_t staging_bytes() const;

@@ -40,8 +40,7 @@ std::optional<config::RunConfig> binding_config(const std::string& resume, const
   auto stored = store.stored_config();
   if (!stored) return std::nullopt;
   // Runs of earlier versions had one rank, and said what is left of one.
-  config::resolve_degrees(*stored, std::max<int64_t>(1, stored->parallel.replicate) *
-                                       std::max<int64_t>(1, stored->parallel.shard));
+  config::resolve_degrees(*stored, config::mesh_of(*stored).ranks());
   const auto changes = config::compare_for_resume(*stored, asked);
   // Before the first checkpoint nothing binds a run to what it was started with.
   const bool free = std::all_of(changes.begin(), changes.end(), [](const config::Change& c) {
@@ -61,9 +60,11 @@ std::unique_ptr<comm::Communicator> group_of_start(comm::World* world) {
 }
 
 void describe_ranks(const config::RunConfig& config, const comm::World& world) {
-  log_info("ranks: {} ({} on this host, {} threads each, {}), replicate {} x shard {}, ZeRO stage {}",
+  log_info("ranks: {} ({} on this host, {} threads each, {}), replicate {} x shard {}{}, ZeRO stage {}",
            world.size(), world.local_size(), *config.device.threads, world.engine(),
-           config.parallel.replicate, config.parallel.shard, *config.parallel.zero);
+           config.parallel.replicate, config.parallel.shard,
+           config.parallel.tensor > 1 ? fmt::format(" x tensor {}", config.parallel.tensor) : "",
+           *config.parallel.zero);
   const int processors = available_processors();
   if (world.engine() == "local" && world.size() > processors)
     log_warning("{} ranks share {} processors: they wait for each other's turns", world.size(), processors);

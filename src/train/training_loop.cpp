@@ -393,6 +393,9 @@ StepNews TrainingLoop::news() {
                 .compute_seconds = record_.step_seconds,
                 .data_wait_seconds = record_.data_wait_seconds};
   if (ranks_ == nullptr) return news;
+  const graph::Graph& graph = executor_->program(config::kTrainProgram).graph;
+  if (!ranks_->is_first_holder(graph.value(graph.find_value("loss_sum")).placements))
+    news.loss_sum = news.tokens = 0;
   news.memory_bytes = static_cast<double>(resident_bytes());
   const double waited = executor_->seconds_waited();
   news.compute_seconds -= waited - std::exchange(seconds_waited_, waited);

@@ -11,8 +11,6 @@ struct Values {
 };
 const std::map<std::string, Values>& values() {
   static const std::map<std::string, Values> kValues{
-      {"parallel.tensor", {"2", "1"}},
-      {"parallel.sequence", {"false", "true"}},
       {"parallel.context", {"2", "1"}},
       {"parallel.context_kind", {"\"ring\"", "\"all_gather\""}},
       {"parallel.pipeline", {"2", "1"}},

@@ -37,6 +37,45 @@ void degree(const std::string& key) {
   EXPECT_TRUE(has(lab.refusal({key + "=0"}), "expected a number of ranks"));
 }
 
+// Two ranks share each layer: half of its weights each.
+void tensor(const std::string& key) {
+  Lab lab;
+  const Sets sets = kBatch + Sets{key + "=2", "parallel.shard=-1"};
+  expect_same_training(lab.run(kBatch), lab.run_on(2, sets));
+  expect_same_training(lab.run(kBatch), lab.run_on(4, sets + Sets{"parallel.zero=2"}));
+  const json one = lab.explain({}, {}), two = lab.explain({"--ranks", "2"}, sets);
+  const auto bytes = [](const json& explained, const std::string& name) {
+    for (const json& entry : explained.at("persistent")) {
+      if (entry.at("name") == name) return entry.at("bytes").get<int64_t>();
+    }
+    return int64_t{-1};
+  };
+  for (const char* name :
+       {"layers.0.attention.qkv.weight", "layers.1.ffn.down.weight", "layers.1.ffn.up.weight"})
+    EXPECT_EQ(2 * bytes(two, name), bytes(one, name)) << name;
+  EXPECT_TRUE(has(lab.refusal_on(2, {key + "=0"}), "expected a number of ranks"));
+}
+
+// The stream between the blocks: half of its rows, or all.
+void sequence(const std::string& key) {
+  Lab lab;
+  const Sets sets = kBatch + Sets{"parallel.tensor=2", "parallel.shard=1"};
+  expect_same_training(lab.run_on(2, sets + Sets{key + "=true"}), lab.run_on(2, sets + Sets{key + "=false"}));
+  const auto rows = [&](const char* value) {
+    const json forward = lab.explain({"--ranks", "2", "--program"}, sets + Sets{key + "=" + value})
+                             .at("programs")
+                             .at(0)
+                             .at("segments")
+                             .at("forward");
+    for (const json& one : forward) {
+      if (one.at("op") == "rms_norm") return one.at("inputs").at(0).at("shape").at(0).get<int64_t>();
+    }
+    return int64_t{-1};
+  };
+  EXPECT_GT(rows("false"), 0);
+  EXPECT_EQ(2 * rows("true"), rows("false"));
+}
+
 void zero(const std::string&) {
   Lab lab;
   const Seen one = lab.run(kBatch);
@@ -171,6 +210,8 @@ Contracts parallel_keys() {
   return {{"parallel.replicate", degree},
           {"parallel.shard", degree},
           {"parallel.zero", zero},
+          {"parallel.tensor", tensor},
+          {"parallel.sequence", sequence},
           {"parallel.reshard_after_forward", reshard_after_forward},
           {"parallel.reduce_dtype", reduce_dtype},
           {"parallel.prefetch", prefetch},

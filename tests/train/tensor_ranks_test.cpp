@@ -1,0 +1,152 @@
+// Tensor parallelism, alone and with the other axes, trains what one rank trains.
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <sstream>
+
+#include "base/error.h"
+#include "fixtures/tiny_run.h"
+
+namespace strata::train {
+namespace {
+
+using Sets = std::vector<std::string>;
+
+Sets operator+(Sets a, const Sets& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+struct Layout {
+  const char* name;
+  int replicate, shard, tensor, zero;
+  bool sequence = true;
+  int ranks() const { return replicate * shard * tensor; }
+  Sets sets() const {
+    return {fmt::format("parallel.replicate={}", replicate), fmt::format("parallel.shard={}", shard),
+            fmt::format("parallel.tensor={}", tensor), fmt::format("parallel.zero={}", zero),
+            fmt::format("parallel.sequence={}", sequence)};
+  }
+};
+constexpr Layout kLayouts[] = {{"tensor2", 1, 1, 2, 0},
+                               {"tensor2_whole_stream", 1, 1, 2, 0, false},
+                               {"tensor4", 1, 1, 4, 0},
+                               {"data2_tensor2", 2, 1, 2, 0},
+                               {"zero1_2_tensor2", 1, 2, 2, 1},
+                               {"zero3_2_tensor2", 1, 2, 2, 3},
+                               {"zero2_3_tensor2_whole_stream", 1, 3, 2, 2, false},
+                               {"hybrid_2x2_tensor2", 2, 2, 2, 3}};
+
+class TensorRanks : public testing::TestWithParam<Layout> {
+ protected:
+  // Llama with two key-value heads where four do not divide, GPT-2 with biases and a tied head.
+  std::string toml(const std::string& family, const std::string& name) const {
+    std::string text = tiny_.toml(name);
+    const auto put = [&](const std::string& from, const std::string& to) {
+      text.replace(text.find(from), from.size(), to);
+    };
+    if (GetParam().tensor == 4) put("num_key_value_heads = 2\n", "num_key_value_heads = 4\n");
+    if (family == "gpt2") {
+      put("\"llama3\"", "\"gpt2\"");
+      text.erase(text.find("num_key_value_heads"), std::string("num_key_value_heads = 2\n").size());
+    }
+    put("interval = \"never\"\n", "interval = \"3 steps\"\n");
+    return text;
+  }
+  TrainResult train(const std::string& family, const std::string& name, int ranks, const Sets& sets,
+                    int64_t stop_at = -1) const {
+    FaultyFileSystem quick;
+    const config::RunConfig config = config::parse_run_config(toml(family, name), "RUN.toml", sets);
+    std::atomic<int64_t> asked = 0;
+    return train_on_threads({.config = config, .files = &quick}, ranks, [&] {
+      return stop_at > 0 && std::filesystem::exists(tiny_.folder(name) / "metrics.jsonl") &&
+             ++asked > (stop_at - 1) * ranks;
+    });
+  }
+  std::vector<double> values(const std::string& name, const std::string& key) const {
+    std::vector<double> out;
+    std::istringstream lines(read_file(tiny_.folder(name) / "metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const auto json = nlohmann::json::parse(line);
+      if (json.contains("step") && json.contains(key)) out.push_back(json.at(key));
+    }
+    return out;
+  }
+  void expect_near(const std::string& one, const std::string& many, double tolerance) const {
+    for (const char* key : {"loss", "grad_norm", "param_norm", "eval/valid/loss"}) {
+      const auto expected = values(one, key), found = values(many, key);
+      ASSERT_FALSE(expected.empty()) << key;
+      ASSERT_EQ(found.size(), expected.size()) << many << ", " << key;
+      for (size_t i = 0; i < found.size(); ++i)
+        ASSERT_NEAR(found[i], expected[i], tolerance * std::abs(expected[i]))
+            << many << ", " << key << ", " << i;
+    }
+    EXPECT_EQ(values(one, "first_sample"), values(many, "first_sample"));
+  }
+
+  const Sets held_{"data.valid_fraction=0.1"};
+  TinyRun tiny_;
+};
+
+TEST_P(TensorRanks, TrainAsOne) {
+  const Sets sets =
+      held_ + Sets{"training.steps=30", "training.micro_batch_size=1", "checkpoint.interval=\"never\""};
+  for (const std::string family : {"llama3", "gpt2"}) {
+    train(family, family + "-one", 1, sets);
+    train(family, family + "-many", GetParam().ranks(), sets + GetParam().sets());
+    expect_near(family + "-one", family + "-many", 1e-4);
+  }
+}
+
+TEST_P(TensorRanks, GoOnInAnyLayout) {
+  const Sets sets = held_ + Sets{"training.micro_batch_size=1"}, mine = sets + GetParam().sets();
+  train("llama3", "whole", GetParam().ranks(), mine);
+  EXPECT_EQ(train("llama3", "cut", GetParam().ranks(), mine, 3).end, RunEnd::kInterrupted);
+  std::filesystem::copy(tiny_.folder("cut"), tiny_.folder("cut-one"),
+                        std::filesystem::copy_options::recursive);
+  train("llama3", "cut", GetParam().ranks(), mine);
+  expect_same_bits(bits_of(tiny_.folder("whole"), 6), bits_of(tiny_.folder("cut"), 6));
+  train("llama3", "cut-one", 1, sets);
+  expect_near("whole", "cut-one", 1e-4);
+}
+
+TEST_P(TensorRanks, TrainInBf16) {
+  const Sets sets = held_ + Sets{"precision.compute=\"bf16\"", "checkpoint.interval=\"never\""};
+  train("llama3", "one", 1, sets + Sets{"training.micro_batch_size=4"});
+  train("llama3", "halves", 1, sets + Sets{"training.micro_batch_size=2"});
+  train("llama3", "many", GetParam().ranks(), sets + Sets{"training.micro_batch_size=2"} + GetParam().sets());
+  const auto one = values("one", "loss"), halves = values("halves", "loss"), many = values("many", "loss");
+  ASSERT_EQ(many.size(), one.size());
+  for (size_t i = 0; i < one.size(); ++i)
+    EXPECT_LE(std::abs(many[i] - one[i]), 2 * std::abs(halves[i] - one[i]) + 2e-3) << "step " << i + 1;
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, TensorRanks, testing::ValuesIn(kLayouts),
+                         [](const auto& layout) { return std::string(layout.param.name); });
+
+// Heads and words that the ranks cannot share.
+TEST(TensorRanksTest, WhatDoesNotDivideIsRefusedByName) {
+  const TinyRun tiny;
+  const auto refusal = [&](const Sets& sets) -> std::string {
+    try {
+      train_on_threads({.config = tiny.config(sets)}, 4, [] { return false; });
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string heads = refusal({"parallel.tensor=4"});
+  for (const char* part : {"parallel.tensor", "4 ranks", "2 key-value heads"})
+    EXPECT_NE(heads.find(part), std::string::npos) << heads;
+  const std::string muon = refusal({"optimizer.name=\"muon\"", "parallel.tensor=2"});
+  for (const char* part : {"muon", "parallel.tensor = 2", "not yet"})
+    EXPECT_NE(muon.find(part), std::string::npos) << muon;
+  const std::string norms = refusal({"model.family=\"olmo2\"", "parallel.tensor=2"});
+  for (const char* part : {"parallel.tensor", "not yet"})
+    EXPECT_NE(norms.find(part), std::string::npos) << norms;
+  const std::string left = refusal({"parallel.tensor=3", "parallel.shard=1"});
+  EXPECT_NE(left.find("replicate = 1, shard = 2, tensor = 2"), std::string::npos) << left;
+}
+
+}  // namespace
+}  // namespace strata::train
