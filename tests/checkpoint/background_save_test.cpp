@@ -2,10 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <filesystem>
 #include <future>
-#include <mutex>
 
 #include "base/error.h"
 #include "checkpoint/shared_folder.h"
@@ -13,56 +11,10 @@
 #include "fixtures/faulty_file_system.h"
 #include "fixtures/scratch_folder.h"
 #include "fixtures/split_run.h"
+#include "fixtures/stopped_disk.h"
 
 namespace strata::checkpoint {
 namespace {
-
-// A disk whose writes at offsets wait until it is told to go on.
-class StoppedDisk final : public FileSystem {
- public:
-  void go() {
-    {
-      const std::lock_guard lock(mutex_);
-      goes_ = true;
-    }
-    changed_.notify_all();
-  }
-  std::unique_ptr<WritableFile> open_for_writing(const Path& path, bool keep) override {
-    return std::make_unique<File>(*this, posix_file_system().open_for_writing(path, keep));
-  }
-  std::unique_ptr<WritableFile> open_for_update(const Path& path) override {
-    return std::make_unique<File>(*this, posix_file_system().open_for_update(path));
-  }
-  void rename(const Path& from, const Path& to) override { posix_file_system().rename(from, to); }
-  void remove(const Path& path) override { posix_file_system().remove(path); }
-  void remove_tree(const Path& path) override { posix_file_system().remove_tree(path); }
-  void create_directories(const Path& path) override { posix_file_system().create_directories(path); }
-  void sync_directory(const Path&) override {}
-  void truncate(const Path& path, uint64_t size) override { posix_file_system().truncate(path, size); }
-  uint64_t free_bytes(const Path& folder) override { return posix_file_system().free_bytes(folder); }
-
- private:
-  class File final : public WritableFile {
-   public:
-    File(StoppedDisk& owner, std::unique_ptr<WritableFile> file) : owner_(owner), file_(std::move(file)) {}
-    void append(const void* bytes, size_t size) override { file_->append(bytes, size); }
-    void write_at(uint64_t offset, const void* bytes, size_t size) override {
-      std::unique_lock lock(owner_.mutex_);
-      owner_.changed_.wait(lock, [&] { return owner_.goes_; });
-      file_->write_at(offset, bytes, size);
-    }
-    void sync() override {}
-    void close() override { file_->close(); }
-
-   private:
-    StoppedDisk& owner_;
-    std::unique_ptr<WritableFile> file_;
-  };
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool goes_ = false;
-};
 
 struct OneRank {
   Layout layout = layouts()[0];

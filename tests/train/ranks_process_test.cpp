@@ -30,7 +30,7 @@ TEST_F(RankProcesses, WhatOneRefusesEndsAll) {
 // What a run on two ranks is like whose checkpoint takes a while, so that its phases can be seen.
 class KilledRanks : public RankProcesses {
  protected:
-  static constexpr int64_t kSteps = 40;
+  static constexpr int64_t kSteps = 30;
   std::string command(const std::string& name) const {
     return on(2) + strata(name, " --set parallel.zero=3 --set training.steps=" + std::to_string(kSteps) +
                                     " --set checkpoint.interval=10 --set checkpoint.keep_last=2"
@@ -71,13 +71,14 @@ class KilledRanks : public RankProcesses {
   }
 };
 
-TEST_F(KilledRanks, InEachPhaseOfASaveAndWhileItWaitsForOthers) {
+TEST_F(KilledRanks, InEachPhaseOfASaveInAStepAndInACollective) {
   ASSERT_EQ(run(command("whole")), 0) << output();
   kill_when("folder", 1, [&](const Job&) { return in_save("folder", ""); });
   kill_when("tensors", 0, [&](const Job&) { return in_save("tensors", "optimizer.safetensors"); });
   kill_when("manifest", 0, [&](const Job&) { return in_save("manifest", "manifest.json"); });
   kill_when("renamed", 1, [&](const Job&) { return holds("renamed", 20); });
   // The other stands still, so that this one has come to a collective and waits there.
+  kill_when("step", 1, [](const Job&) { return true; });
   kill_when("collective", 0, [](const Job& job) {
     EXPECT_TRUE(job.send(1, SIGSTOP));
     pause_for(1);

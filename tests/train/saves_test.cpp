@@ -1,0 +1,70 @@
+// Saves that go on beside the steps that follow them.
+#include <algorithm>
+#include <sstream>
+
+#include "fixtures/stopped_disk.h"
+#include "fixtures/tiny_run.h"
+
+namespace strata::train {
+namespace {
+
+// What metrics.jsonl says, in order: "3" is a step, "save 2" an event.
+std::vector<std::string> lines_of(const Path& run) {
+  std::vector<std::string> lines;
+  std::istringstream text(read_file(run / "metrics.jsonl"));
+  for (std::string line; std::getline(text, line);) {
+    const auto json = nlohmann::json::parse(line);
+    lines.push_back(json.contains("event")
+                        ? json.at("event").get<std::string>() + " " + json.at("at_step").dump()
+                        : json.at("step").dump());
+  }
+  return lines;
+}
+
+// The disk stands still from the first write of step 2's save until step 3 is made.
+TEST(Saves, AStepIsMadeWhileTheDiskStandsStill) {
+  const TinyRun tiny;
+  tiny.train({}, "plain");
+  StoppedDisk disk;
+  const Path metrics = tiny.folder() / "metrics.jsonl";
+  const auto stop = [&] {
+    if (std::filesystem::exists(metrics) && read_file(metrics).find("{\"step\":3,") != std::string::npos)
+      disk.go();
+    return false;
+  };
+  train_run({.config = tiny.config(), .files = &disk}, stop);
+  expect_same_bits(bits_of(tiny.folder("plain"), 6), bits_of(tiny.folder(), 6));
+  const auto lines = lines_of(tiny.folder());
+  const auto place = [&](const std::string& line) {
+    EXPECT_EQ(std::count(lines.begin(), lines.end(), line), 1) << line;
+    return std::find(lines.begin(), lines.end(), line);
+  };
+  EXPECT_LT(place("3"), place("save 2"));
+  EXPECT_LT(place("save 2"), place("save 4"));
+  EXPECT_LT(place("6"), place("save 6"));
+  EXPECT_LT(place("save 6"), place("finish 6"));
+}
+
+// Where the budget is just the arena there is no room for a copy: updates wait, and change nothing else.
+TEST(Saves, WithoutRoomForACopyTheUpdateWaits) {
+  const TinyRun tiny;
+  tiny.train({}, "room");
+  const MetricsLog log = metrics_of(tiny.folder("room"));
+  const auto arena = find_event(log, "start")->at("arena_bytes").get<int64_t>();
+  tiny.train({"memory.budget=" + std::to_string(arena)}, "full");
+  expect_same_bits(bits_of(tiny.folder("room"), 6), bits_of(tiny.folder("full"), 6));
+  for (const char* name : {"room", "full"}) {
+    int saves = 0;
+    for (const auto& event : metrics_of(tiny.folder(name)).events) {
+      if (event.at("event") != "save") continue;
+      ++saves;
+      EXPECT_GT(event.at("bytes").get<int64_t>(), 12 * 25000) << name;
+      EXPECT_GT(event.at("seconds").get<double>(), 0) << name;
+      EXPECT_GT(event.at("held_up").get<double>(), 0) << name;
+    }
+    EXPECT_EQ(saves, 3) << name;
+  }
+}
+
+}  // namespace
+}  // namespace strata::train
