@@ -10,6 +10,7 @@
 #include "observe/live_chart.h"
 #include "observe/markup.h"
 #include "observe/plot.h"
+#include "observe/rank_section.h"
 #include "observe/run_page_assets.h"
 #include "observe/run_page_script.h"
 
@@ -365,7 +366,8 @@ std::string run_page_html(const RunPageData& run) {
                      std::floor(progress_of(run) * 100), name_of(run.state));
   out += "<style>" + chart_style() + kPageStyle + "</style></head>\n<body><main>\n";
   out += header(run) + tiles(run) + "<div class=\"grid\">\n";
-  out += charts(run) + step_time(run) + memory(run) + facts(run) + samples(run) + events(run) + go_on(run);
+  out += charts(run) + rank_section(run.ranks, *run.metrics) + step_time(run) + memory(run) + facts(run) +
+         samples(run) + events(run) + go_on(run);
   out += "</div>\n</main>\n<script>";
   out += kPageScript;
   return out + "</script></body></html>\n";

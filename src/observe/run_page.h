@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "observe/metrics.h"
+#include "observe/rank_log.h"
 
 namespace strata::observe {
 
@@ -49,6 +50,7 @@ struct RunPageData {
   double memory_budget_bytes = kUnknown;
   std::vector<std::pair<std::string, std::string>> facts;  // "model" → "llama3-29m", …
   const MetricsTable* metrics = nullptr;                   // must not be null
+  std::vector<RankSample> ranks;                           // oldest first; of one rank none
   std::vector<TimeShare> step_time;
   std::vector<MemoryShare> memory;
   std::vector<RunEvent> events;    // oldest first

@@ -34,6 +34,13 @@ void add_spread(observe::MetricFields& fields, const std::vector<StepNews>& rank
   fields.push_back({"slowest_rank", static_cast<int64_t>(slowest)});
 }
 
+std::vector<observe::RankFigures> figures_of(const std::vector<StepNews>& ranks) {
+  std::vector<observe::RankFigures> figures;
+  for (const StepNews& one : ranks)
+    figures.push_back({one.compute_seconds * 1e3, one.data_wait_seconds * 1e3, one.memory_bytes});
+  return figures;
+}
+
 }  // namespace
 
 int64_t resident_bytes() {
@@ -94,6 +101,8 @@ RunReporter::RunReporter(FileSystem& files, const config::RunConfig& config,
       progress_(total_steps, observe::terminal_style()) {
   metrics_.resume_at(start_step);
   table_ = observe::read_metrics(folder_ / "metrics.jsonl");
+  if (const program::Ranks* ranks = executor.ranks())
+    ranks_.emplace(files, folder_, ranks->all().size(), config.log.interval_steps, start_step);
   if (config.log.tensorboard) {
     files.create_directories(folder_ / "tensorboard");
     tensorboard_.emplace(files, folder_ / "tensorboard", unix_seconds());
@@ -121,6 +130,7 @@ void RunReporter::step(const StepRecord& record) {
   fields.push_back({"first_sample", record.first_sample});
   for (const auto& [name, value] : record.evaluations) fields.push_back({name, value});
   metrics_.step(record.step, fields);
+  if (ranks_) ranks_->step(record.step, figures_of(record.ranks));
   table_.add_step(record.step, fields);
   if (tensorboard_) {
     std::vector<std::pair<std::string, double>> scalars{{"loss", record.loss},
@@ -201,6 +211,7 @@ void RunReporter::redraw(observe::RunState state, const std::string& why) {
       config_.memory.budget.is_word() ? kNotKnown : static_cast<double>((*config_.memory.budget).count);
   page.facts = facts_;
   page.metrics = &table_;
+  if (ranks_) page.ranks = ranks_->samples();
   const double steps = static_cast<double>(std::max<int64_t>(1, steps_seen_));
   for (const auto& [family, seconds] : seconds_by_family(executor_)) {
     if (seconds > 0) page.step_time.push_back({family, seconds * 1e3 / steps});

@@ -75,6 +75,7 @@ class RunReporter final : public Reporter {
   observe::MetricsSink metrics_;
   observe::MetricsTable table_;
   observe::Progress progress_;
+  std::optional<observe::RankLog> ranks_;  // where there are several
   std::optional<observe::TensorBoardWriter> tensorboard_;
   std::string extension_;
   std::vector<std::pair<std::string, std::string>> facts_;

@@ -94,6 +94,14 @@ TEST(RunPage, NeedsNothingFromOutside) {
   EXPECT_NE(page.find("the &lt;east&gt; &amp; Juliet"), std::string::npos);
 }
 
+TEST(RunPage, ShowsRanksWhereThereAreSeveral) {
+  const MetricsTable metrics = some_metrics(640);
+  RunPageData run = some_run(metrics);
+  EXPECT_EQ(run_page_html(run).find("<h2>Ranks"), std::string::npos);
+  run.ranks = {{.step = 10, .ranks = 2, .bins = {{5, 1, 1e6}, {6, 0, 1e6}}}};
+  EXPECT_NE(run_page_html(run).find("<h2>Ranks"), std::string::npos);
+}
+
 TEST(RunPage, EscapesEveryTextOfTheUser) {
   MetricsTable metrics;
   metrics.add_step(1, {{"loss", 1.0}, {std::string("eval/") + kEvil + "/loss", 1.0}});
