@@ -3,7 +3,7 @@
 JOBS ?= $(shell nproc)
 BUILD := build/release
 
-.PHONY: help arrow demo test test-long fuzz build format format-check lint install clean
+.PHONY: help arrow demo test test-long fuzz build format format-check lint deploy-check install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make arrow         fetch Apache Arrow (50 MB) and build with it: Parquet, Arrow IPC, s3:// and gs://"
 	@echo "make format        lay the sources out with clang-format (format-check only looks)"
 	@echo "make lint          clang-tidy over the sources that differ from main (FILES=all: over all of them)"
+	@echo "make deploy-check  whether the Slurm, Kubernetes and container files of deploy/ can be read"
 	@echo "make install       put program, library, headers and manual pages under PREFIX (/usr/local)"
 	@echo "make clean         remove build/; runs, corpora and caches stay"
 	@echo "Variables: JOBS=$(JOBS) (processes at once), STRATA_DEMO_SECONDS (how long the demo trains)"
@@ -60,6 +61,10 @@ format-check:
 lint: $(BUILD)/configured
 	@tools/packages.sh all
 	@tools/lint.sh $(FILES)
+
+deploy-check:
+	@tools/packages.sh all
+	@tools/deploy-check.sh
 
 install: build
 	@cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
