@@ -68,8 +68,9 @@ struct ExplainOptions {
   std::vector<std::string> sets = {};
   bool schedule = false;  // the order of a step alone
   bool program = false;   // the instructions too
-  int64_t ranks = 1;      // more: not yet, as all of `rank` and `svg`
-  std::string rank = {}, svg = {};
+  int64_t ranks = 1;
+  std::string rank = {};  // not yet
+  std::string svg = {};   // a file for the picture of the schedule
   bool json = false;
 };
 int run_explain(const ExplainOptions& options);

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "cli/actions.h"
 #include "cli/explain_ranks.h"
+#include "cli/explain_schedule.h"
 #include "cli/output.h"
 #include "cli/run_inputs.h"
 #include "cli/verbs.h"
@@ -17,6 +18,8 @@
 #include "config/resolve.h"
 #include "device/cpu/probes.h"
 #include "models/parametrization.h"
+#include "parallel/draw.h"
+#include "parallel/schedule_json.h"
 #include "program/explain.h"
 #include "program/memory_report.h"
 #include "train/run_store.h"
@@ -212,16 +215,27 @@ void print_text(const config::RunConfig& config, const models::ModelConfig& mode
   }
 }
 
-}  // namespace
-
-namespace {
-
-void check_not_yet(const ExplainOptions& options) {
+void check_options(const ExplainOptions& options) {
+  if (!options.svg.empty() && !options.schedule)
+    throw ConfigError("[strata explain] --svg {} draws the schedule: add --schedule", options.svg);
   const auto refuse = [](const char* option, const std::string& found) {
     throw ConfigError("[strata explain] found {} {}: not yet in this version; leave it out", option, found);
   };
   if (!options.rank.empty()) refuse("--rank", options.rank);
-  if (!options.svg.empty()) refuse("--svg", options.svg);
+}
+
+void show_schedule(const program::Program& program, int threads, const ExplainOptions& options) {
+  const parallel::Schedule schedule = schedule_of(program);
+  if (!options.json || !options.svg.empty()) {
+    const auto device = device::measured_cpu(posix_file_system(), threads);
+    const auto simulation = parallel::simulate(schedule, expected_costs(program, device));
+    const parallel::DrawOptions drawn{.unit = "ms"};
+    if (!options.svg.empty())
+      write_file_atomically(posix_file_system(), options.svg,
+                            parallel::draw_svg(schedule, simulation, drawn));
+    if (!options.json) print_out("{}", parallel::draw_text(schedule, simulation, drawn));
+  }
+  if (options.json) print_out("{}\n", parallel::to_json(schedule));
 }
 
 // As strata train would resolve it in this folder now: a run that is there goes on with what it chose.
@@ -245,19 +259,19 @@ config::ResolvedRun resolved_as_trained(config::RunConfig config, int64_t ranks)
 }  // namespace
 
 int run_explain(const ExplainOptions& options) {
-  check_not_yet(options);
+  check_options(options);
   config::RunConfig config = read_command_config(options.inputs, options.sets);
   const config::FaultHook hooks[] = {config::check_model};
   config::require_valid(config, hooks);
   config::ResolvedRun run = resolved_as_trained(std::move(config), options.ranks);
   const models::ModelConfig& model = run.model;
   const Compiled compiled = compile_as_trained(run);
+  const int threads = static_cast<int>(*run.config.device.threads);
   if (options.schedule) {
-    const program::Program& trains = compiled.set->programs[config::kTrainProgram];
-    print_out("{}", options.json ? program::schedule_json(trains) + "\n" : program::explain_schedule(trains));
+    show_schedule(compiled.set->programs[config::kTrainProgram], threads, options);
     return 0;
   }
-  const auto device = device::measured_cpu(posix_file_system(), static_cast<int>(*run.config.device.threads));
+  const auto device = device::measured_cpu(posix_file_system(), threads);
   const std::vector<Remedy> ways = compiled.fits ? std::vector<Remedy>{} : remedies(run, compiled);
   if (!options.json) {
     print_text(run.config, model, compiled, device, ways, options.program);
@@ -294,7 +308,7 @@ void add_explain(Verb root) {
       .positive()
       .type_name("N");
   verb.option("--rank", options->rank, "Of this rank; not yet in this version").type_name("R|all");
-  verb.option("--svg", options->svg, "Draw the schedule; not yet in this version").type_name("FILE");
+  verb.option("--svg", options->svg, "With --schedule: also as a picture, into this file").type_name("FILE");
   verb.json(options->json);
   verb.action([options] { return run_explain(*options); });
 }

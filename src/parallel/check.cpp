@@ -123,8 +123,7 @@ void require_sound(const Schedule& schedule, const std::string& origin) {
   std::string text;
   for (size_t i = 0; i < std::min(kTold, faults.size()); ++i) text += "\n  " + faults[i];
   if (faults.size() > kTold) text += fmt::format("\n  and {} more", faults.size() - kTold);
-  throw ConfigError("[{}] schedule {} of {} stages and {} micro-batches cannot run:{}", origin, schedule.name,
-                    schedule.stages, schedule.micro_batches, text);
+  throw ConfigError("[{}] schedule {} ({}) cannot run:{}", origin, schedule.name, sizes_text(schedule), text);
 }
 
 }  // namespace strata::parallel

@@ -59,8 +59,8 @@ double tick_of(double span) {
 
 class SvgDrawing {
  public:
-  SvgDrawing(const Schedule& schedule, const Simulation& simulation)
-      : schedule_(schedule), simulation_(simulation), chunk_(schedule.chunks()) {
+  SvgDrawing(const Schedule& schedule, const Simulation& simulation, const DrawOptions& options)
+      : options_(options), schedule_(schedule), simulation_(simulation), chunk_(schedule.chunks()) {
     chunks_ = 1 + *std::max_element(chunk_.begin(), chunk_.end());
     double shortest = simulation.makespan;
     for (const RankTimes& rank : simulation.ranks) {
@@ -101,11 +101,8 @@ class SvgDrawing {
 
   void add_title() {
     add("<text class=\"t\" x=\"{}\" y=\"24\">{}</text>\n", kLeft, observe::escape_markup(schedule_.name));
-    add("<text x=\"{}\" y=\"44\">{} stages on {} ranks, {} micro-batches: {:.6g} a step, bubble {:.1f} %, "
-        "peak {:.6g} "
-        "activations</text>\n",
-        kLeft, schedule_.stages, schedule_.rank_count(), schedule_.micro_batches, simulation_.makespan,
-        100 * simulation_.bubble_share(), simulation_.peak());
+    add("<text x=\"{}\" y=\"44\">{}; {}</text>\n", kLeft, sizes_text(schedule_),
+        figures_text(simulation_, options_));
     add("<text class=\"e\" x=\"{0}\" y=\"{2}\">bubble</text><text class=\"e\" x=\"{1}\" "
         "y=\"{2}\">peak</text>\n",
         kLeft + width_ + 60, kLeft + width_ + 110, kTop - 8);
@@ -159,7 +156,8 @@ class SvgDrawing {
       add("<path class=\"a\" d=\"M{0:.5g} {1}v4\"/><text class=\"n\" x=\"{0:.5g}\" y=\"{2}\">{3:.6g}</text>",
           x, y, y + 17, i * tick);
     }
-    add("\n<text x=\"{:.5g}\" y=\"{}\">time</text>\n", kLeft + width_ + 8, y + 4);
+    add("\n<text x=\"{:.5g}\" y=\"{}\">{}</text>\n", kLeft + width_ + 8, y + 4,
+        options_.unit.empty() ? "time" : options_.unit);
   }
 
   bool shows(size_t colour) const {
@@ -191,6 +189,7 @@ class SvgDrawing {
     add("<text x=\"{}\" y=\"{}\">{}</text>\n", kLeft, y + 30, shades);
   }
 
+  const DrawOptions& options_;
   const Schedule& schedule_;
   const Simulation& simulation_;
   std::vector<int32_t> chunk_;
@@ -201,8 +200,8 @@ class SvgDrawing {
 
 }  // namespace
 
-std::string draw_svg(const Schedule& schedule, const Simulation& simulation) {
-  return SvgDrawing(schedule, simulation).draw();
+std::string draw_svg(const Schedule& schedule, const Simulation& simulation, const DrawOptions& options) {
+  return SvgDrawing(schedule, simulation, options).draw();
 }
 
 }  // namespace strata::parallel

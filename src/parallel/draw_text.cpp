@@ -17,27 +17,24 @@ constexpr int kLeastColumns = 40;  // of time, in however narrow a terminal
 
 class TextDrawing {
  public:
-  TextDrawing(const Schedule& schedule, const Simulation& simulation, int columns)
-      : schedule_(schedule), simulation_(simulation), chunk_(schedule.chunks()) {
+  TextDrawing(const Schedule& schedule, const Simulation& simulation, const DrawOptions& options)
+      : options_(options), schedule_(schedule), simulation_(simulation), chunk_(schedule.chunks()) {
     prefix_ = fmt::format(" rank {} ", schedule.rank_count() - 1).size();
     const auto suffix = static_cast<int>(suffix_of(0).size());
-    width_ = std::max(kLeastColumns, columns - static_cast<int>(prefix_) - suffix);
+    width_ = std::max(kLeastColumns, options.columns - static_cast<int>(prefix_) - suffix);
     has_chunks_ = schedule.stages > schedule.rank_count();
   }
 
   std::string draw() {
-    std::string text = fmt::format("{}: {} stages on {} ranks, {} micro-batches\n", schedule_.name,
-                                   schedule_.stages, schedule_.rank_count(), schedule_.micro_batches);
+    std::string text = fmt::format("{}: {}\n", schedule_.name, sizes_text(schedule_));
     const double scale = labelled_scale();
-    const double columns = std::ceil(simulation_.makespan * scale);
+    const double columns = std::round(simulation_.makespan * scale);
     if (columns <= static_cast<double>(width_) * kMostBands) {
       draw_bands(text, scale, static_cast<int>(columns));
     } else {
       draw_compressed(text);
     }
-    return text +
-           fmt::format("a step takes {:.6g}; bubble {:.1f} % of all ranks' time; peak {:.6g} activations\n",
-                       simulation_.makespan, 100 * simulation_.bubble_share(), simulation_.peak());
+    return text + figures_text(simulation_, options_) + "\n";
   }
 
  private:
@@ -146,6 +143,7 @@ class TextDrawing {
     text += has_chunks_ ? "small letters: the second of the rank's stages, and every other after it\n" : "";
   }
 
+  const DrawOptions& options_;
   const Schedule& schedule_;
   const Simulation& simulation_;
   std::vector<int32_t> chunk_;
@@ -156,8 +154,14 @@ class TextDrawing {
 
 }  // namespace
 
-std::string draw_text(const Schedule& schedule, const Simulation& simulation, int columns) {
-  return TextDrawing(schedule, simulation, columns).draw();
+std::string figures_text(const Simulation& simulation, const DrawOptions& options) {
+  return fmt::format("takes {:.6g}{}{}; bubble {:.1f} % of all ranks' time; peak {:.6g} activations",
+                     simulation.makespan, options.unit.empty() ? "" : " ", options.unit,
+                     100 * simulation.bubble_share(), simulation.peak());
+}
+
+std::string draw_text(const Schedule& schedule, const Simulation& simulation, const DrawOptions& options) {
+  return TextDrawing(schedule, simulation, options).draw();
 }
 
 }  // namespace strata::parallel

@@ -36,6 +36,15 @@ std::vector<int32_t> Schedule::chunks() const {
   return chunk;
 }
 
+std::string sizes_text(const Schedule& schedule) {
+  const auto counted = [](int32_t n, const char* one, const char* several) {
+    return fmt::format("{} {}{}", n, one, n == 1 ? "" : several);
+  };
+  return fmt::format("{} on {}, {}", counted(schedule.stages, "stage", "s"),
+                     counted(schedule.rank_count(), "rank", "s"),
+                     counted(schedule.micro_batches, "micro-batch", "es"));
+}
+
 std::vector<int32_t> looped_stages(int32_t stages, int32_t ranks) {
   std::vector<int32_t> rank_of_stage(static_cast<size_t>(stages));
   for (int32_t stage = 0; stage < stages; ++stage) rank_of_stage[static_cast<size_t>(stage)] = stage % ranks;

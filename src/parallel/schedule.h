@@ -50,6 +50,9 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
+// "4 stages on 2 ranks, 8 micro-batches".
+std::string sizes_text(const Schedule& schedule);
+
 // Where stages lie, by stage. Looped: stage s on rank s mod ranks. Folded, for two stages a rank: on the way
 // back, so that rank r has stages r and 2 ranks - 1 - r, and rank 0 both ends of the model.
 std::vector<int32_t> looped_stages(int32_t stages, int32_t ranks);

@@ -300,16 +300,6 @@ std::string explain_memory(const ProgramSet& set) {
   return text;
 }
 
-std::string explain_schedule(const Program& program) {
-  std::vector<std::string> actions;
-  for (const Action& action : program.script) {
-    if (is_of_micro_batch(action.segment)) actions.push_back(str(action));
-  }
-  std::string text =
-      fmt::format("Schedule 1f1b: 1 stage, {} micro-batches\n rank 0\n", program.request.micro_batches);
-  return text + wrapped(actions, "  ");
-}
-
 std::string explain_totals(const StepTotal& total) {
   std::string text = fmt::format("\n  {:<16} {:>6} {:>12} {:>12} {:>12} {:>8} {:>12}\n", "kernel family",
                                  "calls", "FLOP", "bytes", "expected", "share", "FLOP/s");

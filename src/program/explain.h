@@ -21,11 +21,6 @@ std::string explain_memory(const ProgramSet& set);
 // Work and expected time by kernel family.
 std::string explain_totals(const StepTotal& total);
 
-// The order of a step: what is done with which micro-batch on which stage of the model; also as a JSON object
-// {"schedule", "stages", "microbatches", "ranks": [[["F", micro-batch, stage], …], …]}.
-std::string explain_schedule(const Program& program);
-std::string schedule_json(const Program& program);
-
 // Names a set of programs by all that decides what runs: every instruction's op, attributes, shapes,
 // operands' places and scratch, and where everything lies. Equal for programs that are equal to the byte.
 std::string fingerprint(const ProgramSet& set);

@@ -128,19 +128,6 @@ Json program_json(const Program& program, const hardware::DeviceSpec& device) {
 
 }  // namespace
 
-std::string schedule_json(const Program& program) {
-  Json actions = Json::array();
-  for (const Action& action : program.script) {
-    if (is_of_micro_batch(action.segment))
-      actions.push_back({std::string(1, letter_of(action.segment)), action.micro_batch, 0});
-  }
-  return Json{{"schedule", "1f1b"},
-              {"stages", 1},
-              {"microbatches", program.request.micro_batches},
-              {"ranks", Json::array({std::move(actions)})}}
-      .dump();
-}
-
 std::string fingerprint(const ProgramSet& set) {
   Hasher hasher;
   const auto add = [&](const std::string& text) { hasher.update(text + "\n"); };

@@ -71,8 +71,7 @@ TEST_F(CliTest, MistypedAndLaterVerbs) {
                            "checkpoint upcycle a b",
                            "data find x --step 3",
                            "doctor runs/x",
-                           "explain r.toml --rank all",
-                           "explain r.toml --schedule --svg f.svg"}) {
+                           "explain r.toml --rank all"}) {
     const Outcome reserved = run(verb);
     EXPECT_EQ(reserved.code, 2) << verb;
     EXPECT_TRUE(contains(reserved.err, "not yet") && reserved.out.empty()) << verb << reserved.err;

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "fixtures/cli_fixture.h"
 
 namespace strata {
@@ -84,8 +85,12 @@ TEST_F(ExplainedProgram, TellsTheOrderOfAStep) {
       [[["F", 0, 0], ["B", 0, 0], ["F", 1, 0], ["B", 1, 0], ["F", 2, 0], ["B", 2, 0]]]})"));
   const Outcome text = run(run_of_three);
   EXPECT_EQ(text.code, 0) << text.err;
-  EXPECT_NE(text.out.find("F0  B0  F1  B1  F2  B2"), std::string::npos) << text.out;
+  for (const char* shown : {" rank 0 F0", " B0", " F1", " B1", " F2", " B2", " ms; bubble 0.0 %"})
+    EXPECT_NE(text.out.find(shown), std::string::npos) << shown << "\n" << text.out;
   EXPECT_EQ(text.out.find("arena"), std::string::npos);
+  EXPECT_EQ(run(run_of_three + " --svg order.svg").out, text.out);
+  const std::string picture = read_file(folder_ / "order.svg");
+  EXPECT_TRUE(picture.starts_with("<svg ") && picture.ends_with("</svg>\n")) << picture;
 }
 
 // Tasks in the loop are a program of their own; the ids of special tokens are attributes of instructions.

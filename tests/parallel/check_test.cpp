@@ -78,7 +78,8 @@ TEST(Check, TellsACircleOfWaits) {
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_EQ(
-        std::string(error.what()).find("[parallel.schedule] schedule 1f1b of 2 stages and 2 micro-batches"),
+        std::string(error.what())
+            .find("[parallel.schedule] schedule 1f1b (2 stages on 2 ranks, 2 micro-batches) cannot run"),
         0U);
   }
   // F and B of one micro-batch are no pair.

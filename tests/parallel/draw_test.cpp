@@ -13,7 +13,7 @@ namespace {
 
 std::string text_of(const ScheduleRequest& request, int columns) {
   const Schedule schedule = make_schedule(request);
-  return draw_text(schedule, simulate(schedule, even_costs(schedule)), columns);
+  return draw_text(schedule, simulate(schedule, even_costs(schedule)), {.columns = columns});
 }
 
 TEST(DrawText, LabelsEveryAction) {
@@ -22,7 +22,7 @@ TEST(DrawText, LabelsEveryAction) {
             " time   0                                 12   bubble   peak\n"
             " rank 0 F0 F1 ......B0--- F2 B1--- ...B2---    25.0 %      2\n"
             " rank 1 ...F0 B0--- F1 B1--- F2 B2--- ......   25.0 %      1\n"
-            "a step takes 12; bubble 25.0 % of all ranks' time; peak 2 activations\n");
+            "takes 12; bubble 25.0 % of all ranks' time; peak 2 activations\n");
 }
 
 TEST(DrawText, GoesOnInBandsAndNamesChunks) {
@@ -35,7 +35,7 @@ TEST(DrawText, GoesOnInBandsAndNamesChunks) {
             " rank 0 W0a ....I1a W1a    14.3 %    1.5\n"
             " rank 1 W1b I1a W1a ....   14.3 %      2\n"
             "F3a: micro-batch 3 in the first of the rank's stages, F3b in the second\n"
-            "a step takes 7; bubble 14.3 % of all ranks' time; peak 2 activations\n");
+            "takes 7; bubble 14.3 % of all ranks' time; peak 2 activations\n");
 }
 
 TEST(DrawText, KeepsWithinItsColumns) {

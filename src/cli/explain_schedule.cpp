@@ -1,0 +1,58 @@
+#include "cli/explain_schedule.h"
+
+#include "base/error.h"
+#include "program/predict.h"
+
+namespace strata::cli {
+namespace {
+
+using program::Segment;
+
+parallel::ActionKind kind_of(Segment segment) {
+  switch (segment) {
+    case Segment::kForward:
+      return parallel::ActionKind::kForward;
+    case Segment::kInputGrad:
+      return parallel::ActionKind::kInputGrad;
+    case Segment::kWeightGrad:
+      return parallel::ActionKind::kWeightGrad;
+    case Segment::kBackward:
+      return parallel::ActionKind::kBackward;
+    default:
+      throw InternalError("[strata explain] {} is not of a micro-batch", program::name_of(segment));
+  }
+}
+
+}  // namespace
+
+parallel::Schedule schedule_of(const program::Program& program) {
+  parallel::Schedule schedule{.name = "1f1b",
+                              .stages = 1,
+                              .micro_batches = static_cast<int32_t>(program.request.micro_batches),
+                              .rank_of_stage = {0},
+                              .ranks = {{}}};
+  for (const program::Action& action : program.script) {
+    if (program::is_of_micro_batch(action.segment))
+      schedule.ranks[0].push_back({kind_of(action.segment), action.micro_batch, 0});
+  }
+  return schedule;
+}
+
+parallel::Costs expected_costs(const program::Program& program, const hardware::DeviceSpec& device) {
+  // Of the list that adds to accumulators, as all micro-batches but the first do.
+  const bool accumulates = program.request.micro_batches > 1;
+  const auto milliseconds = [&](Segment segment) {
+    double sum = 0;
+    if (program.segment(segment, accumulates).empty()) return sum;
+    for (const program::Expected& each : program::predict(program, segment, accumulates, device))
+      sum += 1e3 * each.seconds;
+    return sum;
+  };
+  // What B takes stands under I.
+  const parallel::StageCost cost{milliseconds(Segment::kForward),
+                                 milliseconds(Segment::kBackward) + milliseconds(Segment::kInputGrad),
+                                 milliseconds(Segment::kWeightGrad)};
+  return {.stages = {cost}};
+}
+
+}  // namespace strata::cli
