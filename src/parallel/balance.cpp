@@ -89,7 +89,8 @@ std::vector<size_t> evenest(const std::vector<double>& items, size_t stages, dou
 double cost_of(const StageParts& stage, const PartCosts& costs) {
   double cost = (stage.has_embedding ? costs.embedding : 0) +
                 stage.prediction_layers * costs.prediction_layer + (stage.has_head ? costs.head : 0);
-  for (int32_t i = 0; i < stage.layers; ++i) cost += costs.layers[static_cast<size_t>(stage.first_layer + i)];
+  for (int32_t layer = stage.first_layer; layer < stage.first_layer + stage.layers; ++layer)
+    cost += costs.layers[static_cast<size_t>(layer)];
   return cost;
 }
 

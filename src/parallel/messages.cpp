@@ -8,16 +8,8 @@
 #include "parallel/run_order.h"
 
 namespace strata::parallel {
-namespace {
 
 using enum ActionKind;
-
-// Ordered pairs of ranks, as keys.
-int64_t channel_of(const Message& message) {
-  return (int64_t{message.from_rank} << 32) | int64_t{message.to_rank};
-}
-
-}  // namespace
 
 std::vector<Message> messages_of(const Schedule& schedule) {
   const ActionTable table(schedule);
@@ -46,7 +38,7 @@ std::vector<Message> messages_of(const Schedule& schedule) {
   // A receive starts no later than those behind it.
   std::unordered_map<int64_t, int32_t> earliest;
   for (auto message = messages.rbegin(); message != messages.rend(); ++message) {
-    int32_t& start = earliest.try_emplace(channel_of(*message), message->read_by).first->second;
+    int32_t& start = earliest.try_emplace(message->channel(), message->read_by).first->second;
     start = std::min(start, message->read_by);
     message->received_before = start;
   }

@@ -30,6 +30,8 @@ struct Message {
   // Places in the lists of the two ranks: of the action that makes it, of the one that reads it, and of the
   // one before which its receive starts, at the latest the reader.
   int32_t sent_after = 0, read_by = 0, received_before = 0;
+
+  int64_t channel() const { return (int64_t{from_rank} << 32) | int64_t{to_rank}; }  // the two, as a key
 };
 
 // In the order of sending: by sender, and each sender's by place. InternalError where the schedule is not

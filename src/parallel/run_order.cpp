@@ -17,9 +17,10 @@ std::vector<std::array<int32_t, 2>> rooms_of(const ActionTable& table, std::span
   std::vector<std::array<int32_t, 2>> rooms(static_cast<size_t>(table.size()), {kNone, kNone});
   std::unordered_map<int64_t, std::deque<int32_t>> under_way;  // by channel: when their receives start
   for (const Message& message : messages) {
-    auto& receives = under_way[(int64_t{message.from_rank} << 32) | int64_t{message.to_rank}];
+    auto& receives = under_way[message.channel()];
     if (std::ssize(receives) == send_buffers) {
-      auto& room = rooms[static_cast<size_t>(table.first_of(message.from_rank) + message.sent_after)];
+      const int32_t sender = table.first_of(message.from_rank) + message.sent_after;
+      auto& room = rooms[static_cast<size_t>(sender)];
       room[room[0] == kNone ? 0 : 1] = receives.front();
       receives.pop_front();
     }

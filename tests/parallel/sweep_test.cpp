@@ -68,13 +68,17 @@ TEST(Sweep, NoStepIsShorterThanItsCriticalPath) {
   });
 }
 
+int32_t chunks_of(const Schedule& schedule) {
+  return schedule.stages / schedule.rank_count();
+}
+
 double backward_of(const StageCost& cost) {
   return cost.input_grad + cost.weight_grad;
 }
 
 // Of every rank, where a formula holds; else negative. `cost` is of a rank's whole share.
 double bubble_formula(const Schedule& schedule, const StageCost& cost) {
-  const double others = schedule.rank_count() - 1, chunks = schedule.stages / schedule.rank_count();
+  const double others = schedule.rank_count() - 1, chunks = chunks_of(schedule);
   const double F = cost.forward, I = cost.input_grad, W = cost.weight_grad;
   const bool is_long = schedule.micro_batches >= 2 * schedule.rank_count();
   if (schedule.name == "gpipe" || schedule.name == "1f1b" || schedule.name == "interleaved")
@@ -110,7 +114,7 @@ TEST(Sweep, BubblesAreTheFormulas) {
 TEST(Sweep, ShortStepsOfZeroBubbleSchedules) {
   for_all_schedules([](const Schedule& schedule) {
     if (schedule.name != "zb_h1" && schedule.name != "zbv") return;
-    const double ranks = schedule.rank_count(), chunks = schedule.stages / schedule.rank_count();
+    const double ranks = schedule.rank_count(), chunks = chunks_of(schedule);
     const double expected = std::max((ranks - 1) / chunks, 2 * ranks - 1 - schedule.micro_batches);
     EXPECT_NEAR(simulate(schedule, even_costs(schedule)).makespan, 3 * schedule.micro_batches + expected,
                 1e-6);
@@ -120,7 +124,7 @@ TEST(Sweep, ShortStepsOfZeroBubbleSchedules) {
 // Of a rank, in shares of the model that a rank holds; negative where no formula is known.
 double peak_formula(const Schedule& schedule, int32_t rank) {
   const int32_t ranks = schedule.rank_count(), micro_batches = schedule.micro_batches;
-  const double chunks = schedule.stages / ranks;
+  const double chunks = chunks_of(schedule);
   const bool is_long = micro_batches >= 2 * ranks;
   if (schedule.name == "gpipe") return micro_batches;
   if (schedule.name == "1f1b") return std::min(ranks - rank, micro_batches);
@@ -128,7 +132,8 @@ double peak_formula(const Schedule& schedule, int32_t rank) {
   if (schedule.name == "zb_h1") return std::min(ranks, micro_batches);
   if (schedule.name == "interleaved_zb") return ranks;
   if (schedule.name == "zbv" && is_long) return ranks;
-  if (schedule.name == "v_half" && is_long && ranks > 1) return ranks / 2 + 1;
+  const int32_t half = ranks / 2;
+  if (schedule.name == "v_half" && is_long && ranks > 1) return half + 1;
   if (schedule.name == "dualpipev") return ranks + 0.5;
   return -1;
 }
@@ -137,7 +142,7 @@ TEST(Sweep, PeaksAreTheFormulas) {
   for_all_schedules([&](const Schedule& schedule) {
     const Simulation result = simulate(schedule, even_costs(schedule));
     const std::vector<LiveCounts> counts = live_counts(schedule);
-    const double chunks = schedule.stages / schedule.rank_count();
+    const double chunks = chunks_of(schedule);
     for (int32_t rank = 0; rank < schedule.rank_count(); ++rank) {
       const auto at = static_cast<size_t>(rank);
       if (const double expected = peak_formula(schedule, rank); expected >= 0) {
