@@ -179,6 +179,12 @@ class Timed {
     add(optim::kMuonApply, {matrix, of_one, scalars}, stack, {0});
     add(optim::kAdafactor, {matrix, zeros({matrix.shape[0]}), zeros({matrix.shape[1]}), matrix, scalars},
         with(optim::Adafactor{}), {0, 1, 2});
+    const optim::AdafactorShardAttrs tensor{with(optim::Adafactor{}), matrix.shape[0]};
+    const Operand row = zeros({matrix.shape[0]}), column = zeros({matrix.shape[1]}),
+                  sums = zeros({matrix.shape[1] + 2}, DType::kF64), squares = zeros({1}, DType::kF64);
+    add(optim::kAdafactorSums, {matrix, row, matrix, scalars}, tensor, {1, -1});
+    add(optim::kAdafactorColumns, {row, column, matrix, sums, scalars}, tensor, {1, -1});
+    add(optim::kAdafactorApply, {matrix, row, column, matrix, sums, squares, scalars}, tensor, {0});
   }
 
   std::vector<OpCase> cases_;

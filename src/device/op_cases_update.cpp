@@ -68,6 +68,50 @@ void add_muon_stacks(std::vector<OpCase>& cases, const Operand& scalars) {
                    .attrs = optim::NewtonSchulzAttrs{}});
 }
 
+// A part of a tensor of 36 rows: 24 of them are here, in a parameter of their own or of 96 rows.
+void add_adafactor_shards(std::vector<OpCase>& cases, const Operand& scalars) {
+  const optim::UpdateRule rule{
+      .weight_decay = 0.1, .lr_scale = 0.5, .optimizer = optim::Adafactor{.clip_threshold = 0.8}};
+  const optim::AdafactorShardAttrs whole{{rule}, 36}, rows{{rule, 48, 24, 96, 0, 24}, 36};
+  const Operand row = positive({24}), column = positive({20}), f64_one = partials(1);
+  const Operand sums{.dtype = DType::kF64, .shape = {22}, .content = [](int64_t i) {
+                       return 0.4 + 0.3 * static_cast<double>(i);
+                     }};
+  for (const auto& [name, attrs, matrix] :
+       std::initializer_list<std::tuple<std::string, optim::AdafactorShardAttrs, Operand>>{
+           {"", whole, f32({24, 20})}, {"_rows", rows, f32({96, 20})}}) {
+    const bool ragged = !name.empty();
+    cases.push_back({.name = "adafactor_sums" + name,
+                     .op = &optim::kAdafactorSums,
+                     .inputs = {matrix, row, matrix, scalars},
+                     .attrs = attrs,
+                     .updates = {1, -1},
+                     .ragged = ragged});
+    cases.push_back({.name = "adafactor_columns" + name,
+                     .op = &optim::kAdafactorColumns,
+                     .inputs = {row, column, matrix, sums, scalars},
+                     .attrs = attrs,
+                     .updates = {1, -1},
+                     .ragged = ragged});
+    cases.push_back({.name = "adafactor_apply" + name,
+                     .op = &optim::kAdafactorApply,
+                     .inputs = {matrix, row, column, matrix, sums, f64_one, scalars},
+                     .attrs = attrs,
+                     .updates = {0},
+                     .ragged = ragged});
+  }
+  cases.push_back({.name = "adafactor_sums_vector",
+                   .op = &optim::kAdafactorSums,
+                   .inputs = {f32({24}), row, f32({24}), scalars},
+                   .attrs = whole,
+                   .updates = {1, -1}});
+  cases.push_back({.name = "adafactor_apply_vector",
+                   .op = &optim::kAdafactorApply,
+                   .inputs = {f32({24}), row, absent(), f32({24}), partials(2), absent(), scalars},
+                   .attrs = whole,
+                   .updates = {0}});
+}
+
 }  // namespace
 
 void add_update_rows(std::vector<OpCase>& cases) {
@@ -144,6 +188,7 @@ void add_update_rows(std::vector<OpCase>& cases) {
                    .attrs = with(adafactor),
                    .updates = {0, 1},
                    .replicated_only = true});
+  add_adafactor_shards(cases, scalars);
   // Rows of whole blocks can be cut anywhere, others nowhere. A code may fall to the neighbour's where
   // rounding decides: then a moment differs by the distance of two codes.
   const auto codes = [](Shape shape) {

@@ -12,7 +12,8 @@ struct StateSpec {
   DType dtype = DType::kF32;
   Shape shape;
   StateLayout layout = StateLayout::kElements;
-  int64_t block = 0;  // elements of the parameter that an entry is for, in the order of memory; 0: not so
+  int64_t block = 0;   // elements of the parameter that an entry is for, in the order of memory; 0: not so
+  bool whole = false;  // on every rank, also where the parameter lies in shards
 };
 
 // Rows of a parameter that lies in shards, for which a node would be.
@@ -32,7 +33,7 @@ struct Definition {
   std::vector<StateSpec> (*states)(const Shape& rows);
   // The rule of a node for `rows` as its kernel applies it; nullptr: as it is.
   UpdateRule (*applied)(const UpdateRule& rule, const Shape& rows) = nullptr;
-  // The rows that a shard of a tensor comes in multiples of; nullptr: the update needs the tensor whole.
+  // The rows that a shard of a tensor comes in multiples of.
   int64_t (*grain)(const Shape& rows) = [](const Shape&) { return int64_t{1}; };
   // Updates all rows that are in shards, where ranks need one another's; nullptr: a rank updates its own by
   // `op`.

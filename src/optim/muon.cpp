@@ -1,8 +1,9 @@
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "graph/reshard.h"
@@ -68,7 +69,9 @@ int64_t rows_of_stack(const NodeView& view, Like like) {
   int64_t rows = -1;
   for (const Slot& slot : view.attrs<MuonStackAttrs>().slots) {
     if (slot.operand < 0) continue;
-    const int64_t found = row_range(slot.update, view.in(like(static_cast<int>(slot.operand))).shape).rows;
+    const int operand = like(static_cast<int>(slot.operand));
+    STRATA_CHECK(view.has(operand), "a slot of operand {}, which is not there", slot.operand);
+    const int64_t found = row_range(slot.update, view.in(operand).shape).rows;
     STRATA_CHECK(rows < 0 || rows == found, "matrices of {} and of {} rows in one stack", rows, found);
     rows = found;
   }
@@ -190,11 +193,12 @@ struct Stack {
   MuonStackAttrs applied;
   int64_t steps = 0;
   graph::ValueId whole = graph::kNone;  // this rank's matrix
+  graph::ValueId parts = graph::kNone;  // rows of all of them, orthogonal
 };
 
 // Moves the momenta, and brings each matrix together on one rank; slots from `first` on are theirs.
 Stack begin_stack(graph::Graph& graph, graph::ValueId scalars, std::span<const ShardedRows* const> matrices,
-                  int64_t first) {
+                  size_t first) {
   const graph::Value& parameter = graph.value(matrices[0]->parameter);
   const graph::MeshAxis& axis = graph.mesh().axes[static_cast<size_t>(parameter.padding.axis)];
   Stack stack;
@@ -206,7 +210,7 @@ Stack begin_stack(graph::Graph& graph, graph::ValueId scalars, std::span<const S
   std::vector<graph::ValueId> momenta, inputs;
   for (size_t i = 0; i < matrices.size(); ++i) {
     const ShardedRows& one = *matrices[i];
-    const auto slot = (static_cast<size_t>(first) + i) % moved.slots.size();
+    const size_t slot = (first + i) % moved.slots.size();
     if (std::find(momenta.begin(), momenta.end(), one.states[0]) == momenta.end())
       inputs.insert(inputs.end(), {one.states[0], one.gradient});
     moved.slots[slot] = {place_in(momenta, one.states[0]), one.attrs};
@@ -225,13 +229,17 @@ Stack begin_stack(graph::Graph& graph, graph::ValueId scalars, std::span<const S
   return stack;
 }
 
-void finish_stack(graph::Graph& graph, graph::ValueId scalars, const Stack& stack) {
+// Makes this rank's matrix orthogonal, and gives its rows back.
+void orthogonalize(graph::Graph& graph, Stack& stack) {
   const graph::ValueId whole =
       graph.add_node(kNewtonSchulz, {stack.whole}, NewtonSchulzAttrs{stack.steps})[0];
-  const graph::ValueId parts = graph::reshard(graph, whole, stack.axis, Placement::sharded(1));
-  graph.value(parts).padding = stack.padding;
+  stack.parts = graph::reshard(graph, whole, stack.axis, Placement::sharded(1));
+  graph.value(stack.parts).padding = stack.padding;
+}
+
+void apply(graph::Graph& graph, graph::ValueId scalars, const Stack& stack) {
   std::vector<graph::ValueId> inputs = stack.parameters;
-  inputs.insert(inputs.end(), {parts, scalars});
+  inputs.insert(inputs.end(), {stack.parts, scalars});
   graph.add_node_into(kMuonApply, std::move(inputs), stack.parameters, stack.applied);
 }
 
@@ -254,21 +262,24 @@ void add_sharded(graph::Graph& graph, graph::ValueId scalars, const std::vector<
     found->second.push_back(&one);
   }
   const int axis = graph.value(all[0].parameter).padding.axis;
-  const int64_t ranks = graph.mesh().axes[static_cast<size_t>(axis)].size;
-  // The next stack is on its way while ranks are at this one.
-  std::optional<Stack> before;
-  int64_t first = 0;  // stacks that are not full leave other ranks idle in turn
-  for (const auto& [kind, matrices] : kinds) {
-    const std::span<const ShardedRows* const> list(matrices);
-    for (size_t at = 0; at < list.size(); at += static_cast<size_t>(ranks)) {
-      const auto these = list.subspan(at, std::min(static_cast<size_t>(ranks), list.size() - at));
-      Stack stack = begin_stack(graph, scalars, these, first);
-      first = (first + std::ssize(these)) % ranks;
-      if (before) finish_stack(graph, scalars, *before);
-      before = std::move(stack);
-    }
+  const auto ranks = static_cast<size_t>(graph.mesh().axes[static_cast<size_t>(axis)].size);
+  std::vector<std::span<const ShardedRows* const>> groups;
+  for (const auto& one : kinds) {
+    const std::span<const ShardedRows* const> list(one.second);
+    for (size_t at = 0; at < list.size(); at += ranks)
+      groups.push_back(list.subspan(at, std::min(ranks, list.size() - at)));
   }
-  if (before) finish_stack(graph, scalars, *before);
+  // While ranks are at one stack, the next is on its way to them, and the last on its way back.
+  std::vector<Stack> stacks;
+  size_t first = 0;  // stacks that are not full leave other ranks idle in turn
+  for (size_t i = 0; i < groups.size() + 2; ++i) {
+    if (i < groups.size()) {
+      stacks.push_back(begin_stack(graph, scalars, groups[i], first));
+      first = (first + groups[i].size()) % ranks;
+    }
+    if (i >= 1 && i <= groups.size()) orthogonalize(graph, stacks[i - 1]);
+    if (i >= 2) apply(graph, scalars, stacks[i - 2]);
+  }
 }
 
 }  // namespace

@@ -55,6 +55,18 @@ struct AdafactorOperands {
 struct AdafactorVectorOperands {
   enum In : int { kParameter, kVariance, kGradient, kScalars };
 };
+struct AdafactorSumsOperands {
+  enum In : int { kParameter, kState, kGradient, kScalars };  // row, or a vector's variance
+  enum Out : int { kNewState, kSums };
+};
+struct AdafactorColumnsOperands {
+  enum In : int { kRow, kColumn, kGradient, kSums, kScalars };
+  enum Out : int { kNewColumn, kSquares };
+};
+struct AdafactorApplyOperands {
+  enum In : int { kParameter, kState, kColumn, kGradient, kSums, kSquares, kScalars };
+  enum Out : int { kNewParameter };
+};
 struct AdamW8BitOperands {
   enum In : int { kParameter, kM, kMScale, kV, kVScale, kGradient, kScalars };
 };

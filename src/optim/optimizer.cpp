@@ -126,7 +126,7 @@ std::vector<Piece> cut_at_segments(const std::vector<Piece>& pieces, const Value
   return out;
 }
 
-// Gives a state, which has an element for each of the parameter's in these rows, its placements and segments.
+// Gives a state, which has entries for each of the parameter's rows among these, its placements and segments.
 void lie_as(const Value& parameter, const Piece& rows, Value& state) {
   state.placements = parameter.placements;
   state.padding = parameter.padding;
@@ -209,9 +209,10 @@ class UpdateBuilder {
       std::string name = fmt::format("{}.{}", spec.name, value.name);
       if (whole.rows != value.shape[0]) name += fmt::format("[{}:{}]", whole.first, whole.end());
       const ValueId state = add_named(graph_, std::move(name), spec.dtype, spec.shape, Role::kState);
-      if (spec.layout == StateLayout::kElements) lie_as(value, whole, graph_.value(state));
-      if (spec.layout == StateLayout::kTensor && value.padding.axis >= 0)
-        lie_in_shards(value, spec, graph_.value(state));
+      const bool in_shards = value.padding.axis >= 0 && !spec.whole;
+      if (spec.layout == StateLayout::kElements || (spec.layout == StateLayout::kRows && in_shards))
+        lie_as(value, whole, graph_.value(state));
+      if (spec.layout == StateLayout::kTensor && in_shards) lie_in_shards(value, spec, graph_.value(state));
       update_.states.push_back(
           {parameter, state, std::string(spec.name), whole.first, whole.rows, spec.layout});
       outputs.push_back(state);
@@ -350,11 +351,10 @@ graph::Attributes localize_rows(const NodeView& view) {
   return localized(view.attrs<UpdateAttrs>(), view.in(UpdateOperands::kParameter), view.graph.mesh());
 }
 
-std::optional<int64_t> shard_grain(const ParameterRule& rule, const Shape& parameter) {
+int64_t shard_grain(const ParameterRule& rule, const Shape& parameter) {
   int64_t grain = 1;
   for (const Piece& piece : tensors_of(rule, "", parameter)) {
     const Definition& definition = definition_of(piece.rule.optimizer);
-    if (definition.grain == nullptr) return std::nullopt;
     grain = std::lcm(grain, definition.grain(with_rows(parameter, piece.rows)));
   }
   return grain;

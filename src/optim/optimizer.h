@@ -7,7 +7,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -127,9 +126,8 @@ struct UpdateGraph {
   std::vector<State> states;                 // all begin as zeros
 };
 
-// The rows that shards of a parameter come in multiples of; nullopt: some optimizer of it needs whole
-// tensors.
-std::optional<int64_t> shard_grain(const ParameterRule& rule, const Shape& parameter);
+// The rows that shards of a parameter come in multiples of.
+int64_t shard_grain(const ParameterRule& rule, const Shape& parameter);
 
 // Appends the update of every parameter of a differentiated graph. `token_count` is the accumulator by which
 // the summed gradients are divided. A step without a valid target, or whose norm is not finite, is skipped:
@@ -182,6 +180,22 @@ struct NewtonSchulzAttrs {
 extern const graph::OpDef kMuonMomentum;
 extern const graph::OpDef kNewtonSchulz;  // (stack) → stack: each matrix made orthogonal; zeros stay zeros
 extern const graph::OpDef kMuonApply;     // (master…, stack, scalars) → master…, over their inputs
+
+// Adafactor of a tensor in shards: what is the whole tensor's goes over the ranks as sums.
+struct AdafactorShardAttrs {
+  UpdateAttrs update;
+  int64_t rows = 0;  // of the whole tensor, on every rank
+  bool operator==(const AdafactorShardAttrs&) const = default;
+  void describe(graph::AttributeText& to) const;
+};
+// (master, row, gradient, scalars) → row, over its input, sums f64[columns + 2]: of the squared gradients of
+// each column, of the squared weights, of the new row.
+// Of a vector (master, variance, gradient, scalars) → variance, sums f64[2]: of squared weights and updates.
+extern const graph::OpDef kAdafactorSums;
+// (row, column, gradient, sums, scalars) → column, over its input, f64[1]: the sum of squared updates
+extern const graph::OpDef kAdafactorColumns;
+// (master, row or variance, column?, gradient, sums, squares?, scalars) → master, over its input
+extern const graph::OpDef kAdafactorApply;
 
 // The rows of a parameter that a node updates, and the first of them in its states. `parameter` is the one
 // that the attributes speak of, or an equal share of each of its parts.

@@ -10,6 +10,7 @@
 #include "comm/world.h"
 #include "fixtures/scratch_folder.h"
 #include "fixtures/tiny_program.h"
+#include "models/parametrization.h"
 #include "program/initialize.h"
 
 namespace strata::checkpoint {
@@ -18,6 +19,8 @@ namespace {
 struct Layout {
   const char* name;
   graph::Mesh mesh;
+  int zero = 0;
+  optim::Optimizer optimizer = optim::AdamW{};  // of what is no vector
 };
 
 class MeshWeights : public testing::TestWithParam<std::tuple<const char*, Layout>> {
@@ -25,8 +28,14 @@ class MeshWeights : public testing::TestWithParam<std::tuple<const char*, Layout
   MeshWeights() { set_compute_threads(1); }
   ~MeshWeights() override { set_compute_threads(available_processors()); }
 
-  static program::CompileOptions options_for(const graph::Mesh& mesh) {
+  static program::CompileOptions options_for(const graph::Mesh& mesh, int zero) {
     program::CompileOptions options = program::tiny_options(std::get<0>(GetParam()));
+    options.zero = zero;
+    options.rule_of = [optimizer = std::get<1>(GetParam()).optimizer](const std::string&,
+                                                                      graph::ParameterRole role) {
+      const bool takes = models::is_hidden_matrix(role) || !std::holds_alternative<optim::Muon>(optimizer);
+      return optim::one_rule({.optimizer = takes ? optimizer : optim::AdamW{}});
+    };
     models::ModelConfig& model = options.model;
     model.hidden_size = 64;
     const bool grouped = std::string_view(std::get<0>(GetParam())).starts_with("llama");
@@ -36,20 +45,29 @@ class MeshWeights : public testing::TestWithParam<std::tuple<const char*, Layout
     return options;
   }
 
-  // As the seed makes them; moments of numbers of their own, element by element.
+  // As the seed makes them; states of numbers of their own, by element, by row, or by column.
   static void fill(program::Executor& executor, uint64_t seed, const graph::Coordinates& at) {
     program::initialize_weights(executor, seed + 1, at);
     const program::Program& program = executor.program(0);
-    std::vector<std::pair<std::string, std::vector<char>>> moments;
+    std::vector<std::pair<std::string, std::vector<float>>> states;
     for (const optim::State& state : program.states) {
       const std::string& parameter = program.graph.value(state.parameter).name;
       const program::Persistent& value = executor.set().at(program.graph.value(state.value).name);
-      if (value.bytes == executor.set().at(parameter).bytes)
-        moments.emplace_back(value.name, executor.read_all<char>(parameter));
+      std::vector<float> values = executor.read_all<float>(parameter);
+      const size_t rows = static_cast<size_t>(executor.set().at(parameter).shape[0]);
+      if (state.layout == optim::StateLayout::kRows) {
+        for (size_t i = 0; i < rows; ++i) values[i] = values[i * values.size() / rows];
+        values.resize(rows);
+      } else if (state.layout == optim::StateLayout::kTensor) {
+        values.resize(values.size() / rows);
+        std::iota(values.begin(), values.end(), static_cast<float>(seed));
+      }
+      EXPECT_EQ(std::ssize(values) * 4, value.bytes) << value.name;
+      states.emplace_back(value.name, std::move(values));
     }
-    EXPECT_GT(moments.size(), 10u);
+    EXPECT_GT(states.size(), 10u);
     program::initialize_weights(executor, seed, at);
-    for (const auto& [name, bytes] : moments) executor.write(name, bytes);
+    for (const auto& [name, values] : states) executor.write(name, values);
   }
 
   static void save(const Path& folder, const models::ModelConfig& model, const program::Executor& executor,
@@ -75,12 +93,12 @@ class MeshWeights : public testing::TestWithParam<std::tuple<const char*, Layout
 TEST_P(MeshWeights, AreSavedAsOneRankDoesAndLoaded) {
   const graph::Mesh& mesh = std::get<1>(GetParam()).mesh;
   ScratchFolder scratch;
-  const auto alone = options_for(graph::Mesh::of_one());
+  const auto alone = options_for(graph::Mesh::of_one(), 0);
   program::Executor one(program::compile({program::tiny_request()}, alone), device::make_cpu_device(1));
   fill(one, 3, {});
   save(scratch / "one", alone.model, one, nullptr);
 
-  const auto options = options_for(mesh);
+  const auto options = options_for(mesh, std::get<1>(GetParam()).zero);
   const auto set = program::compile({program::tiny_request()}, options);
   comm::run_local_ranks(static_cast<int>(mesh.ranks()), [&](comm::World& world) {
     set_compute_threads(1);
@@ -108,16 +126,20 @@ TEST_P(MeshWeights, AreSavedAsOneRankDoesAndLoaded) {
         << file;
 }
 
-INSTANTIATE_TEST_SUITE_P(, MeshWeights,
-                         testing::Combine(testing::Values("llama3-5m", "gpt2-124m", "pythia-70m"),
-                                          testing::Values(Layout{"tensor2", graph::Mesh::of(1, 1, 1, 2)},
-                                                          Layout{"replicate2", graph::Mesh::of(2, 1, 1, 1)},
-                                                          Layout{"shard2_tensor2",
-                                                                 graph::Mesh::of(1, 2, 1, 2)})),
-                         [](const auto& one) {
-                           const std::string preset = std::get<0>(one.param);
-                           return preset.substr(0, preset.find('-')) + "_" + std::get<1>(one.param).name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    , MeshWeights,
+    testing::Combine(
+        testing::Values("llama3-5m", "gpt2-124m", "pythia-70m"),
+        testing::Values(
+            Layout{"tensor2", graph::Mesh::of(1, 1, 1, 2)}, Layout{"replicate2", graph::Mesh::of(2, 1, 1, 1)},
+            Layout{"shard2_tensor2", graph::Mesh::of(1, 2, 1, 2)},
+            Layout{"zero1_shard3_muon", graph::Mesh::of(1, 3, 1, 1), 1, optim::Muon{}},
+            Layout{"zero2_shard3_adafactor", graph::Mesh::of(1, 3, 1, 1), 2, optim::Adafactor{}},
+            Layout{"zero3_replicate2_shard2_adafactor", graph::Mesh::of(2, 2, 1, 1), 3, optim::Adafactor{}})),
+    [](const auto& one) {
+      const std::string preset = std::get<0>(one.param);
+      return preset.substr(0, preset.find('-')) + "_" + std::get<1>(one.param).name;
+    });
 
 }  // namespace
 }  // namespace strata::checkpoint

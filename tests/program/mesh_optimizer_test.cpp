@@ -16,8 +16,8 @@ struct Layout {
 };
 constexpr Layout kLayouts[] = {{"zero1_2", 1, 2, 1}, {"zero2_3", 1, 3, 2},   {"zero3_4", 1, 4, 3},
                                {"zero1_4", 1, 4, 1}, {"zero2_2x2", 2, 2, 2}, {"zero3_2x2", 2, 2, 3}};
-std::string name_of(const Layout& layout) {
-  return layout.name;
+void PrintTo(const Layout& layout, std::ostream* out) {
+  *out << layout.name;
 }
 
 // Which optimizer has the rows of a parameter of so many rows.
@@ -25,8 +25,8 @@ struct Case {
   const char* name;
   optim::ParameterRule (*rule)(graph::ParameterRole role, const models::ModelConfig& model);
 };
-std::string name_of(const Case& one) {
-  return one.name;
+void PrintTo(const Case& one, std::ostream* out) {
+  *out << one.name;
 }
 
 optim::UpdateRule rule_with(const optim::Optimizer& optimizer) {
@@ -37,13 +37,16 @@ const Case kMuon{"muon", [](graph::ParameterRole role, const models::ModelConfig
                    return optim::one_rule(models::is_hidden_matrix(role) ? rule_with(optim::Muon{})
                                                                          : rule_with(optim::AdamW{}));
                  }};
+const Case kAdafactor{"adafactor", [](graph::ParameterRole, const models::ModelConfig&) {
+                        return optim::one_rule(rule_with(optim::Adafactor{}));
+                      }};
 // q, k and v by rules of their own.
 const Case kByRows{"by_rows", [](graph::ParameterRole role, const models::ModelConfig& model) {
                      if (role != graph::ParameterRole::kAttentionIn) return kMuon.rule(role, model);
                      optim::UpdateRule half = rule_with(optim::Muon{});
                      half.lr_scale = 0.5;
                      return optim::ParameterRule{{{model.q_width(), rule_with(optim::Muon{})},
-                                                  {model.kv_width(), rule_with(optim::Lion{})},
+                                                  {model.kv_width(), rule_with(optim::Adafactor{})},
                                                   {model.kv_width(), half}}};
                    }};
 
@@ -109,7 +112,7 @@ TEST_P(ShardedOptimizers, UpdateAsOneRank) {
 // A share of every segment, and a row more where it does not divide; what belongs to no row is whole.
 TEST_P(ShardedOptimizers, HoldTheirShare) {
   const auto one = compiled(options()), ranks = compiled(in_shards());
-  const graph::Graph& graph = one->programs[0].graph;
+  const graph::Graph& graph = ranks->programs[0].graph;
   const int64_t shards = std::get<2>(GetParam()).shard;
   int64_t held = 0, all = 0;
   for (const std::string& name : updated_by(*one)) {
@@ -125,13 +128,13 @@ TEST_P(ShardedOptimizers, HoldTheirShare) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ShardedOptimizers,
-                         testing::Combine(testing::Values(kMuon, kByRows),
+                         testing::Combine(testing::Values(kMuon, kAdafactor, kByRows),
                                           testing::Values("llama3-5m", "gpt2-124m"),
                                           testing::ValuesIn(kLayouts)),
                          [](const auto& one) {
                            const std::string preset = std::get<1>(one.param);
-                           return name_of(std::get<0>(one.param)) + "_" + preset.substr(0, preset.find('-')) +
-                                  "_" + name_of(std::get<2>(one.param));
+                           return std::string(std::get<0>(one.param).name) + "_" +
+                                  preset.substr(0, preset.find('-')) + "_" + std::get<2>(one.param).name;
                          });
 
 // Each matrix is made orthogonal whole, by the kernel of one rank: the same gradients give the same bits.

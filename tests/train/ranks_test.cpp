@@ -132,25 +132,45 @@ TEST_P(Ranks, GoOnInAnyLayout) {
 INSTANTIATE_TEST_SUITE_P(Layouts, Ranks, testing::ValuesIn(kLayouts),
                          [](const auto& layout) { return std::string(layout.param.name); });
 
-class RanksOfOptimizer : public testing::TestWithParam<const char*> {};
-
-// Those that need whole tensors keep them whole.
-TEST_P(RanksOfOptimizer, TrainAsOne) {
-  const TinyRun tiny;
-  const Sets sets{std::string("optimizer.name=\"") + GetParam() + "\"", "training.micro_batch_size=2",
-                  "optimizer.lr=1e-3"};
-  const auto run = [&](const std::string& name, int ranks, const Sets& more) {
+class RanksOfOptimizer : public testing::TestWithParam<const char*> {
+ protected:
+  // The losses; `stop_at`: after so many steps.
+  std::vector<double> losses(const std::string& name, int ranks, const Sets& more,
+                             int64_t stop_at = 0) const {
+    const Sets sets{std::string("optimizer.name=\"") + GetParam() + "\"", "training.micro_batch_size=2",
+                    "optimizer.lr=1e-3"};
     FaultyFileSystem quick;
-    train_on_threads({.config = tiny.config(sets + more, name), .files = &quick}, ranks,
-                     [] { return false; });
-    return values_of(tiny.folder(name), "loss");
-  };
-  const auto one = run("one", 1, {});
-  for (const char* zero : {"0", "1", "2", "3"}) {
-    const auto many = run(std::string("zero") + zero, 3, {std::string("parallel.zero=") + zero});
-    ASSERT_EQ(many.size(), one.size());
-    for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(many[i], one[i], 2e-3) << zero << ", step " << i + 1;
+    std::atomic<int64_t> asked = 0;
+    const Path metrics = tiny_.folder(name) / "metrics.jsonl";
+    // Asked by each rank after each step.
+    train_on_threads({.config = tiny_.config(sets + more, name), .files = &quick}, ranks, [&] {
+      return stop_at > 0 && std::filesystem::exists(metrics) && ++asked > (stop_at - 1) * ranks;
+    });
+    return values_of(tiny_.folder(name), "loss");
   }
+  static void expect_near(const std::vector<double>& many, const std::vector<double>& one) {
+    ASSERT_EQ(many.size(), one.size());
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(many[i], one[i], 2e-3) << "step " << i + 1;
+  }
+
+  TinyRun tiny_;
+};
+
+TEST_P(RanksOfOptimizer, TrainAsOne) {
+  const auto one = losses("one", 1, {});
+  for (const char* zero : {"0", "1", "2", "3"}) {
+    SCOPED_TRACE(zero);
+    expect_near(losses(std::string("zero") + zero, 3, {std::string("parallel.zero=") + zero}), one);
+  }
+}
+
+TEST_P(RanksOfOptimizer, GoOnInAnotherLayout) {
+  const auto whole = losses("whole", 1, {});
+  losses("cut", 3, {"parallel.zero=2"}, 3);
+  std::filesystem::copy(tiny_.folder("cut"), tiny_.folder("cut-one"),
+                        std::filesystem::copy_options::recursive);
+  expect_near(losses("cut", 2, {"parallel.zero=3"}), whole);
+  expect_near(losses("cut-one", 1, {}), whole);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RanksOfOptimizer,

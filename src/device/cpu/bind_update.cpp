@@ -178,15 +178,8 @@ BoundKernel muon(const BindRequest& request) {
 }
 
 struct AdafactorPlan {
-  explicit AdafactorPlan(const BindRequest& request) : rows(request) {
-    const auto& adafactor = optimizer_of<optim::Adafactor>(request);
-    constants = {.beta2_decay = adafactor.beta2_decay,
-                 .eps1 = adafactor.eps1,
-                 .eps2 = adafactor.eps2,
-                 .clip_threshold = adafactor.clip_threshold,
-                 .weight_decay = rows.weight_decay,
-                 .lr_scale = rows.lr_scale};
-  }
+  explicit AdafactorPlan(const BindRequest& request)
+      : rows(request), constants(adafactor_constants(request.view.attrs<optim::UpdateAttrs>().rule)) {}
   RowsPlan rows;
   cpu::AdafactorConstants constants;
 };

@@ -4,7 +4,9 @@
 #include <memory>
 #include <variant>
 
+#include "base/error.h"
 #include "device/cpu/bind.h"
+#include "kernels/cpu/adafactor.h"
 #include "kernels/cpu/muon.h"
 #include "optim/operands.h"
 #include "optim/optimizer.h"
@@ -40,6 +42,16 @@ struct RowsPlan {
   int64_t first = 0, state_first = 0;  // elements
   double weight_decay = 0, lr_scale = 1;
 };
+
+inline cpu::AdafactorConstants adafactor_constants(const optim::UpdateRule& rule) {
+  const auto& adafactor = std::get<optim::Adafactor>(rule.optimizer);
+  return {.beta2_decay = adafactor.beta2_decay,
+          .eps1 = adafactor.eps1,
+          .eps2 = adafactor.eps2,
+          .clip_threshold = adafactor.clip_threshold,
+          .weight_decay = rule.weight_decay,
+          .lr_scale = rule.lr_scale};
+}
 
 // Muon's products for matrices of one shape, made once.
 inline std::shared_ptr<const cpu::MuonPlan> muon_products(const BindRequest& request, int64_t rows,

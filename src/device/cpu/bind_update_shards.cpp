@@ -115,6 +115,91 @@ BoundKernel muon_apply(const BindRequest& request) {
       StackPlan(request.view, Op::parameter, count));
 }
 
+// --- Adafactor
+
+struct TensorPlan {
+  TensorPlan(const BindRequest& request, int like) {
+    const auto& attrs = request.view.attrs<optim::AdafactorShardAttrs>();
+    const Shape& shape = request.view.in(like).shape;
+    const RowsPlan rows(attrs.update, shape);
+    is_vector = shape.rank() == 1;
+    part = {rows.rows, rows.columns, attrs.rows};
+    first = rows.first;
+    constants = adafactor_constants(attrs.update.rule);
+  }
+  int64_t scratch_bytes() const {
+    return is_vector ? cpu::adafactor_scratch_bytes(1, part.rows)
+                     : cpu::adafactor_scratch_bytes(part.rows, part.columns);
+  }
+  bool is_vector = false;
+  cpu::AdafactorPart part;
+  int64_t first = 0;  // element
+  cpu::AdafactorConstants constants;
+};
+
+double* f64(std::byte* pointer) {
+  return reinterpret_cast<double*>(pointer);
+}
+
+// (master, row or variance, grad, scalars) → row or variance, sums
+BoundKernel adafactor_sums(const BindRequest& request) {
+  using Op = optim::AdafactorSumsOperands;
+  const TensorPlan plan(request, Op::kParameter);
+  constexpr int kBehind = Op::kScalars + 1;
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& at = plan_of<TensorPlan>(held);
+        const float* const master = f32(p[Op::kParameter]) + at.first;
+        const float* const grad = f32(p[Op::kGradient]) + at.first;
+        double* const sums = f64(p[kBehind + Op::kSums]);
+        std::byte* const scratch = p[kBehind + Op::kSums + 1];
+        if (at.is_vector) {
+          cpu::adafactor_vector_sums(at.part.rows, master, f32(p[Op::kState]), grad,
+                                     scalars_at(p[Op::kScalars]), at.constants, sums, scratch);
+        } else {
+          cpu::adafactor_sums(at.part, master, f32(p[Op::kState]), grad, scalars_at(p[Op::kScalars]),
+                              at.constants, sums, scratch);
+        }
+      },
+      plan, plan.scratch_bytes());
+}
+
+// (row, column, grad, sums, scalars) → column, squares
+BoundKernel adafactor_columns(const BindRequest& request) {
+  using Op = optim::AdafactorColumnsOperands;
+  const TensorPlan plan(request, Op::kGradient);
+  constexpr int kBehind = Op::kScalars + 1;
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& at = plan_of<TensorPlan>(held);
+        cpu::adafactor_columns(at.part, f32(p[Op::kRow]), f32(p[Op::kColumn]),
+                               f32(p[Op::kGradient]) + at.first, f64(p[Op::kSums]),
+                               scalars_at(p[Op::kScalars]), at.constants, f64(p[kBehind + Op::kSquares]),
+                               p[kBehind + Op::kSquares + 1]);
+      },
+      plan, plan.scratch_bytes());
+}
+
+// (master, row or variance, column?, grad, sums, squares?, scalars) → master
+BoundKernel adafactor_apply(const BindRequest& request) {
+  using Op = optim::AdafactorApplyOperands;
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& at = plan_of<TensorPlan>(held);
+        float* const master = f32(p[Op::kParameter]) + at.first;
+        const float* const grad = f32(p[Op::kGradient]) + at.first;
+        const double* const sums = f64(p[Op::kSums]);
+        if (at.is_vector) {
+          cpu::adafactor_vector_apply(at.part.rows, at.part.of_rows, master, f32(p[Op::kState]), grad, sums,
+                                      scalars_at(p[Op::kScalars]), at.constants);
+        } else {
+          cpu::adafactor_apply(at.part, master, f32(p[Op::kState]), f32(p[Op::kColumn]), grad, sums,
+                               *f64(p[Op::kSquares]), scalars_at(p[Op::kScalars]), at.constants);
+        }
+      },
+      TensorPlan(request, Op::kParameter));
+}
+
 }  // namespace
 
 std::span<const Binding> update_shard_bindings() {
@@ -122,6 +207,9 @@ std::span<const Binding> update_shard_bindings() {
       {&optim::kMuonMomentum, muon_momentum},
       {&optim::kNewtonSchulz, newton_schulz},
       {&optim::kMuonApply, muon_apply},
+      {&optim::kAdafactorSums, adafactor_sums},
+      {&optim::kAdafactorColumns, adafactor_columns},
+      {&optim::kAdafactorApply, adafactor_apply},
   };
   return kTable;
 }

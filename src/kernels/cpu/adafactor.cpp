@@ -89,7 +89,8 @@ int64_t padded(int64_t floats) {
 
 struct Scratch {
   double* partials;  // sums of p² or u², one a block
-  float* sums;       // [tasks, columns] of g²
+  double* sums;      // of an update that ends where it begins
+  float* columns;    // [tasks, columns] of g²
 };
 
 int64_t partial_count(int64_t rows, int64_t columns) {
@@ -98,118 +99,186 @@ int64_t partial_count(int64_t rows, int64_t columns) {
 
 Scratch scratch_at(void* memory, int64_t rows, int64_t columns) {
   auto* const partials = static_cast<double*>(memory);
-  return {partials, reinterpret_cast<float*>(partials + padded(partial_count(rows, columns)))};
+  double* const sums = partials + padded(partial_count(rows, columns));
+  return {partials, sums, reinterpret_cast<float*>(sums + padded(adafactor_sum_count(columns) + 1))};
 }
 
 double root_mean_square(double squares, int64_t n) {
   return n > 0 ? std::sqrt(squares / static_cast<double>(n)) : 0.0;
 }
 
-// What the scalars say of this step; `step` follows when the update's size is known.
-struct StepFactors {
-  float share, keep, least;
-  double alpha;
-};
-
-StepFactors step_factors(const UpdateScalars& s, const AdafactorConstants& c, int64_t n, const float* master,
-                         double* partials) {
-  sum_of_squares_partials(master, n, partials);
+double sum_of_squares(const float* x, int64_t n, double* partials) {
   double squares = 0;
+  sum_of_squares_partials(x, n, partials);
   reduce_sum(partials, norm_partials(n), &squares);
-  const double rate = double{s.lr} * c.lr_scale, t = static_cast<double>(s.update);
-  return {.share = static_cast<float>(std::pow(t, c.beta2_decay)),
-          .keep = static_cast<float>(1 - rate * c.weight_decay),
-          .least = static_cast<float>(c.eps1 * c.eps1),
-          .alpha = std::max(c.eps2, root_mean_square(squares, n)) * std::min(rate, 1 / std::sqrt(t))};
+  return squares;
 }
 
-float clipped_step(const StepFactors& f, const AdafactorConstants& c, double* partials, int64_t count,
-                   int64_t n) {
-  double squares = 0;
-  reduce_sum(partials, count, &squares);
-  return static_cast<float>(f.alpha / std::max(1.0, root_mean_square(squares, n) / c.clip_threshold));
-}
+// What the scalars and the constants say of a step.
+struct Step {
+  Step(const UpdateScalars& s, const AdafactorConstants& constants)
+      : c(constants),
+        rate(double{s.lr} * c.lr_scale),
+        t(static_cast<double>(s.update)),
+        share(static_cast<float>(std::pow(t, c.beta2_decay))),
+        keep(static_cast<float>(1 - rate * c.weight_decay)),
+        least(static_cast<float>(c.eps1 * c.eps1)) {}
+
+  // By the sums of squares of a tensor's n weights and of their updates.
+  float length(double weights, double updates, int64_t n) const {
+    const double alpha = std::max(c.eps2, root_mean_square(weights, n)) * std::min(rate, 1 / std::sqrt(t));
+    return static_cast<float>(alpha / std::max(1.0, root_mean_square(updates, n) / c.clip_threshold));
+  }
+
+  const AdafactorConstants& c;
+  double rate, t;
+  float share, keep, least;
+};
 
 void move_to(float* mean, double wanted, float share) {
   *mean += share * (static_cast<float>(wanted) - *mean);
+}
+
+// What the second moment of a row is multiplied with.
+double row_factor(const AdafactorPart& part, const double* sums, const AdafactorConstants& c) {
+  const double mean = sums[part.columns + 1] / static_cast<double>(part.of_rows);
+  return 1 / std::max(mean, c.eps1);
 }
 
 }  // namespace
 
 int64_t adafactor_scratch_bytes(int64_t rows, int64_t columns) {
   const int64_t tasks = (rows + rows_of_task(rows) - 1) / rows_of_task(rows);
-  return padded(partial_count(rows, columns)) * 8 + padded(tasks * columns) * 4;
+  return (padded(partial_count(rows, columns)) + padded(adafactor_sum_count(columns) + 1)) * 8 +
+         padded(tasks * columns) * 4;
+}
+
+void adafactor_sums(const AdafactorPart& part, const float* master, float* row, const float* grad,
+                    const UpdateScalars* scalars, const AdafactorConstants& constants, double* sums,
+                    void* memory) {
+  const UpdateScalars& s = *scalars;
+  const int64_t rows = part.rows, columns = part.columns;
+  std::fill_n(sums, adafactor_sum_count(columns), 0.0);
+  if (s.skip != 0) return;
+  const Scratch scratch = scratch_at(memory, rows, columns);
+  const Step step(s, constants);
+  const int64_t of_task = rows_of_task(rows), tasks = (rows + of_task - 1) / of_task;
+  const auto add_squares = HWY_DYNAMIC_DISPATCH(AddSquares);
+  parallel_ranges(rows, of_task, [&](int64_t begin, int64_t end) {
+    float* const of_columns = scratch.columns + begin / of_task * columns;
+    std::fill(of_columns, of_columns + columns, 0.0f);
+    for (int64_t i = begin; i < end; ++i) {
+      const float squares = add_squares(grad + i * columns, s.grad_scale, columns, of_columns);
+      move_to(row + i, double{squares} / static_cast<double>(columns), step.share);
+    }
+  });
+  parallel_ranges(columns, 1024, [&](int64_t begin, int64_t end) {
+    for (int64_t j = begin; j < end; ++j) {
+      for (int64_t task = 0; task < tasks; ++task) sums[j] += double{scratch.columns[task * columns + j]};
+    }
+  });
+  sums[columns] = sum_of_squares(master, rows * columns, scratch.partials);
+  for (int64_t i = 0; i < rows; ++i) sums[columns + 1] += double{row[i]};
+}
+
+void adafactor_columns(const AdafactorPart& part, const float* row, float* column, const float* grad,
+                       const double* sums, const UpdateScalars* scalars, const AdafactorConstants& constants,
+                       double* squares, void* memory) {
+  const UpdateScalars& s = *scalars;
+  *squares = 0;
+  if (s.skip != 0) return;
+  const int64_t rows = part.rows, columns = part.columns;
+  const Scratch scratch = scratch_at(memory, rows, columns);
+  const Step step(s, constants);
+  parallel_ranges(columns, 1024, [&](int64_t begin, int64_t end) {
+    for (int64_t j = begin; j < end; ++j)
+      move_to(column + j, sums[j] / static_cast<double>(part.of_rows), step.share);
+  });
+  const double of_row = row_factor(part, sums, constants);
+  const int64_t of_task = rows_of_task(rows), tasks = (rows + of_task - 1) / of_task;
+  const auto update_squares = HWY_DYNAMIC_DISPATCH(UpdateSquares);
+  parallel_ranges(rows, of_task, [&](int64_t begin, int64_t end) {
+    double of_rows = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      const auto factor = static_cast<float>(double{row[i]} * of_row);
+      of_rows +=
+          double{update_squares(grad + i * columns, s.grad_scale, column, factor, step.least, columns)};
+    }
+    scratch.partials[begin / of_task] = of_rows;
+  });
+  reduce_sum(scratch.partials, tasks, squares);
+}
+
+void adafactor_apply(const AdafactorPart& part, float* master, const float* row, const float* column,
+                     const float* grad, const double* sums, double squares, const UpdateScalars* scalars,
+                     const AdafactorConstants& constants) {
+  const UpdateScalars& s = *scalars;
+  if (s.skip != 0) return;
+  const int64_t columns = part.columns;
+  const Step step(s, constants);
+  const float length = step.length(sums[columns], squares, part.of_rows * columns);
+  const double of_row = row_factor(part, sums, constants);
+  const auto apply = HWY_DYNAMIC_DISPATCH(ApplyRow);
+  parallel_ranges(part.rows, rows_of_task(part.rows), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      apply(master + i * columns, grad + i * columns, s.grad_scale, column,
+            static_cast<float>(double{row[i]} * of_row), step.least, step.keep, length, columns);
+    }
+  });
 }
 
 void adafactor_update(int64_t rows, int64_t columns, float* master, float* row, float* column,
                       const float* grad, const UpdateScalars* scalars, const AdafactorConstants& constants,
                       void* memory) {
+  if (scalars->skip != 0 || rows == 0 || columns == 0) return;
+  const AdafactorPart all{rows, columns, rows};
+  double* const sums = scratch_at(memory, rows, columns).sums;
+  double* const squares = sums + adafactor_sum_count(columns);
+  adafactor_sums(all, master, row, grad, scalars, constants, sums, memory);
+  adafactor_columns(all, row, column, grad, sums, scalars, constants, squares, memory);
+  adafactor_apply(all, master, row, column, grad, sums, *squares, scalars, constants);
+}
+
+void adafactor_vector_sums(int64_t n, const float* master, float* variance, const float* grad,
+                           const UpdateScalars* scalars, const AdafactorConstants& constants, double* sums,
+                           void* memory) {
   const UpdateScalars& s = *scalars;
-  if (s.skip != 0 || rows == 0 || columns == 0) return;
-  const Scratch scratch = scratch_at(memory, rows, columns);
-  const StepFactors f = step_factors(s, constants, rows * columns, master, scratch.partials);
-  const int64_t of_task = rows_of_task(rows), tasks = (rows + of_task - 1) / of_task;
-
-  const auto add_squares = HWY_DYNAMIC_DISPATCH(AddSquares);
-  parallel_ranges(rows, of_task, [&](int64_t begin, int64_t end) {
-    float* const sums = scratch.sums + begin / of_task * columns;
-    std::fill(sums, sums + columns, 0.0f);
-    for (int64_t i = begin; i < end; ++i) {
-      const float squares = add_squares(grad + i * columns, s.grad_scale, columns, sums);
-      move_to(row + i, double{squares} / static_cast<double>(columns), f.share);
-    }
-  });
-  parallel_ranges(columns, 1024, [&](int64_t begin, int64_t end) {
-    for (int64_t j = begin; j < end; ++j) {
-      double squares = 0;
-      for (int64_t task = 0; task < tasks; ++task) squares += double{scratch.sums[task * columns + j]};
-      move_to(column + j, squares / static_cast<double>(rows), f.share);
-    }
-  });
-  double mean = 0;
-  for (int64_t i = 0; i < rows; ++i) mean += double{row[i]};
-  const double inverse = 1 / std::max(mean / static_cast<double>(rows), constants.eps1);
-
+  sums[0] = sums[1] = 0;
+  if (s.skip != 0) return;
+  const Scratch scratch = scratch_at(memory, 1, n);
+  const Step step(s, constants);
+  sums[0] = sum_of_squares(master, n, scratch.partials);
+  const auto move = HWY_DYNAMIC_DISPATCH(MoveVariance);
   const auto update_squares = HWY_DYNAMIC_DISPATCH(UpdateSquares);
-  parallel_ranges(rows, of_task, [&](int64_t begin, int64_t end) {
-    double squares = 0;
-    for (int64_t i = begin; i < end; ++i) {
-      const auto factor = static_cast<float>(double{row[i]} * inverse);
-      squares += double{update_squares(grad + i * columns, s.grad_scale, column, factor, f.least, columns)};
-    }
-    scratch.partials[begin / of_task] = squares;
+  parallel_ranges(n, kVectorBlock, [&](int64_t begin, int64_t end) {
+    move(variance + begin, grad + begin, s.grad_scale, step.share, end - begin);
+    scratch.partials[begin / kVectorBlock] =
+        double{update_squares(grad + begin, s.grad_scale, variance + begin, 1, step.least, end - begin)};
   });
-  const float step = clipped_step(f, constants, scratch.partials, tasks, rows * columns);
+  reduce_sum(scratch.partials, (n + kVectorBlock - 1) / kVectorBlock, sums + 1);
+}
+
+void adafactor_vector_apply(int64_t n, int64_t of_n, float* master, const float* variance, const float* grad,
+                            const double* sums, const UpdateScalars* scalars,
+                            const AdafactorConstants& constants) {
+  const UpdateScalars& s = *scalars;
+  if (s.skip != 0) return;
+  const Step step(s, constants);
+  const float length = step.length(sums[0], sums[1], of_n);
   const auto apply = HWY_DYNAMIC_DISPATCH(ApplyRow);
-  parallel_ranges(rows, of_task, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      apply(master + i * columns, grad + i * columns, s.grad_scale, column,
-            static_cast<float>(double{row[i]} * inverse), f.least, f.keep, step, columns);
-    }
+  parallel_ranges(n, kVectorBlock, [&](int64_t begin, int64_t end) {
+    apply(master + begin, grad + begin, s.grad_scale, variance + begin, 1, step.least, step.keep, length,
+          end - begin);
   });
 }
 
 void adafactor_vector_update(int64_t n, float* master, float* variance, const float* grad,
                              const UpdateScalars* scalars, const AdafactorConstants& constants,
                              void* memory) {
-  const UpdateScalars& s = *scalars;
-  if (s.skip != 0 || n == 0) return;
-  const Scratch scratch = scratch_at(memory, 1, n);
-  const StepFactors f = step_factors(s, constants, n, master, scratch.partials);
-  const auto move = HWY_DYNAMIC_DISPATCH(MoveVariance);
-  const auto update_squares = HWY_DYNAMIC_DISPATCH(UpdateSquares);
-  parallel_ranges(n, kVectorBlock, [&](int64_t begin, int64_t end) {
-    move(variance + begin, grad + begin, s.grad_scale, f.share, end - begin);
-    scratch.partials[begin / kVectorBlock] =
-        double{update_squares(grad + begin, s.grad_scale, variance + begin, 1, f.least, end - begin)};
-  });
-  const int64_t blocks = (n + kVectorBlock - 1) / kVectorBlock;
-  const float step = clipped_step(f, constants, scratch.partials, blocks, n);
-  const auto apply = HWY_DYNAMIC_DISPATCH(ApplyRow);
-  parallel_ranges(n, kVectorBlock, [&](int64_t begin, int64_t end) {
-    apply(master + begin, grad + begin, s.grad_scale, variance + begin, 1, f.least, f.keep, step,
-          end - begin);
-  });
+  if (scalars->skip != 0 || n == 0) return;
+  double* const sums = scratch_at(memory, 1, n).sums;
+  adafactor_vector_sums(n, master, variance, grad, scalars, constants, sums, memory);
+  adafactor_vector_apply(n, n, master, variance, grad, sums, scalars, constants);
 }
 
 }  // namespace strata::cpu

@@ -17,7 +17,7 @@ struct AdafactorConstants {
   double lr_scale = 1;
 };
 
-// Bytes that an update of a matrix (a vector: rows = 1) works with, aligned to 64.
+// Bytes that an update of a matrix (a vector: rows = 1), or a part of one, works with, aligned to 64.
 int64_t adafactor_scratch_bytes(int64_t rows, int64_t columns);
 
 // With g = grad · grad_scale, rate = lr · lr_scale, w = t^beta2_decay:
@@ -34,5 +34,37 @@ void adafactor_update(int64_t rows, int64_t columns, float* master, float* row, 
 void adafactor_vector_update(int64_t n, float* master, float* variance, const float* grad,
                              const UpdateScalars* scalars, const AdafactorConstants& constants,
                              void* scratch);
+
+// The same in parts, for tensors of which a rank has some rows. Between two parts what they give is added up
+// over the ranks. A skipped step gives zeros and moves nothing.
+struct AdafactorPart {
+  int64_t rows = 0, columns = 0;  // of this rank
+  int64_t of_rows = 0;            // of the whole tensor; rows of zeros behind them count nowhere
+};
+// Sums of g² over each column, of p², and of the new row.
+constexpr int64_t adafactor_sum_count(int64_t columns) {
+  return columns + 2;
+}
+
+// Moves row. sums: adafactor_sum_count(columns).
+void adafactor_sums(const AdafactorPart& part, const float* master, float* row, const float* grad,
+                    const UpdateScalars* scalars, const AdafactorConstants& constants, double* sums,
+                    void* scratch);
+// Moves column. *squares: the sum of u².
+void adafactor_columns(const AdafactorPart& part, const float* row, float* column, const float* grad,
+                       const double* sums, const UpdateScalars* scalars, const AdafactorConstants& constants,
+                       double* squares, void* scratch);
+// Moves p.
+void adafactor_apply(const AdafactorPart& part, float* master, const float* row, const float* column,
+                     const float* grad, const double* sums, double squares, const UpdateScalars* scalars,
+                     const AdafactorConstants& constants);
+
+// Of n elements of a vector of of_n; sums: of p² and u².
+void adafactor_vector_sums(int64_t n, const float* master, float* variance, const float* grad,
+                           const UpdateScalars* scalars, const AdafactorConstants& constants, double* sums,
+                           void* scratch);
+void adafactor_vector_apply(int64_t n, int64_t of_n, float* master, const float* variance, const float* grad,
+                            const double* sums, const UpdateScalars* scalars,
+                            const AdafactorConstants& constants);
 
 }  // namespace strata::cpu

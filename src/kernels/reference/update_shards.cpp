@@ -119,6 +119,113 @@ void muon_apply(const Call& call) {
   }
 }
 
+// What the parts of Adafactor share: the rows that the node is for, and its constants.
+struct Tensor {
+  Tensor(const Call& call, int like)
+      : attrs(call.attrs.as<optim::AdafactorShardAttrs>()),
+        constants(std::get<optim::Adafactor>(attrs.update.rule.optimizer)),
+        scalars(scalars_of(call.in.back())) {
+    const Shape& shape = call.in[static_cast<size_t>(like)].shape;
+    const optim::RowRange range = optim::row_range(attrs.update, shape);
+    is_vector = shape.rank() == 1;
+    columns = is_vector ? 1 : shape[1];
+    n = range.rows * columns;
+    first = range.first * columns;
+    share = std::pow(static_cast<double>(scalars.update), constants.beta2_decay);
+  }
+  double g(const Array& gradient, int64_t i) const {
+    return gradient.at(first + i) * static_cast<double>(scalars.grad_scale);
+  }
+  double moved(double mean, double to) const { return mean + share * (to - mean); }
+  // Of element i, by what is left of its row or of its own, and of its column.
+  double update(const Array& gradient, int64_t i, double second) const {
+    return g(gradient, i) / std::sqrt(std::max(second, constants.eps1 * constants.eps1));
+  }
+  double second(const Array& row, const Array& column, const Array& sums, int64_t i) const {
+    const double mean = sums.at(columns + 1) / static_cast<double>(attrs.rows);
+    return row.at(i / columns) * column.at(i % columns) / std::max(mean, constants.eps1);
+  }
+
+  const optim::AdafactorShardAttrs& attrs;
+  const optim::Adafactor& constants;
+  UpdateScalars scalars;
+  bool is_vector = false;
+  int64_t columns = 0, n = 0, first = 0;
+  double share = 0;
+};
+
+void put_all(const Array& array, const std::vector<double>& values) {
+  for (size_t i = 0; i < values.size(); ++i) array.put(static_cast<int64_t>(i), values[i]);
+}
+
+// (master, row or variance, grad, scalars) → row or variance, sums; cpu::adafactor_sums, also of vectors
+void adafactor_sums(const Call& call) {
+  using Op = optim::AdafactorSumsOperands;
+  const Tensor tensor(call, Op::kParameter);
+  const Array &state = call.in[Op::kState], &gradient = call.in[Op::kGradient];
+  const Array &moved = call.out[Op::kNewState], &sums = call.out[Op::kSums];
+  std::vector<double> found(static_cast<size_t>(sums.shape[0])), rows(static_cast<size_t>(state.shape[0]));
+  if (tensor.scalars.skip != 0) return put_all(sums, found);
+  const auto columns = static_cast<size_t>(tensor.columns);
+  for (int64_t i = 0; i < tensor.n; ++i) {
+    const double square = tensor.g(gradient, i) * tensor.g(gradient, i);
+    const double p = call.in[Op::kParameter].at(tensor.first + i);
+    rows[static_cast<size_t>(i) / columns] += square / static_cast<double>(columns);
+    if (!tensor.is_vector) found[static_cast<size_t>(i) % columns] += square;
+    found[tensor.is_vector ? 0 : columns] += p * p;
+  }
+  for (int64_t i = 0; i < state.shape[0]; ++i) {
+    const double now = tensor.moved(state.at(i), rows[static_cast<size_t>(i)]);
+    const double u = tensor.is_vector ? tensor.update(gradient, i, now) : 0;
+    found.back() += tensor.is_vector ? u * u : now;
+    moved.put(i, now);
+  }
+  put_all(sums, found);
+}
+
+// (row, column, grad, sums, scalars) → column, squares
+void adafactor_columns(const Call& call) {
+  using Op = optim::AdafactorColumnsOperands;
+  const Tensor tensor(call, Op::kGradient);
+  double squares = 0;
+  if (tensor.scalars.skip == 0) {
+    const Array& column = call.out[Op::kNewColumn];
+    for (int64_t j = 0; j < tensor.columns; ++j)
+      column.put(j, tensor.moved(call.in[Op::kColumn].at(j),
+                                 call.in[Op::kSums].at(j) / static_cast<double>(tensor.attrs.rows)));
+    for (int64_t i = 0; i < tensor.n; ++i) {
+      const double u = tensor.update(call.in[Op::kGradient], i,
+                                     tensor.second(call.in[Op::kRow], column, call.in[Op::kSums], i));
+      squares += u * u;
+    }
+  }
+  call.out[Op::kSquares].put(0, squares);
+}
+
+// (master, row or variance, column?, grad, sums, squares?, scalars) → master
+void adafactor_apply(const Call& call) {
+  using Op = optim::AdafactorApplyOperands;
+  const Tensor tensor(call, Op::kParameter);
+  if (tensor.scalars.skip != 0) return;
+  const Array &p = call.in[Op::kParameter], &state = call.in[Op::kState], &sums = call.in[Op::kSums];
+  const auto& constants = tensor.constants;
+  const double rate = static_cast<double>(tensor.scalars.lr) * tensor.attrs.update.rule.lr_scale;
+  const double elements = static_cast<double>(tensor.attrs.rows * tensor.columns);
+  const double weights = std::sqrt(sums.at(tensor.is_vector ? 0 : tensor.columns) / elements);
+  const double updates = std::sqrt((tensor.is_vector ? sums.at(1) : call.in[Op::kSquares].at(0)) / elements);
+  const double alpha = std::max(constants.eps2, weights) *
+                       std::min(rate, 1 / std::sqrt(static_cast<double>(tensor.scalars.update)));
+  const double step = alpha / std::max(1.0, updates / constants.clip_threshold);
+  for (int64_t i = 0; i < tensor.n; ++i) {
+    const double second =
+        tensor.is_vector ? state.at(i) : tensor.second(state, call.in[Op::kColumn], sums, i);
+    const double u = tensor.update(call.in[Op::kGradient], i, second);
+    call.out[Op::kNewParameter].put(
+        tensor.first + i,
+        p.at(tensor.first + i) * (1 - rate * tensor.attrs.update.rule.weight_decay) - step * u);
+  }
+}
+
 }  // namespace
 
 std::span<const Row> update_shard_kernels() {
@@ -126,6 +233,9 @@ std::span<const Row> update_shard_kernels() {
       {&optim::kMuonMomentum, muon_momentum},
       {&optim::kNewtonSchulz, orthogonal_stack},
       {&optim::kMuonApply, muon_apply},
+      {&optim::kAdafactorSums, adafactor_sums},
+      {&optim::kAdafactorColumns, adafactor_columns},
+      {&optim::kAdafactorApply, adafactor_apply},
   };
   return kRows;
 }
