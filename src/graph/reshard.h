@@ -46,7 +46,7 @@ ValueId reshard(Graph& graph, ValueId x, std::string_view axis, Placement to);
 void reshard_into(Graph& graph, ValueId x, ValueId y, std::string_view axis, Placement to);
 // x with its partial sums added up, on every axis.
 ValueId sum_over_ranks(Graph& graph, ValueId x);
-// The same of several values, by one node an axis.
+// The same of several values, by one node an axis; those that it adds up lie alike on the others.
 std::vector<ValueId> sum_over_ranks(Graph& graph, std::vector<ValueId> values);
 // The same into shards on the axes on which `like` is sharded, which is cut as that is.
 ValueId reduce_like(Graph& graph, ValueId x, ValueId like);

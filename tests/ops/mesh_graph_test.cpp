@@ -102,6 +102,36 @@ TEST(Reshard, MakesNoTermsOfASum) {
   EXPECT_THROW(reshard(graph, x, "pipeline", kS0), InternalError);
 }
 
+// What is whole already stays as it is.
+TEST(Reshard, AddsUpSeveralValuesInOneNodeAnAxis) {
+  Graph graph = on_2x2();
+  const ValueId a = add(graph, "a", {8, 6}, on_shard_and_tensor(kP, kR)),
+                b = add(graph, "b", {8, 6}, on_shard_and_tensor(kR, kR)),
+                c = add(graph, "c", {3}, on_shard_and_tensor(kP, kR)),
+                d = add(graph, "d", {2}, on_shard_and_tensor(kR, kP));
+  const auto sums = sum_over_ranks(graph, std::vector{a, b, c, d});
+  EXPECT_EQ(sums[1], b);
+  ASSERT_EQ(graph.nodes().size(), 2U);
+  EXPECT_EQ(graph.nodes()[0].inputs, (std::vector{a, c}));
+  EXPECT_EQ(graph.nodes()[1].outputs, (std::vector{sums[3]}));
+  EXPECT_EQ(graph.value(sums[0]).shape, (Shape{8, 6}));
+  for (const ValueId sum : sums) EXPECT_EQ(graph.value(sum).placements, on_shard_and_tensor(kR, kR));
+  localize(graph);
+  EXPECT_EQ(graph.nodes()[0].attrs.as<ReshardAttrs>().cuts.size(), 2U);
+}
+
+// Padding belongs to a cut: what is cut along another dimension has none of the old.
+TEST(Reshard, AnewLosesThePaddingOfTheOldCut) {
+  Graph graph = on_2x2();
+  const ValueId x = add(graph, "x", {4, 5}, on_shard_and_tensor(kS1, kR));
+  graph.value(x).padding = {.axis = 1, .grain = 1};
+  const ValueId y = reshard(graph, x, "shard", kS0);
+  EXPECT_EQ(graph.value(y).padding, Padding{});
+  localize(graph);
+  EXPECT_EQ(graph.value(x).shape, (Shape{4, 3}));
+  EXPECT_EQ(graph.value(y).shape, (Shape{2, 5}));
+}
+
 TEST(Reshard, OfNothingIsDroppedOnceGradientsAreThere) {
   Graph graph = on_2x2();
   const ValueId x = add(graph, "x", {8, 6}, on_shard_and_tensor(kS0, kR));
