@@ -125,7 +125,7 @@ SavedCheckpoint save_checkpoint(FileSystem& files, const Path& folder, const Che
   try {
     files.remove_tree(replaced_name(saved.path));
     write_file_atomically(files, folder / "latest", saved.path.filename().string() + "\n");
-    auto pruned = prune(files, folder, content.retention);
+    auto pruned = prune(files, folder, content.retention, saved.path);
     saved.pruned = std::move(pruned.removed);
     saved.warnings.insert(saved.warnings.end(), pruned.warnings.begin(), pruned.warnings.end());
   } catch (const Error& error) {

@@ -1,7 +1,7 @@
 #include "checkpoint/elements.h"
 
-#include <cmath>
 #include <cstddef>
+#include <cstdint>
 
 namespace strata::checkpoint {
 
@@ -34,28 +34,41 @@ void convert_rows(void* out, DType out_type, int64_t out_pitch, const void* in, 
                      from + row * in_pitch * size_of(in_type), in_type, columns);
 }
 
-int64_t first_not_finite(const void* data, DType dtype, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    bool bad = false;
-    switch (dtype) {
-      case DType::kF32:
-        bad = (static_cast<const uint32_t*>(data)[i] & 0x7f800000u) == 0x7f800000u;
-        break;
-      case DType::kBF16:
-        bad = (static_cast<const uint16_t*>(data)[i] & 0x7f80u) == 0x7f80u;
-        break;
-      case DType::kF16:
-        bad = (static_cast<const uint16_t*>(data)[i] & 0x7c00u) == 0x7c00u;
-        break;
-      case DType::kF64:
-        bad = !std::isfinite(static_cast<const double*>(data)[i]);
-        break;
-      default:
-        return -1;
-    }
-    if (bad) return i;
+namespace {
+
+// Whether the exponent of one of them is all ones. A block at a time, so that it runs at the speed of memory.
+template <typename Bits>
+int64_t first_with(const void* data, Bits exponent, int64_t n) {
+  constexpr int64_t kBlock = 64;
+  const auto* bits = static_cast<const Bits*>(data);
+  int64_t at = 0;
+  for (; at + kBlock <= n; at += kBlock) {
+    Bits found = 0;
+    for (int64_t i = 0; i < kBlock; ++i)
+      found |= static_cast<Bits>((bits[at + i] & exponent) == exponent ? 1 : 0);
+    if (found != 0) break;
+  }
+  for (; at < n; ++at) {
+    if ((bits[at] & exponent) == exponent) return at;
   }
   return -1;
+}
+
+}  // namespace
+
+int64_t first_not_finite(const void* data, DType dtype, int64_t n) {
+  switch (dtype) {
+    case DType::kF64:
+      return first_with<uint64_t>(data, 0x7ff0000000000000u, n);
+    case DType::kF32:
+      return first_with<uint32_t>(data, 0x7f800000u, n);
+    case DType::kBF16:
+      return first_with<uint16_t>(data, 0x7f80u, n);
+    case DType::kF16:
+      return first_with<uint16_t>(data, 0x7c00u, n);
+    default:
+      return -1;
+  }
 }
 
 }  // namespace strata::checkpoint

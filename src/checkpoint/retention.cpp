@@ -157,7 +157,8 @@ std::vector<Path> choose_to_prune(std::span<const RetentionCandidate> newest_fir
   return gone;
 }
 
-PruneResult prune(FileSystem& files, const Path& folder, const RetentionPolicy& policy) {
+PruneResult prune(FileSystem& files, const Path& folder, const RetentionPolicy& policy,
+                  const Path& just_saved) {
   PruneResult result;
   const auto candidates = readable(list_checkpoints(folder), result.warnings);
   const auto newest =
@@ -166,7 +167,8 @@ PruneResult prune(FileSystem& files, const Path& folder, const RetentionPolicy& 
   auto gone = choose_to_prune(candidates, policy);
   for (auto& path : discarded_to_prune(folder, policy, result.warnings)) gone.push_back(std::move(path));
   if (gone.empty()) return result;
-  const auto faults = verify_checkpoint(newest->checkpoint.path);
+  const auto faults = newest->checkpoint.path == just_saved ? std::vector<Fault>{}
+                                                            : verify_checkpoint(newest->checkpoint.path);
   for (const auto& fault : faults)
     result.warnings.push_back(fmt::format("[{}] {}: {}; no older checkpoint is removed",
                                           newest->checkpoint.path.string(), fault.file, fault.what));

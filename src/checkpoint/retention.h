@@ -52,8 +52,11 @@ struct PruneResult {
 RetentionPolicy policy_of(const Path& folder);
 
 // Applies the policy to the run's checkpoints, and once more to those that were set aside, which count for
-// themselves. Before anything is removed the newest healthy checkpoint that stays is read back and
-// verified; if it is not whole, nothing is removed. Takes no lock: use it where no save can run.
-PruneResult prune(FileSystem& files, const Path& folder, const RetentionPolicy& policy);
+// themselves. Before anything is removed the newest healthy checkpoint that stays is read back and verified;
+// if it is not whole, nothing is removed. `just_saved` is not read back: its bytes are durable, its sizes
+// were asked for anew, and what all ranks wrote one would read alone. Takes no lock: use it where no save can
+// run.
+PruneResult prune(FileSystem& files, const Path& folder, const RetentionPolicy& policy,
+                  const Path& just_saved = {});
 
 }  // namespace strata::checkpoint

@@ -488,8 +488,10 @@ RunStore::Save TrainingLoop::to_save() const {
                             .seed = static_cast<uint64_t>(config_.run.seed),
                             .tokenizer = tokenizer_hash(),
                             .data = config::data_fingerprint(data_)};
-  checkpoint::Health health{
-      .loss = record_.loss, .grad_norm = record_.grad_norm, .finite = true, .metrics = {}};
+  checkpoint::Health health{.loss = record_.loss,
+                            .grad_norm = record_.grad_norm,
+                            .finite = std::isfinite(record_.param_norm),
+                            .metrics = {}};
   for (const auto& [name, value] : evaluations_) health.metrics[name] = value;
   checkpoint::RetentionPolicy retention{.keep_last = config_.checkpoint.keep_last,
                                         .keep_best = config_.checkpoint.keep_best,
