@@ -1,0 +1,379 @@
+// The table of docs/parallelism.md: every layout on threads and on processes, in fp32 and bf16, of a Llama, a
+// GPT-2 and a T5 whose sizes no number of ranks divides, against one rank. Each figure is the worst of the
+// three models. `make test` runs a part in which each pair of layout, engine, dtype and model comes up; with
+// STRATA_ALL_LAYOUTS the program runs all of it, and STRATA_WRITE_LAYOUTS="date, commit" writes the table.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <sstream>
+#include <tuple>
+
+#include "checkpoint/safetensors.h"
+#include "fixtures/tiny_run.h"
+
+namespace strata::train {
+namespace {
+
+struct Layout {
+  const char* name;
+  int replicate, shard, zero;
+  int ranks() const { return replicate * shard; }
+};
+constexpr Layout kLayouts[] = {
+    {"data 2", 2, 1, 0},          {"data 4", 4, 1, 0},          {"data 4, axis shard", 1, 4, 0},
+    {"ZeRO-1 on 2", 1, 2, 1},     {"ZeRO-1 on 3", 1, 3, 1},     {"ZeRO-1 on 4", 1, 4, 1},
+    {"ZeRO-2 on 2", 1, 2, 2},     {"ZeRO-2 on 3", 1, 3, 2},     {"ZeRO-2 on 4", 1, 4, 2},
+    {"ZeRO-3 on 2", 1, 2, 3},     {"ZeRO-3 on 3", 1, 3, 3},     {"ZeRO-3 on 4", 1, 4, 3},
+    {"2 × ZeRO-1 on 2", 2, 2, 1}, {"2 × ZeRO-2 on 2", 2, 2, 2}, {"2 × ZeRO-3 on 2", 2, 2, 3},
+    {"2 × ZeRO-1 on 4", 2, 4, 1}, {"2 × ZeRO-3 on 4", 2, 4, 3}, {"4 × ZeRO-2 on 2", 4, 2, 2},
+    {"4 × ZeRO-3 on 2", 4, 2, 3}};
+constexpr Layout kOne{"one rank", 1, 1, 0};
+constexpr const char* kModels[] = {"llama3", "gpt2", "t5"};
+constexpr const char* kEngines[] = {"local", "mpi"};
+constexpr const char* kDtypes[] = {"fp32", "bf16"};
+
+// A place in the table, by index.
+struct Cell {
+  size_t layout, engine, dtype, model;
+};
+
+// Those of `make test`: with each layout every engine, dtype and model.
+bool is_in_part(const Cell& cell) {
+  return cell.engine == (cell.layout + cell.model) % 2 && cell.dtype == (cell.layout / 2 + cell.model) % 2;
+}
+
+std::vector<Cell> cells(bool all) {
+  std::vector<Cell> out;
+  for (size_t layout = 0; layout < std::size(kLayouts); ++layout)
+    for (size_t engine = 0; engine < 2; ++engine)
+      for (size_t dtype = 0; dtype < 2; ++dtype)
+        for (size_t model = 0; model < std::size(kModels); ++model)
+          if (const Cell cell{layout, engine, dtype, model}; all || is_in_part(cell)) out.push_back(cell);
+  return out;
+}
+
+using Sets = std::vector<std::string>;
+using Tensors = std::map<std::string, std::vector<float>>;
+
+struct Run {
+  std::vector<double> losses, first_samples;
+  // First moments after one step: the gradients, clipped, times a tenth.
+  Tensors moments;
+};
+
+class Lab {
+ public:
+  Lab() {
+    std::string text;
+    for (int i = 0; i < 300; ++i)
+      text += "the cat number " + std::to_string(i * 7919 % 100) + " sat on the mat.\n";
+    put_file(tiny_.path("corpus.txt"), text);
+  }
+
+  // Runs of one and, where a curve is wanted, 30 steps; nothing where the ranks did not come to their end,
+  // which is a failure of the test.
+  std::optional<Run> run(const Cell& cell, const Layout& layout, const Sets& sets, bool curve) {
+    const std::string name = "run-" + std::to_string(++runs_);
+    const auto first = train(cell, layout, sets, 1, name + "-first");
+    if (!first) return std::nullopt;
+    Run run{values(name + "-first", "loss"), values(name + "-first", "first_sample"),
+            moments(name + "-first")};
+    std::filesystem::remove_all(tiny_.folder(name + "-first"));
+    if (!curve) return run;
+    if (!train(cell, layout, sets, 30, name)) return std::nullopt;
+    run.losses = values(name, "loss");
+    run.first_samples = values(name, "first_sample");
+    std::filesystem::remove_all(tiny_.folder(name));
+    return run;
+  }
+
+  static Sets batch_of(int64_t sequences, int64_t micro_batch) {
+    return {"training.global_batch_size=" + std::to_string(sequences),
+            "training.micro_batch_size=" + std::to_string(micro_batch)};
+  }
+  // One rank's, made once.
+  const Run* alone(const Cell& cell, const Sets& sets, bool curve) {
+    std::string key = fmt::format("{} {}", cell.dtype, cell.model);
+    for (const std::string& set : sets) key += " " + set;
+    auto& known = alone_[key];
+    if (!known) known = run({cell.layout, 0, cell.dtype, cell.model}, kOne, sets, curve);
+    return known ? &*known : nullptr;
+  }
+
+ private:
+  std::string toml(const std::string& model, const std::string& name) const {
+    std::string text = tiny_.toml(name);
+    const auto put = [&](const std::string& from, const std::string& to) {
+      text.replace(text.find(from), from.size(), to);
+    };
+    put("intermediate_size = 48", "intermediate_size = 46");
+    put("\"llama3\"", "\"" + model + "\"");
+    if (model != "llama3") put("num_key_value_heads = 2\n", "");
+    if (model == "t5") {
+      put("vocab_size = 300", "vocab_size = 421");
+      put("train.bin", "corpus.txt");
+    } else {
+      put("vocab_size = 300", "vocab_size = 301");
+    }
+    return text;
+  }
+
+  std::optional<bool> train(const Cell& cell, const Layout& layout, const Sets& sets, int64_t steps,
+                            const std::string& name) {
+    const Path file = tiny_.path(name + ".toml");
+    put_file(file, toml(kModels[cell.model], name));
+    std::string line;
+    const bool processes = cell.engine == 1 && layout.ranks() > 1;
+#ifdef STRATA_MPIRUN
+    if (processes)
+      line = fmt::format(
+          "{} --allow-run-as-root --oversubscribe --mca btl_vader_single_copy_mechanism none -n {} ",
+          STRATA_MPIRUN, layout.ranks());
+#endif
+    line += fmt::format("\"{}\" train {}", STRATA_PROGRAM, file.string());
+    if (!processes) line += fmt::format(" --ranks {}", layout.ranks());
+    Sets all{fmt::format("training.steps={}", steps),
+             "checkpoint.interval='never'",
+             fmt::format("precision.compute='{}'", kDtypes[cell.dtype]),
+             fmt::format("parallel.replicate={}", layout.replicate),
+             fmt::format("parallel.shard={}", layout.shard),
+             fmt::format("parallel.zero={}", layout.zero)};
+    all.insert(all.end(), sets.begin(), sets.end());
+    for (const std::string& set : all) line += " --set \"" + set + "\"";
+    const int status = std::system((line + " > " + tiny_.path("output").string() + " 2>&1").c_str());
+    if (status == 0) return true;
+    ADD_FAILURE() << line << "\n" << read_file(tiny_.path("output"));
+    return std::nullopt;
+  }
+
+  std::vector<double> values(const std::string& name, const char* key) const {
+    std::vector<double> out;
+    std::istringstream lines(read_file(tiny_.folder(name) / "metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const auto json = nlohmann::json::parse(line);
+      if (json.contains("step")) out.push_back(json.at(key));
+    }
+    return out;
+  }
+
+  Tensors moments(const std::string& name) const {
+    const checkpoint::SafetensorsFile file(tiny_.folder(name) / "checkpoints" / "step-00000001" /
+                                           "optimizer.safetensors");
+    Tensors out;
+    for (const TensorInfo& tensor : file.tensors()) {
+      if (!tensor.name.starts_with("m/")) continue;
+      std::vector<float>& values = out[tensor.name];
+      values.resize(static_cast<size_t>(tensor.shape.elements()));
+      file.read(tensor, 0, values.data(), values.size() * sizeof(float));
+    }
+    return out;
+  }
+
+  TinyRun tiny_;
+  int runs_ = 0;
+  std::map<std::string, std::optional<Run>> alone_;
+};
+
+double norm(std::span<const float> values) {
+  double sum = 0;
+  for (const float value : values) sum += static_cast<double>(value) * static_cast<double>(value);
+  return std::sqrt(sum);
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    sum += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+  return std::sqrt(sum);
+}
+
+// Of the tensor that is furthest off, relative to its norm.
+double furthest(const Tensors& wanted, const Tensors& found) {
+  EXPECT_EQ(wanted.size(), found.size());
+  double most = 0;
+  for (const auto& [name, values] : wanted) {
+    const auto other = found.find(name);
+    if (other == found.end() || other->second.size() != values.size()) {
+      ADD_FAILURE() << name << " is not there, or of another size";
+      continue;
+    }
+    most = std::max(most, distance(values, other->second) / std::max(norm(values), 1e-30));
+  }
+  return most;
+}
+
+double whole_distance(const Tensors& wanted, const Tensors& found) {
+  double sum = 0;
+  for (const auto& [name, values] : wanted) sum += std::pow(distance(values, found.at(name)), 2);
+  return std::sqrt(sum);
+}
+
+double relative(double wanted, double found) {
+  return std::abs(found - wanted) / std::abs(wanted);
+}
+
+struct Figures {
+  double loss = 0, gradients = 0, curve = 0;
+  void raise(const Figures& other) {
+    loss = std::max(loss, other.loss);
+    gradients = std::max(gradients, other.gradients);
+    curve = std::max(curve, other.curve);
+  }
+};
+
+constexpr double kFirst = 1e-5, kCurve = 1e-3;  // fp32, relative
+constexpr double kOwn = 2;                      // bf16, of one rank's own difference
+
+// fp32, a batch of seven: some rank has a sequence more, or none.
+std::optional<Figures> in_fp32(Lab& lab, const Cell& cell) {
+  const Sets sets = Lab::batch_of(7, 1);
+  const Run* const one = lab.alone(cell, sets, true);
+  const auto many = lab.run(cell, kLayouts[cell.layout], sets, true);
+  if (one == nullptr || !many) return std::nullopt;
+  EXPECT_EQ(many->first_samples, one->first_samples);
+  EXPECT_EQ(many->losses.size(), one->losses.size());
+  Figures figures{.loss = relative(one->losses[0], many->losses[0]),
+                  .gradients = furthest(one->moments, many->moments)};
+  for (size_t i = 0; i < std::min(one->losses.size(), many->losses.size()); ++i)
+    figures.curve = std::max(figures.curve, relative(one->losses[i], many->losses[i]));
+  EXPECT_LE(figures.loss, kFirst);
+  EXPECT_LE(figures.gradients, kFirst);
+  EXPECT_LE(figures.curve, kCurve);
+  return figures;
+}
+
+// bf16: against how far one rank is from itself when its micro-batch is halved.
+std::optional<Figures> in_bf16(Lab& lab, const Cell& cell) {
+  const Run* const one = lab.alone(cell, Lab::batch_of(8, 2), false);
+  const Run* const halved = lab.alone(cell, Lab::batch_of(8, 1), false);
+  const auto many = lab.run(cell, kLayouts[cell.layout], Lab::batch_of(8, 1), false);
+  if (one == nullptr || halved == nullptr || !many) return std::nullopt;
+  EXPECT_EQ(many->first_samples, one->first_samples);
+  furthest(one->moments, many->moments);  // the same tensors
+  const double own_loss = std::abs(halved->losses[0] - one->losses[0]);
+  const double own = whole_distance(one->moments, halved->moments);
+  const Figures figures{.loss = std::abs(many->losses[0] - one->losses[0]),
+                        .gradients = whole_distance(one->moments, many->moments) / own};
+  EXPECT_GT(own, 0);
+  EXPECT_LE(figures.loss, kOwn * own_loss + 1e-6 * one->losses[0]);
+  EXPECT_LE(figures.gradients, kOwn);
+  return figures;
+}
+
+#ifdef STRATA_ALL_LAYOUTS
+constexpr bool kAll = true;
+#else
+constexpr bool kAll = false;
+#endif
+constexpr const char* kWrites = "STRATA_WRITE_LAYOUTS";
+constexpr const char* kBegin = "<!-- The table: written by the tests. -->\n";
+constexpr const char* kEnd = "<!-- The end of the table. -->\n";
+
+std::string row_begin(size_t layout, size_t engine) {
+  return fmt::format("| {} | {} |", kLayouts[layout].name, kEngines[engine]);
+}
+
+class Layouts : public testing::TestWithParam<size_t> {
+ protected:
+  using Table = std::map<std::tuple<size_t, size_t, size_t>, Figures>;  // by layout, engine, dtype
+
+  static void SetUpTestSuite() {
+    lab_ = std::make_unique<Lab>();
+    table_ = std::make_unique<Table>();
+  }
+  static void TearDownTestSuite() {
+    if (kAll && std::getenv(kWrites) != nullptr) write_table();
+    lab_.reset();
+    table_.reset();
+  }
+
+  static bool can_run(size_t engine) {
+#ifdef STRATA_MPIRUN
+    static const bool starts = std::system((std::string(STRATA_MPIRUN) +
+                                            " --allow-run-as-root --oversubscribe -n 2 true > /dev/null 2>&1")
+                                               .c_str()) == 0;
+    return engine == 0 || starts;
+#else
+    return engine == 0;
+#endif
+  }
+
+  // STRATA_WRITE_LAYOUTS: what stands above it.
+  static void write_table() {
+    const Path path = STRATA_PARALLELISM_PAGE;
+    const std::string text = read_file(path);
+    const size_t begin = text.find(kBegin), end = text.find(kEnd);
+    ASSERT_TRUE(begin != text.npos && end != text.npos) << path;
+    std::string table = fmt::format(
+        "\n{3}\n\n| layout | engine | loss < {0:g} | gradients < {0:g} | 30 steps < {1:g} | bf16 gradients < "
+        "{2:g} "
+        "|\n"
+        "| --- | --- | --- | --- | --- | --- |\n",
+        kFirst, kCurve, kOwn, std::getenv(kWrites));
+    for (size_t layout = 0; layout < std::size(kLayouts); ++layout) {
+      for (size_t engine = 0; engine < 2; ++engine) {
+        if (!table_->contains({layout, engine, 0})) continue;
+        const Figures& fp32 = table_->at({layout, engine, 0});
+        table += fmt::format("{} {:.0e} | {:.0e} | {:.0e} | {:.2f} |\n", row_begin(layout, engine), fp32.loss,
+                             fp32.gradients, fp32.curve, table_->at({layout, engine, 1}).gradients);
+      }
+    }
+    write_file_atomically(posix_file_system(), path,
+                          text.substr(0, begin) + kBegin + table + "\n" + text.substr(end));
+  }
+
+  static inline std::unique_ptr<Lab> lab_;
+  static inline std::unique_ptr<Table> table_;
+};
+
+TEST_P(Layouts, TrainAsOneRank) {
+  for (const Cell& cell : cells(kAll)) {
+    if (cell.layout != GetParam() || !can_run(cell.engine)) continue;
+    SCOPED_TRACE(fmt::format("{}, {}, {}, {}", kLayouts[cell.layout].name, kEngines[cell.engine],
+                             kDtypes[cell.dtype], kModels[cell.model]));
+    const auto figures = cell.dtype == 0 ? in_fp32(*lab_, cell) : in_bf16(*lab_, cell);
+    if (figures) (*table_)[{cell.layout, cell.engine, cell.dtype}].raise(*figures);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Layouts, testing::Range(size_t{0}, std::size(kLayouts)),
+                         [](const auto& layout) {
+                           std::string name = kLayouts[layout.param].name;
+                           std::erase_if(
+                               name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; });
+                           return name + "_" + std::to_string(layout.param);
+                         });
+
+TEST(LayoutsPage, HasARowOfEachLayoutAndEngine) {
+  if (std::getenv(kWrites) != nullptr) GTEST_SKIP() << "it is being written";
+  const std::string text = read_file(STRATA_PARALLELISM_PAGE);
+  for (size_t layout = 0; layout < std::size(kLayouts); ++layout)
+    for (size_t engine = 0; engine < 2; ++engine)
+      EXPECT_NE(text.find(row_begin(layout, engine)), std::string::npos)
+          << row_begin(layout, engine)
+          << ": STRATA_WRITE_LAYOUTS=\"date, commit\" build/release/bin/train_layouts_tests writes it";
+}
+
+// The part of `make test` has every pair.
+TEST(LayoutsPart, HasEveryPair) {
+  using Pair = std::tuple<int, size_t, size_t>;
+  const auto pairs_of = [](const std::vector<Cell>& all) {
+    std::set<Pair> pairs;
+    for (const Cell& cell : all) {
+      const size_t values[] = {cell.layout, cell.engine, cell.dtype, cell.model};
+      for (int a = 0; a < 4; ++a)
+        for (int b = a + 1; b < 4; ++b) pairs.insert({4 * a + b, values[a], values[b]});
+    }
+    return pairs;
+  };
+  EXPECT_EQ(pairs_of(cells(false)), pairs_of(cells(true)));
+}
+
+}  // namespace
+}  // namespace strata::train
