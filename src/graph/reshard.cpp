@@ -154,14 +154,6 @@ ValueId reshard(Graph& graph, ValueId x, std::string_view axis_name, Placement t
   return y;
 }
 
-void reshard_into(Graph& graph, ValueId x, ValueId y, std::string_view axis_name, Placement to) {
-  const int axis = axis_to_split(graph, axis_name);
-  STRATA_CHECK(axis >= 0, "the axis {} has one rank", axis_name);
-  graph.add_node_into(
-      kReshard, {x}, {y},
-      ReshardAttrs{.axis = axis, .from = graph.placement(x, static_cast<size_t>(axis)), .to = to});
-}
-
 ValueId sum_over_ranks(Graph& graph, ValueId x) {
   for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis) {
     if (graph.placement(x, axis) == Placement::partial())

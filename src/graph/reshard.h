@@ -42,8 +42,6 @@ struct TakeShard {
 
 // x as `to` on a mesh axis; x itself where it lies so already or the axis has one rank.
 ValueId reshard(Graph& graph, ValueId x, std::string_view axis, Placement to);
-// The same into a value that is there; the axis has several ranks.
-void reshard_into(Graph& graph, ValueId x, ValueId y, std::string_view axis, Placement to);
 // x with its partial sums added up, on every axis.
 ValueId sum_over_ranks(Graph& graph, ValueId x);
 // The same of several values, by one node an axis; those that it adds up lie alike on the others.

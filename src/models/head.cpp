@@ -1,7 +1,6 @@
 #include "models/head.h"
 
 #include "base/error.h"
-#include "graph/reshard.h"
 
 namespace strata::models {
 
@@ -34,14 +33,8 @@ void add_logits(layers::Context& context, const Hidden& hidden) {
   logits.shape = {context.sequences, graph.value(hidden.head).shape[0]};
   logits.role = Role::kStep;
   const ValueId out = graph.add_value(std::move(logits));
-  const ops::LinearAttrs attrs{.f32_output = true};
-  if (graph.mesh().size("tensor") == 1) {
-    graph.add_node_into(ops::kLinear, {rows, hidden.head, graph::kNone}, {out}, attrs);
-  } else {
-    // Each rank of the axis has some words of the vocabulary.
-    const ValueId part = graph.add_node(ops::kLinear, {rows, hidden.head, graph::kNone}, attrs)[0];
-    graph::reshard_into(graph, part, out, "tensor", graph::Placement::replicated());
-  }
+  graph.add_node_into(ops::kLinear, {rows, hidden.head, graph::kNone}, {out},
+                      ops::LinearAttrs{.f32_output = true});
   if (hidden.softcap > 0) graph.add_node_into(ops::kSoftcap, {out}, {out}, ops::SoftcapAttrs{hidden.softcap});
 }
 

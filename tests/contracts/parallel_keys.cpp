@@ -37,6 +37,14 @@ void degree(const std::string& key) {
   EXPECT_TRUE(has(lab.refusal({key + "=0"}), "expected a number of ranks"));
 }
 
+std::vector<json> texts_of(const Seen& run) {
+  std::vector<json> texts;
+  for (const json& event : run.events) {
+    if (event.at("event") == "sample") texts.push_back(event.at("text"));
+  }
+  return texts;
+}
+
 // Two ranks share each layer: half of its weights each.
 void tensor(const std::string& key) {
   Lab lab;
@@ -54,6 +62,14 @@ void tensor(const std::string& key) {
        {"layers.0.attention.qkv.weight", "layers.1.ffn.down.weight", "layers.1.ffn.up.weight"})
     EXPECT_EQ(2 * bytes(two, name), bytes(one, name)) << name;
   EXPECT_TRUE(has(lab.refusal_on(2, {key + "=0"}), "expected a number of ranks"));
+  // They write the same texts, too, and other ones as they learn.
+  lab.text();
+  const Sets writes{"data.train=" + lab.list({"corpus.txt"}), "training.steps=4", "eval.interval=\"2 steps\"",
+                    "eval.sample_tokens=12", "optimizer.lr=1e-1"};
+  const std::vector<json> texts = texts_of(lab.run(writes));
+  ASSERT_EQ(texts.size(), 2U);
+  EXPECT_NE(texts[0], texts[1]);
+  EXPECT_EQ(texts_of(lab.run_on(2, writes + Sets{key + "=2", "parallel.shard=1"})), texts);
 }
 
 // The stream between the blocks: half of its rows, or all.
