@@ -9,10 +9,10 @@ namespace {
 // SIGKILL of a random rank after a time of at most one whole run, fifty times.
 TEST_F(RankProcesses, FiftyKillsOfARandomRank) {
   constexpr int kKills = 50, kRanks = 2;
-  constexpr int64_t kSteps = 600;
+  constexpr int64_t kSteps = 200;
   const auto command = [&](const std::string& name) {
     return on(kRanks) + strata(name, " --set parallel.zero=3 --set training.steps=" + std::to_string(kSteps) +
-                                         " --set checkpoint.interval=25");
+                                         " --set checkpoint.interval=10");
   };
   const double begin = monotonic_seconds();
   ASSERT_EQ(run(command("whole")), 0) << output();
