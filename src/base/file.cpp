@@ -49,6 +49,7 @@ class PosixWritableFile final : public WritableFile {
  public:
   PosixWritableFile(Path path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
   ~PosixWritableFile() override {
+    if (direct_ >= 0) ::close(direct_);
     if (descriptor_ >= 0) ::close(descriptor_);
   }
   void append(const void* bytes, size_t size) override {
@@ -64,8 +65,13 @@ class PosixWritableFile final : public WritableFile {
   void write_at(uint64_t offset, const void* bytes, size_t size) override {
     const char* at = static_cast<const char*>(bytes);
     while (size > 0) {
-      const ssize_t done = ::pwrite(descriptor_, at, size, static_cast<off_t>(offset));
+      const bool direct = goes_direct(offset, at, size);
+      const ssize_t done = ::pwrite(direct ? direct_ : descriptor_, at, size, static_cast<off_t>(offset));
       if (done < 0 && errno == EINTR) continue;
+      if (done < 0 && errno == EINVAL && direct) {
+        takes_direct_ = false;
+        continue;
+      }
       if (done < 0) fail("write", path_, errno);
       at += done;
       offset += static_cast<uint64_t>(done);
@@ -76,13 +82,29 @@ class PosixWritableFile final : public WritableFile {
     if (::fdatasync(descriptor_) != 0) fail("sync", path_, errno);
   }
   void close() override {
+    const int direct = std::exchange(direct_, -1);
     const int descriptor = std::exchange(descriptor_, -1);
-    if (descriptor >= 0 && ::close(descriptor) != 0) fail("close", path_, errno);
+    const bool failed = direct >= 0 && ::close(direct) != 0;
+    if ((descriptor >= 0 && ::close(descriptor) != 0) || failed) fail("close", path_, errno);
   }
 
  private:
+  // Large writes of whole pages need no copy in the page cache, where the file system takes them so: the copy
+  // is what a save costs most.
+  bool goes_direct(uint64_t offset, const void* bytes, size_t size) {
+    constexpr size_t kLarge = size_t{1} << 20, kPageBytes = 4096;
+    if (!takes_direct_ || size < kLarge || offset % kPageBytes != 0 || size % kPageBytes != 0 ||
+        reinterpret_cast<uintptr_t>(bytes) % kPageBytes != 0)
+      return false;
+    if (direct_ < 0) direct_ = ::open(path_.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC);
+    takes_direct_ = direct_ >= 0;
+    return takes_direct_;
+  }
+
   Path path_;
   int descriptor_;
+  int direct_ = -1;  // the same file without the page cache
+  bool takes_direct_ = true;
 };
 
 class PosixFileSystem final : public FileSystem {

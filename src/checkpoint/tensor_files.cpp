@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -14,6 +15,8 @@ namespace {
 
 // Rounds between two looks at whether all others are well.
 constexpr int64_t kRoundsTogether = 16;
+// Where blocks begin in memory, so that files can be written from there without a copy.
+constexpr size_t kPageBytes = 4096;
 
 // Weights above 65,504 would become infinities without a word.
 void check_range(const TensorView& tensor, int64_t first, const void* before, const void* after, int64_t n) {
@@ -67,7 +70,8 @@ class Writer {
         ranks_(ranks),
         mine_(plan.blocks_of(ranks.rank())),
         source_(plan),
-        block_(static_cast<size_t>(mine_.begin < mine_.end ? block_bytes : 0)) {
+        memory_(mine_.begin < mine_.end ? static_cast<size_t>(block_bytes) + kPageBytes : 0),
+        block_(at_a_page(memory_)) {
     if (ranks.alone()) return;
     for (auto& round : rounds_) round.arriving.resize(static_cast<size_t>(block_bytes));
     for (auto& half : leaving_) half.bytes.resize(static_cast<size_t>(block_bytes));
@@ -107,6 +111,12 @@ class Writer {
     size_t used = 0;
     std::vector<comm::Ticket> tickets;
   };
+
+  static std::byte* at_a_page(std::vector<std::byte>& memory) {
+    void* at = memory.data();
+    size_t room = memory.size();
+    return static_cast<std::byte*>(std::align(kPageBytes, std::min(room, size_t{1}), at, room));
+  }
 
   // What fails here does not keep the others waiting: this rank goes on exchanging until all look.
   template <typename Act>
@@ -178,16 +188,15 @@ class Writer {
       const auto block = plan_.block(index);
       const std::string& head = plan_.layout(block.file).head;
       if (block.offset < head.size())
-        std::memcpy(block_.data(), head.data() + block.offset,
-                    std::min(block.bytes, head.size() - block.offset));
+        std::memcpy(block_, head.data() + block.offset, std::min(block.bytes, head.size() - block.offset));
       plan_.for_each_given(block, ranks_.rank(), ranks_.rank(), [&](const BlockPlan::Given& given) {
-        source_.read(block.file, given, block_.data() + given.in_block, given.patch.file_pitch);
+        source_.read(block.file, given, block_ + given.in_block, given.patch.file_pitch);
       });
       for (const Arrival& arrival : from.arrivals)
         unpack(block, arrival.from, from.arriving.data() + arrival.at);
       for (const auto& piece : plan_.pieces(block))
         checksums_.push_back(
-            hash64(block_.data() + piece.in_block,
+            hash64(block_ + piece.in_block,
                    static_cast<size_t>(piece.count * size_of(plan_.dtype(block.file, piece.tensor)))));
       store(block);
     });
@@ -201,7 +210,7 @@ class Writer {
       const bool even = given.patch.columns == given.patch.file_pitch;
       const int64_t runs = even ? 1 : given.patch.rows, run = even ? given.patch.rows * bytes : bytes;
       for (int64_t row = 0; row < runs; ++row, at += run)
-        std::memcpy(block_.data() + given.in_block + row * given.patch.file_pitch * width, at,
+        std::memcpy(block_ + given.in_block + row * given.patch.file_pitch * width, at,
                     static_cast<size_t>(run));
     });
   }
@@ -213,7 +222,7 @@ class Writer {
       file_ = ranks_.alone() ? files_.open_for_writing(path) : files_.open_for_update(path);
       open_file_ = block.file;
     }
-    file_->write_at(block.offset, block_.data(), static_cast<size_t>(block.bytes));
+    file_->write_at(block.offset, block_, static_cast<size_t>(block.bytes));
   }
 
   void close() {
@@ -230,7 +239,8 @@ class Writer {
   Together& ranks_;
   BlockPlan::Range mine_;
   PatchSource source_;
-  std::vector<std::byte> block_;
+  std::vector<std::byte> memory_;
+  std::byte* block_;  // in it
   std::array<Round, 2> rounds_;
   std::array<Half, 2> leaving_;
   size_t half_ = 0;
