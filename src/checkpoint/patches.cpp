@@ -1,6 +1,7 @@
 #include "checkpoint/patches.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "base/error.h"
@@ -10,33 +11,47 @@ namespace {
 
 constexpr int64_t kTile = 16;
 
+// Elements of files lie on any byte. Places and pitches count elements.
+template <typename Word>
+Word load(const std::byte* from, int64_t place) {
+  Word word;
+  std::memcpy(&word, from + place * static_cast<int64_t>(sizeof(Word)), sizeof(Word));
+  return word;
+}
+template <typename Word>
+void store(std::byte* to, int64_t place, Word word) {
+  std::memcpy(to + place * static_cast<int64_t>(sizeof(Word)), &word, sizeof(Word));
+}
+
 // A tile goes through a small square, so that both sides are touched in runs: lines of matrices whose columns
 // are a power of two would drive one another out of the cache.
 template <typename Word>
-inline void transpose_tile(Word* out, const Word* in, int64_t out_pitch, int64_t in_pitch, int64_t row_count,
-                           int64_t column_count) {
+inline void transpose_tile(std::byte* out, const std::byte* in, int64_t out_pitch, int64_t in_pitch,
+                           int64_t row_count, int64_t column_count) {
   Word tile[kTile][kTile];
   for (int64_t row = 0; row < row_count; ++row) {
-    for (int64_t column = 0; column < column_count; ++column) tile[column][row] = in[row * in_pitch + column];
+    for (int64_t column = 0; column < column_count; ++column)
+      tile[column][row] = load<Word>(in, row * in_pitch + column);
   }
   for (int64_t column = 0; column < column_count; ++column) {
-    for (int64_t row = 0; row < row_count; ++row) out[column * out_pitch + row] = tile[column][row];
+    for (int64_t row = 0; row < row_count; ++row) store(out, column * out_pitch + row, tile[column][row]);
   }
 }
 
 // out[column][row] of in[row][column], with the elements between two rows of each.
 template <typename Word>
-void transpose(Word* out, int64_t out_pitch, const Word* in, int64_t in_pitch, int64_t rows,
+void transpose(std::byte* out, int64_t out_pitch, const std::byte* in, int64_t in_pitch, int64_t rows,
                int64_t columns) {
+  constexpr auto kBytes = static_cast<int64_t>(sizeof(Word));
   for (int64_t row = 0; row < rows; row += kTile) {
     for (int64_t column = 0; column < columns; column += kTile) {
-      Word* const to = out + column * out_pitch + row;
-      const Word* const from = in + row * in_pitch + column;
+      std::byte* const to = out + (column * out_pitch + row) * kBytes;
+      const std::byte* const from = in + (row * in_pitch + column) * kBytes;
       if (row + kTile <= rows && column + kTile <= columns) {  // unrolled by the compiler
-        transpose_tile(to, from, out_pitch, in_pitch, kTile, kTile);
+        transpose_tile<Word>(to, from, out_pitch, in_pitch, kTile, kTile);
       } else {
-        transpose_tile(to, from, out_pitch, in_pitch, std::min(kTile, rows - row),
-                       std::min(kTile, columns - column));
+        transpose_tile<Word>(to, from, out_pitch, in_pitch, std::min(kTile, rows - row),
+                             std::min(kTile, columns - column));
       }
     }
   }
@@ -45,7 +60,8 @@ void transpose(Word* out, int64_t out_pitch, const Word* in, int64_t in_pitch, i
 void transpose(void* out, int64_t out_pitch, const void* in, int64_t in_pitch, int64_t element_bytes,
                int64_t rows, int64_t columns) {
   const auto run = [&]<typename Word>(Word*) {
-    transpose(static_cast<Word*>(out), out_pitch, static_cast<const Word*>(in), in_pitch, rows, columns);
+    transpose<Word>(static_cast<std::byte*>(out), out_pitch, static_cast<const std::byte*>(in), in_pitch,
+                    rows, columns);
   };
   switch (element_bytes) {
     case 1:

@@ -510,7 +510,8 @@ TEST(Checkpoint, ADamagedTokenizerIsNotLoaded) {
 // final/ and exports: every flipped bit is seen, a card that its publisher edits is none.
 TEST(ModelFolder, IsVerifiedByItsChecksums) {
   ScratchFolder scratch;
-  ModelFiles model = SmallRun(1).content(1).model;
+  SmallRun run(1);
+  ModelFiles model = run.content(1).model;
   model.files.push_back({"README.md", "a card"});
   for (const uint64_t shard : {kDefaultShardBytes, uint64_t{40}}) {
     model.max_shard_bytes = shard;
