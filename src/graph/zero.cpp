@@ -87,11 +87,9 @@ void shard_parameters(Graph& graph, int stage, const GrainOf& grain_of) {
   if (axis < 0) return;
   std::vector<bool> is_sharded(static_cast<size_t>(graph.value_count()), false);
   for (const Parameter& parameter : graph.parameters()) {
-    const auto grain = grain_of(parameter);
-    if (!grain) continue;
     Value& value = graph.value(parameter.value);
     value.placements[static_cast<size_t>(axis)] = Placement::sharded(0);
-    value.padding = {axis, *grain};
+    value.padding = {axis, grain_of(parameter)};
     is_sharded[static_cast<size_t>(parameter.value)] = true;
   }
   Gatherer(graph, stage, axis).run(is_sharded);

@@ -8,15 +8,13 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 
 #include "graph/graph.h"
 
 namespace strata::graph {
 
-// The rows that shards of a parameter come in multiples of; nullopt: it stays whole, since its update needs
-// it so.
-using GrainOf = std::function<std::optional<int64_t>(const Parameter&)>;
+// The rows that shards of a parameter come in multiples of.
+using GrainOf = std::function<int64_t(const Parameter&)>;
 
 // Of a graph that is not differentiated yet: shards the parameters, and lets the nodes read what is put
 // together of them. Stage 0, or an axis of one rank: nothing happens.
