@@ -116,9 +116,9 @@ program::StepTotal BenchModel::measured(By by) const {
   program::StepTotal total;
   std::map<std::string, program::FamilyTotal> families;
   for (const program::Action& action : program().script) {  // of one micro-batch
-    const auto& timings = executor_->timings(0, action.segment, action.accumulates);
+    const auto& timings = executor_->timings(0, {action.segment, action.chunk}, action.accumulates);
     for (size_t i = 0; i < timings.size(); ++i) {
-      const graph::Node& node = program().node_of(program().segment(action.segment, action.accumulates)[i]);
+      const graph::Node& node = program().node_of(program().list_of(action)[i]);
       const graph::Cost cost = node.op->cost({program().graph, node});
       const std::string name(by == By::kOp ? node.op->name : node.op->family);
       program::FamilyTotal& family = families[name];

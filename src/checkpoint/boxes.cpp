@@ -130,12 +130,14 @@ int64_t elements_in(const FileOrder& order, const Box& box, int64_t first, int64
   return elements;
 }
 
-Split Split::of(const graph::Value& value, const graph::Mesh& mesh, int64_t first_row, int64_t rows) {
+Split Split::of(const graph::Value& value, const graph::Mesh& mesh, int64_t first_row, int64_t rows,
+                std::vector<int32_t> holders) {
   const Shape& shape = global_shape(value);
   int64_t inner = 1;  // elements of what is split at most by its second dimension
   for (int dim = 2; dim < shape.rank(); ++dim) inner *= shape[dim];
   Split split;
   split.mesh_ = mesh;
+  split.holders_ = std::move(holders);
   for (size_t axis = 0; axis < value.placements.size(); ++axis) {
     const graph::Placement placement = value.placements[axis];
     if (placement.kind != graph::Placement::Kind::kSharded || mesh.axes[axis].size == 1) continue;
@@ -191,6 +193,7 @@ bool Split::cuts(size_t axis) const {
 
 Box Split::box(int64_t rank) const {
   const auto coordinates = mesh_.coordinates(rank);
+  if (!holders_.empty() && giver_for(coordinates[0]) != coordinates[0]) return {};
   const Part& rows = rows_.parts[part_of(rows_, coordinates)];
   const Part& columns = columns_.parts[part_of(columns_, coordinates)];
   return {rows.spans, columns.spans, columns.extent};
@@ -199,9 +202,15 @@ Box Split::box(int64_t rank) const {
 bool Split::serves(int64_t rank, int64_t reader) const {
   const auto mine = mesh_.coordinates(rank), theirs = mesh_.coordinates(reader);
   for (size_t axis = 0; axis < mesh_.axes.size(); ++axis) {
-    if (mine[axis] != theirs[axis] && !cuts(axis)) return false;
+    const int32_t wanted = axis == 0 && !holders_.empty() ? giver_for(theirs[axis]) : theirs[axis];
+    if (mine[axis] != wanted && !cuts(axis)) return false;
   }
   return true;
+}
+
+int32_t Split::giver_for(int32_t place) const {
+  const bool has_it = std::find(holders_.begin(), holders_.end(), place) != holders_.end();
+  return has_it ? place : holders_.front();
 }
 
 std::vector<int64_t> Split::servers_of(int64_t reader) const {

@@ -56,8 +56,10 @@ int64_t elements_in(const FileOrder& order, const Box& box, int64_t first, int64
 // How all ranks of a mesh hold a tensor. Axes that cut neither its rows nor its columns replicate it.
 class Split {
  public:
-  // Of rows [first_row, first_row + rows) of a value.
-  static Split of(const graph::Value& value, const graph::Mesh& mesh, int64_t first_row, int64_t rows);
+  // Of rows [first_row, first_row + rows) of a value. `holders`: the places on the axis "pipeline" that have
+  // it; empty: all.
+  static Split of(const graph::Value& value, const graph::Mesh& mesh, int64_t first_row, int64_t rows,
+                  std::vector<int32_t> holders = {});
 
   const graph::Mesh& mesh() const { return mesh_; }
   Box box(int64_t rank) const;
@@ -79,8 +81,11 @@ class Split {
   };
   size_t part_of(const Cut& cut, const graph::Coordinates& coordinates) const;
   bool cuts(size_t axis) const;
+  // The place on the axis "pipeline" that gives to another.
+  int32_t giver_for(int32_t place) const;
 
   graph::Mesh mesh_;
+  std::vector<int32_t> holders_;
   Cut rows_, columns_;
 };
 

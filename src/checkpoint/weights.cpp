@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "base/random.h"
+#include "program/pipeline.h"
 
 namespace strata::checkpoint {
 namespace {
@@ -32,37 +33,56 @@ Shape shape_in_file(const models::TensorRow& row, const Shape& parameter) {
   return row.transposed ? Shape{parameter[1], row.rows} : Shape{row.rows, parameter[1]};
 }
 
-// How the ranks of a mesh hold the persistent values of an executor.
+// How the ranks of a mesh hold the values of a training program, by name. Those of a pipeline know what
+// others of its stages have.
 class Placed {
  public:
   explicit Placed(const program::Executor& executor) : mesh_(executor.set().options.mesh) {
     if (mesh_.ranks() == 1) return;
-    for (const program::Program& program : executor.set().programs) {
-      for (graph::ValueId id = 0; id < program.graph.value_count(); ++id)
-        values_.emplace(program.graph.value(id).name, &program.graph.value(id));
+    if (const auto& pipeline = executor.set().options.pipeline; pipeline != nullptr) {
+      all_ = program::all_stages(executor.set());
+      add(all_->graph);
+    } else {
+      for (const program::Program& program : executor.set().programs) add(program.graph);
     }
   }
 
-  Shape global_shape(const program::Persistent& value) const {
-    if (mesh_.ranks() == 1) return value.shape;
-    const graph::Value& placed = at(value);
-    return placed.global_shape.rank() > 0 ? placed.global_shape : value.shape;
+  // Of all stages: the graph that the optimizers' states are of.
+  const graph::Graph& graph_of(const program::Program& program) const {
+    return all_ ? all_->graph : program.graph;
   }
-  // Of some rows of a value; null where there is one rank.
-  std::shared_ptr<const Split> split(const program::Persistent& value, int64_t first_row,
+  const std::vector<optim::State>& states_of(const program::Program& program) const {
+    return all_ ? all_->states : program.states;
+  }
+
+  Shape global_shape(const std::string& name, const program::Executor& executor) const {
+    if (mesh_.ranks() == 1) return executor.set().at(name).shape;
+    const graph::Value& placed = at(name);
+    return placed.global_shape.rank() > 0 ? placed.global_shape : placed.shape;
+  }
+  // Of some rows of a value that belongs to a parameter; null where there is one rank.
+  std::shared_ptr<const Split> split(const std::string& name, const std::string& parameter, int64_t first_row,
                                      int64_t rows) const {
     if (mesh_.ranks() == 1) return nullptr;
-    return std::make_shared<const Split>(Split::of(at(value), mesh_, first_row, rows));
+    std::vector<int32_t> holders;
+    if (all_) holders = all_->holders.at(parameter);
+    return std::make_shared<const Split>(Split::of(at(name), mesh_, first_row, rows, std::move(holders)));
   }
 
  private:
-  const graph::Value& at(const program::Persistent& value) const {
-    const auto found = values_.find(value.name);
-    STRATA_CHECK(found != values_.end(), "'{}' is in no program's graph", value.name);
+  void add(const graph::Graph& graph) {
+    for (graph::ValueId id = 0; id < graph.value_count(); ++id)
+      values_.emplace(graph.value(id).name, &graph.value(id));
+  }
+
+  const graph::Value& at(const std::string& name) const {
+    const auto found = values_.find(name);
+    STRATA_CHECK(found != values_.end(), "'{}' is in no program's graph", name);
     return *found->second;
   }
 
   const graph::Mesh& mesh_;
+  std::optional<program::AllStages> all_;
   std::unordered_map<std::string_view, const graph::Value*> values_;
 };
 
@@ -83,6 +103,24 @@ class PersistentStorage final : public WritableStorage {
   const program::Persistent& value_;
   int64_t begin_ = 0;
 };
+
+// Of a value that other stages of a pipeline have: this rank is asked for none of it.
+class StorageElsewhere final : public WritableStorage {
+ public:
+  void read(int64_t, void*, int64_t) const override { refuse(); }
+  void write(int64_t, const void*, int64_t) override { refuse(); }
+
+ private:
+  [[noreturn]] static void refuse() { throw InternalError("a tensor is read on a rank that has none of it"); }
+};
+
+std::shared_ptr<WritableStorage> storage_of(const program::Executor& executor, const std::string& name,
+                                            int64_t first_byte) {
+  const program::Persistent* const value = executor.set().find(name);
+  if (value == nullptr && executor.set().options.pipeline != nullptr)
+    return std::make_shared<StorageElsewhere>();
+  return std::make_shared<PersistentStorage>(executor, executor.set().at(name), first_byte);
+}
 
 // The copy of a tied head that some files carry must be the embedding that the model computes with.
 void check_tied_copies(const WeightSource& weights, const models::ModelConfig& model,
@@ -112,14 +150,13 @@ std::vector<checkpoint::MutableTensorView> weight_views(const models::ModelConfi
   std::vector<checkpoint::MutableTensorView> views;
   const Placed placed(executor);
   for (const models::TensorRow& row : model.family->tensors(model)) {
-    const program::Persistent& value = executor.set().at(row.parameter);
-    const Shape shape = placed.global_shape(value);
+    const Shape shape = placed.global_shape(row.parameter, executor);
     const int64_t columns = shape.rank() == 2 ? shape[1] : 1;
-    auto split = placed.split(value, row.row, row.rows);
+    auto split = placed.split(row.parameter, row.parameter, row.row, row.rows);
     const int64_t first_byte = split ? 0 : row.row * columns * 4;
     views.push_back({.name = row.file_name,
                      .shape = shape_in_file(row, shape),
-                     .storage = std::make_shared<PersistentStorage>(executor, value, first_byte),
+                     .storage = storage_of(executor, row.parameter, first_byte),
                      .transposed = row.transposed,
                      .interleave = row.interleave,
                      .split = std::move(split)});
@@ -129,16 +166,16 @@ std::vector<checkpoint::MutableTensorView> weight_views(const models::ModelConfi
 
 std::vector<checkpoint::MutableTensorView> state_views(const models::ModelConfig& model,
                                                        const program::Executor& executor) {
-  const program::Program& program = executor.program(0);
+  const Placed placed(executor);
+  const graph::Graph& graph = placed.graph_of(executor.program(0));
   // State by state, each in the order of the model's tensors.
   std::vector<std::string> names;
   std::multimap<std::pair<std::string, std::string>, const optim::State*> states;
-  for (const optim::State& state : program.states) {
+  for (const optim::State& state : placed.states_of(executor.program(0))) {
     if (std::find(names.begin(), names.end(), state.name) == names.end()) names.push_back(state.name);
-    states.insert({{state.name, program.graph.value(state.parameter).name}, &state});
+    states.insert({{state.name, graph.value(state.parameter).name}, &state});
   }
   std::vector<checkpoint::MutableTensorView> views;
-  const Placed placed(executor);
   const auto tensors = model.family->tensors(model);
   for (const std::string& name : names) {
     for (const models::TensorRow& row : tensors) {
@@ -146,24 +183,24 @@ std::vector<checkpoint::MutableTensorView> state_views(const models::ModelConfig
       for (auto it = begin; it != end; ++it) {
         const optim::State& state = *it->second;
         if (row.row < state.first_row || row.row + row.rows > state.first_row + state.rows) continue;
-        const program::Persistent& value = executor.set().at(program.graph.value(state.value).name);
-        const Shape shape = placed.global_shape(value);
+        const graph::Value& value = graph.value(state.value);
+        const Shape shape = placed.global_shape(value.name, executor);
         checkpoint::MutableTensorView view{.name = name + "/" + row.file_name,
                                            .shape = shape,
                                            .memory_dtype = value.dtype,
                                            .storage = nullptr};
         int64_t first_byte = 0;
         if (state.layout == optim::StateLayout::kTensor) {
-          view.split = placed.split(value, 0, shape.rank() > 0 ? shape[0] : 1);
+          view.split = placed.split(value.name, row.parameter, 0, shape.rank() > 0 ? shape[0] : 1);
         } else {
           const int64_t first_row = row.row - state.first_row;
           view.shape = shape_in_file(row, shape);
-          view.split = placed.split(value, first_row, row.rows);
-          if (!view.split) first_byte = first_row * (value.bytes / std::max<int64_t>(state.rows, 1));
+          view.split = placed.split(value.name, row.parameter, first_row, row.rows);
+          if (!view.split) first_byte = first_row * (value.bytes() / std::max<int64_t>(state.rows, 1));
           view.transposed = row.transposed && shape.rank() == 2;
           view.interleave = row.interleave;
         }
-        view.storage = std::make_shared<PersistentStorage>(executor, value, first_byte);
+        view.storage = storage_of(executor, value.name, first_byte);
         views.push_back(std::move(view));
       }
     }

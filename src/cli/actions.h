@@ -69,7 +69,7 @@ struct ExplainOptions {
   bool schedule = false;  // the order of a step alone
   bool program = false;   // the instructions too
   int64_t ranks = 1;
-  std::string rank = {};  // not yet
+  std::string rank = {};  // a rank, or "all" for each stage of a pipeline; empty: the first
   std::string svg = {};   // a file for the picture of the schedule
   bool json = false;
 };

@@ -1,10 +1,14 @@
 #include "cli/explain_ranks.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <map>
 
 #include "base/clock.h"
 #include "cli/output.h"
 #include "config/resolve.h"
+#include "program/pipeline.h"
 #include "program/traffic.h"
 
 namespace strata::cli {
@@ -27,9 +31,46 @@ std::vector<std::pair<std::string, int64_t>> held_by_rank(const program::Program
 
 }  // namespace
 
-nlohmann::ordered_json ranks_json(const program::ProgramSet& set) {
+namespace {
+
+// The stages of a rank's pipeline: "2, 5".
+std::string stages_text(const program::Pipeline& pipeline) {
+  return fmt::format("{}", fmt::join(pipeline.stages(), ", "));
+}
+
+// Layers and ends of a rank: "embedding, layers 0 to 3".
+std::string parts_text(const program::Pipeline& pipeline) {
+  std::string text;
+  for (const int32_t stage : pipeline.stages()) {
+    const parallel::StageParts& parts = pipeline.layout[static_cast<size_t>(stage)];
+    const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+    if (parts.has_embedding) add("embedding");
+    if (parts.layers == 1) add(fmt::format("layer {}", parts.first_layer));
+    if (parts.layers > 1)
+      add(fmt::format("layers {} to {}", parts.first_layer, parts.first_layer + parts.layers - 1));
+    if (parts.has_head) add("head");
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+// What is saved of all micro-batches that are under way, and what passes between ranks.
+int64_t slot_bytes(const program::ProgramSet& set) {
+  return set.programs[config::kTrainProgram].pool_bytes();
+}
+
+}  // namespace
+
+nlohmann::ordered_json ranks_json(const program::ProgramSet& set, int64_t rank) {
   nlohmann::ordered_json json;
   json["count"] = set.options.mesh.ranks();
+  json["rank"] = rank;
+  const graph::Coordinates at = set.options.mesh.coordinates(rank);
+  for (size_t axis = 0; axis < at.size(); ++axis)
+    json["coordinates"][set.options.mesh.axes[axis].name] = at[axis];
+  if (const auto& pipeline = set.options.pipeline; pipeline != nullptr) {
+    json["stages"] = pipeline->stages();
+    json["parts"] = parts_text(*pipeline);
+  }
   json["zero"] = set.options.zero;
   for (const graph::MeshAxis& axis : set.options.mesh.axes) json["mesh"][axis.name] = axis.size;
   for (const auto& [name, bytes] : held_by_rank(set)) json["holds"][name] = bytes;
@@ -38,30 +79,70 @@ nlohmann::ordered_json ranks_json(const program::ProgramSet& set) {
   return json;
 }
 
-void print_ranks(const program::ProgramSet& set) {
+void show_stages(const std::vector<std::shared_ptr<const program::ProgramSet>>& stages, bool json) {
+  const program::ProgramSet& first = *stages.front();
+  const int64_t ranks = first.options.mesh.ranks() / std::ssize(stages);
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  if (!json) {
+    print_out("{:<17} {:<8} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n", "ranks", "stages", "weights", "gradients",
+              "states", "slots", "arena", "parts");
+  }
+  for (size_t place = 0; place < stages.size(); ++place) {
+    const program::ProgramSet& set = *stages[place];
+    const int64_t from = static_cast<int64_t>(place) * ranks;
+    if (json) {
+      all.push_back(ranks_json(set, from));
+      all.back()["arena_bytes"] = set.arena_bytes;
+      all.back()["slot_bytes"] = slot_bytes(set);
+      continue;
+    }
+    std::map<std::string, int64_t> held;
+    for (const auto& [name, bytes] : held_by_rank(set)) held[name] = bytes;
+    const auto text = [](int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
+    const auto& pipeline = set.options.pipeline;
+    print_out("{:<17} {:<8} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n",
+              ranks == 1 ? std::to_string(from) : fmt::format("{} to {}", from, from + ranks - 1),
+              pipeline ? stages_text(*pipeline) : "0", text(held["weights"]), text(held["gradients"]),
+              text(held["optimizer states"]), text(slot_bytes(set)), text(set.arena_bytes),
+              pipeline ? parts_text(*pipeline) : "the whole model");
+  }
+  if (json)
+    print_out("{}\n", nlohmann::ordered_json{{"ranks", first.options.mesh.ranks()}, {"stages", all}}.dump());
+}
+
+void print_ranks(const program::ProgramSet& set, int64_t rank) {
   const graph::Mesh& mesh = set.options.mesh;
   if (mesh.ranks() == 1) return;
+  if (const auto& pipeline = set.options.pipeline; pipeline != nullptr) {
+    print_out("\nrank {}: stage {} of {}, {} schedule: {}\n", rank, stages_text(*pipeline),
+              pipeline->schedule.stages, pipeline->schedule.name, parts_text(*pipeline));
+  }
   const int64_t tensor = mesh.size("tensor");
   print_out("\n{} ranks, ZeRO stage {}; {}\n", mesh.ranks(), set.options.zero,
             tensor == 1
                 ? "neighbours in a row are a shard group"
                 : "those joined by + are a tensor group, and each place of them in a row a shard group");
   constexpr int64_t kMostRows = 8, kMostInRow = 16;
-  const int64_t rows = mesh.size("replicate"), in_row = mesh.ranks() / rows;
+  const int64_t rows = mesh.size("pipeline") * mesh.size("replicate"), in_row = mesh.ranks() / rows;
   for (int64_t row = 0; row < std::min(rows, kMostRows); ++row) {
-    std::string text = fmt::format("  replica {:<4}", row);
+    std::string text = mesh.size("pipeline") > 1
+                           ? fmt::format("  pipeline {}, replica {:<4}", row / mesh.size("replicate"),
+                                         row % mesh.size("replicate"))
+                           : fmt::format("  replica {:<4}", row);
     for (int64_t i = 0; i < std::min(in_row, kMostInRow); ++i)
       text += fmt::format("{}{:>{}}", i % tensor == 0 ? " " : "+", row * in_row + i, tensor == 1 ? 5 : 0);
     print_out("{}{}\n", text, in_row > kMostInRow ? " …" : "");
   }
   if (rows > kMostRows) print_out("  …\n");
-  print_out("each rank holds");
+  print_out("{} holds", mesh.size("pipeline") > 1 ? fmt::format("rank {}", rank) : "each rank");
   for (const auto& [name, bytes] : held_by_rank(set))
     print_out("  {} {}", human_bytes(static_cast<double>(bytes)), name);
   print_out("\n");
   for (const auto& one : program::traffic_of(set.programs[config::kTrainProgram], set.options)) {
-    print_out("each rank sends {} a step on axis {}, in {} collectives\n",
-              human_bytes(static_cast<double>(one.sent_bytes)), one.axis, one.calls);
+    print_out("{} sends {} a step on axis {}, in {} {}\n",
+              mesh.size("pipeline") > 1 ? fmt::format("rank {}", rank) : "each rank",
+              human_bytes(static_cast<double>(one.sent_bytes)), one.axis, one.calls,
+              one.axis == "pipeline" ? "messages and collectives" : "collectives");
   }
 }
 

@@ -1,15 +1,20 @@
 // What strata explain tells of several ranks.
 #pragma once
 
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "program/program.h"
 
 namespace strata::cli {
 
-// The mesh, what each rank holds, and what it sends in a step.
-nlohmann::ordered_json ranks_json(const program::ProgramSet& set);
+// The mesh, what a rank holds, and what it sends in a step. Ranks of one stage of a pipeline, and all where
+// there is none, hold and send as much.
+nlohmann::ordered_json ranks_json(const program::ProgramSet& set, int64_t rank);
 // The same for people, the mesh as rows of ranks; nothing where there is one rank.
-void print_ranks(const program::ProgramSet& set);
+void print_ranks(const program::ProgramSet& set, int64_t rank);
+// What the ranks of each stage hold, a row for each place on the axis "pipeline".
+void show_stages(const std::vector<std::shared_ptr<const program::ProgramSet>>& stages, bool json);
 
 }  // namespace strata::cli

@@ -1,6 +1,8 @@
 #include "cli/explain_schedule.h"
 
 #include "base/error.h"
+#include "config/resolve.h"
+#include "program/pipeline.h"
 #include "program/predict.h"
 
 namespace strata::cli {
@@ -25,7 +27,9 @@ parallel::ActionKind kind_of(Segment segment) {
 
 }  // namespace
 
-parallel::Schedule schedule_of(const program::Program& program) {
+parallel::Schedule schedule_of(const program::ProgramSet& set) {
+  if (set.options.pipeline != nullptr) return set.options.pipeline->schedule;
+  const program::Program& program = set.programs[config::kTrainProgram];
   parallel::Schedule schedule{.name = "1f1b",
                               .stages = 1,
                               .micro_batches = static_cast<int32_t>(program.request.micro_batches),
@@ -38,21 +42,29 @@ parallel::Schedule schedule_of(const program::Program& program) {
   return schedule;
 }
 
-parallel::Costs expected_costs(const program::Program& program, const hardware::DeviceSpec& device) {
+void add_expected_costs(const program::ProgramSet& set, const hardware::DeviceSpec& device,
+                        parallel::Costs& costs) {
+  const program::Program& program = set.programs[config::kTrainProgram];
   // Of the list that adds to accumulators, as all micro-batches but the first do.
   const bool accumulates = program.request.micro_batches > 1;
-  const auto milliseconds = [&](Segment segment) {
+  const auto milliseconds = [&](const program::SegmentAt& segment) {
     double sum = 0;
     if (program.segment(segment, accumulates).empty()) return sum;
     for (const program::Expected& each : program::predict(program, segment, accumulates, device))
       sum += 1e3 * each.seconds;
     return sum;
   };
-  // What B takes stands under I.
-  const parallel::StageCost cost{milliseconds(Segment::kForward),
-                                 milliseconds(Segment::kBackward) + milliseconds(Segment::kInputGrad),
-                                 milliseconds(Segment::kWeightGrad)};
-  return {.stages = {cost}};
+  const auto stages =
+      set.options.pipeline != nullptr ? set.options.pipeline->stages() : std::vector<int32_t>{0};
+  for (int32_t chunk = 0; chunk < program.chunks(); ++chunk) {
+    const auto stage = static_cast<size_t>(stages[static_cast<size_t>(chunk)]);
+    costs.stages.resize(std::max(costs.stages.size(), stage + 1));
+    // What B takes stands under I.
+    costs.stages[stage] = {
+        milliseconds({Segment::kForward, chunk}),
+        milliseconds({Segment::kBackward, chunk}) + milliseconds({Segment::kInputGrad, chunk}),
+        milliseconds({Segment::kWeightGrad, chunk})};
+  }
 }
 
 }  // namespace strata::cli

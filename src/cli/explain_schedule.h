@@ -8,9 +8,10 @@
 
 namespace strata::cli {
 
-// The script of a training program as a pipeline of one stage.
-parallel::Schedule schedule_of(const program::Program& program);
-// What its F, I (or B) and W should take, in milliseconds.
-parallel::Costs expected_costs(const program::Program& program, const hardware::DeviceSpec& device);
+// The schedule of the pipeline that a rank's programs are of; else its script as one of one stage.
+parallel::Schedule schedule_of(const program::ProgramSet& set);
+// What F, I (or B) and W of a rank's stages should take, in milliseconds; fills in theirs of a pipeline.
+void add_expected_costs(const program::ProgramSet& set, const hardware::DeviceSpec& device,
+                        parallel::Costs& costs);
 
 }  // namespace strata::cli

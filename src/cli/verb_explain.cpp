@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -14,6 +15,7 @@
 #include "cli/output.h"
 #include "cli/run_inputs.h"
 #include "cli/verbs.h"
+#include "config/layout.h"
 #include "config/objective.h"
 #include "config/resolve.h"
 #include "device/cpu/probes.h"
@@ -35,9 +37,9 @@ struct Compiled {
   bool fits = true;
 };
 
-Compiled compile_as_trained(config::ResolvedRun& run) {
+Compiled compile_as_trained(config::ResolvedRun& run, int32_t place) {
   try {
-    return {config::compile(run), true};
+    return {config::compile(run, place), true};
   } catch (const program::DoesNotFit& error) {
     return {error.set(), false};
   }
@@ -218,17 +220,43 @@ void print_text(const config::RunConfig& config, const models::ModelConfig& mode
 void check_options(const ExplainOptions& options) {
   if (!options.svg.empty() && !options.schedule)
     throw ConfigError("[strata explain] --svg {} draws the schedule: add --schedule", options.svg);
-  const auto refuse = [](const char* option, const std::string& found) {
-    throw ConfigError("[strata explain] found {} {}: not yet in this version; leave it out", option, found);
-  };
-  if (!options.rank.empty()) refuse("--rank", options.rank);
 }
 
-void show_schedule(const program::Program& program, int threads, const ExplainOptions& options) {
-  const parallel::Schedule schedule = schedule_of(program);
+// The rank that is asked for; nothing for all of them.
+std::optional<int64_t> rank_of(const ExplainOptions& options) {
+  if (options.rank.empty()) return 0;
+  if (options.rank == "all") return std::nullopt;
+  const std::optional<int64_t> rank = config::parse_count(options.rank);
+  if (!rank || *rank < 0 || *rank >= options.ranks)
+    throw ConfigError("[strata explain] found --rank {}, expected 0 to {} (--ranks {}) or all", options.rank,
+                      options.ranks - 1, options.ranks);
+  return rank;
+}
+
+// A rank's place on the axis "pipeline".
+int32_t place_of(const config::RunConfig& config, int64_t rank) {
+  const graph::Mesh mesh = config::mesh_of(config);
+  return mesh.axis("pipeline") < 0 ? 0 : mesh.coordinates(rank).front();
+}
+
+// Of all stages, in their order.
+std::vector<Programs> compile_stages(const config::ResolvedRun& run, const Programs& first) {
+  std::vector<Programs> sets{first};
+  for (int32_t place = 1; place < run.config.parallel.pipeline; ++place) {
+    config::ResolvedRun other = run;
+    sets.push_back(compile_as_trained(other, place).set);
+  }
+  return sets;
+}
+
+void show_schedule(const config::ResolvedRun& run, const Programs& set, int threads,
+                   const ExplainOptions& options) {
+  const parallel::Schedule schedule = schedule_of(*set);
   if (!options.json || !options.svg.empty()) {
     const auto device = device::measured_cpu(posix_file_system(), threads);
-    const auto simulation = parallel::simulate(schedule, expected_costs(program, device));
+    parallel::Costs costs;
+    for (const Programs& stage : compile_stages(run, set)) add_expected_costs(*stage, device, costs);
+    const auto simulation = parallel::simulate(schedule, costs);
     const parallel::DrawOptions drawn{.unit = "ms"};
     if (!options.svg.empty())
       write_file_atomically(posix_file_system(), options.svg,
@@ -265,17 +293,22 @@ int run_explain(const ExplainOptions& options) {
   config::require_valid(config, hooks);
   config::ResolvedRun run = resolved_as_trained(std::move(config), options.ranks);
   const models::ModelConfig& model = run.model;
-  const Compiled compiled = compile_as_trained(run);
+  const std::optional<int64_t> rank = rank_of(options);
+  const Compiled compiled = compile_as_trained(run, place_of(run.config, rank.value_or(0)));
   const int threads = static_cast<int>(*run.config.device.threads);
   if (options.schedule) {
-    show_schedule(compiled.set->programs[config::kTrainProgram], threads, options);
+    show_schedule(run, compile_as_trained(run, 0).set, threads, options);
+    return 0;
+  }
+  if (!rank) {
+    show_stages(compile_stages(run, compiled.set), options.json);
     return 0;
   }
   const auto device = device::measured_cpu(posix_file_system(), threads);
   const std::vector<Remedy> ways = compiled.fits ? std::vector<Remedy>{} : remedies(run, compiled);
   if (!options.json) {
     print_text(run.config, model, compiled, device, ways, options.program);
-    print_ranks(*compiled.set);
+    print_ranks(*compiled.set, *rank);
     return 0;
   }
   const Expectation expected =
@@ -286,7 +319,7 @@ int run_explain(const ExplainOptions& options) {
   json["fits"] = compiled.fits;
   for (const Remedy& way : ways)
     json["would_fit"].push_back({{"set", way.set}, {"arena_bytes", way.arena_bytes}});
-  if (compiled.set->options.mesh.ranks() > 1) json["ranks"] = ranks_json(*compiled.set);
+  if (compiled.set->options.mesh.ranks() > 1) json["ranks"] = ranks_json(*compiled.set, *rank);
   json["expected"] = {{"step_seconds", expected.step_seconds},
                       {"tokens_per_s", expected.tokens_per_s},
                       {"model_flops", expected.flops},
@@ -307,7 +340,9 @@ void add_explain(Verb root) {
   verb.option("--ranks", options->ranks, "Of so many ranks, which need not be there")
       .positive()
       .type_name("N");
-  verb.option("--rank", options->rank, "Of this rank; not yet in this version").type_name("R|all");
+  verb.option("--rank", options->rank,
+              "Of this rank instead of the first; all: what each stage of a pipeline has")
+      .type_name("R|all");
   verb.option("--svg", options->svg, "With --schedule: also as a picture, into this file").type_name("FILE");
   verb.json(options->json);
   verb.action([options] { return run_explain(*options); });

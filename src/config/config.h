@@ -189,7 +189,7 @@ struct ParallelTable {
   int64_t pipeline = 1;
   std::string schedule = "1f1b";
   int64_t virtual_stages = 1;
-  LaterValue stage_layers = std::string("auto");
+  Auto<StageLayers> stage_layers;
   int64_t expert = 1;
   LaterValue expert_tensor = int64_t{1};
   LaterValue dispatch = std::string("auto");

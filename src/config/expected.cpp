@@ -47,6 +47,8 @@ std::string base_text(const ValueShape& shape) {
       return "a time such as \"10min\"";
     case Base::kInterval:
       return "\"200 steps\", \"10min\", \"500M tokens\" or \"never\"";
+    case Base::kStageLayers:
+      return "a list with the layers of each stage or a layout such as \"Et*3|t*4L\"";
     case Base::kRanges:
       return "a list of numbers and pairs [first, last]";
     case Base::kWeights:

@@ -216,6 +216,34 @@ struct FieldType<std::vector<Range>> {
 };
 
 template <>
+struct FieldType<StageLayers> {
+  static constexpr auto kBase = ValueShape::Base::kStageLayers;
+  static bool read(const ConfigValue& from, const ValueShape&, StageLayers& to) {
+    StageLayers out;
+    if (const auto* text = from.get_if<std::string>()) {
+      if (text->empty()) return false;
+      out.layout = *text;
+    } else if (const auto* items = from.get_if<ConfigValue::Array>()) {
+      for (const ConfigValue& item : *items) {
+        const auto* layers = item.get_if<int64_t>();
+        if (!layers || *layers < 0 || *layers > kMostCount) return false;
+        out.layers.push_back(*layers);
+      }
+    } else {
+      return false;
+    }
+    to = std::move(out);
+    return true;
+  }
+  static ConfigValue write(const StageLayers& value, const ValueShape&) {
+    if (!value.layout.empty()) return plain(value.layout);
+    ConfigValue::Array items;
+    for (const int64_t layers : value.layers) items.push_back(plain(layers));
+    return plain(std::move(items));
+  }
+};
+
+template <>
 struct FieldType<std::map<std::string, double>> {
   static constexpr auto kBase = ValueShape::Base::kWeights;
   static bool read(const ConfigValue& from, const ValueShape& shape, std::map<std::string, double>& to) {

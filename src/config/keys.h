@@ -23,6 +23,7 @@ struct ValueShape {
     kDuration,
     kInterval,
     kRanges,
+    kStageLayers,
     kWeights,  // a table of numbers
     kFree,     // a table of anything
     kAny,      // anything: of a later version

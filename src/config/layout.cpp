@@ -12,15 +12,22 @@ struct Degree {
   const char* name;
   int64_t ParallelTable::*value;
 };
-constexpr Degree kDegrees[] = {{"replicate", &ParallelTable::replicate},
+constexpr Degree kDegrees[] = {{"pipeline", &ParallelTable::pipeline},
+                               {"replicate", &ParallelTable::replicate},
                                {"shard", &ParallelTable::shard},
                                {"tensor", &ParallelTable::tensor}};
 
-// "replicate = 2, shard = 4"; tensor too where somebody splits tensors.
-std::string text_of(const ParallelTable& degrees, bool with_tensor) {
+// Whether the user asked for it: replicate and shard are always told.
+bool is_told(const Degree& degree, const ParallelTable& asked) {
+  const bool is_plain = degree.value == &ParallelTable::replicate || degree.value == &ParallelTable::shard;
+  return is_plain || asked.*degree.value != 1;
+}
+
+// "replicate = 2, shard = 4"; others too where they were asked for.
+std::string text_of(const ParallelTable& degrees, const ParallelTable& asked) {
   std::string text;
   for (const Degree& degree : kDegrees) {
-    if (degree.value == &ParallelTable::tensor && !with_tensor) continue;
+    if (!is_told(degree, asked)) continue;
     text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", degree.name, degrees.*degree.value);
   }
   return text;
@@ -32,26 +39,32 @@ std::string nearest(const ParallelTable& asked, int64_t ranks) {
     ParallelTable degrees;
     int64_t distance = 0;
   };
-  const bool splits_tensors = asked.tensor != 1;
-  std::vector<Choice> choices;
-  for (int64_t tensor = 1; tensor <= (splits_tensors ? ranks : 1); ++tensor) {
-    if (ranks % tensor != 0) continue;
-    for (int64_t replicate = 1; replicate <= ranks / tensor; ++replicate) {
-      if (ranks / tensor % replicate != 0) continue;
-      Choice choice{asked};
-      choice.degrees.replicate = replicate;
-      choice.degrees.shard = ranks / tensor / replicate;
-      choice.degrees.tensor = tensor;
-      for (const Degree& degree : kDegrees)
-        choice.distance += std::abs(choice.degrees.*degree.value - std::max<int64_t>(1, asked.*degree.value));
-      choices.push_back(std::move(choice));
+  // Every way to share the ranks among the degrees.
+  std::vector<std::pair<ParallelTable, int64_t>> partial{{asked, ranks}};
+  for (const Degree& degree : kDegrees) {
+    std::vector<std::pair<ParallelTable, int64_t>> next;
+    for (const auto& [degrees, rest] : partial) {
+      for (int64_t value = 1; value <= rest; ++value) {
+        if (rest % value != 0 || (!is_told(degree, asked) && value > 1)) continue;
+        next.emplace_back(degrees, rest / value);
+        next.back().first.*degree.value = value;
+      }
     }
+    partial = std::move(next);
+  }
+  std::vector<Choice> choices;
+  for (auto& [degrees, rest] : partial) {
+    if (rest != 1) continue;
+    Choice choice{degrees};
+    for (const Degree& degree : kDegrees)
+      choice.distance += std::abs(degrees.*degree.value - std::max<int64_t>(1, asked.*degree.value));
+    choices.push_back(std::move(choice));
   }
   std::stable_sort(choices.begin(), choices.end(),
                    [](const Choice& a, const Choice& b) { return a.distance < b.distance; });
   std::string text;
   for (size_t i = 0; i < std::min<size_t>(3, choices.size()); ++i)
-    text += (i == 0 ? "" : "; ") + text_of(choices[i].degrees, splits_tensors);
+    text += (i == 0 ? "" : "; ") + text_of(choices[i].degrees, asked);
   return text;
 }
 
@@ -84,7 +97,7 @@ void resolve_degrees(RunConfig& config, int64_t ranks) {
   if (given == ranks) return;
   throw ConfigError(
       "[parallel] {} {} {} ranks, and {} were started; with {} ranks the nearest are {}, or start {} ranks",
-      text_of(asked, asked.tensor != 1), open != nullptr ? "need a multiple of" : "make", given, ranks, ranks,
+      text_of(asked, asked), open != nullptr ? "need a multiple of" : "make", given, ranks, ranks,
       nearest(asked, ranks), given);
 }
 
@@ -92,7 +105,7 @@ graph::Mesh mesh_of(const RunConfig& config) {
   const auto at_least_one = [](int64_t degree) { return std::max<int64_t>(1, degree); };
   const ParallelTable& parallel = config.parallel;
   return graph::Mesh::of(at_least_one(parallel.replicate), at_least_one(parallel.shard), 1,
-                         at_least_one(parallel.tensor));
+                         at_least_one(parallel.tensor), at_least_one(parallel.pipeline));
 }
 
 comm::WorldOptions world_options(const RunConfig& config) {

@@ -173,7 +173,8 @@ std::string_view kind_of(const models::ModelConfig& model) {
 }
 
 bool writes_samples(const RunConfig& config, const models::ModelConfig& model) {
-  if (config.eval.sample_tokens == 0) return false;
+  // The stages of a pipeline hold no whole model, and are not run token by token.
+  if (config.eval.sample_tokens == 0 || config.parallel.pipeline > 1) return false;
   return model.architecture == Architecture::kDecoder ||
          (model.architecture == Architecture::kEncoderDecoder && !config.eval.sample_prompts.empty());
 }

@@ -128,10 +128,16 @@ std::optional<int64_t> smaller_micro_batch(const RunConfig& config) {
 
 // What was left to the program is what memory.budget holds: the lowest stage of ZeRO with which weights,
 // gradients and states fit, then the largest micro-batch.
-std::shared_ptr<const program::ProgramSet> compile_fitting(ResolvedRun& run) {
+std::shared_ptr<const program::ProgramSet> compile_fitting(ResolvedRun& run, int32_t place) {
   for (;;) {
     try {
-      return compile_run(run.config, run.model, run.data.tasks);
+      // What is chosen for one rank of a pipeline holds for all.
+      if (run.micro_batch_open || run.zero_open) {
+        for (int32_t other = 0; other < run.config.parallel.pipeline; ++other) {
+          if (other != place) compile_run(run.config, run.model, run.data.tasks, other);
+        }
+      }
+      return compile_run(run.config, run.model, run.data.tasks, place);
     } catch (const program::DoesNotFit& error) {
       const bool by_weights = error.set()->persistent_bytes > (*run.config.memory.budget).count;
       const auto smaller = smaller_micro_batch(run.config);
@@ -148,9 +154,10 @@ std::shared_ptr<const program::ProgramSet> compile_fitting(ResolvedRun& run) {
 
 }  // namespace
 
-std::shared_ptr<const program::ProgramSet> compile(ResolvedRun& run) {
-  auto set = compile_fitting(run);
-  if (run.config.memory.recompute == Recompute::kAuto) {
+std::shared_ptr<const program::ProgramSet> compile(ResolvedRun& run, int32_t place) {
+  auto set = compile_fitting(run, place);
+  // Ranks of a pipeline choose it each for themselves; it changes no bit.
+  if (run.config.parallel.pipeline <= 1 && run.config.memory.recompute == Recompute::kAuto) {
     run.config.memory.recompute =
         static_cast<Recompute>(static_cast<int>(set->programs[kTrainProgram].recompute) + 1);
   }

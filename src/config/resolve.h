@@ -96,16 +96,14 @@ void resolve_machine(RunConfig& config, const RankPlace& place = {});
 // What the run computes on. Call it after resolve_machine.
 std::shared_ptr<device::Device> make_device(const RunConfig& config);
 
-// The programs of a run, in this order; the last where there are tasks to score.
-enum RunProgram : size_t {
-  kTrainProgram = 0,
-  kEvalProgram = 1,
-  kPrefillProgram = 2,
-  kDecodeProgram = 3,
-  kTaskProgram = 4
-};
+// The programs of a run, in this order: those that write texts where it has them, and one for tasks where
+// there are any.
+enum RunProgram : size_t { kTrainProgram = 0, kEvalProgram = 1, kPrefillProgram = 2, kDecodeProgram = 3 };
+size_t task_program(const program::ProgramSet& set);
+// Of the rank at `place` on the axis "pipeline".
 std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const models::ModelConfig& model,
-                                                       const std::vector<TaskSet>& tasks = {});
+                                                       const std::vector<TaskSet>& tasks = {},
+                                                       int32_t place = 0);
 
 // What a configuration comes to: all that a run stands on, with every "auto" of the configuration replaced by
 // what was chosen. Training, explaining and benchmarks start from here, so that what is explained is what
@@ -135,7 +133,8 @@ ResolvedRun resolve(RunConfig config, const ResolveOptions& options);
 
 // The programs of a run; memory.recompute and a micro-batch size that was "auto" become what was chosen.
 // DoesNotFit where memory.budget holds no choice.
-std::shared_ptr<const program::ProgramSet> compile(ResolvedRun& run);
+// Of a pipeline's rank at `place`; what is chosen fits all of its ranks.
+std::shared_ptr<const program::ProgramSet> compile(ResolvedRun& run, int32_t place = 0);
 
 // For every tensor of the model's files: weight decay where it has two or more dimensions, none on norms and
 // biases; of the groups the first match counts; then µP's factors. Muon takes the matrices within blocks,

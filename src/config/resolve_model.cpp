@@ -13,6 +13,7 @@
 #include "checkpoint/huggingface.h"
 #include "checkpoint/weights.h"
 #include "config/objective.h"
+#include "config/pipeline.h"
 #include "config/resolve.h"
 #include "config/value_json.h"
 #include "device/cpu/device.h"
@@ -320,6 +321,9 @@ void resolve_machine(RunConfig& config, const RankPlace& place) {
     const int64_t wanted = std::max<int64_t>(1, 2048 / config.training.sequence_length);
     const int64_t sequences = sequences_of_part(config);
     int64_t size = std::min(wanted, sequences);
+    // A pipeline of p ranks waits for p - 1 micro-batches: with 4 p of them that is a fifth of the time.
+    if (const int64_t ranks = config.parallel.pipeline; ranks > 1)
+      size = std::max<int64_t>(1, std::min(size, sequences / (4 * ranks)));
     while (sequences % size != 0) --size;
     config.training.micro_batch_size = size;
   }
@@ -332,7 +336,7 @@ std::shared_ptr<device::Device> make_device(const RunConfig& config) {
 }
 
 std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const models::ModelConfig& model,
-                                                       const std::vector<TaskSet>& tasks) {
+                                                       const std::vector<TaskSet>& tasks, int32_t place) {
   const data::RowShape shape = row_shape(config, model);
   // Rows that see later ones must not see the padding behind a text.
   const bool documents =
@@ -357,7 +361,9 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
                                             .sequence_length = shape.tokens,
                                             .encoder_length = shape.encoder_length,
                                             .document_mask = documents}};
-    if (model.architecture == models::Architecture::kDecoder || writes_samples(config, model)) {
+    const bool generates =
+        model.architecture == models::Architecture::kDecoder && config.parallel.pipeline <= 1;
+    if (generates || writes_samples(config, model)) {
       for (auto& request : inference::generation_requests(inference::kPrefillChunk, 1, shape.encoder_length))
         requests.push_back(request);
     }
@@ -385,6 +391,9 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
       break;
   }
   options.mesh = mesh_of(config);
+  options.pipeline = pipeline_of(config, model, place);
+  if (options.pipeline != nullptr && options.pipeline->splits_backward())
+    options.backward = program::Backward::kSplit;
   options.sequence_parallel = config.parallel.sequence;
   options.zero = static_cast<int>(config.parallel.zero.value_or(0));
   options.reshard_after_forward = config.parallel.reshard_after_forward.value_or(true);
@@ -393,6 +402,13 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
   options.cache_capacity = inference::cache_capacity_for(context, inference::kPrefillChunk);
   options.target = make_device(config)->target();
   return program::compile(requests_for(*config.training.micro_batch_size), options);
+}
+
+size_t task_program(const program::ProgramSet& set) {
+  const auto scores = [](const program::Program& program) { return program.request.per_token_loss; };
+  const auto found = std::find_if(set.programs.begin(), set.programs.end(), scores);
+  STRATA_CHECK(found != set.programs.end(), "no program scores tasks");
+  return static_cast<size_t>(found - set.programs.begin());
 }
 
 optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig& model) {

@@ -45,6 +45,8 @@ std::vector<Json> forms(const ValueShape& shape) {
     case Base::kInterval:
       return {{{"type", "integer"}, {"minimum", 1}},
               {{"type", "string"}, {"pattern", "^(never|[0-9][0-9._]* *[kKMBGT]? *[a-z]*)$"}}};
+    case Base::kStageLayers:
+      return {{{"type", "array"}, {"items", {{"type", "integer"}, {"minimum", 0}}}}, {{"type", "string"}}};
     case Base::kRanges:
       return {
           {{"type", "array"},

@@ -398,6 +398,12 @@ std::vector<Fault> warnings(const RunConfig& config) {
                    "found true: every op runs as its formula stands, in fp64, and many times slower"});
   }
   warn_of_dropout(config, out);
+  if (config.parallel.pipeline > 1 && config.eval.sample_tokens > 0) {
+    out.push_back({"parallel.pipeline", config.origin_of("parallel.pipeline"),
+                   fmt::format("found {}: no samples are written, because each rank of a pipeline holds some "
+                               "layers alone; use strata generate on a checkpoint",
+                               config.parallel.pipeline)});
+  }
   for (const Range& range : config.profile.steps) {
     if (range.first >= 1 && range.last <= total_steps(config)) continue;
     out.push_back(

@@ -48,6 +48,13 @@ constexpr Interval every_steps(int64_t steps) {
   return {.kind = Interval::Kind::kSteps, .count = steps, .seconds = 0};
 }
 
+// How many layers each stage of a pipeline has: a list, or Megatron-LM's layout string.
+struct StageLayers {
+  std::vector<int64_t> layers = {};
+  std::string layout = {};
+  bool operator==(const StageLayers&) const = default;
+};
+
 // first to last, both included: [first, last], "first-last" or one number.
 struct Range {
   int64_t first = 0;

@@ -72,6 +72,7 @@ class Encoder {
                           std::make_move_iterator(encoders_.end()));
     graph_.set_phase(Phase::kForward);
     graph_.set_layer(kNone);
+    graph_.set_chunk(0);
   }
 
  private:
@@ -98,6 +99,7 @@ class Encoder {
                                                           : Phase::kRecompute;
     graph_.set_phase(phase);
     graph_.set_layer(reader.layer);
+    graph_.set_chunk(reader.chunk);
     graph_.add_node_into(ops::kPackWeight, {plain}, {slot->second});
     if (phase == Phase::kEncode) {
       encoders_.push_back(std::move(graph_.nodes().back()));

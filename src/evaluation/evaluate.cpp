@@ -16,6 +16,12 @@ void copy_rows(const data::HostBatch& batch, const data::RowShape& shape, int64_
   }
 }
 
+bool gives_losses(const program::Executor& executor, size_t index) {
+  const graph::Graph& graph = executor.program(index).graph;
+  return executor.ranks() == nullptr ||
+         executor.ranks()->is_first_holder(graph.value(graph.find_value("loss_sum")).placements);
+}
+
 EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalWindows& windows,
                     const std::function<bool(double)>& go_on) {
   const int64_t sequences = executor.program(index).request.sequences;
@@ -28,22 +34,21 @@ EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalW
   EvalResult result;
   const program::Script& script = executor.program(index).script;
   for (int64_t first = 0; first < windows.windows();) {
-    for (program::Action action : script) {
-      // Behind the last window there are rows without targets.
-      windows.fill(first + part * sequences, sequences, rows.view(), scratch);
-      copy_rows(rows, windows.shape(), 0, executor, index, action.micro_batch);
-      action.accumulates = first > 0;
-      executor.run(index, action);
-      first += parts * sequences;
-    }
+    // Behind the last window there are rows without targets.
+    windows.fill(first + part * sequences, sequences, rows.view(), scratch);
+    copy_rows(rows, windows.shape(), 0, executor, index, 0);
+    for (size_t i = 0; i < script.size(); ++i) executor.run_in_script(index, i, false, first > 0);
+    first += parts * sequences;
     result.loss_sum = executor.read<double>("loss_sum");
     result.tokens = executor.read<int64_t>("token_count");
     const double done = static_cast<double>(first) / static_cast<double>(windows.windows());
     if (first < windows.windows() && go_on && !go_on(done)) break;
   }
+  executor.finish_messages();
   if (ranks != nullptr) {
-    result.loss_sum = comm::sum_over(ranks->batch(), result.loss_sum);
-    result.tokens = static_cast<int64_t>(comm::sum_over(ranks->batch(), static_cast<double>(result.tokens)));
+    if (!gives_losses(executor, index)) result = {};
+    result.loss_sum = comm::sum_over(ranks->all(), result.loss_sum);
+    result.tokens = static_cast<int64_t>(comm::sum_over(ranks->all(), static_cast<double>(result.tokens)));
   }
   return result;
 }

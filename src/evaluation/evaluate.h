@@ -20,6 +20,9 @@ struct EvalResult {
 void copy_rows(const data::HostBatch& batch, const data::RowShape& shape, int64_t first,
                program::Executor& executor, size_t index, int64_t micro_batch);
 
+// Whether this rank tells the losses that it has: of ranks that compute the same the first does.
+bool gives_losses(const program::Executor& executor, size_t index);
+
 // Runs program `index` (Kind::kEvaluate) over all windows, a batch of its sequences at a time. `go_on` is
 // asked between batches, with the share that is done; a stopped evaluation returns what it has. Where the
 // executor has ranks, all of them call it: each takes its share of the windows, and all get the whole result;

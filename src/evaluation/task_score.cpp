@@ -50,7 +50,7 @@ void share(const program::Ranks& ranks, std::vector<RequestScore>& scores) {
     values.push_back(score.log_likelihood);
     values.push_back(score.greedy ? 1 : 0);
   }
-  comm::sum_over(ranks.batch(), values);
+  comm::sum_over(ranks.all(), values);
   for (size_t i = 0; i < scores.size(); ++i) scores[i] = {values[2 * i], values[2 * i + 1] != 0};
 }
 
@@ -72,6 +72,8 @@ std::vector<RequestScore> score_requests(program::Executor& executor, size_t ind
   std::vector<RequestScore> scores(requests.size());
   const int64_t length = shape.sequence_length;
   const program::Ranks* const ranks = executor.ranks();
+  // Of a pipeline the stage with the head, of ranks that compute the same the first.
+  const bool gives = gives_losses(executor, index) && executor.set().find("token_loss") != nullptr;
   const int64_t parts = ranks != nullptr ? ranks->batch_parts() : 1;
   const int64_t part = ranks != nullptr ? ranks->batch_part() : 0;
   for (int64_t begin_of_all = 0; begin_of_all < packed.rows(); begin_of_all += parts * shape.sequences) {
@@ -79,10 +81,12 @@ std::vector<RequestScore> score_requests(program::Executor& executor, size_t ind
     packed.fill(first, shape.sequences, rows.view());
     copy_rows(rows, row_shape, 0, executor, index, 0);
     executor.run_script(index);
-    executor.download("token_loss", loss.data(), std::ssize(loss) * 4);
-    executor.download("token_greedy", greedy.data(), std::ssize(greedy) * 4);
+    if (gives) {
+      executor.download("token_loss", loss.data(), std::ssize(loss) * 4);
+      executor.download("token_greedy", greedy.data(), std::ssize(greedy) * 4);
+    }
     const int64_t last = std::min(packed.rows(), first + shape.sequences);
-    for (int64_t row = first; row < last; ++row) {
+    for (int64_t row = first; gives && row < last; ++row) {
       packed.for_each(row, [&](size_t request, int64_t place) {
         RequestScore score{0, true};
         const auto begin = static_cast<size_t>((row - first) * length + place);
@@ -96,6 +100,7 @@ std::vector<RequestScore> score_requests(program::Executor& executor, size_t ind
     const int64_t through = std::min(packed.rows(), begin_of_all + parts * shape.sequences);
     if (done && !done(static_cast<double>(through) / static_cast<double>(packed.rows()))) return {};
   }
+  executor.finish_messages();
   if (ranks != nullptr) share(*ranks, scores);
   return scores;
 }

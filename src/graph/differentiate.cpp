@@ -97,6 +97,7 @@ std::vector<ValueId> differentiate(Graph& graph, std::span<const WeightedLoss> l
     if (!flows && !is_loss) continue;
     if (is_loss) ++loss_nodes;
     graph.set_layer(node.layer);
+    graph.set_chunk(node.chunk);
     builder.input_grad();
     node.op->gradient(builder, node);
     if (builder.take_replaced()) replaced.push_back(i);
@@ -107,6 +108,7 @@ std::vector<ValueId> differentiate(Graph& graph, std::span<const WeightedLoss> l
     STRATA_CHECK(parameter.gradient != kNone, "no gradient reaches {}", graph.value(parameter.value).name);
   }
   graph.set_layer(kNone);
+  graph.set_chunk(0);
   graph.set_phase(Phase::kForward);
   return std::move(builder).gradients();
 }

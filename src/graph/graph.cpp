@@ -90,7 +90,7 @@ ValueId Graph::add_parameter(std::string name, ParameterRole role, Shape shape, 
 }
 
 std::vector<ValueId> Graph::add_node(const OpDef& op, std::vector<ValueId> inputs, Attributes attrs) {
-  Node node{&op, std::move(inputs), {}, std::move(attrs), phase_, layer_};
+  Node node{&op, std::move(inputs), {}, std::move(attrs), phase_, layer_, chunk_};
   const auto specs = op.infer({*this, node});
   const auto id = static_cast<NodeId>(nodes_.size());
   for (const ValueSpec& spec : specs) {
@@ -139,7 +139,7 @@ void Graph::place_outputs(const Node& node) {
 
 NodeId Graph::add_node_into(const OpDef& op, std::vector<ValueId> inputs, std::vector<ValueId> outputs,
                             Attributes attrs) {
-  Node node{&op, std::move(inputs), std::move(outputs), std::move(attrs), phase_, layer_};
+  Node node{&op, std::move(inputs), std::move(outputs), std::move(attrs), phase_, layer_, chunk_};
   const auto specs = op.infer({*this, node});
   STRATA_CHECK(specs.size() == node.outputs.size(), "{} has {} outputs, {} were given", op.name, specs.size(),
                node.outputs.size());

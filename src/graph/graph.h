@@ -75,6 +75,8 @@ struct Value {
   std::vector<int64_t> segments = {};
   int segments_along = -1;
   NodeId producer = kNone;
+  // Activations, or their gradients, that pass between ranks of a pipeline: made by another, read by another.
+  bool is_received = false, is_sent = false;
   Padding padding = {};
   // Of a parameter that lies in shards, put together: which one; kNone: it is no such value.
   ValueId whole_of = kNone;
@@ -112,6 +114,9 @@ struct Node {
   Attributes attrs;
   Phase phase = Phase::kForward;
   int32_t layer = kNone;  // index of the model's block; kNone outside
+  // Of the stages of a pipeline that the graph holds, counted from 0: which one a node of a micro-batch is
+  // in.
+  int32_t chunk = 0;
 };
 
 // How a parameter is filled at the first start.
@@ -162,6 +167,10 @@ struct Parameter {
   ParameterRole role = ParameterRole::kBias;
   int32_t layer = kNone;    // the model's block that it is in; kNone outside
   bool of_encoder = false;  // an encoder's tokens pass it, beside a decoder
+  // Places on the axis "pipeline" that have it, ascending, where there are several: each adds to its
+  // gradient. Norms count it on the first.
+  std::vector<int32_t> holders = {};
+  bool is_first_holder = true;
 };
 
 // Shapes are global: of the value as a whole, whatever part of it a rank holds. How its parts lie is inferred
@@ -202,6 +211,7 @@ class Graph {
   // What the next nodes are marked with.
   void set_layer(int32_t layer) { layer_ = layer; }
   void set_phase(Phase phase) { phase_ = phase; }
+  void set_chunk(int32_t chunk) { chunk_ = chunk; }
 
   // The value that a program's user reads or writes by name ("tokens", "loss", "logits"); kNone when absent.
   ValueId find_value(std::string_view name) const;
@@ -214,6 +224,7 @@ class Graph {
   std::vector<Node> nodes_;
   std::vector<Parameter> parameters_;
   int32_t layer_ = kNone;
+  int32_t chunk_ = 0;
   Phase phase_ = Phase::kForward;
 };
 

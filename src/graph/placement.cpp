@@ -14,8 +14,10 @@ std::string str(Placement placement) {
   return "?";
 }
 
-Mesh Mesh::of(int64_t replicate, int64_t shard, int64_t context, int64_t tensor) {
-  return {{{"replicate", replicate}, {"shard", shard}, {"context", context}, {"tensor", tensor}}};
+Mesh Mesh::of(int64_t replicate, int64_t shard, int64_t context, int64_t tensor, int64_t pipeline) {
+  Mesh mesh{{{"replicate", replicate}, {"shard", shard}, {"context", context}, {"tensor", tensor}}};
+  if (pipeline > 1) mesh.axes.insert(mesh.axes.begin(), {"pipeline", pipeline});
+  return mesh;
 }
 
 int Mesh::axis(std::string_view name) const {

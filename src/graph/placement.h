@@ -34,8 +34,9 @@ using Coordinates = std::vector<int32_t>;
 struct Mesh {
   std::vector<MeshAxis> axes;
 
-  // "replicate" and "shard" split the batch, "context" sequences, "tensor" weights and what they make.
-  static Mesh of(int64_t replicate, int64_t shard, int64_t context, int64_t tensor);
+  // "replicate" and "shard" split the batch, "context" sequences, "tensor" weights and what they make. In
+  // front of them, where it has several ranks, "pipeline": each runs a program of its own for its layers.
+  static Mesh of(int64_t replicate, int64_t shard, int64_t context, int64_t tensor, int64_t pipeline = 1);
   static Mesh of_one() { return of(1, 1, 1, 1); }
   int axis(std::string_view name) const;      // -1: the mesh has none of that name
   int64_t size(std::string_view name) const;  // 1 where the mesh has none of that name

@@ -12,6 +12,7 @@ void ReshardAttrs::describe(AttributeText& text) const {
   text("from", str(from));
   text("to", str(to));
   if (ranks != 1) text("ranks", ranks);
+  for (const int32_t one : among) text("among", int64_t{one});
   for (const ReshardCuts& cut : cuts) {
     if (cut.from.grain > 0) text("padded_from", held_size(cut.from));
     if (cut.to.grain > 0) text("padded_to", held_size(cut.to));
@@ -103,7 +104,7 @@ Attributes localize_ranks(const NodeView& view) {
   auto attrs = view.attrs<ReshardAttrs>();
   const Mesh& mesh = view.graph.mesh();
   const auto axis = static_cast<int>(attrs.axis);
-  attrs.ranks = mesh.axes[static_cast<size_t>(axis)].size;
+  attrs.ranks = attrs.among.empty() ? mesh.axes[static_cast<size_t>(axis)].size : std::ssize(attrs.among);
   for (size_t i = 0; i < view.node.outputs.size(); ++i) {
     ReshardCuts& cuts = attrs.cuts.emplace_back();
     const auto operand = static_cast<int>(i);
@@ -181,7 +182,18 @@ std::vector<ValueId> sum_over_ranks(Graph& graph, std::vector<ValueId> values) {
   return values;
 }
 
-ValueId reduce_like(Graph& graph, ValueId x, ValueId like) {
+ValueId sum_among(Graph& graph, ValueId x, std::string_view axis_name, std::vector<int32_t> among) {
+  const int axis = axis_to_split(graph, axis_name);
+  STRATA_CHECK(axis >= 0 && graph.placement(x, static_cast<size_t>(axis)) == Placement::partial(),
+               "{} is no partial sum on axis {}", graph.value(x).name, axis_name);
+  ReshardAttrs attrs{.axis = axis, .from = Placement::partial(), .to = kWhole};
+  attrs.among = std::move(among);
+  const ValueId y = graph.add_node(kReshard, {x}, std::move(attrs))[0];
+  graph.value(y).padding = graph.value(x).padding;
+  return y;
+}
+
+ValueId reduce_like(Graph& graph, ValueId x, ValueId like, const std::vector<int32_t>& holders) {
   // Shards first: what is reduced behind them is smaller.
   for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis) {
     const Placement wanted = graph.placement(like, axis);
@@ -189,6 +201,7 @@ ValueId reduce_like(Graph& graph, ValueId x, ValueId like) {
     x = reshard(graph, x, graph.mesh().axes[axis].name, wanted);
     graph.value(x).padding = graph.value(like).padding;
   }
+  if (!holders.empty()) x = sum_among(graph, x, "pipeline", holders);
   return sum_over_ranks(graph, x);
 }
 

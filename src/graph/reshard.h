@@ -28,6 +28,8 @@ struct ReshardAttrs {
   Placement from, to;
   int64_t ranks = 1;
   std::vector<ReshardCuts> cuts = {};  // by operand
+  // Coordinates on the axis of those that take part, ascending; empty: all.
+  std::vector<int32_t> among = {};
   bool operator==(const ReshardAttrs&) const = default;
   void describe(AttributeText& to_text) const;
 };
@@ -46,8 +48,11 @@ ValueId reshard(Graph& graph, ValueId x, std::string_view axis, Placement to);
 ValueId sum_over_ranks(Graph& graph, ValueId x);
 // The same of several values, by one node an axis; those that it adds up lie alike on the others.
 std::vector<ValueId> sum_over_ranks(Graph& graph, std::vector<ValueId> values);
+// x, a partial sum on an axis among some of its ranks alone, which this one is of, added up.
+ValueId sum_among(Graph& graph, ValueId x, std::string_view axis, std::vector<int32_t> among);
 // The same into shards on the axes on which `like` is sharded, which is cut as that is.
-ValueId reduce_like(Graph& graph, ValueId x, ValueId like);
+// Where `holders` are given, it is a partial sum among these places on the axis "pipeline".
+ValueId reduce_like(Graph& graph, ValueId x, ValueId like, const std::vector<int32_t>& holders = {});
 // x, which is replicated there. Its gradient may be a partial sum on that axis, and is then reduced: what
 // shards of a weight read passes here first.
 ValueId enter_shards(Graph& graph, ValueId x, std::string_view axis);

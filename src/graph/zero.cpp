@@ -50,6 +50,7 @@ class Gatherer {
     }
     graph_.set_phase(Phase::kForward);
     graph_.set_layer(kNone);
+    graph_.set_chunk(0);
   }
 
  private:
@@ -69,6 +70,7 @@ class Gatherer {
         add_whole(graph_, parameter, axis_, stage_ < 3 ? Role::kEncoded : Role::kActivation, std::move(name));
     graph_.set_phase(stage_ < 3 ? Phase::kEncode : Phase::kForward);
     graph_.set_layer(reader.layer);
+    graph_.set_chunk(reader.chunk);
     graph_.add_node_into(kReshard, {parameter}, {whole}, gather_attrs(axis_));
     if (shares) made_[key] = whole;
     return whole;
@@ -122,12 +124,13 @@ void scatter_gradients(Graph& graph, int stage) {
   std::vector<Node> old = std::move(graph.nodes());
   graph.nodes().clear();
   for (size_t i = 0; i < old.size(); ++i) {
-    const int32_t layer = old[i].layer;
+    const int32_t layer = old[i].layer, chunk = old[i].chunk;
     graph.nodes().push_back(std::move(old[i]));
     const auto [begin, end] = behind.equal_range(i);
     for (auto it = begin; it != end; ++it) {
       graph.set_phase(Phase::kWeightGrad);
       graph.set_layer(layer);
+      graph.set_chunk(chunk);
       graph.add_node_into(
           kReshard, {it->second}, {shard_of.at(it->second)},
           ReshardAttrs{.axis = axis, .from = Placement::partial(), .to = Placement::sharded(0)});
@@ -135,6 +138,7 @@ void scatter_gradients(Graph& graph, int stage) {
   }
   graph.set_phase(Phase::kForward);
   graph.set_layer(kNone);
+  graph.set_chunk(0);
 }
 
 bool is_gather(const Graph& graph, const Node& node) {

@@ -333,12 +333,6 @@ ValueId ffn(Context& context, const FfnSpec& spec, ValueId x) {
 
 namespace {
 
-// The residual stream between two blocks: what f gave last, not yet added to the rest. The norm that reads
-// both adds them, so that the stream is read and written once a block.
-struct Stream {
-  ValueId update, rest;  // rest is kNone before the first block
-};
-
 // One block's parts, by name.
 struct Block {
   Context& context;
@@ -431,15 +425,40 @@ Stream apply(const Block& block, Stream stream) {
 
 }  // namespace
 
-ValueId stack(Context& context, const StackSpec& spec, ValueId embedded, ValueId encoded) {
+Stream blocks(Context& context, const StackSpec& spec, int64_t first, int64_t end, Stream stream,
+              ValueId encoded) {
   STRATA_CHECK(!spec.reads_encoder || spec.norm_placement == NormPlacement::kPreNorm,
                "only blocks with norms before them read an encoder");
-  Stream stream{embedded, kNone};
-  for (int64_t i = 0; i < spec.layers; ++i) {
+  for (int64_t i = first; i < end; ++i) {
     context.graph.set_layer(static_cast<int32_t>(spec.first_number + i));
     stream = apply({context, spec, i, encoded}, stream);
   }
   context.graph.set_layer(kNone);
+  return stream;
+}
+
+ValueId joined(Context& context, Stream stream) {
+  return stream.rest == kNone ? stream.update : graph::add_sum(context.graph, stream.update, stream.rest);
+}
+
+ValueId received(Context& context, std::string name, int64_t width) {
+  const graph::Mesh& mesh = context.graph.mesh();
+  Value value;
+  value.name = std::move(name);
+  value.dtype = context.activations;
+  value.shape = {context.sequences * context.sequence_length, width};
+  value.placements = placed(mesh, {"replicate", "shard", "context"}, kRows);
+  if (context.sequence_parallel && mesh.size("tensor") > 1)
+    value.placements[static_cast<size_t>(mesh.axis("tensor"))] = kRows;
+  value.is_received = true;
+  return context.graph.add_value(std::move(value));
+}
+
+ValueId stack(Context& context, const StackSpec& spec, ValueId embedded, ValueId encoded) {
+  return end_of_stack(context, spec, blocks(context, spec, 0, spec.layers, {embedded, kNone}, encoded));
+}
+
+ValueId end_of_stack(Context& context, const StackSpec& spec, Stream stream) {
   if (spec.norm_placement == NormPlacement::kNormOfSum) return stream.update;
   NormSpec last = spec.norm;
   last.name = spec.prefix + "final_norm";

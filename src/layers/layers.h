@@ -25,6 +25,18 @@ enum class Mode {
   kEncoderPrefill,  // an encoder's text, whose keys and values go to the caches that a decoder reads
 };
 
+// What one stage of a pipeline has of a model, and what passes between it and others on other ranks. Layers
+// are counted through, an encoder's before a decoder's.
+struct Stretch {
+  int64_t first = 0, end = 0;  // layers [first, end)
+  bool has_embedding = true, has_head = true;
+  // Of the values in front of the first layer and behind the last. Where neither is so, a neighbouring stage
+  // lies on the same rank, or there is none.
+  bool receives = false, sends = false;
+  // Filled in as the stage is built: [N, d], the residual stream, and an encoder's output beside a decoder.
+  std::vector<ValueId> received = {}, sent = {};
+};
+
 // The batch and the settings that every block sees. N tokens: sequences · sequence_length, row-major.
 struct Context {
   Graph& graph;
@@ -55,6 +67,8 @@ struct Context {
   ValueId cross_kv_end = kNone;      // i32[N], kSequences only: where that document ends
   ValueId encoder_end = kNone;       // i32[sequences], kCached only: tokens of the text in the slot
   bool of_encoder = false;           // this is the encoder's side of a decoder's context
+  // The stages that this rank has, ascending; nullptr: the whole model.
+  std::vector<Stretch>* stages = nullptr;
 };
 
 // What a graph reads of the batch, or, once a step, of the step block.
@@ -173,8 +187,22 @@ struct StackSpec {
   bool reads_encoder = false;
   AttentionSpec cross = {};
 };
-// From the embedded tokens [N, d] to what the head reads. `encoded`: cross_attention's.
+// The residual stream between two blocks: what f gave last, not yet added to the rest. The norm that reads
+// both adds them, so that the stream is read and written once a block.
+struct Stream {
+  ValueId update = kNone, rest = kNone;  // rest is kNone before the first block
+};
+// Layers [first, end) of the stack. `encoded`: cross_attention's.
+Stream blocks(Context& context, const StackSpec& spec, int64_t first, int64_t end, Stream stream,
+              ValueId encoded = kNone);
+// What the head, or a decoder, reads: the stream behind the last norm.
+ValueId end_of_stack(Context& context, const StackSpec& spec, Stream stream);
+// The stream as one value.
+ValueId joined(Context& context, Stream stream);
+// From the embedded tokens [N, d] to what the head reads.
 ValueId stack(Context& context, const StackSpec& spec, ValueId embedded, ValueId encoded = kNone);
+// A value of the stream that another rank sends.
+ValueId received(Context& context, std::string name, int64_t width);
 // What a decoder's stack reads of an encoder, of all its layers, into the caches; kEncoderPrefill only.
 void store_encoder(Context& context, const StackSpec& spec, ValueId encoded);
 

@@ -1,6 +1,9 @@
 #include "models/decoder.h"
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "models/parametrization.h"
 
@@ -111,13 +114,40 @@ Hidden transformed(const ModelConfig& config, layers::Context& context, const la
   return {values, head, bias};
 }
 
-}  // namespace
+// What stages on other ranks give and get.
+graph::ValueId receive(layers::Context& context, layers::Stretch& stage, const char* what, int64_t width) {
+  const auto number = context.graph.value_count();
+  stage.received.push_back(layers::received(context, fmt::format("received.{}.{}", number, what), width));
+  return stage.received.back();
+}
 
-Hidden build_stack(const ModelConfig& config, layers::Context& context) {
+// `is_read`: the stage itself reads it too, in backward again. Each message has memory of its own, which it
+// is copied to then.
+void send(layers::Context& context, layers::Stretch& stage, graph::ValueId value, bool is_read = false) {
+  const bool is_copied = is_read || context.graph.value(value).is_received;
+  stage.sent.push_back(is_copied ? ops::scale(context.graph, value, 1) : value);
+}
+
+// Of the whole model, where there is no pipeline.
+std::vector<layers::Stretch> whole_model(const ModelConfig& config) {
+  return {{.first = 0, .end = config.blocks()}};
+}
+
+bool has_any(const std::vector<layers::Stretch>& stages, bool layers::Stretch::*part) {
+  return std::any_of(stages.begin(), stages.end(), [&](const layers::Stretch& one) { return one.*part; });
+}
+
+// Whether a stage has layers within [first, end).
+bool has_layers(const std::vector<layers::Stretch>& stages, int64_t first, int64_t end) {
+  return std::any_of(stages.begin(), stages.end(), [&](const layers::Stretch& one) {
+    return std::max(one.first, first) < std::min(one.end, end);
+  });
+}
+
+// Tokens, positions and types as vectors.
+graph::ValueId embedded_tokens(const ModelConfig& config, layers::Context& context,
+                               const layers::StackSpec& spec, graph::ValueId table) {
   graph::Graph& graph = context.graph;
-  if (config.architecture == Architecture::kEncoder) layers::make_bidirectional(context);
-  const auto table = token_table(config, context);
-  layers::StackSpec spec = stack_of(config);
   ops::EmbeddingOptions look_up{.scale = embedding_scale(config, context.activations),
                                 .padding_id = config.pad_id.value_or(-1)};
   if (config.positions == Positions::kLearned) {
@@ -125,8 +155,6 @@ Hidden build_stack(const ModelConfig& config, layers::Context& context) {
     look_up.position_table =
         layers::embedding_table(context, "positions.weight", graph::ParameterRole::kPositionTable,
                                 config.max_positions, config.hidden_size);
-  } else {
-    rotate(config, context, spec);
   }
   const auto tokens = layers::rows_of_stream(context, context.tokens);
   auto embedded = ops::embedding(graph, tokens, table, context.activations, look_up);
@@ -137,46 +165,149 @@ Hidden build_stack(const ModelConfig& config, layers::Context& context) {
     embedded = ops::add_row(graph, embedded, types, 0);
   }
   if (config.embedding_norm) embedded = layers::norm(context, norm_named(spec, "embedding_norm"), embedded).y;
-  const auto hidden = layers::stack(context, spec, embedded);
-  const auto head = head_table(config, context, table);
-  const Hidden out = config.head_transform ? transformed(config, context, spec, hidden, head)
-                                           : Hidden{hidden, head, graph::kNone, config.logits_softcap};
+  return embedded;
+}
+
+}  // namespace
+
+Hidden build_stack(const ModelConfig& config, layers::Context& context) {
+  graph::Graph& graph = context.graph;
+  std::vector<layers::Stretch> whole = whole_model(config);
+  std::vector<layers::Stretch>& stages = context.stages != nullptr ? *context.stages : whole;
+  if (config.architecture == Architecture::kEncoder) layers::make_bidirectional(context);
+  const bool needs_table = has_any(stages, &layers::Stretch::has_embedding) ||
+                           (config.tied && has_any(stages, &layers::Stretch::has_head));
+  const auto table = needs_table ? token_table(config, context) : graph::kNone;
+  layers::StackSpec spec = stack_of(config);
+  if (config.positions != Positions::kLearned && has_layers(stages, 0, config.layers))
+    rotate(config, context, spec);
+  layers::Stream stream;
+  Hidden out;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    layers::Stretch& stage = stages[i];
+    graph.set_chunk(static_cast<int32_t>(i));
+    if (stage.has_embedding) stream = {embedded_tokens(config, context, spec, table)};
+    if (stage.receives) stream = {receive(context, stage, "stream", config.hidden_size)};
+    stream = layers::blocks(context, spec, stage.first, stage.end, stream);
+    if (stage.has_head) {
+      const auto hidden = layers::end_of_stack(context, spec, stream);
+      const auto head = head_table(config, context, table);
+      out = config.head_transform ? transformed(config, context, spec, hidden, head)
+                                  : Hidden{hidden, head, graph::kNone, config.logits_softcap};
+    }
+    if (stage.sends) send(context, stage, layers::joined(context, stream));
+  }
   apply_init(config, graph);
   return out;
 }
 
+namespace {
+
+// What an encoder-decoder is built of, stage by stage.
+class EncoderDecoder {
+ public:
+  EncoderDecoder(const ModelConfig& config, layers::Context& context, std::vector<layers::Stretch>& stages)
+      : config_(config), context_(context), stages_(stages), decoder_(stack_of(config)), encoder_(decoder_) {
+    decoder_.first_number = config.encoder_layers;
+    decoder_.reads_encoder = true;
+    decoder_.cross = decoder_.attention;
+    encoder_.prefix = "encoder.";
+    encoder_.is_encoder = true;
+    encoder_.layers = config.encoder_layers;
+  }
+
+  Hidden build() {
+    const bool encodes = context_.mode != layers::Mode::kCached;
+    const bool decodes = context_.mode != layers::Mode::kEncoderPrefill;
+    std::optional<layers::Context> side;
+    if (encodes) side.emplace(layers::encoder_of(context_));
+    const bool needs_table = has_any(stages_, &layers::Stretch::has_embedding) ||
+                             has_layers(stages_, border(), border() + 1) ||
+                             (config_.tied && has_any(stages_, &layers::Stretch::has_head));
+    if (needs_table) table_ = token_table(config_, context_);
+    if (encodes && has_layers(stages_, 0, border())) add_distances(config_, *side, encoder_);
+    bool has_distances = false;  // of the decoder
+    Hidden out;
+    for (size_t i = 0; i < stages_.size(); ++i) {
+      layers::Stretch& stage = stages_[i];
+      context_.graph.set_chunk(static_cast<int32_t>(i));
+      if (encodes) encode(*side, stage);
+      if (!decodes) continue;
+      if (std::max(stage.first, border()) < stage.end && !std::exchange(has_distances, true))
+        add_distances(config_, context_, decoder_);
+      decode(stage, encodes);
+      if (stage.sends) send_on(*side, stage);
+      if (stage.has_head) out = head_of();
+    }
+    if (!decodes) {
+      layers::store_encoder(context_, decoder_, encoded_);
+      return {};
+    }
+    apply_init(config_, context_.graph);
+    return out;
+  }
+
+ private:
+  int64_t border() const { return config_.encoder_layers; }
+
+  graph::ValueId embed(layers::Context& context) {
+    const auto tokens = layers::rows_of_stream(context, context.tokens);
+    return ops::embedding(context.graph, tokens, table_, context.activations);
+  }
+
+  void encode(layers::Context& side, layers::Stretch& stage) {
+    if (stage.has_embedding) stream_ = {embed(side)};
+    if (stage.first >= border()) {
+      // A stage with the head alone reads no encoder.
+      if (stage.receives && stage.first < config_.blocks())
+        encoded_ = receive(side, stage, "encoded", config_.hidden_size);
+      return;
+    }
+    if (stage.receives) stream_ = {receive(side, stage, "stream", config_.hidden_size)};
+    const int64_t end = std::min(stage.end, border());
+    stream_ = layers::blocks(side, encoder_, stage.first, end, stream_);
+    if (end == border()) encoded_ = layers::end_of_stack(side, encoder_, stream_);
+  }
+
+  void decode(layers::Stretch& stage, bool encodes) {
+    if (stage.end <= border()) return;
+    const int64_t first = std::max(stage.first, border());
+    if (first == border()) {
+      stream_ = {embed(context_)};
+    } else if (stage.receives && encodes) {
+      stream_ = {receive(context_, stage, "stream", config_.hidden_size)};
+    }
+    stream_ = layers::blocks(context_, decoder_, first - border(), stage.end - border(), stream_, encoded_);
+  }
+
+  // As parallel::boundary_behind says.
+  void send_on(layers::Context& side, layers::Stretch& stage) {
+    const bool is_last = stage.end == config_.blocks();
+    if (stage.end >= border() && !is_last) send(context_, stage, encoded_, true);
+    if (stage.end < border()) send(side, stage, layers::joined(side, stream_));
+    if (stage.end > border()) send(context_, stage, layers::joined(context_, stream_));
+  }
+
+  Hidden head_of() {
+    auto hidden = layers::end_of_stack(context_, decoder_, stream_);
+    if (config_.scaled_head)
+      hidden = ops::scale(context_.graph, hidden, 1 / std::sqrt(static_cast<double>(config_.hidden_size)));
+    return {hidden, head_table(config_, context_, table_)};
+  }
+
+  const ModelConfig& config_;
+  layers::Context& context_;
+  std::vector<layers::Stretch>& stages_;
+  layers::StackSpec decoder_, encoder_;
+  graph::ValueId table_ = graph::kNone, encoded_ = graph::kNone;
+  layers::Stream stream_;
+};
+
+}  // namespace
+
 Hidden build_encoder_decoder(const ModelConfig& config, layers::Context& context) {
-  graph::Graph& graph = context.graph;
-  const auto table = token_table(config, context);
-  layers::StackSpec decoder = stack_of(config);
-  decoder.first_number = config.encoder_layers;
-  decoder.reads_encoder = true;
-  decoder.cross = decoder.attention;
-  auto encoded = graph::kNone;
-  if (context.mode != layers::Mode::kCached) {
-    layers::Context side = layers::encoder_of(context);
-    layers::StackSpec encoder = stack_of(config);
-    encoder.prefix = "encoder.";
-    encoder.is_encoder = true;
-    encoder.layers = config.encoder_layers;
-    add_distances(config, side, encoder);
-    const auto tokens = layers::rows_of_stream(side, side.tokens);
-    const auto embedded = ops::embedding(graph, tokens, table, context.activations);
-    encoded = layers::stack(side, encoder, embedded);
-  }
-  if (context.mode == layers::Mode::kEncoderPrefill) {
-    layers::store_encoder(context, decoder, encoded);
-    return {};
-  }
-  add_distances(config, context, decoder);
-  const auto tokens = layers::rows_of_stream(context, context.tokens);
-  const auto embedded = ops::embedding(graph, tokens, table, context.activations);
-  auto hidden = layers::stack(context, decoder, embedded, encoded);
-  if (config.scaled_head)
-    hidden = ops::scale(graph, hidden, 1 / std::sqrt(static_cast<double>(config.hidden_size)));
-  const auto head = head_table(config, context, table);
-  apply_init(config, graph);
-  return {hidden, head};
+  std::vector<layers::Stretch> whole = whole_model(config);
+  return EncoderDecoder(config, context, context.stages != nullptr ? *context.stages : whole).build();
 }
 
 }  // namespace strata::models

@@ -419,9 +419,29 @@ std::vector<PlacementOption> placements_whole(const NodeView&, int) {
 
 namespace {
 
+// Of what each stage of the pipeline has its own.
+ValueId sum_over_stages(Graph& graph, ValueId own) {
+  const int axis = graph.mesh().axis("pipeline");
+  if (axis < 0) return own;
+  auto& placements = graph.value(own).placements;
+  placements.resize(graph.mesh().axes.size());
+  placements[static_cast<size_t>(axis)] = Placement::partial();
+  return graph::reshard(graph, own, "pipeline", Placement::replicated());
+}
+
+// The gradient of a parameter on all that hold it.
+ValueId reduced_gradient(Graph& graph, const graph::Parameter& parameter) {
+  if (!parameter.holders.empty()) {
+    const auto axis = static_cast<size_t>(graph.mesh().axis("pipeline"));
+    graph.value(parameter.gradient).placements[axis] = Placement::partial();
+  }
+  return graph::reduce_like(graph, parameter.gradient, parameter.value, parameter.holders);
+}
+
 // What the squares of all values add up to, in partial sums. Where values lie in shards, a rank adds up what
-// it has of those that lie alike, and one number goes over the ranks.
-std::vector<ValueId> squares_of(Graph& graph, const std::vector<ValueId>& values) {
+// it has of those that lie alike, and one number goes over the ranks. A stage of a pipeline may have no
+// values: then `nothing` names its zero.
+std::vector<ValueId> squares_of(Graph& graph, const std::vector<ValueId>& values, std::string nothing) {
   std::vector<ValueId> partials;
   std::map<std::vector<bool>, std::vector<ValueId>> in_shards;  // by the axes on which they are terms
   for (const ValueId value : values) {
@@ -437,7 +457,11 @@ std::vector<ValueId> squares_of(Graph& graph, const std::vector<ValueId>& values
   }
   for (const auto& [axes, terms] : in_shards)
     partials.push_back(graph::sum_over_ranks(graph, graph.add_node(kSumOfPartials, terms)[0]));
-  return partials;
+  if (graph.mesh().size("pipeline") == 1) return partials;
+  // Each stage has norms of its own parameters.
+  const ValueId own = partials.empty() ? add_named(graph, std::move(nothing), DType::kF64, {1}, Role::kMetric)
+                                       : graph.add_node(kSumOfPartials, partials)[0];
+  return {sum_over_stages(graph, own)};
 }
 
 }  // namespace
@@ -451,16 +475,19 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of)
   update.grad_norm = add_named(graph, "grad_norm", DType::kF32, {1}, Role::kStep);
   update.param_norm = add_named(graph, "param_norm", DType::kF32, {1}, Role::kStep);
 
-  std::vector<ValueId> inputs{update.hyper, graph::sum_over_ranks(graph, token_count), update.updates};
-  std::vector<ValueId> gradients, parameters;
+  const ValueId tokens = sum_over_stages(graph, graph::sum_over_ranks(graph, token_count));
+  std::vector<ValueId> inputs{update.hyper, tokens, update.updates};
+  std::vector<ValueId> gradients, counted_gradients, counted_parameters;
   for (const auto& parameter : graph.parameters()) {
     STRATA_CHECK(parameter.gradient != kNone, "{} has no gradient", graph.value(parameter.value).name);
     graph.set_layer(parameter.layer);
-    gradients.push_back(graph::reduce_like(graph, parameter.gradient, parameter.value));
-    parameters.push_back(parameter.value);
+    gradients.push_back(reduced_gradient(graph, parameter));
+    if (!parameter.is_first_holder) continue;
+    counted_gradients.push_back(gradients.back());
+    counted_parameters.push_back(parameter.value);
   }
   graph.set_layer(kNone);
-  const std::vector<ValueId> partials = squares_of(graph, gradients);
+  const std::vector<ValueId> partials = squares_of(graph, counted_gradients, "no_gradients");
   inputs.insert(inputs.end(), partials.begin(), partials.end());
   graph.add_node_into(kUpdateScalars, inputs, {update.scalars, update.grad_norm, update.updates});
 
@@ -470,7 +497,8 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of)
     builder.add(parameter, gradients[i], rule_of(graph.value(parameter.value).name, parameter.role));
   }
   builder.finish();
-  graph.add_node_into(kRootOfSum, squares_of(graph, parameters), {update.param_norm});
+  graph.add_node_into(kRootOfSum, squares_of(graph, counted_parameters, "no_parameters"),
+                      {update.param_norm});
   graph.set_phase(graph::Phase::kForward);
   return update;
 }

@@ -6,6 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "base/error.h"
 #include "graph/reshard.h"
 #include "graph/zero.h"
@@ -127,6 +129,7 @@ class Grouping {
     Family family;
     Phase phase;
     int32_t layer;
+    int32_t chunk;
     int64_t hops;  // reductions along other axes before
     int64_t axis;
     std::string move;
@@ -150,7 +153,8 @@ class Grouping {
       const auto& attrs = node.attrs.as<ReshardAttrs>();
       if (family != Family::kGather) hops[node.outputs[Reshard::kY]] = hop + 1;
       const bool alone = family == Family::kGather && node.layer == kNone && node.phase != Phase::kEncode;
-      groups_[{family, node.phase, node.layer, hop, attrs.axis, str(attrs.from) + str(attrs.to),
+      groups_[{family, node.phase, node.layer, node.chunk, hop, attrs.axis,
+               fmt::format("{}{}{}", str(attrs.from), str(attrs.to), fmt::join(attrs.among, ",")),
                alone ? i + 1 : 0}]
           .push_back(i);
       if (family == Family::kReduce) {

@@ -8,6 +8,7 @@
 #include "program/draft.h"
 #include "program/layout.h"
 #include "program/model_graph.h"
+#include "program/pipeline.h"
 #include "program/program.h"
 
 namespace strata::program {
@@ -38,9 +39,7 @@ const Action* Program::before_update() const {
 
 size_t Program::micro_batch_instructions() const {
   size_t count = 0;
-  for (int s = 0; s < kSegments; ++s) {
-    if (is_of_micro_batch(static_cast<Segment>(s))) count += segment(static_cast<Segment>(s)).size();
-  }
+  for (const SegmentAt& at : in_order_of_micro_batch(chunks())) count += segment(at).size();
   return count;
 }
 
@@ -51,11 +50,9 @@ int64_t Program::pool_bytes() const {
 }
 
 InstructionAt instruction_at(const Program& program, size_t place) {
-  for (int s = 0; s < kSegments; ++s) {
-    const auto segment = static_cast<Segment>(s);
-    if (!is_of_micro_batch(segment)) continue;
-    if (place < program.segment(segment).size()) return {segment, place};
-    place -= program.segment(segment).size();
+  for (const SegmentAt& at : in_order_of_micro_batch(program.chunks())) {
+    if (place < program.segment(at).size()) return {at, place};
+    place -= program.segment(at).size();
   }
   return {};
 }
@@ -87,6 +84,7 @@ std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options
   auto draft = std::make_shared<Draft>();
   draft->program = std::move(program);
   draft->backward = options.backward;
+  draft->pipeline = options.pipeline;
   Graph& graph = draft->program.graph;
   const Request& request = draft->program.request;
   const bool gathers_again = options.zero == 3 && options.reshard_after_forward;
@@ -134,12 +132,20 @@ class Compiler {
     for (const Request& request : requests) {
       Program program;
       program.request = request;
-      program.script = make_script({.trains = request.kind == Kind::kTrain,
-                                    .backward = options.backward,
-                                    .micro_batches = static_cast<int32_t>(request.micro_batches)},
-                                   request.order);
-      program.graph = build_graph(request, options, &program.states);
-      if (request.kind == Kind::kTrain) {
+      const bool trains = request.kind == Kind::kTrain;
+      ModelGraph model = build_graph(request, options);
+      program.segments.resize(static_cast<size_t>(model.chunks));
+      program.script =
+          make_script({.trains = trains,
+                       .backward = options.backward,
+                       .micro_batches = static_cast<int32_t>(request.micro_batches),
+                       .chunks = model.chunks},
+                      trains && options.pipeline != nullptr ? order_of(*options.pipeline, options.backward)
+                                                            : request.order);
+      program.graph = std::move(model.graph);
+      program.states = std::move(model.states);
+      program.messages = std::move(model.messages);
+      if (trains) {
         built_.push_back(std::move(program));
         fixed_.push_back(nullptr);
       } else {

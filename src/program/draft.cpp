@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "program/pipeline.h"
 #include "program/segments.h"
 #include "program/waits.h"
 #include "tensor/arena.h"
@@ -28,25 +29,33 @@ Adds adds_to(const Graph& graph, ValueId id) {
 }
 
 // Segments in the order of their first actions; those that are in no script come first.
-std::vector<Segment> in_order_of_script(const Script& script) {
-  std::vector<Segment> order;
-  std::array<bool, kSegments> seen{};
-  for (const Action& action : script) {
-    if (!std::exchange(seen[static_cast<size_t>(action.segment)], true)) order.push_back(action.segment);
+std::vector<NodesOf> in_order_of_script(const Script& script, std::vector<NodesOf> segments) {
+  const auto first = [&](const NodesOf& one) {
+    return std::find_if(script.begin(), script.end(),
+                        [&](const Action& action) {
+                          return SegmentAt{action.segment, action.chunk} == one.at;
+                        }) -
+           script.begin();
+  };
+  std::vector<std::pair<std::ptrdiff_t, NodesOf>> keyed;
+  for (NodesOf& one : segments) {
+    const auto at = first(one);
+    keyed.emplace_back(at == std::ssize(script) ? -1 : at, std::move(one));
   }
-  for (int s = kSegments; s-- > 0;) {
-    if (!seen[static_cast<size_t>(s)]) order.insert(order.begin(), static_cast<Segment>(s));
-  }
-  return order;
+  std::stable_sort(keyed.begin(), keyed.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 0; i < keyed.size(); ++i) segments[i] = std::move(keyed[i].second);
+  return segments;
 }
 
 // Binds the nodes of a segment twice: as its first action of a step overwrites accumulators, and as later
 // ones add to them. An accumulator that several segments write is overwritten by the first of them in the
 // script: `written` holds what the first actions of the segments before this one have written.
-void bind_segment(Draft& draft, Segment segment, const std::vector<int32_t>& nodes, bool has_later,
-                  Binder& binder, std::vector<bool>& written) {
+void bind_segment(Draft& draft, const NodesOf& segment, bool has_later, Binder& binder,
+                  std::vector<bool>& written) {
   const Graph& graph = draft.program.graph;
-  auto& [first, later] = draft.bound[static_cast<size_t>(segment)];
+  auto& [first, later] =
+      draft.bound[static_cast<size_t>(segment.at.chunk)][static_cast<size_t>(segment.at.segment)];
   std::vector<bool> adds;
   const auto bind = [&](int32_t i) {
     const Node& node = graph.nodes()[static_cast<size_t>(i)];
@@ -55,7 +64,7 @@ void bind_segment(Draft& draft, Segment segment, const std::vector<int32_t>& nod
     if (node.op->queue != Queue::kCommunication) bound.kernel = binder.bind({graph, node}, adds);
     return bound;
   };
-  for (const int32_t i : nodes) {
+  for (const int32_t i : segment.nodes) {
     const Node& node = graph.nodes()[static_cast<size_t>(i)];
     adds.clear();
     bool differs = false;
@@ -106,9 +115,9 @@ std::vector<int32_t> last_beside(const Graph& graph, const std::vector<Bound>& l
   return last;
 }
 
-Sequence sequence_of(const Draft& draft, std::initializer_list<Segment> segments) {
+Sequence sequence_of(const Draft& draft, const std::vector<SegmentAt>& segments) {
   Sequence sequence;
-  for (const Segment segment : segments) {
+  for (const SegmentAt& segment : segments) {
     const std::vector<Bound>& list = draft.segment(segment);
     const std::vector<int32_t> last = last_beside(draft.program.graph, list);
     const auto begin = static_cast<int32_t>(sequence.size());
@@ -121,7 +130,7 @@ Sequence sequence_of(const Draft& draft, std::initializer_list<Segment> segments
 // Beside what the planned segments need.
 int64_t setup_bytes(const Draft& draft) {
   int64_t bytes = 0;
-  for (const Bound& bound : draft.segment(Segment::kSetup))
+  for (const Bound& bound : draft.segment({Segment::kSetup}))
     bytes = std::max(bytes, align_up(bound.kernel.scratch_bytes, kBufferAlignment));
   return bytes;
 }
@@ -153,25 +162,27 @@ std::vector<Access> accesses_of_values(const Graph& graph, const std::vector<Bou
 void bind_segments(Draft& draft, Binder& binder) {
   Program& program = draft.program;
   const Request& request = program.request;
-  const auto nodes = split_into_segments(program.graph, draft.backward);
+  const int32_t chunks = program.chunks();
+  draft.bound.resize(static_cast<size_t>(chunks));
   const std::vector<bool> nothing(static_cast<size_t>(program.graph.value_count()), false);
   std::vector<bool> of_micro_batch = nothing, written;
-  for (const Segment segment : in_order_of_script(program.script)) {
-    const bool repeats = is_of_micro_batch(segment);
+  for (const NodesOf& segment :
+       in_order_of_script(program.script, split_into_segments(program.graph, draft.backward, chunks))) {
+    const bool repeats = is_of_micro_batch(segment.at.segment);
     const bool has_later = repeats && (request.micro_batches > 1 || request.kind == Kind::kEvaluate);
     written = repeats ? of_micro_batch : nothing;
-    bind_segment(draft, segment, nodes[static_cast<size_t>(segment)], has_later, binder, written);
+    bind_segment(draft, segment, has_later, binder, written);
     if (repeats) of_micro_batch = written;
-    for (const Bound& bound : draft.segment(segment))
+    for (const Bound& bound : draft.segment(segment.at))
       program.scratch_peak = std::max(program.scratch_peak, bound.kernel.scratch_bytes);
   }
   program.places.assign(static_cast<size_t>(program.graph.value_count()), {});
-  draft.workspaces.emplace_back(
-      program.graph,
-      sequence_of(draft, {Segment::kForward, Segment::kBackward, Segment::kInputGrad, Segment::kWeightGrad}),
-      make_pools(program.script, static_cast<int32_t>(request.micro_batches), draft.backward));
-  draft.workspaces.emplace_back(program.graph, sequence_of(draft, {Segment::kUpdate}));
-  draft.workspaces.emplace_back(program.graph, sequence_of(draft, {Segment::kEncode}));
+  Pools pools(program.script, static_cast<int32_t>(request.micro_batches), chunks, draft.backward);
+  std::vector<Operand> in_messages = place_messages(draft, pools);
+  draft.workspaces.emplace_back(program.graph, sequence_of(draft, in_order_of_micro_batch(chunks)),
+                                std::move(pools), std::move(in_messages));
+  draft.workspaces.emplace_back(program.graph, sequence_of(draft, {{Segment::kUpdate}}));
+  draft.workspaces.emplace_back(program.graph, sequence_of(draft, {{Segment::kEncode}}));
 }
 
 int64_t least_workspace_bytes(const Draft& draft) {

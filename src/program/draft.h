@@ -15,13 +15,14 @@ namespace strata::program {
 struct Draft {
   Program program;
   Backward backward = Backward::kCombined;
+  std::shared_ptr<const Pipeline> pipeline = {};
   // As Program::segments.
-  std::array<std::array<std::vector<Bound>, kVariants>, kSegments> bound = {};
+  Program::Lists<Bound> bound = Program::Lists<Bound>(1);
   std::vector<WorkspacePlanner> workspaces = {};  // of a micro-batch, of the update
   bool is_placed = false;                         // values of the workspaces have their offsets in them
 
-  const std::vector<Bound>& segment(Segment which, bool accumulates = false) const {
-    return bound[static_cast<size_t>(which)][accumulates ? 1 : 0];
+  const std::vector<Bound>& segment(const SegmentAt& at, bool accumulates = false) const {
+    return bound[static_cast<size_t>(at.chunk)][static_cast<size_t>(at.segment)][accumulates ? 1 : 0];
   }
 };
 using Drafts = std::vector<std::shared_ptr<Draft>>;

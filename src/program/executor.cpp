@@ -24,18 +24,21 @@ Executor::Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device
   instantiate();
   size_t widest = 0;
   for (const Program& program : set_->programs) {
-    auto& by_segment = timings_.emplace_back();
-    for (size_t s = 0; s < kSegments; ++s) {
-      for (size_t v = 0; v < kVariants; ++v) {
-        by_segment[s][v].resize(program.segments[s][v].size());
-        for (const Instruction& i : program.segments[s][v])
-          widest = std::max<size_t>(widest, i.operand_count);
+    auto& by_chunk = timings_.emplace_back(program.segments.size());
+    for (size_t c = 0; c < program.segments.size(); ++c) {
+      for (size_t s = 0; s < kSegments; ++s) {
+        for (size_t v = 0; v < kVariants; ++v) {
+          by_chunk[c][s][v].resize(program.segments[c][s][v].size());
+          for (const Instruction& i : program.segments[c][s][v])
+            widest = std::max<size_t>(widest, i.operand_count);
+        }
       }
     }
   }
   pointers_.resize(widest);
   buffers_.reserve(widest);
   running_.reserve(64);
+  sailing_.reserve(64);
   for (const Program& program : set_->programs)
     early_.reserve(std::max(early_.capacity(), program.early.size()));
   for (size_t i = 0; i < set_->programs.size(); ++i) run(i, {Segment::kSetup});
@@ -44,24 +47,26 @@ Executor::Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device
 void Executor::instantiate() {
   std::unordered_map<const void*, void*> made;  // of plans, which equal instructions share
   for (const Program& program : set_->programs) {
-    auto& states = states_.emplace_back();
-    for (size_t s = 0; s < kSegments; ++s) {
-      for (size_t v = 0; v < kVariants; ++v) {
-        const auto& list = program.segments[s][v];
-        for (size_t index = 0; index < list.size(); ++index) {
-          const Instruction& i = list[index];
-          if (i.queue == graph::Queue::kCommunication) {
-            instances_.push_back(make_exchange(program, list, index));
-            states[s][v].push_back(instances_.back().get());
-            continue;
-          }
-          auto [state, is_new] = made.try_emplace(i.plan, const_cast<void*>(i.plan));
-          if (is_new && i.instantiate != nullptr) {
-            instances_.push_back(i.instantiate(i.plan));
-            state->second = instances_.back().get();
-          }
-          states[s][v].push_back(state->second);
+    auto& states = states_.emplace_back(program.segments.size());
+    const auto instantiate_list = [&](const std::vector<Instruction>& list, std::vector<void*>& of_list) {
+      for (size_t index = 0; index < list.size(); ++index) {
+        const Instruction& i = list[index];
+        if (i.queue == graph::Queue::kCommunication) {
+          instances_.push_back(make_exchange(program, list, index));
+          of_list.push_back(instances_.back().get());
+          continue;
         }
+        auto [state, is_new] = made.try_emplace(i.plan, const_cast<void*>(i.plan));
+        if (is_new && i.instantiate != nullptr) {
+          instances_.push_back(i.instantiate(i.plan));
+          state->second = instances_.back().get();
+        }
+        of_list.push_back(state->second);
+      }
+    };
+    for (size_t c = 0; c < program.segments.size(); ++c) {
+      for (size_t s = 0; s < kSegments; ++s) {
+        for (size_t v = 0; v < kVariants; ++v) instantiate_list(program.segments[c][s][v], states[c][s][v]);
       }
     }
   }
@@ -106,8 +111,9 @@ std::shared_ptr<void> Executor::make_exchange(const Program& program, const std:
   auto exchange = std::make_shared<Exchange>();
   if (ranks_ == nullptr) return exchange;
   const graph::Node& node = program.node_of(list[index]);
-  const auto axis = static_cast<size_t>(node.attrs.as<graph::ReshardAttrs>().axis);
-  exchange->group = &ranks_->along(axis);
+  const auto& attrs = node.attrs.as<graph::ReshardAttrs>();
+  exchange->group =
+      attrs.among.empty() ? &ranks_->along(static_cast<size_t>(attrs.axis)) : &ranks_->among(attrs.among);
   exchange->transfers = node.inputs.size();
   exchange->prepared = exchange->group->prepare(
       operation_of(program.graph, node, exchange->group->rank(), set_->options.reduce_dtype));
@@ -150,9 +156,9 @@ void Executor::start_early(size_t index, const Early& early,
   if (early.behind >= 0) wait_for(static_cast<size_t>(early.behind), timings);
   const Program& program = set_->programs[index];
   const auto update = static_cast<size_t>(Segment::kUpdate), at = static_cast<size_t>(early.instruction);
-  const Instruction& instruction = program.segments[update][0][at];
+  const Instruction& instruction = program.segments[0][update][0][at];
   set_pointers(program, instruction, bases);
-  const auto& exchange = *static_cast<const Exchange*>(states_[index][update][0][at]);
+  const auto& exchange = *static_cast<const Exchange*>(states_[index][0][update][0][at]);
   early_.push_back({at, exchange.group, start_on_group(instruction, exchange)});
 }
 
@@ -188,11 +194,8 @@ Executor::Bases Executor::bases_of(size_t index, const Action& action) const {
   const Program& program = set_->programs[index];
   Bases bases{};
   bases[static_cast<size_t>(Base::kBatch)] = set_->batch_offset + action.micro_batch * program.batch_bytes;
-  for (size_t i = 0; i < program.pools.size(); ++i) {
-    const Pool& pool = program.pools[i];
-    bases[static_cast<size_t>(base_of_pool(i))] =
-        pool.offset + pool.slot_of[static_cast<size_t>(action.micro_batch)] * pool.slot_bytes;
-  }
+  for (size_t i = 0; i < program.pools.size(); ++i)
+    bases[static_cast<size_t>(base_of_pool(i))] = program.pools[i].offset_for(action);
   return bases;
 }
 
@@ -202,10 +205,12 @@ const Instruction* Executor::advance(size_t index, Cursor& cursor) {
   const Action& action = cursor.action;
   STRATA_CHECK(action.micro_batch < program.request.micro_batches, "{} of {} micro-batches", str(action),
                program.request.micro_batches);
-  const auto segment = static_cast<size_t>(action.segment), variant = static_cast<size_t>(action.accumulates);
-  const auto& instructions = program.segments[segment][variant];
-  const auto& states = states_[index][segment][variant];
-  auto& timings = timings_[index][segment][variant];
+  STRATA_CHECK(action.chunk < program.chunks(), "{} of {} chunks", str(action), program.chunks());
+  const auto chunk = static_cast<size_t>(action.chunk), segment = static_cast<size_t>(action.segment),
+             variant = static_cast<size_t>(action.accumulates);
+  const auto& instructions = program.segments[chunk][segment][variant];
+  const auto& states = states_[index][chunk][segment][variant];
+  auto& timings = timings_[index][chunk][segment][variant];
   STRATA_CHECK(early_.empty() || action.segment == Segment::kUpdate, "{} runs where the update must",
                str(action));
   const bool is_last = ranks_ != nullptr && cursor.update_follows && program.before_update() != nullptr &&
@@ -230,7 +235,12 @@ const Instruction* Executor::advance(size_t index, Cursor& cursor) {
     }
     set_pointers(program, instruction, bases);
     if (communicates) {
-      start_in_turn(program, instruction, i, *static_cast<const Exchange*>(states[i]), timings);
+      const auto& exchange = *static_cast<const Exchange*>(states[i]);
+      if (action.segment == Segment::kUpdate) {
+        start_in_turn(program, instruction, i, exchange, timings);
+      } else {
+        start(program, instruction, i, exchange, timings);
+      }
     } else {
       instruction.run(launch, states[i], pointers_.data());
     }
@@ -253,13 +263,77 @@ void Executor::run(size_t index, const Action& action, bool update_follows) {
 }
 
 void Executor::run_script(size_t index) {
-  for (const Action& action : program(index).script) run(index, action, true);
+  for (size_t i = 0; i < program(index).script.size(); ++i) run_in_script(index, i, true);
 }
 
 void Executor::run_micro_batches(size_t index) {
-  for (const Action& action : program(index).script) {
-    if (is_of_micro_batch(action.segment)) run(index, action);
+  for (size_t i = 0; i < program(index).script.size(); ++i) {
+    if (is_of_micro_batch(program(index).script[i].segment)) run_in_script(index, i);
   }
+  finish_messages();
+}
+
+void Executor::run_in_script(size_t index, size_t at, bool update_follows, bool adds) {
+  const Program& program = set_->programs[index];
+  Action action = program.script[at];
+  action.accumulates = action.accumulates || adds;
+  if (program.messages.empty() || ranks_ == nullptr) return run(index, action, update_follows);
+  if (!is_of_micro_batch(action.segment)) {
+    finish_messages();
+    return run(index, action, update_follows);
+  }
+  const auto first = std::lower_bound(
+      program.receives.begin(), program.receives.end(), at,
+      [](const Receive& receive, size_t place) { return static_cast<size_t>(receive.before) < place; });
+  for (auto receive = first; receive != program.receives.end() && static_cast<size_t>(receive->before) == at;
+       ++receive) {
+    const auto message = static_cast<size_t>(receive->message);
+    const SegmentAt& reader = program.messages[message].at;
+    start_message(index, message, {reader.segment, receive->micro_batch, false, reader.chunk});
+  }
+  const SegmentAt here{action.segment, action.chunk};
+  wait_for_messages([&](const Sailing& one) {
+    const Message& message = program.messages[one.message];
+    if (one.program != index) return true;
+    if (!message.sends) return message.at == here && one.micro_batch == action.micro_batch;
+    // What this action makes lies where that does.
+    return std::any_of(program.messages.begin(), program.messages.end(), [&](const Message& next) {
+      return next.sends && next.at == here && next.pool == message.pool &&
+             program.pools[next.pool].slot(action) == one.slot;
+    });
+  });
+  run(index, action, update_follows);
+  for (size_t i = 0; i < program.messages.size(); ++i) {
+    if (program.messages[i].sends && program.messages[i].at == here) start_message(index, i, action);
+  }
+}
+
+void Executor::start_message(size_t index, size_t number, const Action& action) {
+  const Program& program = set_->programs[index];
+  const Message& message = program.messages[number];
+  const Bases offsets = bases_of(index, action);
+  comm::Communicator& group = ranks_->along(static_cast<size_t>(ranks_->mesh().axis("pipeline")));
+  for (const graph::ValueId value : message.values) {
+    const Place& place = program.places[static_cast<size_t>(value)];
+    std::byte* const at = arena_->address() + offsets[static_cast<size_t>(place.at.base)] + place.at.offset;
+    sailing_.push_back({index, number, action.micro_batch, program.pools[message.pool].slot(action),
+                        message.sends ? group.send(message.peer, at, place.bytes)
+                                      : group.receive(message.peer, at, place.bytes)});
+  }
+}
+
+void Executor::wait_for_messages(FunctionRef<bool(const Sailing&)> wanted) {
+  const double begin = monotonic_seconds();
+  std::erase_if(sailing_, [&](const Sailing& one) {
+    if (!wanted(one)) return false;
+    ranks_->along(static_cast<size_t>(ranks_->mesh().axis("pipeline"))).wait(one.ticket);
+    return true;
+  });
+  seconds_waited_ += monotonic_seconds() - begin;
+}
+
+void Executor::finish_messages() {
+  if (!sailing_.empty()) wait_for_messages([](const Sailing&) { return true; });
 }
 
 int64_t Executor::offset_of(size_t index, const Action& action, const Instruction& instruction,
@@ -322,14 +396,18 @@ void Executor::upload_batch(size_t index, const std::string& name, int64_t micro
                   bytes);
 }
 
-const std::vector<Timing>& Executor::timings(size_t program, Segment segment, bool accumulates) const {
-  return timings_[program][static_cast<size_t>(segment)][accumulates ? 1 : 0];
+const std::vector<Timing>& Executor::timings(size_t program, const SegmentAt& segment,
+                                             bool accumulates) const {
+  return timings_[program][static_cast<size_t>(segment.chunk)][static_cast<size_t>(segment.segment)]
+                 [accumulates ? 1 : 0];
 }
 
 void Executor::reset_timings() {
-  for (auto& by_segment : timings_) {
-    for (auto& variants : by_segment) {
-      for (auto& timings : variants) std::fill(timings.begin(), timings.end(), Timing{});
+  for (auto& by_chunk : timings_) {
+    for (auto& by_segment : by_chunk) {
+      for (auto& variants : by_segment) {
+        for (auto& timings : variants) std::fill(timings.begin(), timings.end(), Timing{});
+      }
     }
   }
 }

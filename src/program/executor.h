@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "device/device.h"
 #include "program/program.h"
 #include "program/ranks.h"
@@ -42,6 +43,12 @@ class Executor {
   // queue where there are no ranks: advance. `update_follows`: the caller runs the rest of the script next,
   // so that beside the last micro-batch starts what the update can begin with (Program::early).
   void run(size_t program, const Action& action, bool update_follows = false);
+  // The same of an action of the program's script, with the messages of a pipeline that belong to it: what it
+  // reads is received before, what it makes is on its way afterwards. What comes behind the micro-batches
+  // waits until all have gone. `adds`: to what earlier runs of the script have left in accumulators.
+  void run_in_script(size_t program, size_t at, bool update_follows = false, bool adds = false);
+  // Until all that was sent has been received.
+  void finish_messages();
   // Runs from the cursor up to the next instruction of the communication queue and gives it back, the cursor
   // behind it: the caller carries it out before it advances again. nullptr: the segment is done. With ranks
   // it always is.
@@ -101,7 +108,8 @@ class Executor {
   int64_t arena_bytes() const { return arena_->bytes(); }
 
   // Seconds by segment and instruction since the last reset; always on (two clock reads a call).
-  const std::vector<Timing>& timings(size_t program, Segment segment, bool accumulates = false) const;
+  const std::vector<Timing>& timings(size_t program, const SegmentAt& segment,
+                                     bool accumulates = false) const;
   void reset_timings();
 
   // Called around each instruction when set: for traces.
@@ -123,6 +131,12 @@ class Executor {
     size_t transfers = 0;
     std::vector<size_t> behind;  // instructions of the list on the same queue that must be done before
   };
+  // A message of a pipeline under way.
+  struct Sailing {
+    size_t program = 0, message = 0;
+    int32_t micro_batch = 0, slot = 0;
+    comm::Ticket ticket;
+  };
   // One that was started and is not waited for yet.
   struct Running {
     size_t instruction = 0;
@@ -131,12 +145,15 @@ class Executor {
   };
 
   void instantiate();
+  void start_message(size_t program, size_t message, const Action& action);
+  // Waits for those that `wanted` picks.
+  void wait_for_messages(FunctionRef<bool(const Sailing&)> wanted);
   std::shared_ptr<void> make_exchange(const Program& program, const std::vector<Instruction>& list,
                                       size_t index) const;
   void start(const Program& program, const Instruction& instruction, size_t index, const Exchange& exchange,
              std::vector<Timing>& timings);
   comm::Ticket start_on_group(const Instruction& instruction, const Exchange& exchange);
-  // Of the communication queue; it may have been started early.
+  // Of the update; it may have been started early.
   void start_in_turn(const Program& program, const Instruction& instruction, size_t index,
                      const Exchange& exchange, std::vector<Timing>& timings);
   void start_early(size_t program, const Early& early,
@@ -155,14 +172,15 @@ class Executor {
   std::unique_ptr<device::Memory> arena_;
   std::vector<std::shared_ptr<void>> instances_;  // one of each plan that needs any
   // What each instruction's kernel runs on.
-  std::vector<std::array<std::array<std::vector<void*>, kVariants>, kSegments>> states_;
+  std::vector<Program::Lists<void*>> states_;
   std::vector<std::byte*> pointers_;  // of the running instruction; as many as the widest has
-  std::vector<std::array<std::array<std::vector<Timing>, kVariants>, kSegments>> timings_;
+  std::vector<Program::Lists<Timing>> timings_;
   Observer* observer_ = nullptr;
   const Ranks* ranks_ = nullptr;
   std::vector<comm::Buffers> buffers_;  // of the collective that starts
   std::vector<Running> running_;        // of the segment that runs
   std::vector<Running> early_;          // of the update that follows
+  std::vector<Sailing> sailing_;
   double seconds_waited_ = 0;
 };
 

@@ -37,7 +37,7 @@ std::string shape_text(const Value& value) {
 
 std::string base_text(const Program& program, Base base) {
   if (base == Base::kBatch) return "batch+";
-  return is_in_pool(base) ? name_of(program.pools[pool_of(base)]) + "+" : "";
+  return is_in_pool(base) ? program.pools[pool_of(base)].name + "+" : "";
 }
 
 std::string operand_text(const Program& program, ValueId id) {
@@ -172,7 +172,8 @@ std::string script_text(const Script& script) {
   return text + "\n";
 }
 
-std::string segment_text(const Program& program, Segment segment, const hardware::DeviceSpec& device) {
+std::string segment_text(const Program& program, const SegmentAt& segment,
+                         const hardware::DeviceSpec& device) {
   const auto& instructions = program.segment(segment);
   if (instructions.empty()) return "";
   const std::vector<Expected> expected = predict(program, segment, false, device);
@@ -183,7 +184,7 @@ std::string segment_text(const Program& program, Segment segment, const hardware
     sum.seconds += one.seconds;
   }
   std::string text =
-      fmt::format("\n {}: {} instructions, {} FLOP, {}, {}\n", name_of(segment), instructions.size(),
+      fmt::format("\n {}: {} instructions, {} FLOP, {}, {}\n", text_of(segment), instructions.size(),
                   human_count(sum.flops), bytes_text(sum.bytes), time_text(sum.seconds));
   text += fmt::format("  {:>4} {} {:>3} {:<42} {:>12} {:>12} {:>7} {:>10}\n", "no", "p", "lay", "op", "FLOP",
                       "bytes", "memory", "expected");
@@ -205,8 +206,13 @@ std::string segment_text(const Program& program, Segment segment, const hardware
 
 }  // namespace
 
-std::string instruction_id(Segment segment, size_t index, bool accumulates) {
-  return fmt::format("{}.{}", name_of(segment, accumulates), index);
+std::string instruction_id(const SegmentAt& at, size_t index, bool accumulates) {
+  return fmt::format("{}.{}", text_of(at, accumulates), index);
+}
+
+std::string text_of(const SegmentAt& at, bool accumulates) {
+  const std::string name = name_of(at.segment, accumulates);
+  return at.chunk == 0 ? name : fmt::format("{}/{}", name, at.chunk);
 }
 
 char letter_of(graph::Phase phase) {
@@ -227,16 +233,15 @@ std::string explain_program(const Program& program, const hardware::DeviceSpec& 
   text += "\n";
   text += script_text(program.script);
   for (const Pool& pool : program.pools) {
-    text += fmt::format("  pool {}: {} slots of {}, from byte {}\n", name_of(pool), pool.slots,
+    text += fmt::format("  pool {}: {} slots of {}, from byte {}\n", pool.name, pool.slots,
                         bytes_text(static_cast<double>(pool.slot_bytes)), pool.offset);
   }
-  for (int s = 0; s < kSegments; ++s) {
-    const auto segment = static_cast<Segment>(s);
+  for (const SegmentAt& segment : all_segments(program.chunks())) {
     text += segment_text(program, segment, device);
     const size_t later = program.segment(segment, true).size();
     if (later > 0) {
       text += fmt::format("\n {}: the {} instructions of {}; what accumulates is added to, not overwritten\n",
-                          name_of(segment, true), later, name_of(segment));
+                          text_of(segment, true), later, text_of(segment));
     }
   }
   return text;

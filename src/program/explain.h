@@ -9,8 +9,10 @@
 
 namespace strata::program {
 
-// Stable while the configuration is: "forward.17", "backward_later.3".
-std::string instruction_id(Segment segment, size_t index, bool accumulates = false);
+// "forward", "backward_later"; of another chunk than the first "forward/1".
+std::string text_of(const SegmentAt& at, bool accumulates = false);
+// Stable while the configuration is: "forward.17", "backward_later.3", "forward/1.5".
+std::string instruction_id(const SegmentAt& at, size_t index, bool accumulates = false);
 // F, R, I, W, U, E (encode) or S (setup).
 char letter_of(graph::Phase phase);
 

@@ -13,7 +13,7 @@ using graph::kNone;
 using graph::ValueId;
 
 std::string base_name(const Program& program, Base base) {
-  if (is_in_pool(base)) return name_of(program.pools[pool_of(base)]);
+  if (is_in_pool(base)) return program.pools[pool_of(base)].name;
   return base == Base::kBatch ? "batch" : "arena";
 }
 
@@ -36,7 +36,7 @@ Json operand_json(const Program& program, ValueId id) {
   return json;
 }
 
-Json instruction_json(const Program& program, Segment segment, bool accumulates, size_t index,
+Json instruction_json(const Program& program, const SegmentAt& segment, bool accumulates, size_t index,
                       const Expected& expected) {
   const Instruction& instruction = program.segment(segment, accumulates)[index];
   const graph::Node& node = program.node_of(instruction);
@@ -88,27 +88,27 @@ Json program_json(const Program& program, const hardware::DeviceSpec& device) {
   for (const Action& action : program.script) json["script"].push_back(str(action));
   json["pools"] = Json::array();
   for (const Pool& pool : program.pools) {
-    json["pools"].push_back({{"name", name_of(pool)},
+    json["pools"].push_back({{"name", pool.name},
                              {"offset", pool.offset},
                              {"slot_bytes", pool.slot_bytes},
                              {"slots", pool.slots}});
   }
-  for (int s = 0; s < kSegments; ++s) {
-    const auto segment = static_cast<Segment>(s);
+  for (const SegmentAt& segment : all_segments(program.chunks())) {
     for (const bool accumulates : {false, true}) {
       if (accumulates && program.segment(segment, true).empty()) continue;
       const std::vector<Expected> expected = predict(program, segment, accumulates, device);
       Json list = Json::array();
       for (size_t i = 0; i < expected.size(); ++i)
         list.push_back(instruction_json(program, segment, accumulates, i, expected[i]));
-      json["segments"][name_of(segment, accumulates)] = std::move(list);
+      json["segments"][text_of(segment, accumulates)] = std::move(list);
     }
   }
   for (const Early& early : program.early) {
-    const Segment beside = program.before_update()->segment;
-    json["early"].push_back({{"id", instruction_id(Segment::kUpdate, static_cast<size_t>(early.instruction))},
-                             {"before", instruction_id(beside, static_cast<size_t>(early.before),
-                                                       program.before_update()->accumulates)}});
+    const SegmentAt beside{program.before_update()->segment, program.before_update()->chunk};
+    json["early"].push_back(
+        {{"id", instruction_id({Segment::kUpdate}, static_cast<size_t>(early.instruction))},
+         {"before",
+          instruction_id(beside, static_cast<size_t>(early.before), program.before_update()->accumulates)}});
   }
   const Peak peak = workspace_peak(program);
   const InstructionAt at = instruction_at(program, static_cast<size_t>(peak.instruction));
@@ -137,14 +137,16 @@ std::string fingerprint(const ProgramSet& set) {
   for (const Program& program : set.programs) {
     for (const Action& action : program.script) add(str(action));
     for (const Pool& pool : program.pools) {
-      add(fmt::format("{} {} {}", name_of(pool), pool.offset, pool.slot_bytes));
+      add(fmt::format("{} {} {}", pool.name, pool.offset, pool.slot_bytes));
       for (const int32_t slot : pool.slot_of) add(fmt::format("{}", slot));
     }
     for (const Early& early : program.early)
       add(fmt::format("early {} {} {}", early.instruction, early.before, early.behind));
-    for (int s = 0; s < kSegments; ++s) {
+    for (const Receive& receive : program.receives)
+      add(fmt::format("receive {} {} {}", receive.before, receive.message, receive.micro_batch));
+    for (const SegmentAt& segment : all_segments(program.chunks())) {
       for (const bool accumulates : {false, true}) {
-        const auto& list = program.segment(static_cast<Segment>(s), accumulates);
+        const auto& list = program.segment(segment, accumulates);
         add(fmt::format("segment of {}", list.size()));
         for (const Instruction& instruction : list) {
           add(graph::str(program.graph, program.node_of(instruction)));

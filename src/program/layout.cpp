@@ -112,27 +112,29 @@ void emit_places(Draft& draft, const ProgramSet& set, int64_t workspace_offset) 
 }
 
 // Of the scratch of instruction i of a segment, from the start of the workspace.
-int64_t scratch_offset(const Draft& draft, Segment segment, size_t i) {
+int64_t scratch_offset(const Draft& draft, const SegmentAt& segment, size_t i) {
   const Program& program = draft.program;
-  if (segment == Segment::kUpdate)
+  if (segment.segment == Segment::kUpdate)
     return WorkspacePlanner::scratch_offset(program.update_workspace, draft.segment(segment).size(), i);
-  if (segment == Segment::kEncode)
+  if (segment.segment == Segment::kEncode)
     return WorkspacePlanner::scratch_offset(program.encode_workspace, draft.segment(segment).size(), i);
-  if (!is_of_micro_batch(segment)) return 0;
+  if (!is_of_micro_batch(segment.segment)) return 0;
   size_t before = 0, all = 0;  // instructions of a micro-batch
-  for (int s = 0; s < kSegments; ++s) {
-    if (!is_of_micro_batch(static_cast<Segment>(s))) continue;
-    const size_t size = draft.segment(static_cast<Segment>(s)).size();
-    if (s < static_cast<int>(segment)) before += size;
-    all += size;
+  for (const SegmentAt& at : in_order_of_micro_batch(program.chunks())) {
+    if (at == segment) before = all;
+    all += draft.segment(at).size();
   }
   return program.pool_bytes() + WorkspacePlanner::scratch_offset(program.workspace, all, before + i);
 }
 
-void emit_list(Draft& draft, Segment segment, int64_t workspace_offset) {
+std::vector<Instruction>& instructions_of(Program& program, const SegmentAt& at) {
+  return program.segments[static_cast<size_t>(at.chunk)][static_cast<size_t>(at.segment)][0];
+}
+
+void emit_list(Draft& draft, const SegmentAt& segment, int64_t workspace_offset) {
   Program& program = draft.program;
   const std::vector<Bound>& list = draft.segment(segment);
-  std::vector<Instruction>& instructions = program.segments[static_cast<size_t>(segment)][0];
+  std::vector<Instruction>& instructions = instructions_of(program, segment);
   instructions.reserve(list.size());
   for (size_t i = 0; i < list.size(); ++i) {
     const Bound& bound = list[i];
@@ -153,15 +155,25 @@ void emit_list(Draft& draft, Segment segment, int64_t workspace_offset) {
   }
 }
 
-// The first byte of an operand, of slot 0 where it lies in slots: within one run of a segment those of other
-// slots do not matter.
-int64_t address_of(const Program& program, const ProgramSet& set, const Operand& operand) {
-  if (is_in_pool(operand.base)) return program.pools[pool_of(operand.base)].offset + operand.offset;
-  return operand.base == Base::kBatch ? set.batch_offset + operand.offset : operand.offset;
+// What an operand of so many bytes touches. In slots: of slot 0 those, for within one run of a segment others
+// do not matter; of any slot all of the pool.
+enum class InSlots { kOfFirst, kOfAny };
+ByteRange range_of(const Program& program, const ProgramSet& set, const Operand& operand, int64_t bytes,
+                   InSlots slots) {
+  int64_t begin = operand.offset;
+  if (is_in_pool(operand.base)) {
+    const Pool& pool = program.pools[pool_of(operand.base)];
+    if (slots == InSlots::kOfAny) return {pool.offset, pool.offset + pool.bytes()};
+    begin += pool.offset;
+  } else if (operand.base == Base::kBatch) {
+    begin += set.batch_offset;
+  }
+  return {begin, begin + bytes};
 }
 
 // What the instructions of a segment touch.
-std::vector<Access> accesses_of_bytes(const Draft& draft, const ProgramSet& set, Segment segment) {
+std::vector<Access> accesses_of_bytes(const Draft& draft, const ProgramSet& set, const SegmentAt& segment,
+                                      InSlots slots = InSlots::kOfFirst) {
   const Program& program = draft.program;
   const std::vector<Bound>& list = draft.segment(segment);
   const std::vector<Instruction>& instructions = program.segment(segment);
@@ -172,8 +184,8 @@ std::vector<Access> accesses_of_bytes(const Draft& draft, const ProgramSet& set,
     Access& access = accesses.emplace_back(Access{node.op->queue, {}, {}});
     const Operand* operand = program.operands.data() + instructions[i].first_operand;
     const auto add = [&](std::vector<ByteRange>& ranges, int64_t bytes) {
-      const int64_t begin = address_of(program, set, *operand);
-      if (operand++->base != Base::kAbsent) ranges.push_back({begin, begin + bytes});
+      if (operand->base != Base::kAbsent) ranges.push_back(range_of(program, set, *operand, bytes, slots));
+      ++operand;
     };
     for (const ValueId id : node.inputs) add(access.reads, id == kNone ? 0 : program.graph.value(id).bytes());
     for (const ValueId id : node.outputs)
@@ -183,11 +195,11 @@ std::vector<Access> accesses_of_bytes(const Draft& draft, const ProgramSet& set,
   return accesses;
 }
 
-void emit_waits(Draft& draft, const ProgramSet& set, Segment segment) {
+void emit_waits(Draft& draft, const ProgramSet& set, const SegmentAt& segment) {
   Program& program = draft.program;
   const std::vector<Bound>& list = draft.segment(segment);
   if (!uses_several_queues(program.graph, list)) return;
-  std::vector<Instruction>& instructions = program.segments[static_cast<size_t>(segment)][0];
+  std::vector<Instruction>& instructions = instructions_of(program, segment);
   const Waits waits = find_waits(accesses_of_bytes(draft, set, segment));
   for (size_t i = 0; i < list.size(); ++i) {
     instructions[i].first_wait = static_cast<uint32_t>(program.waits.size());
@@ -202,9 +214,16 @@ void emit_waits(Draft& draft, const ProgramSet& set, Segment segment) {
 void emit_early(Draft& draft, const ProgramSet& set) {
   Program& program = draft.program;
   const Action* action = program.before_update();
-  if (action == nullptr || !uses_several_queues(program.graph, draft.segment(Segment::kUpdate))) return;
-  program.early = find_early(accesses_of_bytes(draft, set, action->segment),
-                             accesses_of_bytes(draft, set, Segment::kUpdate));
+  if (action == nullptr || !uses_several_queues(program.graph, draft.segment({Segment::kUpdate}))) return;
+  std::vector<Access> accesses =
+      accesses_of_bytes(draft, set, {action->segment, action->chunk}, InSlots::kOfAny);
+  // What was sent may be read by others until the update begins.
+  Access& in_flight = accesses.emplace_back();
+  for (const Message& message : program.messages) {
+    const Pool& pool = program.pools[message.pool];
+    if (message.sends) in_flight.reads.push_back({pool.offset, pool.offset + pool.bytes()});
+  }
+  program.early = find_early(accesses, accesses_of_bytes(draft, set, {Segment::kUpdate}));
 }
 
 void set_kernel(Instruction& instruction, const Bound& bound, Program& program) {
@@ -220,13 +239,13 @@ void set_kernel(Instruction& instruction, const Bound& bound, Program& program) 
 void emit(Draft& draft, const ProgramSet& set, int64_t workspace_offset) {
   Program& program = draft.program;
   emit_places(draft, set, workspace_offset);
-  for (int s = 0; s < kSegments; ++s) {
-    const auto segment = static_cast<Segment>(s);
-    emit_list(draft, segment, workspace_offset);
-    emit_waits(draft, set, segment);
+  for (const SegmentAt& at : all_segments(program.chunks())) {
+    emit_list(draft, at, workspace_offset);
+    emit_waits(draft, set, at);
     // The list that accumulates has the same operands and waits.
-    const auto& [first, later] = draft.bound[static_cast<size_t>(s)];
-    auto& [instructions, later_instructions] = program.segments[static_cast<size_t>(s)];
+    const auto chunk = static_cast<size_t>(at.chunk), segment = static_cast<size_t>(at.segment);
+    const auto& [first, later] = draft.bound[chunk][segment];
+    auto& [instructions, later_instructions] = program.segments[chunk][segment];
     if (!later.empty()) later_instructions = instructions;
     for (size_t i = 0; i < first.size(); ++i) set_kernel(instructions[i], first[i], program);
     for (size_t i = 0; i < later.size(); ++i) set_kernel(later_instructions[i], later[i], program);

@@ -33,9 +33,8 @@ Peak workspace_peak(const Program& program) {
   Peak peak{program.workspace.peak_at, program.workspace.alive_at_peak, program.workspace.bytes, {}};
   // Only what the micro-batch uses: indices of lives in the update's workspace mean other instructions.
   std::map<int64_t, PeakBuffer> by_offset;  // values that share a buffer in place count once
-  for (int s = 0; s < kSegments; ++s) {
-    if (!is_of_micro_batch(static_cast<Segment>(s))) continue;
-    for (const Instruction& instruction : program.segment(static_cast<Segment>(s))) {
+  for (const SegmentAt& segment : in_order_of_micro_batch(program.chunks())) {
+    for (const Instruction& instruction : program.segment(segment)) {
       const graph::Node& node = program.node_of(instruction);
       for (const auto* ids : {&node.inputs, &node.outputs}) {
         for (const ValueId id : *ids) {

@@ -5,6 +5,7 @@
 #include "graph/reshard.h"
 #include "graph/zero.h"
 #include "models/head.h"
+#include "program/pipeline.h"
 
 namespace strata::program {
 namespace {
@@ -34,11 +35,123 @@ void shard_parameters(Graph& graph, const CompileOptions& options) {
   });
 }
 
+// On the axis "pipeline" each stage has its own.
+void differ_by_stage(Graph& graph, graph::ValueId value) {
+  const int axis = graph.mesh().axis("pipeline");
+  if (axis < 0) return;
+  auto& placements = graph.value(value).placements;
+  placements.resize(graph.mesh().axes.size());
+  placements[static_cast<size_t>(axis)] = graph::Placement::partial();
+}
+
+// The losses that stages without a head have: nothing.
+models::Losses no_losses(Graph& graph) {
+  const auto metric = [&](const char* name, DType dtype) {
+    graph::Value value;
+    value.name = name;
+    value.dtype = dtype;
+    value.shape = {1};
+    value.role = graph::Role::kMetric;
+    return graph.add_value(std::move(value));
+  };
+  metric("loss_sum", DType::kF64);
+  return {{}, metric("token_count", DType::kI64)};
+}
+
+// Parameters that other ranks of the pipeline have too.
+void mark_shared(Graph& graph, const Pipeline& pipeline) {
+  for (graph::Parameter& parameter : graph.parameters()) {
+    if (parameter.layer != graph::kNone) continue;
+    std::vector<int32_t> holders = holders_of(pipeline, parameter.role, parameter.of_encoder);
+    if (holders.size() < 2) continue;
+    parameter.is_first_holder = holders.front() == pipeline.rank;
+    parameter.holders = std::move(holders);
+  }
+}
+
+// Differentiates what a rank has, and says what passes between it and others.
+class StageBuilder {
+ public:
+  StageBuilder(Graph& graph, const Pipeline& pipeline, const std::vector<layers::Stretch>& stretches)
+      : graph_(graph), pipeline_(pipeline), stretches_(stretches), stages_(pipeline.stages()) {}
+
+  std::vector<Message> forward() {
+    each_stretch([&](int32_t chunk, const layers::Stretch& stretch) {
+      if (stretch.receives) add(false, {Segment::kForward, chunk}, stages_[at(chunk)] - 1, stretch.received);
+      if (stretch.sends) add(true, {Segment::kForward, chunk}, stages_[at(chunk)] + 1, stretch.sent);
+    });
+    return messages_;
+  }
+
+  std::vector<Message> train(const models::Losses& losses, Backward backward) {
+    forward();
+    const Segment segment = backward == Backward::kCombined ? Segment::kBackward : Segment::kInputGrad;
+    std::vector<graph::GivenGradient> given;
+    each_stretch([&](int32_t chunk, const layers::Stretch& stretch) {
+      if (!stretch.sends) return;
+      std::vector<graph::ValueId> gradients;
+      for (const graph::ValueId value : stretch.sent) {
+        given.push_back({value, received_gradient(value)});
+        gradients.push_back(given.back().gradient);
+      }
+      add(false, {segment, chunk}, stages_[at(chunk)] + 1, gradients);
+    });
+    const std::vector<graph::ValueId> gradients = graph::differentiate(graph_, losses.all, given);
+    graph_.set_phase(graph::Phase::kInputGrad);
+    each_stretch([&](int32_t chunk, const layers::Stretch& stretch) {
+      if (!stretch.receives) return;
+      graph_.set_chunk(chunk);
+      std::vector<graph::ValueId> sent;
+      for (const graph::ValueId value : stretch.received)
+        sent.push_back(graph::sum_over_ranks(graph_, gradients[static_cast<size_t>(value)]));
+      add(true, {segment, chunk}, stages_[at(chunk)] - 1, sent);
+    });
+    graph_.set_chunk(0);
+    graph_.set_phase(graph::Phase::kForward);
+    return messages_;
+  }
+
+ private:
+  static size_t at(int32_t chunk) { return static_cast<size_t>(chunk); }
+
+  template <typename Each>
+  void each_stretch(const Each& each) {
+    for (size_t i = 0; i < stretches_.size(); ++i) each(static_cast<int32_t>(i), stretches_[i]);
+  }
+
+  void add(bool sends, SegmentAt segment, int32_t other_stage, std::vector<graph::ValueId> values) {
+    messages_.push_back({.sends = sends,
+                         .at = segment,
+                         .peer = pipeline_.schedule.rank_of_stage[static_cast<size_t>(other_stage)],
+                         .values = std::move(values)});
+    if (!sends) return;
+    for (const graph::ValueId value : messages_.back().values) graph_.value(value).is_sent = true;
+  }
+
+  graph::ValueId received_gradient(graph::ValueId of) {
+    const graph::Value& sent = graph_.value(of);
+    graph::Value value;
+    value.name = "received_grad." + sent.name;
+    value.dtype = sent.dtype;
+    value.shape = sent.shape;
+    value.placements = sent.placements;
+    value.is_received = true;
+    return graph_.add_value(std::move(value));
+  }
+
+  Graph& graph_;
+  const Pipeline& pipeline_;
+  const std::vector<layers::Stretch>& stretches_;
+  std::vector<int32_t> stages_;
+  std::vector<Message> messages_;
+};
+
 }  // namespace
 
-graph::Graph build_graph(const Request& request, const CompileOptions& options,
-                         std::vector<optim::State>* states) {
-  Graph graph(options.mesh);
+ModelGraph build_graph(const Request& request, const CompileOptions& options) {
+  ModelGraph model;
+  model.graph = Graph(options.mesh);
+  Graph& graph = model.graph;
   const layers::Mode mode = mode_of(request.kind);
   const bool writes = mode != layers::Mode::kSequences;  // a text, from caches
   STRATA_CHECK(!writes || options.model.architecture != models::Architecture::kEncoder,
@@ -46,6 +159,9 @@ graph::Graph build_graph(const Request& request, const CompileOptions& options,
   STRATA_CHECK(
       (request.encoder_length > 0) == (options.model.architecture == models::Architecture::kEncoderDecoder),
       "encoder_length is {} for a {} model", request.encoder_length, options.model.family->name);
+  STRATA_CHECK(!writes || options.pipeline == nullptr, "the stages of a pipeline write no text");
+  std::vector<layers::Stretch> stretches;
+  if (options.pipeline != nullptr) stretches = stretches_of(*options.pipeline);
   layers::Context context{
       .graph = graph,
       .mode = mode,
@@ -57,28 +173,45 @@ graph::Graph build_graph(const Request& request, const CompileOptions& options,
       .document_mask = request.document_mask,
       // What only goes forward need not save memory by it, and may have fewer rows than ranks.
       .sequence_parallel = options.sequence_parallel && request.kind == Kind::kTrain,
-      .encoder_length = request.encoder_length};
+      .encoder_length = request.encoder_length,
+      .stages = options.pipeline != nullptr ? &stretches : nullptr};
   layers::add_batch(context);
   const models::Hidden hidden = options.model.family->build(options.model, context);
   if (mode == layers::Mode::kCached) models::add_logits(context, hidden);
   if (mode != layers::Mode::kSequences) {
     shard_parameters(graph, options);
     graph::drop_identities_pass(graph);
-    return graph;
+    return model;
   }
   const bool is_split = request.kind == Kind::kTrain && options.backward == Backward::kSplit;
   const auto form = is_split ? models::LossForm::kSplit : models::LossForm::kFused;
-  const models::Losses losses = models::add_losses(context, hidden, request.per_token_loss, form);
+  models::Losses losses;
+  if (hidden.values != graph::kNone) {
+    losses = models::add_losses(context, hidden, request.per_token_loss, form);
+  } else {
+    losses = no_losses(graph);
+  }
+  graph.set_chunk(0);
+  if (options.pipeline != nullptr) {
+    mark_shared(graph, *options.pipeline);
+    model.chunks = static_cast<int32_t>(stretches.size());
+  }
   shard_parameters(graph, options);
   if (request.kind == Kind::kTrain) {
-    graph::differentiate(graph, losses.all);
+    if (options.pipeline != nullptr) {
+      model.messages = StageBuilder(graph, *options.pipeline, stretches).train(losses, options.backward);
+    } else {
+      graph::differentiate(graph, losses.all);
+    }
     graph::scatter_gradients(graph, options.zero);
     STRATA_CHECK(options.rule_of != nullptr, "a training program needs the optimizer's rules");
-    auto update = optim::add_update(graph, losses.token_count, options.rule_of);
-    if (states != nullptr) *states = std::move(update.states);
+    model.states = optim::add_update(graph, losses.token_count, options.rule_of).states;
+  } else if (options.pipeline != nullptr) {
+    model.messages = StageBuilder(graph, *options.pipeline, stretches).forward();
   }
   graph::drop_identities_pass(graph);
-  return graph;
+  differ_by_stage(graph, graph.find_value("loss_sum"));
+  return model;
 }
 
 }  // namespace strata::program

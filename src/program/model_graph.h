@@ -8,7 +8,12 @@ namespace strata::program {
 // kTrain: loss, gradients and update; kEvaluate: loss; kPrefill: fills the caches and gives the logits of the
 // row "last_row" of the chunk; kDecode: the same for one token; kEncoderPrefill: fills the caches of what an
 // encoder read. Logits are f32[1, V], named "logits".
-graph::Graph build_graph(const Request& request, const CompileOptions& options,
-                         std::vector<optim::State>* states);
+struct ModelGraph {
+  graph::Graph graph;
+  std::vector<optim::State> states;  // kTrain
+  std::vector<Message> messages;     // of a rank of a pipeline
+  int32_t chunks = 1;
+};
+ModelGraph build_graph(const Request& request, const CompileOptions& options);
 
 }  // namespace strata::program

@@ -108,6 +108,7 @@ class Recomputer {
   void mark(const Node& node) {
     graph_.set_phase(Phase::kRecompute);
     graph_.set_layer(node.layer);
+    graph_.set_chunk(node.chunk);
   }
 
   Graph& graph_;
@@ -132,6 +133,7 @@ void recompute_pass(Graph& graph, const std::function<Recompute(int32_t)>& of_la
   }
   graph.set_phase(Phase::kForward);
   graph.set_layer(kNone);
+  graph.set_chunk(0);
   prune_pass(graph);
 }
 
@@ -147,8 +149,8 @@ void prune_pass(Graph& graph) {
     bool wanted = false;
     for (const ValueId output : node->outputs) {
       if (output == kNone) continue;
-      wanted =
-          wanted || graph.value(output).role != Role::kActivation || readers[static_cast<size_t>(output)] > 0;
+      wanted = wanted || graph.value(output).role != Role::kActivation || graph.value(output).is_sent ||
+               readers[static_cast<size_t>(output)] > 0;
     }
     if (wanted) {
       kept.push_back(std::move(*node));

@@ -73,13 +73,11 @@ class RecentMemory {
 int64_t address_of(const Program& program, const Action& action, const Operand& operand) {
   if (operand.base == Base::kBatch) return -1 - (action.micro_batch * program.batch_bytes + operand.offset);
   if (!is_in_pool(operand.base)) return operand.offset;
-  const Pool& pool = program.pools[pool_of(operand.base)];
-  return pool.offset + pool.slot_of[static_cast<size_t>(action.micro_batch)] * pool.slot_bytes +
-         operand.offset;
+  return program.pools[pool_of(operand.base)].offset_for(action) + operand.offset;
 }
 
 const std::vector<Instruction>& instructions_of(const Program& program, const Action& action) {
-  return program.segment(action.segment, action.accumulates);
+  return program.list_of(action);
 }
 
 // Touches an instruction's operands; how many bytes they have, and of how many the cache held nothing.
@@ -153,14 +151,14 @@ std::vector<FamilyTotal> longest_first(const std::map<std::string_view, FamilyTo
 
 }  // namespace
 
-std::vector<Expected> predict(const Program& program, Segment segment, bool accumulates,
+std::vector<Expected> predict(const Program& program, const SegmentAt& at, bool accumulates,
                               const hardware::DeviceSpec& device) {
   for (size_t i = 0; i < program.script.size(); ++i) {
     const Action& action = program.script[i];
-    if (action.segment == segment && action.accumulates == accumulates)
+    if (SegmentAt{action.segment, action.chunk} == at && action.accumulates == accumulates)
       return predict_action(program, i > 0 ? &program.script[i - 1] : nullptr, action, device);
   }
-  return predict_action(program, nullptr, {segment, 0, accumulates}, device);
+  return predict_action(program, nullptr, {at.segment, 0, accumulates, at.chunk}, device);
 }
 
 StepTotal predict_step(const Program& program, const hardware::DeviceSpec& device) {
@@ -168,13 +166,16 @@ StepTotal predict_step(const Program& program, const hardware::DeviceSpec& devic
   std::map<std::string_view, FamilyTotal> families, ops;
   // What an action costs depends on its list and on the action before it: a few kinds, however many there
   // are.
-  using ActionKind = std::tuple<Segment, bool, int, bool, bool>;
+  using ActionKind = std::tuple<Segment, int32_t, bool, int, int32_t, bool, bool>;
   std::map<ActionKind, std::pair<size_t, int64_t>> kinds;  // the first action of each, and how many there are
   for (size_t i = 0; i < program.script.size(); ++i) {
     const Action& action = program.script[i];
     const Action* before = i > 0 ? &program.script[i - 1] : nullptr;
-    const ActionKind kind{action.segment, action.accumulates,
+    const ActionKind kind{action.segment,
+                          action.chunk,
+                          action.accumulates,
                           before != nullptr ? static_cast<int>(before->segment) : -1,
+                          before != nullptr ? before->chunk : 0,
                           before != nullptr && before->accumulates,
                           before != nullptr && before->micro_batch == action.micro_batch};
     ++kinds.try_emplace(kind, i, 0).first->second.second;

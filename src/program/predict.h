@@ -20,7 +20,7 @@ struct Expected {
 // Of each instruction of a segment that runs in a steady step. An operand is in the cache when less than the
 // cache's size was touched since its last use, by the segment or by the action that stands before its first
 // one in the script.
-std::vector<Expected> predict(const Program& program, Segment segment, bool accumulates,
+std::vector<Expected> predict(const Program& program, const SegmentAt& segment, bool accumulates,
                               const hardware::DeviceSpec& device);
 
 struct FamilyTotal {

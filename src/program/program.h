@@ -31,7 +31,7 @@ enum class Base : int8_t {
   kBatch,   // the batch slot of the micro-batch that runs
   kPool,    // its slot in the program's first pool; those of the other pools follow
 };
-inline constexpr size_t kMostPools = 3;
+inline constexpr size_t kMostPools = 24;
 constexpr Base base_of_pool(size_t pool) {
   return static_cast<Base>(static_cast<size_t>(Base::kPool) + pool);
 }
@@ -67,6 +67,24 @@ struct Early {
   int32_t instruction = 0;  // of the update
   int32_t before = 0;       // the instruction of that action in front of which it starts
   int32_t behind = -1;      // one of that action on the communication queue which must be done; −1: none
+};
+
+// What this rank of a pipeline sends to another for a micro-batch, or receives from it. The values lie in the
+// slots of a pool.
+struct Message {
+  bool sends = false;
+  // Sent at the end of the actions of this segment and chunk; received before them.
+  SegmentAt at = {};
+  int32_t peer = 0;  // on the axis "pipeline"
+  size_t pool = 0;
+  std::vector<graph::ValueId> values = {};
+};
+
+// Of a script, before which of its actions a receive starts.
+struct Receive {
+  int32_t before = 0;   // an action of the script
+  int32_t message = 0;  // of the program
+  int32_t micro_batch = 0;
 };
 
 // One value's place: for printing and for reaching values by name.
@@ -105,12 +123,16 @@ struct Program {
   Request request;
   Script script;  // a step
   graph::Graph graph;
-  // By segment; then the list that overwrites accumulators and the one that adds to them, which is empty
-  // where no action accumulates.
-  std::array<std::array<std::vector<Instruction>, kVariants>, kSegments> segments;
+  // By chunk and segment; then the list that overwrites accumulators and the one that adds to them, which is
+  // empty where no action accumulates. Segments that no micro-batch has are those of chunk 0.
+  template <typename T>
+  using Lists = std::vector<std::array<std::array<std::vector<T>, kVariants>, kSegments>>;
+  Lists<Instruction> segments = Lists<Instruction>(1);
   std::vector<Operand> operands;  // inputs, outputs and scratch of each instruction in a row
   std::vector<int32_t> waits;     // of the instructions: indices in their own list
   std::vector<Early> early;       // in the order in which they start
+  std::vector<Message> messages;  // of a rank of a pipeline
+  std::vector<Receive> receives;  // in the order in which they start
   std::vector<Place> places;      // by value id; absent for values that no instruction touches
   std::vector<std::shared_ptr<const void>> plans;  // what the instructions' plans point to
   std::vector<Pool> pools;                         // empty: what segments hand on lies in the workspace
@@ -122,8 +144,12 @@ struct Program {
   Recompute recompute = Recompute::kNone;
   int64_t full_recompute_layers = 0;
 
-  const std::vector<Instruction>& segment(Segment which, bool accumulates = false) const {
-    return segments[static_cast<size_t>(which)][accumulates ? 1 : 0];
+  int32_t chunks() const { return static_cast<int32_t>(segments.size()); }
+  const std::vector<Instruction>& segment(const SegmentAt& at, bool accumulates = false) const {
+    return segments[static_cast<size_t>(at.chunk)][static_cast<size_t>(at.segment)][accumulates ? 1 : 0];
+  }
+  const std::vector<Instruction>& list_of(const Action& action) const {
+    return segment({action.segment, action.chunk}, action.accumulates);
   }
   const graph::Node& node_of(const Instruction& instruction) const {
     return graph.nodes()[static_cast<size_t>(instruction.node)];
@@ -139,10 +165,12 @@ struct Program {
 
 // The instruction at a place in the segments of a micro-batch, one list behind the other.
 struct InstructionAt {
-  Segment segment = Segment::kForward;
+  SegmentAt segment = {};
   size_t index = 0;
 };
 InstructionAt instruction_at(const Program& program, size_t place);
+
+struct Pipeline;  // pipeline.h
 
 struct CompileOptions {
   models::ModelConfig model;
@@ -163,6 +191,8 @@ struct CompileOptions {
   bool reshard_after_forward = true;  // stage 3: backward puts parameters together again
   int64_t prefetch = 0;               // stage 3: gathers start so many layers ahead of their use
   DType reduce_dtype = DType::kF32;   // what sums of gradients are sent as
+  // With an axis "pipeline": which stages the programs are for; what writes a text has none.
+  std::shared_ptr<const Pipeline> pipeline = {};
 };
 
 // Where something lies that outlives a segment: parameters, gradients, optimizer states, encodings, tables,

@@ -1,13 +1,17 @@
 #include "program/ranks.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
 
 namespace strata::program {
 
-Ranks::Ranks(comm::World& world, graph::Mesh mesh)
-    : world_(world), mesh_(std::move(mesh)), coordinates_(mesh_.coordinates(world.rank())) {
+Ranks::Ranks(comm::World& world, graph::Mesh mesh, std::vector<std::vector<int32_t>> sharing)
+    : world_(world),
+      mesh_(std::move(mesh)),
+      coordinates_(mesh_.coordinates(world.rank())),
+      sharing_(std::move(sharing)) {
   if (mesh_.ranks() != world.size())
     throw ConfigError("[parallel] the layout has {} ranks and {} run", mesh_.ranks(), world.size());
   // What crosses hosts is added up within each of them first.
@@ -42,6 +46,21 @@ Ranks::Ranks(comm::World& world, graph::Mesh mesh)
     if (!differs) batch.push_back(rank);
   }
   batch_ = group(batch, "batch");
+  // The axis is the first: its neighbours are as far apart as the others have ranks.
+  const int64_t stage_ranks = mesh_.ranks() / mesh_.size("pipeline");
+  for (size_t i = 0; i < sharing_.size(); ++i) {
+    std::vector<int> members;
+    for (const int32_t place : sharing_[i])
+      members.push_back(static_cast<int>(place * stage_ranks + world.rank() % stage_ranks));
+    if (std::find(members.begin(), members.end(), world.rank()) == members.end()) members = {world.rank()};
+    among_.push_back(group(members, fmt::format("sharing-{}", i)));
+  }
+}
+
+comm::Communicator& Ranks::among(const std::vector<int32_t>& places) const {
+  const auto found = std::find(sharing_.begin(), sharing_.end(), places);
+  STRATA_CHECK(found != sharing_.end(), "no ranks of the pipeline share that");
+  return *among_[static_cast<size_t>(found - sharing_.begin())];
 }
 
 bool Ranks::is_first_holder(std::span<const graph::Placement> placements) const {
@@ -63,6 +82,7 @@ int64_t Ranks::batch_part() const {
 int64_t Ranks::staging_bytes() const {
   int64_t bytes = all_->staging_bytes() + batch_->staging_bytes();
   for (const auto& group : along_) bytes += group != nullptr ? group->staging_bytes() : 0;
+  for (const auto& group : among_) bytes += group->staging_bytes();
   return bytes;
 }
 

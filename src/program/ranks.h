@@ -13,13 +13,16 @@ namespace strata::program {
 class Ranks {
  public:
   // Every rank of the world makes it at the same place. ConfigError where the mesh has not as many ranks.
-  Ranks(comm::World& world, graph::Mesh mesh);
+  // `sharing`: sets of places on the axis "pipeline" that add something up among themselves.
+  Ranks(comm::World& world, graph::Mesh mesh, std::vector<std::vector<int32_t>> sharing = {});
 
   comm::World& world() const { return world_; }
   const graph::Mesh& mesh() const { return mesh_; }
   const graph::Coordinates& coordinates() const { return coordinates_; }
   // Those that differ from this rank on one axis alone, in its order.
   comm::Communicator& along(size_t axis) const { return *along_[axis]; }
+  // The same of some of them, one of `sharing`.
+  comm::Communicator& among(const std::vector<int32_t>& places) const;
   // All of them; those among which the batch is split.
   comm::Communicator& all() const { return *all_; }
   comm::Communicator& batch() const { return *batch_; }
@@ -39,6 +42,8 @@ class Ranks {
   graph::Coordinates coordinates_;
   std::vector<std::unique_ptr<comm::Communicator>> along_;  // by axis; nullptr where it has one rank
   std::unique_ptr<comm::Communicator> all_, batch_;
+  std::vector<std::vector<int32_t>> sharing_;
+  std::vector<std::unique_ptr<comm::Communicator>> among_;  // by set; of this rank alone where it is in none
 };
 
 }  // namespace strata::program

@@ -15,21 +15,25 @@ namespace {
 constexpr std::array<std::string_view, kSegments> kNames = {
     "setup", "encode", "forward", "backward", "input_grad", "weight_grad", "update"};
 
-// What a micro-batch goes through, in order.
+// What a micro-batch goes through in a chunk, in order.
 std::vector<Segment> stages_of(const ScriptOptions& options) {
   if (!options.trains) return {Segment::kForward};
   if (options.backward == Backward::kCombined) return {Segment::kForward, Segment::kBackward};
   return {Segment::kForward, Segment::kInputGrad, Segment::kWeightGrad};
 }
 
-void check_order(std::span<const Action> order, const std::vector<Segment>& stages, int32_t micro_batches) {
+// Of one chunk.
+void check_order(std::span<const Action> order, const std::vector<Segment>& stages, int32_t micro_batches,
+                 int32_t chunk) {
   std::vector<size_t> done(static_cast<size_t>(micro_batches), 0);  // stages of each micro-batch
   for (const Action& action : order) {
+    if (action.chunk != chunk) continue;
     const auto stage = std::find(stages.begin(), stages.end(), action.segment) - stages.begin();
     if (stage == std::ssize(stages)) {
-      throw ConfigError("[parallel.schedule] {} is not one of this program's actions: a micro-batch has {}{}",
-                        str(action), str({stages.front(), 0}),
-                        stages.size() == 1 ? "" : fmt::format(" to {}", str({stages.back(), 0})));
+      throw ConfigError(
+          "[parallel.schedule] {} is not one of this program's actions: a micro-batch has {}{}", str(action),
+          str({stages.front(), 0, false, chunk}),
+          stages.size() == 1 ? "" : fmt::format(" to {}", str({stages.back(), 0, false, chunk})));
     }
     if (action.micro_batch < 0 || action.micro_batch >= micro_batches) {
       throw ConfigError("[parallel.schedule] {} is of micro-batch {}, and there are {} from 0 on",
@@ -40,13 +44,14 @@ void check_order(std::span<const Action> order, const std::vector<Segment>& stag
       throw ConfigError("[parallel.schedule] {} is there twice", str(action));
     if (of_this < static_cast<size_t>(stage)) {
       throw ConfigError("[parallel.schedule] {} stands before {}, which it needs", str(action),
-                        str({stages[of_this], action.micro_batch}));
+                        str({stages[of_this], action.micro_batch, false, chunk}));
     }
     ++of_this;
   }
   for (size_t i = 0; i < done.size(); ++i) {
     if (done[i] < stages.size()) {
-      throw ConfigError("[parallel.schedule] {} is missing", str({stages[done[i]], static_cast<int32_t>(i)}));
+      throw ConfigError("[parallel.schedule] {} is missing",
+                        str({stages[done[i]], static_cast<int32_t>(i), false, chunk}));
     }
   }
 }
@@ -72,7 +77,25 @@ bool is_of_micro_batch(Segment segment) {
 
 std::string str(const Action& action) {
   if (!is_of_micro_batch(action.segment)) return std::string(name_of(action.segment));
-  return fmt::format("{}{}", letter_of(action.segment), action.micro_batch);
+  const std::string text = fmt::format("{}{}", letter_of(action.segment), action.micro_batch);
+  return action.chunk == 0 ? text : fmt::format("{}/{}", text, action.chunk);
+}
+
+std::vector<SegmentAt> in_order_of_micro_batch(int32_t chunks) {
+  std::vector<SegmentAt> order;
+  for (int32_t chunk = 0; chunk < chunks; ++chunk) order.push_back({Segment::kForward, chunk});
+  for (const Segment segment : {Segment::kBackward, Segment::kInputGrad, Segment::kWeightGrad}) {
+    for (int32_t chunk = chunks; chunk-- > 0;) order.push_back({segment, chunk});
+  }
+  return order;
+}
+
+std::vector<SegmentAt> all_segments(int32_t chunks) {
+  std::vector<SegmentAt> order{{Segment::kSetup}, {Segment::kEncode}};
+  const auto of_micro_batch = in_order_of_micro_batch(chunks);
+  order.insert(order.end(), of_micro_batch.begin(), of_micro_batch.end());
+  order.push_back({Segment::kUpdate});
+  return order;
 }
 
 Script make_script(const ScriptOptions& options, const Script& order) {
@@ -80,15 +103,23 @@ Script make_script(const ScriptOptions& options, const Script& order) {
   Script script = order;
   if (order.empty()) {
     script.reserve(static_cast<size_t>(options.micro_batches) * stages.size() + 2);
+    const auto in_order = in_order_of_micro_batch(options.chunks);
     for (int32_t i = 0; i < options.micro_batches; ++i) {
-      for (const Segment segment : stages) script.push_back({segment, i});
+      for (const SegmentAt& at : in_order) {
+        if (std::find(stages.begin(), stages.end(), at.segment) != stages.end())
+          script.push_back({at.segment, i, false, at.chunk});
+      }
     }
   } else {
-    check_order(order, stages, options.micro_batches);
+    for (int32_t chunk = 0; chunk < options.chunks; ++chunk)
+      check_order(order, stages, options.micro_batches, chunk);
   }
-  std::array<bool, kSegments> seen{};
-  for (Action& action : script)
-    action.accumulates = std::exchange(seen[static_cast<size_t>(action.segment)], true);
+  std::vector<SegmentAt> seen;
+  for (Action& action : script) {
+    const SegmentAt at{action.segment, action.chunk};
+    action.accumulates = std::find(seen.begin(), seen.end(), at) != seen.end();
+    if (!action.accumulates) seen.push_back(at);
+  }
   if (options.trains) {
     script.push_back({Segment::kUpdate});
     script.push_back({Segment::kEncode});
@@ -96,25 +127,34 @@ Script make_script(const ScriptOptions& options, const Script& order) {
   return script;
 }
 
-std::vector<Span> spans_of(const Script& script, int32_t micro_batches, Segment from, Segment to) {
+std::vector<Span> spans_of(const Script& script, int32_t micro_batches, std::span<const SegmentAt> segments) {
   std::vector<Span> spans(static_cast<size_t>(micro_batches));
   for (size_t i = 0; i < script.size(); ++i) {
-    if (!is_of_micro_batch(script[i].segment)) continue;
+    const SegmentAt at{script[i].segment, script[i].chunk};
+    if (std::find(segments.begin(), segments.end(), at) == segments.end()) continue;
     Span& span = spans[static_cast<size_t>(script[i].micro_batch)];
-    if (script[i].segment == from) span.first = static_cast<int32_t>(i);
-    if (script[i].segment == to) span.last = static_cast<int32_t>(i);
+    if (span.first < 0) span.first = static_cast<int32_t>(i);
+    span.last = static_cast<int32_t>(i);
   }
   return spans;
 }
 
 bool is_sequential(const Script& script) {
   size_t micro_batches = 0, stretches = 0;  // runs of actions of one micro-batch
-  int32_t current = -1;
+  int32_t current = -1, chunks = 1;
+  for (const Action& action : script) chunks = std::max(chunks, action.chunk + 1);
+  const std::vector<SegmentAt> order = in_order_of_micro_batch(chunks);
+  auto place = order.begin();
   for (const Action& action : script) {
     if (!is_of_micro_batch(action.segment)) continue;
-    micro_batches += action.segment == Segment::kForward;
-    stretches += action.micro_batch != current;
+    micro_batches += action.segment == Segment::kForward && action.chunk == 0;
+    if (action.micro_batch != current) {
+      ++stretches;
+      place = order.begin();
+    }
     current = action.micro_batch;
+    place = std::find(place, order.end(), SegmentAt{action.segment, action.chunk});
+    if (place == order.end()) return false;
   }
   return stretches == micro_batches;
 }

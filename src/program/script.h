@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,17 +39,34 @@ struct Action {
   Segment segment = Segment::kForward;
   int32_t micro_batch = 0;
   bool accumulates = false;  // which of the segment's variants
+  // Of the stages of a pipeline that this rank has, counted from 0: each has segments of a micro-batch of its
+  // own.
+  int32_t chunk = 0;
   bool operator==(const Action&) const = default;
 };
 using Script = std::vector<Action>;
 
-// "F0", "B0", "I3", "W3"; "update".
+// "F0", "B0", "I3", "W3"; of another chunk than the first "F0/1"; "update".
 std::string str(const Action& action);
+
+// A segment of a chunk; chunk 0 of what has no micro-batch.
+struct SegmentAt {
+  Segment segment = Segment::kForward;
+  int32_t chunk = 0;
+  constexpr SegmentAt(Segment which = Segment::kForward, int32_t of = 0) : segment(which), chunk(of) {}
+  bool operator==(const SegmentAt&) const = default;
+};
+// The segments of a micro-batch in the order in which it passes them: forward by ascending chunk, all others
+// by descending.
+std::vector<SegmentAt> in_order_of_micro_batch(int32_t chunks);
+// Of all segments, those that no micro-batch has before and behind these.
+std::vector<SegmentAt> all_segments(int32_t chunks);
 
 struct ScriptOptions {
   bool trains = true;  // else there is only F
   Backward backward = Backward::kCombined;
   int32_t micro_batches = 1;
+  int32_t chunks = 1;
 };
 
 // Of a step: `order`, which holds the actions of all micro-batches, or where it is empty one micro-batch
@@ -57,14 +75,14 @@ struct ScriptOptions {
 // before one that it needs.
 Script make_script(const ScriptOptions& options, const Script& order = {});
 
-// The actions of one micro-batch: places of the first and the last in a script.
+// Places of two actions in a script, the first and the last of something.
 struct Span {
   int32_t first = -1, last = -1;  // −1: there is none
 };
-// From `from` to `to` of each micro-batch, by micro-batch. The two must be there.
-std::vector<Span> spans_of(const Script& script, int32_t micro_batches, Segment from, Segment to);
+// From the first to the last action of these segments of each micro-batch, by micro-batch.
+std::vector<Span> spans_of(const Script& script, int32_t micro_batches, std::span<const SegmentAt> segments);
 
-// Whether every micro-batch is done before another begins.
+// Whether every micro-batch is done before another begins, and passes its segments in their order.
 bool is_sequential(const Script& script);
 
 }  // namespace strata::program

@@ -1,5 +1,7 @@
 #include "program/segments.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "graph/op.h"
 
@@ -56,16 +58,30 @@ std::vector<Segment> segments_of_nodes(const Graph& graph, Backward backward) {
 
 }  // namespace
 
-std::array<std::vector<int32_t>, kSegments> split_into_segments(const Graph& graph, Backward backward) {
+std::vector<NodesOf> split_into_segments(const Graph& graph, Backward backward, int32_t chunks) {
   const std::vector<Segment> of_node = segments_of_nodes(graph, backward);
-  std::array<std::vector<int32_t>, kSegments> segments;
+  std::vector<NodesOf> segments;
+  for (const SegmentAt& at : all_segments(chunks)) segments.push_back({at, {}});
+  const auto place_of = [&](size_t i) {
+    const int32_t chunk = is_of_micro_batch(of_node[i]) ? graph.nodes()[i].chunk : 0;
+    const SegmentAt at{of_node[i], chunk};
+    const auto found =
+        std::find_if(segments.begin(), segments.end(), [&](const NodesOf& one) { return one.at == at; });
+    STRATA_CHECK(found != segments.end(), "a node of chunk {}, and there are {}", chunk, chunks);
+    return static_cast<size_t>(found - segments.begin());
+  };
+  std::vector<size_t> places(of_node.size());
   for (size_t i = 0; i < of_node.size(); ++i) {
-    segments[static_cast<size_t>(of_node[i])].push_back(static_cast<int32_t>(i));
+    places[i] = place_of(i);
+    segments[places[i]].nodes.push_back(static_cast<int32_t>(i));
+  }
+  for (size_t i = 0; i < of_node.size(); ++i) {
     const Node& node = graph.nodes()[i];
     for (const ValueId input : node.inputs) {
       if (input == kNone || !graph::is_temporary(graph.value(input).role)) continue;
+      if (graph.value(input).is_received) continue;
       const graph::NodeId producer = graph.value(input).producer;
-      STRATA_CHECK(producer != kNone && of_node[static_cast<size_t>(producer)] <= of_node[i],
+      STRATA_CHECK(producer != kNone && places[static_cast<size_t>(producer)] <= places[i],
                    "{} of {} reads {}, which is made later", node.op->name, name_of(of_node[i]),
                    graph.value(input).name);
     }

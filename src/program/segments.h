@@ -1,7 +1,6 @@
 // Nodes of a graph as the segments of a program.
 #pragma once
 
-#include <array>
 #include <vector>
 
 #include "graph/graph.h"
@@ -9,8 +8,13 @@
 
 namespace strata::program {
 
-// The nodes of each segment, in the order of the graph. What backward computes again belongs to I, or to W
+// Where a node runs.
+struct NodesOf {
+  SegmentAt at;
+  std::vector<int32_t> nodes;  // in the order of the graph
+};
+// The segments of all chunks, as all_segments() has them. What backward computes again belongs to I, or to W
 // where only that reads it. InternalError where a segment reads what a later one makes.
-std::array<std::vector<int32_t>, kSegments> split_into_segments(const graph::Graph& graph, Backward backward);
+std::vector<NodesOf> split_into_segments(const graph::Graph& graph, Backward backward, int32_t chunks);
 
 }  // namespace strata::program

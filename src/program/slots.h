@@ -1,8 +1,9 @@
 // Pools of slots: memory of what one segment of a micro-batch leaves for another while other micro-batches
-// run between them.
+// run between them, and of what passes between the ranks of a pipeline.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,20 +11,23 @@
 
 namespace strata::program {
 
-// Values made in `from` and read last in `to`. Those of one micro-batch lie together in a slot, from the
-// start of the one action to the end of the other.
+// Values that live from one action of a micro-batch to another. Those of one micro-batch (and of one chunk,
+// where each has such values) lie together in a slot.
 struct Pool {
-  Segment from = Segment::kForward, to = Segment::kBackward;
+  std::string name = {};   // "F→B"
   int64_t offset = 0;      // of slot 0 in the arena
   int64_t slot_bytes = 0;  // one slot lies behind the other
   int32_t slots = 0;
-  std::vector<int32_t> slot_of = {};  // by micro-batch
+  int32_t chunks = 1;
+  std::vector<int32_t> slot_of = {};  // by micro-batch, then chunk
 
   int64_t bytes() const { return slots * slot_bytes; }
+  int32_t slot(const Action& action) const {
+    return slot_of[static_cast<size_t>(action.micro_batch * chunks + action.chunk)];
+  }
+  // In the arena, of the slot that an action sees.
+  int64_t offset_for(const Action& action) const { return offset + slot(action) * slot_bytes; }
 };
-
-// "F→B".
-std::string name_of(const Pool& pool);
 
 // Slots for spans that may not share one while they overlap, both ends included: as few as ever overlap.
 struct Slots {
@@ -32,8 +36,36 @@ struct Slots {
 };
 Slots color(const std::vector<Span>& spans);
 
-// The pools that programs with this backward may need, with the slots that the script asks for; their sizes
-// are not known yet. Empty where micro-batches follow one another.
-std::vector<Pool> make_pools(const Script& script, int32_t micro_batches, Backward backward);
+// The pools of a program. Where micro-batches follow one another none are needed but those of messages.
+class Pools {
+ public:
+  Pools() = default;
+  // With the slots that the script asks for; sizes are not known yet.
+  Pools(const Script& script, int32_t micro_batches, int32_t chunks, Backward backward);
+
+  // Whether what one segment leaves for another must lie in slots.
+  bool overlap() const { return overlap_; }
+  // The pool of values that these segments use, in the order in which a micro-batch passes them; of one chunk
+  // the first and the last of them: chunks share it. Its index.
+  size_t of(std::span<const SegmentAt> segments);
+  size_t add(Pool pool);
+  // Room in the slots of a pool for a value that is made in `chunk`; where in them it lies.
+  int64_t add_value(size_t pool, int32_t chunk, int64_t bytes);
+
+  bool empty() const { return pools_.empty(); }
+  const std::vector<Pool>& all() const { return pools_; }
+  int64_t bytes() const;
+  // One pool behind the other, from 0 on.
+  void lay_out();
+
+ private:
+  Pool make(std::span<const SegmentAt> segments) const;
+
+  Script script_;
+  int32_t micro_batches_ = 1, chunks_ = 1;
+  bool overlap_ = false;
+  std::vector<Pool> pools_;
+  std::vector<std::vector<int64_t>> filled_;  // by pool and chunk: bytes of a slot
+};
 
 }  // namespace strata::program

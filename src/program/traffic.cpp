@@ -33,12 +33,21 @@ std::vector<AxisTraffic> traffic_of(const Program& program, const CompileOptions
   std::vector<AxisTraffic> by_axis;
   for (const graph::MeshAxis& axis : options.mesh.axes) by_axis.push_back({axis.name, axis.size, 0, 0});
   for (const Action& action : program.script) {
-    for (const Instruction& instruction : program.segment(action.segment, action.accumulates)) {
+    for (const Instruction& instruction : program.list_of(action)) {
       if (instruction.queue != graph::Queue::kCommunication) continue;
       const graph::Node& node = program.node_of(instruction);
       AxisTraffic& traffic = by_axis[static_cast<size_t>(node.attrs.as<graph::ReshardAttrs>().axis)];
       ++traffic.calls;
       traffic.sent_bytes += sent_by(program.graph, node, options.reduce_dtype);
+    }
+  }
+  for (const Action& action : program.script) {
+    for (const Message& message : program.messages) {
+      if (!message.sends || message.at != SegmentAt{action.segment, action.chunk}) continue;
+      AxisTraffic& traffic = by_axis[static_cast<size_t>(options.mesh.axis("pipeline"))];
+      ++traffic.calls;
+      for (const graph::ValueId value : message.values)
+        traffic.sent_bytes += program.graph.value(value).bytes();
     }
   }
   std::erase_if(by_axis, [](const AxisTraffic& one) { return one.ranks == 1; });

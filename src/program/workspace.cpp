@@ -21,16 +21,19 @@ size_t at(ValueId id) {
 
 }  // namespace
 
-WorkspacePlanner::WorkspacePlanner(const Graph& graph, const Sequence& sequence, std::vector<Pool> pools)
+WorkspacePlanner::WorkspacePlanner(const Graph& graph, const Sequence& sequence, Pools pools,
+                                   std::vector<Operand> in_messages)
     : pools_(std::move(pools)),
+      in_messages_(std::move(in_messages)),
       buffer_(at(graph.value_count()), kNone),
       own_lives_(at(graph.value_count())),
       last_use_(at(graph.value_count())),
-      in_pool_(pools_.empty() ? 0 : at(graph.value_count())) {
+      in_pool_(pools_.empty() ? 0 : at(graph.value_count())),
+      used_in_(pools_.empty() ? 0 : at(graph.value_count())) {
   find_lives(graph, sequence);
   lives_ = own_lives_;
   share_in_place(graph, sequence);
-  fill_pools(sequence);
+  fill_pools();
   for (const ValueId id : order_) {
     if (buffer_[at(id)] == id && !is_pooled(id)) lifetimes_.push_back(lives_[at(id)]);
   }
@@ -38,15 +41,9 @@ WorkspacePlanner::WorkspacePlanner(const Graph& graph, const Sequence& sequence,
     lifetimes_.push_back({sequence[i].scratch_bytes, static_cast<int32_t>(i), sequence[i].done});
 }
 
-int64_t WorkspacePlanner::pool_bytes() const {
-  int64_t bytes = 0;
-  for (const Pool& pool : pools_) bytes += pool.bytes();
-  return bytes;
-}
-
 Layout WorkspacePlanner::plan(std::vector<Place>& places) const {
   Layout layout = plan_memory(lifetimes_);
-  const int64_t begin = pool_bytes();
+  const int64_t begin = pools_.bytes();
   size_t owners = 0;
   for (const ValueId id : order_) {
     const ValueId owner = buffer_[at(id)];
@@ -66,24 +63,27 @@ Layout WorkspacePlanner::plan(std::vector<Place>& places) const {
 
 // All values of a slot live at once between the two segments, so that nothing is saved by letting them share
 // bytes.
-void WorkspacePlanner::fill_pools(const Sequence& sequence) {
+void WorkspacePlanner::fill_pools() {
   if (pools_.empty()) return;
   for (const ValueId id : order_) {
     if (buffer_[at(id)] != id) continue;
-    const Lifetime& life = lives_[at(id)];
-    const Segment from = sequence[at(life.first)].segment, to = sequence[at(life.last)].segment;
-    if (from == to) continue;
-    const auto pool = std::find_if(pools_.begin(), pools_.end(),
-                                   [&](const Pool& one) { return one.from == from && one.to == to; });
-    STRATA_CHECK(pool != pools_.end(), "no pool from {} to {}", name_of(from), name_of(to));
-    in_pool_[at(id)] = {pool->slot_bytes, base_of_pool(static_cast<size_t>(pool - pools_.begin()))};
-    pool->slot_bytes += align_up(life.bytes, kBufferAlignment);
+    if (is_message(id)) {
+      in_pool_[at(id)] = in_messages_[at(id)];
+      continue;
+    }
+    const std::vector<SegmentAt>& segments = used_in_[at(id)];
+    if (segments.size() == 1 || !pools_.overlap()) continue;
+    const size_t pool = pools_.of(segments);
+    const bool of_one_chunk = std::all_of(segments.begin(), segments.end(), [&](const SegmentAt& one) {
+      return one.chunk == segments.front().chunk;
+    });
+    in_pool_[at(id)] = {
+        pools_.add_value(pool, of_one_chunk ? segments.front().chunk : 0, lives_[at(id)].bytes),
+        base_of_pool(pool)};
   }
-  int64_t offset = 0;
-  for (Pool& pool : pools_) {
-    pool.offset = offset;
-    offset += pool.bytes();
-  }
+  STRATA_CHECK(pools_.all().size() <= kMostPools, "{} pools, and there is room for {}", pools_.all().size(),
+               kMostPools);
+  pools_.lay_out();
 }
 
 void WorkspacePlanner::find_lives(const Graph& graph, const Sequence& sequence) {
@@ -101,6 +101,10 @@ void WorkspacePlanner::find_lives(const Graph& graph, const Sequence& sequence) 
         Lifetime& life = own_lives_[at(id)];
         life.last = std::max(life.last, sequence[i].done);
         last_use_[at(id)] = instruction;
+        if (used_in_.empty()) continue;
+        auto& segments = used_in_[at(id)];
+        if (segments.empty() || segments.back() != sequence[i].segment)
+          segments.push_back(sequence[i].segment);
       }
     }
   }
@@ -117,13 +121,14 @@ void WorkspacePlanner::share_in_place(const Graph& graph, const Sequence& sequen
       const ValueId input = node.inputs[static_cast<size_t>(pair.input)];
       const ValueId output = node.outputs[static_cast<size_t>(pair.output)];
       if (!lives(input) || !lives(output) || buffer_[at(output)] != output) continue;
+      if (is_message(buffer_[at(input)]) || is_message(output)) continue;
       Lifetime& owner = lives_[at(buffer_[at(input)])];
       const Lifetime& made = lives_[at(output)];
       int32_t& last_use = last_use_[at(buffer_[at(input)])];
       if (last_use != instruction || owner.last > sequence[i].done) continue;
       if (owner.bytes != made.bytes || made.first != instruction) continue;
       // What an earlier segment left in a slot gives way to what is for a later one.
-      if (!pools_.empty() && sequence[at(owner.first)].segment != sequence[i].segment &&
+      if (pools_.overlap() && sequence[at(owner.first)].segment != sequence[i].segment &&
           sequence[at(made.last)].segment != sequence[i].segment)
         continue;
       // The kernel may read the buffer through another input too.
@@ -131,6 +136,12 @@ void WorkspacePlanner::share_in_place(const Graph& graph, const Sequence& sequen
       owner.last = made.last;
       last_use = last_use_[at(output)];
       buffer_[at(output)] = buffer_[at(input)];
+      if (used_in_.empty()) continue;
+      // The output's begin where the owner's end.
+      auto& segments = used_in_[at(buffer_[at(input)])];
+      const auto& further = used_in_[at(output)];
+      segments.insert(segments.end(), further.begin() + (further.front() == segments.back() ? 1 : 0),
+                      further.end());
     }
   }
 }

@@ -55,8 +55,7 @@ std::vector<std::pair<std::string, double>> seconds_by_family(const program::Exe
   std::map<std::string, double> seconds;
   for (size_t p = 0; p < executor.set().programs.size(); ++p) {
     const program::Program& program = executor.program(p);
-    for (int s = 0; s < program::kSegments; ++s) {
-      const auto segment = static_cast<program::Segment>(s);
+    for (const program::SegmentAt& segment : program::all_segments(program.chunks())) {
       for (const bool accumulates : {false, true}) {
         const auto& timings = executor.timings(p, segment, accumulates);
         for (size_t i = 0; i < timings.size(); ++i) {
@@ -74,7 +73,7 @@ std::vector<std::pair<std::string, double>> seconds_by_family(const program::Exe
 void StepTracer::instruction(size_t program, const program::Action& action, size_t index, double begin,
                              double end) {
   const program::Program& held = set_.programs[program];
-  const auto& node = held.node_of(held.segment(action.segment, action.accumulates)[index]);
+  const auto& node = held.node_of(held.list_of(action)[index]);
   std::string name(node.op->name);
   if (node.layer != graph::kNone) name = fmt::format("L{} {}", node.layer, name);
   events_.push_back({std::move(name), fmt::format("{} {}", program::str(action), graph::name_of(node.phase)),

@@ -2,6 +2,7 @@
 // the others read it.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -12,7 +13,8 @@ namespace strata::train {
 
 struct SharedRun {
   std::optional<config::ResolvedRun> resolved;  // with what compiling decided
-  std::shared_ptr<const program::ProgramSet> set;
+  // By place on the axis "pipeline": ranks of one stage run the same programs.
+  std::map<int32_t, std::shared_ptr<const program::ProgramSet>> sets;
 };
 
 }  // namespace strata::train

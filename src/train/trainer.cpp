@@ -18,6 +18,7 @@
 #include "hardware/device_spec.h"
 #include "program/explain.h"
 #include "program/memory_report.h"
+#include "program/pipeline.h"
 #include "train/disk_need.h"
 #include "train/shared_run.h"
 #include "train/training_loop.h"
@@ -60,11 +61,13 @@ std::unique_ptr<comm::Communicator> group_of_start(comm::World* world) {
 }
 
 void describe_ranks(const config::RunConfig& config, const comm::World& world) {
-  log_info("ranks: {} ({} on this host, {} threads each, {}), replicate {} x shard {}{}, ZeRO stage {}",
+  const auto degree = [](const char* name, int64_t ranks) {
+    return ranks > 1 ? fmt::format(" x {} {}", name, ranks) : "";
+  };
+  log_info("ranks: {} ({} on this host, {} threads each, {}), replicate {} x shard {}{}{}, ZeRO stage {}",
            world.size(), world.local_size(), *config.device.threads, world.engine(),
-           config.parallel.replicate, config.parallel.shard,
-           config.parallel.tensor > 1 ? fmt::format(" x tensor {}", config.parallel.tensor) : "",
-           *config.parallel.zero);
+           config.parallel.replicate, config.parallel.shard, degree("tensor", config.parallel.tensor),
+           degree("pipeline", config.parallel.pipeline), *config.parallel.zero);
   const int processors = available_processors();
   if (world.engine() == "local" && world.size() > processors)
     log_warning("{} ranks share {} processors: they wait for each other's turns", world.size(), processors);
@@ -116,9 +119,11 @@ void check_memory(const program::ProgramSet& set, int local_ranks) {
       human_bytes(static_cast<double>(needed)), human_bytes(static_cast<double>(there)));
 }
 
-// All that a start of ranks needs to be alike, told by each of them.
+// All that a start of ranks needs to be alike, told by each of them. Stages of a pipeline have steps of their
+// own.
 void require_alike(comm::World& world, comm::Communicator& all, const config::RunConfig& config,
                    const program::ProgramSet& set, const config::RunData& data) {
+  const auto stage_ranks = static_cast<size_t>(set.options.mesh.ranks() / set.options.mesh.size("pipeline"));
   struct Part {
     const char* name;
     std::string mine;
@@ -130,13 +135,14 @@ void require_alike(comm::World& world, comm::Communicator& all, const config::Ru
   for (const Part& part : parts) {
     const std::vector<std::string> hashes =
         comm::gather_texts(all, to_hex(hash64(part.mine)) + " " + world.host());
+    const bool by_stage = &part == std::end(parts) - 1;
     for (size_t rank = 1; rank < hashes.size(); ++rank) {
-      if (hashes[rank].substr(0, 16) == hashes[0].substr(0, 16)) continue;
+      const size_t other = by_stage ? rank / stage_ranks * stage_ranks : 0;
+      if (hashes[rank].substr(0, 16) == hashes[other].substr(0, 16)) continue;
       throw ConfigError(
-          "[parallel] {} of rank {} (host {}) differs from that of rank 0 (host {}); start all ranks from "
-          "the same "
-          "program, configuration and data",
-          part.name, rank, hashes[rank].substr(17), hashes[0].substr(17));
+          "[parallel] {} of rank {} (host {}) differs from that of rank {} (host {}); start all ranks from "
+          "the same program, configuration and data",
+          part.name, rank, hashes[rank].substr(17), other, hashes[other].substr(17));
     }
   }
 }
@@ -149,6 +155,20 @@ void first_rank_first(comm::World* world, const Work& work) {
   if (world->rank() == 0) work();
   world->barrier();
   if (world->rank() != 0) work();
+}
+
+// This rank's place on the axis "pipeline", which is the first.
+int32_t stage_of(const config::RunConfig& config, comm::World* world) {
+  if (world == nullptr) return 0;
+  return config::mesh_of(config).coordinates(world->rank()).front() * (config.parallel.pipeline > 1 ? 1 : 0);
+}
+
+// The places that ranks of this process have: threads all of them.
+std::vector<int32_t> stages_to_compile(const config::ResolvedRun& run, comm::World* world) {
+  if (world == nullptr || world->engine() != "local") return {stage_of(run.config, world)};
+  std::vector<int32_t> all(static_cast<size_t>(std::max<int64_t>(1, run.config.parallel.pipeline)));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 config::RankPlace place_of(comm::World* world) {
@@ -197,8 +217,9 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
   flush_denormals();
   SharedRun own;
   SharedRun& shared = options.shared != nullptr ? *options.shared : own;
+  std::shared_ptr<const program::ProgramSet> set;
   first_rank_first(world, [&] {
-    if (shared.set != nullptr) return;  // another rank of this process made it
+    if (shared.resolved) return;  // another rank of this process made it
     shared.resolved = config::resolve(config, {.files = files,
                                                .stored_tokenizer = store.stored_tokenizer().value_or(Path()),
                                                .check =
@@ -206,16 +227,19 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
                                                      if (stop()) throw Interrupted();
                                                    },
                                                .place = place});
-    shared.set = config::compile(*shared.resolved);
+    for (const int32_t stage : stages_to_compile(*shared.resolved, world))
+      shared.sets[stage] = config::compile(*shared.resolved, stage);
   });
   config::ResolvedRun resolved = *shared.resolved;
-  std::shared_ptr<const program::ProgramSet> set = shared.set;
+  set = shared.sets.at(stage_of(resolved.config, world));
   check_memory(*set, place.local_ranks);
   if (is_first) check_prompts(resolved.config, resolved.tokenizer ? &*resolved.tokenizer : nullptr, *set);
   const config::RunConfig& chosen = resolved.config;
   std::optional<program::Ranks> ranks;
   if (world != nullptr) {
-    ranks.emplace(*world, set->options.mesh);
+    const auto& pipeline = set->options.pipeline;
+    ranks.emplace(*world, set->options.mesh,
+                  pipeline ? program::sharing_ranks(*pipeline) : std::vector<std::vector<int32_t>>{});
     require_alike(*world, ranks->all(), chosen, *set, resolved.data);
   }
   std::vector<config::Change> changes;

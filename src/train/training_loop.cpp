@@ -374,14 +374,19 @@ void TrainingLoop::train_step(int64_t step, data::Loader& loader, Saves& saves) 
                                     .lr = static_cast<float>(record_.lr),
                                     .eps = static_cast<float>(optimizer.eps)});
   // From here to the end of the update instructions decide.
-  for (const program::Action& action : executor_->program(config::kTrainProgram).script) {
+  const program::Script& script = executor_->program(config::kTrainProgram).script;
+  std::vector<char> is_there(
+      static_cast<size_t>(executor_->program(config::kTrainProgram).request.micro_batches));
+  for (size_t i = 0; i < script.size(); ++i) {
+    const program::Action& action = script[i];
     if (ranks_ != nullptr) ranks_->world().doing(fmt::format("step {}, {}", step, program::str(action)));
-    if (action.segment == Segment::kForward) {
+    const auto micro_batch = static_cast<size_t>(action.micro_batch);
+    if (action.segment == Segment::kForward && std::exchange(is_there[micro_batch], 1) == 0) {
       evaluation::copy_rows(batch, samples_->shape(), action.micro_batch * *training.micro_batch_size,
                             *executor_, config::kTrainProgram, action.micro_batch);
     }
     if (action.segment == Segment::kUpdate) saves.before_update();
-    executor_->run(config::kTrainProgram, action, true);
+    executor_->run_in_script(config::kTrainProgram, i, true);
   }
   record_.grad_norm = executor_->read<float>("grad_norm");
   record_.param_norm = executor_->read<float>("param_norm");
@@ -436,14 +441,13 @@ void TrainingLoop::evaluate_all() {
 
 void TrainingLoop::evaluate_task(const config::TaskSet& set) {
   const auto& requests = set.requests.requests;
-  const evaluation::PackedRequests packed(requests,
-                                          executor_->program(config::kTaskProgram).request.sequence_length);
-  const auto scores =
-      evaluation::score_requests(*executor_, config::kTaskProgram, requests, packed, [&](double) {
-        const bool stop = stop_();
-        stop_seen_ = ranks_ == nullptr ? stop : comm::max_over(ranks_->all(), stop ? 1 : 0) > 0;
-        return !stop_seen_;
-      });
+  const size_t program = config::task_program(executor_->set());
+  const evaluation::PackedRequests packed(requests, executor_->program(program).request.sequence_length);
+  const auto scores = evaluation::score_requests(*executor_, program, requests, packed, [&](double) {
+    const bool stop = stop_();
+    stop_seen_ = ranks_ == nullptr ? stop : comm::max_over(ranks_->all(), stop ? 1 : 0) > 0;
+    return !stop_seen_;
+  });
   if (scores.empty()) return;
   for (const evaluation::TaskMetric& metric : evaluation::sum_up(set.task, scores).metrics)
     record_.evaluations.emplace_back("eval/" + set.name + "/" + metric.name, metric.value);

@@ -48,7 +48,6 @@ TEST(RunConfigTest, WhatTheInterfaceBringsLaterIsNotYet) {
                           "training.batch_ramp=noise_scale",
                           "training.length_warmup=[[1000, 128]]",
                           "parallel.context_kind=ring",
-                          "parallel.stage_layers=[4, 4]",
                           "parallel.expert_tensor=2",
                           "parallel.dispatch=flat",
                           "parallel.expert_capacity=1.25",

@@ -13,10 +13,6 @@ const std::map<std::string, Values>& values() {
   static const std::map<std::string, Values> kValues{
       {"parallel.context", {"2", "1"}},
       {"parallel.context_kind", {"\"ring\"", "\"all_gather\""}},
-      {"parallel.pipeline", {"2", "1"}},
-      {"parallel.schedule", {"\"gpipe\"", "\"1f1b\""}},
-      {"parallel.virtual_stages", {"2", "1"}},
-      {"parallel.stage_layers", {"[1, 1]", "\"auto\""}},
       {"parallel.expert", {"2", "1"}},
       {"parallel.expert_tensor", {"2", "1"}},
       {"parallel.dispatch", {"\"flat\"", "\"auto\""}},

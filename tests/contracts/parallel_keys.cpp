@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include "base/error.h"
@@ -90,6 +91,76 @@ void sequence(const std::string& key) {
   };
   EXPECT_GT(rows("false"), 0);
   EXPECT_EQ(2 * rows("true"), rows("false"));
+}
+
+// Names of the weights that a rank holds.
+std::set<std::string> weights_of(Lab& lab, const Sets& sets, const std::string& ranks,
+                                 const std::string& rank) {
+  std::set<std::string> names;
+  const json explained = lab.explain({"--ranks", ranks, "--rank", rank}, sets);
+  for (const json& entry : explained.at("persistent")) {
+    if (entry.at("role") == "parameter") names.insert(entry.at("name"));
+  }
+  return names;
+}
+
+// Ranks have the layers one behind the other.
+void pipeline(const std::string& key) {
+  Lab lab;
+  const Sets sets = kBatch + Sets{key + "=2", "parallel.shard=-1"};
+  expect_same_training(lab.run(kBatch), lab.run_on(2, sets));
+  expect_same_training(lab.run(kBatch), lab.run_on(4, sets + Sets{"parallel.zero=3"}));
+  const Sets cut = sets + Sets{"parallel.stage_layers=[1, 1]"};
+  const auto first = weights_of(lab, cut, "2", "0"), last = weights_of(lab, cut, "2", "1");
+  EXPECT_TRUE(first.contains("embedding.weight") && first.contains("layers.0.ffn.up.weight"));
+  EXPECT_TRUE(last.contains("final_norm.weight") && last.contains("layers.1.ffn.up.weight"));
+  EXPECT_FALSE(first.contains("layers.1.ffn.up.weight") || last.contains("layers.0.ffn.up.weight"));
+  EXPECT_TRUE(has(lab.refusal_on(2, {key + "=0"}), "expected a number of ranks"));
+  EXPECT_TRUE(has(lab.refusal_on(8, {key + "=8"}), "stages"));
+}
+
+json schedule_of(Lab& lab, const Sets& sets) {
+  return lab.explain({"--ranks", "2", "--schedule"}, kBatch + Sets{"parallel.pipeline=2"} + sets);
+}
+
+void schedule(const std::string& key) {
+  Lab lab;
+  const Sets sets = kBatch + Sets{"parallel.pipeline=2"};
+  const Seen one = lab.run(kBatch);
+  for (const std::string name : {"gpipe", "zbv", "v_half"}) {
+    EXPECT_EQ(schedule_of(lab, {key + "=" + name}).at("schedule"), name);
+    expect_same_training(one, lab.run_on(2, sets + Sets{key + "=" + name}));
+  }
+  // What explain writes can be read.
+  std::ofstream(lab.path("mine.json")) << schedule_of(lab, {key + "=zb_h1"}).dump();
+  const Sets mine{key + "=" + lab.path("mine.json").string()};
+  EXPECT_EQ(schedule_of(lab, mine), schedule_of(lab, {key + "=zb_h1"}));
+  expect_same_training(one, lab.run_on(2, sets + mine));
+  EXPECT_TRUE(has(lab.refusal_on(2, sets + Sets{key + "=zbw"}), "zbv"));
+}
+
+void virtual_stages(const std::string& key) {
+  Lab lab;
+  const Sets interleaved{"parallel.schedule=interleaved"};
+  EXPECT_EQ(schedule_of(lab, interleaved + Sets{key + "=2"}).at("stages"), 4);
+  expect_same_training(lab.run(kBatch),
+                       lab.run_on(2, kBatch + Sets{"parallel.pipeline=2"} + interleaved + Sets{key + "=2"}));
+  EXPECT_TRUE(has(lab.refusal_on(2, kBatch + Sets{"parallel.pipeline=2"} + interleaved + Sets{key + "=1"}),
+                  "virtual_stages"));
+}
+
+void stage_layers(const std::string& key) {
+  Lab lab;
+  const Sets sets = kBatch + Sets{"parallel.pipeline=2"};
+  const Seen one = lab.run(kBatch);
+  for (const std::string value : {"[2, 0]", "\"Ett|L\""}) {
+    const auto first = weights_of(lab, sets + Sets{key + "=" + value}, "2", "0");
+    EXPECT_TRUE(first.contains("layers.0.ffn.up.weight") && first.contains("layers.1.ffn.up.weight"))
+        << value;
+    expect_same_training(one, lab.run_on(2, sets + Sets{key + "=" + value}));
+  }
+  EXPECT_FALSE(weights_of(lab, sets + Sets{key + "=[0, 2]"}, "2", "0").contains("layers.0.ffn.up.weight"));
+  EXPECT_TRUE(has(lab.refusal_on(2, sets + Sets{key + "=[1, 2]"}), "stage_layers"));
 }
 
 void zero(const std::string&) {
@@ -228,6 +299,10 @@ Contracts parallel_keys() {
           {"parallel.zero", zero},
           {"parallel.tensor", tensor},
           {"parallel.sequence", sequence},
+          {"parallel.pipeline", pipeline},
+          {"parallel.schedule", schedule},
+          {"parallel.virtual_stages", virtual_stages},
+          {"parallel.stage_layers", stage_layers},
           {"parallel.reshard_after_forward", reshard_after_forward},
           {"parallel.reduce_dtype", reduce_dtype},
           {"parallel.prefetch", prefetch},

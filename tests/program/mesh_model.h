@@ -42,7 +42,8 @@ inline Request request_for(const models::ModelConfig& model, int64_t ranks) {
 inline void fill_batch(Executor& executor, const graph::Coordinates& at) {
   const graph::Mesh& mesh = executor.set().options.mesh;
   const int64_t vocab = executor.set().options.model.vocab_size;
-  const int64_t part = at[0] * mesh.size("shard") + at[1];
+  const auto place = [&](const char* axis) { return int64_t{at[static_cast<size_t>(mesh.axis(axis))]}; };
+  const int64_t part = place("replicate") * mesh.size("shard") + place("shard");
   const Request& request = executor.program(0).request;
   for (int64_t micro = 0; micro < request.micro_batches; ++micro) {
     for (const std::string name : {"tokens", "targets", "positions", "kv_begin", "encoder_tokens",

@@ -45,9 +45,7 @@ class Shadow {
     if (operand.base == Base::kBatch)
       return set_.batch_offset + action.micro_batch * program_.batch_bytes + operand.offset;
     if (!is_in_pool(operand.base)) return operand.offset;
-    const Pool& pool = program_.pools[pool_of(operand.base)];
-    return pool.offset + pool.slot_of[static_cast<size_t>(action.micro_batch)] * pool.slot_bytes +
-           operand.offset;
+    return program_.pools[pool_of(operand.base)].offset_for(action) + operand.offset;
   }
 
   Range range_of(const Action& action, ValueId id) const {

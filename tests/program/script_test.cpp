@@ -121,7 +121,7 @@ TEST(Slots, OfAPipelinesFirstStageAreItsDepth) {
   const auto set = compile({request}, tiny_options("llama3-5m"));
   const Program& program = set->programs[0];
   ASSERT_EQ(program.pools.size(), 1u);
-  EXPECT_EQ(name_of(program.pools[0]), "F→B");
+  EXPECT_EQ(program.pools[0].name, "F→B");
   EXPECT_EQ(program.pools[0].slots, 4);
   EXPECT_EQ(program.pools[0].slot_of, (std::vector<int32_t>{0, 1, 2, 3, 0, 1, 2, 3}));
   // What crosses is in the slots; beside it only what takes its bytes over in place.
@@ -162,7 +162,7 @@ TEST(Slots, OfASplitBackwardFollowTheLastReader) {
   const auto set = compile({request}, options);
   const Program& program = set->programs[0];
   ASSERT_EQ(program.pools.size(), 3u);
-  for (const Pool& pool : program.pools) EXPECT_GT(pool.slot_bytes, 0) << name_of(pool);
+  for (const Pool& pool : program.pools) EXPECT_GT(pool.slot_bytes, 0) << pool.name;
   EXPECT_EQ(program.pools[0].slots, 1) << "F→I: one micro-batch at a time";
   EXPECT_EQ(program.pools[1].slots, 3) << "F→W";
   EXPECT_EQ(program.pools[2].slots, 3) << "I→W";

@@ -72,7 +72,7 @@ uint64_t program_hash(const Program& program) {
   auto add = [&](const void* data, size_t bytes) {
     hasher.update(std::string_view(static_cast<const char*>(data), bytes));
   };
-  for (const auto& variants : program.segments) {
+  for (const auto& variants : program.segments[0]) {
     for (const auto& segment : variants) {
       for (const Instruction& one : segment) {
         add(&one.run, sizeof one.run);

@@ -1,4 +1,4 @@
-// Tensor parallelism, alone and with the other axes, trains what one rank trains.
+// Tensor and pipeline parallelism, alone and with the other axes, train what one rank trains.
 #include <atomic>
 #include <cmath>
 #include <filesystem>
@@ -21,11 +21,19 @@ struct Layout {
   const char* name;
   int replicate, shard, tensor, zero;
   bool sequence = true;
-  int ranks() const { return replicate * shard * tensor; }
+  int pipeline = 1;
+  const char* schedule = "1f1b";
+  int virtual_stages = 1;
+  int ranks() const { return replicate * shard * tensor * pipeline; }
   Sets sets() const {
-    return {fmt::format("parallel.replicate={}", replicate), fmt::format("parallel.shard={}", shard),
-            fmt::format("parallel.tensor={}", tensor), fmt::format("parallel.zero={}", zero),
-            fmt::format("parallel.sequence={}", sequence)};
+    return {fmt::format("parallel.replicate={}", replicate),
+            fmt::format("parallel.shard={}", shard),
+            fmt::format("parallel.tensor={}", tensor),
+            fmt::format("parallel.zero={}", zero),
+            fmt::format("parallel.sequence={}", sequence),
+            fmt::format("parallel.pipeline={}", pipeline),
+            fmt::format("parallel.schedule={}", schedule),
+            fmt::format("parallel.virtual_stages={}", virtual_stages)};
   }
 };
 constexpr Layout kLayouts[] = {{"tensor2", 1, 1, 2, 0},
@@ -35,7 +43,18 @@ constexpr Layout kLayouts[] = {{"tensor2", 1, 1, 2, 0},
                                {"zero1_2_tensor2", 1, 2, 2, 1},
                                {"zero3_2_tensor2", 1, 2, 2, 3},
                                {"zero2_3_tensor2_whole_stream", 1, 3, 2, 2, false},
-                               {"hybrid_2x2_tensor2", 2, 2, 2, 3}};
+                               {"hybrid_2x2_tensor2", 2, 2, 2, 3},
+                               {"pipeline2", 1, 1, 1, 0, true, 2},
+                               {"pipeline4_gpipe", 1, 1, 1, 0, true, 4, "gpipe"},
+                               {"pipeline2_interleaved", 1, 1, 1, 0, true, 2, "interleaved", 2},
+                               {"pipeline2_zb_h1", 1, 1, 1, 0, true, 2, "zb_h1"},
+                               {"pipeline2_interleaved_zb", 1, 1, 1, 0, true, 2, "interleaved_zb", 2},
+                               {"pipeline2_zbv", 1, 1, 1, 0, true, 2, "zbv"},
+                               {"pipeline2_v_half", 1, 1, 1, 0, true, 2, "v_half"},
+                               {"pipeline2_v_min", 1, 1, 1, 0, true, 2, "v_min"},
+                               {"pipeline2_dualpipev", 1, 1, 1, 0, true, 2, "dualpipev"},
+                               {"zero3_2_pipeline2", 1, 2, 1, 3, true, 2},
+                               {"zero2_2_tensor2_pipeline2_zbv", 1, 2, 2, 2, true, 2, "zbv"}};
 
 class TensorRanks : public testing::TestWithParam<Layout> {
  protected:

@@ -1,0 +1,82 @@
+#include "config/pipeline.h"
+
+#include "base/error.h"
+#include "base/file.h"
+#include "config/layout.h"
+#include "models/parametrization.h"
+#include "parallel/check.h"
+#include "parallel/messages.h"
+#include "parallel/schedule_json.h"
+#include "parallel/schedules.h"
+
+namespace strata::config {
+namespace {
+
+parallel::ModelParts parts_of(const models::ModelConfig& model) {
+  return {.layers = static_cast<int32_t>(model.blocks()),
+          .encoder_layers = static_cast<int32_t>(model.encoder_layers),
+          .tied_embeddings = model.tied};
+}
+
+parallel::Schedule schedule_of(const ParallelTable& keys, int32_t micro_batches) {
+  const auto ranks = static_cast<int32_t>(keys.pipeline);
+  if (parallel::find_schedule_kind(keys.schedule) != nullptr || !keys.schedule.ends_with(".json"))
+    return parallel::make_schedule(
+        {keys.schedule, ranks, micro_batches, static_cast<int32_t>(keys.virtual_stages)});
+  const std::string text = read_file(keys.schedule);
+  parallel::Schedule schedule = parallel::parse_schedule(text, keys.schedule);
+  parallel::require_sound(schedule, keys.schedule);
+  if (schedule.rank_count() != ranks || schedule.micro_batches != micro_batches) {
+    throw ConfigError(
+        "[parallel.schedule] {} is for {} ranks and {} micro-batches, and the run has pipeline = {} and {} "
+        "micro-batches a step (training.global_batch_size by micro_batch_size and the ranks of a batch)",
+        keys.schedule, schedule.rank_count(), schedule.micro_batches, ranks, micro_batches);
+  }
+  return schedule;
+}
+
+parallel::StageLayout layout_of(const RunConfig& config, const models::ModelConfig& model, int32_t stages) {
+  const parallel::ModelParts parts = parts_of(model);
+  const Auto<StageLayers>& keys = config.parallel.stage_layers;
+  if (keys.is_word())
+    return parallel::balanced_layout(costs_of_parts(model, config.training.sequence_length), parts, stages);
+  if (!(*keys).layout.empty()) return parallel::parse_layout((*keys).layout, parts, stages);
+  return parallel::layout_of_list((*keys).layers, parts, stages);
+}
+
+}  // namespace
+
+parallel::PartCosts costs_of_parts(const models::ModelConfig& model, int64_t sequence_length) {
+  parallel::PartCosts costs;
+  // A product takes 6 operations an element and token, forward and backward; attention by half, two products.
+  const double attention = 6 * static_cast<double>(sequence_length) * static_cast<double>(model.q_width());
+  costs.layers.assign(static_cast<size_t>(model.blocks()), attention);
+  const auto roles = models::parameter_roles(model);
+  for (const auto& [name, shape] : models::parameter_shapes(model)) {
+    if (!models::is_hidden_matrix(roles.at(name))) continue;
+    const std::string prefix = name.starts_with("encoder.layers.") ? "encoder.layers." : "layers.";
+    if (!name.starts_with(prefix)) continue;
+    const bool of_decoder = prefix == "layers.";
+    const auto layer = std::stoll(name.substr(prefix.size())) + (of_decoder ? model.encoder_layers : 0);
+    costs.layers[static_cast<size_t>(layer)] += 6 * static_cast<double>(shape.elements());
+  }
+  costs.head = 6 * static_cast<double>(model.vocab_size) * static_cast<double>(model.hidden_size);
+  // A look-up multiplies nothing: reading and adding a row weighs as some operations an element.
+  costs.embedding = 16 * static_cast<double>(model.hidden_size);
+  return costs;
+}
+
+std::shared_ptr<const program::Pipeline> pipeline_of(const RunConfig& config,
+                                                     const models::ModelConfig& model, int32_t place) {
+  if (config.parallel.pipeline <= 1) return nullptr;
+  auto pipeline = std::make_shared<program::Pipeline>();
+  pipeline->schedule = schedule_of(config.parallel, static_cast<int32_t>(micro_batches_of_part(config)));
+  pipeline->parts = parts_of(model);
+  pipeline->layout = layout_of(config, model, pipeline->schedule.stages);
+  pipeline->rank = place;
+  // One more than is needed for the step to end: who sends goes on while the last message is read.
+  pipeline->send_buffers = parallel::send_buffers_of(pipeline->schedule) + 1;
+  return pipeline;
+}
+
+}  // namespace strata::config

@@ -1,0 +1,158 @@
+// A small model cut into the stages of a pipeline, under every schedule, gives the losses, gradients and
+// updates of one rank.
+#include <gtest/gtest.h>
+
+#include "mesh_model.h"
+#include "parallel/check.h"
+#include "parallel/messages.h"
+#include "parallel/schedules.h"
+#include "parallel/simulate.h"
+#include "program/pipeline.h"
+
+namespace strata::program {
+namespace {
+
+struct Cut {
+  const char* schedule;
+  int32_t ranks = 2, virtual_stages = 1, micro_batches = 4;
+  graph::Mesh mesh = graph::Mesh::of(1, 1, 1, 1, 2);
+  int zero = 0;
+  const char* layout = "";  // Megatron-LM's; empty: as even as it can be
+};
+
+void PrintTo(const Cut& cut, std::ostream* out) {
+  *out << cut.schedule << " on " << cut.ranks;
+}
+
+models::ModelConfig deep_model(const std::string& preset) {
+  models::ModelConfig model = small_model(preset);
+  model.layers = 8;
+  if (model.encoder_layers > 0) model.encoder_layers = model.layers = 4;
+  return model;
+}
+
+parallel::ModelParts parts_of(const models::ModelConfig& model) {
+  return {.layers = static_cast<int32_t>(model.blocks()),
+          .encoder_layers = static_cast<int32_t>(model.encoder_layers),
+          .tied_embeddings = model.tied};
+}
+
+Pipeline pipeline_of(const Cut& cut, const models::ModelConfig& model) {
+  Pipeline pipeline;
+  pipeline.parts = parts_of(model);
+  pipeline.schedule =
+      parallel::make_schedule({cut.schedule, cut.ranks, cut.micro_batches, cut.virtual_stages});
+  const int32_t stages = pipeline.schedule.stages;
+  parallel::PartCosts costs;
+  costs.embedding = 0.1;
+  costs.head = 0.5;
+  costs.layers.assign(static_cast<size_t>(pipeline.parts.layers), 1);
+  pipeline.layout = *cut.layout != 0 ? parallel::parse_layout(cut.layout, pipeline.parts, stages)
+                                     : parallel::balanced_layout(costs, pipeline.parts, stages);
+  pipeline.send_buffers = parallel::send_buffers_of(pipeline.schedule);
+  return pipeline;
+}
+
+Request request_of(const CompileOptions& options, int32_t micro_batches) {
+  Request request = request_for(options.model, options.mesh.batch_ranks());
+  request.micro_batches = micro_batches;
+  return request;
+}
+
+MeshRanks take_step(CompileOptions options, const Cut* cut, int32_t micro_batches) {
+  std::vector<std::shared_ptr<const ProgramSet>> sets;
+  for (int32_t place = 0; place < options.mesh.size("pipeline"); ++place) {
+    if (cut != nullptr) {
+      Pipeline pipeline = pipeline_of(*cut, options.model);
+      pipeline.rank = place;
+      options.backward = pipeline.splits_backward() ? Backward::kSplit : Backward::kCombined;
+      options.pipeline = std::make_shared<const Pipeline>(std::move(pipeline));
+    }
+    sets.push_back(compile({request_of(options, micro_batches)}, options));
+  }
+  return MeshRanks(std::move(sets), 3, [](Executor& executor, const graph::Coordinates& at) {
+    fill_batch(executor, at);
+    write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f, .eps = 1e-2f});
+    executor.run_script(0);
+  });
+}
+
+class InAPipeline : public testing::TestWithParam<std::tuple<const char*, Cut, bool>> {};
+
+TEST_P(InAPipeline, ComputesWhatOneRankComputes) {
+  const auto& [preset, cut, bf16] = GetParam();
+  CompileOptions options = tiny_options(preset);
+  options.model = deep_model(preset);
+  options.activations = bf16 ? DType::kBF16 : DType::kF32;
+  const MeshRanks one = take_step(options, nullptr, cut.micro_batches);
+  options.mesh = cut.mesh;
+  options.zero = cut.zero;
+  const MeshRanks ranks = take_step(options, &cut, cut.micro_batches);
+  const double tolerance = bf16 ? 6e-2 : 3e-5;
+  const graph::Graph& graph = one.set().programs[0].graph;
+  for (const graph::Parameter& parameter : graph.parameters()) {
+    for (const graph::ValueId id : {parameter.gradient, parameter.value}) {
+      const std::string& name = graph.value(id).name;
+      expect_near(ranks.whole(name), one.whole(name), tolerance, name);
+    }
+  }
+  for (const char* name : {"loss_sum", "grad_norm", "param_norm"})
+    expect_near(ranks.whole(name), one.whole(name), tolerance, name);
+}
+
+const Cut kSchedules[] = {{"gpipe"},
+                          {"1f1b"},
+                          {"interleaved", 2, 2},
+                          {"zb_h1"},
+                          {"interleaved_zb", 2, 2},
+                          {"zbv"},
+                          {"zbv", 2, 1, 1},
+                          {"v_half", 2, 1, 6},
+                          {"v_min", 2, 1, 6},
+                          {"dualpipev", 2, 1, 6},
+                          {"1f1b", 4, 1, 3, graph::Mesh::of(1, 1, 1, 1, 4)},
+                          {"1f1b", 3, 1, 1, graph::Mesh::of(1, 1, 1, 1, 3)}};
+const Cut kMixed[] = {{"1f1b", 2, 1, 4, graph::Mesh::of(1, 2, 1, 1, 2), 3},
+                      {"zbv", 2, 1, 4, graph::Mesh::of(1, 2, 1, 1, 2), 2},
+                      {"1f1b", 2, 1, 4, graph::Mesh::of(2, 1, 1, 1, 2)},
+                      {"zb_h1", 2, 1, 4, graph::Mesh::of(1, 1, 1, 2, 2)},
+                      {"interleaved", 2, 2, 4, graph::Mesh::of(1, 1, 1, 2, 2)},
+                      {"1f1b", 2, 1, 4, graph::Mesh::of(1, 2, 1, 2, 2), 1}};
+const Cut kUneven[] = {{"1f1b", 2, 1, 4, graph::Mesh::of(1, 1, 1, 1, 2), 0, "Et*3|t*5L"},
+                       {"1f1b", 2, 1, 4, graph::Mesh::of(1, 1, 1, 1, 2), 0, "Et*4|t*4L"},
+                       {"1f1b", 4, 1, 4, graph::Mesh::of(1, 1, 1, 1, 4), 0, "E|t*7|t|L"},
+                       {"interleaved", 2, 2, 4, graph::Mesh::of(1, 1, 1, 1, 2), 0, "Et||t*6|tL"}};
+
+std::string name_of_case(const testing::TestParamInfo<InAPipeline::ParamType>& one) {
+  const Cut& cut = std::get<1>(one.param);
+  std::string name = fmt::format("{}_{}_{}", std::get<0>(one.param), cut.schedule, one.index);
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, InAPipeline,
+                         testing::Combine(testing::Values("llama3-5m", "t5-small"),
+                                          testing::ValuesIn(kSchedules), testing::Values(false)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Mixed, InAPipeline,
+                         testing::Combine(testing::Values("gpt2-124m", "t5-v1.1-small"),
+                                          testing::ValuesIn(kMixed), testing::Values(false)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Uneven, InAPipeline,
+                         testing::Combine(testing::Values("gemma3-270m", "t5-small", "bert-tiny"),
+                                          testing::ValuesIn(kUneven), testing::Values(false)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Families, InAPipeline,
+                         testing::Combine(testing::Values("qwen3-0.6b", "gemma2-2b", "pythia-14m",
+                                                          "phi3-mini", "starcoder2-3b", "stablelm2-1.6b",
+                                                          "bert-tiny", "olmo2-1b"),
+                                          testing::Values(Cut{"zbv"}), testing::Values(false)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Bf16, InAPipeline,
+                         testing::Combine(testing::Values("llama3-5m", "bert-tiny"),
+                                          testing::Values(Cut{"1f1b"}, Cut{"zbv"}), testing::Values(true)),
+                         name_of_case);
+
+}  // namespace
+}  // namespace strata::program
