@@ -3,160 +3,49 @@
 #include <gumbo.h>
 
 #include <algorithm>
-#include <cctype>
-#include <cstring>
-#include <memory>
-#include <new>
 
 #include "data/input/html_names.h"
+#include "data/input/html_nodes.h"
 
 namespace strata::data {
 namespace {
-
-constexpr size_t kArenaChunk = size_t{1} << 18;
-constexpr size_t kArenaLimit = size_t{64} << 20;
-constexpr size_t kArenaLimitPerByte = 64;
-constexpr int64_t kMaxDepth = 2000;
-
-// The parser's memory, given back at once: freeing its tree node by node would recurse as deep as the page.
-class Arena {
- public:
-  explicit Arena(size_t limit) : limit_(limit) {}
-  // Throws std::bad_alloc, through the parser's C frames, beyond the limit. The parser holds nothing but
-  // memory.
-  void* take(size_t size) {
-    size = (size + 15) / 16 * 16;
-    if (size > left_) {
-      const size_t chunk = std::max(size, kArenaChunk);
-      if (total_ + chunk > limit_) throw std::bad_alloc();
-      total_ += chunk;
-      chunks_.push_back(std::make_unique_for_overwrite<char[]>(chunk));
-      next_ = chunks_.back().get();
-      left_ = chunk;
-    }
-    void* const taken = next_;
-    next_ += size;
-    left_ -= size;
-    return taken;
-  }
-
- private:
-  size_t limit_;
-  size_t total_ = 0;
-  char* next_ = nullptr;
-  size_t left_ = 0;
-  std::vector<std::unique_ptr<char[]>> chunks_;
-};
-
-// Where the content of <script> or <style> ends, which begins at `at`: tags in it are none.
-size_t raw_text_end(std::string_view html, size_t at, std::string_view tag) {
-  for (at = html.find("</", at); at != html.npos; at = html.find("</", at + 2)) {
-    const std::string_view name = html.substr(at + 2, tag.size());
-    if (std::equal(name.begin(), name.end(), tag.begin(), tag.end(),
-                   [](unsigned char a, char b) { return std::tolower(a) == b; }))
-      return at;
-  }
-  return html.size();
-}
-
-// Whether open tags without an end tag pile up. The parser looks through all open elements for many a tag, so
-// its time grows with depth times size.
-bool nested_too_deep(std::string_view html) {
-  if (html.empty()) return false;
-  int64_t depth = 0;
-  for (size_t at = html.find('<'); at < html.size() - 1; at = html.find('<', at + 1)) {
-    const char next = html[at + 1];
-    if (next == '/') {
-      depth = std::max<int64_t>(0, depth - 1);
-    } else if (html.substr(at).starts_with("<!--")) {
-      at = std::min(html.find("-->", at), html.size() - 1);
-    } else if (std::isalpha(static_cast<unsigned char>(next))) {
-      const size_t end = std::min(html.find_first_of(" \t\r\n/>", at), at + 16);
-      std::string tag(html.substr(at + 1, end - at - 1));
-      for (char& c : tag) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-      if (!closes_itself(tag) && ++depth > kMaxDepth) return true;
-      if (tag == "script" || tag == "style") at = raw_text_end(html, at, tag) - 1;
-    }
-  }
-  return false;
-}
-
-std::string_view attribute(const GumboElement& element, const char* name) {
-  const GumboAttribute* found = gumbo_get_attribute(&element.attributes, name);
-  return found == nullptr ? std::string_view() : std::string_view(found->value);
-}
 
 bool is_white(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f';
 }
 
-// Whether all of a table is cells of text, so that a row makes a line.
-bool is_data_table(const GumboNode* table) {
-  const GumboNode* node = table;
-  size_t next = 0;
-  for (;;) {
-    const GumboVector& children = node->v.element.children;
-    if (next == children.length) {
-      if (node == table) return true;
-      next = node->index_within_parent + 1;
-      node = node->parent;
-      continue;
-    }
-    const auto* const child = static_cast<const GumboNode*>(children.data[next]);
-    if (child->type != GUMBO_NODE_ELEMENT) {
-      ++next;
-      continue;
-    }
-    if (breaks_table(child->v.element.tag)) return false;
-    node = child;
-    next = 0;
-  }
+// Whether all of the table that begins at `table` is cells of text, so that a row makes a line.
+bool is_data_table(const HtmlNodes& page, size_t table) {
+  const auto* const nodes = page.nodes.data();
+  return std::none_of(nodes + table + 1, nodes + nodes[table].end, [](const HtmlNode& node) {
+    return node.kind == HtmlNode::kBegin && breaks_table(static_cast<GumboTag>(node.tag));
+  });
 }
 
 class Walk {
  public:
-  explicit Walk(HtmlPage& page) : page_(page) {}
+  Walk(const HtmlNodes& nodes, HtmlPage& page) : nodes_(nodes), page_(page) {}
 
-  // Depth first without recursion: a node is entered, then its children, then it is left.
-  void run(const GumboNode* root) {
-    const GumboNode* node = root;
-    size_t next = 0;
-    enter(node);
-    for (;;) {
-      const GumboVector& children = node->v.element.children;
-      if (next < children.length) {
-        const auto* const child = static_cast<const GumboNode*>(children.data[next]);
-        if (child->type == GUMBO_NODE_ELEMENT && !is_skipped(child->v.element)) {
-          enter(child);
-          node = child;
-          next = 0;
-          continue;
-        }
-        if (child->type == GUMBO_NODE_TEXT || child->type == GUMBO_NODE_WHITESPACE ||
-            child->type == GUMBO_NODE_CDATA)
-          add_text(child->v.text.text);
-        ++next;
-        continue;
+  void run() {
+    for (size_t i = 0; i < nodes_.nodes.size(); ++i) {
+      const HtmlNode& node = nodes_.nodes[i];
+      if (node.kind == HtmlNode::kText) {
+        add_text(node.text);
+      } else if (node.kind == HtmlNode::kEnd) {
+        leave(node);
+      } else if (node.skipped) {
+        i = node.end;
+      } else {
+        enter(i);
       }
-      leave(node);
-      if (node == root) break;
-      next = node->index_within_parent + 1;
-      node = node->parent;
     }
   }
 
  private:
-  // What never holds text of the page, and small marks inside of lines.
-  static bool is_skipped(const GumboElement& element) {
-    if (element.tag_namespace != GUMBO_NAMESPACE_HTML) return element.tag_namespace == GUMBO_NAMESPACE_SVG;
-    if (is_never_text(element.tag)) return true;
-    return !is_block(element.tag) && is_inline_mark(attribute(element, "class"));
-  }
-
-  void enter(const GumboNode* node) {
-    const GumboElement& element = node->v.element;
-    const GumboTag tag = element.tag;
-    if (tag == GUMBO_TAG_A && !attribute(element, "href").empty()) ++links_;
+  void enter(size_t place) {
+    const HtmlNode& node = nodes_.nodes[place];
+    const auto tag = static_cast<GumboTag>(node.tag);
+    if (node.link) ++links_;
     if (tag == GUMBO_TAG_BR) {
       add_break();
       return;
@@ -170,9 +59,10 @@ class Walk {
     HtmlElement entry;
     entry.parent = open_.empty() ? 0 : open_.back();
     const bool inside_main = !open_.empty() && page_.elements[entry.parent].main;
-    entry.main = inside_main || is_main(tag, attribute(element, "role"), attribute(element, "itemprop"));
-    entry.boilerplate = !open_.empty() && is_boilerplate(element, inside_main);
-    const bool data_table = tag == GUMBO_TAG_TABLE && is_data_table(node);
+    entry.main = inside_main || is_main(tag, nodes_.value(node, HtmlName::kRole),
+                                        nodes_.value(node, HtmlName::kItemProperty));
+    entry.boilerplate = !open_.empty() && is_boilerplate(node, inside_main);
+    const bool data_table = tag == GUMBO_TAG_TABLE && is_data_table(nodes_, place);
     entry.list = data_table || is_list(tag);
     open_.push_back(static_cast<uint32_t>(page_.elements.size()));
     page_.elements.push_back(entry);
@@ -182,9 +72,9 @@ class Walk {
     if (data_table) in_data_table_ = true;
   }
 
-  void leave(const GumboNode* node) {
-    const GumboTag tag = node->v.element.tag;
-    if (tag == GUMBO_TAG_A && !attribute(node->v.element, "href").empty()) --links_;
+  void leave(const HtmlNode& node) {
+    const auto tag = static_cast<GumboTag>(node.tag);
+    if (node.link) --links_;
     if (tag == GUMBO_TAG_BR) return;
     if (in_data_table_) {
       if (tag == GUMBO_TAG_TD || tag == GUMBO_TAG_TH) end_cell();
@@ -200,16 +90,17 @@ class Walk {
     if (tag >= GUMBO_TAG_H1 && tag <= GUMBO_TAG_H6) heading_ = 0;
   }
 
-  bool is_boilerplate(const GumboElement& element, bool inside_main) const {
-    if (element.tag == GUMBO_TAG_HEADER) return !inside_main;
-    return is_boilerplate_tag(element.tag) || is_boilerplate_role(attribute(element, "role")) ||
-           is_boilerplate_name(attribute(element, "class")) ||
-           is_boilerplate_name(attribute(element, "id")) || is_hidden(element);
+  bool is_boilerplate(const HtmlNode& node, bool inside_main) const {
+    if (node.tag == GUMBO_TAG_HEADER) return !inside_main;
+    return is_boilerplate_tag(static_cast<GumboTag>(node.tag)) ||
+           is_boilerplate_role(nodes_.value(node, HtmlName::kRole)) ||
+           is_boilerplate_name(nodes_.value(node, HtmlName::kClass)) ||
+           is_boilerplate_name(nodes_.value(node, HtmlName::kId)) || is_hidden(node);
   }
-  static bool is_hidden(const GumboElement& element) {
-    if (gumbo_get_attribute(&element.attributes, "hidden") != nullptr) return true;
-    if (attribute(element, "aria-hidden") == "true") return true;
-    const std::string_view style = attribute(element, "style");
+  bool is_hidden(const HtmlNode& node) const {
+    if (nodes_.find(node, HtmlName::kHidden) != nullptr) return true;
+    if (nodes_.value(node, HtmlName::kAriaHidden) == "true") return true;
+    const std::string_view style = nodes_.value(node, HtmlName::kStyle);
     const size_t display = style.find("display");
     return display != style.npos && style.substr(display, 16).find("none") != style.npos;
   }
@@ -286,6 +177,7 @@ class Walk {
     cell_ended_ = false;
   }
 
+  const HtmlNodes& nodes_;
   HtmlPage& page_;
   HtmlBlock block_;
   std::vector<uint32_t> open_;
@@ -298,30 +190,20 @@ class Walk {
 
 }  // namespace
 
-bool parse_html(std::string_view html, HtmlPage& page) {
+void cut_into_blocks(const HtmlNodes& nodes, HtmlPage& page) {
   page.elements.clear();
   page.blocks.clear();
-  if (nested_too_deep(html)) return false;
-  Arena arena(kArenaLimit + kArenaLimitPerByte * html.size());
-  GumboOptions options = kGumboDefaultOptions;
-  options.allocator = [](void* memory, size_t size) { return static_cast<Arena*>(memory)->take(size); };
-  options.deallocator = [](void*, void*) {};
-  options.userdata = &arena;
-  options.max_errors = 0;
-  try {
-    const GumboOutput* const output = gumbo_parse_with_options(&options, html.data(), html.size());
-    const GumboVector& children = output->root->v.element.children;
-    for (size_t i = 0; i < children.length; ++i) {
-      const auto* const child = static_cast<const GumboNode*>(children.data[i]);
-      if (child->type == GUMBO_NODE_ELEMENT && child->v.element.tag == GUMBO_TAG_BODY) {
-        Walk(page).run(child);
-        break;
-      }
-    }
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
+  Walk(nodes, page).run();
   if (page.elements.empty()) page.elements.emplace_back();
+}
+
+bool parse_html(std::string_view html, HtmlPage& page) {
+  HtmlNodes nodes;
+  if (!read_nested_page(html, nodes)) {
+    nodes = {};
+    if (!read_any_page(html, nodes)) return false;
+  }
+  cut_into_blocks(nodes, page);
   return true;
 }
 

@@ -33,8 +33,11 @@ struct HtmlPage {
   std::vector<HtmlBlock> blocks;
 };
 
-// Valid UTF-8 in and out. False for pages nested deeper than 2000 elements, and where the tree would take
-// more than 64 MiB and 64 bytes for a byte: neither is ever a text, and both can take hours.
+// False for pages nested deeper than 2000 elements, and where the tree would take more than 64 MiB and 64
+// bytes for a byte (read_any_page). `html` is valid UTF-8.
 bool parse_html(std::string_view html, HtmlPage& page);
+
+struct HtmlNodes;
+void cut_into_blocks(const HtmlNodes& nodes, HtmlPage& page);
 
 }  // namespace strata::data

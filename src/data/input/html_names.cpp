@@ -125,6 +125,37 @@ bool is_never_text(GumboTag tag) {
   }
 }
 
+bool is_skipped(GumboTag tag, std::string_view class_names) {
+  return is_never_text(tag) || (!is_block(tag) && is_inline_mark(class_names));
+}
+
+std::optional<HtmlName> html_name(std::string_view name) {
+  switch (name.size()) {
+    case 2:
+      if (name == "id") return HtmlName::kId;
+      break;
+    case 4:
+      if (name == "role") return HtmlName::kRole;
+      break;
+    case 5:
+      if (name == "class") return HtmlName::kClass;
+      if (name == "style") return HtmlName::kStyle;
+      break;
+    case 6:
+      if (name == "hidden") return HtmlName::kHidden;
+      break;
+    case 8:
+      if (name == "itemprop") return HtmlName::kItemProperty;
+      break;
+    case 11:
+      if (name == "aria-hidden") return HtmlName::kAriaHidden;
+      break;
+    default:
+      break;
+  }
+  return std::nullopt;
+}
+
 bool is_list(GumboTag tag) {
   return tag == GUMBO_TAG_UL || tag == GUMBO_TAG_OL || tag == GUMBO_TAG_DL;
 }
