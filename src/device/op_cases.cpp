@@ -129,11 +129,27 @@ void add_embedding_rows(std::vector<OpCase>& cases, const Sizes& s) {
     return ops::EmbeddingGradAttrs{.rows = 13, .scale = scale, .padding_id = padding};
   };
   const Operand tokens = i32(s.rows, 13), table = f32({13, s.width});
-  cases.push_back(s.row("embedding", ops::kEmbedding, {tokens, table, absent(), absent()}, attrs(2.5, -1)));
+  cases.push_back(
+      s.row("embedding", ops::kEmbedding, {tokens, table, absent(), absent(), absent()}, attrs(2.5, -1)));
   cases.push_back(s.row("embedding_positions", ops::kEmbedding,
-                        {tokens, table, i32(s.rows, 6), f32({6, s.width})}, attrs(2.5, -1)));
-  cases.push_back(s.row("embedding_grad", ops::kEmbeddingGrad, {s.x(), tokens}, grad_attrs(2.5, -1)));
-  cases.push_back(s.row("embedding_grad_padding", ops::kEmbeddingGrad, {s.x(), tokens}, grad_attrs(1.0, 7)));
+                        {tokens, table, i32(s.rows, 6), f32({6, s.width}), absent()}, attrs(2.5, -1)));
+  cases.push_back(
+      s.row("embedding_grad", ops::kEmbeddingGrad, {s.x(), tokens, absent()}, grad_attrs(2.5, -1)));
+  cases.push_back(
+      s.row("embedding_grad_padding", ops::kEmbeddingGrad, {s.x(), tokens, absent()}, grad_attrs(1.0, 7)));
+  // Four parts of a vocabulary, of which ranks have some; and two that do not begin with it.
+  for (const auto& [name, count, begin] : {std::tuple{"_parts", 4, 0}, std::tuple{"_some_parts", 2, 7}}) {
+    if (begin > 0 && !s.ragged) continue;
+    std::vector<int64_t> starts;
+    for (int64_t part = 0; part < count; ++part) starts.push_back(begin + 4 * part);
+    const Operand ids = i32(s.rows, 16);
+    cases.push_back(s.row(fmt::format("embedding{}", name).c_str(), ops::kEmbedding,
+                          {ids, f32({4 * count, s.width}), absent(), absent(), i32_of(starts)},
+                          attrs(2.5, -1)));
+    const ops::EmbeddingGradAttrs of_parts{.rows = 16, .scale = 2.5, .padding_id = 9, .rows_of_part = 4};
+    cases.push_back(s.row(fmt::format("embedding_grad{}", name).c_str(), ops::kEmbeddingGrad,
+                          {s.x(), ids, i32_of(starts)}, of_parts));
+  }
 }
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -180,7 +196,10 @@ void add_split_loss_rows(std::vector<OpCase>& cases, const Sizes& s) {
                                     {"_parts_softcap", 16, 0, 4, 16, 1.5, false}};
   // A shard that does not begin with the vocabulary cannot be cut further by its one part.
   const std::vector<Vocabulary> shard{{"_shard", 13, 13, 1, 39, 1.5, false},
-                                      {"_shard_parts", 14, 13, 2, 39, 0, true}};
+                                      {"_shard_parts", 14, 13, 2, 39, 0, true},
+                                      {"_last_shard", 13, 26, 1, 34, 0, true},
+                                      {"_shard_of_padding", 13, 39, 1, 34, 1.5, false},
+                                      {"_shard_parts_at_end", 14, 26, 2, 36, 1.5, false}};
   for (const auto* some : {&all, &shard}) {
     if (some == &shard && !s.ragged) continue;
     for (const Vocabulary& v : *some) {
@@ -199,6 +218,8 @@ void add_split_loss_rows(std::vector<OpCase>& cases, const Sizes& s) {
                             {s.x(), w, same_as(1), targets, statistics, given, bias, start_of(v)}, attrs));
       cases.push_back(s.row(("cross_entropy_grad_weight" + v.name).c_str(), ops::kCrossEntropyGradWeight,
                             {s.x(), w, targets, statistics, given, bias, start_of(v)}, attrs));
+      cases.push_back(s.row(("cross_entropy_grad" + v.name).c_str(), ops::kCrossEntropyGrad,
+                            {s.x(), w, same_as(1), targets, statistics, given, bias, start_of(v)}, attrs));
     }
   }
   const Operand targets =
@@ -271,6 +292,13 @@ std::vector<OpCase> make_cases() {
                    .inputs = {},
                    .attrs = ops::ConstantAttrs{9, 1.5},
                    .replicated_only = true});
+  for (const int64_t ranks : {1, 3}) {
+    cases.push_back({.name = fmt::format("vocab_start_of_{}_ranks", ranks),
+                     .op = &ops::kVocabStart,
+                     .inputs = {i32_of({0, 2})},
+                     .attrs = ops::VocabStartAttrs{.axis = 1, .parts = 4, .rows = 11, .ranks = ranks},
+                     .replicated_only = true});
+  }
   for (const auto& [name, own] : {std::pair{"loss_seed", 28.0}, std::pair{"loss_seed_without_terms", 0.0}}) {
     cases.push_back({.name = name,
                      .op = &graph::kLossSeed,

@@ -137,9 +137,10 @@ class Timed {
   }
 
   void embedding_and_loss() {
-    add(ops::kEmbedding, {ids(kTokens, kVocab), f32({kVocab, kWidth}), absent(), absent()},
+    add(ops::kEmbedding, {ids(kTokens, kVocab), f32({kVocab, kWidth}), absent(), absent(), absent()},
         ops::EmbeddingAttrs{});
-    add(ops::kEmbeddingGrad, {rows(kWidth), ids(kTokens, kTokens)}, ops::EmbeddingGradAttrs{.rows = kTokens});
+    add(ops::kEmbeddingGrad, {rows(kWidth), ids(kTokens, kTokens), absent()},
+        ops::EmbeddingGradAttrs{.rows = kTokens});
     const ops::LinearCrossEntropyAttrs attrs;
     for (const int64_t width : {int64_t{256}, int64_t{1024}}) {
       const Operand w = f32({kVocab, width}), targets = ids(kTokens, kVocab);
@@ -156,6 +157,7 @@ class Timed {
     add(ops::kCrossEntropyGradInput, {x, w, same_as(1), targets, statistics, given, absent(), absent()},
         whole);
     add(ops::kCrossEntropyGradWeight, {x, w, targets, statistics, given, absent(), absent()}, whole);
+    add(ops::kCrossEntropyGrad, {x, w, same_as(1), targets, statistics, given, absent(), absent()}, whole);
   }
 
   void update() {
@@ -209,6 +211,7 @@ std::span<const UntimedOp> untimed_ops() {
       {&optim::kSumOfPartials, kScalars},
       {&optim::kAdafactorVector, kScalars},
       {&graph::kLossSeed, kScalars},
+      {&ops::kVocabStart, kScalars},
       {&graph::kTakeShard, "a copy, priced by the bandwidth"},
       {&ops::kCrossEntropyLoss, kScalars},
       {&ops::kCrossEntropyLossGrad, kScalars},

@@ -50,7 +50,8 @@ ValueId GradientBuilder::parameter_gradient(ValueId parameter) {
                                        .encoding = {},
                                        .placements = {},
                                        .segments = weight.segments,
-                                       .segments_along = weight.segments_along});
+                                       .segments_along = weight.segments_along,
+                                       .padding = {.uneven = weight.padding.uneven}});
   }
   return entry.gradient;
 }

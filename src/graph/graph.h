@@ -58,6 +58,7 @@ constexpr bool is_temporary(Role role) {
 struct Padding {
   int axis = -1;  // of the mesh; this cut is made behind those of all other axes; -1: there is none
   int64_t grain = 1;
+  int uneven = -1;  // another axis that need not divide the value, with shares of any size; -1: none
   bool operator==(const Padding&) const = default;
 };
 

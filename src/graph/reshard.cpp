@@ -150,8 +150,9 @@ ValueId reshard(Graph& graph, ValueId x, std::string_view axis_name, Placement t
   if (from == kWhole) return graph.add_node(kTakeShard, {x, rank_block(graph)}, attrs)[0];
   const ValueId y = graph.add_node(kReshard, {x}, attrs)[0];
   // What is put together and cut another way has lost the padding of its old cut.
-  const bool cut_anew = is_sharded(from) && is_sharded(to) && graph.value(x).padding.axis == axis;
-  if (!cut_anew) graph.value(y).padding = graph.value(x).padding;
+  const bool cut_anew = is_sharded(from) && is_sharded(to);
+  const Padding& padding = graph.value(x).padding;
+  if (!cut_anew || (padding.axis != axis && padding.uneven != axis)) graph.value(y).padding = padding;
   return y;
 }
 

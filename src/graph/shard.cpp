@@ -39,7 +39,8 @@ std::vector<int64_t> whole_parts(const Value& value, int dim) {
 
 Cut cut_on(std::vector<int64_t> parts, const Value& value, int dim, const Mesh& mesh, int axis) {
   const MeshAxis& of = mesh.axes[static_cast<size_t>(axis)];
-  Cut cut{std::move(parts), of.size, axis == value.padding.axis ? value.padding.grain : 0};
+  const Padding& padding = value.padding;
+  Cut cut{std::move(parts), of.size, axis == padding.axis ? padding.grain : axis == padding.uneven ? 1 : 0};
   if (cut.grain > 0) return cut;
   for (const int64_t part : cut.parts) {
     if (part % cut.ranks == 0) continue;

@@ -28,6 +28,7 @@ ValueId add_whole(Graph& graph, ValueId parameter, int axis, Role role, std::str
   whole.placements[static_cast<size_t>(axis)] = Placement::replicated();
   whole.segments = shard.segments;
   whole.segments_along = shard.segments_along;
+  whole.padding.uneven = shard.padding.uneven;
   whole.whole_of = parameter;
   return graph.add_value(std::move(whole));
 }
@@ -91,7 +92,8 @@ void shard_parameters(Graph& graph, int stage, const GrainOf& grain_of) {
   for (const Parameter& parameter : graph.parameters()) {
     Value& value = graph.value(parameter.value);
     value.placements[static_cast<size_t>(axis)] = Placement::sharded(0);
-    value.padding = {axis, grain_of(parameter)};
+    value.padding.axis = axis;
+    value.padding.grain = grain_of(parameter);
     is_sharded[static_cast<size_t>(parameter.value)] = true;
   }
   Gatherer(graph, stage, axis).run(is_sharded);

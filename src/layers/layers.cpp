@@ -34,12 +34,6 @@ std::vector<Placement> on_tensor_axis(const Context& context, Placement placemen
   return placed(context.graph.mesh(), {"tensor"}, placement);
 }
 
-// The stream as every shard of a column-parallel weight reads it.
-ValueId gathered(Context& context, ValueId stream) {
-  return context.sequence_parallel ? graph::reshard(context.graph, stream, "tensor", kWhole)
-                                   : graph::enter_shards(context.graph, stream, "tensor");
-}
-
 // The terms that the shards of a row-parallel weight give, added up.
 ValueId reduced(Context& context, ValueId terms) {
   return graph::reshard(context.graph, terms, "tensor", context.sequence_parallel ? kRows : kWhole);
@@ -117,6 +111,11 @@ void add_batch(Context& context) {
 
 ValueId rows_of_stream(Context& context, ValueId of_all) {
   return context.sequence_parallel ? graph::reshard(context.graph, of_all, "tensor", kRows) : of_all;
+}
+
+ValueId gathered(Context& context, ValueId stream) {
+  return context.sequence_parallel ? graph::reshard(context.graph, stream, "tensor", kWhole)
+                                   : graph::enter_shards(context.graph, stream, "tensor");
 }
 
 void make_bidirectional(Context& context) {
@@ -472,9 +471,41 @@ void store_encoder(Context& context, const StackSpec& spec, ValueId encoded) {
 }
 
 ValueId embedding_table(Context& context, const std::string& name, ParameterRole role, int64_t rows,
-                        int64_t width, bool by_head) {
-  return add_parameter(context, name, role, {rows, width}, Init::Kind::kNormal,
-                       on_tensor_axis(context, by_head ? Placement::sharded(1) : kWhole));
+                        int64_t width) {
+  const bool of_vocabulary = role == ParameterRole::kEmbedding || role == ParameterRole::kHead;
+  const Placement split = of_vocabulary                           ? kRows
+                          : role == ParameterRole::kDistanceTable ? Placement::sharded(1)
+                                                                  : kWhole;
+  const ValueId table =
+      add_parameter(context, name, role, {rows, width}, Init::Kind::kNormal, on_tensor_axis(context, split));
+  if (of_vocabulary) context.graph.value(table).padding.uneven = context.graph.mesh().axis("tensor");
+  return table;
+}
+
+ValueId vocabulary_bias(Context& context, const std::string& name, ValueId table) {
+  const Value like = context.graph.value(table);
+  const ValueId bias = add_parameter(context, name, ParameterRole::kBias, {like.shape[0]}, Init::Kind::kZeros,
+                                     like.placements);
+  context.graph.value(bias).padding = like.padding;
+  return bias;
+}
+
+ValueId embedding(Context& context, ValueId table, const EmbeddingSpec& spec) {
+  Graph& graph = context.graph;
+  ops::EmbeddingOptions look_up{.scale = spec.scale, .padding_id = spec.padding_id};
+  look_up.vocab_start = ops::vocab_start(graph, table, "tensor");
+  const ValueId positions = spec.position_table == kNone ? kNone : rows_of_stream(context, context.positions);
+  if (look_up.vocab_start == kNone) {
+    look_up.positions = positions;
+    look_up.position_table = spec.position_table;
+    return ops::embedding(graph, rows_of_stream(context, context.tokens), table, context.activations,
+                          look_up);
+  }
+  const ValueId x =
+      reduced(context, ops::embedding(graph, context.tokens, table, context.activations, look_up));
+  if (positions == kNone) return x;
+  // Once, and not once a shard.
+  return graph::add_sum(graph, x, ops::embedding(graph, positions, spec.position_table, context.activations));
 }
 
 }  // namespace strata::layers

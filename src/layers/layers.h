@@ -88,6 +88,8 @@ void add_batch(Context& context);
 // Of something that has an entry for each token, what goes with the rows that the stream between blocks holds
 // on this rank.
 ValueId rows_of_stream(Context& context, ValueId of_all);
+// All rows of the stream, as every shard of a weight reads them; the gradients that shards give are added up.
+ValueId gathered(Context& context, ValueId stream);
 // Rows see later ones of their document: gives them kv_end.
 void make_bidirectional(Context& context);
 // The encoder's side of a decoder's context: its tokens as a batch of their own, seen both ways.
@@ -206,8 +208,19 @@ ValueId received(Context& context, std::string name, int64_t width);
 // What a decoder's stack reads of an encoder, of all its layers, into the caches; kEncoderPrefill only.
 void store_encoder(Context& context, const StackSpec& spec, ValueId encoded);
 
-// A table [rows, width]; returns the parameter. `by_head`: a column belongs to a head of attention.
+// A table [rows, width]; returns the parameter. Tables of the vocabulary (kEmbedding, kHead) are sharded
+// along "tensor" by rows, which need not divide; biases by distance by their columns, the heads.
 ValueId embedding_table(Context& context, const std::string& name, graph::ParameterRole role, int64_t rows,
-                        int64_t width, bool by_head = false);
+                        int64_t width);
+// A number for each row of such a table, which lies as the table's rows do.
+ValueId vocabulary_bias(Context& context, const std::string& name, ValueId table);
+
+struct EmbeddingSpec {
+  double scale = 1;
+  int64_t padding_id = -1;         // ops::EmbeddingOptions
+  ValueId position_table = kNone;  // kNone: positions are not looked up
+};
+// The stream that the batch's tokens begin with.
+ValueId embedding(Context& context, ValueId table, const EmbeddingSpec& spec = {});
 
 }  // namespace strata::layers

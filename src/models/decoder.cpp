@@ -68,9 +68,9 @@ void rotate(const ModelConfig& config, layers::Context& context, layers::StackSp
 // Scores of a stack by distance: from its farthest key before a row to the row, or to the farthest behind it.
 void add_distances(const ModelConfig& config, layers::Context& context, layers::StackSpec& spec) {
   const int64_t farthest = positions_in(context) - 1;
-  const auto table = layers::embedding_table(context, spec.prefix + "relative_bias.weight",
-                                             graph::ParameterRole::kDistanceTable, config.distance_buckets,
-                                             config.heads, true);
+  const auto table =
+      layers::embedding_table(context, spec.prefix + "relative_bias.weight",
+                              graph::ParameterRole::kDistanceTable, config.distance_buckets, config.heads);
   spec.attention.distance_bias = ops::relative_bias(context.graph, table,
                                                     {.max_distance = config.max_distance,
                                                      .bidirectional = !context.causal,
@@ -109,9 +109,7 @@ Hidden transformed(const ModelConfig& config, layers::Context& context, const la
                                     hidden);
   const auto bent = ops::activation(context.graph, dense, config.activation);
   const auto values = layers::norm(context, norm_named(spec, "head_norm"), bent).y;
-  const auto bias = context.graph.add_parameter("head.bias", graph::ParameterRole::kBias, {config.vocab_size},
-                                                {graph::Init::Kind::kZeros});
-  return {values, head, bias};
+  return {values, head, layers::vocabulary_bias(context, "head.bias", head)};
 }
 
 // What stages on other ranks give and get.
@@ -148,16 +146,14 @@ bool has_layers(const std::vector<layers::Stretch>& stages, int64_t first, int64
 graph::ValueId embedded_tokens(const ModelConfig& config, layers::Context& context,
                                const layers::StackSpec& spec, graph::ValueId table) {
   graph::Graph& graph = context.graph;
-  ops::EmbeddingOptions look_up{.scale = embedding_scale(config, context.activations),
+  layers::EmbeddingSpec look_up{.scale = embedding_scale(config, context.activations),
                                 .padding_id = config.pad_id.value_or(-1)};
   if (config.positions == Positions::kLearned) {
-    look_up.positions = layers::rows_of_stream(context, context.positions);
     look_up.position_table =
         layers::embedding_table(context, "positions.weight", graph::ParameterRole::kPositionTable,
                                 config.max_positions, config.hidden_size);
   }
-  const auto tokens = layers::rows_of_stream(context, context.tokens);
-  auto embedded = ops::embedding(graph, tokens, table, context.activations, look_up);
+  auto embedded = layers::embedding(context, table, look_up);
   if (config.token_types > 0) {
     const auto types =
         layers::embedding_table(context, "token_types.weight", graph::ParameterRole::kTypeTable,
@@ -250,10 +246,7 @@ class EncoderDecoder {
  private:
   int64_t border() const { return config_.encoder_layers; }
 
-  graph::ValueId embed(layers::Context& context) {
-    const auto tokens = layers::rows_of_stream(context, context.tokens);
-    return ops::embedding(context.graph, tokens, table_, context.activations);
-  }
+  graph::ValueId embed(layers::Context& context) { return layers::embedding(context, table_); }
 
   void encode(layers::Context& side, layers::Stretch& stage) {
     if (stage.has_embedding) stream_ = {embed(side)};

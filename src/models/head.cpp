@@ -1,6 +1,7 @@
 #include "models/head.h"
 
 #include "base/error.h"
+#include "graph/reshard.h"
 
 namespace strata::models {
 
@@ -8,11 +9,32 @@ using graph::Role;
 using graph::Value;
 using graph::ValueId;
 
+namespace {
+
+// Of a head whose rows the ranks of "tensor" share: each gives the statistics of its logits of all tokens,
+// and reduces those of all ranks for the tokens of its part of the stream.
+ops::Loss loss_over_ranks(layers::Context& context, const Hidden& hidden, const ops::LossOptions& options) {
+  graph::Graph& graph = context.graph;
+  const ValueId own = ops::cross_entropy_statistics(graph, layers::gathered(context, hidden.values),
+                                                    hidden.head, context.targets, options);
+  const auto of_stream =
+      context.sequence_parallel ? graph::Placement::sharded(1) : graph::Placement::replicated();
+  return ops::loss_of_statistics(graph, graph::reshard(graph, own, "tensor", of_stream),
+                                 layers::rows_of_stream(context, context.targets), options);
+}
+
+}  // namespace
+
 Losses add_losses(layers::Context& context, const Hidden& hidden, bool per_token, LossForm form) {
+  graph::Graph& graph = context.graph;
+  ops::LossOptions options{.per_token = per_token, .softcap = hidden.softcap, .bias = hidden.bias};
+  options.vocab_start = ops::vocab_start(graph, hidden.head, "tensor");
+  options.one_gradient = options.vocab_start != graph::kNone && form == LossForm::kFused;
   const auto build = form == LossForm::kSplit ? ops::split_cross_entropy : ops::linear_cross_entropy;
-  const ValueId targets = layers::rows_of_stream(context, context.targets);
-  const ops::Loss loss = build(context.graph, hidden.values, hidden.head, targets,
-                               {.per_token = per_token, .softcap = hidden.softcap, .bias = hidden.bias});
+  const ops::Loss loss = options.vocab_start != graph::kNone
+                             ? loss_over_ranks(context, hidden, options)
+                             : build(graph, hidden.values, hidden.head,
+                                     layers::rows_of_stream(context, context.targets), options);
   return {{{.sum = loss.sum}}, loss.count};
 }
 
@@ -33,8 +55,17 @@ void add_logits(layers::Context& context, const Hidden& hidden) {
   logits.shape = {context.sequences, graph.value(hidden.head).shape[0]};
   logits.role = Role::kStep;
   const ValueId out = graph.add_value(std::move(logits));
-  graph.add_node_into(ops::kLinear, {rows, hidden.head, graph::kNone}, {out},
-                      ops::LinearAttrs{.f32_output = true});
+  const int tensor = graph.mesh().axis("tensor");
+  if (graph.mesh().size("tensor") == 1) {
+    graph.add_node_into(ops::kLinear, {rows, hidden.head, graph::kNone}, {out},
+                        ops::LinearAttrs{.f32_output = true});
+  } else {
+    // All ranks need all logits, to draw the same token.
+    const ValueId own = ops::linear(graph, rows, hidden.head, graph::kNone, true);
+    graph.value(own).padding.uneven = graph.value(hidden.head).padding.uneven;
+    graph.add_node_into(graph::kReshard, {own}, {out},
+                        graph::ReshardAttrs{.axis = tensor, .from = graph::Placement::sharded(1), .to = {}});
+  }
   if (hidden.softcap > 0) graph.add_node_into(ops::kSoftcap, {out}, {out}, ops::SoftcapAttrs{hidden.softcap});
 }
 

@@ -15,7 +15,9 @@ struct Losses {
 };
 // How the loss is computed, with the same bits.
 enum class LossForm : uint8_t {
-  kFused,  // loss and gradients in one instruction: three products of the head's size
+  // Loss and gradients in one instruction: three products of the head's size. Where ranks share the head they
+  // first reduce the statistics of their logits: four products, and other bits by the order of additions.
+  kFused,
   // Forward, input gradient and weight gradient apart, for programs that run them at different times: five
   // products.
   kSplit,

@@ -1,8 +1,16 @@
+#include <algorithm>
+
 #include "ops/ops.h"
 #include "ops/rules.h"
 
 namespace strata::ops {
 namespace {
+
+void require_starts(const NodeView& view, int start) {
+  if (!view.has(start)) return;
+  require(view, view.in(start).dtype == DType::kI32 && view.in(start).shape.rank() == 1,
+          "vocab_start must be i32[parts]");
+}
 
 std::vector<ValueSpec> infer(const NodeView& view) {
   require(view,
@@ -17,6 +25,9 @@ std::vector<ValueSpec> infer(const NodeView& view) {
     require(view, view.in(Embedding::kPositionTable).shape[1] == view.in(Embedding::kTable).shape[1],
             "both tables must be equally wide");
   }
+  require_starts(view, Embedding::kVocabStart);
+  require(view, !view.has(Embedding::kVocabStart) || !view.has(Embedding::kPositions),
+          "positions are looked up apart from parts of a vocabulary");
   const DType dtype = view.attrs<EmbeddingAttrs>().dtype;
   return {{"x", dtype, {view.in(Embedding::kTokens).shape[0], view.in(Embedding::kTable).shape[1]}}};
 }
@@ -29,30 +40,38 @@ Cost cost(const NodeView& view) {
               static_cast<double>(view.out(Embedding::kX).bytes())};
 }
 
-std::vector<PlacementOption> placements(const NodeView&, int) {
-  return {{{kS0, kR, kS0, kR}, {kS0}}, {{kR, kS1, kR, kS1}, {kS1}}};
+std::vector<PlacementOption> placements(const NodeView& view, int) {
+  std::vector<PlacementOption> options{{{kS0, kR, kS0, kR, kR}, {kS0}}, {{kR, kS1, kR, kS1, kR}, {kS1}}};
+  if (view.has(Embedding::kVocabStart)) options.push_back({{kR, kS0, kR, kR, kS0}, {kP}});
+  return options;
 }
 
 void gradient(GradientBuilder& builder, const Node& node) {
   const auto& attrs = node.attrs.as<EmbeddingAttrs>();
   const ValueId dy = builder.gradient_of(node.outputs[Embedding::kX]);
   builder.weight_grad();
+  const ValueId table = node.inputs[Embedding::kTable], start = node.inputs[Embedding::kVocabStart];
+  const int64_t rows = builder.graph().value(table).shape[0];
+  const int64_t parts = start != kNone ? builder.graph().value(start).shape[0] : 0;
   builder.graph().add_node_into(
-      kEmbeddingGrad, {dy, node.inputs[Embedding::kTokens]},
-      {builder.parameter_gradient(node.inputs[Embedding::kTable])},
-      EmbeddingGradAttrs{builder.graph().value(node.inputs[Embedding::kTable]).shape[0], attrs.scale,
-                         attrs.padding_id});
+      kEmbeddingGrad, {dy, node.inputs[Embedding::kTokens], start}, {builder.parameter_gradient(table)},
+      EmbeddingGradAttrs{rows, attrs.scale, attrs.padding_id, parts > 0 ? (rows + parts - 1) / parts : 0});
   if (node.inputs[Embedding::kPositions] != kNone) {
     builder.graph().add_node_into(
-        kEmbeddingGrad, {dy, node.inputs[Embedding::kPositions]},
+        kEmbeddingGrad, {dy, node.inputs[Embedding::kPositions], kNone},
         {builder.parameter_gradient(node.inputs[Embedding::kPositionTable])},
         EmbeddingGradAttrs{.rows = builder.graph().value(node.inputs[Embedding::kPositionTable]).shape[0]});
   }
 }
 
 std::vector<ValueSpec> infer_grad(const NodeView& view) {
-  return {
-      {"dtable", DType::kF32, {view.attrs<EmbeddingGradAttrs>().rows, view.in(EmbeddingGrad::kDy).shape[1]}}};
+  require_starts(view, EmbeddingGrad::kVocabStart);
+  const auto& attrs = view.attrs<EmbeddingGradAttrs>();
+  int64_t rows = attrs.rows;
+  // Of the parts that are there.
+  if (view.has(EmbeddingGrad::kVocabStart))
+    rows = std::min(rows, attrs.rows_of_part * view.in(EmbeddingGrad::kVocabStart).shape[0]);
+  return {{"dtable", DType::kF32, {rows, view.in(EmbeddingGrad::kDy).shape[1]}}};
 }
 
 // The table is cleared; then rows of it are read and written.
@@ -62,8 +81,10 @@ Cost cost_grad(const NodeView& view) {
   return {rows, table + rows * 8 + static_cast<double>(view.in(EmbeddingGrad::kDy).bytes()), table};
 }
 
-std::vector<PlacementOption> placements_grad(const NodeView&, int) {
-  return {{{kS0, kS0}, {kP}}, {{kS1, kR}, {kS1}}};
+std::vector<PlacementOption> placements_grad(const NodeView& view, int) {
+  std::vector<PlacementOption> options{{{kS0, kS0, kR}, {kP}}, {{kS1, kR, kR}, {kS1}}};
+  if (view.has(EmbeddingGrad::kVocabStart)) options.push_back({{kR, kR, kS0}, {kS0}});
+  return options;
 }
 
 }  // namespace
@@ -72,7 +93,8 @@ const OpDef kEmbedding{"embedding", "embedding", infer, cost, placements, gradie
 const OpDef kEmbeddingGrad{"embedding_grad", "embedding", infer_grad, cost_grad, placements_grad};
 
 ValueId embedding(Graph& graph, ValueId tokens, ValueId table, DType dtype, const EmbeddingOptions& options) {
-  return graph.add_node(kEmbedding, {tokens, table, options.positions, options.position_table},
+  return graph.add_node(kEmbedding,
+                        {tokens, table, options.positions, options.position_table, options.vocab_start},
                         EmbeddingAttrs{dtype, options.scale, options.padding_id})[0];
 }
 

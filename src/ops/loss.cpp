@@ -114,7 +114,9 @@ void require_parts(const NodeView& view, int targets, int bias, int vocab_start)
   const Value& start = view.in(vocab_start);
   require(view, start.dtype == DType::kI32 && start.shape.rank() == 1 && start.shape[0] > 0,
           "vocab_start must be i32[parts]");
-  require(view, rows % start.shape[0] == 0 && attrs.vocabulary >= rows,
+  const bool divides = rows % start.shape[0] == 0 ||
+                       view.in(CrossEntropyStatistics::kWeight).padding.uneven >= 0;  // as ranks have it
+  require(view, divides && attrs.vocabulary >= rows,
           "the weight must be parts of equal size of the vocabulary");
 }
 
@@ -143,6 +145,17 @@ void gradient_statistics(GradientBuilder& builder, const Node& node) {
   const ValueId x = node.inputs[Op::kX], weight = node.inputs[Op::kWeight], bias = node.inputs[Op::kBias];
   const ValueId targets = node.inputs[Op::kTargets], start = node.inputs[Op::kVocabStart];
   const ValueId statistics = node.outputs[Op::kStatistics], given = builder.gradient_of(statistics);
+  if (node.attrs.as<CrossEntropyAttrs>().one_gradient) {
+    const Value& like = graph.value(x);
+    const ValueId dx = graph.add_value(
+        {.name = "loss.dx", .dtype = like.dtype, .shape = like.shape, .encoding = {}, .placements = {}});
+    graph.add_node_into(
+        kCrossEntropyGrad, {x, weight, weight, targets, statistics, given, bias, start},
+        {dx, builder.parameter_gradient(weight), bias != kNone ? builder.parameter_gradient(bias) : kNone},
+        node.attrs);
+    builder.add_gradient(x, dx);
+    return;
+  }
   if (builder.wants(x)) {
     builder.add_gradient(
         x, graph.add_node(kCrossEntropyGradInput,
@@ -189,6 +202,26 @@ std::vector<PlacementOption> placements_grad_weight(const NodeView& view, int) {
   std::vector<PlacementOption> options{{{kS0, kR, kS0, kS1, kS1, kR, kR}, {kP, kP}}};
   if (view.has(CrossEntropyGradWeight::kVocabStart))
     options.push_back({{kR, kS0, kR, kS0, kS0, kS0, kS0}, {kS0, kS0}});
+  return options;
+}
+
+std::vector<ValueSpec> infer_grad(const NodeView& view) {
+  using Op = CrossEntropyGrad;
+  std::vector<ValueSpec> specs = infer_grad_input(view);
+  const Shape& weight = view.in(Op::kWeight).shape;
+  specs.push_back({"dw", DType::kF32, weight});
+  specs.push_back({"dbias", DType::kF32, {weight[0]}, {}, !view.has(Op::kBias)});
+  return specs;
+}
+
+Cost cost_grad(const NodeView& view) {
+  return {3 * logits_flops(view), graph::streamed_bytes(view) + logits_bytes(view)};
+}
+
+std::vector<PlacementOption> placements_grad(const NodeView& view, int) {
+  std::vector<PlacementOption> options{{{kS0, kR, kR, kS0, kS1, kS1, kR, kR}, {kS0, kP, kP}}};
+  if (view.has(CrossEntropyGrad::kVocabStart))
+    options.push_back({{kR, kS0, kS0, kR, kS0, kS0, kS0, kS0}, {kP, kS0, kS0}});
   return options;
 }
 
@@ -261,6 +294,13 @@ const OpDef kCrossEntropyGradInput{"cross_entropy_grad_input",
                                    {{CrossEntropyGradInput::kDx, CrossEntropyGradInput::kX}}};
 const OpDef kCrossEntropyGradWeight{"cross_entropy_grad_weight", "loss", infer_grad_weight, cost_of_gradient,
                                     placements_grad_weight};
+const OpDef kCrossEntropyGrad{"cross_entropy_grad",
+                              "loss",
+                              infer_grad,
+                              cost_grad,
+                              placements_grad,
+                              nullptr,
+                              {{CrossEntropyGrad::kDx, CrossEntropyGrad::kX}}};
 
 namespace {
 
@@ -295,15 +335,25 @@ Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targe
   return loss;
 }
 
-Loss split_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets,
-                         const LossOptions& options) {
-  const Loss loss = loss_values(graph, graph.value(x).shape[0], options);
-  const ValueId statistics = graph.add_node(
-      kCrossEntropyStatistics, {x, weight, targets, options.bias, options.vocab_start},
-      CrossEntropyAttrs{.softcap = options.softcap, .vocabulary = graph.value(weight).shape[0]})[0];
+ValueId cross_entropy_statistics(Graph& graph, ValueId x, ValueId weight, ValueId targets,
+                                 const LossOptions& options) {
+  return graph.add_node(kCrossEntropyStatistics, {x, weight, targets, options.bias, options.vocab_start},
+                        CrossEntropyAttrs{.softcap = options.softcap,
+                                          .vocabulary = graph.value(weight).shape[0],
+                                          .one_gradient = options.one_gradient})[0];
+}
+
+Loss loss_of_statistics(Graph& graph, ValueId statistics, ValueId targets, const LossOptions& options) {
+  const Loss loss = loss_values(graph, graph.value(targets).shape[0], options);
   graph.add_node_into(kCrossEntropyLoss, {statistics, targets},
                       {loss.sum, loss.count, loss.per_token, loss.greedy});
   return loss;
+}
+
+Loss split_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets,
+                         const LossOptions& options) {
+  return loss_of_statistics(graph, cross_entropy_statistics(graph, x, weight, targets, options), targets,
+                            options);
 }
 
 }  // namespace strata::ops

@@ -24,22 +24,24 @@ struct EmbeddingAttrs {
   }
 };
 struct Embedding {
-  enum In : int { kTokens, kTable, kPositions, kPositionTable };
+  enum In : int { kTokens, kTable, kPositions, kPositionTable, kVocabStart };
   enum Out : int { kX };
 };
 struct EmbeddingGradAttrs {
   int64_t rows = 0;  // of the table
   double scale = 1;
   int64_t padding_id = -1;
+  int64_t rows_of_part = 0;  // with vocab_start: of each part; the last one may have fewer
   bool operator==(const EmbeddingGradAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
     to("rows", rows);
     to("scale", scale);
     to("padding_id", padding_id);
+    if (rows_of_part != 0) to("rows_of_part", rows_of_part);
   }
 };
 struct EmbeddingGrad {
-  enum In : int { kDy, kIds };
+  enum In : int { kDy, kIds, kVocabStart };
   enum Out : int { kDtable };
 };
 
@@ -362,11 +364,13 @@ struct LinearCrossEntropyTrain {
 // size; without one they are the whole vocabulary.
 struct CrossEntropyAttrs {
   double softcap = 0;
-  int64_t vocabulary = 0;  // rows of the whole vocabulary, which targets count
+  int64_t vocabulary = 0;     // rows of the whole vocabulary, which targets count
+  bool one_gradient = false;  // one node gives the gradients of x and of the weight
   bool operator==(const CrossEntropyAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
     to("softcap", softcap);
     to("vocabulary", vocabulary);
+    if (one_gradient) to("one_gradient", one_gradient);
   }
 };
 struct CrossEntropyStatistics {
@@ -388,6 +392,29 @@ struct CrossEntropyGradInput {
 struct CrossEntropyGradWeight {
   enum In : int { kX, kWeight, kTargets, kStatistics, kDstatistics, kBias, kVocabStart };
   enum Out : int { kDweight, kDbias };
+};
+struct CrossEntropyGrad {
+  enum In : int { kX, kWeight, kWeightOfDx, kTargets, kStatistics, kDstatistics, kBias, kVocabStart };
+  enum Out : int { kDx, kDweight, kDbias };
+};
+
+// --- vocabulary.cpp
+struct VocabStartAttrs {
+  int64_t axis = 0;   // of the mesh
+  int64_t parts = 1;  // of the vocabulary
+  int64_t rows = 0;   // of each part
+  int64_t ranks = 1;  // of the axis, on a rank
+  bool operator==(const VocabStartAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("axis", axis);
+    to("parts", parts);
+    to("rows", rows);
+    to("ranks", ranks);
+  }
+};
+struct VocabStart {
+  enum In : int { kRank };
+  enum Out : int { kStart };
 };
 
 // --- softcap.cpp

@@ -20,12 +20,16 @@ struct EmbeddingOptions {
   double scale = 1;
   int64_t padding_id = -1;  // a row of the table that the look-up gives no gradient; -1: none
   ValueId positions = graph::kNone, position_table = graph::kNone;  // both or none
+  // Where the table's rows may be sharded (vocab_start below): tokens in no part of a shard give zeros, so
+  // that x is a sum over the shards. Without positions.
+  ValueId vocab_start = graph::kNone;
 };
 // x[N, D] = scale · table[tokens] (+ position_table[positions]); tables fp32, x of `dtype`.
 ValueId embedding(Graph& graph, ValueId tokens, ValueId table, DType dtype,
                   const EmbeddingOptions& options = {});
 extern const OpDef kEmbedding;
-extern const OpDef kEmbeddingGrad;  // (dy[N, D], ids[N]) → accumulates scale · dy into grad[V, D]
+// (dy[N, D], ids[N], vocab_start?) → accumulates scale · dy into grad[V, D]
+extern const OpDef kEmbeddingGrad;
 
 // --- linear.cpp
 // y[N, O] = x[N, K] · w[O, K]ᵀ (+ bias[O]); w and bias fp32. y has x's dtype unless `f32_output`.
@@ -179,9 +183,10 @@ struct LossOptions {
   double softcap = 0;           // above 0: a logit l becomes softcap · tanh(l / softcap)
   ValueId bias = graph::kNone;  // fp32 [V]; not with softcap
   std::string prefix = {};      // of the names of the loss's values, where there are several losses
-  // Of the split form alone, where the vocabulary is to be sharded: i32[parts], the row of the whole
-  // vocabulary at which each of the weight's `parts` equal parts begins. A shard holds whole parts.
+  // Of the split form alone, where the weight's rows may be sharded (vocab_start below).
   ValueId vocab_start = graph::kNone;
+  // Of the split form: one node gives all gradients, from the logits made once more. Four products.
+  bool one_gradient = false;
 };
 struct Loss {
   ValueId sum;        // "loss_sum", f64[1]
@@ -200,9 +205,13 @@ extern const OpDef kLinearCrossEntropyTrain;
 // products of the head's size for the fused form's three.
 Loss split_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targets,
                          const LossOptions& options = {});
+// Its two halves, between which statistics may be moved.
+ValueId cross_entropy_statistics(Graph& graph, ValueId x, ValueId weight, ValueId targets,
+                                 const LossOptions& options = {});
+Loss loss_of_statistics(Graph& graph, ValueId statistics, ValueId targets, const LossOptions& options = {});
 // (x, w, targets, bias?, vocab_start?) → statistics f32[parts, N, 3]: of each part's logits the maximum, the
 // sum of exp(logit − maximum), and the target's logit, −∞ where the target is in another part. All are 0 for
-// a token without target.
+// a token without target. Rows behind the end of the vocabulary take no part.
 extern const OpDef kCrossEntropyStatistics;
 extern const OpDef kCrossEntropyLoss;      // (statistics, targets) → sum, count, per_token?, greedy?
 extern const OpDef kCrossEntropyLossGrad;  // (statistics, targets, seed?) → dstatistics
@@ -211,6 +220,16 @@ extern const OpDef kCrossEntropyGradInput;
 // (x, w for logits, targets, statistics, dstatistics, bias?, vocab_start?) → accumulates into grad w, grad
 // bias?
 extern const OpDef kCrossEntropyGradWeight;
+// Both: (x, w for logits, w for dx, targets, statistics, dstatistics, bias?, vocab_start?) → dx, grad w, grad
+// bias?
+extern const OpDef kCrossEntropyGrad;
+
+// --- vocabulary.cpp
+// Of a table whose rows are sharded along a mesh axis, i32[parts], one a rank of the axis: the row of the
+// whole vocabulary at which each part begins. It is sharded as the table is, so a rank has its own, whose
+// parts are of equal size. kNone where the axis does not shard the table.
+ValueId vocab_start(Graph& graph, ValueId table, std::string_view axis);
+extern const OpDef kVocabStart;  // (rank i32[axes]) → starts
 
 // --- softcap.cpp
 // y = cap · tanh(x / cap), for the logits of a generating program; f32, over itself, no gradient.

@@ -87,7 +87,11 @@ BoundKernel add(const BindRequest& request) {
       flat(request.view.in(0)));
 }
 
-// (tokens, table, positions?, position table?) → x
+int64_t parts_of(const NodeView& view, int vocab_start) {
+  return view.has(vocab_start) ? view.in(vocab_start).shape[0] : 1;
+}
+
+// (tokens, table, positions?, position table?, vocab_start?) → x
 BoundKernel embedding(const BindRequest& request) {
   const NodeView& view = request.view;
   EmbeddingPlan plan{
@@ -97,17 +101,18 @@ BoundKernel embedding(const BindRequest& request) {
        .positions =
            view.has(ops::Embedding::kPositionTable) ? view.in(ops::Embedding::kPositionTable).shape[0] : 0,
        .dtype = view.out(ops::Embedding::kX).dtype,
-       .scale = static_cast<float>(view.attrs<ops::EmbeddingAttrs>().scale)},
+       .scale = static_cast<float>(view.attrs<ops::EmbeddingAttrs>().scale),
+       .parts = parts_of(view, ops::Embedding::kVocabStart)},
       false};
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
-        cpu::embedding_forward(plan_of<EmbeddingPlan>(held).shape, p[4], i32(p[0]), f32(p[1]), f32(p[3]),
-                               i32(p[2]));
+        cpu::embedding_forward(plan_of<EmbeddingPlan>(held).shape, p[5], i32(p[0]), f32(p[1]), f32(p[3]),
+                               i32(p[2]), i32(p[4]));
       },
       plan);
 }
 
-// (dy, ids) → dtable
+// (dy, ids, vocab_start?) → dtable
 BoundKernel embedding_grad(const BindRequest& request) {
   const NodeView& view = request.view;
   const auto& attrs = view.attrs<ops::EmbeddingGradAttrs>();
@@ -116,12 +121,13 @@ BoundKernel embedding_grad(const BindRequest& request) {
                       .vocab = view.out(ops::EmbeddingGrad::kDtable).shape[0],
                       .dtype = view.in(ops::EmbeddingGrad::kDy).dtype,
                       .scale = static_cast<float>(attrs.scale),
-                      .padding = attrs.padding_id},
+                      .padding = attrs.padding_id,
+                      .parts = parts_of(view, ops::EmbeddingGrad::kVocabStart)},
                      request.accumulate[0]};
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<EmbeddingPlan>(held);
-        cpu::embedding_backward(call.shape, f32(p[2]), p[0], i32(p[1]), call.accumulate);
+        cpu::embedding_backward(call.shape, f32(p[3]), p[0], i32(p[1]), call.accumulate, i32(p[2]));
       },
       plan);
 }
@@ -303,6 +309,19 @@ BoundKernel constant(const BindRequest& request) {
       Plan{attrs.elements, static_cast<float>(attrs.number)});
 }
 
+// (rank) → starts
+BoundKernel vocab_start(const BindRequest& request) {
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& attrs = plan_of<ops::VocabStartAttrs>(held);
+        const int64_t first = attrs.ranks > 1 ? i32(p[0])[attrs.axis] * attrs.parts : 0;
+        auto* const starts = reinterpret_cast<int32_t*>(p[1]);
+        for (int64_t part = 0; part < attrs.parts; ++part)
+          starts[part] = static_cast<int32_t>((first + part) * attrs.rows);
+      },
+      request.view.attrs<ops::VocabStartAttrs>());
+}
+
 // (x, index) → row
 BoundKernel take_row(const BindRequest& request) {
   return bound(
@@ -339,6 +358,7 @@ std::span<const Binding> elementwise_bindings() {
   static const Binding kTable[] = {
       {&graph::kAdd, add},
       {&ops::kEmbedding, embedding},
+      {&ops::kVocabStart, vocab_start},
       {&ops::kEmbeddingGrad, embedding_grad},
       {&ops::kColumnSums, column_sums},
       {&ops::kRmsNorm, rms_norm},

@@ -144,6 +144,28 @@ BoundKernel cross_entropy_grad_weight(const BindRequest& request) {
   });
 }
 
+// (x, w for logits, w for dx, targets, statistics, dstatistics, bias?, vocab_start?) → dx, dw, dbias?
+BoundKernel cross_entropy_grad(const BindRequest& request) {
+  using Op = ops::CrossEntropyGrad;
+  auto spec = spec_of_parts(request, cpu::CrossEntropyTask::kGradients, Op::kBias, Op::kVocabStart);
+  spec.accumulate = request.accumulate[Op::kDweight];
+  spec.accumulate_bias = spec.bias && request.accumulate[Op::kDbias];
+  return bound_loss(request, spec, [](Launch&, void* held, std::byte* const* p) {
+    instance_of<cpu::LinearCrossEntropy>(held).run({.x = p[0],
+                                                    .w_forward = p[1],
+                                                    .w_input_grad = p[2],
+                                                    .bias = f32(p[6]),
+                                                    .targets = i32(p[3]),
+                                                    .dx = p[8],
+                                                    .dw = f32(p[9]),
+                                                    .dbias = f32(p[10]),
+                                                    .vocab_start = i32(p[7]),
+                                                    .statistics = f32(p[4]),
+                                                    .dstatistics = f32(p[5]),
+                                                    .scratch = p[11]});
+  });
+}
+
 struct ReductionPlan {
   int64_t tokens, parts;
   bool accumulate;
@@ -239,6 +261,7 @@ std::span<const Binding> loss_bindings() {
       {&ops::kCrossEntropyLossGrad, cross_entropy_loss_grad},
       {&ops::kCrossEntropyGradInput, cross_entropy_grad_input, logits_and_dx_encodings},
       {&ops::kCrossEntropyGradWeight, cross_entropy_grad_weight, logits_encodings},
+      {&ops::kCrossEntropyGrad, cross_entropy_grad, logits_and_dx_encodings},
       {&graph::kLossSeed, loss_seed},
       {&ops::kSoftcap, softcap},
   };

@@ -1,5 +1,7 @@
 #include "kernels/cpu/embedding.h"
 
+#include <cstring>
+
 #include "base/error.h"
 #include "base/parallel.h"
 #include "kernels/cpu/elementwise.h"
@@ -17,11 +19,17 @@ namespace strata::cpu::HWY_NAMESPACE {
 
 template <typename T>
 void gather_rows(const EmbeddingShape& shape, void* out, const int32_t* ids, const float* table,
-                 const float* pos_table, const int32_t* positions, int64_t begin, int64_t end) {
+                 const float* pos_table, const int32_t* positions, const int32_t* vocab_start, int64_t begin,
+                 int64_t end) {
   const Vector scale = constant(shape.scale);
   for (int64_t row = begin; row < end; ++row) {
     T* const to = static_cast<T*>(out) + row * shape.dim;
-    const float* const from = table + int64_t{ids[row]} * shape.dim;
+    const int64_t entry = row_of_id(shape, vocab_start, ids[row]);
+    if (entry < 0) {
+      std::memset(static_cast<void*>(to), 0, static_cast<size_t>(shape.dim) * sizeof(T));
+      continue;
+    }
+    const float* const from = table + entry * shape.dim;
     if (pos_table == nullptr) {
       for_vectors(shape.dim, [&](int64_t i, auto span)
                                  HWY_ATTR { store(to + i, hn::Mul(scale, load(from + i, span)), span); });
@@ -36,12 +44,13 @@ void gather_rows(const EmbeddingShape& shape, void* out, const int32_t* ids, con
 
 template <typename T>
 void scatter_columns(const EmbeddingShape& shape, float* d_table, const void* dy, const int32_t* ids,
-                     int64_t begin, int64_t end) {
+                     const int32_t* vocab_start, int64_t begin, int64_t end) {
   const Vector scale = constant(shape.scale);
   for (int64_t row = 0; row < shape.rows; ++row) {
-    if (ids[row] == shape.padding) continue;
+    const int64_t entry = row_of_id(shape, vocab_start, ids[row]);
+    if (ids[row] == shape.padding || entry < 0) continue;
     const T* const from = static_cast<const T*>(dy) + row * shape.dim + begin;
-    float* const to = d_table + int64_t{ids[row]} * shape.dim + begin;
+    float* const to = d_table + entry * shape.dim + begin;
     for_vectors(end - begin, [&](int64_t i, auto span) HWY_ATTR {
       store(to + i, hn::MulAdd(scale, load(from + i, span), load(to + i, span)), span);
     });
@@ -49,14 +58,15 @@ void scatter_columns(const EmbeddingShape& shape, float* d_table, const void* dy
 }
 
 void GatherRows(const EmbeddingShape& shape, void* out, const int32_t* ids, const float* table,
-                const float* pos_table, const int32_t* positions, int64_t begin, int64_t end) {
+                const float* pos_table, const int32_t* positions, const int32_t* vocab_start, int64_t begin,
+                int64_t end) {
   const auto rows = shape.dtype == DType::kBF16 ? gather_rows<BF16> : gather_rows<float>;
-  rows(shape, out, ids, table, pos_table, positions, begin, end);
+  rows(shape, out, ids, table, pos_table, positions, vocab_start, begin, end);
 }
 void ScatterColumns(const EmbeddingShape& shape, float* d_table, const void* dy, const int32_t* ids,
-                    int64_t begin, int64_t end) {
+                    const int32_t* vocab_start, int64_t begin, int64_t end) {
   const auto columns = shape.dtype == DType::kBF16 ? scatter_columns<BF16> : scatter_columns<float>;
-  columns(shape, d_table, dy, ids, begin, end);
+  columns(shape, d_table, dy, ids, vocab_start, begin, end);
 }
 
 }  // namespace strata::cpu::HWY_NAMESPACE
@@ -77,30 +87,39 @@ void require_ids(const int32_t* ids, int64_t rows, int64_t size, const char* wha
   }
 }
 
+void require_parts(const EmbeddingShape& shape) {
+  STRATA_CHECK(shape.parts > 0 && shape.vocab % shape.parts == 0,
+               "[embedding] {} parts of {} rows; parts of equal size were expected", shape.parts,
+               shape.vocab);
+}
+
 }  // namespace
 
 void embedding_forward(const EmbeddingShape& shape, void* out, const int32_t* ids, const float* table,
-                       const float* pos_table, const int32_t* positions) {
+                       const float* pos_table, const int32_t* positions, const int32_t* vocab_start) {
   require_activation_dtype(shape.dtype, "embedding_forward");
-  require_ids(ids, shape.rows, shape.vocab, "id");
+  require_parts(shape);
+  if (vocab_start == nullptr) require_ids(ids, shape.rows, shape.vocab, "id");
   if (pos_table != nullptr) require_ids(positions, shape.rows, shape.positions, "position");
   const auto kernel = HWY_DYNAMIC_DISPATCH(GatherRows);
   parallel_ranges(shape.rows, rows_per_task(shape.dim), [&](int64_t begin, int64_t end) {
-    kernel(shape, out, ids, table, pos_table, positions, begin, end);
+    kernel(shape, out, ids, table, pos_table, positions, vocab_start, begin, end);
   });
 }
 
 void embedding_backward(const EmbeddingShape& shape, float* d_table, const void* dy, const int32_t* ids,
-                        bool accumulate) {
+                        bool accumulate, const int32_t* vocab_start) {
   require_activation_dtype(shape.dtype, "embedding_backward");
-  require_ids(ids, shape.rows, shape.vocab, "id");
+  require_parts(shape);
+  if (vocab_start == nullptr) require_ids(ids, shape.rows, shape.vocab, "id");
   if (!accumulate) fill_zero(d_table, shape.vocab * shape.dim * int64_t{sizeof(float)});
   // A column's sum does not depend on the cut, so the cut may follow the threads: wide pieces, whole cache
   // lines.
   const int64_t width = std::max<int64_t>(64, (shape.dim / compute_threads() + 15) / 16 * 16);
   const auto kernel = HWY_DYNAMIC_DISPATCH(ScatterColumns);
-  parallel_ranges(shape.dim, width,
-                  [&](int64_t begin, int64_t end) { kernel(shape, d_table, dy, ids, begin, end); });
+  parallel_ranges(shape.dim, width, [&](int64_t begin, int64_t end) {
+    kernel(shape, d_table, dy, ids, vocab_start, begin, end);
+  });
 }
 
 }  // namespace strata::cpu

@@ -13,8 +13,8 @@
 namespace strata::cpu {
 namespace {
 
-// Below this many tokens a chunk's weight gradient is bound by the traffic of dW; above these bytes its
-// logits leave the last-level cache.
+// Below this many tokens a chunk's weight gradient is bound by the traffic of dW; above these bytes the
+// logits of a whole vocabulary leave the last-level cache.
 constexpr int64_t kSmallestChunk = 512;
 constexpr int64_t kLogitBytes = int64_t{32} << 20;
 constexpr int64_t kRowsPerTask = 4;
@@ -23,17 +23,19 @@ bool has_losses(CrossEntropyTask task) {
   return task == CrossEntropyTask::kLoss || task == CrossEntropyTask::kTraining;
 }
 bool has_input_grad(CrossEntropyTask task) {
-  return task == CrossEntropyTask::kTraining || task == CrossEntropyTask::kInputGrad;
+  return task == CrossEntropyTask::kTraining || task == CrossEntropyTask::kInputGrad ||
+         task == CrossEntropyTask::kGradients;
 }
 bool has_weight_grad(CrossEntropyTask task) {
-  return task == CrossEntropyTask::kTraining || task == CrossEntropyTask::kWeightGrad;
+  return task == CrossEntropyTask::kTraining || task == CrossEntropyTask::kWeightGrad ||
+         task == CrossEntropyTask::kGradients;
 }
 bool has_gradients(CrossEntropyTask task) {
   return has_input_grad(task) || has_weight_grad(task);
 }
 
 int64_t choose_chunk(const LinearCrossEntropySpec& spec) {
-  const int64_t row = std::max<int64_t>(spec.vocab, 1) * size_of(DType::kF32);
+  const int64_t row = std::max<int64_t>({spec.vocab, spec.vocabulary, 1}) * size_of(DType::kF32);
   const int64_t wanted =
       spec.chunk_tokens > 0 ? spec.chunk_tokens : std::max(kSmallestChunk, kLogitBytes / row);
   const int64_t chunks = std::max<int64_t>(1, (spec.tokens + wanted - 1) / wanted);
@@ -253,8 +255,9 @@ struct PartOfRow {
 PartOfRow part_of_row(const LinearCrossEntropySpec& spec, const LinearCrossEntropyArgs& args, int64_t part,
                       int64_t token) {
   const int64_t columns = spec.vocab / spec.parts;
-  const int64_t valid = spec.parts == 1 ? spec.vocab_valid : columns;
   const int64_t start = args.vocab_start != nullptr ? args.vocab_start[part] : 0;
+  const int64_t valid =
+      std::clamp<int64_t>(spec.vocabulary - start, 0, spec.parts == 1 ? spec.vocab_valid : columns);
   const int64_t target = args.targets[token] - start;
   return {.first = part * columns,
           .columns = columns,

@@ -3,9 +3,10 @@
 // that the logits of all of them never exist at once; where few have a target, only those are computed.
 //
 // Loss and gradients come from one run, or apart: statistics of the logits first, from which sum_statistics
-// makes the loss and the statistics' gradient; then dx, and dW with dbias, each of which makes the logits
-// again. Both ways give the same bits where W is the whole vocabulary. It may also be a part of it, or
-// several of equal size, whose statistics are reduced together.
+// makes the loss and the statistics' gradient; then dx, and dW with dbias, each of which (or both together)
+// makes the logits again. Both ways give the same bits where W is the whole vocabulary. It may also be a part
+// of it, or several of equal size, whose statistics are reduced together; a chunk has as many tokens then, so
+// that its logits take their share of the memory. Rows behind the end of the vocabulary take no part.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,7 @@ enum class CrossEntropyTask : uint8_t {
   kStatistics,  // statistics: one product
   kInputGrad,   // dx from statistics and their gradient: two products
   kWeightGrad,  // dw and dbias from the same: two products
+  kGradients,   // dx, dw and dbias from the same: three products
 };
 
 struct LinearCrossEntropySpec {

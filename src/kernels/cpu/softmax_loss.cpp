@@ -233,6 +233,10 @@ double cross_entropy_gradient_row(float* logits, void* gradient, DType dtype, in
 
 void statistics_gradient_row(float* logits, void* gradient, DType dtype, int64_t valid, int64_t vocab,
                              int64_t target, const StatisticsGradient& given, float softcap) {
+  if (valid == 0) {
+    std::memset(gradient, 0, static_cast<size_t>(vocab * size_of(dtype)));
+    return;
+  }
   HWY_DYNAMIC_DISPATCH(GradientOfStatistics)(logits, gradient, dtype, valid, vocab, target, given, softcap);
 }
 

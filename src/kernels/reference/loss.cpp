@@ -114,11 +114,15 @@ struct Head {
   int64_t vocabulary;
 
   int64_t parts() const { return vocab_start.present() ? vocab_start.shape[0] : 1; }
-  int64_t columns() const { return w.shape[0] / parts(); }  // of a part
+  int64_t columns() const { return w.shape[0] / parts(); }  // of a part,
+  int64_t start(int64_t part) const { return vocab_start.present() ? vocab_start.index_at(part) : 0; }
+  int64_t valid(int64_t part) const {  //   before the vocabulary ends
+    return std::clamp<int64_t>(vocabulary - start(part), 0, columns());
+  }
   // The target's column in a part; -1 where it is in another one.
   int64_t column_of(int64_t target, int64_t part) const {
-    const int64_t column = target - (vocab_start.present() ? vocab_start.index_at(part) : 0);
-    return column >= 0 && column < columns() ? column : -1;
+    const int64_t column = target - start(part);
+    return column >= 0 && column < valid(part) ? column : -1;
   }
 };
 
@@ -137,8 +141,9 @@ void for_parts(const Head& head, const Body& body) {
     const int64_t target = head.targets.index_at(i);
     if (target < 0) continue;
     for (int64_t p = 0; p < head.parts(); ++p) {
-      std::vector<double> logits(static_cast<size_t>(columns)), slopes(static_cast<size_t>(columns), 1);
-      for (int64_t c = 0; c < columns; ++c) {
+      const int64_t valid = head.valid(p);
+      std::vector<double> logits(static_cast<size_t>(valid)), slopes(static_cast<size_t>(valid), 1);
+      for (int64_t c = 0; c < valid; ++c) {
         const int64_t v = p * columns + c;
         double logit = head.bias.present() ? head.bias.at(v) : 0;
         for (int64_t k = 0; k < width; ++k)
@@ -171,7 +176,7 @@ void cross_entropy_statistics(const Call& call) {
   for (int64_t i = 0; i < to.shape.elements(); ++i) to.put(i, 0);
   for_parts(head, [&](int64_t i, int64_t p, int64_t target, const std::vector<double>& logits,
                       const std::vector<double>&) {
-    const double highest = *std::max_element(logits.begin(), logits.end());
+    const double highest = logits.empty() ? kAbsent : *std::max_element(logits.begin(), logits.end());
     double sum = 0;
     for (const double logit : logits) sum += std::exp(logit - highest);
     const int64_t at = (p * tokens + i) * 3;
@@ -189,6 +194,7 @@ void for_logit_gradients(const Head& head, const Array& statistics, const Array&
                       const std::vector<double>& slopes) {
     const int64_t at = (p * tokens + i) * 3;
     const double of_maximum = given.at(at), of_sum = given.at(at + 1), of_target = given.at(at + 2);
+    if (logits.empty()) return;
     const auto greatest = std::max_element(logits.begin(), logits.end()) - logits.begin();
     for (double& logit : logits) logit = std::exp(logit - statistics.at(at)) * of_sum;
     // The sum is relative to the maximum.
@@ -230,6 +236,18 @@ void cross_entropy_grad_weight(const Call& call) {
   for (size_t i = 0; i < dw.size(); ++i) call.out[Op::kDweight].give(static_cast<int64_t>(i), dw[i]);
   if (!call.out[Op::kDbias].present()) return;
   for (size_t v = 0; v < dbias.size(); ++v) call.out[Op::kDbias].give(static_cast<int64_t>(v), dbias[v]);
+}
+
+// (x, w for logits, w for dx, targets, statistics, dstatistics, bias?, vocab_start?) → dx, dw, dbias?
+void cross_entropy_grad(const Call& call) {
+  using Op = ops::CrossEntropyGrad;
+  const auto at = [&](int i) { return call.in[static_cast<size_t>(i)]; };
+  cross_entropy_grad_weight({{at(Op::kX), at(Op::kWeight), at(Op::kTargets), at(Op::kStatistics),
+                              at(Op::kDstatistics), at(Op::kBias), at(Op::kVocabStart)},
+                             {call.out[Op::kDweight], call.out[Op::kDbias]},
+                             call.attrs});
+  // Behind it, since dx may be x itself.
+  cross_entropy_grad_input({call.in, {call.out[Op::kDx]}, call.attrs});
 }
 
 // Of one token, over all parts.
@@ -305,6 +323,7 @@ std::span<const Row> loss_kernels() {
       {&ops::kCrossEntropyLossGrad, cross_entropy_loss_grad},
       {&ops::kCrossEntropyGradInput, cross_entropy_grad_input},
       {&ops::kCrossEntropyGradWeight, cross_entropy_grad_weight},
+      {&ops::kCrossEntropyGrad, cross_entropy_grad},
       {&graph::kLossSeed, loss_seed},
   };
   return kRows;

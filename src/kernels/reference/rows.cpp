@@ -169,30 +169,52 @@ void add_row_grad(const Call& call) {
   }
 }
 
-// (tokens, table, positions?, position table?) → x
+// Where the row of an id lies among `rows`, the parts that begin at `starts` where there are such; -1: there
+// is none.
+int64_t row_of_id(int64_t id, const Array& starts, int64_t rows) {
+  if (!starts.present()) return id;
+  const int64_t parts = starts.shape[0], size = rows / parts;
+  for (int64_t part = 0; part < parts; ++part) {
+    const int64_t row = id - starts.index_at(part);
+    if (row >= 0 && row < size) return part * size + row;
+  }
+  return -1;
+}
+
+// (rank) → starts
+void vocab_start(const Call& call) {
+  const auto& attrs = call.attrs.as<ops::VocabStartAttrs>();
+  const int64_t first = attrs.ranks > 1 ? call.in[0].index_at(attrs.axis) * attrs.parts : 0;
+  for (int64_t part = 0; part < attrs.parts; ++part)
+    call.out[0].put(part, static_cast<double>((first + part) * attrs.rows));
+}
+
+// (tokens, table, positions?, position table?, vocab_start?) → x
 void embedding(const Call& call) {
   const Array &tokens = call.in[0], &table = call.in[1], &positions = call.in[2], &x = call.out[0];
   const int64_t dim = table.shape[1];
   for (int64_t r = 0; r < tokens.shape[0]; ++r) {
-    const int64_t token = tokens.index_at(r);
-    STRATA_CHECK(token >= 0 && token < table.shape[0], "[embedding] token {} of {}", token, table.shape[0]);
+    const int64_t token = tokens.index_at(r), row = row_of_id(token, call.in[4], table.shape[0]);
+    STRATA_CHECK(token >= 0 && row < table.shape[0], "[embedding] token {} of {}", token, table.shape[0]);
     for (int64_t c = 0; c < dim; ++c) {
       const double position = positions.present() ? call.in[3].at(positions.index_at(r) * dim + c) : 0;
-      x.put(r * dim + c, call.attrs.as<ops::EmbeddingAttrs>().scale * table.at(token * dim + c) + position);
+      const double entry = row < 0 ? 0 : table.at(row * dim + c);
+      x.put(r * dim + c, call.attrs.as<ops::EmbeddingAttrs>().scale * entry + position);
     }
   }
 }
 
-// (dy, ids) → dtable. Rows are added in order and in fp32, as the table's own type has it.
+// (dy, ids, vocab_start?) → dtable. Rows are added in order and in fp32, as the table's own type has it.
 void embedding_grad(const Call& call) {
   const Array &dy = call.in[0], &ids = call.in[1], &table = call.out[0];
   const auto& attrs = call.attrs.as<ops::EmbeddingGradAttrs>();
   const int64_t dim = dy.shape[1];
   for (int64_t i = 0; i < table.shape.elements() && !table.accumulate; ++i) table.put(i, 0);
   for (int64_t r = 0; r < dy.shape[0]; ++r) {
-    if (ids.index_at(r) == attrs.padding_id) continue;
+    const int64_t row = row_of_id(ids.index_at(r), call.in[2], table.shape[0]);
+    if (ids.index_at(r) == attrs.padding_id || row < 0) continue;
     for (int64_t c = 0; c < dim; ++c) {
-      const int64_t to = ids.index_at(r) * dim + c;
+      const int64_t to = row * dim + c;
       table.put(to, table.at(to) + attrs.scale * dy.at(r * dim + c));
     }
   }
@@ -223,6 +245,7 @@ std::span<const Row> rows_kernels() {
   static const Row kRows[] = {
       {&graph::kAdd, add},
       {&ops::kEmbedding, embedding},
+      {&ops::kVocabStart, vocab_start},
       {&ops::kEmbeddingGrad, embedding_grad},
       {&ops::kRmsNorm, rms_norm},
       {&ops::kRmsNormGradInput, rms_norm_grad_input},
