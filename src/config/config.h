@@ -27,6 +27,7 @@ enum class Residual { kAuto, kBf16, kFp32 };
 enum class Recompute { kAuto, kNone, kSelective, kFull };
 enum class DeviceKind { kAuto, kCpu, kCuda };
 enum class ReduceDtype { kFp32, kBf16 };
+enum class ContextKind { kAllGather, kUlysses };  // as layers::ContextKind
 enum class Progress { kAuto, kInline, kThread };
 enum class Backend { kAuto, kLocal, kMpi, kNccl };
 
@@ -185,7 +186,7 @@ struct ParallelTable {
   int64_t tensor = 1;
   bool sequence = true;
   int64_t context = 1;
-  LaterValue context_kind = std::string("all_gather");
+  ContextKind context_kind = ContextKind::kAllGather;
   int64_t pipeline = 1;
   std::string schedule = "1f1b";
   int64_t virtual_stages = 1;

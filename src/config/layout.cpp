@@ -1,6 +1,7 @@
 #include "config/layout.h"
 
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "base/error.h"
@@ -15,15 +16,16 @@ struct Degree {
 constexpr Degree kDegrees[] = {{"pipeline", &ParallelTable::pipeline},
                                {"replicate", &ParallelTable::replicate},
                                {"shard", &ParallelTable::shard},
+                               {"context", &ParallelTable::context},
                                {"tensor", &ParallelTable::tensor}};
 
-// Whether the user asked for it: replicate and shard are always told.
+// Whether a degree stands in messages: the batch's always, others where somebody asked for them.
 bool is_told(const Degree& degree, const ParallelTable& asked) {
-  const bool is_plain = degree.value == &ParallelTable::replicate || degree.value == &ParallelTable::shard;
-  return is_plain || asked.*degree.value != 1;
+  return degree.value == &ParallelTable::replicate || degree.value == &ParallelTable::shard ||
+         asked.*degree.value != 1;
 }
 
-// "replicate = 2, shard = 4"; others too where they were asked for.
+// "replicate = 2, shard = 4", and what else was asked for.
 std::string text_of(const ParallelTable& degrees, const ParallelTable& asked) {
   std::string text;
   for (const Degree& degree : kDegrees) {
@@ -39,27 +41,26 @@ std::string nearest(const ParallelTable& asked, int64_t ranks) {
     ParallelTable degrees;
     int64_t distance = 0;
   };
-  // Every way to share the ranks among the degrees.
-  std::vector<std::pair<ParallelTable, int64_t>> partial{{asked, ranks}};
-  for (const Degree& degree : kDegrees) {
-    std::vector<std::pair<ParallelTable, int64_t>> next;
-    for (const auto& [degrees, rest] : partial) {
-      for (int64_t value = 1; value <= rest; ++value) {
-        if (rest % value != 0 || (!is_told(degree, asked) && value > 1)) continue;
-        next.emplace_back(degrees, rest / value);
-        next.back().first.*degree.value = value;
-      }
-    }
-    partial = std::move(next);
-  }
   std::vector<Choice> choices;
-  for (auto& [degrees, rest] : partial) {
-    if (rest != 1) continue;
-    Choice choice{degrees};
-    for (const Degree& degree : kDegrees)
-      choice.distance += std::abs(degrees.*degree.value - std::max<int64_t>(1, asked.*degree.value));
-    choices.push_back(std::move(choice));
-  }
+  // Every way to split what is left over the degrees from `next` on.
+  const std::function<void(ParallelTable, size_t, int64_t)> split = [&](ParallelTable degrees, size_t next,
+                                                                        int64_t left) {
+    if (next == std::size(kDegrees)) {
+      if (left != 1) return;
+      Choice choice{std::move(degrees)};
+      for (const Degree& degree : kDegrees)
+        choice.distance += std::abs(choice.degrees.*degree.value - std::max<int64_t>(1, asked.*degree.value));
+      choices.push_back(std::move(choice));
+      return;
+    }
+    const Degree& degree = kDegrees[next];
+    for (int64_t value = 1; value <= (is_told(degree, asked) ? left : 1); ++value) {
+      if (left % value != 0) continue;
+      degrees.*degree.value = value;
+      split(degrees, next + 1, left / value);
+    }
+  };
+  split(asked, 0, ranks);
   std::stable_sort(choices.begin(), choices.end(),
                    [](const Choice& a, const Choice& b) { return a.distance < b.distance; });
   std::string text;
@@ -104,8 +105,9 @@ void resolve_degrees(RunConfig& config, int64_t ranks) {
 graph::Mesh mesh_of(const RunConfig& config) {
   const auto at_least_one = [](int64_t degree) { return std::max<int64_t>(1, degree); };
   const ParallelTable& parallel = config.parallel;
-  return graph::Mesh::of(at_least_one(parallel.replicate), at_least_one(parallel.shard), 1,
-                         at_least_one(parallel.tensor), at_least_one(parallel.pipeline));
+  return graph::Mesh::of(at_least_one(parallel.replicate), at_least_one(parallel.shard),
+                         at_least_one(parallel.context), at_least_one(parallel.tensor),
+                         at_least_one(parallel.pipeline));
 }
 
 comm::WorldOptions world_options(const RunConfig& config) {

@@ -349,16 +349,21 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
     longest = std::max(longest, set.requests.longest);
     most = std::max(most, static_cast<int64_t>(set.requests.requests.size()));
   }
+  // A decoder's rows beside an encoder have the length of their longest target, which nobody chose: they are
+  // filled up to what ranks can share.
+  const int64_t pieces = 2 * mesh_of(config).size("context");
+  const int64_t tokens =
+      pieces > 2 && shape.encoder_length > 0 ? (shape.tokens + pieces - 1) / pieces * pieces : shape.tokens;
   auto requests_for = [&](int64_t micro_batch) {
     std::vector<program::Request> requests{{.kind = program::Kind::kTrain,
                                             .sequences = micro_batch,
-                                            .sequence_length = shape.tokens,
+                                            .sequence_length = tokens,
                                             .encoder_length = shape.encoder_length,
                                             .document_mask = documents,
                                             .micro_batches = micro_batches_of_part(config)},
                                            {.kind = program::Kind::kEvaluate,
                                             .sequences = micro_batch,
-                                            .sequence_length = shape.tokens,
+                                            .sequence_length = tokens,
                                             .encoder_length = shape.encoder_length,
                                             .document_mask = documents}};
     const bool generates =
@@ -395,6 +400,9 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
   if (options.pipeline != nullptr && options.pipeline->splits_backward())
     options.backward = program::Backward::kSplit;
   options.sequence_parallel = config.parallel.sequence;
+  options.context_kind = config.parallel.context_kind == ContextKind::kUlysses
+                             ? layers::ContextKind::kUlysses
+                             : layers::ContextKind::kAllGather;
   options.zero = static_cast<int>(config.parallel.zero.value_or(0));
   options.reshard_after_forward = config.parallel.reshard_after_forward.value_or(true);
   options.prefetch = config.parallel.prefetch.value_or(config.parallel.progress == Progress::kThread ? 1 : 0);

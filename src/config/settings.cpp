@@ -112,7 +112,8 @@ void drop_stale(RunConfig& out, const RunConfig& now, const RunConfig& stored) {
   // Ranks share a machine, its memory and a batch: what was chosen for others is chosen again.
   const bool layout =
       out.parallel.replicate != stored.parallel.replicate || out.parallel.shard != stored.parallel.shard ||
-      out.parallel.tensor != stored.parallel.tensor || out.parallel.pipeline != stored.parallel.pipeline;
+      out.parallel.context != stored.parallel.context || out.parallel.tensor != stored.parallel.tensor ||
+      out.parallel.pipeline != stored.parallel.pipeline;
   if (layout) {
     if (now.device.threads.is_word()) out.device.threads = now.device.threads;
     if (now.memory.budget.is_word()) out.memory.budget = now.memory.budget;

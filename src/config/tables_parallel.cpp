@@ -27,8 +27,16 @@ TableSpec parallel_table() {
           key("sequence", &T::sequence,
               "With tensor above 1: between the blocks each of its ranks holds a part of the tokens, so that "
               "norms and the stream are not computed and held alike by all."),
-          later(key("context", &T::context, "Context parallelism.", degree())),
-          later(key("context_kind", &T::context_kind, "Its algorithm: all_gather, ring, ulysses.")),
+          key("context", &T::context,
+              "Ranks that share the tokens of each sequence: two pieces each, from both ends; -1: the ranks "
+              "that "
+              "are left.",
+              degree()),
+          key("context_kind", &T::context_kind,
+              "With context above 1: how attention reads the keys of other ranks: all_gather puts all of "
+              "them "
+              "together; ulysses gives each rank whole sequences for a share of the heads.",
+              choice({"all_gather", "ulysses", "ring"}, {"ring"})),
           key("pipeline", &T::pipeline,
               "Ranks that have the layers of a model one behind the other; -1: the ranks that are left.",
               degree()),

@@ -307,6 +307,7 @@ std::vector<OpCase> make_cases() {
                      .replicated_only = true});
   }
   add_attention_rows(cases);
+  add_context_rows(cases);
   add_update_rows(cases);
   return cases;
 }

@@ -5,6 +5,7 @@
 #include "graph/reshard.h"
 #include "graph/sum.h"
 #include "ops/clamp.h"
+#include "ops/context_attention.h"
 #include "ops/ops.h"
 #include "optim/optimizer.h"
 
@@ -40,6 +41,7 @@ class Timed {
     norms();
     attention();
     cross_attention();
+    context_attention();
     embedding_and_loss();
     update();
     return std::move(cases_);
@@ -134,6 +136,23 @@ class Timed {
     add(ops::kDocumentEnds,
         {zeros({kTokens}, DType::kI32), zeros({kTokens / kLength * kSource}, DType::kI32)},
         ops::DocumentEndsAttrs{kLength, kSource});
+  }
+
+  void context_attention() {
+    constexpr int64_t kLength = 256, kSource = 512;
+    const ops::ContextAttentionAttrs attrs{.head_dim = kHeadDim,
+                                           .sequence_length = kLength,
+                                           .kv_length = kSource,
+                                           .scale = 0.125,
+                                           .causal = true,
+                                           .ranks = kSource / kLength};
+    const Operand q = rows(kWidth), begin = zeros({kTokens}, DType::kI32), rank = zeros({1}, DType::kI32);
+    const Operand kv = act({kTokens / kLength * kSource, 2 * kKvWidth}, {kKvWidth, kKvWidth});
+    add(ops::kContextAttention, {q, kv, begin, absent(), absent(), rank}, attrs);
+    add(ops::kContextAttentionGrad,
+        {q, q, f32({kTokens / kLength, kHeads, kLength}), q, kv, begin, absent(), absent(), rank}, attrs);
+    add(ops::kSplitQkv, {qkv()});
+    add(ops::kJoinQkv, {q, act({kTokens, 2 * kKvWidth}, {kKvWidth, kKvWidth})});
   }
 
   void embedding_and_loss() {

@@ -1,12 +1,75 @@
 #include "evaluation/evaluate.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "comm/exchange.h"
+#include "data/samples/rows.h"
+#include "graph/shard.h"
 
 namespace strata::evaluation {
 
+namespace {
+
+// Of the whole rows of a field what this rank has of each, in the order in which it lies there.
+std::vector<int32_t> held_places(const std::vector<int32_t>& rows, int64_t length,
+                                 const program::Ranks& ranks, size_t axis) {
+  const graph::Cut cut{{std::ssize(rows)}, ranks.mesh().axes[axis].size, 0, length};
+  std::vector<int32_t> held;
+  for (const graph::HeldSpan& span : graph::held_of(cut, ranks.coordinates()[axis])) {
+    const int32_t* const from = rows.data() + span.whole.begin;
+    held.insert(held.end(), from, from + span.whole.size());
+  }
+  return held;
+}
+
+// Where ranks share the rows: of each field what this one reads. The program's rows may be longer than the
+// batch's: they end in padding.
+void copy_shares(const data::HostBatch& batch, const data::RowShape& shape, int64_t first,
+                 program::Executor& executor, size_t index, int64_t micro_batch) {
+  const program::Program& program = executor.program(index);
+  const program::Request& request = program.request;
+  const auto axis = static_cast<size_t>(executor.ranks()->mesh().axis("context"));
+  const data::RowShape room{.window = shape.window,
+                            .look_ahead = shape.look_ahead,
+                            .tokens = request.sequence_length,
+                            .encoder_length = request.encoder_length};
+  data::HostBatch rows;
+  rows.resize(room, request.sequences);
+  for (const data::BatchField& field : data::batch_fields()) {
+    const int64_t places = field.places_of(shape), all = field.places_of(room);
+    for (int64_t row = 0; row < request.sequences; ++row)
+      std::copy_n((batch.*field.host).data() + (first + row) * places, places,
+                  (rows.*field.host).data() + row * all);
+  }
+  for (int64_t row = 0; row < request.sequences; ++row)
+    data::fill_padding(room, shape.tokens, shape.encoder_length, data::row_of(rows.view(), room, row));
+  for (const data::BatchField& field : data::batch_fields()) {
+    const graph::ValueId input = program.graph.find_value(field.name);
+    if (input == graph::kNone) continue;
+    const std::vector<int32_t>& whole = rows.*field.host;
+    const bool shared = program.graph.placement(input, axis) != graph::Placement::replicated();
+    executor.write_batch(index, std::string(field.name), micro_batch,
+                         shared ? held_places(whole, field.places_of(room), *executor.ranks(), axis) : whole);
+  }
+}
+
+// Whether the ranks of the axis "context" share the rows of the program's batch.
+bool shares_rows(const program::Executor& executor, size_t index) {
+  const program::Ranks* const ranks = executor.ranks();
+  if (ranks == nullptr || ranks->mesh().size("context") == 1) return false;
+  const graph::Graph& graph = executor.program(index).graph;
+  const graph::ValueId tokens = graph.find_value("tokens");
+  return tokens != graph::kNone &&
+         graph.placement(tokens, static_cast<size_t>(ranks->mesh().axis("context"))) !=
+             graph::Placement::replicated();
+}
+
+}  // namespace
+
 void copy_rows(const data::HostBatch& batch, const data::RowShape& shape, int64_t first,
                program::Executor& executor, size_t index, int64_t micro_batch) {
+  if (shares_rows(executor, index)) return copy_shares(batch, shape, first, executor, index, micro_batch);
   const int64_t rows = executor.program(index).request.sequences;
   for (const data::BatchField& field : data::batch_fields()) {
     const int64_t places = field.places_of(shape);
@@ -46,9 +109,11 @@ EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalW
   }
   executor.finish_messages();
   if (ranks != nullptr) {
-    if (!gives_losses(executor, index)) result = {};
-    result.loss_sum = comm::sum_over(ranks->all(), result.loss_sum);
-    result.tokens = static_cast<int64_t>(comm::sum_over(ranks->all(), static_cast<double>(result.tokens)));
+    const bool counts = gives_losses(executor, index);
+    std::vector<double> sums{counts ? result.loss_sum : 0, counts ? static_cast<double>(result.tokens) : 0};
+    comm::sum_over(ranks->all(), sums);
+    result.loss_sum = sums[0];
+    result.tokens = static_cast<int64_t>(sums[1]);
   }
   return result;
 }

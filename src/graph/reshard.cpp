@@ -13,6 +13,7 @@ void ReshardAttrs::describe(AttributeText& text) const {
   text("to", str(to));
   if (ranks != 1) text("ranks", ranks);
   for (const int32_t one : among) text("among", int64_t{one});
+  if (sequence != 0) text("sequence", sequence);
   for (const ReshardCuts& cut : cuts) {
     if (cut.from.grain > 0) text("padded_from", held_size(cut.from));
     if (cut.to.grain > 0) text("padded_to", held_size(cut.to));
@@ -22,6 +23,7 @@ void ReshardAttrs::describe(AttributeText& text) const {
 namespace {
 
 const Placement kWhole = Placement::replicated();
+const Placement kRows = Placement::sharded(0);
 
 bool is_sharded(Placement placement) {
   return placement.kind == Placement::Kind::kSharded;
@@ -97,7 +99,8 @@ void gradient(GradientBuilder& builder, const Node& node) {
   const Placement wanted = attrs.from.kind == Placement::Kind::kPartial ? kWhole : attrs.from;
   const std::string& axis = graph.mesh().axes[static_cast<size_t>(attrs.axis)].name;
   for (size_t i = 0; i < node.outputs.size(); ++i)
-    builder.add_gradient(node.inputs[i], reshard(graph, builder.gradient_of(node.outputs[i]), axis, wanted));
+    builder.add_gradient(node.inputs[i],
+                         reshard(graph, builder.gradient_of(node.outputs[i]), axis, wanted, attrs.sequence));
 }
 
 Attributes localize_ranks(const NodeView& view) {
@@ -110,6 +113,8 @@ Attributes localize_ranks(const NodeView& view) {
     const auto operand = static_cast<int>(i);
     if (is_sharded(attrs.from)) cuts.from = cut_along(view.in(operand), attrs.from.dim, mesh, axis);
     if (is_sharded(attrs.to)) cuts.to = cut_along(view.out(operand), attrs.to.dim, mesh, axis);
+    if (attrs.from == kRows) cuts.from.sequence = attrs.sequence;
+    if (attrs.to == kRows) cuts.to.sequence = attrs.sequence;
   }
   return attrs;
 }
@@ -139,14 +144,16 @@ const OpDef kTakeShard{.name = "take_shard",
                        .gradient = gradient,
                        .localize = localize_ranks};
 
-ValueId reshard(Graph& graph, ValueId x, std::string_view axis_name, Placement to) {
+ValueId reshard(Graph& graph, ValueId x, std::string_view axis_name, Placement to, int64_t sequence) {
   const int axis = axis_to_split(graph, axis_name);
   if (axis < 0) return x;
   const Placement from = graph.placement(x, static_cast<size_t>(axis));
   if (from == to) return x;
   STRATA_CHECK(to.kind != Placement::Kind::kPartial, "{} would become terms of a sum on axis {}",
                graph.value(x).name, axis_name);
-  const ReshardAttrs attrs{.axis = axis, .from = from, .to = to};
+  const ReshardAttrs attrs{.axis = axis, .from = from, .to = to, .sequence = sequence};
+  STRATA_CHECK(sequence == 0 || from != kWhole, "whole rows of {} are not taken apart by sequences",
+               graph.value(x).name);
   if (from == kWhole) return graph.add_node(kTakeShard, {x, rank_block(graph)}, attrs)[0];
   const ValueId y = graph.add_node(kReshard, {x}, attrs)[0];
   // What is put together and cut another way has lost the padding of its old cut.

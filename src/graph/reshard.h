@@ -30,6 +30,7 @@ struct ReshardAttrs {
   std::vector<ReshardCuts> cuts = {};  // by operand
   // Coordinates on the axis of those that take part, ascending; empty: all.
   std::vector<int32_t> among = {};
+  int64_t sequence = 0;                // of the rows, dimension 0, where they are sharded: as Cut has it
   bool operator==(const ReshardAttrs&) const = default;
   void describe(AttributeText& to_text) const;
 };
@@ -42,8 +43,9 @@ struct TakeShard {
   enum Out : int { kY };
 };
 
-// x as `to` on a mesh axis; x itself where it lies so already or the axis has one rank.
-ValueId reshard(Graph& graph, ValueId x, std::string_view axis, Placement to);
+// x as `to` on a mesh axis; x itself where it lies so already or the axis has one rank. `sequence`: how rows
+// are cut where they are sharded, as Cut has it; not from whole rows.
+ValueId reshard(Graph& graph, ValueId x, std::string_view axis, Placement to, int64_t sequence = 0);
 // x with its partial sums added up, on every axis.
 ValueId sum_over_ranks(Graph& graph, ValueId x);
 // The same of several values, by one node an axis; those that it adds up lie alike on the others.

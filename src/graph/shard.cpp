@@ -85,7 +85,27 @@ int64_t held_size(const Cut& cut) {
   return std::accumulate(shares.begin(), shares.end(), int64_t{0});
 }
 
+namespace {
+
+std::vector<HeldSpan> held_of_sequences(const Cut& cut, int64_t index) {
+  const int64_t chunk = cut.sequence / (2 * cut.ranks), entries = cut.parts.front();
+  STRATA_CHECK(cut.parts.size() == 1 && cut.sequence % (2 * cut.ranks) == 0 && entries % cut.sequence == 0,
+               "{} entries in sequences of {} on {} ranks", entries, cut.sequence, cut.ranks);
+  std::vector<HeldSpan> held;
+  int64_t at = 0;
+  for (int64_t begin = 0; begin < entries; begin += cut.sequence) {
+    for (const int64_t first : {begin + index * chunk, begin + cut.sequence - (index + 1) * chunk}) {
+      held.push_back({{first, first + chunk}, at});
+      at += chunk;
+    }
+  }
+  return held;
+}
+
+}  // namespace
+
 std::vector<HeldSpan> held_of(const Cut& cut, int64_t index) {
+  if (cut.sequence > 0) return held_of_sequences(cut, index);
   std::vector<HeldSpan> held;
   int64_t begin = 0, at = 0;
   for (size_t i = 0; i < cut.parts.size(); ++i) {

@@ -27,6 +27,10 @@ struct Cut {
   std::vector<int64_t> parts;  // sizes of the parts that are concatenated along the dimension
   int64_t ranks = 1;
   int64_t grain = 0;  // 0: shares are equal and without padding; else as Padding says
+  // Above 0: the one part is sequences of this many entries. Each is cut into 2 · ranks equal chunks, and
+  // rank i has the i-th from the begin and the i-th from the end: what rows see of rows before them is then
+  // the same work on all ranks.
+  int64_t sequence = 0;
   bool operator==(const Cut&) const = default;
 };
 // What one rank has room for of a part. The part must divide where grain is 0.

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "graph/reshard.h"
 #include "graph/sum.h"
+#include "layers/context_parallel.h"
 #include "ops/clamp.h"
 
 namespace strata::layers {
@@ -63,6 +64,14 @@ ValueId norm_weight(Context& context, const std::string& name, ParameterRole rol
   return add_parameter(context, name, role, {width}, offset == 1 ? Init::Kind::kZeros : Init::Kind::kOnes);
 }
 
+// ops::document_ends of rows among the keys of whole sequences of `length`.
+ValueId document_ends(Context& context, ValueId begins, ValueId key_begins, int64_t length) {
+  Graph& graph = context.graph;
+  const bool by_rows = context.context_kind != ContextKind::kUlysses;
+  return ops::document_ends(
+      graph, begins, by_rows ? whole_sequences(context, key_begins, length) : key_begins, context.sequences);
+}
+
 }  // namespace
 
 std::vector<BatchTensor> batch_tensors(const Context& context) {
@@ -75,8 +84,13 @@ std::vector<BatchTensor> batch_tensors(const Context& context) {
     if (!wanted) return;
     list.push_back({.name = name, .shape = shape, .role = role, .value = value});
     // What writes a text is the same on all ranks of a batch.
-    if (role == Role::kInput && trains)
-      list.back().placements = placed(context.graph.mesh(), {"replicate", "shard"}, kRows);
+    if (role != Role::kInput || !trains) return;
+    auto& placements = list.back().placements;
+    placements = placed(context.graph.mesh(), {"replicate", "shard"}, kRows);
+    // Ranks that have whole sequences for attention read there what it sees.
+    const bool for_attention = std::string_view(name).ends_with("kv_begin");
+    if (shares_sequences(context) && !(for_attention && context.context_kind == ContextKind::kUlysses))
+      placements[static_cast<size_t>(context.graph.mesh().axis("context"))] = kRows;
   };
   const bool reads_encoder_tokens = encoder && context.mode != Mode::kCached;
   const bool reads_tokens = context.mode != Mode::kEncoderPrefill, cached = context.mode == Mode::kCached;
@@ -94,6 +108,7 @@ std::vector<BatchTensor> batch_tensors(const Context& context) {
 }
 
 void add_batch(Context& context) {
+  require_pieces(context);
   for (BatchTensor& tensor : batch_tensors(context)) {
     Value value;
     value.name = tensor.name;
@@ -104,8 +119,8 @@ void add_batch(Context& context) {
     context.*tensor.value = context.graph.add_value(std::move(value));
   }
   if (context.cross_kv_begin != kNone) {
-    context.cross_kv_end = ops::document_ends(context.graph, context.cross_kv_begin, context.encoder_kv_begin,
-                                              context.sequences);
+    context.cross_kv_end =
+        document_ends(context, context.cross_kv_begin, context.encoder_kv_begin, context.encoder_length);
   }
 }
 
@@ -121,7 +136,7 @@ ValueId gathered(Context& context, ValueId stream) {
 void make_bidirectional(Context& context) {
   context.causal = false;
   if (context.kv_begin != kNone)
-    context.kv_end = ops::document_ends(context.graph, context.kv_begin, context.kv_begin, context.sequences);
+    context.kv_end = document_ends(context, context.kv_begin, context.kv_begin, context.sequence_length);
 }
 
 Context encoder_of(const Context& context) {
@@ -130,6 +145,8 @@ Context encoder_of(const Context& context) {
                .sequence_length = context.encoder_length,
                .sequences = context.sequences,
                .sequence_parallel = context.sequence_parallel,
+               .share_sequences = context.share_sequences,
+               .context_kind = context.context_kind,
                .tokens = context.encoder_tokens,
                .kv_begin = context.encoder_kv_begin,
                .of_encoder = true};
@@ -270,7 +287,8 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
   const ops::AttentionOptions options = options_of(context, spec);
   ValueId attended = kNone;
   if (context.mode == Mode::kSequences) {
-    attended = ops::attention(graph, qkv, context.kv_begin, options);
+    attended = shares_sequences(context) ? shared_attention(context, spec.name, qkv, options)
+                                         : ops::attention(graph, qkv, context.kv_begin, options);
   } else {
     attended = ops::cached_attention(
         graph, qkv,
@@ -295,11 +313,16 @@ ValueId cross_attention(Context& context, const AttentionSpec& spec, ValueId x, 
                            x);
   ops::AttentionOptions options = options_of(context, spec);
   options.kv_end = context.cross_kv_end;
-  const ValueId attended = context.mode == Mode::kSequences
-                               ? ops::cross_attention(graph, q, encoder_keys_values(context, spec, encoded),
-                                                      context.cross_kv_begin, options)
-                               : ops::cached_cross_attention(graph, q, encoder_caches(context, spec),
-                                                             context.encoder_end, options);
+  ValueId attended = kNone;
+  if (context.mode != Mode::kSequences) {
+    attended =
+        ops::cached_cross_attention(graph, q, encoder_caches(context, spec), context.encoder_end, options);
+  } else {
+    const ValueId kv = encoder_keys_values(context, spec, encoded);
+    attended = shares_sequences(context)
+                   ? shared_cross_attention(context, spec.name, q, kv, options)
+                   : ops::cross_attention(graph, q, kv, context.cross_kv_begin, options);
+  }
   return project_out(context, spec, attended);
 }
 

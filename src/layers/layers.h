@@ -1,8 +1,8 @@
 // The blocks that models are made of. How matrices start is the model's to say (models/parametrization.h).
 // Each block makes its parameters and its nodes on the graph's mesh: column-parallel weights are sharded
 // along "tensor" by outputs, row-parallel ones by inputs, as Megatron-LM lays them out (Shoeybi et al. 2019);
-// the batch is split along "replicate" and "shard". On a mesh of size one this says nothing and costs
-// nothing.
+// the batch is split along "replicate" and "shard", its sequences along "context". On a mesh of size one this
+// says nothing and costs nothing.
 #pragma once
 
 #include <functional>
@@ -37,6 +37,12 @@ struct Stretch {
   std::vector<ValueId> received = {}, sent = {};
 };
 
+// How ranks that share the rows of a sequence attend to each other's keys (ops/context_attention.h).
+enum class ContextKind : uint8_t {
+  kAllGather,  // all keys and values are put together on every rank
+  kUlysses,    // each rank has whole sequences for a share of the heads
+};
+
 // The batch and the settings that every block sees. N tokens: sequences · sequence_length, row-major.
 struct Context {
   Graph& graph;
@@ -50,6 +56,10 @@ struct Context {
   // On a mesh with an axis "tensor": between blocks each of its ranks holds a part of the rows (Korthikanti
   // et al. 2022), not all of them.
   bool sequence_parallel = true;
+  // On a mesh with an axis "context": each of its ranks holds a part of the rows of every sequence, as
+  // graph::Cut::sequence has it, not all of them.
+  bool share_sequences = false;
+  ContextKind context_kind = ContextKind::kAllGather;
   bool causal = true;              // a row sees no later ones
   ValueId tokens = kNone;          // i32[N]
   ValueId targets = kNone;         // i32[N], kSequences only

@@ -164,8 +164,16 @@ Cost cost_ends(const NodeView& view) {
   return streamed(view, 1);
 }
 
-std::vector<PlacementOption> placements_ends(const NodeView&, int) {
+std::vector<PlacementOption> placements_ends(const NodeView& view, int axis) {
+  if (axis == view.attrs<DocumentEndsAttrs>().shared_on) return {{{kS0, kR}, {kS0}}};
   return {{{kS0, kS0}, {kS0}}};
+}
+
+graph::Attributes localize_ends(const NodeView& global) {
+  auto attrs = global.attrs<DocumentEndsAttrs>();
+  if (attrs.shared_on >= 0)
+    attrs.sequence_length /= global.graph.mesh().axes[static_cast<size_t>(attrs.shared_on)].size;
+  return attrs;
 }
 
 CrossAttentionAttrs attrs_of(const AttentionOptions& options) {
@@ -185,7 +193,12 @@ const OpDef kCrossAttentionGrad{"cross_attention_grad", "attention_grad", infer_
 const OpDef kCachedCrossAttention{"cached_cross_attention", "attention", infer_cached, cost_cached,
                                   placements_cached};
 const OpDef kStoreCross{"store_cross", "elementwise", infer_store, cost_store, placements_store};
-const OpDef kDocumentEnds{"document_ends", "elementwise", infer_ends, cost_ends, placements_ends};
+const OpDef kDocumentEnds{.name = "document_ends",
+                          .family = "elementwise",
+                          .infer = infer_ends,
+                          .cost = cost_ends,
+                          .placements = placements_ends,
+                          .localize = localize_ends};
 
 ValueId cross_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,
                         const AttentionOptions& options) {
@@ -208,9 +221,13 @@ void store_cross(Graph& graph, ValueId kv, const CrossCache& cache) {
 }
 
 ValueId document_ends(Graph& graph, ValueId q_begin, ValueId k_begin, int64_t sequences) {
-  return graph.add_node(kDocumentEnds, {q_begin, k_begin},
-                        DocumentEndsAttrs{graph.value(q_begin).shape[0] / sequences,
-                                          graph.value(k_begin).shape[0] / sequences})[0];
+  DocumentEndsAttrs attrs{graph.value(q_begin).shape[0] / sequences,
+                          graph.value(k_begin).shape[0] / sequences};
+  const int axis = graph.mesh().axis("context");
+  if (axis >= 0 && graph.placement(q_begin, static_cast<size_t>(axis)) !=
+                       graph.placement(k_begin, static_cast<size_t>(axis)))
+    attrs.shared_on = axis;
+  return graph.add_node(kDocumentEnds, {q_begin, k_begin}, attrs)[0];
 }
 
 }  // namespace strata::ops

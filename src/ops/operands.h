@@ -253,10 +253,12 @@ struct StoreCross {
 struct DocumentEndsAttrs {
   int64_t sequence_length = 0;
   int64_t encoder_length = 0;
+  int64_t shared_on = -1;  // the mesh axis whose ranks share the rows, but not the keys, of a sequence
   bool operator==(const DocumentEndsAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
     to("sequence_length", sequence_length);
     to("encoder_length", encoder_length);
+    if (shared_on >= 0) to("shared_on", shared_on);
   }
 };
 struct DocumentEnds {

@@ -148,6 +148,7 @@ void store_cross(Graph& graph, ValueId kv, const CrossCache& cache);
 extern const OpDef kStoreCross;  // (kv, kc, vc, slot) → kc, vc
 // i32[N]: for each row the end of the range of keys j of its sequence with k_begin[j] == q_begin[i]; 0 where
 // there is none. k_begin [M] does not fall within a sequence. With it as kv_end a row sees its own document.
+// Where ranks share the rows on the axis "context" k_begin may be whole there.
 ValueId document_ends(Graph& graph, ValueId q_begin, ValueId k_begin, int64_t sequences);
 extern const OpDef kDocumentEnds;
 

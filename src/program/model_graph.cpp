@@ -173,6 +173,9 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
       .document_mask = request.document_mask,
       // What only goes forward need not save memory by it, and may have fewer rows than ranks.
       .sequence_parallel = options.sequence_parallel && request.kind == Kind::kTrain,
+      // The losses of single tokens are wanted where the host has whole rows.
+      .share_sequences = !writes && !request.per_token_loss,
+      .context_kind = options.context_kind,
       .encoder_length = request.encoder_length,
       .stages = options.pipeline != nullptr ? &stretches : nullptr};
   layers::add_batch(context);

@@ -64,10 +64,11 @@ void describe_ranks(const config::RunConfig& config, const comm::World& world) {
   const auto degree = [](const char* name, int64_t ranks) {
     return ranks > 1 ? fmt::format(" x {} {}", name, ranks) : "";
   };
-  log_info("ranks: {} ({} on this host, {} threads each, {}), replicate {} x shard {}{}{}, ZeRO stage {}",
+  log_info("ranks: {} ({} on this host, {} threads each, {}), replicate {} x shard {}{}{}{}, ZeRO stage {}",
            world.size(), world.local_size(), *config.device.threads, world.engine(),
-           config.parallel.replicate, config.parallel.shard, degree("tensor", config.parallel.tensor),
-           degree("pipeline", config.parallel.pipeline), *config.parallel.zero);
+           config.parallel.replicate, config.parallel.shard, degree("context", config.parallel.context),
+           degree("tensor", config.parallel.tensor), degree("pipeline", config.parallel.pipeline),
+           *config.parallel.zero);
   const int processors = available_processors();
   if (world.engine() == "local" && world.size() > processors)
     log_warning("{} ranks share {} processors: they wait for each other's turns", world.size(), processors);

@@ -11,8 +11,6 @@ struct Values {
 };
 const std::map<std::string, Values>& values() {
   static const std::map<std::string, Values> kValues{
-      {"parallel.context", {"2", "1"}},
-      {"parallel.context_kind", {"\"ring\"", "\"all_gather\""}},
       {"parallel.expert", {"2", "1"}},
       {"parallel.expert_tensor", {"2", "1"}},
       {"parallel.dispatch", {"\"flat\"", "\"auto\""}},

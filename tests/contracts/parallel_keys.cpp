@@ -163,6 +163,44 @@ void stage_layers(const std::string& key) {
   EXPECT_TRUE(has(lab.refusal_on(2, sets + Sets{key + "=[1, 2]"}), "stage_layers"));
 }
 
+// Two ranks share each sequence: half of its rows each, and whole weights.
+void context(const std::string& key) {
+  Lab lab;
+  const Sets sets = kBatch + Sets{key + "=2", "parallel.shard=-1"};
+  expect_same_training(lab.run(kBatch), lab.run_on(2, sets));
+  expect_same_training(lab.run(kBatch), lab.run_on(4, sets + Sets{"parallel.zero=2"}));
+  const auto rows = [&](const std::vector<std::string>& options, const Sets& more) {
+    const json forward =
+        lab.explain(options, kBatch + more).at("programs").at(0).at("segments").at("forward");
+    for (const json& one : forward) {
+      if (one.at("op") == "rms_norm") return one.at("inputs").at(0).at("shape").at(0).get<int64_t>();
+    }
+    return int64_t{-1};
+  };
+  EXPECT_EQ(2 * rows({"--ranks", "2", "--program"}, {key + "=2"}), rows({"--program"}, {}));
+  EXPECT_TRUE(has(lab.refusal_on(2, {key + "=0"}), "expected a number of ranks"));
+  EXPECT_TRUE(has(lab.refusal_on(3, {key + "=3"}), "12 or 18"));
+}
+
+void context_kind(const std::string& key) {
+  Lab lab;
+  const Seen one = lab.run(kBatch);
+  const Sets two = kBatch + Sets{"parallel.context=2", "parallel.shard=1"};
+  for (const char* kind : {"all_gather", "ulysses"})
+    expect_same_training(one, lab.run_on(2, two + Sets{key + "=\"" + kind + "\""}));
+  // What crosses between the ranks is not the same.
+  const auto ops = [&](const char* kind) {
+    std::set<std::string> found;
+    const json explained = lab.explain({"--ranks", "2", "--program"}, two + Sets{key + "=\"" + kind + "\""});
+    for (const json& node : explained.at("programs").at(0).at("segments").at("forward"))
+      found.insert(node.at("op").get<std::string>());
+    return found;
+  };
+  EXPECT_TRUE(ops("all_gather").contains("context_attention"));
+  EXPECT_TRUE(ops("ulysses").contains("attention"));
+  EXPECT_FALSE(ops("ulysses").contains("context_attention"));
+}
+
 void zero(const std::string&) {
   Lab lab;
   const Seen one = lab.run(kBatch);
@@ -303,6 +341,8 @@ Contracts parallel_keys() {
           {"parallel.schedule", schedule},
           {"parallel.virtual_stages", virtual_stages},
           {"parallel.stage_layers", stage_layers},
+          {"parallel.context", context},
+          {"parallel.context_kind", context_kind},
           {"parallel.reshard_after_forward", reshard_after_forward},
           {"parallel.reduce_dtype", reduce_dtype},
           {"parallel.prefetch", prefetch},

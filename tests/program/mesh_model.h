@@ -28,7 +28,7 @@ inline models::ModelConfig small_model(const std::string& preset) {
   return model;
 }
 
-inline constexpr int64_t kLength = 16, kSequences = 12;
+inline constexpr int64_t kLength = 24, kSequences = 12;
 
 inline Request request_for(const models::ModelConfig& model, int64_t ranks) {
   const bool encoder = model.architecture == models::Architecture::kEncoderDecoder;
@@ -37,6 +37,17 @@ inline Request request_for(const models::ModelConfig& model, int64_t ranks) {
           .sequence_length = kLength,
           .encoder_length = encoder ? 2 * kLength : 0,
           .micro_batches = 2};
+}
+// What a rank of the axis "context" has of sequences of this length: two of its chunks.
+inline std::vector<int32_t> shared_rows(const std::vector<int32_t>& rows, int64_t length, int64_t index,
+                                        int64_t ranks) {
+  std::vector<int32_t> held;
+  const int64_t chunk = length / (2 * ranks);
+  for (int64_t i = 0; i < std::ssize(rows); ++i) {
+    const int64_t of = i % length / chunk;
+    if (of == index || of == 2 * ranks - 1 - index) held.push_back(rows[static_cast<size_t>(i)]);
+  }
+  return held;
 }
 // Sequence s of a micro-batch is the same whichever rank has it.
 inline void fill_batch(Executor& executor, const graph::Coordinates& at) {
@@ -64,7 +75,14 @@ inline void fill_batch(Executor& executor, const graph::Coordinates& at) {
                                                                              : mixed % vocab));
         }
       }
-      executor.upload_batch(0, name, micro, values.data(), std::ssize(values) * 4);
+      const graph::Graph& graph = executor.program(0).graph;
+      const graph::ValueId input = graph.find_value(name);
+      if (input == graph::kNone) continue;
+      const int context = mesh.axis("context");
+      const auto axis = static_cast<size_t>(context);
+      if (context >= 0 && graph.placement(input, axis) != graph::Placement::replicated())
+        values = shared_rows(values, length, at[axis], mesh.axes[axis].size);
+      executor.write_batch(0, name, micro, values);
     }
   }
 }

@@ -11,10 +11,12 @@ struct Layout {
   graph::Mesh mesh;
   bool sequence_parallel = true;
   int zero = 0;
+  layers::ContextKind context = layers::ContextKind::kAllGather;
 };
 
 const std::vector<Layout>& layouts() {
   using graph::Mesh;
+  constexpr auto kUlysses = layers::ContextKind::kUlysses;
   static const std::vector<Layout> kAll{{"tensor2", Mesh::of(1, 1, 1, 2)},
                                         {"tensor2_whole_rows", Mesh::of(1, 1, 1, 2), false},
                                         {"tensor4", Mesh::of(1, 1, 1, 4)},
@@ -30,7 +32,17 @@ const std::vector<Layout>& layouts() {
                                         {"zero3_shard4", Mesh::of(1, 4, 1, 1), true, 3},
                                         {"zero2_replicate2_shard2", Mesh::of(2, 2, 1, 1), true, 2},
                                         {"zero3_replicate2_shard2", Mesh::of(2, 2, 1, 1), true, 3},
-                                        {"zero3_shard2_tensor2", Mesh::of(1, 2, 1, 2), true, 3}};
+                                        {"zero3_shard2_tensor2", Mesh::of(1, 2, 1, 2), true, 3},
+                                        {"context2", Mesh::of(1, 1, 2, 1)},
+                                        {"context3", Mesh::of(1, 1, 3, 1)},
+                                        {"context4", Mesh::of(1, 1, 4, 1)},
+                                        {"context2_tensor2", Mesh::of(1, 1, 2, 2)},
+                                        {"zero3_shard2_context2", Mesh::of(1, 2, 2, 1), true, 3},
+                                        {"zero2_replicate2_context2", Mesh::of(2, 1, 2, 1), true, 2},
+                                        {"ulysses2", Mesh::of(1, 1, 2, 1), true, 0, kUlysses},
+                                        {"ulysses4", Mesh::of(1, 1, 4, 1), true, 0, kUlysses},
+                                        {"ulysses2_tensor2", Mesh::of(1, 1, 2, 2), true, 0, kUlysses},
+                                        {"zero1_shard2_ulysses2", Mesh::of(1, 2, 2, 1), true, 1, kUlysses}};
   return kAll;
 }
 
@@ -74,6 +86,7 @@ TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
   options.mesh = layout.mesh;
   options.sequence_parallel = layout.sequence_parallel;
   options.zero = layout.zero;
+  options.context_kind = layout.context;
   const MeshRanks ranks = take_step(options);
   EXPECT_GT(ranks.collectives(), 0U);
 

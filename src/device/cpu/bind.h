@@ -25,6 +25,7 @@ std::vector<WantedEncoding> weight_encoding(cpu::GemmRole role, int input, const
 // The rows of each file: ops and what binds them. Lowering sees them as one table (bindings.h).
 std::span<const Binding> attention_bindings();
 std::span<const Binding> clamp_bindings();
+std::span<const Binding> context_bindings();
 std::span<const Binding> cross_bindings();
 std::span<const Binding> elementwise_bindings();
 std::span<const Binding> gemm_bindings();

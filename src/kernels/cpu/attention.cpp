@@ -33,6 +33,12 @@ void check(const AttentionShape& s) {
         "[attention] found window {}, causal {}; a window counts keys backwards and needs causal", s.window,
         s.causal);
   }
+  if (s.q_pieces < 1 || s.kv_pieces < 1 || s.q_len % s.q_pieces != 0 || s.kv_len % s.kv_pieces != 0) {
+    throw ConfigError("[attention] found {} queries in {} pieces, {} keys in {}; expected equal pieces",
+                      s.q_len, s.q_pieces, s.kv_len, s.kv_pieces);
+  }
+  if (s.bias_width > 0 && s.kv_pieces > 1)
+    throw ConfigError("[attention] found a bias and keys in {} pieces; expected one of them", s.kv_pieces);
   if (s.bias_width > 0) {
     const int64_t back = (s.window > 0 ? std::min(s.window, s.kv_len) : s.kv_len) - 1;
     const int64_t ahead = s.causal ? 0 : std::max(s.q_len, s.kv_len) - 1;
@@ -57,7 +63,8 @@ void check(const AttentionShape& s) {
 double pairs_of(const AttentionShape& s) {
   const auto q = static_cast<double>(s.q_len), kv = static_cast<double>(s.kv_len);
   if (!s.causal) return q * kv;
-  const double pairs = q <= kv ? q * (kv - q) + q * q / 2 : kv * kv / 2;
+  // Pieces: what rows from both ends of a sequence see on average.
+  const double pairs = s.q_pieces > 1 ? q * kv / 2 : q <= kv ? q * (kv - q) + q * q / 2 : kv * kv / 2;
   return s.window > 0 ? std::min(pairs, q * static_cast<double>(s.window)) : pairs;
 }
 
@@ -96,6 +103,8 @@ void check(const AttentionShape& s, const AttentionInputs& in) {
                "[attention] the shape has a bias of {} entries, {}", s.bias_width,
                in.bias != nullptr ? "which may not be" : "which is missing");
   STRATA_CHECK(in.kv_end == nullptr || !s.causal, "[attention] causal rows end at themselves: no kv_end");
+  STRATA_CHECK((in.q_start != nullptr || s.q_pieces == 1) && (in.kv_start != nullptr || s.kv_pieces == 1),
+               "[attention] {} pieces of queries and {} of keys have no places", s.q_pieces, s.kv_pieces);
 }
 
 // task(i, memory) for every i, with `bytes` of scratch for each thread at work. No result may depend on
@@ -162,8 +171,7 @@ void attention_backward(const AttentionPlan& plan, const AttentionGradients& to,
                         const void* out, const float* lse, const AttentionInputs& in, void* scratch) {
   const AttentionShape& s = plan.shape;
   check(s, in);
-  STRATA_CHECK(in.q_start == nullptr && in.kv_slot == nullptr,
-               "[attention] no gradient passes through a cache");
+  STRATA_CHECK(in.kv_slot == nullptr, "[attention] no gradient passes through a cache");
   Carver carver(scratch);
   const BackwardRows shared(carver, s);
   std::byte* memory = static_cast<std::byte*>(scratch) + carver.used();

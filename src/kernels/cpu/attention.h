@@ -36,6 +36,10 @@ struct AttentionShape {
   int64_t v_stride = 0;         // of v and dv
   int64_t out_stride = 0;       // of out and dout
   int64_t kv_batch_stride = 0;  // between sequences in k, v, dk and dv
+  // Equal pieces that the rows of a sequence, and its keys, consist of: each lies in one stretch of
+  // positions, the pieces in rising order with gaps between them.
+  int64_t q_pieces = 1;
+  int64_t kv_pieces = 1;  // more than one: with neither bias nor gradient of one
   bool causal = true;
   int64_t window = 0;      // keys that a row sees, itself included; 0: no limit. Needs causal
   float softcap = 0;       // above 0: a score s = scale · q·k counts as softcap · tanh(s / softcap)
@@ -69,8 +73,12 @@ struct AttentionInputs {
   // sequence that see a key neither falls. A causal row ends at itself: no kv_end.
   const int32_t* kv_begin = nullptr;
   const int32_t* kv_end = nullptr;
-  const int32_t* q_start =
-      nullptr;  // int32 [batch]: position of query 0 among the keys; null: kv_len - q_len
+  // int32 [batch, q_pieces]: position of a piece's first query among the keys; null, where there is one
+  // piece: kv_len - q_len.
+  const int32_t* q_start = nullptr;
+  // int32 [batch, kv_pieces]: position of a piece's first key, which the other positions here count with;
+  // null, where there is one piece: 0.
+  const int32_t* kv_start = nullptr;
   const int32_t* kv_slot = nullptr;  // int32 [batch]: which sequence of k and v is read; null: the own one
   const float* bias = nullptr;       // [heads, bias_width], where the shape has one
 };
@@ -88,7 +96,7 @@ struct AttentionGradients {
   float* dbias = nullptr;
 };
 
-// Queries end where the keys end (q_start = kv_len - q_len), and each sequence has its own keys (no kv_slot).
+// Each sequence has its own keys (no kv_slot).
 void attention_backward(const AttentionPlan& plan, const AttentionGradients& to, const void* dout,
                         const void* out, const float* lse, const AttentionInputs& in, void* scratch);
 

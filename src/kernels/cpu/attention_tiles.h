@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "base/error.h"
 #include "kernels/cpu/attention.h"
@@ -61,12 +62,23 @@ struct Call {
   int64_t row_index(int64_t b, int64_t i, int64_t head) const {
     return (b * shape.heads + head) * shape.q_len + i;
   }
-  // Position of query 0 among the keys.
-  int64_t start(int64_t b) const {
-    return in.q_start != nullptr ? in.q_start[b] : shape.kv_len - shape.q_len;
+  // Of query i among the keys.
+  int64_t position(int64_t b, int64_t i) const {
+    if (in.q_start == nullptr) return shape.kv_len - shape.q_len + i;
+    const int64_t piece = shape.q_len / shape.q_pieces;
+    return in.q_start[b * shape.q_pieces + i / piece] + i % piece;
+  }
+  // How many keys lie below a position: does not fall as it rises.
+  int64_t keys_below(int64_t b, int64_t position) const {
+    if (in.kv_start == nullptr) return std::clamp<int64_t>(position, 0, shape.kv_len);
+    const int64_t piece = shape.kv_len / shape.kv_pieces;
+    int64_t keys = 0;
+    for (int64_t p = 0; p < shape.kv_pieces; ++p)
+      keys += std::clamp<int64_t>(position - in.kv_start[b * shape.kv_pieces + p], 0, piece);
+    return keys;
   }
   // Where, in the bias of a head, the entry of query i and key j lies.
-  int64_t bias_index(int64_t b, int64_t i, int64_t j) const { return shape.bias_zero + j - start(b) - i; }
+  int64_t bias_index(int64_t b, int64_t i, int64_t j) const { return shape.bias_zero + j - position(b, i); }
 };
 
 // The keys [lo[r], hi[r]) that query rows first + r see, for r < rows. Both ends never fall: the range of a
@@ -74,14 +86,15 @@ struct Call {
 // filled with an empty range at the end.
 inline void visible_keys(const Call& call, int64_t b, int64_t first, int64_t rows, int64_t* lo, int64_t* hi) {
   const AttentionShape& s = call.shape;
-  const int64_t start = call.start(b), row = b * s.q_len + first;
+  const int64_t row = b * s.q_len + first;
   for (int64_t r = 0; r < rows; ++r) {
-    const int64_t position = start + first + r;
-    int64_t begin = call.in.kv_begin != nullptr ? call.in.kv_begin[row + r] : 0, end = s.kv_len;
-    if (s.causal) end = std::min(end, position + 1);
+    const int64_t position = call.position(b, first + r);
+    int64_t begin = call.in.kv_begin != nullptr ? call.in.kv_begin[row + r] : 0;
+    int64_t end = s.causal ? position + 1 : std::numeric_limits<int64_t>::max();
     if (call.in.kv_end != nullptr) end = std::min<int64_t>(end, call.in.kv_end[row + r]);
     if (s.window > 0) begin = std::max(begin, position - s.window + 1);
-    begin = std::max<int64_t>(begin, 0);
+    begin = call.keys_below(b, begin);
+    end = call.keys_below(b, end);
     if (begin >= end) begin = end = r > 0 ? hi[r - 1] : 0;
     lo[r] = begin;
     hi[r] = end;

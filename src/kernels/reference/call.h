@@ -45,6 +45,7 @@ struct Row {
 std::span<const Row> activation_kernels();
 std::span<const Row> attention_kernels();
 std::span<const Row> clamp_kernels();
+std::span<const Row> context_attention_kernels();
 std::span<const Row> cross_attention_kernels();
 std::span<const Row> linear_kernels();
 std::span<const Row> loss_kernels();

@@ -77,7 +77,8 @@ void store_cross(const Call& call) {
 
 // (q_begin, k_begin) → ends
 void document_ends(const Call& call) {
-  const auto& [length, encoder_length] = call.attrs.as<ops::DocumentEndsAttrs>();
+  const auto& attrs = call.attrs.as<ops::DocumentEndsAttrs>();
+  const int64_t length = attrs.sequence_length, encoder_length = attrs.encoder_length;
   for (int64_t n = 0; n < call.in[0].shape[0]; ++n) {
     int64_t end = 0;
     for (int64_t j = 0; j < encoder_length; ++j) {

@@ -1,0 +1,103 @@
+#include "layers/context_parallel.h"
+
+#include "base/error.h"
+#include "graph/reshard.h"
+#include "ops/context_attention.h"
+
+namespace strata::layers {
+namespace {
+
+using graph::Placement;
+
+const Placement kWhole = Placement::replicated();
+const Placement kRows = Placement::sharded(0);
+const Placement kHeads = Placement::sharded(1);
+
+int64_t ranks_of(const Context& context) {
+  return context.graph.mesh().size("context");
+}
+
+// Whole heads for each rank, as many as for the others.
+void require_heads(const Context& context, const std::string& name, int64_t heads, int64_t kv_heads) {
+  const int64_t tensor = context.graph.mesh().size("tensor"), ranks = ranks_of(context) * tensor;
+  for (const auto& [count, what] : {std::pair{heads, "attention heads"}, {kv_heads, "key-value heads"}}) {
+    if (count % ranks == 0) continue;
+    throw ConfigError(
+        "[parallel.context] with context_kind = \"ulysses\" {} ranks{} share the {} {} of {}, which do not "
+        "divide; take degrees that divide {}, or context_kind = \"all_gather\"",
+        ranks, tensor > 1 ? fmt::format(" (context {} x tensor {})", ranks_of(context), tensor) : "", count,
+        what, name, count);
+  }
+}
+
+ValueId to_heads(Context& context, ValueId rows, int64_t length) {
+  return graph::reshard(context.graph, rows, "context", kHeads, length);
+}
+ValueId to_rows(Context& context, ValueId heads, int64_t length) {
+  return graph::reshard(context.graph, heads, "context", kRows, length);
+}
+
+int64_t heads_in(const Context& context, ValueId x, size_t part, int64_t head_dim) {
+  const graph::Value& value = context.graph.value(x);
+  return (value.segments.empty() ? value.shape[1] : value.segments[part]) / head_dim;
+}
+
+}  // namespace
+
+bool shares_sequences(const Context& context) {
+  return context.share_sequences && ranks_of(context) > 1;
+}
+
+void require_pieces(const Context& context) {
+  if (!shares_sequences(context)) return;
+  const int64_t pieces = 2 * ranks_of(context);
+  for (const int64_t length : {context.encoder_length, context.sequence_length}) {
+    if (length % pieces == 0) continue;
+    const int64_t below = length / pieces * pieces;
+    throw ConfigError(
+        "[parallel.context] {} ranks share a sequence in {} equal pieces, and {} tokens do not divide; the "
+        "nearest "
+        "training.sequence_length is {}{}",
+        ranks_of(context), pieces, length, below > 0 ? fmt::format("{} or ", below) : "", below + pieces);
+  }
+}
+
+ValueId whole_sequences(Context& context, ValueId rows, int64_t length) {
+  return shares_sequences(context) ? graph::reshard(context.graph, rows, "context", kWhole, length) : rows;
+}
+
+ValueId shared_attention(Context& context, const std::string& name, ValueId qkv,
+                         const ops::AttentionOptions& options) {
+  Graph& graph = context.graph;
+  const int64_t length = context.sequence_length, head_dim = options.attrs.head_dim;
+  if (context.context_kind == ContextKind::kUlysses) {
+    require_heads(context, name, heads_in(context, qkv, 0, head_dim), heads_in(context, qkv, 1, head_dim));
+    ops::AttentionOptions of_heads = options;
+    if (options.bias != kNone) of_heads.bias = graph::reshard(graph, options.bias, "context", kRows);
+    const ValueId attended =
+        ops::attention(graph, to_heads(context, qkv, length), context.kv_begin, of_heads);
+    return to_rows(context, attended, length);
+  }
+  const ops::QueriesKeysValues parts = ops::split_qkv(graph, qkv);
+  return ops::context_attention(graph, parts.q, whole_sequences(context, parts.kv, length), context.kv_begin,
+                                length, options);
+}
+
+ValueId shared_cross_attention(Context& context, const std::string& name, ValueId q, ValueId kv,
+                               const ops::AttentionOptions& options) {
+  Graph& graph = context.graph;
+  const int64_t length = context.encoder_length, head_dim = options.attrs.head_dim;
+  if (context.context_kind == ContextKind::kUlysses) {
+    require_heads(context, name, heads_in(context, q, 0, head_dim), heads_in(context, kv, 0, head_dim));
+    const ValueId attended =
+        ops::cross_attention(graph, to_heads(context, q, context.sequence_length),
+                             to_heads(context, kv, length), context.cross_kv_begin, options);
+    return to_rows(context, attended, context.sequence_length);
+  }
+  ops::AttentionOptions of_rows = options;
+  of_rows.attrs.causal = false;
+  return ops::context_attention(graph, q, whole_sequences(context, kv, length), context.cross_kv_begin,
+                                length, of_rows);
+}
+
+}  // namespace strata::layers

@@ -1,0 +1,25 @@
+// Where the ranks of the axis "context" share the rows of each sequence: what crosses between them. All else
+// in a model takes rows one by one and knows nothing of it.
+#pragma once
+
+#include "layers/layers.h"
+
+namespace strata::layers {
+
+// Whether sequences are shared here.
+bool shares_sequences(const Context& context);
+// ConfigError where a sequence has no equal pieces for all ranks.
+void require_pieces(const Context& context);
+// `rows`, of sequences of `length`, as every rank needs all of them, in their order; itself where they are
+// not shared.
+ValueId whole_sequences(Context& context, ValueId rows, int64_t length);
+
+// Attention of a rank's rows [N, q | k | v] to the keys of all ranks. `options`: as ops::attention has them,
+// places of whole sequences. `name` is what errors call it.
+ValueId shared_attention(Context& context, const std::string& name, ValueId qkv,
+                         const ops::AttentionOptions& options);
+// The same of queries to an encoder's keys and values [M, k | v], whose rows are shared too.
+ValueId shared_cross_attention(Context& context, const std::string& name, ValueId q, ValueId kv,
+                               const ops::AttentionOptions& options);
+
+}  // namespace strata::layers

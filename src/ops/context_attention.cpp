@@ -1,0 +1,224 @@
+#include "ops/context_attention.h"
+
+#include <algorithm>
+
+#include "graph/reshard.h"
+#include "ops/rules.h"
+
+namespace strata::ops {
+
+void ContextAttentionAttrs::describe(graph::AttributeText& to) const {
+  to("head_dim", head_dim);
+  to("sequence_length", sequence_length);
+  to("kv_length", kv_length);
+  to("scale", scale);
+  to("window", window);
+  to("softcap", softcap);
+  to("causal", causal);
+  to("bias_zero", bias_zero);
+  to("axis", axis);
+  if (ranks != 1) to("ranks", ranks);
+}
+
+namespace {
+
+// --- split_qkv, join_qkv
+
+std::vector<ValueSpec> infer_split(const NodeView& view) {
+  const Value& qkv = view.in(SplitQkv::kQkv);
+  require(view, qkv.shape.rank() == 2 && qkv.segments.size() == 3 && qkv.segments[1] == qkv.segments[2],
+          "qkv must be [N, q | k | v], v as wide as k");
+  const int64_t rows = qkv.shape[0], k = qkv.segments[1];
+  return {{"q", qkv.dtype, {rows, qkv.segments[0]}}, {"kv", qkv.dtype, {rows, 2 * k}, {k, k}}};
+}
+
+std::vector<ValueSpec> infer_join(const NodeView& view) {
+  const Value &q = view.in(JoinQkv::kQ), &kv = view.in(JoinQkv::kKv);
+  require(view,
+          q.shape.rank() == 2 && kv.shape.rank() == 2 && q.shape[0] == kv.shape[0] && q.dtype == kv.dtype &&
+              kv.segments.size() == 2 && kv.segments[0] == kv.segments[1],
+          "queries and [k | v] must have as many rows and one dtype");
+  const int64_t k = kv.segments[0];
+  return {{"qkv", q.dtype, {q.shape[0], q.shape[1] + 2 * k}, {q.shape[1], k, k}}};
+}
+
+Cost cost_copy(const NodeView& view) {
+  return {0, graph::streamed_bytes(view)};
+}
+
+std::vector<PlacementOption> placements_split(const NodeView&, int) {
+  return {{{kS0}, {kS0, kS0}}, {{kS1}, {kS1, kS1}}};
+}
+std::vector<PlacementOption> placements_join(const NodeView&, int) {
+  return {{{kS0, kS0}, {kS0}}, {{kS1, kS1}, {kS1}}};
+}
+
+void gradient_split(GradientBuilder& builder, const Node& node) {
+  const ValueId dq = builder.gradient_of(node.outputs[SplitQkv::kQ]),
+                dkv = builder.gradient_of(node.outputs[SplitQkv::kKv]);
+  builder.add_gradient(node.inputs[SplitQkv::kQkv], builder.graph().add_node(kJoinQkv, {dq, dkv})[0]);
+}
+void gradient_join(GradientBuilder& builder, const Node& node) {
+  const auto parts = split_qkv(builder.graph(), builder.gradient_of(node.outputs[JoinQkv::kQkv]));
+  builder.add_gradient(node.inputs[JoinQkv::kQ], parts.q);
+  builder.add_gradient(node.inputs[JoinQkv::kKv], parts.kv);
+}
+
+// --- attention
+
+// Inputs q, kv, kv_begin?, kv_end?, bias?, rank from `first` on.
+void require_operands(const NodeView& view, int first) {
+  const auto& attrs = view.attrs<ContextAttentionAttrs>();
+  const Value &q = view.in(first), &kv = view.in(first + 1);
+  const int64_t head_dim = attrs.head_dim, length = attrs.sequence_length, keys = attrs.kv_length;
+  require(view, q.shape.rank() == 2 && q.shape[1] % head_dim == 0,
+          "the queries must be whole heads [N, h · hd]");
+  require(
+      view,
+      kv.shape.rank() == 2 && kv.segments.size() == 2 && kv.segments[0] == kv.segments[1] &&
+          kv.segments[0] % head_dim == 0 && q.shape[1] % kv.segments[0] == 0 && kv.dtype == q.dtype,
+      "keys and values must be [M, k | v] of whole heads in the queries' dtype, as many of each, a divisor "
+      "of the query heads");
+  require(view, length % 2 == 0 && q.shape[0] % length == 0 && q.shape[0] / length * keys == kv.shape[0],
+          "queries and keys must be as many sequences, those of queries in two equal pieces");
+  for (const int i : {first + 2, first + 3}) {
+    if (view.has(i))
+      require(view, view.in(i).shape == Shape{q.shape[0]}, "kv_begin and kv_end must have one entry a query");
+  }
+  const bool biased = view.has(first + 4);
+  require(view, !attrs.causal || !view.has(first + 3), "causal rows end at themselves: leave out kv_end");
+  require(view, attrs.causal || attrs.window == 0,
+          "a window counts keys backwards: it needs causal attention");
+  require(view, (!attrs.causal && !biased) || length * attrs.ranks == keys,
+          "queries that have a place among the keys must be the rank's share of them");
+  if (biased) {
+    const Value& bias = view.in(first + 4);
+    require(view,
+            bias.dtype == DType::kF32 && bias.shape.rank() == 2 && bias.shape[0] == q.shape[1] / head_dim,
+            "the bias must be f32[heads, distances]");
+    const int64_t back = (attrs.window > 0 ? std::min(attrs.window, keys) : keys) - 1;
+    const int64_t ahead = attrs.causal ? 0 : keys - 1;
+    require(view, attrs.bias_zero >= back && attrs.bias_zero + ahead < bias.shape[1],
+            "the bias must have an entry for every distance of a key from its query");
+    require(view, attrs.softcap == 0, "capped scores take no bias: leave out one of the two");
+  }
+  const Value& rank = view.in(first + 5);
+  require(view, rank.dtype == DType::kI32 && rank.shape.rank() == 1 && rank.shape[0] > attrs.axis,
+          "the rank block must be i32[axes]");
+}
+
+std::vector<ValueSpec> infer(const NodeView& view) {
+  require_operands(view, ContextAttention::kQ);
+  const auto& attrs = view.attrs<ContextAttentionAttrs>();
+  const Value& q = view.in(ContextAttention::kQ);
+  const int64_t length = attrs.sequence_length;
+  return {{"out", q.dtype, q.shape},
+          {"lse", DType::kF32, {q.shape[0] / length, q.shape[1] / attrs.head_dim, length}}};
+}
+
+// A product of rows and keys; what the pieces of a rank see of the keys before them is the mean of all rows.
+double product_flops(const NodeView& view, const Value& q) {
+  const auto& attrs = view.attrs<ContextAttentionAttrs>();
+  const auto length = static_cast<double>(attrs.kv_length), window = static_cast<double>(attrs.window);
+  double keys = length;
+  if (attrs.causal) keys = window > 0 && window < length ? window * (1 - window / length / 2) : length / 2;
+  return 2.0 * static_cast<double>(q.shape.elements()) * keys;
+}
+
+Cost cost(const NodeView& view) {
+  return {2 * product_flops(view, view.in(ContextAttention::kQ)), graph::streamed_bytes(view)};
+}
+
+// The batch; heads; and rows against whole keys, on the axis that shares them.
+std::vector<PlacementOption> placements(const NodeView& view, int axis) {
+  std::vector<PlacementOption> options{{{kS0, kS0, kS0, kS0, kR, kR}, {kS0, kS0}},
+                                       {{kS1, kS1, kR, kR, kS0, kR}, {kS1, kS1}}};
+  const auto& attrs = view.attrs<ContextAttentionAttrs>();
+  if (axis == attrs.axis && attrs.ranks == 1)
+    options.push_back({{kS0, kR, kS0, kS0, kR, kR}, {kS0, Placement::sharded(2)}});
+  return options;
+}
+
+graph::Attributes localize(const NodeView& global) {
+  auto attrs = global.attrs<ContextAttentionAttrs>();
+  attrs.ranks = global.graph.mesh().axes[static_cast<size_t>(attrs.axis)].size;
+  attrs.sequence_length /= attrs.ranks;
+  return attrs;
+}
+
+void gradient(GradientBuilder& builder, const Node& node) {
+  using In = ContextAttention;
+  const ValueId dout = builder.gradient_of(node.outputs[In::kOut]);
+  const ValueId bias = node.inputs[In::kBias];
+  const auto gradients = builder.graph().add_node(
+      kContextAttentionGrad,
+      {dout, node.outputs[In::kOut], node.outputs[In::kLse], node.inputs[In::kQ], node.inputs[In::kKv],
+       node.inputs[In::kKvBegin], node.inputs[In::kKvEnd], bias, node.inputs[In::kRank]},
+      node.attrs);
+  builder.add_gradient(node.inputs[In::kQ], gradients[ContextAttentionGrad::kDq]);
+  builder.add_gradient(node.inputs[In::kKv], gradients[ContextAttentionGrad::kDkv]);
+  if (bias != kNone) builder.add_gradient(bias, gradients[ContextAttentionGrad::kDbias]);
+}
+
+std::vector<ValueSpec> infer_grad(const NodeView& view) {
+  require_operands(view, ContextAttentionGrad::kQ);
+  const Value &q = view.in(ContextAttentionGrad::kQ), &kv = view.in(ContextAttentionGrad::kKv);
+  const bool biased = view.has(ContextAttentionGrad::kBias);
+  return {{"dq", q.dtype, q.shape, q.segments},
+          {"dkv", kv.dtype, kv.shape, kv.segments},
+          {"dbias", DType::kF32, biased ? view.in(ContextAttentionGrad::kBias).shape : Shape{}, {}, !biased}};
+}
+
+Cost cost_grad(const NodeView& view) {
+  return {5 * product_flops(view, view.in(ContextAttentionGrad::kQ)), graph::streamed_bytes(view)};
+}
+
+std::vector<PlacementOption> placements_grad(const NodeView& view, int axis) {
+  std::vector<PlacementOption> options{{{kS0, kS0, kS0, kS0, kS0, kS0, kS0, kR, kR}, {kS0, kS0, kP}},
+                                       {{kS1, kS1, kS1, kS1, kS1, kR, kR, kS0, kR}, {kS1, kS1, kS0}}};
+  const auto& attrs = view.attrs<ContextAttentionAttrs>();
+  if (axis == attrs.axis && attrs.ranks == 1)
+    options.push_back({{kS0, kS0, Placement::sharded(2), kS0, kR, kS0, kS0, kR, kR}, {kS0, kP, kP}});
+  return options;
+}
+
+}  // namespace
+
+const OpDef kSplitQkv{"split_qkv", "elementwise", infer_split, cost_copy, placements_split, gradient_split};
+const OpDef kJoinQkv{"join_qkv", "elementwise", infer_join, cost_copy, placements_join, gradient_join};
+const OpDef kContextAttention{.name = "context_attention",
+                              .family = "attention",
+                              .infer = infer,
+                              .cost = cost,
+                              .placements = placements,
+                              .gradient = gradient,
+                              .localize = localize};
+const OpDef kContextAttentionGrad{.name = "context_attention_grad",
+                                  .family = "attention_grad",
+                                  .infer = infer_grad,
+                                  .cost = cost_grad,
+                                  .placements = placements_grad,
+                                  .localize = localize};
+
+QueriesKeysValues split_qkv(Graph& graph, ValueId qkv) {
+  const auto parts = graph.add_node(kSplitQkv, {qkv});
+  return {parts[SplitQkv::kQ], parts[SplitQkv::kKv]};
+}
+
+ValueId context_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin, int64_t kv_length,
+                          const AttentionOptions& options) {
+  const AttentionAttrs& attrs = options.attrs;
+  return graph.add_node(kContextAttention,
+                        {q, kv, kv_begin, options.kv_end, options.bias, graph::rank_block(graph)},
+                        ContextAttentionAttrs{.head_dim = attrs.head_dim,
+                                              .sequence_length = attrs.sequence_length,
+                                              .kv_length = kv_length,
+                                              .scale = attrs.scale,
+                                              .window = attrs.window,
+                                              .softcap = attrs.softcap,
+                                              .causal = attrs.causal,
+                                              .bias_zero = attrs.bias_zero,
+                                              .axis = graph.mesh().axis("context")})[0];
+}
+
+}  // namespace strata::ops

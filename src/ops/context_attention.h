@@ -1,0 +1,67 @@
+// Attention where the ranks of a mesh axis share the rows of each sequence (context parallelism).
+//
+// Of a sequence in 2 · ranks equal chunks rank i has the i-th from the begin and the i-th from the end
+// (graph::Cut::sequence): those rows it attends for. What keys it reads depends on the kind:
+//
+//   all-gather  those of whole sequences, put together of all ranks'
+//   ring        those of one rank after the other, while the next ones are on their way; the partial results
+//               are merged (Liu et al. 2023, "Ring attention with blockwise transformers")
+//   Ulysses     whole sequences for a share of the heads: plain attention between two all-to-alls (Jacobs et
+//               al. 2023, "DeepSpeed Ulysses")
+#pragma once
+
+#include "ops/ops.h"
+
+namespace strata::ops {
+
+struct ContextAttentionAttrs {
+  int64_t head_dim = 0;
+  int64_t sequence_length = 0;  // rows of a sequence that a rank has, in two pieces
+  int64_t kv_length = 0;        // keys of a sequence
+  double scale = 1;
+  int64_t window = 0;     // as AttentionAttrs
+  double softcap = 0;     // as AttentionAttrs
+  bool causal = false;    // a row sees no key behind its own place
+  int64_t bias_zero = 0;  // as AttentionAttrs
+  int64_t axis = 0;       // of the mesh, whose ranks share the rows
+  int64_t ranks = 1;      // of the axis, on a rank; 1 before localize()
+  bool operator==(const ContextAttentionAttrs&) const = default;
+  void describe(graph::AttributeText& to) const;
+};
+struct ContextAttention {
+  enum In : int { kQ, kKv, kKvBegin, kKvEnd, kBias, kRank };
+  enum Out : int { kOut, kLse };
+};
+struct ContextAttentionGrad {
+  enum In : int { kDout, kOut, kLse, kQ, kKv, kKvBegin, kKvEnd, kBias, kRank };
+  enum Out : int { kDq, kDkv, kDbias };
+};
+struct SplitQkv {
+  enum In : int { kQkv };
+  enum Out : int { kQ, kKv };
+};
+struct JoinQkv {
+  enum In : int { kQ, kKv };
+  enum Out : int { kQkv };
+};
+
+// qkv[N, q | k | v] in two: what stays where its rows are, and what goes to other ranks.
+struct QueriesKeysValues {
+  ValueId q, kv;
+};
+QueriesKeysValues split_qkv(Graph& graph, ValueId qkv);
+extern const OpDef kSplitQkv;  // (qkv) → q, kv[N, k | v]
+extern const OpDef kJoinQkv;   // (q, kv) → qkv
+
+// q[N, h · hd], a rank's rows; kv[M, k | v], keys and values of whole sequences, as many. A row sees the keys
+// from kv_begin (absent: 0) to options.kv_end (absent: the last), at most to its own place where
+// options.attrs.causal; these and options.bias count places of the whole sequence, where q's rows have one.
+// `kv_length`: of the keys' sequences. Gives [N, h · hd].
+ValueId context_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin, int64_t kv_length,
+                          const AttentionOptions& options);
+// (q, kv, kv_begin?, kv_end?, bias?, rank) → out, lse[sequences, h, rows of a sequence]
+extern const OpDef kContextAttention;
+// (dout, out, lse, q, kv, kv_begin?, kv_end?, bias?, rank) → dq, dkv, dbias?
+extern const OpDef kContextAttentionGrad;
+
+}  // namespace strata::ops
