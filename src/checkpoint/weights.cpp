@@ -86,6 +86,31 @@ class Placed {
   std::unordered_map<std::string_view, const graph::Value*> values_;
 };
 
+// The tensors of the model's files, where they lie in what ranks hold: rows of a parameter, or of one of the
+// parts in which they hold it.
+std::vector<models::TensorRow> tensors_held(const models::ModelConfig& model, const graph::Graph& graph) {
+  std::unordered_multimap<std::string_view, const graph::Parameter*> parts;
+  for (const graph::Parameter& parameter : graph.parameters()) {
+    if (!parameter.part_of.empty()) parts.emplace(parameter.part_of, &parameter);
+  }
+  std::vector<models::TensorRow> tensors = model.family->tensors(model);
+  for (models::TensorRow& row : tensors) {
+    const auto [begin, end] = parts.equal_range(row.parameter);
+    if (begin == end) continue;
+    // The last one that begins no later.
+    const graph::Parameter* holder = nullptr;
+    for (auto it = begin; it != end; ++it) {
+      const graph::Parameter* const part = it->second;
+      if (part->first_row <= row.row && (holder == nullptr || part->first_row > holder->first_row))
+        holder = part;
+    }
+    STRATA_CHECK(holder != nullptr, "no rank holds '{}'", row.file_name);
+    row.parameter = graph.value(holder->value).name;
+    row.row -= holder->first_row;
+  }
+  return tensors;
+}
+
 // A persistent value of an executor, from a byte of it on.
 class PersistentStorage final : public WritableStorage {
  public:
@@ -149,7 +174,7 @@ std::vector<checkpoint::MutableTensorView> weight_views(const models::ModelConfi
                                                         const program::Executor& executor) {
   std::vector<checkpoint::MutableTensorView> views;
   const Placed placed(executor);
-  for (const models::TensorRow& row : model.family->tensors(model)) {
+  for (const models::TensorRow& row : tensors_held(model, placed.graph_of(executor.program(0)))) {
     const Shape shape = placed.global_shape(row.parameter, executor);
     const int64_t columns = shape.rank() == 2 ? shape[1] : 1;
     auto split = placed.split(row.parameter, row.parameter, row.row, row.rows);
@@ -176,7 +201,7 @@ std::vector<checkpoint::MutableTensorView> state_views(const models::ModelConfig
     states.insert({{state.name, graph.value(state.parameter).name}, &state});
   }
   std::vector<checkpoint::MutableTensorView> views;
-  const auto tensors = model.family->tensors(model);
+  const auto tensors = tensors_held(model, graph);
   for (const std::string& name : names) {
     for (const models::TensorRow& row : tensors) {
       const auto [begin, end] = states.equal_range({name, row.parameter});

@@ -175,12 +175,45 @@ void add_around_attention(std::vector<OpCase>& cases) {
     widths.q_width = q_width;
     widths.k_width = k_width;
     const Operand rstd = positive({kRows, q_groups + k_groups}, {q_groups, k_groups});
-    cases.push_back({"qk_norm" + text, &ops::kQkNorm, {qkv(), f32({q_width}), f32({k_width})}, attrs});
+    const Operand q_weight = f32({q_width}), k_weight = f32({k_width});
+    cases.push_back({"qk_norm" + text, &ops::kQkNorm, {qkv(), q_weight, k_weight, absent()}, attrs});
     cases.push_back({"qk_norm_grad_input" + text,
                      &ops::kQkNormGradInput,
-                     {qkv(), qkv(), rstd, f32({q_width}), f32({k_width})},
+                     {qkv(), qkv(), rstd, q_weight, k_weight, absent()},
                      attrs});
     cases.push_back({"qk_norm_grad_weight" + text, &ops::kQkNormGradWeight, {qkv(), qkv(), rstd}, widths});
+    if (head) continue;
+    // Means over ranks, which no difference of these operands knows of.
+    const Operand means = positive({kRows, 2});
+    cases.push_back({.name = "qk_norm_over_ranks",
+                     .op = &ops::kQkNorm,
+                     .inputs = {qkv(), q_weight, k_weight, means},
+                     .attrs = attrs,
+                     .differentiable = {}});
+    cases.push_back({"qk_norm_grad_input_over_ranks",
+                     &ops::kQkNormGradInput,
+                     {qkv(), qkv(), rstd, q_weight, k_weight, means},
+                     attrs});
+    cases.push_back({"qk_norm_grad_weight_over_ranks",
+                     &ops::kQkNormGradWeight,
+                     {qkv(), qkv(), positive({kRows, 2}, {1, 1})},
+                     attrs});
+    cases.push_back({"qk_means", &ops::kQkMeans, {qkv(), absent(), absent(), absent()}, widths});
+    cases.push_back({"qk_means_of_products", &ops::kQkMeans, {qkv(), qkv(), q_weight, k_weight}, widths});
+  }
+  for (const int64_t ranks : {1, 2}) {
+    const ops::ShareHeadsAttrs attrs{.axis = 1, .head_dim = kHeadDim, .copies = 4, .ranks = ranks};
+    const int64_t own = kKv * attrs.copies / ranks;
+    const std::string text = ranks == 1 ? "" : "_of_a_rank";
+    const Operand rank = i32_of({0, 1});
+    cases.push_back({.name = "share_heads" + text,
+                     .op = &ops::kShareHeads,
+                     .inputs = {act({kRows, kQ}), act({kRows, 2 * kKv}, {kKv, kKv}), rank},
+                     .attrs = attrs});
+    cases.push_back({.name = "share_heads_grad" + text,
+                     .op = &ops::kShareHeadsGrad,
+                     .inputs = {act({kRows, kQ + 2 * own}, {kQ, own, own}), rank},
+                     .attrs = attrs});
   }
 }
 

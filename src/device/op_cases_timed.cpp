@@ -102,9 +102,17 @@ class Timed {
     constexpr int64_t kKvHeads = kKvWidth / kHeadDim;
     const Operand rstd = f32({kTokens, kHeads + kKvHeads}, {kHeads, kKvHeads});
     const ops::QkNormAttrs qk{.eps = 1e-5}, widths{.eps = 1e-5, .q_width = kHeadDim, .k_width = kHeadDim};
-    add(ops::kQkNorm, {qkv(), head, head}, qk);
-    add(ops::kQkNormGradInput, {qkv(), qkv(), rstd, head, head}, qk);
+    add(ops::kQkNorm, {qkv(), head, head, absent()}, qk);
+    add(ops::kQkNormGradInput, {qkv(), qkv(), rstd, head, head, absent()}, qk);
     add(ops::kQkNormGradWeight, {qkv(), qkv(), rstd}, widths);
+    const Operand all_heads = f32({kHeads * kHeadDim}), all_kv = f32({kKvWidth});
+    add(ops::kQkMeans, {qkv(), qkv(), all_heads, all_kv},
+        ops::QkMeansAttrs{.q_width = kHeads * kHeadDim, .k_width = kKvWidth});
+    const ops::ShareHeadsAttrs shared{.head_dim = kHeadDim, .copies = 2};
+    const Operand rank = zeros({1}, DType::kI32);
+    add(ops::kShareHeads,
+        {rows(kHeads * kHeadDim), act({kTokens, kKvWidth}, {kKvWidth / 2, kKvWidth / 2}), rank}, shared);
+    add(ops::kShareHeadsGrad, {qkv(), rank}, shared);
   }
 
   void attention() {

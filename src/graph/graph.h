@@ -172,6 +172,11 @@ struct Parameter {
   // gradient. Norms count it on the first.
   std::vector<int32_t> holders = {};
   bool is_first_holder = true;
+  // Of one that is whole in the model's files and on one rank, but whose parts ranks hold in different ways:
+  // what it is part of, and the first row and the first segment of that which this one has.
+  std::string part_of = {};
+  int64_t first_row = 0;
+  size_t first_segment = 0;
 };
 
 // Shapes are global: of the value as a whole, whatever part of it a rank holds. How its parts lie is inferred

@@ -1,5 +1,6 @@
 #include "graph/reshard.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
@@ -173,19 +174,27 @@ ValueId sum_over_ranks(Graph& graph, ValueId x) {
 
 std::vector<ValueId> sum_over_ranks(Graph& graph, std::vector<ValueId> values) {
   for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis) {
-    std::vector<size_t> terms;
-    std::vector<ValueId> inputs;
+    std::vector<std::vector<size_t>> groups;
     for (size_t i = 0; i < values.size(); ++i) {
       if (graph.mesh().axes[axis].size == 1 || graph.placement(values[i], axis) != Placement::partial())
         continue;
-      terms.push_back(i);
-      inputs.push_back(values[i]);
+      const auto alike = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
+        return graph.value(values[group[0]]).placements == graph.value(values[i]).placements;
+      });
+      if (alike == groups.end()) {
+        groups.push_back({i});
+      } else {
+        alike->push_back(i);
+      }
     }
-    if (terms.empty()) continue;
-    const auto sums = graph.add_node(
-        kReshard, inputs,
-        ReshardAttrs{.axis = static_cast<int64_t>(axis), .from = Placement::partial(), .to = kWhole});
-    for (size_t i = 0; i < terms.size(); ++i) values[terms[i]] = sums[i];
+    for (const auto& group : groups) {
+      std::vector<ValueId> inputs;
+      for (const size_t i : group) inputs.push_back(values[i]);
+      const auto sums = graph.add_node(
+          kReshard, inputs,
+          ReshardAttrs{.axis = static_cast<int64_t>(axis), .from = Placement::partial(), .to = kWhole});
+      for (size_t i = 0; i < group.size(); ++i) values[group[i]] = sums[i];
+    }
   }
   return values;
 }

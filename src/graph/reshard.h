@@ -48,7 +48,7 @@ struct TakeShard {
 ValueId reshard(Graph& graph, ValueId x, std::string_view axis, Placement to, int64_t sequence = 0);
 // x with its partial sums added up, on every axis.
 ValueId sum_over_ranks(Graph& graph, ValueId x);
-// The same of several values, by one node an axis; those that it adds up lie alike on the others.
+// The same of several values, by one node an axis for those that lie alike on the others.
 std::vector<ValueId> sum_over_ranks(Graph& graph, std::vector<ValueId> values);
 // x, a partial sum on an axis among some of its ranks alone, which this one is of, added up.
 ValueId sum_among(Graph& graph, ValueId x, std::string_view axis, std::vector<int32_t> among);

@@ -126,6 +126,14 @@ Cut cut_along(const Value& value, int dim, const Mesh& mesh, int axis) {
   return cut_on(std::move(parts), value, dim, mesh, axis);
 }
 
+bool is_sharded(const Graph& graph, const Value& value) {
+  for (size_t axis = 0; axis < value.placements.size(); ++axis) {
+    if (value.placements[axis].kind == Placement::Kind::kSharded && graph.mesh().axes[axis].size > 1)
+      return true;
+  }
+  return false;
+}
+
 std::vector<int64_t> parts_on_rank(const Value& value, int dim, const Mesh& mesh) {
   std::vector<int64_t> parts = whole_parts(value, dim);
   for (const int axis : axes_that_cut(value, dim, mesh))

@@ -46,6 +46,9 @@ std::vector<HeldSpan> held_of(const Cut& cut, int64_t index);
 // them further. `value` is as it is before localize(). ConfigError where a part does not divide.
 Cut cut_along(const Value& value, int dim, const Mesh& mesh, int axis);
 
+// Whether an axis of several ranks cuts the value.
+bool is_sharded(const Graph& graph, const Value& value);
+
 // Along each dimension the indices of the whole that a rank holds, in the order in which they lie there.
 // `value` may have been at localize() or not.
 std::vector<std::vector<HeldSpan>> held_spans(const Value& value, const Mesh& mesh,

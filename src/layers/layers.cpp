@@ -1,6 +1,8 @@
 #include "layers/layers.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
 #include "graph/reshard.h"
@@ -60,8 +62,29 @@ ValueId add_parameter(Context& context, const std::string& name, ParameterRole r
 }
 
 ValueId norm_weight(Context& context, const std::string& name, ParameterRole role, int64_t width,
-                    double offset) {
-  return add_parameter(context, name, role, {width}, offset == 1 ? Init::Kind::kZeros : Init::Kind::kOnes);
+                    double offset, std::vector<Placement> placements = {}) {
+  return add_parameter(context, name, role, {width}, offset == 1 ? Init::Kind::kZeros : Init::Kind::kOnes,
+                       std::move(placements));
+}
+
+struct Projection {
+  ValueId weight, bias;
+};
+
+Projection add_projection(Context& context, const LinearSpec& spec) {
+  using Parallel = LinearSpec::Parallel;
+  const bool column = spec.parallel == Parallel::kColumn, row = spec.parallel == Parallel::kRow;
+  const Placement split = column ? Placement::sharded(0) : row ? Placement::sharded(1) : kWhole;
+  Projection made{add_parameter(context, spec.name + ".weight", spec.role, {spec.outputs, spec.inputs},
+                                Init::Kind::kNormal, on_tensor_axis(context, split), spec.segments),
+                  kNone};
+  if (!spec.bias) return made;
+  const bool attention = spec.role == ParameterRole::kAttentionIn;
+  made.bias = add_parameter(context, spec.name + ".bias",
+                            attention ? ParameterRole::kAttentionInBias : ParameterRole::kBias,
+                            {spec.outputs}, Init::Kind::kZeros,
+                            on_tensor_axis(context, column ? Placement::sharded(0) : kWhole), spec.segments);
+  return made;
 }
 
 // ops::document_ends of rows among the keys of whole sequences of `length`.
@@ -156,20 +179,10 @@ Context encoder_of(const Context& context) {
 
 ValueId linear(Context& context, const LinearSpec& spec, ValueId x) {
   using Parallel = LinearSpec::Parallel;
-  const bool column = spec.parallel == Parallel::kColumn, row = spec.parallel == Parallel::kRow;
-  const Placement split = column ? Placement::sharded(0) : row ? Placement::sharded(1) : kWhole;
-  const ValueId weight = add_parameter(context, spec.name + ".weight", spec.role, {spec.outputs, spec.inputs},
-                                       Init::Kind::kNormal, on_tensor_axis(context, split), spec.segments);
-  ValueId bias = kNone;
-  if (spec.bias) {
-    const bool attention = spec.role == ParameterRole::kAttentionIn;
-    bias = add_parameter(context, spec.name + ".bias",
-                         attention ? ParameterRole::kAttentionInBias : ParameterRole::kBias, {spec.outputs},
-                         Init::Kind::kZeros, on_tensor_axis(context, column ? Placement::sharded(0) : kWhole),
-                         spec.segments);
-  }
-  if (column) x = gathered(context, x);
-  if (!row || context.graph.mesh().size("tensor") == 1) return ops::linear(context.graph, x, weight, bias);
+  const auto [weight, bias] = add_projection(context, spec);
+  if (spec.parallel == Parallel::kColumn) x = gathered(context, x);
+  if (spec.parallel != Parallel::kRow || context.graph.mesh().size("tensor") == 1)
+    return ops::linear(context.graph, x, weight, bias);
   // The bias counts once, and not once a term.
   const ValueId y = reduced(context, ops::linear(context.graph, x, weight));
   return bias == kNone ? y : ops::add_row(context.graph, y, bias, 0);
@@ -232,15 +245,54 @@ ValueId encoder_keys_values(Context& context, const AttentionSpec& spec, ValueId
                 encoded);
 }
 
-// Each rank of the tensor axis has whole heads, as many as the others.
+// Each rank of the tensor axis has whole heads, as many as the others; of keys and values one may be read by
+// several ranks.
 void require_heads_for_all(const Context& context, const AttentionSpec& spec) {
   const int64_t ranks = context.graph.mesh().size("tensor");
-  for (const auto& [count, name] :
-       {std::pair{spec.heads, "attention heads"}, std::pair{spec.kv_heads, "key-value heads"}}) {
-    if (count % ranks == 0) continue;
-    throw ConfigError("[parallel.tensor] {} ranks cannot share the {} {} of {}; take a divisor of {}", ranks,
-                      count, name, spec.name, count);
+  if (spec.heads % ranks != 0) {
+    throw ConfigError(
+        "[parallel.tensor] {} ranks cannot share the {} attention heads of {}; take a divisor of {}", ranks,
+        spec.heads, spec.name, spec.heads);
   }
+  if (spec.kv_heads % ranks != 0 && ranks % spec.kv_heads != 0) {
+    throw ConfigError(
+        "[parallel.tensor] {} ranks cannot share the {} key-value heads of {}; take a divisor of {}, or a "
+        "multiple",
+        ranks, spec.kv_heads, spec.name, spec.kv_heads);
+  }
+}
+
+// Ranks that read one head of keys and values.
+int64_t copies_of_kv_heads(const Context& context, const AttentionSpec& spec) {
+  return std::max<int64_t>(1, context.graph.mesh().size("tensor") / spec.kv_heads);
+}
+
+// q, k and v of this rank's heads, where there are fewer heads of keys and values than ranks: all ranks have
+// their weights and compute them, and take what their queries read.
+ValueId project_shared(Context& context, const LinearSpec& fused, const AttentionSpec& spec, ValueId x) {
+  Graph& graph = context.graph;
+  const int64_t q_width = fused.segments[0], kv_width = fused.segments[1];
+  x = gathered(context, x);
+  const auto project = [&](const char* name, int64_t first_row, std::vector<int64_t> segments, bool shared) {
+    LinearSpec part = fused;
+    part.name = spec.name + name;
+    part.segments = std::move(segments);
+    part.outputs = std::accumulate(part.segments.begin(), part.segments.end(), int64_t{0});
+    part.parallel = shared ? LinearSpec::Parallel::kReplicated : LinearSpec::Parallel::kColumn;
+    const size_t first = graph.parameters().size();
+    const Projection made = add_projection(context, part);
+    for (size_t i = first; i < graph.parameters().size(); ++i) {
+      graph::Parameter& parameter = graph.parameters()[i];
+      parameter.part_of = fused.name + (parameter.value == made.weight ? ".weight" : ".bias");
+      parameter.first_row = first_row;
+      parameter.first_segment = shared ? 1 : 0;
+    }
+    return ops::linear(graph, x, made.weight, made.bias);
+  };
+  const ValueId q = project(".q", 0, {q_width}, false);
+  const ValueId kv = project(".kv", q_width, {kv_width, kv_width}, true);
+  return ops::share_heads(graph, q, kv, "tensor",
+                          {.head_dim = spec.head_dim, .copies = copies_of_kv_heads(context, spec)});
 }
 
 ops::CrossCache encoder_caches(Context& context, const AttentionSpec& spec) {
@@ -257,29 +309,30 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
   require_heads_for_all(context, spec);
   const int64_t q_width = spec.heads * spec.head_dim;
   const int64_t kv_width = spec.kv_heads * spec.head_dim;
-  ValueId qkv = linear(context,
-                       {.name = spec.name + ".qkv",
-                        .role = ParameterRole::kAttentionIn,
-                        .inputs = spec.hidden_size,
-                        .outputs = q_width + 2 * kv_width,
-                        .bias = spec.bias,
-                        .segments = {q_width, kv_width, kv_width}},
-                       x);
+  const LinearSpec fused{.name = spec.name + ".qkv",
+                         .role = ParameterRole::kAttentionIn,
+                         .inputs = spec.hidden_size,
+                         .outputs = q_width + 2 * kv_width,
+                         .bias = spec.bias,
+                         .segments = {q_width, kv_width, kv_width}};
+  const int64_t copies = copies_of_kv_heads(context, spec);
+  ValueId qkv = copies > 1 ? project_shared(context, fused, spec, x) : linear(context, fused, x);
   if (spec.clip_qkv > 0) qkv = ops::clamp(graph, qkv, spec.clip_qkv);
   if (spec.qk_norm != AttentionSpec::QkNorm::kAbsent) {
     const bool head = spec.qk_norm == AttentionSpec::QkNorm::kHead;
-    if (!head && graph.mesh().size("tensor") > 1) {
+    if (!head && copies > 1) {
       throw ConfigError(
-          "[parallel.tensor] {} normalizes all heads together, which ranks would share: not yet in this "
-          "version; take "
-          "parallel.tensor = 1",
-          spec.name);
+          "[parallel.tensor] {} normalizes all of its {} key-value heads together, of which {} ranks would "
+          "read "
+          "some twice; take a divisor of {}",
+          spec.name, spec.kv_heads, graph.mesh().size("tensor"), spec.kv_heads);
     }
     const double offset = spec.norm_weight_offset;
+    const auto placed_as = on_tensor_axis(context, head ? kWhole : kRows);
     const ValueId q = norm_weight(context, spec.name + ".q_norm.weight", ParameterRole::kQueryNorm,
-                                  head ? spec.head_dim : q_width, offset);
+                                  head ? spec.head_dim : q_width, offset, placed_as);
     const ValueId k = norm_weight(context, spec.name + ".k_norm.weight", ParameterRole::kKeyNorm,
-                                  head ? spec.head_dim : kv_width, offset);
+                                  head ? spec.head_dim : kv_width, offset, placed_as);
     qkv = ops::qk_norm(graph, qkv, q, k, spec.norm_eps, offset);
   }
   if (spec.rope_table != kNone)
@@ -292,8 +345,8 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
   } else {
     attended = ops::cached_attention(
         graph, qkv,
-        {.keys = cache(context, spec.name + ".keys", context.cache_capacity, kv_width),
-         .values = cache(context, spec.name + ".values", context.cache_capacity, kv_width),
+        {.keys = cache(context, spec.name + ".keys", context.cache_capacity, kv_width * copies),
+         .values = cache(context, spec.name + ".values", context.cache_capacity, kv_width * copies),
          .position = context.cache_position,
          .slot = context.cache_slot},
         options);
@@ -304,6 +357,8 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
 ValueId cross_attention(Context& context, const AttentionSpec& spec, ValueId x, ValueId encoded) {
   Graph& graph = context.graph;
   require_heads_for_all(context, spec);
+  STRATA_CHECK(copies_of_kv_heads(context, spec) == 1, "{} reads an encoder with fewer heads than ranks",
+               spec.name);
   const ValueId q = linear(context,
                            {.name = spec.name + ".q",
                             .role = ParameterRole::kCrossQuery,
@@ -469,7 +524,9 @@ ValueId received(Context& context, std::string name, int64_t width) {
   value.name = std::move(name);
   value.dtype = context.activations;
   value.shape = {context.sequences * context.sequence_length, width};
-  value.placements = placed(mesh, {"replicate", "shard", "context"}, kRows);
+  value.placements = placed(mesh, {"replicate", "shard"}, kRows);
+  if (context.share_sequences && mesh.size("context") > 1)
+    value.placements[static_cast<size_t>(mesh.axis("context"))] = kRows;
   if (context.sequence_parallel && mesh.size("tensor") > 1)
     value.placements[static_cast<size_t>(mesh.axis("tensor"))] = kRows;
   value.is_received = true;

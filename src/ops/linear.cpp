@@ -77,7 +77,7 @@ Cost cost_grad_weight(const NodeView& view) {
 }
 
 std::vector<PlacementOption> placements_grad_weight(const NodeView&, int) {
-  return {{{kS0, kS0}, {kP}}, {{kS1, kR}, {kS0}}, {{kR, kS1}, {kS1}}};
+  return {{{kS0, kS0}, {kP}}, {{kS1, kR}, {kS0}}, {{kR, kS1}, {kS1}}, {{kP, kR}, {kP}}};
 }
 
 std::vector<ValueSpec> infer_column_sums(const NodeView& view) {
@@ -89,7 +89,7 @@ Cost cost_column_sums(const NodeView& view) {
 }
 
 std::vector<PlacementOption> placements_column_sums(const NodeView&, int) {
-  return {{{kS0}, {kP}}, {{kS1}, {kS0}}};
+  return {{{kS0}, {kP}}, {{kS1}, {kS0}}, {{kP}, {kP}}};
 }
 
 std::vector<ValueSpec> infer_pack(const NodeView& view) {

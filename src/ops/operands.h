@@ -117,7 +117,7 @@ struct LayerNormGradWeight {
 struct QkNormAttrs {
   double eps = 1e-5;
   double weight_offset = 0;
-  int64_t q_width = 0;  // of the weights, for the gradient that does not read them
+  int64_t q_width = 0;  // of the weights, for the gradient that does not read them; 0: that of q
   int64_t k_width = 0;
   bool operator==(const QkNormAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
@@ -128,12 +128,18 @@ struct QkNormAttrs {
   }
 };
 struct QkNorm {
-  enum In : int { kQkv, kQWeight, kKWeight };
+  enum In : int { kQkv, kQWeight, kKWeight, kMeans };
   enum Out : int { kY, kRstd };
 };
 struct QkNormGradInput {
-  enum In : int { kDy, kQkv, kRstd, kQWeight, kKWeight };
+  enum In : int { kDy, kQkv, kRstd, kQWeight, kKWeight, kMeans };
   enum Out : int { kDx };
+};
+// Widths are those of all ranks together.
+using QkMeansAttrs = QkNormAttrs;
+struct QkMeans {
+  enum In : int { kQkv, kDy, kQWeight, kKWeight };
+  enum Out : int { kMeans };
 };
 struct QkNormGradWeight {
   enum In : int { kDy, kQkv, kRstd };
@@ -181,6 +187,30 @@ struct RopeAttrs {
 struct Rope {
   enum In : int { kQkv, kTable, kPositions };
   enum Out : int { kRotated };
+};
+
+// --- share_heads.cpp
+// Of the gradient too.
+struct ShareHeadsAttrs {
+  int64_t axis = 0;      // of the mesh
+  int64_t head_dim = 0;  // of keys and of values
+  int64_t copies = 1;    // of each head, among those of all ranks
+  int64_t ranks = 1;     // of the axis, on a rank
+  bool operator==(const ShareHeadsAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("axis", axis);
+    to("head_dim", head_dim);
+    to("copies", copies);
+    to("ranks", ranks);
+  }
+};
+struct ShareHeads {
+  enum In : int { kQ, kKv, kRank };
+  enum Out : int { kQkv };
+};
+struct ShareHeadsGrad {
+  enum In : int { kDqkv, kRank };
+  enum Out : int { kDq, kDkv };
 };
 
 // --- attention.cpp

@@ -60,12 +60,27 @@ extern const OpDef kLayerNormGradWeight;  // (dy, h, mean, rstd) → accumulates
 
 // --- qk_norm.cpp
 // RMS norm of the q and k parts of qkv[N, q | k | v]: of each head where the weights are as wide as a head,
-// of the whole part where they are as wide as that. v passes.
+// of the whole part where they are as wide as that. v passes. Where ranks share the heads of a whole part
+// (placements of the weights) its mean square goes over them.
 ValueId qk_norm(Graph& graph, ValueId qkv, ValueId q_weight, ValueId k_weight, double eps,
                 double weight_offset = 0);
-extern const OpDef kQkNorm;            // (qkv, wq, wk) → y, rstd[N, groups]
-extern const OpDef kQkNormGradInput;   // (dy, qkv, rstd, wq, wk) → dx
+extern const OpDef kQkNorm;            // (qkv, wq, wk, means?) → y, rstd[N, groups]
+extern const OpDef kQkNormGradInput;   // (dy, qkv, rstd, wq, wk, means?) → dx
 extern const OpDef kQkNormGradWeight;  // (dy, qkv, rstd) → accumulates into grad wq, grad wk
+// (qkv, dy?, wq?, wk?) → means f32[N, 2] over all of q, and of k: of squares; with dy and the weights w,
+// which come together, of qkv · dy · w. No gradient passes: qk_norm's covers what passes through means.
+extern const OpDef kQkMeans;
+
+// --- share_heads.cpp
+// qkv[N, q | k | v] of a rank from its queries and from keys and values kv[N, k | v] that all ranks have: of
+// each key and value head there are as many copies as ranks of the axis read it, which follow one another.
+struct HeadSharing {
+  int64_t head_dim = 0;
+  int64_t copies = 1;
+};
+ValueId share_heads(Graph& graph, ValueId q, ValueId kv, std::string_view axis, const HeadSharing& sharing);
+extern const OpDef kShareHeads;      // (q, kv, rank i32[axes]) → qkv
+extern const OpDef kShareHeadsGrad;  // (dqkv, rank) → dq, dkv: what the copies on this rank add up to
 
 // --- constant.cpp
 // A vector of equal numbers, made once before the first step: the weight of a norm that has none.

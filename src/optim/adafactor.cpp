@@ -1,4 +1,3 @@
-#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -170,8 +169,39 @@ ValueId add_into_state(graph::Graph& graph, const graph::OpDef& op, std::vector<
   return sums;
 }
 
+// Ranks that hold columns of a matrix put it together, with its gradient, for the update.
+ValueId with_all_columns(graph::Graph& graph, ValueId x) {
+  for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis) {
+    if (graph.placement(x, axis) == Placement::sharded(1))
+      x = graph::reshard(graph, x, graph.mesh().axes[axis].name, kAll);
+  }
+  return x;
+}
+
+// What a rank holds of an updated matrix goes back into the parameter.
+void take_columns(graph::Graph& graph, ValueId updated, ValueId parameter) {
+  std::vector<size_t> axes;
+  for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis) {
+    if (graph.mesh().axes[axis].size > 1 && graph.placement(parameter, axis) == Placement::sharded(1))
+      axes.push_back(axis);
+  }
+  STRATA_CHECK(axes.size() == 1, "the columns of {} lie in shards along {} axes", graph.value(parameter).name,
+               axes.size());
+  graph.add_node_into(
+      graph::kTakeShard, {updated, graph::rank_block(graph)}, {parameter},
+      graph::ReshardAttrs{.axis = static_cast<int64_t>(axes[0]), .from = kAll, .to = Placement::sharded(1)});
+}
+
 // The tensors of a layer: their sums go in one call, and so do the squares of their updates.
-void add_layer(graph::Graph& graph, ValueId scalars, std::span<const ShardedRows> tensors) {
+void add_layer(graph::Graph& graph, ValueId scalars, std::vector<ShardedRows> tensors) {
+  std::vector<ValueId> held;
+  for (ShardedRows& one : tensors) {
+    held.push_back(one.parameter);
+    one.parameter = with_all_columns(graph, one.parameter);
+    one.gradient = with_all_columns(graph, one.gradient);
+    STRATA_CHECK(one.parameter == held.back() || one.attrs.rows == 0,
+                 "{} lies in shards of its columns and has several tensors", graph.value(held.back()).name);
+  }
   std::vector<AdafactorShardAttrs> attrs;
   std::vector<ValueId> sums, squares;
   for (const ShardedRows& one : tensors) {
@@ -193,10 +223,16 @@ void add_layer(graph::Graph& graph, ValueId scalars, std::span<const ShardedRows
   for (size_t i = 0; i < tensors.size(); ++i) {
     const ShardedRows& one = tensors[i];
     const bool is_matrix = one.states.size() > 1;
-    graph.add_node_into(kAdafactorApply,
-                        {one.parameter, one.states[0], is_matrix ? one.states[1] : kNone, one.gradient,
-                         sums[i], is_matrix ? squares[next++] : kNone, scalars},
-                        {one.parameter}, attrs[i]);
+    const std::vector<ValueId> inputs{one.parameter, one.states[0], is_matrix ? one.states[1] : kNone,
+                                      one.gradient,  sums[i],       is_matrix ? squares[next++] : kNone,
+                                      scalars};
+    if (one.parameter == held[i]) {
+      graph.add_node_into(kAdafactorApply, inputs, {one.parameter}, attrs[i]);
+      continue;
+    }
+    const ValueId updated = graph.add_node(kAdafactorApply, inputs, attrs[i])[0];
+    graph.value(updated).padding = graph.value(one.parameter).padding;
+    take_columns(graph, updated, held[i]);
   }
 }
 
@@ -204,7 +240,9 @@ void add_sharded(graph::Graph& graph, ValueId scalars, const std::vector<Sharded
   for (size_t begin = 0; begin < all.size();) {
     size_t end = begin + 1;
     while (end < all.size() && all[end].layer == all[begin].layer) ++end;
-    add_layer(graph, scalars, std::span(all).subspan(begin, end - begin));
+    add_layer(
+        graph, scalars,
+        {all.begin() + static_cast<std::ptrdiff_t>(begin), all.begin() + static_cast<std::ptrdiff_t>(end)});
     begin = end;
   }
 }

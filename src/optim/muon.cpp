@@ -57,7 +57,9 @@ UpdateRule applied(const UpdateRule& rule, const Shape& rows) {
   return out;
 }
 
-// --- Matrices in shards: as many as there are ranks go into a stack, of which each rank gets one whole.
+// --- Matrices in shards: as many as there are ranks of an axis go into a stack, of which each rank gets one
+// whole. That is the axis of ZeRO's shards, where there are such; where another one cuts the matrices too,
+// its ranks put each together, and do the same work.
 
 using Slot = MuonStackAttrs::Slot;
 
@@ -110,11 +112,15 @@ graph::Cost cost_momentum(const NodeView& view) {
 std::vector<graph::PlacementOption> placements_momentum(const NodeView& view, int) {
   using Op = MuonMomentumOperands;
   const auto count = static_cast<size_t>(count_of(view, Op::kBehind, Op::kEach));
-  graph::PlacementOption option{std::vector(Op::kEach * count, Placement::sharded(0)),
-                                std::vector(count, Placement::sharded(0))};
-  option.inputs.push_back(Placement::replicated());
-  option.outputs.push_back(Placement::sharded(1));
-  return {option};
+  std::vector<graph::PlacementOption> options;
+  for (const int dim : {0, 1}) {
+    graph::PlacementOption option{std::vector(Op::kEach * count, Placement::sharded(dim)),
+                                  std::vector(count, Placement::sharded(dim))};
+    option.inputs.push_back(Placement::replicated());
+    option.outputs.push_back(Placement::sharded(dim + 1));
+    options.push_back(std::move(option));
+  }
+  return options;
 }
 
 graph::Attributes localize_stack(const NodeView& view, Like like) {
@@ -167,11 +173,15 @@ graph::Cost cost_apply(const NodeView& view) {
 
 std::vector<graph::PlacementOption> placements_apply(const NodeView& view, int) {
   const size_t count = view.node.outputs.size();
-  graph::PlacementOption option{std::vector(count, Placement::sharded(0)),
-                                std::vector(count, Placement::sharded(0))};
-  option.inputs.push_back(Placement::sharded(1));
-  option.inputs.push_back(Placement::replicated());
-  return {option};
+  std::vector<graph::PlacementOption> options;
+  for (const int dim : {0, 1}) {
+    graph::PlacementOption option{std::vector(count, Placement::sharded(dim)),
+                                  std::vector(count, Placement::sharded(dim))};
+    option.inputs.push_back(Placement::sharded(dim + 1));
+    option.inputs.push_back(Placement::replicated());
+    options.push_back(std::move(option));
+  }
+  return options;
 }
 
 graph::Attributes localize_apply(const NodeView& view) {
@@ -188,6 +198,7 @@ int64_t place_in(std::vector<graph::ValueId>& values, graph::ValueId value) {
 // Matrices of one size, at most one for each rank of the axis, on their way.
 struct Stack {
   std::string axis;
+  Placement in_parts;  // along it
   graph::Padding padding;
   std::vector<graph::ValueId> parameters;
   MuonStackAttrs applied;
@@ -196,11 +207,21 @@ struct Stack {
   graph::ValueId parts = graph::kNone;  // rows of all of them, orthogonal
 };
 
+// The axis over which matrices are shared out.
+size_t axis_of_stack(const graph::Graph& graph, const graph::Value& parameter) {
+  if (parameter.padding.axis >= 0) return static_cast<size_t>(parameter.padding.axis);
+  size_t axis = 0;
+  while (graph.mesh().axes[axis].size == 1 || parameter.placements[axis].kind != Placement::Kind::kSharded)
+    ++axis;
+  return axis;
+}
+
 // Moves the momenta, and brings each matrix together on one rank; slots from `first` on are theirs.
 Stack begin_stack(graph::Graph& graph, graph::ValueId scalars, std::span<const ShardedRows* const> matrices,
                   size_t first) {
   const graph::Value& parameter = graph.value(matrices[0]->parameter);
-  const graph::MeshAxis& axis = graph.mesh().axes[static_cast<size_t>(parameter.padding.axis)];
+  const size_t index = axis_of_stack(graph, parameter);
+  const graph::MeshAxis& axis = graph.mesh().axes[index];
   Stack stack;
   stack.axis = axis.name;
   stack.padding = parameter.padding;
@@ -225,15 +246,23 @@ Stack begin_stack(graph::Graph& graph, graph::ValueId scalars, std::span<const S
   std::vector<graph::ValueId> outputs = momenta;
   outputs.push_back(parts);
   graph.add_node_into(kMuonMomentum, std::move(inputs), std::move(outputs), std::move(moved));
+  stack.in_parts = graph.placement(parts, index);
   stack.whole = graph::reshard(graph, parts, axis.name, Placement::sharded(0));
   return stack;
 }
 
 // Makes this rank's matrix orthogonal, and gives its rows back.
 void orthogonalize(graph::Graph& graph, Stack& stack) {
-  const graph::ValueId whole =
-      graph.add_node(kNewtonSchulz, {stack.whole}, NewtonSchulzAttrs{stack.steps})[0];
-  stack.parts = graph::reshard(graph, whole, stack.axis, Placement::sharded(1));
+  graph::ValueId whole = stack.whole;
+  for (const graph::MeshAxis& axis : graph.mesh().axes) {
+    if (axis.name != stack.axis) whole = graph::reshard(graph, whole, axis.name, Placement::replicated());
+  }
+  whole = graph.add_node(kNewtonSchulz, {whole}, NewtonSchulzAttrs{stack.steps})[0];
+  for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis) {
+    if (graph.mesh().axes[axis].name != stack.axis)
+      whole = graph::reshard(graph, whole, graph.mesh().axes[axis].name, graph.placement(stack.whole, axis));
+  }
+  stack.parts = graph::reshard(graph, whole, stack.axis, stack.in_parts);
   graph.value(stack.parts).padding = stack.padding;
 }
 
@@ -246,6 +275,7 @@ void apply(graph::Graph& graph, graph::ValueId scalars, const Stack& stack) {
 // What matrices of one stack have in common.
 struct Kind {
   int64_t rows, columns, grain;
+  std::vector<Placement> placements;
   Muon constants;
   bool operator==(const Kind&) const = default;
 };
@@ -255,14 +285,14 @@ void add_sharded(graph::Graph& graph, graph::ValueId scalars, const std::vector<
   for (const ShardedRows& one : all) {
     const graph::Value& parameter = graph.value(one.parameter);
     const Kind kind{row_range(one.attrs, parameter.shape).rows, parameter.shape[1], parameter.padding.grain,
-                    std::get<Muon>(one.attrs.rule.optimizer)};
+                    parameter.placements, std::get<Muon>(one.attrs.rule.optimizer)};
     auto found =
         std::find_if(kinds.begin(), kinds.end(), [&](const auto& known) { return known.first == kind; });
     if (found == kinds.end()) found = kinds.insert(found, {kind, {}});
     found->second.push_back(&one);
   }
-  const int axis = graph.value(all[0].parameter).padding.axis;
-  const auto ranks = static_cast<size_t>(graph.mesh().axes[static_cast<size_t>(axis)].size);
+  const size_t axis = axis_of_stack(graph, graph.value(all[0].parameter));
+  const auto ranks = static_cast<size_t>(graph.mesh().axes[axis].size);
   std::vector<std::span<const ShardedRows* const>> groups;
   for (const auto& one : kinds) {
     const std::span<const ShardedRows* const> list(one.second);

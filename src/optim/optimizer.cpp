@@ -129,6 +129,9 @@ std::vector<Piece> cut_at_segments(const std::vector<Piece>& pieces, const Value
 // Gives a state, which has entries for each of the parameter's rows among these, its placements and segments.
 void lie_as(const Value& parameter, const Piece& rows, Value& state) {
   state.placements = parameter.placements;
+  for (Placement& placement : state.placements) {
+    if (placement.kind == Placement::Kind::kSharded && placement.dim >= state.shape.rank()) placement = {};
+  }
   state.padding = parameter.padding;
   state.segments_along = parameter.segments_along;
   int64_t begin = 0;
@@ -203,13 +206,15 @@ class UpdateBuilder {
     STRATA_CHECK(part_scales.empty() || definition.unit == Definition::Unit::kRows,
                  "{} has parts with learning rates of their own, which {} does not know", value.name,
                  definition.name);
-    if (definition.unit != Definition::Unit::kRows) require_whole(value, definition);
+    const bool is_cut = graph::is_sharded(graph_, value);
+    if (definition.unit != Definition::Unit::kRows && definition.add_sharded == nullptr)
+      require_whole(value, definition);
     std::vector<ValueId> outputs{parameter};
     for (const StateSpec& spec : definition.states(with_rows(value.shape, whole.rows))) {
       std::string name = fmt::format("{}.{}", spec.name, value.name);
       if (whole.rows != value.shape[0]) name += fmt::format("[{}:{}]", whole.first, whole.end());
       const ValueId state = add_named(graph_, std::move(name), spec.dtype, spec.shape, Role::kState);
-      const bool in_shards = value.padding.axis >= 0 && !spec.whole;
+      const bool in_shards = is_cut && !spec.whole;
       if (spec.layout == StateLayout::kElements || (spec.layout == StateLayout::kRows && in_shards))
         lie_as(value, whole, graph_.value(state));
       if (spec.layout == StateLayout::kTensor && in_shards) lie_in_shards(value, spec, graph_.value(state));
@@ -232,7 +237,7 @@ class UpdateBuilder {
         attrs.state_row = piece.first - whole.first;
         attrs.state_rows = whole.rows;
       }
-      if (definition.add_sharded != nullptr && value.padding.axis >= 0) {
+      if (definition.add_sharded != nullptr && is_cut) {
         sharded_[&definition].push_back(
             {parameter, gradient, {outputs.begin() + 1, outputs.end()}, attrs, of.layer});
         continue;
@@ -241,7 +246,7 @@ class UpdateBuilder {
     }
   }
 
-  // But for the axis whose shards are padded, which are put together.
+  // But for the axis whose shards end where the states' blocks do.
   void require_whole(const Value& value, const Definition& definition) const {
     for (size_t axis = 0; axis < graph_.mesh().axes.size(); ++axis) {
       const graph::MeshAxis& ranks = graph_.mesh().axes[axis];
@@ -249,10 +254,8 @@ class UpdateBuilder {
           value.placements[axis].kind != Placement::Kind::kSharded)
         continue;
       throw ConfigError(
-          "[optimizer] {} updates {} as a whole, which parallel.{} = {} splits: not yet in this version; "
-          "take "
-          "adamw, "
-          "lion or adamw8bit for it, or parallel.{} = 1",
+          "[optimizer] {} updates {} in blocks, which parallel.{} = {} would cut; take adamw, lion, muon or "
+          "adafactor for it, or parallel.{} = 1",
           definition.name, value.name, ranks.name, ranks.size, ranks.name);
     }
   }
@@ -349,6 +352,24 @@ UpdateAttrs localized(const UpdateAttrs& whole, const Value& parameter, const gr
 
 graph::Attributes localize_rows(const NodeView& view) {
   return localized(view.attrs<UpdateAttrs>(), view.in(UpdateOperands::kParameter), view.graph.mesh());
+}
+
+ParameterRule rule_for(const Graph& graph, const graph::Parameter& parameter, const RuleOf& rule_of) {
+  const Value& value = graph.value(parameter.value);
+  if (parameter.part_of.empty()) return rule_of(value.name, parameter.role);
+  const ParameterRule whole = rule_of(parameter.part_of, parameter.role);
+  ParameterRule own;
+  int64_t begin = -parameter.first_row;
+  for (const TensorRule& tensor : whole.tensors) {
+    const int64_t end = tensor.rows > 0 ? begin + tensor.rows : value.shape[0];
+    const int64_t rows = std::min(end, value.shape[0]) - std::max<int64_t>(begin, 0);
+    if (rows > 0) own.tensors.push_back({rows, tensor.rule});
+    begin = end;
+  }
+  if (whole.part_scales.empty()) return own;
+  const auto first = whole.part_scales.begin() + static_cast<std::ptrdiff_t>(parameter.first_segment);
+  own.part_scales = {first, first + std::ssize(value.segments)};
+  return own;
 }
 
 int64_t shard_grain(const ParameterRule& rule, const Shape& parameter) {
@@ -494,7 +515,7 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of)
   UpdateBuilder builder(graph, update);
   for (size_t i = 0; i < graph.parameters().size(); ++i) {
     const graph::Parameter& parameter = graph.parameters()[i];
-    builder.add(parameter, gradients[i], rule_of(graph.value(parameter.value).name, parameter.role));
+    builder.add(parameter, gradients[i], rule_for(graph, parameter, rule_of));
   }
   builder.finish();
   graph.add_node_into(kRootOfSum, squares_of(graph, counted_parameters, "no_parameters"),

@@ -126,6 +126,9 @@ struct UpdateGraph {
   std::vector<State> states;                 // all begin as zeros
 };
 
+// Of a parameter of the graph, which may be part of the one that rules speak of.
+ParameterRule rule_for(const graph::Graph& graph, const graph::Parameter& parameter, const RuleOf& rule_of);
+
 // The rows that shards of a parameter come in multiples of.
 int64_t shard_grain(const ParameterRule& rule, const Shape& parameter);
 

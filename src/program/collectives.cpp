@@ -95,8 +95,10 @@ Family family_of(const Graph& graph, const Node& node, bool was_reduced) {
   const Role role = graph.value(node.inputs[Reshard::kX]).role;
   if (graph::is_gather(graph, node)) return Family::kGather;
   if (role == Role::kTerms) return Family::kScatter;
-  return node.phase == Phase::kUpdate && (role == Role::kGradient || was_reduced) ? Family::kReduce
-                                                                                  : Family::kNone;
+  // What an optimizer puts together of a gradient is no sum.
+  const bool sums = node.attrs.as<ReshardAttrs>().from == Placement::partial();
+  return sums && node.phase == Phase::kUpdate && (role == Role::kGradient || was_reduced) ? Family::kReduce
+                                                                                          : Family::kNone;
 }
 
 // Puts nodes that move data alike for one layer into one: gathers where the first of them stands, what is

@@ -43,19 +43,21 @@ void fill(const graph::Init& init, const RandomKey& key, int64_t begin, std::spa
 struct Whole {
   Shape shape;
   std::vector<int64_t> segments;
+  int64_t first_row;  // of what it is part of, by whose elements numbers go
   int64_t columns() const { return shape.elements() / shape[0]; }
+  int64_t first_element() const { return first_row * columns(); }
 };
 
-Whole whole_of(const graph::Value& value) {
-  if (value.global_shape.rank() == 0) return {value.shape, value.segments};
-  return {value.global_shape, value.global_segments};
+Whole whole_of(const graph::Parameter& parameter, const graph::Value& value) {
+  if (value.global_shape.rank() == 0) return {value.shape, value.segments, parameter.first_row};
+  return {value.global_shape, value.global_segments, parameter.first_row};
 }
 
 // Multiplies what lies in each part of a parameter by its factor.
 void scale_parts(const Whole& whole, const std::vector<double>& factors, int64_t begin,
                  std::span<float> out) {
   if (factors.empty()) return;
-  int64_t part_begin = 0;
+  int64_t part_begin = whole.first_element();
   for (size_t part = 0; part < factors.size(); ++part) {
     const int64_t part_end = part_begin + whole.segments[part] * whole.columns();
     const int64_t end = std::min(part_end, begin + std::ssize(out));
@@ -163,12 +165,12 @@ class Sharing {
 void initialize(Executor& executor, const graph::Parameter& parameter, const graph::Value& value,
                 const RandomKey& key, const graph::Coordinates& coordinates, SameWeights* same) {
   constexpr int64_t kBlock = 1 << 16;
-  const Whole whole = whole_of(value);
+  const Whole whole = whole_of(parameter, value);
   const auto spans = graph::held_spans(value, executor.set().options.mesh, coordinates);
   const auto columns = columns_of(spans);
   const int64_t width = value.shape.elements() / std::max<int64_t>(1, value.shape[0]);  // of a row here
   for (const graph::HeldSpan& rows : spans[0]) {
-    const int64_t first = rows.whole.begin * whole.columns();
+    const int64_t first = whole.first_element() + rows.whole.begin * whole.columns();
     const int64_t count = rows.whole.size() * whole.columns();
     if (same != nullptr && width == whole.columns() && is_random(parameter.init)) {
       same->fill(parameter, whole, key, first, count, [&](int64_t at, std::span<const float> numbers) {
@@ -188,7 +190,7 @@ void initialize(Executor& executor, const graph::Parameter& parameter, const gra
         return;
       }
       for (int64_t r = begin / whole.columns(); r * whole.columns() < first + to; ++r) {
-        const int64_t row = (rows.at + r - rows.whole.begin) * width;
+        const int64_t row = (rows.at + r - whole.first_row - rows.whole.begin) * width;
         for (const graph::HeldSpan& span : columns) {
           const int64_t span_begin = r * whole.columns() + span.whole.begin;
           const int64_t at = std::max(begin, span_begin);
@@ -214,7 +216,8 @@ void initialize_weights(Executor& executor, uint64_t seed, const graph::Coordina
     const std::vector<double>& factors = parameter.init.part_scales;
     STRATA_CHECK(factors.empty() || factors.size() == value.segments.size(), "{} has {} parts and {} factors",
                  value.name, value.segments.size(), factors.size());
-    initialize(executor, parameter, value, {seed, static_cast<uint32_t>(hash64(value.name))}, coordinates,
+    const std::string& name = parameter.part_of.empty() ? value.name : parameter.part_of;
+    initialize(executor, parameter, value, {seed, static_cast<uint32_t>(hash64(name))}, coordinates,
                sharing.of(value));
   }
 }

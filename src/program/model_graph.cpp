@@ -1,5 +1,8 @@
 #include "program/model_graph.h"
 
+#include <map>
+#include <string_view>
+
 #include "base/error.h"
 #include "graph/differentiate.h"
 #include "graph/reshard.h"
@@ -31,7 +34,7 @@ void shard_parameters(Graph& graph, const CompileOptions& options) {
   STRATA_CHECK(options.rule_of != nullptr, "parameters are sharded as their optimizers allow");
   graph::shard_parameters(graph, options.zero, [&](const graph::Parameter& parameter) {
     const graph::Value& value = graph.value(parameter.value);
-    return optim::shard_grain(options.rule_of(value.name, parameter.role), value.shape);
+    return optim::shard_grain(optim::rule_for(graph, parameter, options.rule_of), value.shape);
   });
 }
 
@@ -146,6 +149,26 @@ class StageBuilder {
   std::vector<Message> messages_;
 };
 
+// A tensor of a file is one stretch of one parameter, also where ranks hold a parameter in parts.
+void require_tensors_in_parts(const Graph& graph, const models::ModelConfig& model) {
+  std::map<std::string_view, const graph::Parameter*> later_parts;
+  for (const graph::Parameter& parameter : graph.parameters()) {
+    if (parameter.first_row > 0) later_parts[parameter.part_of] = &parameter;
+  }
+  if (later_parts.empty()) return;
+  for (const models::TensorRow& row : model.family->tensors(model)) {
+    const auto part = later_parts.find(row.parameter);
+    if (part == later_parts.end() || row.row >= part->second->first_row ||
+        row.row + row.rows <= part->second->first_row)
+      continue;
+    throw ConfigError(
+        "[parallel.tensor] {} ranks would hold queries apart from {} key-value heads, which {} has as one "
+        "tensor "
+        "({}); take a divisor of {}",
+        graph.mesh().size("tensor"), model.kv_heads, model.family->name, row.file_name, model.kv_heads);
+  }
+}
+
 }  // namespace
 
 ModelGraph build_graph(const Request& request, const CompileOptions& options) {
@@ -180,6 +203,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
       .stages = options.pipeline != nullptr ? &stretches : nullptr};
   layers::add_batch(context);
   const models::Hidden hidden = options.model.family->build(options.model, context);
+  require_tensors_in_parts(graph, options.model);
   if (mode == layers::Mode::kCached) models::add_logits(context, hidden);
   if (mode != layers::Mode::kSequences) {
     shard_parameters(graph, options);

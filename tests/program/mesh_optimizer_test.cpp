@@ -13,9 +13,16 @@ struct Layout {
   const char* name;
   int64_t replicate, shard;
   int zero;
+  int64_t tensor = 1;
 };
 constexpr Layout kLayouts[] = {{"zero1_2", 1, 2, 1}, {"zero2_3", 1, 3, 2},   {"zero3_4", 1, 4, 3},
                                {"zero1_4", 1, 4, 1}, {"zero2_2x2", 2, 2, 2}, {"zero3_2x2", 2, 2, 3}};
+// Rows and columns of matrices along "tensor", those along "shard" of what is left of them.
+constexpr Layout kWithTensor[] = {{"tensor2", 1, 1, 0, 2},
+                                  {"tensor4", 1, 1, 0, 4},
+                                  {"replicate2_tensor2", 2, 1, 0, 2},
+                                  {"zero1_3_tensor2", 1, 3, 1, 2},
+                                  {"zero3_2_tensor2", 1, 2, 3, 2}};
 void PrintTo(const Layout& layout, std::ostream* out) {
   *out << layout.name;
 }
@@ -93,17 +100,35 @@ std::vector<std::string> updated_by(const ProgramSet& set) {
 
 class ShardedOptimizers : public testing::TestWithParam<std::tuple<Case, const char*, Layout>> {
  protected:
-  CompileOptions options() const { return options_of(std::get<0>(GetParam()), std::get<1>(GetParam())); }
+  CompileOptions options() const {
+    const auto& [one, preset, layout] = GetParam();
+    CompileOptions options = options_of(one, preset);
+    if (layout.tensor == 1) return options;
+    options.model = small_model(preset);
+    options.rule_of = [rule = one.rule, model = options.model](
+                          const std::string&, graph::ParameterRole role) { return rule(role, model); };
+    return options;
+  }
   CompileOptions in_shards() const {
     const Layout& layout = std::get<2>(GetParam());
     CompileOptions options = this->options();
-    options.mesh = graph::Mesh::of(layout.replicate, layout.shard, 1, 1);
+    options.mesh = graph::Mesh::of(layout.replicate, layout.shard, 1, layout.tensor);
     options.zero = layout.zero;
     return options;
   }
 };
 
 TEST_P(ShardedOptimizers, UpdateAsOneRank) {
+  const MeshRanks one = take_steps(options(), 1), ranks = take_steps(in_shards(), 1);
+  for (const std::string& name : updated_by(one.set())) {
+    expect_near(ranks.whole(name), one.whole(name), 1e-4, name);
+    if (HasFatalFailure()) return;
+  }
+}
+
+class TensorOptimizers : public ShardedOptimizers {};
+
+TEST_P(TensorOptimizers, UpdateAsOneRank) {
   const MeshRanks one = take_steps(options(), 1), ranks = take_steps(in_shards(), 1);
   for (const std::string& name : updated_by(one.set())) {
     expect_near(ranks.whole(name), one.whole(name), 1e-4, name);
@@ -145,6 +170,18 @@ INSTANTIATE_TEST_SUITE_P(Families, ShardedOptimizers,
                                           testing::Values("t5-small", "bert-tiny", "qwen3-0.6b",
                                                           "pythia-14m"),
                                           testing::Values(kLayouts[1])),
+                         name_of_case);
+
+INSTANTIATE_TEST_SUITE_P(Layouts, TensorOptimizers,
+                         testing::Combine(testing::Values(kMuon, kAdafactor, kByRows),
+                                          testing::Values("llama3-5m", "gpt2-124m"),
+                                          testing::ValuesIn(kWithTensor)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Families, TensorOptimizers,
+                         testing::Combine(testing::Values(kMuon, kAdafactor),
+                                          testing::Values("t5-small", "bert-tiny", "qwen3-0.6b",
+                                                          "pythia-14m"),
+                                          testing::Values(kWithTensor[0], kWithTensor[4])),
                          name_of_case);
 
 // Each matrix is made orthogonal whole, by the kernel of one rank: the same gradients give the same bits.

@@ -117,7 +117,9 @@ const Cut kMixed[] = {{"1f1b", 2, 1, 4, graph::Mesh::of(1, 2, 1, 1, 2), 3},
                       {"1f1b", 2, 1, 4, graph::Mesh::of(2, 1, 1, 1, 2)},
                       {"zb_h1", 2, 1, 4, graph::Mesh::of(1, 1, 1, 2, 2)},
                       {"interleaved", 2, 2, 4, graph::Mesh::of(1, 1, 1, 2, 2)},
-                      {"1f1b", 2, 1, 4, graph::Mesh::of(1, 2, 1, 2, 2), 1}};
+                      {"1f1b", 2, 1, 4, graph::Mesh::of(1, 2, 1, 2, 2), 1},
+                      {"1f1b", 2, 1, 4, graph::Mesh::of(1, 1, 2, 1, 2)},
+                      {"zbv", 2, 1, 4, graph::Mesh::of(1, 1, 2, 2, 2)}};
 const Cut kUneven[] = {{"1f1b", 2, 1, 4, graph::Mesh::of(1, 1, 1, 1, 2), 0, "Et*3|t*5L"},
                        {"1f1b", 2, 1, 4, graph::Mesh::of(1, 1, 1, 1, 2), 0, "Et*4|t*4L"},
                        {"1f1b", 4, 1, 4, graph::Mesh::of(1, 1, 1, 1, 4), 0, "E|t*7|t|L"},

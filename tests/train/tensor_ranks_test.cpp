@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <sstream>
 
 #include "base/error.h"
@@ -58,13 +59,12 @@ constexpr Layout kLayouts[] = {{"tensor2", 1, 1, 2, 0},
 
 class TensorRanks : public testing::TestWithParam<Layout> {
  protected:
-  // Llama with two key-value heads where four do not divide, GPT-2 with biases and a tied head.
+  // Llama with two key-value heads, which four ranks read in pairs; GPT-2 with biases and a tied head.
   std::string toml(const std::string& family, const std::string& name) const {
     std::string text = tiny_.toml(name);
     const auto put = [&](const std::string& from, const std::string& to) {
       text.replace(text.find(from), from.size(), to);
     };
-    if (GetParam().tensor == 4) put("num_key_value_heads = 2\n", "num_key_value_heads = 4\n");
     if (family == "gpt2") {
       put("\"llama3\"", "\"gpt2\"");
       text.erase(text.find("num_key_value_heads"), std::string("num_key_value_heads = 2\n").size());
@@ -140,6 +140,19 @@ TEST_P(TensorRanks, TrainInBf16) {
     EXPECT_LE(std::abs(many[i] - one[i]), 2 * std::abs(halves[i] - one[i]) + 2e-3) << "step " << i + 1;
 }
 
+// Optimizers of whole matrices and tensors, and norms over all heads.
+TEST_P(TensorRanks, TrainWithWholeMatrices) {
+  const std::map<std::string, Sets> all{{"muon", {"optimizer.name=\"muon\""}},
+                                        {"adafactor", {"optimizer.name=\"adafactor\""}},
+                                        {"olmo2", {"model.family=\"olmo2\"", "model.num_key_value_heads=4"}}};
+  for (const auto& [name, more] : all) {
+    const Sets sets = held_ + Sets{"training.micro_batch_size=1", "checkpoint.interval=\"never\""} + more;
+    train("llama3", name + "-one", 1, sets);
+    train("llama3", name + "-many", GetParam().ranks(), sets + GetParam().sets());
+    expect_near(name + "-one", name + "-many", 1e-4);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Layouts, TensorRanks, testing::ValuesIn(kLayouts),
                          [](const auto& layout) { return std::string(layout.param.name); });
 
@@ -154,15 +167,13 @@ TEST(TensorRanksTest, WhatDoesNotDivideIsRefusedByName) {
     }
     return "";
   };
-  const std::string heads = refusal({"parallel.tensor=4"});
-  for (const char* part : {"parallel.tensor", "4 ranks", "2 key-value heads"})
+  const std::string heads =
+      refusal({"model.num_attention_heads=6", "model.hidden_size=48", "parallel.tensor=4"});
+  for (const char* part : {"parallel.tensor", "4 ranks", "6 attention heads"})
     EXPECT_NE(heads.find(part), std::string::npos) << heads;
-  const std::string muon = refusal({"optimizer.name=\"muon\"", "parallel.tensor=2"});
-  for (const char* part : {"muon", "parallel.tensor = 2", "not yet"})
-    EXPECT_NE(muon.find(part), std::string::npos) << muon;
-  const std::string norms = refusal({"model.family=\"olmo2\"", "parallel.tensor=2"});
-  for (const char* part : {"parallel.tensor", "not yet"})
-    EXPECT_NE(norms.find(part), std::string::npos) << norms;
+  const std::string blocks = refusal({"optimizer.name=\"adamw8bit\"", "parallel.tensor=2"});
+  for (const char* part : {"adamw8bit", "parallel.tensor = 2", "in blocks"})
+    EXPECT_NE(blocks.find(part), std::string::npos) << blocks;
   const std::string left = refusal({"parallel.tensor=3", "parallel.shard=1"});
   EXPECT_NE(left.find("replicate = 1, shard = 2, tensor = 2"), std::string::npos) << left;
 }

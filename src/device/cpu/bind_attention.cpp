@@ -6,6 +6,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/qk_norm.h"
 #include "kernels/cpu/rope.h"
+#include "kernels/cpu/shared_heads.h"
 #include "ops/ops.h"
 
 namespace strata::device::cpu_bind {
@@ -106,35 +107,96 @@ BoundKernel rope_table(const BindRequest& request) {
       request.view.attrs<ops::RopeTableAttrs>());
 }
 
-// (qkv, q weight, k weight) → y, rstd
+// (qkv, q weight, k weight, means?) → y, rstd
 BoundKernel qk_norm(const BindRequest& request) {
   const NodeView& view = request.view;
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
-        cpu::qk_norm_forward(plan_of<QkNormPlan>(held).shape, p[3], f32(p[4]), p[0], f32(p[1]), f32(p[2]));
+        cpu::qk_norm_forward(plan_of<QkNormPlan>(held).shape, p[4], f32(p[5]), p[0], f32(p[1]), f32(p[2]),
+                             f32(p[3]));
       },
       qk_norm_plan(view, view.in(ops::QkNorm::kQkv), view.in(ops::QkNorm::kQWeight).shape[0],
                    view.in(ops::QkNorm::kKWeight).shape[0]));
 }
 
-// (dy, qkv, rstd, q weight, k weight) → dx
+// (dy, qkv, rstd, q weight, k weight, means?) → dx
 BoundKernel qk_norm_grad_input(const BindRequest& request) {
   const NodeView& view = request.view;
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
-        cpu::qk_norm_backward_input(plan_of<QkNormPlan>(held).shape, p[5], p[0], p[1], f32(p[2]), f32(p[3]),
-                                    f32(p[4]));
+        cpu::qk_norm_backward_input(plan_of<QkNormPlan>(held).shape, p[6], p[0], p[1], f32(p[2]), f32(p[3]),
+                                    f32(p[4]), f32(p[5]));
       },
       qk_norm_plan(view, view.in(ops::QkNormGradInput::kQkv),
                    view.in(ops::QkNormGradInput::kQWeight).shape[0],
                    view.in(ops::QkNormGradInput::kKWeight).shape[0]));
 }
 
+// (qkv, dy?, q weight?, k weight?) → means
+BoundKernel qk_means(const BindRequest& request) {
+  struct Plan {
+    cpu::QkNormShape shape;
+    int64_t q_whole, k_whole;
+  };
+  const Value& qkv = request.view.in(ops::QkMeans::kQkv);
+  const auto& attrs = request.view.attrs<ops::QkMeansAttrs>();
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& plan = plan_of<Plan>(held);
+        cpu::qk_norm_means(plan.shape, plan.q_whole, plan.k_whole, f32(p[4]), p[0], p[1], f32(p[2]),
+                           f32(p[3]));
+      },
+      Plan{qk_norm_plan(request.view, qkv, qkv.segments[0], qkv.segments[1]).shape, attrs.q_width,
+           attrs.k_width});
+}
+
+struct SharedHeadsPlan {
+  cpu::SharedHeads shape;
+  int64_t axis, ranks;
+
+  int64_t first(const std::byte* rank) const { return ranks > 1 ? i32(rank)[axis] * shape.own : 0; }
+};
+SharedHeadsPlan shared_heads_plan(const NodeView& view, const Value& qkv, const Value& kv) {
+  const auto& attrs = view.attrs<ops::ShareHeadsAttrs>();
+  return {{.rows = qkv.shape[0],
+           .q_width = qkv.segments[0],
+           .head_dim = attrs.head_dim,
+           .kv_heads = kv.shape[1] / 2 / attrs.head_dim,
+           .copies = attrs.copies,
+           .own = qkv.segments[1] / attrs.head_dim,
+           .dtype = qkv.dtype},
+          attrs.axis,
+          attrs.ranks};
+}
+
+// (q, kv, rank) → qkv
+BoundKernel share_heads(const BindRequest& request) {
+  const NodeView& view = request.view;
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& plan = plan_of<SharedHeadsPlan>(held);
+        cpu::share_heads_forward(plan.shape, p[3], p[0], p[1], plan.first(p[2]));
+      },
+      shared_heads_plan(view, view.out(ops::ShareHeads::kQkv), view.in(ops::ShareHeads::kKv)));
+}
+
+// (dqkv, rank) → dq, dkv
+BoundKernel share_heads_grad(const BindRequest& request) {
+  const NodeView& view = request.view;
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& plan = plan_of<SharedHeadsPlan>(held);
+        cpu::share_heads_backward(plan.shape, p[2], p[3], p[0], plan.first(p[1]));
+      },
+      shared_heads_plan(view, view.in(ops::ShareHeadsGrad::kDqkv), view.out(ops::ShareHeadsGrad::kDkv)));
+}
+
 // (dy, qkv, rstd) → dq weight, dk weight
 BoundKernel qk_norm_grad_weight(const BindRequest& request) {
   const NodeView& view = request.view;
-  const auto& attrs = view.attrs<ops::QkNormAttrs>();
-  QkNormPlan plan = qk_norm_plan(view, view.in(ops::QkNormGradWeight::kQkv), attrs.q_width, attrs.k_width);
+  const Value& qkv = view.in(ops::QkNormGradWeight::kQkv);
+  QkNormPlan plan = qk_norm_plan(view, qkv, view.out(ops::QkNormGradWeight::kDqWeight).shape[0],
+                                 view.out(ops::QkNormGradWeight::kDkWeight).shape[0]);
   plan.accumulate_q = request.accumulate[0];
   plan.accumulate_k = request.accumulate[1];
   return bound(
@@ -250,6 +312,9 @@ BoundKernel cached_attention(const BindRequest& request) {
 std::span<const Binding> attention_bindings() {
   static const Binding kTable[] = {
       {&ops::kQkNorm, qk_norm},
+      {&ops::kQkMeans, qk_means},
+      {&ops::kShareHeads, share_heads},
+      {&ops::kShareHeadsGrad, share_heads_grad},
       {&ops::kQkNormGradInput, qk_norm_grad_input},
       {&ops::kQkNormGradWeight, qk_norm_grad_weight},
       {&ops::kRopeTable, rope_table},

@@ -1,5 +1,6 @@
 #include "kernels/cpu/qk_norm.h"
 
+#include "base/error.h"
 #include "base/parallel.h"
 #include "kernels/cpu/row_blocks.h"
 #include "kernels/cpu/simd_targets.h"
@@ -35,13 +36,19 @@ HWY_INLINE void copy_rest(const QkNormShape& s, T* to, const T* from) {
 
 template <typename T>
 void forward_rows(const QkNormShape& s, void* y, float* rstd, const void* x, const float* q_weight,
-                  const float* k_weight, int64_t begin, int64_t end) {
+                  const float* k_weight, const float* means, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const T* const from = static_cast<const T*>(x) + row * s.row_stride;
     T* const to = static_cast<T*>(y) + row * s.row_stride;
     for_groups(s, [&](int64_t g, int64_t at, int64_t width, bool is_q) HWY_ATTR {
-      forward_row<T>(width, s.eps, s.weight_offset, to + at, nullptr, rstd + row * s.groups() + g, from + at,
-                     nullptr, is_q ? q_weight : k_weight);
+      float* const found = rstd + row * s.groups() + g;
+      const float* const weight = is_q ? q_weight : k_weight;
+      if (means == nullptr) {
+        forward_row<T>(width, s.eps, s.weight_offset, to + at, nullptr, found, from + at, nullptr, weight);
+      } else {
+        *found = 1.0f / std::sqrt(means[2 * row + (is_q ? 0 : 1)] + s.eps);
+        scale_row<T>(width, s.weight_offset, to + at, from + at, *found, weight);
+      }
     });
     copy_rest(s, to, from);
   }
@@ -49,17 +56,42 @@ void forward_rows(const QkNormShape& s, void* y, float* rstd, const void* x, con
 
 template <typename T>
 void backward_rows(const QkNormShape& s, void* dx, const void* dy, const void* x, const float* rstd,
-                   const float* q_weight, const float* k_weight, int64_t begin, int64_t end) {
+                   const float* q_weight, const float* k_weight, const float* means, int64_t begin,
+                   int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const int64_t first = row * s.row_stride;
     T* const to = static_cast<T*>(dx) + first;
     const T* const grad = static_cast<const T*>(dy) + first;
     const T* const from = static_cast<const T*>(x) + first;
     for_groups(s, [&](int64_t g, int64_t at, int64_t width, bool is_q) HWY_ATTR {
-      backward_row<T>(width, s.weight_offset, to + at, grad + at, from + at, rstd[row * s.groups() + g],
-                      is_q ? q_weight : k_weight, nullptr);
+      const float* const weight = is_q ? q_weight : k_weight;
+      const float scale = rstd[row * s.groups() + g];
+      if (means == nullptr) {
+        backward_row<T>(width, s.weight_offset, to + at, grad + at, from + at, scale, weight, nullptr);
+      } else {
+        backward_row_by<T>(width, s.weight_offset, to + at, grad + at, from + at, scale,
+                           means[2 * row + (is_q ? 0 : 1)] * scale, weight, nullptr);
+      }
     });
     copy_rest(s, to, grad);
+  }
+}
+
+template <typename T>
+void means_of_rows(const QkNormShape& s, int64_t q_whole, int64_t k_whole, float* means, const void* x,
+                   const void* dy, const float* q_weight, const float* k_weight, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    const T* const from = static_cast<const T*>(x) + row * s.row_stride;
+    const T* const grad = dy != nullptr ? static_cast<const T*>(dy) + row * s.row_stride : nullptr;
+    for_groups(s, [&](int64_t, int64_t at, int64_t width, bool is_q) HWY_ATTR {
+      const float sum = grad != nullptr ? dot_of_row<T>(width, s.weight_offset, grad + at, from + at,
+                                                        is_q ? q_weight : k_weight)
+                                        : sum_over(width, [&](int64_t i, auto span, Vector squares) HWY_ATTR {
+                                            const Vector value = load(from + at + i, span);
+                                            return hn::MulAdd(value, value, squares);
+                                          });
+      means[2 * row + (is_q ? 0 : 1)] = sum / static_cast<float>(is_q ? q_whole : k_whole);
+    });
   }
 }
 
@@ -80,14 +112,20 @@ void weight_groups(const QkNormShape& s, float* partial, const void* dy, const v
 }
 
 void QkForward(const QkNormShape& s, void* y, float* rstd, const void* x, const float* q_weight,
-               const float* k_weight, int64_t begin, int64_t end) {
+               const float* k_weight, const float* means, int64_t begin, int64_t end) {
   const auto rows = s.dtype == DType::kBF16 ? forward_rows<BF16> : forward_rows<float>;
-  rows(s, y, rstd, x, q_weight, k_weight, begin, end);
+  rows(s, y, rstd, x, q_weight, k_weight, means, begin, end);
 }
 void QkBackward(const QkNormShape& s, void* dx, const void* dy, const void* x, const float* rstd,
-                const float* q_weight, const float* k_weight, int64_t begin, int64_t end) {
+                const float* q_weight, const float* k_weight, const float* means, int64_t begin,
+                int64_t end) {
   const auto rows = s.dtype == DType::kBF16 ? backward_rows<BF16> : backward_rows<float>;
-  rows(s, dx, dy, x, rstd, q_weight, k_weight, begin, end);
+  rows(s, dx, dy, x, rstd, q_weight, k_weight, means, begin, end);
+}
+void QkMeans(const QkNormShape& s, int64_t q_whole, int64_t k_whole, float* means, const void* x,
+             const void* dy, const float* q_weight, const float* k_weight, int64_t begin, int64_t end) {
+  const auto rows = s.dtype == DType::kBF16 ? means_of_rows<BF16> : means_of_rows<float>;
+  rows(s, q_whole, k_whole, means, x, dy, q_weight, k_weight, begin, end);
 }
 void QkWeight(const QkNormShape& s, float* partial, const void* dy, const void* x, const float* rstd,
               bool is_q, int64_t begin, int64_t end) {
@@ -103,22 +141,46 @@ namespace strata::cpu {
 
 HWY_EXPORT(QkForward);
 HWY_EXPORT(QkBackward);
+HWY_EXPORT(QkMeans);
 HWY_EXPORT(QkWeight);
 
+namespace {
+
+void require_one_group(const QkNormShape& s, const float* means) {
+  STRATA_CHECK(means == nullptr || (s.q_groups == 1 && s.k_groups == 1),
+               "[qk_norm] {} and {} groups, of which means over others would be one each", s.q_groups,
+               s.k_groups);
+}
+
+}  // namespace
+
 void qk_norm_forward(const QkNormShape& s, void* y, float* rstd, const void* x, const float* q_weight,
-                     const float* k_weight) {
+                     const float* k_weight, const float* means) {
   require_activation_dtype(s.dtype, "qk_norm_forward");
+  require_one_group(s, means);
   const auto kernel = HWY_DYNAMIC_DISPATCH(QkForward);
-  parallel_ranges(s.rows, rows_per_task(s.row_stride),
-                  [&](int64_t begin, int64_t end) { kernel(s, y, rstd, x, q_weight, k_weight, begin, end); });
+  parallel_ranges(s.rows, rows_per_task(s.row_stride), [&](int64_t begin, int64_t end) {
+    kernel(s, y, rstd, x, q_weight, k_weight, means, begin, end);
+  });
 }
 
 void qk_norm_backward_input(const QkNormShape& s, void* dx, const void* dy, const void* x, const float* rstd,
-                            const float* q_weight, const float* k_weight) {
+                            const float* q_weight, const float* k_weight, const float* means) {
   require_activation_dtype(s.dtype, "qk_norm_backward_input");
+  require_one_group(s, means);
   const auto kernel = HWY_DYNAMIC_DISPATCH(QkBackward);
   parallel_ranges(s.rows, rows_per_task(s.row_stride), [&](int64_t begin, int64_t end) {
-    kernel(s, dx, dy, x, rstd, q_weight, k_weight, begin, end);
+    kernel(s, dx, dy, x, rstd, q_weight, k_weight, means, begin, end);
+  });
+}
+
+void qk_norm_means(const QkNormShape& s, int64_t q_whole, int64_t k_whole, float* means, const void* x,
+                   const void* dy, const float* q_weight, const float* k_weight) {
+  require_activation_dtype(s.dtype, "qk_norm_means");
+  require_one_group(s, means);
+  const auto kernel = HWY_DYNAMIC_DISPATCH(QkMeans);
+  parallel_ranges(s.rows, rows_per_task(s.row_stride), [&](int64_t begin, int64_t end) {
+    kernel(s, q_whole, k_whole, means, x, dy, q_weight, k_weight, begin, end);
   });
 }
 

@@ -22,12 +22,18 @@ struct QkNormShape {
   int64_t groups() const { return q_groups + k_groups; }
 };
 
-// y = x with every group of q and k normalised; rstd is [rows, q_groups + k_groups]. y may alias x.
+// y = x with every group of q and k normalised; rstd is [rows, q_groups + k_groups]. y may alias x. `means`
+// [rows, 2], where others have the rest of q and of k, each of which is one group: the mean squares of all.
 void qk_norm_forward(const QkNormShape& shape, void* y, float* rstd, const void* x, const float* q_weight,
-                     const float* k_weight);
-// dx from dy; x is what was normalised. dx may alias dy or x.
+                     const float* k_weight, const float* means = nullptr);
+// dx from dy; x is what was normalised. dx may alias dy or x. `means`: of x · dy · weight, in the same way.
 void qk_norm_backward_input(const QkNormShape& shape, void* dx, const void* dy, const void* x,
-                            const float* rstd, const float* q_weight, const float* k_weight);
+                            const float* rstd, const float* q_weight, const float* k_weight,
+                            const float* means = nullptr);
+// What these elements add to `means`, of q and k that are q_whole and k_whole elements wide: of x², or with
+// dy of x · dy · weight.
+void qk_norm_means(const QkNormShape& shape, int64_t q_whole, int64_t k_whole, float* means, const void* x,
+                   const void* dy, const float* q_weight, const float* k_weight);
 // dq_weight[q_width] and dk_weight[k_width] = (accumulate ? itself : 0) + sums over rows and groups. Scratch
 // is uninitialised memory of that many bytes.
 int64_t qk_norm_weight_scratch_bytes(const QkNormShape& shape);

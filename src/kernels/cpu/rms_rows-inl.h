@@ -14,10 +14,18 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::HWY_NAMESPACE {
 
+// y = x * rstd * (weight + weight_offset).
+template <typename T>
+void scale_row(int64_t dim, float weight_offset, T* y, const T* x, float rstd, const float* weight) {
+  const Vector offset = constant(weight_offset), factor = constant(rstd);
+  for_vectors(dim, [&](int64_t i, auto span) HWY_ATTR {
+    store(y + i, hn::Mul(hn::Mul(load(x + i, span), factor), hn::Add(load(weight + i, span), offset)), span);
+  });
+}
+
 template <typename T>
 void forward_row(int64_t dim, float eps, float weight_offset, T* y, T* h, float* rstd, const T* x,
                  const T* residual, const float* weight) {
-  const Vector offset = constant(weight_offset);
   float squares = 0;
   if (residual != nullptr) {
     squares = sum_over(dim, [&](int64_t i, auto span, Vector sum) HWY_ATTR {
@@ -32,23 +40,25 @@ void forward_row(int64_t dim, float eps, float weight_offset, T* y, T* h, float*
     });
   }
   *rstd = 1.0f / std::sqrt(squares / static_cast<float>(dim) + eps);
-  const Vector factor = constant(*rstd);
-  for_vectors(dim, [&](int64_t i, auto span) HWY_ATTR {
-    store(y + i, hn::Mul(hn::Mul(load(x + i, span), factor), hn::Add(load(weight + i, span), offset)), span);
-  });
+  scale_row(dim, weight_offset, y, x, *rstd, weight);
 }
 
-// dx = rstd * (g - xhat * mean(g * xhat)) + dh, with g = dy * weight and xhat = h * rstd.
+// The sum of dy * (weight + weight_offset) * h.
 template <typename T>
-void backward_row(int64_t dim, float weight_offset, T* dx, const T* dy, const T* h, float rstd,
-                  const float* weight, const T* dh) {
+float dot_of_row(int64_t dim, float weight_offset, const T* dy, const T* h, const float* weight) {
   const Vector offset = constant(weight_offset);
-  const float dot = sum_over(dim, [&](int64_t i, auto span, Vector sum) HWY_ATTR {
+  return sum_over(dim, [&](int64_t i, auto span, Vector sum) HWY_ATTR {
     return hn::MulAdd(hn::Mul(load(dy + i, span), hn::Add(load(weight + i, span), offset)), load(h + i, span),
                       sum);
   });
-  const Vector factor = constant(rstd);
-  const Vector mean = constant(dot * rstd / static_cast<float>(dim));
+}
+
+// dx = rstd * (g - xhat * slope) + dh, with g = dy * weight and xhat = h * rstd; slope is the mean of g *
+// xhat.
+template <typename T>
+void backward_row_by(int64_t dim, float weight_offset, T* dx, const T* dy, const T* h, float rstd,
+                     float slope, const float* weight, const T* dh) {
+  const Vector offset = constant(weight_offset), factor = constant(rstd), mean = constant(slope);
   const auto gradient = [&](int64_t i, auto span) HWY_ATTR {
     const Vector g = hn::Mul(load(dy + i, span), hn::Add(load(weight + i, span), offset));
     const Vector xhat = hn::Mul(load(h + i, span), factor);
@@ -60,6 +70,12 @@ void backward_row(int64_t dim, float weight_offset, T* dx, const T* dy, const T*
   } else {
     for_vectors(dim, [&](int64_t i, auto span) HWY_ATTR { store(dx + i, gradient(i, span), span); });
   }
+}
+template <typename T>
+void backward_row(int64_t dim, float weight_offset, T* dx, const T* dy, const T* h, float rstd,
+                  const float* weight, const T* dh) {
+  const float dot = dot_of_row(dim, weight_offset, dy, h, weight);
+  backward_row_by(dim, weight_offset, dx, dy, h, rstd, dot * rstd / static_cast<float>(dim), weight, dh);
 }
 
 }  // namespace strata::cpu::HWY_NAMESPACE
