@@ -19,6 +19,8 @@ std::span<const Benchmark> benchmarks() {
       Benchmark{"ranks",
                 "two ranks against one with as many threads, local and under mpirun; 64 ranks' start",
                 bench_ranks, true},
+      Benchmark{"pipeline", "schedules of two ranks of a pipeline against each other and their simulator",
+                bench_pipeline, true},
       Benchmark{"load", "token loading as a share of a training step", bench_load, true},
       Benchmark{"eval", "evaluation, samples and checkpoints as a share of a run", bench_eval, true},
       Benchmark{"saves", "checkpoints beside training against training that waits for them", bench_saves,

@@ -1,7 +1,6 @@
 // strata bench ranks: two ranks with half the threads each against one rank with all, and how soon many ranks
 // begin.
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "benchmarks/bench_model.h"
@@ -16,14 +15,27 @@ constexpr int64_t kSteps = 3;  // of a run; the first is not counted
 
 struct Layout {
   const char* name;
-  const char* sets;  // of [parallel]
+  std::vector<std::string> sets;  // of [parallel]
   Launch launch;
   double goal;  // of one rank's tokens a second
 };
-constexpr std::array<Layout, 4> kLayouts = {{{"one rank", "parallel.zero=0", {}, 0},
-                                             {"data parallel, local", "parallel.zero=0", {2, false}, 0.9},
-                                             {"ZeRO-3, local", "parallel.zero=3", {2, false}, 0.9},
-                                             {"ZeRO-3, MPI", "parallel.zero=3", {2, true}, 0.85}}};
+// A pipeline of p ranks and m micro-batches works m / (m + p - 1) of the time.
+constexpr double kPipelineShare = 8.0 / 9;
+const std::vector<Layout>& all_layouts() {
+  static const std::vector<Layout> kAll{
+      {"one rank", {"parallel.zero=0"}, {}, 0},
+      {"data parallel, local", {"parallel.zero=0"}, {2, false}, 0.9},
+      {"ZeRO-3, local", {"parallel.zero=3"}, {2, false}, 0.9},
+      {"ZeRO-3, MPI", {"parallel.zero=3"}, {2, true}, 0.85},
+      {"tensor 2", {"parallel.tensor=2"}, {2, false}, 0.8},
+      {"context 2, all-gather", {"parallel.context=2"}, {2, false}, 0.8},
+      {"context 2, Ulysses", {"parallel.context=2", "parallel.context_kind=\"ulysses\""}, {2, false}, 0.8},
+      {"pipeline 2, 8 micro-batches",
+       {"parallel.pipeline=2", "training.micro_batch_size=1"},
+       {2, false},
+       0.8 * kPipelineShare}};
+  return kAll;
+}
 
 std::vector<std::string> joined(std::vector<std::string> first, const std::vector<std::string>& more) {
   first.insert(first.end(), more.begin(), more.end());
@@ -31,16 +43,17 @@ std::vector<std::string> joined(std::vector<std::string> first, const std::vecto
 }
 
 // Tokens a second by layout, of each turn; none for those that cannot be started here.
-std::array<std::vector<double>, kLayouts.size()> measure_layouts(const std::vector<std::string>& sets) {
+std::vector<std::vector<double>> measure_layouts(const std::vector<std::string>& sets) {
+  const std::vector<Layout>& all = all_layouts();
   const config::RunConfig config = config::parse_run_config("", "strata bench", sets);
   const auto tokens =
       static_cast<double>(config.training.global_batch_size * config.training.sequence_length);
-  std::array<std::vector<double>, kLayouts.size()> rates;
+  std::vector<std::vector<double>> rates(all.size());
   const bool processes = has_mpirun();
   for (int turn = 0; turn < kTurns; ++turn) {
-    for (size_t i = 0; i < kLayouts.size(); ++i) {
-      if (kLayouts[i].launch.by_mpirun && !processes) continue;
-      const ChildRun run = run_child(joined(sets, {kLayouts[i].sets}), kSteps, kLayouts[i].launch);
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (all[i].launch.by_mpirun && !processes) continue;
+      const ChildRun run = run_child(joined(sets, all[i].sets), kSteps, all[i].launch);
       rates[i].push_back(tokens / run.whole_step_seconds);
     }
   }
@@ -48,22 +61,23 @@ std::array<std::vector<double>, kLayouts.size()> measure_layouts(const std::vect
 }
 
 void layouts(BenchContext& context, const std::vector<std::string>& sets) {
+  const std::vector<Layout>& all = all_layouts();
   const auto rates = measure_layouts(sets);
-  for (size_t i = 0; i < kLayouts.size(); ++i) {
+  for (size_t i = 0; i < all.size(); ++i) {
     if (rates[i].empty()) {
-      context.print("  {:<24} not measured: there is no mpirun\n", kLayouts[i].name);
+      context.print("  {:<28} not measured: there is no mpirun\n", all[i].name);
       continue;
     }
     std::vector<double> shares;
     for (size_t turn = 0; turn < rates[i].size(); ++turn) shares.push_back(rates[i][turn] / rates[0][turn]);
     const auto [least, most] = std::minmax_element(shares.begin(), shares.end());
-    context.print("  {:<24} {:>9.1f} tokens/s", kLayouts[i].name, median(rates[i]));
+    context.print("  {:<28} {:>9.1f} tokens/s", all[i].name, median(rates[i]));
     if (i > 0)
       context.print("  {:>6.1f} % of one rank (goal {:.0f} %; turns {:.1f} to {:.1f})", 100 * median(shares),
-                    100 * kLayouts[i].goal, 100 * *least, 100 * *most);
+                    100 * all[i].goal, 100 * *least, 100 * *most);
     context.print("\n");
-    context.result["layouts"][kLayouts[i].name] = {
-        {"tokens_per_s", rates[i]}, {"of_one_rank", median(shares)}, {"goal", kLayouts[i].goal}};
+    context.result["layouts"][all[i].name] = {
+        {"tokens_per_s", rates[i]}, {"of_one_rank", median(shares)}, {"goal", all[i].goal}};
   }
 }
 

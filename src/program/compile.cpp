@@ -88,7 +88,8 @@ std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options
   Graph& graph = draft->program.graph;
   const Request& request = draft->program.request;
   const bool gathers_again = options.zero == 3 && options.reshard_after_forward;
-  if (request.kind == Kind::kTrain && (recompute != Recompute::kNone || gathers_again)) {
+  const bool shares_rows = options.mesh.size("tensor") > 1 && options.sequence_parallel;
+  if (request.kind == Kind::kTrain && (recompute != Recompute::kNone || gathers_again || shares_rows)) {
     recompute_pass(
         graph,
         [&](int32_t layer) {

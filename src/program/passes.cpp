@@ -66,6 +66,11 @@ class Recomputer {
       mark(node);
       return made_[value] = graph::gather_again(graph_, node);
     }
+    if (is_gather_of_stream(node)) {
+      const ValueId rows = of(node.inputs.front());
+      mark(node);
+      return made_[value] = graph_.add_node(*node.op, {rows}, node.attrs).front();
+    }
     if (node.layer == kNone) return value;
     switch (of_layer_(node.layer)) {
       case Recompute::kNone:
@@ -83,6 +88,15 @@ class Recomputer {
     const Node* node;
     int output;
   };
+
+  // The stream's rows, put together for a column-parallel product: a rank keeps its own, and weight gradients
+  // put them together again (Korthikanti et al. 2022).
+  bool is_gather_of_stream(const Node& node) const {
+    if (node.op != &graph::kReshard) return false;
+    const auto& attrs = node.attrs.as<graph::ReshardAttrs>();
+    return graph_.mesh().axes[static_cast<size_t>(attrs.axis)].name == "tensor" &&
+           attrs.from == graph::Placement::sharded(0) && attrs.to == graph::Placement::replicated();
+  }
 
   ValueId selective(ValueId value, const Node& node, int output) {
     if (node.op->recompute == nullptr) return value;

@@ -3,11 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "mesh_model.h"
-#include "parallel/check.h"
-#include "parallel/messages.h"
-#include "parallel/schedules.h"
-#include "parallel/simulate.h"
-#include "program/pipeline.h"
+#include "pipeline_model.h"
 
 namespace strata::program {
 namespace {
@@ -31,26 +27,8 @@ models::ModelConfig deep_model(const std::string& preset) {
   return model;
 }
 
-parallel::ModelParts parts_of(const models::ModelConfig& model) {
-  return {.layers = static_cast<int32_t>(model.blocks()),
-          .encoder_layers = static_cast<int32_t>(model.encoder_layers),
-          .tied_embeddings = model.tied};
-}
-
-Pipeline pipeline_of(const Cut& cut, const models::ModelConfig& model) {
-  Pipeline pipeline;
-  pipeline.parts = parts_of(model);
-  pipeline.schedule =
-      parallel::make_schedule({cut.schedule, cut.ranks, cut.micro_batches, cut.virtual_stages});
-  const int32_t stages = pipeline.schedule.stages;
-  parallel::PartCosts costs;
-  costs.embedding = 0.1;
-  costs.head = 0.5;
-  costs.layers.assign(static_cast<size_t>(pipeline.parts.layers), 1);
-  pipeline.layout = *cut.layout != 0 ? parallel::parse_layout(cut.layout, pipeline.parts, stages)
-                                     : parallel::balanced_layout(costs, pipeline.parts, stages);
-  pipeline.send_buffers = parallel::send_buffers_of(pipeline.schedule);
-  return pipeline;
+Pipeline pipeline_for(const Cut& cut, const models::ModelConfig& model) {
+  return pipeline_of({cut.schedule, cut.ranks, cut.micro_batches, cut.virtual_stages}, model, cut.layout);
 }
 
 Request request_of(const CompileOptions& options, int32_t micro_batches) {
@@ -59,16 +37,12 @@ Request request_of(const CompileOptions& options, int32_t micro_batches) {
   return request;
 }
 
-MeshRanks take_step(CompileOptions options, const Cut* cut, int32_t micro_batches) {
+MeshRanks take_step(const CompileOptions& options, const Cut* cut, int32_t micro_batches) {
   std::vector<std::shared_ptr<const ProgramSet>> sets;
   for (int32_t place = 0; place < options.mesh.size("pipeline"); ++place) {
-    if (cut != nullptr) {
-      Pipeline pipeline = pipeline_of(*cut, options.model);
-      pipeline.rank = place;
-      options.backward = pipeline.splits_backward() ? Backward::kSplit : Backward::kCombined;
-      options.pipeline = std::make_shared<const Pipeline>(std::move(pipeline));
-    }
-    sets.push_back(compile({request_of(options, micro_batches)}, options));
+    const CompileOptions mine =
+        cut == nullptr ? options : at_place(options, pipeline_for(*cut, options.model), place);
+    sets.push_back(compile({request_of(mine, micro_batches)}, mine));
   }
   return MeshRanks(std::move(sets), 3, [](Executor& executor, const graph::Coordinates& at) {
     fill_batch(executor, at);
