@@ -111,6 +111,28 @@ INSTANTIATE_TEST_SUITE_P(Schedules, InAPipeline,
                          testing::Combine(testing::Values("llama3-5m", "t5-small"),
                                           testing::ValuesIn(kSchedules), testing::Values(false)),
                          name_of_case);
+// Every schedule on two to four ranks, with as many micro-batches as it allows of one to eight.
+std::vector<Cut> sizes() {
+  std::vector<Cut> cuts;
+  for (const parallel::ScheduleKind& kind : parallel::schedule_kinds()) {
+    for (const int32_t ranks : {2, 3, 4}) {
+      for (const int32_t micro_batches : {1, 2, 3, 5, 8}) {
+        const int32_t stages = kind.chunks == 0 ? 2 : 1;
+        try {
+          parallel::make_schedule({std::string(kind.name), ranks, micro_batches, stages});
+        } catch (const ConfigError&) {
+          continue;
+        }
+        cuts.push_back({kind.name.data(), ranks, stages, micro_batches, graph::Mesh::of(1, 1, 1, 1, ranks)});
+      }
+    }
+  }
+  return cuts;
+}
+INSTANTIATE_TEST_SUITE_P(Sizes, InAPipeline,
+                         testing::Combine(testing::Values("llama3-5m"), testing::ValuesIn(sizes()),
+                                          testing::Values(false)),
+                         name_of_case);
 INSTANTIATE_TEST_SUITE_P(Mixed, InAPipeline,
                          testing::Combine(testing::Values("gpt2-124m", "t5-v1.1-small"),
                                           testing::ValuesIn(kMixed), testing::Values(false)),

@@ -143,6 +143,16 @@ class RankProcesses : public testing::Test {
     return tiny_.folder(name) / "checkpoints";
   }
 
+  // Whether there is a file in the folder of a save under way.
+  bool in_save(const std::string& name, const std::string& file) const {
+    std::error_code none;
+    for (const auto& entry : std::filesystem::directory_iterator(checkpoints(name), none))
+      if (entry.path().filename().string().find(".tmp-") != std::string::npos &&
+          std::filesystem::exists(entry.path() / file, none))
+        return true;
+    return false;
+  }
+
   // Every checkpoint of a run is whole, whenever its ranks died.
   void expect_whole(const std::string& name, const std::string& what) const {
     for (const auto& listed : checkpoint::list_checkpoints(checkpoints(name)))

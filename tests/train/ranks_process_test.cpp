@@ -55,15 +55,6 @@ class KilledRanks : public RankProcesses {
     expect_equal_runs("whole", name, kSteps);
     std::filesystem::remove_all(tiny_.folder(name));
   }
-  // Whether there is a file in the folder of a save under way.
-  bool in_save(const std::string& name, const std::string& file) const {
-    std::error_code none;
-    for (const auto& entry : std::filesystem::directory_iterator(checkpoints(name), none))
-      if (entry.path().filename().string().find(".tmp-") != std::string::npos &&
-          std::filesystem::exists(entry.path() / file, none))
-        return true;
-    return false;
-  }
   bool holds(const std::string& name, int64_t step) const {
     char folder[32];
     std::snprintf(folder, sizeof folder, "step-%08lld", static_cast<long long>(step));
