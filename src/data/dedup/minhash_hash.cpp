@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "data/dedup/sha1.h"
+#include "data/dedup/span_hash.h"
+#include "data/text/byte_runs.h"
 
 namespace strata::data::dedup {
 namespace {
@@ -23,6 +25,26 @@ void draw(std::mt19937& generator, uint64_t low, uint64_t high, size_t count, st
     const uint64_t value = (first << 32 | generator()) & mask;
     if (value <= range) out.push_back(low + value);
   }
+}
+
+// The words of a text with single spaces between them. False where it has others: a mark that was taken out
+// may have stood between two.
+bool begins_of_words(JoinedWords& joined) {
+  // A space is the only white space of a simplified text.
+  AsciiSet space;
+  space.add(' ');
+  const std::vector<uint32_t>& edges = joined.edges;
+  find_runs(joined.text, space, joined.edges);
+  joined.begin.resize(edges.size() / 2 + 1);
+  uint32_t next = 0;
+  bool single = true;
+  for (size_t i = 0; i < edges.size() / 2; ++i) {
+    single &= edges[2 * i] == next;
+    joined.begin[i] = edges[2 * i];
+    next = edges[2 * i + 1] + 1;
+  }
+  joined.begin.back() = next;
+  return single && next == (edges.empty() ? 0 : joined.text.size() + 1);
 }
 
 uint64_t sha1_shingle(std::string_view bytes, bool narrow) {
@@ -45,22 +67,7 @@ Drawn draw_permutations(uint32_t seed, size_t count) {
 void join_simplified_words(TextView& text, WordRule rule, JoinedWords& out) {
   out.text = text.simplified();
   out.begin.clear();
-  if (rule == WordRule::kWhitespace) {
-    // A space is the only white space of a simplified text, and mostly a single one: a mark that was taken
-    // out may have stood between two.
-    const char* const data = out.text.data();
-    const size_t size = out.text.size();
-    bool single = true;
-    if (size > 0) out.begin.push_back(0);
-    for (size_t i = 0; i < size; ++i) {
-      if (data[i] != ' ') continue;
-      single &= i + 1 < size && data[i + 1] != ' ' && i > 0;
-      out.begin.push_back(static_cast<uint32_t>(i + 1));
-    }
-    out.begin.push_back(static_cast<uint32_t>(size + 1));
-    if (size == 0) out.begin.assign(1, 0);
-    if (single) return;
-  }
+  if (rule == WordRule::kWhitespace && begins_of_words(out)) return;
   const std::span<const Word> words = text.simplified_words(rule);
   std::string& joined = out.joined;
   joined.clear();
@@ -95,12 +102,16 @@ void MinhashSignature::shingles(const JoinedWords& words, std::vector<uint64_t>&
   } else if (options_.narrow) {
     fill([](std::string_view s) { return uint64_t{XXH32(s.data(), s.size(), 0)}; });
   } else {
-    fill([](std::string_view s) { return uint64_t{XXH64(s.data(), s.size(), 0)}; });
+    const size_t done = hash_spans(words.text, words.begin.data(), n, out);
+    for (size_t i = done; i < count; ++i) {
+      const std::string_view span = words.span(i, n);
+      out[i] = XXH64(span.data(), span.size(), 0);
+    }
   }
 }
 
 void MinhashSignature::signature(std::span<const uint64_t> hashes, std::vector<uint64_t>& out) const {
-  if (out.size() < table_.a_low.size()) out.resize(table_.a_low.size());
+  if (out.size() < table_.a.size()) out.resize(table_.a.size());
   least_permuted(table_, hashes, options_.narrow, out.data());
 }
 

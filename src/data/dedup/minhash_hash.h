@@ -26,6 +26,7 @@ struct JoinedWords {
   std::string joined;  // used where the words do not stand so in the simplified text
   std::string_view text;
   std::vector<uint32_t> begin;  // of every word; and one more, behind the last word and a space
+  std::vector<uint32_t> edges;  // of words; used on the way
   size_t size() const { return begin.size() - 1; }
   // Words [first, first + count) with the spaces between them.
   std::string_view span(size_t first, size_t count) const {

@@ -1,6 +1,7 @@
 #include "data/dedup/minhash_kernel.h"
 
 #include <algorithm>
+#include <limits>
 
 // AVX2, AVX-512, NEON and plain vectors for the rest; the best that the processor has is chosen at run time.
 #define HWY_DISABLED_TARGETS \
@@ -39,60 +40,84 @@ using Wide = hn::ScalableTag<uint64_t>;
 using Signed = hn::RebindToSigned<Wide>;
 using Half = hn::Repartition<uint32_t, Wide>;
 
-// One vector of permutations: (hash * a + b) mod 2^64 from 32-bit products.
+// A hash in all lanes, and one vector of permutations: (hash * a + b) mod 2^64.
+#if HWY_TARGET <= HWY_AVX3
+
+using Hash = hn::Vec<Wide>;
+HWY_INLINE Hash spread(uint64_t hash) {
+  return hn::Set(Wide(), hash);
+}
+
+struct Permutations {
+  hn::Vec<Wide> a, b;
+
+  HWY_INLINE Permutations(const PermutationTable& table, size_t i)
+      : a(hn::LoadU(Wide(), table.a.data() + i)), b(hn::LoadU(Wide(), table.b.data() + i)) {}
+
+  HWY_INLINE hn::Vec<Wide> of(Hash hash) const { return hn::Add(hn::Mul(hash, a), b); }
+};
+
+#else
+
+// From 32-bit products, where those of 64 bits are not the processor's.
+struct Hash {
+  hn::Vec<Half> low, high;
+};
+HWY_INLINE Hash spread(uint64_t hash) {
+  return {hn::BitCast(Half(), hn::Set(Wide(), hash)), hn::BitCast(Half(), hn::Set(Wide(), hash >> 32))};
+}
+
 struct Permutations {
   hn::Vec<Half> a_low, a_high;
   hn::Vec<Wide> b;
 
   HWY_INLINE Permutations(const PermutationTable& table, size_t i)
-      : a_low(hn::BitCast(Half(), hn::LoadU(Wide(), table.a_low.data() + i))),
-        a_high(hn::BitCast(Half(), hn::LoadU(Wide(), table.a_high.data() + i))),
+      : a_low(hn::BitCast(Half(), hn::LoadU(Wide(), table.a.data() + i))),
+        a_high(hn::BitCast(Half(), hn::ShiftRight<32>(hn::LoadU(Wide(), table.a.data() + i)))),
         b(hn::LoadU(Wide(), table.b.data() + i)) {}
 
-  HWY_INLINE hn::Vec<Wide> of(hn::Vec<Half> hash, hn::Vec<Half> hash_high) const {
-    const auto cross = hn::Add(hn::MulEven(hash, a_high), hn::MulEven(hash_high, a_low));
-    return hn::Add(hn::Add(hn::MulEven(hash, a_low), hn::ShiftLeft<32>(cross)), b);
+  HWY_INLINE hn::Vec<Wide> of(Hash hash) const {
+    const auto cross = hn::Add(hn::MulEven(hash.low, a_high), hn::MulEven(hash.high, a_low));
+    return hn::Add(hn::Add(hn::MulEven(hash.low, a_low), hn::ShiftLeft<32>(cross)), b);
   }
 };
 
+#endif
+
 // The table's b is one more than the permutation's, so v = hash*a + b + 1. With low = v mod 2^61 and q = v >>
 // 61, low + q is the value + 1 wherever it is below 2^61, and the value itself where it is not, for which
-// alone a further subtraction would be due. Top bits set make it negative in the first case and not negative
-// in the second, so the minimum is over plain sums, and the sign bit of `all` tells whether the second ever
-// occurred (odds of 2^-58 each). v = 2^64 - 1 + 1 wraps to 0 and gives the sum 0, less than any other: seen
-// in the minimum. Returns false where a result may be wrong.
+// alone a further subtraction would be due. The top bits 011 are put before it: a sum of 2^61 or more makes
+// it negative (odds of 2^-58), and so the minimum, which tells that it occurred. v = 2^64 - 1 + 1 wraps to 0
+// and gives the sum 0, less than any other that is not negative: seen in the minimum too. Returns false where
+// a result may be wrong.
 HWY_NOINLINE bool LeastWide(const PermutationTable& table, const uint64_t* hashes, size_t count, bool first,
                             uint64_t* out) {
   const Wide d;
   const Signed ds;
   const size_t lanes = hn::Lanes(d);
-  const auto top = hn::Set(d, ~kMersenne61);
-  auto all = hn::Set(d, ~uint64_t{0});
-  auto none = hn::Zero(d);
-  for (size_t i = 0; i < table.a_low.size(); i += 2 * lanes) {
+  const auto low_bits = hn::Set(d, kMersenne61);
+  const auto top = hn::Set(d, uint64_t{3} << 61);
+  const auto reduced = [&](hn::Vec<Wide> v) HWY_ATTR {
+    return hn::BitCast(ds, hn::Add(hn::OrAnd(top, v, low_bits), hn::ShiftRight<61>(v)));
+  };
+  auto all = hn::Set(ds, std::numeric_limits<int64_t>::max());
+  for (size_t i = 0; i < table.a.size(); i += 2 * lanes) {
     const Permutations p(table, i), r(table, i + lanes);
-    auto p_least = hn::Set(ds, -1), r_least = p_least;
+    auto p_least = hn::Set(ds, std::numeric_limits<int64_t>::max()), r_least = p_least;
     if (!first) {
       p_least = hn::BitCast(ds, hn::LoadU(d, out + i));
       r_least = hn::BitCast(ds, hn::LoadU(d, out + i + lanes));
     }
     for (size_t k = 0; k < count; ++k) {
-      const auto hash = hn::BitCast(Half(), hn::Set(d, hashes[k]));
-      const auto high = hn::BitCast(Half(), hn::Set(d, hashes[k] >> 32));
-      const auto v = p.of(hash, high), w = r.of(hash, high);
-      const auto p_sum = hn::Add(hn::Or(v, top), hn::ShiftRight<61>(v));
-      const auto r_sum = hn::Add(hn::Or(w, top), hn::ShiftRight<61>(w));
-      all = hn::And(all, hn::And(p_sum, r_sum));
-      p_least = hn::Min(p_least, hn::BitCast(ds, p_sum));
-      r_least = hn::Min(r_least, hn::BitCast(ds, r_sum));
+      const auto hash = spread(hashes[k]);
+      p_least = hn::Min(p_least, reduced(p.of(hash)));
+      r_least = hn::Min(r_least, reduced(r.of(hash)));
     }
     hn::StoreU(hn::BitCast(d, p_least), d, out + i);
     hn::StoreU(hn::BitCast(d, r_least), d, out + i + lanes);
-    none = hn::Or(none, hn::Or(hn::VecFromMask(d, hn::Eq(hn::BitCast(d, p_least), top)),
-                               hn::VecFromMask(d, hn::Eq(hn::BitCast(d, r_least), top))));
+    all = hn::Min(all, hn::Min(p_least, r_least));
   }
-  const auto wrong = hn::Or(none, hn::Not(all));
-  return hn::AllTrue(d, hn::Eq(hn::ShiftRight<63>(wrong), hn::Zero(d)));
+  return hn::AllTrue(ds, hn::Gt(all, hn::BitCast(ds, top)));
 }
 
 // The same with the whole modulus and 32 bits of it: (v + ((v mod 2^61 + q + 1) >> 61)) mod 2^61 of plain v,
@@ -105,14 +130,12 @@ HWY_NOINLINE void LeastNarrow(const PermutationTable& table, const uint64_t* has
   const auto low_bits = hn::Set(d, kMersenne61);
   const auto one = hn::Set(d, 1);
   const auto narrow = hn::Set(d, 0xFFFFFFFFu);
-  for (size_t i = 0; i < table.a_low.size(); i += lanes) {
+  for (size_t i = 0; i < table.a.size(); i += lanes) {
     const Permutations p(table, i);
     auto least = hn::Set(ds, int64_t{1} << 32);
     if (!first) least = hn::BitCast(ds, hn::LoadU(d, out + i));
     for (size_t k = 0; k < count; ++k) {
-      const auto hash = hn::BitCast(Half(), hn::Set(d, hashes[k]));
-      const auto high = hn::BitCast(Half(), hn::Set(d, hashes[k] >> 32));
-      const auto v = hn::Sub(p.of(hash, high), one);
+      const auto v = hn::Sub(p.of(spread(hashes[k])), one);
       const auto sum = hn::Add(hn::And(v, low_bits), hn::ShiftRight<61>(v));
       const auto value = hn::And(hn::Add(sum, hn::ShiftRight<61>(hn::Add(sum, one))), low_bits);
       least = hn::Min(least, hn::BitCast(ds, hn::And(value, narrow)));
@@ -132,13 +155,12 @@ namespace strata::data::dedup {
 HWY_EXPORT(LeastWide);
 HWY_EXPORT(LeastNarrow);
 
-PermutationTable::PermutationTable(std::span<const uint64_t> a, std::span<const uint64_t> b_of)
-    : a_plain(a.begin(), a.end()), b_plain(b_of.begin(), b_of.end()) {
-  const size_t filled = (a.size() + kGroup - 1) / kGroup * kGroup;
+PermutationTable::PermutationTable(std::span<const uint64_t> a_of, std::span<const uint64_t> b_of)
+    : a_plain(a_of.begin(), a_of.end()), b_plain(b_of.begin(), b_of.end()) {
+  const size_t filled = (a_of.size() + kGroup - 1) / kGroup * kGroup;
   for (size_t i = 0; i < filled; ++i) {
-    const size_t from = std::min(i, a.size() - 1);
-    a_low.push_back(a[from] & 0xFFFFFFFFu);
-    a_high.push_back(a[from] >> 32);
+    const size_t from = std::min(i, a_of.size() - 1);
+    a.push_back(a_of[from]);
     b.push_back(b_of[from] + 1);
   }
 }

@@ -18,16 +18,16 @@ inline uint64_t permuted(uint64_t hash, uint64_t a, uint64_t b) {
 // The permutations as the loop reads them, filled up to a multiple of kGroup with copies of the last one.
 struct PermutationTable {
   static constexpr size_t kGroup = 16;  // a whole number of vectors on every machine
-  std::vector<uint64_t> a_low, a_high, b;
+  std::vector<uint64_t> a, b;
   std::vector<uint64_t> a_plain, b_plain;
 
   PermutationTable() = default;
-  PermutationTable(std::span<const uint64_t> a, std::span<const uint64_t> b);
+  PermutationTable(std::span<const uint64_t> a_of, std::span<const uint64_t> b_of);
   size_t size() const { return a_plain.size(); }
 };
 
 // out[i] = the least of permuted(hash, a[i], b[i]) over all hashes (at least one), of its low 32 bits if
-// `narrow`. `out` has room for a_low.size() numbers; those behind size() are of no use.
+// `narrow`. `out` has room for a.size() numbers; those behind size() are of no use.
 void least_permuted(const PermutationTable& table, std::span<const uint64_t> hashes, bool narrow,
                     uint64_t* out);
 

@@ -96,8 +96,18 @@ std::string_view without_citations(std::string_view line, std::string& buffer) {
 }
 
 bool ends_a_sentence(std::string_view line) {
-  return !line.empty() && std::string_view(".?!\"'").find(line.back()) != std::string_view::npos &&
-         !line.ends_with("...");
+  if (line.empty()) return false;
+  switch (line.back()) {
+    case '.':
+      return !line.ends_with("...");
+    case '?':
+    case '!':
+    case '"':
+    case '\'':
+      return true;
+    default:
+      return false;
+  }
 }
 
 C4Quality::Verdict C4Quality::judge(std::string_view& line, std::span<const Word> words, bool phrases,

@@ -32,6 +32,39 @@ int64_t count_of(std::string_view text, std::string_view needle) {
   return n;
 }
 
+// Whether an ellipsis of either kind may be in [at, at + n). Reads 2 bytes beyond. Written so that compilers
+// use vectors.
+#if defined(__GNUC__) && !defined(__clang__)
+__attribute__((optimize("O3")))
+#endif
+bool block_may_have_ellipsis(const uint8_t* at, size_t n) {
+  uint8_t found = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const uint8_t a = at[i], b = at[i + 1], c = at[i + 2];
+    found |= static_cast<uint8_t>(((a == '.') & (b == '.') & (c == '.')) |
+                                  ((a == 0xE2) & (b == 0x80) & (c == 0xA6)));
+  }
+  return found != 0;
+}
+
+int64_t count_ellipses(std::string_view text) {
+  constexpr size_t kBlock = 4096;
+  if (text.size() < kEllipsis.size()) return 0;
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(text.data());
+  const size_t places = text.size() - 2;
+  for (size_t at = 0; at < places; at += kBlock) {
+    if (!block_may_have_ellipsis(bytes + at, std::min(kBlock, places - at))) continue;
+    return count_of(text, "...") + count_of(text, kEllipsis);
+  }
+  return 0;
+}
+
+int64_t count_hashes(std::string_view text) {
+  int64_t n = 0;
+  for (size_t at = text.find('#'); at != std::string_view::npos; at = text.find('#', at + 1)) ++n;
+  return n;
+}
+
 class GopherQuality final : public DocumentStage {
  public:
   explicit GopherQuality(const StageParameters& parameters)
@@ -126,10 +159,10 @@ std::string_view GopherQuality::apply(TextView& text, const Document&, StageStat
   const auto all_words = static_cast<double>(words.size());
   const auto per = [](double value, double of) { return of > 0 ? value / of : 0.0; };
   const std::string_view bytes = text.bytes();
-  const double hashes = per(static_cast<double>(std::count(bytes.begin(), bytes.end(), '#')), all_words);
+  const double hashes = per(static_cast<double>(count_hashes(bytes)), all_words);
   stats.record(kHashes, hashes);
   if (max_symbols_ > 0 && hashes > max_symbols_) return "gopher_too_many_hashes";
-  const int64_t ellipses = count_of(bytes, "...") + count_of(bytes, kEllipsis);
+  const int64_t ellipses = count_ellipses(bytes);
   const double ellipsis_ratio = per(static_cast<double>(ellipses), all_words);
   stats.record(kEllipses, ellipsis_ratio);
   if (max_symbols_ > 0 && ellipsis_ratio > max_symbols_) return "gopher_too_many_ellipsis";

@@ -12,8 +12,28 @@
 namespace strata::data {
 namespace {
 
-// Two n-grams are the same only if their first bytes are; n-grams shorter than this are always looked up.
+// Two n-grams are the same only if their first bytes are, so many or twice as many; n-grams shorter than this
+// are always looked up.
 constexpr uint32_t kStartBytes = 16;
+
+// Of up to 16 bytes, where 16 can be read: without a branch on the size.
+uint64_t hash_of_16(const char* bytes, size_t size) {
+  const auto low_bytes = [](size_t n) { return n == 0 ? 0 : ~uint64_t{0} >> (64 - 8 * n); };
+  uint64_t a, b;
+  std::memcpy(&a, bytes, 8);
+  std::memcpy(&b, bytes + 8, 8);
+  a &= low_bytes(std::min<size_t>(size, 8));
+  b &= low_bytes(size - std::min<size_t>(size, 8));
+  return mix_hash(a ^ (0x9E3779B97F4A7C15u + size), b ^ 0xE7037ED1A0B428DBu);
+}
+
+// Of kStartBytes bytes behind those of the key `before`.
+uint64_t hash_start(const char* bytes, uint64_t before) {
+  uint64_t a, b;
+  std::memcpy(&a, bytes, 8);
+  std::memcpy(&b, bytes + 8, 8);
+  return mix_hash(a ^ 0x9E3779B97F4A7C15u ^ before, b ^ 0xE7037ED1A0B428DBu);
+}
 
 uint64_t extend(uint64_t key, uint64_t word) {
   return mix_hash(key ^ 0xA0761D6478BD642Fu, word);
@@ -25,6 +45,14 @@ void FirstPlaces::reset(size_t items) {
   const size_t size = std::bit_ceil(std::max<size_t>(items, 8) * 2);
   if (slots_.size() < size) slots_.resize(size);
   std::memset(slots_.data(), 0xFF, size * sizeof(slots_[0]));
+  mask_ = size - 1;
+}
+
+void ComeTwice::reset(size_t items) {
+  constexpr size_t kSlotsPerItem = 8;  // one key in eight or more is taken for another
+  const size_t size = std::bit_ceil(std::max<size_t>(items, 8) * kSlotsPerItem);
+  if (slots_.size() < size) slots_.resize(size);
+  std::memset(slots_.data(), 0, size);
   mask_ = size - 1;
 }
 
@@ -50,38 +78,66 @@ void RepetitionCounter::set_words(std::span<const Word> words) {
 
 void RepetitionCounter::hash_words() {
   word_hashes_.resize(words_.size());
-  for (size_t i = 0; i < words_.size(); ++i) word_hashes_[i] = short_hash(words_[i].bytes);
+  if (words_.empty()) return;
+  const char* const end = words_.back().bytes.data() + words_.back().bytes.size();
+  for (size_t i = 0; i < words_.size(); ++i) {
+    const std::string_view word = words_[i].bytes;
+    if (word.size() > 16) {
+      word_hashes_[i] = short_hash(word);
+    } else if (end - word.data() >= 16) {
+      word_hashes_[i] = hash_of_16(word.data(), word.size());
+    } else {
+      char copy[16] = {};
+      std::memcpy(copy, word.data(), word.size());
+      word_hashes_[i] = hash_of_16(copy, word.size());
+    }
+  }
 }
 
-int64_t RepetitionCounter::top_n_gram(size_t n) {
-  STRATA_CHECK(n >= 1 && (top_n_ == 0 || n > top_n_), "n-grams of {} after those of {}", n, top_n_);
-  if (words_.size() < n) return 0;
+// All n-grams that may come twice.
+void RepetitionCounter::find_first_candidates(size_t n) {
   const size_t grams = words_.size() - n + 1;
-  duplicated_n_ = 0;
-  if (top_n_ == 0) {
-    // Every word is a 1-gram that may be repeated.
-    hash_words();
-    keys_ = word_hashes_;
-    firsts_.assign(words_.size(), 0);
-    counts_.assign(words_.size(), 2);
-    candidates_.resize(words_.size());
-    std::iota(candidates_.begin(), candidates_.end(), 0u);
-    top_n_ = 1;
+  hash_words();
+  keys_.resize(words_.size());
+  firsts_.resize(words_.size());
+  counts_.resize(words_.size());
+  candidates_.resize(grams);
+  for (size_t i = 0; i < grams; ++i) {
+    uint64_t key = word_hashes_[i];
+    for (size_t k = 1; k < n; ++k) key = extend(key, word_hashes_[i + k]);
+    keys_[i] = key;
   }
-  // An n-gram comes twice only where the shorter one at its start does.
+  std::iota(candidates_.begin(), candidates_.end(), 0u);
+  keep_repeated(0);
+}
+
+// Those n-grams that may come twice because the shorter ones at their starts do.
+void RepetitionCounter::find_longer_candidates(size_t n) {
+  const size_t grams = words_.size() - n + 1;
   size_t number = 0;
   for (const uint32_t i : candidates_) {
     candidates_[number] = i;
     number += (counts_[firsts_[i]] > 1) & (i < grams);
   }
   candidates_.resize(number);
-  places_.reset(number);
   for (const uint32_t i : candidates_) {
     uint64_t key = keys_[i];
     for (size_t k = top_n_; k < n; ++k) key = extend(key, word_hashes_[i + k]);
     keys_[i] = key;
-    counts_[i] = 0;
   }
+}
+
+int64_t RepetitionCounter::top_n_gram(size_t n) {
+  STRATA_CHECK(n >= 1 && (top_n_ == 0 || n > top_n_), "n-grams of {} after those of {}", n, top_n_);
+  if (words_.size() < n) return 0;
+  duplicated_n_ = 0;
+  if (top_n_ == 0) {
+    find_first_candidates(n);
+  } else {
+    find_longer_candidates(n);
+  }
+  places_.reset(candidates_.size());
+  for (const uint32_t i : candidates_) counts_[i] = 0;
   for (const uint32_t i : candidates_) {
     const uint32_t first = places_.find(keys_[i], keys_.data(), i);
     firsts_[i] = first;
@@ -101,7 +157,19 @@ int64_t RepetitionCounter::top_n_gram(size_t n) {
   return length * best_count;
 }
 
-// Marks the words from which on kStartBytes bytes come more than once, so that only there n-grams are hashed.
+// Leaves of the candidates those whose keys, less their lowest bits, may come more than once.
+void RepetitionCounter::keep_repeated(int shift) {
+  twice_.reset(candidates_.size());
+  for (const uint32_t i : candidates_) twice_.add(keys_[i] >> shift);
+  size_t number = 0;
+  for (const uint32_t i : candidates_) {
+    candidates_[number] = i;
+    number += twice_.may_have(keys_[i] >> shift);
+  }
+  candidates_.resize(number);
+}
+
+// Tells how much behind each word comes more than once, so that n-grams are hashed only where they may.
 void RepetitionCounter::find_repeated_starts() {
   const size_t n = words_.size();
   starts_.resize(n + 1);
@@ -116,7 +184,7 @@ void RepetitionCounter::find_repeated_starts() {
   }
   starts_[n] = static_cast<uint32_t>(bytes);
   lengths_[n] = length;
-  joined_.resize(bytes + kStartBytes);
+  joined_.resize(bytes + 2 * kStartBytes);
   // Sixteen bytes at once, of which the next word overwrites what is too much. A word may be read so far only
   // where the words behind it take as many bytes of the text.
   for (size_t i = 0; i < n; ++i) {
@@ -129,19 +197,22 @@ void RepetitionCounter::find_repeated_starts() {
       std::memcpy(to, word.data(), word.size());
     }
   }
-  std::memset(joined_.data() + bytes, 0, kStartBytes);
+  std::memset(joined_.data() + bytes, 0, 2 * kStartBytes);
 
-  places_.reset(n);
   keys_.resize(n);
+  for (size_t i = 0; i < n; ++i) keys_[i] = hash_start(joined_.data() + starts_[i], 0);
   repeated_.assign(n, 0);
-  for (uint32_t i = 0; i < n; ++i) {
-    uint64_t a, b;
-    std::memcpy(&a, joined_.data() + starts_[i], 8);
-    std::memcpy(&b, joined_.data() + starts_[i] + 8, 8);
-    keys_[i] = mix_hash(a ^ 0x9E3779B97F4A7C15u, b ^ 0xE7037ED1A0B428DBu);
-    const uint32_t first = places_.find(keys_[i], keys_.data(), i);
-    if (first != i) repeated_[i] = repeated_[first] = 1;
+  candidates_.resize(n);
+  std::iota(candidates_.begin(), candidates_.end(), 0u);
+  keep_repeated(0);
+  // Few of those that are left have the same of other bits of the key, unless they are the same.
+  keep_repeated(32);
+  for (const uint32_t i : candidates_) {
+    repeated_[i] = kStartBytes;
+    keys_[i] = hash_start(joined_.data() + starts_[i] + kStartBytes, keys_[i]);
   }
+  keep_repeated(0);
+  for (const uint32_t i : candidates_) repeated_[i] = 2 * kStartBytes;
   has_starts_ = true;
 }
 
@@ -153,7 +224,9 @@ int64_t RepetitionCounter::duplicated_n_grams(size_t n) {
   size_t number = 0;
   const auto consider = [&](uint32_t i) {
     candidates_[number] = i;
-    number += repeated_[i] | (starts_[i + n] - starts_[i] < kStartBytes);
+    const uint32_t size = starts_[i + n] - starts_[i];
+    number += (repeated_[i] >= 2 * kStartBytes) | (size < kStartBytes) |
+              ((repeated_[i] == kStartBytes) & (size < 2 * kStartBytes));
   };
   if (duplicated_n_ != 0 && duplicated_n_ < n) {
     // A longer n-gram comes twice at none but the places of shorter ones.

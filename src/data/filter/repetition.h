@@ -36,6 +36,22 @@ class FirstPlaces {
   size_t mask_ = 0;
 };
 
+// Which keys may have come more than once: all that did, and few others. Nothing in it waits for what was
+// found.
+class ComeTwice {
+ public:
+  void reset(size_t items);
+  void add(uint64_t key) {
+    uint8_t& slot = slots_[key & mask_];
+    slot = static_cast<uint8_t>(slot << 1 | 1);
+  }
+  bool may_have(uint64_t key) const { return slots_[key & mask_] > 1; }
+
+ private:
+  std::vector<uint8_t> slots_;  // 0, 1, and more than that from the second key on
+  size_t mask_ = 0;
+};
+
 // The second and later occurrences of each item.
 struct Duplicates {
   int64_t items = 0;
@@ -60,10 +76,14 @@ class RepetitionCounter {
 
  private:
   void hash_words();
+  void find_first_candidates(size_t n);
+  void find_longer_candidates(size_t n);
+  void keep_repeated(int shift);
   void find_repeated_starts();
 
   std::span<const Word> words_;
   FirstPlaces places_;
+  ComeTwice twice_;
   std::vector<uint64_t> keys_;  // of items, or of the n-grams at each word
   std::vector<uint64_t> word_hashes_;
   std::vector<uint32_t> firsts_;      // the first place of the n-gram at each word
@@ -74,7 +94,7 @@ class RepetitionCounter {
   std::string joined_;                // the words without spaces, and some zeros
   std::vector<uint32_t> starts_;      // of each word in joined_
   std::vector<uint32_t> lengths_;     // code points before each word
-  std::vector<uint8_t> repeated_;     // the characters from here on are found elsewhere too
+  std::vector<uint8_t> repeated_;     // so many bytes from here on may be found elsewhere too
   bool has_starts_ = false;
 };
 

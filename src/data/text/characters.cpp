@@ -218,51 +218,142 @@ void lower(std::string_view text, std::string& out) {
   }
 }
 
-void simplify(std::string_view text, std::string& out) {
-  const uint8_t* table = character_table();
-  out.clear();
-  out.reserve(text.size() + 8);
-  const char* at = text.data();
-  const char* end = at + text.size();
-  bool space = false;  // white space or punctuation since the last character
-  std::string lowered;
-  const auto add = [&](uint32_t c) {
-    if (space && !out.empty()) out += ' ';
-    space = false;
-    append_base(out, c, table);
-  };
-  while (at < end) {
-    const Character c = decode_utf8(at, end);
-    const uint8_t bits = table[c.value];
-    if (bits & kDecimalBit) {
-      add('0');
-      at = skip_number(at + c.size, end, table);
-    } else if (bits & (kSpaceBit | kPunctuationBit)) {
-      space = true;
-      at += c.size;
-    } else if (c.value < 0x80) {
-      if (space && !out.empty()) out += ' ';
-      space = false;
-      out += kAsciiLower.map[c.value];
-      ++at;
-    } else {
-      lowered.clear();
-      append_lower(lowered, text, at, c);
-      for (const char* low = lowered.data(); low < lowered.data() + lowered.size();) {
-        const Character part = decode_utf8(low, lowered.data() + lowered.size());
-        add(part.value);
-        low += part.size;
-      }
-      at += c.size;
+namespace {
+
+// What simplify does, character by character.
+class Simplification {
+ public:
+  Simplification(std::string_view text, std::string& out)
+      : out_(out), table_(character_table()), text_(text), end_(text.data() + text.size()) {
+    out_.resize(text.size() + kSlack);
+  }
+
+  // White space or punctuation, before what comes next.
+  void separate() { space_ = true; }
+
+  // A run of ASCII characters that need nothing but lower case.
+  void add_run(std::string_view run) {
+    begin_character();
+    char* const to = out_.data() + size_;
+    size_ += run.size();
+    if (end_ - (run.data() + run.size()) < 8) {
+      for (size_t i = 0; i < run.size(); ++i) to[i] = kAsciiLower.map[static_cast<uint8_t>(run[i])];
+      return;
+    }
+    // Eight bytes at once, of which the next ones overwrite what is too much.
+    for (size_t i = 0; i < run.size(); i += 8) {
+      uint64_t x;
+      std::memcpy(&x, run.data() + i, 8);
+      x = lower_ascii(x);
+      std::memcpy(to + i, &x, 8);
     }
   }
-  // A mark that was taken out may have stood alone between two spaces at an end.
-  const std::string_view stripped = strip(out);
-  if (stripped.size() != out.size()) {
-    const size_t begin = static_cast<size_t>(stripped.data() - out.data());
-    out.resize(begin + stripped.size());
-    out.erase(0, begin);
+
+  // The character at `at`, and of a number all of it; returns what stands behind.
+  const char* add(const char* at) {
+    const Character c = decode_utf8(at, end_);
+    const uint8_t bits = table_[c.value];
+    if (bits & kDecimalBit) {
+      add_run("0");
+      return skip_number(at + c.size, end_, table_);
+    }
+    const char* const behind = at + c.size;
+    if (bits & (kSpaceBit | kPunctuationBit)) {
+      separate();
+    } else if (c.value < 0x80) {
+      begin_character();
+      out_[size_++] = kAsciiLower.map[c.value];
+    } else {
+      lowered_.clear();
+      append_lower(lowered_, text_, at, c);
+      base_.clear();
+      for (const char* low = lowered_.data(); low < lowered_.data() + lowered_.size();) {
+        const Character part = decode_utf8(low, lowered_.data() + lowered_.size());
+        append_base(base_, part.value, table_);
+        low += part.size;
+      }
+      begin_character();
+      // Room for the rest of the text is kept: only here can the result be longer than the text.
+      const size_t needed = size_ + base_.size() + static_cast<size_t>(end_ - behind) + kSlack;
+      if (out_.size() < needed) out_.resize(2 * needed);
+      std::memcpy(out_.data() + size_, base_.data(), base_.size());
+      size_ += base_.size();
+    }
+    return behind;
   }
+
+  void finish() {
+    out_.resize(size_);
+    // A mark that was taken out may have stood alone between two spaces at an end.
+    const std::string_view stripped = strip(out_);
+    if (stripped.size() == out_.size()) return;
+    const size_t begin = static_cast<size_t>(stripped.data() - out_.data());
+    out_.resize(begin + stripped.size());
+    out_.erase(0, begin);
+  }
+
+ private:
+  static constexpr size_t kSlack = 16;
+
+  void begin_character() {
+    if (space_ && size_ > 0) out_[size_++] = ' ';
+    space_ = false;
+  }
+  // Of eight ASCII characters: bit 5 is set where one lies from 'A' to 'Z'.
+  static uint64_t lower_ascii(uint64_t x) {
+    constexpr uint64_t kOnes = 0x0101010101010101u;
+    x &= ~(kOnes * 0x80);  // what is behind a run need not be ASCII
+    const uint64_t from_a = x + kOnes * (0x80 - 'A'), behind_z = x + kOnes * (0x80 - 'Z' - 1);
+    return x | ((from_a & ~behind_z & kOnes * 0x80) >> 2);
+  }
+
+  std::string& out_;  // size_ of it is written
+  size_t size_ = 0;
+  const uint8_t* table_;
+  std::string_view text_;
+  const char* end_;
+  bool space_ = false;  // white space or punctuation since the last character
+  std::string lowered_, base_;
+};
+
+}  // namespace
+
+void simplify(std::string_view text, std::string& out) {
+  Simplification simplification(text, out);
+  for (const char* at = text.data(); at < text.data() + text.size();) at = simplification.add(at);
+  simplification.finish();
+}
+
+Simplifier::Simplifier() {
+  const uint8_t* table = character_table();
+  for (uint8_t c = 0; c < 0x80; ++c) {
+    if (table[c] & (kSpaceBit | kPunctuationBit)) separators_.add(c);
+    if (table[c] & kDecimalBit) digits_.add(c);
+  }
+}
+
+void Simplifier::simplify(std::string_view text, std::string& out) {
+  find_runs(text, separators_, edges_);
+  mark_bytes(text, digits_, true, slow_);
+  Simplification simplification(text, out);
+  const char* done = text.data();
+  for (size_t i = 0; i < edges_.size(); i += 2) {
+    const char* const begin = text.data() + edges_[i];
+    const char* const end = text.data() + edges_[i + 1];
+    // A number may reach into the next run.
+    const char* at = std::max(done, begin);
+    if (done <= begin) {
+      if (begin > text.data()) simplification.separate();
+      if (!any_marked(slow_.data(), edges_[i], edges_[i + 1])) {
+        simplification.add_run({begin, static_cast<size_t>(end - begin)});
+        done = end;
+        continue;
+      }
+    }
+    while (at < end) at = simplification.add(at);
+    done = std::max(done, at);
+  }
+  simplification.finish();
 }
 
 }  // namespace strata::data

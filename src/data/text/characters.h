@@ -8,6 +8,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "data/text/byte_runs.h"
 
 namespace strata::data {
 
@@ -71,5 +74,17 @@ void lower(std::string_view text, std::string& out);
 // punctuation and runs of white space as one space, decomposed without nonspacing marks. Two spacing marks
 // behind one another keep their order, where normalisation might turn them round.
 void simplify(std::string_view text, std::string& out);
+
+// The same for long texts, with the processor's vectors. To be used for one text after another.
+class Simplifier {
+ public:
+  Simplifier();
+  void simplify(std::string_view text, std::string& out);
+
+ private:
+  AsciiSet separators_, digits_;
+  std::vector<uint32_t> edges_;
+  std::vector<uint64_t> slow_;
+};
 
 }  // namespace strata::data

@@ -36,6 +36,8 @@ struct TextView::State {
   int64_t code_points = -1;
   std::array<Lazy<Word>, 2> words, simplified_words;
   Lazy<std::string_view> split_lines, python_lines;
+  WordSplitter splitter;
+  Simplifier simplifier;
   std::unique_ptr<SpacyWords> spacy;  // its tables are made when they are first asked for
   std::vector<Word> other_words;
   std::vector<std::pair<const char*, std::shared_ptr<void>>> scratch;
@@ -50,7 +52,7 @@ struct TextView::State {
   }
 
   void split(std::string_view of, WordRule rule, std::vector<Word>& out) {
-    if (rule == WordRule::kWhitespace) return split_whitespace(of, out);
+    if (rule == WordRule::kWhitespace) return splitter.split(of, out);
     if (!spacy) spacy = std::make_unique<SpacyWords>();
     spacy->split(of, out);
   }
@@ -100,7 +102,7 @@ std::span<const std::string_view> TextView::python_lines() {
 
 std::string_view TextView::simplified() {
   if (!state_->has_simplified) {
-    simplify(state_->text, state_->simplified);
+    state_->simplifier.simplify(state_->text, state_->simplified);
     state_->has_simplified = true;
   }
   return state_->simplified;

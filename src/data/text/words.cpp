@@ -103,4 +103,44 @@ void split_whitespace(std::string_view text, std::vector<Word>& words) {
   }
 }
 
+WordSplitter::WordSplitter() {
+  const uint8_t* table = character_table();
+  for (uint8_t c = 0; c < 0x80; ++c) {
+    if (table[c] & kSpaceBit) spaces_.add(c);
+    if (table[c] & kAlphaBit) letters_.add(c);
+  }
+}
+
+void WordSplitter::split(std::string_view text, std::vector<Word>& words) {
+  find_runs(text, spaces_, edges_);
+  const bool wide = mark_bytes(text, {}, true, wide_bits_);
+  mark_bytes(text, letters_, false, letter_bits_);
+  const uint8_t* bytes = byte_table().bits;
+  size_t number = words.size();
+  words.resize(number + edges_.size() / 2);
+  for (size_t i = 0; i < edges_.size(); i += 2) {
+    const size_t begin = edges_[i], end = edges_[i + 1];
+    const std::string_view word = text.substr(begin, end - begin);
+    if (wide && any_marked(wide_bits_.data(), begin, end)) {
+      // It may hold white space that is not ASCII, and so be none or several.
+      pieces_.clear();
+      split_whitespace(word, pieces_);
+      const size_t needed = number + pieces_.size() + (edges_.size() - i) / 2;
+      if (words.size() < needed) words.resize(needed + words.size() / 8);
+      for (const Word& piece : pieces_) words[number++] = piece;
+      continue;
+    }
+    Word& out = words[number++];
+    const auto code_points = static_cast<uint32_t>(word.size());
+    if (any_marked(letter_bits_.data(), begin, end)) {
+      out = {.bytes = word, .code_points = code_points, .alpha = true};
+      continue;
+    }
+    Gathered gathered;
+    for (const char c : word) gathered.add(bytes[static_cast<uint8_t>(c)]);
+    out = finish(word, code_points, gathered);
+  }
+  words.resize(number);
+}
+
 }  // namespace strata::data

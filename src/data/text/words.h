@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "data/text/byte_runs.h"
+
 namespace strata::data {
 
 // How words are counted. kWhitespace: Python's str.split(). kSpacy: the tokens of spaCy's blank English
@@ -25,5 +27,18 @@ Word make_word(std::string_view bytes);
 
 // str.split(), appended to `words`.
 void split_whitespace(std::string_view text, std::vector<Word>& words);
+
+// The same for long texts, with the processor's vectors. To be used for one text after another.
+class WordSplitter {
+ public:
+  WordSplitter();
+  void split(std::string_view text, std::vector<Word>& words);
+
+ private:
+  AsciiSet spaces_, letters_;
+  std::vector<uint32_t> edges_;
+  std::vector<uint64_t> wide_bits_, letter_bits_;
+  std::vector<Word> pieces_;
+};
 
 }  // namespace strata::data

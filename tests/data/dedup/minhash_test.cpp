@@ -1,7 +1,11 @@
 // MinHash against datatrove's golden numbers, and the stage against a search over all pairs.
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <set>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -10,6 +14,7 @@
 #include "data/dedup/minhash_hash.h"
 #include "data/dedup/sha1.h"
 #include "data/dedup/shingle_sets.h"
+#include "data/dedup/span_hash.h"
 
 namespace strata::data::dedup {
 namespace {
@@ -94,7 +99,7 @@ TEST(Minhash, KernelEqualsTheFormula) {
       std::vector<uint64_t> hashes(count);
       for (auto& h : hashes) h = uint64_t{numbers.below(~0u)} << 32 | numbers.below(~0u);
       for (const bool narrow : {false, true}) {
-        std::vector<uint64_t> out(table.a_low.size());
+        std::vector<uint64_t> out(table.a.size());
         least_permuted(table, hashes, narrow, out.data());
         for (size_t i = 0; i < permutations; ++i) {
           uint64_t least = ~uint64_t{0};
@@ -121,7 +126,7 @@ TEST(Minhash, KernelIsExactWhereTheModulusFolds) {
   for (const uint64_t edge : edges) {
     for (const uint64_t other : {edge, uint64_t{1} << 40, uint64_t{3}}) {
       for (const bool narrow : {false, true}) {
-        std::vector<uint64_t> out(table.a_low.size());
+        std::vector<uint64_t> out(table.a.size());
         const std::vector<uint64_t> hashes = {edge, other};
         least_permuted(table, hashes, narrow, out.data());
         for (size_t i = 0; i < a.size(); ++i) {
@@ -376,6 +381,33 @@ TEST(MinhashStage, RefusesWhatCannotBe) {
   EXPECT_THROW(make_stage("minhash", {{"precision", int64_t{16}}}), ConfigError);
   EXPECT_THROW(make_stage("minhash", {{"min_jaccard", 1.5}}), ConfigError);
   EXPECT_THROW(make_stage("minhash", {{"words", std::string("nltk")}}), ConfigError);
+}
+
+TEST(SpanHash, IsThatOfEachSpan) {
+  std::mt19937 random(5);
+  for (const size_t words : {size_t{1}, size_t{5}, size_t{6}, size_t{13}}) {
+    for (size_t number = words; number < 60; ++number) {
+      std::string text;
+      std::vector<uint32_t> begins;
+      for (size_t i = 0; i < number; ++i) {
+        begins.push_back(static_cast<uint32_t>(text.size()));
+        // Spans of five bytes to several hundred.
+        const size_t size = 1 + random() % (number % 4 == 0 ? 90 : 9);
+        for (size_t k = 0; k < size; ++k) text += static_cast<char>(random());
+        text += ' ';
+      }
+      begins.push_back(static_cast<uint32_t>(text.size()));
+      text.pop_back();
+      const std::vector<char> tight(text.begin(), text.end());
+      std::vector<uint64_t> hashes(number - words + 1);
+      const size_t done = hash_spans({tight.data(), tight.size()}, begins.data(), words, hashes);
+      ASSERT_LE(done, hashes.size());
+      for (size_t i = 0; i < done; ++i) {
+        const size_t size = begins[i + words] - 1 - begins[i];
+        EXPECT_EQ(hashes[i], XXH64(tight.data() + begins[i], size, 0)) << size;
+      }
+    }
+  }
 }
 
 }  // namespace
