@@ -4,6 +4,7 @@
 #include <bitset>
 #include <string>
 
+#include "data/text/byte_runs.h"
 #include "data/text/characters.h"
 #include "data/text/short_hash.h"
 #include "data/text/spacy_rules.h"
@@ -67,12 +68,21 @@ struct SpacyWords::State {
   size_t runs = 0;
   std::vector<uint32_t> sizes;
   std::bitset<4096> maybe_exception;  // by hash: exceptions made of letters
+  AsciiSet spaces, no_letters;
+  std::vector<uint32_t> edges;
+  std::vector<uint64_t> no_letter_bits;
 
   State() {
+    for (uint8_t c = 0; c < 0x80; ++c) {
+      const uint8_t bits = byte_classes().bits[c];
+      if (bits == 8) spaces.add(c);
+      if (bits != 1) no_letters.add(c);
+    }
     for (const std::string_view text : rules.letter_exceptions()) maybe_exception.set(place(text));
   }
   size_t place(std::string_view text) const { return short_hash(text) % maybe_exception.size(); }
 
+  void add_mixed(std::string_view text, std::vector<Word>& words);
   void add_run(std::string_view run, std::vector<Word>& words);
   void add_known(const Run& known, const char* at, std::vector<Word>& words) const;
   static Run& free_slot(std::vector<Run>& slots, uint64_t hash) {
@@ -227,6 +237,25 @@ std::string_view next_run(const char* at, const char* end, const uint8_t* classe
 }  // namespace
 
 void SpacyWords::split(std::string_view text, std::vector<Word>& words) {
+  State& state = *state_;
+  find_runs(text, state.spaces, state.edges);
+  mark_bytes(text, state.no_letters, true, state.no_letter_bits);
+  words.reserve(words.size() + state.edges.size() / 2 + state.edges.size() / 8);
+  for (size_t i = 0; i < state.edges.size(); i += 2) {
+    const size_t begin = state.edges[i], end = state.edges[i + 1];
+    const std::string_view run = text.substr(begin, end - begin);
+    if (any_marked(state.no_letter_bits.data(), begin, end)) {
+      state.add_mixed(run, words);
+    } else if (state.maybe_exception[state.place(run)]) {
+      state.add_run(run, words);
+    } else {
+      words.push_back({.bytes = run, .code_points = static_cast<uint32_t>(run.size()), .alpha = true});
+    }
+  }
+}
+
+// A run that may hold white space which is not ASCII.
+void SpacyWords::State::add_mixed(std::string_view text, std::vector<Word>& words) {
   const uint8_t* classes = byte_classes().bits;
   const char* at = text.data();
   const char* end = at + text.size();
@@ -234,10 +263,10 @@ void SpacyWords::split(std::string_view text, std::vector<Word>& words) {
     uint8_t seen;
     const std::string_view run = next_run(at, end, classes, seen);
     at += run.size();
-    if ((seen == 1 && !state_->maybe_exception[state_->place(run)]) || seen == 2) {
+    if ((seen == 1 && !maybe_exception[place(run)]) || seen == 2) {
       words.push_back({.bytes = run, .code_points = static_cast<uint32_t>(run.size()), .alpha = seen == 1});
     } else if (seen != 0) {
-      state_->add_run(run, words);
+      add_run(run, words);
     }
     // The white space behind it: one character, more of it comes back here as an empty run.
     if (at < end) at += decode_utf8(at, end).size;
