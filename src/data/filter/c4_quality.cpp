@@ -127,7 +127,7 @@ C4Quality::Verdict C4Quality::judge(std::string_view& line, std::span<const Word
     return Verdict::kRemove;
   }
   LinePhrases found;
-  if (phrases) {
+  if (phrases && may_have_phrases(line)) {
     lower(line, scratch.lowered);
     found = find_phrases(scratch.lowered);
   }

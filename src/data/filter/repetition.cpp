@@ -84,13 +84,15 @@ void RepetitionCounter::hash_words() {
     const std::string_view word = words_[i].bytes;
     if (word.size() > 16) {
       word_hashes_[i] = short_hash(word);
-    } else if (end - word.data() >= 16) {
-      word_hashes_[i] = hash_of_16(word.data(), word.size());
-    } else {
-      char copy[16] = {};
-      std::memcpy(copy, word.data(), word.size());
-      word_hashes_[i] = hash_of_16(copy, word.size());
+      continue;
     }
+    char copy[16] = {};
+    const char* bytes = word.data();
+    if (end - bytes < 16) [[unlikely]] {
+      std::memcpy(copy, bytes, word.size());
+      bytes = copy;
+    }
+    word_hashes_[i] = hash_of_16(bytes, word.size());
   }
 }
 

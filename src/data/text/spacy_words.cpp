@@ -1,6 +1,7 @@
 #include "data/text/spacy_words.h"
 
 #include <algorithm>
+#include <array>
 #include <bitset>
 #include <string>
 
@@ -130,26 +131,30 @@ void SpacyWords::State::remember(uint64_t hash, std::span<const Word> words) {
 }
 
 void SpacyWords::State::add_known(const Run& known, const char* at, std::vector<Word>& words) const {
-  for (size_t i = 0; i < known.count; ++i) {
-    if (known.in_place) {
+  if (known.in_place) {
+    Word tokens[kInlineParts];
+    for (size_t i = 0; i < known.count; ++i) {
       const uint8_t size = known.tokens[i][0], flags = known.tokens[i][1];
-      words.push_back({.bytes = {at, size},
-                       .code_points = size,
-                       .symbol = (flags & kSymbolToken) != 0,
-                       .alpha = (flags & kAlphaToken) != 0,
-                       .punctuation = (flags & kPunctuationToken) != 0,
-                       .end_mark = (flags & kEndMarkToken) != 0});
+      tokens[i] = {.bytes = {at, size},
+                   .code_points = size,
+                   .symbol = (flags & kSymbolToken) != 0,
+                   .alpha = (flags & kAlphaToken) != 0,
+                   .punctuation = (flags & kPunctuationToken) != 0,
+                   .end_mark = (flags & kEndMarkToken) != 0};
       at += size;
-    } else {
-      const Part& part = parts[known.parts + i];
-      words.push_back({.bytes = {at, part.size},
-                       .code_points = part.code_points,
-                       .symbol = part.symbol,
-                       .alpha = part.alpha,
-                       .punctuation = part.punctuation,
-                       .end_mark = part.end_mark});
-      at += part.size;
     }
+    words.insert(words.end(), tokens, tokens + known.count);
+    return;
+  }
+  for (size_t i = 0; i < known.count; ++i) {
+    const Part& part = parts[known.parts + i];
+    words.push_back({.bytes = {at, part.size},
+                     .code_points = part.code_points,
+                     .symbol = part.symbol,
+                     .alpha = part.alpha,
+                     .punctuation = part.punctuation,
+                     .end_mark = part.end_mark});
+    at += part.size;
   }
 }
 
@@ -240,18 +245,30 @@ void SpacyWords::split(std::string_view text, std::vector<Word>& words) {
   State& state = *state_;
   find_runs(text, state.spaces, state.edges);
   mark_bytes(text, state.no_letters, true, state.no_letter_bits);
-  words.reserve(words.size() + state.edges.size() / 2 + state.edges.size() / 8);
+  // Words of letters follow one another; they are put to the others many at once.
+  std::array<Word, 32> letters;
+  size_t waiting = 0;
+  const auto put = [&] {
+    words.insert(words.end(), letters.begin(), letters.begin() + static_cast<ptrdiff_t>(waiting));
+    waiting = 0;
+  };
   for (size_t i = 0; i < state.edges.size(); i += 2) {
     const size_t begin = state.edges[i], end = state.edges[i + 1];
     const std::string_view run = text.substr(begin, end - begin);
-    if (any_marked(state.no_letter_bits.data(), begin, end)) {
+    const bool mixed = any_marked(state.no_letter_bits.data(), begin, end);
+    if (!mixed && !state.maybe_exception[state.place(run)]) {
+      letters[waiting++] = {.bytes = run, .code_points = static_cast<uint32_t>(run.size()), .alpha = true};
+      if (waiting == letters.size()) put();
+      continue;
+    }
+    put();
+    if (mixed) {
       state.add_mixed(run, words);
-    } else if (state.maybe_exception[state.place(run)]) {
-      state.add_run(run, words);
     } else {
-      words.push_back({.bytes = run, .code_points = static_cast<uint32_t>(run.size()), .alpha = true});
+      state.add_run(run, words);
     }
   }
+  put();
 }
 
 // A run that may hold white space which is not ASCII.
