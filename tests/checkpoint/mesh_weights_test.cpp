@@ -133,6 +133,9 @@ INSTANTIATE_TEST_SUITE_P(
         testing::Values(
             Layout{"tensor2", graph::Mesh::of(1, 1, 1, 2)}, Layout{"replicate2", graph::Mesh::of(2, 1, 1, 1)},
             Layout{"shard2_tensor2", graph::Mesh::of(1, 2, 1, 2)},
+            // Of Llama with fewer key-value heads than ranks.
+            Layout{"tensor4", graph::Mesh::of(1, 1, 1, 4)},
+            Layout{"zero3_shard2_tensor4_muon", graph::Mesh::of(1, 2, 1, 4), 3, optim::Muon{}},
             Layout{"zero1_shard3_muon", graph::Mesh::of(1, 3, 1, 1), 1, optim::Muon{}},
             Layout{"zero2_shard3_adafactor", graph::Mesh::of(1, 3, 1, 1), 2, optim::Adafactor{}},
             Layout{"zero3_replicate2_shard2_adafactor", graph::Mesh::of(2, 2, 1, 1), 3, optim::Adafactor{}})),

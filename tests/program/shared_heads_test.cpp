@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "mesh_model.h"
+#include "models/parametrization.h"
 
 namespace strata::program {
 namespace {
@@ -33,11 +34,7 @@ Tensor part_of(const Tensor& whole, int64_t first_row, int64_t rows) {
   return part;
 }
 
-class SharedHeads : public testing::TestWithParam<std::tuple<const char*, int64_t>> {};
-
-TEST_P(SharedHeads, GiveWhatOneRankGives) {
-  const auto& [preset, kv_heads] = GetParam();
-  CompileOptions options = options_of(preset, kv_heads);
+void expect_what_one_rank_gives(CompileOptions options) {
   const MeshRanks one = take_step(options);
   struct Layout {
     int64_t shard, tensor;
@@ -57,13 +54,28 @@ TEST_P(SharedHeads, GiveWhatOneRankGives) {
         const Tensor found = ranks.whole(prefix + name);
         const Tensor whole = one.whole(prefix + (parameter.part_of.empty() ? name : parameter.part_of));
         expect_near(found, part_of(whole, parameter.first_row, found.shape[0]), 2e-5, prefix + name);
-        if (HasFatalFailure()) return;
+        if (testing::Test::HasFatalFailure()) return;
       }
     }
     EXPECT_GE(parts, 2 * options.model.layers);
     for (const char* name : {"loss_sum", "token_count", "grad_norm", "param_norm"})
       expect_near(ranks.whole(name), one.whole(name), 2e-5, name);
   }
+}
+
+// Queries start smaller than keys and learn slower.
+void scale_widths(CompileOptions& options) {
+  options.model.mup = {.base_hidden_size = 16, .base_head_dim = 2};
+  options.rule_of = [model = options.model](const std::string&, graph::ParameterRole role) {
+    models::RateScale scale = models::rate_scale(model, role);
+    return optim::ParameterRule{{{0, {.lr_scale = scale.whole}}}, std::move(scale.parts)};
+  };
+}
+
+class SharedHeads : public testing::TestWithParam<std::tuple<const char*, int64_t>> {};
+
+TEST_P(SharedHeads, GiveWhatOneRankGives) {
+  expect_what_one_rank_gives(options_of(std::get<0>(GetParam()), std::get<1>(GetParam())));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, SharedHeads,
@@ -76,9 +88,16 @@ INSTANTIATE_TEST_SUITE_P(Families, SharedHeads,
                                   std::to_string(std::get<1>(one.param));
                          });
 
+TEST(SharedHeadsTest, LearnAtTheRatesOfTheirParts) {
+  CompileOptions options = options_of("llama3-5m", 2);
+  scale_widths(options);
+  expect_what_one_rank_gives(options);
+}
+
 // The first weights are those of one rank, bit for bit, whichever ranks hold them.
 TEST(SharedHeadsTest, BeginAsTheWholeDoes) {
   CompileOptions options = options_of("llama3-5m", 2);
+  scale_widths(options);
   const auto first_weights = [&] {
     return MeshRanks(compile({request_for(options.model, 1)}, options), 3,
                      [](Executor&, const graph::Coordinates&) {});
