@@ -27,7 +27,7 @@ enum class Residual { kAuto, kBf16, kFp32 };
 enum class Recompute { kAuto, kNone, kSelective, kFull };
 enum class DeviceKind { kAuto, kCpu, kCuda };
 enum class ReduceDtype { kFp32, kBf16 };
-enum class ContextKind { kAllGather, kUlysses };  // as layers::ContextKind
+enum class ContextKind { kAllGather, kRing, kUlysses };  // as layers::ContextKind
 enum class Progress { kAuto, kInline, kThread };
 enum class Backend { kAuto, kLocal, kMpi, kNccl };
 

@@ -316,9 +316,10 @@ void resolve_machine(RunConfig& config, const RankPlace& place) {
         name_of(activation_dtype(config)));
   }
   if (config.training.micro_batch_size.is_word()) {
-    // As many sequences as make about 2,048 tokens: GEMMs are at their best there, and more would only take
-    // memory. compile() takes fewer where these do not fit.
-    const int64_t wanted = std::max<int64_t>(1, 2048 / config.training.sequence_length);
+    // As many sequences as make about 2,048 tokens of a rank: GEMMs are at their best there, and more would
+    // only take memory. compile() takes fewer where these do not fit.
+    const int64_t shares = mesh_of(config).size("context");
+    const int64_t wanted = std::max<int64_t>(1, 2048 * shares / config.training.sequence_length);
     const int64_t sequences = sequences_of_part(config);
     int64_t size = std::min(wanted, sequences);
     // A pipeline of p ranks waits for p - 1 micro-batches: with 4 p of them that is a fifth of the time.
@@ -400,9 +401,7 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
   if (options.pipeline != nullptr && options.pipeline->splits_backward())
     options.backward = program::Backward::kSplit;
   options.sequence_parallel = config.parallel.sequence;
-  options.context_kind = config.parallel.context_kind == ContextKind::kUlysses
-                             ? layers::ContextKind::kUlysses
-                             : layers::ContextKind::kAllGather;
+  options.context_kind = static_cast<layers::ContextKind>(config.parallel.context_kind);
   options.zero = static_cast<int>(config.parallel.zero.value_or(0));
   options.reshard_after_forward = config.parallel.reshard_after_forward.value_or(true);
   options.prefetch = config.parallel.prefetch.value_or(config.parallel.progress == Progress::kThread ? 1 : 0);

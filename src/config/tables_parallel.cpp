@@ -35,8 +35,9 @@ TableSpec parallel_table() {
           key("context_kind", &T::context_kind,
               "With context above 1: how attention reads the keys of other ranks: all_gather puts all of "
               "them "
-              "together; ulysses gives each rank whole sequences for a share of the heads.",
-              choice({"all_gather", "ulysses", "ring"}, {"ring"})),
+              "together; ring lets them go round; ulysses gives each rank whole sequences for a share of the "
+              "heads.",
+              choice({"all_gather", "ring", "ulysses"})),
           key("pipeline", &T::pipeline,
               "Ranks that have the layers of a model one behind the other; -1: the ranks that are left.",
               degree()),

@@ -1,6 +1,8 @@
 // Rows of attention whose rows ranks share.
 #include <fmt/core.h>
 
+#include <limits>
+
 #include "device/op_operands.h"
 #include "ops/context_attention.h"
 
@@ -77,6 +79,50 @@ void add_context_rows(std::vector<OpCase>& cases) {
                      {q, q, lse, q, kv, form.begin, form.end, form.bias, rank},
                      form.attrs});
   }
+  // Keys of one rank that come by: two pieces of three.
+  const Operand coming = act({kRows, 2 * kKv}, {kKv, kKv});
+  struct Step {
+    std::string name;
+    int64_t rank, step;
+    Operand begin, end;
+    ops::ContextAttentionAttrs attrs;
+  };
+  for (const Step& step : {Step{"_ring_own", 1, 0, kv_begin(1), absent(), attrs_of(true, 0, 0, 0)},
+                           Step{"_ring_before", 2, 1, kv_begin(2), absent(), attrs_of(true, 0, 0, 0)},
+                           Step{"_ring_around", 0, 1, absent(), absent(), attrs_of(true, 0, 0.7, 0)},
+                           Step{"_ring_window", 0, 2, kv_begin(0), absent(), attrs_of(true, 5, 0, 0)},
+                           Step{"_ring_encoder", 1, 1, kv_begin(1), kv_end(1), attrs_of(false, 0, 0, 0)},
+                           Step{"_ring_whole_encoder", 1, 2, absent(), absent(), attrs_of(false, 0, 0, 0)}}) {
+    ops::ContextAttentionAttrs attrs = step.attrs;
+    attrs.kv_length = kLength;
+    attrs.ring_step = step.step;
+    const Operand rank = i32_of({7, step.rank});
+    cases.push_back({"context_attention" + step.name,
+                     &ops::kContextAttention,
+                     {q, coming, step.begin, step.end, absent(), rank},
+                     attrs});
+    cases.push_back({"context_attention_grad" + step.name,
+                     &ops::kContextAttentionGrad,
+                     {q, q, lse, q, coming, step.begin, step.end, absent(), rank},
+                     attrs});
+  }
+  // The first two rows of a sequence see none of the second's keys, the last row none of either's.
+  const auto partial = [](int64_t without) {
+    return f32_of({kSequences, kHeads, kLength}, [without](int64_t i) {
+      const int64_t row = i % kLength;
+      const bool none = row < without || row == kLength - 1;
+      return none ? -std::numeric_limits<double>::infinity() : 0.3 * static_cast<double>(i % 11) - 1;
+    });
+  };
+  ops::ContextAttentionAttrs merge = attrs_of(true, 0, 0, 0);
+  merge.kv_length = kLength;
+  merge.ring_step = 1;
+  OpCase merged{"merge_attention",
+                &ops::kMergeAttention,
+                {q, partial(0), q, partial(2), absent(), absent(), absent(), absent(), absent()},
+                merge};
+  merged.differentiable = {};  // what it is made of crosses between ranks: tests of meshes
+  cases.push_back(merged);
   OpCase split{"split_qkv", &ops::kSplitQkv, {act({kRows, kQ + 2 * kKv}, {kQ, kKv, kKv})}};
   split.differentiable = {0, 1};
   cases.push_back(split);

@@ -159,6 +159,8 @@ class Timed {
     add(ops::kContextAttention, {q, kv, begin, absent(), absent(), rank}, attrs);
     add(ops::kContextAttentionGrad,
         {q, q, f32({kTokens / kLength, kHeads, kLength}), q, kv, begin, absent(), absent(), rank}, attrs);
+    const Operand lse = f32({kTokens / kLength, kHeads, kLength});
+    add(ops::kMergeAttention, {q, lse, q, lse, absent(), absent(), absent(), absent(), absent()}, attrs);
     add(ops::kSplitQkv, {qkv()});
     add(ops::kJoinQkv, {q, act({kTokens, 2 * kKvWidth}, {kKvWidth, kKvWidth})});
   }

@@ -15,6 +15,7 @@ void ReshardAttrs::describe(AttributeText& text) const {
   if (ranks != 1) text("ranks", ranks);
   for (const int32_t one : among) text("among", int64_t{one});
   if (sequence != 0) text("sequence", sequence);
+  if (shift != 0) text("shift", shift);
   for (const ReshardCuts& cut : cuts) {
     if (cut.from.grain > 0) text("padded_from", held_size(cut.from));
     if (cut.to.grain > 0) text("padded_to", held_size(cut.to));
@@ -96,12 +97,14 @@ std::vector<PlacementOption> placements_take(const NodeView& view, int axis) {
 
 void gradient(GradientBuilder& builder, const Node& node) {
   const auto& attrs = node.attrs.as<ReshardAttrs>();
+  STRATA_CHECK(attrs.shift == 0, "who lets shards go round says what their gradient is");
   Graph& graph = builder.graph();
   const Placement wanted = attrs.from.kind == Placement::Kind::kPartial ? kWhole : attrs.from;
   const std::string& axis = graph.mesh().axes[static_cast<size_t>(attrs.axis)].name;
-  for (size_t i = 0; i < node.outputs.size(); ++i)
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
     builder.add_gradient(node.inputs[i],
                          reshard(graph, builder.gradient_of(node.outputs[i]), axis, wanted, attrs.sequence));
+  }
 }
 
 Attributes localize_ranks(const NodeView& view) {
@@ -162,6 +165,17 @@ ValueId reshard(Graph& graph, ValueId x, std::string_view axis_name, Placement t
   const Padding& padding = graph.value(x).padding;
   if (!cut_anew || (padding.axis != axis && padding.uneven != axis)) graph.value(y).padding = padding;
   return y;
+}
+
+std::vector<ValueId> shift_shards(Graph& graph, std::vector<ValueId> values, std::string_view axis_name,
+                                  int64_t places) {
+  const int axis = axis_to_split(graph, axis_name);
+  if (axis < 0) return values;
+  const Placement held = graph.placement(values.front(), static_cast<size_t>(axis));
+  STRATA_CHECK(is_sharded(held), "{} does not lie in shards on axis {}", graph.value(values.front()).name,
+               axis_name);
+  return graph.add_node(kReshard, std::move(values),
+                        ReshardAttrs{.axis = axis, .from = held, .to = held, .shift = places});
 }
 
 ValueId sum_over_ranks(Graph& graph, ValueId x) {
@@ -251,7 +265,7 @@ void drop_identities_pass(Graph& graph) {
     }
     if (node.op != &kReshard) return false;
     const auto& attrs = node.attrs.as<ReshardAttrs>();
-    if (attrs.from != attrs.to) return false;
+    if (attrs.from != attrs.to || attrs.shift != 0) return false;
     same[static_cast<size_t>(node.outputs[Reshard::kY])] = node.inputs[Reshard::kX];
     return true;
   });

@@ -4,6 +4,7 @@
 //   S → R  all-gather       S → S  all-to-all
 //   R → S  each rank takes its part of what it has
 //   R → R  nothing, but a partial gradient becomes whole on its way back
+//   shift  shards go round: each rank gets that of another; no gradient passes
 //
 // The gradient of a reshard is its conjugate: it gives the input's gradient as the input lies, and that of a
 // partial sum as a whole (all ranks' terms have one gradient).
@@ -31,6 +32,7 @@ struct ReshardAttrs {
   // Coordinates on the axis of those that take part, ascending; empty: all.
   std::vector<int32_t> among = {};
   int64_t sequence = 0;                // of the rows, dimension 0, where they are sharded: as Cut has it
+  int64_t shift = 0;  // from == to, shards: each rank gets what the rank so many places before it had
   bool operator==(const ReshardAttrs&) const = default;
   void describe(AttributeText& to_text) const;
 };
@@ -46,6 +48,10 @@ struct TakeShard {
 // x as `to` on a mesh axis; x itself where it lies so already or the axis has one rank. `sequence`: how rows
 // are cut where they are sharded, as Cut has it; not from whole rows.
 ValueId reshard(Graph& graph, ValueId x, std::string_view axis, Placement to, int64_t sequence = 0);
+// Shards of `values`, which lie alike on the axis, in one call: each rank gets those of the rank `places`
+// before it, counted in a circle. To the whole it is a change of their order.
+std::vector<ValueId> shift_shards(Graph& graph, std::vector<ValueId> values, std::string_view axis,
+                                  int64_t places);
 // x with its partial sums added up, on every axis.
 ValueId sum_over_ranks(Graph& graph, ValueId x);
 // The same of several values, by one node an axis for those that lie alike on the others.

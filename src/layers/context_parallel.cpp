@@ -20,7 +20,8 @@ int64_t ranks_of(const Context& context) {
 // Whole heads for each rank, as many as for the others.
 void require_heads(const Context& context, const std::string& name, int64_t heads, int64_t kv_heads) {
   const int64_t tensor = context.graph.mesh().size("tensor"), ranks = ranks_of(context) * tensor;
-  for (const auto& [count, what] : {std::pair{heads, "attention heads"}, {kv_heads, "key-value heads"}}) {
+  for (const auto& [count, what] :
+       {std::pair{heads, "attention heads"}, std::pair{kv_heads, "key-value heads"}}) {
     if (count % ranks == 0) continue;
     throw ConfigError(
         "[parallel.context] with context_kind = \"ulysses\" {} ranks{} share the {} {} of {}, which do not "
@@ -79,6 +80,15 @@ ValueId shared_attention(Context& context, const std::string& name, ValueId qkv,
     return to_rows(context, attended, length);
   }
   const ops::QueriesKeysValues parts = ops::split_qkv(graph, qkv);
+  if (context.context_kind == ContextKind::kRing) {
+    if (options.bias != kNone) {
+      throw ConfigError(
+          "[parallel.context_kind] \"ring\" adds nothing to scores by distance, as {} does; take "
+          "\"all_gather\" or \"ulysses\"",
+          name);
+    }
+    return ops::ring_attention(graph, parts.q, parts.kv, context.kv_begin, options);
+  }
   return ops::context_attention(graph, parts.q, whole_sequences(context, parts.kv, length), context.kv_begin,
                                 length, options);
 }

@@ -40,6 +40,7 @@ struct Stretch {
 // How ranks that share the rows of a sequence attend to each other's keys (ops/context_attention.h).
 enum class ContextKind : uint8_t {
   kAllGather,  // all keys and values are put together on every rank
+  kRing,       // keys and values go round, and each rank reads those of one rank after the other
   kUlysses,    // each rank has whole sequences for a share of the heads
 };
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "graph/reshard.h"
+#include "graph/sum.h"
 #include "ops/rules.h"
 
 namespace strata::ops {
@@ -18,9 +20,12 @@ void ContextAttentionAttrs::describe(graph::AttributeText& to) const {
   to("bias_zero", bias_zero);
   to("axis", axis);
   if (ranks != 1) to("ranks", ranks);
+  if (ring_step >= 0) to("ring_step", ring_step);
 }
 
 namespace {
+
+constexpr Placement kS2 = Placement::sharded(2);
 
 // --- split_qkv, join_qkv
 
@@ -89,8 +94,10 @@ void require_operands(const NodeView& view, int first) {
   require(view, !attrs.causal || !view.has(first + 3), "causal rows end at themselves: leave out kv_end");
   require(view, attrs.causal || attrs.window == 0,
           "a window counts keys backwards: it needs causal attention");
-  require(view, (!attrs.causal && !biased) || length * attrs.ranks == keys,
+  const bool ring = attrs.ring_step >= 0;
+  require(view, (!attrs.causal && !biased && !ring) || length * (ring ? 1 : attrs.ranks) == keys,
           "queries that have a place among the keys must be the rank's share of them");
+  require(view, !ring || !biased, "keys that come by take no bias");
   if (biased) {
     const Value& bias = view.in(first + 4);
     require(view,
@@ -131,18 +138,17 @@ Cost cost(const NodeView& view) {
 
 // The batch; heads; and rows against whole keys, on the axis that shares them.
 std::vector<PlacementOption> placements(const NodeView& view, int axis) {
-  std::vector<PlacementOption> options{{{kS0, kS0, kS0, kS0, kR, kR}, {kS0, kS0}},
-                                       {{kS1, kS1, kR, kR, kS0, kR}, {kS1, kS1}}};
   const auto& attrs = view.attrs<ContextAttentionAttrs>();
   if (axis == attrs.axis && attrs.ranks == 1)
-    options.push_back({{kS0, kR, kS0, kS0, kR, kR}, {kS0, Placement::sharded(2)}});
-  return options;
+    return {{{kS0, attrs.ring_step < 0 ? kR : kS0, kS0, kS0, kR, kR}, {kS0, kS2}}};
+  return {{{kS0, kS0, kS0, kS0, kR, kR}, {kS0, kS0}}, {{kS1, kS1, kR, kR, kS0, kR}, {kS1, kS1}}};
 }
 
 graph::Attributes localize(const NodeView& global) {
   auto attrs = global.attrs<ContextAttentionAttrs>();
   attrs.ranks = global.graph.mesh().axes[static_cast<size_t>(attrs.axis)].size;
   attrs.sequence_length /= attrs.ranks;
+  if (attrs.ring_step >= 0) attrs.kv_length /= attrs.ranks;
   return attrs;
 }
 
@@ -174,12 +180,73 @@ Cost cost_grad(const NodeView& view) {
 }
 
 std::vector<PlacementOption> placements_grad(const NodeView& view, int axis) {
-  std::vector<PlacementOption> options{{{kS0, kS0, kS0, kS0, kS0, kS0, kS0, kR, kR}, {kS0, kS0, kP}},
-                                       {{kS1, kS1, kS1, kS1, kS1, kR, kR, kS0, kR}, {kS1, kS1, kS0}}};
+  const auto& attrs = view.attrs<ContextAttentionAttrs>();
+  if (axis == attrs.axis && attrs.ranks == 1) {
+    const bool ring = attrs.ring_step >= 0;
+    return {{{kS0, kS0, kS2, kS0, ring ? kS0 : kR, kS0, kS0, kR, kR}, {kS0, ring ? kS0 : kP, kP}}};
+  }
+  return {{{kS0, kS0, kS0, kS0, kS0, kS0, kS0, kR, kR}, {kS0, kS0, kP}},
+          {{kS1, kS1, kS1, kS1, kS1, kR, kR, kS0, kR}, {kS1, kS1, kS0}}};
+}
+
+// --- the ring
+
+std::vector<ValueSpec> infer_merge(const NodeView& view) {
+  using In = MergeAttention;
+  const auto& attrs = view.attrs<ContextAttentionAttrs>();
+  const Value &out = view.in(In::kOut), &lse = view.in(In::kLse);
+  require(view,
+          out.shape.rank() == 2 && view.in(In::kMoreOut).shape == out.shape &&
+              view.in(In::kMoreOut).dtype == out.dtype && view.in(In::kMoreLse).shape == lse.shape &&
+              lse.shape == Shape{out.shape[0] / attrs.sequence_length, out.shape[1] / attrs.head_dim,
+                                 attrs.sequence_length},
+          "both must be the same rows and heads");
+  require(view, view.has(In::kQ) == view.has(In::kKv) && view.has(In::kQ) == view.has(In::kRank),
+          "queries, keys and the rank block come together");
+  return {{"out", out.dtype, out.shape}, {"lse", DType::kF32, lse.shape}};
+}
+
+Cost cost_merge(const NodeView& view) {
+  const Value& out = view.in(MergeAttention::kOut);
+  const auto elements = static_cast<double>(out.shape.elements());
+  return {3 * elements, 3 * static_cast<double>(out.bytes())};
+}
+
+std::vector<PlacementOption> placements_merge(const NodeView& view, int axis) {
   const auto& attrs = view.attrs<ContextAttentionAttrs>();
   if (axis == attrs.axis && attrs.ranks == 1)
-    options.push_back({{kS0, kS0, Placement::sharded(2), kS0, kR, kS0, kS0, kR, kR}, {kS0, kP, kP}});
-  return options;
+    return {{{kS0, kS2, kS0, kS2, kS0, kS0, kS0, kS0, kR}, {kS0, kS2}}};
+  return {{{kS0, kS0, kS0, kS0, kS0, kS0, kS0, kS0, kR}, {kS0, kS0}},
+          {{kS1, kS1, kS1, kS1, kS1, kS1, kR, kR, kR}, {kS1, kS1}}};
+}
+
+// The keys and values go round once more. The gradient of each rank's goes with them: every rank adds its
+// share, and one place behind the last it is back.
+void gradient_merge(GradientBuilder& builder, const Node& node) {
+  using In = MergeAttention;
+  Graph& graph = builder.graph();
+  auto attrs = node.attrs.as<ContextAttentionAttrs>();
+  const ValueId q = node.inputs[In::kQ];
+  STRATA_CHECK(q != kNone, "only the last merge of a ring has a gradient");
+  const ValueId dout = builder.gradient_of(node.outputs[In::kMergedOut]);
+  const graph::MeshAxis& axis = graph.mesh().axes[static_cast<size_t>(attrs.axis)];
+  ValueId kv = node.inputs[In::kKv], dq = kNone, dkv = kNone;
+  for (attrs.ring_step = 0; attrs.ring_step < axis.size; ++attrs.ring_step) {
+    const ValueId now = kv;
+    if (attrs.ring_step + 1 < axis.size) kv = graph::shift_shards(graph, {kv}, axis.name, 1)[0];
+    const auto gradients =
+        graph.add_node(kContextAttentionGrad,
+                       {dout, node.outputs[In::kMergedOut], node.outputs[In::kMergedLse], q, now,
+                        node.inputs[In::kKvBegin], node.inputs[In::kKvEnd], kNone, node.inputs[In::kRank]},
+                       attrs);
+    const ValueId more_dq = gradients[ContextAttentionGrad::kDq],
+                  more_dkv = gradients[ContextAttentionGrad::kDkv];
+    dq = dq == kNone ? more_dq : graph::add_sum(graph, dq, more_dq);
+    dkv = dkv == kNone ? more_dkv : graph::add_sum(graph, dkv, more_dkv);
+    dkv = graph::shift_shards(graph, {dkv}, axis.name, 1)[0];
+  }
+  builder.add_gradient(q, dq);
+  builder.add_gradient(node.inputs[In::kKv], dkv);
 }
 
 }  // namespace
@@ -200,25 +267,67 @@ const OpDef kContextAttentionGrad{.name = "context_attention_grad",
                                   .placements = placements_grad,
                                   .localize = localize};
 
+const OpDef kMergeAttention{.name = "merge_attention",
+                            .family = "elementwise",
+                            .infer = infer_merge,
+                            .cost = cost_merge,
+                            .placements = placements_merge,
+                            .gradient = gradient_merge,
+                            .in_place = {{0, 0}, {1, 1}},
+                            .localize = localize};
+
 QueriesKeysValues split_qkv(Graph& graph, ValueId qkv) {
   const auto parts = graph.add_node(kSplitQkv, {qkv});
   return {parts[SplitQkv::kQ], parts[SplitQkv::kKv]};
 }
 
+namespace {
+
+ContextAttentionAttrs attrs_of(const Graph& graph, const AttentionAttrs& attrs, int64_t kv_length) {
+  return {.head_dim = attrs.head_dim,
+          .sequence_length = attrs.sequence_length,
+          .kv_length = kv_length,
+          .scale = attrs.scale,
+          .window = attrs.window,
+          .softcap = attrs.softcap,
+          .causal = attrs.causal,
+          .bias_zero = attrs.bias_zero,
+          .axis = graph.mesh().axis("context")};
+}
+
+}  // namespace
+
 ValueId context_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin, int64_t kv_length,
                           const AttentionOptions& options) {
-  const AttentionAttrs& attrs = options.attrs;
   return graph.add_node(kContextAttention,
                         {q, kv, kv_begin, options.kv_end, options.bias, graph::rank_block(graph)},
-                        ContextAttentionAttrs{.head_dim = attrs.head_dim,
-                                              .sequence_length = attrs.sequence_length,
-                                              .kv_length = kv_length,
-                                              .scale = attrs.scale,
-                                              .window = attrs.window,
-                                              .softcap = attrs.softcap,
-                                              .causal = attrs.causal,
-                                              .bias_zero = attrs.bias_zero,
-                                              .axis = graph.mesh().axis("context")})[0];
+                        attrs_of(graph, options.attrs, kv_length))[0];
+}
+
+ValueId ring_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,
+                       const AttentionOptions& options) {
+  ContextAttentionAttrs attrs = attrs_of(graph, options.attrs, options.attrs.sequence_length);
+  const ValueId rank = graph::rank_block(graph);
+  const int64_t steps = graph.mesh().size("context");
+  STRATA_CHECK(steps > 1, "a ring of one rank");
+  std::vector<ValueId> merged;  // out and lse
+  ValueId coming = kv;
+  for (attrs.ring_step = 0; attrs.ring_step < steps; ++attrs.ring_step) {
+    const ValueId now = coming;
+    const bool last = attrs.ring_step + 1 == steps;
+    if (!last) coming = graph::shift_shards(graph, {now}, "context", 1)[0];
+    const auto part =
+        graph.add_node(kContextAttention, {q, now, kv_begin, options.kv_end, kNone, rank}, attrs);
+    if (merged.empty()) {
+      merged = part;
+      continue;
+    }
+    std::vector<ValueId> inputs{merged[0], merged[1], part[0], part[1]};
+    // What the gradient of all steps is made of.
+    for (const ValueId id : {q, kv, kv_begin, options.kv_end, rank}) inputs.push_back(last ? id : kNone);
+    merged = graph.add_node(kMergeAttention, std::move(inputs), attrs);
+  }
+  return merged[0];
 }
 
 }  // namespace strata::ops

@@ -5,7 +5,8 @@
 //
 //   all-gather  those of whole sequences, put together of all ranks'
 //   ring        those of one rank after the other, while the next ones are on their way; the partial results
-//               are merged (Liu et al. 2023, "Ring attention with blockwise transformers")
+//               are merged by their sums of exponentials (Liu et al. 2023, "Ring attention with blockwise
+//               transformers")
 //   Ulysses     whole sequences for a share of the heads: plain attention between two all-to-alls (Jacobs et
 //               al. 2023, "DeepSpeed Ulysses")
 #pragma once
@@ -17,14 +18,15 @@ namespace strata::ops {
 struct ContextAttentionAttrs {
   int64_t head_dim = 0;
   int64_t sequence_length = 0;  // rows of a sequence that a rank has, in two pieces
-  int64_t kv_length = 0;        // keys of a sequence
+  int64_t kv_length = 0;        // keys of a sequence, of those that are read
   double scale = 1;
-  int64_t window = 0;     // as AttentionAttrs
-  double softcap = 0;     // as AttentionAttrs
-  bool causal = false;    // a row sees no key behind its own place
-  int64_t bias_zero = 0;  // as AttentionAttrs
-  int64_t axis = 0;       // of the mesh, whose ranks share the rows
-  int64_t ranks = 1;      // of the axis, on a rank; 1 before localize()
+  int64_t window = 0;      // as AttentionAttrs
+  double softcap = 0;      // as AttentionAttrs
+  bool causal = false;     // a row sees no key behind its own place
+  int64_t bias_zero = 0;   // as AttentionAttrs
+  int64_t axis = 0;        // of the mesh, whose ranks share the rows
+  int64_t ranks = 1;       // of the axis, on a rank; 1 before localize()
+  int64_t ring_step = -1;  // the keys are those of the rank so many places before; -1: of whole sequences
   bool operator==(const ContextAttentionAttrs&) const = default;
   void describe(graph::AttributeText& to) const;
 };
@@ -35,6 +37,10 @@ struct ContextAttention {
 struct ContextAttentionGrad {
   enum In : int { kDout, kOut, kLse, kQ, kKv, kKvBegin, kKvEnd, kBias, kRank };
   enum Out : int { kDq, kDkv, kDbias };
+};
+struct MergeAttention {
+  enum In : int { kOut, kLse, kMoreOut, kMoreLse, kQ, kKv, kKvBegin, kKvEnd, kRank };
+  enum Out : int { kMergedOut, kMergedLse };
 };
 struct SplitQkv {
   enum In : int { kQkv };
@@ -63,5 +69,14 @@ ValueId context_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,
 extern const OpDef kContextAttention;
 // (dout, out, lse, q, kv, kv_begin?, kv_end?, bias?, rank) → dq, dkv, dbias?
 extern const OpDef kContextAttentionGrad;
+
+// The same with the keys and values of this rank's own rows alone, kv[N, k | v]: those of the others come by.
+// No bias. In backward they come by again, and their gradients with them.
+ValueId ring_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,
+                       const AttentionOptions& options);
+// (out, lse, out, lse, q?, kv?, kv_begin?, kv_end?, rank?) → out, lse: attention to the keys of both, which
+// are not the same ones. The last of a ring names what its gradient is made of, of all steps together; the
+// other merges have none.
+extern const OpDef kMergeAttention;
 
 }  // namespace strata::ops

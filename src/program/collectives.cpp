@@ -303,6 +303,16 @@ comm::Transfer transfer_of(const ReshardAttrs& attrs, const graph::ReshardCuts& 
     transfer.receive = {runs_of(cuts.to, rank, Strides(y, attrs.to.dim), false)};
     return transfer;
   }
+  if (attrs.shift != 0) {
+    transfer.send.resize(static_cast<size_t>(attrs.ranks));
+    transfer.receive.resize(static_cast<size_t>(attrs.ranks));
+    const auto around = [&](int64_t places) {
+      return static_cast<size_t>(((rank + places) % attrs.ranks + attrs.ranks) % attrs.ranks);
+    };
+    transfer.send[around(attrs.shift)] = {{.bytes = x.bytes()}};
+    transfer.receive[around(-attrs.shift)] = {{.bytes = y.bytes()}};
+    return transfer;
+  }
   if (attrs.to.kind == Kind::kSharded) {
     const CutAnew blocks{attrs, cuts};
     for (int member = 0; member < cuts.to.ranks; ++member) {
@@ -341,9 +351,10 @@ comm::Operation operation_of(const Graph& graph, const Node& node, int rank, DTy
   const std::string& axis = graph.mesh().axes[static_cast<size_t>(attrs.axis)].name;
   operation.label =
       fmt::format("{} of {}{} on {}",
-                  sums       ? scatters ? "reduce-scatter" : "all-reduce"
-                  : scatters ? "all-to-all"
-                             : "all-gather",
+                  sums               ? scatters ? "reduce-scatter" : "all-reduce"
+                  : attrs.shift != 0 ? "shift"
+                  : scatters         ? "all-to-all"
+                                     : "all-gather",
                   graph.value(node.inputs[0]).name,
                   node.inputs.size() > 1 ? fmt::format(" and {} more", node.inputs.size() - 1) : "", axis);
   return operation;

@@ -14,8 +14,10 @@ int64_t sent_by(const graph::Graph& graph, const graph::Node& node, DType payloa
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     const graph::Value& x = graph.value(node.inputs[i]);
     if (attrs.from.kind != Placement::Kind::kPartial) {
-      // A shard to each of the others, or of what is cut again a part to each.
-      bytes += attrs.to.kind == Placement::Kind::kSharded ? x.bytes() * (n - 1) / n : x.bytes() * (n - 1);
+      // A shard to each of the others, or to the next, or of what is cut again a part to each.
+      bytes += attrs.shift != 0                             ? x.bytes()
+               : attrs.to.kind == Placement::Kind::kSharded ? x.bytes() * (n - 1) / n
+                                                            : x.bytes() * (n - 1);
       continue;
     }
     const bool is_gradient = x.role == graph::Role::kGradient || x.role == graph::Role::kTerms;

@@ -47,7 +47,6 @@ TEST(RunConfigTest, WhatTheInterfaceBringsLaterIsNotYet) {
                           "training.batch_ramp=[[1000, 8], [2000, 16]]",
                           "training.batch_ramp=noise_scale",
                           "training.length_warmup=[[1000, 128]]",
-                          "parallel.context_kind=ring",
                           "parallel.expert_tensor=2",
                           "parallel.dispatch=flat",
                           "parallel.expert_capacity=1.25",

@@ -186,7 +186,7 @@ void context_kind(const std::string& key) {
   Lab lab;
   const Seen one = lab.run(kBatch);
   const Sets two = kBatch + Sets{"parallel.context=2", "parallel.shard=1"};
-  for (const char* kind : {"all_gather", "ulysses"})
+  for (const char* kind : {"all_gather", "ring", "ulysses"})
     expect_same_training(one, lab.run_on(2, two + Sets{key + "=\"" + kind + "\""}));
   // What crosses between the ranks is not the same.
   const auto ops = [&](const char* kind) {
@@ -197,6 +197,8 @@ void context_kind(const std::string& key) {
     return found;
   };
   EXPECT_TRUE(ops("all_gather").contains("context_attention"));
+  EXPECT_FALSE(ops("all_gather").contains("merge_attention"));
+  EXPECT_TRUE(ops("ring").contains("merge_attention"));
   EXPECT_TRUE(ops("ulysses").contains("attention"));
   EXPECT_FALSE(ops("ulysses").contains("context_attention"));
 }

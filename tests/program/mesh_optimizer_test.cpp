@@ -14,9 +14,15 @@ struct Layout {
   int64_t replicate, shard;
   int zero;
   int64_t tensor = 1;
+  int64_t context = 1;
 };
-constexpr Layout kLayouts[] = {{"zero1_2", 1, 2, 1}, {"zero2_3", 1, 3, 2},   {"zero3_4", 1, 4, 3},
-                               {"zero1_4", 1, 4, 1}, {"zero2_2x2", 2, 2, 2}, {"zero3_2x2", 2, 2, 3}};
+constexpr Layout kLayouts[] = {{"zero1_2", 1, 2, 1},
+                               {"zero2_3", 1, 3, 2},
+                               {"zero3_4", 1, 4, 3},
+                               {"zero1_4", 1, 4, 1},
+                               {"zero2_2x2", 2, 2, 2},
+                               {"zero3_2x2", 2, 2, 3},
+                               {"zero2_2_context2", 1, 2, 2, 1, 2}};
 // Rows and columns of matrices along "tensor", those along "shard" of what is left of them.
 constexpr Layout kWithTensor[] = {{"tensor2", 1, 1, 0, 2},
                                   {"tensor4", 1, 1, 0, 4},
@@ -112,7 +118,7 @@ class ShardedOptimizers : public testing::TestWithParam<std::tuple<Case, const c
   CompileOptions in_shards() const {
     const Layout& layout = std::get<2>(GetParam());
     CompileOptions options = this->options();
-    options.mesh = graph::Mesh::of(layout.replicate, layout.shard, 1, layout.tensor);
+    options.mesh = graph::Mesh::of(layout.replicate, layout.shard, layout.context, layout.tensor);
     options.zero = layout.zero;
     return options;
   }

@@ -1,6 +1,7 @@
 // A whole small model compiled for each rank of a mesh gives the losses, gradients and updates of one rank.
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "mesh_model.h"
 
 namespace strata::program {
@@ -16,7 +17,7 @@ struct Layout {
 
 const std::vector<Layout>& layouts() {
   using graph::Mesh;
-  constexpr auto kUlysses = layers::ContextKind::kUlysses;
+  constexpr auto kUlysses = layers::ContextKind::kUlysses, kRing = layers::ContextKind::kRing;
   static const std::vector<Layout> kAll{{"tensor2", Mesh::of(1, 1, 1, 2)},
                                         {"tensor2_whole_rows", Mesh::of(1, 1, 1, 2), false},
                                         {"tensor4", Mesh::of(1, 1, 1, 4)},
@@ -39,6 +40,10 @@ const std::vector<Layout>& layouts() {
                                         {"context2_tensor2", Mesh::of(1, 1, 2, 2)},
                                         {"zero3_shard2_context2", Mesh::of(1, 2, 2, 1), true, 3},
                                         {"zero2_replicate2_context2", Mesh::of(2, 1, 2, 1), true, 2},
+                                        {"ring2", Mesh::of(1, 1, 2, 1), true, 0, kRing},
+                                        {"ring3", Mesh::of(1, 1, 3, 1), true, 0, kRing},
+                                        {"ring2_tensor2", Mesh::of(1, 1, 2, 2), true, 0, kRing},
+                                        {"zero3_shard2_ring2", Mesh::of(1, 2, 2, 1), true, 3, kRing},
                                         {"ulysses2", Mesh::of(1, 1, 2, 1), true, 0, kUlysses},
                                         {"ulysses4", Mesh::of(1, 1, 4, 1), true, 0, kUlysses},
                                         {"ulysses2_tensor2", Mesh::of(1, 1, 2, 2), true, 0, kUlysses},
@@ -87,6 +92,11 @@ TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
   options.sequence_parallel = layout.sequence_parallel;
   options.zero = layout.zero;
   options.context_kind = layout.context;
+  if (layout.context == layers::ContextKind::kRing &&
+      options.model.positions == models::Positions::kRelative) {
+    EXPECT_THROW(take_step(options), ConfigError);
+    return;
+  }
   const MeshRanks ranks = take_step(options);
   EXPECT_GT(ranks.collectives(), 0U);
 

@@ -16,30 +16,36 @@ using graph::Value;
 struct ContextBound {
   cpu::AttentionPlan plan;
   int64_t v_bytes = 0;  // from k to v in a row
-  int64_t axis = 0, ranks = 1;
-  int64_t starts_bytes = 0;  // of the scratch before the kernel's own
+  int64_t axis = 0, ranks = 1, ring_step = -1;
+  int64_t starts_bytes = 0;  // of the scratch before the kernel's own: places of queries, then of keys
 
   cpu::AttentionInputs inputs(const std::byte* q, const std::byte* kv, const std::byte* kv_begin,
                               const std::byte* kv_end, const std::byte* bias, const int32_t* starts) const {
+    const int32_t* const kv_starts = ring_step < 0 ? nullptr : starts + 2 * plan.shape.batch;
     return {.q = q,
             .k = kv,
             .v = kv + v_bytes,
             .kv_begin = i32(kv_begin),
             .kv_end = i32(kv_end),
             .q_start = starts,
+            .kv_start = kv_starts,
             .bias = f32(bias)};
   }
-  // Where the rank's two pieces begin, for each sequence.
+  // Where the two pieces of this rank begin, for each sequence, and those of the rank whose keys it reads.
   const int32_t* fill_starts(std::byte* to, const std::byte* rank) const {
     const int64_t index = ranks > 1 ? i32(rank)[axis] : 0;
-    const cpu::AttentionShape& s = plan.shape;
-    const int64_t piece = s.q_len / 2;
     auto* const starts = reinterpret_cast<int32_t*>(to);
-    for (int64_t b = 0; b < s.batch; ++b) {
-      starts[2 * b] = static_cast<int32_t>(index * piece);
-      starts[2 * b + 1] = static_cast<int32_t>((2 * ranks - 1 - index) * piece);
-    }
+    fill_pieces(starts, index);
+    if (ring_step >= 0)
+      fill_pieces(starts + 2 * plan.shape.batch, (index + ranks - ring_step % ranks) % ranks);
     return starts;
+  }
+  void fill_pieces(int32_t* to, int64_t index) const {
+    const int64_t piece = plan.shape.q_len / 2;
+    for (int64_t b = 0; b < plan.shape.batch; ++b) {
+      to[2 * b] = static_cast<int32_t>(index * piece);
+      to[2 * b + 1] = static_cast<int32_t>((2 * ranks - 1 - index) * piece);
+    }
   }
 };
 
@@ -60,13 +66,18 @@ ContextBound bound_attention(const BindRequest& request, const Value& q, const V
                                   .out_stride = q.shape[1],
                                   .kv_batch_stride = kv.shape[1] * attrs.kv_length,
                                   .q_pieces = 2,
+                                  .kv_pieces = attrs.ring_step < 0 ? 1 : 2,
                                   .causal = attrs.causal,
                                   .window = attrs.window,
                                   .softcap = static_cast<float>(attrs.softcap),
                                   .bias_width = bias != nullptr ? bias->shape[1] : 0,
                                   .bias_zero = bias != nullptr ? attrs.bias_zero : 0};
-  return {cpu::plan_attention(shape, request.device.threads), kv.segments[0] * size_of(kv.dtype), attrs.axis,
-          attrs.ranks, align_up(2 * shape.batch * int64_t{sizeof(int32_t)}, kBufferAlignment)};
+  return {cpu::plan_attention(shape, request.device.threads),
+          kv.segments[0] * size_of(kv.dtype),
+          attrs.axis,
+          attrs.ranks,
+          attrs.ring_step,
+          align_up(4 * shape.batch * int64_t{sizeof(int32_t)}, kBufferAlignment)};
 }
 
 const Value* optional(const NodeView& view, int input) {
@@ -104,6 +115,19 @@ BoundKernel context_attention_grad(const BindRequest& request) {
             f32(p[2]), call.inputs(p[3], p[4], p[5], p[6], p[7], starts), p[12] + call.starts_bytes);
       },
       plan, scratch);
+}
+
+// (out, lse, out, lse, …) → out, lse
+BoundKernel merge_attention(const BindRequest& request) {
+  const Value& out = request.view.in(ops::MergeAttention::kOut);
+  const auto& attrs = request.view.attrs<ops::ContextAttentionAttrs>();
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        cpu::merge_attention(plan_of<cpu::AttentionMergeShape>(held), p[9], f32(p[10]), p[0], f32(p[1]), p[2],
+                             f32(p[3]));
+      },
+      cpu::AttentionMergeShape{out.shape[0], attrs.sequence_length, out.shape[1] / attrs.head_dim,
+                               attrs.head_dim, out.dtype});
 }
 
 struct SplitBound {
@@ -157,6 +181,7 @@ std::span<const Binding> context_bindings() {
       {&ops::kJoinQkv, join_qkv},
       {&ops::kContextAttention, context_attention},
       {&ops::kContextAttentionGrad, context_attention_grad},
+      {&ops::kMergeAttention, merge_attention},
   };
   return kTable;
 }

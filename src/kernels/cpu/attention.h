@@ -88,6 +88,16 @@ struct AttentionInputs {
 void attention_forward(const AttentionPlan& plan, void* out, float* lse, const AttentionInputs& in,
                        void* scratch);
 
+// Attention to the keys of two calls, which have none in common, from what each gave: out is the mean of both
+// by the weights exp(lse). out [rows, heads, head_dim], lse [rows / length, heads, length]; both may be
+// written over the first.
+struct AttentionMergeShape {
+  int64_t rows = 0, length = 0, heads = 0, head_dim = 0;
+  DType dtype = DType::kF32;  // of out: kF32 or kBF16
+};
+void merge_attention(const AttentionMergeShape& shape, void* out, float* lse, const void* first,
+                     const float* first_lse, const void* second, const float* second_lse);
+
 // Overwritten. dbias [heads, bias_width], where the shape has a bias, is summed over rows and sequences.
 struct AttentionGradients {
   void* dq = nullptr;
