@@ -31,8 +31,8 @@ struct ReshardAttrs {
   std::vector<ReshardCuts> cuts = {};  // by operand
   // Coordinates on the axis of those that take part, ascending; empty: all.
   std::vector<int32_t> among = {};
-  int64_t sequence = 0;                // of the rows, dimension 0, where they are sharded: as Cut has it
-  int64_t shift = 0;  // from == to, shards: each rank gets what the rank so many places before it had
+  int64_t sequence = 0;  // of the rows, dimension 0, where they are sharded: as Cut has it
+  int64_t shift = 0;     // from == to, shards: each rank gets what the rank so many places before it had
   bool operator==(const ReshardAttrs&) const = default;
   void describe(AttributeText& to_text) const;
 };
