@@ -79,12 +79,13 @@ struct SpacyWords::State {
       if (bits == 8) spaces.add(c);
       if (bits != 1) no_letters.add(c);
     }
-    for (const std::string_view text : rules.letter_exceptions()) maybe_exception.set(place(text));
+    for (const std::string_view text : rules.letter_exceptions())
+      maybe_exception.set(place(short_hash(text)));
   }
-  size_t place(std::string_view text) const { return short_hash(text) % maybe_exception.size(); }
+  size_t place(uint64_t hash) const { return hash % maybe_exception.size(); }
 
-  void add_mixed(std::string_view text, std::vector<Word>& words);
-  void add_run(std::string_view run, std::vector<Word>& words);
+  void add_mixed(std::string_view text, uint64_t hash_of_text, std::vector<Word>& words);
+  void add_run(std::string_view run, uint64_t hash, std::vector<Word>& words);
   void add_known(const Run& known, const char* at, std::vector<Word>& words) const;
   static Run& free_slot(std::vector<Run>& slots, uint64_t hash) {
     size_t slot = hash & (slots.size() - 1);
@@ -158,11 +159,9 @@ void SpacyWords::State::add_known(const Run& known, const char* at, std::vector<
   }
 }
 
-void SpacyWords::State::add_run(std::string_view run, std::vector<Word>& words) {
+void SpacyWords::State::add_run(std::string_view run, uint64_t hash, std::vector<Word>& words) {
   const bool cached = run.size() <= kLongestRun;
-  uint64_t hash = 0;
   if (cached) {
-    hash = short_hash(run);
     const size_t mask = slots.size() - 1;
     for (size_t slot = hash & mask; slots[slot].count != 0; slot = (slot + 1) & mask) {
       if (slots[slot].hash == hash) return add_known(slots[slot], run.data(), words);
@@ -252,27 +251,44 @@ void SpacyWords::split(std::string_view text, std::vector<Word>& words) {
     words.insert(words.end(), letters.begin(), letters.begin() + static_cast<ptrdiff_t>(waiting));
     waiting = 0;
   };
-  for (size_t i = 0; i < state.edges.size(); i += 2) {
-    const size_t begin = state.edges[i], end = state.edges[i + 1];
-    const std::string_view run = text.substr(begin, end - begin);
-    const bool mixed = any_marked(state.no_letter_bits.data(), begin, end);
-    if (!mixed && !state.maybe_exception[state.place(run)]) {
-      letters[waiting++] = {.bytes = run, .code_points = static_cast<uint32_t>(run.size()), .alpha = true};
-      if (waiting == letters.size()) put();
-      continue;
+  // The cache is larger than the processor's: where a run lies in it is asked for some runs before.
+  struct Ahead {
+    bool mixed;
+    uint64_t hash;
+  };
+  std::array<Ahead, 16> ahead;
+  const size_t runs = state.edges.size() / 2;
+  for (size_t first = 0; first < runs; first += ahead.size()) {
+    const size_t last = std::min(runs, first + ahead.size());
+    for (size_t i = first; i < last; ++i) {
+      const size_t begin = state.edges[2 * i], end = state.edges[2 * i + 1];
+      const bool mixed = any_marked(state.no_letter_bits.data(), begin, end);
+      const uint64_t hash = short_hash(text.substr(begin, end - begin));
+      ahead[i - first] = {mixed, hash};
+      if (mixed) __builtin_prefetch(&state.slots[hash & (state.slots.size() - 1)]);
     }
-    put();
-    if (mixed) {
-      state.add_mixed(run, words);
-    } else {
-      state.add_run(run, words);
+    for (size_t i = first; i < last; ++i) {
+      const size_t begin = state.edges[2 * i], end = state.edges[2 * i + 1];
+      const std::string_view run = text.substr(begin, end - begin);
+      const Ahead& found = ahead[i - first];
+      if (!found.mixed && !state.maybe_exception[state.place(found.hash)]) {
+        letters[waiting++] = {.bytes = run, .code_points = static_cast<uint32_t>(run.size()), .alpha = true};
+        if (waiting == letters.size()) put();
+        continue;
+      }
+      put();
+      if (found.mixed) {
+        state.add_mixed(run, found.hash, words);
+      } else {
+        state.add_run(run, found.hash, words);
+      }
     }
   }
   put();
 }
 
-// A run that may hold white space which is not ASCII.
-void SpacyWords::State::add_mixed(std::string_view text, std::vector<Word>& words) {
+// A text without white space but such as is not ASCII, and its hash.
+void SpacyWords::State::add_mixed(std::string_view text, uint64_t hash_of_text, std::vector<Word>& words) {
   const uint8_t* classes = byte_classes().bits;
   const char* at = text.data();
   const char* end = at + text.size();
@@ -280,10 +296,11 @@ void SpacyWords::State::add_mixed(std::string_view text, std::vector<Word>& word
     uint8_t seen;
     const std::string_view run = next_run(at, end, classes, seen);
     at += run.size();
-    if ((seen == 1 && !maybe_exception[place(run)]) || seen == 2) {
+    const uint64_t hash = run.size() == text.size() ? hash_of_text : short_hash(run);
+    if ((seen == 1 && !maybe_exception[place(hash)]) || seen == 2) {
       words.push_back({.bytes = run, .code_points = static_cast<uint32_t>(run.size()), .alpha = seen == 1});
     } else if (seen != 0) {
-      add_run(run, words);
+      add_run(run, hash, words);
     }
     // The white space behind it: one character, more of it comes back here as an empty run.
     if (at < end) at += decode_utf8(at, end).size;
@@ -308,7 +325,7 @@ int64_t SpacyWords::count_sentences(std::string_view text, int64_t limit, std::v
       continue;
     }
     scratch.clear();
-    state_->add_run(run, scratch);
+    state_->add_run(run, short_hash(run), scratch);
     for (const Word& word : scratch) {
       if (sentences.add(word) && ++number >= limit) return number;
     }
