@@ -10,7 +10,7 @@
 namespace strata::benchmarks {
 namespace {
 
-constexpr int kTurns = 10, kStarts = 5, kManyRanks = 64;
+constexpr int kTurns = 5, kStarts = 5, kManyRanks = 64;
 constexpr int64_t kSteps = 3;  // of a run; the first is not counted
 
 struct Layout {

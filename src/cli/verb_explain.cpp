@@ -24,6 +24,7 @@
 #include "parallel/schedule_json.h"
 #include "program/explain.h"
 #include "program/memory_report.h"
+#include "program/pipeline.h"
 #include "train/run_store.h"
 
 namespace strata::cli {
@@ -107,19 +108,21 @@ struct Expectation {
   double step_seconds, tokens_per_s, flops, flops_per_s, peak;
 };
 
-Expectation expect(const config::RunConfig& config, const models::ModelConfig& model,
-                   const program::StepTotal& total, const hardware::DeviceSpec& device) {
+// `seconds`: of a step; `device`: one rank's.
+Expectation expect(const config::RunConfig& config, const models::ModelConfig& model, double seconds,
+                   const hardware::DeviceSpec& device) {
   const auto tokens =
       static_cast<double>(config.training.global_batch_size * config.training.sequence_length);
   Expectation out{};
-  out.step_seconds = total.seconds;
+  out.step_seconds = seconds;
   out.flops = models::training_flops_per_token(model, config.training.sequence_length,
                                                config::row_shape(config, model).tokens) *
               tokens;
-  out.tokens_per_s = total.seconds > 0 ? tokens / total.seconds : 0;
-  out.flops_per_s = total.seconds > 0 ? out.flops / total.seconds : 0;
-  out.peak =
+  out.tokens_per_s = seconds > 0 ? tokens / seconds : 0;
+  out.flops_per_s = seconds > 0 ? out.flops / seconds : 0;
+  const double peak =
       config::activation_dtype(config) == DType::kBF16 ? device.gemm_flops_bf16 : device.gemm_flops_f32;
+  out.peak = peak * static_cast<double>(config::mesh_of(config).ranks());
   return out;
 }
 
@@ -203,13 +206,16 @@ void print_programs(const program::ProgramSet& set, const hardware::DeviceSpec& 
 }
 
 void print_text(const config::RunConfig& config, const models::ModelConfig& model, const Compiled& compiled,
-                const hardware::DeviceSpec& device, const std::vector<Remedy>& ways, bool programs) {
+                const Expectation& expected, const hardware::DeviceSpec& device,
+                const std::vector<Remedy>& ways, bool programs) {
   const auto total = program::predict_step(compiled.set->programs[config::kTrainProgram], device);
-  print_summary(config, model, compiled, expect(config, model, total, device));
+  print_summary(config, model, compiled, expected);
   if (!compiled.fits) print_remedies(config, compiled, ways);
   print_setting(config, model, device);
   print_out("{}", program::explain_memory(*compiled.set));
-  print_out("\nA training step, expected\n{}", program::explain_totals(total).substr(1));
+  print_out("\nA training step{}, expected\n{}",
+            config.parallel.pipeline > 1 ? " of this rank, without waiting" : "",
+            program::explain_totals(total).substr(1));
   if (programs) {
     print_programs(*compiled.set, device);
   } else {
@@ -247,6 +253,22 @@ std::vector<Programs> compile_stages(const config::ResolvedRun& run, const Progr
     sets.push_back(compile_as_trained(other, place).set);
   }
   return sets;
+}
+
+// In seconds: of a pipeline with what its ranks wait for each other.
+double expected_step(const config::ResolvedRun& run, const Programs& set,
+                     const hardware::DeviceSpec& device) {
+  const program::Program& program = set->programs[config::kTrainProgram];
+  if (set->options.pipeline == nullptr) return program::predict_step(program, device).seconds;
+  parallel::Costs costs;
+  const Programs first = set->options.pipeline->rank == 0 ? set : compile_any(run, run.config).set;
+  for (const Programs& stage : compile_stages(run, first)) add_expected_costs(*stage, device, costs);
+  double seconds = parallel::simulate(set->options.pipeline->schedule, costs).makespan * 1e-3;
+  for (const program::Segment segment : {program::Segment::kUpdate, program::Segment::kEncode}) {
+    for (const program::Expected& one : program::predict(program, segment, false, device))
+      seconds += one.seconds;
+  }
+  return seconds;
 }
 
 void show_schedule(const config::ResolvedRun& run, const Programs& set, int threads,
@@ -306,14 +328,12 @@ int run_explain(const ExplainOptions& options) {
   }
   const auto device = device::measured_cpu(posix_file_system(), threads);
   const std::vector<Remedy> ways = compiled.fits ? std::vector<Remedy>{} : remedies(run, compiled);
+  const Expectation expected = expect(run.config, model, expected_step(run, compiled.set, device), device);
   if (!options.json) {
-    print_text(run.config, model, compiled, device, ways, options.program);
+    print_text(run.config, model, compiled, expected, device, ways, options.program);
     print_ranks(*compiled.set, *rank);
     return 0;
   }
-  const Expectation expected =
-      expect(run.config, model, program::predict_step(compiled.set->programs[config::kTrainProgram], device),
-             device);
   auto json = nlohmann::ordered_json::parse(program::explain_json(*compiled.set, device));
   json["memory_budget"] = (*run.config.memory.budget).count;
   json["fits"] = compiled.fits;

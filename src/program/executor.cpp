@@ -277,7 +277,8 @@ void Executor::run_in_script(size_t index, size_t at, bool update_follows, bool 
   const Program& program = set_->programs[index];
   Action action = program.script[at];
   action.accumulates = action.accumulates || adds;
-  if (program.messages.empty() || ranks_ == nullptr) return run(index, action, update_follows);
+  if (program.messages.empty()) return run(index, action, update_follows);
+  STRATA_CHECK(ranks_ != nullptr, "{} of a pipeline's stage runs without the other ranks", str(action));
   if (!is_of_micro_batch(action.segment)) {
     finish_messages();
     return run(index, action, update_follows);

@@ -15,6 +15,7 @@
 #include "fixtures/tiny_program.h"
 #include "kernels/cpu/gemm.h"
 #include "models/parametrization.h"
+#include "pipeline_model.h"
 #include "program/initialize.h"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
@@ -221,21 +222,43 @@ class MeasuringDevice final : public device::HostDevice {
   int64_t allocated = 0;
 };
 
-class MemoryOfRanks : public testing::TestWithParam<std::tuple<graph::Mesh, int>> {};
+struct Plan {
+  graph::Mesh mesh;
+  int zero = 0;
+  const char* schedule = "";  // of a pipeline
+};
+
+class MemoryOfRanks : public testing::TestWithParam<Plan> {
+ protected:
+  // By place on the axis "pipeline".
+  static std::vector<std::shared_ptr<const ProgramSet>> sets() {
+    CompileOptions options = tiny_options("llama3-5m");
+    options.model.layers = 4;
+    options.mesh = GetParam().mesh;
+    options.zero = GetParam().zero;
+    options.target = device::cpu_target(1);
+    const auto places = static_cast<int32_t>(options.mesh.size("pipeline"));
+    if (places == 1) return {compile({tiny_request(2)}, options)};
+    const Pipeline pipeline = pipeline_of({GetParam().schedule, places, 4, 1}, options.model);
+    std::vector<std::shared_ptr<const ProgramSet>> out;
+    for (int32_t place = 0; place < places; ++place)
+      out.push_back(compile({tiny_request(4)}, at_place(options, pipeline, place)));
+    return out;
+  }
+};
 
 // Each rank holds the arena of the plan, and no more than a few messages beside it: ranks that are threads
 // read each other's buffers where they lie.
 TEST_P(MemoryOfRanks, IsThePlanToTheByte) {
-  CompileOptions options = tiny_options("llama3-5m");
-  options.mesh = std::get<0>(GetParam());
-  options.zero = std::get<1>(GetParam());
-  options.target = device::cpu_target(1);
-  const auto set = compile({tiny_request(2)}, options);
+  const auto all = sets();
+  const graph::Mesh& mesh = GetParam().mesh;
   constexpr int kWarm = 20;   // steps in which each of a group's 64 posts is used once
   constexpr int kSteps = 10;  // more than the ranks
   Count count;
-  comm::run_local_ranks(static_cast<int>(options.mesh.ranks()), [&](comm::World& world) {
-    const Ranks ranks(world, options.mesh);
+  comm::run_local_ranks(static_cast<int>(mesh.ranks()), [&](comm::World& world) {
+    const auto& set = all[static_cast<size_t>(world.rank()) * all.size() / static_cast<size_t>(mesh.ranks())];
+    const auto& pipeline = set->options.pipeline;
+    const Ranks ranks(world, mesh, pipeline ? sharing_ranks(*pipeline) : std::vector<std::vector<int32_t>>{});
     const auto device = std::make_shared<MeasuringDevice>(1);
     Executor executor(set, device, &ranks);
     write_coordinates(executor, ranks.coordinates());
@@ -268,10 +291,18 @@ TEST_P(MemoryOfRanks, IsThePlanToTheByte) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MemoryOfRanks,
-                         testing::Values(std::tuple(graph::Mesh::of(2, 1, 1, 1), 0),
-                                         std::tuple(graph::Mesh::of(1, 2, 1, 1), 1),
-                                         std::tuple(graph::Mesh::of(1, 4, 1, 1), 3),
-                                         std::tuple(graph::Mesh::of(2, 2, 1, 1), 2)));
+                         testing::Values(Plan{graph::Mesh::of(2, 1, 1, 1), 0},
+                                         Plan{graph::Mesh::of(1, 2, 1, 1), 1},
+                                         Plan{graph::Mesh::of(1, 4, 1, 1), 3},
+                                         Plan{graph::Mesh::of(2, 2, 1, 1), 2},
+                                         Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "gpipe"},
+                                         Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "1f1b"},
+                                         Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "zb_h1"},
+                                         Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "zbv"},
+                                         Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "v_half"},
+                                         Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "v_min"},
+                                         Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "dualpipev"},
+                                         Plan{graph::Mesh::of(1, 2, 1, 1, 2), 3, "1f1b"}));
 
 int64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");

@@ -35,6 +35,8 @@ struct Layout {
   Sets sizes = {};         // of model and batch that its degrees need; one rank has them too
   bool by_mpirun = false;  // also as processes
   int batch = 7;
+  // Whether ranks have parts of what one rank adds up in one go, so that bf16 rounds it more than once.
+  bool rounds = false;
 };
 
 Layout zero(const char* name, int replicate, int shard, int stage) {
@@ -59,6 +61,7 @@ Layout mesh(const char* name, const Degrees& at, const Sets& more = {}, bool by_
                 {},
                 by_mpirun};
   layout.parallel = layout.parallel + more;
+  layout.rounds = true;
   // Widths and heads must divide; key-value heads may be fewer than ranks.
   if (at.tensor > 2) layout.sizes = {"model.intermediate_size=48"};
   if (at.tensor == 3) layout.sizes.emplace_back("model.num_attention_heads=6");
@@ -330,9 +333,30 @@ std::optional<Figures> in_fp32(Lab& lab, const Cell& cell) {
   return figures;
 }
 
+// bf16, of layouts that round more than once: how far they are from one rank's fp32, against how far one
+// rank's bf16 is.
+std::optional<Figures> rounded_in_bf16(Lab& lab, const Cell& cell) {
+  const Layout& layout = layouts()[cell.layout];
+  const Sets sets = Lab::batch_of(8, 1) + layout.sizes;
+  const Run* const exact = lab.alone({cell.layout, cell.engine, 0, cell.model}, sets, false);
+  const Run* const one = lab.alone(cell, sets, false);
+  const auto many = lab.run(cell, layout, sets, false);
+  if (exact == nullptr || one == nullptr || !many) return std::nullopt;
+  EXPECT_EQ(many->first_samples, one->first_samples);
+  furthest(one->moments, many->moments);  // the same tensors
+  const double own = whole_distance(exact->moments, one->moments);
+  const Figures figures{.loss = std::abs(many->losses[0] - exact->losses[0]),
+                        .gradients = whole_distance(exact->moments, many->moments) / own};
+  EXPECT_GT(own, 0);
+  EXPECT_LE(figures.loss, kOwn * std::abs(one->losses[0] - exact->losses[0]) + 1e-4 * exact->losses[0]);
+  EXPECT_LE(figures.gradients, kOwn);
+  return figures;
+}
+
 // bf16: against how far one rank is from itself when its micro-batch is halved.
 std::optional<Figures> in_bf16(Lab& lab, const Cell& cell) {
   const Layout& layout = layouts()[cell.layout];
+  if (layout.rounds) return rounded_in_bf16(lab, cell);
   const Run* const one = lab.alone(cell, Lab::batch_of(8, 2) + layout.sizes, false);
   const Run* const halved = lab.alone(cell, Lab::batch_of(8, 1) + layout.sizes, false);
   const auto many = lab.run(cell, layout, Lab::batch_of(8, 1) + layout.sizes, false);
