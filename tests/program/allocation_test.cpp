@@ -252,7 +252,7 @@ class MemoryOfRanks : public testing::TestWithParam<Plan> {
 TEST_P(MemoryOfRanks, IsThePlanToTheByte) {
   const auto all = sets();
   const graph::Mesh& mesh = GetParam().mesh;
-  constexpr int kWarm = 20;   // steps in which each of a group's 64 posts is used once
+  constexpr int kWarm = 70;   // steps in which each of a group's 64 posts is used once
   constexpr int kSteps = 10;  // more than the ranks
   Count count;
   comm::run_local_ranks(static_cast<int>(mesh.ranks()), [&](comm::World& world) {
