@@ -352,9 +352,11 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
   }
   // A decoder's rows beside an encoder have the length of their longest target, which nobody chose: they are
   // filled up to what ranks can share.
-  const int64_t pieces = 2 * mesh_of(config).size("context");
+  const graph::Mesh mesh = mesh_of(config);
+  const int64_t pieces = (mesh.size("context") > 1 ? 2 * mesh.size("context") : 1) *
+                         (config.parallel.sequence ? mesh.size("tensor") : 1);
   const int64_t tokens =
-      pieces > 2 && shape.encoder_length > 0 ? (shape.tokens + pieces - 1) / pieces * pieces : shape.tokens;
+      shape.encoder_length > 0 ? (shape.tokens + pieces - 1) / pieces * pieces : shape.tokens;
   auto requests_for = [&](int64_t micro_batch) {
     std::vector<program::Request> requests{{.kind = program::Kind::kTrain,
                                             .sequences = micro_batch,

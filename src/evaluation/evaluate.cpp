@@ -23,8 +23,8 @@ std::vector<int32_t> held_places(const std::vector<int32_t>& rows, int64_t lengt
   return held;
 }
 
-// Where ranks share the rows: of each field what this one reads. The program's rows may be longer than the
-// batch's: they end in padding.
+// Where ranks share the rows, or fill them up: of each field what this one reads. The program's rows may be
+// longer than the batch's: they end in padding.
 void copy_shares(const data::HostBatch& batch, const data::RowShape& shape, int64_t first,
                  program::Executor& executor, size_t index, int64_t micro_batch) {
   const program::Program& program = executor.program(index);
@@ -69,7 +69,9 @@ bool shares_rows(const program::Executor& executor, size_t index) {
 
 void copy_rows(const data::HostBatch& batch, const data::RowShape& shape, int64_t first,
                program::Executor& executor, size_t index, int64_t micro_batch) {
-  if (shares_rows(executor, index)) return copy_shares(batch, shape, first, executor, index, micro_batch);
+  const bool is_longer = executor.program(index).request.sequence_length > shape.tokens;
+  if (is_longer || shares_rows(executor, index))
+    return copy_shares(batch, shape, first, executor, index, micro_batch);
   const int64_t rows = executor.program(index).request.sequences;
   for (const data::BatchField& field : data::batch_fields()) {
     const int64_t places = field.places_of(shape);

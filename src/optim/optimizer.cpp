@@ -9,6 +9,7 @@
 #include "graph/reshard.h"
 #include "graph/shard.h"
 #include "optim/definition.h"
+#include "optim/norms.h"
 #include "optim/operands.h"
 
 namespace strata::optim {
@@ -440,16 +441,6 @@ std::vector<PlacementOption> placements_whole(const NodeView&, int) {
 
 namespace {
 
-// Of what each stage of the pipeline has its own.
-ValueId sum_over_stages(Graph& graph, ValueId own) {
-  const int axis = graph.mesh().axis("pipeline");
-  if (axis < 0) return own;
-  auto& placements = graph.value(own).placements;
-  placements.resize(graph.mesh().axes.size());
-  placements[static_cast<size_t>(axis)] = Placement::partial();
-  return graph::reshard(graph, own, "pipeline", Placement::replicated());
-}
-
 // The gradient of a parameter on all that hold it.
 ValueId reduced_gradient(Graph& graph, const graph::Parameter& parameter) {
   if (!parameter.holders.empty()) {
@@ -457,32 +448,6 @@ ValueId reduced_gradient(Graph& graph, const graph::Parameter& parameter) {
     graph.value(parameter.gradient).placements[axis] = Placement::partial();
   }
   return graph::reduce_like(graph, parameter.gradient, parameter.value, parameter.holders);
-}
-
-// What the squares of all values add up to, in partial sums. Where values lie in shards, a rank adds up what
-// it has of those that lie alike, and one number goes over the ranks. A stage of a pipeline may have no
-// values: then `nothing` names its zero.
-std::vector<ValueId> squares_of(Graph& graph, const std::vector<ValueId>& values, std::string nothing) {
-  std::vector<ValueId> partials;
-  std::map<std::vector<bool>, std::vector<ValueId>> in_shards;  // by the axes on which they are terms
-  for (const ValueId value : values) {
-    const ValueId squares = graph.add_node(kSumOfSquares, {value})[0];
-    std::vector<bool> axes;
-    for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis)
-      axes.push_back(graph.placement(squares, axis) == Placement::partial());
-    if (std::find(axes.begin(), axes.end(), true) == axes.end()) {
-      partials.push_back(squares);
-    } else {
-      in_shards[axes].push_back(squares);
-    }
-  }
-  for (const auto& [axes, terms] : in_shards)
-    partials.push_back(graph::sum_over_ranks(graph, graph.add_node(kSumOfPartials, terms)[0]));
-  if (graph.mesh().size("pipeline") == 1) return partials;
-  // Each stage has norms of its own parameters.
-  const ValueId own = partials.empty() ? add_named(graph, std::move(nothing), DType::kF64, {1}, Role::kMetric)
-                                       : graph.add_node(kSumOfPartials, partials)[0];
-  return {sum_over_stages(graph, own)};
 }
 
 }  // namespace

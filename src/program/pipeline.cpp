@@ -232,27 +232,42 @@ std::vector<SegmentAt> readers_of(const Draft& draft, const std::vector<ValueId>
   return readers;
 }
 
+bool is_receiver(const Program& program, int32_t chunk, bool activations) {
+  return std::any_of(program.messages.begin(), program.messages.end(), [&](const Message& message) {
+    return !message.sends && is_activation(message) == activations && message.at.chunk == chunk;
+  });
+}
+
 // Slots of what is received: from the start of the receive to the end of the last reader.
 Pool pool_of_received(const Draft& draft, bool activations, const std::vector<Receive>& receives) {
   const Program& program = draft.program;
   Pool pool{.name = activations ? "received activations" : "received gradients", .chunks = program.chunks()};
   pool.slot_of.assign(static_cast<size_t>(program.request.micro_batches * pool.chunks), 0);
   std::vector<Span> spans;
-  std::vector<size_t> places;
+  std::vector<std::vector<size_t>> places;  // by span
   for (const Receive& receive : receives) {
     const Message& message = program.messages[static_cast<size_t>(receive.message)];
     if (is_activation(message) != activations) continue;
     int32_t last = place_of(program.script, message.at, receive.micro_batch);
+    // An encoder's output is read by all stages of this rank behind the one that receives it.
+    std::vector<size_t>& seen_from = places.emplace_back();
+    const auto place_in = [&](int32_t chunk) {
+      return static_cast<size_t>(receive.micro_batch * pool.chunks + chunk);
+    };
+    seen_from.push_back(place_in(message.at.chunk));
     for (const SegmentAt& reader : readers_of(draft, message.values)) {
-      STRATA_CHECK(reader.chunk == message.at.chunk, "what chunk {} receives is read by chunk {}",
-                   message.at.chunk, reader.chunk);
       last = std::max(last, place_of(program.script, reader, receive.micro_batch));
+      if (reader.chunk == message.at.chunk) continue;
+      STRATA_CHECK(!is_receiver(program, reader.chunk, activations), "chunk {} reads two messages at once",
+                   reader.chunk);
+      seen_from.push_back(place_in(reader.chunk));
     }
     spans.push_back({receive.before, last});
-    places.push_back(static_cast<size_t>(receive.micro_batch * pool.chunks + message.at.chunk));
   }
   const Slots slots = color(spans);
-  for (size_t i = 0; i < places.size(); ++i) pool.slot_of[places[i]] = slots.of[i];
+  for (size_t i = 0; i < places.size(); ++i) {
+    for (const size_t place : places[i]) pool.slot_of[place] = slots.of[i];
+  }
   pool.slots = slots.count;
   return pool;
 }

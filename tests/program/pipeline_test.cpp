@@ -97,7 +97,10 @@ const Cut kMixed[] = {{"1f1b", 2, 1, 4, graph::Mesh::of(1, 2, 1, 1, 2), 3},
 const Cut kUneven[] = {{"1f1b", 2, 1, 4, graph::Mesh::of(1, 1, 1, 1, 2), 0, "Et*3|t*5L"},
                        {"1f1b", 2, 1, 4, graph::Mesh::of(1, 1, 1, 1, 2), 0, "Et*4|t*4L"},
                        {"1f1b", 4, 1, 4, graph::Mesh::of(1, 1, 1, 1, 4), 0, "E|t*7|t|L"},
-                       {"interleaved", 2, 2, 4, graph::Mesh::of(1, 1, 1, 1, 2), 0, "Et||t*6|tL"}};
+                       {"interleaved", 2, 2, 4, graph::Mesh::of(1, 1, 1, 1, 2), 0, "Et||t*6|tL"},
+                       // An encoder's output for both stages of a rank.
+                       {"zbv", 2, 1, 4, graph::Mesh::of(1, 1, 1, 1, 2), 0, "Et*4|t|t|t*2L"},
+                       {"zbv", 2, 1, 4, graph::Mesh::of(1, 1, 1, 1, 2), 0, "Et*3|t*2|t|t*2L"}};
 
 std::string name_of_case(const testing::TestParamInfo<InAPipeline::ParamType>& one) {
   const Cut& cut = std::get<1>(one.param);

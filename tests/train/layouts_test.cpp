@@ -48,6 +48,9 @@ Layout zero(const char* name, int replicate, int shard, int stage) {
       true};
 }
 
+// Of the families that know such heads.
+constexpr const char* kFewerHeads = "model.num_key_value_heads=3";
+
 // Degrees of the axes, in the order of the mesh.
 struct Degrees {
   int pipeline = 1, replicate = 1, shard = 1, context = 1, tensor = 1;
@@ -64,8 +67,11 @@ Layout mesh(const char* name, const Degrees& at, const Sets& more = {}, bool by_
   layout.rounds = true;
   // Widths and heads must divide; key-value heads may be fewer than ranks.
   if (at.tensor > 2) layout.sizes = {"model.intermediate_size=48"};
-  if (at.tensor == 3) layout.sizes.emplace_back("model.num_attention_heads=6");
-  if (at.context == 3) layout.sizes.emplace_back("training.sequence_length=18");
+  if (at.tensor == 3) {
+    layout.sizes = layout.sizes + Sets{"model.hidden_size=48", "model.num_attention_heads=6"};
+    layout.sizes.emplace_back(kFewerHeads);
+  }
+  if (at.tensor == 3 || at.context == 3) layout.sizes.emplace_back("training.sequence_length=18");
   return layout;
 }
 Layout schedule(const std::string& name, int stages = 1) {
@@ -185,7 +191,7 @@ class Lab {
   }
   // One rank's, made once for what it depends on.
   const Run* alone(const Cell& cell, const Sets& sets, bool curve) {
-    std::string key = fmt::format("{} {}", cell.dtype, cell.model);
+    std::string key = fmt::format("{} {} {}", cell.dtype, cell.model, curve);
     for (const std::string& set : sets) key += " " + set;
     auto& known = alone_[key];
     if (!known) known = run({cell.layout, 0, cell.dtype, cell.model}, one_rank(), sets, curve);
@@ -193,6 +199,8 @@ class Lab {
   }
 
  private:
+  static bool has_fewer_heads(const std::string& model) { return model == "llama3" || model == "gemma3"; }
+
   std::string toml(const std::string& model, const std::string& name) const {
     std::string text = tiny_.toml(name);
     const auto put = [&](const std::string& from, const std::string& to) {
@@ -200,7 +208,7 @@ class Lab {
     };
     put("intermediate_size = 48", "intermediate_size = 46");
     put("\"llama3\"", "\"" + model + "\"");
-    if (model == "gpt2" || model == "t5") put("num_key_value_heads = 2\n", "");
+    if (!has_fewer_heads(model)) put("num_key_value_heads = 2\n", "");
     if (model == "gemma3") text += "[model.override]\nsliding_window = 7\n";
     if (model == "t5") {
       put("vocab_size = 300", "vocab_size = 421");
@@ -229,6 +237,7 @@ class Lab {
              fmt::format("precision.compute='{}'", kDtypes[cell.dtype])};
     for (const std::string& set : layout.parallel) all.push_back("parallel." + set);
     all = all + sets;
+    if (!has_fewer_heads(kModels[cell.model])) std::erase(all, kFewerHeads);
     for (const std::string& set : all) line += " --set \"" + set + "\"";
     const int status = std::system((line + " > " + tiny_.path("output").string() + " 2>&1").c_str());
     if (status == 0) return true;

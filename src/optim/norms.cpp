@@ -1,0 +1,52 @@
+#include "optim/norms.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "graph/reshard.h"
+#include "optim/optimizer.h"
+
+namespace strata::optim {
+
+using graph::Graph;
+using graph::Placement;
+using graph::ValueId;
+
+ValueId sum_over_stages(Graph& graph, ValueId own) {
+  const int axis = graph.mesh().axis("pipeline");
+  if (axis < 0) return own;
+  auto& placements = graph.value(own).placements;
+  placements.resize(graph.mesh().axes.size());
+  placements[static_cast<size_t>(axis)] = Placement::partial();
+  return graph::reshard(graph, own, "pipeline", Placement::replicated());
+}
+
+std::vector<ValueId> squares_of(Graph& graph, const std::vector<ValueId>& values, std::string nothing) {
+  std::vector<ValueId> partials;
+  std::map<std::vector<bool>, std::vector<ValueId>> in_shards;  // by the axes on which they are terms
+  for (const ValueId value : values) {
+    const ValueId squares = graph.add_node(kSumOfSquares, {value})[0];
+    std::vector<bool> axes;
+    for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis)
+      axes.push_back(graph.placement(squares, axis) == Placement::partial());
+    if (std::find(axes.begin(), axes.end(), true) == axes.end()) {
+      partials.push_back(squares);
+    } else {
+      in_shards[axes].push_back(squares);
+    }
+  }
+  for (const auto& [axes, terms] : in_shards)
+    partials.push_back(graph::sum_over_ranks(graph, graph.add_node(kSumOfPartials, terms)[0]));
+  if (graph.mesh().size("pipeline") == 1) return partials;
+  // Each stage has norms of its own parameters.
+  if (!partials.empty()) return {sum_over_stages(graph, graph.add_node(kSumOfPartials, partials)[0])};
+  graph::Value zero;  // which nobody writes
+  zero.name = std::move(nothing);
+  zero.dtype = DType::kF64;
+  zero.shape = {1};
+  zero.role = graph::Role::kMetric;
+  return {sum_over_stages(graph, graph.add_value(std::move(zero)))};
+}
+
+}  // namespace strata::optim
