@@ -5,10 +5,14 @@
 #include <bit>
 #include <limits>
 #include <queue>
+#include <span>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
 #include "data/tokenizer/byte_level.h"
+#include "data/tokenizer/huge_pages.h"
 #include "data/tokenizer/unicode.h"
 
 namespace strata::data {
@@ -18,25 +22,50 @@ uint64_t pair_key(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
 
-// All pairs ever seen: their counts and the words that (may) hold them.
+// Lists of words, cut one after the other from large blocks; all live as long as this does.
+class WordLists {
+ public:
+  uint32_t* take(size_t size) {
+    if (size > static_cast<size_t>(end_ - next_)) {
+      const size_t block = std::max(kBlock, size);
+      blocks_.emplace_back();
+      blocks_.back().reserve(block);  // untouched
+      next_ = blocks_.back().data();
+      end_ = next_ + block;
+    }
+    return std::exchange(next_, next_ + size);
+  }
+
+ private:
+  static constexpr size_t kBlock = size_t{1} << 20;
+  std::vector<HugeVector<uint32_t>> blocks_;
+  uint32_t* next_ = nullptr;
+  uint32_t* end_ = nullptr;
+};
+
+// Where words lie that (may) hold a pair, in a WordLists.
+using Holders = std::span<uint32_t>;
+
+// All pairs ever seen: their counts and their words.
 class PairTable {
  public:
   struct Pair {
     uint64_t key;
     int64_t count = 0;
-    std::vector<uint32_t> words{};  // where they lie
+    Holders words{};
   };
 
   PairTable() : slots_(size_t{1} << 16), mask_(slots_.size() - 1) {}
 
   uint32_t index(int32_t left, int32_t right) {
     const uint64_t key = pair_key(left, right);
-    size_t at = position(key);
+    const uint64_t hash = hashed(key);
+    size_t at = hash & mask_;
     for (; slots_[at].index != 0; at = (at + 1) & mask_) {
-      if (slots_[at].key == key) return slots_[at].index - 1;
+      if (slots_[at].tag == tag(hash) && pairs_[slots_[at].index - 1].key == key) return slots_[at].index - 1;
     }
     pairs_.push_back({.key = key});
-    slots_[at] = {key, static_cast<uint32_t>(pairs_.size())};
+    slots_[at] = {tag(hash), static_cast<uint32_t>(pairs_.size())};
     if (pairs_.size() * 2 > slots_.size()) grow();
     return static_cast<uint32_t>(pairs_.size() - 1);
   }
@@ -45,21 +74,26 @@ class PairTable {
 
  private:
   struct Slot {
-    uint64_t key = 0;
+    uint32_t tag = 0;
     uint32_t index = 0;  // + 1; 0: free
   };
-  size_t position(uint64_t key) const { return ((key * 0x9E3779B97F4A7C15u) >> 29) & mask_; }
+  static uint64_t hashed(uint64_t key) {
+    const uint64_t product = key * 0x9E3779B97F4A7C15u;
+    return product ^ product >> 32;
+  }
+  static uint32_t tag(uint64_t hash) { return static_cast<uint32_t>(hash >> 32); }
   void grow() {
-    slots_.assign(slots_.size() * 4, {});
+    slots_.assign(slots_.size() * 2, {});
     mask_ = slots_.size() - 1;
     for (size_t i = 0; i < pairs_.size(); ++i) {
-      size_t at = position(pairs_[i].key);
+      const uint64_t hash = hashed(pairs_[i].key);
+      size_t at = hash & mask_;
       while (slots_[at].index != 0) at = (at + 1) & mask_;
-      slots_[at] = {pairs_[i].key, static_cast<uint32_t>(i + 1)};
+      slots_[at] = {tag(hash), static_cast<uint32_t>(i + 1)};
     }
   }
-  std::vector<Pair> pairs_;
-  std::vector<Slot> slots_;
+  HugeVector<Pair> pairs_;
+  HugeVector<Slot> slots_;
   size_t mask_;
 };
 
@@ -70,7 +104,9 @@ class Neighbours {
   struct Change {
     int32_t id = 0;
     int64_t count = 0;
-    std::vector<uint32_t> words{};
+    size_t size = 0;         // words
+    uint32_t last_word = 0;  // where size is not 0
+    Holders words{};
   };
   void add(int32_t id, int64_t count, uint32_t word) {
     if (static_cast<size_t>(id) >= index_.size()) index_.resize(static_cast<size_t>(id) * 2 + 1024, 0);
@@ -81,30 +117,79 @@ class Neighbours {
     }
     Change& change = changes_[index - 1];
     change.count += count;
-    if (change.words.empty() || change.words.back() != word) change.words.push_back(word);
+    if (change.size != 0 && change.last_word == word) return;
+    ++change.size;
+    change.last_word = word;
+    places_.push_back({index - 1, word});
   }
   template <typename Visit>
-  void drain(Visit visit) {
-    for (Change& change : changes_) {
+  void drain(WordLists& lists, Visit visit) {
+    for (Change& change : changes_) change.words = Holders(lists.take(change.size), size_t{0});
+    for (const auto& [index, word] : places_) {
+      Holders& words = changes_[index].words;
+      words = Holders(words.data(), words.size() + 1);
+      words.back() = word;
+    }
+    for (const Change& change : changes_) {
       index_[static_cast<size_t>(change.id)] = 0;
       visit(change);
     }
     changes_.clear();
+    places_.clear();
   }
 
  private:
+  struct Place {
+    uint32_t change;
+    uint32_t word;
+  };
   std::vector<uint32_t> index_;  // by id: place in changes_ + 1
   std::vector<Change> changes_;
+  std::vector<Place> places_;
 };
 
 struct Candidate {
   int64_t count;
   uint64_t key;
   uint32_t pair;
-  // The heap's top: the largest count, of equal ones the smallest pair of ids.
+  // The queue's top: the largest count, of equal ones the smallest pair of ids.
   bool operator<(const Candidate& other) const {
     return count != other.count ? count < other.count : key > other.key;
   }
+};
+
+// A priority queue that orders only what may come up soon: candidates below a floor just wait, which is what
+// most pairs of a text do until the training ends. Only when none above is left is the floor lowered.
+class Candidates {
+ public:
+  bool empty() const { return heap_.empty() && waiting_.empty(); }
+  void push(const Candidate& candidate) {
+    if (candidate.count < floor_) {
+      waiting_.push_back(candidate);
+    } else {
+      heap_.push(candidate);
+    }
+  }
+  Candidate pop() {
+    if (heap_.empty()) lower_floor();
+    const Candidate top = heap_.top();
+    heap_.pop();
+    return top;
+  }
+
+ private:
+  void lower_floor() {
+    const Candidate top = *std::max_element(waiting_.begin(), waiting_.end());
+    floor_ = top.count / 4;
+    const auto rest = std::partition(waiting_.begin(), waiting_.end(),
+                                     [&](const Candidate& c) { return c.count < floor_; });
+    heap_ = std::priority_queue<Candidate>(rest, waiting_.end());
+    waiting_.erase(rest, waiting_.end());
+  }
+
+  std::priority_queue<Candidate> heap_;  // counts from floor_ on
+  HugeVector<Candidate> waiting_;
+  int64_t floor_ = std::numeric_limits<int64_t>::max();
 };
 
 class Trainer {
@@ -114,24 +199,22 @@ class Trainer {
     for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
       ids_.emplace(vocabulary.tokens[id], static_cast<int32_t>(id));
     }
-    const std::vector<WordCounts::Word> words = counts.words();
     size_t size = 0;
-    for (const auto& word : words) size += kHeader + word.text.size();
+    counts.for_each([&](std::string_view text, int64_t) { size += kHeader + text.size(); });
     if (size > std::numeric_limits<uint32_t>::max()) {
       throw DataError("[tokenizer] the distinct pieces of the text take {} bytes; train on a sample of it",
                       size);
     }
     words_.reserve(size);
-    count_byte_pairs(words, byte_ids);
+    count_byte_pairs(counts, byte_ids);
   }
 
   void run(int64_t vocab_size, int64_t min_frequency, FunctionRef<void()> check) {
-    while (static_cast<int64_t>(vocabulary_.tokens.size()) < vocab_size && !heap_.empty()) {
-      Candidate top = heap_.top();
-      heap_.pop();
+    while (static_cast<int64_t>(vocabulary_.tokens.size()) < vocab_size && !candidates_.empty()) {
+      Candidate top = candidates_.pop();
       if (const int64_t now = pairs_[top.pair].count; top.count != now) {
         top.count = now;
-        if (now > 0) heap_.push(top);
+        if (now > 0) candidates_.push(top);
         continue;
       }
       if (top.count < 1 || top.count < min_frequency) break;
@@ -145,10 +228,16 @@ class Trainer {
   // symbols.
   static constexpr size_t kHeader = 3;
 
-  void count_byte_pairs(const std::vector<WordCounts::Word>& words,
-                        const std::array<int32_t, 256>& byte_ids) {
-    std::vector<PairTable::Pair> by_bytes(size_t{1} << 16);
-    for (const auto& [text, count] : words) {
+  void count_byte_pairs(const WordCounts& counts, const std::array<int32_t, 256>& byte_ids) {
+    struct BytePair {
+      int64_t count = 0;
+      size_t words = 0;
+      uint32_t last_word = 0;  // where words is not 0
+      uint32_t* first = nullptr;
+      uint32_t* next = nullptr;
+    };
+    std::vector<BytePair> by_bytes(size_t{1} << 16);
+    counts.for_each([&](std::string_view text, int64_t count) {
       const auto at = static_cast<uint32_t>(words_.size());
       words_.push_back(static_cast<int32_t>(text.size()));
       words_.push_back(static_cast<int32_t>(static_cast<uint64_t>(count) >> 32));
@@ -157,23 +246,38 @@ class Trainer {
         const auto byte = static_cast<uint8_t>(text[i]);
         words_.push_back(byte_ids[byte]);
         if (i + 1 == text.size()) break;
-        auto& pair = by_bytes[static_cast<size_t>(byte) << 8 | static_cast<uint8_t>(text[i + 1])];
+        BytePair& pair = by_bytes[static_cast<size_t>(byte) << 8 | static_cast<uint8_t>(text[i + 1])];
         pair.count += count;
-        if (pair.words.empty() || pair.words.back() != at) pair.words.push_back(at);
+        if (pair.words == 0 || pair.last_word != at) ++pair.words;
+        pair.last_word = at;
       }
-    }
+    });
     for (size_t bytes = 0; bytes < by_bytes.size(); ++bytes) {
-      if (by_bytes[bytes].count == 0) continue;
+      BytePair& from = by_bytes[bytes];
+      if (from.count == 0) continue;
+      from.first = from.next = lists_.take(from.words);
       const uint32_t index = pairs_.index(byte_ids[bytes >> 8], byte_ids[bytes & 255]);
-      pairs_[index].count = by_bytes[bytes].count;
-      pairs_[index].words = std::move(by_bytes[bytes].words);
+      pairs_[index].count = from.count;
+      pairs_[index].words = Holders(from.first, from.words);
       offer(index);
+    }
+    std::vector<size_t> byte_of(vocabulary_.tokens.size());
+    for (size_t byte = 0; byte < byte_ids.size(); ++byte) byte_of[static_cast<size_t>(byte_ids[byte])] = byte;
+    for (size_t at = 0; at < words_.size();) {
+      const int32_t* symbols = &words_[at] + kHeader;
+      const auto size = static_cast<size_t>(words_[at]);
+      for (size_t i = 0; i + 1 < size; ++i) {
+        BytePair& pair = by_bytes[byte_of[static_cast<size_t>(symbols[i])] << 8 |
+                                  byte_of[static_cast<size_t>(symbols[i + 1])]];
+        if (pair.next == pair.first || pair.next[-1] != at) *pair.next++ = static_cast<uint32_t>(at);
+      }
+      at += kHeader + size;
     }
   }
 
   void offer(uint32_t index) {
     const PairTable::Pair& pair = pairs_[index];
-    if (pair.count > 0) heap_.push({pair.count, pair.key, index});
+    if (pair.count > 0) candidates_.push({pair.count, pair.key, index});
   }
 
   void merge(uint32_t index) {
@@ -186,20 +290,19 @@ class Trainer {
     if (is_new) vocabulary_.tokens.push_back(std::move(text));
     const int32_t merged = it->second;
     vocabulary_.merges.emplace_back(left, right);
-    const std::vector<uint32_t> holders = std::move(pairs_[index].words);
-    pairs_[index].words = {};
+    const Holders holders = std::exchange(pairs_[index].words, {});
     constexpr size_t kAhead = 12;
     for (size_t i = 0; i < holders.size(); ++i) {
       if (i + kAhead < holders.size()) __builtin_prefetch(&words_[holders[i + kAhead]], 1);
       merge_in_word(holders[i], left, right, merged);
     }
     bool doubled = false;  // the pair of the merged token with itself is offered once
-    before_.drain([&](Neighbours::Change& change) {
+    before_.drain(lists_, [&](const Neighbours::Change& change) {
       pairs_[pairs_.index(change.id, left)].count -= change.count;
       doubled |= change.id == merged;
       gained_.push_back(gain(pairs_.index(change.id, merged), change));
     });
-    behind_.drain([&](Neighbours::Change& change) {
+    behind_.drain(lists_, [&](const Neighbours::Change& change) {
       pairs_[pairs_.index(right, change.id)].count -= change.count;
       const uint32_t index_behind = gain(pairs_.index(merged, change.id), change);
       if (change.id != merged || !doubled) gained_.push_back(index_behind);
@@ -208,13 +311,16 @@ class Trainer {
     gained_.clear();
   }
 
-  uint32_t gain(uint32_t index, Neighbours::Change& change) {
+  uint32_t gain(uint32_t index, const Neighbours::Change& change) {
     PairTable::Pair& pair = pairs_[index];
     pair.count += change.count;
     if (pair.words.empty()) {
-      pair.words = std::move(change.words);
+      pair.words = change.words;
     } else {
-      pair.words.insert(pair.words.end(), change.words.begin(), change.words.end());
+      uint32_t* both = lists_.take(pair.words.size() + change.words.size());
+      std::copy(change.words.begin(), change.words.end(),
+                std::copy(pair.words.begin(), pair.words.end(), both));
+      pair.words = Holders(both, pair.words.size() + change.words.size());
     }
     return index;
   }
@@ -245,12 +351,13 @@ class Trainer {
 
   BpeVocabulary& vocabulary_;
   std::unordered_map<std::string, int32_t> ids_;
-  std::vector<int32_t> words_;
+  HugeVector<int32_t> words_;
+  WordLists lists_;
   PairTable pairs_;
   Neighbours before_;
   Neighbours behind_;
   std::vector<uint32_t> gained_;
-  std::priority_queue<Candidate> heap_;
+  Candidates candidates_;
 };
 
 }  // namespace

@@ -53,6 +53,7 @@ void count_lines(std::string_view text, const SplitPreset& split, WordCounts& co
   std::vector<size_t> ends;
   std::string storage;
   const Normalizer nfc = Normalizer::nfc();
+  WordQueue queue(counts);
   const char* text_end = text.data() + text.size();
   while (!text.empty()) {
     const void* newline = std::memchr(text.data(), '\n', text.size());
@@ -67,11 +68,12 @@ void count_lines(std::string_view text, const SplitPreset& split, WordCounts& co
       ends.clear();
       scan_pieces(split.pattern, line, from, kPiecesAtOnce, ends);
       for (const size_t end : ends) {
-        counts.add_inside(line.substr(from, end - from), end_of_memory);
+        queue.add_inside(line.substr(from, end - from), end_of_memory);
         from = end;
       }
     }
   }
+  queue.flush();
 }
 
 // Cuts behind the first line end at or after every kBlock bytes.

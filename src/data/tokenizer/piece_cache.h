@@ -4,6 +4,7 @@
 // Keys are kept whole (up to 15 bytes and their number in two words), so a hit is never wrong.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -26,13 +27,8 @@ class PieceCache {
     Key key;
     if (end - piece.data() >= 16) {
       std::memcpy(&key, piece.data(), 16);
-      const size_t size = piece.size();
-      if (size <= 8) {
-        key.high = 0;
-        if (size < 8) key.low &= (uint64_t{1} << (size * 8)) - 1;
-      } else {
-        key.high &= (uint64_t{1} << ((size - 8) * 8)) - 1;
-      }
+      key.low &= kFirstBytes[piece.size()];  // no branch: sizes vary, so it would be guessed wrong
+      key.high &= kBytesBehindEight[piece.size()];
     } else {
       std::memcpy(&key, piece.data(), piece.size());
     }
@@ -79,6 +75,17 @@ class PieceCache {
   }
 
  private:
+  // The bits of a piece of n bytes in the first and in the second word of its key.
+  static constexpr std::array<uint64_t, kLongestPiece + 1> kFirstBytes = [] {
+    std::array<uint64_t, kLongestPiece + 1> masks{};
+    for (size_t n = 0; n < masks.size(); ++n) masks[n] = n < 8 ? (uint64_t{1} << (n * 8)) - 1 : ~uint64_t{0};
+    return masks;
+  }();
+  static constexpr std::array<uint64_t, kLongestPiece + 1> kBytesBehindEight = [] {
+    std::array<uint64_t, kLongestPiece + 1> masks{};
+    for (size_t n = 8; n < masks.size(); ++n) masks[n] = (uint64_t{1} << ((n - 8) * 8)) - 1;
+    return masks;
+  }();
   static constexpr size_t kIds = 4;
   static constexpr size_t kSets = size_t{1} << 14;
   struct Slot {

@@ -1,5 +1,8 @@
 #include "data/tokenizer/scanners.h"
 
+#include <bit>
+#include <cstring>
+
 #include "base/error.h"
 #include "data/tokenizer/unicode.h"
 
@@ -65,10 +68,28 @@ class Scanner {
   uint8_t classes_at(const char* p) const { return classes_[decode_code_point(p, end_).value]; }
 
   const char* skip(const char* p, uint8_t mask) const {
+    if (mask & kLetter) p = skip_ascii_letters(p);
     while (p < end_) {
       const CodePoint c = decode_code_point(p, end_);
       if (!(classes_[c.value] & mask)) break;
       p += c.size;
+    }
+    return p;
+  }
+
+  // Eight bytes at a time, so that short words have no loop whose end is guessed wrong.
+  const char* skip_ascii_letters(const char* p) const {
+    constexpr uint64_t kOnes = 0x0101010101010101;
+    constexpr uint64_t kTops = kOnes * 0x80;
+    while (end_ - p >= 8) {
+      uint64_t bytes = 0;
+      std::memcpy(&bytes, p, 8);
+      const uint64_t lower = (bytes | kOnes * 0x20) & ~kTops;
+      const uint64_t from_a = lower + kOnes * (0x80 - 'a');
+      const uint64_t beyond_z = lower + kOnes * (0x7F - 'z');
+      const uint64_t others = (~from_a | beyond_z | bytes) & kTops;
+      if (others != 0) return p + std::countr_zero(others) / 8;
+      p += 8;
     }
     return p;
   }

@@ -15,9 +15,11 @@ WordCounts::WordCounts()
       long_mask_(long_slots_.size() - 1) {}
 
 void WordCounts::add(const WordCounts& other) {
+  WordQueue queue(*this);
   for (const Short& slot : other.short_slots_) {
-    if (slot.key.high != 0) add_short(slot.key, slot.count);
+    if (slot.key.high != 0) queue.add(slot);
   }
+  queue.flush();
   for (const Long& word : other.longs_) add_long({other.bytes_.data() + word.offset, word.size}, word.count);
 }
 
@@ -42,8 +44,8 @@ void WordCounts::add_long(std::string_view word, int64_t count) {
 }
 
 void WordCounts::grow_short() {
-  const std::vector<Short> old = std::move(short_slots_);
-  short_slots_.assign(old.size() * 4, {});
+  const HugeVector<Short> old = std::move(short_slots_);
+  short_slots_.assign(old.size() * 2, {});
   short_mask_ = short_slots_.size() - 1;
   for (const Short& slot : old) {
     if (slot.key.high == 0) continue;
@@ -61,20 +63,6 @@ void WordCounts::grow_long() {
     while (long_slots_[at] != 0) at = (at + 1) & long_mask_;
     long_slots_[at] = static_cast<uint32_t>(i + 1);
   }
-}
-
-std::vector<WordCounts::Word> WordCounts::words() const {
-  std::vector<Word> out;
-  out.reserve(size());
-  for (const Short& slot : short_slots_) {
-    if (slot.key.high == 0) continue;
-    char bytes[sizeof(Key)];
-    std::memcpy(bytes, &slot.key, sizeof bytes);
-    out.push_back({std::string(bytes, PieceCache::size(slot.key)), slot.count});
-  }
-  for (const Long& word : longs_)
-    out.push_back({std::string(bytes_.data() + word.offset, word.size), word.count});
-  return out;
 }
 
 }  // namespace strata::data

@@ -5,39 +5,42 @@
 // that one memory access finds and compares them), longer ones in an arena.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <string>
+#include <cstring>
 #include <string_view>
-#include <vector>
 
+#include "data/tokenizer/huge_pages.h"
 #include "data/tokenizer/piece_cache.h"
 
 namespace strata::data {
 
 class WordCounts {
  public:
-  struct Word {
-    std::string text;
-    int64_t count;
-  };
-
   WordCounts();
 
-  // `end` is where the memory around the word ends: up to there it may be read.
-  void add_inside(std::string_view word, const char* end) {
-    if (word.size() > PieceCache::kLongestPiece) return add_long(word, 1);
-    add_short(PieceCache::make_key(word, end), 1);
-  }
   void add(std::string_view word, int64_t count = 1) {
     if (word.size() > PieceCache::kLongestPiece) return add_long(word, count);
-    add_short(PieceCache::make_key(word, word.data() + word.size()), count);
+    add_short({PieceCache::make_key(word, word.data() + word.size()), count});
   }
   void add(const WordCounts& other);
 
   size_t size() const { return shorts_ + longs_.size(); }  // distinct words
-  std::vector<Word> words() const;                         // in no particular order
+  // visit(text, count) of each distinct word, in no particular order. The text lives until it returns.
+  template <typename Visit>
+  void for_each(Visit visit) const {
+    for (const Short& slot : short_slots_) {
+      if (slot.key.high == 0) continue;
+      char bytes[sizeof(Key)];
+      std::memcpy(bytes, &slot.key, sizeof bytes);
+      visit(std::string_view(bytes, PieceCache::size(slot.key)), slot.count);
+    }
+    for (const Long& word : longs_)
+      visit(std::string_view(bytes_.data() + word.offset, word.size), word.count);
+  }
 
  private:
+  friend class WordQueue;
   using Key = PieceCache::Key;
   struct Short {
     Key key;  // high is 0 in a free slot: no word is empty
@@ -50,15 +53,18 @@ class WordCounts {
     int64_t count;
   };
 
-  void add_short(const Key& key, int64_t count) {
-    for (size_t at = PieceCache::hash(key) & short_mask_;; at = (at + 1) & short_mask_) {
+  void prefetch(const Key& key) const {
+    __builtin_prefetch(&short_slots_[PieceCache::hash(key) & short_mask_], 1);
+  }
+  void add_short(const Short& word) {
+    for (size_t at = PieceCache::hash(word.key) & short_mask_;; at = (at + 1) & short_mask_) {
       Short& slot = short_slots_[at];
-      if (slot.key.low == key.low && slot.key.high == key.high) {
-        slot.count += count;
+      if (slot.key.low == word.key.low && slot.key.high == word.key.high) {
+        slot.count += word.count;
         return;
       }
       if (slot.key.high == 0) {
-        slot = {key, count};
+        slot = word;
         if (++shorts_ * 2 > short_slots_.size()) grow_short();
         return;
       }
@@ -68,13 +74,46 @@ class WordCounts {
   void grow_short();
   void grow_long();
 
-  std::vector<Short> short_slots_;
+  HugeVector<Short> short_slots_;
   size_t short_mask_;
   size_t shorts_ = 0;
-  std::vector<char> bytes_;
-  std::vector<Long> longs_;
-  std::vector<uint32_t> long_slots_;  // index + 1, 0: free
+  HugeVector<char> bytes_;
+  HugeVector<Long> longs_;
+  HugeVector<uint32_t> long_slots_;  // index + 1, 0: free
   size_t long_mask_;
+};
+
+// Words on their way into a table: each waits until a few others have come, and its slot is fetched
+// meanwhile. flush() counts those that still wait.
+class WordQueue {
+ public:
+  explicit WordQueue(WordCounts& counts) : counts_(counts) {}
+  WordQueue(const WordQueue&) = delete;
+  WordQueue& operator=(const WordQueue&) = delete;
+
+  // `end` is where the memory around the word ends: up to there it may be read.
+  void add_inside(std::string_view word, const char* end) {
+    if (word.size() > PieceCache::kLongestPiece) return counts_.add_long(word, 1);
+    add({PieceCache::make_key(word, end), 1});
+  }
+  void add(const WordCounts::Short& word) {
+    WordCounts::Short& place = waiting_[next_];
+    next_ = (next_ + 1) % waiting_.size();
+    if (place.count != 0) counts_.add_short(place);
+    place = word;
+    counts_.prefetch(word.key);
+  }
+  void flush() {
+    for (WordCounts::Short& word : waiting_) {
+      if (word.count != 0) counts_.add_short(word);
+      word.count = 0;
+    }
+  }
+
+ private:
+  WordCounts& counts_;
+  std::array<WordCounts::Short, 16> waiting_{};  // count 0: none
+  size_t next_ = 0;
 };
 
 }  // namespace strata::data
