@@ -194,11 +194,12 @@ class Candidates {
 
 class Trainer {
  public:
-  Trainer(const WordCounts& counts, BpeVocabulary& vocabulary, const std::array<int32_t, 256>& byte_ids)
+  Trainer(WordCounts&& words, BpeVocabulary& vocabulary, const std::array<int32_t, 256>& byte_ids)
       : vocabulary_(vocabulary) {
     for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
       ids_.emplace(vocabulary.tokens[id], static_cast<int32_t>(id));
     }
+    const WordCounts counts = std::move(words);  // gone before the merges, which need the memory
     size_t size = 0;
     counts.for_each([&](std::string_view text, int64_t) { size += kHeader + text.size(); });
     if (size > std::numeric_limits<uint32_t>::max()) {
@@ -293,7 +294,11 @@ class Trainer {
     const Holders holders = std::exchange(pairs_[index].words, {});
     constexpr size_t kAhead = 12;
     for (size_t i = 0; i < holders.size(); ++i) {
-      if (i + kAhead < holders.size()) __builtin_prefetch(&words_[holders[i + kAhead]], 1);
+      if (i + kAhead < holders.size()) {
+        const int32_t* word = &words_[holders[i + kAhead]];
+        __builtin_prefetch(word, 1);
+        __builtin_prefetch(word + kHeader + 8, 1);  // where most end
+      }
       merge_in_word(holders[i], left, right, merged);
     }
     bool doubled = false;  // the pair of the merged token with itself is offered once
@@ -362,7 +367,7 @@ class Trainer {
 
 }  // namespace
 
-BpeVocabulary learn_merges(const WordCounts& words, int64_t vocab_size, int64_t min_frequency,
+BpeVocabulary learn_merges(WordCounts words, int64_t vocab_size, int64_t min_frequency,
                            const std::vector<std::string>& special_tokens, FunctionRef<void()> check) {
   BpeVocabulary vocabulary;
   const auto id_of = [&](const std::string& token) {
@@ -382,7 +387,7 @@ BpeVocabulary learn_merges(const WordCounts& words, int64_t vocab_size, int64_t 
     append_utf8(text, character);
     byte_ids[*byte] = id_of(text);
   }
-  Trainer trainer(words, vocabulary, byte_ids);
+  Trainer trainer(std::move(words), vocabulary, byte_ids);
   trainer.run(vocab_size, min_frequency, check);
   return vocabulary;
 }

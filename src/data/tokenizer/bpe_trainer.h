@@ -19,7 +19,7 @@ struct BpeVocabulary {
 // Special tokens first, then the 256 bytes in the order of their characters, then one token a merge until
 // there are vocab_size, or no pair occurs min_frequency times. `check` is asked between merges.
 BpeVocabulary learn_merges(
-    const WordCounts& words, int64_t vocab_size, int64_t min_frequency,
+    WordCounts words, int64_t vocab_size, int64_t min_frequency,
     const std::vector<std::string>& special_tokens, FunctionRef<void()> check = [] {});
 
 }  // namespace strata::data

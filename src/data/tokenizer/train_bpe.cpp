@@ -1,6 +1,7 @@
 #include "data/tokenizer/train_bpe.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "data/tokenizer/bpe_trainer.h"
@@ -32,11 +33,12 @@ TrainedTokenizer train_bpe(TextSource texts, const TrainOptions& options) {
         "[tokenizer] found a vocabulary size of {}, expected {} (all bytes and {} special tokens) to {}",
         options.vocab_size, least, specials.size(), int64_t{1} << 24);
   }
-  const CorpusCounts corpus = count_words(texts, *split, options.check);
+  CorpusCounts corpus = count_words(texts, *split, options.check);
   if (corpus.bytes == 0)
     throw DataError("[tokenizer] the training text is empty; give files with text in them");
-  const BpeVocabulary vocabulary =
-      learn_merges(corpus.words, options.vocab_size, options.min_frequency, specials, options.check);
+  const size_t distinct_pieces = corpus.words.size();
+  const BpeVocabulary vocabulary = learn_merges(std::move(corpus.words), options.vocab_size,
+                                                options.min_frequency, specials, options.check);
   std::vector<TokenName> tokens;
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     tokens.push_back({vocabulary.tokens[id], static_cast<int32_t>(id)});
@@ -49,7 +51,7 @@ TrainedTokenizer train_bpe(TextSource texts, const TrainOptions& options) {
   return {.json = write_byte_level_json(tokens, merges, specials.size(), *split, false, ends),
           .vocab_size = static_cast<int64_t>(vocabulary.tokens.size()),
           .merges = static_cast<int64_t>(vocabulary.merges.size()),
-          .distinct_pieces = static_cast<int64_t>(corpus.words.size()),
+          .distinct_pieces = static_cast<int64_t>(distinct_pieces),
           .bytes = corpus.bytes};
 }
 

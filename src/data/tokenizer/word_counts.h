@@ -54,7 +54,9 @@ class WordCounts {
   };
 
   void prefetch(const Key& key) const {
-    __builtin_prefetch(&short_slots_[PieceCache::hash(key) & short_mask_], 1);
+    const Short* slot = &short_slots_[PieceCache::hash(key) & short_mask_];
+    __builtin_prefetch(slot, 1);
+    __builtin_prefetch(&slot->count, 1);  // often on the next line
   }
   void add_short(const Short& word) {
     for (size_t at = PieceCache::hash(word.key) & short_mask_;; at = (at + 1) & short_mask_) {
