@@ -62,15 +62,22 @@ class PairTable {
     const uint64_t hash = hashed(key);
     size_t at = hash & mask_;
     for (; slots_[at].index != 0; at = (at + 1) & mask_) {
-      if (slots_[at].tag == tag(hash) && pairs_[slots_[at].index - 1].key == key) return slots_[at].index - 1;
+      if (slots_[at].tag == tag(hash) && (*this)[slots_[at].index - 1].key == key)
+        return slots_[at].index - 1;
     }
-    pairs_.push_back({.key = key});
-    slots_[at] = {tag(hash), static_cast<uint32_t>(pairs_.size())};
-    if (pairs_.size() * 2 > slots_.size()) grow();
-    return static_cast<uint32_t>(pairs_.size() - 1);
+    if (size_ % kBlock == 0) {
+      blocks_.emplace_back();
+      blocks_.back().reserve(kBlock);
+    }
+    blocks_.back().push_back({.key = key});
+    slots_[at] = {tag(hash), ++size_};
+    if (size_t{size_} * 2 > slots_.size()) grow();
+    return size_ - 1;
   }
-  Pair& operator[](uint32_t index) { return pairs_[index]; }
-  size_t size() const { return pairs_.size(); }
+  void prefetch(int32_t left, int32_t right) const {
+    __builtin_prefetch(&slots_[hashed(pair_key(left, right)) & mask_], 1);
+  }
+  Pair& operator[](uint32_t index) { return blocks_[index / kBlock][index % kBlock]; }
 
  private:
   struct Slot {
@@ -85,14 +92,16 @@ class PairTable {
   void grow() {
     slots_.assign(slots_.size() * 2, {});
     mask_ = slots_.size() - 1;
-    for (size_t i = 0; i < pairs_.size(); ++i) {
-      const uint64_t hash = hashed(pairs_[i].key);
+    for (uint32_t i = 0; i < size_; ++i) {
+      const uint64_t hash = hashed((*this)[i].key);
       size_t at = hash & mask_;
       while (slots_[at].index != 0) at = (at + 1) & mask_;
-      slots_[at] = {tag(hash), static_cast<uint32_t>(i + 1)};
+      slots_[at] = {tag(hash), i + 1};
     }
   }
-  HugeVector<Pair> pairs_;
+  static constexpr uint32_t kBlock = 1 << 16;
+  std::vector<HugeVector<Pair>> blocks_;  // of kBlock pairs, which never move
+  uint32_t size_ = 0;
   HugeVector<Slot> slots_;
   size_t mask_;
 };
@@ -122,18 +131,18 @@ class Neighbours {
     change.last_word = word;
     places_.push_back({index - 1, word});
   }
-  template <typename Visit>
-  void drain(WordLists& lists, Visit visit) {
+  // The changes since clear(), their words in `lists`.
+  std::span<const Change> gather(WordLists& lists) {
     for (Change& change : changes_) change.words = Holders(lists.take(change.size), size_t{0});
     for (const auto& [index, word] : places_) {
       Holders& words = changes_[index].words;
       words = Holders(words.data(), words.size() + 1);
       words.back() = word;
     }
-    for (const Change& change : changes_) {
-      index_[static_cast<size_t>(change.id)] = 0;
-      visit(change);
-    }
+    return changes_;
+  }
+  void clear() {
+    for (const Change& change : changes_) index_[static_cast<size_t>(change.id)] = 0;
     changes_.clear();
     places_.clear();
   }
@@ -302,16 +311,28 @@ class Trainer {
       merge_in_word(holders[i], left, right, merged);
     }
     bool doubled = false;  // the pair of the merged token with itself is offered once
-    before_.drain(lists_, [&](const Neighbours::Change& change) {
-      pairs_[pairs_.index(change.id, left)].count -= change.count;
-      doubled |= change.id == merged;
-      gained_.push_back(gain(pairs_.index(change.id, merged), change));
-    });
-    behind_.drain(lists_, [&](const Neighbours::Change& change) {
-      pairs_[pairs_.index(right, change.id)].count -= change.count;
-      const uint32_t index_behind = gain(pairs_.index(merged, change.id), change);
-      if (change.id != merged || !doubled) gained_.push_back(index_behind);
-    });
+    const std::span<const Neighbours::Change> before = before_.gather(lists_);
+    for (size_t i = 0; i < before.size(); ++i) {
+      if (i + kAhead < before.size()) {
+        pairs_.prefetch(before[i + kAhead].id, left);
+        pairs_.prefetch(before[i + kAhead].id, merged);
+      }
+      pairs_[pairs_.index(before[i].id, left)].count -= before[i].count;
+      doubled |= before[i].id == merged;
+      gained_.push_back(gain(pairs_.index(before[i].id, merged), before[i]));
+    }
+    before_.clear();
+    const std::span<const Neighbours::Change> behind = behind_.gather(lists_);
+    for (size_t i = 0; i < behind.size(); ++i) {
+      if (i + kAhead < behind.size()) {
+        pairs_.prefetch(right, behind[i + kAhead].id);
+        pairs_.prefetch(merged, behind[i + kAhead].id);
+      }
+      pairs_[pairs_.index(right, behind[i].id)].count -= behind[i].count;
+      const uint32_t index_behind = gain(pairs_.index(merged, behind[i].id), behind[i]);
+      if (behind[i].id != merged || !doubled) gained_.push_back(index_behind);
+    }
+    behind_.clear();
     for (const uint32_t gained : gained_) offer(gained);
     gained_.clear();
   }
