@@ -55,6 +55,8 @@ TEST(Scanners, SplitAsTheReference) {
 TEST(Scanners, AgreeWithTheEngineOnRandomBytes) {
   std::mt19937 random(3);
   const std::string_view pool[] = {"a",
+                                   "letters",
+                                   "LongerThanEight",
                                    "B",
                                    "'s",
                                    "'",

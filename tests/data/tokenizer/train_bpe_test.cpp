@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <map>
+#include <random>
 
 #include "base/error.h"
 #include "base/parallel.h"
@@ -116,6 +119,90 @@ TEST(TrainBpe, CountsPassThirtyOneBits) {
   ASSERT_EQ(vocabulary.merges.size(), 3u);
   EXPECT_EQ(vocabulary.tokens[256], "of");
   EXPECT_EQ(vocabulary.tokens[257], "he");  // ties: the smaller pair of ids, h before t
+}
+
+// Counts all pairs anew for each merge.
+std::vector<std::pair<int32_t, int32_t>> plain_merges(
+    std::vector<std::pair<std::vector<int32_t>, int64_t>> words, std::vector<std::string> tokens, size_t n) {
+  std::vector<std::pair<int32_t, int32_t>> merges;
+  while (merges.size() < n) {
+    std::map<std::pair<int32_t, int32_t>, int64_t> counts;
+    for (const auto& [symbols, count] : words) {
+      for (size_t i = 0; i + 1 < symbols.size(); ++i) counts[{symbols[i], symbols[i + 1]}] += count;
+    }
+    const auto best = std::max_element(counts.begin(), counts.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto [left, right] = best->first;
+    tokens.push_back(tokens[static_cast<size_t>(left)] + tokens[static_cast<size_t>(right)]);
+    merges.push_back(best->first);
+    for (auto& word : words) {
+      std::vector<int32_t>& symbols = word.first;
+      for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+        if (symbols[i] != left || symbols[i + 1] != right) continue;
+        symbols[i] = static_cast<int32_t>(tokens.size()) - 1;
+        symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      }
+    }
+  }
+  return merges;
+}
+
+// Counts from 1 to 10,000, so that the floor below which pairs wait is lowered again and again.
+TEST(TrainBpe, MergesAsAPlainTrainer) {
+  std::mt19937 random(11);
+  const std::vector<std::string> bytes = learn_merges({}, 257, 0, {}).tokens;
+  for (int round = 0; round < 10; ++round) {
+    std::map<std::string, int64_t> distinct;
+    for (int i = 0; i < 200; ++i) {
+      std::string word;
+      for (char c = 'a'; c <= 't'; ++c) {
+        if (random() % 4 == 0) word += c;  // no letter twice: no token comes about in two ways that overlap
+      }
+      if (!word.empty()) distinct[word] = 1 + static_cast<int64_t>(10000 / (1 + random() % 10000));
+    }
+    WordCounts counts;
+    std::vector<std::pair<std::vector<int32_t>, int64_t>> words;
+    for (const auto& [word, count] : distinct) {
+      counts.add(word, count);
+      std::vector<int32_t> ids;
+      for (const char c : word) {
+        ids.push_back(
+            static_cast<int32_t>(std::find(bytes.begin(), bytes.end(), std::string(1, c)) - bytes.begin()));
+      }
+      words.emplace_back(ids, count);
+    }
+    EXPECT_EQ(learn_merges(counts, 256 + 80, 0, {}).merges, plain_merges(words, bytes, 80)) << round;
+  }
+}
+
+TEST(WordCounts, CountAsAMap) {
+  std::mt19937 random(12);
+  std::string text;
+  for (int i = 0; i < 400000; ++i) text += static_cast<char>('a' + random() % 20);
+  WordCounts direct, queued, both;
+  std::map<std::string, int64_t> expected;
+  WordQueue queue(queued);
+  for (size_t at = 0; at < text.size();) {
+    const std::string_view word = std::string_view(text).substr(at, 1 + random() % 20);
+    direct.add(word);
+    queue.add_inside(word, text.data() + text.size());
+    ++expected[std::string(word)];
+    at += word.size();
+  }
+  queue.flush();
+  both.add(direct);
+  both.add(queued);
+  const auto all = [](const WordCounts& counts) {
+    std::map<std::string, int64_t> out;
+    counts.for_each([&](std::string_view word, int64_t count) { out[std::string(word)] += count; });
+    EXPECT_EQ(out.size(), counts.size());
+    return out;
+  };
+  EXPECT_GT(expected.size(), size_t{1} << 14);  // the tables have grown
+  EXPECT_EQ(all(direct), expected);
+  EXPECT_EQ(all(queued), expected);
+  for (auto& word : expected) word.second *= 2;
+  EXPECT_EQ(all(both), expected);
 }
 
 TEST(TrainBpe, OverlapsAndMinimumFrequency) {
