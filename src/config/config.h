@@ -200,7 +200,7 @@ struct ParallelTable {
   ReduceDtype reduce_dtype = ReduceDtype::kFp32;
   Progress progress = Progress::kAuto;
   Duration silence_limit = {8}, wait_limit = {1800};
-  LaterValue overlap_chunks = int64_t{1};
+  int64_t overlap_chunks = 1;
   Backend backend = Backend::kAuto;
 };
 

@@ -407,6 +407,7 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
   options.zero = static_cast<int>(config.parallel.zero.value_or(0));
   options.reshard_after_forward = config.parallel.reshard_after_forward.value_or(true);
   options.prefetch = config.parallel.prefetch.value_or(config.parallel.progress == Progress::kThread ? 1 : 0);
+  options.overlap_chunks = config.parallel.overlap_chunks;
   options.reduce_dtype = config.parallel.reduce_dtype == ReduceDtype::kBf16 ? DType::kBF16 : DType::kF32;
   options.cache_capacity = inference::cache_capacity_for(context, inference::kPrefillChunk);
   options.target = make_device(config)->target();

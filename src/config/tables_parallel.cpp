@@ -76,8 +76,10 @@ TableSpec parallel_table() {
               "How long a process may give no sign of life before the job ends."),
           key("wait_limit", &T::wait_limit,
               "How long a rank may wait in one collective for ranks that are alive before the job ends."),
-          later(key("overlap_chunks", &T::overlap_chunks,
-                    "Parts of a product that overlap with its communication.")),
+          key("overlap_chunks", &T::overlap_chunks,
+              "With tensor and sequence: into how many parts the rows of a micro-batch are cut, so that one "
+              "part's communication runs beside the product of another; 1: they are not.",
+              between(1, 64)),
           key("backend", &T::backend,
               "Engine of collectives: local for ranks that are threads (--ranks), mpi for processes; auto: "
               "by how the "

@@ -10,6 +10,7 @@
 #include "program/model_graph.h"
 #include "program/pipeline.h"
 #include "program/program.h"
+#include "program/row_chunks.h"
 
 namespace strata::program {
 
@@ -103,6 +104,8 @@ std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options
   device::encode_pass(graph, options.target.bindings, options.target.spec);
   group_collectives_pass(graph, options.prefetch);
   prune_pass(graph);
+  if (request.kind == Kind::kTrain && shares_rows)
+    cut_rows_pass(graph, draft->program.views, options.overlap_chunks);
   bind_segments(*draft, binder);
   return draft;
 }

@@ -92,11 +92,11 @@ void bind_segment(Draft& draft, const NodesOf& segment, bool has_later, Binder& 
 
 // The last instruction of a list that may run beside each of them: itself on the compute queue; else the one
 // before that of the compute queue which waits for it, or the last of the list.
-std::vector<int32_t> last_beside(const Graph& graph, const std::vector<Bound>& list) {
+std::vector<int32_t> last_beside(const Program& program, const std::vector<Bound>& list) {
   std::vector<int32_t> last(list.size());
   for (size_t i = 0; i < list.size(); ++i) last[i] = static_cast<int32_t>(i);
-  if (!uses_several_queues(graph, list)) return last;
-  const std::vector<Access> accesses = accesses_of_values(graph, list);
+  if (!uses_several_queues(program.graph, list)) return last;
+  const std::vector<Access> accesses = accesses_of_values(program, list);
   const Waits waits = find_waits(accesses);
   std::array<std::vector<size_t>, graph::kQueues> running;
   for (size_t i = 0; i < list.size(); ++i) {
@@ -119,7 +119,7 @@ Sequence sequence_of(const Draft& draft, const std::vector<SegmentAt>& segments)
   Sequence sequence;
   for (const SegmentAt& segment : segments) {
     const std::vector<Bound>& list = draft.segment(segment);
-    const std::vector<int32_t> last = last_beside(draft.program.graph, list);
+    const std::vector<int32_t> last = last_beside(draft.program, list);
     const auto begin = static_cast<int32_t>(sequence.size());
     for (size_t i = 0; i < list.size(); ++i)
       sequence.push_back({list[i].node, list[i].kernel.scratch_bytes, segment, begin + last[i]});
@@ -143,17 +143,28 @@ bool uses_several_queues(const Graph& graph, const std::vector<Bound>& list) {
   });
 }
 
-std::vector<Access> accesses_of_values(const Graph& graph, const std::vector<Bound>& list) {
+std::vector<Access> accesses_of_values(const Program& program, const std::vector<Bound>& list) {
+  const Graph& graph = program.graph;
+  // As if values lay one behind the other, with a byte at least; views in their wholes.
+  std::vector<int64_t> begin(static_cast<size_t>(graph.value_count()) + 1, 0);
+  for (ValueId id = 0; id < graph.value_count(); ++id)
+    begin[static_cast<size_t>(id) + 1] =
+        begin[static_cast<size_t>(id)] + std::max<int64_t>(graph.value(id).bytes(), 1);
+  const auto range = [&](ValueId id) {
+    const RowView view = view_of(program.views, id);
+    const int64_t first = begin[static_cast<size_t>(view.whole)] + view.offset;
+    return ByteRange{first, first + std::max<int64_t>(graph.value(id).bytes(), 1)};
+  };
   std::vector<Access> accesses;
   accesses.reserve(list.size());
   for (const Bound& bound : list) {
     const Node& node = graph.nodes()[static_cast<size_t>(bound.node)];
     Access& access = accesses.emplace_back(Access{node.op->queue, {}, {}});
     for (const ValueId id : node.inputs) {
-      if (id != kNone) access.reads.push_back({id, id + 1});
+      if (id != kNone) access.reads.push_back(range(id));
     }
     for (const ValueId id : node.outputs) {
-      if (id != kNone) access.writes.push_back({id, id + 1});
+      if (id != kNone) access.writes.push_back(range(id));
     }
   }
   return accesses;
@@ -179,10 +190,11 @@ void bind_segments(Draft& draft, Binder& binder) {
   program.places.assign(static_cast<size_t>(program.graph.value_count()), {});
   Pools pools(program.script, static_cast<int32_t>(request.micro_batches), chunks, draft.backward);
   std::vector<Operand> in_messages = place_messages(draft, pools);
-  draft.workspaces.emplace_back(program.graph, sequence_of(draft, in_order_of_micro_batch(chunks)),
-                                std::move(pools), std::move(in_messages));
-  draft.workspaces.emplace_back(program.graph, sequence_of(draft, {{Segment::kUpdate}}));
-  draft.workspaces.emplace_back(program.graph, sequence_of(draft, {{Segment::kEncode}}));
+  draft.workspaces.emplace_back(program.graph, program.views,
+                                sequence_of(draft, in_order_of_micro_batch(chunks)), std::move(pools),
+                                std::move(in_messages));
+  draft.workspaces.emplace_back(program.graph, program.views, sequence_of(draft, {{Segment::kUpdate}}));
+  draft.workspaces.emplace_back(program.graph, program.views, sequence_of(draft, {{Segment::kEncode}}));
 }
 
 int64_t least_workspace_bytes(const Draft& draft) {
@@ -198,6 +210,13 @@ int64_t workspace_bytes(Draft& draft) {
     program.workspace = draft.workspaces[0].plan(program.places);
     program.update_workspace = draft.workspaces[1].plan(program.places);
     program.encode_workspace = draft.workspaces[2].plan(program.places);
+    for (const auto& [id, view] : program.views) {
+      Place& place = program.places[static_cast<size_t>(id)];
+      place = program.places[static_cast<size_t>(view.whole)];
+      place.value = id;
+      place.at.offset += view.offset;
+      place.bytes = program.graph.value(id).bytes();
+    }
     draft.is_placed = true;
   }
   return std::max({setup_bytes(draft), program.pool_bytes() + program.workspace.bytes,

@@ -37,7 +37,7 @@ int64_t least_workspace_bytes(const Draft& draft);
 int64_t workspace_bytes(Draft& draft);
 
 // What the instructions of one list touch, by value: what lies where is not known yet.
-std::vector<Access> accesses_of_values(const graph::Graph& graph, const std::vector<Bound>& list);
+std::vector<Access> accesses_of_values(const Program& program, const std::vector<Bound>& list);
 // Whether a queue beside the compute queue has work in the list.
 bool uses_several_queues(const graph::Graph& graph, const std::vector<Bound>& list);
 

@@ -37,8 +37,9 @@ Peak workspace_peak(const Program& program) {
     for (const Instruction& instruction : program.segment(segment)) {
       const graph::Node& node = program.node_of(instruction);
       for (const auto* ids : {&node.inputs, &node.outputs}) {
-        for (const ValueId id : *ids) {
-          if (id == kNone || !graph::is_temporary(program.graph.value(id).role)) continue;
+        for (const ValueId touched : *ids) {
+          if (touched == kNone || !graph::is_temporary(program.graph.value(touched).role)) continue;
+          const ValueId id = view_of(program.views, touched).whole;
           const Place& place = program.places[static_cast<size_t>(id)];
           if (is_in_pool(place.at.base)) continue;
           if (place.first <= peak.instruction && peak.instruction <= place.last)

@@ -19,6 +19,7 @@
 #include "optim/optimizer.h"
 #include "program/memory_plan.h"
 #include "program/passes.h"
+#include "program/row_views.h"
 #include "program/script.h"
 #include "program/slots.h"
 
@@ -134,6 +135,7 @@ struct Program {
   std::vector<Message> messages;  // of a rank of a pipeline
   std::vector<Receive> receives;  // in the order in which they start
   std::vector<Place> places;      // by value id; absent for values that no instruction touches
+  RowViews views;                 // values that lie within others
   std::vector<std::shared_ptr<const void>> plans;  // what the instructions' plans point to
   std::vector<Pool> pools;                         // empty: what segments hand on lies in the workspace
   Layout workspace;                                // of the segments of a micro-batch
@@ -191,6 +193,7 @@ struct CompileOptions {
   int zero = 0;                       // the stage of ZeRO along "shard" (graph/zero.h)
   bool reshard_after_forward = true;  // stage 3: backward puts parameters together again
   int64_t prefetch = 0;               // stage 3: gathers start so many layers ahead of their use
+  int64_t overlap_chunks = 1;         // with sequence_parallel: parts of the rows (program/row_chunks.h)
   DType reduce_dtype = DType::kF32;   // what sums of gradients are sent as
   // With an axis "pipeline": which stages the programs are for; what writes a text has none.
   std::shared_ptr<const Pipeline> pipeline = {};

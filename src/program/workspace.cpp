@@ -21,8 +21,8 @@ size_t at(ValueId id) {
 
 }  // namespace
 
-WorkspacePlanner::WorkspacePlanner(const Graph& graph, const Sequence& sequence, Pools pools,
-                                   std::vector<Operand> in_messages)
+WorkspacePlanner::WorkspacePlanner(const Graph& graph, const RowViews& views, const Sequence& sequence,
+                                   Pools pools, std::vector<Operand> in_messages)
     : pools_(std::move(pools)),
       in_messages_(std::move(in_messages)),
       buffer_(at(graph.value_count()), kNone),
@@ -30,7 +30,7 @@ WorkspacePlanner::WorkspacePlanner(const Graph& graph, const Sequence& sequence,
       last_use_(at(graph.value_count())),
       in_pool_(pools_.empty() ? 0 : at(graph.value_count())),
       used_in_(pools_.empty() ? 0 : at(graph.value_count())) {
-  find_lives(graph, sequence);
+  find_lives(graph, views, sequence);
   lives_ = own_lives_;
   share_in_place(graph, sequence);
   fill_pools();
@@ -86,13 +86,14 @@ void WorkspacePlanner::fill_pools() {
   pools_.lay_out();
 }
 
-void WorkspacePlanner::find_lives(const Graph& graph, const Sequence& sequence) {
+void WorkspacePlanner::find_lives(const Graph& graph, const RowViews& views, const Sequence& sequence) {
   for (size_t i = 0; i < sequence.size(); ++i) {
     const Node& node = graph.nodes()[static_cast<size_t>(sequence[i].node)];
     const auto instruction = static_cast<int32_t>(i);
     for (const auto* ids : {&node.inputs, &node.outputs}) {
-      for (const ValueId id : *ids) {
-        if (id == kNone || !graph::is_temporary(graph.value(id).role)) continue;
+      for (const ValueId touched : *ids) {
+        if (touched == kNone || !graph::is_temporary(graph.value(touched).role)) continue;
+        const ValueId id = view_of(views, touched).whole;
         if (!lives(id)) {
           order_.push_back(id);
           buffer_[at(id)] = id;

@@ -19,20 +19,22 @@ struct PlannedInstruction {
 };
 using Sequence = std::vector<PlannedInstruction>;
 
-// Values that the sequence touches, with in-place outputs sharing their input's buffer.
+// Values that the sequence touches, with in-place outputs sharing their input's buffer. Who touches a view
+// touches its whole.
 class WorkspacePlanner {
  public:
   // What one segment leaves for another lies in `pools` where micro-batches overlap, whose slots get their
   // sizes; else among the rest. `in_messages`: by value, what lies in the slots of messages already; empty:
   // none does.
-  WorkspacePlanner(const graph::Graph& graph, const Sequence& sequence, Pools pools = {},
-                   std::vector<Operand> in_messages = {});
+  WorkspacePlanner(const graph::Graph& graph, const RowViews& views, const Sequence& sequence,
+                   Pools pools = {}, std::vector<Operand> in_messages = {});
 
   // What any layout needs at least, pools included.
   int64_t least_bytes() const { return pools_.bytes() + most_alive(lifetimes_).bytes; }
   // With offsets from the workspace's start, where they lie in front of the layout.
   const std::vector<Pool>& pools() const { return pools_.all(); }
-  // Gives every value of the workspace its place: an offset from the workspace's start, or in a slot.
+  // Gives every value of the workspace but views its place: an offset from the workspace's start, or in a
+  // slot.
   Layout plan(std::vector<Place>& places) const;
 
   // Offset of the scratch of instruction i of the sequence, within the layout.
@@ -41,7 +43,7 @@ class WorkspacePlanner {
   }
 
  private:
-  void find_lives(const graph::Graph& graph, const Sequence& sequence);
+  void find_lives(const graph::Graph& graph, const RowViews& views, const Sequence& sequence);
   void share_in_place(const graph::Graph& graph, const Sequence& sequence);
   void fill_pools();
   int times_read(const graph::Node& node, graph::ValueId owner) const;

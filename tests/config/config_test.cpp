@@ -50,7 +50,6 @@ TEST(RunConfigTest, WhatTheInterfaceBringsLaterIsNotYet) {
                           "parallel.expert_tensor=2",
                           "parallel.dispatch=flat",
                           "parallel.expert_capacity=1.25",
-                          "parallel.overlap_chunks=4",
                           "moe.balance=global",
                           "moe.aux_coef=0.01",
                           "moe.z_coef=0.001",

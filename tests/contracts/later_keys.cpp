@@ -15,7 +15,6 @@ const std::map<std::string, Values>& values() {
       {"parallel.expert_tensor", {"2", "1"}},
       {"parallel.dispatch", {"\"flat\"", "\"auto\""}},
       {"parallel.expert_capacity", {"1.5", "\"auto\""}},
-      {"parallel.overlap_chunks", {"2", "1"}},
       {"moe.balance", {"\"global\"", "\"sequence\""}},
       {"moe.aux_coef", {"0.1", "\"auto\""}},
       {"moe.z_coef", {"0.1", "\"auto\""}},

@@ -1,4 +1,5 @@
 // [parallel]: how ranks share the work, seen from what they leave behind and from the plan.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -268,6 +269,32 @@ void prefetch(const std::string&) {
   }
 }
 
+// Collectives of a layer in parts, beside its products, and the same bits.
+void overlap_chunks(const std::string& key) {
+  Lab lab;
+  const Sets sets{"training.global_batch_size=4",
+                  "training.micro_batch_size=4",
+                  "training.sequence_length=64",
+                  "parallel.tensor=2",
+                  "parallel.shard=1",
+                  "parallel.progress=\"thread\""};
+  const auto gathers = [&](const Sets& more) {
+    const json forward = lab.explain({"--ranks", "2", "--program"}, sets + more)
+                             .at("programs")
+                             .at(0)
+                             .at("segments")
+                             .at("forward");
+    return std::count_if(forward.begin(), forward.end(),
+                         [](const json& one) { return one.at("layer") == 0 && one.at("op") == "reshard"; });
+  };
+  EXPECT_EQ(gathers({key + "=2"}), 2 * gathers({}));
+  const Tensors whole = lab.run_on(2, sets).weights(2);
+  EXPECT_TRUE(same(whole, lab.run_on(2, sets + Sets{key + "=2"}).weights(2)));
+  EXPECT_TRUE(
+      has(lab.refusal_on(2, sets + Sets{key + "=3"}), key + "] a rank of parallel.tensor has 128 rows"));
+  EXPECT_TRUE(has(lab.refusal_on(2, sets + Sets{key + "=0"}), key));
+}
+
 int64_t threads_here() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -348,6 +375,7 @@ Contracts parallel_keys() {
           {"parallel.reshard_after_forward", reshard_after_forward},
           {"parallel.reduce_dtype", reduce_dtype},
           {"parallel.prefetch", prefetch},
+          {"parallel.overlap_chunks", overlap_chunks},
           {"parallel.progress", progress},
           {"parallel.silence_limit", silence_limit},
           {"parallel.wait_limit", wait_limit},

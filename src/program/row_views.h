@@ -1,0 +1,24 @@
+// Values that are rows of others and lie within them.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+
+#include "graph/graph.h"
+
+namespace strata::program {
+
+struct RowView {
+  graph::ValueId whole = graph::kNone;
+  int64_t offset = 0;  // in the whole, in bytes
+};
+// By the value that is rows of another. Views are activations, as their wholes, and no view lies in a view.
+using RowViews = std::unordered_map<graph::ValueId, RowView>;
+
+// Where a value lies: in the whole, or by itself.
+inline RowView view_of(const RowViews& views, graph::ValueId id) {
+  const auto found = views.find(id);
+  return found == views.end() ? RowView{id, 0} : found->second;
+}
+
+}  // namespace strata::program
