@@ -245,12 +245,13 @@ int32_t place_of(const config::RunConfig& config, int64_t rank) {
   return mesh.axis("pipeline") < 0 ? 0 : mesh.coordinates(rank).front();
 }
 
-// Of all stages, in their order.
-std::vector<Programs> compile_stages(const config::ResolvedRun& run, const Programs& first) {
-  std::vector<Programs> sets{first};
-  for (int32_t place = 1; place < run.config.parallel.pipeline; ++place) {
+// Of all stages, in their order; `one` of them is there.
+std::vector<Programs> compile_stages(const config::ResolvedRun& run, const Programs& one) {
+  if (one->options.pipeline == nullptr) return {one};
+  std::vector<Programs> sets;
+  for (int32_t place = 0; place < run.config.parallel.pipeline; ++place) {
     config::ResolvedRun other = run;
-    sets.push_back(compile_as_trained(other, place).set);
+    sets.push_back(place == one->options.pipeline->rank ? one : compile_as_trained(other, place).set);
   }
   return sets;
 }
@@ -261,8 +262,7 @@ double expected_step(const config::ResolvedRun& run, const Programs& set,
   const program::Program& program = set->programs[config::kTrainProgram];
   if (set->options.pipeline == nullptr) return program::predict_step(program, device).seconds;
   parallel::Costs costs;
-  const Programs first = set->options.pipeline->rank == 0 ? set : compile_any(run, run.config).set;
-  for (const Programs& stage : compile_stages(run, first)) add_expected_costs(*stage, device, costs);
+  for (const Programs& stage : compile_stages(run, set)) add_expected_costs(*stage, device, costs);
   double seconds = parallel::simulate(set->options.pipeline->schedule, costs).makespan * 1e-3;
   for (const program::Segment segment : {program::Segment::kUpdate, program::Segment::kEncode}) {
     for (const program::Expected& one : program::predict(program, segment, false, device))
@@ -319,7 +319,7 @@ int run_explain(const ExplainOptions& options) {
   const Compiled compiled = compile_as_trained(run, place_of(run.config, rank.value_or(0)));
   const int threads = static_cast<int>(*run.config.device.threads);
   if (options.schedule) {
-    show_schedule(run, compile_as_trained(run, 0).set, threads, options);
+    show_schedule(run, compiled.set, threads, options);
     return 0;
   }
   if (!rank) {

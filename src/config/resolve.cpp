@@ -156,6 +156,7 @@ std::shared_ptr<const program::ProgramSet> compile_fitting(ResolvedRun& run, int
 
 std::shared_ptr<const program::ProgramSet> compile(ResolvedRun& run, int32_t place) {
   auto set = compile_fitting(run, place);
+  run.micro_batch_open = run.zero_open = false;  // chosen, for all ranks of a pipeline
   // Ranks of a pipeline choose it each for themselves; it changes no bit.
   if (run.config.parallel.pipeline <= 1 && run.config.memory.recompute == Recompute::kAuto) {
     run.config.memory.recompute =

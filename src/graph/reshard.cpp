@@ -58,9 +58,7 @@ std::vector<ValueSpec> infer(const NodeView& view) {
 }
 
 std::vector<ValueSpec> infer_take(const NodeView& view) {
-  const Value& rank = view.in(TakeShard::kRank);
-  if (rank.dtype != DType::kI32 || rank.shape.rank() != 1 || rank.shape[0] <= view.attrs<ReshardAttrs>().axis)
-    shape_error(view, "the rank block must be i32[axes]");
+  require_rank_block(view, TakeShard::kRank, view.attrs<ReshardAttrs>().axis);
   return {moved(view, TakeShard::kX)};
 }
 
@@ -242,6 +240,20 @@ ValueId enter_shards(Graph& graph, ValueId x, std::string_view axis_name) {
   STRATA_CHECK(graph.placement(x, static_cast<size_t>(axis)) == kWhole, "{} is not whole on axis {}",
                graph.value(x).name, axis_name);
   return graph.add_node(kReshard, {x}, ReshardAttrs{.axis = axis, .from = kWhole, .to = kWhole})[0];
+}
+
+void set_partial(Graph& graph, ValueId x, std::string_view axis_name) {
+  const int axis = graph.mesh().axis(axis_name);
+  if (axis < 0) return;
+  auto& placements = graph.value(x).placements;
+  placements.resize(graph.mesh().axes.size());
+  placements[static_cast<size_t>(axis)] = Placement::partial();
+}
+
+void require_rank_block(const NodeView& view, int input, int64_t axis) {
+  const Value& rank = view.in(input);
+  if (rank.dtype != DType::kI32 || rank.shape.rank() != 1 || rank.shape[0] <= axis)
+    shape_error(view, "the rank block must be i32[axes]");
 }
 
 ValueId rank_block(Graph& graph) {

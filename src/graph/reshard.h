@@ -68,8 +68,13 @@ ValueId enter_shards(Graph& graph, ValueId x, std::string_view axis);
 extern const OpDef kReshard;    // (x…) → y…; of the communication queue
 extern const OpDef kTakeShard;  // (x, rank i32[axes]) → y, R → S
 
+// Each rank has its own x, a term of a sum on the axis; nothing where the mesh has no such axis.
+void set_partial(Graph& graph, ValueId x, std::string_view axis);
+
 // This rank's coordinates, i32[axes], "rank": the rank block, which the host writes once.
 ValueId rank_block(Graph& graph);
+// A shape_error where the input is not one that has `axis`.
+void require_rank_block(const NodeView& view, int input, int64_t axis);
 
 // Removes nodes R → R: they have done their work when gradients are there.
 void drop_identities_pass(Graph& graph);

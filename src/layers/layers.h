@@ -212,8 +212,6 @@ Stream blocks(Context& context, const StackSpec& spec, int64_t first, int64_t en
 ValueId end_of_stack(Context& context, const StackSpec& spec, Stream stream);
 // The stream as one value.
 ValueId joined(Context& context, Stream stream);
-// From the embedded tokens [N, d] to what the head reads.
-ValueId stack(Context& context, const StackSpec& spec, ValueId embedded, ValueId encoded = kNone);
 // A value of the stream that another rank sends.
 ValueId received(Context& context, std::string name, int64_t width);
 // What a decoder's stack reads of an encoder, of all its layers, into the caches; kEncoderPrefill only.

@@ -115,10 +115,6 @@ ValueId joined(Context& context, Stream stream) {
   return stream.rest == kNone ? stream.update : graph::add_sum(context.graph, stream.update, stream.rest);
 }
 
-ValueId stack(Context& context, const StackSpec& spec, ValueId embedded, ValueId encoded) {
-  return end_of_stack(context, spec, blocks(context, spec, 0, spec.layers, {embedded, kNone}, encoded));
-}
-
 ValueId end_of_stack(Context& context, const StackSpec& spec, Stream stream) {
   if (spec.norm_placement == NormPlacement::kNormOfSum) return stream.update;
   NormSpec last = spec.norm;

@@ -109,9 +109,7 @@ void require_operands(const NodeView& view, int first) {
             "the bias must have an entry for every distance of a key from its query");
     require(view, attrs.softcap == 0, "capped scores take no bias: leave out one of the two");
   }
-  const Value& rank = view.in(first + 5);
-  require(view, rank.dtype == DType::kI32 && rank.shape.rank() == 1 && rank.shape[0] > attrs.axis,
-          "the rank block must be i32[axes]");
+  graph::require_rank_block(view, first + 5, attrs.axis);
 }
 
 std::vector<ValueSpec> infer(const NodeView& view) {

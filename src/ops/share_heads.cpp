@@ -6,18 +6,10 @@
 namespace strata::ops {
 namespace {
 
-void require_rank(const NodeView& view, int rank) {
-  const Value& block = view.in(rank);
-  require(view,
-          block.dtype == DType::kI32 && block.shape.rank() == 1 &&
-              block.shape[0] > view.attrs<ShareHeadsAttrs>().axis,
-          "the rank block must be i32[axes]");
-}
-
 std::vector<ValueSpec> infer(const NodeView& view) {
   const auto& attrs = view.attrs<ShareHeadsAttrs>();
   const Value &q = view.in(ShareHeads::kQ), &kv = view.in(ShareHeads::kKv);
-  require_rank(view, ShareHeads::kRank);
+  graph::require_rank_block(view, ShareHeads::kRank, attrs.axis);
   require(view, q.shape.rank() == 2 && kv.shape.rank() == 2 && q.shape[0] == kv.shape[0],
           "q and kv must have the same rows");
   require(view,
@@ -51,7 +43,7 @@ void gradient(GradientBuilder& builder, const Node& node) {
 std::vector<ValueSpec> infer_grad(const NodeView& view) {
   const auto& attrs = view.attrs<ShareHeadsAttrs>();
   const Value& dqkv = view.in(ShareHeadsGrad::kDqkv);
-  require_rank(view, ShareHeadsGrad::kRank);
+  graph::require_rank_block(view, ShareHeadsGrad::kRank, attrs.axis);
   require(view, dqkv.segments.size() == 3 && dqkv.segments[1] * attrs.ranks % attrs.copies == 0,
           "the gradient must have the parts [q | k | v]");
   const int64_t kv = dqkv.segments[1] * attrs.ranks / attrs.copies;

@@ -8,9 +8,7 @@ namespace {
 
 std::vector<ValueSpec> infer(const NodeView& view) {
   const auto& attrs = view.attrs<VocabStartAttrs>();
-  const Value& rank = view.in(VocabStart::kRank);
-  require(view, rank.dtype == DType::kI32 && rank.shape.rank() == 1 && rank.shape[0] > attrs.axis,
-          "the rank block must be i32[axes]");
+  graph::require_rank_block(view, VocabStart::kRank, attrs.axis);
   return {{"start", DType::kI32, {attrs.parts}}};
 }
 

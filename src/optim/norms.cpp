@@ -14,11 +14,8 @@ using graph::Placement;
 using graph::ValueId;
 
 ValueId sum_over_stages(Graph& graph, ValueId own) {
-  const int axis = graph.mesh().axis("pipeline");
-  if (axis < 0) return own;
-  auto& placements = graph.value(own).placements;
-  placements.resize(graph.mesh().axes.size());
-  placements[static_cast<size_t>(axis)] = Placement::partial();
+  if (graph.mesh().axis("pipeline") < 0) return own;
+  graph::set_partial(graph, own, "pipeline");
   return graph::reshard(graph, own, "pipeline", Placement::replicated());
 }
 

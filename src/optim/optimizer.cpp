@@ -443,10 +443,7 @@ namespace {
 
 // The gradient of a parameter on all that hold it.
 ValueId reduced_gradient(Graph& graph, const graph::Parameter& parameter) {
-  if (!parameter.holders.empty()) {
-    const auto axis = static_cast<size_t>(graph.mesh().axis("pipeline"));
-    graph.value(parameter.gradient).placements[axis] = Placement::partial();
-  }
+  if (!parameter.holders.empty()) graph::set_partial(graph, parameter.gradient, "pipeline");
   return graph::reduce_like(graph, parameter.gradient, parameter.value, parameter.holders);
 }
 

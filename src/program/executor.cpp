@@ -313,7 +313,7 @@ void Executor::start_message(size_t index, size_t number, const Action& action) 
   const Program& program = set_->programs[index];
   const Message& message = program.messages[number];
   const Bases offsets = bases_of(index, action);
-  comm::Communicator& group = ranks_->along(static_cast<size_t>(ranks_->mesh().axis("pipeline")));
+  comm::Communicator& group = ranks_->pipeline();
   for (const graph::ValueId value : message.values) {
     const Place& place = program.places[static_cast<size_t>(value)];
     std::byte* const at = arena_->address() + offsets[static_cast<size_t>(place.at.base)] + place.at.offset;
@@ -327,7 +327,7 @@ void Executor::wait_for_messages(FunctionRef<bool(const Sailing&)> wanted) {
   const double begin = monotonic_seconds();
   std::erase_if(sailing_, [&](const Sailing& one) {
     if (!wanted(one)) return false;
-    ranks_->along(static_cast<size_t>(ranks_->mesh().axis("pipeline"))).wait(one.ticket);
+    ranks_->pipeline().wait(one.ticket);
     return true;
   });
   seconds_waited_ += monotonic_seconds() - begin;

@@ -38,15 +38,6 @@ void shard_parameters(Graph& graph, const CompileOptions& options) {
   });
 }
 
-// On the axis "pipeline" each stage has its own.
-void differ_by_stage(Graph& graph, graph::ValueId value) {
-  const int axis = graph.mesh().axis("pipeline");
-  if (axis < 0) return;
-  auto& placements = graph.value(value).placements;
-  placements.resize(graph.mesh().axes.size());
-  placements[static_cast<size_t>(axis)] = graph::Placement::partial();
-}
-
 // The losses that stages without a head have: nothing.
 models::Losses no_losses(Graph& graph) {
   const auto metric = [&](const char* name, DType dtype) {
@@ -237,7 +228,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
     model.messages = StageBuilder(graph, *options.pipeline, stretches).forward();
   }
   graph::drop_identities_pass(graph);
-  differ_by_stage(graph, graph.find_value("loss_sum"));
+  graph::set_partial(graph, graph.find_value("loss_sum"), "pipeline");
   return model;
 }
 

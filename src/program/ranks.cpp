@@ -4,14 +4,13 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "program/pipeline.h"
 
 namespace strata::program {
 
-Ranks::Ranks(comm::World& world, graph::Mesh mesh, std::vector<std::vector<int32_t>> sharing)
-    : world_(world),
-      mesh_(std::move(mesh)),
-      coordinates_(mesh_.coordinates(world.rank())),
-      sharing_(std::move(sharing)) {
+Ranks::Ranks(comm::World& world, const CompileOptions& options)
+    : world_(world), mesh_(options.mesh), coordinates_(mesh_.coordinates(world.rank())) {
+  if (options.pipeline) sharing_ = sharing_ranks(*options.pipeline);
   if (mesh_.ranks() != world.size())
     throw ConfigError("[parallel] the layout has {} ranks and {} run", mesh_.ranks(), world.size());
   // What crosses hosts is added up within each of them first.

@@ -6,22 +6,23 @@
 #include <vector>
 
 #include "comm/world.h"
-#include "graph/placement.h"
+#include "program/program.h"
 
 namespace strata::program {
 
 class Ranks {
  public:
-  // Every rank of the world makes it at the same place. ConfigError where the mesh has not as many ranks.
-  // `sharing`: sets of places on the axis "pipeline" that add something up among themselves.
-  Ranks(comm::World& world, graph::Mesh mesh, std::vector<std::vector<int32_t>> sharing = {});
+  // Those of programs of these options. Every rank of the world makes it at the same place. ConfigError where
+  // the mesh has not as many ranks.
+  Ranks(comm::World& world, const CompileOptions& options);
 
   comm::World& world() const { return world_; }
   const graph::Mesh& mesh() const { return mesh_; }
   const graph::Coordinates& coordinates() const { return coordinates_; }
   // Those that differ from this rank on one axis alone, in its order.
   comm::Communicator& along(size_t axis) const { return *along_[axis]; }
-  // The same of some of them, one of `sharing`.
+  comm::Communicator& pipeline() const { return along(static_cast<size_t>(mesh_.axis("pipeline"))); }
+  // Some of the pipeline's, one of sharing_ranks().
   comm::Communicator& among(const std::vector<int32_t>& places) const;
   // All of them; those among which the batch is split.
   comm::Communicator& all() const { return *all_; }

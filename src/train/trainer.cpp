@@ -238,9 +238,7 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
   const config::RunConfig& chosen = resolved.config;
   std::optional<program::Ranks> ranks;
   if (world != nullptr) {
-    const auto& pipeline = set->options.pipeline;
-    ranks.emplace(*world, set->options.mesh,
-                  pipeline ? program::sharing_ranks(*pipeline) : std::vector<std::vector<int32_t>>{});
+    ranks.emplace(*world, set->options);
     require_alike(*world, ranks->all(), chosen, *set, resolved.data);
   }
   std::vector<config::Change> changes;

@@ -375,13 +375,11 @@ void TrainingLoop::train_step(int64_t step, data::Loader& loader, Saves& saves) 
                                     .eps = static_cast<float>(optimizer.eps)});
   // From here to the end of the update instructions decide.
   const program::Script& script = executor_->program(config::kTrainProgram).script;
-  std::vector<char> is_there(
-      static_cast<size_t>(executor_->program(config::kTrainProgram).request.micro_batches));
   for (size_t i = 0; i < script.size(); ++i) {
     const program::Action& action = script[i];
     if (ranks_ != nullptr) ranks_->world().doing(fmt::format("step {}, {}", step, program::str(action)));
-    const auto micro_batch = static_cast<size_t>(action.micro_batch);
-    if (action.segment == Segment::kForward && std::exchange(is_there[micro_batch], 1) == 0) {
+    // A rank's first chunk is the first that reads a micro-batch.
+    if (action.segment == Segment::kForward && action.chunk == 0) {
       evaluation::copy_rows(batch, samples_->shape(), action.micro_batch * *training.micro_batch_size,
                             *executor_, config::kTrainProgram, action.micro_batch);
     }

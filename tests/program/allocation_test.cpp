@@ -257,8 +257,7 @@ TEST_P(MemoryOfRanks, IsThePlanToTheByte) {
   Count count;
   comm::run_local_ranks(static_cast<int>(mesh.ranks()), [&](comm::World& world) {
     const auto& set = all[static_cast<size_t>(world.rank()) * all.size() / static_cast<size_t>(mesh.ranks())];
-    const auto& pipeline = set->options.pipeline;
-    const Ranks ranks(world, mesh, pipeline ? sharing_ranks(*pipeline) : std::vector<std::vector<int32_t>>{});
+    const Ranks ranks(world, set->options);
     const auto device = std::make_shared<MeasuringDevice>(1);
     Executor executor(set, device, &ranks);
     write_coordinates(executor, ranks.coordinates());

@@ -11,8 +11,6 @@
 namespace strata::train {
 namespace {
 
-using Sets = std::vector<std::string>;
-
 nlohmann::json state_of(const Path& run, int64_t step) {
   return nlohmann::json::parse(
       read_file(run / "checkpoints" / fmt::format("step-{:08}", step) / "state.json"));

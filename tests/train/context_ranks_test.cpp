@@ -2,23 +2,14 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <filesystem>
-#include <sstream>
 
 #include "base/error.h"
 #include "fixtures/tiny_run.h"
 
 namespace strata::train {
 namespace {
-
-using Sets = std::vector<std::string>;
-
-Sets operator+(Sets a, const Sets& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 struct Layout {
   const char* name;
@@ -84,22 +75,10 @@ class ContextRanks : public testing::TestWithParam<Layout> {
   }
   TrainResult train(const std::string& family, const std::string& name, int ranks, const Sets& sets,
                     int64_t stop_at = -1) const {
-    FaultyFileSystem quick;
-    const config::RunConfig config = config::parse_run_config(toml(family, name), "RUN.toml", sets);
-    std::atomic<int64_t> asked = 0;
-    return train_on_threads({.config = config, .files = &quick}, ranks, [&] {
-      return stop_at > 0 && std::filesystem::exists(tiny_.folder(name) / "metrics.jsonl") &&
-             ++asked > (stop_at - 1) * ranks;
-    });
+    return tiny_.train_ranks(config::parse_run_config(toml(family, name), "RUN.toml", sets), ranks, stop_at);
   }
   std::vector<double> values(const std::string& name, const std::string& key) const {
-    std::vector<double> out;
-    std::istringstream lines(read_file(tiny_.folder(name) / "metrics.jsonl"));
-    for (std::string line; std::getline(lines, line);) {
-      const auto json = nlohmann::json::parse(line);
-      if (json.contains("step") && json.contains(key)) out.push_back(json.at(key));
-    }
-    return out;
+    return values_of(tiny_.folder(name), key);
   }
   // AdamW turns gradients near zero into whole steps, which replicas alone make others too: norms of later
   // gradients wander ten times as far as losses.

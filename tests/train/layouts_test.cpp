@@ -21,13 +21,6 @@
 namespace strata::train {
 namespace {
 
-using Sets = std::vector<std::string>;
-
-Sets operator+(Sets a, const Sets& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 struct Layout {
   std::string name;
   int ranks = 1;

@@ -21,13 +21,6 @@ constexpr Layout kLayouts[] = {{"data2", 2, 1, 0},      {"data4", 1, 4, 0},     
                                {"zero2_2", 1, 2, 2},    {"zero3_3", 1, 3, 3},   {"hybrid_2x2", 2, 2, 3},
                                {"hybrid_2x4", 2, 4, 1}, {"hybrid_4x2", 4, 2, 2}};
 
-using Sets = std::vector<std::string>;
-
-Sets operator+(Sets a, const Sets& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 Sets with(Sets sets, const Layout& layout) {
   sets.push_back("parallel.replicate=" + std::to_string(layout.replicate));
   sets.push_back("parallel.shard=" + std::to_string(layout.shard));
@@ -36,7 +29,7 @@ Sets with(Sets sets, const Layout& layout) {
 }
 
 // One value a step.
-std::vector<double> values_of(const Path& run, const std::string& key) {
+std::vector<double> at_each_step(const Path& run, const std::string& key) {
   std::vector<double> out;
   std::istringstream lines(read_file(run / "metrics.jsonl"));
   for (std::string line; std::getline(lines, line);) {
@@ -59,15 +52,10 @@ class Ranks : public testing::TestWithParam<Layout> {
     return text;
   }
   TrainResult train(const std::string& name, int ranks, const Sets& sets, int64_t stop_at = -1) const {
-    FaultyFileSystem quick;
-    const config::RunConfig config = config::parse_run_config(toml(name), "RUN.toml", sets);
-    std::atomic<int64_t> asked = 0;
-    // Asked by each rank after each step.
-    return train_on_threads({.config = config, .files = &quick}, ranks,
-                            [&] { return stop_at > 0 && started(name) && ++asked > (stop_at - 1) * ranks; });
+    return tiny_.train_ranks(config::parse_run_config(toml(name), "RUN.toml", sets), ranks, stop_at);
   }
   std::vector<double> values(const std::string& name, const std::string& key) const {
-    return values_of(tiny_.folder(name), key);
+    return at_each_step(tiny_.folder(name), key);
   }
   void expect_near(const std::string& one, const std::string& many, double tolerance) const {
     for (const char* key : {"loss", "grad_norm", "param_norm"}) {
@@ -78,9 +66,6 @@ class Ranks : public testing::TestWithParam<Layout> {
             << many << ", " << key << ", step " << i + 1;
     }
     EXPECT_EQ(values(one, "first_sample"), values(many, "first_sample"));
-  }
-  bool started(const std::string& name) const {
-    return std::filesystem::exists(tiny_.folder(name) / "metrics.jsonl");
   }
 
   TinyRun tiny_;
@@ -118,7 +103,7 @@ class RanksOfOptimizer : public testing::TestWithParam<const char*> {
     train_on_threads({.config = tiny_.config(sets + more, name), .files = &quick}, ranks, [&] {
       return stop_at > 0 && std::filesystem::exists(metrics) && ++asked > (stop_at - 1) * ranks;
     });
-    return values_of(tiny_.folder(name), "loss");
+    return at_each_step(tiny_.folder(name), "loss");
   }
   static void expect_near(const std::vector<double>& many, const std::vector<double>& one) {
     ASSERT_EQ(many.size(), one.size());
