@@ -1,4 +1,5 @@
 // strata bench compile: what it takes to make a step program, against layers and against parameters.
+#include <fmt/core.h>
 #include <ctime>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,5 @@
 // strata bench saves: what checkpoints cost training, saved beside it and with it waiting.
+#include <fmt/core.h>
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -1,5 +1,6 @@
 #include "models/decoder.h"
 
+#include <fmt/core.h>
 #include <algorithm>
 #include <cmath>
 #include <optional>

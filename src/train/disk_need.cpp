@@ -1,5 +1,6 @@
 #include "train/disk_need.h"
 
+#include <fmt/core.h>
 #include <algorithm>
 #include <iterator>
 
