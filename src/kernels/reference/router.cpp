@@ -1,0 +1,281 @@
+#include "ops/router.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "kernels/reference/call.h"
+
+namespace strata::reference {
+namespace {
+
+using Score = ops::RouteAttrs::Score;
+using Numbers = std::vector<double>;
+
+// (x) → y
+void cast(const Call& call) {
+  for (int64_t i = 0; i < call.in[0].shape.elements(); ++i) call.out[0].put(i, call.in[0].at(i));
+}
+
+Numbers scores_of(const Numbers& logits, Score score) {
+  Numbers scores;
+  if (score == Score::kSigmoid) {
+    for (const double logit : logits) scores.push_back(1 / (1 + std::exp(-logit)));
+    return scores;
+  }
+  const double greatest = *std::max_element(logits.begin(), logits.end());
+  for (const double logit : logits) scores.push_back(std::exp(logit - greatest));
+  const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
+  for (double& one : scores) one /= sum;
+  return scores;
+}
+
+// Gradient of the logits from that of the scores.
+Numbers through_scores(const Numbers& scores, const Numbers& given, Score score) {
+  Numbers out;
+  const double mean = std::inner_product(scores.begin(), scores.end(), given.begin(), 0.0);
+  for (size_t i = 0; i < scores.size(); ++i) {
+    out.push_back(score == Score::kSigmoid ? given[i] * scores[i] * (1 - scores[i])
+                                           : scores[i] * (given[i] - mean));
+  }
+  return out;
+}
+
+// Scores as shares of a token: they add up to 1.
+Numbers shares_of(const Numbers& logits, Score score) {
+  Numbers scores = scores_of(logits, score);
+  const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
+  for (double& one : scores) one /= sum;
+  return scores;
+}
+
+// Places in descending order of value; of equal ones the first.
+std::vector<int64_t> ranking(const Numbers& values) {
+  std::vector<int64_t> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return values[static_cast<size_t>(a)] > values[static_cast<size_t>(b)];
+  });
+  return order;
+}
+
+// What is chosen by, with the groups that are left out as no choice at all.
+void leave_out_groups(Numbers& by, const ops::RouteAttrs& attrs) {
+  if (attrs.groups == 1) return;
+  const size_t size = by.size() / static_cast<size_t>(attrs.groups);
+  Numbers of_groups;
+  for (size_t g = 0; g < by.size(); g += size) {
+    Numbers group(by.begin() + static_cast<std::ptrdiff_t>(g),
+                  by.begin() + static_cast<std::ptrdiff_t>(g + size));
+    std::sort(group.rbegin(), group.rend());
+    const bool two = attrs.group_score == ops::RouteAttrs::GroupScore::kBestTwo && size > 1;
+    of_groups.push_back(two ? group[0] + group[1] : group[0]);
+  }
+  const std::vector<int64_t> order = ranking(of_groups);
+  for (size_t i = static_cast<size_t>(attrs.kept_groups); i < order.size(); ++i) {
+    const auto first = by.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(order[i]) * size);
+    std::fill(first, first + static_cast<std::ptrdiff_t>(size), -std::numeric_limits<double>::infinity());
+  }
+}
+
+// (logits, bias?) → ids, weights
+void route(const Call& call) {
+  const auto& attrs = call.attrs.as<ops::RouteAttrs>();
+  const Array &logits = call.in[0], &bias = call.in[1], &ids = call.out[0], &weights = call.out[1];
+  const int64_t experts = logits.shape[1];
+  for (int64_t token = 0; token < logits.shape[0]; ++token) {
+    const Numbers scores = scores_of(logits.row(token), attrs.score);
+    // The choice is made between numbers as the device has them: fp32.
+    Numbers by;
+    for (int64_t e = 0; e < experts; ++e) {
+      const auto score = static_cast<float>(scores[static_cast<size_t>(e)]);
+      by.push_back(bias.present() ? score + static_cast<float>(bias.at(e)) : score);
+    }
+    leave_out_groups(by, attrs);
+    const std::vector<int64_t> order = ranking(by);
+    double sum = attrs.normalize_eps;
+    const auto expert_at = [&](int64_t s) {
+      return attrs.force_balanced ? (token * attrs.k + s) % experts : order[static_cast<size_t>(s)];
+    };
+    for (int64_t s = 0; s < attrs.k; ++s) sum += scores[static_cast<size_t>(expert_at(s))];
+    for (int64_t s = 0; s < attrs.k; ++s) {
+      ids.put(token * attrs.k + s, static_cast<double>(expert_at(s)));
+      weights.put(token * attrs.k + s,
+                  attrs.scale * scores[static_cast<size_t>(expert_at(s))] / (attrs.normalize ? sum : 1));
+    }
+  }
+}
+
+// (dweights, logits, ids) → dlogits
+void route_grad(const Call& call) {
+  const auto& attrs = call.attrs.as<ops::RouteAttrs>();
+  const Array &given = call.in[0], &logits = call.in[1], &ids = call.in[2], &out = call.out[0];
+  for (int64_t token = 0; token < logits.shape[0]; ++token) {
+    const Numbers scores = scores_of(logits.row(token), attrs.score);
+    Numbers of_scores(scores.size());
+    double sum = attrs.normalize_eps, product = 0;
+    for (int64_t i = token * attrs.k; i < (token + 1) * attrs.k; ++i) {
+      const double score = scores[static_cast<size_t>(ids.index_at(i))];
+      sum += score;
+      product += given.at(i) * score;
+    }
+    for (int64_t i = token * attrs.k; i < (token + 1) * attrs.k; ++i) {
+      const double through = attrs.normalize ? given.at(i) / sum - product / (sum * sum) : given.at(i);
+      of_scores[static_cast<size_t>(ids.index_at(i))] += attrs.scale * through;
+    }
+    const Numbers row = through_scores(scores, of_scores, attrs.score);
+    for (size_t e = 0; e < row.size(); ++e)
+      out.put(token * logits.shape[1] + static_cast<int64_t>(e), row[e]);
+  }
+}
+
+// (x, weights) → y
+void scale_rows(const Call& call) {
+  const int64_t width = call.in[0].shape[1];
+  for (int64_t i = 0; i < call.in[0].shape.elements(); ++i)
+    call.out[0].put(i, call.in[0].at(i) * call.in[1].at(i / width));
+}
+
+// (dy, x, weights) → dx, dweights
+void scale_rows_grad(const Call& call) {
+  const Array &dy = call.in[0], &x = call.in[1], &weights = call.in[2];
+  const int64_t width = x.shape[1];
+  for (int64_t row = 0; row < x.shape[0]; ++row) {
+    double sum = 0;
+    for (int64_t i = row * width; i < (row + 1) * width; ++i) {
+      sum += dy.at(i) * x.at(i);
+      call.out[0].put(i, dy.at(i) * weights.at(row));
+    }
+    call.out[1].put(row, sum);
+  }
+}
+
+// Tokens of a group of `groups`.
+int64_t rows_of(const Array& logits, const Array& groups) {
+  return logits.shape[0] / groups.shape[0];
+}
+
+// (logits, ids) → probabilities, counts
+void router_sums(const Call& call) {
+  const auto score = call.attrs.as<ops::RouterSumsAttrs>().score;
+  const Array &logits = call.in[0], &ids = call.in[1];
+  const int64_t rows = rows_of(logits, call.out[0]), experts = logits.shape[1], k = ids.shape[1];
+  for (int64_t g = 0; g < call.out[0].shape[0]; ++g) {
+    Numbers probabilities(static_cast<size_t>(experts)), counts = probabilities;
+    for (int64_t token = g * rows; token < (g + 1) * rows; ++token) {
+      const Numbers shares = shares_of(logits.row(token), score);
+      for (size_t e = 0; e < shares.size(); ++e) probabilities[e] += shares[e];
+      for (int64_t i = token * k; i < (token + 1) * k; ++i) ++counts[static_cast<size_t>(ids.index_at(i))];
+    }
+    for (int64_t e = 0; e < experts; ++e) {
+      call.out[0].put(g * experts + e, probabilities[static_cast<size_t>(e)]);
+      call.out[1].put(g * experts + e, counts[static_cast<size_t>(e)]);
+    }
+  }
+}
+
+// (dprobabilities, logits) → dlogits
+void router_sums_grad(const Call& call) {
+  const auto score = call.attrs.as<ops::RouterSumsAttrs>().score;
+  const Array &given = call.in[0], &logits = call.in[1], &out = call.out[0];
+  const int64_t rows = rows_of(logits, given), experts = logits.shape[1];
+  for (int64_t token = 0; token < logits.shape[0]; ++token) {
+    const Numbers scores = scores_of(logits.row(token), score);
+    const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
+    const Numbers of_shares = given.row(token / rows);
+    const double mean = std::inner_product(scores.begin(), scores.end(), of_shares.begin(), 0.0) / sum;
+    Numbers of_scores;
+    for (const double one : of_shares) of_scores.push_back((one - mean) / sum);
+    const Numbers row = through_scores(scores, of_scores, score);
+    for (size_t e = 0; e < row.size(); ++e) out.put(token * experts + static_cast<int64_t>(e), row[e]);
+  }
+}
+
+// What a group's Σ counts · probabilities is multiplied by, its targets counted in.
+double balance_factor(const Call& call, const Array& counts, const Array& targets, int64_t group) {
+  const auto& attrs = call.attrs.as<ops::BalanceLossAttrs>();
+  const int64_t experts = counts.shape[1], rows = targets.shape.elements() / counts.shape[0];
+  double slots = 0, with_target = 0;
+  for (int64_t e = 0; e < experts; ++e) slots += counts.at(group * experts + e);
+  for (int64_t i = group * rows; i < (group + 1) * rows; ++i) with_target += targets.index_at(i) >= 0;
+  const double tokens = slots / static_cast<double>(attrs.k);
+  if (tokens == 0) return 0;
+  return attrs.coefficient * with_target * static_cast<double>(experts) /
+         (static_cast<double>(attrs.k) * tokens * tokens);
+}
+
+// (probabilities, counts, targets) → sum
+void balance_loss(const Call& call) {
+  const Array &probabilities = call.in[0], &counts = call.in[1], &targets = call.in[2];
+  const int64_t experts = counts.shape[1];
+  double sum = 0;
+  for (int64_t g = 0; g < counts.shape[0]; ++g) {
+    double product = 0;
+    for (int64_t i = g * experts; i < (g + 1) * experts; ++i) product += counts.at(i) * probabilities.at(i);
+    sum += balance_factor(call, counts, targets, g) * product;
+  }
+  call.out[0].give(0, sum);
+}
+
+// (counts, targets) → dprobabilities
+void balance_loss_grad(const Call& call) {
+  const Array &counts = call.in[0], &targets = call.in[1];
+  const int64_t experts = counts.shape[1];
+  for (int64_t g = 0; g < counts.shape[0]; ++g) {
+    const double factor = balance_factor(call, counts, targets, g);
+    for (int64_t i = g * experts; i < (g + 1) * experts; ++i) call.out[0].put(i, factor * counts.at(i));
+  }
+}
+
+double log_sum_exp(const Numbers& logits) {
+  const double greatest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const double logit : logits) sum += std::exp(logit - greatest);
+  return greatest + std::log(sum);
+}
+
+// (logits, targets) → sum
+void router_z_loss(const Call& call) {
+  double sum = 0;
+  for (int64_t token = 0; token < call.in[0].shape[0]; ++token) {
+    if (call.in[1].index_at(token) < 0) continue;
+    const double z = log_sum_exp(call.in[0].row(token));
+    sum += z * z;
+  }
+  call.out[0].give(0, call.attrs.as<ops::ZLossAttrs>().coefficient * sum);
+}
+
+// (logits, targets) → dlogits
+void router_z_loss_grad(const Call& call) {
+  const Array &logits = call.in[0], &out = call.out[0];
+  const double coefficient = call.attrs.as<ops::ZLossAttrs>().coefficient;
+  for (int64_t token = 0; token < logits.shape[0]; ++token) {
+    const Numbers row = logits.row(token);
+    const double z = log_sum_exp(row);
+    const double factor = call.in[1].index_at(token) < 0 ? 0 : 2 * coefficient * z;
+    for (size_t e = 0; e < row.size(); ++e)
+      out.put(token * logits.shape[1] + static_cast<int64_t>(e), factor * std::exp(row[e] - z));
+  }
+}
+
+}  // namespace
+
+std::span<const Row> router_kernels() {
+  static const Row kRows[] = {
+      {&ops::kCast, cast},
+      {&ops::kRoute, route},
+      {&ops::kRouteGrad, route_grad},
+      {&ops::kScaleRows, scale_rows},
+      {&ops::kScaleRowsGrad, scale_rows_grad},
+      {&ops::kRouterSums, router_sums},
+      {&ops::kRouterSumsGrad, router_sums_grad},
+      {&ops::kBalanceLoss, balance_loss},
+      {&ops::kBalanceLossGrad, balance_loss_grad},
+      {&ops::kRouterZLoss, router_z_loss},
+      {&ops::kRouterZLossGrad, router_z_loss_grad},
+  };
+  return kRows;
+}
+
+}  // namespace strata::reference

@@ -1,0 +1,58 @@
+// Products of a mixture of experts (grouped GEMMs). N tokens, each with k slots; ids[N, k] says which of the
+// E experts a slot goes to. The weights of all experts are one matrix w[E · O, K], expert by expert. What
+// lies between the products has a row a slot, [N · k, …], row n · k + s for slot s of token n, so that a part
+// of the tokens is a part of the rows; that rows are brought together by expert is a kernel's own business.
+// No slot is dropped, and an expert may have none.
+#pragma once
+
+#include "graph/graph.h"
+#include "graph/op.h"
+
+namespace strata::ops {
+
+struct ExpertsAttrs {
+  int64_t experts = 0;
+  bool operator==(const ExpertsAttrs&) const = default;
+  void describe(graph::AttributeText& to) const { to("experts", experts); }
+};
+
+// y[N · k, O]: row n · k + s = w[ids[n, s]] · x[n], of x[N, K].
+graph::ValueId experts_in(graph::Graph& graph, graph::ValueId x, graph::ValueId ids, graph::ValueId weight,
+                          int64_t experts);
+// y[N, O]: row n = the sum over s of w[ids[n, s]] · h[n · k + s], of h[N · k, K]; sums in fp32.
+graph::ValueId experts_out(graph::Graph& graph, graph::ValueId h, graph::ValueId ids, graph::ValueId weight,
+                           int64_t experts);
+
+struct ExpertsIn {
+  enum In : int { kX, kIds, kWeight };
+  enum Out : int { kY };
+};
+struct ExpertsOut {
+  enum In : int { kH, kIds, kWeight };
+  enum Out : int { kY };
+};
+struct ExpertsGradInput {
+  enum In : int { kDy, kIds, kWeight };
+  enum Out : int { kDx };
+};
+// kX: what the product read; one of kDy and kX has a row a token, the other a row a slot.
+struct ExpertsGradWeight {
+  enum In : int { kDy, kX, kIds };
+  enum Out : int { kDweight };
+};
+extern const graph::OpDef kExpertsIn;           // (x, ids, w) → y
+extern const graph::OpDef kExpertsInGradInput;  // (dy[N · k, O], ids, w) → dx[N, K]
+extern const graph::OpDef kExpertsInGradWeight;  // (dy[N · k, O], x[N, K], ids) → accumulates grad[E · O, K]
+extern const graph::OpDef kExpertsOut;           // (h, ids, w) → y
+extern const graph::OpDef kExpertsOutGradInput;  // (dy[N, O], ids, w) → dh[N · k, K]
+extern const graph::OpDef kExpertsOutGradWeight;  // (dy[N, O], h[N · k, K], ids) → accumulates grad[E · O, K]
+
+// counts i64[E]: slots that went to each expert, an accumulator over a step.
+void count_experts(graph::Graph& graph, graph::ValueId ids, graph::ValueId counts);
+struct ExpertCounts {
+  enum In : int { kIds };
+  enum Out : int { kCounts };
+};
+extern const graph::OpDef kExpertCounts;  // (ids) → accumulates into counts
+
+}  // namespace strata::ops
