@@ -22,8 +22,9 @@ extern const graph::OpDef kCast;
 
 // Scores s of an expert from its logit; the k experts with the greatest s + bias are chosen (of equal ones
 // the first), and their weights are s, divided by their sum where `normalize` says so, times `scale`. The
-// bias chooses and never weighs (DeepSeek-V3, arXiv 2412.19437, §2.1.2). With groups of experts only those of
-// the `kept_groups` best groups are chosen from.
+// bias chooses and never weighs (DeepSeek-V3, arXiv 2412.19437, §2.1.2). A token with a logit that is not
+// finite goes to some k experts with NaN as weights, so that the loss shows it. With groups of experts only
+// those of the `kept_groups` best groups are chosen from.
 struct RouteAttrs {
   enum class Score : uint8_t { kSoftmax, kSigmoid };
   // What a group counts: its best expert (DeepSeek-V2), or its best two together (V3).
@@ -42,6 +43,7 @@ struct RouteAttrs {
     to("k", k);
     to("score", static_cast<int64_t>(score));
     to("normalize", normalize);
+    to("normalize_eps", normalize_eps);
     to("scale", scale);
     if (groups > 1) {
       to("groups", groups);

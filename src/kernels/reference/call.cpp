@@ -12,6 +12,8 @@ double Array::at(int64_t i) const {
       return static_cast<double>(static_cast<float>(reinterpret_cast<const BF16*>(data)[i]));
     case DType::kF64:
       return reinterpret_cast<const double*>(data)[i];
+    case DType::kI64:
+      return static_cast<double>(reinterpret_cast<const int64_t*>(data)[i]);
     default:
       throw InternalError("no reference kernel reads elements of {}", name_of(dtype));
   }
@@ -34,6 +36,9 @@ void Array::put(int64_t i, double value) const {
       return;
     case DType::kF64:
       reinterpret_cast<double*>(data)[i] = value;
+      return;
+    case DType::kI64:
+      reinterpret_cast<int64_t*>(data)[i] = static_cast<int64_t>(value);
       return;
     case DType::kI32:
       reinterpret_cast<int32_t*>(data)[i] = static_cast<int32_t>(value);

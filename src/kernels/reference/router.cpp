@@ -87,13 +87,18 @@ void route(const Call& call) {
   for (int64_t token = 0; token < logits.shape[0]; ++token) {
     const Numbers scores = scores_of(logits.row(token), attrs.score);
     // The choice is made between numbers as the device has them: fp32.
+    // NaN, which has no order, is no choice.
     Numbers by;
     for (int64_t e = 0; e < experts; ++e) {
       const auto score = static_cast<float>(scores[static_cast<size_t>(e)]);
-      by.push_back(bias.present() ? score + static_cast<float>(bias.at(e)) : score);
+      const float value = bias.present() ? score + static_cast<float>(bias.at(e)) : score;
+      by.push_back(std::isnan(value) ? -std::numeric_limits<double>::infinity() : value);
     }
     leave_out_groups(by, attrs);
     const std::vector<int64_t> order = ranking(by);
+    // NaN where a logit is not finite: no weight of the token is a number then.
+    double poison = 0;
+    for (const double logit : logits.row(token)) poison += logit * 0;
     double sum = attrs.normalize_eps;
     const auto expert_at = [&](int64_t s) {
       return attrs.force_balanced ? (token * attrs.k + s) % experts : order[static_cast<size_t>(s)];
@@ -101,8 +106,9 @@ void route(const Call& call) {
     for (int64_t s = 0; s < attrs.k; ++s) sum += scores[static_cast<size_t>(expert_at(s))];
     for (int64_t s = 0; s < attrs.k; ++s) {
       ids.put(token * attrs.k + s, static_cast<double>(expert_at(s)));
-      weights.put(token * attrs.k + s,
-                  attrs.scale * scores[static_cast<size_t>(expert_at(s))] / (attrs.normalize ? sum : 1));
+      weights.put(
+          token * attrs.k + s,
+          attrs.scale * scores[static_cast<size_t>(expert_at(s))] / (attrs.normalize ? sum : 1) + poison);
     }
   }
 }
