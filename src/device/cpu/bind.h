@@ -28,8 +28,10 @@ std::span<const Binding> clamp_bindings();
 std::span<const Binding> context_bindings();
 std::span<const Binding> cross_bindings();
 std::span<const Binding> elementwise_bindings();
+std::span<const Binding> experts_bindings();
 std::span<const Binding> gemm_bindings();
 std::span<const Binding> loss_bindings();
+std::span<const Binding> router_bindings();
 std::span<const Binding> update_bindings();
 std::span<const Binding> update_shard_bindings();
 

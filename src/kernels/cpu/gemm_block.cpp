@@ -31,14 +31,27 @@ PanelShape Panels() {
   return {kRows, kVectors * static_cast<int64_t>(hn::Lanes(F32()))};
 }
 
-// One kRows x nr tile. Element (r, p) of A is at a[r * row_step + p * depth_step].
-template <bool kPackedA>
-HWY_INLINE void Tile(const BlockOutput& out, float* c, const float* HWY_RESTRICT a, int64_t a_stride,
-                     const float* HWY_RESTRICT b, const float* bias, int64_t rows, int64_t cols,
-                     int64_t depth) {
+// Rows of a matrix: one after the other, or where a list says.
+struct RowsInOrder {
+  int64_t first = 0;
+  int64_t operator[](int64_t r) const { return first + r; }
+  RowsInOrder from(int64_t r) const { return {first + r}; }
+};
+struct RowsListed {
+  const int32_t* list;
+  int64_t operator[](int64_t r) const { return list[r]; }
+  RowsListed from(int64_t r) const { return {list + r}; }
+};
+
+// One kRows x nr tile. Row r of C is at c + c_rows[r] * out.stride. A is a packed panel, or its row r lies at
+// a + a_rows[r] * a_stride.
+template <bool kPackedA, typename CRows, typename ARows>
+HWY_INLINE void Tile(const BlockOutput& out, float* c, CRows c_rows, const float* HWY_RESTRICT a,
+                     int64_t a_stride, ARows a_rows, const float* HWY_RESTRICT b, const float* bias,
+                     int64_t rows, int64_t cols, int64_t depth) {
   const F32 d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t r = 0; r < rows; ++r) __builtin_prefetch(c + r * out.stride, 1, 3);
+  for (int64_t r = 0; r < rows; ++r) __builtin_prefetch(c + c_rows[r] * out.stride, 1, 3);
   V acc[kRows][kVectors];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
@@ -48,7 +61,7 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, const float* HWY_RESTRICT
   const float* row[kRows];
   if constexpr (!kPackedA) {
 #pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) row[r] = a + std::min<int64_t>(r, rows - 1) * a_stride;
+    for (int r = 0; r < kRows; ++r) row[r] = a + a_rows[std::min<int64_t>(r, rows - 1)] * a_stride;
   }
   for (int64_t p = 0; p < depth; ++p) {
     const V b0 = hn::Load(d, b);
@@ -71,7 +84,7 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, const float* HWY_RESTRICT
     }
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      float* to = c + r * out.stride;
+      float* to = c + c_rows[r] * out.stride;
       if (out.accumulate) {
         hn::StoreU(hn::Add(hn::LoadU(d, to), acc[r][0]), d, to);
         hn::StoreU(hn::Add(hn::LoadU(d, to + lanes), acc[r][1]), d, to + lanes);
@@ -91,7 +104,7 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, const float* HWY_RESTRICT
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t i = 0; i < cols; ++i) {
       const float value = edge[2 * lanes * r + i];
-      float& to = c[r * out.stride + i];
+      float& to = c[c_rows[r] * out.stride + i];
       to = out.accumulate ? to + value : value + (bias ? bias[i] : 0.0f);
     }
   }
@@ -106,9 +119,9 @@ HWY_INLINE void PrefetchPart(const float* panel, int64_t elements, int64_t part,
 }
 
 // For every panel of B, all rows of A: the panel stays in the L1 cache while those of A come from L2.
-template <bool kPackedA>
-void Multiply(const BlockOutput& out, const float* a, int64_t a_stride, const float* b,
-              int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
+template <bool kPackedA, typename CRows, typename ARows>
+void Multiply(const BlockOutput& out, CRows c_rows, const float* a, int64_t a_stride, ARows a_rows,
+              const float* b, int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
   const int64_t nr = Panels().nr;
   const int64_t row_tiles = (rows + kRows - 1) / kRows;
   for (int64_t j = 0; j < cols; j += nr) {
@@ -118,20 +131,31 @@ void Multiply(const BlockOutput& out, const float* a, int64_t a_stride, const fl
     for (int64_t tile = 0; tile < row_tiles; ++tile) {
       const int64_t i = tile * kRows;
       if (!last) PrefetchPart(b_panel + b_panel_stride, nr * depth, tile, row_tiles);
-      const float* a_rows = kPackedA ? a + tile * a_stride : a + i * a_stride;
-      Tile<kPackedA>(out, out.data + i * out.stride + j, a_rows, a_stride, b_panel, bias,
-                     std::min<int64_t>(kRows, rows - i), std::min(nr, cols - j), depth);
+      Tile<kPackedA>(out, out.data + j, c_rows.from(i), kPackedA ? a + tile * a_stride : a, a_stride,
+                     a_rows.from(i), b_panel, bias, std::min<int64_t>(kRows, rows - i),
+                     std::min(nr, cols - j), depth);
     }
   }
 }
 
 void MultiplyPacked(const BlockOutput& out, const float* a, int64_t a_panel_stride, const float* b,
                     int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
-  Multiply<true>(out, a, a_panel_stride, b, b_panel_stride, rows, cols, depth);
+  Multiply<true>(out, RowsInOrder(), a, a_panel_stride, RowsInOrder(), b, b_panel_stride, rows, cols, depth);
 }
 void MultiplyRows(const BlockOutput& out, const float* a, int64_t a_stride, const float* b,
                   int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
-  Multiply<false>(out, a, a_stride, b, b_panel_stride, rows, cols, depth);
+  Multiply<false>(out, RowsInOrder(), a, a_stride, RowsInOrder(), b, b_panel_stride, rows, cols, depth);
+}
+void MultiplyListed(const BlockOutput& out, const int32_t* out_rows, const float* a, int64_t a_stride,
+                    const int32_t* a_rows, const float* b, int64_t b_panel_stride, int64_t rows, int64_t cols,
+                    int64_t depth) {
+  const auto with = [&](auto c_list, auto a_list) {
+    Multiply<false>(out, c_list, a, a_stride, a_list, b, b_panel_stride, rows, cols, depth);
+  };
+  if (out_rows != nullptr && a_rows != nullptr) return with(RowsListed{out_rows}, RowsListed{a_rows});
+  if (out_rows != nullptr) return with(RowsListed{out_rows}, RowsInOrder());
+  if (a_rows != nullptr) return with(RowsInOrder(), RowsListed{a_rows});
+  with(RowsInOrder(), RowsInOrder());
 }
 
 template <bool kRound>
@@ -207,12 +231,12 @@ void PackTransposed(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_
 
 // A panel whose rows (or columns) are contiguous in memory: a copy a depth. kFull: a whole panel of the
 // kernel, whose width the compiler knows.
-template <int kFull, bool kRound, typename T>
-void PackCopied(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t stride, int64_t width,
-                int64_t depth) {
+template <int kFull, bool kRound, typename T, typename Depths>
+void PackCopied(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t stride, Depths depths,
+                int64_t width, int64_t depth) {
   const int64_t count = kFull ? kFull : width;
   for (int64_t p = 0; p < depth; ++p) {
-    const T* from = src + p * stride;
+    const T* from = src + depths[p] * stride;
     float* to = dst + p * panel;
     int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
@@ -222,23 +246,31 @@ void PackCopied(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t st
   }
 }
 
+template <bool kRound, typename T, typename Depths>
+void PackCopies(float* dst, int64_t panel, const T* src, int64_t stride, Depths depths, int64_t count,
+                int64_t depth) {
+  for (int64_t i = 0; i < count; i += panel, dst += panel * depth) {
+    const int64_t width = std::min(panel, count - i);
+    if (width < panel) std::fill(dst, dst + panel * depth, 0.0f);
+    const auto copy = width == kRows                        ? PackCopied<kRows, kRound, T, Depths>
+                      : width == Panels().nr && width == 16 ? PackCopied<16, kRound, T, Depths>
+                      : width == Panels().nr && width == 32 ? PackCopied<32, kRound, T, Depths>
+                                                            : PackCopied<0, kRound, T, Depths>;
+    copy(dst, panel, src + i, stride, depths, width, depth);
+  }
+}
+
 template <bool kRound, typename T>
 void PackTyped(float* dst, int64_t panel, const OperandView& view, int64_t begin, int64_t count,
                int64_t depth_begin, int64_t depth) {
   const T* src = static_cast<const T*>(view.data);
-  src += view.depth_major ? depth_begin * view.stride + begin : begin * view.stride + depth_begin;
+  if (view.depth_major)
+    return PackCopies<kRound>(dst, panel, src + begin, view.stride, RowsInOrder{depth_begin}, count, depth);
+  src += begin * view.stride + depth_begin;
   for (int64_t i = 0; i < count; i += panel, dst += panel * depth) {
     const int64_t width = std::min(panel, count - i);
     if (width < panel) std::fill(dst, dst + panel * depth, 0.0f);
-    if (view.depth_major) {
-      const auto copy = width == kRows                        ? PackCopied<kRows, kRound, T>
-                        : width == Panels().nr && width == 16 ? PackCopied<16, kRound, T>
-                        : width == Panels().nr && width == 32 ? PackCopied<32, kRound, T>
-                                                              : PackCopied<0, kRound, T>;
-      copy(dst, panel, src + i, view.stride, width, depth);
-    } else {
-      PackTransposed<kRound>(dst, panel, src + i * view.stride, view.stride, width, depth);
-    }
+    PackTransposed<kRound>(dst, panel, src + i * view.stride, view.stride, width, depth);
   }
 }
 
@@ -253,6 +285,18 @@ void Pack(float* dst, int64_t panel, const OperandView& view, int64_t begin, int
   }
 }
 
+void PackListed(float* dst, int64_t panel, const OperandView& view, const int32_t* depths, int64_t begin,
+                int64_t count, int64_t depth) {
+  const RowsListed list{depths};
+  if (view.dtype == DType::kBF16) {
+    PackCopies<false>(dst, panel, static_cast<const BF16*>(view.data) + begin, view.stride, list, count,
+                      depth);
+  } else {
+    PackCopies<false>(dst, panel, static_cast<const float*>(view.data) + begin, view.stride, list, count,
+                      depth);
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace strata::cpu::detail
 HWY_AFTER_NAMESPACE();
@@ -263,7 +307,9 @@ namespace strata::cpu::detail {
 HWY_EXPORT(Panels);
 HWY_EXPORT(MultiplyPacked);
 HWY_EXPORT(MultiplyRows);
+HWY_EXPORT(MultiplyListed);
 HWY_EXPORT(Pack);
+HWY_EXPORT(PackListed);
 
 PanelShape panel_shape() {
   return HWY_DYNAMIC_DISPATCH(Panels)();
@@ -284,6 +330,18 @@ void multiply_block(const BlockOutput& out, const float* a, int64_t a_panel_stri
 void multiply_block_rows(const BlockOutput& out, const float* a, int64_t a_stride, const float* b,
                          int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
   HWY_DYNAMIC_DISPATCH(MultiplyRows)(out, a, a_stride, b, b_panel_stride, rows, cols, depth);
+}
+
+void multiply_block_listed(const BlockOutput& out, const int32_t* out_rows, const float* a, int64_t a_stride,
+                           const int32_t* a_rows, const float* b, int64_t b_panel_stride, int64_t rows,
+                           int64_t cols, int64_t depth) {
+  HWY_DYNAMIC_DISPATCH(MultiplyListed)
+  (out, out_rows, a, a_stride, a_rows, b, b_panel_stride, rows, cols, depth);
+}
+
+void pack_panels_listed(float* dst, int64_t panel, const OperandView& view, const int32_t* depths,
+                        int64_t begin, int64_t count, int64_t depth) {
+  HWY_DYNAMIC_DISPATCH(PackListed)(dst, panel, view, depths, begin, count, depth);
 }
 
 void pack_panels(float* dst, int64_t panel, const OperandView& view, int64_t begin, int64_t count,

@@ -36,6 +36,10 @@ struct OperandView {
 void pack_panels(float* dst, int64_t panel, const OperandView& view, int64_t begin, int64_t count,
                  int64_t depth_begin, int64_t depth);
 
+// The same of a depth-major operand whose depth p lies in row depths[p].
+void pack_panels_listed(float* dst, int64_t panel, const OperandView& view, const int32_t* depths,
+                        int64_t begin, int64_t count, int64_t depth);
+
 // Where a block's result goes.
 struct BlockOutput {
   float* data = nullptr;
@@ -51,5 +55,11 @@ void multiply_block(const BlockOutput& out, const float* a, int64_t a_panel_stri
 // The same with A unpacked: row i at a + i * a_stride, depth contiguous.
 void multiply_block_rows(const BlockOutput& out, const float* a, int64_t a_stride, const float* b,
                          int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth);
+
+// The same with rows gathered and scattered on the way: row i is row a_rows[i] of A and row out_rows[i] of C,
+// which no two may share; null: row i itself.
+void multiply_block_listed(const BlockOutput& out, const int32_t* out_rows, const float* a, int64_t a_stride,
+                           const int32_t* a_rows, const float* b, int64_t b_panel_stride, int64_t rows,
+                           int64_t cols, int64_t depth);
 
 }  // namespace strata::cpu::detail

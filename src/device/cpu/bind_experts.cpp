@@ -1,0 +1,91 @@
+#include "base/error.h"
+#include "device/cpu/bind.h"
+#include "kernels/cpu/experts.h"
+#include "ops/experts.h"
+
+namespace strata::device::cpu_bind {
+namespace {
+
+using graph::NodeView;
+using Role = cpu::ExpertsRole;
+
+BoundKernel bound_experts(const BindRequest& request, const cpu::ExpertsSpec& spec, Kernel run) {
+  const std::string key =
+      fmt::format("experts {} {} {} {} {} {} {} {}", static_cast<int>(spec.role), spec.tokens, spec.k,
+                  spec.experts, spec.outputs, spec.inputs, name_of(spec.dtype), spec.accumulate);
+  auto& slot = request.cache[key];
+  if (!slot) slot = std::make_shared<const cpu::ExpertsPlan>(cpu::plan_experts(spec, request.device));
+  return {run, slot, plan_of<cpu::ExpertsPlan>(slot.get()).scratch_bytes};
+}
+
+// (x, ids, w) → y and its like: what is multiplied by the weights.
+template <Role role>
+BoundKernel product(const BindRequest& request) {
+  const NodeView& view = request.view;
+  const graph::Value &ids = view.in(ops::ExpertsIn::kIds), &weight = view.in(ops::ExpertsIn::kWeight);
+  const int64_t experts = view.attrs<ops::ExpertsAttrs>().experts;
+  return bound_experts(request,
+                       {.role = role,
+                        .tokens = ids.shape[0],
+                        .k = ids.shape[1],
+                        .experts = experts,
+                        .outputs = weight.shape[0] / experts,
+                        .inputs = weight.shape[1],
+                        .dtype = view.in(ops::ExpertsIn::kX).dtype},
+                       [](Launch&, void* plan, std::byte* const* p) {
+                         cpu::run_experts(plan_of<cpu::ExpertsPlan>(plan), p[0], i32(p[1]), p[2], p[3], p[4]);
+                       });
+}
+
+// (dy, x, ids) → dw
+template <Role role>
+BoundKernel grad_weight(const BindRequest& request) {
+  using Op = ops::ExpertsGradWeight;
+  const NodeView& view = request.view;
+  const graph::Value& ids = view.in(Op::kIds);
+  return bound_experts(request,
+                       {.role = role,
+                        .tokens = ids.shape[0],
+                        .k = ids.shape[1],
+                        .experts = view.attrs<ops::ExpertsAttrs>().experts,
+                        .outputs = view.in(Op::kDy).shape[1],
+                        .inputs = view.in(Op::kX).shape[1],
+                        .dtype = view.in(Op::kDy).dtype,
+                        .accumulate = request.accumulate[Op::kDweight]},
+                       [](Launch&, void* plan, std::byte* const* p) {
+                         cpu::run_experts(plan_of<cpu::ExpertsPlan>(plan), p[0], i32(p[2]), p[1], p[3], p[4]);
+                       });
+}
+
+// (ids) → counts
+BoundKernel expert_counts(const BindRequest& request) {
+  struct Plan {
+    int64_t slots, experts;
+    bool accumulate;
+  };
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& plan = plan_of<Plan>(held);
+        cpu::expert_counts(plan.slots, plan.experts, reinterpret_cast<int64_t*>(p[1]), i32(p[0]),
+                           plan.accumulate);
+      },
+      Plan{request.view.in(ops::ExpertCounts::kIds).shape.elements(),
+           request.view.attrs<ops::ExpertsAttrs>().experts, request.accumulate[ops::ExpertCounts::kCounts]});
+}
+
+}  // namespace
+
+std::span<const Binding> experts_bindings() {
+  static const Binding kTable[] = {
+      {&ops::kExpertsIn, product<Role::kIn>},
+      {&ops::kExpertsInGradInput, product<Role::kInGradInput>},
+      {&ops::kExpertsInGradWeight, grad_weight<Role::kInGradWeight>},
+      {&ops::kExpertsOut, product<Role::kOut>},
+      {&ops::kExpertsOutGradInput, product<Role::kOutGradInput>},
+      {&ops::kExpertsOutGradWeight, grad_weight<Role::kOutGradWeight>},
+      {&ops::kExpertCounts, expert_counts},
+  };
+  return kTable;
+}
+
+}  // namespace strata::device::cpu_bind

@@ -1,0 +1,79 @@
+#include "kernels/cpu/expert_rows.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "kernels/cpu/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/expert_rows.cpp"
+#include <hwy/foreach_target.h>
+// foreach_target.h comes first
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::cpu::HWY_NAMESPACE {
+
+void GatherRows(float* to, const BF16* from, int64_t stride, const int32_t* rows, int64_t count,
+                int64_t width) {
+  for (int64_t i = 0; i < count; ++i) {
+    const BF16* const row = from + rows[i] * stride;
+    float* const out = to + i * width;
+    for_vectors(width, [&](int64_t c, auto span) HWY_ATTR { store(out + c, load(row + c, span), span); });
+  }
+}
+
+void ScatterRows(BF16* to, int64_t stride, const int32_t* rows, const float* from, int64_t from_stride,
+                 int64_t count, int64_t width) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float* const row = from + i * from_stride;
+    BF16* const out = to + (rows != nullptr ? rows[i] : i) * stride;
+    for_vectors(width, [&](int64_t c, auto span) HWY_ATTR { store(out + c, load(row + c, span), span); });
+  }
+}
+
+}  // namespace strata::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace strata::cpu::detail {
+
+HWY_EXPORT(GatherRows);
+HWY_EXPORT(ScatterRows);
+
+void gather_rows(float* to, const BF16* from, int64_t stride, const int32_t* rows, int64_t count,
+                 int64_t width) {
+  HWY_DYNAMIC_DISPATCH(GatherRows)(to, from, stride, rows, count, width);
+}
+
+void scatter_rows(BF16* to, int64_t stride, const int32_t* rows, const float* from, int64_t from_stride,
+                  int64_t count, int64_t width) {
+  HWY_DYNAMIC_DISPATCH(ScatterRows)(to, stride, rows, from, from_stride, count, width);
+}
+
+void order_by_expert(const ExpertOrder& order, const int32_t* ids) {
+  parallel_ranges(order.tokens, order.chunk_tokens, [&](int64_t first, int64_t last) {
+    const int64_t begin = first * order.k, end = last * order.k;
+    int32_t* const begins = order.begins + first / order.chunk_tokens * (order.experts + 1);
+    std::fill_n(begins, order.experts + 1, 0);
+    for (int64_t slot = begin; slot < end; ++slot) {
+      STRATA_CHECK(ids[slot] >= 0 && ids[slot] < order.experts,
+                   "[experts] slot {} of token {} goes to expert {}; one of [0, {}) was expected",
+                   slot % order.k, slot / order.k, ids[slot], order.experts);
+      ++begins[ids[slot]];
+    }
+    // Where each expert's slots end; filled from behind, these come to be where they begin.
+    auto sum = static_cast<int32_t>(begin);
+    for (int64_t e = 0; e < order.experts; ++e) begins[e] = sum += begins[e];
+    begins[order.experts] = sum;
+    for (int64_t slot = end - 1; slot >= begin; --slot) {
+      const int32_t at = --begins[ids[slot]];
+      order.slots[at] = static_cast<int32_t>(slot);
+      order.token_of[at] = static_cast<int32_t>(slot / order.k - first);
+    }
+  });
+}
+
+}  // namespace strata::cpu::detail
+#endif

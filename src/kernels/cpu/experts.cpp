@@ -1,0 +1,353 @@
+#include "kernels/cpu/experts.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/expert_rows.h"
+#include "kernels/cpu/row_blocks.h"
+#include "tensor/arena.h"
+
+namespace strata::cpu {
+namespace {
+
+using detail::BlockOutput;
+using detail::OperandView;
+using Role = ExpertsRole;
+
+// A panel of b (depth_step x nr) fits the L1 cache, kRowStep x depth_step of a the L2 cache beside a task's
+// panels of b.
+constexpr int64_t kDepthStep = 384;
+constexpr int64_t kGradDepth = 256;
+constexpr int64_t kRowStep = 96;
+constexpr int64_t kTaskCols = 192;
+constexpr int64_t kTaskRows = 1024;
+constexpr int64_t kGradRows = 384;
+constexpr int64_t kGradCols = 512;
+// With fewer tokens to a task an expert's weight is packed for too few rows.
+constexpr int64_t kLeastChunk = 256, kMostChunk = 2048;
+
+int64_t divide_up(int64_t n, int64_t d) {
+  return (n + d - 1) / d;
+}
+// The size of the parts when n is cut into parts of at most `most`, all about equal, each a multiple of
+// `unit`.
+int64_t even_part(int64_t n, int64_t most, int64_t unit) {
+  const int64_t parts = divide_up(std::max<int64_t>(n, 1), std::max(most, unit));
+  return align_up(divide_up(std::max<int64_t>(n, 1), parts), unit);
+}
+
+bool is_weight_grad(Role role) {
+  return role == Role::kInGradWeight || role == Role::kOutGradWeight;
+}
+// Whether c has a row a token, into which the products of its slots are added.
+bool sums_slots(Role role) {
+  return role == Role::kOut || role == Role::kInGradInput;
+}
+// Columns of c, and what a column's sums go over (not for weight gradients).
+int64_t columns_of(const ExpertsSpec& s) {
+  return s.role == Role::kIn || s.role == Role::kOut ? s.outputs : s.inputs;
+}
+int64_t depth_of(const ExpertsSpec& s) {
+  return s.role == Role::kIn || s.role == Role::kOut ? s.inputs : s.outputs;
+}
+
+void check(const ExpertsSpec& s) {
+  require_activation_dtype(s.dtype, "experts");
+  STRATA_CHECK(s.tokens >= 0 && s.k >= 1 && s.experts >= 1 && s.outputs >= 0 && s.inputs >= 0,
+               "[experts] sizes tokens={} k={} experts={} outputs={} inputs={} make no product", s.tokens,
+               s.k, s.experts, s.outputs, s.inputs);
+  STRATA_CHECK(s.tokens * s.k <= std::numeric_limits<int32_t>::max() - s.experts,
+               "[experts] {} tokens have {} slots each: more than 32 bits count", s.tokens, s.k);
+  STRATA_CHECK(!s.accumulate || is_weight_grad(s.role), "[experts] only weight gradients accumulate");
+}
+
+// How many tokens are sorted and summed at once: few enough that there is work for all threads. No sum
+// depends on it.
+int64_t chunk_of(const ExpertsPlan& plan) {
+  const int64_t tokens = std::max<int64_t>(1, plan.spec.tokens);
+  if (!sums_slots(plan.spec.role)) return tokens;
+  const int64_t across = divide_up(std::max<int64_t>(1, columns_of(plan.spec)), plan.col_block);
+  const int64_t wanted = tokens * across / (4 * plan.workers);
+  return std::min(tokens, std::clamp(wanted, kLeastChunk, kMostChunk));
+}
+
+// Runs task(i, worker) for every i in [0, tasks), with a worker's scratch to itself. Who runs a task changes
+// no bit of it.
+template <typename Task>
+void for_each_task(int64_t tasks, int64_t workers, const Task& task) {
+  std::atomic<int64_t> next{0};
+  parallel_for(std::min(workers, tasks), [&](int64_t worker) {
+    for (int64_t i = next++; i < tasks; i = next++) task(i, worker);
+  });
+}
+
+struct Run {
+  const ExpertsPlan& plan;
+  const ExpertsSpec& spec;
+  const std::byte* a;
+  const std::byte* b;
+  std::byte* c;
+  detail::ExpertOrder order;
+  int32_t* tasks;  // [experts + 1]: where an expert's blocks of rows begin
+  std::byte* workers;
+
+  float* a_of(int64_t worker) const { return reinterpret_cast<float*>(workers + worker * plan.worker_bytes); }
+  float* b_of(int64_t worker) const {
+    return reinterpret_cast<float*>(workers + worker * plan.worker_bytes + plan.b_at);
+  }
+  float* sums_of(int64_t worker) const {
+    return reinterpret_cast<float*>(workers + worker * plan.worker_bytes + plan.sums_at);
+  }
+  const int32_t* begins(int64_t chunk) const { return order.begins + chunk * (spec.experts + 1); }
+};
+
+// The rows of one expert, or some of them, times columns [col, col + cols) of its weight, into `to`.
+struct Rows {
+  int64_t expert, col, cols;
+  const int32_t* of_a;  // rows of a
+  const int32_t* of_c;  // rows of `to`; null: one after the other
+  int64_t count;
+  float* to;
+  int64_t stride;
+  bool accumulate;
+};
+
+void multiply_rows(const Run& run, const Rows& rows, int64_t worker) {
+  const ExpertsSpec& spec = run.spec;
+  const bool forward = spec.role == Role::kIn || spec.role == Role::kOut, half = spec.dtype == DType::kBF16;
+  const int64_t depth = depth_of(spec), step = run.plan.depth_step, nr = run.plan.shape.nr;
+  const OperandView weight{
+      .data = reinterpret_cast<const float*>(run.b) + rows.expert * spec.outputs * spec.inputs,
+      .dtype = DType::kF32,
+      .stride = spec.inputs,
+      .depth_major = !forward,
+      .round_to_bf16 = half};
+  float* const panels = run.b_of(worker);
+  int64_t deep = 0;
+  do {  // once even without depth: the result is then zero
+    const int64_t now = std::min(step, depth - deep);
+    detail::pack_panels(panels, nr, weight, rows.col, rows.cols, deep, now);
+    for (int64_t first = 0; first < rows.count; first += kRowStep) {
+      const int64_t count = std::min(kRowStep, rows.count - first);
+      const int32_t* a_rows = rows.of_a + first;
+      const float* a = reinterpret_cast<const float*>(run.a) + deep;
+      int64_t a_stride = depth;
+      if (half) {
+        detail::gather_rows(run.a_of(worker), reinterpret_cast<const BF16*>(run.a) + deep, depth, a_rows,
+                            count, now);
+        a = run.a_of(worker);
+        a_stride = now;
+        a_rows = nullptr;
+      }
+      BlockOutput out{.data = rows.to, .stride = rows.stride, .accumulate = rows.accumulate || deep > 0};
+      if (rows.of_c == nullptr) out.data += first * rows.stride;
+      detail::multiply_block_listed(out, rows.of_c != nullptr ? rows.of_c + first : nullptr, a, a_stride,
+                                    a_rows, panels, now * nr, count, rows.cols, now);
+    }
+    deep += now;
+  } while (deep < depth);
+}
+
+// c has a row a slot: a task is some rows of one expert and some columns.
+void run_to_slots(const Run& run) {
+  const ExpertsSpec& spec = run.spec;
+  const int64_t columns = columns_of(spec), across = divide_up(columns, run.plan.col_block);
+  const int32_t* const begins = run.begins(0);
+  run.tasks[0] = 0;
+  for (int64_t e = 0; e < spec.experts; ++e)
+    run.tasks[e + 1] =
+        run.tasks[e] + static_cast<int32_t>(divide_up(begins[e + 1] - begins[e], run.plan.row_block));
+  const int64_t blocks = run.tasks[spec.experts];
+  for_each_task(blocks * across, run.plan.workers, [&](int64_t task, int64_t worker) {
+    const int64_t block = task / across, col = task % across * run.plan.col_block;
+    const int64_t expert =
+        std::upper_bound(run.tasks, run.tasks + spec.experts + 1, static_cast<int32_t>(block)) - run.tasks -
+        1;
+    const int64_t all = begins[expert + 1] - begins[expert];
+    const int64_t part = divide_up(all, run.tasks[expert + 1] - run.tasks[expert]);
+    const int64_t first = (block - run.tasks[expert]) * part;
+    const int64_t at = begins[expert] + first;
+    Rows rows{.expert = expert,
+              .col = col,
+              .cols = std::min(run.plan.col_block, columns - col),
+              .of_a = run.order.token_of + at,
+              .of_c = run.order.slots + at,
+              .count = std::min(part, all - first),
+              .to = reinterpret_cast<float*>(run.c) + col,
+              .stride = columns,
+              .accumulate = false};
+    if (spec.dtype == DType::kF32) return multiply_rows(run, rows, worker);
+    rows.of_c = nullptr;
+    rows.to = run.sums_of(worker);
+    rows.stride = run.plan.col_block;
+    multiply_rows(run, rows, worker);
+    detail::scatter_rows(reinterpret_cast<BF16*>(run.c) + col, columns, run.order.slots + at, rows.to,
+                         rows.stride, rows.count, rows.cols);
+  });
+}
+
+// c has a row a token: a task is a chunk of tokens and some columns, through all experts.
+void run_to_tokens(const Run& run) {
+  const ExpertsSpec& spec = run.spec;
+  const int64_t columns = columns_of(spec), across = divide_up(columns, run.plan.col_block);
+  for_each_task(run.plan.chunks * across, run.plan.workers, [&](int64_t task, int64_t worker) {
+    const int64_t chunk = task / across, col = task % across * run.plan.col_block;
+    const int64_t cols = std::min(run.plan.col_block, columns - col);
+    const int64_t first = chunk * run.order.chunk_tokens;
+    const int64_t tokens = std::min(run.order.chunk_tokens, spec.tokens - first);
+    const bool half = spec.dtype == DType::kBF16;
+    float* const sums = half ? run.sums_of(worker) : reinterpret_cast<float*>(run.c) + first * columns + col;
+    const int64_t stride = half ? run.plan.col_block : columns;
+    for (int64_t i = 0; i < tokens; ++i) std::fill_n(sums + i * stride, cols, 0.0f);
+    const int32_t* const begins = run.begins(chunk);
+    for (int64_t e = 0; e < spec.experts; ++e) {
+      const int64_t at = begins[e], count = begins[e + 1] - at;
+      if (count == 0) continue;
+      multiply_rows(run,
+                    {.expert = e,
+                     .col = col,
+                     .cols = cols,
+                     .of_a = run.order.slots + at,
+                     .of_c = run.order.token_of + at,
+                     .count = count,
+                     .to = sums,
+                     .stride = stride,
+                     .accumulate = true},
+                    worker);
+    }
+    if (half)
+      detail::scatter_rows(reinterpret_cast<BF16*>(run.c) + first * columns + col, columns, nullptr, sums,
+                           stride, tokens, cols);
+  });
+}
+
+// A task is a block of one expert's gradient.
+void run_weight_grad(const Run& run) {
+  const ExpertsSpec& spec = run.spec;
+  const ExpertsPlan& plan = run.plan;
+  const int64_t down = divide_up(spec.outputs, plan.row_block),
+                across = divide_up(spec.inputs, plan.col_block);
+  const int32_t* const begins = run.begins(0);
+  const bool dy_by_slot = spec.role == Role::kInGradWeight;
+  const int32_t* const dy_rows = dy_by_slot ? run.order.slots : run.order.token_of;
+  const int32_t* const x_rows = dy_by_slot ? run.order.token_of : run.order.slots;
+  const OperandView dy{.data = run.a, .dtype = spec.dtype, .stride = spec.outputs, .depth_major = true};
+  const OperandView x{.data = run.b, .dtype = spec.dtype, .stride = spec.inputs, .depth_major = true};
+  for_each_task(spec.experts * down * across, plan.workers, [&](int64_t task, int64_t worker) {
+    const int64_t expert = task / (down * across);
+    const int64_t row = task / across % down * plan.row_block, col = task % across * plan.col_block;
+    const int64_t rows = std::min(plan.row_block, spec.outputs - row),
+                  cols = std::min(plan.col_block, spec.inputs - col);
+    float* const to = reinterpret_cast<float*>(run.c) + (expert * spec.outputs + row) * spec.inputs + col;
+    if (begins[expert] == begins[expert + 1]) {
+      if (spec.accumulate) return;
+      for (int64_t i = 0; i < rows; ++i) std::fill_n(to + i * spec.inputs, cols, 0.0f);
+      return;
+    }
+    bool accumulate = spec.accumulate;
+    for (int64_t at = begins[expert]; at < begins[expert + 1]; at += plan.depth_step) {
+      const int64_t depth = std::min(plan.depth_step, begins[expert + 1] - at);
+      detail::pack_panels_listed(run.a_of(worker), plan.shape.mr, dy, dy_rows + at, row, rows, depth);
+      detail::pack_panels_listed(run.b_of(worker), plan.shape.nr, x, x_rows + at, col, cols, depth);
+      detail::multiply_block({.data = to, .stride = spec.inputs, .accumulate = accumulate}, run.a_of(worker),
+                             depth * plan.shape.mr, run.b_of(worker), depth * plan.shape.nr, rows, cols,
+                             depth);
+      accumulate = true;
+    }
+  });
+}
+
+}  // namespace
+
+ExpertsPlan plan_experts(const ExpertsSpec& spec, const hardware::DeviceSpec& device) {
+  check(spec);
+  ExpertsPlan plan;
+  plan.spec = spec;
+  plan.shape = detail::panel_shape_of(device.isa);
+  plan.workers = std::max(1, device.threads);
+  const int64_t mr = plan.shape.mr, nr = plan.shape.nr;
+  int64_t a_elements = 0, sums = 0;
+  if (is_weight_grad(spec.role)) {
+    plan.depth_step = kGradDepth;
+    plan.row_block = even_part(spec.outputs, kGradRows, mr);
+    plan.col_block = even_part(spec.inputs, kGradCols, nr);
+    a_elements = plan.row_block * plan.depth_step;
+  } else {
+    const bool half = spec.dtype == DType::kBF16;
+    plan.depth_step = even_part(depth_of(spec), kDepthStep, 8);
+    plan.col_block = even_part(columns_of(spec), kTaskCols, nr);
+    plan.row_block = sums_slots(spec.role) ? chunk_of(plan) : kTaskRows;
+    if (half) {
+      a_elements = kRowStep * plan.depth_step;
+      sums = plan.row_block * plan.col_block;
+    }
+  }
+  const int64_t chunk = chunk_of(plan), slots = spec.tokens * spec.k;
+  plan.chunks = divide_up(spec.tokens, chunk);
+  int64_t at = 0;
+  const auto take = [&](int64_t elements) {
+    const int64_t place = at;
+    at += align_up(elements * 4, kBufferAlignment);
+    return place;
+  };
+  take(std::max<int64_t>(1, plan.chunks) * (spec.experts + 1));
+  plan.slots_at = take(slots);
+  plan.tokens_at = take(slots);
+  plan.tasks_at = take(spec.experts + 1);
+  plan.workers_at = at;
+  at = 0;
+  take(a_elements);
+  plan.b_at = take(plan.col_block * plan.depth_step);
+  plan.sums_at = take(sums);
+  plan.worker_bytes = at;
+  plan.scratch_bytes = plan.workers_at + plan.workers * plan.worker_bytes;
+  return plan;
+}
+
+void run_experts(const ExpertsPlan& plan, const void* a, const int32_t* ids, const void* b, void* c,
+                 void* scratch) {
+  const ExpertsSpec& spec = plan.spec;
+  const detail::PanelShape own = detail::panel_shape();
+  STRATA_CHECK(plan.shape.mr == own.mr && plan.shape.nr == own.nr,
+               "[experts] planned for panels of {} x {}, and the kernels of this processor have {} x {}",
+               plan.shape.mr, plan.shape.nr, own.mr, own.nr);
+  auto* const memory = static_cast<std::byte*>(scratch);
+  const auto at = [&](int64_t offset) { return reinterpret_cast<int32_t*>(memory + offset); };
+  const int64_t chunk = chunk_of(plan);
+  const Run run{.plan = plan,
+                .spec = spec,
+                .a = static_cast<const std::byte*>(a),
+                .b = static_cast<const std::byte*>(b),
+                .c = static_cast<std::byte*>(c),
+                .order = {.tokens = spec.tokens,
+                          .k = spec.k,
+                          .experts = spec.experts,
+                          .chunk_tokens = chunk,
+                          .begins = at(0),
+                          .slots = at(plan.slots_at),
+                          .token_of = at(plan.tokens_at)},
+                .tasks = at(plan.tasks_at),
+                .workers = memory + plan.workers_at};
+  // Without tokens there is no chunk that would say so.
+  if (spec.tokens == 0) std::fill_n(run.order.begins, spec.experts + 1, 0);
+  detail::order_by_expert(run.order, ids);
+  if (is_weight_grad(spec.role)) return run_weight_grad(run);
+  if (sums_slots(spec.role)) return run_to_tokens(run);
+  run_to_slots(run);
+}
+
+void expert_counts(int64_t slots, int64_t experts, int64_t* counts, const int32_t* ids, bool accumulate) {
+  if (!accumulate) std::fill_n(counts, experts, 0);
+  for (int64_t slot = 0; slot < slots; ++slot) {
+    STRATA_CHECK(ids[slot] >= 0 && ids[slot] < experts,
+                 "[expert_counts] slot {} goes to expert {}; one of [0, {}) was expected", slot, ids[slot],
+                 experts);
+    ++counts[ids[slot]];
+  }
+}
+
+}  // namespace strata::cpu

@@ -1,0 +1,73 @@
+// Which experts a token goes to, and what keeps experts equally busy, as ops/router.h defines it. Logits,
+// scores and weights are fp32. Sums over tokens have the same bits for any number of threads.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace strata::cpu {
+
+enum class RouterScore : uint8_t { kSoftmax, kSigmoid };
+
+struct RouteShape {
+  int64_t tokens = 0;
+  int64_t experts = 1;
+  int64_t k = 1;
+  RouterScore score = RouterScore::kSoftmax;
+  bool normalize = false;
+  float normalize_eps = 0;
+  float scale = 1;
+  int64_t groups = 1, kept_groups = 1;
+  bool best_two = false;  // a group counts its best two experts together, not its best
+  bool force_balanced = false;
+};
+
+// ids[N, k], weights[N, k] from logits[N, experts] and a bias[experts] or nullptr. A token with a logit that
+// is not finite gets the first experts that are left where no score decides, and NaN as its weights: ids are
+// always in range and distinct, and the loss shows it.
+int64_t route_scratch_bytes(const RouteShape& shape);
+void route(const RouteShape& shape, int32_t* ids, float* weights, const float* logits, const float* bias,
+           void* scratch);
+int64_t route_backward_scratch_bytes(const RouteShape& shape);
+void route_backward(const RouteShape& shape, float* d_logits, const float* d_weights, const float* logits,
+                    const int32_t* ids, void* scratch);
+
+// y[rows, columns] = x · weights[rows].
+void scale_rows(int64_t rows, int64_t columns, void* y, const void* x, const float* weights, DType dtype);
+void scale_rows_backward(int64_t rows, int64_t columns, void* dx, float* d_weights, const void* dy,
+                         const void* x, const float* weights, DType dtype);
+
+// probabilities[groups, experts], counts[groups, experts] of groups of `rows` tokens.
+struct RouterSumsShape {
+  int64_t groups = 1, rows = 0;
+  int64_t experts = 1;
+  int64_t k = 1;
+  RouterScore score = RouterScore::kSoftmax;
+};
+int64_t router_sums_scratch_bytes(const RouterSumsShape& shape);
+void router_sums(const RouterSumsShape& shape, float* probabilities, float* counts, const float* logits,
+                 const int32_t* ids, void* scratch);
+void router_sums_backward(const RouterSumsShape& shape, float* d_logits, const float* d_probabilities,
+                          const float* logits);
+
+// A group's share of the loss is coefficient · experts / (k T²) · Σ counts · probabilities times its targets.
+struct BalanceShape {
+  int64_t groups = 1, rows = 0;
+  int64_t experts = 1;
+  int64_t k = 1;
+  double coefficient = 0;
+};
+void balance_loss(const BalanceShape& shape, double* sum, const float* probabilities, const float* counts,
+                  const int32_t* targets, bool accumulate);
+void balance_loss_backward(const BalanceShape& shape, float* d_probabilities, const float* counts,
+                           const int32_t* targets);
+
+// coefficient · (log Σ exp logits)² of tokens with a target.
+int64_t router_z_scratch_bytes(int64_t tokens, int64_t experts);
+void router_z_loss(int64_t tokens, int64_t experts, double coefficient, double* sum, const float* logits,
+                   const int32_t* targets, bool accumulate, void* scratch);
+void router_z_loss_backward(int64_t tokens, int64_t experts, double coefficient, float* d_logits,
+                            const float* logits, const int32_t* targets);
+
+}  // namespace strata::cpu
