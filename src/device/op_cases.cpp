@@ -308,6 +308,7 @@ std::vector<OpCase> make_cases() {
   }
   add_attention_rows(cases);
   add_context_rows(cases);
+  add_experts_rows(cases);
   add_update_rows(cases);
   return cases;
 }

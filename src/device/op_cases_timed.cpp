@@ -6,7 +6,9 @@
 #include "graph/sum.h"
 #include "ops/clamp.h"
 #include "ops/context_attention.h"
+#include "ops/experts.h"
 #include "ops/ops.h"
+#include "ops/router.h"
 #include "optim/optimizer.h"
 
 namespace strata::device {
@@ -42,6 +44,7 @@ class Timed {
     attention();
     cross_attention();
     context_attention();
+    experts();
     embedding_and_loss();
     update();
     return std::move(cases_);
@@ -165,6 +168,35 @@ class Timed {
     add(ops::kJoinQkv, {q, act({kTokens, 2 * kKvWidth}, {kKvWidth, kKvWidth})});
   }
 
+  // Equally busy, as they are meant to be.
+  void experts() {
+    constexpr int64_t kExperts = 16, kSlots = 4, kExpertFfn = 192;
+    const ops::ExpertsAttrs attrs{kExperts};
+    const Operand routed{.dtype = DType::kI32, .shape = {kTokens, kSlots}, .content = [](int64_t i) {
+                           return static_cast<double>((i + i / (2 * kExperts)) % kExperts);
+                         }};
+    const Operand up = f32({kExperts * 2 * kExpertFfn, kWidth}), down = f32({kExperts * kWidth, kExpertFfn});
+    const Operand gate_up = act({kTokens * kSlots, 2 * kExpertFfn}), h = act({kTokens * kSlots, kExpertFfn});
+    add(ops::kExpertsIn, {rows(kWidth), routed, up}, attrs);
+    add(ops::kExpertsInGradInput, {gate_up, routed, up}, attrs);
+    add(ops::kExpertsInGradWeight, {gate_up, rows(kWidth), routed}, attrs);
+    add(ops::kExpertsOut, {h, routed, down}, attrs);
+    add(ops::kExpertsOutGradInput, {rows(kWidth), routed, down}, attrs);
+    add(ops::kExpertsOutGradWeight, {rows(kWidth), h, routed}, attrs);
+    const Operand logits = f32({kTokens, kExperts}), weights = f32({kTokens, kSlots});
+    const ops::RouteAttrs route{.k = kSlots, .normalize = true};
+    add(ops::kRoute, {logits, absent()}, route);
+    add(ops::kRouteGrad, {weights, logits, routed}, route);
+    add(ops::kScaleRows, {h, weights});
+    add(ops::kScaleRowsGrad, {h, h, weights});
+    add(ops::kRouterSums, {logits, routed}, ops::RouterSumsAttrs{});
+    add(ops::kRouterSumsGrad, {f32({1, kExperts}), logits}, ops::RouterSumsAttrs{});
+    const Operand targets = zeros({kTokens}, DType::kI32);
+    add(ops::kRouterZLoss, {logits, targets}, ops::ZLossAttrs{0.001});
+    add(ops::kRouterZLossGrad, {logits, targets}, ops::ZLossAttrs{0.001});
+    add(ops::kCast, {rows(kWidth)}, ops::CastAttrs{DType::kF32});
+  }
+
   void embedding_and_loss() {
     add(ops::kEmbedding, {ids(kTokens, kVocab), f32({kVocab, kWidth}), absent(), absent(), absent()},
         ops::EmbeddingAttrs{});
@@ -242,6 +274,9 @@ std::span<const UntimedOp> untimed_ops() {
       {&graph::kLossSeed, kScalars},
       {&ops::kVocabStart, kScalars},
       {&graph::kTakeShard, "a copy, priced by the bandwidth"},
+      {&ops::kBalanceLoss, kScalars},
+      {&ops::kBalanceLossGrad, kScalars},
+      {&ops::kExpertCounts, kScalars},
       {&ops::kCrossEntropyLoss, kScalars},
       {&ops::kCrossEntropyLossGrad, kScalars},
       {&ops::kTakeRow, kText},

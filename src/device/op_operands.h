@@ -70,6 +70,7 @@ Operand bytes_of(const T& object, int64_t size) {
 // The rows of the table, by file.
 void add_attention_rows(std::vector<OpCase>& cases);  // op_cases_attention.cpp
 void add_context_rows(std::vector<OpCase>& cases);    // op_cases_context.cpp
+void add_experts_rows(std::vector<OpCase>& cases);    // op_cases_experts.cpp
 void add_update_rows(std::vector<OpCase>& cases);     // op_cases_update.cpp
 
 }  // namespace strata::device::op_rows

@@ -1,0 +1,162 @@
+// Rows of a mixture of experts.
+#include <fmt/core.h>
+
+#include "device/op_operands.h"
+#include "ops/experts.h"
+#include "ops/router.h"
+
+namespace strata::device::op_rows {
+namespace {
+
+using ops::RouteAttrs;
+using Score = RouteAttrs::Score;
+
+struct Sizes {
+  std::string name;
+  int64_t tokens, k, experts, inputs, outputs, rows;  // rows: tokens of a group
+  bool ragged;
+
+  OpCase row(const std::string& op_name, const graph::OpDef& op, std::vector<Operand> operands,
+             graph::Attributes attrs = {}, std::vector<int> differentiable = {0}) const {
+    return {.name = op_name + name,
+            .op = &op,
+            .inputs = std::move(operands),
+            .attrs = std::move(attrs),
+            .ragged = ragged,
+            .differentiable = std::move(differentiable)};
+  }
+};
+
+// Every token goes to one expert, whose rows are many, and to k − 1 of a few others; the rest have none.
+Operand ids_of(const Sizes& s) {
+  const int64_t hub = 2 * s.experts / 3;
+  std::vector<int64_t> others;
+  for (int64_t e = 2; e < s.experts; e += 2)
+    if (e != hub) others.push_back(e);
+  if (static_cast<int64_t>(others.size()) < s.k - 1) {
+    others.clear();
+    for (int64_t e = 0; e < s.experts; ++e)
+      if (e != hub) others.push_back(e);
+  }
+  return {.dtype = DType::kI32, .shape = {s.tokens, s.k}, .content = [k = s.k, hub, others](int64_t i) {
+            const int64_t token = i / k, slot = i % k;
+            if (slot == token % k) return static_cast<double>(hub);
+            const int64_t other = token * 5 + (slot + k - token % k) % k - 1;
+            return static_cast<double>(others[static_cast<size_t>(other) % others.size()]);
+          }};
+}
+
+// A token's logits are all far apart, in another order for every token.
+Operand logits_of(const Sizes& s) {
+  return f32_of({s.tokens, s.experts}, [experts = s.experts](int64_t i) {
+    const auto rank = static_cast<double>((i % experts * 5 + i / experts * 3) % experts);
+    return 0.04 * rank * rank + 0.3 * rank - 1;
+  });
+}
+
+// Every third token has no target.
+Operand targets_of(const Sizes& s) {
+  return i32_by(s.tokens, [](int64_t i) { return i % 3 == 2 ? -1.0 : static_cast<double>(i); });
+}
+
+void add_products(std::vector<OpCase>& cases, const Sizes& s) {
+  const ops::ExpertsAttrs attrs{s.experts};
+  const int64_t slots = s.tokens * s.k;
+  const Operand ids = ids_of(s), w = f32({s.experts * s.outputs, s.inputs});
+  const Operand x = act({s.tokens, s.inputs}), h = act({slots, s.inputs});
+  const Operand y = act({s.tokens, s.outputs}), y_of_slots = act({slots, s.outputs});
+  cases.push_back(s.row("experts_in", ops::kExpertsIn, {x, ids, w}, attrs));
+  cases.push_back(s.row("experts_in_grad_input", ops::kExpertsInGradInput, {y_of_slots, ids, w}, attrs));
+  cases.push_back(s.row("experts_in_grad_weight", ops::kExpertsInGradWeight, {y_of_slots, x, ids}, attrs));
+  cases.push_back(s.row("experts_out", ops::kExpertsOut, {h, ids, w}, attrs));
+  cases.push_back(s.row("experts_out_grad_input", ops::kExpertsOutGradInput, {y, ids, w}, attrs));
+  cases.push_back(s.row("experts_out_grad_weight", ops::kExpertsOutGradWeight, {y, h, ids}, attrs));
+  cases.push_back(s.row("expert_counts", ops::kExpertCounts, {ids}, attrs, {}));
+}
+
+void add_routes(std::vector<OpCase>& cases, const Sizes& s) {
+  const Operand logits = logits_of(s), given = f32({s.tokens, s.k});
+  // Decides more than scores do.
+  const Operand bias =
+      constant(f32_of({s.experts}, [](int64_t e) { return static_cast<double>(e * 2 % 3); }));
+  struct Form {
+    std::string name;
+    Operand bias;
+    RouteAttrs attrs;
+  };
+  std::vector<Form> forms{
+      {"", absent(), {.k = s.k}},
+      {"_normalized", absent(), {.k = s.k, .normalize = true, .scale = 2.5}},
+      {"_sigmoid", absent(), {.k = s.k, .score = Score::kSigmoid, .scale = 0.5}},
+      {"_sigmoid_normalized",
+       bias,
+       {.k = s.k, .score = Score::kSigmoid, .normalize = true, .normalize_eps = 1e-3, .scale = 2.5}},
+      {"_biased", bias, {.k = s.k}},
+      {"_balanced", absent(), {.k = s.k, .normalize = true, .force_balanced = true}}};
+  if (s.experts % 4 == 0 && s.k <= s.experts / 2) {
+    forms.push_back({"_groups", absent(), {.k = s.k, .groups = 4, .kept_groups = 2}});
+    forms.push_back({"_groups_best_two",
+                     bias,
+                     {.k = s.k,
+                      .score = Score::kSigmoid,
+                      .groups = 4,
+                      .kept_groups = 2,
+                      .group_score = RouteAttrs::GroupScore::kBestTwo}});
+  }
+  for (const Form& form : forms) {
+    cases.push_back(
+        s.row("route" + form.name, ops::kRoute, {logits, form.bias}, form.attrs, {ops::Route::kWeights}));
+    cases.push_back(s.row("route_grad" + form.name, ops::kRouteGrad, {given, logits, ids_of(s)}, form.attrs));
+  }
+}
+
+void add_balance(std::vector<OpCase>& cases, const Sizes& s) {
+  const Operand logits = logits_of(s), targets = targets_of(s);
+  for (const auto& [name, score, rows] :
+       {std::tuple{"", Score::kSoftmax, int64_t{0}}, std::tuple{"_sigmoid", Score::kSigmoid, int64_t{0}},
+        std::tuple{"_groups", Score::kSoftmax, s.rows},
+        std::tuple{"_groups_sigmoid", Score::kSigmoid, s.rows}}) {
+    const ops::RouterSumsAttrs attrs{score, rows};
+    const int64_t groups = rows == 0 ? 1 : s.tokens / rows;
+    cases.push_back(s.row(fmt::format("router_sums{}", name), ops::kRouterSums, {logits, ids_of(s)}, attrs));
+    cases.push_back(s.row(fmt::format("router_sums_grad{}", name), ops::kRouterSumsGrad,
+                          {f32({groups, s.experts}), logits}, attrs));
+  }
+  const ops::BalanceLossAttrs balance{.coefficient = 0.3, .k = s.k};
+  // One group of all tokens cannot be cut.
+  const int64_t groups = s.ragged ? 1 : s.tokens / s.rows;
+  const Operand counts =
+      constant(f32_of({groups, s.experts}, [](int64_t i) { return static_cast<double>(i * 3 % 7); }));
+  cases.push_back(
+      s.row("balance_loss", ops::kBalanceLoss, {positive({groups, s.experts}), counts, targets}, balance));
+  cases.push_back(s.row("balance_loss_grad", ops::kBalanceLossGrad, {counts, targets}, balance));
+  const ops::ZLossAttrs z{0.02};
+  cases.push_back(s.row("router_z_loss", ops::kRouterZLoss, {logits, targets}, z));
+  cases.push_back(s.row("router_z_loss_grad", ops::kRouterZLossGrad, {logits, targets}, z));
+}
+
+void add_row_scales(std::vector<OpCase>& cases, const Sizes& s) {
+  const Operand x = act({s.tokens * s.k, s.inputs}), weights = f32({s.tokens, s.k});
+  cases.push_back(s.row("scale_rows", ops::kScaleRows, {x, weights}));
+  cases.push_back(s.row("scale_rows_grad", ops::kScaleRowsGrad, {x, x, weights}));
+  cases.push_back(s.row("cast_to_f32", ops::kCast, {act({s.tokens, s.inputs})}, ops::CastAttrs{DType::kF32}));
+  // No differences of what is rounded.
+  cases.push_back(
+      s.row("cast_to_bf16", ops::kCast, {act({s.tokens, s.inputs})}, ops::CastAttrs{DType::kBF16}, {}));
+}
+
+}  // namespace
+
+void add_experts_rows(std::vector<OpCase>& cases) {
+  for (const Sizes& sizes :
+       {Sizes{"", 32, 2, 8, 20, 12, 4, false}, Sizes{"_ragged", 37, 3, 7, 71, 13, 37, true},
+        Sizes{"_of_every_expert", 9, 3, 3, 33, 50, 3, true},
+        Sizes{"_of_one_expert", 6, 1, 1, 1, 1, 2, true}}) {
+    add_products(cases, sizes);
+    add_routes(cases, sizes);
+    add_balance(cases, sizes);
+    add_row_scales(cases, sizes);
+  }
+}
+
+}  // namespace strata::device::op_rows
