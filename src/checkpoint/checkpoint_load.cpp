@@ -34,7 +34,7 @@ std::vector<Path> listed_for_all(const Path& folder, Together& ranks) {
   ranks.first([&] {
     for (const auto& listed : list_checkpoints(folder)) names += listed.path.filename().string() + '\n';
   });
-  std::istringstream lines(ranks.of_first(std::move(names)));
+  std::istringstream lines(ranks.of_first(names));
   std::vector<Path> paths;
   for (std::string name; std::getline(lines, name);) paths.push_back(folder / name);
   return paths;

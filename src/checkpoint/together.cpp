@@ -43,7 +43,7 @@ std::string packed(const std::exception_ptr& error) {
 
 }  // namespace
 
-std::string Together::of_first(std::string text) {
+std::string Together::of_first(const std::string& text) {
   return alone() ? text : comm::broadcast_text(*communicator_, text);
 }
 

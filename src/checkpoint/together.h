@@ -32,7 +32,7 @@ class Together {
   void first(FunctionRef<void()> act);
 
   // What rank 0 has.
-  std::string of_first(std::string text);
+  std::string of_first(const std::string& text);
   // What the others have, on rank 0, which knows how many each sends; empty elsewhere.
   std::vector<std::vector<uint64_t>> gather(const std::vector<uint64_t>& mine,
                                             const std::vector<int64_t>& counts);

@@ -28,6 +28,7 @@ enum class Recompute { kAuto, kNone, kSelective, kFull };
 enum class DeviceKind { kAuto, kCpu, kCuda };
 enum class ReduceDtype { kFp32, kBf16 };
 enum class ContextKind { kAllGather, kRing, kUlysses };  // as layers::ContextKind
+enum class Balance { kSequence, kMicroBatch, kGlobal };
 enum class Progress { kAuto, kInline, kThread };
 enum class Backend { kAuto, kLocal, kMpi, kNccl };
 
@@ -205,12 +206,13 @@ struct ParallelTable {
 };
 
 struct MoeTable {
-  LaterValue balance = std::string("sequence");
-  LaterValue aux_coef = std::string("auto");
-  LaterValue z_coef = std::string("auto");
+  Balance balance = Balance::kSequence;
+  bool pool_layers = false;
+  Auto<double> aux_coef;  // auto: the family's
+  Auto<double> z_coef;
   LaterValue bias_rate = std::string("auto");
   LaterValue capacity_factor = std::string("auto");
-  LaterValue force_balanced = false;
+  bool force_balanced = false;
 };
 
 struct CheckpointTable {

@@ -222,6 +222,36 @@ Path model_folder(const RunConfig& config) {
   return checkpoint::resolve_model(config.model.from);
 }
 
+namespace {
+
+void apply_moe(const MoeTable& moe, models::Experts& experts) {
+  using Balance = models::Experts::Balance;
+  experts.balance = moe.balance == config::Balance::kMicroBatch ? Balance::kMicroBatch : Balance::kSequence;
+  experts.pool_layers = moe.pool_layers;
+  experts.balance_coefficient = moe.aux_coef.value_or(experts.balance_coefficient);
+  experts.z_coefficient = moe.z_coef.value_or(experts.z_coefficient);
+  experts.route.force_balanced = moe.force_balanced;
+}
+
+// Settings of experts that the model does not have.
+void check_moe(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
+  if (model.experts.count > 0) return;
+  const MoeTable usual;
+  const auto check = [&](const char* key, bool is_set) {
+    if (!is_set) return;
+    faults.push_back(
+        {key, config.origin_of(key),
+         fmt::format("found it for {}, which has no experts; leave it out", model.family->name)});
+  };
+  check("moe.balance", config.moe.balance != usual.balance);
+  check("moe.pool_layers", config.moe.pool_layers);
+  check("moe.aux_coef", !config.moe.aux_coef.is_word());
+  check("moe.z_coef", !config.moe.z_coef.is_word());
+  check("moe.force_balanced", config.moe.force_balanced);
+}
+
+}  // namespace
+
 models::ModelConfig resolve_model(const RunConfig& config) {
   models::ModelConfig model;
   std::string where = config.model.preset.empty() ? "model.family " + config.model.family
@@ -245,6 +275,7 @@ models::ModelConfig resolve_model(const RunConfig& config) {
   model.init_std = config.model.init_std.value_or(model.init_std);
   model.mup = {.base_hidden_size = config.model.mup_base_hidden_size.value_or(0),
                .base_head_dim = config.model.mup_base_head_dim.value_or(0)};
+  apply_moe(config.moe, model.experts);
   return model;
 }
 
@@ -265,6 +296,7 @@ void check_model(const RunConfig& config, std::vector<Fault>& faults) {
         config.model.overrides.get_if<ConfigValue::Table>()->empty() && has_weights(model_folder(config)))
       checkpoint::check_weights(model_folder(config), model);
     if (problems.empty()) check_groups(config, model, faults);
+    if (problems.empty()) check_moe(config, model, faults);
     if (problems.empty()) check_optimizers(config, model, faults);
     if (problems.empty()) check_objective(config, model, faults);
     if (problems.empty()) check_start(config, model, faults);

@@ -2,22 +2,6 @@
 #include "config/fields.h"
 
 namespace strata::config {
-TableSpec moe_table() {
-  using T = MoeTable;
-  TableSpec spec = table(
-      "moe", ResumeClass::kAccept, &RunConfig::moe, "Models with experts.",
-      {
-          later(key("balance", &T::balance, "Over what loads are balanced: sequence, micro_batch, global.")),
-          later(key("aux_coef", &T::aux_coef, "Weight of the balancing loss.")),
-          later(key("z_coef", &T::z_coef, "Weight of the router's z-loss.")),
-          later(key("bias_rate", &T::bias_rate, "Rate of the balancing bias.")),
-          later(key("capacity_factor", &T::capacity_factor, "Room of an expert; auto: the family's.")),
-          later(key("force_balanced", &T::force_balanced, "Route evenly, for measuring.")),
-      });
-  spec.later = true;
-  return spec;
-}
-
 TableSpec recovery_table() {
   using T = RecoveryTable;
   TableSpec spec =

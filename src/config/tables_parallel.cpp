@@ -1,4 +1,4 @@
-// [parallel] of RUN.toml; keys that belong to later versions accept their defaults.
+// [parallel] and [moe] of RUN.toml; keys that belong to later versions accept their defaults.
 #include "config/fields.h"
 
 namespace strata::config {
@@ -87,6 +87,34 @@ TableSpec parallel_table() {
               choice({"auto", "local", "mpi", "nccl"}, {"nccl"})),
       });
   return spec;
+}
+
+TableSpec moe_table() {
+  using T = MoeTable;
+  constexpr double kMostCoefficient = 1e6;
+  return table(
+      "moe", ResumeClass::kAccept, &RunConfig::moe, "Models with experts.",
+      {
+          key("balance", &T::balance,
+              "Tokens over which the balancing loss is taken: of each sequence, so that it does not hang on "
+              "the "
+              "layout; or micro_batch, a rank's micro-batch, so that it does.",
+              choice({"sequence", "micro_batch", "global"}, {"global"})),
+          key("pool_layers", &T::pool_layers,
+              "One balancing loss for all layers together, as transformers has it, not one for each."),
+          key("aux_coef", &T::aux_coef,
+              "Weight of the loss that keeps experts equally busy; auto: the family's "
+              "(router_aux_loss_coef).",
+              between(0, kMostCoefficient)),
+          key("z_coef", &T::z_coef,
+              "Weight of the loss that keeps the router's logits small; auto: the family's.",
+              between(0, kMostCoefficient)),
+          later(key("bias_rate", &T::bias_rate, "Rate of the balancing bias.")),
+          later(key("capacity_factor", &T::capacity_factor, "Room of an expert; auto: the family's.")),
+          key("force_balanced", &T::force_balanced,
+              "Give every expert equally many tokens whatever the router says: for measuring, never to "
+              "train."),
+      });
 }
 
 }  // namespace strata::config

@@ -61,6 +61,7 @@ namespace {
 // Gives the sums of all losses but the main one their seeds.
 void add_seeds(GradientBuilder& builder, std::span<const WeightedLoss> losses) {
   for (size_t i = 1; i < losses.size(); ++i) {
+    if (losses[i].in_main_terms) continue;
     STRATA_CHECK(losses[0].terms != kNone && losses[i].terms != kNone,
                  "several losses, and the terms of {} are not known",
                  builder.graph().value(losses[losses[0].terms == kNone ? 0 : i].sum).name);
@@ -84,7 +85,7 @@ std::vector<ValueId> differentiate(Graph& graph, std::span<const WeightedLoss> l
   add_seeds(builder, losses);
   for (const GivenGradient& one : given) builder.add_gradient(one.value, one.gradient);
   std::vector<std::ptrdiff_t> replaced;
-  size_t loss_nodes = 0;
+  std::vector<bool> found(losses.size());
   for (std::ptrdiff_t i = forward_count; i-- > 0;) {
     const Node node = graph.nodes()[static_cast<size_t>(i)];  // a copy: the rule appends to the nodes
     if (node.op->gradient == nullptr) continue;
@@ -92,18 +93,21 @@ std::vector<ValueId> differentiate(Graph& graph, std::span<const WeightedLoss> l
     for (const ValueId output : node.outputs) {
       if (output == kNone) continue;
       flows = flows || builder.gradient_of(output) != kNone;
-      is_loss = is_loss || std::any_of(losses.begin(), losses.end(),
-                                       [&](const WeightedLoss& loss) { return loss.sum == output; });
+      for (size_t l = 0; l < losses.size(); ++l) {
+        if (losses[l].sum != output) continue;
+        is_loss = true;
+        found[l] = true;
+      }
     }
     if (!flows && !is_loss) continue;
-    if (is_loss) ++loss_nodes;
     graph.set_layer(node.layer);
     graph.set_chunk(node.chunk);
     builder.input_grad();
     node.op->gradient(builder, node);
     if (builder.take_replaced()) replaced.push_back(i);
   }
-  STRATA_CHECK(loss_nodes == losses.size(), "{} losses, and nodes of {}", losses.size(), loss_nodes);
+  for (size_t l = 0; l < losses.size(); ++l)
+    STRATA_CHECK(found[l], "no node gives the loss {}", graph.value(losses[l].sum).name);
   for (const std::ptrdiff_t i : replaced) graph.nodes().erase(graph.nodes().begin() + i);  // the last first
   for (Parameter& parameter : graph.parameters()) {
     STRATA_CHECK(parameter.gradient != kNone, "no gradient reaches {}", graph.value(parameter.value).name);

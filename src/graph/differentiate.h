@@ -51,11 +51,14 @@ class GradientBuilder {
 
 // A loss of the step: a sum over terms, divided in the update by the number of terms of the main loss.
 struct WeightedLoss {
-  ValueId sum = kNone;  // f64[1], what its node adds up
+  ValueId sum = kNone;  // f64[1], what its nodes add up
   double weight = 1;
   // Its terms in the global batch, i64[1], known before the first micro-batch; may be kNone where there is
   // one loss.
   ValueId terms = kNone;
+  // Of a loss beside the main one: its nodes count it in terms of that one already, weight included, so that
+  // it has no seed. What keeps experts balanced is such: it is a share of each token's loss.
+  bool in_main_terms = false;
 };
 
 // A gradient that is not made here: of what another stage of a pipeline goes on with.

@@ -152,6 +152,9 @@ enum class ParameterRole : uint8_t {
   kAttentionOut,     // back into the stream, of both kinds of attention
   kFfnIn,            //
   kFfnOut,           // back into the stream
+  kRouter,           // logits of experts, and of the gate of a shared one
+  kExpertIn,         // of all experts of a layer, one behind the other, of which a token passes some
+  kExpertOut,        //
   kNorm,             // weights of norms,
   kQueryNorm,        //   of queries before their scores,
   kKeyNorm,          //

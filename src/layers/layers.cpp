@@ -317,7 +317,6 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
                          .segments = {q_width, kv_width, kv_width}};
   const int64_t copies = copies_of_kv_heads(context, spec);
   ValueId qkv = copies > 1 ? project_shared(context, fused, spec, x) : linear(context, fused, x);
-  if (spec.clip_qkv > 0) qkv = ops::clamp(graph, qkv, spec.clip_qkv);
   if (spec.qk_norm != AttentionSpec::QkNorm::kAbsent) {
     const bool head = spec.qk_norm == AttentionSpec::QkNorm::kHead;
     if (!head && copies > 1) {
@@ -335,6 +334,7 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
                                   head ? spec.head_dim : kv_width, offset, placed_as);
     qkv = ops::qk_norm(graph, qkv, q, k, spec.norm_eps, offset);
   }
+  if (spec.clip_qkv > 0) qkv = ops::clamp(graph, qkv, spec.clip_qkv);
   if (spec.rope_table != kNone)
     qkv = ops::rope(graph, qkv, spec.rope_table, context.positions, spec.head_dim);
   const ops::AttentionOptions options = options_of(context, spec);

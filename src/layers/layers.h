@@ -11,6 +11,7 @@
 
 #include "graph/graph.h"
 #include "ops/ops.h"
+#include "ops/router.h"
 
 namespace strata::layers {
 
@@ -80,6 +81,12 @@ struct Context {
   bool of_encoder = false;           // this is the encoder's side of a decoder's context
   // The stages that this rank has, ascending; nullptr: the whole model.
   std::vector<Stretch>* stages = nullptr;
+  // Whether blocks with experts add the losses that keep these balanced, and count what goes to each.
+  bool trains_experts = false;
+  // Losses that blocks have added, each in terms of the main one (graph::WeightedLoss::in_main_terms).
+  std::vector<ValueId> losses = {};
+  // What their layers' loads add up to, with MoeSpec::pool_layers.
+  ops::RouterSumsOf pooled = {kNone, kNone};
 };
 
 // What a graph reads of the batch, or, once a step, of the step block.
@@ -147,7 +154,7 @@ struct AttentionSpec {
   ValueId rope_table = kNone;     // kNone: no rotary embedding
   ValueId distance_bias = kNone;  // of scores by distance; kNone: none (ops::AttentionOptions::bias)
   int64_t distance_zero = 0;
-  double clip_qkv = 0;  // above 0: q, k and v are cut to ± this after their projection
+  double clip_qkv = 0;  // above 0: q, k and v are cut to ± this after projection and norms
   double scale = 0;     // of scores; 0: 1 / √head_dim
   double softcap = 0;   // ops::AttentionAttrs
   int64_t window = 0;   // ops::AttentionAttrs
@@ -171,6 +178,30 @@ struct FfnSpec {
   bool gated = true;  // f(gate) · up
 };
 ValueId ffn(Context& context, const FfnSpec& spec, ValueId x);
+
+// A mixture of experts in the place of an FFN (moe.cpp): each token passes k of the experts, chosen by a
+// router, and the shared one where there is one. Parameters NAME.router.weight, NAME.experts.up.weight and
+// NAME.experts.down.weight (all experts one behind the other), NAME.shared.up.*, NAME.shared.down.*,
+// NAME.shared.gate.weight.
+struct MoeSpec {
+  std::string name = {};
+  int64_t hidden_size = 0;
+  int64_t experts = 0;
+  int64_t intermediate_size = 0;  // of one expert
+  ActivationKind activation = ActivationKind::kSilu;
+  ops::RouteAttrs route = {};
+  int64_t shared_size = 0;   // of the shared expert; 0: there is none
+  bool shared_gate = false;  // what it gives is multiplied by the sigmoid of a number a token
+  // The auxiliary loss (ops/router.h): over the tokens of each sequence, or of the whole micro-batch.
+  bool balance_by_sequence = true;
+  // One loss over the tokens of all layers together, as transformers has it; k times the coefficient where
+  // experts are equally busy.
+  bool pool_layers = false;
+  double balance_coefficient = 0, z_coefficient = 0;
+};
+ValueId moe(Context& context, const MoeSpec& spec, ValueId x);
+// Behind the last layer: the loss of pool_layers.
+void end_of_experts(Context& context, const MoeSpec& spec);
 
 // Where a block's norms stand. f is attention, then the FFN.
 enum class NormPlacement {
@@ -196,6 +227,9 @@ struct StackSpec {
   AttentionSpec window_attention = {};
   std::function<bool(int64_t layer)> is_windowed = {};
   FfnSpec ffn;
+  // Where layers differ: those with experts have these instead of the FFN.
+  MoeSpec moe = {};
+  std::function<bool(int64_t layer)> has_experts = {};
   bool is_encoder = false;  // of a decoder: its last norm feeds no head
   bool reads_encoder = false;
   AttentionSpec cross = {};

@@ -34,6 +34,11 @@ struct Block {
     return cross;
   }
   ValueId ffn(ValueId x) const {
+    if (spec.has_experts && spec.has_experts(layer)) {
+      MoeSpec moe = spec.moe;
+      moe.name = name("ffn");
+      return layers::moe(context, moe, x);
+    }
     FfnSpec ffn = spec.ffn;
     ffn.name = name("ffn");
     return layers::ffn(context, ffn, x);

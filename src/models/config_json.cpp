@@ -100,6 +100,17 @@ double ConfigJson::real_or_none(const char* key, double fallback) const {
   return real_or(key, 0);
 }
 
+std::vector<int64_t> ConfigJson::integers(const char* key) const {
+  const auto* field = find(key);
+  if (field == nullptr) return {};
+  const auto is_count = [](const nlohmann::json& one) {
+    return one.is_number_integer() && one.get<int64_t>() >= 0 && one.get<int64_t>() <= kMostCount;
+  };
+  if (!field->is_array() || !std::all_of(field->begin(), field->end(), is_count))
+    throw DataError("[{}] \"{}\" is {}; a list of counts was expected", where_, key, shown(*field));
+  return field->get<std::vector<int64_t>>();
+}
+
 ActivationKind ConfigJson::activation(const char* key, const char* fallback) const {
   const std::string name = text_or(key, fallback);
   if (name == "silu" || name == "swish") return ActivationKind::kSilu;

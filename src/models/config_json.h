@@ -27,6 +27,8 @@ class ConfigJson {
   void require_equal(const char* key, const nlohmann::json& wanted) const;
   // A number that may be switched off: `fallback` where the field is absent, 0 where it is null.
   double real_or_none(const char* key, double fallback) const;
+  // A list of counts, 0 included; empty where the field is absent or null.
+  std::vector<int64_t> integers(const char* key) const;
   // The function that transformers knows by this name.
   ActivationKind activation(const char* key, const char* fallback) const;
   // rope_theta and rope_scaling of hub files, rope_parameters of transformers 5; `layer_type` picks the entry

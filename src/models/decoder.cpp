@@ -33,6 +33,21 @@ layers::AttentionSpec attention_of(const ModelConfig& config) {
           .softcap = config.attention_softcap};
 }
 
+layers::MoeSpec moe_of(const ModelConfig& config) {
+  const Experts& experts = config.experts;
+  return {.hidden_size = config.hidden_size,
+          .experts = experts.count,
+          .intermediate_size = experts.intermediate_size,
+          .activation = config.activation,
+          .route = experts.route,
+          .shared_size = experts.shared_size,
+          .shared_gate = experts.shared_gate,
+          .balance_by_sequence = experts.balance == Experts::Balance::kSequence,
+          .pool_layers = experts.pool_layers,
+          .balance_coefficient = experts.balance_coefficient,
+          .z_coefficient = experts.z_coefficient};
+}
+
 layers::StackSpec stack_of(const ModelConfig& config) {
   return {.layers = config.layers,
           .norm_placement = config.norm_placement,
@@ -45,7 +60,9 @@ layers::StackSpec stack_of(const ModelConfig& config) {
                   .intermediate_size = config.intermediate_size,
                   .bias = config.ffn_bias,
                   .activation = config.activation,
-                  .gated = config.gated}};
+                  .gated = config.gated},
+          .moe = moe_of(config),
+          .has_experts = [&config](int64_t layer) { return config.experts.at(layer); }};
 }
 
 // The positions that a program knows.
@@ -187,6 +204,7 @@ Hidden build_stack(const ModelConfig& config, layers::Context& context) {
     if (stage.receives) stream = {receive(context, stage, "stream", config.hidden_size)};
     stream = layers::blocks(context, spec, stage.first, stage.end, stream);
     if (stage.has_head) {
+      layers::end_of_experts(context, spec.moe);
       const auto hidden = layers::end_of_stack(context, spec, stream);
       const auto head = head_table(config, context, table);
       out = config.head_transform ? transformed(config, context, spec, hidden, head)

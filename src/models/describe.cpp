@@ -88,6 +88,12 @@ std::string ffn_of(const ModelConfig& config) {
   const bool swiglu = config.gated && config.activation == ActivationKind::kSilu;
   std::string text = swiglu ? "SwiGLU" : (config.gated ? "gated " : "") + name_of(config.activation);
   if (config.ffn_bias) text += ", biases";
+  if (config.experts.count == 0) return text;
+  text += fmt::format(", {} of {} experts", config.experts.route.k, config.experts.count);
+  if (config.experts.shared_size > 0) text += " and a shared one";
+  int64_t with = 0;
+  for (int64_t i = 0; i < config.layers; ++i) with += config.experts.at(i) ? 1 : 0;
+  if (with < config.layers) text += " in some layers";
   return text;
 }
 

@@ -151,12 +151,37 @@ ModelConfig with_overrides(const ModelConfig& config,
   }
 }
 
+bool Experts::at(int64_t layer) const {
+  if (count == 0 || layer < first || std::find(dense.begin(), dense.end(), layer) != dense.end())
+    return false;
+  return period <= 1 || (layer + 1) % period == 0;
+}
+
 namespace {
 
 // "1099511627776", "9.2e+18".
 std::string short_number(int64_t value) {
   return value < 10'000'000'000'000 ? std::to_string(value)
                                     : fmt::format("{:.2g}", static_cast<double>(value));
+}
+
+void add_expert_faults(const Experts& experts, std::vector<std::string>& faults) {
+  if (experts.count == 0) return;
+  const ops::RouteAttrs& route = experts.route;
+  if (route.k < 1 || route.k > experts.count) {
+    faults.push_back(fmt::format("each token goes to {} of {} experts; 1 to {} is possible", route.k,
+                                 experts.count, experts.count));
+    return;
+  }
+  if (route.groups < 1 || experts.count % route.groups != 0) {
+    faults.push_back(fmt::format("{} experts do not divide among {} groups", experts.count, route.groups));
+    return;
+  }
+  const int64_t left = route.kept_groups * (experts.count / route.groups);
+  if (route.kept_groups < 1 || route.kept_groups > route.groups || route.k > left) {
+    faults.push_back(fmt::format("each token goes to {} experts, and {} of {} groups have {}", route.k,
+                                 route.kept_groups, route.groups, left));
+  }
 }
 
 }  // namespace
@@ -179,6 +204,12 @@ std::vector<std::string> faults_of(const ModelConfig& config) {
   within(config.head_dim, kMostHeadDim, "the head size");
   within(config.intermediate_size, kMostFfnWidth, "the FFN width");
   within(config.max_positions, kMostIds, "the number of positions");
+  if (config.experts.count != 0) {
+    within(config.experts.count, kMostExperts, "the number of experts");
+    within(config.experts.intermediate_size, kMostFfnWidth, "the FFN width of an expert");
+    if (config.experts.shared_size != 0)
+      within(config.experts.shared_size, kMostFfnWidth, "the FFN width of the shared expert");
+  }
   if (config.positions == Positions::kRelative) {
     within(config.distance_buckets, kMostWidth, "the number of distance buckets");
     within(config.max_distance, kMostIds, "the largest distance");
@@ -213,6 +244,7 @@ std::vector<std::string> faults_of(const ModelConfig& config) {
     faults.push_back(fmt::format("rope_scaling has {} short and {} long factors; {} pairs rotate",
                                  config.rope.short_factors.size(), config.rope.long_factors.size(), pairs));
   }
+  add_expert_faults(config.experts, faults);
   if (!config.sliding_window.layers.empty() &&
       static_cast<int64_t>(config.sliding_window.layers.size()) != config.layers) {
     faults.push_back(fmt::format("layer_types has {} entries for {} layers",
@@ -278,6 +310,17 @@ int64_t parameter_count(const ModelConfig& config) {
   return count;
 }
 
+int64_t active_parameter_count(const ModelConfig& config) {
+  double count = 0;
+  visit_parameters(config, [&](const graph::Value& value, const graph::Parameter& parameter, bool) {
+    const bool of_experts = parameter.role == graph::ParameterRole::kExpertIn ||
+                            parameter.role == graph::ParameterRole::kExpertOut;
+    count +=
+        static_cast<double>(value.shape.elements()) * (of_experts ? config.experts.share_of_a_token() : 1);
+  });
+  return static_cast<int64_t>(std::llround(count));
+}
+
 std::map<std::string, graph::ParameterRole> parameter_roles(const ModelConfig& config) {
   std::map<std::string, graph::ParameterRole> roles;
   visit_parameters(config, [&](const graph::Value& value, const graph::Parameter& parameter, bool) {
@@ -318,7 +361,10 @@ double training_flops_per_token(const ModelConfig& config, int64_t sequence_leng
   visit_parameters(config, [&](const graph::Value& value, const graph::Parameter& parameter, bool is_head) {
     if (!is_matrix(parameter.role) || (is_table(parameter.role) && !is_head)) return;
     const bool source = parameter.of_encoder || parameter.role == graph::ParameterRole::kCrossKeyValue;
-    (source ? of_source : of_target) += static_cast<double>(value.shape.elements());
+    const bool of_experts = parameter.role == graph::ParameterRole::kExpertIn ||
+                            parameter.role == graph::ParameterRole::kExpertOut;
+    const double share = of_experts ? config.experts.share_of_a_token() : 1;
+    (source ? of_source : of_target) += share * static_cast<double>(value.shape.elements());
   });
   const double of_keys = 12 * static_cast<double>(config.q_width());
   if (config.architecture != Architecture::kEncoderDecoder) {

@@ -126,14 +126,37 @@ void add_ffn(const ModelConfig& config, const Rows& rows, bool fused) {
   rows.add("mlp.down_proj", "ffn.down", 0, config.hidden_size, config.ffn_bias);
 }
 
-std::vector<TensorRow> all_tensors(const ModelConfig& config, bool fused) {
+void add_experts(const ModelConfig& config, const Rows& rows, const ExpertNames& names) {
+  const Experts& experts = config.experts;
+  const std::string block = names.block;
+  rows.add(block + ".gate", "ffn.router", 0, experts.count, false);
+  for (int64_t e = 0; e < experts.count; ++e) {
+    const std::string expert = block + ".experts." + std::to_string(e) + ".";
+    const int64_t width = experts.intermediate_size, first = 2 * e * width;
+    rows.add(expert + names.gate, "ffn.experts.up", first, width, false);
+    rows.add(expert + names.up, "ffn.experts.up", first + width, width, false);
+    rows.add(expert + names.down, "ffn.experts.down", e * config.hidden_size, config.hidden_size, false);
+  }
+  if (experts.shared_size == 0) return;
+  rows.add(block + ".shared_expert.gate_proj", "ffn.shared.up", 0, experts.shared_size, false);
+  rows.add(block + ".shared_expert.up_proj", "ffn.shared.up", experts.shared_size, experts.shared_size,
+           false);
+  rows.add(block + ".shared_expert.down_proj", "ffn.shared.down", 0, config.hidden_size, false);
+  if (experts.shared_gate) rows.add(block + ".shared_expert_gate", "ffn.shared.gate", 0, 1, false);
+}
+
+std::vector<TensorRow> all_tensors(const ModelConfig& config, bool fused, const ExpertNames& names = {}) {
   std::vector<TensorRow> list{{"model.embed_tokens.weight", "embedding.weight", 0, config.vocab_size}};
   for (int64_t i = 0; i < config.layers; ++i) {
     const std::string number = std::to_string(i);
     const Rows rows{list, "model.layers." + number + ".", "layers." + number + "."};
     add_norms(config, rows);
     add_attention(config, rows, fused);
-    add_ffn(config, rows, fused);
+    if (config.experts.at(i)) {
+      add_experts(config, rows, names);
+    } else {
+      add_ffn(config, rows, fused);
+    }
   }
   if (config.norm != layers::NormSpec::Kind::kPlainLayer) {
     Rows{list, "model.", ""}.add("norm", "final_norm", 0, config.hidden_size,
@@ -147,6 +170,9 @@ std::vector<TensorRow> all_tensors(const ModelConfig& config, bool fused) {
 
 std::vector<TensorRow> llama_tensors(const ModelConfig& config) {
   return all_tensors(config, false);
+}
+std::vector<TensorRow> llama_tensors_with_experts(const ModelConfig& config, const ExpertNames& names) {
+  return all_tensors(config, false, names);
 }
 std::vector<TensorRow> fused_llama_tensors(const ModelConfig& config) {
   return all_tensors(config, true);

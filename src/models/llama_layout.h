@@ -32,6 +32,14 @@ nlohmann::ordered_json llama_keys(const ModelConfig& config, const char* archite
 // model.layers.I.self_attn.q_proj and so on, with the norms' names of the config's norm_placement; of an FFN
 // without a gate mlp.up_proj and mlp.down_proj.
 std::vector<TensorRow> llama_tensors(const ModelConfig& config);
+// How the tensors of a layer with experts are called: BLOCK.gate, BLOCK.experts.E.GATE and so on.
+struct ExpertNames {
+  const char* block = "mlp";
+  const char* gate = "gate_proj";
+  const char* up = "up_proj";
+  const char* down = "down_proj";
+};
+std::vector<TensorRow> llama_tensors_with_experts(const ModelConfig& config, const ExpertNames& names = {});
 // The same where q, k and v are one tensor, gate and up another (Phi-3).
 std::vector<TensorRow> fused_llama_tensors(const ModelConfig& config);
 // Rotary tables, and the head's copy where it is tied.

@@ -52,6 +52,27 @@ enum class Positions : uint8_t {
   kRelative,  // a bias of scores by distance, from one table for all layers of a stack: T5
 };
 
+// Layers that have a mixture of experts in the place of an FFN (layers::MoeSpec).
+struct Experts {
+  int64_t count = 0;              // 0: no layer has any
+  int64_t intermediate_size = 0;  // of one expert
+  ops::RouteAttrs route = {};     // route.k of them for each token
+  int64_t shared_size = 0;        // of the shared expert; 0: there is none
+  bool shared_gate = false;
+  // Layers from `first` on, of those every `period`-th (0: all), counted so that the last of each period has
+  // them, as decoder_sparse_step says it; but for `dense`.
+  int64_t first = 0, period = 0;
+  std::vector<int64_t> dense = {};
+  // What keeps experts equally busy: over the tokens of each sequence, or of a rank's micro-batch.
+  enum class Balance : uint8_t { kSequence, kMicroBatch } balance = Balance::kSequence;
+  bool pool_layers = false;  // one loss for all layers together
+  double balance_coefficient = 0, z_coefficient = 0;
+
+  bool at(int64_t layer) const;
+  // Of the experts' weights, those that a token passes.
+  double share_of_a_token() const { return static_cast<double>(route.k) / static_cast<double>(count); }
+};
+
 // Sizes and constants of one model. What a family does not use keeps its default.
 struct ModelConfig {
   const Family* family = nullptr;
@@ -95,6 +116,8 @@ struct ModelConfig {
   ActivationKind activation = ActivationKind::kSilu;
   bool gated = true;
   bool ffn_bias = false;
+
+  Experts experts;
 
   double init_std = 0.02;
   InitScheme init = InitScheme::kPlain;
@@ -221,6 +244,7 @@ inline constexpr int64_t kMostLayers = 4096;
 inline constexpr int64_t kMostHeads = int64_t{1} << 14;
 inline constexpr int64_t kMostWidth = int64_t{1} << 20;
 inline constexpr int64_t kMostFfnWidth = int64_t{1} << 22;
+inline constexpr int64_t kMostExperts = 1 << 16;
 inline constexpr int64_t kMostHeadDim = 256;  // attention's kernels
 inline constexpr int64_t kMostIds = std::numeric_limits<int32_t>::max();
 inline constexpr double kMostTheta = 1e15;
@@ -240,6 +264,8 @@ Blocks blocks_of(const ModelConfig& config);
 std::string layers_of(const ModelConfig& config);
 
 int64_t parameter_count(const ModelConfig& config);
+// Those that a token passes: of experts k in `count`; tables count whole.
+int64_t active_parameter_count(const ModelConfig& config);
 // The shape of every parameter by its name, from the graph that the family builds.
 std::map<std::string, Shape> parameter_shapes(const ModelConfig& config);
 // The same of its role.

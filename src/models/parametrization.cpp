@@ -73,6 +73,9 @@ WidthScale width_scale(const ModelConfig& config, ParameterRole role) {
     case ParameterRole::kTypeTable:
     case ParameterRole::kDistanceTable:
     case ParameterRole::kHeadTransform:
+    case ParameterRole::kRouter:
+    case ParameterRole::kExpertIn:
+    case ParameterRole::kExpertOut:
       return {};
   }
   throw InternalError("no width scale for the role {}", static_cast<int>(role));
@@ -103,7 +106,8 @@ double scheme_std(const ModelConfig& config, const Parameter& parameter) {
   const auto layers = static_cast<double>(config.layers);
   const ParameterRole role = parameter.role;
   const bool of_attention = role == ParameterRole::kAttentionOut;
-  const bool into_stream = of_attention || role == ParameterRole::kFfnOut;
+  const bool into_stream =
+      of_attention || role == ParameterRole::kFfnOut || role == ParameterRole::kExpertOut;
   switch (config.init) {
     case InitScheme::kPlain:
     case InitScheme::kTruncatedNormal:
@@ -190,6 +194,9 @@ bool is_matrix(ParameterRole role) {
     case ParameterRole::kAttentionOut:
     case ParameterRole::kFfnIn:
     case ParameterRole::kFfnOut:
+    case ParameterRole::kRouter:
+    case ParameterRole::kExpertIn:
+    case ParameterRole::kExpertOut:
       return true;
     case ParameterRole::kAttentionInBias:
     case ParameterRole::kNorm:
@@ -221,6 +228,8 @@ bool is_hidden_matrix(ParameterRole role) {
     case ParameterRole::kAttentionOut:
     case ParameterRole::kFfnIn:
     case ParameterRole::kFfnOut:
+    case ParameterRole::kExpertIn:
+    case ParameterRole::kExpertOut:
       return true;
     default:
       return false;
@@ -232,6 +241,10 @@ std::vector<std::string> mup_faults(const ModelConfig& config) {
   if (config.mup.base_hidden_size == 0) return faults;
   if (config.architecture != Architecture::kDecoder) {
     faults.push_back(fmt::format("µP is not there for {}; leave it out", config.family->name));
+    return faults;
+  }
+  if (config.experts.count > 0) {
+    faults.push_back(fmt::format("µP is not there for the experts of {}; leave it out", config.family->name));
     return faults;
   }
   if (config.tied && config.norm == layers::NormSpec::Kind::kPlainLayer && width_mult(config) != 1) {

@@ -41,7 +41,8 @@ graph::Cost cost(const NodeView& view) {
 graph::Cost cost_of_rows(const NodeView& view, int like, double flops, double passes) {
   const Shape& shape = view.in(like).shape;
   const int64_t rows = row_range(view.attrs<AdafactorShardAttrs>().update, shape).rows;
-  const double elements = static_cast<double>(rows) * static_cast<double>(shape.elements() / shape[0]);
+  const int64_t columns = shape.elements() / shape[0];
+  const double elements = static_cast<double>(rows * columns);
   return {flops * elements, 4 * passes * elements};
 }
 

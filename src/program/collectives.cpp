@@ -136,7 +136,7 @@ class Grouping {
     int64_t axis;
     std::string move;
     size_t alone;  // gathers outside of layers are far apart where they are used
-    auto operator<=>(const Key&) const = default;
+    auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr): there is no null
   };
   using Group = std::vector<size_t>;  // nodes
 

@@ -191,7 +191,8 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
       .share_sequences = !writes && !request.per_token_loss,
       .context_kind = options.context_kind,
       .encoder_length = request.encoder_length,
-      .stages = options.pipeline != nullptr ? &stretches : nullptr};
+      .stages = options.pipeline != nullptr ? &stretches : nullptr,
+      .trains_experts = request.kind == Kind::kTrain};
   layers::add_batch(context);
   const models::Hidden hidden = options.model.family->build(options.model, context);
   require_tensors_in_parts(graph, options.model);
@@ -209,6 +210,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
   } else {
     losses = no_losses(graph);
   }
+  for (const graph::ValueId sum : context.losses) losses.all.push_back({.sum = sum, .in_main_terms = true});
   graph.set_chunk(0);
   if (options.pipeline != nullptr) {
     mark_shared(graph, *options.pipeline);

@@ -116,9 +116,9 @@ namespace {
 
 // The segments that an action of the schedule runs, one after the other.
 std::vector<Segment> segments_of(ActionKind kind, Backward backward) {
-  const std::vector<Segment> both = backward == Backward::kCombined
-                                        ? std::vector{Segment::kBackward}
-                                        : std::vector{Segment::kInputGrad, Segment::kWeightGrad};
+  std::vector<Segment> both = backward == Backward::kCombined
+                                  ? std::vector{Segment::kBackward}
+                                  : std::vector{Segment::kInputGrad, Segment::kWeightGrad};
   switch (kind) {
     case ActionKind::kForward:
       return {Segment::kForward};
@@ -251,9 +251,7 @@ Pool pool_of_received(const Draft& draft, bool activations, const std::vector<Re
     int32_t last = place_of(program.script, message.at, receive.micro_batch);
     // An encoder's output is read by all stages of this rank behind the one that receives it.
     std::vector<size_t>& seen_from = places.emplace_back();
-    const auto place_in = [&](int32_t chunk) {
-      return static_cast<size_t>(receive.micro_batch * pool.chunks + chunk);
-    };
+    const auto place_in = [&](int32_t chunk) { return pool.place(receive.micro_batch, chunk); };
     seen_from.push_back(place_in(message.at.chunk));
     for (const SegmentAt& reader : readers_of(draft, message.values)) {
       last = std::max(last, place_of(program.script, reader, receive.micro_batch));
@@ -285,7 +283,7 @@ Pool pool_of_sent(const Program& program, bool activations, int32_t buffers) {
         continue;
       const auto [first, is_new] = ring.try_emplace(message.peer, pool.slots);
       if (is_new) pool.slots += buffers;
-      pool.slot_of[static_cast<size_t>(action.micro_batch * pool.chunks + action.chunk)] =
+      pool.slot_of[pool.place(action.micro_batch, action.chunk)] =
           first->second + sent[message.peer]++ % buffers;
     }
   }

@@ -22,9 +22,10 @@ struct Pool {
   std::vector<int32_t> slot_of = {};  // by micro-batch, then chunk
 
   int64_t bytes() const { return slots * slot_bytes; }
-  int32_t slot(const Action& action) const {
-    return slot_of[static_cast<size_t>(action.micro_batch * chunks + action.chunk)];
+  size_t place(int64_t micro_batch, int64_t chunk) const {
+    return static_cast<size_t>(micro_batch * int64_t{chunks} + chunk);
   }
+  int32_t slot(const Action& action) const { return slot_of[place(action.micro_batch, action.chunk)]; }
   // In the arena, of the slot that an action sees.
   int64_t offset_for(const Action& action) const { return offset + slot(action) * slot_bytes; }
 };

@@ -42,9 +42,9 @@ class Reporter {
   virtual void sample(int64_t, const std::string&, const std::string&) {}
   virtual void sync() {}
   // One line of the run page's list of facts.
-  virtual void fact(std::string, std::string) {}
+  virtual void fact(const std::string&, const std::string&) {}
   // The settings that extend the run once it is finished.
-  virtual void extension(std::string) {}
+  virtual void extension(const std::string&) {}
   virtual void finish(observe::RunState, const std::string& = "") {}
 };
 
@@ -57,10 +57,8 @@ class RunReporter final : public Reporter {
   void event(const std::string& name, int64_t step, const observe::MetricFields& fields = {}) override;
   void sample(int64_t step, const std::string& prompt, const std::string& text) override;
   void sync() override { metrics_.sync(); }
-  void fact(std::string name, std::string text) override {
-    facts_.emplace_back(std::move(name), std::move(text));
-  }
-  void extension(std::string sets) override { extension_ = std::move(sets); }
+  void fact(const std::string& name, const std::string& text) override { facts_.emplace_back(name, text); }
+  void extension(const std::string& sets) override { extension_ = sets; }
   void finish(observe::RunState state, const std::string& why = "") override;
 
  private:

@@ -23,6 +23,9 @@ that are no powers of two, a head size that is not d / heads, and three query he
     document/logits     fp32  [2, 32, V]
     document/loss       fp32  [1]         mean over the targets that count
     document/grad_norm/NAME  fp32 [1]     Euclidean norm of that tensor's gradient
+    balanced/...     of models with experts, for the first batch: aux_loss, as transformers pools it over layers;
+                     grad/NAME of the loss with router_aux_loss_coef times it; micro_batch and sequence: the sum over
+                     layers of the balancing loss of all tokens, and of each sequence; z_loss, summed over layers
     greedy/prompt    int32 [7]
     greedy/tokens    int32 [20]           what transformers' generate() adds to it at temperature 0
 
@@ -102,6 +105,20 @@ FAMILIES = {
     "stablelm": lambda: family("StableLm", hidden_size=36, use_qkv_bias=True, partial_rotary_factor=0.5),
 }
 
+# Models with experts, some of whose experts get no token at all. Their choices hang on the smallest differences, so
+# that bf16 is compared by their losses alone.
+EXPERTS = {
+    "mixtral": lambda: family("Mixtral", head_dim=10, num_local_experts=5, num_experts_per_tok=2, intermediate_size=18,
+                              router_aux_loss_coef=0.02),
+    "qwen2-moe": lambda: family("Qwen2Moe", num_experts=7, num_experts_per_tok=3, moe_intermediate_size=14,
+                                shared_expert_intermediate_size=22, num_hidden_layers=3, mlp_only_layers=[1],
+                                router_aux_loss_coef=0.01, norm_topk_prob=False),
+    "qwen3-moe": lambda: family("Qwen3Moe", head_dim=10, num_experts=9, num_experts_per_tok=4, moe_intermediate_size=14,
+                                norm_topk_prob=True, router_aux_loss_coef=0.01),
+    "olmoe": lambda: family("Olmoe", num_experts=6, num_experts_per_tok=2, intermediate_size=14, clip_qkv=3.0,
+                            router_aux_loss_coef=0.01),
+}
+
 
 def randomize(model, generator):
     """Weights large enough that every part of the model shows in the logits; no bias is 0 and no norm weight 1."""
@@ -138,10 +155,59 @@ def plain(model, tokens):
 
 
 def gradients(model):
-    """By the names of the file; in memory GPT-NeoX's head has another."""
+    """By the names of the file; in memory GPT-NeoX's head has another, and the experts of a layer are one."""
     neox = model.config.model_type == "gpt_neox"
-    return {("embed_out.weight" if neox and name == "lm_head.weight" else name): parameter.grad.float().clone()
-            for name, parameter in model.named_parameters()}
+    out = {}
+    for name, parameter in model.named_parameters():
+        # A part of the model that no token reached has none.
+        gradient = (torch.zeros_like(parameter) if parameter.grad is None else parameter.grad).float().clone()
+        if ".experts." in name:
+            out |= of_experts(model.config.model_type, name, gradient)
+        else:
+            name = name.replace(".mlp.gate.", ".block_sparse_moe.gate.") if model.config.model_type == "mixtral" else name
+            out["embed_out.weight" if neox and name == "lm_head.weight" else name] = gradient
+    return out
+
+
+def of_experts(model_type, name, gradient):
+    """The gradient of all experts of a layer under the names of the file."""
+    layer = name.split(".mlp.")[0]
+    block, gate, up, down = ("block_sparse_moe", "w1", "w3", "w2") if model_type == "mixtral" else (
+        "mlp", "gate_proj", "up_proj", "down_proj")
+    out = {}
+    for expert, whole in enumerate(gradient):
+        prefix = f"{layer}.{block}.experts.{expert}."
+        if name.endswith("gate_up_proj"):
+            half = whole.shape[0] // 2
+            out[prefix + gate + ".weight"], out[prefix + up + ".weight"] = whole[:half], whole[half:]
+        else:
+            out[prefix + down + ".weight"] = whole
+    return out
+
+
+def balanced(model, tokens):
+    """The loss with what balances experts, pooled over layers as transformers has it, and its gradients."""
+    model.zero_grad()
+    out = model(tokens[:, :-1], output_router_logits=True)
+    loss = mean_loss(out.logits, tokens[:, 1:])
+    (loss + model.config.router_aux_loss_coef * out.aux_loss).backward()
+    found = {"balanced/aux_loss": out.aux_loss.detach().reshape(1)}
+    for name, gradient in gradients(model).items():
+        found["balanced/grad/" + name] = gradient
+    # Layer by layer, and for each sequence on its own.
+    logits = out.router_logits
+    k = model.config.num_experts_per_tok
+    for kind, groups in (("micro_batch", 1), ("sequence", BATCH)):
+        total = 0
+        for layer in logits:
+            for group in layer.reshape(groups, -1, layer.shape[-1]):
+                probabilities = group.float().softmax(-1)
+                chosen = torch.zeros_like(probabilities).scatter_(1, probabilities.topk(k, -1).indices, 1.0)
+                total += group.shape[-1] / k * (chosen.mean(0) * probabilities.mean(0)).sum() / groups
+        found[f"balanced/{kind}"] = total.detach().reshape(1)
+    z = sum((torch.logsumexp(layer.float(), -1) ** 2).mean() for layer in logits)
+    found["balanced/z_loss"] = z.detach().reshape(1)
+    return found
 
 
 def spread_of_bf16(model, tokens, exact):
@@ -230,12 +296,19 @@ def adamw(model, batches):
     return {"adamw/tokens": batches.int(), "adamw/loss": torch.stack(losses), "adamw/grad_norm": torch.stack(norms)}
 
 
+def load(folder, has_experts):
+    """As saved, with plain kernels: those for experts refuse widths that are no multiples of 16 bytes."""
+    plain = {"experts_implementation": "eager"} if has_experts else {}
+    return AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32, **plain).train()
+
+
 def main():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     root = pathlib.Path(__file__).resolve().parents[2] / "tests" / "models" / "golden"
     models = [("llama-untied", lambda: llama(False), 11), ("llama-tied", lambda: llama(True), 12), ("gpt2", gpt2, 13)]
     models += [(name, make, 20 + i) for i, (name, make) in enumerate(FAMILIES.items())]
+    models += [(name, make, 60 + i) for i, (name, make) in enumerate(EXPERTS.items())]
     for name, make, seed in models:
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue
@@ -244,8 +317,7 @@ def main():
         randomize(model, generator)
         folder = root / name
         model.save_pretrained(folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
-        model.train()
+        model = load(folder, name in EXPERTS)
 
         vocabulary = model.config.vocab_size
         draw = lambda *shape: random_tokens(shape, vocabulary, generator)
@@ -255,6 +327,8 @@ def main():
         expected |= documents(model, draw(BATCH, LENGTH + 1))
         expected |= greedy(model, draw)
         expected |= adamw(model, draw(STEPS, BATCH, LENGTH + 1))
+        if name in EXPERTS:
+            expected |= balanced(load(folder, True), tokens)
         save_file({key: value.contiguous() for key, value in expected.items()}, folder / "expected.safetensors")
         size = sum(file.stat().st_size for file in folder.iterdir())
         print(f"{name}: {sum(p.numel() for p in model.parameters())} parameters, {size} bytes, loss "

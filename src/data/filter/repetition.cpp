@@ -227,8 +227,11 @@ int64_t RepetitionCounter::duplicated_n_grams(size_t n) {
   const auto consider = [&](uint32_t i) {
     candidates_[number] = i;
     const uint32_t size = starts_[i + n] - starts_[i];
-    number += (repeated_[i] >= 2 * kStartBytes) | (size < kStartBytes) |
-              ((repeated_[i] == kStartBytes) & (size < 2 * kStartBytes));
+    // Without branches, which would be taken at random.
+    const auto often = static_cast<size_t>(repeated_[i] >= 2 * kStartBytes);
+    const auto once_more = static_cast<size_t>(repeated_[i] == kStartBytes);
+    number += often | static_cast<size_t>(size < kStartBytes) |
+              (once_more & static_cast<size_t>(size < 2 * kStartBytes));
   };
   if (duplicated_n_ != 0 && duplicated_n_ < n) {
     // A longer n-gram comes twice at none but the places of shorter ones.

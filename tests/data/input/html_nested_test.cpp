@@ -38,33 +38,22 @@ bool is_nested(const std::string& html) {
 
 TEST(NestedPage, TakesWhatAuthorsWrite) {
   for (const char* const page :
-       {"",
-        " \n",
-        "words",
-        "<p>One<p>Two",
+       {"", " \n", "words", "<p>One<p>Two",
+        // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): a text in two lines
         "<!DOCTYPE html><html lang=en><head><title>a<b</title></head><body "
         "class=nav role=main><h1>T</h1></body></html>\n",
-        "<ul><li>a<li>b<ul><li>c</ul></ul>",
-        "<dl><dt>a<dd>b<p>c<dt>d</dl>",
+        "<ul><li>a<li>b<ul><li>c</ul></ul>", "<dl><dt>a<dd>b<p>c<dt>d</dl>",
         "<table><tr><th>a<th>b<tr><td><p>1</p><td>2</table>",
         "<table><caption>c</caption><col><col><thead><tr><td>x</thead><tbody><tr><td><table><tr><td>y</table>"
         "</tbody></table>",
-        "<pre>\n\n x &lt; y\r\n</pre>",
-        "<pre>&quot;</pre>",
-        "a &eacute;&copy2&nbsp;&#8217;&zz;&",
-        "<script>if (a<b) '</p>'</script><style>a>b{}</style>",
-        "<select><option>a<option>b</select>",
-        "<svg width=1><title>t</title><path d='M0'/><g></g></svg>text",
-        "<a href='x>y' title=\"<b>\">z</a>",
-        "<a href=x>a</a><a href=''>b</a><a>c</a>",
-        "<form><input> word </form> behind",
-        "<p>a</p></p>b</img>",
-        "<!-- <p> -- --><?xml?>a<!---->",
-        "<x-y><b>c</b></x-y>",
+        "<pre>\n\n x &lt; y\r\n</pre>", "<pre>&quot;</pre>", "a &eacute;&copy2&nbsp;&#8217;&zz;&",
+        "<script>if (a<b) '</p>'</script><style>a>b{}</style>", "<select><option>a<option>b</select>",
+        "<svg width=1><title>t</title><path d='M0'/><g></g></svg>text", "<a href='x>y' title=\"<b>\">z</a>",
+        "<a href=x>a</a><a href=''>b</a><a>c</a>", "<form><input> word </form> behind", "<p>a</p></p>b</img>",
+        "<!-- <p> -- --><?xml?>a<!---->", "<x-y><b>c</b></x-y>",
         "<p hidden>a</p><p style='display:none'>b</p><div aria-hidden=true id=menu "
         "itemprop=articleBody>c</div>",
-        "<h2>a <span class='headerlink'>#</span></h2>",
-        "<!doctype HTML><p>a<table><tr><td>b</table>"})
+        "<h2>a <span class='headerlink'>#</span></h2>", "<!doctype HTML><p>a<table><tr><td>b</table>"})
     EXPECT_TRUE(is_nested(page)) << page;
 }
 
