@@ -85,6 +85,8 @@ struct Context {
   bool trains_experts = false;
   // Losses that blocks have added, each in terms of the main one (graph::WeightedLoss::in_main_terms).
   std::vector<ValueId> losses = {};
+  // Of each layer with experts: how many slots of this rank's tokens went to each, i64[experts].
+  std::vector<ValueId> expert_tokens = {};
   // What their layers' loads add up to, with MoeSpec::pool_layers.
   ops::RouterSumsOf pooled = {kNone, kNone};
 };

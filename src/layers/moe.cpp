@@ -57,8 +57,8 @@ void add_loss(Context& context, const ops::RouterSumsOf& sums, double coefficien
 
 void add_balance(Context& context, const MoeSpec& spec, ValueId logits, const ops::Routed& routed) {
   Graph& graph = context.graph;
-  ops::count_experts(graph, routed.ids,
-                     metric(context, spec.name + ".expert_tokens", DType::kI64, spec.experts));
+  context.expert_tokens.push_back(metric(context, spec.name + ".expert_tokens", DType::kI64, spec.experts));
+  ops::count_experts(graph, routed.ids, context.expert_tokens.back());
   if (spec.balance_coefficient != 0) {
     // Each rank's part of the micro-batch is a group, where sequences are none.
     const int64_t sequences = spec.balance_by_sequence ? 1 : context.sequences / graph.mesh().batch_ranks();

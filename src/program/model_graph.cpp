@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "graph/differentiate.h"
@@ -50,6 +51,19 @@ models::Losses no_losses(Graph& graph) {
   };
   metric("loss_sum", DType::kF64);
   return {{}, metric("token_count", DType::kI64)};
+}
+
+// The counts of all ranks under the names that a rank's own have had.
+void sum_expert_tokens(Graph& graph, const std::vector<graph::ValueId>& own) {
+  graph.set_phase(graph::Phase::kUpdate);
+  const std::vector<graph::ValueId> sums = graph::sum_over_ranks(graph, own);
+  graph.set_phase(graph::Phase::kForward);
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (sums[i] == own[i]) continue;
+    graph::Value& sum = graph.value(sums[i]);
+    sum.role = graph::Role::kMetric;
+    sum.name = std::exchange(graph.value(own[i]).name, "own." + graph.value(own[i]).name);
+  }
 }
 
 // Parameters that other ranks of the pipeline have too.
@@ -224,6 +238,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
       graph::differentiate(graph, losses.all);
     }
     graph::scatter_gradients(graph, options.zero);
+    sum_expert_tokens(graph, context.expert_tokens);
     STRATA_CHECK(options.rule_of != nullptr, "a training program needs the optimizer's rules");
     model.states = optim::add_update(graph, losses.token_count, options.rule_of).states;
   } else if (options.pipeline != nullptr) {

@@ -124,6 +124,13 @@ void RunReporter::step(const StepRecord& record) {
   fields.push_back({"data_wait_ms", record.data_wait_seconds * 1e3});
   fields.push_back({"checkpoint_ms", record.checkpoint_seconds * 1e3});
   fields.push_back({"memory_bytes", memory});
+  if (record.experts) {
+    fields.push_back({"balance_loss", record.balance_loss});
+    fields.push_back({"router_z_loss", record.router_z_loss});
+    fields.push_back({"expert_max_vio", record.experts->max_violation});
+    fields.push_back({"expert_entropy", record.experts->entropy});
+    fields.push_back({"dead_experts", record.experts->dead});
+  }
   add_spread(fields, record.ranks);
   fields.push_back({"param_norm", record.param_norm});
   fields.push_back({"first_sample", record.first_sample});

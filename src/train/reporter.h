@@ -15,6 +15,7 @@
 #include "observe/tensorboard.h"
 #include "observe/trace.h"
 #include "program/executor.h"
+#include "train/expert_load.h"
 #include "train/step_news.h"
 
 namespace strata::train {
@@ -30,6 +31,9 @@ struct StepRecord {
   double flops = 0;             // of the step
   double peak_flops = 0;        // measured GEMM peak; 0: not known
   int64_t step_tokens = 0;
+  // Of models with experts; the losses with their coefficients, summed over layers.
+  std::optional<ExpertLoad> experts;
+  double balance_loss = 0, router_z_loss = 0;
   std::vector<std::pair<std::string, double>> evaluations;  // "eval/valid/loss", …
 };
 

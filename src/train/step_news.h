@@ -12,8 +12,9 @@ namespace strata::train {
 
 struct StepNews {
   double loss_sum = 0;
-  double tokens = 0;           // valid targets
-  double compute_seconds = 0;  // of the step, without waiting for other ranks
+  double tokens = 0;                                   // valid targets
+  double balance_loss_sum = 0, router_z_loss_sum = 0;  // of models with experts
+  double compute_seconds = 0;                          // of the step, without waiting for other ranks
   double data_wait_seconds = 0;
   double memory_bytes = 0;
   double stops = 0, is_out_of_time = 0;         // 0 or 1

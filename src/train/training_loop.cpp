@@ -395,10 +395,17 @@ StepNews TrainingLoop::news() {
                 .tokens = static_cast<double>(executor_->read<int64_t>("token_count")),
                 .compute_seconds = record_.step_seconds,
                 .data_wait_seconds = record_.data_wait_seconds};
-  if (ranks_ == nullptr) return news;
+  const auto sum_of = [&](const char* name) {
+    return executor_->set().find(name) != nullptr ? executor_->read<double>(name) : 0.0;
+  };
+  news.balance_loss_sum = sum_of("balance_loss_sum");
+  news.router_z_loss_sum = sum_of("router_z_loss_sum");
   const graph::Graph& graph = executor_->program(config::kTrainProgram).graph;
+  if (!experts_) experts_.emplace(model_, graph);
+  if (experts_->has_experts()) record_.experts = experts_->read(*executor_);
+  if (ranks_ == nullptr) return news;
   if (!ranks_->is_first_holder(graph.value(graph.find_value("loss_sum")).placements))
-    news.loss_sum = news.tokens = 0;
+    news.loss_sum = news.tokens = news.balance_loss_sum = news.router_z_loss_sum = 0;
   news.memory_bytes = static_cast<double>(resident_bytes());
   const double waited = executor_->seconds_waited();
   news.compute_seconds -= waited - std::exchange(seconds_waited_, waited);
@@ -410,6 +417,12 @@ void TrainingLoop::take_losses(const std::vector<StepNews>& all) {
   for (const StepNews& one : all) {
     sum += one.loss_sum;
     tokens += one.tokens;
+    record_.balance_loss += one.balance_loss_sum;
+    record_.router_z_loss += one.router_z_loss_sum;
+  }
+  if (tokens > 0) {
+    record_.balance_loss /= tokens;
+    record_.router_z_loss /= tokens;
   }
   record_.loss = tokens > 0 ? sum / tokens : 0.0;
   if (all.size() > 1) record_.ranks = all;

@@ -14,6 +14,7 @@
 #include "data/samples/loader.h"
 #include "optim/schedule.h"
 #include "program/executor.h"
+#include "train/expert_load.h"
 #include "train/reporter.h"
 #include "train/run_store.h"
 #include "train/saves.h"
@@ -101,7 +102,8 @@ class TrainingLoop {
   int64_t total_steps_ = 0;
   optim::ScheduleConfig schedule_;
   std::unique_ptr<program::Executor> executor_;
-  bool elsewhere_ = false;  // resumed from a checkpoint that the user named
+  std::optional<ExpertWatch> experts_;  // made at the first step
+  bool elsewhere_ = false;              // resumed from a checkpoint that the user named
   int64_t step_ = 0;
   int64_t tokens_ = 0;         // that were trained on
   int64_t samples_done_ = 0;   // of the whole run

@@ -51,11 +51,8 @@ TEST(RunConfigTest, WhatTheInterfaceBringsLaterIsNotYet) {
                           "parallel.dispatch=flat",
                           "parallel.expert_capacity=1.25",
                           "moe.balance=global",
-                          "moe.aux_coef=0.01",
-                          "moe.z_coef=0.001",
                           "moe.bias_rate=0.001",
                           "moe.capacity_factor=1.25",
-                          "moe.force_balanced=true",
                           "recovery.rules=never",
                           "recovery.rule=[{when=\"nan\", preset=\"skip\"}]",
                           "recovery.snapshot=\"5 steps\"",
@@ -78,7 +75,7 @@ TEST(RunConfigTest, WhatTheInterfaceBringsLaterIsNotYet) {
   EXPECT_EQ(faults_of(kMinimal, {"parallel.zero=auto"}), "");
   EXPECT_NE(faults_of(kMinimal, {"moe.balanse=global"}).find("did you mean \"balance\"?"), std::string::npos);
   const config::RunConfig config = config::parse_run_config(kMinimal, "run.toml");
-  EXPECT_EQ(config::resolved_toml(config, "").find("[moe]"), std::string::npos);
+  EXPECT_EQ(config::resolved_toml(config, "").find("[recovery]"), std::string::npos);
 }
 
 TEST(RunConfigTest, NumbersOfDataHaveRanges) {

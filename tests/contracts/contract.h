@@ -25,6 +25,7 @@ Contracts parallel_keys();
 Contracts run_keys();        // run, log, profile, debug, device, memory, precision
 Contracts later_keys();      // what is not there yet, and its defaults
 Contracts model_keys();      // model
+Contracts moe_keys();        // moe
 Contracts tokenizer_keys();  // tokenizer, tokenizer.train
 Contracts data_keys();       // data but for its mixtures
 Contracts mixture_keys();    // data.source, data.phase

@@ -25,6 +25,15 @@ inline models::ModelConfig small_model(const std::string& preset) {
   model.intermediate_size = 48;
   if (model.positions != models::Positions::kRelative) model.max_positions = 64;
   if (model.sliding_window.size > 0) model.sliding_window.size = 7;
+  if (model.experts.count > 0) {
+    model.experts.count = 6;
+    model.experts.route.k = 2;
+    model.experts.intermediate_size = 16;
+    if (model.experts.shared_size > 0) model.experts.shared_size = 24;
+    // So much that a fault in it shows.
+    model.experts.balance_coefficient = 1;
+    model.experts.z_coefficient = 0.1;
+  }
   return model;
 }
 

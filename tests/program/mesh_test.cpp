@@ -108,8 +108,10 @@ TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
       if (HasFatalFailure()) return;
     }
   }
-  for (const char* name : {"loss_sum", "token_count", "grad_norm", "param_norm"})
-    expect_near(ranks.whole(name), one.whole(name), making.tolerance, name);
+  std::vector<const char*> names{"loss_sum", "token_count", "grad_norm", "param_norm"};
+  if (options.model.experts.count > 0)
+    names.insert(names.end(), {"balance_loss_sum", "router_z_loss_sum", "layers.1.ffn.expert_tokens"});
+  for (const char* name : names) expect_near(ranks.whole(name), one.whole(name), making.tolerance, name);
 }
 
 constexpr Making kPlain{"plain"}, kFull{"recomputed", Recompute::kFull},
@@ -131,6 +133,18 @@ INSTANTIATE_TEST_SUITE_P(Families, OnAMesh,
                                                           "starcoder2-3b", "stablelm2-1.6b", "olmo2-1b",
                                                           "bert-tiny", "t5-small", "t5-v1.1-small"),
                                           testing::ValuesIn(layouts()), testing::Values(kPlain)),
+                         name_of_case);
+// Layouts in which ranks share neither layers nor sequences.
+std::vector<Layout> data_layouts() {
+  std::vector<Layout> all = layouts();
+  std::erase_if(all,
+                [](const Layout& one) { return one.mesh.size("tensor") * one.mesh.size("context") > 1; });
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Experts, OnAMesh,
+                         testing::Combine(testing::Values("moe-30m-a10m", "qwen1.5-moe-a2.7b"),
+                                          testing::ValuesIn(data_layouts()),
+                                          testing::Values(kPlain, kFull, kSplit)),
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(Makings, OnAMesh,
                          testing::Combine(testing::Values("llama3-5m", "bert-tiny", "t5-small"),

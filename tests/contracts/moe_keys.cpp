@@ -1,0 +1,100 @@
+// [moe]: losses that balance experts by the counts and scores that they are made of.
+#include <cmath>
+
+#include "contracts/contract.h"
+#include "contracts/lab.h"
+
+namespace strata::contracts {
+namespace {
+
+const char* const kModel = R"([model]
+preset = "moe-30m-a10m"
+[model.override]
+num_hidden_layers = 2
+vocab_size = 300
+hidden_size = 32
+num_attention_heads = 4
+num_key_value_heads = 2
+head_dim = 8
+num_experts = 6
+num_experts_per_tok = 2
+moe_intermediate_size = 16
+)";
+
+Seen run_moe(Lab& lab, const Sets& sets) {
+  return lab.run_toml(lab.toml(kModel), Sets{"training.sequence_length=16", "training.global_batch_size=4",
+                                             "training.micro_batch_size=2", "training.steps=2"} +
+                                            kStill + sets);
+}
+
+double first(const Seen& run, const char* name) {
+  return run.values(name).at(0);
+}
+
+// The loss grows with its coefficient, and with nothing else; without one there is none.
+void coefficients(const std::string&) {
+  Lab lab;
+  const Seen one = run_moe(lab, {"moe.aux_coef=1.0", "moe.z_coef=1.0"});
+  const Seen half = run_moe(lab, {"moe.aux_coef=0.5", "moe.z_coef=0.25"});
+  const Seen none = run_moe(lab, {"moe.aux_coef=0", "moe.z_coef=0"});
+  const Seen usual = run_moe(lab, {});
+  // Two layers, each of which has 1 where experts are equally busy.
+  EXPECT_GT(first(one, "balance_loss"), 2 * 0.99);
+  EXPECT_NEAR(first(half, "balance_loss"), 0.5 * first(one, "balance_loss"), 1e-6);
+  EXPECT_NEAR(first(half, "router_z_loss"), 0.25 * first(one, "router_z_loss"), 1e-6);
+  // First logits are small: each z is near (log 6)².
+  EXPECT_NEAR(first(one, "router_z_loss"), 2 * std::pow(std::log(6.0), 2), 0.3);
+  EXPECT_EQ(first(none, "balance_loss"), 0.0);
+  EXPECT_EQ(first(none, "router_z_loss"), 0.0);
+  // The family's own.
+  EXPECT_NEAR(first(usual, "balance_loss"), 1e-3 * first(one, "balance_loss"), 1e-8);
+  for (const Seen* run : {&half, &none}) EXPECT_EQ(first(*run, "loss"), first(one, "loss"));
+  EXPECT_NE(first(none, "grad_norm"), first(one, "grad_norm"));
+  EXPECT_TRUE(has(lab.refusal({"moe.aux_coef=0.1"}), "no experts"));
+}
+
+// Over sequences the loss does not hang on the cut into micro-batches, over these it does.
+void balance(const std::string&) {
+  Lab lab;
+  const auto of = [&](const char* kind, const char* micro_batch) {
+    return first(run_moe(lab, {std::string("moe.balance=\"") + kind + "\"", "moe.aux_coef=1.0",
+                               std::string("training.micro_batch_size=") + micro_batch}),
+                 "balance_loss");
+  };
+  EXPECT_NEAR(of("sequence", "1"), of("sequence", "4"), 1e-6);
+  EXPECT_NEAR(of("micro_batch", "1"), of("sequence", "4"), 1e-6);
+  EXPECT_LT(of("micro_batch", "4"), of("sequence", "4") - 1e-3);
+  EXPECT_TRUE(has(lab.refusal({"moe.balance=\"global\""}), "not yet"));
+}
+
+// All layers in one: k where experts are equally busy, however many layers there are.
+void pooled(const std::string&) {
+  Lab lab;
+  const Seen run = run_moe(lab, {"moe.pool_layers=true", "moe.aux_coef=1.0", "moe.balance=\"micro_batch\""});
+  EXPECT_GT(first(run, "balance_loss"), 2 * 0.99);
+  EXPECT_LT(first(run, "balance_loss"), 2 * 1.5);
+  const Seen apart = run_moe(lab, {"moe.aux_coef=1.0", "moe.balance=\"micro_batch\""});
+  EXPECT_NE(first(run, "balance_loss"), first(apart, "balance_loss"));
+}
+
+void force_balanced(const std::string&) {
+  Lab lab;
+  const Seen forced = run_moe(lab, {"moe.force_balanced=true"}), free = run_moe(lab, {});
+  // 64 tokens with two slots each over six experts: 21 or 22 for each.
+  EXPECT_LT(first(forced, "expert_max_vio"), 0.1);
+  EXPECT_GT(first(free, "expert_max_vio"), first(forced, "expert_max_vio"));
+  EXPECT_EQ(first(forced, "dead_experts"), 0);
+  EXPECT_NE(first(forced, "loss"), first(free, "loss"));
+}
+
+}  // namespace
+
+Contracts moe_keys() {
+  return {{"moe.balance", balance},
+          {"moe.pool_layers", pooled},
+          {"moe.aux_coef", coefficients},
+          {"moe.z_coef", coefficients},
+          {"moe.force_balanced", force_balanced}};
+}
+
+}  // namespace strata::contracts
