@@ -1,0 +1,229 @@
+#include "kernels/cpu/experts.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "kernels/cpu/array_testing.h"
+#include "kernels/cpu/measure.h"
+#include "tensor/arena.h"
+
+namespace strata::cpu {
+namespace {
+
+using testing::Array;
+using testing::expect_near;
+using testing::expect_same_bits;
+using Role = ExpertsRole;
+
+constexpr Role kRoles[] = {Role::kIn,  Role::kInGradInput,  Role::kInGradWeight,
+                           Role::kOut, Role::kOutGradInput, Role::kOutGradWeight};
+
+enum class Routing { kRandom, kOneExpert, kFewExperts };
+
+struct Sizes {
+  int64_t tokens, k, experts, outputs, inputs;
+  Routing routing = Routing::kRandom;
+};
+
+std::vector<int32_t> ids_of(const Sizes& s) {
+  std::mt19937 engine(7);
+  std::vector<int32_t> all(static_cast<size_t>(s.experts)), ids;
+  std::iota(all.begin(), all.end(), 0);
+  for (int64_t token = 0; token < s.tokens; ++token) {
+    // Of few experts: each second one, so that there are empty ones before, between and behind.
+    if (s.routing == Routing::kRandom) std::shuffle(all.begin(), all.end(), engine);
+    for (int64_t slot = 0; slot < s.k; ++slot) {
+      const int64_t few = (token * 3 + slot) % (s.experts / 2) * 2 + 1;
+      ids.push_back(s.routing == Routing::kFewExperts ? static_cast<int32_t>(few)
+                                                      : all[static_cast<size_t>(slot)]);
+    }
+  }
+  return ids;
+}
+
+bool is_weight_grad(Role role) {
+  return role == Role::kInGradWeight || role == Role::kOutGradWeight;
+}
+
+// The operands of one product, b and c as the role has them.
+struct Product {
+  ExpertsSpec spec;
+  std::vector<int32_t> ids;
+  Array a, b;
+
+  int64_t slots() const { return spec.tokens * spec.k; }
+  static int64_t a_elements(const ExpertsSpec& s) {
+    const int64_t slots = s.tokens * s.k;
+    switch (s.role) {
+      case Role::kIn:
+        return s.tokens * s.inputs;
+      case Role::kInGradInput:
+      case Role::kInGradWeight:
+        return slots * s.outputs;
+      case Role::kOut:
+        return slots * s.inputs;
+      default:
+        return s.tokens * s.outputs;
+    }
+  }
+  static int64_t b_elements(const ExpertsSpec& s) {
+    if (s.role == Role::kInGradWeight) return s.tokens * s.inputs;
+    if (s.role == Role::kOutGradWeight) return s.tokens * s.k * s.inputs;
+    return s.experts * s.outputs * s.inputs;
+  }
+  Product(const Sizes& s, Role role, DType dtype, bool accumulate = false)
+      : spec{role, s.tokens, s.k, s.experts, s.outputs, s.inputs, dtype, accumulate},
+        ids(ids_of(s)),
+        a(Array::random(dtype, a_elements(spec), 1)),
+        b(Array::random(is_weight_grad(role) ? dtype : DType::kF32, b_elements(spec), 2)) {}
+
+  Array result() const {
+    switch (spec.role) {
+      case Role::kIn:
+        return {spec.dtype, slots() * spec.outputs};
+      case Role::kInGradInput:
+        return {spec.dtype, spec.tokens * spec.inputs};
+      case Role::kOut:
+        return {spec.dtype, spec.tokens * spec.outputs};
+      case Role::kOutGradInput:
+        return {spec.dtype, slots() * spec.inputs};
+      default:
+        return {DType::kF32, spec.experts * spec.outputs * spec.inputs};
+    }
+  }
+
+  // On scratch that is NaN before. Planned for three threads, however many there are.
+  Array run(const Array* onto = nullptr) const {
+    Array c = onto != nullptr ? *onto : result();
+    const ExpertsPlan plan = plan_experts(spec, describe_device(3));
+    const Arena scratch(plan.scratch_bytes + 64);
+    std::memset(scratch.data(), 0xff, static_cast<size_t>(scratch.size()));
+    run_experts(plan, a.data(), ids.data(), b.data(), c.data(), scratch.data());
+    return c;
+  }
+
+  double weight(int64_t expert, int64_t o, int64_t i) const {
+    const auto w = static_cast<float>(b[(expert * spec.outputs + o) * spec.inputs + i]);
+    return spec.dtype == DType::kBF16 ? static_cast<float>(BF16(w)) : w;
+  }
+
+  std::vector<double> wanted(const Array* onto = nullptr) const {
+    std::vector<double> c(static_cast<size_t>(result().size()));
+    const int64_t outputs = spec.outputs, inputs = spec.inputs;
+    for (int64_t slot = 0; slot < slots(); ++slot) {
+      const int64_t token = slot / spec.k, expert = ids[static_cast<size_t>(slot)];
+      for (int64_t o = 0; o < outputs; ++o) {
+        for (int64_t i = 0; i < inputs; ++i) {
+          const auto add = [&](int64_t at, double value) { c[static_cast<size_t>(at)] += value; };
+          switch (spec.role) {
+            case Role::kIn:
+              add(slot * outputs + o, a[token * inputs + i] * weight(expert, o, i));
+              break;
+            case Role::kOut:
+              add(token * outputs + o, a[slot * inputs + i] * weight(expert, o, i));
+              break;
+            case Role::kInGradInput:
+              add(token * inputs + i, a[slot * outputs + o] * weight(expert, o, i));
+              break;
+            case Role::kOutGradInput:
+              add(slot * inputs + i, a[token * outputs + o] * weight(expert, o, i));
+              break;
+            case Role::kInGradWeight:
+              add((expert * outputs + o) * inputs + i, a[slot * outputs + o] * b[token * inputs + i]);
+              break;
+            case Role::kOutGradWeight:
+              add((expert * outputs + o) * inputs + i, a[token * outputs + o] * b[slot * inputs + i]);
+              break;
+          }
+        }
+      }
+    }
+    if (onto != nullptr)
+      for (size_t i = 0; i < c.size(); ++i) c[i] += (*onto)[static_cast<int64_t>(i)];
+    return c;
+  }
+};
+
+const Sizes kSizes[] = {
+    {37, 2, 5, 13, 7},
+    {1, 3, 4, 33, 50},
+    {29, 4, 4, 50, 33},  // every token to every expert
+    {0, 2, 3, 12, 20},
+    {5, 1, 3, 0, 9},
+    {5, 1, 3, 9, 0},
+    {65, 1, 4, 40, 24, Routing::kOneExpert},
+    {65, 2, 9, 40, 24, Routing::kFewExperts},
+    {410, 2, 3, 401, 70},  // more depth than a step of the gradients of inputs
+    {330, 2, 3, 70, 531},  // … and of the forward products, and two blocks of columns
+    {1301, 2, 2, 9, 17},   // more rows than a task has
+    {1301, 1, 3, 9, 17, Routing::kOneExpert},
+    {2603, 2, 4, 8, 8, Routing::kFewExperts},  // more tokens than a chunk
+};
+
+TEST(Experts, GiveTheSumsOfProducts) {
+  for (const Sizes& sizes : kSizes) {
+    for (const Role role : kRoles) {
+      for (const DType dtype : testing::kActivationTypes) {
+        SCOPED_TRACE(fmt::format("role {} of {} tokens, {} x {}, {}", static_cast<int>(role), sizes.tokens,
+                                 sizes.outputs, sizes.inputs, name_of(dtype)));
+        const Product product(sizes, role, dtype);
+        expect_near(product.run(), product.wanted(), 2e-4);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(Experts, GradientsOfWeightsAddToWhatIsThere) {
+  for (const Role role : {Role::kInGradWeight, Role::kOutGradWeight}) {
+    for (const DType dtype : testing::kActivationTypes) {
+      const Product product({300, 2, 9, 40, 24, Routing::kFewExperts}, role, dtype, true);
+      const Array before = Array::random(DType::kF32, product.result().size(), 3);
+      expect_near(product.run(&before), product.wanted(&before), 2e-4);
+    }
+  }
+}
+
+TEST(Experts, SameBitsForAnyThreads) {
+  for (const Role role : kRoles) {
+    for (const DType dtype : testing::kActivationTypes) {
+      const Product product({1301, 2, 5, 71, 401}, role, dtype);
+      expect_same_bits([&] { return product.run().bytes(); });
+      // Whatever the plan is made for: chunks and workers change no sum.
+      const ExpertsPlan one = plan_experts(product.spec, describe_device(1));
+      Array c = product.result();
+      const Arena scratch(one.scratch_bytes + 64);
+      run_experts(one, product.a.data(), product.ids.data(), product.b.data(), c.data(), scratch.data());
+      EXPECT_TRUE(c.bytes() == product.run().bytes()) << "role " << static_cast<int>(role);
+    }
+  }
+}
+
+TEST(Experts, RefuseIdsThatAreNone) {
+  for (const int32_t id : {-1, 5, 1 << 30}) {
+    for (const Role role : kRoles) {
+      Product product({37, 2, 5, 13, 7}, role, DType::kF32);
+      product.ids[40] = id;
+      EXPECT_THROW(product.run(), InternalError);
+    }
+    std::vector<int64_t> counts(5);
+    EXPECT_THROW(expert_counts(1, 5, counts.data(), &id, false), InternalError);
+  }
+}
+
+TEST(Experts, AreCounted) {
+  const std::vector<int32_t> ids{3, 1, 3, 0, 3, 1};
+  std::vector<int64_t> counts(5, -7);
+  expert_counts(6, 5, counts.data(), ids.data(), false);
+  EXPECT_EQ(counts, (std::vector<int64_t>{1, 2, 0, 3, 0}));
+  expert_counts(6, 5, counts.data(), ids.data(), true);
+  EXPECT_EQ(counts, (std::vector<int64_t>{2, 4, 0, 6, 0}));
+  expert_counts(0, 5, counts.data(), nullptr, false);
+  EXPECT_EQ(counts, std::vector<int64_t>(5));
+}
+
+}  // namespace
+}  // namespace strata::cpu
