@@ -210,7 +210,7 @@ struct MoeTable {
   bool pool_layers = false;
   Auto<double> aux_coef;  // auto: the family's
   Auto<double> z_coef;
-  LaterValue bias_rate = std::string("auto");
+  Auto<double> bias_rate;
   LaterValue capacity_factor = std::string("auto");
   bool force_balanced = false;
 };

@@ -230,12 +230,20 @@ void apply_moe(const MoeTable& moe, models::Experts& experts) {
   experts.pool_layers = moe.pool_layers;
   experts.balance_coefficient = moe.aux_coef.value_or(experts.balance_coefficient);
   experts.z_coefficient = moe.z_coef.value_or(experts.z_coefficient);
+  experts.bias_rate = moe.bias_rate.value_or(experts.bias_rate);
   experts.route.force_balanced = moe.force_balanced;
 }
 
 // Settings of experts that the model does not have.
 void check_moe(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
-  if (model.experts.count > 0) return;
+  if (model.experts.count > 0) {
+    if (model.experts.router_bias || config.moe.bias_rate.is_word()) return;
+    faults.push_back({"moe.bias_rate", config.origin_of("moe.bias_rate"),
+                      fmt::format("found it for {}, whose routers have no bias; leave it out, moe.aux_coef "
+                                  "balances its experts",
+                                  model.family->name)});
+    return;
+  }
   const MoeTable usual;
   const auto check = [&](const char* key, bool is_set) {
     if (!is_set) return;
@@ -247,6 +255,7 @@ void check_moe(const RunConfig& config, const models::ModelConfig& model, std::v
   check("moe.pool_layers", config.moe.pool_layers);
   check("moe.aux_coef", !config.moe.aux_coef.is_word());
   check("moe.z_coef", !config.moe.z_coef.is_word());
+  check("moe.bias_rate", !config.moe.bias_rate.is_word());
   check("moe.force_balanced", config.moe.force_balanced);
 }
 

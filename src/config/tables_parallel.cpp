@@ -109,7 +109,11 @@ TableSpec moe_table() {
           key("z_coef", &T::z_coef,
               "Weight of the loss that keeps the router's logits small; auto: the family's.",
               between(0, kMostCoefficient)),
-          later(key("bias_rate", &T::bias_rate, "Rate of the balancing bias.")),
+          key("bias_rate", &T::bias_rate,
+              "How far a step moves the bias by which experts are chosen, up for those below the mean load, "
+              "down "
+              "for the others; auto: 0.001 for families that have one.",
+              between(0, 1)),
           later(key("capacity_factor", &T::capacity_factor, "Room of an expert; auto: the family's.")),
           key("force_balanced", &T::force_balanced,
               "Give every expert equally many tokens whatever the router says: for measuring, never to "

@@ -1,6 +1,7 @@
 // Rows of the optimizer's ops.
 #include "device/op_operands.h"
 #include "optim/optimizer.h"
+#include "optim/router_bias.h"
 #include "tensor/update_scalars.h"
 
 namespace strata::device::op_rows {
@@ -145,6 +146,16 @@ void add_update_rows(std::vector<OpCase>& cases) {
   const optim::Lion lion;
   cases.push_back(
       {"lion", &optim::kLion, {f32({12, 20}), f32({12, 20}), f32({12, 20}), scalars}, with(lion), {0, 1}});
+  cases.push_back({.name = "router_bias_update",
+                   .op = &optim::kRouterBiasUpdate,
+                   .inputs = {f32({6}),
+                              {.dtype = DType::kI64,
+                               .shape = {6},
+                               .content = [](int64_t i) { return static_cast<double>(i * 5 % 7); }},
+                              scalars},
+                   .attrs = optim::RouterBiasAttrs{0.01},
+                   .updates = {0},
+                   .replicated_only = true});
   cases.push_back({"lion_rows",
                    &optim::kLion,
                    {bias, f32({48}, {24, 24}), bias, scalars},

@@ -30,6 +30,7 @@ std::string_view name_of(ParameterRole role) {
                                                 "ffn in",
                                                 "ffn out",
                                                 "router",
+                                                "bias of the router",
                                                 "experts in",
                                                 "experts out",
                                                 "norm",

@@ -153,6 +153,7 @@ enum class ParameterRole : uint8_t {
   kFfnIn,            //
   kFfnOut,           // back into the stream
   kRouter,           // logits of experts, and of the gate of a shared one
+  kRouterBias,       // chooses experts and weighs none: moved by their loads, it has no gradient
   kExpertIn,         // of all experts of a layer, one behind the other, of which a token passes some
   kExpertOut,        //
   kNorm,             // weights of norms,
@@ -180,6 +181,9 @@ struct Parameter {
   std::string part_of = {};
   int64_t first_row = 0;
   size_t first_segment = 0;
+  // Of kRouterBias: slots that went to each expert in a step, i64[experts], and how far they move it.
+  ValueId loads = kNone;
+  double balance_rate = 0;
 };
 
 // Shapes are global: of the value as a whole, whatever part of it a rank holds. How its parts lie is inferred

@@ -192,6 +192,9 @@ struct MoeSpec {
   int64_t intermediate_size = 0;  // of one expert
   ActivationKind activation = ActivationKind::kSilu;
   ops::RouteAttrs route = {};
+  // NAME.router.bias: experts are chosen by score and bias, and the bias is moved by their loads.
+  bool router_bias = false;
+  double bias_rate = 0;
   int64_t shared_size = 0;   // of the shared expert; 0: there is none
   bool shared_gate = false;  // what it gives is multiplied by the sigmoid of a number a token
   // The auxiliary loss (ops/router.h): over the tokens of each sequence, or of the whole micro-batch.

@@ -108,8 +108,19 @@ ValueId moe(Context& context, const MoeSpec& spec, ValueId x) {
   Graph& graph = context.graph;
   const int64_t ffn_width = spec.intermediate_size, width = spec.hidden_size;
   const ValueId logits = logits_of(context, spec.name + ".router", spec.experts, width, x);
-  const ops::Routed routed = ops::route(graph, logits, kNone, spec.route);
-  if (context.trains_experts) add_balance(context, spec, logits, routed);
+  ValueId bias = kNone;
+  if (spec.router_bias) {
+    bias = graph.add_parameter(spec.name + ".router.bias", ParameterRole::kRouterBias, {spec.experts},
+                               {Init::Kind::kZeros});
+  }
+  const ops::Routed routed = ops::route(graph, logits, bias, spec.route);
+  if (context.trains_experts) {
+    add_balance(context, spec, logits, routed);
+    if (bias != kNone) {
+      graph.parameters().back().loads = context.expert_tokens.back();
+      graph.parameters().back().balance_rate = spec.bias_rate;
+    }
+  }
   const ValueId up = expert_weight(context, spec.name + ".experts.up.weight", ParameterRole::kExpertIn,
                                    {spec.experts * 2 * ffn_width, width},
                                    std::vector<int64_t>(static_cast<size_t>(2 * spec.experts), ffn_width));

@@ -54,6 +54,11 @@ int64_t ConfigJson::integer_or(const char* key, int64_t fallback) const {
   return find(key) != nullptr ? integer(key) : fallback;
 }
 
+int64_t ConfigJson::count_or(const char* key, int64_t fallback) const {
+  const auto* field = find(key);
+  return field != nullptr && *field == 0 ? 0 : integer_or(key, fallback);
+}
+
 double ConfigJson::real_or(const char* key, double fallback) const {
   const auto* field = find(key);
   if (field == nullptr) return fallback;

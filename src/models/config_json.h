@@ -18,6 +18,7 @@ class ConfigJson {
 
   int64_t integer(const char* key) const;  // a positive integer
   int64_t integer_or(const char* key, int64_t fallback) const;
+  int64_t count_or(const char* key, int64_t fallback) const;  // 0 or more
   double real_or(const char* key, double fallback) const;
   bool boolean_or(const char* key, bool fallback) const;
   // The first of a list; `fallback` where the field is absent, nothing where it is null.

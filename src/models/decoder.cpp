@@ -40,6 +40,8 @@ layers::MoeSpec moe_of(const ModelConfig& config) {
           .intermediate_size = experts.intermediate_size,
           .activation = config.activation,
           .route = experts.route,
+          .router_bias = experts.router_bias,
+          .bias_rate = experts.bias_rate,
           .shared_size = experts.shared_size,
           .shared_gate = experts.shared_gate,
           .balance_by_sequence = experts.balance == Experts::Balance::kSequence,

@@ -14,8 +14,9 @@ extern const Family kQwen3;
 extern const Family kMixtral;   // mixtral.cpp
 extern const Family kQwen2Moe;  // qwen_moe.cpp
 extern const Family kQwen3Moe;
-extern const Family kOlmoe;  // olmoe.cpp
-extern const Family kOlmo;   // olmo.cpp
+extern const Family kOlmoe;    // olmoe.cpp
+extern const Family kGlm4Moe;  // glm4_moe.cpp
+extern const Family kOlmo;     // olmo.cpp
 extern const Family kOlmo2;
 extern const Family kGemma2;  // gemma.cpp
 extern const Family kGemma3;
@@ -29,9 +30,9 @@ extern const Family kT5;          // t5.cpp
 
 // In the order of docs/models.md and `strata presets`.
 inline constexpr std::array kFamilies{
-    &kLlama,    &kMistral,  &kQwen2,   &kQwen3, &kOlmo,       &kOlmo2,    &kGemma2,
-    &kGemma3,   &kPhi3,     &kGptNeoX, &kGpt2,  &kStarCoder2, &kStableLm, &kMixtral,
-    &kQwen2Moe, &kQwen3Moe, &kOlmoe,   &kBert,  &kT5,
+    &kLlama,    &kMistral,  &kQwen2,   &kQwen3,   &kOlmo,       &kOlmo2,    &kGemma2,
+    &kGemma3,   &kPhi3,     &kGptNeoX, &kGpt2,    &kStarCoder2, &kStableLm, &kMixtral,
+    &kQwen2Moe, &kQwen3Moe, &kOlmoe,   &kGlm4Moe, &kBert,       &kT5,
 };
 
 }  // namespace strata::models

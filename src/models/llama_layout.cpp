@@ -130,6 +130,10 @@ void add_experts(const ModelConfig& config, const Rows& rows, const ExpertNames&
   const Experts& experts = config.experts;
   const std::string block = names.block;
   rows.add(block + ".gate", "ffn.router", 0, experts.count, false);
+  if (experts.router_bias) {
+    rows.list.push_back({rows.file + block + ".gate.e_score_correction_bias", rows.ours + "ffn.router.bias",
+                         0, experts.count});
+  }
   for (int64_t e = 0; e < experts.count; ++e) {
     const std::string expert = block + ".experts." + std::to_string(e) + ".";
     const int64_t width = experts.intermediate_size, first = 2 * e * width;
@@ -138,10 +142,10 @@ void add_experts(const ModelConfig& config, const Rows& rows, const ExpertNames&
     rows.add(expert + names.down, "ffn.experts.down", e * config.hidden_size, config.hidden_size, false);
   }
   if (experts.shared_size == 0) return;
-  rows.add(block + ".shared_expert.gate_proj", "ffn.shared.up", 0, experts.shared_size, false);
-  rows.add(block + ".shared_expert.up_proj", "ffn.shared.up", experts.shared_size, experts.shared_size,
-           false);
-  rows.add(block + ".shared_expert.down_proj", "ffn.shared.down", 0, config.hidden_size, false);
+  const std::string shared = block + "." + names.shared;
+  rows.add(shared + ".gate_proj", "ffn.shared.up", 0, experts.shared_size, false);
+  rows.add(shared + ".up_proj", "ffn.shared.up", experts.shared_size, experts.shared_size, false);
+  rows.add(shared + ".down_proj", "ffn.shared.down", 0, config.hidden_size, false);
   if (experts.shared_gate) rows.add(block + ".shared_expert_gate", "ffn.shared.gate", 0, 1, false);
 }
 

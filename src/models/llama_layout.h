@@ -38,6 +38,7 @@ struct ExpertNames {
   const char* gate = "gate_proj";
   const char* up = "up_proj";
   const char* down = "down_proj";
+  const char* shared = "shared_expert";
 };
 std::vector<TensorRow> llama_tensors_with_experts(const ModelConfig& config, const ExpertNames& names = {});
 // The same where q, k and v are one tensor, gate and up another (Phi-3).

@@ -57,7 +57,9 @@ struct Experts {
   int64_t count = 0;              // 0: no layer has any
   int64_t intermediate_size = 0;  // of one expert
   ops::RouteAttrs route = {};     // route.k of them for each token
-  int64_t shared_size = 0;        // of the shared expert; 0: there is none
+  bool router_bias = false;       // experts are chosen by score and a bias, which loads move by ±bias_rate
+  double bias_rate = 0;
+  int64_t shared_size = 0;  // of the shared expert; 0: there is none
   bool shared_gate = false;
   // Layers from `first` on, of those every `period`-th (0: all), counted so that the last of each period has
   // them, as decoder_sparse_step says it; but for `dense`.

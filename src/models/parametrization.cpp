@@ -74,6 +74,7 @@ WidthScale width_scale(const ModelConfig& config, ParameterRole role) {
     case ParameterRole::kDistanceTable:
     case ParameterRole::kHeadTransform:
     case ParameterRole::kRouter:
+    case ParameterRole::kRouterBias:
     case ParameterRole::kExpertIn:
     case ParameterRole::kExpertOut:
       return {};
@@ -205,6 +206,7 @@ bool is_matrix(ParameterRole role) {
     case ParameterRole::kFinalNorm:
     case ParameterRole::kFinalNormBias:
     case ParameterRole::kBias:
+    case ParameterRole::kRouterBias:
       return false;
   }
   throw InternalError("neither a matrix nor a vector: role {}", static_cast<int>(role));

@@ -11,6 +11,7 @@
 #include "optim/definition.h"
 #include "optim/norms.h"
 #include "optim/operands.h"
+#include "optim/router_bias.h"
 
 namespace strata::optim {
 
@@ -462,6 +463,10 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of)
   std::vector<ValueId> inputs{update.hyper, tokens, update.updates};
   std::vector<ValueId> gradients, counted_gradients, counted_parameters;
   for (const auto& parameter : graph.parameters()) {
+    if (parameter.role == graph::ParameterRole::kRouterBias) {
+      gradients.push_back(kNone);
+      continue;
+    }
     STRATA_CHECK(parameter.gradient != kNone, "{} has no gradient", graph.value(parameter.value).name);
     graph.set_layer(parameter.layer);
     gradients.push_back(reduced_gradient(graph, parameter));
@@ -477,6 +482,10 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of)
   UpdateBuilder builder(graph, update);
   for (size_t i = 0; i < graph.parameters().size(); ++i) {
     const graph::Parameter& parameter = graph.parameters()[i];
+    if (parameter.role == graph::ParameterRole::kRouterBias) {
+      balance_router(graph, parameter, update.scalars);
+      continue;
+    }
     builder.add(parameter, gradients[i], rule_for(graph, parameter, rule_of));
   }
   builder.finish();

@@ -63,6 +63,8 @@ void sum_expert_tokens(Graph& graph, const std::vector<graph::ValueId>& own) {
     graph::Value& sum = graph.value(sums[i]);
     sum.role = graph::Role::kMetric;
     sum.name = std::exchange(graph.value(own[i]).name, "own." + graph.value(own[i]).name);
+    for (graph::Parameter& parameter : graph.parameters())
+      if (parameter.loads == own[i]) parameter.loads = sums[i];
   }
 }
 

@@ -15,7 +15,6 @@ const std::map<std::string, Values>& values() {
       {"parallel.expert_tensor", {"2", "1"}},
       {"parallel.dispatch", {"\"flat\"", "\"auto\""}},
       {"parallel.expert_capacity", {"1.5", "\"auto\""}},
-      {"moe.bias_rate", {"0.1", "\"auto\""}},
       {"moe.capacity_factor", {"1.5", "\"auto\""}},
       {"recovery.rules", {"[]", "\"auto\""}},
       {"recovery.rule", {"[{when=\"spike\"}]", "[]"}},

@@ -1,4 +1,5 @@
 // [moe]: losses that balance experts by the counts and scores that they are made of.
+#include <algorithm>
 #include <cmath>
 
 #include "contracts/contract.h"
@@ -87,14 +88,47 @@ void force_balanced(const std::string&) {
   EXPECT_NE(first(forced, "loss"), first(free, "loss"));
 }
 
+// The bias of an expert moves by the rate in each step: up where it had fewer tokens than the mean.
+void bias_rate(const std::string&) {
+  Lab lab;
+  const std::string model = R"([model]
+preset = "glm-4.5-air"
+[model.override]
+num_hidden_layers = 2
+vocab_size = 300
+hidden_size = 32
+num_attention_heads = 4
+num_key_value_heads = 2
+head_dim = 8
+intermediate_size = 48
+n_routed_experts = 6
+num_experts_per_tok = 2
+moe_intermediate_size = 16
+)";
+  const auto bias_after = [&](const Sets& sets, int64_t steps) {
+    const Seen run = lab.run_toml(lab.toml(model), Sets{"training.sequence_length=16", "training.steps=2",
+                                                        "training.global_batch_size=4"} +
+                                                       kStill + sets);
+    return run.weights(steps).at("model.layers.1.mlp.gate.e_score_correction_bias").values;
+  };
+  const auto one = bias_after({"moe.bias_rate=0.25"}, 1);
+  // 128 slots over six experts: none has the mean. As many as there are have fewer or more.
+  for (const double value : one) EXPECT_EQ(std::abs(value), 0.25);
+  EXPECT_NE(std::count(one.begin(), one.end(), 0.25), 0);
+  EXPECT_NE(std::count(one.begin(), one.end(), -0.25), 0);
+  for (const double value : bias_after({}, 1)) EXPECT_NEAR(std::abs(value), 1e-3, 1e-9);
+  for (const double value : bias_after({"moe.bias_rate=0"}, 2)) EXPECT_EQ(value, 0.0);
+  EXPECT_EQ(one, bias_after({"moe.bias_rate=0.25", "training.micro_batch_size=1"}, 1));
+  const std::string refused = lab.refusal_of_toml(lab.toml(kModel), {"moe.bias_rate=0.25"});
+  EXPECT_TRUE(has(refused, "no bias") && has(refused, "moe.bias_rate")) << refused;
+}
+
 }  // namespace
 
 Contracts moe_keys() {
-  return {{"moe.balance", balance},
-          {"moe.pool_layers", pooled},
-          {"moe.aux_coef", coefficients},
-          {"moe.z_coef", coefficients},
-          {"moe.force_balanced", force_balanced}};
+  return {{"moe.bias_rate", bias_rate}, {"moe.balance", balance},
+          {"moe.pool_layers", pooled},  {"moe.aux_coef", coefficients},
+          {"moe.z_coef", coefficients}, {"moe.force_balanced", force_balanced}};
 }
 
 }  // namespace strata::contracts

@@ -32,12 +32,15 @@ class Listener(logging.Handler):
 
 def load(folder):
     said.clear()
-    kind = json.loads((folder / "config.json").read_text())["model_type"]
+    config = json.loads((folder / "config.json").read_text())
+    kind = config["model_type"]
+    # transformers' grouped products refuse widths that are no multiples of 16 bytes.
+    plain = {"experts_implementation": "eager"} if "num_experts_per_tok" in config else {}
     auto = {"bert": AutoModelForMaskedLM, "t5": AutoModelForSeq2SeqLM}.get(kind, AutoModelForCausalLM)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model, info = auto.from_pretrained(folder, dtype=torch.float32, output_loading_info=True,
-                                                           attn_implementation="eager")
+                                                           attn_implementation="eager", **plain)
     said.extend(str(w.message) for w in caught if "transformers" in (w.filename or ""))
     assert not any(info.get(k) for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
     return model.eval()

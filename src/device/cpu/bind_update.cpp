@@ -9,6 +9,7 @@
 #include "kernels/cpu/optimizer.h"
 #include "optim/operands.h"
 #include "optim/optimizer.h"
+#include "optim/router_bias.h"
 
 namespace strata::device::cpu_bind {
 namespace {
@@ -120,6 +121,21 @@ BoundKernel adamw(const BindRequest& request) {
                           static_cast<float>(plan.weight_decay), static_cast<float>(plan.lr_scale), nullptr);
       },
       RowsPlan(request));
+}
+
+// (bias, loads, scalars) → bias, in place
+BoundKernel router_bias_update(const BindRequest& request) {
+  struct Plan {
+    int64_t experts;
+    double rate;
+  };
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& [experts, rate] = plan_of<Plan>(held);
+        cpu::router_bias_update(experts, f32(p[0]), reinterpret_cast<const int64_t*>(p[1]), scalars_at(p[2]),
+                                rate);
+      },
+      Plan{request.view.in(0).shape[0], request.view.attrs<optim::RouterBiasAttrs>().rate});
 }
 
 // (master, momentum, grad, scalars)
@@ -239,6 +255,7 @@ std::span<const Binding> update_bindings() {
       {&optim::kSumOfPartials, sum_of_partials},
       {&optim::kAdamW, adamw},
       {&optim::kLion, lion},
+      {&optim::kRouterBiasUpdate, router_bias_update},
       {&optim::kMuon, muon},
       {&optim::kAdafactor, adafactor},
       {&optim::kAdafactorVector, adafactor_vector},

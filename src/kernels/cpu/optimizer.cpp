@@ -133,6 +133,18 @@ void adamw_update(int64_t n, float* master, float* m, float* v, const float* gra
   });
 }
 
+void router_bias_update(int64_t experts, float* bias, const int64_t* loads, const UpdateScalars* scalars,
+                        double rate) {
+  if (scalars->skip != 0) return;
+  int64_t all = 0;
+  for (int64_t e = 0; e < experts; ++e) all += loads[e];
+  // Whole numbers: the mean need not divide.
+  for (int64_t e = 0; e < experts; ++e) {
+    const int64_t below = all - loads[e] * experts;
+    bias[e] += static_cast<float>(below > 0 ? rate : below < 0 ? -rate : 0);
+  }
+}
+
 void lion_update(int64_t n, float* master, float* m, const float* grad, const UpdateScalars* scalars,
                  double beta1, double beta2, float weight_decay, float lr_scale) {
   const UpdateScalars& s = *scalars;

@@ -35,4 +35,8 @@ void adamw_update(int64_t n, float* master, float* m, float* v, const float* gra
 void lion_update(int64_t n, float* master, float* m, const float* grad, const UpdateScalars* scalars,
                  double beta1, double beta2, float weight_decay, float lr_scale);
 
+// bias[i] += rate · sign(mean of the loads − loads[i]).
+void router_bias_update(int64_t experts, float* bias, const int64_t* loads, const UpdateScalars* scalars,
+                        double rate);
+
 }  // namespace strata::cpu

@@ -7,6 +7,7 @@
 #include "kernels/reference/orthogonal.h"
 #include "optim/operands.h"
 #include "optim/optimizer.h"
+#include "optim/router_bias.h"
 #include "tensor/dynamic_map.h"
 #include "tensor/update_scalars.h"
 
@@ -141,6 +142,22 @@ void adamw(const Call& call) {
       call.out[Op::kV].put(at, v);
     }
   });
+}
+
+// (bias, loads, scalars) → bias
+void router_bias_update(const Call& call) {
+  UpdateScalars scalars;
+  std::memcpy(&scalars, call.in[2].data, sizeof scalars);
+  if (scalars.skip != 0) return;
+  const int64_t experts = call.in[0].shape[0];
+  double mean = 0;
+  for (int64_t e = 0; e < experts; ++e)
+    mean += static_cast<double>(call.in[1].index_at(e)) / static_cast<double>(experts);
+  const double rate = call.attrs.as<optim::RouterBiasAttrs>().rate;
+  for (int64_t e = 0; e < experts; ++e) {
+    const double below = mean - static_cast<double>(call.in[1].index_at(e));
+    call.out[0].put(e, call.in[0].at(e) + (below > 0 ? rate : below < 0 ? -rate : 0));
+  }
 }
 
 // (master, momentum, grad, scalars) → master, momentum; cpu::lion_update
@@ -302,6 +319,7 @@ std::span<const Row> update_kernels() {
       {&optim::kSumOfPartials, sum_of_partials},
       {&optim::kAdamW, adamw},
       {&optim::kLion, lion},
+      {&optim::kRouterBiasUpdate, router_bias_update},
       {&optim::kMuon, muon},
       {&optim::kAdafactor, adafactor},
       {&optim::kAdafactorVector, adafactor_vector},

@@ -1,0 +1,24 @@
+// What the families that choose experts as DeepSeek-V3 does say of them in config.json.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "models/config_json.h"
+#include "models/model.h"
+
+namespace strata::models {
+
+// What a config.json that leaves a key out means by it.
+struct SigmoidDefaults {
+  int64_t count, per_token, intermediate_size, shared, dense_layers;
+  int64_t groups = 1, kept_groups = 1;
+  double scale = 1;
+};
+Experts read_sigmoid_experts(const ConfigJson& json, const SigmoidDefaults& defaults);
+void write_sigmoid_experts(nlohmann::ordered_json& json, const Experts& experts);
+
+// As Llama's, and the layers behind the last that predict further tokens (MTP), which transformers passes
+// over too.
+bool ignores_mtp(const ModelConfig& config, std::string_view name);
+
+}  // namespace strata::models
