@@ -309,6 +309,7 @@ std::vector<OpCase> make_cases() {
   add_attention_rows(cases);
   add_context_rows(cases);
   add_experts_rows(cases);
+  add_latent_rows(cases);
   add_update_rows(cases);
   return cases;
 }
@@ -381,6 +382,7 @@ OpGraph graph_of(const OpCase& one, const std::vector<Operand>& inputs) {
     if (!operand.absent) {
       id = add_operand(made.graph, "in" + std::to_string(i), operand.dtype, operand.shape, operand.segments,
                        graph::Role::kParameter);
+      made.graph.value(id).segments_along = operand.segments_along;
     }
     made.inputs.push_back(id);
   }

@@ -29,6 +29,7 @@ struct Operand {
   // Content as a function of the element's index; unset: pseudo-random in (-1, 1), for timing any small
   // numbers.
   std::function<double(int64_t)> content = {};
+  int segments_along = -1;  // as graph::Value has it
 };
 
 struct OpCase {

@@ -7,6 +7,7 @@
 #include "ops/clamp.h"
 #include "ops/context_attention.h"
 #include "ops/experts.h"
+#include "ops/latent_attention.h"
 #include "ops/ops.h"
 #include "ops/router.h"
 #include "optim/optimizer.h"
@@ -45,6 +46,7 @@ class Timed {
     cross_attention();
     context_attention();
     experts();
+    latent_attention();
     embedding_and_loss();
     update();
     return std::move(cases_);
@@ -197,6 +199,24 @@ class Timed {
     add(ops::kCast, {rows(kWidth)}, ops::CastAttrs{DType::kF32});
   }
 
+  // Of heads of 64 + 32 and values of 64.
+  void latent_attention() {
+    constexpr int64_t kRotary = 32, kLength = 512, kQueries = kHeads * (kHeadDim + kRotary);
+    const ops::LatentAttrs heads{kHeadDim, kRotary, kHeadDim};
+    const Operand parts = rows(2 * kQueries + kWidth, {kQueries, kQueries, kWidth});
+    add(ops::kSplitLatents, {rows(384 + 256 + kRotary, {384, 256, kRotary})});
+    add(ops::kJoinLatents, {rows(384), rows(256), rows(kRotary)});
+    add(ops::kLatentHeads, {rows(kQueries), rows(2 * kWidth, {kWidth, kWidth}), rows(kRotary)}, heads);
+    add(ops::kLatentHeadsGrad, {parts}, heads);
+    const ops::AttentionAttrs attrs{
+        .head_dim = kHeadDim + kRotary, .sequence_length = kLength, .scale = 0.125, .value_dim = kHeadDim};
+    add(ops::kAttention, {parts, absent(), absent(), absent()}, attrs);
+    add(ops::kAttentionGrad,
+        {rows(kWidth), rows(kWidth), f32({kTokens / kLength, kHeads, kLength}), parts, absent(), absent(),
+         absent()},
+        attrs);
+  }
+
   void embedding_and_loss() {
     add(ops::kEmbedding, {ids(kTokens, kVocab), f32({kVocab, kWidth}), absent(), absent(), absent()},
         ops::EmbeddingAttrs{});
@@ -284,6 +304,7 @@ std::span<const UntimedOp> untimed_ops() {
       {&ops::kCachedAttention, kText},
       {&ops::kCachedCrossAttention, kText},
       {&ops::kStoreCross, kText},
+      {&ops::kCachedLatentAttention, kText},
   };
   return kUntimed;
 }

@@ -27,7 +27,7 @@ void require_bias(const NodeView& view, int bias, int64_t heads, int64_t keys) {
 std::vector<ValueSpec> infer_attention(const NodeView& view) {
   const Value& qkv = view.in(Attention::kQkv);
   const auto& attrs = view.attrs<AttentionAttrs>();
-  require_segments(view, qkv, attrs.head_dim);
+  require_segments(view, qkv, attrs.head_dim, attrs.value_dim);
   require(view, qkv.shape[0] % attrs.sequence_length == 0, "the tokens must be whole sequences");
   const bool causal = attrs.causal;
   for (const int i : {Attention::kKvBegin, Attention::kKvEnd}) {
@@ -40,23 +40,26 @@ std::vector<ValueSpec> infer_attention(const NodeView& view) {
   require_bias(view, Attention::kBias, qkv.segments[0] / attrs.head_dim, attrs.sequence_length);
   const int64_t heads = qkv.segments[0] / attrs.head_dim;
   const int64_t length = attrs.sequence_length;
-  return {{"out", qkv.dtype, {qkv.shape[0], qkv.segments[0]}},
+  return {{"out", qkv.dtype, {qkv.shape[0], heads * attrs.size_of_value()}},
           {"lse", DType::kF32, {qkv.shape[0] / length, heads, length}}};
 }
 
-// A product of [T, hd] with [hd, T], half of which the causal mask needs; a window leaves the rows that lie
-// further in than it with its width of keys.
-double product_flops(const NodeView& view, const Value& qkv) {
+// Products of [T, hd] with [hd, T] and [T, value size] with its like, so many of each. Half of them the
+// causal mask needs; a window leaves the rows that lie further in than it with its width of keys.
+double product_flops(const NodeView& view, const Value& qkv, double of_keys, double of_values) {
   const auto& attrs = view.attrs<AttentionAttrs>();
   const auto length = static_cast<double>(attrs.sequence_length);
   const auto window = static_cast<double>(attrs.window);
   double keys = window > 0 && window < length ? window * (2 - window / length) : length;
   if (!attrs.causal) keys *= 2;
-  return static_cast<double>(qkv.shape[0]) * keys * static_cast<double>(qkv.segments[0]);
+  const double width =
+      of_keys * static_cast<double>(attrs.head_dim) + of_values * static_cast<double>(attrs.size_of_value());
+  const auto heads = static_cast<double>(qkv.segments[0] / attrs.head_dim);
+  return static_cast<double>(qkv.shape[0]) * keys * heads * width;
 }
 
 Cost cost_attention(const NodeView& view) {
-  return {2 * product_flops(view, view.in(Attention::kQkv)), graph::streamed_bytes(view)};
+  return {product_flops(view, view.in(Attention::kQkv), 1, 1), graph::streamed_bytes(view)};
 }
 
 std::vector<PlacementOption> placements_attention(const NodeView&, int) {
@@ -83,8 +86,8 @@ std::vector<ValueSpec> infer_attention_grad(const NodeView& view) {
 }
 
 Cost cost_attention_grad(const NodeView& view) {
-  // Scores again, then dP, dV, dQ and dK.
-  return {5 * product_flops(view, view.in(AttentionGrad::kQkv)), graph::streamed_bytes(view)};
+  // Scores again, dQ and dK; dP and dV.
+  return {product_flops(view, view.in(AttentionGrad::kQkv), 3, 2), graph::streamed_bytes(view)};
 }
 
 std::vector<PlacementOption> placements_attention_grad(const NodeView&, int) {
@@ -97,6 +100,7 @@ std::vector<ValueSpec> infer_cached(const NodeView& view) {
   const Value& qkv = view.in(CachedAttention::kQkv);
   const auto& attrs = view.attrs<AttentionAttrs>();
   require_segments(view, qkv, attrs.head_dim);
+  require(view, attrs.value_dim == 0, "values in a cache are as wide as keys");
   const Value& cache = view.in(CachedAttention::kKeys);
   require(view, cache.shape.rank() == 3 && cache.shape[2] == qkv.segments[1] && cache.dtype == qkv.dtype,
           "the cache must be [slots, room, kv heads · head size] in qkv's dtype");

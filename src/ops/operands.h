@@ -177,11 +177,15 @@ struct RopeTable {
 };
 struct RopeAttrs {
   int64_t head_dim = 0;
-  bool inverse = false;  // turns back
+  bool inverse = false;   // turns back
+  int64_t first = 0;      // of a head's dimensions, the first that rotates
+  bool adjacent = false;  // pair i is (2i, 2i + 1), and not (i, i + half)
   bool operator==(const RopeAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
     to("head_dim", head_dim);
     to("inverse", inverse);
+    if (first != 0) to("first", first);
+    if (adjacent) to("adjacent", adjacent);
   }
 };
 struct Rope {
@@ -223,6 +227,8 @@ struct AttentionAttrs {
   double softcap = 0;           // above 0: scores become softcap · tanh(score / softcap) (Gemma 2)
   bool causal = true;           // a row sees no key behind its own
   int64_t bias_zero = 0;        // column of the bias for a key at the row's own place
+  int64_t value_dim = 0;        // of a head's values; 0: head_dim
+  int64_t size_of_value() const { return value_dim > 0 ? value_dim : head_dim; }
   bool operator==(const AttentionAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
     to("head_dim", head_dim);
@@ -232,6 +238,7 @@ struct AttentionAttrs {
     to("softcap", softcap);
     to("causal", causal);
     to("bias_zero", bias_zero);
+    if (value_dim != 0) to("value_dim", value_dim);
   }
 };
 struct Attention {

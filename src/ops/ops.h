@@ -95,12 +95,13 @@ struct RopeScaling {
   double theta = 10000;
   Kind kind = Kind::kUnscaled;
   double factor = 1;
-  double low_frequency_factor = 1;       // llama3
-  double high_frequency_factor = 4;      // llama3
-  double original_positions = 8192;      // all but interpolated
-  double beta_fast = 32, beta_slow = 1;  // YaRN
-  bool whole_pairs = true;               // YaRN: the ramp begins and ends at whole pairs
-  double attention_factor = 1;           // YaRN, LongRoPE: cosines and sines are multiplied by it
+  double low_frequency_factor = 1;        // llama3
+  double high_frequency_factor = 4;       // llama3
+  double original_positions = 8192;       // all but interpolated
+  double beta_fast = 32, beta_slow = 1;   // YaRN
+  bool whole_pairs = true;                // YaRN: the ramp begins and ends at whole pairs
+  double attention_factor = 1;            // YaRN, LongRoPE: cosines and sines are multiplied by it
+  double mscale = 0, mscale_all_dim = 0;  // YaRN: what attention_factor came from; 0: not said
   // LongRoPE: up to original_positions, and beyond.
   std::vector<double> short_factors = {}, long_factors = {};
 };
@@ -117,6 +118,8 @@ extern const OpDef kRopeTable;
 // Rotates the q and k parts of qkv[N, (h + 2 kv) · hd] by the angles of their positions; half-rotation
 // layout. table[positions, rotary_dim / 2, 2] holds cosines and sines.
 ValueId rope(Graph& graph, ValueId qkv, ValueId table, ValueId positions, int64_t head_dim);
+// The same of all heads of x[N, heads · head_dim], which has no parts.
+ValueId rope(Graph& graph, ValueId x, ValueId table, ValueId positions, const RopeAttrs& attrs);
 extern const OpDef kRope;  // (qkv, table, positions) → qkv
 
 // --- attention.cpp
@@ -128,7 +131,8 @@ struct AttentionOptions {
   ValueId bias = graph::kNone;
 };
 // Attention over sequences of attrs.sequence_length tokens; row i sees keys from kv_begin[i] (document mask;
-// absent: from 0) to i, or to the end where not causal. qkv has segments [q | k | v]. Gives [N, h · hd].
+// absent: from 0) to i, or to the end where not causal. qkv has segments [q | k | v]. Gives [N, h · value
+// size].
 ValueId attention(Graph& graph, ValueId qkv, ValueId kv_begin, const AttentionOptions& options);
 extern const OpDef kAttention;      // (qkv, kv_begin?, kv_end?, bias?) → out, lse[sequences, h, T]
 extern const OpDef kAttentionGrad;  // (dout, out, lse, qkv, kv_begin?, kv_end?, bias?) → dqkv, dbias?

@@ -7,11 +7,12 @@
 
 namespace strata::ops {
 
-void require_segments(const NodeView& view, const Value& qkv, int64_t head_dim) {
+void require_segments(const NodeView& view, const Value& qkv, int64_t head_dim, int64_t value_dim) {
   require(view, qkv.segments.size() == 3, "qkv must have the parts [q | k | v]");
-  require(view, qkv.segments[1] == qkv.segments[2], "k and v must be as wide as each other");
   require(view, qkv.segments[0] % head_dim == 0 && qkv.segments[1] % head_dim == 0,
           "q, k and v must be whole heads");
+  require(view, qkv.segments[2] == qkv.segments[1] / head_dim * (value_dim > 0 ? value_dim : head_dim),
+          "there must be as many heads of v as of k");
   require(view, qkv.segments[0] % qkv.segments[1] == 0,
           "the query heads must be a multiple of the key-value heads");
 }
@@ -21,13 +22,19 @@ namespace {
 // --- rope
 
 std::vector<ValueSpec> infer_rope(const NodeView& view) {
-  const int64_t head_dim = view.attrs<RopeAttrs>().head_dim;
-  require_segments(view, view.in(Rope::kQkv), head_dim);
-  require(view, head_dim % 2 == 0, "rotary embedding needs an even head size");
+  const auto& attrs = view.attrs<RopeAttrs>();
+  const Value& x = view.in(Rope::kQkv);
+  if (x.segments.empty()) {
+    require(view, x.shape.rank() == 2 && x.shape[1] % attrs.head_dim == 0, "the rows must be whole heads");
+  } else {
+    require_segments(view, x, attrs.head_dim);
+    require(view, attrs.head_dim % 2 == 0, "rotary embedding needs an even head size");
+  }
   require(view,
-          view.in(Rope::kTable).shape.rank() == 3 && view.in(Rope::kTable).shape[1] * 2 <= head_dim &&
+          view.in(Rope::kTable).shape.rank() == 3 &&
+              attrs.first + view.in(Rope::kTable).shape[1] * 2 <= attrs.head_dim &&
               view.in(Rope::kTable).shape[2] == 2,
-          "the table must be [positions, rotary_dim / 2, 2]");
+          "the table must be [positions, rotary_dim / 2, 2], for dimensions that a head has");
   require(view, view.in(Rope::kPositions).shape == Shape{view.in(Rope::kQkv).shape[0]},
           "there must be one position a token");
   return {{"qkv", view.in(Rope::kQkv).dtype, view.in(Rope::kQkv).shape, view.in(Rope::kQkv).segments}};
@@ -35,8 +42,14 @@ std::vector<ValueSpec> infer_rope(const NodeView& view) {
 
 Cost cost_rope(const NodeView& view) {
   const Value& qkv = view.in(Rope::kQkv);
-  const double share = 1.0 - static_cast<double>(qkv.segments[2]) / static_cast<double>(qkv.shape[1]);
-  const double elements = static_cast<double>(qkv.shape.elements()) * share;  // v passes untouched
+  double share = 1;
+  if (!qkv.segments.empty()) {  // v passes untouched
+    share -= static_cast<double>(qkv.segments[2]) / static_cast<double>(qkv.shape[1]);
+  } else {
+    share = static_cast<double>(2 * view.in(Rope::kTable).shape[1]) /
+            static_cast<double>(view.attrs<RopeAttrs>().head_dim);
+  }
+  const double elements = static_cast<double>(qkv.shape.elements()) * share;
   return {3 * elements, 2 * elements * static_cast<double>(size_of(qkv.dtype))};
 }
 
@@ -163,6 +176,10 @@ ValueId rope_table(Graph& graph, int64_t positions, int64_t rotary_dim, const Ro
 
 ValueId rope(Graph& graph, ValueId qkv, ValueId table, ValueId positions, int64_t head_dim) {
   return graph.add_node(kRope, {qkv, table, positions}, RopeAttrs{.head_dim = head_dim})[0];
+}
+
+ValueId rope(Graph& graph, ValueId x, ValueId table, ValueId positions, const RopeAttrs& attrs) {
+  return graph.add_node(kRope, {x, table, positions}, attrs)[0];
 }
 
 }  // namespace strata::ops

@@ -22,8 +22,8 @@ inline void require(const NodeView& view, bool condition, const char* what) {
   if (!condition) graph::shape_error(view, what);
 }
 
-// qkv = [q | k | v] of whole heads: what attention and rope read.
-void require_segments(const NodeView& view, const Value& qkv, int64_t head_dim);
+// qkv = [q | k | v] of whole heads: what attention and rope read. value_dim: of a head of v; 0: head_dim.
+void require_segments(const NodeView& view, const Value& qkv, int64_t head_dim, int64_t value_dim = 0);
 
 inline constexpr Placement kR = Placement::replicated();
 inline constexpr Placement kP = Placement::partial();

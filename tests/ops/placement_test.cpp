@@ -11,9 +11,9 @@ namespace {
 using graph::Placement;
 using graph::PlacementOption;
 
-// Sizes of the parts along a dimension: those of the value along its last one, else the whole.
+// Sizes of the parts along a dimension: those of the value, or the whole.
 std::vector<int64_t> parts_along(const Tensor& tensor, int dim) {
-  if (dim == tensor.shape.rank() - 1 && !tensor.segments.empty()) return tensor.segments;
+  if (dim == tensor.segment_dim() && !tensor.segments.empty()) return tensor.segments;
   return {tensor.shape[dim]};
 }
 
@@ -41,7 +41,7 @@ Tensor slice(const Tensor& tensor, Placement placement, int index, int shards) {
   const auto [outer, inner] = strides_of(tensor.shape, placement.dim);
   out.shape.set(placement.dim, static_cast<int64_t>(indices.size()));
   out.values.clear();
-  if (placement.dim == tensor.shape.rank() - 1) {
+  if (placement.dim == tensor.segment_dim()) {
     for (int64_t& segment : out.segments) segment /= shards;
   }
   for (int64_t o = 0; o < outer; ++o) {

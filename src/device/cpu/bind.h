@@ -30,6 +30,7 @@ std::span<const Binding> cross_bindings();
 std::span<const Binding> elementwise_bindings();
 std::span<const Binding> experts_bindings();
 std::span<const Binding> gemm_bindings();
+std::span<const Binding> latent_bindings();
 std::span<const Binding> loss_bindings();
 std::span<const Binding> router_bindings();
 std::span<const Binding> update_bindings();

@@ -70,12 +70,13 @@ cpu::AttentionShape shape_of(const NodeView& view, const Value& qkv) {
           .heads = qkv.segments[0] / head_dim,
           .kv_heads = qkv.segments[1] / head_dim,
           .head_dim = head_dim,
+          .value_dim = attrs.size_of_value(),
           .scale = static_cast<float>(attrs.scale),
           .dtype = qkv.dtype,
           .q_stride = row,
           .k_stride = row,
           .v_stride = row,
-          .out_stride = qkv.segments[0],
+          .out_stride = qkv.segments[0] / head_dim * attrs.size_of_value(),
           .kv_batch_stride = row * length,
           .causal = true,
           .window = attrs.window,
@@ -214,12 +215,15 @@ BoundKernel rope(const BindRequest& request) {
   const Value& qkv = view.in(ops::Rope::kQkv);
   const auto& attrs = view.attrs<ops::RopeAttrs>();
   const int64_t head_dim = attrs.head_dim;
+  const int64_t width = qkv.segments.empty() ? qkv.shape[1] : qkv.segments[0] + qkv.segments[1];
   RopePlan plan{{.rows = qkv.shape[0],
-                 .heads = (qkv.segments[0] + qkv.segments[1]) / head_dim,
+                 .heads = width / head_dim,
                  .head_dim = head_dim,
                  .rotary_dim = 2 * view.in(ops::Rope::kTable).shape[1],
                  .row_stride = qkv.shape[1],
-                 .dtype = qkv.dtype},
+                 .dtype = qkv.dtype,
+                 .first = attrs.first,
+                 .adjacent = attrs.adjacent},
                 attrs.inverse,
                 qkv.bytes()};
   return bound(

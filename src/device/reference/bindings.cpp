@@ -25,9 +25,9 @@ const std::vector<reference::Row>& rows() {
     for (const auto part :
          {reference::activation_kernels(), reference::attention_kernels(), reference::clamp_kernels(),
           reference::context_attention_kernels(), reference::cross_attention_kernels(),
-          reference::experts_kernels(), reference::linear_kernels(), reference::loss_kernels(),
-          reference::qk_norm_kernels(), reference::router_kernels(), reference::rows_kernels(),
-          reference::update_kernels(), reference::update_shard_kernels()}) {
+          reference::experts_kernels(), reference::latent_attention_kernels(), reference::linear_kernels(),
+          reference::loss_kernels(), reference::qk_norm_kernels(), reference::router_kernels(),
+          reference::rows_kernels(), reference::update_kernels(), reference::update_shard_kernels()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

@@ -22,8 +22,9 @@ void check(const AttentionShape& s) {
         "heads a multiple of kv_heads",
         s.batch, s.q_len, s.kv_len, s.heads, s.kv_heads);
   }
-  if (s.head_dim < 1 || s.head_dim > 256) {
-    throw ConfigError("[attention] found head_dim {}, expected 1 to 256", s.head_dim);
+  for (const int64_t size : {s.head_dim, s.value_dim}) {
+    if (size < 1 || size > kMostAttentionDim)
+      throw ConfigError("[attention] found heads of {}, expected 1 to {}", size, kMostAttentionDim);
   }
   if (s.dtype != DType::kF32 && s.dtype != DType::kBF16) {
     throw ConfigError("[attention] found dtype {}, expected f32 or bf16", name_of(s.dtype));
@@ -50,12 +51,13 @@ void check(const AttentionShape& s) {
           s.bias_width, s.bias_zero, s.softcap, -back, ahead);
     }
   }
-  const int64_t query = s.heads * s.head_dim, key = s.kv_heads * s.head_dim;
-  if (s.q_stride < query || s.out_stride < query || s.k_stride < key || s.v_stride < key) {
+  const int64_t in_memory = s.one_kv_head ? 1 : s.kv_heads;
+  const int64_t q = s.heads * s.head_dim, out = s.heads * s.value_dim;
+  const int64_t k = in_memory * s.head_dim, v = in_memory * s.value_dim;
+  if (s.q_stride < q || s.out_stride < out || s.k_stride < k || s.v_stride < v) {
     throw ConfigError(
-        "[attention] found strides q {}, k {}, v {}, out {}; expected at least {} for q and out, {} for k "
-        "and v",
-        s.q_stride, s.k_stride, s.v_stride, s.out_stride, query, key);
+        "[attention] found strides q {}, k {}, v {}, out {}; expected at least {}, {}, {} and {}", s.q_stride,
+        s.k_stride, s.v_stride, s.out_stride, q, k, v, out);
   }
 }
 
@@ -121,7 +123,9 @@ void for_each_task(const AttentionPlan& plan, int64_t tasks, std::byte* scratch,
 
 }  // namespace
 
-AttentionPlan plan_attention(const AttentionShape& s, int threads) {
+AttentionPlan plan_attention(const AttentionShape& shape, int threads) {
+  AttentionShape s = shape;
+  if (s.value_dim == 0) s.value_dim = s.head_dim;
   check(s);
   AttentionPlan plan;
   plan.shape = s;
@@ -134,14 +138,16 @@ AttentionPlan plan_attention(const AttentionShape& s, int threads) {
   BackwardRows(rows, s);
   plan.backward_scratch_bytes = rows.used() + plan.threads * backward_task_bytes(s);
 
-  const double heads = static_cast<double>(s.batch * s.heads);
-  plan.forward_flops = 4.0 * heads * pairs_of(s) * static_cast<double>(s.head_dim);
-  plan.backward_flops = 2.5 * plan.forward_flops;
-  const double query_values = heads * static_cast<double>(s.q_len * s.head_dim);
-  const double key_values = static_cast<double>(s.batch * s.kv_heads * s.kv_len * s.head_dim);
+  const double pairs = static_cast<double>(s.batch * s.heads) * pairs_of(s);
+  const auto head_dim = static_cast<double>(s.head_dim), value_dim = static_cast<double>(s.value_dim);
+  plan.forward_flops = 2 * pairs * (head_dim + value_dim);
+  plan.backward_flops = 2 * pairs * (3 * head_dim + 2 * value_dim);
+  const auto query_rows = static_cast<double>(s.batch * s.heads * s.q_len);
+  const auto key_rows = static_cast<double>(s.batch * (s.one_kv_head ? 1 : s.kv_heads) * s.kv_len);
   const double size = static_cast<double>(size_of(s.dtype));
-  plan.forward_bytes = size * (2 * query_values + 2 * key_values) + 4.0 * static_cast<double>(row_values(s));
-  plan.backward_bytes = size * (4 * query_values + 4 * key_values) + 4.0 * static_cast<double>(row_values(s));
+  const double once = size * (query_rows + key_rows) * (head_dim + value_dim);
+  plan.forward_bytes = once + 4 * query_rows;
+  plan.backward_bytes = 2 * once + 4 * query_rows;
   return plan;
 }
 
@@ -171,7 +177,7 @@ void attention_backward(const AttentionPlan& plan, const AttentionGradients& to,
                         const void* out, const float* lse, const AttentionInputs& in, void* scratch) {
   const AttentionShape& s = plan.shape;
   check(s, in);
-  STRATA_CHECK(in.kv_slot == nullptr, "[attention] no gradient passes through a cache");
+  STRATA_CHECK(in.kv_slot == nullptr && !s.one_kv_head, "[attention] no gradient passes through a cache");
   Carver carver(scratch);
   const BackwardRows shared(carver, s);
   std::byte* memory = static_cast<std::byte*>(scratch) + carver.used();

@@ -3,8 +3,9 @@
 //   out[i] = Σ_j P[i,j] v[j],   P[i,:] = softmax_j(s[i,:]),   lse[i] = log Σ_j exp(s[i,j]),
 //   s[i,j] = scale · q[i]·k[j] + bias[bias_zero + j - position(i)]
 //
-// per sequence and head; query head h reads key–value head h / (heads / kv_heads). Row i has the position
-// q_start + i among the keys and sees the keys j with
+// where q and k have head_dim elements, v and out value_dim; per sequence and head; query head h reads
+// key–value head h / (heads / kv_heads). Row i has the position q_start + i among the keys and sees the keys
+// j with
 //
 //   max(kv_begin[i], position - window + 1) ≤ j < kv_end[i],   and j ≤ position where causal.
 //
@@ -20,6 +21,9 @@
 
 namespace strata::cpu {
 
+// The most elements of a head, of queries and keys as of values.
+inline constexpr int64_t kMostAttentionDim = 1024;
+
 // Tensors are [batch, tokens, heads, head_dim] with head_dim and heads dense and a stride between tokens, so
 // that q, k and v may be slices of one fused buffer. Strides count elements.
 struct AttentionShape {
@@ -27,8 +31,9 @@ struct AttentionShape {
   int64_t q_len = 0;
   int64_t kv_len = 0;  // with a key–value cache: the most keys that a row may see
   int64_t heads = 1;
-  int64_t kv_heads = 1;  // divides heads
-  int64_t head_dim = 0;  // 1 … 256
+  int64_t kv_heads = 1;   // divides heads
+  int64_t head_dim = 0;   // of q and k
+  int64_t value_dim = 0;  // of v and out; 0: as head_dim
   float scale = 1.0f;
   DType dtype = DType::kF32;    // kF32 or kBF16: of q, k, v, out and their gradients
   int64_t q_stride = 0;         // of q and dq; sequences follow each other without a gap, as in out
@@ -36,6 +41,9 @@ struct AttentionShape {
   int64_t v_stride = 0;         // of v and dv
   int64_t out_stride = 0;       // of out and dout
   int64_t kv_batch_stride = 0;  // between sequences in k, v, dk and dv
+  // All key–value heads are one in memory, read by the task of each: more tasks for a single long cache.
+  // Forward only.
+  bool one_kv_head = false;
   // Equal pieces that the rows of a sequence, and its keys, consist of: each lies in one stretch of
   // positions, the pieces in rising order with gaps between them.
   int64_t q_pieces = 1;

@@ -35,7 +35,7 @@ HWY_INLINE void pack_keys(const Call& call, const KeyBlock& block, const Backwar
   const int64_t k_offset = call.k_offset(block.b, block.first, block.kv_head);
   const int64_t v_offset = call.v_offset(block.b, block.first, block.kv_head);
   pack_transposed(w.keys_t, call.in.k, s.dtype, k_offset, s.k_stride, block.keys, s.head_dim);
-  pack_transposed(w.values_t, call.in.v, s.dtype, v_offset, s.v_stride, block.keys, s.head_dim);
+  pack_transposed(w.values_t, call.in.v, s.dtype, v_offset, s.v_stride, block.keys, s.value_dim);
   // The scale of dQ = scale · dS K goes with K.
   pack_rows(w.keys, tile_stride(s.head_dim), call.in.k, s.dtype, k_offset, s.k_stride, block.keys, block.keys,
             s.head_dim, s.scale);
@@ -43,11 +43,10 @@ HWY_INLINE void pack_keys(const Call& call, const KeyBlock& block, const Backwar
 
 HWY_INLINE void pack_queries(const Call& call, int64_t b, const RowBlock& rows, const BackwardScratch& w) {
   const AttentionShape& s = call.shape;
-  const int64_t stride = tile_stride(s.head_dim);
-  pack_rows(w.q, stride, call.in.q, s.dtype, call.q_offset(b, rows.first, rows.head), s.q_stride, rows.rows,
-            kRows, s.head_dim, s.scale * kLog2e);
-  pack_rows(w.dout, stride, call.dout, s.dtype, call.out_offset(b, rows.first, rows.head), s.out_stride,
-            rows.rows, kRows, s.head_dim, 1.0f);
+  pack_rows(w.q, tile_stride(s.head_dim), call.in.q, s.dtype, call.q_offset(b, rows.first, rows.head),
+            s.q_stride, rows.rows, kRows, s.head_dim, s.scale * kLog2e);
+  pack_rows(w.dout, tile_stride(s.value_dim), call.dout, s.dtype, call.out_offset(b, rows.first, rows.head),
+            s.out_stride, rows.rows, kRows, s.value_dim, 1.0f);
 }
 
 // Columns [begin, end) of one row: p = 2^(score - lse), ds = p (dp - delta); 0 for keys outside [first,
@@ -91,9 +90,8 @@ HWY_INLINE void weigh_capped_row(float* HWY_RESTRICT p, float* HWY_RESTRICT ds, 
 HWY_INLINE void weigh(const Call& call, const KeyBlock& block, const RowBlock& rows, const TileRanges& ranges,
                       const BackwardScratch& w) {
   const AttentionShape& s = call.shape;
-  const int64_t stride = tile_stride(s.head_dim);
-  score_tiles(w.p, w.q, stride, w.keys_t, block.keys, s.head_dim, ranges);
-  score_tiles(w.ds, w.dout, stride, w.values_t, block.keys, s.head_dim, ranges);
+  score_tiles(w.p, w.q, tile_stride(s.head_dim), w.keys_t, block.keys, s.head_dim, ranges);
+  score_tiles(w.ds, w.dout, tile_stride(s.value_dim), w.values_t, block.keys, s.value_dim, ranges);
   const int64_t index = call.row_index(block.b, rows.first, rows.head);
   for (int64_t r = 0; r < kRows; ++r) {
     const int64_t begin = ranges.panel_begin(r / kTile), end = ranges.panel_end(r / kTile);
@@ -143,10 +141,9 @@ HWY_INLINE void add_rows(float* sums, int64_t stride, const float* weights, cons
 
 HWY_INLINE void add_key_gradients(const Call& call, const KeyBlock& block, const RowBlock& rows,
                                   const BackwardScratch& w) {
-  const int64_t stride = tile_stride(call.shape.head_dim);
-  const int64_t columns = align_up(call.shape.head_dim, kLanes);
-  add_rows(w.dv, stride, w.p, w.dout, columns, block, rows);
-  add_rows(w.dk, stride, w.ds, w.q, columns, block, rows);
+  const int64_t head_dim = call.shape.head_dim, value_dim = call.shape.value_dim;
+  add_rows(w.dv, tile_stride(value_dim), w.p, w.dout, align_up(value_dim, kLanes), block, rows);
+  add_rows(w.dk, tile_stride(head_dim), w.ds, w.q, align_up(head_dim, kLanes), block, rows);
 }
 
 HWY_INLINE void add_query_gradients(const Call& call, const TileRanges& ranges, const BackwardScratch& w) {
@@ -171,19 +168,18 @@ HWY_INLINE void add_bias_gradients(const Call& call, const KeyBlock& block, cons
 
 HWY_INLINE void clear_key_gradients(const Call& call, const BackwardScratch& w) {
   std::fill_n(w.dk, kKeys * tile_stride(call.shape.head_dim), 0.0f);
-  std::fill_n(w.dv, kKeys * tile_stride(call.shape.head_dim), 0.0f);
+  std::fill_n(w.dv, kKeys * tile_stride(call.shape.value_dim), 0.0f);
 }
 
 HWY_INLINE void store_key_gradients(const Call& call, const KeyBlock& block, const BackwardScratch& w) {
   const AttentionShape& s = call.shape;
-  const int64_t stride = tile_stride(s.head_dim);
   for (int64_t j = 0; j < block.keys; ++j) {
     const int64_t key = block.first + j;
     // The packed queries carry scale · log2 e.
-    unpack_row(call.to.dk, s.dtype, call.k_offset(block.b, key, block.kv_head), w.dk + j * stride, s.head_dim,
-               kLn2);
-    unpack_row(call.to.dv, s.dtype, call.v_offset(block.b, key, block.kv_head), w.dv + j * stride, s.head_dim,
-               1.0f);
+    unpack_row(call.to.dk, s.dtype, call.k_offset(block.b, key, block.kv_head),
+               w.dk + j * tile_stride(s.head_dim), s.head_dim, kLn2);
+    unpack_row(call.to.dv, s.dtype, call.v_offset(block.b, key, block.kv_head),
+               w.dv + j * tile_stride(s.value_dim), s.value_dim, 1.0f);
   }
 }
 
@@ -222,9 +218,9 @@ HWY_ATTR void rows_ready(const Call& call, const void* out, const float* lse, in
       const T* HWY_RESTRICT dx = static_cast<T*>(call.dout) + call.out_offset(b, i, head);
       Vector sum = hn::Zero(F32());
       int64_t c = 0;
-      for (; c + kLanes <= s.head_dim; c += kLanes) sum = hn::MulAdd(load(x + c), load(dx + c), sum);
+      for (; c + kLanes <= s.value_dim; c += kLanes) sum = hn::MulAdd(load(x + c), load(dx + c), sum);
       float total = hn::GetLane(hn::SumOfLanes(F32(), sum));
-      for (; c < s.head_dim; ++c) total += static_cast<float>(x[c]) * static_cast<float>(dx[c]);
+      for (; c < s.value_dim; ++c) total += static_cast<float>(x[c]) * static_cast<float>(dx[c]);
       delta[call.row_index(b, i, head)] = total;
       row_lse[call.row_index(b, i, head)] = lse[call.row_index(b, i, head)] * kLog2e;
     }

@@ -22,7 +22,7 @@ constexpr float kLog2e = 1.44269504088896341f;
 constexpr float kLn2 = 0.693147180559945309f;
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 constexpr int64_t kStep = 64;  // keys between two looks at the greatest score
-constexpr int64_t kMostColumns = 256;
+constexpr int64_t kMostColumns = kMostAttentionDim;
 
 // scores[j] = Σ_c q[c] · keys[j, c], four keys at a time to hide the latency of addition.
 template <typename T>
@@ -134,10 +134,10 @@ HWY_NOINLINE void split_of(const Call& call, const T* k, const T* v, int64_t b, 
                            int64_t begin, int64_t end, float* sums, float* row_max, float* row_sum) {
   const AttentionShape& s = call.shape;
   const int64_t rows = call.group * s.q_len;
-  const int64_t stride = padded_columns(s.head_dim);
+  const int64_t stride = padded_columns(s.head_dim), value_stride = padded_columns(s.value_dim);
   int64_t lo[kRows], hi[kRows];
   visible_keys(call, b, 0, s.q_len, lo, hi);
-  std::fill_n(sums, rows * stride, 0.0f);
+  std::fill_n(sums, rows * value_stride, 0.0f);
   std::fill_n(row_max, rows, kNone);
   std::fill_n(row_sum, rows, 0.0f);
   float q[kMostDecodeRows * kMostColumns];
@@ -151,7 +151,7 @@ HWY_NOINLINE void split_of(const Call& call, const T* k, const T* v, int64_t b, 
   end = std::min(end, hi[s.q_len - 1]);
   for (int64_t j0 = begin / kStep * kStep; j0 < end; j0 += kStep) {
     const int64_t here = std::max(j0, begin), next = std::min(j0 + kStep, end);
-    fetch_rows(v + call.v_offset(b, here, kv_head), s.v_stride, next - here, s.head_dim);
+    fetch_rows(v + call.v_offset(b, here, kv_head), s.v_stride, next - here, s.value_dim);
     fetch_rows(k + call.k_offset(b, next, kv_head), s.k_stride, std::min(next + kStep, end) - next,
                s.head_dim);
     for (int64_t row = 0; row < rows; ++row) {
@@ -167,8 +167,8 @@ HWY_NOINLINE void split_of(const Call& call, const T* k, const T* v, int64_t b, 
                    kLog2e, n);
       }
       const float factor = soften(scores, n, row_max[row], row_sum[row]);
-      add_values(sums + row * stride, scores, v + call.v_offset(b, first, kv_head), s.v_stride, n, s.head_dim,
-                 factor);
+      add_values(sums + row * value_stride, scores, v + call.v_offset(b, first, kv_head), s.v_stride, n,
+                 s.value_dim, factor);
     }
   }
 }
@@ -185,7 +185,7 @@ HWY_ATTR void decode(const Call& call, int64_t task, const DecodeScratch& w) {
   with_type(s.dtype, [&](auto* type) HWY_ATTR {
     using T = std::remove_reference_t<decltype(*type)>;
     split_of(call, static_cast<T*>(call.in.k), static_cast<T*>(call.in.v), b, kv_head, split * kSplit,
-             (split + 1) * kSplit, w.sums + part * padded_columns(s.head_dim), w.row_max + part,
+             (split + 1) * kSplit, w.sums + part * padded_columns(s.value_dim), w.row_max + part,
              w.row_sum + part);
   });
 }
@@ -195,7 +195,7 @@ HWY_ATTR void combine(const Call& call, int64_t task, const DecodeScratch& w) {
   const F32 d;
   const AttentionShape& s = call.shape;
   const int64_t b = task / s.kv_heads, kv_head = task % s.kv_heads;
-  const int64_t columns = padded_columns(s.head_dim);
+  const int64_t columns = padded_columns(s.value_dim);
   float total[kMostColumns];
   for (int64_t row = 0; row < w.rows; ++row) {
     const auto part = [&](int64_t split) { return (task * w.splits + split) * w.rows + row; };
@@ -213,7 +213,7 @@ HWY_ATTR void combine(const Call& call, int64_t task, const DecodeScratch& w) {
       }
     }
     const int64_t head = kv_head * call.group + row / s.q_len, i = row % s.q_len;
-    unpack_row(call.out, s.dtype, call.out_offset(b, i, head), total, s.head_dim,
+    unpack_row(call.out, s.dtype, call.out_offset(b, i, head), total, s.value_dim,
                sum == 0.0f ? 0.0f : 1.0f / sum);
     call.lse[call.row_index(b, i, head)] = sum == 0.0f ? kNone : most * kLn2 + std::log(sum);
   }

@@ -63,8 +63,8 @@ HWY_ATTR void forward(const Call& call, int64_t task, const ForwardScratch& w) {
   const int64_t first = chunk * call.plan.query_chunk;
   const int64_t rows = std::min(call.plan.query_chunk, s.q_len - first);
   const int64_t blocks = ceil_div(rows, kRows);
-  const int64_t stride = tile_stride(s.head_dim);
-  const int64_t columns = align_up(s.head_dim, kLanes);
+  const int64_t stride = tile_stride(s.head_dim), value_stride = tile_stride(s.value_dim);
+  const int64_t columns = align_up(s.value_dim, kLanes);
   visible_keys(call, b, first, rows, w.lo, w.hi);
 
   for (int64_t g = 0; g < call.group; ++g) {
@@ -76,7 +76,7 @@ HWY_ATTR void forward(const Call& call, int64_t task, const ForwardScratch& w) {
     }
   }
   const int64_t all_rows = call.group * blocks * kRows;
-  std::fill_n(w.sums, all_rows * stride, 0.0f);
+  std::fill_n(w.sums, all_rows * value_stride, 0.0f);
   std::fill_n(w.row_max, all_rows, -std::numeric_limits<float>::infinity());
   std::fill_n(w.row_sum, all_rows, 0.0f);
 
@@ -85,8 +85,8 @@ HWY_ATTR void forward(const Call& call, int64_t task, const ForwardScratch& w) {
   for (int64_t j0 = w.lo[0] / kKeys * kKeys; j0 < end; j0 += kKeys) {
     const int64_t keys = std::min(kKeys, end - j0);
     pack_transposed(w.keys, call.in.k, s.dtype, call.k_offset(b, j0, kv_head), s.k_stride, keys, s.head_dim);
-    pack_rows(w.values, stride, call.in.v, s.dtype, call.v_offset(b, j0, kv_head), s.v_stride, keys, keys,
-              s.head_dim, 1.0f);
+    pack_rows(w.values, value_stride, call.in.v, s.dtype, call.v_offset(b, j0, kv_head), s.v_stride, keys,
+              keys, s.value_dim, 1.0f);
     for (int64_t block = 0; block < blocks; ++block) {
       const int64_t* lo = w.lo + block * kRows;
       const int64_t* hi = w.hi + block * kRows;
@@ -110,8 +110,8 @@ HWY_ATTR void forward(const Call& call, int64_t task, const ForwardScratch& w) {
           factor[r] = soften_row(scores, ranges.panel_begin(t), ranges.panel_end(t), begin, last,
                                  w.row_max[row + r], w.row_sum[row + r]);
         }
-        add_values<Start::kScaledSum>(w.sums + row * stride, stride, w.scores, w.values, stride, columns,
-                                      ranges, factor);
+        add_values<Start::kScaledSum>(w.sums + row * value_stride, value_stride, w.scores, w.values,
+                                      value_stride, columns, ranges, factor);
       }
     }
   }
@@ -121,8 +121,8 @@ HWY_ATTR void forward(const Call& call, int64_t task, const ForwardScratch& w) {
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t row = g * blocks * kRows + r;
       const bool none = w.lo[r] >= w.hi[r];
-      unpack_row(call.out, s.dtype, call.out_offset(b, first + r, head), w.sums + row * stride, s.head_dim,
-                 none ? 0.0f : 1.0f / w.row_sum[row]);
+      unpack_row(call.out, s.dtype, call.out_offset(b, first + r, head), w.sums + row * value_stride,
+                 s.value_dim, none ? 0.0f : 1.0f / w.row_sum[row]);
       call.lse[call.row_index(b, first + r, head)] =
           none ? -std::numeric_limits<float>::infinity() : w.row_max[row] * kLn2 + std::log(w.row_sum[row]);
     }

@@ -24,12 +24,12 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// head_dim in whole vectors of the widest instruction set, and as the row stride of a packed tile.
-constexpr int64_t padded_columns(int64_t head_dim) {
-  return align_up(head_dim, 16);
+// A head's size in whole vectors of the widest instruction set, and as the row stride of a packed tile.
+constexpr int64_t padded_columns(int64_t size) {
+  return align_up(size, 16);
 }
-constexpr int64_t tile_stride(int64_t head_dim) {
-  return (padded_columns(head_dim) / 16 | 1) * 16;
+constexpr int64_t tile_stride(int64_t size) {
+  return (padded_columns(size) / 16 | 1) * 16;
 }
 
 // The operands of one call. Gradients are null in a forward call.
@@ -50,14 +50,16 @@ struct Call {
     return (b * shape.q_len + i) * shape.q_stride + head * shape.head_dim;
   }
   int64_t out_offset(int64_t b, int64_t i, int64_t head) const {
-    return (b * shape.q_len + i) * shape.out_stride + head * shape.head_dim;
+    return (b * shape.q_len + i) * shape.out_stride + head * shape.value_dim;
   }
   int64_t slot(int64_t b) const { return in.kv_slot != nullptr ? in.kv_slot[b] : b; }
   int64_t k_offset(int64_t b, int64_t j, int64_t kv_head) const {
-    return slot(b) * shape.kv_batch_stride + j * shape.k_stride + kv_head * shape.head_dim;
+    return slot(b) * shape.kv_batch_stride + j * shape.k_stride +
+           (shape.one_kv_head ? 0 : kv_head * shape.head_dim);
   }
   int64_t v_offset(int64_t b, int64_t j, int64_t kv_head) const {
-    return slot(b) * shape.kv_batch_stride + j * shape.v_stride + kv_head * shape.head_dim;
+    return slot(b) * shape.kv_batch_stride + j * shape.v_stride +
+           (shape.one_kv_head ? 0 : kv_head * shape.value_dim);
   }
   int64_t row_index(int64_t b, int64_t i, int64_t head) const {
     return (b * shape.heads + head) * shape.q_len + i;
@@ -128,9 +130,9 @@ class Carver {
 struct ForwardScratch {
   ForwardScratch(Carver& carver, const AttentionShape& s, int64_t query_chunk)
       : q(carver.take<float>(rows(s, query_chunk) * tile_stride(s.head_dim))),
-        sums(carver.take<float>(rows(s, query_chunk) * tile_stride(s.head_dim))),
+        sums(carver.take<float>(rows(s, query_chunk) * tile_stride(s.value_dim))),
         keys(carver.take<float>(kKeys * padded_columns(s.head_dim))),
-        values(carver.take<float>(kKeys * tile_stride(s.head_dim))),
+        values(carver.take<float>(kKeys * tile_stride(s.value_dim))),
         scores(carver.take<float>(kRows * kScoreStride)),
         row_max(carver.take<float>(rows(s, query_chunk))),
         row_sum(carver.take<float>(rows(s, query_chunk))),
@@ -156,13 +158,13 @@ struct BackwardRows {
 struct BackwardScratch {
   BackwardScratch(Carver& carver, const AttentionShape& s)
       : q(carver.take<float>(kRows * tile_stride(s.head_dim))),
-        dout(carver.take<float>(kRows * tile_stride(s.head_dim))),
+        dout(carver.take<float>(kRows * tile_stride(s.value_dim))),
         dq(carver.take<float>(kRows * tile_stride(s.head_dim))),
         keys_t(carver.take<float>(kKeys * padded_columns(s.head_dim))),
-        values_t(carver.take<float>(kKeys * padded_columns(s.head_dim))),
+        values_t(carver.take<float>(kKeys * padded_columns(s.value_dim))),
         keys(carver.take<float>(kKeys * tile_stride(s.head_dim))),
         dk(carver.take<float>(kKeys * tile_stride(s.head_dim))),
-        dv(carver.take<float>(kKeys * tile_stride(s.head_dim))),
+        dv(carver.take<float>(kKeys * tile_stride(s.value_dim))),
         p(carver.take<float>(kRows * kScoreStride)),
         ds(carver.take<float>(kRows * kScoreStride)),
         dq_sums(s.dtype == DType::kF32
@@ -177,7 +179,7 @@ struct DecodeScratch {
   DecodeScratch(Carver& carver, const AttentionShape& s)
       : splits(ceil_div(s.kv_len, kSplit)),
         rows(s.heads / s.kv_heads * s.q_len),
-        sums(carver.take<float>(s.batch * s.kv_heads * splits * rows * padded_columns(s.head_dim))),
+        sums(carver.take<float>(s.batch * s.kv_heads * splits * rows * padded_columns(s.value_dim))),
         row_max(carver.take<float>(s.batch * s.kv_heads * splits * rows)),
         row_sum(carver.take<float>(s.batch * s.kv_heads * splits * rows)) {}
   int64_t splits, rows;

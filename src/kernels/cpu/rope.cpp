@@ -23,15 +23,41 @@ HWY_INLINE void load_rotation(const float* table, Vector& cosine, Vector& sine, 
   hn::LoadInterleaved2(F32(), buffer, cosine, sine);
 }
 
+// Pairs (2i, 2i + 1) of a head's `n` elements that rotate; cosine and sine of a pair lie as its elements do.
+template <typename T>
+HWY_INLINE void rotate_adjacent(T* to, const T* from, const float* angles, float turn, int64_t n) {
+#if HWY_TARGET == HWY_SCALAR
+  for (int64_t i = 0; i < n; i += 2) {
+    const auto a = static_cast<float>(from[i]), b = static_cast<float>(from[i + 1]);
+    const float cosine = angles[i], sine = turn * angles[i + 1];
+    to[i] = static_cast<T>(a * cosine - b * sine);
+    to[i + 1] = static_cast<T>(b * cosine + a * sine);
+  }
+#else
+  const Vector sign = constant(turn);
+  for_vectors(n, [&](int64_t i, auto span) HWY_ATTR {
+    const Vector x = load(from + i, span), angle = load(angles + i, span);
+    const Vector other = hn::Mul(hn::Reverse2(F32(), x), sign), sine = hn::DupOdd(angle);
+    const Vector along = hn::Mul(x, hn::DupEven(angle));
+    store(to + i, hn::OddEven(hn::MulAdd(other, sine, along), hn::NegMulAdd(other, sine, along)), span);
+  });
+#endif
+}
+
 template <typename T>
 void rotate_rows(const RopeShape& shape, void* out, const void* in, const float* table,
                  const int32_t* positions, bool inverse, int64_t begin, int64_t end) {
   const int64_t half = shape.rotary_dim / 2;
   for (int64_t row = begin; row < end; ++row) {
     const float* const angles = table + int64_t{positions[row]} * shape.rotary_dim;
-    const T* const from = static_cast<const T*>(in) + row * shape.row_stride;
-    T* const to = static_cast<T*>(out) + row * shape.row_stride;
-    for_vectors(half, [&](int64_t i, auto span) HWY_ATTR {
+    const T* const from = static_cast<const T*>(in) + row * shape.row_stride + shape.first;
+    T* const to = static_cast<T*>(out) + row * shape.row_stride + shape.first;
+    if (shape.adjacent) {
+      for (int64_t head = 0; head < shape.heads; ++head)
+        rotate_adjacent(to + head * shape.head_dim, from + head * shape.head_dim, angles,
+                        inverse ? -1.0f : 1.0f, shape.rotary_dim);
+    }
+    for_vectors(shape.adjacent ? 0 : half, [&](int64_t i, auto span) HWY_ATTR {
       Vector cosine, sine;
       load_rotation(angles + 2 * i, cosine, sine, span);
       if (inverse) sine = hn::Neg(sine);
@@ -43,9 +69,12 @@ void rotate_rows(const RopeShape& shape, void* out, const void* in, const float*
     });
     if (from != to && shape.rotary_dim < shape.head_dim) {
       for (int64_t head = 0; head < shape.heads; ++head) {
-        const int64_t at = head * shape.head_dim + shape.rotary_dim;
-        std::memcpy(static_cast<void*>(to + at), from + at,
-                    static_cast<size_t>(shape.head_dim - shape.rotary_dim) * sizeof(T));
+        const int64_t rotated = head * shape.head_dim, before = rotated - shape.first,
+                      behind = rotated + shape.rotary_dim;
+        std::memcpy(static_cast<void*>(to + before), from + before,
+                    static_cast<size_t>(shape.first) * sizeof(T));
+        std::memcpy(static_cast<void*>(to + behind), from + behind,
+                    static_cast<size_t>(shape.head_dim - shape.first - shape.rotary_dim) * sizeof(T));
       }
     }
   }
@@ -68,9 +97,9 @@ HWY_EXPORT(RotateRows);
 void rope(const RopeShape& shape, void* out, const void* in, const float* table, const int32_t* positions,
           bool inverse) {
   require_activation_dtype(shape.dtype, "rope");
-  STRATA_CHECK(shape.rotary_dim % 2 == 0 && shape.rotary_dim <= shape.head_dim,
-               "[rope] rotary_dim is {}; an even number up to head_dim {} was expected", shape.rotary_dim,
-               shape.head_dim);
+  STRATA_CHECK(shape.rotary_dim % 2 == 0 && shape.first + shape.rotary_dim <= shape.head_dim,
+               "[rope] rotary_dim is {}, from element {} on; an even number of a head of {} was expected",
+               shape.rotary_dim, shape.first, shape.head_dim);
   STRATA_CHECK(shape.row_stride >= shape.heads * shape.head_dim,
                "[rope] row_stride is {}, less than {} heads of {}", shape.row_stride, shape.heads,
                shape.head_dim);

@@ -1,5 +1,6 @@
-// Rotary position embedding, half-rotation layout: pair i of a head is (i, i + rotary_dim / 2), rotated by
-// the angle position * frequency(i). Elements from rotary_dim to head_dim pass unchanged.
+// Rotary position embedding: pair i of a head is (i, i + rotary_dim / 2), or (2i, 2i + 1) where pairs are
+// adjacent, both counted from `first`; it is rotated by the angle position * frequency(i). Other elements
+// pass unchanged.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +14,11 @@ struct RopeShape {
   int64_t rows = 0;
   int64_t heads = 0;  // consecutive heads at the start of a row that rotate
   int64_t head_dim = 0;
-  int64_t rotary_dim = 0;  // even, at most head_dim
+  int64_t rotary_dim = 0;  // even; first + rotary_dim is at most head_dim
   int64_t row_stride = 0;  // elements between rows, of `in` and of `out`
   DType dtype = DType::kF32;
+  int64_t first = 0;
+  bool adjacent = false;
 };
 
 // out = in rotated (inverse: rotated back, which is the gradient). table is [max_positions, rotary_dim / 2,

@@ -15,8 +15,8 @@ double dot(const Array& a, int64_t at_a, const Array& b, int64_t at_b, int64_t n
   return sum;
 }
 
-int64_t at(const Attention& a, const Heads& part, int64_t token, int64_t head) {
-  return token * part.row + part.first + head * a.head_dim;
+int64_t at(const Heads& part, int64_t size, int64_t token, int64_t head) {
+  return token * part.row + part.first + head * size;
 }
 int64_t kv_head(const Attention& a, int64_t head) {
   return head / (a.heads / a.kv_heads);
@@ -30,8 +30,8 @@ double capped(const Attention& a, double scaled) {
 }
 
 double product(const Attention& a, int64_t n, int64_t head, const Seen& seen, int64_t j) {
-  return a.scale * dot(a.q.data, at(a, a.q, n, head), a.k.data, at(a, a.k, seen.origin + j, kv_head(a, head)),
-                       a.head_dim);
+  return a.scale * dot(a.q.data, at(a.q, a.head_dim, n, head), a.k.data,
+                       at(a.k, a.head_dim, seen.origin + j, kv_head(a, head)), a.head_dim);
 }
 double score(const Attention& a, double scaled, int64_t head, const Seen& seen, int64_t j) {
   return capped(a, scaled) + (a.bias.present() ? a.bias.at(bias_at(a, head, seen, j)) : 0);
@@ -41,6 +41,7 @@ double score(const Attention& a, double scaled, int64_t head, const Seen& seen, 
 
 Attention::Attention(const ops::AttentionAttrs& attrs, int64_t queries, int64_t q_width, int64_t kv_width)
     : head_dim(attrs.head_dim),
+      value_dim(attrs.size_of_value()),
       heads(q_width / head_dim),
       kv_heads(kv_width / head_dim),
       sequences(queries / attrs.sequence_length),
@@ -53,6 +54,7 @@ Attention::Attention(const ops::AttentionAttrs& attrs, int64_t queries, int64_t 
 Attention::Attention(const ops::CrossAttentionAttrs& attrs, int64_t queries, int64_t q_width,
                      int64_t kv_width)
     : head_dim(attrs.head_dim),
+      value_dim(head_dim),
       heads(q_width / head_dim),
       kv_heads(kv_width / head_dim),
       sequences(queries / attrs.sequence_length),
@@ -65,7 +67,7 @@ void attend(const Attention& a, const Array& out, const Array& lse) {
   parallel_for(a.sequences * a.heads, [&](int64_t task) {
     const int64_t head = task % a.heads;
     for (int64_t t = 0; t < a.length; ++t) {
-      const int64_t n = task / a.heads * a.length + t, to = (n * a.heads + head) * a.head_dim;
+      const int64_t n = task / a.heads * a.length + t, to = (n * a.heads + head) * a.value_dim;
       const Seen seen = a.seen(n);
       std::vector<double> weights;
       double highest = -std::numeric_limits<double>::infinity(), total = 0;
@@ -74,11 +76,11 @@ void attend(const Attention& a, const Array& out, const Array& lse) {
         highest = std::max(highest, weights.back());
       }
       for (double& weight : weights) total += weight = std::exp(weight - highest);
-      for (int64_t d = 0; d < a.head_dim; ++d) {
+      for (int64_t d = 0; d < a.value_dim; ++d) {
         double mixed = 0;
         for (int64_t j = seen.begin; j < seen.end; ++j)
           mixed += weights[static_cast<size_t>(j - seen.begin)] / total *
-                   a.v.data.at(at(a, a.v, seen.origin + j, kv_head(a, head)) + d);
+                   a.v.data.at(at(a.v, a.value_dim, seen.origin + j, kv_head(a, head)) + d);
         out.put(to + d, mixed);
       }
       if (lse.present()) lse.put(task * a.length + t, weights.empty() ? highest : highest + std::log(total));
@@ -88,31 +90,33 @@ void attend(const Attention& a, const Array& out, const Array& lse) {
 
 void attend_backward(const Attention& a, const Array& dout, const Array& out, const Array& lse,
                      const Array& dq, const Array& dk, const Array& dv, const Array& dbias) {
-  const int64_t hd = a.head_dim, group = a.heads / a.kv_heads, width = dbias.present() ? dbias.shape[1] : 0;
+  const int64_t hd = a.head_dim, vd = a.value_dim, group = a.heads / a.kv_heads,
+                width = dbias.present() ? dbias.shape[1] : 0;
   std::vector<std::vector<double>> shares(static_cast<size_t>(a.sequences * a.kv_heads));  // of dbias
   parallel_for(a.sequences * a.kv_heads, [&](int64_t task) {
     const int64_t kv = task % a.kv_heads, sequence = task / a.kv_heads;
-    std::vector<double> keys(static_cast<size_t>(a.encoder_length * hd)), values(keys.size()),
-        query(static_cast<size_t>(hd)), distances(static_cast<size_t>(a.heads * width));
+    std::vector<double> keys(static_cast<size_t>(a.encoder_length * hd)),
+        values(static_cast<size_t>(a.encoder_length * vd)), query(static_cast<size_t>(hd)),
+        distances(static_cast<size_t>(a.heads * width));
     for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
       for (int64_t t = 0; t < a.length; ++t) {
-        const int64_t n = sequence * a.length + t, from = at(a, a.q, n, head), to = (n * a.heads + head) * hd;
+        const int64_t n = sequence * a.length + t, from = at(a.q, hd, n, head),
+                      to = (n * a.heads + head) * vd;
         const double row_lse = lse.at((sequence * a.heads + head) * a.length + t);
-        const double drift = dot(dout, to, out, to, hd);
+        const double drift = dot(dout, to, out, to, vd);
         const Seen seen = a.seen(n);
         std::fill(query.begin(), query.end(), 0.0);
         for (int64_t j = seen.begin; j < seen.end; ++j) {
-          const int64_t key = at(a, a.k, seen.origin + j, kv), value = at(a, a.v, seen.origin + j, kv);
+          const int64_t key = at(a.k, hd, seen.origin + j, kv), value = at(a.v, vd, seen.origin + j, kv);
           const double scaled = product(a, n, head, seen, j);
           const double bend = a.softcap > 0 ? std::tanh(scaled / a.softcap) : 0;
           const double p = std::exp(score(a, scaled, head, seen, j) - row_lse);
-          const double ds = p * (dot(dout, to, a.v.data, value, hd) - drift);
+          const double ds = p * (dot(dout, to, a.v.data, value, vd) - drift);
           if (dbias.present()) distances[static_cast<size_t>(bias_at(a, head, seen, j))] += ds;
           const double slope = a.scale * (1 - bend * bend) * ds;
+          for (int64_t d = 0; d < vd; ++d) values[static_cast<size_t>(j * vd + d)] += p * dout.at(to + d);
           for (int64_t d = 0; d < hd; ++d) {
-            const auto place = static_cast<size_t>(j * hd + d);
-            values[place] += p * dout.at(to + d);
-            keys[place] += slope * a.q.data.at(from + d);
+            keys[static_cast<size_t>(j * hd + d)] += slope * a.q.data.at(from + d);
             query[static_cast<size_t>(d)] += slope * a.k.data.at(key + d);
           }
         }
@@ -121,10 +125,10 @@ void attend_backward(const Attention& a, const Array& dout, const Array& out, co
     }
     for (int64_t j = 0; j < a.encoder_length; ++j) {
       const int64_t token = sequence * a.encoder_length + j;
-      for (int64_t d = 0; d < hd; ++d) {
-        dk.put(at(a, a.k, token, kv) + d, keys[static_cast<size_t>(j * hd + d)]);
-        dv.put(at(a, a.v, token, kv) + d, values[static_cast<size_t>(j * hd + d)]);
-      }
+      for (int64_t d = 0; d < hd; ++d)
+        dk.put(at(a.k, hd, token, kv) + d, keys[static_cast<size_t>(j * hd + d)]);
+      for (int64_t d = 0; d < vd; ++d)
+        dv.put(at(a.v, vd, token, kv) + d, values[static_cast<size_t>(j * vd + d)]);
     }
     shares[static_cast<size_t>(task)] = std::move(distances);
   });

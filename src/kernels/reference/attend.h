@@ -9,7 +9,7 @@
 
 namespace strata::reference {
 
-// Tokens in rows, in which the part of a head of token n begins at n · row + first + head · head_dim.
+// Tokens in rows, in which the part of a head of token n begins at n · row + first + head · size.
 struct Heads {
   Array data;
   int64_t row = 0, first = 0;
@@ -22,7 +22,8 @@ struct Seen {
 };
 
 struct Attention {
-  int64_t head_dim = 0, heads = 0, kv_heads = 0;
+  int64_t head_dim = 0, value_dim = 0;  // sizes of a head, of q and k and of v and out
+  int64_t heads = 0, kv_heads = 0;
   int64_t sequences = 0, length = 0, encoder_length = 0;  // of queries, of keys
   double scale = 1, softcap = 0;
   Heads q, k, v;

@@ -49,7 +49,8 @@ void rope(const Call& call) {
   const auto& attrs = call.attrs.as<ops::RopeAttrs>();
   const int64_t head_dim = attrs.head_dim;
   const int64_t half = table.shape[1], row = qkv.shape[1];
-  const int64_t heads = (qkv.segments[0] + qkv.segments[1]) / head_dim;
+  const int64_t width = qkv.segments.empty() ? row : qkv.segments[0] + qkv.segments[1];
+  const int64_t heads = width / head_dim;
   const double turn = attrs.inverse ? -1 : 1;
   parallel_for(qkv.shape[0], [&](int64_t n) {
     const int64_t angles = call.in[2].index_at(n) * half * 2;
@@ -58,7 +59,9 @@ void rope(const Call& call) {
     }
     for (int64_t head = 0; head < heads; ++head) {
       for (int64_t i = 0; i < half; ++i) {
-        const int64_t first = n * row + head * head_dim + i, second = first + half;
+        const int64_t begin = n * row + head * head_dim + attrs.first;
+        const int64_t first = begin + (attrs.adjacent ? 2 * i : i),
+                      second = first + (attrs.adjacent ? 1 : half);
         const double cosine = table.at(angles + 2 * i), sine = turn * table.at(angles + 2 * i + 1);
         const double a = qkv.at(first), b = qkv.at(second);
         out.put(first, a * cosine - b * sine);

@@ -48,6 +48,7 @@ std::span<const Row> clamp_kernels();
 std::span<const Row> context_attention_kernels();
 std::span<const Row> cross_attention_kernels();
 std::span<const Row> experts_kernels();
+std::span<const Row> latent_attention_kernels();
 std::span<const Row> linear_kernels();
 std::span<const Row> loss_kernels();
 std::span<const Row> qk_norm_kernels();

@@ -29,6 +29,7 @@ struct Case {
   int64_t document = 0;
   DType dtype = DType::kF32;
   bool bias = false;
+  int64_t value_dim = 0;  // 0: as head_dim
 };
 void PrintTo(const Case& c, std::ostream* out) {
   *out << c.name;
@@ -68,15 +69,16 @@ struct Problem {
              .heads = c.heads,
              .kv_heads = c.kv_heads,
              .head_dim = c.head_dim,
+             .value_dim = c.value_dim > 0 ? c.value_dim : c.head_dim,
              .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
              .dtype = c.dtype,
              .causal = c.causal,
              .window = c.window};
     const int64_t query = c.heads * c.head_dim, key = c.kv_heads * c.head_dim;
     shape.q_stride = query + 3;
-    shape.k_stride = shape.v_stride = 2 * key + 1;
+    shape.k_stride = shape.v_stride = key + c.kv_heads * shape.value_dim + 1;
     shape.kv_batch_stride = (c.kv_len + 2) * shape.k_stride;
-    shape.out_stride = query + 5;
+    shape.out_stride = c.heads * shape.value_dim + 5;
     v_first = key;
     q = normal(c.dtype, c.batch * c.q_len * shape.q_stride, 1);
     kv = normal(c.dtype, c.batch * shape.kv_batch_stride, 2);
@@ -171,12 +173,12 @@ struct Reference {
 
   explicit Reference(const Problem& p, bool gradients = true) {
     const AttentionShape& s = p.shape;
-    const int64_t group = s.heads / s.kv_heads, d = s.head_dim;
-    out.assign(static_cast<size_t>(s.batch * s.q_len * s.heads * d), 0.0);
-    dq = out;
+    const int64_t group = s.heads / s.kv_heads, d = s.head_dim, e = s.value_dim;
+    out.assign(static_cast<size_t>(s.batch * s.q_len * s.heads * e), 0.0);
+    dq.assign(static_cast<size_t>(s.batch * s.q_len * s.heads * d), 0.0);
     lse.assign(static_cast<size_t>(s.batch * s.heads * s.q_len), 0.0);
     dk.assign(static_cast<size_t>(s.batch * s.kv_len * s.kv_heads * d), 0.0);
-    dv = dk;
+    dv.assign(static_cast<size_t>(s.batch * s.kv_len * s.kv_heads * e), 0.0);
     dbias.assign(p.bias.size(), 0.0);
     for (int64_t b = 0; b < s.batch; ++b) {
       for (int64_t h = 0; h < s.heads; ++h) {
@@ -185,14 +187,15 @@ struct Reference {
             return at(p.q, s.dtype, (b * s.q_len + i) * s.q_stride + h * d + c);
           };
           const auto dout = [&](int64_t c) {
-            return at(p.dout, s.dtype, (b * s.q_len + i) * s.out_stride + h * d + c);
+            return at(p.dout, s.dtype, (b * s.q_len + i) * s.out_stride + h * e + c);
           };
           const int64_t key = b * s.kv_batch_stride + h / group * d;
+          const int64_t value = b * s.kv_batch_stride + h / group * e;
           const auto k = [&](int64_t j, int64_t c) {
             return at(p.kv, s.dtype, p.k_first + key + j * s.k_stride + c);
           };
           const auto v = [&](int64_t j, int64_t c) {
-            return at(p.kv, s.dtype, p.v_first + key + j * s.v_stride + c);
+            return at(p.kv, s.dtype, p.v_first + value + j * s.v_stride + c);
           };
           const int64_t position =
               (p.q_start.empty() ? s.kv_len - s.q_len : p.q_start[static_cast<size_t>(b)]) + i;
@@ -214,26 +217,26 @@ struct Reference {
             sum += weight.back();
           }
           lse[static_cast<size_t>((b * s.heads + h) * s.q_len + i)] = std::log(sum);
-          double* o = &out[static_cast<size_t>(((b * s.q_len + i) * s.heads + h) * d)];
+          double* o = &out[static_cast<size_t>(((b * s.q_len + i) * s.heads + h) * e)];
           for (int64_t j = lo; j < hi; ++j) {
-            for (int64_t c = 0; c < d; ++c) o[c] += weight[static_cast<size_t>(j - lo)] / sum * v(j, c);
+            for (int64_t c = 0; c < e; ++c) o[c] += weight[static_cast<size_t>(j - lo)] / sum * v(j, c);
           }
           if (!gradients) continue;
           double delta = 0.0;
-          for (int64_t c = 0; c < d; ++c) delta += o[c] * dout(c);
+          for (int64_t c = 0; c < e; ++c) delta += o[c] * dout(c);
           double* gq = &dq[static_cast<size_t>(((b * s.q_len + i) * s.heads + h) * d)];
           for (int64_t j = lo; j < hi; ++j) {
             const double w = weight[static_cast<size_t>(j - lo)] / sum;
-            const auto row = static_cast<size_t>(((b * s.kv_len + j) * s.kv_heads + h / group) * d);
+            const int64_t row = (b * s.kv_len + j) * s.kv_heads + h / group;
             double dp = 0.0;
-            for (int64_t c = 0; c < d; ++c) dp += double{dout(c)} * v(j, c);
+            for (int64_t c = 0; c < e; ++c) dp += double{dout(c)} * v(j, c);
             if (!p.bias.empty()) dbias[distance(j)] += w * (dp - delta);
             const double ds = w * (dp - delta) * s.scale;
             for (int64_t c = 0; c < d; ++c) {
               gq[c] += ds * k(j, c);
-              dk[row + static_cast<size_t>(c)] += ds * q(c);
-              dv[row + static_cast<size_t>(c)] += w * dout(c);
+              dk[static_cast<size_t>(row * d + c)] += ds * q(c);
             }
+            for (int64_t c = 0; c < e; ++c) dv[static_cast<size_t>(row * e + c)] += w * dout(c);
           }
         }
       }
@@ -281,22 +284,22 @@ void expect_close(const std::vector<double>& found, const std::vector<double>& e
 void expect_forward(const Problem& p, const Reference& r) {
   const AttentionShape& s = p.shape;
   const double tolerance = s.dtype == DType::kF32 ? 1e-6 : 4e-3;
-  const int64_t query = s.heads * s.head_dim;
-  expect_close(dense(p.out, s.dtype, 0, s.batch, s.q_len * s.out_stride, s.q_len, s.out_stride, query), r.out,
-               tolerance, "out");
+  const int64_t values = s.heads * s.value_dim;
+  expect_close(dense(p.out, s.dtype, 0, s.batch, s.q_len * s.out_stride, s.q_len, s.out_stride, values),
+               r.out, tolerance, "out");
   expect_close({p.lse.begin(), p.lse.end()}, r.lse, 1e-6, "lse");
 }
 
 void expect_gradients(const Problem& p, const Reference& r) {
   const AttentionShape& s = p.shape;
   const double tolerance = s.dtype == DType::kF32 ? 3e-6 : 1e-2;
-  const int64_t query = s.heads * s.head_dim, key = s.kv_heads * s.head_dim;
+  const int64_t query = s.heads * s.head_dim, key = s.kv_heads * s.head_dim, value = s.kv_heads * s.value_dim;
   expect_close(dense(p.dq, s.dtype, 0, s.batch, s.q_len * s.q_stride, s.q_len, s.q_stride, query), r.dq,
                tolerance, "dq");
   expect_close(dense(p.dkv, s.dtype, p.k_first, s.batch, s.kv_batch_stride, s.kv_len, s.k_stride, key), r.dk,
                tolerance, "dk");
-  expect_close(dense(p.dkv, s.dtype, p.v_first, s.batch, s.kv_batch_stride, s.kv_len, s.v_stride, key), r.dv,
-               tolerance, "dv");
+  expect_close(dense(p.dkv, s.dtype, p.v_first, s.batch, s.kv_batch_stride, s.kv_len, s.v_stride, value),
+               r.dv, tolerance, "dv");
   // A sum over rows and sequences.
   expect_close({p.dbias.begin(), p.dbias.end()}, r.dbias, 2 * tolerance, "dbias");
 }
@@ -321,9 +324,9 @@ TEST_P(AttentionTest, AgreesWithReference) {
   p.backward();
   expect_gradients(p, expected);
   const AttentionShape& s = p.shape;
-  expect_gaps_untouched(p.out, s.dtype, s.out_stride, s.heads * s.head_dim);
+  expect_gaps_untouched(p.out, s.dtype, s.out_stride, s.heads * s.value_dim);
   expect_gaps_untouched(p.dq, s.dtype, s.q_stride, s.heads * s.head_dim);
-  expect_gaps_untouched(p.dkv, s.dtype, s.k_stride, 2 * s.kv_heads * s.head_dim);
+  expect_gaps_untouched(p.dkv, s.dtype, s.k_stride, s.kv_heads * (s.head_dim + s.value_dim));
 }
 
 // One task a head for one thread, blocks of keys and of rows for many: the same bits.
@@ -388,7 +391,13 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"bias_window", 1, 400, 400, 2, 1, 24, true, 60, 150, kF32, true},
                     Case{"bias_suffix", 1, 60, 250, 2, 1, 24, true, 0, 0, kF32, true},
                     Case{"bias_decode", 2, 3, 1300, 4, 2, 20, true, 0, 0, kF32, true},
-                    Case{"bias_decode_bf16", 2, 1, 1300, 8, 2, 64, true, 0, 0, kBF16, true}),
+                    Case{"bias_decode_bf16", 2, 1, 1300, 8, 2, 64, true, 0, 0, kBF16, true},
+                    Case{"narrow_values", 2, 193, 193, 4, 2, 48, true, 0, 60, kF32, false, 20},
+                    Case{"narrow_values_bf16", 1, 210, 210, 3, 3, 192, true, 0, 0, kBF16, false, 128},
+                    Case{"wide_values", 1, 130, 130, 4, 1, 24, true, 0, 0, kF32, false, 70},
+                    Case{"narrow_values_decode", 2, 1, 1300, 16, 2, 72, true, 0, 0, kF32, false, 40},
+                    Case{"wide_heads_decode", 1, 2, 1100, 8, 1, 576, true, 0, 0, kF32, false, 512},
+                    Case{"wide_heads", 1, 100, 230, 4, 1, 576, true, 0, 0, kF32, false, 512}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 // Moves one input at a time: the gradient of sum(out · dout).
@@ -548,7 +557,8 @@ TEST(Attention, BadShapesAreNamed) {
     change(bad);
     EXPECT_THROW(plan_attention(bad, 2), ConfigError);
   };
-  refused([](AttentionShape& s) { s.head_dim = 257; });
+  refused([](AttentionShape& s) { s.head_dim = 1025; });
+  refused([](AttentionShape& s) { s.value_dim = 1025; });
   refused([](AttentionShape& s) { s.heads = 3, s.kv_heads = 2; });
   refused([](AttentionShape& s) { s.dtype = DType::kF16; });
   refused([](AttentionShape& s) { s.window = 3, s.causal = false; });

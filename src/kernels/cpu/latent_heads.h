@@ -1,0 +1,25 @@
+// Queries, keys and values of latent attention as attention reads them: kernels of ops::latent_heads and its
+// gradient.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace strata::cpu {
+
+// A head has plain + rotary elements of a query and of a key, value of a value.
+struct LatentHeads {
+  int64_t rows = 0, heads = 0;
+  int64_t plain = 0, rotary = 0, value = 0;
+  DType dtype = DType::kF32;
+};
+
+// qkv[rows, q | k | v]: each key is its head's part of kv[rows, plain keys | values] and `rotated`, which all
+// heads share.
+void latent_heads_forward(const LatentHeads& shape, void* qkv, const void* q, const void* kv,
+                          const void* rotated);
+// drotated is the sum over heads, in fp32, rounded once.
+void latent_heads_backward(const LatentHeads& shape, void* dq, void* dkv, void* drotated, const void* dqkv);
+
+}  // namespace strata::cpu
