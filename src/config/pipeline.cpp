@@ -49,7 +49,8 @@ parallel::StageLayout layout_of(const RunConfig& config, const models::ModelConf
 parallel::PartCosts costs_of_parts(const models::ModelConfig& model, int64_t sequence_length) {
   parallel::PartCosts costs;
   // A product takes 6 operations an element and token, forward and backward; attention by half, two products.
-  const double attention = 6 * static_cast<double>(sequence_length) * static_cast<double>(model.q_width());
+  const double attention =
+      3 * static_cast<double>(sequence_length) * static_cast<double>(model.q_width() + model.value_width());
   costs.layers.assign(static_cast<size_t>(model.blocks()), attention);
   const auto roles = models::parameter_roles(model);
   for (const auto& [name, shape] : models::parameter_shapes(model)) {

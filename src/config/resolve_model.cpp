@@ -51,7 +51,14 @@ models::ModelConfig model_of_family(const ModelTable& table) {
   const bool grouped = base.kv_heads < base.heads;
   config.kv_heads =
       table.num_key_value_heads.value_or(grouped ? std::min(config.kv_heads, config.heads) : config.heads);
-  config.head_dim = table.head_dim.value_or(config.heads > 0 ? config.hidden_size / config.heads : 0);
+  if (!config.latent) {
+    config.head_dim = table.head_dim.value_or(config.heads > 0 ? config.hidden_size / config.heads : 0);
+  } else if (table.head_dim) {
+    throw ConfigError(
+        "[model.head_dim] {} says the sizes of a head one by one; set qk_nope_head_dim, qk_rope_head_dim and "
+        "v_head_dim in [model.override]",
+        family->name);
+  }
   config.intermediate_size =
       table.intermediate_size.value_or(config.hidden_size * base.intermediate_size / base.hidden_size);
   config.max_positions = table.max_position_embeddings.value_or(config.max_positions);

@@ -26,6 +26,8 @@ std::string_view name_of(ParameterRole role) {
                                                 "bias of attention in",
                                                 "query of cross attention",
                                                 "key and value of cross attention",
+                                                "into latents",
+                                                "from latents",
                                                 "attention out",
                                                 "ffn in",
                                                 "ffn out",

@@ -149,7 +149,9 @@ enum class ParameterRole : uint8_t {
   kAttentionInBias,  //
   kCrossQuery,       // of attention to an encoder: q,
   kCrossKeyValue,    //   [k | v], which the encoder's tokens pass
-  kAttentionOut,     // back into the stream, of both kinds of attention
+  kLatentIn,         // of latent attention: into latents, or into queries that have none,
+  kLatentUp,         //   from latents to heads
+  kAttentionOut,     // back into the stream, of all kinds of attention
   kFfnIn,            //
   kFfnOut,           // back into the stream
   kRouter,           // logits of experts, and of the gate of a shared one

@@ -42,16 +42,6 @@ ValueId reduced(Context& context, ValueId terms) {
   return graph::reshard(context.graph, terms, "tensor", context.sequence_parallel ? kRows : kWhole);
 }
 
-ValueId cache(Context& context, const std::string& name, int64_t room, int64_t width) {
-  Value value;
-  value.name = name;
-  value.dtype = context.activations;
-  value.shape = {context.cache_slots > 0 ? context.cache_slots : context.sequences, room, width};
-  value.role = Role::kCache;
-  value.placements = on_tensor_axis(context, Placement::sharded(2));  // by heads
-  return context.graph.add_value(std::move(value));
-}
-
 ValueId add_parameter(Context& context, const std::string& name, ParameterRole role, Shape shape,
                       Init::Kind start, std::vector<Placement> placements = {},
                       std::vector<int64_t> segments = {}) {
@@ -175,6 +165,20 @@ Context encoder_of(const Context& context) {
                .of_encoder = true};
   make_bidirectional(side);
   return side;
+}
+
+ValueId cache(Context& context, const std::string& name, int64_t room, int64_t width, bool by_heads) {
+  Value value;
+  value.name = name;
+  value.dtype = context.activations;
+  value.shape = {context.cache_slots > 0 ? context.cache_slots : context.sequences, room, width};
+  value.role = Role::kCache;
+  if (by_heads) value.placements = on_tensor_axis(context, Placement::sharded(2));
+  return context.graph.add_value(std::move(value));
+}
+
+ValueId projection_weight(Context& context, const LinearSpec& spec) {
+  return add_projection(context, spec).weight;
 }
 
 ValueId linear(Context& context, const LinearSpec& spec, ValueId x) {

@@ -129,6 +129,10 @@ struct LinearSpec {
   std::vector<int64_t> segments = {};  // parts of the outputs
 };
 ValueId linear(Context& context, const LinearSpec& spec, ValueId x);
+// The weight alone, for what multiplies by it in another way.
+ValueId projection_weight(Context& context, const LinearSpec& spec);
+// [slots, room, width] of the activations' type, kCached only. by_heads: ranks that share heads share it.
+ValueId cache(Context& context, const std::string& name, int64_t room, int64_t width, bool by_heads = true);
 
 struct NormSpec {
   std::string name = {};
@@ -228,6 +232,8 @@ struct StackSpec {
   NormPlacement norm_placement = NormPlacement::kPreNorm;
   NormSpec norm;
   AttentionSpec attention;
+  // Takes the place of `attention` where it is there.
+  std::function<ValueId(Context&, const std::string& name, ValueId x)> other_attention = {};
   // Where layers differ: window layers have these instead.
   AttentionSpec window_attention = {};
   std::function<bool(int64_t layer)> is_windowed = {};

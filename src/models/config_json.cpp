@@ -181,6 +181,7 @@ ops::RopeScaling ConfigJson::rope(int64_t max_positions, double default_theta, c
       number("original_max_position_embeddings",
              real_or("original_max_position_embeddings", static_cast<double>(max_positions)));
   const double ratio = static_cast<double>(max_positions) / rope.original_positions;
+  rope.mscale_all_dim = number("mscale_all_dim", 0);
   using Kind = ops::RopeScaling::Kind;
   if (kind == "default") {
     return rope;
@@ -205,7 +206,7 @@ ops::RopeScaling ConfigJson::rope(int64_t max_positions, double default_theta, c
     const auto grown = [&](double scale) {
       return rope.factor <= 1 ? 1.0 : 0.1 * scale * std::log(rope.factor) + 1;
     };
-    const double one = number("mscale", 0), all = number("mscale_all_dim", 0);
+    const double one = rope.mscale = number("mscale", 0), all = rope.mscale_all_dim;
     rope.attention_factor =
         number("attention_factor", one != 0 && all != 0 ? grown(one) / grown(all) : grown(1));
   } else if (kind == "longrope" || kind == "su") {
@@ -337,6 +338,9 @@ void write_rope(nlohmann::ordered_json& json, const ops::RopeScaling& rope) {
                               {"original_max_position_embeddings", original}};
       break;
   }
+  if (rope.kind == Kind::kUnscaled) return;
+  if (rope.mscale != 0) json["rope_scaling"]["mscale"] = rope.mscale;
+  if (rope.mscale_all_dim != 0) json["rope_scaling"]["mscale_all_dim"] = rope.mscale_all_dim;
 }
 
 nlohmann::ordered_json layer_types_json(const ModelConfig& config) {

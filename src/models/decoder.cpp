@@ -50,6 +50,30 @@ layers::MoeSpec moe_of(const ModelConfig& config) {
           .z_coefficient = experts.z_coefficient};
 }
 
+// Growth of scores where positions are stretched, beside that of cosines and sines: latent attention's alone.
+double score_growth(const ops::RopeScaling& rope) {
+  if (rope.mscale_all_dim == 0 || rope.factor <= 1) return 1;
+  const double growth = 0.1 * rope.mscale_all_dim * std::log(rope.factor) + 1;
+  return growth * growth;
+}
+
+// Latent attention in all layers of the stack, rotated as its attention is.
+void attend_to_latents(const ModelConfig& config, layers::StackSpec& spec) {
+  const layers::LatentAttentionSpec attention{
+      .hidden_size = config.hidden_size,
+      .heads = config.heads,
+      .dims = *config.latent,
+      .bias = config.out_bias,
+      .rope_table = spec.attention.rope_table,
+      .adjacent_pairs = config.adjacent_rotary_pairs,
+      .scale = score_growth(config.rope) / std::sqrt(static_cast<double>(config.head_dim))};
+  spec.other_attention = [attention](layers::Context& context, const std::string& name, graph::ValueId x) {
+    layers::LatentAttentionSpec named = attention;
+    named.name = name;
+    return layers::latent_attention(context, named, x);
+  };
+}
+
 layers::StackSpec stack_of(const ModelConfig& config) {
   return {.layers = config.layers,
           .norm_placement = config.norm_placement,
@@ -197,6 +221,7 @@ Hidden build_stack(const ModelConfig& config, layers::Context& context) {
   layers::StackSpec spec = stack_of(config);
   if (config.positions != Positions::kLearned && has_layers(stages, 0, config.layers))
     rotate(config, context, spec);
+  if (config.latent) attend_to_latents(config, spec);
   layers::Stream stream;
   Hidden out;
   for (size_t i = 0; i < stages.size(); ++i) {

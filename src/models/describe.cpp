@@ -39,6 +39,7 @@ std::string positions_of(const ModelConfig& config) {
   if (config.positions == Positions::kRelative)
     return fmt::format("bias by distance in {} buckets", config.distance_buckets);
   std::string text = "rotary";
+  if (config.latent) text += fmt::format(" on {} of a head of {}", config.rotary_dim(), config.head_dim);
   if (config.partial_rotary_factor < 1)
     text += fmt::format(" on {:g} of a head", config.partial_rotary_factor);
   switch (config.rope.kind) {
@@ -70,6 +71,8 @@ std::string attention_of(const ModelConfig& config) {
   if (config.architecture == Architecture::kEncoder) add("both ways");
   if (config.architecture == Architecture::kEncoderDecoder)
     add("an encoder both ways, a decoder that reads it");
+  if (config.latent)
+    add(config.latent->query_rank > 0 ? "latent queries, keys and values" : "latent keys and values");
   if (config.kv_heads < config.heads) add("grouped queries");
   if (config.qkv_bias) add(config.out_bias ? "biases" : "biases of q, k, v");
   if (config.qk_norm == layers::AttentionSpec::QkNorm::kHead) add("norms of q and k by head");

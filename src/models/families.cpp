@@ -229,7 +229,18 @@ std::vector<std::string> faults_of(const ModelConfig& config) {
         fmt::format("{} heads cannot share {} key-value heads; the first must be a multiple of the second",
                     config.heads, config.kv_heads));
   }
-  if (config.family->size_keys.head_dim == nullptr && config.hidden_size % config.heads != 0) {
+  if (config.latent) {
+    const layers::LatentDims& dims = *config.latent;
+    if (dims.query_rank > 0) within(dims.query_rank, kMostWidth, "the rank of the queries' latent");
+    within(dims.rank + dims.rotary_dim, kMostLatent,
+           "the rank of keys and values with the part that rotates");
+    within(dims.value_dim, kMostHeadDim, "the size of a head's values");
+    if (config.kv_heads != config.heads)
+      faults.push_back(
+          fmt::format("{} key-value heads for {} heads; heads of latent attention have keys and values "
+                      "of their own",
+                      config.kv_heads, config.heads));
+  } else if (config.family->size_keys.head_dim == nullptr && config.hidden_size % config.heads != 0) {
     faults.push_back(
         fmt::format("a width of {} does not divide among {} heads", config.hidden_size, config.heads));
   }
@@ -261,7 +272,7 @@ std::vector<std::string> transformers_faults(const ModelConfig& config) {
   const auto is = [&](std::initializer_list<std::string_view> names) {
     return std::find(names.begin(), names.end(), family) != names.end();
   };
-  if (is({"llama3", "gemma2", "gemma3"}) && config.hidden_size % config.heads != 0) {
+  if (is({"llama3", "gemma2", "gemma3", "deepseek2"}) && config.hidden_size % config.heads != 0) {
     faults.push_back(fmt::format(
         "a width of {} does not divide among {} heads, and transformers refuses such a {} model, whatever "
         "the heads' size; take a width that is a multiple of the heads",
@@ -366,7 +377,7 @@ double training_flops_per_token(const ModelConfig& config, int64_t sequence_leng
     const double share = of_experts ? config.experts.share_of_a_token() : 1;
     (source ? of_source : of_target) += share * static_cast<double>(value.shape.elements());
   });
-  const double of_keys = 12 * static_cast<double>(config.q_width());
+  const double of_keys = 6 * static_cast<double>(config.q_width() + config.value_width());
   if (config.architecture != Architecture::kEncoderDecoder) {
     const bool causal = config.architecture == Architecture::kDecoder;
     return 6 * of_target + of_keys * keys_seen(config, config.layers, sequence_length, causal);

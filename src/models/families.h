@@ -25,14 +25,16 @@ extern const Family kGptNeoX;     // gpt_neox.cpp
 extern const Family kGpt2;        // gpt2.cpp
 extern const Family kStarCoder2;  // starcoder2.cpp
 extern const Family kStableLm;    // stablelm.cpp
-extern const Family kBert;        // bert.cpp
-extern const Family kT5;          // t5.cpp
+extern const Family kDeepseekV2;  // deepseek.cpp
+extern const Family kDeepseekV3;
+extern const Family kBert;  // bert.cpp
+extern const Family kT5;    // t5.cpp
 
 // In the order of docs/models.md and `strata presets`.
 inline constexpr std::array kFamilies{
-    &kLlama,    &kMistral,  &kQwen2,   &kQwen3,   &kOlmo,       &kOlmo2,    &kGemma2,
-    &kGemma3,   &kPhi3,     &kGptNeoX, &kGpt2,    &kStarCoder2, &kStableLm, &kMixtral,
-    &kQwen2Moe, &kQwen3Moe, &kOlmoe,   &kGlm4Moe, &kBert,       &kT5,
+    &kLlama, &kMistral, &kQwen2,      &kQwen3,      &kOlmo,     &kOlmo2,   &kGemma2,   &kGemma3,
+    &kPhi3,  &kGptNeoX, &kGpt2,       &kStarCoder2, &kStableLm, &kMixtral, &kQwen2Moe, &kQwen3Moe,
+    &kOlmoe, &kGlm4Moe, &kDeepseekV2, &kDeepseekV3, &kBert,     &kT5,
 };
 
 }  // namespace strata::models

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "layers/latent_attention.h"
 #include "layers/layers.h"
 #include "tensor/interleave.h"
 
@@ -110,10 +111,13 @@ struct ModelConfig {
   double clip_qkv = 0;          // q, k and v are cut to ± this; 0: they are not
   double attention_scalar = 0;  // scores are scaled by its -1/2 power; 0: the head size
   double attention_softcap = 0;
+  // Keys and values of a latent: heads have no head_dim but that of queries and keys.
+  std::optional<layers::LatentDims> latent;
   SlidingWindow sliding_window;
   double partial_rotary_factor = 1;  // of a head's dimensions that rotate
   ops::RopeScaling rope;
   std::optional<ops::RopeScaling> window_rope;  // of layers with a window, where it differs
+  bool adjacent_rotary_pairs = true;            // of latent attention: (2i, 2i + 1), not (i, i + half)
   // Feed-forward.
   ActivationKind activation = ActivationKind::kSilu;
   bool gated = true;
@@ -139,7 +143,9 @@ struct ModelConfig {
   }
   int64_t q_width() const { return heads * head_dim; }
   int64_t kv_width() const { return kv_heads * head_dim; }
+  int64_t value_width() const { return heads * (latent ? latent->value_dim : head_dim); }  // of all heads
   int64_t rotary_dim() const {
+    if (latent) return latent->rotary_dim;
     return static_cast<int64_t>(partial_rotary_factor * static_cast<double>(head_dim));
   }
 };
@@ -248,6 +254,7 @@ inline constexpr int64_t kMostWidth = int64_t{1} << 20;
 inline constexpr int64_t kMostFfnWidth = int64_t{1} << 22;
 inline constexpr int64_t kMostExperts = 1 << 16;
 inline constexpr int64_t kMostHeadDim = 256;  // attention's kernels
+inline constexpr int64_t kMostLatent = 1024;  // attention's kernels, of a row of a cache of latents
 inline constexpr int64_t kMostIds = std::numeric_limits<int32_t>::max();
 inline constexpr double kMostTheta = 1e15;
 

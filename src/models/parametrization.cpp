@@ -70,6 +70,8 @@ WidthScale width_scale(const ModelConfig& config, ParameterRole role) {
     // Families that have these have no µP (mup_faults).
     case ParameterRole::kCrossQuery:
     case ParameterRole::kCrossKeyValue:
+    case ParameterRole::kLatentIn:
+    case ParameterRole::kLatentUp:
     case ParameterRole::kTypeTable:
     case ParameterRole::kDistanceTable:
     case ParameterRole::kHeadTransform:
@@ -192,6 +194,8 @@ bool is_matrix(ParameterRole role) {
     case ParameterRole::kAttentionIn:
     case ParameterRole::kCrossQuery:
     case ParameterRole::kCrossKeyValue:
+    case ParameterRole::kLatentIn:
+    case ParameterRole::kLatentUp:
     case ParameterRole::kAttentionOut:
     case ParameterRole::kFfnIn:
     case ParameterRole::kFfnOut:
@@ -227,6 +231,8 @@ bool is_hidden_matrix(ParameterRole role) {
     case ParameterRole::kAttentionIn:
     case ParameterRole::kCrossQuery:
     case ParameterRole::kCrossKeyValue:
+    case ParameterRole::kLatentIn:
+    case ParameterRole::kLatentUp:
     case ParameterRole::kAttentionOut:
     case ParameterRole::kFfnIn:
     case ParameterRole::kFfnOut:
@@ -241,7 +247,7 @@ bool is_hidden_matrix(ParameterRole role) {
 std::vector<std::string> mup_faults(const ModelConfig& config) {
   std::vector<std::string> faults;
   if (config.mup.base_hidden_size == 0) return faults;
-  if (config.architecture != Architecture::kDecoder) {
+  if (config.architecture != Architecture::kDecoder || config.latent) {
     faults.push_back(fmt::format("µP is not there for {}; leave it out", config.family->name));
     return faults;
   }

@@ -194,7 +194,11 @@ TEST(Families, FieldsThatChangeTheMathematicsAreRefusedByName) {
                          {"qwen2", "layer_types", Json::array({"full_attention"})},
                          {"qwen2", "layer_types", Json::array({"full_attention", "linear_attention"})},
                          {"qwen3", "layer_types", Json::array({"full_attention", "sliding_attention"})},
-                         {"gpt-neox", "partial_rotary_factor", 1.5}};
+                         {"gpt-neox", "partial_rotary_factor", 1.5},
+                         {"deepseek-v3", "first_k_dense_replace", 1},
+                         {"deepseek-v3", "num_key_value_heads", 1},
+                         {"deepseek-v2", "first_k_dense_replace", nullptr},
+                         {"deepseek-v2", "kv_lora_rank", 0}};
   for (const Refused& one : all) {
     Json config = golden(one.model);
     config[one.key] = one.value;
@@ -251,9 +255,9 @@ TEST(Families, WhatTransformersRefusesIsKnown) {
     EXPECT_TRUE(faults_of(config).empty()) << family;
     return transformers_faults(config).size();
   };
-  for (const char* family : {"llama3", "gemma2", "gemma3"})
+  for (const char* family : {"llama3", "gemma2", "gemma3", "deepseek2"})
     EXPECT_EQ(changed(family, [](ModelConfig& config) { ++config.hidden_size; }), 1u) << family;
-  for (const char* family : {"qwen3", "mistral"})
+  for (const char* family : {"qwen3", "mistral", "deepseek3"})
     EXPECT_EQ(changed(family, [](ModelConfig& config) { ++config.hidden_size; }), 0u) << family;
   EXPECT_EQ(changed("gemma2", [](ModelConfig& config) { config.attention_scalar = 60.5; }), 1u);
   EXPECT_EQ(changed("llama3", [](ModelConfig& config) { config.init_std = 1.5; }), 1u);
@@ -264,8 +268,8 @@ TEST(Families, WhatTransformersRefusesIsKnown) {
 
 TEST(Families, WithoutAKeyForTheHeadSizeHeadsDivideTheWidth) {
   for (const Family* family : families()) {
-    if (family->size_keys.head_dim != nullptr) continue;
     ModelConfig config = smallest_preset(*family);
+    if (family->size_keys.head_dim != nullptr || config.latent) continue;
     ++config.hidden_size;
     ASSERT_FALSE(faults_of(config).empty()) << family->name;
     EXPECT_NE(faults_of(config)[0].find("does not divide among"), std::string::npos) << family->name;
@@ -386,6 +390,32 @@ TEST(Families, WindowsCostWhatTheirKeysCost) {
   // 7 keys a token at most, against half of 64: 12 operations a key, dimension and layer.
   const double keys = 7 * (1 - 7 / 128.0) - 32;
   EXPECT_NEAR(with - without, 12 * keys * static_cast<double>(config.q_width() * config.layers), 1e-6);
+}
+
+// Keys and values of a head differ in size, and neither is what its latent takes.
+TEST(Families, LatentAttentionCostsItsProductsAndItsHeads) {
+  const ModelConfig config = read_config_json(golden("deepseek-v3").dump(), "");
+  const double of_attention = training_flops_per_token(config, 64) - training_flops_per_token(config, 32);
+  // Half of 32 keys more, in two layers of three heads: 6 operations for each of 16 + 8 dimensions.
+  EXPECT_NEAR(of_attention, 16 * 2 * 3 * 6 * (16 + 8), 1e-6);
+  const int64_t attention = 24 * (14 + 18 + 6) + 14 * 3 * 16 + 18 * 3 * (10 + 8) + 3 * 8 * 24;
+  const int64_t matrices = 2 * (attention + 3 * 24 * 34) + 61 * 24;
+  EXPECT_NEAR(2 * training_flops_per_token(config, 32) - training_flops_per_token(config, 64),
+              6.0 * static_cast<double>(matrices), 1e-6);
+}
+
+TEST(Families, SizesOfLatentsHaveLimits) {
+  const auto fault = [](auto change) {
+    ModelConfig config = read_config_json(golden("deepseek-v3").dump(), "");
+    change(config);
+    const auto faults = faults_of(config);
+    return faults.empty() ? std::string() : faults.front();
+  };
+  EXPECT_EQ(fault([](ModelConfig&) {}), "");
+  EXPECT_NE(fault([](ModelConfig& c) { c.latent->rank = 2000; }).find("the rank"), std::string::npos);
+  EXPECT_NE(fault([](ModelConfig& c) { c.latent->value_dim = 300; }).find("values"), std::string::npos);
+  EXPECT_NE(fault([](ModelConfig& c) { c.kv_heads = 1; }).find("of their own"), std::string::npos);
+  EXPECT_NE(fault([](ModelConfig& c) { c.latent->rotary_dim = 5; }).find("even"), std::string::npos);
 }
 
 }  // namespace

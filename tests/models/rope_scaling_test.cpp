@@ -61,5 +61,34 @@ TEST(RopeScaling, YarnMatchesPublishedValues) {
   for (const auto& [i, value] : known) EXPECT_NEAR(found[i] / value, 1, 1e-8) << i;
 }
 
+// Latent attention scales its scores with YaRN: heads of 192, mscale_all_dim of DeepSeek-V3 and of V2-Lite.
+TEST(RopeScaling, YarnScalesTheScoresOfLatentAttention) {
+  const auto scale_with = [](const nlohmann::json& scaling) {
+    nlohmann::json json = {{"model_type", "deepseek_v3"}, {"vocab_size", 61},
+                           {"hidden_size", 24},           {"num_hidden_layers", 1},
+                           {"num_attention_heads", 2},    {"intermediate_size", 32},
+                           {"first_k_dense_replace", 1},  {"num_key_value_heads", 2},
+                           {"kv_lora_rank", 16},          {"rope_scaling", scaling}};
+    const ModelConfig config = read_config_json(json.dump(), "");
+    graph::Graph graph;
+    layers::Context context{.graph = graph, .sequence_length = 4, .sequences = 1};
+    layers::add_batch(context);
+    config.family->build(config, context);
+    for (const graph::Node& node : graph.nodes())
+      if (node.op == &ops::kAttention) return node.attrs.as<ops::AttentionAttrs>().scale;
+    return 0.0;
+  };
+  const auto yarn = [](double all) {
+    return nlohmann::json{{"type", "yarn"},
+                          {"factor", 40},
+                          {"original_max_position_embeddings", 4096},
+                          {"mscale", all},
+                          {"mscale_all_dim", all}};
+  };
+  EXPECT_NEAR(scale_with(yarn(1)), 0.13523378, 1e-8);
+  EXPECT_NEAR(scale_with(yarn(0.707)), 0.11472139, 1e-8);
+  EXPECT_NEAR(scale_with(nullptr), 1 / std::sqrt(192.0), 1e-12);
+}
+
 }  // namespace
 }  // namespace strata::models

@@ -34,6 +34,12 @@ inline models::ModelConfig small_model(const std::string& preset) {
     model.experts.balance_coefficient = 1;
     model.experts.z_coefficient = 0.1;
   }
+  if (model.latent) {
+    const bool query = model.latent->query_rank > 0;
+    model.latent = {
+        .query_rank = query ? 20 : 0, .rank = 12, .plain_dim = 6, .rotary_dim = 4, .value_dim = 8};
+    model.head_dim = model.latent->head_dim();
+  }
   return model;
 }
 

@@ -92,8 +92,8 @@ TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
   options.sequence_parallel = layout.sequence_parallel;
   options.zero = layout.zero;
   options.context_kind = layout.context;
-  if (layout.context == layers::ContextKind::kRing &&
-      options.model.positions == models::Positions::kRelative) {
+  const bool ring = layout.context == layers::ContextKind::kRing, shared = layout.mesh.size("context") > 1;
+  if ((ring && options.model.positions == models::Positions::kRelative) || (shared && options.model.latent)) {
     EXPECT_THROW(take_step(options), ConfigError);
     return;
   }
@@ -132,7 +132,8 @@ INSTANTIATE_TEST_SUITE_P(Families, OnAMesh,
                          testing::Combine(testing::Values("llama3-5m", "gpt2-124m", "qwen3-0.6b", "gemma2-2b",
                                                           "gemma3-270m", "pythia-14m", "phi3-mini",
                                                           "starcoder2-3b", "stablelm2-1.6b", "olmo2-1b",
-                                                          "bert-tiny", "t5-small", "t5-v1.1-small"),
+                                                          "deepseek2-8m", "deepseek3-8m", "bert-tiny",
+                                                          "t5-small", "t5-v1.1-small"),
                                           testing::ValuesIn(layouts()), testing::Values(kPlain)),
                          name_of_case);
 // Layouts in which ranks share neither layers nor sequences.

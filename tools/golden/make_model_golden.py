@@ -74,7 +74,14 @@ def family(name, **settings):
     return getattr(transformers, name.removesuffix("Text") + "ForCausalLM")(config)
 
 
+def latent(name, **settings):
+    """Latent attention: values narrower than the keys' plain part, and no layer of experts."""
+    return family(name, num_key_value_heads=3, kv_lora_rank=18, qk_nope_head_dim=10, qk_rope_head_dim=6, v_head_dim=8,
+                  first_k_dense_replace=2, **settings)
+
+
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
+DEEPSEEK_YARN = YARN | {"mscale": 0.7, "mscale_all_dim": 1.2}
 LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
             "short_factor": [1.0, 1.1, 1.3], "long_factor": [1.5, 2.5, 4.0], "original_max_position_embeddings": 64}
 SLIDING = ["full_attention", "sliding_attention"]
@@ -103,6 +110,10 @@ FAMILIES = {
     "starcoder2": lambda: family("Starcoder2", sliding_window=7),
     # Heads of 12: of 8 only four dimensions of the bias of k rotate, too few to tell roundings apart.
     "stablelm": lambda: family("StableLm", hidden_size=36, use_qkv_bias=True, partial_rotary_factor=0.5),
+    "deepseek-v3": lambda: latent("DeepseekV3", q_lora_rank=14, attention_bias=True, rms_norm_eps=1e-5, rope_parameters=DEEPSEEK_YARN,
+                                  num_nextn_predict_layers=0),
+    "deepseek-v3-half": lambda: latent("DeepseekV3", q_lora_rank=None, rope_interleave=False, num_nextn_predict_layers=0),
+    "deepseek-v2": lambda: latent("DeepseekV2", q_lora_rank=None),
 }
 
 # Models with experts, several of them with more than a fair share.

@@ -1,0 +1,111 @@
+#include "layers/latent_attention.h"
+
+#include "base/error.h"
+#include "layers/context_parallel.h"
+#include "ops/latent_attention.h"
+
+namespace strata::layers {
+namespace {
+
+using graph::ParameterRole;
+
+void require_layout(const Context& context, const LatentAttentionSpec& spec) {
+  if (shares_sequences(context)) {
+    throw ConfigError(
+        "[parallel.context] {} ranks share each sequence, and latent attention ({}) needs whole sequences; "
+        "set parallel.context = 1",
+        context.graph.mesh().size("context"), spec.name);
+  }
+  const int64_t ranks = context.graph.mesh().size("tensor");
+  if (spec.heads % ranks != 0) {
+    throw ConfigError(
+        "[parallel.tensor] {} ranks cannot share the {} attention heads of {}; take a divisor of {}", ranks,
+        spec.heads, spec.name, spec.heads);
+  }
+}
+
+// One product of the stream into all latents.
+ops::Latents latents_of(Context& context, const LatentAttentionSpec& spec, ValueId x) {
+  const LatentDims& dims = spec.dims;
+  std::vector<int64_t> parts{dims.rank, dims.rotary_dim};
+  if (dims.query_rank > 0) parts.insert(parts.begin(), dims.query_rank);
+  const ValueId down = linear(context,
+                              {.name = spec.name + ".down",
+                               .role = ParameterRole::kLatentIn,
+                               .inputs = spec.hidden_size,
+                               .outputs = dims.query_rank + dims.rank + dims.rotary_dim,
+                               .bias = spec.bias,
+                               .parallel = LinearSpec::Parallel::kReplicated,
+                               .segments = parts},
+                              x);
+  ops::Latents latents = ops::split_latents(context.graph, down);
+  const auto normed = [&](const char* name, int64_t width, ValueId latent) {
+    return norm(context, {.name = spec.name + name, .hidden_size = width, .eps = spec.norm_eps}, latent).y;
+  };
+  if (dims.query_rank > 0) latents.query = normed(".query_norm", dims.query_rank, latents.query);
+  latents.key_value = normed(".latent_norm", dims.rank, latents.key_value);
+  latents.rotated =
+      ops::rope(context.graph, latents.rotated, spec.rope_table, rows_of_stream(context, context.positions),
+                {.head_dim = dims.rotary_dim, .adjacent = spec.adjacent_pairs});
+  return latents;
+}
+
+ValueId queries_of(Context& context, const LatentAttentionSpec& spec, ValueId x,
+                   const ops::Latents& latents) {
+  const LatentDims& dims = spec.dims;
+  const bool of_latent = dims.query_rank > 0;
+  const ValueId q = linear(context,
+                           {.name = spec.name + ".q",
+                            .role = of_latent ? ParameterRole::kLatentUp : ParameterRole::kLatentIn,
+                            .inputs = of_latent ? dims.query_rank : spec.hidden_size,
+                            .outputs = spec.heads * dims.head_dim()},
+                           of_latent ? latents.query : x);
+  return ops::rope(context.graph, q, spec.rope_table, context.positions,
+                   {.head_dim = dims.head_dim(), .first = dims.plain_dim, .adjacent = spec.adjacent_pairs});
+}
+
+}  // namespace
+
+ValueId latent_attention(Context& context, const LatentAttentionSpec& spec, ValueId x) {
+  require_layout(context, spec);
+  Graph& graph = context.graph;
+  const LatentDims& dims = spec.dims;
+  ops::Latents latents = latents_of(context, spec, x);
+  const ValueId q = queries_of(context, spec, x, latents);
+  const LinearSpec up{.name = spec.name + ".kv",
+                      .role = ParameterRole::kLatentUp,
+                      .inputs = dims.rank,
+                      .outputs = spec.heads * (dims.plain_dim + dims.value_dim),
+                      .segments = {spec.heads * dims.plain_dim, spec.heads * dims.value_dim}};
+  ops::LatentAttrs attrs{dims.plain_dim, dims.rotary_dim, dims.value_dim};
+  latents.rotated = gathered(context, latents.rotated);
+  ValueId attended = kNone;
+  if (context.mode == Mode::kSequences) {
+    const ValueId qkv =
+        ops::latent_heads(graph, q, linear(context, up, latents.key_value), latents.rotated, attrs);
+    attended = ops::attention(graph, qkv, context.kv_begin,
+                              {.attrs = {.head_dim = dims.head_dim(),
+                                         .sequence_length = context.sequence_length,
+                                         .scale = spec.scale,
+                                         .value_dim = dims.value_dim},
+                               .kv_end = context.kv_end});
+  } else {
+    attrs.sequence_length = context.sequence_length;
+    attrs.scale = spec.scale;
+    latents.key_value = gathered(context, latents.key_value);
+    const ValueId cached =
+        cache(context, spec.name + ".latents", context.cache_capacity, dims.rank + dims.rotary_dim, false);
+    attended = ops::cached_latent_attention(graph, q, latents, projection_weight(context, up),
+                                            {cached, context.cache_position, context.cache_slot}, attrs);
+  }
+  return linear(context,
+                {.name = spec.name + ".out",
+                 .role = ParameterRole::kAttentionOut,
+                 .inputs = spec.heads * dims.value_dim,
+                 .outputs = spec.hidden_size,
+                 .bias = spec.bias,
+                 .parallel = LinearSpec::Parallel::kRow},
+                attended);
+}
+
+}  // namespace strata::layers

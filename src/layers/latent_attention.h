@@ -1,0 +1,35 @@
+// Multi-head latent attention (ops/latent_attention.h) as a block of a model.
+#pragma once
+
+#include "layers/layers.h"
+
+namespace strata::layers {
+
+// Sizes of a block. A head's queries and keys are [plain | rotated].
+struct LatentDims {
+  int64_t query_rank = 0;  // of the queries' latent; 0: queries are a product of the stream
+  int64_t rank = 0;        // of the latent of keys and values
+  int64_t plain_dim = 0, rotary_dim = 0, value_dim = 0;
+
+  int64_t head_dim() const { return plain_dim + rotary_dim; }
+};
+
+struct LatentAttentionSpec {
+  // Parameters NAME.down.* [query latent | latent | rotated], NAME.query_norm, NAME.latent_norm,
+  // NAME.q.weight, NAME.kv.weight [plain keys | values] and NAME.out.*.
+  std::string name = {};
+  int64_t hidden_size = 0;
+  int64_t heads = 0;
+  LatentDims dims;
+  bool bias = false;       // of the products from the stream into latents and back into it
+  double norm_eps = 1e-6;  // of the latents
+  ValueId rope_table = kNone;
+  bool adjacent_pairs = true;  // ops::RopeAttrs
+  double scale = 1;            // of scores
+};
+// Products into latents, their norms, products into heads, rotary embedding, attention, output projection. On
+// the axis "tensor" ranks share the heads, and each has all latents. In kCached latents and rotated keys lie
+// in the cache, and nothing by heads.
+ValueId latent_attention(Context& context, const LatentAttentionSpec& spec, ValueId x);
+
+}  // namespace strata::layers
