@@ -1,31 +1,23 @@
-// DeepSeek-V2 and V3 (Moonlight and Kimi-K2 are of the latter's shape): Llama with latent attention. Rotated
-// pairs are adjacent. Layers of experts are not read yet: all must be dense.
+// DeepSeek-V2 and V3 (Moonlight and Kimi-K2 are of the latter's shape): Llama with latent attention and,
+// behind the first layers, experts with a shared one. Rotated pairs are adjacent. V2 chooses experts by
+// softmax, V3 by sigmoid scores and a bias.
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"
+#include "models/sigmoid_experts.h"
 
 namespace strata::models {
 namespace {
-
-// What a config.json that leaves a key out means by it, where the classes differ.
-struct Defaults {
-  LlamaDefaults llama;
-  int64_t dense_layers;
-};
-constexpr Defaults kOfV2{{.max_positions = 2048}, 0};
-constexpr Defaults kOfV3{{.max_positions = 4096}, 3};
 
 // q_lora_rank: null means no latent of queries, and its absence the class's 1536.
 int64_t query_rank(const ConfigJson& json) {
   return json.real_or_none("q_lora_rank", 1536) == 0 ? 0 : json.integer_or("q_lora_rank", 1536);
 }
 
-ModelConfig read(const ConfigJson& json, const std::string& where, const Family& family,
-                 const Defaults& defaults) {
-  ModelConfig config = read_llama_keys(json, family, defaults.llama);
+ModelConfig read(const ConfigJson& json, const Family& family, int64_t max_positions) {
+  ModelConfig config = read_llama_keys(json, family, {.max_positions = max_positions});
   json.require_equal("num_key_value_heads", config.heads);
   config.kv_heads = config.heads;
   const layers::LatentDims dims{.query_rank = query_rank(json),
@@ -36,15 +28,6 @@ ModelConfig read(const ConfigJson& json, const std::string& where, const Family&
   config.latent = dims;
   config.head_dim = dims.head_dim();
   config.out_bias = json.boolean_or("attention_bias", false);
-  const auto dense =
-      static_cast<int64_t>(json.real_or("first_k_dense_replace", static_cast<double>(defaults.dense_layers)));
-  if (dense < config.layers) {
-    throw DataError(
-        "[{}] \"first_k_dense_replace\" is {} of {} layers; layers of experts are not supported yet, so that "
-        "all "
-        "must be dense",
-        where, dense, config.layers);
-  }
   return config;
 }
 
@@ -57,41 +40,90 @@ nlohmann::ordered_json keys_of(const ModelConfig& config, const char* architectu
   json["qk_rope_head_dim"] = dims.rotary_dim;
   json["v_head_dim"] = dims.value_dim;
   json["attention_bias"] = config.out_bias;
-  json["first_k_dense_replace"] = config.layers;
   return json;
+}
+
+// Softmax scores as they are; a group counts as much as its best expert.
+Experts read_softmax_experts(const ConfigJson& json) {
+  using Route = ops::RouteAttrs;
+  const std::string method = json.text_or("topk_method", "greedy");
+  const bool grouped = method == "group_limited_greedy";
+  if (!grouped) json.require_equal("topk_method", "greedy");
+  json.require_equal("scoring_func", "softmax");
+  json.require_equal("norm_topk_prob", false);
+  const int64_t width = json.integer_or("moe_intermediate_size", 1407);
+  return {.count = json.integer_or("n_routed_experts", json.integer_or("num_experts", 64)),
+          .intermediate_size = width,
+          .route = {.k = json.integer_or("num_experts_per_tok", 6),
+                    .scale = json.real_or("routed_scaling_factor", 1),
+                    .groups = grouped ? json.integer("n_group") : 1,
+                    .kept_groups = grouped ? json.integer("topk_group") : 1,
+                    .group_score = Route::GroupScore::kBest},
+          .shared_size = width * json.integer_or("n_shared_experts", 2),
+          .first = json.count_or("first_k_dense_replace", 0),
+          .balance_coefficient = json.real_or("aux_loss_alpha", 0.001)};
+}
+
+void write_softmax_experts(nlohmann::ordered_json& json, const Experts& experts) {
+  const bool grouped = experts.route.groups > 1;
+  json["aux_loss_alpha"] = experts.balance_coefficient;
+  json["first_k_dense_replace"] = experts.first;
+  json["moe_intermediate_size"] = experts.intermediate_size;
+  json["n_group"] = grouped ? nlohmann::ordered_json(experts.route.groups) : nullptr;
+  json["n_routed_experts"] = experts.count;
+  json["n_shared_experts"] = experts.shared_size / experts.intermediate_size;
+  json["norm_topk_prob"] = false;
+  json["num_experts_per_tok"] = experts.route.k;
+  json["routed_scaling_factor"] = experts.route.scale;
+  json["topk_group"] = grouped ? nlohmann::ordered_json(experts.route.kept_groups) : nullptr;
+  json["topk_method"] = grouped ? "group_limited_greedy" : "greedy";
 }
 
 ModelConfig read_v2(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
-  ModelConfig config = read(json, where, kDeepseekV2, kOfV2);
+  ModelConfig config = read(json, kDeepseekV2, 2048);
   config.ffn_bias = json.boolean_or("mlp_bias", false);
+  config.experts = read_softmax_experts(json);
   return config;
 }
 
 std::string write_v2(const ModelConfig& config, DType dtype) {
   auto json = keys_of(config, "DeepseekV2ForCausalLM", dtype);
   json["mlp_bias"] = config.ffn_bias;
+  write_softmax_experts(json, config.experts);
   return json.dump(2) + "\n";
 }
 
 ModelConfig read_v3(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
-  ModelConfig config = read(json, where, kDeepseekV3, kOfV3);
+  ModelConfig config = read(json, kDeepseekV3, 4096);
   config.adjacent_rotary_pairs = json.boolean_or("rope_interleave", true);
+  json.require_equal("scoring_func", "sigmoid");
+  json.require_equal("topk_method", "noaux_tc");
+  config.experts = read_sigmoid_experts(json, {.count = 256,
+                                               .per_token = 8,
+                                               .intermediate_size = 2048,
+                                               .shared = 1,
+                                               .dense_layers = 3,
+                                               .groups = 8,
+                                               .kept_groups = 4,
+                                               .scale = 2.5});
+  // As V3 was trained; its config.json holds another number that nobody reads.
+  config.experts.balance_coefficient = 1e-4;
   return config;
 }
 
 std::string write_v3(const ModelConfig& config, DType dtype) {
   auto json = keys_of(config, "DeepseekV3ForCausalLM", dtype);
   json["rope_interleave"] = config.adjacent_rotary_pairs;
-  json["num_nextn_predict_layers"] = 0;
+  write_sigmoid_experts(json, config.experts);
   return json.dump(2) + "\n";
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {
   const layers::LatentDims& dims = *config.latent;
   std::vector<TensorRow> list;
-  for (TensorRow& row : llama_tensors(config)) {
+  for (TensorRow& row : llama_tensors_with_experts(config, {.shared = "shared_experts"})) {
     const size_t at = row.file_name.find("self_attn.q_proj.weight");
     if (at == std::string::npos) {
       if (row.parameter.find("attention.qkv") == std::string::npos) list.push_back(std::move(row));
@@ -118,16 +150,40 @@ std::vector<TensorRow> tensors(const ModelConfig& config) {
   return list;
 }
 
-// Dense models of these classes, for tests and small experiments; those that were published have experts.
 constexpr PresetRow kV2Presets[] = {
     {"deepseek2-8m", "DeepSeek-V2's attention, dense", 256, 4, 4, 4, 0, 768, 4096, 2048,
      R"("q_lora_rank":null,"kv_lora_rank":128,"qk_nope_head_dim":64,"qk_rope_head_dim":32,"v_head_dim":64,
         "first_k_dense_replace":4)"},
+    {"deepseek-v2-lite", "DeepSeek-V2-Lite 16B-A2.4B, 6 of 64 experts and two shared ones", 2048, 27, 16, 16,
+     0, 10944, 102400, 4096,
+     R"("q_lora_rank":null,"first_k_dense_replace":1,"moe_intermediate_size":1408,"n_routed_experts":64,
+        "num_experts_per_tok":6,"bos_token_id":100000,"eos_token_id":100001)"},
+    {"deepseek-v2", "DeepSeek-V2 236B-A21B, 6 of 160 experts and two shared ones", 5120, 60, 128, 128, 0,
+     12288, 102400, 4096,
+     R"("first_k_dense_replace":1,"moe_intermediate_size":1536,"n_routed_experts":160,"num_experts_per_tok":6,
+        "topk_method":"group_limited_greedy","n_group":8,"topk_group":3,"routed_scaling_factor":16.0,
+        "bos_token_id":100000,"eos_token_id":100001)"},
 };
 constexpr PresetRow kV3Presets[] = {
     {"deepseek3-8m", "DeepSeek-V3's attention, dense", 256, 4, 4, 4, 0, 768, 4096, 2048,
      R"("q_lora_rank":192,"kv_lora_rank":128,"qk_nope_head_dim":64,"qk_rope_head_dim":32,"v_head_dim":64,
         "first_k_dense_replace":4)"},
+    {"deepseek3-50m", "DeepSeek-V3 small, 4 of 32 experts and a shared one", 384, 8, 6, 6, 0, 1024, 8192,
+     2048,
+     R"("q_lora_rank":192,"kv_lora_rank":128,"qk_nope_head_dim":64,"qk_rope_head_dim":32,"v_head_dim":64,
+        "first_k_dense_replace":1,"moe_intermediate_size":144,"n_routed_experts":32,"num_experts_per_tok":4,
+        "n_group":4,"topk_group":2,"tie_word_embeddings":true)"},
+    {"moonlight-16b-a3b", "Moonlight 16B-A3B, 6 of 64 experts and two shared ones", 2048, 27, 16, 16, 0,
+     11264, 163840, 8192,
+     R"("q_lora_rank":null,"first_k_dense_replace":1,"moe_intermediate_size":1408,"n_routed_experts":64,
+        "num_experts_per_tok":6,"n_shared_experts":2,"n_group":1,"topk_group":1,"routed_scaling_factor":2.446,
+        "rms_norm_eps":1e-5,"rope_theta":5e4,"bos_token_id":163584,"eos_token_id":163585)"},
+    {"deepseek-v3", "DeepSeek-V3 671B-A37B, 8 of 256 experts and a shared one", 7168, 61, 128, 128, 0, 18432,
+     129280, 4096, R"("bos_token_id":0,"eos_token_id":1)"},
+    {"kimi-k2", "Kimi-K2 1T-A32B, 8 of 384 experts and a shared one", 7168, 61, 64, 64, 0, 18432, 163840,
+     4096,
+     R"("first_k_dense_replace":1,"n_routed_experts":384,"n_group":1,"topk_group":1,
+        "routed_scaling_factor":2.827,"rope_theta":5e4,"bos_token_id":163584,"eos_token_id":163585)"},
 };
 
 }  // namespace
@@ -139,7 +195,7 @@ const Family kDeepseekV2{
     .read = read_v2,
     .write = write_v2,
     .tensors = tensors,
-    .ignored = llama_ignores,
+    .ignored = ignores_mtp,
     .optional_prefix = "model.",
     .size_keys = {.head_dim = nullptr},
     .presets = kV2Presets,
@@ -151,7 +207,7 @@ const Family kDeepseekV3{
     .read = read_v3,
     .write = write_v3,
     .tensors = tensors,
-    .ignored = llama_ignores,
+    .ignored = ignores_mtp,
     .optional_prefix = "model.",
     .size_keys = {.head_dim = nullptr},
     .presets = kV3Presets,

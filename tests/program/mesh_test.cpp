@@ -143,11 +143,11 @@ std::vector<Layout> data_layouts() {
                 [](const Layout& one) { return one.mesh.size("tensor") * one.mesh.size("context") > 1; });
   return all;
 }
-INSTANTIATE_TEST_SUITE_P(Experts, OnAMesh,
-                         testing::Combine(testing::Values("moe-30m-a10m", "qwen1.5-moe-a2.7b", "glm-4.5-air"),
-                                          testing::ValuesIn(data_layouts()),
-                                          testing::Values(kPlain, kFull, kSplit)),
-                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(
+    Experts, OnAMesh,
+    testing::Combine(testing::Values("moe-30m-a10m", "qwen1.5-moe-a2.7b", "glm-4.5-air", "deepseek-v2-lite"),
+                     testing::ValuesIn(data_layouts()), testing::Values(kPlain, kFull, kSplit)),
+    name_of_case);
 INSTANTIATE_TEST_SUITE_P(Makings, OnAMesh,
                          testing::Combine(testing::Values("llama3-5m", "bert-tiny", "t5-small"),
                                           testing::ValuesIn(layouts()), testing::Values(kFull, kSplit)),

@@ -75,9 +75,10 @@ def family(name, **settings):
 
 
 def latent(name, **settings):
-    """Latent attention: values narrower than the keys' plain part, and no layer of experts."""
-    return family(name, num_key_value_heads=3, kv_lora_rank=18, qk_nope_head_dim=10, qk_rope_head_dim=6, v_head_dim=8,
-                  first_k_dense_replace=2, **settings)
+    """Latent attention: values narrower than the keys' plain part; no layer of experts unless `settings` say so."""
+    sizes = dict(num_key_value_heads=3, kv_lora_rank=18, qk_nope_head_dim=10, qk_rope_head_dim=6, v_head_dim=8,
+                 first_k_dense_replace=2)
+    return family(name, **(sizes | settings))
 
 
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
@@ -131,6 +132,14 @@ EXPERTS = {
     "glm4-moe": lambda: family("Glm4Moe", head_dim=12, n_routed_experts=8, num_experts_per_tok=3, n_group=2, topk_group=1,
                                moe_intermediate_size=14, n_shared_experts=2, num_hidden_layers=3, first_k_dense_replace=1,
                                routed_scaling_factor=1.5, use_qk_norm=True, attention_bias=True, num_mtp_layers=0),
+    "deepseek-v2-moe": lambda: latent("DeepseekV2", q_lora_rank=None, n_routed_experts=8, num_experts_per_tok=3,
+                                      topk_method="group_limited_greedy", n_group=4, topk_group=2,
+                                      moe_intermediate_size=14, n_shared_experts=2, num_hidden_layers=3,
+                                      first_k_dense_replace=1, routed_scaling_factor=2.0),
+    "deepseek-v3-moe": lambda: latent("DeepseekV3", q_lora_rank=14, n_routed_experts=8, num_experts_per_tok=3,
+                                      n_group=2, topk_group=1, moe_intermediate_size=14, n_shared_experts=1,
+                                      num_hidden_layers=3, first_k_dense_replace=1, routed_scaling_factor=2.5,
+                                      num_mtp_layers=0),
 }
 
 
