@@ -7,7 +7,7 @@ foreach(room ${STRATA_ROOM_ORDER})
 endforeach()
 if(STRATA_TESTS)
   foreach(room base observe comm parallel data/tokenizer data/text data/pipeline data/input data/tokens data/filter data/dedup data/build
-          ops hardware kernels/cpu models optim program checkpoint config train cli contracts)
+          ops hardware kernels/cpu models optim program checkpoint evaluation config train cli contracts)
     add_subdirectory(tests/${room})
   endforeach()
 endif()

@@ -241,6 +241,8 @@ const Instruction* Executor::advance(size_t index, Cursor& cursor) {
       } else {
         start(program, instruction, i, exchange, timings);
       }
+      if (observer_ != nullptr && observer_->wants_results()) [[unlikely]]
+        wait_for_all(timings);
     } else {
       instruction.run(launch, states[i], pointers_.data());
     }

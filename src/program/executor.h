@@ -117,6 +117,9 @@ class Executor {
     virtual ~Observer() = default;
     virtual void instruction(size_t program, const Action& action, size_t index, double begin,
                              double end) = 0;
+    // Whether what an instruction gives is there when it is told of: each collective is then waited for at
+    // once, and nothing runs beside it.
+    virtual bool wants_results() const { return false; }
   };
   void observe(Observer* observer) { observer_ = observer; }
 

@@ -1,0 +1,40 @@
+// Batches that differ in what later tokens are.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "data/samples/loader.h"
+#include "program/program.h"
+
+namespace strata::evaluation {
+
+// The micro-batches of one step, those of all ranks: sequence s of micro-batch m is row m · sequences + s.
+struct ProbeShape {
+  data::RowShape row{};
+  int64_t sequences = 0, micro_batches = 1;
+  int64_t vocabulary = 0;
+  bool documents = false;  // several in a sequence, which must not see each other
+  int64_t rows() const { return sequences * micro_batches; }
+};
+ProbeShape probe_shape(const program::ProgramSet& set, const program::Program& program, bool documents);
+
+struct Probe {
+  data::HostBatch before, after;  // the same but for tokens
+  // Of each sequence, the places whose tokens are changed: to the end of a document.
+  struct Change {
+    int64_t from = 0, to = 0;
+  };
+  std::vector<Change> changes;
+  std::vector<uint8_t> may_move;  // by sequence and place
+};
+
+// Places of a sequence at which changes begin, the telling ones first: the ends, and where kernels cut rows
+// into tiles; then others at random.
+std::vector<int64_t> probe_positions(int64_t length, int64_t count, uint64_t seed);
+
+// Sequence i is changed from positions[(first + i) % positions.size()] on.
+Probe make_probe(const ProbeShape& shape, const std::vector<int64_t>& positions, int64_t first,
+                 uint64_t seed);
+
+}  // namespace strata::evaluation

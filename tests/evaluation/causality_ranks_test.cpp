@@ -1,0 +1,175 @@
+// On ranks: every layout is causal where the model is, and a leak is named in each as it is on one rank.
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "evaluation/causality.h"
+#include "leaky_model.h"
+#include "program/mesh_model.h"
+#include "program/pipeline_model.h"
+
+namespace strata::evaluation {
+namespace {
+
+using graph::Mesh;
+using layers::ContextKind;
+using leaky::Plant;
+using program::Kind;
+
+struct Layout {
+  const char* name;
+  Mesh mesh;
+  const char* attention = "attention";  // what the op is called there that lets later keys through
+  bool sequence_parallel = true;
+  int zero = 0;
+  ContextKind context = ContextKind::kAllGather;
+  int64_t overlap_chunks = 1;
+  const char* schedule = "";  // of a pipeline
+  int32_t virtual_stages = 1;
+};
+
+void PrintTo(const Layout& layout, std::ostream* out) {
+  *out << layout.name;
+}
+
+const Layout kLayouts[] = {
+    {"tensor2", Mesh::of(1, 1, 1, 2)},
+    {"tensor2_whole_rows", Mesh::of(1, 1, 1, 2), "attention", false},
+    {"tensor2_in_chunks", Mesh::of(1, 1, 1, 2), "attention", true, 0, ContextKind::kAllGather, 2},
+    {"replicate2", Mesh::of(2, 1, 1, 1)},
+    {"zero2_shard2", Mesh::of(1, 2, 1, 1), "attention", true, 2},
+    {"zero3_shard2", Mesh::of(1, 2, 1, 1), "attention", true, 3},
+    {"context2", Mesh::of(1, 1, 2, 1), "context_attention"},
+    {"context2_tensor2", Mesh::of(1, 1, 2, 2), "context_attention"},
+    {"ring2", Mesh::of(1, 1, 2, 1), "context_attention", true, 0, ContextKind::kRing},
+    {"ulysses2", Mesh::of(1, 1, 2, 1), "attention", true, 0, ContextKind::kUlysses},
+    {"zero3_shard2_context2", Mesh::of(1, 2, 2, 1), "context_attention", true, 3},
+    {"pipeline2", Mesh::of(1, 1, 1, 1, 2), "attention", true, 0, ContextKind::kAllGather, 1, "1f1b"},
+    {"pipeline2_split", Mesh::of(1, 1, 1, 1, 2), "attention", true, 0, ContextKind::kAllGather, 1, "zb_h1"},
+    {"pipeline2_interleaved", Mesh::of(1, 1, 1, 1, 2), "attention", true, 0, ContextKind::kAllGather, 1,
+     "interleaved", 2},
+    {"pipeline2_tensor2", Mesh::of(1, 1, 1, 2, 2), "attention", true, 0, ContextKind::kAllGather, 1, "1f1b"}};
+
+constexpr int32_t kMicroBatches = 4;
+
+// Of the training program and of the one that evaluates, by all ranks alike.
+struct Found {
+  Causality train, evaluate;
+};
+
+Found check(const Layout& layout, const std::string& preset, Plant plant, bool document_mask = true) {
+  program::CompileOptions options = leaky::options_of(plant);
+  const models::Family* const family = options.model.family;
+  options.model = program::small_model(preset);
+  options.model.layers = 4;
+  if (preset == "llama3-5m") options.model.family = family;
+  options.mesh = layout.mesh;
+  options.sequence_parallel = layout.sequence_parallel;
+  options.zero = layout.zero;
+  options.context_kind = layout.context;
+  options.overlap_chunks = layout.overlap_chunks;
+  // Two sequences a rank; parts of the rows need more.
+  program::Request train = program::request_for(options.model, layout.overlap_chunks > 1 ? 1 : 6);
+  train.micro_batches = kMicroBatches;
+  train.document_mask = document_mask;
+  program::Request evaluate = train;
+  evaluate.kind = Kind::kEvaluate;
+  evaluate.micro_batches = 1;
+  std::vector<std::shared_ptr<const program::ProgramSet>> sets;
+  const auto places = static_cast<int32_t>(layout.mesh.size("pipeline"));
+  for (int32_t place = 0; place < places; ++place) {
+    program::CompileOptions mine = options;
+    if (places > 1) {
+      mine = program::at_place(
+          options,
+          program::pipeline_of({layout.schedule, places, kMicroBatches, layout.virtual_stages},
+                               options.model),
+          place);
+    }
+    sets.push_back(program::compile({train, evaluate}, mine));
+  }
+  Found found;
+  std::mutex mutex;
+  bool is_first = true;
+  const program::MeshRanks ranks(std::move(sets), 3,
+                                 [&](program::Executor& executor, const graph::Coordinates&) {
+                                   executor.run(1, {program::Segment::kEncode});
+                                   const Found mine{check_causality(executor, 0, {.positions = 16}),
+                                                    check_causality(executor, 1, {.positions = 8})};
+                                   const std::lock_guard lock(mutex);
+                                   if (std::exchange(is_first, false)) found = mine;
+                                   EXPECT_EQ(found.train.leaks.size(), mine.train.leaks.size());
+                                   EXPECT_EQ(found.evaluate.leaks.size(), mine.evaluate.leaks.size());
+                                   EXPECT_GT(mine.train.values, 10);
+                                 });
+  return found;
+}
+
+std::string text_of(const Causality& found) {
+  std::string text;
+  for (const Leak& leak : found.leaks)
+    text += leak.op + " of layer " + std::to_string(leak.layer) + " gives " + leak.value + " (" +
+            std::to_string(leak.largest) + ") ";
+  return text;
+}
+
+class OnRanks : public testing::TestWithParam<Layout> {};
+class OnRanksWithWholeSequences : public OnRanks {};  // as the plant of one layer needs them
+
+TEST_P(OnRanks, CausalModelsAreCausal) {
+  for (const char* preset : {"llama3-5m", "gemma2-2b", "t5-small"}) {
+    const bool rings_distances =
+        GetParam().context == ContextKind::kRing && std::string(preset) == "t5-small";
+    if (rings_distances) continue;  // not compiled (docs/parallelism.md)
+    const Found found = check(GetParam(), preset, Plant::kNothing);
+    EXPECT_TRUE(found.train.causal()) << preset << ": " << text_of(found.train);
+    EXPECT_TRUE(found.evaluate.causal()) << preset << ": " << text_of(found.evaluate);
+  }
+}
+
+TEST_P(OnRanks, BothWaysIsFoundInTheFirstLayer) {
+  const Found found = check(GetParam(), "llama3-5m", Plant::kBothWays);
+  for (const Causality* one : {&found.train, &found.evaluate}) {
+    ASSERT_FALSE(one->causal());
+    EXPECT_EQ(one->leaks.size(), 1U) << text_of(*one);
+    EXPECT_EQ(one->leaks[0].op, GetParam().attention);
+    EXPECT_EQ(one->leaks[0].layer, 0);
+    EXPECT_GT(one->leaks[0].largest, 0);
+  }
+}
+
+TEST_P(OnRanks, DocumentsThatAreNotMaskedAreFound) {
+  const Found found = check(GetParam(), "llama3-5m", Plant::kNothing, false);
+  for (const Causality* one : {&found.train, &found.evaluate}) {
+    ASSERT_FALSE(one->causal());
+    EXPECT_EQ(one->leaks[0].op, GetParam().attention) << text_of(*one);
+    EXPECT_EQ(one->leaks[0].layer, 0);
+    EXPECT_GE(one->leaks[0].row, one->leaks[0].changed_to) << "a row of a later document";
+  }
+}
+
+// The leak of one layer is named by that layer, whichever rank or stage has it.
+TEST_P(OnRanksWithWholeSequences, LeakOfOneLayerIsNamed) {
+  const Found found = check(GetParam(), "llama3-5m", Plant::kOtherDocument);
+  for (const Causality* one : {&found.train, &found.evaluate}) {
+    ASSERT_EQ(one->leaks.size(), 1U) << text_of(*one);
+    EXPECT_EQ(one->leaks[0].op, "attention");
+    EXPECT_EQ(one->leaks[0].layer, 1);
+  }
+}
+
+std::string name_of(const testing::TestParamInfo<Layout>& one) {
+  return one.param.name;
+}
+std::vector<Layout> with_whole_sequences() {
+  std::vector<Layout> some;
+  for (const Layout& one : kLayouts) {
+    if (one.mesh.size("context") == 1) some.push_back(one);
+  }
+  return some;
+}
+INSTANTIATE_TEST_SUITE_P(All, OnRanks, testing::ValuesIn(kLayouts), name_of);
+INSTANTIATE_TEST_SUITE_P(All, OnRanksWithWholeSequences, testing::ValuesIn(with_whole_sequences()), name_of);
+
+}  // namespace
+}  // namespace strata::evaluation

@@ -1,0 +1,184 @@
+// Leaks that were planted are found and named; models without one have none.
+#include "evaluation/causality.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "checkpoint/huggingface.h"
+#include "checkpoint/weights.h"
+#include "leaky_model.h"
+
+namespace strata::evaluation {
+namespace {
+
+using leaky::Plant;
+using program::Kind;
+using program::Recompute;
+
+struct Making {
+  const char* name;
+  Kind kind = Kind::kTrain;
+  Recompute recompute = Recompute::kNone;
+  DType activations = DType::kF32;
+};
+constexpr Making kTrain{"train"}, kRecomputed{"recomputed", Kind::kTrain, Recompute::kFull},
+    kEvaluate{"evaluate", Kind::kEvaluate};
+
+Causality check(Plant plant, const Making& making, int64_t micro_batches = 1, int64_t positions = 12) {
+  program::CompileOptions options = leaky::options_of(plant, micro_batches);
+  options.recompute = making.recompute;
+  options.activations = making.activations;
+  program::Request request = program::tiny_request(micro_batches);
+  request.kind = making.kind;
+  const auto executor = leaky::make_executor(request, options);
+  return check_causality(*executor, 0, {.positions = positions});
+}
+
+struct Wanted {
+  const char* name;
+  Plant plant;
+  const char* op;
+  int32_t layer;
+};
+
+class PlantedLeak : public testing::TestWithParam<std::tuple<Wanted, Making>> {};
+
+TEST_P(PlantedLeak, IsFoundAndNamed) {
+  const auto& [wanted, making] = GetParam();
+  const Causality found = check(wanted.plant, making);
+  ASSERT_EQ(found.leaks.size(), 1U);
+  const Leak& leak = found.leaks.front();
+  EXPECT_EQ(leak.op, wanted.op);
+  EXPECT_EQ(leak.layer, wanted.layer);
+  EXPECT_GT(leak.largest, 0);
+  EXPECT_LT(leak.largest, 1e3);
+  EXPECT_TRUE(leak.row < leak.changed_from || leak.row >= leak.changed_to);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, PlantedLeak,
+    testing::Combine(testing::Values(Wanted{"bidirectional", Plant::kBidirectional, "attention", 2},
+                                     Wanted{"off_by_one", Plant::kOffByOne, "attention", 1},
+                                     Wanted{"window_ahead", Plant::kWindowAhead, "attention", 2},
+                                     Wanted{"other_document", Plant::kOtherDocument, "attention", 1},
+                                     Wanted{"batch_mean", Plant::kBatchMean, "leaky_batch_mean", 1},
+                                     Wanted{"batch_mean_of_hidden", Plant::kBatchMeanOfHidden,
+                                            "leaky_batch_mean", graph::kNone},
+                                     Wanted{"positions", Plant::kPositions, "leaky_positions", graph::kNone}),
+                     testing::Values(kTrain, kRecomputed, kEvaluate)),
+    [](const auto& one) {
+      return std::string(std::get<0>(one.param).name) + "_" + std::get<1>(one.param).name;
+    });
+
+TEST(Causality, ModelWithoutALeakHasNone) {
+  for (const Making& making : {kTrain, kRecomputed, kEvaluate}) {
+    const Causality found = check(Plant::kNothing, making, making.kind == Kind::kTrain ? 2 : 1, 23);
+    EXPECT_TRUE(found.causal()) << making.name << ": " << found.leaks.front().value;
+    EXPECT_EQ(found.positions, 23) << "all that there are";
+    EXPECT_GT(found.values, 20) << making.name;
+  }
+}
+
+// What one micro-batch leaves for the next shows only where there are several.
+TEST(Causality, LeakBetweenMicroBatchesIsFound) {
+  EXPECT_TRUE(check(Plant::kCarry, kTrain, 1).causal());
+  const Causality found = check(Plant::kCarry, kTrain, 3);
+  ASSERT_EQ(found.leaks.size(), 1U);
+  EXPECT_EQ(found.leaks[0].op, "leaky_carry");
+  EXPECT_EQ(found.leaks[0].layer, 1);
+  EXPECT_GT(found.leaks[0].micro_batch, 0);
+}
+
+// Logits that depend on tokens past all rows show in the loss alone, as evaluation has no rows behind them.
+TEST(Causality, LeakOfTheHeadIsFoundInTheLoss) {
+  const Causality found = check(Plant::kTint, kEvaluate);
+  ASSERT_EQ(found.leaks.size(), 1U);
+  EXPECT_EQ(found.leaks[0].op, "linear_cross_entropy");
+  EXPECT_EQ(found.leaks[0].layer, graph::kNone);
+  EXPECT_EQ(found.unseen, std::vector<std::string>{"leaky_tint"});
+}
+
+// One position can miss what shows elsewhere: here rows see five ahead, and no further.
+TEST(Causality, MovementIsMeasured) {
+  program::CompileOptions options = leaky::options_of(Plant::kBatchMeanOfHidden);
+  program::Request request = program::tiny_request();
+  request.kind = Kind::kEvaluate;
+  const auto executor = leaky::make_executor(request, options);
+  const double largest = check_causality(*executor, 0, {.positions = 1}).leaks.at(0).largest;
+  // Of hidden states of about 1 a mean over 48 rows, some of which have changed.
+  EXPECT_GT(largest, 1e-3);
+  EXPECT_LT(largest, 2);
+  // Within a tolerance it is none: of a value whose largest element is a few units.
+  EXPECT_TRUE(check_causality(*executor, 0, {.positions = 1, .tolerance = 1}).causal());
+  EXPECT_FALSE(check_causality(*executor, 0, {.positions = 1, .tolerance = 1e-6}).causal());
+}
+
+TEST(Causality, Bf16RowsAreCompared) {
+  Making making = kTrain;
+  making.activations = DType::kBF16;
+  EXPECT_TRUE(check(Plant::kNothing, making).causal());
+  const Causality found = check(Plant::kOffByOne, making);
+  ASSERT_EQ(found.leaks.size(), 1U);
+  EXPECT_EQ(found.leaks[0].op, "attention");
+  EXPECT_EQ(found.leaks[0].layer, 1);
+}
+
+TEST(Causality, EncoderIsRefusedByName) {
+  program::CompileOptions options = program::tiny_options("bert-tiny");
+  program::Request request = program::tiny_request();
+  request.kind = Kind::kEvaluate;
+  program::Executor executor(program::compile({request}, options),
+                             device::make_cpu_device(compute_threads()));
+  try {
+    check_causality(executor, 0, {});
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("bert"), std::string::npos) << error.what();
+  }
+}
+
+// --- Every family, with weights of transformers
+
+class GoldenModel : public testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenModel, IsCausal) {
+  const Path folder = Path(STRATA_GOLDEN_MODELS) / GetParam();
+  program::CompileOptions options;
+  options.model = models::read_config_json(checkpoint::read_config_json(folder), GetParam());
+  options.rule_of = [](const std::string&, graph::ParameterRole) { return optim::one_rule({}); };
+  options.target = device::cpu_target(compute_threads());
+  const bool encoder = options.model.architecture == models::Architecture::kEncoderDecoder;
+  const program::Request train{.kind = Kind::kTrain,
+                               .sequences = 2,
+                               .sequence_length = 32,
+                               .encoder_length = encoder ? 40 : 0,
+                               .micro_batches = 2};
+  program::Request evaluate = train;
+  evaluate.kind = Kind::kEvaluate;
+  evaluate.micro_batches = 1;
+  program::Executor executor(program::compile({train, evaluate}, options),
+                             device::make_cpu_device(compute_threads()));
+  program::initialize_weights(executor, 1);
+  checkpoint::load_hugging_face(folder, options.model, executor);
+  for (const size_t index : {size_t{0}, size_t{1}}) {
+    executor.run(index, {program::Segment::kEncode});
+    const Causality found = check_causality(executor, index, {.positions = 31});
+    EXPECT_TRUE(found.causal()) << found.leaks.front().op << " of layer " << found.leaks.front().layer
+                                << ", by " << found.leaks.front().largest;
+    EXPECT_GE(found.values, 6 * options.model.layers);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenModel,
+                         testing::Values("llama-untied", "llama-tied", "llama-biases-yarn", "mistral",
+                                         "qwen2", "qwen3", "olmo", "olmo-clip", "olmo2", "gemma2", "gemma3",
+                                         "phi3", "gpt-neox", "gpt-neox-serial", "gpt2", "starcoder2",
+                                         "stablelm", "t5", "t5-gated"),
+                         [](const auto& one) {
+                           std::string name = one.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace strata::evaluation

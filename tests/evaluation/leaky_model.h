@@ -1,0 +1,303 @@
+// A small Llama with a leak planted into it, and a device that has the kernels of what is planted.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/cpu/bindings.h"
+#include "fixtures/tiny_program.h"
+#include "ops/rules.h"
+#include "program/initialize.h"
+
+namespace strata::evaluation::leaky {
+
+using graph::Graph;
+using graph::kNone;
+using graph::Node;
+using graph::NodeView;
+using graph::ValueId;
+
+// --- Ops that no model has. Kernels work on whole values of f32.
+
+struct LeakAttrs {
+  int64_t length = 0;         // of a sequence
+  int64_t reach = 0;          // how far rows see ahead
+  int64_t micro_batches = 1;  // after how many calls a state is forgotten
+  bool operator==(const LeakAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("length", length);
+    to("reach", reach);
+    to("micro_batches", micro_batches);
+  }
+};
+
+inline std::vector<graph::ValueSpec> infer_as_first(const NodeView& view) {
+  return {{"y", view.in(0).dtype, view.in(0).shape, view.in(0).segments}};
+}
+inline graph::Cost cost(const NodeView& view) {
+  return ops::streamed(view, 1);
+}
+inline std::vector<graph::PlacementOption> replicated(const NodeView&, int) {
+  return {};
+}
+inline void pass_gradient(graph::GradientBuilder& builder, const Node& node) {
+  builder.add_gradient(node.inputs[0], builder.gradient_of(node.outputs[0]));
+}
+
+// Less the mean of all rows of the batch, as a normalization over the batch has it.
+inline const graph::OpDef kLeakyBatchMean{"leaky_batch_mean", "elementwise", infer_as_first, cost,
+                                          replicated,         pass_gradient};
+// Plus what the micro-batch before has left.
+inline const graph::OpDef kLeakyCarry{"leaky_carry", "elementwise", infer_as_first,
+                                      cost,          replicated,    pass_gradient};
+// Positions that a sequence's tokens shift, all of them.
+inline const graph::OpDef kLeakyPositions{"leaky_positions", "elementwise", infer_as_first, cost, replicated};
+// A row's keys end `reach` rows behind it, where its sequence does at the latest.
+inline const graph::OpDef kLeakyEnds{"leaky_ends", "elementwise", infer_as_first, cost, replicated};
+// A weight that the batch's last token changes.
+inline const graph::OpDef kLeakyTint{"leaky_tint", "elementwise", infer_as_first, cost, replicated};
+
+struct Sizes {
+  int64_t rows, columns, inputs;  // inputs: elements of the second operand
+  LeakAttrs attrs;
+};
+struct Carried {
+  Sizes sizes;
+  int64_t calls = 0;
+  float left = 0;
+};
+
+inline device::BoundKernel bound(const device::BindRequest& request, device::Kernel run) {
+  const graph::Value& x = request.view.in(0);
+  const Sizes sizes{x.shape[0], x.shape.elements() / x.shape[0],
+                    request.view.has(1) ? request.view.in(1).shape.elements() : 0,
+                    request.view.attrs<LeakAttrs>()};
+  return {.run = run, .plan = std::make_shared<const Sizes>(sizes)};
+}
+
+inline device::BoundKernel bind_batch_mean(const device::BindRequest& request) {
+  return bound(request, [](device::Launch&, void* plan, std::byte* const* operands) {
+    const auto& sizes = *static_cast<const Sizes*>(plan);
+    const auto* x = reinterpret_cast<const float*>(operands[0]);
+    auto* y = reinterpret_cast<float*>(operands[1]);
+    for (int64_t c = 0; c < sizes.columns; ++c) {
+      float sum = 0;
+      for (int64_t r = 0; r < sizes.rows; ++r) sum += x[r * sizes.columns + c];
+      for (int64_t r = 0; r < sizes.rows; ++r)
+        y[r * sizes.columns + c] = x[r * sizes.columns + c] - sum / static_cast<float>(sizes.rows);
+    }
+  });
+}
+
+inline device::BoundKernel bind_carry(const device::BindRequest& request) {
+  device::BoundKernel kernel =
+      bound(request, [](device::Launch&, void* instance, std::byte* const* operands) {
+        auto& carried = *static_cast<Carried*>(instance);
+        const auto* x = reinterpret_cast<const float*>(operands[0]);
+        auto* y = reinterpret_cast<float*>(operands[1]);
+        if (carried.calls++ % carried.sizes.attrs.micro_batches == 0) carried.left = 0;
+        const int64_t count = carried.sizes.rows * carried.sizes.columns;
+        for (int64_t i = 0; i < count; ++i) y[i] = x[i] + carried.left;
+        carried.left = x[count - 1];
+      });
+  kernel.instantiate = [](const void* plan) -> std::shared_ptr<void> {
+    return std::make_shared<Carried>(Carried{*static_cast<const Sizes*>(plan)});
+  };
+  return kernel;
+}
+
+inline device::BoundKernel bind_positions(const device::BindRequest& request) {
+  return bound(request, [](device::Launch&, void* plan, std::byte* const* operands) {
+    const auto& sizes = *static_cast<const Sizes*>(plan);
+    const auto* positions = reinterpret_cast<const int32_t*>(operands[0]);
+    const auto* tokens = reinterpret_cast<const int32_t*>(operands[1]);
+    auto* y = reinterpret_cast<int32_t*>(operands[2]);
+    for (int64_t r = 0; r < sizes.rows; ++r) {
+      const int64_t last = (r / sizes.attrs.length + 1) * sizes.attrs.length - 1;
+      y[r] = static_cast<int32_t>((positions[r] + tokens[last] % 7) % sizes.attrs.length);
+    }
+  });
+}
+
+inline device::BoundKernel bind_ends(const device::BindRequest& request) {
+  return bound(request, [](device::Launch&, void* plan, std::byte* const* operands) {
+    const auto& sizes = *static_cast<const Sizes*>(plan);
+    auto* y = reinterpret_cast<int32_t*>(operands[1]);
+    for (int64_t r = 0; r < sizes.rows; ++r)
+      y[r] =
+          static_cast<int32_t>(std::min(r % sizes.attrs.length + 1 + sizes.attrs.reach, sizes.attrs.length));
+  });
+}
+
+inline device::BoundKernel bind_tint(const device::BindRequest& request) {
+  return bound(request, [](device::Launch&, void* plan, std::byte* const* operands) {
+    const auto& sizes = *static_cast<const Sizes*>(plan);
+    const auto* x = reinterpret_cast<const float*>(operands[0]);
+    const auto* tokens = reinterpret_cast<const int32_t*>(operands[1]);
+    auto* y = reinterpret_cast<float*>(operands[2]);
+    const float factor = 1 + 1e-3f * static_cast<float>(tokens[sizes.inputs - 1]);
+    for (int64_t i = 0; i < sizes.rows * sizes.columns; ++i) y[i] = x[i] * factor;
+  });
+}
+
+inline std::span<const device::Binding> bindings() {
+  static const std::vector<device::Binding> table = [] {
+    std::vector<device::Binding> rows(device::cpu_bindings().begin(), device::cpu_bindings().end());
+    rows.insert(rows.end(), {{&kLeakyBatchMean, bind_batch_mean},
+                             {&kLeakyCarry, bind_carry},
+                             {&kLeakyPositions, bind_positions},
+                             {&kLeakyEnds, bind_ends},
+                             {&kLeakyTint, bind_tint}});
+    return rows;
+  }();
+  return table;
+}
+
+class LeakyDevice final : public device::HostDevice {
+ public:
+  LeakyDevice() : HostDevice({device::cpu_target(compute_threads()).spec, bindings()}) {}
+};
+
+// --- What is planted
+
+enum class Plant {
+  kNothing,
+  kBidirectional,  // rows of layer 2 see all of their document
+  kBothWays,       // rows of all layers do
+  kOffByOne,       // rows of layer 1 see one key ahead
+  kWindowAhead,    // rows of layer 2 see five keys ahead
+  kOtherDocument,  // rows of layer 1 see all documents in front of them
+  kBatchMean,      // layer 1
+  kBatchMeanOfHidden,
+  kCarry,  // layer 1: from one micro-batch to the next
+  kPositions,
+  kTint,  // the head
+};
+
+// What the family's build function plants: it has no argument for it.
+inline Plant planted = Plant::kNothing;
+inline int64_t planted_micro_batches = 1;
+
+inline void renumber(Graph& graph) {
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    for (const ValueId id : graph.nodes()[i].outputs) {
+      if (id != kNone) graph.value(id).producer = static_cast<graph::NodeId>(i);
+    }
+  }
+}
+
+inline size_t attention_of(const Graph& graph, int32_t layer) {
+  const auto& nodes = graph.nodes();
+  const auto found = std::find_if(nodes.begin(), nodes.end(), [&](const Node& node) {
+    return node.op == &ops::kAttention && node.layer == layer;
+  });
+  return static_cast<size_t>(found - nodes.begin());
+}
+
+// In front of the attention of a layer, which reads what it gives.
+inline void put_in_front(Graph& graph, int32_t layer, const graph::OpDef& op, LeakAttrs attrs) {
+  const size_t at = attention_of(graph, layer);
+  const ValueId x = graph.nodes()[at].inputs[ops::Attention::kQkv];
+  graph.set_layer(layer);
+  const ValueId y = graph.add_node(op, {x}, attrs)[0];
+  graph.set_layer(kNone);
+  graph.nodes()[at].inputs[ops::Attention::kQkv] = y;
+  const auto first = graph.nodes().begin() + static_cast<std::ptrdiff_t>(at);
+  std::rotate(first, std::prev(graph.nodes().end()), graph.nodes().end());
+  renumber(graph);
+}
+
+inline void let_see(Graph& graph, int32_t layer, ValueId ends) {
+  Node& node = graph.nodes().at(attention_of(graph, layer));
+  auto attrs = node.attrs.as<ops::AttentionAttrs>();
+  attrs.causal = false;
+  node.attrs = attrs;
+  node.inputs[ops::Attention::kKvEnd] = ends;
+}
+
+inline models::Hidden build(const models::ModelConfig& config, layers::Context& context) {
+  Graph& graph = context.graph;
+  ValueId ends = kNone;
+  const auto ends_of = [&](int64_t reach) {
+    return graph.add_node(kLeakyEnds, {context.kv_begin},
+                          LeakAttrs{.length = context.sequence_length, .reach = reach})[0];
+  };
+  if (planted == Plant::kBidirectional) {
+    layers::make_bidirectional(context);
+    ends = std::exchange(context.kv_end, kNone);
+    context.causal = true;
+  }
+  if (planted == Plant::kBothWays) layers::make_bidirectional(context);
+  if (planted == Plant::kOffByOne) ends = ends_of(1);
+  if (planted == Plant::kWindowAhead) ends = ends_of(5);
+  if (planted == Plant::kPositions) {
+    context.positions = graph.add_node(kLeakyPositions, {context.positions, context.tokens},
+                                       LeakAttrs{.length = context.sequence_length})[0];
+  }
+  models::Hidden hidden = models::find_family("llama3")->build(config, context);
+  switch (planted) {
+    case Plant::kNothing:
+    case Plant::kBothWays:
+    case Plant::kPositions:
+      break;
+    case Plant::kBidirectional:
+    case Plant::kWindowAhead:
+      let_see(graph, 2, ends);
+      break;
+    case Plant::kOffByOne:
+      let_see(graph, 1, ends);
+      break;
+    case Plant::kOtherDocument:
+      // A stage of a pipeline may have other layers.
+      if (const size_t at = attention_of(graph, 1); at < graph.nodes().size())
+        graph.nodes()[at].inputs[ops::Attention::kKvBegin] = kNone;
+      break;
+    case Plant::kBatchMean:
+      put_in_front(graph, 1, kLeakyBatchMean, {});
+      break;
+    case Plant::kBatchMeanOfHidden:
+      hidden.values = graph.add_node(kLeakyBatchMean, {hidden.values}, LeakAttrs{})[0];
+      break;
+    case Plant::kCarry:
+      put_in_front(graph, 1, kLeakyCarry, {.micro_batches = planted_micro_batches});
+      break;
+    case Plant::kTint:
+      hidden.head = graph.add_node(kLeakyTint, {hidden.head, context.tokens}, LeakAttrs{})[0];
+      break;
+  }
+  return hidden;
+}
+
+inline const models::Family& family() {
+  static const models::Family kFamily = [] {
+    models::Family family = *models::find_family("llama3");
+    family.build = build;
+    return family;
+  }();
+  return kFamily;
+}
+
+inline program::CompileOptions options_of(Plant plant, int64_t micro_batches = 1) {
+  planted = plant;
+  planted_micro_batches = micro_batches;
+  program::CompileOptions options = program::tiny_options("llama3-5m");
+  options.model.family = &family();
+  return options;
+}
+
+// With first weights, ready to run.
+inline std::unique_ptr<program::Executor> make_executor(const program::Request& request,
+                                                        program::CompileOptions options) {
+  const auto device = std::make_shared<LeakyDevice>();
+  options.target = device->target();
+  auto executor = std::make_unique<program::Executor>(program::compile({request}, options), device);
+  program::initialize_weights(*executor, 3);
+  executor->run(0, {program::Segment::kEncode});
+  return executor;
+}
+
+}  // namespace strata::evaluation::leaky
