@@ -71,7 +71,7 @@ class Checker {
         index_(index),
         options_(options),
         program_(executor.program(index)),
-        rows_(find_token_rows(executor.set(), program_, coordinates(executor))),
+        rows_(find_token_rows(executor.set(), program_, coordinates(executor), options.grouping)),
         shape_(probe_shape(executor.set(), program_, options.documents)),
         loss_(program_.graph.find_value("loss_sum")) {}
 
@@ -82,6 +82,7 @@ class Checker {
     result.positions = std::ssize(positions);
     result.probes = (result.positions + shape_.rows() - 1) / shape_.rows();
     result.values = rows_.values;
+    result.grouped = rows_.grouped;
     result.unseen = rows_.unseen;
     for (int64_t probe = 0; probe < result.probes; ++probe) {
       add_leaks(make_probe(shape_, positions, probe * shape_.rows(), options_.seed), result.leaks);
@@ -184,7 +185,8 @@ class Checker {
     if (loss.largest > 0) moved[loss_] = loss;
     if (!any_rank(!moved.empty())) return;
     std::vector<Source> sources;
-    if (options_.tolerance == 0) {
+    const double tolerance = rows_.grouped ? options_.grouped_tolerance : 0;
+    if (tolerance == 0) {
       Movements wanted;
       for (const Source& source : sources_of(of_all_ranks(moved))) {
         // A rank measures what moved here.
@@ -194,9 +196,8 @@ class Checker {
       sources = sources_of(sizes);
     } else {
       Movements sizes = measured_with_loss(probe, std::move(moved));
-      std::erase_if(sizes, [&](const auto& one) {
-        return one.second.largest <= options_.tolerance * one.second.magnitude;
-      });
+      std::erase_if(sizes,
+                    [&](const auto& one) { return one.second.largest <= tolerance * one.second.magnitude; });
       sources = sources_of(of_all_ranks(sizes));
     }
     merge(first_stage(sources), probe, leaks);
@@ -257,6 +258,8 @@ class Checker {
         continue;
       }
       leaks.push_back(leak);
+      leaks.back().in_loss = leak.value == "loss_sum";
+      if (leaks.back().in_loss) continue;
       const Probe::Change& change =
           probe.changes[static_cast<size_t>(leak.micro_batch * shape_.sequences + leak.sequence)];
       leaks.back().changed_from = change.from;
@@ -275,18 +278,20 @@ class Checker {
 
 }  // namespace
 
-Causality check_causality(program::Executor& executor, size_t index, const CausalityOptions& options) {
-  const program::ProgramSet& set = executor.set();
-  const models::ModelConfig& model = set.options.model;
+void require_causal_design(const models::ModelConfig& model) {
   if (model.architecture == models::Architecture::kEncoder) {
     throw ConfigError(
         "[check causality] {} is an encoder, whose tokens see those behind them by design: it is no causal "
-        "model; take a decoder or an encoder-decoder",
+        "model; give a decoder or an encoder-decoder",
         model.family->name);
   }
   if (model.vocab_size < 2)
     throw ConfigError("[check causality] a vocabulary of {} has no other token to put in a token's place",
                       model.vocab_size);
+}
+
+Causality check_causality(program::Executor& executor, size_t index, const CausalityOptions& options) {
+  require_causal_design(executor.set().options.model);
   const program::Kind kind = executor.program(index).request.kind;
   STRATA_CHECK(kind == program::Kind::kTrain || kind == program::Kind::kEvaluate, "{} has no whole sequences",
                name_of(kind));

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "evaluation/token_rows.h"
 #include "program/executor.h"
 
 namespace strata::evaluation {
@@ -21,9 +22,10 @@ struct CausalityOptions {
   // Whether a sequence holds several documents that must not see each other, as data.pack has it.
   bool documents = true;
   uint64_t seed = 1;
-  // How far a row may move, as a share of its value's largest magnitude: for programs whose rows are computed
-  // in groups of sizes that depend on the tokens. 0: not by a bit.
-  double tolerance = 0;
+  // Ops that put tokens together, which no model of today has. In programs that have some a row may move by
+  // this share of its value's largest magnitude; in all others not by a bit.
+  GroupingOps grouping = {};
+  double grouped_tolerance = 0;
   std::function<void(double done)> progress = {};
 };
 
@@ -32,7 +34,8 @@ struct Leak {
   int32_t layer = graph::kNone;  // kNone: outside the model's blocks
   std::string value;             // what it gives
   double largest = 0;            // by which it moved
-  // Where it moved first: a row, in front of or apart from the tokens that were changed.
+  bool in_loss = false;          // it is the sum of losses, without any row
+  // Else where it moved first: a row, in front of or apart from the tokens that were changed.
   int64_t micro_batch = 0, sequence = 0, row = 0;
   int64_t changed_from = 0, changed_to = 0;  // of that row's own sequence: places [from, to)
 };
@@ -42,13 +45,18 @@ struct Causality {
   int64_t positions = 0;    // that were tried
   int64_t probes = 0;
   int64_t values = 0;               // activations whose rows were compared, on the first rank
+  bool grouped = false;             // the program groups rows: they may move within the tolerance
   std::vector<std::string> unseen;  // ops whose results have no row a token: seen by what reads them
   bool causal() const { return leaks.empty(); }
 };
 
+// ConfigError for a model that sees both ways by design: an encoder. Of an encoder-decoder the decoder is
+// checked, whose encoder's tokens stay what they are.
+void require_causal_design(const models::ModelConfig& model);
+
 // Of program `index`, Kind::kTrain or kEvaluate, of an executor with weights, encoded. Weights are not
 // changed, batches are. Where the executor has ranks, all of them call it, and all get the same answer.
-// ConfigError for a model that sees both ways by design.
+// ConfigError as require_causal_design().
 Causality check_causality(program::Executor& executor, size_t index, const CausalityOptions& options);
 
 }  // namespace strata::evaluation

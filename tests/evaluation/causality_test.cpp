@@ -95,22 +95,42 @@ TEST(Causality, LeakOfTheHeadIsFoundInTheLoss) {
   ASSERT_EQ(found.leaks.size(), 1U);
   EXPECT_EQ(found.leaks[0].op, "linear_cross_entropy");
   EXPECT_EQ(found.leaks[0].layer, graph::kNone);
+  EXPECT_TRUE(found.leaks[0].in_loss);
   EXPECT_EQ(found.unseen, std::vector<std::string>{"leaky_tint"});
 }
 
-// One position can miss what shows elsewhere: here rows see five ahead, and no further.
 TEST(Causality, MovementIsMeasured) {
-  program::CompileOptions options = leaky::options_of(Plant::kBatchMeanOfHidden);
-  program::Request request = program::tiny_request();
-  request.kind = Kind::kEvaluate;
-  const auto executor = leaky::make_executor(request, options);
-  const double largest = check_causality(*executor, 0, {.positions = 1}).leaks.at(0).largest;
+  const Causality found = check(Plant::kBatchMeanOfHidden, kEvaluate);
   // Of hidden states of about 1 a mean over 48 rows, some of which have changed.
-  EXPECT_GT(largest, 1e-3);
-  EXPECT_LT(largest, 2);
-  // Within a tolerance it is none: of a value whose largest element is a few units.
-  EXPECT_TRUE(check_causality(*executor, 0, {.positions = 1, .tolerance = 1}).causal());
-  EXPECT_FALSE(check_causality(*executor, 0, {.positions = 1, .tolerance = 1e-6}).causal());
+  EXPECT_GT(found.leaks.at(0).largest, 1e-3);
+  EXPECT_LT(found.leaks.at(0).largest, 2);
+}
+
+// Where rows are put together by what they hold, their order among these and their rounding tell nothing; a
+// leak does.
+TEST(Causality, GroupedRowsMoveWithinATolerance) {
+  const auto check_grouped = [](Plant plant, double tolerance) {
+    program::Request request = program::tiny_request();
+    request.kind = Kind::kEvaluate;
+    const auto executor = leaky::make_executor(request, leaky::options_of(plant));
+    return check_causality(
+        *executor, 0,
+        {.positions = 6,
+         .grouping = {{&leaky::kLeakyGroup, RowsOf::kGroups}, {&leaky::kLeakyUngroup, RowsOf::kTokens}},
+         .grouped_tolerance = tolerance});
+  };
+  const Causality within = check_grouped(Plant::kGrouped, 1e-3);
+  EXPECT_TRUE(within.grouped && within.causal());
+  const Causality exact = check_grouped(Plant::kGrouped, 0);
+  ASSERT_EQ(exact.leaks.size(), 1U);
+  EXPECT_EQ(exact.leaks[0].op, "leaky_ungroup");
+  const Causality leak = check_grouped(Plant::kGroupedBatchMean, 1e-3);
+  ASSERT_EQ(leak.leaks.size(), 1U);
+  EXPECT_EQ(leak.leaks[0].op, "leaky_ungroup") << "the first behind it whose rows are tokens";
+  EXPECT_GT(leak.leaks[0].largest, 1e-3);
+  // The tolerance is of such programs alone.
+  EXPECT_FALSE(check(Plant::kNothing, kEvaluate).grouped);
+  EXPECT_FALSE(check_grouped(Plant::kBatchMeanOfHidden, 1e3).causal());
 }
 
 TEST(Causality, Bf16RowsAreCompared) {
