@@ -75,6 +75,17 @@ struct ExplainOptions {
 };
 int run_explain(const ExplainOptions& options);
 
+// strata check causality RUN.toml|--model DIR [--set KEY=VALUE]… [--ranks N] [--positions N]
+struct CausalityCheckOptions {
+  std::vector<std::string> inputs = {};  // as of TrainOptions; empty: model
+  std::string model = {};                // as checkpoint::resolve_model takes it
+  std::vector<std::string> sets = {};
+  int64_t ranks = 1;       // threads of this process
+  int64_t positions = 64;  // of a sequence
+  bool json = false;
+};
+int run_causality_check(const CausalityCheckOptions& options);
+
 struct PresetsOptions {
   std::string name = {};  // empty: all
   bool json = false;

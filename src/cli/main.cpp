@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kSpins = "10000";
 
 bool computes(std::string_view verb) {
-  static constexpr std::string_view kVerbs[] = {"train", "eval", "generate", "bench", "doctor"};
+  static constexpr std::string_view kVerbs[] = {"train", "eval", "generate", "check", "bench", "doctor"};
   return std::find(std::begin(kVerbs), std::end(kVerbs), verb) != std::end(kVerbs);
 }
 

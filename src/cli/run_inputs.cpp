@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "data/input/corpus_files.h"
 #include "data/tokenizer/tokenizer.h"
+#include "train/run_store.h"
 
 namespace strata::cli {
 namespace {
@@ -106,6 +107,23 @@ config::RunConfig read_command_config(const std::vector<std::string>& inputs,
     if (!set) chosen.push_back(argument);
   }
   return config::read_run_config({}, sets, chosen);
+}
+
+config::ResolvedRun resolved_as_trained(config::RunConfig config, const config::RankPlace& place) {
+  const Path folder = config.run.folder;
+  config::resolve_degrees(config, place.ranks);
+  if (const auto stored = config::read_stored_config(folder)) {
+    const auto changes = config::compare_for_resume(*stored, config);
+    const bool resumes = std::none_of(changes.begin(), changes.end(), [](const config::Change& change) {
+      return change.resume == config::ResumeClass::kRefused;
+    });
+    if (resumes) config = config::keep_resolved(config, *stored);
+  }
+  return config::resolve(std::move(config),
+                         {.files = posix_file_system(),
+                          .stored_tokenizer = train::stored_tokenizer(folder).value_or(Path()),
+                          .place = place,
+                          .data = config::ResolveOptions::Data::kFromWhatIsThere});
 }
 
 }  // namespace strata::cli

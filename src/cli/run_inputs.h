@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "config/run_config.h"
+#include "config/resolve.h"
 
 namespace strata::cli {
 
@@ -12,6 +12,10 @@ namespace strata::cli {
 // the text, in runs/NAME.
 config::RunConfig read_command_config(const std::vector<std::string>& inputs,
                                       const std::vector<std::string>& sets);
+
+// As strata train would resolve it in its folder now, on these ranks: a run that is there goes on with what
+// it chose. Nothing is written.
+config::ResolvedRun resolved_as_trained(config::RunConfig config, const config::RankPlace& place);
 
 // About two passes over this much text, within bounds that keep a first run short.
 int64_t first_run_steps(int64_t bytes, int64_t step_tokens);

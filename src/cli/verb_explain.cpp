@@ -25,7 +25,6 @@
 #include "program/explain.h"
 #include "program/memory_report.h"
 #include "program/pipeline.h"
-#include "train/run_store.h"
 
 namespace strata::cli {
 namespace {
@@ -288,24 +287,6 @@ void show_schedule(const config::ResolvedRun& run, const Programs& set, int thre
   if (options.json) print_out("{}\n", parallel::to_json(schedule));
 }
 
-// As strata train would resolve it in this folder now: a run that is there goes on with what it chose.
-config::ResolvedRun resolved_as_trained(config::RunConfig config, int64_t ranks) {
-  const Path folder = config.run.folder;
-  config::resolve_degrees(config, ranks);
-  if (const auto stored = config::read_stored_config(folder)) {
-    const auto changes = config::compare_for_resume(*stored, config);
-    const bool resumes = std::none_of(changes.begin(), changes.end(), [](const config::Change& change) {
-      return change.resume == config::ResumeClass::kRefused;
-    });
-    if (resumes) config = config::keep_resolved(config, *stored);
-  }
-  return config::resolve(std::move(config),
-                         {.files = posix_file_system(),
-                          .stored_tokenizer = train::stored_tokenizer(folder).value_or(Path()),
-                          .place = {.ranks = ranks},
-                          .data = config::ResolveOptions::Data::kFromWhatIsThere});
-}
-
 }  // namespace
 
 int run_explain(const ExplainOptions& options) {
@@ -313,7 +294,7 @@ int run_explain(const ExplainOptions& options) {
   config::RunConfig config = read_command_config(options.inputs, options.sets);
   const config::FaultHook hooks[] = {config::check_model};
   config::require_valid(config, hooks);
-  config::ResolvedRun run = resolved_as_trained(std::move(config), options.ranks);
+  config::ResolvedRun run = resolved_as_trained(std::move(config), {.ranks = options.ranks});
   const models::ModelConfig& model = run.model;
   const std::optional<int64_t> rank = rank_of(options);
   const Compiled compiled = compile_as_trained(run, place_of(run.config, rank.value_or(0)));

@@ -1,0 +1,219 @@
+// strata check causality
+#include <fmt/core.h>
+
+#include <optional>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/parallel.h"
+#include "base/signals.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/weights.h"
+#include "cli/actions.h"
+#include "cli/causality_report.h"
+#include "cli/output.h"
+#include "cli/run_inputs.h"
+#include "cli/share_done.h"
+#include "cli/verbs.h"
+#include "config/layout.h"
+#include "config/objective.h"
+#include "config/resolve.h"
+#include "evaluation/causality.h"
+#include "program/initialize.h"
+
+namespace strata::cli {
+namespace {
+
+// What is checked: a run, or a model as a run would go on with it.
+struct Subject {
+  config::ResolvedRun run;
+  std::string weights;  // for people
+  Path folder;          // of weights; empty: first ones
+};
+
+// Threads of this process, which share the machine.
+config::RankPlace place_of(const CausalityCheckOptions& options) {
+  return {.ranks = options.ranks, .local_ranks = static_cast<int>(options.ranks)};
+}
+
+Subject subject_of_run(const CausalityCheckOptions& options) {
+  config::RunConfig config = read_command_config(options.inputs, options.sets);
+  const config::FaultHook hooks[] = {config::check_model};
+  config::require_valid(config, hooks);
+  evaluation::require_causal_design(config::resolve_model(config));
+  Subject subject{resolved_as_trained(std::move(config), place_of(options)), {}, {}};
+  const config::RunConfig& chosen = subject.run.config;
+  subject.weights = fmt::format("as a run of seed {} starts", chosen.run.seed);
+  if (!chosen.model.from.empty() && chosen.model.init == config::ModelInit::kWeights) {
+    subject.folder = config::model_folder(chosen);
+    subject.weights = subject.folder.string();
+  }
+  return subject;
+}
+
+// As a small run would train it; what was set counts.
+Subject subject_of_model(const CausalityCheckOptions& options) {
+  constexpr int64_t kLength = 256, kSequences = 2, kMicroBatches = 2;
+  config::RunConfig config = config::config_of_sets(options.sets);
+  const inference::ModelRuntime opened = inference::open_model(options.model);
+  evaluation::require_causal_design(opened.model);
+  config.model.from = opened.folder.string();
+  auto& training = config.training;
+  if (!config.was_set("training.sequence_length"))
+    training.sequence_length = std::min(kLength, opened.model.max_sequence_length());
+  config::resolve_degrees(config, options.ranks);
+  if (!config.was_set("training.micro_batch_size")) training.micro_batch_size = kSequences;
+  if (!config.was_set("training.global_batch_size")) {
+    training.global_batch_size =
+        *training.micro_batch_size * kMicroBatches * config::mesh_of(config).batch_ranks();
+    if (config.parallel.pipeline > 1) training.global_batch_size *= config.parallel.pipeline;
+  }
+  // The rest of the configuration is a run's defaults; where it names no data, nothing reads any.
+  std::vector<config::Fault> faults = config::validate(config);
+  config::check_model(config, faults);
+  std::erase_if(faults, [](const config::Fault& fault) { return fault.key.starts_with("data"); });
+  if (!faults.empty()) config::throw_faults(faults);
+  config::ResolvedRun run{.config = std::move(config),
+                          .model = opened.model,
+                          .tokenizer = {},
+                          .data = {},
+                          .micro_batch_open = false,
+                          .zero_open = false};
+  config::resolve_objective(run.config, run.model);
+  run.zero_open = run.config.parallel.zero.is_word();
+  config::resolve_machine(run.config, place_of(options));
+  if (run.zero_open) run.config.parallel.zero = 0;
+  return {std::move(run), opened.folder.string(), opened.folder};
+}
+
+// By place on the axis "pipeline".
+using Sets = std::vector<std::shared_ptr<const program::ProgramSet>>;
+
+Sets compile_places(config::ResolvedRun& run) {
+  Sets sets;
+  const auto places = static_cast<int32_t>(std::max<int64_t>(1, run.config.parallel.pipeline));
+  for (int32_t place = 0; place < places; ++place) sets.push_back(config::compile(run, place));
+  return sets;
+}
+
+CausalityAnswer check_program(program::Executor& executor, size_t index, const config::RunConfig& config,
+                              const CausalityCheckOptions& options, const std::function<void(double)>& done) {
+  CausalityAnswer answer{.request = executor.program(index).request,
+                         .batch_parts = executor.set().options.mesh.batch_ranks()};
+  answer.found = evaluation::check_causality(executor, index,
+                                             {.positions = options.positions,
+                                              .documents = config.data.pack != config::Pack::kStream,
+                                              .seed = static_cast<uint64_t>(config.run.seed),
+                                              .progress = [&](double share) {
+                                                // Ranks that wait for this one end with it.
+                                                if (stop_requested()) throw Interrupted();
+                                                done(share);
+                                              }});
+  return answer;
+}
+
+// On one rank; nullptr: it is alone.
+std::vector<CausalityAnswer> check_as_rank(const Subject& subject, const Sets& sets, comm::World* world,
+                                           const CausalityCheckOptions& options) {
+  const config::RunConfig& config = subject.run.config;
+  set_compute_threads(static_cast<int>(*config.device.threads));
+  flush_denormals();
+  std::optional<program::Ranks> ranks;
+  size_t place = 0;
+  if (world != nullptr) {
+    world->configure(config::world_options(config));
+    if (sets.size() > 1)
+      place = static_cast<size_t>(config::mesh_of(config).coordinates(world->rank()).front());
+    ranks.emplace(*world, sets[place]->options);
+  }
+  program::Executor executor(sets[place], config::make_device(config), ranks ? &*ranks : nullptr);
+  const auto coordinates = ranks ? ranks->coordinates() : graph::Coordinates(4);
+  program::write_coordinates(executor, coordinates);
+  program::initialize_weights(executor, static_cast<uint64_t>(config.run.seed), coordinates);
+  if (!subject.folder.empty()) {
+    checkpoint::load_hugging_face(subject.folder, subject.run.model, executor,
+                                  ranks ? &ranks->all() : nullptr);
+  }
+  std::vector<CausalityAnswer> answers;
+  ShareDone show;
+  for (const size_t program : {size_t{config::kTrainProgram}, size_t{config::kEvalProgram}}) {
+    executor.run(program, {program::Segment::kEncode});
+    answers.push_back(check_program(executor, program, config, options, [&](double share) {
+      if (world == nullptr || world->rank() == 0) show((static_cast<double>(answers.size()) + share) / 2);
+    }));
+  }
+  return answers;
+}
+
+std::vector<CausalityAnswer> check_on_ranks(const Subject& subject, const Sets& sets,
+                                            const CausalityCheckOptions& options) {
+  if (options.ranks == 1) return check_as_rank(subject, sets, nullptr, options);
+  std::vector<CausalityAnswer> answers;
+  comm::run_local_ranks(static_cast<int>(options.ranks), [&](comm::World& world) {
+    auto mine = check_as_rank(subject, sets, &world, options);
+    if (world.rank() == 0) answers = std::move(mine);
+  });
+  return answers;
+}
+
+// Evaluation alone, of a model that cannot be trained in this machine's memory.
+std::vector<CausalityAnswer> check_evaluation(const std::string& model, const config::RunConfig& config,
+                                              const CausalityCheckOptions& options) {
+  inference::ModelRuntime runtime = inference::open_model(model);
+  const data::RowShape row = config::row_shape(config, runtime.model);
+  inference::load_runtime(runtime, {.compute = config::compute_options(config),
+                                    .requests = {{.kind = program::Kind::kEvaluate,
+                                                  .sequences = *config.training.micro_batch_size,
+                                                  .sequence_length = row.tokens,
+                                                  .encoder_length = row.encoder_length}}});
+  ShareDone show;
+  return {check_program(*runtime.executor, 0, config, options, [&](double share) { show(share); })};
+}
+
+}  // namespace
+
+int run_causality_check(const CausalityCheckOptions& options) {
+  if (options.inputs.empty() == options.model.empty())
+    throw ConfigError("[strata check causality] give either a RUN.toml or --model DIR");
+  Subject subject = options.model.empty() ? subject_of_run(options) : subject_of_model(options);
+  CausalityReport report{.mesh = config::mesh_of(subject.run.config),
+                         .computed = config::activation_dtype(subject.run.config),
+                         .weights = subject.weights,
+                         .documents = subject.run.config.data.pack != config::Pack::kStream};
+  try {
+    report.answers = check_on_ranks(subject, compile_places(subject.run), options);
+  } catch (const program::DoesNotFit&) {
+    if (options.model.empty() || options.ranks > 1) throw;
+    report.answers = check_evaluation(options.model, subject.run.config, options);
+    report.left_out = "training, whose gradients and optimizer states memory.budget does not hold";
+  }
+  if (options.json) {
+    print_out("{}\n", json_of(report));
+  } else {
+    print_out("{}", text_of(report));
+  }
+  return report.exit_code();
+}
+
+void add_check(Verb root) {
+  Verb check = root.verb("check", "Prove properties of a model", "strata check causality RUN.toml");
+  auto options = std::make_shared<CausalityCheckOptions>();
+  Verb verb =
+      check.verb("causality",
+                 "Prove that no token moves what stands before it; exit 3 where one does, with the op named",
+                 "strata check causality RUN.toml --set parallel.tensor=2 --ranks 2");
+  verb.option("RUN.toml", options->inputs, "A configuration, the folder of a run, or texts to train on");
+  verb.option("--model", options->model, "A model directory, run or checkpoint instead").type_name("DIR");
+  verb.sets(options->sets).suggest(configuration_keys());
+  verb.option("--ranks", options->ranks, "Run so many ranks, as threads of this process")
+      .range(1, 1024)
+      .type_name("N");
+  verb.option("--positions", options->positions, "Of each sequence, so many places at which tokens change")
+      .positive()
+      .show_default()
+      .type_name("N");
+  verb.json(options->json);
+  verb.action([options] { return run_causality_check(*options); });
+}
+
+}  // namespace strata::cli
