@@ -151,7 +151,7 @@ std::vector<TensorRow> tensors(const ModelConfig& config) {
 }
 
 constexpr PresetRow kV2Presets[] = {
-    {"deepseek2-8m", "DeepSeek-V2's attention, dense", 256, 4, 4, 4, 0, 768, 4096, 2048,
+    {"deepseek2-6m", "DeepSeek-V2's attention, dense", 256, 4, 4, 4, 0, 768, 4096, 2048,
      R"("q_lora_rank":null,"kv_lora_rank":128,"qk_nope_head_dim":64,"qk_rope_head_dim":32,"v_head_dim":64,
         "first_k_dense_replace":4)"},
     {"deepseek-v2-lite", "DeepSeek-V2-Lite 16B-A2.4B, 6 of 64 experts and two shared ones", 2048, 27, 16, 16,
@@ -165,7 +165,7 @@ constexpr PresetRow kV2Presets[] = {
         "bos_token_id":100000,"eos_token_id":100001)"},
 };
 constexpr PresetRow kV3Presets[] = {
-    {"deepseek3-8m", "DeepSeek-V3's attention, dense", 256, 4, 4, 4, 0, 768, 4096, 2048,
+    {"deepseek3-6m", "DeepSeek-V3's attention, dense", 256, 4, 4, 4, 0, 768, 4096, 2048,
      R"("q_lora_rank":192,"kv_lora_rank":128,"qk_nope_head_dim":64,"qk_rope_head_dim":32,"v_head_dim":64,
         "first_k_dense_replace":4)"},
     {"deepseek3-50m", "DeepSeek-V3 small, 4 of 32 experts and a shared one", 384, 8, 6, 6, 0, 1024, 8192,

@@ -95,13 +95,15 @@ struct RopeScaling {
   double theta = 10000;
   Kind kind = Kind::kUnscaled;
   double factor = 1;
-  double low_frequency_factor = 1;        // llama3
-  double high_frequency_factor = 4;       // llama3
-  double original_positions = 8192;       // all but interpolated
-  double beta_fast = 32, beta_slow = 1;   // YaRN
-  bool whole_pairs = true;                // YaRN: the ramp begins and ends at whole pairs
-  double attention_factor = 1;            // YaRN, LongRoPE: cosines and sines are multiplied by it
-  double mscale = 0, mscale_all_dim = 0;  // YaRN: what attention_factor came from; 0: not said
+  double low_frequency_factor = 1;       // llama3
+  double high_frequency_factor = 4;      // llama3
+  double original_positions = 8192;      // all but interpolated
+  double beta_fast = 32, beta_slow = 1;  // YaRN
+  bool whole_pairs = true;               // YaRN: the ramp begins and ends at whole pairs
+  double attention_factor = 1;           // YaRN, LongRoPE: cosines and sines are multiplied by it
+  // As config.json says them; 0: it does not. YaRN's attention_factor comes from both, and scores of latent
+  // attention grow by the second.
+  double mscale = 0, mscale_all_dim = 0;
   // LongRoPE: up to original_positions, and beyond.
   std::vector<double> short_factors = {}, long_factors = {};
 };

@@ -132,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(Families, OnAMesh,
                          testing::Combine(testing::Values("llama3-5m", "gpt2-124m", "qwen3-0.6b", "gemma2-2b",
                                                           "gemma3-270m", "pythia-14m", "phi3-mini",
                                                           "starcoder2-3b", "stablelm2-1.6b", "olmo2-1b",
-                                                          "deepseek2-8m", "deepseek3-8m", "bert-tiny",
+                                                          "deepseek2-6m", "deepseek3-6m", "bert-tiny",
                                                           "t5-small", "t5-v1.1-small"),
                                           testing::ValuesIn(layouts()), testing::Values(kPlain)),
                          name_of_case);
