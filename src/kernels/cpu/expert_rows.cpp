@@ -67,10 +67,12 @@ void order_by_expert(const ExpertOrder& order, const int32_t* ids) {
     auto sum = static_cast<int32_t>(begin);
     for (int64_t e = 0; e < order.experts; ++e) begins[e] = sum += begins[e];
     begins[order.experts] = sum;
-    for (int64_t slot = end - 1; slot >= begin; --slot) {
-      const int32_t at = --begins[ids[slot]];
-      order.slots[at] = static_cast<int32_t>(slot);
-      order.token_of[at] = static_cast<int32_t>(slot / order.k - first);
+    for (int64_t token = last - 1; token >= first; --token) {
+      for (int64_t slot = (token + 1) * order.k - 1; slot >= token * order.k; --slot) {
+        const int32_t at = --begins[ids[slot]];
+        order.slots[at] = static_cast<int32_t>(slot);
+        order.token_of[at] = static_cast<int32_t>(token - first);
+      }
     }
   });
 }

@@ -18,17 +18,17 @@ using detail::BlockOutput;
 using detail::OperandView;
 using Role = ExpertsRole;
 
-// A panel of b (depth_step x nr) fits the L1 cache, kRowStep x depth_step of a the L2 cache beside a task's
-// panels of b.
-constexpr int64_t kDepthStep = 384;
-constexpr int64_t kGradDepth = 256;
-constexpr int64_t kRowStep = 96;
-constexpr int64_t kTaskCols = 192;
+// A task's panels of b (depth_step x col_block) stay in the L2 cache, a few rows of a in the L1 cache.
+constexpr int64_t kDepthStep = 512;
+constexpr int64_t kTaskCols = 256;
 constexpr int64_t kTaskRows = 1024;
+constexpr int64_t kRowStep = 96;  // rows made fp32 at once
+// Panels of both operands of a weight gradient are packed for every block.
+constexpr int64_t kGradDepth = 256;
 constexpr int64_t kGradRows = 384;
 constexpr int64_t kGradCols = 512;
-// With fewer tokens to a task an expert's weight is packed for too few rows.
-constexpr int64_t kLeastChunk = 256, kMostChunk = 2048;
+// Tokens whose slots are summed at once. With fewer an expert's weight is packed for too few rows.
+constexpr int64_t kLeastChunk = 256, kMostChunk = 4096;
 
 int64_t divide_up(int64_t n, int64_t d) {
   return (n + d - 1) / d;
@@ -71,7 +71,7 @@ int64_t chunk_of(const ExpertsPlan& plan) {
   const int64_t tokens = std::max<int64_t>(1, plan.spec.tokens);
   if (!sums_slots(plan.spec.role)) return tokens;
   const int64_t across = divide_up(std::max<int64_t>(1, columns_of(plan.spec)), plan.col_block);
-  const int64_t wanted = tokens * across / (4 * plan.workers);
+  const int64_t wanted = tokens * across / plan.workers;
   return std::min(tokens, std::clamp(wanted, kLeastChunk, kMostChunk));
 }
 
@@ -127,12 +127,13 @@ void multiply_rows(const Run& run, const Rows& rows, int64_t worker) {
       .depth_major = !forward,
       .round_to_bf16 = half};
   float* const panels = run.b_of(worker);
+  const int64_t row_step = half ? kRowStep : std::max<int64_t>(1, rows.count);
   int64_t deep = 0;
   do {  // once even without depth: the result is then zero
     const int64_t now = std::min(step, depth - deep);
     detail::pack_panels(panels, nr, weight, rows.col, rows.cols, deep, now);
-    for (int64_t first = 0; first < rows.count; first += kRowStep) {
-      const int64_t count = std::min(kRowStep, rows.count - first);
+    for (int64_t first = 0; first < rows.count; first += row_step) {
+      const int64_t count = std::min(row_step, rows.count - first);
       const int32_t* a_rows = rows.of_a + first;
       const float* a = reinterpret_cast<const float*>(run.a) + deep;
       int64_t a_stride = depth;
@@ -279,7 +280,9 @@ ExpertsPlan plan_experts(const ExpertsSpec& spec, const hardware::DeviceSpec& de
   } else {
     const bool half = spec.dtype == DType::kBF16;
     plan.depth_step = even_part(depth_of(spec), kDepthStep, 8);
-    plan.col_block = even_part(columns_of(spec), kTaskCols, nr);
+    // Fewer columns where there are few experts to a thread; no sum depends on them.
+    const int64_t parts = sums_slots(spec.role) ? 1 : divide_up(2 * plan.workers, spec.experts);
+    plan.col_block = even_part(columns_of(spec), kTaskCols / parts, nr);
     plan.row_block = sums_slots(spec.role) ? chunk_of(plan) : kTaskRows;
     if (half) {
       a_elements = kRowStep * plan.depth_step;

@@ -26,6 +26,7 @@ constexpr int kRows = 12;
 constexpr int kRows = 6;
 #endif
 constexpr int kVectors = 2;
+constexpr int64_t kLine = 64 / sizeof(float);
 
 PanelShape Panels() {
   return {kRows, kVectors * static_cast<int64_t>(hn::Lanes(F32()))};
@@ -51,7 +52,10 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, CRows c_rows, const float
                      int64_t rows, int64_t cols, int64_t depth) {
   const F32 d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t r = 0; r < rows; ++r) __builtin_prefetch(c + c_rows[r] * out.stride, 1, 3);
+  for (int64_t r = 0; r < rows; ++r) {
+    __builtin_prefetch(c + c_rows[r] * out.stride, 1, 3);
+    __builtin_prefetch(c + c_rows[r] * out.stride + lanes, 1, 3);
+  }
   V acc[kRows][kVectors];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
@@ -75,7 +79,7 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, CRows c_rows, const float
     }
     if constexpr (kPackedA) a += kRows;
   }
-  if (rows == kRows && cols == 2 * lanes) [[likely]] {
+  if (cols == 2 * lanes) [[likely]] {
     V add0 = hn::Zero(d);
     V add1 = hn::Zero(d);
     if (bias) {
@@ -84,6 +88,7 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, CRows c_rows, const float
     }
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
+      if (r >= rows) break;
       float* to = c + c_rows[r] * out.stride;
       if (out.accumulate) {
         hn::StoreU(hn::Add(hn::LoadU(d, to), acc[r][0]), d, to);
@@ -112,7 +117,6 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, CRows c_rows, const float
 
 // Asks for part `part` of `parts` of a panel that is needed next, into the L2 cache.
 HWY_INLINE void PrefetchPart(const float* panel, int64_t elements, int64_t part, int64_t parts) {
-  constexpr int64_t kLine = 64 / sizeof(float);
   for (int64_t i = elements * part / parts; i < elements * (part + 1) / parts; i += kLine) {
     __builtin_prefetch(panel + i, 0, 2);
   }
@@ -146,11 +150,26 @@ void MultiplyRows(const BlockOutput& out, const float* a, int64_t a_stride, cons
                   int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
   Multiply<false>(out, RowsInOrder(), a, a_stride, RowsInOrder(), b, b_panel_stride, rows, cols, depth);
 }
+
+// For every few rows of A, which lie anywhere and stay in the L1 cache, all panels of B: those come from L2
+// one after the other, as the processor expects.
+template <typename CRows, typename ARows>
+void MultiplyRowsOf(const BlockOutput& out, CRows c_rows, const float* a, int64_t a_stride, ARows a_rows,
+                    const float* b, int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
+  const int64_t nr = Panels().nr;
+  for (int64_t i = 0; i < rows; i += kRows) {
+    for (int64_t j = 0; j < cols; j += nr) {
+      Tile<false>(out, out.data + j, c_rows.from(i), a, a_stride, a_rows.from(i), b + j / nr * b_panel_stride,
+                  out.bias ? out.bias + j : nullptr, std::min<int64_t>(kRows, rows - i),
+                  std::min(nr, cols - j), depth);
+    }
+  }
+}
 void MultiplyListed(const BlockOutput& out, const int32_t* out_rows, const float* a, int64_t a_stride,
                     const int32_t* a_rows, const float* b, int64_t b_panel_stride, int64_t rows, int64_t cols,
                     int64_t depth) {
   const auto with = [&](auto c_list, auto a_list) {
-    Multiply<false>(out, c_list, a, a_stride, a_list, b, b_panel_stride, rows, cols, depth);
+    MultiplyRowsOf(out, c_list, a, a_stride, a_list, b, b_panel_stride, rows, cols, depth);
   };
   if (out_rows != nullptr && a_rows != nullptr) return with(RowsListed{out_rows}, RowsListed{a_rows});
   if (out_rows != nullptr) return with(RowsListed{out_rows}, RowsInOrder());
@@ -205,6 +224,9 @@ void PackTransposed(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_
   for (; i + 4 <= count; i += 4) {
     const T* row = src + i * stride;
     for (int64_t p = 0; p < full_depth; p += 4) {
+      if (p % kLine == 0) {
+        for (int64_t r = 4; r < 8; ++r) __builtin_prefetch(row + r * stride + p, 0, 3);
+      }
       const V4 r0 = Values4<kRound>(row + p);
       const V4 r1 = Values4<kRound>(row + stride + p);
       const V4 r2 = Values4<kRound>(row + 2 * stride + p);
@@ -246,17 +268,33 @@ void PackCopied(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t st
   }
 }
 
+// A few panels, of which each row is a part of a few lines, a few rows at a time: what is read next is asked
+// for, since every row begins somewhere else.
 template <bool kRound, typename T, typename Depths>
 void PackCopies(float* dst, int64_t panel, const T* src, int64_t stride, Depths depths, int64_t count,
                 int64_t depth) {
-  for (int64_t i = 0; i < count; i += panel, dst += panel * depth) {
-    const int64_t width = std::min(panel, count - i);
-    if (width < panel) std::fill(dst, dst + panel * depth, 0.0f);
-    const auto copy = width == kRows                        ? PackCopied<kRows, kRound, T, Depths>
-                      : width == Panels().nr && width == 16 ? PackCopied<16, kRound, T, Depths>
-                      : width == Panels().nr && width == 32 ? PackCopied<32, kRound, T, Depths>
-                                                            : PackCopied<0, kRound, T, Depths>;
-    copy(dst, panel, src + i, stride, depths, width, depth);
+  constexpr int64_t kAtOnce = 16, kWide = 128;
+  const int64_t group = std::max<int64_t>(1, kWide / panel) * panel;
+  for (int64_t first = 0; first < count; first += group) {
+    const int64_t end = std::min(count, first + group);
+    for (int64_t deep = 0; deep < depth; deep += kAtOnce) {
+      const int64_t deep_end = std::min(depth, deep + kAtOnce);
+      for (int64_t p = deep_end; p < std::min(depth, deep_end + kAtOnce); ++p) {
+        const T* const row = src + depths[p] * stride;
+        for (int64_t i = first; i < end; i += 64 / static_cast<int64_t>(sizeof(T)))
+          __builtin_prefetch(row + i, 0, 3);
+      }
+      for (int64_t i = first; i < end; i += panel) {
+        float* const to = dst + i * depth + deep * panel;
+        const int64_t width = std::min(panel, count - i);
+        if (width < panel) std::fill(to, to + panel * (deep_end - deep), 0.0f);
+        const auto copy = width == kRows                        ? PackCopied<kRows, kRound, T, Depths>
+                          : width == Panels().nr && width == 16 ? PackCopied<16, kRound, T, Depths>
+                          : width == Panels().nr && width == 32 ? PackCopied<32, kRound, T, Depths>
+                                                                : PackCopied<0, kRound, T, Depths>;
+        copy(to, panel, src + i, stride, depths.from(deep), width, deep_end - deep);
+      }
+    }
   }
 }
 

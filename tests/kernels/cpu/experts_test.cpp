@@ -156,8 +156,8 @@ const Sizes kSizes[] = {
     {5, 1, 3, 9, 0},
     {65, 1, 4, 40, 24, Routing::kOneExpert},
     {65, 2, 9, 40, 24, Routing::kFewExperts},
-    {410, 2, 3, 401, 70},  // more depth than a step of the gradients of inputs
-    {330, 2, 3, 70, 531},  // … and of the forward products, and two blocks of columns
+    {210, 2, 3, 601, 70},  // more depth than a step of the gradients of inputs
+    {210, 2, 3, 70, 531},  // … and of the forward products, and two blocks of columns
     {1301, 2, 2, 9, 17},   // more rows than a task has
     {1301, 1, 3, 9, 17, Routing::kOneExpert},
     {2603, 2, 4, 8, 8, Routing::kFewExperts},  // more tokens than a chunk
