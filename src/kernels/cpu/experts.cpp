@@ -271,18 +271,18 @@ ExpertsPlan plan_experts(const ExpertsSpec& spec, const hardware::DeviceSpec& de
   plan.shape = detail::panel_shape_of(device.isa);
   plan.workers = std::max(1, device.threads);
   const int64_t mr = plan.shape.mr, nr = plan.shape.nr;
+  // Smaller blocks where there are few experts to a thread; no sum depends on them.
+  const int64_t parts = divide_up(2 * plan.workers, spec.experts);
   int64_t a_elements = 0, sums = 0;
   if (is_weight_grad(spec.role)) {
     plan.depth_step = kGradDepth;
-    plan.row_block = even_part(spec.outputs, kGradRows, mr);
+    plan.row_block = even_part(spec.outputs, kGradRows / parts, mr);
     plan.col_block = even_part(spec.inputs, kGradCols, nr);
     a_elements = plan.row_block * plan.depth_step;
   } else {
     const bool half = spec.dtype == DType::kBF16;
     plan.depth_step = even_part(depth_of(spec), kDepthStep, 8);
-    // Fewer columns where there are few experts to a thread; no sum depends on them.
-    const int64_t parts = sums_slots(spec.role) ? 1 : divide_up(2 * plan.workers, spec.experts);
-    plan.col_block = even_part(columns_of(spec), kTaskCols / parts, nr);
+    plan.col_block = even_part(columns_of(spec), sums_slots(spec.role) ? kTaskCols : kTaskCols / parts, nr);
     plan.row_block = sums_slots(spec.role) ? chunk_of(plan) : kTaskRows;
     if (half) {
       a_elements = kRowStep * plan.depth_step;
