@@ -129,10 +129,9 @@ Expectation expect(const config::RunConfig& config, const models::ModelConfig& m
 void print_summary(const config::RunConfig& config, const models::ModelConfig& model,
                    const Compiled& compiled, const Expectation& expected) {
   const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
-  print_out("{:<8} {}{} parameters, {} layers of width {}, vocabulary {}\n", "model",
-            config.model.preset.empty() ? "" : config.model.preset + ", ",
-            human_count(static_cast<double>(models::parameter_count(model))), models::layers_of(model),
-            model.hidden_size, model.vocab_size);
+  print_out("{:<8} {}{}, {} layers of width {}, vocabulary {}\n", "model",
+            config.model.preset.empty() ? "" : config.model.preset + ", ", models::parameters_in_words(model),
+            models::layers_of(model), model.hidden_size, model.vocab_size);
   const program::ProgramSet& set = *compiled.set;
   print_out(
       "{:<8} {} of {} (memory.budget){}: {} for weights, gradients and optimizer, {} for batches, "

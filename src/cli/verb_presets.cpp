@@ -40,6 +40,7 @@ int run_presets(const PresetsOptions& options) {
                       {"family", c.family->name},
                       {"note", preset->note},
                       {"parameters", parameters},
+                      {"active_parameters", models::active_parameter_count(c)},
                       {"training_state_bytes",
                        static_cast<int64_t>(training_state_bytes(static_cast<double>(parameters)))},
                       {"config", nlohmann::ordered_json::parse(c.family->write(c, DType::kF32))}});

@@ -11,6 +11,7 @@
 #include "ops/ops.h"
 #include "ops/router.h"
 #include "optim/optimizer.h"
+#include "optim/router_bias.h"
 
 namespace strata::device {
 namespace op_rows {
@@ -291,6 +292,7 @@ std::span<const UntimedOp> untimed_ops() {
       {&optim::kRootOfSum, kScalars},
       {&optim::kSumOfPartials, kScalars},
       {&optim::kAdafactorVector, kScalars},
+      {&optim::kRouterBiasUpdate, kScalars},
       {&graph::kLossSeed, kScalars},
       {&ops::kVocabStart, kScalars},
       {&graph::kTakeShard, "a copy, priced by the bandwidth"},

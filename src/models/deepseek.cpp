@@ -46,6 +46,8 @@ nlohmann::ordered_json keys_of(const ModelConfig& config, const char* architectu
 // Softmax scores as they are; a group counts as much as its best expert.
 Experts read_softmax_experts(const ConfigJson& json) {
   using Route = ops::RouteAttrs;
+  const int64_t first = json.count_or("first_k_dense_replace", 0);
+  if (first >= json.integer("num_hidden_layers")) return {};
   const std::string method = json.text_or("topk_method", "greedy");
   const bool grouped = method == "group_limited_greedy";
   if (!grouped) json.require_equal("topk_method", "greedy");
@@ -60,11 +62,15 @@ Experts read_softmax_experts(const ConfigJson& json) {
                     .kept_groups = grouped ? json.integer("topk_group") : 1,
                     .group_score = Route::GroupScore::kBest},
           .shared_size = width * json.integer_or("n_shared_experts", 2),
-          .first = json.count_or("first_k_dense_replace", 0),
+          .first = first,
           .balance_coefficient = json.real_or("aux_loss_alpha", 0.001)};
 }
 
 void write_softmax_experts(nlohmann::ordered_json& json, const Experts& experts) {
+  if (experts.count == 0) {
+    json["first_k_dense_replace"] = json["num_hidden_layers"];
+    return;
+  }
   const bool grouped = experts.route.groups > 1;
   json["aux_loss_alpha"] = experts.balance_coefficient;
   json["first_k_dense_replace"] = experts.first;
@@ -109,7 +115,7 @@ ModelConfig read_v3(const std::string& text, const std::string& where) {
                                                .kept_groups = 4,
                                                .scale = 2.5});
   // As V3 was trained; its config.json holds another number that nobody reads.
-  config.experts.balance_coefficient = 1e-4;
+  if (config.experts.count > 0) config.experts.balance_coefficient = 1e-4;
   return config;
 }
 

@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include "base/clock.h"
 #include "models/config_json.h"
 #include "models/model.h"
 
@@ -114,6 +115,13 @@ std::string tables_of(const ModelConfig& config) {
 
 Blocks blocks_of(const ModelConfig& config) {
   return {norm_of(config), positions_of(config), attention_of(config), ffn_of(config), tables_of(config)};
+}
+
+std::string parameters_in_words(const ModelConfig& config) {
+  const auto words = [](int64_t count) { return human_count(static_cast<double>(count)); };
+  const std::string all = words(parameter_count(config)) + " parameters";
+  if (config.experts.count == 0) return all;
+  return all + ", " + words(active_parameter_count(config)) + " of them for each token";
 }
 
 std::string layers_of(const ModelConfig& config) {

@@ -275,6 +275,8 @@ std::string layers_of(const ModelConfig& config);
 int64_t parameter_count(const ModelConfig& config);
 // Those that a token passes: of experts k in `count`; tables count whole.
 int64_t active_parameter_count(const ModelConfig& config);
+// Both, for people: "30.5B parameters, 3.35B of them for each token".
+std::string parameters_in_words(const ModelConfig& config);
 // The shape of every parameter by its name, from the graph that the family builds.
 std::map<std::string, Shape> parameter_shapes(const ModelConfig& config);
 // The same of its role.

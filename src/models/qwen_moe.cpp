@@ -87,9 +87,9 @@ constexpr PresetRow kQwen2Presets[] = {
 constexpr const char* kQwen3Keys =
     R"("rope_theta":1e6,"norm_topk_prob":true,"bos_token_id":151643,"eos_token_id":151643)";
 constexpr PresetRow kQwen3Presets[] = {
-    {"moe-30m-a10m", "small, 4 of 32 experts", 256, 8, 4, 2, 64, 768, 8192, 1024,
-     R"("num_experts":32,"num_experts_per_tok":4,"moe_intermediate_size":128,"norm_topk_prob":true,"tie_word_embeddings":true)"},
-    {"moe-162m-a55m", "small, 8 of 64 experts", 512, 8, 8, 2, 64, 1536, 8192, 2048,
+    {"moe-30m-a10m", "small, 8 of 32 experts", 256, 8, 4, 2, 64, 768, 8192, 1024,
+     R"("num_experts":32,"num_experts_per_tok":8,"moe_intermediate_size":128,"norm_topk_prob":true,"tie_word_embeddings":true)"},
+    {"moe-162m-a28m", "small, 8 of 64 experts", 512, 8, 8, 2, 64, 1536, 8192, 2048,
      R"("num_experts":64,"num_experts_per_tok":8,"moe_intermediate_size":192,"norm_topk_prob":true,"tie_word_embeddings":true)"},
     {"qwen3-30b-a3b", "Qwen3 30B-A3B, 8 of 128 experts", 2048, 48, 32, 4, 128, 6144, 151936, 40960,
      kQwen3Keys},

@@ -11,6 +11,8 @@ Experts read_sigmoid_experts(const ConfigJson& json, const SigmoidDefaults& defa
   using Route = ops::RouteAttrs;
   const auto count_of = [&](const char* key, int64_t fallback) { return json.integer_or(key, fallback); };
   const int64_t width = count_of("moe_intermediate_size", defaults.intermediate_size);
+  const int64_t first = json.count_or("first_k_dense_replace", defaults.dense_layers);
+  if (first >= json.integer("num_hidden_layers")) return {};
   const int64_t count = count_of("n_routed_experts", count_of("num_local_experts", defaults.count));
   return {.count = count,
           .intermediate_size = width,
@@ -25,10 +27,15 @@ Experts read_sigmoid_experts(const ConfigJson& json, const SigmoidDefaults& defa
           .router_bias = true,
           .bias_rate = 1e-3,
           .shared_size = width * count_of("n_shared_experts", defaults.shared),
-          .first = json.count_or("first_k_dense_replace", defaults.dense_layers)};
+          .first = first};
 }
 
 void write_sigmoid_experts(nlohmann::ordered_json& json, const Experts& experts) {
+  json["num_nextn_predict_layers"] = 0;
+  if (experts.count == 0) {
+    json["first_k_dense_replace"] = json["num_hidden_layers"];
+    return;
+  }
   json["first_k_dense_replace"] = experts.first;
   json["moe_intermediate_size"] = experts.intermediate_size;
   json["n_group"] = experts.route.groups;
@@ -36,7 +43,6 @@ void write_sigmoid_experts(nlohmann::ordered_json& json, const Experts& experts)
   json["n_shared_experts"] = experts.shared_size / experts.intermediate_size;
   json["norm_topk_prob"] = experts.route.normalize;
   json["num_experts_per_tok"] = experts.route.k;
-  json["num_nextn_predict_layers"] = 0;
   json["routed_scaling_factor"] = experts.route.scale;
   json["topk_group"] = experts.route.kept_groups;
 }

@@ -14,6 +14,7 @@ struct SigmoidDefaults {
   int64_t groups = 1, kept_groups = 1;
   double scale = 1;
 };
+// None where all layers are dense.
 Experts read_sigmoid_experts(const ConfigJson& json, const SigmoidDefaults& defaults);
 void write_sigmoid_experts(nlohmann::ordered_json& json, const Experts& experts);
 

@@ -77,9 +77,10 @@ void describe_ranks(const config::RunConfig& config, const comm::World& world) {
 void describe(const config::RunConfig& config, const models::ModelConfig& model,
               const program::ProgramSet& set, const config::RunData& data,
               const std::vector<config::SourcePlan>& plan, int64_t total_steps) {
-  const double parameters = static_cast<double>(models::parameter_count(model));
-  log_info("model: {} parameters ({}), {} layers of width {}", human_count(parameters), model.family->name,
+  log_info("model: {} ({}), {} layers of width {}", models::parameters_in_words(model), model.family->name,
            models::layers_of(model), model.hidden_size);
+  if (model.experts.route.force_balanced)
+    log_warning("moe.force_balanced: experts are chosen without their router, which is for measuring alone");
   log_info(
       "data: {} training tokens, {} a step, {} steps: {}",
       human_count(static_cast<double>(data.train_tokens)),

@@ -252,10 +252,9 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
                               {"program", fmt::format("strata {}", program_version())}};
   if (ranks_ != nullptr) start.push_back({"staging_bytes", ranks_->staging_bytes()});
   reporter.event(step_ == 0 ? "start" : "resume", step_, start);
-  reporter.fact(
-      "model",
-      fmt::format("{} parameters, {}", human_count(static_cast<double>(models::parameter_count(model_))),
-                  config_.model.preset.empty() ? std::string(model_.family->name) : config_.model.preset));
+  reporter.fact("model", fmt::format("{}, {}", models::parameters_in_words(model_),
+                                     config_.model.preset.empty() ? std::string(model_.family->name)
+                                                                  : config_.model.preset));
   reporter.fact("batch", fmt::format("{} sequences of {} tokens, {} at once", training.global_batch_size,
                                      training.sequence_length, *training.micro_batch_size));
   reporter.fact("data", config::to_string(plan()));

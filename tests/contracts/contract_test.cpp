@@ -50,7 +50,7 @@ Contracts help_options() {
   return rows;
 }
 Contracts option_contracts() {
-  return joined({help_options(), training_options(), model_options(), checkpoint_options(),
+  return joined({help_options(), training_options(), check_options(), model_options(), checkpoint_options(),
                  tokenizer_options(), data_options()});
 }
 

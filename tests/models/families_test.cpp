@@ -174,6 +174,19 @@ TEST(Families, PresetsHaveThePublishedSizes) {
     EXPECT_NEAR(static_cast<double>(parameter_count(preset(name))) / 1e6, millions, 1e-6) << name;
 }
 
+// The numbers that a token passes, in billions, embedding and head counted.
+TEST(Families, ExpertsHaveThePublishedActiveSizes) {
+  const std::pair<const char*, double> published[] = {
+      {"mixtral-8x7b", 12.880},    {"qwen3-30b-a3b", 3.353},     {"qwen3-235b-a22b", 22.191},
+      {"deepseek-v2-lite", 2.661}, {"moonlight-16b-a3b", 2.915}, {"deepseek-v3", 37.552},
+      {"kimi-k2", 32.9},           {"moe-30m-a10m", 0.010}};
+  for (const auto& [name, billions] : published) {
+    const double found = static_cast<double>(active_parameter_count(preset(name))) / 1e9;
+    EXPECT_NEAR(found, billions, std::max(6e-4, 2e-3 * billions)) << name;
+  }
+  EXPECT_EQ(active_parameter_count(preset("llama3-29m")), parameter_count(preset("llama3-29m")));
+}
+
 TEST(Families, UnknownTypesAreNamedWithTheNearest) {
   Json config = golden("qwen3");
   config["model_type"] = "qwen4";

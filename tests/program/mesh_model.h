@@ -28,6 +28,7 @@ inline models::ModelConfig small_model(const std::string& preset) {
   if (model.experts.count > 0) {
     model.experts.count = 6;
     model.experts.route.k = 2;
+    model.experts.route.groups = model.experts.route.kept_groups = 1;
     model.experts.intermediate_size = 16;
     if (model.experts.shared_size > 0) model.experts.shared_size = 24;
     // So much that a fault in it shows.

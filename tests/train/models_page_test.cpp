@@ -16,11 +16,13 @@ using namespace golden;
 
 // How far a golden model is from transformers, in fp32.
 struct Parity {
-  double logits = 0;           // greatest difference of one
-  double loss = 0;             // difference of the mean
-  double gradients = 0;        // greatest distance of a tensor's gradient over its norm
-  double curve = 0;            // greatest difference of a loss in 30 AdamW steps
-  double bf16 = 0;             // distance of all gradients in bf16 from fp32, over that of transformers' bf16
+  double logits = 0;     // greatest difference of one
+  double loss = 0;       // difference of the mean
+  double gradients = 0;  // greatest distance of a tensor's gradient over its norm
+  double curve = 0;      // greatest difference of a loss in 30 AdamW steps
+  // Distance of all gradients in bf16 from fp32, over that of transformers' bf16; nothing where rounding may
+  // send a token to another expert, which changes gradients altogether, here and there.
+  std::optional<double> bf16;
   std::optional<bool> greedy;  // its text is the same; nothing where it writes none
 };
 
@@ -56,7 +58,7 @@ Parity parity_of(const Golden& golden) {
   const Curve curve = adamw_curve(golden);
   for (size_t i = 0; i < losses.size(); ++i)
     parity.curve = std::max(parity.curve, std::abs(curve.losses[i] - static_cast<double>(losses[i])));
-  parity.bf16 = all_gradients_in_bf16(golden);
+  if (golden.model.experts.count == 0) parity.bf16 = all_gradients_in_bf16(golden);
   if (golden.has("greedy/tokens")) parity.greedy = greedy_text(golden) == golden.integers("greedy/tokens");
   return parity;
 }
@@ -97,13 +99,16 @@ std::string page(const std::vector<std::pair<std::string, Parity>>& all) {
       "in fp32; the "
       "tests\nhold the limits in the header. Gradients: the tensor that is furthest off, relative to its "
       "norm. bf16: "
-      "distance of all\ngradients from fp32, in units of the distance of transformers' own bf16.\n\n"
+      "distance of all\ngradients from fp32, in units of the distance of transformers' own bf16 (not of "
+      "models with "
+      "experts, of which rounding may choose others).\n\n"
       "| model | logits < 1e-4 | loss < 2e-5 | gradients < 1e-4 | 30 AdamW steps < 2e-4 | bf16 < 1.25 | "
       "greedy text |\n"
       "| --- | --- | --- | --- | --- | --- | --- |\n";
   for (const auto& [name, parity] : all) {
-    text += fmt::format("| {} | {:.1e} | {:.1e} | {:.1e} | {:.1e} | {:.2f} | {} |\n", name, parity.logits,
-                        parity.loss, parity.gradients, parity.curve, parity.bf16,
+    text += fmt::format("| {} | {:.1e} | {:.1e} | {:.1e} | {:.1e} | {} | {} |\n", name, parity.logits,
+                        parity.loss, parity.gradients, parity.curve,
+                        parity.bf16 ? fmt::format("{:.2f}", *parity.bf16) : "–",
                         !parity.greedy   ? "–"
                         : *parity.greedy ? "the same"
                                          : "differs");
@@ -120,7 +125,7 @@ TEST(ModelsPage, SaysWhatTheFamiliesAreAndHowNearTheyCome) {
     EXPECT_LT(parity.loss, 2e-5) << name;
     EXPECT_LT(parity.gradients, 1e-4) << name;
     EXPECT_LT(parity.curve, 2e-4) << name;
-    EXPECT_LT(parity.bf16, 1.25) << name;
+    EXPECT_LT(parity.bf16.value_or(0), 1.25) << name;
     EXPECT_TRUE(parity.greedy.value_or(true)) << name;
     all.emplace_back(name, parity);
   }
