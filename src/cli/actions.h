@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "interop/upcycle.h"
 
 namespace strata::cli {
 
@@ -115,7 +116,12 @@ struct ConvertOptions {
   bool force = false;                   // replace what is at `target`
   bool json = false;
 };
+struct UpcycleCommand : ConvertOptions {
+  interop::UpcycleOptions how = {};
+  int64_t per_token = 0;  // 0: two copies
+};
 int run_export(const ConvertOptions& options);
 int run_import(const ConvertOptions& options);
+int run_upcycle(const UpcycleCommand& command);
 
 }  // namespace strata::cli

@@ -21,10 +21,8 @@ constexpr AddVerb kVerbs[] = {add_init,       add_train,   add_eval,    add_gene
                               add_checkpoint, add_explain, add_presets, add_data,        add_config,
                               add_check,      add_doctor,  add_bench,   add_completions, add_man};
 // Names that later versions fill.
-constexpr std::string_view kLater[] = {
-    "plan",     "simulate", "scale", "launch", "watch",  "runs",  "compare",
-    "stop",     "save",     "set",   "branch", "replay", "sweep", "checkpoint upcycle",
-    "data find"};
+constexpr std::string_view kLater[] = {"plan", "simulate", "scale", "launch", "watch",  "runs",  "compare",
+                                       "stop", "save",     "set",   "branch", "replay", "sweep", "data find"};
 
 // A parser would call a mistyped verb an unexpected argument; this names the nearest one. Options before a
 // verb are skipped: none of them takes a value.

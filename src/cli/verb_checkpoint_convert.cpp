@@ -1,4 +1,4 @@
-// strata checkpoint export and import
+// strata checkpoint export, import and upcycle
 #include <fmt/core.h>
 
 #include <filesystem>
@@ -32,6 +32,13 @@ DType dtype_of(const std::string& name) {
   if (name == "fp16") return DType::kF16;
   if (name == "fp32") return DType::kF32;
   throw ConfigError("[--dtype] found \"{}\", expected bf16, fp16 or fp32", name);
+}
+
+uint64_t shard_bytes_of(const ConvertOptions& options) {
+  const auto bytes = config::parse_bytes(options.max_shard_size);
+  if (bytes && bytes->count > 0) return static_cast<uint64_t>(bytes->count);
+  throw ConfigError("[--max-shard-size] found \"{}\", expected a size such as 500 MB or 5 GB",
+                    options.max_shard_size);
 }
 
 void print_result(const ConvertOptions& options, const models::ModelConfig& model, const char* what) {
@@ -91,10 +98,7 @@ int run_export(const ConvertOptions& options) {
     throw ConfigError("[--format] found \"{}\", expected hf or gguf", options.format);
   const DType dtype = dtype_of(options.dtype);
   refuse_existing("strata checkpoint export", options.target, options.force);
-  const auto shard_bytes = config::parse_bytes(options.max_shard_size);
-  if (!shard_bytes || shard_bytes->count <= 0)
-    throw ConfigError("[--max-shard-size] found \"{}\", expected a size such as 500 MB or 5 GB",
-                      options.max_shard_size);
+  const uint64_t shard_bytes = shard_bytes_of(options);
   const ModelFolder folder = open_folder(options.source);
   const checkpoint::WeightSource weights = checkpoint::open_weights(folder.path, folder.model);
   if (!options.skip_values) checkpoint::check_finite(weights, folder.model);
@@ -111,7 +115,7 @@ int run_export(const ConvertOptions& options) {
                                .files = interop::companion_files_of(folder.path, folder.model),
                                .weights = {},
                                .dtype = dtype,
-                               .max_shard_bytes = static_cast<uint64_t>(shard_bytes->count)};
+                               .max_shard_bytes = shard_bytes};
   if (const auto facts = train::facts_of_checkpoint(folder.path)) {
     std::erase_if(files.files, [](const auto& file) { return file.name == "README.md"; });
     files.files.push_back({"README.md", interop::model_card(folder.model, *facts)});
@@ -125,6 +129,28 @@ int run_export(const ConvertOptions& options) {
   }
   checkpoint::write_hf_directory(posix_file_system(), options.target, files);
   print_result(options, folder.model, "exported to");
+  return 0;
+}
+
+int run_upcycle(const UpcycleCommand& command) {
+  const DType dtype = dtype_of(command.dtype);
+  refuse_existing("strata checkpoint upcycle", command.target, command.force);
+  const auto shard_bytes = shard_bytes_of(command);
+  const ModelFolder folder = open_folder(command.source);
+  interop::UpcycleOptions how = command.how;
+  how.per_token = command.per_token > 0 ? command.per_token : 2 * how.granularity;
+  const models::ModelConfig model = interop::upcycled(folder.model, how);
+  const checkpoint::WeightSource weights = checkpoint::open_weights(folder.path, folder.model);
+  checkpoint::check_finite(weights, folder.model);
+  checkpoint::ModelFiles files{.config_json = models::write_config_json(model, dtype),
+                               .files = interop::companion_files_of(folder.path, folder.model),
+                               .weights = interop::upcycled_tensors(folder.model, weights, model, how),
+                               .dtype = dtype,
+                               .max_shard_bytes = shard_bytes};
+  // It speaks of the dense model.
+  std::erase_if(files.files, [](const auto& file) { return file.name == "README.md"; });
+  checkpoint::write_hf_directory(posix_file_system(), command.target, files);
+  print_result(command, model, "upcycled to");
   return 0;
 }
 
@@ -162,6 +188,44 @@ int run_import(const ConvertOptions& options) {
   return 0;
 }
 
+namespace {
+
+void add_upcycle(Verb checkpoint) {
+  auto command = std::make_shared<UpcycleCommand>();
+  auto target = std::make_shared<std::string>();
+  Verb verb = checkpoint.verb("upcycle", "A mixture of experts from a dense model, to train further",
+                              "strata checkpoint upcycle llama/ mixtral/ --experts 8 --top-k 2");
+  verb.option("DENSE", command->source, "Checkpoint, run, RUN@latest, RUN@best or Hugging Face directory")
+      .required();
+  verb.option("OUT", *target, "The directory to write").required();
+  verb.option("--experts", command->how.experts, "Of each layer, the pieces of all copies counted")
+      .positive()
+      .show_default()
+      .type_name("N");
+  verb.option("--top-k", command->per_token, "Of those for each token; left out: two copies")
+      .positive()
+      .type_name("K");
+  verb.option("--granularity", command->how.granularity,
+              "Cut each FFN into so many pieces, which are experts of their own")
+      .positive()
+      .show_default()
+      .type_name("G");
+  verb.option("--noise", command->how.noise, "Of weights, in their standard deviations").show_default();
+  verb.option("--fresh", command->how.fresh, "The share of each expert's inner units that starts anew")
+      .show_default();
+  verb.option("--seed", command->how.seed, "Of router, noise and fresh units").show_default();
+  verb.option("--dtype", command->dtype, "Of the weights").one_of({"bf16", "fp16", "fp32"}).show_default();
+  verb.option("--max-shard-size", command->max_shard_size, "Of a weight file: 500 MB, 5 GB").show_default();
+  verb.flag("--force", command->force, kForceHelp);
+  verb.json(command->json);
+  verb.action([command, target] {
+    command->target = *target;
+    return run_upcycle(*command);
+  });
+}
+
+}  // namespace
+
 void add_checkpoint_conversions(Verb checkpoint) {
   auto options = std::make_shared<ConvertOptions>();
   auto target = std::make_shared<std::string>();
@@ -192,6 +256,7 @@ void add_checkpoint_conversions(Verb checkpoint) {
                 "strata checkpoint import model/ runs/second", "The new run's folder", run_import);
   in.option("--format", options->format, "hf or megatron; left out: found from the folder")
       .one_of({"hf", "megatron"});
+  add_upcycle(checkpoint);
 }
 
 }  // namespace strata::cli

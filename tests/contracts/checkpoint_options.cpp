@@ -263,10 +263,64 @@ void imported(const std::string&) {
   EXPECT_NE(desk.strata("checkpoint import model fifth --format megatron").code, 0) << "it is none";
 }
 
+// The tiny Llama's FFNs are 48 wide.
+void upcycle(const std::string&) {
+  const Trained desk;
+  const auto made = [&](const std::string& options, const std::string& out) {
+    const json told = desk.object("checkpoint upcycle run/final " + out + " --json " + options);
+    EXPECT_EQ(told["path"], out);
+    const json config = json::parse(desk.read(out + "/config.json"));
+    EXPECT_EQ(config["model_type"], "mixtral");
+    return config;
+  };
+  const json usual = made("", "a");
+  EXPECT_EQ(usual["num_local_experts"], 8);
+  EXPECT_EQ(usual["num_experts_per_tok"], 2);
+  EXPECT_EQ(usual["intermediate_size"], 48);
+  const json pieces = made("--experts 12 --top-k 6 --granularity 3 --dtype fp32", "b");
+  EXPECT_EQ(pieces["num_local_experts"], 12);
+  EXPECT_EQ(pieces["num_experts_per_tok"], 6);
+  EXPECT_EQ(pieces["intermediate_size"], 16);
+  const std::string gate = "model.layers.0.block_sparse_moe.experts.4.w1.weight";
+  const auto of = [&](const char* out) { return tensors_in(desk.path(out)).at(gate); };
+  EXPECT_EQ(of("b").dtype, "F32");
+  EXPECT_EQ(of("a").dtype, "BF16");
+  // Piece 1 of copy 1 is the second third of the dense rows.
+  const auto dense = tensors_in(desk.path("run/final")).at("model.layers.0.mlp.gate_proj.weight").values;
+  EXPECT_EQ(of("b").values, std::vector<double>(dense.begin() + 16 * 32, dense.begin() + 32 * 32));
+  made("--noise 0.1", "c");
+  made("--noise 0.1 --seed 2", "d");
+  made("--fresh 0.25", "e");
+  EXPECT_NE(of("c").values, of("a").values);
+  EXPECT_NE(of("c").values, of("d").values);
+  int moved = 0;
+  const auto plain = of("a").values, fresh = of("e").values;
+  for (size_t i = 0; i < plain.size(); ++i) moved += plain[i] != fresh[i];
+  EXPECT_NEAR(moved, 12 * 32, 4);
+  ASSERT_EQ(desk.strata("checkpoint upcycle run/final f --max-shard-size 20KB").code, 0);
+  EXPECT_TRUE(desk.exists("f/model.safetensors.index.json"));
+  EXPECT_TRUE(has(desk.refused("checkpoint upcycle run/final a"), "--force"));
+  made("--force", "a");
+  desk.refused("checkpoint upcycle nowhere g");
+  EXPECT_TRUE(has(desk.refused("checkpoint upcycle run/final g --top-k 9"), "--top-k"));
+}
+
 }  // namespace
 
 Contracts checkpoint_options() {
-  return {{"checkpoint inspect DIR", inspect},
+  return {{"checkpoint upcycle DENSE", upcycle},
+          {"checkpoint upcycle OUT", upcycle},
+          {"checkpoint upcycle --experts", upcycle},
+          {"checkpoint upcycle --top-k", upcycle},
+          {"checkpoint upcycle --granularity", upcycle},
+          {"checkpoint upcycle --noise", upcycle},
+          {"checkpoint upcycle --fresh", upcycle},
+          {"checkpoint upcycle --seed", upcycle},
+          {"checkpoint upcycle --dtype", upcycle},
+          {"checkpoint upcycle --max-shard-size", upcycle},
+          {"checkpoint upcycle --force", upcycle},
+          {"checkpoint upcycle --json", upcycle},
+          {"checkpoint inspect DIR", inspect},
           {"checkpoint inspect --json", inspect},
           {"checkpoint verify DIR", verify},
           {"checkpoint verify --json", verify},
