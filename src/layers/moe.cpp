@@ -1,5 +1,7 @@
 #include "base/error.h"
+#include "graph/reshard.h"
 #include "graph/sum.h"
+#include "layers/context_parallel.h"
 #include "layers/layers.h"
 #include "ops/experts.h"
 
@@ -11,15 +13,6 @@ using graph::Role;
 using graph::Value;
 
 namespace {
-
-void require_whole_tokens(const Context& context, const MoeSpec& spec) {
-  for (const char* axis : {"tensor", "context"}) {
-    const int64_t ranks = context.graph.mesh().size(axis);
-    if (ranks == 1) continue;
-    throw ConfigError("[parallel.{}] {} ranks would share the experts of {}, which is not there yet; take 1",
-                      axis, ranks, spec.name);
-  }
-}
 
 ValueId expert_weight(Context& context, const std::string& name, ParameterRole role, const Shape& shape,
                       std::vector<int64_t> segments) {
@@ -51,8 +44,28 @@ ValueId shared_sum(Context& context, const char* name) {
 }
 
 void add_loss(Context& context, const ops::RouterSumsOf& sums, double coefficient, int64_t k) {
-  ops::balance_loss(context.graph, sums, context.targets, shared_sum(context, "balance_loss_sum"),
+  const ValueId targets = whole_sequences(context, context.targets, context.sequence_length);
+  ops::balance_loss(context.graph, sums, targets, shared_sum(context, "balance_loss_sum"),
                     {.coefficient = coefficient, .k = k});
+}
+
+// Sums over whole sequences, also where ranks share their tokens: those of "tensor" have any part of the
+// rows, which all of them put together, and those of "context" a part of each sequence, whose sums are added
+// up.
+ops::RouterSumsOf sums_of(Context& context, const MoeSpec& spec, ValueId logits, ValueId ids) {
+  Graph& graph = context.graph;
+  const auto whole = graph::Placement::replicated();
+  if (context.sequence_parallel) {
+    logits = graph::reshard(graph, logits, "tensor", whole);
+    ids = graph::reshard(graph, ids, "tensor", whole);
+  }
+  // Each rank's part of the micro-batch is a group, where sequences are none.
+  const int64_t sequences = spec.balance_by_sequence ? 1 : context.sequences / graph.mesh().batch_ranks();
+  const auto sums = ops::router_sums(
+      graph, logits, ids, {.score = spec.route.score, .rows = sequences * context.sequence_length});
+  if (!shares_sequences(context)) return sums;
+  return {graph::reshard(graph, sums.probabilities, "context", whole),
+          graph::reshard(graph, sums.counts, "context", whole)};
 }
 
 void add_balance(Context& context, const MoeSpec& spec, ValueId logits, const ops::Routed& routed) {
@@ -60,11 +73,13 @@ void add_balance(Context& context, const MoeSpec& spec, ValueId logits, const op
   context.expert_tokens.push_back(metric(context, spec.name + ".expert_tokens", DType::kI64, spec.experts));
   ops::count_experts(graph, routed.ids, context.expert_tokens.back());
   if (spec.balance_coefficient != 0) {
-    // Each rank's part of the micro-batch is a group, where sequences are none.
-    const int64_t sequences = spec.balance_by_sequence ? 1 : context.sequences / graph.mesh().batch_ranks();
-    const int64_t rows = sequences * context.sequence_length;
-    const auto sums = ops::router_sums(graph, logits, routed.ids, {.score = spec.route.score, .rows = rows});
+    const ops::RouterSumsOf sums = sums_of(context, spec, logits, routed.ids);
     if (spec.pool_layers) {
+      if (context.stages != nullptr) {
+        throw ConfigError(
+            "[moe.pool_layers] the stages of a pipeline do not have all layers; leave it out, or take "
+            "pipeline = 1");
+      }
       const bool is_first = context.pooled.counts == kNone;
       context.pooled = is_first ? sums
                                 : ops::RouterSumsOf{
@@ -75,8 +90,8 @@ void add_balance(Context& context, const MoeSpec& spec, ValueId logits, const op
     }
   }
   if (spec.z_coefficient != 0) {
-    ops::router_z_loss(graph, logits, context.targets, shared_sum(context, "router_z_loss_sum"),
-                       spec.z_coefficient);
+    ops::router_z_loss(graph, logits, rows_of_stream(context, context.targets),
+                       shared_sum(context, "router_z_loss_sum"), spec.z_coefficient);
   }
 }
 
@@ -104,7 +119,6 @@ void end_of_experts(Context& context, const MoeSpec& spec) {
 }
 
 ValueId moe(Context& context, const MoeSpec& spec, ValueId x) {
-  require_whole_tokens(context, spec);
   Graph& graph = context.graph;
   const int64_t ffn_width = spec.intermediate_size, width = spec.hidden_size;
   const ValueId logits = logits_of(context, spec.name + ".router", spec.experts, width, x);

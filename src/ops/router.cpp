@@ -139,9 +139,22 @@ std::vector<ValueSpec> infer_sums(const NodeView& view) {
   const Shape shape{groups_of(view, logits.shape[0]), logits.shape[1]};
   return {{"probabilities", DType::kF32, shape}, {"counts", DType::kF32, shape}};
 }
-std::vector<PlacementOption> placements_sums(const NodeView& view, int) {
-  if (view.attrs<RouterSumsAttrs>().rows == 0) return {{{kS0, kS0}, {kP, kP}}};
+// A rank has some groups; of "context" some tokens of every group, as of every sequence.
+bool cuts_groups(const NodeView& view, int axis) {
+  return view.attrs<RouterSumsAttrs>().rows == 0 ||
+         view.graph.mesh().axes[static_cast<size_t>(axis)].name == "context";
+}
+std::vector<PlacementOption> placements_sums(const NodeView& view, int axis) {
+  if (cuts_groups(view, axis)) return {{{kS0, kS0}, {kP, kP}}};
   return {{{kS0, kS0}, {kS0, kS0}}};
+}
+graph::Attributes localize_sums(const NodeView& view, int logits) {
+  auto attrs = view.attrs<RouterSumsAttrs>();
+  const int axis = view.graph.mesh().axis("context");
+  if (axis >= 0 &&
+      view.graph.placement(view.node.inputs[static_cast<size_t>(logits)], static_cast<size_t>(axis)) == kS0)
+    attrs.rows /= view.graph.mesh().size("context");
+  return attrs;
 }
 void gradient_sums(GradientBuilder& builder, const Node& node) {
   const ValueId given = builder.gradient_of(node.outputs[RouterSums::kProbabilities]);
@@ -158,8 +171,8 @@ std::vector<ValueSpec> infer_sums_grad(const NodeView& view) {
           "the gradient must have a row a group");
   return {{"dlogits", DType::kF32, logits.shape}};
 }
-std::vector<PlacementOption> placements_sums_grad(const NodeView& view, int) {
-  if (view.attrs<RouterSumsAttrs>().rows == 0) return {{{kR, kS0}, {kS0}}};
+std::vector<PlacementOption> placements_sums_grad(const NodeView& view, int axis) {
+  if (cuts_groups(view, axis)) return {{{kR, kS0}, {kS0}}};
   return {{{kS0, kS0}, {kS0}}};
 }
 
@@ -242,8 +255,21 @@ const OpDef kScaleRows{"scale_rows",
                        recompute_scale_rows};
 const OpDef kScaleRowsGrad{"scale_rows_grad", "elementwise", infer_scale_rows_grad, cost_scale_rows,
                            placements_scale_rows_grad};
-const OpDef kRouterSums{"router_sums", "router", infer_sums, cost_scores, placements_sums, gradient_sums};
-const OpDef kRouterSumsGrad{"router_sums_grad", "router", infer_sums_grad, cost_scores, placements_sums_grad};
+const OpDef kRouterSums{
+    .name = "router_sums",
+    .family = "router",
+    .infer = infer_sums,
+    .cost = cost_scores,
+    .placements = placements_sums,
+    .gradient = gradient_sums,
+    .localize = [](const NodeView& view) { return localize_sums(view, RouterSums::kLogits); }};
+const OpDef kRouterSumsGrad{
+    .name = "router_sums_grad",
+    .family = "router",
+    .infer = infer_sums_grad,
+    .cost = cost_scores,
+    .placements = placements_sums_grad,
+    .localize = [](const NodeView& view) { return localize_sums(view, RouterSumsGrad::kLogits); }};
 const OpDef kBalanceLoss{"balance_loss", "router",           infer_balance,
                          cost_scores,    placements_balance, gradient_balance};
 const OpDef kBalanceLossGrad{"balance_loss_grad", "router", infer_balance_grad, cost_scores,

@@ -248,6 +248,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
   }
   graph::drop_identities_pass(graph);
   graph::set_partial(graph, graph.find_value("loss_sum"), "pipeline");
+  for (const graph::ValueId sum : context.losses) graph::set_partial(graph, sum, "pipeline");
   return model;
 }
 

@@ -394,17 +394,21 @@ StepNews TrainingLoop::news() {
                 .tokens = static_cast<double>(executor_->read<int64_t>("token_count")),
                 .compute_seconds = record_.step_seconds,
                 .data_wait_seconds = record_.data_wait_seconds};
+  const graph::Graph& graph = executor_->program(config::kTrainProgram).graph;
+  // Ranks that hold the same sum tell it once.
   const auto sum_of = [&](const char* name) {
-    return executor_->set().find(name) != nullptr ? executor_->read<double>(name) : 0.0;
+    const graph::ValueId sum = graph.find_value(name);
+    const bool tells =
+        sum != graph::kNone && (ranks_ == nullptr || ranks_->is_first_holder(graph.value(sum).placements));
+    return tells ? executor_->read<double>(name) : 0.0;
   };
   news.balance_loss_sum = sum_of("balance_loss_sum");
   news.router_z_loss_sum = sum_of("router_z_loss_sum");
-  const graph::Graph& graph = executor_->program(config::kTrainProgram).graph;
   if (!experts_) experts_.emplace(model_, graph);
   if (experts_->has_experts()) record_.experts = experts_->read(*executor_);
   if (ranks_ == nullptr) return news;
   if (!ranks_->is_first_holder(graph.value(graph.find_value("loss_sum")).placements))
-    news.loss_sum = news.tokens = news.balance_loss_sum = news.router_z_loss_sum = 0;
+    news.loss_sum = news.tokens = 0;
   news.memory_bytes = static_cast<double>(resident_bytes());
   const double waited = executor_->seconds_waited();
   news.compute_seconds -= waited - std::exchange(seconds_waited_, waited);
