@@ -231,7 +231,7 @@ class Simplification {
   // White space or punctuation, before what comes next.
   void separate() { space_ = true; }
 
-  // A run of ASCII characters that need nothing but lower case.
+  // A run of the text, of ASCII characters that need nothing but lower case.
   void add_run(std::string_view run) {
     begin_character();
     char* const to = out_.data() + size_;
@@ -254,7 +254,8 @@ class Simplification {
     const Character c = decode_utf8(at, end_);
     const uint8_t bits = table_[c.value];
     if (bits & kDecimalBit) {
-      add_run("0");
+      begin_character();
+      out_[size_++] = '0';
       return skip_number(at + c.size, end_, table_);
     }
     const char* const behind = at + c.size;
