@@ -249,7 +249,8 @@ class Checker {
 
   void merge(const std::vector<std::pair<std::tuple<int32_t, int32_t>, Leak>>& found, const Probe& probe,
              std::vector<Leak>& leaks) const {
-    for (const auto& [place, leak] : found) {
+    for (const auto& entry : found) {
+      const Leak& leak = entry.second;
       const auto known = std::find_if(leaks.begin(), leaks.end(), [&](const Leak& one) {
         return one.op == leak.op && one.layer == leak.layer;
       });

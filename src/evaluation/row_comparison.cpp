@@ -1,6 +1,7 @@
 #include "evaluation/row_comparison.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -112,7 +113,8 @@ void MeasuredRows::see(const TokenRows& result, const program::Action& action,
     if (!moved || place_of(*probe_, result, action, row).may_move) continue;
     const auto b = numbers_of(bytes.data() + at, result.row_bytes, dtype);
     for (size_t i = 0; i < a.size(); ++i) {
-      if (std::memcmp(&a[i], &b[i], sizeof(double)) != 0)
+      // Bits are compared: a zero of the other sign has moved.
+      if (std::bit_cast<uint64_t>(a[i]) != std::bit_cast<uint64_t>(b[i]))
         movement.largest = std::max(movement.largest, finite(std::abs(a[i] - b[i])));
     }
   }

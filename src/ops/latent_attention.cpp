@@ -29,7 +29,7 @@ std::vector<PlacementOption> placements_split(const NodeView&, int) {
 }
 
 void gradient_split(GradientBuilder& builder, const Node& node) {
-  const auto part = [&](SplitLatents::Out out) {
+  const auto part = [&](size_t out) {
     return node.outputs[out] == kNone ? kNone : builder.gradient_of(node.outputs[out]);
   };
   const auto parts = {part(SplitLatents::kQuery), part(SplitLatents::kKeyValue),
@@ -149,7 +149,8 @@ Cost cost_cached(const NodeView& view) {
   const Value &q = view.in(In::kQ), &cache = view.in(In::kCache), &weight = view.in(In::kWeight);
   const auto& attrs = view.attrs<LatentAttrs>();
   const auto rows = static_cast<double>(q.shape[0]);
-  const auto heads = static_cast<double>(q.shape[1] / (attrs.plain_dim + attrs.rotary_dim));
+  const int64_t head_count = q.shape[1] / (attrs.plain_dim + attrs.rotary_dim);
+  const auto heads = static_cast<double>(head_count);
   const auto width = static_cast<double>(2 * cache.shape[2] - attrs.rotary_dim);
   const double pairs = rows * heads * static_cast<double>(cache.shape[1]);
   const int64_t read = cache.bytes() / cache.shape[0] * view.in(In::kPosition).shape[0];

@@ -134,10 +134,11 @@ class CachedLatentAttention {
                    .b = keys + head * plain * rank * 4,
                    .c = queries + head * query_bytes,
                    .scratch = scratch});
+    const int64_t plain_bytes = plain * element, rotary_bytes = rotary * element;
     parallel_ranges(rows * heads, 1024, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
-        std::memcpy(queries + i * query_bytes + rank * element, p[0] + i * q_bytes + plain * element,
-                    static_cast<size_t>(rotary * element));
+        std::memcpy(queries + i * query_bytes + rank * element, p[0] + i * q_bytes + plain_bytes,
+                    static_cast<size_t>(rotary_bytes));
     });
     cpu::attention_forward(plan_.attention, mixed, f32(lse),
                            {.q = queries, .k = p[4], .v = p[4], .q_start = i32(p[5]), .kv_slot = i32(p[6])},
@@ -220,7 +221,7 @@ BoundKernel cached_latent_attention(const BindRequest& request) {
       std::max({plan.absorb.scratch_bytes, plan.expand.scratch_bytes, plan.attention.forward_scratch_bytes});
   BoundKernel kernel = bound([](Launch&, void* instance,
                                 std::byte* const* p) { instance_of<CachedLatentAttention>(instance).run(p); },
-                             std::move(plan), scratch);
+                             plan, scratch);
   kernel.instantiate = instantiate<CachedLatentAttention, CachedPlan>;
   return kernel;
 }
