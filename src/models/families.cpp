@@ -311,6 +311,14 @@ void visit_parameters(const ModelConfig& config, Visit visit) {
     visit(graph.value(parameter.value), parameter, parameter.value == hidden.head);
 }
 
+// Of a parameter, those that a token passes.
+double elements_for_a_token(const ModelConfig& config, const graph::Parameter& parameter,
+                            const graph::Value& value) {
+  const bool of_experts =
+      parameter.role == graph::ParameterRole::kExpertIn || parameter.role == graph::ParameterRole::kExpertOut;
+  return static_cast<double>(value.shape.elements()) * (of_experts ? config.experts.share_of_a_token() : 1);
+}
+
 }  // namespace
 
 int64_t parameter_count(const ModelConfig& config) {
@@ -324,10 +332,7 @@ int64_t parameter_count(const ModelConfig& config) {
 int64_t active_parameter_count(const ModelConfig& config) {
   double count = 0;
   visit_parameters(config, [&](const graph::Value& value, const graph::Parameter& parameter, bool) {
-    const bool of_experts = parameter.role == graph::ParameterRole::kExpertIn ||
-                            parameter.role == graph::ParameterRole::kExpertOut;
-    count +=
-        static_cast<double>(value.shape.elements()) * (of_experts ? config.experts.share_of_a_token() : 1);
+    count += elements_for_a_token(config, parameter, value);
   });
   return static_cast<int64_t>(std::llround(count));
 }
@@ -372,10 +377,7 @@ double training_flops_per_token(const ModelConfig& config, int64_t sequence_leng
   visit_parameters(config, [&](const graph::Value& value, const graph::Parameter& parameter, bool is_head) {
     if (!is_matrix(parameter.role) || (is_table(parameter.role) && !is_head)) return;
     const bool source = parameter.of_encoder || parameter.role == graph::ParameterRole::kCrossKeyValue;
-    const bool of_experts = parameter.role == graph::ParameterRole::kExpertIn ||
-                            parameter.role == graph::ParameterRole::kExpertOut;
-    const double share = of_experts ? config.experts.share_of_a_token() : 1;
-    (source ? of_source : of_target) += share * static_cast<double>(value.shape.elements());
+    (source ? of_source : of_target) += elements_for_a_token(config, parameter, value);
   });
   const double of_keys = 6 * static_cast<double>(config.q_width() + config.value_width());
   if (config.architecture != Architecture::kEncoderDecoder) {

@@ -30,66 +30,42 @@ Matrices matrices(const Call& call, const Array& w, DType dtype) {
   return {w, w.shape[0] / call.attrs.as<ops::ExpertsAttrs>().experts, w.shape[1], dtype};
 }
 
-// (x, ids, w) → y
-void experts_in(const Call& call) {
-  const Array &x = call.in[0], &y = call.out[0];
+// A row's product with its expert's matrix, or (`transposed`) with that matrix the other way round, for one
+// column of the result.
+template <bool transposed>
+double product(const Array& a, int64_t row, const Matrices& w, int64_t expert, int64_t column) {
+  const int64_t depth = transposed ? w.outputs : w.inputs;
+  double sum = 0;
+  for (int64_t i = 0; i < depth; ++i)
+    sum += a.at(row * depth + i) * (transposed ? w.at(expert, i, column) : w.at(expert, column, i));
+  return sum;
+}
+
+// (a with a row a token, ids, w) → a row a slot: experts_in, and transposed the gradient of experts_out.
+template <bool transposed>
+void to_slots(const Call& call) {
   const Slots slots{call.in[1]};
-  const Matrices w = matrices(call, call.in[2], x.dtype);
+  const Matrices w = matrices(call, call.in[2], call.in[0].dtype);
+  const int64_t columns = transposed ? w.inputs : w.outputs;
   parallel_for(slots.ids.shape.elements(), [&](int64_t slot) {
-    for (int64_t o = 0; o < w.outputs; ++o) {
-      double sum = 0;
-      for (int64_t i = 0; i < w.inputs; ++i)
-        sum += x.at(slot / slots.k * w.inputs + i) * w.at(slots.expert(slot), o, i);
-      y.put(slot * w.outputs + o, sum);
-    }
+    for (int64_t c = 0; c < columns; ++c)
+      call.out[0].put(slot * columns + c,
+                      product<transposed>(call.in[0], slot / slots.k, w, slots.expert(slot), c));
   });
 }
 
-// (dy, ids, w) → dx
-void experts_in_grad_input(const Call& call) {
-  const Array &dy = call.in[0], &dx = call.out[0];
+// (a with a row a slot, ids, w) → a row a token: experts_out, and transposed the gradient of experts_in.
+template <bool transposed>
+void to_tokens(const Call& call) {
   const Slots slots{call.in[1]};
-  const Matrices w = matrices(call, call.in[2], dy.dtype);
+  const Matrices w = matrices(call, call.in[2], call.in[0].dtype);
+  const int64_t columns = transposed ? w.inputs : w.outputs;
   parallel_for(slots.tokens(), [&](int64_t token) {
-    for (int64_t i = 0; i < w.inputs; ++i) {
+    for (int64_t c = 0; c < columns; ++c) {
       double sum = 0;
-      for (int64_t slot = token * slots.k; slot < (token + 1) * slots.k; ++slot) {
-        for (int64_t o = 0; o < w.outputs; ++o)
-          sum += dy.at(slot * w.outputs + o) * w.at(slots.expert(slot), o, i);
-      }
-      dx.put(token * w.inputs + i, sum);
-    }
-  });
-}
-
-// (h, ids, w) → y
-void experts_out(const Call& call) {
-  const Array &h = call.in[0], &y = call.out[0];
-  const Slots slots{call.in[1]};
-  const Matrices w = matrices(call, call.in[2], h.dtype);
-  parallel_for(slots.tokens(), [&](int64_t token) {
-    for (int64_t o = 0; o < w.outputs; ++o) {
-      double sum = 0;
-      for (int64_t slot = token * slots.k; slot < (token + 1) * slots.k; ++slot) {
-        for (int64_t i = 0; i < w.inputs; ++i)
-          sum += h.at(slot * w.inputs + i) * w.at(slots.expert(slot), o, i);
-      }
-      y.put(token * w.outputs + o, sum);
-    }
-  });
-}
-
-// (dy, ids, w) → dh
-void experts_out_grad_input(const Call& call) {
-  const Array &dy = call.in[0], &dh = call.out[0];
-  const Slots slots{call.in[1]};
-  const Matrices w = matrices(call, call.in[2], dy.dtype);
-  parallel_for(slots.ids.shape.elements(), [&](int64_t slot) {
-    for (int64_t i = 0; i < w.inputs; ++i) {
-      double sum = 0;
-      for (int64_t o = 0; o < w.outputs; ++o)
-        sum += dy.at(slot / slots.k * w.outputs + o) * w.at(slots.expert(slot), o, i);
-      dh.put(slot * w.inputs + i, sum);
+      for (int64_t slot = token * slots.k; slot < (token + 1) * slots.k; ++slot)
+        sum += product<transposed>(call.in[0], slot, w, slots.expert(slot), c);
+      call.out[0].put(token * columns + c, sum);
     }
   });
 }
@@ -128,11 +104,11 @@ void expert_counts(const Call& call) {
 
 std::span<const Row> experts_kernels() {
   static const Row kRows[] = {
-      {&ops::kExpertsIn, experts_in},
-      {&ops::kExpertsInGradInput, experts_in_grad_input},
+      {&ops::kExpertsIn, to_slots<false>},
+      {&ops::kExpertsInGradInput, to_tokens<true>},
       {&ops::kExpertsInGradWeight, experts_grad_weight<true>},
-      {&ops::kExpertsOut, experts_out},
-      {&ops::kExpertsOutGradInput, experts_out_grad_input},
+      {&ops::kExpertsOut, to_tokens<false>},
+      {&ops::kExpertsOutGradInput, to_slots<true>},
       {&ops::kExpertsOutGradWeight, experts_grad_weight<false>},
       {&ops::kExpertCounts, expert_counts},
   };
