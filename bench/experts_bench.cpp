@@ -92,7 +92,7 @@ void measure(benchmark::State& state, const Named& named, bool balanced) {
   double best = std::numeric_limits<double>::infinity(), best_dense = best;
   for (auto _ : state) {
     double start = now();
-    run_experts(plan, a, ids.data(), b, result.data(), scratch.data());
+    run_experts(plan, a, ids.data(), nullptr, b, result.data(), scratch.data());
     const double seconds = now() - start;
     best = std::min(best, seconds);
     state.SetIterationTime(seconds);

@@ -46,6 +46,7 @@ enum class Collective : uint8_t {
   kReduceScatter,  // what they give a member is summed there
   kAllReduce,      // whole buffers are summed, everywhere
   kBroadcast,      // from member `root`
+  kRows,           // exchange_rows alone
 };
 
 // One tensor of a collective, as this member sees it.
@@ -90,6 +91,24 @@ class Prepared {
   virtual ~Prepared() = default;
 };
 
+// Some rows of a buffer: those listed, or those from `first` on.
+struct RowSet {
+  const int32_t* rows = nullptr;
+  int64_t first = 0, count = 0;
+  int64_t row(int64_t i) const { return rows != nullptr ? rows[i] : first + i; }
+};
+
+// Rows that members pick for each other when it is carried out. The member itself is among them.
+struct RowExchange {
+  const void* send = nullptr;
+  void* receive = nullptr;
+  int64_t row_bytes = 0;
+  std::span<const RowSet> sends;  // by member
+  // By member, where what comes from it lies: room for `count` rows before, as many as came afterwards. Two
+  // members' rows do not overlap; rows that nobody sends stay as they are.
+  std::span<RowSet> receives;
+};
+
 // A started collective of one communicator.
 struct Ticket {
   uint64_t number = 0;
@@ -108,6 +127,12 @@ class Communicator {
   // Whether it is done. Makes progress, as far as that goes without waiting.
   virtual bool test(Ticket ticket) = 0;
   virtual void wait(Ticket ticket) = 0;
+
+  // Returns when this rank's part is done, as wait() does. Collectives in their order count it as one.
+  // InternalError, on all members, where more rows come than there is room for.
+  virtual void exchange_rows(const RowExchange& exchange) = 0;
+  // Before the first exchange_rows: how many bytes of rows one of them sends and receives at most.
+  virtual void reserve_rows(int64_t sent_bytes, int64_t received_bytes) = 0;
 
   // Point to point, in order for each pair. The buffer belongs to the communicator until wait() is through.
   virtual Ticket send(int to, const void* from, int64_t bytes) = 0;

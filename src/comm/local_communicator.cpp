@@ -56,7 +56,9 @@ LocalCommunicator::LocalCommunicator(LocalJob& job, std::shared_ptr<LocalGroup> 
       size_(static_cast<int>(group_->ranks.size())),
       wait_limit_(wait_limit),
       barrier_(make_plan({.collective = Collective::kExchange, .transfers = {}, .label = "barrier"}, member,
-                         size_)) {
+                         size_)),
+      rows_(make_plan({.collective = Collective::kRows, .transfers = {}, .label = "exchange of rows"}, member,
+                      size_)) {
   const std::unique_lock lock(own_.communicators_lock);
   own_.communicators.push_back(this);
 }
@@ -80,6 +82,16 @@ std::unique_ptr<Prepared> LocalCommunicator::prepare(Operation operation) {
 Ticket LocalCommunicator::start(Prepared& prepared, std::span<const Buffers> buffers) {
   const auto& plan = static_cast<const PreparedPlan&>(prepared).plan;
   check_buffers(*plan, buffers);
+  return post(plan, buffers, nullptr);
+}
+
+void LocalCommunicator::exchange_rows(const RowExchange& exchange) {
+  check_rows(exchange, size_);
+  wait(post(rows_.plan, {}, &exchange));
+}
+
+Ticket LocalCommunicator::post(const std::shared_ptr<const Plan>& plan, std::span<const Buffers> buffers,
+                               const RowExchange* rows) {
   std::unique_lock lock(mutex_);
   while (started_ - completed_ == LocalGroup::kInFlight) {
     const Ticket oldest = ticket_of(completed_ + 1, true);
@@ -91,6 +103,7 @@ Ticket LocalCommunicator::start(Prepared& prepared, std::span<const Buffers> buf
   LocalGroup::Post& post = group_->slot(number).posts[static_cast<size_t>(member_)];
   post.plan = plan;
   post.buffers.assign(buffers.begin(), buffers.end());
+  post.rows = rows;
   entries_[number % entries_.size()] = own_.recorder.started(group_->name, number, plan->label, plan->bytes);
   group_->posted[static_cast<size_t>(member_)] = number;
   reach(number, kPosted);
@@ -231,6 +244,9 @@ bool LocalCommunicator::advance_collective(uint64_t number) {
       case Collective::kBroadcast:
         take_broadcast(slot);
         break;
+      case Collective::kRows:
+        take_rows(slot);
+        break;
     }
     if (job_.halted()) return false;
     reach(number, kSummed);
@@ -286,6 +302,24 @@ void LocalCommunicator::take_exchange(const LocalGroup::Slot& slot) {
   }
   for (size_t t = 0; t < own.buffers.size(); ++t) {
     zero_gaps(own.plan->transfers[t], bytes_of(own.buffers[t].receive));
+  }
+}
+
+void LocalCommunicator::take_rows(const LocalGroup::Slot& slot) {
+  const RowExchange& own = *slot.posts[static_cast<size_t>(member_)].rows;
+  for (int step = 0; step < size_; ++step) {
+    const int peer = (member_ + step) % size_;
+    const RowExchange& other = *slot.posts[static_cast<size_t>(peer)].rows;
+    const RowSet& from = other.sends[static_cast<size_t>(member_)];
+    RowSet& to = own.receives[static_cast<size_t>(peer)];
+    STRATA_CHECK(other.row_bytes == own.row_bytes && from.count <= to.count,
+                 "[comm] {} rows of {} bytes come from rank {} in group '{}', and there is room for {} of {}",
+                 from.count, other.row_bytes, group_->ranks[static_cast<size_t>(peer)], group_->name,
+                 to.count, own.row_bytes);
+    if (!copy_rows(from, bytes_of(other.send), to, bytes_of(own.receive), own.row_bytes,
+                   [this] { return job_.halted(); }))
+      return;
+    to.count = from.count;
   }
 }
 

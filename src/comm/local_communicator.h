@@ -26,6 +26,8 @@ class LocalCommunicator final : public Communicator {
   Ticket start(Prepared& prepared, std::span<const Buffers> buffers) override;
   bool test(Ticket ticket) override;
   void wait(Ticket ticket) override;
+  void exchange_rows(const RowExchange& exchange) override;
+  void reserve_rows(int64_t, int64_t) override {}
   Ticket send(int to, const void* from, int64_t bytes) override;
   Ticket receive(int from, void* to, int64_t bytes) override;
   void barrier() override;
@@ -45,6 +47,8 @@ class LocalCommunicator final : public Communicator {
     uint64_t entry = 0;  // of the flight recorder
   };
 
+  Ticket post(const std::shared_ptr<const Plan>& plan, std::span<const Buffers> buffers,
+              const RowExchange* rows);
   bool done(Ticket ticket);
   bool advance_collective(uint64_t number);
   void advance_messages();
@@ -55,6 +59,7 @@ class LocalCommunicator final : public Communicator {
   void check_agreement(const LocalGroup::Slot& slot, uint64_t number) const;
   // Each leaves early once the job has failed.
   void take_exchange(const LocalGroup::Slot& slot);
+  void take_rows(const LocalGroup::Slot& slot);
   void take_broadcast(const LocalGroup::Slot& slot);
   void sum_shares(const LocalGroup::Slot& slot);
   void copy_shares(const LocalGroup::Slot& slot);
@@ -86,7 +91,7 @@ class LocalCommunicator final : public Communicator {
   std::list<Message> messages_, unused_messages_;
   std::vector<Addend> addends_;
   std::vector<Cursor> cursors_;
-  PreparedPlan barrier_;
+  PreparedPlan barrier_, rows_;
 };
 
 }  // namespace strata::comm

@@ -47,6 +47,7 @@ struct LocalGroup {
   struct Post {
     std::shared_ptr<const Plan> plan;
     std::vector<Buffers> buffers;
+    const RowExchange* rows = nullptr;  // of kRows
   };
   // Of the collectives number, number + kInFlight, …: a member posts the next only when all have read the
   // last.

@@ -147,6 +147,72 @@ void MpiCommunicator::barrier() {
   wait(start(*barrier_, {&buffers, 1}));
 }
 
+void MpiCommunicator::reserve_rows(int64_t sent_bytes, int64_t received_bytes) {
+  sent_rows_.resize(std::max(sent_rows_.size(), static_cast<size_t>(sent_bytes)));
+  received_rows_.resize(std::max(received_rows_.size(), static_cast<size_t>(received_bytes)));
+  sent_counts_.resize(ranks_.size());
+  received_counts_.resize(ranks_.size());
+  row_tickets_.reserve(2 * ranks_.size());
+}
+
+// How many rows come goes ahead of them. Listed ones are brought together on both sides.
+void MpiCommunicator::exchange_rows(const RowExchange& exchange) {
+  check_rows(exchange, size());
+  const auto go_on = [] { return false; };
+  const auto peers = [this](const auto& visit) {
+    for (int step = 1; step < size(); ++step) visit((member_ + step) % size());
+    for (const Ticket ticket : row_tickets_) wait(ticket);
+    row_tickets_.clear();
+  };
+  peers([&](int peer) {
+    const auto at = static_cast<size_t>(peer);
+    sent_counts_[at] = exchange.sends[at].count;
+    row_tickets_.push_back(receive(peer, &received_counts_[at], sizeof(int64_t)));
+    row_tickets_.push_back(send(peer, &sent_counts_[at], sizeof(int64_t)));
+  });
+  const auto* const from = static_cast<const std::byte*>(exchange.send);
+  auto* const to = static_cast<std::byte*>(exchange.receive);
+  int64_t sent = 0, received = 0;  // bytes of listed rows
+  peers([&](int peer) {
+    const auto at = static_cast<size_t>(peer);
+    const RowSet &out = exchange.sends[at], &in = exchange.receives[at];
+    const int64_t coming = received_counts_[at] * exchange.row_bytes, going = out.count * exchange.row_bytes;
+    STRATA_CHECK(received_counts_[at] <= in.count,
+                 "[comm] {} rows come from rank {} in group '{}', and there is room for {}",
+                 received_counts_[at], ranks_[at], name_, in.count);
+    std::byte* receive_at = to + in.first * exchange.row_bytes;
+    if (in.rows != nullptr) {
+      receive_at = received_rows_.data() + received;
+      received += coming;
+    }
+    const std::byte* send_at = from + out.first * exchange.row_bytes;
+    if (out.rows != nullptr) {
+      copy_rows(out, from, {.count = out.count}, sent_rows_.data() + sent, exchange.row_bytes, go_on);
+      send_at = sent_rows_.data() + sent;
+      sent += going;
+    }
+    STRATA_CHECK(sent <= std::ssize(sent_rows_) && received <= std::ssize(received_rows_),
+                 "[comm] more rows in group '{}' than were reserved", name_);
+    if (coming > 0) row_tickets_.push_back(receive(peer, receive_at, coming));
+    if (going > 0) row_tickets_.push_back(send(peer, send_at, going));
+  });
+  received = 0;
+  for (int step = 0; step < size(); ++step) {
+    const auto at = static_cast<size_t>((member_ + step) % size());
+    RowSet& in = exchange.receives[at];
+    if (step == 0) {
+      STRATA_CHECK(exchange.sends[at].count <= in.count, "[comm] no room for a member's own rows");
+      in.count = exchange.sends[at].count;
+      copy_rows(exchange.sends[at], from, in, to, exchange.row_bytes, go_on);
+      continue;
+    }
+    in.count = received_counts_[at];
+    if (in.rows == nullptr) continue;
+    copy_rows({.count = in.count}, received_rows_.data() + received, in, to, exchange.row_bytes, go_on);
+    received += in.count * exchange.row_bytes;
+  }
+}
+
 bool MpiCommunicator::advance(bool waits) {
   std::unique_lock lock(mutex_, std::defer_lock);
   if (waits) {

@@ -27,10 +27,14 @@ class MpiCommunicator final : public Communicator {
   int rank() const override { return member_; }
   int size() const override { return static_cast<int>(ranks_.size()); }
   std::unique_ptr<Prepared> prepare(Operation operation) override;
-  int64_t staging_bytes() const override { return std::ssize(lanes_) * staging_; }
+  int64_t staging_bytes() const override {
+    return std::ssize(lanes_) * staging_ + std::ssize(sent_rows_) + std::ssize(received_rows_);
+  }
   Ticket start(Prepared& prepared, std::span<const Buffers> buffers) override;
   bool test(Ticket ticket) override;
   void wait(Ticket ticket) override;
+  void exchange_rows(const RowExchange& exchange) override;
+  void reserve_rows(int64_t sent_bytes, int64_t received_bytes) override;
   Ticket send(int to, const void* from, int64_t bytes) override;
   Ticket receive(int from, void* to, int64_t bytes) override;
   void barrier() override;
@@ -82,6 +86,10 @@ class MpiCommunicator final : public Communicator {
   std::list<Message> messages_;
   std::unique_ptr<Prepared> barrier_;
   std::vector<std::byte> barrier_bytes_;
+  // Listed rows on their way, one behind the other.
+  std::vector<std::byte> sent_rows_, received_rows_;
+  std::vector<int64_t> sent_counts_, received_counts_;  // by member
+  std::vector<Ticket> row_tickets_;
 };
 
 }  // namespace strata::comm

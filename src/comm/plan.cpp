@@ -108,6 +108,33 @@ void zero_gaps(const TransferPlan& transfer, void* receive) {
   }
 }
 
+void check_rows(const RowExchange& exchange, int size) {
+  STRATA_CHECK(std::ssize(exchange.sends) == size && std::ssize(exchange.receives) == size,
+               "[comm] rows for {} members and from {}, of {}", exchange.sends.size(),
+               exchange.receives.size(), size);
+}
+
+bool copy_rows(const RowSet& from, const std::byte* send, const RowSet& to, std::byte* receive,
+               int64_t row_bytes, FunctionRef<bool()> stops) {
+  constexpr int64_t kBetween = 1 << 20;  // bytes between two questions
+  if (from.rows == nullptr && to.rows == nullptr) {
+    const int64_t bytes = from.count * row_bytes;
+    for (int64_t at = 0; at < bytes; at += kBetween) {
+      if (stops()) return false;
+      std::memcpy(receive + to.first * row_bytes + at, send + from.first * row_bytes + at,
+                  static_cast<size_t>(std::min(kBetween, bytes - at)));
+    }
+    return true;
+  }
+  const int64_t step = std::max<int64_t>(1, kBetween / std::max<int64_t>(1, row_bytes));
+  for (int64_t i = 0; i < from.count; ++i) {
+    if (i % step == 0 && stops()) return false;
+    std::memcpy(receive + to.row(i) * row_bytes, send + from.row(i) * row_bytes,
+                static_cast<size_t>(row_bytes));
+  }
+  return true;
+}
+
 void check_buffers(const Plan& plan, std::span<const Buffers> buffers) {
   STRATA_CHECK(buffers.size() == plan.transfers.size(), "[{}] buffers for {} of {} transfers", plan.label,
                buffers.size(), plan.transfers.size());

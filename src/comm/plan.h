@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "comm/communicator.h"
 #include "comm/runs.h"
 #include "comm/world.h"
@@ -52,6 +53,12 @@ struct Plan {
 Plan make_plan(Operation operation, int rank, int size);
 // What no run covers of the receive buffer.
 void zero_gaps(const TransferPlan& transfer, void* receive);
+// InternalError where the sets of rows are not one for each member, or what it sends itself finds no room.
+void check_rows(const RowExchange& exchange, int size);
+// Copies the rows of one set to those of another, in their order; false where `stops` said so on the way.
+bool copy_rows(const RowSet& from, const std::byte* send, const RowSet& to, std::byte* receive,
+               int64_t row_bytes, FunctionRef<bool()> stops);
+
 // InternalError where the buffers do not fit the plan.
 void check_buffers(const Plan& plan, std::span<const Buffers> buffers);
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "graph/op.h"
 #include "hardware/device_spec.h"
 
@@ -15,7 +16,8 @@ namespace strata::device {
 
 // With what a kernel is started, besides its operands.
 struct Launch {
-  int threads = 1;  // compute threads that it may use
+  int threads = 1;                      // compute threads that it may use
+  comm::Communicator* ranks = nullptr;  // of an op with ranks of its own (OpDef::ranks); nullptr: one
 };
 
 // `instance`: what BoundKernel::instantiate made of the plan, else the plan. Operands: pointers to the node's

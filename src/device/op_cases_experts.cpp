@@ -2,7 +2,9 @@
 #include <fmt/core.h>
 
 #include "device/op_operands.h"
+#include "ops/expert_parallel.h"
 #include "ops/experts.h"
+#include "ops/ops.h"
 #include "ops/router.h"
 
 namespace strata::device::op_rows {
@@ -59,19 +61,103 @@ Operand targets_of(const Sizes& s) {
   return i32_by(s.tokens, [](int64_t i) { return i % 3 == 2 ? -1.0 : static_cast<double>(i); });
 }
 
-void add_products(std::vector<OpCase>& cases, const Sizes& s) {
+// Products of all slots of the tokens; with offsets, of any number of slots a token.
+void add_products(std::vector<OpCase>& cases, Sizes s, bool offsets) {
   const ops::ExpertsAttrs attrs{s.experts};
   const int64_t slots = s.tokens * s.k;
-  const Operand ids = ids_of(s), w = f32({s.experts * s.outputs, s.inputs});
+  Operand ids = ids_of(s), begins = absent();
+  const Operand w = f32({s.experts * s.outputs, s.inputs});
+  if (offsets) {
+    s.name = "_of_ranks" + s.name;
+    s.ragged = true;  // no axis splits them
+    ids.shape = {slots, 1};
+    // Token t has t mod (k + 1) slots: none, some, all; and no token has the last ones.
+    std::vector<int64_t> sums{0};
+    for (int64_t token = 0; token < s.tokens; ++token) sums.push_back(sums.back() + token % (s.k + 1));
+    begins = i32_of(sums);
+  }
   const Operand x = act({s.tokens, s.inputs}), h = act({slots, s.inputs});
   const Operand y = act({s.tokens, s.outputs}), y_of_slots = act({slots, s.outputs});
-  cases.push_back(s.row("experts_in", ops::kExpertsIn, {x, ids, w}, attrs));
-  cases.push_back(s.row("experts_in_grad_input", ops::kExpertsInGradInput, {y_of_slots, ids, w}, attrs));
-  cases.push_back(s.row("experts_in_grad_weight", ops::kExpertsInGradWeight, {y_of_slots, x, ids}, attrs));
-  cases.push_back(s.row("experts_out", ops::kExpertsOut, {h, ids, w}, attrs));
-  cases.push_back(s.row("experts_out_grad_input", ops::kExpertsOutGradInput, {y, ids, w}, attrs));
-  cases.push_back(s.row("experts_out_grad_weight", ops::kExpertsOutGradWeight, {y, h, ids}, attrs));
-  cases.push_back(s.row("expert_counts", ops::kExpertCounts, {ids}, attrs, {}));
+  cases.push_back(s.row("experts_in", ops::kExpertsIn, {x, ids, w, begins}, attrs));
+  cases.push_back(
+      s.row("experts_in_grad_input", ops::kExpertsInGradInput, {y_of_slots, ids, w, begins}, attrs));
+  cases.push_back(
+      s.row("experts_in_grad_weight", ops::kExpertsInGradWeight, {y_of_slots, x, ids, begins}, attrs));
+  cases.push_back(s.row("experts_out", ops::kExpertsOut, {h, ids, w, begins}, attrs));
+  cases.push_back(s.row("experts_out_grad_input", ops::kExpertsOutGradInput, {y, ids, w, begins}, attrs));
+  cases.push_back(s.row("experts_out_grad_weight", ops::kExpertsOutGradWeight, {y, h, ids, begins}, attrs));
+  if (!offsets) cases.push_back(s.row("expert_counts", ops::kExpertCounts, {ids}, attrs, {}));
+}
+
+// Gated experts, as one rank has them of `ranks`.
+std::shared_ptr<const ops::ExpertBody> body_of(const Sizes& s, int64_t rows, int64_t slots) {
+  using graph::ParameterRole;
+  ops::ExpertBodySpec spec{.rows = rows, .slots = slots, .width = s.inputs, .trains = true};
+  spec.parameters = [s](graph::Graph& graph) {
+    return std::vector{
+        graph.add_parameter("up", ParameterRole::kExpertIn, {s.experts * 2 * s.outputs, s.inputs}, {}, {},
+                            std::vector(static_cast<size_t>(2 * s.experts), s.outputs)),
+        graph.add_parameter("down", ParameterRole::kExpertOut, {s.experts * s.inputs, s.outputs}, {})};
+  };
+  spec.build = [experts = s.experts](graph::Graph& graph, const ops::ExpertInputs& in) {
+    const auto up = ops::experts_in(graph, in.rows, in.ids, in.parameters[0], experts, in.offsets);
+    const auto hidden = ops::scale_rows(graph, ops::gated(graph, up, ActivationKind::kSilu), in.weights);
+    return ops::experts_out(graph, hidden, in.ids, in.parameters[1], experts, in.offsets);
+  };
+  return ops::make_expert_body(spec);
+}
+
+// One rank with all experts, and what the first round has left where all tokens are of it. `share`: of them
+// that a round has room for.
+void add_shared_experts(std::vector<OpCase>& cases, const Sizes& s, double share) {
+  const auto part = [share](int64_t n) {
+    return std::max<int64_t>(1, static_cast<int64_t>(share * static_cast<double>(n)));
+  };
+  const ops::ExpertRoom room{part(s.tokens), std::max(s.k, part(s.tokens * s.k))};
+  const auto body = body_of(s, room.rows, room.slots);
+  const ops::ExpertParallelAttrs attrs{
+      .body = body, .tokens = s.tokens, .k = s.k, .experts = s.experts, .room = room};
+  std::vector<Operand> inputs{f32({s.tokens, s.inputs}), ids_of(s), f32({s.tokens, s.k}),
+                              f32({s.experts * 2 * s.outputs, s.inputs}),
+                              f32({s.experts * s.inputs, s.outputs})};
+  const auto row = [&](const char* name, const graph::OpDef& op, std::vector<Operand> operands) {
+    OpCase one = s.row(name, op, std::move(operands), attrs);
+    if (share < 1) one.name += "_in_rounds";
+    one.replicated_only = true;
+    return one;
+  };
+  cases.push_back(row("expert_parallel", ops::kExpertParallel, inputs));
+  for (int kept = 0; kept < static_cast<int>(body->kept.size()) + 2; ++kept)
+    cases.back().opaque.push_back(ops::ExpertParallel::kEnd + kept);
+  if (share < 1) return;
+  const auto all_of = [&](const std::vector<ops::ValueId>& values) {
+    std::vector<Operand> operands;
+    for (const auto value : values) {
+      const graph::Value& of = body->graph.value(value);
+      Operand operand = f32(of.shape, of.segments);
+      if (value == body->inputs.ids) {
+        operand = ids_of(s);
+        operand.shape = of.shape;
+      } else if (value == body->inputs.offsets) {
+        operand = i32_by(s.tokens + 1, [k = s.k](int64_t i) { return static_cast<double>(i * k); });
+      }
+      operands.push_back(std::move(operand));
+    }
+    return operands;
+  };
+  inputs.insert(inputs.begin(), f32({s.tokens, s.inputs}));
+  inputs.insert(inputs.begin() + ops::ExpertParallelGrad::kEnd,
+                {i32_of({s.tokens}), i32_by(s.tokens, [](int64_t) { return 0.0; })});
+  const auto with = [&](std::initializer_list<const std::vector<ops::ValueId>*> lists) {
+    std::vector<Operand> operands = inputs;
+    for (const auto* list : lists) {
+      for (Operand& operand : all_of(*list)) operands.push_back(std::move(operand));
+    }
+    return operands;
+  };
+  cases.push_back(row("expert_parallel_grad_input", ops::kExpertParallelGradInput, with({&body->kept})));
+  cases.push_back(row("expert_parallel_grad_weight", ops::kExpertParallelGradWeight,
+                      with({&body->kept_for_weights, &body->handed})));
 }
 
 void add_routes(std::vector<OpCase>& cases, const Sizes& s) {
@@ -152,7 +238,8 @@ void add_experts_rows(std::vector<OpCase>& cases) {
        {Sizes{"", 32, 2, 8, 20, 12, 4, false}, Sizes{"_ragged", 37, 3, 7, 71, 13, 37, true},
         Sizes{"_of_every_expert", 9, 3, 3, 33, 50, 3, true},
         Sizes{"_of_one_expert", 6, 1, 1, 1, 1, 2, true}}) {
-    add_products(cases, sizes);
+    for (const bool offsets : {false, true}) add_products(cases, sizes, offsets);
+    for (const double share : {1.0, 0.4}) add_shared_experts(cases, sizes, share);
     add_routes(cases, sizes);
     add_balance(cases, sizes);
     add_row_scales(cases, sizes);

@@ -6,6 +6,7 @@
 #include "graph/sum.h"
 #include "ops/clamp.h"
 #include "ops/context_attention.h"
+#include "ops/expert_parallel.h"
 #include "ops/experts.h"
 #include "ops/latent_attention.h"
 #include "ops/ops.h"
@@ -180,12 +181,12 @@ class Timed {
                          }};
     const Operand up = f32({kExperts * 2 * kExpertFfn, kWidth}), down = f32({kExperts * kWidth, kExpertFfn});
     const Operand gate_up = act({kTokens * kSlots, 2 * kExpertFfn}), h = act({kTokens * kSlots, kExpertFfn});
-    add(ops::kExpertsIn, {rows(kWidth), routed, up}, attrs);
-    add(ops::kExpertsInGradInput, {gate_up, routed, up}, attrs);
-    add(ops::kExpertsInGradWeight, {gate_up, rows(kWidth), routed}, attrs);
-    add(ops::kExpertsOut, {h, routed, down}, attrs);
-    add(ops::kExpertsOutGradInput, {rows(kWidth), routed, down}, attrs);
-    add(ops::kExpertsOutGradWeight, {rows(kWidth), h, routed}, attrs);
+    add(ops::kExpertsIn, {rows(kWidth), routed, up, absent()}, attrs);
+    add(ops::kExpertsInGradInput, {gate_up, routed, up, absent()}, attrs);
+    add(ops::kExpertsInGradWeight, {gate_up, rows(kWidth), routed, absent()}, attrs);
+    add(ops::kExpertsOut, {h, routed, down, absent()}, attrs);
+    add(ops::kExpertsOutGradInput, {rows(kWidth), routed, down, absent()}, attrs);
+    add(ops::kExpertsOutGradWeight, {rows(kWidth), h, routed, absent()}, attrs);
     const Operand logits = f32({kTokens, kExperts}), weights = f32({kTokens, kSlots});
     const ops::RouteAttrs route{.k = kSlots, .normalize = true};
     add(ops::kRoute, {logits, absent()}, route);
@@ -284,6 +285,7 @@ const std::vector<OpCase>& timed_cases() {
 
 std::span<const UntimedOp> untimed_ops() {
   static constexpr std::string_view kOnce = "once, before the first step", kScalars = "a few numbers",
+                                    kBody = "by the ops of its body",
                                     kText = "writes text, of which nothing is predicted";
   static const UntimedOp kUntimed[] = {
       {&ops::kConstant, kOnce},
@@ -299,6 +301,9 @@ std::span<const UntimedOp> untimed_ops() {
       {&ops::kBalanceLoss, kScalars},
       {&ops::kBalanceLossGrad, kScalars},
       {&ops::kExpertCounts, kScalars},
+      {&ops::kExpertParallel, kBody},
+      {&ops::kExpertParallelGradInput, kBody},
+      {&ops::kExpertParallelGradWeight, kBody},
       {&ops::kCrossEntropyLoss, kScalars},
       {&ops::kCrossEntropyLossGrad, kScalars},
       {&ops::kTakeRow, kText},

@@ -51,7 +51,8 @@ ValueId GradientBuilder::parameter_gradient(ValueId parameter) {
                                        .placements = {},
                                        .segments = weight.segments,
                                        .segments_along = weight.segments_along,
-                                       .padding = {.uneven = weight.padding.uneven}});
+                                       .padding = {.uneven = weight.padding.uneven},
+                                       .dealt_axes = weight.dealt_axes});
   }
   return entry.gradient;
 }

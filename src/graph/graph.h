@@ -79,6 +79,9 @@ struct Value {
   // Activations, or their gradients, that pass between ranks of a pipeline: made by another, read by another.
   bool is_received = false, is_sent = false;
   Padding padding = {};
+  // Axes of the mesh whose ranks each get some of the parts whole, in their order, where they would get a
+  // share of every part otherwise: as experts are dealt out.
+  std::vector<int> dealt_axes = {};
   // Of a parameter that lies in shards, put together: which one; kNone: it is no such value.
   ValueId whole_of = kNone;
   // What localize() found, where `shape` and `segments` are a rank's own; else empty.

@@ -94,6 +94,9 @@ struct OpDef {
   // The attributes of the node on a rank, where they say sizes that are split; nullptr: as they are.
   Attributes (*localize)(const NodeView& global) = nullptr;
   Queue queue = Queue::kCompute;
+  // Of a kernel that talks to other ranks itself: along which axes of the mesh they lie; nullptr: it does
+  // not.
+  std::vector<int> (*ranks)(const NodeView&) = nullptr;
   OpRegistration registration{*this};
 };
 // Those whose files are part of this program.

@@ -1,5 +1,6 @@
 #include "graph/shard.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
@@ -37,10 +38,28 @@ std::vector<int64_t> whole_parts(const Value& value, int dim) {
                                                          : std::vector<int64_t>{whole_shape(value)[dim]};
 }
 
+// All ranks must run one program.
+void check_dealt(const Value& value, int dim, const Cut& cut, const MeshAxis& axis) {
+  const auto parts = std::ssize(cut.parts), each = parts / cut.ranks;
+  if (parts % cut.ranks != 0) {
+    throw ConfigError("[parallel.expert] dimension {} of {} has {} parts, which {} ranks of {} cannot share",
+                      dim, value.name, parts, cut.ranks, axis.name);
+  }
+  for (auto i = each; i < parts; ++i) {
+    STRATA_CHECK(cut.parts[static_cast<size_t>(i)] == cut.parts[static_cast<size_t>(i - each)],
+                 "ranks get different parts of {}", value.name);
+  }
+}
+
 Cut cut_on(std::vector<int64_t> parts, const Value& value, int dim, const Mesh& mesh, int axis) {
   const MeshAxis& of = mesh.axes[static_cast<size_t>(axis)];
   const Padding& padding = value.padding;
   Cut cut{std::move(parts), of.size, axis == padding.axis ? padding.grain : axis == padding.uneven ? 1 : 0};
+  if (std::find(value.dealt_axes.begin(), value.dealt_axes.end(), axis) != value.dealt_axes.end()) {
+    check_dealt(value, dim, cut, of);
+    cut.deals = true;
+    return cut;
+  }
   if (cut.grain > 0) return cut;
   for (const int64_t part : cut.parts) {
     if (part % cut.ranks == 0) continue;
@@ -76,6 +95,7 @@ int64_t share_of(const Cut& cut, size_t part) {
 
 std::vector<int64_t> shares_of(const Cut& cut) {
   std::vector<int64_t> shares;
+  if (cut.deals) return {cut.parts.begin(), cut.parts.begin() + std::ssize(cut.parts) / cut.ranks};
   for (size_t i = 0; i < cut.parts.size(); ++i) shares.push_back(share_of(cut, i));
   return shares;
 }
@@ -106,6 +126,10 @@ std::vector<HeldSpan> held_of_sequences(const Cut& cut, int64_t index) {
 
 std::vector<HeldSpan> held_of(const Cut& cut, int64_t index) {
   if (cut.sequence > 0) return held_of_sequences(cut, index);
+  if (cut.deals) {
+    const int64_t size = held_size(cut);
+    return {{{index * size, (index + 1) * size}, 0}};
+  }
   std::vector<HeldSpan> held;
   int64_t begin = 0, at = 0;
   for (size_t i = 0; i < cut.parts.size(); ++i) {

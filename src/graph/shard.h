@@ -31,11 +31,13 @@ struct Cut {
   // rank i has the i-th from the begin and the i-th from the end: what rows see of rows before them is then
   // the same work on all ranks.
   int64_t sequence = 0;
+  // Each rank has as many of the parts as the others, whole: those behind the parts of the ranks before it.
+  bool deals = false;
   bool operator==(const Cut&) const = default;
 };
-// What one rank has room for of a part. The part must divide where grain is 0.
+// What one rank has room for of a part, where parts are not dealt out. The part must divide where grain is 0.
 int64_t share_of(const Cut& cut, size_t part);
-// Of all parts together; and each.
+// What one rank has room for: of all parts together; and each.
 int64_t held_size(const Cut& cut);
 std::vector<int64_t> shares_of(const Cut& cut);
 // What rank `index` of the axis holds of the parts, behind one another as they lie in the whole; empty spans

@@ -29,6 +29,7 @@ ValueId add_whole(Graph& graph, ValueId parameter, int axis, Role role, std::str
   whole.segments = shard.segments;
   whole.segments_along = shard.segments_along;
   whole.padding.uneven = shard.padding.uneven;
+  whole.dealt_axes = shard.dealt_axes;
   whole.whole_of = parameter;
   return graph.add_value(std::move(whole));
 }
@@ -92,6 +93,7 @@ void shard_parameters(Graph& graph, int stage, const GrainOf& grain_of) {
   for (const Parameter& parameter : graph.parameters()) {
     if (parameter.role == ParameterRole::kRouterBias) continue;  // a few numbers, and no optimizer's
     Value& value = graph.value(parameter.value);
+    if (value.placements[static_cast<size_t>(axis)].kind == Placement::Kind::kSharded) continue;  // experts
     value.placements[static_cast<size_t>(axis)] = Placement::sharded(0);
     value.padding.axis = axis;
     value.padding.grain = grain_of(parameter);

@@ -16,8 +16,8 @@ namespace strata::graph {
 // The rows that shards of a parameter come in multiples of.
 using GrainOf = std::function<int64_t(const Parameter&)>;
 
-// Of a graph that is not differentiated yet: shards the parameters, and lets the nodes read what is put
-// together of them. Stage 0, or an axis of one rank: nothing happens.
+// Of a graph that is not differentiated yet: shards the parameters that the axis does not cut already, and
+// lets the nodes read what is put together of them. Stage 0, or an axis of one rank: nothing happens.
 void shard_parameters(Graph& graph, int stage, const GrainOf& grain_of);
 
 // Of a differentiated graph, stages 2 and 3: the gradients of sharded parameters are reduced into shards

@@ -8,8 +8,17 @@ using graph::OpDef;
 
 namespace {
 
+constexpr int kOffsets = ExpertsIn::kOffsets;  // of all products
+static_assert(kOffsets == ExpertsOut::kOffsets && kOffsets == ExpertsGradInput::kOffsets &&
+              kOffsets == ExpertsGradWeight::kOffsets);
+
 void require_ids(const NodeView& view, int ids) {
   require(view, view.in(ids).dtype == DType::kI32 && view.in(ids).shape.rank() == 2, "ids must be i32[N, k]");
+  if (!view.has(kOffsets)) return;
+  const Value& offsets = view.in(kOffsets);
+  require(view, offsets.dtype == DType::kI32 && offsets.shape.rank() == 1 && offsets.shape[0] > 0,
+          "offsets must be i32[N + 1]");
+  require(view, view.in(ids).shape[1] == 1, "beside offsets ids must be i32[S, 1]");
 }
 
 // Rows of one expert's matrix.
@@ -49,7 +58,7 @@ std::vector<ValueSpec> infer_in(const NodeView& view) {
   require_ids(view, Op::kIds);
   const Value& x = view.in(Op::kX);
   const int64_t outputs = outputs_of(view, Op::kWeight);
-  require(view, x.shape.rank() == 2 && x.shape[0] == view.in(Op::kIds).shape[0], "x must have a row a token");
+  require(view, x.shape.rank() == 2 && x.shape[0] == tokens_of(view, Op::kIds), "x must have a row a token");
   require(view, x.shape[1] == view.in(Op::kWeight).shape[1],
           "the last axis of x must equal the last axis of the weight");
   return {{"y", x.dtype, {slots_of(view, Op::kIds), outputs}, segments_of(view, Op::kWeight)}};
@@ -63,7 +72,7 @@ std::vector<ValueSpec> infer_out(const NodeView& view) {
   require(view, h.shape.rank() == 2 && h.shape[0] == slots_of(view, Op::kIds), "h must have a row a slot");
   require(view, h.shape[1] == view.in(Op::kWeight).shape[1],
           "the last axis of h must equal the last axis of the weight");
-  return {{"y", h.dtype, {view.in(Op::kIds).shape[0], outputs}}};
+  return {{"y", h.dtype, {tokens_of(view, Op::kIds), outputs}}};
 }
 
 // `rows`: of dy, and of dx.
@@ -78,12 +87,12 @@ std::vector<ValueSpec> infer_grad_input(const NodeView& view, int64_t rows, int6
 std::vector<ValueSpec> infer_in_grad_input(const NodeView& view) {
   require_ids(view, ExpertsGradInput::kIds);
   return infer_grad_input(view, slots_of(view, ExpertsGradInput::kIds),
-                          view.in(ExpertsGradInput::kIds).shape[0]);
+                          tokens_of(view, ExpertsGradInput::kIds));
 }
 
 std::vector<ValueSpec> infer_out_grad_input(const NodeView& view) {
   require_ids(view, ExpertsGradInput::kIds);
-  return infer_grad_input(view, view.in(ExpertsGradInput::kIds).shape[0],
+  return infer_grad_input(view, tokens_of(view, ExpertsGradInput::kIds),
                           slots_of(view, ExpertsGradInput::kIds));
 }
 
@@ -99,12 +108,12 @@ std::vector<ValueSpec> infer_grad_weight(const NodeView& view, int64_t rows_of_d
 std::vector<ValueSpec> infer_in_grad_weight(const NodeView& view) {
   require_ids(view, ExpertsGradWeight::kIds);
   return infer_grad_weight(view, slots_of(view, ExpertsGradWeight::kIds),
-                           view.in(ExpertsGradWeight::kIds).shape[0]);
+                           tokens_of(view, ExpertsGradWeight::kIds));
 }
 
 std::vector<ValueSpec> infer_out_grad_weight(const NodeView& view) {
   require_ids(view, ExpertsGradWeight::kIds);
-  return infer_grad_weight(view, view.in(ExpertsGradWeight::kIds).shape[0],
+  return infer_grad_weight(view, tokens_of(view, ExpertsGradWeight::kIds),
                            slots_of(view, ExpertsGradWeight::kIds));
 }
 
@@ -114,10 +123,13 @@ Cost cost_grad_weight(const NodeView& view) {
 }
 
 // Tokens alone are split here: how ranks share experts is not a placement of one dimension of the weight.
-std::vector<PlacementOption> placements(const NodeView&, int) {
+// Tokens with offsets are one rank's.
+std::vector<PlacementOption> placements(const NodeView& view, int) {
+  if (view.has(kOffsets)) return {};
   return {{{kS0, kS0, kR}, {kS0}}};
 }
-std::vector<PlacementOption> placements_grad_weight(const NodeView&, int) {
+std::vector<PlacementOption> placements_grad_weight(const NodeView& view, int) {
+  if (view.has(kOffsets)) return {};
   return {{{kS0, kS0, kS0}, {kP}}};
 }
 
@@ -137,12 +149,14 @@ void gradient(GradientBuilder& builder, const Node& node) {
   using Op = ExpertsIn;
   Graph& graph = builder.graph();
   const ValueId dy = builder.gradient_of(node.outputs[Op::kY]), ids = node.inputs[Op::kIds];
+  const ValueId offsets = node.inputs[kOffsets];
   if (builder.wants(node.inputs[Op::kX])) {
-    builder.add_gradient(node.inputs[Op::kX],
-                         graph.add_node(*kGradInput, {dy, ids, node.inputs[Op::kWeight]}, node.attrs)[0]);
+    builder.add_gradient(
+        node.inputs[Op::kX],
+        graph.add_node(*kGradInput, {dy, ids, node.inputs[Op::kWeight], offsets}, node.attrs)[0]);
   }
   builder.weight_grad();
-  graph.add_node_into(*kGradWeight, {dy, node.inputs[Op::kX], ids},
+  graph.add_node_into(*kGradWeight, {dy, node.inputs[Op::kX], ids, offsets},
                       {builder.parameter_gradient(node.inputs[Op::kWeight])}, node.attrs);
 }
 
@@ -161,11 +175,15 @@ const OpDef kExpertsOutGradWeight{"experts_out_grad_weight", "experts_weight", i
 
 const OpDef kExpertCounts{"expert_counts", "elementwise", infer_counts, cost_counts, placements_counts};
 
-ValueId experts_in(Graph& graph, ValueId x, ValueId ids, ValueId weight, int64_t experts) {
-  return graph.add_node(kExpertsIn, {x, ids, weight}, ExpertsAttrs{experts})[0];
+int64_t tokens_of(const NodeView& view, int ids) {
+  return view.has(kOffsets) ? view.in(kOffsets).shape[0] - 1 : view.in(ids).shape[0];
 }
-ValueId experts_out(Graph& graph, ValueId h, ValueId ids, ValueId weight, int64_t experts) {
-  return graph.add_node(kExpertsOut, {h, ids, weight}, ExpertsAttrs{experts})[0];
+
+ValueId experts_in(Graph& graph, ValueId x, ValueId ids, ValueId weight, int64_t experts, ValueId offsets) {
+  return graph.add_node(kExpertsIn, {x, ids, weight, offsets}, ExpertsAttrs{experts})[0];
+}
+ValueId experts_out(Graph& graph, ValueId h, ValueId ids, ValueId weight, int64_t experts, ValueId offsets) {
+  return graph.add_node(kExpertsOut, {h, ids, weight, offsets}, ExpertsAttrs{experts})[0];
 }
 void count_experts(Graph& graph, ValueId ids, ValueId counts) {
   graph.add_node_into(kExpertCounts, {ids}, {counts}, ExpertsAttrs{graph.value(counts).shape[0]});

@@ -3,6 +3,10 @@
 // lies between the products has a row a slot, [N · k, …], row n · k + s for slot s of token n, so that a part
 // of the tokens is a part of the rows; that rows are brought together by expert is a kernel's own business.
 // No slot is dropped, and an expert may have none.
+//
+// Where tokens have any number of slots (of the tokens that other ranks have sent), offsets i32[N + 1] say
+// which: token n's are [offsets[n], offsets[n + 1]), ids is i32[S, 1] with room for S of them, and S stands
+// for N · k below. Rows of slots that no token has are zeros.
 #pragma once
 
 #include "graph/graph.h"
@@ -18,34 +22,39 @@ struct ExpertsAttrs {
 
 // y[N · k, O]: row n · k + s = w[ids[n, s]] · x[n], of x[N, K].
 graph::ValueId experts_in(graph::Graph& graph, graph::ValueId x, graph::ValueId ids, graph::ValueId weight,
-                          int64_t experts);
+                          int64_t experts, graph::ValueId offsets = graph::kNone);
 // y[N, O]: row n = the sum over s of w[ids[n, s]] · h[n · k + s], of h[N · k, K]; sums in fp32.
 graph::ValueId experts_out(graph::Graph& graph, graph::ValueId h, graph::ValueId ids, graph::ValueId weight,
-                           int64_t experts);
+                           int64_t experts, graph::ValueId offsets = graph::kNone);
+
+// N, of a node with these operands.
+int64_t tokens_of(const graph::NodeView& view, int ids);
 
 struct ExpertsIn {
-  enum In : int { kX, kIds, kWeight };
+  enum In : int { kX, kIds, kWeight, kOffsets };
   enum Out : int { kY };
 };
 struct ExpertsOut {
-  enum In : int { kH, kIds, kWeight };
+  enum In : int { kH, kIds, kWeight, kOffsets };
   enum Out : int { kY };
 };
 struct ExpertsGradInput {
-  enum In : int { kDy, kIds, kWeight };
+  enum In : int { kDy, kIds, kWeight, kOffsets };
   enum Out : int { kDx };
 };
 // kX: what the product read; one of kDy and kX has a row a token, the other a row a slot.
 struct ExpertsGradWeight {
-  enum In : int { kDy, kX, kIds };
+  enum In : int { kDy, kX, kIds, kOffsets };
   enum Out : int { kDweight };
 };
-extern const graph::OpDef kExpertsIn;           // (x, ids, w) → y
-extern const graph::OpDef kExpertsInGradInput;  // (dy[N · k, O], ids, w) → dx[N, K]
-extern const graph::OpDef kExpertsInGradWeight;  // (dy[N · k, O], x[N, K], ids) → accumulates grad[E · O, K]
-extern const graph::OpDef kExpertsOut;           // (h, ids, w) → y
-extern const graph::OpDef kExpertsOutGradInput;  // (dy[N, O], ids, w) → dh[N · k, K]
-extern const graph::OpDef kExpertsOutGradWeight;  // (dy[N, O], h[N · k, K], ids) → accumulates grad[E · O, K]
+extern const graph::OpDef kExpertsIn;           // (x, ids, w, offsets?) → y
+extern const graph::OpDef kExpertsInGradInput;  // (dy[N · k, O], ids, w, offsets?) → dx[N, K]
+extern const graph::OpDef
+    kExpertsInGradWeight;  // (dy[N · k, O], x[N, K], ids, offsets?) → accumulates grad[E · O, K]
+extern const graph::OpDef kExpertsOut;           // (h, ids, w, offsets?) → y
+extern const graph::OpDef kExpertsOutGradInput;  // (dy[N, O], ids, w, offsets?) → dh[N · k, K]
+extern const graph::OpDef
+    kExpertsOutGradWeight;  // (dy[N, O], h[N · k, K], ids, offsets?) → accumulates grad[E · O, K]
 
 // counts i64[E]: slots that went to each expert, an accumulator over a step.
 void count_experts(graph::Graph& graph, graph::ValueId ids, graph::ValueId counts);

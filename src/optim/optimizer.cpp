@@ -135,6 +135,7 @@ void lie_as(const Value& parameter, const Piece& rows, Value& state) {
     if (placement.kind == Placement::Kind::kSharded && placement.dim >= state.shape.rank()) placement = {};
   }
   state.padding = parameter.padding;
+  state.dealt_axes = parameter.dealt_axes;
   state.segments_along = parameter.segments_along;
   int64_t begin = 0;
   for (const int64_t segment : parameter.segments) {

@@ -214,8 +214,9 @@ void initialize_weights(Executor& executor, uint64_t seed, const graph::Coordina
   for (const graph::Parameter& parameter : graph.parameters()) {
     const graph::Value& value = graph.value(parameter.value);
     const std::vector<double>& factors = parameter.init.part_scales;
-    STRATA_CHECK(factors.empty() || factors.size() == value.segments.size(), "{} has {} parts and {} factors",
-                 value.name, value.segments.size(), factors.size());
+    const size_t parts = whole_of(parameter, value).segments.size();
+    STRATA_CHECK(factors.empty() || factors.size() == parts, "{} has {} parts and {} factors", value.name,
+                 parts, factors.size());
     const std::string& name = parameter.part_of.empty() ? value.name : parameter.part_of;
     initialize(executor, parameter, value, {seed, static_cast<uint32_t>(hash64(name))}, coordinates,
                sharing.of(value));

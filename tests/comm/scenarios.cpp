@@ -41,6 +41,53 @@ void mesh(World& world) {
   }
 }
 
+// Rows that members pick for each other: member m gives member n rows m, m + n, …, and says so by their
+// numbers; where they come from lists and where from one place, into lists and into one place.
+void rows(World& world) {
+  const int size = world.size(), rank = world.rank();
+  std::vector<int> all;
+  for (int one = 0; one < size; ++one) all.push_back(one);
+  const auto group = world.group(all, "rows");
+  constexpr int64_t kRows = 50, kWidth = 7;
+  const auto number = [](int from, int64_t row, int64_t i) {
+    return static_cast<float>(from * 1000 + row * 10 + i);
+  };
+  std::vector<float> send;
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t i = 0; i < kWidth; ++i) send.push_back(number(rank, row, i));
+  }
+  const auto count = [&](int from, int to) { return from == 1 && to == 0 ? 0 : (from * 3 + to * 5) % 9; };
+  const auto first = [](int from, int to) { return (from + to) % 4; };
+  group->reserve_rows(size * 9 * kWidth * 4, size * 9 * kWidth * 4);
+  for (const bool listed : {false, true, false}) {
+    std::vector<std::vector<int32_t>> picked(static_cast<size_t>(size)), places = picked;
+    std::vector<RowSet> sends, receives;
+    for (int peer = 0; peer < size; ++peer) {
+      const auto at = static_cast<size_t>(peer);
+      for (int i = 0; i < count(rank, peer); ++i)
+        picked[at].push_back(first(rank, peer) + (listed ? 4 : 1) * i);
+      for (int i = 0; i < 9; ++i) places[at].push_back(peer * 9 + 8 - i);
+      sends.push_back({listed ? picked[at].data() : nullptr, first(rank, peer), count(rank, peer)});
+      receives.push_back({listed ? places[at].data() : nullptr, peer * 9, 9});
+    }
+    std::vector<float> receive(static_cast<size_t>(size) * 9 * kWidth, -1);
+    group->exchange_rows({send.data(), receive.data(), kWidth * 4, sends, receives});
+    for (int peer = 0; peer < size; ++peer) {
+      STRATA_CHECK(receives[static_cast<size_t>(peer)].count == count(peer, rank), "{} rows from {}",
+                   receives[static_cast<size_t>(peer)].count, peer);
+      for (int64_t i = 0; i < 9; ++i) {
+        const int64_t place = listed ? peer * 9 + 8 - i : peer * 9 + i;
+        for (int64_t c = 0; c < kWidth; ++c) {
+          const float wanted =
+              i < count(peer, rank) ? number(peer, first(peer, rank) + (listed ? 4 : 1) * i, c) : -1;
+          const float found = receive[static_cast<size_t>(place * kWidth + c)];
+          STRATA_CHECK(found == wanted, "row {} from {} has {}, not {}", i, peer, found, wanted);
+        }
+      }
+    }
+  }
+}
+
 // Messages around a ring come in order; lengths from nothing on.
 void ring(World& world) {
   const int size = world.size();
@@ -105,6 +152,7 @@ void run_scenarios(World& world) {
   STRATA_CHECK(world.size() == 4, "four ranks");
   mesh(world);
   ring(world);
+  rows(world);
   twins(world);
   words(world);
   world.barrier();

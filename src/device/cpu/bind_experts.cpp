@@ -1,6 +1,9 @@
 #include "base/error.h"
 #include "device/cpu/bind.h"
+#include "device/cpu/bindings.h"
+#include "device/expert_rounds.h"
 #include "kernels/cpu/experts.h"
+#include "ops/expert_parallel.h"
 #include "ops/experts.h"
 
 namespace strata::device::cpu_bind {
@@ -11,8 +14,8 @@ using Role = cpu::ExpertsRole;
 
 BoundKernel bound_experts(const BindRequest& request, const cpu::ExpertsSpec& spec, Kernel run) {
   const std::string key =
-      fmt::format("experts {} {} {} {} {} {} {} {}", static_cast<int>(spec.role), spec.tokens, spec.k,
-                  spec.experts, spec.outputs, spec.inputs, name_of(spec.dtype), spec.accumulate);
+      fmt::format("experts {} {} {} {} {} {} {} {} {}", static_cast<int>(spec.role), spec.tokens, spec.k,
+                  spec.slots, spec.experts, spec.outputs, spec.inputs, name_of(spec.dtype), spec.accumulate);
   auto& slot = request.cache[key];
   if (!slot) slot = std::make_shared<const cpu::ExpertsPlan>(cpu::plan_experts(spec, request.device));
   return {run, slot, plan_of<cpu::ExpertsPlan>(slot.get()).scratch_bytes};
@@ -26,14 +29,16 @@ BoundKernel product(const BindRequest& request) {
   const int64_t experts = view.attrs<ops::ExpertsAttrs>().experts;
   return bound_experts(request,
                        {.role = role,
-                        .tokens = ids.shape[0],
+                        .tokens = ops::tokens_of(view, ops::ExpertsIn::kIds),
                         .k = ids.shape[1],
+                        .slots = view.has(ops::ExpertsIn::kOffsets) ? ids.shape[0] : -1,
                         .experts = experts,
                         .outputs = weight.shape[0] / experts,
                         .inputs = weight.shape[1],
                         .dtype = view.in(ops::ExpertsIn::kX).dtype},
                        [](Launch&, void* plan, std::byte* const* p) {
-                         cpu::run_experts(plan_of<cpu::ExpertsPlan>(plan), p[0], i32(p[1]), p[2], p[3], p[4]);
+                         cpu::run_experts(plan_of<cpu::ExpertsPlan>(plan), p[0], i32(p[1]), i32(p[3]), p[2],
+                                          p[4], p[5]);
                        });
 }
 
@@ -45,15 +50,17 @@ BoundKernel grad_weight(const BindRequest& request) {
   const graph::Value& ids = view.in(Op::kIds);
   return bound_experts(request,
                        {.role = role,
-                        .tokens = ids.shape[0],
+                        .tokens = ops::tokens_of(view, Op::kIds),
                         .k = ids.shape[1],
+                        .slots = view.has(Op::kOffsets) ? ids.shape[0] : -1,
                         .experts = view.attrs<ops::ExpertsAttrs>().experts,
                         .outputs = view.in(Op::kDy).shape[1],
                         .inputs = view.in(Op::kX).shape[1],
                         .dtype = view.in(Op::kDy).dtype,
                         .accumulate = request.accumulate[Op::kDweight]},
                        [](Launch&, void* plan, std::byte* const* p) {
-                         cpu::run_experts(plan_of<cpu::ExpertsPlan>(plan), p[0], i32(p[2]), p[1], p[3], p[4]);
+                         cpu::run_experts(plan_of<cpu::ExpertsPlan>(plan), p[0], i32(p[2]), i32(p[3]), p[1],
+                                          p[4], p[5]);
                        });
 }
 
@@ -73,6 +80,10 @@ BoundKernel expert_counts(const BindRequest& request) {
            request.view.attrs<ops::ExpertsAttrs>().experts, request.accumulate[ops::ExpertCounts::kCounts]});
 }
 
+BoundKernel shared_experts(const BindRequest& request) {
+  return bind_expert_rounds(request, cpu_bindings());
+}
+
 }  // namespace
 
 std::span<const Binding> experts_bindings() {
@@ -84,6 +95,9 @@ std::span<const Binding> experts_bindings() {
       {&ops::kExpertsOutGradInput, product<Role::kOutGradInput>},
       {&ops::kExpertsOutGradWeight, grad_weight<Role::kOutGradWeight>},
       {&ops::kExpertCounts, expert_counts},
+      {&ops::kExpertParallel, shared_experts},
+      {&ops::kExpertParallelGradInput, shared_experts},
+      {&ops::kExpertParallelGradWeight, shared_experts},
   };
   return kTable;
 }

@@ -2,9 +2,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "device/expert_rounds.h"
 #include "device/plan.h"
 #include "device/reference/bindings.h"
 #include "kernels/reference/call.h"
+#include "ops/expert_parallel.h"
 
 namespace strata::device {
 namespace {
@@ -68,6 +70,12 @@ std::span<const Binding> reference_bindings() {
   static const std::vector<Binding> kTable = [] {
     std::vector<Binding> table;
     for (const reference::Row& row : rows()) table.push_back({row.op, plain});
+    const auto rounds = [](const BindRequest& request) {
+      return bind_expert_rounds(request, reference_bindings());
+    };
+    for (const graph::OpDef* op :
+         {&ops::kExpertParallel, &ops::kExpertParallelGradInput, &ops::kExpertParallelGradWeight})
+      table.push_back({op, rounds});
     return table;
   }();
   return kTable;

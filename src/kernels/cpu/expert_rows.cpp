@@ -54,13 +54,13 @@ void scatter_rows(BF16* to, int64_t stride, const int32_t* rows, const float* fr
 
 void order_by_expert(const ExpertOrder& order, const int32_t* ids) {
   parallel_ranges(order.tokens, order.chunk_tokens, [&](int64_t first, int64_t last) {
-    const int64_t begin = first * order.k, end = last * order.k;
+    const int64_t begin = order.first_slot(first), end = order.first_slot(last);
     int32_t* const begins = order.begins + first / order.chunk_tokens * (order.experts + 1);
     std::fill_n(begins, order.experts + 1, 0);
     for (int64_t slot = begin; slot < end; ++slot) {
       STRATA_CHECK(ids[slot] >= 0 && ids[slot] < order.experts,
-                   "[experts] slot {} of token {} goes to expert {}; one of [0, {}) was expected",
-                   slot % order.k, slot / order.k, ids[slot], order.experts);
+                   "[experts] slot {} goes to expert {}; one of [0, {}) was expected", slot, ids[slot],
+                   order.experts);
       ++begins[ids[slot]];
     }
     // Where each expert's slots end; filled from behind, these come to be where they begin.
@@ -68,7 +68,7 @@ void order_by_expert(const ExpertOrder& order, const int32_t* ids) {
     for (int64_t e = 0; e < order.experts; ++e) begins[e] = sum += begins[e];
     begins[order.experts] = sum;
     for (int64_t token = last - 1; token >= first; --token) {
-      for (int64_t slot = (token + 1) * order.k - 1; slot >= token * order.k; --slot) {
+      for (int64_t slot = order.first_slot(token + 1) - 1; slot >= order.first_slot(token); --slot) {
         const int32_t at = --begins[ids[slot]];
         order.slots[at] = static_cast<int32_t>(slot);
         order.token_of[at] = static_cast<int32_t>(token - first);

@@ -17,9 +17,11 @@ void scatter_rows(BF16* to, int64_t stride, const int32_t* rows, const float* fr
 // The slots of each chunk of tokens in the order of their experts, those of one expert in ascending order.
 struct ExpertOrder {
   int64_t tokens, k, experts, chunk_tokens;
-  int32_t* begins;    // [chunks, experts + 1]: where an expert's slots begin
-  int32_t* slots;     // [tokens · k]
-  int32_t* token_of;  // [tokens · k]: the token of each of these slots, counted from the chunk's first
+  const int32_t* offsets;  // [tokens + 1]: a token's slots are [offsets[t], offsets[t + 1]); null: k each
+  int32_t* begins;         // [chunks, experts + 1]: where an expert's slots begin
+  int32_t* slots;          // [all slots]
+  int32_t* token_of;       // [all slots]: the token of each of these slots, counted from the chunk's first
+  int64_t first_slot(int64_t token) const { return offsets != nullptr ? offsets[token] : token * k; }
 };
 // Throws InternalError on an id outside [0, experts).
 void order_by_expert(const ExpertOrder& order, const int32_t* ids);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <limits>
 
 #include "base/error.h"
@@ -60,8 +61,8 @@ void check(const ExpertsSpec& s) {
   STRATA_CHECK(s.tokens >= 0 && s.k >= 1 && s.experts >= 1 && s.outputs >= 0 && s.inputs >= 0,
                "[experts] sizes tokens={} k={} experts={} outputs={} inputs={} make no product", s.tokens,
                s.k, s.experts, s.outputs, s.inputs);
-  STRATA_CHECK(s.tokens * s.k <= std::numeric_limits<int32_t>::max() - s.experts,
-               "[experts] {} tokens have {} slots each: more than 32 bits count", s.tokens, s.k);
+  STRATA_CHECK(s.all_slots() <= std::numeric_limits<int32_t>::max() - s.experts,
+               "[experts] {} tokens have {} slots: more than 32 bits count", s.tokens, s.all_slots());
   STRATA_CHECK(!s.accumulate || is_weight_grad(s.role), "[experts] only weight gradients accumulate");
 }
 
@@ -153,11 +154,19 @@ void multiply_rows(const Run& run, const Rows& rows, int64_t worker) {
   } while (deep < depth);
 }
 
+// Rows of slots that no token has.
+void clear_tail(const Run& run) {
+  const ExpertsSpec& spec = run.spec;
+  const int64_t used = run.order.first_slot(spec.tokens), row = columns_of(spec) * size_of(spec.dtype);
+  std::memset(run.c + used * row, 0, static_cast<size_t>((spec.all_slots() - used) * row));
+}
+
 // c has a row a slot: a task is some rows of one expert and some columns.
 void run_to_slots(const Run& run) {
   const ExpertsSpec& spec = run.spec;
   const int64_t columns = columns_of(spec), across = divide_up(columns, run.plan.col_block);
   const int32_t* const begins = run.begins(0);
+  if (spec.has_offsets()) clear_tail(run);
   run.tasks[0] = 0;
   for (int64_t e = 0; e < spec.experts; ++e)
     run.tasks[e + 1] =
@@ -254,9 +263,10 @@ void run_weight_grad(const Run& run) {
       const int64_t depth = std::min(plan.depth_step, begins[expert + 1] - at);
       detail::pack_panels_listed(run.a_of(worker), plan.shape.mr, dy, dy_rows + at, row, rows, depth);
       detail::pack_panels_listed(run.b_of(worker), plan.shape.nr, x, x_rows + at, col, cols, depth);
-      detail::multiply_block({.data = to, .stride = spec.inputs, .accumulate = accumulate}, run.a_of(worker),
-                             depth * plan.shape.mr, run.b_of(worker), depth * plan.shape.nr, rows, cols,
-                             depth);
+      detail::multiply_block(
+          {.data = to, .stride = spec.inputs, .accumulate = accumulate, .continues = accumulate},
+          run.a_of(worker), depth * plan.shape.mr, run.b_of(worker), depth * plan.shape.nr, rows, cols,
+          depth);
       accumulate = true;
     }
   });
@@ -289,7 +299,7 @@ ExpertsPlan plan_experts(const ExpertsSpec& spec, const hardware::DeviceSpec& de
       sums = plan.row_block * plan.col_block;
     }
   }
-  const int64_t chunk = chunk_of(plan), slots = spec.tokens * spec.k;
+  const int64_t chunk = chunk_of(plan), slots = spec.all_slots();
   plan.chunks = divide_up(spec.tokens, chunk);
   int64_t at = 0;
   const auto take = [&](int64_t elements) {
@@ -311,13 +321,14 @@ ExpertsPlan plan_experts(const ExpertsSpec& spec, const hardware::DeviceSpec& de
   return plan;
 }
 
-void run_experts(const ExpertsPlan& plan, const void* a, const int32_t* ids, const void* b, void* c,
-                 void* scratch) {
+void run_experts(const ExpertsPlan& plan, const void* a, const int32_t* ids, const int32_t* offsets,
+                 const void* b, void* c, void* scratch) {
   const ExpertsSpec& spec = plan.spec;
   const detail::PanelShape own = detail::panel_shape();
   STRATA_CHECK(plan.shape.mr == own.mr && plan.shape.nr == own.nr,
                "[experts] planned for panels of {} x {}, and the kernels of this processor have {} x {}",
                plan.shape.mr, plan.shape.nr, own.mr, own.nr);
+  STRATA_CHECK((offsets != nullptr) == spec.has_offsets(), "[experts] offsets are not as planned");
   auto* const memory = static_cast<std::byte*>(scratch);
   const auto at = [&](int64_t offset) { return reinterpret_cast<int32_t*>(memory + offset); };
   const int64_t chunk = chunk_of(plan);
@@ -330,6 +341,7 @@ void run_experts(const ExpertsPlan& plan, const void* a, const int32_t* ids, con
                           .k = spec.k,
                           .experts = spec.experts,
                           .chunk_tokens = chunk,
+                          .offsets = offsets,
                           .begins = at(0),
                           .slots = at(plan.slots_at),
                           .token_of = at(plan.tokens_at)},
@@ -337,6 +349,9 @@ void run_experts(const ExpertsPlan& plan, const void* a, const int32_t* ids, con
                 .workers = memory + plan.workers_at};
   // Without tokens there is no chunk that would say so.
   if (spec.tokens == 0) std::fill_n(run.order.begins, spec.experts + 1, 0);
+  const int64_t slots = run.order.first_slot(spec.tokens);
+  STRATA_CHECK(slots <= spec.all_slots(), "[experts] {} slots where {} were planned", slots,
+               spec.all_slots());
   detail::order_by_expert(run.order, ids);
   if (is_weight_grad(spec.role)) return run_weight_grad(run);
   if (sums_slots(spec.role)) return run_to_tokens(run);

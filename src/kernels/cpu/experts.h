@@ -9,9 +9,13 @@
 //   kOutGradInput   dy[N, outputs]       w                 dh[N · k, inputs]
 //   kOutGradWeight  dy[N, outputs]       h[N · k, inputs]  dw (fp32)
 //
+// Where tokens have any number of slots, `slots` in all at most, those of token n are [offsets[n], offsets[n
+// + 1]): N · k is then `slots`, and rows of slots that no token has become zeros.
+//
 // Activations are f32 or bf16, sums fp32. With bf16 activations the fp32 weight takes part rounded to bf16.
 // The bits depend on the sizes alone: an element is summed expert by expert in ascending order, and within an
-// expert in steps of a depth that the sizes give.
+// expert in steps of a depth that the sizes give. A weight gradient is one sum over an expert's slots in
+// their order, whether one call has them all or several add to it.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +31,15 @@ enum class ExpertsRole : uint8_t { kIn, kInGradInput, kInGradWeight, kOut, kOutG
 struct ExpertsSpec {
   ExpertsRole role = ExpertsRole::kIn;
   int64_t tokens = 0;
-  int64_t k = 1;  // slots a token
+  int64_t k = 1;       // slots a token
+  int64_t slots = -1;  // with offsets: room for slots; −1: tokens · k, without
   int64_t experts = 1;
   int64_t outputs = 0, inputs = 0;  // of one expert
   DType dtype = DType::kF32;        // of the activations
   bool accumulate = false;          // weight gradients only: c += instead of c =
+
+  bool has_offsets() const { return slots >= 0; }
+  int64_t all_slots() const { return has_offsets() ? slots : tokens * k; }
 };
 
 // How the products are to be cut: data, made from sizes and a DeviceSpec alone. How many rows an expert has
@@ -52,8 +60,8 @@ struct ExpertsPlan {
 ExpertsPlan plan_experts(const ExpertsSpec& spec, const hardware::DeviceSpec& device);
 
 // Throws InternalError on an id outside [0, experts), and on a plan for another processor.
-void run_experts(const ExpertsPlan& plan, const void* a, const int32_t* ids, const void* b, void* c,
-                 void* scratch);
+void run_experts(const ExpertsPlan& plan, const void* a, const int32_t* ids, const int32_t* offsets,
+                 const void* b, void* c, void* scratch);
 
 // counts[experts] = how many of the slots each expert has, or added to what is there.
 void expert_counts(int64_t slots, int64_t experts, int64_t* counts, const int32_t* ids, bool accumulate);

@@ -62,6 +62,16 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, CRows c_rows, const float
     acc[r][0] = hn::Zero(d);
     acc[r][1] = hn::Zero(d);
   }
+  if (out.continues) [[unlikely]] {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      if (r >= rows) break;
+      HWY_ALIGN float start[kVectors * HWY_MAX_BYTES / sizeof(float)] = {};
+      std::memcpy(start, c + c_rows[r] * out.stride, static_cast<size_t>(cols) * sizeof(float));
+      acc[r][0] = hn::Load(d, start);
+      acc[r][1] = hn::Load(d, start + lanes);
+    }
+  }
   const float* row[kRows];
   if constexpr (!kPackedA) {
 #pragma GCC unroll 16
@@ -90,7 +100,7 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, CRows c_rows, const float
     for (int r = 0; r < kRows; ++r) {
       if (r >= rows) break;
       float* to = c + c_rows[r] * out.stride;
-      if (out.accumulate) {
+      if (out.accumulate && !out.continues) {
         hn::StoreU(hn::Add(hn::LoadU(d, to), acc[r][0]), d, to);
         hn::StoreU(hn::Add(hn::LoadU(d, to + lanes), acc[r][1]), d, to + lanes);
       } else {
@@ -110,7 +120,7 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, CRows c_rows, const float
     for (int64_t i = 0; i < cols; ++i) {
       const float value = edge[2 * lanes * r + i];
       float& to = c[c_rows[r] * out.stride + i];
-      to = out.accumulate ? to + value : value + (bias ? bias[i] : 0.0f);
+      to = out.accumulate && !out.continues ? to + value : value + (bias ? bias[i] : 0.0f);
     }
   }
 }

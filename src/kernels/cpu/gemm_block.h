@@ -46,6 +46,9 @@ struct BlockOutput {
   int64_t stride = 0;
   bool accumulate = false;
   const float* bias = nullptr;  // of the block's first column, added to every row; may be null
+  // With accumulate: sums begin with what lies there, so that a depth done in several calls gives the bits of
+  // one; else they are added to it.
+  bool continues = false;
 };
 
 // Panel strides are elements between panels: `depth` may be a part of a deeper packed block.

@@ -8,11 +8,20 @@ namespace {
 
 // Where the rows of a product lie: a row a token, or a row a slot.
 struct Slots {
-  const Array& ids;
-  int64_t k = ids.shape[1];
-
-  int64_t tokens() const { return ids.shape[0]; }
+  explicit Slots(const Call& call, int operand)
+      : ids(call.in[static_cast<size_t>(operand)]), offsets(call.in[ops::ExpertsIn::kOffsets]) {
+    for (int64_t token = 0; token < tokens(); ++token)
+      token_of.insert(token_of.end(), static_cast<size_t>(begin(token + 1) - begin(token)), token);
+  }
+  int64_t tokens() const { return offsets.present() ? offsets.shape[0] - 1 : ids.shape[0]; }
+  int64_t begin(int64_t token) const {
+    return offsets.present() ? offsets.index_at(token) : token * ids.shape[1];
+  }
   int64_t expert(int64_t slot) const { return ids.index_at(slot); }
+
+  const Array& ids;
+  const Array& offsets;
+  std::vector<int64_t> token_of;  // of the slots that tokens have
 };
 
 // Element (o, i) of an expert's matrix as it takes part beside activations of this dtype.
@@ -44,26 +53,29 @@ double product(const Array& a, int64_t row, const Matrices& w, int64_t expert, i
 // (a with a row a token, ids, w) → a row a slot: experts_in, and transposed the gradient of experts_out.
 template <bool transposed>
 void to_slots(const Call& call) {
-  const Slots slots{call.in[1]};
+  const Slots slots(call, 1);
   const Matrices w = matrices(call, call.in[2], call.in[0].dtype);
   const int64_t columns = transposed ? w.inputs : w.outputs;
   parallel_for(slots.ids.shape.elements(), [&](int64_t slot) {
-    for (int64_t c = 0; c < columns; ++c)
+    const bool used = slot < std::ssize(slots.token_of);
+    const int64_t token = used ? slots.token_of[static_cast<size_t>(slot)] : 0;
+    for (int64_t c = 0; c < columns; ++c) {
       call.out[0].put(slot * columns + c,
-                      product<transposed>(call.in[0], slot / slots.k, w, slots.expert(slot), c));
+                      used ? product<transposed>(call.in[0], token, w, slots.expert(slot), c) : 0);
+    }
   });
 }
 
 // (a with a row a slot, ids, w) → a row a token: experts_out, and transposed the gradient of experts_in.
 template <bool transposed>
 void to_tokens(const Call& call) {
-  const Slots slots{call.in[1]};
+  const Slots slots(call, 1);
   const Matrices w = matrices(call, call.in[2], call.in[0].dtype);
   const int64_t columns = transposed ? w.inputs : w.outputs;
   parallel_for(slots.tokens(), [&](int64_t token) {
     for (int64_t c = 0; c < columns; ++c) {
       double sum = 0;
-      for (int64_t slot = token * slots.k; slot < (token + 1) * slots.k; ++slot)
+      for (int64_t slot = slots.begin(token); slot < slots.begin(token + 1); ++slot)
         sum += product<transposed>(call.in[0], slot, w, slots.expert(slot), c);
       call.out[0].put(token * columns + c, sum);
     }
@@ -74,13 +86,14 @@ void to_tokens(const Call& call) {
 template <bool dy_by_slot>
 void experts_grad_weight(const Call& call) {
   const Array &dy = call.in[0], &x = call.in[1], &dw = call.out[0];
-  const Slots slots{call.in[2]};
+  const Slots slots(call, 2);
   const int64_t outputs = dy.shape[1], inputs = x.shape[1];
   parallel_for(call.attrs.as<ops::ExpertsAttrs>().experts, [&](int64_t expert) {
     std::vector<double> sums(static_cast<size_t>(outputs * inputs));
-    for (int64_t slot = 0; slot < slots.ids.shape.elements(); ++slot) {
+    for (int64_t slot = 0; slot < std::ssize(slots.token_of); ++slot) {
       if (slots.expert(slot) != expert) continue;
-      const int64_t dy_row = dy_by_slot ? slot : slot / slots.k, x_row = dy_by_slot ? slot / slots.k : slot;
+      const int64_t token = slots.token_of[static_cast<size_t>(slot)];
+      const int64_t dy_row = dy_by_slot ? slot : token, x_row = dy_by_slot ? token : slot;
       for (int64_t o = 0; o < outputs; ++o) {
         for (int64_t i = 0; i < inputs; ++i)
           sums[static_cast<size_t>(o * inputs + i)] += dy.at(dy_row * outputs + o) * x.at(x_row * inputs + i);

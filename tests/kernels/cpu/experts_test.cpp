@@ -75,7 +75,7 @@ struct Product {
     return s.experts * s.outputs * s.inputs;
   }
   Product(const Sizes& s, Role role, DType dtype, bool accumulate = false)
-      : spec{role, s.tokens, s.k, s.experts, s.outputs, s.inputs, dtype, accumulate},
+      : spec{role, s.tokens, s.k, -1, s.experts, s.outputs, s.inputs, dtype, accumulate},
         ids(ids_of(s)),
         a(Array::random(dtype, a_elements(spec), 1)),
         b(Array::random(is_weight_grad(role) ? dtype : DType::kF32, b_elements(spec), 2)) {}
@@ -101,7 +101,7 @@ struct Product {
     const ExpertsPlan plan = plan_experts(spec, describe_device(3));
     const Arena scratch(plan.scratch_bytes + 64);
     std::memset(scratch.data(), 0xff, static_cast<size_t>(scratch.size()));
-    run_experts(plan, a.data(), ids.data(), b.data(), c.data(), scratch.data());
+    run_experts(plan, a.data(), ids.data(), nullptr, b.data(), c.data(), scratch.data());
     return c;
   }
 
@@ -196,7 +196,8 @@ TEST(Experts, SameBitsForAnyThreads) {
       const ExpertsPlan one = plan_experts(product.spec, describe_device(1));
       Array c = product.result();
       const Arena scratch(one.scratch_bytes + 64);
-      run_experts(one, product.a.data(), product.ids.data(), product.b.data(), c.data(), scratch.data());
+      run_experts(one, product.a.data(), product.ids.data(), nullptr, product.b.data(), c.data(),
+                  scratch.data());
       EXPECT_TRUE(c.bytes() == product.run().bytes()) << "role " << static_cast<int>(role);
     }
   }

@@ -1,0 +1,115 @@
+// Experts of a layer that ranks share (expert parallelism): each rank has some of the experts, and tokens go
+// to the ranks that have theirs. N tokens of a rank, each with k slots; R ranks; E experts, E / R on each.
+//
+// A token is sent once to each rank that has any of its experts, with the ids and weights of those, and what
+// comes back is the sum of what they give: y[n] is the sum of the ranks' sums in the order of the ranks, in
+// fp32. Forth and back it goes by rows of the stream's dtype. What a rank does with what has come is its
+// body.
+//
+// Between a rank and another there is room for so many rows and slots at a time, so that all sizes are known
+// ahead. Tokens are taken in rounds, a stretch of them each, the same on all ranks: as many as fit between
+// any two of them. The first round's values lie in the step's memory; what does not fit, which is nothing
+// where experts are about equally busy, is computed in further rounds by the same instruction, and again in
+// backward. On a rank rows lie in the order of their tokens' places, of one place in that of the ranks: no
+// sum, and no bit of a gradient, depends on how many rounds there are.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "graph/op.h"
+
+namespace strata::ops {
+
+// What a rank has room for in a round.
+struct ExpertRoom {
+  int64_t rows = 0, slots = 0;  // from one rank to another
+  bool operator==(const ExpertRoom&) const = default;
+};
+
+// What a body reads: M rows that have come, with S slots.
+struct ExpertInputs {
+  graph::ValueId rows = graph::kNone;     // [M, width], in the stream's dtype
+  graph::ValueId ids = graph::kNone;      // i32[S, 1]: an expert of this rank, from 0
+  graph::ValueId offsets = graph::kNone;  // i32[M + 1]: as ops/experts.h has them
+  graph::ValueId weights = graph::kNone;  // f32[S], 0 for slots that no row has
+  std::vector<graph::ValueId> parameters;
+};
+
+// What the experts of one rank do with the rows of a round, and its gradient: a graph of one rank. Immutable.
+struct ExpertBody {
+  graph::Graph graph;
+  ExpertInputs inputs;
+  graph::ValueId result = graph::kNone;  // [M, width], what a row's slots give together
+
+  // Where it is differentiated: what I and W begin with and give.
+  graph::ValueId result_grad = graph::kNone, rows_grad = graph::kNone, weights_grad = graph::kNone;
+  std::vector<graph::ValueId> parameter_grads;
+  // What forward leaves for I and W; the part of it that W reads; what I leaves for W.
+  std::vector<graph::ValueId> kept, kept_for_weights, handed;
+  std::string key;  // equal bodies have equal ones, and others differ
+
+  bool trains() const { return result_grad != graph::kNone; }
+};
+
+struct ExpertBodySpec {
+  int64_t rows = 0, slots = 0, width = 0;  // M, S
+  DType dtype = DType::kF32;
+  bool trains = false;
+  // Adds the parameters that a rank has, in the order in which the node gets them, and what is made of them.
+  std::function<std::vector<graph::ValueId>(graph::Graph&)> parameters = {};
+  std::function<graph::ValueId(graph::Graph&, const ExpertInputs&)> build = {};
+};
+std::shared_ptr<const ExpertBody> make_expert_body(const ExpertBodySpec& spec);
+
+struct ExpertParallelAttrs {
+  std::shared_ptr<const ExpertBody> body;
+  std::vector<int> axes = {};  // of the mesh: those who share the experts are the ranks along them
+  int tensor_axis = -1;  // along which each expert is cut, -1: none; the body then gives a term of a sum
+  // How each parameter lies there.
+  std::vector<graph::Placement> on_tensor_axis = {};
+  int64_t tokens = 0, k = 1, experts = 1, ranks = 1;  // N, k, E, R
+  ExpertRoom room;
+  int64_t parts = 1;  // ranks that have a part of the global shapes; 1 behind localize()
+
+  int64_t own_experts() const { return experts / ranks; }
+  int64_t hits() const { return std::min(k, own_experts()); }  // slots of a row at most
+  int64_t rows() const { return ranks * room.rows; }           // M
+  int64_t slots() const { return ranks * room.slots; }         // S
+  // Whether any routing is done in one round.
+  bool has_room_for_all() const { return room.rows >= tokens && room.slots >= tokens * hits(); }
+  bool operator==(const ExpertParallelAttrs& other) const;
+  void describe(graph::AttributeText& to) const;
+};
+
+// Room for `factor` times the rows and slots of a balanced routing; for all where that is less.
+ExpertRoom expert_room(int64_t tokens, int64_t k, int64_t experts, int64_t ranks, double factor);
+// The same with a factor of 1.25 and four standard deviations of a random routing.
+ExpertRoom expert_room(int64_t tokens, int64_t k, int64_t experts, int64_t ranks);
+
+// y[N, width] of x[N, width] with ids i32[N, k] (-1: a slot that goes nowhere) and weights f32[N, k].
+graph::ValueId expert_parallel(graph::Graph& graph, graph::ValueId x, graph::ValueId ids,
+                               graph::ValueId weights, std::vector<graph::ValueId> parameters,
+                               ExpertParallelAttrs attrs);
+
+// Behind the fixed operands stand those of lists of the body, in their order.
+struct ExpertParallel {
+  enum In : int { kX, kIds, kWeights, kParameters };
+  // kEnd: i32[1], the first token of the second round. kSource: i32[M], from which rank a row has come, -1
+  // for rows without a token. Both only where the body trains.
+  enum Out : int { kY, kEnd, kSource, kKept };
+};
+struct ExpertParallelGrad {
+  enum In : int { kDy, kX, kIds, kWeights, kEnd, kSource, kParameters };
+  enum Out : int { kDx, kDweights, kHanded };
+};
+extern const graph::OpDef kExpertParallel;  // (x, ids, weights, parameters…) → y, end, source, kept…
+// (dy, x, ids, weights, end, source, parameters…, kept…) → dx, dweights, handed…
+extern const graph::OpDef kExpertParallelGradInput;
+// (dy, x, ids, weights, end, source, parameters…, kept_for_weights…, handed…) → accumulates gradients…
+extern const graph::OpDef kExpertParallelGradWeight;
+
+}  // namespace strata::ops

@@ -1,0 +1,196 @@
+// Experts that ranks share, on one rank that has all: what they give in rounds is, bit for bit, what they
+// give at once, and that is what the ops of experts that nobody shares give.
+#include "ops/expert_parallel.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <numeric>
+
+#include "base/error.h"
+#include "device/cpu/bindings.h"
+#include "device/op_run.h"
+#include "graph/differentiate.h"
+#include "hardware/device_spec.h"
+#include "ops/experts.h"
+#include "ops/ops.h"
+#include "ops/router.h"
+
+namespace strata::ops {
+namespace {
+
+using graph::Graph;
+using graph::kNone;
+using graph::ParameterRole;
+using graph::ValueId;
+
+constexpr int64_t kTokens = 37, kK = 3, kExperts = 8, kWidth = 24, kFfn = 20;
+
+struct Parameters {
+  ValueId up, down;
+};
+Parameters add_parameters(Graph& graph) {
+  return {graph.add_parameter("up", ParameterRole::kExpertIn, {kExperts * 2 * kFfn, kWidth}, {}, {},
+                              std::vector(static_cast<size_t>(2 * kExperts), kFfn)),
+          graph.add_parameter("down", ParameterRole::kExpertOut, {kExperts * kWidth, kFfn}, {})};
+}
+
+ValueId experts(Graph& graph, ValueId x, ValueId ids, ValueId weights, const Parameters& p, ValueId offsets) {
+  const ValueId up = experts_in(graph, x, ids, p.up, kExperts, offsets);
+  return experts_out(graph, scale_rows(graph, gated(graph, up, ActivationKind::kSilu), weights), ids, p.down,
+                     kExperts, offsets);
+}
+
+// Who goes where.
+enum class Routing { kRandom, kOneExpert, kSomeNowhere, kBeyond };
+
+std::vector<int32_t> ids_of(Routing routing) {
+  std::vector<int32_t> ids;
+  uint32_t state = 1;
+  for (int64_t token = 0; token < kTokens; ++token) {
+    std::vector<int32_t> all(kExperts);
+    std::iota(all.begin(), all.end(), 0);
+    for (int64_t s = 0; s < kK; ++s) {
+      state = state * 1664525 + 1013904223;
+      std::swap(all[static_cast<size_t>(s)], all[static_cast<size_t>(s + (state >> 16) % (kExperts - s))]);
+      int32_t id = all[static_cast<size_t>(s)];
+      if (routing == Routing::kOneExpert) id = 5;
+      if (routing == Routing::kSomeNowhere && (token % 4 == 1 || (token + s) % 5 == 0)) id = -1;
+      if (routing == Routing::kBeyond && token == kTokens - 1) id = kExperts;
+      ids.push_back(id);
+    }
+  }
+  return ids;
+}
+
+using Bytes = std::vector<std::byte>;
+// By name: the result and all gradients.
+using Results = std::map<std::string, Bytes>;
+
+Results run(DType dtype, Routing routing, const ExpertRoom* room, int threads = 2) {
+  Graph graph;
+  const auto operand = [&](const char* name, DType type, Shape shape) {
+    return device::add_operand(graph, name, type, shape);
+  };
+  const ValueId x = operand("x", dtype, {kTokens, kWidth}), ids = operand("ids", DType::kI32, {kTokens, kK});
+  const ValueId weights = operand("weights", DType::kF32, {kTokens, kK});
+  const Parameters p = add_parameters(graph);
+  ValueId y = kNone;
+  if (room == nullptr) {
+    y = experts(graph, x, ids, weights, p, kNone);
+  } else {
+    ExpertBodySpec spec{
+        .rows = room->rows, .slots = room->slots, .width = kWidth, .dtype = dtype, .trains = true};
+    spec.parameters = [](Graph& body) {
+      const Parameters own = add_parameters(body);
+      return std::vector{own.up, own.down};
+    };
+    spec.build = [](Graph& body, const ExpertInputs& in) {
+      return experts(body, in.rows, in.ids, in.weights, {in.parameters[0], in.parameters[1]}, in.offsets);
+    };
+    y = expert_parallel(
+        graph, x, ids, weights, {p.up, p.down},
+        {.body = make_expert_body(spec), .tokens = kTokens, .k = kK, .experts = kExperts, .room = *room});
+  }
+  const ValueId dy = operand("dy", dtype, {kTokens, kWidth});
+  const auto gradients = graph::differentiate(graph, {}, std::vector<graph::GivenGradient>{{y, dy}});
+  std::map<std::string, ValueId> wanted{{"y", y},
+                                        {"dx", gradients[static_cast<size_t>(x)]},
+                                        {"dweights", gradients[static_cast<size_t>(weights)]}};
+  for (const graph::Parameter& one : graph.parameters())
+    wanted["grad." + graph.value(one.value).name] = one.gradient;
+  hardware::DeviceSpec spec = hardware::detect_cpu(threads);
+  device::OpRun op(std::move(graph), device::cpu_bindings(), spec);
+  // Whatever lay there before.
+  for (ValueId value = 0; value < op.graph().value_count(); ++value)
+    std::memset(op.data(value), 0xff, static_cast<size_t>(op.graph().value(value).bytes()));
+  std::memset(op.scratch().data(), 0xff, op.scratch().size());
+  const auto fill = [&](ValueId value, uint32_t seed) {
+    const graph::Value& of = op.graph().value(value);
+    for (int64_t i = 0; i < of.shape.elements(); ++i) {
+      const double number = std::sin(0.7 * static_cast<double>(i) + seed) * 0.8;
+      if (of.dtype == DType::kBF16) {
+        op.data_as<BF16>(value)[i] = BF16(static_cast<float>(number));
+      } else {
+        op.data_as<float>(value)[i] = static_cast<float>(number);
+      }
+    }
+  };
+  fill(x, 1);
+  fill(weights, 2);
+  fill(p.up, 3);
+  fill(p.down, 4);
+  fill(dy, 5);
+  const auto chosen = ids_of(routing);
+  std::copy(chosen.begin(), chosen.end(), op.data_as<int32_t>(ids));
+  op.run();
+  Results results;
+  for (const auto& [name, value] : wanted)
+    results[name] = Bytes(op.data(value), op.data(value) + op.graph().value(value).bytes());
+  return results;
+}
+
+void expect_same(const Results& found, const Results& wanted) {
+  for (const auto& [name, bytes] : wanted) EXPECT_TRUE(found.at(name) == bytes) << name;
+}
+
+struct Given {
+  DType dtype;
+  Routing routing;
+};
+class ExpertRounds : public testing::TestWithParam<Given> {};
+
+TEST_P(ExpertRounds, ChangeNoBit) {
+  const auto [dtype, routing] = GetParam();
+  const ExpertRoom all{kTokens, kTokens * kK};
+  const Results wanted = run(dtype, routing, &all);
+  for (const ExpertRoom room : {ExpertRoom{kTokens, 40}, ExpertRoom{20, kTokens * kK}, ExpertRoom{7, 15},
+                                ExpertRoom{1, kK}, ExpertRoom{kTokens - 1, kTokens * kK - 1}}) {
+    SCOPED_TRACE(testing::Message() << room.rows << " rows, " << room.slots << " slots");
+    expect_same(run(dtype, routing, &room), wanted);
+  }
+  expect_same(run(dtype, routing, &all, 3), wanted);
+}
+
+TEST(ExpertParallel, GivesWhatExpertsGiveThatNobodyShares) {
+  const ExpertRoom all{kTokens, kTokens * kK};
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const Routing routing : {Routing::kRandom, Routing::kOneExpert})
+      expect_same(run(dtype, routing, &all), run(dtype, routing, nullptr));
+  }
+}
+
+std::string name_of_case(const testing::TestParamInfo<Given>& given) {
+  static constexpr const char* kNames[] = {"Random", "OneExpert", "SomeNowhere"};
+  return std::string(given.param.dtype == DType::kBF16 ? "Bf16" : "F32") +
+         kNames[static_cast<size_t>(given.param.routing)];
+}
+INSTANTIATE_TEST_SUITE_P(Ops, ExpertRounds,
+                         testing::Values(Given{DType::kF32, Routing::kRandom},
+                                         Given{DType::kBF16, Routing::kRandom},
+                                         Given{DType::kF32, Routing::kOneExpert},
+                                         Given{DType::kF32, Routing::kSomeNowhere},
+                                         Given{DType::kBF16, Routing::kSomeNowhere}),
+                         name_of_case);
+
+TEST(ExpertRoom, IsTheBalancedShareTimesAFactor) {
+  // Of 8 experts on 4 ranks a token's two are on a given rank with 1 - C(6, 2) / C(8, 2) = 13 / 28.
+  EXPECT_EQ(expert_room(2800, 2, 8, 4, 1.0), (ExpertRoom{1300, 1400}));
+  EXPECT_EQ(expert_room(2800, 2, 8, 4, 1.5), (ExpertRoom{1950, 2100}));
+  // Never more than all of them.
+  EXPECT_EQ(expert_room(2800, 2, 8, 4, 100.0), (ExpertRoom{2800, 5600}));
+  EXPECT_EQ(expert_room(10, 8, 8, 2, 0.01), (ExpertRoom{1, 4}));
+  const ExpertRoom wide = expert_room(10000, 2, 8, 4);
+  EXPECT_NEAR(static_cast<double>(wide.slots), 5000 * 1.25 + 4 * std::sqrt(5000.0), 1);
+}
+
+TEST(ExpertParallel, RefusesIdsOfNoExpert) {
+  const ExpertRoom all{kTokens, kTokens * kK}, some{7, 15};
+  EXPECT_THROW(run(DType::kF32, Routing::kBeyond, &all), InternalError);
+  EXPECT_THROW(run(DType::kF32, Routing::kBeyond, &some), InternalError);
+}
+
+}  // namespace
+}  // namespace strata::ops
