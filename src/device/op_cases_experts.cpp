@@ -160,6 +160,20 @@ void add_shared_experts(std::vector<OpCase>& cases, const Sizes& s, double share
                       with({&body->kept_for_weights, &body->handed})));
 }
 
+// Eight ranks' experts, of which this is one.
+void add_own_experts(std::vector<OpCase>& cases, const Sizes& s) {
+  if (s.experts % 4 != 0) return;
+  for (const bool first_is_summed : {false, true}) {
+    OpCase one = s.row(first_is_summed ? "own_experts_of_the_last" : "own_experts", ops::kOwnExperts,
+                       {ids_of(s), i32_of({0, 1, 1})},
+                       ops::OwnExpertsAttrs{.axes = {{1, 2, first_is_summed}, {2, 2, !first_is_summed}},
+                                            .experts = s.experts},
+                       {});
+    one.replicated_only = true;
+    cases.push_back(one);
+  }
+}
+
 void add_routes(std::vector<OpCase>& cases, const Sizes& s) {
   const Operand logits = logits_of(s), given = f32({s.tokens, s.k});
   // Decides more than scores do.
@@ -240,6 +254,7 @@ void add_experts_rows(std::vector<OpCase>& cases) {
         Sizes{"_of_one_expert", 6, 1, 1, 1, 1, 2, true}}) {
     for (const bool offsets : {false, true}) add_products(cases, sizes, offsets);
     for (const double share : {1.0, 0.4}) add_shared_experts(cases, sizes, share);
+    add_own_experts(cases, sizes);
     add_routes(cases, sizes);
     add_balance(cases, sizes);
     add_row_scales(cases, sizes);

@@ -301,6 +301,7 @@ std::span<const UntimedOp> untimed_ops() {
       {&ops::kBalanceLoss, kScalars},
       {&ops::kBalanceLossGrad, kScalars},
       {&ops::kExpertCounts, kScalars},
+      {&ops::kOwnExperts, kScalars},
       {&ops::kExpertParallel, kBody},
       {&ops::kExpertParallelGradInput, kBody},
       {&ops::kExpertParallelGradWeight, kBody},

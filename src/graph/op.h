@@ -77,6 +77,13 @@ enum class Queue : uint8_t {
 };
 inline constexpr int kQueues = 3;
 
+// With whom a kernel exchanges rows itself: the ranks along some axes of the mesh, and how many bytes of rows
+// go from one of them to all others at most at a time.
+struct OpRanks {
+  std::vector<int> axes = {};
+  int64_t most_bytes = 0;
+};
+
 struct OpDef {
   std::string_view name;
   std::string_view
@@ -94,9 +101,8 @@ struct OpDef {
   // The attributes of the node on a rank, where they say sizes that are split; nullptr: as they are.
   Attributes (*localize)(const NodeView& global) = nullptr;
   Queue queue = Queue::kCompute;
-  // Of a kernel that talks to other ranks itself: along which axes of the mesh they lie; nullptr: it does
-  // not.
-  std::vector<int> (*ranks)(const NodeView&) = nullptr;
+  // Of a kernel that talks to other ranks itself; nullptr: it does not.
+  OpRanks (*ranks)(const NodeView&) = nullptr;
   OpRegistration registration{*this};
 };
 // Those whose files are part of this program.

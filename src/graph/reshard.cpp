@@ -158,6 +158,7 @@ ValueId reshard(Graph& graph, ValueId x, std::string_view axis_name, Placement t
                graph.value(x).name);
   if (from == kWhole) return graph.add_node(kTakeShard, {x, rank_block(graph)}, attrs)[0];
   const ValueId y = graph.add_node(kReshard, {x}, attrs)[0];
+  graph.value(y).dealt_axes = graph.value(x).dealt_axes;
   // What is put together and cut another way has lost the padding of its old cut.
   const bool cut_anew = is_sharded(from) && is_sharded(to);
   const Padding& padding = graph.value(x).padding;
@@ -205,7 +206,10 @@ std::vector<ValueId> sum_over_ranks(Graph& graph, std::vector<ValueId> values) {
       const auto sums = graph.add_node(
           kReshard, inputs,
           ReshardAttrs{.axis = static_cast<int64_t>(axis), .from = Placement::partial(), .to = kWhole});
-      for (size_t i = 0; i < group.size(); ++i) values[group[i]] = sums[i];
+      for (size_t i = 0; i < group.size(); ++i) {
+        graph.value(sums[i]).dealt_axes = graph.value(inputs[i]).dealt_axes;
+        values[group[i]] = sums[i];
+      }
     }
   }
   return values;
@@ -219,6 +223,7 @@ ValueId sum_among(Graph& graph, ValueId x, std::string_view axis_name, std::vect
   attrs.among = std::move(among);
   const ValueId y = graph.add_node(kReshard, {x}, std::move(attrs))[0];
   graph.value(y).padding = graph.value(x).padding;
+  graph.value(y).dealt_axes = graph.value(x).dealt_axes;
   return y;
 }
 

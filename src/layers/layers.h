@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,17 @@ enum class ContextKind : uint8_t {
 };
 
 // The batch and the settings that every block sees. N tokens: sequences · sequence_length, row-major.
+// How ranks share the experts of a layer (parallel.expert): `ranks` of them each have as many, those along
+// the last axes of the mesh that have as many together; each expert is cut over `tensor` ranks, one or all
+// of the axis "tensor", which is then not among the others. `room`: of the balanced share, as
+// ops/expert_parallel.h has it; nullopt: wide enough for nearly any random routing.
+struct ExpertLayout {
+  int64_t ranks = 1, tensor = 1;
+  std::optional<double> room = {};
+};
+// The axes that the ranks lie along. ConfigError where there are none.
+std::vector<int> axes_of(const ExpertLayout& layout, const graph::Mesh& mesh);
+
 struct Context {
   Graph& graph;
   Mode mode = Mode::kSequences;
@@ -83,6 +95,7 @@ struct Context {
   std::vector<Stretch>* stages = nullptr;
   // Whether blocks with experts add the losses that keep these balanced, and count what goes to each.
   bool trains_experts = false;
+  ExpertLayout expert_layout = {};
   // Losses that blocks have added, each in terms of the main one (graph::WeightedLoss::in_main_terms).
   std::vector<ValueId> losses = {};
   // Of each layer with experts: how many slots of this rank's tokens went to each, i64[experts].

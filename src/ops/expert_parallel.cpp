@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "graph/reshard.h"
 #include "ops/rules.h"
 
 namespace strata::ops {
@@ -109,9 +110,10 @@ std::shared_ptr<const ExpertBody> make_expert_body(const ExpertBodySpec& spec) {
 // --- Attributes
 
 bool ExpertParallelAttrs::operator==(const ExpertParallelAttrs& other) const {
-  return body->key == other.body->key && axes == other.axes && tensor_axis == other.tensor_axis &&
-         on_tensor_axis == other.on_tensor_axis && tokens == other.tokens && k == other.k &&
-         experts == other.experts && ranks == other.ranks && room == other.room && parts == other.parts;
+  return body->key == other.body->key && axes == other.axes && summed_axes == other.summed_axes &&
+         tensor_axis == other.tensor_axis && on_tensor_axis == other.on_tensor_axis &&
+         tokens == other.tokens && k == other.k && experts == other.experts && ranks == other.ranks &&
+         room == other.room && parts == other.parts;
 }
 
 void ExpertParallelAttrs::describe(graph::AttributeText& to) const {
@@ -122,6 +124,7 @@ void ExpertParallelAttrs::describe(graph::AttributeText& to) const {
   to("rows", room.rows);
   to("slots", room.slots);
   for (const int axis : axes) to("axis", int64_t{axis});
+  for (const int axis : summed_axes) to("summed_axis", int64_t{axis});
   if (tensor_axis >= 0) to("tensor_axis", int64_t{tensor_axis});
   if (parts > 1) to("parts", parts);
   to("body", fmt::format("{:016x}", std::hash<std::string>{}(body->key)));
@@ -178,7 +181,6 @@ void require_tokens(const NodeView& view, int x, int ids, int weights) {
           "weights must be f32[N, k]");
   require(view, attrs.ranks >= 1 && attrs.experts % attrs.ranks == 0,
           "experts must be equally many on all ranks");
-  require(view, attrs.parts > 1 || chosen[0] == attrs.tokens, "there must be as many tokens as was planned");
 }
 
 // Values of a body as those of the node: of all ranks one behind the other.
@@ -254,50 +256,51 @@ Cost cost_grad_weight(const NodeView& view) {
 
 // How parameters and tokens lie along an axis.
 struct Along {
-  Placement tokens = kS0;
+  Placement tokens = kS0, ids = kS0;
   std::vector<Placement> parameters;
   bool adds_up = false;  // gradients of parameters are terms of a sum there
-  bool is_tensor = false;
+  bool is_term = false;  // and so is the result
 };
 Along along(const NodeView& view, int axis) {
   const auto& attrs = attrs_of(view);
   const size_t count = attrs.body->inputs.parameters.size();
-  if (axis == attrs.tensor_axis) return {kR, attrs.on_tensor_axis, false, true};
-  const bool shares = std::find(attrs.axes.begin(), attrs.axes.end(), axis) != attrs.axes.end();
-  return {kS0, std::vector(count, shares ? kS0 : kR), !shares, false};
+  const auto has = [axis](const std::vector<int>& axes) {
+    return std::find(axes.begin(), axes.end(), axis) != axes.end();
+  };
+  if (axis == attrs.tensor_axis) return {kR, kR, attrs.on_tensor_axis, false, true};
+  if (has(attrs.summed_axes)) return {kR, kP, std::vector(count, kS0), false, true};
+  const bool shares = has(attrs.axes);
+  return {kS0, kS0, std::vector(count, shares ? kS0 : kR), !shares, false};
 }
 
 std::vector<PlacementOption> placements_forward(const NodeView& view, int axis) {
-  if (attrs_of(view).parts == 1) return {};  // a rank's own
   const Along lies = along(view, axis);
-  PlacementOption option{{lies.tokens, lies.tokens, lies.tokens}, {}};
+  PlacementOption option{{lies.tokens, lies.ids, lies.tokens}, {}};
   option.inputs.insert(option.inputs.end(), lies.parameters.begin(), lies.parameters.end());
   option.outputs.assign(view.node.outputs.empty() ? ExpertParallel::kKept + attrs_of(view).body->kept.size()
                                                   : view.node.outputs.size(),
                         kS0);
-  if (lies.is_tensor) option.outputs[ExpertParallel::kY] = kP;
+  if (lies.is_term) option.outputs[ExpertParallel::kY] = kP;
   return {option};
 }
 
 PlacementOption gradient_option(const NodeView& view, const Along& lies) {
-  PlacementOption option{{lies.tokens, lies.tokens, lies.tokens, lies.tokens, kS0, kS0}, {}};
+  PlacementOption option{{lies.tokens, lies.tokens, lies.ids, lies.tokens, kS0, kS0}, {}};
   option.inputs.insert(option.inputs.end(), lies.parameters.begin(), lies.parameters.end());
   option.inputs.resize(view.node.inputs.size(), kS0);
   return option;
 }
 
 std::vector<PlacementOption> placements_grad_input(const NodeView& view, int axis) {
-  if (attrs_of(view).parts == 1) return {};
   const Along lies = along(view, axis);
   PlacementOption option = gradient_option(view, lies);
   option.outputs.assign(ExpertParallelGrad::kHanded + attrs_of(view).body->handed.size(), kS0);
-  if (lies.is_tensor)
+  if (lies.is_term)
     option.outputs[ExpertParallelGrad::kDx] = option.outputs[ExpertParallelGrad::kDweights] = kP;
   return {option};
 }
 
 std::vector<PlacementOption> placements_grad_weight(const NodeView& view, int axis) {
-  if (attrs_of(view).parts == 1) return {};
   const Along lies = along(view, axis);
   PlacementOption option = gradient_option(view, lies);
   option.outputs = lies.adds_up ? std::vector(lies.parameters.size(), kP) : lies.parameters;
@@ -310,8 +313,11 @@ graph::Attributes localize(const NodeView& view) {
   return attrs;
 }
 
-std::vector<int> ranks(const NodeView& view) {
-  return attrs_of(view).axes;
+graph::OpRanks ranks(const NodeView& view) {
+  const auto& attrs = attrs_of(view);
+  const Value& rows = attrs.body->graph.value(attrs.body->inputs.rows);
+  const int64_t record = 4 * std::max(2 + 2 * attrs.hits(), attrs.hits());
+  return {attrs.axes, attrs.rows() * std::max(record, rows.shape[1] * size_of(rows.dtype))};
 }
 
 template <typename Items>
@@ -351,6 +357,61 @@ void gradient(GradientBuilder& builder, const Node& node) {
 }
 
 }  // namespace
+
+void OwnExpertsAttrs::describe(graph::AttributeText& to) const {
+  to("experts", experts);
+  for (const Axis& one : axes) {
+    to(one.summed ? "summed_axis" : "axis", one.axis);
+    to("ranks", one.ranks);
+  }
+}
+
+int32_t OwnExpertsAttrs::own(int32_t id, const int32_t* rank) const {
+  if (id < 0) return -1;
+  int64_t blocks = 1;
+  for (const Axis& one : axes) blocks *= one.ranks;
+  const int64_t each = experts / blocks;
+  int64_t block = id / each, among = 0, stride = 1;
+  for (size_t i = axes.size(); i-- > 0;) {
+    const int64_t place = block % axes[i].ranks;
+    block /= axes[i].ranks;
+    if (axes[i].summed) {
+      if (place != rank[axes[i].axis]) return -1;
+      continue;
+    }
+    among += place * stride;
+    stride *= axes[i].ranks;
+  }
+  return static_cast<int32_t>(among * each + id % each);
+}
+
+namespace {
+
+std::vector<ValueSpec> infer_own(const NodeView& view) {
+  const Value& ids = view.in(OwnExperts::kIds);
+  require(view, ids.dtype == DType::kI32 && ids.shape.rank() == 2, "ids must be i32[N, k]");
+  for (const auto& one : view.attrs<OwnExpertsAttrs>().axes)
+    graph::require_rank_block(view, OwnExperts::kRank, one.axis);
+  return {{"own", DType::kI32, ids.shape}};
+}
+
+Cost cost_own(const NodeView& view) {
+  return streamed(view, 1);
+}
+
+std::vector<PlacementOption> placements_own(const NodeView& view, int axis) {
+  for (const auto& one : view.attrs<OwnExpertsAttrs>().axes)
+    if (one.axis == axis && one.summed) return {{{kR, kR}, {kP}}};
+  return {{{kS0, kR}, {kS0}}};
+}
+
+}  // namespace
+
+const OpDef kOwnExperts{"own_experts", "elementwise", infer_own, cost_own, placements_own};
+
+ValueId own_experts(Graph& graph, ValueId ids, const OwnExpertsAttrs& attrs) {
+  return graph.add_node(kOwnExperts, {ids, graph::rank_block(graph)}, attrs)[0];
+}
 
 const OpDef kExpertParallel{.name = "expert_parallel",
                             .family = "experts",

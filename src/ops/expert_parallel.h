@@ -66,13 +66,16 @@ struct ExpertBodySpec {
 std::shared_ptr<const ExpertBody> make_expert_body(const ExpertBodySpec& spec);
 
 struct ExpertParallelAttrs {
-  std::shared_ptr<const ExpertBody> body;
-  std::vector<int> axes = {};  // of the mesh: those who share the experts are the ranks along them
+  std::shared_ptr<const ExpertBody> body = {};
+  // Axes of the mesh: those who share the experts are the ranks along them. Along further axes that cut the
+  // experts tokens are the same for all ranks: each has ids of its own experts alone (own_experts), and gives
+  // a term of the sum.
+  std::vector<int> axes = {}, summed_axes = {};
   int tensor_axis = -1;  // along which each expert is cut, -1: none; the body then gives a term of a sum
   // How each parameter lies there.
   std::vector<graph::Placement> on_tensor_axis = {};
   int64_t tokens = 0, k = 1, experts = 1, ranks = 1;  // N, k, E, R
-  ExpertRoom room;
+  ExpertRoom room = {};
   int64_t parts = 1;  // ranks that have a part of the global shapes; 1 behind localize()
 
   int64_t own_experts() const { return experts / ranks; }
@@ -89,6 +92,31 @@ struct ExpertParallelAttrs {
 ExpertRoom expert_room(int64_t tokens, int64_t k, int64_t experts, int64_t ranks, double factor);
 // The same with a factor of 1.25 and four standard deviations of a random routing.
 ExpertRoom expert_room(int64_t tokens, int64_t k, int64_t experts, int64_t ranks);
+
+// Which experts a rank's tokens may go to where some axes' ranks have the same tokens. Experts are dealt out
+// along `axes` in their order, the first cutting first; ids of those who differ from this rank on a summed
+// axis become -1, and what is left is counted among those of the other axes.
+struct OwnExpertsAttrs {
+  struct Axis {
+    int64_t axis = 0;  // of the mesh
+    int64_t ranks = 1;
+    bool summed = false;
+    bool operator==(const Axis&) const = default;
+  };
+  std::vector<Axis> axes;
+  int64_t experts = 1;  // of all ranks
+  bool operator==(const OwnExpertsAttrs&) const = default;
+  void describe(graph::AttributeText& to) const;
+  // The id among the others' experts of expert `id`; -1: of another rank on a summed axis.
+  int32_t own(int32_t id, const int32_t* rank) const;
+};
+// ids i32[N, k]; they differ between the ranks of summed axes.
+graph::ValueId own_experts(graph::Graph& graph, graph::ValueId ids, const OwnExpertsAttrs& attrs);
+struct OwnExperts {
+  enum In : int { kIds, kRank };
+  enum Out : int { kOwn };
+};
+extern const graph::OpDef kOwnExperts;  // (ids, rank block) → ids
 
 // y[N, width] of x[N, width] with ids i32[N, k] (-1: a slot that goes nowhere) and weights f32[N, k].
 graph::ValueId expert_parallel(graph::Graph& graph, graph::ValueId x, graph::ValueId ids,

@@ -48,9 +48,12 @@ void Executor::instantiate() {
   std::unordered_map<const void*, void*> made;  // of plans, which equal instructions share
   for (const Program& program : set_->programs) {
     auto& states = states_.emplace_back(program.segments.size());
-    const auto instantiate_list = [&](const std::vector<Instruction>& list, std::vector<void*>& of_list) {
+    auto& groups = groups_.emplace_back(program.segments.size());
+    const auto instantiate_list = [&](const std::vector<Instruction>& list, std::vector<void*>& of_list,
+                                      std::vector<comm::Communicator*>& groups_of_list) {
       for (size_t index = 0; index < list.size(); ++index) {
         const Instruction& i = list[index];
+        groups_of_list.push_back(group_of(program, i));
         if (i.queue == graph::Queue::kCommunication) {
           instances_.push_back(make_exchange(program, list, index));
           of_list.push_back(instances_.back().get());
@@ -66,7 +69,8 @@ void Executor::instantiate() {
     };
     for (size_t c = 0; c < program.segments.size(); ++c) {
       for (size_t s = 0; s < kSegments; ++s) {
-        for (size_t v = 0; v < kVariants; ++v) instantiate_list(program.segments[c][s][v], states[c][s][v]);
+        for (size_t v = 0; v < kVariants; ++v)
+          instantiate_list(program.segments[c][s][v], states[c][s][v], groups[c][s][v]);
       }
     }
   }
@@ -105,6 +109,16 @@ bool conflict(const std::vector<Touched>& a, const std::vector<Touched>& b) {
 }
 
 }  // namespace
+
+comm::Communicator* Executor::group_of(const Program& program, const Instruction& instruction) const {
+  const graph::Node& node = program.node_of(instruction);
+  if (ranks_ == nullptr || node.op->ranks == nullptr) return nullptr;
+  const graph::OpRanks ranks = node.op->ranks({program.graph, node});
+  if (ranks.axes.empty()) return nullptr;
+  comm::Communicator& group = ranks_->over(ranks.axes);
+  group.reserve_rows(ranks.most_bytes, ranks.most_bytes);
+  return &group;
+}
 
 std::shared_ptr<void> Executor::make_exchange(const Program& program, const std::vector<Instruction>& list,
                                               size_t index) const {
@@ -210,6 +224,7 @@ const Instruction* Executor::advance(size_t index, Cursor& cursor) {
              variant = static_cast<size_t>(action.accumulates);
   const auto& instructions = program.segments[chunk][segment][variant];
   const auto& states = states_[index][chunk][segment][variant];
+  const auto& groups = groups_[index][chunk][segment][variant];
   auto& timings = timings_[index][chunk][segment][variant];
   STRATA_CHECK(early_.empty() || action.segment == Segment::kUpdate, "{} runs where the update must",
                str(action));
@@ -244,6 +259,7 @@ const Instruction* Executor::advance(size_t index, Cursor& cursor) {
       if (observer_ != nullptr && observer_->wants_results()) [[unlikely]]
         wait_for_all(timings);
     } else {
+      launch.ranks = groups[i];
       instruction.run(launch, states[i], pointers_.data());
     }
     const double end = monotonic_seconds();

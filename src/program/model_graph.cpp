@@ -208,7 +208,8 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
       .context_kind = options.context_kind,
       .encoder_length = request.encoder_length,
       .stages = options.pipeline != nullptr ? &stretches : nullptr,
-      .trains_experts = request.kind == Kind::kTrain};
+      .trains_experts = request.kind == Kind::kTrain,
+      .expert_layout = options.experts};
   layers::add_batch(context);
   const models::Hidden hidden = options.model.family->build(options.model, context);
   require_tensors_in_parts(graph, options.model);

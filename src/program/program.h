@@ -190,6 +190,7 @@ struct CompileOptions {
   graph::Mesh mesh = graph::Mesh::of_one();
   bool sequence_parallel = true;                                       // with an axis "tensor"
   layers::ContextKind context_kind = layers::ContextKind::kAllGather;  // with an axis "context"
+  layers::ExpertLayout experts = {};                                   // of models that have any
   int zero = 0;                       // the stage of ZeRO along "shard" (graph/zero.h)
   bool reshard_after_forward = true;  // stage 3: backward puts parameters together again
   int64_t prefetch = 0;               // stage 3: gathers start so many layers ahead of their use

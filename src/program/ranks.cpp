@@ -56,6 +56,26 @@ Ranks::Ranks(comm::World& world, const CompileOptions& options)
   }
 }
 
+comm::Communicator& Ranks::over(const std::vector<int>& axes) const {
+  std::unique_ptr<comm::Communicator>& group = over_[axes];
+  if (group != nullptr) return *group;
+  std::vector<int> members;
+  std::string name;
+  for (const int axis : axes)
+    name += (name.empty() ? "" : " x ") + mesh_.axes[static_cast<size_t>(axis)].name;
+  for (int rank = 0; rank < world_.size(); ++rank) {
+    const graph::Coordinates at = mesh_.coordinates(rank);
+    bool differs = false;
+    for (size_t axis = 0; axis < at.size(); ++axis) {
+      const bool is_free = std::find(axes.begin(), axes.end(), static_cast<int>(axis)) != axes.end();
+      differs = differs || (!is_free && at[axis] != coordinates_[axis]);
+    }
+    if (!differs) members.push_back(rank);
+  }
+  group = world_.group(members, name, comm::among(world_.hosts(), members));
+  return *group;
+}
+
 comm::Communicator& Ranks::among(const std::vector<int32_t>& places) const {
   const auto found = std::find(sharing_.begin(), sharing_.end(), places);
   STRATA_CHECK(found != sharing_.end(), "no ranks of the pipeline share that");
@@ -82,6 +102,7 @@ int64_t Ranks::staging_bytes() const {
   int64_t bytes = all_->staging_bytes() + batch_->staging_bytes();
   for (const auto& group : along_) bytes += group != nullptr ? group->staging_bytes() : 0;
   for (const auto& group : among_) bytes += group->staging_bytes();
+  for (const auto& [axes, group] : over_) bytes += group->staging_bytes();
   return bytes;
 }
 

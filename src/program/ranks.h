@@ -1,6 +1,7 @@
 // The ranks that run programs together, as one of them sees it: its place on the mesh, and its groups.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -22,6 +23,9 @@ class Ranks {
   // Those that differ from this rank on one axis alone, in its order.
   comm::Communicator& along(size_t axis) const { return *along_[axis]; }
   comm::Communicator& pipeline() const { return along(static_cast<size_t>(mesh_.axis("pipeline"))); }
+  // Those that differ from this rank on these axes alone, in row-major order of them: a group of its own,
+  // which every rank asks for at the same place.
+  comm::Communicator& over(const std::vector<int>& axes) const;
   // Some of the pipeline's, one of sharing_ranks().
   comm::Communicator& among(const std::vector<int32_t>& places) const;
   // All of them; those among which the batch is split.
@@ -44,6 +48,7 @@ class Ranks {
   std::vector<std::unique_ptr<comm::Communicator>> along_;  // by axis; nullptr where it has one rank
   std::unique_ptr<comm::Communicator> all_, batch_;
   std::vector<std::vector<int32_t>> sharing_;
+  mutable std::map<std::vector<int>, std::unique_ptr<comm::Communicator>> over_;  // made when asked for
   std::vector<std::unique_ptr<comm::Communicator>> among_;  // by set; of this rank alone where it is in none
 };
 

@@ -13,6 +13,7 @@ struct Layout {
   bool sequence_parallel = true;
   int zero = 0;
   layers::ContextKind context = layers::ContextKind::kAllGather;
+  layers::ExpertLayout experts = {};
 };
 
 const std::vector<Layout>& layouts() {
@@ -51,6 +52,36 @@ const std::vector<Layout>& layouts() {
   return kAll;
 }
 
+// Those that share experts. Half of the balanced room makes several rounds of every layer.
+const std::vector<Layout>& expert_layouts() {
+  using graph::Mesh;
+  constexpr auto kAllGather = layers::ContextKind::kAllGather;
+  const auto layout = [](const char* name, Mesh mesh, layers::ExpertLayout experts, int zero = 0,
+                         bool sequence_parallel = true) {
+    return Layout{name, std::move(mesh), sequence_parallel, zero, kAllGather, experts};
+  };
+  static const std::vector<Layout> kAll{
+      layout("shard2", Mesh::of(1, 2, 1, 1), {2}),
+      layout("shard2_in_rounds", Mesh::of(1, 2, 1, 1), {2, 1, 0.5}),
+      layout("tensor2", Mesh::of(1, 1, 1, 2), {2}),
+      layout("tensor2_whole_rows", Mesh::of(1, 1, 1, 2), {2}, 0, false),
+      layout("context2", Mesh::of(1, 1, 2, 1), {2}),
+      layout("zero1_shard2", Mesh::of(1, 2, 1, 1), {2}, 1),
+      layout("zero2_shard4", Mesh::of(1, 4, 1, 1), {4}, 2),
+      layout("zero3_shard2", Mesh::of(1, 2, 1, 1), {2}, 3),
+      layout("zero2_replicate2_shard2_in_rounds", Mesh::of(2, 2, 1, 1), {2, 1, 0.5}, 2),
+      layout("shard2_tensor2", Mesh::of(1, 2, 1, 2), {4}),
+      layout("shard2_tensor2_whole_rows", Mesh::of(1, 2, 1, 2), {4}, 0, false),
+      layout("zero1_shard2_over_tensor2", Mesh::of(1, 2, 1, 2), {2}, 1),
+      layout("zero3_shard2_over_tensor2_in_rounds", Mesh::of(1, 2, 1, 2), {2, 1, 0.3}, 3),
+      layout("context2_tensor2", Mesh::of(1, 1, 2, 2), {4}),
+      layout("shard2_expert_tensor2", Mesh::of(1, 2, 1, 2), {2, 2}),
+      layout("shard2_expert_tensor2_whole_rows", Mesh::of(1, 2, 1, 2), {2, 2}, 0, false),
+      layout("tensor2_expert_tensor2", Mesh::of(1, 1, 1, 2), {1, 2}),
+      layout("shard2_context2_tensor2", Mesh::of(1, 2, 2, 2), {8}, 1)};
+  return kAll;
+}
+
 // How a program is made beside its mesh.
 struct Making {
   const char* name;
@@ -85,6 +116,7 @@ class OnAMesh : public testing::TestWithParam<std::tuple<const char*, Layout, Ma
 TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
   const auto& [preset, layout, making] = GetParam();
   CompileOptions options = options_for(preset, making);
+  if (layout.experts.ranks > 1) options.model.experts.count = 8;
   const MeshRanks one = take_step(options);
   ASSERT_EQ(one.collectives(), 0U);
 
@@ -92,6 +124,7 @@ TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
   options.sequence_parallel = layout.sequence_parallel;
   options.zero = layout.zero;
   options.context_kind = layout.context;
+  options.experts = layout.experts;
   const bool ring = layout.context == layers::ContextKind::kRing, shared = layout.mesh.size("context") > 1;
   if ((ring && options.model.positions == models::Positions::kRelative) || (shared && options.model.latent)) {
     EXPECT_THROW(take_step(options), ConfigError);
@@ -140,6 +173,15 @@ INSTANTIATE_TEST_SUITE_P(Experts, OnAMesh,
                          testing::Combine(testing::Values("moe-30m-a10m", "qwen1.5-moe-a2.7b", "glm-4.5-air",
                                                           "deepseek-v2-lite"),
                                           testing::ValuesIn(layouts()), testing::Values(kPlain, kSplit)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(SharedExperts, OnAMesh,
+                         testing::Combine(testing::Values("moe-30m-a10m", "deepseek-v2-lite"),
+                                          testing::ValuesIn(expert_layouts()),
+                                          testing::Values(kPlain, kSplit)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(SharedExpertsRecomputed, OnAMesh,
+                         testing::Combine(testing::Values("moe-30m-a10m"),
+                                          testing::ValuesIn(expert_layouts()), testing::Values(kFull)),
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(Makings, OnAMesh,
                          testing::Combine(testing::Values("llama3-5m", "bert-tiny", "t5-small"),

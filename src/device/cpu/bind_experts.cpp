@@ -80,6 +80,22 @@ BoundKernel expert_counts(const BindRequest& request) {
            request.view.attrs<ops::ExpertsAttrs>().experts, request.accumulate[ops::ExpertCounts::kCounts]});
 }
 
+// (ids, rank) → ids
+BoundKernel own_experts(const BindRequest& request) {
+  struct Plan {
+    ops::OwnExpertsAttrs attrs;
+    int64_t slots;
+  };
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& plan = plan_of<Plan>(held);
+        auto* const own = reinterpret_cast<int32_t*>(p[2]);
+        for (int64_t i = 0; i < plan.slots; ++i) own[i] = plan.attrs.own(i32(p[0])[i], i32(p[1]));
+      },
+      Plan{request.view.attrs<ops::OwnExpertsAttrs>(),
+           request.view.in(ops::OwnExperts::kIds).shape.elements()});
+}
+
 BoundKernel shared_experts(const BindRequest& request) {
   return bind_expert_rounds(request, cpu_bindings());
 }
@@ -95,6 +111,7 @@ std::span<const Binding> experts_bindings() {
       {&ops::kExpertsOutGradInput, product<Role::kOutGradInput>},
       {&ops::kExpertsOutGradWeight, grad_weight<Role::kOutGradWeight>},
       {&ops::kExpertCounts, expert_counts},
+      {&ops::kOwnExperts, own_experts},
       {&ops::kExpertParallel, shared_experts},
       {&ops::kExpertParallelGradInput, shared_experts},
       {&ops::kExpertParallelGradWeight, shared_experts},

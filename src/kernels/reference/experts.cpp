@@ -1,4 +1,5 @@
 #include "ops/experts.h"
+#include "ops/expert_parallel.h"
 
 #include "kernels/reference/call.h"
 #include "kernels/reference/products.h"
@@ -113,6 +114,16 @@ void expert_counts(const Call& call) {
   for (int64_t e = 0; e < counts.shape[0]; ++e) counts.give(e, found[static_cast<size_t>(e)]);
 }
 
+// (ids, rank) → ids
+void own_experts(const Call& call) {
+  const auto& attrs = call.attrs.as<ops::OwnExpertsAttrs>();
+  std::vector<int32_t> rank;
+  for (int64_t i = 0; i < call.in[1].shape[0]; ++i)
+    rank.push_back(static_cast<int32_t>(call.in[1].index_at(i)));
+  for (int64_t i = 0; i < call.in[0].shape.elements(); ++i)
+    call.out[0].put(i, attrs.own(static_cast<int32_t>(call.in[0].index_at(i)), rank.data()));
+}
+
 }  // namespace
 
 std::span<const Row> experts_kernels() {
@@ -124,6 +135,7 @@ std::span<const Row> experts_kernels() {
       {&ops::kExpertsOutGradInput, to_slots<true>},
       {&ops::kExpertsOutGradWeight, experts_grad_weight<false>},
       {&ops::kExpertCounts, expert_counts},
+      {&ops::kOwnExperts, own_experts},
   };
   return kRows;
 }
