@@ -18,6 +18,8 @@ namespace strata::device {
 struct Launch {
   int threads = 1;                      // compute threads that it may use
   comm::Communicator* ranks = nullptr;  // of an op with ranks of its own (OpDef::ranks); nullptr: one
+  // Where these lie on nodes: those of the same place on each, and those of this one's.
+  comm::Communicator *across = nullptr, *within = nullptr;
 };
 
 // `instance`: what BoundKernel::instantiate made of the plan, else the plan. Operands: pointers to the node's

@@ -39,6 +39,16 @@ struct Where {
   int64_t scratch = -1;
 };
 
+// A hop, and where in scratch its arrays lie.
+struct HopPlan {
+  Hop hop;
+  int64_t entry_slots = 0;  // of an entry that departs, at most
+  int64_t entries_at = 0, counts_at = 0, slots_at = 0, back_begin_at = 0, back_end_at = 0, back_at = 0;
+  int64_t sent_at = 0, arrived_at = 0, arrived_counts_at = 0;  // records
+  int64_t returned_at = 0;                                     // rows
+  int64_t grads_at = 0, returned_grads_at = 0;                 // of weights: of what departed; of rows
+};
+
 struct RoundsPlan {
   Step step = Step::kForward;
   ExpertParallelAttrs attrs;
@@ -46,13 +56,13 @@ struct RoundsPlan {
   size_t instances = 0;
   std::vector<Where> where;  // by value of the body
   // Operands of the node; -1: it has none such.
-  int x = -1, ids = -1, weights = -1, dy = -1, end = -1, source = -1;
+  int x = -1, ids = -1, weights = -1, dy = -1, end = -1;
   int y = -1, dx = -1, dweights = -1;
   int scratch_operand = 0;
-  // In scratch: of the routes; of the further rounds; of the body's kernels.
-  int64_t tokens_at = 0, back_begin_at = 0, back_at = 0, slot_counts_at = 0, counts_at = 0;
-  int64_t places_at = 0, by_token_at = 0, source_at = 0;
-  int64_t records_out_at = 0, records_in_at = 0, returned_at = 0, weight_grads_at = 0, returned_grads_at = 0;
+  std::vector<HopPlan> hops;  // one, or to nodes and inside them
+  int64_t own_records_at = 0, own_count_at = 0, places_at = 0, by_token_at = 0, ends_at = 0, room_at = 0;
+  int64_t between_at = 0;    // rows between two hops
+  int64_t row_grads_at = 0;  // of weights
   int64_t kernel_scratch_at = 0;
   int64_t row_bytes = 0;
 };
@@ -110,7 +120,6 @@ class Planner {
       always(body_.inputs.parameters, Op::kParameters);
       plan_.y = inputs + Op::kY;
       if (request_.view.has_out(Op::kEnd)) plan_.end = inputs + Op::kEnd;
-      if (request_.view.has_out(Op::kSource)) plan_.source = inputs + Op::kSource;
       for (size_t i = 0; i < body_.kept.size(); ++i) {
         // Who only evaluates what could be trained keeps nothing.
         if (request_.view.has_out(Op::kKept + static_cast<int>(i)))
@@ -124,7 +133,6 @@ class Planner {
     plan_.ids = Op::kIds;
     plan_.weights = Op::kWeights;
     plan_.end = Op::kEnd;
-    plan_.source = Op::kSource;
     int next = always(body_.inputs.parameters, Op::kParameters);
     if (plan_.step == Step::kGradInput) {
       list(body_.kept, next);
@@ -172,22 +180,14 @@ class Planner {
 
   void lay_out_scratch() {
     const ExpertParallelAttrs& a = plan_.attrs;
-    const int64_t rows = a.rows();
-    plan_.tokens_at = take(rows * 4);
-    plan_.back_begin_at = take((a.tokens + 1) * 4);
-    plan_.back_at = take(a.tokens * std::min(a.k, a.ranks) * 4);
-    plan_.slot_counts_at = take(a.ranks * 4);
-    plan_.counts_at = take(4 * a.ranks * 8);
-    plan_.places_at = take(rows * 4);
+    plan_.own_records_at = take(a.tokens * Hop::words_of(a.k) * 4);
+    plan_.own_count_at = take(8);
     plan_.by_token_at = take((a.tokens + 1) * 4);
-    plan_.source_at = take(rows * 4);
-    plan_.records_out_at = take(rows * ops_words() * 4);
-    plan_.records_in_at = take(rows * ops_words() * 4);
-    if (plan_.step != Step::kGradWeight) plan_.returned_at = take(rows * plan_.row_bytes);
-    if (plan_.step == Step::kGradInput) {
-      plan_.weight_grads_at = take(rows * a.hits() * 4);
-      plan_.returned_grads_at = take(rows * a.hits() * 4);
-    }
+    plan_.places_at = take(a.rows() * 4);
+    plan_.ends_at = take((a.ranks + 1) * 8);
+    plan_.room_at = take(2 * a.ranks * 8);
+    if (plan_.step == Step::kGradInput) plan_.row_grads_at = take(a.rows() * a.hits() * 4);
+    add_hops();
     // What this step's nodes touch and the node has no operand for, in some round.
     const bool one_round = a.has_room_for_all();
     const bool differentiates = plan_.step != Step::kForward;
@@ -201,7 +201,37 @@ class Planner {
     }
     plan_.kernel_scratch_at = take(kernel_scratch_);
   }
-  int64_t ops_words() const { return words_of_record(plan_.attrs); }
+
+  void add_hops() {
+    const ExpertParallelAttrs& a = plan_.attrs;
+    const int64_t own = a.own_experts();
+    int64_t entries = a.tokens, entry_slots = a.k;
+    const auto add = [&](const Hop& hop) {
+      HopPlan of{.hop = hop, .entry_slots = entry_slots};
+      of.entries_at = take(hop.all_rows() * 4);
+      of.counts_at = take(hop.peers * 8);
+      of.slots_at = take(hop.peers * 4);
+      of.back_begin_at = take(entries * 4);
+      of.back_end_at = take(entries * 4);
+      of.back_at = take(entries * std::min(entry_slots, hop.peers) * 4);
+      of.sent_at = take(hop.all_rows() * hop.words() * 4);
+      of.arrived_at = take(hop.all_rows() * hop.words() * 4);
+      of.arrived_counts_at = take(hop.peers * 8);
+      if (plan_.step != Step::kGradWeight) of.returned_at = take(hop.all_rows() * plan_.row_bytes);
+      if (plan_.step == Step::kGradInput) {
+        of.grads_at = take(entries * entry_slots * 4);
+        of.returned_grads_at = take(hop.all_rows() * hop.hits * 4);
+      }
+      entries = hop.all_rows();
+      entry_slots = hop.hits;
+      plan_.hops.push_back(of);
+    };
+    if (!a.by_nodes()) return add({a.ranks, a.room.rows, own, a.hits()});
+    const int64_t nodes = a.ranks / a.node_ranks, of_node = a.node_ranks * own;
+    add({nodes, std::min(a.tokens, a.node_ranks * a.room.rows), of_node, std::min(a.k, of_node)});
+    plan_.between_at = take(entries * plan_.row_bytes);
+    add({a.node_ranks, nodes * a.room.rows, own, a.hits()});
+  }
 
   bool made_in_forward(ValueId value) const {
     const ops::ExpertInputs& in = body_.inputs;
@@ -246,8 +276,8 @@ struct Rounds {
       }
     }
     pointers.resize(widest);
-    sends.resize(static_cast<size_t>(plan.attrs.ranks));
-    receives.resize(static_cast<size_t>(plan.attrs.ranks));
+    sends.reserve(static_cast<size_t>(plan.attrs.ranks));
+    receives.reserve(static_cast<size_t>(plan.attrs.ranks));
   }
 
   const RoundsPlan& plan;
@@ -268,51 +298,40 @@ class Run {
         operands_(operands),
         scratch_(operands[plan_.scratch_operand]),
         ids_(at<int32_t>(plan_.ids)) {
-    departures_ = {.tokens = scratch<int32_t>(plan_.tokens_at),
-                   .counts = counts(0),
-                   .slot_counts = scratch<int32_t>(plan_.slot_counts_at),
-                   .back_begin = scratch<int32_t>(plan_.back_begin_at),
-                   .back = scratch<int32_t>(plan_.back_at)};
-    arrivals_ = {.places = scratch<int32_t>(plan_.places_at),
-                 .counts = counts(1),
-                 .by_token = scratch<int32_t>(plan_.by_token_at)};
     STRATA_CHECK(attrs_.ranks == 1 || (launch.ranks != nullptr && launch.ranks->size() == attrs_.ranks),
                  "experts of {} ranks run without them", attrs_.ranks);
   }
 
   void forward() {
-    int64_t end = agreed_end(0);
+    int64_t begin = 0, end = agreed_end(0);
     if (plan_.end >= 0) *at<int32_t>(plan_.end) = static_cast<int32_t>(end);
-    for (int64_t begin = 0; begin < attrs_.tokens || begin == 0;) {
+    do {
       bring_tokens(begin, end);
       run(plan_.forward);
-      take_back(body_.result, plan_.y, begin, end);
-      if (!next_round(begin, end)) break;
-    }
+      take_back(body_.result, plan_.y);
+    } while (next_round(begin, end));
   }
 
   void grad_input() {
-    int64_t end = *at<int32_t>(plan_.end);
-    for (int64_t begin = 0;;) {
+    int64_t begin = 0, end = *at<int32_t>(plan_.end);
+    do {
       if (is_first_) {
-        find_departures(attrs_, ids_, begin, end, departures_);
-        find_arrivals(attrs_, source(), arrivals_);
+        find_way(begin, end);
       } else {
         bring_tokens(begin, end);
         run(plan_.forward);
       }
       bring(plan_.dy, body_.result_grad);
       run(plan_.input_grad);
-      take_back(body_.rows_grad, plan_.dx, begin, end);
+      take_back(body_.rows_grad, plan_.dx);
       take_back_weight_grads(begin, end);
-      if (!next_round(begin, end)) return;
-    }
+    } while (next_round(begin, end));
   }
 
   // The first round's rows and gradients are there.
   void grad_weight() {
-    int64_t end = *at<int32_t>(plan_.end);
-    for (int64_t begin = 0;;) {
+    int64_t begin = 0, end = *at<int32_t>(plan_.end);
+    do {
       if (!is_first_) {
         bring_tokens(begin, end);
         run(plan_.forward);
@@ -320,8 +339,7 @@ class Run {
         run(plan_.input_grad);
       }
       run(is_first_ ? plan_.weight_grad : plan_.more_weight_grad);
-      if (!next_round(begin, end)) return;
-    }
+    } while (next_round(begin, end));
   }
 
  private:
@@ -332,10 +350,6 @@ class Run {
   template <typename T>
   T* scratch(int64_t offset) const {
     return reinterpret_cast<T*>(scratch_ + offset);
-  }
-  int64_t* counts(int64_t which) const { return scratch<int64_t>(plan_.counts_at) + which * attrs_.ranks; }
-  int32_t* source() const {
-    return is_first_ && plan_.source >= 0 ? at<int32_t>(plan_.source) : scratch<int32_t>(plan_.source_at);
   }
   std::byte* address(ValueId value) const {
     if (value == kNone) return nullptr;
@@ -369,91 +383,171 @@ class Run {
   // Up to where a round that begins here can go on all ranks.
   int64_t agreed_end(int64_t begin) {
     if (attrs_.has_room_for_all()) return attrs_.tokens;
-    int64_t* const mine = counts(2);
-    *mine = first_overflow(attrs_, ids_, begin, counts(0), counts(1));
-    if (attrs_.ranks == 1) return *mine;
-    int64_t* const all = counts(3);
-    for (size_t rank = 0; rank < rounds_.sends.size(); ++rank) {
-      rounds_.sends[rank] = {nullptr, 0, 1};
-      rounds_.receives[rank] = {nullptr, static_cast<int64_t>(rank), 1};
+    auto* const rows = scratch<int64_t>(plan_.room_at);
+    auto* const ends = scratch<int64_t>(plan_.ends_at);  // this rank's, then all
+    ends[0] = first_overflow(attrs_, ids_, begin, rows, rows + attrs_.ranks);
+    if (attrs_.ranks == 1) return ends[0];
+    start(attrs_.ranks);
+    for (size_t rank = 0; rank < sends().size(); ++rank) {
+      sends()[rank] = {nullptr, 0, 1};
+      receives()[rank] = {nullptr, static_cast<int64_t>(rank), 1};
     }
-    exchange(mine, all, sizeof(int64_t));
-    return *std::min_element(all, all + attrs_.ranks);
+    exchange(launch_.ranks, ends, ends + 1, sizeof(int64_t));
+    return *std::min_element(ends + 1, ends + 1 + attrs_.ranks);
   }
 
-  void exchange(const void* send, void* receive, int64_t row_bytes) {
-    const comm::RowExchange rows{send, receive, row_bytes, rounds_.sends, rounds_.receives};
-    if (attrs_.ranks > 1) return launch_.ranks->exchange_rows(rows);
-    comm::RowSet& to = rounds_.receives[0];
-    comm::copy_rows(rounds_.sends[0], static_cast<const std::byte*>(send), to,
-                    static_cast<std::byte*>(receive), row_bytes, [] { return false; });
-    to.count = rounds_.sends[0].count;
+  // --- Exchanges
+
+  std::vector<comm::RowSet>& sends() { return rounds_.sends; }
+  std::vector<comm::RowSet>& receives() { return rounds_.receives; }
+  void start(int64_t peers) {
+    sends().resize(static_cast<size_t>(peers));
+    receives().resize(static_cast<size_t>(peers));
+  }
+  comm::Communicator* group(const HopPlan& of) const {
+    if (plan_.hops.size() == 1) return launch_.ranks;
+    return &of == plan_.hops.data() ? launch_.across : launch_.within;
+  }
+  void exchange(comm::Communicator* among, const void* send, void* receive, int64_t row_bytes) {
+    const comm::RowExchange rows{send, receive, row_bytes, sends(), receives()};
+    if (sends().size() > 1) return among->exchange_rows(rows);
+    comm::RowSet& to = receives()[0];
+    STRATA_CHECK(sends()[0].count <= to.count, "[experts] no room for a rank's own rows");
+    comm::copy_rows(sends()[0], static_cast<const std::byte*>(send), to, static_cast<std::byte*>(receive),
+                    row_bytes, [] { return false; });
+    to.count = sends()[0].count;
   }
 
-  comm::RowSet departing(size_t rank, bool listed) const {
-    const int64_t first = static_cast<int64_t>(rank) * attrs_.room.rows;
-    return {listed ? departures_.tokens + first : nullptr, listed ? 0 : first, departures_.counts[rank]};
+  const HopPlan& last() const { return plan_.hops.back(); }
+  bool is_last(const HopPlan& of) const { return &of == &last(); }
+  bool is_first_hop(const HopPlan& of) const { return &of == plan_.hops.data(); }
+
+  Departures departures(const HopPlan& of) const {
+    return {.entries = scratch<int32_t>(of.entries_at),
+            .counts = scratch<int64_t>(of.counts_at),
+            .slots = scratch<int32_t>(of.slots_at),
+            .back_begin = scratch<int32_t>(of.back_begin_at),
+            .back_end = scratch<int32_t>(of.back_end_at),
+            .back = scratch<int32_t>(of.back_at)};
   }
-  comm::RowSet arriving(size_t rank) const {
-    return {arrivals_.places + static_cast<int64_t>(rank) * attrs_.room.rows, 0, arrivals_.counts[rank]};
+  // What departs on a hop: a rank's own tokens, or what the hop before has brought.
+  Entries entries(const HopPlan& of) const {
+    if (!is_first_hop(of)) return arrived(plan_.hops.front());
+    return {.records = scratch<int32_t>(plan_.own_records_at),
+            .words = Hop::words_of(attrs_.k),
+            .block = attrs_.tokens,
+            .counts = scratch<int64_t>(plan_.own_count_at),
+            .first = begin_};
+  }
+  Entries arrived(const HopPlan& of) const {
+    return {.records = scratch<int32_t>(of.arrived_at),
+            .words = of.hop.words(),
+            .blocks = of.hop.peers,
+            .block = of.hop.rows,
+            .counts = scratch<int64_t>(of.arrived_counts_at)};
+  }
+  // Rows of a hop's side that departs: those listed, or as they lie in blocks.
+  comm::RowSet departing(const HopPlan& of, int64_t peer, bool listed) const {
+    const Departures out = departures(of);
+    const int64_t first = peer * of.hop.rows;
+    return {listed ? out.entries + first : nullptr, listed ? 0 : first, out.counts[peer]};
+  }
+  // Of the side that arrives: at their places behind the last hop.
+  comm::RowSet arriving(const HopPlan& of, int64_t peer) const {
+    const int64_t first = peer * of.hop.rows;
+    const int64_t count = scratch<int64_t>(of.arrived_counts_at)[peer];
+    if (is_last(of)) return {scratch<int32_t>(plan_.places_at) + first, 0, count};
+    return {nullptr, first, count};
   }
 
-  // Tokens [begin, end) to the ranks of their experts, with what these need to know of them.
+  // Where the tokens [begin, end) of all ranks go.
+  void find_way(int64_t begin, int64_t end) {
+    begin_ = begin;
+    *scratch<int64_t>(plan_.own_count_at) = end - begin;
+    const int32_t rank = launch_.ranks != nullptr ? launch_.ranks->rank() : 0;
+    write_own_records(attrs_, rank, ids_, at<float>(plan_.weights), begin, end,
+                      scratch<int32_t>(plan_.own_records_at));
+    for (const HopPlan& of : plan_.hops) {
+      auto* const sent = scratch<int32_t>(of.sent_at);
+      depart(of.hop, entries(of), departures(of), sent);
+      start(of.hop.peers);
+      for (int64_t peer = 0; peer < of.hop.peers; ++peer) {
+        sends()[static_cast<size_t>(peer)] = departing(of, peer, false);
+        receives()[static_cast<size_t>(peer)] = {nullptr, peer * of.hop.rows, of.hop.rows};
+      }
+      exchange(group(of), sent, scratch<int32_t>(of.arrived_at), of.hop.words() * 4);
+      for (int64_t peer = 0; peer < of.hop.peers; ++peer)
+        scratch<int64_t>(of.arrived_counts_at)[peer] = receives()[static_cast<size_t>(peer)].count;
+    }
+    find_places(arrived(last()), attrs_.tokens, attrs_.by_nodes() ? attrs_.node_ranks : attrs_.ranks,
+                scratch<int32_t>(plan_.by_token_at), scratch<int32_t>(plan_.places_at));
+  }
+
+  // Tokens [begin, end) to the ranks of their experts, with their slots.
   void bring_tokens(int64_t begin, int64_t end) {
-    find_departures(attrs_, ids_, begin, end, departures_);
-    auto* const out = scratch<int32_t>(plan_.records_out_at);
-    auto* const in = scratch<int32_t>(plan_.records_in_at);
-    write_records(attrs_, ids_, at<float>(plan_.weights), departures_, out);
-    for (size_t rank = 0; rank < rounds_.sends.size(); ++rank) {
-      rounds_.sends[rank] = departing(rank, false);
-      rounds_.receives[rank] = {nullptr, static_cast<int64_t>(rank) * attrs_.room.rows, attrs_.room.rows};
-    }
-    exchange(out, in, words_of_record(attrs_) * 4);
-    for (size_t rank = 0; rank < rounds_.sends.size(); ++rank)
-      arrivals_.counts[rank] = rounds_.receives[rank].count;
+    find_way(begin, end);
     const ops::ExpertInputs& inputs = body_.inputs;
-    order_arrivals(attrs_, in, arrivals_, source(), data<int32_t>(inputs.offsets), data<int32_t>(inputs.ids),
-                   data<float>(inputs.weights));
+    list_slots(attrs_, arrived(last()), scratch<int32_t>(plan_.places_at), data<int32_t>(inputs.offsets),
+               data<int32_t>(inputs.ids), data<float>(inputs.weights));
     bring(plan_.x, inputs.rows);
   }
 
-  // Rows of an operand with a row a token to where they are wanted. Rows of the body without a token are
-  // zeros.
+  // Rows of an operand with a row a token to their places. Rows of the body without a token are zeros.
   void bring(int operand, ValueId value) {
-    int64_t used = 0;
-    for (size_t rank = 0; rank < rounds_.sends.size(); ++rank) {
-      rounds_.sends[rank] = departing(rank, true);
-      rounds_.receives[rank] = arriving(rank);
-      used += arrivals_.counts[rank];
-    }
     std::byte* const rows = address(value);
-    exchange(operands_[operand], rows, plan_.row_bytes);
+    const std::byte* from = operands_[operand];
+    int64_t used = 0;
+    for (const HopPlan& of : plan_.hops) {
+      std::byte* const to = is_last(of) ? rows : scratch<std::byte>(plan_.between_at);
+      start(of.hop.peers);
+      used = 0;
+      for (int64_t peer = 0; peer < of.hop.peers; ++peer) {
+        sends()[static_cast<size_t>(peer)] = departing(of, peer, true);
+        receives()[static_cast<size_t>(peer)] = arriving(of, peer);
+        used += receives()[static_cast<size_t>(peer)].count;
+      }
+      exchange(group(of), from, to, plan_.row_bytes);
+      from = to;
+    }
     std::memset(rows + used * plan_.row_bytes, 0,
                 static_cast<size_t>((attrs_.rows() - used) * plan_.row_bytes));
   }
 
-  // Rows back to where they came from.
-  void send_back(const void* from, void* to, int64_t row_bytes) {
-    for (size_t rank = 0; rank < rounds_.sends.size(); ++rank) {
-      rounds_.sends[rank] = arriving(rank);
-      rounds_.receives[rank] = departing(rank, false);
+  // Rows of what has arrived on a hop to where they departed.
+  void send_back(const HopPlan& of, const void* from, void* to, int64_t row_bytes) {
+    start(of.hop.peers);
+    for (int64_t peer = 0; peer < of.hop.peers; ++peer) {
+      sends()[static_cast<size_t>(peer)] = arriving(of, peer);
+      receives()[static_cast<size_t>(peer)] = departing(of, peer, false);
     }
-    exchange(from, to, row_bytes);
+    exchange(group(of), from, to, row_bytes);
   }
 
-  void take_back(ValueId value, int operand, int64_t begin, int64_t end) {
-    auto* const returned = scratch<std::byte>(plan_.returned_at);
-    send_back(address(value), returned, plan_.row_bytes);
+  void take_back(ValueId value, int operand) {
     const graph::Value& rows = body_.graph.value(value);
-    add_returns(departures_, begin, end, rows.shape[1], rows.dtype, returned, operands_[operand]);
+    const std::byte* from = address(value);
+    for (size_t i = plan_.hops.size(); i-- > 0;) {
+      const HopPlan& of = plan_.hops[i];
+      auto* const returned = scratch<std::byte>(of.returned_at);
+      std::byte* const to = i == 0 ? operands_[operand] : scratch<std::byte>(plan_.between_at);
+      send_back(of, from, returned, plan_.row_bytes);
+      add_returns(entries(of), departures(of), rows.shape[1], rows.dtype, returned, to);
+      from = to;
+    }
   }
 
   void take_back_weight_grads(int64_t begin, int64_t end) {
-    auto* const out = scratch<float>(plan_.weight_grads_at);
-    auto* const back = scratch<float>(plan_.returned_grads_at);
-    write_weight_grads(attrs_, data<int32_t>(body_.inputs.offsets), data<float>(body_.weights_grad), out);
-    send_back(out, back, attrs_.hits() * 4);
-    read_weight_grads(attrs_, ids_, begin, end, departures_, back, at<float>(plan_.dweights));
+    auto* from = scratch<float>(plan_.row_grads_at);
+    write_weight_grads(attrs_, data<int32_t>(body_.inputs.offsets), data<float>(body_.weights_grad), from);
+    for (size_t i = plan_.hops.size(); i-- > 0;) {
+      const HopPlan& of = plan_.hops[i];
+      auto* const returned = scratch<float>(of.returned_grads_at);
+      auto* const to = scratch<float>(of.grads_at);
+      send_back(of, from, returned, of.hop.hits * 4);
+      return_weight_grads(of.hop, entries(of), departures(of), returned, to, of.entry_slots);
+      from = to;
+    }
+    place_weight_grads(attrs_, ids_, begin, end, from, at<float>(plan_.dweights));
   }
 
   Launch& launch_;
@@ -464,8 +558,7 @@ class Run {
   std::byte* const* operands_;
   std::byte* scratch_;
   const int32_t* ids_;
-  Departures departures_;
-  Arrivals arrivals_;
+  int64_t begin_ = 0;  // of the round's tokens
   bool is_first_ = true;
 };
 

@@ -13,7 +13,15 @@ using ops::ExpertParallelAttrs;
 
 namespace {
 
-constexpr int64_t kTokensATask = 64;
+constexpr int64_t kRowsATask = 64;
+
+enum Word : int { kToken, kCount, kSource, kFirst };
+int32_t expert_of(const int32_t* record, int64_t slot) {
+  return record[kFirst + 2 * slot];
+}
+int32_t weight_of(const int32_t* record, int64_t slot) {
+  return record[kFirst + 2 * slot + 1];
+}
 
 void check_id(const ExpertParallelAttrs& attrs, int32_t id, int64_t token, int64_t slot) {
   STRATA_CHECK(id >= -1 && id < attrs.experts,
@@ -21,32 +29,28 @@ void check_id(const ExpertParallelAttrs& attrs, int32_t id, int64_t token, int64
                token, id, attrs.experts);
 }
 
-// Counts the slots of a token by rank, and lists the ranks that have any, ascending.
-template <typename Visit>
-void for_each_rank(const ExpertParallelAttrs& attrs, const int32_t* ids, int64_t token, int32_t* slot_counts,
-                   const Visit& visit) {
-  const int64_t own = attrs.own_experts();
-  const int32_t* const chosen = ids + token * attrs.k;
-  for (int64_t s = 0; s < attrs.k; ++s) {
-    check_id(attrs, chosen[s], token, s);
-    if (chosen[s] >= 0) ++slot_counts[chosen[s] / own];
-  }
-  // Few of many: those of the token's slots, the least first, each once.
-  int64_t before = -1;
-  for (;;) {
-    int64_t next = attrs.ranks;
-    for (int64_t s = 0; s < attrs.k; ++s) {
-      const int64_t rank = chosen[s] < 0 ? -1 : chosen[s] / own;
-      if (rank > before) next = std::min(next, rank);
-    }
-    if (next == attrs.ranks) break;
-    visit(next, slot_counts[next]);
-    slot_counts[next] = 0;
-    before = next;
-  }
-}
-
 }  // namespace
+
+void write_own_records(const ExpertParallelAttrs& attrs, int32_t rank, const int32_t* ids,
+                       const float* weights, int64_t begin, int64_t end, int32_t* records) {
+  const int64_t words = Hop::words_of(attrs.k);
+  parallel_ranges(end - begin, kRowsATask, [&](int64_t from, int64_t to) {
+    for (int64_t token = begin + from; token < begin + to; ++token) {
+      int32_t* const record = records + token * words;
+      int32_t count = 0;
+      for (int64_t slot = token * attrs.k; slot < (token + 1) * attrs.k; ++slot) {
+        check_id(attrs, ids[slot], token, slot % attrs.k);
+        if (ids[slot] < 0) continue;
+        record[kFirst + 2 * count] = ids[slot];
+        record[kFirst + 2 * count + 1] = std::bit_cast<int32_t>(weights[slot]);
+        ++count;
+      }
+      record[kToken] = static_cast<int32_t>(token);
+      record[kCount] = count;
+      record[kSource] = rank;
+    }
+  });
+}
 
 int64_t first_overflow(const ExpertParallelAttrs& attrs, const int32_t* ids, int64_t begin, int64_t* rows,
                        int64_t* slots) {
@@ -70,166 +74,162 @@ int64_t first_overflow(const ExpertParallelAttrs& attrs, const int32_t* ids, int
   return attrs.tokens;
 }
 
-void find_departures(const ExpertParallelAttrs& attrs, const int32_t* ids, int64_t begin, int64_t end,
-                     const Departures& out) {
-  std::fill_n(out.counts, attrs.ranks, 0);
-  std::fill_n(out.slot_counts, attrs.ranks, 0);
+void depart(const Hop& hop, const Entries& entries, const Departures& out, int32_t* records) {
+  std::fill_n(out.counts, hop.peers, 0);
+  std::fill_n(out.slots, hop.peers, 0);
   int32_t at = 0;
-  for (int64_t token = begin; token < end; ++token) {
-    out.back_begin[token] = at;
-    for_each_rank(attrs, ids, token, out.slot_counts, [&](int64_t rank, int32_t) {
-      const int64_t row = rank * attrs.room.rows + out.counts[rank]++;
-      STRATA_CHECK(out.counts[rank] <= attrs.room.rows, "[expert_parallel] a round has too many tokens");
-      out.tokens[row] = static_cast<int32_t>(token);
-      out.back[at++] = static_cast<int32_t>(row);
-    });
-  }
-  out.back_begin[end] = at;
-}
-
-void write_records(const ExpertParallelAttrs& attrs, const int32_t* ids, const float* weights,
-                   const Departures& departures, int32_t* records) {
-  const int64_t words = words_of_record(attrs), own = attrs.own_experts();
-  for (int64_t rank = 0; rank < attrs.ranks; ++rank) {
-    const int64_t first = rank * attrs.room.rows;
-    parallel_ranges(departures.counts[rank], kTokensATask, [&](int64_t from, int64_t to) {
-      for (int64_t i = from; i < to; ++i) {
-        const int64_t token = departures.tokens[first + i];
-        int32_t* const record = records + (first + i) * words;
-        record[0] = static_cast<int32_t>(token);
-        int32_t count = 0;
-        for (int64_t slot = token * attrs.k; slot < (token + 1) * attrs.k; ++slot) {
-          if (ids[slot] < 0 || ids[slot] / own != rank) continue;
-          record[2 + 2 * count] = static_cast<int32_t>(ids[slot] - rank * own);
-          record[3 + 2 * count] = std::bit_cast<int32_t>(weights[slot]);
-          ++count;
-        }
-        record[1] = count;
+  entries.each([&](int64_t entry) {
+    const int32_t* const record = entries.record(entry);
+    out.back_begin[entry] = at;
+    // Few of many peers: those of the entry's slots, the least first, each once.
+    int64_t before = -1;
+    for (;;) {
+      int64_t peer = hop.peers;
+      for (int32_t s = 0; s < record[kCount]; ++s) {
+        const int64_t one = expert_of(record, s) / hop.experts;
+        if (one > before) peer = std::min(peer, one);
       }
+      if (peer == hop.peers) break;
+      const int64_t row = peer * hop.rows + out.counts[peer]++;
+      STRATA_CHECK(out.counts[peer] <= hop.rows, "[expert_parallel] a round has too many tokens");
+      int32_t* const ahead = records + row * hop.words();
+      int32_t count = 0;
+      for (int32_t s = 0; s < record[kCount]; ++s) {
+        if (expert_of(record, s) / hop.experts != peer) continue;
+        ahead[kFirst + 2 * count] = static_cast<int32_t>(expert_of(record, s) - peer * hop.experts);
+        ahead[kFirst + 2 * count + 1] = weight_of(record, s);
+        ++count;
+      }
+      ahead[kToken] = record[kToken];
+      ahead[kCount] = count;
+      ahead[kSource] = record[kSource];
+      out.entries[row] = static_cast<int32_t>(entry);
+      out.back[at++] = static_cast<int32_t>(row);
+      before = peer;
+    }
+    out.back_end[entry] = at;
+  });
+}
+
+void find_places(const Entries& arrived, int64_t tokens, int64_t node_ranks, int32_t* by_token,
+                 int32_t* places) {
+  std::fill_n(by_token, tokens + 1, 0);
+  arrived.each([&](int64_t entry) {
+    const int32_t token = arrived.record(entry)[kToken];
+    STRATA_CHECK(token >= 0 && token < tokens, "[expert_parallel] a row of token {} of {} has come", token,
+                 tokens);
+    ++by_token[token + 1];
+  });
+  for (int64_t token = 0; token < tokens; ++token) by_token[token + 1] += by_token[token];
+  // Of each node in turn what each block has of it: ascending ranks.
+  int64_t most_nodes = 0;
+  arrived.each([&](int64_t entry) {
+    most_nodes = std::max<int64_t>(most_nodes, arrived.record(entry)[kSource] / node_ranks + 1);
+  });
+  for (int64_t node = 0; node < most_nodes; ++node) {
+    arrived.each([&](int64_t entry) {
+      const int32_t* const record = arrived.record(entry);
+      if (record[kSource] / node_ranks == node) places[entry] = by_token[record[kToken]]++;
     });
   }
 }
 
-void order_arrivals(const ExpertParallelAttrs& attrs, const int32_t* records, const Arrivals& arrivals,
-                    int32_t* source, int32_t* offsets, int32_t* slot_ids, float* slot_weights) {
-  const int64_t words = words_of_record(attrs);
-  int32_t* const next = arrivals.by_token;
-  std::fill_n(next, attrs.tokens + 1, 0);
-  const auto each = [&](const auto& visit) {
-    for (int64_t rank = 0; rank < attrs.ranks; ++rank) {
-      for (int64_t i = rank * attrs.room.rows; i < rank * attrs.room.rows + arrivals.counts[rank]; ++i)
-        visit(rank, i, records + i * words);
-    }
-  };
-  each([&](int64_t, int64_t, const int32_t* record) {
-    STRATA_CHECK(record[0] >= 0 && record[0] < attrs.tokens && record[1] >= 0 && record[1] <= attrs.hits(),
-                 "[expert_parallel] a row of token {} with {} slots has come", record[0], record[1]);
-    ++next[record[0] + 1];
-  });
-  for (int64_t token = 0; token < attrs.tokens; ++token) next[token + 1] += next[token];
-  const int64_t rows = next[attrs.tokens];
-  // Slots of each row first, so that where they begin is known.
-  each([&](int64_t rank, int64_t i, const int32_t* record) {
-    const int32_t row = next[record[0]]++;
-    arrivals.places[i] = row;
-    source[row] = static_cast<int32_t>(rank);
-    offsets[row + 1] = record[1];
-  });
-  offsets[0] = 0;
-  for (int64_t row = 0; row < rows; ++row) offsets[row + 1] += offsets[row];
-  const int32_t used = offsets[rows];
+void list_slots(const ExpertParallelAttrs& attrs, const Entries& arrived, const int32_t* places,
+                int32_t* offsets, int32_t* ids, float* weights) {
+  std::fill_n(offsets, attrs.rows() + 1, 0);
+  arrived.each([&](int64_t entry) { offsets[places[entry] + 1] = arrived.record(entry)[kCount]; });
+  for (int64_t row = 0; row < attrs.rows(); ++row) offsets[row + 1] += offsets[row];
+  const int64_t used = offsets[attrs.rows()];
   STRATA_CHECK(used <= attrs.slots(), "[expert_parallel] {} slots have come, and there is room for {}", used,
                attrs.slots());
-  std::fill(offsets + rows + 1, offsets + attrs.rows() + 1, used);
-  std::fill(source + rows, source + attrs.rows(), -1);
-  each([&](int64_t, int64_t i, const int32_t* record) {
-    const int32_t first = offsets[arrivals.places[i]];
-    for (int32_t s = 0; s < record[1]; ++s) {
-      slot_ids[first + s] = record[2 + 2 * s];
-      slot_weights[first + s] = std::bit_cast<float>(record[3 + 2 * s]);
+  arrived.each([&](int64_t entry) {
+    const int32_t* const record = arrived.record(entry);
+    const int32_t first = offsets[places[entry]];
+    for (int32_t s = 0; s < record[kCount]; ++s) {
+      ids[first + s] = expert_of(record, s);
+      weights[first + s] = std::bit_cast<float>(weight_of(record, s));
     }
   });
-  std::fill(slot_ids + used, slot_ids + attrs.slots(), 0);
-  std::fill(slot_weights + used, slot_weights + attrs.slots(), 0.0f);
-}
-
-void find_arrivals(const ExpertParallelAttrs& attrs, const int32_t* source, const Arrivals& arrivals) {
-  std::fill_n(arrivals.counts, attrs.ranks, 0);
-  for (int64_t row = 0; row < attrs.rows() && source[row] >= 0; ++row)
-    arrivals.places[source[row] * attrs.room.rows + arrivals.counts[source[row]]++] =
-        static_cast<int32_t>(row);
+  std::fill(ids + used, ids + attrs.slots(), 0);
+  std::fill(weights + used, weights + attrs.slots(), 0.0f);
 }
 
 void write_weight_grads(const ExpertParallelAttrs& attrs, const int32_t* offsets, const float* slot_grads,
-                        float* records) {
-  const int64_t hits = attrs.hits();
-  for (int64_t row = 0; row < attrs.rows(); ++row) {
-    for (int32_t slot = offsets[row]; slot < offsets[row + 1]; ++slot)
-      records[row * hits + slot - offsets[row]] = slot_grads[slot];
-  }
+                        float* grads) {
+  for (int64_t row = 0; row < attrs.rows(); ++row)
+    std::copy(slot_grads + offsets[row], slot_grads + offsets[row + 1], grads + row * attrs.hits());
 }
 
-void read_weight_grads(const ExpertParallelAttrs& attrs, const int32_t* ids, int64_t begin, int64_t end,
-                       const Departures& departures, const float* records, float* dweights) {
-  const int64_t hits = attrs.hits(), own = attrs.own_experts();
-  parallel_ranges(end - begin, kTokensATask, [&](int64_t from, int64_t to) {
-    for (int64_t token = begin + from; token < begin + to; ++token) {
-      const int32_t* const chosen = ids + token * attrs.k;
-      for (int64_t s = 0; s < attrs.k; ++s) {
-        float value = 0;
-        if (chosen[s] >= 0) {
-          // Which of the token's rows is that of its rank, and which of the row's slots this one is.
-          const int64_t rank = chosen[s] / own;
-          int64_t at = departures.back_begin[token];
-          while (departures.back[at] / attrs.room.rows != rank) ++at;
-          const auto slot =
-              std::count_if(chosen, chosen + s, [&](int32_t id) { return id >= 0 && id / own == rank; });
-          value = records[departures.back[at] * hits + slot];
-        }
-        dweights[token * attrs.k + s] = value;
-      }
+void return_weight_grads(const Hop& hop, const Entries& entries, const Departures& departures,
+                         const float* returned, float* out, int64_t out_hits) {
+  entries.each([&](int64_t entry) {
+    const int32_t* const record = entries.record(entry);
+    for (int32_t s = 0; s < record[kCount]; ++s) {
+      // Which of the entry's rows is that of its peer, and which of the row's slots this one is.
+      const int64_t peer = expert_of(record, s) / hop.experts;
+      int32_t at = departures.back_begin[entry];
+      while (departures.back[at] / hop.rows != peer) ++at;
+      int64_t slot = 0;
+      for (int32_t before = 0; before < s; ++before)
+        slot += expert_of(record, before) / hop.experts == peer ? 1 : 0;
+      out[entry * out_hits + s] = returned[departures.back[at] * hop.hits + slot];
     }
   });
+}
+
+void place_weight_grads(const ExpertParallelAttrs& attrs, const int32_t* ids, int64_t begin, int64_t end,
+                        const float* grads, float* dweights) {
+  for (int64_t token = begin; token < end; ++token) {
+    int64_t count = 0;
+    for (int64_t s = 0; s < attrs.k; ++s) {
+      const bool goes = ids[token * attrs.k + s] >= 0;
+      dweights[token * attrs.k + s] = goes ? grads[token * attrs.k + count] : 0;
+      count += goes ? 1 : 0;
+    }
+  }
 }
 
 namespace {
 
 template <typename T>
-void add_returns_of(const Departures& departures, int64_t begin, int64_t end, int64_t width,
-                    const T* returned, T* y) {
+void add_returns_of(const Entries& entries, const Departures& departures, int64_t width, const T* returned,
+                    T* out) {
   constexpr int64_t kBlock = 512;  // columns summed at once
-  parallel_ranges(end - begin, kTokensATask, [&](int64_t from, int64_t to) {
+  const auto add = [&](int64_t entry) {
     float sums[kBlock];
-    for (int64_t token = begin + from; token < begin + to; ++token) {
-      const int64_t first = departures.back_begin[token], last = departures.back_begin[token + 1];
-      T* const out = y + token * width;
-      if (last - first == 1) {
-        std::memcpy(out, returned + departures.back[first] * width, static_cast<size_t>(width) * sizeof(T));
-        continue;
-      }
-      for (int64_t column = 0; column < width; column += kBlock) {
-        const int64_t columns = std::min(kBlock, width - column);
-        std::fill_n(sums, columns, 0.0f);
-        for (int64_t i = first; i < last; ++i) {
-          const T* const row = returned + departures.back[i] * width + column;
-          for (int64_t c = 0; c < columns; ++c) sums[c] += static_cast<float>(row[c]);
-        }
-        for (int64_t c = 0; c < columns; ++c) out[column + c] = static_cast<T>(sums[c]);
-      }
+    const int64_t first = departures.back_begin[entry], last = departures.back_end[entry];
+    T* const to = out + entry * width;
+    if (last - first == 1) {
+      std::memcpy(to, returned + departures.back[first] * width, static_cast<size_t>(width) * sizeof(T));
+      return;
     }
-  });
+    for (int64_t column = 0; column < width; column += kBlock) {
+      const int64_t columns = std::min(kBlock, width - column);
+      std::fill_n(sums, columns, 0.0f);
+      for (int64_t i = first; i < last; ++i) {
+        const T* const row = returned + departures.back[i] * width + column;
+        for (int64_t c = 0; c < columns; ++c) sums[c] += static_cast<float>(row[c]);
+      }
+      for (int64_t c = 0; c < columns; ++c) to[column + c] = static_cast<T>(sums[c]);
+    }
+  };
+  for (int64_t b = 0; b < entries.blocks; ++b) {
+    parallel_ranges(entries.counts[b], kRowsATask, [&](int64_t from, int64_t to) {
+      for (int64_t i = from; i < to; ++i) add(b * entries.block + entries.first + i);
+    });
+  }
 }
 
 }  // namespace
 
-void add_returns(const Departures& departures, int64_t begin, int64_t end, int64_t width, DType dtype,
-                 const std::byte* returned, std::byte* y) {
+void add_returns(const Entries& entries, const Departures& departures, int64_t width, DType dtype,
+                 const std::byte* returned, std::byte* out) {
   if (dtype == DType::kBF16) {
-    add_returns_of(departures, begin, end, width, reinterpret_cast<const BF16*>(returned),
-                   reinterpret_cast<BF16*>(y));
+    add_returns_of(entries, departures, width, reinterpret_cast<const BF16*>(returned),
+                   reinterpret_cast<BF16*>(out));
   } else {
-    add_returns_of(departures, begin, end, width, reinterpret_cast<const float*>(returned),
-                   reinterpret_cast<float*>(y));
+    add_returns_of(entries, departures, width, reinterpret_cast<const float*>(returned),
+                   reinterpret_cast<float*>(out));
   }
 }
 

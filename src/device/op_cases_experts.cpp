@@ -123,11 +123,11 @@ void add_shared_experts(std::vector<OpCase>& cases, const Sizes& s, double share
   const auto row = [&](const char* name, const graph::OpDef& op, std::vector<Operand> operands) {
     OpCase one = s.row(name, op, std::move(operands), attrs);
     if (share < 1) one.name += "_in_rounds";
-    one.replicated_only = true;
+    one.ragged = true;  // no axis of the mesh of a case cuts it
     return one;
   };
   cases.push_back(row("expert_parallel", ops::kExpertParallel, inputs));
-  for (int kept = 0; kept < static_cast<int>(body->kept.size()) + 2; ++kept)
+  for (int kept = 0; kept < static_cast<int>(body->kept.size()) + 1; ++kept)
     cases.back().opaque.push_back(ops::ExpertParallel::kEnd + kept);
   if (share < 1) return;
   const auto all_of = [&](const std::vector<ops::ValueId>& values) {
@@ -146,8 +146,7 @@ void add_shared_experts(std::vector<OpCase>& cases, const Sizes& s, double share
     return operands;
   };
   inputs.insert(inputs.begin(), f32({s.tokens, s.inputs}));
-  inputs.insert(inputs.begin() + ops::ExpertParallelGrad::kEnd,
-                {i32_of({s.tokens}), i32_by(s.tokens, [](int64_t) { return 0.0; })});
+  inputs.insert(inputs.begin() + ops::ExpertParallelGrad::kEnd, i32_of({s.tokens}));
   const auto with = [&](std::initializer_list<const std::vector<ops::ValueId>*> lists) {
     std::vector<Operand> operands = inputs;
     for (const auto* list : lists) {
@@ -169,7 +168,7 @@ void add_own_experts(std::vector<OpCase>& cases, const Sizes& s) {
                        ops::OwnExpertsAttrs{.axes = {{1, 2, first_is_summed}, {2, 2, !first_is_summed}},
                                             .experts = s.experts},
                        {});
-    one.replicated_only = true;
+    one.ragged = true;  // no axis of the mesh of a case cuts it
     cases.push_back(one);
   }
 }

@@ -81,6 +81,7 @@ inline constexpr int kQueues = 3;
 // go from one of them to all others at most at a time.
 struct OpRanks {
   std::vector<int> axes = {};
+  int64_t node_ranks = 0;  // above 0: each so many of them are a node, across and within which rows go, too
   int64_t most_bytes = 0;
 };
 

@@ -54,6 +54,7 @@ enum class ContextKind : uint8_t {
 struct ExpertLayout {
   int64_t ranks = 1, tensor = 1;
   std::optional<double> room = {};
+  int64_t node_ranks = 0;  // above 0: tokens go to nodes of so many ranks first
 };
 // The axes that the ranks lie along. ConfigError where there are none.
 std::vector<int> axes_of(const ExpertLayout& layout, const graph::Mesh& mesh);

@@ -204,6 +204,7 @@ ValueId shared_experts(Context& context, const MoeSpec& spec, const ExpertWeight
     }
     to.ids = ops::own_experts(graph, to.ids, own);
   }
+  if (layout.node_ranks > 1 && attrs.ranks % layout.node_ranks == 0) attrs.node_ranks = layout.node_ranks;
   attrs.room = attrs.ranks == 1 ? ops::ExpertRoom{attrs.tokens, attrs.tokens * attrs.hits()}
                : layout.room
                    ? ops::expert_room(attrs.tokens, attrs.k, attrs.experts, attrs.ranks, *layout.room)

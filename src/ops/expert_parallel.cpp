@@ -113,13 +113,14 @@ bool ExpertParallelAttrs::operator==(const ExpertParallelAttrs& other) const {
   return body->key == other.body->key && axes == other.axes && summed_axes == other.summed_axes &&
          tensor_axis == other.tensor_axis && on_tensor_axis == other.on_tensor_axis &&
          tokens == other.tokens && k == other.k && experts == other.experts && ranks == other.ranks &&
-         room == other.room && parts == other.parts;
+         node_ranks == other.node_ranks && room == other.room && parts == other.parts;
 }
 
 void ExpertParallelAttrs::describe(graph::AttributeText& to) const {
   to("experts", experts);
   to("k", k);
   to("ranks", ranks);
+  if (node_ranks > 0) to("node_ranks", node_ranks);
   to("tokens", tokens);
   to("rows", room.rows);
   to("slots", room.slots);
@@ -202,9 +203,7 @@ std::vector<ValueSpec> infer_forward(const NodeView& view) {
   const auto& attrs = attrs_of(view);
   const Value& x = view.in(Op::kX);
   const bool trains = attrs.body->trains();
-  std::vector<ValueSpec> specs{{"y", x.dtype, x.shape},
-                               {"end", DType::kI32, {attrs.parts}, {}, !trains},
-                               {"source", DType::kI32, {attrs.parts * attrs.rows()}, {}, !trains}};
+  std::vector<ValueSpec> specs{{"y", x.dtype, x.shape}, {"end", DType::kI32, {attrs.parts}, {}, !trains}};
   add_specs(view, attrs.body->kept, specs);
   return specs;
 }
@@ -285,7 +284,7 @@ std::vector<PlacementOption> placements_forward(const NodeView& view, int axis) 
 }
 
 PlacementOption gradient_option(const NodeView& view, const Along& lies) {
-  PlacementOption option{{lies.tokens, lies.tokens, lies.ids, lies.tokens, kS0, kS0}, {}};
+  PlacementOption option{{lies.tokens, lies.tokens, lies.ids, lies.tokens, kS0}, {}};
   option.inputs.insert(option.inputs.end(), lies.parameters.begin(), lies.parameters.end());
   option.inputs.resize(view.node.inputs.size(), kS0);
   return option;
@@ -316,8 +315,9 @@ graph::Attributes localize(const NodeView& view) {
 graph::OpRanks ranks(const NodeView& view) {
   const auto& attrs = attrs_of(view);
   const Value& rows = attrs.body->graph.value(attrs.body->inputs.rows);
-  const int64_t record = 4 * std::max(2 + 2 * attrs.hits(), attrs.hits());
-  return {attrs.axes, attrs.rows() * std::max(record, rows.shape[1] * size_of(rows.dtype))};
+  const int64_t record = 4 * (3 + 2 * attrs.k);
+  return {attrs.axes, attrs.by_nodes() ? attrs.node_ranks : 0,
+          attrs.rows() * std::max(record, rows.shape[1] * size_of(rows.dtype))};
 }
 
 template <typename Items>
@@ -332,12 +332,8 @@ void gradient(GradientBuilder& builder, const Node& node) {
   STRATA_CHECK(body.trains(), "the experts' body was not differentiated");
   const auto parameters = std::span(node.inputs).subspan(Op::kParameters);
   const auto kept = std::span(node.outputs).subspan(Op::kKept);
-  std::vector<ValueId> inputs{builder.gradient_of(node.outputs[Op::kY]),
-                              node.inputs[Op::kX],
-                              node.inputs[Op::kIds],
-                              node.inputs[Op::kWeights],
-                              node.outputs[Op::kEnd],
-                              node.outputs[Op::kSource]};
+  std::vector<ValueId> inputs{builder.gradient_of(node.outputs[Op::kY]), node.inputs[Op::kX],
+                              node.inputs[Op::kIds], node.inputs[Op::kWeights], node.outputs[Op::kEnd]};
   append(inputs, parameters);
   std::vector<ValueId> of_weights = inputs;
   append(inputs, kept);

@@ -75,10 +75,14 @@ struct ExpertParallelAttrs {
   // How each parameter lies there.
   std::vector<graph::Placement> on_tensor_axis = {};
   int64_t tokens = 0, k = 1, experts = 1, ranks = 1;  // N, k, E, R
+  // Above 0: each so many ranks are a node. A token is sent once to each node, to the rank of the same place
+  // there, which passes it on; on its way back what the ranks of a node give is added up there first.
+  int64_t node_ranks = 0;
   ExpertRoom room = {};
   int64_t parts = 1;  // ranks that have a part of the global shapes; 1 behind localize()
 
   int64_t own_experts() const { return experts / ranks; }
+  bool by_nodes() const { return node_ranks > 0 && node_ranks < ranks; }
   int64_t hits() const { return std::min(k, own_experts()); }  // slots of a row at most
   int64_t rows() const { return ranks * room.rows; }           // M
   int64_t slots() const { return ranks * room.slots; }         // S
@@ -126,18 +130,17 @@ graph::ValueId expert_parallel(graph::Graph& graph, graph::ValueId x, graph::Val
 // Behind the fixed operands stand those of lists of the body, in their order.
 struct ExpertParallel {
   enum In : int { kX, kIds, kWeights, kParameters };
-  // kEnd: i32[1], the first token of the second round. kSource: i32[M], from which rank a row has come, -1
-  // for rows without a token. Both only where the body trains.
-  enum Out : int { kY, kEnd, kSource, kKept };
+  // kEnd: i32[1], the first token of the second round; only where the body trains.
+  enum Out : int { kY, kEnd, kKept };
 };
 struct ExpertParallelGrad {
-  enum In : int { kDy, kX, kIds, kWeights, kEnd, kSource, kParameters };
+  enum In : int { kDy, kX, kIds, kWeights, kEnd, kParameters };
   enum Out : int { kDx, kDweights, kHanded };
 };
-extern const graph::OpDef kExpertParallel;  // (x, ids, weights, parameters…) → y, end, source, kept…
-// (dy, x, ids, weights, end, source, parameters…, kept…) → dx, dweights, handed…
+extern const graph::OpDef kExpertParallel;  // (x, ids, weights, parameters…) → y, end, kept…
+// (dy, x, ids, weights, end, parameters…, kept…) → dx, dweights, handed…
 extern const graph::OpDef kExpertParallelGradInput;
-// (dy, x, ids, weights, end, source, parameters…, kept_for_weights…, handed…) → accumulates gradients…
+// (dy, x, ids, weights, end, parameters…, kept_for_weights…, handed…) → accumulates gradients…
 extern const graph::OpDef kExpertParallelGradWeight;
 
 }  // namespace strata::ops

@@ -50,10 +50,10 @@ void Executor::instantiate() {
     auto& states = states_.emplace_back(program.segments.size());
     auto& groups = groups_.emplace_back(program.segments.size());
     const auto instantiate_list = [&](const std::vector<Instruction>& list, std::vector<void*>& of_list,
-                                      std::vector<comm::Communicator*>& groups_of_list) {
+                                      std::vector<Groups>& groups_of_list) {
       for (size_t index = 0; index < list.size(); ++index) {
         const Instruction& i = list[index];
-        groups_of_list.push_back(group_of(program, i));
+        groups_of_list.push_back(groups_of(program, i));
         if (i.queue == graph::Queue::kCommunication) {
           instances_.push_back(make_exchange(program, list, index));
           of_list.push_back(instances_.back().get());
@@ -110,14 +110,19 @@ bool conflict(const std::vector<Touched>& a, const std::vector<Touched>& b) {
 
 }  // namespace
 
-comm::Communicator* Executor::group_of(const Program& program, const Instruction& instruction) const {
+Executor::Groups Executor::groups_of(const Program& program, const Instruction& instruction) const {
   const graph::Node& node = program.node_of(instruction);
-  if (ranks_ == nullptr || node.op->ranks == nullptr) return nullptr;
+  if (ranks_ == nullptr || node.op->ranks == nullptr) return {};
   const graph::OpRanks ranks = node.op->ranks({program.graph, node});
-  if (ranks.axes.empty()) return nullptr;
-  comm::Communicator& group = ranks_->over(ranks.axes);
-  group.reserve_rows(ranks.most_bytes, ranks.most_bytes);
-  return &group;
+  if (ranks.axes.empty()) return {};
+  Groups groups{.ranks = &ranks_->over(ranks.axes)};
+  if (ranks.node_ranks > 0) {
+    groups.across = &ranks_->across(ranks.axes, ranks.node_ranks);
+    groups.within = &ranks_->within(ranks.axes, ranks.node_ranks);
+  }
+  for (comm::Communicator* group : {groups.ranks, groups.across, groups.within})
+    if (group != nullptr) group->reserve_rows(ranks.most_bytes, ranks.most_bytes);
+  return groups;
 }
 
 std::shared_ptr<void> Executor::make_exchange(const Program& program, const std::vector<Instruction>& list,
@@ -259,7 +264,9 @@ const Instruction* Executor::advance(size_t index, Cursor& cursor) {
       if (observer_ != nullptr && observer_->wants_results()) [[unlikely]]
         wait_for_all(timings);
     } else {
-      launch.ranks = groups[i];
+      launch.ranks = groups[i].ranks;
+      launch.across = groups[i].across;
+      launch.within = groups[i].within;
       instruction.run(launch, states[i], pointers_.data());
     }
     const double end = monotonic_seconds();

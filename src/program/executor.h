@@ -147,11 +147,15 @@ class Executor {
     comm::Ticket ticket;
   };
 
+  // Of those that talk to other ranks themselves (OpDef::ranks); nullptr: they do not.
+  struct Groups {
+    comm::Communicator *ranks = nullptr, *across = nullptr, *within = nullptr;
+  };
   void instantiate();
   void start_message(size_t program, size_t message, const Action& action);
   // Waits for those that `wanted` picks.
   void wait_for_messages(FunctionRef<bool(const Sailing&)> wanted);
-  comm::Communicator* group_of(const Program& program, const Instruction& instruction) const;
+  Groups groups_of(const Program& program, const Instruction& instruction) const;
   std::shared_ptr<void> make_exchange(const Program& program, const std::vector<Instruction>& list,
                                       size_t index) const;
   void start(const Program& program, const Instruction& instruction, size_t index, const Exchange& exchange,
@@ -177,8 +181,7 @@ class Executor {
   std::vector<std::shared_ptr<void>> instances_;  // one of each plan that needs any
   // What each instruction's kernel runs on.
   std::vector<Program::Lists<void*>> states_;
-  // Of those that talk to other ranks themselves (OpDef::ranks); nullptr: they do not.
-  std::vector<Program::Lists<comm::Communicator*>> groups_;
+  std::vector<Program::Lists<Groups>> groups_;
   std::vector<std::byte*> pointers_;  // of the running instruction; as many as the widest has
   std::vector<Program::Lists<Timing>> timings_;
   Observer* observer_ = nullptr;

@@ -56,11 +56,12 @@ Ranks::Ranks(comm::World& world, const CompileOptions& options)
   }
 }
 
-comm::Communicator& Ranks::over(const std::vector<int>& axes) const {
-  std::unique_ptr<comm::Communicator>& group = over_[axes];
+comm::Communicator& Ranks::over(const Over& which) const {
+  std::unique_ptr<comm::Communicator>& group = over_[which];
   if (group != nullptr) return *group;
+  const auto& [axes, node_ranks, across] = which;
   std::vector<int> members;
-  std::string name;
+  std::string name = node_ranks == 0 ? "" : across ? "across nodes of " : "within nodes of ";
   for (const int axis : axes)
     name += (name.empty() ? "" : " x ") + mesh_.axes[static_cast<size_t>(axis)].name;
   for (int rank = 0; rank < world_.size(); ++rank) {
@@ -71,6 +72,15 @@ comm::Communicator& Ranks::over(const std::vector<int>& axes) const {
       differs = differs || (!is_free && at[axis] != coordinates_[axis]);
     }
     if (!differs) members.push_back(rank);
+  }
+  if (node_ranks > 0) {
+    const auto own = std::find(members.begin(), members.end(), world_.rank()) - members.begin();
+    std::vector<int> some;
+    for (int64_t i = 0; i < std::ssize(members); ++i) {
+      const bool same = across ? i % node_ranks == own % node_ranks : i / node_ranks == own / node_ranks;
+      if (same) some.push_back(members[static_cast<size_t>(i)]);
+    }
+    members = std::move(some);
   }
   group = world_.group(members, name, comm::among(world_.hosts(), members));
   return *group;

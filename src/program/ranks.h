@@ -25,7 +25,14 @@ class Ranks {
   comm::Communicator& pipeline() const { return along(static_cast<size_t>(mesh_.axis("pipeline"))); }
   // Those that differ from this rank on these axes alone, in row-major order of them: a group of its own,
   // which every rank asks for at the same place.
-  comm::Communicator& over(const std::vector<int>& axes) const;
+  comm::Communicator& over(const std::vector<int>& axes) const { return over({axes, 0, false}); }
+  // Of these those in this one's node, of so many neighbours, or those of its place in all nodes.
+  comm::Communicator& within(const std::vector<int>& axes, int64_t node_ranks) const {
+    return over({axes, node_ranks, false});
+  }
+  comm::Communicator& across(const std::vector<int>& axes, int64_t node_ranks) const {
+    return over({axes, node_ranks, true});
+  }
   // Some of the pipeline's, one of sharing_ranks().
   comm::Communicator& among(const std::vector<int32_t>& places) const;
   // All of them; those among which the batch is split.
@@ -48,7 +55,14 @@ class Ranks {
   std::vector<std::unique_ptr<comm::Communicator>> along_;  // by axis; nullptr where it has one rank
   std::unique_ptr<comm::Communicator> all_, batch_;
   std::vector<std::vector<int32_t>> sharing_;
-  mutable std::map<std::vector<int>, std::unique_ptr<comm::Communicator>> over_;  // made when asked for
+  struct Over {
+    std::vector<int> axes;
+    int64_t node_ranks;  // 0: all
+    bool across;
+    auto operator<=>(const Over&) const = default;
+  };
+  comm::Communicator& over(const Over& which) const;
+  mutable std::map<Over, std::unique_ptr<comm::Communicator>> over_;  // made when asked for
   std::vector<std::unique_ptr<comm::Communicator>> among_;  // by set; of this rank alone where it is in none
 };
 

@@ -78,7 +78,11 @@ const std::vector<Layout>& expert_layouts() {
       layout("shard2_expert_tensor2", Mesh::of(1, 2, 1, 2), {2, 2}),
       layout("shard2_expert_tensor2_whole_rows", Mesh::of(1, 2, 1, 2), {2, 2}, 0, false),
       layout("tensor2_expert_tensor2", Mesh::of(1, 1, 1, 2), {1, 2}),
-      layout("shard2_context2_tensor2", Mesh::of(1, 2, 2, 2), {8}, 1)};
+      layout("shard2_context2_tensor2", Mesh::of(1, 2, 2, 2), {8}, 1),
+      layout("nodes_of_2_in_shard4", Mesh::of(1, 4, 1, 1), {4, 1, {}, 2}, 1),
+      layout("nodes_of_2_in_shard4_in_rounds", Mesh::of(1, 4, 1, 1), {4, 1, 0.5, 2}),
+      layout("nodes_of_4_in_shard2_context2_tensor2", Mesh::of(1, 2, 2, 2), {8, 1, {}, 4}),
+      layout("nodes_of_2_in_shard2_tensor2_in_rounds", Mesh::of(1, 2, 1, 2), {4, 1, 0.7, 2}, 3)};
   return kAll;
 }
 
