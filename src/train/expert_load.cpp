@@ -3,26 +3,64 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
+
+#include "comm/exchange.h"
 
 namespace strata::train {
 
-ExpertWatch::ExpertWatch(const models::ModelConfig& model, const graph::Graph& graph) {
-  for (int64_t layer = 0; layer < model.layers; ++layer) {
-    std::string name = "layers." + std::to_string(layer) + ".ffn.expert_tokens";
-    // Other stages of a pipeline have layers of their own.
-    if (model.experts.at(layer) && graph.find_value(name) != graph::kNone) names_.push_back(std::move(name));
+namespace {
+
+// Whether a rank stands at the first place of every axis but the pipeline's.
+bool is_first_of_its_stage(const program::Ranks& ranks) {
+  for (size_t axis = 0; axis < ranks.mesh().axes.size(); ++axis) {
+    if (ranks.mesh().axes[axis].name != "pipeline" && ranks.coordinates()[axis] != 0) return false;
   }
+  return true;
+}
+
+}  // namespace
+
+ExpertWatch::ExpertWatch(const models::ModelConfig& model, const graph::Graph& graph,
+                         const program::Ranks* ranks)
+    : experts_(static_cast<size_t>(model.experts.count)) {
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    if (!model.experts.at(layer)) continue;
+    std::string counts = "layers." + std::to_string(layer) + ".ffn.expert_tokens";
+    if (graph.find_value(counts) == graph::kNone) counts.clear();
+    layers_.push_back({layer, std::move(counts)});
+  }
+  if (ranks != nullptr && ranks->mesh().size("pipeline") > 1 && is_first_of_its_stage(*ranks))
+    stages_ = &ranks->pipeline();
 }
 
 ExpertLoad ExpertWatch::read(const program::Executor& executor) const {
-  std::vector<std::vector<int64_t>> layers;
-  for (const std::string& name : names_) layers.push_back(executor.read_all<int64_t>(name));
-  return load_of(layers);
+  std::vector<LayerLoad> known;
+  for (const Layer& layer : layers_) {
+    if (!layer.counts.empty()) known.push_back({layer.layer, executor.read_all<int64_t>(layer.counts)});
+  }
+  if (stages_ == nullptr) return load_of(std::move(known));
+  // One stage has counted a layer, the others add nothing to it.
+  std::vector<double> all(layers_.size() * experts_);
+  for (size_t i = 0, own = 0; i < layers_.size(); ++i) {
+    if (layers_[i].counts.empty()) continue;
+    std::copy(known[own].tokens.begin(), known[own].tokens.end(),
+              all.begin() + static_cast<std::ptrdiff_t>(i * experts_));
+    ++own;
+  }
+  comm::sum_over(*stages_, all);
+  known.clear();
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(i * experts_);
+    known.push_back({layers_[i].layer, {first, first + static_cast<std::ptrdiff_t>(experts_)}});
+  }
+  return load_of(std::move(known));
 }
 
-ExpertLoad load_of(const std::vector<std::vector<int64_t>>& layers) {
+ExpertLoad load_of(std::vector<LayerLoad> layers) {
   ExpertLoad load;
-  for (const std::vector<int64_t>& counts : layers) {
+  for (const LayerLoad& layer : layers) {
+    const std::vector<int64_t>& counts = layer.tokens;
     const auto all = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
     const auto experts = static_cast<double>(counts.size());
     load.dead += std::count(counts.begin(), counts.end(), 0);
@@ -37,6 +75,7 @@ ExpertLoad load_of(const std::vector<std::vector<int64_t>>& layers) {
     load.entropy +=
         (counts.size() > 1 ? entropy / std::log(experts) : 1) / static_cast<double>(layers.size());
   }
+  load.layers = std::move(layers);
   return load;
 }
 

@@ -1,6 +1,7 @@
 // How busy the experts of a model were in a step.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,12 @@
 
 namespace strata::train {
 
+// A layer with experts in a step, over all ranks.
+struct LayerLoad {
+  int64_t layer = 0;            // of the model
+  std::vector<int64_t> tokens;  // by expert: slots of tokens that went to it
+};
+
 struct ExpertLoad {
   // Of the layer where it is greatest: the busiest expert's tokens above the mean, over the mean ("MaxVio",
   // arXiv 2408.15664).
@@ -16,21 +23,31 @@ struct ExpertLoad {
   // The mean over layers of the entropy of the shares that experts have of the tokens, over that of equal
   // shares: 1 where all are equally busy.
   double entropy = 0;
-  int64_t dead = 0;  // experts that had no token, over all layers
+  int64_t dead = 0;               // experts that had no token, over all layers
+  std::vector<LayerLoad> layers;  // ascending
 };
 
-// Reads what a rank's layers counted, of all ranks that have them.
+// Reads what was counted of all layers with experts. In a pipeline the ranks at the first place of all other
+// axes tell each other what their stages have counted, so that the first rank knows all layers; others know
+// their own.
 class ExpertWatch {
  public:
-  ExpertWatch(const models::ModelConfig& model, const graph::Graph& graph);
-  bool has_experts() const { return !names_.empty(); }
+  // `graph`: of this rank's training program. nullptr: one rank alone.
+  ExpertWatch(const models::ModelConfig& model, const graph::Graph& graph, const program::Ranks* ranks);
+  bool has_experts() const { return !layers_.empty(); }
   ExpertLoad read(const program::Executor& executor) const;
 
  private:
-  std::vector<std::string> names_;  // of the counts
+  struct Layer {
+    int64_t layer = 0;
+    std::string counts;  // a value of the executor; empty: another stage has the layer
+  };
+  std::vector<Layer> layers_;
+  size_t experts_ = 0;
+  comm::Communicator* stages_ = nullptr;  // that tell each other; nullptr: nobody needs to
 };
 
-// Of the counts of each layer.
-ExpertLoad load_of(const std::vector<std::vector<int64_t>>& layers);
+// Figures over these layers.
+ExpertLoad load_of(std::vector<LayerLoad> layers);
 
 }  // namespace strata::train

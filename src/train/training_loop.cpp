@@ -404,7 +404,7 @@ StepNews TrainingLoop::news() {
   };
   news.balance_loss_sum = sum_of("balance_loss_sum");
   news.router_z_loss_sum = sum_of("router_z_loss_sum");
-  if (!experts_) experts_.emplace(model_, graph);
+  if (!experts_) experts_.emplace(model_, graph, ranks_);
   if (experts_->has_experts()) record_.experts = experts_->read(*executor_);
   if (ranks_ == nullptr) return news;
   if (!ranks_->is_first_holder(graph.value(graph.find_value("loss_sum")).placements))
