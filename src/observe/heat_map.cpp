@@ -14,7 +14,6 @@ namespace strata::observe {
 namespace {
 
 constexpr double kWidth = 1160, kLeft = 110, kRight = 16, kTop = 40, kBottom = 28;
-constexpr size_t kMostColumns = 96;
 constexpr int kLevels = 12;
 constexpr size_t kMostNames = 16;  // of rows, with room to read them
 
@@ -40,8 +39,8 @@ Limits limits_of(std::vector<double> values) {
   return {values.front(), cut ? most : values.back(), cut};
 }
 
-std::vector<std::vector<double>> thinned(const std::vector<std::vector<double>>& columns) {
-  const size_t count = std::min(columns.size(), kMostColumns);
+std::vector<std::vector<double>> thinned(const std::vector<std::vector<double>>& columns, size_t most) {
+  const size_t count = std::min(columns.size(), most);
   std::vector<std::vector<double>> out(count);
   for (size_t i = 0; i < columns.size(); ++i) {
     std::vector<double>& into = out[i * count / columns.size()];
@@ -91,7 +90,7 @@ std::string draw_heat_map(const HeatMap& map) {
                        kWidth / 2, (kTop + bottom) / 2);
   const Limits limits = limits_of(std::move(values));
   out += legend(map, limits);
-  const auto columns = thinned(map.columns);
+  const auto columns = thinned(map.columns, map.most_columns);
   const double cell_width = (kWidth - kLeft - kRight) / static_cast<double>(columns.size());
   // A path for each shade; cells of a row that share one are one rectangle.
   std::array<std::string, kLevels> shades;

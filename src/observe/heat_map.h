@@ -13,9 +13,10 @@ struct HeatMap {
   std::vector<std::vector<double>> columns;  // values by row; NaN: left empty
   std::string first, last;                   // what stands under the first and the last column
   std::function<std::string(double)> text;   // a value as the legend shows it
+  size_t most_columns = 96;                  // that are drawn
 };
 
-// An <svg> element. At most 96 columns are drawn: of neighbours that share one, the largest value.
+// An <svg> element. Of neighbours that share a column, it has the largest value.
 std::string draw_heat_map(const HeatMap& map);
 
 }  // namespace strata::observe

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "observe/chart.h"
+#include "observe/expert_section.h"
 #include "observe/live_chart.h"
 #include "observe/markup.h"
 #include "observe/plot.h"
@@ -219,6 +220,15 @@ std::string evaluation_cards(const MetricsTable& metrics) {
   return out;
 }
 
+// Charts of what only models with experts have.
+std::string expert_cards(const MetricsTable& metrics) {
+  if (metrics.column("expert_max_vio").empty()) return "";
+  using Look = LiveLine::Look;
+  return column_card(metrics, "expert_max_vio", "Busiest expert above the mean (MaxVio, largest of a layer)",
+                     "", Look::kNoisy, true) +
+         column_card(metrics, "expert_entropy", "Entropy of experts (1: equally busy)", "", Look::kNoisy);
+}
+
 std::string charts(const RunPageData& run) {
   const MetricsTable& metrics = *run.metrics;
   using Look = LiveLine::Look;
@@ -226,7 +236,7 @@ std::string charts(const RunPageData& run) {
          column_card(metrics, "lr", "Learning rate", "", Look::kLine) +
          column_card(metrics, "tokens_per_s", "Tokens per second", "tokens/s", Look::kNoisy, true) +
          mfu_card(metrics) + column_card(metrics, "param_norm", "Parameter norm", "", Look::kLine) +
-         evaluation_cards(metrics);
+         evaluation_cards(metrics) + expert_cards(metrics);
 }
 
 // Twelve colours around the wheel, legible on light and dark.
@@ -366,8 +376,8 @@ std::string run_page_html(const RunPageData& run) {
                      std::floor(progress_of(run) * 100), name_of(run.state));
   out += "<style>" + chart_style() + kPageStyle + "</style></head>\n<body><main>\n";
   out += header(run) + tiles(run) + "<div class=\"grid\">\n";
-  out += charts(run) + rank_section(run.ranks, *run.metrics) + step_time(run) + memory(run) + facts(run) +
-         samples(run) + events(run) + go_on(run);
+  out += charts(run) + expert_section(run.experts) + rank_section(run.ranks, *run.metrics) + step_time(run) +
+         memory(run) + facts(run) + samples(run) + events(run) + go_on(run);
   out += "</div>\n</main>\n<script>";
   out += kPageScript;
   return out + "</script></body></html>\n";

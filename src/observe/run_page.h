@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "observe/expert_log.h"
 #include "observe/metrics.h"
 #include "observe/rank_log.h"
 
@@ -51,6 +52,7 @@ struct RunPageData {
   std::vector<std::pair<std::string, std::string>> facts;  // "model" → "llama3-29m", …
   const MetricsTable* metrics = nullptr;                   // must not be null
   std::vector<RankSample> ranks;                           // oldest first; of one rank none
+  std::vector<ExpertSample> experts;                       // oldest first; of a dense model none
   std::vector<TimeShare> step_time;
   std::vector<MemoryShare> memory;
   std::vector<RunEvent> events;    // oldest first

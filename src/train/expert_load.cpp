@@ -1,14 +1,11 @@
 #include "train/expert_load.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "comm/exchange.h"
 
 namespace strata::train {
-
 namespace {
 
 // Whether a rank stands at the first place of every axis but the pipeline's.
@@ -35,7 +32,7 @@ ExpertWatch::ExpertWatch(const models::ModelConfig& model, const graph::Graph& g
 }
 
 ExpertLoad ExpertWatch::read(const program::Executor& executor) const {
-  std::vector<LayerLoad> known;
+  std::vector<observe::LayerTokens> known;
   for (const Layer& layer : layers_) {
     if (!layer.counts.empty()) known.push_back({layer.layer, executor.read_all<int64_t>(layer.counts)});
   }
@@ -57,23 +54,13 @@ ExpertLoad ExpertWatch::read(const program::Executor& executor) const {
   return load_of(std::move(known));
 }
 
-ExpertLoad load_of(std::vector<LayerLoad> layers) {
+ExpertLoad load_of(std::vector<observe::LayerTokens> layers) {
   ExpertLoad load;
-  for (const LayerLoad& layer : layers) {
-    const std::vector<int64_t>& counts = layer.tokens;
-    const auto all = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
-    const auto experts = static_cast<double>(counts.size());
-    load.dead += std::count(counts.begin(), counts.end(), 0);
-    if (all == 0) continue;
-    const auto most = static_cast<double>(*std::max_element(counts.begin(), counts.end()));
-    load.max_violation = std::max(load.max_violation, most * experts / all - 1);
-    double entropy = 0;
-    for (const int64_t count : counts) {
-      const double share = static_cast<double>(count) / all;
-      if (count > 0) entropy -= share * std::log(share);
-    }
-    load.entropy +=
-        (counts.size() > 1 ? entropy / std::log(experts) : 1) / static_cast<double>(layers.size());
+  for (const observe::LayerTokens& layer : layers) {
+    const observe::ExpertSpread spread = observe::spread_of(layer.tokens);
+    load.max_violation = std::max(load.max_violation, spread.max_violation);
+    load.entropy += spread.entropy / static_cast<double>(layers.size());
+    load.dead += spread.dead;
   }
   load.layers = std::move(layers);
   return load;

@@ -6,25 +6,16 @@
 #include <vector>
 
 #include "models/model.h"
+#include "observe/expert_load.h"
 #include "program/executor.h"
 
 namespace strata::train {
 
-// A layer with experts in a step, over all ranks.
-struct LayerLoad {
-  int64_t layer = 0;            // of the model
-  std::vector<int64_t> tokens;  // by expert: slots of tokens that went to it
-};
-
 struct ExpertLoad {
-  // Of the layer where it is greatest: the busiest expert's tokens above the mean, over the mean ("MaxVio",
-  // arXiv 2408.15664).
-  double max_violation = 0;
-  // The mean over layers of the entropy of the shares that experts have of the tokens, over that of equal
-  // shares: 1 where all are equally busy.
-  double entropy = 0;
-  int64_t dead = 0;               // experts that had no token, over all layers
-  std::vector<LayerLoad> layers;  // ascending
+  double max_violation = 0;                  // of the layer where it is greatest
+  double entropy = 0;                        // the mean over layers
+  int64_t dead = 0;                          // over all layers
+  std::vector<observe::LayerTokens> layers;  // ascending, of all ranks
 };
 
 // Reads what was counted of all layers with experts. In a pipeline the ranks at the first place of all other
@@ -48,6 +39,6 @@ class ExpertWatch {
 };
 
 // Figures over these layers.
-ExpertLoad load_of(std::vector<LayerLoad> layers);
+ExpertLoad load_of(std::vector<observe::LayerTokens> layers);
 
 }  // namespace strata::train

@@ -102,6 +102,8 @@ RunReporter::RunReporter(FileSystem& files, const config::RunConfig& config,
   table_ = observe::read_metrics(folder_ / "metrics.jsonl");
   if (const program::Ranks* ranks = executor.ranks())
     ranks_.emplace(files, folder_, ranks->all().size(), config.log.interval_steps, start_step);
+  if (executor.set().options.model.experts.count > 0)
+    experts_.emplace(files, folder_, config.log.interval_steps, start_step);
   if (config.log.tensorboard) {
     files.create_directories(folder_ / "tensorboard");
     tensorboard_.emplace(files, folder_ / "tensorboard", unix_seconds());
@@ -137,6 +139,7 @@ void RunReporter::step(const StepRecord& record) {
   for (const auto& [name, value] : record.evaluations) fields.push_back({name, value});
   metrics_.step(record.step, fields);
   if (ranks_) ranks_->step(record.step, figures_of(record.ranks));
+  if (record.experts) experts_->step(record.step, record.experts->layers);
   table_.add_step(record.step, fields);
   if (tensorboard_) {
     std::vector<std::pair<std::string, double>> scalars{{"loss", record.loss},
@@ -218,6 +221,7 @@ void RunReporter::redraw(observe::RunState state, const std::string& why) {
   page.facts = facts_;
   page.metrics = &table_;
   if (ranks_) page.ranks = ranks_->samples();
+  if (experts_) page.experts = experts_->samples();
   const double steps = static_cast<double>(std::max<int64_t>(1, steps_seen_));
   for (const auto& [family, seconds] : seconds_by_family(executor_)) {
     if (seconds > 0) page.step_time.push_back({family, seconds * 1e3 / steps});
@@ -243,6 +247,7 @@ void RunReporter::redraw(observe::RunState state, const std::string& why) {
 
 void RunReporter::finish(observe::RunState state, const std::string& why) {
   progress_.finish();
+  if (experts_) experts_->flush();
   redraw(state, why);
   metrics_.sync();
 }

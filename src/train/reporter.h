@@ -60,7 +60,10 @@ class RunReporter final : public Reporter {
   void step(const StepRecord& record) override;
   void event(const std::string& name, int64_t step, const observe::MetricFields& fields = {}) override;
   void sample(int64_t step, const std::string& prompt, const std::string& text) override;
-  void sync() override { metrics_.sync(); }
+  void sync() override {
+    metrics_.sync();
+    if (experts_) experts_->flush();
+  }
   void fact(const std::string& name, const std::string& text) override { facts_.emplace_back(name, text); }
   void extension(const std::string& sets) override { extension_ = sets; }
   void finish(observe::RunState state, const std::string& why = "") override;
@@ -77,7 +80,8 @@ class RunReporter final : public Reporter {
   observe::MetricsSink metrics_;
   observe::MetricsTable table_;
   observe::Progress progress_;
-  std::optional<observe::RankLog> ranks_;  // where there are several
+  std::optional<observe::RankLog> ranks_;      // where there are several
+  std::optional<observe::ExpertLog> experts_;  // of models with experts
   std::optional<observe::TensorBoardWriter> tensorboard_;
   std::string extension_;
   std::vector<std::pair<std::string, std::string>> facts_;

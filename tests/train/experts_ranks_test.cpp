@@ -41,6 +41,11 @@ TEST_P(ExpertsOnRanks, TrainAsOne) {
   for (const char* key : {"expert_max_vio", "expert_entropy", "dead_experts"}) {
     EXPECT_NEAR(values_of(tiny.folder("ranks"), key)[0], values_of(tiny.folder("one"), key)[0], 1e-9) << key;
   }
+  const auto first_line = [&](const char* run) {
+    const std::string text = read_file(tiny.folder(run) / "experts.jsonl");
+    return text.substr(0, text.find('\n'));
+  };
+  EXPECT_EQ(first_line("ranks"), first_line("one")) << "the first step's tokens of each expert";
 }
 
 INSTANTIATE_TEST_SUITE_P(
