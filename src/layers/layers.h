@@ -99,7 +99,8 @@ struct Context {
   ExpertLayout expert_layout = {};
   // Losses that blocks have added, each in terms of the main one (graph::WeightedLoss::in_main_terms).
   std::vector<ValueId> losses = {};
-  // Of each layer with experts: how many slots of this rank's tokens went to each, i64[experts].
+  // Of each layer with experts, over this rank's tokens: (log Σ exp logits)² of those with a target, f64[1],
+  // and how many slots went to each expert, i64[experts].
   std::vector<ValueId> expert_tokens = {};
   // What their layers' loads add up to, with MoeSpec::pool_layers.
   ops::RouterSumsOf pooled = {kNone, kNone};

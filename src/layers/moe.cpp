@@ -70,6 +70,9 @@ ops::RouterSumsOf sums_of(Context& context, const MoeSpec& spec, ValueId logits,
 
 void add_balance(Context& context, const MoeSpec& spec, ValueId logits, const ops::Routed& routed) {
   Graph& graph = context.graph;
+  const ValueId targets = rows_of_stream(context, context.targets);
+  context.expert_tokens.push_back(metric(context, spec.name + ".router_squares", DType::kF64, 1));
+  ops::router_z_loss(graph, logits, targets, context.expert_tokens.back(), 1);
   context.expert_tokens.push_back(metric(context, spec.name + ".expert_tokens", DType::kI64, spec.experts));
   ops::count_experts(graph, routed.ids, context.expert_tokens.back());
   if (spec.balance_coefficient != 0) {
@@ -90,8 +93,7 @@ void add_balance(Context& context, const MoeSpec& spec, ValueId logits, const op
     }
   }
   if (spec.z_coefficient != 0) {
-    ops::router_z_loss(graph, logits, rows_of_stream(context, context.targets),
-                       shared_sum(context, "router_z_loss_sum"), spec.z_coefficient);
+    ops::router_z_loss(graph, logits, targets, shared_sum(context, "router_z_loss_sum"), spec.z_coefficient);
   }
 }
 

@@ -141,6 +141,13 @@ std::string sentence_of(const MetricsEvent& event) {
   if (kind == "interrupt") return "stopped by the user; saved";
   if (kind == "time_limit") return "stopped by its time limit; saved";
   if (kind == "finish") return fmt::format("all {} steps are done", event.at_step);
+  if (kind == "routing_collapse") {
+    return fmt::format(
+        "the routing of layers {} has collapsed: layer {} uses as few as {:.1f} experts, and {:.0f} have no "
+        "token (docs/experts.md); more moe.aux_coef or moe.bias_rate, or a smaller optimizer.lr, may help",
+        text_of(event, "layers"), number_of(event, "layer"), number_of(event, "experts_in_use"),
+        number_of(event, "dead_experts"));
+  }
   if (kind == "diverged") {
     return fmt::format("loss {} and gradient norm {} are not finite", number_of(event, "loss"),
                        number_of(event, "grad_norm"));

@@ -226,7 +226,9 @@ std::string expert_cards(const MetricsTable& metrics) {
   using Look = LiveLine::Look;
   return column_card(metrics, "expert_max_vio", "Busiest expert above the mean (MaxVio, largest of a layer)",
                      "", Look::kNoisy, true) +
-         column_card(metrics, "expert_entropy", "Entropy of experts (1: equally busy)", "", Look::kNoisy);
+         column_card(metrics, "expert_entropy", "Entropy of experts (1: equally busy)", "", Look::kNoisy) +
+         column_card(metrics, "router_z", "Log Σ exp of router logits (RMS, largest of a layer)", "",
+                     Look::kNoisy);
 }
 
 std::string charts(const RunPageData& run) {

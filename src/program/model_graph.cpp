@@ -53,8 +53,8 @@ models::Losses no_losses(Graph& graph) {
   return {{}, metric("token_count", DType::kI64)};
 }
 
-// The counts of all ranks under the names that a rank's own have had.
-void sum_expert_tokens(Graph& graph, const std::vector<graph::ValueId>& own) {
+// What all ranks have counted of their routers, under the names that a rank's own counts have had.
+void sum_router_counts(Graph& graph, const std::vector<graph::ValueId>& own) {
   graph.set_phase(graph::Phase::kUpdate);
   const std::vector<graph::ValueId> sums = graph::sum_over_ranks(graph, own);
   graph.set_phase(graph::Phase::kForward);
@@ -241,7 +241,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
       graph::differentiate(graph, losses.all);
     }
     graph::scatter_gradients(graph, options.zero);
-    sum_expert_tokens(graph, context.expert_tokens);
+    sum_router_counts(graph, context.expert_tokens);
     STRATA_CHECK(options.rule_of != nullptr, "a training program needs the optimizer's rules");
     model.states = optim::add_update(graph, losses.token_count, options.rule_of).states;
   } else if (options.pipeline != nullptr) {

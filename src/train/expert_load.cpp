@@ -1,7 +1,8 @@
 #include "train/expert_load.h"
 
 #include <algorithm>
-#include <utility>
+#include <cmath>
+#include <span>
 
 #include "comm/exchange.h"
 
@@ -23,46 +24,39 @@ ExpertWatch::ExpertWatch(const models::ModelConfig& model, const graph::Graph& g
     : experts_(static_cast<size_t>(model.experts.count)) {
   for (int64_t layer = 0; layer < model.layers; ++layer) {
     if (!model.experts.at(layer)) continue;
-    std::string counts = "layers." + std::to_string(layer) + ".ffn.expert_tokens";
-    if (graph.find_value(counts) == graph::kNone) counts.clear();
-    layers_.push_back({layer, std::move(counts)});
+    const std::string block = "layers." + std::to_string(layer) + ".ffn.";
+    layers_.push_back({layer, block + "expert_tokens", block + "router_squares",
+                       graph.find_value(block + "expert_tokens") != graph::kNone});
   }
   if (ranks != nullptr && ranks->mesh().size("pipeline") > 1 && is_first_of_its_stage(*ranks))
     stages_ = &ranks->pipeline();
 }
 
-ExpertLoad ExpertWatch::read(const program::Executor& executor) const {
-  std::vector<observe::LayerTokens> known;
-  for (const Layer& layer : layers_) {
-    if (!layer.counts.empty()) known.push_back({layer.layer, executor.read_all<int64_t>(layer.counts)});
-  }
-  if (stages_ == nullptr) return load_of(std::move(known));
-  // One stage has counted a layer, the others add nothing to it.
-  std::vector<double> all(layers_.size() * experts_);
-  for (size_t i = 0, own = 0; i < layers_.size(); ++i) {
-    if (layers_[i].counts.empty()) continue;
-    std::copy(known[own].tokens.begin(), known[own].tokens.end(),
-              all.begin() + static_cast<std::ptrdiff_t>(i * experts_));
-    ++own;
-  }
-  comm::sum_over(*stages_, all);
-  known.clear();
+ExpertLoad ExpertWatch::read(const program::Executor& executor, double targets) const {
+  // By layer the counts and then the squares. One stage has a layer, and the others add nothing to it.
+  const size_t width = experts_ + 1;
+  std::vector<double> all(layers_.size() * width);
   for (size_t i = 0; i < layers_.size(); ++i) {
-    const auto first = all.begin() + static_cast<std::ptrdiff_t>(i * experts_);
-    known.push_back({layers_[i].layer, {first, first + static_cast<std::ptrdiff_t>(experts_)}});
+    if (!layers_[i].is_here) continue;
+    const auto counts = executor.read_all<int64_t>(layers_[i].counts);
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(i * width);
+    *std::copy(counts.begin(), counts.end(), first) = executor.read<double>(layers_[i].squares);
   }
-  return load_of(std::move(known));
-}
-
-ExpertLoad load_of(std::vector<observe::LayerTokens> layers) {
+  if (stages_ != nullptr) comm::sum_over(*stages_, all);
   ExpertLoad load;
-  for (const observe::LayerTokens& layer : layers) {
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    if (stages_ == nullptr && !layers_[i].is_here) continue;
+    const std::span<const double> of_layer(all.data() + i * width, width);
+    observe::LayerTokens& layer = load.layers.emplace_back();
+    layer.layer = layers_[i].layer;
+    for (const double count : of_layer.first(experts_)) layer.tokens.push_back(std::llround(count));
+    if (targets > 0) load.router_z = std::max(load.router_z, std::sqrt(of_layer.back() / targets));
     const observe::ExpertSpread spread = observe::spread_of(layer.tokens);
     load.max_violation = std::max(load.max_violation, spread.max_violation);
-    load.entropy += spread.entropy / static_cast<double>(layers.size());
+    load.entropy += spread.entropy;
     load.dead += spread.dead;
   }
-  load.layers = std::move(layers);
+  if (!load.layers.empty()) load.entropy /= static_cast<double>(load.layers.size());
   return load;
 }
 

@@ -12,9 +12,11 @@
 namespace strata::train {
 
 struct ExpertLoad {
-  double max_violation = 0;                  // of the layer where it is greatest
-  double entropy = 0;                        // the mean over layers
-  int64_t dead = 0;                          // over all layers
+  double max_violation = 0;  // of the layer where it is greatest
+  double entropy = 0;        // the mean over layers
+  int64_t dead = 0;          // over all layers
+  // Root mean square over tokens of log Σ exp of the router's logits, of the layer where it is greatest.
+  double router_z = 0;
   std::vector<observe::LayerTokens> layers;  // ascending, of all ranks
 };
 
@@ -26,19 +28,18 @@ class ExpertWatch {
   // `graph`: of this rank's training program. nullptr: one rank alone.
   ExpertWatch(const models::ModelConfig& model, const graph::Graph& graph, const program::Ranks* ranks);
   bool has_experts() const { return !layers_.empty(); }
-  ExpertLoad read(const program::Executor& executor) const;
+  // `targets`: of all ranks in the step.
+  ExpertLoad read(const program::Executor& executor, double targets) const;
 
  private:
   struct Layer {
     int64_t layer = 0;
-    std::string counts;  // a value of the executor; empty: another stage has the layer
+    std::string counts, squares;  // values of the executor
+    bool is_here = false;         // else another stage has the layer
   };
   std::vector<Layer> layers_;
   size_t experts_ = 0;
   comm::Communicator* stages_ = nullptr;  // that tell each other; nullptr: nobody needs to
 };
-
-// Figures over these layers.
-ExpertLoad load_of(std::vector<observe::LayerTokens> layers);
 
 }  // namespace strata::train

@@ -1,6 +1,7 @@
 #include "train/reporter.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -102,8 +103,10 @@ RunReporter::RunReporter(FileSystem& files, const config::RunConfig& config,
   table_ = observe::read_metrics(folder_ / "metrics.jsonl");
   if (const program::Ranks* ranks = executor.ranks())
     ranks_.emplace(files, folder_, ranks->all().size(), config.log.interval_steps, start_step);
-  if (executor.set().options.model.experts.count > 0)
+  if (const models::Experts& experts = executor.set().options.model.experts; experts.count > 0) {
     experts_.emplace(files, folder_, config.log.interval_steps, start_step);
+    alarm_.emplace(experts.route.k);
+  }
   if (config.log.tensorboard) {
     files.create_directories(folder_ / "tensorboard");
     tensorboard_.emplace(files, folder_ / "tensorboard", unix_seconds());
@@ -129,6 +132,7 @@ void RunReporter::step(const StepRecord& record) {
   if (record.experts) {
     fields.push_back({"balance_loss", record.balance_loss});
     fields.push_back({"router_z_loss", record.router_z_loss});
+    fields.push_back({"router_z", record.experts->router_z});
     fields.push_back({"expert_max_vio", record.experts->max_violation});
     fields.push_back({"expert_entropy", record.experts->entropy});
     fields.push_back({"dead_experts", record.experts->dead});
@@ -139,7 +143,6 @@ void RunReporter::step(const StepRecord& record) {
   for (const auto& [name, value] : record.evaluations) fields.push_back({name, value});
   metrics_.step(record.step, fields);
   if (ranks_) ranks_->step(record.step, figures_of(record.ranks));
-  if (record.experts) experts_->step(record.step, record.experts->layers);
   table_.add_step(record.step, fields);
   if (tensorboard_) {
     std::vector<std::pair<std::string, double>> scalars{{"loss", record.loss},
@@ -161,9 +164,24 @@ void RunReporter::step(const StepRecord& record) {
                  record.step_seconds, logged);
   for (const auto& [name, value] : record.evaluations)
     progress_.note(fmt::format("{} {:.4f} at step {}", name, value, record.step));
+  if (record.experts) watch_routing(record);
   // The page shows the run as it goes, and must not cost more than a small part of it.
   if (monotonic_seconds() - last_redraw_ > std::max(5.0, 200 * redraw_seconds_))
     redraw(observe::RunState::kRunning);
+}
+
+void RunReporter::watch_routing(const StepRecord& record) {
+  experts_->step(record.step, record.experts->layers);
+  const auto found = alarm_->step(record.experts->layers);
+  if (!found) return;
+  event("routing_collapse", record.step,
+        {{"layers", fmt::format("{}", fmt::join(found->layers, ", "))},
+         {"layer", found->worst},
+         {"experts_in_use", found->spread.in_use},
+         {"dead_experts", found->spread.dead},
+         {"max_vio", found->spread.max_violation}});
+  progress_.note(
+      fmt::format("warning: step {}: {}", record.step, observe::sentence_of(table_.events().back())));
 }
 
 void RunReporter::event(const std::string& name, int64_t step, const observe::MetricFields& fields) {

@@ -15,6 +15,7 @@
 #include "observe/tensorboard.h"
 #include "observe/trace.h"
 #include "program/executor.h"
+#include "train/collapse_alarm.h"
 #include "train/expert_load.h"
 #include "train/step_news.h"
 
@@ -69,6 +70,8 @@ class RunReporter final : public Reporter {
   void finish(observe::RunState state, const std::string& why = "") override;
 
  private:
+  // Watches the routers, where there are any.
+  void watch_routing(const StepRecord& record);
   // Redraws loss.svg and index.html.
   void redraw(observe::RunState state, const std::string& why = "");
 
@@ -82,6 +85,7 @@ class RunReporter final : public Reporter {
   observe::Progress progress_;
   std::optional<observe::RankLog> ranks_;      // where there are several
   std::optional<observe::ExpertLog> experts_;  // of models with experts
+  std::optional<CollapseAlarm> alarm_;         // of the same
   std::optional<observe::TensorBoardWriter> tensorboard_;
   std::string extension_;
   std::vector<std::pair<std::string, std::string>> facts_;

@@ -405,7 +405,6 @@ StepNews TrainingLoop::news() {
   news.balance_loss_sum = sum_of("balance_loss_sum");
   news.router_z_loss_sum = sum_of("router_z_loss_sum");
   if (!experts_) experts_.emplace(model_, graph, ranks_);
-  if (experts_->has_experts()) record_.experts = experts_->read(*executor_);
   if (ranks_ == nullptr) return news;
   if (!ranks_->is_first_holder(graph.value(graph.find_value("loss_sum")).placements))
     news.loss_sum = news.tokens = 0;
@@ -428,6 +427,7 @@ void TrainingLoop::take_losses(const std::vector<StepNews>& all) {
     record_.router_z_loss /= tokens;
   }
   record_.loss = tokens > 0 ? sum / tokens : 0.0;
+  if (experts_->has_experts()) record_.experts = experts_->read(*executor_, tokens);
   if (all.size() > 1) record_.ranks = all;
 }
 

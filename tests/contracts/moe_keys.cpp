@@ -45,6 +45,11 @@ void coefficients(const std::string&) {
   EXPECT_NEAR(first(half, "router_z_loss"), 0.25 * first(one, "router_z_loss"), 1e-6);
   // First logits are small: each z is near (log 6)².
   EXPECT_NEAR(first(one, "router_z_loss"), 2 * std::pow(std::log(6.0), 2), 0.3);
+  // The layer with the greater mean square, of the two that the loss adds up.
+  const double square = std::pow(first(one, "router_z"), 2);
+  EXPECT_LT(square, first(one, "router_z_loss"));
+  EXPECT_GE(square, first(one, "router_z_loss") / 2 - 1e-9);
+  EXPECT_EQ(first(none, "router_z"), first(one, "router_z"));
   EXPECT_EQ(first(none, "balance_loss"), 0.0);
   EXPECT_EQ(first(none, "router_z_loss"), 0.0);
   // The family's own.

@@ -148,7 +148,8 @@ TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
   }
   std::vector<const char*> names{"loss_sum", "token_count", "grad_norm", "param_norm"};
   if (options.model.experts.count > 0)
-    names.insert(names.end(), {"balance_loss_sum", "router_z_loss_sum", "layers.1.ffn.expert_tokens"});
+    names.insert(names.end(), {"balance_loss_sum", "router_z_loss_sum", "layers.1.ffn.expert_tokens",
+                               "layers.1.ffn.router_squares"});
   for (const char* name : names) expect_near(ranks.whole(name), one.whole(name), making.tolerance, name);
 }
 

@@ -28,7 +28,7 @@ TEST_P(ExpertsOnRanks, TrainAsOne) {
   const TinyRun tiny;
   tiny.train(model, "one");
   tiny.train_ranks(tiny.config(model + layout.sets, "ranks"), layout.ranks);
-  for (const char* key : {"loss", "grad_norm", "balance_loss", "router_z_loss"}) {
+  for (const char* key : {"loss", "grad_norm", "balance_loss", "router_z_loss", "router_z"}) {
     const auto one = values_of(tiny.folder("one"), key), ranks = values_of(tiny.folder("ranks"), key);
     ASSERT_EQ(one.size(), ranks.size());
     ASSERT_FALSE(one.empty());
