@@ -31,14 +31,17 @@ struct TrainOptions {
 };
 int run_training(const TrainOptions& options);
 
-// strata eval --model DIR --tokens FILE|--text FILE --sequence-length N, or --task NAME --jsonl FILE
+// strata eval --model DIR --tokens FILE|--text FILE --sequence-length N, or --task NAME --jsonl FILE, or
+// --experts [--tokens FILE]… [--text FILE]…
 struct EvalOptions {
-  std::string model = {};  // as checkpoint::resolve_model takes it
-  std::string tokens = {}, text = {};
-  std::string task = {}, jsonl = {};  // a name of task_format.h and its questions
-  int64_t limit = 0;                  // of the questions; 0: all
-  std::string samples = {};           // where each question's scores are written; empty: nowhere
-  bool force = false;                 // replace that file
+  std::string model = {};                           // as checkpoint::resolve_model takes it
+  std::vector<std::string> tokens = {}, text = {};  // one of both; with `experts` any number, or none
+  bool experts = false;                             // where tokens go, instead of the loss alone
+  int64_t max_tokens = 65536;                       // of each source of `experts`; 0: all
+  std::string task = {}, jsonl = {};                // a name of task_format.h and its questions
+  int64_t limit = 0;                                // of the questions; 0: all
+  std::string samples = {};  // where each question's scores are written; empty: nowhere
+  bool force = false;        // replace that file
   int64_t sequence_length = 0;
   std::optional<int64_t> stride = {};  // unset: sequence_length
   std::vector<std::string> sets = {};

@@ -88,7 +88,8 @@ bool gives_losses(const program::Executor& executor, size_t index) {
 }
 
 EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalWindows& windows,
-                    const std::function<bool(double)>& go_on) {
+                    const std::function<bool(double)>& go_on,
+                    const std::function<void(const data::HostBatch&)>& before) {
   const int64_t sequences = executor.program(index).request.sequences;
   const program::Ranks* const ranks = executor.ranks();
   const int64_t parts = ranks != nullptr ? ranks->batch_parts() : 1;
@@ -102,6 +103,7 @@ EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalW
     // Behind the last window there are rows without targets.
     windows.fill(first + part * sequences, sequences, rows.view(), scratch);
     copy_rows(rows, windows.shape(), 0, executor, index, 0);
+    if (before) before(rows);
     for (size_t i = 0; i < script.size(); ++i) executor.run_in_script(index, i, false, first > 0);
     first += parts * sequences;
     result.loss_sum = executor.read<double>("loss_sum");

@@ -118,7 +118,7 @@ TEST_F(Trained, EvalEqualsAnIndependentComputation) {
     for (const bool documents : {false, true}) {
       const Expected expected = expected_loss(ids, length, stride, documents);
       cli::EvalOptions options{
-          .model = model(), .tokens = held(), .sequence_length = length, .stride = stride};
+          .model = model(), .tokens = {held()}, .sequence_length = length, .stride = stride};
       if (documents) options.sets.push_back("data.pack=\"documents\"");
       const json found = evaluated(options);
       const std::string what = fmt::format("length {} stride {} documents {}", length, stride, documents);
@@ -131,7 +131,7 @@ TEST_F(Trained, EvalEqualsAnIndependentComputation) {
 
 TEST_F(Trained, EvalOfText) {
   const json found =
-      evaluated({.model = model(), .text = tiny_->path("a.txt").string(), .sequence_length = 32});
+      evaluated({.model = model(), .text = {tiny_->path("a.txt").string()}, .sequence_length = 32});
   const auto tokenizer = inference::open_model(model()).tokenizer;
   const std::string text = read_file(tiny_->path("a.txt"));
   auto ids = tokenizer->encode(text);
@@ -159,7 +159,7 @@ TEST_F(Trained, EvalOfTextIsTheRunsOwn) {
       wanted = line.value("eval/valid/loss", wanted);
     }
     const json found = evaluated({.model = (tiny_->folder(run) / "checkpoints/step-00000002").string(),
-                                  .text = tiny_->path("a.txt").string(),
+                                  .text = {tiny_->path("a.txt").string()},
                                   .sequence_length = 16,
                                   .sets = {"tokenizer.add_eos=" + ends}});
     EXPECT_NEAR(found["loss"].get<double>(), wanted, 1e-5) << run;
@@ -167,26 +167,28 @@ TEST_F(Trained, EvalOfTextIsTheRunsOwn) {
 }
 
 TEST_F(Trained, EvalRefuses) {
-  EXPECT_THROW(cli::run_evaluation({.model = model(), .tokens = held(), .sequence_length = 65}), ConfigError);
-  EXPECT_THROW(cli::run_evaluation({.model = model(), .tokens = held(), .sequence_length = 8, .stride = 9}),
+  EXPECT_THROW(cli::run_evaluation({.model = model(), .tokens = {held()}, .sequence_length = 65}),
                ConfigError);
-  EXPECT_THROW(
-      cli::run_evaluation(
-          {.model = model(), .tokens = held(), .sequence_length = 8, .sets = {"precision.compute=\"fp8\""}}),
-      ConfigError);
+  EXPECT_THROW(cli::run_evaluation({.model = model(), .tokens = {held()}, .sequence_length = 8, .stride = 9}),
+               ConfigError);
+  EXPECT_THROW(cli::run_evaluation({.model = model(),
+                                    .tokens = {held()},
+                                    .sequence_length = 8,
+                                    .sets = {"precision.compute=\"fp8\""}}),
+               ConfigError);
   EXPECT_THROW(cli::run_evaluation({.model = model(), .task = "hellaswag", .jsonl = "nowhere"}), ConfigError);
-  EXPECT_THROW(cli::run_evaluation({.model = tiny_->path("nowhere").string(), .tokens = held()}),
+  EXPECT_THROW(cli::run_evaluation({.model = tiny_->path("nowhere").string(), .tokens = {held()}}),
                ConfigError);
   // Tokens of another tokenizer than the model's, and documents that nobody can tell apart.
   put_tokens(tiny_->path("other.bin"), tiny_tokens(60, 99));
   put_file(tiny_->path("other.json"),
            json{{"dtype", "u16"}, {"tokenizer_hash", std::string(16, 'a')}}.dump());
   EXPECT_THROW(cli::run_evaluation(
-                   {.model = model(), .tokens = tiny_->path("other.bin").string(), .sequence_length = 8}),
+                   {.model = model(), .tokens = {tiny_->path("other.bin").string()}, .sequence_length = 8}),
                DataError);
   put_tokens(tiny_->path("wide.bin"), {1, 2, 3, 300, 5});
   EXPECT_THROW(cli::run_evaluation(
-                   {.model = model(), .tokens = tiny_->path("wide.bin").string(), .sequence_length = 8}),
+                   {.model = model(), .tokens = {tiny_->path("wide.bin").string()}, .sequence_length = 8}),
                DataError);
 }
 
@@ -256,13 +258,13 @@ TEST_F(Trained, TasksInTheLoop) {
 }
 
 TEST_F(Trained, ExportImportEval) {
-  const json whole = evaluated({.model = model(), .tokens = held(), .sequence_length = 16});
+  const json whole = evaluated({.model = model(), .tokens = {held()}, .sequence_length = 16});
   const Path exported = tiny_->path("exported");
   captured([&] { return cli::run_export({.source = model(), .target = exported, .dtype = "fp32"}); });
-  EXPECT_EQ(evaluated({.model = exported.string(), .tokens = held(), .sequence_length = 16}), whole);
+  EXPECT_EQ(evaluated({.model = exported.string(), .tokens = {held()}, .sequence_length = 16}), whole);
   const Path imported = tiny_->path("imported");
   captured([&] { return cli::run_import({.source = exported.string(), .target = imported}); });
-  EXPECT_EQ(evaluated({.model = imported.string(), .tokens = held(), .sequence_length = 16}), whole);
+  EXPECT_EQ(evaluated({.model = imported.string(), .tokens = {held()}, .sequence_length = 16}), whole);
   // What was imported is step 0 of a run, with its own tokenizer.
   const config::RunConfig config =
       tiny_->config({"data.train=[\"" + tiny_->path("corpus.txt").string() + "\"]"}, "imported");
@@ -275,7 +277,7 @@ TEST_F(Trained, ExportImportEval) {
   // Half the bits change the loss a little; its own dtype computes.
   const Path half = tiny_->path("half");
   captured([&] { return cli::run_export({.source = model(), .target = half, .dtype = "bf16"}); });
-  const double loss = evaluated({.model = half.string(), .tokens = held(), .sequence_length = 16})["loss"];
+  const double loss = evaluated({.model = half.string(), .tokens = {held()}, .sequence_length = 16})["loss"];
   EXPECT_NEAR(loss, whole["loss"].get<double>(), 0.05);
   EXPECT_THROW(cli::run_import({.source = exported.string(), .target = imported}), ConfigError)
       << "it holds a run";

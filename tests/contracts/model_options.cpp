@@ -350,6 +350,88 @@ void generate_json(const std::string&) {
   EXPECT_EQ(text.out, "the cat" + made["text"].get<std::string>() + "\n");
 }
 
+// Where tokens go that are all alike: to as many experts as each of them has, whose shares tell what the
+// other figures are.
+void eval_experts(const std::string&) {
+  const Desk desk;
+  desk.write_texts();
+  desk.write_run();
+  for (const auto& [name, id] : {std::pair{"fives.bin", uint16_t{5}}, {"nines.bin", uint16_t{9}}})
+    train::put_tokens(desk.path(name), std::vector<uint16_t>(600, id));
+  desk.put("moe.toml", R"([run]
+folder = "moe"
+[model]
+preset = "moe-30m-a10m"
+[model.override]
+num_hidden_layers = 2
+vocab_size = 300
+hidden_size = 32
+num_attention_heads = 4
+num_key_value_heads = 2
+head_dim = 8
+num_experts = 8
+num_experts_per_tok = 2
+moe_intermediate_size = 16
+[data]
+pack = "stream"
+[[data.source]]
+name = "fives"
+path = ["fives.bin"]
+[[data.source]]
+name = "nines"
+path = ["nines.bin"]
+[training]
+sequence_length = 16
+global_batch_size = 2
+steps = 1
+[precision]
+compute = "fp32"
+[device]
+threads = 1
+)");
+  ASSERT_EQ(desk.strata("train moe.toml").code, 0);
+  const std::string words = " --sequence-length 16" + kFp32;
+  const json found = desk.object("eval --experts --model moe --max-tokens 100" + words);
+  EXPECT_EQ(found["tokens"], 2 * 99);
+  ASSERT_EQ(found["sources"].size(), 2u);
+  EXPECT_EQ(found["sources"][0]["name"], "fives");
+  EXPECT_EQ(found["sources"][1]["tokens"], 99);
+  ASSERT_EQ(found["layers"].size(), 2u);
+  double specialisation = 0, most = 0;
+  int64_t dead = 0;
+  for (const json& layer : found["layers"]) {
+    double information = 0;
+    for (size_t expert = 0; expert < 8; ++expert) {
+      double mean = 0;
+      for (const json& shares : layer["shares_by_source"]) {
+        const double share = shares[expert];
+        EXPECT_TRUE(share == 0 || share == 0.5) << layer;
+        mean += share / 2;
+        information += share > 0 ? share / 2 * std::log2(share) : 0;
+      }
+      EXPECT_NEAR(layer["shares"][expert].get<double>(), mean, 1e-12);
+      information -= mean > 0 ? mean * std::log2(mean) : 0;
+      most = std::max(most, mean * 8 - 1);
+      dead += mean == 0;
+    }
+    EXPECT_NEAR(layer["information_bits"].get<double>(), information, 1e-9);
+    specialisation += information / 2;
+  }
+  EXPECT_NEAR(found["specialisation"].get<double>(), specialisation, 1e-9);
+  EXPECT_NEAR(found["max_vio"].get<double>(), most, 1e-9);
+  EXPECT_EQ(found["dead_experts"], dead);
+  // The same of files instead of the run's sources, and of all tokens.
+  const std::string files = " --tokens fives.bin --tokens nines.bin --max-tokens 0";
+  const json all = desk.object("eval --experts --model moe/final" + files + words);
+  EXPECT_EQ(all["tokens"], 2 * 599);
+  EXPECT_EQ(all["sources"][1]["name"], "nines.bin");
+  EXPECT_TRUE(has(desk.strata("eval --experts --model moe").out, "specialisation by source"));
+  EXPECT_FALSE(
+      desk.object("eval --experts --model moe --tokens fives.bin" + words).contains("specialisation"));
+  desk.refused("eval --model moe --tokens fives.bin --tokens nines.bin --sequence-length 16");
+  desk.refused("eval --model moe --tokens fives.bin --max-tokens 5 --sequence-length 16");
+}
+
 }  // namespace
 
 Contracts model_options() {
@@ -363,6 +445,8 @@ Contracts model_options() {
           {"eval --limit", task},
           {"eval --samples", task},
           {"eval --force", task},
+          {"eval --experts", eval_experts},
+          {"eval --max-tokens", eval_experts},
           {"eval --set", eval_set},
           {"eval --json", eval_json},
           {"generate --model", generate_model},

@@ -107,15 +107,15 @@ TEST_P(Encoders, EvalGivesTheLossThatTheRunSaw) {
   const double seen = std::stod(metrics.substr(at + 18));
   EXPECT_EQ(metrics.find("bits_per_byte"), metrics.npos) << "not all tokens are told";
   const json once = evaluated(
-      {.model = model(), .tokens = held_tokens("run"), .sequence_length = 16, .stride = std::nullopt});
+      {.model = model(), .tokens = {held_tokens("run")}, .sequence_length = 16, .stride = std::nullopt});
   EXPECT_NEAR(once["loss"].get<double>(), seen, 1e-5);
   const json text =
-      evaluated({.model = model(), .text = tiny_.path("held.txt").string(), .sequence_length = 16});
+      evaluated({.model = model(), .text = {tiny_.path("held.txt").string()}, .sequence_length = 16});
   EXPECT_NEAR(text["loss"].get<double>(), seen, 0.1);
   EXPECT_FALSE(text.contains("bits_per_byte"));
   // Other rates hide other tokens.
   const json more = evaluated({.model = model(),
-                               .tokens = held_tokens("run"),
+                               .tokens = {held_tokens("run")},
                                .sequence_length = 16,
                                .sets = {"data.mask_rate=0.4"}});
   EXPECT_GT(more["tokens"].get<int64_t>(), once["tokens"].get<int64_t>());
@@ -124,8 +124,8 @@ TEST_P(Encoders, EvalGivesTheLossThatTheRunSaw) {
     return refusal([&] { cli::run_evaluation(options); });
   };
   const std::string tokens = held_tokens("run"), kind = is_t5() ? "an encoder-decoder" : "an encoder";
-  expect_says(eval({.tokens = tokens, .sequence_length = 16, .stride = 8}), {"--stride", "8"});
-  expect_says(eval({.tokens = tokens, .sequence_length = 16, .sets = {"data.objective=causal"}}),
+  expect_says(eval({.tokens = {tokens}, .sequence_length = 16, .stride = 8}), {"--stride", "8"});
+  expect_says(eval({.tokens = {tokens}, .sequence_length = 16, .sets = {"data.objective=causal"}}),
               {"data.objective", "causal", kind});
   put_file(tiny_.path("q.jsonl"), R"({"goal":"a","sol1":"b","sol2":"c","label":0})"
                                   "\n");

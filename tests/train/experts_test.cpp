@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "evaluation/routing.h"
 #include "fixtures/golden_model.h"
 
 namespace strata::train {
@@ -104,6 +105,60 @@ TEST_P(Experts, EveryTokenIsCountedOnceForEachOfItsExperts) {
       EXPECT_LE(*most - *least, 2) << "layer " << layer;
     }
   }
+}
+
+// Where evaluation sees tokens go is where training, whose own instructions count, sends them.
+TEST_P(Experts, RoutingSeenInEvaluationIsThatOfTraining) {
+  const Golden golden(GetParam());
+  const auto executor =
+      make_executor(golden, {train_request(golden, kBatch, 1),
+                             {.kind = Kind::kEvaluate, .sequences = kBatch, .sequence_length = kLength}});
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < kBatch * kLength + 1; ++i)
+    ids.push_back(static_cast<int32_t>(i * 7919 % golden.model.vocab_size));
+  const auto counted = [&](std::vector<int32_t> tokens) {
+    auto file = std::make_shared<const data::TokenFile>("ids", std::move(tokens), data::TokenFileOptions{});
+    const int64_t count = file->tokens();
+    const data::EvalWindows windows(data::TokenCorpus({{std::move(file), 0, count}}),
+                                    {.sequence_length = kLength});
+    return evaluation::evaluate_routing(*executor, 1, windows);
+  };
+  const evaluation::RoutingResult found = counted(ids);
+  EXPECT_EQ(found.loss.tokens, kBatch * kLength);
+  std::vector<int32_t> rows;
+  for (int64_t row = 0; row < kBatch; ++row)
+    rows.insert(rows.end(), ids.begin() + row * kLength, ids.begin() + (row + 1) * kLength + 1);
+  fill_stream(*executor, 0, rows.data(), 0, kBatch, 0);
+  executor->run_micro_batches(0);
+  int64_t layers = 0;
+  for (const observe::LayerTokens& layer : found.layers) {
+    EXPECT_EQ(layer.tokens,
+              executor->read_all<int64_t>("layers." + std::to_string(layer.layer) + ".ffn.expert_tokens"));
+    ++layers;
+  }
+  for (int64_t layer = 0; layer < golden.model.layers; ++layer) layers -= golden.model.experts.at(layer);
+  EXPECT_EQ(layers, 0) << "every layer with experts once";
+  // What only fills a batch up is not counted.
+  ids.resize(kLength + 6);
+  for (const observe::LayerTokens& layer : counted(ids).layers) {
+    EXPECT_EQ(std::accumulate(layer.tokens.begin(), layer.tokens.end(), int64_t{0}),
+              (kLength + 5) * golden.model.experts.route.k);
+  }
+}
+
+TEST(Specialisation, IsWhatSourceAndExpertTellOfEachOther) {
+  const auto share = [](const std::vector<std::vector<int64_t>>& sources) {
+    return evaluation::specialisation_of(sources).share;
+  };
+  EXPECT_NEAR(share({{5, 5, 0, 0}, {0, 0, 70, 30}}), 1, 1e-12) << "no expert is shared";
+  EXPECT_NEAR(share({{5, 5, 0, 0}, {50, 50, 0, 0}}), 0, 1e-12) << "however many tokens there are";
+  EXPECT_NEAR(share({{1, 0, 0}, {0, 1, 0}, {0, 0, 9}}), 1, 1e-12);
+  EXPECT_EQ(share({{3, 4}}), 0);
+  EXPECT_EQ(share({{3, 4}, {0, 0}}), 0) << "one without tokens is none";
+  // p = (3/4, 1/4) and (1/4, 3/4): 1 bit less the entropy of p.
+  const auto found = evaluation::specialisation_of({{3, 1}, {10, 30}});
+  EXPECT_NEAR(found.information, 1 + 0.75 * std::log2(0.75) + 0.25 * std::log2(0.25), 1e-12);
+  EXPECT_NEAR(found.share, found.information, 1e-12);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Experts, testing::Values("mixtral", "qwen2-moe", "qwen3-moe", "olmoe"),

@@ -1,0 +1,93 @@
+#include "evaluation/routing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "ops/experts.h"
+
+namespace strata::evaluation {
+namespace {
+
+class RoutingCounter final : public program::Executor::Observer {
+ public:
+  explicit RoutingCounter(program::Executor& executor) : executor_(executor) { executor.observe(this); }
+  ~RoutingCounter() { executor_.observe(nullptr); }
+  RoutingCounter(const RoutingCounter&) = delete;
+  RoutingCounter& operator=(const RoutingCounter&) = delete;
+
+  void begin(const data::HostBatch& rows) { targets_ = rows.targets; }
+
+  void instruction(size_t index, const program::Action& action, size_t at, double, double) override {
+    using Op = ops::ExpertsIn;
+    const program::Program& program = executor_.program(index);
+    const program::Instruction& instruction = program.list_of(action)[at];
+    const graph::Node& node = program.node_of(instruction);
+    if (node.op != &ops::kExpertsIn) return;
+    const Shape& shape = program.graph.value(node.inputs[Op::kIds]).shape;
+    ids_.resize(static_cast<size_t>(shape.elements()));
+    executor_.download_operand(index, action, instruction, Op::kIds, ids_.data(),
+                               static_cast<int64_t>(ids_.size() * sizeof(int32_t)));
+    std::vector<int64_t>& counts = counts_[node.layer];
+    counts.resize(static_cast<size_t>(node.attrs.as<ops::ExpertsAttrs>().experts));
+    const auto tokens = static_cast<size_t>(shape[0]), k = static_cast<size_t>(shape[1]);
+    // What an encoder reads has no targets.
+    const bool has_targets = targets_.size() == tokens;
+    for (size_t slot = 0; slot < ids_.size(); ++slot) {
+      const bool counts_here = !has_targets || targets_[slot / k] >= 0;
+      if (counts_here && ids_[slot] >= 0) ++counts[static_cast<size_t>(ids_[slot])];
+    }
+  }
+
+  std::vector<observe::LayerTokens> layers() const {
+    std::vector<observe::LayerTokens> layers;
+    for (const auto& [layer, counts] : counts_) layers.push_back({layer, counts});
+    return layers;
+  }
+
+ private:
+  program::Executor& executor_;
+  std::vector<int32_t> targets_, ids_;
+  std::map<int64_t, std::vector<int64_t>> counts_;  // by layer
+};
+
+double entropy_of(const std::vector<double>& shares) {
+  double entropy = 0;
+  for (const double share : shares) {
+    if (share > 0) entropy -= share * std::log2(share);
+  }
+  return entropy;
+}
+
+}  // namespace
+
+RoutingResult evaluate_routing(program::Executor& executor, size_t index, const data::EvalWindows& windows,
+                               const std::function<bool(double)>& go_on) {
+  RoutingCounter counter(executor);
+  RoutingResult result;
+  result.loss =
+      evaluate(executor, index, windows, go_on, [&](const data::HostBatch& rows) { counter.begin(rows); });
+  result.layers = counter.layers();
+  return result;
+}
+
+Specialisation specialisation_of(const std::vector<std::vector<int64_t>>& sources) {
+  std::vector<double> mean;
+  double entropies = 0, counted = 0;
+  for (const std::vector<int64_t>& counts : sources) {
+    const auto all = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+    if (all == 0) continue;
+    std::vector<double> shares;
+    for (const int64_t count : counts) shares.push_back(static_cast<double>(count) / all);
+    mean.resize(shares.size());
+    for (size_t i = 0; i < shares.size(); ++i) mean[i] += shares[i];
+    entropies += entropy_of(shares);
+    ++counted;
+  }
+  if (counted < 2) return {};
+  for (double& share : mean) share /= counted;
+  const double information = std::max(0.0, entropy_of(mean) - entropies / counted);
+  return {information, information / std::log2(counted)};
+}
+
+}  // namespace strata::evaluation
