@@ -147,24 +147,33 @@ std::shared_ptr<WritableStorage> storage_of(const program::Executor& executor, c
   return std::make_shared<PersistentStorage>(executor, executor.set().at(name), first_byte);
 }
 
-// The copy of a tied head that some files carry must be the embedding that the model computes with.
-void check_tied_copies(const WeightSource& weights, const models::ModelConfig& model,
-                       const std::vector<FileTensor>& tensors) {
-  const auto table = std::find_if(tensors.begin(), tensors.end(), [](const FileTensor& tensor) {
-    return tensor.row.parameter == "embedding.weight";
-  });
-  if (!model.tied || table == tensors.end()) return;
-  const auto& embedding = weights.entry(table->row.file_name);
-  std::optional<uint64_t> checksum;
+// Of what the files hold beside the model's tensors, copies of embedding and head must be what the model
+// computes with: a tied head, and those that layers which predict further tokens bring along.
+void check_copies(const WeightSource& weights, const models::ModelConfig& model,
+                  const std::vector<FileTensor>& tensors) {
+  const auto tensor_of = [&](std::string_view parameter) {
+    return std::find_if(tensors.begin(), tensors.end(),
+                        [&](const FileTensor& tensor) { return tensor.row.parameter == parameter; });
+  };
   for (const std::string& name : weights.ignored) {
+    const bool beside = model.predict_layers > 0;
+    const bool of_head = beside && name.ends_with(".shared_head.head.weight") && !model.tied;
+    const bool of_table = model.tied || (beside && name.ends_with(".embed_tokens.weight"));
+    if (!of_head && !of_table) continue;
+    const auto original = tensor_of(of_head ? "head.weight" : "embedding.weight");
+    if (original == tensors.end()) continue;
+    const auto& whole = weights.entry(original->row.file_name);
     const auto& copy = weights.source.tensors.find(name)->second;
-    if (!(copy.tensor->shape == table->shape) || copy.tensor->dtype != embedding.tensor->dtype) continue;
-    if (!checksum) checksum = checkpoint::scan_tensor(*embedding.file, *embedding.tensor).checksums.front();
-    if (checkpoint::scan_tensor(*copy.file, *copy.tensor).checksums.front() != *checksum)
-      throw DataError(
-          "[{}] '{}' is not '{}', although config.json ties them; if the head is one of its own, set "
-          "tie_word_embeddings to false",
-          weights.source.where, name, embedding.tensor->name);
+    if (!(copy.tensor->shape == original->shape) || copy.tensor->dtype != whole.tensor->dtype) continue;
+    const auto checksum = [](const checkpoint::TensorSource::Entry& entry) {
+      return checkpoint::scan_tensor(*entry.file, *entry.tensor).checksums.front();
+    };
+    if (checksum(copy) == checksum(whole)) continue;
+    throw DataError(
+        "[{}] '{}' is not '{}', although {}", weights.source.where, name, whole.tensor->name,
+        beside && name.find(".layers.") != std::string::npos
+            ? "layers that predict further tokens share it; set num_nextn_predict_layers to 0"
+            : "config.json ties them; if the head is one of its own, set tie_word_embeddings to false");
   }
 }
 
@@ -298,10 +307,17 @@ void check_weights(const Path& folder, const models::ModelConfig& model) {
   matching_weights(folder, model, file_tensors(model));
 }
 
+bool holds_prediction(const Path& folder, const models::ModelConfig& model) {
+  const std::string name = fmt::format("layers.{}.enorm.weight", model.layers);
+  const TensorSource source = open_tensors(folder);
+  return std::any_of(source.tensors.begin(), source.tensors.end(),
+                     [&](const auto& named) { return named.first.ends_with(name); });
+}
+
 WeightSource open_weights(const Path& folder, const models::ModelConfig& model) {
   const auto tensors = file_tensors(model);
   WeightSource weights = matching_weights(folder, model, tensors);
-  check_tied_copies(weights, model, tensors);
+  check_copies(weights, model, tensors);
   return weights;
 }
 

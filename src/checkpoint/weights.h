@@ -41,11 +41,14 @@ struct WeightSource {
   std::string name_in_file(const std::string& file_name) const;
   const checkpoint::TensorSource::Entry& entry(const std::string& file_name) const;
 };
-// A checkpoint must be whole. Missing, unexpected and misshapen tensors are one DataError, and so is a head
-// that config.json ties to the embedding and that is another. No values are looked at otherwise.
+// A checkpoint must be whole. Missing, unexpected and misshapen tensors are one DataError, and so is a copy
+// of embedding or head (a tied head, or one beside layers that predict further tokens) that differs. No
+// values are looked at otherwise.
 WeightSource open_weights(const Path& folder, const models::ModelConfig& model);
 // The same without looking at any value: whether the files hold this model.
 void check_weights(const Path& folder, const models::ModelConfig& model);
+// Whether the files hold the layers that predict further tokens, of which a config.json may tell in vain.
+bool holds_prediction(const Path& folder, const models::ModelConfig& model);
 // Reads all weights; DataError for a NaN or an infinity, and for one that is not as a checkpoint has saved
 // it.
 void check_finite(const WeightSource& weights, const models::ModelConfig& model);

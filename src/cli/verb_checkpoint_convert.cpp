@@ -63,6 +63,10 @@ ModelFolder open_folder(const std::string& source) {
   folder.model = models::read_config_json(checkpoint::read_config_json(folder.path), where);
   const auto faults = models::faults_of(folder.model);
   if (!faults.empty()) throw DataError("[{}] {}", where, faults.front());
+  if (folder.model.predict_layers > 0 && !checkpoint::holds_prediction(folder.path, folder.model)) {
+    log_warning("{} tells of layers that predict further tokens, and the files hold none", where);
+    folder.model.predict_layers = 0;
+  }
   return folder;
 }
 
@@ -99,7 +103,11 @@ int run_export(const ConvertOptions& options) {
   const DType dtype = dtype_of(options.dtype);
   refuse_existing("strata checkpoint export", options.target, options.force);
   const uint64_t shard_bytes = shard_bytes_of(options);
-  const ModelFolder folder = open_folder(options.source);
+  ModelFolder folder = open_folder(options.source);
+  if (options.format == "gguf" && folder.model.predict_layers > 0) {
+    log_warning("layers that predict further tokens are left out: a .gguf file of ours holds none");
+    folder.model.predict_layers = 0;
+  }
   const checkpoint::WeightSource weights = checkpoint::open_weights(folder.path, folder.model);
   if (!options.skip_values) checkpoint::check_finite(weights, folder.model);
   if (options.format == "gguf") {

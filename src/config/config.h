@@ -64,6 +64,7 @@ struct ModelTable {
       num_key_value_heads, head_dim, max_position_embeddings;
   std::optional<bool> tie_word_embeddings;
   std::optional<double> rope_theta;
+  Auto<double> mtp_loss_weight;                                       // auto: ModelConfig::predict_weight
   ConfigValue overrides{.data = ConfigValue::Table{}, .origin = {}};  // [model.override], as written
   bool allow_leaking_routing = false;
 };

@@ -15,6 +15,7 @@ namespace {
 parallel::ModelParts parts_of(const models::ModelConfig& model) {
   return {.layers = static_cast<int32_t>(model.blocks()),
           .encoder_layers = static_cast<int32_t>(model.encoder_layers),
+          .prediction_layers = static_cast<int32_t>(model.predict_layers),
           .tied_embeddings = model.tied};
 }
 
@@ -40,7 +41,16 @@ parallel::StageLayout layout_of(const RunConfig& config, const models::ModelConf
   const Auto<StageLayers>& keys = config.parallel.stage_layers;
   if (keys.is_word())
     return parallel::balanced_layout(costs_of_parts(model, config.training.sequence_length), parts, stages);
-  if (!(*keys).layout.empty()) return parallel::parse_layout((*keys).layout, parts, stages);
+  if (!(*keys).layout.empty()) {
+    parallel::StageLayout layout = parallel::parse_layout((*keys).layout, parts, stages);
+    if (layout.back().prediction_layers < parts.prediction_layers) {
+      throw ConfigError(
+          "[parallel.stage_layers] \"{}\": found m in a stage before the last; what predicts further tokens "
+          "reads the head: put every m beside L",
+          (*keys).layout);
+    }
+    return layout;
+  }
   return parallel::layout_of_list((*keys).layers, parts, stages);
 }
 
@@ -59,9 +69,15 @@ parallel::PartCosts costs_of_parts(const models::ModelConfig& model, int64_t seq
     if (!name.starts_with(prefix)) continue;
     const bool of_decoder = prefix == "layers.";
     const auto layer = std::stoll(name.substr(prefix.size())) + (of_decoder ? model.encoder_layers : 0);
-    costs.layers[static_cast<size_t>(layer)] += 6 * static_cast<double>(shape.elements());
+    const double cost = 6 * static_cast<double>(shape.elements());
+    if (layer < model.blocks()) {
+      costs.layers[static_cast<size_t>(layer)] += cost;
+    } else {
+      costs.prediction_layer += cost / static_cast<double>(model.predict_layers);
+    }
   }
   costs.head = 6 * static_cast<double>(model.vocab_size) * static_cast<double>(model.hidden_size);
+  if (model.predict_layers > 0) costs.prediction_layer += attention + costs.head;
   // A look-up multiplies nothing: reading and adding a row weighs as some operations an element.
   costs.embedding = 16 * static_cast<double>(model.hidden_size);
   return costs;

@@ -241,6 +241,27 @@ void apply_moe(const MoeTable& moe, models::Experts& experts) {
   experts.route.force_balanced = moe.force_balanced;
 }
 
+// Without a weight the layers are left out; so they are, where nothing is asked for, of a model whose files
+// lack them, as those that transformers has written do.
+void apply_prediction(const RunConfig& config, models::ModelConfig& model) {
+  const Auto<double>& weight = config.model.mtp_loss_weight;
+  model.predict_weight = weight.value_or(model.predict_weight);
+  if (model.predict_weight == 0) model.predict_layers = 0;
+  const bool reads_weights = !config.model.from.empty() && config.model.init == ModelInit::kWeights;
+  if (model.predict_layers == 0 || !weight.is_word() || !reads_weights) return;
+  const Path folder = model_folder(config);
+  if (has_weights(folder) && !checkpoint::holds_prediction(folder, model)) model.predict_layers = 0;
+}
+
+void check_prediction(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
+  if (model.predict_layers > 0 || config.model.mtp_loss_weight.value_or(0) == 0) return;
+  faults.push_back({"model.mtp_loss_weight", config.origin_of("model.mtp_loss_weight"),
+                    fmt::format("found it for a {} model without layers that predict further tokens; set "
+                                "num_nextn_predict_layers in [model.override] where the family has them "
+                                "(deepseek3, glm4-moe), or leave it out",
+                                model.family->name)});
+}
+
 // Settings of experts that the model does not have.
 void check_moe(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
   if (model.experts.count > 0) {
@@ -292,6 +313,7 @@ models::ModelConfig resolve_model(const RunConfig& config) {
   model.mup = {.base_hidden_size = config.model.mup_base_hidden_size.value_or(0),
                .base_head_dim = config.model.mup_base_head_dim.value_or(0)};
   apply_moe(config.moe, model.experts);
+  apply_prediction(config, model);
   return model;
 }
 
@@ -313,6 +335,7 @@ void check_model(const RunConfig& config, std::vector<Fault>& faults) {
       checkpoint::check_weights(model_folder(config), model);
     if (problems.empty()) check_groups(config, model, faults);
     if (problems.empty()) check_moe(config, model, faults);
+    if (problems.empty()) check_prediction(config, model, faults);
     if (problems.empty()) check_optimizers(config, model, faults);
     if (problems.empty()) check_objective(config, model, faults);
     if (problems.empty()) check_start(config, model, faults);

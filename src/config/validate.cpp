@@ -160,6 +160,7 @@ class Checker {
                                                  "init_std",
                                                  "mup_base_hidden_size",
                                                  "mup_base_head_dim",
+                                                 "mtp_loss_weight",
                                                  "allow_leaking_routing"};
     return !others.contains(name);
   }

@@ -12,6 +12,7 @@
 #include "graph/sum.h"
 #include "ops/clamp.h"
 #include "ops/ops.h"
+#include "ops/predict.h"
 #include "optim/optimizer.h"
 
 namespace strata::device {
@@ -98,6 +99,19 @@ void add_elementwise_rows(std::vector<OpCase>& cases, const Sizes& s) {
   };
   const Operand rank = i32_of({0, 1});
   cases.push_back(s.row("take_shard_whole", graph::kTakeShard, {s.x(), rank}, take(0, {})));
+  // Of two sequences of six, the pieces of the second of three ranks.
+  graph::ReshardAttrs pieces = take(0, {12});
+  pieces.sequence = 6;
+  pieces.ranks = 3;
+  pieces.cuts = {{.from = {}, .to = {{12}, 3, 0, 6}}};
+  cases.push_back(
+      s.row("take_shard_of_sequences", graph::kTakeShard, {act({12, s.width}), i32_of({0, 1})}, pieces, {}));
+  cases.back().replicated_only = true;
+  cases.push_back(
+      s.row("targets_ahead", ops::kTargetsAhead,
+            {i32_by(24, [](int64_t i) { return i % 7 == 4 ? -1.0 : static_cast<double>(i); }),
+             i32_by(24, [](int64_t i) { return i % 5 == 1 ? -1.0 : static_cast<double>(i + 1); })},
+            ops::TargetsAheadAttrs{3}));
   for (const int dim : {0, 1}) {
     const std::vector<int64_t> parts = dim == 1 ? std::vector<int64_t>{8, 4} : std::vector<int64_t>{8};
     cases.push_back(s.row(fmt::format("take_shard_{}", dim).c_str(), graph::kTakeShard,

@@ -41,11 +41,13 @@ void add_latent_rows(std::vector<OpCase>& cases) {
                 rotated = act({kRows, kRotary});
   cases.push_back({.name = "split_latents",
                    .op = &ops::kSplitLatents,
-                   .inputs = {act({kRows, kQueryRank + kRank + kRotary}, {kQueryRank, kRank, kRotary})},
+                   .inputs = {act({kRows, kQueryRank + kRank + kRotary})},
+                   .attrs = ops::SplitLatentsAttrs{{kQueryRank, kRank, kRotary}},
                    .differentiable = {0, 1, 2}});
   cases.push_back({.name = "split_latents_without_query",
                    .op = &ops::kSplitLatents,
-                   .inputs = {act({kRows, kRank + kRotary}, {kRank, kRotary})},
+                   .inputs = {act({kRows, kRank + kRotary})},
+                   .attrs = ops::SplitLatentsAttrs{{kRank, kRotary}},
                    .differentiable = {1, 2}});
   cases.push_back({"join_latents", &ops::kJoinLatents, {query, latent, rotated}});
   cases.push_back({"join_latents_without_query", &ops::kJoinLatents, {absent(), latent, rotated}});

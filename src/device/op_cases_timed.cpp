@@ -10,6 +10,7 @@
 #include "ops/experts.h"
 #include "ops/latent_attention.h"
 #include "ops/ops.h"
+#include "ops/predict.h"
 #include "ops/router.h"
 #include "optim/optimizer.h"
 #include "optim/router_bias.h"
@@ -206,7 +207,7 @@ class Timed {
     constexpr int64_t kRotary = 32, kLength = 512, kQueries = kHeads * (kHeadDim + kRotary);
     const ops::LatentAttrs heads{kHeadDim, kRotary, kHeadDim};
     const Operand parts = rows(2 * kQueries + kWidth, {kQueries, kQueries, kWidth});
-    add(ops::kSplitLatents, {rows(384 + 256 + kRotary, {384, 256, kRotary})});
+    add(ops::kSplitLatents, {rows(384 + 256 + kRotary)}, ops::SplitLatentsAttrs{{384, 256, kRotary}});
     add(ops::kJoinLatents, {rows(384), rows(256), rows(kRotary)});
     add(ops::kLatentHeads, {rows(kQueries), rows(2 * kWidth, {kWidth, kWidth}), rows(kRotary)}, heads);
     add(ops::kLatentHeadsGrad, {parts}, heads);
@@ -297,6 +298,7 @@ std::span<const UntimedOp> untimed_ops() {
       {&optim::kRouterBiasUpdate, kScalars},
       {&graph::kLossSeed, kScalars},
       {&ops::kVocabStart, kScalars},
+      {&ops::kTargetsAhead, "ids alone, priced by the bandwidth"},
       {&graph::kTakeShard, "a copy, priced by the bandwidth"},
       {&ops::kBalanceLoss, kScalars},
       {&ops::kBalanceLossGrad, kScalars},

@@ -66,6 +66,11 @@ void add_seeds(GradientBuilder& builder, std::span<const WeightedLoss> losses) {
     STRATA_CHECK(losses[0].terms != kNone && losses[i].terms != kNone,
                  "several losses, and the terms of {} are not known",
                  builder.graph().value(losses[losses[0].terms == kNone ? 0 : i].sum).name);
+    const auto maker =
+        std::find_if(builder.graph().nodes().begin(), builder.graph().nodes().end(), [&](const Node& node) {
+          return std::find(node.outputs.begin(), node.outputs.end(), losses[i].sum) != node.outputs.end();
+        });
+    if (maker != builder.graph().nodes().end()) builder.graph().set_chunk(maker->chunk);
     builder.add_gradient(losses[i].sum,
                          builder.graph().add_node(kLossSeed, {losses[0].terms, losses[i].terms},
                                                   LossSeedAttrs{losses[i].weight})[0]);

@@ -154,8 +154,6 @@ ValueId reshard(Graph& graph, ValueId x, std::string_view axis_name, Placement t
   STRATA_CHECK(to.kind != Placement::Kind::kPartial, "{} would become terms of a sum on axis {}",
                graph.value(x).name, axis_name);
   const ReshardAttrs attrs{.axis = axis, .from = from, .to = to, .sequence = sequence};
-  STRATA_CHECK(sequence == 0 || from != kWhole, "whole rows of {} are not taken apart by sequences",
-               graph.value(x).name);
   if (from == kWhole) return graph.add_node(kTakeShard, {x, rank_block(graph)}, attrs)[0];
   const ValueId y = graph.add_node(kReshard, {x}, attrs)[0];
   graph.value(y).dealt_axes = graph.value(x).dealt_axes;

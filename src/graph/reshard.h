@@ -46,7 +46,7 @@ struct TakeShard {
 };
 
 // x as `to` on a mesh axis; x itself where it lies so already or the axis has one rank. `sequence`: how rows
-// are cut where they are sharded, as Cut has it; not from whole rows.
+// are cut where they are sharded, as Cut has it.
 ValueId reshard(Graph& graph, ValueId x, std::string_view axis, Placement to, int64_t sequence = 0);
 // Shards of `values`, which lie alike on the axis, in one call: each rank gets those of the rank `places`
 // before it, counted in a circle. To the whole it is a change of their order.

@@ -47,6 +47,7 @@ ModelRuntime open_model(const std::string& model) {
   runtime.folder = checkpoint::resolve_model(model);
   runtime.model = models::read_config_json(checkpoint::read_config_json(runtime.folder),
                                            (runtime.folder / "config.json").string());
+  runtime.model.predict_layers = 0;  // nothing reads them here
   const auto faults = models::faults_of(runtime.model);
   if (!faults.empty()) throw DataError("[{}] {}", (runtime.folder / "config.json").string(), faults.front());
   const Path tokenizer = runtime.folder / "tokenizer.json";

@@ -67,6 +67,10 @@ ValueId whole_sequences(Context& context, ValueId rows, int64_t length) {
   return shares_sequences(context) ? graph::reshard(context.graph, rows, "context", kWhole, length) : rows;
 }
 
+ValueId held_of_sequences(Context& context, ValueId whole, int64_t length) {
+  return shares_sequences(context) ? graph::reshard(context.graph, whole, "context", kRows, length) : whole;
+}
+
 ValueId shared_attention(Context& context, const std::string& name, ValueId qkv,
                          const ops::AttentionOptions& options) {
   Graph& graph = context.graph;

@@ -13,6 +13,8 @@ void require_pieces(const Context& context);
 // `rows`, of sequences of `length`, as every rank needs all of them, in their order; itself where they are
 // not shared.
 ValueId whole_sequences(Context& context, ValueId rows, int64_t length);
+// Of such rows those that a rank holds: the way back.
+ValueId held_of_sequences(Context& context, ValueId whole, int64_t length);
 
 // Attention of a rank's rows [N, q | k | v] to the keys of all ranks. `options`: as ops::attention has them,
 // places of whole sequences. `name` is what errors call it.

@@ -452,14 +452,13 @@ ValueId embedding(Context& context, ValueId table, const EmbeddingSpec& spec) {
   ops::EmbeddingOptions look_up{.scale = spec.scale, .padding_id = spec.padding_id};
   look_up.vocab_start = ops::vocab_start(graph, table, "tensor");
   const ValueId positions = spec.position_table == kNone ? kNone : rows_of_stream(context, context.positions);
+  const ValueId tokens = spec.tokens != kNone ? spec.tokens : context.tokens;
   if (look_up.vocab_start == kNone) {
     look_up.positions = positions;
     look_up.position_table = spec.position_table;
-    return ops::embedding(graph, rows_of_stream(context, context.tokens), table, context.activations,
-                          look_up);
+    return ops::embedding(graph, rows_of_stream(context, tokens), table, context.activations, look_up);
   }
-  const ValueId x =
-      reduced(context, ops::embedding(graph, context.tokens, table, context.activations, look_up));
+  const ValueId x = reduced(context, ops::embedding(graph, tokens, table, context.activations, look_up));
   if (positions == kNone) return x;
   // Once, and not once a shard.
   return graph::add_sum(graph, x, ops::embedding(graph, positions, spec.position_table, context.activations));

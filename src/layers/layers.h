@@ -97,6 +97,9 @@ struct Context {
   // Whether blocks with experts add the losses that keep these balanced, and count what goes to each.
   bool trains_experts = false;
   ExpertLayout expert_layout = {};
+  // Whether layers that predict further tokens are built, where the model has any: they are trained, and
+  // nothing else reads them.
+  bool predicts = true;
   // Losses that blocks have added, each in terms of the main one (graph::WeightedLoss::in_main_terms).
   std::vector<ValueId> losses = {};
   // Of each layer with experts, over this rank's tokens: (log Σ exp logits)² of those with a target, f64[1],
@@ -288,8 +291,9 @@ struct EmbeddingSpec {
   double scale = 1;
   int64_t padding_id = -1;         // ops::EmbeddingOptions
   ValueId position_table = kNone;  // kNone: positions are not looked up
+  ValueId tokens = kNone;          // i32[N]; kNone: the batch's
 };
-// The stream that the batch's tokens begin with.
+// Tokens as rows of the stream.
 ValueId embedding(Context& context, ValueId table, const EmbeddingSpec& spec = {});
 
 }  // namespace strata::layers

@@ -6,7 +6,9 @@
 #include <optional>
 #include <utility>
 
+#include "layers/context_parallel.h"
 #include "models/parametrization.h"
+#include "ops/predict.h"
 
 namespace strata::models {
 namespace {
@@ -156,6 +158,12 @@ Hidden transformed(const ModelConfig& config, layers::Context& context, const la
   return {values, head, layers::vocabulary_bias(context, "head.bias", head)};
 }
 
+// Whether the stage predicts further tokens.
+bool predicts(const ModelConfig& config, const layers::Context& context, const layers::Stretch& stage) {
+  return stage.has_head && context.predicts && context.mode == layers::Mode::kSequences &&
+         config.predict_layers > 0;
+}
+
 // What stages on other ranks give and get.
 graph::ValueId receive(layers::Context& context, layers::Stretch& stage, const char* what, int64_t width) {
   const auto number = context.graph.value_count();
@@ -188,10 +196,12 @@ bool has_layers(const std::vector<layers::Stretch>& stages, int64_t first, int64
 
 // Tokens, positions and types as vectors.
 graph::ValueId embedded_tokens(const ModelConfig& config, layers::Context& context,
-                               const layers::StackSpec& spec, graph::ValueId table) {
+                               const layers::StackSpec& spec, graph::ValueId table,
+                               graph::ValueId tokens = graph::kNone) {
   graph::Graph& graph = context.graph;
   layers::EmbeddingSpec look_up{.scale = embedding_scale(config, context.activations),
-                                .padding_id = config.pad_id.value_or(-1)};
+                                .padding_id = config.pad_id.value_or(-1),
+                                .tokens = tokens};
   if (config.positions == Positions::kLearned) {
     look_up.position_table =
         layers::embedding_table(context, "positions.weight", graph::ParameterRole::kPositionTable,
@@ -208,6 +218,43 @@ graph::ValueId embedded_tokens(const ModelConfig& config, layers::Context& conte
   return embedded;
 }
 
+// The modules behind what the head reads, with the embedding's table.
+std::vector<Hidden::Predicted> predict_further(const ModelConfig& config, layers::Context& context,
+                                               const layers::StackSpec& spec, graph::ValueId table,
+                                               graph::ValueId hidden) {
+  graph::Graph& graph = context.graph;
+  const int64_t length = context.sequence_length, width = config.hidden_size;
+  const graph::ValueId targets = layers::whole_sequences(context, context.targets, length);
+  graph::ValueId ahead = targets;
+  std::vector<Hidden::Predicted> predicted;
+  for (int64_t layer = config.layers; layer < config.layers + config.predict_layers; ++layer) {
+    const std::string name = fmt::format("layers.{}.predict.", layer);
+    const auto norm = [&](const char* part, graph::ValueId x) {
+      return layers::norm(context, norm_named(spec, (name + part).c_str()), x).y;
+    };
+    const ops::Ahead next = ops::targets_ahead(graph, targets, ahead, length);
+    ahead = next.targets;
+    graph.set_layer(static_cast<int32_t>(layer));
+    const auto tokens = layers::held_of_sequences(context, next.tokens, length);
+    const auto embedded = norm("embedding_norm", embedded_tokens(config, context, spec, table, tokens));
+    const auto joined = ops::side_by_side(graph, embedded, norm("hidden_norm", hidden));
+    // A matrix between hidden values, as that into an FFN is.
+    const auto in = layers::linear(context,
+                                   {.name = name + "in",
+                                    .role = graph::ParameterRole::kFfnIn,
+                                    .inputs = 2 * width,
+                                    .outputs = width,
+                                    .parallel = layers::LinearSpec::Parallel::kReplicated},
+                                   joined);
+    const layers::Stream stream = layers::blocks(context, spec, layer, layer + 1, {in});
+    layers::NormSpec last = norm_named(spec, (name + "final_norm").c_str());
+    last.is_final = true;
+    hidden = layers::norm(context, last, stream.update, stream.rest).y;
+    predicted.push_back({hidden, layers::held_of_sequences(context, ahead, length)});
+  }
+  return predicted;
+}
+
 }  // namespace
 
 Hidden build_stack(const ModelConfig& config, layers::Context& context) {
@@ -215,11 +262,14 @@ Hidden build_stack(const ModelConfig& config, layers::Context& context) {
   std::vector<layers::Stretch> whole = whole_model(config);
   std::vector<layers::Stretch>& stages = context.stages != nullptr ? *context.stages : whole;
   if (config.architecture == Architecture::kEncoder) layers::make_bidirectional(context);
-  const bool needs_table = has_any(stages, &layers::Stretch::has_embedding) ||
+  const bool has_modules = std::any_of(stages.begin(), stages.end(), [&](const layers::Stretch& stage) {
+    return predicts(config, context, stage);
+  });
+  const bool needs_table = has_any(stages, &layers::Stretch::has_embedding) || has_modules ||
                            (config.tied && has_any(stages, &layers::Stretch::has_head));
   const auto table = needs_table ? token_table(config, context) : graph::kNone;
   layers::StackSpec spec = stack_of(config);
-  if (config.positions != Positions::kLearned && has_layers(stages, 0, config.layers))
+  if (config.positions != Positions::kLearned && (has_layers(stages, 0, config.layers) || has_modules))
     rotate(config, context, spec);
   if (config.latent) attend_to_latents(config, spec);
   layers::Stream stream;
@@ -236,6 +286,10 @@ Hidden build_stack(const ModelConfig& config, layers::Context& context) {
       const auto head = head_table(config, context, table);
       out = config.head_transform ? transformed(config, context, spec, hidden, head)
                                   : Hidden{hidden, head, graph::kNone, config.logits_softcap};
+      if (predicts(config, context, stage)) {
+        out.predicted = predict_further(config, context, spec, table, hidden);
+        out.predict_weight = config.predict_weight;
+      }
     }
     if (stage.sends) send(context, stage, layers::joined(context, stream));
   }

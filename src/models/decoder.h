@@ -8,6 +8,15 @@ namespace strata::models {
 // From tokens to what the head reads, of a decoder or an encoder. Parameters: embedding.weight,
 // positions.weight where positions are learned, token_types.weight and embedding_norm.* where there are such,
 // those of layers::stack, head_transform.* and head.bias, and head.weight where it is not tied.
+//
+// Behind the last norm of a decoder stand its predict_layers (Context::predicts), each with the embedding and
+// the head of the model (DeepSeek-V3, arXiv 2412.19437, §2.2). Module k = 1, 2, … of layer L = layers + k -
+// 1:
+//   h(k) = final_norm(block(in [embedding_norm(embedding of the token k places ahead) |
+//   hidden_norm(h(k-1))]))
+// tells the token k + 1 places ahead. As in the published weights' use (vLLM, transformers' MtpModel), the
+// embedding's half comes first, and h(0) is what the head reads, behind the last norm. Parameters:
+// layers.L.predict.{embedding_norm,hidden_norm,in,final_norm}.weight and those of the block, layers.L.….
 Hidden build_stack(const ModelConfig& config, layers::Context& context);
 
 // The same of an encoder and a decoder that reads it. The encoder's parameters begin with "encoder.", the

@@ -104,6 +104,7 @@ ModelConfig read_v3(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
   ModelConfig config = read(json, kDeepseekV3, 4096);
   config.adjacent_rotary_pairs = json.boolean_or("rope_interleave", true);
+  read_prediction(json, config);
   json.require_equal("scoring_func", "sigmoid");
   json.require_equal("topk_method", "noaux_tc");
   config.experts = read_sigmoid_experts(json, {.count = 256,
@@ -122,6 +123,7 @@ ModelConfig read_v3(const std::string& text, const std::string& where) {
 std::string write_v3(const ModelConfig& config, DType dtype) {
   auto json = keys_of(config, "DeepseekV3ForCausalLM", dtype);
   json["rope_interleave"] = config.adjacent_rotary_pairs;
+  write_prediction(json, config);
   write_sigmoid_experts(json, config.experts);
   return json.dump(2) + "\n";
 }
@@ -201,7 +203,7 @@ const Family kDeepseekV2{
     .read = read_v2,
     .write = write_v2,
     .tensors = tensors,
-    .ignored = ignores_mtp,
+    .ignored = ignores_prediction,
     .optional_prefix = "model.",
     .size_keys = {.head_dim = nullptr},
     .presets = kV2Presets,
@@ -213,7 +215,7 @@ const Family kDeepseekV3{
     .read = read_v3,
     .write = write_v3,
     .tensors = tensors,
-    .ignored = ignores_mtp,
+    .ignored = ignores_prediction,
     .optional_prefix = "model.",
     .size_keys = {.head_dim = nullptr},
     .presets = kV3Presets,

@@ -199,6 +199,8 @@ std::vector<std::string> faults_of(const ModelConfig& config) {
   within(config.layers, kMostLayers, "the number of layers");
   if (config.architecture == Architecture::kEncoderDecoder)
     within(config.encoder_layers, kMostLayers, "the number of the encoder's layers");
+  if (config.predict_layers != 0)
+    within(config.predict_layers, kMostLayers, "the number of layers that predict further tokens");
   within(config.heads, kMostHeads, "the number of heads");
   within(config.kv_heads, kMostHeads, "the number of key-value heads");
   within(config.head_dim, kMostHeadDim, "the head size");
@@ -377,12 +379,15 @@ double training_flops_per_token(const ModelConfig& config, int64_t sequence_leng
   visit_parameters(config, [&](const graph::Value& value, const graph::Parameter& parameter, bool is_head) {
     if (!is_matrix(parameter.role) || (is_table(parameter.role) && !is_head)) return;
     const bool source = parameter.of_encoder || parameter.role == graph::ParameterRole::kCrossKeyValue;
-    (source ? of_source : of_target) += elements_for_a_token(config, parameter, value);
+    // Layers that predict further tokens read the same head.
+    const auto times = is_head ? static_cast<double>(1 + config.predict_layers) : 1.0;
+    (source ? of_source : of_target) += times * elements_for_a_token(config, parameter, value);
   });
   const double of_keys = 6 * static_cast<double>(config.q_width() + config.value_width());
   if (config.architecture != Architecture::kEncoderDecoder) {
     const bool causal = config.architecture == Architecture::kDecoder;
-    return 6 * of_target + of_keys * keys_seen(config, config.layers, sequence_length, causal);
+    const double further = static_cast<double>(config.predict_layers * sequence_length) / 2;
+    return 6 * of_target + of_keys * (keys_seen(config, config.layers, sequence_length, causal) + further);
   }
   const double targets = static_cast<double>(target_length) / static_cast<double>(sequence_length);
   const double decoder_keys = keys_seen(config, config.layers, target_length, true) +

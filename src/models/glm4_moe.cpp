@@ -16,6 +16,7 @@ ModelConfig read(const std::string& text, const std::string& where) {
   config.partial_rotary_factor = json.partial_rotary_factor(0.5);
   config.qkv_bias = json.boolean_or("attention_bias", false);
   if (json.boolean_or("use_qk_norm", false)) config.qk_norm = layers::AttentionSpec::QkNorm::kHead;
+  read_prediction(json, config);
   config.experts = read_sigmoid_experts(
       json, {.count = 128, .per_token = 8, .intermediate_size = 1408, .shared = 1, .dense_layers = 1});
   return config;
@@ -26,6 +27,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["attention_bias"] = config.qkv_bias;
   json["partial_rotary_factor"] = config.partial_rotary_factor;
   json["use_qk_norm"] = config.qk_norm == layers::AttentionSpec::QkNorm::kHead;
+  write_prediction(json, config);
   write_sigmoid_experts(json, config.experts);
   return json.dump(2) + "\n";
 }
@@ -51,7 +53,7 @@ const Family kGlm4Moe{
     .read = read,
     .write = write,
     .tensors = tensors,
-    .ignored = ignores_mtp,
+    .ignored = ignores_prediction,
     .optional_prefix = "model.",
     .presets = kPresets,
 };

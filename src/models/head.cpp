@@ -1,5 +1,9 @@
 #include "models/head.h"
 
+#include <fmt/core.h>
+
+#include <utility>
+
 #include "base/error.h"
 #include "graph/reshard.h"
 
@@ -13,14 +17,25 @@ namespace {
 
 // Of a head whose rows the ranks of "tensor" share: each gives the statistics of its logits of all tokens,
 // and reduces those of all ranks for the tokens of its part of the stream.
-ops::Loss loss_over_ranks(layers::Context& context, const Hidden& hidden, const ops::LossOptions& options) {
+ops::Loss loss_over_ranks(layers::Context& context, ValueId values, ValueId head, ValueId targets,
+                          const ops::LossOptions& options) {
   graph::Graph& graph = context.graph;
-  const ValueId own = ops::cross_entropy_statistics(graph, layers::gathered(context, hidden.values),
-                                                    hidden.head, context.targets, options);
+  const ValueId own =
+      ops::cross_entropy_statistics(graph, layers::gathered(context, values), head, targets, options);
   const auto of_stream =
       context.sequence_parallel ? graph::Placement::sharded(1) : graph::Placement::replicated();
   return ops::loss_of_statistics(graph, graph::reshard(graph, own, "tensor", of_stream),
-                                 layers::rows_of_stream(context, context.targets), options);
+                                 layers::rows_of_stream(context, targets), options);
+}
+
+// Terms of a loss in the step, which the host writes before its first micro-batch.
+ValueId terms_of_step(graph::Graph& graph, std::string name) {
+  Value terms;
+  terms.name = std::move(name);
+  terms.dtype = DType::kI64;
+  terms.shape = {1};
+  terms.role = Role::kStep;
+  return graph.add_value(std::move(terms));
 }
 
 }  // namespace
@@ -31,11 +46,24 @@ Losses add_losses(layers::Context& context, const Hidden& hidden, bool per_token
   options.vocab_start = ops::vocab_start(graph, hidden.head, "tensor");
   options.one_gradient = options.vocab_start != graph::kNone && form == LossForm::kFused;
   const auto build = form == LossForm::kSplit ? ops::split_cross_entropy : ops::linear_cross_entropy;
-  const ops::Loss loss = options.vocab_start != graph::kNone
-                             ? loss_over_ranks(context, hidden, options)
-                             : build(graph, hidden.values, hidden.head,
-                                     layers::rows_of_stream(context, context.targets), options);
-  return {{{.sum = loss.sum}}, loss.count};
+  const auto loss_of = [&](ValueId values, ValueId targets) {
+    return options.vocab_start != graph::kNone
+               ? loss_over_ranks(context, values, hidden.head, targets, options)
+               : build(graph, values, hidden.head, layers::rows_of_stream(context, targets), options);
+  };
+  const ops::Loss loss = loss_of(hidden.values, context.targets);
+  Losses losses{{{.sum = loss.sum}}, loss.count};
+  if (hidden.predicted.empty()) return losses;
+  losses.all.front().terms = terms_of_step(graph, "loss_terms");
+  options.per_token = false;
+  const auto share = hidden.predict_weight / static_cast<double>(hidden.predicted.size());
+  for (const Hidden::Predicted& one : hidden.predicted) {
+    options.prefix = fmt::format("predict.{}.", losses.all.size());
+    const ValueId sum = loss_of(one.values, one.targets).sum;
+    losses.all.push_back(
+        {.sum = sum, .weight = share, .terms = terms_of_step(graph, options.prefix + "terms")});
+  }
+  return losses;
 }
 
 void add_logits(layers::Context& context, const Hidden& hidden) {

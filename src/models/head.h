@@ -10,7 +10,7 @@
 namespace strata::models {
 
 struct Losses {
-  std::vector<graph::WeightedLoss> all;       // the main one first
+  std::vector<graph::WeightedLoss> all;       // the main one first, then those of further tokens
   graph::ValueId token_count = graph::kNone;  // its terms so far, by which the update divides
 };
 // How the loss is computed, with the same bits.
@@ -22,7 +22,10 @@ enum class LossForm : uint8_t {
   // products.
   kSplit,
 };
-// Of the batch's targets. `per_token`: also the loss of each token and whether it is the most probable.
+// Of the batch's targets, and of further tokens where the model predicts some. These have terms of their own:
+// the counts of a step are "loss_terms" and, for module k from 1 on, "predict.K.terms", i64[1] in the step
+// block (program/update.h); the sums are "loss_sum" and "predict.K.loss_sum". `per_token`: also the loss of
+// each token and whether it is the most probable.
 Losses add_losses(layers::Context& context, const Hidden& hidden, bool per_token,
                   LossForm form = LossForm::kFused);
 

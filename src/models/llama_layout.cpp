@@ -1,6 +1,7 @@
 #include "models/llama_layout.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace strata::models {
 
@@ -149,11 +150,21 @@ void add_experts(const ModelConfig& config, const Rows& rows, const ExpertNames&
   if (experts.shared_gate) rows.add(block + ".shared_expert_gate", "ffn.shared.gate", 0, 1, false);
 }
 
+// What a layer that predicts further tokens has beside its block, as DeepSeek-V3 names it.
+void add_prediction(const ModelConfig& config, const Rows& rows) {
+  for (const auto& [file, ours] : {std::pair{"enorm", "embedding_norm"},
+                                   {"hnorm", "hidden_norm"},
+                                   {"eh_proj", "in"},
+                                   {"shared_head.norm", "final_norm"}})
+    rows.add(file, std::string("predict.") + ours, 0, config.hidden_size, false);
+}
+
 std::vector<TensorRow> all_tensors(const ModelConfig& config, bool fused, const ExpertNames& names = {}) {
   std::vector<TensorRow> list{{"model.embed_tokens.weight", "embedding.weight", 0, config.vocab_size}};
-  for (int64_t i = 0; i < config.layers; ++i) {
+  for (int64_t i = 0; i < config.layers + config.predict_layers; ++i) {
     const std::string number = std::to_string(i);
     const Rows rows{list, "model.layers." + number + ".", "layers." + number + "."};
+    if (i >= config.layers) add_prediction(config, rows);
     add_norms(config, rows);
     add_attention(config, rows, fused);
     if (config.experts.at(i)) {

@@ -125,6 +125,11 @@ struct ModelConfig {
 
   Experts experts;
 
+  // Layers behind the others that predict further tokens (multi-token prediction, decoder.h); they are
+  // trained and exported, and no text is written by them. The weight of their losses' mean.
+  int64_t predict_layers = 0;
+  double predict_weight = 0.3;
+
   double init_std = 0.02;
   InitScheme init = InitScheme::kPlain;
   Mup mup;
@@ -156,6 +161,13 @@ struct Hidden {
   graph::ValueId head = graph::kNone;    // [V, d]; the embedding table when tied
   graph::ValueId bias = graph::kNone;    // [V], of the logits
   double softcap = 0;                    // of the logits, 0: none
+  // Of layers that predict further tokens, in their order: what the same head reads, and the tokens that it
+  // is to tell, of all rows as Context::targets has them.
+  struct Predicted {
+    graph::ValueId values, targets;
+  };
+  std::vector<Predicted> predicted = {};
+  double predict_weight = 0;  // of the mean of their losses
 };
 
 // One tensor of a Hugging Face file and where it lies in our parameters: rows [row, row + rows) of

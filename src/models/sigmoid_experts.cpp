@@ -31,7 +31,6 @@ Experts read_sigmoid_experts(const ConfigJson& json, const SigmoidDefaults& defa
 }
 
 void write_sigmoid_experts(nlohmann::ordered_json& json, const Experts& experts) {
-  json["num_nextn_predict_layers"] = 0;
   if (experts.count == 0) {
     json["first_k_dense_replace"] = json["num_hidden_layers"];
     return;
@@ -47,13 +46,33 @@ void write_sigmoid_experts(nlohmann::ordered_json& json, const Experts& experts)
   json["topk_group"] = experts.route.kept_groups;
 }
 
-bool ignores_mtp(const ModelConfig& config, std::string_view name) {
+namespace {
+
+// Of a tensor behind the last layer its layer; -1: it is no such tensor.
+int64_t layer_behind(const ModelConfig& config, std::string_view name) {
   constexpr std::string_view kLayers = "model.layers.";
-  if (llama_ignores(config, name)) return true;
-  if (!name.starts_with(kLayers)) return false;
-  int64_t layer = 0;
+  if (!name.starts_with(kLayers)) return -1;
+  int64_t layer = -1;
   std::from_chars(name.data() + kLayers.size(), name.data() + name.size(), layer);
-  return layer >= config.layers;
+  return layer >= config.layers ? layer : -1;
+}
+
+}  // namespace
+
+void read_prediction(const ConfigJson& json, ModelConfig& config) {
+  config.predict_layers = json.count_or("num_nextn_predict_layers", 0);
+}
+
+void write_prediction(nlohmann::ordered_json& json, const ModelConfig& config) {
+  json["num_nextn_predict_layers"] = config.predict_layers;
+}
+
+bool ignores_prediction(const ModelConfig& config, std::string_view name) {
+  if (llama_ignores(config, name)) return true;
+  const int64_t layer = layer_behind(config, name);
+  if (layer < 0) return false;
+  return layer >= config.layers + config.predict_layers || name.ends_with(".embed_tokens.weight") ||
+         name.ends_with(".shared_head.head.weight");
 }
 
 }  // namespace strata::models

@@ -18,8 +18,11 @@ struct SigmoidDefaults {
 Experts read_sigmoid_experts(const ConfigJson& json, const SigmoidDefaults& defaults);
 void write_sigmoid_experts(nlohmann::ordered_json& json, const Experts& experts);
 
-// As Llama's, and the layers behind the last that predict further tokens (MTP), which transformers passes
-// over too.
-bool ignores_mtp(const ModelConfig& config, std::string_view name);
+// num_nextn_predict_layers, as the same families name it.
+void read_prediction(const ConfigJson& json, ModelConfig& config);
+void write_prediction(nlohmann::ordered_json& json, const ModelConfig& config);
+// As Llama's; layers that predict further tokens where the model is taken without them; and the copies of
+// embedding and head that stand beside such a layer.
+bool ignores_prediction(const ModelConfig& config, std::string_view name);
 
 }  // namespace strata::models

@@ -1,5 +1,7 @@
 #include "ops/latent_attention.h"
 
+#include <numeric>
+
 #include "ops/rules.h"
 
 namespace strata::ops {
@@ -13,8 +15,10 @@ Cost cost_copy(const NodeView& view) {
 
 std::vector<ValueSpec> infer_split(const NodeView& view) {
   const Value& down = view.in(SplitLatents::kDown);
-  const auto& parts = down.segments;
-  require(view, down.shape.rank() == 2 && (parts.size() == 2 || parts.size() == 3),
+  const auto& parts = view.attrs<SplitLatentsAttrs>().parts;
+  require(view,
+          down.shape.rank() == 2 && (parts.size() == 2 || parts.size() == 3) &&
+              std::accumulate(parts.begin(), parts.end(), int64_t{0}) == down.shape[1],
           "the parts must be [query? | key and value | rotated]");
   const auto part = [&](const char* name, size_t from_the_end) -> ValueSpec {
     return {name, down.dtype, {down.shape[0], parts[parts.size() - from_the_end]}};
@@ -57,8 +61,10 @@ std::vector<PlacementOption> placements_join(const NodeView&, int) {
 }
 
 void gradient_join(GradientBuilder& builder, const Node& node) {
-  const auto parts =
-      builder.graph().add_node(kSplitLatents, {builder.gradient_of(node.outputs[JoinLatents::kDown])});
+  Graph& graph = builder.graph();
+  const ValueId down = node.outputs[JoinLatents::kDown];
+  const auto parts = graph.add_node(kSplitLatents, {builder.gradient_of(down)},
+                                    SplitLatentsAttrs{graph.value(down).segments});
   for (size_t i = 0; i < parts.size(); ++i) {
     if (node.inputs[i] != kNone) builder.add_gradient(node.inputs[i], parts[i]);
   }
@@ -176,7 +182,7 @@ const OpDef kCachedLatentAttention{"cached_latent_attention", "attention", infer
                                    placements_cached};
 
 Latents split_latents(Graph& graph, ValueId down) {
-  const auto parts = graph.add_node(kSplitLatents, {down});
+  const auto parts = graph.add_node(kSplitLatents, {down}, SplitLatentsAttrs{graph.value(down).segments});
   return {parts[SplitLatents::kQuery], parts[SplitLatents::kKeyValue], parts[SplitLatents::kRotated]};
 }
 

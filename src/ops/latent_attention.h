@@ -2,6 +2,8 @@
 // latent vector a token, and all heads share the rotated part of a key.
 #pragma once
 
+#include <vector>
+
 #include "ops/ops.h"
 
 namespace strata::ops {
@@ -21,6 +23,13 @@ struct LatentAttrs {
       to("sequence_length", sequence_length);
       to("scale", scale);
     }
+  }
+};
+struct SplitLatentsAttrs {
+  std::vector<int64_t> parts;  // widths of query?, key and value, rotated
+  bool operator==(const SplitLatentsAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    for (const int64_t part : parts) to("part", part);
   }
 };
 struct SplitLatents {

@@ -209,7 +209,8 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
       .encoder_length = request.encoder_length,
       .stages = options.pipeline != nullptr ? &stretches : nullptr,
       .trains_experts = request.kind == Kind::kTrain,
-      .expert_layout = options.experts};
+      .expert_layout = options.experts,
+      .predicts = request.kind == Kind::kTrain};
   layers::add_batch(context);
   const models::Hidden hidden = options.model.family->build(options.model, context);
   require_tensors_in_parts(graph, options.model);
@@ -249,7 +250,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
   }
   graph::drop_identities_pass(graph);
   graph::set_partial(graph, graph.find_value("loss_sum"), "pipeline");
-  for (const graph::ValueId sum : context.losses) graph::set_partial(graph, sum, "pipeline");
+  for (const graph::WeightedLoss& loss : losses.all) graph::set_partial(graph, loss.sum, "pipeline");
   return model;
 }
 

@@ -2,12 +2,18 @@
 // of a step before its first micro-batch, and how many updates were made.
 #pragma once
 
+#include <span>
+
 #include "optim/optimizer.h"
 #include "program/executor.h"
 
 namespace strata::program {
 
 void write_hyper(const Executor& executor, const optim::UpdateHyper& hyper);
+
+// The terms of each loss in the coming step, of all ranks, where the program has several losses with terms of
+// their own (models/head.h): the main one's, then those of further tokens. Before the first micro-batch.
+void write_terms(const Executor& executor, std::span<const int64_t> terms);
 
 // Device state, which instructions count on; a skipped step makes no update.
 int64_t updates_made(const Executor& executor);

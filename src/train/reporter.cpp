@@ -129,6 +129,7 @@ void RunReporter::step(const StepRecord& record) {
   fields.push_back({"data_wait_ms", record.data_wait_seconds * 1e3});
   fields.push_back({"checkpoint_ms", record.checkpoint_seconds * 1e3});
   fields.push_back({"memory_bytes", memory});
+  if (record.mtp_loss) fields.push_back({"mtp_loss", *record.mtp_loss});
   if (record.experts) {
     fields.push_back({"balance_loss", record.balance_loss});
     fields.push_back({"router_z_loss", record.router_z_loss});

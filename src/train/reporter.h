@@ -35,6 +35,7 @@ struct StepRecord {
   // Of models with experts; the losses with their coefficients, summed over layers.
   std::optional<ExpertLoad> experts;
   double balance_loss = 0, router_z_loss = 0;
+  std::optional<double> mtp_loss;  // of models that predict further tokens, without its weight
   std::vector<std::pair<std::string, double>> evaluations;  // "eval/valid/loss", …
 };
 

@@ -14,6 +14,7 @@ struct StepNews {
   double loss_sum = 0;
   double tokens = 0;                                   // valid targets
   double balance_loss_sum = 0, router_z_loss_sum = 0;  // of models with experts
+  double mtp_loss = 0;                                 // this rank's part of it
   double compute_seconds = 0;                          // of the step, without waiting for other ranks
   double data_wait_seconds = 0;
   double memory_bytes = 0;

@@ -22,6 +22,7 @@
 #include "program/memory_report.h"
 #include "program/update.h"
 #include "train/due.h"
+#include "train/loss_terms.h"
 
 namespace strata::train {
 namespace {
@@ -372,6 +373,11 @@ void TrainingLoop::train_step(int64_t step, data::Loader& loader, Saves& saves) 
                                     .max_grad_norm = training.clip_grad_norm,
                                     .lr = static_cast<float>(record_.lr),
                                     .eps = static_cast<float>(optimizer.eps)});
+  if (model_.predict_layers > 0) {
+    terms_ =
+        terms_of_all(count_terms(batch.targets, samples_->shape().tokens, model_.predict_layers), ranks_);
+    program::write_terms(*executor_, terms_);
+  }
   // From here to the end of the update instructions decide.
   const program::Script& script = executor_->program(config::kTrainProgram).script;
   for (size_t i = 0; i < script.size(); ++i) {
@@ -396,7 +402,7 @@ StepNews TrainingLoop::news() {
                 .data_wait_seconds = record_.data_wait_seconds};
   const graph::Graph& graph = executor_->program(config::kTrainProgram).graph;
   // Ranks that hold the same sum tell it once.
-  const auto sum_of = [&](const char* name) {
+  const auto sum_of = [&](const std::string& name) {
     const graph::ValueId sum = graph.find_value(name);
     const bool tells =
         sum != graph::kNone && (ranks_ == nullptr || ranks_->is_first_holder(graph.value(sum).placements));
@@ -404,6 +410,11 @@ StepNews TrainingLoop::news() {
   };
   news.balance_loss_sum = sum_of("balance_loss_sum");
   news.router_z_loss_sum = sum_of("router_z_loss_sum");
+  for (int64_t k = 1; k <= model_.predict_layers; ++k) {
+    const auto terms = static_cast<double>(std::max<int64_t>(1, terms_[static_cast<size_t>(k)]));
+    news.mtp_loss +=
+        sum_of(fmt::format("predict.{}.loss_sum", k)) / (terms * static_cast<double>(model_.predict_layers));
+  }
   if (!experts_) experts_.emplace(model_, graph, ranks_);
   if (ranks_ == nullptr) return news;
   if (!ranks_->is_first_holder(graph.value(graph.find_value("loss_sum")).placements))
@@ -415,18 +426,20 @@ StepNews TrainingLoop::news() {
 }
 
 void TrainingLoop::take_losses(const std::vector<StepNews>& all) {
-  double sum = 0, tokens = 0;
+  double sum = 0, tokens = 0, further = 0;
   for (const StepNews& one : all) {
     sum += one.loss_sum;
     tokens += one.tokens;
     record_.balance_loss += one.balance_loss_sum;
     record_.router_z_loss += one.router_z_loss_sum;
+    further += one.mtp_loss;
   }
   if (tokens > 0) {
     record_.balance_loss /= tokens;
     record_.router_z_loss /= tokens;
   }
   record_.loss = tokens > 0 ? sum / tokens : 0.0;
+  if (model_.predict_layers > 0) record_.mtp_loss = further;
   if (experts_->has_experts()) record_.experts = experts_->read(*executor_, tokens);
   if (all.size() > 1) record_.ranks = all;
 }

@@ -105,11 +105,12 @@ class TrainingLoop {
   std::optional<ExpertWatch> experts_;  // made at the first step
   bool elsewhere_ = false;              // resumed from a checkpoint that the user named
   int64_t step_ = 0;
-  int64_t tokens_ = 0;         // that were trained on
-  int64_t samples_done_ = 0;   // of the whole run
-  int64_t trained_ = 0;        // the number of the next sample, those of data.skip left out
-  bool stop_seen_ = false;     // while a task was scored
-  double seconds_waited_ = 0;  // for other ranks, since the start
+  int64_t tokens_ = 0;          // that were trained on
+  int64_t samples_done_ = 0;    // of the whole run
+  int64_t trained_ = 0;         // the number of the next sample, those of data.skip left out
+  bool stop_seen_ = false;      // while a task was scored
+  std::vector<int64_t> terms_;  // of the step's losses, of all ranks, where they have terms of their own
+  double seconds_waited_ = 0;   // for other ranks, since the start
   StepRecord record_;
   std::vector<std::pair<std::string, double>> evaluations_;  // the newest
 };

@@ -239,6 +239,27 @@ void rope_theta(const std::string&) {
   EXPECT_GT(std::abs(losses("100.0", "8") - losses("1e6", "8")), 1e-5);
 }
 
+// Its loss is told beside the main one, which it does not change, and moves the weights by its weight.
+void mtp_loss_weight(const std::string&) {
+  Lab lab;
+  const auto run = [&](const std::string& weight) {
+    return run_model(lab, "preset = \"deepseek3-6m\"\nmtp_loss_weight = " + weight +
+                              "\n[model.override]\nnum_hidden_layers = 1\nfirst_k_dense_replace = 1\n"
+                              "vocab_size = 300\nnum_nextn_predict_layers = 1\n");
+  };
+  const Seen usual = run("\"auto\""), same_weight = run("0.3"), more = run("3.0"), none = run("0.0");
+  EXPECT_NEAR(usual.values("mtp_loss").at(0), std::log(300.0), 0.3);
+  EXPECT_TRUE(same(usual.weights(1), same_weight.weights(1)));
+  EXPECT_EQ(more.values("mtp_loss").at(0), usual.values("mtp_loss").at(0));
+  EXPECT_GT(more.values("grad_norm").at(0), 1.5 * usual.values("grad_norm").at(0));
+  EXPECT_EQ(usual.config()["num_nextn_predict_layers"], 1);
+  EXPECT_TRUE(usual.weights(1).contains("model.layers.1.eh_proj.weight"));
+  // Left out altogether.
+  EXPECT_EQ(none.config()["num_nextn_predict_layers"], 0);
+  EXPECT_FALSE(none.weights(1).contains("model.layers.1.eh_proj.weight"));
+  EXPECT_TRUE(has(lab.refusal({"model.mtp_loss_weight=0.3"}), "num_nextn_predict_layers"));
+}
+
 }  // namespace
 
 Contracts model_keys() {
@@ -260,6 +281,7 @@ Contracts model_keys() {
           {"model.max_position_embeddings", positions},
           {"model.tie_word_embeddings", tied},
           {"model.rope_theta", rope_theta},
+          {"model.mtp_loss_weight", mtp_loss_weight},
           {"model.override", overridden}};
 }
 

@@ -187,6 +187,21 @@ TEST(Families, ExpertsHaveThePublishedActiveSizes) {
   EXPECT_EQ(active_parameter_count(preset("llama3-29m")), parameter_count(preset("llama3-29m")));
 }
 
+// DeepSeek-V3's module of 11.6 billion, of which a token passes 2.4 with the embedding and the head, which it
+// shares; the work that it adds to a token's, against the published 2.50e11 and 2.60e11 at 4,096 tokens.
+TEST(Families, FurtherTokensCostWhatIsPublished) {
+  const ModelConfig without = preset("deepseek-v3");
+  const ModelConfig with = with_overrides(without, {{"num_nextn_predict_layers", "1"}}, "test");
+  ASSERT_EQ(with.predict_layers, 1);
+  const auto more = [&](int64_t (*count)(const ModelConfig&)) {
+    return static_cast<double>(count(with) - count(without)) / 1e9;
+  };
+  EXPECT_NEAR(more(parameter_count), 11.61, 5e-3);
+  EXPECT_NEAR(more(active_parameter_count) + 2 * 129280 * 7168 / 1e9, 2.4, 0.15);
+  EXPECT_NEAR(training_flops_per_token(without, 4096), 2.50e11, 1e-2 * 2.50e11);
+  EXPECT_NEAR(training_flops_per_token(with, 4096), 2.60e11, 2e-2 * 2.60e11);
+}
+
 TEST(Families, UnknownTypesAreNamedWithTheNearest) {
   Json config = golden("qwen3");
   config["model_type"] = "qwen4";

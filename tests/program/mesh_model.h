@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -12,9 +13,17 @@
 
 namespace strata::program {
 
+// A name of these tests: a preset's, with "+predicting" behind it of the same model with two layers that
+// predict further tokens.
+inline constexpr std::string_view kPredicting = "+predicting";
+inline std::string preset_of(const std::string& name) {
+  return name.substr(0, name.find(kPredicting));
+}
+
 // Sizes that four ranks divide.
-inline models::ModelConfig small_model(const std::string& preset) {
-  models::ModelConfig model = models::preset(preset);
+inline models::ModelConfig small_model(const std::string& name) {
+  models::ModelConfig model = models::preset(preset_of(name));
+  if (name.ends_with(kPredicting)) model.predict_layers = 2;
   model.vocab_size = 101;
   model.hidden_size = 32;
   model.layers = 2;
@@ -65,13 +74,15 @@ inline std::vector<int32_t> shared_rows(const std::vector<int32_t>& rows, int64_
   }
   return held;
 }
-// Sequence s of a micro-batch is the same whichever rank has it.
+// Sequence s of a micro-batch is the same whichever rank has it. Terms are not those of the targets: any
+// numbers weigh losses alike on all ranks.
 inline void fill_batch(Executor& executor, const graph::Coordinates& at) {
   const graph::Mesh& mesh = executor.set().options.mesh;
   const int64_t vocab = executor.set().options.model.vocab_size;
   const auto place = [&](const char* axis) { return int64_t{at[static_cast<size_t>(mesh.axis(axis))]}; };
   const int64_t part = place("replicate") * mesh.size("shard") + place("shard");
   const Request& request = executor.program(0).request;
+  write_terms(executor, std::array<int64_t, 3>{400, 300, 250});
   for (int64_t micro = 0; micro < request.micro_batches; ++micro) {
     for (const std::string name : {"tokens", "targets", "positions", "kv_begin", "encoder_tokens",
                                    "encoder_kv_begin", "cross_kv_begin"}) {

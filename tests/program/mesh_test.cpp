@@ -98,7 +98,7 @@ struct Making {
 class OnAMesh : public testing::TestWithParam<std::tuple<const char*, Layout, Making>> {
  protected:
   static CompileOptions options_for(const std::string& preset, const Making& making) {
-    CompileOptions options = tiny_options(preset);
+    CompileOptions options = tiny_options(preset_of(preset));
     options.model = small_model(preset);
     options.recompute = making.recompute;
     options.backward = making.backward;
@@ -150,6 +150,8 @@ TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
   if (options.model.experts.count > 0)
     names.insert(names.end(), {"balance_loss_sum", "router_z_loss_sum", "layers.1.ffn.expert_tokens",
                                "layers.1.ffn.router_squares"});
+  if (options.model.predict_layers > 0)
+    names.insert(names.end(), {"predict.1.loss_sum", "predict.2.loss_sum", "predict.2.token_count"});
   for (const char* name : names) expect_near(ranks.whole(name), one.whole(name), making.tolerance, name);
 }
 
@@ -187,6 +189,15 @@ INSTANTIATE_TEST_SUITE_P(SharedExperts, OnAMesh,
 INSTANTIATE_TEST_SUITE_P(SharedExpertsRecomputed, OnAMesh,
                          testing::Combine(testing::Values("moe-30m-a10m"),
                                           testing::ValuesIn(expert_layouts()), testing::Values(kFull)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Prediction, OnAMesh,
+                         testing::Combine(testing::Values("glm-4.5-air+predicting"),
+                                          testing::ValuesIn(layouts()), testing::Values(kPlain, kSplit)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(LatentPrediction, OnAMesh,
+                         testing::Combine(testing::Values("deepseek3-6m+predicting"),
+                                          testing::Values(layouts()[0], layouts()[1], layouts()[15]),
+                                          testing::Values(kPlain, kFull)),
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(Makings, OnAMesh,
                          testing::Combine(testing::Values("llama3-5m", "bert-tiny", "t5-small"),

@@ -14,6 +14,7 @@ namespace strata::program {
 inline parallel::ModelParts parts_of(const models::ModelConfig& model) {
   return {.layers = static_cast<int32_t>(model.blocks()),
           .encoder_layers = static_cast<int32_t>(model.encoder_layers),
+          .prediction_layers = static_cast<int32_t>(model.predict_layers),
           .tied_embeddings = model.tied};
 }
 
@@ -27,6 +28,7 @@ inline Pipeline pipeline_of(const parallel::ScheduleRequest& request, const mode
   parallel::PartCosts costs;
   costs.embedding = 0.1;
   costs.head = 0.5;
+  costs.prediction_layer = 1.5;
   costs.layers.assign(static_cast<size_t>(pipeline.parts.layers), 1);
   pipeline.layout = layout.empty() ? parallel::balanced_layout(costs, pipeline.parts, stages)
                                    : parallel::parse_layout(layout, pipeline.parts, stages);

@@ -10,6 +10,7 @@
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/shard.h"
 #include "ops/ops.h"
+#include "ops/predict.h"
 
 namespace strata::device::cpu_bind {
 namespace {
@@ -332,6 +333,21 @@ BoundKernel take_row(const BindRequest& request) {
       FlatPlan{request.view.out(ops::TakeRow::kRow).bytes(), DType::kU8});
 }
 
+// (targets, ahead) → tokens, targets one place further
+BoundKernel targets_ahead(const BindRequest& request) {
+  struct Plan {
+    int64_t n, length;
+  };
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& made = plan_of<Plan>(held);
+        cpu::targets_ahead(made.n, made.length, reinterpret_cast<int32_t*>(p[2]),
+                           reinterpret_cast<int32_t*>(p[3]), i32(p[0]), i32(p[1]));
+      },
+      Plan{request.view.in(ops::TargetsAhead::kTargets).shape[0],
+           request.view.attrs<ops::TargetsAheadAttrs>().sequence_length});
+}
+
 // (x, rank) → y
 BoundKernel take_shard(const BindRequest& request) {
   struct Plan {
@@ -344,6 +360,12 @@ BoundKernel take_shard(const BindRequest& request) {
   Plan plan{{.parts = x.parts(dim), .inner_bytes = size_of(x.dtype), .ranks = attrs.ranks}, attrs.axis};
   for (int i = 0; i < dim; ++i) plan.shape.outer *= x.shape[i];
   for (int i = dim + 1; i < x.shape.rank(); ++i) plan.shape.inner_bytes *= x.shape[i];
+  if (attrs.sequence > 0) {
+    // As graph::Cut has it: a piece of each half of every sequence.
+    plan.shape.outer = x.shape[0] / attrs.sequence;
+    plan.shape.parts = {attrs.sequence / 2, attrs.sequence / 2};
+    plan.shape.mirrored = true;
+  }
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& made = plan_of<Plan>(held);
@@ -377,6 +399,7 @@ std::span<const Binding> elementwise_bindings() {
       {&ops::kActivation, activation},
       {&ops::kActivationGrad, activation_grad},
       {&ops::kTakeRow, take_row},
+      {&ops::kTargetsAhead, targets_ahead},
   };
   return kTable;
 }

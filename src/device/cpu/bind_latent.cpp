@@ -35,11 +35,11 @@ struct PartsBound {
     });
   }
 };
-PartsBound parts_of(const Value& whole) {
+PartsBound parts_of(const Value& whole, const std::vector<int64_t>& widths) {
   PartsBound parts{whole.shape[0], {}};
-  const size_t skipped = 3 - whole.segments.size();
-  for (size_t i = 0; i < whole.segments.size(); ++i)
-    parts.bytes[skipped + i] = static_cast<size_t>(whole.segments[i] * size_of(whole.dtype));
+  const size_t skipped = 3 - widths.size();
+  for (size_t i = 0; i < widths.size(); ++i)
+    parts.bytes[skipped + i] = static_cast<size_t>(widths[i] * size_of(whole.dtype));
   return parts;
 }
 
@@ -52,7 +52,8 @@ BoundKernel split_latents(const BindRequest& request) {
           std::memcpy(p[1 + i] + part, p[0] + whole, parts.bytes[i]);
         });
       },
-      parts_of(request.view.in(ops::SplitLatents::kDown)));
+      parts_of(request.view.in(ops::SplitLatents::kDown),
+               request.view.attrs<ops::SplitLatentsAttrs>().parts));
 }
 
 // (query?, key and value, rotated) → down
@@ -64,7 +65,8 @@ BoundKernel join_latents(const BindRequest& request) {
           std::memcpy(p[3] + whole, p[i] + part, parts.bytes[i]);
         });
       },
-      parts_of(request.view.out(ops::JoinLatents::kDown)));
+      parts_of(request.view.out(ops::JoinLatents::kDown),
+               request.view.out(ops::JoinLatents::kDown).segments));
 }
 
 cpu::LatentHeads heads_of(const NodeView& view, const Value& q) {

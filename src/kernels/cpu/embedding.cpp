@@ -1,5 +1,6 @@
 #include "kernels/cpu/embedding.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
@@ -120,6 +121,14 @@ void embedding_backward(const EmbeddingShape& shape, float* d_table, const void*
   parallel_ranges(shape.dim, width, [&](int64_t begin, int64_t end) {
     kernel(shape, d_table, dy, ids, vocab_start, begin, end);
   });
+}
+
+void targets_ahead(int64_t n, int64_t length, int32_t* tokens, int32_t* next, const int32_t* targets,
+                   const int32_t* ahead) {
+  for (int64_t i = 0; i < n; ++i) {
+    tokens[i] = std::max(ahead[i], 0);
+    next[i] = (i + 1) % length != 0 && targets[i] >= 0 ? ahead[i + 1] : -1;
+  }
 }
 
 }  // namespace strata::cpu

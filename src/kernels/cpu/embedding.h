@@ -37,6 +37,11 @@ void embedding_forward(const EmbeddingShape& shape, void* out, const int32_t* id
                        const float* pos_table, const int32_t* positions,
                        const int32_t* vocab_start = nullptr);
 
+// Of sequences of `length`: tokens[i] = max(ahead[i], 0), next[i] = ahead[i + 1] where i is not a sequence's
+// last and targets[i] no -1, else -1.
+void targets_ahead(int64_t n, int64_t length, int32_t* tokens, int32_t* next, const int32_t* targets,
+                   const int32_t* ahead);
+
 // d_table[vocab, dim] = (accumulate ? d_table : 0) + scale * dy rows summed by id, in row order: each task
 // owns columns, so the bits do not depend on threads. For the position table pass positions as ids and its
 // size as vocab.

@@ -12,9 +12,10 @@ namespace strata::cpu {
 void take_shard(void* y, const void* x, const ShardShape& shape, int64_t index) {
   const int64_t whole = std::accumulate(shape.parts.begin(), shape.parts.end(), int64_t{0});
   int64_t begin = 0, taken = 0;
-  for (const int64_t part : shape.parts) {
-    const int64_t share = part / shape.ranks;
-    const auto* from = static_cast<const std::byte*>(x) + (begin + index * share) * shape.inner_bytes;
+  for (size_t i = 0; i < shape.parts.size(); ++i) {
+    const int64_t part = shape.parts[i], share = part / shape.ranks;
+    const int64_t number = shape.mirrored && i % 2 == 1 ? shape.ranks - 1 - index : index;
+    const auto* from = static_cast<const std::byte*>(x) + (begin + number * share) * shape.inner_bytes;
     auto* to = static_cast<std::byte*>(y) + taken * shape.inner_bytes;
     const int64_t from_stride = whole * shape.inner_bytes, to_stride = from_stride / shape.ranks;
     const int64_t bytes = share * shape.inner_bytes;

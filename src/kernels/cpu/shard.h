@@ -13,6 +13,7 @@ struct ShardShape {
   std::vector<int64_t> parts;
   int64_t inner_bytes = 1;
   int64_t ranks = 1;
+  bool mirrored = false;  // of every second part shares are counted from its end
 };
 
 // y = share `index` of every part, the parts side by side again.

@@ -14,6 +14,8 @@ double Array::at(int64_t i) const {
       return reinterpret_cast<const double*>(data)[i];
     case DType::kI64:
       return static_cast<double>(reinterpret_cast<const int64_t*>(data)[i]);
+    case DType::kI32:
+      return static_cast<double>(reinterpret_cast<const int32_t*>(data)[i]);
     default:
       throw InternalError("no reference kernel reads elements of {}", name_of(dtype));
   }

@@ -16,7 +16,7 @@ void copy_columns(const Array& to, int64_t first, const Array& from, int64_t fro
 
 // (down) → query?, key and value, rotated
 void split_latents(const Call& call) {
-  const std::vector<int64_t>& widths = call.in[0].segments;
+  const std::vector<int64_t>& widths = call.attrs.as<ops::SplitLatentsAttrs>().parts;
   int64_t first = 0;
   for (size_t i = 0; i < widths.size(); ++i) {
     copy_columns(call.out[3 - widths.size() + i], 0, call.in[0], first, widths[i]);

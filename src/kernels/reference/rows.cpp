@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -6,6 +7,7 @@
 #include "graph/sum.h"
 #include "kernels/reference/call.h"
 #include "ops/ops.h"
+#include "ops/predict.h"
 
 namespace strata::reference {
 namespace {
@@ -115,6 +117,17 @@ void take_row(const Call& call) {
   for (int64_t c = 0; c < dim; ++c) call.out[0].put(c, call.in[0].at(row * dim + c));
 }
 
+// (targets, ahead) → tokens, targets one place further
+void targets_ahead(const Call& call) {
+  const Array &targets = call.in[0], &ahead = call.in[1];
+  const int64_t length = call.attrs.as<ops::TargetsAheadAttrs>().sequence_length;
+  for (int64_t i = 0; i < targets.shape[0]; ++i) {
+    const bool goes_on = (i + 1) % length != 0 && targets.index_at(i) >= 0;
+    call.out[0].put(i, std::max(ahead.at(i), 0.0));
+    call.out[1].put(i, goes_on ? ahead.at(i + 1) : -1);
+  }
+}
+
 // (x, rank) → y: the shard's share of every part
 void take_shard(const Call& call) {
   const auto& attrs = call.attrs.as<graph::ReshardAttrs>();
@@ -123,12 +136,16 @@ void take_shard(const Call& call) {
   const int64_t index = attrs.ranks > 1 ? call.in[1].index_at(attrs.axis) : 0;
   std::vector<int64_t> parts{x.shape[dim]};
   if (dim == x.shape.rank() - 1 && !x.segments.empty()) parts = x.segments;
+  // Of each sequence a piece from its begin and one, as far, from its end.
+  const bool by_pieces = attrs.sequence > 0;
+  if (by_pieces) parts.assign(static_cast<size_t>(2 * x.shape[0] / attrs.sequence), attrs.sequence / 2);
   std::vector<int64_t> taken;  // indices along the dimension
   int64_t begin = 0;
-  for (const int64_t part : parts) {
-    const int64_t share = part / attrs.ranks;
-    for (int64_t i = 0; i < share; ++i) taken.push_back(begin + index * share + i);
-    begin += part;
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const int64_t share = parts[p] / attrs.ranks;
+    const int64_t number = by_pieces && p % 2 == 1 ? attrs.ranks - 1 - index : index;
+    for (int64_t i = 0; i < share; ++i) taken.push_back(begin + number * share + i);
+    begin += parts[p];
   }
   int64_t inner = 1;
   for (int i = dim + 1; i < x.shape.rank(); ++i) inner *= x.shape[i];
@@ -258,6 +275,7 @@ std::span<const Row> rows_kernels() {
       {&ops::kAddRowGrad, add_row_grad},
       {&ops::kConstant, constant},
       {&ops::kTakeRow, take_row},
+      {&ops::kTargetsAhead, targets_ahead},
       {&graph::kTakeShard, take_shard},
   };
   return kRows;
