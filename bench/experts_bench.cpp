@@ -101,7 +101,7 @@ void measure(benchmark::State& state, const Named& named, bool balanced) {
     best_dense = std::min(best_dense, now() - start);
   }
   std::vector<int64_t> counts(kExperts);
-  expert_counts(slots, kExperts, counts.data(), ids.data(), false);
+  expert_counts(slots, 1, kExperts, counts.data(), ids.data(), nullptr, false);
   const double flops = 2.0 * static_cast<double>(slots * outputs) * static_cast<double>(inputs);
   state.counters["GFLOP/s"] = flops / best * 1e-9;
   state.counters["dense"] = flops / best_dense * 1e-9;

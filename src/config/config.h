@@ -29,6 +29,7 @@ enum class DeviceKind { kAuto, kCpu, kCuda };
 enum class ReduceDtype { kFp32, kBf16 };
 enum class ContextKind { kAllGather, kRing, kUlysses };  // as layers::ContextKind
 enum class Balance { kSequence, kMicroBatch, kGlobal };
+enum class Dispatch { kAuto, kFlat, kTwoLevel };
 enum class Progress { kAuto, kInline, kThread };
 enum class Backend { kAuto, kLocal, kMpi, kNccl };
 
@@ -194,9 +195,10 @@ struct ParallelTable {
   int64_t virtual_stages = 1;
   Auto<StageLayers> stage_layers;
   int64_t expert = 1;
-  LaterValue expert_tensor = int64_t{1};
-  LaterValue dispatch = std::string("auto");
-  LaterValue expert_capacity = std::string("auto");
+  int64_t expert_tensor = 1;
+  Dispatch dispatch = Dispatch::kAuto;
+  Auto<double> expert_capacity;
+  int64_t host_ranks = 1;  // no key: found at the start, the ranks of this host
   Auto<int64_t> prefetch;
   Auto<bool> reshard_after_forward;
   ReduceDtype reduce_dtype = ReduceDtype::kFp32;

@@ -69,6 +69,18 @@ std::string nearest(const ParallelTable& asked, int64_t ranks) {
   return text;
 }
 
+// Whom experts fold over; what is left of open shards becomes replicas.
+void resolve_experts(ParallelTable& parallel, bool is_shard_open) {
+  const int64_t inner = parallel.context * (parallel.expert_tensor > 1 ? 1 : parallel.tensor);
+  const int64_t shards = parallel.expert / std::max<int64_t>(1, inner);
+  if (is_shard_open && parallel.expert > inner && parallel.expert % inner == 0 &&
+      parallel.shard % shards == 0) {
+    parallel.replicate *= parallel.shard / shards;
+    parallel.shard = shards;
+  }
+  if (parallel.expert < 0) parallel.expert = parallel.shard * inner;
+}
+
 }  // namespace
 
 void resolve_degrees(RunConfig& config, int64_t ranks) {
@@ -95,7 +107,11 @@ void resolve_degrees(RunConfig& config, int64_t ranks) {
     parallel.*open->value = ranks / given;
     given = ranks;
   }
-  if (given == ranks) return;
+  if (parallel.expert == 0)
+    throw ConfigError(
+        "[parallel.expert] found 0, expected a number of ranks, or -1 for all that can share experts");
+  if (given == ranks)
+    return resolve_experts(parallel, open != nullptr && open->value == &ParallelTable::shard);
   throw ConfigError(
       "[parallel] {} {} {} ranks, and {} were started; with {} ranks the nearest are {}, or start {} ranks",
       text_of(asked, asked), open != nullptr ? "need a multiple of" : "make", given, ranks, ranks,
@@ -108,6 +124,17 @@ graph::Mesh mesh_of(const RunConfig& config) {
   return graph::Mesh::of(at_least_one(parallel.replicate), at_least_one(parallel.shard),
                          at_least_one(parallel.context), at_least_one(parallel.tensor),
                          at_least_one(parallel.pipeline));
+}
+
+layers::ExpertLayout expert_layout(const RunConfig& config) {
+  const ParallelTable& parallel = config.parallel;
+  layers::ExpertLayout layout{.ranks = std::max<int64_t>(1, parallel.expert),
+                              .tensor = parallel.expert_tensor};
+  if (!parallel.expert_capacity.is_word()) layout.room = *parallel.expert_capacity;
+  // Neighbours in rank share a host.
+  const bool spans_hosts = parallel.host_ranks < layout.ranks && layout.ranks % parallel.host_ranks == 0;
+  if (parallel.dispatch != Dispatch::kFlat && spans_hosts) layout.node_ranks = parallel.host_ranks;
+  return layout;
 }
 
 comm::WorldOptions world_options(const RunConfig& config) {

@@ -6,6 +6,7 @@
 #include "comm/world.h"
 #include "config/run_config.h"
 #include "graph/placement.h"
+#include "layers/layers.h"
 
 namespace strata::config {
 
@@ -20,6 +21,9 @@ struct RankPlace {
 void resolve_degrees(RunConfig& config, int64_t ranks);
 // The mesh of a configuration whose degrees are resolved; of open ones as on one rank.
 graph::Mesh mesh_of(const RunConfig& config);
+
+// How ranks share experts, where the model has any.
+layers::ExpertLayout expert_layout(const RunConfig& config);
 
 // How the ranks' world watches and makes progress; progress that is still "auto" is inline.
 comm::WorldOptions world_options(const RunConfig& config);

@@ -262,9 +262,28 @@ void check_prediction(const RunConfig& config, const models::ModelConfig& model,
                                 model.family->name)});
 }
 
+// How ranks share experts that the model has.
+void check_shared_experts(const RunConfig& config, const models::Experts& experts,
+                          std::vector<Fault>& faults) {
+  const ParallelTable& parallel = config.parallel;
+  if (parallel.expert > 1 && experts.count % parallel.expert != 0) {
+    faults.push_back(
+        {"parallel.expert", config.origin_of("parallel.expert"),
+         fmt::format("found {}, and the model has {} experts, which so many ranks cannot share equally; "
+                     "expected a divisor of them",
+                     parallel.expert, experts.count)});
+  }
+  if (experts.intermediate_size % parallel.expert_tensor != 0) {
+    faults.push_back({"parallel.expert_tensor", config.origin_of("parallel.expert_tensor"),
+                      fmt::format("found {}, and an expert is {} wide; expected a divisor of it",
+                                  parallel.expert_tensor, experts.intermediate_size)});
+  }
+}
+
 // Settings of experts that the model does not have.
 void check_moe(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
   if (model.experts.count > 0) {
+    check_shared_experts(config, model.experts, faults);
     if (model.experts.router_bias || config.moe.bias_rate.is_word()) return;
     faults.push_back({"moe.bias_rate", config.origin_of("moe.bias_rate"),
                       fmt::format("found it for {}, whose routers have no bias; leave it out, moe.aux_coef "
@@ -285,6 +304,10 @@ void check_moe(const RunConfig& config, const models::ModelConfig& model, std::v
   check("moe.z_coef", !config.moe.z_coef.is_word());
   check("moe.bias_rate", !config.moe.bias_rate.is_word());
   check("moe.force_balanced", config.moe.force_balanced);
+  check("parallel.expert", config.parallel.expert != 1);
+  check("parallel.expert_tensor", config.parallel.expert_tensor != 1);
+  check("parallel.dispatch", config.parallel.dispatch != Dispatch::kAuto);
+  check("parallel.expert_capacity", !config.parallel.expert_capacity.is_word());
 }
 
 }  // namespace
@@ -370,6 +393,7 @@ void share_machine(RunConfig& config, const RankPlace& place, const std::functio
 }
 
 void resolve_machine(RunConfig& config, const RankPlace& place) {
+  config.parallel.host_ranks = std::max(1, place.local_ranks);
   share_machine(config, place, [](double mine) { return mine; });
   config.device.kind = DeviceKind::kCpu;
   if (config.precision.compute == Compute::kAuto) {
@@ -475,6 +499,7 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
     options.backward = program::Backward::kSplit;
   options.sequence_parallel = config.parallel.sequence;
   options.context_kind = static_cast<layers::ContextKind>(config.parallel.context_kind);
+  options.experts = expert_layout(config);
   options.zero = static_cast<int>(config.parallel.zero.value_or(0));
   options.reshard_after_forward = config.parallel.reshard_after_forward.value_or(true);
   options.prefetch = config.parallel.prefetch.value_or(config.parallel.progress == Progress::kThread ? 1 : 0);

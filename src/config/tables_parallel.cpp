@@ -49,11 +49,26 @@ TableSpec parallel_table() {
               "Stages that each of them has, of an interleaved schedule.", between(1, 4096)),
           key("stage_layers", &T::stage_layers,
               "Layers of each stage: auto, balanced by cost; a list; or Megatron-LM's layout string."),
-          later(key("expert", &T::expert, "Expert parallelism.", degree())),
-          later(key("expert_tensor", &T::expert_tensor, "Tensor parallelism of experts.")),
-          later(key("dispatch", &T::dispatch, "How tokens reach experts: auto, flat, two_level.")),
-          later(key("expert_capacity", &T::expert_capacity,
-                    "Room of a rank's experts, as a factor of the balanced share.")),
+          key("expert", &T::expert,
+              "Ranks that share the experts of each layer: those of tensor, of context and tensor, or of "
+              "shard, "
+              "context and tensor together; -1: all of these. With shard = -1 what is left is replicas.",
+              degree()),
+          key("expert_tensor", &T::expert_tensor,
+              "Ranks that share each expert's width: 1, or as many as tensor, which then share no experts.",
+              between(1, kMostRanks)),
+          key("dispatch", &T::dispatch,
+              "How tokens reach experts: flat, straight to the ranks that have them; two_level, once to each "
+              "host "
+              "and on from there; auto: two_level where the ranks lie on several hosts.",
+              choice({"auto", "flat", "two_level"})),
+          key("expert_capacity", &T::expert_capacity,
+              "How much room there is for tokens from one rank to another, as a factor of the balanced "
+              "share; what "
+              "does not fit takes a further round, and none is dropped. auto: 1.25, and four standard "
+              "deviations "
+              "of a random routing.",
+              between(1e-6, 1e6)),
           key("prefetch", &T::prefetch,
               "With zero = 3: how many layers ahead of their use weights begin to be gathered; each takes "
               "the "

@@ -304,8 +304,12 @@ class Run {
 
   void forward() {
     int64_t begin = 0, end = agreed_end(0);
-    if (plan_.end >= 0) *at<int32_t>(plan_.end) = static_cast<int32_t>(end);
+    int32_t unused[2];
+    int32_t* const out = plan_.end >= 0 ? at<int32_t>(plan_.end) : unused;
+    out[0] = static_cast<int32_t>(end);
+    out[1] = -1;
     do {
+      ++out[1];
       bring_tokens(begin, end);
       run(plan_.forward);
       take_back(body_.result, plan_.y);

@@ -86,7 +86,9 @@ void add_products(std::vector<OpCase>& cases, Sizes s, bool offsets) {
   cases.push_back(s.row("experts_out", ops::kExpertsOut, {h, ids, w, begins}, attrs));
   cases.push_back(s.row("experts_out_grad_input", ops::kExpertsOutGradInput, {y, ids, w, begins}, attrs));
   cases.push_back(s.row("experts_out_grad_weight", ops::kExpertsOutGradWeight, {y, h, ids, begins}, attrs));
-  if (!offsets) cases.push_back(s.row("expert_counts", ops::kExpertCounts, {ids}, attrs, {}));
+  if (offsets) return;
+  cases.push_back(s.row("expert_counts", ops::kExpertCounts, {ids, absent()}, attrs, {}));
+  cases.push_back(s.row("expert_counts_of_targets", ops::kExpertCounts, {ids, targets_of(s)}, attrs, {}));
 }
 
 // Gated experts, as one rank has them of `ranks`.
@@ -146,7 +148,7 @@ void add_shared_experts(std::vector<OpCase>& cases, const Sizes& s, double share
     return operands;
   };
   inputs.insert(inputs.begin(), f32({s.tokens, s.inputs}));
-  inputs.insert(inputs.begin() + ops::ExpertParallelGrad::kEnd, i32_of({s.tokens}));
+  inputs.insert(inputs.begin() + ops::ExpertParallelGrad::kEnd, i32_of({s.tokens, 0}));
   const auto with = [&](std::initializer_list<const std::vector<ops::ValueId>*> lists) {
     std::vector<Operand> operands = inputs;
     for (const auto* list : lists) {
@@ -161,6 +163,7 @@ void add_shared_experts(std::vector<OpCase>& cases, const Sizes& s, double share
 
 // Eight ranks' experts, of which this is one.
 void add_own_experts(std::vector<OpCase>& cases, const Sizes& s) {
+  cases.push_back(s.row("expert_rounds", ops::kExpertRounds, {i32_of({5, 3, 7, 2, 4, 0, 1, 1})}, {}, {}));
   if (s.experts % 4 != 0) return;
   for (const bool first_is_summed : {false, true}) {
     OpCase one = s.row(first_is_summed ? "own_experts_of_the_last" : "own_experts", ops::kOwnExperts,

@@ -304,6 +304,7 @@ std::span<const UntimedOp> untimed_ops() {
       {&ops::kBalanceLossGrad, kScalars},
       {&ops::kExpertCounts, kScalars},
       {&ops::kOwnExperts, kScalars},
+      {&ops::kExpertRounds, kScalars},
       {&ops::kExpertParallel, kBody},
       {&ops::kExpertParallelGradInput, kBody},
       {&ops::kExpertParallelGradWeight, kBody},

@@ -74,7 +74,7 @@ void add_balance(Context& context, const MoeSpec& spec, ValueId logits, const op
   context.expert_tokens.push_back(metric(context, spec.name + ".router_squares", DType::kF64, 1));
   ops::router_z_loss(graph, logits, targets, context.expert_tokens.back(), 1);
   context.expert_tokens.push_back(metric(context, spec.name + ".expert_tokens", DType::kI64, spec.experts));
-  ops::count_experts(graph, routed.ids, context.expert_tokens.back());
+  ops::count_experts(graph, routed.ids, targets, context.expert_tokens.back());
   if (spec.balance_coefficient != 0) {
     const ops::RouterSumsOf sums = sums_of(context, spec, logits, routed.ids);
     if (spec.pool_layers) {
@@ -225,7 +225,12 @@ ValueId shared_experts(Context& context, const MoeSpec& spec, const ExpertWeight
     return experts(of_rank, spec, shape.experts, {in.parameters[0], in.parameters[1]}, in);
   };
   attrs.body = ops::make_expert_body(body);
-  ValueId y = ops::expert_parallel(graph, x, to.ids, to.weights, {weights.up, weights.down}, attrs);
+  const auto made = ops::expert_parallel(graph, x, to.ids, to.weights, {weights.up, weights.down}, attrs);
+  if (context.trains_experts) {
+    context.expert_tokens.push_back(metric(context, spec.name + ".expert_rounds", DType::kI64, 1));
+    ops::count_rounds(graph, made.end, context.expert_tokens.back());
+  }
+  ValueId y = made.y;
   for (const int axis : attrs.summed_axes)
     y = graph::reshard(graph, y, mesh.axes[static_cast<size_t>(axis)].name, whole);
   return tensor_axis < 0 ? y : graph::reshard(graph, y, "tensor", context.sequence_parallel ? rows : whole);

@@ -203,7 +203,7 @@ std::vector<ValueSpec> infer_forward(const NodeView& view) {
   const auto& attrs = attrs_of(view);
   const Value& x = view.in(Op::kX);
   const bool trains = attrs.body->trains();
-  std::vector<ValueSpec> specs{{"y", x.dtype, x.shape}, {"end", DType::kI32, {attrs.parts}, {}, !trains}};
+  std::vector<ValueSpec> specs{{"y", x.dtype, x.shape}, {"end", DType::kI32, {2 * attrs.parts}, {}, !trains}};
   add_specs(view, attrs.body->kept, specs);
   return specs;
 }
@@ -432,11 +432,33 @@ const OpDef kExpertParallelGradWeight{.name = "expert_parallel_grad_weight",
                                       .localize = localize,
                                       .ranks = ranks};
 
-ValueId expert_parallel(Graph& graph, ValueId x, ValueId ids, ValueId weights,
-                        std::vector<ValueId> parameters, ExpertParallelAttrs attrs) {
+ExpertParallelResult expert_parallel(Graph& graph, ValueId x, ValueId ids, ValueId weights,
+                                     std::vector<ValueId> parameters, ExpertParallelAttrs attrs) {
   std::vector<ValueId> inputs{x, ids, weights};
   append(inputs, parameters);
-  return graph.add_node(kExpertParallel, std::move(inputs), std::move(attrs))[ExpertParallel::kY];
+  const auto made = graph.add_node(kExpertParallel, std::move(inputs), std::move(attrs));
+  return {made[ExpertParallel::kY], made[ExpertParallel::kEnd]};
+}
+
+namespace {
+
+std::vector<ValueSpec> infer_rounds(const NodeView& view) {
+  const Value& end = view.in(ExpertRounds::kEnd);
+  require(view, end.dtype == DType::kI32 && end.shape.rank() == 1 && end.shape[0] % 2 == 0,
+          "end must be i32[2] of every rank");
+  return {{"rounds", DType::kI64, {1}}};
+}
+
+std::vector<PlacementOption> placements_rounds(const NodeView&, int) {
+  return {{{kS0}, {kP}}};
+}
+
+}  // namespace
+
+const OpDef kExpertRounds{"expert_rounds", "elementwise", infer_rounds, cost_own, placements_rounds};
+
+void count_rounds(Graph& graph, ValueId end, ValueId rounds) {
+  graph.add_node_into(kExpertRounds, {end}, {rounds});
 }
 
 }  // namespace strata::ops

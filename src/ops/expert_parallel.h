@@ -123,16 +123,28 @@ struct OwnExperts {
 extern const graph::OpDef kOwnExperts;  // (ids, rank block) → ids
 
 // y[N, width] of x[N, width] with ids i32[N, k] (-1: a slot that goes nowhere) and weights f32[N, k].
-graph::ValueId expert_parallel(graph::Graph& graph, graph::ValueId x, graph::ValueId ids,
-                               graph::ValueId weights, std::vector<graph::ValueId> parameters,
-                               ExpertParallelAttrs attrs);
+struct ExpertParallelResult {
+  graph::ValueId y, end;  // end: kNone where the body does not train
+};
+ExpertParallelResult expert_parallel(graph::Graph& graph, graph::ValueId x, graph::ValueId ids,
+                                     graph::ValueId weights, std::vector<graph::ValueId> parameters,
+                                     ExpertParallelAttrs attrs);
 
 // Behind the fixed operands stand those of lists of the body, in their order.
 struct ExpertParallel {
   enum In : int { kX, kIds, kWeights, kParameters };
-  // kEnd: i32[1], the first token of the second round; only where the body trains.
+  // kEnd: i32[2], the first token of the second round, and how many rounds follow the first; only where the
+  // body trains.
   enum Out : int { kY, kEnd, kKept };
 };
+// Adds the rounds behind the first ones to `rounds`, an accumulator i64[1] over a step and its ranks.
+void count_rounds(graph::Graph& graph, graph::ValueId end, graph::ValueId rounds);
+struct ExpertRounds {
+  enum In : int { kEnd };
+  enum Out : int { kRounds };
+};
+extern const graph::OpDef kExpertRounds;  // (end) → accumulates into rounds
+
 struct ExpertParallelGrad {
   enum In : int { kDy, kX, kIds, kWeights, kEnd, kParameters };
   enum Out : int { kDx, kDweights, kHanded };

@@ -134,14 +134,21 @@ std::vector<PlacementOption> placements_grad_weight(const NodeView& view, int) {
 }
 
 std::vector<ValueSpec> infer_counts(const NodeView& view) {
-  require_ids(view, ExpertCounts::kIds);
+  using Op = ExpertCounts;
+  const Value& ids = view.in(Op::kIds);
+  require(view, ids.dtype == DType::kI32 && ids.shape.rank() == 2, "ids must be i32[N, k]");
+  if (view.has(Op::kTargets)) {
+    const Value& targets = view.in(Op::kTargets);
+    require(view, targets.dtype == DType::kI32 && targets.shape == Shape({ids.shape[0]}),
+            "targets must be i32[N]");
+  }
   return {{"counts", DType::kI64, {view.attrs<ExpertsAttrs>().experts}}};
 }
 Cost cost_counts(const NodeView& view) {
   return streamed(view, 1);
 }
 std::vector<PlacementOption> placements_counts(const NodeView&, int) {
-  return {{{kS0}, {kP}}};
+  return {{{kS0, kS0}, {kP}}};
 }
 
 template <const OpDef* kGradInput, const OpDef* kGradWeight>
@@ -185,8 +192,8 @@ ValueId experts_in(Graph& graph, ValueId x, ValueId ids, ValueId weight, int64_t
 ValueId experts_out(Graph& graph, ValueId h, ValueId ids, ValueId weight, int64_t experts, ValueId offsets) {
   return graph.add_node(kExpertsOut, {h, ids, weight, offsets}, ExpertsAttrs{experts})[0];
 }
-void count_experts(Graph& graph, ValueId ids, ValueId counts) {
-  graph.add_node_into(kExpertCounts, {ids}, {counts}, ExpertsAttrs{graph.value(counts).shape[0]});
+void count_experts(Graph& graph, ValueId ids, ValueId targets, ValueId counts) {
+  graph.add_node_into(kExpertCounts, {ids, targets}, {counts}, ExpertsAttrs{graph.value(counts).shape[0]});
 }
 
 }  // namespace strata::ops

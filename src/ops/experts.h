@@ -56,12 +56,13 @@ extern const graph::OpDef kExpertsOutGradInput;  // (dy[N, O], ids, w, offsets?)
 extern const graph::OpDef
     kExpertsOutGradWeight;  // (dy[N, O], h[N · k, K], ids, offsets?) → accumulates grad[E · O, K]
 
-// counts i64[E]: slots that went to each expert, an accumulator over a step.
-void count_experts(graph::Graph& graph, graph::ValueId ids, graph::ValueId counts);
+// counts i64[E]: slots that went to each expert, an accumulator over a step. With targets i32[N] those of
+// tokens that have one: rows that only fill a batch up have none, and must not move what balances experts.
+void count_experts(graph::Graph& graph, graph::ValueId ids, graph::ValueId targets, graph::ValueId counts);
 struct ExpertCounts {
-  enum In : int { kIds };
+  enum In : int { kIds, kTargets };
   enum Out : int { kCounts };
 };
-extern const graph::OpDef kExpertCounts;  // (ids) → accumulates into counts
+extern const graph::OpDef kExpertCounts;  // (ids, targets?) → accumulates into counts
 
 }  // namespace strata::ops

@@ -230,6 +230,7 @@ class UpdateBuilder {
     inputs.push_back(update_.scalars);
     if (definition.unit != Definition::Unit::kTensor)
       run = cut_at_segments(run, value, part_scales, definition.unit == Definition::Unit::kMatrix);
+    require_one_rule(value, definition, run);
     for (const Piece& piece : run) {
       const Shape rows = with_rows(value.shape, piece.rows);
       UpdateAttrs attrs{definition.applied != nullptr ? definition.applied(piece.rule, rows) : piece.rule};
@@ -247,6 +248,16 @@ class UpdateBuilder {
       }
       graph_.add_node_into(definition.op(rows), inputs, outputs, attrs);
     }
+  }
+
+  // Ranks among which parts are dealt out run one program, so that all parts are updated alike.
+  static void require_one_rule(const Value& value, const Definition& definition,
+                               const std::vector<Piece>& run) {
+    if (value.dealt_axes.empty() || (run.size() == 1 && run.front().rows == value.shape[0])) return;
+    throw ConfigError(
+        "[optimizer] {} updates the experts of {} one by one, which parallel.expert deals out to ranks; take "
+        "adamw or lion, with one [[optimizer.group]] for all experts of a layer, or parallel.expert = 1",
+        definition.name, value.name);
   }
 
   // But for the axis whose shards end where the states' blocks do.

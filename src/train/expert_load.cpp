@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <span>
 
 #include "comm/exchange.h"
@@ -17,6 +18,19 @@ bool is_first_of_its_stage(const program::Ranks& ranks) {
   return true;
 }
 
+// How far the busiest of the ranks that share experts is above the mean, over the mean.
+double rank_violation(const std::vector<int64_t>& tokens, int64_t ranks) {
+  const auto each = std::ssize(tokens) / ranks;
+  int64_t most = 0, all = 0;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const auto first = tokens.begin() + rank * each;
+    const int64_t own = std::accumulate(first, first + each, int64_t{0});
+    most = std::max(most, own);
+    all += own;
+  }
+  return all == 0 ? 0 : static_cast<double>(most * ranks) / static_cast<double>(all) - 1;
+}
+
 }  // namespace
 
 ExpertWatch::ExpertWatch(const models::ModelConfig& model, const graph::Graph& graph,
@@ -25,7 +39,7 @@ ExpertWatch::ExpertWatch(const models::ModelConfig& model, const graph::Graph& g
   for (int64_t layer = 0; layer < model.layers; ++layer) {
     if (!model.experts.at(layer)) continue;
     const std::string block = "layers." + std::to_string(layer) + ".ffn.";
-    layers_.push_back({layer, block + "expert_tokens", block + "router_squares",
+    layers_.push_back({layer, block + "expert_tokens", block + "router_squares", block + "expert_rounds",
                        graph.find_value(block + "expert_tokens") != graph::kNone});
   }
   if (ranks != nullptr && ranks->mesh().size("pipeline") > 1 && is_first_of_its_stage(*ranks))
@@ -33,24 +47,32 @@ ExpertWatch::ExpertWatch(const models::ModelConfig& model, const graph::Graph& g
 }
 
 ExpertLoad ExpertWatch::read(const program::Executor& executor, double targets) const {
-  // By layer the counts and then the squares. One stage has a layer, and the others add nothing to it.
-  const size_t width = experts_ + 1;
+  const program::CompileOptions& options = executor.set().options;
+  const int64_t shared = options.experts.ranks * options.experts.tensor;
+  const auto ranks = static_cast<double>(options.mesh.ranks() / options.mesh.size("pipeline"));
+  // By layer the counts, the squares and the rounds. One stage has a layer, and the others add nothing to it.
+  const size_t width = experts_ + 2;
   std::vector<double> all(layers_.size() * width);
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (!layers_[i].is_here) continue;
     const auto counts = executor.read_all<int64_t>(layers_[i].counts);
     const auto first = all.begin() + static_cast<std::ptrdiff_t>(i * width);
-    *std::copy(counts.begin(), counts.end(), first) = executor.read<double>(layers_[i].squares);
+    auto behind = std::copy(counts.begin(), counts.end(), first);
+    *behind++ = executor.read<double>(layers_[i].squares);
+    if (shared > 1) *behind = static_cast<double>(executor.read<int64_t>(layers_[i].rounds)) / ranks;
   }
   if (stages_ != nullptr) comm::sum_over(*stages_, all);
   ExpertLoad load;
+  load.is_shared = shared > 1;
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (stages_ == nullptr && !layers_[i].is_here) continue;
     const std::span<const double> of_layer(all.data() + i * width, width);
     observe::LayerTokens& layer = load.layers.emplace_back();
     layer.layer = layers_[i].layer;
     for (const double count : of_layer.first(experts_)) layer.tokens.push_back(std::llround(count));
-    if (targets > 0) load.router_z = std::max(load.router_z, std::sqrt(of_layer.back() / targets));
+    if (targets > 0) load.router_z = std::max(load.router_z, std::sqrt(of_layer[experts_] / targets));
+    load.rounds += of_layer[experts_ + 1];
+    load.rank_violation = std::max(load.rank_violation, rank_violation(layer.tokens, options.experts.ranks));
     const observe::ExpertSpread spread = observe::spread_of(layer.tokens);
     load.max_violation = std::max(load.max_violation, spread.max_violation);
     load.entropy += spread.entropy;

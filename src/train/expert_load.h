@@ -17,6 +17,10 @@ struct ExpertLoad {
   int64_t dead = 0;          // over all layers
   // Root mean square over tokens of log Σ exp of the router's logits, of the layer where it is greatest.
   double router_z = 0;
+  // Where ranks share experts: rounds of a rank behind the first ones, over all layers and micro-batches; and
+  // how far the busiest rank is above the mean, over the mean, of the layer where that is greatest.
+  bool is_shared = false;
+  double rounds = 0, rank_violation = 0;
   std::vector<observe::LayerTokens> layers;  // ascending, of all ranks
 };
 
@@ -34,8 +38,8 @@ class ExpertWatch {
  private:
   struct Layer {
     int64_t layer = 0;
-    std::string counts, squares;  // values of the executor
-    bool is_here = false;         // else another stage has the layer
+    std::string counts, squares, rounds;  // values of the executor
+    bool is_here = false;                 // else another stage has the layer
   };
   std::vector<Layer> layers_;
   size_t experts_ = 0;

@@ -45,8 +45,7 @@ TEST(RunConfigTest, DefaultsAreThoseOfTheInterface) {
 TEST(RunConfigTest, WhatTheInterfaceBringsLaterIsNotYet) {
   for (const char* set :
        {"model.allow_leaking_routing=true", "training.batch_ramp=[[1000, 8], [2000, 16]]",
-        "training.batch_ramp=noise_scale", "training.length_warmup=[[1000, 128]]", "parallel.expert_tensor=2",
-        "parallel.dispatch=flat", "parallel.expert_capacity=1.25", "moe.balance=global",
+        "training.batch_ramp=noise_scale", "training.length_warmup=[[1000, 128]]", "moe.balance=global",
         "moe.capacity_factor=1.25", "recovery.rules=never", "recovery.rule=[{when=\"nan\", preset=\"skip\"}]",
         "recovery.snapshot=\"5 steps\"", "recovery.in_memory=false", "recovery.peer_copies=2",
         "recovery.detection_delay=10", "recovery.max_interventions=1", "recovery.max_lost_steps=1",
@@ -222,8 +221,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"[tokenizer]\npath = \"t.json\"\ntrain = { vocab_size = 300 }\n",
                 "found both path and train"},
         Mistake{"[tokenizer]\ntrain = { vocab_size = 10 }\n", "tokenizer.train.vocab_size: found 10"},
-        Mistake{"[parallel]\nexpert = 2\n",
-                "parallel.expert: found 2: not yet in this version; leave it at 1"},
+        Mistake{"[parallel]\nexpert = -2\n", "parallel.expert: found -2"},
+        Mistake{"[parallel]\nexpert_capacity = 0\n", "parallel.expert_capacity: found 0"},
         Mistake{"[parallel]\nbackend = \"nccl\"\n", "not yet"},
         Mistake{"[memory]\noffload = \"optimizer\"\n", "memory.offload: found \"optimizer\": not yet"},
         Mistake{"[log]\nprometheus = \":9000\"\n", "log.prometheus: found \":9000\": not yet"},

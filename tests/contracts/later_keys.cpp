@@ -11,10 +11,6 @@ struct Values {
 };
 const std::map<std::string, Values>& values() {
   static const std::map<std::string, Values> kValues{
-      {"parallel.expert", {"2", "1"}},
-      {"parallel.expert_tensor", {"2", "1"}},
-      {"parallel.dispatch", {"\"flat\"", "\"auto\""}},
-      {"parallel.expert_capacity", {"1.5", "\"auto\""}},
       {"moe.capacity_factor", {"1.5", "\"auto\""}},
       {"recovery.rules", {"[]", "\"auto\""}},
       {"recovery.rule", {"[{when=\"spike\"}]", "[]"}},

@@ -91,8 +91,9 @@ Results run(DType dtype, Routing routing, const ExpertRoom* room, int threads = 
       return experts(body, in.rows, in.ids, in.weights, {in.parameters[0], in.parameters[1]}, in.offsets);
     };
     y = expert_parallel(
-        graph, x, ids, weights, {p.up, p.down},
-        {.body = make_expert_body(spec), .tokens = kTokens, .k = kK, .experts = kExperts, .room = *room});
+            graph, x, ids, weights, {p.up, p.down},
+            {.body = make_expert_body(spec), .tokens = kTokens, .k = kK, .experts = kExperts, .room = *room})
+            .y;
   }
   const ValueId dy = operand("dy", dtype, {kTokens, kWidth});
   const auto gradients = graph::differentiate(graph, {}, std::vector<graph::GivenGradient>{{y, dy}});

@@ -15,15 +15,17 @@ void PrintTo(const Layout& layout, std::ostream* out) {
   *out << layout.name;
 }
 
+const Sets kModel{"model.family='qwen3-moe'",
+                  "model.override.num_experts=8",
+                  "model.override.num_experts_per_tok=2",
+                  "model.override.moe_intermediate_size=16",
+                  "moe.aux_coef=0.5",
+                  "moe.z_coef=0.1"};
+
 class ExpertsOnRanks : public testing::TestWithParam<Layout> {};
 
 TEST_P(ExpertsOnRanks, TrainAsOne) {
-  const Sets model{"model.family='qwen3-moe'",
-                   "model.override.num_experts=6",
-                   "model.override.num_experts_per_tok=2",
-                   "model.override.moe_intermediate_size=16",
-                   "moe.aux_coef=0.5",
-                   "moe.z_coef=0.1"};
+  const Sets model = kModel;
   const Layout& layout = GetParam();
   const TinyRun tiny;
   tiny.train(model, "one");
@@ -50,15 +52,67 @@ TEST_P(ExpertsOnRanks, TrainAsOne) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, ExpertsOnRanks,
-    testing::Values(Layout{"tensor", 2, {"parallel.tensor=2"}},
-                    Layout{"tensor_whole_rows", 2, {"parallel.tensor=2", "parallel.sequence=false"}},
-                    Layout{"context", 2, {"parallel.context=2"}}, Layout{"zero3", 2, {"parallel.zero=3"}},
-                    Layout{"pipeline", 2, {"parallel.pipeline=2", "training.micro_batch_size=2"}},
-                    Layout{"pipeline_tensor_data",
-                           8,
-                           {"parallel.tensor=2", "parallel.pipeline=2", "parallel.shard=2",
-                            "training.micro_batch_size=2"}}),
+    testing::Values(
+        Layout{"tensor", 2, {"parallel.tensor=2"}},
+        Layout{"tensor_whole_rows", 2, {"parallel.tensor=2", "parallel.sequence=false"}},
+        Layout{"context", 2, {"parallel.context=2"}}, Layout{"zero3", 2, {"parallel.zero=3"}},
+        Layout{"pipeline", 2, {"parallel.pipeline=2", "training.micro_batch_size=2"}},
+        Layout{"expert", 2, {"parallel.expert=2"}},
+        Layout{"expert_in_rounds", 4, {"parallel.expert=4", "parallel.expert_capacity=0.4"}},
+        Layout{"expert_zero3_replicas", 4, {"parallel.expert=2", "parallel.zero=3"}},
+        Layout{
+            "expert_over_tensor_and_shard", 4, {"parallel.expert=4", "parallel.tensor=2", "parallel.zero=1"}},
+        Layout{"expert_tensor", 4, {"parallel.expert=2", "parallel.tensor=2", "parallel.expert_tensor=2"}},
+        Layout{"expert_whole_rows", 2, {"parallel.expert=2", "parallel.tensor=2", "parallel.sequence=false"}},
+        Layout{"expert_pipeline",
+               4,
+               {"parallel.expert=2", "parallel.pipeline=2", "training.micro_batch_size=2"}},
+        Layout{"expert_pipeline_split",
+               4,
+               {"parallel.expert=2", "parallel.pipeline=2", "parallel.schedule=zb_h1",
+                "parallel.expert_capacity=0.5", "training.micro_batch_size=2"}},
+        Layout{"expert_context", 4, {"parallel.expert=4", "parallel.context=2"}},
+        Layout{
+            "pipeline_tensor_data",
+            8,
+            {"parallel.tensor=2", "parallel.pipeline=2", "parallel.shard=2", "training.micro_batch_size=2"}}),
     [](const auto& instance) { return std::string(instance.param.name); });
+
+// A step's weights as they are saved, whichever ranks have them.
+std::string saved(const TinyRun& tiny, const char* run, int step) {
+  return read_file(tiny.folder(run) / "checkpoints" / fmt::format("step-{:08}", step) / "model.safetensors");
+}
+
+// How much room there is between ranks decides how many rounds there are, and no bit of what is trained.
+TEST(SharedExperts, RoomChangesNoBit) {
+  const TinyRun tiny;
+  const Sets shared = kModel + Sets{"parallel.expert=4", "parallel.zero=1"};
+  const auto train = [&](const char* name, const char* room) {
+    tiny.train_ranks(tiny.config(shared + Sets{std::string("parallel.expert_capacity=") + room}, name), 4);
+    return values_of(tiny.folder(name), "expert_rounds");
+  };
+  const auto wide = train("wide", "100"), narrow = train("narrow", "0.2");
+  for (const double rounds : wide) EXPECT_EQ(rounds, 0);
+  for (const double rounds : narrow) EXPECT_GT(rounds, 4);  // of each of two layers at least two
+  EXPECT_EQ(values_of(tiny.folder("narrow"), "loss"), values_of(tiny.folder("wide"), "loss"));
+  EXPECT_TRUE(saved(tiny, "narrow", 6) == saved(tiny, "wide", 6));
+}
+
+// A checkpoint goes on in any layout of experts, with what one rank would have had.
+TEST(SharedExperts, GoOnInOtherLayouts) {
+  const TinyRun tiny;
+  tiny.train(kModel, "one");
+  tiny.train_ranks(tiny.config(kModel + Sets{"parallel.expert=4", "parallel.zero=2"}, "run"), 4, 2);
+  const auto go_on = [&](int ranks, const Sets& sets, int64_t stop_at) {
+    tiny.train_ranks(tiny.config(kModel + sets, "run"), ranks, stop_at);
+  };
+  go_on(4, {"parallel.expert=2", "parallel.tensor=2", "parallel.expert_tensor=2"}, 2);
+  go_on(2, {"parallel.expert=2", "parallel.tensor=2", "parallel.zero=0"}, 2);
+  go_on(2, {"parallel.zero=3", "parallel.expert=1"}, -1);
+  const auto one = values_of(tiny.folder("one"), "loss"), run = values_of(tiny.folder("run"), "loss");
+  ASSERT_EQ(run.size(), one.size());
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(run[i], one[i], 1e-4 * one[i]) << "step " << i + 1;
+}
 
 }  // namespace
 }  // namespace strata::train

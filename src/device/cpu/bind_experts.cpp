@@ -64,20 +64,21 @@ BoundKernel grad_weight(const BindRequest& request) {
                        });
 }
 
-// (ids) → counts
+// (ids, targets?) → counts
 BoundKernel expert_counts(const BindRequest& request) {
   struct Plan {
-    int64_t slots, experts;
+    int64_t tokens, k, experts;
     bool accumulate;
   };
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& plan = plan_of<Plan>(held);
-        cpu::expert_counts(plan.slots, plan.experts, reinterpret_cast<int64_t*>(p[1]), i32(p[0]),
-                           plan.accumulate);
+        cpu::expert_counts(plan.tokens, plan.k, plan.experts, reinterpret_cast<int64_t*>(p[2]), i32(p[0]),
+                           i32(p[1]), plan.accumulate);
       },
-      Plan{request.view.in(ops::ExpertCounts::kIds).shape.elements(),
-           request.view.attrs<ops::ExpertsAttrs>().experts, request.accumulate[ops::ExpertCounts::kCounts]});
+      Plan{request.view.in(ops::ExpertCounts::kIds).shape[0],
+           request.view.in(ops::ExpertCounts::kIds).shape[1], request.view.attrs<ops::ExpertsAttrs>().experts,
+           request.accumulate[ops::ExpertCounts::kCounts]});
 }
 
 // (ids, rank) → ids
@@ -96,6 +97,23 @@ BoundKernel own_experts(const BindRequest& request) {
            request.view.in(ops::OwnExperts::kIds).shape.elements()});
 }
 
+// (end) → rounds
+BoundKernel expert_rounds(const BindRequest& request) {
+  struct Plan {
+    int64_t ranks;
+    bool accumulate;
+  };
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& plan = plan_of<Plan>(held);
+        auto& rounds = *reinterpret_cast<int64_t*>(p[1]);
+        if (!plan.accumulate) rounds = 0;
+        for (int64_t rank = 0; rank < plan.ranks; ++rank) rounds += i32(p[0])[2 * rank + 1];
+      },
+      Plan{request.view.in(ops::ExpertRounds::kEnd).shape[0] / 2,
+           request.accumulate[ops::ExpertRounds::kRounds]});
+}
+
 BoundKernel shared_experts(const BindRequest& request) {
   return bind_expert_rounds(request, cpu_bindings());
 }
@@ -112,6 +130,7 @@ std::span<const Binding> experts_bindings() {
       {&ops::kExpertsOutGradWeight, grad_weight<Role::kOutGradWeight>},
       {&ops::kExpertCounts, expert_counts},
       {&ops::kOwnExperts, own_experts},
+      {&ops::kExpertRounds, expert_rounds},
       {&ops::kExpertParallel, shared_experts},
       {&ops::kExpertParallelGradInput, shared_experts},
       {&ops::kExpertParallelGradWeight, shared_experts},

@@ -358,9 +358,11 @@ void run_experts(const ExpertsPlan& plan, const void* a, const int32_t* ids, con
   run_to_slots(run);
 }
 
-void expert_counts(int64_t slots, int64_t experts, int64_t* counts, const int32_t* ids, bool accumulate) {
+void expert_counts(int64_t tokens, int64_t k, int64_t experts, int64_t* counts, const int32_t* ids,
+                   const int32_t* targets, bool accumulate) {
   if (!accumulate) std::fill_n(counts, experts, 0);
-  for (int64_t slot = 0; slot < slots; ++slot) {
+  for (int64_t slot = 0; slot < tokens * k; ++slot) {
+    if (targets != nullptr && targets[slot / k] < 0) continue;
     STRATA_CHECK(ids[slot] >= 0 && ids[slot] < experts,
                  "[expert_counts] slot {} goes to expert {}; one of [0, {}) was expected", slot, ids[slot],
                  experts);

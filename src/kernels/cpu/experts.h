@@ -63,7 +63,9 @@ ExpertsPlan plan_experts(const ExpertsSpec& spec, const hardware::DeviceSpec& de
 void run_experts(const ExpertsPlan& plan, const void* a, const int32_t* ids, const int32_t* offsets,
                  const void* b, void* c, void* scratch);
 
-// counts[experts] = how many of the slots each expert has, or added to what is there.
-void expert_counts(int64_t slots, int64_t experts, int64_t* counts, const int32_t* ids, bool accumulate);
+// counts[experts] = how many of the slots each expert has, or added to what is there; with targets, of tokens
+// with one that is not negative.
+void expert_counts(int64_t tokens, int64_t k, int64_t experts, int64_t* counts, const int32_t* ids,
+                   const int32_t* targets, bool accumulate);
 
 }  // namespace strata::cpu

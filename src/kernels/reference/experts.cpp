@@ -105,12 +105,14 @@ void experts_grad_weight(const Call& call) {
   });
 }
 
-// (ids) → counts
+// (ids, targets?) → counts
 void expert_counts(const Call& call) {
-  const Array &ids = call.in[0], &counts = call.out[0];
+  const Array &ids = call.in[0], &targets = call.in[1], &counts = call.out[0];
   std::vector<double> found(static_cast<size_t>(counts.shape[0]));
-  for (int64_t slot = 0; slot < ids.shape.elements(); ++slot)
-    ++found[static_cast<size_t>(ids.index_at(slot))];
+  for (int64_t slot = 0; slot < ids.shape.elements(); ++slot) {
+    const bool counts_here = !targets.present() || targets.index_at(slot / ids.shape[1]) >= 0;
+    if (counts_here) ++found[static_cast<size_t>(ids.index_at(slot))];
+  }
   for (int64_t e = 0; e < counts.shape[0]; ++e) counts.give(e, found[static_cast<size_t>(e)]);
 }
 
@@ -122,6 +124,13 @@ void own_experts(const Call& call) {
     rank.push_back(static_cast<int32_t>(call.in[1].index_at(i)));
   for (int64_t i = 0; i < call.in[0].shape.elements(); ++i)
     call.out[0].put(i, attrs.own(static_cast<int32_t>(call.in[0].index_at(i)), rank.data()));
+}
+
+// (end) → rounds
+void expert_rounds(const Call& call) {
+  double sum = 0;
+  for (int64_t i = 1; i < call.in[0].shape[0]; i += 2) sum += static_cast<double>(call.in[0].index_at(i));
+  call.out[0].give(0, sum);
 }
 
 }  // namespace
@@ -136,6 +145,7 @@ std::span<const Row> experts_kernels() {
       {&ops::kExpertsOutGradWeight, experts_grad_weight<false>},
       {&ops::kExpertCounts, expert_counts},
       {&ops::kOwnExperts, own_experts},
+      {&ops::kExpertRounds, expert_rounds},
   };
   return kRows;
 }

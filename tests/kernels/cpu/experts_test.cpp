@@ -211,18 +211,18 @@ TEST(Experts, RefuseIdsThatAreNone) {
       EXPECT_THROW(product.run(), InternalError);
     }
     std::vector<int64_t> counts(5);
-    EXPECT_THROW(expert_counts(1, 5, counts.data(), &id, false), InternalError);
+    EXPECT_THROW(expert_counts(1, 1, 5, counts.data(), &id, nullptr, false), InternalError);
   }
 }
 
 TEST(Experts, AreCounted) {
   const std::vector<int32_t> ids{3, 1, 3, 0, 3, 1};
   std::vector<int64_t> counts(5, -7);
-  expert_counts(6, 5, counts.data(), ids.data(), false);
+  expert_counts(3, 2, 5, counts.data(), ids.data(), nullptr, false);
   EXPECT_EQ(counts, (std::vector<int64_t>{1, 2, 0, 3, 0}));
-  expert_counts(6, 5, counts.data(), ids.data(), true);
+  expert_counts(3, 2, 5, counts.data(), ids.data(), nullptr, true);
   EXPECT_EQ(counts, (std::vector<int64_t>{2, 4, 0, 6, 0}));
-  expert_counts(0, 5, counts.data(), nullptr, false);
+  expert_counts(0, 1, 5, counts.data(), nullptr, nullptr, false);
   EXPECT_EQ(counts, std::vector<int64_t>(5));
 }
 
