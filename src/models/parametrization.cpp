@@ -49,6 +49,7 @@ WidthScale width_scale(const ModelConfig& config, ParameterRole role) {
     case ParameterRole::kEmbedding:
       return both(embedding_scale_of(config));
     case ParameterRole::kHead:
+    case ParameterRole::kRouter:  // as many logits at any width
       return both(1 / m);
     case ParameterRole::kFinalNorm:
     case ParameterRole::kFinalNormBias:
@@ -62,11 +63,14 @@ WidthScale width_scale(const ModelConfig& config, ParameterRole role) {
     case ParameterRole::kFfnIn:
     case ParameterRole::kAttentionOut:
     case ParameterRole::kFfnOut:
+    case ParameterRole::kExpertIn:
+    case ParameterRole::kExpertOut:
       return hidden;
     case ParameterRole::kPositionTable:
     case ParameterRole::kNorm:
     case ParameterRole::kKeyNorm:
     case ParameterRole::kBias:
+    case ParameterRole::kRouterBias:  // moved by loads, beside scores that stay what they are
     // Families that have these have no µP (mup_faults).
     case ParameterRole::kCrossQuery:
     case ParameterRole::kCrossKeyValue:
@@ -75,10 +79,6 @@ WidthScale width_scale(const ModelConfig& config, ParameterRole role) {
     case ParameterRole::kTypeTable:
     case ParameterRole::kDistanceTable:
     case ParameterRole::kHeadTransform:
-    case ParameterRole::kRouter:
-    case ParameterRole::kRouterBias:
-    case ParameterRole::kExpertIn:
-    case ParameterRole::kExpertOut:
       return {};
   }
   throw InternalError("no width scale for the role {}", static_cast<int>(role));
@@ -104,10 +104,11 @@ double t5_std(const ModelConfig& config, ParameterRole role) {
 // The scheme's standard deviation of a matrix, at the base width.
 double scheme_std(const ModelConfig& config, const Parameter& parameter) {
   const double m = width_mult(config);
-  const double width = static_cast<double>(config.hidden_size) / m,
-               ffn = static_cast<double>(config.intermediate_size) / m;
-  const auto layers = static_cast<double>(config.layers);
   const ParameterRole role = parameter.role;
+  const int64_t inner =
+      role == ParameterRole::kExpertOut ? config.experts.intermediate_size : config.intermediate_size;
+  const double width = static_cast<double>(config.hidden_size) / m, ffn = static_cast<double>(inner) / m;
+  const auto layers = static_cast<double>(config.layers);
   const bool of_attention = role == ParameterRole::kAttentionOut;
   const bool into_stream =
       of_attention || role == ParameterRole::kFfnOut || role == ParameterRole::kExpertOut;
@@ -249,10 +250,6 @@ std::vector<std::string> mup_faults(const ModelConfig& config) {
   if (config.mup.base_hidden_size == 0) return faults;
   if (config.architecture != Architecture::kDecoder || config.latent) {
     faults.push_back(fmt::format("µP is not there for {}; leave it out", config.family->name));
-    return faults;
-  }
-  if (config.experts.count > 0) {
-    faults.push_back(fmt::format("µP is not there for the experts of {}; leave it out", config.family->name));
     return faults;
   }
   if (config.tied && config.norm == layers::NormSpec::Kind::kPlainLayer && width_mult(config) != 1) {

@@ -29,6 +29,7 @@
 //   hidden matrices      1/√m                 1/m
 //   embedding, biases, norm weights  1        1
 //   head (untied)        1/m                  1/m
+//   routers              1/m                  1/m
 //   scores               × 1/√h, so that they are scaled by 1 / head size
 //   logits (tied)        × 1/m
 // The last two multiply values, which config.json could not say. A multiplier a on a product with W is the
@@ -38,7 +39,9 @@
 // does not have. Where the embedding is multiplied by √d (Gemma) it starts and learns at 1/√m, and the
 // logits' multiplier is 1/√m. Weight decay: learning rate times decay stays what it is at the base width for
 // every parameter, as the authors' package does (MuAdamW of microsoft/mup multiplies a matrix's decay by m).
-// All widths are taken to grow with the model's: q, k, v and FFN in proportion to it.
+// All widths are taken to grow with the model's: q, k, v and FFN, of experts each, in proportion to it. The
+// number of experts and of those that a token passes stay: a router's logits are outputs, as many at any
+// width, and its matrix is a head's.
 #pragma once
 
 #include <string>

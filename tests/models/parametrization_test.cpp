@@ -121,6 +121,32 @@ TEST(Mup, FactorsAreTheTables) {
   }
 }
 
+// Experts are hidden matrices; routers and gates are outputs, as many at any width.
+TEST(Mup, RoutersAreHeadsAndExpertsAreHidden) {
+  for (const char* name : {"qwen1.5-moe-a2.7b", "glm-4.5-air"}) {
+    ModelConfig config = preset(name);
+    config.layers = 2;
+    config.predict_layers = config.experts.router_bias ? 1 : 0;
+    const auto base = starts_of(config);
+    config.mup.base_hidden_size = config.hidden_size / 4;
+    ASSERT_TRUE(mup_faults(config).empty()) << name;
+    const auto wide = starts_of(config);
+    int routers = 0, experts = 0;
+    for (const auto& [tensor, init] : base) {
+      if (!tensor.starts_with("layers.")) continue;
+      const bool router = tensor.ends_with(".router.weight") || tensor.ends_with(".gate.weight");
+      const bool matrix = init.kind == Init::Kind::kNormal;
+      EXPECT_NEAR(wide.at(tensor).std, (router ? 0.25 : matrix ? 0.5 : 1) * init.std, 1e-12) << tensor;
+      // The last norm of a module feeds the head as the model's own does, which no tied head moves here.
+      EXPECT_EQ(rates_of(config, tensor).whole, matrix ? 0.25 : 1) << tensor;
+      routers += router ? 1 : 0;
+      experts += tensor.find(".experts.") != std::string::npos ? 1 : 0;
+    }
+    EXPECT_GT(routers, 1) << name;
+    EXPECT_GT(experts, 3) << name;
+  }
+}
+
 TEST(Mup, ATiedHeadsMultiplierLiesInTheLastNorm) {
   ModelConfig config = preset("gpt2-124m");
   config.mup.base_hidden_size = config.hidden_size / 4;

@@ -99,10 +99,11 @@ struct Growth {
   const char* name;
   bool tied;
   bool heads;  // more of them, else larger ones
+  bool experts = false;
 };
 
 models::ModelConfig tiny(const Growth& growth, int64_t width, bool mup) {
-  models::ModelConfig model = models::preset("llama3-5m");
+  models::ModelConfig model = models::preset(growth.experts ? "moe-30m-a10m" : "llama3-5m");
   model.vocab_size = 61;
   model.hidden_size = width;
   model.layers = 2;
@@ -111,12 +112,21 @@ models::ModelConfig tiny(const Growth& growth, int64_t width, bool mup) {
   model.intermediate_size = 3 * width;
   model.tied = growth.tied;
   model.init_std = 0.08;
+  if (growth.experts) {
+    model.experts.count = 8;
+    model.experts.route.k = 2;
+    model.experts.intermediate_size = width;
+    model.experts.shared_size = 2 * width;
+    model.experts.shared_gate = true;
+    model.experts.balance_coefficient = 0;
+  }
   if (mup) model.mup = {.base_hidden_size = kBase, .base_head_dim = growth.heads ? 0 : kBaseHead};
   return model;
 }
 
 struct Coordinates {
-  double logits, values;  // mean size of what some steps add to logits, and to the values of the last layer
+  // Mean size of what some steps add to logits, to the values of the last layer, and to its router's logits.
+  double logits, values, router = 0;
 };
 
 double mean_size(const std::vector<float>& after, const std::vector<float>& before) {
@@ -125,12 +135,39 @@ double mean_size(const std::vector<float>& after, const std::vector<float>& befo
   return sum / static_cast<double>(after.size());
 }
 
+// What the last layer's router gives in prefill, seen as it is made.
+class RouterLogits final : public Executor::Observer {
+ public:
+  RouterLogits(Executor& executor, const models::ModelConfig& model)
+      : executor_(executor),
+        weight_(executor.program(1).graph.find_value("layers.1.ffn.router.weight")),
+        logits_(static_cast<size_t>(kLength * model.experts.count)) {
+    executor.observe(this);
+  }
+  ~RouterLogits() override { executor_.observe(nullptr); }
+  bool wants_results() const override { return true; }
+  void instruction(size_t program, const program::Action& action, size_t index, double, double) override {
+    if (program != 1 || action.segment != Segment::kForward || weight_ == graph::kNone) return;
+    const program::Program& prefill = executor_.program(1);
+    const program::Instruction& made = prefill.segment(Segment::kForward)[index];
+    const auto& inputs = prefill.node_of(made).inputs;
+    if (std::find(inputs.begin(), inputs.end(), weight_) == inputs.end()) return;
+    executor_.download_operand(1, action, made, inputs.size(), logits_.data(), std::ssize(logits_) * 4);
+  }
+  const std::vector<float>& seen() const { return logits_; }
+
+ private:
+  Executor& executor_;
+  graph::ValueId weight_;
+  std::vector<float> logits_;
+};
+
 // As the authors' package checks an implementation: coordinates of activations after some steps, over widths.
-Coordinates coordinates(const models::ModelConfig& model) {
+Coordinates coordinates(const models::ModelConfig& model, uint64_t seed) {
   config::RunConfig config;
   config.optimizer.weight_decay = 0;
   auto executor = train_executor(model, config, train_and_generate());
-  program::initialize_weights(*executor, 5);
+  program::initialize_weights(*executor, seed);
   executor->run(0, {Segment::kEncode});
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < kBatch * (kLength + 1); ++i)
@@ -153,11 +190,26 @@ Coordinates coordinates(const models::ModelConfig& model) {
     ADD_FAILURE() << "nothing reads the cache";
     return cache;
   };
+  RouterLogits router(*executor, model);
   const auto logits_before = last_logits(*executor, tokens.data(), model.vocab_size);
-  const auto values_before = values();
+  const auto values_before = values(), routed_before = router.seen();
   for (int64_t i = 0; i < 4; ++i) step(*executor, tokens.data(), 1e-2f);
   const auto logits_after = last_logits(*executor, tokens.data(), model.vocab_size);
-  return {mean_size(logits_after, logits_before), mean_size(values(), values_before)};
+  return {mean_size(logits_after, logits_before), mean_size(values(), values_before),
+          model.experts.count > 0 ? mean_size(router.seen(), routed_before) : 0};
+}
+
+// A mean over several first weights, where another expert for a token makes one of them a poor measure.
+Coordinates coordinates(const models::ModelConfig& model) {
+  const uint64_t seeds = model.experts.count > 0 ? 3 : 1;
+  Coordinates mean{};
+  for (uint64_t seed = 5; seed < 5 + seeds; ++seed) {
+    const Coordinates one = coordinates(model, seed);
+    mean.logits += one.logits / static_cast<double>(seeds);
+    mean.values += one.values / static_cast<double>(seeds);
+    mean.router += one.router / static_cast<double>(seeds);
+  }
+  return mean;
 }
 
 class MupCoordinates : public testing::TestWithParam<Growth> {};
@@ -167,20 +219,29 @@ TEST_P(MupCoordinates, StayAcrossWidthsWithMupAlone) {
   const Coordinates same = coordinates(tiny(GetParam(), kBase, false));
   EXPECT_EQ(base.logits, same.logits);
   EXPECT_EQ(base.values, same.values);
-  for (const int64_t width : {4 * kBase, 16 * kBase}) {
+  const bool experts = GetParam().experts;
+  const double room = experts ? 0.45 : 0.3;
+  for (const int64_t width : {4 * kBase, (experts ? 8 : 16) * kBase}) {
     const Coordinates mup = coordinates(tiny(GetParam(), width, true));
-    EXPECT_NEAR(mup.logits / base.logits, 1, 0.3) << width;
-    EXPECT_NEAR(mup.values / base.values, 1, 0.3) << width;
+    EXPECT_NEAR(mup.logits / base.logits, 1, room) << width;
+    EXPECT_NEAR(mup.values / base.values, 1, room) << width;
     const Coordinates standard = coordinates(tiny(GetParam(), width, false));
     EXPECT_GT(standard.logits / base.logits, 2) << width;
     EXPECT_GT(standard.values / base.values, 2) << width;
+    if (!experts) continue;
+    // Beside what a step moves, first logits count, which are the smaller the wider the model is.
+    EXPECT_LT(mup.router / base.router, 1.3) << width;
+    EXPECT_GT(mup.router / base.router, 0.3) << width;
+    EXPECT_GT(standard.router / base.router, 2) << width;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Growths, MupCoordinates,
                          testing::Values(Growth{"tied_more_heads", true, true},
                                          Growth{"untied_more_heads", false, true},
-                                         Growth{"untied_larger_heads", false, false}),
+                                         Growth{"untied_larger_heads", false, false},
+                                         Growth{"experts_untied", false, true, true},
+                                         Growth{"experts_larger_heads", true, false, true}),
                          [](const auto& growth) { return std::string(growth.param.name); });
 
 }  // namespace
