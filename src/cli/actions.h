@@ -90,6 +90,17 @@ struct CausalityCheckOptions {
 };
 int run_causality_check(const CausalityCheckOptions& options);
 
+// strata check drift --model DIR [--text FILE] [--length N] [--texts N] [--set KEY=VALUE]…
+struct DriftCheckOptions {
+  std::string model = {};  // as checkpoint::resolve_model takes it
+  std::string text = {};   // a file; empty: random tokens
+  int64_t length = 128;    // tokens of a text
+  int64_t texts = 4;
+  std::vector<std::string> sets = {};  // precision.compute: this one alone
+  bool json = false;
+};
+int run_drift_check(const DriftCheckOptions& options);
+
 struct PresetsOptions {
   std::string name = {};  // empty: all
   bool json = false;

@@ -1,9 +1,11 @@
 #include "cli/run_inputs.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include "base/error.h"
+#include "comm/launcher.h"
 #include "data/input/corpus_files.h"
 #include "data/tokenizer/tokenizer.h"
 #include "train/run_store.h"
@@ -52,6 +54,15 @@ int64_t corpus_bytes(const std::vector<std::string>& patterns) {
   for (const auto& file : data::find_corpus_files(patterns))
     bytes += static_cast<int64_t>(std::filesystem::file_size(file.path));
   return bytes;
+}
+
+void require_one_process(const std::string& verb, const std::string& instead) {
+  const auto launched =
+      comm::launched_rank([](const char* name) -> const char* { return std::getenv(name); });
+  if (!launched || launched->size == 1) return;
+  throw ConfigError(
+      "[{}] {} started {} processes, and each would do the same; start one, without a launcher{}", verb,
+      launched->launcher, launched->size, instead);
 }
 
 int64_t first_run_steps(int64_t bytes, int64_t step_tokens) {

@@ -17,6 +17,10 @@ config::RunConfig read_command_config(const std::vector<std::string>& inputs,
 // it chose. Nothing is written.
 config::ResolvedRun resolved_as_trained(config::RunConfig config, const config::RankPlace& place);
 
+// ConfigError where a launcher such as mpirun started several processes of a verb that works as one.
+// `instead`: a further sentence of advice.
+void require_one_process(const std::string& verb, const std::string& instead = {});
+
 // About two passes over this much text, within bounds that keep a first run short.
 int64_t first_run_steps(int64_t bytes, int64_t step_tokens);
 // Of the files that the patterns name.

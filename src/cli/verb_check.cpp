@@ -1,4 +1,4 @@
-// strata check causality
+// strata check causality, and the group of checks
 #include <fmt/core.h>
 
 #include <optional>
@@ -173,6 +173,7 @@ std::vector<CausalityAnswer> check_evaluation(const std::string& model, const co
 }  // namespace
 
 int run_causality_check(const CausalityCheckOptions& options) {
+  require_one_process("strata check causality", "; --ranks N makes N ranks of its threads");
   if (options.inputs.empty() == options.model.empty())
     throw ConfigError("[strata check causality] give either a RUN.toml or --model DIR");
   Subject subject = options.model.empty() ? subject_of_run(options) : subject_of_model(options);
@@ -220,6 +221,7 @@ void add_check(Verb root) {
       .type_name("N");
   verb.json(options->json);
   verb.action([options] { return run_causality_check(*options); });
+  add_check_drift(check);
 }
 
 }  // namespace strata::cli

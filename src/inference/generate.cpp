@@ -114,9 +114,36 @@ Generator::Active Generator::begin(size_t sequence, const std::vector<int32_t>& 
   return {sequence, slot, 0, {start}, 1, prompt.size()};
 }
 
-bool Generator::choose(Active& active, int64_t row, const SamplingOptions& options, const OnToken& on_token) {
+void Generator::read_logits(int64_t row) {
   const auto bytes = static_cast<int64_t>(logits_.size() * sizeof(float));
   executor_.download("logits", logits_.data(), bytes, row * bytes);
+}
+
+void Generator::follow(std::span<const int32_t> text, int64_t prompt, std::span<const int32_t> read,
+                       const OnLogits& on_logits) {
+  const std::span<const int32_t> first = has_encoder() ? read : text.first(static_cast<size_t>(prompt));
+  Active active = begin(0, {first.begin(), first.end()}, 0);
+  size_t next = first.size();
+  if (has_encoder()) {
+    encode(read, 0);
+    active.history.clear();
+    next = 0;
+  } else {
+    prefill(active);
+    read_logits(0);
+    on_logits(next - 1, logits_);
+  }
+  for (; next < text.size(); ++next) {
+    active.history.push_back(text[next]);
+    decode({&active, 1});
+    ++active.position;
+    read_logits(0);
+    on_logits(next, logits_);
+  }
+}
+
+bool Generator::choose(Active& active, int64_t row, const SamplingOptions& options, const OnToken& on_token) {
+  read_logits(row);
   const size_t made = active.history.size() - active.prompt_size;
   const int32_t token = sample_token(logits_, active.history, options, made);
   if (std::find(options.stop_ids.begin(), options.stop_ids.end(), token) != options.stop_ids.end())

@@ -56,6 +56,14 @@ class Generator {
   std::vector<int32_t> generate(std::span<const int32_t> prompt, const SamplingOptions& options,
                                 const std::function<bool(int32_t)>& on_token = {});
 
+  // Told of the logits behind token `i` of a text.
+  using OnLogits = std::function<void(size_t i, std::span<const float> logits)>;
+  // Goes through a text as if it were written: its first `prompt` tokens are the prompt, and each later one
+  // is taken as if it had been chosen. Tells the logits behind the prompt and behind each later token. Of an
+  // encoder-decoder, which reads `read`, the text begins with start_id, and all of it is written.
+  void follow(std::span<const int32_t> text, int64_t prompt, std::span<const int32_t> read,
+              const OnLogits& on_logits);
+
   int64_t room() const { return positions_; }               // tokens of the longest sequence
   bool has_encoder() const { return encoder_length_ > 0; }  // an encoder-decoder
   // Tokens that can be written behind a prompt of this many.
@@ -79,6 +87,7 @@ class Generator {
   // Puts what the decoder reads of an encoder into the caches of a slot.
   void encode(std::span<const int32_t> prompt, int32_t slot);
   void decode(std::span<const Active> active);
+  void read_logits(int64_t row);
   // Chooses the next token from a row of logits; false: the sequence is finished.
   bool choose(Active& active, int64_t row, const SamplingOptions& options, const OnToken& on_token);
 

@@ -52,6 +52,19 @@ TEST_F(CausalityCommand, ARunIsCheckedAsItTrains) {
   EXPECT_TRUE(text.out.starts_with("causal: ") && contains(text.out, "not tried")) << text.out;
 }
 
+TEST_F(CausalityCommand, SeveralProcessesAreRefused) {
+  for (const char* launcher : {"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2", "PMI_RANK=0 PMI_SIZE=3"}) {
+    const Outcome outcome = run("check causality run.toml", launcher);
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_TRUE(contains(outcome.err, "processes") && contains(outcome.err, "--ranks")) << outcome.err;
+    EXPECT_EQ(run("check drift --model nowhere", launcher).code, 2);
+    EXPECT_TRUE(contains(run("check drift --model nowhere", launcher).err, "processes"));
+  }
+  const Outcome alone =
+      run("check causality run.toml --positions 1", "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1");
+  EXPECT_EQ(alone.code, 0) << alone.err;
+}
+
 TEST_F(CausalityCommand, RanksAreThreads) {
   for (const char* layout :
        {"--set parallel.tensor=2", "--set parallel.context=2 --set parallel.context_kind=ulysses",

@@ -55,12 +55,46 @@ void check_model(const std::string&) {
   desk.refused("check causality run.toml --model run/final");
 }
 
+// In fp32 both kernels are the same to rounding, behind as many tokens as a text's prompt leaves.
+void check_drift(const std::string&) {
+  const Desk desk;
+  desk.train();
+  const json found = desk.object("check drift --model run --json --length 16 --texts 2");
+  EXPECT_EQ(found["drifts"], false);
+  EXPECT_EQ(found["source"], "random tokens");
+  ASSERT_EQ(found["precisions"].size(), 2u);
+  EXPECT_EQ(found["precisions"][0]["precision"], "fp32");
+  // Prompts of 4 and 12 tokens; logits stand behind each and behind what follows.
+  EXPECT_EQ(found["precisions"][0]["tokens"], 13 + 5);
+  EXPECT_LT(found["precisions"][0]["largest_logit"], 1e-4);
+  EXPECT_GT(found["precisions"][0]["largest_logit"], 0);
+  EXPECT_LT(found["precisions"][0]["mean_kl"], 1e-9);
+  const json one =
+      desk.object("check drift --model run/final --json --length 16 --texts 1 --set precision.compute=bf16");
+  ASSERT_EQ(one["precisions"].size(), 1u);
+  EXPECT_EQ(one["precisions"][0]["precision"], "bf16");
+  EXPECT_EQ(one["precisions"][0]["tokens"], 9);
+  // The model has 64 positions.
+  EXPECT_EQ(desk.object("check drift --model run --json --length 1000 --texts 1")["length"], 64);
+  const json of_text = desk.object("check drift --model run --json --length 16 --text corpus.txt");
+  EXPECT_EQ(of_text["source"], "corpus.txt");
+  EXPECT_NE(of_text["precisions"][0]["mean_kl"], found["precisions"][0]["mean_kl"]);
+  EXPECT_TRUE(has(desk.strata("check drift --model run --length 16").out, "largest KL"));
+  desk.put("short.txt", "a");
+  EXPECT_EQ(desk.strata("check drift --model run --text short.txt").code, 3);
+  desk.refused("check drift");
+  desk.refused("check drift --model run --length 1");
+}
+
 }  // namespace
 
 Contracts check_options() {
   return {{"check causality RUN.toml", check_run},    {"check causality --set", check_run},
           {"check causality --positions", check_run}, {"check causality --json", check_run},
-          {"check causality --ranks", check_ranks},   {"check causality --model", check_model}};
+          {"check causality --ranks", check_ranks},   {"check causality --model", check_model},
+          {"check drift --model", check_drift},       {"check drift --text", check_drift},
+          {"check drift --length", check_drift},      {"check drift --texts", check_drift},
+          {"check drift --set", check_drift},         {"check drift --json", check_drift}};
 }
 
 }  // namespace strata::contracts
