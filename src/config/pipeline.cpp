@@ -69,7 +69,7 @@ parallel::PartCosts costs_of_parts(const models::ModelConfig& model, int64_t seq
     if (!name.starts_with(prefix)) continue;
     const bool of_decoder = prefix == "layers.";
     const auto layer = std::stoll(name.substr(prefix.size())) + (of_decoder ? model.encoder_layers : 0);
-    const double cost = 6 * static_cast<double>(shape.elements());
+    const double cost = 6 * models::elements_for_a_token(model, roles.at(name), shape);
     if (layer < model.blocks()) {
       costs.layers[static_cast<size_t>(layer)] += cost;
     } else {

@@ -116,7 +116,7 @@ std::vector<ValueId> differentiate(Graph& graph, std::span<const WeightedLoss> l
     STRATA_CHECK(found[l], "no node gives the loss {}", graph.value(losses[l].sum).name);
   for (const std::ptrdiff_t i : replaced) graph.nodes().erase(graph.nodes().begin() + i);  // the last first
   for (Parameter& parameter : graph.parameters()) {
-    if (parameter.role == ParameterRole::kRouterBias) continue;
+    if (!parameter.is_trained()) continue;
     STRATA_CHECK(parameter.gradient != kNone, "no gradient reaches {}", graph.value(parameter.value).name);
   }
   graph.set_layer(kNone);

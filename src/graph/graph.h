@@ -189,6 +189,9 @@ struct Parameter {
   // Of kRouterBias: slots that went to each expert in a step, i64[experts], and how far they move it.
   ValueId loads = kNone;
   double balance_rate = 0;
+
+  // By an optimizer and a gradient. What is moved by its loads has neither.
+  bool is_trained() const { return role != ParameterRole::kRouterBias; }
 };
 
 // Shapes are global: of the value as a whole, whatever part of it a rank holds. How its parts lie is inferred

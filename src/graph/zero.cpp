@@ -91,7 +91,7 @@ void shard_parameters(Graph& graph, int stage, const GrainOf& grain_of) {
   if (axis < 0) return;
   std::vector<bool> is_sharded(static_cast<size_t>(graph.value_count()), false);
   for (const Parameter& parameter : graph.parameters()) {
-    if (parameter.role == ParameterRole::kRouterBias) continue;  // a few numbers, and no optimizer's
+    if (!parameter.is_trained()) continue;  // a few numbers, and no optimizer's
     Value& value = graph.value(parameter.value);
     if (value.placements[static_cast<size_t>(axis)].kind == Placement::Kind::kSharded) continue;  // experts
     value.placements[static_cast<size_t>(axis)] = Placement::sharded(0);

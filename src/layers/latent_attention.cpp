@@ -98,14 +98,12 @@ ValueId latent_attention(Context& context, const LatentAttentionSpec& spec, Valu
     attended = ops::cached_latent_attention(graph, q, latents, projection_weight(context, up),
                                             {cached, context.cache_position, context.cache_slot}, attrs);
   }
-  return linear(context,
-                {.name = spec.name + ".out",
-                 .role = ParameterRole::kAttentionOut,
-                 .inputs = spec.heads * dims.value_dim,
-                 .outputs = spec.hidden_size,
-                 .bias = spec.bias,
-                 .parallel = LinearSpec::Parallel::kRow},
-                attended);
+  return attention_out(context,
+                       {.name = spec.name,
+                        .inputs = spec.heads * dims.value_dim,
+                        .hidden_size = spec.hidden_size,
+                        .bias = spec.bias},
+                       attended);
 }
 
 }  // namespace strata::layers

@@ -226,14 +226,12 @@ ops::AttentionOptions options_of(const Context& context, const AttentionSpec& sp
 }
 
 ValueId project_out(Context& context, const AttentionSpec& spec, ValueId attended) {
-  return linear(context,
-                {.name = spec.name + ".out",
-                 .role = ParameterRole::kAttentionOut,
-                 .inputs = spec.heads * spec.head_dim,
-                 .outputs = spec.hidden_size,
-                 .bias = spec.out_bias,
-                 .parallel = LinearSpec::Parallel::kRow},
-                attended);
+  return attention_out(context,
+                       {.name = spec.name,
+                        .inputs = spec.heads * spec.head_dim,
+                        .hidden_size = spec.hidden_size,
+                        .bias = spec.out_bias},
+                       attended);
 }
 
 // [sequences · encoder_length, k | v] of what an encoder gave.
@@ -307,6 +305,17 @@ ops::CrossCache encoder_caches(Context& context, const AttentionSpec& spec) {
 }
 
 }  // namespace
+
+ValueId attention_out(Context& context, const AttentionOutSpec& spec, ValueId attended) {
+  return linear(context,
+                {.name = spec.name + ".out",
+                 .role = ParameterRole::kAttentionOut,
+                 .inputs = spec.inputs,
+                 .outputs = spec.hidden_size,
+                 .bias = spec.bias,
+                 .parallel = LinearSpec::Parallel::kRow},
+                attended);
+}
 
 ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
   Graph& graph = context.graph;

@@ -185,6 +185,13 @@ struct AttentionSpec {
 };
 // QKV projection, norms of q and k, rotary embedding, grouped-query attention, output projection.
 ValueId attention(Context& context, const AttentionSpec& spec, ValueId x);
+// What the heads of any kind of attention give, [N, inputs], back into the stream: NAME.out.*.
+struct AttentionOutSpec {
+  std::string name = {};
+  int64_t inputs = 0, hidden_size = 0;
+  bool bias = false;
+};
+ValueId attention_out(Context& context, const AttentionOutSpec& spec, ValueId attended);
 
 // The same with keys and values of what an encoder gave, [sequences · encoder_length, d]; parameters
 // NAME.q.*, NAME.kv.*, NAME.out.*. No norms, rotation, bias of scores or window. In kCached `encoded` is not

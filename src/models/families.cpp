@@ -313,15 +313,12 @@ void visit_parameters(const ModelConfig& config, Visit visit) {
     visit(graph.value(parameter.value), parameter, parameter.value == hidden.head);
 }
 
-// Of a parameter, those that a token passes.
-double elements_for_a_token(const ModelConfig& config, const graph::Parameter& parameter,
-                            const graph::Value& value) {
-  const bool of_experts =
-      parameter.role == graph::ParameterRole::kExpertIn || parameter.role == graph::ParameterRole::kExpertOut;
-  return static_cast<double>(value.shape.elements()) * (of_experts ? config.experts.share_of_a_token() : 1);
-}
-
 }  // namespace
+
+double elements_for_a_token(const ModelConfig& config, graph::ParameterRole role, const Shape& shape) {
+  const bool of_experts = role == graph::ParameterRole::kExpertIn || role == graph::ParameterRole::kExpertOut;
+  return static_cast<double>(shape.elements()) * (of_experts ? config.experts.share_of_a_token() : 1);
+}
 
 int64_t parameter_count(const ModelConfig& config) {
   int64_t count = 0;
@@ -334,7 +331,7 @@ int64_t parameter_count(const ModelConfig& config) {
 int64_t active_parameter_count(const ModelConfig& config) {
   double count = 0;
   visit_parameters(config, [&](const graph::Value& value, const graph::Parameter& parameter, bool) {
-    count += elements_for_a_token(config, parameter, value);
+    count += elements_for_a_token(config, parameter.role, value.shape);
   });
   return static_cast<int64_t>(std::llround(count));
 }
@@ -381,7 +378,7 @@ double training_flops_per_token(const ModelConfig& config, int64_t sequence_leng
     const bool source = parameter.of_encoder || parameter.role == graph::ParameterRole::kCrossKeyValue;
     // Layers that predict further tokens read the same head.
     const auto times = is_head ? static_cast<double>(1 + config.predict_layers) : 1.0;
-    (source ? of_source : of_target) += times * elements_for_a_token(config, parameter, value);
+    (source ? of_source : of_target) += times * elements_for_a_token(config, parameter.role, value.shape);
   });
   const double of_keys = 6 * static_cast<double>(config.q_width() + config.value_width());
   if (config.architecture != Architecture::kEncoderDecoder) {

@@ -289,6 +289,8 @@ int64_t parameter_count(const ModelConfig& config);
 int64_t active_parameter_count(const ModelConfig& config);
 // Both, for people: "30.5B parameters, 3.35B of them for each token".
 std::string parameters_in_words(const ModelConfig& config);
+// Elements that a token passes of a parameter, by its role and shape.
+double elements_for_a_token(const ModelConfig& config, graph::ParameterRole role, const Shape& shape);
 // The shape of every parameter by its name, from the graph that the family builds.
 std::map<std::string, Shape> parameter_shapes(const ModelConfig& config);
 // The same of its role.

@@ -475,7 +475,7 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of)
   std::vector<ValueId> inputs{update.hyper, tokens, update.updates};
   std::vector<ValueId> gradients, counted_gradients, counted_parameters;
   for (const auto& parameter : graph.parameters()) {
-    if (parameter.role == graph::ParameterRole::kRouterBias) {
+    if (!parameter.is_trained()) {
       gradients.push_back(kNone);
       continue;
     }
@@ -494,7 +494,7 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of)
   UpdateBuilder builder(graph, update);
   for (size_t i = 0; i < graph.parameters().size(); ++i) {
     const graph::Parameter& parameter = graph.parameters()[i];
-    if (parameter.role == graph::ParameterRole::kRouterBias) {
+    if (!parameter.is_trained()) {
       balance_router(graph, parameter, update.scalars);
       continue;
     }
