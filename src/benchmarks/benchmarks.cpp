@@ -16,6 +16,8 @@ std::span<const Benchmark> benchmarks() {
       Benchmark{"attention", "attention forward and backward against the GEMM peak", bench_attention, false},
       Benchmark{"collectives", "collectives of two ranks of one process against copying memory",
                 bench_collectives, false},
+      Benchmark{"experts", "tokens to experts of other ranks and back, and ranks that are not equally busy",
+                bench_experts, true},
       Benchmark{"ranks",
                 "two ranks against one with as many threads, local and under mpirun; 64 ranks' start",
                 bench_ranks, true},

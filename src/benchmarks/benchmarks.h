@@ -37,6 +37,7 @@ std::span<const Benchmark> benchmarks();
 void bench_peak(BenchContext& context);         // machine.cpp
 void bench_attention(BenchContext& context);    // machine.cpp
 void bench_collectives(BenchContext& context);  // collectives.cpp
+void bench_experts(BenchContext& context);      // experts.cpp
 void bench_step(BenchContext& context);         // step.cpp
 void bench_predict(BenchContext& context);      // predict.cpp
 void bench_compile(BenchContext& context);      // compile.cpp

@@ -31,6 +31,8 @@ class OpRun {
   // What the kernels use beside their operands, for tests that fill it.
   std::span<std::byte> scratch() const { return {scratch_, static_cast<size_t>(scratch_bytes_)}; }
 
+  // Nodes that talk to other ranks do so among these (OpDef::ranks); they must outlive this.
+  void share(comm::Communicator& ranks) { launch_.ranks = &ranks; }
   void encode(int copy = 0) { run_nodes(copy, true); }  // nodes of the phases setup and encode
   void run(int copy = 0) { run_nodes(copy, false); }    // all others
 

@@ -83,6 +83,7 @@ struct OpRanks {
   std::vector<int> axes = {};
   int64_t node_ranks = 0;  // above 0: each so many of them are a node, across and within which rows go, too
   int64_t most_bytes = 0;
+  double sent_bytes = 0;  // by one of them to all others in a call, where rows are spread equally
 };
 
 struct OpDef {

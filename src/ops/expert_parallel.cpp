@@ -312,12 +312,36 @@ graph::Attributes localize(const NodeView& view) {
   return attrs;
 }
 
-graph::OpRanks ranks(const NodeView& view) {
+// Rows that a rank sends to others on one way, where experts are equally busy.
+double rows_sent(const ExpertParallelAttrs& attrs) {
+  const auto to_each = [&](int64_t places) {
+    return static_cast<double>(attrs.tokens) * share_of_tokens(attrs.k, attrs.experts, places);
+  };
+  const auto ranks = static_cast<double>(attrs.ranks);
+  if (!attrs.by_nodes()) return to_each(attrs.ranks) * (ranks - 1);
+  // To each other node, and what has come on to the other ranks of this one.
+  const auto of_node = static_cast<double>(attrs.node_ranks);
+  return to_each(attrs.ranks / attrs.node_ranks) * (ranks / of_node - 1) +
+         to_each(attrs.ranks) * ranks * (of_node - 1) / of_node;
+}
+
+// `ways`: how often a row goes, to its experts or back; `words`: what else goes with it.
+graph::OpRanks ranks_of(const NodeView& view, int ways, int64_t words) {
   const auto& attrs = attrs_of(view);
   const Value& rows = attrs.body->graph.value(attrs.body->inputs.rows);
-  const int64_t record = 4 * (3 + 2 * attrs.k);
-  return {attrs.axes, attrs.by_nodes() ? attrs.node_ranks : 0,
-          attrs.rows() * std::max(record, rows.shape[1] * size_of(rows.dtype))};
+  const int64_t row = rows.shape[1] * size_of(rows.dtype), record = 4 * (3 + 2 * attrs.k);
+  return {attrs.axes, attrs.by_nodes() ? attrs.node_ranks : 0, attrs.rows() * std::max(record, row),
+          rows_sent(attrs) * static_cast<double>(ways * row + 4 * words)};
+}
+graph::OpRanks ranks_of_forward(const NodeView& view) {
+  return ranks_of(view, 2, 3 + 2 * attrs_of(view).hits());
+}
+graph::OpRanks ranks_of_grad_input(const NodeView& view) {
+  return ranks_of(view, 2, 3 + 3 * attrs_of(view).hits());
+}
+// Further rounds alone.
+graph::OpRanks ranks_of_grad_weight(const NodeView& view) {
+  return ranks_of(view, 0, 0);
 }
 
 template <typename Items>
@@ -416,21 +440,21 @@ const OpDef kExpertParallel{.name = "expert_parallel",
                             .placements = placements_forward,
                             .gradient = gradient,
                             .localize = localize,
-                            .ranks = ranks};
+                            .ranks = ranks_of_forward};
 const OpDef kExpertParallelGradInput{.name = "expert_parallel_grad_input",
                                      .family = "experts",
                                      .infer = infer_grad_input,
                                      .cost = cost_grad_input,
                                      .placements = placements_grad_input,
                                      .localize = localize,
-                                     .ranks = ranks};
+                                     .ranks = ranks_of_grad_input};
 const OpDef kExpertParallelGradWeight{.name = "expert_parallel_grad_weight",
                                       .family = "experts_weight",
                                       .infer = infer_grad_weight,
                                       .cost = cost_grad_weight,
                                       .placements = placements_grad_weight,
                                       .localize = localize,
-                                      .ranks = ranks};
+                                      .ranks = ranks_of_grad_weight};
 
 ExpertParallelResult expert_parallel(Graph& graph, ValueId x, ValueId ids, ValueId weights,
                                      std::vector<ValueId> parameters, ExpertParallelAttrs attrs) {

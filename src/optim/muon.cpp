@@ -57,6 +57,14 @@ UpdateRule applied(const UpdateRule& rule, const Shape& rows) {
   return out;
 }
 
+// Along an axis whose ranks have whole matrices each updates its own.
+std::vector<graph::PlacementOption> placements_of_matrices(const NodeView& view, int axis) {
+  const auto& dealt = view.in(UpdateOperands::kParameter).dealt_axes;
+  if (std::find(dealt.begin(), dealt.end(), axis) == dealt.end()) return {};
+  const Placement own = Placement::sharded(0);
+  return {{{own, own, own, Placement::replicated()}, {own, own}}};
+}
+
 // --- Matrices in shards: as many as there are ranks of an axis go into a stack, of which each rank gets one
 // whole. That is the axis of ZeRO's shards, where there are such; where another one cuts the matrices too,
 // its ranks put each together, and do the same work.
@@ -315,7 +323,7 @@ void add_sharded(graph::Graph& graph, graph::ValueId scalars, const std::vector<
 }  // namespace
 
 // The products need the whole matrix.
-const graph::OpDef kMuon{"muon", "update", infer, cost, placements_whole, nullptr, {{0, 0}, {1, 1}}};
+const graph::OpDef kMuon{"muon", "update", infer, cost, placements_of_matrices, nullptr, {{0, 0}, {1, 1}}};
 const graph::OpDef kMuonMomentum{.name = "muon_momentum",
                                  .family = "update",
                                  .infer = infer_momentum,

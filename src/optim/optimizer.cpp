@@ -230,18 +230,22 @@ class UpdateBuilder {
     inputs.push_back(update_.scalars);
     if (definition.unit != Definition::Unit::kTensor)
       run = cut_at_segments(run, value, part_scales, definition.unit == Definition::Unit::kMatrix);
-    require_one_rule(value, definition, run);
+    // Matrices that ranks have whole: each rank updates its own, which are cut alike on all of them.
+    const int64_t ranks = definition.unit == Definition::Unit::kMatrix ? ranks_of_whole_parts(value) : 1;
+    const int64_t all_rows = value.shape[0] / ranks;
+    require_one_rule(value, definition, run, ranks);
+    std::erase_if(run, [&](const Piece& piece) { return ranks > 1 && piece.first >= all_rows; });
     for (const Piece& piece : run) {
       const Shape rows = with_rows(value.shape, piece.rows);
       UpdateAttrs attrs{definition.applied != nullptr ? definition.applied(piece.rule, rows) : piece.rule};
       if (piece.rows != value.shape[0]) {
         attrs.first_row = piece.first;
         attrs.rows = piece.rows;
-        attrs.of_rows = value.shape[0];
+        attrs.of_rows = all_rows;
         attrs.state_row = piece.first - whole.first;
-        attrs.state_rows = whole.rows;
+        attrs.state_rows = whole.rows / ranks;
       }
-      if (definition.add_sharded != nullptr && is_cut) {
+      if (definition.add_sharded != nullptr && is_cut && ranks == 1) {
         sharded_[&definition].push_back(
             {parameter, gradient, {outputs.begin() + 1, outputs.end()}, attrs, of.layer});
         continue;
@@ -250,13 +254,32 @@ class UpdateBuilder {
     }
   }
 
+  // The ranks among which its parts are dealt out, where nothing cuts them besides; else 1.
+  int64_t ranks_of_whole_parts(const Value& value) const {
+    int64_t ranks = 1;
+    for (size_t axis = 0; axis < value.placements.size(); ++axis) {
+      const int64_t size = graph_.mesh().axes[axis].size;
+      if (size == 1 || value.placements[axis].kind != Placement::Kind::kSharded) continue;
+      const auto& dealt = value.dealt_axes;
+      if (std::find(dealt.begin(), dealt.end(), static_cast<int>(axis)) == dealt.end()) return 1;
+      ranks *= size;
+    }
+    return ranks;
+  }
+
   // Ranks among which parts are dealt out run one program, so that all parts are updated alike.
   static void require_one_rule(const Value& value, const Definition& definition,
-                               const std::vector<Piece>& run) {
-    if (value.dealt_axes.empty() || (run.size() == 1 && run.front().rows == value.shape[0])) return;
+                               const std::vector<Piece>& run, int64_t ranks_of_whole_parts) {
+    const bool is_one = run.size() == 1 && run.front().rows == value.shape[0];
+    const bool alike = std::all_of(run.begin(), run.end(),
+                                   [&](const Piece& piece) { return piece.rule == run.front().rule; });
+    const bool is_all = run.front().first == 0 && run.back().end() == value.shape[0];
+    if (value.dealt_axes.empty() || is_one || (ranks_of_whole_parts > 1 && alike && is_all)) return;
     throw ConfigError(
         "[optimizer] {} updates the experts of {} one by one, which parallel.expert deals out to ranks; take "
-        "adamw or lion, with one [[optimizer.group]] for all experts of a layer, or parallel.expert = 1",
+        "adamw, lion, or muon where nothing else cuts them, with one [[optimizer.group]] for all experts of "
+        "a "
+        "layer, or parallel.expert = 1",
         definition.name, value.name);
   }
 
@@ -340,7 +363,8 @@ RowRange row_range(const UpdateAttrs& attrs, const Shape& parameter) {
 
 UpdateAttrs localized(const UpdateAttrs& whole, const Value& parameter, const graph::Mesh& mesh) {
   UpdateAttrs attrs = whole;
-  if (attrs.rows == 0) return attrs;
+  // Of a rank's own whole parts they are a rank's already.
+  if (attrs.rows == 0 || attrs.of_rows < parameter.shape[0]) return attrs;
   const std::vector<int64_t> parts = parameter.parts(0);
   const std::vector<int64_t> held = graph::parts_on_rank(parameter, 0, mesh);
   // Rows lie in whole parts, or in a share of one that no rank has apart.

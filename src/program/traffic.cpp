@@ -1,5 +1,8 @@
 #include "program/traffic.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "graph/reshard.h"
 
 namespace strata::program {
@@ -31,13 +34,37 @@ int64_t sent_by(const graph::Graph& graph, const graph::Node& node, DType payloa
 
 }  // namespace
 
+namespace {
+
+// Adds what a kernel sends itself to that of the same ranks.
+void add_own(const graph::OpRanks& ranks, const graph::Mesh& mesh, std::vector<AxisTraffic>& all) {
+  if (ranks.axes.empty() || ranks.sent_bytes == 0) return;
+  AxisTraffic own{"experts on ", 1, 1, static_cast<int64_t>(std::llround(ranks.sent_bytes))};
+  for (const int axis : ranks.axes) {
+    const graph::MeshAxis& of = mesh.axes[static_cast<size_t>(axis)];
+    own.axis += (own.ranks > 1 ? " x " : "") + of.name;
+    own.ranks *= of.size;
+  }
+  const auto same =
+      std::find_if(all.begin(), all.end(), [&](const AxisTraffic& one) { return one.axis == own.axis; });
+  if (same == all.end()) {
+    all.push_back(own);
+  } else {
+    ++same->calls;
+    same->sent_bytes += own.sent_bytes;
+  }
+}
+
+}  // namespace
+
 std::vector<AxisTraffic> traffic_of(const Program& program, const CompileOptions& options) {
   std::vector<AxisTraffic> by_axis;
   for (const graph::MeshAxis& axis : options.mesh.axes) by_axis.push_back({axis.name, axis.size, 0, 0});
   for (const Action& action : program.script) {
     for (const Instruction& instruction : program.list_of(action)) {
-      if (instruction.queue != graph::Queue::kCommunication) continue;
       const graph::Node& node = program.node_of(instruction);
+      if (node.op->ranks != nullptr) add_own(node.op->ranks({program.graph, node}), options.mesh, by_axis);
+      if (instruction.queue != graph::Queue::kCommunication) continue;
       AxisTraffic& traffic = by_axis[static_cast<size_t>(node.attrs.as<graph::ReshardAttrs>().axis)];
       ++traffic.calls;
       traffic.sent_bytes += sent_by(program.graph, node, options.reduce_dtype);

@@ -10,14 +10,15 @@
 namespace strata::program {
 
 struct AxisTraffic {
-  std::string axis;  // of the mesh
+  std::string axis;  // of the mesh; several, with " x " between, along which experts are shared
   int64_t ranks = 1;
   int64_t calls = 0;       // collectives of a step
   int64_t sent_bytes = 0;  // of the largest rank, to all others together
 };
 
 // By axis of the mesh that has several ranks. Of n ranks each sends (n − 1)/n of what it reduces into shards,
-// the whole of its shard to n − 1 others where it gathers, and both where it reduces to all.
+// the whole of its shard to n − 1 others where it gathers, and both where it reduces to all. What goes to
+// experts is as if these were equally busy.
 std::vector<AxisTraffic> traffic_of(const Program& program, const CompileOptions& options);
 
 }  // namespace strata::program

@@ -22,16 +22,17 @@ inline std::ostream& operator<<(std::ostream& out, const Contract& contract) {
 
 // Of keys.
 Contracts parallel_keys();
-Contracts run_keys();        // run, log, profile, debug, device, memory, precision
-Contracts later_keys();      // what is not there yet, and its defaults
-Contracts model_keys();      // model
-Contracts moe_keys();        // moe
-Contracts tokenizer_keys();  // tokenizer, tokenizer.train
-Contracts data_keys();       // data but for its mixtures
-Contracts mixture_keys();    // data.source, data.phase
-Contracts training_keys();   // training, schedule
-Contracts optimizer_keys();  // optimizer with its sub-tables and groups
-Contracts keeping_keys();    // checkpoint, eval, eval.set
+Contracts run_keys();             // run, log, profile, debug, device, memory, precision
+Contracts later_keys();           // what is not there yet, and its defaults
+Contracts model_keys();           // model
+Contracts moe_keys();             // moe
+Contracts shared_experts_keys();  // parallel, of models with experts
+Contracts tokenizer_keys();       // tokenizer, tokenizer.train
+Contracts data_keys();            // data but for its mixtures
+Contracts mixture_keys();         // data.source, data.phase
+Contracts training_keys();        // training, schedule
+Contracts optimizer_keys();       // optimizer with its sub-tables and groups
+Contracts keeping_keys();         // checkpoint, eval, eval.set
 
 // Of options.
 Contracts training_options();    // init, train, explain, config, presets, bench, doctor, man, completions

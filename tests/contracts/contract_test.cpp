@@ -19,8 +19,9 @@ Contracts joined(const std::vector<Contracts>& tables) {
   return all;
 }
 Contracts key_contracts() {
-  return joined({run_keys(), parallel_keys(), later_keys(), model_keys(), moe_keys(), tokenizer_keys(),
-                 data_keys(), mixture_keys(), training_keys(), optimizer_keys(), keeping_keys()});
+  return joined({run_keys(), parallel_keys(), shared_experts_keys(), later_keys(), model_keys(), moe_keys(),
+                 tokenizer_keys(), data_keys(), mixture_keys(), training_keys(), optimizer_keys(),
+                 keeping_keys()});
 }
 
 // The help of every verb: the verb itself, all that it takes, and an example.

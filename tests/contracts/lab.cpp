@@ -149,8 +149,11 @@ Seen Lab::run(const Sets& sets, const std::string& more) {
 }
 
 Seen Lab::run_on(int ranks, const Sets& sets) {
+  return run_toml_on(ranks, toml() + kSizes, sets);
+}
+Seen Lab::run_toml_on(int ranks, const std::string& toml, const Sets& sets) {
   const auto config = config::parse_run_config(
-      toml() + kSizes, "RUN.toml", Sets{"run.folder=\"" + next_folder().string() + "\""} + kTiny + sets);
+      toml, "RUN.toml", Sets{"run.folder=\"" + next_folder().string() + "\""} + kTiny + sets);
   FaultyFileSystem quick;
   const auto result =
       train::train_on_threads({.config = config, .files = &quick}, ranks, [] { return false; });

@@ -62,6 +62,7 @@ class Lab {
   std::string refusal_on(int ranks, const Sets& sets);
   // Another RUN.toml in place of the tiny run's.
   Seen run_toml(const std::string& toml, const Sets& sets = {});
+  Seen run_toml_on(int ranks, const std::string& toml, const Sets& sets = {});
   // The ids of the one token file that the run made of its text.
   std::vector<int32_t> ids_of(const Seen& run) const;
   // What a run is refused with; fails where it is not, or not as a fault of the configuration.

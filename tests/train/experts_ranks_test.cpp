@@ -98,6 +98,23 @@ TEST(SharedExperts, RoomChangesNoBit) {
   EXPECT_TRUE(saved(tiny, "narrow", 6) == saved(tiny, "wide", 6));
 }
 
+// Each rank makes its own experts' updates orthogonal.
+TEST(SharedExperts, AreUpdatedByMuon) {
+  const TinyRun tiny;
+  const Sets sets = kModel + Sets{"optimizer.name=muon"};
+  tiny.train(sets, "one");
+  const auto one = values_of(tiny.folder("one"), "loss");
+  for (const Sets& layout :
+       {Sets{"parallel.expert=2", "parallel.zero=1"}, Sets{"parallel.expert=2", "parallel.tensor=2"}}) {
+    tiny.train_ranks(
+        tiny.config(sets + layout + Sets{"run.folder=\"" + tiny.folder(layout[1]).string() + "\""}), 2);
+    const auto ranks = values_of(tiny.folder(layout[1]), "loss");
+    ASSERT_EQ(ranks.size(), one.size());
+    for (size_t i = 0; i < one.size(); ++i)
+      EXPECT_NEAR(ranks[i], one[i], 2e-4 * one[i]) << layout[1] << ", step " << i + 1;
+  }
+}
+
 // A checkpoint goes on in any layout of experts, with what one rank would have had.
 TEST(SharedExperts, GoOnInOtherLayouts) {
   const TinyRun tiny;

@@ -21,6 +21,17 @@ TEST_F(RankProcesses, TrainTheBitsOfThreads) {
   EXPECT_LE(start("processes")["staging_bytes"], 3 * 8 * (1 << 20)) << "eight messages of each group at most";
 }
 
+// Rows that are brought together and sent, several rounds of them.
+TEST_F(RankProcesses, ShareExpertsWithTheBitsOfThreads) {
+  const std::string sets =
+      " --set model.family=qwen3-moe --set model.override.num_experts=9 --set "
+      "model.override.num_experts_per_tok=2 --set model.override.moe_intermediate_size=16 --set "
+      "parallel.expert=3 --set parallel.expert_capacity=0.6";
+  ASSERT_EQ(run(strata("threads", sets + " --ranks 3")), 0) << output();
+  ASSERT_EQ(run(on(3) + strata("processes", sets)), 0) << output();
+  expect_equal_runs("threads", "processes", 6);
+}
+
 TEST_F(RankProcesses, WhatOneRefusesEndsAll) {
   EXPECT_EQ(run(on(2) + strata("refused", " --set parallel.shard=3")), 2) << output();
   EXPECT_NE(output().find("replicate = 1, shard = 2"), std::string::npos) << output();

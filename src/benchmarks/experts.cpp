@@ -1,0 +1,257 @@
+// strata bench experts: how fast tokens reach experts on other ranks and come back, against two threads or
+// four that copy as many rows; and what a layer takes whose experts are not equally busy.
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "base/clock.h"
+#include "benchmarks/bench_model.h"
+#include "benchmarks/bench_run.h"
+#include "benchmarks/benchmarks.h"
+#include "comm/exchange.h"
+#include "comm/world.h"
+#include "device/cpu/bindings.h"
+#include "device/op_run.h"
+#include "graph/differentiate.h"
+#include "hardware/device_spec.h"
+#include "ops/expert_parallel.h"
+#include "ops/experts.h"
+#include "ops/ops.h"
+#include "ops/router.h"
+
+namespace strata::benchmarks {
+namespace {
+
+using graph::Graph;
+using graph::ParameterRole;
+using graph::ValueId;
+
+constexpr int64_t kTokens = 4096, kWidth = 512, kFfn = 192, kExperts = 64, kSlots = 8;
+constexpr int kTurns = 9;
+constexpr double kCopyGoal = 0.6, kShareGoal = 0.8;
+
+// Experts of each token, of which rank 0 has `imbalance` times the mean over ranks; all others as many as
+// each other.
+std::vector<int32_t> ids_of(int64_t ranks, double imbalance, uint64_t seed) {
+  const int64_t each = kExperts / ranks;
+  const double share_of_first = imbalance / static_cast<double>(ranks);
+  std::vector<int32_t> ids;
+  uint64_t state = seed * 2 + 1;
+  const auto draw = [&state] {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    return static_cast<double>(state >> 11) * 0x1p-53;
+  };
+  for (int64_t token = 0; token < kTokens; ++token) {
+    std::vector<int32_t> chosen;
+    while (std::ssize(chosen) < kSlots) {
+      const bool first = ranks > 1 && draw() < share_of_first;
+      const int64_t from = first ? 0 : ranks > 1 ? each : 0, count = first ? each : kExperts - from;
+      const auto id = static_cast<int32_t>(from + static_cast<int64_t>(draw() * static_cast<double>(count)));
+      // All of a rank's experts may be taken: then any.
+      const bool is_new = std::find(chosen.begin(), chosen.end(), id) == chosen.end();
+      if (is_new || std::ssize(chosen) >= each) chosen.push_back(id);
+    }
+    ids.insert(ids.end(), chosen.begin(), chosen.end());
+  }
+  return ids;
+}
+
+// Rows that come to a rank of equally busy ones, its own among them.
+int64_t rows_of(int rank, int ranks) {
+  int64_t rows = 0;
+  for (int from = 0; from < ranks; ++from) {
+    const auto ids = ids_of(ranks, 1, static_cast<uint64_t>(from) + 1);
+    for (auto token = ids.begin(); token != ids.end(); token += kSlots)
+      rows += std::any_of(token, token + kSlots, [&](int32_t id) { return id / (kExperts / ranks) == rank; })
+                  ? 1
+                  : 0;
+  }
+  return rows;
+}
+
+// A layer's experts on one of the ranks; without a body rows come and go back as they are.
+class Layer {
+ public:
+  Layer(comm::World& world, comm::Communicator& group, bool computes, DType dtype)
+      : world_(world), group_(group), op_(make(group.size(), computes, dtype, values_)) {
+    op_.share(group);
+  }
+
+  double seconds(double imbalance) {
+    const auto ids = ids_of(group_.size(), imbalance, static_cast<uint64_t>(world_.rank()) + 1);
+    std::copy(ids.begin(), ids.end(), op_.data_as<int32_t>(values_.ids));
+    world_.barrier();
+    const double begin = monotonic_seconds();
+    op_.run();
+    group_.barrier();
+    return monotonic_seconds() - begin;
+  }
+
+ private:
+  struct Values {
+    ValueId ids = graph::kNone;
+  };
+
+  static device::OpRun make(int64_t ranks, bool computes, DType dtype, Values& values) {
+    Graph graph;
+    const auto operand = [&](const char* name, DType type, Shape shape) {
+      return device::add_operand(graph, name, type, shape);
+    };
+    const ValueId x = operand("x", dtype, {kTokens, kWidth});
+    values.ids = operand("ids", DType::kI32, {kTokens, kSlots});
+    const ValueId weights = operand("weights", DType::kF32, {kTokens, kSlots});
+    ops::ExpertParallelAttrs attrs{
+        .axes = {0}, .tokens = kTokens, .k = kSlots, .experts = kExperts, .ranks = ranks};
+    // Room for the least even of them, so that all take one round.
+    attrs.room = {kTokens, kTokens * kSlots};
+    const int64_t own = attrs.own_experts();
+    const auto add_weights = [own](Graph& to) {
+      return std::vector{to.add_parameter("up", ParameterRole::kExpertIn, {own * 2 * kFfn, kWidth}, {}, {},
+                                          std::vector(static_cast<size_t>(2 * own), kFfn)),
+                         to.add_parameter("down", ParameterRole::kExpertOut, {own * kWidth, kFfn}, {})};
+    };
+    ops::ExpertBodySpec body{
+        .rows = attrs.rows(), .slots = attrs.slots(), .width = kWidth, .dtype = dtype, .trains = computes};
+    std::vector<ValueId> parameters;
+    if (computes) {
+      parameters = add_weights(graph);
+      body.parameters = add_weights;
+      body.build = [own](Graph& of_rank, const ops::ExpertInputs& in) {
+        const ValueId up = ops::experts_in(of_rank, in.rows, in.ids, in.parameters[0], own, in.offsets);
+        const ValueId hidden =
+            ops::scale_rows(of_rank, ops::gated(of_rank, up, ActivationKind::kSilu), in.weights);
+        return ops::experts_out(of_rank, hidden, in.ids, in.parameters[1], own, in.offsets);
+      };
+    } else {
+      body.parameters = [](Graph&) { return std::vector<ValueId>(); };
+      body.build = [](Graph&, const ops::ExpertInputs& in) { return in.rows; };
+    }
+    attrs.body = ops::make_expert_body(body);
+    const ValueId y = ops::expert_parallel(graph, x, values.ids, weights, parameters, attrs).y;
+    if (computes) {
+      const ValueId dy = operand("dy", dtype, {kTokens, kWidth});
+      graph::differentiate(graph, {}, std::vector<graph::GivenGradient>{{y, dy}});
+    }
+    return device::OpRun(std::move(graph), device::cpu_bindings(), hardware::detect_cpu(1));
+  }
+
+  comm::World& world_;
+  comm::Communicator& group_;
+  Values values_;
+  device::OpRun op_;
+};
+
+// Of each turn, and what a rank moved in it.
+struct Moved {
+  std::vector<double> rows, copies;  // seconds
+  double bytes = 0;                  // a rank's, on both ways
+};
+
+std::unique_ptr<comm::Communicator> everybody(comm::World& world) {
+  std::vector<int> all(static_cast<size_t>(world.size()));
+  std::iota(all.begin(), all.end(), 0);
+  return world.group(all, "bench");
+}
+
+Moved move_rows(int ranks, DType dtype) {
+  Moved moved;
+  comm::run_local_ranks(ranks, [&](comm::World& world) {
+    const auto group = everybody(world);
+    Layer layer(world, *group, false, dtype);
+    const auto bytes = static_cast<size_t>(rows_of(world.rank(), ranks) * kWidth * size_of(dtype));
+    std::vector<std::byte> from(bytes, std::byte{1}), to(bytes, std::byte{2});
+    layer.seconds(1);
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const double seconds = layer.seconds(1);
+      group->barrier();
+      const double begin = monotonic_seconds();
+      std::memcpy(to.data(), from.data(), bytes);
+      std::memcpy(from.data(), to.data(), bytes);
+      group->barrier();
+      const double copies = monotonic_seconds() - begin;
+      if (world.rank() != 0) continue;
+      moved.rows.push_back(seconds);
+      moved.copies.push_back(copies);
+      moved.bytes = 2 * static_cast<double>(bytes);
+    }
+  });
+  return moved;
+}
+
+void dispatch(BenchContext& context) {
+  for (const int ranks : {2, 4}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const Moved moved = move_rows(ranks, dtype);
+      std::vector<double> shares;
+      for (size_t i = 0; i < moved.rows.size(); ++i) shares.push_back(moved.copies[i] / moved.rows[i]);
+      const std::string name = fmt::format("{} ranks, {}", ranks, name_of(dtype));
+      context.print(
+          "  {:<28} {:>6.2f} GB/s a rank to experts and back, {:>5.1f} % of copies (goal {:.0f} %)\n", name,
+          moved.bytes / median(moved.rows) * 1e-9, 100 * median(shares), 100 * kCopyGoal);
+      context.result["dispatch"][name] = {{"of_copies", median(shares)}, {"goal", kCopyGoal}};
+    }
+  }
+}
+
+// Forward and backward of a layer where one rank has more to do than others.
+void imbalance(BenchContext& context) {
+  for (const int ranks : {2, 4}) {
+    const std::vector<double> factors =
+        ranks == 2 ? std::vector<double>{1, 1.5, 2} : std::vector<double>{1, 1.5, 2, 4};
+    std::vector<std::vector<double>> seconds(factors.size());
+    comm::run_local_ranks(ranks, [&](comm::World& world) {
+      const auto group = everybody(world);
+      Layer layer(world, *group, true, DType::kF32);
+      layer.seconds(1);
+      for (int turn = 0; turn < kTurns / 3; ++turn) {
+        for (size_t i = 0; i < factors.size(); ++i) {
+          const double one = layer.seconds(factors[i]);
+          if (world.rank() == 0) seconds[i].push_back(one);
+        }
+      }
+    });
+    context.print("  {} ranks, the busiest has so many times the mean:", ranks);
+    for (size_t i = 0; i < factors.size(); ++i) {
+      const double times = median(seconds[i]) / median(seconds[0]);
+      context.print("  {:g}: {:.2f} x the time", factors[i], times);
+      context.result["imbalance"][fmt::format("{} ranks", ranks)][fmt::format("{:g}", factors[i])] = times;
+    }
+    context.print("\n");
+  }
+}
+
+// Two ranks with a thread each against one with two, on a whole model.
+void share(BenchContext& context) {
+  std::vector<std::string> sets{"training.sequence_length=512", "training.global_batch_size=8",
+                                "training.micro_batch_size=4",  "precision.compute=\"fp32\"",
+                                "moe.force_balanced=true",      "parallel.zero=0"};
+  if (context.sets.empty()) sets.emplace_back("model.preset=\"moe-162m-a28m\"");
+  sets.insert(sets.end(), context.sets.begin(), context.sets.end());
+  auto shared = sets;
+  shared.emplace_back("parallel.expert=2");
+  std::vector<double> one, two, shares;
+  for (int turn = 0; turn < 5; ++turn) {
+    one.push_back(run_child(sets, 3).whole_step_seconds);
+    two.push_back(run_child(shared, 3, {2, false}).whole_step_seconds);
+    shares.push_back(one.back() / two.back());
+  }
+  context.print(
+      "  a whole step on two ranks that share experts, equally busy: {:.1f} % of one rank's tokens/s (goal "
+      "{:.0f} %)\n",
+      100 * median(shares), 100 * kShareGoal);
+  context.result["expert_parallel"] = {
+      {"of_one_rank", median(shares)}, {"goal", kShareGoal}, {"one", one}, {"two", two}};
+}
+
+}  // namespace
+
+void bench_experts(BenchContext& context) {
+  context.print("\n  {} tokens a rank of width {}, {} of {} experts each; medians\n", kTokens, kWidth, kSlots,
+                kExperts);
+  dispatch(context);
+  imbalance(context);
+  share(context);
+}
+
+}  // namespace strata::benchmarks

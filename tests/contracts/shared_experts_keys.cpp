@@ -1,0 +1,135 @@
+// [parallel]: how ranks share experts.
+#include <cmath>
+
+#include "base/error.h"
+#include "config/layout.h"
+#include "contracts/contract.h"
+#include "contracts/lab.h"
+
+namespace strata::contracts {
+namespace {
+
+const char* const kModel = R"([model]
+preset = "moe-30m-a10m"
+[model.override]
+num_hidden_layers = 2
+vocab_size = 300
+hidden_size = 32
+num_attention_heads = 4
+num_key_value_heads = 2
+head_dim = 8
+num_experts = 8
+num_experts_per_tok = 2
+moe_intermediate_size = 16
+)";
+const Sets kSmall{"training.sequence_length=16", "training.global_batch_size=8",
+                  "training.micro_batch_size=2", "training.steps=2"};
+
+Seen run(Lab& lab, int ranks, const Sets& sets) {
+  const Sets all = kSmall + kStill + sets;
+  return ranks == 1 ? lab.run_toml(lab.toml(kModel), all) : lab.run_toml_on(ranks, lab.toml(kModel), all);
+}
+
+std::string refusal(Lab& lab, int ranks, const Sets& sets) {
+  try {
+    run(lab, ranks, sets);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "not refused";
+  return "";
+}
+
+void expect_same_training(const Seen& one, const Seen& many) {
+  for (const char* name : {"loss", "grad_norm", "balance_loss"}) {
+    const auto expected = one.values(name), found = many.values(name);
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < found.size(); ++i)
+      EXPECT_NEAR(found[i], expected[i], 1e-4 * expected[i]) << name << ", step " << i + 1;
+  }
+  EXPECT_EQ(many.values("expert_max_vio"), one.values("expert_max_vio"));
+}
+
+// Bytes that rank 0 holds of parameters.
+int64_t weights_held(Lab& lab, const Sets& sets) {
+  lab.put("explained.toml", lab.toml(kModel));
+  std::vector<std::string> words{"explain", lab.path("explained.toml").string(), "--json", "--ranks", "2"};
+  for (const std::string& set : kSmall + sets) words.insert(words.end(), {"--set", set});
+  return strata(lab.path("explained"), words).parsed().at("ranks").at("holds").at("weights").get<int64_t>();
+}
+
+void expert(const std::string& key) {
+  Lab lab;
+  const Seen one = run(lab, 1, {});
+  expect_same_training(one, run(lab, 2, {key + "=2"}));
+  expect_same_training(one, run(lab, 4, {key + "=-1", "parallel.tensor=2"}));
+  // What is left of the ranks are replicas.
+  const Seen replicas = run(lab, 4, {key + "=2"});
+  expect_same_training(one, replicas);
+  EXPECT_TRUE(has(replicas.run_toml(), "replicate = 2") && has(replicas.run_toml(), "shard = 2"));
+  // Half of two layers' experts, in fp32.
+  EXPECT_EQ(weights_held(lab, {}) - weights_held(lab, {key + "=2"}), 2 * 8 * 3 * 16 * 32 * 4 / 2);
+  const std::string uneven = refusal(lab, 3, {key + "=3"});
+  EXPECT_TRUE(has(uneven, key) && has(uneven, "8 experts")) << uneven;
+  const std::string folded = refusal(lab, 4, {key + "=2", "parallel.shard=4"});
+  EXPECT_TRUE(has(folded, key) && has(folded, "replicate larger")) << folded;
+  EXPECT_TRUE(has(refusal(lab, 1, {key + "=0"}), key));
+  EXPECT_TRUE(has(lab.refusal({key + "=2"}), "no experts"));
+  const std::string whole = refusal(lab, 2, {key + "=2", "optimizer.name=adafactor"});
+  EXPECT_TRUE(has(whole, "adafactor") && has(whole, "parallel.expert")) << whole;
+}
+
+void expert_tensor(const std::string& key) {
+  Lab lab;
+  const Seen one = run(lab, 1, {});
+  expect_same_training(one, run(lab, 2, {"parallel.tensor=2", key + "=2"}));
+  expect_same_training(one, run(lab, 4, {"parallel.tensor=2", key + "=2", "parallel.expert=2"}));
+  const Sets tensor{"parallel.tensor=2"};
+  EXPECT_EQ(weights_held(lab, tensor) - weights_held(lab, tensor + Sets{key + "=2"}),
+            2 * 8 * 3 * 16 * 32 * 4 / 2);
+  EXPECT_TRUE(has(refusal(lab, 4, {"parallel.tensor=4", key + "=2"}), "expected 1 or that"));
+  EXPECT_TRUE(has(refusal(lab, 2, {"parallel.tensor=2", key + "=3"}), key));
+  EXPECT_TRUE(has(lab.refusal({key + "=2"}), "no experts"));
+}
+
+// Straight to the ranks where they are on one host; where they are on two, by hosts unless it is flat.
+void dispatch(const std::string& key) {
+  Lab lab;
+  const auto nodes_of = [&](const char* value, int64_t host_ranks) {
+    auto config = lab.config({key + "=" + value, "parallel.expert=4"});
+    config.parallel.host_ranks = host_ranks;
+    return config::expert_layout(config).node_ranks;
+  };
+  EXPECT_EQ(nodes_of("auto", 2), 2);
+  EXPECT_EQ(nodes_of("two_level", 2), 2);
+  EXPECT_EQ(nodes_of("flat", 2), 0);
+  EXPECT_EQ(nodes_of("auto", 4), 0);
+  const Seen flat = run(lab, 2, {"parallel.expert=2", key + "=flat"});
+  EXPECT_TRUE(same(flat.weights(2), run(lab, 2, {"parallel.expert=2", key + "=two_level"}).weights(2)));
+  EXPECT_TRUE(has(refusal(lab, 1, {key + "=both"}), key));
+  EXPECT_TRUE(has(lab.refusal({key + "=flat"}), "no experts"));
+}
+
+// What does not fit takes further rounds, which are told, and no bit changes.
+void expert_capacity(const std::string& key) {
+  Lab lab;
+  const Sets two{"parallel.expert=2"};
+  const Seen usual = run(lab, 2, two), narrow = run(lab, 2, two + Sets{key + "=0.3"});
+  EXPECT_TRUE(same(usual.weights(2), narrow.weights(2)));
+  for (const double rounds : usual.values("expert_rounds")) EXPECT_EQ(rounds, 0);
+  // Of two layers and two micro-batches, each of at least three more.
+  for (const double rounds : narrow.values("expert_rounds")) EXPECT_GE(rounds, 2 * 2 * 3);
+  EXPECT_TRUE(has(refusal(lab, 2, two + Sets{key + "=0"}), key));
+  EXPECT_TRUE(has(lab.refusal({key + "=2"}), "no experts"));
+}
+
+}  // namespace
+
+Contracts shared_experts_keys() {
+  return {{"parallel.expert", expert},
+          {"parallel.expert_tensor", expert_tensor},
+          {"parallel.dispatch", dispatch},
+          {"parallel.expert_capacity", expert_capacity}};
+}
+
+}  // namespace strata::contracts
