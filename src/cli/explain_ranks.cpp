@@ -48,6 +48,10 @@ std::string parts_text(const program::Pipeline& pipeline) {
     if (parts.layers == 1) add(fmt::format("layer {}", parts.first_layer));
     if (parts.layers > 1)
       add(fmt::format("layers {} to {}", parts.first_layer, parts.first_layer + parts.layers - 1));
+    if (parts.prediction_layers > 0) {
+      const int32_t more = parts.prediction_layers;
+      add(fmt::format("{} layer{} for further tokens", more, more == 1 ? "" : "s"));
+    }
     if (parts.has_head) add("head");
   }
   return text.empty() ? "nothing" : text;

@@ -162,6 +162,13 @@ void stage_layers(const std::string& key) {
   }
   EXPECT_FALSE(weights_of(lab, sets + Sets{key + "=[0, 2]"}, "2", "0").contains("layers.0.ffn.up.weight"));
   EXPECT_TRUE(has(lab.refusal_on(2, sets + Sets{key + "=[1, 2]"}), "stage_layers"));
+  // A layer that predicts further tokens reads the head.
+  const Sets further{"model.family=glm4-moe", "model.override.first_k_dense_replace=2",
+                     "model.override.num_nextn_predict_layers=1"};
+  const Sets behind = sets + further + Sets{key + "=\"Ett|mL\""};
+  EXPECT_TRUE(weights_of(lab, behind, "2", "1").contains("layers.2.predict.in.weight"));
+  expect_same_training(lab.run(kBatch + further), lab.run_on(2, behind));
+  EXPECT_TRUE(has(lab.refusal_on(2, sets + further + Sets{key + "=\"Ettm|L\""}), "every m beside L"));
 }
 
 // Two ranks share each sequence: half of its rows each, and whole weights.
