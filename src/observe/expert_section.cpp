@@ -45,7 +45,7 @@ std::string drawn(const HeatMap& map) {
 
 std::string shares_of(const ExpertSample& sample) {
   const size_t experts = most_experts(sample);
-  HeatMap map{.title = "Tokens of each expert, in equal shares",
+  HeatMap map{.title = "Tokens of each expert (1 ×: an equal share)",
               .rows = names_of_layers(sample),
               .columns = {},
               .first = "expert 0",

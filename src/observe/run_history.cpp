@@ -142,11 +142,13 @@ std::string sentence_of(const MetricsEvent& event) {
   if (kind == "time_limit") return "stopped by its time limit; saved";
   if (kind == "finish") return fmt::format("all {} steps are done", event.at_step);
   if (kind == "routing_collapse") {
+    const std::string layers = text_of(event, "layers");
     return fmt::format(
-        "the routing of layers {} has collapsed: layer {} uses as few as {:.1f} experts, and {:.0f} have no "
-        "token (docs/experts.md); more moe.aux_coef or moe.bias_rate, or a smaller optimizer.lr, may help",
-        text_of(event, "layers"), number_of(event, "layer"), number_of(event, "experts_in_use"),
-        number_of(event, "dead_experts"));
+        "routing has collapsed in layer{} {}: layer {} uses {:.1f} of {:.0f} experts, and {:.0f} have no "
+        "token; "
+        "a larger moe.aux_coef or moe.bias_rate, or a smaller optimizer.lr, may help (docs/experts.md)",
+        layers.find(',') == layers.npos ? "" : "s", layers, number_of(event, "layer"),
+        number_of(event, "experts_in_use"), number_of(event, "experts"), number_of(event, "dead_experts"));
   }
   if (kind == "diverged") {
     return fmt::format("loss {} and gradient norm {} are not finite", number_of(event, "loss"),

@@ -228,7 +228,9 @@ std::string expert_cards(const MetricsTable& metrics) {
                      "", Look::kNoisy, true) +
          column_card(metrics, "expert_entropy", "Entropy of experts (1: equally busy)", "", Look::kNoisy) +
          column_card(metrics, "router_z", "Log Σ exp of router logits (RMS, largest of a layer)", "",
-                     Look::kNoisy);
+                     Look::kNoisy) +
+         column_card(metrics, "dead_experts", "Experts without a token, of all layers", "", Look::kNoisy,
+                     true);
 }
 
 std::string charts(const RunPageData& run) {

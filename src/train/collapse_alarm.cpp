@@ -24,10 +24,14 @@ std::optional<CollapseAlarm::Collapse> CollapseAlarm::step(const std::vector<obs
     if (state.steps < kSteps) continue;
     state = {.steps = 0, .collapsed = !state.collapsed};
     if (!state.collapsed) continue;
-    if (!found) found = Collapse{.layers = {}, .worst = layers[i].layer, .spread = spread};
+    if (!found) {
+      found =
+          Collapse{.layers = {}, .worst = layers[i].layer, .experts = std::ssize(tokens), .spread = spread};
+    }
     found->layers.push_back(layers[i].layer);
     if (spread.in_use >= found->spread.in_use) continue;
     found->worst = layers[i].layer;
+    found->experts = std::ssize(tokens);
     found->spread = spread;
   }
   return found;

@@ -22,6 +22,7 @@ class CollapseAlarm {
   struct Collapse {
     std::vector<int64_t> layers;   // that have collapsed with this step
     int64_t worst = 0;             // of these, the one that uses the fewest experts
+    int64_t experts = 0;           // that it has
     observe::ExpertSpread spread;  // of that one
   };
 

@@ -182,6 +182,7 @@ void RunReporter::watch_routing(const StepRecord& record) {
   event("routing_collapse", record.step,
         {{"layers", fmt::format("{}", fmt::join(found->layers, ", "))},
          {"layer", found->worst},
+         {"experts", found->experts},
          {"experts_in_use", found->spread.in_use},
          {"dead_experts", found->spread.dead},
          {"max_vio", found->spread.max_violation}});

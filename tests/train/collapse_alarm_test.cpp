@@ -95,7 +95,7 @@ TEST(CollapseAlarm, ARunTellsOfItOnceInItsMetricsAndOnItsPage) {
   };
   tiny.train(model, "words");
   EXPECT_TRUE(events_of("words").empty());
-  EXPECT_EQ(read_file(tiny.folder("words") / "index.html").find("has collapsed"), std::string::npos);
+  EXPECT_EQ(read_file(tiny.folder("words") / "index.html").find("routing has collapsed"), std::string::npos);
   put_tokens(tiny.path("same.bin"), std::vector<uint16_t>(6000, 5));
   testing::internal::CaptureStderr();
   tiny.train(model + Sets{"data.train=['" + tiny.path("same.bin").string() + "']"}, "same");
@@ -106,11 +106,14 @@ TEST(CollapseAlarm, ARunTellsOfItOnceInItsMetricsAndOnItsPage) {
   EXPECT_EQ(event["at_step"], CollapseAlarm::kSteps);
   EXPECT_EQ(event["layers"], "0, 1");
   EXPECT_NEAR(event["experts_in_use"].get<double>(), 2, 1e-9);
+  EXPECT_EQ(event["experts"], 16);
   EXPECT_EQ(event["dead_experts"], 14);
   EXPECT_NEAR(event["max_vio"].get<double>(), 16.0 / 2 - 1, 1e-9);
-  EXPECT_NE(terminal.find("warning: step 20: the routing of layers 0, 1 has collapsed"), std::string::npos)
+  EXPECT_NE(
+      terminal.find("warning: step 20: routing has collapsed in layers 0, 1: layer 0 uses 2.0 of 16 experts"),
+      std::string::npos)
       << terminal;
-  EXPECT_NE(read_file(tiny.folder("same") / "index.html").find("has collapsed"), std::string::npos);
+  EXPECT_NE(read_file(tiny.folder("same") / "index.html").find("routing has collapsed"), std::string::npos);
 }
 
 }  // namespace
