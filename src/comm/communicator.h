@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "tensor/dtype.h"
 
 namespace strata::comm {
@@ -98,6 +99,13 @@ struct RowSet {
   int64_t row(int64_t i) const { return rows != nullptr ? rows[i] : first + i; }
 };
 
+// The rows that come from a member, where they can be read.
+struct RowSource {
+  const std::byte* base = nullptr;
+  RowSet rows;
+  const std::byte* row(int64_t i, int64_t row_bytes) const { return base + rows.row(i) * row_bytes; }
+};
+
 // Rows that members pick for each other when it is carried out. The member itself is among them.
 struct RowExchange {
   const void* send = nullptr;
@@ -107,6 +115,9 @@ struct RowExchange {
   // By member, where what comes from it lies: room for `count` rows before, as many as came afterwards. Two
   // members' rows do not overlap; rows that nobody sends stay as they are.
   std::span<RowSet> receives;
+  // Where it is given it takes the rows of all members, in their order, and nothing is copied: `receive` and
+  // the places of `receives` are not used, their counts are.
+  const FunctionRef<void(std::span<const RowSource>)>* take = nullptr;
 };
 
 // A started collective of one communicator.

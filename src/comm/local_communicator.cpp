@@ -307,6 +307,7 @@ void LocalCommunicator::take_exchange(const LocalGroup::Slot& slot) {
 
 void LocalCommunicator::take_rows(const LocalGroup::Slot& slot) {
   const RowExchange& own = *slot.posts[static_cast<size_t>(member_)].rows;
+  row_sources_.assign(static_cast<size_t>(size_), {});
   for (int step = 0; step < size_; ++step) {
     const int peer = (member_ + step) % size_;
     const RowExchange& other = *slot.posts[static_cast<size_t>(peer)].rows;
@@ -316,11 +317,13 @@ void LocalCommunicator::take_rows(const LocalGroup::Slot& slot) {
                  "[comm] {} rows of {} bytes come from rank {} in group '{}', and there is room for {} of {}",
                  from.count, other.row_bytes, group_->ranks[static_cast<size_t>(peer)], group_->name,
                  to.count, own.row_bytes);
-    if (!copy_rows(from, bytes_of(other.send), to, bytes_of(own.receive), own.row_bytes,
-                   [this] { return job_.halted(); }))
+    row_sources_[static_cast<size_t>(peer)] = {bytes_of(other.send), from};
+    if (own.take == nullptr && !copy_rows(from, bytes_of(other.send), to, bytes_of(own.receive),
+                                          own.row_bytes, [this] { return job_.halted(); }))
       return;
     to.count = from.count;
   }
+  if (own.take != nullptr) (*own.take)(row_sources_);
 }
 
 void LocalCommunicator::take_broadcast(const LocalGroup::Slot& slot) {

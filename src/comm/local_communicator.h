@@ -91,6 +91,7 @@ class LocalCommunicator final : public Communicator {
   std::list<Message> messages_, unused_messages_;
   std::vector<Addend> addends_;
   std::vector<Cursor> cursors_;
+  std::vector<RowSource> row_sources_;
   PreparedPlan barrier_, rows_;
 };
 

@@ -173,6 +173,7 @@ void MpiCommunicator::exchange_rows(const RowExchange& exchange) {
   const auto* const from = static_cast<const std::byte*>(exchange.send);
   auto* const to = static_cast<std::byte*>(exchange.receive);
   int64_t sent = 0, received = 0;  // bytes of listed rows
+  row_sources_.assign(ranks_.size(), {});
   peers([&](int peer) {
     const auto at = static_cast<size_t>(peer);
     const RowSet &out = exchange.sends[at], &in = exchange.receives[at];
@@ -181,10 +182,11 @@ void MpiCommunicator::exchange_rows(const RowExchange& exchange) {
                  "[comm] {} rows come from rank {} in group '{}', and there is room for {}",
                  received_counts_[at], ranks_[at], name_, in.count);
     std::byte* receive_at = to + in.first * exchange.row_bytes;
-    if (in.rows != nullptr) {
+    if (in.rows != nullptr || exchange.take != nullptr) {
       receive_at = received_rows_.data() + received;
       received += coming;
     }
+    row_sources_[at] = {receive_at, {.count = received_counts_[at]}};
     const std::byte* send_at = from + out.first * exchange.row_bytes;
     if (out.rows != nullptr) {
       copy_rows(out, from, {.count = out.count}, sent_rows_.data() + sent, exchange.row_bytes, go_on);
@@ -203,14 +205,16 @@ void MpiCommunicator::exchange_rows(const RowExchange& exchange) {
     if (step == 0) {
       STRATA_CHECK(exchange.sends[at].count <= in.count, "[comm] no room for a member's own rows");
       in.count = exchange.sends[at].count;
-      copy_rows(exchange.sends[at], from, in, to, exchange.row_bytes, go_on);
+      row_sources_[at] = {from, exchange.sends[at]};
+      if (exchange.take == nullptr) copy_rows(exchange.sends[at], from, in, to, exchange.row_bytes, go_on);
       continue;
     }
     in.count = received_counts_[at];
-    if (in.rows == nullptr) continue;
+    if (in.rows == nullptr || exchange.take != nullptr) continue;
     copy_rows({.count = in.count}, received_rows_.data() + received, in, to, exchange.row_bytes, go_on);
     received += in.count * exchange.row_bytes;
   }
+  if (exchange.take != nullptr) (*exchange.take)(row_sources_);
 }
 
 bool MpiCommunicator::advance(bool waits) {

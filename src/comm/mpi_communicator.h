@@ -90,6 +90,7 @@ class MpiCommunicator final : public Communicator {
   std::vector<std::byte> sent_rows_, received_rows_;
   std::vector<int64_t> sent_counts_, received_counts_;  // by member
   std::vector<Ticket> row_tickets_;
+  std::vector<RowSource> row_sources_;
 };
 
 }  // namespace strata::comm

@@ -45,7 +45,6 @@ struct HopPlan {
   int64_t entry_slots = 0;  // of an entry that departs, at most
   int64_t entries_at = 0, counts_at = 0, slots_at = 0, back_begin_at = 0, back_end_at = 0, back_at = 0;
   int64_t sent_at = 0, arrived_at = 0, arrived_counts_at = 0;  // records
-  int64_t returned_at = 0;                                     // rows
   int64_t grads_at = 0, returned_grads_at = 0;                 // of weights: of what departed; of rows
 };
 
@@ -217,7 +216,6 @@ class Planner {
       of.sent_at = take(hop.all_rows() * hop.words() * 4);
       of.arrived_at = take(hop.all_rows() * hop.words() * 4);
       of.arrived_counts_at = take(hop.peers * 8);
-      if (plan_.step != Step::kGradWeight) of.returned_at = take(hop.all_rows() * plan_.row_bytes);
       if (plan_.step == Step::kGradInput) {
         of.grads_at = take(entries * entry_slots * 4);
         of.returned_grads_at = take(hop.all_rows() * hop.hits * 4);
@@ -412,11 +410,15 @@ class Run {
     if (plan_.hops.size() == 1) return launch_.ranks;
     return &of == plan_.hops.data() ? launch_.across : launch_.within;
   }
-  void exchange(comm::Communicator* among, const void* send, void* receive, int64_t row_bytes) {
-    const comm::RowExchange rows{send, receive, row_bytes, sends(), receives()};
+  using Take = FunctionRef<void(std::span<const comm::RowSource>)>;
+  void exchange(comm::Communicator* among, const void* send, void* receive, int64_t row_bytes,
+                const Take* take = nullptr) {
+    const comm::RowExchange rows{send, receive, row_bytes, sends(), receives(), take};
     if (sends().size() > 1) return among->exchange_rows(rows);
     comm::RowSet& to = receives()[0];
     STRATA_CHECK(sends()[0].count <= to.count, "[experts] no room for a rank's own rows");
+    const comm::RowSource own{static_cast<const std::byte*>(send), sends()[0]};
+    if (take != nullptr) return (*take)({&own, 1});
     comm::copy_rows(sends()[0], static_cast<const std::byte*>(send), to, static_cast<std::byte*>(receive),
                     row_bytes, [] { return false; });
     to.count = sends()[0].count;
@@ -518,13 +520,14 @@ class Run {
   }
 
   // Rows of what has arrived on a hop to where they departed.
-  void send_back(const HopPlan& of, const void* from, void* to, int64_t row_bytes) {
+  void send_back(const HopPlan& of, const void* from, void* to, int64_t row_bytes,
+                 const Take* take = nullptr) {
     start(of.hop.peers);
     for (int64_t peer = 0; peer < of.hop.peers; ++peer) {
       sends()[static_cast<size_t>(peer)] = arriving(of, peer);
       receives()[static_cast<size_t>(peer)] = departing(of, peer, false);
     }
-    exchange(group(of), from, to, row_bytes);
+    exchange(group(of), from, to, row_bytes, take);
   }
 
   void take_back(ValueId value, int operand) {
@@ -532,10 +535,13 @@ class Run {
     const std::byte* from = address(value);
     for (size_t i = plan_.hops.size(); i-- > 0;) {
       const HopPlan& of = plan_.hops[i];
-      auto* const returned = scratch<std::byte>(of.returned_at);
       std::byte* const to = i == 0 ? operands_[operand] : scratch<std::byte>(plan_.between_at);
-      send_back(of, from, returned, plan_.row_bytes);
-      add_returns(entries(of), departures(of), rows.shape[1], rows.dtype, returned, to);
+      // Read where they lie: the sums are all that is written.
+      const auto add = [&](std::span<const comm::RowSource> returned) {
+        add_returns(of.hop, entries(of), departures(of), rows.shape[1], rows.dtype, returned, to);
+      };
+      const Take take = add;
+      send_back(of, from, nullptr, plan_.row_bytes, &take);
       from = to;
     }
   }

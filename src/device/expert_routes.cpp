@@ -192,22 +192,28 @@ void place_weight_grads(const ExpertParallelAttrs& attrs, const int32_t* ids, in
 namespace {
 
 template <typename T>
-void add_returns_of(const Entries& entries, const Departures& departures, int64_t width, const T* returned,
-                    T* out) {
+void add_returns_of(const Hop& hop, const Entries& entries, const Departures& departures, int64_t width,
+                    std::span<const comm::RowSource> returned, T* out) {
   constexpr int64_t kBlock = 512;  // columns summed at once
+  const int64_t row_bytes = width * static_cast<int64_t>(sizeof(T));
+  const auto row_of = [&](int64_t back) {
+    const int64_t row = departures.back[back];
+    return reinterpret_cast<const T*>(
+        returned[static_cast<size_t>(row / hop.rows)].row(row % hop.rows, row_bytes));
+  };
   const auto add = [&](int64_t entry) {
     float sums[kBlock];
     const int64_t first = departures.back_begin[entry], last = departures.back_end[entry];
     T* const to = out + entry * width;
     if (last - first == 1) {
-      std::memcpy(to, returned + departures.back[first] * width, static_cast<size_t>(width) * sizeof(T));
+      std::memcpy(to, row_of(first), static_cast<size_t>(row_bytes));
       return;
     }
     for (int64_t column = 0; column < width; column += kBlock) {
       const int64_t columns = std::min(kBlock, width - column);
       std::fill_n(sums, columns, 0.0f);
       for (int64_t i = first; i < last; ++i) {
-        const T* const row = returned + departures.back[i] * width + column;
+        const T* const row = row_of(i) + column;
         for (int64_t c = 0; c < columns; ++c) sums[c] += static_cast<float>(row[c]);
       }
       for (int64_t c = 0; c < columns; ++c) to[column + c] = static_cast<T>(sums[c]);
@@ -222,14 +228,12 @@ void add_returns_of(const Entries& entries, const Departures& departures, int64_
 
 }  // namespace
 
-void add_returns(const Entries& entries, const Departures& departures, int64_t width, DType dtype,
-                 const std::byte* returned, std::byte* out) {
+void add_returns(const Hop& hop, const Entries& entries, const Departures& departures, int64_t width,
+                 DType dtype, std::span<const comm::RowSource> returned, std::byte* out) {
   if (dtype == DType::kBF16) {
-    add_returns_of(entries, departures, width, reinterpret_cast<const BF16*>(returned),
-                   reinterpret_cast<BF16*>(out));
+    add_returns_of(hop, entries, departures, width, returned, reinterpret_cast<BF16*>(out));
   } else {
-    add_returns_of(entries, departures, width, reinterpret_cast<const float*>(returned),
-                   reinterpret_cast<float*>(out));
+    add_returns_of(hop, entries, departures, width, returned, reinterpret_cast<float*>(out));
   }
 }
 

@@ -8,7 +8,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
+#include "comm/communicator.h"
 #include "ops/expert_parallel.h"
 
 namespace strata::device {
@@ -81,8 +83,8 @@ void return_weight_grads(const Hop& hop, const Entries& entries, const Departure
 void place_weight_grads(const ops::ExpertParallelAttrs& attrs, const int32_t* ids, int64_t begin, int64_t end,
                         const float* grads, float* dweights);
 
-// out[e] = the sum of what came back for entry e, in fp32; rows of `width` of `dtype`.
-void add_returns(const Entries& entries, const Departures& departures, int64_t width, DType dtype,
-                 const std::byte* returned, std::byte* out);
+// out[e] = the sum of what came back for entry e, in fp32; rows of `width` of `dtype`, by peer.
+void add_returns(const Hop& hop, const Entries& entries, const Departures& departures, int64_t width,
+                 DType dtype, std::span<const comm::RowSource> returned, std::byte* out);
 
 }  // namespace strata::device

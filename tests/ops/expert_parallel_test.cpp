@@ -187,6 +187,44 @@ TEST(ExpertRoom, IsTheBalancedShareTimesAFactor) {
   EXPECT_NEAR(static_cast<double>(wide.slots), 5000 * 1.25 + 4 * std::sqrt(5000.0), 1);
 }
 
+// How many ranks a token goes to where experts are equally busy, against the published table of expected
+// distinct destinations.
+TEST(ExpertParallel, SendsATokenOnceToEachRank) {
+  struct Published {
+    int64_t experts, k;
+    std::vector<double> destinations;  // of 2, 4, 8, … ranks
+  };
+  for (const auto& [experts, k, destinations] :
+       {Published{256, 8, {1.99, 3.61, 5.29, 6.52, 7.27, 7.68}},
+        Published{128, 8, {1.99, 3.63, 5.34, 6.60, 7.36, 7.78}},
+        Published{64, 6, {1.98, 3.35, 4.54, 5.32, 5.76, 6.00}}, Published{8, 2, {1.57, 1.86, 2.00}}}) {
+    for (size_t i = 0; i < destinations.size(); ++i) {
+      const int64_t ranks = int64_t{2} << i, tokens = 1000, width = 64;
+      ExpertParallelAttrs attrs{.axes = {0}, .tokens = tokens, .k = k, .experts = experts, .ranks = ranks};
+      attrs.room = {tokens, tokens * attrs.hits()};
+      attrs.body = make_expert_body({.rows = attrs.rows(),
+                                     .slots = attrs.slots(),
+                                     .width = width,
+                                     .parameters = [](Graph&) { return std::vector<ValueId>(); },
+                                     .build = [](Graph&, const ExpertInputs& in) { return in.rows; }});
+      Graph graph;
+      const auto operand = [&](const char* name, DType type, Shape shape) {
+        return device::add_operand(graph, name, type, shape);
+      };
+      expert_parallel(graph, operand("x", DType::kF32, {tokens, width}),
+                      operand("ids", DType::kI32, {tokens, k}), operand("weights", DType::kF32, {tokens, k}),
+                      {}, attrs);
+      const graph::Node& node = graph.nodes().back();
+      // There and back, and what is told of each row on its way there.
+      const auto row = static_cast<double>(2 * 4 * width + 4 * (3 + 2 * attrs.hits()));
+      const double rows = node.op->ranks({graph, node}).sent_bytes / row;
+      const auto among = static_cast<double>(ranks);
+      EXPECT_NEAR(rows / 1000 * among / (among - 1), destinations[i], 0.006)
+          << experts << " experts, " << ranks << " ranks";
+    }
+  }
+}
+
 TEST(ExpertParallel, RefusesIdsOfNoExpert) {
   const ExpertRoom all{kTokens, kTokens * kK}, some{7, 15};
   EXPECT_THROW(run(DType::kF32, Routing::kBeyond, &all), InternalError);
