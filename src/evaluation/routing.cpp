@@ -12,7 +12,7 @@ namespace {
 class RoutingCounter final : public program::Executor::Observer {
  public:
   explicit RoutingCounter(program::Executor& executor) : executor_(executor) { executor.observe(this); }
-  ~RoutingCounter() { executor_.observe(nullptr); }
+  ~RoutingCounter() override { executor_.observe(nullptr); }
   RoutingCounter(const RoutingCounter&) = delete;
   RoutingCounter& operator=(const RoutingCounter&) = delete;
 

@@ -25,7 +25,7 @@ struct Hidden {
 class HeadInput final : public program::Executor::Observer {
  public:
   explicit HeadInput(program::Executor& executor) : executor_(executor) { executor.observe(this); }
-  ~HeadInput() { executor_.observe(nullptr); }
+  ~HeadInput() override { executor_.observe(nullptr); }
   HeadInput(const HeadInput&) = delete;
   HeadInput& operator=(const HeadInput&) = delete;
 
@@ -78,7 +78,7 @@ double log_sum(std::span<const double> logits) {
 }
 
 Hidden run_training(program::Executor& executor, const DriftText& text) {
-  const auto put = [&](const char* name, std::vector<int32_t> values) {
+  const auto put = [&](const char* name, const std::vector<int32_t>& values) {
     executor.write_batch(kTraining, name, 0, values);
   };
   const std::vector<int32_t> zeros(text.tokens.size());
