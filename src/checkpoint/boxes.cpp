@@ -72,16 +72,21 @@ void patches_of(const FileOrder& order, const Box& box, const Rectangle& at,
     });
   };
   if (order.transposed) {
-    meet(box.columns, at.row, at.row + at.rows, [&](const Held& held) {
-      meet(box.rows, at.column, at.column + at.columns, [&](const Held& across) {
-        each({.rows = held.end - held.begin,
-              .columns = across.end - across.begin,
-              .in_file = held.begin * file_pitch + across.begin,
-              .file_pitch = file_pitch,
-              .in_memory = across.at * box.pitch + held.at,
-              .memory_pitch = box.pitch});
+    for (int64_t column = at.column; column < at.column + at.columns;) {
+      const RowRun run = run_at(order.interleave, order.rows, column);
+      const int64_t columns = std::min(run.rows, at.column + at.columns - column);
+      meet(box.columns, at.row, at.row + at.rows, [&](const Held& held) {
+        meet(box.rows, run.memory_row, run.memory_row + columns, [&](const Held& across) {
+          each({.rows = held.end - held.begin,
+                .columns = across.end - across.begin,
+                .in_file = held.begin * file_pitch + column + across.begin - run.memory_row,
+                .file_pitch = file_pitch,
+                .in_memory = across.at * box.pitch + held.at,
+                .memory_pitch = box.pitch});
+        });
       });
-    });
+      column += columns;
+    }
   } else if (order.interleave.none()) {
     plain(at.row, at.rows, at.row);
   } else {
@@ -109,8 +114,34 @@ Box whole_box(const FileOrder& order) {
   return {{{0, order.rows, 0}}, {{0, order.columns, 0}}, order.columns};
 }
 
+namespace {
+
+// What a box has of rows [first, first + rows), which are counted from `first` on.
+Box rows_of(const Box& box, int64_t first, int64_t rows) {
+  Box part{{}, box.columns, box.pitch};
+  meet(box.rows, first, first + rows, [&](const Held& held) {
+    part.rows.push_back({held.begin - first, held.end - first, held.at});
+  });
+  return part;
+}
+
+}  // namespace
+
 void for_each_patch(const FileOrder& order, const Box& box, int64_t first, int64_t count,
                     FunctionRef<void(const Patch&)> each) {
+  if (order.blocks > 1) {
+    const FileOrder of_block = order.of_block();
+    const int64_t elements = of_block.rows * of_block.columns, last = first + count;
+    for (int64_t block = first / std::max<int64_t>(elements, 1); block * elements < last; ++block) {
+      const int64_t begin = std::max(first, block * elements), end = std::min(last, (block + 1) * elements);
+      const Box part = rows_of(box, block * of_block.rows, of_block.rows);
+      for_each_patch(of_block, part, begin - block * elements, end - begin, [&](Patch patch) {
+        patch.in_file += block * elements;
+        each(patch);
+      });
+    }
+    return;
+  }
   const int64_t columns = order.file_columns(), end = first + count;
   // A part of a row, whole rows, a part of a row.
   while (first < end) {

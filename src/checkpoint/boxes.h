@@ -1,8 +1,9 @@
 // Which elements of a file's tensor lie where in the memory of the ranks. Pure data.
 //
 // Memory holds a tensor as a matrix (a vector has one column; dimensions behind the second are part of the
-// columns). A file holds it row by row, as it is, transposed, or with its rows interleaved. A rank holds a
-// box of it: some of the rows by some of the columns, both in spans.
+// columns). A file holds it row by row, as it is, transposed, or with its rows interleaved; or block by block
+// of so many rows, each in that order. A rank holds a box of it: some of the rows by some of the columns,
+// both in spans.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +29,15 @@ struct Box {
   bool operator==(const Box&) const = default;
 };
 
-// How a file orders the elements of a matrix in memory. `transposed` and `interleave` exclude one another.
+// How a file orders the elements of a matrix in memory: those of each block of rows by themselves.
 struct FileOrder {
   int64_t rows = 1, columns = 1;  // in memory
   bool transposed = false;
-  Interleave interleave = {};
-  int64_t file_rows() const { return transposed ? columns : rows; }
-  int64_t file_columns() const { return transposed ? rows : columns; }
+  Interleave interleave = {};  // of rows
+  int64_t blocks = 1;          // equal parts of the rows
+  FileOrder of_block() const { return {rows / blocks, columns, transposed, interleave, 1}; }
+  // Of a block.
+  int64_t file_columns() const { return transposed ? rows / blocks : columns; }
 };
 Box whole_box(const FileOrder& order);
 

@@ -86,20 +86,25 @@ void each_run(int64_t rows, int64_t bytes, int64_t from_pitch, int64_t to_pitch,
 }  // namespace
 
 void check_view(const TensorView& view) {
-  STRATA_CHECK(!view.transposed || view.shape.rank() == 2, "'{}' {} cannot be transposed", view.name,
+  const int first = view.blocks > 0 ? 1 : 0;  // dimension of a block
+  STRATA_CHECK(view.blocks == 0 || (view.shape.rank() > 1 && view.shape[0] == view.blocks),
+               "'{}' {} has not {} blocks", view.name, view.shape.str(), view.blocks);
+  STRATA_CHECK(!view.transposed || view.shape.rank() == first + 2, "'{}' {} cannot be transposed", view.name,
                view.shape.str());
-  STRATA_CHECK(view.interleave.none() ||
-                   (!view.transposed && view.shape.rank() > 0 && divides(view.interleave, view.shape[0])),
-               "'{}' {} cannot be interleaved by {} rows", view.name, view.shape.str(),
-               view.interleave.group_rows());
+  STRATA_CHECK(
+      view.interleave.none() || (view.shape.rank() > first &&
+                                 divides(view.interleave, view.shape[view.transposed ? first + 1 : first])),
+      "'{}' {} cannot be interleaved by {} rows", view.name, view.shape.str(), view.interleave.group_rows());
   STRATA_CHECK(view.storage != nullptr, "'{}' lies nowhere", view.name);
 }
 
 FileOrder order_of(const TensorView& view) {
   const Shape& shape = view.shape;
-  if (view.transposed) return {shape[1], shape[0], true, {}};
-  const int64_t rows = shape.rank() > 0 ? shape[0] : 1;
-  return {rows, rows > 0 ? shape.elements() / rows : 1, false, view.interleave};
+  const int first = view.blocks > 0 ? 1 : 0;
+  const int64_t blocks = std::max<int64_t>(view.blocks, 1);
+  if (view.transposed) return {blocks * shape[first + 1], shape[first], true, view.interleave, blocks};
+  const int64_t rows = shape.rank() > 0 ? blocks * shape[first] : 1;
+  return {rows, rows > 0 ? shape.elements() / rows : 1, false, view.interleave, blocks};
 }
 
 Box box_of(const TensorView& view, int64_t rank) {

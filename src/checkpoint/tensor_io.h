@@ -31,7 +31,8 @@ struct TensorView {
   DType memory_dtype = DType::kF32;
   std::shared_ptr<const ReadableStorage> storage;  // of memory_dtype, row-major, contiguous
   bool transposed = false;     // the storage holds [shape[1], shape[0]], as for the Conv1D weights of GPT-2
-  Interleave interleave = {};  // the file's rows lie there part by part; not together with transposed
+  Interleave interleave = {};  // the file's rows (columns, where transposed) lie there part by part
+  int64_t blocks = 0;          // shape[0], where the file's first dimension counts blocks of rows (boxes.h)
   // How the ranks hold it, each in its storage; null: each all of it.
   std::shared_ptr<const Split> split = nullptr;
 };
@@ -43,8 +44,11 @@ struct MutableTensorView {
   std::shared_ptr<WritableStorage> storage;
   bool transposed = false;
   Interleave interleave = {};
+  int64_t blocks = 0;
   std::shared_ptr<const Split> split = nullptr;
-  TensorView view() const { return {name, shape, memory_dtype, storage, transposed, interleave, split}; }
+  TensorView view() const {
+    return {name, shape, memory_dtype, storage, transposed, interleave, blocks, split};
+  }
 };
 
 // The dtype that a tensor gets in a file: `wanted`, if given, for a float, its own for anything else.

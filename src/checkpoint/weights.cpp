@@ -29,8 +29,12 @@ std::string left_out_prefix(const models::ModelConfig& model, const checkpoint::
 }
 
 Shape shape_in_file(const models::TensorRow& row, const Shape& parameter) {
-  if (parameter.rank() == 1) return {row.rows};
-  return row.transposed ? Shape{parameter[1], row.rows} : Shape{row.rows, parameter[1]};
+  const int64_t rows = row.rows / std::max<int64_t>(row.blocks, 1);  // of a block
+  Shape shape = parameter.rank() == 1 ? Shape{rows}
+                : row.transposed      ? Shape{parameter[1], rows}
+                                      : Shape{rows, parameter[1]};
+  if (row.blocks == 0) return shape;
+  return shape.rank() == 1 ? Shape{row.blocks, shape[0]} : Shape{row.blocks, shape[0], shape[1]};
 }
 
 // How the ranks of a mesh hold the values of a training program, by name. Those of a pipeline know what
@@ -193,6 +197,7 @@ std::vector<checkpoint::MutableTensorView> weight_views(const models::ModelConfi
                      .storage = storage_of(executor, row.parameter, first_byte),
                      .transposed = row.transposed,
                      .interleave = row.interleave,
+                     .blocks = row.blocks,
                      .split = std::move(split)});
   }
   return views;
@@ -233,6 +238,7 @@ std::vector<checkpoint::MutableTensorView> state_views(const models::ModelConfig
           if (!view.split) first_byte = first_row * (value.bytes() / std::max<int64_t>(state.rows, 1));
           view.transposed = row.transposed && shape.rank() == 2;
           view.interleave = row.interleave;
+          view.blocks = row.blocks;
         }
         view.storage = storage_of(executor, value.name, first_byte);
         views.push_back(std::move(view));

@@ -87,6 +87,10 @@ void add_elementwise_rows(std::vector<OpCase>& cases, const Sizes& s) {
       s.row("add_row_grad", ops::kAddRowGrad, {s.x()}, ops::AddRowGradAttrs{.rows = 3, .row = 2}));
   cases.push_back(s.row("clamp", ops::kClamp, {between_tenths({s.rows, s.width})}, ops::ClampAttrs{0.6}));
   cases.push_back(s.row("clamp_grad", ops::kClampGrad, {s.x(), s.x()}, ops::ClampAttrs{0.6}));
+  const ops::ClampedGatedAttrs gate{1.702, 0.6};
+  const Operand between = between_tenths({s.rows, 2 * s.width}, {s.width, s.width});
+  cases.push_back(s.row("clamped_gated", ops::kClampedGated, {between}, gate));
+  cases.push_back(s.row("clamped_gated_grad", ops::kClampedGatedGrad, {s.x(), between}, gate));
   cases.push_back(s.row("softcap", ops::kSoftcap, {f32({s.rows, s.width})}, ops::SoftcapAttrs{1.5}));
   cases.push_back(s.row("take_row", ops::kTakeRow, {s.x(), i32_of({5})}));
   // Of the whole, which any other axis splits, and of a rank.

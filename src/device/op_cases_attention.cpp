@@ -5,6 +5,7 @@
 
 #include "device/op_operands.h"
 #include "ops/ops.h"
+#include "ops/temper.h"
 
 namespace strata::device::op_rows {
 namespace {
@@ -27,6 +28,10 @@ Operand lse() {
 }
 Operand positions() {
   return i32_by(kRows, [](int64_t i) { return static_cast<double>(i % kLength); });
+}
+// Some above all scores, some below.
+Operand sinks() {
+  return f32_of({kHeads}, [](int64_t head) { return 0.7 * static_cast<double>(head % 5) - 1; });
 }
 // A document boundary inside each sequence.
 Operand kv_begin() {
@@ -51,6 +56,11 @@ ops::AttentionAttrs attention_attrs(int64_t window, double softcap) {
   return {
       .head_dim = kHeadDim, .sequence_length = kLength, .scale = 0.3, .window = window, .softcap = softcap};
 }
+ops::AttentionAttrs chunked_attrs(int64_t size) {
+  ops::AttentionAttrs attrs = attention_attrs(size, 0);
+  attrs.chunked = true;
+  return attrs;
+}
 ops::AttentionAttrs biased_attrs(bool causal, int64_t zero) {
   ops::AttentionAttrs attrs = attention_attrs(0, 0);
   attrs.causal = causal;
@@ -74,18 +84,25 @@ void add_self_attention(std::vector<OpCase>& cases) {
     std::string name;
     Operand begin, end, bias;
     ops::AttentionAttrs attrs;
+    Operand sinks = absent();
   };
-  for (const Form& form : {Form{"", kv_begin(), absent(), absent(), attention_attrs(0, 0)},
-                           Form{"_plain", absent(), absent(), absent(), attention_attrs(0, 0)},
-                           Form{"_window", kv_begin(), absent(), absent(), attention_attrs(3, 0)},
-                           Form{"_softcap", kv_begin(), absent(), absent(), attention_attrs(0, 0.7)},
-                           Form{"_both", kv_begin(), absent(), absent(), attention_attrs(2, 0.7)},
-                           Form{"_biased", kv_begin(), absent(), bias(8), biased_attrs(true, 6)},
-                           Form{"_encoder", kv_begin(), kv_end(), absent(), biased_attrs(false, 0)},
-                           Form{"_whole_encoder", absent(), absent(), bias(11), biased_attrs(false, 5)},
-                           Form{"_biased_encoder", kv_begin(), kv_end(), bias(14), biased_attrs(false, 7)}}) {
-    cases.push_back(
-        {"attention" + form.name, &ops::kAttention, {qkv(), form.begin, form.end, form.bias}, form.attrs});
+  for (const Form& form :
+       {Form{"", kv_begin(), absent(), absent(), attention_attrs(0, 0)},
+        Form{"_plain", absent(), absent(), absent(), attention_attrs(0, 0)},
+        Form{"_window", kv_begin(), absent(), absent(), attention_attrs(3, 0)},
+        Form{"_softcap", kv_begin(), absent(), absent(), attention_attrs(0, 0.7)},
+        Form{"_both", kv_begin(), absent(), absent(), attention_attrs(2, 0.7)},
+        Form{"_biased", kv_begin(), absent(), bias(8), biased_attrs(true, 6)},
+        Form{"_encoder", kv_begin(), kv_end(), absent(), biased_attrs(false, 0)},
+        Form{"_whole_encoder", absent(), absent(), bias(11), biased_attrs(false, 5)},
+        Form{"_biased_encoder", kv_begin(), kv_end(), bias(14), biased_attrs(false, 7)},
+        Form{"_sinks", kv_begin(), absent(), absent(), attention_attrs(0, 0), sinks()},
+        Form{"_sinks_window", absent(), absent(), absent(), attention_attrs(3, 0), sinks()}}) {
+    cases.push_back({"attention" + form.name,
+                     &ops::kAttention,
+                     {qkv(), form.begin, form.end, form.bias, form.sinks},
+                     form.attrs});
+    if (!form.sinks.absent) continue;
     cases.push_back({"attention_grad" + form.name,
                      &ops::kAttentionGrad,
                      {act({kRows, kQ}), act({kRows, kQ}), lse(), qkv(), form.begin, form.end, form.bias},
@@ -93,25 +110,34 @@ void add_self_attention(std::vector<OpCase>& cases) {
   }
 }
 
+void add_sink_gradient(std::vector<OpCase>& cases) {
+  cases.push_back({"sink_grad",
+                   &ops::kSinkGrad,
+                   {act({kRows, kQ}), act({kRows, kQ}), lse(), sinks()},
+                   ops::SinkGradAttrs{kHeadDim, kLength}});
+}
+
 void add_cached_attention(std::vector<OpCase>& cases) {
   const Operand cache = act({7, 12, kKv}), position = i32_of({3, 0, 6, 5}), slot = i32_of({4, 6, 0, 1});
-  for (const auto& [name, bias, attrs] :
-       std::initializer_list<std::tuple<std::string, Operand, ops::AttentionAttrs>>{
-           {"", absent(), attention_attrs(0, 0)},
-           {"_window", absent(), attention_attrs(3, 0)},
-           {"_softcap", absent(), attention_attrs(0, 0.7)},
-           {"_both", absent(), attention_attrs(2, 0.7)},
-           {"_biased", f32({kHeads, 12}), biased_attrs(true, 11)}}) {
+  for (const auto& [name, bias, attrs, sink] :
+       std::initializer_list<std::tuple<std::string, Operand, ops::AttentionAttrs, Operand>>{
+           {"", absent(), attention_attrs(0, 0), absent()},
+           {"_window", absent(), attention_attrs(3, 0), absent()},
+           {"_softcap", absent(), attention_attrs(0, 0.7), absent()},
+           {"_both", absent(), attention_attrs(2, 0.7), absent()},
+           {"_biased", f32({kHeads, 12}), biased_attrs(true, 11), absent()},
+           {"_sinks", absent(), attention_attrs(3, 0), sinks()},
+           {"_chunked", absent(), chunked_attrs(4), absent()}}) {
     cases.push_back({"cached_attention" + name,
                      &ops::kCachedAttention,
-                     {qkv(), cache, cache, position, slot, bias},
+                     {qkv(), cache, cache, position, slot, bias, sink},
                      attrs,
                      {-1, 1, 2}});
   }
   const Operand exact = act({kSequences, kLength, kKv});
   cases.push_back({"cached_attention_first_rows",
                    &ops::kCachedAttention,
-                   {qkv(), exact, exact, i32_of({0, 0, 0, 0}), i32_of({0, 1, 2, 3}), absent()},
+                   {qkv(), exact, exact, i32_of({0, 0, 0, 0}), i32_of({0, 1, 2, 3}), absent(), absent()},
                    attention_attrs(0, 0),
                    {-1, 1, 2}});
 }
@@ -159,6 +185,17 @@ void add_around_attention(std::vector<OpCase>& cases) {
                        {qkv(), constant(f32({kLength, pairs, 2})), positions()},
                        ops::RopeAttrs{kHeadDim, inverse}});
     }
+  }
+  cases.push_back({"rope_adjacent",
+                   &ops::kRope,
+                   {qkv(), constant(f32({kLength, kHeadDim / 2, 2})), positions()},
+                   ops::RopeAttrs{.head_dim = kHeadDim, .adjacent = true}});
+  cases.push_back({"temper", &ops::kTemper, {qkv(), positions()}, ops::TemperAttrs{2, 0.3}});
+  for (const bool documents : {false, true}) {
+    cases.push_back({documents ? "chunk_begins_of_documents" : "chunk_begins",
+                     &ops::kChunkBegins,
+                     {positions(), documents ? kv_begin() : absent()},
+                     ops::ChunkAttrs{3}});
   }
   for (const bool both : {false, true}) {
     const std::string text = both ? "_bidirectional" : "";
@@ -221,6 +258,7 @@ void add_around_attention(std::vector<OpCase>& cases) {
 
 void add_attention_rows(std::vector<OpCase>& cases) {
   add_self_attention(cases);
+  add_sink_gradient(cases);
   add_cached_attention(cases);
   add_cross_attention(cases);
   add_around_attention(cases);

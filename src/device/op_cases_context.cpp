@@ -58,7 +58,9 @@ void add_context_rows(std::vector<OpCase>& cases) {
     int64_t rank;
     Operand begin, end, bias;
     ops::ContextAttentionAttrs attrs;
+    Operand sinks = absent();
   };
+  const Operand sinks = f32({kHeads});
   for (const Form& form :
        {Form{"", 0, kv_begin(0), absent(), absent(), attrs_of(true, 0, 0, 0)},
         Form{"_inner", 2, kv_begin(2), absent(), absent(), attrs_of(true, 0, 0, 0)},
@@ -68,12 +70,14 @@ void add_context_rows(std::vector<OpCase>& cases) {
         Form{"_biased", 0, kv_begin(0), absent(), bias(19), attrs_of(true, 0, 0, 17)},
         Form{"_encoder", 1, kv_begin(1), kv_end(1), absent(), attrs_of(false, 0, 0, 0)},
         Form{"_biased_encoder", 0, kv_begin(0), kv_end(0), bias(36), attrs_of(false, 0, 0, 18)},
-        Form{"_cross", 1, cross_begin(), cross_end(), absent(), attrs_of(false, 0, 0, 0)}}) {
+        Form{"_cross", 1, cross_begin(), cross_end(), absent(), attrs_of(false, 0, 0, 0)},
+        Form{"_sinks", 1, kv_begin(1), absent(), absent(), attrs_of(true, 5, 0, 0), sinks}}) {
     const Operand rank = i32_of({7, form.rank});
     cases.push_back({"context_attention" + form.name,
                      &ops::kContextAttention,
-                     {q, kv, form.begin, form.end, form.bias, rank},
+                     {q, kv, form.begin, form.end, form.bias, rank, form.sinks},
                      form.attrs});
+    if (!form.sinks.absent) continue;
     cases.push_back({"context_attention_grad" + form.name,
                      &ops::kContextAttentionGrad,
                      {q, q, lse, q, kv, form.begin, form.end, form.bias, rank},
@@ -99,7 +103,7 @@ void add_context_rows(std::vector<OpCase>& cases) {
     const Operand rank = i32_of({7, step.rank});
     cases.push_back({"context_attention" + step.name,
                      &ops::kContextAttention,
-                     {q, coming, step.begin, step.end, absent(), rank},
+                     {q, coming, step.begin, step.end, absent(), rank, step.step == 0 ? sinks : absent()},
                      attrs});
     cases.push_back({"context_attention_grad" + step.name,
                      &ops::kContextAttentionGrad,
@@ -119,7 +123,7 @@ void add_context_rows(std::vector<OpCase>& cases) {
   merge.ring_step = 1;
   OpCase merged{"merge_attention",
                 &ops::kMergeAttention,
-                {q, partial(0), q, partial(2), absent(), absent(), absent(), absent(), absent()},
+                {q, partial(0), q, partial(2), absent(), absent(), absent(), absent(), absent(), absent()},
                 merge};
   merged.differentiable = {};  // what it is made of crosses between ranks: tests of meshes
   cases.push_back(merged);

@@ -87,6 +87,12 @@ void add_products(std::vector<OpCase>& cases, Sizes s, bool offsets) {
   cases.push_back(s.row("experts_out_grad_input", ops::kExpertsOutGradInput, {y, ids, w, begins}, attrs));
   cases.push_back(s.row("experts_out_grad_weight", ops::kExpertsOutGradWeight, {y, h, ids, begins}, attrs));
   if (offsets) return;
+  const Operand bias = f32({s.experts * s.outputs}), weights = f32({s.tokens, s.k});
+  cases.push_back(s.row("expert_bias", ops::kExpertBias, {y_of_slots, ids, absent(), bias}, attrs));
+  cases.push_back(s.row("expert_bias_weighted", ops::kExpertBias, {y, ids, weights, bias}, attrs));
+  cases.push_back(s.row("expert_bias_grad", ops::kExpertBiasGrad, {y_of_slots, ids, absent()}, attrs));
+  cases.push_back(s.row("expert_bias_grad_weighted", ops::kExpertBiasGrad, {y, ids, weights}, attrs));
+  cases.push_back(s.row("expert_bias_grad_weights", ops::kExpertBiasGradWeights, {y, ids, bias}, attrs));
   cases.push_back(s.row("expert_counts", ops::kExpertCounts, {ids, absent()}, attrs, {}));
   cases.push_back(s.row("expert_counts_of_targets", ops::kExpertCounts, {ids, targets_of(s)}, attrs, {}));
 }

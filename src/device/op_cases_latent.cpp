@@ -70,7 +70,7 @@ void add_latent_rows(std::vector<OpCase>& cases) {
         .head_dim = head_dim, .sequence_length = kLength, .scale = 0.3, .value_dim = value_dim};
     cases.push_back({std::string("attention") + name,
                      &ops::kAttention,
-                     {all, kv_begin(), absent(), absent()},
+                     {all, kv_begin(), absent(), absent(), absent()},
                      attention});
     cases.push_back({std::string("attention_grad") + name,
                      &ops::kAttentionGrad,

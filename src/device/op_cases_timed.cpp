@@ -12,6 +12,7 @@
 #include "ops/ops.h"
 #include "ops/predict.h"
 #include "ops/router.h"
+#include "ops/temper.h"
 #include "optim/optimizer.h"
 #include "optim/router_bias.h"
 
@@ -129,7 +130,7 @@ class Timed {
     const Operand begin = zeros({kTokens}, DType::kI32);
     for (const int64_t length : {256, 512, 1024}) {
       const ops::AttentionAttrs attrs{.head_dim = kHeadDim, .sequence_length = length, .scale = 0.125};
-      add(ops::kAttention, {qkv(), begin, absent(), absent()}, attrs);
+      add(ops::kAttention, {qkv(), begin, absent(), absent(), absent()}, attrs);
       add(ops::kAttentionGrad,
           {rows(kWidth), rows(kWidth), f32({kTokens / length, kHeads, length}), qkv(), begin, absent(),
            absent()},
@@ -164,7 +165,7 @@ class Timed {
                                            .ranks = kSource / kLength};
     const Operand q = rows(kWidth), begin = zeros({kTokens}, DType::kI32), rank = zeros({1}, DType::kI32);
     const Operand kv = act({kTokens / kLength * kSource, 2 * kKvWidth}, {kKvWidth, kKvWidth});
-    add(ops::kContextAttention, {q, kv, begin, absent(), absent(), rank}, attrs);
+    add(ops::kContextAttention, {q, kv, begin, absent(), absent(), rank, absent()}, attrs);
     add(ops::kContextAttentionGrad,
         {q, q, f32({kTokens / kLength, kHeads, kLength}), q, kv, begin, absent(), absent(), rank}, attrs);
     const Operand lse = f32({kTokens / kLength, kHeads, kLength});
@@ -213,7 +214,7 @@ class Timed {
     add(ops::kLatentHeadsGrad, {parts}, heads);
     const ops::AttentionAttrs attrs{
         .head_dim = kHeadDim + kRotary, .sequence_length = kLength, .scale = 0.125, .value_dim = kHeadDim};
-    add(ops::kAttention, {parts, absent(), absent(), absent()}, attrs);
+    add(ops::kAttention, {parts, absent(), absent(), absent(), absent()}, attrs);
     add(ops::kAttentionGrad,
         {rows(kWidth), rows(kWidth), f32({kTokens / kLength, kHeads, kLength}), parts, absent(), absent(),
          absent()},
@@ -287,6 +288,7 @@ const std::vector<OpCase>& timed_cases() {
 std::span<const UntimedOp> untimed_ops() {
   static constexpr std::string_view kOnce = "once, before the first step", kScalars = "a few numbers",
                                     kBody = "by the ops of its body",
+                                    kPass = "one pass, priced by the bandwidth",
                                     kText = "writes text, of which nothing is predicted";
   static const UntimedOp kUntimed[] = {
       {&ops::kConstant, kOnce},
@@ -300,6 +302,14 @@ std::span<const UntimedOp> untimed_ops() {
       {&ops::kVocabStart, kScalars},
       {&ops::kTargetsAhead, "ids alone, priced by the bandwidth"},
       {&graph::kTakeShard, "a copy, priced by the bandwidth"},
+      {&ops::kSinkGrad, kPass},
+      {&ops::kTemper, kPass},
+      {&ops::kChunkBegins, kScalars},
+      {&ops::kClampedGated, kPass},
+      {&ops::kClampedGatedGrad, kPass},
+      {&ops::kExpertBias, kPass},
+      {&ops::kExpertBiasGrad, kPass},
+      {&ops::kExpertBiasGradWeights, kPass},
       {&ops::kBalanceLoss, kScalars},
       {&ops::kBalanceLossGrad, kScalars},
       {&ops::kExpertCounts, kScalars},

@@ -35,6 +35,7 @@ std::string_view name_of(ParameterRole role) {
                                                 "bias of the router",
                                                 "experts in",
                                                 "experts out",
+                                                "bias of experts",
                                                 "norm",
                                                 "norm of queries",
                                                 "norm of keys",

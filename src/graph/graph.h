@@ -161,6 +161,7 @@ enum class ParameterRole : uint8_t {
   kRouterBias,       // chooses experts and weighs none: moved by their loads, it has no gradient
   kExpertIn,         // of all experts of a layer, one behind the other, of which a token passes some
   kExpertOut,        //
+  kExpertBias,       //   and their biases
   kNorm,             // weights of norms,
   kQueryNorm,        //   of queries before their scores,
   kKeyNorm,          //

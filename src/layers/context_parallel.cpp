@@ -71,16 +71,21 @@ ValueId held_of_sequences(Context& context, ValueId whole, int64_t length) {
   return shares_sequences(context) ? graph::reshard(context.graph, whole, "context", kRows, length) : whole;
 }
 
-ValueId shared_attention(Context& context, const std::string& name, ValueId qkv,
+ValueId shared_attention(Context& context, const std::string& name, ValueId qkv, ValueId kv_begin,
                          const ops::AttentionOptions& options) {
   Graph& graph = context.graph;
   const int64_t length = context.sequence_length, head_dim = options.attrs.head_dim;
   if (context.context_kind == ContextKind::kUlysses) {
     require_heads(context, name, heads_in(context, qkv, 0, head_dim), heads_in(context, qkv, 1, head_dim));
+    if (options.sinks != kNone) {
+      throw ConfigError(
+          "[parallel.context_kind] \"ulysses\" has no place for the sinks of {}; take \"all_gather\" or "
+          "\"ring\"",
+          name);
+    }
     ops::AttentionOptions of_heads = options;
     if (options.bias != kNone) of_heads.bias = graph::reshard(graph, options.bias, "context", kRows);
-    const ValueId attended =
-        ops::attention(graph, to_heads(context, qkv, length), context.kv_begin, of_heads);
+    const ValueId attended = ops::attention(graph, to_heads(context, qkv, length), kv_begin, of_heads);
     return to_rows(context, attended, length);
   }
   const ops::QueriesKeysValues parts = ops::split_qkv(graph, qkv);
@@ -91,10 +96,10 @@ ValueId shared_attention(Context& context, const std::string& name, ValueId qkv,
           "\"all_gather\" or \"ulysses\"",
           name);
     }
-    return ops::ring_attention(graph, parts.q, parts.kv, context.kv_begin, options);
+    return ops::ring_attention(graph, parts.q, parts.kv, kv_begin, options);
   }
-  return ops::context_attention(graph, parts.q, whole_sequences(context, parts.kv, length), context.kv_begin,
-                                length, options);
+  return ops::context_attention(graph, parts.q, whole_sequences(context, parts.kv, length), kv_begin, length,
+                                options);
 }
 
 ValueId shared_cross_attention(Context& context, const std::string& name, ValueId q, ValueId kv,

@@ -18,7 +18,7 @@ ValueId held_of_sequences(Context& context, ValueId whole, int64_t length);
 
 // Attention of a rank's rows [N, q | k | v] to the keys of all ranks. `options`: as ops::attention has them,
 // places of whole sequences. `name` is what errors call it.
-ValueId shared_attention(Context& context, const std::string& name, ValueId qkv,
+ValueId shared_attention(Context& context, const std::string& name, ValueId qkv, ValueId kv_begin,
                          const ops::AttentionOptions& options);
 // The same of queries to an encoder's keys and values [M, k | v], whose rows are shared too.
 ValueId shared_cross_attention(Context& context, const std::string& name, ValueId q, ValueId kv,

@@ -152,6 +152,13 @@ void make_bidirectional(Context& context) {
     context.kv_end = document_ends(context, context.kv_begin, context.kv_begin, context.sequence_length);
 }
 
+void make_chunks(Context& context, int64_t size) {
+  const bool by_rows = !shares_sequences(context) || context.context_kind != ContextKind::kUlysses;
+  const ValueId positions =
+      by_rows ? context.positions : whole_sequences(context, context.positions, context.sequence_length);
+  context.chunk_begins = ops::chunk_begins(context.graph, positions, context.kv_begin, size);
+}
+
 Context encoder_of(const Context& context) {
   Context side{.graph = context.graph,
                .activations = context.activations,
@@ -220,7 +227,8 @@ ops::AttentionOptions options_of(const Context& context, const AttentionSpec& sp
                 .window = spec.window,
                 .softcap = spec.softcap,
                 .causal = context.causal,
-                .bias_zero = spec.distance_zero},
+                .bias_zero = spec.distance_zero,
+                .chunked = spec.chunked && context.mode == Mode::kCached},
       .kv_end = context.kv_end,
       .bias = spec.distance_bias};
 }
@@ -348,13 +356,25 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
     qkv = ops::qk_norm(graph, qkv, q, k, spec.norm_eps, offset);
   }
   if (spec.clip_qkv > 0) qkv = ops::clamp(graph, qkv, spec.clip_qkv);
-  if (spec.rope_table != kNone)
-    qkv = ops::rope(graph, qkv, spec.rope_table, context.positions, spec.head_dim);
-  const ops::AttentionOptions options = options_of(context, spec);
+  if (spec.rope_table != kNone) {
+    qkv = ops::rope(graph, qkv, spec.rope_table, context.positions,
+                    {.head_dim = spec.head_dim, .adjacent = spec.adjacent_pairs});
+  }
+  if (spec.plain_qk_norm) {
+    const ValueId ones = ops::constant(graph, spec.name + ".ones", spec.head_dim, 1);
+    qkv = ops::qk_norm(graph, qkv, ones, ones, spec.norm_eps);
+  }
+  if (spec.temper.floor > 0) qkv = ops::temper(graph, qkv, context.positions, spec.temper);
+  ops::AttentionOptions options = options_of(context, spec);
+  if (spec.sinks) {
+    options.sinks = add_parameter(context, spec.name + ".sinks", ParameterRole::kBias, {spec.heads},
+                                  Init::Kind::kZeros, on_tensor_axis(context, kRows));
+  }
   ValueId attended = kNone;
   if (context.mode == Mode::kSequences) {
-    attended = shares_sequences(context) ? shared_attention(context, spec.name, qkv, options)
-                                         : ops::attention(graph, qkv, context.kv_begin, options);
+    const ValueId begins = spec.chunked ? context.chunk_begins : context.kv_begin;
+    attended = shares_sequences(context) ? shared_attention(context, spec.name, qkv, begins, options)
+                                         : ops::attention(graph, qkv, begins, options);
   } else {
     attended = ops::cached_attention(
         graph, qkv,

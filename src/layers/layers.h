@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "ops/clamp.h"
 #include "ops/ops.h"
 #include "ops/router.h"
+#include "ops/temper.h"
 
 namespace strata::layers {
 
@@ -80,6 +82,7 @@ struct Context {
   ValueId targets = kNone;         // i32[N], kSequences only
   ValueId positions = kNone;       // i32[N]
   ValueId kv_begin = kNone;        // i32[N], kSequences only: where the row's document begins
+  ValueId chunk_begins = kNone;    // i32[N], kSequences only: as kv_begin, of the row's chunk of its document
   ValueId kv_end = kNone;          // i32[N], not causal: where it ends; kNone: with the sequence
   ValueId cache_position = kNone;  // i32[sequences], kCached only: where in their slots new tokens begin
   ValueId cache_slot = kNone;      // i32[sequences], kCached and kEncoderPrefill
@@ -130,6 +133,8 @@ ValueId rows_of_stream(Context& context, ValueId of_all);
 ValueId gathered(Context& context, ValueId stream);
 // Rows see later ones of their document: gives them kv_end.
 void make_bidirectional(Context& context);
+// Attention in chunks of so many tokens: gives it chunk_begins.
+void make_chunks(Context& context, int64_t size);
 // The encoder's side of a decoder's context: its tokens as a batch of their own, seen both ways.
 Context encoder_of(const Context& context);
 
@@ -178,10 +183,15 @@ struct AttentionSpec {
   ValueId rope_table = kNone;     // kNone: no rotary embedding
   ValueId distance_bias = kNone;  // of scores by distance; kNone: none (ops::AttentionOptions::bias)
   int64_t distance_zero = 0;
-  double clip_qkv = 0;  // above 0: q, k and v are cut to ± this after projection and norms
-  double scale = 0;     // of scores; 0: 1 / √head_dim
-  double softcap = 0;   // ops::AttentionAttrs
-  int64_t window = 0;   // ops::AttentionAttrs
+  double clip_qkv = 0;          // above 0: q, k and v are cut to ± this after projection and norms
+  double scale = 0;             // of scores; 0: 1 / √head_dim
+  double softcap = 0;           // ops::AttentionAttrs
+  int64_t window = 0;           // ops::AttentionAttrs
+  bool chunked = false;         // ops::AttentionAttrs: the window is the row's chunk, counted in its document
+  bool sinks = false;           // NAME.sinks: ops::AttentionOptions
+  bool adjacent_pairs = false;  // ops::RopeAttrs
+  bool plain_qk_norm = false;   // RMS norms of heads of q and k behind rotation, without weights
+  ops::TemperAttrs temper = {};  // of queries, where it has a floor
 };
 // QKV projection, norms of q and k, rotary embedding, grouped-query attention, output projection.
 ValueId attention(Context& context, const AttentionSpec& spec, ValueId x);
@@ -224,8 +234,11 @@ struct MoeSpec {
   // NAME.router.bias: experts are chosen by score and bias, and the bias is moved by their loads.
   bool router_bias = false;
   double bias_rate = 0;
-  int64_t shared_size = 0;   // of the shared expert; 0: there is none
-  bool shared_gate = false;  // what it gives is multiplied by the sigmoid of a number a token
+  bool biases = false;        // NAME.router.bias, NAME.experts.up.bias and .down.bias; not with router_bias
+  bool weighs_input = false;  // a token's weight multiplies what an expert reads, not what it gives
+  ops::ClampedGatedAttrs clamp = {};  // where it has a limit: in place of `activation`
+  int64_t shared_size = 0;            // of the shared expert; 0: there is none
+  bool shared_gate = false;           // what it gives is multiplied by the sigmoid of a number a token
   // The auxiliary loss (ops/router.h): over the tokens of each sequence, or of the whole micro-batch.
   bool balance_by_sequence = true;
   // One loss over the tokens of all layers together, as transformers has it; k times the coefficient where

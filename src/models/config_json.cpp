@@ -75,6 +75,11 @@ bool ConfigJson::boolean_or(const char* key, bool fallback) const {
   return field->get<bool>();
 }
 
+bool ConfigJson::flag_or(const char* key, bool fallback) const {
+  const auto* field = find(key);
+  return field != nullptr && field->is_number() ? count_or(key, 0) != 0 : boolean_or(key, fallback);
+}
+
 std::optional<int64_t> ConfigJson::optional_id(const char* key, std::optional<int64_t> fallback) const {
   if (!json_->contains(key)) return fallback;
   const auto* field = find(key);
@@ -268,6 +273,23 @@ void ConfigJson::read_layer_types(int64_t layers, SlidingWindow& window) const {
     if (window.at(i) == windowed[static_cast<size_t>(i)]) continue;
     window.layers = std::move(windowed);
     return;
+  }
+}
+
+void ConfigJson::require_layer_types(const char* name, int64_t layers, const SlidingWindow& window) const {
+  const auto* types = find("layer_types");
+  if (types == nullptr) return;
+  if (!types->is_array() || static_cast<int64_t>(types->size()) != layers) {
+    throw DataError("[{}] \"layer_types\" has {} entries, but there are {} layers", where_, types->size(),
+                    layers);
+  }
+  for (int64_t i = 0; i < layers; ++i) {
+    const std::string expected = window.at(i) ? name : "full_attention";
+    const nlohmann::json& found = (*types)[static_cast<size_t>(i)];
+    if (found != expected) {
+      throw DataError("[{}] \"layer_types\" has {} for layer {}; only \"{}\" is supported there", where_,
+                      shown(found), i, expected);
+    }
   }
 }
 

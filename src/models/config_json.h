@@ -23,6 +23,7 @@ class ConfigJson {
   bool boolean_or(const char* key, bool fallback) const;
   // The first of a list; `fallback` where the field is absent, nothing where it is null.
   std::optional<int64_t> optional_id(const char* key, std::optional<int64_t> fallback = std::nullopt) const;
+  bool flag_or(const char* key, bool fallback) const;  // a boolean, or a count that is 0 or not
   std::string text_or(const char* key, const std::string& fallback) const;
   // The field, where it stands, must have this value: no other is supported.
   void require_equal(const char* key, const nlohmann::json& wanted) const;
@@ -41,6 +42,8 @@ class ConfigJson {
   // Sets which layers have the window from layer_types, where it stands and differs from the rule in
   // `window`.
   void read_layer_types(int64_t layers, SlidingWindow& window) const;
+  // layer_types, where it stands, must say of every layer whether it has the window, which it calls `name`.
+  void require_layer_types(const char* name, int64_t layers, const SlidingWindow& window) const;
   // Every key for dropout that is not 0.
   std::vector<std::pair<std::string, double>> dropout() const;
   bool has(const char* key) const { return find(key) != nullptr; }

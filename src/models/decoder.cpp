@@ -32,7 +32,10 @@ layers::AttentionSpec attention_of(const ModelConfig& config) {
           .norm_weight_offset = config.norm_weight_offset,
           .clip_qkv = config.clip_qkv,
           .scale = config.attention_scalar > 0 ? 1 / std::sqrt(config.attention_scalar) : 0,
-          .softcap = config.attention_softcap};
+          .softcap = config.attention_softcap,
+          .sinks = config.sinks,
+          .adjacent_pairs = config.adjacent_rotary_pairs,
+          .plain_qk_norm = config.plain_qk_norm};
 }
 
 layers::MoeSpec moe_of(const ModelConfig& config) {
@@ -44,6 +47,9 @@ layers::MoeSpec moe_of(const ModelConfig& config) {
           .route = experts.route,
           .router_bias = experts.router_bias,
           .bias_rate = experts.bias_rate,
+          .biases = experts.biases,
+          .weighs_input = experts.weighs_input,
+          .clamp = experts.clamp,
           .shared_size = experts.shared_size,
           .shared_gate = experts.shared_gate,
           .balance_by_sequence = experts.balance == Experts::Balance::kSequence,
@@ -104,6 +110,14 @@ void rotate(const ModelConfig& config, layers::Context& context, layers::StackSp
   if (config.sliding_window.size == 0) return;
   spec.window_attention = spec.attention;
   spec.window_attention.window = config.sliding_window.size;
+  spec.window_attention.chunked = config.sliding_window.chunked;
+  if (config.sliding_window.chunked && context.mode == layers::Mode::kSequences)
+    layers::make_chunks(context, config.sliding_window.size);
+  if (config.rotates_in_windows) {
+    spec.attention.rope_table = graph::kNone;
+    spec.attention.plain_qk_norm = false;
+    spec.attention.temper = config.temper;
+  }
   if (config.window_rope) {
     spec.window_attention.rope_table = ops::rope_table(graph, positions_in(context), config.rotary_dim(),
                                                        *config.window_rope, "sliding_window_rope_table");

@@ -88,6 +88,7 @@ void write_softmax_experts(nlohmann::ordered_json& json, const Experts& experts)
 ModelConfig read_v2(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
   ModelConfig config = read(json, kDeepseekV2, 2048);
+  config.adjacent_rotary_pairs = true;
   config.ffn_bias = json.boolean_or("mlp_bias", false);
   config.experts = read_softmax_experts(json);
   return config;
@@ -117,6 +118,13 @@ ModelConfig read_v3(const std::string& text, const std::string& where) {
                                                .scale = 2.5});
   // As V3 was trained; its config.json holds another number that nobody reads.
   if (config.experts.count > 0) config.experts.balance_coefficient = 1e-4;
+  return config;
+}
+
+// Of the same shape, under its own name.
+ModelConfig read_kimi(const std::string& text, const std::string& where) {
+  ModelConfig config = read_v3(text, where);
+  config.family = &kKimiK2;
   return config;
 }
 
@@ -188,6 +196,8 @@ constexpr PresetRow kV3Presets[] = {
         "rms_norm_eps":1e-5,"rope_theta":5e4,"bos_token_id":163584,"eos_token_id":163585)"},
     {"deepseek-v3", "DeepSeek-V3 671B-A37B, 8 of 256 experts and a shared one", 7168, 61, 128, 128, 0, 18432,
      129280, 4096, R"("bos_token_id":0,"eos_token_id":1)"},
+};
+constexpr PresetRow kKimiPresets[] = {
     {"kimi-k2", "Kimi-K2 1T-A32B, 8 of 384 experts and a shared one", 7168, 61, 64, 64, 0, 18432, 163840,
      4096,
      R"("first_k_dense_replace":1,"n_routed_experts":384,"n_group":1,"topk_group":1,
@@ -219,6 +229,18 @@ const Family kDeepseekV3{
     .optional_prefix = "model.",
     .size_keys = {.head_dim = nullptr},
     .presets = kV3Presets,
+};
+const Family kKimiK2{
+    .name = "kimi-k2",
+    .model_type = "kimi_k2",
+    .build = build_stack,
+    .read = read_kimi,
+    .write = write_v3,
+    .tensors = tensors,
+    .ignored = ignores_prediction,
+    .optional_prefix = "model.",
+    .size_keys = {.head_dim = nullptr},
+    .presets = kKimiPresets,
 };
 
 }  // namespace strata::models

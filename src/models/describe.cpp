@@ -62,6 +62,7 @@ std::string positions_of(const ModelConfig& config) {
       text += " (LongRoPE)";
       break;
   }
+  if (config.rotates_in_windows) text += ", none in layers that see all";
   if (config.window_rope) text += ", another base in windows";
   return text;
 }
@@ -81,8 +82,11 @@ std::string attention_of(const ModelConfig& config) {
   if (config.sliding_window.size > 0) {
     int64_t windowed = 0;
     for (int64_t i = 0; i < config.layers; ++i) windowed += config.sliding_window.at(i) ? 1 : 0;
-    add(windowed == config.layers ? "windows" : "windows in some layers");
+    const std::string what = config.sliding_window.chunked ? "chunks" : "windows";
+    add(windowed == config.layers ? what : what + " in some layers");
   }
+  if (config.sinks) add("sinks");
+  if (config.plain_qk_norm) add("norms of q and k by head, without weights");
   if (config.attention_softcap > 0) add("capped scores");
   if (config.clip_qkv > 0) add("clipped q, k, v");
   return text.empty() ? "plain" : text;
@@ -91,7 +95,8 @@ std::string attention_of(const ModelConfig& config) {
 std::string ffn_of(const ModelConfig& config) {
   const bool swiglu = config.gated && config.activation == ActivationKind::kSilu;
   std::string text = swiglu ? "SwiGLU" : (config.gated ? "gated " : "") + name_of(config.activation);
-  if (config.ffn_bias) text += ", biases";
+  if (config.experts.clamp.limit > 0) text = "clamped SwiGLU";
+  if (config.ffn_bias || config.experts.biases) text += ", biases";
   if (config.experts.count == 0) return text;
   text += fmt::format(", {} of {} experts", config.experts.route.k, config.experts.count);
   if (config.experts.shared_size > 0) text += " and a shared one";

@@ -139,7 +139,9 @@ ModelConfig with_overrides(const ModelConfig& config,
   for (const auto& [key, value] : overrides) {
     json[key] = nlohmann::json::parse(value);
     // Which layers have windows follows from the family's rule again, unless it is said too.
-    if (key == "num_hidden_layers") json.erase("layer_types");
+    if (key == "num_hidden_layers") {
+      for (const char* by_layer : {"layer_types", "no_rope_layers", "moe_layers"}) json.erase(by_layer);
+    }
   }
   try {
     ModelConfig model = read_as(*config.family, json.dump(), "model.override");
@@ -316,7 +318,9 @@ void visit_parameters(const ModelConfig& config, Visit visit) {
 }  // namespace
 
 double elements_for_a_token(const ModelConfig& config, graph::ParameterRole role, const Shape& shape) {
-  const bool of_experts = role == graph::ParameterRole::kExpertIn || role == graph::ParameterRole::kExpertOut;
+  const bool of_experts = role == graph::ParameterRole::kExpertIn ||
+                          role == graph::ParameterRole::kExpertOut ||
+                          role == graph::ParameterRole::kExpertBias;
   return static_cast<double>(shape.elements()) * (of_experts ? config.experts.share_of_a_token() : 1);
 }
 
@@ -360,9 +364,13 @@ double keys_seen(const ModelConfig& config, int64_t layers, int64_t length, bool
   double keys = 0;
   for (int64_t i = 0; i < layers; ++i) {
     // The causal mask leaves half of T, a window W of them (1 - W / 2T).
-    const auto window =
-        causal && config.sliding_window.at(i) ? static_cast<double>(config.sliding_window.size) : all;
-    keys += !causal ? all : window < all ? window * (1 - window / (2 * all)) : all / 2;
+    const bool windowed = causal && config.sliding_window.at(i);
+    const auto window = windowed ? static_cast<double>(config.sliding_window.size) : all;
+    const bool in_chunks = windowed && config.sliding_window.chunked;
+    keys += !causal         ? all
+            : window >= all ? all / 2
+            : in_chunks     ? window / 2
+                            : window * (1 - window / (2 * all));
   }
   return keys;
 }

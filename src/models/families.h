@@ -15,6 +15,8 @@ extern const Family kMixtral;   // mixtral.cpp
 extern const Family kQwen2Moe;  // qwen_moe.cpp
 extern const Family kQwen3Moe;
 extern const Family kOlmoe;    // olmoe.cpp
+extern const Family kGptOss;   // gpt_oss.cpp
+extern const Family kLlama4;   // llama4.cpp
 extern const Family kGlm4Moe;  // glm4_moe.cpp
 extern const Family kOlmo;     // olmo.cpp
 extern const Family kOlmo2;
@@ -27,14 +29,15 @@ extern const Family kStarCoder2;  // starcoder2.cpp
 extern const Family kStableLm;    // stablelm.cpp
 extern const Family kDeepseekV2;  // deepseek.cpp
 extern const Family kDeepseekV3;
+extern const Family kKimiK2;
 extern const Family kBert;  // bert.cpp
 extern const Family kT5;    // t5.cpp
 
 // In the order of docs/models.md and `strata presets`.
 inline constexpr std::array kFamilies{
-    &kLlama, &kMistral, &kQwen2,      &kQwen3,      &kOlmo,     &kOlmo2,   &kGemma2,   &kGemma3,
-    &kPhi3,  &kGptNeoX, &kGpt2,       &kStarCoder2, &kStableLm, &kMixtral, &kQwen2Moe, &kQwen3Moe,
-    &kOlmoe, &kGlm4Moe, &kDeepseekV2, &kDeepseekV3, &kBert,     &kT5,
+    &kLlama,   &kMistral, &kQwen2,      &kQwen3,      &kOlmo,    &kOlmo2,    &kGemma2,   &kGemma3, &kPhi3,
+    &kGptNeoX, &kGpt2,    &kStarCoder2, &kStableLm,   &kMixtral, &kQwen2Moe, &kQwen3Moe, &kOlmoe,  &kGptOss,
+    &kLlama4,  &kGlm4Moe, &kDeepseekV2, &kDeepseekV3, &kKimiK2,  &kBert,     &kT5,
 };
 
 }  // namespace strata::models

@@ -109,33 +109,55 @@ void add_attention(const ModelConfig& config, const Rows& rows, bool fused) {
     rows.add("self_attn.v_proj", "attention.qkv", q + kv, kv, config.qkv_bias);
   }
   rows.add("self_attn.o_proj", "attention.out", 0, config.hidden_size, config.out_bias);
+  if (config.sinks)
+    rows.list.push_back({rows.file + "self_attn.sinks", rows.ours + "attention.sinks", 0, config.heads});
   if (config.qk_norm == layers::AttentionSpec::QkNorm::kAbsent) return;
   const bool head = config.qk_norm == layers::AttentionSpec::QkNorm::kHead;
   rows.add("self_attn.q_norm", "attention.q_norm", 0, head ? config.head_dim : q, false);
   rows.add("self_attn.k_norm", "attention.k_norm", 0, head ? config.head_dim : kv, false);
 }
 
-void add_ffn(const ModelConfig& config, const Rows& rows, bool fused) {
+void add_ffn(const ModelConfig& config, const Rows& rows, const std::string& block, bool fused) {
   if (!config.gated) {
-    rows.add("mlp.up_proj", "ffn.up", 0, config.intermediate_size, config.ffn_bias);
+    rows.add(block + ".up_proj", "ffn.up", 0, config.intermediate_size, config.ffn_bias);
   } else if (fused) {
-    rows.add("mlp.gate_up_proj", "ffn.up", 0, 2 * config.intermediate_size, config.ffn_bias);
+    rows.add(block + ".gate_up_proj", "ffn.up", 0, 2 * config.intermediate_size, config.ffn_bias);
   } else {
-    rows.add("mlp.gate_proj", "ffn.up", 0, config.intermediate_size, config.ffn_bias);
-    rows.add("mlp.up_proj", "ffn.up", config.intermediate_size, config.intermediate_size, config.ffn_bias);
+    rows.add(block + ".gate_proj", "ffn.up", 0, config.intermediate_size, config.ffn_bias);
+    rows.add(block + ".up_proj", "ffn.up", config.intermediate_size, config.intermediate_size,
+             config.ffn_bias);
   }
-  rows.add("mlp.down_proj", "ffn.down", 0, config.hidden_size, config.ffn_bias);
+  rows.add(block + ".down_proj", "ffn.down", 0, config.hidden_size, config.ffn_bias);
+}
+
+void add_fused_experts(const ModelConfig& config, const Rows& rows, const ExpertNames& names) {
+  const Experts& experts = config.experts;
+  const std::string file = rows.file + names.block + ".experts.", ours = rows.ours + "ffn.experts.";
+  const auto add = [&](const char* name, const char* parameter, int64_t outputs, const Interleave& order) {
+    const int64_t all = experts.count * outputs;
+    rows.list.push_back({file + name, ours + parameter + ".weight", 0, all, true, order, experts.count});
+    if (experts.biases) {
+      rows.list.push_back(
+          {file + name + "_bias", ours + parameter + ".bias", 0, all, false, order, experts.count});
+    }
+  };
+  Interleave pairs;
+  if (names.fused == ExpertNames::Fused::kPairs) pairs.parts = {1, 1};
+  add("gate_up_proj", "up", 2 * experts.intermediate_size, pairs);
+  add("down_proj", "down", config.hidden_size, {});
 }
 
 void add_experts(const ModelConfig& config, const Rows& rows, const ExpertNames& names) {
   const Experts& experts = config.experts;
   const std::string block = names.block;
-  rows.add(block + ".gate", "ffn.router", 0, experts.count, false);
+  rows.add(block + "." + names.router, "ffn.router", 0, experts.count, experts.biases);
   if (experts.router_bias) {
     rows.list.push_back({rows.file + block + ".gate.e_score_correction_bias", rows.ours + "ffn.router.bias",
                          0, experts.count});
   }
-  for (int64_t e = 0; e < experts.count; ++e) {
+  const bool fused = names.fused != ExpertNames::Fused::kNone;
+  if (fused) add_fused_experts(config, rows, names);
+  for (int64_t e = 0; e < experts.count && !fused; ++e) {
     const std::string expert = block + ".experts." + std::to_string(e) + ".";
     const int64_t width = experts.intermediate_size, first = 2 * e * width;
     rows.add(expert + names.gate, "ffn.experts.up", first, width, false);
@@ -170,7 +192,7 @@ std::vector<TensorRow> all_tensors(const ModelConfig& config, bool fused, const 
     if (config.experts.at(i)) {
       add_experts(config, rows, names);
     } else {
-      add_ffn(config, rows, fused);
+      add_ffn(config, rows, names.block, fused);
     }
   }
   if (config.norm != layers::NormSpec::Kind::kPlainLayer) {

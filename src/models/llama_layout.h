@@ -39,6 +39,10 @@ struct ExpertNames {
   const char* up = "up_proj";
   const char* down = "down_proj";
   const char* shared = "shared_expert";
+  const char* router = "gate";
+  // All experts in BLOCK.experts.gate_up_proj and .down_proj, inputs first: gate and up as halves, or in
+  // turn.
+  enum class Fused : uint8_t { kNone, kHalves, kPairs } fused = Fused::kNone;
 };
 std::vector<TensorRow> llama_tensors_with_experts(const ModelConfig& config, const ExpertNames& names = {});
 // The same where q, k and v are one tensor, gate and up another (Phi-3).

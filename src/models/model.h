@@ -28,6 +28,7 @@ struct SlidingWindow {
   int64_t first = 0;
   int64_t period = 0;
   std::vector<bool> layers = {};
+  bool chunked = false;  // keys of the row's own chunk of `size` tokens, not the last ones
 
   bool at(int64_t layer) const;
 };
@@ -60,7 +61,9 @@ struct Experts {
   ops::RouteAttrs route = {};     // route.k of them for each token
   bool router_bias = false;       // experts are chosen by score and a bias, which loads move by ±bias_rate
   double bias_rate = 0;
-  int64_t shared_size = 0;  // of the shared expert; 0: there is none
+  bool biases = false, weighs_input = false;  // layers::MoeSpec
+  ops::ClampedGatedAttrs clamp = {};          // layers::MoeSpec
+  int64_t shared_size = 0;                    // of the shared expert; 0: there is none
   bool shared_gate = false;
   // Layers from `first` on, of those every `period`-th (0: all), counted so that the last of each period has
   // them, as decoder_sparse_step says it; but for `dense`.
@@ -108,8 +111,12 @@ struct ModelConfig {
   // Attention.
   bool qkv_bias = false, out_bias = false;
   layers::AttentionSpec::QkNorm qk_norm = layers::AttentionSpec::QkNorm::kAbsent;
-  double clip_qkv = 0;          // q, k and v are cut to ± this; 0: they are not
-  double attention_scalar = 0;  // scores are scaled by its -1/2 power; 0: the head size
+  bool sinks = false;               // layers::AttentionSpec
+  bool plain_qk_norm = false;       // the same, of layers that rotate
+  bool rotates_in_windows = false;  // layers without a window have no positions, and
+  ops::TemperAttrs temper = {};     //   queries that grow with their place
+  double clip_qkv = 0;              // q, k and v are cut to ± this; 0: they are not
+  double attention_scalar = 0;      // scores are scaled by its -1/2 power; 0: the head size
   double attention_softcap = 0;
   // Keys and values of a latent: heads have no head_dim but that of queries and keys.
   std::optional<layers::LatentDims> latent;
@@ -117,7 +124,7 @@ struct ModelConfig {
   double partial_rotary_factor = 1;  // of a head's dimensions that rotate
   ops::RopeScaling rope;
   std::optional<ops::RopeScaling> window_rope;  // of layers with a window, where it differs
-  bool adjacent_rotary_pairs = true;            // of latent attention: (2i, 2i + 1), not (i, i + half)
+  bool adjacent_rotary_pairs = false;           // (2i, 2i + 1), not (i, i + half)
   // Feed-forward.
   ActivationKind activation = ActivationKind::kSilu;
   bool gated = true;
@@ -172,8 +179,9 @@ struct Hidden {
 
 // One tensor of a Hugging Face file and where it lies in our parameters: rows [row, row + rows) of
 // `parameter` (dimension 0). `transposed`: the file holds it inputs first, as GPT-2's Conv1D does.
-// `interleave`: the file holds the rows of a fused projection head by head, as GPT-NeoX does; never together
-// with `transposed`.
+// `interleave`: the file holds the rows of a fused projection head by head, as GPT-NeoX does. `blocks`: the
+// file has a dimension more in front, of so many equal blocks of rows, each of which is transposed and
+// interleaved by itself: the experts of a layer; 0: it has not.
 struct TensorRow {
   std::string file_name;
   std::string parameter;
@@ -181,6 +189,7 @@ struct TensorRow {
   int64_t rows = 0;
   bool transposed = false;
   Interleave interleave = {};
+  int64_t blocks = 0;
 };
 
 // A preset: sizes, and in `more` what else its config.json says, as JSON without the braces.

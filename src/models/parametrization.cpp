@@ -79,6 +79,7 @@ WidthScale width_scale(const ModelConfig& config, ParameterRole role) {
     case ParameterRole::kTypeTable:
     case ParameterRole::kDistanceTable:
     case ParameterRole::kHeadTransform:
+    case ParameterRole::kExpertBias:
       return {};
   }
   throw InternalError("no width scale for the role {}", static_cast<int>(role));
@@ -212,6 +213,7 @@ bool is_matrix(ParameterRole role) {
     case ParameterRole::kFinalNormBias:
     case ParameterRole::kBias:
     case ParameterRole::kRouterBias:
+    case ParameterRole::kExpertBias:
       return false;
   }
   throw InternalError("neither a matrix nor a vector: role {}", static_cast<int>(role));

@@ -5,6 +5,15 @@
 #include "ops/rules.h"
 
 namespace strata::ops {
+
+void add_sink_gradient(GradientBuilder& builder, ValueId sinks, const AttendedRows& rows,
+                       const SinkGradAttrs& attrs) {
+  if (sinks == kNone) return;
+  builder.weight_grad();
+  builder.graph().add_node_into(kSinkGrad, {rows.dout, rows.out, rows.lse, sinks},
+                                {builder.parameter_gradient(sinks)}, attrs);
+}
+
 namespace {
 
 // --- attention
@@ -24,6 +33,12 @@ void require_bias(const NodeView& view, int bias, int64_t heads, int64_t keys) {
   require(view, attrs.softcap == 0, "capped scores take no bias: leave out one of the two");
 }
 
+void require_sinks(const NodeView& view, int sinks, int64_t heads) {
+  if (!view.has(sinks)) return;
+  require(view, view.in(sinks).dtype == DType::kF32 && view.in(sinks).shape == Shape{heads},
+          "the sinks must be f32[heads]");
+}
+
 std::vector<ValueSpec> infer_attention(const NodeView& view) {
   const Value& qkv = view.in(Attention::kQkv);
   const auto& attrs = view.attrs<AttentionAttrs>();
@@ -36,9 +51,11 @@ std::vector<ValueSpec> infer_attention(const NodeView& view) {
               "kv_begin and kv_end must have one entry a token");
   }
   require(view, !causal || !view.has(Attention::kKvEnd), "causal rows end at themselves: leave out kv_end");
+  require(view, !attrs.chunked, "keys of whole sequences begin where kv_begin says: leave out chunks");
   require(view, causal || attrs.window == 0, "a window counts keys backwards: it needs causal attention");
   require_bias(view, Attention::kBias, qkv.segments[0] / attrs.head_dim, attrs.sequence_length);
   const int64_t heads = qkv.segments[0] / attrs.head_dim;
+  require_sinks(view, Attention::kSinks, heads);
   const int64_t length = attrs.sequence_length;
   return {{"out", qkv.dtype, {qkv.shape[0], heads * attrs.size_of_value()}},
           {"lse", DType::kF32, {qkv.shape[0] / length, heads, length}}};
@@ -63,7 +80,7 @@ Cost cost_attention(const NodeView& view) {
 }
 
 std::vector<PlacementOption> placements_attention(const NodeView&, int) {
-  return {{{kS0, kS0, kS0, kR}, {kS0, kS0}}, {{kS1, kR, kR, kS0}, {kS1, kS1}}};
+  return {{{kS0, kS0, kS0, kR, kR}, {kS0, kS0}}, {{kS1, kR, kR, kS0, kS0}, {kS1, kS1}}};
 }
 
 void gradient_attention(GradientBuilder& builder, const Node& node) {
@@ -76,6 +93,42 @@ void gradient_attention(GradientBuilder& builder, const Node& node) {
       node.attrs);
   builder.add_gradient(qkv, gradients[AttentionGrad::kDqkv]);
   if (bias != kNone) builder.add_gradient(bias, gradients[AttentionGrad::kDbias]);
+  const auto& attrs = node.attrs.as<AttentionAttrs>();
+  add_sink_gradient(builder, node.inputs[Attention::kSinks],
+                    {dout, node.outputs[Attention::kOut], node.outputs[Attention::kLse]},
+                    {attrs.size_of_value(), attrs.sequence_length});
+}
+
+// --- the gradient of sinks
+
+std::vector<ValueSpec> infer_sink_grad(const NodeView& view) {
+  const auto& attrs = view.attrs<SinkGradAttrs>();
+  const Value &dout = view.in(SinkGrad::kDout), &lse = view.in(SinkGrad::kLse);
+  const int64_t heads = dout.shape[1] / attrs.head_dim, length = attrs.sequence_length;
+  require(view,
+          dout.shape == view.in(SinkGrad::kOut).shape &&
+              lse.shape == Shape{dout.shape[0] / length, heads, length},
+          "the gradient must be as the rows that attention gave");
+  require_sinks(view, SinkGrad::kSinks, heads);
+  return {{"dsinks", DType::kF32, {heads}}};
+}
+Cost cost_sink_grad(const NodeView& view) {
+  return streamed(view, 2);
+}
+// The batch; heads; and on "context" the rows of every sequence.
+std::vector<PlacementOption> placements_sink_grad(const NodeView& view, int axis) {
+  const bool of_rows = view.graph.mesh().axes[static_cast<size_t>(axis)].name == "context";
+  const Placement of_lse = of_rows ? Placement::sharded(2) : kS0;
+  return {{{kS0, kS0, of_lse, kR}, {kP}}, {{kS1, kS1, kS1, kS0}, {kS0}}};
+}
+// A rank's rows of a sequence, where these are shared.
+graph::Attributes localize_sink_grad(const NodeView& global) {
+  auto attrs = global.attrs<SinkGradAttrs>();
+  const int axis = global.graph.mesh().axis("context");
+  const ValueId lse = global.node.inputs[SinkGrad::kLse];
+  if (axis >= 0 && global.graph.placement(lse, static_cast<size_t>(axis)) == Placement::sharded(2))
+    attrs.sequence_length /= global.graph.mesh().size("context");
+  return attrs;
 }
 
 std::vector<ValueSpec> infer_attention_grad(const NodeView& view) {
@@ -94,7 +147,8 @@ std::vector<PlacementOption> placements_attention_grad(const NodeView&, int) {
   return {{{kS0, kS0, kS0, kS0, kS0, kS0, kR}, {kS0, kP}}, {{kS1, kS1, kS1, kS1, kR, kR, kS0}, {kS1, kS0}}};
 }
 
-// --- cached attention: (qkv, key cache, value cache, position, slot, bias?) → out, key cache, value cache
+// --- cached attention: (qkv, key cache, value cache, position, slot, bias?, sinks?) → out, key cache, value
+// cache
 
 std::vector<ValueSpec> infer_cached(const NodeView& view) {
   const Value& qkv = view.in(CachedAttention::kQkv);
@@ -112,8 +166,10 @@ std::vector<ValueSpec> infer_cached(const NodeView& view) {
           view.in(CachedAttention::kPosition).shape == sequences &&
               view.in(CachedAttention::kSlot).shape == sequences,
           "there must be one position and one slot a sequence");
+  require(view, !attrs.chunked || attrs.window > 0, "a chunk has the window's size");
   require(view, attrs.causal, "attention to a growing cache is causal");
   require_bias(view, CachedAttention::kBias, qkv.segments[0] / attrs.head_dim, cache.shape[1]);
+  require_sinks(view, CachedAttention::kSinks, qkv.segments[0] / attrs.head_dim);
   return {{"out", qkv.dtype, {qkv.shape[0], qkv.segments[0]}},
           {"keys", cache.dtype, cache.shape},
           {"values", cache.dtype, cache.shape}};
@@ -132,7 +188,7 @@ Cost cost_cached(const NodeView& view) {
 
 std::vector<PlacementOption> placements_cached(const NodeView&, int) {
   const Placement by_head = Placement::sharded(2);
-  return {{{kS1, by_head, by_head, kR, kR, kS0}, {kS1, by_head, by_head}}};
+  return {{{kS1, by_head, by_head, kR, kR, kS0, kS0}, {kS1, by_head, by_head}}};
 }
 
 }  // namespace
@@ -141,10 +197,17 @@ const OpDef kAttention{"attention",    "attention",          infer_attention,
                        cost_attention, placements_attention, gradient_attention};
 const OpDef kAttentionGrad{"attention_grad", "attention_grad", infer_attention_grad, cost_attention_grad,
                            placements_attention_grad};
+const OpDef kSinkGrad{.name = "sink_grad",
+                      .family = "elementwise",
+                      .infer = infer_sink_grad,
+                      .cost = cost_sink_grad,
+                      .placements = placements_sink_grad,
+                      .localize = localize_sink_grad};
 const OpDef kCachedAttention{"cached_attention", "attention", infer_cached, cost_cached, placements_cached};
 
 ValueId attention(Graph& graph, ValueId qkv, ValueId kv_begin, const AttentionOptions& options) {
-  return graph.add_node(kAttention, {qkv, kv_begin, options.kv_end, options.bias}, options.attrs)[0];
+  return graph.add_node(kAttention, {qkv, kv_begin, options.kv_end, options.bias, options.sinks},
+                        options.attrs)[0];
 }
 
 ValueId cached_attention(Graph& graph, ValueId qkv, const CacheValues& cache,
@@ -156,9 +219,10 @@ ValueId cached_attention(Graph& graph, ValueId qkv, const CacheValues& cache,
   attended.dtype = rows.dtype;
   attended.shape = {rows.shape[0], rows.segments.empty() ? rows.shape[1] : rows.segments[0]};
   const ValueId out = graph.add_value(std::move(attended));
-  graph.add_node_into(kCachedAttention,
-                      {qkv, cache.keys, cache.values, cache.position, cache.slot, options.bias},
-                      {out, cache.keys, cache.values}, options.attrs);
+  graph.add_node_into(
+      kCachedAttention,
+      {qkv, cache.keys, cache.values, cache.position, cache.slot, options.bias, options.sinks},
+      {out, cache.keys, cache.values}, options.attrs);
   return out;
 }
 

@@ -117,6 +117,12 @@ std::vector<ValueSpec> infer(const NodeView& view) {
   const auto& attrs = view.attrs<ContextAttentionAttrs>();
   const Value& q = view.in(ContextAttention::kQ);
   const int64_t length = attrs.sequence_length;
+  if (view.has(ContextAttention::kSinks)) {
+    require(
+        view,
+        view.in(ContextAttention::kSinks).shape == Shape{q.shape[1] / attrs.head_dim} && attrs.ring_step <= 0,
+        "sinks must be f32[heads], and in a ring they count once");
+  }
   return {{"out", q.dtype, q.shape},
           {"lse", DType::kF32, {q.shape[0] / length, q.shape[1] / attrs.head_dim, length}}};
 }
@@ -138,8 +144,8 @@ Cost cost(const NodeView& view) {
 std::vector<PlacementOption> placements(const NodeView& view, int axis) {
   const auto& attrs = view.attrs<ContextAttentionAttrs>();
   if (axis == attrs.axis && attrs.ranks == 1)
-    return {{{kS0, attrs.ring_step < 0 ? kR : kS0, kS0, kS0, kR, kR}, {kS0, kS2}}};
-  return {{{kS0, kS0, kS0, kS0, kR, kR}, {kS0, kS0}}, {{kS1, kS1, kR, kR, kS0, kR}, {kS1, kS1}}};
+    return {{{kS0, attrs.ring_step < 0 ? kR : kS0, kS0, kS0, kR, kR, kR}, {kS0, kS2}}};
+  return {{{kS0, kS0, kS0, kS0, kR, kR, kR}, {kS0, kS0}}, {{kS1, kS1, kR, kR, kS0, kR, kS0}, {kS1, kS1}}};
 }
 
 graph::Attributes localize(const NodeView& global) {
@@ -162,6 +168,9 @@ void gradient(GradientBuilder& builder, const Node& node) {
   builder.add_gradient(node.inputs[In::kQ], gradients[ContextAttentionGrad::kDq]);
   builder.add_gradient(node.inputs[In::kKv], gradients[ContextAttentionGrad::kDkv]);
   if (bias != kNone) builder.add_gradient(bias, gradients[ContextAttentionGrad::kDbias]);
+  const auto& attrs = node.attrs.as<ContextAttentionAttrs>();
+  add_sink_gradient(builder, node.inputs[In::kSinks], {dout, node.outputs[In::kOut], node.outputs[In::kLse]},
+                    {attrs.head_dim, attrs.sequence_length});
 }
 
 std::vector<ValueSpec> infer_grad(const NodeView& view) {
@@ -213,9 +222,9 @@ Cost cost_merge(const NodeView& view) {
 std::vector<PlacementOption> placements_merge(const NodeView& view, int axis) {
   const auto& attrs = view.attrs<ContextAttentionAttrs>();
   if (axis == attrs.axis && attrs.ranks == 1)
-    return {{{kS0, kS2, kS0, kS2, kS0, kS0, kS0, kS0, kR}, {kS0, kS2}}};
-  return {{{kS0, kS0, kS0, kS0, kS0, kS0, kS0, kS0, kR}, {kS0, kS0}},
-          {{kS1, kS1, kS1, kS1, kS1, kS1, kR, kR, kR}, {kS1, kS1}}};
+    return {{{kS0, kS2, kS0, kS2, kS0, kS0, kS0, kS0, kR, kR}, {kS0, kS2}}};
+  return {{{kS0, kS0, kS0, kS0, kS0, kS0, kS0, kS0, kR, kR}, {kS0, kS0}},
+          {{kS1, kS1, kS1, kS1, kS1, kS1, kR, kR, kR, kS0}, {kS1, kS1}}};
 }
 
 // The keys and values go round once more. The gradient of each rank's goes with them: every rank adds its
@@ -245,6 +254,9 @@ void gradient_merge(GradientBuilder& builder, const Node& node) {
   }
   builder.add_gradient(q, dq);
   builder.add_gradient(node.inputs[In::kKv], dkv);
+  add_sink_gradient(builder, node.inputs[In::kSinks],
+                    {dout, node.outputs[In::kMergedOut], node.outputs[In::kMergedLse]},
+                    {attrs.head_dim, attrs.sequence_length});
 }
 
 }  // namespace
@@ -297,9 +309,10 @@ ContextAttentionAttrs attrs_of(const Graph& graph, const AttentionAttrs& attrs, 
 
 ValueId context_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin, int64_t kv_length,
                           const AttentionOptions& options) {
-  return graph.add_node(kContextAttention,
-                        {q, kv, kv_begin, options.kv_end, options.bias, graph::rank_block(graph)},
-                        attrs_of(graph, options.attrs, kv_length))[0];
+  return graph.add_node(
+      kContextAttention,
+      {q, kv, kv_begin, options.kv_end, options.bias, graph::rank_block(graph), options.sinks},
+      attrs_of(graph, options.attrs, kv_length))[0];
 }
 
 ValueId ring_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,
@@ -314,15 +327,17 @@ ValueId ring_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,
     const ValueId now = coming;
     const bool last = attrs.ring_step + 1 == steps;
     if (!last) coming = graph::shift_shards(graph, {now}, "context", 1)[0];
+    const ValueId sinks = attrs.ring_step == 0 ? options.sinks : kNone;  // they count once
     const auto part =
-        graph.add_node(kContextAttention, {q, now, kv_begin, options.kv_end, kNone, rank}, attrs);
+        graph.add_node(kContextAttention, {q, now, kv_begin, options.kv_end, kNone, rank, sinks}, attrs);
     if (merged.empty()) {
       merged = part;
       continue;
     }
     std::vector<ValueId> inputs{merged[0], merged[1], part[0], part[1]};
     // What the gradient of all steps is made of.
-    for (const ValueId id : {q, kv, kv_begin, options.kv_end, rank}) inputs.push_back(last ? id : kNone);
+    for (const ValueId id : {q, kv, kv_begin, options.kv_end, rank, options.sinks})
+      inputs.push_back(last ? id : kNone);
     merged = graph.add_node(kMergeAttention, std::move(inputs), attrs);
   }
   return merged[0];

@@ -31,7 +31,7 @@ struct ContextAttentionAttrs {
   void describe(graph::AttributeText& to) const;
 };
 struct ContextAttention {
-  enum In : int { kQ, kKv, kKvBegin, kKvEnd, kBias, kRank };
+  enum In : int { kQ, kKv, kKvBegin, kKvEnd, kBias, kRank, kSinks };
   enum Out : int { kOut, kLse };
 };
 struct ContextAttentionGrad {
@@ -39,7 +39,7 @@ struct ContextAttentionGrad {
   enum Out : int { kDq, kDkv, kDbias };
 };
 struct MergeAttention {
-  enum In : int { kOut, kLse, kMoreOut, kMoreLse, kQ, kKv, kKvBegin, kKvEnd, kRank };
+  enum In : int { kOut, kLse, kMoreOut, kMoreLse, kQ, kKv, kKvBegin, kKvEnd, kRank, kSinks };
   enum Out : int { kMergedOut, kMergedLse };
 };
 struct SplitQkv {
@@ -65,7 +65,7 @@ extern const OpDef kJoinQkv;   // (q, kv) → qkv
 // `kv_length`: of the keys' sequences. Gives [N, h · hd].
 ValueId context_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin, int64_t kv_length,
                           const AttentionOptions& options);
-// (q, kv, kv_begin?, kv_end?, bias?, rank) → out, lse[sequences, h, rows of a sequence]
+// (q, kv, kv_begin?, kv_end?, bias?, rank, sinks?) → out, lse[sequences, h, rows of a sequence]
 extern const OpDef kContextAttention;
 // (dout, out, lse, q, kv, kv_begin?, kv_end?, bias?, rank) → dq, dkv, dbias?
 extern const OpDef kContextAttentionGrad;
@@ -74,9 +74,9 @@ extern const OpDef kContextAttentionGrad;
 // No bias. In backward they come by again, and their gradients with them.
 ValueId ring_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,
                        const AttentionOptions& options);
-// (out, lse, out, lse, q?, kv?, kv_begin?, kv_end?, rank?) → out, lse: attention to the keys of both, which
-// are not the same ones. The last of a ring names what its gradient is made of, of all steps together; the
-// other merges have none.
+// (out, lse, out, lse, q?, kv?, kv_begin?, kv_end?, rank?, sinks?) → out, lse: attention to the keys of both,
+// which are not the same ones. The last of a ring names what its gradient is made of, of all steps together;
+// the other merges have none.
 extern const OpDef kMergeAttention;
 
 }  // namespace strata::ops

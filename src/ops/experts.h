@@ -56,6 +56,27 @@ extern const graph::OpDef kExpertsOutGradInput;  // (dy[N, O], ids, w, offsets?)
 extern const graph::OpDef
     kExpertsOutGradWeight;  // (dy[N, O], h[N · k, K], ids, offsets?) → accumulates grad[E · O, K]
 
+// Biases of experts, b[E · C], one behind the other. Without weights x has a row a slot: y = x + the bias of
+// the slot's expert. With weights f32[N, k] x has a row a token: y = x + the sum over its slots of weight ·
+// bias.
+graph::ValueId add_expert_bias(graph::Graph& graph, graph::ValueId x, graph::ValueId ids,
+                               graph::ValueId weights, graph::ValueId bias, int64_t experts);
+struct ExpertBias {
+  enum In : int { kX, kIds, kWeights, kBias };
+  enum Out : int { kY };
+};
+struct ExpertBiasGrad {
+  enum In : int { kDy, kIds, kWeights };
+  enum Out : int { kDbias };
+};
+struct ExpertBiasGradWeights {
+  enum In : int { kDy, kIds, kBias };
+  enum Out : int { kDweights };
+};
+extern const graph::OpDef kExpertBias;             // (x, ids, weights?, b) → y
+extern const graph::OpDef kExpertBiasGrad;         // (dy, ids, weights?) → accumulates into grad[E · C]
+extern const graph::OpDef kExpertBiasGradWeights;  // (dy[N, C], ids, b) → dweights
+
 // counts i64[E]: slots that went to each expert, an accumulator over a step. With targets i32[N] those of
 // tokens that have one: rows that only fill a batch up have none, and must not move what balances experts.
 void count_experts(graph::Graph& graph, graph::ValueId ids, graph::ValueId targets, graph::ValueId counts);

@@ -228,6 +228,9 @@ struct AttentionAttrs {
   bool causal = true;           // a row sees no key behind its own
   int64_t bias_zero = 0;        // column of the bias for a key at the row's own place
   int64_t value_dim = 0;        // of a head's values; 0: head_dim
+  // A row's window begins with the chunk of `window` keys that it is in. Where keys are counted from 0 alone:
+  // of cached attention.
+  bool chunked = false;
   int64_t size_of_value() const { return value_dim > 0 ? value_dim : head_dim; }
   bool operator==(const AttentionAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
@@ -239,10 +242,11 @@ struct AttentionAttrs {
     to("causal", causal);
     to("bias_zero", bias_zero);
     if (value_dim != 0) to("value_dim", value_dim);
+    if (chunked) to("chunked", chunked);
   }
 };
 struct Attention {
-  enum In : int { kQkv, kKvBegin, kKvEnd, kBias };
+  enum In : int { kQkv, kKvBegin, kKvEnd, kBias, kSinks };
   enum Out : int { kOut, kLse };
 };
 struct AttentionGrad {
@@ -250,8 +254,21 @@ struct AttentionGrad {
   enum Out : int { kDqkv, kDbias };
 };
 struct CachedAttention {
-  enum In : int { kQkv, kKeys, kValues, kPosition, kSlot, kBias };
+  enum In : int { kQkv, kKeys, kValues, kPosition, kSlot, kBias, kSinks };
   enum Out : int { kOut, kNewKeys, kNewValues };
+};
+struct SinkGradAttrs {
+  int64_t head_dim = 0;
+  int64_t sequence_length = 0;  // rows of a sequence, as lse has them
+  bool operator==(const SinkGradAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("head_dim", head_dim);
+    to("sequence_length", sequence_length);
+  }
+};
+struct SinkGrad {
+  enum In : int { kDout, kOut, kLse, kSinks };
+  enum Out : int { kDsinks };
 };
 
 // --- cross_attention.cpp

@@ -131,13 +131,17 @@ struct AttentionOptions {
   // f32[heads, distances] (relative_bias): bias[head, attrs.bias_zero + j - i] is added to the scaled score
   // of row i and key j. Not with softcap.
   ValueId bias = graph::kNone;
+  // f32[heads]: a score beside those of the keys, with no value behind it (gpt-oss).
+  ValueId sinks = graph::kNone;
 };
 // Attention over sequences of attrs.sequence_length tokens; row i sees keys from kv_begin[i] (document mask;
 // absent: from 0) to i, or to the end where not causal. qkv has segments [q | k | v]. Gives [N, h · value
 // size].
 ValueId attention(Graph& graph, ValueId qkv, ValueId kv_begin, const AttentionOptions& options);
-extern const OpDef kAttention;      // (qkv, kv_begin?, kv_end?, bias?) → out, lse[sequences, h, T]
+extern const OpDef kAttention;      // (qkv, kv_begin?, kv_end?, bias?, sinks?) → out, lse[sequences, h, T]
 extern const OpDef kAttentionGrad;  // (dout, out, lse, qkv, kv_begin?, kv_end?, bias?) → dqkv, dbias?
+// (dout, out, lse, sinks) → accumulates into grad[heads], of every kind of attention over sequences.
+extern const OpDef kSinkGrad;
 // The same against a cache: sequence s stores its new keys and values in slot[s] of the cache, from
 // position[s] on, and attends to all there up to the row. Both are i32[sequences], role step; no two
 // sequences may name the same slot. Caches are [slots, room, kv · hd] in qkv's dtype. Always causal.
@@ -146,7 +150,7 @@ struct CacheValues {
 };
 ValueId cached_attention(Graph& graph, ValueId qkv, const CacheValues& cache,
                          const AttentionOptions& options);
-extern const OpDef kCachedAttention;  // (qkv, kc, vc, position, slot, bias?) → out, kc, vc
+extern const OpDef kCachedAttention;  // (qkv, kc, vc, position, slot, bias?, sinks?) → out, kc, vc
 
 // --- cross_attention.cpp
 // Queries of one sequence and keys and values of another, never causal: q is [N, h · hd], kv [M, k | v] with

@@ -67,6 +67,7 @@ void gradient(GradientBuilder& builder, const Node& node) {
   }
   builder.add_gradient(
       qkv, graph.add_node(kQkNormGradInput, {dy, qkv, rstd, q_weight, k_weight, means}, node.attrs)[0]);
+  if (!builder.wants(q_weight)) return;
   builder.weight_grad();
   auto attrs = node.attrs.as<QkNormAttrs>();
   attrs.q_width = over_ranks ? 0 : graph.value(q_weight).shape[0];

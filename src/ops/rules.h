@@ -3,6 +3,7 @@
 
 #include "graph/differentiate.h"
 #include "graph/op.h"
+#include "ops/operands.h"
 
 namespace strata::ops {
 
@@ -24,6 +25,14 @@ inline void require(const NodeView& view, bool condition, const char* what) {
 
 // qkv = [q | k | v] of whole heads: what attention and rope read. value_dim: of a head of v; 0: head_dim.
 void require_segments(const NodeView& view, const Value& qkv, int64_t head_dim, int64_t value_dim = 0);
+
+// What attention gave for its rows, and the gradient of that.
+struct AttendedRows {
+  ValueId dout, out, lse;
+};
+// Of a parameter of sinks, where there is one (attention.cpp).
+void add_sink_gradient(GradientBuilder& builder, ValueId sinks, const AttendedRows& rows,
+                       const SinkGradAttrs& attrs);
 
 inline constexpr Placement kR = Placement::replicated();
 inline constexpr Placement kP = Placement::partial();

@@ -33,7 +33,11 @@ std::vector<Tensor> tensors() {
           {"interleaved", {24, 12, false, {{4, 1, 1}}}, 24, 0, {12, 12}},
           {"interleaved unevenly", {24, 12, false, {{2, 4}}}, 24, 0},
           {"a vector", {24, 1}, 24, 0},
-          {"rows of one element", {24, 1, true}, 24, 0}};
+          {"rows of one element", {24, 1, true}, 24, 0},
+          {"transposed in pairs", {24, 12, true, {{1, 1}}}, 24, 0},
+          {"blocks", {24, 12, true, {}, 3}, 24, 0},
+          {"blocks in pairs", {24, 12, true, {{1, 1}}, 2}, 24, 0, {12, 12}},
+          {"a vector of blocks", {24, 1, false, {{1, 1}}, 3}, 24, 0}};
 }
 
 // What each rank holds, and whom it gets what it lacks from.
@@ -106,9 +110,11 @@ int value_of(const FileOrder& order, int64_t row, int64_t column) {
 // The file, by the definition of each order.
 std::vector<int> file_of(const FileOrder& order) {
   std::vector<int> file;
-  if (order.transposed) {
-    for (int64_t column = 0; column < order.columns; ++column)
-      for (int64_t row = 0; row < order.rows; ++row) file.push_back(value_of(order, row, column));
+  if (order.blocks > 1) {
+    const FileOrder one = order.of_block();
+    for (int64_t block = 0; block < order.blocks; ++block)
+      for (const int value : file_of(one))
+        file.push_back(value + static_cast<int>(block * one.rows * one.columns));
     return file;
   }
   std::vector<int64_t> rows(static_cast<size_t>(order.rows));
@@ -123,6 +129,11 @@ std::vector<int> file_of(const FileOrder& order) {
         part += groups * count;
       }
     }
+  }
+  if (order.transposed) {
+    for (int64_t column = 0; column < order.columns; ++column)
+      for (const int64_t row : rows) file.push_back(value_of(order, row, column));
+    return file;
   }
   for (const int64_t row : rows)
     for (int64_t column = 0; column < order.columns; ++column) file.push_back(value_of(order, row, column));

@@ -34,6 +34,11 @@ inline models::ModelConfig small_model(const std::string& name) {
   model.intermediate_size = 48;
   if (model.positions != models::Positions::kRelative) model.max_positions = 64;
   if (model.sliding_window.size > 0) model.sliding_window.size = 7;
+  if (model.temper.floor > 0) {  // in every second layer
+    model.sliding_window.period = 2;
+    model.temper.floor = 5;
+  }
+  if (model.experts.clamp.limit > 0) model.experts.clamp.limit = 0.5;
   if (model.experts.count > 0) {
     model.experts.count = 6;
     model.experts.route.k = 2;

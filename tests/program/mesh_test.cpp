@@ -134,6 +134,10 @@ TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
     EXPECT_THROW(take_step(options), ConfigError);
     return;
   }
+  if (layout.context == layers::ContextKind::kUlysses && options.model.sinks) {
+    EXPECT_THROW(take_step(options), ConfigError);
+    return;
+  }
   const MeshRanks ranks = take_step(options);
   EXPECT_GT(ranks.collectives(), 0U);
 
@@ -198,6 +202,10 @@ INSTANTIATE_TEST_SUITE_P(LatentPrediction, OnAMesh,
                          testing::Combine(testing::Values("deepseek3-6m+predicting"),
                                           testing::Values(layouts()[0], layouts()[1], layouts()[15]),
                                           testing::Values(kPlain, kFull)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(ExpertsInOtherWays, OnAMesh,
+                         testing::Combine(testing::Values("gpt-oss-20b", "llama4-maverick"),
+                                          testing::ValuesIn(layouts()), testing::Values(kPlain)),
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(Makings, OnAMesh,
                          testing::Combine(testing::Values("llama3-5m", "bert-tiny", "t5-small"),

@@ -150,8 +150,8 @@ INSTANTIATE_TEST_SUITE_P(Uneven, InAPipeline,
 INSTANTIATE_TEST_SUITE_P(Families, InAPipeline,
                          testing::Combine(testing::Values("qwen3-0.6b", "gemma2-2b", "pythia-14m",
                                                           "phi3-mini", "starcoder2-3b", "stablelm2-1.6b",
-                                                          "deepseek3-6m", "moe-30m-a10m", "bert-tiny",
-                                                          "olmo2-1b"),
+                                                          "deepseek3-6m", "moe-30m-a10m", "gpt-oss-20b",
+                                                          "llama4-scout", "bert-tiny", "olmo2-1b"),
                                           testing::Values(Cut{"zbv"}), testing::Values(false)),
                          name_of_case);
 // Modules stand behind the last stage's layers, with a table that the first stage has too.

@@ -161,7 +161,8 @@ TEST(Specialisation, IsWhatSourceAndExpertTellOfEachOther) {
   EXPECT_NEAR(found.share, found.information, 1e-12);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Experts, testing::Values("mixtral", "qwen2-moe", "qwen3-moe", "olmoe"),
+INSTANTIATE_TEST_SUITE_P(Models, Experts,
+                         testing::Values("mixtral", "qwen2-moe", "qwen3-moe", "olmoe", "gpt-oss"),
                          [](const auto& model) {
                            std::string name = model.param;
                            std::replace(name.begin(), name.end(), '-', '_');

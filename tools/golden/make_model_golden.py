@@ -85,6 +85,8 @@ YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max
 DEEPSEEK_YARN = YARN | {"mscale": 0.7, "mscale_all_dim": 1.2}
 LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
             "short_factor": [1.0, 1.1, 1.3], "long_factor": [1.5, 2.5, 4.0], "original_max_position_embeddings": 64}
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0,
+          "original_max_position_embeddings": 16}
 SLIDING = ["full_attention", "sliding_attention"]
 
 # Rope scalings of Llama's are in make_rope_golden.py. Windows are narrower than the sequences.
@@ -117,6 +119,9 @@ FAMILIES = {
     "deepseek-v2": lambda: latent("DeepseekV2", q_lora_rank=None),
 }
 
+# Files of these hold the experts of a layer as one.
+FUSED = ("gpt_oss", "llama4_text")
+
 # Models with experts, several of them with more than a fair share.
 EXPERTS = {
     "mixtral": lambda: family("Mixtral", head_dim=10, num_local_experts=5, num_experts_per_tok=2, intermediate_size=18,
@@ -140,6 +145,17 @@ EXPERTS = {
                                       n_group=2, topk_group=1, moe_intermediate_size=14, n_shared_experts=1,
                                       num_hidden_layers=3, first_k_dense_replace=1, routed_scaling_factor=2.5,
                                       num_mtp_layers=0),
+    # A limit that cuts some of what gates and ups give.
+    "gpt-oss": lambda: family("GptOss", head_dim=10, num_local_experts=5, num_experts_per_tok=2, intermediate_size=18,
+                              sliding_window=6, swiglu_limit=0.9, router_aux_loss_coef=0.02,
+                              rope_parameters=YARN | {"truncate": False}),
+    # Three layers of four rotate and see chunks; the temperature changes after 5 tokens, 10, ...
+    "llama4": lambda: family("Llama4Text", head_dim=10, num_hidden_layers=4, num_local_experts=5, intermediate_size=18,
+                             intermediate_size_mlp=34, interleave_moe_layer_step=2, attention_chunk_size=7,
+                             floor_scale=5, attn_scale=0.4, rope_parameters=LLAMA3),
+    "llama4-top2": lambda: family("Llama4Text", head_dim=10, num_local_experts=5, num_experts_per_tok=2,
+                                  intermediate_size=18, no_rope_layers=[0, 1], use_qk_norm=False,
+                                  attn_temperature_tuning=False, attention_chunk_size=9),
 }
 
 
@@ -187,7 +203,7 @@ def gradients(model):
     for name, parameter in model.named_parameters():
         # A part of the model that no token reached has none.
         gradient = (torch.zeros_like(parameter) if parameter.grad is None else parameter.grad).float().clone()
-        if ".experts." in name:
+        if ".experts." in name and model.config.model_type not in FUSED:
             out |= of_experts(model.config.model_type, name, gradient)
         else:
             name = name.replace(".mlp.gate.", ".block_sparse_moe.gate.") if model.config.model_type == "mixtral" else name
@@ -274,10 +290,14 @@ def documents(model, tokens):
         positions[:, t] = torch.where(segments[:, t] == segments[:, t - 1], positions[:, t - 1] + 1, 0)
     targets[inputs == END_OF_TEXT] = -1
     visible = (segments[:, :, None] == segments[:, None, :]) & torch.ones(LENGTH, LENGTH).tril().bool()
-    mask = masks(model.config, visible)
-
     model.zero_grad()
-    logits = model(inputs, attention_mask=mask, position_ids=positions).logits
+    if model.config.model_type == "llama4_text":
+        # Chunks and temperature count from where the input begins: each document alone.
+        rows = [torch.cat([model(inputs[row, segments[row] == document][None]).logits[0]
+                           for document in segments[row].unique()]) for row in range(BATCH)]
+        logits = torch.stack(rows)
+    else:
+        logits = model(inputs, attention_mask=masks(model.config, visible), position_ids=positions).logits
     loss = mean_loss(logits, targets)
     loss.backward()
 
@@ -307,8 +327,9 @@ def greedy(model, draw):
 
 
 def adamw(model, batches):
-    decay = [p for p in model.parameters() if p.dim() >= 2]
-    rest = [p for p in model.parameters() if p.dim() < 2]
+    is_decayed = lambda name, p: p.dim() >= 2 and not name.endswith("bias")  # gpt-oss's biases of experts have two
+    decay = [p for name, p in model.named_parameters() if is_decayed(name, p)]
+    rest = [p for name, p in model.named_parameters() if not is_decayed(name, p)]
     optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}],
                                   lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
     losses, norms = [], []
@@ -353,7 +374,8 @@ def main():
         expected |= documents(model, draw(BATCH, LENGTH + 1))
         expected |= greedy(model, draw)
         expected |= adamw(model, draw(STEPS, BATCH, LENGTH + 1))
-        if hasattr(model.config, "router_aux_loss_coef"):
+        # Llama 4's class has the coefficient, and no such loss.
+        if hasattr(model.config, "router_aux_loss_coef") and model.config.model_type != "llama4_text":
             expected |= balanced(load(folder, True), tokens)
         save_file({key: value.contiguous() for key, value in expected.items()}, folder / "expected.safetensors")
         size = sum(file.stat().st_size for file in folder.iterdir())

@@ -8,6 +8,7 @@
 #include "kernels/cpu/rope.h"
 #include "kernels/cpu/shared_heads.h"
 #include "ops/ops.h"
+#include "ops/temper.h"
 
 namespace strata::device::cpu_bind {
 namespace {
@@ -44,13 +45,14 @@ struct AttentionBound {
   int64_t k_bytes, v_bytes;
 
   cpu::AttentionInputs inputs(const std::byte* qkv, const std::byte* kv_begin, const std::byte* kv_end,
-                              const std::byte* bias) const {
+                              const std::byte* bias, const std::byte* sinks) const {
     return {.q = qkv,
             .k = qkv + k_bytes,
             .v = qkv + v_bytes,
             .kv_begin = i32(kv_begin),
             .kv_end = i32(kv_end),
-            .bias = f32(bias)};
+            .bias = f32(bias),
+            .sinks = f32(sinks)};
   }
 };
 
@@ -80,6 +82,7 @@ cpu::AttentionShape shape_of(const NodeView& view, const Value& qkv) {
           .kv_batch_stride = row * length,
           .causal = true,
           .window = attrs.window,
+          .chunked = attrs.chunked,
           .softcap = static_cast<float>(attrs.softcap)};
 }
 
@@ -239,7 +242,7 @@ BoundKernel rope(const BindRequest& request) {
       plan);
 }
 
-// (qkv, kv_begin?, kv_end?, bias?) → out, lse
+// (qkv, kv_begin?, kv_end?, bias?, sinks?) → out, lse
 BoundKernel attention(const BindRequest& request) {
   AttentionBound plan =
       bound_attention(request, request.view.in(ops::Attention::kQkv), ops::Attention::kBias);
@@ -247,7 +250,7 @@ BoundKernel attention(const BindRequest& request) {
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<AttentionBound>(held);
-        cpu::attention_forward(call.plan, p[4], f32(p[5]), call.inputs(p[0], p[1], p[2], p[3]), p[6]);
+        cpu::attention_forward(call.plan, p[5], f32(p[6]), call.inputs(p[0], p[1], p[2], p[3], p[4]), p[7]);
       },
       plan, scratch);
 }
@@ -262,12 +265,12 @@ BoundKernel attention_grad(const BindRequest& request) {
         const auto& call = plan_of<AttentionBound>(held);
         cpu::attention_backward(
             call.plan, {.dq = p[7], .dk = p[7] + call.k_bytes, .dv = p[7] + call.v_bytes, .dbias = f32(p[8])},
-            p[0], p[1], f32(p[2]), call.inputs(p[3], p[4], p[5], p[6]), p[9]);
+            p[0], p[1], f32(p[2]), call.inputs(p[3], p[4], p[5], p[6], nullptr), p[9]);
       },
       plan, scratch);
 }
 
-// (qkv, key cache, value cache, position, slot, bias?) → out, key cache, value cache
+// (qkv, key cache, value cache, position, slot, bias?, sinks?) → out, key cache, value cache
 BoundKernel cached_attention(const BindRequest& request) {
   const NodeView& view = request.view;
   const Value& qkv = view.in(ops::CachedAttention::kQkv);
@@ -303,12 +306,62 @@ BoundKernel cached_attention(const BindRequest& request) {
           std::memcpy(p[2] + at, p[0] + row * call.row_bytes + call.v_bytes,
                       static_cast<size_t>(call.cache_row_bytes));
         }
-        cpu::attention_forward(
-            call.attention.plan, p[6], f32(p[9]),
-            {.q = p[0], .k = p[1], .v = p[2], .q_start = i32(p[3]), .kv_slot = i32(p[4]), .bias = f32(p[5])},
-            p[9] + call.width_bytes);
+        cpu::attention_forward(call.attention.plan, p[7], f32(p[10]),
+                               {.q = p[0],
+                                .k = p[1],
+                                .v = p[2],
+                                .q_start = i32(p[3]),
+                                .kv_slot = i32(p[4]),
+                                .bias = f32(p[5]),
+                                .sinks = f32(p[6])},
+                               p[10] + call.width_bytes);
       },
       plan, scratch);
+}
+
+// (dout, out, lse, sinks) → dsinks
+BoundKernel sink_grad(const BindRequest& request) {
+  const Value& out = request.view.in(ops::SinkGrad::kOut);
+  const auto& attrs = request.view.attrs<ops::SinkGradAttrs>();
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        cpu::sink_gradient(plan_of<cpu::SinkGradShape>(held), f32(p[4]), p[0], p[1], f32(p[2]), f32(p[3]));
+      },
+      cpu::SinkGradShape{out.shape[0], attrs.sequence_length, out.shape[1] / attrs.head_dim, attrs.head_dim,
+                         out.dtype, request.accumulate[ops::SinkGrad::kDsinks]});
+}
+
+// (qkv, positions) → y
+BoundKernel temper(const BindRequest& request) {
+  const Value& qkv = request.view.in(ops::Temper::kQkv);
+  const auto& attrs = request.view.attrs<ops::TemperAttrs>();
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        cpu::temper(plan_of<cpu::TemperShape>(held), p[2], p[0], i32(p[1]));
+      },
+      cpu::TemperShape{.rows = qkv.shape[0],
+                       .q_width = qkv.segments[0],
+                       .width = qkv.shape[1],
+                       .floor = attrs.floor,
+                       .scale = static_cast<float>(attrs.scale),
+                       .dtype = qkv.dtype});
+}
+
+// (positions, begins?) → begins of chunks
+BoundKernel chunk_begins(const BindRequest& request) {
+  struct Plan {
+    int64_t rows, size;
+  };
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& plan = plan_of<Plan>(held);
+        auto* const to = reinterpret_cast<int32_t*>(p[2]);
+        const int32_t* const begins = i32(p[1]);
+        const auto size = static_cast<int32_t>(plan.size);
+        for (int64_t n = 0; n < plan.rows; ++n)
+          to[n] = (begins != nullptr ? begins[n] : 0) + i32(p[0])[n] / size * size;
+      },
+      Plan{request.view.in(0).shape[0], request.view.attrs<ops::ChunkAttrs>().size});
 }
 
 }  // namespace
@@ -326,6 +379,9 @@ std::span<const Binding> attention_bindings() {
       {&ops::kAttention, attention},
       {&ops::kAttentionGrad, attention_grad},
       {&ops::kCachedAttention, cached_attention},
+      {&ops::kSinkGrad, sink_grad},
+      {&ops::kTemper, temper},
+      {&ops::kChunkBegins, chunk_begins},
   };
   return kTable;
 }

@@ -20,7 +20,8 @@ struct ContextBound {
   int64_t starts_bytes = 0;  // of the scratch before the kernel's own: places of queries, then of keys
 
   cpu::AttentionInputs inputs(const std::byte* q, const std::byte* kv, const std::byte* kv_begin,
-                              const std::byte* kv_end, const std::byte* bias, const int32_t* starts) const {
+                              const std::byte* kv_end, const std::byte* bias, const int32_t* starts,
+                              const std::byte* sinks = nullptr) const {
     const int32_t* const kv_starts = ring_step < 0 ? nullptr : starts + 2 * plan.shape.batch;
     return {.q = q,
             .k = kv,
@@ -29,7 +30,8 @@ struct ContextBound {
             .kv_end = i32(kv_end),
             .q_start = starts,
             .kv_start = kv_starts,
-            .bias = f32(bias)};
+            .bias = f32(bias),
+            .sinks = f32(sinks)};
   }
   // Where the two pieces of this rank begin, for each sequence, and those of the rank whose keys it reads.
   const int32_t* fill_starts(std::byte* to, const std::byte* rank) const {
@@ -84,7 +86,7 @@ const Value* optional(const NodeView& view, int input) {
   return view.has(input) ? &view.in(input) : nullptr;
 }
 
-// (q, kv, kv_begin?, kv_end?, bias?, rank) → out, lse
+// (q, kv, kv_begin?, kv_end?, bias?, rank, sinks?) → out, lse
 BoundKernel context_attention(const BindRequest& request) {
   using In = ops::ContextAttention;
   const NodeView& view = request.view;
@@ -93,9 +95,10 @@ BoundKernel context_attention(const BindRequest& request) {
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<ContextBound>(held);
-        const int32_t* const starts = call.fill_starts(p[8], p[5]);
-        cpu::attention_forward(call.plan, p[6], f32(p[7]), call.inputs(p[0], p[1], p[2], p[3], p[4], starts),
-                               p[8] + call.starts_bytes);
+        const int32_t* const starts = call.fill_starts(p[9], p[5]);
+        cpu::attention_forward(call.plan, p[7], f32(p[8]),
+                               call.inputs(p[0], p[1], p[2], p[3], p[4], starts, p[6]),
+                               p[9] + call.starts_bytes);
       },
       plan, scratch);
 }
@@ -123,8 +126,8 @@ BoundKernel merge_attention(const BindRequest& request) {
   const auto& attrs = request.view.attrs<ops::ContextAttentionAttrs>();
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
-        cpu::merge_attention(plan_of<cpu::AttentionMergeShape>(held), p[9], f32(p[10]), p[0], f32(p[1]), p[2],
-                             f32(p[3]));
+        cpu::merge_attention(plan_of<cpu::AttentionMergeShape>(held), p[10], f32(p[11]), p[0], f32(p[1]),
+                             p[2], f32(p[3]));
       },
       cpu::AttentionMergeShape{out.shape[0], attrs.sequence_length, out.shape[1] / attrs.head_dim,
                                attrs.head_dim, out.dtype});

@@ -2,6 +2,7 @@
 #include "device/cpu/bind.h"
 #include "device/cpu/bindings.h"
 #include "device/expert_rounds.h"
+#include "kernels/cpu/expert_bias.h"
 #include "kernels/cpu/experts.h"
 #include "ops/expert_parallel.h"
 #include "ops/experts.h"
@@ -118,6 +119,45 @@ BoundKernel shared_experts(const BindRequest& request) {
   return bind_expert_rounds(request, cpu_bindings());
 }
 
+cpu::ExpertBiasShape bias_shape(const BindRequest& request, const graph::Value& rows) {
+  const graph::Value& ids = request.view.in(ops::ExpertBias::kIds);
+  return {.tokens = ids.shape[0],
+          .k = ids.shape[1],
+          .experts = request.view.attrs<ops::ExpertsAttrs>().experts,
+          .columns = rows.shape[1],
+          .dtype = rows.dtype,
+          .accumulate = request.accumulate[0]};
+}
+
+// (x, ids, weights?, b) → y
+BoundKernel expert_bias(const BindRequest& request) {
+  return bound(
+      [](Launch&, void* plan, std::byte* const* p) {
+        cpu::add_expert_bias(plan_of<cpu::ExpertBiasShape>(plan), p[4], p[0], i32(p[1]), f32(p[2]),
+                             f32(p[3]));
+      },
+      bias_shape(request, request.view.in(ops::ExpertBias::kX)));
+}
+
+// (dy, ids, weights?) → db
+BoundKernel expert_bias_grad(const BindRequest& request) {
+  return bound(
+      [](Launch&, void* plan, std::byte* const* p) {
+        cpu::expert_bias_gradient(plan_of<cpu::ExpertBiasShape>(plan), f32(p[3]), p[0], i32(p[1]), f32(p[2]));
+      },
+      bias_shape(request, request.view.in(ops::ExpertBiasGrad::kDy)));
+}
+
+// (dy, ids, b) → dweights
+BoundKernel expert_bias_grad_weights(const BindRequest& request) {
+  return bound(
+      [](Launch&, void* plan, std::byte* const* p) {
+        cpu::expert_bias_weights_gradient(plan_of<cpu::ExpertBiasShape>(plan), f32(p[3]), p[0], i32(p[1]),
+                                          f32(p[2]));
+      },
+      bias_shape(request, request.view.in(ops::ExpertBiasGradWeights::kDy)));
+}
+
 }  // namespace
 
 std::span<const Binding> experts_bindings() {
@@ -128,6 +168,9 @@ std::span<const Binding> experts_bindings() {
       {&ops::kExpertsOut, product<Role::kOut>},
       {&ops::kExpertsOutGradInput, product<Role::kOutGradInput>},
       {&ops::kExpertsOutGradWeight, grad_weight<Role::kOutGradWeight>},
+      {&ops::kExpertBias, expert_bias},
+      {&ops::kExpertBiasGrad, expert_bias_grad},
+      {&ops::kExpertBiasGradWeights, expert_bias_grad_weights},
       {&ops::kExpertCounts, expert_counts},
       {&ops::kOwnExperts, own_experts},
       {&ops::kExpertRounds, expert_rounds},

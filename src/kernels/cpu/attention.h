@@ -9,10 +9,12 @@
 //
 //   max(kv_begin[i], position - window + 1) ≤ j < kv_end[i],   and j ≤ position where causal.
 //
-// A row that sees no key gives out = 0, lse = -inf and no gradient. Tiles that no row sees are not computed,
-// so short documents cost what they cost. All sums are fp32, in an order that depends on the shape alone: the
-// same bits for every run and number of threads. Online softmax: Milakov and Gimelshein (2018); tiling and
-// backward pass: Dao et al. (2022).
+// A head may have a sink: a score that counts in the sum of exponentials, and so in lse, and has no value
+// (Xiao et al. 2023; gpt-oss). Backward needs to know nothing of it, since out and lse do. A row that sees no
+// key gives out = 0, lse = -inf (the sink, where there is one) and no gradient. Tiles that no row sees are
+// not computed, so short documents cost what they cost. All sums are fp32, in an order that depends on the
+// shape alone: the same bits for every run and number of threads. Online softmax: Milakov and Gimelshein
+// (2018); tiling and backward pass: Dao et al. (2022).
 #pragma once
 
 #include <cstdint>
@@ -50,6 +52,7 @@ struct AttentionShape {
   int64_t kv_pieces = 1;  // more than one: with neither bias nor gradient of one
   bool causal = true;
   int64_t window = 0;      // keys that a row sees, itself included; 0: no limit. Needs causal
+  bool chunked = false;    // the window begins at the last multiple of its size up to the row's position
   float softcap = 0;       // above 0: a score s = scale · q·k counts as softcap · tanh(s / softcap)
   int64_t bias_width = 0;  // distances that the bias of a head has an entry for; 0: no bias. Not with softcap
   int64_t bias_zero = 0;   // the entry of distance 0, of a key at its query's own position
@@ -89,6 +92,7 @@ struct AttentionInputs {
   const int32_t* kv_start = nullptr;
   const int32_t* kv_slot = nullptr;  // int32 [batch]: which sequence of k and v is read; null: the own one
   const float* bias = nullptr;       // [heads, bias_width], where the shape has one
+  const float* sinks = nullptr;      // [heads]; null: there are none. Of forward calls
 };
 
 // lse is float [batch, heads, q_len]. scratch: at least forward_scratch_bytes, aligned to 64 bytes; it may
@@ -105,6 +109,16 @@ struct AttentionMergeShape {
 };
 void merge_attention(const AttentionMergeShape& shape, void* out, float* lse, const void* first,
                      const float* first_lse, const void* second, const float* second_lse);
+
+// d_sinks[heads] of what a forward call with sinks gave: minus the weight of the sink times dout · out,
+// summed over rows in fp64; added to what is there where `accumulate`.
+struct SinkGradShape {
+  int64_t rows = 0, length = 0, heads = 0, head_dim = 0;  // lse is [rows / length, heads, length]
+  DType dtype = DType::kF32;                              // of out and dout [rows, heads, head_dim]
+  bool accumulate = false;
+};
+void sink_gradient(const SinkGradShape& shape, float* d_sinks, const void* dout, const void* out,
+                   const float* lse, const float* sinks);
 
 // Overwritten. dbias [heads, bias_width], where the shape has a bias, is summed over rows and sequences.
 struct AttentionGradients {

@@ -19,7 +19,6 @@ namespace strata::cpu::attention::HWY_NAMESPACE {
 namespace {
 
 constexpr float kLog2e = 1.44269504088896341f;
-constexpr float kLn2 = 0.693147180559945309f;
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 constexpr int64_t kStep = 64;  // keys between two looks at the greatest score
 constexpr int64_t kMostColumns = kMostAttentionDim;
@@ -213,9 +212,9 @@ HWY_ATTR void combine(const Call& call, int64_t task, const DecodeScratch& w) {
       }
     }
     const int64_t head = kv_head * call.group + row / s.q_len, i = row % s.q_len;
-    unpack_row(call.out, s.dtype, call.out_offset(b, i, head), total, s.value_dim,
-               sum == 0.0f ? 0.0f : 1.0f / sum);
-    call.lse[call.row_index(b, i, head)] = sum == 0.0f ? kNone : most * kLn2 + std::log(sum);
+    const FinishedRow done = finished_row(most, sum, call.in.sinks, head);
+    unpack_row(call.out, s.dtype, call.out_offset(b, i, head), total, s.value_dim, done.factor);
+    call.lse[call.row_index(b, i, head)] = done.lse;
   }
 }
 

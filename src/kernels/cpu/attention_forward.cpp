@@ -15,7 +15,6 @@ namespace strata::cpu::attention::HWY_NAMESPACE {
 namespace {
 
 constexpr float kLog2e = 1.44269504088896341f;
-constexpr float kLn2 = 0.693147180559945309f;
 
 // Turns the scores of row r in the columns [begin, end) of its tile into weights relative to the greatest
 // score so far; keys outside [first, last) get weight 0. Returns the factor for what was summed before.
@@ -120,11 +119,10 @@ HWY_ATTR void forward(const Call& call, int64_t task, const ForwardScratch& w) {
     const int64_t head = kv_head * call.group + g;
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t row = g * blocks * kRows + r;
-      const bool none = w.lo[r] >= w.hi[r];
+      const FinishedRow done = finished_row(w.row_max[row], w.row_sum[row], call.in.sinks, head);
       unpack_row(call.out, s.dtype, call.out_offset(b, first + r, head), w.sums + row * value_stride,
-                 s.value_dim, none ? 0.0f : 1.0f / w.row_sum[row]);
-      call.lse[call.row_index(b, first + r, head)] =
-          none ? -std::numeric_limits<float>::infinity() : w.row_max[row] * kLn2 + std::log(w.row_sum[row]);
+                 s.value_dim, done.factor);
+      call.lse[call.row_index(b, first + r, head)] = done.lse;
     }
   }
 }

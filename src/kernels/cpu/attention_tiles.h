@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -94,7 +95,9 @@ inline void visible_keys(const Call& call, int64_t b, int64_t first, int64_t row
     int64_t begin = call.in.kv_begin != nullptr ? call.in.kv_begin[row + r] : 0;
     int64_t end = s.causal ? position + 1 : std::numeric_limits<int64_t>::max();
     if (call.in.kv_end != nullptr) end = std::min<int64_t>(end, call.in.kv_end[row + r]);
-    if (s.window > 0) begin = std::max(begin, position - s.window + 1);
+    if (s.window > 0) {
+      begin = std::max(begin, s.chunked ? position / s.window * s.window : position - s.window + 1);
+    }
     begin = call.keys_below(b, begin);
     end = call.keys_below(b, end);
     if (begin >= end) begin = end = r > 0 ? hi[r - 1] : 0;
@@ -106,6 +109,22 @@ inline void visible_keys(const Call& call, int64_t b, int64_t first, int64_t row
                  first + r, b);
   }
   for (int64_t r = rows; r < align_up(rows, kRows); ++r) lo[r] = hi[r] = hi[rows - 1];
+}
+
+// What a row's sums are multiplied by, and its lse, from its greatest score in units of log 2 and its sum of
+// exponentials relative to that; 0 and -inf where it sees no key.
+struct FinishedRow {
+  float factor, lse;
+};
+inline FinishedRow finished_row(float most, float sum, const float* sinks, int64_t head) {
+  constexpr float kLn2 = 0.693147180559945309f, kLog2e = 1.44269504088896341f;
+  if (sinks == nullptr) {
+    if (sum == 0.0f) return {0.0f, -std::numeric_limits<float>::infinity()};
+    return {1.0f / sum, most * kLn2 + std::log(sum)};
+  }
+  const float sink = sinks[head] * kLog2e, shift = std::max(most, sink);
+  const float shrink = std::exp2(most - shift), all = sum * shrink + std::exp2(sink - shift);
+  return {shrink / all, shift * kLn2 + std::log(all)};
 }
 
 // Hands out consecutive parts of a block of scratch memory, each on a cache line of its own. Without memory

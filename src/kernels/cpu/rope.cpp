@@ -1,5 +1,7 @@
 #include "kernels/cpu/rope.h"
 
+#include <cmath>
+
 #include "base/error.h"
 #include "base/parallel.h"
 #include "kernels/cpu/row_blocks.h"
@@ -86,6 +88,29 @@ void RotateRows(const RopeShape& shape, void* out, const void* in, const float* 
   rows(shape, out, in, table, positions, inverse, begin, end);
 }
 
+template <typename T>
+void temper_rows(const TemperShape& s, void* y, const void* x, const int32_t* positions, int64_t begin,
+                 int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    const T* const from = static_cast<const T*>(x) + row * s.width;
+    T* const to = static_cast<T*>(y) + row * s.width;
+    const auto turns = static_cast<float>((positions[row] + int64_t{1}) / s.floor);
+    const Vector by = constant(1.0f + s.scale * std::log1p(turns));
+    for_vectors(s.q_width, [&](int64_t i, auto span)
+                               HWY_ATTR { store(to + i, hn::Mul(load(from + i, span), by), span); });
+    if (to != from) {
+      std::memcpy(static_cast<void*>(to + s.q_width), from + s.q_width,
+                  static_cast<size_t>(s.width - s.q_width) * sizeof(T));
+    }
+  }
+}
+
+void TemperRows(const TemperShape& shape, void* y, const void* x, const int32_t* positions, int64_t begin,
+                int64_t end) {
+  const auto rows = shape.dtype == DType::kBF16 ? temper_rows<BF16> : temper_rows<float>;
+  rows(shape, y, x, positions, begin, end);
+}
+
 }  // namespace strata::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -93,6 +118,7 @@ HWY_AFTER_NAMESPACE();
 namespace strata::cpu {
 
 HWY_EXPORT(RotateRows);
+HWY_EXPORT(TemperRows);
 
 void rope(const RopeShape& shape, void* out, const void* in, const float* table, const int32_t* positions,
           bool inverse) {
@@ -107,6 +133,13 @@ void rope(const RopeShape& shape, void* out, const void* in, const float* table,
   parallel_ranges(shape.rows, rows_per_task(shape.heads * shape.head_dim), [&](int64_t begin, int64_t end) {
     kernel(shape, out, in, table, positions, inverse, begin, end);
   });
+}
+
+void temper(const TemperShape& shape, void* y, const void* x, const int32_t* positions) {
+  require_activation_dtype(shape.dtype, "temper");
+  const auto kernel = HWY_DYNAMIC_DISPATCH(TemperRows);
+  parallel_ranges(shape.rows, rows_per_task(shape.width),
+                  [&](int64_t begin, int64_t end) { kernel(shape, y, x, positions, begin, end); });
 }
 
 }  // namespace strata::cpu

@@ -30,4 +30,13 @@ void rope(const RopeShape& shape, void* out, const void* in, const float* table,
 void fill_rope_table(float* table, int64_t max_positions, std::span<const double> frequencies,
                      double magnitude = 1);
 
+// Rows [q | rest] with q times 1 + scale · log(1 + ⌊(position + 1) / floor⌋) (ops/temper.h). y may alias x.
+struct TemperShape {
+  int64_t rows = 0, q_width = 0, width = 0;
+  int64_t floor = 1;
+  float scale = 0;
+  DType dtype = DType::kF32;
+};
+void temper(const TemperShape& shape, void* y, const void* x, const int32_t* positions);
+
 }  // namespace strata::cpu

@@ -70,11 +70,13 @@ void attend(const Attention& a, const Array& out, const Array& lse) {
       const int64_t n = task / a.heads * a.length + t, to = (n * a.heads + head) * a.value_dim;
       const Seen seen = a.seen(n);
       std::vector<double> weights;
-      double highest = -std::numeric_limits<double>::infinity(), total = 0;
+      const double sink = a.sinks.present() ? a.sinks.at(head) : -std::numeric_limits<double>::infinity();
+      double highest = sink, total = 0;
       for (int64_t j = seen.begin; j < seen.end; ++j) {
         weights.push_back(score(a, product(a, n, head, seen, j), head, seen, j));
         highest = std::max(highest, weights.back());
       }
+      if (a.sinks.present()) total = std::exp(sink - highest);
       for (double& weight : weights) total += weight = std::exp(weight - highest);
       for (int64_t d = 0; d < a.value_dim; ++d) {
         double mixed = 0;
@@ -83,7 +85,7 @@ void attend(const Attention& a, const Array& out, const Array& lse) {
                    a.v.data.at(at(a.v, a.value_dim, seen.origin + j, kv_head(a, head)) + d);
         out.put(to + d, mixed);
       }
-      if (lse.present()) lse.put(task * a.length + t, weights.empty() ? highest : highest + std::log(total));
+      if (lse.present()) lse.put(task * a.length + t, total == 0 ? highest : highest + std::log(total));
     }
   });
 }

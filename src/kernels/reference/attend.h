@@ -29,6 +29,7 @@ struct Attention {
   Heads q, k, v;
   Array bias = {};  // [heads, width], or absent
   int64_t bias_zero = 0;
+  Array sinks = {};                        // [heads], or absent: of attend
   std::function<Seen(int64_t)> seen = {};  // of query n, counted through all sequences
 
   // What the attributes say; keys of one's own sequence, or of another.

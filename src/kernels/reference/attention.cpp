@@ -3,6 +3,7 @@
 
 #include "base/parallel.h"
 #include "kernels/reference/attend.h"
+#include "ops/temper.h"
 
 namespace strata::reference {
 namespace {
@@ -10,13 +11,14 @@ namespace {
 // Attention over [q | k | v]: row t of a sequence sees the keys from kv_begin (or its window) to itself, or
 // to kv_end where not causal.
 Attention of_sequences(const Call& call, const Array& qkv, const Array& begins, const Array& ends,
-                       const Array& bias) {
+                       const Array& bias, const Array& sinks) {
   const auto& attrs = call.attrs.as<ops::AttentionAttrs>();
   Attention a(attrs, qkv.shape[0], qkv.segments[0], qkv.segments[1]);
   a.q = {qkv, qkv.shape[1], 0};
   a.k = {qkv, qkv.shape[1], qkv.segments[0]};
   a.v = {qkv, qkv.shape[1], qkv.segments[0] + qkv.segments[1]};
   a.bias = bias;
+  a.sinks = sinks;
   const int64_t window = attrs.window, length = a.length;
   const bool causal = attrs.causal;
   a.seen = [=](int64_t n) {
@@ -71,19 +73,59 @@ void rope(const Call& call) {
   });
 }
 
-// (qkv, kv_begin?, kv_end?, bias?) → out, lse
+// (qkv, positions) → y
+void temper(const Call& call) {
+  const auto& attrs = call.attrs.as<ops::TemperAttrs>();
+  const Array& qkv = call.in[0];
+  const int64_t columns = qkv.shape[1];
+  for (int64_t i = 0; i < qkv.shape.elements(); ++i) {
+    const auto turns = static_cast<double>((call.in[1].index_at(i / columns) + 1) / attrs.floor);
+    const bool is_query = i % columns < qkv.segments[0];
+    call.out[0].put(i, qkv.at(i) * (is_query ? 1 + attrs.scale * std::log1p(turns) : 1));
+  }
+}
+
+// (positions, begins?) → begins of chunks
+void chunk_begins(const Call& call) {
+  const int64_t size = call.attrs.as<ops::ChunkAttrs>().size;
+  for (int64_t n = 0; n < call.in[0].shape.elements(); ++n) {
+    const int64_t begin = call.in[1].present() ? call.in[1].index_at(n) : 0;
+    call.out[0].put(n, static_cast<double>(begin + call.in[0].index_at(n) / size * size));
+  }
+}
+
+// (qkv, kv_begin?, kv_end?, bias?, sinks?) → out, lse
 void attention(const Call& call) {
-  attend(of_sequences(call, call.in[0], call.in[1], call.in[2], call.in[3]), call.out[0], call.out[1]);
+  attend(of_sequences(call, call.in[0], call.in[1], call.in[2], call.in[3], call.in[4]), call.out[0],
+         call.out[1]);
 }
 
 // (dout, out, lse, qkv, kv_begin?, kv_end?, bias?) → dqkv, dbias?
 void attention_grad(const Call& call) {
   const Array& dqkv = call.out[0];
-  attend_backward(of_sequences(call, call.in[3], call.in[4], call.in[5], call.in[6]), call.in[0], call.in[1],
-                  call.in[2], dqkv, dqkv, dqkv, call.out[1]);
+  attend_backward(of_sequences(call, call.in[3], call.in[4], call.in[5], call.in[6], {}), call.in[0],
+                  call.in[1], call.in[2], dqkv, dqkv, dqkv, call.out[1]);
 }
 
-// (qkv, key cache, value cache, position, slot, bias?) → out, key cache, value cache
+// (dout, out, lse, sinks) → dsinks
+void sink_grad(const Call& call) {
+  const auto& attrs = call.attrs.as<ops::SinkGradAttrs>();
+  const Array &dout = call.in[0], &out = call.in[1], &lse = call.in[2];
+  const int64_t size = attrs.head_dim, heads = out.shape[1] / size, length = attrs.sequence_length;
+  for (int64_t head = 0; head < heads; ++head) {
+    double sum = 0;
+    for (int64_t n = 0; n < out.shape[0]; ++n) {
+      double product = 0;
+      for (int64_t c = 0; c < size; ++c)
+        product += out.at((n * heads + head) * size + c) * dout.at((n * heads + head) * size + c);
+      sum -=
+          std::exp(call.in[3].at(head) - lse.at((n / length * heads + head) * length + n % length)) * product;
+    }
+    call.out[0].give(head, sum);
+  }
+}
+
+// (qkv, key cache, value cache, position, slot, bias?, sinks?) → out, key cache, value cache
 void cached_attention(const Call& call) {
   const Array &qkv = call.in[0], &keys = call.in[1], &values = call.in[2];
   const auto& attrs = call.attrs.as<ops::AttentionAttrs>();
@@ -93,10 +135,13 @@ void cached_attention(const Call& call) {
   a.k = {keys, width, 0};
   a.v = {values, width, 0};
   a.bias = call.in[5];
-  a.seen = [&call, room, window, length = a.length](int64_t n) {
+  a.sinks = call.in[6];
+  a.seen = [&call, room, window, chunked = attrs.chunked, length = a.length](int64_t n) {
     const int64_t place = call.in[3].index_at(n / length) + n % length;
     return Seen{.origin = call.in[4].index_at(n / length) * room,
-                .begin = window > 0 ? std::max<int64_t>(0, place - window + 1) : 0,
+                .begin = window == 0 ? 0
+                         : chunked   ? place / window * window
+                                     : std::max<int64_t>(0, place - window + 1),
                 .end = place + 1,
                 .position = place};
   };
@@ -119,6 +164,9 @@ std::span<const Row> attention_kernels() {
       {&ops::kAttention, attention},
       {&ops::kAttentionGrad, attention_grad},
       {&ops::kCachedAttention, cached_attention},
+      {&ops::kSinkGrad, sink_grad},
+      {&ops::kTemper, temper},
+      {&ops::kChunkBegins, chunk_begins},
       {&ops::kRopeTable, rope_table},
   };
   return kRows;

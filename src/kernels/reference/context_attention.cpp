@@ -57,9 +57,11 @@ Attention of_rows(const Call& call, size_t first) {
   return a;
 }
 
-// (q, kv, kv_begin?, kv_end?, bias?, rank) → out, lse
+// (q, kv, kv_begin?, kv_end?, bias?, rank, sinks?) → out, lse
 void context_attention(const Call& call) {
-  attend(of_rows(call, 0), call.out[0], call.out[1]);
+  Attention a = of_rows(call, 0);
+  a.sinks = call.in[6];
+  attend(a, call.out[0], call.out[1]);
 }
 
 // (dout, out, lse, q, kv, kv_begin?, kv_end?, bias?, rank) → dq, dkv, dbias?

@@ -9,8 +9,10 @@ namespace {
 
 // Where the rows of a product lie: a row a token, or a row a slot.
 struct Slots {
-  explicit Slots(const Call& call, int operand)
-      : ids(call.in[static_cast<size_t>(operand)]), offsets(call.in[ops::ExpertsIn::kOffsets]) {
+  // Of a product, whose offsets have one place in all of them.
+  Slots(const Call& call, int operand)
+      : Slots(call.in[static_cast<size_t>(operand)], call.in[ops::ExpertsIn::kOffsets]) {}
+  explicit Slots(const Array& ids_of, Array offsets_of = {}) : ids(ids_of), offsets(std::move(offsets_of)) {
     for (int64_t token = 0; token < tokens(); ++token)
       token_of.insert(token_of.end(), static_cast<size_t>(begin(token + 1) - begin(token)), token);
   }
@@ -21,7 +23,7 @@ struct Slots {
   int64_t expert(int64_t slot) const { return ids.index_at(slot); }
 
   const Array& ids;
-  const Array& offsets;
+  const Array offsets;
   std::vector<int64_t> token_of;  // of the slots that tokens have
 };
 
@@ -105,6 +107,49 @@ void experts_grad_weight(const Call& call) {
   });
 }
 
+// (x, ids, weights?, b) → y
+void expert_bias(const Call& call) {
+  const Array &x = call.in[0], &weights = call.in[2], &bias = call.in[3];
+  const Slots slots(call.in[1]);
+  const int64_t columns = x.shape[1], of_row = weights.present() ? slots.ids.shape[1] : 1;
+  parallel_for(x.shape.elements(), [&](int64_t i) {
+    const int64_t first = i / columns * of_row;
+    double sum = x.at(i);
+    for (int64_t slot = first; slot < first + of_row; ++slot)
+      sum += (weights.present() ? weights.at(slot) : 1) * bias.at(slots.expert(slot) * columns + i % columns);
+    call.out[0].put(i, sum);
+  });
+}
+
+// (dy, ids, weights?) → db
+void expert_bias_grad(const Call& call) {
+  const Array &dy = call.in[0], &weights = call.in[2], &db = call.out[0];
+  const Slots slots(call.in[1]);
+  const int64_t columns = dy.shape[1];
+  parallel_for(db.shape[0], [&](int64_t i) {
+    double sum = 0;
+    for (int64_t slot = 0; slot < slots.ids.shape.elements(); ++slot) {
+      if (slots.expert(slot) != i / columns) continue;
+      const int64_t row = weights.present() ? slot / slots.ids.shape[1] : slot;
+      sum += (weights.present() ? weights.at(slot) : 1) * dy.at(row * columns + i % columns);
+    }
+    db.give(i, sum);
+  });
+}
+
+// (dy, ids, b) → dweights
+void expert_bias_grad_weights(const Call& call) {
+  const Array &dy = call.in[0], &bias = call.in[2];
+  const Slots slots(call.in[1]);
+  const int64_t columns = dy.shape[1];
+  parallel_for(slots.ids.shape.elements(), [&](int64_t slot) {
+    double sum = 0;
+    for (int64_t c = 0; c < columns; ++c)
+      sum += dy.at(slot / slots.ids.shape[1] * columns + c) * bias.at(slots.expert(slot) * columns + c);
+    call.out[0].put(slot, sum);
+  });
+}
+
 // (ids, targets?) → counts
 void expert_counts(const Call& call) {
   const Array &ids = call.in[0], &targets = call.in[1], &counts = call.out[0];
@@ -143,6 +188,9 @@ std::span<const Row> experts_kernels() {
       {&ops::kExpertsOut, to_tokens<false>},
       {&ops::kExpertsOutGradInput, to_slots<true>},
       {&ops::kExpertsOutGradWeight, experts_grad_weight<false>},
+      {&ops::kExpertBias, expert_bias},
+      {&ops::kExpertBiasGrad, expert_bias_grad},
+      {&ops::kExpertBiasGradWeights, expert_bias_grad_weights},
       {&ops::kExpertCounts, expert_counts},
       {&ops::kOwnExperts, own_experts},
       {&ops::kExpertRounds, expert_rounds},

@@ -1,0 +1,18 @@
+// The experts' FFNs of a layer. Internal to the mixtures of experts.
+#pragma once
+
+#include <string>
+
+#include "layers/layers.h"
+
+namespace strata::layers {
+
+// A value of this name that the nodes of a step add to.
+ValueId step_metric(Context& context, std::string name, DType dtype, int64_t elements);
+
+// y, with a row for each of x: what its experts give, by its weights of them. Parameters
+// NAME.experts.up.weight, NAME.experts.down.weight, and with biases NAME.experts.up.bias and
+// NAME.experts.down.bias.
+ValueId experts_of(Context& context, const MoeSpec& spec, ValueId x, const ops::Routed& routed);
+
+}  // namespace strata::layers
