@@ -101,10 +101,11 @@ TableSpec model_table() {
           key("tie_word_embeddings", &ModelTable::tie_word_embeddings, "One matrix for embedding and head."),
           key("rope_theta", &ModelTable::rope_theta, "Base of the rotary embedding.",
               above_to(0, models::kMostTheta)),
-          key("mtp_loss_weight", &ModelTable::mtp_loss_weight,
-              "Weight of the loss of layers that predict further tokens (num_nextn_predict_layers of the "
-              "config.json); 0: they are left out; auto: 0.3.",
-              between(0, 1000)),
+          on_resume(key("mtp_loss_weight", &ModelTable::mtp_loss_weight,
+                        "Weight of the loss of layers that predict further tokens (num_nextn_predict_layers "
+                        "of the config.json); 0: they are left out; auto: 0.3.",
+                        between(0, 1000)),
+                    ResumeClass::kAccept),
           later(key("allow_leaking_routing", &ModelTable::allow_leaking_routing,
                     "Train a model whose experts are chosen with a view of later tokens.")),
           key("override", &ModelTable::overrides, "Any config.json key of the family."),

@@ -113,7 +113,8 @@ std::string tables_of(const ModelConfig& config) {
   if (config.token_types > 0) text += ", token types";
   if (config.head_transform) text += ", a layer before the head";
   if (config.scaled_head) text += ", head × 1/√d";
-  if (config.predict_layers > 0) text += fmt::format(", {} further tokens predicted", config.predict_layers);
+  if (config.predict_layers == 1) text += ", a further token predicted";
+  if (config.predict_layers > 1) text += fmt::format(", {} further tokens predicted", config.predict_layers);
   return text;
 }
 

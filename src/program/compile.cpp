@@ -258,7 +258,7 @@ std::shared_ptr<const ProgramSet> compile(const std::vector<Request>& requests,
     if (budget > 0 && candidate.set->arena_bytes > budget) throw DoesNotFit(compiler.finish(candidate));
     return candidate;
   };
-  const int64_t blocks = options.model.blocks();
+  const int64_t blocks = options.model.blocks() + options.model.predict_layers;
   if (options.recompute) {
     const int64_t full = *options.recompute == Recompute::kFull ? blocks : 0;
     return compiler.finish(demand(*options.recompute, full));

@@ -31,6 +31,7 @@ TEST(ResumeTest, ClassesOfTheTables) {
                                    {"debug.reference_kernels=true", config::ResumeClass::kFree},
                                    {"run.folder=elsewhere", config::ResumeClass::kFree},
                                    {"run.seed=5", config::ResumeClass::kRefused},
+                                   {"model.mtp_loss_weight=0.1", config::ResumeClass::kAccept},
                                    {"optimizer.lr=0.5", config::ResumeClass::kAccept},
                                    {"schedule.name=wsd", config::ResumeClass::kAccept},
                                    {"data.shuffle=false", config::ResumeClass::kAccept},
