@@ -104,6 +104,13 @@ int run_export(const ConvertOptions& options) {
   refuse_existing("strata checkpoint export", options.target, options.force);
   const uint64_t shard_bytes = shard_bytes_of(options);
   ModelFolder folder = open_folder(options.source);
+  if (const auto router = folder.model.experts.router; router != models::Experts::Router::kTopK) {
+    throw ConfigError(
+        "[{}] a configuration whose router has no exact counterpart in {}: it is \"{}\" (moe.router); its "
+        "directory "
+        "is read by strata alone",
+        options.source, options.format == "gguf" ? "llama.cpp" : "transformers", models::name_of(router));
+  }
   if (options.format == "gguf" && folder.model.predict_layers > 0) {
     log_warning("layers that predict further tokens are left out: a .gguf file of ours holds none");
     folder.model.predict_layers = 0;

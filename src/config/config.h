@@ -27,8 +27,11 @@ enum class Residual { kAuto, kBf16, kFp32 };
 enum class Recompute { kAuto, kNone, kSelective, kFull };
 enum class DeviceKind { kAuto, kCpu, kCuda };
 enum class ReduceDtype { kFp32, kBf16 };
-enum class ContextKind { kAllGather, kRing, kUlysses };  // as layers::ContextKind
-enum class Balance { kSequence, kMicroBatch, kGlobal };
+enum class ContextKind { kAllGather, kRing, kUlysses };                      // as layers::ContextKind
+enum class Balance { kSequence, kMicroBatch, kGlobal };                      // as layers::MoeSpec
+enum class Router { kAuto, kTopK, kHash, kTwoLevel, kExpertChoice, kSoft };  // as layers::MoeSpec
+enum class Drop { kPosition, kProbability };                                 // as ops::CapacityAttrs::Keep
+enum class CapacityOver { kSequence, kMicroBatch };
 enum class Dispatch { kAuto, kFlat, kTwoLevel };
 enum class Progress { kAuto, kInline, kThread };
 enum class Backend { kAuto, kLocal, kMpi, kNccl };
@@ -209,12 +212,19 @@ struct ParallelTable {
 };
 
 struct MoeTable {
+  Router router = Router::kAuto;  // auto: the model's
+  Auto<int64_t> groups;
+  int64_t kept_groups = 1;
+  Auto<int64_t> slots;
   Balance balance = Balance::kSequence;
   bool pool_layers = false;
   Auto<double> aux_coef;  // auto: the family's
   Auto<double> z_coef;
   Auto<double> bias_rate;
-  LaterValue capacity_factor = std::string("auto");
+  Auto<double> capacity_factor;
+  int64_t min_capacity = 1;
+  Drop drop = Drop::kPosition;
+  CapacityOver capacity_over = CapacityOver::kSequence;
   bool force_balanced = false;
 };
 

@@ -15,6 +15,7 @@
 #include "config/objective.h"
 #include "config/pipeline.h"
 #include "config/resolve.h"
+#include "config/resolve_moe.h"
 #include "config/value_json.h"
 #include "device/cpu/device.h"
 #include "device/reference/device.h"
@@ -188,8 +189,10 @@ void check_start(const RunConfig& config, const models::ModelConfig& model, std:
   for (std::string& problem : models::mup_faults(model))
     fault("model.mup_base_hidden_size", std::move(problem));
   // By the family: its config.json has a factor of its scheme where others have a standard deviation.
-  if (model.family->name == "t5" && config.model.init_scheme != InitScheme::kAuto) {
-    fault("model.init_scheme", "found it for t5, which starts by a scheme of its own; leave it out");
+  if (model.init == models::InitScheme::kT5 && config.model.init_scheme != InitScheme::kAuto) {
+    fault("model.init_scheme",
+          fmt::format("found it for {}, which starts by a scheme of its own; leave it out",
+                      model.family->name));
   }
   const bool by_sizes =
       model.init == models::InitScheme::kSmallWang || model.init == models::InitScheme::kMitchell;
@@ -231,16 +234,6 @@ Path model_folder(const RunConfig& config) {
 
 namespace {
 
-void apply_moe(const MoeTable& moe, models::Experts& experts) {
-  using Balance = models::Experts::Balance;
-  experts.balance = moe.balance == config::Balance::kMicroBatch ? Balance::kMicroBatch : Balance::kSequence;
-  experts.pool_layers = moe.pool_layers;
-  experts.balance_coefficient = moe.aux_coef.value_or(experts.balance_coefficient);
-  experts.z_coefficient = moe.z_coef.value_or(experts.z_coefficient);
-  experts.bias_rate = moe.bias_rate.value_or(experts.bias_rate);
-  experts.route.force_balanced = moe.force_balanced;
-}
-
 // Without a weight the layers are left out; so they are, where nothing is asked for, of a model whose files
 // lack them, as those that transformers has written do.
 void apply_prediction(const RunConfig& config, models::ModelConfig& model) {
@@ -262,54 +255,6 @@ void check_prediction(const RunConfig& config, const models::ModelConfig& model,
                                 model.family->name)});
 }
 
-// How ranks share experts that the model has.
-void check_shared_experts(const RunConfig& config, const models::Experts& experts,
-                          std::vector<Fault>& faults) {
-  const ParallelTable& parallel = config.parallel;
-  if (parallel.expert > 1 && experts.count % parallel.expert != 0) {
-    faults.push_back(
-        {"parallel.expert", config.origin_of("parallel.expert"),
-         fmt::format("found {}, and the model has {} experts, which so many ranks cannot share equally; "
-                     "expected a divisor of them",
-                     parallel.expert, experts.count)});
-  }
-  if (experts.intermediate_size % parallel.expert_tensor != 0) {
-    faults.push_back({"parallel.expert_tensor", config.origin_of("parallel.expert_tensor"),
-                      fmt::format("found {}, and an expert is {} wide; expected a divisor of it",
-                                  parallel.expert_tensor, experts.intermediate_size)});
-  }
-}
-
-// Settings of experts that the model does not have.
-void check_moe(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
-  if (model.experts.count > 0) {
-    check_shared_experts(config, model.experts, faults);
-    if (model.experts.router_bias || config.moe.bias_rate.is_word()) return;
-    faults.push_back({"moe.bias_rate", config.origin_of("moe.bias_rate"),
-                      fmt::format("found it for {}, whose routers have no bias; leave it out, moe.aux_coef "
-                                  "balances its experts",
-                                  model.family->name)});
-    return;
-  }
-  const MoeTable usual;
-  const auto check = [&](const char* key, bool is_set) {
-    if (!is_set) return;
-    faults.push_back(
-        {key, config.origin_of(key),
-         fmt::format("found it for {}, which has no experts; leave it out", model.family->name)});
-  };
-  check("moe.balance", config.moe.balance != usual.balance);
-  check("moe.pool_layers", config.moe.pool_layers);
-  check("moe.aux_coef", !config.moe.aux_coef.is_word());
-  check("moe.z_coef", !config.moe.z_coef.is_word());
-  check("moe.bias_rate", !config.moe.bias_rate.is_word());
-  check("moe.force_balanced", config.moe.force_balanced);
-  check("parallel.expert", config.parallel.expert != 1);
-  check("parallel.expert_tensor", config.parallel.expert_tensor != 1);
-  check("parallel.dispatch", config.parallel.dispatch != Dispatch::kAuto);
-  check("parallel.expert_capacity", !config.parallel.expert_capacity.is_word());
-}
-
 }  // namespace
 
 models::ModelConfig resolve_model(const RunConfig& config) {
@@ -324,6 +269,9 @@ models::ModelConfig resolve_model(const RunConfig& config) {
     model = models::preset(config.model.preset);
   } else {
     model = model_of_family(config.model);
+    // Where experts are as wide as the FFN, one key says both.
+    if (model.experts.count > 0 && models::faults_of(model).empty())
+      model = models::read_config_json(models::write_config_json(model, DType::kF32), where);
   }
   std::vector<std::pair<std::string, std::string>> overrides;
   if (const auto* table = config.model.overrides.get_if<ConfigValue::Table>()) {
@@ -335,7 +283,7 @@ models::ModelConfig resolve_model(const RunConfig& config) {
   model.init_std = config.model.init_std.value_or(model.init_std);
   model.mup = {.base_hidden_size = config.model.mup_base_hidden_size.value_or(0),
                .base_head_dim = config.model.mup_base_head_dim.value_or(0)};
-  apply_moe(config.moe, model.experts);
+  apply_moe(config, model.experts);
   apply_prediction(config, model);
   return model;
 }

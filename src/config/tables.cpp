@@ -106,8 +106,8 @@ TableSpec model_table() {
                         "of the config.json); 0: they are left out; auto: 0.3.",
                         between(0, 1000)),
                     ResumeClass::kAccept),
-          later(key("allow_leaking_routing", &ModelTable::allow_leaking_routing,
-                    "Train a model whose experts are chosen with a view of later tokens.")),
+          key("allow_leaking_routing", &ModelTable::allow_leaking_routing,
+              "Train a model whose experts are chosen with a view of later tokens, or of other sequences."),
           key("override", &ModelTable::overrides, "Any config.json key of the family."),
       });
 }

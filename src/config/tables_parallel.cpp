@@ -1,5 +1,6 @@
 // [parallel] and [moe] of RUN.toml; keys that belong to later versions accept their defaults.
 #include "config/fields.h"
+#include "models/model.h"
 
 namespace strata::config {
 namespace {
@@ -110,11 +111,30 @@ TableSpec moe_table() {
   return table(
       "moe", ResumeClass::kAccept, &RunConfig::moe, "Models with experts.",
       {
+          key("router", &T::router,
+              "Who chooses: top_k, each token its experts; hash, a hash of the token's id; two_level, each "
+              "token a "
+              "group of experts and then an expert of it; expert_choice, each expert its tokens; soft, "
+              "nobody: "
+              "experts read means of all tokens. The last two let later tokens move earlier ones, and write "
+              "no "
+              "text. auto: the model's.",
+              choice({"auto", "top_k", "hash", "two_level", "expert_choice", "soft"})),
+          key("groups", &T::groups,
+              "Of two_level: groups of experts; auto: the divisor of the experts that is nearest their root.",
+              between(1, models::kMostExperts)),
+          key("kept_groups", &T::kept_groups, "Of two_level: groups that a token goes to.",
+              between(1, models::kMostExperts)),
+          key("slots", &T::slots,
+              "Of soft: slots of an expert; auto: as many as tokens would go to it, were a token's experts "
+              "equally "
+              "busy.",
+              between(1, models::kMostWidth)),
           key("balance", &T::balance,
               "Tokens over which the balancing loss is taken: of each sequence, so that it does not hang on "
-              "the "
-              "layout; or micro_batch, a rank's micro-batch, so that it does.",
-              choice({"sequence", "micro_batch", "global"}, {"global"})),
+              "the layout; micro_batch, a rank's micro-batch, so that it does; or global, with the counts of "
+              "all ranks' micro-batches of the step so far.",
+              choice({"sequence", "micro_batch", "global"})),
           key("pool_layers", &T::pool_layers,
               "One balancing loss for all layers together, as transformers has it, not one for each."),
           key("aux_coef", &T::aux_coef,
@@ -129,7 +149,23 @@ TableSpec moe_table() {
               "down "
               "for the others; auto: 0.001 for families that have one.",
               between(0, 1)),
-          later(key("capacity_factor", &T::capacity_factor, "Room of an expert; auto: the family's.")),
+          key("capacity_factor", &T::capacity_factor,
+              "Room of an expert, as a factor of its equal share; slots that are over are dropped. 0: as "
+              "much "
+              "as it needs; below 0: the same, but at most this factor's (Tutel); auto: the family's, else "
+              "0.",
+              between(-kMostCoefficient, kMostCoefficient)),
+          key("min_capacity", &T::min_capacity,
+              "By the factor, an expert has room for at least so many slots.", between(1, 1e9)),
+          key("drop", &T::drop,
+              "Which slots an expert keeps that has too many: the first by position, or those of the "
+              "greatest "
+              "probability, which lets later tokens move earlier ones.",
+              choice({"position", "probability"})),
+          key("capacity_over", &T::capacity_over,
+              "Tokens that share an expert's room: those of a sequence, or of a rank's micro-batch, whose "
+              "sequences move each other then.",
+              choice({"sequence", "micro_batch"})),
           key("force_balanced", &T::force_balanced,
               "Give every expert equally many tokens whatever the router says: for measuring, never to "
               "train."),

@@ -328,6 +328,7 @@ std::vector<OpCase> make_cases() {
   add_context_rows(cases);
   add_experts_rows(cases);
   add_latent_rows(cases);
+  add_routers_rows(cases);
   add_update_rows(cases);
   return cases;
 }

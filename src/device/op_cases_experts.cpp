@@ -1,7 +1,10 @@
 // Rows of a mixture of experts.
 #include <fmt/core.h>
 
+#include <limits>
+
 #include "device/op_operands.h"
+#include "ops/capacity.h"
 #include "ops/expert_parallel.h"
 #include "ops/experts.h"
 #include "ops/ops.h"
@@ -48,6 +51,16 @@ Operand ids_of(const Sizes& s) {
           }};
 }
 
+// The same where every fourth token, and here and there another slot, has been dropped.
+Operand ids_with_dropped(const Sizes& s) {
+  Operand ids = ids_of(s);
+  ids.content = [k = s.k, all = ids.content](int64_t i) {
+    const int64_t token = i / k;
+    return token % 4 == 1 || i % 5 == 3 ? -1.0 : all(i);
+  };
+  return ids;
+}
+
 // A token's logits are all far apart, in another order for every token.
 Operand logits_of(const Sizes& s) {
   return f32_of({s.tokens, s.experts}, [experts = s.experts](int64_t i) {
@@ -78,14 +91,20 @@ void add_products(std::vector<OpCase>& cases, Sizes s, bool offsets) {
   }
   const Operand x = act({s.tokens, s.inputs}), h = act({slots, s.inputs});
   const Operand y = act({s.tokens, s.outputs}), y_of_slots = act({slots, s.outputs});
-  cases.push_back(s.row("experts_in", ops::kExpertsIn, {x, ids, w, begins}, attrs));
-  cases.push_back(
-      s.row("experts_in_grad_input", ops::kExpertsInGradInput, {y_of_slots, ids, w, begins}, attrs));
-  cases.push_back(
-      s.row("experts_in_grad_weight", ops::kExpertsInGradWeight, {y_of_slots, x, ids, begins}, attrs));
-  cases.push_back(s.row("experts_out", ops::kExpertsOut, {h, ids, w, begins}, attrs));
-  cases.push_back(s.row("experts_out_grad_input", ops::kExpertsOutGradInput, {y, ids, w, begins}, attrs));
-  cases.push_back(s.row("experts_out_grad_weight", ops::kExpertsOutGradWeight, {y, h, ids, begins}, attrs));
+  for (const bool dropped : {false, true}) {
+    if (dropped && offsets) break;
+    if (dropped) ids = ids_with_dropped(s);
+    const auto row = [&](const char* name, const graph::OpDef& op, std::vector<Operand> operands) {
+      cases.push_back(s.row(std::string(name) + (dropped ? "_dropped" : ""), op, std::move(operands), attrs));
+    };
+    row("experts_in", ops::kExpertsIn, {x, ids, w, begins});
+    row("experts_in_grad_input", ops::kExpertsInGradInput, {y_of_slots, ids, w, begins});
+    row("experts_in_grad_weight", ops::kExpertsInGradWeight, {y_of_slots, x, ids, begins});
+    row("experts_out", ops::kExpertsOut, {h, ids, w, begins});
+    row("experts_out_grad_input", ops::kExpertsOutGradInput, {y, ids, w, begins});
+    row("experts_out_grad_weight", ops::kExpertsOutGradWeight, {y, h, ids, begins});
+  }
+  ids = ids_of(s);
   if (offsets) return;
   const Operand bias = f32({s.experts * s.outputs}), weights = f32({s.tokens, s.k});
   cases.push_back(s.row("expert_bias", ops::kExpertBias, {y_of_slots, ids, absent(), bias}, attrs));
@@ -94,6 +113,10 @@ void add_products(std::vector<OpCase>& cases, Sizes s, bool offsets) {
   cases.push_back(s.row("expert_bias_grad_weighted", ops::kExpertBiasGrad, {y, ids, weights}, attrs));
   cases.push_back(s.row("expert_bias_grad_weights", ops::kExpertBiasGradWeights, {y, ids, bias}, attrs));
   cases.push_back(s.row("expert_counts", ops::kExpertCounts, {ids, absent()}, attrs, {}));
+  const Operand counts{.dtype = DType::kI64, .shape = {s.experts}, .content = [](int64_t e) {
+                         return static_cast<double>(64 * (e * 1000 % 77));
+                       }};
+  cases.push_back(s.row("running_counts", ops::kRunningCounts, {counts}, {}, {}));
   cases.push_back(s.row("expert_counts_of_targets", ops::kExpertCounts, {ids, targets_of(s)}, attrs, {}));
 }
 
@@ -191,6 +214,7 @@ void add_routes(std::vector<OpCase>& cases, const Sizes& s) {
     std::string name;
     Operand bias;
     RouteAttrs attrs;
+    Operand tokens = absent();
   };
   std::vector<Form> forms{
       {"", absent(), {.k = s.k}},
@@ -203,6 +227,9 @@ void add_routes(std::vector<OpCase>& cases, const Sizes& s) {
       {"_balanced", absent(), {.k = s.k, .normalize = true, .force_balanced = true}}};
   if (s.experts % 4 == 0 && s.k <= s.experts / 2) {
     forms.push_back({"_groups", absent(), {.k = s.k, .groups = 4, .kept_groups = 2}});
+    forms.push_back({"_groups_sum",
+                     absent(),
+                     {.k = s.k, .groups = 4, .kept_groups = 2, .group_score = RouteAttrs::GroupScore::kSum}});
     forms.push_back({"_groups_best_two",
                      bias,
                      {.k = s.k,
@@ -211,11 +238,36 @@ void add_routes(std::vector<OpCase>& cases, const Sizes& s) {
                       .kept_groups = 2,
                       .group_score = RouteAttrs::GroupScore::kBestTwo}});
   }
+  forms.push_back(
+      {"_hashed", absent(), {.k = s.k, .normalize = true, .hash_stream = 3}, i32(s.tokens, 1000)});
   for (const Form& form : forms) {
-    cases.push_back(
-        s.row("route" + form.name, ops::kRoute, {logits, form.bias}, form.attrs, {ops::Route::kWeights}));
+    cases.push_back(s.row("route" + form.name, ops::kRoute, {logits, form.bias, form.tokens}, form.attrs,
+                          {ops::Route::kWeights}));
     cases.push_back(s.row("route_grad" + form.name, ops::kRouteGrad, {given, logits, ids_of(s)}, form.attrs));
   }
+}
+
+void add_capacities(std::vector<OpCase>& cases, const Sizes& s) {
+  using Keep = ops::CapacityAttrs::Keep;
+  // Many of the same weight, and none that is a number here and there.
+  const Operand weights = f32_of({s.tokens, s.k}, [](int64_t i) {
+    return i % 11 == 7 ? std::numeric_limits<double>::quiet_NaN() : 0.1 * static_cast<double>(i * 5 % 7);
+  });
+  const Operand begins = i32_by(s.tokens, [rows = s.rows](int64_t i) {
+    return static_cast<double>(i % rows < rows / 2 ? 0 : rows / 2);
+  });
+  for (const int64_t capacity : {int64_t{1}, std::max<int64_t>(2, s.rows / 2)}) {
+    const auto add = [&](const char* name, Keep keep, const Operand& documents) {
+      cases.push_back(s.row(
+          fmt::format("limit_experts_{}_{}", capacity, name), ops::kLimitExperts,
+          {ids_of(s), weights, documents},
+          ops::CapacityAttrs{.experts = s.experts, .rows = s.rows, .capacity = capacity, .keep = keep}, {}));
+    };
+    add("first", Keep::kFirst, absent());
+    add("first_of_documents", Keep::kFirst, begins);
+    add("greatest", Keep::kGreatest, absent());
+  }
+  cases.push_back(s.row("weights_of_kept", ops::kWeightsOfKept, {f32({s.tokens, s.k}), ids_with_dropped(s)}));
 }
 
 void add_balance(std::vector<OpCase>& cases, const Sizes& s) {
@@ -230,17 +282,28 @@ void add_balance(std::vector<OpCase>& cases, const Sizes& s) {
     cases.push_back(s.row(fmt::format("router_sums_grad{}", name), ops::kRouterSumsGrad,
                           {f32({groups, s.experts}), logits}, attrs));
   }
-  const ops::BalanceLossAttrs balance{.coefficient = 0.3, .k = s.k};
   // One group of all tokens cannot be cut.
   const int64_t groups = s.ragged ? 1 : s.tokens / s.rows;
-  const Operand counts =
-      constant(f32_of({groups, s.experts}, [](int64_t i) { return static_cast<double>(i * 3 % 7); }));
-  cases.push_back(
-      s.row("balance_loss", ops::kBalanceLoss, {positive({groups, s.experts}), counts, targets}, balance));
-  cases.push_back(s.row("balance_loss_grad", ops::kBalanceLossGrad, {counts, targets}, balance));
+  for (const auto& [name, rows, layers] :
+       {std::tuple{"", groups, int64_t{1}}, std::tuple{"_same_counts", int64_t{1}, int64_t{3}}}) {
+    const int64_t of_group = s.tokens / groups;
+    const ops::BalanceLossAttrs balance{
+        .coefficient = 0.3, .k = s.k, .rows = of_group, .tokens = layers * of_group};
+    const Operand counts =
+        constant(f32_of({rows, s.experts}, [](int64_t i) { return static_cast<double>(1 + i * 3 % 7); }));
+    cases.push_back(s.row(fmt::format("balance_loss{}", name), ops::kBalanceLoss,
+                          {positive({groups, s.experts}), counts, targets}, balance));
+    cases.push_back(
+        s.row(fmt::format("balance_loss_grad{}", name), ops::kBalanceLossGrad, {counts, targets}, balance));
+  }
   const ops::ZLossAttrs z{0.02};
   cases.push_back(s.row("router_z_loss", ops::kRouterZLoss, {logits, targets}, z));
   cases.push_back(s.row("router_z_loss_grad", ops::kRouterZLossGrad, {logits, targets}, z));
+  // Of sequences of `rows` tokens, each with three targets.
+  const ops::ZLossAttrs apart{0.02, s.tokens / groups};
+  const Operand others = i32_by(3 * groups, [](int64_t i) { return i % 4 == 2 ? -1.0 : 5.0; });
+  cases.push_back(s.row("router_z_loss_apart", ops::kRouterZLoss, {logits, others}, apart));
+  cases.push_back(s.row("router_z_loss_apart_grad", ops::kRouterZLossGrad, {logits, others}, apart));
 }
 
 void add_row_scales(std::vector<OpCase>& cases, const Sizes& s) {
@@ -264,6 +327,7 @@ void add_experts_rows(std::vector<OpCase>& cases) {
     for (const double share : {1.0, 0.4}) add_shared_experts(cases, sizes, share);
     add_own_experts(cases, sizes);
     add_routes(cases, sizes);
+    add_capacities(cases, sizes);
     add_balance(cases, sizes);
     add_row_scales(cases, sizes);
   }

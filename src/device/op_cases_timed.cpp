@@ -4,15 +4,20 @@
 #include "graph/loss_seed.h"
 #include "graph/reshard.h"
 #include "graph/sum.h"
+#include "ops/capacity.h"
 #include "ops/clamp.h"
 #include "ops/context_attention.h"
+#include "ops/expert_choice.h"
 #include "ops/expert_parallel.h"
 #include "ops/experts.h"
+#include "ops/jitter.h"
 #include "ops/latent_attention.h"
 #include "ops/ops.h"
 #include "ops/predict.h"
 #include "ops/router.h"
 #include "ops/temper.h"
+#include "ops/soft_experts.h"
+#include "ops/two_level.h"
 #include "optim/optimizer.h"
 #include "optim/router_bias.h"
 
@@ -289,7 +294,8 @@ std::span<const UntimedOp> untimed_ops() {
   static constexpr std::string_view kOnce = "once, before the first step", kScalars = "a few numbers",
                                     kBody = "by the ops of its body",
                                     kPass = "one pass, priced by the bandwidth",
-                                    kText = "writes text, of which nothing is predicted";
+                                    kText = "writes text, of which nothing is predicted",
+                                    kOther = "of routers that no published model has";
   static const UntimedOp kUntimed[] = {
       {&ops::kConstant, kOnce},
       {&ops::kRopeTable, kOnce},
@@ -318,6 +324,20 @@ std::span<const UntimedOp> untimed_ops() {
       {&ops::kExpertParallel, kBody},
       {&ops::kExpertParallelGradInput, kBody},
       {&ops::kExpertParallelGradWeight, kBody},
+      {&ops::kJitter, "small beside the experts that it is in front of"},
+      {&ops::kExpertChoice, kOther},
+      {&ops::kExpertChoiceGrad, kOther},
+      {&ops::kGatherRows, kOther},
+      {&ops::kScatterRows, kOther},
+      {&ops::kSoftDispatch, kOther},
+      {&ops::kSoftDispatchGrad, kOther},
+      {&ops::kSoftCombine, kOther},
+      {&ops::kSoftCombineGrad, kOther},
+      {&ops::kTwoLevelLogits, kOther},
+      {&ops::kTwoLevelLogitsGrad, kOther},
+      {&ops::kLimitExperts, kScalars},
+      {&ops::kWeightsOfKept, kScalars},
+      {&ops::kRunningCounts, kScalars},
       {&ops::kCrossEntropyLoss, kScalars},
       {&ops::kCrossEntropyLossGrad, kScalars},
       {&ops::kTakeRow, kText},

@@ -72,6 +72,7 @@ void add_attention_rows(std::vector<OpCase>& cases);  // op_cases_attention.cpp
 void add_context_rows(std::vector<OpCase>& cases);    // op_cases_context.cpp
 void add_experts_rows(std::vector<OpCase>& cases);    // op_cases_experts.cpp
 void add_latent_rows(std::vector<OpCase>& cases);     // op_cases_latent.cpp
+void add_routers_rows(std::vector<OpCase>& cases);    // op_cases_routers.cpp
 void add_update_rows(std::vector<OpCase>& cases);     // op_cases_update.cpp
 
 }  // namespace strata::device::op_rows

@@ -135,7 +135,15 @@ tags:
 )",
                                  hub_task(model));
   text += fmt::format("# {}\n\n", facts.run.empty() ? "A pretrained model" : facts.run);
-  text += "Pretrained with Strata. The licence is not chosen yet.\n\n| | |\n| --- | --- |\n";
+  text += "Pretrained with Strata. The licence is not chosen yet.\n\n";
+  if (!facts.leaks.empty()) {
+    text +=
+        "**Its routing leaks: while it was trained, tokens saw others that they had to predict, so that its "
+        "losses are too low and cannot be compared.**\n\n";
+    for (const std::string& leak : facts.leaks) text += fmt::format("- {}\n", leak);
+    text += "\n";
+  }
+  text += "| | |\n| --- | --- |\n";
   const auto row = [&](std::string_view what, const std::string& value) {
     if (!value.empty()) text += fmt::format("| {} | {} |\n", what, value);
   };

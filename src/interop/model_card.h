@@ -28,7 +28,8 @@ struct TrainingFacts {
   std::string data;  // its sources, for a reader; empty: not known
   checkpoint::Health health;
   std::string program;
-  std::string run_toml;  // the resolved configuration; empty where it is not known
+  std::string run_toml;            // the resolved configuration; empty where it is not known
+  std::vector<std::string> leaks;  // how its routing let tokens see later ones (models::routing_leaks)
 };
 
 // README.md, with the front matter that the Hugging Face hub reads. The licence is left to whoever publishes.

@@ -102,7 +102,9 @@ std::vector<BatchTensor> batch_tensors(const Context& context) {
     placements = placed(context.graph.mesh(), {"replicate", "shard"}, kRows);
     // Ranks that have whole sequences for attention read there what it sees.
     const bool for_attention = std::string_view(name).ends_with("kv_begin");
-    if (shares_sequences(context) && !(for_attention && context.context_kind == ContextKind::kUlysses))
+    const bool of_rows = std::string_view(name) != "samples";
+    if (shares_sequences(context) && of_rows &&
+        !(for_attention && context.context_kind == ContextKind::kUlysses))
       placements[static_cast<size_t>(context.graph.mesh().axis("context"))] = kRows;
   };
   const bool reads_encoder_tokens = encoder && context.mode != Mode::kCached;
@@ -114,6 +116,7 @@ std::vector<BatchTensor> batch_tensors(const Context& context) {
   add(trains, "targets", tokens, Role::kInput, &Context::targets);
   add(trains && context.document_mask, "kv_begin", tokens, Role::kInput, &Context::kv_begin);
   add(trains && encoder, "cross_kv_begin", tokens, Role::kInput, &Context::cross_kv_begin);
+  add(trains && context.counts_samples, "samples", sequences, Role::kInput, &Context::samples);
   add(cached, "cache_position", sequences, Role::kStep, &Context::cache_position);
   add(!trains, "cache_slot", sequences, Role::kStep, &Context::cache_slot);
   add(cached && encoder, "encoder_end", sequences, Role::kStep, &Context::encoder_end);
@@ -164,12 +167,17 @@ Context encoder_of(const Context& context) {
                .activations = context.activations,
                .sequence_length = context.encoder_length,
                .sequences = context.sequences,
+               .target_length = context.sequence_length,
                .sequence_parallel = context.sequence_parallel,
                .share_sequences = context.share_sequences,
                .context_kind = context.context_kind,
                .tokens = context.encoder_tokens,
+               .targets = context.targets,
                .kv_begin = context.encoder_kv_begin,
-               .of_encoder = true};
+               .samples = context.samples,
+               .of_encoder = true,
+               .stages = context.stages,
+               .trains_experts = context.trains_experts};
   make_bidirectional(side);
   return side;
 }

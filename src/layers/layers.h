@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "ops/capacity.h"
 #include "ops/clamp.h"
 #include "ops/ops.h"
 #include "ops/router.h"
@@ -69,7 +70,9 @@ struct Context {
   int64_t sequences = 0;        // in a micro-batch
   int64_t cache_capacity = 0;   // tokens that a slot of a cache can hold, kCached only
   int64_t cache_slots = 0;      // texts that a cache can hold; 0: as many as sequences
+  int64_t target_length = 0;    // of the sequences that targets are of; 0: sequence_length
   bool document_mask = true;    // whether kv_begin is given
+  bool counts_samples = false;  // whether `samples` is given, kSequences only
   // On a mesh with an axis "tensor": between blocks each of its ranks holds a part of the rows (Korthikanti
   // et al. 2022), not all of them.
   bool sequence_parallel = true;
@@ -93,6 +96,7 @@ struct Context {
   ValueId encoder_kv_begin = kNone;  // the same; as kv_begin
   ValueId cross_kv_begin = kNone;    // i32[N], kSequences only; -1: reads nothing
   ValueId cross_kv_end = kNone;      // i32[N], kSequences only: where that document ends
+  ValueId samples = kNone;           // i32[sequences]: numbers of the samples, by which noise is drawn
   ValueId encoder_end = kNone;       // i32[sequences], kCached only: tokens of the text in the slot
   bool of_encoder = false;           // this is the encoder's side of a decoder's context
   // The stages that this rank has, ascending; nullptr: the whole model.
@@ -108,8 +112,9 @@ struct Context {
   // Of each layer with experts, over this rank's tokens: (log Σ exp logits)² of those with a target, f64[1],
   // and how many slots went to each expert, i64[experts].
   std::vector<ValueId> expert_tokens = {};
-  // What their layers' loads add up to, with MoeSpec::pool_layers.
+  // What the loads of so many layers add up to, with MoeSpec::pool_layers.
   ops::RouterSumsOf pooled = {kNone, kNone};
+  int64_t pooled_layers = 0;
 };
 
 // What a graph reads of the batch, or, once a step, of the step block.
@@ -223,14 +228,27 @@ ValueId ffn(Context& context, const FfnSpec& spec, ValueId x);
 // A mixture of experts in the place of an FFN (moe.cpp): each token passes k of the experts, chosen by a
 // router, and the shared one where there is one. Parameters NAME.router.weight, NAME.experts.up.weight and
 // NAME.experts.down.weight (all experts one behind the other), NAME.shared.up.*, NAME.shared.down.*,
-// NAME.shared.gate.weight.
+// NAME.shared.gate.weight; of kTwoLevel NAME.router_groups.weight.
 struct MoeSpec {
+  // Who chooses (routers.h).
+  enum class Router : uint8_t {
+    kTopK,          // each token its experts
+    kHash,          // a hash of the token, which experts weigh as for kTopK
+    kTwoLevel,      // each token groups of experts, then experts of these
+    kExpertChoice,  // each expert its tokens
+    kSoft,          // nobody: all tokens take part in all slots of experts
+  };
   std::string name = {};
+  int64_t layer = 0;  // by which random numbers go
   int64_t hidden_size = 0;
   int64_t experts = 0;
   int64_t intermediate_size = 0;  // of one expert
   ActivationKind activation = ActivationKind::kSilu;
+  bool gated = true;  // f(gate) · up
   ops::RouteAttrs route = {};
+  double jitter = 0;  // of what the router reads, while it trains (ops/jitter.h)
+  Router router = Router::kTopK;
+  int64_t slots = 0;  // kSoft: of an expert
   // NAME.router.bias: experts are chosen by score and bias, and the bias is moved by their loads.
   bool router_bias = false;
   double bias_rate = 0;
@@ -239,12 +257,23 @@ struct MoeSpec {
   ops::ClampedGatedAttrs clamp = {};  // where it has a limit: in place of `activation`
   int64_t shared_size = 0;            // of the shared expert; 0: there is none
   bool shared_gate = false;           // what it gives is multiplied by the sigmoid of a number a token
-  // The auxiliary loss (ops/router.h): over the tokens of each sequence, or of the whole micro-batch.
-  bool balance_by_sequence = true;
+  // The auxiliary loss (ops/router.h): over the tokens of each sequence, of a rank's part of the micro-batch,
+  // or with probabilities of that and the counts of all ranks' tokens so far in this step (Megatron-LM's).
+  enum class Balance : uint8_t { kSequence, kMicroBatch, kGlobal } balance = Balance::kSequence;
   // One loss over the tokens of all layers together, as transformers has it; k times the coefficient where
   // experts are equally busy.
   bool pool_layers = false;
   double balance_coefficient = 0, z_coefficient = 0;
+  // How many slots an expert has room for among the tokens of a sequence, or of a rank's part of the
+  // micro-batch; not in kCached, where a text's earlier tokens are not at hand.
+  struct Capacity {
+    int64_t slots = 0;  // so many; 0: by the factor
+    double factor = 0;  // of an equal share; 0 as well: there is no bound, and no slot is dropped
+    int64_t least = 1;  // by the factor at least so many
+    bool over_sequence = true;
+    ops::CapacityAttrs::Keep keep = ops::CapacityAttrs::Keep::kFirst;
+    bool bounds() const { return slots > 0 || factor > 0; }
+  } capacity = {};
 };
 ValueId moe(Context& context, const MoeSpec& spec, ValueId x);
 // Behind the last layer: the loss of pool_layers.

@@ -1,9 +1,15 @@
+#include <algorithm>
+#include <cmath>
+
 #include "base/error.h"
 #include "graph/reshard.h"
 #include "graph/sum.h"
 #include "layers/context_parallel.h"
 #include "layers/expert_ffn.h"
+#include "layers/moe_parts.h"
 #include "ops/experts.h"
+#include "ops/jitter.h"
+#include "ops/two_level.h"
 
 namespace strata::layers {
 
@@ -11,18 +17,6 @@ using graph::Init;
 using graph::ParameterRole;
 
 namespace {
-
-// Logits in fp32 whatever the activations are: which experts are chosen hangs on small differences.
-ValueId logits_of(Context& context, const std::string& name, int64_t outputs, int64_t width, ValueId x,
-                  bool biased = false) {
-  Graph& graph = context.graph;
-  const ValueId weight =
-      graph.add_parameter(name + ".weight", ParameterRole::kRouter, {outputs, width}, {Init::Kind::kNormal});
-  const ValueId bias =
-      biased ? graph.add_parameter(name + ".bias", ParameterRole::kBias, {outputs}, {Init::Kind::kZeros})
-             : kNone;
-  return ops::linear(graph, ops::cast(graph, x, DType::kF32), weight, bias);
-}
 
 // The sum of this name, which the layers of a graph share.
 ValueId shared_sum(Context& context, const char* name) {
@@ -32,10 +26,30 @@ ValueId shared_sum(Context& context, const char* name) {
   return context.losses.back();
 }
 
-void add_loss(Context& context, const ops::RouterSumsOf& sums, double coefficient, int64_t k) {
-  const ValueId targets = whole_sequences(context, context.targets, context.sequence_length);
-  ops::balance_loss(context.graph, sums, targets, shared_sum(context, "balance_loss_sum"),
-                    {.coefficient = coefficient, .k = k});
+// Tokens over which a balancing loss is taken: of each rank's part of the micro-batch, where sequences are no
+// groups.
+int64_t sequences_of_group(const Context& context, const MoeSpec& spec) {
+  const bool by_sequence = spec.balance == MoeSpec::Balance::kSequence;
+  return by_sequence ? 1 : context.sequences / context.graph.mesh().batch_ranks();
+}
+int64_t rows_of_group(const Context& context, const MoeSpec& spec) {
+  return sequences_of_group(context, spec) * context.sequence_length;
+}
+// An encoder's tokens have no targets of their own: those of its decoder's sequence count.
+int64_t target_length(const Context& context) {
+  return context.target_length > 0 ? context.target_length : context.sequence_length;
+}
+ValueId whole_targets(Context& context) {
+  return whole_sequences(context, context.targets, target_length(context));
+}
+
+void add_loss(Context& context, const MoeSpec& spec, const ops::RouterSumsOf& sums, double coefficient,
+              int64_t layers) {
+  ops::balance_loss(context.graph, sums, whole_targets(context), shared_sum(context, "balance_loss_sum"),
+                    {.coefficient = coefficient,
+                     .k = spec.route.k,
+                     .rows = sequences_of_group(context, spec) * target_length(context),
+                     .tokens = layers * rows_of_group(context, spec)});
 }
 
 // Sums over whole sequences, also where ranks share their tokens: those of "tensor" have any part of the
@@ -48,23 +62,20 @@ ops::RouterSumsOf sums_of(Context& context, const MoeSpec& spec, ValueId logits,
     logits = graph::reshard(graph, logits, "tensor", whole);
     ids = graph::reshard(graph, ids, "tensor", whole);
   }
-  // Each rank's part of the micro-batch is a group, where sequences are none.
-  const int64_t sequences = spec.balance_by_sequence ? 1 : context.sequences / graph.mesh().batch_ranks();
-  const auto sums = ops::router_sums(
-      graph, logits, ids, {.score = spec.route.score, .rows = sequences * context.sequence_length});
-  if (!shares_sequences(context)) return sums;
-  return {graph::reshard(graph, sums.probabilities, "context", whole),
-          graph::reshard(graph, sums.counts, "context", whole)};
+  ops::RouterSumsOf sums =
+      ops::router_sums(graph, logits, ids, {.score = spec.route.score, .rows = rows_of_group(context, spec)});
+  if (shares_sequences(context)) {
+    sums = {graph::reshard(graph, sums.probabilities, "context", whole),
+            graph::reshard(graph, sums.counts, "context", whole)};
+  }
+  if (spec.balance == MoeSpec::Balance::kGlobal) {
+    sums.counts = graph::sum_over_ranks(graph, ops::running_counts(graph, context.expert_tokens.back()));
+  }
+  return sums;
 }
 
 void add_balance(Context& context, const MoeSpec& spec, ValueId logits, const ops::Routed& routed) {
   Graph& graph = context.graph;
-  const ValueId targets = rows_of_stream(context, context.targets);
-  context.expert_tokens.push_back(step_metric(context, spec.name + ".router_squares", DType::kF64, 1));
-  ops::router_z_loss(graph, logits, targets, context.expert_tokens.back(), 1);
-  context.expert_tokens.push_back(
-      step_metric(context, spec.name + ".expert_tokens", DType::kI64, spec.experts));
-  ops::count_experts(graph, routed.ids, targets, context.expert_tokens.back());
   if (spec.balance_coefficient != 0) {
     const ops::RouterSumsOf sums = sums_of(context, spec, logits, routed.ids);
     if (spec.pool_layers) {
@@ -78,13 +89,56 @@ void add_balance(Context& context, const MoeSpec& spec, ValueId logits, const op
                                 : ops::RouterSumsOf{
                                       graph::add_sum(graph, context.pooled.probabilities, sums.probabilities),
                                       graph::add_sum(graph, context.pooled.counts, sums.counts)};
+      ++context.pooled_layers;
     } else {
-      add_loss(context, sums, spec.balance_coefficient, spec.route.k);
+      add_loss(context, spec, sums, spec.balance_coefficient, 1);
     }
   }
-  if (spec.z_coefficient != 0) {
-    ops::router_z_loss(graph, logits, targets, shared_sum(context, "router_z_loss_sum"), spec.z_coefficient);
+}
+
+// Slots that an expert has room for in a group of `rows` tokens.
+int64_t room_of_expert(const MoeSpec& spec, int64_t rows) {
+  const MoeSpec::Capacity& capacity = spec.capacity;
+  if (capacity.slots > 0) return capacity.slots;
+  const double share =
+      capacity.factor * static_cast<double>(rows * spec.route.k) / static_cast<double>(spec.experts);
+  if (share < 1 && capacity.least == 1) {
+    throw ConfigError(
+        "[moe.capacity_factor] of {} tokens with {} slots each, {} of {} experts had room for {:.2g} "
+        "of them, which is less than one; take at least {:.3g}, moe.capacity_over = \"micro_batch\", or "
+        "moe.min_capacity",
+        rows, spec.route.k, spec.name, spec.experts, share, capacity.factor / share);
   }
+  // What would be whole but for rounding is.
+  return std::max(capacity.least, static_cast<int64_t>(std::ceil(share - 1e-9)));
+}
+
+// The slots that experts have room for. Which these are hangs on all tokens of a group.
+ops::Routed within_capacity(Context& context, const MoeSpec& spec, const ops::Routed& routed) {
+  if (!spec.capacity.bounds() || context.mode == Mode::kCached) return routed;
+  if (shares_sequences(context)) {
+    throw ConfigError(
+        "[moe.capacity_factor] an expert's room is shared by the tokens of whole sequences, of which ranks "
+        "of "
+        "parallel.context have parts; take context = 1, or capacity_factor = 0");
+  }
+  Graph& graph = context.graph;
+  const bool first = spec.capacity.keep == ops::CapacityAttrs::Keep::kFirst;
+  const int64_t sequences = spec.capacity.over_sequence ? 1 : context.sequences / graph.mesh().batch_ranks();
+  const int64_t rows = sequences * context.sequence_length;
+  ValueId ids = routed.ids, weights = routed.weights;
+  if (context.sequence_parallel) {
+    ids = graph::reshard(graph, ids, "tensor", graph::Placement::replicated());
+    weights = graph::reshard(graph, weights, "tensor", graph::Placement::replicated());
+  }
+  const ValueId kept = rows_of_stream(
+      context,
+      ops::limit_experts(graph, ids, weights, first && spec.capacity.over_sequence ? context.kv_begin : kNone,
+                         {.experts = spec.experts,
+                          .rows = rows,
+                          .capacity = room_of_expert(spec, rows),
+                          .keep = spec.capacity.keep}));
+  return {kept, ops::weights_of_kept(graph, routed.weights, kept)};
 }
 
 ValueId shared_expert(Context& context, const MoeSpec& spec, ValueId x) {
@@ -97,7 +151,7 @@ ValueId shared_expert(Context& context, const MoeSpec& spec, ValueId x) {
                         x);
   if (!spec.shared_gate) return y;
   // One score a token and nothing to choose from: the sigmoid of the gate.
-  const ValueId gate = logits_of(context, spec.name + ".shared.gate", 1, spec.hidden_size, x);
+  const ValueId gate = router_logits(context, spec.name + ".shared.gate", 1, spec.hidden_size, x);
   return ops::scale_rows(graph, y,
                          ops::route(graph, gate, kNone, {.score = ops::RouteAttrs::Score::kSigmoid}).weights);
 }
@@ -107,29 +161,123 @@ ValueId shared_expert(Context& context, const MoeSpec& spec, ValueId x) {
 void end_of_experts(Context& context, const MoeSpec& spec) {
   if (context.pooled.counts == kNone) return;
   const auto k = static_cast<double>(spec.route.k);
-  add_loss(context, context.pooled, k * spec.balance_coefficient, spec.route.k);
+  add_loss(context, spec, context.pooled, k * spec.balance_coefficient, context.pooled_layers);
 }
 
-ValueId moe(Context& context, const MoeSpec& spec, ValueId x) {
+// Logits in fp32: which experts are chosen hangs on small differences.
+ValueId router_logits(Context& context, const std::string& name, int64_t outputs, int64_t width, ValueId x,
+                      bool biased) {
   Graph& graph = context.graph;
-  const ValueId logits =
-      logits_of(context, spec.name + ".router", spec.experts, spec.hidden_size, x, spec.biases);
-  ValueId bias = kNone;
+  const ValueId weight =
+      graph.add_parameter(name + ".weight", ParameterRole::kRouter, {outputs, width}, {Init::Kind::kNormal});
+  const ValueId bias =
+      biased ? graph.add_parameter(name + ".bias", ParameterRole::kBias, {outputs}, {Init::Kind::kZeros})
+             : kNone;
+  return ops::linear(graph, ops::cast(graph, x, DType::kF32), weight, bias);
+}
+
+namespace {
+
+void add_z_loss_to(Context& context, ValueId logits, ValueId sum, double coefficient) {
+  if (context.target_length == 0) {
+    return ops::router_z_loss(context.graph, logits, rows_of_stream(context, context.targets), sum,
+                              {.coefficient = coefficient});
+  }
+  if (context.sequence_parallel)
+    logits = graph::reshard(context.graph, logits, "tensor", graph::Placement::replicated());
+  ops::router_z_loss(context.graph, whole_sequences(context, logits, context.sequence_length),
+                     whole_targets(context), sum, {.coefficient = coefficient, .rows = context.sequence_length});
+}
+
+}  // namespace
+
+void count_slots(Context& context, const MoeSpec& spec, ValueId logits, ValueId ids, ValueId targets) {
+  context.expert_tokens.push_back(step_metric(context, spec.name + ".router_squares", DType::kF64, 1));
+  add_z_loss_to(context, logits, context.expert_tokens.back(), 1);
+  context.expert_tokens.push_back(
+      step_metric(context, spec.name + ".expert_tokens", DType::kI64, spec.experts));
+  ops::count_experts(context.graph, ids, targets, context.expert_tokens.back());
+}
+
+void add_z_loss(Context& context, const MoeSpec& spec, ValueId logits) {
+  if (spec.z_coefficient != 0)
+    add_z_loss_to(context, logits, shared_sum(context, "router_z_loss_sum"), spec.z_coefficient);
+}
+
+namespace {
+
+// What the router reads, with noise where it trains with some.
+ValueId jittered(Context& context, const MoeSpec& spec, ValueId x) {
+  if (spec.jitter == 0 || !context.trains_experts) return x;
+  const graph::Mesh& mesh = context.graph.mesh();
+  if (shares_sequences(context) || (context.sequence_parallel && mesh.size("tensor") > 1)) {
+    throw ConfigError(
+        "[model] the noise of routers, {}, is drawn for whole sequences, of which ranks have parts; take "
+        "parallel.context = 1 and parallel.sequence = false, or a noise of 0 (model.override."
+        "router_jitter_noise)",
+        spec.jitter);
+  }
+  return ops::jitter(context.graph, ops::cast(context.graph, x, DType::kF32), context.samples,
+                     {.eps = spec.jitter, .stream = spec.layer + 1});
+}
+
+// Each token goes to k experts.
+ValueId experts_of_tokens(Context& context, const MoeSpec& spec, ValueId x) {
+  Graph& graph = context.graph;
+  const int64_t width = spec.hidden_size;
+  const ValueId read = jittered(context, spec, x);
+  const ValueId own = router_logits(context, spec.name + ".router", spec.experts, width, read, spec.biases);
+  ValueId logits = own, groups = kNone, bias = kNone;
+  if (spec.router == MoeSpec::Router::kTwoLevel) {
+    groups = router_logits(context, spec.name + ".router_groups", spec.route.groups, width, read);
+    logits = ops::two_level_logits(graph, groups, own);
+  }
   if (spec.router_bias) {
     bias = graph.add_parameter(spec.name + ".router.bias", ParameterRole::kRouterBias, {spec.experts},
                                {Init::Kind::kZeros});
   }
-  const ops::Routed routed = ops::route(graph, logits, bias, spec.route);
+  const bool hashes = spec.router == MoeSpec::Router::kHash;
+  ops::Routed routed =
+      ops::route(graph, logits, bias, spec.route, hashes ? rows_of_stream(context, context.tokens) : kNone);
   if (context.trains_experts) {
+    // An encoder's tokens have none of their own.
+    const ValueId targets = context.target_length == 0 ? rows_of_stream(context, context.targets) : kNone;
+    count_slots(context, spec, own, routed.ids, targets);
     add_balance(context, spec, logits, routed);
+    // The logits of two levels are normalized already.
+    add_z_loss(context, spec, own);
+    if (groups != kNone) add_z_loss(context, spec, groups);
     if (bias != kNone) {
+      // Before the experts' weights are added: the bias is the last parameter.
       graph.parameters().back().loads = context.expert_tokens.back();
       graph.parameters().back().balance_rate = spec.bias_rate;
     }
   }
-  const ValueId y = experts_of(context, spec, x, routed);
+  // Loads are those that the router wants: what balances them sees slots that are dropped.
+  routed = within_capacity(context, spec, routed);
+  return experts_of(context, spec, x, routed.ids, routed.weights);
+}
+
+ValueId routed_experts(Context& context, const MoeSpec& spec, ValueId x) {
+  switch (spec.router) {
+    case MoeSpec::Router::kExpertChoice:
+      return experts_that_choose(context, spec, x);
+    case MoeSpec::Router::kSoft:
+      return soft_experts(context, spec, x);
+    case MoeSpec::Router::kTopK:
+    case MoeSpec::Router::kHash:
+    case MoeSpec::Router::kTwoLevel:
+      break;
+  }
+  return experts_of_tokens(context, spec, x);
+}
+
+}  // namespace
+
+ValueId moe(Context& context, const MoeSpec& spec, ValueId x) {
+  const ValueId y = routed_experts(context, spec, x);
   if (spec.shared_size == 0) return y;
-  return graph::add_sum(graph, y, shared_expert(context, spec, x));
+  return graph::add_sum(context.graph, y, shared_expert(context, spec, x));
 }
 
 }  // namespace strata::layers

@@ -38,13 +38,20 @@ layers::AttentionSpec attention_of(const ModelConfig& config) {
           .plain_qk_norm = config.plain_qk_norm};
 }
 
-layers::MoeSpec moe_of(const ModelConfig& config) {
+// Of one stack, `layers` of whose layers have experts.
+layers::MoeSpec moe_of(const ModelConfig& config, int64_t layers) {
   const Experts& experts = config.experts;
+  // One loss for all layers is their mean.
+  const double z_share = experts.pool_layers ? 1.0 / static_cast<double>(std::max<int64_t>(1, layers)) : 1.0;
   return {.hidden_size = config.hidden_size,
           .experts = experts.count,
           .intermediate_size = experts.intermediate_size,
           .activation = config.activation,
+          .gated = config.gated,
           .route = experts.route,
+          .jitter = experts.jitter,
+          .router = experts.router,
+          .slots = experts.slots,
           .router_bias = experts.router_bias,
           .bias_rate = experts.bias_rate,
           .biases = experts.biases,
@@ -52,10 +59,11 @@ layers::MoeSpec moe_of(const ModelConfig& config) {
           .clamp = experts.clamp,
           .shared_size = experts.shared_size,
           .shared_gate = experts.shared_gate,
-          .balance_by_sequence = experts.balance == Experts::Balance::kSequence,
+          .balance = experts.balance,
           .pool_layers = experts.pool_layers,
           .balance_coefficient = experts.balance_coefficient,
-          .z_coefficient = experts.z_coefficient};
+          .z_coefficient = z_share * experts.z_coefficient,
+          .capacity = experts.capacity};
 }
 
 // Growth of scores where positions are stretched, beside that of cosines and sines: latent attention's alone.
@@ -82,7 +90,15 @@ void attend_to_latents(const ModelConfig& config, layers::StackSpec& spec) {
   };
 }
 
+// Of the first `layers` layers.
+int64_t count_layers(int64_t layers, const std::function<bool(int64_t)>& which) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < layers; ++i) count += which(i) ? 1 : 0;
+  return count;
+}
+
 layers::StackSpec stack_of(const ModelConfig& config) {
+  const auto has_experts = [&config](int64_t layer) { return config.experts.at(layer); };
   return {.layers = config.layers,
           .norm_placement = config.norm_placement,
           .norm = {.hidden_size = config.hidden_size,
@@ -95,8 +111,8 @@ layers::StackSpec stack_of(const ModelConfig& config) {
                   .bias = config.ffn_bias,
                   .activation = config.activation,
                   .gated = config.gated},
-          .moe = moe_of(config),
-          .has_experts = [&config](int64_t layer) { return config.experts.at(layer); }};
+          .moe = moe_of(config, count_layers(config.layers, has_experts)),
+          .has_experts = has_experts};
 }
 
 // The positions that a program knows.
@@ -324,6 +340,8 @@ class EncoderDecoder {
     encoder_.prefix = "encoder.";
     encoder_.is_encoder = true;
     encoder_.layers = config.encoder_layers;
+    encoder_.has_experts = [&config](int64_t layer) { return config.experts.at_encoder(layer); };
+    encoder_.moe = moe_of(config, count_layers(config.encoder_layers, encoder_.has_experts));
   }
 
   Hidden build() {
@@ -349,6 +367,11 @@ class EncoderDecoder {
       if (stage.sends) send_on(*side, stage);
       if (stage.has_head) out = head_of();
     }
+    if (side) {
+      const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+      append(context_.losses, side->losses);
+      append(context_.expert_tokens, side->expert_tokens);
+    }
     if (!decodes) {
       layers::store_encoder(context_, decoder_, encoded_);
       return {};
@@ -373,7 +396,10 @@ class EncoderDecoder {
     if (stage.receives) stream_ = {receive(side, stage, "stream", config_.hidden_size)};
     const int64_t end = std::min(stage.end, border());
     stream_ = layers::blocks(side, encoder_, stage.first, end, stream_);
-    if (end == border()) encoded_ = layers::end_of_stack(side, encoder_, stream_);
+    if (end == border()) {
+      layers::end_of_experts(side, encoder_.moe);
+      encoded_ = layers::end_of_stack(side, encoder_, stream_);
+    }
   }
 
   void decode(layers::Stretch& stage, bool encodes) {
@@ -396,6 +422,7 @@ class EncoderDecoder {
   }
 
   Hidden head_of() {
+    layers::end_of_experts(context_, decoder_.moe);
     auto hidden = layers::end_of_stack(context_, decoder_, stream_);
     if (config_.scaled_head)
       hidden = ops::scale(context_.graph, hidden, 1 / std::sqrt(static_cast<double>(config_.hidden_size)));

@@ -102,7 +102,8 @@ std::string ffn_of(const ModelConfig& config) {
   if (config.experts.shared_size > 0) text += " and a shared one";
   int64_t with = 0;
   for (int64_t i = 0; i < config.layers; ++i) with += config.experts.at(i) ? 1 : 0;
-  if (with < config.layers) text += " in some layers";
+  for (int64_t i = 0; i < config.encoder_layers; ++i) with += config.experts.at_encoder(i) ? 1 : 0;
+  if (with < config.blocks()) text += " in some layers";
   return text;
 }
 

@@ -28,6 +28,7 @@ std::string known_model_types() {
 ModelConfig read_as(const Family& family, const std::string& text, const std::string& where) {
   ModelConfig config = family.read(text, where);
   config.dropout = ConfigJson(text, where).dropout();
+  read_own_router(text, where, config.experts);
   return config;
 }
 
@@ -45,7 +46,8 @@ const Family* find_family(std::string_view name) {
 }
 
 ModelConfig read_config_json(const std::string& text, const std::string& where) {
-  const std::string model_type = ConfigJson(text, where).text_or("model_type", "");
+  std::string model_type = ConfigJson(text, where).text_or("model_type", "");
+  if (model_type.starts_with(kOwnRouterPrefix)) model_type.erase(0, kOwnRouterPrefix.size());
   const Family* family = find_family(model_type);
   if (family == nullptr) {
     std::vector<std::string> types;
@@ -58,7 +60,7 @@ ModelConfig read_config_json(const std::string& text, const std::string& where) 
 }
 
 std::string write_config_json(const ModelConfig& config, DType dtype) {
-  std::string text = config.family->write(config, dtype);
+  const std::string text = with_own_router(config.family->write(config, dtype), config.experts);
   if (config.dropout.empty()) return text;
   auto json = nlohmann::ordered_json::parse(text);
   for (const auto& [key, rate] : config.dropout) json[key] = rate;
@@ -156,7 +158,12 @@ ModelConfig with_overrides(const ModelConfig& config,
 bool Experts::at(int64_t layer) const {
   if (count == 0 || layer < first || std::find(dense.begin(), dense.end(), layer) != dense.end())
     return false;
-  return period <= 1 || (layer + 1) % period == 0;
+  return period <= 1 || layer % period == (place < 0 ? period - 1 : place);
+}
+bool Experts::at_encoder(int64_t layer) const {
+  Experts encoder = *this;
+  encoder.period = encoder_period;
+  return encoder.at(layer);
 }
 
 namespace {
@@ -170,6 +177,10 @@ std::string short_number(int64_t value) {
 void add_expert_faults(const Experts& experts, std::vector<std::string>& faults) {
   if (experts.count == 0) return;
   const ops::RouteAttrs& route = experts.route;
+  if (experts.router == Experts::Router::kSoft && (experts.slots < 1 || experts.slots > kMostWidth)) {
+    faults.push_back(
+        fmt::format("a soft expert has {} slots; 1 to {} is possible", experts.slots, kMostWidth));
+  }
   if (route.k < 1 || route.k > experts.count) {
     faults.push_back(fmt::format("each token goes to {} of {} experts; 1 to {} is possible", route.k,
                                  experts.count, experts.count));

@@ -150,7 +150,9 @@ void add_fused_experts(const ModelConfig& config, const Rows& rows, const Expert
 void add_experts(const ModelConfig& config, const Rows& rows, const ExpertNames& names) {
   const Experts& experts = config.experts;
   const std::string block = names.block;
-  rows.add(block + "." + names.router, "ffn.router", 0, experts.count, experts.biases);
+  rows.add(block + "." + names.router, "ffn.router", 0, experts.router_rows(), experts.biases);
+  if (experts.router == Experts::Router::kTwoLevel)
+    rows.add(block + ".gate_groups", "ffn.router_groups", 0, experts.route.groups, false);
   if (experts.router_bias) {
     rows.list.push_back({rows.file + block + ".gate.e_score_correction_bias", rows.ours + "ffn.router.bias",
                          0, experts.count});

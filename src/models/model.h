@@ -59,22 +59,31 @@ struct Experts {
   int64_t count = 0;              // 0: no layer has any
   int64_t intermediate_size = 0;  // of one expert
   ops::RouteAttrs route = {};     // route.k of them for each token
-  bool router_bias = false;       // experts are chosen by score and a bias, which loads move by ±bias_rate
+  using Router = layers::MoeSpec::Router;
+  Router router = Router::kTopK;
+  int64_t slots = 0;         // Router::kSoft: of an expert
+  bool router_bias = false;  // experts are chosen by score and a bias, which loads move by ±bias_rate
   double bias_rate = 0;
   bool biases = false, weighs_input = false;  // layers::MoeSpec
   ops::ClampedGatedAttrs clamp = {};          // layers::MoeSpec
   int64_t shared_size = 0;                    // of the shared expert; 0: there is none
   bool shared_gate = false;
   // Layers from `first` on, of those every `period`-th (0: all), counted so that the last of each period has
-  // them, as decoder_sparse_step says it; but for `dense`.
-  int64_t first = 0, period = 0;
+  // them, as decoder_sparse_step says it, or that at `place`; but for `dense`.
+  int64_t first = 0, period = 0, place = -1;
+  int64_t encoder_period = 0;  // of the layers of an encoder beside a decoder
+  double jitter = 0;           // of what routers read while they train
   std::vector<int64_t> dense = {};
-  // What keeps experts equally busy: over the tokens of each sequence, or of a rank's micro-batch.
-  enum class Balance : uint8_t { kSequence, kMicroBatch } balance = Balance::kSequence;
+  using Balance = layers::MoeSpec::Balance;
+  Balance balance = Balance::kSequence;
   bool pool_layers = false;  // one loss for all layers together
   double balance_coefficient = 0, z_coefficient = 0;
+  layers::MoeSpec::Capacity capacity = {};
 
   bool at(int64_t layer) const;
+  bool at_encoder(int64_t layer) const;
+  // Rows of the router's matrix.
+  int64_t router_rows() const { return router == Router::kSoft ? count * slots : count; }
   // Of the experts' weights, those that a token passes.
   double share_of_a_token() const { return static_cast<double>(route.k) / static_cast<double>(count); }
 };
@@ -278,6 +287,17 @@ inline constexpr int64_t kMostHeadDim = 256;  // attention's kernels
 inline constexpr int64_t kMostLatent = 1024;  // attention's kernels, of a row of a cache of latents
 inline constexpr int64_t kMostIds = std::numeric_limits<int32_t>::max();
 inline constexpr double kMostTheta = 1e15;
+
+// How its routing lets tokens move others that stand before them, or in other sequences, one sentence each;
+// empty: it does not (routing.cpp).
+std::vector<std::string> routing_leaks(const ModelConfig& config);
+// "top_k", "hash", … as moe.router says.
+std::string_view name_of(Experts::Router router);
+// What config.json says of a router that the family does not have: its model_type is "strata_" and the
+// family's, so that nobody takes it for the family's own, and "strata_router" says the rest.
+inline constexpr std::string_view kOwnRouterPrefix = "strata_";
+void read_own_router(const std::string& json, const std::string& where, Experts& experts);
+std::string with_own_router(const std::string& json, const Experts& experts);
 
 // Everything that is wrong with the sizes, one sentence each, empty when they are possible.
 std::vector<std::string> faults_of(const ModelConfig& config);

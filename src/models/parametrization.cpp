@@ -90,6 +90,7 @@ double t5_std(const ModelConfig& config, ParameterRole role) {
   const auto width = static_cast<double>(config.hidden_size), head_dim = static_cast<double>(config.head_dim);
   switch (role) {
     case ParameterRole::kEmbedding:
+    case ParameterRole::kRouter:
       return 1;
     case ParameterRole::kCrossQuery:
       return 1 / std::sqrt(width * head_dim);

@@ -6,6 +6,7 @@
 #include "models/config_json.h"
 #include "models/decoder.h"
 #include "models/families.h"
+#include "models/t5_layout.h"
 
 namespace strata::models {
 namespace {
@@ -28,10 +29,11 @@ std::string feed_forward(const ModelConfig& config) {
   return (config.gated ? "gated-" : "") + function;
 }
 
-ModelConfig read(const std::string& text, const std::string& where) {
-  const ConfigJson json(text, where);
+}  // namespace
+
+ModelConfig read_t5_keys(const ConfigJson& json, const Family& family) {
   ModelConfig config;
-  config.family = &kT5;
+  config.family = &family;
   config.architecture = Architecture::kEncoderDecoder;
   json.require_equal("is_encoder_decoder", true);
   config.vocab_size = json.integer("vocab_size");
@@ -42,10 +44,9 @@ ModelConfig read(const std::string& text, const std::string& where) {
   config.kv_heads = config.heads;
   config.head_dim = json.integer("d_kv");
   config.intermediate_size = json.integer("d_ff");
-  config.max_positions = json.integer_or("n_positions", 512);
+  config.max_positions = 512;
   config.tied = json.boolean_or("tie_word_embeddings", true);
-  // transformers 5 ties every head in memory and keeps in this field whether it was tied in the file.
-  config.scaled_head = json.boolean_or("scale_decoder_outputs", config.tied);
+  config.scaled_head = config.tied;
   config.norm_eps = json.real_or("layer_norm_epsilon", 1e-6);
   config.init_std = json.real_or("initializer_factor", 1.0);
   config.init = InitScheme::kT5;
@@ -53,16 +54,15 @@ ModelConfig read(const std::string& text, const std::string& where) {
   config.distance_buckets = json.integer_or("relative_attention_num_buckets", 32);
   config.max_distance = json.integer_or("relative_attention_max_distance", 128);
   config.attention_scalar = 1;
-  read_feed_forward(json, where, config);
   config.eos_id = json.optional_id("eos_token_id", 1);
   config.pad_id = json.optional_id("pad_token_id", 0);
   config.start_id = json.optional_id("decoder_start_token_id", config.pad_id);
   return config;
 }
 
-std::string write(const ModelConfig& config, DType dtype) {
+Json t5_keys(const ModelConfig& config, const char* architecture, DType dtype) {
   Json json;
-  json["architectures"] = {"T5ForConditionalGeneration"};
+  json["architectures"] = {architecture};
   json["d_ff"] = config.intermediate_size;
   json["d_kv"] = config.head_dim;
   json["d_model"] = config.hidden_size;
@@ -70,28 +70,28 @@ std::string write(const ModelConfig& config, DType dtype) {
   // Pretraining runs without dropout; what another config.json said of it is kept beside the ModelConfig.
   json["dropout_rate"] = 0.0;
   json["eos_token_id"] = id_json(config.eos_id);
-  json["feed_forward_proj"] = feed_forward(config);
   json["initializer_factor"] = config.init_std;
   json["is_encoder_decoder"] = true;
   json["layer_norm_epsilon"] = config.norm_eps;
-  json["model_type"] = "t5";
-  json["n_positions"] = config.max_positions;
+  json["model_type"] = config.family->model_type;
   json["num_decoder_layers"] = config.layers;
   json["num_heads"] = config.heads;
   json["num_layers"] = config.encoder_layers;
   json["pad_token_id"] = id_json(config.pad_id);
   json["relative_attention_max_distance"] = config.max_distance;
   json["relative_attention_num_buckets"] = config.distance_buckets;
-  json["scale_decoder_outputs"] = config.scaled_head;
   json["tie_word_embeddings"] = config.tied;
   json["torch_dtype"] = torch_name_of(dtype);
   json["use_cache"] = true;
   json["vocab_size"] = config.vocab_size;
-  return json.dump(2) + "\n";
+  return json;
 }
 
+namespace {
+
 // The tensors of one stack; a decoder's FFN comes third.
-void add_stack(const ModelConfig& config, bool encoder, std::vector<TensorRow>& rows) {
+void add_stack(const ModelConfig& config, bool encoder, const std::string& ffn,
+               std::vector<TensorRow>& rows) {
   const std::string file = encoder ? "encoder." : "decoder.", ours = encoder ? "encoder." : "";
   const int64_t q = config.q_width(), d = config.hidden_size;
   rows.push_back({file + "block.0.layer.0.SelfAttention.relative_attention_bias.weight",
@@ -116,30 +116,68 @@ void add_stack(const ModelConfig& config, bool encoder, std::vector<TensorRow>& 
       add("1.layer_norm", "cross_norm", 0, d);
     }
     const std::string last = encoder ? "1." : "2.";
-    if (config.gated) {
-      add(last + "DenseReluDense.wi_0", "ffn.up", 0, config.intermediate_size);
-      add(last + "DenseReluDense.wi_1", "ffn.up", config.intermediate_size, config.intermediate_size);
+    const Experts& experts = config.experts;
+    if (encoder ? experts.at_encoder(i) : experts.at(i)) {
+      add(last + ffn + ".router.classifier", "ffn.router", 0, experts.router_rows());
+      if (experts.router == Experts::Router::kTwoLevel)
+        add(last + ffn + ".router.groups", "ffn.router_groups", 0, experts.route.groups);
+      for (int64_t e = 0; e < experts.count; ++e) {
+        const std::string expert = last + ffn + ".experts.expert_" + std::to_string(e);
+        add(expert + ".wi", "ffn.experts.up", e * experts.intermediate_size, experts.intermediate_size);
+        add(expert + ".wo", "ffn.experts.down", e * d, d);
+      }
     } else {
-      add(last + "DenseReluDense.wi", "ffn.up", 0, config.intermediate_size);
+      if (config.gated) {
+        add(last + ffn + ".wi_0", "ffn.up", 0, config.intermediate_size);
+        add(last + ffn + ".wi_1", "ffn.up", config.intermediate_size, config.intermediate_size);
+      } else {
+        add(last + ffn + ".wi", "ffn.up", 0, config.intermediate_size);
+      }
+      add(last + ffn + ".wo", "ffn.down", 0, d);
     }
-    add(last + "DenseReluDense.wo", "ffn.down", 0, d);
     add(last + "layer_norm", "ffn_norm", 0, d);
   }
   rows.push_back({file + "final_layer_norm.weight", ours + "final_norm.weight", 0, d});
 }
 
-std::vector<TensorRow> tensors(const ModelConfig& config) {
+}  // namespace
+
+std::vector<TensorRow> t5_tensors(const ModelConfig& config, const std::string& ffn) {
   std::vector<TensorRow> rows{{"shared.weight", "embedding.weight", 0, config.vocab_size}};
-  add_stack(config, true, rows);
-  add_stack(config, false, rows);
+  add_stack(config, true, ffn, rows);
+  add_stack(config, false, ffn, rows);
   if (!config.tied) rows.push_back({"lm_head.weight", "head.weight", 0, config.vocab_size});
   return rows;
 }
 
-bool ignored(const ModelConfig& config, std::string_view name) {
+bool t5_ignores(const ModelConfig& config, std::string_view name) {
   return name == "encoder.embed_tokens.weight" || name == "decoder.embed_tokens.weight" ||
          name == "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight" ||
          (config.tied && name == "lm_head.weight");
+}
+
+namespace {
+
+ModelConfig read(const std::string& text, const std::string& where) {
+  const ConfigJson json(text, where);
+  ModelConfig config = read_t5_keys(json, kT5);
+  config.max_positions = json.integer_or("n_positions", 512);
+  // transformers 5 ties every head in memory and keeps in this field whether it was tied in the file.
+  config.scaled_head = json.boolean_or("scale_decoder_outputs", config.tied);
+  read_feed_forward(json, where, config);
+  return config;
+}
+
+std::string write(const ModelConfig& config, DType dtype) {
+  Json json = t5_keys(config, "T5ForConditionalGeneration", dtype);
+  json["feed_forward_proj"] = feed_forward(config);
+  json["n_positions"] = config.max_positions;
+  json["scale_decoder_outputs"] = config.scaled_head;
+  return json.dump(2) + "\n";
+}
+
+std::vector<TensorRow> tensors(const ModelConfig& config) {
+  return t5_tensors(config, "DenseReluDense");
 }
 
 constexpr const char* kT5Tied = R"("decoder_start_token_id":0)";
@@ -167,7 +205,7 @@ const Family kT5{
     .read = read,
     .write = write,
     .tensors = tensors,
-    .ignored = ignored,
+    .ignored = t5_ignores,
     .size_keys = {"d_model", "num_layers", "num_heads", nullptr, "d_kv", "d_ff", "n_positions"},
     .presets = kPresets,
 };

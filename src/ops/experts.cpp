@@ -151,6 +151,15 @@ std::vector<PlacementOption> placements_counts(const NodeView&, int) {
   return {{{kS0, kS0}, {kP}}};
 }
 
+std::vector<ValueSpec> infer_running(const NodeView& view) {
+  const Value& counts = view.in(RunningCounts::kCounts);
+  require(view, counts.dtype == DType::kI64 && counts.shape.rank() == 1, "counts must be i64[experts]");
+  return {{"now", DType::kF32, {1, counts.shape[0]}}};
+}
+std::vector<PlacementOption> placements_running(const NodeView&, int) {
+  return {{{kP}, {kP}}};
+}
+
 template <const OpDef* kGradInput, const OpDef* kGradWeight>
 void gradient(GradientBuilder& builder, const Node& node) {
   using Op = ExpertsIn;
@@ -181,6 +190,7 @@ const OpDef kExpertsOutGradWeight{"experts_out_grad_weight", "experts_weight", i
                                   cost_grad_weight, placements_grad_weight};
 
 const OpDef kExpertCounts{"expert_counts", "elementwise", infer_counts, cost_counts, placements_counts};
+const OpDef kRunningCounts{"running_counts", "elementwise", infer_running, cost_counts, placements_running};
 
 int64_t tokens_of(const NodeView& view, int ids) {
   return view.has(kOffsets) ? view.in(kOffsets).shape[0] - 1 : view.in(ids).shape[0];
@@ -194,6 +204,10 @@ ValueId experts_out(Graph& graph, ValueId h, ValueId ids, ValueId weight, int64_
 }
 void count_experts(Graph& graph, ValueId ids, ValueId targets, ValueId counts) {
   graph.add_node_into(kExpertCounts, {ids, targets}, {counts}, ExpertsAttrs{graph.value(counts).shape[0]});
+}
+
+ValueId running_counts(Graph& graph, ValueId counts) {
+  return graph.add_node(kRunningCounts, {counts})[0];
 }
 
 }  // namespace strata::ops

@@ -2,7 +2,7 @@
 // E experts a slot goes to. The weights of all experts are one matrix w[E · O, K], expert by expert. What
 // lies between the products has a row a slot, [N · k, …], row n · k + s for slot s of token n, so that a part
 // of the tokens is a part of the rows; that rows are brought together by expert is a kernel's own business.
-// No slot is dropped, and an expert may have none.
+// An expert may have no slot, and a slot no expert: its id is -1, its row of a product 0.
 //
 // Where tokens have any number of slots (of the tokens that other ranks have sent), offsets i32[N + 1] say
 // which: token n's are [offsets[n], offsets[n + 1]), ids is i32[S, 1] with room for S of them, and S stands
@@ -85,5 +85,13 @@ struct ExpertCounts {
   enum Out : int { kCounts };
 };
 extern const graph::OpDef kExpertCounts;  // (ids, targets?) → accumulates into counts
+
+// f32[1, E]: what an accumulator of counts has at this place of a micro-batch.
+graph::ValueId running_counts(graph::Graph& graph, graph::ValueId counts);
+struct RunningCounts {
+  enum In : int { kCounts };
+  enum Out : int { kNow };
+};
+extern const graph::OpDef kRunningCounts;  // (counts i64[E]) → now
 
 }  // namespace strata::ops

@@ -59,11 +59,16 @@ std::vector<ValueSpec> infer_route(const NodeView& view) {
     require(view, view.in(Route::kBias).shape == Shape{experts} && view.in(Route::kBias).dtype == DType::kF32,
             "the bias must be f32[experts]");
   }
+  if (view.has(Route::kTokens)) {
+    const Value& tokens = view.in(Route::kTokens);
+    require(view, tokens.dtype == DType::kI32 && tokens.shape == Shape{logits.shape[0]},
+            "tokens must be i32[N]");
+  }
   return {{"ids", DType::kI32, {logits.shape[0], attrs.k}},
           {"weights", DType::kF32, {logits.shape[0], attrs.k}}};
 }
 std::vector<PlacementOption> placements_route(const NodeView&, int) {
-  return {{{kS0, kR}, {kS0, kS0}}};
+  return {{{kS0, kR, kS0}, {kS0, kS0}}};
 }
 void gradient_route(GradientBuilder& builder, const Node& node) {
   const ValueId given = builder.gradient_of(node.outputs[Route::kWeights]);
@@ -176,20 +181,31 @@ std::vector<PlacementOption> placements_sums_grad(const NodeView& view, int axis
   return {{{kS0, kS0}, {kS0}}};
 }
 
-void require_groups(const NodeView& view, int counts, int targets) {
+// f32[groups, experts].
+Shape shape_of_groups(const NodeView& view, int counts, int targets) {
   require(view, view.in(counts).shape.rank() == 2 && view.in(targets).dtype == DType::kI32,
           "counts must be f32[groups, experts] and targets i32[N]");
-  require(view, view.in(targets).shape.elements() % view.in(counts).shape[0] == 0,
-          "the groups must have equally many tokens");
+  const int64_t all = view.in(targets).shape.elements(), rows = view.attrs<BalanceLossAttrs>().rows;
+  require(view, rows >= 1 && all % rows == 0, "the groups must have equally many targets");
+  const Shape shape{all / rows, view.in(counts).shape[1]};
+  require(view, view.in(counts).shape == shape || view.in(counts).shape[0] == 1,
+          "counts must be those of each group, or the same for all");
+  return shape;
+}
+// Whether all groups, of which there are several, have these.
+bool same_counts(const NodeView& view, int counts) {
+  const Shape& targets = view.in(counts + 1).shape;
+  return view.in(counts).shape[0] == 1 && targets.elements() > view.attrs<BalanceLossAttrs>().rows;
 }
 std::vector<ValueSpec> infer_balance(const NodeView& view) {
-  require_groups(view, BalanceLoss::kCounts, BalanceLoss::kTargets);
-  require(view, view.in(BalanceLoss::kProbabilities).shape == view.in(BalanceLoss::kCounts).shape,
-          "probabilities and counts must have the same shape");
+  require(view,
+          view.in(BalanceLoss::kProbabilities).shape ==
+              shape_of_groups(view, BalanceLoss::kCounts, BalanceLoss::kTargets),
+          "probabilities must be f32[groups, experts]");
   return {{"sum", DType::kF64, {1}}};
 }
-std::vector<PlacementOption> placements_balance(const NodeView&, int) {
-  return {{{kS0, kS0, kS0}, {kP}}};
+std::vector<PlacementOption> placements_balance(const NodeView& view, int) {
+  return {{{kS0, same_counts(view, BalanceLoss::kCounts) ? kR : kS0, kS0}, {kP}}};
 }
 // The seed of the sum is 1: the coefficient is the node's, and the denominator that of the main loss.
 void require_plain_seed(GradientBuilder& builder, const Node& node) {
@@ -205,11 +221,11 @@ void gradient_balance(GradientBuilder& builder, const Node& node) {
                                node.attrs)[0]);
 }
 std::vector<ValueSpec> infer_balance_grad(const NodeView& view) {
-  require_groups(view, BalanceLossGrad::kCounts, BalanceLossGrad::kTargets);
-  return {{"dprobabilities", DType::kF32, view.in(BalanceLossGrad::kCounts).shape}};
+  return {{"dprobabilities", DType::kF32,
+           shape_of_groups(view, BalanceLossGrad::kCounts, BalanceLossGrad::kTargets)}};
 }
-std::vector<PlacementOption> placements_balance_grad(const NodeView&, int) {
-  return {{{kS0, kS0}, {kS0}}};
+std::vector<PlacementOption> placements_balance_grad(const NodeView& view, int) {
+  return {{{same_counts(view, BalanceLossGrad::kCounts) ? kR : kS0, kS0}, {kS0}}};
 }
 
 // --- z-loss
@@ -217,7 +233,11 @@ std::vector<PlacementOption> placements_balance_grad(const NodeView&, int) {
 void require_tokens(const NodeView& view) {
   const Value& logits = view.in(RouterZLoss::kLogits);
   require(view, is_logits(logits), "logits must be f32[N, experts]");
-  require(view, view.in(RouterZLoss::kTargets).shape == Shape{logits.shape[0]}, "targets must be i32[N]");
+  const Shape& targets = view.in(RouterZLoss::kTargets).shape;
+  const int64_t rows = view.attrs<ZLossAttrs>().rows;
+  if (rows == 0) return require(view, targets == Shape{logits.shape[0]}, "targets must be i32[N]");
+  require(view, rows > 0 && logits.shape[0] % rows == 0 && targets.elements() % (logits.shape[0] / rows) == 0,
+          "sequences must have equally many tokens, and equally many targets");
 }
 std::vector<ValueSpec> infer_z(const NodeView& view) {
   require_tokens(view);
@@ -282,8 +302,8 @@ ValueId cast(Graph& graph, ValueId x, DType dtype) {
   return graph.add_node(kCast, {x}, CastAttrs{dtype})[0];
 }
 
-Routed route(Graph& graph, ValueId logits, ValueId bias, const RouteAttrs& attrs) {
-  const auto out = graph.add_node(kRoute, {logits, bias}, attrs);
+Routed route(Graph& graph, ValueId logits, ValueId bias, const RouteAttrs& attrs, ValueId tokens) {
+  const auto out = graph.add_node(kRoute, {logits, bias, tokens}, attrs);
   return {out[Route::kIds], out[Route::kWeights]};
 }
 
@@ -301,8 +321,8 @@ void balance_loss(Graph& graph, const RouterSumsOf& sums, ValueId targets, Value
   graph.add_node_into(kBalanceLoss, {sums.probabilities, sums.counts, targets}, {sum}, attrs);
 }
 
-void router_z_loss(Graph& graph, ValueId logits, ValueId targets, ValueId sum, double coefficient) {
-  graph.add_node_into(kRouterZLoss, {logits, targets}, {sum}, ZLossAttrs{coefficient});
+void router_z_loss(Graph& graph, ValueId logits, ValueId targets, ValueId sum, const ZLossAttrs& attrs) {
+  graph.add_node_into(kRouterZLoss, {logits, targets}, {sum}, attrs);
 }
 
 }  // namespace strata::ops

@@ -27,8 +27,8 @@ extern const graph::OpDef kCast;
 // those of the `kept_groups` best groups are chosen from.
 struct RouteAttrs {
   enum class Score : uint8_t { kSoftmax, kSigmoid };
-  // What a group counts: its best expert (DeepSeek-V2), or its best two together (V3).
-  enum class GroupScore : uint8_t { kBest, kBestTwo };
+  // What a group counts: its best expert (DeepSeek-V2), its best two together (V3), or all.
+  enum class GroupScore : uint8_t { kBest, kBestTwo, kSum };
   int64_t k = 1;
   Score score = Score::kSoftmax;
   bool normalize = false;
@@ -38,6 +38,10 @@ struct RouteAttrs {
   GroupScore group_score = GroupScore::kBest;
   // Token n's slot s goes to expert (n · k + s) mod E whatever the logits say: for benchmarks.
   bool force_balanced = false;
+  // Where tokens are given, these choose instead of the logits, which weigh: slot s goes to the (r mod (E −
+  // s)) -th of the experts that are left, r the first number that philox draws of this stream at counter
+  // token and high counter s (hash layers, Roller et al. 2021, arXiv 2106.04426).
+  int64_t hash_stream = 0;
   bool operator==(const RouteAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
     to("k", k);
@@ -51,22 +55,24 @@ struct RouteAttrs {
       to("group_score", static_cast<int64_t>(group_score));
     }
     if (force_balanced) to("force_balanced", force_balanced);
+    if (hash_stream != 0) to("hash_stream", hash_stream);
   }
 };
 struct Routed {
   graph::ValueId ids;      // i32[N, k], the greatest s + bias first
   graph::ValueId weights;  // f32[N, k]
 };
-Routed route(graph::Graph& graph, graph::ValueId logits, graph::ValueId bias, const RouteAttrs& attrs);
+Routed route(graph::Graph& graph, graph::ValueId logits, graph::ValueId bias, const RouteAttrs& attrs,
+             graph::ValueId tokens = graph::kNone);
 struct Route {
-  enum In : int { kLogits, kBias };
+  enum In : int { kLogits, kBias, kTokens };
   enum Out : int { kIds, kWeights };
 };
 struct RouteGrad {
   enum In : int { kDweights, kLogits, kIds };
   enum Out : int { kDlogits };
 };
-extern const graph::OpDef kRoute;      // (logits f32[N, E], bias? f32[E]) → ids, weights
+extern const graph::OpDef kRoute;      // (logits f32[N, E], bias? f32[E], tokens? i32[N]) → ids, weights
 extern const graph::OpDef kRouteGrad;  // (dweights, logits, ids) → dlogits
 
 // y[M, W] = x[M, W] · weights, one for each row; weights f32 with M elements of any shape.
@@ -110,16 +116,22 @@ extern const graph::OpDef kRouterSums;      // (logits, ids) → probabilities, 
 extern const graph::OpDef kRouterSumsGrad;  // (dprobabilities, logits) → dlogits
 
 // The auxiliary loss that balances experts (Switch Transformers, arXiv 2101.03961, eq. 4 to 6; DeepSeek-V3's
-// sequence-wise one): of a group with T tokens coefficient · E / (k T²) · Σᵢ countsᵢ · probabilitiesᵢ, which
-// is the coefficient where experts are equally busy. A group counts as often as it has targets, so that the
-// loss has the main one's denominator; targets i32[N], those below 0 do not count. Counts carry no gradient.
+// sequence-wise one): of a group with T tokens coefficient · E / (k T C) · Σᵢ countsᵢ · probabilitiesᵢ, which
+// is the coefficient where experts are equally busy. C is how many tokens the counts are of: T, or, where all
+// groups have the same counts, f32[1, E], those of other groups and micro-batches too. A group counts as
+// often as it has targets, so that the loss has the main one's denominator; targets i32[N], those below 0 do
+// not count. Counts carry no gradient.
 struct BalanceLossAttrs {
   double coefficient = 0;
   int64_t k = 1;
+  int64_t rows = 0;    // targets of a group
+  int64_t tokens = 0;  // T: of a group, in all layers whose probabilities were added up
   bool operator==(const BalanceLossAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
     to("coefficient", coefficient);
     to("k", k);
+    to("rows", rows);
+    to("tokens", tokens);
   }
 };
 // Adds to `sum`, an accumulator f64[1].
@@ -137,14 +149,19 @@ extern const graph::OpDef kBalanceLoss;      // (probabilities, counts, targets)
 extern const graph::OpDef kBalanceLossGrad;  // (counts, targets) → dprobabilities
 
 // The z-loss (ST-MoE, arXiv 2202.08906, eq. 5): coefficient · (log Σ exp logits)² of every token with a
-// target.
+// target. With `rows`, logits are of sequences of so many tokens that have no targets of their own, an
+// encoder's: those of a sequence count together as often as it has targets.
 struct ZLossAttrs {
   double coefficient = 0;
+  int64_t rows = 0;
   bool operator==(const ZLossAttrs&) const = default;
-  void describe(graph::AttributeText& to) const { to("coefficient", coefficient); }
+  void describe(graph::AttributeText& to) const {
+    to("coefficient", coefficient);
+    if (rows > 0) to("rows", rows);
+  }
 };
 void router_z_loss(graph::Graph& graph, graph::ValueId logits, graph::ValueId targets, graph::ValueId sum,
-                   double coefficient);
+                   const ZLossAttrs& attrs);
 struct RouterZLoss {
   enum In : int { kLogits, kTargets };
   enum Out : int { kSum };

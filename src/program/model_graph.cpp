@@ -201,6 +201,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
       .cache_capacity = writes ? options.cache_capacity : 0,
       .cache_slots = writes ? options.cache_slots : 0,
       .document_mask = request.document_mask,
+      .counts_samples = request.kind == Kind::kTrain && options.model.experts.jitter > 0,
       // What only goes forward need not save memory by it, and may have fewer rows than ranks.
       .sequence_parallel = options.sequence_parallel && request.kind == Kind::kTrain,
       // The losses of single tokens are wanted where the host has whole rows.

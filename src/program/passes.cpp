@@ -36,6 +36,13 @@ void renumber_producers(Graph& graph) {
   }
 }
 
+// What an accumulator holds is something else later.
+bool reads_accumulator(const Graph& graph, const Node& node) {
+  return std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) {
+    return input != kNone && graph.value(input).role == Role::kMetric;
+  });
+}
+
 bool is_backward(const Node& node) {
   return node.phase == Phase::kInputGrad || node.phase == Phase::kWeightGrad;
 }
@@ -61,6 +68,7 @@ class Recomputer {
     const auto source = sources_.find(value);
     if (source == sources_.end() || graph_.value(value).role != Role::kActivation) return value;
     const Node& node = *source->second.node;
+    if (reads_accumulator(graph_, node)) return value;
     if (graph::is_gather(graph_, node)) {
       if (!gathers_again_) return value;
       mark(node);

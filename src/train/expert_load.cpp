@@ -36,12 +36,17 @@ double rank_violation(const std::vector<int64_t>& tokens, int64_t ranks) {
 ExpertWatch::ExpertWatch(const models::ModelConfig& model, const graph::Graph& graph,
                          const program::Ranks* ranks)
     : experts_(static_cast<size_t>(model.experts.count)) {
-  for (int64_t layer = 0; layer < model.layers; ++layer) {
-    if (!model.experts.at(layer)) continue;
-    const std::string block = "layers." + std::to_string(layer) + ".ffn.";
-    layers_.push_back({layer, block + "expert_tokens", block + "router_squares", block + "expert_rounds",
+  // An encoder's layers are counted before the decoder's.
+  const auto add = [&](const std::string& stack, int64_t layer, int64_t number, bool has_experts) {
+    if (!has_experts) return;
+    const std::string block = stack + "layers." + std::to_string(layer) + ".ffn.";
+    layers_.push_back({number, block + "expert_tokens", block + "router_squares", block + "expert_rounds",
                        graph.find_value(block + "expert_tokens") != graph::kNone});
-  }
+  };
+  for (int64_t layer = 0; layer < model.encoder_layers; ++layer)
+    add("encoder.", layer, layer, model.experts.at_encoder(layer));
+  for (int64_t layer = 0; layer < model.layers; ++layer)
+    add("", layer, model.encoder_layers + layer, model.experts.at(layer));
   if (ranks != nullptr && ranks->mesh().size("pipeline") > 1 && is_first_of_its_stage(*ranks))
     stages_ = &ranks->pipeline();
 }

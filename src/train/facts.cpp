@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "config/resolve.h"
 
 namespace strata::train {
 namespace {
@@ -20,6 +21,21 @@ std::string data_text(const std::string& run_toml) {
   return text;
 }
 
+// Of a run that was allowed to leak.
+std::vector<std::string> leaks_of(const std::string& run_toml) {
+  try {
+    const config::RunConfig config = config::parse_run_config(run_toml, "run.toml");
+    if (!config.model.allow_leaking_routing) return {};
+    try {
+      return models::routing_leaks(config::resolve_model(config));
+    } catch (const Error&) {
+      return {"how, is not known: what the run began with is no longer there"};
+    }
+  } catch (const Error&) {  // the card shows the configuration itself
+    return {};
+  }
+}
+
 }  // namespace
 
 interop::TrainingFacts facts_of(const std::string& run, const TrainingState& state,
@@ -32,7 +48,8 @@ interop::TrainingFacts facts_of(const std::string& run, const TrainingState& sta
           .data = data_text(run_toml),
           .health = health,
           .program = program,
-          .run_toml = run_toml};
+          .run_toml = run_toml,
+          .leaks = leaks_of(run_toml)};
 }
 
 std::optional<interop::TrainingFacts> facts_of_checkpoint(const Path& checkpoint) {

@@ -77,6 +77,8 @@ void describe_ranks(const config::RunConfig& config, const comm::World& world) {
 void describe(const config::RunConfig& config, const models::ModelConfig& model,
               const program::ProgramSet& set, const config::RunData& data,
               const std::vector<config::SourcePlan>& plan, int64_t total_steps) {
+  for (const std::string& leak : models::routing_leaks(model))
+    log_warning("model.allow_leaking_routing: tokens see what they are to predict: {}", leak);
   log_info("model: {} ({}), {} layers of width {}", models::parameters_in_words(model), model.family->name,
            models::layers_of(model), model.hidden_size);
   if (model.experts.route.force_balanced)

@@ -256,6 +256,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   reporter.fact("model", fmt::format("{}, {}", models::parameters_in_words(model_),
                                      config_.model.preset.empty() ? std::string(model_.family->name)
                                                                   : config_.model.preset));
+  for (const std::string& leak : models::routing_leaks(model_)) reporter.fact("routing leaks", leak);
   reporter.fact("batch", fmt::format("{} sequences of {} tokens, {} at once", training.global_batch_size,
                                      training.sequence_length, *training.micro_batch_size));
   reporter.fact("data", config::to_string(plan()));

@@ -43,13 +43,12 @@ TEST(RunConfigTest, DefaultsAreThoseOfTheInterface) {
 
 // What the interface brings later is "not yet", whatever its value, and never unknown.
 TEST(RunConfigTest, WhatTheInterfaceBringsLaterIsNotYet) {
-  for (const char* set :
-       {"model.allow_leaking_routing=true", "training.batch_ramp=[[1000, 8], [2000, 16]]",
-        "training.batch_ramp=noise_scale", "training.length_warmup=[[1000, 128]]", "moe.balance=global",
-        "moe.capacity_factor=1.25", "recovery.rules=never", "recovery.rule=[{when=\"nan\", preset=\"skip\"}]",
-        "recovery.snapshot=\"5 steps\"", "recovery.in_memory=false", "recovery.peer_copies=2",
-        "recovery.detection_delay=10", "recovery.max_interventions=1", "recovery.max_lost_steps=1",
-        "debug.inject=[\"nan@step=4\"]", "log.alert_command=[\"mail\", \"me\"]"}) {
+  for (const char* set : {"training.batch_ramp=[[1000, 8], [2000, 16]]", "training.batch_ramp=noise_scale",
+                          "training.length_warmup=[[1000, 128]]", "recovery.rules=never",
+                          "recovery.rule=[{when=\"nan\", preset=\"skip\"}]", "recovery.snapshot=\"5 steps\"",
+                          "recovery.in_memory=false", "recovery.peer_copies=2", "recovery.detection_delay=10",
+                          "recovery.max_interventions=1", "recovery.max_lost_steps=1",
+                          "debug.inject=[\"nan@step=4\"]", "log.alert_command=[\"mail\", \"me\"]"}) {
     const std::string faults = faults_of(kMinimal, {set});
     const std::string key = std::string(set).substr(0, std::string(set).find('='));
     EXPECT_NE(faults.find(key + ": found"), std::string::npos) << set << "\n" << faults;

@@ -11,7 +11,6 @@ struct Values {
 };
 const std::map<std::string, Values>& values() {
   static const std::map<std::string, Values> kValues{
-      {"moe.capacity_factor", {"1.5", "\"auto\""}},
       {"recovery.rules", {"[]", "\"auto\""}},
       {"recovery.rule", {"[{when=\"spike\"}]", "[]"}},
       {"recovery.snapshot", {"\"9 steps\"", "\"50 steps\""}},
@@ -22,7 +21,6 @@ const std::map<std::string, Values>& values() {
       {"recovery.max_lost_steps", {"3", "1000"}},
       {"training.batch_ramp", {"[[1000, 2]]", "[]"}},
       {"training.length_warmup", {"[[1000, 8]]", "[]"}},
-      {"model.allow_leaking_routing", {"true", "false"}},
       {"debug.inject", {"[\"nan@rank=1,step=40,phase=bwd\"]", "[]"}},
       {"log.prometheus", {"\":9000\"", ""}},
       {"log.alert_command", {"[\"beep\"]", ""}}};

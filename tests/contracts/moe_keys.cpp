@@ -70,7 +70,9 @@ void balance(const std::string&) {
   EXPECT_NEAR(of("sequence", "1"), of("sequence", "4"), 1e-6);
   EXPECT_NEAR(of("micro_batch", "1"), of("sequence", "4"), 1e-6);
   EXPECT_LT(of("micro_batch", "4"), of("sequence", "4") - 1e-3);
-  EXPECT_TRUE(has(lab.refusal({"moe.balance=\"global\""}), "not yet"));
+  // Counts of the step so far: in one micro-batch those of that one, else others than each has by itself.
+  EXPECT_NEAR(of("global", "4"), of("micro_batch", "4"), 1e-6);
+  EXPECT_GT(std::abs(of("global", "2") - of("micro_batch", "2")), 1e-4);
 }
 
 // All layers in one: k where experts are equally busy, however many layers there are.
@@ -81,6 +83,138 @@ void pooled(const std::string&) {
   EXPECT_LT(first(run, "balance_loss"), 2 * 1.5);
   const Seen apart = run_moe(lab, {"moe.aux_coef=1.0", "moe.balance=\"micro_batch\""});
   EXPECT_NE(first(run, "balance_loss"), first(apart, "balance_loss"));
+}
+
+bool same_weights(const Seen& a, const Seen& b) {
+  return same(a.weights(2), b.weights(2));
+}
+const Sets kLeaking{"model.allow_leaking_routing=true"};
+
+// 0 and a factor that gives room for all are no bound; a small one drops slots, whatever its sign.
+void capacity(const std::string&) {
+  Lab lab;
+  const Seen free = run_moe(lab, {}), half = run_moe(lab, {"moe.capacity_factor=0.5"});
+  EXPECT_TRUE(same_weights(run_moe(lab, {"moe.capacity_factor=0"}), free));
+  EXPECT_TRUE(same_weights(run_moe(lab, {"moe.capacity_factor=6"}), free));
+  EXPECT_TRUE(same_weights(run_moe(lab, {"moe.capacity_factor=-0.5"}), half));
+  EXPECT_NE(first(half, "loss"), first(free, "loss"));
+  // What balances the first layer counts slots that are dropped too.
+  EXPECT_EQ(first(half, "dead_experts"), first(free, "dead_experts"));
+  const std::string refused =
+      lab.refusal_of_toml(lab.toml(kModel), {"training.sequence_length=16", "moe.capacity_factor=0.1"});
+  EXPECT_TRUE(has(refused, "moe.capacity_factor") && has(refused, "less than one")) << refused;
+  EXPECT_TRUE(has(lab.refusal({"moe.capacity_factor=1.0"}), "no experts"));
+}
+
+void min_capacity(const std::string&) {
+  Lab lab;
+  const Sets tight{"moe.capacity_factor=0.2"};
+  EXPECT_TRUE(same_weights(run_moe(lab, tight + Sets{"moe.min_capacity=16"}), run_moe(lab, {})));
+  EXPECT_FALSE(same_weights(run_moe(lab, tight + Sets{"moe.min_capacity=4"}), run_moe(lab, tight)));
+  EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml(kModel), {"moe.min_capacity=4"}), "capacity_factor"));
+}
+
+// By probability a later token takes the room of an earlier one.
+void drop(const std::string&) {
+  Lab lab;
+  const Sets half{"moe.capacity_factor=0.5", "moe.drop=\"probability\""};
+  EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml(kModel), half), "by probability"));
+  EXPECT_NE(first(run_moe(lab, half + kLeaking), "loss"),
+            first(run_moe(lab, {"moe.capacity_factor=0.5"}), "loss"));
+  EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml(kModel), {"moe.drop=\"probability\""}), "capacity_factor"));
+}
+
+// Over the micro-batch a busy sequence takes the room of another.
+void capacity_over(const std::string&) {
+  Lab lab;
+  const Sets half{"moe.capacity_factor=0.5", "moe.capacity_over=\"micro_batch\""};
+  EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml(kModel), half), "micro-batch"));
+  const Sets sequence{"moe.capacity_factor=0.5"};
+  EXPECT_NE(first(run_moe(lab, half + kLeaking), "loss"), first(run_moe(lab, sequence), "loss"));
+  EXPECT_TRUE(
+      has(lab.refusal_of_toml(lab.toml(kModel), {"moe.capacity_over=\"micro_batch\""}), "capacity_factor"));
+}
+
+// A run whose routing leaks starts only where it is told to, and says so wherever its results are read.
+void leaking(const std::string&) {
+  Lab lab;
+  const Sets leaks{"moe.capacity_factor=0.5", "moe.drop=\"probability\""};
+  const std::string refused = lab.refusal_of_toml(lab.toml(kModel), leaks);
+  EXPECT_TRUE(has(refused, "model.allow_leaking_routing") && has(refused, "later token")) << refused;
+  const Seen run = run_moe(lab, leaks + kLeaking);
+  EXPECT_TRUE(has(read_file(run.folder / "index.html"), "a later token takes the room"));
+  EXPECT_TRUE(has(read_file(run.folder / "final" / "README.md"), "routing leaks"));
+  // Where nothing leaks nobody says so.
+  const Seen sound = run_moe(lab, kLeaking);
+  EXPECT_TRUE(same_weights(sound, run_moe(lab, {})));
+  EXPECT_FALSE(has(read_file(sound.folder / "index.html"), "leaks"));
+  EXPECT_FALSE(has(read_file(sound.folder / "final" / "README.md"), "leaks:"));
+}
+
+// Every kind trains, says in config.json what it is, and is gone on with.
+void router(const std::string&) {
+  Lab lab;
+  const Seen usual = run_moe(lab, {});
+  EXPECT_TRUE(same_weights(run_moe(lab, {"moe.router=\"top_k\""}), usual));
+  for (const std::string kind : {"hash", "two_level", "expert_choice", "soft"}) {
+    const bool leaks = kind == "expert_choice" || kind == "soft";
+    const Sets sets{"moe.router=\"" + kind + "\""};
+    if (leaks) {
+      EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml(kModel), sets), "allow_leaking_routing")) << kind;
+    }
+    const Seen run = run_moe(lab, leaks ? sets + kLeaking : sets);
+    EXPECT_NE(first(run, "loss"), first(usual, "loss")) << kind;
+    EXPECT_EQ(run.config()["model_type"], "strata_qwen3_moe");
+    EXPECT_EQ(run.config()["strata_router"]["kind"], kind);
+    const std::string from = "[model]\nfrom = \"" + (run.folder / "final").string() + "\"\n";
+    const Seen on = lab.run_toml(lab.toml(from), Sets{"training.sequence_length=16", "training.steps=1"} +
+                                                     kStill + (leaks ? kLeaking : Sets{}));
+    EXPECT_EQ(on.config()["strata_router"], run.config()["strata_router"]);
+    const Outcome refused =
+        strata(run.folder, {"checkpoint", "export", (run.folder / "final").string(), "out"});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_TRUE(has(refused.err, "no exact counterpart")) << refused.err;
+  }
+  EXPECT_TRUE(has(lab.refusal({"moe.router=\"hash\""}), "no experts"));
+  EXPECT_TRUE(
+      has(lab.refusal_of_toml(lab.toml(kModel), {"moe.router=\"hash\"", "moe.aux_coef=0.1"}), "hash"));
+  const std::string text = lab.refusal_of_toml(
+      lab.toml(kModel), Sets{"moe.router=\"soft\"", "eval.sample_prompts=[\"a\"]"} + kLeaking);
+  EXPECT_TRUE(has(text, "writes no text")) << text;
+  EXPECT_TRUE(
+      has(lab.refusal_of_toml(lab.toml("[model]\npreset = \"glm-4.5-air\"\n"), {"moe.router=\"hash\""}),
+          "by a bias"));
+}
+
+void groups(const std::string&) {
+  Lab lab;
+  const Sets levels{"moe.router=\"two_level\""};
+  const auto rows = [&](const Sets& sets) {
+    return run_moe(lab, levels + sets).weights(2).at("model.layers.0.mlp.gate_groups.weight").shape[0];
+  };
+  EXPECT_EQ(rows({}), 2);
+  EXPECT_EQ(rows({"moe.groups=3"}), 3);
+  EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml(kModel), levels + Sets{"moe.groups=4"}), "do not divide"));
+  EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml(kModel), {"moe.groups=3"}), "moe.groups"));
+}
+
+void kept_groups(const std::string&) {
+  Lab lab;
+  const Sets levels{"moe.router=\"two_level\"", "moe.groups=3"};
+  EXPECT_NE(first(run_moe(lab, levels + Sets{"moe.kept_groups=2"}), "loss"),
+            first(run_moe(lab, levels), "loss"));
+  EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml(kModel), levels + Sets{"moe.kept_groups=4"}), "groups"));
+}
+
+void slots(const std::string&) {
+  Lab lab;
+  const Sets soft = kLeaking + Sets{"moe.router=\"soft\""};
+  const auto rows = [&](const Sets& sets) {
+    return run_moe(lab, soft + sets).weights(2).at("model.layers.0.mlp.gate.weight").shape[0];
+  };
+  EXPECT_EQ(rows({"moe.slots=3"}), 18);
+  EXPECT_EQ(rows({}), 36);  // 16 tokens with two experts each are 5⅓ for each of six
+  EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml(kModel), {"moe.slots=3"}), "moe.slots"));
 }
 
 void force_balanced(const std::string&) {
@@ -131,9 +265,21 @@ moe_intermediate_size = 16
 }  // namespace
 
 Contracts moe_keys() {
-  return {{"moe.bias_rate", bias_rate}, {"moe.balance", balance},
-          {"moe.pool_layers", pooled},  {"moe.aux_coef", coefficients},
-          {"moe.z_coef", coefficients}, {"moe.force_balanced", force_balanced}};
+  return {{"moe.bias_rate", bias_rate},
+          {"moe.balance", balance},
+          {"moe.pool_layers", pooled},
+          {"moe.aux_coef", coefficients},
+          {"moe.z_coef", coefficients},
+          {"moe.force_balanced", force_balanced},
+          {"moe.router", router},
+          {"moe.groups", groups},
+          {"moe.kept_groups", kept_groups},
+          {"moe.slots", slots},
+          {"moe.capacity_factor", capacity},
+          {"moe.min_capacity", min_capacity},
+          {"moe.drop", drop},
+          {"moe.capacity_over", capacity_over},
+          {"model.allow_leaking_routing", leaking}};
 }
 
 }  // namespace strata::contracts

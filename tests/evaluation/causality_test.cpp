@@ -193,7 +193,7 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenModel,
                          testing::Values("llama-untied", "llama-tied", "llama-biases-yarn", "mistral",
                                          "qwen2", "qwen3", "olmo", "olmo-clip", "olmo2", "gemma2", "gemma3",
                                          "phi3", "gpt-neox", "gpt-neox-serial", "gpt2", "starcoder2",
-                                         "stablelm", "t5", "t5-gated"),
+                                         "stablelm", "t5", "t5-gated", "switch"),
                          [](const auto& one) {
                            std::string name = one.param;
                            std::replace(name.begin(), name.end(), '-', '_');

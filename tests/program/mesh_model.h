@@ -48,6 +48,8 @@ inline models::ModelConfig small_model(const std::string& name) {
     // So much that a fault in it shows.
     model.experts.balance_coefficient = 1;
     model.experts.z_coefficient = 0.1;
+    // So few that experts are full.
+    if (model.experts.capacity.slots > 0) model.experts.capacity.slots = 3;
   }
   if (model.latent) {
     const bool query = model.latent->query_rank > 0;
@@ -79,9 +81,9 @@ inline std::vector<int32_t> shared_rows(const std::vector<int32_t>& rows, int64_
   }
   return held;
 }
-// Sequence s of a micro-batch is the same whichever rank has it. Terms are not those of the targets: any
-// numbers weigh losses alike on all ranks.
-inline void fill_batch(Executor& executor, const graph::Coordinates& at) {
+// Sequence s of a micro-batch is the same whichever rank has it. `masks`: every fifth token has no target.
+// Terms are not those of the targets: any numbers weigh losses alike on all ranks.
+inline void fill_batch(Executor& executor, const graph::Coordinates& at, bool masks = true) {
   const graph::Mesh& mesh = executor.set().options.mesh;
   const int64_t vocab = executor.set().options.model.vocab_size;
   const auto place = [&](const char* axis) { return int64_t{at[static_cast<size_t>(mesh.axis(axis))]}; };
@@ -98,7 +100,7 @@ inline void fill_batch(Executor& executor, const graph::Coordinates& at) {
           const int64_t document = i < length / 3 ? 0 : length / 3;
           const int64_t read = i < length / 3 ? 0 : request.encoder_length / 3;
           const int64_t mixed = (s * 131 + i * 37 + micro * 11 + static_cast<int64_t>(name.size()) * 5);
-          const bool masked = name == "targets" && mixed % 5 == s % 5;
+          const bool masked = masks && name == "targets" && mixed % 5 == s % 5;
           values.push_back(static_cast<int32_t>(name == "positions"          ? i - document
                                                 : name == "kv_begin"         ? document
                                                 : name == "encoder_kv_begin" ? document
@@ -116,6 +118,11 @@ inline void fill_batch(Executor& executor, const graph::Coordinates& at) {
         values = shared_rows(values, length, at[axis], mesh.axes[axis].size);
       executor.write_batch(0, name, micro, values);
     }
+    if (executor.program(0).graph.find_value("samples") == graph::kNone) continue;
+    std::vector<int32_t> samples;
+    for (int64_t s = 0; s < request.sequences; ++s)
+      samples.push_back(static_cast<int32_t>(micro * 100 + part * request.sequences + s));
+    executor.write_batch(0, "samples", micro, samples);
   }
 }
 

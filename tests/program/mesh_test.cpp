@@ -93,6 +93,9 @@ struct Making {
   Backward backward = Backward::kCombined;
   DType activations = DType::kF32;
   double tolerance = 2e-5;
+  layers::MoeSpec::Balance balance = layers::MoeSpec::Balance::kSequence;
+  layers::MoeSpec::Router router = layers::MoeSpec::Router::kTopK;
+  double capacity_factor = 0;
 };
 
 class OnAMesh : public testing::TestWithParam<std::tuple<const char*, Layout, Making>> {
@@ -103,12 +106,25 @@ class OnAMesh : public testing::TestWithParam<std::tuple<const char*, Layout, Ma
     options.recompute = making.recompute;
     options.backward = making.backward;
     options.activations = making.activations;
+    models::Experts& experts = options.model.experts;
+    experts.balance = making.balance;
+    experts.router = making.router;
+    experts.capacity.factor = making.capacity_factor;
+    if (making.router == models::Experts::Router::kSoft) experts.slots = 2;
+    if (making.router == models::Experts::Router::kTwoLevel) {
+      experts.route.groups = 3;
+      experts.route.kept_groups = 2;
+      experts.route.group_score = ops::RouteAttrs::GroupScore::kSum;
+    }
     return options;
   }
   static MeshRanks take_step(const CompileOptions& options) {
+    // With counts of all ranks and probabilities of each, ranks are one rank where they have equally many
+    // targets.
+    const bool masks = options.model.experts.balance != layers::MoeSpec::Balance::kGlobal;
     return MeshRanks(compile({request_for(options.model, options.mesh.batch_ranks())}, options), 3,
-                     [](Executor& executor, const graph::Coordinates& at) {
-                       fill_batch(executor, at);
+                     [masks](Executor& executor, const graph::Coordinates& at) {
+                       fill_batch(executor, at, masks);
                        // A large eps: a first update of AdamW is else the gradient's sign, and rounding
                        // decides those of gradients near zero.
                        write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f, .eps = 1e-2f});
@@ -130,7 +146,13 @@ TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
   options.context_kind = layout.context;
   options.experts = layout.experts;
   const bool ring = layout.context == layers::ContextKind::kRing, shared = layout.mesh.size("context") > 1;
-  if ((ring && options.model.positions == models::Positions::kRelative) || (shared && options.model.latent)) {
+  const models::Experts& experts = options.model.experts;
+  const bool group = experts.router == models::Experts::Router::kExpertChoice ||
+                     experts.router == models::Experts::Router::kSoft;
+  const bool parts = layout.mesh.size("tensor") > 1 || shared;
+  if ((ring && options.model.positions == models::Positions::kRelative) || (shared && options.model.latent) ||
+      (group && parts) || (experts.capacity.bounds() && shared) ||
+      (experts.jitter > 0 && layout.mesh.size("tensor") > 1 && layout.sequence_parallel)) {
     EXPECT_THROW(take_step(options), ConfigError);
     return;
   }
@@ -151,9 +173,11 @@ TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
     }
   }
   std::vector<const char*> names{"loss_sum", "token_count", "grad_norm", "param_norm"};
-  if (options.model.experts.count > 0)
-    names.insert(names.end(), {"balance_loss_sum", "router_z_loss_sum", "layers.1.ffn.expert_tokens",
-                               "layers.1.ffn.router_squares"});
+  if (experts.count > 0) names.push_back("layers.1.ffn.expert_tokens");
+  for (const char* loss : {"balance_loss_sum", "router_z_loss_sum"})
+    if (graph.find_value(loss) != graph::kNone) names.push_back(loss);
+  if (graph.find_value("layers.1.ffn.router_squares") != graph::kNone)
+    names.push_back("layers.1.ffn.router_squares");
   if (options.model.predict_layers > 0)
     names.insert(names.end(), {"predict.1.loss_sum", "predict.2.loss_sum", "predict.2.token_count"});
   for (const char* name : names) expect_near(ranks.whole(name), one.whole(name), making.tolerance, name);
@@ -163,6 +187,8 @@ constexpr Making kPlain{"plain"}, kFull{"recomputed", Recompute::kFull},
     kSplit{"split", Recompute::kSelective, Backward::kSplit};
 // Sums of bf16 terms are rounded once a rank.
 constexpr Making kBf16{"bf16", Recompute::kNone, Backward::kCombined, DType::kBF16, 6e-2};
+constexpr Making kGlobal{
+    "global", Recompute::kFull, Backward::kSplit, DType::kF32, 2e-5, layers::MoeSpec::Balance::kGlobal};
 
 std::string name_of_case(const testing::TestParamInfo<OnAMesh::ParamType>& one) {
   std::string name = std::string(std::get<0>(one.param)) + "_" + std::get<1>(one.param).name + "_" +
@@ -206,6 +232,46 @@ INSTANTIATE_TEST_SUITE_P(LatentPrediction, OnAMesh,
 INSTANTIATE_TEST_SUITE_P(ExpertsInOtherWays, OnAMesh,
                          testing::Combine(testing::Values("gpt-oss-20b", "llama4-maverick"),
                                           testing::ValuesIn(layouts()), testing::Values(kPlain)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Balance, OnAMesh,
+                         testing::Combine(testing::Values("moe-30m-a10m"), testing::ValuesIn(layouts()),
+                                          testing::Values(kGlobal)),
+                         name_of_case);
+using Router = layers::MoeSpec::Router;
+constexpr Making of_router(const char* name, Router router, double capacity_factor = 0) {
+  return {name,
+          Recompute::kSelective,
+          Backward::kCombined,
+          DType::kF32,
+          2e-5,
+          layers::MoeSpec::Balance::kSequence,
+          router,
+          capacity_factor};
+}
+std::vector<Layout> layouts_named(std::initializer_list<std::string_view> names) {
+  std::vector<Layout> found;
+  for (const Layout& layout : layouts())
+    if (std::find(names.begin(), names.end(), layout.name) != names.end()) found.push_back(layout);
+  return found;
+}
+INSTANTIATE_TEST_SUITE_P(
+    Routers, OnAMesh,
+    testing::Combine(testing::Values("moe-30m-a10m"),
+                     testing::ValuesIn(layouts_named({"tensor2", "tensor2_whole_rows", "shard2", "context2",
+                                                      "zero3_shard2_tensor2", "zero3_replicate2_shard2"})),
+                     testing::Values(of_router("hash", Router::kHash),
+                                     of_router("two_level", Router::kTwoLevel),
+                                     of_router("expert_choice", Router::kExpertChoice),
+                                     of_router("soft", Router::kSoft),
+                                     of_router("capacity", Router::kTopK, 0.6))),
+    name_of_case);
+// With noise on what routers read, which is drawn for whole sequences.
+INSTANTIATE_TEST_SUITE_P(Switch, OnAMesh,
+                         testing::Combine(testing::Values("switch-base-8"),
+                                          testing::ValuesIn(layouts_named({"tensor2", "tensor2_whole_rows",
+                                                                           "shard2", "context2",
+                                                                           "zero3_replicate2_shard2"})),
+                                          testing::Values(kPlain, kSplit)),
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(Makings, OnAMesh,
                          testing::Combine(testing::Values("llama3-5m", "bert-tiny", "t5-small"),

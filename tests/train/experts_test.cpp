@@ -70,6 +70,22 @@ TEST_P(Experts, LossesByLayerAreThoseOfThePapers) {
   }
 }
 
+// Each sequence a micro-batch: its probabilities meet the counts of those before it too.
+TEST_P(Experts, LossOfTheGlobalBatchCountsWhatCameBefore) {
+  Golden golden(GetParam());
+  for (const auto& [name, micro_batches] :
+       {std::pair{"balanced/global", int64_t{2}}, {"balanced/micro_batch", int64_t{1}}}) {
+    const auto executor = step_with(
+        golden,
+        [](models::Experts& experts) {
+          experts.balance_coefficient = 1;
+          experts.balance = Balance::kGlobal;
+        },
+        micro_batches);
+    EXPECT_NEAR(mean_of(*executor, "balance_loss_sum"), golden.floats(name)[0], 1e-5) << name;
+  }
+}
+
 // Over sequences the loss is the same however the batch is cut; over micro-batches it is not.
 TEST_P(Experts, OnlyTheLossOfSequencesDoesNotHangOnTheCut) {
   Golden golden(GetParam());
@@ -159,6 +175,35 @@ TEST(Specialisation, IsWhatSourceAndExpertTellOfEachOther) {
   const auto found = evaluation::specialisation_of({{3, 1}, {10, 30}});
   EXPECT_NEAR(found.information, 1 + 0.75 * std::log2(0.75) + 0.25 * std::log2(0.25), 1e-12);
   EXPECT_NEAR(found.share, found.information, 1e-12);
+}
+
+// Of encoder and decoder each over all its layers, sequence by sequence; z-losses as means over layers.
+TEST(SwitchExperts, LossesOfBothStacksAreThoseOfTransformers) {
+  Golden golden("switch");
+  const models::Experts own =
+      models::read_config_json(checkpoint::read_config_json(golden.folder), "golden").experts;
+  const auto executor = step_with(golden, [&](models::Experts& experts) {
+    experts.balance_coefficient = own.balance_coefficient;
+    experts.z_coefficient = own.z_coefficient;
+    experts.pool_layers = true;
+  });
+  const auto both = [&](const char* kind) {
+    return double{golden.floats(std::string("balanced/encoder_") + kind)[0]} +
+           double{golden.floats(std::string("balanced/decoder_") + kind)[0]};
+  };
+  EXPECT_NEAR(mean_of(*executor, "balance_loss_sum"), own.balance_coefficient * both("aux"), 1e-6);
+  EXPECT_NEAR(mean_of(*executor, "router_z_loss_sum"), own.z_coefficient * both("z"), 1e-6);
+  int compared = 0;
+  for (const auto& [name, entry] : golden.source.tensors) {
+    const std::string prefix = "balanced/grad/";
+    if (!name.starts_with(prefix)) continue;
+    const auto wanted = golden.floats(name);
+    EXPECT_LT(distance(gradient_of(golden, *executor, name.substr(prefix.size())), wanted),
+              1e-4 * scale_of(wanted))
+        << name;
+    ++compared;
+  }
+  EXPECT_GT(compared, 50);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Experts,

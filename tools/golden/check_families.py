@@ -36,7 +36,7 @@ def load(folder):
     kind = config["model_type"]
     # transformers' grouped products refuse widths that are no multiples of 16 bytes.
     plain = {"experts_implementation": "eager"} if "num_experts_per_tok" in config else {}
-    auto = {"bert": AutoModelForMaskedLM, "t5": AutoModelForSeq2SeqLM}.get(kind, AutoModelForCausalLM)
+    auto = {"bert": AutoModelForMaskedLM, "t5": AutoModelForSeq2SeqLM, "switch_transformers": AutoModelForSeq2SeqLM}.get(kind, AutoModelForCausalLM)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model, info = auto.from_pretrained(folder, dtype=torch.float32, output_loading_info=True,
@@ -53,7 +53,7 @@ def check(program, folder, scratch):
     exported = load(out)
     assert not said, said
     config = exported.config
-    if config.model_type in ("bert", "t5"):
+    if config.model_type in ("bert", "t5", "switch_transformers"):
         ids = torch.randint(1, config.vocab_size, (2, 24), generator=torch.Generator().manual_seed(3))
         both = {"decoder_input_ids": ids[:, :13]} if config.is_encoder_decoder else {}
         with torch.no_grad():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the golden directories of models with an encoder (BERT, T5) under tests/models/golden/.
+"""Writes the golden directories of models with an encoder (BERT, T5, Switch) under tests/models/golden/.
 
 As make_model_golden.py, with every input spelt out under the name that the program has for it, each [rows, length]:
 
@@ -10,6 +10,9 @@ As make_model_golden.py, with every input spelt out under the name that the prog
   document/inputs/NAME     int32   several documents in a row, attention inside each; then document/logits, document/loss
                                    and document/grad_norm/NAME
   greedy/prompt, greedy/tokens     of T5: the encoder's text, and what generate() writes
+  balanced/...             of Switch: encoder_aux, decoder_aux, encoder_z and decoder_z, and grad/NAME of the loss with them
+
+A document of Switch has all the room of an expert, as it has alone.
 
 Needs torch, transformers and safetensors. Names of models limit it to them; the same versions give the same files.
 """
@@ -20,7 +23,8 @@ import sys
 
 import torch
 from safetensors.torch import save_file
-from transformers import BertConfig, BertForMaskedLM, T5Config, T5ForConditionalGeneration
+from transformers import (BertConfig, BertForMaskedLM, SwitchTransformersConfig, SwitchTransformersForConditionalGeneration,
+                          T5Config, T5ForConditionalGeneration)
 
 ROWS, LENGTH, SOURCE, TARGET, STEPS = 2, 32, 24, 13, 30
 PAD, END = 0, 1
@@ -40,11 +44,23 @@ def t5(**settings):
     return T5ForConditionalGeneration(config)
 
 
+def switch(**settings):
+    # Experts have room for fewer tokens than some want; the third of four layers has none.
+    config = SwitchTransformersConfig(
+        vocab_size=61, d_model=24, d_kv=10, d_ff=34, num_layers=4, num_sparse_encoder_layers=2, num_decoder_layers=4,
+        num_sparse_decoder_layers=1, num_heads=3, num_experts=5, expert_capacity=4, router_jitter_noise=0.0,
+        relative_attention_num_buckets=8, relative_attention_max_distance=14, dropout_rate=0.0, decoder_start_token_id=PAD,
+        router_z_loss_coef=0.003, router_aux_loss_coef=0.02, attn_implementation="eager", **settings)
+    return SwitchTransformersForConditionalGeneration(config)
+
+
 # "t5-gated" is T5 1.1 as transformers 5 holds it: tied in memory, and what the head reads not scaled.
 MODELS = {
     "bert": (bert, 51),
     "t5": (t5, 52),
     "t5-gated": (lambda: t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False), 53),
+    # A seed with which no token of the AdamW steps hesitates between experts, or for the last place of one.
+    "switch": (switch, 61),
 }
 
 
@@ -71,8 +87,33 @@ def same(a, b):
     return a[:, :, None] == b[:, None, :]
 
 
+def has_experts(model):
+    return model.config.model_type == "switch_transformers"
+
+
+def alone(inputs, row, start):
+    """The document that begins there, as a batch of its own, and which places of the row it has."""
+    where = inputs["kv_begin"][row] == start
+    document = {name: inputs[name][row, where][None] for name in ("tokens", "positions")}
+    document["kv_begin"] = torch.zeros_like(document["tokens"])
+    if "cross_kv_begin" in inputs:
+        of = inputs["encoder_kv_begin"][row] == inputs["cross_kv_begin"][row, where][0]
+        document["encoder_tokens"] = inputs["encoder_tokens"][row, of][None]
+        document["encoder_kv_begin"] = torch.zeros_like(document["encoder_tokens"])
+        document["cross_kv_begin"] = torch.zeros_like(document["tokens"])
+    return document, where
+
+
 def forward(model, inputs):
     """Logits of the inputs, with the attention that their begins say."""
+    if has_experts(model) and inputs["kv_begin"].any():
+        # Documents of a row would share the experts' room.
+        rows = []
+        for row, begins_of_row in enumerate(inputs["kv_begin"]):
+            rows.append(torch.cat([forward(model, alone(inputs, row, start)[0])[0] for start in begins_of_row.unique()]))
+        return torch.stack(rows)
+    if has_experts(model):
+        return model(input_ids=inputs["encoder_tokens"], decoder_input_ids=inputs["tokens"], use_cache=False).logits
     begin = inputs["kv_begin"]
     cast = lambda mask: mask.to(model.dtype).clamp(min=torch.finfo(model.dtype).min)
     if model.config.model_type == "bert":
@@ -91,7 +132,21 @@ def mean_loss(logits, targets):
 
 
 def gradients(model):
-    return {name: parameter.grad.float().clone() for name, parameter in model.named_parameters()}
+    # An expert that no token reached has none.
+    return {name: (torch.zeros_like(parameter) if parameter.grad is None else parameter.grad).float().clone()
+            for name, parameter in model.named_parameters()}
+
+
+def balanced(model, inputs):
+    """The losses of routers as transformers has them, and the gradients of all together."""
+    model.zero_grad()
+    out = model(input_ids=inputs["encoder_tokens"], decoder_input_ids=inputs["tokens"], use_cache=False,
+                labels=inputs["targets"], output_router_logits=True)
+    out.loss.backward()
+    found = {"balanced/encoder_aux": out.encoder_aux_loss, "balanced/decoder_aux": out.decoder_aux_loss,
+             "balanced/encoder_z": out.encoder_z_loss, "balanced/decoder_z": out.decoder_z_loss}
+    found = {name: value.detach().reshape(1) for name, value in found.items()}
+    return found | {"balanced/grad/" + name: value for name, value in gradients(model).items()}
 
 
 def with_gradients(model, inputs):
@@ -142,6 +197,7 @@ def make_inputs(model, draw, ends=None):
 
 
 DOCUMENTS = {"bert": [[1, 6, 7, 28, 32], [12, 31, 32]],
+             "switch_transformers": ([[5, 6, 24], [23, 24]], [[4, 5, 13], [12, 13]]),
              "t5": ([[5, 6, 24], [23, 24]], [[4, 5, 13], [12, 13]])}
 
 
@@ -150,15 +206,8 @@ def documents_alone(model, inputs, logits):
     begin = inputs["kv_begin"]
     for row in range(ROWS):
         for start in begin[row].unique():
-            where = begin[row] == start
-            alone = {name: inputs[name][row, where][None] for name in ("tokens", "positions")}
-            alone["kv_begin"] = torch.zeros_like(alone["tokens"])
-            if "cross_kv_begin" in inputs:
-                of = inputs["encoder_kv_begin"][row] == inputs["cross_kv_begin"][row, where][0]
-                alone["encoder_tokens"] = inputs["encoder_tokens"][row, of][None]
-                alone["encoder_kv_begin"] = torch.zeros_like(alone["encoder_tokens"])
-                alone["cross_kv_begin"] = torch.zeros_like(alone["tokens"])
-            apart = (forward(model, alone)[0] - logits[row, where]).abs().max().item()
+            document, where = alone(inputs, row, start)
+            apart = (forward(model, document)[0] - logits[row, where]).abs().max().item()
             assert apart < 5e-5, f"the document mask leaks {apart}"
 
 
@@ -172,6 +221,9 @@ def adamw(model, batches):
         optimizer.zero_grad()
         loss = mean_loss(forward(model, inputs), inputs["targets"])
         loss.backward()
+        for parameter in model.parameters():
+            # An expert that no token reached has a gradient of zero, and no step that is left out.
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0))
         optimizer.step()
         losses.append(loss.detach())
@@ -183,6 +235,15 @@ def greedy(model, draw):
     """The first source whose text has no end of text and no two tokens that are nearly equally likely."""
     for _ in range(400):
         prompt = draw(9)
+        if has_experts(model):
+            # Token by token no expert is full, which whole texts would find.
+            out = model.eval().generate(prompt[None], max_new_tokens=14, do_sample=False, use_cache=True,
+                                        output_scores=True, return_dict_in_generate=True)
+            model.train()
+            tokens, best = out.sequences[0], torch.cat(out.scores).topk(2).values
+            if len(tokens) == 15 and END not in tokens and (best[:, 0] - best[:, 1]).min().item() > 1e-2:
+                return {"greedy/prompt": prompt.int(), "greedy/tokens": tokens[1:].int()}
+            continue
         tokens = model.generate(prompt[None], max_new_tokens=14, do_sample=False, use_cache=False)[0]  # its cache wants stacks of one depth
         best = model(input_ids=prompt[None], decoder_input_ids=tokens[None, :-1], use_cache=False).logits[0].topk(2).values
         if len(tokens) == 15 and END not in tokens and (best[:, 0] - best[:, 1]).min().item() > 1e-2:
@@ -206,7 +267,7 @@ def main():
         (folder / "generation_config.json").unlink(missing_ok=True)
         draw = lambda *shape: torch.randint(2, model.config.vocab_size, shape, generator=generator)
 
-        inputs = make_inputs(model, draw)
+        inputs = inputs_of_loss = make_inputs(model, draw)
         logits, loss, exact = with_gradients(model, inputs)
         expected = stored("", inputs) | {"logits": logits, "loss": loss}
         expected |= {"grad/" + name: gradient for name, gradient in exact.items()}
@@ -220,8 +281,10 @@ def main():
         documents_alone(model, inputs, logits)
         expected |= stored("document/", inputs) | {"document/logits": logits, "document/loss": loss}
         expected |= {"document/grad_norm/" + key: value.norm().reshape(1) for key, value in of_documents.items()}
-        if model.config.model_type == "t5":
+        if model.config.model_type != "bert":
             expected |= greedy(model, draw)
+        if has_experts(model):
+            expected |= balanced(model, inputs_of_loss)
         expected |= adamw(model, [make_inputs(model, draw) for _ in range(STEPS)])
         save_file({key: value.contiguous() for key, value in expected.items()}, folder / "expected.safetensors")
         size = sum(file.stat().st_size for file in folder.iterdir())

@@ -25,7 +25,8 @@ that are no powers of two, a head size that is not d / heads, and three query he
     document/grad_norm/NAME  fp32 [1]     Euclidean norm of that tensor's gradient
     balanced/...     of models with experts, for the first batch: aux_loss, as transformers pools it over layers;
                      grad/NAME of the loss with router_aux_loss_coef times it; micro_batch and sequence: the sum over
-                     layers of the balancing loss of all tokens, and of each sequence; z_loss, summed over layers
+                     layers of the balancing loss of all tokens, and of each sequence; global: with the counts of the
+                     sequences so far; z_loss, summed over layers
     greedy/prompt    int32 [7]
     greedy/tokens    int32 [20]           what transformers' generate() adds to it at temperature 0
 
@@ -247,6 +248,15 @@ def balanced(model, tokens):
                 chosen = torch.zeros_like(probabilities).scatter_(1, probabilities.topk(k, -1).indices, 1.0)
                 total += group.shape[-1] / k * (chosen.mean(0) * probabilities.mean(0)).sum() / groups
         found[f"balanced/{kind}"] = total.detach().reshape(1)
+    # Megatron-LM's over the global batch, each sequence a micro-batch: its probabilities, and the counts so far.
+    total = 0
+    for layer in logits:
+        counts = 0
+        for done, group in enumerate(layer.reshape(BATCH, -1, layer.shape[-1]), 1):
+            probabilities = group.float().softmax(-1)
+            counts = counts + torch.zeros_like(probabilities).scatter_(1, probabilities.topk(k, -1).indices, 1.0).sum(0)
+            total += group.shape[-1] / k * (counts / (done * len(group)) * probabilities.mean(0)).sum() / BATCH
+    found["balanced/global"] = total.detach().reshape(1)
     z = sum((torch.logsumexp(layer.float(), -1) ** 2).mean() for layer in logits)
     found["balanced/z_loss"] = z.detach().reshape(1)
     return found

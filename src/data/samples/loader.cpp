@@ -18,7 +18,8 @@ std::span<const BatchField> batch_fields() {
       {"kv_begin", &Batch::kv_begin, &HostBatch::kv_begin, kTokens},
       {"encoder_tokens", &Batch::encoder_tokens, &HostBatch::encoder_tokens, kEncoder},
       {"encoder_kv_begin", &Batch::encoder_kv_begin, &HostBatch::encoder_kv_begin, kEncoder},
-      {"cross_kv_begin", &Batch::cross_kv_begin, &HostBatch::cross_kv_begin, kTokensBesideEncoder}};
+      {"cross_kv_begin", &Batch::cross_kv_begin, &HostBatch::cross_kv_begin, kTokensBesideEncoder},
+      {"samples", nullptr, &HostBatch::samples, kOne}};
   return kFields;
 }
 
@@ -31,7 +32,7 @@ Batch HostBatch::view() {
   Batch out{};
   for (const BatchField& field : batch_fields()) {
     std::vector<int32_t>& array = this->*field.host;
-    out.*field.view = array.empty() ? nullptr : array.data();
+    if (field.view != nullptr) out.*field.view = array.empty() ? nullptr : array.data();
   }
   return out;
 }
@@ -102,6 +103,8 @@ void Loader::work(const std::stop_token& stop) {
       batch.first_sample = request.first;
       batch.sequences = request.sequences;
       batch.counted_targets = source_.fill(request.first, request.sequences, batch.view(), scratch);
+      for (int64_t row = 0; row < rows; ++row)
+        batch.samples[static_cast<size_t>(row)] = static_cast<int32_t>(request.first + row);
       for (int64_t row = request.sequences; row < rows; ++row)
         fill_padding(source_.shape(), 0, 0, row_of(batch.view(), source_.shape(), row));
     } catch (...) {

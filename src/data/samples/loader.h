@@ -21,6 +21,7 @@ namespace strata::data {
 struct HostBatch {
   std::vector<int32_t> tokens, targets, positions, kv_begin;
   std::vector<int32_t> encoder_tokens, encoder_kv_begin, cross_kv_begin;
+  std::vector<int32_t> samples;  // the number of each row's sample, its low 32 bits
   int64_t first_sample = 0;
   int64_t sequences = 0;
   int64_t counted_targets = 0;
@@ -33,12 +34,13 @@ struct HostBatch {
 // of them goes by this list.
 struct BatchField {
   std::string_view name;
-  int32_t* Batch::*view;
+  int32_t* Batch::*view;  // nullptr: objectives do not fill it
   std::vector<int32_t> HostBatch::*host;
-  // Places of a row: as many as tokens, as the encoder's, or as tokens where there is an encoder.
-  enum class Places : uint8_t { kTokens, kEncoder, kTokensBesideEncoder } places;
+  // Places of a row: as many as tokens, as the encoder's, or as tokens where there is an encoder; or one.
+  enum class Places : uint8_t { kTokens, kEncoder, kTokensBesideEncoder, kOne } places;
 
   int64_t places_of(const RowShape& shape) const {
+    if (places == Places::kOne) return 1;
     if (places == Places::kEncoder) return shape.encoder_length;
     return places == Places::kTokens || shape.encoder_length > 0 ? shape.tokens : 0;
   }

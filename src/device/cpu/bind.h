@@ -16,6 +16,9 @@ inline float* f32(std::byte* pointer) {
 inline const int32_t* i32(const std::byte* pointer) {
   return reinterpret_cast<const int32_t*>(pointer);
 }
+inline int32_t* i32(std::byte* pointer) {
+  return reinterpret_cast<int32_t*>(pointer);
+}
 
 // bind_gemm.cpp
 // The encoding in which a GEMM of this role wants the weight `input`, with the activations of input 0.
@@ -24,6 +27,7 @@ std::vector<WantedEncoding> weight_encoding(cpu::GemmRole role, int input, const
 
 // The rows of each file: ops and what binds them. Lowering sees them as one table (bindings.h).
 std::span<const Binding> attention_bindings();
+std::span<const Binding> capacity_bindings();
 std::span<const Binding> clamp_bindings();
 std::span<const Binding> context_bindings();
 std::span<const Binding> cross_bindings();
@@ -33,6 +37,7 @@ std::span<const Binding> gemm_bindings();
 std::span<const Binding> latent_bindings();
 std::span<const Binding> loss_bindings();
 std::span<const Binding> router_bindings();
+std::span<const Binding> routers_bindings();
 std::span<const Binding> update_bindings();
 std::span<const Binding> update_shard_bindings();
 

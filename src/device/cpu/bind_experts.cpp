@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/error.h"
 #include "device/cpu/bind.h"
 #include "device/cpu/bindings.h"
@@ -158,6 +160,17 @@ BoundKernel expert_bias_grad_weights(const BindRequest& request) {
       bias_shape(request, request.view.in(ops::ExpertBiasGradWeights::kDy)));
 }
 
+// (counts) → now
+BoundKernel running_counts(const BindRequest& request) {
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto* const counts = reinterpret_cast<const int64_t*>(p[0]);
+        std::transform(counts, counts + plan_of<int64_t>(held), f32(p[1]),
+                       [](int64_t count) { return static_cast<float>(count); });
+      },
+      request.view.in(ops::RunningCounts::kCounts).shape[0]);
+}
+
 }  // namespace
 
 std::span<const Binding> experts_bindings() {
@@ -177,6 +190,7 @@ std::span<const Binding> experts_bindings() {
       {&ops::kExpertParallel, shared_experts},
       {&ops::kExpertParallelGradInput, shared_experts},
       {&ops::kExpertParallelGradWeight, shared_experts},
+      {&ops::kRunningCounts, running_counts},
   };
   return kTable;
 }

@@ -43,17 +43,18 @@ cpu::RouteShape route_shape(const NodeView& view, const Value& logits) {
           .scale = static_cast<float>(attrs.scale),
           .groups = attrs.groups,
           .kept_groups = attrs.kept_groups,
-          .best_two = attrs.group_score == ops::RouteAttrs::GroupScore::kBestTwo,
-          .force_balanced = attrs.force_balanced};
+          .group_score = static_cast<cpu::RouteShape::GroupScore>(attrs.group_score),
+          .force_balanced = attrs.force_balanced,
+          .hash_stream = attrs.hash_stream};
 }
 
-// (logits, bias?) → ids, weights
+// (logits, bias?, tokens?) → ids, weights
 BoundKernel route(const BindRequest& request) {
   const cpu::RouteShape shape = route_shape(request.view, request.view.in(ops::Route::kLogits));
   return bound(
       [](Launch&, void* plan, std::byte* const* p) {
-        cpu::route(plan_of<cpu::RouteShape>(plan), reinterpret_cast<int32_t*>(p[2]), f32(p[3]), f32(p[0]),
-                   f32(p[1]), p[4]);
+        cpu::route(plan_of<cpu::RouteShape>(plan), i32(p[3]), f32(p[4]), f32(p[0]), f32(p[1]), i32(p[2]),
+                   p[5]);
       },
       shape, cpu::route_scratch_bytes(shape));
 }
@@ -136,11 +137,13 @@ struct BalancePlan {
 };
 BalancePlan balance_plan(const NodeView& view, const Value& counts, const Value& targets, bool accumulate) {
   const auto& attrs = view.attrs<ops::BalanceLossAttrs>();
-  return {{.groups = counts.shape[0],
-           .rows = targets.shape.elements() / counts.shape[0],
+  return {{.groups = targets.shape.elements() / attrs.rows,
+           .rows = attrs.rows,
+           .tokens = attrs.tokens,
            .experts = counts.shape[1],
            .k = attrs.k,
-           .coefficient = attrs.coefficient},
+           .coefficient = attrs.coefficient,
+           .same_counts = counts.shape[0] == 1},
           accumulate};
 }
 
@@ -167,13 +170,18 @@ BoundKernel balance_loss_grad(const BindRequest& request) {
 }
 
 struct ZPlan {
-  int64_t tokens, experts;
-  double coefficient;
+  cpu::RouterZShape shape;
   bool accumulate;
 };
 ZPlan z_plan(const BindRequest& request) {
   const Value& logits = request.view.in(ops::RouterZLoss::kLogits);
-  return {logits.shape[0], logits.shape[1], request.view.attrs<ops::ZLossAttrs>().coefficient,
+  const auto& attrs = request.view.attrs<ops::ZLossAttrs>();
+  const int64_t targets = request.view.in(ops::RouterZLoss::kTargets).shape.elements();
+  return {{.tokens = logits.shape[0],
+           .experts = logits.shape[1],
+           .coefficient = attrs.coefficient,
+           .rows = attrs.rows,
+           .targets = attrs.rows > 0 ? targets / (logits.shape[0] / attrs.rows) : 0},
           request.accumulate[0]};
 }
 
@@ -183,19 +191,16 @@ BoundKernel router_z_loss(const BindRequest& request) {
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& call = plan_of<ZPlan>(held);
-        cpu::router_z_loss(call.tokens, call.experts, call.coefficient, f64(p[2]), f32(p[0]), i32(p[1]),
-                           call.accumulate, p[3]);
+        cpu::router_z_loss(call.shape, f64(p[2]), f32(p[0]), i32(p[1]), call.accumulate, p[3]);
       },
-      plan, cpu::router_z_scratch_bytes(plan.tokens, plan.experts));
+      plan, cpu::router_z_scratch_bytes(plan.shape));
 }
 
 // (logits, targets) → dlogits
 BoundKernel router_z_loss_grad(const BindRequest& request) {
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
-        const auto& call = plan_of<ZPlan>(held);
-        cpu::router_z_loss_backward(call.tokens, call.experts, call.coefficient, f32(p[2]), f32(p[0]),
-                                    i32(p[1]));
+        cpu::router_z_loss_backward(plan_of<ZPlan>(held).shape, f32(p[2]), f32(p[0]), i32(p[1]));
       },
       z_plan(request));
 }

@@ -25,10 +25,11 @@ const std::vector<reference::Row>& rows() {
   static const std::vector<reference::Row> kRows = [] {
     std::vector<reference::Row> all;
     for (const auto part :
-         {reference::activation_kernels(), reference::attention_kernels(), reference::clamp_kernels(),
-          reference::context_attention_kernels(), reference::cross_attention_kernels(),
-          reference::experts_kernels(), reference::latent_attention_kernels(), reference::linear_kernels(),
-          reference::loss_kernels(), reference::qk_norm_kernels(), reference::router_kernels(),
+         {reference::activation_kernels(), reference::attention_kernels(), reference::capacity_kernels(),
+          reference::clamp_kernels(), reference::context_attention_kernels(),
+          reference::cross_attention_kernels(), reference::experts_kernels(),
+          reference::latent_attention_kernels(), reference::linear_kernels(), reference::loss_kernels(),
+          reference::qk_norm_kernels(), reference::router_kernels(), reference::routers_kernels(),
           reference::rows_kernels(), reference::update_kernels(), reference::update_shard_kernels()}) {
       all.insert(all.end(), part.begin(), part.end());
     }

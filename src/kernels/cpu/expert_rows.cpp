@@ -58,10 +58,10 @@ void order_by_expert(const ExpertOrder& order, const int32_t* ids) {
     int32_t* const begins = order.begins + first / order.chunk_tokens * (order.experts + 1);
     std::fill_n(begins, order.experts + 1, 0);
     for (int64_t slot = begin; slot < end; ++slot) {
-      STRATA_CHECK(ids[slot] >= 0 && ids[slot] < order.experts,
-                   "[experts] slot {} goes to expert {}; one of [0, {}) was expected", slot, ids[slot],
+      STRATA_CHECK(ids[slot] >= -1 && ids[slot] < order.experts,
+                   "[experts] slot {} goes to expert {}; one of [0, {}), or -1, was expected", slot, ids[slot],
                    order.experts);
-      ++begins[ids[slot]];
+      if (ids[slot] >= 0) ++begins[ids[slot]];
     }
     // Where each expert's slots end; filled from behind, these come to be where they begin.
     auto sum = static_cast<int32_t>(begin);
@@ -69,6 +69,7 @@ void order_by_expert(const ExpertOrder& order, const int32_t* ids) {
     begins[order.experts] = sum;
     for (int64_t token = last - 1; token >= first; --token) {
       for (int64_t slot = order.first_slot(token + 1) - 1; slot >= order.first_slot(token); --slot) {
+        if (ids[slot] < 0) continue;
         const int32_t at = --begins[ids[slot]];
         order.slots[at] = static_cast<int32_t>(slot);
         order.token_of[at] = static_cast<int32_t>(token - first);

@@ -154,11 +154,13 @@ void multiply_rows(const Run& run, const Rows& rows, int64_t worker) {
   } while (deep < depth);
 }
 
-// Rows of slots that no token has.
-void clear_tail(const Run& run) {
-  const ExpertsSpec& spec = run.spec;
-  const int64_t used = run.order.first_slot(spec.tokens), row = columns_of(spec) * size_of(spec.dtype);
-  std::memset(run.c + used * row, 0, static_cast<size_t>((spec.all_slots() - used) * row));
+// Rows of c whose slots no expert gets, and those of slots that no token has.
+void clear_dropped(const Run& run, const int32_t* ids) {
+  const int64_t used = run.order.first_slot(run.spec.tokens), row = columns_of(run.spec) * size_of(run.spec.dtype);
+  std::memset(run.c + used * row, 0, static_cast<size_t>((run.spec.all_slots() - used) * row));
+  if (run.begins(0)[run.spec.experts] == used) return;
+  for (int64_t slot = 0; slot < used; ++slot)
+    if (ids[slot] < 0) std::memset(run.c + slot * row, 0, static_cast<size_t>(row));
 }
 
 // c has a row a slot: a task is some rows of one expert and some columns.
@@ -166,7 +168,6 @@ void run_to_slots(const Run& run) {
   const ExpertsSpec& spec = run.spec;
   const int64_t columns = columns_of(spec), across = divide_up(columns, run.plan.col_block);
   const int32_t* const begins = run.begins(0);
-  if (spec.has_offsets()) clear_tail(run);
   run.tasks[0] = 0;
   for (int64_t e = 0; e < spec.experts; ++e)
     run.tasks[e + 1] =
@@ -355,6 +356,7 @@ void run_experts(const ExpertsPlan& plan, const void* a, const int32_t* ids, con
   detail::order_by_expert(run.order, ids);
   if (is_weight_grad(spec.role)) return run_weight_grad(run);
   if (sums_slots(spec.role)) return run_to_tokens(run);
+  clear_dropped(run, ids);
   run_to_slots(run);
 }
 

@@ -1,5 +1,6 @@
 // Products of a mixture of experts (grouped GEMMs), as ops/experts.h defines them: N tokens of k slots each,
-// ids[N, k], the weights of all experts in one matrix w[experts · outputs, inputs].
+// ids[N, k], the weights of all experts in one matrix w[experts · outputs, inputs]. A slot with id -1 costs
+// no product.
 //
 //   role            a                    b                 c
 //   kIn             x[N, inputs]         w                 y[N · k, outputs]
@@ -59,7 +60,7 @@ struct ExpertsPlan {
 };
 ExpertsPlan plan_experts(const ExpertsSpec& spec, const hardware::DeviceSpec& device);
 
-// Throws InternalError on an id outside [0, experts), and on a plan for another processor.
+// Throws InternalError on an id outside [-1, experts), and on a plan for another processor.
 void run_experts(const ExpertsPlan& plan, const void* a, const int32_t* ids, const int32_t* offsets,
                  const void* b, void* c, void* scratch);
 

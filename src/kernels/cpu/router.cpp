@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "base/parallel.h"
+#include "base/random.h"
 #include "kernels/cpu/row_blocks.h"
 #include "kernels/cpu/simd_targets.h"
 
@@ -205,7 +207,9 @@ void leave_out_groups(const RouteShape& shape, float* by, float* of_groups) {
     const float* const group = by + g * size;
     const int64_t best = first_greatest(group, size);
     of_groups[g] = group[best];
-    if (shape.best_two && size > 1) of_groups[g] += second_greatest(group, size, best);
+    using Counts = RouteShape::GroupScore;
+    if (shape.group_score == Counts::kBestTwo && size > 1) of_groups[g] += second_greatest(group, size, best);
+    if (shape.group_score == Counts::kSum) of_groups[g] = std::accumulate(group, group + size, 0.0f);
   }
   for (int64_t g = 0; g < shape.groups; ++g) {
     // Of equal ones the first is kept.
@@ -229,6 +233,18 @@ void choose(const RouteShape& shape, int32_t* ids, const float* by, float* taken
   }
 }
 
+// The experts of a token by a hash of it (ops::RouteAttrs::hash_stream), `left`: room for all of them.
+void choose_by_hash(const RouteShape& shape, int32_t* ids, int32_t token, float* left) {
+  for (int64_t e = 0; e < shape.experts; ++e) left[e] = static_cast<float>(e);
+  const RandomKey key{.stream = static_cast<uint32_t>(shape.hash_stream)};
+  for (int64_t s = 0; s < shape.k; ++s) {
+    const auto many = static_cast<uint32_t>(shape.experts - s);
+    const uint32_t drawn = philox(key, static_cast<uint64_t>(token), static_cast<uint32_t>(s))[0] % many;
+    ids[s] = static_cast<int32_t>(left[drawn]);
+    std::copy(left + drawn + 1, left + many, left + drawn);
+  }
+}
+
 }  // namespace
 
 // Scores, what is chosen by, and groups or what is taken: three numbers an expert for each block of tokens.
@@ -237,7 +253,7 @@ int64_t route_scratch_bytes(const RouteShape& shape) {
 }
 
 void route(const RouteShape& shape, int32_t* ids, float* weights, const float* logits, const float* bias,
-           void* scratch) {
+           const int32_t* tokens, void* scratch) {
   const auto scores_of = HWY_DYNAMIC_DISPATCH(Scores);
   const int64_t experts = shape.experts, k = shape.k;
   parallel_ranges(shape.tokens, kTokens, [&](int64_t begin, int64_t end) {
@@ -249,6 +265,8 @@ void route(const RouteShape& shape, int32_t* ids, float* weights, const float* l
       scores_of(scores, row, shape.score, experts);
       if (shape.force_balanced) {
         for (int64_t s = 0; s < k; ++s) chosen[s] = static_cast<int32_t>((token * k + s) % experts);
+      } else if (tokens != nullptr) {
+        choose_by_hash(shape, chosen, tokens[token], other);
       } else {
         for (int64_t e = 0; e < experts; ++e) {
           const float value = bias != nullptr ? scores[e] + bias[e] : scores[e];
@@ -292,6 +310,28 @@ void route_backward(const RouteShape& shape, float* d_logits, const float* d_wei
         of_scores[chosen[s]] += shape.scale * (shape.normalize ? (given[s] - product / sum) / sum : given[s]);
       through(d, logits + token * experts, of_scores, shape.score, experts);
     }
+  });
+}
+
+void router_scores(int64_t tokens, int64_t experts, RouterScore score, float* scores, const float* logits) {
+  const auto scores_of = HWY_DYNAMIC_DISPATCH(Scores);
+  parallel_ranges(tokens, kTokens, [&](int64_t begin, int64_t end) {
+    for (int64_t token = begin; token < end; ++token) {
+      const float* const row = logits + token * experts;
+      scores_of(scores + token * experts, row, score, experts);
+      const float poison = poison_of(row, experts);
+      if (std::isnan(poison)) std::fill_n(scores + token * experts, experts, poison);
+    }
+  });
+}
+
+void router_scores_backward(int64_t tokens, int64_t experts, RouterScore score, float* d_logits,
+                            const float* d_scores, const float* logits) {
+  const auto through = HWY_DYNAMIC_DISPATCH(ThroughScores);
+  parallel_ranges(tokens, kTokens, [&](int64_t begin, int64_t end) {
+    for (int64_t token = begin; token < end; ++token)
+      through(d_logits + token * experts, logits + token * experts, d_scores + token * experts, score,
+              experts);
   });
 }
 
@@ -360,15 +400,18 @@ void router_sums_backward(const RouterSumsShape& shape, float* d_logits, const f
 
 namespace {
 
+const float* counts_of(const BalanceShape& shape, const float* counts, int64_t group) {
+  return counts + (shape.same_counts ? 0 : group * shape.experts);
+}
+
 // What a group's Σ counts · probabilities is multiplied by, its targets counted in.
 double balance_factor(const BalanceShape& shape, const float* counts, const int32_t* targets, int64_t group) {
   double slots = 0, with_target = 0;
-  for (int64_t e = 0; e < shape.experts; ++e) slots += double{counts[group * shape.experts + e]};
+  for (int64_t e = 0; e < shape.experts; ++e) slots += double{counts_of(shape, counts, group)[e]};
   for (int64_t i = group * shape.rows; i < (group + 1) * shape.rows; ++i) with_target += targets[i] >= 0;
-  const auto k = static_cast<double>(shape.k);
-  const double tokens = slots / k;
-  if (tokens == 0) return 0;
-  return shape.coefficient * with_target * static_cast<double>(shape.experts) / (k * tokens * tokens);
+  if (slots == 0) return 0;
+  return shape.coefficient * with_target * static_cast<double>(shape.experts) /
+         (slots * static_cast<double>(shape.tokens));
 }
 
 }  // namespace
@@ -379,7 +422,7 @@ void balance_loss(const BalanceShape& shape, double* sum, const float* probabili
   for (int64_t group = 0; group < shape.groups; ++group) {
     double product = 0;
     for (int64_t i = group * shape.experts; i < (group + 1) * shape.experts; ++i)
-      product += double{counts[i]} * double{probabilities[i]};
+      product += double{counts_of(shape, counts, group)[i % shape.experts]} * double{probabilities[i]};
     loss += balance_factor(shape, counts, targets, group) * product;
   }
   *sum = accumulate ? *sum + loss : loss;
@@ -390,48 +433,65 @@ void balance_loss_backward(const BalanceShape& shape, float* d_probabilities, co
   for (int64_t group = 0; group < shape.groups; ++group) {
     const double factor = balance_factor(shape, counts, targets, group);
     for (int64_t i = group * shape.experts; i < (group + 1) * shape.experts; ++i)
-      d_probabilities[i] = static_cast<float>(factor * double{counts[i]});
+      d_probabilities[i] =
+          static_cast<float>(factor * double{counts_of(shape, counts, group)[i % shape.experts]});
   }
 }
 
-// A block's sum in fp64, and below all of them the exponentials of one token a block.
-int64_t router_z_scratch_bytes(int64_t tokens, int64_t experts) {
-  return blocks_of(tokens) * (int64_t{sizeof(double)} + experts * int64_t{sizeof(float)});
+namespace {
+
+// How often a token counts.
+double z_share(const RouterZShape& shape, const int32_t* targets, int64_t token) {
+  if (shape.rows == 0) return targets[token] >= 0 ? 1 : 0;
+  const int32_t* const own = targets + token / shape.rows * shape.targets;
+  const auto counted = std::count_if(own, own + shape.targets, [](int32_t target) { return target >= 0; });
+  return static_cast<double>(counted) / static_cast<double>(shape.rows);
 }
 
-void router_z_loss(int64_t tokens, int64_t experts, double coefficient, double* sum, const float* logits,
-                   const int32_t* targets, bool accumulate, void* scratch) {
+}  // namespace
+
+// A block's sum in fp64, and below all of them the exponentials of one token a block.
+int64_t router_z_scratch_bytes(const RouterZShape& shape) {
+  return blocks_of(shape.tokens) * (int64_t{sizeof(double)} + shape.experts * int64_t{sizeof(float)});
+}
+
+void router_z_loss(const RouterZShape& shape, double* sum, const float* logits, const int32_t* targets,
+                   bool accumulate, void* scratch) {
   const auto log_sum_exp = HWY_DYNAMIC_DISPATCH(LogSumExp);
-  const int64_t blocks = blocks_of(tokens);
+  const int64_t blocks = blocks_of(shape.tokens), experts = shape.experts;
   auto* const partial = static_cast<double*>(scratch);
   auto* const rows = reinterpret_cast<float*>(partial + blocks);
   parallel_for(blocks, [&](int64_t block) {
     double squares = 0;
-    for (int64_t token = block * kTokens; token < std::min(tokens, (block + 1) * kTokens); ++token) {
-      if (targets[token] < 0) continue;
+    for (int64_t token = block * kTokens; token < std::min(shape.tokens, (block + 1) * kTokens); ++token) {
+      const double share = z_share(shape, targets, token);
+      if (share == 0) continue;
       const double z{log_sum_exp(rows + block * experts, logits + token * experts, experts)};
-      squares += z * z;
+      squares += share * z * z;
     }
     partial[block] = squares;
   });
   double squares = 0;
   for (int64_t block = 0; block < blocks; ++block) squares += partial[block];
-  *sum = (accumulate ? *sum : 0.0) + coefficient * squares;
+  *sum = (accumulate ? *sum : 0.0) + shape.coefficient * squares;
 }
 
-void router_z_loss_backward(int64_t tokens, int64_t experts, double coefficient, float* d_logits,
-                            const float* logits, const int32_t* targets) {
+void router_z_loss_backward(const RouterZShape& shape, float* d_logits, const float* logits,
+                            const int32_t* targets) {
   const auto log_sum_exp = HWY_DYNAMIC_DISPATCH(LogSumExp);
   const auto scaled_exp = HWY_DYNAMIC_DISPATCH(ScaledExp);
-  parallel_ranges(tokens, kTokens, [&](int64_t begin, int64_t end) {
+  const int64_t experts = shape.experts;
+  parallel_ranges(shape.tokens, kTokens, [&](int64_t begin, int64_t end) {
     for (int64_t token = begin; token < end; ++token) {
       float* const d = d_logits + token * experts;
-      if (targets[token] < 0) {
+      const double share = z_share(shape, targets, token);
+      if (share == 0) {
         std::fill_n(d, experts, 0.0f);
         continue;
       }
       const float z = log_sum_exp(d, logits + token * experts, experts);
-      scaled_exp(d, logits + token * experts, z, static_cast<float>(2 * coefficient * double{z}), experts);
+      scaled_exp(d, logits + token * experts, z,
+                 static_cast<float>(2 * share * shape.coefficient * double{z}), experts);
     }
   });
 }

@@ -19,19 +19,26 @@ struct RouteShape {
   float normalize_eps = 0;
   float scale = 1;
   int64_t groups = 1, kept_groups = 1;
-  bool best_two = false;  // a group counts its best two experts together, not its best
+  enum class GroupScore : uint8_t { kBest, kBestTwo, kSum } group_score = GroupScore::kBest;
   bool force_balanced = false;
+  int64_t hash_stream = 0;
 };
 
-// ids[N, k], weights[N, k] from logits[N, experts] and a bias[experts] or nullptr. A token with a logit that
-// is not finite gets the first experts that are left where no score decides, and NaN as its weights: ids are
-// always in range and distinct, and the loss shows it.
+// ids[N, k], weights[N, k] from logits[N, experts] and a bias[experts] or nullptr; tokens[N] or nullptr. A
+// token with a logit that is not finite gets the first experts that are left where no score decides, and NaN
+// as its weights: ids are always in range and distinct, and the loss shows it.
 int64_t route_scratch_bytes(const RouteShape& shape);
 void route(const RouteShape& shape, int32_t* ids, float* weights, const float* logits, const float* bias,
-           void* scratch);
+           const int32_t* tokens, void* scratch);
 int64_t route_backward_scratch_bytes(const RouteShape& shape);
 void route_backward(const RouteShape& shape, float* d_logits, const float* d_weights, const float* logits,
                     const int32_t* ids, void* scratch);
+
+// scores[N, experts] of each token, NaN where one of its logits is not finite; the logits' gradient from that
+// of the scores.
+void router_scores(int64_t tokens, int64_t experts, RouterScore score, float* scores, const float* logits);
+void router_scores_backward(int64_t tokens, int64_t experts, RouterScore score, float* d_logits,
+                            const float* d_scores, const float* logits);
 
 // y[rows, columns] = x · weights[rows].
 void scale_rows(int64_t rows, int64_t columns, void* y, const void* x, const float* weights, DType dtype);
@@ -51,23 +58,32 @@ void router_sums(const RouterSumsShape& shape, float* probabilities, float* coun
 void router_sums_backward(const RouterSumsShape& shape, float* d_logits, const float* d_probabilities,
                           const float* logits);
 
-// A group's share of the loss is coefficient · experts / (k T²) · Σ counts · probabilities times its targets.
+// A group's share of the loss is coefficient · experts / (k T C) · Σ counts · probabilities times its
+// targets, where the counts add up to k C.
 struct BalanceShape {
-  int64_t groups = 1, rows = 0;
+  int64_t groups = 1, rows = 0;  // rows: targets of a group
+  int64_t tokens = 0;            // T
   int64_t experts = 1;
   int64_t k = 1;
   double coefficient = 0;
+  bool same_counts = false;  // counts[1, experts], of all groups
 };
 void balance_loss(const BalanceShape& shape, double* sum, const float* probabilities, const float* counts,
                   const int32_t* targets, bool accumulate);
 void balance_loss_backward(const BalanceShape& shape, float* d_probabilities, const float* counts,
                            const int32_t* targets);
 
-// coefficient · (log Σ exp logits)² of tokens with a target.
-int64_t router_z_scratch_bytes(int64_t tokens, int64_t experts);
-void router_z_loss(int64_t tokens, int64_t experts, double coefficient, double* sum, const float* logits,
-                   const int32_t* targets, bool accumulate, void* scratch);
-void router_z_loss_backward(int64_t tokens, int64_t experts, double coefficient, float* d_logits,
-                            const float* logits, const int32_t* targets);
+// coefficient · (log Σ exp logits)² of tokens with a target; with `rows`, of all tokens of sequences of so
+// many, each with `targets` of its own, as often as it has some.
+struct RouterZShape {
+  int64_t tokens = 0, experts = 1;
+  double coefficient = 0;
+  int64_t rows = 0, targets = 0;
+};
+int64_t router_z_scratch_bytes(const RouterZShape& shape);
+void router_z_loss(const RouterZShape& shape, double* sum, const float* logits, const int32_t* targets,
+                   bool accumulate, void* scratch);
+void router_z_loss_backward(const RouterZShape& shape, float* d_logits, const float* logits,
+                            const int32_t* targets);
 
 }  // namespace strata::cpu

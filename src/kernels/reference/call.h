@@ -44,6 +44,7 @@ struct Row {
 };
 std::span<const Row> activation_kernels();
 std::span<const Row> attention_kernels();
+std::span<const Row> capacity_kernels();
 std::span<const Row> clamp_kernels();
 std::span<const Row> context_attention_kernels();
 std::span<const Row> cross_attention_kernels();
@@ -53,6 +54,7 @@ std::span<const Row> linear_kernels();
 std::span<const Row> loss_kernels();
 std::span<const Row> qk_norm_kernels();
 std::span<const Row> router_kernels();
+std::span<const Row> routers_kernels();
 std::span<const Row> rows_kernels();
 std::span<const Row> update_kernels();
 std::span<const Row> update_shard_kernels();

@@ -43,9 +43,10 @@ Matrices matrices(const Call& call, const Array& w, DType dtype) {
 }
 
 // A row's product with its expert's matrix, or (`transposed`) with that matrix the other way round, for one
-// column of the result.
+// column of the result; 0 where no expert gets the row.
 template <bool transposed>
 double product(const Array& a, int64_t row, const Matrices& w, int64_t expert, int64_t column) {
+  if (expert < 0) return 0;
   const int64_t depth = transposed ? w.outputs : w.inputs;
   double sum = 0;
   for (int64_t i = 0; i < depth; ++i)
@@ -178,6 +179,11 @@ void expert_rounds(const Call& call) {
   call.out[0].give(0, sum);
 }
 
+// (counts) → now
+void running_counts(const Call& call) {
+  for (int64_t e = 0; e < call.in[0].shape[0]; ++e) call.out[0].put(e, call.in[0].at(e));
+}
+
 }  // namespace
 
 std::span<const Row> experts_kernels() {
@@ -194,6 +200,7 @@ std::span<const Row> experts_kernels() {
       {&ops::kExpertCounts, expert_counts},
       {&ops::kOwnExperts, own_experts},
       {&ops::kExpertRounds, expert_rounds},
+      {&ops::kRunningCounts, running_counts},
   };
   return kRows;
 }

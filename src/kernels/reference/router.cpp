@@ -5,18 +5,13 @@
 #include <limits>
 #include <numeric>
 
+#include "base/random.h"
 #include "kernels/reference/call.h"
+#include "kernels/reference/router_scores.h"
 
 namespace strata::reference {
-namespace {
 
 using Score = ops::RouteAttrs::Score;
-using Numbers = std::vector<double>;
-
-// (x) → y
-void cast(const Call& call) {
-  for (int64_t i = 0; i < call.in[0].shape.elements(); ++i) call.out[0].put(i, call.in[0].at(i));
-}
 
 Numbers scores_of(const Numbers& logits, Score score) {
   Numbers scores;
@@ -31,7 +26,6 @@ Numbers scores_of(const Numbers& logits, Score score) {
   return scores;
 }
 
-// Gradient of the logits from that of the scores.
 Numbers through_scores(const Numbers& scores, const Numbers& given, Score score) {
   Numbers out;
   const double mean = std::inner_product(scores.begin(), scores.end(), given.begin(), 0.0);
@@ -42,15 +36,6 @@ Numbers through_scores(const Numbers& scores, const Numbers& given, Score score)
   return out;
 }
 
-// Scores as shares of a token: they add up to 1.
-Numbers shares_of(const Numbers& logits, Score score) {
-  Numbers scores = scores_of(logits, score);
-  const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
-  for (double& one : scores) one /= sum;
-  return scores;
-}
-
-// Places in descending order of value; of equal ones the first.
 std::vector<int64_t> ranking(const Numbers& values) {
   std::vector<int64_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
@@ -58,6 +43,27 @@ std::vector<int64_t> ranking(const Numbers& values) {
     return values[static_cast<size_t>(a)] > values[static_cast<size_t>(b)];
   });
   return order;
+}
+
+double poison_of(const Numbers& logits) {
+  double poison = 0;
+  for (const double logit : logits) poison += logit * 0;
+  return poison;
+}
+
+namespace {
+
+// (x) → y
+void cast(const Call& call) {
+  for (int64_t i = 0; i < call.in[0].shape.elements(); ++i) call.out[0].put(i, call.in[0].at(i));
+}
+
+// Scores as shares of a token: they add up to 1.
+Numbers shares_of(const Numbers& logits, Score score) {
+  Numbers scores = scores_of(logits, score);
+  const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
+  for (double& one : scores) one /= sum;
+  return scores;
 }
 
 // What is chosen by, with the groups that are left out as no choice at all.
@@ -69,8 +75,12 @@ void leave_out_groups(Numbers& by, const ops::RouteAttrs& attrs) {
     Numbers group(by.begin() + static_cast<std::ptrdiff_t>(g),
                   by.begin() + static_cast<std::ptrdiff_t>(g + size));
     std::sort(group.rbegin(), group.rend());
-    const bool two = attrs.group_score == ops::RouteAttrs::GroupScore::kBestTwo && size > 1;
-    of_groups.push_back(two ? group[0] + group[1] : group[0]);
+    using Counts = ops::RouteAttrs::GroupScore;
+    const size_t counted = attrs.group_score == Counts::kSum       ? size
+                           : attrs.group_score == Counts::kBestTwo ? std::min<size_t>(size, 2)
+                                                                   : 1;
+    of_groups.push_back(
+        std::accumulate(group.begin(), group.begin() + static_cast<std::ptrdiff_t>(counted), 0.0));
   }
   const std::vector<int64_t> order = ranking(of_groups);
   for (size_t i = static_cast<size_t>(attrs.kept_groups); i < order.size(); ++i) {
@@ -79,10 +89,25 @@ void leave_out_groups(Numbers& by, const ops::RouteAttrs& attrs) {
   }
 }
 
-// (logits, bias?) → ids, weights
+// By a hash of the token: see RouteAttrs::hash_stream.
+std::vector<int64_t> hashed(int64_t token, int64_t experts, const ops::RouteAttrs& attrs) {
+  std::vector<int64_t> left(static_cast<size_t>(experts)), ids;
+  std::iota(left.begin(), left.end(), 0);
+  for (int64_t s = 0; s < attrs.k; ++s) {
+    const RandomKey key{.stream = static_cast<uint32_t>(attrs.hash_stream)};
+    const auto drawn = philox(key, static_cast<uint64_t>(token), static_cast<uint32_t>(s))[0];
+    const auto place = left.begin() + static_cast<std::ptrdiff_t>(drawn % left.size());
+    ids.push_back(*place);
+    left.erase(place);
+  }
+  return ids;
+}
+
+// (logits, bias?, tokens?) → ids, weights
 void route(const Call& call) {
   const auto& attrs = call.attrs.as<ops::RouteAttrs>();
-  const Array &logits = call.in[0], &bias = call.in[1], &ids = call.out[0], &weights = call.out[1];
+  const Array &logits = call.in[0], &bias = call.in[1], &tokens = call.in[2], &ids = call.out[0],
+              &weights = call.out[1];
   const int64_t experts = logits.shape[1];
   for (int64_t token = 0; token < logits.shape[0]; ++token) {
     const Numbers scores = scores_of(logits.row(token), attrs.score);
@@ -95,10 +120,10 @@ void route(const Call& call) {
       by.push_back(std::isnan(value) ? -std::numeric_limits<double>::infinity() : value);
     }
     leave_out_groups(by, attrs);
-    const std::vector<int64_t> order = ranking(by);
+    const std::vector<int64_t> order =
+        tokens.present() ? hashed(tokens.index_at(token), experts, attrs) : ranking(by);
     // NaN where a logit is not finite: no weight of the token is a number then.
-    double poison = 0;
-    for (const double logit : logits.row(token)) poison += logit * 0;
+    const double poison = poison_of(logits.row(token));
     double sum = attrs.normalize_eps;
     const auto expert_at = [&](int64_t s) {
       return attrs.force_balanced ? (token * attrs.k + s) % experts : order[static_cast<size_t>(s)];
@@ -199,27 +224,30 @@ void router_sums_grad(const Call& call) {
 }
 
 // What a group's Σ counts · probabilities is multiplied by, its targets counted in.
-double balance_factor(const Call& call, const Array& counts, const Array& targets, int64_t group) {
+double balance_factor(const Call& call, const Numbers& counts, const Array& targets, int64_t group) {
   const auto& attrs = call.attrs.as<ops::BalanceLossAttrs>();
-  const int64_t experts = counts.shape[1], rows = targets.shape.elements() / counts.shape[0];
-  double slots = 0, with_target = 0;
-  for (int64_t e = 0; e < experts; ++e) slots += counts.at(group * experts + e);
-  for (int64_t i = group * rows; i < (group + 1) * rows; ++i) with_target += targets.index_at(i) >= 0;
-  const double tokens = slots / static_cast<double>(attrs.k);
-  if (tokens == 0) return 0;
-  return attrs.coefficient * with_target * static_cast<double>(experts) /
-         (static_cast<double>(attrs.k) * tokens * tokens);
+  double with_target = 0;
+  for (int64_t i = group * attrs.rows; i < (group + 1) * attrs.rows; ++i)
+    with_target += targets.index_at(i) >= 0;
+  const auto k = static_cast<double>(attrs.k), experts = static_cast<double>(counts.size());
+  const double counted = std::accumulate(counts.begin(), counts.end(), 0.0) / k;
+  if (counted == 0) return 0;
+  return attrs.coefficient * with_target * experts / (k * static_cast<double>(attrs.tokens) * counted);
+}
+
+// Those of a group, or of all.
+Numbers counts_of(const Array& counts, int64_t group) {
+  return counts.row(counts.shape[0] == 1 ? 0 : group);
 }
 
 // (probabilities, counts, targets) → sum
 void balance_loss(const Call& call) {
   const Array &probabilities = call.in[0], &counts = call.in[1], &targets = call.in[2];
-  const int64_t experts = counts.shape[1];
   double sum = 0;
-  for (int64_t g = 0; g < counts.shape[0]; ++g) {
-    double product = 0;
-    for (int64_t i = g * experts; i < (g + 1) * experts; ++i) product += counts.at(i) * probabilities.at(i);
-    sum += balance_factor(call, counts, targets, g) * product;
+  for (int64_t g = 0; g < probabilities.shape[0]; ++g) {
+    const Numbers found = counts_of(counts, g), shares = probabilities.row(g);
+    sum += balance_factor(call, found, targets, g) *
+           std::inner_product(found.begin(), found.end(), shares.begin(), 0.0);
   }
   call.out[0].give(0, sum);
 }
@@ -228,9 +256,11 @@ void balance_loss(const Call& call) {
 void balance_loss_grad(const Call& call) {
   const Array &counts = call.in[0], &targets = call.in[1];
   const int64_t experts = counts.shape[1];
-  for (int64_t g = 0; g < counts.shape[0]; ++g) {
-    const double factor = balance_factor(call, counts, targets, g);
-    for (int64_t i = g * experts; i < (g + 1) * experts; ++i) call.out[0].put(i, factor * counts.at(i));
+  for (int64_t g = 0; g < call.out[0].shape[0]; ++g) {
+    const Numbers found = counts_of(counts, g);
+    const double factor = balance_factor(call, found, targets, g);
+    for (int64_t e = 0; e < experts; ++e)
+      call.out[0].put(g * experts + e, factor * found[static_cast<size_t>(e)]);
   }
 }
 
@@ -241,13 +271,25 @@ double log_sum_exp(const Numbers& logits) {
   return greatest + std::log(sum);
 }
 
+// How often a token counts in the z-loss.
+double z_share(const Call& call, int64_t token) {
+  const Array &logits = call.in[0], &targets = call.in[1];
+  const int64_t rows = call.attrs.as<ops::ZLossAttrs>().rows;
+  if (rows == 0) return targets.index_at(token) >= 0 ? 1 : 0;
+  const int64_t own = targets.shape.elements() / (logits.shape[0] / rows), first = token / rows * own;
+  double counted = 0;
+  for (int64_t i = first; i < first + own; ++i) counted += targets.index_at(i) >= 0;
+  return counted / static_cast<double>(rows);
+}
+
 // (logits, targets) → sum
 void router_z_loss(const Call& call) {
   double sum = 0;
   for (int64_t token = 0; token < call.in[0].shape[0]; ++token) {
-    if (call.in[1].index_at(token) < 0) continue;
+    const double share = z_share(call, token);
+    if (share == 0) continue;
     const double z = log_sum_exp(call.in[0].row(token));
-    sum += z * z;
+    sum += share * z * z;
   }
   call.out[0].give(0, call.attrs.as<ops::ZLossAttrs>().coefficient * sum);
 }
@@ -259,7 +301,8 @@ void router_z_loss_grad(const Call& call) {
   for (int64_t token = 0; token < logits.shape[0]; ++token) {
     const Numbers row = logits.row(token);
     const double z = log_sum_exp(row);
-    const double factor = call.in[1].index_at(token) < 0 ? 0 : 2 * coefficient * z;
+    const double share = z_share(call, token);
+    const double factor = share == 0 ? 0 : 2 * share * coefficient * z;
     for (size_t e = 0; e < row.size(); ++e)
       out.put(token * logits.shape[1] + static_cast<int64_t>(e), factor * std::exp(row[e] - z));
   }

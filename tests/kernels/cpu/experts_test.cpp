@@ -21,7 +21,7 @@ using Role = ExpertsRole;
 constexpr Role kRoles[] = {Role::kIn,  Role::kInGradInput,  Role::kInGradWeight,
                            Role::kOut, Role::kOutGradInput, Role::kOutGradWeight};
 
-enum class Routing { kRandom, kOneExpert, kFewExperts };
+enum class Routing { kRandom, kOneExpert, kFewExperts, kSomeDropped, kAllDropped };
 
 struct Sizes {
   int64_t tokens, k, experts, outputs, inputs;
@@ -34,8 +34,14 @@ std::vector<int32_t> ids_of(const Sizes& s) {
   std::iota(all.begin(), all.end(), 0);
   for (int64_t token = 0; token < s.tokens; ++token) {
     // Of few experts: each second one, so that there are empty ones before, between and behind.
-    if (s.routing == Routing::kRandom) std::shuffle(all.begin(), all.end(), engine);
+    const bool drops = s.routing == Routing::kSomeDropped;
+    if (s.routing == Routing::kRandom || drops) std::shuffle(all.begin(), all.end(), engine);
     for (int64_t slot = 0; slot < s.k; ++slot) {
+      // Here and there one of a token's slots, and of every fifth token all.
+      if (s.routing == Routing::kAllDropped || (drops && (token % 5 == 0 || (token + slot) % 3 == 0))) {
+        ids.push_back(-1);
+        continue;
+      }
       const int64_t few = (token * 3 + slot) % (s.experts / 2) * 2 + 1;
       ids.push_back(s.routing == Routing::kFewExperts ? static_cast<int32_t>(few)
                                                       : all[static_cast<size_t>(slot)]);
@@ -115,6 +121,7 @@ struct Product {
     const int64_t outputs = spec.outputs, inputs = spec.inputs;
     for (int64_t slot = 0; slot < slots(); ++slot) {
       const int64_t token = slot / spec.k, expert = ids[static_cast<size_t>(slot)];
+      if (expert < 0) continue;
       for (int64_t o = 0; o < outputs; ++o) {
         for (int64_t i = 0; i < inputs; ++i) {
           const auto add = [&](int64_t at, double value) { c[static_cast<size_t>(at)] += value; };
@@ -161,6 +168,9 @@ const Sizes kSizes[] = {
     {1301, 2, 2, 9, 17},   // more rows than a task has
     {1301, 1, 3, 9, 17, Routing::kOneExpert},
     {2603, 2, 4, 8, 8, Routing::kFewExperts},  // more tokens than a chunk
+    {37, 2, 5, 13, 7, Routing::kSomeDropped},
+    {2603, 3, 4, 8, 8, Routing::kSomeDropped},
+    {65, 2, 4, 40, 24, Routing::kAllDropped},
 };
 
 TEST(Experts, GiveTheSumsOfProducts) {
@@ -204,7 +214,7 @@ TEST(Experts, SameBitsForAnyThreads) {
 }
 
 TEST(Experts, RefuseIdsThatAreNone) {
-  for (const int32_t id : {-1, 5, 1 << 30}) {
+  for (const int32_t id : {-2, 5, 1 << 30}) {
     for (const Role role : kRoles) {
       Product product({37, 2, 5, 13, 7}, role, DType::kF32);
       product.ids[40] = id;

@@ -21,11 +21,12 @@ struct Routed {
   std::vector<float> weights;
 };
 
-Routed route_of(const RouteShape& shape, const float* logits, const float* bias = nullptr) {
+Routed route_of(const RouteShape& shape, const float* logits, const float* bias = nullptr,
+                const int32_t* tokens = nullptr) {
   const auto slots = static_cast<size_t>(shape.tokens * shape.k);
   Routed routed{std::vector<int32_t>(slots, -9), std::vector<float>(slots, kNaN)};
   Array scratch = scratch_of(route_scratch_bytes(shape));
-  route(shape, routed.ids.data(), routed.weights.data(), logits, bias, scratch.data());
+  route(shape, routed.ids.data(), routed.weights.data(), logits, bias, tokens, scratch.data());
   return routed;
 }
 
@@ -50,7 +51,9 @@ TEST(Route, GroupsBoundTheChoice) {
   RouteShape shape{.tokens = 1, .experts = 6, .k = 2, .groups = 3, .kept_groups = 1};
   shape.score = RouterScore::kSigmoid;
   EXPECT_EQ(route_of(shape, logits.data()).ids, (std::vector<int32_t>{0, 1}));
-  shape.best_two = true;
+  shape.group_score = RouteShape::GroupScore::kBestTwo;
+  EXPECT_EQ(route_of(shape, logits.data()).ids, (std::vector<int32_t>{4, 5}));
+  shape.group_score = RouteShape::GroupScore::kSum;
   EXPECT_EQ(route_of(shape, logits.data()).ids, (std::vector<int32_t>{4, 5}));
 }
 
@@ -59,7 +62,8 @@ TEST(Route, SaysSoWhereALogitIsNotFinite) {
   for (const float bad : {kNaN, kInfinity, -kInfinity}) {
     for (const int64_t many : {1, 3, 8}) {
       for (const int64_t groups : {1, 4}) {
-        for (const bool best_two : {false, true}) {
+        for (const auto group_score : {RouteShape::GroupScore::kBest, RouteShape::GroupScore::kBestTwo,
+                                       RouteShape::GroupScore::kSum}) {
           for (const RouterScore score : {RouterScore::kSoftmax, RouterScore::kSigmoid}) {
             std::vector<float> logits(3 * kExperts);
             for (size_t i = 0; i < logits.size(); ++i) logits[i] = 0.1f * static_cast<float>(i * 5 % 8);
@@ -71,7 +75,7 @@ TEST(Route, SaysSoWhereALogitIsNotFinite) {
                                    .normalize = true,
                                    .groups = groups,
                                    .kept_groups = (groups + 1) / 2,
-                                   .best_two = best_two};
+                                   .group_score = group_score};
             const Routed routed = route_of(shape, logits.data());
             for (size_t token = 0; token < 3; ++token) {
               const auto ids = routed.ids.begin() + static_cast<std::ptrdiff_t>(4 * token);
@@ -87,6 +91,29 @@ TEST(Route, SaysSoWhereALogitIsNotFinite) {
       }
     }
   }
+}
+
+// Whatever the logits say, equal tokens go to equal experts, and these are all used.
+TEST(Route, HashedIdsAreTheTokens) {
+  constexpr int64_t kTokens = 600, kExperts = 12;
+  const Array logits = Array::random(DType::kF32, kTokens * kExperts, 1);
+  std::vector<int32_t> tokens(kTokens);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i % 300);
+  const RouteShape shape{.tokens = kTokens, .experts = kExperts, .k = 3, .normalize = true, .hash_stream = 5};
+  const Routed routed = route_of(shape, logits.f32(), nullptr, tokens.data());
+  const std::vector<float> same(kTokens * kExperts, 0.25f);
+  EXPECT_EQ(route_of(shape, same.data(), nullptr, tokens.data()).ids, routed.ids);
+  EXPECT_TRUE(std::equal(routed.ids.begin(), routed.ids.begin() + 900, routed.ids.begin() + 900));
+  std::vector<int64_t> counts(kExperts);
+  for (size_t token = 0; token < 300; ++token) {
+    const auto ids = routed.ids.begin() + static_cast<std::ptrdiff_t>(3 * token);
+    EXPECT_EQ(std::set<int32_t>(ids, ids + 3).size(), 3u);
+    for (auto id = ids; id < ids + 3; ++id) ++counts.at(static_cast<size_t>(*id));
+  }
+  for (const int64_t count : counts) EXPECT_NEAR(static_cast<double>(count), 75, 40);
+  RouteShape other = shape;
+  other.hash_stream = 6;
+  EXPECT_NE(route_of(other, logits.f32(), nullptr, tokens.data()).ids, routed.ids);
 }
 
 TEST(Route, BalancedIdsGoRound) {
@@ -119,10 +146,11 @@ TEST(Router, SameBitsForAnyThreads) {
     Array partial = scratch_of(router_sums_scratch_bytes(sums));
     router_sums(sums, found, found + kExperts, logits.f32(), routed.ids.data(), partial.data());
     float* const d_z = found + 2 * kExperts;
-    router_z_loss_backward(kTokens, kExperts, 0.5, d_z, logits.f32(), targets.data());
+    const RouterZShape z_shape{.tokens = kTokens, .experts = kExperts, .coefficient = 0.5};
+    router_z_loss_backward(z_shape, d_z, logits.f32(), targets.data());
     double z = 0;
-    std::vector<double> blocks(static_cast<size_t>(router_z_scratch_bytes(kTokens, kExperts)) / 8 + 1, kNaN);
-    router_z_loss(kTokens, kExperts, 0.5, &z, logits.f32(), targets.data(), false, blocks.data());
+    std::vector<double> blocks(static_cast<size_t>(router_z_scratch_bytes(z_shape)) / 8 + 1, kNaN);
+    router_z_loss(z_shape, &z, logits.f32(), targets.data(), false, blocks.data());
     std::memcpy(d_z + kTokens * kExperts, &z, sizeof z);
     return all.bytes();
   });
@@ -150,7 +178,7 @@ TEST(Router, SumsAreOfAllTokensOfAGroup) {
 
 TEST(Router, TakesNoTokens) {
   const RouteShape shape{.tokens = 0, .experts = 4, .k = 2};
-  route(shape, nullptr, nullptr, nullptr, nullptr, nullptr);
+  route(shape, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr);
   route_backward(shape, nullptr, nullptr, nullptr, nullptr, nullptr);
   std::vector<float> probabilities(4, kNaN), counts(4, kNaN);
   const RouterSumsShape sums{.groups = 1, .rows = 0, .experts = 4, .k = 2};
@@ -158,7 +186,7 @@ TEST(Router, TakesNoTokens) {
   EXPECT_EQ(probabilities, std::vector<float>(4));
   EXPECT_EQ(counts, std::vector<float>(4));
   double loss = 3;
-  router_z_loss(0, 4, 1, &loss, nullptr, nullptr, true, nullptr);
+  router_z_loss({.tokens = 0, .experts = 4, .coefficient = 1}, &loss, nullptr, nullptr, true, nullptr);
   balance_loss({.groups = 1, .rows = 0, .experts = 4, .k = 2, .coefficient = 1}, &loss, probabilities.data(),
                counts.data(), nullptr, true);
   EXPECT_EQ(loss, 3);

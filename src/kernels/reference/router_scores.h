@@ -1,0 +1,21 @@
+// What several routers' plain kernels share.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/router.h"
+
+namespace strata::reference {
+
+using Numbers = std::vector<double>;
+
+// A token's scores of experts, and the gradient of its logits from that of the scores.
+Numbers scores_of(const Numbers& logits, ops::RouteAttrs::Score score);
+Numbers through_scores(const Numbers& scores, const Numbers& given, ops::RouteAttrs::Score score);
+// Places in descending order of value; of equal ones the first.
+std::vector<int64_t> ranking(const Numbers& values);
+// 0, or NaN where a logit is not finite.
+double poison_of(const Numbers& logits);
+
+}  // namespace strata::reference

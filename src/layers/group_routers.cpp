@@ -1,0 +1,69 @@
+// Routers that see all tokens of a group: experts that choose their tokens, and soft experts.
+#include "base/error.h"
+#include "graph/reshard.h"
+#include "layers/moe_parts.h"
+#include "ops/expert_choice.h"
+#include "ops/soft_experts.h"
+
+namespace strata::layers {
+namespace {
+
+// Tokens of a group. ConfigError where a rank does not have all of them.
+int64_t rows_of_group(const Context& context, const MoeSpec& spec, const char* router) {
+  if (context.mode == Mode::kCached) {
+    throw ConfigError(
+        "[moe.router] \"{}\" writes no text: its experts see whole sequences, and a text is written token by "
+        "token; leave eval.sample_prompts empty",
+        router);
+  }
+  const graph::Mesh& mesh = context.graph.mesh();
+  for (const char* axis : {"tensor", "context"}) {
+    if (mesh.size(axis) == 1) continue;
+    throw ConfigError(
+        "[moe.router] the experts of \"{}\" see whole sequences, of which {} ranks of parallel.{} have "
+        "parts; "
+        "take {} = 1",
+        router, mesh.size(axis), axis, axis);
+  }
+  const int64_t sequences = spec.capacity.over_sequence ? 1 : context.sequences / mesh.batch_ranks();
+  return sequences * context.sequence_length;
+}
+
+}  // namespace
+
+ValueId experts_that_choose(Context& context, const MoeSpec& spec, ValueId x) {
+  Graph& graph = context.graph;
+  const int64_t rows = rows_of_group(context, spec, "expert_choice"), slots = rows * spec.route.k;
+  if (slots < spec.experts) {
+    throw ConfigError(
+        "[moe.router] {} tokens with {} experts each give none of the {} experts of {} a whole token; take "
+        "longer sequences, or moe.capacity_over = \"micro_batch\"",
+        rows, spec.route.k, spec.experts, spec.name);
+  }
+  const int64_t capacity = (slots + spec.experts - 1) / spec.experts;
+  const ValueId logits = router_logits(context, spec.name + ".router", spec.experts, spec.hidden_size, x);
+  const ops::ChosenTokens chosen = ops::expert_choice(
+      graph, logits,
+      {.score = spec.route.score, .rows = rows, .capacity = capacity, .scale = spec.route.scale});
+  if (context.trains_experts) {
+    count_slots(context, spec, chosen.experts);
+    add_z_loss(context, spec, logits);
+  }
+  const ops::GroupRowsAttrs group{.rows = rows, .slots = spec.experts * capacity};
+  const ValueId taken = ops::gather_rows(graph, x, chosen.tokens, group);
+  const ValueId given = experts_of(context, spec, taken, chosen.experts, chosen.weights);
+  return ops::scatter_rows(graph, given, chosen.tokens, group);
+}
+
+ValueId soft_experts(Context& context, const MoeSpec& spec, ValueId x) {
+  Graph& graph = context.graph;
+  const ops::SoftExpertsAttrs attrs{.rows = rows_of_group(context, spec, "soft"), .experts = spec.experts};
+  const ValueId logits =
+      router_logits(context, spec.name + ".router", spec.experts * spec.slots, spec.hidden_size, x);
+  const ops::SoftSlots slots = ops::soft_dispatch(graph, x, logits, attrs);
+  if (context.trains_experts) count_slots(context, spec, slots.experts);
+  return ops::soft_combine(graph, experts_of(context, spec, slots.slots, slots.experts, kNone), logits,
+                           attrs);
+}
+
+}  // namespace strata::layers

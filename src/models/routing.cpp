@@ -1,0 +1,85 @@
+// Routers that families do not have, and which are causal.
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "models/config_json.h"
+#include "models/model.h"
+
+namespace strata::models {
+namespace {
+
+using Router = Experts::Router;
+
+constexpr std::array kRouterNames{std::pair{Router::kTopK, "top_k"}, std::pair{Router::kHash, "hash"},
+                                  std::pair{Router::kTwoLevel, "two_level"},
+                                  std::pair{Router::kExpertChoice, "expert_choice"},
+                                  std::pair{Router::kSoft, "soft"}};
+
+}  // namespace
+
+std::string_view name_of(Router router) {
+  for (const auto& [known, name] : kRouterNames)
+    if (known == router) return name;
+  return "";
+}
+
+void read_own_router(const std::string& text, const std::string& where, Experts& experts) {
+  const ConfigJson json(text, where);
+  if (!json.has("strata_router")) return;
+  const ConfigJson router(nlohmann::json::parse(text)["strata_router"].dump(), where + ", strata_router");
+  const std::string kind = router.text_or("kind", "");
+  for (const auto& [known, name] : kRouterNames)
+    if (kind == name) experts.router = known;
+  if (kind != name_of(experts.router))
+    throw DataError(
+        "[{}] strata_router has kind \"{}\"; top_k, hash, two_level, expert_choice or soft was expected",
+        where, kind);
+  if (experts.router == Router::kSoft) experts.slots = router.integer("slots");
+  if (experts.router == Router::kTwoLevel) {
+    experts.route.groups = router.integer("groups");
+    experts.route.kept_groups = router.integer("kept_groups");
+    experts.route.group_score = ops::RouteAttrs::GroupScore::kSum;
+  }
+}
+
+std::string with_own_router(const std::string& text, const Experts& experts) {
+  if (experts.count == 0 || experts.router == Router::kTopK) return text;
+  auto json = nlohmann::ordered_json::parse(text);
+  json["model_type"] = std::string(kOwnRouterPrefix) + json["model_type"].get<std::string>();
+  auto& router = json["strata_router"];
+  router["kind"] = name_of(experts.router);
+  if (experts.router == Router::kSoft) router["slots"] = experts.slots;
+  if (experts.router == Router::kTwoLevel) {
+    router["groups"] = experts.route.groups;
+    router["kept_groups"] = experts.route.kept_groups;
+  }
+  return json.dump(2) + "\n";
+}
+
+std::vector<std::string> routing_leaks(const ModelConfig& config) {
+  std::vector<std::string> leaks;
+  const Experts& experts = config.experts;
+  if (experts.count == 0) return leaks;
+  if (experts.router == Router::kExpertChoice) {
+    leaks.emplace_back(
+        "experts choose their tokens (moe.router): a later token takes the place of an earlier one");
+  }
+  if (experts.router == Router::kSoft) {
+    leaks.emplace_back("experts read means of all tokens (moe.router), later ones too");
+  }
+  const layers::MoeSpec::Capacity& capacity = experts.capacity;
+  if (!capacity.bounds()) return leaks;
+  if (capacity.keep == ops::CapacityAttrs::Keep::kGreatest) {
+    leaks.emplace_back(
+        "slots are dropped by probability (moe.drop): a later token takes the room of an earlier one");
+  }
+  if (!capacity.over_sequence) {
+    leaks.emplace_back(
+        "an expert's room is that of the micro-batch (moe.capacity_over): a sequence takes the room of "
+        "others");
+  }
+  return leaks;
+}
+
+}  // namespace strata::models
