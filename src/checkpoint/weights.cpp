@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "base/random.h"
+#include "checkpoint/packed_weights.h"
 #include "program/pipeline.h"
 
 namespace strata::checkpoint {
@@ -295,6 +296,7 @@ WeightSource matching_weights(const Path& folder, const models::ModelConfig& mod
     weights.checksums.emplace(manifest);
     for (const auto& file : weights.source.files) weights.checksums->check_head(*file);
   }
+  checkpoint::unpack_weights(weights.source);
   weights.left_out = left_out_prefix(model, weights.source);
   for (const auto& [name, entry] : weights.source.tensors) {
     if (model.family->ignored(model, name) || model.family->ignored(model, weights.left_out + name))

@@ -1,0 +1,244 @@
+#include "checkpoint/packed_weights.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <map>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/parallel.h"
+
+namespace strata::checkpoint {
+namespace {
+
+constexpr int64_t kBlock = 128;      // rows and columns of a block of fp8
+constexpr int64_t kGroup = 32;       // weights of a block of MXFP4,
+constexpr int64_t kGroupBytes = 16;  //   and their bytes
+constexpr std::string_view kScaleInverse = "_scale_inv", kBlocks = "_blocks", kScales = "_scales";
+
+// The numbers of all bytes in E4M3: no infinities, and one NaN of each sign.
+std::array<float, 256> e4m3_numbers() {
+  std::array<float, 256> numbers{};
+  for (int byte = 0; byte < 256; ++byte) {
+    const int exponent = byte >> 3 & 15, mantissa = byte & 7;
+    const float size = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                     : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+    const float number = (byte & 127) == 127 ? std::numeric_limits<float>::quiet_NaN() : size;
+    numbers[static_cast<size_t>(byte)] = (byte & 128) != 0 ? -number : number;
+  }
+  return numbers;
+}
+
+constexpr std::array<float, 16> kE2m1{0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                      -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+
+// One tensor as it is made of its parts: elements [first, first + count).
+class Unpacked {
+ public:
+  virtual ~Unpacked() = default;
+  virtual void make(int64_t first, int64_t count, float* out) const = 0;
+};
+
+class Fp8Blocks final : public Unpacked {
+ public:
+  Fp8Blocks(TensorSource::Entry weight, TensorSource::Entry scales) : weight_(weight), scales_(scales) {}
+
+  void make(int64_t first, int64_t count, float* out) const override {
+    static const std::array<float, 256> kNumbers = e4m3_numbers();
+    const int64_t columns = weight_.tensor->shape[1], blocks = scales_.tensor->shape[1];
+    std::vector<uint8_t> bytes(static_cast<size_t>(count));
+    weight_.file->read(*weight_.tensor, static_cast<uint64_t>(first), bytes.data(), bytes.size());
+    const int64_t first_scale = first / columns / kBlock * blocks,
+                  last_scale = ((first + count - 1) / columns / kBlock + 1) * blocks;
+    std::vector<float> scales(static_cast<size_t>(last_scale - first_scale));
+    scales_.file->read(*scales_.tensor, static_cast<uint64_t>(first_scale) * sizeof(float), scales.data(),
+                       scales.size() * sizeof(float));
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = (first + i) / columns, column = (first + i) % columns;
+      const int64_t scale = row / kBlock * blocks + column / kBlock - first_scale;
+      out[i] = kNumbers[bytes[static_cast<size_t>(i)]] * scales[static_cast<size_t>(scale)];
+    }
+  }
+
+ private:
+  TensorSource::Entry weight_, scales_;
+};
+
+// One expert's blocks and scales. They lie by outputs and are asked for by inputs: every piece needs a little
+// of every output, so a few experts are kept.
+struct Expert {
+  std::vector<uint8_t> blocks, scales;
+};
+class ExpertCache {
+ public:
+  explicit ExpertCache(size_t most) : most_(most) {}
+  std::shared_ptr<const Expert> get(const TensorInfo* tensor, int64_t expert,
+                                    const std::function<Expert()>& read) {
+    {
+      const std::lock_guard lock(mutex_);
+      for (auto it = kept_.begin(); it != kept_.end(); ++it) {
+        if (it->tensor != tensor || it->expert != expert) continue;
+        std::rotate(kept_.begin(), it, it + 1);
+        return kept_.front().data;
+      }
+    }
+    auto data = std::make_shared<const Expert>(read());
+    const std::lock_guard lock(mutex_);
+    kept_.insert(kept_.begin(), {tensor, expert, data});
+    if (kept_.size() > most_) kept_.pop_back();
+    return data;
+  }
+
+ private:
+  struct Kept {
+    const TensorInfo* tensor;
+    int64_t expert;
+    std::shared_ptr<const Expert> data;
+  };
+  std::mutex mutex_;
+  std::vector<Kept> kept_;  // the one used last first
+  size_t most_;
+};
+
+class Mxfp4Experts final : public Unpacked {
+ public:
+  Mxfp4Experts(TensorSource::Entry blocks, TensorSource::Entry scales, std::shared_ptr<ExpertCache> cache)
+      : blocks_(blocks), scales_(scales), cache_(std::move(cache)) {}
+
+  void make(int64_t first, int64_t count, float* out) const override {
+    const int64_t outputs = scales_.tensor->shape[1], groups = scales_.tensor->shape[2];
+    const int64_t of_expert = groups * kGroup * outputs;
+    for (int64_t done = 0; done < count;) {
+      const int64_t expert = (first + done) / of_expert, begin = (first + done) % of_expert;
+      const int64_t here = std::min(count - done, of_expert - begin);
+      const auto data = cache_->get(blocks_.tensor, expert, [&] { return read(expert); });
+      for (int64_t i = begin; i < begin + here; ++i) {
+        const int64_t input = i / outputs, output = i % outputs;
+        const int64_t group = output * groups + input / kGroup, place = input % kGroup;
+        const uint8_t pair = data->blocks[static_cast<size_t>(group * kGroupBytes + place / 2)];
+        out[done + i - begin] =
+            scaled(place % 2 == 0 ? pair & 15 : pair >> 4, data->scales[static_cast<size_t>(group)]);
+      }
+      done += here;
+    }
+  }
+
+ private:
+  static float scaled(int code, uint8_t scale) {
+    if (scale == 255) return std::numeric_limits<float>::quiet_NaN();
+    return std::ldexp(kE2m1[static_cast<size_t>(code)], scale - 127);
+  }
+  static std::vector<uint8_t> part(const TensorSource::Entry& entry, int64_t expert) {
+    const uint64_t bytes = entry.tensor->bytes / static_cast<uint64_t>(entry.tensor->shape[0]);
+    std::vector<uint8_t> data(bytes);
+    entry.file->read(*entry.tensor, static_cast<uint64_t>(expert) * bytes, data.data(), data.size());
+    return data;
+  }
+  Expert read(int64_t expert) const { return {part(blocks_, expert), part(scales_, expert)}; }
+
+  TensorSource::Entry blocks_, scales_;
+  std::shared_ptr<ExpertCache> cache_;
+};
+
+// The tensors that are made of parts in other files.
+class UnpackedFile final : public TensorFile {
+ public:
+  explicit UnpackedFile(Path path) : path_(std::move(path)) {}
+  void add(std::string name, Shape shape, std::unique_ptr<Unpacked> of) {
+    const auto bytes = static_cast<uint64_t>(shape.elements()) * sizeof(float);
+    tensors_.push_back({std::move(name), "F32", DType::kF32, std::move(shape), 0, bytes});
+    unpacked_.push_back(std::move(of));
+  }
+  const Path& path() const override { return path_; }
+  const std::vector<TensorInfo>& tensors() const override { return tensors_; }
+  const TensorInfo* find(std::string_view name) const override {
+    const auto found = std::find_if(tensors_.begin(), tensors_.end(),
+                                    [&](const TensorInfo& tensor) { return tensor.name == name; });
+    return found == tensors_.end() ? nullptr : &*found;
+  }
+  void read(const TensorInfo& tensor, uint64_t first, void* out, size_t size) const override {
+    constexpr auto kWidth = sizeof(float);
+    STRATA_CHECK(first % kWidth == 0 && size % kWidth == 0, "'{}' is read by parts of numbers", tensor.name);
+    if (size == 0) return;
+    std::vector<float> numbers(size / kWidth);
+    unpacked_[static_cast<size_t>(&tensor - tensors_.data())]->make(
+        static_cast<int64_t>(first / kWidth), static_cast<int64_t>(numbers.size()), numbers.data());
+    std::memcpy(out, numbers.data(), size);
+  }
+  uint64_t head_checksum() const override { return 0; }  // no checkpoint of this program holds such
+
+ private:
+  Path path_;
+  std::vector<TensorInfo> tensors_;
+  std::vector<std::unique_ptr<Unpacked>> unpacked_;
+};
+
+[[noreturn]] void do_not_fit(const TensorSource& source, const TensorInfo& weight, const TensorInfo& scales,
+                             std::string_view expected) {
+  throw DataError("[{}] '{}' {} {} and '{}' {} {} do not fit; expected {}", source.where, weight.name,
+                  weight.dtype_name, weight.shape.str(), scales.name, scales.dtype_name, scales.shape.str(),
+                  expected);
+}
+
+int64_t blocks_in(int64_t size) {
+  return (size + kBlock - 1) / kBlock;
+}
+
+// What a name with this ending belongs to: the name before it with another ending, or kNone.
+const TensorSource::Entry* partner(const TensorSource& source, std::string_view name, std::string_view ending,
+                                   std::string_view other) {
+  if (!name.ends_with(ending)) return nullptr;
+  const std::string wanted = std::string(name.substr(0, name.size() - ending.size())).append(other);
+  const auto found = source.tensors.find(wanted);
+  return found == source.tensors.end() ? nullptr : &found->second;
+}
+
+}  // namespace
+
+void unpack_weights(TensorSource& source) {
+  std::unique_ptr<UnpackedFile> made;
+  std::vector<std::string> parts;
+  const auto cache = std::make_shared<ExpertCache>(static_cast<size_t>(compute_threads()) + 1);
+  const auto add = [&](const TensorSource::Entry& of, std::string name, Shape shape,
+                       std::unique_ptr<Unpacked> unpacked) {
+    if (made == nullptr) made = std::make_unique<UnpackedFile>(of.file->path());
+    made->add(std::move(name), std::move(shape), std::move(unpacked));
+  };
+  for (const auto& [name, scales] : source.tensors) {
+    const TensorInfo& scale = *scales.tensor;
+    if (const auto* weight = partner(source, name, kScaleInverse, "")) {
+      const Shape& shape = weight->tensor->shape;
+      if (weight->tensor->dtype_name != "F8_E4M3" || scale.dtype != DType::kF32 || shape.rank() != 2 ||
+          !(scale.shape == Shape{blocks_in(shape[0]), blocks_in(shape[1])}))
+        do_not_fit(source, *weight->tensor, scale,
+                   "F8_E4M3 [R, C] and an F32 scale for each block of 128 by 128");
+      add(*weight, weight->tensor->name, shape, std::make_unique<Fp8Blocks>(*weight, scales));
+      parts.push_back(weight->tensor->name);
+      parts.push_back(name);
+    } else if (const auto* blocks = partner(source, name, kScales, kBlocks)) {
+      const Shape &shape = blocks->tensor->shape, &groups = scale.shape;
+      if (blocks->tensor->dtype != DType::kU8 || scale.dtype != DType::kU8 || groups.rank() != 3 ||
+          !(shape == Shape{groups[0], groups[1], groups[2], kGroupBytes}))
+        do_not_fit(source, *blocks->tensor, scale, "U8 [E, O, G, 16] and U8 [E, O, G]");
+      add(*blocks, name.substr(0, name.size() - kScales.size()), {groups[0], kGroup * groups[2], groups[1]},
+          std::make_unique<Mxfp4Experts>(*blocks, scales, cache));
+      parts.push_back(blocks->tensor->name);
+      parts.push_back(name);
+    }
+  }
+  if (made == nullptr) return;
+  for (const std::string& part : parts) source.tensors.erase(part);
+  for (const TensorInfo& tensor : made->tensors()) {
+    const auto [at, is_new] = source.tensors.emplace(tensor.name, TensorSource::Entry{made.get(), &tensor});
+    if (!is_new)
+      throw DataError("[{}] holds '{}' both plain and in blocks; expected one of them", source.where,
+                      at->first);
+  }
+  source.files.push_back(std::move(made));
+}
+
+}  // namespace strata::checkpoint
