@@ -7,140 +7,13 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "interop/gguf_experts.h"
+#include "interop/gguf_families.h"
 
 namespace strata::interop {
 namespace {
 
 using Json = nlohmann::json;
-
-using Names = std::vector<std::pair<std::string_view, std::string_view>>;
-
-const Names kPlain{
-    {"model.embed_tokens", "token_embd"}, {"model.norm", "output_norm"}, {"lm_head", "output"}};
-
-// Which of a layer's projections have biases.
-enum class Biases { kNone, kOfQkv, kAny, kAll };
-
-// How a family's config.json and tensors translate. Names stand without ".weight" and ".bias".
-struct GgufFamily {
-  std::string_view model_type;    // of config.json
-  std::string_view architecture;  // of the file
-  // What the names of a layer's tensors begin with, before its number.
-  std::string_view layers = "model.layers.";
-  Names outside = kPlain, inside;
-  bool rotates_pairs = false;   // q and k rows go from half rotation to adjacent pairs
-  bool norms_plus_one = false;  // the norms of the file multiply by w where the model's do by 1 + w
-  // What llama.cpp computes for the architecture, whatever a file says.
-  ActivationKind activation = ActivationKind::kSilu;
-  Biases biases = Biases::kNone;
-  bool rope_tables = false;        // it takes a divisor for each frequency
-  bool heads_share_width = false;  // a head has the width by the heads
-};
-
-const Names kLlamaLayer{{"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
-                        {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
-                        {"self_attn.o_proj", "attn_output"}, {"self_attn.q_norm", "attn_q_norm"},
-                        {"self_attn.k_norm", "attn_k_norm"}, {"post_attention_layernorm", "ffn_norm"},
-                        {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
-                        {"mlp.down_proj", "ffn_down"}};
-
-// The same with norms behind the blocks too, or only there.
-Names with_post_norms(Names names) {
-  for (auto& [ours, theirs] : names) {
-    if (ours == "post_attention_layernorm") theirs = "post_attention_norm";
-  }
-  names.push_back({"pre_feedforward_layernorm", "ffn_norm"});
-  names.push_back({"post_feedforward_layernorm", "post_ffw_norm"});
-  return names;
-}
-
-// The same with an FFN without a gate.
-Names with_plain_ffn(Names names, std::string_view up, std::string_view down) {
-  std::erase_if(names, [](const auto& each) { return each.first.starts_with("mlp."); });
-  names.push_back({up, "ffn_up"});
-  names.push_back({down, "ffn_down"});
-  return names;
-}
-
-const std::vector<GgufFamily>& gguf_families() {
-  static const std::vector<GgufFamily> families{
-      {.model_type = "llama",
-       .architecture = "llama",
-       .inside = kLlamaLayer,
-       .rotates_pairs = true,
-       .biases = Biases::kAny,
-       .rope_tables = true},
-      {.model_type = "mistral",
-       .architecture = "llama",
-       .inside = kLlamaLayer,
-       .rotates_pairs = true,
-       .rope_tables = true},
-      {.model_type = "qwen2", .architecture = "qwen2", .inside = kLlamaLayer, .biases = Biases::kOfQkv},
-      {.model_type = "qwen3", .architecture = "qwen3", .inside = kLlamaLayer},
-      {.model_type = "olmo", .architecture = "olmo", .inside = kLlamaLayer, .rotates_pairs = true},
-      {.model_type = "olmo2", .architecture = "olmo2", .inside = with_post_norms(kLlamaLayer)},
-      {.model_type = "gemma2",
-       .architecture = "gemma2",
-       .inside = with_post_norms(kLlamaLayer),
-       .norms_plus_one = true,
-       .activation = ActivationKind::kGeluTanh},
-      {.model_type = "gemma3_text",
-       .architecture = "gemma3",
-       .inside = with_post_norms(kLlamaLayer),
-       .norms_plus_one = true,
-       .activation = ActivationKind::kGeluTanh},
-      {.model_type = "phi3",
-       .architecture = "phi3",
-       .inside = {{"input_layernorm", "attn_norm"},
-                  {"self_attn.qkv_proj", "attn_qkv"},
-                  {"self_attn.o_proj", "attn_output"},
-                  {"post_attention_layernorm", "ffn_norm"},
-                  {"mlp.gate_up_proj", "ffn_up"},
-                  {"mlp.down_proj", "ffn_down"}},
-       .rope_tables = true},
-      {.model_type = "gpt_neox",
-       .architecture = "gptneox",
-       .layers = "gpt_neox.layers.",
-       .outside = {{"gpt_neox.embed_in", "token_embd"},
-                   {"gpt_neox.final_layer_norm", "output_norm"},
-                   {"embed_out", "output"}},
-       .inside = {{"input_layernorm", "attn_norm"},
-                  {"attention.query_key_value", "attn_qkv"},
-                  {"attention.dense", "attn_output"},
-                  {"post_attention_layernorm", "ffn_norm"},
-                  {"mlp.dense_h_to_4h", "ffn_up"},
-                  {"mlp.dense_4h_to_h", "ffn_down"}},
-       .activation = ActivationKind::kGeluErf,
-       .biases = Biases::kAll},
-      {.model_type = "gpt2",
-       .architecture = "gpt2",
-       .layers = "transformer.h.",
-       .outside = {{"transformer.wte", "token_embd"},
-                   {"transformer.wpe", "position_embd"},
-                   {"transformer.ln_f", "output_norm"},
-                   {"lm_head", "output"}},
-       .inside = {{"ln_1", "attn_norm"},
-                  {"attn.c_attn", "attn_qkv"},
-                  {"attn.c_proj", "attn_output"},
-                  {"ln_2", "ffn_norm"},
-                  {"mlp.c_fc", "ffn_up"},
-                  {"mlp.c_proj", "ffn_down"}},
-       .activation = ActivationKind::kGeluTanh,
-       .biases = Biases::kAll},
-      {.model_type = "starcoder2",
-       .architecture = "starcoder2",
-       .inside = with_plain_ffn(kLlamaLayer, "mlp.c_fc", "mlp.c_proj"),
-       .activation = ActivationKind::kGeluTanh,
-       .biases = Biases::kAll,
-       .heads_share_width = true},
-      {.model_type = "stablelm",
-       .architecture = "stablelm",
-       .inside = kLlamaLayer,
-       .biases = Biases::kOfQkv,
-       .heads_share_width = true},
-  };
-  return families;
-}
 
 const GgufFamily& family_of(const models::ModelConfig& model) {
   std::string known;
@@ -153,8 +26,10 @@ const GgufFamily& family_of(const models::ModelConfig& model) {
 }
 
 std::string gguf_name(const GgufFamily& family, const std::string& file_name) {
-  const size_t dot = file_name.rfind('.');
-  const std::string extension = file_name.substr(dot);
+  // The file's names all end as those of weights and biases do.
+  const bool ends = file_name.ends_with(".weight") || file_name.ends_with(".bias");
+  const size_t dot = ends ? file_name.rfind('.') : file_name.size();
+  const std::string extension = ends ? file_name.substr(dot) : ".weight";
   std::string base = file_name.substr(0, dot), prefix;
   const Names* names = &family.outside;
   if (base.starts_with(family.layers)) {
@@ -167,7 +42,8 @@ std::string gguf_name(const GgufFamily& family, const std::string& file_name) {
       std::find_if(names->begin(), names->end(), [&](const auto& each) { return each.first == base; });
   if (found == names->end())
     throw DataError("[--format gguf] '{}' has no place in a {} file", file_name, family.architecture);
-  return prefix + std::string(found->second) + extension;
+  // Some that are no weight in the model's files are one here.
+  return prefix + std::string(found->second) + (found->second.ends_with(".bias") ? "" : extension);
 }
 
 // A value of config.json under the first of several names that stands there.
@@ -186,10 +62,16 @@ Json rope_of(const Json& config) {
 }
 
 // The rest of yarn's numbers have no keys.
-void check_yarn(const Json& rope) {
+void check_yarn(const std::string& arch, const Json& rope) {
   const double usual = 0.1 * std::log(rope.at("factor").get<double>()) + 1;
+  const bool whole = rope.value("truncate", true);
+  if (arch == "deepseek2" && std::abs(rope.value("attention_factor", usual) - 1) < 1e-6 &&
+      rope.value("mscale_all_dim", 0.0) != 0 && whole)
+    return;
+  if (arch == "gpt-oss" && !whole)
+    log_warning("llama.cpp rounds yarn's ramp to whole pairs, which gpt-oss does not");
   if (rope.value("beta_fast", 32.0) != 32 || rope.value("beta_slow", 1.0) != 1 ||
-      !rope.value("truncate", true) || std::abs(rope.value("attention_factor", usual) - usual) > 1e-6)
+      (!whole && arch != "gpt-oss") || std::abs(rope.value("attention_factor", usual) - usual) > 1e-6)
     throw DataError("[--format gguf] yarn with other numbers than its usual ones cannot be expressed");
 }
 
@@ -201,8 +83,8 @@ void add_rope(GgufFields& fields, const std::string& arch, const models::ModelCo
   if (theta != nullptr) fields.push_back({arch + ".rope.freq_base", theta->get<float>()});
   if (model.window_rope)
     fields.push_back({arch + ".rope.freq_base_swa", static_cast<float>(model.window_rope->theta)});
-  if (arch == "llama" || arch == "gptneox" || arch == "phi3" || arch == "stablelm" ||
-      model.partial_rotary_factor < 1)
+  if (arch == "llama" || arch == "llama4" || arch == "gptneox" || arch == "phi3" || arch == "stablelm" ||
+      model.latent || model.partial_rotary_factor < 1)
     fields.push_back({arch + ".rope.dimension_count", static_cast<uint32_t>(model.rotary_dim())});
   const Json* kind = find(rope, {"rope_type", "type"});
   const std::string type = kind != nullptr ? kind->get<std::string>() : "default";
@@ -212,7 +94,7 @@ void add_rope(GgufFields& fields, const std::string& arch, const models::ModelCo
     if (type == "yarn")
       fields.push_back({arch + ".rope.scaling.original_context_length",
                         rope.at("original_max_position_embeddings").get<uint32_t>()});
-    if (type == "yarn") check_yarn(rope);
+    if (type == "yarn") check_yarn(arch, rope);
   } else if (type == "longrope") {
     if (arch != "phi3") fields.push_back({arch + ".rope.scaling.type", type});
     fields.push_back({arch + ".rope.scaling.original_context_length",
@@ -253,6 +135,10 @@ void check_expressible(const GgufFamily& family, const models::ModelConfig& mode
   if (family.heads_share_width && model.q_width() != model.hidden_size)
     refuse("a head size that is not the width by the heads");
   if (family.architecture == "stablelm" && model.tied) refuse("that the head is tied");
+  if (model.experts.count > 0) {
+    if (const auto what = inexpressible(family.architecture, model)) refuse(*what);
+  }
+  if (family.architecture == "gpt-oss" || family.architecture == "llama4") return;
   if (!gemma2 && !gemma3) {
     if (model.sliding_window.size > 0 && model.sliding_window.size < model.max_positions)
       log_warning("llama.cpp gives {} models no window of {} tokens: longer texts will be seen whole",
@@ -283,28 +169,37 @@ void add_architecture(GgufFields& fields, const GgufFamily& family, const models
   count(".block_count", {"num_hidden_layers", "n_layer"});
   count(".context_length", {"max_position_embeddings", "n_positions"});
   count(".embedding_length", {"hidden_size", "n_embd"});
-  if (find(config, {"intermediate_size", "n_inner"}) != nullptr) {
+  if (find(config, {"intermediate_size_mlp"}) != nullptr) {
+    count(".feed_forward_length", {"intermediate_size_mlp"});
+  } else if (find(config, {"intermediate_size", "n_inner"}) != nullptr) {
     count(".feed_forward_length", {"intermediate_size", "n_inner"});
   } else {
     fields.push_back({arch + ".feed_forward_length", 4 * config.at("n_embd").get<uint32_t>()});
   }
   count(".attention.head_count", {"num_attention_heads", "n_head"});
-  count(".attention.head_count_kv", {"num_key_value_heads"});
+  if (model.latent) {
+    fields.push_back({arch + ".attention.head_count_kv", uint32_t{1}});
+  } else {
+    count(".attention.head_count_kv", {"num_key_value_heads"});
+  }
   add_rope(fields, arch, model, config);
   real(".attention.layer_norm_rms_epsilon", {"rms_norm_eps"});
   real(".attention.layer_norm_epsilon", {"layer_norm_epsilon", "layer_norm_eps", "norm_epsilon"});
   if (arch == "olmo") fields.push_back({arch + ".attention.layer_norm_epsilon", 1e-5f});
-  real(".attention.clamp_kqv", {"clip_qkv"});
-  if (find(config, {"head_dim"}) != nullptr) {
+  if (arch != "olmoe") real(".attention.clamp_kqv", {"clip_qkv"});
+  if (model.latent) {
+    add_latents(fields, arch, model);
+  } else if (find(config, {"head_dim"}) != nullptr) {
     count(".attention.key_length", {"head_dim"});
     count(".attention.value_length", {"head_dim"});
   }
-  if (arch == "llama") count(".vocab_size", {"vocab_size"});
+  if (arch == "llama" || arch == "llama4" || arch == "deepseek2") count(".vocab_size", {"vocab_size"});
+  if (model.experts.count > 0) add_experts(fields, arch, model);
   if (arch == "gptneox" || arch == "stablelm")
     fields.push_back({arch + ".use_parallel_residual", config.value("use_parallel_residual", true)});
   if (arch == "gemma2") real(".attn_logit_softcapping", {"attn_logit_softcapping"});
   if (arch == "gemma2" || arch == "gemma3") real(".final_logit_softcapping", {"final_logit_softcapping"});
-  if (arch == "gemma2" || arch == "gemma3" || arch == "phi3")
+  if (arch == "gemma2" || arch == "gemma3" || arch == "phi3" || arch == "gpt-oss")
     count(".attention.sliding_window", {"sliding_window"});
   if ((arch == "gemma2" || arch == "gemma3") && !usual_sliding_windows(arch, model)) {
     std::vector<bool> windows;
@@ -358,7 +253,8 @@ GgufTensor tensor_of(const GgufFamily& family, const checkpoint::FileTensor& ten
                      const checkpoint::WeightSource& weights, int64_t head_dim, DType dtype) {
   const std::string name = gguf_name(family, tensor.row.file_name);
   // The format wants vectors and position tables in fp32.
-  const bool matrix = tensor.shape.rank() > 1 && name != "position_embd.weight";
+  const bool matrix =
+      tensor.shape.rank() > 1 && name != "position_embd.weight" && name.find(".ffn_gate_inp") == name.npos;
   // Memory as the graph holds it: outputs first, fused parts one after the other.
   const Shape shape = tensor.row.transposed ? Shape{tensor.shape[1], tensor.shape[0]} : tensor.shape;
   const bool pairs =
@@ -375,7 +271,8 @@ GgufTensor tensor_of(const GgufFamily& family, const checkpoint::FileTensor& ten
     if (pairs) to_pairs(out, shape[0], shape.elements() / shape[0], head_dim);
     if (plus_one) std::for_each(out, out + shape.elements(), [](float& value) { value += 1; });
   };
-  return {name, shape, matrix ? dtype : DType::kF32, fill};
+  const bool is_row = name.ends_with("ffn_gate_inp_shexp.weight");
+  return {name, is_row ? Shape{shape[1]} : shape, matrix ? dtype : DType::kF32, fill};
 }
 
 uint32_t file_type_of(DType dtype) {
@@ -409,8 +306,11 @@ void write_gguf_model(FileSystem& files, const Path& path, const std::string& na
   const Json rope = rope_of(config);
   constant("rope_factors_long.weight", rope.value("long_factor", std::vector<float>{}));
   constant("rope_factors_short.weight", rope.value("short_factor", std::vector<float>{}));
-  for (const checkpoint::FileTensor& tensor : checkpoint::file_tensors(model))
+  for (const checkpoint::FileTensor& tensor : checkpoint::file_tensors(model)) {
+    if (add_expert_tensors(tensors, family.experts, tensor, weights, model, dtype)) continue;
+    if (model.latent && add_latent_tensors(tensors, tensor, weights, model, dtype)) continue;
     tensors.push_back(tensor_of(family, tensor, weights, model.head_dim, dtype));
+  }
   write_gguf(files, path, fields, tensors);
 }
 

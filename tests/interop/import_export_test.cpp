@@ -40,21 +40,18 @@ void expect_says(const Refusal& refusal, int code, const std::vector<std::string
 }
 
 TEST(Gguf, IsByteForByteWhatTheReferenceWriterMakes) {
-  for (const auto& [name, dtype] : std::map<std::string, std::string>{{"llama-tied", "fp16"},
-                                                                      {"llama-untied", "bf16"},
-                                                                      {"gpt2", "fp32"},
-                                                                      {"llama-biases-yarn", "fp16"},
-                                                                      {"mistral", "fp16"},
-                                                                      {"qwen2", "fp16"},
-                                                                      {"qwen3", "fp16"},
-                                                                      {"olmo", "fp16"},
-                                                                      {"olmo2", "fp16"},
-                                                                      {"gemma2", "fp16"},
-                                                                      {"gemma3", "fp16"},
-                                                                      {"phi3", "fp16"},
-                                                                      {"gpt-neox", "fp16"},
-                                                                      {"starcoder2", "fp16"},
-                                                                      {"stablelm", "fp16"}}) {
+  for (const auto& [name, dtype] :
+       std::map<std::string, std::string>{{"llama-tied", "fp16"}, {"llama-untied", "bf16"},
+                                          {"gpt2", "fp32"},       {"llama-biases-yarn", "fp16"},
+                                          {"mistral", "fp16"},    {"qwen2", "fp16"},
+                                          {"qwen3", "fp16"},      {"olmo", "fp16"},
+                                          {"olmo2", "fp16"},      {"gemma2", "fp16"},
+                                          {"gemma3", "fp16"},     {"phi3", "fp16"},
+                                          {"gpt-neox", "fp16"},   {"starcoder2", "fp16"},
+                                          {"stablelm", "fp16"},   {"mixtral", "fp16"},
+                                          {"olmoe", "fp16"},      {"qwen3-moe", "fp16"},
+                                          {"gpt-oss", "bf16"},    {"deepseek-v3-moe", "fp16"},
+                                          {"llama4", "fp16"}}) {
     ScratchFolder scratch;
     const Path model = scratch / name;
     std::filesystem::copy(Path(STRATA_GOLDEN_MODELS) / name, model);

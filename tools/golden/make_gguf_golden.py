@@ -55,17 +55,19 @@ def fields(writer, config, arch, kind):
     writer.add_block_count(n("num_hidden_layers", "n_layer"))
     writer.add_context_length(n("max_position_embeddings", "n_positions"))
     writer.add_embedding_length(width)
-    writer.add_feed_forward_length(n("intermediate_size") or 4 * width)
+    writer.add_feed_forward_length(n("intermediate_size_mlp", "intermediate_size") or 4 * width)
     writer.add_head_count(heads)
     if llama_like:
-        writer.add_head_count_kv(config["num_key_value_heads"])
+        writer.add_head_count_kv(1 if arch == "deepseek2" else config["num_key_value_heads"])
     if arch != "gpt2":
         rope = config["rope_parameters"]
         rope = rope.get("full_attention", rope)
         writer.add_rope_freq_base(rope["rope_theta"])
         if "sliding_attention" in config["rope_parameters"]:
             writer.add_rope_freq_base_swa(config["rope_parameters"]["sliding_attention"]["rope_theta"])
-        if arch in ("llama", "gptneox", "phi3", "stablelm"):
+        if arch == "deepseek2":
+            writer.add_rope_dimension_count(config["qk_rope_head_dim"])
+        if arch in ("llama", "llama4", "gptneox", "phi3", "stablelm"):
             writer.add_rope_dimension_count(int(rope.get("partial_rotary_factor", 1) * head_dim))
         if rope["rope_type"] == "yarn":
             writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
@@ -80,17 +82,43 @@ def fields(writer, config, arch, kind):
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     else:
         writer.add_layer_norm_eps(1e-5 if arch == "olmo" else n("layer_norm_epsilon", "layer_norm_eps", "norm_epsilon"))
-    if llama_like and arch != "stablelm":
+    if arch == "deepseek2":
+        rank, rotary = config["kv_lora_rank"], config["qk_rope_head_dim"]
+        writer.add_q_lora_rank(config["q_lora_rank"])
+        writer.add_kv_lora_rank(rank)
+        writer.add_key_length(rank + rotary)
+        writer.add_value_length(rank)
+        writer.add_key_length_mla(config["qk_nope_head_dim"] + rotary)
+        writer.add_value_length_mla(config["v_head_dim"])
+    elif llama_like and arch not in ("stablelm", "olmoe"):
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
-    if arch == "llama":
+    if arch in ("llama", "llama4", "deepseek2"):
         writer.add_vocab_size(config["vocab_size"])
+    if "num_experts_per_tok" in config:
+        writer.add_expert_count(n("num_local_experts", "num_experts", "n_routed_experts"))
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        if arch == "llama4":
+            writer.add_interleave_moe_layer_step(config["interleave_moe_layer_step"])
+        if arch == "deepseek2":
+            writer.add_expert_group_count(config["n_group"])
+            writer.add_expert_group_used_count(config["topk_group"])
+            writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+            writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+            writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+            writer.add_expert_shared_count(config["n_shared_experts"])
+            writer.add_expert_weights_scale(config["routed_scaling_factor"])
+            writer.add_expert_weights_norm(config["norm_topk_prob"])
+        if arch == "llama4":
+            writer.add_expert_feed_forward_length(config["intermediate_size"])
+        if arch in ("qwen3moe", "gpt-oss"):
+            writer.add_expert_feed_forward_length(n("moe_intermediate_size", "intermediate_size"))
     if arch in ("gptneox", "stablelm"):
         writer.add_parallel_residual(config["use_parallel_residual"])
     if arch == "gemma2":
         writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
         writer.add_final_logit_softcapping(config["final_logit_softcapping"])
-    if arch in ("gemma2", "gemma3"):
+    if arch in ("gemma2", "gemma3", "gpt-oss"):
         writer.add_sliding_window(config["sliding_window"])
     if arch == "gemma3":
         writer.add_sliding_window_pattern([each == "sliding_attention" for each in config["layer_types"]])
@@ -107,9 +135,54 @@ PARTS = [
     "attention.query_key_value", "attention.dense", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h",
     "self_attn.qkv_proj", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
     "self_attn.q_norm", "self_attn.k_norm", "mlp.gate_up_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
-    "mlp.c_fc", "mlp.c_proj"]
+    "mlp.c_fc", "mlp.c_proj",
+    # of experts: those of a layer are one tensor a matrix
+    "self_attn.sinks", "block_sparse_moe.gate", "mlp.gate", "mlp.router",
+    "feed_forward.router", "mlp.gate.e_score_correction", "experts.gate_proj", "experts.up_proj", "experts.down_proj",
+    "mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj", "mlp.shared_experts.down_proj",
+    "feed_forward.shared_expert.gate_proj", "feed_forward.shared_expert.up_proj", "feed_forward.shared_expert.down_proj",
+    "feed_forward.gate_proj", "feed_forward.up_proj", "feed_forward.down_proj"]
+LATENT = ["q_b_proj", "q_a_proj", "q_a_layernorm", "kv_a_proj_with_mqa", "kv_a_layernorm", "k_b_proj", "v_b_proj", "o_proj"]
 BEFORE = ["transformer.wte", "transformer.wpe", "gpt_neox.embed_in", "model.embed_tokens"]
 AFTER = ["transformer.ln_f", "gpt_neox.final_layer_norm", "model.norm", "embed_out", "lm_head"]
+
+
+def of_experts(weights):
+    """The experts of a layer one behind the other, outputs first, gates and ups apart; names with an ending."""
+    out, parts = {}, {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
+    for name, value in weights.items():
+        layer, _, part = name.partition(".experts.") if ".experts." in name else (None, None, None)
+        if name.endswith("self_attn.sinks"):
+            out[name + ".weight"] = value
+        elif layer is None:
+            out[name] = value
+        elif part.startswith("0."):
+            part = part.split(".")[1]
+            stacked = torch.stack([weights[f"{layer}.experts.{e}.{part}.weight"] for e in range(
+                sum(other.startswith(layer + ".experts.") and other.endswith(f".{part}.weight") for other in weights))])
+            out[f"{layer.replace('block_sparse_moe', 'mlp')}.experts.{parts.get(part, part)}.weight"] = stacked
+        elif not part[0].isdigit():
+            kind = "bias" if part.endswith("_bias") else "weight"
+            value = value.transpose(1, 2) if kind == "weight" else value
+            if part.startswith("down_proj"):
+                out[f"{layer}.experts.down_proj.{kind}"] = value
+            else:
+                gate, up = (value[:, ::2], value[:, 1::2]) if ".mlp." in name else value.chunk(2, dim=1)
+                out[f"{layer}.experts.gate_proj.{kind}"], out[f"{layer}.experts.up_proj.{kind}"] = gate, up
+    return out
+
+
+def of_latents(weights, config):
+    """Keys and values of a head apart, and keys the other way round."""
+    out = {}
+    for name, value in weights.items():
+        if not name.endswith("kv_b_proj.weight"):
+            out[name.replace("e_score_correction_bias", "e_score_correction.bias")] = value
+            continue
+        parts = value.reshape(config["num_attention_heads"], -1, value.shape[1])
+        keys, values = parts.split([config["qk_nope_head_dim"], config["v_head_dim"]], dim=1)
+        out[name.replace("kv_b", "k_b")], out[name.replace("kv_b", "v_b")] = keys.transpose(1, 2), values
+    return out
 
 
 def place(name):
@@ -120,6 +193,13 @@ def place(name):
     if base in AFTER:
         return 2, 0, AFTER.index(base), kind != "weight"
     layer, part = re.fullmatch(r"(?:transformer\.h|gpt_neox\.layers|model\.layers)\.(\d+)\.(.*)", base).groups()
+    if ".experts." in part:
+        # A weight of gates and ups comes with the tensor that holds both, its biases behind it.
+        part = part.removeprefix("mlp.").removeprefix("feed_forward.")
+        if part != "experts.down_proj" and GROUPED:
+            return 1, int(layer), PARTS.index("experts.gate_proj"), kind != "weight", PARTS.index(part)
+    if GROUPED == "latent" and part.startswith("self_attn."):
+        return 1, int(layer), PARTS.index("self_attn.q_proj"), LATENT.index(part.removeprefix("self_attn."))
     return 1, int(layer), PARTS.index(part), kind != "weight"
 
 
@@ -127,6 +207,12 @@ def expressible(kind, config):
     """A file cannot say every Gemma: these are made ones that it can. Gemma 3's windows are others than usual."""
     if kind in ("gemma2", "gemma3"):
         config["query_pre_attn_scalar"] = config["head_dim"]
+    if kind == "gpt-oss":
+        config["swiglu_limit"] = 7.0
+    if kind == "llama4":
+        config |= {"attention_chunk_size": 8192, "floor_scale": 8192, "attn_scale": 0.1}
+    if kind == "olmoe":
+        config["clip_qkv"] = None
     return config
 
 
@@ -182,11 +268,13 @@ def main():
               ("qwen3", "qwen3", "fp16"), ("olmo", "olmo", "fp16"), ("olmo2", "olmo2", "fp16"),
               ("gemma2", "gemma2", "fp16"), ("gemma3", "gemma3", "fp16"), ("phi3", "phi3", "fp16"),
               ("gpt-neox", "gptneox", "fp16"), ("starcoder2", "starcoder2", "fp16"),
-              ("stablelm", "stablelm", "fp16")]
+              ("stablelm", "stablelm", "fp16"), ("mixtral", "llama", "fp16"), ("olmoe", "olmoe", "fp16"),
+              ("qwen3-moe", "qwen3moe", "fp16"), ("gpt-oss", "gpt-oss", "bf16"),
+              ("deepseek-v3-moe", "deepseek2", "fp16"), ("llama4", "llama4", "fp16")]
     for kind, arch, word in models:
         golden = root / "models" / "golden" / kind
         config = expressible(kind, json.loads((golden / "config.json").read_text()))
-        if kind.startswith("gemma"):
+        if kind.startswith(("gemma", "gpt-oss", "llama4", "olmoe")):
             (out / f"{kind}-config.json").write_text(json.dumps(config, indent=2) + "\n")
         write(out, kind, arch, word, config, load_file(golden / "model.safetensors"))
 
@@ -216,12 +304,23 @@ def write(out, kind, arch, word, config, weights):
     else:
         writer.add_tokenizer_model("no_vocab")
 
+    rope = config.get("rope_parameters", {})
+    if arch == "llama4":
+        half = config["head_dim"] // 2
+        waves = 2 * np.pi * rope["rope_theta"] ** (np.arange(half) / half)
+        whole = waves < rope["original_max_position_embeddings"] / rope["high_freq_factor"]
+        writer.add_tensor("rope_freqs.weight", np.where(whole, 1.0, rope["factor"]).astype(np.float32))
     if kind == "phi3":
         for length in ("long", "short"):
             writer.add_tensor(f"rope_factors_{length}.weight",
                               np.array(config["rope_parameters"][length + "_factor"], dtype=np.float32))
     table = gguf.get_tensor_name_map(next(a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == arch), 16)
     heads, groups = config.get("num_attention_heads"), config.get("num_key_value_heads")
+    global GROUPED
+    GROUPED = "latent" if arch == "deepseek2" else any(name.endswith("gate_up_proj") for name in weights)
+    weights = of_experts(weights)
+    if arch == "deepseek2":
+        weights = of_latents(weights, config)
     for name in sorted(weights, key=place):
         value = weights[name]
         if arch in ("llama", "olmo") and ".q_proj." in name:
@@ -237,7 +336,8 @@ def write(out, kind, arch, word, config, weights):
         theirs = table.get_name(name, try_suffixes=(".weight", ".bias"))
         assert theirs, name
         value = value.contiguous()
-        if value.dim() > 1 and theirs != "position_embd.weight" and word != "fp32":
+        plain = theirs == "position_embd.weight" or ".ffn_gate_inp" in theirs or theirs.endswith("_exps.bias")
+        if value.dim() > 1 and not plain and word != "fp32":
             if word == "fp16":
                 writer.add_tensor(theirs, value.half().numpy())
             else:
