@@ -63,11 +63,10 @@ Json rope_of(const Json& config) {
 
 // The rest of yarn's numbers have no keys.
 void check_yarn(const std::string& arch, const Json& rope) {
-  const double usual = 0.1 * std::log(rope.at("factor").get<double>()) + 1;
+  const double grown = 0.1 * std::log(rope.at("factor").get<double>()) + 1;
   const bool whole = rope.value("truncate", true);
-  if (arch == "deepseek2" && std::abs(rope.value("attention_factor", usual) - 1) < 1e-6 &&
-      rope.value("mscale_all_dim", 0.0) != 0 && whole)
-    return;
+  // DeepSeek's growth of scores stands for that of cosines and sines.
+  const double usual = arch == "deepseek2" && rope.value("mscale_all_dim", 0.0) != 0 ? 1 : grown;
   if (arch == "gpt-oss" && !whole)
     log_warning("llama.cpp rounds yarn's ramp to whole pairs, which gpt-oss does not");
   if (rope.value("beta_fast", 32.0) != 32 || rope.value("beta_slow", 1.0) != 1 ||
@@ -135,7 +134,8 @@ void check_expressible(const GgufFamily& family, const models::ModelConfig& mode
   if (family.heads_share_width && model.q_width() != model.hidden_size)
     refuse("a head size that is not the width by the heads");
   if (family.architecture == "stablelm" && model.tied) refuse("that the head is tied");
-  if (model.experts.count > 0) {
+  if (!family.experts.block.empty()) {
+    if (model.experts.count == 0) refuse("that no layer has experts");
     if (const auto what = inexpressible(family.architecture, model)) refuse(*what);
   }
   if (family.architecture == "gpt-oss" || family.architecture == "llama4") return;

@@ -157,6 +157,26 @@ TEST(Gguf, RefusesWhatItCannotSay) {
       {"--format", "onnx"});
 }
 
+// Of experts llama.cpp fixes much by the architecture.
+TEST(Gguf, ExpertsThatItCannotSayAreRefusedByName) {
+  for (const auto& [name, message] :
+       std::vector<std::pair<std::string, std::string>>{{"olmoe", "that q, k and v are cut"},
+                                                        {"gpt-oss", "where gates are cut"},
+                                                        {"qwen2-moe", "which layers have experts"},
+                                                        {"deepseek-v2-moe", "its best one, not its best two"},
+                                                        {"deepseek-v3", "biases"},
+                                                        {"deepseek-v3-half", "that no layer has experts"},
+                                                        {"llama4", "the size of chunks"},
+                                                        {"llama4-top2", "the size of chunks"}}) {
+    const ScratchFolder scratch;
+    expect_says(quietly(cli::run_export, {.source = (Path(STRATA_GOLDEN_MODELS) / name).string(),
+                                          .target = scratch / "out.gguf",
+                                          .format = "gguf"}),
+                3, {message});
+    EXPECT_FALSE(std::filesystem::exists(scratch / "out.gguf")) << name;
+  }
+}
+
 std::vector<float> floats_of(const Path& folder, const std::string& name) {
   const auto source = checkpoint::open_tensors(folder);
   const auto& entry = source.tensors.at(name);
