@@ -30,7 +30,7 @@ struct ExpertWeights {
 // All experts one behind the other, a segment for each matrix.
 ExpertWeights expert_weights(Graph& graph, const MoeSpec& spec, const ExpertShape& shape,
                              const std::string& prefix) {
-  const int64_t width = spec.hidden_size, gate_up = 2 * shape.ffn_width;
+  const int64_t width = spec.hidden_size, parts = spec.gated ? 2 : 1, gate_up = parts * shape.ffn_width;
   const auto add = [&](const char* name, ParameterRole role, const Shape& of_all, int64_t matrices,
                        int64_t rows) {
     return graph.add_parameter(prefix + name, role, of_all, {Init::Kind::kNormal}, {},
@@ -42,8 +42,8 @@ ExpertWeights expert_weights(Graph& graph, const MoeSpec& spec, const ExpertShap
                        : kNone;
   };
   ExpertWeights weights;
-  weights.up = add("up.weight", ParameterRole::kExpertIn, {shape.experts * gate_up, width}, 2 * shape.experts,
-                   shape.ffn_width);
+  weights.up = add("up.weight", ParameterRole::kExpertIn, {shape.experts * gate_up, width},
+                   parts * shape.experts, shape.ffn_width);
   weights.up_bias = bias("up.bias", gate_up);
   weights.down = add("down.weight", ParameterRole::kExpertOut, {shape.experts * width, shape.ffn_width},
                      shape.experts, width);
@@ -60,8 +60,9 @@ ValueId experts(Graph& graph, const MoeSpec& spec, int64_t count, const ExpertWe
   if (spec.weighs_input) gate_up = ops::scale_rows(graph, gate_up, in.weights);
   if (spec.biases) gate_up = ops::add_expert_bias(graph, gate_up, in.ids, kNone, weights.up_bias, count);
   ValueId hidden = spec.clamp.limit > 0 ? ops::clamped_gated(graph, gate_up, spec.clamp)
-                                        : ops::gated(graph, gate_up, spec.activation);
-  if (!spec.weighs_input) hidden = ops::scale_rows(graph, hidden, in.weights);
+                   : spec.gated         ? ops::gated(graph, gate_up, spec.activation)
+                                        : ops::activation(graph, gate_up, spec.activation);
+  if (!spec.weighs_input && in.weights != kNone) hidden = ops::scale_rows(graph, hidden, in.weights);
   const ValueId y = ops::experts_out(graph, hidden, in.ids, weights.down, count, in.offsets);
   // Behind the last product a token's weights multiply biases by themselves.
   return spec.biases ? ops::add_expert_bias(graph, y, in.ids, in.weights, weights.down_bias, count) : y;
@@ -80,6 +81,8 @@ void place(Graph& graph, ValueId weight, const std::vector<int>& dealt_axes, int
 // each rank adds what its own experts make of them.
 ValueId shared_experts(Context& context, const MoeSpec& spec, const ExpertWeights& weights, ValueId x,
                        const ops::Routed& routed) {
+  if (routed.weights == kNone)
+    throw ConfigError("[parallel.expert] ranks do not share the experts of soft routing; leave it at 1");
   Graph& graph = context.graph;
   const graph::Mesh& mesh = graph.mesh();
   const ExpertLayout& layout = context.expert_layout;
@@ -103,7 +106,7 @@ ValueId shared_experts(Context& context, const MoeSpec& spec, const ExpertWeight
   attrs.tensor_axis = tensor_axis;
   attrs.on_tensor_axis = on_tensor_axis;
   ops::OwnExpertsAttrs own{.axes = {}, .experts = spec.experts};
-  attrs.k = spec.route.k;
+  attrs.k = graph.value(to.ids).shape[1];
   attrs.experts = spec.experts;
   attrs.tokens = graph.value(x).shape[0];
   for (size_t axis = 0; axis < mesh.axes.size(); ++axis) {
@@ -195,13 +198,13 @@ ValueId step_metric(Context& context, std::string name, DType dtype, int64_t ele
   return context.graph.add_value(std::move(value));
 }
 
-ValueId experts_of(Context& context, const MoeSpec& spec, ValueId x, const ops::Routed& routed) {
+ValueId experts_of(Context& context, const MoeSpec& spec, ValueId x, ValueId ids, ValueId weights_of_slots) {
   const ExpertWeights weights =
       expert_weights(context.graph, spec, {spec.experts, spec.intermediate_size}, spec.name + ".experts.");
   if (context.expert_layout.ranks * context.expert_layout.tensor > 1)
-    return shared_experts(context, spec, weights, x, routed);
+    return shared_experts(context, spec, weights, x, {ids, weights_of_slots});
   return experts(context.graph, spec, spec.experts, weights,
-                 {.rows = x, .ids = routed.ids, .weights = routed.weights, .parameters = {}});
+                 {.rows = x, .ids = ids, .weights = weights_of_slots, .parameters = {}});
 }
 
 }  // namespace strata::layers

@@ -46,7 +46,7 @@ ValueId experts_that_choose(Context& context, const MoeSpec& spec, ValueId x) {
       graph, logits,
       {.score = spec.route.score, .rows = rows, .capacity = capacity, .scale = spec.route.scale});
   if (context.trains_experts) {
-    count_slots(context, spec, chosen.experts);
+    count_slots(context, spec, logits, chosen.experts);
     add_z_loss(context, spec, logits);
   }
   const ops::GroupRowsAttrs group{.rows = rows, .slots = spec.experts * capacity};
@@ -61,7 +61,7 @@ ValueId soft_experts(Context& context, const MoeSpec& spec, ValueId x) {
   const ValueId logits =
       router_logits(context, spec.name + ".router", spec.experts * spec.slots, spec.hidden_size, x);
   const ops::SoftSlots slots = ops::soft_dispatch(graph, x, logits, attrs);
-  if (context.trains_experts) count_slots(context, spec, slots.experts);
+  if (context.trains_experts) count_slots(context, spec, logits, slots.experts);
   return ops::soft_combine(graph, experts_of(context, spec, slots.slots, slots.experts, kNone), logits,
                            attrs);
 }
