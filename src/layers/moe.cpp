@@ -186,7 +186,8 @@ void add_z_loss_to(Context& context, ValueId logits, ValueId sum, double coeffic
   if (context.sequence_parallel)
     logits = graph::reshard(context.graph, logits, "tensor", graph::Placement::replicated());
   ops::router_z_loss(context.graph, whole_sequences(context, logits, context.sequence_length),
-                     whole_targets(context), sum, {.coefficient = coefficient, .rows = context.sequence_length});
+                     whole_targets(context), sum,
+                     {.coefficient = coefficient, .rows = context.sequence_length});
 }
 
 }  // namespace

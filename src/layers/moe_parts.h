@@ -10,8 +10,8 @@ namespace strata::layers {
 // activations are.
 ValueId router_logits(Context& context, const std::string& name, int64_t outputs, int64_t width, ValueId x,
                       bool biased = false);
-// Adds to the layer's counts of slots that went to each expert, of tokens with a target where these are given;
-// and the squares of the logits' log Σ exp.
+// Adds to the layer's counts of slots that went to each expert, of tokens with a target where these are
+// given; and the squares of the logits' log Σ exp.
 void count_slots(Context& context, const MoeSpec& spec, ValueId logits, ValueId ids, ValueId targets = kNone);
 void add_z_loss(Context& context, const MoeSpec& spec, ValueId logits);
 // group_routers.cpp: what is made of all tokens of a sequence, or of a rank's part of the micro-batch. As

@@ -119,6 +119,7 @@ TEST(SaveMemory, OfEachOfManyRanksIsAFewBlocks) {
                                        in_memory(half.data()),
                                        false,
                                        {},
+                                       0,
                                        split});
     group->barrier();
     if (world.rank() == 0) {

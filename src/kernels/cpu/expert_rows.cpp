@@ -59,8 +59,8 @@ void order_by_expert(const ExpertOrder& order, const int32_t* ids) {
     std::fill_n(begins, order.experts + 1, 0);
     for (int64_t slot = begin; slot < end; ++slot) {
       STRATA_CHECK(ids[slot] >= -1 && ids[slot] < order.experts,
-                   "[experts] slot {} goes to expert {}; one of [0, {}), or -1, was expected", slot, ids[slot],
-                   order.experts);
+                   "[experts] slot {} goes to expert {}; one of [0, {}), or -1, was expected", slot,
+                   ids[slot], order.experts);
       if (ids[slot] >= 0) ++begins[ids[slot]];
     }
     // Where each expert's slots end; filled from behind, these come to be where they begin.

@@ -156,7 +156,8 @@ void multiply_rows(const Run& run, const Rows& rows, int64_t worker) {
 
 // Rows of c whose slots no expert gets, and those of slots that no token has.
 void clear_dropped(const Run& run, const int32_t* ids) {
-  const int64_t used = run.order.first_slot(run.spec.tokens), row = columns_of(run.spec) * size_of(run.spec.dtype);
+  const int64_t used = run.order.first_slot(run.spec.tokens),
+                row = columns_of(run.spec) * size_of(run.spec.dtype);
   std::memset(run.c + used * row, 0, static_cast<size_t>((run.spec.all_slots() - used) * row));
   if (run.begins(0)[run.spec.experts] == used) return;
   for (int64_t slot = 0; slot < used; ++slot)
