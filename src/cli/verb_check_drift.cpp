@@ -106,6 +106,8 @@ Json json_of(const std::vector<Measured>& all, const std::string& source, int64_
 int run_drift_check(const DriftCheckOptions& options) {
   require_one_process("strata check drift");
   EvalSetup setup = eval_setup({.model = options.model, .sets = options.sets});
+  // Texts are written without a bound of experts' room: what it drops is no matter of kernels.
+  setup.runtime.model.experts.capacity = {};
   const models::ModelConfig& model = setup.runtime.model;
   if (model.architecture == models::Architecture::kEncoder) {
     throw ConfigError("[check drift] {} is an encoder ({}), which writes no text", options.model,

@@ -172,7 +172,14 @@ std::string_view kind_of(const models::ModelConfig& model) {
   return learning_of(model).kind;
 }
 
+bool reads_token_by_token(const models::ModelConfig& model) {
+  using Own = models::Experts::Router;
+  return model.experts.router != Own::kExpertChoice && model.experts.router != Own::kSoft;
+}
+
 bool writes_samples(const RunConfig& config, const models::ModelConfig& model) {
+  // Nobody gets any unasked; who asks is told why there are none.
+  if (!reads_token_by_token(model) && config.eval.sample_prompts.empty()) return false;
   // The stages of a pipeline hold no whole model, and are not run token by token.
   if (config.eval.sample_tokens == 0 || config.parallel.pipeline > 1) return false;
   return model.architecture == Architecture::kDecoder ||

@@ -27,6 +27,8 @@ data::RowShape row_shape(const RunConfig& config, const models::ModelConfig& mod
 // "a decoder", "an encoder", "an encoder-decoder".
 std::string_view kind_of(const models::ModelConfig& model);
 
+// Whether a text can be written with it: not where experts choose among the tokens of a whole sequence.
+bool reads_token_by_token(const models::ModelConfig& model);
 // Whether evaluations show texts of the model: a decoder's always, an encoder-decoder's where
 // eval.sample_prompts give it something to read.
 bool writes_samples(const RunConfig& config, const models::ModelConfig& model);

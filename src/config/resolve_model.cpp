@@ -412,8 +412,8 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
                                             .sequence_length = tokens,
                                             .encoder_length = shape.encoder_length,
                                             .document_mask = documents}};
-    const bool generates =
-        model.architecture == models::Architecture::kDecoder && config.parallel.pipeline <= 1;
+    const bool generates = model.architecture == models::Architecture::kDecoder &&
+                           config.parallel.pipeline <= 1 && reads_token_by_token(model);
     if (generates || writes_samples(config, model)) {
       for (auto& request : inference::generation_requests(inference::kPrefillChunk, 1, shape.encoder_length))
         requests.push_back(request);

@@ -109,6 +109,28 @@ void check_router(const RunConfig& config, const models::ModelConfig& model, std
 
 }  // namespace
 
+namespace {
+
+// How ranks share experts that the model has.
+void check_shared_experts(const RunConfig& config, const models::Experts& experts,
+                          std::vector<Fault>& faults) {
+  const ParallelTable& parallel = config.parallel;
+  if (parallel.expert > 1 && experts.count % parallel.expert != 0) {
+    faults.push_back(
+        {"parallel.expert", config.origin_of("parallel.expert"),
+         fmt::format("found {}, and the model has {} experts, which so many ranks cannot share equally; "
+                     "expected a divisor of them",
+                     parallel.expert, experts.count)});
+  }
+  if (experts.intermediate_size % parallel.expert_tensor != 0) {
+    faults.push_back({"parallel.expert_tensor", config.origin_of("parallel.expert_tensor"),
+                      fmt::format("found {}, and an expert is {} wide; expected a divisor of it",
+                                  parallel.expert_tensor, experts.intermediate_size)});
+  }
+}
+
+}  // namespace
+
 void check_moe(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
   const MoeTable usual;
   if (model.experts.count > 0) {
@@ -118,6 +140,7 @@ void check_moe(const RunConfig& config, const models::ModelConfig& model, std::v
                                     "balances its experts",
                                     model.family->name)});
     }
+    check_shared_experts(config, model.experts, faults);
     check_router(config, model, faults);
     check_leaks(config, model, faults);
     if (!config.moe.capacity_factor.is_word() && model.experts.capacity.bounds()) return;
@@ -154,6 +177,10 @@ void check_moe(const RunConfig& config, const models::ModelConfig& model, std::v
   check("moe.min_capacity", config.moe.min_capacity != usual.min_capacity);
   check("moe.drop", config.moe.drop != usual.drop);
   check("moe.capacity_over", config.moe.capacity_over != usual.capacity_over);
+  check("parallel.expert", config.parallel.expert != 1);
+  check("parallel.expert_tensor", config.parallel.expert_tensor != 1);
+  check("parallel.dispatch", config.parallel.dispatch != Dispatch::kAuto);
+  check("parallel.expert_capacity", !config.parallel.expert_capacity.is_word());
 }
 
 }  // namespace strata::config

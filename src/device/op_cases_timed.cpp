@@ -174,7 +174,8 @@ class Timed {
     add(ops::kContextAttentionGrad,
         {q, q, f32({kTokens / kLength, kHeads, kLength}), q, kv, begin, absent(), absent(), rank}, attrs);
     const Operand lse = f32({kTokens / kLength, kHeads, kLength});
-    add(ops::kMergeAttention, {q, lse, q, lse, absent(), absent(), absent(), absent(), absent()}, attrs);
+    add(ops::kMergeAttention, {q, lse, q, lse, absent(), absent(), absent(), absent(), absent(), absent()},
+        attrs);
     add(ops::kSplitQkv, {qkv()});
     add(ops::kJoinQkv, {q, act({kTokens, 2 * kKvWidth}, {kKvWidth, kKvWidth})});
   }
@@ -196,7 +197,7 @@ class Timed {
     add(ops::kExpertsOutGradWeight, {rows(kWidth), h, routed, absent()}, attrs);
     const Operand logits = f32({kTokens, kExperts}), weights = f32({kTokens, kSlots});
     const ops::RouteAttrs route{.k = kSlots, .normalize = true};
-    add(ops::kRoute, {logits, absent()}, route);
+    add(ops::kRoute, {logits, absent(), absent()}, route);
     add(ops::kRouteGrad, {weights, logits, routed}, route);
     add(ops::kScaleRows, {h, weights});
     add(ops::kScaleRowsGrad, {h, h, weights});

@@ -318,10 +318,14 @@ namespace {
 template <typename Visit>
 void visit_parameters(const ModelConfig& config, Visit visit) {
   graph::Graph graph;
-  layers::Context context{.graph = graph, .sequence_length = 1, .sequences = 1};
-  if (config.architecture == Architecture::kEncoderDecoder) context.encoder_length = 1;
+  // So many tokens that each expert could choose one; how much room experts have changes no parameter.
+  const int64_t tokens = std::max<int64_t>(1, config.experts.count);
+  ModelConfig unbounded = config;
+  unbounded.experts.capacity = {};
+  layers::Context context{.graph = graph, .sequence_length = tokens, .sequences = 1};
+  if (config.architecture == Architecture::kEncoderDecoder) context.encoder_length = tokens;
   layers::add_batch(context);
-  const Hidden hidden = config.family->build(config, context);
+  const Hidden hidden = config.family->build(unbounded, context);
   for (const auto& parameter : graph.parameters())
     visit(graph.value(parameter.value), parameter, parameter.value == hidden.head);
 }

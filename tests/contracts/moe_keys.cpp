@@ -70,8 +70,9 @@ void balance(const std::string&) {
   EXPECT_NEAR(of("sequence", "1"), of("sequence", "4"), 1e-6);
   EXPECT_NEAR(of("micro_batch", "1"), of("sequence", "4"), 1e-6);
   EXPECT_LT(of("micro_batch", "4"), of("sequence", "4") - 1e-3);
-  // Counts of the step so far: in one micro-batch those of that one, else others than each has by itself.
-  EXPECT_NEAR(of("global", "4"), of("micro_batch", "4"), 1e-6);
+  // Counts of the step so far: in one micro-batch those of that one, of tokens with a target alone; else
+  // others than each has by itself.
+  EXPECT_NEAR(of("global", "4"), of("micro_batch", "4"), 1e-3);
   EXPECT_GT(std::abs(of("global", "2") - of("micro_batch", "2")), 1e-4);
 }
 
@@ -109,8 +110,9 @@ void capacity(const std::string&) {
 void min_capacity(const std::string&) {
   Lab lab;
   const Sets tight{"moe.capacity_factor=0.2"};
-  EXPECT_TRUE(same_weights(run_moe(lab, tight + Sets{"moe.min_capacity=16"}), run_moe(lab, {})));
-  EXPECT_FALSE(same_weights(run_moe(lab, tight + Sets{"moe.min_capacity=4"}), run_moe(lab, tight)));
+  const auto loss = [&](const Sets& sets) { return first(run_moe(lab, sets), "loss"); };
+  EXPECT_EQ(loss(tight + Sets{"moe.min_capacity=16"}), loss({}));
+  EXPECT_NE(loss(tight + Sets{"moe.min_capacity=4"}), loss(tight));
   EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml(kModel), {"moe.min_capacity=4"}), "capacity_factor"));
 }
 

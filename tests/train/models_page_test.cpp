@@ -160,8 +160,10 @@ TEST(ModelsPage, SaysWhatTheFamiliesAreAndHowNearTheyCome) {
   }
   std::vector<std::pair<std::string, Drifts>> drifts;
   for (const char* name : kModels) {
-    const Golden golden(name);
+    Golden golden(name);
     if (golden.model.architecture == models::Architecture::kEncoder) continue;  // it writes no text
+    // Texts are written without a bound of experts' room.
+    golden.model.experts.capacity = {};
     const Drifts found{drift_of(golden, DType::kF32, DType::kF32),
                        drift_of(golden, DType::kBF16, DType::kBF16)};
     EXPECT_LT(found.fp32.mean_kl, 1e-9) << name;
