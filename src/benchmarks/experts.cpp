@@ -1,6 +1,9 @@
 // strata bench experts: how fast tokens reach experts on other ranks and come back, against two threads or
 // four that copy as many rows; and what a layer takes whose experts are not equally busy.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
