@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "config/objective.h"
+
 namespace strata::config {
 namespace {
 
@@ -102,7 +104,7 @@ void check_router(const RunConfig& config, const models::ModelConfig& model, std
   fault("moe.balance", !balances && moe.balance != usual.balance, without);
   fault("moe.pool_layers", !balances && moe.pool_layers, without);
   fault("moe.z_coef", router == Own::kSoft && moe.z_coef.value_or(0) > 0, without);
-  const bool of_group = router == Own::kExpertChoice || router == Own::kSoft;
+  const bool of_group = !reads_token_by_token(model);
   fault("moe.capacity_factor", of_group && moe.capacity_factor.value_or(0) != 0, without);
   fault("moe.force_balanced", of_group && moe.force_balanced, without);
 }
@@ -152,9 +154,8 @@ void check_moe(const RunConfig& config, const models::ModelConfig& model, std::v
     };
     without_room("moe.min_capacity", config.moe.min_capacity != usual.min_capacity);
     without_room("moe.drop", config.moe.drop != usual.drop);
-    using Own = models::Experts::Router;
-    const bool of_group = model.experts.router == Own::kExpertChoice || model.experts.router == Own::kSoft;
-    without_room("moe.capacity_over", !of_group && config.moe.capacity_over != usual.capacity_over);
+    without_room("moe.capacity_over",
+                 reads_token_by_token(model) && config.moe.capacity_over != usual.capacity_over);
     return;
   }
   const auto check = [&](const char* key, bool is_set) {

@@ -43,7 +43,7 @@ struct Where {
 struct HopPlan {
   Hop hop;
   int64_t entry_slots = 0;  // of an entry that departs, at most
-  int64_t entries_at = 0, counts_at = 0, slots_at = 0, back_begin_at = 0, back_end_at = 0, back_at = 0;
+  int64_t entries_at = 0, counts_at = 0, back_begin_at = 0, back_end_at = 0, back_at = 0;
   int64_t sent_at = 0, arrived_at = 0, arrived_counts_at = 0;  // records
   int64_t grads_at = 0, returned_grads_at = 0;                 // of weights: of what departed; of rows
 };
@@ -209,7 +209,6 @@ class Planner {
       HopPlan of{.hop = hop, .entry_slots = entry_slots};
       of.entries_at = take(hop.all_rows() * 4);
       of.counts_at = take(hop.peers * 8);
-      of.slots_at = take(hop.peers * 4);
       of.back_begin_at = take(entries * 4);
       of.back_end_at = take(entries * 4);
       of.back_at = take(entries * std::min(entry_slots, hop.peers) * 4);
@@ -431,7 +430,6 @@ class Run {
   Departures departures(const HopPlan& of) const {
     return {.entries = scratch<int32_t>(of.entries_at),
             .counts = scratch<int64_t>(of.counts_at),
-            .slots = scratch<int32_t>(of.slots_at),
             .back_begin = scratch<int32_t>(of.back_begin_at),
             .back_end = scratch<int32_t>(of.back_end_at),
             .back = scratch<int32_t>(of.back_at)};

@@ -76,7 +76,6 @@ int64_t first_overflow(const ExpertParallelAttrs& attrs, const int32_t* ids, int
 
 void depart(const Hop& hop, const Entries& entries, const Departures& out, int32_t* records) {
   std::fill_n(out.counts, hop.peers, 0);
-  std::fill_n(out.slots, hop.peers, 0);
   int32_t at = 0;
   entries.each([&](int64_t entry) {
     const int32_t* const record = entries.record(entry);

@@ -48,7 +48,6 @@ struct Entries {
 struct Departures {
   int32_t* entries = nullptr;                          // [peers, rows]
   int64_t* counts = nullptr;                           // [peers]
-  int32_t* slots = nullptr;                            // [peers]
   int32_t *back_begin = nullptr, *back_end = nullptr;  // [entries]
   int32_t* back = nullptr;                             // [entries · most peers of one]
 };

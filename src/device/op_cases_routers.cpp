@@ -20,12 +20,8 @@ struct Sizes {
   int64_t slots() const { return groups * experts * capacity; }
   OpCase row(const std::string& op_name, const graph::OpDef& op, std::vector<Operand> operands,
              graph::Attributes attrs = {}, std::vector<int> differentiable = {0}) const {
-    return {.name = op_name + name,
-            .op = &op,
-            .inputs = std::move(operands),
-            .attrs = std::move(attrs),
-            .ragged = ragged,
-            .differentiable = std::move(differentiable)};
+    return case_of(op_name + name, op, std::move(operands), std::move(attrs), ragged,
+                   std::move(differentiable));
   }
 };
 

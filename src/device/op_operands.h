@@ -67,6 +67,17 @@ Operand bytes_of(const T& object, int64_t size) {
           }};
 }
 
+// A row of the table.
+inline OpCase case_of(std::string name, const graph::OpDef& op, std::vector<Operand> operands,
+                      graph::Attributes attrs, bool ragged, std::vector<int> differentiable) {
+  return {.name = std::move(name),
+          .op = &op,
+          .inputs = std::move(operands),
+          .attrs = std::move(attrs),
+          .ragged = ragged,
+          .differentiable = std::move(differentiable)};
+}
+
 // The rows of the table, by file.
 void add_attention_rows(std::vector<OpCase>& cases);  // op_cases_attention.cpp
 void add_context_rows(std::vector<OpCase>& cases);    // op_cases_context.cpp

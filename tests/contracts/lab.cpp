@@ -123,6 +123,18 @@ Path Lab::next_folder() {
 
 namespace {
 
+// What a run says that must not start.
+template <typename Run>
+std::string refusal_of(const Run& run) {
+  try {
+    run();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "not refused";
+  return "";
+}
+
 // Held-out text is measured at the end alone.
 const Sets kTiny{"checkpoint.interval=\"1 steps\"", "checkpoint.keep_last=99", "eval.interval=\"100 steps\""};
 constexpr const char* kSizes =
@@ -160,13 +172,10 @@ Seen Lab::run_toml_on(int ranks, const std::string& toml, const Sets& sets) {
   return seen(result, config.run.folder);
 }
 std::string Lab::refusal_on(int ranks, const Sets& sets) {
-  try {
-    run_on(ranks, sets);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "not refused";
-  return "";
+  return refusal_of_toml_on(ranks, toml() + kSizes, sets);
+}
+std::string Lab::refusal_of_toml_on(int ranks, const std::string& toml, const Sets& sets) {
+  return refusal_of([&] { run_toml_on(ranks, toml, sets); });
 }
 Seen Lab::run_toml(const std::string& toml, const Sets& sets) {
   const auto config = config::parse_run_config(
@@ -204,13 +213,24 @@ std::string Lab::refusal(const Sets& sets, const std::string& more) {
 }
 
 std::string Lab::refusal_of_toml(const std::string& toml, const Sets& sets) {
-  try {
-    run_toml(toml, sets);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "not refused";
-  return "";
+  return refusal_of([&] { run_toml(toml, sets); });
+}
+
+std::string small_experts(int experts) {
+  return R"([model]
+preset = "moe-30m-a10m"
+[model.override]
+num_hidden_layers = 2
+vocab_size = 300
+hidden_size = 32
+num_attention_heads = 4
+num_key_value_heads = 2
+head_dim = 8
+num_experts = )" +
+         std::to_string(experts) + R"(
+num_experts_per_tok = 2
+moe_intermediate_size = 16
+)";
 }
 
 double distance(const std::vector<double>& a, const std::vector<double>& b) {

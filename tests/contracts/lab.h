@@ -63,6 +63,7 @@ class Lab {
   // Another RUN.toml in place of the tiny run's.
   Seen run_toml(const std::string& toml, const Sets& sets = {});
   Seen run_toml_on(int ranks, const std::string& toml, const Sets& sets = {});
+  std::string refusal_of_toml_on(int ranks, const std::string& toml, const Sets& sets);
   // The ids of the one token file that the run made of its text.
   std::vector<int32_t> ids_of(const Seen& run) const;
   // What a run is refused with; fails where it is not, or not as a fault of the configuration.
@@ -87,6 +88,9 @@ extern const Sets kStill;
 extern const Sets kFlat;
 
 // ‖a − b‖ / ‖b‖.
+// [model] of a small model with so many experts, two of them a token.
+std::string small_experts(int experts);
+
 double distance(const std::vector<double>& a, const std::vector<double>& b);
 double norm(const Tensors& tensors, const std::string& prefix = "");
 // The same tensors with the same values, to the bit.

@@ -360,19 +360,7 @@ void eval_experts(const std::string&) {
     train::put_tokens(desk.path(name), std::vector<uint16_t>(600, id));
   desk.put("moe.toml", R"([run]
 folder = "moe"
-[model]
-preset = "moe-30m-a10m"
-[model.override]
-num_hidden_layers = 2
-vocab_size = 300
-hidden_size = 32
-num_attention_heads = 4
-num_key_value_heads = 2
-head_dim = 8
-num_experts = 8
-num_experts_per_tok = 2
-moe_intermediate_size = 16
-[data]
+)" + small_experts(8) + R"([data]
 pack = "stream"
 [[data.source]]
 name = "fives"

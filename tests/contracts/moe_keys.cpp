@@ -8,19 +8,7 @@
 namespace strata::contracts {
 namespace {
 
-const char* const kModel = R"([model]
-preset = "moe-30m-a10m"
-[model.override]
-num_hidden_layers = 2
-vocab_size = 300
-hidden_size = 32
-num_attention_heads = 4
-num_key_value_heads = 2
-head_dim = 8
-num_experts = 6
-num_experts_per_tok = 2
-moe_intermediate_size = 16
-)";
+const std::string kModel = small_experts(6);
 
 Seen run_moe(Lab& lab, const Sets& sets) {
   return lab.run_toml(lab.toml(kModel), Sets{"training.sequence_length=16", "training.global_batch_size=4",
