@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "kernels/cpu/bf16_block.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/expert_rows.h"
 #include "kernels/cpu/row_blocks.h"
@@ -25,7 +26,7 @@ constexpr int64_t kTaskCols = 256;
 constexpr int64_t kTaskRows = 1024;
 constexpr int64_t kRowStep = 96;  // rows made fp32 at once
 // Panels of both operands of a weight gradient are packed for every block.
-constexpr int64_t kGradDepth = 256;
+constexpr int64_t kGradDepth = 256;  // even: pairs
 constexpr int64_t kGradRows = 384;
 constexpr int64_t kGradCols = 512;
 // Tokens whose slots are summed at once. With fewer an expert's weight is packed for too few rows.
@@ -103,6 +104,9 @@ struct Run {
   float* sums_of(int64_t worker) const {
     return reinterpret_cast<float*>(workers + worker * plan.worker_bytes + plan.sums_at);
   }
+  // The same memory where panels are of pairs.
+  BF16* a_pairs_of(int64_t worker) const { return reinterpret_cast<BF16*>(a_of(worker)); }
+  BF16* b_pairs_of(int64_t worker) const { return reinterpret_cast<BF16*>(b_of(worker)); }
   const int32_t* begins(int64_t chunk) const { return order.begins + chunk * (spec.experts + 1); }
 };
 
@@ -117,38 +121,65 @@ struct Rows {
   bool accumulate;
 };
 
-void multiply_rows(const Run& run, const Rows& rows, int64_t worker) {
+OperandView weight_of(const Run& run, int64_t expert) {
   const ExpertsSpec& spec = run.spec;
-  const bool forward = spec.role == Role::kIn || spec.role == Role::kOut, half = spec.dtype == DType::kBF16;
-  const int64_t depth = depth_of(spec), step = run.plan.depth_step, nr = run.plan.shape.nr;
-  const OperandView weight{
-      .data = reinterpret_cast<const float*>(run.b) + rows.expert * spec.outputs * spec.inputs,
-      .dtype = DType::kF32,
-      .stride = spec.inputs,
-      .depth_major = !forward,
-      .round_to_bf16 = half};
+  const bool forward = spec.role == Role::kIn || spec.role == Role::kOut;
+  return {.data = reinterpret_cast<const float*>(run.b) + expert * spec.outputs * spec.inputs,
+          .dtype = DType::kF32,
+          .stride = spec.inputs,
+          .depth_major = !forward,
+          .round_to_bf16 = spec.dtype == DType::kBF16};
+}
+
+// Depths [deep, deep + now) of some rows in fp32 arithmetic.
+void multiply_floats(const Run& run, const Rows& rows, const OperandView& weight, int64_t deep, int64_t now,
+                     int64_t worker) {
+  const int64_t depth = depth_of(run.spec), nr = run.plan.shape.nr;
+  const bool half = run.spec.dtype == DType::kBF16;
   float* const panels = run.b_of(worker);
+  detail::pack_panels(panels, nr, weight, rows.col, rows.cols, deep, now);
   const int64_t row_step = half ? kRowStep : std::max<int64_t>(1, rows.count);
+  for (int64_t first = 0; first < rows.count; first += row_step) {
+    const int64_t count = std::min(row_step, rows.count - first);
+    const int32_t* a_rows = rows.of_a + first;
+    const float* a = reinterpret_cast<const float*>(run.a) + deep;
+    int64_t a_stride = depth;
+    if (half) {
+      detail::gather_rows(run.a_of(worker), reinterpret_cast<const BF16*>(run.a) + deep, depth, a_rows, count,
+                          now);
+      a = run.a_of(worker);
+      a_stride = now;
+      a_rows = nullptr;
+    }
+    BlockOutput out{.data = rows.to, .stride = rows.stride, .accumulate = rows.accumulate || deep > 0};
+    if (rows.of_c == nullptr) out.data += first * rows.stride;
+    detail::multiply_block_listed(out, rows.of_c != nullptr ? rows.of_c + first : nullptr, a, a_stride,
+                                  a_rows, panels, now * nr, count, rows.cols, now);
+  }
+}
+
+// The same in bf16 arithmetic; rows of a are read where they lie.
+void multiply_pairs(const Run& run, const Rows& rows, const OperandView& weight, int64_t deep, int64_t now,
+                    int64_t worker) {
+  const int64_t nr = run.plan.shape.nr;
+  BF16* const panels = run.b_pairs_of(worker);
+  detail::pack_pairs(panels, nr, weight, rows.col, rows.cols, deep, now);
+  detail::multiply_pairs_listed(
+      {.data = rows.to, .stride = rows.stride, .accumulate = rows.accumulate || deep > 0}, rows.of_c,
+      reinterpret_cast<const BF16*>(run.a) + deep, depth_of(run.spec), rows.of_a, panels,
+      detail::panel_values(now, nr), rows.count, rows.cols, now);
+}
+
+void multiply_rows(const Run& run, const Rows& rows, int64_t worker) {
+  const OperandView weight = weight_of(run, rows.expert);
+  const int64_t depth = depth_of(run.spec);
   int64_t deep = 0;
   do {  // once even without depth: the result is then zero
-    const int64_t now = std::min(step, depth - deep);
-    detail::pack_panels(panels, nr, weight, rows.col, rows.cols, deep, now);
-    for (int64_t first = 0; first < rows.count; first += row_step) {
-      const int64_t count = std::min(row_step, rows.count - first);
-      const int32_t* a_rows = rows.of_a + first;
-      const float* a = reinterpret_cast<const float*>(run.a) + deep;
-      int64_t a_stride = depth;
-      if (half) {
-        detail::gather_rows(run.a_of(worker), reinterpret_cast<const BF16*>(run.a) + deep, depth, a_rows,
-                            count, now);
-        a = run.a_of(worker);
-        a_stride = now;
-        a_rows = nullptr;
-      }
-      BlockOutput out{.data = rows.to, .stride = rows.stride, .accumulate = rows.accumulate || deep > 0};
-      if (rows.of_c == nullptr) out.data += first * rows.stride;
-      detail::multiply_block_listed(out, rows.of_c != nullptr ? rows.of_c + first : nullptr, a, a_stride,
-                                    a_rows, panels, now * nr, count, rows.cols, now);
+    const int64_t now = std::min(run.plan.depth_step, depth - deep);
+    if (run.plan.pairs) {
+      multiply_pairs(run, rows, weight, deep, now, worker);
+    } else {
+      multiply_floats(run, rows, weight, deep, now, worker);
     }
     deep += now;
   } while (deep < depth);
@@ -263,12 +294,20 @@ void run_weight_grad(const Run& run) {
     bool accumulate = spec.accumulate;
     for (int64_t at = begins[expert]; at < begins[expert + 1]; at += plan.depth_step) {
       const int64_t depth = std::min(plan.depth_step, begins[expert + 1] - at);
-      detail::pack_panels_listed(run.a_of(worker), plan.shape.mr, dy, dy_rows + at, row, rows, depth);
-      detail::pack_panels_listed(run.b_of(worker), plan.shape.nr, x, x_rows + at, col, cols, depth);
-      detail::multiply_block(
-          {.data = to, .stride = spec.inputs, .accumulate = accumulate, .continues = accumulate},
-          run.a_of(worker), depth * plan.shape.mr, run.b_of(worker), depth * plan.shape.nr, rows, cols,
-          depth);
+      const auto [mr, nr] = plan.shape;
+      const BlockOutput out{
+          .data = to, .stride = spec.inputs, .accumulate = accumulate, .continues = accumulate};
+      if (plan.pairs) {
+        detail::pack_pairs_listed(run.a_pairs_of(worker), mr, dy, dy_rows + at, row, rows, depth);
+        detail::pack_pairs_listed(run.b_pairs_of(worker), nr, x, x_rows + at, col, cols, depth);
+        detail::multiply_pairs(out, run.a_pairs_of(worker), detail::panel_values(depth, mr),
+                               run.b_pairs_of(worker), detail::panel_values(depth, nr), rows, cols, depth);
+      } else {
+        detail::pack_panels_listed(run.a_of(worker), mr, dy, dy_rows + at, row, rows, depth);
+        detail::pack_panels_listed(run.b_of(worker), nr, x, x_rows + at, col, cols, depth);
+        detail::multiply_block(out, run.a_of(worker), depth * mr, run.b_of(worker), depth * nr, rows, cols,
+                               depth);
+      }
       accumulate = true;
     }
   });
@@ -280,26 +319,27 @@ ExpertsPlan plan_experts(const ExpertsSpec& spec, const hardware::DeviceSpec& de
   check(spec);
   ExpertsPlan plan;
   plan.spec = spec;
-  plan.shape = detail::panel_shape_of(device.isa);
+  plan.pairs = spec.dtype == DType::kBF16 && device.isa.avx512_bf16 &&
+               (is_weight_grad(spec.role) || depth_of(spec) % 2 == 0);
+  plan.shape = plan.pairs ? detail::kPairPanels : detail::panel_shape_of(device.isa);
   plan.workers = std::max(1, device.threads);
   const int64_t mr = plan.shape.mr, nr = plan.shape.nr;
   // Smaller blocks where there are few experts to a thread; no sum depends on them.
   const int64_t parts = divide_up(2 * plan.workers, spec.experts);
-  int64_t a_elements = 0, sums = 0;
+  int64_t a_elements = 0, sums = 0;  // of the size of fp32, as are all that follow
+  const int64_t in_word = plan.pairs ? 2 : 1;
   if (is_weight_grad(spec.role)) {
     plan.depth_step = kGradDepth;
     plan.row_block = even_part(spec.outputs, kGradRows / parts, mr);
     plan.col_block = even_part(spec.inputs, kGradCols, nr);
-    a_elements = plan.row_block * plan.depth_step;
+    a_elements = plan.row_block * plan.depth_step / in_word;
   } else {
     const bool half = spec.dtype == DType::kBF16;
     plan.depth_step = even_part(depth_of(spec), kDepthStep, 8);
     plan.col_block = even_part(columns_of(spec), sums_slots(spec.role) ? kTaskCols : kTaskCols / parts, nr);
     plan.row_block = sums_slots(spec.role) ? chunk_of(plan) : kTaskRows;
-    if (half) {
-      a_elements = kRowStep * plan.depth_step;
-      sums = plan.row_block * plan.col_block;
-    }
+    if (half && !plan.pairs) a_elements = kRowStep * plan.depth_step;
+    if (half) sums = plan.row_block * plan.col_block;
   }
   const int64_t chunk = chunk_of(plan), slots = spec.all_slots();
   plan.chunks = divide_up(spec.tokens, chunk);
@@ -316,7 +356,7 @@ ExpertsPlan plan_experts(const ExpertsSpec& spec, const hardware::DeviceSpec& de
   plan.workers_at = at;
   at = 0;
   take(a_elements);
-  plan.b_at = take(plan.col_block * plan.depth_step);
+  plan.b_at = take(plan.col_block * plan.depth_step / in_word);
   plan.sums_at = take(sums);
   plan.worker_bytes = at;
   plan.scratch_bytes = plan.workers_at + plan.workers * plan.worker_bytes;
@@ -326,7 +366,7 @@ ExpertsPlan plan_experts(const ExpertsSpec& spec, const hardware::DeviceSpec& de
 void run_experts(const ExpertsPlan& plan, const void* a, const int32_t* ids, const int32_t* offsets,
                  const void* b, void* c, void* scratch) {
   const ExpertsSpec& spec = plan.spec;
-  const detail::PanelShape own = detail::panel_shape();
+  const detail::PanelShape own = plan.pairs ? detail::kPairPanels : detail::panel_shape();
   STRATA_CHECK(plan.shape.mr == own.mr && plan.shape.nr == own.nr,
                "[experts] planned for panels of {} x {}, and the kernels of this processor have {} x {}",
                plan.shape.mr, plan.shape.nr, own.mr, own.nr);

@@ -47,6 +47,7 @@ struct ExpertsSpec {
 // is only known at run time; scratch is enough for any routing.
 struct ExpertsPlan {
   ExpertsSpec spec;
+  bool pairs = false;  // bf16 arithmetic, for processors that have it; else bf16 operands are made fp32
   detail::PanelShape shape;
   int64_t workers = 1;     // that have scratch
   int64_t depth_step = 0;  // deep at once

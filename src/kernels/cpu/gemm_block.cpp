@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/listed_rows.h"
 #include "kernels/cpu/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -31,18 +32,6 @@ constexpr int64_t kLine = 64 / sizeof(float);
 PanelShape Panels() {
   return {kRows, kVectors * static_cast<int64_t>(hn::Lanes(F32()))};
 }
-
-// Rows of a matrix: one after the other, or where a list says.
-struct RowsInOrder {
-  int64_t first = 0;
-  int64_t operator[](int64_t r) const { return first + r; }
-  RowsInOrder from(int64_t r) const { return {first + r}; }
-};
-struct RowsListed {
-  const int32_t* list;
-  int64_t operator[](int64_t r) const { return list[r]; }
-  RowsListed from(int64_t r) const { return {list + r}; }
-};
 
 // One kRows x nr tile. Row r of C is at c + c_rows[r] * out.stride. A is a packed panel, or its row r lies at
 // a + a_rows[r] * a_stride.

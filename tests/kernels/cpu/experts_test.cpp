@@ -54,6 +54,16 @@ bool is_weight_grad(Role role) {
   return role == Role::kInGradWeight || role == Role::kOutGradWeight;
 }
 
+// This processor, and one that has or has not the instructions for bf16: then a model of them computes.
+enum class Machine { kThis, kWithPairs, kWithoutPairs };
+constexpr Machine kMachines[] = {Machine::kThis, Machine::kWithPairs, Machine::kWithoutPairs};
+
+hardware::DeviceSpec device_of(Machine machine, int threads) {
+  hardware::DeviceSpec device = describe_device(threads);
+  if (machine != Machine::kThis) device.isa.avx512_bf16 = machine == Machine::kWithPairs;
+  return device;
+}
+
 // The operands of one product, b and c as the role has them.
 struct Product {
   ExpertsSpec spec;
@@ -102,9 +112,9 @@ struct Product {
   }
 
   // On scratch that is NaN before. Planned for three threads, however many there are.
-  Array run(const Array* onto = nullptr) const {
+  Array run(Machine machine = Machine::kThis, const Array* onto = nullptr, int threads = 3) const {
     Array c = onto != nullptr ? *onto : result();
-    const ExpertsPlan plan = plan_experts(spec, describe_device(3));
+    const ExpertsPlan plan = plan_experts(spec, device_of(machine, threads));
     const Arena scratch(plan.scratch_bytes + 64);
     std::memset(scratch.data(), 0xff, static_cast<size_t>(scratch.size()));
     run_experts(plan, a.data(), ids.data(), nullptr, b.data(), c.data(), scratch.data());
@@ -180,7 +190,8 @@ TEST(Experts, GiveTheSumsOfProducts) {
         SCOPED_TRACE(fmt::format("role {} of {} tokens, {} x {}, {}", static_cast<int>(role), sizes.tokens,
                                  sizes.outputs, sizes.inputs, name_of(dtype)));
         const Product product(sizes, role, dtype);
-        expect_near(product.run(), product.wanted(), 2e-4);
+        const std::vector<double> wanted = product.wanted();
+        for (const Machine machine : kMachines) expect_near(product.run(machine), wanted, 2e-4);
         if (HasFatalFailure()) return;
       }
     }
@@ -192,7 +203,8 @@ TEST(Experts, GradientsOfWeightsAddToWhatIsThere) {
     for (const DType dtype : testing::kActivationTypes) {
       const Product product({300, 2, 9, 40, 24, Routing::kFewExperts}, role, dtype, true);
       const Array before = Array::random(DType::kF32, product.result().size(), 3);
-      expect_near(product.run(&before), product.wanted(&before), 2e-4);
+      for (const Machine machine : kMachines)
+        expect_near(product.run(machine, &before), product.wanted(&before), 2e-4);
     }
   }
 }
@@ -201,16 +213,26 @@ TEST(Experts, SameBitsForAnyThreads) {
   for (const Role role : kRoles) {
     for (const DType dtype : testing::kActivationTypes) {
       const Product product({1301, 2, 5, 71, 401}, role, dtype);
-      expect_same_bits([&] { return product.run().bytes(); });
-      // Whatever the plan is made for: chunks and workers change no sum.
-      const ExpertsPlan one = plan_experts(product.spec, describe_device(1));
-      Array c = product.result();
-      const Arena scratch(one.scratch_bytes + 64);
-      run_experts(one, product.a.data(), product.ids.data(), nullptr, product.b.data(), c.data(),
-                  scratch.data());
-      EXPECT_TRUE(c.bytes() == product.run().bytes()) << "role " << static_cast<int>(role);
+      for (const Machine machine : kMachines) {
+        expect_same_bits([&] { return product.run(machine).bytes(); });
+        // Whatever the plan is made for: chunks and workers change no sum.
+        EXPECT_TRUE(product.run(machine, nullptr, 1).bytes() == product.run(machine).bytes())
+            << "role " << static_cast<int>(role);
+      }
     }
   }
+}
+
+// Sums of pairs differ in their order from those of single products.
+TEST(Experts, ArePlannedForWhatTheProcessorHas) {
+  const auto has_pairs = [](DType dtype, Role role, int64_t inputs, Machine machine) {
+    return plan_experts({role, 8, 2, -1, 4, 6, inputs, dtype, false}, device_of(machine, 2)).pairs;
+  };
+  EXPECT_TRUE(has_pairs(DType::kBF16, Role::kIn, 8, Machine::kWithPairs));
+  EXPECT_FALSE(has_pairs(DType::kBF16, Role::kIn, 8, Machine::kWithoutPairs));
+  EXPECT_FALSE(has_pairs(DType::kF32, Role::kIn, 8, Machine::kWithPairs));
+  EXPECT_FALSE(has_pairs(DType::kBF16, Role::kIn, 7, Machine::kWithPairs));
+  EXPECT_TRUE(has_pairs(DType::kBF16, Role::kInGradWeight, 7, Machine::kWithPairs));
 }
 
 TEST(Experts, RefuseIdsThatAreNone) {
