@@ -3,9 +3,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "config/objective.h"
+#include "ops/expert_parallel.h"
 
 namespace strata::config {
 namespace {
@@ -123,6 +125,13 @@ void check_shared_experts(const RunConfig& config, const models::Experts& expert
          fmt::format("found {}, and the model has {} experts, which so many ranks cannot share equally; "
                      "expected a divisor of them",
                      parallel.expert, experts.count)});
+  }
+  if (std::min(parallel.expert, experts.route.k) > ops::kMostRanksOfToken) {
+    faults.push_back(
+        {"parallel.expert", config.origin_of("parallel.expert"),
+         fmt::format("found {}, and a token has {} experts; expected at most {} ranks that a token "
+                     "goes to",
+                     parallel.expert, experts.route.k, ops::kMostRanksOfToken)});
   }
   if (experts.intermediate_size % parallel.expert_tensor != 0) {
     faults.push_back({"parallel.expert_tensor", config.origin_of("parallel.expert_tensor"),

@@ -1,11 +1,13 @@
 #include "device/expert_routes.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "tensor/row_sums.h"
 
 namespace strata::device {
 
@@ -193,7 +195,6 @@ namespace {
 template <typename T>
 void add_returns_of(const Hop& hop, const Entries& entries, const Departures& departures, int64_t width,
                     std::span<const comm::RowSource> returned, T* out) {
-  constexpr int64_t kBlock = 512;  // columns summed at once
   const int64_t row_bytes = width * static_cast<int64_t>(sizeof(T));
   const auto row_of = [&](int64_t back) {
     const int64_t row = departures.back[back];
@@ -201,21 +202,15 @@ void add_returns_of(const Hop& hop, const Entries& entries, const Departures& de
         returned[static_cast<size_t>(row / hop.rows)].row(row % hop.rows, row_bytes));
   };
   const auto add = [&](int64_t entry) {
-    float sums[kBlock];
-    const int64_t first = departures.back_begin[entry], last = departures.back_end[entry];
+    std::array<const T*, ops::kMostRanksOfToken> rows;
+    size_t count = 0;
+    for (int64_t i = departures.back_begin[entry]; i < departures.back_end[entry]; ++i)
+      rows[count++] = row_of(i);
     T* const to = out + entry * width;
-    if (last - first == 1) {
-      std::memcpy(to, row_of(first), static_cast<size_t>(row_bytes));
-      return;
-    }
-    for (int64_t column = 0; column < width; column += kBlock) {
-      const int64_t columns = std::min(kBlock, width - column);
-      std::fill_n(sums, columns, 0.0f);
-      for (int64_t i = first; i < last; ++i) {
-        const T* const row = row_of(i) + column;
-        for (int64_t c = 0; c < columns; ++c) sums[c] += static_cast<float>(row[c]);
-      }
-      for (int64_t c = 0; c < columns; ++c) to[column + c] = static_cast<T>(sums[c]);
+    if (count == 1) {
+      std::memcpy(to, rows[0], static_cast<size_t>(row_bytes));
+    } else {
+      sum_rows(to, std::span<const T* const>(rows.data(), count), width);
     }
   };
   for (int64_t b = 0; b < entries.blocks; ++b) {

@@ -458,6 +458,9 @@ const OpDef kExpertParallelGradWeight{.name = "expert_parallel_grad_weight",
 
 ExpertParallelResult expert_parallel(Graph& graph, ValueId x, ValueId ids, ValueId weights,
                                      std::vector<ValueId> parameters, ExpertParallelAttrs attrs) {
+  STRATA_CHECK(std::min(attrs.k, attrs.ranks) <= kMostRanksOfToken,
+               "a token goes to {} ranks, and {} are expected at most", std::min(attrs.k, attrs.ranks),
+               kMostRanksOfToken);
   std::vector<ValueId> inputs{x, ids, weights};
   append(inputs, parameters);
   const auto made = graph.add_node(kExpertParallel, std::move(inputs), std::move(attrs));

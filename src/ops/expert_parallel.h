@@ -65,6 +65,9 @@ struct ExpertBodySpec {
 };
 std::shared_ptr<const ExpertBody> make_expert_body(const ExpertBodySpec& spec);
 
+// Rows of one token that are summed at once, at most.
+inline constexpr int64_t kMostRanksOfToken = 256;
+
 struct ExpertParallelAttrs {
   std::shared_ptr<const ExpertBody> body = {};
   // Axes of the mesh: those who share the experts are the ranks along them. Along further axes that cut the

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "base/parallel.h"
-#include "kernels/cpu/simd_targets.h"
+#include "tensor/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/adamw8bit.cpp"

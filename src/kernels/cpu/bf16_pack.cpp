@@ -3,7 +3,7 @@
 
 #include "kernels/cpu/bf16_block.h"
 #include "kernels/cpu/listed_rows.h"
-#include "kernels/cpu/simd_targets.h"
+#include "tensor/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/bf16_pack.cpp"

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "kernels/cpu/listed_rows.h"
-#include "kernels/cpu/simd_targets.h"
+#include "tensor/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/gemm_block.cpp"

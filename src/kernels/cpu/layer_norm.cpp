@@ -2,7 +2,7 @@
 #include "base/parallel.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/row_blocks.h"
-#include "kernels/cpu/simd_targets.h"
+#include "tensor/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/layer_norm.cpp"

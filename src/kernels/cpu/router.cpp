@@ -8,7 +8,7 @@
 #include "base/parallel.h"
 #include "base/random.h"
 #include "kernels/cpu/row_blocks.h"
-#include "kernels/cpu/simd_targets.h"
+#include "tensor/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/router.cpp"

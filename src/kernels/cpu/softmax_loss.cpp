@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/cpu/simd_targets.h"
+#include "tensor/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/softmax_loss.cpp"

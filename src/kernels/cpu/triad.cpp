@@ -1,6 +1,6 @@
 #include "kernels/cpu/triad.h"
 
-#include "kernels/cpu/simd_targets.h"
+#include "tensor/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/triad.cpp"

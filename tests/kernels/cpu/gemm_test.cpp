@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "fixtures/host_device.h"
-#include "kernels/cpu/simd_targets.h"
+#include "tensor/simd_targets.h"
 
 // simd_targets.h comes first
 #include <hwy/highway.h>

@@ -1,5 +1,5 @@
 // Every instruction set that this processor has computes the same, up to rounding.
-#include "kernels/cpu/simd_targets.h"
+#include "tensor/simd_targets.h"
 
 // simd_targets.h comes first
 #include <hwy/highway.h>
@@ -12,6 +12,7 @@
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/optimizer.h"
 #include "kernels/cpu/rope.h"
+#include "tensor/row_sums.h"
 
 namespace strata::cpu {
 namespace {
@@ -56,7 +57,16 @@ std::vector<Array> outputs(DType dtype) {
     adafactor_update(kRows, kDim, factored.f32(), row.f32(), column.f32(), x.f32(), &scalars, {},
                      factored_scratch.data());
   }
-  return {y, dx, dw, z, gelu, gelu_erf, swiglu, rotated, p, lion_m, bytes, factored};
+  Array sums(dtype, n);
+  if (dtype == DType::kF32) {
+    const float* const rows[] = {x.f32(), y.f32(), z.f32()};
+    sum_rows(sums.f32(), rows, n);
+  } else {
+    const BF16* const rows[] = {static_cast<const BF16*>(x.data()), static_cast<const BF16*>(y.data()),
+                                static_cast<const BF16*>(z.data())};
+    sum_rows(static_cast<BF16*>(sums.data()), rows, n);
+  }
+  return {sums, y, dx, dw, z, gelu, gelu_erf, swiglu, rotated, p, lion_m, bytes, factored};
 }
 
 TEST(SimdTargets, AgreeUpToRounding) {
