@@ -8,15 +8,17 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cpu/array_testing.h"
+#include "kernels/cpu/bf16_emulator.h"
+#include "kernels/cpu/listed_rows.h"
 
-#define STRATA_BF16_INCLUDE "kernels/cpu/bf16_dot_testing-inl.h"
+#define STRATA_BF16_INCLUDE "kernels/cpu/bf16_block_testing-inl.h"
 #include "kernels/cpu/for_each_bf16_target.h"
 
 namespace strata::cpu {
 namespace {
 
 using detail::OperandView;
+using testing::EmulatedBf16Pairs;
 
 float flushed(float value) {
   return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
@@ -30,7 +32,31 @@ float dot_of(float sum, const BF16* a, const BF16* b) {
   return sum;
 }
 
-TEST(Bf16Dot, ModelRoundsAsTheManualSays) {
+// What this file and the library were compiled to: the model of the instruction, and the instruction itself
+// where it can be run or trapped.
+std::vector<decltype(&bf16_model::dot_of_pairs)> dots() {
+  std::vector<decltype(&bf16_model::dot_of_pairs)> all{bf16_model::dot_of_pairs};
+#if STRATA_HAS_BF16_NATIVE
+  if (EmulatedBf16Pairs::is_possible()) all.push_back(bf16_native::dot_of_pairs);
+#endif
+  return all;
+}
+struct Products {
+  decltype(&bf16_model::MultiplyPacked) packed;
+  decltype(&bf16_model::MultiplyListed) listed;
+};
+std::vector<Products> products() {
+  std::vector<Products> all{{bf16_model::MultiplyPacked, bf16_model::MultiplyListed},
+                            {detail::multiply_pairs, detail::multiply_pairs_listed}};
+#if STRATA_HAS_BF16_NATIVE
+  if (EmulatedBf16Pairs::is_possible())
+    all.push_back({bf16_native::MultiplyPacked, bf16_native::MultiplyListed});
+#endif
+  return all;
+}
+
+TEST(Bf16Dot, RoundsAsTheManualSays) {
+  const EmulatedBf16Pairs emulated;
   std::mt19937 engine(3);
   std::uniform_int_distribution<int> exponent(-40, 40);
   std::uniform_real_distribution<float> mantissa(-2, 2);
@@ -47,9 +73,13 @@ TEST(Bf16Dot, ModelRoundsAsTheManualSays) {
       a[8] = BF16(0.0f), b[8] = BF16(-1.0f), sums[4] = 0;
     }
     for (int i = 0; i < 16; ++i) wanted[i] = dot_of(sums[i], a + 2 * i, b + 2 * i);
-    bf16_model::dot_of_pairs(sums, a, b);
-    for (int i = 0; i < 16; ++i)
-      ASSERT_EQ(std::bit_cast<uint32_t>(sums[i]), std::bit_cast<uint32_t>(wanted[i])) << "lane " << i;
+    for (const auto dot : dots()) {
+      float got[16];
+      std::copy_n(sums, 16, got);
+      dot(got, a, b);
+      for (int i = 0; i < 16; ++i)
+        ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(wanted[i])) << "lane " << i;
+    }
   }
 }
 
@@ -124,6 +154,7 @@ TEST(Bf16Block, PacksPairs) {
 
 // A product with its own sum for every element, pair by pair.
 TEST(Bf16Block, MultipliesPairByPair) {
+  const EmulatedBf16Pairs emulated;
   for (const int64_t rows : {1, 11, 12, 25}) {
     for (const int64_t cols : {1, 31, 32, 70}) {
       for (const int64_t depth : {0, 2, 6, 64}) {
@@ -163,19 +194,19 @@ TEST(Bf16Block, MultipliesPairByPair) {
                 to = mode == 1 ? to + sum : sum;
               }
             }
-            const detail::BlockOutput out{
-                .data = c.data(), .stride = stride, .accumulate = mode > 0, .continues = mode == 2};
-            std::vector<float> packed_c = c;
-            detail::multiply_pairs_listed(out, listed ? c_rows.data() : nullptr, a.values.data(), depth,
-                                          listed ? a_rows.data() : nullptr, panels.data(), values, rows, cols,
-                                          depth);
-            EXPECT_EQ(c, wanted);
-            if (listed) continue;
-            detail::BlockOutput to_packed = out;
-            to_packed.data = packed_c.data();
-            detail::multiply_pairs(to_packed, a_panels.data(), detail::panel_values(depth, 12), panels.data(),
-                                   values, rows, cols, depth);
-            EXPECT_EQ(packed_c, wanted);
+            for (const Products& product : products()) {
+              std::vector<float> got = c;
+              const detail::BlockOutput out{
+                  .data = got.data(), .stride = stride, .accumulate = mode > 0, .continues = mode == 2};
+              product.listed(out, listed ? c_rows.data() : nullptr, a.values.data(), depth,
+                             listed ? a_rows.data() : nullptr, panels.data(), values, rows, cols, depth);
+              EXPECT_EQ(got, wanted);
+              if (listed) continue;
+              got = c;
+              product.packed(out, a_panels.data(), detail::panel_values(depth, 12), panels.data(), values,
+                             rows, cols, depth);
+              EXPECT_EQ(got, wanted);
+            }
           }
         }
       }

@@ -1,4 +1,6 @@
-// One operation of bf16_dot-inl.h by itself. Compiled by for_each_bf16_target.h.
+// Products of blocks, and one dot product by itself. Compiled by for_each_bf16_target.h.
+#include "kernels/cpu/bf16_block-inl.h"
+
 namespace strata::cpu::STRATA_BF16_TARGET {
 
 // sums[16] += a[32] · b[32], pair by pair.
