@@ -25,6 +25,19 @@ int32_t weight_of(const int32_t* record, int64_t slot) {
   return record[kFirst + 2 * slot + 1];
 }
 
+// Through which peer an expert is reached: experts / each, without dividing. Exact below 2^20 of either: the
+// rounded reciprocal is too large by less than 2^-40.
+class PeerOf {
+ public:
+  explicit PeerOf(int64_t each) : reciprocal_((uint64_t{1} << 40) / static_cast<uint64_t>(each) + 1) {}
+  int64_t operator()(int32_t expert) const {
+    return static_cast<int64_t>((static_cast<uint64_t>(expert) * reciprocal_) >> 40);
+  }
+
+ private:
+  uint64_t reciprocal_;
+};
+
 void check_id(const ExpertParallelAttrs& attrs, int32_t id, int64_t token, int64_t slot) {
   STRATA_CHECK(id >= -1 && id < attrs.experts,
                "[expert_parallel] slot {} of token {} goes to expert {}; one of [0, {}) was expected", slot,
@@ -58,16 +71,16 @@ int64_t first_overflow(const ExpertParallelAttrs& attrs, const int32_t* ids, int
                        int64_t* slots) {
   std::fill_n(rows, attrs.ranks, 0);
   std::fill_n(slots, attrs.ranks, 0);
-  const int64_t own = attrs.own_experts();
+  const PeerOf rank_of(attrs.own_experts());
   for (int64_t token = begin; token < attrs.tokens; ++token) {
     const int32_t* const chosen = ids + token * attrs.k;
     for (int64_t s = 0; s < attrs.k; ++s) {
       check_id(attrs, chosen[s], token, s);
       if (chosen[s] < 0) continue;
-      const int64_t rank = chosen[s] / own;
+      const int64_t rank = rank_of(chosen[s]);
       bool is_first = true;
       for (int64_t before = 0; before < s; ++before)
-        is_first = is_first && (chosen[before] < 0 || chosen[before] / own != rank);
+        is_first = is_first && (chosen[before] < 0 || rank_of(chosen[before]) != rank);
       rows[rank] += is_first ? 1 : 0;
       ++slots[rank];
       if (rows[rank] > attrs.room.rows || slots[rank] > attrs.room.slots) return token;
@@ -78,35 +91,36 @@ int64_t first_overflow(const ExpertParallelAttrs& attrs, const int32_t* ids, int
 
 void depart(const Hop& hop, const Entries& entries, const Departures& out, int32_t* records) {
   std::fill_n(out.counts, hop.peers, 0);
+  const PeerOf peer_of(hop.experts);
   int32_t at = 0;
   entries.each([&](int64_t entry) {
     const int32_t* const record = entries.record(entry);
-    out.back_begin[entry] = at;
-    // Few of many peers: those of the entry's slots, the least first, each once.
-    int64_t before = -1;
-    for (;;) {
-      int64_t peer = hop.peers;
-      for (int32_t s = 0; s < record[kCount]; ++s) {
-        const int64_t one = expert_of(record, s) / hop.experts;
-        if (one > before) peer = std::min(peer, one);
-      }
-      if (peer == hop.peers) break;
-      const int64_t row = peer * hop.rows + out.counts[peer]++;
+    const int32_t first = at;
+    out.back_begin[entry] = first;
+    // The entry's row of a peer: rows stand in the order of their peers.
+    const auto row_for = [&](int64_t peer) {
+      const int64_t begin = peer * hop.rows;
+      int32_t place = at;
+      while (place > first && out.back[place - 1] >= begin) --place;
+      if (place < at && out.back[place] < begin + hop.rows) return out.back[place];
+      const auto row = static_cast<int32_t>(begin + out.counts[peer]++);
       STRATA_CHECK(out.counts[peer] <= hop.rows, "[expert_parallel] a round has too many tokens");
-      int32_t* const ahead = records + row * hop.words();
-      int32_t count = 0;
-      for (int32_t s = 0; s < record[kCount]; ++s) {
-        if (expert_of(record, s) / hop.experts != peer) continue;
-        ahead[kFirst + 2 * count] = static_cast<int32_t>(expert_of(record, s) - peer * hop.experts);
-        ahead[kFirst + 2 * count + 1] = weight_of(record, s);
-        ++count;
-      }
-      ahead[kToken] = record[kToken];
-      ahead[kCount] = count;
-      ahead[kSource] = record[kSource];
+      std::copy_backward(out.back + place, out.back + at, out.back + at + 1);
+      out.back[place] = row;
+      ++at;
       out.entries[row] = static_cast<int32_t>(entry);
-      out.back[at++] = static_cast<int32_t>(row);
-      before = peer;
+      int32_t* const ahead = records + row * hop.words();
+      ahead[kToken] = record[kToken];
+      ahead[kCount] = 0;
+      ahead[kSource] = record[kSource];
+      return row;
+    };
+    for (int32_t s = 0; s < record[kCount]; ++s) {
+      const int64_t peer = peer_of(expert_of(record, s));
+      int32_t* const ahead = records + row_for(peer) * hop.words();
+      int32_t* const slot = ahead + kFirst + 2 * ahead[kCount]++;
+      slot[0] = static_cast<int32_t>(expert_of(record, s) - peer * hop.experts);
+      slot[1] = weight_of(record, s);
     }
     out.back_end[entry] = at;
   });
@@ -163,16 +177,17 @@ void write_weight_grads(const ExpertParallelAttrs& attrs, const int32_t* offsets
 
 void return_weight_grads(const Hop& hop, const Entries& entries, const Departures& departures,
                          const float* returned, float* out, int64_t out_hits) {
+  const PeerOf peer_of(hop.experts);
   entries.each([&](int64_t entry) {
     const int32_t* const record = entries.record(entry);
     for (int32_t s = 0; s < record[kCount]; ++s) {
       // Which of the entry's rows is that of its peer, and which of the row's slots this one is.
-      const int64_t peer = expert_of(record, s) / hop.experts;
+      const int64_t peer = peer_of(expert_of(record, s));
       int32_t at = departures.back_begin[entry];
       while (departures.back[at] / hop.rows != peer) ++at;
       int64_t slot = 0;
       for (int32_t before = 0; before < s; ++before)
-        slot += expert_of(record, before) / hop.experts == peer ? 1 : 0;
+        slot += peer_of(expert_of(record, before)) == peer ? 1 : 0;
       out[entry * out_hits + s] = returned[departures.back[at] * hop.hits + slot];
     }
   });
