@@ -42,28 +42,32 @@ def run(command, **keywords):
     return output.strip().splitlines()[-1], usage.ru_maxrss // 1024
 
 
-def strata_config(model, dtype, steps, warmup, micro_batch=None):
-    vocabulary, batch = SHAPES[model]
-    folder = WORK / f"strata-{model}"
+def token_file(folder, vocabulary, count):
+    """Random tokens, the same each time."""
     folder.mkdir(parents=True, exist_ok=True)
     tokens = folder / "tokens.bin"
     if not tokens.exists():
         draw = random.Random(1)
-        array.array("H", (draw.randrange(vocabulary) for _ in range(batch * LENGTH * 64))).tofile(tokens.open("wb"))
+        array.array("H", (draw.randrange(vocabulary) for _ in range(count))).tofile(tokens.open("wb"))
+    return tokens
+
+
+def write_config(folder, model, tokens, batch, micro_batch, steps, dtype):
+    """A run's configuration, whose [model] holds the lines `model`; and where its metrics will be."""
     config = folder / "run.toml"
     config.write_text(f"""
 [run]
 folder = "{folder}/run"
 [model]
-preset = "{model}"
+{model}
 [data]
 train = ["{tokens}"]
 pack = "stream"
 [training]
 sequence_length = {LENGTH}
-micro_batch_size = {micro_batch or batch}
+micro_batch_size = {micro_batch}
 global_batch_size = {batch}
-steps = {steps + warmup}
+steps = {steps}
 [precision]
 compute = "{dtype}"
 [eval]
@@ -79,8 +83,8 @@ MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OM
        "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
 
 
-def strata(model, dtype, steps, warmup, launcher=(), options=(), micro_batch=None):
-    config, metrics = strata_config(model, dtype, steps, warmup, micro_batch)
+def timed_run(config, metrics, tokens, warmup, launcher=(), options=()):
+    """A run of `tokens` a step: the median step after the warm-up, when the first was done, peak memory."""
     begin = time.monotonic()
     log = open(WORK / "strata.log", "w")
     process = subprocess.Popen([*launcher, STRATA, "train", config, *options], stdout=log, stderr=log,
@@ -95,11 +99,17 @@ def strata(model, dtype, steps, warmup, launcher=(), options=(), micro_batch=Non
         raise SystemExit("strata train failed:\n" + (WORK / "strata.log").read_text())
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     step_s = statistics.median(line["step_ms"] for line in lines if line.get("step", 0) > warmup and "loss" in line) / 1000
-    _, batch = SHAPES[model]
-    return {"program": "strata", "model": model, "dtype": dtype, "step_s": step_s,
-            "tokens_per_s": batch * LENGTH / step_s, "first_step_s": first,
-            "peak_rss_mb": usage.ru_maxrss // 1024,
-            "mfu_measured": lines[-1].get("mfu_measured")}
+    return {"program": "strata", "step_s": step_s, "tokens_per_s": tokens / step_s, "first_step_s": first,
+            "peak_rss_mb": usage.ru_maxrss // 1024, "mfu_measured": lines[-1].get("mfu_measured")}
+
+
+def strata(model, dtype, steps, warmup, launcher=(), options=(), micro_batch=None):
+    vocabulary, batch = SHAPES[model]
+    folder = WORK / f"strata-{model}"
+    tokens = token_file(folder, vocabulary, batch * LENGTH * 64)
+    config, metrics = write_config(folder, f'preset = "{model}"', tokens, batch, micro_batch or batch, steps + warmup,
+                                   dtype)
+    return {"model": model, "dtype": dtype} | timed_run(config, metrics, batch * LENGTH, warmup, launcher, options)
 
 
 def pytorch(model, dtype, mode, steps, warmup, options=()):

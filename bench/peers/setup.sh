@@ -1,6 +1,7 @@
 #!/bin/bash
-# bench/peers/setup.sh [data]: a virtual environment with PyTorch under build/peers/venv, for the comparisons in this
-# folder and for nothing else; `data` adds the peers of the data pipeline (data_compare.py, datatrove_agreement.py). Needs the Debian packages python3-venv and python3-dev (torch.compile builds extensions).
+# bench/peers/setup.sh [data|experts]: a virtual environment with PyTorch under build/peers/venv, for the comparisons in this
+# folder and for nothing else; `data` adds the peers of the data pipeline (data_compare.py, datatrove_agreement.py), `experts`
+# transformers (experts_compare.py). Needs the Debian packages python3-venv and python3-dev (torch.compile builds extensions).
 # PyTorch's own index has a build without GPU parts: PEERS_PIP_ARGS="--index-url URL" takes it from there.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -13,4 +14,5 @@ if [ "${1:-}" = data ]; then
     datasets pydivsufsort
   "$venv/bin/pip" install --quiet --no-deps megatron-core==0.16.1
 fi
+if [ "${1:-}" = experts ]; then "$venv/bin/pip" install --quiet transformers==5.23.0; fi
 "$venv/bin/python" -c 'import torch; print("PyTorch", torch.__version__, "in build/peers/venv")'
