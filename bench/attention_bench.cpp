@@ -13,6 +13,7 @@
 #include "base/parallel.h"
 #include "base/random.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/measure.h"
 #include "tensor/arena.h"
 
 namespace strata::cpu {
@@ -109,7 +110,7 @@ struct Setting {
       key_first = batch * q_len * stride;
       value_first = key_first + batch * kv_len * key;
     }
-    plan = plan_attention(shape, compute_threads());
+    plan = plan_attention(shape, describe_device(compute_threads()));
     const int64_t elements = q_len == kv_len ? batch * kv_len * stride : value_first + batch * kv_len * key;
     const int64_t size = size_of(dtype);
     fused = Arena(elements * size);
@@ -146,7 +147,7 @@ struct Setting {
   }
   void make_windowed(int64_t window) {
     shape.window = window;
-    plan = plan_attention(shape, compute_threads());
+    plan = plan_attention(shape, describe_device(compute_threads()));
     scratch = Arena(std::max(plan.forward_scratch_bytes, plan.backward_scratch_bytes));
   }
   // Every row sees every key, with a bias of its distance.
@@ -156,7 +157,7 @@ struct Setting {
     shape.bias_width = 2 * shape.kv_len - 1;
     bias.assign(static_cast<size_t>(shape.heads * shape.bias_width), 0.5f);
     dbias = bias;
-    plan = plan_attention(shape, compute_threads());
+    plan = plan_attention(shape, describe_device(compute_threads()));
     scratch = Arena(std::max(plan.forward_scratch_bytes, plan.backward_scratch_bytes));
   }
 };

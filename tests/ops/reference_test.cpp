@@ -25,10 +25,11 @@ bool is_opaque(const OpCase& one, size_t output) {
 
 class Reference : public testing::TestWithParam<OpCase> {};
 
-TEST_P(Reference, GivesWhatTheFastKernelGives) {
-  const OpCase& one = GetParam();
+// What a kernel of `device` gives on this machine.
+void expect_of_reference(const OpCase& one, const hardware::DeviceSpec& device) {
   const std::vector<Tensor> inputs = inputs_of(one);
-  const auto fast = run_op(one, inputs), plain = run_op(one, inputs, device::reference_bindings());
+  const auto fast = run_op(one, inputs, device::cpu_bindings(), 0xff, device),
+             plain = run_op(one, inputs, device::reference_bindings());
   ASSERT_EQ(fast.size(), plain.size());
   for (size_t o = 0; o < fast.size(); ++o) {
     ASSERT_EQ(fast[o].values.size(), plain[o].values.size());
@@ -38,6 +39,24 @@ TEST_P(Reference, GivesWhatTheFastKernelGives) {
       ASSERT_TRUE(is_near(fast[o].values[i], wanted, one.tolerance))
           << "output " << o << ", element " << i << ": " << fast[o].values[i] << ", not " << wanted;
     }
+  }
+}
+
+TEST_P(Reference, GivesWhatTheFastKernelGives) {
+  expect_of_reference(GetParam(), one_thread());
+}
+
+// A processor that multiplies pairs of bf16: its kernels run here on a model of the instruction.
+TEST(BF16Pairs, OfAttentionGiveWhatTheReferenceGives) {
+  hardware::DeviceSpec device = one_thread();
+  device.isa.avx512_bf16 = true;
+  for (const OpCase& one : op_cases()) {
+    const std::string_view op = one.op->name;
+    if (op.find("attention") == op.npos || op == "cached_latent_attention") continue;
+    const auto half = device::in_bf16(one);
+    if (!half) continue;
+    SCOPED_TRACE(half->name);
+    expect_of_reference(*half, device);
   }
 }
 

@@ -98,7 +98,7 @@ AttentionBound bound_attention(const BindRequest& request, const Value& qkv, int
   cpu::AttentionShape shape = shape_of(request.view, qkv);
   shape.causal = request.view.attrs<ops::AttentionAttrs>().causal;
   set_bias(shape, request.view, bias);
-  return {cpu::plan_attention(shape, request.device.threads), qkv.segments[0] * element,
+  return {cpu::plan_attention(shape, request.device), qkv.segments[0] * element,
           (qkv.segments[0] + qkv.segments[1]) * element};
 }
 
@@ -283,7 +283,7 @@ BoundKernel cached_attention(const BindRequest& request) {
   shape.kv_batch_stride = cache.shape[1] * kv_width;
   set_bias(shape, view, ops::CachedAttention::kBias);
   CachedBound plan{};
-  plan.attention.plan = cpu::plan_attention(shape, request.device.threads);
+  plan.attention.plan = cpu::plan_attention(shape, request.device);
   plan.rows = qkv.shape[0];
   plan.sequence_length = shape.q_len;
   plan.row_bytes = qkv.shape[1] * element;

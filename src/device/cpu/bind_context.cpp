@@ -74,7 +74,7 @@ ContextBound bound_attention(const BindRequest& request, const Value& q, const V
                                   .softcap = static_cast<float>(attrs.softcap),
                                   .bias_width = bias != nullptr ? bias->shape[1] : 0,
                                   .bias_zero = bias != nullptr ? attrs.bias_zero : 0};
-  return {cpu::plan_attention(shape, request.device.threads),
+  return {cpu::plan_attention(shape, request.device),
           kv.segments[0] * size_of(kv.dtype),
           attrs.axis,
           attrs.ranks,

@@ -43,7 +43,7 @@ CrossBound bound_cross(const BindRequest& request, const Value& q, const Value& 
   shape.kv_heads = kv.segments[0] / shape.head_dim;
   shape.k_stride = shape.v_stride = kv.shape[1];
   shape.kv_batch_stride = kv.shape[1] * shape.kv_len;
-  return {cpu::plan_attention(shape, request.device.threads), kv.segments[0] * size_of(kv.dtype)};
+  return {cpu::plan_attention(shape, request.device), kv.segments[0] * size_of(kv.dtype)};
 }
 
 struct StoreBound {
@@ -110,7 +110,7 @@ BoundKernel cached_cross_attention(const BindRequest& request) {
   shape.kv_heads = cache.shape[2] / shape.head_dim;
   shape.k_stride = shape.v_stride = cache.shape[2];
   shape.kv_batch_stride = cache.shape[1] * cache.shape[2];
-  CrossBound plan{cpu::plan_attention(shape, request.device.threads)};
+  CrossBound plan{cpu::plan_attention(shape, request.device)};
   plan.ends_bytes = align_up(shape.batch * shape.q_len * int64_t{sizeof(int32_t)}, kBufferAlignment);
   plan.lse_bytes =
       align_up(shape.batch * shape.heads * shape.q_len * int64_t{sizeof(float)}, kBufferAlignment);

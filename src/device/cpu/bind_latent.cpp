@@ -214,7 +214,7 @@ BoundKernel cached_latent_attention(const BindRequest& request) {
                                         .out_stride = heads * plan.rank,
                                         .kv_batch_stride = plan.room * width,
                                         .one_kv_head = true},
-                                       request.device.threads);
+                                       request.device);
   plan.query_bytes = align_up(rows * heads * width * plan.element(), kBufferAlignment);
   plan.mixed_bytes = align_up(rows * heads * plan.rank * plan.element(), kBufferAlignment);
   plan.lse_bytes = align_up(rows * heads * 4, kBufferAlignment);

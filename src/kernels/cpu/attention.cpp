@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/function_ref.h"
 #include "base/parallel.h"
+#include "kernels/cpu/attention_pairs.h"
 #include "kernels/cpu/attention_tiles.h"
 
 namespace strata::cpu {
@@ -84,15 +85,23 @@ int64_t row_values(const AttentionShape& s) {
   return s.batch * s.heads * s.q_len;
 }
 
-int64_t forward_task_bytes(const AttentionShape& s, int64_t query_chunk) {
+template <typename T>
+int64_t forward_task_bytes_of(const AttentionPlan& plan) {
   Carver carver(nullptr);
-  ForwardScratch(carver, s, query_chunk);
+  ForwardScratch<T>(carver, plan.shape, plan.query_chunk);
   return carver.used();
 }
-int64_t backward_task_bytes(const AttentionShape& s) {
+int64_t forward_task_bytes(const AttentionPlan& plan) {
+  return plan.pairs ? forward_task_bytes_of<BF16>(plan) : forward_task_bytes_of<float>(plan);
+}
+template <typename T>
+int64_t backward_task_bytes_of(const AttentionPlan& plan) {
   Carver carver(nullptr);
-  BackwardScratch(carver, s);
+  BackwardScratch<T>(carver, plan.shape);
   return carver.used();
+}
+int64_t backward_task_bytes(const AttentionPlan& plan) {
+  return plan.pairs ? backward_task_bytes_of<BF16>(plan) : backward_task_bytes_of<float>(plan);
 }
 int64_t decode_bytes(const AttentionShape& s) {
   Carver carver(nullptr);
@@ -121,22 +130,26 @@ void for_each_task(const AttentionPlan& plan, int64_t tasks, std::byte* scratch,
   });
 }
 
+const PairProducts* products_of(const AttentionPlan& plan) {
+  return plan.pairs ? &pair_products() : nullptr;
+}
+
 }  // namespace
 
-AttentionPlan plan_attention(const AttentionShape& shape, int threads) {
+AttentionPlan plan_attention(const AttentionShape& shape, const hardware::DeviceSpec& device) {
   AttentionShape s = shape;
   if (s.value_dim == 0) s.value_dim = s.head_dim;
   check(s);
   AttentionPlan plan;
   plan.shape = s;
-  plan.threads = std::max(1, threads);
+  plan.threads = std::max(1, device.threads);
+  plan.pairs = s.dtype == DType::kBF16 && device.isa.avx512_bf16;
   plan.query_chunk = query_chunk_of(s);
   plan.decode = s.q_len > 0 && s.q_len * (s.heads / s.kv_heads) <= kMostDecodeRows && s.kv_len >= 4 * s.q_len;
-  plan.forward_scratch_bytes =
-      plan.decode ? decode_bytes(s) : plan.threads * forward_task_bytes(s, plan.query_chunk);
+  plan.forward_scratch_bytes = plan.decode ? decode_bytes(s) : plan.threads * forward_task_bytes(plan);
   Carver rows(nullptr);
   BackwardRows(rows, s);
-  plan.backward_scratch_bytes = rows.used() + plan.threads * backward_task_bytes(s);
+  plan.backward_scratch_bytes = rows.used() + plan.threads * backward_task_bytes(plan);
 
   const double pairs = static_cast<double>(s.batch * s.heads) * pairs_of(s);
   const auto head_dim = static_cast<double>(s.head_dim), value_dim = static_cast<double>(s.value_dim);
@@ -156,7 +169,13 @@ void attention_forward(const AttentionPlan& plan, void* out, float* lse, const A
   const AttentionShape& s = plan.shape;
   check(s, in);
   if (row_values(s) == 0) return;
-  const Call call{.plan = plan, .shape = s, .in = in, .group = s.heads / s.kv_heads, .out = out, .lse = lse};
+  const Call call{.plan = plan,
+                  .shape = s,
+                  .in = in,
+                  .group = s.heads / s.kv_heads,
+                  .out = out,
+                  .lse = lse,
+                  .products = products_of(plan)};
   if (plan.decode) {
     Carver carver(scratch);
     const DecodeScratch parts(carver, s);
@@ -166,11 +185,8 @@ void attention_forward(const AttentionPlan& plan, void* out, float* lse, const A
                   [&](int64_t task, void*) { decode_combine(call, task, parts); });
     return;
   }
-  for_each_task(plan, forward_tasks(call), static_cast<std::byte*>(scratch),
-                forward_task_bytes(s, plan.query_chunk), [&](int64_t task, void* memory) {
-                  Carver carver(memory);
-                  forward_task(call, task, ForwardScratch(carver, s, plan.query_chunk));
-                });
+  for_each_task(plan, forward_tasks(call), static_cast<std::byte*>(scratch), forward_task_bytes(plan),
+                [&](int64_t task, void* memory) { forward_task(call, task, memory); });
 }
 
 void attention_backward(const AttentionPlan& plan, const AttentionGradients& to, const void* dout,
@@ -189,17 +205,15 @@ void attention_backward(const AttentionPlan& plan, const AttentionGradients& to,
                   .dout = dout,
                   .row_lse = shared.row_lse,
                   .delta = shared.delta,
+                  .products = products_of(plan),
                   .bias_sums = shared.bias_sums};
-  const int64_t bytes = backward_task_bytes(s);
+  const int64_t bytes = backward_task_bytes(plan);
   for_each_task(plan, row_values(s) == 0 ? 0 : s.batch * s.heads, nullptr, 0, [&](int64_t task, void*) {
     backward_rows(call, out, lse, task, shared.row_lse, shared.delta);
   });
 
-  const auto run = [&](int64_t tasks, void (*work)(const Call&, int64_t, const BackwardScratch&)) {
-    for_each_task(plan, tasks, memory, bytes, [&](int64_t task, void* part) {
-      Carver own(part);
-      work(call, task, BackwardScratch(own, s));
-    });
+  const auto run = [&](int64_t tasks, void (*work)(const Call&, int64_t, void*)) {
+    for_each_task(plan, tasks, memory, bytes, [&](int64_t task, void* part) { work(call, task, part); });
   };
   // In two parts scores are computed twice, 7 products instead of 5: worth it where whole heads would leave
   // more than two sevenths of the threads idle. The bits are the same. The gradient of a bias goes over keys

@@ -13,12 +13,13 @@
 // (Xiao et al. 2023; gpt-oss). Backward needs to know nothing of it, since out and lse do. A row that sees no
 // key gives out = 0, lse = -inf (the sink, where there is one) and no gradient. Tiles that no row sees are
 // not computed, so short documents cost what they cost. All sums are fp32, in an order that depends on the
-// shape alone: the same bits for every run and number of threads. Online softmax: Milakov and Gimelshein
-// (2018); tiling and backward pass: Dao et al. (2022).
+// shape and the processor alone: the same bits for every run and number of threads. Online softmax: Milakov
+// and Gimelshein (2018); tiling and backward pass: Dao et al. (2022).
 #pragma once
 
 #include <cstdint>
 
+#include "hardware/device_spec.h"
 #include "tensor/dtype.h"
 
 namespace strata::cpu {
@@ -67,13 +68,16 @@ struct AttentionPlan {
   double backward_flops = 0.0;
   double forward_bytes = 0.0;  // each operand once
   double backward_bytes = 0.0;
-  int64_t threads = 1;      // at most so many work on a call
+  int64_t threads = 1;  // at most so many work on a call
+  // bf16 operands are multiplied as they are, with weights and score gradients rounded to bf16; else they are
+  // widened to fp32. On a processor without VDPBF16PS a model of it computes. Not where `decode`.
+  bool pairs = false;
   int64_t query_chunk = 0;  // query rows of a forward task, per head
   bool decode = false;      // few rows against a long cache: split over the keys, bound by bandwidth
 };
 
-// For so many compute threads. Throws ConfigError on a shape outside the limits above.
-AttentionPlan plan_attention(const AttentionShape& shape, int threads);
+// Throws ConfigError on a shape outside the limits above.
+AttentionPlan plan_attention(const AttentionShape& shape, const hardware::DeviceSpec& device);
 
 // What a call reads. All but q, k and v may be null.
 struct AttentionInputs {

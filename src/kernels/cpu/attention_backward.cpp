@@ -8,14 +8,11 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_backward.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for every target
 
-#include "kernels/cpu/attention_simd-inl.h"
+#include "kernels/cpu/attention_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::attention::HWY_NAMESPACE {
 namespace {
-
-constexpr float kLog2e = 1.44269504088896341f;
-constexpr float kLn2 = 0.693147180559945309f;
 
 // The keys that one task works on, packed.
 struct KeyBlock {
@@ -30,23 +27,31 @@ struct RowBlock {
   int64_t lo[kRows], hi[kRows];
 };
 
-HWY_INLINE void pack_keys(const Call& call, const KeyBlock& block, const BackwardScratch& w) {
+template <typename Math>
+using Scratch = BackwardScratch<typename Math::Packed>;
+
+template <typename Math>
+HWY_INLINE void pack_keys(const Math& math, const Call& call, const KeyBlock& block, const Scratch<Math>& w) {
   const AttentionShape& s = call.shape;
-  const int64_t k_offset = call.k_offset(block.b, block.first, block.kv_head);
-  const int64_t v_offset = call.v_offset(block.b, block.first, block.kv_head);
-  pack_transposed(w.keys_t, call.in.k, s.dtype, k_offset, s.k_stride, block.keys, s.head_dim);
-  pack_transposed(w.values_t, call.in.v, s.dtype, v_offset, s.v_stride, block.keys, s.value_dim);
-  // The scale of dQ = scale · dS K goes with K.
-  pack_rows(w.keys, tile_stride(s.head_dim), call.in.k, s.dtype, k_offset, s.k_stride, block.keys, block.keys,
-            s.head_dim, s.scale);
+  const Rows keys{call.in.k, call.k_offset(block.b, block.first, block.kv_head), s.k_stride, block.keys,
+                  s.head_dim};
+  math.pack_across(w.keys_t, keys);
+  math.pack_across(w.values_t, {call.in.v, call.v_offset(block.b, block.first, block.kv_head), s.v_stride,
+                                block.keys, s.value_dim});
+  math.pack_keys(w.keys, keys);
 }
 
-HWY_INLINE void pack_queries(const Call& call, int64_t b, const RowBlock& rows, const BackwardScratch& w) {
+template <typename Math>
+HWY_INLINE void pack_queries(const Math& math, const Call& call, int64_t b, const RowBlock& rows,
+                             const Scratch<Math>& w, bool for_keys) {
   const AttentionShape& s = call.shape;
-  pack_rows(w.q, tile_stride(s.head_dim), call.in.q, s.dtype, call.q_offset(b, rows.first, rows.head),
-            s.q_stride, rows.rows, kRows, s.head_dim, s.scale * kLog2e);
-  pack_rows(w.dout, tile_stride(s.value_dim), call.dout, s.dtype, call.out_offset(b, rows.first, rows.head),
-            s.out_stride, rows.rows, kRows, s.value_dim, 1.0f);
+  const Rows queries{call.in.q, call.q_offset(b, rows.first, rows.head), s.q_stride, rows.rows, s.head_dim};
+  const Rows dout{call.dout, call.out_offset(b, rows.first, rows.head), s.out_stride, rows.rows, s.value_dim};
+  math.pack_queries(w.q, queries);
+  math.pack_dout(w.dout, dout);
+  if (!for_keys) return;
+  math.pack_rows_down(w.q_down, queries);
+  math.pack_rows_down(w.dout_down, dout);
 }
 
 // Columns [begin, end) of one row: p = 2^(score - lse), ds = p (dp - delta); 0 for keys outside [first,
@@ -87,14 +92,16 @@ HWY_INLINE void weigh_capped_row(float* HWY_RESTRICT p, float* HWY_RESTRICT ds, 
 }
 
 // p and ds of a block of rows against a block of keys. Where a tile is left out, both are zero.
-HWY_INLINE void weigh(const Call& call, const KeyBlock& block, const RowBlock& rows, const TileRanges& ranges,
-                      const BackwardScratch& w) {
+template <typename Math>
+HWY_INLINE void weigh(const Math& math, const Call& call, const KeyBlock& block, const RowBlock& rows,
+                      const typename Math::KeyRanges& ranges, const Scratch<Math>& w) {
   const AttentionShape& s = call.shape;
-  score_tiles(w.p, w.q, tile_stride(s.head_dim), w.keys_t, block.keys, s.head_dim, ranges);
-  score_tiles(w.ds, w.dout, tile_stride(s.value_dim), w.values_t, block.keys, s.value_dim, ranges);
+  math.query_scores(w.p, w.q, w.keys_t, block.keys, s.head_dim, ranges);
+  math.dout_scores(w.ds, w.dout, w.values_t, block.keys, s.value_dim, ranges);
   const int64_t index = call.row_index(block.b, rows.first, rows.head);
   for (int64_t r = 0; r < kRows; ++r) {
-    const int64_t begin = ranges.panel_begin(r / kTile), end = ranges.panel_end(r / kTile);
+    const int64_t begin = ranges.panel_begin(r / Math::kTileRows),
+                  end = ranges.panel_end(r / Math::kTileRows);
     float* p = w.p + r * kScoreStride;
     float* ds = w.ds + r * kScoreStride;
     const bool inside = r < rows.rows;
@@ -117,44 +124,23 @@ HWY_INLINE void weigh(const Call& call, const KeyBlock& block, const RowBlock& r
   }
 }
 
-// sums[key, :] += Σ_r weights[r, key] · rows[r, :] over the rows that see a tile of keys.
-HWY_INLINE void add_rows(float* sums, int64_t stride, const float* weights, const float* rows,
-                         int64_t columns, const KeyBlock& block, const RowBlock& row_block) {
-  int64_t begin = 0, end = 0;
-  for (int64_t key = 0; key < block.keys; key += kTile) {
-    // Both ends rise with the key, as lo and hi rise with the row.
-    while (begin < row_block.rows && row_block.hi[begin] <= block.first + key) ++begin;
-    while (end < row_block.rows && row_block.lo[end] < block.first + key + kTile) ++end;
-    if (begin >= end) continue;
-    const float* a = weights + begin * kScoreStride + key;
-    for (int64_t c = 0; c < columns; c += kPanel) {
-      const float* b = rows + begin * stride + c;
-      float* to = sums + key * stride + c;
-      if (c + kLanes < columns) {
-        tile_product<2, true, Start::kSum>(end - begin, a, kScoreStride, b, stride, to, stride, nullptr);
-      } else {
-        tile_product<1, true, Start::kSum>(end - begin, a, kScoreStride, b, stride, to, stride, nullptr);
-      }
-    }
-  }
+template <typename Math>
+HWY_INLINE void add_key_gradients(const Math& math, const Call& call, const KeyBlock& block,
+                                  const RowBlock& rows, const Scratch<Math>& w) {
+  const typename Math::TileRows ranges(rows.lo, rows.hi, rows.rows, block.first, block.keys);
+  math.add_rows_down(w.dv, w.p, w.dout_down, call.shape.value_dim, ranges);
+  math.add_rows_down(w.dk, w.ds, w.q_down, call.shape.head_dim, ranges);
 }
 
-HWY_INLINE void add_key_gradients(const Call& call, const KeyBlock& block, const RowBlock& rows,
-                                  const BackwardScratch& w) {
-  const int64_t head_dim = call.shape.head_dim, value_dim = call.shape.value_dim;
-  add_rows(w.dv, tile_stride(value_dim), w.p, w.dout, align_up(value_dim, kLanes), block, rows);
-  add_rows(w.dk, tile_stride(head_dim), w.ds, w.q, align_up(head_dim, kLanes), block, rows);
-}
-
-HWY_INLINE void add_query_gradients(const Call& call, const TileRanges& ranges, const BackwardScratch& w) {
-  const int64_t stride = tile_stride(call.shape.head_dim);
-  add_values<Start::kSum>(w.dq, stride, w.ds, w.keys, stride, align_up(call.shape.head_dim, kLanes), ranges,
-                          nullptr);
+template <typename Math>
+HWY_INLINE void add_query_gradients(const Math& math, const Call& call,
+                                    const typename Math::KeyRanges& ranges, const Scratch<Math>& w) {
+  math.template add_down<Start::kSum>(w.dq, w.ds, w.keys, call.shape.head_dim, ranges, nullptr);
 }
 
 // The gradient of a score is that of its bias.
 HWY_INLINE void add_bias_gradients(const Call& call, const KeyBlock& block, const RowBlock& rows,
-                                   const BackwardScratch& w) {
+                                   const float* ds) {
   const AttentionShape& s = call.shape;
   float* sums = call.bias_sums + (block.b * s.heads + rows.head) * s.bias_width;
   for (int64_t r = 0; r < rows.rows; ++r) {
@@ -162,24 +148,26 @@ HWY_INLINE void add_bias_gradients(const Call& call, const KeyBlock& block, cons
     const int64_t last = std::clamp<int64_t>(rows.hi[r] - block.first, 0, block.keys);
     if (first >= last) continue;
     add_scaled(sums + call.bias_index(block.b, rows.first + r, block.first + first),
-               w.ds + r * kScoreStride + first, 1.0f, last - first);
+               ds + r * kScoreStride + first, 1.0f, last - first);
   }
 }
 
-HWY_INLINE void clear_key_gradients(const Call& call, const BackwardScratch& w) {
-  std::fill_n(w.dk, kKeys * tile_stride(call.shape.head_dim), 0.0f);
-  std::fill_n(w.dv, kKeys * tile_stride(call.shape.value_dim), 0.0f);
+template <typename Math>
+HWY_INLINE void clear_key_gradients(const Call& call, const Scratch<Math>& w) {
+  std::fill_n(w.dk, kKeys * tile_stride<float>(call.shape.head_dim), 0.0f);
+  std::fill_n(w.dv, kKeys * tile_stride<float>(call.shape.value_dim), 0.0f);
 }
 
-HWY_INLINE void store_key_gradients(const Call& call, const KeyBlock& block, const BackwardScratch& w) {
+template <typename Math>
+HWY_INLINE void store_key_gradients(const Math& math, const Call& call, const KeyBlock& block,
+                                    const Scratch<Math>& w) {
   const AttentionShape& s = call.shape;
   for (int64_t j = 0; j < block.keys; ++j) {
     const int64_t key = block.first + j;
-    // The packed queries carry scale · log2 e.
     unpack_row(call.to.dk, s.dtype, call.k_offset(block.b, key, block.kv_head),
-               w.dk + j * tile_stride(s.head_dim), s.head_dim, kLn2);
+               w.dk + j * tile_stride<float>(s.head_dim), s.head_dim, math.dk_factor());
     unpack_row(call.to.dv, s.dtype, call.v_offset(block.b, key, block.kv_head),
-               w.dv + j * tile_stride(s.value_dim), s.value_dim, 1.0f);
+               w.dv + j * tile_stride<float>(s.value_dim), s.value_dim, 1.0f);
   }
 }
 
@@ -195,14 +183,120 @@ struct QuerySums {
   float* rows;
   int64_t stride;
 };
-HWY_INLINE QuerySums query_sums(const Call& call, int64_t b, int64_t kv_head, int64_t g,
-                                const BackwardScratch& w) {
+HWY_INLINE QuerySums query_sums(const Call& call, int64_t b, int64_t kv_head, int64_t g, float* dq_sums) {
   const AttentionShape& s = call.shape;
   if (s.dtype == DType::kF32) {
     return {static_cast<float*>(call.to.dq) + call.q_offset(b, 0, kv_head * call.group + g), s.q_stride};
   }
-  const int64_t columns = padded_columns(s.head_dim);
-  return {w.dq_sums + g * s.q_len * columns, columns};
+  const int64_t columns = padded_columns<float>(s.head_dim);
+  return {dq_sums + g * s.q_len * columns, columns};
+}
+
+// Task: (sequence, key–value head).
+template <typename Math>
+HWY_INLINE void head_gradients(const Call& call, int64_t task, void* memory) {
+  const AttentionShape& s = call.shape;
+  const Math math(call);
+  Carver carver(memory);
+  const Scratch<Math> w(carver, s);
+  KeyBlock block{task / s.kv_heads, task % s.kv_heads, 0, 0};
+  const int64_t stride = tile_stride<float>(s.head_dim);
+  const int64_t b = block.b;
+  for (int64_t g = 0; g < call.group; ++g) {
+    const QuerySums sums = query_sums(call, b, block.kv_head, g, w.dq_sums);
+    for (int64_t i = 0; i < s.q_len; ++i) std::fill_n(sums.rows + i * sums.stride, s.head_dim, 0.0f);
+  }
+  if (call.bias_sums != nullptr) {
+    std::fill_n(call.bias_sums + (b * s.heads + block.kv_head * call.group) * s.bias_width,
+                call.group * s.bias_width, 0.0f);
+  }
+  RowBlock rows;
+  for (block.first = 0; block.first < s.kv_len; block.first += kKeys) {
+    block.keys = std::min(kKeys, s.kv_len - block.first);
+    pack_keys(math, call, block, w);
+    clear_key_gradients<Math>(call, w);
+    for (int64_t g = 0; g < call.group; ++g) {
+      const QuerySums sums = query_sums(call, b, block.kv_head, g, w.dq_sums);
+      for (int64_t first = 0; first < s.q_len; first += kRows) {
+        set_rows(call, b, block.kv_head * call.group + g, first, rows);
+        const typename Math::KeyRanges ranges(rows.lo, rows.hi, block.first, block.keys);
+        if (!ranges.any) continue;
+        pack_queries(math, call, b, rows, w, true);
+        weigh(math, call, block, rows, ranges, w);
+        if (call.bias_sums != nullptr) add_bias_gradients(call, block, rows, w.ds);
+        add_key_gradients(math, call, block, rows, w);
+        float* dq = sums.rows + first * sums.stride;
+        pack_rows(w.dq, stride, dq, DType::kF32, 0, sums.stride, rows.rows, kRows, s.head_dim, 1.0f);
+        add_query_gradients(math, call, ranges, w);
+        for (int64_t r = 0; r < rows.rows; ++r) {
+          unpack_row(dq, DType::kF32, r * sums.stride, w.dq + r * stride, s.head_dim, 1.0f);
+        }
+      }
+    }
+    store_key_gradients(math, call, block, w);
+  }
+  if (s.dtype == DType::kF32) return;
+  for (int64_t g = 0; g < call.group; ++g) {
+    const QuerySums sums = query_sums(call, b, block.kv_head, g, w.dq_sums);
+    for (int64_t i = 0; i < s.q_len; ++i) {
+      unpack_row(call.to.dq, s.dtype, call.q_offset(b, i, block.kv_head * call.group + g),
+                 sums.rows + i * sums.stride, s.head_dim, math.dq_factor());
+    }
+  }
+}
+
+// Task: (block of keys, sequence, key–value head).
+template <typename Math>
+HWY_INLINE void key_gradients(const Call& call, int64_t task, void* memory) {
+  const AttentionShape& s = call.shape;
+  const Math math(call);
+  Carver carver(memory);
+  const Scratch<Math> w(carver, s);
+  KeyBlock block{task / s.kv_heads % s.batch, task % s.kv_heads, task / (s.batch * s.kv_heads) * kKeys, 0};
+  block.keys = std::min(kKeys, s.kv_len - block.first);
+  pack_keys(math, call, block, w);
+  clear_key_gradients<Math>(call, w);
+  RowBlock rows;
+  for (int64_t g = 0; g < call.group; ++g) {
+    for (int64_t first = 0; first < s.q_len; first += kRows) {
+      set_rows(call, block.b, block.kv_head * call.group + g, first, rows);
+      const typename Math::KeyRanges ranges(rows.lo, rows.hi, block.first, block.keys);
+      if (!ranges.any) continue;
+      pack_queries(math, call, block.b, rows, w, true);
+      weigh(math, call, block, rows, ranges, w);
+      add_key_gradients(math, call, block, rows, w);
+    }
+  }
+  store_key_gradients(math, call, block, w);
+}
+
+// Task: (block of rows, the last first; sequence; head).
+template <typename Math>
+HWY_INLINE void query_gradients(const Call& call, int64_t task, void* memory) {
+  const AttentionShape& s = call.shape;
+  const Math math(call);
+  Carver carver(memory);
+  const Scratch<Math> w(carver, s);
+  const int64_t stride = tile_stride<float>(s.head_dim);
+  const int64_t b = task / s.heads % s.batch, head = task % s.heads;
+  RowBlock rows;
+  set_rows(call, b, head, (ceil_div(s.q_len, kRows) - 1 - task / (s.batch * s.heads)) * kRows, rows);
+  pack_queries(math, call, b, rows, w, false);
+  std::fill_n(w.dq, kRows * stride, 0.0f);
+  const int64_t end = rows.hi[rows.rows - 1];
+  KeyBlock block{b, head / call.group, 0, 0};
+  for (block.first = rows.lo[0] / kKeys * kKeys; block.first < end; block.first += kKeys) {
+    block.keys = std::min(kKeys, s.kv_len - block.first);
+    const typename Math::KeyRanges ranges(rows.lo, rows.hi, block.first, block.keys);
+    if (!ranges.any) continue;
+    pack_keys(math, call, block, w);
+    weigh(math, call, block, rows, ranges, w);
+    add_query_gradients(math, call, ranges, w);
+  }
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    unpack_row(call.to.dq, s.dtype, call.q_offset(b, rows.first + r, head), w.dq + r * stride, s.head_dim,
+               math.dq_factor());
+  }
 }
 
 }  // namespace
@@ -227,99 +321,23 @@ HWY_ATTR void rows_ready(const Call& call, const void* out, const float* lse, in
   });
 }
 
-// Task: (sequence, key–value head).
-HWY_ATTR void head_gradients(const Call& call, int64_t task, const BackwardScratch& w) {
-  const AttentionShape& s = call.shape;
-  KeyBlock block{task / s.kv_heads, task % s.kv_heads, 0, 0};
-  const int64_t stride = tile_stride(s.head_dim);
-  const int64_t b = block.b;
-  for (int64_t g = 0; g < call.group; ++g) {
-    const QuerySums sums = query_sums(call, b, block.kv_head, g, w);
-    for (int64_t i = 0; i < s.q_len; ++i) std::fill_n(sums.rows + i * sums.stride, s.head_dim, 0.0f);
-  }
-  if (call.bias_sums != nullptr) {
-    std::fill_n(call.bias_sums + (b * s.heads + block.kv_head * call.group) * s.bias_width,
-                call.group * s.bias_width, 0.0f);
-  }
-  RowBlock rows;
-  for (block.first = 0; block.first < s.kv_len; block.first += kKeys) {
-    block.keys = std::min(kKeys, s.kv_len - block.first);
-    pack_keys(call, block, w);
-    clear_key_gradients(call, w);
-    for (int64_t g = 0; g < call.group; ++g) {
-      const QuerySums sums = query_sums(call, b, block.kv_head, g, w);
-      for (int64_t first = 0; first < s.q_len; first += kRows) {
-        set_rows(call, b, block.kv_head * call.group + g, first, rows);
-        const TileRanges ranges(rows.lo, rows.hi, block.first, block.keys);
-        if (!ranges.any) continue;
-        pack_queries(call, b, rows, w);
-        weigh(call, block, rows, ranges, w);
-        if (call.bias_sums != nullptr) add_bias_gradients(call, block, rows, w);
-        add_key_gradients(call, block, rows, w);
-        float* dq = sums.rows + first * sums.stride;
-        pack_rows(w.dq, stride, dq, DType::kF32, 0, sums.stride, rows.rows, kRows, s.head_dim, 1.0f);
-        add_query_gradients(call, ranges, w);
-        for (int64_t r = 0; r < rows.rows; ++r) {
-          unpack_row(dq, DType::kF32, r * sums.stride, w.dq + r * stride, s.head_dim, 1.0f);
-        }
-      }
-    }
-    store_key_gradients(call, block, w);
-  }
-  if (s.dtype == DType::kF32) return;
-  for (int64_t g = 0; g < call.group; ++g) {
-    const QuerySums sums = query_sums(call, b, block.kv_head, g, w);
-    for (int64_t i = 0; i < s.q_len; ++i) {
-      unpack_row(call.to.dq, s.dtype, call.q_offset(b, i, block.kv_head * call.group + g),
-                 sums.rows + i * sums.stride, s.head_dim, 1.0f);
-    }
-  }
+HWY_ATTR void head_gradients_of_floats(const Call& call, int64_t task, void* memory) {
+  head_gradients<FloatMath>(call, task, memory);
 }
-
-// Task: (block of keys, sequence, key–value head).
-HWY_ATTR void key_gradients(const Call& call, int64_t task, const BackwardScratch& w) {
-  const AttentionShape& s = call.shape;
-  KeyBlock block{task / s.kv_heads % s.batch, task % s.kv_heads, task / (s.batch * s.kv_heads) * kKeys, 0};
-  block.keys = std::min(kKeys, s.kv_len - block.first);
-  pack_keys(call, block, w);
-  clear_key_gradients(call, w);
-  RowBlock rows;
-  for (int64_t g = 0; g < call.group; ++g) {
-    for (int64_t first = 0; first < s.q_len; first += kRows) {
-      set_rows(call, block.b, block.kv_head * call.group + g, first, rows);
-      const TileRanges ranges(rows.lo, rows.hi, block.first, block.keys);
-      if (!ranges.any) continue;
-      pack_queries(call, block.b, rows, w);
-      weigh(call, block, rows, ranges, w);
-      add_key_gradients(call, block, rows, w);
-    }
-  }
-  store_key_gradients(call, block, w);
+HWY_ATTR void head_gradients_of_pairs(const Call& call, int64_t task, void* memory) {
+  head_gradients<PairMath>(call, task, memory);
 }
-
-// Task: (block of rows, the last first; sequence; head).
-HWY_ATTR void query_gradients(const Call& call, int64_t task, const BackwardScratch& w) {
-  const AttentionShape& s = call.shape;
-  const int64_t stride = tile_stride(s.head_dim);
-  const int64_t b = task / s.heads % s.batch, head = task % s.heads;
-  RowBlock rows;
-  set_rows(call, b, head, (ceil_div(s.q_len, kRows) - 1 - task / (s.batch * s.heads)) * kRows, rows);
-  pack_queries(call, b, rows, w);
-  std::fill_n(w.dq, kRows * stride, 0.0f);
-  const int64_t end = rows.hi[rows.rows - 1];
-  KeyBlock block{b, head / call.group, 0, 0};
-  for (block.first = rows.lo[0] / kKeys * kKeys; block.first < end; block.first += kKeys) {
-    block.keys = std::min(kKeys, s.kv_len - block.first);
-    const TileRanges ranges(rows.lo, rows.hi, block.first, block.keys);
-    if (!ranges.any) continue;
-    pack_keys(call, block, w);
-    weigh(call, block, rows, ranges, w);
-    add_query_gradients(call, ranges, w);
-  }
-  for (int64_t r = 0; r < rows.rows; ++r) {
-    unpack_row(call.to.dq, s.dtype, call.q_offset(b, rows.first + r, head), w.dq + r * stride, s.head_dim,
-               1.0f);
-  }
+HWY_ATTR void key_gradients_of_floats(const Call& call, int64_t task, void* memory) {
+  key_gradients<FloatMath>(call, task, memory);
+}
+HWY_ATTR void key_gradients_of_pairs(const Call& call, int64_t task, void* memory) {
+  key_gradients<PairMath>(call, task, memory);
+}
+HWY_ATTR void query_gradients_of_floats(const Call& call, int64_t task, void* memory) {
+  query_gradients<FloatMath>(call, task, memory);
+}
+HWY_ATTR void query_gradients_of_pairs(const Call& call, int64_t task, void* memory) {
+  query_gradients<PairMath>(call, task, memory);
 }
 
 }  // namespace strata::cpu::attention::HWY_NAMESPACE
@@ -328,22 +346,37 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace strata::cpu::attention {
 HWY_EXPORT(rows_ready);
-HWY_EXPORT(head_gradients);
-HWY_EXPORT(key_gradients);
-HWY_EXPORT(query_gradients);
+HWY_EXPORT(head_gradients_of_floats);
+HWY_EXPORT(head_gradients_of_pairs);
+HWY_EXPORT(key_gradients_of_floats);
+HWY_EXPORT(key_gradients_of_pairs);
+HWY_EXPORT(query_gradients_of_floats);
+HWY_EXPORT(query_gradients_of_pairs);
 
 void backward_rows(const Call& call, const void* out, const float* lse, int64_t task, float* row_lse,
                    float* delta) {
   HWY_DYNAMIC_DISPATCH(rows_ready)(call, out, lse, task, row_lse, delta);
 }
-void backward_head(const Call& call, int64_t task, const BackwardScratch& scratch) {
-  HWY_DYNAMIC_DISPATCH(head_gradients)(call, task, scratch);
+void backward_head(const Call& call, int64_t task, void* memory) {
+  if (call.products != nullptr) {
+    HWY_DYNAMIC_DISPATCH(head_gradients_of_pairs)(call, task, memory);
+  } else {
+    HWY_DYNAMIC_DISPATCH(head_gradients_of_floats)(call, task, memory);
+  }
 }
-void backward_keys(const Call& call, int64_t task, const BackwardScratch& scratch) {
-  HWY_DYNAMIC_DISPATCH(key_gradients)(call, task, scratch);
+void backward_keys(const Call& call, int64_t task, void* memory) {
+  if (call.products != nullptr) {
+    HWY_DYNAMIC_DISPATCH(key_gradients_of_pairs)(call, task, memory);
+  } else {
+    HWY_DYNAMIC_DISPATCH(key_gradients_of_floats)(call, task, memory);
+  }
 }
-void backward_queries(const Call& call, int64_t task, const BackwardScratch& scratch) {
-  HWY_DYNAMIC_DISPATCH(query_gradients)(call, task, scratch);
+void backward_queries(const Call& call, int64_t task, void* memory) {
+  if (call.products != nullptr) {
+    HWY_DYNAMIC_DISPATCH(query_gradients_of_pairs)(call, task, memory);
+  } else {
+    HWY_DYNAMIC_DISPATCH(query_gradients_of_floats)(call, task, memory);
+  }
 }
 }  // namespace strata::cpu::attention
 #endif

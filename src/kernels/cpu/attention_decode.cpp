@@ -133,7 +133,7 @@ HWY_NOINLINE void split_of(const Call& call, const T* k, const T* v, int64_t b, 
                            int64_t begin, int64_t end, float* sums, float* row_max, float* row_sum) {
   const AttentionShape& s = call.shape;
   const int64_t rows = call.group * s.q_len;
-  const int64_t stride = padded_columns(s.head_dim), value_stride = padded_columns(s.value_dim);
+  const int64_t stride = padded_columns<float>(s.head_dim), value_stride = padded_columns<float>(s.value_dim);
   int64_t lo[kRows], hi[kRows];
   visible_keys(call, b, 0, s.q_len, lo, hi);
   std::fill_n(sums, rows * value_stride, 0.0f);
@@ -184,7 +184,7 @@ HWY_ATTR void decode(const Call& call, int64_t task, const DecodeScratch& w) {
   with_type(s.dtype, [&](auto* type) HWY_ATTR {
     using T = std::remove_reference_t<decltype(*type)>;
     split_of(call, static_cast<T*>(call.in.k), static_cast<T*>(call.in.v), b, kv_head, split * kSplit,
-             (split + 1) * kSplit, w.sums + part * padded_columns(s.value_dim), w.row_max + part,
+             (split + 1) * kSplit, w.sums + part * padded_columns<float>(s.value_dim), w.row_max + part,
              w.row_sum + part);
   });
 }
@@ -194,7 +194,7 @@ HWY_ATTR void combine(const Call& call, int64_t task, const DecodeScratch& w) {
   const F32 d;
   const AttentionShape& s = call.shape;
   const int64_t b = task / s.kv_heads, kv_head = task % s.kv_heads;
-  const int64_t columns = padded_columns(s.value_dim);
+  const int64_t columns = padded_columns<float>(s.value_dim);
   float total[kMostColumns];
   for (int64_t row = 0; row < w.rows; ++row) {
     const auto part = [&](int64_t split) { return (task * w.splits + split) * w.rows + row; };

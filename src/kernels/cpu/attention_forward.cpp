@@ -8,13 +8,11 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_forward.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for every target
 
-#include "kernels/cpu/attention_simd-inl.h"
+#include "kernels/cpu/attention_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::attention::HWY_NAMESPACE {
 namespace {
-
-constexpr float kLog2e = 1.44269504088896341f;
 
 // Turns the scores of row r in the columns [begin, end) of its tile into weights relative to the greatest
 // score so far; keys outside [first, last) get weight 0. Returns the factor for what was summed before.
@@ -50,11 +48,13 @@ HWY_INLINE float soften_row(float* HWY_RESTRICT row, int64_t begin, int64_t end,
   return factor;
 }
 
-}  // namespace
-
 // Task: (chunk, sequence, key–value head), the chunk with most keys first.
-HWY_ATTR void forward(const Call& call, int64_t task, const ForwardScratch& w) {
+template <typename Math>
+HWY_INLINE void forward(const Call& call, int64_t task, void* memory) {
   const AttentionShape& s = call.shape;
+  const Math math(call);
+  Carver carver(memory);
+  const ForwardScratch<typename Math::Packed> w(carver, s, call.plan.query_chunk);
   const int64_t chunks = ceil_div(s.q_len, call.plan.query_chunk);
   const int64_t chunk = chunks - 1 - task / (s.batch * s.kv_heads);
   const int64_t b = task / s.kv_heads % s.batch;
@@ -62,16 +62,15 @@ HWY_ATTR void forward(const Call& call, int64_t task, const ForwardScratch& w) {
   const int64_t first = chunk * call.plan.query_chunk;
   const int64_t rows = std::min(call.plan.query_chunk, s.q_len - first);
   const int64_t blocks = ceil_div(rows, kRows);
-  const int64_t stride = tile_stride(s.head_dim), value_stride = tile_stride(s.value_dim);
-  const int64_t columns = align_up(s.value_dim, kLanes);
+  const int64_t stride = Math::row_stride(s.head_dim), value_stride = tile_stride<float>(s.value_dim);
   visible_keys(call, b, first, rows, w.lo, w.hi);
 
   for (int64_t g = 0; g < call.group; ++g) {
     for (int64_t block = 0; block < blocks; ++block) {
       const int64_t row = block * kRows;
-      pack_rows(w.q + (g * blocks * kRows + row) * stride, stride, call.in.q, s.dtype,
-                call.q_offset(b, first + row, kv_head * call.group + g), s.q_stride,
-                std::min(kRows, rows - row), kRows, s.head_dim, s.scale * kLog2e);
+      math.pack_queries(w.q + (g * blocks * kRows + row) * stride,
+                        {call.in.q, call.q_offset(b, first + row, kv_head * call.group + g), s.q_stride,
+                         std::min(kRows, rows - row), s.head_dim});
     }
   }
   const int64_t all_rows = call.group * blocks * kRows;
@@ -83,20 +82,19 @@ HWY_ATTR void forward(const Call& call, int64_t task, const ForwardScratch& w) {
   const int64_t end = w.hi[rows - 1];
   for (int64_t j0 = w.lo[0] / kKeys * kKeys; j0 < end; j0 += kKeys) {
     const int64_t keys = std::min(kKeys, end - j0);
-    pack_transposed(w.keys, call.in.k, s.dtype, call.k_offset(b, j0, kv_head), s.k_stride, keys, s.head_dim);
-    pack_rows(w.values, value_stride, call.in.v, s.dtype, call.v_offset(b, j0, kv_head), s.v_stride, keys,
-              keys, s.value_dim, 1.0f);
+    math.pack_across(w.keys, {call.in.k, call.k_offset(b, j0, kv_head), s.k_stride, keys, s.head_dim});
+    math.pack_values(w.values, {call.in.v, call.v_offset(b, j0, kv_head), s.v_stride, keys, s.value_dim});
     for (int64_t block = 0; block < blocks; ++block) {
       const int64_t* lo = w.lo + block * kRows;
       const int64_t* hi = w.hi + block * kRows;
-      const TileRanges ranges(lo, hi, j0, keys);
+      const typename Math::KeyRanges ranges(lo, hi, j0, keys);
       if (!ranges.any) continue;
       for (int64_t g = 0; g < call.group; ++g) {
         const int64_t row = (g * blocks + block) * kRows;
-        score_tiles(w.scores, w.q + row * stride, stride, w.keys, keys, s.head_dim, ranges);
+        math.query_scores(w.scores, w.q + row * stride, w.keys, keys, s.head_dim, ranges);
         float factor[kRows];
         for (int64_t r = 0; r < kRows; ++r) {
-          const int64_t t = r / kTile;
+          const int64_t t = r / Math::kTileRows;
           float* scores = w.scores + r * kScoreStride;
           const int64_t begin = std::clamp<int64_t>(lo[r] - j0, 0, keys);
           const int64_t last = std::clamp<int64_t>(hi[r] - j0, 0, keys);
@@ -109,8 +107,8 @@ HWY_ATTR void forward(const Call& call, int64_t task, const ForwardScratch& w) {
           factor[r] = soften_row(scores, ranges.panel_begin(t), ranges.panel_end(t), begin, last,
                                  w.row_max[row + r], w.row_sum[row + r]);
         }
-        add_values<Start::kScaledSum>(w.sums + row * value_stride, value_stride, w.scores, w.values,
-                                      value_stride, columns, ranges, factor);
+        math.template add_down<Start::kScaledSum>(w.sums + row * value_stride, w.scores, w.values,
+                                                  s.value_dim, ranges, factor);
       }
     }
   }
@@ -127,18 +125,32 @@ HWY_ATTR void forward(const Call& call, int64_t task, const ForwardScratch& w) {
   }
 }
 
+}  // namespace
+
+HWY_ATTR void forward_floats(const Call& call, int64_t task, void* memory) {
+  forward<FloatMath>(call, task, memory);
+}
+HWY_ATTR void forward_pairs(const Call& call, int64_t task, void* memory) {
+  forward<PairMath>(call, task, memory);
+}
+
 }  // namespace strata::cpu::attention::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace strata::cpu::attention {
-HWY_EXPORT(forward);
+HWY_EXPORT(forward_floats);
+HWY_EXPORT(forward_pairs);
 
 int64_t forward_tasks(const Call& call) {
   return call.shape.batch * call.shape.kv_heads * ceil_div(call.shape.q_len, call.plan.query_chunk);
 }
-void forward_task(const Call& call, int64_t task, const ForwardScratch& scratch) {
-  HWY_DYNAMIC_DISPATCH(forward)(call, task, scratch);
+void forward_task(const Call& call, int64_t task, void* memory) {
+  if (call.products != nullptr) {
+    HWY_DYNAMIC_DISPATCH(forward_pairs)(call, task, memory);
+  } else {
+    HWY_DYNAMIC_DISPATCH(forward_floats)(call, task, memory);
+  }
 }
 }  // namespace strata::cpu::attention
 #endif

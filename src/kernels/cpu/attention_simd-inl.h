@@ -1,7 +1,7 @@
 // The vector parts of attention: exp2, packing of tiles, the register-blocked product of tiles. Compiled once
 // for every SIMD target: include it after <hwy/foreach_target.h>. All arithmetic is fp32, bf16 is widened
-// when a tile is packed. An instruction set with bf16 dot products would have its own packing and
-// tile_product here, in a header of intrinsics.
+// when a tile is packed; products of bf16 operands and their packing are attention_pairs.h and
+// attention_math-inl.h.
 #if defined(STRATA_KERNELS_CPU_ATTENTION_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STRATA_KERNELS_CPU_ATTENTION_SIMD_INL_H_
 #undef STRATA_KERNELS_CPU_ATTENTION_SIMD_INL_H_
@@ -39,7 +39,6 @@ inline constexpr int64_t kTile = 6;
 #else
 inline constexpr int64_t kTile = 4;
 #endif
-inline constexpr int64_t kTiles = kRows / kTile;
 static_assert(kRows % kTile == 0 && kKeys % kTile == 0 && kKeys % kPanel == 0 && 16 % kLanes == 0);
 
 // 2^x to 2 ulp; 0 below -126, NaN stays NaN. Minimax polynomial of degree 5 in [-1/2, 1/2], by iterated
@@ -115,7 +114,7 @@ HWY_NOINLINE void pack_rows_of(float* HWY_RESTRICT dst, int64_t dst_stride, cons
   const Vector f = hn::Set(d, factor);
   constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
   const int64_t whole = columns / kLanes * kLanes;
-  const int64_t padded = padded_columns(columns);
+  const int64_t padded = padded_columns<float>(columns);
   for (int64_t r = 0; r < rows; ++r) {
     const T* from = src + r * src_stride;
     float* to = dst + r * dst_stride;
@@ -140,17 +139,17 @@ HWY_INLINE void pack_rows(float* dst, int64_t dst_stride, const void* src, DType
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Columns 0 … 3 of kLanes rows, one vector a column. The rows of a vector's 128-bit blocks are loaded side
-// by side, and each block is transposed on its own.
+// Columns 0 … 3 of kLanes rows, one vector a column; a column is one element, or a pair of bf16 where kPairs.
+// The rows of a vector's 128-bit blocks are loaded side by side, and each block is transposed on its own.
 struct FourColumns {
   Vector column[4];
 };
-template <size_t kCount, typename T>
+template <size_t kCount, bool kPairs, typename T>
 HWY_INLINE auto load_blocks(const T* from, int64_t stride) {
   if constexpr (kCount == 4) {
     const hn::FixedTag<float, 4> d4;
-    if constexpr (std::is_same_v<T, float>) {
-      return hn::LoadU(d4, from);
+    if constexpr (kPairs || std::is_same_v<T, float>) {
+      return hn::LoadU(d4, reinterpret_cast<const float*>(from));
     } else {
       const hn::FixedTag<uint32_t, 4> u4;
       const auto bits = hn::LoadU(hn::FixedTag<uint16_t, 4>(), reinterpret_cast<const uint16_t*>(from));
@@ -158,18 +157,19 @@ HWY_INLINE auto load_blocks(const T* from, int64_t stride) {
     }
   } else {
     return hn::Combine(hn::FixedTag<float, kCount>(),
-                       load_blocks<kCount / 2>(from + stride * (kCount / 2), stride),
-                       load_blocks<kCount / 2>(from, stride));
+                       load_blocks<kCount / 2, kPairs>(from + stride * (kCount / 2), stride),
+                       load_blocks<kCount / 2, kPairs>(from, stride));
   }
 }
-template <typename T>
+template <bool kPairs, typename T>
 HWY_INLINE FourColumns transposed(const T* from, int64_t stride) {
   const F32 d;
   const hn::Repartition<uint64_t, F32> d64;
   const auto pairs = [&](Vector v) HWY_ATTR { return hn::BitCast(d64, v); };
-  const Vector r0 = load_blocks<kLanes>(from, stride), r1 = load_blocks<kLanes>(from + stride, stride);
-  const Vector r2 = load_blocks<kLanes>(from + 2 * stride, stride),
-               r3 = load_blocks<kLanes>(from + 3 * stride, stride);
+  const Vector r0 = load_blocks<kLanes, kPairs>(from, stride),
+               r1 = load_blocks<kLanes, kPairs>(from + stride, stride);
+  const Vector r2 = load_blocks<kLanes, kPairs>(from + 2 * stride, stride),
+               r3 = load_blocks<kLanes, kPairs>(from + 3 * stride, stride);
   const auto low01 = pairs(hn::InterleaveLower(d, r0, r1)), low23 = pairs(hn::InterleaveLower(d, r2, r3));
   const auto high01 = pairs(hn::InterleaveUpper(d, r0, r1)), high23 = pairs(hn::InterleaveUpper(d, r2, r3));
   return {{hn::BitCast(d, hn::InterleaveLower(d64, low01, low23)),
@@ -190,7 +190,7 @@ HWY_NOINLINE void pack_transposed_of(float* HWY_RESTRICT dst, const T* HWY_RESTR
 #if HWY_TARGET != HWY_SCALAR
     if (first + kLanes <= keys) {
       for (; c + 4 <= columns; c += 4) {
-        const FourColumns four = transposed(from + c, src_stride);
+        const FourColumns four = transposed<false>(from + c, src_stride);
         for (int64_t i = 0; i < 4; ++i) hn::StoreU(four.column[i], F32(), to + (c + i) * kPanel);
       }
     }
@@ -225,8 +225,6 @@ HWY_INLINE void unpack_row(void* dst, DType dtype, int64_t offset, const float* 
     for (int64_t c = 0; c < columns; ++c) to[c] = BF16(src[c] * factor);
   }
 }
-
-enum class Start { kZero, kSum, kScaledSum };
 
 // c[m, :] = start + Σ_k a(m, k) · b[k, :] for kTile rows m and kVectors vectors of columns, with k in rising
 // order: what the order of additions of every sum over tiles rests on. a(m, k) is a[m · lda + k], or
@@ -268,31 +266,14 @@ HWY_NOINLINE void tile_product(int64_t n, const float* HWY_RESTRICT a, int64_t l
   }
 }
 
-// The keys [begin, end) of a block that the rows of a register tile see between them, for each tile of a
-// block of kRows rows; relative to the block's first key.
-struct TileRanges {
-  int64_t begin[kTiles];
-  int64_t end[kTiles];
-  bool any = false;
-  TileRanges(const int64_t* lo, const int64_t* hi, int64_t first_key, int64_t keys) {
-    for (int64_t t = 0; t < kTiles; ++t) {
-      begin[t] = std::clamp<int64_t>(lo[t * kTile] - first_key, 0, keys);
-      end[t] = std::clamp<int64_t>(hi[(t + 1) * kTile - 1] - first_key, 0, keys);
-      if (end[t] <= begin[t]) begin[t] = end[t] = 0;
-      any |= end[t] > begin[t];
-    }
-  }
-  // The same in whole panels.
-  int64_t panel_begin(int64_t t) const { return begin[t] / kPanel * kPanel; }
-  int64_t panel_end(int64_t t) const { return align_up(end[t], kPanel); }
-};
+using Ranges = TileRanges<kTile, kPanel>;
 
 // scores[r, j] = Σ_c rows[r, c] · keys_t(c, j), for the panels that a tile of rows sees.
 HWY_INLINE void score_tiles(float* scores, const float* rows, int64_t row_stride, const float* keys_t,
-                            int64_t keys, int64_t columns, const TileRanges& ranges) {
+                            int64_t keys, int64_t columns, const Ranges& ranges) {
   for (int64_t j = 0; j < keys; j += kPanel) {
-    for (int64_t t = 0; t < kTiles; ++t) {
-      if (ranges.begin[t] >= j + kPanel || ranges.end[t] <= j) continue;
+    for (int64_t t = 0; t < Ranges::kTiles; ++t) {
+      if (!ranges.sees(t, j)) continue;
       tile_product<2, false, Start::kZero>(columns, rows + t * kTile * row_stride, row_stride,
                                            keys_t + j * columns, kPanel,
                                            scores + t * kTile * kScoreStride + j, kScoreStride, nullptr);
@@ -303,10 +284,9 @@ HWY_INLINE void score_tiles(float* scores, const float* rows, int64_t row_stride
 // sums[r, :] = start + Σ_j scores[r, j] · values[j, :] over the keys that a tile of rows sees.
 template <Start kStart>
 HWY_INLINE void add_values(float* sums, int64_t stride, const float* scores, const float* values,
-                           int64_t value_stride, int64_t columns, const TileRanges& ranges,
-                           const float* factor) {
+                           int64_t value_stride, int64_t columns, const Ranges& ranges, const float* factor) {
   for (int64_t c = 0; c < columns; c += kPanel) {
-    for (int64_t t = 0; t < kTiles; ++t) {
+    for (int64_t t = 0; t < Ranges::kTiles; ++t) {
       const int64_t n = ranges.end[t] - ranges.begin[t];
       if (n == 0) continue;
       const float* a = scores + t * kTile * kScoreStride + ranges.begin[t];
@@ -317,6 +297,25 @@ HWY_INLINE void add_values(float* sums, int64_t stride, const float* scores, con
         tile_product<2, false, kStart>(n, a, kScoreStride, b, value_stride, to, stride, f);
       } else {
         tile_product<1, false, kStart>(n, a, kScoreStride, b, value_stride, to, stride, f);
+      }
+    }
+  }
+}
+
+// sums[key, :] += Σ_r weights[r, key] · rows[r, :] over the rows that see a tile of keys.
+HWY_INLINE void add_rows(float* sums, int64_t stride, const float* weights, const float* rows,
+                         int64_t columns, const RowRanges<kTile>& ranges) {
+  for (int64_t t = 0; t < ranges.tiles; ++t) {
+    const int64_t begin = ranges.begin[t], end = ranges.end[t];
+    if (begin >= end) continue;
+    const float* a = weights + begin * kScoreStride + t * kTile;
+    for (int64_t c = 0; c < columns; c += kPanel) {
+      const float* b = rows + begin * stride + c;
+      float* to = sums + t * kTile * stride + c;
+      if (c + kLanes < columns) {
+        tile_product<2, true, Start::kSum>(end - begin, a, kScoreStride, b, stride, to, stride, nullptr);
+      } else {
+        tile_product<1, true, Start::kSum>(end - begin, a, kScoreStride, b, stride, to, stride, nullptr);
       }
     }
   }

@@ -21,16 +21,22 @@ inline constexpr int64_t kMostDecodeRows = 16;
 // An odd number of cache lines, so that the rows of a tile do not fall into the same cache sets.
 inline constexpr int64_t kScoreStride = kKeys + 16;
 
+// What a product of tiles starts its sums from.
+enum class Start { kZero, kSum, kScaledSum };
+
 constexpr int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// A head's size in whole vectors of the widest instruction set, and as the row stride of a packed tile.
+// A head's size in whole cache lines, and as the row stride of a packed tile; of T, fp32 or bf16.
+template <typename T>
 constexpr int64_t padded_columns(int64_t size) {
-  return align_up(size, 16);
+  return align_up(size, kBufferAlignment / static_cast<int64_t>(sizeof(T)));
 }
+template <typename T>
 constexpr int64_t tile_stride(int64_t size) {
-  return (padded_columns(size) / 16 | 1) * 16;
+  constexpr int64_t kLine = kBufferAlignment / static_cast<int64_t>(sizeof(T));
+  return (ceil_div(size, kLine) | 1) * kLine;
 }
 
 // The operands of one call. Gradients are null in a forward call.
@@ -45,7 +51,9 @@ struct Call {
   const void* dout = nullptr;
   const float* row_lse = nullptr;  // lse in units of log 2, [batch, heads, q_len]
   const float* delta = nullptr;    // Σ_d dout · out, [batch, heads, q_len]
-  float* bias_sums = nullptr;      // [batch, heads, bias_width]: each sequence's share of dbias
+  // bf16 products, where the plan has them; null: operands are widened to fp32.
+  const struct PairProducts* products = nullptr;
+  float* bias_sums = nullptr;  // [batch, heads, bias_width]: each sequence's share of dbias
 
   int64_t q_offset(int64_t b, int64_t i, int64_t head) const {
     return (b * shape.q_len + i) * shape.q_stride + head * shape.head_dim;
@@ -111,6 +119,51 @@ inline void visible_keys(const Call& call, int64_t b, int64_t first, int64_t row
   for (int64_t r = rows; r < align_up(rows, kRows); ++r) lo[r] = hi[r] = hi[rows - 1];
 }
 
+// The keys [begin, end) of a block that the kTile rows of a register tile see between them, for each tile of
+// a block of kRows rows; relative to the block's first key. Keys are computed in panels of kPanel.
+template <int64_t kTile, int64_t kPanel>
+struct TileRanges {
+  static_assert(kRows % kTile == 0 && kKeys % kPanel == 0);
+  static constexpr int64_t kTiles = kRows / kTile;
+  int64_t begin[kTiles];
+  int64_t end[kTiles];
+  bool any = false;
+  TileRanges(const int64_t* lo, const int64_t* hi, int64_t first_key, int64_t keys) {
+    for (int64_t t = 0; t < kTiles; ++t) {
+      begin[t] = std::clamp<int64_t>(lo[t * kTile] - first_key, 0, keys);
+      end[t] = std::clamp<int64_t>(hi[(t + 1) * kTile - 1] - first_key, 0, keys);
+      if (end[t] <= begin[t]) begin[t] = end[t] = 0;
+      any |= end[t] > begin[t];
+    }
+  }
+  // The same in whole panels.
+  int64_t panel_begin(int64_t t) const { return begin[t] / kPanel * kPanel; }
+  int64_t panel_end(int64_t t) const { return align_up(end[t], kPanel); }
+  bool sees(int64_t t, int64_t panel) const { return begin[t] < panel + kPanel && end[t] > panel; }
+};
+
+// The rows [begin, end) of a block that see a key of a register tile of kTile keys, for each tile of `keys`
+// keys.
+template <int64_t kTile>
+struct RowRanges {
+  static_assert(kKeys % kTile == 0);
+  int64_t begin[kKeys / kTile];
+  int64_t end[kKeys / kTile];
+  int64_t tiles;
+  RowRanges(const int64_t* lo, const int64_t* hi, int64_t rows, int64_t first_key, int64_t keys)
+      : tiles(ceil_div(keys, kTile)) {
+    // Both ends rise with the key, as lo and hi rise with the row.
+    int64_t first = 0, last = 0;
+    for (int64_t t = 0; t < tiles; ++t) {
+      const int64_t key = first_key + t * kTile;
+      while (first < rows && hi[first] <= key) ++first;
+      while (last < rows && lo[last] < key + kTile) ++last;
+      begin[t] = first;
+      end[t] = std::max(first, last);
+    }
+  }
+};
+
 // What a row's sums are multiplied by, and its lse, from its greatest score in units of log 2 and its sum of
 // exponentials relative to that; 0 and -inf where it sees no key.
 struct FinishedRow {
@@ -145,13 +198,15 @@ class Carver {
   int64_t used_ = 0;
 };
 
-// Scratch of one forward task: packed keys and values of a block, queries and sums of a chunk.
+// Scratch of one forward task: packed keys and values of a block, queries and sums of a chunk. T: what
+// operands are packed as, fp32 or bf16.
+template <typename T>
 struct ForwardScratch {
   ForwardScratch(Carver& carver, const AttentionShape& s, int64_t query_chunk)
-      : q(carver.take<float>(rows(s, query_chunk) * tile_stride(s.head_dim))),
-        sums(carver.take<float>(rows(s, query_chunk) * tile_stride(s.value_dim))),
-        keys(carver.take<float>(kKeys * padded_columns(s.head_dim))),
-        values(carver.take<float>(kKeys * tile_stride(s.value_dim))),
+      : q(carver.take<T>(rows(s, query_chunk) * tile_stride<T>(s.head_dim))),
+        sums(carver.take<float>(rows(s, query_chunk) * tile_stride<float>(s.value_dim))),
+        keys(carver.take<T>(kKeys * padded_columns<T>(s.head_dim))),
+        values(carver.take<T>(kKeys * tile_stride<T>(s.value_dim))),
         scores(carver.take<float>(kRows * kScoreStride)),
         row_max(carver.take<float>(rows(s, query_chunk))),
         row_sum(carver.take<float>(rows(s, query_chunk))),
@@ -160,7 +215,10 @@ struct ForwardScratch {
   static int64_t rows(const AttentionShape& s, int64_t query_chunk) {
     return s.heads / s.kv_heads * align_up(query_chunk, kRows);
   }
-  float *q, *sums, *keys, *values, *scores, *row_max, *row_sum;
+  T* q;
+  float* sums;
+  T *keys, *values;
+  float *scores, *row_max, *row_sum;
   int64_t *lo, *hi;
 };
 
@@ -173,23 +231,29 @@ struct BackwardRows {
   float *delta, *row_lse, *bias_sums;
 };
 
-// Scratch of one backward task.
+// Scratch of one backward task. Names with _t: for sums over the elements of a head, as scores are; with
+// _down: for sums over rows or keys, where bf16 is packed in another way than rows are.
+template <typename T>
 struct BackwardScratch {
+  static constexpr bool kDown = sizeof(T) < sizeof(float);
   BackwardScratch(Carver& carver, const AttentionShape& s)
-      : q(carver.take<float>(kRows * tile_stride(s.head_dim))),
-        dout(carver.take<float>(kRows * tile_stride(s.value_dim))),
-        dq(carver.take<float>(kRows * tile_stride(s.head_dim))),
-        keys_t(carver.take<float>(kKeys * padded_columns(s.head_dim))),
-        values_t(carver.take<float>(kKeys * padded_columns(s.value_dim))),
-        keys(carver.take<float>(kKeys * tile_stride(s.head_dim))),
-        dk(carver.take<float>(kKeys * tile_stride(s.head_dim))),
-        dv(carver.take<float>(kKeys * tile_stride(s.value_dim))),
+      : q(carver.take<T>(kRows * tile_stride<T>(s.head_dim))),
+        dout(carver.take<T>(kRows * tile_stride<T>(s.value_dim))),
+        q_down(kDown ? carver.take<T>(kRows * padded_columns<T>(s.head_dim)) : q),
+        dout_down(kDown ? carver.take<T>(kRows * padded_columns<T>(s.value_dim)) : dout),
+        keys_t(carver.take<T>(kKeys * padded_columns<T>(s.head_dim))),
+        values_t(carver.take<T>(kKeys * padded_columns<T>(s.value_dim))),
+        keys(carver.take<T>(kKeys * tile_stride<T>(s.head_dim))),
+        dq(carver.take<float>(kRows * tile_stride<float>(s.head_dim))),
+        dk(carver.take<float>(kKeys * tile_stride<float>(s.head_dim))),
+        dv(carver.take<float>(kKeys * tile_stride<float>(s.value_dim))),
         p(carver.take<float>(kRows * kScoreStride)),
         ds(carver.take<float>(kRows * kScoreStride)),
-        dq_sums(s.dtype == DType::kF32
-                    ? nullptr
-                    : carver.take<float>(s.heads / s.kv_heads * s.q_len * padded_columns(s.head_dim))) {}
-  float *q, *dout, *dq, *keys_t, *values_t, *keys, *dk, *dv, *p, *ds;
+        dq_sums(s.dtype == DType::kF32 ? nullptr
+                                       : carver.take<float>(s.heads / s.kv_heads * s.q_len *
+                                                            padded_columns<float>(s.head_dim))) {}
+  T *q, *dout, *q_down, *dout_down, *keys_t, *values_t, *keys;
+  float *dq, *dk, *dv, *p, *ds;
   float* dq_sums;  // [group, q_len, padded head_dim] where dq itself is not fp32
 };
 
@@ -198,7 +262,7 @@ struct DecodeScratch {
   DecodeScratch(Carver& carver, const AttentionShape& s)
       : splits(ceil_div(s.kv_len, kSplit)),
         rows(s.heads / s.kv_heads * s.q_len),
-        sums(carver.take<float>(s.batch * s.kv_heads * splits * rows * padded_columns(s.value_dim))),
+        sums(carver.take<float>(s.batch * s.kv_heads * splits * rows * padded_columns<float>(s.value_dim))),
         row_max(carver.take<float>(s.batch * s.kv_heads * splits * rows)),
         row_sum(carver.take<float>(s.batch * s.kv_heads * splits * rows)) {}
   int64_t splits, rows;
@@ -206,19 +270,20 @@ struct DecodeScratch {
 };
 
 // The tasks, compiled for every instruction set and dispatched at run time. A task writes only its own part
-// of the result; `scratch` belongs to the calling thread meanwhile.
+// of the result; `memory`, of forward_task_bytes or backward_task_bytes, belongs to the calling thread
+// meanwhile.
 int64_t forward_tasks(const Call& call);
-void forward_task(const Call& call, int64_t task, const ForwardScratch& scratch);
+void forward_task(const Call& call, int64_t task, void* memory);
 
 // delta and row_lse of the rows of one (sequence, head).
 void backward_rows(const Call& call, const void* out, const float* lse, int64_t task, float* row_lse,
                    float* delta);
 // All gradients of one (sequence, key–value head).
-void backward_head(const Call& call, int64_t task, const BackwardScratch& scratch);
+void backward_head(const Call& call, int64_t task, void* memory);
 // The same in two parts, for more tasks: dk and dv of one block of keys; dq of one block of rows of all heads
 // of a group. Both give the bits of backward_head.
-void backward_keys(const Call& call, int64_t task, const BackwardScratch& scratch);
-void backward_queries(const Call& call, int64_t task, const BackwardScratch& scratch);
+void backward_keys(const Call& call, int64_t task, void* memory);
+void backward_queries(const Call& call, int64_t task, void* memory);
 
 void decode_split(const Call& call, int64_t task, const DecodeScratch& scratch);
 // Sums the splits of one (sequence, key–value head).

@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_testing.h"
 #include "tensor/arena.h"
 
 namespace strata::cpu {
@@ -138,7 +139,7 @@ class AttentionPieces : public testing::TestWithParam<Case> {
 
   // Forward where `known` is null; else the gradients by its out and lse.
   void run(const Tokens& rows, const Tokens& keys, Results& to, const Results* known) const {
-    const AttentionPlan plan = plan_attention(shape(rows, keys), 2);
+    const AttentionPlan plan = plan_attention(shape(rows, keys), attention_testing::device_of(2));
     const Floats q = rows.of(q_, length_, kQ), kv = keys.of(kv_, length_, kKv);
     const Ints begin = rows.of(begin_, length_, 1), end = rows.of(end_, length_, 1);
     const Ints q_start = starts_of(rows), kv_start = starts_of(keys);

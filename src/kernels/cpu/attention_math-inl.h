@@ -1,0 +1,204 @@
+// How the tiles of attention are packed and multiplied: in fp32, or as pairs of bf16 with fp32 sums where a
+// processor has products of those. A pass takes one or the other as a parameter and calls its parts by what
+// they are for. Compiled once for every SIMD target.
+#if defined(STRATA_KERNELS_CPU_ATTENTION_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef STRATA_KERNELS_CPU_ATTENTION_MATH_INL_H_
+#undef STRATA_KERNELS_CPU_ATTENTION_MATH_INL_H_
+#else
+#define STRATA_KERNELS_CPU_ATTENTION_MATH_INL_H_
+#endif
+
+#include <cstring>
+
+#include "kernels/cpu/attention_pairs.h"
+#include "kernels/cpu/attention_simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::cpu::attention::HWY_NAMESPACE {
+
+inline constexpr float kLog2e = 1.44269504088896341f;
+inline constexpr float kLn2 = 0.693147180559945309f;
+
+// Rows of an operand of a call: `count` from element `offset`, each of `dim` elements.
+struct Rows {
+  const void* data;
+  int64_t offset, stride, count, dim;
+};
+
+// Scores are products of queries and keys times scale · log2 e, which queries are packed with. For sums over
+// rows, keys are packed times scale; so the sums for dq are right, and those for dk lack ln 2.
+struct FloatMath {
+  using Packed = float;
+  using KeyRanges = Ranges;
+  using TileRows = RowRanges<kTile>;
+  static constexpr int64_t kTileRows = kTile;
+
+  const AttentionShape& shape;
+  explicit FloatMath(const Call& call) : shape(call.shape) {}
+
+  static int64_t row_stride(int64_t dim) { return tile_stride<float>(dim); }
+  float dq_factor() const { return 1.0f; }
+  float dk_factor() const { return kLn2; }
+
+  // Rows of a block, zero up to kRows.
+  void pack_queries(float* to, const Rows& from) const { pack(to, from, kRows, shape.scale * kLog2e); }
+  void pack_dout(float* to, const Rows& from) const { pack(to, from, kRows, 1.0f); }
+  // The other operand of a product with such rows, whose sums go over the elements of a head.
+  void pack_across(float* to, const Rows& from) const {
+    pack_transposed(to, from.data, shape.dtype, from.offset, from.stride, from.count, from.dim);
+  }
+  // The other operand of a product with weights, whose sums go over keys, or over rows.
+  void pack_values(float* to, const Rows& from) const { pack(to, from, from.count, 1.0f); }
+  void pack_keys(float* to, const Rows& from) const { pack(to, from, from.count, shape.scale); }
+  void pack_rows_down(float*, const Rows&) const {}  // as they are
+
+  void query_scores(float* scores, const float* queries, const float* keys, int64_t count, int64_t dim,
+                    const Ranges& ranges) const {
+    score_tiles(scores, queries, row_stride(dim), keys, count, dim, ranges);
+  }
+  void dout_scores(float* scores, const float* dout, const float* values, int64_t count, int64_t dim,
+                   const Ranges& ranges) const {
+    score_tiles(scores, dout, row_stride(dim), values, count, dim, ranges);
+  }
+  template <Start kStart>
+  HWY_INLINE void add_down(float* sums, const float* weights, const float* values, int64_t dim,
+                           const Ranges& ranges, const float* factor) const {
+    add_values<kStart>(sums, row_stride(dim), weights, values, row_stride(dim), align_up(dim, kLanes), ranges,
+                       factor);
+  }
+  void add_rows_down(float* sums, const float* weights, const float* rows, int64_t dim,
+                     const TileRows& ranges) const {
+    add_rows(sums, row_stride(dim), weights, rows, align_up(dim, kLanes), ranges);
+  }
+
+ private:
+  void pack(float* to, const Rows& from, int64_t all, float factor) const {
+    pack_rows(to, row_stride(from.dim), from.data, shape.dtype, from.offset, from.stride, from.count, all,
+              from.dim, factor);
+  }
+};
+
+// Panels of pairs over the elements of a head, of keys whole panels: zero where there is none.
+inline HWY_NOINLINE void pack_pairs_across(BF16* HWY_RESTRICT dst, const BF16* HWY_RESTRICT src,
+                                           int64_t stride, int64_t keys, int64_t dim) {
+  const int64_t padded = padded_columns<BF16>(dim);
+  for (int64_t first = 0; first < align_up(keys, kPairPanel); first += kLanes) {
+    BF16* to = dst + first / kPairPanel * pair_panel_values(padded) + first % kPairPanel * 2;
+    const BF16* from = src + first * stride;
+    int64_t c = 0;
+#if HWY_TARGET != HWY_SCALAR
+    if (first + kLanes <= keys) {
+      for (; c + 8 <= dim; c += 8) {
+        const FourColumns four = transposed<true>(from + c, stride);
+        for (int64_t i = 0; i < 4; ++i)
+          hn::StoreU(four.column[i], F32(), reinterpret_cast<float*>(to + (c / 2 + i) * 2 * kPairPanel));
+      }
+    }
+#endif
+    for (; c < padded; ++c) {
+      for (int64_t key = 0; key < kLanes; ++key) {
+        to[c / 2 * 2 * kPairPanel + 2 * key + c % 2] =
+            first + key < keys && c < dim ? from[key * stride + c] : BF16();
+      }
+    }
+  }
+}
+
+// Panels of pairs over rows, for a block of `depths` rows; zero where there is none.
+inline HWY_NOINLINE void pack_pairs_down(BF16* HWY_RESTRICT dst, const BF16* HWY_RESTRICT src, int64_t stride,
+                                         int64_t rows, int64_t dim, int64_t depths) {
+  const U32 d;
+  const int64_t padded = padded_columns<BF16>(dim);
+  for (int64_t r = 0; r < rows; r += 2) {
+    const BF16* const from = src + r * stride;
+    const bool whole = r + 1 < rows;
+    const auto at = [&](int64_t c) {
+      return dst + c / kPairPanel * pair_panel_values(depths) + r * kPairPanel + c % kPairPanel * 2;
+    };
+    const auto words = [&](const BF16* p) HWY_ATTR {
+      return hn::PromoteTo(d, hn::LoadU(U16(), reinterpret_cast<const uint16_t*>(p)));
+    };
+    // Rows lie a stride apart, beyond what the processor fetches ahead by itself.
+    for (int64_t line = 0; line < dim; line += 32)
+      hwy::Prefetch(src + std::min(r + 6, rows - 1) * stride + line);
+    int64_t c = 0;
+    for (; c + kLanes <= dim; c += kLanes) {
+      auto word = words(from + c);
+      if (whole) word = hn::Or(word, hn::ShiftLeft<16>(words(from + stride + c)));
+      hn::StoreU(word, d, reinterpret_cast<uint32_t*>(at(c)));
+    }
+    for (; c < padded; ++c) {
+      at(c)[0] = c < dim ? from[c] : BF16();
+      at(c)[1] = c < dim && whole ? from[stride + c] : BF16();
+    }
+  }
+}
+
+// Nothing is scaled before it is rounded: scores are multiplied as they are made, dq and dk at their end.
+struct PairMath {
+  using Packed = BF16;
+  using KeyRanges = PairRanges;
+  using TileRows = PairRowRanges;
+  static constexpr int64_t kTileRows = kPairTile;
+
+  const AttentionShape& shape;
+  const PairProducts& products;
+  explicit PairMath(const Call& call) : shape(call.shape), products(*call.products) {}
+
+  static int64_t row_stride(int64_t dim) { return tile_stride<BF16>(dim); }
+  float dq_factor() const { return shape.scale; }
+  float dk_factor() const { return shape.scale; }
+
+  void pack_queries(BF16* to, const Rows& from) const {
+    const auto* const data = static_cast<const BF16*>(from.data) + from.offset;
+    const int64_t stride = row_stride(from.dim), padded = padded_columns<BF16>(from.dim);
+    for (int64_t r = 0; r < kRows; ++r) {
+      BF16* const row = to + r * stride;
+      const int64_t there = r < from.count ? from.dim : 0;
+      if (there > 0) std::memcpy(row, data + r * from.stride, static_cast<size_t>(there) * sizeof(BF16));
+      std::fill(row + there, row + padded, BF16());
+    }
+  }
+  void pack_dout(BF16* to, const Rows& from) const { pack_queries(to, from); }
+  void pack_across(BF16* to, const Rows& from) const {
+    pack_pairs_across(to, static_cast<const BF16*>(from.data) + from.offset, from.stride, from.count,
+                      from.dim);
+  }
+  void pack_values(BF16* to, const Rows& from) const { pack_down(to, from, kKeys); }
+  void pack_keys(BF16* to, const Rows& from) const { pack_down(to, from, kKeys); }
+  void pack_rows_down(BF16* to, const Rows& from) const { pack_down(to, from, kRows); }
+
+  void query_scores(float* scores, const BF16* queries, const BF16* keys, int64_t, int64_t dim,
+                    const PairRanges& ranges) const {
+    score(scores, queries, keys, dim, shape.scale * kLog2e, ranges);
+  }
+  void dout_scores(float* scores, const BF16* dout, const BF16* values, int64_t, int64_t dim,
+                   const PairRanges& ranges) const {
+    score(scores, dout, values, dim, 1.0f, ranges);
+  }
+  template <Start kStart>
+  void add_down(float* sums, const float* weights, const BF16* values, int64_t dim, const PairRanges& ranges,
+                const float* factor) const {
+    products.add_values(sums, tile_stride<float>(dim), weights, values, dim, ranges, factor);
+  }
+  void add_rows_down(float* sums, const float* weights, const BF16* rows, int64_t dim,
+                     const PairRowRanges& ranges) const {
+    products.add_rows(sums, tile_stride<float>(dim), weights, rows, dim, ranges);
+  }
+
+ private:
+  void score(float* scores, const BF16* rows, const BF16* columns, int64_t dim, float factor,
+             const PairRanges& ranges) const {
+    products.score(scores, rows, row_stride(dim), columns, pair_panel_values(padded_columns<BF16>(dim)),
+                   align_up(dim, 2), factor, ranges);
+  }
+  void pack_down(BF16* to, const Rows& from, int64_t depths) const {
+    pack_pairs_down(to, static_cast<const BF16*>(from.data) + from.offset, from.stride, from.count, from.dim,
+                    depths);
+  }
+};
+
+}  // namespace strata::cpu::attention::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

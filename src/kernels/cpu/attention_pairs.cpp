@@ -1,0 +1,26 @@
+#include "kernels/cpu/attention_pairs.h"
+
+#include <cstring>
+
+#define STRATA_BF16_INCLUDE "kernels/cpu/attention_pairs-inl.h"
+#include "kernels/cpu/for_each_bf16_target.h"
+
+namespace strata::cpu::attention {
+
+const PairProducts* native_pair_products() {
+#if STRATA_HAS_BF16_NATIVE
+  if (detail::has_bf16_pairs()) return &bf16_native::attention_pairs::kProducts;
+#endif
+  return nullptr;
+}
+
+const PairProducts& model_pair_products() {
+  return bf16_model::attention_pairs::kProducts;
+}
+
+const PairProducts& pair_products() {
+  const PairProducts* const native = native_pair_products();
+  return native != nullptr ? *native : model_pair_products();
+}
+
+}  // namespace strata::cpu::attention

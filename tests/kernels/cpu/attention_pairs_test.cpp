@@ -1,0 +1,156 @@
+// Attention by products of bf16 pairs: how far it is from the exact result, and that the instruction and the
+// model of it give the same bits. What it computes at all shapes is in attention_test.cpp.
+#include "kernels/cpu/attention_pairs.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <limits>
+#include <vector>
+
+#include "kernels/cpu/attention_testing.h"
+
+namespace strata::cpu {
+namespace {
+
+using namespace attention_testing;
+
+// Relative errors in the 2-norm.
+struct Errors {
+  double out, dq, dk, dv;
+};
+
+double error(const std::vector<double>& found, const std::vector<double>& exact) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    difference += (found[i] - exact[i]) * (found[i] - exact[i]);
+    size += exact[i] * exact[i];
+  }
+  return std::sqrt(difference / size);
+}
+
+Errors errors_of(const Case& c) {
+  Problem p(c);
+  EXPECT_TRUE(p.plan().pairs);
+  p.forward();
+  p.backward();
+  const Reference exact(p);
+  const AttentionShape& s = p.shape;
+  const int64_t query = s.heads * s.head_dim, key = s.kv_heads * s.head_dim;
+  const auto of_keys = [&](int64_t first, int64_t columns) {
+    return dense(p.dkv, s.dtype, first, s.batch, s.kv_batch_stride, s.kv_len, s.k_stride, columns);
+  };
+  return {error(dense(p.out, s.dtype, 0, s.batch, s.q_len * s.out_stride, s.q_len, s.out_stride,
+                      s.heads * s.value_dim),
+                exact.out),
+          error(dense(p.dq, s.dtype, 0, s.batch, s.q_len * s.q_stride, s.q_len, s.q_stride, query), exact.dq),
+          error(of_keys(p.k_first, key), exact.dk),
+          error(of_keys(p.v_first, s.kv_heads * s.value_dim), exact.dv)};
+}
+
+// The greatest errors of torch 2.11 at the same shapes, of numbers drawn alike
+// (tools/golden/attention_errors.py): of scaled_dot_product_attention, which transformers calls, where it
+// computes in bf16; of values that are narrower than keys, for which it goes over to fp32, of transformers'
+// eager_attention_forward.
+TEST(AttentionPairs, ErrorsAreNotAboveTransformers) {
+  struct Known {
+    Case shape;
+    Errors errors;
+  };
+  constexpr DType kBF16 = DType::kBF16;
+  for (const Known& known :
+       {Known{{"dim_64", 2, 256, 256, 4, 2, 64}, {1.97e-3, 2.59e-3, 4.04e-3, 4.08e-3}},
+        Known{{"dim_128", 1, 385, 385, 2, 1, 128}, {2.01e-3, 2.57e-3, 4.80e-3, 4.88e-3}},
+        Known{{"dim_20", 2, 150, 150, 4, 2, 20}, {1.94e-3, 2.75e-3, 4.41e-3, 4.35e-3}},
+        Known{{"full", 2, 210, 210, 4, 2, 64, false}, {2.22e-3, 2.42e-3, 3.76e-3, 3.76e-3}},
+        Known{{"cross", 1, 97, 210, 4, 2, 24, false}, {2.25e-3, 2.54e-3, 3.79e-3, 3.95e-3}},
+        Known{{"narrow_values", 1, 210, 210, 3, 3, 192, true, 0, 0, kBF16, false, 128},
+              {4.28e-3, 4.99e-3, 5.00e-3, 4.40e-3}}}) {
+    Case shape = known.shape;
+    shape.dtype = kBF16;
+    shape.pairs = true;
+    const Errors found = errors_of(shape);
+    EXPECT_LE(found.out, known.errors.out) << shape.name;
+    EXPECT_LE(found.dq, known.errors.dq) << shape.name;
+    EXPECT_LE(found.dk, known.errors.dk) << shape.name;
+    EXPECT_LE(found.dv, known.errors.dv) << shape.name;
+  }
+}
+
+// Operands of the products, and what these make of them.
+struct Products {
+  static constexpr int64_t kDim = 80, kStride = 112;  // a panel of one vector at the end
+  std::vector<BF16> rows, panels;
+  std::vector<float> weights, factors;
+
+  Products()
+      : rows(attention::kRows * kStride),
+        panels(attention::kKeys * 128),
+        weights(attention::kRows * attention::kScoreStride),
+        factors(attention::kRows) {
+    std::vector<float> values(panels.size());
+    const auto draw = [&](auto& to, uint32_t stream) {
+      fill_normal(values.data(), static_cast<int64_t>(to.size()), 1.0f, RandomKey{3, stream});
+      for (size_t i = 0; i < to.size(); ++i) to[i] = std::decay_t<decltype(to[i])>(values[i]);
+    };
+    draw(rows, 1);
+    draw(panels, 2);
+    draw(weights, 3);
+    draw(factors, 4);
+  }
+  std::vector<std::vector<float>> by(const attention::PairProducts& products) const {
+    using namespace attention;
+    int64_t lo[kRows], hi[kRows];
+    for (int64_t r = 0; r < kRows; ++r) lo[r] = 3 + r, hi[r] = 100 + r;
+    const PairRanges ranges(lo, hi, 0, kKeys);
+    const PairRowRanges row_ranges(lo, hi, kRows, 0, kKeys);
+    std::vector<float> scores(weights.size()), start(weights), scaled(weights), down(kKeys * kStride);
+    products.score(scores.data(), rows.data(), kStride, panels.data(), pair_panel_values(kDim), kDim, 0.3f,
+                   ranges);
+    products.add_values(start.data(), kStride, weights.data(), panels.data(), kDim, ranges, nullptr);
+    products.add_values(scaled.data(), kStride, weights.data(), panels.data(), kDim, ranges, factors.data());
+    products.add_rows(down.data(), kStride, weights.data(), panels.data(), kDim, row_ranges);
+    return {scores, start, scaled, down};
+  }
+};
+
+TEST(AttentionPairs, InstructionAndModelGiveTheSameBits) {
+  const attention::PairProducts* const native = attention::native_pair_products();
+  if (native == nullptr) GTEST_SKIP() << "This processor has no VDPBF16PS";
+  const Products operands;
+  const auto found = operands.by(*native), modelled = operands.by(attention::model_pair_products());
+  for (size_t i = 0; i < found.size(); ++i) {
+    for (size_t j = 0; j < found[i].size(); ++j)
+      ASSERT_EQ(std::bit_cast<uint32_t>(found[i][j]), std::bit_cast<uint32_t>(modelled[i][j]))
+          << i << " " << j;
+  }
+}
+
+// What is widened elsewhere: fp32 operands, processors without the instruction, and few rows against a cache.
+TEST(AttentionPairs, ArePlannedWhereTheProcessorHasThem) {
+  Case c{"", 1, 60, 60, 2, 1, 8};
+  EXPECT_FALSE(Problem(c).plan().pairs);
+  c.pairs = true;
+  EXPECT_FALSE(Problem(c).plan().pairs);
+  c.dtype = DType::kBF16;
+  EXPECT_TRUE(Problem(c).plan().pairs);
+  c.pairs = false;
+  EXPECT_FALSE(Problem(c).plan().pairs);
+}
+
+TEST(AttentionPairs, NaNComesThrough) {
+  Case c{"", 1, 90, 90, 2, 1, 16};
+  c.dtype = DType::kBF16;
+  c.pairs = true;
+  Problem p(c);
+  reinterpret_cast<BF16*>(p.q.data())[3] = BF16(std::numeric_limits<float>::quiet_NaN());
+  p.forward();
+  p.backward();
+  EXPECT_TRUE(std::isnan(at(p.out, c.dtype, 0)));
+  EXPECT_TRUE(std::isnan(p.lse[0]));
+  EXPECT_TRUE(std::isnan(at(p.dq, c.dtype, 0)));
+  EXPECT_TRUE(std::isnan(at(p.dkv, c.dtype, 0)));
+}
+
+}  // namespace
+}  // namespace strata::cpu
