@@ -1,8 +1,7 @@
-// Attention against the single-precision GEMM peak of the same threads, measured in the same process.
+// Attention against the matrix products of the same element type and threads, measured in the same process.
 // Counters: GFLOP/s (causal by half), `of_peak`; for decoding GB/s, `of_read` the share of a plain read's
 // bandwidth.
 #include <benchmark/benchmark.h>
-#include <dnnl.h>
 
 #include <algorithm>
 #include <chrono>
@@ -42,18 +41,10 @@ Seconds seconds_of(FunctionRef<void()> work) {
           processor_seconds() - cpu};
 }
 
-constexpr int64_t kPeakSize = 1024;
-constexpr double kPeakFlops = 2.0 * kPeakSize * kPeakSize * kPeakSize;
-
-// A product of 1024³, the best of a few.
-Seconds gemm_seconds() {
-  constexpr int64_t n = kPeakSize;
-  static std::vector<float> a(n * n, 1.0f), b(n * n, 1.0f), c(n * n);
+// The fastest matrix product of the element type, the best of a few.
+Seconds gemm_seconds(const PeakGemm& gemm) {
   Seconds best;
-  for (int i = 0; i < 4; ++i) {
-    best.keep_less(seconds_of(
-        [&] { dnnl_sgemm('N', 'N', n, n, n, 1.0f, a.data(), n, b.data(), n, 0.0f, c.data(), n); }));
-  }
+  for (int i = 0; i < 4; ++i) best.keep_less(seconds_of([&] { gemm.run(); }));
   return best;
 }
 
@@ -164,17 +155,18 @@ struct Setting {
 
 // Alternates with the peak, so that both see the same neighbours; the best of each counts.
 void run(benchmark::State& state, FunctionRef<void()> work, double flops) {
+  const PeakGemm gemm = peak_gemm(state.range(5) != 0 ? DType::kBF16 : DType::kF32);
   Seconds best, peak;
   for (auto _ : state) {
     best.keep_less(seconds_of(work));
     state.PauseTiming();
-    peak.keep_less(gemm_seconds());
+    peak.keep_less(gemm_seconds(gemm));
     state.ResumeTiming();
   }
   state.counters["GFLOP/s"] = flops / best.wall * 1e-9;
-  state.counters["peak"] = kPeakFlops / peak.wall * 1e-9;
-  state.counters["of_peak"] = flops / best.wall / (kPeakFlops / peak.wall);
-  state.counters["of_peak_cpu"] = flops / best.cpu / (kPeakFlops / peak.cpu);
+  state.counters["peak"] = gemm.flops / peak.wall * 1e-9;
+  state.counters["of_peak"] = flops / best.wall / (gemm.flops / peak.wall);
+  state.counters["of_peak_cpu"] = flops / best.cpu / (gemm.flops / peak.cpu);
 }
 
 // Arguments: batch, tokens, heads, key–value heads, head_dim, bf16.
@@ -233,6 +225,8 @@ void shapes(benchmark::internal::Benchmark* b) {
   b->Args({2, 2048, 8, 4, 64, 0});
   b->Args({2, 2048, 8, 4, 128, 0});
   b->Args({8, 512, 8, 4, 64, 1});
+  b->Args({2, 2048, 8, 4, 64, 1});
+  b->Args({2, 2048, 8, 4, 128, 1});
   b->Iterations(8)->UseRealTime()->Unit(benchmark::kMillisecond);
 }
 BENCHMARK(forward)->Apply(shapes);

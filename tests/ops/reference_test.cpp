@@ -50,6 +50,7 @@ TEST_P(Reference, GivesWhatTheFastKernelGives) {
 TEST(BF16Pairs, OfAttentionGiveWhatTheReferenceGives) {
   hardware::DeviceSpec device = one_thread();
   device.isa.avx512_bf16 = true;
+  device.isa.amx = false;
   for (const OpCase& one : op_cases()) {
     const std::string_view op = one.op->name;
     if (op.find("attention") == op.npos || op == "cached_latent_attention") continue;

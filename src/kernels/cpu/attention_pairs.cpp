@@ -9,9 +9,10 @@ namespace strata::cpu::attention {
 
 const PairProducts* native_pair_products() {
 #if STRATA_HAS_BF16_NATIVE
-  if (detail::has_bf16_pairs()) return &bf16_native::attention_pairs::kProducts;
-#endif
+  return &bf16_native::attention_pairs::kProducts;
+#else
   return nullptr;
+#endif
 }
 
 const PairProducts& model_pair_products() {
@@ -19,8 +20,7 @@ const PairProducts& model_pair_products() {
 }
 
 const PairProducts& pair_products() {
-  const PairProducts* const native = native_pair_products();
-  return native != nullptr ? *native : model_pair_products();
+  return detail::has_bf16_pairs() ? *native_pair_products() : model_pair_products();
 }
 
 }  // namespace strata::cpu::attention

@@ -41,7 +41,7 @@ struct PairProducts {
 
 // By the processor's instruction where it has it, else by the model with the same bits.
 const PairProducts& pair_products();
-// The one or the other; null where this processor has no VDPBF16PS.
+// The one or the other. There is no native one but for x86.
 const PairProducts* native_pair_products();
 const PairProducts& model_pair_products();
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cpu/attention_testing.h"
+#include "kernels/cpu/bf16_emulator.h"
 
 namespace strata::cpu {
 namespace {
@@ -116,7 +117,9 @@ struct Products {
 
 TEST(AttentionPairs, InstructionAndModelGiveTheSameBits) {
   const attention::PairProducts* const native = attention::native_pair_products();
-  if (native == nullptr) GTEST_SKIP() << "This processor has no VDPBF16PS";
+  if (native == nullptr || !testing::EmulatedBf16Pairs::is_possible())
+    GTEST_SKIP() << "This processor has no AVX-512";
+  const testing::EmulatedBf16Pairs emulated;
   const Products operands;
   const auto found = operands.by(*native), modelled = operands.by(attention::model_pair_products());
   for (size_t i = 0; i < found.size(); ++i) {

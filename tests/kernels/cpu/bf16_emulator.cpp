@@ -1,6 +1,7 @@
 #include "kernels/cpu/bf16_emulator.h"
 
 #include "kernels/cpu/bf16_dot.h"
+#include "tensor/dtype.h"
 
 #if STRATA_HAS_BF16_NATIVE && defined(__linux__)
 
@@ -85,10 +86,17 @@ float fused(float sum, uint32_t a, uint32_t b) {
   return flushed(std::bit_cast<uint32_t>(next));
 }
 
-// EVEX.512.F3.0F38.W0 52 /r without a mask; false: it is another instruction.
+uint16_t rounded(uint32_t bits) {
+  return BF16(flushed(bits)).bits;
+}
+
+// EVEX.512.F3.0F38.W0 52 /r (VDPBF16PS) and EVEX.512.F2.0F38.W0 72 /r (VCVTNE2PS2BF16) without a mask; false:
+// it is another instruction.
 bool emulate(Frame frame) {
   const auto* const code = reinterpret_cast<const uint8_t*>(frame.next());
-  if (code[0] != 0x62 || (code[1] & 0x0f) != 2 || (code[2] & 0x87) != 0x06 || code[4] != 0x52) return false;
+  if (code[0] != 0x62 || (code[1] & 0x0f) != 2) return false;
+  const bool rounds = (code[2] & 0x87) == 0x07 && code[4] == 0x72;
+  if (!rounds && ((code[2] & 0x87) != 0x06 || code[4] != 0x52)) return false;
   const uint8_t p0 = static_cast<uint8_t>(~code[1]), p1 = code[2], p2 = code[3], modrm = code[5];
   const bool same_for_all = (p2 & 0x10) != 0;
   if ((p2 & 0x60) != 0x40 || (p2 & 0x87) != 0) return false;  // 512 bits, all lanes
@@ -133,15 +141,24 @@ bool emulate(Frame frame) {
       std::memcpy(second, memory, 64);
     }
   }
-  uint32_t pairs[16];
-  float sums[16];
-  frame.load(pairs, first);
-  frame.load(sums, to);
-  for (int i = 0; i < 16; ++i) {
-    const float high = fused(sums[i], pairs[i] & 0xffff0000u, second[i] & 0xffff0000u);
-    sums[i] = fused(high, pairs[i] << 16, second[i] << 16);
+  uint32_t words[16];
+  frame.load(words, first);
+  if (rounds) {
+    uint16_t halves[32];
+    for (int i = 0; i < 16; ++i) {
+      halves[i] = rounded(second[i]);
+      halves[16 + i] = rounded(words[i]);
+    }
+    frame.store(to, halves);
+  } else {
+    float sums[16];
+    frame.load(sums, to);
+    for (int i = 0; i < 16; ++i) {
+      const float high = fused(sums[i], words[i] & 0xffff0000u, second[i] & 0xffff0000u);
+      sums[i] = fused(high, words[i] << 16, second[i] << 16);
+    }
+    frame.store(to, sums);
   }
-  frame.store(to, sums);
   frame.next() += size;
   return true;
 }
