@@ -87,6 +87,8 @@ void add_products(std::vector<OpCase>& cases, Sizes s, bool offsets) {
   }
   const Operand x = act({s.tokens, s.inputs}), h = act({slots, s.inputs});
   const Operand y = act({s.tokens, s.outputs}), y_of_slots = act({slots, s.outputs});
+  const Operand bias = f32({s.experts * s.outputs});
+  const Operand weights = offsets ? f32({slots}) : f32({s.tokens, s.k});
   for (const bool dropped : {false, true}) {
     if (dropped && offsets) break;
     if (dropped) ids = ids_with_dropped(s);
@@ -99,15 +101,14 @@ void add_products(std::vector<OpCase>& cases, Sizes s, bool offsets) {
     row("experts_out", ops::kExpertsOut, {h, ids, w, begins});
     row("experts_out_grad_input", ops::kExpertsOutGradInput, {y, ids, w, begins});
     row("experts_out_grad_weight", ops::kExpertsOutGradWeight, {y, h, ids, begins});
+    row("expert_bias", ops::kExpertBias, {y_of_slots, ids, absent(), bias, begins});
+    row("expert_bias_weighted", ops::kExpertBias, {y, ids, weights, bias, begins});
+    row("expert_bias_grad", ops::kExpertBiasGrad, {y_of_slots, ids, absent(), begins});
+    row("expert_bias_grad_weighted", ops::kExpertBiasGrad, {y, ids, weights, begins});
+    row("expert_bias_grad_weights", ops::kExpertBiasGradWeights, {y, ids, bias, begins});
   }
-  ids = ids_of(s);
   if (offsets) return;
-  const Operand bias = f32({s.experts * s.outputs}), weights = f32({s.tokens, s.k});
-  cases.push_back(s.row("expert_bias", ops::kExpertBias, {y_of_slots, ids, absent(), bias}, attrs));
-  cases.push_back(s.row("expert_bias_weighted", ops::kExpertBias, {y, ids, weights, bias}, attrs));
-  cases.push_back(s.row("expert_bias_grad", ops::kExpertBiasGrad, {y_of_slots, ids, absent()}, attrs));
-  cases.push_back(s.row("expert_bias_grad_weighted", ops::kExpertBiasGrad, {y, ids, weights}, attrs));
-  cases.push_back(s.row("expert_bias_grad_weights", ops::kExpertBiasGradWeights, {y, ids, bias}, attrs));
+  ids = ids_of(s);
   cases.push_back(s.row("expert_counts", ops::kExpertCounts, {ids, absent()}, attrs, {}));
   const Operand counts{.dtype = DType::kI64, .shape = {s.experts}, .content = [](int64_t e) {
                          return static_cast<double>(64 * (e * 1000 % 77));

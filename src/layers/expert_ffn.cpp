@@ -36,36 +36,53 @@ ExpertWeights expert_weights(Graph& graph, const MoeSpec& spec, const ExpertShap
     return graph.add_parameter(prefix + name, role, of_all, {Init::Kind::kNormal}, {},
                                std::vector<int64_t>(static_cast<size_t>(matrices), rows));
   };
-  const auto bias = [&](const char* name, int64_t columns) {
-    return spec.biases ? graph.add_parameter(prefix + name, ParameterRole::kExpertBias,
-                                             {shape.experts * columns}, {Init::Kind::kZeros})
-                       : kNone;
+  const auto bias = [&](const char* name, int64_t parts_of_each, int64_t columns) {
+    if (!spec.biases) return kNone;
+    const int64_t count = shape.experts * parts_of_each;
+    return graph.add_parameter(prefix + name, ParameterRole::kExpertBias, {count * columns},
+                               {Init::Kind::kZeros}, {},
+                               std::vector<int64_t>(static_cast<size_t>(count), columns));
   };
   ExpertWeights weights;
   weights.up = add("up.weight", ParameterRole::kExpertIn, {shape.experts * gate_up, width},
                    parts * shape.experts, shape.ffn_width);
-  weights.up_bias = bias("up.bias", gate_up);
+  weights.up_bias = bias("up.bias", parts, shape.ffn_width);
   weights.down = add("down.weight", ParameterRole::kExpertOut, {shape.experts * width, shape.ffn_width},
                      shape.experts, width);
-  weights.down_bias = bias("down.bias", width);
+  weights.down_bias = bias("down.bias", 1, width);
   return weights;
 }
 
-// What `count` experts make of tokens, or of rows that other ranks have sent.
+// What `count` experts make of tokens, or of rows that other ranks have sent. `terms`: ranks that give a term
+// of the result each.
 ValueId experts(Graph& graph, const MoeSpec& spec, int64_t count, const ExpertWeights& weights,
-                const ops::ExpertInputs& in) {
+                const ops::ExpertInputs& in, int64_t terms = 1) {
   ValueId gate_up = ops::experts_in(graph, in.rows, in.ids, weights.up, count, in.offsets);
   // A token's weight of an expert passes through its products, which are linear: there are fewer numbers to
   // multiply between them, and what the expert gives need not be kept.
   if (spec.weighs_input) gate_up = ops::scale_rows(graph, gate_up, in.weights);
-  if (spec.biases) gate_up = ops::add_expert_bias(graph, gate_up, in.ids, kNone, weights.up_bias, count);
+  if (spec.biases) {
+    gate_up = ops::add_expert_bias(graph, gate_up, in.ids, kNone, weights.up_bias, count, in.offsets);
+  }
   ValueId hidden = spec.clamp.limit > 0 ? ops::clamped_gated(graph, gate_up, spec.clamp)
                    : spec.gated         ? ops::gated(graph, gate_up, spec.activation)
                                         : ops::activation(graph, gate_up, spec.activation);
   if (!spec.weighs_input && in.weights != kNone) hidden = ops::scale_rows(graph, hidden, in.weights);
   const ValueId y = ops::experts_out(graph, hidden, in.ids, weights.down, count, in.offsets);
-  // Behind the last product a token's weights multiply biases by themselves.
-  return spec.biases ? ops::add_expert_bias(graph, y, in.ids, in.weights, weights.down_bias, count) : y;
+  if (!spec.biases) return y;
+  // Behind the last product a token's weights multiply biases by themselves, of which a term has its share.
+  const ValueId of_bias =
+      terms > 1 ? ops::scale(graph, in.weights, 1.0 / static_cast<double>(terms)) : in.weights;
+  return ops::add_expert_bias(graph, y, in.ids, of_bias, weights.down_bias, count, in.offsets);
+}
+
+std::vector<ValueId> list_of(const ExpertWeights& weights) {
+  if (weights.up_bias == kNone) return {weights.up, weights.down};
+  return {weights.up, weights.down, weights.up_bias, weights.down_bias};
+}
+ExpertWeights of_list(const std::vector<ValueId>& list) {
+  if (list.size() == 2) return {.up = list[0], .down = list[1]};
+  return {.up = list[0], .down = list[1], .up_bias = list[2], .down_bias = list[3]};
 }
 
 void place(Graph& graph, ValueId weight, const std::vector<int>& dealt_axes, int tensor_axis,
@@ -88,14 +105,12 @@ ValueId shared_experts(Context& context, const MoeSpec& spec, const ExpertWeight
   const ExpertLayout& layout = context.expert_layout;
   const auto whole = graph::Placement::replicated(), rows = graph::Placement::sharded(0);
   const std::vector<int> axes = axes_of(layout, mesh);
-  if (spec.biases) {
-    throw ConfigError("[parallel.expert] ranks do not share experts with biases ({}) yet; leave it at 1",
-                      spec.name);
-  }
   const int tensor_axis = layout.tensor > 1 ? mesh.axis("tensor") : -1;
-  const std::vector<graph::Placement> on_tensor_axis{rows, graph::Placement::sharded(1)};
-  place(graph, weights.up, axes, tensor_axis, on_tensor_axis[0]);
-  place(graph, weights.down, axes, tensor_axis, on_tensor_axis[1]);
+  const std::vector<ValueId> parameters = list_of(weights);
+  std::vector<graph::Placement> on_tensor_axis{rows, graph::Placement::sharded(1), rows, whole};
+  on_tensor_axis.resize(parameters.size());
+  for (size_t i = 0; i < parameters.size(); ++i)
+    place(graph, parameters[i], axes, tensor_axis, on_tensor_axis[i]);
   ops::Routed to = routed;
   if (tensor_axis >= 0) {
     x = gathered(context, x);
@@ -142,15 +157,12 @@ ValueId shared_experts(Context& context, const MoeSpec& spec, const ExpertWeight
                            .width = spec.hidden_size,
                            .dtype = graph.value(x).dtype,
                            .trains = context.trains_experts};
-  body.parameters = [&](Graph& of_rank) {
-    const ExpertWeights own_weights = expert_weights(of_rank, spec, shape, "");
-    return std::vector{own_weights.up, own_weights.down};
-  };
+  body.parameters = [&](Graph& of_rank) { return list_of(expert_weights(of_rank, spec, shape, "")); };
   body.build = [&](Graph& of_rank, const ops::ExpertInputs& in) {
-    return experts(of_rank, spec, shape.experts, {in.parameters[0], in.parameters[1]}, in);
+    return experts(of_rank, spec, shape.experts, of_list(in.parameters), in, layout.tensor);
   };
   attrs.body = ops::make_expert_body(body);
-  const auto made = ops::expert_parallel(graph, x, to.ids, to.weights, {weights.up, weights.down}, attrs);
+  const auto made = ops::expert_parallel(graph, x, to.ids, to.weights, parameters, attrs);
   if (context.trains_experts) {
     context.expert_tokens.push_back(step_metric(context, spec.name + ".expert_rounds", DType::kI64, 1));
     ops::count_rounds(graph, made.end, context.expert_tokens.back());

@@ -257,8 +257,7 @@ Cost cost_grad_weight(const NodeView& view) {
 struct Along {
   Placement tokens = kS0, ids = kS0;
   std::vector<Placement> parameters;
-  bool adds_up = false;  // gradients of parameters are terms of a sum there
-  bool is_term = false;  // and so is the result
+  bool is_term = false;  // the result is a term of a sum there
 };
 Along along(const NodeView& view, int axis) {
   const auto& attrs = attrs_of(view);
@@ -266,10 +265,9 @@ Along along(const NodeView& view, int axis) {
   const auto has = [axis](const std::vector<int>& axes) {
     return std::find(axes.begin(), axes.end(), axis) != axes.end();
   };
-  if (axis == attrs.tensor_axis) return {kR, kR, attrs.on_tensor_axis, false, true};
-  if (has(attrs.summed_axes)) return {kR, kP, std::vector(count, kS0), false, true};
-  const bool shares = has(attrs.axes);
-  return {kS0, kS0, std::vector(count, shares ? kS0 : kR), !shares, false};
+  if (axis == attrs.tensor_axis) return {kR, kR, attrs.on_tensor_axis, true};
+  if (has(attrs.summed_axes)) return {kR, kP, std::vector(count, kS0), true};
+  return {kS0, kS0, std::vector(count, has(attrs.axes) ? kS0 : kR), false};
 }
 
 std::vector<PlacementOption> placements_forward(const NodeView& view, int axis) {
@@ -302,7 +300,9 @@ std::vector<PlacementOption> placements_grad_input(const NodeView& view, int axi
 std::vector<PlacementOption> placements_grad_weight(const NodeView& view, int axis) {
   const Along lies = along(view, axis);
   PlacementOption option = gradient_option(view, lies);
-  option.outputs = lies.adds_up ? std::vector(lies.parameters.size(), kP) : lies.parameters;
+  // What all ranks have whole each gives a term of.
+  for (const Placement parameter : lies.parameters)
+    option.outputs.push_back(parameter == kR ? kP : parameter);
   return {option};
 }
 

@@ -12,15 +12,6 @@ constexpr int kOffsets = ExpertsIn::kOffsets;  // of all products
 static_assert(kOffsets == ExpertsOut::kOffsets && kOffsets == ExpertsGradInput::kOffsets &&
               kOffsets == ExpertsGradWeight::kOffsets);
 
-void require_ids(const NodeView& view, int ids) {
-  require(view, view.in(ids).dtype == DType::kI32 && view.in(ids).shape.rank() == 2, "ids must be i32[N, k]");
-  if (!view.has(kOffsets)) return;
-  const Value& offsets = view.in(kOffsets);
-  require(view, offsets.dtype == DType::kI32 && offsets.shape.rank() == 1 && offsets.shape[0] > 0,
-          "offsets must be i32[N + 1]");
-  require(view, view.in(ids).shape[1] == 1, "beside offsets ids must be i32[S, 1]");
-}
-
 // Rows of one expert's matrix.
 int64_t outputs_of(const NodeView& view, int weight) {
   const int64_t experts = view.attrs<ExpertsAttrs>().experts;
@@ -55,10 +46,11 @@ std::vector<int64_t> segments_of(const NodeView& view, int weight) {
 
 std::vector<ValueSpec> infer_in(const NodeView& view) {
   using Op = ExpertsIn;
-  require_ids(view, Op::kIds);
+  require_slots(view, Op::kIds, kOffsets);
   const Value& x = view.in(Op::kX);
   const int64_t outputs = outputs_of(view, Op::kWeight);
-  require(view, x.shape.rank() == 2 && x.shape[0] == tokens_of(view, Op::kIds), "x must have a row a token");
+  require(view, x.shape.rank() == 2 && x.shape[0] == tokens_of(view, Op::kIds, kOffsets),
+          "x must have a row a token");
   require(view, x.shape[1] == view.in(Op::kWeight).shape[1],
           "the last axis of x must equal the last axis of the weight");
   return {{"y", x.dtype, {slots_of(view, Op::kIds), outputs}, segments_of(view, Op::kWeight)}};
@@ -66,13 +58,13 @@ std::vector<ValueSpec> infer_in(const NodeView& view) {
 
 std::vector<ValueSpec> infer_out(const NodeView& view) {
   using Op = ExpertsOut;
-  require_ids(view, Op::kIds);
+  require_slots(view, Op::kIds, kOffsets);
   const Value& h = view.in(Op::kH);
   const int64_t outputs = outputs_of(view, Op::kWeight);
   require(view, h.shape.rank() == 2 && h.shape[0] == slots_of(view, Op::kIds), "h must have a row a slot");
   require(view, h.shape[1] == view.in(Op::kWeight).shape[1],
           "the last axis of h must equal the last axis of the weight");
-  return {{"y", h.dtype, {tokens_of(view, Op::kIds), outputs}}};
+  return {{"y", h.dtype, {tokens_of(view, Op::kIds, kOffsets), outputs}}};
 }
 
 // `rows`: of dy, and of dx.
@@ -85,14 +77,14 @@ std::vector<ValueSpec> infer_grad_input(const NodeView& view, int64_t rows, int6
 }
 
 std::vector<ValueSpec> infer_in_grad_input(const NodeView& view) {
-  require_ids(view, ExpertsGradInput::kIds);
+  require_slots(view, ExpertsGradInput::kIds, kOffsets);
   return infer_grad_input(view, slots_of(view, ExpertsGradInput::kIds),
-                          tokens_of(view, ExpertsGradInput::kIds));
+                          tokens_of(view, ExpertsGradInput::kIds, kOffsets));
 }
 
 std::vector<ValueSpec> infer_out_grad_input(const NodeView& view) {
-  require_ids(view, ExpertsGradInput::kIds);
-  return infer_grad_input(view, tokens_of(view, ExpertsGradInput::kIds),
+  require_slots(view, ExpertsGradInput::kIds, kOffsets);
+  return infer_grad_input(view, tokens_of(view, ExpertsGradInput::kIds, kOffsets),
                           slots_of(view, ExpertsGradInput::kIds));
 }
 
@@ -106,14 +98,14 @@ std::vector<ValueSpec> infer_grad_weight(const NodeView& view, int64_t rows_of_d
 }
 
 std::vector<ValueSpec> infer_in_grad_weight(const NodeView& view) {
-  require_ids(view, ExpertsGradWeight::kIds);
+  require_slots(view, ExpertsGradWeight::kIds, kOffsets);
   return infer_grad_weight(view, slots_of(view, ExpertsGradWeight::kIds),
-                           tokens_of(view, ExpertsGradWeight::kIds));
+                           tokens_of(view, ExpertsGradWeight::kIds, kOffsets));
 }
 
 std::vector<ValueSpec> infer_out_grad_weight(const NodeView& view) {
-  require_ids(view, ExpertsGradWeight::kIds);
-  return infer_grad_weight(view, tokens_of(view, ExpertsGradWeight::kIds),
+  require_slots(view, ExpertsGradWeight::kIds, kOffsets);
+  return infer_grad_weight(view, tokens_of(view, ExpertsGradWeight::kIds, kOffsets),
                            slots_of(view, ExpertsGradWeight::kIds));
 }
 
@@ -192,8 +184,17 @@ const OpDef kExpertsOutGradWeight{"experts_out_grad_weight", "experts_weight", i
 const OpDef kExpertCounts{"expert_counts", "elementwise", infer_counts, cost_counts, placements_counts};
 const OpDef kRunningCounts{"running_counts", "elementwise", infer_running, cost_counts, placements_running};
 
-int64_t tokens_of(const NodeView& view, int ids) {
-  return view.has(kOffsets) ? view.in(kOffsets).shape[0] - 1 : view.in(ids).shape[0];
+void require_slots(const NodeView& view, int ids, int offsets) {
+  require(view, view.in(ids).dtype == DType::kI32 && view.in(ids).shape.rank() == 2, "ids must be i32[N, k]");
+  if (!view.has(offsets)) return;
+  const Value& begins = view.in(offsets);
+  require(view, begins.dtype == DType::kI32 && begins.shape.rank() == 1 && begins.shape[0] > 0,
+          "offsets must be i32[N + 1]");
+  require(view, view.in(ids).shape[1] == 1, "beside offsets ids must be i32[S, 1]");
+}
+
+int64_t tokens_of(const NodeView& view, int ids, int offsets) {
+  return view.has(offsets) ? view.in(offsets).shape[0] - 1 : view.in(ids).shape[0];
 }
 
 ValueId experts_in(Graph& graph, ValueId x, ValueId ids, ValueId weight, int64_t experts, ValueId offsets) {

@@ -27,8 +27,10 @@ graph::ValueId experts_in(graph::Graph& graph, graph::ValueId x, graph::ValueId 
 graph::ValueId experts_out(graph::Graph& graph, graph::ValueId h, graph::ValueId ids, graph::ValueId weight,
                            int64_t experts, graph::ValueId offsets = graph::kNone);
 
+// Checks ids and offsets of a node.
+void require_slots(const graph::NodeView& view, int ids, int offsets);
 // N, of a node with these operands.
-int64_t tokens_of(const graph::NodeView& view, int ids);
+int64_t tokens_of(const graph::NodeView& view, int ids, int offsets);
 
 struct ExpertsIn {
   enum In : int { kX, kIds, kWeight, kOffsets };
@@ -57,25 +59,26 @@ extern const graph::OpDef
     kExpertsOutGradWeight;  // (dy[N, O], h[N · k, K], ids, offsets?) → accumulates grad[E · O, K]
 
 // Biases of experts, b[E · C], one behind the other. Without weights x has a row a slot: y = x + the bias of
-// the slot's expert. With weights f32[N, k] x has a row a token: y = x + the sum over its slots of weight ·
-// bias.
+// the slot's expert. With weights f32[N, k], beside offsets f32[S], x has a row a token: y = x + the sum over
+// its slots of weight · bias. A slot that goes nowhere, or that no token has, adds nothing.
 graph::ValueId add_expert_bias(graph::Graph& graph, graph::ValueId x, graph::ValueId ids,
-                               graph::ValueId weights, graph::ValueId bias, int64_t experts);
+                               graph::ValueId weights, graph::ValueId bias, int64_t experts,
+                               graph::ValueId offsets = graph::kNone);
 struct ExpertBias {
-  enum In : int { kX, kIds, kWeights, kBias };
+  enum In : int { kX, kIds, kWeights, kBias, kOffsets };
   enum Out : int { kY };
 };
 struct ExpertBiasGrad {
-  enum In : int { kDy, kIds, kWeights };
+  enum In : int { kDy, kIds, kWeights, kOffsets };
   enum Out : int { kDbias };
 };
 struct ExpertBiasGradWeights {
-  enum In : int { kDy, kIds, kBias };
+  enum In : int { kDy, kIds, kBias, kOffsets };
   enum Out : int { kDweights };
 };
-extern const graph::OpDef kExpertBias;             // (x, ids, weights?, b) → y
-extern const graph::OpDef kExpertBiasGrad;         // (dy, ids, weights?) → accumulates into grad[E · C]
-extern const graph::OpDef kExpertBiasGradWeights;  // (dy[N, C], ids, b) → dweights
+extern const graph::OpDef kExpertBias;      // (x, ids, weights?, b, offsets?) → y
+extern const graph::OpDef kExpertBiasGrad;  // (dy, ids, weights?, offsets?) → accumulates grad[E · C]
+extern const graph::OpDef kExpertBiasGradWeights;  // (dy[N, C], ids, b, offsets?) → dweights
 
 // counts i64[E]: slots that went to each expert, an accumulator over a step. With targets i32[N] those of
 // tokens that have one: rows that only fill a batch up have none, and must not move what balances experts.

@@ -98,6 +98,13 @@ struct Making {
   double capacity_factor = 0;
 };
 
+std::vector<Layout> named(const std::vector<Layout>& all, std::initializer_list<std::string_view> names) {
+  std::vector<Layout> found;
+  for (const Layout& layout : all)
+    if (std::find(names.begin(), names.end(), layout.name) != names.end()) found.push_back(layout);
+  return found;
+}
+
 class OnAMesh : public testing::TestWithParam<std::tuple<const char*, Layout, Making>> {
  protected:
   static CompileOptions options_for(const std::string& preset, const Making& making) {
@@ -123,12 +130,14 @@ class OnAMesh : public testing::TestWithParam<std::tuple<const char*, Layout, Ma
     // targets.
     const bool masks = options.model.experts.balance != layers::MoeSpec::Balance::kGlobal;
     return MeshRanks(compile({request_for(options.model, options.mesh.batch_ranks())}, options), 3,
-                     [masks](Executor& executor, const graph::Coordinates& at) {
+                     [&options, masks](Executor& executor, const graph::Coordinates& at) {
                        fill_batch(executor, at, masks);
                        // A large eps: a first update of AdamW is else the gradient's sign, and rounding
                        // decides those of gradients near zero.
                        write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f, .eps = 1e-2f});
                        executor.run_script(0);
+                       // Biases of experts begin as zeros.
+                       if (options.model.experts.biases) executor.run_script(0);
                      });
   }
 };
@@ -216,6 +225,16 @@ INSTANTIATE_TEST_SUITE_P(SharedExperts, OnAMesh,
                                           testing::ValuesIn(expert_layouts()),
                                           testing::Values(kPlain, kSplit)),
                          name_of_case);
+INSTANTIATE_TEST_SUITE_P(
+    SharedExpertsWithBiases, OnAMesh,
+    testing::Combine(testing::Values("gpt-oss-20b"),
+                     testing::ValuesIn(named(expert_layouts(),
+                                             {"shard2", "shard2_in_rounds", "tensor2_whole_rows",
+                                              "shard2_expert_tensor2", "shard2_expert_tensor2_whole_rows",
+                                              "zero3_shard2_over_tensor2_in_rounds",
+                                              "nodes_of_2_in_shard4_in_rounds"})),
+                     testing::Values(kPlain)),
+    name_of_case);
 INSTANTIATE_TEST_SUITE_P(SharedExpertsRecomputed, OnAMesh,
                          testing::Combine(testing::Values("moe-30m-a10m"),
                                           testing::ValuesIn(expert_layouts()), testing::Values(kFull)),
@@ -248,29 +267,22 @@ constexpr Making of_router(const char* name, Router router, double capacity_fact
           router,
           capacity_factor};
 }
-std::vector<Layout> layouts_named(std::initializer_list<std::string_view> names) {
-  std::vector<Layout> found;
-  for (const Layout& layout : layouts())
-    if (std::find(names.begin(), names.end(), layout.name) != names.end()) found.push_back(layout);
-  return found;
-}
 INSTANTIATE_TEST_SUITE_P(
     Routers, OnAMesh,
-    testing::Combine(testing::Values("moe-30m-a10m"),
-                     testing::ValuesIn(layouts_named({"tensor2", "tensor2_whole_rows", "shard2", "context2",
-                                                      "zero3_shard2_tensor2", "zero3_replicate2_shard2"})),
-                     testing::Values(of_router("hash", Router::kHash),
-                                     of_router("two_level", Router::kTwoLevel),
-                                     of_router("expert_choice", Router::kExpertChoice),
-                                     of_router("soft", Router::kSoft),
-                                     of_router("capacity", Router::kTopK, 0.6))),
+    testing::Combine(
+        testing::Values("moe-30m-a10m"),
+        testing::ValuesIn(named(layouts(), {"tensor2", "tensor2_whole_rows", "shard2", "context2",
+                                            "zero3_shard2_tensor2", "zero3_replicate2_shard2"})),
+        testing::Values(of_router("hash", Router::kHash), of_router("two_level", Router::kTwoLevel),
+                        of_router("expert_choice", Router::kExpertChoice), of_router("soft", Router::kSoft),
+                        of_router("capacity", Router::kTopK, 0.6))),
     name_of_case);
 // With noise on what routers read, which is drawn for whole sequences.
 INSTANTIATE_TEST_SUITE_P(Switch, OnAMesh,
                          testing::Combine(testing::Values("switch-base-8"),
-                                          testing::ValuesIn(layouts_named({"tensor2", "tensor2_whole_rows",
-                                                                           "shard2", "context2",
-                                                                           "zero3_replicate2_shard2"})),
+                                          testing::ValuesIn(named(layouts(),
+                                                                  {"tensor2", "tensor2_whole_rows", "shard2",
+                                                                   "context2", "zero3_replicate2_shard2"})),
                                           testing::Values(kPlain, kSplit)),
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(Makings, OnAMesh,

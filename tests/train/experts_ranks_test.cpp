@@ -10,6 +10,7 @@ struct Layout {
   const char* name;
   int ranks;
   Sets sets;
+  std::string model = "plain";
 };
 void PrintTo(const Layout& layout, std::ostream* out) {
   *out << layout.name;
@@ -22,11 +23,24 @@ const Sets kModel{"model.family='qwen3-moe'",
                   "moe.aux_coef=0.5",
                   "moe.z_coef=0.1"};
 
+// gpt-oss: experts with biases.
+const Sets kWithBiases{"model.family='gpt-oss'",
+                       "model.override.num_local_experts=8",
+                       "model.override.num_experts_per_tok=2",
+                       "model.override.sliding_window=16",
+                       "optimizer.lr=0.02",
+                       "moe.aux_coef=0.5",
+                       "moe.z_coef=0.1"};
+
+const Sets& model_named(const std::string& name) {
+  return name == "biases" ? kWithBiases : kModel;
+}
+
 class ExpertsOnRanks : public testing::TestWithParam<Layout> {};
 
 TEST_P(ExpertsOnRanks, TrainAsOne) {
-  const Sets model = kModel;
   const Layout& layout = GetParam();
+  const Sets& model = model_named(layout.model);
   const TinyRun tiny;
   tiny.train(model, "one");
   tiny.train_ranks(tiny.config(model + layout.sets, "ranks"), layout.ranks);
@@ -83,10 +97,24 @@ std::string saved(const TinyRun& tiny, const char* run, int step) {
   return read_file(tiny.folder(run) / "checkpoints" / fmt::format("step-{:08}", step) / "model.safetensors");
 }
 
+INSTANTIATE_TEST_SUITE_P(
+    WithBiases, ExpertsOnRanks,
+    testing::Values(Layout{"expert_in_rounds_zero3",
+                           4,
+                           {"parallel.expert=2", "parallel.zero=3", "parallel.expert_capacity=0.6"},
+                           "biases"},
+                    Layout{"expert_tensor",
+                           4,
+                           {"parallel.expert=2", "parallel.tensor=2", "parallel.expert_tensor=2"},
+                           "biases"}),
+    [](const auto& instance) { return std::string(instance.param.name); });
+
 // How much room there is between ranks decides how many rounds there are, and no bit of what is trained.
-TEST(SharedExperts, RoomChangesNoBit) {
+class RoomOfSharedExperts : public testing::TestWithParam<const char*> {};
+TEST_P(RoomOfSharedExperts, ChangesNoBit) {
   const TinyRun tiny;
-  const Sets shared = kModel + Sets{"parallel.expert=4", "parallel.zero=1"};
+  const Sets& model = model_named(GetParam());
+  const Sets shared = model + Sets{"parallel.expert=4", "parallel.zero=1"};
   const auto train = [&](const char* name, const char* room) {
     tiny.train_ranks(tiny.config(shared + Sets{std::string("parallel.expert_capacity=") + room}, name), 4);
     return values_of(tiny.folder(name), "expert_rounds");
@@ -97,6 +125,8 @@ TEST(SharedExperts, RoomChangesNoBit) {
   EXPECT_EQ(values_of(tiny.folder("narrow"), "loss"), values_of(tiny.folder("wide"), "loss"));
   EXPECT_TRUE(saved(tiny, "narrow", 6) == saved(tiny, "wide", 6));
 }
+INSTANTIATE_TEST_SUITE_P(Models, RoomOfSharedExperts, testing::Values("plain", "biases"),
+                         [](const auto& instance) { return std::string(instance.param); });
 
 // Each rank makes its own experts' updates orthogonal.
 TEST(SharedExperts, AreUpdatedByMuon) {
@@ -116,12 +146,14 @@ TEST(SharedExperts, AreUpdatedByMuon) {
 }
 
 // A checkpoint goes on in any layout of experts, with what one rank would have had.
-TEST(SharedExperts, GoOnInOtherLayouts) {
+class CheckpointsOfSharedExperts : public testing::TestWithParam<const char*> {};
+TEST_P(CheckpointsOfSharedExperts, GoOnInOtherLayouts) {
   const TinyRun tiny;
-  tiny.train(kModel, "one");
-  tiny.train_ranks(tiny.config(kModel + Sets{"parallel.expert=4", "parallel.zero=2"}, "run"), 4, 2);
+  const Sets& model = model_named(GetParam());
+  tiny.train(model, "one");
+  tiny.train_ranks(tiny.config(model + Sets{"parallel.expert=4", "parallel.zero=2"}, "run"), 4, 2);
   const auto go_on = [&](int ranks, const Sets& sets, int64_t stop_at) {
-    tiny.train_ranks(tiny.config(kModel + sets, "run"), ranks, stop_at);
+    tiny.train_ranks(tiny.config(model + sets, "run"), ranks, stop_at);
   };
   go_on(4, {"parallel.expert=2", "parallel.tensor=2", "parallel.expert_tensor=2"}, 2);
   go_on(2, {"parallel.expert=2", "parallel.tensor=2", "parallel.zero=0"}, 2);
@@ -130,6 +162,8 @@ TEST(SharedExperts, GoOnInOtherLayouts) {
   ASSERT_EQ(run.size(), one.size());
   for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(run[i], one[i], 1e-4 * one[i]) << "step " << i + 1;
 }
+INSTANTIATE_TEST_SUITE_P(Models, CheckpointsOfSharedExperts, testing::Values("plain", "biases"),
+                         [](const auto& instance) { return std::string(instance.param); });
 
 }  // namespace
 }  // namespace strata::train

@@ -32,7 +32,7 @@ BoundKernel product(const BindRequest& request) {
   const int64_t experts = view.attrs<ops::ExpertsAttrs>().experts;
   return bound_experts(request,
                        {.role = role,
-                        .tokens = ops::tokens_of(view, ops::ExpertsIn::kIds),
+                        .tokens = ops::tokens_of(view, ops::ExpertsIn::kIds, ops::ExpertsIn::kOffsets),
                         .k = ids.shape[1],
                         .slots = view.has(ops::ExpertsIn::kOffsets) ? ids.shape[0] : -1,
                         .experts = experts,
@@ -53,7 +53,7 @@ BoundKernel grad_weight(const BindRequest& request) {
   const graph::Value& ids = view.in(Op::kIds);
   return bound_experts(request,
                        {.role = role,
-                        .tokens = ops::tokens_of(view, Op::kIds),
+                        .tokens = ops::tokens_of(view, Op::kIds, Op::kOffsets),
                         .k = ids.shape[1],
                         .slots = view.has(Op::kOffsets) ? ids.shape[0] : -1,
                         .experts = view.attrs<ops::ExpertsAttrs>().experts,
@@ -121,43 +121,45 @@ BoundKernel shared_experts(const BindRequest& request) {
   return bind_expert_rounds(request, cpu_bindings());
 }
 
-cpu::ExpertBiasShape bias_shape(const BindRequest& request, const graph::Value& rows) {
-  const graph::Value& ids = request.view.in(ops::ExpertBias::kIds);
-  return {.tokens = ids.shape[0],
-          .k = ids.shape[1],
+cpu::ExpertBiasShape bias_shape(const BindRequest& request, const graph::Value& rows, int offsets) {
+  const int ids = ops::ExpertBias::kIds;
+  return {.tokens = ops::tokens_of(request.view, ids, offsets),
+          .slots = request.view.in(ids).shape.elements(),
           .experts = request.view.attrs<ops::ExpertsAttrs>().experts,
           .columns = rows.shape[1],
           .dtype = rows.dtype,
           .accumulate = request.accumulate[0]};
 }
 
-// (x, ids, weights?, b) → y
+// (x, ids, weights?, b, offsets?) → y
 BoundKernel expert_bias(const BindRequest& request) {
   return bound(
       [](Launch&, void* plan, std::byte* const* p) {
-        cpu::add_expert_bias(plan_of<cpu::ExpertBiasShape>(plan), p[4], p[0], i32(p[1]), f32(p[2]),
-                             f32(p[3]));
+        cpu::add_expert_bias(plan_of<cpu::ExpertBiasShape>(plan), p[5], p[0], {i32(p[1]), i32(p[4])},
+                             f32(p[2]), f32(p[3]));
       },
-      bias_shape(request, request.view.in(ops::ExpertBias::kX)));
+      bias_shape(request, request.view.in(ops::ExpertBias::kX), ops::ExpertBias::kOffsets));
 }
 
-// (dy, ids, weights?) → db
+// (dy, ids, weights?, offsets?) → db
 BoundKernel expert_bias_grad(const BindRequest& request) {
   return bound(
       [](Launch&, void* plan, std::byte* const* p) {
-        cpu::expert_bias_gradient(plan_of<cpu::ExpertBiasShape>(plan), f32(p[3]), p[0], i32(p[1]), f32(p[2]));
+        cpu::expert_bias_gradient(plan_of<cpu::ExpertBiasShape>(plan), f32(p[4]), p[0],
+                                  {i32(p[1]), i32(p[3])}, f32(p[2]));
       },
-      bias_shape(request, request.view.in(ops::ExpertBiasGrad::kDy)));
+      bias_shape(request, request.view.in(ops::ExpertBiasGrad::kDy), ops::ExpertBiasGrad::kOffsets));
 }
 
-// (dy, ids, b) → dweights
+// (dy, ids, b, offsets?) → dweights
 BoundKernel expert_bias_grad_weights(const BindRequest& request) {
   return bound(
       [](Launch&, void* plan, std::byte* const* p) {
-        cpu::expert_bias_weights_gradient(plan_of<cpu::ExpertBiasShape>(plan), f32(p[3]), p[0], i32(p[1]),
-                                          f32(p[2]));
+        cpu::expert_bias_weights_gradient(plan_of<cpu::ExpertBiasShape>(plan), f32(p[4]), p[0],
+                                          {i32(p[1]), i32(p[3])}, f32(p[2]));
       },
-      bias_shape(request, request.view.in(ops::ExpertBiasGradWeights::kDy)));
+      bias_shape(request, request.view.in(ops::ExpertBiasGradWeights::kDy),
+                 ops::ExpertBiasGradWeights::kOffsets));
 }
 
 // (counts) → now

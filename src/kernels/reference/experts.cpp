@@ -1,8 +1,10 @@
 #include "ops/experts.h"
-#include "ops/expert_parallel.h"
+
+#include <algorithm>
 
 #include "kernels/reference/call.h"
 #include "kernels/reference/products.h"
+#include "ops/expert_parallel.h"
 
 namespace strata::reference {
 namespace {
@@ -108,45 +110,52 @@ void experts_grad_weight(const Call& call) {
   });
 }
 
-// (x, ids, weights?, b) → y
+// (x, ids, weights?, b, offsets?) → y
 void expert_bias(const Call& call) {
   const Array &x = call.in[0], &weights = call.in[2], &bias = call.in[3];
-  const Slots slots(call.in[1]);
-  const int64_t columns = x.shape[1], of_row = weights.present() ? slots.ids.shape[1] : 1;
+  const Slots slots(call.in[1], call.in[4]);
+  const int64_t columns = x.shape[1], used = std::ssize(slots.token_of);
   parallel_for(x.shape.elements(), [&](int64_t i) {
-    const int64_t first = i / columns * of_row;
+    const int64_t row = i / columns;
+    const int64_t first = weights.present() ? slots.begin(row) : std::min(row, used);
+    const int64_t end = weights.present() ? slots.begin(row + 1) : std::min(row + 1, used);
     double sum = x.at(i);
-    for (int64_t slot = first; slot < first + of_row; ++slot)
+    for (int64_t slot = first; slot < end; ++slot) {
+      if (slots.expert(slot) < 0) continue;
       sum += (weights.present() ? weights.at(slot) : 1) * bias.at(slots.expert(slot) * columns + i % columns);
+    }
     call.out[0].put(i, sum);
   });
 }
 
-// (dy, ids, weights?) → db
+// (dy, ids, weights?, offsets?) → db
 void expert_bias_grad(const Call& call) {
   const Array &dy = call.in[0], &weights = call.in[2], &db = call.out[0];
-  const Slots slots(call.in[1]);
+  const Slots slots(call.in[1], call.in[3]);
   const int64_t columns = dy.shape[1];
   parallel_for(db.shape[0], [&](int64_t i) {
     double sum = 0;
-    for (int64_t slot = 0; slot < slots.ids.shape.elements(); ++slot) {
+    for (int64_t slot = 0; slot < std::ssize(slots.token_of); ++slot) {
       if (slots.expert(slot) != i / columns) continue;
-      const int64_t row = weights.present() ? slot / slots.ids.shape[1] : slot;
+      const int64_t row = weights.present() ? slots.token_of[static_cast<size_t>(slot)] : slot;
       sum += (weights.present() ? weights.at(slot) : 1) * dy.at(row * columns + i % columns);
     }
     db.give(i, sum);
   });
 }
 
-// (dy, ids, b) → dweights
+// (dy, ids, b, offsets?) → dweights
 void expert_bias_grad_weights(const Call& call) {
   const Array &dy = call.in[0], &bias = call.in[2];
-  const Slots slots(call.in[1]);
+  const Slots slots(call.in[1], call.in[3]);
   const int64_t columns = dy.shape[1];
   parallel_for(slots.ids.shape.elements(), [&](int64_t slot) {
     double sum = 0;
-    for (int64_t c = 0; c < columns; ++c)
-      sum += dy.at(slot / slots.ids.shape[1] * columns + c) * bias.at(slots.expert(slot) * columns + c);
+    const bool goes = slot < std::ssize(slots.token_of) && slots.expert(slot) >= 0;
+    for (int64_t c = 0; goes && c < columns; ++c) {
+      sum += dy.at(slots.token_of[static_cast<size_t>(slot)] * columns + c) *
+             bias.at(slots.expert(slot) * columns + c);
+    }
     call.out[0].put(slot, sum);
   });
 }
