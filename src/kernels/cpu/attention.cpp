@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "kernels/cpu/attention_pairs.h"
 #include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/bf16_dot.h"
 
 namespace strata::cpu {
 namespace {
@@ -130,12 +131,6 @@ void for_each_task(const AttentionPlan& plan, int64_t tasks, std::byte* scratch,
   });
 }
 
-// Processors with AMX tiles take twice as long for VDPBF16PS as for an fp32 FMA (Emerald Rapids: 87 and 176
-// GFLOP/s a core): its products are not more.
-bool multiplies_pairs_fast(const hardware::IsaFlags& isa) {
-  return isa.avx512_bf16 && !isa.amx;
-}
-
 const PairProducts* products_of(const AttentionPlan& plan) {
   return plan.pairs ? &pair_products() : nullptr;
 }
@@ -149,7 +144,7 @@ AttentionPlan plan_attention(const AttentionShape& shape, const hardware::Device
   AttentionPlan plan;
   plan.shape = s;
   plan.threads = std::max(1, device.threads);
-  plan.pairs = s.dtype == DType::kBF16 && multiplies_pairs_fast(device.isa);
+  plan.pairs = s.dtype == DType::kBF16 && detail::multiplies_pairs_fast(device.isa);
   plan.query_chunk = query_chunk_of(s);
   plan.decode = s.q_len > 0 && s.q_len * (s.heads / s.kv_heads) <= kMostDecodeRows && s.kv_len >= 4 * s.q_len;
   plan.forward_scratch_bytes = plan.decode ? decode_bytes(s) : plan.threads * forward_task_bytes(plan);

@@ -13,4 +13,8 @@ bool has_bf16_pairs() {
 #endif
 }
 
+bool multiplies_pairs_fast(const hardware::IsaFlags& isa) {
+  return isa.avx512_bf16 && !isa.amx;
+}
+
 }  // namespace strata::cpu::detail

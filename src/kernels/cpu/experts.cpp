@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "kernels/cpu/bf16_block.h"
+#include "kernels/cpu/bf16_dot.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/expert_rows.h"
 #include "kernels/cpu/row_blocks.h"
@@ -319,7 +320,7 @@ ExpertsPlan plan_experts(const ExpertsSpec& spec, const hardware::DeviceSpec& de
   check(spec);
   ExpertsPlan plan;
   plan.spec = spec;
-  plan.pairs = spec.dtype == DType::kBF16 && device.isa.avx512_bf16 &&
+  plan.pairs = spec.dtype == DType::kBF16 && detail::multiplies_pairs_fast(device.isa) &&
                (is_weight_grad(spec.role) || depth_of(spec) % 2 == 0);
   plan.shape = plan.pairs ? detail::kPairPanels : detail::panel_shape_of(device.isa);
   plan.workers = std::max(1, device.threads);

@@ -60,7 +60,9 @@ constexpr Machine kMachines[] = {Machine::kThis, Machine::kWithPairs, Machine::k
 
 hardware::DeviceSpec device_of(Machine machine, int threads) {
   hardware::DeviceSpec device = describe_device(threads);
-  if (machine != Machine::kThis) device.isa.avx512_bf16 = machine == Machine::kWithPairs;
+  if (machine == Machine::kThis) return device;
+  device.isa.avx512_bf16 = machine == Machine::kWithPairs;
+  device.isa.amx = false;
   return device;
 }
 
