@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -20,6 +21,8 @@ namespace {
 using program::Segment;
 
 constexpr int64_t kPosition = 512;  // tokens in the cache, where the model has so many positions
+constexpr int64_t kBatch = 8;
+constexpr double kReadGoal = 0.9, kBatchGoal = 5;
 constexpr int kRounds = 4;
 constexpr double kSeconds = 0.4;  // of a round, for either side
 
@@ -73,41 +76,62 @@ void decode_case(BenchContext& context, const std::vector<std::string>& sets, co
   program::CompileOptions options;
   options.model = bench.model;
   options.activations = bench.dtype;
+  options.cache_slots = kBatch;
   const auto device = device::make_cpu_device(context.threads);
   options.target = device->target();
   options.cache_capacity = inference::cache_capacity_for(position + 1, inference::kPrefillChunk);
   set_compute_threads(context.threads);
   flush_denormals();
   program::Executor executor(
-      program::compile({{.kind = program::Kind::kDecode, .sequences = 1, .sequence_length = 1}}, options),
+      program::compile({{.kind = program::Kind::kDecode, .sequences = 1, .sequence_length = 1},
+                        {.kind = program::Kind::kDecode, .sequences = kBatch, .sequence_length = 1}},
+                       options),
       device);
   fill_weights(executor);
   executor.run(0, {Segment::kEncode});
-  const int32_t some_token = 5, place = static_cast<int32_t>(position);
-  executor.upload_batch(0, "tokens", 0, &some_token, sizeof some_token);
-  executor.upload_batch(0, "positions", 0, &place, sizeof place);
-  executor.write("cache_position", place);
-  // In turns with the bandwidth, since others share the machine; of both the best repetition counts, which
-  // others can only make slower.
+  const auto place = static_cast<int32_t>(position);
+  const std::vector<int32_t> tokens(kBatch, 5), places(kBatch, place);
+  for (const size_t index : {size_t{0}, size_t{1}}) {
+    const int64_t bytes = (index == 0 ? 1 : kBatch) * static_cast<int64_t>(sizeof(int32_t));
+    executor.upload_batch(index, "tokens", 0, tokens.data(), bytes);
+    executor.upload_batch(index, "positions", 0, places.data(), bytes);
+  }
+  std::vector<int32_t> slots(kBatch);
+  std::iota(slots.begin(), slots.end(), 0);
+  executor.write("cache_position", places);
+  executor.write("cache_slot", slots);
+  const int64_t bytes_to_read = bytes_of_token(executor.program(0), position);
+  const auto read_all = cpu::reading_loop(bytes_to_read);
+  // In turns, since others share the machine; of each the best repetition counts, which others can only make
+  // slower.
   double bandwidth = 0;
-  std::vector<double> seconds;
-  executor.run_script(0);
+  std::vector<double> seconds, batches, reads;
+  const auto timed = [&](size_t index) {
+    const double begin = monotonic_seconds();
+    executor.run_script(index);
+    return monotonic_seconds() - begin;
+  };
+  timed(0);
+  timed(1);
   executor.reset_timings();
   for (int round = 0; round < kRounds; ++round) {
     bandwidth = std::max(bandwidth, cpu::measure_device(context.threads, kSeconds).memory_bytes_per_s);
     for (const double end = monotonic_seconds() + kSeconds; monotonic_seconds() < end;) {
-      const double begin = monotonic_seconds();
-      executor.run_script(0);
-      seconds.push_back(monotonic_seconds() - begin);
+      seconds.push_back(timed(0));
+      reads.push_back(read_all());
+      batches.push_back(timed(1));
     }
   }
-  std::sort(seconds.begin(), seconds.end());
+  for (std::vector<double>* const all : {&seconds, &reads, &batches}) std::sort(all->begin(), all->end());
   const double token = seconds[seconds.size() / 2], best = seconds.front();
-  const auto bytes = static_cast<double>(bytes_of_token(executor.program(0), position));
-  const double share = bytes / best / bandwidth;
-  context.print("  {:<14} {:>5} {:>10} {:>9.2f} ms {:>9.2f} ms {:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f} %\n", name,
-                name_of(bench.dtype), human_bytes(bytes), 1e3 * token, 1e3 * best, 1 / token,
-                bytes / best / 1e9, bandwidth / 1e9, 100 * share);
+  const auto bytes = static_cast<double>(bytes_to_read);
+  const double share = bytes / best / bandwidth, of_reading = reads.front() / best;
+  const double batch = static_cast<double>(kBatch) * best / batches.front();
+  context.print(
+      "  {:<14} {:>5} {:>10} {:>9.2f} ms {:>9.2f} ms {:>9.1f} {:>9.1f} {:>9.1f} {:>7.1f} % {:>7.1f} % "
+      "{:>8.2f} x\n",
+      name, name_of(bench.dtype), human_bytes(bytes), 1e3 * token, 1e3 * best, 1 / token, bytes / best / 1e9,
+      bandwidth / 1e9, 100 * share, 100 * of_reading, batch);
   double all = 0;
   for (const auto& [family, sum] : family_seconds(executor)) all += sum;
   nlohmann::ordered_json families;
@@ -126,6 +150,10 @@ void decode_case(BenchContext& context, const std::vector<std::string>& sets, co
                                      {"bytes_per_s", bytes / best},
                                      {"memory_bytes_per_s", bandwidth},
                                      {"share", share},
+                                     {"of_reading_loop", of_reading},
+                                     {"reading_loop_goal", kReadGoal},
+                                     {"batch_of_8", batch},
+                                     {"batch_goal", kBatchGoal},
                                      {"families", families}});
 }
 
@@ -133,12 +161,15 @@ void decode_case(BenchContext& context, const std::vector<std::string>& sets, co
 
 void bench_decode(BenchContext& context) {
   context.print(
-      "\n  one text, {} tokens in the cache, in turns with a triad over memory; GB/s and share are of the "
-      "best "
+      "\n  one text, {} tokens in the cache, in turns with a triad over memory, with a loop that only reads "
+      "as many "
+      "bytes (goal {:.0f} % of its rate) and with {} texts at once (goal {:g} x the tokens); rates are of "
+      "the best "
       "repetitions\n",
-      kPosition);
-  context.print("  {:<14} {:>5} {:>10} {:>12} {:>12} {:>9} {:>9} {:>9} {:>11}\n", "model", "dtype", "bytes",
-                "median", "best", "tokens/s", "GB/s", "triad", "share");
+      kPosition, 100 * kReadGoal, kBatch, kBatchGoal);
+  context.print("  {:<14} {:>5} {:>10} {:>12} {:>12} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10}\n", "model",
+                "dtype", "bytes", "median", "best", "tokens/s", "GB/s", "triad", "share", "reading",
+                "8 texts");
   if (!context.sets.empty()) return decode_case(context, context.sets, "chosen");
   for (const char* dtype : {"fp32", "bf16"}) {
     const std::string compute = fmt::format("precision.compute=\"{}\"", dtype);

@@ -59,8 +59,8 @@ MODELS = {
     "bert": (bert, 51),
     "t5": (t5, 52),
     "t5-gated": (lambda: t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False), 53),
-    # A seed with which no token of the AdamW steps hesitates between experts, or for the last place of one.
-    "switch": (switch, 61),
+    # A seed with which rounding decides no choice of an expert: see steady().
+    "switch": (switch, 73),
 }
 
 
@@ -231,6 +231,17 @@ def adamw(model, batches):
     return out | {"adamw/loss": torch.stack(losses), "adamw/grad_norm": torch.stack(norms)}
 
 
+def steady(model, batches, expected):
+    """Whether rounding leaves the curve as it is: a token that hesitates between experts bends it."""
+    moved = copy.deepcopy(model)
+    noise = torch.Generator().manual_seed(1)
+    for parameter in moved.parameters():
+        parameter.data *= 1 + 1e-6 * torch.randn(parameter.shape, generator=noise)
+    again = adamw(moved, batches)
+    return (torch.allclose(again["adamw/loss"], expected["adamw/loss"], atol=1e-4, rtol=0)
+            and torch.allclose(again["adamw/grad_norm"], expected["adamw/grad_norm"], rtol=5e-4))
+
+
 def greedy(model, draw):
     """The first source whose text has no end of text and no two tokens that are nearly equally likely."""
     for _ in range(400):
@@ -285,7 +296,9 @@ def main():
             expected |= greedy(model, draw)
         if has_experts(model):
             expected |= balanced(model, inputs_of_loss)
-        expected |= adamw(model, [make_inputs(model, draw) for _ in range(STEPS)])
+        batches, start = [make_inputs(model, draw) for _ in range(STEPS)], copy.deepcopy(model)
+        expected |= adamw(model, batches)
+        assert steady(start, batches, expected), "another rounding gives another curve: take another seed"
         save_file({key: value.contiguous() for key, value in expected.items()}, folder / "expected.safetensors")
         size = sum(file.stat().st_size for file in folder.iterdir())
         print(f"{name}: {sum(p.numel() for p in model.parameters())} parameters, {size} bytes, loss "

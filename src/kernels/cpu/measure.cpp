@@ -4,10 +4,12 @@
 #include <hwy/targets.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/parallel.h"
 #include "base/version.h"
 #include "kernels/cpu/gemm.h"
@@ -163,6 +165,25 @@ DeviceSpec describe_device(int threads) {
   spec.library = fmt::format("strata {}, oneDNN {}.{}.{}", program_version(), version->major, version->minor,
                              version->patch);
   return spec;
+}
+
+std::function<double()> reading_loop(int64_t bytes) {
+  const int64_t n = bytes / size_of(DType::kF32);
+  auto memory = std::make_shared<Arena>(n * size_of(DType::kF32) + kBufferAlignment);
+  auto* const floats = reinterpret_cast<float*>(memory->data());
+  // Pages that nobody wrote may all be the same one.
+  parallel_ranges(n, kTriadGrain,
+                  [&](int64_t begin, int64_t end) { std::fill(floats + begin, floats + end, 1.0f); });
+  return [memory, floats, n] {
+    std::atomic<int64_t> wrong{0};  // so that nothing is left out
+    const double begin = monotonic_seconds();
+    parallel_ranges(n, kTriadGrain, [&](int64_t first, int64_t last) {
+      if (detail::sum_of(floats + first, last - first) < 1.0f) ++wrong;
+    });
+    const double seconds = monotonic_seconds() - begin;
+    STRATA_CHECK(wrong == 0, "[measure] a sum of ones is below one");
+    return seconds;
+  };
 }
 
 DeviceSpec measure_device(int threads, double seconds) {

@@ -1,10 +1,14 @@
-// The triad of the STREAM benchmark (McCalpin): a[i] = b[i] + s · c[i]. Internal to measure.
+// Loops that do nothing but use memory. Internal to measure.
 #pragma once
 
 #include <cstdint>
 
 namespace strata::cpu::detail {
 
+// The triad of the STREAM benchmark (McCalpin): a[i] = b[i] + s · c[i].
 void triad(float* a, const float* b, const float* c, float s, int64_t n);
+
+// Reads n floats, as fast as it goes: their sum.
+float sum_of(const float* a, int64_t n);
 
 }  // namespace strata::cpu::detail
