@@ -46,18 +46,20 @@ TEST_P(Reference, GivesWhatTheFastKernelGives) {
   expect_of_reference(GetParam(), one_thread());
 }
 
-// A processor that multiplies pairs of bf16: its kernels run here on a model of the instruction.
-TEST(BF16Pairs, OfAttentionGiveWhatTheReferenceGives) {
+// On processors that multiply bf16, whose kernels run here on models of the instructions: pairs, and tiles.
+TEST(BF16Products, OfAttentionGiveWhatTheReferenceGives) {
   hardware::DeviceSpec device = one_thread();
   device.isa.avx512_bf16 = true;
-  device.isa.amx = false;
-  for (const OpCase& one : op_cases()) {
-    const std::string_view op = one.op->name;
-    if (op.find("attention") == op.npos || op == "cached_latent_attention") continue;
-    const auto half = device::in_bf16(one);
-    if (!half) continue;
-    SCOPED_TRACE(half->name);
-    expect_of_reference(*half, device);
+  for (const bool tiles : {false, true}) {
+    device.isa.amx = tiles;
+    for (const OpCase& one : op_cases()) {
+      const std::string_view op = one.op->name;
+      if (op.find("attention") == op.npos || op == "cached_latent_attention") continue;
+      const auto half = device::in_bf16(one);
+      if (!half) continue;
+      SCOPED_TRACE(half->name);
+      expect_of_reference(*half, device);
+    }
   }
 }
 

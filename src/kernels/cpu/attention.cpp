@@ -86,6 +86,9 @@ int64_t row_values(const AttentionShape& s) {
   return s.batch * s.heads * s.q_len;
 }
 
+bool packs_bf16(const AttentionPlan& plan) {
+  return plan.products != AttentionProducts::kF32;
+}
 template <typename T>
 int64_t forward_task_bytes_of(const AttentionPlan& plan) {
   Carver carver(nullptr);
@@ -93,7 +96,7 @@ int64_t forward_task_bytes_of(const AttentionPlan& plan) {
   return carver.used();
 }
 int64_t forward_task_bytes(const AttentionPlan& plan) {
-  return plan.pairs ? forward_task_bytes_of<BF16>(plan) : forward_task_bytes_of<float>(plan);
+  return packs_bf16(plan) ? forward_task_bytes_of<BF16>(plan) : forward_task_bytes_of<float>(plan);
 }
 template <typename T>
 int64_t backward_task_bytes_of(const AttentionPlan& plan) {
@@ -102,7 +105,7 @@ int64_t backward_task_bytes_of(const AttentionPlan& plan) {
   return carver.used();
 }
 int64_t backward_task_bytes(const AttentionPlan& plan) {
-  return plan.pairs ? backward_task_bytes_of<BF16>(plan) : backward_task_bytes_of<float>(plan);
+  return packs_bf16(plan) ? backward_task_bytes_of<BF16>(plan) : backward_task_bytes_of<float>(plan);
 }
 int64_t decode_bytes(const AttentionShape& s) {
   Carver carver(nullptr);
@@ -131,8 +134,10 @@ void for_each_task(const AttentionPlan& plan, int64_t tasks, std::byte* scratch,
   });
 }
 
-const PairProducts* products_of(const AttentionPlan& plan) {
-  return plan.pairs ? &pair_products() : nullptr;
+AttentionProducts products_of(DType dtype, const hardware::IsaFlags& isa) {
+  if (dtype != DType::kBF16) return AttentionProducts::kF32;
+  if (isa.amx) return AttentionProducts::kTiles;
+  return detail::multiplies_pairs_fast(isa) ? AttentionProducts::kPairs : AttentionProducts::kF32;
 }
 
 }  // namespace
@@ -144,7 +149,7 @@ AttentionPlan plan_attention(const AttentionShape& shape, const hardware::Device
   AttentionPlan plan;
   plan.shape = s;
   plan.threads = std::max(1, device.threads);
-  plan.pairs = s.dtype == DType::kBF16 && detail::multiplies_pairs_fast(device.isa);
+  plan.products = products_of(s.dtype, device.isa);
   plan.query_chunk = query_chunk_of(s);
   plan.decode = s.q_len > 0 && s.q_len * (s.heads / s.kv_heads) <= kMostDecodeRows && s.kv_len >= 4 * s.q_len;
   plan.forward_scratch_bytes = plan.decode ? decode_bytes(s) : plan.threads * forward_task_bytes(plan);
@@ -176,7 +181,8 @@ void attention_forward(const AttentionPlan& plan, void* out, float* lse, const A
                   .group = s.heads / s.kv_heads,
                   .out = out,
                   .lse = lse,
-                  .products = products_of(plan)};
+                  .pairs = plan.products == AttentionProducts::kPairs ? &pair_products() : nullptr,
+                  .tiles = plan.products == AttentionProducts::kTiles ? &tile_products() : nullptr};
   if (plan.decode) {
     Carver carver(scratch);
     const DecodeScratch parts(carver, s);
@@ -206,7 +212,8 @@ void attention_backward(const AttentionPlan& plan, const AttentionGradients& to,
                   .dout = dout,
                   .row_lse = shared.row_lse,
                   .delta = shared.delta,
-                  .products = products_of(plan),
+                  .pairs = plan.products == AttentionProducts::kPairs ? &pair_products() : nullptr,
+                  .tiles = plan.products == AttentionProducts::kTiles ? &tile_products() : nullptr,
                   .bias_sums = shared.bias_sums};
   const int64_t bytes = backward_task_bytes(plan);
   for_each_task(plan, row_values(s) == 0 ? 0 : s.batch * s.heads, nullptr, 0, [&](int64_t task, void*) {

@@ -59,6 +59,11 @@ struct AttentionShape {
   int64_t bias_zero = 0;   // the entry of distance 0, of a key at its query's own position
 };
 
+// How operands are multiplied. bf16 ones as they are, with weights and gradients of scores rounded to bf16,
+// where the processor has instructions for it that are faster: pairs by VDPBF16PS, or AMX tiles. A plan for a
+// processor with them runs anywhere, on a model of the instructions. Not where `decode`.
+enum class AttentionProducts : uint8_t { kF32, kPairs, kTiles };
+
 // What a call needs and costs, from its shape alone.
 struct AttentionPlan {
   AttentionShape shape;
@@ -69,9 +74,7 @@ struct AttentionPlan {
   double forward_bytes = 0.0;  // each operand once
   double backward_bytes = 0.0;
   int64_t threads = 1;  // at most so many work on a call
-  // bf16 operands are multiplied as they are, with weights and score gradients rounded to bf16; else they are
-  // widened to fp32. On a processor without VDPBF16PS a model of it computes. Not where `decode`.
-  bool pairs = false;
+  AttentionProducts products = AttentionProducts::kF32;
   int64_t query_chunk = 0;  // query rows of a forward task, per head
   bool decode = false;      // few rows against a long cache: split over the keys, bound by bandwidth
 };

@@ -194,9 +194,8 @@ HWY_INLINE QuerySums query_sums(const Call& call, int64_t b, int64_t kv_head, in
 
 // Task: (sequence, key–value head).
 template <typename Math>
-HWY_INLINE void head_gradients(const Call& call, int64_t task, void* memory) {
+HWY_INLINE void head_gradients(const Math& math, const Call& call, int64_t task, void* memory) {
   const AttentionShape& s = call.shape;
-  const Math math(call);
   Carver carver(memory);
   const Scratch<Math> w(carver, s);
   KeyBlock block{task / s.kv_heads, task % s.kv_heads, 0, 0};
@@ -247,9 +246,8 @@ HWY_INLINE void head_gradients(const Call& call, int64_t task, void* memory) {
 
 // Task: (block of keys, sequence, key–value head).
 template <typename Math>
-HWY_INLINE void key_gradients(const Call& call, int64_t task, void* memory) {
+HWY_INLINE void key_gradients(const Math& math, const Call& call, int64_t task, void* memory) {
   const AttentionShape& s = call.shape;
-  const Math math(call);
   Carver carver(memory);
   const Scratch<Math> w(carver, s);
   KeyBlock block{task / s.kv_heads % s.batch, task % s.kv_heads, task / (s.batch * s.kv_heads) * kKeys, 0};
@@ -272,9 +270,8 @@ HWY_INLINE void key_gradients(const Call& call, int64_t task, void* memory) {
 
 // Task: (block of rows, the last first; sequence; head).
 template <typename Math>
-HWY_INLINE void query_gradients(const Call& call, int64_t task, void* memory) {
+HWY_INLINE void query_gradients(const Math& math, const Call& call, int64_t task, void* memory) {
   const AttentionShape& s = call.shape;
-  const Math math(call);
   Carver carver(memory);
   const Scratch<Math> w(carver, s);
   const int64_t stride = tile_stride<float>(s.head_dim);
@@ -321,23 +318,14 @@ HWY_ATTR void rows_ready(const Call& call, const void* out, const float* lse, in
   });
 }
 
-HWY_ATTR void head_gradients_of_floats(const Call& call, int64_t task, void* memory) {
-  head_gradients<FloatMath>(call, task, memory);
+HWY_ATTR void gradients_of_head(const Call& call, int64_t task, void* memory) {
+  by_products(call, [&](const auto& math) HWY_ATTR { head_gradients(math, call, task, memory); });
 }
-HWY_ATTR void head_gradients_of_pairs(const Call& call, int64_t task, void* memory) {
-  head_gradients<PairMath>(call, task, memory);
+HWY_ATTR void gradients_of_keys(const Call& call, int64_t task, void* memory) {
+  by_products(call, [&](const auto& math) HWY_ATTR { key_gradients(math, call, task, memory); });
 }
-HWY_ATTR void key_gradients_of_floats(const Call& call, int64_t task, void* memory) {
-  key_gradients<FloatMath>(call, task, memory);
-}
-HWY_ATTR void key_gradients_of_pairs(const Call& call, int64_t task, void* memory) {
-  key_gradients<PairMath>(call, task, memory);
-}
-HWY_ATTR void query_gradients_of_floats(const Call& call, int64_t task, void* memory) {
-  query_gradients<FloatMath>(call, task, memory);
-}
-HWY_ATTR void query_gradients_of_pairs(const Call& call, int64_t task, void* memory) {
-  query_gradients<PairMath>(call, task, memory);
+HWY_ATTR void gradients_of_queries(const Call& call, int64_t task, void* memory) {
+  by_products(call, [&](const auto& math) HWY_ATTR { query_gradients(math, call, task, memory); });
 }
 
 }  // namespace strata::cpu::attention::HWY_NAMESPACE
@@ -346,37 +334,22 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace strata::cpu::attention {
 HWY_EXPORT(rows_ready);
-HWY_EXPORT(head_gradients_of_floats);
-HWY_EXPORT(head_gradients_of_pairs);
-HWY_EXPORT(key_gradients_of_floats);
-HWY_EXPORT(key_gradients_of_pairs);
-HWY_EXPORT(query_gradients_of_floats);
-HWY_EXPORT(query_gradients_of_pairs);
+HWY_EXPORT(gradients_of_head);
+HWY_EXPORT(gradients_of_keys);
+HWY_EXPORT(gradients_of_queries);
 
 void backward_rows(const Call& call, const void* out, const float* lse, int64_t task, float* row_lse,
                    float* delta) {
   HWY_DYNAMIC_DISPATCH(rows_ready)(call, out, lse, task, row_lse, delta);
 }
 void backward_head(const Call& call, int64_t task, void* memory) {
-  if (call.products != nullptr) {
-    HWY_DYNAMIC_DISPATCH(head_gradients_of_pairs)(call, task, memory);
-  } else {
-    HWY_DYNAMIC_DISPATCH(head_gradients_of_floats)(call, task, memory);
-  }
+  HWY_DYNAMIC_DISPATCH(gradients_of_head)(call, task, memory);
 }
 void backward_keys(const Call& call, int64_t task, void* memory) {
-  if (call.products != nullptr) {
-    HWY_DYNAMIC_DISPATCH(key_gradients_of_pairs)(call, task, memory);
-  } else {
-    HWY_DYNAMIC_DISPATCH(key_gradients_of_floats)(call, task, memory);
-  }
+  HWY_DYNAMIC_DISPATCH(gradients_of_keys)(call, task, memory);
 }
 void backward_queries(const Call& call, int64_t task, void* memory) {
-  if (call.products != nullptr) {
-    HWY_DYNAMIC_DISPATCH(query_gradients_of_pairs)(call, task, memory);
-  } else {
-    HWY_DYNAMIC_DISPATCH(query_gradients_of_floats)(call, task, memory);
-  }
+  HWY_DYNAMIC_DISPATCH(gradients_of_queries)(call, task, memory);
 }
 }  // namespace strata::cpu::attention
 #endif

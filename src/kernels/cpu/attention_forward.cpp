@@ -50,9 +50,8 @@ HWY_INLINE float soften_row(float* HWY_RESTRICT row, int64_t begin, int64_t end,
 
 // Task: (chunk, sequence, key–value head), the chunk with most keys first.
 template <typename Math>
-HWY_INLINE void forward(const Call& call, int64_t task, void* memory) {
+HWY_INLINE void forward(const Math& math, const Call& call, int64_t task, void* memory) {
   const AttentionShape& s = call.shape;
-  const Math math(call);
   Carver carver(memory);
   const ForwardScratch<typename Math::Packed> w(carver, s, call.plan.query_chunk);
   const int64_t chunks = ceil_div(s.q_len, call.plan.query_chunk);
@@ -127,11 +126,8 @@ HWY_INLINE void forward(const Call& call, int64_t task, void* memory) {
 
 }  // namespace
 
-HWY_ATTR void forward_floats(const Call& call, int64_t task, void* memory) {
-  forward<FloatMath>(call, task, memory);
-}
-HWY_ATTR void forward_pairs(const Call& call, int64_t task, void* memory) {
-  forward<PairMath>(call, task, memory);
+HWY_ATTR void forward_by_products(const Call& call, int64_t task, void* memory) {
+  by_products(call, [&](const auto& math) HWY_ATTR { forward(math, call, task, memory); });
 }
 
 }  // namespace strata::cpu::attention::HWY_NAMESPACE
@@ -139,18 +135,13 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace strata::cpu::attention {
-HWY_EXPORT(forward_floats);
-HWY_EXPORT(forward_pairs);
+HWY_EXPORT(forward_by_products);
 
 int64_t forward_tasks(const Call& call) {
   return call.shape.batch * call.shape.kv_heads * ceil_div(call.shape.q_len, call.plan.query_chunk);
 }
 void forward_task(const Call& call, int64_t task, void* memory) {
-  if (call.products != nullptr) {
-    HWY_DYNAMIC_DISPATCH(forward_pairs)(call, task, memory);
-  } else {
-    HWY_DYNAMIC_DISPATCH(forward_floats)(call, task, memory);
-  }
+  HWY_DYNAMIC_DISPATCH(forward_by_products)(call, task, memory);
 }
 }  // namespace strata::cpu::attention
 #endif

@@ -104,17 +104,21 @@ inline HWY_NOINLINE void pack_pairs_across(BF16* HWY_RESTRICT dst, const BF16* H
   }
 }
 
-// Panels of pairs over rows, for a block of `depths` rows; zero where there is none.
+// Panels of pairs over rows, for a block of `depths` rows; zero up to a multiple of `unit` rows.
 inline HWY_NOINLINE void pack_pairs_down(BF16* HWY_RESTRICT dst, const BF16* HWY_RESTRICT src, int64_t stride,
-                                         int64_t rows, int64_t dim, int64_t depths) {
+                                         int64_t rows, int64_t dim, int64_t depths, int64_t unit) {
   const U32 d;
   const int64_t padded = padded_columns<BF16>(dim);
-  for (int64_t r = 0; r < rows; r += 2) {
-    const BF16* const from = src + r * stride;
-    const bool whole = r + 1 < rows;
+  for (int64_t r = 0; r < align_up(rows, unit); r += 2) {
     const auto at = [&](int64_t c) {
       return dst + c / kPairPanel * pair_panel_values(depths) + r * kPairPanel + c % kPairPanel * 2;
     };
+    if (r >= rows) {
+      for (int64_t c = 0; c < padded; c += kPairPanel) std::fill_n(at(c), 2 * kPairPanel, BF16());
+      continue;
+    }
+    const BF16* const from = src + r * stride;
+    const bool whole = r + 1 < rows;
     const auto words = [&](const BF16* p) HWY_ATTR {
       return hn::PromoteTo(d, hn::LoadU(U16(), reinterpret_cast<const uint16_t*>(p)));
     };
@@ -135,15 +139,16 @@ inline HWY_NOINLINE void pack_pairs_down(BF16* HWY_RESTRICT dst, const BF16* HWY
 }
 
 // Nothing is scaled before it is rounded: scores are multiplied as they are made, dq and dk at their end.
-struct PairMath {
+template <typename Products>
+struct Bf16Math {
   using Packed = BF16;
-  using KeyRanges = PairRanges;
-  using TileRows = PairRowRanges;
-  static constexpr int64_t kTileRows = kPairTile;
+  using KeyRanges = typename Products::KeyRanges;
+  using TileRows = typename Products::TileRows;
+  static constexpr int64_t kTileRows = Products::kTile;
 
   const AttentionShape& shape;
-  const PairProducts& products;
-  explicit PairMath(const Call& call) : shape(call.shape), products(*call.products) {}
+  const Products& products;
+  Bf16Math(const Call& call, const Products& of_call) : shape(call.shape), products(of_call) {}
 
   static int64_t row_stride(int64_t dim) { return tile_stride<BF16>(dim); }
   float dq_factor() const { return shape.scale; }
@@ -166,37 +171,49 @@ struct PairMath {
   }
   void pack_values(BF16* to, const Rows& from) const { pack_down(to, from, kKeys); }
   void pack_keys(BF16* to, const Rows& from) const { pack_down(to, from, kKeys); }
-  void pack_rows_down(BF16* to, const Rows& from) const { pack_down(to, from, kRows); }
+  void pack_rows_down(BF16* to, const Rows& from) const { pack_down(to, from, Products::kRowDepth); }
 
   void query_scores(float* scores, const BF16* queries, const BF16* keys, int64_t, int64_t dim,
-                    const PairRanges& ranges) const {
+                    const KeyRanges& ranges) const {
     score(scores, queries, keys, dim, shape.scale * kLog2e, ranges);
   }
   void dout_scores(float* scores, const BF16* dout, const BF16* values, int64_t, int64_t dim,
-                   const PairRanges& ranges) const {
+                   const KeyRanges& ranges) const {
     score(scores, dout, values, dim, 1.0f, ranges);
   }
   template <Start kStart>
-  void add_down(float* sums, const float* weights, const BF16* values, int64_t dim, const PairRanges& ranges,
+  void add_down(float* sums, const float* weights, const BF16* values, int64_t dim, const KeyRanges& ranges,
                 const float* factor) const {
     products.add_values(sums, tile_stride<float>(dim), weights, values, dim, ranges, factor);
   }
   void add_rows_down(float* sums, const float* weights, const BF16* rows, int64_t dim,
-                     const PairRowRanges& ranges) const {
+                     const TileRows& ranges) const {
     products.add_rows(sums, tile_stride<float>(dim), weights, rows, dim, ranges);
   }
 
  private:
   void score(float* scores, const BF16* rows, const BF16* columns, int64_t dim, float factor,
-             const PairRanges& ranges) const {
+             const KeyRanges& ranges) const {
     products.score(scores, rows, row_stride(dim), columns, pair_panel_values(padded_columns<BF16>(dim)),
-                   align_up(dim, 2), factor, ranges);
+                   align_up(dim, Products::kDepth), factor, ranges);
   }
   void pack_down(BF16* to, const Rows& from, int64_t depths) const {
     pack_pairs_down(to, static_cast<const BF16*>(from.data) + from.offset, from.stride, from.count, from.dim,
-                    depths);
+                    depths, Products::kDepth);
   }
 };
+
+// pass(math) with the products that the call has.
+template <typename Pass>
+HWY_INLINE void by_products(const Call& call, const Pass& pass) {
+  if (call.tiles != nullptr) {
+    pass(Bf16Math(call, *call.tiles));
+  } else if (call.pairs != nullptr) {
+    pass(Bf16Math(call, *call.pairs));
+  } else {
+    pass(FloatMath(call));
+  }
+}
 
 }  // namespace strata::cpu::attention::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -1,71 +1,14 @@
 // Compiled for the instruction and for its model by for_each_bf16_target.h.
+#include "kernels/cpu/bf16_round-inl.h"
+
 namespace strata::cpu::STRATA_BF16_TARGET::attention_pairs {
 
-using attention::kKeys, attention::kPairPanel, attention::kPairTile, attention::kRows,
-    attention::kScoreStride;
-using attention::PairRanges, attention::PairRowRanges, attention::Start;
+using attention::kKeys, attention::kPairPanel, attention::kRows, attention::kScoreStride;
+using attention::PairProducts, attention::Start;
+using PairRanges = PairProducts::KeyRanges;
+using PairRowRanges = PairProducts::TileRows;
 
-inline constexpr int64_t kValues = 2 * kLanes;  // in a vector of pairs
-
-#if STRATA_BF16_NATIVE
-
-// Where the values of 16 pairs come from that lie as all first ones, then all second ones.
-struct PairOrder {
-  uint16_t from[kValues];
-  constexpr PairOrder() : from{} {
-    for (int64_t i = 0; i < kValues; ++i) from[i] = static_cast<uint16_t>(i / 2 + i % 2 * kLanes);
-  }
-};
-inline constexpr PairOrder kPairOrder;
-
-STRATA_BF16_INLINE Sums all_of(float value) {
-  return _mm512_set1_ps(value);
-}
-STRATA_BF16_INLINE Sums product(Sums a, Sums b) {
-  return _mm512_mul_ps(a, b);
-}
-// The bf16 values nearest to low, then those to high.
-STRATA_BF16_INLINE void round_in_order(BF16* to, const float* low, const float* high) {
-  _mm512_storeu_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(load_sums(high), load_sums(low))));
-}
-// The bf16 values nearest to low and to high, as pairs of a lane each.
-STRATA_BF16_INLINE void round_to_pairs(BF16* to, const float* low, const float* high) {
-  const auto halves = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(load_sums(high), load_sums(low)));
-  const __m512i order = _mm512_loadu_si512(kPairOrder.from);
-  _mm512_storeu_si512(to, _mm512_maskz_permutexvar_epi16(~__mmask32{0}, order, halves));
-}
-
-#else
-
-STRATA_BF16_INLINE Sums all_of(float value) {
-  Sums sums;
-  for (float& lane : sums.lane) lane = value;
-  return sums;
-}
-STRATA_BF16_INLINE Sums product(const Sums& a, const Sums& b) {
-  Sums sums;
-  for (int64_t i = 0; i < kLanes; ++i) sums.lane[i] = a.lane[i] * b.lane[i];
-  return sums;
-}
-STRATA_BF16_INLINE BF16 rounded(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return BF16(flushed(bits));
-}
-STRATA_BF16_INLINE void round_in_order(BF16* to, const float* low, const float* high) {
-  for (int64_t i = 0; i < kLanes; ++i) {
-    to[i] = rounded(low[i]);
-    to[kLanes + i] = rounded(high[i]);
-  }
-}
-STRATA_BF16_INLINE void round_to_pairs(BF16* to, const float* low, const float* high) {
-  for (int64_t i = 0; i < kLanes; ++i) {
-    to[2 * i] = rounded(low[i]);
-    to[2 * i + 1] = rounded(high[i]);
-  }
-}
-
-#endif
+inline constexpr int64_t kPairTile = PairProducts::kTile;
 
 // One register tile over `pairs` pairs in rising order: c[m, :] = start + Σ a(m) · b, times factor[0] where
 // it starts from zero; kScaledSum starts from factor[m] · c[m, :]. The pair of row m lies at a + m · lda +
@@ -174,12 +117,13 @@ inline void add_rows(float* sums, int64_t stride, const float* weights, const BF
   for (int64_t t = 0; t < ranges.tiles; ++t) {
     if (ranges.begin[t] >= ranges.end[t]) continue;
     const int64_t first = ranges.begin[t] / 2, count = (ranges.end[t] + 1) / 2 - first;
-    multiply_panels<true, Start::kSum>(
-        columns, attention::pair_panel_values(kRows), count, pairs + first * 2 * kKeys + 2 * t * kPairTile,
-        2 * kKeys, rows + first * 2 * kPairPanel, sums + t * kPairTile * stride, stride, nullptr);
+    multiply_panels<true, Start::kSum>(columns, attention::pair_panel_values(PairProducts::kRowDepth), count,
+                                       pairs + first * 2 * kKeys + 2 * t * kPairTile, 2 * kKeys,
+                                       rows + first * 2 * kPairPanel, sums + t * kPairTile * stride, stride,
+                                       nullptr);
   }
 }
 
-inline constexpr attention::PairProducts kProducts{score, add_values, add_rows};
+inline constexpr attention::PairProducts kProducts{{score, add_values, add_rows}};
 
 }  // namespace strata::cpu::STRATA_BF16_TARGET::attention_pairs

@@ -1,6 +1,7 @@
-#include "kernels/cpu/attention_pairs.h"
-
 #include <cstring>
+
+#include "kernels/cpu/amx.h"
+#include "kernels/cpu/attention_pairs.h"
 
 #define STRATA_BF16_INCLUDE "kernels/cpu/attention_pairs-inl.h"
 #include "kernels/cpu/for_each_bf16_target.h"

@@ -51,8 +51,9 @@ struct Call {
   const void* dout = nullptr;
   const float* row_lse = nullptr;  // lse in units of log 2, [batch, heads, q_len]
   const float* delta = nullptr;    // Σ_d dout · out, [batch, heads, q_len]
-  // bf16 products, where the plan has them; null: operands are widened to fp32.
-  const struct PairProducts* products = nullptr;
+  // Products of bf16, one of them where the plan has any.
+  const struct PairProducts* pairs = nullptr;
+  const struct TileProducts* tiles = nullptr;
   float* bias_sums = nullptr;  // [batch, heads, bias_width]: each sequence's share of dbias
 
   int64_t q_offset(int64_t b, int64_t i, int64_t head) const {
@@ -236,11 +237,12 @@ struct BackwardRows {
 template <typename T>
 struct BackwardScratch {
   static constexpr bool kDown = sizeof(T) < sizeof(float);
+  static constexpr int64_t kMostDepth = align_up(kRows, 32);  // rows of a block as some products want them
   BackwardScratch(Carver& carver, const AttentionShape& s)
       : q(carver.take<T>(kRows * tile_stride<T>(s.head_dim))),
         dout(carver.take<T>(kRows * tile_stride<T>(s.value_dim))),
-        q_down(kDown ? carver.take<T>(kRows * padded_columns<T>(s.head_dim)) : q),
-        dout_down(kDown ? carver.take<T>(kRows * padded_columns<T>(s.value_dim)) : dout),
+        q_down(kDown ? carver.take<T>(kMostDepth * padded_columns<T>(s.head_dim)) : q),
+        dout_down(kDown ? carver.take<T>(kMostDepth * padded_columns<T>(s.value_dim)) : dout),
         keys_t(carver.take<T>(kKeys * padded_columns<T>(s.head_dim))),
         values_t(carver.take<T>(kKeys * padded_columns<T>(s.value_dim))),
         keys(carver.take<T>(kKeys * tile_stride<T>(s.head_dim))),

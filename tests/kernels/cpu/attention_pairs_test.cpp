@@ -1,5 +1,5 @@
-// Attention by products of bf16 pairs: how far it is from the exact result, and that the instruction and the
-// model of it give the same bits. What it computes at all shapes is in attention_test.cpp.
+// Attention by products of bf16: how far it is from the exact result, and that the instruction and the model
+// of it give the same bits. What it computes at all shapes is in attention_test.cpp.
 #include "kernels/cpu/attention_pairs.h"
 
 #include <gtest/gtest.h>
@@ -30,12 +30,11 @@ double error(const std::vector<double>& found, const std::vector<double>& exact)
   return std::sqrt(difference / size);
 }
 
-Errors errors_of(const Case& c) {
+Errors errors_of(const Case& c, const Reference& exact) {
   Problem p(c);
-  EXPECT_TRUE(p.plan().pairs);
+  EXPECT_EQ(p.plan().products, c.products);
   p.forward();
   p.backward();
-  const Reference exact(p);
   const AttentionShape& s = p.shape;
   const int64_t query = s.heads * s.head_dim, key = s.kv_heads * s.head_dim;
   const auto of_keys = [&](int64_t first, int64_t columns) {
@@ -69,22 +68,25 @@ TEST(AttentionPairs, ErrorsAreNotAboveTransformers) {
               {4.28e-3, 4.99e-3, 5.00e-3, 4.40e-3}}}) {
     Case shape = known.shape;
     shape.dtype = kBF16;
-    shape.pairs = true;
-    const Errors found = errors_of(shape);
-    EXPECT_LE(found.out, known.errors.out) << shape.name;
-    EXPECT_LE(found.dq, known.errors.dq) << shape.name;
-    EXPECT_LE(found.dk, known.errors.dk) << shape.name;
-    EXPECT_LE(found.dv, known.errors.dv) << shape.name;
+    const Reference exact{Problem(shape)};
+    for (const AttentionProducts products : {AttentionProducts::kPairs, AttentionProducts::kTiles}) {
+      shape.products = products;
+      const Errors found = errors_of(shape, exact);
+      EXPECT_LE(found.out, known.errors.out) << shape.name;
+      EXPECT_LE(found.dq, known.errors.dq) << shape.name;
+      EXPECT_LE(found.dk, known.errors.dk) << shape.name;
+      EXPECT_LE(found.dv, known.errors.dv) << shape.name;
+    }
   }
 }
 
-// Operands of the products, and what these make of them.
-struct Products {
+// Operands of products, and what these make of them.
+struct Operands {
   static constexpr int64_t kDim = 80, kStride = 112;  // a panel of one vector at the end
   std::vector<BF16> rows, panels;
   std::vector<float> weights, factors;
 
-  Products()
+  Operands()
       : rows(attention::kRows * kStride),
         panels(attention::kKeys * 128),
         weights(attention::kRows * attention::kScoreStride),
@@ -99,15 +101,16 @@ struct Products {
     draw(weights, 3);
     draw(factors, 4);
   }
-  std::vector<std::vector<float>> by(const attention::PairProducts& products) const {
+  template <typename Products>
+  std::vector<std::vector<float>> by(const Products& products) const {
     using namespace attention;
     int64_t lo[kRows], hi[kRows];
     for (int64_t r = 0; r < kRows; ++r) lo[r] = 3 + r, hi[r] = 100 + r;
-    const PairRanges ranges(lo, hi, 0, kKeys);
-    const PairRowRanges row_ranges(lo, hi, kRows, 0, kKeys);
+    const typename Products::KeyRanges ranges(lo, hi, 0, kKeys);
+    const typename Products::TileRows row_ranges(lo, hi, kRows, 0, kKeys);
     std::vector<float> scores(weights.size()), start(weights), scaled(weights), down(kKeys * kStride);
-    products.score(scores.data(), rows.data(), kStride, panels.data(), pair_panel_values(kDim), kDim, 0.3f,
-                   ranges);
+    products.score(scores.data(), rows.data(), kStride, panels.data(), pair_panel_values(96),
+                   align_up(kDim, Products::kDepth), 0.3f, ranges);
     products.add_values(start.data(), kStride, weights.data(), panels.data(), kDim, ranges, nullptr);
     products.add_values(scaled.data(), kStride, weights.data(), panels.data(), kDim, ranges, factors.data());
     products.add_rows(down.data(), kStride, weights.data(), panels.data(), kDim, row_ranges);
@@ -115,13 +118,13 @@ struct Products {
   }
 };
 
-TEST(AttentionPairs, InstructionAndModelGiveTheSameBits) {
-  const attention::PairProducts* const native = attention::native_pair_products();
+template <typename Products>
+void expect_same_bits(const Products* native, const Products& model) {
   if (native == nullptr || !testing::EmulatedBf16Pairs::is_possible())
     GTEST_SKIP() << "This processor has no AVX-512";
   const testing::EmulatedBf16Pairs emulated;
-  const Products operands;
-  const auto found = operands.by(*native), modelled = operands.by(attention::model_pair_products());
+  const Operands operands;
+  const auto found = operands.by(*native), modelled = operands.by(model);
   for (size_t i = 0; i < found.size(); ++i) {
     for (size_t j = 0; j < found[i].size(); ++j)
       ASSERT_EQ(std::bit_cast<uint32_t>(found[i][j]), std::bit_cast<uint32_t>(modelled[i][j]))
@@ -129,30 +132,40 @@ TEST(AttentionPairs, InstructionAndModelGiveTheSameBits) {
   }
 }
 
-// What is widened elsewhere: fp32 operands, processors without the instruction, and few rows against a cache.
-TEST(AttentionPairs, ArePlannedWhereTheProcessorHasThem) {
+TEST(AttentionPairs, InstructionAndModelGiveTheSameBits) {
+  expect_same_bits(attention::native_pair_products(), attention::model_pair_products());
+}
+
+TEST(AttentionTiles, VectorsAroundThemAndTheirModelGiveTheSameBits) {
+  expect_same_bits(attention::half_native_tile_products(), attention::model_tile_products());
+}
+
+TEST(AttentionPairs, ArePlannedForWhatTheProcessorHas) {
+  using enum AttentionProducts;
   Case c{"", 1, 60, 60, 2, 1, 8};
-  EXPECT_FALSE(Problem(c).plan().pairs);
-  c.pairs = true;
-  EXPECT_FALSE(Problem(c).plan().pairs);
-  c.dtype = DType::kBF16;
-  EXPECT_TRUE(Problem(c).plan().pairs);
-  c.pairs = false;
-  EXPECT_FALSE(Problem(c).plan().pairs);
+  for (const AttentionProducts products : {kF32, kPairs, kTiles}) {
+    c.products = products;
+    c.dtype = DType::kF32;
+    EXPECT_EQ(Problem(c).plan().products, kF32);
+    c.dtype = DType::kBF16;
+    EXPECT_EQ(Problem(c).plan().products, products);
+  }
 }
 
 TEST(AttentionPairs, NaNComesThrough) {
-  Case c{"", 1, 90, 90, 2, 1, 16};
-  c.dtype = DType::kBF16;
-  c.pairs = true;
-  Problem p(c);
-  reinterpret_cast<BF16*>(p.q.data())[3] = BF16(std::numeric_limits<float>::quiet_NaN());
-  p.forward();
-  p.backward();
-  EXPECT_TRUE(std::isnan(at(p.out, c.dtype, 0)));
-  EXPECT_TRUE(std::isnan(p.lse[0]));
-  EXPECT_TRUE(std::isnan(at(p.dq, c.dtype, 0)));
-  EXPECT_TRUE(std::isnan(at(p.dkv, c.dtype, 0)));
+  for (const AttentionProducts products : {AttentionProducts::kPairs, AttentionProducts::kTiles}) {
+    Case c{"", 1, 90, 90, 2, 1, 16};
+    c.dtype = DType::kBF16;
+    c.products = products;
+    Problem p(c);
+    reinterpret_cast<BF16*>(p.q.data())[3] = BF16(std::numeric_limits<float>::quiet_NaN());
+    p.forward();
+    p.backward();
+    EXPECT_TRUE(std::isnan(at(p.out, c.dtype, 0)));
+    EXPECT_TRUE(std::isnan(p.lse[0]));
+    EXPECT_TRUE(std::isnan(at(p.dq, c.dtype, 0)));
+    EXPECT_TRUE(std::isnan(at(p.dkv, c.dtype, 0)));
+  }
 }
 
 }  // namespace

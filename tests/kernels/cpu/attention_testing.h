@@ -16,10 +16,11 @@
 
 namespace strata::cpu::attention_testing {
 
-inline hardware::DeviceSpec device_of(int threads, bool pairs = false) {
+inline hardware::DeviceSpec device_of(int threads, AttentionProducts products = AttentionProducts::kF32) {
   hardware::DeviceSpec device;
   device.threads = threads;
-  device.isa.avx512_bf16 = pairs;
+  device.isa.avx512_bf16 = products != AttentionProducts::kF32;
+  device.isa.amx = products == AttentionProducts::kTiles;
   return device;
 }
 
@@ -32,8 +33,8 @@ struct Case {
   int64_t document = 0;
   DType dtype = DType::kF32;
   bool bias = false;
-  int64_t value_dim = 0;  // 0: as head_dim
-  bool pairs = false;     // for a processor with products of bf16 pairs
+  int64_t value_dim = 0;                                 // 0: as head_dim
+  AttentionProducts products = AttentionProducts::kF32;  // that the processor has
 };
 inline void PrintTo(const Case& c, std::ostream* out) {
   *out << c.name;
@@ -60,14 +61,14 @@ inline std::vector<std::byte> normal(DType dtype, int64_t n, uint32_t stream) {
 // Operands and results of one case. q, k and v lie in one buffer where their lengths are equal.
 struct Problem {
   AttentionShape shape;
-  bool pairs;
+  AttentionProducts products;
   std::vector<std::byte> q, kv, out, dout, dq, dkv;
   std::vector<float> lse, bias, dbias;
   std::vector<int32_t> kv_begin, kv_end;
   int64_t k_first = 0, v_first = 0;       // elements before k and v in kv
   std::vector<int32_t> q_start, kv_slot;  // of each sequence; empty: as without a cache
 
-  explicit Problem(const Case& c) : pairs(c.pairs) {
+  explicit Problem(const Case& c) : products(c.products) {
     shape = {.batch = c.batch,
              .q_len = c.q_len,
              .kv_len = c.kv_len,
@@ -140,7 +141,7 @@ struct Problem {
   }
 
   AttentionPlan plan(int threads = compute_threads()) const {
-    return plan_attention(shape, device_of(threads, pairs));
+    return plan_attention(shape, device_of(threads, products));
   }
   void forward(int threads = compute_threads()) {
     const AttentionPlan plan = this->plan(threads);
@@ -174,6 +175,12 @@ struct Problem {
   };
 };
 
+inline std::vector<double> values_of(const std::vector<std::byte>& data, DType dtype) {
+  std::vector<double> values(data.size() / static_cast<size_t>(size_of(dtype)));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = at(data, dtype, static_cast<int64_t>(i));
+  return values;
+}
+
 // Everything in double, one row at a time, with a whole row of scores.
 struct Reference {
   // Dense: [b, i, h, d], [b, h, i], [b, j, kv_h, d], [h, distance].
@@ -188,22 +195,21 @@ struct Reference {
     dk.assign(static_cast<size_t>(s.batch * s.kv_len * s.kv_heads * d), 0.0);
     dv.assign(static_cast<size_t>(s.batch * s.kv_len * s.kv_heads * e), 0.0);
     dbias.assign(p.bias.size(), 0.0);
+    const std::vector<double> of_q = values_of(p.q, s.dtype), of_kv = values_of(p.kv, s.dtype),
+                              of_dout = values_of(p.dout, s.dtype);
     for (int64_t b = 0; b < s.batch; ++b) {
       for (int64_t h = 0; h < s.heads; ++h) {
         for (int64_t i = 0; i < s.q_len; ++i) {
-          const auto q = [&](int64_t c) {
-            return at(p.q, s.dtype, (b * s.q_len + i) * s.q_stride + h * d + c);
+          const auto from = [](const std::vector<double>& values, int64_t first) {
+            return &values[static_cast<size_t>(first)];
           };
-          const auto dout = [&](int64_t c) {
-            return at(p.dout, s.dtype, (b * s.q_len + i) * s.out_stride + h * e + c);
+          const double* const q = from(of_q, (b * s.q_len + i) * s.q_stride + h * d);
+          const double* const dout = from(of_dout, (b * s.q_len + i) * s.out_stride + h * e);
+          const auto k = [&](int64_t j) {
+            return from(of_kv, p.k_first + b * s.kv_batch_stride + j * s.k_stride + h / group * d);
           };
-          const int64_t key = b * s.kv_batch_stride + h / group * d;
-          const int64_t value = b * s.kv_batch_stride + h / group * e;
-          const auto k = [&](int64_t j, int64_t c) {
-            return at(p.kv, s.dtype, p.k_first + key + j * s.k_stride + c);
-          };
-          const auto v = [&](int64_t j, int64_t c) {
-            return at(p.kv, s.dtype, p.v_first + value + j * s.v_stride + c);
+          const auto v = [&](int64_t j) {
+            return from(of_kv, p.v_first + b * s.kv_batch_stride + j * s.v_stride + h / group * e);
           };
           const int64_t position =
               (p.q_start.empty() ? s.kv_len - s.q_len : p.q_start[static_cast<size_t>(b)]) + i;
@@ -219,7 +225,7 @@ struct Reference {
           double sum = 0.0;
           for (int64_t j = lo; j < hi; ++j) {
             double score = 0.0;
-            for (int64_t c = 0; c < d; ++c) score += double{q(c)} * k(j, c);
+            for (int64_t c = 0; c < d; ++c) score += q[c] * k(j)[c];
             weight.push_back(
                 std::exp(score * s.scale + (p.bias.empty() ? 0.0 : double{p.bias[distance(j)]})));
             sum += weight.back();
@@ -227,24 +233,24 @@ struct Reference {
           lse[static_cast<size_t>((b * s.heads + h) * s.q_len + i)] = std::log(sum);
           double* o = &out[static_cast<size_t>(((b * s.q_len + i) * s.heads + h) * e)];
           for (int64_t j = lo; j < hi; ++j) {
-            for (int64_t c = 0; c < e; ++c) o[c] += weight[static_cast<size_t>(j - lo)] / sum * v(j, c);
+            for (int64_t c = 0; c < e; ++c) o[c] += weight[static_cast<size_t>(j - lo)] / sum * v(j)[c];
           }
           if (!gradients) continue;
           double delta = 0.0;
-          for (int64_t c = 0; c < e; ++c) delta += o[c] * dout(c);
+          for (int64_t c = 0; c < e; ++c) delta += o[c] * dout[c];
           double* gq = &dq[static_cast<size_t>(((b * s.q_len + i) * s.heads + h) * d)];
           for (int64_t j = lo; j < hi; ++j) {
             const double w = weight[static_cast<size_t>(j - lo)] / sum;
             const int64_t row = (b * s.kv_len + j) * s.kv_heads + h / group;
             double dp = 0.0;
-            for (int64_t c = 0; c < e; ++c) dp += double{dout(c)} * v(j, c);
+            for (int64_t c = 0; c < e; ++c) dp += dout[c] * v(j)[c];
             if (!p.bias.empty()) dbias[distance(j)] += w * (dp - delta);
             const double ds = w * (dp - delta) * s.scale;
             for (int64_t c = 0; c < d; ++c) {
-              gq[c] += ds * k(j, c);
-              dk[static_cast<size_t>(row * d + c)] += ds * q(c);
+              gq[c] += ds * k(j)[c];
+              dk[static_cast<size_t>(row * d + c)] += ds * q[c];
             }
-            for (int64_t c = 0; c < e; ++c) dv[static_cast<size_t>(row * e + c)] += w * dout(c);
+            for (int64_t c = 0; c < e; ++c) dv[static_cast<size_t>(row * e + c)] += w * dout[c];
           }
         }
       }
