@@ -230,10 +230,12 @@ std::vector<checkpoint::MutableTensorView> state_views(const models::ModelConfig
                                            .memory_dtype = value.dtype,
                                            .storage = nullptr};
         int64_t first_byte = 0;
+        const int64_t rows_of_part = (shape.rank() > 0 ? shape[0] : 1) / state.parts;
         if (state.layout == optim::StateLayout::kTensor) {
-          view.split = placed.split(value.name, row.parameter, 0, shape.rank() > 0 ? shape[0] : 1);
+          if (state.parts > 1) view.shape.set(0, rows_of_part);
+          view.split = placed.split(value.name, row.parameter, state.part * rows_of_part, rows_of_part);
         } else {
-          const int64_t first_row = row.row - state.first_row;
+          const int64_t first_row = state.part * rows_of_part + row.row - state.first_row;
           view.shape = shape_in_file(row, shape);
           view.split = placed.split(value.name, row.parameter, first_row, row.rows);
           if (!view.split) first_byte = first_row * (value.bytes() / std::max<int64_t>(state.rows, 1));

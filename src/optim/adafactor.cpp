@@ -103,6 +103,13 @@ std::vector<graph::ValueSpec> infer_apply(const NodeView& view) {
   return {{"updated", DType::kF32, shape}};
 }
 
+// Where ranks have whole tensors each updates its own.
+std::vector<graph::PlacementOption> placements(const NodeView& view, int axis) {
+  if (!is_dealt_along(view, axis)) return placements_whole(view, axis);
+  const Placement own = Placement::sharded(0);
+  return {{{own, own, own, own, Placement::replicated()}, {own, own, own}}};
+}
+
 constexpr Placement kRows = Placement::sharded(0), kAll = Placement::replicated(),
                     kTerms = Placement::partial();
 
@@ -110,7 +117,8 @@ constexpr Placement kRows = Placement::sharded(0), kAll = Placement::replicated(
 
 // The means of columns and the sizes of parameter and update are those of the whole tensor.
 const graph::OpDef kAdafactor{
-    "adafactor", "update", infer, cost, placements_whole, nullptr, {{0, 0}, {1, 1}, {2, 2}}};
+    "adafactor", "update",     infer, cost, placements, nullptr, {{0, 0}, {1, 1}, {2, 2}},
+    nullptr,     localize_rows};
 const graph::OpDef kAdafactorVector{"adafactor_vector", "update", infer,           cost,
                                     placements_whole,   nullptr,  {{0, 0}, {1, 1}}};
 

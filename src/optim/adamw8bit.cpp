@@ -29,13 +29,14 @@ graph::Cost cost(const NodeView& view) {
   return update_cost(view, 40, 2, 1);
 }
 
-// By rows that end where blocks do.
-std::vector<graph::PlacementOption> placements(const NodeView& view, int) {
+// By rows that end where blocks do, or by whole tensors.
+std::vector<graph::PlacementOption> placements(const NodeView& view, int axis) {
   const graph::Value& parameter = view.in(UpdateOperands::kParameter);
   const Shape& shape = parameter.shape;
-  if (shape.rank() < 2 ||
-      shape.elements() / shape[0] * std::max<int64_t>(1, parameter.padding.grain) % kBlock != 0)
-    return {};
+  const bool ends_with_blocks =
+      shape.rank() >= 2 &&
+      shape.elements() / shape[0] * std::max<int64_t>(1, parameter.padding.grain) % kBlock == 0;
+  if (!ends_with_blocks && !is_dealt_along(view, axis)) return {};
   const Placement shard = Placement::sharded(0);
   return {{{shard, shard, shard, shard, shard, shard, Placement::replicated()},
            {shard, shard, shard, shard, shard}}};

@@ -45,7 +45,7 @@ extern const Definition kAdamWDefinition, kMuonDefinition, kLionDefinition, kAda
 const Definition& definition_of(const Optimizer& optimizer);
 
 // What the ops share. Inputs: the parameter, `states` states, its gradient, the scalars.
-// The parameter's shape with the rows of the node.
+// The parameter's shape with the rows of the node; of one rank where they are dealt out.
 Shape shape_of_rows(const graph::NodeView& view);
 // Checks the operands that all optimizers have; states are checked against `wanted`.
 std::vector<graph::ValueSpec> infer_update(const graph::NodeView& view, const std::vector<StateSpec>& wanted);
@@ -59,6 +59,8 @@ graph::Cost update_cost(const graph::NodeView& view, double flops, double parame
                         double gradient_passes);
 // A shard along any dimension is updated alone; states lie as the parameter does.
 std::vector<graph::PlacementOption> placements_by_element(const graph::NodeView& view, int);
+// Whether the ranks of an axis have tensors of their own.
+bool is_dealt_along(const graph::NodeView& view, int axis);
 std::vector<graph::PlacementOption> placements_whole(const graph::NodeView& view, int);
 
 }  // namespace strata::optim

@@ -175,6 +175,7 @@ class UpdateBuilder {
     STRATA_CHECK(rule.part_scales.empty() || rule.part_scales.size() == value.segments.size(),
                  "{} has {} parts and {} learning rates", value.name, value.segments.size(),
                  rule.part_scales.size());
+    if (is_dealt_by_tensors(value, tensors)) return add_dealt(parameter, gradient, tensors);
     for (size_t i = 0; i < tensors.size();) {
       const Definition& definition = definition_of(tensors[i].rule.optimizer);
       size_t end = i + 1;
@@ -267,6 +268,58 @@ class UpdateBuilder {
     return ranks;
   }
 
+  // Whether each of the ranks among which parts are dealt out has whole tensors, as many as the others and of
+  // the same rows, under one rule that gives a tensor states of its own.
+  bool is_dealt_by_tensors(const Value& value, const std::vector<Piece>& tensors) const {
+    const int64_t ranks = ranks_of_whole_parts(value);
+    const auto count = std::ssize(tensors);
+    if (ranks == 1 || count % ranks != 0 ||
+        definition_of(tensors[0].rule.optimizer).unit != Definition::Unit::kTensor)
+      return false;
+    const auto own = static_cast<size_t>(count / ranks);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].rows != tensors[i % own].rows || tensors[i].rule != tensors[0].rule) return false;
+    }
+    return true;
+  }
+
+  // Each rank updates its own tensors: what a node says of one is true of one on every rank.
+  void add_dealt(ValueId parameter, ValueId gradient, const std::vector<Piece>& tensors) {
+    const Value value = graph_.value(parameter);
+    const int64_t ranks = ranks_of_whole_parts(value), own_rows = value.shape[0] / ranks;
+    const Definition& definition = definition_of(tensors[0].rule.optimizer);
+    for (size_t i = 0; i < tensors.size() / static_cast<size_t>(ranks); ++i) {
+      const Piece& tensor = tensors[i];
+      const Shape rows = with_rows(value.shape, tensor.rows);
+      std::vector<ValueId> outputs{parameter};
+      for (const StateSpec& spec : definition.states(rows)) {
+        const ValueId id =
+            add_named(graph_, fmt::format("{}.{}[{}:{}]", spec.name, value.name, tensor.first, tensor.end()),
+                      spec.dtype, with_rows(spec.shape, ranks * spec.shape[0]), Role::kState);
+        Value& state = graph_.value(id);
+        state.placements.resize(value.placements.size());
+        for (const int axis : value.dealt_axes)
+          state.placements[static_cast<size_t>(axis)] = value.placements[static_cast<size_t>(axis)];
+        state.dealt_axes = value.dealt_axes;
+        state.segments.assign(static_cast<size_t>(ranks), spec.shape[0]);
+        state.segments_along = 0;
+        for (int64_t rank = 0; rank < ranks; ++rank) {
+          update_.states.push_back({parameter, id, std::string(spec.name), rank * own_rows + tensor.first,
+                                    tensor.rows, spec.layout, rank, ranks});
+        }
+        outputs.push_back(id);
+      }
+      std::vector<ValueId> inputs = outputs;
+      inputs.insert(inputs.end(), {gradient, update_.scalars});
+      UpdateAttrs attrs{definition.applied != nullptr ? definition.applied(tensor.rule, rows) : tensor.rule};
+      attrs.first_row = tensor.first;
+      attrs.rows = attrs.state_rows = tensor.rows;
+      attrs.of_rows = own_rows;
+      attrs.dealt = ranks;
+      graph_.add_node_into(definition.op(rows), inputs, outputs, attrs);
+    }
+  }
+
   // Ranks among which parts are dealt out run one program, so that all parts are updated alike.
   static void require_one_rule(const Value& value, const Definition& definition,
                                const std::vector<Piece>& run, int64_t ranks_of_whole_parts) {
@@ -277,9 +330,9 @@ class UpdateBuilder {
     if (value.dealt_axes.empty() || is_one || (ranks_of_whole_parts > 1 && alike && is_all)) return;
     throw ConfigError(
         "[optimizer] {} updates the experts of {} one by one, which parallel.expert deals out to ranks; take "
-        "adamw, lion, or muon where nothing else cuts them, with one [[optimizer.group]] for all experts of "
-        "a "
-        "layer, or parallel.expert = 1",
+        "adamw or lion, or see to it that nothing else cuts them (expert_tensor = 1, no zero over a shard "
+        "that does not deal them out), with one [[optimizer.group]] for all experts of a layer, or "
+        "parallel.expert = 1",
         definition.name, value.name);
   }
 
@@ -349,6 +402,7 @@ void UpdateAttrs::describe(graph::AttributeText& to) const {
   to("of_rows", of_rows);
   to("state_row", state_row);
   to("state_rows", state_rows);
+  if (dealt > 1) to("dealt", dealt);
 }
 
 RowRange row_range(const UpdateAttrs& attrs, const Shape& parameter) {
@@ -363,6 +417,7 @@ RowRange row_range(const UpdateAttrs& attrs, const Shape& parameter) {
 
 UpdateAttrs localized(const UpdateAttrs& whole, const Value& parameter, const graph::Mesh& mesh) {
   UpdateAttrs attrs = whole;
+  attrs.dealt = 1;
   // Of a rank's own whole parts they are a rank's already.
   if (attrs.rows == 0 || attrs.of_rows < parameter.shape[0]) return attrs;
   const std::vector<int64_t> parts = parameter.parts(0);
@@ -421,7 +476,8 @@ int64_t shard_grain(const ParameterRule& rule, const Shape& parameter) {
 
 Shape shape_of_rows(const NodeView& view) {
   const Shape& parameter = view.in(UpdateOperands::kParameter).shape;
-  return with_rows(parameter, row_range(view.attrs<UpdateAttrs>(), parameter).rows);
+  const auto& attrs = view.attrs<UpdateAttrs>();
+  return with_rows(parameter, row_range(attrs, parameter).rows / attrs.dealt);
 }
 
 std::vector<ValueSpec> infer_update(const NodeView& view, const std::vector<StateSpec>& wanted) {
@@ -437,7 +493,8 @@ std::vector<ValueSpec> infer_update(const NodeView& view, const std::vector<Stat
     const Value& state = view.in(UpdateOperands::kFirstState + static_cast<int>(i));
     Shape shape = wanted[i].shape;
     // Of the rows that the states are for; only what lies element by element is shared by several nodes.
-    if (wanted[i].layout == StateLayout::kElements) shape.set(0, range.state_rows);
+    shape.set(0, wanted[i].layout == StateLayout::kElements ? range.state_rows
+                                                            : shape[0] * view.attrs<UpdateAttrs>().dealt);
     if (state.shape != shape || state.dtype != wanted[i].dtype)
       graph::shape_error(view, fmt::format("state {} must be {} {}", wanted[i].name,
                                            strata::name_of(wanted[i].dtype), shape.str()));
@@ -447,7 +504,7 @@ std::vector<ValueSpec> infer_update(const NodeView& view, const std::vector<Stat
 }
 
 Cost update_cost(const NodeView& view, double flops, double parameter_passes, double gradient_passes) {
-  const auto elements = static_cast<double>(shape_of_rows(view).elements());
+  const auto elements = static_cast<double>(shape_of_rows(view).elements() * view.attrs<UpdateAttrs>().dealt);
   const RowRange range = row_range(view.attrs<UpdateAttrs>(), view.in(UpdateOperands::kParameter).shape);
   const double share =
       range.state_rows > 0 ? static_cast<double>(range.rows) / static_cast<double>(range.state_rows) : 0;
@@ -474,6 +531,10 @@ std::vector<PlacementOption> placements_by_element(const NodeView& view, int) {
 
 std::vector<PlacementOption> placements_whole(const NodeView&, int) {
   return {};
+}
+bool is_dealt_along(const NodeView& view, int axis) {
+  const auto& dealt = view.in(UpdateOperands::kParameter).dealt_axes;
+  return view.attrs<UpdateAttrs>().dealt > 1 && std::find(dealt.begin(), dealt.end(), axis) != dealt.end();
 }
 
 namespace {

@@ -108,13 +108,15 @@ enum class StateLayout : uint8_t {
   kTensor,    // of a whole tensor, in an order of its own
 };
 
-// A state, named "NAME.PARAMETER", or "NAME.PARAMETER[FIRST:END]" where it is for some of the rows.
+// A state, named "NAME.PARAMETER", or "NAME.PARAMETER[FIRST:END]" where it is for some of the rows. The value
+// may be that of several: of the rows of each of the ranks among which parts of the parameter are dealt out.
 struct State {
   graph::ValueId parameter = graph::kNone;
   graph::ValueId value = graph::kNone;
   std::string name;  // "m", "momentum", …
   int64_t first_row = 0, rows = 0;
   StateLayout layout = StateLayout::kElements;
+  int64_t part = 0, parts = 1;  // which of the value's equal parts it is
 };
 
 struct UpdateGraph {
@@ -150,6 +152,9 @@ struct UpdateAttrs {
   UpdateRule rule;  // weight_decay and lr_scale as the kernel applies them
   int64_t first_row = 0, rows = 0, of_rows = 0;
   int64_t state_row = 0, state_rows = 0;
+  // Above 1: so many ranks have `of_rows` rows each, these among them, with states of their own; 1 behind
+  // localize().
+  int64_t dealt = 1;
   bool operator==(const UpdateAttrs&) const = default;
   void describe(graph::AttributeText& to) const;
 };

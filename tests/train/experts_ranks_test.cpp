@@ -128,22 +128,40 @@ TEST_P(RoomOfSharedExperts, ChangesNoBit) {
 INSTANTIATE_TEST_SUITE_P(Models, RoomOfSharedExperts, testing::Values("plain", "biases"),
                          [](const auto& instance) { return std::string(instance.param); });
 
-// Each rank makes its own experts' updates orthogonal.
-TEST(SharedExperts, AreUpdatedByMuon) {
+// Each rank updates its own experts, where each is a matrix or a tensor by itself.
+struct Update {
+  const char* name;
+  Sets sets;
+  std::vector<Sets> layouts;
+};
+class UpdatesOfSharedExperts : public testing::TestWithParam<Update> {};
+const Sets kOnShards{"parallel.expert=2", "parallel.zero=1"},
+    kOnTensor{"parallel.expert=2", "parallel.tensor=2"};
+
+TEST_P(UpdatesOfSharedExperts, AreThoseOfOneRank) {
   const TinyRun tiny;
-  const Sets sets = kModel + Sets{"optimizer.name=muon"};
+  const auto& [name, optimizer, layouts] = GetParam();
+  const Sets sets = kModel + Sets{fmt::format("optimizer.name={}", name)} + optimizer;
   tiny.train(sets, "one");
   const auto one = values_of(tiny.folder("one"), "loss");
-  for (const Sets& layout :
-       {Sets{"parallel.expert=2", "parallel.zero=1"}, Sets{"parallel.expert=2", "parallel.tensor=2"}}) {
-    tiny.train_ranks(
-        tiny.config(sets + layout + Sets{"run.folder=\"" + tiny.folder(layout[1]).string() + "\""}), 2);
-    const auto ranks = values_of(tiny.folder(layout[1]), "loss");
+  // From one to the other and back: states of each expert are found by name.
+  tiny.train_ranks(tiny.config(sets + layouts[0], "between"), 2, 2);
+  tiny.train_ranks(tiny.config(sets + Sets{"parallel.zero=0"}, "between"), 1, 2);
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    const std::string run = i == 0 ? "between" : fmt::format("ranks{}", i);
+    tiny.train_ranks(tiny.config(sets + layouts[i], run), 2);
+    const auto ranks = values_of(tiny.folder(run), "loss");
     ASSERT_EQ(ranks.size(), one.size());
-    for (size_t i = 0; i < one.size(); ++i)
-      EXPECT_NEAR(ranks[i], one[i], 2e-4 * one[i]) << layout[1] << ", step " << i + 1;
+    for (size_t step = 0; step < one.size(); ++step)
+      EXPECT_NEAR(ranks[step], one[step], 2e-4 * one[step]) << run << ", step " << step + 1;
   }
 }
+INSTANTIATE_TEST_SUITE_P(
+    Optimizers, UpdatesOfSharedExperts,
+    testing::Values(Update{"muon", {}, {kOnShards, kOnTensor}},
+                    Update{"adafactor", {}, {kOnShards, kOnTensor}},
+                    Update{"adamw8bit", {"optimizer.adamw8bit.min_elements=256"}, {kOnShards}}),
+    [](const auto& instance) { return std::string(instance.param.name); });
 
 // A checkpoint goes on in any layout of experts, with what one rank would have had.
 class CheckpointsOfSharedExperts : public testing::TestWithParam<const char*> {};
