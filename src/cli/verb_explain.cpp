@@ -31,24 +31,39 @@ namespace {
 
 using Programs = std::shared_ptr<const program::ProgramSet>;
 
+// On the axis "pipeline".
+int32_t place_of(const program::ProgramSet& set) {
+  return set.options.pipeline != nullptr ? set.options.pipeline->rank : 0;
+}
+
 // The programs of a configuration whatever memory they need; `fits` says whether the budget holds them.
 struct Compiled {
   Programs set;
   bool fits = true;
+  int32_t tight_place = -1;  // another one of the pipeline, whose programs the budget does not hold
 };
 
 Compiled compile_as_trained(config::ResolvedRun& run, int32_t place) {
+  Compiled compiled;
   try {
-    return {config::compile(run, place), true};
+    compiled.set = config::compile(run, place);
+    return compiled;
   } catch (const program::DoesNotFit& error) {
-    return {error.set(), false};
+    compiled = {error.set(), false};
   }
+  // What was left to the program is as small as it gets, on all ranks.
+  run.micro_batch_open = run.zero_open = false;
+  const int32_t tight = place_of(*compiled.set);
+  if (tight == place) return compiled;
+  compiled = compile_as_trained(run, place);
+  compiled.tight_place = tight;
+  return compiled;
 }
 
 // Of `run` with `config` in place of its own.
-Compiled compile_any(const config::ResolvedRun& run, config::RunConfig config) {
+Compiled compile_any(const config::ResolvedRun& run, config::RunConfig config, int32_t place) {
   try {
-    return {config::compile_run(config, run.model, run.data.tasks), true};
+    return {config::compile_run(config, run.model, run.data.tasks, place), true};
   } catch (const program::DoesNotFit& error) {
     return {error.set(), false};  // shown in its smallest form
   }
@@ -79,7 +94,7 @@ std::vector<Remedy> remedies(const config::ResolvedRun& run, const Compiled& com
     if (hopeless) return false;
     config::RunConfig changed = config;
     change(changed);
-    const Compiled result = compile_any(run, std::move(changed));
+    const Compiled result = compile_any(run, std::move(changed), place_of(*compiled.set));
     if (result.fits) found.push_back({set, result.set->arena_bytes});
     return result.fits;
   };
@@ -139,6 +154,11 @@ void print_summary(const config::RunConfig& config, const models::ModelConfig& m
       "memory", bytes(set.arena_bytes), bytes((*config.memory.budget).count),
       compiled.fits ? "" : ", which does not fit", bytes(fixed_bytes(set)),
       bytes(set.arena_bytes - fixed_bytes(set)), name_of(set.programs[config::kTrainProgram].recompute));
+  if (compiled.fits && compiled.tight_place >= 0) {
+    const int64_t rank = compiled.tight_place * (set.options.mesh.ranks() / config.parallel.pipeline);
+    print_out("{:<8} rank {} does not fit: --rank {} shows it, --rank all what every stage needs\n", "", rank,
+              rank);
+  }
   const int64_t staging = program::save_staging_bytes(set);
   print_out("{:<8} beside training; {}\n", "saves",
             staging > 0 ? fmt::format("{} more for what an update must not wait for", bytes(staging))
@@ -237,8 +257,8 @@ std::optional<int64_t> rank_of(const ExplainOptions& options) {
   return rank;
 }
 
-// A rank's place on the axis "pipeline".
-int32_t place_of(const config::RunConfig& config, int64_t rank) {
+// The same of a rank.
+int32_t place_of_rank(const config::RunConfig& config, int64_t rank) {
   const graph::Mesh mesh = config::mesh_of(config);
   return mesh.axis("pipeline") < 0 ? 0 : mesh.coordinates(rank).front();
 }
@@ -249,7 +269,7 @@ std::vector<Programs> compile_stages(const config::ResolvedRun& run, const Progr
   std::vector<Programs> sets;
   for (int32_t place = 0; place < run.config.parallel.pipeline; ++place) {
     config::ResolvedRun other = run;
-    sets.push_back(place == one->options.pipeline->rank ? one : compile_as_trained(other, place).set);
+    sets.push_back(place == place_of(*one) ? one : compile_as_trained(other, place).set);
   }
   return sets;
 }
@@ -296,7 +316,7 @@ int run_explain(const ExplainOptions& options) {
   config::ResolvedRun run = resolved_as_trained(std::move(config), {.ranks = options.ranks});
   const models::ModelConfig& model = run.model;
   const std::optional<int64_t> rank = rank_of(options);
-  const Compiled compiled = compile_as_trained(run, place_of(run.config, rank.value_or(0)));
+  const Compiled compiled = compile_as_trained(run, place_of_rank(run.config, rank.value_or(0)));
   const int threads = static_cast<int>(*run.config.device.threads);
   if (options.schedule) {
     show_schedule(run, compiled.set, threads, options);
@@ -316,7 +336,7 @@ int run_explain(const ExplainOptions& options) {
   }
   auto json = nlohmann::ordered_json::parse(program::explain_json(*compiled.set, device));
   json["memory_budget"] = (*run.config.memory.budget).count;
-  json["fits"] = compiled.fits;
+  json["fits"] = compiled.fits && compiled.tight_place < 0;
   for (const Remedy& way : ways)
     json["would_fit"].push_back({{"set", way.set}, {"arena_bytes", way.arena_bytes}});
   if (compiled.set->options.mesh.ranks() > 1) json["ranks"] = ranks_json(*compiled.set, *rank);

@@ -191,5 +191,26 @@ TEST_F(SizesTest, AnAutoMicroBatchFitsTheBudget) {
   EXPECT_LT(std::stoi(micro_batch("110MB")), 8);
 }
 
+// Whatever rank of a pipeline is asked for, it is that rank that is shown, whichever does not fit.
+TEST_F(SizesTest, APipelineThatDoesNotFitIsExplained) {
+  write("a.txt", std::string(3000, 'a') + "\n");
+  const auto explained = [&](const std::string& budget, const std::string& more) {
+    const Outcome shown =
+        run("explain a.txt --ranks 4 --set model.preset=llama3-5m --set run.folder=r --set "
+            "training.sequence_length=256 --set training.global_batch_size=16 --set parallel.pipeline=4 "
+            "--set model.override.num_hidden_layers=8 --set parallel.schedule=interleaved "
+        "--set parallel.virtual_stages=2 --set memory.budget=" +
+            budget + " " + more);
+    EXPECT_EQ(shown.code, 0) << more << shown.err;
+    return shown.out;
+  };
+  for (const int rank : {0, 2, 3}) {
+    const std::string shown = explained("20MB", fmt::format("--rank {}", rank));
+    EXPECT_TRUE(contains(shown, "does not fit")) << shown;
+    EXPECT_TRUE(contains(shown, fmt::format("rank {0}: stage {0}, {1} of 8", rank, rank + 4))) << shown;
+  }
+  EXPECT_FALSE(contains(explained("1GB", ""), "does not fit"));
+}
+
 }  // namespace
 }  // namespace strata
