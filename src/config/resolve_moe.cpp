@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "config/objective.h"
 #include "ops/expert_parallel.h"
 
@@ -32,6 +33,17 @@ void apply_router(const RunConfig& config, models::Experts& experts) {
     if (experts.router == Own::kTwoLevel) {
       experts.route.groups = moe.groups.value_or(middle_divisor(experts.count));
       experts.route.kept_groups = moe.kept_groups;
+      if (experts.count % experts.route.groups != 0) {
+        throw ConfigError("[moe.groups] found {}, and the model has {} experts; expected a divisor of them",
+                          experts.route.groups, experts.count);
+      }
+      const int64_t each = experts.count / experts.route.groups;
+      const int64_t least = (experts.route.k + each - 1) / each;
+      if (moe.kept_groups < least || moe.kept_groups > experts.route.groups) {
+        throw ConfigError(
+            "[moe.kept_groups] found {}, and a token goes to {} experts, of {} groups of {}; expected {} to {}",
+            moe.kept_groups, experts.route.k, experts.route.groups, each, least, experts.route.groups);
+      }
       experts.route.group_score = ops::RouteAttrs::GroupScore::kSum;
     }
     if (experts.router == Own::kSoft) {

@@ -187,13 +187,20 @@ void add_expert_faults(const Experts& experts, std::vector<std::string>& faults)
     return;
   }
   if (route.groups < 1 || experts.count % route.groups != 0) {
-    faults.push_back(fmt::format("{} experts do not divide among {} groups", experts.count, route.groups));
+    faults.push_back(fmt::format("{} experts do not divide among {} groups; take a divisor of their number",
+                                 experts.count, route.groups));
+    return;
+  }
+  if (route.kept_groups < 1 || route.kept_groups > route.groups) {
+    faults.push_back(fmt::format("each token keeps {} of {} groups of experts; 1 to {} is possible",
+                                 route.kept_groups, route.groups, route.groups));
     return;
   }
   const int64_t left = route.kept_groups * (experts.count / route.groups);
-  if (route.kept_groups < 1 || route.kept_groups > route.groups || route.k > left) {
-    faults.push_back(fmt::format("each token goes to {} experts, and {} of {} groups have {}", route.k,
-                                 route.kept_groups, route.groups, left));
+  if (route.k > left) {
+    faults.push_back(fmt::format(
+        "each token goes to {} experts, and the {} of {} groups that it keeps have {}; keep more of them",
+        route.k, route.kept_groups, route.groups, left));
   }
 }
 
