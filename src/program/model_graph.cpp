@@ -200,7 +200,8 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
       .sequences = request.sequences * (writes ? 1 : options.mesh.batch_ranks()),
       .cache_capacity = writes ? options.cache_capacity : 0,
       .cache_slots = writes ? options.cache_slots : 0,
-      .document_mask = request.document_mask,
+      // Places behind a text's end are in no chunk of it: kv_begin says so.
+      .document_mask = request.document_mask || options.model.sliding_window.chunked,
       .counts_samples = request.kind == Kind::kTrain && options.model.experts.jitter > 0,
       // What only goes forward need not save memory by it, and may have fewer rows than ranks.
       .sequence_parallel = options.sequence_parallel && request.kind == Kind::kTrain,

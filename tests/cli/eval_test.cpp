@@ -111,6 +111,26 @@ class Trained : public testing::Test {
 };
 TinyRun* Trained::tiny_ = nullptr;
 
+// Chunks of a text count from its begin, and what fills a last window up is in none of them.
+TEST(Eval, LastWindowOfAModelWithChunksIsThatTextByItself) {
+  ScratchFolder scratch;
+  std::vector<uint16_t> ids;
+  for (int i = 0; i < 45; ++i) ids.push_back(static_cast<uint16_t>(1 + i * 7919 % 60));
+  const auto sum = [&](size_t begin, size_t end, int64_t length) {
+    put_tokens(
+        scratch / "ids.bin",
+        {ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.begin() + static_cast<std::ptrdiff_t>(end)},
+        61);
+    const json found = evaluated({.model = (Path(STRATA_GOLDEN_MODELS) / "llama4").string(),
+                                  .tokens = {(scratch / "ids.bin").string()},
+                                  .sequence_length = length,
+                                  .sets = {"precision.compute=\"fp32\""}});
+    EXPECT_EQ(found["tokens"], end - begin - 1);
+    return found["loss"].get<double>() * static_cast<double>(end - begin - 1);
+  };
+  EXPECT_NEAR(sum(0, 45, 32), sum(0, 33, 32) + sum(32, 45, 12), 1e-3);
+}
+
 TEST_F(Trained, EvalEqualsAnIndependentComputation) {
   const auto ids = tiny_tokens(60, 99);
   for (const auto& [length, stride] :
