@@ -9,9 +9,11 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/parallel.h"
 #include "base/random.h"
 #include "checkpoint/packed_weights.h"
+#include "models/text_part.h"
 #include "program/pipeline.h"
 
 namespace strata::checkpoint {
@@ -288,9 +290,36 @@ std::string WeightSource::name_in_file(const std::string& file_name) const {
 
 namespace {
 
+// Of the files of a model of texts and pictures: the text model's tensors get the names that they have by
+// themselves. Gives the names of those that see pictures.
+std::vector<std::string> take_text_part(TensorSource& source, const models::TextPart& part) {
+  const auto of_text = [&](const auto& named) { return named.first.starts_with(part.prefix); };
+  if (std::none_of(source.tensors.begin(), source.tensors.end(), of_text)) return {};
+  std::vector<std::string> beside;
+  decltype(source.tensors) tensors;
+  for (const auto& [name, entry] : source.tensors) {
+    const auto begins = [&name = name](std::string_view with) { return name.starts_with(with); };
+    if (std::any_of(part.beside.begin(), part.beside.end(), begins)) beside.push_back(name);
+    tensors.emplace(begins(part.prefix) ? name.substr(part.prefix.size()) : name, entry);
+  }
+  source.tensors = std::move(tensors);
+  return beside;
+}
+
+// What is not read of a model of texts and pictures.
+void say_left_out(const WeightSource& weights, const models::TextPart& part) {
+  std::string names;
+  for (const std::string_view each : part.beside)
+    names += fmt::format("{}{}*", names.empty() ? "" : ", ", each);
+  log_warning(
+      "[{}] is a model of texts and pictures: its text model alone is read, and what sees pictures is left "
+      "out ({} tensors, {})",
+      weights.source.where, weights.ignored.size(), names);
+}
+
 // Opened, with every tensor that the model has, in its shape.
 WeightSource matching_weights(const Path& folder, const models::ModelConfig& model,
-                              const std::vector<FileTensor>& tensors) {
+                              const std::vector<FileTensor>& tensors, bool says_left_out = false) {
   WeightSource weights{checkpoint::open_tensors(folder), {}, {}, model.family->old_endings, {}};
   if (std::filesystem::exists(folder / "manifest.json")) {
     const Manifest manifest = read_manifest(folder);
@@ -299,6 +328,10 @@ WeightSource matching_weights(const Path& folder, const models::ModelConfig& mod
     for (const auto& file : weights.source.files) weights.checksums->check_head(*file);
   }
   checkpoint::unpack_weights(weights.source);
+  if (const models::TextPart* const part = models::text_part_of(*model.family)) {
+    weights.ignored = take_text_part(weights.source, *part);
+    if (says_left_out && !weights.ignored.empty()) say_left_out(weights, *part);
+  }
   weights.left_out = left_out_prefix(model, weights.source);
   for (const auto& [name, entry] : weights.source.tensors) {
     if (model.family->ignored(model, name) || model.family->ignored(model, weights.left_out + name))
@@ -326,7 +359,7 @@ bool holds_prediction(const Path& folder, const models::ModelConfig& model) {
 
 WeightSource open_weights(const Path& folder, const models::ModelConfig& model) {
   const auto tensors = file_tensors(model);
-  WeightSource weights = matching_weights(folder, model, tensors);
+  WeightSource weights = matching_weights(folder, model, tensors, true);
   check_copies(weights, model, tensors);
   return weights;
 }

@@ -2,12 +2,14 @@
 #include <cmath>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "base/suggest.h"
 #include "models/config_json.h"
 #include "models/families.h"
 #include "models/parametrization.h"
+#include "models/text_part.h"
 
 namespace strata::models {
 
@@ -45,7 +47,43 @@ const Family* find_family(std::string_view name) {
   return nullptr;
 }
 
+const TextPart* text_part_of(const Family& family) {
+  // The published files of Llama 4 are those of Llama4ForConditionalGeneration.
+  static constexpr std::string_view kBeside[] = {"vision_model.", "multi_modal_projector."};
+  static constexpr TextPart kOfLlama4{"llama4", "language_model.", kBeside};
+  return &family == &kLlama4 ? &kOfLlama4 : nullptr;
+}
+
+namespace {
+
+// The text model's config.json, where this is one of texts and pictures; nothing: it is not.
+std::optional<std::string> text_config_of(const std::string& text, const std::string& where) {
+  const std::string model_type = ConfigJson(text, where).text_or("model_type", "");
+  const auto is_part = [&](const Family* family) {
+    const TextPart* const part = text_part_of(*family);
+    return part != nullptr && part->model_type == model_type;
+  };
+  const auto* const family = std::find_if(kFamilies.begin(), kFamilies.end(), is_part);
+  if (family == kFamilies.end()) return std::nullopt;
+  const auto whole = nlohmann::json::parse(text);
+  const auto part = whole.find("text_config");
+  if (part == whole.end() || !part->is_object()) {
+    throw DataError(
+        "[{}] model_type \"{}\" is a model of texts and pictures, but there is no object \"text_config\"; "
+        "a text model's config.json has model_type \"{}\"",
+        where, model_type, (*family)->model_type);
+  }
+  nlohmann::json json = *part;
+  if (!json.contains("model_type")) json["model_type"] = (*family)->model_type;
+  if (!json.contains("tie_word_embeddings") && whole.contains("tie_word_embeddings"))
+    json["tie_word_embeddings"] = whole["tie_word_embeddings"];
+  return json.dump();
+}
+
+}  // namespace
+
 ModelConfig read_config_json(const std::string& text, const std::string& where) {
+  if (const auto part = text_config_of(text, where)) return read_config_json(*part, where + ": text_config");
   std::string model_type = ConfigJson(text, where).text_or("model_type", "");
   if (model_type.starts_with(kOwnRouterPrefix)) model_type.erase(0, kOwnRouterPrefix.size());
   const Family* family = find_family(model_type);
