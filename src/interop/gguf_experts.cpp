@@ -65,6 +65,21 @@ std::optional<std::string_view> inexpressible_deepseek(const models::ModelConfig
   if (!model.adjacent_rotary_pairs) return "which dimensions of a head rotate together";
   if (experts.route.groups > 1 && experts.route.group_score == ops::RouteAttrs::GroupScore::kBest)
     return "that a group of experts counts its best one, not its best two";
+  // By these numbers it knows V2-Lite and Moonlight.
+  const bool lite =
+      model.layers == 26 || model.layers == 27 || (model.layers == 48 && model.vocab_size == 128256);
+  if (lite != (model.latent->query_rank == 0)) {
+    return lite ? "a latent of queries in a model of as many layers"
+                : "that queries have no latent, but in a model of 26 or 27 layers";
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string_view> inexpressible_glm(const models::ModelConfig& model) {
+  const models::Experts& experts = model.experts;
+  if (!experts.dense.empty() || experts.period > 1)
+    return "that layers behind the first ones have no experts";
+  if (!model.qkv_bias) return "that q, k and v have no biases";
   return std::nullopt;
 }
 
@@ -85,6 +100,7 @@ std::optional<std::string_view> inexpressible_llama4(const models::ModelConfig& 
 std::optional<std::string_view> inexpressible(std::string_view arch, const models::ModelConfig& model) {
   const models::Experts& experts = model.experts;
   if (arch == "deepseek2") return inexpressible_deepseek(model);
+  if (arch == "glm4moe") return inexpressible_glm(model);
   if (arch == "llama4") return inexpressible_llama4(model);
   for (int64_t i = 0; i < model.layers; ++i)
     if (!experts.at(i)) return "which layers have experts, and here some have none";
@@ -98,6 +114,8 @@ std::optional<std::string_view> inexpressible(std::string_view arch, const model
     return std::nullopt;
   }
   if (arch == "olmoe" && model.clip_qkv > 0) return "that q, k and v are cut";
+  if (arch == "olmoe" && (model.q_width() != model.hidden_size || model.kv_width() != model.hidden_size))
+    return "that keys have fewer heads than queries, or that heads together are not as wide as the model";
   const bool normalizes = arch == "llama" || arch == "qwen3moe";
   if (experts.route.normalize != normalizes)
     return "whether the weights of a token's experts are divided by their sum, and it is otherwise here";
@@ -106,12 +124,13 @@ std::optional<std::string_view> inexpressible(std::string_view arch, const model
 
 namespace {
 
-void add_deepseek_experts(GgufFields& fields, const std::string& arch, const models::Experts& experts) {
+// Of DeepSeek and GLM.
+void add_shared_experts(GgufFields& fields, const std::string& arch, const models::Experts& experts) {
   const auto count = [&](const char* key, int64_t value) {
     fields.push_back({arch + key, static_cast<uint32_t>(value)});
   };
   const bool sigmoid = experts.route.score == ops::RouteAttrs::Score::kSigmoid;
-  if (experts.route.groups > 1) {
+  if (experts.route.groups > 1 || sigmoid) {
     count(".expert_group_count", experts.route.groups);
     count(".expert_group_used_count", experts.route.kept_groups);
   }
@@ -133,7 +152,7 @@ void add_experts(GgufFields& fields, const std::string& arch, const models::Mode
   count(".expert_count", experts.count);
   count(".expert_used_count", experts.route.k);
   if (arch == "llama4") count(".interleave_moe_layer_step", std::max<int64_t>(experts.period, 1));
-  if (arch == "deepseek2") return add_deepseek_experts(fields, arch, experts);
+  if (arch == "deepseek2" || arch == "glm4moe") return add_shared_experts(fields, arch, experts);
   if (arch == "llama4" || arch == "qwen2moe" || arch == "qwen3moe" || arch == "gpt-oss")
     count(".expert_feed_forward_length", experts.intermediate_size);
   if (arch == "qwen2moe") count(".expert_shared_feed_forward_length", experts.shared_size);

@@ -46,20 +46,34 @@ Names of_gpt_oss() {
   return names;
 }
 
-// DeepSeek's: latents, a bias that chooses experts; kv_b_proj is two tensors (add_latent_tensors).
-Names of_deepseek() {
+// Behind dense layers experts that a bias chooses, and shared ones.
+Names with_later_experts() {
   Names names = with_experts(kLlamaLayer, "mlp.gate", "mlp.shared_experts");
   for (const std::string_view part : {"gate", "up", "down"}) {
     const auto dense = std::find_if(kLlamaLayer.begin(), kLlamaLayer.end(),
                                     [&](const auto& each) { return each.second.ends_with(part); });
     names.push_back(*dense);
   }
+  names.push_back({"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"});
+  return names;
+}
+
+// GLM-4.5's, whose second norm has the name of one behind attention.
+Names of_glm() {
+  Names names = with_later_experts();
+  for (auto& [ours, theirs] : names)
+    if (ours == "post_attention_layernorm") theirs = "post_attention_norm";
+  return names;
+}
+
+// DeepSeek's: latents; kv_b_proj is two tensors (add_latent_tensors).
+Names of_deepseek() {
+  Names names = with_later_experts();
   names.insert(names.end(), {{"self_attn.q_a_proj", "attn_q_a"},
                              {"self_attn.q_a_layernorm", "attn_q_a_norm"},
                              {"self_attn.q_b_proj", "attn_q_b"},
                              {"self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"},
-                             {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
-                             {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"}});
+                             {"self_attn.kv_a_layernorm", "attn_kv_a_norm"}});
   return names;
 }
 
@@ -197,6 +211,11 @@ std::span<const GgufFamily> gguf_families() {
        .architecture = "gpt-oss",
        .inside = of_gpt_oss(),
        .biases = Biases::kAny,
+       .experts = kExpertParts},
+      {.model_type = "glm4_moe",
+       .architecture = "glm4moe",
+       .inside = of_glm(),
+       .biases = Biases::kOfQkv,
        .experts = kExpertParts},
       {.model_type = "deepseek_v2",
        .architecture = "deepseek2",

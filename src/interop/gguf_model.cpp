@@ -83,7 +83,7 @@ void add_rope(GgufFields& fields, const std::string& arch, const models::ModelCo
   if (model.window_rope)
     fields.push_back({arch + ".rope.freq_base_swa", static_cast<float>(model.window_rope->theta)});
   if (arch == "llama" || arch == "llama4" || arch == "gptneox" || arch == "phi3" || arch == "stablelm" ||
-      model.latent || model.partial_rotary_factor < 1)
+      arch == "glm4moe" || model.latent || model.partial_rotary_factor < 1)
     fields.push_back({arch + ".rope.dimension_count", static_cast<uint32_t>(model.rotary_dim())});
   const Json* kind = find(rope, {"rope_type", "type"});
   const std::string type = kind != nullptr ? kind->get<std::string>() : "default";
@@ -271,8 +271,7 @@ GgufTensor tensor_of(const GgufFamily& family, const checkpoint::FileTensor& ten
     if (pairs) to_pairs(out, shape[0], shape.elements() / shape[0], head_dim);
     if (plus_one) std::for_each(out, out + shape.elements(), [](float& value) { value += 1; });
   };
-  const bool is_row = name.ends_with("ffn_gate_inp_shexp.weight");
-  return {name, is_row ? Shape{shape[1]} : shape, matrix ? dtype : DType::kF32, fill};
+  return {name, shape, matrix ? dtype : DType::kF32, fill};
 }
 
 uint32_t file_type_of(DType dtype) {

@@ -81,6 +81,7 @@ void write_softmax_experts(nlohmann::ordered_json& json, const Experts& experts)
   json["norm_topk_prob"] = false;
   json["num_experts_per_tok"] = experts.route.k;
   json["routed_scaling_factor"] = experts.route.scale;
+  json["scoring_func"] = "softmax";
   json["topk_group"] = grouped ? nlohmann::ordered_json(experts.route.kept_groups) : nullptr;
   json["topk_method"] = grouped ? "group_limited_greedy" : "greedy";
 }
@@ -133,6 +134,10 @@ std::string write_v3(const ModelConfig& config, DType dtype) {
   json["rope_interleave"] = config.adjacent_rotary_pairs;
   write_prediction(json, config);
   write_sigmoid_experts(json, config.experts);
+  if (config.experts.count > 0) {  // transformers does not ask, llama.cpp's converter does
+    json["scoring_func"] = "sigmoid";
+    json["topk_method"] = "noaux_tc";
+  }
   return json.dump(2) + "\n";
 }
 

@@ -7,6 +7,7 @@
 #include "checkpoint/huggingface.h"
 #include "cli/actions.h"
 #include "fixtures/tiny_run.h"
+#include "interop/gguf_experts.h"
 #include "interop/gguf_model.h"
 #include "interop/megatron.h"
 
@@ -51,7 +52,8 @@ TEST(Gguf, IsByteForByteWhatTheReferenceWriterMakes) {
                                           {"stablelm", "fp16"},   {"mixtral", "fp16"},
                                           {"olmoe", "fp16"},      {"qwen3-moe", "fp16"},
                                           {"gpt-oss", "bf16"},    {"deepseek-v3-moe", "fp16"},
-                                          {"llama4", "fp16"}}) {
+                                          {"llama4", "fp16"},     {"qwen2-moe", "fp16"},
+                                          {"glm4-moe", "fp16"}}) {
     ScratchFolder scratch;
     const Path model = scratch / name;
     std::filesystem::copy(Path(STRATA_GOLDEN_MODELS) / name, model);
@@ -59,6 +61,8 @@ TEST(Gguf, IsByteForByteWhatTheReferenceWriterMakes) {
       std::filesystem::copy(data("gguf/tokenizer.json"), model / "tokenizer.json");
     if (const Path config = data("gguf/" + name + "-config.json"); std::filesystem::exists(config))
       put_file(model / "config.json", read_file(config));
+    if (const Path weights = data("gguf/" + name + "-model.safetensors"); std::filesystem::exists(weights))
+      put_file(model / "model.safetensors", read_file(weights));
     const Path out = scratch / "new/model.gguf";
     ASSERT_EQ(
         quietly(cli::run_export, {.source = model.string(), .target = out, .dtype = dtype, .format = "gguf"})
@@ -175,6 +179,27 @@ TEST(Gguf, ExpertsThatItCannotSayAreRefusedByName) {
                 3, {message});
     EXPECT_FALSE(std::filesystem::exists(scratch / "out.gguf")) << name;
   }
+}
+
+// llama.cpp goes by the number of layers, and by the width.
+TEST(Gguf, SizesThatItTakesForAnotherModelAreRefused) {
+  const auto said = [](const char* preset, const char* arch, int64_t layers, int64_t kv_heads = 0) {
+    models::ModelConfig model = models::preset(preset);
+    if (layers > 0) model.layers = layers;
+    if (kv_heads > 0) model.kv_heads = kv_heads;
+    return std::string(interop::inexpressible(arch, model).value_or(""));
+  };
+  for (const char* lite : {"deepseek-v2-lite", "moonlight-16b-a3b"}) {
+    EXPECT_EQ(said(lite, "deepseek2", 0), "") << lite;
+    EXPECT_NE(said(lite, "deepseek2", 28).find("queries have no latent"), std::string::npos) << lite;
+  }
+  for (const char* whole : {"deepseek-v3", "kimi-k2"}) {
+    EXPECT_EQ(said(whole, "deepseek2", 0), "") << whole;
+    EXPECT_NE(said(whole, "deepseek2", 27).find("a latent of queries"), std::string::npos) << whole;
+  }
+  EXPECT_EQ(said("olmoe-1b-7b", "olmoe", 0), "");
+  EXPECT_NE(said("olmoe-1b-7b", "olmoe", 0, 8).find("fewer heads"), std::string::npos);
+  for (const char* glm : {"glm-4.5-air", "glm-4.5"}) EXPECT_EQ(said(glm, "glm4moe", 0), "") << glm;
 }
 
 std::vector<float> floats_of(const Path& folder, const std::string& name) {

@@ -32,6 +32,7 @@ EXPECTED = {
     "general.name": "the converter names a model after its folder in its own way",
     "general.size_label": "for display", "general.license": "for display", "general.tags": "for display",
     "general.languages": "for display", "general.datasets": "for display", "general.base_model.count": "for display",
+    "general.basename": "for display", "general.version": "for display", "nextn_predict_layers": "0 where there are none",
     "general.sampling": "defaults of llama-cli", "general.sampling.temp": "defaults of llama-cli",
     "vocab_size": "repeats the length of the token list",
     "tokenizer.ggml.padding_token_id": "llama.cpp pads nothing",
@@ -82,6 +83,8 @@ TextModel.get_vocab_base_pre = known
 from conversion.gemma import Gemma2Model
 from conversion.phi import Phi3MiniModel
 import pathlib
+# Of GLM's tokens it asks for four that only the published vocabulary has.
+TextModel._set_vocab_glm = TextModel._set_vocab_gpt2
 if not (pathlib.Path(folder) / "tokenizer.model").exists():
     Gemma2Model.set_vocab = Phi3MiniModel.set_vocab = TextModel._set_vocab_gpt2
 # transformers 5 drops keys of config.json that it reads and the converter asks for (rotary_pct).
@@ -137,10 +140,11 @@ class Llama:
     def __init__(self, path):
         import llama_cpp
         self.c = llama_cpp
-        self.silent = llama_cpp.llama_log_callback(lambda level, text, data: None)
-        llama_cpp.llama_log_set(self.silent, ctypes.c_void_p(0))
+        errors = []
+        self.log = llama_cpp.llama_log_callback(lambda level, text, data: errors.append(text.decode().strip()) if level >= 4 else None)
+        llama_cpp.llama_log_set(self.log, ctypes.c_void_p(0))
         self.model = llama_cpp.llama_model_load_from_file(str(path).encode(), llama_cpp.llama_model_default_params())
-        assert self.model, "llama.cpp does not load the file"
+        assert self.model, "llama.cpp does not load the file: " + " ".join(errors[:1])
         self.vocab = llama_cpp.llama_model_get_vocab(self.model)
         self.size = llama_cpp.llama_vocab_n_tokens(self.vocab)
 
@@ -153,7 +157,7 @@ class Llama:
     def begin(self):
         """An empty text."""
         params = self.c.llama_context_default_params()
-        params.n_ctx, params.n_batch, params.n_ubatch, params.n_threads = 128, 128, 128, 1
+        params.n_ctx, params.n_batch, params.n_ubatch, params.n_threads, params.n_threads_batch = 128, 128, 128, 1, 1
         params.type_k = params.type_v = 0
         params.flash_attn_type = 0
         self.context = self.c.llama_init_from_model(self.model, params)
@@ -220,6 +224,8 @@ def small_models(program, scratch, only):
     longer = dict(base, max_position_embeddings=512)
     gemma = dict(base, head_dim=32, query_pre_attn_scalar=32, hidden_activation="gelu_pytorch_tanh", sliding_window=8,
                  tie_word_embeddings=True)
+    latent = dict(base, num_key_value_heads=4, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=16,
+                  n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=40, n_shared_experts=2, first_k_dense_replace=1)
     kinds = {
         "llama": t.LlamaConfig(**dict(base, tie_word_embeddings=True)),
         "llama3": t.LlamaConfig(**base, rope_parameters=llama3),
@@ -244,6 +250,33 @@ def small_models(program, scratch, only):
         "llama-sentencepiece": t.LlamaConfig(**dict(base, vocab_size=600, bos_token_id=1, eos_token_id=2)),
         "llama-unigram": t.LlamaConfig(**dict(base, vocab_size=308, eos_token_id=2)),
         "gpt2": t.GPT2Config(**shared, n_embd=64, n_layer=3, n_head=4, n_positions=128),
+        "mixtral": t.MixtralConfig(**base, num_local_experts=5, num_experts_per_tok=2, sliding_window=None),
+        "olmoe": t.OlmoeConfig(**dict(base, num_key_value_heads=4), num_experts=6, num_experts_per_tok=2, norm_topk_prob=False),
+        "qwen2-moe": t.Qwen2MoeConfig(**base, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=40, norm_topk_prob=False,
+                                      shared_expert_intermediate_size=72),
+        "qwen3-moe": t.Qwen3MoeConfig(**base, head_dim=32, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=40,
+                                      norm_topk_prob=True),
+        # llama.cpp knows by the number of layers whether queries have a latent.
+        "deepseek-v2-lite": t.DeepseekV2Config(**dict(latent, num_hidden_layers=27), q_lora_rank=None, topk_method="greedy", n_group=None, topk_group=None,
+                                          routed_scaling_factor=1.0, norm_topk_prob=False),
+        "deepseek-v2-yarn": t.DeepseekV2Config(**latent, q_lora_rank=24, topk_method="greedy", n_group=None, topk_group=None,
+                                               routed_scaling_factor=2.0, norm_topk_prob=False, rope_parameters=dict(
+                                                   yarn, beta_fast=32, beta_slow=1, mscale=0.7, mscale_all_dim=0.7)),
+        "moonlight": t.DeepseekV3Config(**dict(latent, num_hidden_layers=27), q_lora_rank=None, n_group=1, topk_group=1,
+                                        routed_scaling_factor=2.446, num_nextn_predict_layers=0),
+        "deepseek-v3": t.DeepseekV3Config(**latent, q_lora_rank=24, n_group=4, topk_group=2, routed_scaling_factor=2.5,
+                                          num_nextn_predict_layers=0),
+        "deepseek-v3-yarn": t.DeepseekV3Config(**latent, q_lora_rank=24, n_group=1, topk_group=1, routed_scaling_factor=2.5,
+                                               num_nextn_predict_layers=0, rope_parameters=dict(
+                                                   yarn, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0)),
+        "glm4-moe": t.Glm4MoeConfig(**base, head_dim=32, n_routed_experts=8, num_experts_per_tok=3, n_group=1, topk_group=1,
+                                    moe_intermediate_size=40, n_shared_experts=1, first_k_dense_replace=1, routed_scaling_factor=1.5,
+                                    use_qk_norm=True, attention_bias=True, num_nextn_predict_layers=0),
+        "gpt-oss": t.GptOssConfig(**base, head_dim=32, num_local_experts=6, num_experts_per_tok=2, sliding_window=8,
+                                  layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                                  rope_parameters=dict(yarn, beta_fast=32, beta_slow=1)),
+        "llama4": t.Llama4TextConfig(**dict(base, num_hidden_layers=4), head_dim=16, num_local_experts=6, num_experts_per_tok=1,
+                                     intermediate_size_mlp=96, interleave_moe_layer_step=2, rope_parameters=dict(llama3)),
     }
     for name, config in kinds.items():
         if only and name not in only:
@@ -252,7 +285,10 @@ def small_models(program, scratch, only):
         model = AutoModelForCausalLM.from_config(config)
         with torch.no_grad():
             for key, value in model.named_parameters():
-                if value.dim() == 1:
+                if value.dim() == 1 or key.endswith("_bias"):
+                    value += torch.randn_like(value) * 0.1
+            for key, value in model.named_buffers():
+                if key.endswith("e_score_correction_bias"):
                     value += torch.randn_like(value) * 0.1
         folder = scratch / name
         model.save_pretrained(folder)

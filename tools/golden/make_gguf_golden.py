@@ -19,7 +19,7 @@ import shutil
 import gguf
 import numpy as np
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 K = gguf.Keys
 
@@ -67,7 +67,7 @@ def fields(writer, config, arch, kind):
             writer.add_rope_freq_base_swa(config["rope_parameters"]["sliding_attention"]["rope_theta"])
         if arch == "deepseek2":
             writer.add_rope_dimension_count(config["qk_rope_head_dim"])
-        if arch in ("llama", "llama4", "gptneox", "phi3", "stablelm"):
+        if arch in ("llama", "llama4", "gptneox", "phi3", "stablelm", "glm4moe"):
             writer.add_rope_dimension_count(int(rope.get("partial_rotary_factor", 1) * head_dim))
         if rope["rope_type"] == "yarn":
             writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
@@ -90,7 +90,7 @@ def fields(writer, config, arch, kind):
         writer.add_value_length(rank)
         writer.add_key_length_mla(config["qk_nope_head_dim"] + rotary)
         writer.add_value_length_mla(config["v_head_dim"])
-    elif llama_like and arch not in ("stablelm", "olmoe"):
+    elif llama_like and arch not in ("stablelm", "olmoe", "qwen2moe"):
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
     if arch in ("llama", "llama4", "deepseek2"):
@@ -100,7 +100,7 @@ def fields(writer, config, arch, kind):
         writer.add_expert_used_count(config["num_experts_per_tok"])
         if arch == "llama4":
             writer.add_interleave_moe_layer_step(config["interleave_moe_layer_step"])
-        if arch == "deepseek2":
+        if arch in ("deepseek2", "glm4moe"):
             writer.add_expert_group_count(config["n_group"])
             writer.add_expert_group_used_count(config["topk_group"])
             writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
@@ -111,8 +111,10 @@ def fields(writer, config, arch, kind):
             writer.add_expert_weights_norm(config["norm_topk_prob"])
         if arch == "llama4":
             writer.add_expert_feed_forward_length(config["intermediate_size"])
-        if arch in ("qwen3moe", "gpt-oss"):
+        if arch in ("qwen2moe", "qwen3moe", "gpt-oss"):
             writer.add_expert_feed_forward_length(n("moe_intermediate_size", "intermediate_size"))
+        if arch == "qwen2moe":
+            writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
     if arch in ("gptneox", "stablelm"):
         writer.add_parallel_residual(config["use_parallel_residual"])
     if arch == "gemma2":
@@ -139,6 +141,7 @@ PARTS = [
     # of experts: those of a layer are one tensor a matrix
     "self_attn.sinks", "block_sparse_moe.gate", "mlp.gate", "mlp.router",
     "feed_forward.router", "mlp.gate.e_score_correction", "experts.gate_proj", "experts.up_proj", "experts.down_proj",
+    "mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj", "mlp.shared_expert.down_proj", "mlp.shared_expert_gate",
     "mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj", "mlp.shared_experts.down_proj",
     "feed_forward.shared_expert.gate_proj", "feed_forward.shared_expert.up_proj", "feed_forward.shared_expert.down_proj",
     "feed_forward.gate_proj", "feed_forward.up_proj", "feed_forward.down_proj"]
@@ -177,7 +180,7 @@ def of_latents(weights, config):
     out = {}
     for name, value in weights.items():
         if not name.endswith("kv_b_proj.weight"):
-            out[name.replace("e_score_correction_bias", "e_score_correction.bias")] = value
+            out[name] = value
             continue
         parts = value.reshape(config["num_attention_heads"], -1, value.shape[1])
         keys, values = parts.split([config["qk_nope_head_dim"], config["v_head_dim"]], dim=1)
@@ -203,8 +206,19 @@ def place(name):
     return 1, int(layer), PARTS.index(part), kind != "weight"
 
 
-def expressible(kind, config):
-    """A file cannot say every Gemma: these are made ones that it can. Gemma 3's windows are others than usual."""
+def expressible(kind, config, weights):
+    """A file cannot say every Gemma: these are made ones that it can. Gemma 3's windows are others than usual. Gives the
+    weights where they are others, too."""
+    if kind == "olmoe":  # as many heads of keys as of queries
+        config["num_key_value_heads"] = config["num_attention_heads"]
+        repeats = lambda name: config["num_attention_heads"] if re.search(r"\.(k_proj|v_proj|k_norm)\.", name) else 1
+        changed = {name: value.repeat(repeats(name), *[1] * (value.dim() - 1)) for name, value in weights.items()}
+    elif kind == "qwen2-moe":  # experts in every layer
+        config["mlp_only_layers"] = []
+        changed = {name: value for name, value in weights.items() if not name.startswith("model.layers.1.mlp.")}
+        changed |= {name.replace(".0.", ".1.", 1): -value for name, value in weights.items() if name.startswith("model.layers.0.mlp.")}
+    else:
+        changed = None
     if kind in ("gemma2", "gemma3"):
         config["query_pre_attn_scalar"] = config["head_dim"]
     if kind == "gpt-oss":
@@ -213,7 +227,7 @@ def expressible(kind, config):
         config |= {"attention_chunk_size": 8192, "floor_scale": 8192, "attn_scale": 0.1}
     if kind == "olmoe":
         config["clip_qkv"] = None
-    return config
+    return config, changed
 
 
 def sentencepiece_vocabulary(out, name, of_json):
@@ -269,14 +283,17 @@ def main():
               ("gemma2", "gemma2", "fp16"), ("gemma3", "gemma3", "fp16"), ("phi3", "phi3", "fp16"),
               ("gpt-neox", "gptneox", "fp16"), ("starcoder2", "starcoder2", "fp16"),
               ("stablelm", "stablelm", "fp16"), ("mixtral", "llama", "fp16"), ("olmoe", "olmoe", "fp16"),
-              ("qwen3-moe", "qwen3moe", "fp16"), ("gpt-oss", "gpt-oss", "bf16"),
+              ("qwen2-moe", "qwen2moe", "fp16"), ("glm4-moe", "glm4moe", "fp16"), ("qwen3-moe", "qwen3moe", "fp16"), ("gpt-oss", "gpt-oss", "bf16"),
               ("deepseek-v3-moe", "deepseek2", "fp16"), ("llama4", "llama4", "fp16")]
     for kind, arch, word in models:
         golden = root / "models" / "golden" / kind
-        config = expressible(kind, json.loads((golden / "config.json").read_text()))
-        if kind.startswith(("gemma", "gpt-oss", "llama4", "olmoe")):
+        weights = load_file(golden / "model.safetensors")
+        config, changed = expressible(kind, json.loads((golden / "config.json").read_text()), weights)
+        if kind.startswith(("gemma", "gpt-oss", "llama4", "olmoe", "qwen2-moe")):
             (out / f"{kind}-config.json").write_text(json.dumps(config, indent=2) + "\n")
-        write(out, kind, arch, word, config, load_file(golden / "model.safetensors"))
+        if changed:
+            save_file({name: value.contiguous() for name, value in changed.items()}, out / f"{kind}-model.safetensors")
+        write(out, kind, arch, word, config, changed or weights)
 
 
 def write(out, kind, arch, word, config, weights):
@@ -319,6 +336,7 @@ def write(out, kind, arch, word, config, weights):
     global GROUPED
     GROUPED = "latent" if arch == "deepseek2" else any(name.endswith("gate_up_proj") for name in weights)
     weights = of_experts(weights)
+    weights = {name.replace("e_score_correction_bias", "e_score_correction.bias"): value for name, value in weights.items()}
     if arch == "deepseek2":
         weights = of_latents(weights, config)
     for name in sorted(weights, key=place):
