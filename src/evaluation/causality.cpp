@@ -71,7 +71,7 @@ class Checker {
         index_(index),
         options_(options),
         program_(executor.program(index)),
-        rows_(find_token_rows(executor.set(), program_, coordinates(executor), options.grouping)),
+        rows_(find_token_rows(executor.set(), program_, coordinates(executor))),
         shape_(probe_shape(executor.set(), program_, options.documents)),
         loss_(program_.graph.find_value("loss_sum")) {}
 
@@ -82,7 +82,6 @@ class Checker {
     result.positions = std::ssize(positions);
     result.probes = (result.positions + shape_.rows() - 1) / shape_.rows();
     result.values = rows_.values;
-    result.grouped = rows_.grouped;
     result.unseen = rows_.unseen;
     for (int64_t probe = 0; probe < result.probes; ++probe) {
       add_leaks(make_probe(shape_, positions, probe * shape_.rows(), options_.seed), result.leaks);
@@ -135,8 +134,7 @@ class Checker {
     const double after = run(probe.after, observer);
     if (loss != nullptr && std::bit_cast<uint64_t>(before) != std::bit_cast<uint64_t>(after)) {
       const double moved = std::abs(before - after);
-      *loss = {.largest = std::isfinite(moved) ? moved : std::numeric_limits<double>::max(),
-               .magnitude = std::abs(before)};
+      *loss = {.largest = std::isfinite(moved) ? moved : std::numeric_limits<double>::max()};
     }
     return observer.take();
   }
@@ -147,14 +145,13 @@ class Checker {
     text.precision(17);
     for (const auto& [value, m] : mine)
       text << place() << ' ' << value << ' ' << m.micro_batch << ' ' << m.sequence << ' ' << m.row << ' '
-           << m.largest << ' ' << m.magnitude << '\n';
+           << m.largest << '\n';
     Movements all;
     for (const std::string& one : told(text.str())) {
       std::istringstream words(one);
       int32_t where = 0;
       ValueId value = graph::kNone;
-      for (Movement m;
-           words >> where >> value >> m.micro_batch >> m.sequence >> m.row >> m.largest >> m.magnitude;) {
+      for (Movement m; words >> where >> value >> m.micro_batch >> m.sequence >> m.row >> m.largest;) {
         if (where != place()) continue;
         const auto [known, is_new] = all.try_emplace(value, m);
         if (!is_new && known->second.largest < m.largest) known->second = m;
@@ -184,22 +181,13 @@ class Checker {
     Movements moved = run_twice(probe, observer, &loss);
     if (loss.largest > 0) moved[loss_] = loss;
     if (!any_rank(!moved.empty())) return;
-    std::vector<Source> sources;
-    const double tolerance = rows_.grouped ? options_.grouped_tolerance : 0;
-    if (tolerance == 0) {
-      Movements wanted;
-      for (const Source& source : sources_of(of_all_ranks(moved))) {
-        // A rank measures what moved here.
-        if (const auto here = moved.find(source.value); here != moved.end()) wanted.insert(*here);
-      }
-      const Movements sizes = of_all_ranks(measured_with_loss(probe, std::move(wanted)));
-      sources = sources_of(sizes);
-    } else {
-      Movements sizes = measured_with_loss(probe, std::move(moved));
-      std::erase_if(sizes,
-                    [&](const auto& one) { return one.second.largest <= tolerance * one.second.magnitude; });
-      sources = sources_of(of_all_ranks(sizes));
+    Movements wanted;
+    for (const Source& source : sources_of(of_all_ranks(moved))) {
+      // A rank measures what moved here.
+      if (const auto here = moved.find(source.value); here != moved.end()) wanted.insert(*here);
     }
+    const std::vector<Source> sources =
+        sources_of(of_all_ranks(measured_with_loss(probe, std::move(wanted))));
     merge(first_stage(sources), probe, leaks);
   }
 

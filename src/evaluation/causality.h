@@ -22,10 +22,6 @@ struct CausalityOptions {
   // Whether a sequence holds several documents that must not see each other, as data.pack has it.
   bool documents = true;
   uint64_t seed = 1;
-  // Ops that put tokens together, which no model of today has. In programs that have some a row may move by
-  // this share of its value's largest magnitude; in all others not by a bit.
-  GroupingOps grouping = {};
-  double grouped_tolerance = 0;
   std::function<void(double done)> progress = {};
 };
 
@@ -45,7 +41,6 @@ struct Causality {
   int64_t positions = 0;    // that were tried
   int64_t probes = 0;
   int64_t values = 0;               // activations whose rows were compared, on the first rank
-  bool grouped = false;             // the program groups rows: they may move within the tolerance
   std::vector<std::string> unseen;  // ops whose results have no row a token: seen by what reads them
   bool causal() const { return leaks.empty(); }
 };

@@ -107,10 +107,8 @@ void MeasuredRows::see(const TokenRows& result, const program::Action& action,
   for (int64_t at = 0, row = 0; at < std::ssize(bytes); at += result.row_bytes, ++row) {
     const auto size = static_cast<size_t>(result.row_bytes);
     const bool moved = std::memcmp(before.data() + at, bytes.data() + at, size) != 0;
-    if (!has_numbers(dtype)) continue;
+    if (!moved || !has_numbers(dtype) || place_of(*probe_, result, action, row).may_move) continue;
     const auto a = numbers_of(before.data() + at, result.row_bytes, dtype);
-    for (const double x : a) movement.magnitude = std::max(movement.magnitude, finite(std::abs(x)));
-    if (!moved || place_of(*probe_, result, action, row).may_move) continue;
     const auto b = numbers_of(bytes.data() + at, result.row_bytes, dtype);
     for (size_t i = 0; i < a.size(); ++i) {
       // Bits are compared: a zero of the other sign has moved.

@@ -45,8 +45,7 @@ class RowObserver : public program::Executor::Observer {
 // A row that moved and must not.
 struct Movement {
   int64_t micro_batch = 0, sequence = 0, row = 0;
-  double largest = 0;    // of the differences
-  double magnitude = 0;  // the largest of the value's elements
+  double largest = 0;  // of the differences
 };
 using Movements = std::map<graph::ValueId, Movement>;  // the first row of each value
 

@@ -7,6 +7,7 @@
 
 #include "graph/reshard.h"
 #include "graph/shard.h"
+#include "ops/expert_parallel.h"
 
 namespace strata::evaluation {
 namespace {
@@ -37,16 +38,14 @@ std::vector<int64_t> held_rows(const Value& value, const graph::Mesh& mesh,
 class Finder {
  public:
   Finder(const program::ProgramSet& set, const program::Program& program,
-         const graph::Coordinates& coordinates, const GroupingOps& grouping)
+         const graph::Coordinates& coordinates)
       : graph_(program.graph),
         views_(program.views),
         request_(program.request),
         mesh_(set.options.mesh),
         coordinates_(coordinates),
-        grouping_(grouping),
         sequences_(request_.sequences * mesh_.batch_ranks()),
-        reads_batch_(static_cast<size_t>(graph_.value_count())),
-        is_grouped_(static_cast<size_t>(graph_.value_count())) {}
+        reads_batch_(static_cast<size_t>(graph_.value_count())) {}
 
   ProgramRows find() {
     for (ValueId id = 0; id < graph_.value_count(); ++id)
@@ -60,38 +59,31 @@ class Finder {
   }
 
  private:
-  // Whether an input of the node is such a value, or lies in one.
-  bool reads(const Node& node, const std::vector<bool>& such) const {
+  // Whether an input of the node is made of the batch, or lies in what is.
+  bool reads_batch(const Node& node) const {
     return std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
-      return id != graph::kNone &&
-             (such[static_cast<size_t>(id)] || such[static_cast<size_t>(program::view_of(views_, id).whole)]);
+      return id != graph::kNone && (reads_batch_[static_cast<size_t>(id)] ||
+                                    reads_batch_[static_cast<size_t>(program::view_of(views_, id).whole)]);
     });
   }
 
-  // Whether the rows of what a node gives have an order of their own.
-  bool groups(const Node& node) const {
-    const auto known = grouping_.find(node.op);
-    return known != grouping_.end() ? known->second == RowsOf::kGroups : reads(node, is_grouped_);
-  }
-
-  // Whether they lie where other tokens' rows would: shards that went round.
-  static bool shifts(const Node& node) {
+  // Whether the rows of a result are others', however many they are: shards that went round, and the tokens
+  // that have come to a rank's experts.
+  static bool has_other_rows(const Node& node, size_t output) {
+    if (node.op == &ops::kExpertParallel) return output != ops::ExpertParallel::kY;
     return node.op == &graph::kReshard && node.attrs.as<graph::ReshardAttrs>().shift != 0;
   }
 
   void look_at(const Node& node, std::vector<TokenRows>& of_node) {
-    if (!reads(node, reads_batch_)) return;
-    const bool grouped = groups(node), displaced = grouped || shifts(node);
-    found_.grouped = found_.grouped || grouping_.contains(node.op);
+    if (!reads_batch(node)) return;
     bool makes_metric = false;
     for (size_t o = 0; o < node.outputs.size(); ++o) {
       const ValueId id = node.outputs[o];
       if (id == graph::kNone) continue;
       reads_batch_[static_cast<size_t>(id)] = true;
       reads_batch_[static_cast<size_t>(program::view_of(views_, id).whole)] = true;
-      is_grouped_[static_cast<size_t>(id)] = grouped;
       makes_metric = makes_metric || graph_.value(id).role == graph::Role::kMetric;
-      if (const int rows = displaced ? -1 : rows_of(graph_.value(id)); rows >= 0) {
+      if (const int rows = has_other_rows(node, o) ? -1 : rows_of(graph_.value(id)); rows >= 0) {
         const Value& value = graph_.value(id);
         of_node.push_back({node.inputs.size() + o, id, static_cast<size_t>(rows),
                            value.bytes() / std::max<int64_t>(1, value.shape[0])});
@@ -143,9 +135,8 @@ class Finder {
   const program::Request& request_;
   const graph::Mesh& mesh_;
   const graph::Coordinates& coordinates_;
-  const GroupingOps& grouping_;
   int64_t sequences_;  // of the whole micro-batch
-  std::vector<bool> reads_batch_, is_grouped_;
+  std::vector<bool> reads_batch_;
   std::map<Less::Key, int, Less> maps_;
   ProgramRows found_;
 };
@@ -157,8 +148,8 @@ bool runs_forward(const Node& node) {
 }
 
 ProgramRows find_token_rows(const program::ProgramSet& set, const program::Program& program,
-                            const graph::Coordinates& coordinates, const GroupingOps& grouping) {
-  return Finder(set, program, coordinates, grouping).find();
+                            const graph::Coordinates& coordinates) {
+  return Finder(set, program, coordinates).find();
 }
 
 }  // namespace strata::evaluation

@@ -2,22 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "program/program.h"
 
 namespace strata::evaluation {
-
-// What the rows of an op's results are.
-enum class RowsOf : uint8_t {
-  kGroups,  // tokens are put together by where they go, such as experts: rows have an order of their own, and
-            // how many go together may change their bits
-  kTokens,  // each token is back in its place
-};
-// Of those that do so. Row i of what all others give is of whatever row i of their inputs is of.
-using GroupingOps = std::map<const graph::OpDef*, RowsOf>;
 
 // A result whose rows are tokens.
 struct TokenRows {
@@ -37,13 +27,12 @@ struct ProgramRows {
   std::vector<Map> maps;
   std::vector<std::vector<TokenRows>> by_node;  // of what runs forward, or again in backward
   int64_t values = 0;
-  bool grouped = false;             // some op puts tokens together
   std::vector<std::string> unseen;  // ops that read the batch and give no such rows, each once
 };
 
 // Of the rank at `coordinates` on the programs' mesh.
 ProgramRows find_token_rows(const program::ProgramSet& set, const program::Program& program,
-                            const graph::Coordinates& coordinates, const GroupingOps& grouping);
+                            const graph::Coordinates& coordinates);
 
 // Whether a node is part of what makes the hidden states and the loss.
 bool runs_forward(const graph::Node& node);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <span>
 
 #include "evaluation/causality.h"
 #include "leaky_model.h"
@@ -26,6 +27,8 @@ struct Layout {
   int64_t overlap_chunks = 1;
   const char* schedule = "";  // of a pipeline
   int32_t virtual_stages = 1;
+  layers::ExpertLayout experts = {};  // with more than one rank: a model whose experts they share
+  DType activations = DType::kF32;
 };
 
 void PrintTo(const Layout& layout, std::ostream* out) {
@@ -50,6 +53,34 @@ const Layout kLayouts[] = {
      "interleaved", 2},
     {"pipeline2_tensor2", Mesh::of(1, 1, 1, 2, 2), "attention", true, 0, ContextKind::kAllGather, 1, "1f1b"}};
 
+// Ranks that share experts: along each axis and several, in one round and in more, from node to node, cut by
+// their width, in stages.
+Layout sharing(const char* name, Mesh mesh, layers::ExpertLayout experts, int zero = 0,
+               DType activations = DType::kF32) {
+  Layout layout{name, std::move(mesh)};
+  layout.experts = experts;
+  layout.zero = zero;
+  layout.activations = activations;
+  if (layout.mesh.size("context") > 1) layout.attention = "context_attention";
+  if (layout.mesh.size("pipeline") > 1) layout.schedule = "1f1b";
+  return layout;
+}
+const std::vector<Layout>& expert_layouts() {
+  static const std::vector<Layout> kAll{
+      sharing("shard2", Mesh::of(1, 2, 1, 1), {2}),
+      sharing("shard2_in_rounds", Mesh::of(1, 2, 1, 1), {2, 1, 0.5}),
+      sharing("shard2_in_rounds_bf16", Mesh::of(1, 2, 1, 1), {2, 1, 0.5}, 0, DType::kBF16),
+      sharing("tensor2", Mesh::of(1, 1, 1, 2), {2}),
+      sharing("context2_in_rounds", Mesh::of(1, 1, 2, 1), {2, 1, 0.4}),
+      sharing("zero3_shard2_tensor2", Mesh::of(1, 2, 1, 2), {4}, 3),
+      sharing("zero1_shard2_context2_in_rounds", Mesh::of(1, 2, 2, 1), {4, 1, 0.5}, 1),
+      sharing("nodes_of_2_in_shard4_in_rounds", Mesh::of(1, 4, 1, 1), {4, 1, 0.5, 2}),
+      sharing("nodes_of_2_in_shard2_tensor2_bf16", Mesh::of(1, 2, 1, 2), {4, 1, {}, 2}, 0, DType::kBF16),
+      sharing("shard2_expert_tensor2", Mesh::of(1, 2, 1, 2), {2, 2}),
+      sharing("pipeline2_shard2_in_rounds", Mesh::of(1, 2, 1, 1, 2), {2, 1, 0.5})};
+  return kAll;
+}
+
 constexpr int32_t kMicroBatches = 4;
 
 // Of the training program and of the one that evaluates, by all ranks alike.
@@ -57,12 +88,22 @@ struct Found {
   Causality train, evaluate;
 };
 
-Found check(const Layout& layout, const std::string& preset, Plant plant, bool document_mask = true) {
+constexpr const char* kExperts = "moe-30m-a10m";
+
+Found check(const Layout& layout, const std::string& preset, Plant plant, bool document_mask = true,
+            const layers::MoeSpec::Capacity& capacity = {}) {
   program::CompileOptions options = leaky::options_of(plant);
   const models::Family* const family = options.model.family;
   options.model = program::small_model(preset);
   options.model.layers = 4;
-  if (preset == "llama3-5m") options.model.family = family;
+  if (preset == "llama3-5m" || preset == kExperts) options.model.family = family;
+  if (preset == kExperts) {
+    options.model.layers = 2;
+    options.model.experts.count = 8;
+    options.model.experts.capacity = capacity;
+  }
+  options.experts = layout.experts;
+  options.activations = layout.activations;
   options.mesh = layout.mesh;
   options.sequence_parallel = layout.sequence_parallel;
   options.zero = layout.zero;
@@ -158,18 +199,61 @@ TEST_P(OnRanksWithWholeSequences, LeakOfOneLayerIsNamed) {
   }
 }
 
+class OnRanksThatShareExperts : public testing::TestWithParam<Layout> {};
+class OnRanksThatShareExpertsWithWholeSequences : public OnRanksThatShareExperts {};
+
+TEST_P(OnRanksThatShareExperts, CausalModelsAreCausal) {
+  const Found found = check(GetParam(), kExperts, Plant::kNothing);
+  EXPECT_TRUE(found.train.causal()) << text_of(found.train);
+  EXPECT_TRUE(found.evaluate.causal()) << text_of(found.evaluate);
+}
+
+TEST_P(OnRanksThatShareExperts, BothWaysIsFoundInTheFirstLayer) {
+  const Found found = check(GetParam(), kExperts, Plant::kBothWays);
+  for (const Causality* one : {&found.train, &found.evaluate}) {
+    ASSERT_EQ(one->leaks.size(), 1U) << text_of(*one);
+    EXPECT_EQ(one->leaks[0].op, GetParam().attention);
+    EXPECT_EQ(one->leaks[0].layer, 0);
+  }
+}
+
+// Behind experts, too.
+TEST_P(OnRanksThatShareExpertsWithWholeSequences, LeakOfTheSecondLayerIsNamed) {
+  const Found found = check(GetParam(), kExperts, Plant::kOtherDocument);
+  for (const Causality* one : {&found.train, &found.evaluate}) {
+    ASSERT_EQ(one->leaks.size(), 1U) << text_of(*one);
+    EXPECT_EQ(one->leaks[0].op, "attention");
+    EXPECT_EQ(one->leaks[0].layer, 1);
+  }
+}
+
+TEST_P(OnRanksThatShareExpertsWithWholeSequences, DroppingByProbabilityIsFound) {
+  const Found found =
+      check(GetParam(), kExperts, Plant::kNothing, true,
+            {.factor = 0.6, .over_sequence = true, .keep = ops::CapacityAttrs::Keep::kGreatest});
+  for (const Causality* one : {&found.train, &found.evaluate}) {
+    ASSERT_FALSE(one->causal());
+    EXPECT_EQ(one->leaks[0].op, "limit_experts") << text_of(*one);
+    EXPECT_EQ(one->leaks[0].layer, 0);
+  }
+}
+
 std::string name_of(const testing::TestParamInfo<Layout>& one) {
   return one.param.name;
 }
-std::vector<Layout> with_whole_sequences() {
+std::vector<Layout> with_whole_sequences(std::span<const Layout> all) {
   std::vector<Layout> some;
-  for (const Layout& one : kLayouts) {
+  for (const Layout& one : all) {
     if (one.mesh.size("context") == 1) some.push_back(one);
   }
   return some;
 }
+INSTANTIATE_TEST_SUITE_P(All, OnRanksThatShareExperts, testing::ValuesIn(expert_layouts()), name_of);
+INSTANTIATE_TEST_SUITE_P(All, OnRanksThatShareExpertsWithWholeSequences,
+                         testing::ValuesIn(with_whole_sequences(expert_layouts())), name_of);
 INSTANTIATE_TEST_SUITE_P(All, OnRanks, testing::ValuesIn(kLayouts), name_of);
-INSTANTIATE_TEST_SUITE_P(All, OnRanksWithWholeSequences, testing::ValuesIn(with_whole_sequences()), name_of);
+INSTANTIATE_TEST_SUITE_P(All, OnRanksWithWholeSequences, testing::ValuesIn(with_whole_sequences(kLayouts)),
+                         name_of);
 
 }  // namespace
 }  // namespace strata::evaluation

@@ -106,33 +106,6 @@ TEST(Causality, MovementIsMeasured) {
   EXPECT_LT(found.leaks.at(0).largest, 2);
 }
 
-// Where rows are put together by what they hold, their order among these and their rounding tell nothing; a
-// leak does.
-TEST(Causality, GroupedRowsMoveWithinATolerance) {
-  const auto check_grouped = [](Plant plant, double tolerance) {
-    program::Request request = program::tiny_request();
-    request.kind = Kind::kEvaluate;
-    const auto executor = leaky::make_executor(request, leaky::options_of(plant));
-    return check_causality(
-        *executor, 0,
-        {.positions = 6,
-         .grouping = {{&leaky::kLeakyGroup, RowsOf::kGroups}, {&leaky::kLeakyUngroup, RowsOf::kTokens}},
-         .grouped_tolerance = tolerance});
-  };
-  const Causality within = check_grouped(Plant::kGrouped, 1e-3);
-  EXPECT_TRUE(within.grouped && within.causal());
-  const Causality exact = check_grouped(Plant::kGrouped, 0);
-  ASSERT_EQ(exact.leaks.size(), 1U);
-  EXPECT_EQ(exact.leaks[0].op, "leaky_ungroup");
-  const Causality leak = check_grouped(Plant::kGroupedBatchMean, 1e-3);
-  ASSERT_EQ(leak.leaks.size(), 1U);
-  EXPECT_EQ(leak.leaks[0].op, "leaky_ungroup") << "the first behind it whose rows are tokens";
-  EXPECT_GT(leak.leaks[0].largest, 1e-3);
-  // The tolerance is of such programs alone.
-  EXPECT_FALSE(check(Plant::kNothing, kEvaluate).grouped);
-  EXPECT_FALSE(check_grouped(Plant::kBatchMeanOfHidden, 1e3).causal());
-}
-
 TEST(Causality, Bf16RowsAreCompared) {
   Making making = kTrain;
   making.activations = DType::kBF16;
@@ -160,11 +133,14 @@ TEST(Causality, EncoderIsRefusedByName) {
 // --- Every family, with weights of transformers
 
 class GoldenModel : public testing::TestWithParam<const char*> {};
+// In bf16: what a row of an expert gives does not depend on how many rows there are.
+class GoldenModelOfExperts : public GoldenModel {};
 
-TEST_P(GoldenModel, IsCausal) {
-  const Path folder = Path(STRATA_GOLDEN_MODELS) / GetParam();
+void expect_causal(const std::string& name, DType activations, int64_t positions) {
+  const Path folder = Path(STRATA_GOLDEN_MODELS) / name;
   program::CompileOptions options;
-  options.model = models::read_config_json(checkpoint::read_config_json(folder), GetParam());
+  options.activations = activations;
+  options.model = models::read_config_json(checkpoint::read_config_json(folder), name);
   options.rule_of = [](const std::string&, graph::ParameterRole) { return optim::one_rule({}); };
   options.target = device::cpu_target(compute_threads());
   const bool encoder = options.model.architecture == models::Architecture::kEncoderDecoder;
@@ -182,23 +158,37 @@ TEST_P(GoldenModel, IsCausal) {
   checkpoint::load_hugging_face(folder, options.model, executor);
   for (const size_t index : {size_t{0}, size_t{1}}) {
     executor.run(index, {program::Segment::kEncode});
-    const Causality found = check_causality(executor, index, {.positions = 31});
+    const Causality found = check_causality(executor, index, {.positions = positions});
     EXPECT_TRUE(found.causal()) << found.leaks.front().op << " of layer " << found.leaks.front().layer
                                 << ", by " << found.leaks.front().largest;
     EXPECT_GE(found.values, 6 * options.model.layers);
   }
 }
 
+TEST_P(GoldenModel, IsCausal) {
+  expect_causal(GetParam(), DType::kF32, 31);
+}
+TEST_P(GoldenModelOfExperts, IsCausalInBf16) {
+  expect_causal(GetParam(), DType::kBF16, 15);
+}
+
+const auto kName = [](const auto& one) {
+  std::string name = one.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+};
+INSTANTIATE_TEST_SUITE_P(All, GoldenModelOfExperts,
+                         testing::Values("mixtral", "qwen2-moe", "deepseek-v3-moe", "gpt-oss", "llama4"),
+                         kName);
 INSTANTIATE_TEST_SUITE_P(All, GoldenModel,
                          testing::Values("llama-untied", "llama-tied", "llama-biases-yarn", "mistral",
                                          "qwen2", "qwen3", "olmo", "olmo-clip", "olmo2", "gemma2", "gemma3",
                                          "phi3", "gpt-neox", "gpt-neox-serial", "gpt2", "starcoder2",
-                                         "stablelm", "t5", "t5-gated", "switch"),
-                         [](const auto& one) {
-                           std::string name = one.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                                         "stablelm", "t5", "t5-gated", "deepseek-v2", "deepseek-v3",
+                                         "mixtral", "olmoe", "qwen2-moe", "qwen3-moe", "glm4-moe",
+                                         "deepseek-v2-moe", "deepseek-v3-moe", "gpt-oss", "llama4",
+                                         "llama4-top2", "switch", "deepseek-v3-mtp", "glm4-moe-mtp"),
+                         kName);
 
 }  // namespace
 }  // namespace strata::evaluation

@@ -61,19 +61,6 @@ inline const graph::OpDef kLeakyEnds{"leaky_ends", "elementwise", infer_as_first
 // A weight that the batch's last token changes.
 inline const graph::OpDef kLeakyTint{"leaky_tint", "elementwise", infer_as_first, cost, replicated};
 
-// Rows in another order, those of large first elements first, as experts would put them together; and back,
-// with a rounding that goes by how many were large.
-inline const graph::OpDef kLeakyGroup{.name = "leaky_group",
-                                      .family = "elementwise",
-                                      .infer = infer_as_first,
-                                      .cost = cost,
-                                      .placements = replicated};
-inline const graph::OpDef kLeakyUngroup{.name = "leaky_ungroup",
-                                        .family = "elementwise",
-                                        .infer = infer_as_first,
-                                        .cost = cost,
-                                        .placements = replicated};
-
 struct Sizes {
   int64_t rows, columns, inputs;  // inputs: elements of the second operand
   LeakAttrs attrs;
@@ -157,46 +144,6 @@ inline device::BoundKernel bind_tint(const device::BindRequest& request) {
   });
 }
 
-// The rows of a batch in the order of their groups.
-inline std::vector<int64_t> grouped_rows(const float* x, const Sizes& sizes) {
-  std::vector<int64_t> order;
-  for (const bool large : {true, false}) {
-    for (int64_t r = 0; r < sizes.rows; ++r) {
-      if ((x[r * sizes.columns] > 0) == large) order.push_back(r);
-    }
-  }
-  return order;
-}
-
-inline device::BoundKernel bind_group(const device::BindRequest& request) {
-  return bound(request, [](device::Launch&, void* plan, std::byte* const* operands) {
-    const auto& sizes = *static_cast<const Sizes*>(plan);
-    const auto* x = reinterpret_cast<const float*>(operands[0]);
-    auto* y = reinterpret_cast<float*>(operands[1]);
-    const std::vector<int64_t> order = grouped_rows(x, sizes);
-    for (size_t r = 0; r < order.size(); ++r)
-      std::copy_n(x + order[r] * sizes.columns, sizes.columns, y + static_cast<int64_t>(r) * sizes.columns);
-  });
-}
-
-inline device::BoundKernel bind_ungroup(const device::BindRequest& request) {
-  return bound(request, [](device::Launch&, void* plan, std::byte* const* operands) {
-    const auto& sizes = *static_cast<const Sizes*>(plan);
-    const auto* grouped = reinterpret_cast<const float*>(operands[0]);
-    const auto* x = reinterpret_cast<const float*>(operands[1]);
-    auto* y = reinterpret_cast<float*>(operands[2]);
-    const std::vector<int64_t> order = grouped_rows(x, sizes);
-    int64_t large = 0;
-    for (int64_t r = 0; r < sizes.rows; ++r) large += x[r * sizes.columns] > 0;
-    const float rounding = 1 + 1e-6f * static_cast<float>(large);
-    for (size_t r = 0; r < order.size(); ++r) {
-      for (int64_t c = 0; c < sizes.columns; ++c) {
-        y[order[r] * sizes.columns + c] = grouped[static_cast<int64_t>(r) * sizes.columns + c] * rounding;
-      }
-    }
-  });
-}
-
 inline std::span<const device::Binding> bindings() {
   static const std::vector<device::Binding> table = [] {
     std::vector<device::Binding> rows(device::cpu_bindings().begin(), device::cpu_bindings().end());
@@ -204,9 +151,7 @@ inline std::span<const device::Binding> bindings() {
                              {&kLeakyCarry, bind_carry},
                              {&kLeakyPositions, bind_positions},
                              {&kLeakyEnds, bind_ends},
-                             {&kLeakyTint, bind_tint},
-                             {&kLeakyGroup, bind_group},
-                             {&kLeakyUngroup, bind_ungroup}});
+                             {&kLeakyTint, bind_tint}});
     return rows;
   }();
   return table;
@@ -230,9 +175,7 @@ enum class Plant {
   kBatchMeanOfHidden,
   kCarry,  // layer 1: from one micro-batch to the next
   kPositions,
-  kTint,              // the head
-  kGrouped,           // no leak: rows are grouped behind the last norm, and put back
-  kGroupedBatchMean,  // the same with a mean over the batch between
+  kTint,  // the head
 };
 
 // What the family's build function plants: it has no argument for it.
@@ -322,15 +265,6 @@ inline models::Hidden build(const models::ModelConfig& config, layers::Context& 
     case Plant::kCarry:
       put_in_front(graph, 1, kLeakyCarry, {.micro_batches = planted_micro_batches});
       break;
-    case Plant::kGrouped:
-    case Plant::kGroupedBatchMean: {
-      const ValueId x = hidden.values;
-      hidden.values = graph.add_node(kLeakyGroup, {x}, LeakAttrs{})[0];
-      if (planted == Plant::kGroupedBatchMean)
-        hidden.values = graph.add_node(kLeakyBatchMean, {hidden.values}, LeakAttrs{})[0];
-      hidden.values = graph.add_node(kLeakyUngroup, {hidden.values, x}, LeakAttrs{})[0];
-      break;
-    }
     case Plant::kTint:
       hidden.head = graph.add_node(kLeakyTint, {hidden.head, context.tokens}, LeakAttrs{})[0];
       break;
