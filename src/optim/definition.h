@@ -1,6 +1,7 @@
 // What add_update() asks of an optimizer: internal to this room.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "optim/optimizer.h"
@@ -42,7 +43,12 @@ struct Definition {
 
 extern const Definition kAdamWDefinition, kMuonDefinition, kLionDefinition, kAdafactorDefinition,
     kAdamW8BitDefinition;
+// In the order of the types of Optimizer.
+std::span<const Definition* const> all_definitions();
 const Definition& definition_of(const Optimizer& optimizer);
+
+// The shape with so many rows.
+Shape with_rows(Shape shape, int64_t rows);
 
 // What the ops share. Inputs: the parameter, `states` states, its gradient, the scalars.
 // The parameter's shape with the rows of the node; of one rank where they are dealt out.

@@ -1,0 +1,367 @@
+// The update of a model's parameters, built into its graph.
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <span>
+
+#include "base/error.h"
+#include "graph/reshard.h"
+#include "graph/shard.h"
+#include "optim/definition.h"
+#include "optim/norms.h"
+#include "optim/operands.h"
+#include "optim/optimizer.h"
+#include "optim/router_bias.h"
+
+namespace strata::optim {
+
+using graph::Graph;
+using graph::kNone;
+using graph::Placement;
+using graph::Role;
+using graph::Value;
+using graph::ValueId;
+
+namespace {
+
+ValueId add_named(Graph& graph, std::string name, DType dtype, Shape shape, Role role) {
+  Value value;
+  value.name = std::move(name);
+  value.dtype = dtype;
+  value.shape = shape;
+  value.role = role;
+  return graph.add_value(std::move(value));
+}
+
+// Consecutive rows of a parameter and their rule.
+struct Piece {
+  int64_t first = 0, rows = 0;
+  UpdateRule rule;
+  int64_t end() const { return first + rows; }
+};
+
+std::vector<Piece> tensors_of(const ParameterRule& rule, const std::string& name, const Shape& shape) {
+  std::vector<Piece> tensors;
+  int64_t first = 0;
+  for (const TensorRule& tensor : rule.tensors) {
+    Piece piece{first, tensor.rows > 0 ? tensor.rows : shape[0] - first, tensor.rule};
+    // Too small to be worth the scales.
+    const auto* bytes = std::get_if<AdamW8Bit>(&piece.rule.optimizer);
+    if (bytes != nullptr && with_rows(shape, piece.rows).elements() < bytes->min_elements)
+      piece.rule.optimizer = AdamW{};
+    first = piece.end();
+    tensors.push_back(piece);
+  }
+  STRATA_CHECK(first == shape[0], "{} has {} rows and rules for {}", name, shape[0], first);
+  return tensors;
+}
+
+// Cuts pieces where segments of the parameter end: all of them, or those with a factor of their own.
+std::vector<Piece> cut_at_segments(const std::vector<Piece>& pieces, const Value& parameter,
+                                   const std::vector<double>& scales, bool everywhere) {
+  std::vector<Piece> out;
+  for (const Piece& piece : pieces) {
+    int64_t begin = 0;
+    const std::vector<int64_t> whole{parameter.shape[0]};
+    const auto& segments = parameter.segments.empty() ? whole : parameter.segments;
+    for (size_t i = 0; i < segments.size(); ++i) {
+      const int64_t first = std::max(begin, piece.first), end = std::min(begin + segments[i], piece.end());
+      begin += segments[i];
+      if (first >= end) continue;
+      UpdateRule rule = piece.rule;
+      if (!scales.empty()) {
+        rule.lr_scale *= scales[i];
+        rule.weight_decay /= scales[i];
+      }
+      if (!everywhere && !out.empty() && out.back().end() == first && out.back().rule == rule) {
+        out.back().rows += end - first;
+      } else {
+        out.push_back({first, end - first, rule});
+      }
+    }
+  }
+  return out;
+}
+
+// Gives a state, which has entries for each of the parameter's rows among these, its placements and segments.
+void lie_as(const Value& parameter, const Piece& rows, Value& state) {
+  state.placements = parameter.placements;
+  for (Placement& placement : state.placements) {
+    if (placement.kind == Placement::Kind::kSharded && placement.dim >= state.shape.rank()) placement = {};
+  }
+  state.padding = parameter.padding;
+  state.dealt_axes = parameter.dealt_axes;
+  state.segments_along = parameter.segments_along;
+  int64_t begin = 0;
+  for (const int64_t segment : parameter.segments) {
+    const int64_t first = std::max(begin, rows.first), end = std::min(begin + segment, rows.end());
+    if (first < end) state.segments.push_back(end - first);
+    begin += segment;
+  }
+}
+
+// The same for a state in an order of its own, of a parameter in shards that end where its blocks do.
+void lie_in_shards(const Value& parameter, const StateSpec& spec, Value& state) {
+  const auto axis = static_cast<size_t>(parameter.padding.axis);
+  state.placements.resize(parameter.placements.size());
+  state.placements[axis] = parameter.placements[axis];
+  state.padding = parameter.padding;
+  if (spec.block > 0)
+    state.padding.grain =
+        parameter.padding.grain * (parameter.shape.elements() / parameter.shape[0]) / spec.block;
+}
+
+class UpdateBuilder {
+ public:
+  UpdateBuilder(Graph& graph, UpdateGraph& update) : graph_(graph), update_(update) {}
+
+  void add(const graph::Parameter& of, ValueId gradient, const ParameterRule& rule) {
+    const ValueId parameter = of.value;
+    const Value& value = graph_.value(parameter);
+    const auto tensors = tensors_of(rule, value.name, value.shape);
+    STRATA_CHECK(rule.part_scales.empty() || rule.part_scales.size() == value.segments.size(),
+                 "{} has {} parts and {} learning rates", value.name, value.segments.size(),
+                 rule.part_scales.size());
+    if (is_dealt_by_tensors(value, tensors)) return add_dealt(parameter, gradient, tensors);
+    for (size_t i = 0; i < tensors.size();) {
+      const Definition& definition = definition_of(tensors[i].rule.optimizer);
+      size_t end = i + 1;
+      if (definition.unit != Definition::Unit::kTensor) {
+        while (end < tensors.size() &&
+               tensors[end].rule.optimizer.index() == tensors[i].rule.optimizer.index())
+          ++end;
+      }
+      add_run(of, gradient, definition,
+              {tensors.begin() + static_cast<std::ptrdiff_t>(i),
+               tensors.begin() + static_cast<std::ptrdiff_t>(end)},
+              rule.part_scales);
+      i = end;
+    }
+  }
+
+  // Behind all parameters: what ranks update together.
+  void finish() {
+    for (const Definition* definition : all_definitions()) {
+      const auto found = sharded_.find(definition);
+      if (found != sharded_.end()) definition->add_sharded(graph_, update_.scalars, found->second);
+    }
+  }
+
+ private:
+  // Neighbouring tensors that share states.
+  void add_run(const graph::Parameter& of, ValueId gradient, const Definition& definition,
+               std::vector<Piece> run, const std::vector<double>& part_scales) {
+    const ValueId parameter = of.value;
+    const Value& value = graph_.value(parameter);
+    const Piece whole{run.front().first, run.back().end() - run.front().first, {}};
+    STRATA_CHECK(part_scales.empty() || definition.unit == Definition::Unit::kRows,
+                 "{} has parts with learning rates of their own, which {} does not know", value.name,
+                 definition.name);
+    const bool is_cut = graph::is_sharded(graph_, value);
+    if (definition.unit != Definition::Unit::kRows && definition.add_sharded == nullptr)
+      require_whole(value, definition);
+    std::vector<ValueId> outputs{parameter};
+    for (const StateSpec& spec : definition.states(with_rows(value.shape, whole.rows))) {
+      std::string name = fmt::format("{}.{}", spec.name, value.name);
+      if (whole.rows != value.shape[0]) name += fmt::format("[{}:{}]", whole.first, whole.end());
+      const ValueId state = add_named(graph_, std::move(name), spec.dtype, spec.shape, Role::kState);
+      const bool in_shards = is_cut && !spec.whole;
+      if (spec.layout == StateLayout::kElements || (spec.layout == StateLayout::kRows && in_shards))
+        lie_as(value, whole, graph_.value(state));
+      if (spec.layout == StateLayout::kTensor && in_shards) lie_in_shards(value, spec, graph_.value(state));
+      update_.states.push_back(
+          {parameter, state, std::string(spec.name), whole.first, whole.rows, spec.layout});
+      outputs.push_back(state);
+    }
+    std::vector<ValueId> inputs = outputs;
+    inputs.push_back(gradient);
+    inputs.push_back(update_.scalars);
+    if (definition.unit != Definition::Unit::kTensor)
+      run = cut_at_segments(run, value, part_scales, definition.unit == Definition::Unit::kMatrix);
+    // Matrices that ranks have whole: each rank updates its own, which are cut alike on all of them.
+    const int64_t ranks = definition.unit == Definition::Unit::kMatrix ? ranks_of_whole_parts(value) : 1;
+    const int64_t all_rows = value.shape[0] / ranks;
+    require_one_rule(value, definition, run, ranks);
+    std::erase_if(run, [&](const Piece& piece) { return ranks > 1 && piece.first >= all_rows; });
+    for (const Piece& piece : run) {
+      const Shape rows = with_rows(value.shape, piece.rows);
+      UpdateAttrs attrs{definition.applied != nullptr ? definition.applied(piece.rule, rows) : piece.rule};
+      if (piece.rows != value.shape[0]) {
+        attrs.first_row = piece.first;
+        attrs.rows = piece.rows;
+        attrs.of_rows = all_rows;
+        attrs.state_row = piece.first - whole.first;
+        attrs.state_rows = whole.rows / ranks;
+      }
+      if (definition.add_sharded != nullptr && is_cut && ranks == 1) {
+        sharded_[&definition].push_back(
+            {parameter, gradient, {outputs.begin() + 1, outputs.end()}, attrs, of.layer});
+        continue;
+      }
+      graph_.add_node_into(definition.op(rows), inputs, outputs, attrs);
+    }
+  }
+
+  // The ranks among which its parts are dealt out, where nothing cuts them besides; else 1.
+  int64_t ranks_of_whole_parts(const Value& value) const {
+    int64_t ranks = 1;
+    for (size_t axis = 0; axis < value.placements.size(); ++axis) {
+      const int64_t size = graph_.mesh().axes[axis].size;
+      if (size == 1 || value.placements[axis].kind != Placement::Kind::kSharded) continue;
+      const auto& dealt = value.dealt_axes;
+      if (std::find(dealt.begin(), dealt.end(), static_cast<int>(axis)) == dealt.end()) return 1;
+      ranks *= size;
+    }
+    return ranks;
+  }
+
+  // Whether each of the ranks among which parts are dealt out has whole tensors, as many as the others and of
+  // the same rows, under one rule that gives a tensor states of its own.
+  bool is_dealt_by_tensors(const Value& value, const std::vector<Piece>& tensors) const {
+    const int64_t ranks = ranks_of_whole_parts(value);
+    const auto count = std::ssize(tensors);
+    if (ranks == 1 || count % ranks != 0 ||
+        definition_of(tensors[0].rule.optimizer).unit != Definition::Unit::kTensor)
+      return false;
+    const auto own = static_cast<size_t>(count / ranks);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].rows != tensors[i % own].rows || tensors[i].rule != tensors[0].rule) return false;
+    }
+    return true;
+  }
+
+  // Each rank updates its own tensors: what a node says of one is true of one on every rank.
+  void add_dealt(ValueId parameter, ValueId gradient, const std::vector<Piece>& tensors) {
+    const Value value = graph_.value(parameter);
+    const int64_t ranks = ranks_of_whole_parts(value), own_rows = value.shape[0] / ranks;
+    const Definition& definition = definition_of(tensors[0].rule.optimizer);
+    for (size_t i = 0; i < tensors.size() / static_cast<size_t>(ranks); ++i) {
+      const Piece& tensor = tensors[i];
+      const Shape rows = with_rows(value.shape, tensor.rows);
+      std::vector<ValueId> outputs{parameter};
+      for (const StateSpec& spec : definition.states(rows)) {
+        const ValueId id =
+            add_named(graph_, fmt::format("{}.{}[{}:{}]", spec.name, value.name, tensor.first, tensor.end()),
+                      spec.dtype, with_rows(spec.shape, ranks * spec.shape[0]), Role::kState);
+        Value& state = graph_.value(id);
+        state.placements.resize(value.placements.size());
+        for (const int axis : value.dealt_axes)
+          state.placements[static_cast<size_t>(axis)] = value.placements[static_cast<size_t>(axis)];
+        state.dealt_axes = value.dealt_axes;
+        state.segments.assign(static_cast<size_t>(ranks), spec.shape[0]);
+        state.segments_along = 0;
+        for (int64_t rank = 0; rank < ranks; ++rank) {
+          update_.states.push_back({parameter, id, std::string(spec.name), rank * own_rows + tensor.first,
+                                    tensor.rows, spec.layout, rank, ranks});
+        }
+        outputs.push_back(id);
+      }
+      std::vector<ValueId> inputs = outputs;
+      inputs.insert(inputs.end(), {gradient, update_.scalars});
+      UpdateAttrs attrs{definition.applied != nullptr ? definition.applied(tensor.rule, rows) : tensor.rule};
+      attrs.first_row = tensor.first;
+      attrs.rows = attrs.state_rows = tensor.rows;
+      attrs.of_rows = own_rows;
+      attrs.dealt = ranks;
+      graph_.add_node_into(definition.op(rows), inputs, outputs, attrs);
+    }
+  }
+
+  // Ranks among which parts are dealt out run one program, so that all parts are updated alike.
+  static void require_one_rule(const Value& value, const Definition& definition,
+                               const std::vector<Piece>& run, int64_t ranks_of_whole_parts) {
+    const bool is_one = run.size() == 1 && run.front().rows == value.shape[0];
+    const bool alike = std::all_of(run.begin(), run.end(),
+                                   [&](const Piece& piece) { return piece.rule == run.front().rule; });
+    const bool is_all = run.front().first == 0 && run.back().end() == value.shape[0];
+    if (value.dealt_axes.empty() || is_one || (ranks_of_whole_parts > 1 && alike && is_all)) return;
+    throw ConfigError(
+        "[optimizer] {} updates the experts of {} one by one, which parallel.expert deals out to ranks; take "
+        "adamw or lion, or see to it that nothing else cuts them (expert_tensor = 1, no zero over a shard "
+        "that does not deal them out), with one [[optimizer.group]] for all experts of a layer, or "
+        "parallel.expert = 1",
+        definition.name, value.name);
+  }
+
+  // But for the axis whose shards end where the states' blocks do.
+  void require_whole(const Value& value, const Definition& definition) const {
+    for (size_t axis = 0; axis < graph_.mesh().axes.size(); ++axis) {
+      const graph::MeshAxis& ranks = graph_.mesh().axes[axis];
+      if (ranks.size == 1 || static_cast<int>(axis) == value.padding.axis || value.placements.empty() ||
+          value.placements[axis].kind != Placement::Kind::kSharded)
+        continue;
+      throw ConfigError(
+          "[optimizer] {} updates {} in blocks, which parallel.{} = {} would cut; take adamw, lion, muon or "
+          "adafactor for it, or parallel.{} = 1",
+          definition.name, value.name, ranks.name, ranks.size, ranks.name);
+    }
+  }
+
+  Graph& graph_;
+  UpdateGraph& update_;
+  std::map<const Definition*, std::vector<ShardedRows>> sharded_;
+};
+
+// The gradient of a parameter on all that hold it.
+ValueId reduced_gradient(Graph& graph, const graph::Parameter& parameter) {
+  if (!parameter.holders.empty()) graph::set_partial(graph, parameter.gradient, "pipeline");
+  return graph::reduce_like(graph, parameter.gradient, parameter.value, parameter.holders);
+}
+
+}  // namespace
+
+int64_t shard_grain(const ParameterRule& rule, const Shape& parameter) {
+  int64_t grain = 1;
+  for (const Piece& piece : tensors_of(rule, "", parameter)) {
+    const Definition& definition = definition_of(piece.rule.optimizer);
+    grain = std::lcm(grain, definition.grain(with_rows(parameter, piece.rows)));
+  }
+  return grain;
+}
+
+UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of) {
+  graph.set_phase(graph::Phase::kUpdate);
+  UpdateGraph update;
+  update.hyper = add_named(graph, "hyper", DType::kU8, {kScalarBytes}, Role::kStep);
+  update.updates = add_named(graph, "updates", DType::kI64, {1}, Role::kState);
+  update.scalars = add_named(graph, "scalars", DType::kU8, {kScalarBytes}, Role::kStep);
+  update.grad_norm = add_named(graph, "grad_norm", DType::kF32, {1}, Role::kStep);
+  update.param_norm = add_named(graph, "param_norm", DType::kF32, {1}, Role::kStep);
+
+  const ValueId tokens = sum_over_stages(graph, graph::sum_over_ranks(graph, token_count));
+  std::vector<ValueId> inputs{update.hyper, tokens, update.updates};
+  std::vector<ValueId> gradients, counted_gradients, counted_parameters;
+  for (const auto& parameter : graph.parameters()) {
+    if (!parameter.is_trained()) {
+      gradients.push_back(kNone);
+      continue;
+    }
+    STRATA_CHECK(parameter.gradient != kNone, "{} has no gradient", graph.value(parameter.value).name);
+    graph.set_layer(parameter.layer);
+    gradients.push_back(reduced_gradient(graph, parameter));
+    if (!parameter.is_first_holder) continue;
+    counted_gradients.push_back(gradients.back());
+    counted_parameters.push_back(parameter.value);
+  }
+  graph.set_layer(kNone);
+  const std::vector<ValueId> partials = squares_of(graph, counted_gradients, "no_gradients");
+  inputs.insert(inputs.end(), partials.begin(), partials.end());
+  graph.add_node_into(kUpdateScalars, inputs, {update.scalars, update.grad_norm, update.updates});
+
+  UpdateBuilder builder(graph, update);
+  for (size_t i = 0; i < graph.parameters().size(); ++i) {
+    const graph::Parameter& parameter = graph.parameters()[i];
+    if (!parameter.is_trained()) {
+      balance_router(graph, parameter, update.scalars);
+      continue;
+    }
+    builder.add(parameter, gradients[i], rule_for(graph, parameter, rule_of));
+  }
+  builder.finish();
+  graph.add_node_into(kRootOfSum, squares_of(graph, counted_parameters, "no_parameters"),
+                      {update.param_norm});
+  graph.set_phase(graph::Phase::kForward);
+  return update;
+}
+
+}  // namespace strata::optim
