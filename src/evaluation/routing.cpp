@@ -4,10 +4,23 @@
 #include <cmath>
 #include <numeric>
 
+#include "ops/expert_parallel.h"
 #include "ops/experts.h"
 
 namespace strata::evaluation {
 namespace {
+
+// Which operand of a node says where tokens go, and among how many experts.
+struct Choice {
+  int ids = -1;
+  int64_t experts = 0;
+};
+Choice choice_of(const graph::Node& node) {
+  if (node.op == &ops::kExpertsIn) return {ops::ExpertsIn::kIds, node.attrs.as<ops::ExpertsAttrs>().experts};
+  if (node.op == &ops::kExpertParallel)
+    return {ops::ExpertParallel::kIds, node.attrs.as<ops::ExpertParallelAttrs>().experts};
+  return {};
+}
 
 class RoutingCounter final : public program::Executor::Observer {
  public:
@@ -19,17 +32,17 @@ class RoutingCounter final : public program::Executor::Observer {
   void begin(const data::HostBatch& rows) { targets_ = rows.targets; }
 
   void instruction(size_t index, const program::Action& action, size_t at, double, double) override {
-    using Op = ops::ExpertsIn;
     const program::Program& program = executor_.program(index);
     const program::Instruction& instruction = program.list_of(action)[at];
     const graph::Node& node = program.node_of(instruction);
-    if (node.op != &ops::kExpertsIn) return;
-    const Shape& shape = program.graph.value(node.inputs[Op::kIds]).shape;
+    const Choice choice = choice_of(node);
+    if (choice.ids < 0) return;
+    const Shape& shape = program.graph.value(node.inputs[static_cast<size_t>(choice.ids)]).shape;
     ids_.resize(static_cast<size_t>(shape.elements()));
-    executor_.download_operand(index, action, instruction, Op::kIds, ids_.data(),
+    executor_.download_operand(index, action, instruction, choice.ids, ids_.data(),
                                static_cast<int64_t>(ids_.size() * sizeof(int32_t)));
     std::vector<int64_t>& counts = counts_[node.layer];
-    counts.resize(static_cast<size_t>(node.attrs.as<ops::ExpertsAttrs>().experts));
+    counts.resize(static_cast<size_t>(choice.experts));
     const auto tokens = static_cast<size_t>(shape[0]), k = static_cast<size_t>(shape[1]);
     // What an encoder reads has no targets.
     const bool has_targets = targets_.size() == tokens;
@@ -39,8 +52,8 @@ class RoutingCounter final : public program::Executor::Observer {
     }
   }
 
-  std::vector<observe::LayerTokens> layers() const {
-    std::vector<observe::LayerTokens> layers;
+  LayerCounts layers() const {
+    LayerCounts layers;
     for (const auto& [layer, counts] : counts_) layers.push_back({layer, counts});
     return layers;
   }
@@ -88,6 +101,17 @@ Specialisation specialisation_of(const std::vector<std::vector<int64_t>>& source
   for (double& share : mean) share /= counted;
   const double information = std::max(0.0, entropy_of(mean) - entropies / counted);
   return {information, information / std::log2(counted)};
+}
+
+double mean_specialisation(const std::vector<LayerCounts>& sources) {
+  double sum = 0;
+  const size_t layers = sources.empty() ? 0 : sources.front().size();
+  for (size_t i = 0; i < layers; ++i) {
+    std::vector<std::vector<int64_t>> counts;
+    for (const LayerCounts& source : sources) counts.push_back(source[i].tokens);
+    sum += specialisation_of(counts).share / static_cast<double>(layers);
+  }
+  return sum;
 }
 
 }  // namespace strata::evaluation

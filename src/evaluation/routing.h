@@ -9,13 +9,16 @@
 
 namespace strata::evaluation {
 
+// Of layers in ascending order, how many slots went to each expert.
+using LayerCounts = std::vector<observe::LayerTokens>;
+
 struct RoutingResult {
   EvalResult loss;
-  // Ascending; of every token with a target the slots that went to each expert.
-  std::vector<observe::LayerTokens> layers;
+  LayerCounts layers;  // of every token with a target
 };
 
-// evaluate() of one rank that also counts, in the kernels' own results, where each token went.
+// evaluate() that also counts, in the kernels' own results, where each token went. Of ranks: in the windows
+// and the layers that this rank has.
 RoutingResult evaluate_routing(program::Executor& executor, size_t index, const data::EvalWindows& windows,
                                const std::function<bool(double done)>& go_on = {});
 
@@ -31,5 +34,7 @@ struct Specialisation {
 };
 // `sources`: of each one the counts of the layer's experts; those without any token are left out.
 Specialisation specialisation_of(const std::vector<std::vector<int64_t>>& sources);
+// The mean share of all layers: `sources` are the layers of each, the same ones. 0 without layers.
+double mean_specialisation(const std::vector<LayerCounts>& sources);
 
 }  // namespace strata::evaluation

@@ -12,6 +12,7 @@
 #include "config/data_plan.h"
 #include "config/resolve.h"
 #include "data/samples/loader.h"
+#include "evaluation/routing.h"
 #include "optim/schedule.h"
 #include "program/executor.h"
 #include "train/expert_load.h"
@@ -71,6 +72,8 @@ class TrainingLoop {
   StepNews news();
   void take_losses(const std::vector<StepNews>& all);
 
+  evaluation::EvalResult evaluate_set(const data::EvalWindows& windows,
+                                      std::vector<evaluation::LayerCounts>& routing);
   void evaluate_all();
   void evaluate_task(const config::TaskSet& set);
 

@@ -59,8 +59,9 @@ void expert(const std::string& key) {
   EXPECT_TRUE(has(folded, key) && has(folded, "replicate larger")) << folded;
   EXPECT_TRUE(has(refusal(lab, 1, {key + "=0"}), key));
   EXPECT_TRUE(has(lab.refusal({key + "=2"}), "no experts"));
-  const std::string whole = refusal(lab, 2, {key + "=2", "optimizer.name=adafactor"});
-  EXPECT_TRUE(has(whole, "adafactor") && has(whole, "parallel.expert")) << whole;
+  const std::string cut = refusal(
+      lab, 4, {"parallel.tensor=2", "parallel.expert_tensor=2", key + "=2", "optimizer.name=adafactor"});
+  EXPECT_TRUE(has(cut, "adafactor") && has(cut, "expert_tensor")) << cut;
 }
 
 void expert_tensor(const std::string& key) {

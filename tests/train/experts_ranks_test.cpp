@@ -183,5 +183,37 @@ TEST_P(CheckpointsOfSharedExperts, GoOnInOtherLayouts) {
 INSTANTIATE_TEST_SUITE_P(Models, CheckpointsOfSharedExperts, testing::Values("plain", "biases"),
                          [](const auto& instance) { return std::string(instance.param); });
 
+// How far held-out sets use experts of their own: not at all where they are the same, else somewhat; on ranks
+// by what the first one sees.
+TEST(ExpertsOfSets, AreToldWithEveryEvaluation) {
+  const TinyRun tiny;
+  std::vector<uint16_t> low, high;
+  for (uint16_t i = 0; i < 200; ++i) {
+    low.push_back(static_cast<uint16_t>(1 + i % 7));
+    high.push_back(static_cast<uint16_t>(200 + i % 7));
+  }
+  put_tokens(tiny.path("low.bin"), low);
+  put_tokens(tiny.path("high.bin"), high);
+  const auto sets = [&](const char* other) {
+    const auto set = [&](const char* name, const char* file) {
+      return fmt::format("{{name='{}', path=['{}']}}", name, tiny.path(file).string());
+    };
+    return kModel + Sets{"eval.interval='3 steps'", "training.steps=3",
+                         fmt::format("eval.set=[{}, {}]", set("a", "low.bin"), set("b", other))};
+  };
+  const char* const key = "eval/expert_specialisation";
+  tiny.train(sets("low.bin"), "same");
+  EXPECT_EQ(values_of(tiny.folder("same"), key), std::vector<double>{0});
+  tiny.train(sets("high.bin"), "one");
+  const auto one = values_of(tiny.folder("one"), key);
+  ASSERT_EQ(one.size(), 1U);
+  EXPECT_GT(one[0], 0.1);
+  EXPECT_LE(one[0], 1);
+  tiny.train_ranks(tiny.config(sets("high.bin") + Sets{"parallel.expert=2"}, "ranks"), 2);
+  const auto ranks = values_of(tiny.folder("ranks"), key);
+  ASSERT_EQ(ranks.size(), 1U);
+  EXPECT_NEAR(ranks[0], one[0], 0.05);
+}
+
 }  // namespace
 }  // namespace strata::train
