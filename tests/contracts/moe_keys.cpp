@@ -184,7 +184,7 @@ void groups(const std::string&) {
   };
   EXPECT_EQ(rows({}), 2);
   EXPECT_EQ(rows({"moe.groups=3"}), 3);
-  EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml(kModel), levels + Sets{"moe.groups=4"}), "do not divide"));
+  EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml(kModel), levels + Sets{"moe.groups=4"}), "a divisor"));
   EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml(kModel), {"moe.groups=3"}), "moe.groups"));
 }
 
