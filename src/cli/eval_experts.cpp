@@ -61,6 +61,7 @@ std::vector<Source> sources_of(const EvalSetup& setup, const EvalOptions& option
 struct Report {
   std::vector<std::string> names;
   std::vector<evaluation::RoutingResult> sources;
+  bool drops = false;  // experts have bounded room
 
   size_t layers() const { return sources.front().layers.size(); }
   int64_t layer(size_t i) const { return sources.front().layers[i].layer; }
@@ -74,6 +75,16 @@ struct Report {
     for (const Counts& counts : by_source(i))
       std::transform(sum.begin(), sum.end(), counts.begin(), sum.begin(), std::plus<>());
     return sum;
+  }
+  // The share of a layer's slots, of all sources, that found no room.
+  double dropped(size_t i) const {
+    int64_t dropped = 0, all = 0;
+    for (const auto& source : sources) {
+      dropped += source.dropped[i];
+      all += source.dropped[i];
+      for (const int64_t count : source.layers[i].tokens) all += count;
+    }
+    return all > 0 ? static_cast<double>(dropped) / static_cast<double>(all) : 0;
   }
   int64_t tokens() const {
     int64_t tokens = 0;
@@ -128,6 +139,7 @@ Json json_of(const Report& report) {
     Json layer{{"layer", report.layer(i)},        {"shares", shares_of(all)},
                {"max_vio", spread.max_violation}, {"entropy", spread.entropy},
                {"experts_in_use", spread.in_use}, {"dead_experts", spread.dead}};
+    if (report.drops) layer["dropped"] = report.dropped(i);
     max_vio = std::max(max_vio, spread.max_violation);
     entropy += spread.entropy / count;
     dead += spread.dead;
@@ -174,9 +186,10 @@ std::string text_of(const Report& report) {
     const Counts all = report.all(i);
     const observe::ExpertSpread spread = observe::spread_of(all);
     const auto busiest = std::max_element(all.begin(), all.end()) - all.begin();
-    text += fmt::format("{:>6}  {:>6.2f}  {:>7.3f}  {:>6.1f}  {:>4}  {} ({:.1f} %)\n", report.layer(i),
+    text += fmt::format("{:>6}  {:>6.2f}  {:>7.3f}  {:>6.1f}  {:>4}  {} ({:.1f} %)", report.layer(i),
                         spread.max_violation, spread.entropy, spread.in_use, spread.dead, busiest,
                         100 * shares_of(all)[static_cast<size_t>(busiest)]);
+    text += report.drops ? fmt::format("; {:.2f} % dropped\n", 100 * report.dropped(i)) : "\n";
   }
   text += "\nshares of a layer's tokens, in %\n layer  from expert\n" + table_of_shares(report);
   if (report.names.size() < 2) return text;
@@ -214,6 +227,7 @@ int run_experts_evaluation(const EvalOptions& options) {
   }
   load_for_evaluation(setup, windows.front(), most);
   Report report;
+  report.drops = setup.runtime.model.experts.capacity.bounds();
   {
     ShareDone show;
     for (size_t s = 0; s < sources.size(); ++s) {

@@ -115,6 +115,8 @@ void add_products(std::vector<OpCase>& cases, Sizes s, bool offsets) {
                        }};
   cases.push_back(s.row("running_counts", ops::kRunningCounts, {counts}, {}, {}));
   cases.push_back(s.row("expert_counts_of_targets", ops::kExpertCounts, {ids, targets_of(s)}, attrs, {}));
+  cases.push_back(
+      s.row("expert_counts_of_kept", ops::kExpertCounts, {ids_with_dropped(s), targets_of(s)}, attrs, {}));
 }
 
 // Gated experts, as one rank has them of `ranks`.

@@ -48,7 +48,7 @@ class RoutingCounter final : public program::Executor::Observer {
     const bool has_targets = targets_.size() == tokens;
     for (size_t slot = 0; slot < ids_.size(); ++slot) {
       const bool counts_here = !has_targets || targets_[slot / k] >= 0;
-      if (counts_here && ids_[slot] >= 0) ++counts[static_cast<size_t>(ids_[slot])];
+      if (counts_here) ++(ids_[slot] >= 0 ? counts[static_cast<size_t>(ids_[slot])] : dropped_[node.layer]);
     }
   }
 
@@ -57,11 +57,18 @@ class RoutingCounter final : public program::Executor::Observer {
     for (const auto& [layer, counts] : counts_) layers.push_back({layer, counts});
     return layers;
   }
+  std::vector<int64_t> dropped() const {
+    std::vector<int64_t> dropped;
+    for (const auto& [layer, counts] : counts_)
+      dropped.push_back(dropped_.contains(layer) ? dropped_.at(layer) : 0);
+    return dropped;
+  }
 
  private:
   program::Executor& executor_;
   std::vector<int32_t> targets_, ids_;
   std::map<int64_t, std::vector<int64_t>> counts_;  // by layer
+  std::map<int64_t, int64_t> dropped_;
 };
 
 double entropy_of(const std::vector<double>& shares) {
@@ -81,6 +88,7 @@ RoutingResult evaluate_routing(program::Executor& executor, size_t index, const 
   result.loss =
       evaluate(executor, index, windows, go_on, [&](const data::HostBatch& rows) { counter.begin(rows); });
   result.layers = counter.layers();
+  result.dropped = counter.dropped();
   return result;
 }
 

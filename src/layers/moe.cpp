@@ -240,9 +240,10 @@ ValueId experts_of_tokens(Context& context, const MoeSpec& spec, ValueId x) {
   const bool hashes = spec.router == MoeSpec::Router::kHash;
   ops::Routed routed =
       ops::route(graph, logits, bias, spec.route, hashes ? rows_of_stream(context, context.tokens) : kNone);
+  // An encoder's tokens have none of their own.
+  const bool has_targets = context.trains_experts && context.target_length == 0;
+  const ValueId targets = has_targets ? rows_of_stream(context, context.targets) : kNone;
   if (context.trains_experts) {
-    // An encoder's tokens have none of their own.
-    const ValueId targets = context.target_length == 0 ? rows_of_stream(context, context.targets) : kNone;
     count_slots(context, spec, own, routed.ids, targets);
     add_balance(context, spec, logits, routed);
     // The logits of two levels are normalized already.
@@ -256,6 +257,11 @@ ValueId experts_of_tokens(Context& context, const MoeSpec& spec, ValueId x) {
   }
   // Loads are those that the router wants: what balances them sees slots that are dropped.
   routed = within_capacity(context, spec, routed);
+  if (context.trains_experts && spec.capacity.bounds()) {
+    context.expert_tokens.push_back(
+        step_metric(context, spec.name + ".expert_kept", DType::kI64, spec.experts));
+    ops::count_experts(graph, routed.ids, targets, context.expert_tokens.back());
+  }
   return experts_of(context, spec, x, routed.ids, routed.weights);
 }
 

@@ -230,7 +230,9 @@ std::string expert_cards(const MetricsTable& metrics) {
          column_card(metrics, "router_z", "Log Σ exp of router logits (RMS, largest of a layer)", "",
                      Look::kNoisy) +
          column_card(metrics, "dead_experts", "Experts without a token, of all layers", "", Look::kNoisy,
-                     true);
+                     true) +
+         column_card(metrics, "expert_dropped", "Share of slots that found no room at their expert", "",
+                     Look::kNoisy, true);
 }
 
 std::string charts(const RunPageData& run) {

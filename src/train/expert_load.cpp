@@ -35,17 +35,17 @@ double rank_violation(const std::vector<int64_t>& tokens, int64_t ranks) {
 
 ExpertWatch::ExpertWatch(const models::ModelConfig& model, const graph::Graph& graph,
                          const program::Ranks* ranks)
-    : experts_(static_cast<size_t>(model.experts.count)) {
+    : experts_(static_cast<size_t>(model.experts.count)), drops_(model.experts.capacity.bounds()) {
   // An encoder's layers are counted before the decoder's.
   const auto add = [&](const std::string& stack, int64_t layer, int64_t number, bool has_experts) {
     if (!has_experts) return;
     const std::string block = stack + "layers." + std::to_string(layer) + ".ffn.";
     layers_.push_back({number, block + "expert_tokens", block + "router_squares", block + "expert_rounds",
-                       graph.find_value(block + "expert_tokens") != graph::kNone});
+                       block + "expert_kept", graph.find_value(block + "expert_tokens") != graph::kNone});
   };
   for (int64_t layer = 0; layer < model.encoder_layers; ++layer)
     add("encoder.", layer, layer, model.experts.at_encoder(layer));
-  for (int64_t layer = 0; layer < model.layers; ++layer)
+  for (int64_t layer = 0; layer < model.layers + model.predict_layers; ++layer)
     add("", layer, model.encoder_layers + layer, model.experts.at(layer));
   if (ranks != nullptr && ranks->mesh().size("pipeline") > 1 && is_first_of_its_stage(*ranks))
     stages_ = &ranks->pipeline();
@@ -55,8 +55,9 @@ ExpertLoad ExpertWatch::read(const program::Executor& executor, double targets) 
   const program::CompileOptions& options = executor.set().options;
   const int64_t shared = options.experts.ranks * options.experts.tensor;
   const auto ranks = static_cast<double>(options.mesh.ranks() / options.mesh.size("pipeline"));
-  // By layer the counts, the squares and the rounds. One stage has a layer, and the others add nothing to it.
-  const size_t width = experts_ + 2;
+  // By layer the counts, the squares, the rounds and the slots that were not dropped. One stage has a layer,
+  // and the others add nothing to it.
+  const size_t width = experts_ + 3;
   std::vector<double> all(layers_.size() * width);
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (!layers_[i].is_here) continue;
@@ -64,11 +65,15 @@ ExpertLoad ExpertWatch::read(const program::Executor& executor, double targets) 
     const auto first = all.begin() + static_cast<std::ptrdiff_t>(i * width);
     auto behind = std::copy(counts.begin(), counts.end(), first);
     *behind++ = executor.read<double>(layers_[i].squares);
-    if (shared > 1) *behind = static_cast<double>(executor.read<int64_t>(layers_[i].rounds)) / ranks;
+    *behind++ = shared > 1 ? static_cast<double>(executor.read<int64_t>(layers_[i].rounds)) / ranks : 0;
+    if (!drops_) continue;
+    const auto kept = executor.read_all<int64_t>(layers_[i].kept);
+    *behind = static_cast<double>(std::accumulate(kept.begin(), kept.end(), int64_t{0}));
   }
   if (stages_ != nullptr) comm::sum_over(*stages_, all);
   ExpertLoad load;
   load.is_shared = shared > 1;
+  double wanted = 0, kept = 0;  // slots
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (stages_ == nullptr && !layers_[i].is_here) continue;
     const std::span<const double> of_layer(all.data() + i * width, width);
@@ -77,12 +82,15 @@ ExpertLoad ExpertWatch::read(const program::Executor& executor, double targets) 
     for (const double count : of_layer.first(experts_)) layer.tokens.push_back(std::llround(count));
     if (targets > 0) load.router_z = std::max(load.router_z, std::sqrt(of_layer[experts_] / targets));
     load.rounds += of_layer[experts_ + 1];
+    wanted = std::accumulate(layer.tokens.begin(), layer.tokens.end(), wanted);
+    kept += of_layer[experts_ + 2];
     load.rank_violation = std::max(load.rank_violation, rank_violation(layer.tokens, options.experts.ranks));
     const observe::ExpertSpread spread = observe::spread_of(layer.tokens);
     load.max_violation = std::max(load.max_violation, spread.max_violation);
     load.entropy += spread.entropy;
     load.dead += spread.dead;
   }
+  if (drops_) load.dropped = wanted > 0 ? 1 - kept / wanted : 0;
   if (!load.layers.empty()) load.entropy /= static_cast<double>(load.layers.size());
   return load;
 }

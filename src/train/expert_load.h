@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct ExpertLoad {
   int64_t dead = 0;          // over all layers
   // Root mean square over tokens of log Σ exp of the router's logits, of the layer where it is greatest.
   double router_z = 0;
+  // Where experts have bounded room: the share of all layers' slots that found none.
+  std::optional<double> dropped;
   // Where ranks share experts: rounds of a rank behind the first ones, over all layers and micro-batches; and
   // how far the busiest rank is above the mean, over the mean, of the layer where that is greatest.
   bool is_shared = false;
@@ -24,9 +27,9 @@ struct ExpertLoad {
   std::vector<observe::LayerTokens> layers;  // ascending, of all ranks
 };
 
-// Reads what was counted of all layers with experts. In a pipeline the ranks at the first place of all other
-// axes tell each other what their stages have counted, so that the first rank knows all layers; others know
-// their own.
+// Reads what was counted of all layers with experts, those that predict further tokens among them. In a
+// pipeline the ranks at the first place of all other axes tell each other what their stages have counted, so
+// that the first rank knows all layers; others know their own.
 class ExpertWatch {
  public:
   // `graph`: of this rank's training program. nullptr: one rank alone.
@@ -38,11 +41,12 @@ class ExpertWatch {
  private:
   struct Layer {
     int64_t layer = 0;
-    std::string counts, squares, rounds;  // values of the executor
-    bool is_here = false;                 // else another stage has the layer
+    std::string counts, squares, rounds, kept;  // values of the executor
+    bool is_here = false;                       // else another stage has the layer
   };
   std::vector<Layer> layers_;
   size_t experts_ = 0;
+  bool drops_ = false;
   comm::Communicator* stages_ = nullptr;  // that tell each other; nullptr: nobody needs to
 };
 

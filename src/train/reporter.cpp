@@ -137,6 +137,7 @@ void RunReporter::step(const StepRecord& record) {
     fields.push_back({"expert_max_vio", record.experts->max_violation});
     fields.push_back({"expert_entropy", record.experts->entropy});
     fields.push_back({"dead_experts", record.experts->dead});
+    if (record.experts->dropped) fields.push_back({"expert_dropped", *record.experts->dropped});
     if (record.experts->is_shared) {
       fields.push_back({"expert_rounds", record.experts->rounds});
       fields.push_back({"expert_rank_max_vio", record.experts->rank_violation});

@@ -87,6 +87,9 @@ void capacity(const std::string&) {
   EXPECT_TRUE(same_weights(run_moe(lab, {"moe.capacity_factor=6"}), free));
   EXPECT_TRUE(same_weights(run_moe(lab, {"moe.capacity_factor=-0.5"}), half));
   EXPECT_NE(first(half, "loss"), first(free, "loss"));
+  EXPECT_GT(first(half, "expert_dropped"), 0.05);
+  EXPECT_LT(first(half, "expert_dropped"), 0.6);
+  EXPECT_TRUE(free.values("expert_dropped").empty());
   // What balances the first layer counts slots that are dropped too.
   EXPECT_EQ(first(half, "dead_experts"), first(free, "dead_experts"));
   const std::string refused =

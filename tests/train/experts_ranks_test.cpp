@@ -32,8 +32,24 @@ const Sets kWithBiases{"model.family='gpt-oss'",
                        "moe.aux_coef=0.5",
                        "moe.z_coef=0.1"};
 
+// Slots that find no room are dropped.
+const Sets kDropping = kModel + Sets{"moe.capacity_factor=0.7"};
+
+// GLM-4.5 with a dense layer, one with experts and one with experts that predicts further tokens.
+const Sets kPredicting{"model.family='glm4-moe'",
+                       "model.override.n_routed_experts=8",
+                       "model.override.num_experts_per_tok=2",
+                       "model.override.moe_intermediate_size=16",
+                       "model.override.first_k_dense_replace=1",
+                       "model.override.num_nextn_predict_layers=1",
+                       "moe.aux_coef=0.5",
+                       "moe.z_coef=0.1"};
+
 const Sets& model_named(const std::string& name) {
-  return name == "biases" ? kWithBiases : kModel;
+  return name == "biases"       ? kWithBiases
+         : name == "dropping"   ? kDropping
+         : name == "predicting" ? kPredicting
+                                : kModel;
 }
 
 class ExpertsOnRanks : public testing::TestWithParam<Layout> {};
@@ -53,6 +69,13 @@ TEST_P(ExpertsOnRanks, TrainAsOne) {
       EXPECT_NEAR(ranks[i], one[i], 1e-4 * one[i]) << key << " of step " << i + 1;
     }
   }
+  EXPECT_EQ(values_of(tiny.folder("one"), "expert_dropped").empty(), layout.model != "dropping");
+  EXPECT_EQ(values_of(tiny.folder("ranks"), "expert_dropped").empty(), layout.model != "dropping");
+  if (layout.model == "dropping") {
+    const double dropped = values_of(tiny.folder("one"), "expert_dropped")[0];
+    EXPECT_GT(dropped, 0.02);
+    EXPECT_NEAR(values_of(tiny.folder("ranks"), "expert_dropped")[0], dropped, 1e-9);
+  }
   // Of all layers, whichever stage has them.
   for (const char* key : {"expert_max_vio", "expert_entropy", "dead_experts"}) {
     EXPECT_NEAR(values_of(tiny.folder("ranks"), key)[0], values_of(tiny.folder("one"), key)[0], 1e-9) << key;
@@ -62,6 +85,8 @@ TEST_P(ExpertsOnRanks, TrainAsOne) {
     return text.substr(0, text.find('\n'));
   };
   EXPECT_EQ(first_line("ranks"), first_line("one")) << "the first step's tokens of each expert";
+  const auto layers = nlohmann::json::parse(first_line("one")).at("layers");
+  EXPECT_EQ(layers, layout.model == "predicting" ? nlohmann::json({1, 2}) : nlohmann::json({0, 1}));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -97,6 +122,20 @@ std::string saved(const TinyRun& tiny, const char* run, int step) {
   return read_file(tiny.folder(run) / "checkpoints" / fmt::format("step-{:08}", step) / "model.safetensors");
 }
 
+INSTANTIATE_TEST_SUITE_P(Dropping, ExpertsOnRanks,
+                         testing::Values(Layout{"expert_pipeline",
+                                                4,
+                                                {"parallel.expert=2", "parallel.pipeline=2",
+                                                 "training.micro_batch_size=2", "memory.recompute=full"},
+                                                "dropping"}),
+                         [](const auto& instance) { return std::string(instance.param.name); });
+INSTANTIATE_TEST_SUITE_P(Predicting, ExpertsOnRanks,
+                         testing::Values(Layout{
+                             "expert_pipeline",
+                             4,
+                             {"parallel.expert=2", "parallel.pipeline=2", "training.micro_batch_size=2"},
+                             "predicting"}),
+                         [](const auto& instance) { return std::string(instance.param.name); });
 INSTANTIATE_TEST_SUITE_P(
     WithBiases, ExpertsOnRanks,
     testing::Values(Layout{"expert_in_rounds_zero3",

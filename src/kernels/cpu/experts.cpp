@@ -407,10 +407,10 @@ void expert_counts(int64_t tokens, int64_t k, int64_t experts, int64_t* counts, 
   if (!accumulate) std::fill_n(counts, experts, 0);
   for (int64_t slot = 0; slot < tokens * k; ++slot) {
     if (targets != nullptr && targets[slot / k] < 0) continue;
-    STRATA_CHECK(ids[slot] >= 0 && ids[slot] < experts,
-                 "[expert_counts] slot {} goes to expert {}; one of [0, {}) was expected", slot, ids[slot],
+    STRATA_CHECK(ids[slot] >= -1 && ids[slot] < experts,
+                 "[expert_counts] slot {} goes to expert {}; one of [-1, {}) was expected", slot, ids[slot],
                  experts);
-    ++counts[ids[slot]];
+    if (ids[slot] >= 0) ++counts[ids[slot]];
   }
 }
 

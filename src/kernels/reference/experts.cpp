@@ -166,7 +166,7 @@ void expert_counts(const Call& call) {
   std::vector<double> found(static_cast<size_t>(counts.shape[0]));
   for (int64_t slot = 0; slot < ids.shape.elements(); ++slot) {
     const bool counts_here = !targets.present() || targets.index_at(slot / ids.shape[1]) >= 0;
-    if (counts_here) ++found[static_cast<size_t>(ids.index_at(slot))];
+    if (counts_here && ids.index_at(slot) >= 0) ++found[static_cast<size_t>(ids.index_at(slot))];
   }
   for (int64_t e = 0; e < counts.shape[0]; ++e) counts.give(e, found[static_cast<size_t>(e)]);
 }
