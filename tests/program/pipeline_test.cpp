@@ -147,6 +147,10 @@ INSTANTIATE_TEST_SUITE_P(Uneven, InAPipeline,
                          testing::Combine(testing::Values("gemma3-270m", "t5-small", "bert-tiny"),
                                           testing::ValuesIn(kUneven), testing::Values(false)),
                          name_of_case);
+INSTANTIATE_TEST_SUITE_P(EncoderWithExperts, InAPipeline,
+                         testing::Combine(testing::Values("switch-base-8"),
+                                          testing::Values(kUneven[1], kUneven[4]), testing::Values(false)),
+                         name_of_case);
 INSTANTIATE_TEST_SUITE_P(Families, InAPipeline,
                          testing::Combine(testing::Values("qwen3-0.6b", "gemma2-2b", "pythia-14m",
                                                           "phi3-mini", "starcoder2-3b", "stablelm2-1.6b",

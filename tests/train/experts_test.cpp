@@ -2,10 +2,12 @@
 // tools/golden/make_model_golden.py has them.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <numeric>
 
 #include "evaluation/routing.h"
 #include "fixtures/golden_model.h"
+#include "program/update.h"
 
 namespace strata::train {
 namespace {
@@ -120,6 +122,48 @@ TEST_P(Experts, EveryTokenIsCountedOnceForEachOfItsExperts) {
       const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
       EXPECT_LE(*most - *least, 2) << "layer " << layer;
     }
+  }
+}
+
+// What backward computes again counts no token a second time: neither those by which the bias moves, nor
+// those that the loss of the global batch has met forward, though a second micro-batch has been counted
+// since.
+TEST(ExpertsRecomputed, CountMoveAndWeighTokensOnce) {
+  for (const char* name : {"deepseek-v3-moe", "glm4-moe", "mixtral"}) {
+    Golden golden(name);
+    golden.model.experts.bias_rate = 0.25;
+    golden.model.experts.balance = Balance::kGlobal;
+    golden.model.experts.balance_coefficient = golden.model.experts.z_coefficient = 1;
+    program::Request request = train_request(golden, 1, 2);
+    for (const int32_t micro_batch : {0, 1}) request.order.push_back({Segment::kForward, micro_batch});
+    for (const int32_t micro_batch : {0, 1}) request.order.push_back({Segment::kBackward, micro_batch});
+    const auto after_step = [&](Recompute recompute) {
+      const auto executor = make_executor(golden, {request}, recompute);
+      for (int64_t i = 0; i < 2; ++i) fill_plain(golden, *executor, i, 1, i);
+      program::write_hyper(*executor, {.max_grad_norm = 1, .lr = 1e-3f});
+      executor->run_script(0);
+      std::map<std::string, std::vector<float>> found;
+      const graph::Graph& graph = executor->program(0).graph;
+      for (const graph::Parameter& parameter : graph.parameters()) {
+        for (const graph::ValueId id : {parameter.value, parameter.gradient})
+          if (id != graph::kNone)
+            found[graph.value(id).name] = executor->read_all<float>(graph.value(id).name);
+      }
+      for (int64_t layer = 0; layer < golden.model.layers; ++layer) {
+        const std::string ffn = "layers." + std::to_string(layer) + ".ffn.";
+        if (!golden.model.experts.at(layer)) continue;
+        const auto counts = executor->read_all<int64_t>(ffn + "expert_tokens");
+        EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}),
+                  kBatch * kLength * golden.model.experts.route.k);
+        found[ffn + "expert_tokens"].assign(counts.begin(), counts.end());
+      }
+      found["balance_loss_sum"] = {static_cast<float>(executor->read<double>("balance_loss_sum"))};
+      return found;
+    };
+    const auto kept = after_step(Recompute::kNone);
+    for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull})
+      EXPECT_EQ(after_step(recompute), kept) << name << ", " << program::name_of(recompute);
+    EXPECT_EQ(kept.contains("layers.1.ffn.router.bias"), golden.model.experts.router_bias);
   }
 }
 
