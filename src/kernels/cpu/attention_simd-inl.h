@@ -16,6 +16,7 @@
 #include <type_traits>
 
 #include "kernels/cpu/attention_tiles.h"
+#include "tensor/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::attention::HWY_NAMESPACE {
@@ -222,7 +223,11 @@ HWY_INLINE void unpack_row(void* dst, DType dtype, int64_t offset, const float* 
     for (; c < columns; ++c) to[c] = src[c] * factor;
   } else {
     BF16* HWY_RESTRICT to = static_cast<BF16*>(dst) + offset;
-    for (int64_t c = 0; c < columns; ++c) to[c] = BF16(src[c] * factor);
+    int64_t c = 0;
+    const Vector f = hn::Set(F32(), factor);
+    for (; c + kLanes <= columns; c += kLanes)
+      simd::HWY_NAMESPACE::store(to + c, hn::Mul(hn::LoadU(F32(), src + c), f), simd::HWY_NAMESPACE::Whole());
+    for (; c < columns; ++c) to[c] = BF16(src[c] * factor);
   }
 }
 
