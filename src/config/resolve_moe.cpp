@@ -41,7 +41,8 @@ void apply_router(const RunConfig& config, models::Experts& experts) {
       const int64_t least = (experts.route.k + each - 1) / each;
       if (moe.kept_groups < least || moe.kept_groups > experts.route.groups) {
         throw ConfigError(
-            "[moe.kept_groups] found {}, and a token goes to {} experts, of {} groups of {}; expected {} to {}",
+            "[moe.kept_groups] found {}, and a token goes to {} experts, of {} groups of {}; expected {} to "
+            "{}",
             moe.kept_groups, experts.route.k, experts.route.groups, each, least, experts.route.groups);
       }
       experts.route.group_score = ops::RouteAttrs::GroupScore::kSum;

@@ -14,7 +14,7 @@ using LayerCounts = std::vector<observe::LayerTokens>;
 
 struct RoutingResult {
   EvalResult loss;
-  LayerCounts layers;  // of every token with a target
+  LayerCounts layers;            // of every token with a target
   std::vector<int64_t> dropped;  // by layer: slots that found no room at their expert
 };
 

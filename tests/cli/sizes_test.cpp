@@ -199,7 +199,7 @@ TEST_F(SizesTest, APipelineThatDoesNotFitIsExplained) {
         run("explain a.txt --ranks 4 --set model.preset=llama3-5m --set run.folder=r --set "
             "training.sequence_length=256 --set training.global_batch_size=16 --set parallel.pipeline=4 "
             "--set model.override.num_hidden_layers=8 --set parallel.schedule=interleaved "
-        "--set parallel.virtual_stages=2 --set memory.budget=" +
+            "--set parallel.virtual_stages=2 --set memory.budget=" +
             budget + " " + more);
     EXPECT_EQ(shown.code, 0) << more << shown.err;
     return shown.out;

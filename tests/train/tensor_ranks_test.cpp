@@ -75,9 +75,10 @@ class TensorRanks : public testing::TestWithParam<Layout> {
       const auto expected = values(one, key), found = values(many, key);
       ASSERT_FALSE(expected.empty()) << key;
       ASSERT_EQ(found.size(), expected.size()) << many << ", " << key;
+      // Gradients of weights that have drifted apart by rounding differ more than the losses do.
+      const double bound = key == std::string("grad_norm") ? 2 * tolerance : tolerance;
       for (size_t i = 0; i < found.size(); ++i)
-        ASSERT_NEAR(found[i], expected[i], tolerance * std::abs(expected[i]))
-            << many << ", " << key << ", " << i;
+        ASSERT_NEAR(found[i], expected[i], bound * std::abs(expected[i])) << many << ", " << key << ", " << i;
     }
     EXPECT_EQ(values(one, "first_sample"), values(many, "first_sample"));
   }

@@ -28,6 +28,7 @@ TEST(TextPart, GivesTheLogitsOfTheWhole) {
 }
 
 TEST(TextPart, SaysWhatIsLeftOut) {
+  set_log_level(LogLevel::kInfo);
   const Golden golden(folder().string());
   testing::internal::CaptureStderr();
   const auto weights = checkpoint::open_weights(golden.folder, golden.model);
@@ -38,6 +39,7 @@ TEST(TextPart, SaysWhatIsLeftOut) {
 }
 
 TEST(TextPart, IsExportedByItself) {
+  set_log_level(LogLevel::kInfo);
   ScratchFolder scratch;
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
