@@ -70,7 +70,7 @@ constexpr Named kRoles[] = {{"in", ExpertsRole::kIn, GemmRole::kForward},
                             {"out_grad_input", ExpertsRole::kOutGradInput, GemmRole::kInputGrad},
                             {"out_grad_weight", ExpertsRole::kOutGradWeight, GemmRole::kWeightGrad}};
 
-void measure(benchmark::State& state, const Named& named, bool balanced) {
+void measure(benchmark::State& state, const Named& named, bool balanced, DType dtype) {
   const bool in = named.role == ExpertsRole::kIn || named.role == ExpertsRole::kInGradInput ||
                   named.role == ExpertsRole::kInGradWeight;
   const int64_t outputs = in ? 2 * kFfn : kHidden, inputs = in ? kHidden : kFfn, slots = kTokens * kSlots;
@@ -80,15 +80,26 @@ void measure(benchmark::State& state, const Named& named, bool balanced) {
                                          .k = kSlots,
                                          .experts = kExperts,
                                          .outputs = outputs,
-                                         .inputs = inputs},
+                                         .inputs = inputs,
+                                         .dtype = dtype},
                                         device);
-  Gemm gemm(plan_gemm({.role = named.dense, .m = slots, .n = outputs, .k = inputs}, device));
+  Gemm gemm(plan_gemm({.role = named.dense, .m = slots, .n = outputs, .k = inputs, .dtype = dtype}, device));
   const std::vector<int32_t> ids = ids_of(balanced);
   const Arena x = filled(slots * inputs), y = filled(slots * outputs),
               w = filled(kExperts * outputs * inputs), result(slots * std::max(outputs, inputs) * 4);
   const Arena scratch(std::max(plan.scratch_bytes, gemm.plan().scratch_bytes) + 64);
   const bool forward = named.dense == GemmRole::kForward, weight = named.dense == GemmRole::kWeightGrad;
   const std::byte *const a = forward ? x.data() : y.data(), *const b = weight ? x.data() : w.data();
+  // The dense weight as a step has it: packed beforehand where the engine wants that.
+  Arena packed;
+  if (!weight) {
+    const WeightEncoding encoding = plan_weight_encoding(named.dense, outputs, inputs, dtype, device);
+    if (!encoding.plain) {
+      packed = Arena(encoding.bytes + 64);
+      WeightPacker(encoding).pack(packed.data(), reinterpret_cast<const float*>(w.data()));
+    }
+  }
+  const std::byte* const dense_b = packed.size() > 0 ? packed.data() : b;
   double best = std::numeric_limits<double>::infinity(), best_dense = best;
   for (auto _ : state) {
     double start = now();
@@ -97,7 +108,7 @@ void measure(benchmark::State& state, const Named& named, bool balanced) {
     best = std::min(best, seconds);
     state.SetIterationTime(seconds);
     start = now();
-    gemm.run({.a = a, .b = b, .c = result.data(), .scratch = scratch.data()});
+    gemm.run({.a = a, .b = dense_b, .c = result.data(), .scratch = scratch.data()});
     best_dense = std::min(best_dense, now() - start);
   }
   std::vector<int64_t> counts(kExperts);
@@ -116,14 +127,16 @@ void measure(benchmark::State& state, const Named& named, bool balanced) {
 
 int main(int argc, char** argv) {
   using namespace strata::cpu;
-  for (const bool balanced : {true, false}) {
-    for (const Named& named : kRoles) {
-      benchmark::RegisterBenchmark(
-          fmt::format("{}/{}", balanced ? "balanced" : "imbalanced", named.name).c_str(),
-          [&named, balanced](benchmark::State& state) { measure(state, named, balanced); })
-          ->UseManualTime()
-          ->Iterations(15)
-          ->Unit(benchmark::kMillisecond);
+  for (const strata::DType dtype : {strata::DType::kF32, strata::DType::kBF16}) {
+    for (const bool balanced : {true, false}) {
+      for (const Named& named : kRoles) {
+        benchmark::RegisterBenchmark(
+            fmt::format("{}/{}/{}", name_of(dtype), balanced ? "balanced" : "imbalanced", named.name).c_str(),
+            [&named, balanced, dtype](benchmark::State& state) { measure(state, named, balanced, dtype); })
+            ->UseManualTime()
+            ->Iterations(15)
+            ->Unit(benchmark::kMillisecond);
+      }
     }
   }
   benchmark::Initialize(&argc, argv);

@@ -1,4 +1,6 @@
 // What a run measures of its model beside training: held-out losses, tasks and samples of text.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 
