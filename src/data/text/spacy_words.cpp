@@ -86,6 +86,14 @@ struct SpacyWords::State {
 
   void add_mixed(std::string_view text, uint64_t hash_of_text, std::vector<Word>& words);
   void add_run(std::string_view run, uint64_t hash, std::vector<Word>& words);
+  // The run of this hash that was cut before; nullptr: none.
+  const Run* find(uint64_t hash) const {
+    const size_t mask = slots.size() - 1;
+    for (size_t slot = hash & mask; slots[slot].count != 0; slot = (slot + 1) & mask) {
+      if (slots[slot].hash == hash) return &slots[slot];
+    }
+    return nullptr;
+  }
   void add_known(const Run& known, const char* at, std::vector<Word>& words) const;
   static Run& free_slot(std::vector<Run>& slots, uint64_t hash) {
     size_t slot = hash & (slots.size() - 1);
@@ -131,20 +139,25 @@ void SpacyWords::State::remember(uint64_t hash, std::span<const Word> words) {
   ++runs;
 }
 
+// The tokens of a run that lie in its slot, at `to`, which has room for kInlineParts; where the next may lie.
+Word* put_tokens(const Run& known, const char* at, Word* to) {
+  for (size_t i = 0; i < known.count; ++i) {
+    const uint8_t size = known.tokens[i][0], flags = known.tokens[i][1];
+    *to++ = {.bytes = {at, size},
+             .code_points = size,
+             .symbol = (flags & kSymbolToken) != 0,
+             .alpha = (flags & kAlphaToken) != 0,
+             .punctuation = (flags & kPunctuationToken) != 0,
+             .end_mark = (flags & kEndMarkToken) != 0};
+    at += size;
+  }
+  return to;
+}
+
 void SpacyWords::State::add_known(const Run& known, const char* at, std::vector<Word>& words) const {
   if (known.in_place) {
     Word tokens[kInlineParts];
-    for (size_t i = 0; i < known.count; ++i) {
-      const uint8_t size = known.tokens[i][0], flags = known.tokens[i][1];
-      tokens[i] = {.bytes = {at, size},
-                   .code_points = size,
-                   .symbol = (flags & kSymbolToken) != 0,
-                   .alpha = (flags & kAlphaToken) != 0,
-                   .punctuation = (flags & kPunctuationToken) != 0,
-                   .end_mark = (flags & kEndMarkToken) != 0};
-      at += size;
-    }
-    words.insert(words.end(), tokens, tokens + known.count);
+    words.insert(words.end(), tokens, put_tokens(known, at, tokens));
     return;
   }
   for (size_t i = 0; i < known.count; ++i) {
@@ -161,12 +174,7 @@ void SpacyWords::State::add_known(const Run& known, const char* at, std::vector<
 
 void SpacyWords::State::add_run(std::string_view run, uint64_t hash, std::vector<Word>& words) {
   const bool cached = run.size() <= kLongestRun;
-  if (cached) {
-    const size_t mask = slots.size() - 1;
-    for (size_t slot = hash & mask; slots[slot].count != 0; slot = (slot + 1) & mask) {
-      if (slots[slot].hash == hash) return add_known(slots[slot], run.data(), words);
-    }
-  }
+  if (const Run* const known = cached ? find(hash) : nullptr) return add_known(*known, run.data(), words);
   rules.cut(run, sizes);
   const size_t first = words.size();
   const char* at = run.data();
@@ -244,12 +252,13 @@ void SpacyWords::split(std::string_view text, std::vector<Word>& words) {
   State& state = *state_;
   find_runs(text, state.spaces, state.edges);
   mark_bytes(text, state.no_letters, true, state.no_letter_bits);
-  // Words of letters follow one another; they are put to the others many at once.
-  std::array<Word, 32> letters;
-  size_t waiting = 0;
+  // Words of letters and tokens of runs that were cut before are put to the others many at once.
+  std::array<Word, 64> waiting;
+  Word* next = waiting.data();
+  Word* const full = next + waiting.size() - kInlineParts;
   const auto put = [&] {
-    words.insert(words.end(), letters.begin(), letters.begin() + static_cast<ptrdiff_t>(waiting));
-    waiting = 0;
+    words.insert(words.end(), waiting.data(), next);
+    next = waiting.data();
   };
   // The cache is larger than the processor's: where a run lies in it is asked for some runs before.
   struct Ahead {
@@ -272,16 +281,19 @@ void SpacyWords::split(std::string_view text, std::vector<Word>& words) {
       const std::string_view run = text.substr(begin, end - begin);
       const Ahead& found = ahead[i - first];
       if (!found.mixed && !state.maybe_exception[state.place(found.hash)]) {
-        letters[waiting++] = {.bytes = run, .code_points = static_cast<uint32_t>(run.size()), .alpha = true};
-        if (waiting == letters.size()) put();
-        continue;
-      }
-      put();
-      if (found.mixed) {
-        state.add_mixed(run, found.hash, words);
+        *next++ = {.bytes = run, .code_points = static_cast<uint32_t>(run.size()), .alpha = true};
+      } else if (const Run* const known = run.size() <= kLongestRun ? state.find(found.hash) : nullptr;
+                 known != nullptr && known->in_place) {
+        next = put_tokens(*known, run.data(), next);
       } else {
-        state.add_run(run, found.hash, words);
+        put();
+        if (found.mixed) {
+          state.add_mixed(run, found.hash, words);
+        } else {
+          state.add_run(run, found.hash, words);
+        }
       }
+      if (next > full) put();
     }
   }
   put();
