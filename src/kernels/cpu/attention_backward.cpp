@@ -133,9 +133,9 @@ HWY_INLINE void add_key_gradients(const Math& math, const Call& call, const KeyB
 }
 
 template <typename Math>
-HWY_INLINE void add_query_gradients(const Math& math, const Call& call,
+HWY_INLINE void add_query_gradients(const Math& math, const Call& call, float* dq, int64_t stride,
                                     const typename Math::KeyRanges& ranges, const Scratch<Math>& w) {
-  math.template add_down<Start::kSum>(w.dq, w.ds, w.keys, call.shape.head_dim, ranges, nullptr);
+  math.template add_down<Start::kSum>(dq, stride, w.ds, w.keys, call.shape.head_dim, ranges, nullptr);
 }
 
 // The gradient of a score is that of its bias.
@@ -189,7 +189,7 @@ HWY_INLINE QuerySums query_sums(const Call& call, int64_t b, int64_t kv_head, in
     return {static_cast<float*>(call.to.dq) + call.q_offset(b, 0, kv_head * call.group + g), s.q_stride};
   }
   const int64_t columns = padded_columns<float>(s.head_dim);
-  return {dq_sums + g * s.q_len * columns, columns};
+  return {dq_sums + g * align_up(s.q_len, kRows) * columns, columns};
 }
 
 // Task: (sequence, key–value head).
@@ -203,7 +203,11 @@ HWY_INLINE void head_gradients(const Math& math, const Call& call, int64_t task,
   const int64_t b = block.b;
   for (int64_t g = 0; g < call.group; ++g) {
     const QuerySums sums = query_sums(call, b, block.kv_head, g, w.dq_sums);
-    for (int64_t i = 0; i < s.q_len; ++i) std::fill_n(sums.rows + i * sums.stride, s.head_dim, 0.0f);
+    if (s.dtype == DType::kF32) {
+      for (int64_t i = 0; i < s.q_len; ++i) std::fill_n(sums.rows + i * sums.stride, s.head_dim, 0.0f);
+    } else {
+      std::fill_n(sums.rows, align_up(s.q_len, kRows) * sums.stride, 0.0f);
+    }
   }
   if (call.bias_sums != nullptr) {
     std::fill_n(call.bias_sums + (b * s.heads + block.kv_head * call.group) * s.bias_width,
@@ -225,8 +229,12 @@ HWY_INLINE void head_gradients(const Math& math, const Call& call, int64_t task,
         if (call.bias_sums != nullptr) add_bias_gradients(call, block, rows, w.ds);
         add_key_gradients(math, call, block, rows, w);
         float* dq = sums.rows + first * sums.stride;
+        if (s.dtype != DType::kF32) {  // scratch, with room for a whole block
+          add_query_gradients(math, call, dq, sums.stride, ranges, w);
+          continue;
+        }
         pack_rows(w.dq, stride, dq, DType::kF32, 0, sums.stride, rows.rows, kRows, s.head_dim, 1.0f);
-        add_query_gradients(math, call, ranges, w);
+        add_query_gradients(math, call, w.dq, stride, ranges, w);
         for (int64_t r = 0; r < rows.rows; ++r) {
           unpack_row(dq, DType::kF32, r * sums.stride, w.dq + r * stride, s.head_dim, 1.0f);
         }
@@ -288,7 +296,7 @@ HWY_INLINE void query_gradients(const Math& math, const Call& call, int64_t task
     if (!ranges.any) continue;
     pack_keys(math, call, block, w);
     weigh(math, call, block, rows, ranges, w);
-    add_query_gradients(math, call, ranges, w);
+    add_query_gradients(math, call, w.dq, stride, ranges, w);
   }
   for (int64_t r = 0; r < rows.rows; ++r) {
     unpack_row(call.to.dq, s.dtype, call.q_offset(b, rows.first + r, head), w.dq + r * stride, s.head_dim,

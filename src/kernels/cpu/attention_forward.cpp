@@ -106,8 +106,8 @@ HWY_INLINE void forward(const Math& math, const Call& call, int64_t task, void* 
           factor[r] = soften_row(scores, ranges.panel_begin(t), ranges.panel_end(t), begin, last,
                                  w.row_max[row + r], w.row_sum[row + r]);
         }
-        math.template add_down<Start::kScaledSum>(w.sums + row * value_stride, w.scores, w.values,
-                                                  s.value_dim, ranges, factor);
+        math.template add_down<Start::kScaledSum>(w.sums + row * value_stride, value_stride, w.scores,
+                                                  w.values, s.value_dim, ranges, factor);
       }
     }
   }

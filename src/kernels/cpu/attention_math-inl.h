@@ -61,10 +61,9 @@ struct FloatMath {
     score_tiles(scores, dout, row_stride(dim), values, count, dim, ranges);
   }
   template <Start kStart>
-  HWY_INLINE void add_down(float* sums, const float* weights, const float* values, int64_t dim,
-                           const Ranges& ranges, const float* factor) const {
-    add_values<kStart>(sums, row_stride(dim), weights, values, row_stride(dim), align_up(dim, kLanes), ranges,
-                       factor);
+  HWY_INLINE void add_down(float* sums, int64_t stride, const float* weights, const float* values,
+                           int64_t dim, const Ranges& ranges, const float* factor) const {
+    add_values<kStart>(sums, stride, weights, values, row_stride(dim), align_up(dim, kLanes), ranges, factor);
   }
   void add_rows_down(float* sums, const float* weights, const float* rows, int64_t dim,
                      const TileRows& ranges) const {
@@ -182,9 +181,9 @@ struct Bf16Math {
     score(scores, dout, values, dim, 1.0f, ranges);
   }
   template <Start kStart>
-  void add_down(float* sums, const float* weights, const BF16* values, int64_t dim, const KeyRanges& ranges,
-                const float* factor) const {
-    products.add_values(sums, tile_stride<float>(dim), weights, values, dim, ranges, factor);
+  void add_down(float* sums, int64_t stride, const float* weights, const BF16* values, int64_t dim,
+                const KeyRanges& ranges, const float* factor) const {
+    products.add_values(sums, stride, weights, values, dim, ranges, factor);
   }
   void add_rows_down(float* sums, const float* weights, const BF16* rows, int64_t dim,
                      const TileRows& ranges) const {

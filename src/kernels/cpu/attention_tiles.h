@@ -252,11 +252,11 @@ struct BackwardScratch {
         p(carver.take<float>(kRows * kScoreStride)),
         ds(carver.take<float>(kRows * kScoreStride)),
         dq_sums(s.dtype == DType::kF32 ? nullptr
-                                       : carver.take<float>(s.heads / s.kv_heads * s.q_len *
+                                       : carver.take<float>(s.heads / s.kv_heads * align_up(s.q_len, kRows) *
                                                             padded_columns<float>(s.head_dim))) {}
   T *q, *dout, *q_down, *dout_down, *keys_t, *values_t, *keys;
   float *dq, *dk, *dv, *p, *ds;
-  float* dq_sums;  // [group, q_len, padded head_dim] where dq itself is not fp32
+  float* dq_sums;  // [group, whole blocks of q_len, padded head_dim] where dq itself is not fp32
 };
 
 // Partial results of a decode call, one for each (sequence, key–value head, split).
