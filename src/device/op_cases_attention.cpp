@@ -5,6 +5,7 @@
 
 #include "device/op_operands.h"
 #include "ops/ops.h"
+#include "ops/take_part.h"
 #include "ops/temper.h"
 
 namespace strata::device::op_rows {
@@ -115,6 +116,15 @@ void add_sink_gradient(std::vector<OpCase>& cases) {
                    &ops::kSinkGrad,
                    {act({kRows, kQ}), act({kRows, kQ}), lse(), sinks()},
                    ops::SinkGradAttrs{kHeadDim, kLength}});
+  // Of three ranks the middle one, whose coordinate is the second of the block.
+  const Operand rank = i32_of({0, 1});
+  for (const int64_t ranks : {1, 3}) {
+    const ops::TakePartAttrs attrs{.axis = 1, .ranks = ranks};
+    const std::string text = ranks > 1 ? "" : "_whole";
+    cases.push_back({"take_part" + text, &ops::kTakePart, {f32({6}), rank}, attrs});
+    cases.back().replicated_only = ranks > 1;
+    cases.push_back({"take_part_grad" + text, &ops::kTakePartGrad, {f32({2}), rank}, attrs});
+  }
 }
 
 void add_cached_attention(std::vector<OpCase>& cases) {

@@ -16,6 +16,7 @@
 #include "ops/predict.h"
 #include "ops/router.h"
 #include "ops/soft_experts.h"
+#include "ops/take_part.h"
 #include "ops/temper.h"
 #include "ops/two_level.h"
 #include "optim/optimizer.h"
@@ -310,6 +311,8 @@ std::span<const UntimedOp> untimed_ops() {
       {&ops::kTargetsAhead, "ids alone, priced by the bandwidth"},
       {&graph::kTakeShard, "a copy, priced by the bandwidth"},
       {&ops::kSinkGrad, kPass},
+      {&ops::kTakePart, kPass},
+      {&ops::kTakePartGrad, kPass},
       {&ops::kTemper, kPass},
       {&ops::kChunkBegins, kScalars},
       {&ops::kClampedGated, kPass},

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "graph/reshard.h"
 #include "ops/context_attention.h"
+#include "ops/take_part.h"
 
 namespace strata::layers {
 namespace {
@@ -77,13 +78,8 @@ ValueId shared_attention(Context& context, const std::string& name, ValueId qkv,
   const int64_t length = context.sequence_length, head_dim = options.attrs.head_dim;
   if (context.context_kind == ContextKind::kUlysses) {
     require_heads(context, name, heads_in(context, qkv, 0, head_dim), heads_in(context, qkv, 1, head_dim));
-    if (options.sinks != kNone) {
-      throw ConfigError(
-          "[parallel.context_kind] \"ulysses\" has no place for the sinks of {}; take \"all_gather\" or "
-          "\"ring\"",
-          name);
-    }
     ops::AttentionOptions of_heads = options;
+    if (options.sinks != kNone) of_heads.sinks = ops::take_part(graph, options.sinks, "context");
     if (options.bias != kNone) of_heads.bias = graph::reshard(graph, options.bias, "context", kRows);
     const ValueId attended = ops::attention(graph, to_heads(context, qkv, length), kv_begin, of_heads);
     return to_rows(context, attended, length);

@@ -9,6 +9,11 @@ namespace strata::ops {
 void add_sink_gradient(GradientBuilder& builder, ValueId sinks, const AttendedRows& rows,
                        const SinkGradAttrs& attrs) {
   if (sinks == kNone) return;
+  if (!builder.is_parameter(sinks)) {  // a rank's part of them
+    builder.add_gradient(
+        sinks, builder.graph().add_node(kSinkGrad, {rows.dout, rows.out, rows.lse, sinks}, attrs)[0]);
+    return;
+  }
   builder.weight_grad();
   builder.graph().add_node_into(kSinkGrad, {rows.dout, rows.out, rows.lse, sinks},
                                 {builder.parameter_gradient(sinks)}, attrs);

@@ -165,10 +165,6 @@ TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
     EXPECT_THROW(take_step(options), ConfigError);
     return;
   }
-  if (layout.context == layers::ContextKind::kUlysses && options.model.sinks) {
-    EXPECT_THROW(take_step(options), ConfigError);
-    return;
-  }
   const MeshRanks ranks = take_step(options);
   EXPECT_GT(ranks.collectives(), 0U);
 

@@ -8,6 +8,7 @@
 #include "kernels/cpu/rope.h"
 #include "kernels/cpu/shared_heads.h"
 #include "ops/ops.h"
+#include "ops/take_part.h"
 #include "ops/temper.h"
 
 namespace strata::device::cpu_bind {
@@ -364,6 +365,36 @@ BoundKernel chunk_begins(const BindRequest& request) {
       Plan{request.view.in(0).shape[0], request.view.attrs<ops::ChunkAttrs>().size});
 }
 
+struct PartPlan {
+  int64_t numbers = 0;  // of a part
+  ops::TakePartAttrs attrs;
+  bool accumulate = false;
+  int64_t first(const std::byte* rank) const { return attrs.ranks > 1 ? i32(rank)[attrs.axis] * numbers : 0; }
+};
+
+// (x, rank) → y
+BoundKernel take_part(const BindRequest& request) {
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& plan = plan_of<PartPlan>(held);
+        std::copy_n(f32(p[0]) + plan.first(p[1]), plan.numbers, f32(p[2]));
+      },
+      PartPlan{request.view.out(0).shape[0], request.view.attrs<ops::TakePartAttrs>()});
+}
+// (dy, rank) → dx
+BoundKernel take_part_grad(const BindRequest& request) {
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& plan = plan_of<PartPlan>(held);
+        float* const to = f32(p[2]);
+        if (!plan.accumulate) std::fill_n(to, plan.attrs.ranks * plan.numbers, 0.0f);
+        const int64_t first = plan.first(p[1]);
+        for (int64_t i = 0; i < plan.numbers; ++i) to[first + i] += f32(p[0])[i];
+      },
+      PartPlan{request.view.in(0).shape[0], request.view.attrs<ops::TakePartAttrs>(),
+               request.accumulate[ops::TakePartGrad::kDx]});
+}
+
 }  // namespace
 
 std::span<const Binding> attention_bindings() {
@@ -380,6 +411,8 @@ std::span<const Binding> attention_bindings() {
       {&ops::kAttentionGrad, attention_grad},
       {&ops::kCachedAttention, cached_attention},
       {&ops::kSinkGrad, sink_grad},
+      {&ops::kTakePart, take_part},
+      {&ops::kTakePartGrad, take_part_grad},
       {&ops::kTemper, temper},
       {&ops::kChunkBegins, chunk_begins},
   };

@@ -3,6 +3,7 @@
 
 #include "base/parallel.h"
 #include "kernels/reference/attend.h"
+#include "ops/take_part.h"
 #include "ops/temper.h"
 
 namespace strata::reference {
@@ -71,6 +72,22 @@ void rope(const Call& call) {
       }
     }
   });
+}
+
+// (x, rank) → y
+void take_part(const Call& call) {
+  const auto& attrs = call.attrs.as<ops::TakePartAttrs>();
+  const int64_t numbers = call.out[0].shape[0];
+  const int64_t first = attrs.ranks > 1 ? call.in[1].index_at(attrs.axis) * numbers : 0;
+  for (int64_t i = 0; i < numbers; ++i) call.out[0].put(i, call.in[0].at(first + i));
+}
+// (dy, rank) → dx
+void take_part_grad(const Call& call) {
+  const auto& attrs = call.attrs.as<ops::TakePartAttrs>();
+  const int64_t numbers = call.in[0].shape[0];
+  const int64_t first = attrs.ranks > 1 ? call.in[1].index_at(attrs.axis) * numbers : 0;
+  for (int64_t i = 0; i < attrs.ranks * numbers; ++i)
+    call.out[0].give(i, i >= first && i < first + numbers ? call.in[0].at(i - first) : 0);
 }
 
 // (qkv, positions) → y
@@ -165,6 +182,8 @@ std::span<const Row> attention_kernels() {
       {&ops::kAttentionGrad, attention_grad},
       {&ops::kCachedAttention, cached_attention},
       {&ops::kSinkGrad, sink_grad},
+      {&ops::kTakePart, take_part},
+      {&ops::kTakePartGrad, take_part_grad},
       {&ops::kTemper, temper},
       {&ops::kChunkBegins, chunk_begins},
       {&ops::kRopeTable, rope_table},
