@@ -226,14 +226,22 @@ struct Plan {
   graph::Mesh mesh;
   int zero = 0;
   const char* schedule = "";  // of a pipeline
+  layers::ExpertLayout experts = {};
 };
 
 class MemoryOfRanks : public testing::TestWithParam<Plan> {
  protected:
   // By place on the axis "pipeline".
   static std::vector<std::shared_ptr<const ProgramSet>> sets() {
-    CompileOptions options = tiny_options("llama3-5m");
+    const bool shares_experts = GetParam().experts.ranks > 1;
+    CompileOptions options = tiny_options(shares_experts ? "moe-30m-a10m" : "llama3-5m");
     options.model.layers = 4;
+    if (shares_experts) {
+      options.model.layers = 2;
+      options.model.experts.count = 8;
+      options.model.experts.intermediate_size = 16;
+    }
+    options.experts = GetParam().experts;
     options.mesh = GetParam().mesh;
     options.zero = GetParam().zero;
     options.target = device::cpu_target(1);
@@ -248,7 +256,7 @@ class MemoryOfRanks : public testing::TestWithParam<Plan> {
 };
 
 // Each rank holds the arena of the plan, and no more than a few messages beside it: ranks that are threads
-// read each other's buffers where they lie.
+// read each other's buffers where they lie. All tokens are the same, and go to the same experts.
 TEST_P(MemoryOfRanks, IsThePlanToTheByte) {
   const auto all = sets();
   const graph::Mesh& mesh = GetParam().mesh;
@@ -289,19 +297,17 @@ TEST_P(MemoryOfRanks, IsThePlanToTheByte) {
   EXPECT_LE(count.largest, 4096u) << "what a collective notes of itself is small";
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MemoryOfRanks,
-                         testing::Values(Plan{graph::Mesh::of(2, 1, 1, 1), 0},
-                                         Plan{graph::Mesh::of(1, 2, 1, 1), 1},
-                                         Plan{graph::Mesh::of(1, 4, 1, 1), 3},
-                                         Plan{graph::Mesh::of(2, 2, 1, 1), 2},
-                                         Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "gpipe"},
-                                         Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "1f1b"},
-                                         Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "zb_h1"},
-                                         Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "zbv"},
-                                         Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "v_half"},
-                                         Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "v_min"},
-                                         Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "dualpipev"},
-                                         Plan{graph::Mesh::of(1, 2, 1, 1, 2), 3, "1f1b"}));
+INSTANTIATE_TEST_SUITE_P(
+    All, MemoryOfRanks,
+    testing::Values(
+        Plan{graph::Mesh::of(2, 1, 1, 1), 0}, Plan{graph::Mesh::of(1, 2, 1, 1), 0, "", {2, 1, 0.5}},
+        Plan{graph::Mesh::of(1, 4, 1, 1), 2, "", {4, 1, 0.5, 2}}, Plan{graph::Mesh::of(1, 2, 1, 1), 1},
+        Plan{graph::Mesh::of(1, 4, 1, 1), 3}, Plan{graph::Mesh::of(2, 2, 1, 1), 2},
+        Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "gpipe"}, Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "1f1b"},
+        Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "zb_h1"}, Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "zbv"},
+        Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "v_half"}, Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "v_min"},
+        Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "dualpipev"},
+        Plan{graph::Mesh::of(1, 2, 1, 1, 2), 3, "1f1b"}));
 
 int64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
