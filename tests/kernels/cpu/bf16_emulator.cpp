@@ -91,12 +91,13 @@ uint16_t rounded(uint32_t bits) {
 }
 
 // EVEX.512.F3.0F38.W0 52 /r (VDPBF16PS) and EVEX.512.F2.0F38.W0 72 /r (VCVTNE2PS2BF16) without a mask; false:
-// it is another instruction.
+// it is another instruction. The third byte's bit 2, which is set, makes no difference: cleared, every
+// processor traps.
 bool emulate(Frame frame) {
   const auto* const code = reinterpret_cast<const uint8_t*>(frame.next());
   if (code[0] != 0x62 || (code[1] & 0x0f) != 2) return false;
-  const bool rounds = (code[2] & 0x87) == 0x07 && code[4] == 0x72;
-  if (!rounds && ((code[2] & 0x87) != 0x06 || code[4] != 0x52)) return false;
+  const bool rounds = (code[2] & 0x83) == 0x03 && code[4] == 0x72;
+  if (!rounds && ((code[2] & 0x83) != 0x02 || code[4] != 0x52)) return false;
   const uint8_t p0 = static_cast<uint8_t>(~code[1]), p1 = code[2], p2 = code[3], modrm = code[5];
   const bool same_for_all = (p2 & 0x10) != 0;
   if ((p2 & 0x60) != 0x40 || (p2 & 0x87) != 0) return false;  // 512 bits, all lanes
@@ -175,7 +176,6 @@ bool EmulatedBf16Pairs::is_possible() {
 }
 
 EmulatedBf16Pairs::EmulatedBf16Pairs() {
-  if (detail::has_bf16_pairs()) return;
   layout = {offset_of(kAvx), offset_of(kHighHalves), offset_of(kHigh16)};
   struct sigaction action = {};
   action.sa_sigaction = on_illegal;
@@ -184,7 +184,7 @@ EmulatedBf16Pairs::EmulatedBf16Pairs() {
 }
 
 EmulatedBf16Pairs::~EmulatedBf16Pairs() {
-  if (!detail::has_bf16_pairs()) sigaction(SIGILL, &previous, nullptr);
+  sigaction(SIGILL, &previous, nullptr);
 }
 
 }  // namespace strata::cpu::testing
