@@ -39,7 +39,7 @@ class RoutingCounter final : public program::Executor::Observer {
     if (choice.ids < 0) return;
     const Shape& shape = program.graph.value(node.inputs[static_cast<size_t>(choice.ids)]).shape;
     ids_.resize(static_cast<size_t>(shape.elements()));
-    executor_.download_operand(index, action, instruction, choice.ids, ids_.data(),
+    executor_.download_operand(index, action, instruction, static_cast<size_t>(choice.ids), ids_.data(),
                                static_cast<int64_t>(ids_.size() * sizeof(int32_t)));
     std::vector<int64_t>& counts = counts_[node.layer];
     counts.resize(static_cast<size_t>(choice.experts));

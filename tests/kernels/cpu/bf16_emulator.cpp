@@ -6,8 +6,8 @@
 #if STRATA_HAS_BF16_NATIVE && defined(__linux__)
 
 #include <cpuid.h>
-#include <signal.h>
 #include <ucontext.h>
+#include <csignal>
 
 #include <bit>
 #include <cmath>

@@ -28,7 +28,7 @@
 asm(R"(
   .text
   .p2align 4
-strata_emulated_begin:
+kEmulatedBegin:
   push %r12
   push %r13
   vmovups (%rdi), %zmm3
@@ -67,7 +67,7 @@ strata_emulated_begin:
   vmovups %zmm30, 384(%rdi)
 
   vmovups 448(%rdi), %zmm6
-  vdpbf16ps strata_emulated_data(%rip), %zmm5, %zmm6
+  vdpbf16ps kEmulatedData(%rip), %zmm5, %zmm6
   vmovups %zmm6, 448(%rdi)
 
   vmovups 512(%rdi), %zmm14
@@ -79,13 +79,13 @@ strata_emulated_begin:
   pop %r12
   ret
   .p2align 6
-strata_emulated_data:
+kEmulatedData:
   .rept 16
   .long 0x3fc04020
   .endr
-strata_emulated_end:
+kEmulatedEnd:
 )");
-extern "C" const unsigned char strata_emulated_begin[], strata_emulated_end[];
+extern "C" const unsigned char kEmulatedBegin[], kEmulatedEnd[];
 
 namespace strata::cpu {
 namespace {
@@ -94,12 +94,12 @@ constexpr int kForms = 8;
 
 TEST(EmulatedBf16Pairs, CarryOutEveryFormOfOperand) {
   if (!testing::EmulatedBf16Pairs::is_possible()) GTEST_SKIP() << "without AVX-512";
-  const auto bytes = static_cast<size_t>(strata_emulated_end - strata_emulated_begin);
+  const auto bytes = static_cast<size_t>(kEmulatedEnd - kEmulatedBegin);
   void* const page =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) GTEST_SKIP() << "no memory that may be written and executed";
   auto* const code = static_cast<unsigned char*>(page);
-  std::memcpy(code, strata_emulated_begin, bytes);
+  std::memcpy(code, kEmulatedBegin, bytes);
   int cleared = 0;
   for (size_t i = 0; i + 6 < bytes; ++i) {
     if (code[i] != 0x62 || (code[i + 1] & 0x0f) != 2) continue;
