@@ -177,7 +177,8 @@ Context encoder_of(const Context& context) {
                .samples = context.samples,
                .of_encoder = true,
                .stages = context.stages,
-               .trains_experts = context.trains_experts};
+               .trains_experts = context.trains_experts,
+               .expert_layout = context.expert_layout};
   make_bidirectional(side);
   return side;
 }

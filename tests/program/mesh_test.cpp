@@ -281,6 +281,13 @@ INSTANTIATE_TEST_SUITE_P(Switch, OnAMesh,
                                                                    "context2", "zero3_replicate2_shard2"})),
                                           testing::Values(kPlain, kSplit)),
                          name_of_case);
+INSTANTIATE_TEST_SUITE_P(SharedSwitch, OnAMesh,
+                         testing::Combine(testing::Values("switch-base-8"),
+                                          testing::ValuesIn(named(expert_layouts(),
+                                                                  {"shard2", "shard2_in_rounds",
+                                                                   "tensor2_whole_rows", "zero2_shard4"})),
+                                          testing::Values(kPlain)),
+                         name_of_case);
 INSTANTIATE_TEST_SUITE_P(Makings, OnAMesh,
                          testing::Combine(testing::Values("llama3-5m", "bert-tiny", "t5-small"),
                                           testing::ValuesIn(layouts()), testing::Values(kFull, kSplit)),
