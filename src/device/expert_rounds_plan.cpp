@@ -143,6 +143,11 @@ class Planner {
       const bool elsewhere = where.first_round >= 0 && (where.later_rounds >= 0 || one_round);
       if (is_backward || elsewhere) continue;
       if (differentiates && one_round && !touched_in_first_round(value)) continue;
+      // Later rounds have what it was, and write the same there.
+      if (const auto was = body_.again.find(value); was != body_.again.end()) {
+        where.scratch = plan_.where[index(was->second)].scratch;
+        if (where.scratch >= 0) continue;
+      }
       where.scratch = take(body_.graph.value(value).bytes());
     }
     plan_.kernel_scratch_at = take(kernel_scratch_);

@@ -80,13 +80,20 @@ void differentiate_body(ExpertBody& body) {
   }
   STRATA_CHECK(body.rows_grad != kNone && body.weights_grad != kNone,
                "a body of experts passes no gradient to its rows or weights");
-  const Lists lists(body);
-  body.kept = lists.of(Phase::kForward, {Phase::kInputGrad, Phase::kWeightGrad});
-  body.kept_for_weights = lists.of(Phase::kForward, {Phase::kWeightGrad});
-  body.handed = lists.of(Phase::kInputGrad, {Phase::kWeightGrad});
 }
 
 }  // namespace
+
+void list_values(ExpertBody& body) {
+  if (body.trains()) {
+    const Lists lists(body);
+    body.kept = lists.of(Phase::kForward, {Phase::kInputGrad, Phase::kWeightGrad});
+    body.kept_for_weights = lists.of(Phase::kForward, {Phase::kWeightGrad});
+    body.handed = lists.of(Phase::kInputGrad, {Phase::kWeightGrad});
+  }
+  body.key = graph::str(body.graph);
+  for (const Node& node : body.graph.nodes()) node.attrs.append_to(body.key);
+}
 
 std::shared_ptr<const ExpertBody> make_expert_body(const ExpertBodySpec& spec) {
   auto body = std::make_shared<ExpertBody>();
@@ -102,8 +109,7 @@ std::shared_ptr<const ExpertBody> make_expert_body(const ExpertBodySpec& spec) {
                    graph.value(body->result).dtype == spec.dtype,
                "a body of experts gives {}, not what rows are", graph.value(body->result).shape.str());
   if (spec.trains) differentiate_body(*body);
-  body->key = graph::str(graph);
-  for (const Node& node : graph.nodes()) node.attrs.append_to(body->key);
+  list_values(*body);
   return body;
 }
 

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -50,7 +51,8 @@ struct ExpertBody {
   std::vector<graph::ValueId> parameter_grads;
   // What forward leaves for I and W; the part of it that W reads; what I leaves for W.
   std::vector<graph::ValueId> kept, kept_for_weights, handed;
-  std::string key;  // equal bodies have equal ones, and others differ
+  std::map<graph::ValueId, graph::ValueId> again;  // what backward makes again, and the value that it was
+  std::string key;                                 // equal bodies have equal ones, and others differ
 
   bool trains() const { return result_grad != graph::kNone; }
 };
@@ -64,6 +66,8 @@ struct ExpertBodySpec {
   std::function<graph::ValueId(graph::Graph&, const ExpertInputs&)> build = {};
 };
 std::shared_ptr<const ExpertBody> make_expert_body(const ExpertBodySpec& spec);
+// What phases leave for one another, and the key, of a graph that was rewritten.
+void list_values(ExpertBody& body);
 
 // Rows of one token that are summed at once, at most.
 inline constexpr int64_t kMostRanksOfToken = 256;

@@ -6,6 +6,7 @@
 #include "graph/localize.h"
 #include "program/collectives.h"
 #include "program/draft.h"
+#include "program/expert_recompute.h"
 #include "program/layout.h"
 #include "program/model_graph.h"
 #include "program/pipeline.h"
@@ -91,14 +92,13 @@ std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options
   const bool gathers_again = options.zero == 3 && options.reshard_after_forward;
   const bool shares_rows = options.mesh.size("tensor") > 1 && options.sequence_parallel;
   if (request.kind == Kind::kTrain && (recompute != Recompute::kNone || gathers_again || shares_rows)) {
-    recompute_pass(
-        graph,
-        [&](int32_t layer) {
-          return layer < full_layers             ? Recompute::kFull
-                 : recompute == Recompute::kFull ? Recompute::kSelective
-                                                 : recompute;
-        },
-        gathers_again);
+    const auto of_layer = [&](int32_t layer) {
+      return layer < full_layers             ? Recompute::kFull
+             : recompute == Recompute::kFull ? Recompute::kSelective
+                                             : recompute;
+    };
+    recompute_in_experts(graph, of_layer);
+    recompute_pass(graph, of_layer, gathers_again);
   }
   graph::localize(graph);
   device::encode_pass(graph, options.target.bindings, options.target.spec);

@@ -108,8 +108,16 @@ class Recomputer {
 
   ValueId selective(ValueId value, const Node& node, int output) {
     if (node.op->recompute == nullptr) return value;
+    // From what is kept, through other cheap kernels.
+    Node reads = node;
+    for (ValueId& input : reads.inputs) {
+      const auto source = sources_.find(input);
+      if (source != sources_.end() && source->second.node->op->recompute != nullptr &&
+          source->second.node->layer == node.layer)
+        input = of(input);
+    }
     mark(node);
-    const ValueId again = node.op->recompute(graph_, node, output);
+    const ValueId again = node.op->recompute(graph_, reads, output);
     return again == kNone ? value : made_[value] = again;
   }
 

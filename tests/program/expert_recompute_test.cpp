@@ -1,0 +1,63 @@
+// What backward of experts that ranks share makes again, forward does not keep.
+#include <gtest/gtest.h>
+
+#include "mesh_model.h"
+#include "ops/expert_parallel.h"
+
+namespace strata::program {
+namespace {
+
+struct Found {
+  int64_t kept = 0;  // bytes that forward leaves for backward, of one layer
+  int64_t slots = 0, arena = 0;
+};
+
+Found compiled(Recompute recompute, Backward backward, const char* preset, int64_t layers) {
+  CompileOptions options = tiny_options(preset);
+  options.model = small_model(preset);
+  options.model.experts.count = 8;
+  options.model.layers = layers;
+  options.mesh = graph::Mesh::of(1, 2, 1, 1);
+  options.experts = {2};
+  options.recompute = recompute;
+  options.backward = backward;
+  // So many tokens that activations are more than weights.
+  Request request = request_for(options.model, 2);
+  request.sequences = 100;
+  const auto set = compile({request}, options);
+  const graph::Graph& graph = set->programs[0].graph;
+  Found found{.arena = set->arena_bytes};
+  for (const graph::Node& node : graph.nodes()) {
+    if (node.op != &ops::kExpertParallel || node.phase != graph::Phase::kForward || node.layer != 1) continue;
+    found.slots = node.attrs.as<ops::ExpertParallelAttrs>().slots();
+    for (size_t i = ops::ExpertParallel::kKept; i < node.outputs.size(); ++i)
+      found.kept += node.outputs[i] == graph::kNone ? 0 : graph.value(node.outputs[i]).bytes();
+  }
+  return found;
+}
+
+class ExpertRecompute : public testing::TestWithParam<const char*> {};
+
+TEST_P(ExpertRecompute, KeepsWhatItDoesNotMakeAgain) {
+  const auto of = [&](Recompute recompute, int64_t layers, Backward backward = Backward::kCombined) {
+    return compiled(recompute, backward, GetParam(), layers);
+  };
+  // What the activation gives, and the same times the weights of slots: each expert is 16 wide.
+  int64_t of_slots = 0;
+  for (const Backward backward : {Backward::kCombined, Backward::kSplit}) {
+    const Found none = of(Recompute::kNone, 4, backward), selective = of(Recompute::kSelective, 4, backward);
+    of_slots = none.slots * 16 * 4;
+    ASSERT_GT(of_slots, 0);
+    EXPECT_EQ(none.kept - selective.kept, 2 * of_slots);
+  }
+  // The plan grows by so much less with each layer.
+  const auto growth = [&](Recompute recompute) { return of(recompute, 6).arena - of(recompute, 4).arena; };
+  EXPECT_GE(growth(Recompute::kNone) - growth(Recompute::kSelective), 2 * 2 * of_slots);
+  EXPECT_LT(growth(Recompute::kFull), growth(Recompute::kSelective));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ExpertRecompute, testing::Values("moe-30m-a10m", "gpt-oss-20b"),
+                         [](const auto& model) { return std::string(model.param).substr(0, 3); });
+
+}  // namespace
+}  // namespace strata::program
