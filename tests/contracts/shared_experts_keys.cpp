@@ -59,9 +59,11 @@ void expert(const std::string& key) {
   EXPECT_TRUE(has(folded, key) && has(folded, "replicate larger")) << folded;
   EXPECT_TRUE(has(refusal(lab, 1, {key + "=0"}), key));
   EXPECT_TRUE(has(lab.refusal({key + "=2"}), "no experts"));
-  const std::string cut = refusal(
-      lab, 4, {"parallel.tensor=2", "parallel.expert_tensor=2", key + "=2", "optimizer.name=adafactor"});
-  EXPECT_TRUE(has(cut, "adafactor") && has(cut, "expert_tensor")) << cut;
+  for (const std::string optimizer : {"adafactor", "muon"}) {
+    const std::string cut =
+        refusal(lab, 4, {key + "=2", "parallel.tensor=2", "parallel.zero=1", "optimizer.name=" + optimizer});
+    EXPECT_TRUE(has(cut, optimizer) && has(cut, "parallel.expert")) << cut;
+  }
 }
 
 void expert_tensor(const std::string& key) {
