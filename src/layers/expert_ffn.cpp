@@ -98,8 +98,7 @@ void place(Graph& graph, ValueId weight, const std::vector<int>& dealt_axes, int
 // each rank adds what its own experts make of them.
 ValueId shared_experts(Context& context, const MoeSpec& spec, const ExpertWeights& weights, ValueId x,
                        const ops::Routed& routed) {
-  if (routed.weights == kNone)
-    throw ConfigError("[parallel.expert] ranks do not share the experts of soft routing; leave it at 1");
+  STRATA_CHECK(routed.weights != kNone, "slots of experts that ranks share have weights");
   Graph& graph = context.graph;
   const graph::Mesh& mesh = graph.mesh();
   const ExpertLayout& layout = context.expert_layout;

@@ -62,8 +62,10 @@ ValueId soft_experts(Context& context, const MoeSpec& spec, ValueId x) {
       router_logits(context, spec.name + ".router", spec.experts * spec.slots, spec.hidden_size, x);
   const ops::SoftSlots slots = ops::soft_dispatch(graph, x, logits, attrs);
   if (context.trains_experts) count_slots(context, spec, logits, slots.experts);
-  return ops::soft_combine(graph, experts_of(context, spec, slots.slots, slots.experts, kNone), logits,
-                           attrs);
+  // Ranks that share experts send weights with their rows.
+  const bool shares = context.expert_layout.ranks * context.expert_layout.tensor > 1;
+  const ValueId given = experts_of(context, spec, slots.slots, slots.experts, shares ? slots.weights : kNone);
+  return ops::soft_combine(graph, given, logits, attrs);
 }
 
 }  // namespace strata::layers

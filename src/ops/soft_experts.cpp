@@ -31,13 +31,15 @@ std::vector<ValueSpec> infer_dispatch(const NodeView& view) {
   const Value &x = view.in(SoftDispatch::kX), &logits = view.in(SoftDispatch::kLogits);
   const int64_t slots = slots_of(view, logits);
   require_rows(view, x, logits.shape[0]);
-  return {{"slots", x.dtype, {slots, x.shape[1]}}, {"experts", DType::kI32, {slots, 1}}};
+  return {{"slots", x.dtype, {slots, x.shape[1]}},
+          {"experts", DType::kI32, {slots, 1}},
+          {"weights", DType::kF32, {slots, 1}}};
 }
 Cost cost_dispatch(const NodeView& view) {
   return cost(view, SoftDispatch::kX, SoftDispatch::kLogits, 1);
 }
 std::vector<PlacementOption> placements_dispatch(const NodeView&, int) {
-  return {{{kS0, kS0}, {kS0, kS0}}};
+  return {{{kS0, kS0}, {kS0, kS0, kS0}}};
 }
 void gradient_dispatch(GradientBuilder& builder, const Node& node) {
   const ValueId given = builder.gradient_of(node.outputs[SoftDispatch::kSlots]);
@@ -102,7 +104,7 @@ const OpDef kSoftCombineGrad{"soft_combine_grad", "router", infer_combine_grad, 
 
 SoftSlots soft_dispatch(Graph& graph, ValueId x, ValueId logits, const SoftExpertsAttrs& attrs) {
   const auto out = graph.add_node(kSoftDispatch, {x, logits}, attrs);
-  return {out[SoftDispatch::kSlots], out[SoftDispatch::kExperts]};
+  return {out[SoftDispatch::kSlots], out[SoftDispatch::kExperts], out[SoftDispatch::kWeights]};
 }
 ValueId soft_combine(Graph& graph, ValueId h, ValueId logits, const SoftExpertsAttrs& attrs) {
   return graph.add_node(kSoftCombine, {h, logits}, attrs)[0];

@@ -21,6 +21,7 @@ struct SoftExpertsAttrs {
 struct SoftSlots {
   graph::ValueId slots;    // [groups · S, d]
   graph::ValueId experts;  // i32[groups · S, 1]: whose slot it is
+  graph::ValueId weights;  // f32[groups · S, 1]: 1 each, for who wants weights of slots
 };
 // Of x[N, d] and logits f32[N, S].
 SoftSlots soft_dispatch(graph::Graph& graph, graph::ValueId x, graph::ValueId logits,
@@ -30,7 +31,7 @@ graph::ValueId soft_combine(graph::Graph& graph, graph::ValueId h, graph::ValueI
                             const SoftExpertsAttrs& attrs);
 struct SoftDispatch {
   enum In : int { kX, kLogits };
-  enum Out : int { kSlots, kExperts };
+  enum Out : int { kSlots, kExperts, kWeights };
 };
 struct SoftDispatchGrad {
   enum In : int { kDslots, kX, kLogits };

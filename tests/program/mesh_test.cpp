@@ -273,6 +273,14 @@ INSTANTIATE_TEST_SUITE_P(
                         of_router("expert_choice", Router::kExpertChoice), of_router("soft", Router::kSoft),
                         of_router("capacity", Router::kTopK, 0.6))),
     name_of_case);
+INSTANTIATE_TEST_SUITE_P(
+    SharedExpertsOfGroups, OnAMesh,
+    testing::Combine(testing::Values("moe-30m-a10m"),
+                     testing::ValuesIn(named(expert_layouts(), {"shard2", "shard2_in_rounds", "zero3_shard2",
+                                                                "nodes_of_2_in_shard4_in_rounds"})),
+                     testing::Values(of_router("expert_choice", Router::kExpertChoice),
+                                     of_router("soft", Router::kSoft))),
+    name_of_case);
 // With noise on what routers read, which is drawn for whole sequences.
 INSTANTIATE_TEST_SUITE_P(Switch, OnAMesh,
                          testing::Combine(testing::Values("switch-base-8"),

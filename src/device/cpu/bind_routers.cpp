@@ -1,4 +1,6 @@
 // Routers that are no choice of experts by each token.
+#include <algorithm>
+
 #include "device/cpu/bind.h"
 #include "kernels/cpu/expert_choice.h"
 #include "kernels/cpu/jitter.h"
@@ -87,13 +89,15 @@ cpu::SoftShape soft_shape(const NodeView& view, const Value& x, const Value& log
           .dtype = x.dtype};
 }
 
-// (x, logits) → slots, experts
+// (x, logits) → slots, experts, weights
 BoundKernel soft_dispatch(const BindRequest& request) {
   using Op = ops::SoftDispatch;
   const auto shape = soft_shape(request.view, request.view.in(Op::kX), request.view.in(Op::kLogits));
   return bound(
       [](Launch&, void* plan, std::byte* const* p) {
-        cpu::soft_dispatch(plan_of<cpu::SoftShape>(plan), p[2], i32(p[3]), p[0], f32(p[1]), p[4]);
+        const auto& of = plan_of<cpu::SoftShape>(plan);
+        cpu::soft_dispatch(of, p[2], i32(p[3]), p[0], f32(p[1]), p[5]);
+        std::fill_n(f32(p[4]), of.groups * of.slots, 1.0f);
       },
       shape, cpu::soft_scratch_bytes(shape));
 }

@@ -159,7 +159,7 @@ void put_group(const Array& out, int64_t group, const Numbers& d) {
     out.put(group * static_cast<int64_t>(d.size()) + static_cast<int64_t>(i), d[i]);
 }
 
-// (x, logits) → slots, experts
+// (x, logits) → slots, experts, weights
 void soft_dispatch(const Call& call) {
   const auto& attrs = call.attrs.as<ops::SoftExpertsAttrs>();
   const Array& logits = call.in[1];
@@ -167,8 +167,10 @@ void soft_dispatch(const Call& call) {
   for (int64_t group = 0; group < logits.shape[0] / attrs.rows; ++group) {
     Weights weights(logits, attrs, group, true);
     mix(weights, true, group, call.in[0], call.out[0]);
-    for (int64_t slot = 0; slot < slots; ++slot)
+    for (int64_t slot = 0; slot < slots; ++slot) {
       call.out[1].put(group * slots + slot, static_cast<double>(slot / (slots / attrs.experts)));
+      call.out[2].put(group * slots + slot, 1);
+    }
   }
 }
 
