@@ -17,7 +17,7 @@ namespace strata::cpu::HWY_NAMESPACE {
 
 // The first slot of a token; of the token behind the last, where slots that no token has begin.
 int64_t first_slot(const ExpertBiasShape& s, BiasSlots slots, int64_t token) {
-  return slots.offsets != nullptr ? slots.offsets[token] : token * (s.slots / s.tokens);
+  return slots.offsets != nullptr ? slots.offsets[token] : token * (s.slots / std::max<int64_t>(1, s.tokens));
 }
 
 // y = x + the bias of one expert, or of several with weights, in one pass over the row.
