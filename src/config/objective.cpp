@@ -187,7 +187,11 @@ bool writes_samples(const RunConfig& config, const models::ModelConfig& model) {
 }
 
 void take_ids(models::ModelConfig& model, const data::Tokenizer& tokenizer) {
-  if (model.architecture == Architecture::kDecoder) return;
+  if (model.architecture == Architecture::kDecoder) {
+    // The texts that it learns end with this one, whatever the preset's own vocabulary had.
+    if (const auto end = tokenizer.end_of_text_id()) model.eos_id = end;
+    return;
+  }
   const auto prefix = tokenizer.prefix_ids();
   model.bos_id = prefix.empty() ? std::nullopt : std::optional<int64_t>(prefix.front());
   model.eos_id = tokenizer.end_of_text_id();

@@ -129,6 +129,20 @@ class OwnTokenizer : public testing::Test {
   TinyRun tiny_;
 };
 
+// DeepSeek-V3's vocabulary ends texts with token 1, which is any token in another.
+TEST_F(OwnTokenizer, OfADecoderEndsItsTexts) {
+  config::RunConfig config = this->config();
+  models::ModelConfig model = model_of(config, Architecture::kDecoder);
+  const auto tokenizer = config::resolve_tokenizer(config, model, posix_file_system());
+  ASSERT_TRUE(tokenizer);
+  ASSERT_EQ(tokenizer->end_of_text_id(), 0);
+  model.bos_id = 3;
+  model.eos_id = 1;
+  config::take_ids(model, *tokenizer);
+  EXPECT_EQ(model.eos_id, 0);
+  EXPECT_EQ(model.bos_id, 3);
+}
+
 TEST_F(OwnTokenizer, OfAnEncoderHasItsMask) {
   config::RunConfig config = this->config({"tokenizer.add_bos=true"});
   const models::ModelConfig model = model_of(config, Architecture::kEncoder);
