@@ -117,20 +117,15 @@ void check_rows(const RowExchange& exchange, int size) {
 bool copy_rows(const RowSet& from, const std::byte* send, const RowSet& to, std::byte* receive,
                int64_t row_bytes, FunctionRef<bool()> stops) {
   constexpr int64_t kBetween = 1 << 20;  // bytes between two questions
-  if (from.rows == nullptr && to.rows == nullptr) {
-    const int64_t bytes = from.count * row_bytes;
-    for (int64_t at = 0; at < bytes; at += kBetween) {
-      if (stops()) return false;
-      std::memcpy(receive + to.first * row_bytes + at, send + from.first * row_bytes + at,
-                  static_cast<size_t>(std::min(kBetween, bytes - at)));
+  const int64_t most = std::max<int64_t>(1, kBetween / std::max<int64_t>(1, row_bytes));
+  for (int64_t i = 0, rows = 1; i < from.count; i += rows) {
+    if (stops()) return false;
+    // Rows that follow one another on both sides at once: a copy of many is faster than many copies.
+    for (rows = 1; rows < most && i + rows < from.count; ++rows) {
+      if (from.row(i + rows) != from.row(i) + rows || to.row(i + rows) != to.row(i) + rows) break;
     }
-    return true;
-  }
-  const int64_t step = std::max<int64_t>(1, kBetween / std::max<int64_t>(1, row_bytes));
-  for (int64_t i = 0; i < from.count; ++i) {
-    if (i % step == 0 && stops()) return false;
     std::memcpy(receive + to.row(i) * row_bytes, send + from.row(i) * row_bytes,
-                static_cast<size_t>(row_bytes));
+                static_cast<size_t>(rows * row_bytes));
   }
   return true;
 }
