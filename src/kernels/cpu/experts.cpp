@@ -190,7 +190,7 @@ void multiply_rows(const Run& run, const Rows& rows, int64_t worker) {
 void clear_dropped(const Run& run, const int32_t* ids) {
   const int64_t used = run.order.first_slot(run.spec.tokens),
                 row = columns_of(run.spec) * size_of(run.spec.dtype);
-  std::memset(run.c + used * row, 0, static_cast<size_t>((run.spec.all_slots() - used) * row));
+  std::fill_n(run.c + used * row, (run.spec.all_slots() - used) * row, std::byte{0});
   if (run.begins(0)[run.spec.experts] == used) return;
   for (int64_t slot = 0; slot < used; ++slot)
     if (ids[slot] < 0) std::memset(run.c + slot * row, 0, static_cast<size_t>(row));
