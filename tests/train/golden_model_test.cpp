@@ -39,7 +39,8 @@ TEST_P(GoldenModel, Bf16IsAsNearToFp32AsTransformersIs) {
   fill_plain(golden, *executor);
   executor->run_micro_batches(0);
   const double loss = golden.floats("loss")[0];
-  EXPECT_NEAR(mean_loss(*executor), loss, 2e-3 * loss);
+  // Rounding may send a token of so few to another expert, and which one depends on the kernels.
+  EXPECT_NEAR(mean_loss(*executor), loss, (golden.model.experts.count > 0 ? 5e-3 : 2e-3) * loss);
   EXPECT_NE(static_cast<float>(mean_loss(*executor)), golden.floats("loss")[0]);
   // Where rounding sends a token to another expert, gradients are others altogether, here and there.
   if (golden.model.experts.count > 0) return;

@@ -320,8 +320,10 @@ ExpertsPlan plan_experts(const ExpertsSpec& spec, const hardware::DeviceSpec& de
   check(spec);
   ExpertsPlan plan;
   plan.spec = spec;
+  // Rounds of ranks that share experts (with offsets) cut the slots of a weight gradient anywhere, between
+  // the two of a pair too, and may change no bit.
   plan.pairs = spec.dtype == DType::kBF16 && detail::multiplies_pairs_fast(device.isa) &&
-               (is_weight_grad(spec.role) || depth_of(spec) % 2 == 0);
+               (is_weight_grad(spec.role) ? !spec.has_offsets() : depth_of(spec) % 2 == 0);
   plan.shape = plan.pairs ? detail::kPairPanels : detail::panel_shape_of(device.isa);
   plan.workers = std::max(1, device.threads);
   const int64_t mr = plan.shape.mr, nr = plan.shape.nr;

@@ -16,7 +16,8 @@
 // Activations are f32 or bf16, sums fp32. With bf16 activations the fp32 weight takes part rounded to bf16.
 // The bits depend on the sizes alone: an element is summed expert by expert in ascending order, and within an
 // expert in steps of a depth that the sizes give. A weight gradient is one sum over an expert's slots in
-// their order, whether one call has them all or several add to it.
+// their order, whether one call has them all or several add to it (without offsets in pairs where the
+// processor multiplies those: there calls that end between two slots of a pair give other last bits).
 #pragma once
 
 #include <cstdint>
