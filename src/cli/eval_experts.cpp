@@ -86,6 +86,11 @@ struct Report {
     }
     return all > 0 ? static_cast<double>(dropped) / static_cast<double>(all) : 0;
   }
+  std::vector<evaluation::LayerCounts> layer_counts() const {
+    std::vector<evaluation::LayerCounts> counts;
+    for (const auto& source : sources) counts.push_back(source.layers);
+    return counts;
+  }
   int64_t tokens() const {
     int64_t tokens = 0;
     for (const auto& source : sources) tokens += source.loss.tokens;
@@ -130,7 +135,7 @@ Json json_of(const Report& report) {
                        {"tokens", report.sources[s].loss.tokens},
                        {"loss", report.sources[s].loss.loss()}});
   }
-  double max_vio = 0, entropy = 0, specialisation = 0;
+  double max_vio = 0, entropy = 0;
   int64_t dead = 0;
   const auto count = static_cast<double>(report.layers());
   for (size_t i = 0; i < report.layers(); ++i) {
@@ -148,13 +153,13 @@ Json json_of(const Report& report) {
       layer["specialisation"] = found.share;
       layer["information_bits"] = found.information;
       for (const Counts& counts : report.by_source(i)) layer["shares_by_source"].push_back(shares_of(counts));
-      specialisation += found.share / count;
     }
     layers.push_back(std::move(layer));
   }
   Json json{{"tokens", report.tokens()}, {"max_vio", max_vio}, {"entropy", entropy},
             {"dead_experts", dead},      {"sources", sources}, {"layers", layers}};
-  if (report.names.size() > 1) json["specialisation"] = specialisation;
+  if (report.names.size() > 1)
+    json["specialisation"] = evaluation::mean_specialisation(report.layer_counts());
   return json;
 }
 
