@@ -45,4 +45,12 @@ inline Cost streamed(const NodeView& view, double per_element) {
   return {per_element * static_cast<double>(view.in(0).shape.elements()), graph::streamed_bytes(view)};
 }
 
+// A localize hook of ops that only learn how many ranks their axis has.
+template <typename Attrs>
+graph::Attributes localize_ranks(const NodeView& view) {
+  auto attrs = view.attrs<Attrs>();
+  attrs.ranks = view.graph.mesh().axes[static_cast<size_t>(attrs.axis)].size;
+  return attrs;
+}
+
 }  // namespace strata::ops

@@ -58,12 +58,6 @@ std::vector<PlacementOption> placements_grad(const NodeView& view, int axis) {
   return {{{kS1, kR}, {kS1, kP}}};
 }
 
-graph::Attributes localize(const NodeView& view) {
-  auto attrs = view.attrs<ShareHeadsAttrs>();
-  attrs.ranks = view.graph.mesh().axes[static_cast<size_t>(attrs.axis)].size;
-  return attrs;
-}
-
 }  // namespace
 
 const OpDef kShareHeads{.name = "share_heads",
@@ -72,13 +66,13 @@ const OpDef kShareHeads{.name = "share_heads",
                         .cost = cost,
                         .placements = placements,
                         .gradient = gradient,
-                        .localize = localize};
+                        .localize = localize_ranks<ShareHeadsAttrs>};
 const OpDef kShareHeadsGrad{.name = "share_heads_grad",
                             .family = "elementwise",
                             .infer = infer_grad,
                             .cost = cost,
                             .placements = placements_grad,
-                            .localize = localize};
+                            .localize = localize_ranks<ShareHeadsAttrs>};
 
 ValueId share_heads(Graph& graph, ValueId q, ValueId kv, std::string_view axis, const HeadSharing& sharing) {
   const int index = graph.mesh().axis(axis);

@@ -51,12 +51,6 @@ void gradient(GradientBuilder& builder, const Node& node) {
                                 {builder.parameter_gradient(node.inputs[TakePart::kX])}, node.attrs);
 }
 
-graph::Attributes localize(const NodeView& view) {
-  TakePartAttrs attrs = attrs_of(view);
-  attrs.ranks = view.graph.mesh().axes[static_cast<size_t>(attrs.axis)].size;
-  return attrs;
-}
-
 }  // namespace
 
 const OpDef kTakePart{.name = "take_part",
@@ -65,13 +59,13 @@ const OpDef kTakePart{.name = "take_part",
                       .cost = cost,
                       .placements = placements,
                       .gradient = gradient,
-                      .localize = localize};
+                      .localize = localize_ranks<TakePartAttrs>};
 const OpDef kTakePartGrad{.name = "take_part_grad",
                           .family = "elementwise",
                           .infer = infer_grad,
                           .cost = cost,
                           .placements = placements_grad,
-                          .localize = localize};
+                          .localize = localize_ranks<TakePartAttrs>};
 
 ValueId take_part(Graph& graph, ValueId x, std::string_view axis) {
   return graph.add_node(kTakePart, {x, graph::rank_block(graph)},

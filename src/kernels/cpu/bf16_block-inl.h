@@ -95,18 +95,9 @@ void MultiplyRowsOf(const detail::BlockOutput& out, CRows c_rows, const BF16* a,
 inline void MultiplyListed(const detail::BlockOutput& out, const int32_t* out_rows, const BF16* a,
                            int64_t a_stride, const int32_t* a_rows, const BF16* b, int64_t b_panel_stride,
                            int64_t rows, int64_t cols, int64_t depth) {
-  using detail::RowsInOrder, detail::RowsListed;
-  if (out_rows != nullptr && a_rows != nullptr) {
-    MultiplyRowsOf(out, RowsListed{out_rows}, a, a_stride, RowsListed{a_rows}, b, b_panel_stride, rows, cols,
-                   depth);
-  } else if (out_rows != nullptr) {
-    MultiplyRowsOf(out, RowsListed{out_rows}, a, a_stride, RowsInOrder{}, b, b_panel_stride, rows, cols,
-                   depth);
-  } else if (a_rows != nullptr) {
-    MultiplyRowsOf(out, RowsInOrder{}, a, a_stride, RowsListed{a_rows}, b, b_panel_stride, rows, cols, depth);
-  } else {
-    MultiplyRowsOf(out, RowsInOrder{}, a, a_stride, RowsInOrder{}, b, b_panel_stride, rows, cols, depth);
-  }
+  detail::with_rows(out_rows, a_rows, [&](auto of_c, auto of_a) {
+    MultiplyRowsOf(out, of_c, a, a_stride, of_a, b, b_panel_stride, rows, cols, depth);
+  });
 }
 
 }  // namespace strata::cpu::STRATA_BF16_TARGET

@@ -167,13 +167,9 @@ void MultiplyRowsOf(const BlockOutput& out, CRows c_rows, const float* a, int64_
 void MultiplyListed(const BlockOutput& out, const int32_t* out_rows, const float* a, int64_t a_stride,
                     const int32_t* a_rows, const float* b, int64_t b_panel_stride, int64_t rows, int64_t cols,
                     int64_t depth) {
-  const auto with = [&](auto c_list, auto a_list) {
-    MultiplyRowsOf(out, c_list, a, a_stride, a_list, b, b_panel_stride, rows, cols, depth);
-  };
-  if (out_rows != nullptr && a_rows != nullptr) return with(RowsListed{out_rows}, RowsListed{a_rows});
-  if (out_rows != nullptr) return with(RowsListed{out_rows}, RowsInOrder());
-  if (a_rows != nullptr) return with(RowsInOrder(), RowsListed{a_rows});
-  with(RowsInOrder(), RowsInOrder());
+  with_rows(out_rows, a_rows, [&](auto of_c, auto of_a) {
+    MultiplyRowsOf(out, of_c, a, a_stride, of_a, b, b_panel_stride, rows, cols, depth);
+  });
 }
 
 template <bool kRound>

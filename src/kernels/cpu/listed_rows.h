@@ -16,4 +16,13 @@ struct RowsListed {
   RowsListed from(int64_t r) const { return {list + r}; }
 };
 
+// multiply(rows of C, rows of A), each in the order of its list, or as they lie where there is none.
+template <typename Multiply>
+void with_rows(const int32_t* c_rows, const int32_t* a_rows, const Multiply& multiply) {
+  if (c_rows != nullptr && a_rows != nullptr) return multiply(RowsListed{c_rows}, RowsListed{a_rows});
+  if (c_rows != nullptr) return multiply(RowsListed{c_rows}, RowsInOrder());
+  if (a_rows != nullptr) return multiply(RowsInOrder(), RowsListed{a_rows});
+  multiply(RowsInOrder(), RowsInOrder());
+}
+
 }  // namespace strata::cpu::detail
