@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Runs Strata and its peers in turns and prints the ratios.
 
-    bench/peers/compare.sh [--model llama3-29m] [--dtype bf16 fp32] [--peers compile eager llm.c] [--rounds 3]
-                           [--steps 10] [--warmup 3] [--json FILE] [--ranks 2]
+    bench/peers/compare.sh [--model llama3-29m] [--dtype bf16 fp32] [--peers compile compile-max eager llm.c]
+                           [--rounds 3] [--steps 10] [--warmup 3] [--json FILE] [--ranks 2]
 
 A round runs every contestant once, each as a process of its own that has the whole machine; a ratio is taken within a
 round, and its median over the rounds is printed with its range, so that a machine that slows down in between does not
-decide. With LLMC_DIR set and --model gpt2-124m, llm.c takes part.
+decide. In bf16 compile-max has bf16 weights and optimizer state besides, the fastest that PyTorch does. With LLMC_DIR
+set and --model gpt2-124m, llm.c takes part.
 
 With --ranks the same batch is shared by so many ranks of a thread each: ours as threads and under mpirun, data parallel
 and ZeRO-3, beside PyTorch's DistributedDataParallel and fully_shard over gloo; the ratios are to the better of these.
@@ -127,8 +128,9 @@ def contestants_alone(args):
     contestants = {}
     for dtype in args.dtype:
         contestants[f"strata {dtype}"] = lambda d=dtype: strata(args.model, d, args.steps, args.warmup)
-        for mode in [m for m in ["compile", "eager"] if m in args.peers]:
-            contestants[f"pytorch {mode} {dtype}"] = lambda d=dtype, m=mode: pytorch(
+        for mode in [m for m in ["compile", "compile-max", "eager"] if m in args.peers]:
+            own = "bf16-weights" if mode == "compile-max" and dtype == "bf16" else dtype
+            contestants[f"pytorch {mode} {dtype}"] = lambda d=own, m=mode: pytorch(
                 args.model, d, m, args.steps, args.warmup)
     if args.model == "gpt2-124m" and "llm.c" in args.peers and os.environ.get("LLMC_DIR"):
         contestants["llm.c fp32"] = lambda: llmc(max(1, args.steps // 4), min(1, args.warmup))
@@ -176,7 +178,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", choices=SHAPES, default="llama3-29m")
     parser.add_argument("--dtype", nargs="+", choices=["fp32", "bf16"], default=["bf16", "fp32"])
-    peers = ["compile", "eager", "llm.c"]
+    peers = ["compile", "compile-max", "eager", "llm.c"]
     parser.add_argument("--peers", nargs="+", choices=peers, default=peers)
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)

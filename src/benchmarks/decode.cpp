@@ -40,10 +40,10 @@ int64_t bytes_of_token(const program::Program& program, int64_t position) {
 }
 
 // Seconds of all runs so far by kernel family, largest first.
-std::vector<std::pair<std::string, double>> family_seconds(const program::Executor& executor) {
+std::vector<std::pair<std::string, double>> family_seconds(const program::Executor& executor, size_t index) {
   std::map<std::string, double> sums;
-  const program::Program& program = executor.program(0);
-  const auto& timings = executor.timings(0, Segment::kForward);
+  const program::Program& program = executor.program(index);
+  const auto& timings = executor.timings(index, Segment::kForward);
   for (size_t i = 0; i < timings.size(); ++i) {
     const auto node = static_cast<size_t>(program.segment(Segment::kForward)[i].node);
     sums[std::string(program.graph.nodes()[node].op->family)] += timings[i].seconds;
@@ -132,15 +132,21 @@ void decode_case(BenchContext& context, const std::vector<std::string>& sets, co
       "{:>8.2f} x\n",
       name, name_of(bench.dtype), human_bytes(bytes), 1e3 * token, 1e3 * best, 1 / token, bytes / best / 1e9,
       bandwidth / 1e9, 100 * share, 100 * of_reading, batch);
-  double all = 0;
-  for (const auto& [family, sum] : family_seconds(executor)) all += sum;
-  nlohmann::ordered_json families;
-  std::string shares;
-  for (const auto& [family, sum] : family_seconds(executor)) {
-    families[family] = sum / all;
-    shares += fmt::format("{}{} {:.1f} %", shares.empty() ? "" : ", ", family, 100 * sum / all);
-  }
-  context.print("    {}\n", shares);
+  const auto families_of = [&](size_t index, const char* what) {
+    const auto seconds_of = family_seconds(executor, index);
+    double all = 0;
+    for (const auto& [family, sum] : seconds_of) all += sum;
+    nlohmann::ordered_json families;
+    std::string shares;
+    for (const auto& [family, sum] : seconds_of) {
+      families[family] = sum / all;
+      shares += fmt::format("{}{} {:.1f} %", shares.empty() ? "" : ", ", family, 100 * sum / all);
+    }
+    context.print("    {}: {}\n", what, shares);
+    return families;
+  };
+  const auto families = families_of(0, "one text");
+  const auto batch_families = families_of(1, "8 texts");
   context.result["cases"].push_back({{"model", name},
                                      {"dtype", name_of(bench.dtype)},
                                      {"bytes_per_token", bytes},
@@ -154,7 +160,8 @@ void decode_case(BenchContext& context, const std::vector<std::string>& sets, co
                                      {"reading_loop_goal", kReadGoal},
                                      {"batch_of_8", batch},
                                      {"batch_goal", kBatchGoal},
-                                     {"families", families}});
+                                     {"families", families},
+                                     {"batch_families", batch_families}});
 }
 
 }  // namespace

@@ -10,9 +10,25 @@
 namespace strata::benchmarks {
 namespace {
 
-constexpr int kSteps = 2;
+constexpr int kSteps = 5;
 
 using program::FamilyTotal;
+using program::StepTotal;
+
+// Each family with the median of its seconds.
+std::vector<FamilyTotal> medians(const std::vector<StepTotal>& steps) {
+  std::vector<FamilyTotal> families = steps.front().families;
+  for (FamilyTotal& family : families) {
+    std::vector<double> seconds;
+    for (const StepTotal& step : steps) {
+      for (const FamilyTotal& one : step.families) {
+        if (one.family == family.family) seconds.push_back(one.seconds);
+      }
+    }
+    family.seconds = median(std::move(seconds));
+  }
+  return families;
+}
 
 const FamilyTotal* find(const std::vector<FamilyTotal>& totals, const std::string& name) {
   const auto it = std::find_if(totals.begin(), totals.end(), [&](const auto& t) { return t.family == name; });
@@ -21,11 +37,16 @@ const FamilyTotal* find(const std::vector<FamilyTotal>& totals, const std::strin
 
 void predict_case(BenchContext& context, const BenchCase& bench, const hardware::DeviceSpec& device) {
   BenchModel model(bench, context.threads);
-  const program::StepTotal expected = program::predict_step(model.program(), device);
+  const StepTotal expected = program::predict_step(model.program(), device);
   model.step();
-  model.reset();
   std::vector<double> steps;
-  for (int i = 0; i < kSteps; ++i) steps.push_back(model.step());
+  std::vector<StepTotal> by_family, by_op;
+  for (int i = 0; i < kSteps; ++i) {
+    model.reset();
+    steps.push_back(model.step());
+    by_family.push_back(model.measured());
+    by_op.push_back(model.measured(BenchModel::By::kOp));
+  }
 
   context.print("\n{}\n  {:<24} {:>14} {:>14} {:>8}\n", bench.name(), "kernel family", "predicted ms",
                 "measured ms", "ratio");
@@ -47,10 +68,10 @@ void predict_case(BenchContext& context, const BenchCase& bench, const hardware:
       row(group, one.family, found == nullptr ? 0 : found->seconds, one.seconds);
     }
   };
-  rows("families", model.measured().families, expected.families);
+  rows("families", medians(by_family), expected.families);
   row(nullptr, "step", expected.seconds, median(steps));
   context.print("\n");
-  rows("ops", model.measured(BenchModel::By::kOp).families, expected.ops);
+  rows("ops", medians(by_op), expected.ops);
 }
 
 }  // namespace

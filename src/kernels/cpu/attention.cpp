@@ -109,7 +109,7 @@ int64_t backward_task_bytes(const AttentionPlan& plan) {
 }
 int64_t decode_bytes(const AttentionShape& s) {
   Carver carver(nullptr);
-  DecodeScratch(carver, s);
+  DecodeScratch(carver, s, 1);
   return carver.used();
 }
 
@@ -185,8 +185,10 @@ void attention_forward(const AttentionPlan& plan, void* out, float* lse, const A
                   .tiles = plan.products == AttentionProducts::kTiles ? &tile_products() : nullptr};
   if (plan.decode) {
     Carver carver(scratch);
-    const DecodeScratch parts(carver, s);
-    for_each_task(plan, s.batch * s.kv_heads * parts.splits, nullptr, 0,
+    // Where the sequences alone are work enough, a task reads all heads' part of the cache.
+    const bool together = !s.one_kv_head && s.batch >= 2 * plan.threads;
+    const DecodeScratch parts(carver, s, together ? s.kv_heads : 1);
+    for_each_task(plan, s.batch * (s.kv_heads / parts.heads) * parts.splits, nullptr, 0,
                   [&](int64_t task, void*) { decode_split(call, task, parts); });
     for_each_task(plan, s.batch * s.kv_heads, nullptr, 0,
                   [&](int64_t task, void*) { decode_combine(call, task, parts); });

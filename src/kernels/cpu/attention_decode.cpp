@@ -4,13 +4,12 @@
 #include <cstddef>
 #include <limits>
 
+#include "base/function_ref.h"
 #include "kernels/cpu/attention_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_decode.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for every target
-
-#include <hwy/cache_control.h>
 
 #include "kernels/cpu/attention_simd-inl.h"
 
@@ -23,77 +22,136 @@ constexpr float kNone = -std::numeric_limits<float>::infinity();
 constexpr int64_t kStep = 64;  // keys between two looks at the greatest score
 constexpr int64_t kMostColumns = kMostAttentionDim;
 
-// scores[j] = Σ_c q[c] · keys[j, c], four keys at a time to hide the latency of addition.
-template <typename T>
-HWY_INLINE void dot_keys(float* scores, const float* HWY_RESTRICT q, const T* HWY_RESTRICT keys,
-                         int64_t stride, int64_t n, int64_t columns) {
+constexpr int64_t kLine = 64;  // bytes
+
+// Rows of the cache that are asked for ahead of their use, a few lines at a time between other work: asked
+// for at once they would make it wait.
+class RowsAhead {
+ public:
+  RowsAhead(const void* rows, int64_t stride_bytes, int64_t count, int64_t row_bytes)
+      : row_(static_cast<const std::byte*>(rows)),
+        stride_(stride_bytes),
+        left_(count),
+        row_bytes_(row_bytes) {}
+
+  HWY_INLINE void ask(int64_t lines) {
+    for (; lines > 0 && left_ > 0; --lines) {
+      __builtin_prefetch(row_ + at_, 0, 2);
+      at_ += kLine;
+      if (at_ < row_bytes_) continue;
+      at_ = 0;
+      row_ += stride_;
+      --left_;
+    }
+  }
+
+ private:
+  const std::byte* row_;
+  int64_t stride_, left_, row_bytes_, at_ = 0;
+};
+
+// Rows of queries that are computed together, so that a key or value is loaded, and widened, once for them.
+constexpr int kTogether = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 4 : 2;
+
+// scores[r, j] = Σ_c q[r, c] · keys[j, c] of kN keys from the j-th on.
+template <int kTheseRows, int kN, typename T>
+HWY_INLINE void dot_some(float* scores, const float* HWY_RESTRICT q, int64_t q_stride,
+                         const T* HWY_RESTRICT keys, int64_t stride, int64_t j, int64_t columns) {
   const F32 d;
   const int64_t whole = columns / kLanes * kLanes;
-  const auto finish = [&](Vector sum, const T* key) HWY_ATTR {
-    float total = hn::GetLane(hn::SumOfLanes(d, sum));
-    for (int64_t c = whole; c < columns; ++c) total += q[c] * static_cast<float>(key[c]);
-    return total;
-  };
-  int64_t j = 0;
-  for (; j + 4 <= n; j += 4) {
-    const T* key = keys + j * stride;
-    Vector s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
-    for (int64_t c = 0; c < whole; c += kLanes) {
-      const Vector x = hn::LoadU(d, q + c);
-      s0 = hn::MulAdd(x, load(key + c), s0);
-      s1 = hn::MulAdd(x, load(key + stride + c), s1);
-      s2 = hn::MulAdd(x, load(key + 2 * stride + c), s2);
-      s3 = hn::MulAdd(x, load(key + 3 * stride + c), s3);
-    }
-    scores[j] = finish(s0, key);
-    scores[j + 1] = finish(s1, key + stride);
-    scores[j + 2] = finish(s2, key + 2 * stride);
-    scores[j + 3] = finish(s3, key + 3 * stride);
+  keys += j * stride;
+  Vector sums[kTheseRows][kN];
+#pragma GCC unroll 4
+  for (int r = 0; r < kTheseRows; ++r) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kN; ++i) sums[r][i] = hn::Zero(d);
   }
-  for (; j < n; ++j) {
-    const T* key = keys + j * stride;
-    Vector sum = hn::Zero(d);
-    for (int64_t c = 0; c < whole; c += kLanes) sum = hn::MulAdd(hn::LoadU(d, q + c), load(key + c), sum);
-    scores[j] = finish(sum, key);
+  for (int64_t c = 0; c < whole; c += kLanes) {
+    Vector key[kN];
+#pragma GCC unroll 4
+    for (int i = 0; i < kN; ++i) key[i] = load(keys + i * stride + c);
+#pragma GCC unroll 4
+    for (int r = 0; r < kTheseRows; ++r) {
+      const Vector x = hn::LoadU(d, q + r * q_stride + c);
+#pragma GCC unroll 4
+      for (int i = 0; i < kN; ++i) sums[r][i] = hn::MulAdd(x, key[i], sums[r][i]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kTheseRows; ++r) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kN; ++i) {
+      float total = hn::GetLane(hn::SumOfLanes(d, sums[r][i]));
+      for (int64_t c = whole; c < columns; ++c)
+        total += q[r * q_stride + c] * static_cast<float>(keys[i * stride + c]);
+      scores[r * kStep + j + i] = total;
+    }
   }
 }
 
-// sums[:] = factor · sums[:] + Σ_j weights[j] · values[j, :], four vectors of columns at a time.
-template <typename T>
-HWY_INLINE void add_values(float* HWY_RESTRICT sums, const float* HWY_RESTRICT weights,
-                           const T* HWY_RESTRICT values, int64_t stride, int64_t n, int64_t columns,
-                           float factor) {
+// The same of n keys, four at a time to hide the latency of addition.
+template <int kTheseRows, typename T>
+HWY_INLINE void dot_keys(float* scores, const float* q, int64_t q_stride, const T* keys, int64_t stride,
+                         int64_t n, int64_t columns, RowsAhead& ahead) {
+  const int64_t lines = 4 * columns * int64_t{sizeof(T)} / kLine + 1;  // as many as four keys have
+  int64_t j = 0;
+  for (; j + 4 <= n; j += 4) {
+    ahead.ask(lines);
+    dot_some<kTheseRows, 4>(scores, q, q_stride, keys, stride, j, columns);
+  }
+  for (; j < n; ++j) dot_some<kTheseRows, 1>(scores, q, q_stride, keys, stride, j, columns);
+}
+
+// sums[r, c…] = factors[r] · sums[r, c…] + Σ_j weights[r, j] · values[j, c…], kN vectors of columns at a
+// time.
+template <int kTheseRows, int kN, typename T>
+HWY_INLINE void add_columns(float* HWY_RESTRICT sums, int64_t sums_stride, const float* HWY_RESTRICT weights,
+                            const T* HWY_RESTRICT values, int64_t stride, int64_t n, int64_t c,
+                            const float* factors, RowsAhead& ahead) {
   const F32 d;
-  const Vector f = hn::Set(d, factor);
-  int64_t c = 0;
-  for (; c + 4 * kLanes <= columns; c += 4 * kLanes) {
-    Vector s0 = hn::Mul(f, hn::LoadU(d, sums + c));
-    Vector s1 = hn::Mul(f, hn::LoadU(d, sums + c + kLanes));
-    Vector s2 = hn::Mul(f, hn::LoadU(d, sums + c + 2 * kLanes));
-    Vector s3 = hn::Mul(f, hn::LoadU(d, sums + c + 3 * kLanes));
-    for (int64_t j = 0; j < n; ++j) {
-      const Vector p = hn::Set(d, weights[j]);
-      const T* value = values + j * stride + c;
-      s0 = hn::MulAdd(p, load(value), s0);
-      s1 = hn::MulAdd(p, load(value + kLanes), s1);
-      s2 = hn::MulAdd(p, load(value + 2 * kLanes), s2);
-      s3 = hn::MulAdd(p, load(value + 3 * kLanes), s3);
+  Vector s[kTheseRows][kN];
+#pragma GCC unroll 4
+  for (int r = 0; r < kTheseRows; ++r) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kN; ++i)
+      s[r][i] = hn::Mul(hn::Set(d, factors[r]), hn::LoadU(d, sums + r * sums_stride + c + i * kLanes));
+  }
+  for (int64_t j = 0; j < n; ++j) {
+    ahead.ask(std::max<int64_t>(1, kN * kLanes * int64_t{sizeof(T)} / kLine));
+    Vector value[kN];
+#pragma GCC unroll 4
+    for (int i = 0; i < kN; ++i) value[i] = load(values + j * stride + c + i * kLanes);
+#pragma GCC unroll 4
+    for (int r = 0; r < kTheseRows; ++r) {
+      const Vector p = hn::Set(d, weights[r * kStep + j]);
+#pragma GCC unroll 4
+      for (int i = 0; i < kN; ++i) s[r][i] = hn::MulAdd(p, value[i], s[r][i]);
     }
-    hn::StoreU(s0, d, sums + c);
-    hn::StoreU(s1, d, sums + c + kLanes);
-    hn::StoreU(s2, d, sums + c + 2 * kLanes);
-    hn::StoreU(s3, d, sums + c + 3 * kLanes);
   }
-  for (; c + kLanes <= columns; c += kLanes) {
-    Vector sum = hn::Mul(f, hn::LoadU(d, sums + c));
-    for (int64_t j = 0; j < n; ++j)
-      sum = hn::MulAdd(hn::Set(d, weights[j]), load(values + j * stride + c), sum);
-    hn::StoreU(sum, d, sums + c);
+#pragma GCC unroll 4
+  for (int r = 0; r < kTheseRows; ++r) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kN; ++i) hn::StoreU(s[r][i], d, sums + r * sums_stride + c + i * kLanes);
   }
+}
+
+// The same of all columns.
+template <int kTheseRows, typename T>
+HWY_INLINE void add_values(float* HWY_RESTRICT sums, int64_t sums_stride, const float* HWY_RESTRICT weights,
+                           const T* HWY_RESTRICT values, int64_t stride, int64_t n, int64_t columns,
+                           const float* factors, RowsAhead& ahead) {
+  int64_t c = 0;
+  for (; c + 4 * kLanes <= columns; c += 4 * kLanes)
+    add_columns<kTheseRows, 4>(sums, sums_stride, weights, values, stride, n, c, factors, ahead);
+  for (; c + kLanes <= columns; c += kLanes)
+    add_columns<kTheseRows, 1>(sums, sums_stride, weights, values, stride, n, c, factors, ahead);
   for (; c < columns; ++c) {
-    float sum = factor * sums[c];
-    for (int64_t j = 0; j < n; ++j) sum += weights[j] * static_cast<float>(values[j * stride + c]);
-    sums[c] = sum;
+    for (int64_t r = 0; r < kTheseRows; ++r) {
+      float sum = factors[r] * sums[r * sums_stride + c];
+      for (int64_t j = 0; j < n; ++j)
+        sum += weights[r * kStep + j] * static_cast<float>(values[j * stride + c]);
+      sums[r * sums_stride + c] = sum;
+    }
   }
 }
 
@@ -116,76 +174,139 @@ HWY_INLINE float soften(float* HWY_RESTRICT scores, int64_t n, float& row_max, f
   return factor;
 }
 
-// Asks for `n` rows of the cache ahead of their use: a head's part of a row is a few lines, one row far from
-// the next, which no processor guesses.
-template <typename T>
-HWY_INLINE void fetch_rows(const T* rows, int64_t stride, int64_t n, int64_t columns) {
-  const auto bytes = columns * static_cast<int64_t>(sizeof(T));
-  for (int64_t j = 0; j < n; ++j) {
-    const auto* const row = reinterpret_cast<const std::byte*>(rows + j * stride);
-    for (int64_t byte = 0; byte < bytes; byte += 64) hwy::Prefetch(row + byte);
+// What is known of one key–value head's share so far. Rows: (head of the group, query), the query fastest.
+struct Part {
+  float *sums, *row_max, *row_sum;
+};
+
+// What the next step reads.
+struct Next {
+  RowsAhead keys, values;
+  void ask_rest() {
+    constexpr auto kAll = std::numeric_limits<int64_t>::max();
+    keys.ask(kAll);
+    values.ask(kAll);
   }
+};
+
+// Keys that the queries see, of each the first and the one behind the last.
+struct Visible {
+  int64_t lo[kRows], hi[kRows];
+};
+
+// Adds the keys [begin, end) of one step to the shares of a query's next heads of the group.
+template <int kTheseRows, typename T>
+HWY_INLINE void add_rows(const Call& call, const T* k, const T* v, int64_t b, int64_t kv_head, int64_t row,
+                         const float* q, int64_t begin, int64_t end, const Part& part, Next& next) {
+  const AttentionShape& s = call.shape;
+  const int64_t q_stride = s.q_len * padded_columns<float>(s.head_dim);
+  const int64_t value_stride = padded_columns<float>(s.value_dim);
+  const int64_t n = end - begin;
+  float scores[kTheseRows * kStep], factors[kTheseRows];
+  dot_keys<kTheseRows>(scores, q, q_stride, k + call.k_offset(b, begin, kv_head), s.k_stride, n, s.head_dim,
+                       next.keys);
+  for (int64_t r = 0; r < kTheseRows; ++r) {
+    const int64_t at = row + r * s.q_len;
+    float* const of_row = scores + r * kStep;
+    if (s.softcap > 0) {
+      cap_scores(of_row, 0, n, s.softcap * kLog2e);
+    } else if (call.in.bias != nullptr) {
+      const int64_t head = kv_head * call.group + at / s.q_len;
+      add_scaled(of_row, call.in.bias + head * s.bias_width + call.bias_index(b, at % s.q_len, begin), kLog2e,
+                 n);
+    }
+    factors[r] = soften(of_row, n, part.row_max[at], part.row_sum[at]);
+  }
+  add_values<kTheseRows>(part.sums + row * value_stride, s.q_len * value_stride, scores,
+                         v + call.v_offset(b, begin, kv_head), s.v_stride, n, s.value_dim, factors,
+                         next.values);
 }
 
-// Rows of a task: (head of the group, query), the query fastest.
+// The same of all queries and heads of the group.
 template <typename T>
-HWY_NOINLINE void split_of(const Call& call, const T* k, const T* v, int64_t b, int64_t kv_head,
-                           int64_t begin, int64_t end, float* sums, float* row_max, float* row_sum) {
+HWY_NOINLINE void add_step(const Call& call, const T* k, const T* v, int64_t b, int64_t kv_head,
+                           const Visible& seen, int64_t begin, int64_t end, const Part& part, Next next) {
   const AttentionShape& s = call.shape;
-  const int64_t rows = call.group * s.q_len;
-  const int64_t stride = padded_columns<float>(s.head_dim), value_stride = padded_columns<float>(s.value_dim);
-  int64_t lo[kRows], hi[kRows];
-  visible_keys(call, b, 0, s.q_len, lo, hi);
-  std::fill_n(sums, rows * value_stride, 0.0f);
-  std::fill_n(row_max, rows, kNone);
-  std::fill_n(row_sum, rows, 0.0f);
+  const int64_t stride = padded_columns<float>(s.head_dim);
   float q[kMostDecodeRows * kMostColumns];
-  float scores[kStep];
   for (int64_t g = 0; g < call.group; ++g) {
     pack_rows(q + g * s.q_len * stride, stride, call.in.q, s.dtype,
               call.q_offset(b, 0, kv_head * call.group + g), s.q_stride, s.q_len, s.q_len, s.head_dim,
               s.scale * kLog2e);
   }
-  begin = std::max(begin, lo[0]);
-  end = std::min(end, hi[s.q_len - 1]);
-  for (int64_t j0 = begin / kStep * kStep; j0 < end; j0 += kStep) {
-    const int64_t here = std::max(j0, begin), next = std::min(j0 + kStep, end);
-    fetch_rows(v + call.v_offset(b, here, kv_head), s.v_stride, next - here, s.value_dim);
-    fetch_rows(k + call.k_offset(b, next, kv_head), s.k_stride, std::min(next + kStep, end) - next,
-               s.head_dim);
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t first = std::max({j0, begin, lo[row % s.q_len]});
-      const int64_t n = std::min({j0 + kStep, end, hi[row % s.q_len]}) - first;
-      if (n <= 0) continue;
-      dot_keys(scores, q + row * stride, k + call.k_offset(b, first, kv_head), s.k_stride, n, s.head_dim);
-      if (s.softcap > 0) {
-        cap_scores(scores, 0, n, s.softcap * kLog2e);
-      } else if (call.in.bias != nullptr) {
-        const int64_t head = kv_head * call.group + row / s.q_len;
-        add_scaled(scores, call.in.bias + head * s.bias_width + call.bias_index(b, row % s.q_len, first),
-                   kLog2e, n);
-      }
-      const float factor = soften(scores, n, row_max[row], row_sum[row]);
-      add_values(sums + row * value_stride, scores, v + call.v_offset(b, first, kv_head), s.v_stride, n,
-                 s.value_dim, factor);
+  for (int64_t i = 0; i < s.q_len; ++i) {
+    const int64_t first = std::max(begin, seen.lo[i]), last = std::min(end, seen.hi[i]);
+    if (first >= last) continue;
+    int64_t g = 0;
+    const auto rows = [&]<int kTheseRows>() HWY_ATTR {
+      const int64_t row = g * s.q_len + i;
+      add_rows<kTheseRows>(call, k, v, b, kv_head, row, q + row * stride, first, last, part, next);
+      g += kTheseRows;
+    };
+    while (g + kTogether <= call.group) rows.template operator()<kTogether>();
+    if constexpr (kTogether > 2) {
+      if (call.group - g == 3) rows.template operator()<3>();
+      if (call.group - g == 2) rows.template operator()<2>();
+    }
+    while (g < call.group) rows.template operator()<1>();
+  }
+  next.ask_rest();
+}
+
+// Some key–value heads beside each other over the keys of one split. All heads together read the cache's rows
+// as one stream; every head's result is the same either way.
+template <typename T>
+void split_of(const Call& call, const T* k, const T* v, int64_t b, int64_t first_head, int64_t heads,
+              int64_t begin, int64_t end, FunctionRef<Part(int64_t)> part_of) {
+  const AttentionShape& s = call.shape;
+  const int64_t rows = call.group * s.q_len;
+  Visible seen;
+  visible_keys(call, b, 0, s.q_len, seen.lo, seen.hi);
+  for (int64_t head = first_head; head < first_head + heads; ++head) {
+    const Part part = part_of(head);
+    std::fill_n(part.sums, rows * padded_columns<float>(s.value_dim), 0.0f);
+    std::fill_n(part.row_max, rows, kNone);
+    std::fill_n(part.row_sum, rows, 0.0f);
+  }
+  begin = std::max(begin, seen.lo[0]);
+  end = std::min(end, seen.hi[s.q_len - 1]);
+  // Of the rows [from, to), which all heads need, the share that one head's arithmetic hides.
+  const auto share = [&](int64_t from, int64_t to, int64_t index) {
+    const int64_t lo = from + (to - from) * index / heads, hi = from + (to - from) * (index + 1) / heads;
+    constexpr int64_t kSize = sizeof(T);
+    return Next{
+        {k + call.k_offset(b, lo, first_head), s.k_stride * kSize, hi - lo, heads * s.head_dim * kSize},
+        {v + call.v_offset(b, lo, first_head), s.v_stride * kSize, hi - lo, heads * s.value_dim * kSize}};
+  };
+  for (int64_t here = begin, next = 0; here < end; here = next) {
+    next = std::min(here / kStep * kStep + kStep, end);
+    if (here == begin) {
+      for (int64_t index = 0; index < heads; ++index) share(here, next, index).ask_rest();
+    }
+    for (int64_t index = 0; index < heads; ++index) {
+      add_step(call, k, v, b, first_head + index, seen, here, next, part_of(first_head + index),
+               share(next, std::min(next + kStep, end), index));
     }
   }
 }
 
 }  // namespace
 
-// Task: (sequence, key–value head, split).
+// Task: (sequence, group of key–value heads, split).
 HWY_ATTR void decode(const Call& call, int64_t task, const DecodeScratch& w) {
   const AttentionShape& s = call.shape;
   const int64_t split = task % w.splits;
-  const int64_t kv_head = task / w.splits % s.kv_heads;
-  const int64_t b = task / w.splits / s.kv_heads;
-  const int64_t part = task * w.rows;
+  const int64_t groups = s.kv_heads / w.heads;
+  const int64_t first_head = task / w.splits % groups * w.heads;
+  const int64_t b = task / w.splits / groups;
+  const auto part_of = [&](int64_t head) {
+    const int64_t part = ((b * s.kv_heads + head) * w.splits + split) * w.rows;
+    return Part{w.sums + part * padded_columns<float>(s.value_dim), w.row_max + part, w.row_sum + part};
+  };
   with_type(s.dtype, [&](auto* type) HWY_ATTR {
     using T = std::remove_reference_t<decltype(*type)>;
-    split_of(call, static_cast<T*>(call.in.k), static_cast<T*>(call.in.v), b, kv_head, split * kSplit,
-             (split + 1) * kSplit, w.sums + part * padded_columns<float>(s.value_dim), w.row_max + part,
-             w.row_sum + part);
+    split_of(call, static_cast<T*>(call.in.k), static_cast<T*>(call.in.v), b, first_head, w.heads,
+             split * kSplit, (split + 1) * kSplit, part_of);
   });
 }
 

@@ -261,12 +261,14 @@ struct BackwardScratch {
 
 // Partial results of a decode call, one for each (sequence, key–value head, split).
 struct DecodeScratch {
-  DecodeScratch(Carver& carver, const AttentionShape& s)
-      : splits(ceil_div(s.kv_len, kSplit)),
+  DecodeScratch(Carver& carver, const AttentionShape& s, int64_t heads_at_once)
+      : heads(heads_at_once),
+        splits(ceil_div(s.kv_len, kSplit)),
         rows(s.heads / s.kv_heads * s.q_len),
         sums(carver.take<float>(s.batch * s.kv_heads * splits * rows * padded_columns<float>(s.value_dim))),
         row_max(carver.take<float>(s.batch * s.kv_heads * splits * rows)),
         row_sum(carver.take<float>(s.batch * s.kv_heads * splits * rows)) {}
+  int64_t heads;  // key–value heads of a task
   int64_t splits, rows;
   float *sums, *row_max, *row_sum;
 };

@@ -91,7 +91,7 @@ namespace {
 void run_few_rows(const GemmSpec& spec, const GemmArgs& args) {
   detail::multiply_few_rows({spec.m, spec.n, spec.k, spec.x_stride, spec.y_stride},
                             static_cast<const float*>(args.a), static_cast<const float*>(args.b), args.bias,
-                            static_cast<float*>(args.c));
+                            static_cast<float*>(args.c), static_cast<float*>(args.scratch));
 }
 
 void run_weight_rows(const GemmSpec& s, const GemmArgs& args) {
@@ -141,13 +141,14 @@ GemmPlan plan_gemm(const GemmSpec& wanted, const hardware::DeviceSpec& device, G
   if (wanted.weight_rows) {
     STRATA_CHECK(wanted.role == GemmRole::kForward && wanted.dtype == DType::kBF16,
                  "[gemm] only the forward product of bf16 reads a weight in rows");
-    plan.scratch_bytes = wanted.m * wanted.k * size_of(DType::kF32);
+    plan.scratch_bytes = detail::few_rows_scratch_bytes(wanted.m, wanted.k, wanted.dtype);
     plan.kernel = GemmKernel::kWeightRows;
   } else if (!empty && resolve(engine, wanted.dtype, device) == GemmEngine::kOneDnn) {
     plan.scratch_bytes = detail::onednn_scratch_bytes(plan.spec, device);
     plan.kernel = GemmKernel::kOneDnn;
   } else if (engine == GemmEngine::kAuto && wanted.role == GemmRole::kForward &&
              wanted.dtype == DType::kF32 && wanted.m <= detail::kFewRows) {
+    plan.scratch_bytes = detail::few_rows_scratch_bytes(wanted.m, wanted.k, wanted.dtype);
     plan.kernel = GemmKernel::kFewRows;
   } else if (!empty && engine == GemmEngine::kAuto && detail::prefers_sgemm(plan.spec)) {
     plan.kernel = GemmKernel::kSgemm;

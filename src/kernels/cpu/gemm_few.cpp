@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 
 #include "base/parallel.h"
 #include "tensor/simd_targets.h"
@@ -21,16 +22,15 @@ namespace hn = hwy::HWY_NAMESPACE;
 using F32 = hn::ScalableTag<float>;
 using Vector = hn::Vec<F32>;
 
-struct Two {
-  Vector first, second;
-};
-// Two vectors of neighbouring elements. Of bf16 the first has those at even places and the second those at
-// odd ones, which takes one instruction each: x lies the same way (in_twos).
-HWY_INLINE Two LoadTwo(const float* from) {
+// Vectors are taken in twos. Of bf16 the first of two has the elements at even places and the second those at
+// odd ones, which takes one instruction each: x lies the same way (PackRows).
+template <bool kSecond>
+HWY_INLINE Vector OneOfTwo(const float* from) {
   const F32 d;
-  return {hn::LoadU(d, from), hn::LoadU(d, from + hn::Lanes(d))};
+  return hn::LoadU(d, from + (kSecond ? hn::Lanes(d) : 0));
 }
-HWY_INLINE Two LoadTwo(const BF16* from) {
+template <bool kSecond>
+HWY_INLINE Vector OneOfTwo(const BF16* from) {
   const hn::RebindToUnsigned<F32> d;
 #if HWY_TARGET == HWY_SCALAR
   uint32_t pair;  // which need not be aligned
@@ -39,8 +39,8 @@ HWY_INLINE Two LoadTwo(const BF16* from) {
 #else
   const auto pairs = hn::LoadU(d, reinterpret_cast<const uint32_t*>(from));
 #endif
-  return {hn::BitCast(F32(), hn::ShiftLeft<16>(pairs)),
-          hn::BitCast(F32(), hn::And(pairs, hn::Set(d, 0xffff0000u)))};
+  if constexpr (kSecond) return hn::BitCast(F32(), hn::And(pairs, hn::Set(d, 0xffff0000u)));
+  return hn::BitCast(F32(), hn::ShiftLeft<16>(pairs));
 }
 HWY_INLINE void Store(float* to, float value) {
   *to = value;
@@ -49,54 +49,76 @@ HWY_INLINE void Store(BF16* to, float value) {
   *to = BF16(value);
 }
 
+constexpr int64_t kLine = 64;  // bytes
+
+// Else the compiler loads a vector anew wherever it is used, and loads are what such a loop waits for.
+HWY_INLINE void KeepInRegister(Vector& v) {
+#if HWY_TARGET == HWY_SCALAR
+  (void)v;
+#elif HWY_ARCH_X86
+  __asm__("" : "+v"(v.raw));
+#elif HWY_ARCH_ARM_A64
+  __asm__("" : "+w"(v.raw));
+#endif
+}
+
+constexpr int kLanes = hn::MaxLanes(F32());
+
+// Sums of neighbouring elements: those of `a`, then those of `b`.
+HWY_INLINE Vector Neighbours(Vector a, Vector b) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Add(a, b);
+#else
+  const F32 d;
+  return hn::Add(hn::ConcatEven(d, b, a), hn::ConcatOdd(d, b, a));
+#endif
+}
+
+// The sum of a vector's elements, in the order of TotalsOf().
+HWY_INLINE float TotalOf(Vector v) {
+  for (int left = kLanes; left > 1; left /= 2) v = Neighbours(v, v);
+  return hn::GetLane(v);
+}
+
+// The same of as many vectors as a vector has elements, in a third of the instructions.
+template <int kLeft>
+HWY_INLINE Vector TotalsOf(Vector (&v)[kLanes]) {
+  if constexpr (kLeft == 1) {
+    return v[0];
+  } else {
+#pragma GCC unroll 8
+    for (int i = 0; i < kLeft / 2; ++i) v[i] = Neighbours(v[2 * i], v[2 * i + 1]);
+    return TotalsOf<kLeft / 2>(v);
+  }
+}
+
+// What lies behind the last two vectors.
+template <typename W>
+HWY_INLINE float AddRest(float sum, const float* x, const W* w, int64_t rest) {
+  for (int64_t i = 0; i < rest; ++i) sum += x[i] * static_cast<float>(w[i]);
+  return sum;
+}
+
 // For one row of x the weight is read row by row as one stream, with the lines to come asked for into the L2
 // cache: a few streams side by side, or waiting for the processor to notice a stream, cost a tenth of the
 // bandwidth.
 constexpr int64_t kAhead = 4096;  // bytes
 
-// For more rows of x arithmetic takes as long: so many rows and columns at once, whose sums fit the
-// registers.
-constexpr int kTileRows = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 4 : 2;
-constexpr int kTileColumns = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 3 : 2;
-
-// sums[r][c] = x[r] · w[c] over k elements. A sum is the same whatever is computed beside it.
-template <int kRows, int kColumns, typename W>
-HWY_INLINE void Dots(float (*HWY_RESTRICT sums)[kColumns], const float* HWY_RESTRICT x, int64_t x_stride,
-                     const W* HWY_RESTRICT w, int64_t k) {
-  constexpr bool kOne = kRows == 1 && kColumns == 1;
+// x · w over k elements.
+template <typename W>
+HWY_INLINE float Dot(const float* HWY_RESTRICT x, const W* HWY_RESTRICT w, int64_t k) {
   const F32 d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), two = 2 * lanes;
-  // Two of each take turns, so that additions wait less for each other.
-  Vector first[kRows][kColumns], second[kRows][kColumns];
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int c = 0; c < kColumns; ++c) first[r][c] = second[r][c] = hn::Zero(d);
-  }
+  const int64_t two = 2 * static_cast<int64_t>(hn::Lanes(d));
+  Vector first = hn::Zero(d), second = hn::Zero(d);
   const auto add = [&](int64_t i) HWY_ATTR {
-    Two weight[kColumns];
-#pragma GCC unroll 4
-    for (int c = 0; c < kColumns; ++c) weight[c] = LoadTwo(w + c * k + i);
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      const Two row = LoadTwo(x + r * x_stride + i);
-#pragma GCC unroll 4
-      for (int c = 0; c < kColumns; ++c) {
-        first[r][c] = hn::MulAdd(row.first, weight[c].first, first[r][c]);
-        second[r][c] = hn::MulAdd(row.second, weight[c].second, second[r][c]);
-      }
-    }
+    first = hn::MulAdd(OneOfTwo<false>(x + i), OneOfTwo<false>(w + i), first);
+    second = hn::MulAdd(OneOfTwo<true>(x + i), OneOfTwo<true>(w + i), second);
   };
   int64_t i = 0;
   for (; i + 2 * two <= k; i += 2 * two) {
-#pragma GCC unroll 4
-    for (int c = 0; c < kColumns; ++c) {
-      // The columns behind these, or of one what follows.
-      const auto* const ahead =
-          reinterpret_cast<const std::byte*>(w + (kOne ? 0 : c + kColumns) * k + i) + (kOne ? kAhead : 0);
-      for (int64_t byte = 0; byte < 2 * two * static_cast<int64_t>(sizeof(W)); byte += 64)
-        __builtin_prefetch(ahead + byte, 0, 2);
-    }
+    const auto* const ahead = reinterpret_cast<const std::byte*>(w + i) + kAhead;
+    for (int64_t byte = 0; byte < 2 * two * int64_t{sizeof(W)}; byte += kLine)
+      __builtin_prefetch(ahead + byte, 0, 2);
     add(i);
     add(i + two);
   }
@@ -104,77 +126,216 @@ HWY_INLINE void Dots(float (*HWY_RESTRICT sums)[kColumns], const float* HWY_REST
     add(i);
     i += two;
   }
-#pragma GCC unroll 4
+  return AddRest(TotalOf(hn::Add(first, second)), x + i, w + i, k - i);
+}
+
+// For more rows of x arithmetic takes as long as reading: so many rows and columns at once, whose sums fit
+// the registers beside a vector of each column and one of a row.
+constexpr bool kManyRegisters = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64;
+constexpr int kTileRows = kManyRegisters ? 8 : 4;
+constexpr int kTileColumns = 3;
+constexpr int64_t kTileTwos = 24;          // of x at once, which then stay in the L1 cache
+constexpr int64_t kBlockBytes = 64 << 10;  // of columns that stay in the L2 cache
+constexpr int64_t kBlockTiles = 12;
+
+// Rows that are computed together, of so many that are left.
+constexpr int RowsAtOnce(int64_t left) {
+  int rows = kTileRows;
+  while (rows > left) rows /= 2;
+  return rows;
+}
+
+// Memory to ask for while something else is computed.
+struct Ahead {
+  const std::byte* from;
+  int64_t bytes;  // in a turn
+};
+
+// A vector for each product; those that only fill up are not used.
+template <int kRows, int kColumns>
+using Sums = float[(kRows * kColumns + kLanes - 1) / kLanes * kLanes][kLanes];
+
+// Adds to sums the products of the first (or second) vector of each of `twos`. A function of its own, since
+// it needs every register.
+template <bool kSecond, int kRows, int kColumns, typename W>
+HWY_NOINLINE void AddProducts(Sums<kRows, kColumns>& sums, bool begin, const float* HWY_RESTRICT x,
+                              const W* HWY_RESTRICT w, int64_t k, int64_t twos, Ahead ahead) {
+  const F32 d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  Vector sum[kRows][kColumns];
+#pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int c = 0; c < kColumns; ++c) {
-      float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(first[r][c], second[r][c])));
-      for (int64_t rest = i; rest < k; ++rest)
-        sum += x[r * x_stride + rest] * static_cast<float>(w[c * k + rest]);
-      sums[r][c] = sum;
+#pragma GCC unroll 3
+    for (int c = 0; c < kColumns; ++c) sum[r][c] = begin ? hn::Zero(d) : hn::Load(d, sums[r * kColumns + c]);
+  }
+  if (kSecond) x += kRows * lanes;
+  for (int64_t i = 0; i < twos; ++i) {
+    for (int64_t byte = 0; byte < ahead.bytes; byte += kLine) __builtin_prefetch(ahead.from + byte, 0, 2);
+    ahead.from += ahead.bytes;
+    Vector weight[kColumns];
+#pragma GCC unroll 3
+    for (int c = 0; c < kColumns; ++c) weight[c] = OneOfTwo<kSecond>(w + c * k);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      Vector row = hn::LoadU(d, x + r * lanes);
+      KeepInRegister(row);
+#pragma GCC unroll 3
+      for (int c = 0; c < kColumns; ++c) sum[r][c] = hn::MulAdd(row, weight[c], sum[r][c]);
     }
+    x += 2 * kRows * lanes;
+    w += 2 * lanes;
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 3
+    for (int c = 0; c < kColumns; ++c) hn::Store(sum[r][c], d, sums[r * kColumns + c]);
   }
 }
 
-template <typename W, typename Y>
-HWY_INLINE void ColumnsOf(const FewRows& s, const float* x, int64_t x_stride, const W* w, const float* bias,
-                          Y* y, int64_t begin, int64_t end) {
-  const auto tile = [&]<int kRows, int kColumns>(int64_t row, int64_t column) HWY_ATTR {
-    float sums[kRows][kColumns];
-    Dots<kRows, kColumns>(sums, x + row * x_stride, x_stride, w + column * s.k, s.k);
-    for (int r = 0; r < kRows; ++r) {
-      for (int c = 0; c < kColumns; ++c)
-        Store(y + (row + r) * s.y_stride + column + c, sums[r][c] + (bias ? bias[column + c] : 0.0f));
+// A tile of y: a few rows of x by a few columns. Its products have the bits of Dot(), so each is the same
+// whatever is computed beside it: the registers hold the sums of all first vectors, then of all second ones.
+template <int kRows, int kColumns>
+struct Tile {
+  HWY_ALIGN Sums<kRows, kColumns> first, second;
+
+  // `twos` from place `done` on; `ahead` is asked for on the way.
+  template <typename W>
+  HWY_INLINE void Add(const float* x, const W* w, int64_t k, int64_t done, int64_t twos, Ahead ahead) {
+    const int64_t two = 2 * static_cast<int64_t>(hn::Lanes(F32()));
+    x += done * two * kRows;
+    w += done * two;
+    AddProducts<false, kRows, kColumns>(first, done == 0, x, w, k, twos, ahead);
+    ahead.from += twos * ahead.bytes;
+    AddProducts<true, kRows, kColumns>(second, done == 0, x, w, k, twos, ahead);
+  }
+
+  template <typename W, typename Y>
+  HWY_INLINE void Finish(Y* y, int64_t y_stride, const float* x, const W* w, const float* bias, int64_t k) {
+    const F32 d;
+    constexpr int kProducts = kRows * kColumns;
+    HWY_ALIGN float totals[std::size(Sums<kRows, kColumns>{})];
+#pragma GCC unroll 8
+    for (int i = 0; i < kProducts; i += kLanes) {
+      Vector sums[kLanes];
+#pragma GCC unroll 16
+      for (int j = 0; j < kLanes; ++j) {
+        const bool used = i + j < kProducts;
+        sums[j] = used ? hn::Add(hn::Load(d, first[i + j]), hn::Load(d, second[i + j])) : hn::Zero(d);
+      }
+      hn::Store(TotalsOf<kLanes>(sums), d, totals + i);
     }
-  };
-  int64_t column = begin;
-  if (s.rows >= kTileRows) {
-    // A few rows of x stay in the L1 cache while some columns pass, and those in the L2 cache for the rows to
-    // come.
-    constexpr int64_t kBlock = 16 * kTileColumns;
-    while (column + kTileColumns <= end) {
-      const int64_t last = std::min(end, column + kBlock) - kTileColumns;
-      int64_t row = 0, next = column;
-      for (; row + kTileRows <= s.rows; row += kTileRows) {
-        for (next = column; next <= last; next += kTileColumns)
-          tile.template operator()<kTileRows, kTileColumns>(row, next);
+    const int64_t rest = k % (2 * kLanes);
+    x += (k - rest) * kRows;
+    w += k - rest;
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 3
+      for (int c = 0; c < kColumns; ++c) {
+        const float sum = AddRest(totals[r * kColumns + c], x + r * rest, w + c * k, rest);
+        Store(y + r * y_stride + c, sum + (bias ? bias[c] : 0.0f));
       }
-      for (; row < s.rows; ++row) {
-        for (next = column; next <= last; next += kTileColumns)
-          tile.template operator()<1, kTileColumns>(row, next);
-      }
-      column = next;
     }
   }
-  for (; column < end; ++column) {
-    for (int64_t row = 0; row < s.rows; ++row) tile.template operator()<1, 1>(row, column);
+};
+
+// A few rows by a block of columns. The rows stay in the L1 cache, a part of their depth at a time; the block
+// comes from the L2 cache, once for every few rows, and each time its part of the next block is asked for.
+template <int kRows, int kColumns, typename W, typename Y>
+HWY_INLINE void RowsByColumns(const FewRows& s, int64_t row, const float* x, const W* w, const float* bias,
+                              Y* y, int64_t begin, int64_t end, int64_t next_block) {
+  const int64_t twos = s.k / (2 * kLanes);
+  const int64_t parts = std::max<int64_t>(1, (twos + kTileTwos - 1) / kTileTwos);
+  const int64_t tile_bytes = kColumns * s.k * int64_t{sizeof(W)};
+  const int64_t asked = twos == 0 ? 0 : (tile_bytes * kRows / s.rows + 2 * twos - 1) / (2 * twos);
+  Tile<kRows, kColumns> tiles[kBlockTiles];
+  for (int64_t part = 0; part < parts; ++part) {
+    const int64_t done = twos * part / parts, now = twos * (part + 1) / parts - done;
+    Tile<kRows, kColumns>* tile = tiles;
+    for (int64_t at = begin; at < end; at += kColumns, ++tile) {
+      const auto* const next = reinterpret_cast<const std::byte*>(w + (at + next_block) * s.k);
+      const Ahead ahead{next + tile_bytes * row / s.rows + 2 * done * asked,
+                        at + next_block < s.n ? asked : 0};
+      tile->Add(x + row * s.k, w + at * s.k, s.k, done, now, ahead);
+    }
+  }
+  Tile<kRows, kColumns>* tile = tiles;
+  for (int64_t at = begin; at < end; at += kColumns, ++tile) {
+    tile->Finish(y + row * s.y_stride + at, s.y_stride, x + row * s.k, w + at * s.k,
+                 bias ? bias + at : nullptr, s.k);
+  }
+}
+
+// y of the columns [begin, end). x is packed by Pack(), or one row as it lies.
+template <typename W, typename Y>
+HWY_INLINE void ColumnsOf(const FewRows& s, const float* x, const W* w, const float* bias, Y* y,
+                          int64_t begin, int64_t end) {
+  if (s.rows == 1) {
+    for (int64_t column = begin; column < end; ++column)
+      Store(y + column, Dot(x, w + column * s.k, s.k) + (bias ? bias[column] : 0.0f));
+    return;
+  }
+  const int64_t tile_bytes = kTileColumns * s.k * int64_t{sizeof(W)};
+  const int64_t block =
+      std::clamp<int64_t>(kBlockBytes / std::max<int64_t>(tile_bytes, 1), 1, kBlockTiles) * kTileColumns;
+  for (int64_t column = begin; column < end; column += block) {
+    const int64_t last = std::min(end, column + block);
+    const int64_t tiled = last - (last - column) % kTileColumns;
+    const auto pass = [&]<int kRows>(int64_t row) HWY_ATTR {
+      RowsByColumns<kRows, kTileColumns>(s, row, x, w, bias, y, column, tiled, block);
+      if (tiled < last) RowsByColumns<kRows, 1>(s, row, x, w, bias, y, tiled, last, block);
+    };
+    for (int64_t row = 0, now = 0; row < s.rows; row += now) {
+      now = RowsAtOnce(s.rows - row);
+      if constexpr (kTileRows >= 8) {
+        if (now == 8) pass.template operator()<8>(row);
+      }
+      if (now == 4) pass.template operator()<4>(row);
+      if (now == 2) pass.template operator()<2>(row);
+      if (now == 1) pass.template operator()<1>(row);
+    }
   }
 }
 
 void Columns(const FewRows& s, const float* x, const float* w, const float* bias, float* y, int64_t begin,
              int64_t end) {
-  ColumnsOf(s, x, s.x_stride, w, bias, y, begin, end);
+  ColumnsOf(s, x, w, bias, y, begin, end);
 }
 void ColumnsInBf16(const FewRows& s, const float* x, const BF16* w, const float* bias, void* y, DType y_dtype,
                    int64_t begin, int64_t end) {
   if (y_dtype == DType::kF32) {
-    ColumnsOf(s, x, s.k, w, bias, static_cast<float*>(y), begin, end);
+    ColumnsOf(s, x, w, bias, static_cast<float*>(y), begin, end);
   } else {
-    ColumnsOf(s, x, s.k, w, bias, static_cast<BF16*>(y), begin, end);
+    ColumnsOf(s, x, w, bias, static_cast<BF16*>(y), begin, end);
   }
 }
 
-// A row of x in fp32, as LoadTwo() takes the weight.
-void InTwos(float* to, const BF16* x, int64_t k) {
+// x as tiles take it: for every few rows together, vector by vector what is at the same place in each of
+// them, then the elements behind the last two vectors, row by row.
+template <typename T>
+HWY_INLINE void PackRows(float* HWY_RESTRICT to, const FewRows& s, const T* HWY_RESTRICT x) {
   const F32 d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t i = 0;
-  for (; i + 2 * lanes <= k; i += 2 * lanes) {
-    const Two two = LoadTwo(x + i);
-    hn::StoreU(two.first, d, to + i);
-    hn::StoreU(two.second, d, to + i + lanes);
+  const int64_t whole = s.k / (2 * lanes) * (2 * lanes);
+  for (int64_t row = 0, now = 0; row < s.rows; row += now) {
+    now = RowsAtOnce(s.rows - row);
+    for (int64_t i = 0; i < whole; i += 2 * lanes) {
+      for (int64_t r = 0; r < now; ++r) {
+        const T* const from = x + (row + r) * s.x_stride + i;
+        hn::StoreU(OneOfTwo<false>(from), d, to + r * lanes);
+        hn::StoreU(OneOfTwo<true>(from), d, to + (now + r) * lanes);
+      }
+      to += 2 * now * lanes;
+    }
+    for (int64_t r = 0; r < now; ++r) {
+      for (int64_t i = whole; i < s.k; ++i) *to++ = static_cast<float>(x[(row + r) * s.x_stride + i]);
+    }
   }
-  for (; i < k; ++i) to[i] = static_cast<float>(x[i]);
+}
+void Pack(float* to, const FewRows& s, const float* x) {
+  PackRows(to, s, x);
+}
+void PackBf16(float* to, const FewRows& s, const BF16* x) {
+  PackRows(to, s, x);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -186,29 +347,41 @@ namespace strata::cpu::detail {
 
 HWY_EXPORT(Columns);
 HWY_EXPORT(ColumnsInBf16);
-HWY_EXPORT(InTwos);
+HWY_EXPORT(Pack);
+HWY_EXPORT(PackBf16);
 
 namespace {
 
+// Many columns, so that of few of them the block is not asked for ahead, and yet work for all threads.
 int64_t columns_of_task(const FewRows& sizes) {
-  constexpr int64_t kElementsPerTask = 1 << 17;
-  return std::max<int64_t>(16, kElementsPerTask / std::max<int64_t>(sizes.k, 1));
+  constexpr int64_t kElements = 1 << 17, kLeast = 24, kTiles = 3;
+  const int64_t k = std::max<int64_t>(sizes.k, 1);
+  if (sizes.rows == 1) return std::max<int64_t>(16, kElements / k);
+  return std::max(kLeast, std::min(2 * kElements / k, sizes.n / 4) / kTiles * kTiles);
 }
 
 }  // namespace
 
-void multiply_few_rows(const FewRows& sizes, const float* x, const float* w, const float* bias, float* y) {
+int64_t few_rows_scratch_bytes(int64_t rows, int64_t k, DType dtype) {
+  return dtype == DType::kF32 && rows == 1 ? 0 : rows * k * size_of(DType::kF32);
+}
+
+void multiply_few_rows(const FewRows& sizes, const float* x, const float* w, const float* bias, float* y,
+                       float* scratch) {
+  if (sizes.rows > 1) {
+    HWY_DYNAMIC_DISPATCH(Pack)(scratch, sizes, x);
+    x = scratch;
+  }
   parallel_ranges(sizes.n, columns_of_task(sizes), [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(Columns)(sizes, x, w, bias, y, begin, end);
   });
 }
 
 void multiply_few_rows(const FewRows& sizes, const BF16* x, const BF16* w, const float* bias, void* y,
-                       DType y_dtype, float* wide) {
-  for (int64_t r = 0; r < sizes.rows; ++r)
-    HWY_DYNAMIC_DISPATCH(InTwos)(wide + r * sizes.k, x + r * sizes.x_stride, sizes.k);
+                       DType y_dtype, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(PackBf16)(scratch, sizes, x);
   parallel_ranges(sizes.n, columns_of_task(sizes), [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(ColumnsInBf16)(sizes, wide, w, bias, y, y_dtype, begin, end);
+    HWY_DYNAMIC_DISPATCH(ColumnsInBf16)(sizes, scratch, w, bias, y, y_dtype, begin, end);
   });
 }
 

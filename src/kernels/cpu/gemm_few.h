@@ -19,10 +19,14 @@ struct FewRows {
   int64_t y_stride = 0;
 };
 
-void multiply_few_rows(const FewRows& sizes, const float* x, const float* w, const float* bias, float* y);
+// Scratch for one product with activations of `dtype`.
+int64_t few_rows_scratch_bytes(int64_t rows, int64_t k, DType dtype);
 
-// The same in bf16, with sums in f32. y is f32 or bf16; `wide`: room for rows · k floats.
+void multiply_few_rows(const FewRows& sizes, const float* x, const float* w, const float* bias, float* y,
+                       float* scratch);
+
+// The same in bf16, with sums in f32. y is f32 or bf16.
 void multiply_few_rows(const FewRows& sizes, const BF16* x, const BF16* w, const float* bias, void* y,
-                       DType y_dtype, float* wide);
+                       DType y_dtype, float* scratch);
 
 }  // namespace strata::cpu::detail

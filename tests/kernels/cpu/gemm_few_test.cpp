@@ -43,7 +43,7 @@ TEST_P(FewRowsInBf16, EqualsTheNaiveProductForAnyNumberOfRows) {
   Arena packed(encoding.bytes + 64);
   WeightPacker(encoding).pack(packed.data(), master.data());
   std::vector<float> whole;
-  for (const int64_t m : {kMost, int64_t{1}, int64_t{7}}) {
+  for (int64_t m = kMost; m > 0; --m) {
     const GemmPlan plan = fixtures::plan_here({.m = m,
                                                .n = n,
                                                .k = k,
@@ -76,18 +76,34 @@ TEST_P(FewRowsInBf16, EqualsTheNaiveProductForAnyNumberOfRows) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, FewRowsInBf16,
                          testing::Values(Case{1, 1, DType::kF32}, Case{33, 29, DType::kBF16},
-                                         Case{70, 64, DType::kF32}, Case{515, 200, DType::kBF16}));
+                                         Case{70, 64, DType::kF32}, Case{515, 200, DType::kBF16},
+                                         Case{7, 1600, DType::kF32}));
 
-TEST(FewRows, OneRowOfManyIsTheSame) {
-  const int64_t n = 101, k = 77;
-  const auto x = normal(kMost * k, 1), w = normal(n * k, 2);
-  std::vector<float> whole;
-  for (const int64_t m : {kMost, int64_t{1}, int64_t{9}, int64_t{2}}) {
-    const GemmPlan plan = fixtures::plan_here({.m = m, .n = n, .k = k});
-    std::vector<float> c(static_cast<size_t>(m * n));
-    Gemm(plan).run({.a = x.data(), .b = w.data(), .c = c.data()});
-    if (whole.empty()) whole = c;
-    EXPECT_EQ(std::memcmp(c.data(), whole.data(), c.size() * sizeof(float)), 0) << m << " rows";
+TEST(FewRows, AreRightAndEachTheSameForAnyNumberOfRows) {
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{101, 77}, {64, 512}, {7, 1600}, {2, 31}, {1, 32}}) {
+    const auto x = normal(kMost * k, 1), w = normal(n * k, 2), bias = normal(n, 3);
+    std::vector<float> whole;
+    for (int64_t m = kMost; m > 0; --m) {
+      const GemmPlan plan = fixtures::plan_here({.m = m, .n = n, .k = k, .bias = true});
+      ASSERT_EQ(plan.kernel, GemmKernel::kFewRows);
+      Arena scratch(plan.scratch_bytes);
+      std::memset(scratch.data(), 0xff, static_cast<size_t>(plan.scratch_bytes));
+      std::vector<float> c(static_cast<size_t>(m * n), std::nanf(""));
+      Gemm(plan).run(
+          {.a = x.data(), .b = w.data(), .bias = bias.data(), .c = c.data(), .scratch = scratch.data()});
+      if (whole.empty()) {
+        whole = c;
+        for (int64_t i = 0; i < m * n; ++i) {
+          double sum = static_cast<double>(bias[static_cast<size_t>(i % n)]);
+          for (int64_t j = 0; j < k; ++j)
+            sum += static_cast<double>(x[static_cast<size_t>(i / n * k + j)]) *
+                   static_cast<double>(w[static_cast<size_t>(i % n * k + j)]);
+          ASSERT_NEAR(static_cast<double>(c[static_cast<size_t>(i)]), sum, 1e-4) << i;
+        }
+      }
+      EXPECT_EQ(std::memcmp(c.data(), whole.data(), c.size() * sizeof(float)), 0)
+          << m << " rows of " << n << " x " << k;
+    }
   }
 }
 
