@@ -71,7 +71,7 @@ detail::PanelGemm panels_of(const GemmSpec& spec, const hardware::DeviceSpec& de
       gemm.accumulate = spec.accumulate;
       break;
   }
-  detail::plan_panels(gemm);
+  detail::plan_panels(gemm, std::max(1, device.threads));
   return gemm;
 }
 
@@ -150,7 +150,7 @@ GemmPlan plan_gemm(const GemmSpec& wanted, const hardware::DeviceSpec& device, G
              wanted.dtype == DType::kF32 && wanted.m <= detail::kFewRows) {
     plan.scratch_bytes = detail::few_rows_scratch_bytes(wanted.m, wanted.k, wanted.dtype);
     plan.kernel = GemmKernel::kFewRows;
-  } else if (!empty && engine == GemmEngine::kAuto && detail::prefers_sgemm(plan.spec)) {
+  } else if (!empty && engine == GemmEngine::kAuto && detail::prefers_sgemm(plan.spec, device)) {
     plan.kernel = GemmKernel::kSgemm;
   } else {
     plan.kernel = GemmKernel::kPanels;

@@ -20,36 +20,45 @@ namespace hn = hwy::HWY_NAMESPACE;
 using F32 = hn::ScalableTag<float>;
 using V = hn::Vec<F32>;
 
-// Accumulators fill the register file but for the operands: 6 x 2 of 16 registers, 12 x 2 of 32.
-#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
+// Accumulators fill the register file but for the operands: 6 x 2 of 16 registers, 6 x 4 of 32, which loads
+// 10 vectors for 24 products where 12 x 2 loads 14: a processor of today waits for loads first.
+#if HWY_TARGET <= HWY_AVX3
+constexpr int kRows = 6;
+constexpr int kVectors = 4;
+#elif HWY_ARCH_ARM_A64
 constexpr int kRows = 12;
+constexpr int kVectors = 2;
 #else
 constexpr int kRows = 6;
-#endif
 constexpr int kVectors = 2;
+#endif
 constexpr int64_t kLine = 64 / sizeof(float);
 
 PanelShape Panels() {
   return {kRows, kVectors * static_cast<int64_t>(hn::Lanes(F32()))};
 }
 
+// What is needed next and asked for into the L2 cache meanwhile, a few lines at a time: many at once would
+// make the product wait for them.
+struct Ahead {
+  const float* from = nullptr;
+  int64_t lines = 0;  // for every kGroup depths
+};
+constexpr int64_t kGroup = 4;
+
 // One kRows x nr tile. Row r of C is at c + c_rows[r] * out.stride. A is a packed panel, or its row r lies at
 // a + a_rows[r] * a_stride.
 template <bool kPackedA, typename CRows, typename ARows>
 HWY_INLINE void Tile(const BlockOutput& out, float* c, CRows c_rows, const float* HWY_RESTRICT a,
                      int64_t a_stride, ARows a_rows, const float* HWY_RESTRICT b, const float* bias,
-                     int64_t rows, int64_t cols, int64_t depth) {
+                     int64_t rows, int64_t cols, int64_t depth, Ahead ahead) {
   const F32 d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t r = 0; r < rows; ++r) {
-    __builtin_prefetch(c + c_rows[r] * out.stride, 1, 3);
-    __builtin_prefetch(c + c_rows[r] * out.stride + lanes, 1, 3);
-  }
   V acc[kRows][kVectors];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
-    acc[r][0] = hn::Zero(d);
-    acc[r][1] = hn::Zero(d);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::Zero(d);
   }
   if (out.continues) [[unlikely]] {
 #pragma GCC unroll 16
@@ -57,8 +66,8 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, CRows c_rows, const float
       if (r >= rows) break;
       HWY_ALIGN float start[kVectors * HWY_MAX_BYTES / sizeof(float)] = {};
       std::memcpy(start, c + c_rows[r] * out.stride, static_cast<size_t>(cols) * sizeof(float));
-      acc[r][0] = hn::Load(d, start);
-      acc[r][1] = hn::Load(d, start + lanes);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::Load(d, start + v * lanes);
     }
   }
   const float* row[kRows];
@@ -66,35 +75,43 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, CRows c_rows, const float
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) row[r] = a + a_rows[std::min<int64_t>(r, rows - 1)] * a_stride;
   }
-  for (int64_t p = 0; p < depth; ++p) {
-    const V b0 = hn::Load(d, b);
-    const V b1 = hn::Load(d, b + lanes);
-    b += 2 * lanes;
+  const auto add = [&](int64_t p) HWY_ATTR {
+    V bv[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) bv[v] = hn::Load(d, b + v * lanes);
+    b += kVectors * lanes;
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
       const V ar = hn::Set(d, kPackedA ? a[r] : row[r][p]);
-      acc[r][0] = hn::MulAdd(ar, b0, acc[r][0]);
-      acc[r][1] = hn::MulAdd(ar, b1, acc[r][1]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::MulAdd(ar, bv[v], acc[r][v]);
     }
     if constexpr (kPackedA) a += kRows;
-  }
-  if (cols == 2 * lanes) [[likely]] {
-    V add0 = hn::Zero(d);
-    V add1 = hn::Zero(d);
-    if (bias) {
-      add0 = hn::LoadU(d, bias);
-      add1 = hn::LoadU(d, bias + lanes);
+  };
+  int64_t p = 0;
+  for (int64_t r = 0; p + kGroup <= depth; p += kGroup, ++r) {
+    if (r < rows) {  // the result's lines come one after the other too
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) __builtin_prefetch(c + c_rows[r] * out.stride + v * lanes, 1, 3);
     }
+    for (int64_t line = 0; line < ahead.lines; ++line, ahead.from += kLine)
+      __builtin_prefetch(ahead.from, 0, 2);
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kGroup; ++i) add(p + i);
+  }
+  for (; p < depth; ++p) add(p);
+  if (cols == kVectors * lanes) [[likely]] {
+    V base[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) base[v] = bias ? hn::LoadU(d, bias + v * lanes) : hn::Zero(d);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
       if (r >= rows) break;
       float* to = c + c_rows[r] * out.stride;
-      if (out.accumulate && !out.continues) {
-        hn::StoreU(hn::Add(hn::LoadU(d, to), acc[r][0]), d, to);
-        hn::StoreU(hn::Add(hn::LoadU(d, to + lanes), acc[r][1]), d, to + lanes);
-      } else {
-        hn::StoreU(hn::Add(acc[r][0], add0), d, to);
-        hn::StoreU(hn::Add(acc[r][1], add1), d, to + lanes);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        const V before = out.accumulate && !out.continues ? hn::LoadU(d, to + v * lanes) : base[v];
+        hn::StoreU(hn::Add(before, acc[r][v]), d, to + v * lanes);
       }
     }
     return;
@@ -102,52 +119,49 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, CRows c_rows, const float
   HWY_ALIGN float edge[kRows * kVectors * HWY_MAX_BYTES / sizeof(float)];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
-    hn::Store(acc[r][0], d, edge + 2 * lanes * r);
-    hn::Store(acc[r][1], d, edge + 2 * lanes * r + lanes);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) hn::Store(acc[r][v], d, edge + (kVectors * r + v) * lanes);
   }
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t i = 0; i < cols; ++i) {
-      const float value = edge[2 * lanes * r + i];
+      const float value = edge[kVectors * lanes * r + i];
       float& to = c[c_rows[r] * out.stride + i];
       to = out.accumulate && !out.continues ? to + value : value + (bias ? bias[i] : 0.0f);
     }
   }
 }
 
-// Asks for part `part` of `parts` of a panel that is needed next, into the L2 cache.
-HWY_INLINE void PrefetchPart(const float* panel, int64_t elements, int64_t part, int64_t parts) {
-  for (int64_t i = elements * part / parts; i < elements * (part + 1) / parts; i += kLine) {
-    __builtin_prefetch(panel + i, 0, 2);
-  }
-}
-
-// For every panel of B, all rows of A: the panel stays in the L1 cache while those of A come from L2.
+// For every panel of B, all rows of A: the panel stays in the L1 cache while those of A come from L2. The
+// next panel, or what `next` points to after the last one, is asked for meanwhile.
 template <bool kPackedA, typename CRows, typename ARows>
 void Multiply(const BlockOutput& out, CRows c_rows, const float* a, int64_t a_stride, ARows a_rows,
-              const float* b, int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
+              const float* b, int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
+              const float* next) {
   const int64_t nr = Panels().nr;
   const int64_t row_tiles = (rows + kRows - 1) / kRows;
+  const int64_t lines = (kGroup * nr / kLine + row_tiles - 1) / row_tiles;
   for (int64_t j = 0; j < cols; j += nr) {
     const float* b_panel = b + j / nr * b_panel_stride;
     const float* bias = out.bias ? out.bias + j : nullptr;
-    const bool last = j + nr >= cols;
+    const float* const next_panel = j + nr < cols ? b_panel + b_panel_stride : next;
     for (int64_t tile = 0; tile < row_tiles; ++tile) {
       const int64_t i = tile * kRows;
-      if (!last) PrefetchPart(b_panel + b_panel_stride, nr * depth, tile, row_tiles);
+      const Ahead ahead{next_panel + tile * lines * kLine * (depth / kGroup), next_panel ? lines : 0};
       Tile<kPackedA>(out, out.data + j, c_rows.from(i), kPackedA ? a + tile * a_stride : a, a_stride,
                      a_rows.from(i), b_panel, bias, std::min<int64_t>(kRows, rows - i),
-                     std::min(nr, cols - j), depth);
+                     std::min(nr, cols - j), depth, ahead);
     }
   }
 }
 
 void MultiplyPacked(const BlockOutput& out, const float* a, int64_t a_panel_stride, const float* b,
-                    int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
-  Multiply<true>(out, RowsInOrder(), a, a_panel_stride, RowsInOrder(), b, b_panel_stride, rows, cols, depth);
+                    int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth, const float* next) {
+  Multiply<true>(out, RowsInOrder(), a, a_panel_stride, RowsInOrder(), b, b_panel_stride, rows, cols, depth,
+                 next);
 }
 void MultiplyRows(const BlockOutput& out, const float* a, int64_t a_stride, const float* b,
-                  int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
-  Multiply<false>(out, RowsInOrder(), a, a_stride, RowsInOrder(), b, b_panel_stride, rows, cols, depth);
+                  int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth, const float* next) {
+  Multiply<false>(out, RowsInOrder(), a, a_stride, RowsInOrder(), b, b_panel_stride, rows, cols, depth, next);
 }
 
 // For every few rows of A, which lie anywhere and stay in the L1 cache, all panels of B: those come from L2
@@ -160,7 +174,7 @@ void MultiplyRowsOf(const BlockOutput& out, CRows c_rows, const float* a, int64_
     for (int64_t j = 0; j < cols; j += nr) {
       Tile<false>(out, out.data + j, c_rows.from(i), a, a_stride, a_rows.from(i), b + j / nr * b_panel_stride,
                   out.bias ? out.bias + j : nullptr, std::min<int64_t>(kRows, rows - i),
-                  std::min(nr, cols - j), depth);
+                  std::min(nr, cols - j), depth, {});
     }
   }
 }
@@ -211,37 +225,40 @@ HWY_INLINE V4 Values4(const BF16* from) {
 template <bool kRound, typename T>
 void PackTransposed(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t stride, int64_t count,
                     int64_t depth) {
-  int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
-  const F4 d;
-  const hn::Repartition<double, F4> d64;
-  const int64_t full_depth = depth / 4 * 4;
-  for (; i + 4 <= count; i += 4) {
-    const T* row = src + i * stride;
-    for (int64_t p = 0; p < full_depth; p += 4) {
-      if (p % kLine == 0) {
-        for (int64_t r = 4; r < 8; ++r) __builtin_prefetch(row + r * stride + p, 0, 3);
+  if (count >= 4) {
+    const F4 d;
+    const hn::Repartition<double, F4> d64;
+    const int64_t full_depth = depth / 4 * 4;
+    for (int64_t done = 0; done < count; done += 4) {
+      const int64_t i = std::min(done, count - 4);  // the last four begin earlier where four do not divide
+      const T* row = src + i * stride;
+      for (int64_t p = 0; p < full_depth; p += 4) {
+        if (p % kLine == 0) {
+          for (int64_t r = 4; r < 8; ++r) __builtin_prefetch(row + r * stride + p, 0, 3);
+        }
+        const V4 r0 = Values4<kRound>(row + p);
+        const V4 r1 = Values4<kRound>(row + stride + p);
+        const V4 r2 = Values4<kRound>(row + 2 * stride + p);
+        const V4 r3 = Values4<kRound>(row + 3 * stride + p);
+        const auto low01 = hn::BitCast(d64, hn::InterleaveLower(d, r0, r1));
+        const auto low23 = hn::BitCast(d64, hn::InterleaveLower(d, r2, r3));
+        const auto high01 = hn::BitCast(d64, hn::InterleaveUpper(d, r0, r1));
+        const auto high23 = hn::BitCast(d64, hn::InterleaveUpper(d, r2, r3));
+        float* to = dst + p * panel + i;
+        hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, low01, low23)), d, to);
+        hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, low01, low23)), d, to + panel);
+        hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, high01, high23)), d, to + 2 * panel);
+        hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23)), d, to + 3 * panel);
       }
-      const V4 r0 = Values4<kRound>(row + p);
-      const V4 r1 = Values4<kRound>(row + stride + p);
-      const V4 r2 = Values4<kRound>(row + 2 * stride + p);
-      const V4 r3 = Values4<kRound>(row + 3 * stride + p);
-      const auto low01 = hn::BitCast(d64, hn::InterleaveLower(d, r0, r1));
-      const auto low23 = hn::BitCast(d64, hn::InterleaveLower(d, r2, r3));
-      const auto high01 = hn::BitCast(d64, hn::InterleaveUpper(d, r0, r1));
-      const auto high23 = hn::BitCast(d64, hn::InterleaveUpper(d, r2, r3));
-      float* to = dst + p * panel + i;
-      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, low01, low23)), d, to);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, low01, low23)), d, to + panel);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, high01, high23)), d, to + 2 * panel);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23)), d, to + 3 * panel);
+      for (int64_t p = full_depth; p < depth; ++p) {
+        for (int64_t r = 0; r < 4; ++r) dst[p * panel + i + r] = Value<kRound>(row[r * stride + p]);
+      }
     }
-    for (int64_t p = full_depth; p < depth; ++p) {
-      for (int64_t r = 0; r < 4; ++r) dst[p * panel + i + r] = Value<kRound>(row[r * stride + p]);
-    }
+    return;
   }
 #endif
-  for (; i < count; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     for (int64_t p = 0; p < depth; ++p) dst[p * panel + i] = Value<kRound>(src[i * stride + p]);
   }
 }
@@ -255,11 +272,16 @@ void PackCopied(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t st
   for (int64_t p = 0; p < depth; ++p) {
     const T* from = src + depths[p] * stride;
     float* to = dst + p * panel;
-    int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
-    for (; i + 4 <= count; i += 4) hn::StoreU(Values4<kRound>(from + i), F4(), to + i);
+    if (count >= 4) {
+      for (int64_t done = 0; done < count; done += 4) {
+        const int64_t i = std::min(done, count - 4);
+        hn::StoreU(Values4<kRound>(from + i), F4(), to + i);
+      }
+      continue;
+    }
 #endif
-    for (; i < count; ++i) to[i] = Value<kRound>(from[i]);
+    for (int64_t i = 0; i < count; ++i) to[i] = Value<kRound>(from[i]);
   }
 }
 
@@ -286,6 +308,7 @@ void PackCopies(float* dst, int64_t panel, const T* src, int64_t stride, Depths 
         const auto copy = width == kRows                        ? PackCopied<kRows, kRound, T, Depths>
                           : width == Panels().nr && width == 16 ? PackCopied<16, kRound, T, Depths>
                           : width == Panels().nr && width == 32 ? PackCopied<32, kRound, T, Depths>
+                          : width == Panels().nr && width == 64 ? PackCopied<64, kRound, T, Depths>
                                                                 : PackCopied<0, kRound, T, Depths>;
         copy(to, panel, src + i, stride, depths.from(deep), width, deep_end - deep);
       }
@@ -350,19 +373,20 @@ PanelShape panel_shape() {
 
 PanelShape panel_shape_of(const hardware::IsaFlags& isa) {
   // kRows and kVectors of 16, 8, 4 or, in plain C++, 1 lane, as the kernels above have them.
-  if (isa.avx512) return {12, 32};
+  if (isa.avx512) return {6, 64};
   if (isa.avx2) return {6, 16};
   return isa.neon ? PanelShape{12, 8} : PanelShape{6, 2};
 }
 
 void multiply_block(const BlockOutput& out, const float* a, int64_t a_panel_stride, const float* b,
-                    int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
-  HWY_DYNAMIC_DISPATCH(MultiplyPacked)(out, a, a_panel_stride, b, b_panel_stride, rows, cols, depth);
+                    int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth, const float* next) {
+  HWY_DYNAMIC_DISPATCH(MultiplyPacked)(out, a, a_panel_stride, b, b_panel_stride, rows, cols, depth, next);
 }
 
 void multiply_block_rows(const BlockOutput& out, const float* a, int64_t a_stride, const float* b,
-                         int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
-  HWY_DYNAMIC_DISPATCH(MultiplyRows)(out, a, a_stride, b, b_panel_stride, rows, cols, depth);
+                         int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
+                         const float* next) {
+  HWY_DYNAMIC_DISPATCH(MultiplyRows)(out, a, a_stride, b, b_panel_stride, rows, cols, depth, next);
 }
 
 void multiply_block_listed(const BlockOutput& out, const int32_t* out_rows, const float* a, int64_t a_stride,

@@ -51,13 +51,16 @@ struct BlockOutput {
   bool continues = false;
 };
 
-// Panel strides are elements between panels: `depth` may be a part of a deeper packed block.
+// Panel strides are elements between panels: `depth` may be a part of a deeper packed block. `next`: the
+// panel that the next call begins with, to be asked for ahead; may be null.
 void multiply_block(const BlockOutput& out, const float* a, int64_t a_panel_stride, const float* b,
-                    int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth);
+                    int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
+                    const float* next = nullptr);
 
 // The same with A unpacked: row i at a + i * a_stride, depth contiguous.
 void multiply_block_rows(const BlockOutput& out, const float* a, int64_t a_stride, const float* b,
-                         int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth);
+                         int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
+                         const float* next = nullptr);
 
 // The same with rows gathered and scattered on the way: row i is row a_rows[i] of A and row out_rows[i] of C,
 // which no two may share; null: row i itself.

@@ -1,6 +1,7 @@
 #include "kernels/cpu/gemm_panels.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "base/error.h"
 #include "base/parallel.h"
@@ -9,13 +10,19 @@
 namespace strata::cpu::detail {
 namespace {
 
-// A micro panel of b (depth_step x nr) fits the L1 cache, task_rows x depth_step of a and task_rows x
-// task_cols of c fit the L2 cache together, and depth_block x col_block of b the last-level cache.
-constexpr int64_t kDepthStep = 384;
-constexpr int64_t kDepthBlock = 1536;
+// A panel of b (depth_step x nr) fits the L1 cache; a task's rows of a (task_rows x
+// depth_block) with the part of c that it works on (task_rows x task_cols) fit the L2 cache, and depth_block
+// x col_block of b the last-level cache.
+constexpr int64_t kPanelElements = 8192;
+constexpr int64_t kDepthBlock = 1024;
 constexpr int64_t kTaskRows = 96;
-constexpr int64_t kTaskCols = 512;
-constexpr int64_t kPackedElements = 2 << 20;  // of one operand's block
+constexpr int64_t kTaskCols = 256;
+constexpr int64_t kTaskElements = kTaskRows * kDepthBlock;
+constexpr int64_t kPackedElements = 2 << 20;  // of b's block
+// As many tasks, where there are rows enough: the last ones of all threads end at about the same time.
+constexpr int64_t kTasks = 16;
+// With fewer columns packing a costs more than reading it where it lies, from too many places at once.
+constexpr int64_t kPackedCols = 256;
 
 int64_t divide_up(int64_t n, int64_t d) {
   return (n + d - 1) / d;
@@ -34,16 +41,15 @@ struct Run {
   OperandView b;
   const float* bias;
   void* c;
-  float* a_packed;
   float* b_packed;
+  float* a_packed;  // a part for each worker
   PanelShape shape;
 };
 
-// One block of the loop nest: columns [col, col + cols), depths [deep, deep + depth), rows [row, row + rows).
+// One block of the loop nest: columns [col, col + cols), depths [deep, deep + depth).
 struct Block {
   int64_t col, cols;
   int64_t deep, depth;
-  int64_t row, rows;
 };
 
 void pack_b(const Run& run, const Block& block) {
@@ -55,80 +61,87 @@ void pack_b(const Run& run, const Block& block) {
   });
 }
 
-void pack_a(const Run& run, const Block& block) {
-  const int64_t height = 8 * run.shape.mr;
-  parallel_for(divide_up(block.rows, height), [&](int64_t task) {
-    const int64_t begin = task * height;
-    pack_panels(run.a_packed + begin * block.depth, run.shape.mr, run.a, block.row + begin,
-                std::min(height, block.rows - begin), block.deep, block.depth);
-  });
-}
-
-// Adds the products of rows x cols at (row, col) of the block into `to`, which is that tile's first element.
-void multiply_tile(const Run& run, const Block& block, int64_t row, int64_t rows, int64_t col, int64_t cols,
-                   float* to, int64_t to_stride, bool accumulate) {
+// Adds the products of rows x cols at (row, col of the block) into `to`, which is that tile's first element.
+void multiply_tile(const Run& run, const Block& block, const float* a_packed, int64_t row, int64_t rows,
+                   int64_t col, int64_t cols, float* to, int64_t to_stride, bool accumulate) {
   const PanelGemm& gemm = run.gemm;
   int64_t deep = 0;
   do {  // once even without depth: the result is then zero, or the bias
     const int64_t depth = std::min(gemm.depth_step, block.depth - deep);
     const bool first = deep == 0 && !accumulate;
     const BlockOutput out{to, to_stride, !first, first && run.bias ? run.bias + block.col + col : nullptr};
-    const float* b = run.b_packed + col * block.depth + deep * run.shape.nr;
+    const float* const panels = run.b_packed + col * block.depth;
+    const float* const b = panels + deep * run.shape.nr;
     const int64_t b_stride = block.depth * run.shape.nr;
+    // What the next step begins with, or the next columns.
+    const bool last = deep + depth >= block.depth;
+    const float* const next = !last                     ? b + depth * run.shape.nr
+                              : col + cols < block.cols ? panels + cols * block.depth
+                                                        : run.b_packed;
     if (gemm.direct_a) {
-      const float* a =
-          static_cast<const float*>(run.a.data) + (block.row + row) * run.a.stride + block.deep + deep;
-      multiply_block_rows(out, a, run.a.stride, b, b_stride, rows, cols, depth);
+      const float* a = static_cast<const float*>(run.a.data) + row * run.a.stride + block.deep + deep;
+      multiply_block_rows(out, a, run.a.stride, b, b_stride, rows, cols, depth, next);
     } else {
-      const float* a = run.a_packed + row * block.depth + deep * run.shape.mr;
-      multiply_block(out, a, block.depth * run.shape.mr, b, b_stride, rows, cols, depth);
+      multiply_block(out, a_packed + deep * run.shape.mr, block.depth * run.shape.mr, b, b_stride, rows, cols,
+                     depth, next);
     }
     deep += depth;
   } while (deep < block.depth);
 }
 
-void multiply(const Run& run, const Block& block) {
+// The task's rows of c, all columns of the block.
+void multiply_rows(const Run& run, const Block& block, int64_t task, float* a_packed) {
   const PanelGemm& gemm = run.gemm;
-  const int64_t across = divide_up(block.cols, gemm.task_cols);
-  parallel_for(divide_up(block.rows, gemm.task_rows) * across, [&](int64_t task) {
-    const int64_t row = task / across * gemm.task_rows;
-    const int64_t col = task % across * gemm.task_cols;
-    const int64_t rows = std::min(gemm.task_rows, block.rows - row);
+  const int64_t row = task * gemm.task_rows;
+  const int64_t rows = std::min(gemm.task_rows, gemm.rows - row);
+  if (!gemm.direct_a) pack_panels(a_packed, run.shape.mr, run.a, row, rows, block.deep, block.depth);
+  for (int64_t col = 0; col < block.cols; col += gemm.task_cols) {
     const int64_t cols = std::min(gemm.task_cols, block.cols - col);
-    const int64_t at = (block.row + row) * gemm.out_stride + block.col + col;
+    const int64_t at = row * gemm.out_stride + block.col + col;
     if (gemm.out_dtype == DType::kF32) {
-      multiply_tile(run, block, row, rows, col, cols, static_cast<float*>(run.c) + at, gemm.out_stride,
-                    gemm.accumulate || block.deep > 0);
+      multiply_tile(run, block, a_packed, row, rows, col, cols, static_cast<float*>(run.c) + at,
+                    gemm.out_stride, gemm.accumulate || block.deep > 0);
     } else {
       alignas(kBufferAlignment) float tile[kTaskRows * kTaskCols];
-      multiply_tile(run, block, row, rows, col, cols, tile, gemm.task_cols, false);
+      multiply_tile(run, block, a_packed, row, rows, col, cols, tile, gemm.task_cols, false);
       BF16* to = static_cast<BF16*>(run.c) + at;
       for (int64_t r = 0; r < rows; ++r) {
         convert(to + r * gemm.out_stride, DType::kBF16, tile + r * gemm.task_cols, DType::kF32, cols);
       }
     }
+  }
+}
+
+void multiply(const Run& run, const Block& block) {
+  const PanelGemm& gemm = run.gemm;
+  const int64_t tasks = divide_up(gemm.rows, gemm.task_rows);
+  const int64_t workers = std::min<int64_t>({gemm.threads, compute_threads(), tasks});
+  std::atomic<int64_t> next{0};
+  parallel_for(workers, [&](int64_t worker) {
+    float* const a_packed = run.a_packed + worker * gemm.a_elements;
+    for (int64_t task = next++; task < tasks; task = next++) multiply_rows(run, block, task, a_packed);
   });
 }
 
 }  // namespace
 
-void plan_panels(PanelGemm& gemm) {
+void plan_panels(PanelGemm& gemm, int threads) {
   const PanelShape shape = gemm.shape;
   const bool f32 = gemm.out_dtype == DType::kF32;
-  gemm.direct_a = gemm.a.dtype == DType::kF32 && !gemm.a.depth_major;
-  gemm.depth_step = even_part(gemm.depth, kDepthStep, 8);
+  gemm.threads = threads;
+  gemm.direct_a = gemm.a.dtype == DType::kF32 && !gemm.a.depth_major && gemm.cols <= kPackedCols;
+  gemm.depth_step = even_part(gemm.depth, kPanelElements / shape.nr, 8);
   // A bf16 result is rounded once, so all of its depth must pass in one block.
   gemm.depth_block = f32 ? even_part(gemm.depth, kDepthBlock, gemm.depth_step) : align_up(gemm.depth, 8);
   const int64_t depth = std::max<int64_t>(gemm.depth_block, 1);
   gemm.col_block = even_part(gemm.cols, kPackedElements / depth, shape.nr);
-  gemm.row_block = gemm.direct_a
-                       ? std::max<int64_t>(gemm.rows, 1)
-                       : even_part(gemm.rows, std::max(kTaskRows, kPackedElements / depth), shape.mr);
-  gemm.task_rows = even_part(gemm.row_block, kTaskRows, shape.mr);
+  const int64_t fitting = std::clamp(kTaskElements / depth, 2 * shape.mr, kTaskRows);
+  gemm.task_rows = even_part(gemm.rows, std::clamp(gemm.rows / kTasks, 2 * shape.mr, fitting), shape.mr);
   gemm.task_cols = even_part(gemm.col_block, kTaskCols, shape.nr);
   gemm.a_offset = align_up(gemm.col_block * gemm.depth_block * size_of(DType::kF32), kBufferAlignment);
-  const int64_t a_elements = gemm.direct_a ? 0 : align_up(gemm.row_block, shape.mr) * gemm.depth_block;
-  gemm.scratch_bytes = gemm.a_offset + align_up(a_elements * size_of(DType::kF32), kBufferAlignment);
+  constexpr int64_t kAligned = kBufferAlignment / size_of(DType::kF32);
+  gemm.a_elements = gemm.direct_a ? 0 : align_up(gemm.task_rows * gemm.depth_block, kAligned);
+  gemm.scratch_bytes = gemm.a_offset + threads * gemm.a_elements * size_of(DType::kF32);
 }
 
 void check_panels(const PanelGemm& gemm) {
@@ -148,8 +161,8 @@ void run_panels(const PanelGemm& gemm, const void* a, const void* b, const float
           gemm.b,
           bias,
           c,
-          reinterpret_cast<float*>(memory + gemm.a_offset),
           reinterpret_cast<float*>(memory),
+          reinterpret_cast<float*>(memory + gemm.a_offset),
           gemm.shape};
   run.a.data = a;
   run.b.data = b;
@@ -160,11 +173,7 @@ void run_panels(const PanelGemm& gemm, const void* a, const void* b, const float
     do {
       block.depth = std::min(gemm.depth_block, gemm.depth - block.deep);
       pack_b(run, block);
-      for (block.row = 0; block.row < gemm.rows; block.row += gemm.row_block) {
-        block.rows = std::min(gemm.row_block, gemm.rows - block.row);
-        if (!gemm.direct_a) pack_a(run, block);
-        multiply(run, block);
-      }
+      multiply(run, block);
       block.deep += block.depth;
     } while (block.deep < gemm.depth);
   }

@@ -1,8 +1,8 @@
 // The own GEMM engine: c[rows, cols] (+)= a[rows, depth] · b[depth, cols] in f32, after the scheme of Goto
 // and van de Geijn ("Anatomy of high-performance matrix multiplication", 2008). Blocks of b are packed into
-// panels that stay in the last-level cache and are shared by all threads; a is packed too unless it can be
-// read as it lies. bf16 operands become f32 when they are packed, so this engine also carries bf16 programs
-// on processors without bf16 arithmetic. Internal to the gemm family.
+// panels that stay in the last-level cache and are shared by all threads; each thread packs the rows of a
+// that it works on, for its L2 cache. bf16 operands become f32 when they are packed, so this engine also
+// carries bf16 programs on processors without bf16 arithmetic. Internal to the gemm family.
 #pragma once
 
 #include <cstdint>
@@ -28,16 +28,17 @@ struct PanelGemm {
   int64_t depth_block = 0;
   int64_t depth_step = 0;
   int64_t col_block = 0;
-  int64_t row_block = 0;
   int64_t task_rows = 0;
   int64_t task_cols = 0;
-  int64_t a_offset = 0;  // bytes from the start of scratch; b lies at 0
+  int64_t a_offset = 0;    // bytes from the start of scratch; b lies at 0
+  int64_t a_elements = 0;  // that a thread packs of a
   int64_t scratch_bytes = 0;
+  int threads = 1;  // that there is scratch for
 };
 
 // Chooses the blocks from the sizes and the panel shape alone, so that the order of additions does not depend
 // on threads.
-void plan_panels(PanelGemm& gemm);
+void plan_panels(PanelGemm& gemm, int threads);
 // InternalError where the kernels of this processor have panels of another shape.
 void check_panels(const PanelGemm& gemm);
 

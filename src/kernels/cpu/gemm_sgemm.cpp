@@ -9,12 +9,14 @@
 
 namespace strata::cpu::detail {
 
-bool prefers_sgemm(const GemmSpec& spec) {
+bool prefers_sgemm(const GemmSpec& spec, const hardware::DeviceSpec& device) {
 #ifdef STRATA_PLAIN_THREADS
   (void)spec;
+  (void)device;
   return false;  // the library's threads are OpenMP's, which the thread sanitizer cannot follow
 #else
   constexpr int64_t kSmallGradient = 512 * 512;
+  if (device.isa.avx512) return false;
   if (spec.dtype != DType::kF32 || spec.out_dtype != DType::kF32) return false;
   return spec.role != GemmRole::kWeightGrad || spec.n * spec.k > kSmallGradient;
 #endif

@@ -7,7 +7,7 @@ namespace strata::cpu::detail {
 
 // Whether the library's GEMM should compute this: it is the faster one for all but small weight gradients,
 // whose few output tiles it splits badly (docs/benchmarks.md).
-bool prefers_sgemm(const GemmSpec& spec);
+bool prefers_sgemm(const GemmSpec& spec, const hardware::DeviceSpec& device);
 
 // spec: activations and result fp32, strides filled in.
 void run_sgemm(const GemmSpec& spec, const GemmArgs& args);
