@@ -1,12 +1,16 @@
 // The three GEMMs of a linear layer at the shapes of two models, by the own engine, by oneDNN's matmul with
-// the layouts that it prefers, and by oneDNN's sgemm on plain operands. Every case is timed a few times in
-// turn before any is reported, the least time counts. Counters: GFLOP/s and `of_best`, the share of the best
-// case of this process; `cpu_of_best` is the same by processor time, for machines that others use too.
+// the layouts that it prefers, by oneDNN's sgemm on plain operands, and by that of another oneDNN where
+// STRATA_BENCH_DNNL names its library (a newer one from a wheel: libdnnl.so.3). Every case is timed a few
+// times in turn before any is reported, the least time counts. Counters: GFLOP/s and `of_best`, the share of
+// the best case of this process; `cpu_of_best` is the same by processor time, for machines that others use
+// too.
 #include <benchmark/benchmark.h>
+#include <dlfcn.h>
 #include <dnnl.h>
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <ctime>
 #include <limits>
 #include <vector>
@@ -31,8 +35,9 @@ constexpr Shape3 kShapes[] = {{4096, 1536, 512}, {4096, 512, 512},  {4096, 3072,
                               {4096, 8192, 512}, {2048, 2304, 768}, {2048, 768, 768},  {2048, 3072, 768},
                               {2048, 768, 3072}, {512, 50257, 768}};
 constexpr const char* kRoleNames[] = {"forward", "input_grad", "weight_grad"};
-enum class Variant { kPanels, kOneDnn, kSgemm };
-constexpr const char* kVariantNames[] = {"panels", "onednn_matmul", "onednn_sgemm"};
+enum class Variant { kPanels, kOneDnn, kSgemm, kOtherSgemm };
+constexpr const char* kVariantNames[] = {"panels", "onednn_matmul", "onednn_sgemm", "other_onednn_sgemm"};
+using Sgemm = decltype(&dnnl_sgemm);  // the same in versions 2 and 3
 
 struct Case {
   Shape3 shape;
@@ -67,23 +72,36 @@ struct Operands {
       : s(shape), x(filled(s.m * s.k)), w(filled(s.n * s.k)), y(filled(s.m * s.n)), dw(s.n * s.k * 4) {}
 };
 
-void run_sgemm(const Operands& o, GemmRole role) {
+// Of the library that the environment names; null without one.
+Sgemm other_sgemm() {
+  const char* const path = std::getenv("STRATA_BENCH_DNNL");
+  if (path == nullptr) return nullptr;
+  void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+  void* const found = library == nullptr ? nullptr : dlsym(library, "dnnl_sgemm");
+  if (found == nullptr) {
+    fmt::print(stderr, "STRATA_BENCH_DNNL: {}\n", dlerror());
+    std::exit(2);
+  }
+  return reinterpret_cast<Sgemm>(found);
+}
+
+void run_sgemm(const Operands& o, GemmRole role, Sgemm sgemm) {
   const Shape3 s = o.s;
   const float *x = floats(o.x), *w = floats(o.w), *y = floats(o.y);
   switch (role) {
     case GemmRole::kForward:
-      dnnl_sgemm('N', 'T', s.m, s.n, s.k, 1.0f, x, s.k, w, s.k, 0.0f, floats(o.y), s.n);
+      sgemm('N', 'T', s.m, s.n, s.k, 1.0f, x, s.k, w, s.k, 0.0f, floats(o.y), s.n);
       break;
     case GemmRole::kInputGrad:
-      dnnl_sgemm('N', 'N', s.m, s.k, s.n, 1.0f, y, s.n, w, s.k, 0.0f, floats(o.x), s.k);
+      sgemm('N', 'N', s.m, s.k, s.n, 1.0f, y, s.n, w, s.k, 0.0f, floats(o.x), s.k);
       break;
     case GemmRole::kWeightGrad:
-      dnnl_sgemm('T', 'N', s.n, s.k, s.m, 1.0f, y, s.n, x, s.k, 0.0f, floats(o.dw), s.k);
+      sgemm('T', 'N', s.n, s.k, s.m, 1.0f, y, s.n, x, s.k, 0.0f, floats(o.dw), s.k);
       break;
   }
 }
 
-void time_case(Case& c, Operands& o) {
+void time_case(Case& c, Operands& o, Sgemm other) {
   const GemmEngine engine = c.variant == Variant::kPanels ? GemmEngine::kPanels : GemmEngine::kOneDnn;
   const hardware::DeviceSpec device = describe_device(compute_threads());
   Gemm gemm(plan_gemm({.role = c.role, .m = o.s.m, .n = o.s.n, .k = o.s.k}, device, engine));
@@ -108,8 +126,8 @@ void time_case(Case& c, Operands& o) {
   }
   const double wall = monotonic_seconds();
   const double cpu = processor_seconds();
-  if (c.variant == Variant::kSgemm) {
-    run_sgemm(o, c.role);
+  if (c.variant == Variant::kSgemm || c.variant == Variant::kOtherSgemm) {
+    run_sgemm(o, c.role, c.variant == Variant::kSgemm ? &dnnl_sgemm : other);
   } else {
     gemm.run(args);
   }
@@ -119,16 +137,19 @@ void time_case(Case& c, Operands& o) {
 
 std::vector<Case> timed_cases() {
   std::vector<Case> cases;
+  const Sgemm other = other_sgemm();
+  std::vector<Variant> variants{Variant::kPanels, Variant::kOneDnn, Variant::kSgemm};
+  if (other != nullptr) variants.push_back(Variant::kOtherSgemm);
   for (const Shape3& shape : kShapes) {
     Operands operands(shape);
     const size_t first = cases.size();
     for (const GemmRole role : {GemmRole::kForward, GemmRole::kInputGrad, GemmRole::kWeightGrad}) {
-      for (const Variant variant : {Variant::kPanels, Variant::kOneDnn, Variant::kSgemm}) {
+      for (const Variant variant : variants) {
         cases.push_back({shape, role, variant});
       }
     }
     for (int round = 0; round < kRounds; ++round) {
-      for (size_t i = first; i < cases.size(); ++i) time_case(cases[i], operands);
+      for (size_t i = first; i < cases.size(); ++i) time_case(cases[i], operands, other);
     }
   }
   return cases;

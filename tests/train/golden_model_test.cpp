@@ -107,9 +107,12 @@ TEST_P(GoldenModel, ThirtyAdamWStepsFollowPyTorch) {
   const Golden golden(GetParam());
   const auto losses = golden.floats("adamw/loss"), norms = golden.floats("adamw/grad_norm");
   const Curve curve = adamw_curve(golden);
+  // Gradients as long as T5's let every rounding be seen: PyTorch's own curve is up to 0.8e-3 away on another
+  // processor, and up to 1.1e-3 with weights that are 1e-7 of themselves off.
+  const double of_norm = std::string_view(GetParam()) == "t5-gated" ? 3e-3 : 1e-3;
   for (size_t step = 0; step < losses.size(); ++step) {
     EXPECT_NEAR(curve.losses[step], losses[step], 2e-4) << "step " << step;
-    EXPECT_NEAR(curve.norms[step], norms[step], 1e-3 * norms[step]) << "step " << step;
+    EXPECT_NEAR(curve.norms[step], norms[step], of_norm * norms[step]) << "step " << step;
   }
 }
 

@@ -5,8 +5,8 @@
 
 namespace strata::cpu::detail {
 
-// Whether the library's GEMM should compute this: it is the faster one for all but small weight gradients,
-// whose few output tiles it splits badly (docs/benchmarks.md).
+// Whether the library's GEMM should compute this: without AVX-512 it is the faster one for all but small
+// weight gradients, whose few output tiles it splits badly (docs/benchmarks.md).
 bool prefers_sgemm(const GemmSpec& spec, const hardware::DeviceSpec& device);
 
 // spec: activations and result fp32, strides filled in.

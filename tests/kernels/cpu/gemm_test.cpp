@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "kernels/cpu/gemm_onednn.h"
 #include "tensor/arena.h"
 
@@ -141,6 +142,8 @@ const Case kCases[] = {
     {200, 530, 20},
     {33, 40, 1700, 0, 8},
     {3, 4099, 37, 1, 2, true},
+    {110, 290, 1100, 1, 3, true},  // several blocks of depth, a packed for each task
+    {7, 2100, 1030},               // several blocks of columns
     {0, 5, 7},
     {4, 0, 7},
     {4, 5, 0, 0, 0, true},
@@ -301,6 +304,37 @@ TEST(GemmTargets, EveryInstructionSetComputesTheSame) {
       const std::vector<float> got = results(role, rest & -rest);
       hwy::GetChosenTarget().Update(hwy::SupportedTargets());
       for (size_t i = 0; i < best.size(); ++i) ASSERT_NEAR(got[i], best[i], 2e-5) << i;
+    }
+  }
+}
+
+// Also of a plan for another number of threads than run it.
+TEST(GemmThreads, AnyNumberGivesTheSameBits) {
+  constexpr int64_t kTokens = 1500, kOutputs = 310, kInputs = 290;
+  Matrix x(kTokens, kInputs, kInputs, DType::kF32), w(kOutputs, kInputs, kInputs, DType::kF32);
+  Matrix dy(kTokens, kOutputs, kOutputs, DType::kF32);
+  x.fill(1);
+  w.fill(2);
+  dy.fill(3);
+  const int before = compute_threads();
+  for (const GemmRole role : {GemmRole::kForward, GemmRole::kInputGrad, GemmRole::kWeightGrad}) {
+    std::vector<float> first;
+    for (const auto& [planned, run] : {std::pair{1, 1}, {2, 2}, {5, 5}, {2, 5}, {5, 2}}) {
+      hardware::DeviceSpec device = fixtures::host_device();
+      device.threads = planned;
+      const GemmPlan plan =
+          plan_gemm({.role = role, .m = kTokens, .n = kOutputs, .k = kInputs}, device, GemmEngine::kPanels);
+      Arena scratch(plan.scratch_bytes);
+      std::vector<float> c(static_cast<size_t>(kTokens * kOutputs), 0.0f);
+      set_compute_threads(run);
+      Gemm(plan).run({.a = role == GemmRole::kForward ? x.memory.data() : dy.memory.data(),
+                      .b = role == GemmRole::kWeightGrad ? x.memory.data() : w.memory.data(),
+                      .c = c.data(),
+                      .scratch = scratch.data()});
+      set_compute_threads(before);
+      if (first.empty()) first = c;
+      EXPECT_EQ(std::memcmp(c.data(), first.data(), c.size() * sizeof(float)), 0)
+          << "planned for " << planned << " threads, run by " << run;
     }
   }
 }
