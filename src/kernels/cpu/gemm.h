@@ -45,8 +45,8 @@ struct GemmCost {
 GemmCost gemm_cost(const GemmSpec& spec);
 
 // Which library computes. kAuto: oneDNN where the processor has bf16 dot products or tiles and the
-// activations are bf16; else the own packed-panel engine (gemm_panels.h), but for fp32 on processors without
-// AVX-512, where its sgemm is faster for all but small weight gradients.
+// activations are bf16; else the own packed-panel engine (gemm_panels.h), but for those fp32 products that
+// its sgemm does faster.
 enum class GemmEngine : uint8_t { kAuto, kPanels, kOneDnn };
 
 // How the engine wants a weight to lie in memory; the same for every m. plain: the fp32 master itself is the

@@ -19,7 +19,8 @@ constexpr int64_t kTaskRows = 96;
 constexpr int64_t kTaskCols = 256;
 constexpr int64_t kTaskElements = kTaskRows * kDepthBlock;
 constexpr int64_t kPackedElements = 2 << 20;  // of b's block
-// As many tasks, where there are rows enough: the last ones of all threads end at about the same time.
+// As many tasks, of rows and, where those are few, of groups of columns: the last ones of all threads end at
+// about the same time.
 constexpr int64_t kTasks = 16;
 // With fewer columns packing a costs more than reading it where it lies, from too many places at once.
 constexpr int64_t kPackedCols = 256;
@@ -89,14 +90,17 @@ void multiply_tile(const Run& run, const Block& block, const float* a_packed, in
   } while (deep < block.depth);
 }
 
-// The task's rows of c, all columns of the block.
+// The task's rows of c, and its group of the block's columns.
 void multiply_rows(const Run& run, const Block& block, int64_t task, float* a_packed) {
   const PanelGemm& gemm = run.gemm;
-  const int64_t row = task * gemm.task_rows;
+  const int64_t groups = divide_up(block.cols, gemm.group_cols);
+  const int64_t row = task / groups * gemm.task_rows;
   const int64_t rows = std::min(gemm.task_rows, gemm.rows - row);
+  const int64_t begin = task % groups * gemm.group_cols;
+  const int64_t end = std::min(begin + gemm.group_cols, block.cols);
   if (!gemm.direct_a) pack_panels(a_packed, run.shape.mr, run.a, row, rows, block.deep, block.depth);
-  for (int64_t col = 0; col < block.cols; col += gemm.task_cols) {
-    const int64_t cols = std::min(gemm.task_cols, block.cols - col);
+  for (int64_t col = begin; col < end; col += gemm.task_cols) {
+    const int64_t cols = std::min(gemm.task_cols, end - col);
     const int64_t at = row * gemm.out_stride + block.col + col;
     if (gemm.out_dtype == DType::kF32) {
       multiply_tile(run, block, a_packed, row, rows, col, cols, static_cast<float*>(run.c) + at,
@@ -114,7 +118,7 @@ void multiply_rows(const Run& run, const Block& block, int64_t task, float* a_pa
 
 void multiply(const Run& run, const Block& block) {
   const PanelGemm& gemm = run.gemm;
-  const int64_t tasks = divide_up(gemm.rows, gemm.task_rows);
+  const int64_t tasks = divide_up(gemm.rows, gemm.task_rows) * divide_up(block.cols, gemm.group_cols);
   const int64_t workers = std::min<int64_t>({gemm.threads, compute_threads(), tasks});
   std::atomic<int64_t> next{0};
   parallel_for(workers, [&](int64_t worker) {
@@ -135,9 +139,12 @@ void plan_panels(PanelGemm& gemm, int threads) {
   gemm.depth_block = f32 ? even_part(gemm.depth, kDepthBlock, gemm.depth_step) : align_up(gemm.depth, 8);
   const int64_t depth = std::max<int64_t>(gemm.depth_block, 1);
   gemm.col_block = even_part(gemm.cols, kPackedElements / depth, shape.nr);
-  const int64_t fitting = std::clamp(kTaskElements / depth, 2 * shape.mr, kTaskRows);
-  gemm.task_rows = even_part(gemm.rows, std::clamp(gemm.rows / kTasks, 2 * shape.mr, fitting), shape.mr);
-  gemm.task_cols = even_part(gemm.col_block, kTaskCols, shape.nr);
+  gemm.task_rows = even_part(gemm.rows, std::clamp(kTaskElements / depth, 2 * shape.mr, kTaskRows), shape.mr);
+  const int64_t groups =
+      std::min(divide_up(kTasks, divide_up(std::max<int64_t>(gemm.rows, 1), gemm.task_rows)),
+               divide_up(gemm.col_block, kTaskCols));
+  gemm.group_cols = even_part(gemm.col_block, divide_up(gemm.col_block, groups), shape.nr);
+  gemm.task_cols = even_part(gemm.group_cols, kTaskCols, shape.nr);
   gemm.a_offset = align_up(gemm.col_block * gemm.depth_block * size_of(DType::kF32), kBufferAlignment);
   constexpr int64_t kAligned = kBufferAlignment / size_of(DType::kF32);
   gemm.a_elements = gemm.direct_a ? 0 : align_up(gemm.task_rows * gemm.depth_block, kAligned);

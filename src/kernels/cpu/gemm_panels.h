@@ -29,6 +29,7 @@ struct PanelGemm {
   int64_t depth_step = 0;
   int64_t col_block = 0;
   int64_t task_rows = 0;
+  int64_t group_cols = 0;  // of a task
   int64_t task_cols = 0;
   int64_t a_offset = 0;    // bytes from the start of scratch; b lies at 0
   int64_t a_elements = 0;  // that a thread packs of a

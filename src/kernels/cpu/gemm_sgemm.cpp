@@ -16,7 +16,8 @@ bool prefers_sgemm(const GemmSpec& spec, const hardware::DeviceSpec& device) {
   return false;  // the library's threads are OpenMP's, which the thread sanitizer cannot follow
 #else
   constexpr int64_t kSmallGradient = 512 * 512;
-  if (device.isa.avx512) return false;
+  constexpr int64_t kRow = 512;  // elements of 2 KB
+  if (device.isa.avx512 && spec.n % kRow == 0 && spec.k % kRow == 0) return false;
   if (spec.dtype != DType::kF32 || spec.out_dtype != DType::kF32) return false;
   return spec.role != GemmRole::kWeightGrad || spec.n * spec.k > kSmallGradient;
 #endif

@@ -5,8 +5,9 @@
 
 namespace strata::cpu::detail {
 
-// Whether the library's GEMM should compute this: without AVX-512 it is the faster one for all but small
-// weight gradients, whose few output tiles it splits badly (docs/benchmarks.md).
+// Whether the library's GEMM should compute this (docs/benchmarks.md): it splits few output tiles badly, so
+// never small weight gradients; and with AVX-512 it loses up to a third where all rows lie a multiple of 2 KB
+// apart, as in most models.
 bool prefers_sgemm(const GemmSpec& spec, const hardware::DeviceSpec& device);
 
 // spec: activations and result fp32, strides filled in.
