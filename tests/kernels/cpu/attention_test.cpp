@@ -100,6 +100,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"documents_suffix", 1, 60, 250, 2, 1, 24, true, 0, 100},
                     Case{"decode_1", 3, 1, 1200, 4, 2, 64}, Case{"decode_group_8", 1, 1, 700, 16, 2, 40},
                     Case{"decode_3", 1, 3, 1300, 4, 1, 20},
+                    // More sequences than threads: a task reads all heads; 3, 5 and 7 queries share a head.
+                    Case{"decode_many", 9, 1, 600, 6, 2, 24}, Case{"decode_many_of_7", 9, 1, 140, 14, 2, 40},
+                    Case{"bf16_decode_many", 9, 1, 600, 10, 2, 24, true, 0, 0, kBF16},
                     Case{"decode_window", 1, 1, 1300, 4, 1, 20, true, 600},
                     Case{"bf16", 2, 210, 210, 4, 2, 64, true, 0, 0, kBF16},
                     Case{"bf16_dim_20", 1, 50, 50, 4, 2, 20, true, 0, 17, kBF16},
@@ -241,6 +244,16 @@ TEST(Attention, CachedDecodeEqualsFullForward) {
       }
     }
   }
+}
+
+// One thread has a task for all heads of a sequence, many threads a task for each head.
+TEST(Attention, DecodeIsTheSameWhateverATaskReads) {
+  Problem p({"", 9, 1, 600, 6, 2, 24});
+  p.forward(1);
+  const auto together = p.out;
+  std::fill(p.out.begin(), p.out.end(), std::byte{0xff});
+  p.forward(64);
+  EXPECT_TRUE(p.out == together);
 }
 
 // Scores far apart: no overflow, and weights that vanish are zero.

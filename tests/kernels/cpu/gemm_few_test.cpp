@@ -1,6 +1,11 @@
 // Products of a few rows: right, and each row the same whatever stands beside it.
 #include <gtest/gtest.h>
 
+#include "tensor/simd_targets.h"
+
+// simd_targets.h comes first
+#include <hwy/highway.h>
+
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -79,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, FewRowsInBf16,
                                          Case{70, 64, DType::kF32}, Case{515, 200, DType::kBF16},
                                          Case{7, 1600, DType::kF32}));
 
-TEST(FewRows, AreRightAndEachTheSameForAnyNumberOfRows) {
+void expect_right_for_any_number_of_rows() {
   for (const auto& [n, k] : {std::pair<int64_t, int64_t>{101, 77}, {64, 512}, {7, 1600}, {2, 31}, {1, 32}}) {
     const auto x = normal(kMost * k, 1), w = normal(n * k, 2), bias = normal(n, 3);
     std::vector<float> whole;
@@ -105,6 +110,16 @@ TEST(FewRows, AreRightAndEachTheSameForAnyNumberOfRows) {
           << m << " rows of " << n << " x " << k;
     }
   }
+}
+
+TEST(FewRows, AreRightAndEachTheSameForAnyNumberOfRows) {
+  const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
+  for (int64_t rest = targets; rest != 0; rest &= rest - 1) {
+    SCOPED_TRACE(hwy::TargetName(rest & -rest));
+    hwy::GetChosenTarget().Update(rest & -rest);
+    expect_right_for_any_number_of_rows();
+  }
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 }  // namespace
