@@ -51,14 +51,14 @@ HWY_INLINE void Store(BF16* to, float value) {
 
 constexpr int64_t kLine = 64;  // bytes
 
-// Else the compiler loads a vector anew wherever it is used, and loads are what such a loop waits for.
+// Else GCC loads a vector anew wherever it is used, and loads are what such a loop waits for.
 HWY_INLINE void KeepInRegister(Vector& v) {
-#if HWY_TARGET == HWY_SCALAR
-  (void)v;
-#elif HWY_ARCH_X86
+#if HWY_COMPILER_GCC_ACTUAL && HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
   __asm__("" : "+v"(v.raw));
-#elif HWY_ARCH_ARM_A64
+#elif HWY_COMPILER_GCC_ACTUAL && HWY_ARCH_ARM_A64 && HWY_TARGET != HWY_SCALAR
   __asm__("" : "+w"(v.raw));
+#else
+  (void)v;
 #endif
 }
 
