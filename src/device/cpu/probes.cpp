@@ -104,8 +104,9 @@ std::vector<hardware::FamilyRate> measure_ops(const hardware::DeviceSpec& device
                                              int64_t{64} << 20, int64_t{768} << 20);
   const Arena pool(beyond + (int64_t{256} << 20));
   fill(pool);
-  // Twice through the list, the better of both: a disturbance that lasts some seconds hits few probes twice.
-  constexpr int kPasses = 2;
+  // Several times through the list, the best of each: a disturbance that lasts some seconds hits few probes
+  // every time.
+  constexpr int kPasses = 4;
   const double budget = seconds / static_cast<double>(2 * kPasses * probes.size());
   std::vector<hardware::FamilyRate> rates(2 * probes.size());
   for (int pass = 0; pass < kPasses; ++pass) {
