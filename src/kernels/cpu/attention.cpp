@@ -1,6 +1,5 @@
 #include "kernels/cpu/attention.h"
 
-#include <atomic>
 #include <cmath>
 
 #include "base/error.h"
@@ -9,6 +8,7 @@
 #include "kernels/cpu/attention_pairs.h"
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/bf16_dot.h"
+#include "kernels/cpu/worker_tasks.h"
 
 namespace strata::cpu {
 namespace {
@@ -126,12 +126,8 @@ void check(const AttentionShape& s, const AttentionInputs& in) {
 // which.
 void for_each_task(const AttentionPlan& plan, int64_t tasks, std::byte* scratch, int64_t bytes,
                    FunctionRef<void(int64_t, void*)> task) {
-  const int64_t workers = std::min<int64_t>({plan.threads, compute_threads(), tasks});
-  std::atomic<int64_t> next{0};
-  parallel_for(workers, [&](int64_t worker) {
-    flush_denormals();  // also on the caller's thread when it works alone
-    for (int64_t i = next++; i < tasks; i = next++) task(i, scratch + worker * bytes);
-  });
+  cpu::for_each_task(tasks, plan.threads,
+                     [&](int64_t i, int64_t worker) { task(i, scratch + worker * bytes); });
 }
 
 AttentionProducts products_of(DType dtype, const hardware::IsaFlags& isa) {

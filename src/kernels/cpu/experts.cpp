@@ -1,7 +1,6 @@
 #include "kernels/cpu/experts.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <limits>
 
@@ -12,6 +11,7 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/expert_rows.h"
 #include "kernels/cpu/row_blocks.h"
+#include "kernels/cpu/worker_tasks.h"
 #include "tensor/arena.h"
 
 namespace strata::cpu {
@@ -76,16 +76,6 @@ int64_t chunk_of(const ExpertsPlan& plan) {
   const int64_t across = divide_up(std::max<int64_t>(1, columns_of(plan.spec)), plan.col_block);
   const int64_t wanted = tokens * across / plan.workers;
   return std::min(tokens, std::clamp(wanted, kLeastChunk, kMostChunk));
-}
-
-// Runs task(i, worker) for every i in [0, tasks), with a worker's scratch to itself. Who runs a task changes
-// no bit of it.
-template <typename Task>
-void for_each_task(int64_t tasks, int64_t workers, const Task& task) {
-  std::atomic<int64_t> next{0};
-  parallel_for(std::min(workers, tasks), [&](int64_t worker) {
-    for (int64_t i = next++; i < tasks; i = next++) task(i, worker);
-  });
 }
 
 struct Run {

@@ -1,10 +1,10 @@
 #include "kernels/cpu/gemm_panels.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "kernels/cpu/worker_tasks.h"
 #include "tensor/arena.h"
 
 namespace strata::cpu::detail {
@@ -119,11 +119,8 @@ void multiply_rows(const Run& run, const Block& block, int64_t task, float* a_pa
 void multiply(const Run& run, const Block& block) {
   const PanelGemm& gemm = run.gemm;
   const int64_t tasks = divide_up(gemm.rows, gemm.task_rows) * divide_up(block.cols, gemm.group_cols);
-  const int64_t workers = std::min<int64_t>({gemm.threads, compute_threads(), tasks});
-  std::atomic<int64_t> next{0};
-  parallel_for(workers, [&](int64_t worker) {
-    float* const a_packed = run.a_packed + worker * gemm.a_elements;
-    for (int64_t task = next++; task < tasks; task = next++) multiply_rows(run, block, task, a_packed);
+  for_each_task(tasks, gemm.threads, [&](int64_t task, int64_t worker) {
+    multiply_rows(run, block, task, run.a_packed + worker * gemm.a_elements);
   });
 }
 

@@ -275,26 +275,38 @@ INSTANTIATE_TEST_SUITE_P(Settings, GemmRoles,
                                          Setting{DType::kBF16, DType::kF32, GemmEngine::kPanels},
                                          Setting{DType::kBF16, DType::kBF16, GemmEngine::kAuto}));
 
-TEST(GemmTargets, EveryInstructionSetComputesTheSame) {
-  constexpr int64_t kTokens = 61, kOutputs = 45, kInputs = 70;
-  Matrix x(kTokens, kInputs, kInputs, DType::kF32), w(kOutputs, kInputs, kInputs, DType::kF32);
-  Matrix dy(kTokens, kOutputs, kOutputs, DType::kF32);
-  x.fill(1);
-  w.fill(2);
-  dy.fill(3);
-  const auto results = [&](GemmRole role, int64_t target) {
-    hardware::DeviceSpec device;  // that has no better instruction set than the target
-    device.isa = {.avx2 = target <= HWY_AVX2, .avx512 = target <= HWY_AVX3, .neon = HWY_ARCH_ARM_A64 != 0};
-    device.threads = compute_threads();
+// The operands of all three roles, and what the own engine makes of them.
+struct OwnProducts {
+  Matrix x, w, dy;
+
+  OwnProducts(int64_t tokens, int64_t outputs, int64_t inputs)
+      : x(tokens, inputs, inputs, DType::kF32),
+        w(outputs, inputs, inputs, DType::kF32),
+        dy(tokens, outputs, outputs, DType::kF32) {
+    x.fill(1);
+    w.fill(2);
+    dy.fill(3);
+  }
+  std::vector<float> result(GemmRole role, const hardware::DeviceSpec& device) const {
     const GemmPlan plan =
-        plan_gemm({.role = role, .m = kTokens, .n = kOutputs, .k = kInputs}, device, GemmEngine::kPanels);
+        plan_gemm({.role = role, .m = x.rows, .n = w.rows, .k = x.cols}, device, GemmEngine::kPanels);
     Arena scratch(plan.scratch_bytes);
-    std::vector<float> c(static_cast<size_t>(kTokens * kInputs), 0.0f);
+    std::vector<float> c(static_cast<size_t>(x.rows * std::max(x.cols, w.rows)), 0.0f);
     Gemm(plan).run({.a = role == GemmRole::kForward ? x.memory.data() : dy.memory.data(),
                     .b = role == GemmRole::kWeightGrad ? x.memory.data() : w.memory.data(),
                     .c = c.data(),
                     .scratch = scratch.data()});
     return c;
+  }
+};
+
+TEST(GemmTargets, EveryInstructionSetComputesTheSame) {
+  const OwnProducts products(61, 45, 70);
+  const auto results = [&](GemmRole role, int64_t target) {
+    hardware::DeviceSpec device;  // that has no better instruction set than the target
+    device.isa = {.avx2 = target <= HWY_AVX2, .avx512 = target <= HWY_AVX3, .neon = HWY_ARCH_ARM_A64 != 0};
+    device.threads = compute_threads();
+    return products.result(role, device);
   };
   for (const GemmRole role : {GemmRole::kForward, GemmRole::kInputGrad, GemmRole::kWeightGrad}) {
     const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
@@ -310,27 +322,15 @@ TEST(GemmTargets, EveryInstructionSetComputesTheSame) {
 
 // Also of a plan for another number of threads than run it.
 TEST(GemmThreads, AnyNumberGivesTheSameBits) {
-  constexpr int64_t kTokens = 1500, kOutputs = 310, kInputs = 290;
-  Matrix x(kTokens, kInputs, kInputs, DType::kF32), w(kOutputs, kInputs, kInputs, DType::kF32);
-  Matrix dy(kTokens, kOutputs, kOutputs, DType::kF32);
-  x.fill(1);
-  w.fill(2);
-  dy.fill(3);
+  const OwnProducts products(1500, 310, 290);
   const int before = compute_threads();
   for (const GemmRole role : {GemmRole::kForward, GemmRole::kInputGrad, GemmRole::kWeightGrad}) {
     std::vector<float> first;
     for (const auto& [planned, run] : {std::pair{1, 1}, {2, 2}, {5, 5}, {2, 5}, {5, 2}}) {
       hardware::DeviceSpec device = fixtures::host_device();
       device.threads = planned;
-      const GemmPlan plan =
-          plan_gemm({.role = role, .m = kTokens, .n = kOutputs, .k = kInputs}, device, GemmEngine::kPanels);
-      Arena scratch(plan.scratch_bytes);
-      std::vector<float> c(static_cast<size_t>(kTokens * kOutputs), 0.0f);
       set_compute_threads(run);
-      Gemm(plan).run({.a = role == GemmRole::kForward ? x.memory.data() : dy.memory.data(),
-                      .b = role == GemmRole::kWeightGrad ? x.memory.data() : w.memory.data(),
-                      .c = c.data(),
-                      .scratch = scratch.data()});
+      const std::vector<float> c = products.result(role, device);
       set_compute_threads(before);
       if (first.empty()) first = c;
       EXPECT_EQ(std::memcmp(c.data(), first.data(), c.size() * sizeof(float)), 0)
