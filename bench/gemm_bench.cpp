@@ -1,6 +1,7 @@
-// The three GEMMs of a linear layer at the shapes of two models, by the own engine, by oneDNN's matmul with
-// the layouts that it prefers, by oneDNN's sgemm on plain operands, and by that of another oneDNN where
-// STRATA_BENCH_DNNL names its library (a newer one from a wheel: libdnnl.so.3). Every case is timed a few
+// The three GEMMs of a linear layer at the shapes of two models, in fp32 by the own engine, by oneDNN's
+// matmul with the layouts that it prefers, by oneDNN's sgemm on plain operands, and by that of another oneDNN
+// where STRATA_BENCH_DNNL names its library (a newer one from a wheel: libdnnl.so.3); in bf16, where the
+// processor multiplies pairs, by the own engine of pairs and by oneDNN's matmul. Every case is timed a few
 // times in turn before any is reported, the least time counts. Counters: GFLOP/s and `of_best`, the share of
 // the best case of this process; `cpu_of_best` is the same by processor time, for machines that others use
 // too.
@@ -17,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/parallel.h"
+#include "kernels/cpu/bf16_dot.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/measure.h"
 #include "tensor/arena.h"
@@ -35,8 +37,22 @@ constexpr Shape3 kShapes[] = {{4096, 1536, 512}, {4096, 512, 512},  {4096, 3072,
                               {4096, 8192, 512}, {2048, 2304, 768}, {2048, 768, 768},  {2048, 3072, 768},
                               {2048, 768, 3072}, {512, 50257, 768}};
 constexpr const char* kRoleNames[] = {"forward", "input_grad", "weight_grad"};
-enum class Variant { kPanels, kOneDnn, kSgemm, kOtherSgemm };
-constexpr const char* kVariantNames[] = {"panels", "onednn_matmul", "onednn_sgemm", "other_onednn_sgemm"};
+enum class Variant { kPanels, kOneDnn, kSgemm, kOtherSgemm, kPairs, kOneDnnBf16 };
+constexpr const char* kVariantNames[] = {"panels", "onednn_matmul",     "onednn_sgemm", "other_onednn_sgemm",
+                                         "pairs",  "onednn_matmul_bf16"};
+DType dtype_of(Variant variant) {
+  return variant == Variant::kPairs || variant == Variant::kOneDnnBf16 ? DType::kBF16 : DType::kF32;
+}
+GemmEngine engine_of(Variant variant) {
+  switch (variant) {
+    case Variant::kPanels:
+      return GemmEngine::kPanels;
+    case Variant::kPairs:
+      return GemmEngine::kPairs;
+    default:
+      return GemmEngine::kOneDnn;
+  }
+}
 using Sgemm = decltype(&dnnl_sgemm);  // the same in versions 2 and 3
 
 struct Case {
@@ -102,14 +118,21 @@ void run_sgemm(const Operands& o, GemmRole role, Sgemm sgemm) {
 }
 
 void time_case(Case& c, Operands& o, Sgemm other) {
-  const GemmEngine engine = c.variant == Variant::kPanels ? GemmEngine::kPanels : GemmEngine::kOneDnn;
+  const GemmEngine engine = engine_of(c.variant);
+  const DType dtype = dtype_of(c.variant);
   const hardware::DeviceSpec device = describe_device(compute_threads());
-  Gemm gemm(plan_gemm({.role = c.role, .m = o.s.m, .n = o.s.n, .k = o.s.k}, device, engine));
+  Gemm gemm(plan_gemm({.role = c.role,
+                       .m = o.s.m,
+                       .n = o.s.n,
+                       .k = o.s.k,
+                       .dtype = dtype,
+                       .out_dtype = c.role == GemmRole::kWeightGrad ? DType::kF32 : dtype},
+                      device, engine));
   const int64_t scratch_bytes = gemm.plan().scratch_bytes;
   if (o.scratch.size() < scratch_bytes) o.scratch = Arena(scratch_bytes);
   const void* weight = o.w.data();
   if (c.role != GemmRole::kWeightGrad) {
-    const WeightEncoding encoding = plan_weight_encoding(c.role, o.s.n, o.s.k, DType::kF32, device, engine);
+    const WeightEncoding encoding = plan_weight_encoding(c.role, o.s.n, o.s.k, dtype, device, engine);
     if (!encoding.plain) {
       if (o.packed.size() < encoding.bytes) o.packed = Arena(encoding.bytes);
       WeightPacker(encoding).pack(o.packed.data(), floats(o.w));
@@ -140,6 +163,7 @@ std::vector<Case> timed_cases() {
   const Sgemm other = other_sgemm();
   std::vector<Variant> variants{Variant::kPanels, Variant::kOneDnn, Variant::kSgemm};
   if (other != nullptr) variants.push_back(Variant::kOtherSgemm);
+  if (detail::has_bf16_pairs()) variants.insert(variants.end(), {Variant::kPairs, Variant::kOneDnnBf16});
   for (const Shape3& shape : kShapes) {
     Operands operands(shape);
     const size_t first = cases.size();

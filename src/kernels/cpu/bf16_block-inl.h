@@ -2,29 +2,39 @@
 namespace strata::cpu::STRATA_BF16_TARGET {
 
 inline constexpr int kBlockRows = static_cast<int>(detail::kPairPanels.mr);
-static_assert(detail::kPairPanels.nr == 2 * kLanes);
+inline constexpr int kBlockVectors = static_cast<int>(detail::kPairPanels.nr / kLanes);
+static_assert(detail::kPairPanels.nr == kBlockVectors * kLanes);
+// bf16 values of a line of the cache.
+inline constexpr int64_t kLineValues = 32;
 
-// One tile of kBlockRows x 2 vectors. Row r of C is at c + c_rows[r] * out.stride. A is a packed panel, or
-// its row r lies at a + a_rows[r] * a_stride.
+// What is needed next and asked for into the L2 cache meanwhile, a few lines at a time.
+struct AheadOfPairs {
+  const BF16* from = nullptr;
+  int64_t lines = 0;  // for every kPairGroup pairs
+};
+inline constexpr int64_t kPairGroup = 4;
+
+// One tile of kBlockRows x kBlockVectors vectors. Row r of C is at c + c_rows[r] * out.stride. A is a packed
+// panel, or its row r lies at a + a_rows[r] * a_stride.
 template <bool kPackedA, typename CRows, typename ARows>
 STRATA_BF16_INLINE void tile_of_pairs(const detail::BlockOutput& out, float* c, CRows c_rows, const BF16* a,
-                                      int64_t a_stride, ARows a_rows, const BF16* b, int64_t rows,
-                                      int64_t cols, int64_t pairs) {
-  for (int64_t r = 0; r < rows; ++r) {
-    __builtin_prefetch(c + c_rows[r] * out.stride, 1, 3);
-    __builtin_prefetch(c + c_rows[r] * out.stride + kLanes, 1, 3);
-  }
-  Sums sums[kBlockRows][2];
+                                      int64_t a_stride, ARows a_rows, const BF16* b, const float* bias,
+                                      int64_t rows, int64_t cols, int64_t pairs, AheadOfPairs ahead) {
+  constexpr int64_t nr = detail::kPairPanels.nr;
+  Sums sums[kBlockRows][kBlockVectors];
 #pragma GCC unroll 16
-  for (int r = 0; r < kBlockRows; ++r) sums[r][0] = sums[r][1] = no_sums();
+  for (int r = 0; r < kBlockRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kBlockVectors; ++v) sums[r][v] = no_sums();
+  }
   if (out.continues) [[unlikely]] {
 #pragma GCC unroll 16
     for (int r = 0; r < kBlockRows; ++r) {
       if (r >= rows) break;
-      float start[2 * kLanes] = {};
+      float start[nr] = {};
       std::memcpy(start, c + c_rows[r] * out.stride, static_cast<size_t>(cols) * sizeof(float));
-      sums[r][0] = load_sums(start);
-      sums[r][1] = load_sums(start + kLanes);
+#pragma GCC unroll 4
+      for (int v = 0; v < kBlockVectors; ++v) sums[r][v] = load_sums(start + v * kLanes);
     }
   }
   const BF16* row[kBlockRows];
@@ -32,48 +42,79 @@ STRATA_BF16_INLINE void tile_of_pairs(const detail::BlockOutput& out, float* c, 
 #pragma GCC unroll 16
     for (int r = 0; r < kBlockRows; ++r) row[r] = a + a_rows[std::min<int64_t>(r, rows - 1)] * a_stride;
   }
-  for (int64_t p = 0; p < pairs; ++p) {
-    const Pairs b0 = load_pairs(b), b1 = load_pairs(b + 2 * kLanes);
-    b += 4 * kLanes;
+  const auto add_pair = [&](int64_t p) __attribute__((always_inline)) {
+    Pairs columns[kBlockVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kBlockVectors; ++v) columns[v] = load_pairs(b + 2 * v * kLanes);
+    b += 2 * nr;
 #pragma GCC unroll 16
     for (int r = 0; r < kBlockRows; ++r) {
       const Pairs of_row = same_pair(kPackedA ? a + 2 * r : row[r] + 2 * p);
-      sums[r][0] = dot(sums[r][0], of_row, b0);
-      sums[r][1] = dot(sums[r][1], of_row, b1);
+#pragma GCC unroll 4
+      for (int v = 0; v < kBlockVectors; ++v) sums[r][v] = dot(sums[r][v], of_row, columns[v]);
     }
     if constexpr (kPackedA) a += 2 * kBlockRows;
+  };
+  int64_t p = 0;
+  for (int64_t r = 0; p + kPairGroup <= pairs; p += kPairGroup, ++r) {
+    if (r < rows) {  // the result's lines come one after the other too
+#pragma GCC unroll 4
+      for (int v = 0; v < kBlockVectors; ++v)
+        __builtin_prefetch(c + c_rows[r] * out.stride + v * kLanes, 1, 3);
+    }
+    for (int64_t line = 0; line < ahead.lines; ++line, ahead.from += kLineValues)
+      __builtin_prefetch(ahead.from, 0, 2);
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kPairGroup; ++i) add_pair(p + i);
   }
+  for (; p < pairs; ++p) add_pair(p);
   const bool adds = out.accumulate && !out.continues;
-  if (cols == 2 * kLanes) [[likely]] {
+  if (cols == nr) [[likely]] {
 #pragma GCC unroll 16
     for (int r = 0; r < kBlockRows; ++r) {
       if (r >= rows) break;
       float* const to = c + c_rows[r] * out.stride;
-      store_sums(to, adds ? add(load_sums(to), sums[r][0]) : sums[r][0]);
-      store_sums(to + kLanes, adds ? add(load_sums(to + kLanes), sums[r][1]) : sums[r][1]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kBlockVectors; ++v) {
+        Sums sum = sums[r][v];
+        if (adds) sum = add(load_sums(to + v * kLanes), sum);
+        if (bias != nullptr) sum = add(sum, load_sums(bias + v * kLanes));
+        store_sums(to + v * kLanes, sum);
+      }
     }
     return;
   }
 #pragma GCC unroll 16
   for (int r = 0; r < kBlockRows; ++r) {
     if (r >= rows) break;
-    float edge[2 * kLanes];
-    store_sums(edge, sums[r][0]);
-    store_sums(edge + kLanes, sums[r][1]);
+    float edge[nr];
+#pragma GCC unroll 4
+    for (int v = 0; v < kBlockVectors; ++v) store_sums(edge + v * kLanes, sums[r][v]);
     float* const to = c + c_rows[r] * out.stride;
-    for (int64_t i = 0; i < cols; ++i) to[i] = adds ? to[i] + edge[i] : edge[i];
+    for (int64_t i = 0; i < cols; ++i) to[i] = (adds ? to[i] + edge[i] : edge[i]) + (bias ? bias[i] : 0.0f);
   }
 }
 
-// For every panel of B, which stays in the L1 cache, all panels of A.
+// For every panel of B, which stays in the L1 cache, all panels of A. The next panel, or what `next` points
+// to after the last one, is asked for meanwhile.
 inline void MultiplyPacked(const detail::BlockOutput& out, const BF16* a, int64_t a_panel_stride,
-                           const BF16* b, int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
-  constexpr int64_t nr = 2 * kLanes;
+                           const BF16* b, int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
+                           const BF16* next) {
+  constexpr int64_t nr = detail::kPairPanels.nr;
+  const int64_t row_tiles = (rows + kBlockRows - 1) / kBlockRows, pairs = (depth + 1) / 2;
+  const int64_t lines = (kPairGroup * 2 * nr / kLineValues + row_tiles - 1) / row_tiles;
   for (int64_t j = 0; j < cols; j += nr) {
-    for (int64_t i = 0; i < rows; i += kBlockRows) {
-      tile_of_pairs<true>(out, out.data + j, detail::RowsInOrder{i}, a + i / kBlockRows * a_panel_stride, 0,
-                          detail::RowsInOrder{}, b + j / nr * b_panel_stride,
-                          std::min<int64_t>(kBlockRows, rows - i), std::min(nr, cols - j), (depth + 1) / 2);
+    const BF16* const panel = b + j / nr * b_panel_stride;
+    const BF16* const next_panel = j + nr < cols ? panel + b_panel_stride : next;
+    for (int64_t tile = 0; tile < row_tiles; ++tile) {
+      const int64_t i = tile * kBlockRows;
+      const AheadOfPairs ahead =
+          next_panel == nullptr
+              ? AheadOfPairs()
+              : AheadOfPairs{next_panel + tile * lines * kLineValues * (pairs / kPairGroup), lines};
+      tile_of_pairs<true>(out, out.data + j, detail::RowsInOrder{i}, a + tile * a_panel_stride, 0,
+                          detail::RowsInOrder{}, panel, out.bias ? out.bias + j : nullptr,
+                          std::min<int64_t>(kBlockRows, rows - i), std::min(nr, cols - j), pairs, ahead);
     }
   }
 }
@@ -83,12 +124,12 @@ template <typename CRows, typename ARows>
 void MultiplyRowsOf(const detail::BlockOutput& out, CRows c_rows, const BF16* a, int64_t a_stride,
                     ARows a_rows, const BF16* b, int64_t b_panel_stride, int64_t rows, int64_t cols,
                     int64_t depth) {
-  constexpr int64_t nr = 2 * kLanes;
+  constexpr int64_t nr = detail::kPairPanels.nr;
   for (int64_t i = 0; i < rows; i += kBlockRows) {
     for (int64_t j = 0; j < cols; j += nr) {
       tile_of_pairs<false>(out, out.data + j, c_rows.from(i), a, a_stride, a_rows.from(i),
-                           b + j / nr * b_panel_stride, std::min<int64_t>(kBlockRows, rows - i),
-                           std::min(nr, cols - j), depth / 2);
+                           b + j / nr * b_panel_stride, out.bias ? out.bias + j : nullptr,
+                           std::min<int64_t>(kBlockRows, rows - i), std::min(nr, cols - j), depth / 2, {});
     }
   }
 }

@@ -15,8 +15,8 @@
 
 namespace strata::cpu::detail {
 
-// 24 accumulators of 32 registers.
-inline constexpr PanelShape kPairPanels{12, 32};
+// 24 accumulators of 32 registers, whose operands are 10 loads for 24 products.
+inline constexpr PanelShape kPairPanels{6, 64};
 
 // Values of a panel.
 constexpr int64_t panel_values(int64_t depth, int64_t width) {
@@ -32,9 +32,11 @@ void pack_pairs(BF16* dst, int64_t panel, const OperandView& view, int64_t begin
 void pack_pairs_listed(BF16* dst, int64_t panel, const OperandView& view, const int32_t* depths,
                        int64_t begin, int64_t count, int64_t depth);
 
-// Panel strides are values between panels: `depth` may be a part of a deeper packed block.
+// Panel strides are values between panels: `depth` may be a part of a deeper packed block. `next`: the panel
+// that the next call begins with, to be asked for ahead; may be null.
 void multiply_pairs(const BlockOutput& out, const BF16* a, int64_t a_panel_stride, const BF16* b,
-                    int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth);
+                    int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
+                    const BF16* next = nullptr);
 
 // The same with A unpacked, depth contiguous and even: row i of the product is row a_rows[i] of A, at
 // a + a_rows[i] * a_stride, and row out_rows[i] of C, which no two may share; null: row i itself.

@@ -23,21 +23,29 @@ uint16_t bits_of(float value) {
 
 #if HWY_TARGET != HWY_SCALAR
 using W4 = hn::FixedTag<uint32_t, 4>;
-using F4 = hn::FixedTag<float, 4>;
+using Words = hn::ScalableTag<uint32_t>;
 
-// Four bf16 values in the lower halves of words.
-hn::Vec<W4> values4(const BF16* from) {
-  const hn::Rebind<uint16_t, W4> d16;
-  return hn::PromoteTo(W4(), hn::LoadU(d16, &from->bits));
+// bf16 values in the lower halves of words, as many as D has.
+template <typename D>
+HWY_INLINE hn::Vec<D> words_of(D d, const BF16* from) {
+  const hn::Rebind<uint16_t, D> d16;
+  return hn::PromoteTo(d, hn::LoadU(d16, &from->bits));
 }
-hn::Vec<W4> values4(const float* from) {
-  const W4 d;
-  const auto value = hn::LoadU(F4(), from);
+template <typename D>
+HWY_INLINE hn::Vec<D> words_of(D d, const float* from) {
+  const auto value = hn::LoadU(hn::Rebind<float, D>(), from);
   const auto word = hn::BitCast(d, value);
   const auto odd = hn::And(hn::ShiftRight<16>(word), hn::Set(d, 1u));
   const auto rounded = hn::Add(hn::Add(word, hn::Set(d, 0x7fffu)), odd);
   const auto quiet = hn::Or(word, hn::Set(d, 0x400000u));
   return hn::ShiftRight<16>(hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(value)), quiet, rounded));
+}
+
+// to[i] = the pair of low[i] and high[i], or of low[i] and zero.
+template <typename D, typename T>
+HWY_INLINE void zip(D d, BF16* to, const T* low, const T* high) {
+  const auto above = high != nullptr ? hn::ShiftLeft<16>(words_of(d, high)) : hn::Zero(d);
+  hn::StoreU(hn::Or(words_of(d, low), above), d, reinterpret_cast<uint32_t*>(to));
 }
 #endif
 
@@ -50,7 +58,8 @@ const BF16* rounded(const float* from, int64_t depth, BF16* room) {
   return room;
 }
 
-// A panel of `count` columns whose depth is contiguous in memory: 4 x 4 transposes of pairs.
+// A panel of `count` columns whose depth is contiguous in memory: 4 x 4 transposes of pairs, of which the
+// last ones begin earlier where four do not divide.
 template <typename T>
 void PackTransposed(BF16* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t stride, int64_t count,
                     int64_t depth) {
@@ -58,8 +67,8 @@ void PackTransposed(BF16* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t
   HWY_ALIGN BF16 room[4][kDeep];
   for (int64_t first = 0; first < depth; first += kDeep) {
     const int64_t now = std::min(kDeep, depth - first);
-    for (int64_t i = 0; i < count; i += 4) {
-      const int64_t columns = std::min<int64_t>(4, count - i);
+    for (int64_t done = 0; done < count; done += 4) {
+      const int64_t columns = std::min<int64_t>(4, count), i = std::min(done, count - columns);
       const BF16* row[4];
       for (int64_t r = 0; r < columns; ++r) row[r] = rounded(src + (i + r) * stride + first, now, room[r]);
       BF16* const to = dst + first * panel + 2 * i;
@@ -103,10 +112,14 @@ void PackZipped(BF16* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t str
     BF16* const to = dst + p * panel;
     int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
-    const W4 d;
-    for (; i + 4 <= count; i += 4) {
-      const auto above = has_next ? hn::ShiftLeft<16>(values4(high + i)) : hn::Zero(d);
-      hn::StoreU(hn::Or(values4(low + i), above), d, reinterpret_cast<uint32_t*>(to + 2 * i));
+    const auto zip_at = [&](auto d) HWY_ATTR { zip(d, to + 2 * i, low + i, has_next ? high + i : nullptr); };
+    constexpr int64_t lanes = static_cast<int64_t>(hn::MaxLanes(Words()));
+    for (; i + lanes <= count; i += lanes) zip_at(Words());
+    for (; i + 4 <= count; i += 4) zip_at(W4());
+    if (i < count && count >= 4) {  // the last four begin earlier
+      i = count - 4;
+      zip_at(W4());
+      continue;
     }
 #endif
     for (; i < count; ++i) {

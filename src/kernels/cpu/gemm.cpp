@@ -5,10 +5,13 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "kernels/cpu/bf16_block.h"
+#include "kernels/cpu/bf16_dot.h"
 #include "kernels/cpu/gemm_few.h"
 #include "kernels/cpu/gemm_onednn.h"
 #include "kernels/cpu/gemm_panels.h"
 #include "kernels/cpu/gemm_sgemm.h"
+#include "tensor/arena.h"
 
 namespace strata::cpu {
 namespace {
@@ -17,9 +20,12 @@ bool multiplies_bf16(const hardware::DeviceSpec& device) {
   return device.isa.avx512_bf16 || device.isa.amx;
 }
 
-GemmEngine resolve(GemmEngine engine, DType dtype, const hardware::DeviceSpec& device) {
+GemmEngine resolve(GemmEngine engine, GemmRole role, DType dtype, const hardware::DeviceSpec& device) {
   if (engine != GemmEngine::kAuto) return engine;
-  return dtype == DType::kBF16 && multiplies_bf16(device) ? GemmEngine::kOneDnn : GemmEngine::kPanels;
+  if (dtype != DType::kBF16 || !multiplies_bf16(device)) return GemmEngine::kPanels;
+  // The library turns round and repacks both operands of a weight gradient, whole, before it multiplies.
+  return role == GemmRole::kWeightGrad && detail::multiplies_pairs_fast(device.isa) ? GemmEngine::kPairs
+                                                                                    : GemmEngine::kOneDnn;
 }
 
 void check(const GemmSpec& spec) {
@@ -38,9 +44,10 @@ void check(const GemmSpec& spec) {
                "[gemm] strides x={} y={} are below k={} n={}", spec.x_stride, spec.y_stride, spec.k, spec.n);
 }
 
-detail::PanelGemm panels_of(const GemmSpec& spec, const hardware::DeviceSpec& device) {
+detail::PanelGemm panels_of(const GemmSpec& spec, const hardware::DeviceSpec& device, bool pairs) {
   detail::PanelGemm gemm;
-  gemm.shape = detail::panel_shape_of(device.isa);
+  gemm.pairs = pairs;
+  gemm.shape = pairs ? detail::kPairPanels : detail::panel_shape_of(device.isa);
   gemm.out_dtype = spec.out_dtype;
   const bool round = spec.dtype == DType::kBF16;
   switch (spec.role) {
@@ -71,6 +78,9 @@ detail::PanelGemm panels_of(const GemmSpec& spec, const hardware::DeviceSpec& de
       gemm.accumulate = spec.accumulate;
       break;
   }
+  static_assert(detail::kPairPanels.nr == detail::kEncodedColumns);
+  if (pairs && spec.role != GemmRole::kWeightGrad)
+    gemm.b_panel_depth = align_up(gemm.depth, detail::kEncodedDepth);
   detail::plan_panels(gemm, std::max(1, device.threads));
   return gemm;
 }
@@ -125,7 +135,7 @@ class RowPacker final : public WeightPacker::Engine {
 }  // namespace
 
 std::string_view name_of(GemmKernel kernel) {
-  static constexpr std::string_view kNames[] = {"panels", "sgemm", "few rows", "few rows", "onednn"};
+  static constexpr std::string_view kNames[] = {"panels", "pairs", "sgemm", "few rows", "few rows", "onednn"};
   return kNames[static_cast<size_t>(kernel)];
 }
 
@@ -138,12 +148,17 @@ GemmPlan plan_gemm(const GemmSpec& wanted, const hardware::DeviceSpec& device, G
   plan.cost = gemm_cost(plan.spec);
   plan.threads = std::max(1, device.threads);
   const bool empty = wanted.m == 0 || wanted.n == 0 || wanted.k == 0;
+  const GemmEngine resolved = resolve(engine, wanted.role, wanted.dtype, device);
   if (wanted.weight_rows) {
     STRATA_CHECK(wanted.role == GemmRole::kForward && wanted.dtype == DType::kBF16,
                  "[gemm] only the forward product of bf16 reads a weight in rows");
     plan.scratch_bytes = detail::few_rows_scratch_bytes(wanted.m, wanted.k, wanted.dtype);
     plan.kernel = GemmKernel::kWeightRows;
-  } else if (!empty && resolve(engine, wanted.dtype, device) == GemmEngine::kOneDnn) {
+  } else if (!empty && resolved == GemmEngine::kPairs) {
+    plan.kernel = GemmKernel::kPairs;
+    plan.panels = panels_of(plan.spec, device, true);
+    plan.scratch_bytes = plan.panels.scratch_bytes;
+  } else if (!empty && resolved == GemmEngine::kOneDnn) {
     plan.scratch_bytes = detail::onednn_scratch_bytes(plan.spec, device);
     plan.kernel = GemmKernel::kOneDnn;
   } else if (engine == GemmEngine::kAuto && wanted.role == GemmRole::kForward &&
@@ -154,14 +169,15 @@ GemmPlan plan_gemm(const GemmSpec& wanted, const hardware::DeviceSpec& device, G
     plan.kernel = GemmKernel::kSgemm;
   } else {
     plan.kernel = GemmKernel::kPanels;
-    plan.panels = panels_of(plan.spec, device);
+    plan.panels = panels_of(plan.spec, device, false);
     plan.scratch_bytes = empty ? 0 : plan.panels.scratch_bytes;
   }
   return plan;
 }
 
 Gemm::Gemm(const GemmPlan& plan) : plan_(plan) {
-  if (plan.kernel == GemmKernel::kPanels) detail::check_panels(plan.panels);
+  if (plan.kernel == GemmKernel::kPanels || plan.kernel == GemmKernel::kPairs)
+    detail::check_panels(plan.panels);
   if (plan.kernel != GemmKernel::kOneDnn) return;
   library_ = std::make_unique<Library>(Library{detail::OneDnnGemm(plan.spec, plan.threads)});
   STRATA_CHECK(library_->product.scratch_bytes() <= plan.scratch_bytes,
@@ -180,6 +196,7 @@ std::string Gemm::engine() const {
 void Gemm::run(const GemmArgs& args) {
   switch (plan_.kernel) {
     case GemmKernel::kPanels:
+    case GemmKernel::kPairs:
       return detail::run_panels(plan_.panels, args.a, args.b, args.bias, args.c, args.scratch);
     case GemmKernel::kSgemm:
       return detail::run_sgemm(plan_.spec, args);
@@ -196,7 +213,7 @@ WeightEncoding plan_weight_encoding(GemmRole role, int64_t n, int64_t k, DType d
                                     const hardware::DeviceSpec& device, GemmEngine engine) {
   STRATA_CHECK(role != GemmRole::kWeightGrad, "[gemm] a weight gradient reads no weight");
   WeightEncoding encoding{.id = "plain", .role = role, .n = n, .k = k, .dtype = dtype};
-  if (resolve(engine, dtype, device) == GemmEngine::kOneDnn && n > 0 && k > 0)
+  if (resolve(engine, role, dtype, device) != GemmEngine::kPanels && n > 0 && k > 0)
     detail::plan_onednn_encoding(encoding);
   return encoding;
 }

@@ -44,10 +44,11 @@ struct GemmCost {
 };
 GemmCost gemm_cost(const GemmSpec& spec);
 
-// Which library computes. kAuto: oneDNN where the processor has bf16 dot products or tiles and the
-// activations are bf16; else the own packed-panel engine (gemm_panels.h), but for those fp32 products that
-// its sgemm does faster.
-enum class GemmEngine : uint8_t { kAuto, kPanels, kOneDnn };
+// What computes. kAuto: of bf16 activations, where the processor has bf16 dot products or tiles, oneDNN, but
+// for weight gradients without tiles, which the own engine takes with panels of pairs (gemm_panels.h); else
+// that engine with fp32 panels, but for those fp32 products that oneDNN's sgemm does faster. kPairs reads
+// weights as oneDNN has them.
+enum class GemmEngine : uint8_t { kAuto, kPanels, kPairs, kOneDnn };
 
 // How the engine wants a weight to lie in memory; the same for every m. plain: the fp32 master itself is the
 // operand. Else a buffer of `bytes` bytes, filled by pack_weight whenever the master has changed.
@@ -92,8 +93,8 @@ struct GemmArgs {
 };
 
 // What computes a planned GEMM.
-enum class GemmKernel : uint8_t { kPanels, kSgemm, kFewRows, kWeightRows, kOneDnn };
-std::string_view name_of(GemmKernel kernel);  // "panels", "sgemm", "few rows", "few rows", "onednn"
+enum class GemmKernel : uint8_t { kPanels, kPairs, kSgemm, kFewRows, kWeightRows, kOneDnn };
+std::string_view name_of(GemmKernel kernel);  // "panels", "pairs", "sgemm", "few rows", "few rows", "onednn"
 
 // A GEMM as it is to run on a device: data, made from sizes and a DeviceSpec alone, and never changed.
 struct GemmPlan {
@@ -102,7 +103,7 @@ struct GemmPlan {
   int64_t scratch_bytes = 0;
   int threads = 1;  // that it is to run on
   GemmKernel kernel = GemmKernel::kPanels;
-  detail::PanelGemm panels;  // kPanels
+  detail::PanelGemm panels;  // kPanels, kPairs
 };
 
 // Throws InternalError on a specification that makes no sense, WorldError when the library refuses. For

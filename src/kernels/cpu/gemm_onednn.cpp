@@ -42,8 +42,6 @@ auto translated(const char* what, Body body) {
   }
 }
 
-constexpr int64_t kPair = 2, kDepthBlock = 16 * kPair, kColumnBlock = 64;
-
 // A weight as its role's product reads it. In bf16 blocks of 16 pairs of depth by 64 columns, which is what
 // the library wants for every size wherever it has bf16 instructions; fp32 as the library likes it here.
 Desc encoded_weight(GemmRole role, int64_t n, int64_t k, DType dtype) {
@@ -86,7 +84,8 @@ void plan_onednn_encoding(WeightEncoding& encoding) {
     // Blocks in terms of W[n, k]: of a square weight the two roles differ.
     encoding.id =
         fmt::format("onednn:bf16:{}x{}:{}", encoding.n, encoding.k, forward ? "16k:64n:2k" : "16n:64k:2n");
-    encoding.bytes = align_up(depth, kDepthBlock) * align_up(columns, kColumnBlock) * size_of(DType::kBF16);
+    encoding.bytes =
+        align_up(depth, kEncodedDepth) * align_up(columns, kEncodedColumns) * size_of(DType::kBF16);
     return;
   }
   translated("a weight layout", [&] {

@@ -34,7 +34,9 @@ class OneDnnGemm {
 };
 
 // Completes an encoding whose role, sizes and dtype are set: 16 x 64 blocks of pairs, which its products read
-// on every processor with bf16 instructions.
+// on every processor with bf16 instructions, and which are the own panels of pairs too (bf16_block.h).
+inline constexpr int64_t kEncodedDepth = 32;
+inline constexpr int64_t kEncodedColumns = 64;
 void plan_onednn_encoding(WeightEncoding& encoding);
 
 class OneDnnPacker {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "kernels/cpu/bf16_block.h"
 #include "kernels/cpu/worker_tasks.h"
 #include "tensor/arena.h"
 
@@ -12,8 +13,10 @@ namespace {
 
 // A panel of b (depth_step x nr) fits the L1 cache; a task's rows of a (task_rows x
 // depth_block) with the part of c that it works on (task_rows x task_cols) fit the L2 cache, and depth_block
-// x col_block of b the last-level cache.
+// x col_block of b the last-level cache. Sizes are of fp32 values but for the panel of pairs: two of those
+// fill one.
 constexpr int64_t kPanelElements = 8192;
+constexpr int64_t kPairPanelValues = 12288;  // rows of a stay beside it in 32 KB
 constexpr int64_t kDepthBlock = 1024;
 constexpr int64_t kTaskRows = 96;
 constexpr int64_t kTaskCols = 256;
@@ -36,105 +39,166 @@ int64_t even_part(int64_t n, int64_t most, int64_t unit) {
   return align_up(divide_up(std::max<int64_t>(n, 1), parts), unit);
 }
 
-struct Run {
-  const PanelGemm& gemm;
-  OperandView a;
-  OperandView b;
-  const float* bias;
-  void* c;
-  float* b_packed;
-  float* a_packed;  // a part for each worker
-  PanelShape shape;
+// Panels of fp32 values, and of pairs of bf16: how they are packed and multiplied.
+struct FloatPanels {
+  using Value = float;
+  static int64_t values(int64_t depth, int64_t width) { return depth * width; }
+  static constexpr auto pack = pack_panels;
+  static constexpr auto multiply = multiply_block;
+  static void multiply_rows(const BlockOutput& out, const float* a, int64_t a_stride, const float* b,
+                            int64_t b_stride, int64_t rows, int64_t cols, int64_t depth, const float* next) {
+    multiply_block_rows(out, a, a_stride, b, b_stride, rows, cols, depth, next);
+  }
+};
+struct PairPanels {
+  using Value = BF16;
+  static int64_t values(int64_t depth, int64_t width) { return panel_values(depth, width); }
+  static constexpr auto pack = pack_pairs;
+  static constexpr auto multiply = multiply_pairs;
+  static void multiply_rows(const BlockOutput& out, const BF16* a, int64_t a_stride, const BF16* b,
+                            int64_t b_stride, int64_t rows, int64_t cols, int64_t depth, const BF16*) {
+    multiply_pairs_listed(out, nullptr, a, a_stride, nullptr, b, b_stride, rows, cols, depth);
+  }
 };
 
-// One block of the loop nest: columns [col, col + cols), depths [deep, deep + depth).
+// One block of the loop nest: columns [col, col + cols), depths [deep, deep + depth), and b's panels there.
+template <typename Panels>
 struct Block {
   int64_t col, cols;
   int64_t deep, depth;
+  const typename Panels::Value* b;
+  int64_t b_stride;  // from panel to panel
 };
 
-void pack_b(const Run& run, const Block& block) {
-  const int64_t width = 4 * run.shape.nr;
-  parallel_for(divide_up(block.cols, width), [&](int64_t task) {
-    const int64_t begin = task * width;
-    pack_panels(run.b_packed + begin * block.depth, run.shape.nr, run.b, block.col + begin,
-                std::min(width, block.cols - begin), block.deep, block.depth);
-  });
-}
+template <typename Panels>
+class Product {
+ public:
+  using Value = typename Panels::Value;
+  Product(const PanelGemm& gemm, const void* a, const void* b, const float* bias, void* c, void* scratch)
+      : gemm_(gemm), a_(gemm.a), b_(gemm.b), bias_(bias), c_(c), b_packed_(static_cast<Value*>(scratch)) {
+    a_.data = a;
+    b_.data = b;
+    a_packed_ = reinterpret_cast<Value*>(static_cast<std::byte*>(scratch) + gemm.a_offset);
+  }
 
-// Adds the products of rows x cols at (row, col of the block) into `to`, which is that tile's first element.
-void multiply_tile(const Run& run, const Block& block, const float* a_packed, int64_t row, int64_t rows,
-                   int64_t col, int64_t cols, float* to, int64_t to_stride, bool accumulate) {
-  const PanelGemm& gemm = run.gemm;
-  int64_t deep = 0;
-  do {  // once even without depth: the result is then zero, or the bias
-    const int64_t depth = std::min(gemm.depth_step, block.depth - deep);
-    const bool first = deep == 0 && !accumulate;
-    const BlockOutput out{to, to_stride, !first, first && run.bias ? run.bias + block.col + col : nullptr};
-    const float* const panels = run.b_packed + col * block.depth;
-    const float* const b = panels + deep * run.shape.nr;
-    const int64_t b_stride = block.depth * run.shape.nr;
-    // What the next step begins with, or the next columns.
-    const bool last = deep + depth >= block.depth;
-    const float* const next = !last                     ? b + depth * run.shape.nr
-                              : col + cols < block.cols ? panels + cols * block.depth
-                                                        : run.b_packed;
-    if (gemm.direct_a) {
-      const float* a = static_cast<const float*>(run.a.data) + row * run.a.stride + block.deep + deep;
-      multiply_block_rows(out, a, run.a.stride, b, b_stride, rows, cols, depth, next);
-    } else {
-      multiply_block(out, a_packed + deep * run.shape.mr, block.depth * run.shape.mr, b, b_stride, rows, cols,
-                     depth, next);
+  void run() const {
+    Block<Panels> block{};
+    for (block.col = 0; block.col < gemm_.cols; block.col += gemm_.col_block) {
+      block.cols = std::min(gemm_.col_block, gemm_.cols - block.col);
+      block.deep = 0;
+      do {
+        block.depth = std::min(gemm_.depth_block, gemm_.depth - block.deep);
+        find_b(block);
+        multiply(block);
+        block.deep += block.depth;
+      } while (block.deep < gemm_.depth);
     }
-    deep += depth;
-  } while (deep < block.depth);
-}
+  }
 
-// The task's rows of c, and its group of the block's columns.
-void multiply_rows(const Run& run, const Block& block, int64_t task, float* a_packed) {
-  const PanelGemm& gemm = run.gemm;
-  const int64_t groups = divide_up(block.cols, gemm.group_cols);
-  const int64_t row = task / groups * gemm.task_rows;
-  const int64_t rows = std::min(gemm.task_rows, gemm.rows - row);
-  const int64_t begin = task % groups * gemm.group_cols;
-  const int64_t end = std::min(begin + gemm.group_cols, block.cols);
-  if (!gemm.direct_a) pack_panels(a_packed, run.shape.mr, run.a, row, rows, block.deep, block.depth);
-  for (int64_t col = begin; col < end; col += gemm.task_cols) {
-    const int64_t cols = std::min(gemm.task_cols, end - col);
-    const int64_t at = row * gemm.out_stride + block.col + col;
-    if (gemm.out_dtype == DType::kF32) {
-      multiply_tile(run, block, a_packed, row, rows, col, cols, static_cast<float*>(run.c) + at,
-                    gemm.out_stride, gemm.accumulate || block.deep > 0);
-    } else {
-      alignas(kBufferAlignment) float tile[kTaskRows * kTaskCols];
-      multiply_tile(run, block, a_packed, row, rows, col, cols, tile, gemm.task_cols, false);
-      BF16* to = static_cast<BF16*>(run.c) + at;
-      for (int64_t r = 0; r < rows; ++r) {
-        convert(to + r * gemm.out_stride, DType::kBF16, tile + r * gemm.task_cols, DType::kF32, cols);
+ private:
+  // Packs b's part of the block, unless it lies in panels already.
+  void find_b(Block<Panels>& block) const {
+    const int64_t nr = gemm_.shape.nr;
+    if (gemm_.b_panel_depth > 0) {
+      block.b_stride = Panels::values(gemm_.b_panel_depth, nr);
+      block.b = static_cast<const Value*>(b_.data) + block.col / nr * block.b_stride + block.deep * nr;
+      return;
+    }
+    block.b = b_packed_;
+    block.b_stride = Panels::values(block.depth, nr);
+    constexpr int64_t kAtOnce = 4;
+    const int64_t width = kAtOnce * nr;
+    parallel_for(divide_up(block.cols, width), [&](int64_t task) {
+      const int64_t begin = task * width;
+      Panels::pack(b_packed_ + task * kAtOnce * block.b_stride, nr, b_, block.col + begin,
+                   std::min(width, block.cols - begin), block.deep, block.depth);
+    });
+  }
+
+  void multiply(const Block<Panels>& block) const {
+    const int64_t tasks = divide_up(gemm_.rows, gemm_.task_rows) * divide_up(block.cols, gemm_.group_cols);
+    for_each_task(tasks, gemm_.threads, [&](int64_t task, int64_t worker) {
+      multiply_rows(block, task, a_packed_ + worker * gemm_.a_values);
+    });
+  }
+
+  // The task's rows of c, and its group of the block's columns.
+  void multiply_rows(const Block<Panels>& block, int64_t task, Value* a_packed) const {
+    const int64_t groups = divide_up(block.cols, gemm_.group_cols);
+    const int64_t row = task / groups * gemm_.task_rows;
+    const int64_t rows = std::min(gemm_.task_rows, gemm_.rows - row);
+    const int64_t begin = task % groups * gemm_.group_cols;
+    const int64_t end = std::min(begin + gemm_.group_cols, block.cols);
+    if (!gemm_.direct_a) Panels::pack(a_packed, gemm_.shape.mr, a_, row, rows, block.deep, block.depth);
+    for (int64_t col = begin; col < end; col += gemm_.task_cols) {
+      const int64_t cols = std::min(gemm_.task_cols, end - col);
+      const int64_t at = row * gemm_.out_stride + block.col + col;
+      if (gemm_.out_dtype == DType::kF32) {
+        multiply_tile(block, a_packed, row, rows, col, cols, static_cast<float*>(c_) + at, gemm_.out_stride,
+                      gemm_.accumulate || block.deep > 0);
+      } else {
+        alignas(kBufferAlignment) float tile[kTaskRows * kTaskCols];
+        multiply_tile(block, a_packed, row, rows, col, cols, tile, gemm_.task_cols, false);
+        BF16* to = static_cast<BF16*>(c_) + at;
+        for (int64_t r = 0; r < rows; ++r) {
+          convert(to + r * gemm_.out_stride, DType::kBF16, tile + r * gemm_.task_cols, DType::kF32, cols);
+        }
       }
     }
   }
-}
 
-void multiply(const Run& run, const Block& block) {
-  const PanelGemm& gemm = run.gemm;
-  const int64_t tasks = divide_up(gemm.rows, gemm.task_rows) * divide_up(block.cols, gemm.group_cols);
-  for_each_task(tasks, gemm.threads, [&](int64_t task, int64_t worker) {
-    multiply_rows(run, block, task, run.a_packed + worker * gemm.a_elements);
-  });
-}
+  // Adds the products of rows x cols at (row, col of the block) into `to`, which is that tile's first
+  // element.
+  void multiply_tile(const Block<Panels>& block, const Value* a_packed, int64_t row, int64_t rows,
+                     int64_t col, int64_t cols, float* to, int64_t to_stride, bool accumulate) const {
+    const int64_t nr = gemm_.shape.nr, mr = gemm_.shape.mr;
+    const Value* const panels = block.b + col / nr * block.b_stride;
+    int64_t deep = 0;
+    do {  // once even without depth: the result is then zero, or the bias
+      const int64_t depth = std::min(gemm_.depth_step, block.depth - deep);
+      const bool first = deep == 0 && !accumulate;
+      const BlockOutput out{to, to_stride, !first, first && bias_ ? bias_ + block.col + col : nullptr};
+      const Value* const b = panels + deep * nr;
+      // What the next step begins with, or the next columns.
+      const bool last = deep + depth >= block.depth;
+      const Value* const next = !last                     ? b + depth * nr
+                                : col + cols < block.cols ? panels + divide_up(cols, nr) * block.b_stride
+                                                          : block.b;
+      if (gemm_.direct_a) {
+        const Value* a = static_cast<const Value*>(a_.data) + row * a_.stride + block.deep + deep;
+        Panels::multiply_rows(out, a, a_.stride, b, block.b_stride, rows, cols, depth, next);
+      } else {
+        Panels::multiply(out, a_packed + deep * mr, Panels::values(block.depth, mr), b, block.b_stride, rows,
+                         cols, depth, next);
+      }
+      deep += depth;
+    } while (deep < block.depth);
+  }
+
+  const PanelGemm& gemm_;
+  OperandView a_, b_;
+  const float* bias_;
+  void* c_;
+  Value* b_packed_;
+  Value* a_packed_;  // a part for each worker
+};
 
 }  // namespace
 
 void plan_panels(PanelGemm& gemm, int threads) {
   const PanelShape shape = gemm.shape;
   const bool f32 = gemm.out_dtype == DType::kF32;
+  const DType panels = gemm.pairs ? DType::kBF16 : DType::kF32;
+  const int64_t in_float = size_of(DType::kF32) / size_of(panels);
   gemm.threads = threads;
-  gemm.direct_a = gemm.a.dtype == DType::kF32 && !gemm.a.depth_major && gemm.cols <= kPackedCols;
-  gemm.depth_step = even_part(gemm.depth, kPanelElements / shape.nr, 8);
+  // Pairs are read where they lie only in whole ones.
+  gemm.direct_a =
+      gemm.a.dtype == panels && !gemm.a.depth_major && gemm.cols <= kPackedCols && gemm.depth % in_float == 0;
+  gemm.depth_step = even_part(gemm.depth, (gemm.pairs ? kPairPanelValues : kPanelElements) / shape.nr, 8);
   // A bf16 result is rounded once, so all of its depth must pass in one block.
-  gemm.depth_block = f32 ? even_part(gemm.depth, kDepthBlock, gemm.depth_step) : align_up(gemm.depth, 8);
-  const int64_t depth = std::max<int64_t>(gemm.depth_block, 1);
+  gemm.depth_block =
+      f32 ? even_part(gemm.depth, in_float * kDepthBlock, gemm.depth_step) : align_up(gemm.depth, 8);
+  const int64_t depth = std::max<int64_t>(gemm.depth_block / in_float, 1);
   gemm.col_block = even_part(gemm.cols, kPackedElements / depth, shape.nr);
   gemm.task_rows = even_part(gemm.rows, std::clamp(kTaskElements / depth, 2 * shape.mr, kTaskRows), shape.mr);
   const int64_t groups =
@@ -142,14 +206,15 @@ void plan_panels(PanelGemm& gemm, int threads) {
                divide_up(gemm.col_block, kTaskCols));
   gemm.group_cols = even_part(gemm.col_block, divide_up(gemm.col_block, groups), shape.nr);
   gemm.task_cols = even_part(gemm.group_cols, kTaskCols, shape.nr);
-  gemm.a_offset = align_up(gemm.col_block * gemm.depth_block * size_of(DType::kF32), kBufferAlignment);
-  constexpr int64_t kAligned = kBufferAlignment / size_of(DType::kF32);
-  gemm.a_elements = gemm.direct_a ? 0 : align_up(gemm.task_rows * gemm.depth_block, kAligned);
-  gemm.scratch_bytes = gemm.a_offset + threads * gemm.a_elements * size_of(DType::kF32);
+  const int64_t b_values = gemm.b_panel_depth > 0 ? 0 : gemm.col_block * gemm.depth_block;
+  gemm.a_offset = align_up(b_values * size_of(panels), kBufferAlignment);
+  gemm.a_values =
+      gemm.direct_a ? 0 : align_up(gemm.task_rows * gemm.depth_block, kBufferAlignment / size_of(panels));
+  gemm.scratch_bytes = gemm.a_offset + threads * gemm.a_values * size_of(panels);
 }
 
 void check_panels(const PanelGemm& gemm) {
-  const PanelShape own = panel_shape();
+  const PanelShape own = gemm.pairs ? kPairPanels : panel_shape();
   STRATA_CHECK(gemm.shape.mr == own.mr && gemm.shape.nr == own.nr,
                "[gemm] planned for panels of {} x {}, and the kernels of this processor have {} x {}",
                gemm.shape.mr, gemm.shape.nr, own.mr, own.nr);
@@ -159,28 +224,8 @@ void run_panels(const PanelGemm& gemm, const void* a, const void* b, const float
                 void* scratch) {
   if (gemm.rows == 0 || gemm.cols == 0) return;
   if (gemm.depth == 0 && gemm.accumulate) return;
-  auto* memory = static_cast<std::byte*>(scratch);
-  Run run{gemm,
-          gemm.a,
-          gemm.b,
-          bias,
-          c,
-          reinterpret_cast<float*>(memory),
-          reinterpret_cast<float*>(memory + gemm.a_offset),
-          gemm.shape};
-  run.a.data = a;
-  run.b.data = b;
-  Block block{};
-  for (block.col = 0; block.col < gemm.cols; block.col += gemm.col_block) {
-    block.cols = std::min(gemm.col_block, gemm.cols - block.col);
-    block.deep = 0;
-    do {
-      block.depth = std::min(gemm.depth_block, gemm.depth - block.deep);
-      pack_b(run, block);
-      multiply(run, block);
-      block.deep += block.depth;
-    } while (block.deep < gemm.depth);
-  }
+  if (gemm.pairs) return Product<PairPanels>(gemm, a, b, bias, c, scratch).run();
+  Product<FloatPanels>(gemm, a, b, bias, c, scratch).run();
 }
 
 }  // namespace strata::cpu::detail

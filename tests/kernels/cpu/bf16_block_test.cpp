@@ -106,8 +106,8 @@ std::vector<uint16_t> packed(int64_t panel, int64_t count, int64_t depth, const 
 }
 
 TEST(Bf16Block, PacksPairs) {
-  for (const int64_t panel : {12, 32}) {
-    for (const int64_t count : {1, 3, 12, 13, 32, 37, 64, 150}) {
+  for (const int64_t panel : {detail::kPairPanels.mr, detail::kPairPanels.nr}) {
+    for (const int64_t count : {1, 3, 6, 7, 11, 32, 37, 64, 150}) {
       for (const int64_t depth : {0, 1, 2, 7, 8, 17, 40, 513, 600}) {
         SCOPED_TRACE(::testing::Message() << "panel " << panel << " count " << count << " depth " << depth);
         const int64_t begin = 3, deep = 2;
@@ -155,18 +155,22 @@ TEST(Bf16Block, PacksPairs) {
 // A product with its own sum for every element, pair by pair.
 TEST(Bf16Block, MultipliesPairByPair) {
   const EmulatedBf16Pairs emulated;
-  for (const int64_t rows : {1, 11, 12, 25}) {
-    for (const int64_t cols : {1, 31, 32, 70}) {
+  constexpr int64_t mr = detail::kPairPanels.mr, nr = detail::kPairPanels.nr;
+  for (const int64_t rows : {1, 5, 6, 13}) {
+    for (const int64_t cols : {1, 63, 64, 130}) {
       for (const int64_t depth : {0, 2, 6, 64}) {
         const Matrix a(rows + 5, depth, 1), b(depth, cols, 2);
-        const int64_t values = detail::panel_values(depth, 32);
-        std::vector<BF16> panels(static_cast<size_t>((cols + 31) / 32 * values));
+        std::vector<float> bias;
+        for (int64_t j = 0; j < cols; ++j) bias.push_back(static_cast<float>(j % 7) - 2.5f);
+        const int64_t values = detail::panel_values(depth, nr);
+        std::vector<BF16> panels(static_cast<size_t>((cols + nr - 1) / nr * values));
         detail::pack_pairs(
-            panels.data(), 32,
+            panels.data(), nr,
             {.data = b.values.data(), .dtype = DType::kBF16, .stride = cols, .depth_major = true}, 0, cols, 0,
             depth);
-        std::vector<BF16> a_panels(static_cast<size_t>((rows + 11) / 12 * detail::panel_values(depth, 12)));
-        detail::pack_pairs(a_panels.data(), 12,
+        std::vector<BF16> a_panels(
+            static_cast<size_t>((rows + mr - 1) / mr * detail::panel_values(depth, mr)));
+        detail::pack_pairs(a_panels.data(), mr,
                            {.data = a.values.data(), .dtype = DType::kBF16, .stride = depth}, 0, rows, 0,
                            depth);
         std::vector<int32_t> a_rows, c_rows;
@@ -175,7 +179,7 @@ TEST(Bf16Block, MultipliesPairByPair) {
           c_rows.push_back(static_cast<int32_t>(rows - 1 - r));
         }
         for (const bool listed : {false, true}) {
-          for (const int mode : {0, 1, 2}) {  // sets, adds, continues
+          for (const int mode : {0, 1, 2, 3}) {  // sets, adds, continues, sets with a bias
             SCOPED_TRACE(::testing::Message() << rows << " x " << cols << " x " << depth << " listed "
                                               << listed << " mode " << mode);
             const int64_t stride = cols + 3;
@@ -191,20 +195,23 @@ TEST(Bf16Block, MultipliesPairByPair) {
                              right[2] = {b.at(p, j), b.at(p + 1, j)};
                   sum = dot_of(sum, left, right);
                 }
-                to = mode == 1 ? to + sum : sum;
+                to = mode == 1 ? to + sum : mode == 3 ? sum + bias[static_cast<size_t>(j)] : sum;
               }
             }
             for (const Products& product : products()) {
               std::vector<float> got = c;
-              const detail::BlockOutput out{
-                  .data = got.data(), .stride = stride, .accumulate = mode > 0, .continues = mode == 2};
+              const detail::BlockOutput out{.data = got.data(),
+                                            .stride = stride,
+                                            .accumulate = mode == 1 || mode == 2,
+                                            .bias = mode == 3 ? bias.data() : nullptr,
+                                            .continues = mode == 2};
               product.listed(out, listed ? c_rows.data() : nullptr, a.values.data(), depth,
                              listed ? a_rows.data() : nullptr, panels.data(), values, rows, cols, depth);
               EXPECT_EQ(got, wanted);
               if (listed) continue;
               got = c;
-              product.packed(out, a_panels.data(), detail::panel_values(depth, 12), panels.data(), values,
-                             rows, cols, depth);
+              product.packed(out, a_panels.data(), detail::panel_values(depth, mr), panels.data(), values,
+                             rows, cols, depth, panels.data());
               EXPECT_EQ(got, wanted);
             }
           }

@@ -273,27 +273,39 @@ INSTANTIATE_TEST_SUITE_P(Settings, GemmRoles,
                                          Setting{DType::kF32, DType::kF32, GemmEngine::kOneDnn},
                                          Setting{DType::kBF16, DType::kBF16, GemmEngine::kPanels},
                                          Setting{DType::kBF16, DType::kF32, GemmEngine::kPanels},
+                                         Setting{DType::kBF16, DType::kBF16, GemmEngine::kPairs},
+                                         Setting{DType::kBF16, DType::kF32, GemmEngine::kPairs},
                                          Setting{DType::kBF16, DType::kBF16, GemmEngine::kAuto}));
 
 // The operands of all three roles, and what the own engine makes of them.
 struct OwnProducts {
+  GemmEngine engine;
   Matrix x, w, dy;
 
-  OwnProducts(int64_t tokens, int64_t outputs, int64_t inputs)
-      : x(tokens, inputs, inputs, DType::kF32),
+  OwnProducts(int64_t tokens, int64_t outputs, int64_t inputs, GemmEngine own = GemmEngine::kPanels)
+      : engine(own),
+        x(tokens, inputs, inputs, dtype()),
         w(outputs, inputs, inputs, DType::kF32),
-        dy(tokens, outputs, outputs, DType::kF32) {
+        dy(tokens, outputs, outputs, dtype()) {
     x.fill(1);
     w.fill(2);
     dy.fill(3);
   }
+  DType dtype() const { return engine == GemmEngine::kPairs ? DType::kBF16 : DType::kF32; }
   std::vector<float> result(GemmRole role, const hardware::DeviceSpec& device) const {
     const GemmPlan plan =
-        plan_gemm({.role = role, .m = x.rows, .n = w.rows, .k = x.cols}, device, GemmEngine::kPanels);
-    Arena scratch(plan.scratch_bytes);
+        plan_gemm({.role = role, .m = x.rows, .n = w.rows, .k = x.cols, .dtype = dtype()}, device, engine);
+    Arena scratch(plan.scratch_bytes), weight;
+    if (role != GemmRole::kWeightGrad) {
+      const auto encoding = plan_weight_encoding(role, w.rows, w.cols, dtype(), device, engine);
+      weight = Arena(encoding.plain ? 0 : encoding.bytes);
+      WeightPacker(encoding).pack(weight.data(), reinterpret_cast<const float*>(w.memory.data()));
+    }
     std::vector<float> c(static_cast<size_t>(x.rows * std::max(x.cols, w.rows)), 0.0f);
     Gemm(plan).run({.a = role == GemmRole::kForward ? x.memory.data() : dy.memory.data(),
-                    .b = role == GemmRole::kWeightGrad ? x.memory.data() : w.memory.data(),
+                    .b = role == GemmRole::kWeightGrad ? x.memory.data()
+                         : weight.size() > 0           ? weight.data()
+                                                       : w.memory.data(),
                     .c = c.data(),
                     .scratch = scratch.data()});
     return c;
@@ -322,20 +334,42 @@ TEST(GemmTargets, EveryInstructionSetComputesTheSame) {
 
 // Also of a plan for another number of threads than run it.
 TEST(GemmThreads, AnyNumberGivesTheSameBits) {
-  const OwnProducts products(1500, 310, 290);
   const int before = compute_threads();
-  for (const GemmRole role : {GemmRole::kForward, GemmRole::kInputGrad, GemmRole::kWeightGrad}) {
-    std::vector<float> first;
-    for (const auto& [planned, run] : {std::pair{1, 1}, {2, 2}, {5, 5}, {2, 5}, {5, 2}}) {
-      hardware::DeviceSpec device = fixtures::host_device();
-      device.threads = planned;
-      set_compute_threads(run);
-      const std::vector<float> c = products.result(role, device);
-      set_compute_threads(before);
-      if (first.empty()) first = c;
-      EXPECT_EQ(std::memcmp(c.data(), first.data(), c.size() * sizeof(float)), 0)
-          << "planned for " << planned << " threads, run by " << run;
+  for (const GemmEngine engine : {GemmEngine::kPanels, GemmEngine::kPairs}) {
+    // The model of bf16's instruction takes its time.
+    const OwnProducts products(engine == GemmEngine::kPairs ? 500 : 1500, 310, 290, engine);
+    for (const GemmRole role : {GemmRole::kForward, GemmRole::kInputGrad, GemmRole::kWeightGrad}) {
+      std::vector<float> first;
+      for (const auto& [planned, run] : {std::pair{1, 1}, {2, 2}, {5, 5}, {2, 5}, {5, 2}}) {
+        hardware::DeviceSpec device = fixtures::host_device();
+        device.threads = planned;
+        set_compute_threads(run);
+        const std::vector<float> c = products.result(role, device);
+        set_compute_threads(before);
+        if (first.empty()) first = c;
+        EXPECT_EQ(std::memcmp(c.data(), first.data(), c.size() * sizeof(float)), 0)
+            << "planned for " << planned << " threads, run by " << run;
+      }
     }
+  }
+}
+
+// Weight gradients of bf16 are the own engine's where pairs are multiplied fast; everything else that reads
+// an encoded weight is the library's.
+TEST(GemmPlan, OfBf16IsTheEngineOfTheProcessor) {
+  const auto kernel_of = [](GemmRole role, const hardware::IsaFlags& isa) {
+    hardware::DeviceSpec device;
+    device.isa = isa;
+    return plan_gemm({.role = role, .m = 64, .n = 64, .k = 64, .dtype = DType::kBF16}, device).kernel;
+  };
+  const hardware::IsaFlags none{.avx2 = true, .avx512 = true},
+      pairs{.avx2 = true, .avx512 = true, .avx512_bf16 = true},
+      tiles{.avx2 = true, .avx512 = true, .avx512_bf16 = true, .amx = true};
+  for (const GemmRole role : {GemmRole::kForward, GemmRole::kInputGrad, GemmRole::kWeightGrad}) {
+    EXPECT_EQ(kernel_of(role, none), GemmKernel::kPanels);
+    EXPECT_EQ(kernel_of(role, pairs),
+              role == GemmRole::kWeightGrad ? GemmKernel::kPairs : GemmKernel::kOneDnn);
+    EXPECT_EQ(kernel_of(role, tiles), GemmKernel::kOneDnn);
   }
 }
 
