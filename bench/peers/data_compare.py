@@ -2,11 +2,15 @@
 """The data pipeline beside its peers, each row's two sides in the same run, as a table in Markdown.
 
     python bench/peers/data_compare.py BUILD FILE.jsonl... [--rows filters minhash ...] [--work FOLDER] [--scale 1] [--rounds 1]
+        [--before BUILD] [--pages FILE.warc...]
 
-BUILD is a build folder (bin/strata, bin/tokenizer_bench, bin/loader_bench are run). FILE.jsonl holds documents with "text",
+BUILD is a build folder (bin/strata, bin/tokenizer_bench, bin/loader_bench are run); --before another one, of an earlier commit:
+the rows filters, minhash, bpe and pages then run both in turns, and a line after each gives the median of the rounds' ratios,
+by the clock and by processor time, which others on the machine touch less. FILE.jsonl holds documents with "text",
 300 MB or more for the whole table: `strata data dedup CORPUS --stage exact_dedup -o texts` makes them of the corpus of
 tools/data-corpus.sh. The peers get samples that they finish in seconds: their speed does not grow with size. `--scale 0.1`
-gives all of them less; of several rounds the best of each side counts. Needs datatrove, spacy, xxhash, tokenizers, tiktoken, megatron-core, torch, datasets, pydivsufsort in
+gives all of them less; of several rounds the best of each side counts. Row pages reads the main text of web pages from --pages (crawl/*.warc of
+that corpus) beside datatrove's Trafilatura. Needs datatrove, spacy, trafilatura, xxhash, tokenizers, tiktoken, megatron-core, torch, datasets, pydivsufsort in
 the Python that runs it (bench/peers/setup.sh data).
 
 Times of Strata are of whole processes, from start to exit; those of the peers leave out their imports. Memory is the peak of
@@ -17,6 +21,7 @@ import json
 import os
 import pathlib
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -29,6 +34,8 @@ MB = 1_000_000
 class Bench:
     def __init__(self, options):
         self.build, self.work = options.build.resolve(), options.work.resolve()
+        self.before = options.before.resolve() if options.before else None
+        self.pages = [path.resolve() for path in options.pages]
         self.scale, self.rounds = options.scale, options.rounds
         self.files = [pathlib.Path(file).resolve() for file in options.files]
         self.work.mkdir(parents=True, exist_ok=True)
@@ -78,24 +85,41 @@ class Bench:
 
     def strata(self, *arguments):
         """Seconds and peak MB of a run."""
-        return min(self.strata_once(*arguments) for _ in range(self.rounds))
+        return min(self.run_once(self.build / "bin/strata", *arguments)[:2] for _ in range(self.rounds))
 
-    def strata_once(self, *arguments):
+    def in_turns(self, what, program, *arguments):
+        """The same where the build before may run too: its ratio is told after the row, by after_row()."""
+        runs = []
+        for _ in range(self.rounds):
+            now = self.run_once(self.build / "bin" / program, *arguments)
+            runs.append((now, self.run_once(self.before / "bin" / program, *arguments) if self.before else None))
+        if self.before:
+            wall, cpu = (statistics.median(before[i] / now[i] for now, before in runs) for i in (0, 2))
+            self.remark = (f"{what}: {wall:.2f} × the build before by the clock, {cpu:.2f} × by processor time "
+                           f"(best {min(now[0] for now, _ in runs):.2f} s and {min(before[0] for _, before in runs):.2f} s)")
+        return min(now for now, _ in runs)
+
+    def after_row(self):
+        if self.before:
+            print(self.remark, flush=True)
+
+    def run_once(self, program, *arguments):
+        """Seconds by the clock, peak MB, seconds of processor time."""
         shutil.rmtree(self.work / "ours", ignore_errors=True)
         start = time.perf_counter()
-        process = subprocess.Popen([self.build / "bin/strata", *map(str, arguments)], stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.PIPE)
+        process = subprocess.Popen([program, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         error = process.stderr.read()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = status
         if status != 0:
-            raise SystemExit(f"strata {arguments} failed:\n{error.decode()}")
-        return time.perf_counter() - start, usage.ru_maxrss / 1024
+            raise SystemExit(f"{program} {arguments} failed:\n{error.decode()}")
+        return time.perf_counter() - start, usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime
 
     def stages(self, inputs, kinds, workers=2, words="whitespace"):
         sets = [f'stage.{i}.words="{words}"' for i in range(len(kinds))]
         verb = ["data", "filter", *sorted(inputs.iterdir()), "-o", self.work / "ours", "--workers", workers]
-        return self.strata(*verb, *sum((["--stage", kind] for kind in kinds), []), *sum((["--set", s] for s in sets), []))
+        return self.in_turns(f'{" + ".join(kinds)}, words = "{words}"', "strata", *verb,
+                             *sum((["--stage", kind] for kind in kinds), []), *sum((["--set", s] for s in sets), []))
 
     def peer(self, name, *arguments):
         return min((self.peer_once(name, *arguments) for _ in range(self.rounds)), key=lambda result: result["seconds"])
@@ -133,9 +157,10 @@ def filters(bench):
     theirs = bench.peer("filters", small, bench.work / "peer")["seconds"]
     large, large_mb = bench.texts(240, "many")
     for words in ("whitespace", "spacy"):
-        ours, _ = bench.stages(large, PUBLISHED, words=words)
+        ours = bench.stages(large, PUBLISHED, words=words)[0]
         bench.speeds(f'Gopher + C4 + FineWeb filters, jsonl to jsonl, words = "{words}"', large_mb, ours, small_mb, theirs,
                      "2 threads; datatrove with spaCy's words, 2 processes")
+        bench.after_row()
 
 
 def minhash(bench):
@@ -143,9 +168,10 @@ def minhash(bench):
     theirs = bench.peer("minhash", small, bench.work / "peer")["seconds"]
     large, large_mb = bench.texts(240, "many")
     for words in ("whitespace", "spacy"):
-        ours, _ = bench.stages(large, ["minhash"], words=words)
+        ours = bench.stages(large, ["minhash"], words=words)[0]
         bench.speeds(f'MinHash deduplication, 14 × 8 hashes, 5-grams, jsonl to jsonl, words = "{words}"', large_mb, ours,
                      small_mb, theirs, "2 threads; datatrove's four stages, 2 processes")
+        bench.after_row()
 
 
 def bpe(bench):
@@ -156,6 +182,20 @@ def bpe(bench):
     assert a["merges"] == b["merges"] and a["vocab"] == b["vocab"], "the two trainers disagree"
     bench.row(f"BPE training, {os.path.getsize(text) / MB:.0f} MB, vocabulary 32000", f"{mine:.2f} s", f"{other:.2f} s",
               f"**{other / mine:.1f} ×**", "2 threads; HF tokenizers, the same merges")
+    if bench.before:
+        bench.in_turns("BPE training, whole process", "tokenizer_bench", "train", text, 32000, ours_path, 2)
+        bench.after_row()
+
+
+def pages(bench):
+    """Main text of web pages, WARC to jsonl, one thread; the peer reads the first pages of the first file."""
+    size = sum(os.path.getsize(path) for path in bench.pages) / MB
+    theirs = bench.peer("pages", bench.pages[0], bench.work / "peer", 400)
+    ours = bench.in_turns("pages", "strata", "data", "filter", *bench.pages, "-o", bench.work / "ours", "--workers", 1,
+                          "--stage", "exact_dedup")[0]
+    bench.speeds("main text of web pages, WARC to jsonl", size, ours, theirs["bytes"] / MB, theirs["seconds"],
+                 "1 thread, duplicates removed; datatrove's Trafilatura, 1 process")
+    bench.after_row()
 
 
 def encode(bench):
@@ -211,12 +251,12 @@ def growth(bench):
     for megabytes, name in ((15, "1 ×"), (60, "4 ×"), (240, "16 ×")):
         for workers in (1, 2):
             folder, size = bench.texts(megabytes, "many")
-            seconds, memory = bench.stages(folder, PUBLISHED + ["minhash"], workers=workers)
+            seconds, memory, _ = bench.stages(folder, PUBLISHED + ["minhash"], workers=workers)
             print(f"| {name}, {size:.0f} MB | {workers} | {size / seconds:.1f} MB/s ({seconds:.2f} s) | {memory:.0f} MB |",
                   flush=True)
 
 
-ROWS = {"filters": filters, "minhash": minhash, "encode": encode, "bpe": bpe, "preprocess": preprocess, "substring": substring,
+ROWS = {"filters": filters, "minhash": minhash, "pages": pages, "encode": encode, "bpe": bpe, "preprocess": preprocess, "substring": substring,
         "loader": loader, "growth": growth}
 
 
@@ -228,7 +268,11 @@ def main():
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("build/peers/data"))
     parser.add_argument("--scale", type=float, default=1)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--before", type=pathlib.Path)
+    parser.add_argument("--pages", nargs="+", type=pathlib.Path, default=[])
     options = parser.parse_args()
+    if "pages" in options.rows and not options.pages:
+        options.rows.remove("pages")
     bench = Bench(options)
     for name in options.rows:
         ROWS[name](bench)

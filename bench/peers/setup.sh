@@ -11,7 +11,7 @@ venv=build/peers/venv
 "$venv/bin/pip" install --quiet ${PEERS_PIP_ARGS:-} "torch==${PEERS_TORCH:-2.11.0}" numpy
 if [ "${1:-}" = data ]; then
   "$venv/bin/pip" install --quiet "datatrove[io]==0.10.1" spacy==3.8.18 orjson xxhash tokenizers==0.23.3 tiktoken==0.14.0 \
-    datasets pydivsufsort
+    datasets pydivsufsort trafilatura==2.3.1 lxml_html_clean fasteners faust-cchardet warcio
   "$venv/bin/pip" install --quiet --no-deps megatron-core==0.16.1
 fi
 if [ "${1:-}" = experts ]; then "$venv/bin/pip" install --quiet transformers==5.23.0; fi

@@ -25,9 +25,16 @@
 namespace strata::data {
 namespace {
 
-constexpr int kFormatVersion = 1;  // raised when the same inputs would give other bytes
-constexpr int64_t kBatchBytes = int64_t{8} << 20;
+constexpr int kFormatVersion = 1;               // raised when the same inputs would give other bytes
 constexpr size_t kPartBytes = size_t{1} << 18;  // of a long text
+constexpr int64_t kPartsOfThread = 4;
+
+// Text that is worked on at once: some parts for each thread, and little enough that a signal, which is
+// looked for in between, is answered in a fraction of a second on a slow machine too. No result depends on
+// it.
+int64_t turn_bytes() {
+  return compute_threads() * kPartsOfThread * static_cast<int64_t>(kPartBytes);
+}
 
 // What identifies the inputs, without their content and with it.
 struct InputState {
@@ -199,7 +206,7 @@ class Build {
     while (more) {
       batch.clear();
       int64_t bytes = 0;
-      while (bytes < kBatchBytes) {
+      while (bytes < turn_bytes_) {
         TextBlock block;
         more = reader.next(block);
         if (!more) break;
@@ -214,7 +221,7 @@ class Build {
   }
 
  private:
-  // In turns of about kBatchBytes, so that a long text neither holds all its ids in memory nor keeps silent.
+  // In turns of about turn_bytes_, so that a long text neither holds all its ids in memory nor keeps silent.
   void encode(const std::vector<TextBlock>& batch) {
     std::vector<Part> turn;
     int64_t bytes = 0;
@@ -231,7 +238,7 @@ class Build {
         turn.push_back({&block, begin, end});
         bytes += static_cast<int64_t>(end - begin);
         begin = end;
-        if (bytes >= kBatchBytes) flush();
+        if (bytes >= turn_bytes_) flush();
       } while (begin < block.bytes.size());
     }
     flush();
@@ -320,6 +327,7 @@ class Build {
   TokenWriter& writer_;
   FunctionRef<void(const TokenizeProgress&)> progress_;
   TokenizeProgress done_;
+  const int64_t turn_bytes_ = turn_bytes();
 };
 
 void check_options(const TextEncoder& encoder, const TokenizeOptions& options) {
