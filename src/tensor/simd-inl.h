@@ -49,9 +49,11 @@ HWY_INLINE Vector widen(hn::Vec<U16> bits) {
   return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(U32(), bits)));
 }
 
-// The bf16 nearest to each lane (ties to even; NaN stays NaN), in the lower half of the word.
-HWY_INLINE hn::Vec<U32> nearest_bf16(Vector v) {
-  const U32 du;
+// The bf16 nearest to each lane (ties to even; NaN stays NaN), in the lower half of the word. Of vectors of
+// any size.
+template <typename V>
+HWY_INLINE auto nearest_bf16(V v) {
+  const hn::RebindToUnsigned<hn::DFromV<V>> du;
   const auto word = hn::BitCast(du, v);
   const auto odd = hn::And(hn::ShiftRight<16>(word), hn::Set(du, 1));
   const auto rounded = hn::Add(hn::Add(word, hn::Set(du, 0x7fff)), odd);

@@ -32,13 +32,8 @@ HWY_INLINE hn::Vec<D> words_of(D d, const BF16* from) {
   return hn::PromoteTo(d, hn::LoadU(d16, &from->bits));
 }
 template <typename D>
-HWY_INLINE hn::Vec<D> words_of(D d, const float* from) {
-  const auto value = hn::LoadU(hn::Rebind<float, D>(), from);
-  const auto word = hn::BitCast(d, value);
-  const auto odd = hn::And(hn::ShiftRight<16>(word), hn::Set(d, 1u));
-  const auto rounded = hn::Add(hn::Add(word, hn::Set(d, 0x7fffu)), odd);
-  const auto quiet = hn::Or(word, hn::Set(d, 0x400000u));
-  return hn::ShiftRight<16>(hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(value)), quiet, rounded));
+HWY_INLINE hn::Vec<D> words_of(D, const float* from) {
+  return nearest_bf16(hn::LoadU(hn::Rebind<float, D>(), from));
 }
 
 // to[i] = the pair of low[i] and high[i], or of low[i] and zero.

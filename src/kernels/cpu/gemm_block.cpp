@@ -10,7 +10,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/gemm_block.cpp"
 #include <hwy/foreach_target.h>
 // foreach_target.h comes first
-#include <hwy/highway.h>
+#include "tensor/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::detail {
@@ -205,12 +205,7 @@ HWY_INLINE V4 Values4(const float* from) {
   const F4 d;
   const V4 value = hn::LoadU(d, from);
   if constexpr (!kRound) return value;
-  const hn::RebindToUnsigned<F4> du;
-  const auto bits = hn::BitCast(du, value);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
-  const V4 result = hn::BitCast(d, hn::And(rounded, hn::Set(du, 0xffff0000u)));
-  return hn::IfThenElse(hn::IsNaN(value), value, result);
+  return hn::BitCast(d, hn::ShiftLeft<16>(simd::HWY_NAMESPACE::nearest_bf16(value)));
 }
 template <bool kRound>
 HWY_INLINE V4 Values4(const BF16* from) {

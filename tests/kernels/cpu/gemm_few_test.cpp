@@ -6,6 +6,7 @@
 // simd_targets.h comes first
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -92,7 +93,7 @@ void expect_right_for_any_number_of_rows() {
       const GemmPlan plan = fixtures::plan_here({.m = m, .n = n, .k = k, .bias = true});
       ASSERT_EQ(plan.kernel, GemmKernel::kFewRows);
       Arena scratch(plan.scratch_bytes);
-      std::memset(scratch.data(), 0xff, static_cast<size_t>(plan.scratch_bytes));
+      std::fill_n(scratch.data(), plan.scratch_bytes, std::byte{0xff});
       std::vector<float> c(static_cast<size_t>(m * n), std::nanf(""));
       Gemm(plan).run(
           {.a = x.data(), .b = w.data(), .bias = bias.data(), .c = c.data(), .scratch = scratch.data()});
