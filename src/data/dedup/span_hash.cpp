@@ -51,25 +51,49 @@ HWY_INLINE M bit(V v, uint64_t of) {
   return hn::TestBit(v, hn::Set(D(), of));
 }
 
-// The spans of one vector: `at` where they begin, `size` at least 8.
+// Two vectors side by side: each hash is one long chain of products, and a product takes many cycles.
+struct Pair {
+  V v[2];
+};
+template <typename F>
+HWY_INLINE Pair each(const F& f) {
+  return {f(0), f(1)};
+}
+HWY_INLINE Pair rounds(const Pair& accumulator, const Pair& input) {
+  return each([&](int k) HWY_ATTR { return round(accumulator.v[k], input.v[k]); });
+}
+HWY_INLINE Pair all(uint64_t number) {
+  return each([&](int) HWY_ATTR { return hn::Set(D(), number); });
+}
+
+// The spans of two vectors: `at` where they begin, `size` at least 8.
 class Spans {
  public:
-  HWY_INLINE Spans(const uint8_t* text, size_t text_size, V at, V size)
+  HWY_INLINE Spans(const uint8_t* text, size_t text_size, const Pair& at, const Pair& size)
       : text_(text), last_(hn::Set(D(), text_size - 8)), at_(at), size_(size) {}
 
-  HWY_INLINE V hash() const {
+  HWY_INLINE Pair hash() const {
     const D d;
-    V hash = hn::Set(d, kPrime5);
-    const V blocks = hn::ShiftRight<5>(size_);
-    if (const M any = greater(blocks, 0); !hn::AllFalse(d, any)) {
-      hash = hn::IfThenElse(any, of_blocks(blocks), hash);
+    Pair hash = all(kPrime5);
+    const Pair blocks = each([&](int k) HWY_ATTR { return hn::ShiftRight<5>(size_.v[k]); });
+    if (!none_above(blocks, 0)) {
+      const Pair long_ones = of_blocks(blocks);
+      hash = each(
+          [&](int k) HWY_ATTR { return hn::IfThenElse(greater(blocks.v[k], 0), long_ones.v[k], hash.v[k]); });
     }
-    hash = hn::Add(hash, size_);
-    const V behind = hn::Add(at_, hn::And(size_, hn::Set(d, ~uint64_t{31})));
-    const V eights = hn::And(hn::ShiftRight<3>(size_), hn::Set(d, 3));
+    hash = each([&](int k) HWY_ATTR { return hn::Add(hash.v[k], size_.v[k]); });
+    const Pair behind = each(
+        [&](int k) HWY_ATTR { return hn::Add(at_.v[k], hn::And(size_.v[k], hn::Set(d, ~uint64_t{31}))); });
+    const Pair eights =
+        each([&](int k) HWY_ATTR { return hn::And(hn::ShiftRight<3>(size_.v[k]), hn::Set(d, 3)); });
+#pragma GCC unroll 3
     for (uint64_t i = 0; i < 3; ++i) {
-      const V mixed = hn::Xor(hash, round(hn::Zero(d), load(plus(behind, 8 * i))));
-      hash = hn::IfThenElse(greater(eights, i), plus(times(rotate<27>(mixed), kPrime1), kPrime4), hash);
+      const Pair input = each([&](int k) HWY_ATTR { return load(plus(behind.v[k], 8 * i)); });
+      hash = each([&](int k) HWY_ATTR {
+        const V mixed = hn::Xor(hash.v[k], round(hn::Zero(d), input.v[k]));
+        return hn::IfThenElse(greater(eights.v[k], i), plus(times(rotate<27>(mixed), kPrime1), kPrime4),
+                              hash.v[k]);
+      });
     }
     return final_bits(of_rest(hash));
   }
@@ -78,61 +102,79 @@ class Spans {
   HWY_INLINE static M greater(V v, uint64_t than) {
     return hn::RebindMask(D(), hn::Gt(hn::BitCast(DS(), v), hn::Set(DS(), static_cast<int64_t>(than))));
   }
+  HWY_INLINE static bool none_above(const Pair& of, uint64_t than) {
+    return hn::AllFalse(D(), hn::Or(greater(of.v[0], than), greater(of.v[1], than)));
+  }
   // Lanes that are not used may lie anywhere.
   HWY_INLINE V load(V offset) const {
     return hn::GatherOffset(D(), reinterpret_cast<const uint64_t*>(text_),
                             hn::BitCast(DS(), hn::Min(offset, last_)));
   }
 
-  HWY_INLINE V of_blocks(V blocks) const {
-    const D d;
-    V lane[4] = {hn::Set(d, kPrime1 + kPrime2), hn::Set(d, kPrime2), hn::Zero(d),
-                 hn::Set(d, uint64_t{0} - kPrime1)};
-    V at = at_;
-    for (uint64_t block = 0;; ++block) {
-      const M used = greater(blocks, block);
-      if (hn::AllFalse(d, used)) break;
-      for (V& one : lane) {
-        one = hn::IfThenElse(used, round(one, load(at)), one);
-        at = plus(at, 8);
+  HWY_INLINE Pair of_blocks(const Pair& blocks) const {
+    Pair lane[4] = {all(kPrime1 + kPrime2), all(kPrime2), all(0), all(uint64_t{0} - kPrime1)};
+    Pair at = at_;
+    for (uint64_t block = 0; !none_above(blocks, block); ++block) {
+#pragma GCC unroll 4
+      for (Pair& one : lane) {  // in registers
+        const Pair next = rounds(one, each([&](int k) HWY_ATTR { return load(at.v[k]); }));
+        one = each([&](int k)
+                       HWY_ATTR { return hn::IfThenElse(greater(blocks.v[k], block), next.v[k], one.v[k]); });
+        at = each([&](int k) HWY_ATTR { return plus(at.v[k], 8); });
       }
     }
-    V hash = hn::Add(hn::Add(rotate<1>(lane[0]), rotate<7>(lane[1])),
-                     hn::Add(rotate<12>(lane[2]), rotate<18>(lane[3])));
-    for (const V& one : lane) {
-      hash = plus(times(hn::Xor(hash, round(hn::Zero(d), one)), kPrime1), kPrime4);
+    Pair hash = each([&](int k) HWY_ATTR {
+      return hn::Add(hn::Add(rotate<1>(lane[0].v[k]), rotate<7>(lane[1].v[k])),
+                     hn::Add(rotate<12>(lane[2].v[k]), rotate<18>(lane[3].v[k])));
+    });
+#pragma GCC unroll 4
+    for (const Pair& one : lane) {
+      const Pair mixed = rounds(all(0), one);
+      hash =
+          each([&](int k) HWY_ATTR { return plus(times(hn::Xor(hash.v[k], mixed.v[k]), kPrime1), kPrime4); });
     }
     return hash;
   }
 
   // The last up to seven bytes: four, and one after another.
-  HWY_INLINE V of_rest(V hash) const {
+  HWY_INLINE Pair of_rest(Pair hash) const {
     const D d;
-    const V number = hn::And(size_, hn::Set(d, 7));
-    // The last eight bytes less those that were taken.
-    const V taken = hn::ShiftLeft<3>(hn::And(hn::Sub(hn::Set(d, 8), number), hn::Set(d, 7)));
-    V rest = hn::Shr(load(hn::Sub(hn::Add(at_, size_), hn::Set(d, 8))), taken);
-    const M four = bit(size_, 4);
-    const V mixed = hn::Xor(hash, times(hn::And(rest, hn::Set(d, 0xFFFFFFFFu)), kPrime1));
-    hash = hn::IfThenElse(four, plus(times(rotate<23>(mixed), kPrime2), kPrime3), hash);
-    rest = hn::IfThenElse(four, hn::ShiftRight<32>(rest), rest);
-    const V ones = hn::And(size_, hn::Set(d, 3));
+    Pair rest = each([&](int k) HWY_ATTR {
+      const V number = hn::And(size_.v[k], hn::Set(d, 7));
+      // The last eight bytes less those that were taken.
+      const V taken = hn::ShiftLeft<3>(hn::And(hn::Sub(hn::Set(d, 8), number), hn::Set(d, 7)));
+      return hn::Shr(load(hn::Sub(hn::Add(at_.v[k], size_.v[k]), hn::Set(d, 8))), taken);
+    });
+    hash = each([&](int k) HWY_ATTR {
+      const V mixed = hn::Xor(hash.v[k], times(hn::And(rest.v[k], hn::Set(d, 0xFFFFFFFFu)), kPrime1));
+      return hn::IfThenElse(bit(size_.v[k], 4), plus(times(rotate<23>(mixed), kPrime2), kPrime3), hash.v[k]);
+    });
+    rest = each([&](int k) HWY_ATTR {
+      return hn::IfThenElse(bit(size_.v[k], 4), hn::ShiftRight<32>(rest.v[k]), rest.v[k]);
+    });
+#pragma GCC unroll 3
     for (uint64_t i = 0; i < 3; ++i) {
-      const V one = hn::Xor(hash, times(hn::And(rest, hn::Set(d, 0xFF)), kPrime5));
-      hash = hn::IfThenElse(greater(ones, i), times(rotate<11>(one), kPrime1), hash);
-      rest = hn::ShiftRight<8>(rest);
+      hash = each([&](int k) HWY_ATTR {
+        const V one = hn::Xor(hash.v[k], times(hn::And(rest.v[k], hn::Set(d, 0xFF)), kPrime5));
+        const M used = greater(hn::And(size_.v[k], hn::Set(d, 3)), i);
+        return hn::IfThenElse(used, times(rotate<11>(one), kPrime1), hash.v[k]);
+      });
+      rest = each([&](int k) HWY_ATTR { return hn::ShiftRight<8>(rest.v[k]); });
     }
     return hash;
   }
 
-  HWY_INLINE static V final_bits(V hash) {
-    hash = times(hn::Xor(hash, hn::ShiftRight<33>(hash)), kPrime2);
-    hash = times(hn::Xor(hash, hn::ShiftRight<29>(hash)), kPrime3);
-    return hn::Xor(hash, hn::ShiftRight<32>(hash));
+  HWY_INLINE static Pair final_bits(Pair hash) {
+    hash = each([&](int k)
+                    HWY_ATTR { return times(hn::Xor(hash.v[k], hn::ShiftRight<33>(hash.v[k])), kPrime2); });
+    hash = each([&](int k)
+                    HWY_ATTR { return times(hn::Xor(hash.v[k], hn::ShiftRight<29>(hash.v[k])), kPrime3); });
+    return each([&](int k) HWY_ATTR { return hn::Xor(hash.v[k], hn::ShiftRight<32>(hash.v[k])); });
   }
 
   const uint8_t* text_;
-  V last_, at_, size_;
+  V last_;
+  Pair at_, size_;
 };
 
 size_t HashSpans(const uint8_t* text, size_t text_size, const uint32_t* begins, size_t words, size_t count,
@@ -143,12 +185,16 @@ size_t HashSpans(const uint8_t* text, size_t text_size, const uint32_t* begins, 
   // Words have a byte and a space: so many have eight bytes together.
   constexpr size_t kEnoughWords = 5;
   if (words < kEnoughWords) return 0;
+  const auto begin_of = [&](size_t i) HWY_ATTR { return hn::PromoteTo(d, hn::LoadU(narrow, begins + i)); };
   size_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    const V at = hn::PromoteTo(d, hn::LoadU(narrow, begins + i));
-    const V next = hn::PromoteTo(d, hn::LoadU(narrow, begins + i + words));
-    const V size = hn::Sub(hn::Sub(next, at), hn::Set(d, 1));
-    hn::StoreU(Spans(text, text_size, at, size).hash(), d, out + i);
+  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    const auto from = [&](int k) { return i + static_cast<size_t>(k) * lanes; };
+    const Pair at = each([&](int k) HWY_ATTR { return begin_of(from(k)); });
+    const Pair size = each(
+        [&](int k) HWY_ATTR { return hn::Sub(hn::Sub(begin_of(from(k) + words), at.v[k]), hn::Set(d, 1)); });
+    const Pair hash = Spans(text, text_size, at, size).hash();
+    hn::StoreU(hash.v[0], d, out + i);
+    hn::StoreU(hash.v[1], d, out + i + lanes);
   }
   return i;
 }
