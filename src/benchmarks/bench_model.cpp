@@ -66,7 +66,8 @@ BenchModel::BenchModel(const BenchCase& bench, int threads) : case_(bench) {
   auto set = program::compile({{.kind = program::Kind::kTrain,
                                 .sequences = bench.sequences,
                                 .sequence_length = bench.row.tokens,
-                                .encoder_length = bench.row.encoder_length}},
+                                .encoder_length = bench.row.encoder_length,
+                                .target_share = bench.row.target_share}},
                               options);
   const double compiled = monotonic_seconds();
   compile_seconds_ = compiled - begin;
@@ -78,7 +79,7 @@ BenchModel::BenchModel(const BenchCase& bench, int threads) : case_(bench) {
   reset();
 }
 
-// Whole sequences of one document each; of masked tokens every seventh is told, about as many as in a run.
+// Whole sequences of one document each, with as many targets as a run has.
 void BenchModel::fill_batch() {
   const auto fill = [&](const char* name, int64_t places, auto value_of) {
     std::vector<int32_t> values(static_cast<size_t>(case_.sequences * places));
@@ -88,10 +89,13 @@ void BenchModel::fill_batch() {
   };
   // A multiplicative walk over the vocabulary: every token about as often.
   const auto token = [&](int64_t i) { return i * 7919 % case_.model.vocab_size; };
-  const bool masked = case_.model.architecture == models::Architecture::kEncoder;
+  const auto targets_before = [&](int64_t i) {
+    return std::floor(static_cast<double>(i) * case_.row.target_share);
+  };
   const auto zero = [](int64_t) { return 0; };
   fill("tokens", case_.row.tokens, token);
-  fill("targets", case_.row.tokens, [&](int64_t i) { return masked && i % 7 != 0 ? -1 : token(i + 13); });
+  fill("targets", case_.row.tokens,
+       [&](int64_t i) { return targets_before(i + 1) > targets_before(i) ? token(i + 13) : -1; });
   fill("positions", case_.row.tokens, [&](int64_t i) { return i % case_.row.tokens; });
   fill("kv_begin", case_.row.tokens, zero);
   fill("encoder_tokens", case_.row.encoder_length, token);
@@ -100,7 +104,8 @@ void BenchModel::fill_batch() {
 }
 
 double BenchModel::flops() const {
-  return models::training_flops_per_token(case_.model, case_.sequence_length, case_.row.tokens) *
+  return models::training_flops_per_token(case_.model, case_.sequence_length, case_.row.tokens,
+                                          case_.row.target_share) *
          static_cast<double>(tokens());
 }
 

@@ -129,9 +129,10 @@ Expectation expect(const config::RunConfig& config, const models::ModelConfig& m
       static_cast<double>(config.training.global_batch_size * config.training.sequence_length);
   Expectation out{};
   out.step_seconds = seconds;
-  out.flops = models::training_flops_per_token(model, config.training.sequence_length,
-                                               config::row_shape(config, model).tokens) *
-              tokens;
+  const data::RowShape row = config::row_shape(config, model);
+  out.flops =
+      models::training_flops_per_token(model, config.training.sequence_length, row.tokens, row.target_share) *
+      tokens;
   out.tokens_per_s = seconds > 0 ? tokens / seconds : 0;
   out.flops_per_s = seconds > 0 ? out.flops / seconds : 0;
   const double peak =
@@ -282,8 +283,9 @@ double expected_step(const config::ResolvedRun& run, const Programs& set,
   parallel::Costs costs;
   for (const Programs& stage : compile_stages(run, set)) add_expected_costs(*stage, device, costs);
   double seconds = parallel::simulate(set->options.pipeline->schedule, costs).makespan * 1e-3;
-  for (const program::Segment segment : {program::Segment::kUpdate, program::Segment::kEncode}) {
-    for (const program::Expected& one : program::predict(program, segment, false, device))
+  for (const program::Action& action : program.script) {
+    if (program::is_of_micro_batch(action.segment)) continue;
+    for (const program::Expected& one : program::predict(program, action.segment, action.accumulates, device))
       seconds += one.seconds;
   }
   return seconds;

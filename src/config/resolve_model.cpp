@@ -406,12 +406,14 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
                                             .sequence_length = tokens,
                                             .encoder_length = shape.encoder_length,
                                             .document_mask = documents,
-                                            .micro_batches = micro_batches_of_part(config)},
+                                            .micro_batches = micro_batches_of_part(config),
+                                            .target_share = shape.target_share},
                                            {.kind = program::Kind::kEvaluate,
                                             .sequences = micro_batch,
                                             .sequence_length = tokens,
                                             .encoder_length = shape.encoder_length,
-                                            .document_mask = documents}};
+                                            .document_mask = documents,
+                                            .target_share = shape.target_share}};
     const bool generates = model.architecture == models::Architecture::kDecoder &&
                            config.parallel.pipeline <= 1 && reads_token_by_token(model);
     if (generates || writes_samples(config, model)) {

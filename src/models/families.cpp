@@ -437,7 +437,8 @@ double keys_seen(const ModelConfig& config, int64_t layers, int64_t length, bool
 
 }  // namespace
 
-double training_flops_per_token(const ModelConfig& config, int64_t sequence_length, int64_t target_length) {
+double training_flops_per_token(const ModelConfig& config, int64_t sequence_length, int64_t target_length,
+                                double target_share) {
   // Forward: two operations for each element of a matrix, and two products with as many multiply-adds a token
   // as it sees keys. Backward twice that.
   double of_source = 0, of_target = 0;  // matrices that an encoder's, a decoder's token passes
@@ -445,7 +446,7 @@ double training_flops_per_token(const ModelConfig& config, int64_t sequence_leng
     if (!is_matrix(parameter.role) || (is_table(parameter.role) && !is_head)) return;
     const bool source = parameter.of_encoder || parameter.role == graph::ParameterRole::kCrossKeyValue;
     // Layers that predict further tokens read the same head.
-    const auto times = is_head ? static_cast<double>(1 + config.predict_layers) : 1.0;
+    const auto times = is_head ? target_share * static_cast<double>(1 + config.predict_layers) : 1.0;
     (source ? of_source : of_target) += times * elements_for_a_token(config, parameter.role, value.shape);
   });
   const double of_keys = 6 * static_cast<double>(config.q_width() + config.value_width());

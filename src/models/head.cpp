@@ -40,10 +40,12 @@ ValueId terms_of_step(graph::Graph& graph, std::string name) {
 
 }  // namespace
 
-Losses add_losses(layers::Context& context, const Hidden& hidden, bool per_token, LossForm form) {
+Losses add_losses(layers::Context& context, const Hidden& hidden, bool per_token, LossForm form,
+                  double target_share) {
   graph::Graph& graph = context.graph;
   ops::LossOptions options{.per_token = per_token, .softcap = hidden.softcap, .bias = hidden.bias};
   options.vocab_start = ops::vocab_start(graph, hidden.head, "tensor");
+  options.target_share = target_share;
   options.one_gradient = options.vocab_start != graph::kNone && form == LossForm::kFused;
   const auto build = form == LossForm::kSplit ? ops::split_cross_entropy : ops::linear_cross_entropy;
   const auto loss_of = [&](ValueId values, ValueId targets) {

@@ -43,8 +43,11 @@ double logits_bytes(const NodeView& view) {
   return 8.0 * static_cast<double>(view.in(0).shape[0]) * static_cast<double>(view.in(1).shape[0]);
 }
 
-Cost cost(const NodeView& view) {
-  return {logits_flops(view), graph::streamed_bytes(view) + logits_bytes(view)};
+// Of so many products of the head's size. Tokens without a target are left out.
+template <typename Attrs, int products>
+Cost cost_of_products(const NodeView& view) {
+  const double share = view.attrs<Attrs>().target_share;
+  return {products * share * logits_flops(view), graph::streamed_bytes(view) + share * logits_bytes(view)};
 }
 
 std::vector<PlacementOption> placements(const NodeView&, int) {
@@ -85,10 +88,6 @@ std::vector<ValueSpec> infer_train(const NodeView& view) {
           {"dx", x.dtype, x.shape},
           {"dw", DType::kF32, weight.shape},
           {"dbias", DType::kF32, {weight.shape[0]}, {}, !view.has(LinearCrossEntropyTrain::kBias)}};
-}
-
-Cost cost_train(const NodeView& view) {
-  return {3 * logits_flops(view), graph::streamed_bytes(view) + logits_bytes(view)};
 }
 
 std::vector<PlacementOption> placements_train(const NodeView&, int) {
@@ -177,11 +176,6 @@ std::vector<ValueSpec> infer_grad_input(const NodeView& view) {
   return {{"dx", x.dtype, x.shape}};
 }
 
-// The logits once more, and the product of their gradient.
-Cost cost_of_gradient(const NodeView& view) {
-  return {2 * logits_flops(view), graph::streamed_bytes(view) + logits_bytes(view)};
-}
-
 std::vector<PlacementOption> placements_grad_input(const NodeView& view, int) {
   std::vector<PlacementOption> options{{{kS0, kR, kR, kS0, kS1, kS1, kR, kR}, {kS0}}};
   if (view.has(CrossEntropyGradInput::kVocabStart))
@@ -212,10 +206,6 @@ std::vector<ValueSpec> infer_grad(const NodeView& view) {
   specs.push_back({"dw", DType::kF32, weight});
   specs.push_back({"dbias", DType::kF32, {weight[0]}, {}, !view.has(Op::kBias)});
   return specs;
-}
-
-Cost cost_grad(const NodeView& view) {
-  return {3 * logits_flops(view), graph::streamed_bytes(view) + logits_bytes(view)};
 }
 
 std::vector<PlacementOption> placements_grad(const NodeView& view, int) {
@@ -275,12 +265,24 @@ std::vector<PlacementOption> placements_loss_grad(const NodeView&, int) {
 
 }  // namespace
 
-const OpDef kLinearCrossEntropy{"linear_cross_entropy", "loss", infer, cost, placements, gradient};
-const OpDef kLinearCrossEntropyTrain{
-    "linear_cross_entropy_train", "loss", infer_train, cost_train, placements_train, nullptr, {{2, 0}}};
+const OpDef kLinearCrossEntropy{"linear_cross_entropy",
+                                "loss",
+                                infer,
+                                cost_of_products<LinearCrossEntropyAttrs, 1>,
+                                placements,
+                                gradient};
+const OpDef kLinearCrossEntropyTrain{"linear_cross_entropy_train",
+                                     "loss",
+                                     infer_train,
+                                     cost_of_products<LinearCrossEntropyAttrs, 3>,
+                                     placements_train,
+                                     nullptr,
+                                     {{2, 0}}};
 
-const OpDef kCrossEntropyStatistics{
-    "cross_entropy_statistics", "loss", infer_statistics, cost, placements_statistics, gradient_statistics};
+// Of the gradients each makes the logits once more.
+const OpDef kCrossEntropyStatistics{"cross_entropy_statistics", "loss",
+                                    infer_statistics,           cost_of_products<CrossEntropyAttrs, 1>,
+                                    placements_statistics,      gradient_statistics};
 const OpDef kCrossEntropyLoss{"cross_entropy_loss", "loss",       infer_loss, cost_loss,
                               placements_loss,      gradient_loss};
 const OpDef kCrossEntropyLossGrad{"cross_entropy_loss_grad", "loss", infer_loss_grad, cost_loss,
@@ -288,16 +290,16 @@ const OpDef kCrossEntropyLossGrad{"cross_entropy_loss_grad", "loss", infer_loss_
 const OpDef kCrossEntropyGradInput{"cross_entropy_grad_input",
                                    "loss",
                                    infer_grad_input,
-                                   cost_of_gradient,
+                                   cost_of_products<CrossEntropyAttrs, 2>,
                                    placements_grad_input,
                                    nullptr,
                                    {{CrossEntropyGradInput::kDx, CrossEntropyGradInput::kX}}};
-const OpDef kCrossEntropyGradWeight{"cross_entropy_grad_weight", "loss", infer_grad_weight, cost_of_gradient,
-                                    placements_grad_weight};
+const OpDef kCrossEntropyGradWeight{"cross_entropy_grad_weight", "loss", infer_grad_weight,
+                                    cost_of_products<CrossEntropyAttrs, 2>, placements_grad_weight};
 const OpDef kCrossEntropyGrad{"cross_entropy_grad",
                               "loss",
                               infer_grad,
-                              cost_grad,
+                              cost_of_products<CrossEntropyAttrs, 3>,
                               placements_grad,
                               nullptr,
                               {{CrossEntropyGrad::kDx, CrossEntropyGrad::kX}}};
@@ -331,7 +333,7 @@ Loss linear_cross_entropy(Graph& graph, ValueId x, ValueId weight, ValueId targe
   const Loss loss = loss_values(graph, graph.value(x).shape[0], options);
   graph.add_node_into(kLinearCrossEntropy, {x, weight, targets, options.bias},
                       {loss.sum, loss.count, loss.per_token, loss.greedy},
-                      LinearCrossEntropyAttrs{options.softcap});
+                      LinearCrossEntropyAttrs{options.softcap, options.target_share});
   return loss;
 }
 
@@ -340,7 +342,8 @@ ValueId cross_entropy_statistics(Graph& graph, ValueId x, ValueId weight, ValueI
   return graph.add_node(kCrossEntropyStatistics, {x, weight, targets, options.bias, options.vocab_start},
                         CrossEntropyAttrs{.softcap = options.softcap,
                                           .vocabulary = graph.value(weight).shape[0],
-                                          .one_gradient = options.one_gradient})[0];
+                                          .one_gradient = options.one_gradient,
+                                          .target_share = options.target_share})[0];
 }
 
 Loss loss_of_statistics(Graph& graph, ValueId statistics, ValueId targets, const LossOptions& options) {

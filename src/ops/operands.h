@@ -405,8 +405,12 @@ struct AddRowGrad {
 // --- loss.cpp
 struct LinearCrossEntropyAttrs {
   double softcap = 0;
+  double target_share = 1;  // of the tokens that have a target, on average; the others cost nothing
   bool operator==(const LinearCrossEntropyAttrs&) const = default;
-  void describe(graph::AttributeText& to) const { to("softcap", softcap); }
+  void describe(graph::AttributeText& to) const {
+    to("softcap", softcap);
+    if (target_share != 1) to("target_share", target_share);
+  }
 };
 struct LinearCrossEntropy {
   enum In : int { kX, kWeight, kTargets, kBias };
@@ -422,11 +426,13 @@ struct CrossEntropyAttrs {
   double softcap = 0;
   int64_t vocabulary = 0;     // rows of the whole vocabulary, which targets count
   bool one_gradient = false;  // one node gives the gradients of x and of the weight
+  double target_share = 1;    // as above
   bool operator==(const CrossEntropyAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
     to("softcap", softcap);
     to("vocabulary", vocabulary);
     if (one_gradient) to("one_gradient", one_gradient);
+    if (target_share != 1) to("target_share", target_share);
   }
 };
 struct CrossEntropyStatistics {

@@ -213,6 +213,7 @@ struct LossOptions {
   ValueId vocab_start = graph::kNone;
   // Of the split form: one node gives all gradients, from the logits made once more. Four products.
   bool one_gradient = false;
+  double target_share = 1;  // of the tokens that have a target, on average: the others cost nothing
 };
 struct Loss {
   ValueId sum;        // "loss_sum", f64[1]

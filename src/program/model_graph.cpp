@@ -226,7 +226,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
   const auto form = is_split ? models::LossForm::kSplit : models::LossForm::kFused;
   models::Losses losses;
   if (hidden.values != graph::kNone) {
-    losses = models::add_losses(context, hidden, request.per_token_loss, form);
+    losses = models::add_losses(context, hidden, request.per_token_loss, form, request.target_share);
   } else {
     losses = no_losses(graph);
   }

@@ -267,7 +267,8 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   Due save_due(config_.checkpoint.interval);
   double peak = -1;  // FLOP/s of the best GEMM; known after the first step, 0: not measured
   const double flops =
-      models::training_flops_per_token(model_, training.sequence_length, samples_->shape().tokens) *
+      models::training_flops_per_token(model_, training.sequence_length, samples_->shape().tokens,
+                                       samples_->shape().target_share) *
       static_cast<double>(step_tokens_);
   StepTracer tracer(executor_->set());
   executor_->reset_timings();

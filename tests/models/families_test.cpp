@@ -466,6 +466,14 @@ TEST(Families, WindowsCostWhatTheirKeysCost) {
   EXPECT_NEAR(with - without, 12 * keys * static_cast<double>(config.q_width() * config.layers), 1e-6);
 }
 
+// A masked model's head sees the tokens alone that are to be told.
+TEST(Families, TokensWithoutATargetDoNotPassTheHead) {
+  const ModelConfig config = read_config_json(golden("bert").dump(), "");
+  const double all = training_flops_per_token(config, 64, 64),
+               some = training_flops_per_token(config, 64, 64, 0.15);
+  EXPECT_NEAR(all - some, 0.85 * 6 * static_cast<double>(config.vocab_size * config.hidden_size), 1e-6);
+}
+
 // Keys and values of a head differ in size, and neither is what its latent takes.
 TEST(Families, LatentAttentionCostsItsProductsAndItsHeads) {
   const ModelConfig config = read_config_json(golden("deepseek-v3").dump(), "");

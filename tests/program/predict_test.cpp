@@ -157,6 +157,25 @@ TEST(Predict, AStepIsTheSumOfItsFamilies) {
   EXPECT_NEAR(total.flops, expected, 0.25 * expected);
 }
 
+// Masked models have a target for one token in seven; the loss computes no others.
+TEST(Predict, TokensWithoutATargetCostTheLossNothing) {
+  for (const Backward backward : {Backward::kCombined, Backward::kSplit}) {
+    const auto loss_flops = [&](double share) {
+      CompileOptions options = tiny_options("bert-base");
+      options.backward = backward;
+      Request request = tiny_request();
+      request.target_share = share;
+      const auto set = compile({request}, options);
+      for (const FamilyTotal& family : predict_step(set->programs[0], plain_device()).families) {
+        if (family.family == "loss") return family.flops;
+      }
+      return 0.0;
+    };
+    EXPECT_GT(loss_flops(1), 0);
+    EXPECT_NEAR(loss_flops(0.15), 0.15 * loss_flops(1), 1e-2 * loss_flops(1));
+  }
+}
+
 TEST(MeasureOps, GivesRatesOfEveryKind) {
   hardware::DeviceSpec device = plain_device();
   device.threads = compute_threads();

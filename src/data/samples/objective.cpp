@@ -64,7 +64,7 @@ SpanLengths span_lengths(int64_t source, double rate, double mean_span) {
 RowShape row_shape(const ObjectiveOptions& options, int64_t sequence_length) {
   switch (options.kind) {
     case Objective::kMasked:
-      return {sequence_length, 0, sequence_length, 0};
+      return {sequence_length, 0, sequence_length, 0, options.mask_rate};
     case Objective::kSpanCorruption: {
       const auto [window, target] = span_lengths(sequence_length, options.mask_rate, options.mean_span);
       return {window, 0, target, sequence_length};

@@ -32,10 +32,11 @@ struct ObjectiveOptions {
 
 // What a row takes of a corpus, and its places.
 struct RowShape {
-  int64_t window;          // tokens from the begin of a row to that of the next
-  int64_t look_ahead;      // tokens that it reads behind them
-  int64_t tokens;          // places of tokens and targets: of the decoder, where there is an encoder
-  int64_t encoder_length;  // places of an encoder; 0: there is none
+  int64_t window;           // tokens from the begin of a row to that of the next
+  int64_t look_ahead;       // tokens that it reads behind them
+  int64_t tokens;           // places of tokens and targets: of the decoder, where there is an encoder
+  int64_t encoder_length;   // places of an encoder; 0: there is none
+  double target_share = 1;  // of the places of targets: those that have one, on average
 };
 // `sequence_length`: of the encoder's row with span corruption, else of the tokens. ConfigError as
 // span_lengths.

@@ -151,6 +151,7 @@ TEST(Masked, AsTransformersChooses) {
         single_source(open_token_corpus({path.string()}),
                       {.sequence_length = 512, .seed = 8, .pack = Pack::kStream, .objective = options});
     std::map<std::string, double> counts;
+    EXPECT_EQ(source.shape().target_share, options.mask_rate);
     OwnedBatch batch(64, source.shape());
     BatchScratch scratch;
     for (int64_t first = 0; first < 4096; first += 64) {  // eight epochs
