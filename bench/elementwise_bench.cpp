@@ -205,12 +205,40 @@ void embedding_bwd(benchmark::State& state) {
   measure(state, element_bytes(state) + 8.0 * kElements,
           [&] { embedding_backward(shape, x.a.data(), x.b.data(), x.ids.data(), true); });
 }
-void adamw(benchmark::State& state) {
+AdamWArrays adamw_arrays() {
   Buffers& x = buffers();
-  std::vector<BF16> copy(kElements);
-  const UpdateScalars scalars{.lr = 1e-4f, .bias_correction1 = 0.5f, .bias_correction2 = 0.5f};
-  measure(state, 30.0 * kElements, [&] {
-    adamw_update(kElements, x.a.data(), x.b.data(), x.c.data(), x.d.data(), &scalars, 0.1f, 1, copy.data());
+  return {x.a.data(), x.b.data(), x.c.data(), x.d.data()};
+}
+const UpdateScalars& adamw_scalars() {
+  static const UpdateScalars scalars{.lr = 1e-4f, .bias_correction1 = 0.5f, .bias_correction2 = 0.5f};
+  return scalars;
+}
+void adamw(benchmark::State& state) {
+  measure(state, 28.0 * kElements,
+          [&] { adamw_update(kElements, adamw_arrays(), &adamw_scalars(), 0.1f, 1); });
+}
+// With what the products of bf16 read of it, in one pass (fused 1) or in passes of their own.
+void adamw_encodings(benchmark::State& state) {
+  hardware::DeviceSpec device;
+  device.isa.avx512_bf16 = true;
+  std::vector<EncodedCopy> copies;
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<std::byte*> places;
+  std::vector<WeightPacker> packers;
+  for (const GemmRole role : {GemmRole::kForward, GemmRole::kInputGrad}) {
+    copies.push_back(
+        {plan_weight_encoding(role, kRows, kDim, DType::kBF16, device), static_cast<int>(copies.size())});
+    places.push_back(memory.emplace_back(static_cast<size_t>(copies.back().encoding.bytes)).data());
+    packers.emplace_back(copies.back().encoding);
+  }
+  const bool fused = state.range(0) != 0;
+  measure(state, 32.0 * kElements, [&] {
+    if (fused) {
+      adamw_update_encoded(kRows, kDim, adamw_arrays(), &adamw_scalars(), 0.1f, 1, copies, places.data());
+      return;
+    }
+    adamw_update(kElements, adamw_arrays(), &adamw_scalars(), 0.1f, 1);
+    for (size_t i = 0; i < packers.size(); ++i) packers[i].pack(places[i], adamw_arrays().master);
   });
 }
 void lion(benchmark::State& state) {
@@ -264,6 +292,7 @@ STRATA_BOTH_TYPES(embedding_fwd);
 STRATA_BOTH_TYPES(embedding_bwd);
 BENCHMARK(cast_to_bf16)->UseManualTime();
 BENCHMARK(adamw)->UseManualTime();
+BENCHMARK(adamw_encodings)->ArgName("fused")->Arg(0)->Arg(1)->UseManualTime();
 BENCHMARK(lion)->UseManualTime();
 BENCHMARK(adamw8bit)->UseManualTime();
 BENCHMARK(adafactor)->UseManualTime();

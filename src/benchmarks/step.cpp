@@ -17,11 +17,13 @@ constexpr int64_t kChildSteps = 4;
 constexpr int kMaxSteps = 30;
 constexpr double kStepSeconds = 12;  // of steady steps, a case
 
-// Steady steps, each after one repetition of the GEMM.
+// Steady steps, each after one repetition of the GEMM and one of the triad.
 struct Steps {
-  std::vector<double> steps, gemms;
+  std::vector<double> steps, gemms, triads;
 };
 Steps steady_steps(BenchModel& model, const cpu::PeakGemm& gemm) {
+  constexpr int64_t kTriadBytes = int64_t{192} << 20;  // beyond any cache
+  const auto triad = cpu::triad_loop(kTriadBytes);
   Steps out;
   model.reset();
   double spent = 0;
@@ -29,6 +31,7 @@ Steps steady_steps(BenchModel& model, const cpu::PeakGemm& gemm) {
     const double begin = monotonic_seconds();
     gemm.run();
     out.gemms.push_back(monotonic_seconds() - begin);
+    out.triads.push_back(static_cast<double>(kTriadBytes) / triad());
     out.steps.push_back(model.step());
     spent += out.steps.back();
   }
@@ -43,6 +46,7 @@ void step_case(BenchContext& context, const BenchCase& bench, const cpu::PeakGem
   const Steps steps = steady_steps(model, gemm);
   const double step = median(steps.steps);
   const double peak = gemm.flops / median(steps.gemms);
+  const double triad = median(steps.triads);
   const double rate = model.flops() / step;
   const int64_t resident = train::resident_bytes() - before;
   const int64_t arena = model.executor().arena_bytes();
@@ -64,12 +68,18 @@ void step_case(BenchContext& context, const BenchCase& bench, const cpu::PeakGem
   context.print("  arena {}, resident {} more than before it\n", human_bytes(static_cast<double>(arena)),
                 human_bytes(static_cast<double>(resident)));
   const program::StepTotal measured = model.measured();
-  nlohmann::ordered_json families;
+  // The parts make up the whole: a family's share of the step times its rate's share of the peak.
+  context.print("    {:<16} {:>12} {:>8}  {:>16} {:>14}   of the whole\n", "", "", "share", "of the peak",
+                fmt::format("of {:.1f} GB/s", triad / 1e9));
+  nlohmann::ordered_json families, rates;
   for (const auto& family : measured.families) {
-    context.print("    {:<16} {:>9.2f} ms {:>6.1f} %  {:>8.1f} GFLOP/s {:>7.1f} GB/s\n", family.family,
-                  1e3 * family.seconds, 100 * family.seconds / step, family.flops / family.seconds / 1e9,
-                  family.bytes / family.seconds / 1e9);
+    const double flops = family.flops / family.seconds, bytes = family.bytes / family.seconds;
+    context.print(
+        "    {:<16} {:>9.2f} ms {:>6.1f} %  {:>8.1f} G {:>4.0f} % {:>7.1f} G {:>4.0f} % {:>5.1f} %\n",
+        family.family, 1e3 * family.seconds, 100 * family.seconds / step, flops / 1e9, 100 * flops / peak,
+        bytes / 1e9, 100 * bytes / triad, 100 * family.flops / step / peak);
     families[family.family] = family.seconds;
+    rates[family.family] = {{"of_peak", flops / peak}, {"of_triad", bytes / triad}};
   }
   context.result[bench.name()] = {
       {"step_seconds", step},
@@ -86,14 +96,16 @@ void step_case(BenchContext& context, const BenchCase& bench, const cpu::PeakGem
       {"fill_seconds", model.fill_seconds()},
       {"arena_bytes", arena},
       {"resident_bytes", resident},
-      {"family_seconds", families}};
+      {"family_seconds", families},
+      {"family_rates", rates},
+      {"triad_bytes_per_s", triad}};
 }
 
 }  // namespace
 
 std::vector<DType> fast_dtypes(int threads) {
   std::vector<DType> dtypes{DType::kF32};
-  if (hardware::bf16_is_fast(hardware::detect_cpu(threads))) dtypes.push_back(DType::kBF16);
+  if (hardware::bf16_is_fast(cpu::describe_device(threads))) dtypes.push_back(DType::kBF16);
   return dtypes;
 }
 

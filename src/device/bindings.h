@@ -61,6 +61,10 @@ struct Binding {
   BoundKernel (*bind)(const BindRequest&);
   std::vector<WantedEncoding> (*encodings)(const graph::NodeView&,
                                            const hardware::DeviceSpec&) = nullptr;  // nullptr: plain weights
+  // Of an update: whether its kernel can write this encoding of its parameter in the same pass. Those that it
+  // is given stand behind the op's outputs.
+  bool (*writes)(const graph::NodeView& update, const graph::Value& encoded,
+                 const hardware::DeviceSpec&) = nullptr;  // nullptr: none
 };
 
 // What a program is compiled for: a device as data, which need not be this machine, and its kernels.

@@ -52,7 +52,7 @@ namespace {
 class Encoder {
  public:
   Encoder(Graph& graph, std::span<const Binding> bindings, const hardware::DeviceSpec& device)
-      : graph_(graph), wishes_(bindings, device) {}
+      : graph_(graph), bindings_(bindings), device_(device), wishes_(bindings, device) {}
 
   void run() {
     std::vector<Node> old = std::move(graph_.nodes());
@@ -73,6 +73,7 @@ class Encoder {
     graph_.set_phase(Phase::kForward);
     graph_.set_layer(kNone);
     graph_.set_chunk(0);
+    give_to_updates();
   }
 
  private:
@@ -108,7 +109,30 @@ class Encoder {
     return slot->second;
   }
 
+  // Ranks that put a weight together encode it behind that: then all encodings are made there.
+  void give_to_updates() {
+    std::map<ValueId, Node*> updates;
+    for (Node& node : graph_.nodes()) {
+      if (node.phase == Phase::kEncode && node.op != &ops::kPackWeight) return;
+      if (node.phase != Phase::kUpdate || node.outputs.empty()) continue;
+      // Parameters whose rows have several rules stay as they are.
+      const auto [one, is_new] = updates.try_emplace(node.outputs.front(), &node);
+      if (!is_new) one->second = nullptr;
+    }
+    for (const auto& [from_and_layout, encoded] : encoded_) {
+      const auto found = updates.find(from_and_layout.first);
+      if (found == updates.end() || found->second == nullptr) continue;
+      Node& update = *found->second;
+      if (update.op->queue == graph::Queue::kCommunication) continue;
+      const Binding& binding = find_binding(bindings_, *update.op);
+      if (binding.writes != nullptr && binding.writes({graph_, update}, graph_.value(encoded), device_))
+        update.outputs.push_back(encoded);
+    }
+  }
+
   Graph& graph_;
+  std::span<const Binding> bindings_;
+  const hardware::DeviceSpec& device_;
   Wishes wishes_;
   std::map<std::pair<ValueId, std::string>, ValueId> encoded_;
   std::vector<Node> encoders_;  // behind all others, as they are made once

@@ -20,6 +20,7 @@ void visit_fields(Spec& spec, Visit visit) {
   visit("name", spec.name);
   visit("kind", spec.kind);
   visit("library", spec.library);
+  visit("library_bf16", spec.library_bf16);
   visit("cores", spec.cores);
   visit("threads", spec.threads);
   visit("l1_bytes", spec.l1_bytes);
@@ -46,8 +47,8 @@ void visit_isa(Isa& isa, Visit visit) {
 
 // Everything that the measured rates depend on.
 std::string identity(const DeviceSpec& spec) {
-  return fmt::format("{}|{}|{}|{}|{}|{}", spec.kind, spec.name, spec.isa.str(), spec.cores, spec.threads,
-                     spec.library);
+  return fmt::format("{}|{}|{}|{}|{}|{}|{}", spec.kind, spec.name, spec.isa.str(), spec.cores, spec.threads,
+                     spec.library, spec.library_bf16);
 }
 
 Path cache_folder() {

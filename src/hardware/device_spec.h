@@ -37,6 +37,9 @@ struct DeviceSpec {
   std::string kind = "cpu";
   std::string library;  // versions of the kernels that were measured; empty before
   IsaFlags isa;
+  // Whether the GEMM library multiplies bf16 with the instructions that `isa` has for it; else the own engine
+  // of pairs does.
+  bool library_bf16 = true;
   int cores = 0;    // processors that this process may use
   int threads = 0;  // compute threads that the rates below hold for
   int64_t l1_bytes = 0;

@@ -225,6 +225,10 @@ Cost update_cost(const NodeView& view, double flops, double parameter_passes, do
   for (int i = UpdateOperands::kFirstState; i < inputs - UpdateOperands::kBehindStates; ++i)
     cost.bytes += 2 * share * static_cast<double>(view.in(i).bytes());
   cost.bytes += static_cast<double>(view.in(inputs - 1).bytes());
+  for (const graph::ValueId output : view.node.outputs) {  // encodings that are written besides
+    const graph::Value& value = view.graph.value(output);
+    if (value.role == graph::Role::kEncoded) cost.bytes += static_cast<double>(value.bytes());
+  }
   return cost;
 }
 

@@ -48,6 +48,19 @@ std::vector<NodesOf> in_order_of_script(const Script& script, std::vector<NodesO
   return segments;
 }
 
+// What updates write of weights in the encodings of kernels.
+std::vector<bool> encoded_by_updates(const Graph& graph) {
+  std::vector<bool> written(static_cast<size_t>(graph.value_count()), false);
+  for (const Node& node : graph.nodes()) {
+    if (node.phase != graph::Phase::kUpdate) continue;
+    for (const ValueId output : node.outputs) {
+      if (output != kNone && graph.value(output).role == Role::kEncoded)
+        written[static_cast<size_t>(output)] = true;
+    }
+  }
+  return written;
+}
+
 // Binds the nodes of a segment twice: as its first action of a step overwrites accumulators, and as later
 // ones add to them. An accumulator that several segments write is overwritten by the first of them in the
 // script: `written` holds what the first actions of the segments before this one have written.
@@ -184,6 +197,15 @@ void bind_segments(Draft& draft, Binder& binder) {
     written = repeats ? of_micro_batch : nothing;
     bind_segment(draft, segment, has_later, binder, written);
     if (repeats) of_micro_batch = written;
+    if (segment.at.segment == Segment::kEncode && request.kind == Kind::kTrain) {
+      // Behind an update only what that did not write.
+      auto& [all, rest] = draft.bound[0][static_cast<size_t>(Segment::kEncode)];
+      const std::vector<bool> is_written = encoded_by_updates(program.graph);
+      std::copy_if(all.begin(), all.end(), std::back_inserter(rest), [&](const Bound& bound) {
+        return !is_written[static_cast<size_t>(
+            program.graph.nodes()[static_cast<size_t>(bound.node)].outputs.front())];
+      });
+    }
     for (const Bound& bound : draft.segment(segment.at))
       program.scratch_peak = std::max(program.scratch_peak, bound.kernel.scratch_bytes);
   }

@@ -15,7 +15,8 @@ Executor::Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device
     : set_(std::move(set)), device_(std::move(device)), ranks_(ranks) {
   const hardware::DeviceSpec& planned = set_->options.target.spec;
   const hardware::DeviceSpec& here = device_->spec();
-  STRATA_CHECK(planned.isa == here.isa && planned.threads == here.threads &&
+  STRATA_CHECK(planned.isa == here.isa && planned.library_bf16 == here.library_bf16 &&
+                   planned.threads == here.threads &&
                    set_->options.target.bindings.data() == device_->target().bindings.data(),
                "the programs were compiled for {} with {} threads and cannot run on {} with {}",
                planned.isa.str(), planned.threads, here.isa.str(), here.threads);

@@ -242,13 +242,17 @@ void emit(Draft& draft, const ProgramSet& set, int64_t workspace_offset) {
   for (const SegmentAt& at : all_segments(program.chunks())) {
     emit_list(draft, at, workspace_offset);
     emit_waits(draft, set, at);
-    // The list that accumulates has the same operands and waits.
+    // The list that accumulates has the same operands and waits; of kEncode it is a part of the other.
     const auto chunk = static_cast<size_t>(at.chunk), segment = static_cast<size_t>(at.segment);
     const auto& [first, later] = draft.bound[chunk][segment];
     auto& [instructions, later_instructions] = program.segments[chunk][segment];
-    if (!later.empty()) later_instructions = instructions;
+    auto same = instructions.begin();
+    for (const Bound& bound : later) {
+      same =
+          std::find_if(same, instructions.end(), [&](const Instruction& i) { return i.node == bound.node; });
+      set_kernel(later_instructions.emplace_back(*same), bound, program);
+    }
     for (size_t i = 0; i < first.size(); ++i) set_kernel(instructions[i], first[i], program);
-    for (size_t i = 0; i < later.size(); ++i) set_kernel(later_instructions[i], later[i], program);
   }
   emit_early(draft, set);
 }

@@ -122,7 +122,7 @@ Script make_script(const ScriptOptions& options, const Script& order) {
   }
   if (options.trains) {
     script.push_back({Segment::kUpdate});
-    script.push_back({Segment::kEncode});
+    script.push_back({Segment::kEncode, 0, true});
   }
   return script;
 }

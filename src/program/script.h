@@ -12,7 +12,8 @@ namespace strata::program {
 // The pieces of a program; each is a flat list, run as a whole. It begins and ends with all queues idle.
 enum class Segment : uint8_t {
   kSetup,       // constant tables; once
-  kEncode,      // weights into their encodings; after loading, and at the end of every update
+  kEncode,      // weights into their encodings: all after loading, and at the end of every update (as the
+                // variant that accumulates) those that the update did not write itself
   kForward,     // F of a micro-batch
   kBackward,    // B: I and W interleaved, so that no gradient of an output outlives its layer
   kInputGrad,   // I, where it stands apart from W
@@ -21,7 +22,7 @@ enum class Segment : uint8_t {
 };
 inline constexpr int kSegments = 7;
 // Accumulators are overwritten by the first action of a segment in a step and added to by the later ones:
-// each segment of a micro-batch has a list of instructions for either.
+// each segment of a micro-batch has a list of instructions for either, and kEncode for its two uses.
 inline constexpr int kVariants = 2;
 std::string_view name_of(Segment segment);
 // "backward", "backward_later".

@@ -24,16 +24,16 @@ std::string text_of(const Script& script) {
 }
 
 TEST(Script, IsOneMicroBatchAfterTheOther) {
-  EXPECT_EQ(text_of(make_script({.micro_batches = 3})), "F0 B0 F1+ B1+ F2+ B2+ update encode");
+  EXPECT_EQ(text_of(make_script({.micro_batches = 3})), "F0 B0 F1+ B1+ F2+ B2+ update encode+");
   EXPECT_EQ(text_of(make_script({.backward = Backward::kSplit, .micro_batches = 2})),
-            "F0 I0 W0 F1+ I1+ W1+ update encode");
+            "F0 I0 W0 F1+ I1+ W1+ update encode+");
   EXPECT_EQ(text_of(make_script({.trains = false, .micro_batches = 2})), "F0 F1+");
 }
 
 TEST(Script, TheFirstActionOfASegmentOverwritesWhicheverMicroBatchItHas) {
   EXPECT_EQ(text_of(make_script({.backward = Backward::kSplit, .micro_batches = 2},
                                 {{kF, 1}, {kF, 0}, {kI, 1, true}, {kI, 0}, {kW, 0}, {kW, 1}})),
-            "F1 F0+ I1 I0+ W0 W1+ update encode");
+            "F1 F0+ I1 I0+ W0 W1+ update encode+");
 }
 
 std::string refusal(const ScriptOptions& options, const Script& order) {

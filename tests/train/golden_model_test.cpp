@@ -32,22 +32,19 @@ TEST_P(GoldenModel, LossAndEveryGradient) {
 
 // bf16 activations and matmul operands, everything else fp32: as near to fp32 as transformers' own bf16
 // comes.
-TEST_P(GoldenModel, Bf16IsAsNearToFp32AsTransformersIs) {
-  const Golden golden(GetParam());
-  auto executor =
-      make_executor(golden, {train_request(golden, kBatch, 1)}, program::Recompute::kNone, DType::kBF16);
-  fill_plain(golden, *executor);
-  executor->run_micro_batches(0);
+void expect_as_near_as_transformers(const Golden& golden, Executor& executor) {
+  fill_plain(golden, executor);
+  executor.run_micro_batches(0);
   const double loss = golden.floats("loss")[0];
   // Rounding may send a token of so few to another expert, and which one depends on the kernels.
-  EXPECT_NEAR(mean_loss(*executor), loss, (golden.model.experts.count > 0 ? 5e-3 : 2e-3) * loss);
-  EXPECT_NE(static_cast<float>(mean_loss(*executor)), golden.floats("loss")[0]);
+  EXPECT_NEAR(mean_loss(executor), loss, (golden.model.experts.count > 0 ? 5e-3 : 2e-3) * loss);
+  EXPECT_NE(static_cast<float>(mean_loss(executor)), golden.floats("loss")[0]);
   // Where rounding sends a token to another expert, gradients are others altogether, here and there.
   if (golden.model.experts.count > 0) return;
   double ours = 0, theirs = 0;  // squares over all tensors
   for (const auto& [name, entry] : golden.source.tensors) {
     if (!name.starts_with("grad/")) continue;
-    const double found = distance(gradient_of(golden, *executor, name.substr(5)), golden.floats(name));
+    const double found = distance(gradient_of(golden, executor, name.substr(5)), golden.floats(name));
     const double spread = golden.floats("bf16/grad_distance/" + name.substr(5))[0];
     // A small tensor's distance is one draw of the rounding's; all tensors together vary less.
     EXPECT_LT(found, 3 * spread) << name;
@@ -55,6 +52,17 @@ TEST_P(GoldenModel, Bf16IsAsNearToFp32AsTransformersIs) {
     theirs += spread * spread;
   }
   EXPECT_LT(std::sqrt(ours), 1.25 * std::sqrt(theirs));
+}
+
+TEST_P(GoldenModel, Bf16IsAsNearToFp32AsTransformersIs) {
+  const Golden golden(GetParam());
+  expect_as_near_as_transformers(golden, *make_executor(golden, {train_request(golden, kBatch, 1)},
+                                                        program::Recompute::kNone, DType::kBF16));
+}
+
+TEST_P(GoldenModel, Bf16OfAProcessorWithPairsIsAsNear) {
+  const Golden golden(GetParam());
+  expect_as_near_as_transformers(golden, *make_executor_with_pairs(golden, train_request(golden, kBatch, 1)));
 }
 
 TEST_P(GoldenModel, RecomputeGivesTheSameBits) {

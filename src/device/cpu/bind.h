@@ -24,6 +24,8 @@ inline int32_t* i32(std::byte* pointer) {
 // The encoding in which a GEMM of this role wants the weight `input`, with the activations of input 0.
 std::vector<WantedEncoding> weight_encoding(cpu::GemmRole role, int input, const graph::NodeView&,
                                             const hardware::DeviceSpec&);
+// The encoding that a packed weight has; InternalError where no product of the device wants it.
+cpu::WeightEncoding weight_encoding_of(const graph::Value& packed, const hardware::DeviceSpec&);
 
 // The rows of each file: ops and what binds them. Lowering sees them as one table (bindings.h).
 std::span<const Binding> attention_bindings();

@@ -18,15 +18,32 @@ std::vector<WantedEncoding> weight_encoding(cpu::GemmRole role, int input, const
   return {{input, {Encoding::Kind::kPacked, encoding.bytes, encoding.id}, dtype}};
 }
 
+cpu::WeightEncoding weight_encoding_of(const Value& packed, const hardware::DeviceSpec& device) {
+  auto rows = cpu::plan_weight_rows(packed.shape[0], packed.shape[1]);
+  if (rows.id == packed.encoding.layout) return rows;
+  for (const auto role : {cpu::GemmRole::kForward, cpu::GemmRole::kInputGrad}) {
+    auto encoding = cpu::plan_weight_encoding(role, packed.shape[0], packed.shape[1], packed.dtype, device);
+    if (encoding.id == packed.encoding.layout) return encoding;
+  }
+  throw InternalError("no GEMM of this device wants the encoding {} of {}", packed.encoding.layout,
+                      packed.name);
+}
+
 namespace {
 
 std::shared_ptr<const cpu::GemmPlan> cached_plan(const BindRequest& request, const cpu::GemmSpec& spec) {
-  const std::string key =
-      fmt::format("gemm {} {} {} {} {} {} {} {} {}", static_cast<int>(spec.role), spec.m, spec.n, spec.k,
-                  name_of(spec.dtype), name_of(spec.out_dtype), spec.bias, spec.accumulate, spec.weight_rows);
+  const std::string key = fmt::format("gemm {} {} {} {} {} {} {} {} {} {}", static_cast<int>(spec.role),
+                                      spec.m, spec.n, spec.k, name_of(spec.dtype), name_of(spec.out_dtype),
+                                      spec.bias, spec.accumulate, spec.weight_rows, spec.rows_alone);
   auto& slot = request.cache[key];
   if (!slot) slot = std::make_shared<const cpu::GemmPlan>(cpu::plan_gemm(spec, request.device));
   return std::static_pointer_cast<const cpu::GemmPlan>(slot);
+}
+
+// Products of the stream may be cut into parts of their rows (program/row_chunks.h), which changes no bit.
+// All programs of a set have one mesh.
+bool may_be_cut(const NodeView& view) {
+  return view.graph.mesh().size("tensor") > 1;
 }
 
 BoundKernel bound_gemm(const BindRequest& request, const cpu::GemmSpec& spec, Kernel run) {
@@ -47,7 +64,8 @@ BoundKernel linear(const BindRequest& request) {
       .out_dtype = view.out(ops::Linear::kY).dtype,
       .bias = view.has(ops::Linear::kBias),
       .weight_rows = cpu::prefers_weight_rows(view.in(ops::Linear::kX).shape[0],
-                                              view.in(ops::Linear::kX).dtype, request.device)};
+                                              view.in(ops::Linear::kX).dtype, request.device),
+      .rows_alone = may_be_cut(view)};
   return bound_gemm(request, spec, [](Launch&, void* gemm, std::byte* const* p) {
     instance_of<cpu::Gemm>(gemm).run({.a = p[0], .b = p[1], .bias = f32(p[2]), .c = p[3], .scratch = p[4]});
   });
@@ -70,7 +88,8 @@ BoundKernel linear_grad_input(const BindRequest& request) {
                            .n = view.in(ops::LinearGradInput::kWeight).shape[0],
                            .k = view.in(ops::LinearGradInput::kWeight).shape[1],
                            .dtype = view.in(ops::LinearGradInput::kDy).dtype,
-                           .out_dtype = view.out(ops::LinearGradInput::kDx).dtype};
+                           .out_dtype = view.out(ops::LinearGradInput::kDx).dtype,
+                           .rows_alone = may_be_cut(view)};
   return bound_gemm(request, spec, [](Launch&, void* gemm, std::byte* const* p) {
     instance_of<cpu::Gemm>(gemm).run({.a = p[0], .b = p[1], .c = p[2], .scratch = p[3]});
   });
@@ -97,24 +116,12 @@ BoundKernel linear_grad_weight(const BindRequest& request) {
 
 // (master) → packed
 BoundKernel pack_weight(const BindRequest& request) {
-  const Value& packed = request.view.out(ops::PackWeight::kPacked);
-  const auto bind_packer = [](cpu::WeightEncoding encoding) {
-    BoundKernel kernel =
-        bound([](Launch&, void* packer,
-                 std::byte* const* p) { instance_of<cpu::WeightPacker>(packer).pack(p[1], f32(p[0])); },
-              std::move(encoding));
-    kernel.instantiate = instantiate<cpu::WeightPacker, cpu::WeightEncoding>;
-    return kernel;
-  };
-  auto rows = cpu::plan_weight_rows(packed.shape[0], packed.shape[1]);
-  if (rows.id == packed.encoding.layout) return bind_packer(std::move(rows));
-  for (const auto role : {cpu::GemmRole::kForward, cpu::GemmRole::kInputGrad}) {
-    auto encoding =
-        cpu::plan_weight_encoding(role, packed.shape[0], packed.shape[1], packed.dtype, request.device);
-    if (encoding.id == packed.encoding.layout) return bind_packer(std::move(encoding));
-  }
-  throw InternalError("no GEMM of this device wants the encoding {} of {}", packed.encoding.layout,
-                      packed.name);
+  BoundKernel kernel =
+      bound([](Launch&, void* packer,
+               std::byte* const* p) { instance_of<cpu::WeightPacker>(packer).pack(p[1], f32(p[0])); },
+            weight_encoding_of(request.view.out(ops::PackWeight::kPacked), request.device));
+  kernel.instantiate = instantiate<cpu::WeightPacker, cpu::WeightEncoding>;
+  return kernel;
 }
 
 }  // namespace

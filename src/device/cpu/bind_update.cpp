@@ -7,6 +7,7 @@
 #include "kernels/cpu/adamw8bit.h"
 #include "kernels/cpu/muon.h"
 #include "kernels/cpu/optimizer.h"
+#include "kernels/cpu/weight_encoding.h"
 #include "optim/operands.h"
 #include "optim/optimizer.h"
 #include "optim/router_bias.h"
@@ -109,18 +110,53 @@ BoundKernel sum_of_partials(const BindRequest& request) {
       partials_plan(request.view, optim::SumOfPartialsOperands::kFirstPartials));
 }
 
+cpu::AdamWArrays adamw_arrays(const RowsPlan& plan, std::byte* const* p) {
+  using Op = optim::AdamWOperands;
+  return {f32(p[Op::kParameter]) + plan.first, f32(p[Op::kM]) + plan.state_first,
+          f32(p[Op::kV]) + plan.state_first, f32(p[Op::kGradient]) + plan.first};
+}
+
+constexpr size_t kAdamWOutputs = 3;
+
+// All rows, with encodings of the parameter.
+BoundKernel adamw_encoded(const BindRequest& request) {
+  struct Plan {
+    RowsPlan rows;
+    std::vector<cpu::EncodedCopy> copies;
+  };
+  const auto& [inputs, outputs] = std::tie(request.view.node.inputs, request.view.node.outputs);
+  Plan plan{RowsPlan(request), {}};
+  for (size_t i = kAdamWOutputs; i < outputs.size(); ++i)
+    plan.copies.push_back({weight_encoding_of(request.view.graph.value(outputs[i]), request.device),
+                           static_cast<int>(inputs.size() + i)});
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& [rows, copies] = plan_of<Plan>(held);
+        cpu::adamw_update_encoded(
+            rows.rows, rows.columns, adamw_arrays(rows, p), scalars_at(p[optim::AdamWOperands::kScalars]),
+            static_cast<float>(rows.weight_decay), static_cast<float>(rows.lr_scale), copies, p);
+      },
+      std::move(plan));
+}
+
 // (master, m, v, grad, scalars) → master, m, v, in place; so the others
 BoundKernel adamw(const BindRequest& request) {
-  using Op = optim::AdamWOperands;
+  if (request.view.node.outputs.size() > kAdamWOutputs) return adamw_encoded(request);
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& plan = plan_of<RowsPlan>(held);
-        cpu::adamw_update(plan.elements, f32(p[Op::kParameter]) + plan.first,
-                          f32(p[Op::kM]) + plan.state_first, f32(p[Op::kV]) + plan.state_first,
-                          f32(p[Op::kGradient]) + plan.first, scalars_at(p[Op::kScalars]),
-                          static_cast<float>(plan.weight_decay), static_cast<float>(plan.lr_scale), nullptr);
+        cpu::adamw_update(plan.elements, adamw_arrays(plan, p), scalars_at(p[optim::AdamWOperands::kScalars]),
+                          static_cast<float>(plan.weight_decay), static_cast<float>(plan.lr_scale));
       },
       RowsPlan(request));
+}
+
+// A whole matrix, into what products of bf16 read.
+bool adamw_writes(const graph::NodeView& view, const graph::Value& encoded,
+                  const hardware::DeviceSpec& device) {
+  const Shape& shape = view.in(optim::UpdateOperands::kParameter).shape;
+  return shape.rank() == 2 && cpu::encodes_by_rows(weight_encoding_of(encoded, device)) &&
+         optim::row_range(view.attrs<optim::UpdateAttrs>(), shape).rows == shape[0];
 }
 
 // (bias, loads, scalars) → bias, in place
@@ -253,7 +289,7 @@ std::span<const Binding> update_bindings() {
       {&optim::kUpdateScalars, update_scalars},
       {&optim::kRootOfSum, root_of_sum},
       {&optim::kSumOfPartials, sum_of_partials},
-      {&optim::kAdamW, adamw},
+      {&optim::kAdamW, adamw, nullptr, adamw_writes},
       {&optim::kLion, lion},
       {&optim::kRouterBiasUpdate, router_bias_update},
       {&optim::kMuon, muon},

@@ -28,7 +28,12 @@ constexpr int64_t panel_values(int64_t depth, int64_t width) {
 void pack_pairs(BF16* dst, int64_t panel, const OperandView& view, int64_t begin, int64_t count,
                 int64_t depth_begin, int64_t depth);
 
-// The same of a depth-major bf16 operand whose depth p lies in row depths[p].
+// Of `count` columns of one panel, whose depth is contiguous: `dst` is where the first of them begins in it.
+// What belongs to other columns, or to the other half of a last pair, is left as it is.
+void pack_pairs_within(BF16* dst, int64_t panel, const float* columns, int64_t stride, int64_t count,
+                       int64_t depth);
+
+// The same as pack_pairs of a depth-major bf16 operand whose depth p lies in row depths[p].
 void pack_pairs_listed(BF16* dst, int64_t panel, const OperandView& view, const int32_t* depths,
                        int64_t begin, int64_t count, int64_t depth);
 

@@ -58,7 +58,7 @@ const BF16* rounded(const float* from, int64_t depth, BF16* room) {
 template <typename T>
 void PackTransposed(BF16* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t stride, int64_t count,
                     int64_t depth) {
-  constexpr int64_t kDeep = 512;  // rounded at once
+  constexpr int64_t kDeep = 128;  // rounded at once
   HWY_ALIGN BF16 room[4][kDeep];
   for (int64_t first = 0; first < depth; first += kDeep) {
     const int64_t now = std::min(kDeep, depth - first);
@@ -177,6 +177,11 @@ void Pack(BF16* dst, int64_t panel, const detail::OperandView& view, int64_t beg
   }
 }
 
+void PackWithin(BF16* dst, int64_t panel, const float* columns, int64_t stride, int64_t count,
+                int64_t depth) {
+  PackTransposed(dst, panel, columns, stride, count, depth);
+}
+
 void PackListed(BF16* dst, int64_t panel, const detail::OperandView& view, const int32_t* depths,
                 int64_t begin, int64_t count, int64_t depth) {
   PackZips(dst, panel, static_cast<const BF16*>(view.data) + begin, view.stride, detail::RowsListed{depths},
@@ -190,11 +195,17 @@ HWY_AFTER_NAMESPACE();
 namespace strata::cpu::detail {
 
 HWY_EXPORT(Pack);
+HWY_EXPORT(PackWithin);
 HWY_EXPORT(PackListed);
 
 void pack_pairs(BF16* dst, int64_t panel, const OperandView& view, int64_t begin, int64_t count,
                 int64_t depth_begin, int64_t depth) {
   HWY_DYNAMIC_DISPATCH(Pack)(dst, panel, view, begin, count, depth_begin, depth);
+}
+
+void pack_pairs_within(BF16* dst, int64_t panel, const float* columns, int64_t stride, int64_t count,
+                       int64_t depth) {
+  HWY_DYNAMIC_DISPATCH(PackWithin)(dst, panel, columns, stride, count, depth);
 }
 
 void pack_pairs_listed(BF16* dst, int64_t panel, const OperandView& view, const int32_t* depths,

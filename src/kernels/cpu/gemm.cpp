@@ -11,6 +11,7 @@
 #include "kernels/cpu/gemm_onednn.h"
 #include "kernels/cpu/gemm_panels.h"
 #include "kernels/cpu/gemm_sgemm.h"
+#include "kernels/cpu/weight_encoding.h"
 #include "tensor/arena.h"
 
 namespace strata::cpu {
@@ -23,6 +24,7 @@ bool multiplies_bf16(const hardware::DeviceSpec& device) {
 GemmEngine resolve(GemmEngine engine, GemmRole role, DType dtype, const hardware::DeviceSpec& device) {
   if (engine != GemmEngine::kAuto) return engine;
   if (dtype != DType::kBF16 || !multiplies_bf16(device)) return GemmEngine::kPanels;
+  if (!device.library_bf16) return GemmEngine::kPairs;
   // The library turns round and repacks both operands of a weight gradient, whole, before it multiplies.
   return role == GemmRole::kWeightGrad && detail::multiplies_pairs_fast(device.isa) ? GemmEngine::kPairs
                                                                                     : GemmEngine::kOneDnn;
@@ -119,6 +121,21 @@ class OneDnnEngine final : public WeightPacker::Engine {
   detail::OneDnnPacker reorder_;
 };
 
+// Of the products of bf16.
+class PairPacker final : public WeightPacker::Engine {
+ public:
+  explicit PairPacker(const WeightEncoding& encoding) : encoding_(encoding) {}
+  void pack(void* dst, const float* master) override {
+    auto* const to = static_cast<BF16*>(dst);
+    clear_encoding(encoding_, to);
+    parallel_ranges(encoding_.n, 4 * kEncodedRows,
+                    [&](int64_t begin, int64_t end) { encode_rows(encoding_, to, master, begin, end); });
+  }
+
+ private:
+  WeightEncoding encoding_;
+};
+
 class RowPacker final : public WeightPacker::Engine {
  public:
   explicit RowPacker(int64_t elements) : elements_(elements) {}
@@ -162,7 +179,7 @@ GemmPlan plan_gemm(const GemmSpec& wanted, const hardware::DeviceSpec& device, G
     plan.scratch_bytes = detail::onednn_scratch_bytes(plan.spec, device);
     plan.kernel = GemmKernel::kOneDnn;
   } else if (engine == GemmEngine::kAuto && wanted.role == GemmRole::kForward &&
-             wanted.dtype == DType::kF32 && wanted.m <= detail::kFewRows) {
+             wanted.dtype == DType::kF32 && wanted.m <= detail::kFewRows && !wanted.rows_alone) {
     plan.scratch_bytes = detail::few_rows_scratch_bytes(wanted.m, wanted.k, wanted.dtype);
     plan.kernel = GemmKernel::kFewRows;
   } else if (!empty && engine == GemmEngine::kAuto && detail::prefers_sgemm(plan.spec, device)) {
@@ -218,11 +235,15 @@ WeightEncoding plan_weight_encoding(GemmRole role, int64_t n, int64_t k, DType d
   return encoding;
 }
 
+constexpr std::string_view kRowsId = "bf16 rows";
+
+bool encodes_by_rows(const WeightEncoding& encoding) {
+  return !encoding.plain && encoding.dtype == DType::kBF16 && encoding.id != kRowsId;
+}
+
 bool prefers_weight_rows(int64_t m, DType dtype, const hardware::DeviceSpec& device) {
   return dtype == DType::kBF16 && m <= detail::kFewRows && !multiplies_bf16(device);
 }
-
-constexpr std::string_view kRowsId = "bf16 rows";
 
 WeightEncoding plan_weight_rows(int64_t n, int64_t k) {
   return {.id = std::string(kRowsId),
@@ -237,6 +258,8 @@ WeightPacker::WeightPacker(const WeightEncoding& encoding) {
   if (encoding.plain) return;
   if (encoding.id == kRowsId) {
     engine_ = std::make_unique<RowPacker>(encoding.n * encoding.k);
+  } else if (encodes_by_rows(encoding)) {
+    engine_ = std::make_unique<PairPacker>(encoding);
   } else {
     engine_ = std::make_unique<OneDnnEngine>(encoding);
   }

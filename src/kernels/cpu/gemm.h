@@ -33,8 +33,11 @@ struct GemmSpec {
   bool bias = false;              // kForward only
   bool accumulate = false;        // kWeightGrad only: c += instead of c =
   bool weight_rows = false;       // kForward of bf16: b is the weight as plan_weight_rows has it
-  int64_t x_stride = 0;           // elements between rows of x or dx; 0: k
-  int64_t y_stride = 0;           // elements between rows of y or dy; 0: n
+  // Not of kWeightGrad: the bits of a row are the same whatever the other rows are and how many. Neither the
+  // library's fp32 products promise that nor the kernels for few rows.
+  bool rows_alone = false;
+  int64_t x_stride = 0;  // elements between rows of x or dx; 0: k
+  int64_t y_stride = 0;  // elements between rows of y or dy; 0: n
 };
 
 // What a GEMM costs, from its sizes alone.
@@ -45,9 +48,9 @@ struct GemmCost {
 GemmCost gemm_cost(const GemmSpec& spec);
 
 // What computes. kAuto: of bf16 activations, where the processor has bf16 dot products or tiles, oneDNN, but
-// for weight gradients without tiles, which the own engine takes with panels of pairs (gemm_panels.h); else
-// that engine with fp32 panels, but for those fp32 products that oneDNN's sgemm does faster. kPairs reads
-// weights as oneDNN has them.
+// for weight gradients without tiles, which the own engine takes with panels of pairs (gemm_panels.h), as it
+// takes all products where the library does not multiply bf16; else that engine with fp32 panels, but for
+// those fp32 products that oneDNN's sgemm does faster. kPairs reads weights as oneDNN has them.
 enum class GemmEngine : uint8_t { kAuto, kPanels, kPairs, kOneDnn };
 
 // How the engine wants a weight to lie in memory; the same for every m. plain: the fp32 master itself is the

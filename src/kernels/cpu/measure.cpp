@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/version.h"
+#include "kernels/cpu/bf16_dot.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemm_onednn.h"
 #include "kernels/cpu/triad.h"
@@ -107,15 +108,8 @@ double gemm_peak(DType dtype, const DeviceSpec& device, double budget) {
 
 // Bytes per second of a triad over three arrays of together `bytes`.
 double triad_rate(int64_t bytes, double budget) {
-  const int64_t n = std::max<int64_t>(bytes / 3 / size_of(DType::kF32), 1024);
-  const Arena a(n * size_of(DType::kF32)), b(n * size_of(DType::kF32)), c(n * size_of(DType::kF32));
-  const auto floats = [](const Arena& arena) { return reinterpret_cast<float*>(arena.data()); };
-  const double seconds = best_seconds(budget, [&] {
-    parallel_ranges(n, kTriadGrain, [&](int64_t begin, int64_t end) {
-      detail::triad(floats(a) + begin, floats(b) + begin, floats(c) + begin, 0.5f, end - begin);
-    });
-  });
-  return 3.0 * static_cast<double>(n * size_of(DType::kF32)) / seconds;
+  const auto triad = triad_loop(bytes);
+  return static_cast<double>(bytes) / best_seconds(budget, [&] { triad(); });
 }
 
 // The largest part of a cache of `bytes` that still serves most of a triad over it, by the rates of triads
@@ -159,12 +153,33 @@ DeviceSpec describe_device(int threads) {
   const int64_t targets = hwy::SupportedTargets();
   if ((targets & HWY_AVX3) == 0) spec.isa.avx512 = spec.isa.avx512_bf16 = spec.isa.amx = false;
   if ((targets & (HWY_AVX3 | HWY_AVX2)) == 0) spec.isa.avx2 = false;
-  // The library may be told to leave instruction sets alone (ONEDNN_MAX_CPU_ISA).
-  if (!detail::onednn_has_native_bf16()) spec.isa.avx512_bf16 = spec.isa.amx = false;
+  // The library may be told to leave instruction sets alone (ONEDNN_MAX_CPU_ISA). Pairs are multiplied all
+  // the same where that is fast; tiles are the library's alone.
+  spec.library_bf16 = detail::onednn_has_native_bf16();
+  if (!spec.library_bf16 && !detail::multiplies_pairs_fast(spec.isa))
+    spec.isa.avx512_bf16 = spec.isa.amx = false;
   const dnnl_version_t* version = dnnl::version();
   spec.library = fmt::format("strata {}, oneDNN {}.{}.{}", program_version(), version->major, version->minor,
                              version->patch);
   return spec;
+}
+
+std::function<double()> triad_loop(int64_t bytes) {
+  const int64_t n = bytes / 3 / size_of(DType::kF32);
+  struct Arrays {
+    Arena a, b, c;
+  };
+  const int64_t each = n * size_of(DType::kF32) + kBufferAlignment;
+  const auto arrays = std::make_shared<Arrays>(Arrays{Arena(each), Arena(each), Arena(each)});
+  return [arrays, n] {
+    const auto floats = [](const Arena& arena) { return reinterpret_cast<float*>(arena.data()); };
+    const double begin = monotonic_seconds();
+    parallel_ranges(n, kTriadGrain, [&](int64_t first, int64_t last) {
+      detail::triad(floats(arrays->a) + first, floats(arrays->b) + first, floats(arrays->c) + first, 0.5f,
+                    last - first);
+    });
+    return monotonic_seconds() - begin;
+  };
 }
 
 std::function<double()> reading_loop(int64_t bytes) {

@@ -24,6 +24,10 @@ hardware::DeviceSpec describe_device(int threads);
 // calling thread are as before afterwards.
 hardware::DeviceSpec measure_device(int threads, double seconds);
 
+// Seconds of a triad (a = b + s c) by the compute threads over three arrays of together `bytes`, which stay
+// allocated between calls.
+std::function<double()> triad_loop(int64_t bytes);
+
 // Seconds that the compute threads take to read so many bytes of memory and do nothing with them but add:
 // what a token can at best cost that must read them. Each call reads all of them once; the bytes stay
 // allocated between calls.

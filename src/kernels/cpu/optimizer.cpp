@@ -1,7 +1,11 @@
 #include "kernels/cpu/optimizer.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/parallel.h"
+#include "kernels/cpu/weight_encoding.h"
+#include "tensor/arena.h"
 #include "tensor/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -49,31 +53,22 @@ void SumOfSquares(const float* x, int64_t n, double* out) {
   *out = sum;
 }
 
-void AdamW(float* p, float* m, float* v, const float* grad, BF16* copy, const AdamWFactors& f, int64_t begin,
-           int64_t end) {
+void AdamW(const AdamWArrays& to, const AdamWFactors& f, int64_t n) {
   const Vector scale = constant(f.grad_scale), share1 = constant(f.one_minus_beta1),
                beta2 = constant(f.beta2);
   const Vector share2 = constant(f.one_minus_beta2), correction2 = constant(f.inverse_sqrt_correction2);
   const Vector eps = constant(f.eps), keep_p = constant(f.keep), step = constant(f.step);
-  const auto update = [&](int64_t i, auto span) HWY_ATTR {
-    const Vector g = hn::Mul(load(grad + i, span), scale);
-    const Vector old_m = load(m + i, span);
+  for_vectors(n, [&](int64_t i, auto span) HWY_ATTR {
+    const Vector g = hn::Mul(load(to.grad + i, span), scale);
+    const Vector old_m = load(to.m + i, span);
     const Vector new_m = hn::MulAdd(share1, hn::Sub(g, old_m), old_m);
-    const Vector new_v = hn::MulAdd(hn::Mul(share2, g), g, hn::Mul(beta2, load(v + i, span)));
+    const Vector new_v = hn::MulAdd(hn::Mul(share2, g), g, hn::Mul(beta2, load(to.v + i, span)));
     const Vector denominator = hn::MulAdd(hn::Sqrt(new_v), correction2, eps);
-    const Vector decayed = hn::Mul(load(p + i, span), keep_p);
-    const Vector new_p = hn::NegMulAdd(step, hn::Div(new_m, denominator), decayed);
-    store(m + i, new_m, span);
-    store(v + i, new_v, span);
-    store(p + i, new_p, span);
-    return new_p;
-  };
-  if (copy != nullptr) {
-    for_vectors(end - begin, [&](int64_t i, auto span)
-                                 HWY_ATTR { store(copy + begin + i, update(begin + i, span), span); });
-  } else {
-    for_vectors(end - begin, [&](int64_t i, auto span) HWY_ATTR { update(begin + i, span); });
-  }
+    const Vector decayed = hn::Mul(load(to.master + i, span), keep_p);
+    store(to.m + i, new_m, span);
+    store(to.v + i, new_v, span);
+    store(to.master + i, hn::NegMulAdd(step, hn::Div(new_m, denominator), decayed), span);
+  });
 }
 
 void Lion(float* p, float* m, const float* grad, const LionFactors& f, int64_t n) {
@@ -112,12 +107,13 @@ void reduce_sum(const double* partials, int64_t n, double* out) {
   *out = sum;
 }
 
-void adamw_update(int64_t n, float* master, float* m, float* v, const float* grad,
-                  const UpdateScalars* scalars, float weight_decay, float lr_scale, BF16* bf16_copy) {
-  const UpdateScalars& s = *scalars;
-  if (s.skip != 0) return;
+namespace {
+
+constexpr int64_t kUpdateGrain = 16384;  // elements
+
+AdamWFactors adamw_factors(const UpdateScalars& s, float weight_decay, float lr_scale) {
   const double rate = double{s.lr} * double{lr_scale};
-  const AdamWFactors factors{
+  return {
       .grad_scale = s.grad_scale,
       .one_minus_beta1 = static_cast<float>(1 - s.beta1),
       .beta2 = static_cast<float>(s.beta2),
@@ -127,9 +123,37 @@ void adamw_update(int64_t n, float* master, float* m, float* v, const float* gra
       .keep = static_cast<float>(1 - rate * double{weight_decay}),
       .step = static_cast<float>(rate / double{s.bias_correction1}),
   };
+}
+
+AdamWArrays from(const AdamWArrays& arrays, int64_t at) {
+  return {arrays.master + at, arrays.m + at, arrays.v + at, arrays.grad + at};
+}
+
+}  // namespace
+
+void adamw_update(int64_t n, const AdamWArrays& arrays, const UpdateScalars* scalars, float weight_decay,
+                  float lr_scale) {
+  if (scalars->skip != 0) return;
+  const AdamWFactors factors = adamw_factors(*scalars, weight_decay, lr_scale);
   const auto kernel = HWY_DYNAMIC_DISPATCH(AdamW);
-  parallel_ranges(n, 16384, [&](int64_t begin, int64_t end) {
-    kernel(master, m, v, grad, bf16_copy, factors, begin, end);
+  parallel_ranges(n, kUpdateGrain,
+                  [&](int64_t begin, int64_t end) { kernel(from(arrays, begin), factors, end - begin); });
+}
+
+void adamw_update_encoded(int64_t rows, int64_t columns, const AdamWArrays& arrays,
+                          const UpdateScalars* scalars, float weight_decay, float lr_scale,
+                          std::span<const EncodedCopy> copies, std::byte* const* places) {
+  if (scalars->skip != 0) return;
+  const AdamWFactors factors = adamw_factors(*scalars, weight_decay, lr_scale);
+  const auto kernel = HWY_DYNAMIC_DISPATCH(AdamW);
+  const int64_t grain = align_up(kUpdateGrain / std::max<int64_t>(columns, 1) + 1, kEncodedRows);
+  parallel_ranges(rows, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; row += kEncodedRows) {
+      const int64_t last = std::min(row + kEncodedRows, end);
+      kernel(from(arrays, row * columns), factors, (last - row) * columns);
+      for (const EncodedCopy& copy : copies)
+        encode_rows(copy.encoding, reinterpret_cast<BF16*>(places[copy.operand]), arrays.master, row, last);
+    }
   });
 }
 
@@ -158,7 +182,7 @@ void lion_update(int64_t n, float* master, float* m, const float* grad, const Up
                             .keep = static_cast<float>(1 - rate * double{weight_decay}),
                             .step = static_cast<float>(rate)};
   const auto kernel = HWY_DYNAMIC_DISPATCH(Lion);
-  parallel_ranges(n, 16384, [&](int64_t begin, int64_t end) {
+  parallel_ranges(n, kUpdateGrain, [&](int64_t begin, int64_t end) {
     kernel(master + begin, m + begin, grad + begin, factors, end - begin);
   });
 }

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
+#include "kernels/cpu/gemm.h"
 #include "tensor/dtype.h"
 #include "tensor/update_scalars.h"
 
@@ -26,9 +28,23 @@ using strata::UpdateScalars;
 // PyTorch's AdamW with g = grad * grad_scale and rate = lr * lr_scale:
 //   p -= rate * weight_decay * p;  m += (1 - beta1) (g - m);  v = beta2 v + (1 - beta2) g²
 //   p -= rate / bias_correction1 * m / (sqrt(v) / sqrt(bias_correction2) + eps)
-// bf16_copy (null: none) receives p rounded to bf16.
-void adamw_update(int64_t n, float* master, float* m, float* v, const float* grad,
-                  const UpdateScalars* scalars, float weight_decay, float lr_scale, BF16* bf16_copy);
+struct AdamWArrays {
+  float *master, *m, *v;
+  const float* grad;
+};
+void adamw_update(int64_t n, const AdamWArrays& arrays, const UpdateScalars* scalars, float weight_decay,
+                  float lr_scale);
+
+// The same of a whole matrix, whose encodings are written while its rows are in the cache: what packing them
+// would give afterwards, bit for bit. They hold the matrix as it was before, or are cleared
+// (weight_encoding.h).
+struct EncodedCopy {
+  WeightEncoding encoding;  // of a product of bf16
+  int operand = 0;          // for the caller's use: which of its places holds the encoding
+};
+void adamw_update_encoded(int64_t rows, int64_t columns, const AdamWArrays& arrays,
+                          const UpdateScalars* scalars, float weight_decay, float lr_scale,
+                          std::span<const EncodedCopy> copies, std::byte* const* places);
 
 // Lion (Chen et al. 2023, algorithm 2), with g and rate as above:
 //   p -= rate * weight_decay * p;  p -= rate * sign(beta1 m + (1 - beta1) g);  m = beta2 m + (1 - beta2) g

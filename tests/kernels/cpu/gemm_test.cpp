@@ -354,6 +354,40 @@ TEST(GemmThreads, AnyNumberGivesTheSameBits) {
   }
 }
 
+// Where a program cuts products into parts of their rows, no bit may tell.
+TEST(GemmRows, AloneGiveTheBitsThatTheyHaveAmongOthers) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const auto& [m, n, k] :
+         std::vector<std::array<int64_t, 3>>{{48, 48, 32}, {200, 96, 48}, {96, 64, 600}}) {
+      for (const GemmRole role : {GemmRole::kForward, GemmRole::kInputGrad}) {
+        const int64_t in = role == GemmRole::kForward ? k : n, out = role == GemmRole::kForward ? n : k;
+        Matrix a(m, in, in, dtype), w(n, k, k, DType::kF32), whole(m, out, out, DType::kF32),
+            part(m, out, out, DType::kF32);
+        a.fill(1);
+        w.fill(2);
+        const WeightEncoding encoding = plan_weight_encoding(role, n, k, dtype, fixtures::host_device());
+        Arena packed(encoding.plain ? 0 : encoding.bytes);
+        WeightPacker(encoding).pack(packed.data(), reinterpret_cast<const float*>(w.memory.data()));
+        const auto multiply = [&, n = n, k = k](int64_t row, int64_t rows, Matrix& c) {
+          const GemmPlan plan = fixtures::plan_here(
+              {.role = role, .m = rows, .n = n, .k = k, .dtype = dtype, .rows_alone = true});
+          Arena scratch(plan.scratch_bytes + 64);
+          Gemm(plan).run({.a = a.memory.data() + row * in * size_of(dtype),
+                          .b = encoding.plain ? w.memory.data() : packed.data(),
+                          .c = c.memory.data() + row * out * size_of(DType::kF32),
+                          .scratch = scratch.data()});
+        };
+        multiply(0, m, whole);
+        for (int64_t row = 0; row < m; row += m / 4) multiply(row, m / 4, part);
+        EXPECT_EQ(std::memcmp(whole.memory.data(), part.memory.data(),
+                              static_cast<size_t>(m * out * size_of(DType::kF32))),
+                  0)
+            << m << " x " << n << " x " << k << " " << name_of(dtype) << ", role " << static_cast<int>(role);
+      }
+    }
+  }
+}
+
 // Weight gradients of bf16 are the own engine's where pairs are multiplied fast; everything else that reads
 // an encoded weight is the library's.
 TEST(GemmPlan, OfBf16IsTheEngineOfTheProcessor) {

@@ -42,7 +42,7 @@ std::vector<Array> outputs(DType dtype) {
   rope({kRows, 5, 14, 14, kDim, dtype}, rotated.data(), x.data(), table.f32(), positions.data(), false);
   Array p = weight, m = weight, v = Array::random(DType::kF32, kDim, 3, 0, 1);
   const UpdateScalars scalars{.lr = 0.01f};
-  adamw_update(kDim, p.f32(), m.f32(), v.f32(), dw.f32(), &scalars, 0.1f, 1, nullptr);
+  adamw_update(kDim, {p.f32(), m.f32(), v.f32(), dw.f32()}, &scalars, 0.1f, 1);
   Array lion = weight, lion_m = weight, bytes = x, factored = x, row(DType::kF32, kRows), column = weight;
   lion_update(kDim, lion.f32(), lion_m.f32(), dw.f32(), &scalars, 0.9, 0.99, 0.1f, 1);
   if (dtype == DType::kF32) {
