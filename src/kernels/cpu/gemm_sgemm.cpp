@@ -17,6 +17,7 @@ bool prefers_sgemm(const GemmSpec& spec, const hardware::DeviceSpec& device) {
 #else
   constexpr int64_t kSmallGradient = 512 * 512;
   constexpr int64_t kRow = 512;  // elements of 2 KB
+  if (spec.rows_alone) return false;
   if (device.isa.avx512 && spec.n % kRow == 0 && spec.k % kRow == 0) return false;
   if (spec.dtype != DType::kF32 || spec.out_dtype != DType::kF32) return false;
   return spec.role != GemmRole::kWeightGrad || spec.n * spec.k > kSmallGradient;
