@@ -82,7 +82,36 @@ TEST_P(Encodings, TrainAsTheProcessorHereDoesInBf16) {
 INSTANTIATE_TEST_SUITE_P(Presets, Encodings, testing::Values("llama3-5m", "gpt2-124m"),
                          [](const auto& one) { return std::string(one.param).substr(0, 4); });
 
-// Rules of their own for some rows, and optimizers that write none: made behind the update, as after loading.
+void expect_what_loading_makes(const std::shared_ptr<const ProgramSet>& set) {
+  TinyRun run(set);
+  run.step();
+  const auto updated = encodings(run);
+  run.executor.run(0, {Segment::kEncode});
+  EXPECT_EQ(updated, encodings(run));
+}
+
+// Of a weight whose rows have several rules, no update has all.
+TEST(EncodingsOfOtherUpdates, OfSeveralRulesAreMadeBehindThem) {
+  CompileOptions options = with_pairs("llama3-5m");
+  options.rule_of = [](const std::string& parameter, graph::ParameterRole) {
+    const bool has_several = parameter.find("qkv") != parameter.npos;
+    return has_several ? optim::ParameterRule{{{16, {.lr_scale = 0.5}}, {0, {}}}, {}} : optim::one_rule({});
+  };
+  const auto set = compile({tiny_request(1)}, options);
+  const Program& program = set->programs[0];
+  const auto with_update = encoded_by(program, {Segment::kUpdate}),
+             behind = encoded_by(program, {Segment::kEncode}, true),
+             all = encoded_by(program, {Segment::kEncode});
+  EXPECT_FALSE(behind.empty());
+  EXPECT_FALSE(with_update.empty());
+  for (const std::string& name : all) {
+    EXPECT_NE(with_update.contains(name), behind.contains(name)) << name;
+    EXPECT_EQ(behind.contains(name), name.find("qkv") != name.npos) << name;
+  }
+  expect_what_loading_makes(set);
+}
+
+// Optimizers whose kernels write none.
 TEST(EncodingsOfOtherUpdates, AreMadeBehindThem) {
   CompileOptions options = with_pairs("llama3-5m");
   options.rule_of = [](const std::string&, graph::ParameterRole) {
@@ -92,11 +121,7 @@ TEST(EncodingsOfOtherUpdates, AreMadeBehindThem) {
   const Program& program = set->programs[0];
   EXPECT_TRUE(encoded_by(program, {Segment::kUpdate}).empty());
   EXPECT_EQ(encoded_by(program, {Segment::kEncode}, true), encoded_by(program, {Segment::kEncode}));
-  TinyRun run(set);
-  run.step();
-  const auto updated = encodings(run);
-  run.executor.run(0, {Segment::kEncode});
-  EXPECT_EQ(updated, encodings(run));
+  expect_what_loading_makes(set);
 }
 
 }  // namespace

@@ -15,12 +15,16 @@ bool prefers_sgemm(const GemmSpec& spec, const hardware::DeviceSpec& device) {
   (void)device;
   return false;  // the library's threads are OpenMP's, which the thread sanitizer cannot follow
 #else
-  constexpr int64_t kSmallGradient = 512 * 512;
+  // Of smaller results the library shares the depth among threads, so that bits would tell how many there
+  // are.
+  constexpr int64_t kSmallResult = 512 * 512;
   constexpr int64_t kRow = 512;  // elements of 2 KB
   if (spec.rows_alone) return false;
   if (device.isa.avx512 && spec.n % kRow == 0 && spec.k % kRow == 0) return false;
   if (spec.dtype != DType::kF32 || spec.out_dtype != DType::kF32) return false;
-  return spec.role != GemmRole::kWeightGrad || spec.n * spec.k > kSmallGradient;
+  const int64_t rows = spec.role == GemmRole::kWeightGrad ? spec.n : spec.m;
+  const int64_t columns = spec.role == GemmRole::kForward ? spec.n : spec.k;
+  return rows * columns > kSmallResult;
 #endif
 }
 

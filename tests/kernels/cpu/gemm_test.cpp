@@ -301,7 +301,8 @@ struct OwnProducts {
       weight = Arena(encoding.plain ? 0 : encoding.bytes);
       WeightPacker(encoding).pack(weight.data(), reinterpret_cast<const float*>(w.memory.data()));
     }
-    std::vector<float> c(static_cast<size_t>(x.rows * std::max(x.cols, w.rows)), 0.0f);
+    std::vector<float> c(static_cast<size_t>(std::max(x.rows * std::max(x.cols, w.rows), w.rows * w.cols)),
+                         0.0f);
     Gemm(plan).run({.a = role == GemmRole::kForward ? x.memory.data() : dy.memory.data(),
                     .b = role == GemmRole::kWeightGrad ? x.memory.data()
                          : weight.size() > 0           ? weight.data()
@@ -349,6 +350,30 @@ TEST(GemmThreads, AnyNumberGivesTheSameBits) {
         if (first.empty()) first = c;
         EXPECT_EQ(std::memcmp(c.data(), first.data(), c.size() * sizeof(float)), 0)
             << "planned for " << planned << " threads, run by " << run;
+      }
+    }
+  }
+}
+
+// Of whichever engine takes a product with a small result: with a deep one the library shares the depth among
+// threads.
+TEST(GemmThreads, ThatTrainSmallModelsGiveTheSameBits) {
+  const int before = compute_threads();
+  for (const auto& [m, n, k] :
+       std::vector<std::array<int64_t, 3>>{{64, 48, 32}, {24, 120, 2000}, {3000, 40, 40}, {48, 48, 3000}}) {
+    const OwnProducts products(m, n, k, GemmEngine::kAuto);
+    for (const GemmRole role : {GemmRole::kForward, GemmRole::kInputGrad, GemmRole::kWeightGrad}) {
+      std::vector<float> first;
+      for (const int threads : {1, 2, 3, 5, 16}) {
+        hardware::DeviceSpec device = fixtures::host_device();
+        device.threads = threads;
+        set_compute_threads(threads);
+        const std::vector<float> c = products.result(role, device);
+        set_compute_threads(before);
+        if (first.empty()) first = c;
+        EXPECT_EQ(std::memcmp(c.data(), first.data(), c.size() * sizeof(float)), 0)
+            << m << " x " << n << " x " << k << " on " << threads << " threads, role "
+            << static_cast<int>(role);
       }
     }
   }
