@@ -26,6 +26,9 @@ BoundKernel bound_loss(const BindRequest& request, cpu::LinearCrossEntropySpec s
 float softcap_of(const NodeView& view) {
   return static_cast<float>(view.attrs<ops::LinearCrossEntropyAttrs>().softcap);
 }
+double target_share_of(const NodeView& view) {
+  return view.attrs<ops::LinearCrossEntropyAttrs>().target_share;
+}
 
 // (x, w, targets, bias?) → sum, count, per_token?, greedy?
 BoundKernel linear_cross_entropy(const BindRequest& request) {
@@ -34,6 +37,7 @@ BoundKernel linear_cross_entropy(const BindRequest& request) {
       request,
       {.task = cpu::CrossEntropyTask::kLoss,
        .accumulate_loss = request.accumulate[Op::kSum],
+       .target_share = target_share_of(request.view),
        .softcap = softcap_of(request.view),
        .bias = request.view.has(Op::kBias)},
       [](Launch&, void* loss, std::byte* const* p) {
@@ -58,6 +62,7 @@ BoundKernel linear_cross_entropy_train(const BindRequest& request) {
       {.task = cpu::CrossEntropyTask::kTraining,
        .accumulate = request.accumulate[Op::kDweight],
        .accumulate_loss = request.accumulate[Op::kSum],
+       .target_share = target_share_of(request.view),
        .softcap = softcap_of(request.view),
        .bias = bias,
        .accumulate_bias = bias && request.accumulate[Op::kDbias]},
@@ -83,6 +88,7 @@ cpu::LinearCrossEntropySpec spec_of_parts(const BindRequest& request, cpu::Cross
   const NodeView& view = request.view;
   const auto& attrs = view.attrs<ops::CrossEntropyAttrs>();
   return {.task = task,
+          .target_share = attrs.target_share,
           .softcap = static_cast<float>(attrs.softcap),
           .bias = view.has(bias),
           .parts = view.has(vocab_start) ? view.in(vocab_start).shape[0] : 1,

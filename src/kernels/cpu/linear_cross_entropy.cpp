@@ -1,6 +1,7 @@
 #include "kernels/cpu/linear_cross_entropy.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <optional>
 
@@ -34,12 +35,23 @@ bool has_gradients(CrossEntropyTask task) {
   return has_input_grad(task) || has_weight_grad(task);
 }
 
+// Tokens that have a target, in all batches but one in a thousand where each has one by chance alone.
+int64_t most_targets(const LinearCrossEntropySpec& spec) {
+  if (spec.target_share >= 1) return spec.tokens;
+  constexpr double kDeviations = 3;
+  constexpr int64_t kUnit = 8;
+  const double mean = static_cast<double>(spec.tokens) * spec.target_share;
+  const double most = mean + kDeviations * std::sqrt(mean * (1 - spec.target_share));
+  return std::min(spec.tokens, align_up(static_cast<int64_t>(std::ceil(most)), kUnit));
+}
+
 int64_t choose_chunk(const LinearCrossEntropySpec& spec) {
   const int64_t row = std::max<int64_t>({spec.vocab, spec.vocabulary, 1}) * size_of(DType::kF32);
   const int64_t wanted =
       spec.chunk_tokens > 0 ? spec.chunk_tokens : std::max(kSmallestChunk, kLogitBytes / row);
-  const int64_t chunks = std::max<int64_t>(1, (spec.tokens + wanted - 1) / wanted);
-  return std::max<int64_t>(1, (spec.tokens + chunks - 1) / chunks);
+  const int64_t targets = most_targets(spec);
+  const int64_t chunks = std::max<int64_t>(1, (targets + wanted - 1) / wanted);
+  return std::max<int64_t>(1, (targets + chunks - 1) / chunks);
 }
 
 CrossEntropyChunk plan_chunk(const LinearCrossEntropySpec& spec, int64_t tokens,

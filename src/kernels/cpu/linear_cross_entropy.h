@@ -37,6 +37,7 @@ struct LinearCrossEntropySpec {
   bool accumulate_loss = false;  // loss_sum and count += instead of =
   int64_t x_stride = 0;          // elements between rows of x and dx; 0: hidden_size
   int64_t chunk_tokens = 0;      // 0: chosen
+  double target_share = 1;       // of the tokens that have a target, on average: chunks hold as many
   float softcap = 0;             // above 0: logits become softcap · tanh(logit / softcap)
   bool bias = false;
   bool accumulate_bias = false;  // dbias += instead of dbias =

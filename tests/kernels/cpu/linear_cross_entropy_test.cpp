@@ -181,12 +181,41 @@ TEST(LinearCrossEntropy, Bf16DiffersByTheRoundingOfGradientsOnly) {
   }
 }
 
+// 512 of 2048 tokens would be computed for the 307 that a masked model predicts.
+TEST(LinearCrossEntropy, ChunksHoldTheTargetsThatAreExpected) {
+  const auto chunk_of = [](int64_t tokens, double share) {
+    return plan_linear_cross_entropy(
+               {.tokens = tokens, .hidden_size = 8, .vocab = 30522, .target_share = share}, {},
+               GemmEngine::kPanels)
+        .full.tokens;
+  };
+  EXPECT_EQ(chunk_of(2048, 1), 512);
+  EXPECT_EQ(chunk_of(2048, 0.15), 360);
+  EXPECT_EQ(chunk_of(8192, 0.15), 443);  // a third of 1328
+  EXPECT_EQ(chunk_of(8, 0.15), 8);
+  EXPECT_EQ(chunk_of(0, 0.15), 0);
+}
+
 // One token in seven has a target, as of a masked model: fewer chunks are run than the tokens fill.
 TEST(LinearCrossEntropy, TokensWithoutTargetsTakeNoPart) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const int64_t every : {7, 50, 1000}) {
-      Problem p(
-          {.tokens = 93, .hidden_size = 12, .vocab = 40, .dtype = dtype, .chunk_tokens = 8, .bias = true});
+    // Chunks of a size that is given, and of as many tokens as are expected to have a target: too many, too
+    // few.
+    for (const auto& [every, chunk, share] : std::vector<std::tuple<int64_t, int64_t, double>>{{7, 8, 1},
+                                                                                               {50, 8, 1},
+                                                                                               {1000, 8, 1},
+                                                                                               {7, 0, 0.14},
+                                                                                               {7, 8, 0.14},
+                                                                                               {50, 0, 0.14},
+                                                                                               {4, 0, 0.05},
+                                                                                               {4, 0, 0.5}}) {
+      Problem p({.tokens = 93,
+                 .hidden_size = 12,
+                 .vocab = 40,
+                 .dtype = dtype,
+                 .chunk_tokens = chunk,
+                 .target_share = share,
+                 .bias = true});
       for (size_t i = 0; i < p.targets.size(); ++i) {
         if (static_cast<int64_t>(i) % every != 3) p.targets[i] = -1;
       }
