@@ -197,10 +197,13 @@ TEST(Allocations, NoneOfOursWhereTheLibraryMultiplies) {
   options.model.intermediate_size = 1200;
 #ifndef STRATA_PLAIN_THREADS
   for (const auto role : {cpu::GemmRole::kForward, cpu::GemmRole::kInputGrad, cpu::GemmRole::kWeightGrad})
-    EXPECT_EQ(cpu::plan_gemm({.role = role, .m = 48, .n = 2400, .k = 256}, options.target.spec).kernel,
+    EXPECT_EQ(cpu::plan_gemm({.role = role, .m = 1200, .n = 2400, .k = 256}, options.target.spec).kernel,
               cpu::GemmKernel::kSgemm);
 #endif
-  TinyRun run(compile({tiny_request(2)}, options));
+  Request request = tiny_request(2);
+  request.sequences = 20;
+  request.sequence_length = 60;
+  TinyRun run(compile({request}, options));
   run.step();
   run.step();
   for (int step = 0; step < 3; ++step) {
