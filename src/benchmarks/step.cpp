@@ -1,4 +1,6 @@
 // strata bench step: whole training steps against the GEMM peak, and how soon a run begins.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
