@@ -34,7 +34,8 @@ struct GemmSpec {
   bool accumulate = false;        // kWeightGrad only: c += instead of c =
   bool weight_rows = false;       // kForward of bf16: b is the weight as plan_weight_rows has it
   // Not of kWeightGrad: the bits of a row are the same whatever the other rows are and how many. Neither the
-  // library's fp32 products promise that nor the kernels for few rows.
+  // library's fp32 products promise that nor the kernels for few rows. It is not asked of the library's
+  // products of bf16.
   bool rows_alone = false;
   int64_t x_stride = 0;  // elements between rows of x or dx; 0: k
   int64_t y_stride = 0;  // elements between rows of y or dy; 0: n
