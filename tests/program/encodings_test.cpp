@@ -38,6 +38,20 @@ std::vector<std::pair<std::string, std::vector<char>>> encodings(const TinyRun& 
   return out;
 }
 
+// After each of two steps, whose workspace is poisoned.
+void expect_what_loading_makes(const std::shared_ptr<const ProgramSet>& set) {
+  TinyRun run(set);
+  const auto first = encodings(run);
+  for (int step = 0; step < 2; ++step) {
+    run.poison_workspace();
+    run.step();
+    const auto updated = encodings(run);
+    EXPECT_NE(updated, first);
+    run.executor.run(0, {Segment::kEncode});
+    EXPECT_EQ(updated, encodings(run));
+  }
+}
+
 class Encodings : public testing::TestWithParam<const char*> {};
 
 TEST_P(Encodings, AreWrittenByTheUpdate) {
@@ -52,16 +66,7 @@ TEST_P(Encodings, AreWrittenByTheUpdate) {
 }
 
 TEST_P(Encodings, AreWhatLoadingMakesOfTheUpdatedWeights) {
-  TinyRun run(compile({tiny_request(2)}, with_pairs(GetParam())));
-  const auto first = encodings(run);
-  for (int step = 0; step < 2; ++step) {
-    run.poison_workspace();
-    run.step();
-    const auto updated = encodings(run);
-    EXPECT_NE(updated, first);
-    run.executor.run(0, {Segment::kEncode});
-    EXPECT_EQ(updated, encodings(run));
-  }
+  expect_what_loading_makes(compile({tiny_request(2)}, with_pairs(GetParam())));
 }
 
 TEST_P(Encodings, TrainAsTheProcessorHereDoesInBf16) {
@@ -81,14 +86,6 @@ TEST_P(Encodings, TrainAsTheProcessorHereDoesInBf16) {
 
 INSTANTIATE_TEST_SUITE_P(Presets, Encodings, testing::Values("llama3-5m", "gpt2-124m"),
                          [](const auto& one) { return std::string(one.param).substr(0, 4); });
-
-void expect_what_loading_makes(const std::shared_ptr<const ProgramSet>& set) {
-  TinyRun run(set);
-  run.step();
-  const auto updated = encodings(run);
-  run.executor.run(0, {Segment::kEncode});
-  EXPECT_EQ(updated, encodings(run));
-}
 
 // Of a weight whose rows have several rules, no update has all.
 TEST(EncodingsOfOtherUpdates, OfSeveralRulesAreMadeBehindThem) {

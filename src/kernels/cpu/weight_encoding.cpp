@@ -31,8 +31,7 @@ void encode_rows(const WeightEncoding& encoding, BF16* to, const float* master, 
   static_assert(kEncodedColumns % kEncodedRows == 0 && kEncodedDepth % kEncodedRows == 0);
   STRATA_CHECK(begin % kEncodedRows == 0, "[gemm] rows from {} are not whole lines of an encoding", begin);
   const Panels panels(encoding);
-  const int64_t n = encoding.n, k = encoding.k;
-  end = std::min(end, n);
+  const int64_t k = encoding.k;
   if (panels.forward) {
     for (int64_t row = begin; row < end; row += kEncodedRows) {
       BF16* const at = to + row / kEncodedColumns * panels.stride + row % kEncodedColumns * 2;

@@ -333,49 +333,41 @@ TEST(GemmTargets, EveryInstructionSetComputesTheSame) {
   }
 }
 
+// Numbers of threads that a product is planned for and run by.
+using Threads = std::vector<std::pair<int, int>>;
+void expect_same_bits_for(const OwnProducts& products, const Threads& threads) {
+  const int before = compute_threads();
+  for (const GemmRole role : {GemmRole::kForward, GemmRole::kInputGrad, GemmRole::kWeightGrad}) {
+    std::vector<float> first;
+    for (const auto& [planned, run] : threads) {
+      hardware::DeviceSpec device = fixtures::host_device();
+      device.threads = planned;
+      set_compute_threads(run);
+      const std::vector<float> c = products.result(role, device);
+      set_compute_threads(before);
+      if (first.empty()) first = c;
+      EXPECT_EQ(std::memcmp(c.data(), first.data(), c.size() * sizeof(float)), 0)
+          << "role " << static_cast<int>(role) << ", planned for " << planned << " threads, run by " << run;
+    }
+  }
+}
+
 // Also of a plan for another number of threads than run it.
 TEST(GemmThreads, AnyNumberGivesTheSameBits) {
-  const int before = compute_threads();
   for (const GemmEngine engine : {GemmEngine::kPanels, GemmEngine::kPairs}) {
     // The model of bf16's instruction takes its time.
-    const OwnProducts products(engine == GemmEngine::kPairs ? 500 : 1500, 310, 290, engine);
-    for (const GemmRole role : {GemmRole::kForward, GemmRole::kInputGrad, GemmRole::kWeightGrad}) {
-      std::vector<float> first;
-      for (const auto& [planned, run] : {std::pair{1, 1}, {2, 2}, {5, 5}, {2, 5}, {5, 2}}) {
-        hardware::DeviceSpec device = fixtures::host_device();
-        device.threads = planned;
-        set_compute_threads(run);
-        const std::vector<float> c = products.result(role, device);
-        set_compute_threads(before);
-        if (first.empty()) first = c;
-        EXPECT_EQ(std::memcmp(c.data(), first.data(), c.size() * sizeof(float)), 0)
-            << "planned for " << planned << " threads, run by " << run;
-      }
-    }
+    expect_same_bits_for(OwnProducts(engine == GemmEngine::kPairs ? 500 : 1500, 310, 290, engine),
+                         {{1, 1}, {2, 2}, {5, 5}, {2, 5}, {5, 2}});
   }
 }
 
 // Of whichever engine takes a product with a small result: with a deep one the library shares the depth among
 // threads.
 TEST(GemmThreads, ThatTrainSmallModelsGiveTheSameBits) {
-  const int before = compute_threads();
   for (const auto& [m, n, k] :
        std::vector<std::array<int64_t, 3>>{{64, 48, 32}, {24, 120, 2000}, {3000, 40, 40}, {48, 48, 3000}}) {
-    const OwnProducts products(m, n, k, GemmEngine::kAuto);
-    for (const GemmRole role : {GemmRole::kForward, GemmRole::kInputGrad, GemmRole::kWeightGrad}) {
-      std::vector<float> first;
-      for (const int threads : {1, 2, 3, 5, 16}) {
-        hardware::DeviceSpec device = fixtures::host_device();
-        device.threads = threads;
-        set_compute_threads(threads);
-        const std::vector<float> c = products.result(role, device);
-        set_compute_threads(before);
-        if (first.empty()) first = c;
-        EXPECT_EQ(std::memcmp(c.data(), first.data(), c.size() * sizeof(float)), 0)
-            << m << " x " << n << " x " << k << " on " << threads << " threads, role "
-            << static_cast<int>(role);
-      }
-    }
+    SCOPED_TRACE(std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k));
+    expect_same_bits_for(OwnProducts(m, n, k, GemmEngine::kAuto), {{1, 1}, {2, 2}, {3, 3}, {5, 5}, {16, 16}});
   }
 }
 
