@@ -94,7 +94,8 @@ size_t count(const Regex& regex, std::string_view text) {
   size_t matches = 0;
   size_t begin = 0;
   size_t end = 0;
-  while (end < text.size() && regex.find(text, end, begin, end)) ++matches;
+  strata::data::Regex::Budget budget(text);
+  while (end < text.size() && regex.find(text, end, begin, end, budget)) ++matches;
   return matches;
 }
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # tools/fuzz.sh [SECONDS [JOBS]]: builds the fuzzers of everything that reads a file (clang, with sanitizers) and runs
 # each for SECONDS (60). Inputs that it finds stay in build/fuzz/corpus and are where the next run begins; one that
-# breaks something is build/fuzz/NAME-crash-….
+# breaks something is build/fuzz/NAME-crash-…. STRATA_FUZZ_SEED (0: another one each time) fixes what a run tries.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
@@ -19,8 +19,8 @@ for target in build/fuzz/bin/fuzz_*; do
   [ -d "tests/fuzz/seeds/$name" ] && seeds=("tests/fuzz/seeds/$name")
   echo "-- $name for $seconds s"
   log=build/fuzz/$name.log
-  "$target" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=20 -artifact_prefix="build/fuzz/$name-" \
-    -print_final_stats=1 "build/fuzz/corpus/$name" "${seeds[@]}" >"$log" 2>&1 || { tail -n 60 "$log"; exit 1; }
+  "$target" -seed="${STRATA_FUZZ_SEED:-0}" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=20 \
+    -artifact_prefix="build/fuzz/$name-" -print_final_stats=1 "build/fuzz/corpus/$name" "${seeds[@]}" >"$log" 2>&1 || { tail -n 60 "$log"; exit 1; }
   grep -E 'stat::(number_of_executed_units|new_units_added)' "$log"
 done
 [ "$found" = 1 ] || { echo "no fuzzer was built" >&2; exit 1; }

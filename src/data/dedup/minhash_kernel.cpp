@@ -14,7 +14,24 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::data::dedup {
+#ifndef STRATA_MINHASH_SLACK
+#define STRATA_MINHASH_SLACK
+// LowerWide's estimates are too low by less than this: see there.
+constexpr uint32_t kBelow = (3u << 16) + 1;
+constexpr uint32_t kSlack = kBelow + (1u << 16);
+#endif
 namespace HWY_NAMESPACE {
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET <= HWY_AVX3
+
+// Vectors have products of 64 bits here, or there are none: LeastWide takes all.
+constexpr bool kLowers = false;
+void LowerWide(const PermutationTable&, const uint64_t*, size_t, uint64_t*) {}
+
+#else
+
+constexpr bool kLowers = true;
+
+#endif
 #if HWY_TARGET == HWY_SCALAR
 
 // No vectors: the formula itself, which is also what least_permuted falls back to.

@@ -12,9 +12,6 @@ namespace strata::data {
 namespace {
 
 constexpr size_t kMostInstructions = 20000;
-// Steps of one search: what a second or so takes, and for each byte more than any search in one pass needs.
-constexpr uint64_t kSteps = 300'000'000;
-constexpr uint64_t kStepsPerByte = 64;
 
 enum class Code {
   kSet,        // one symbol
@@ -208,8 +205,8 @@ class Compiler {
 class Matcher {
  public:
   Matcher(const std::vector<Instruction>& code, const std::vector<SymbolTest>& sets, std::string_view pattern,
-          std::string_view text, std::vector<Frame>& stack)
-      : code_(code), sets_(sets), pattern_(pattern), text_(text), stack_(stack) {}
+          std::string_view text, std::vector<Frame>& stack, Regex::Budget& budget)
+      : code_(code), sets_(sets), pattern_(pattern), text_(text), stack_(stack), budget_(budget) {}
 
   // The end of the match that starts at `begin`, if there is one.
   std::optional<size_t> match(size_t begin) {
@@ -217,7 +214,8 @@ class Matcher {
     size_t pc = 0;
     size_t at = begin;
     for (;;) {
-      if (++steps_ > most_steps_) too_long();
+      if (budget_.steps == 0) too_long();
+      --budget_.steps;
       const Instruction& now = code_[pc];
       if (now.code == Code::kMatch) return at;
       if (!step(now, pc, at) && !back(pc, at)) return std::nullopt;
@@ -228,8 +226,7 @@ class Matcher {
   [[noreturn]] void too_long() const {
     throw DataError(
         "[regex] found a text of {} bytes on which the search for '{}' takes too long, expected an "
-        "expression that "
-        "does not go back over the same text again and again",
+        "expression that does not go back over the same text again and again",
         text_.size(), pattern_);
   }
 
@@ -392,8 +389,7 @@ class Matcher {
   std::string_view pattern_;
   std::string_view text_;
   std::vector<Frame>& stack_;
-  const uint64_t most_steps_ = kSteps + kStepsPerByte * text_.size();
-  uint64_t steps_ = 0;
+  Regex::Budget& budget_;
 };
 
 }  // namespace
@@ -410,9 +406,9 @@ Regex::~Regex() = default;
 Regex::Regex(Regex&&) noexcept = default;
 Regex& Regex::operator=(Regex&&) noexcept = default;
 
-bool Regex::find(std::string_view text, size_t from, size_t& begin, size_t& end) const {
+bool Regex::find(std::string_view text, size_t from, size_t& begin, size_t& end, Budget& budget) const {
   thread_local std::vector<Frame> stack;  // kept warm: a search allocates nothing
-  Matcher matcher(program_->code, program_->sets, pattern_, text, stack);
+  Matcher matcher(program_->code, program_->sets, pattern_, text, stack, budget);
   for (size_t at = from; at <= text.size();) {
     if (const auto found = matcher.match(at)) {
       begin = at;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,9 +22,16 @@ class Regex {
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
 
-  // The first match that starts at or after `from`. DataError for a search that goes back so often that it
-  // would seem to hang.
-  bool find(std::string_view text, size_t from, size_t& begin, size_t& end) const;
+  // How many steps all searches of one text may take together: what a second or so takes, and for each byte
+  // more than any search in one pass needs.
+  struct Budget {
+    explicit Budget(std::string_view text) : steps(100'000'000 + 1024 * uint64_t{text.size()}) {}
+    uint64_t steps;
+  };
+
+  // The first match that starts at or after `from`. DataError where the text's budget is used up: the
+  // searches go back so often that they would seem to hang.
+  bool find(std::string_view text, size_t from, size_t& begin, size_t& end, Budget& budget) const;
   const std::string& pattern() const { return pattern_; }
 
  private:

@@ -42,7 +42,8 @@ void match_regex(const Regex& regex, std::string_view text, std::vector<Match>& 
   size_t begin = 0;
   size_t end = 0;
   size_t last_end = std::string_view::npos;
-  for (size_t from = 0; !text.empty() && regex.find(text, from, begin, end); from = end) {
+  Regex::Budget budget(text);
+  for (size_t from = 0; !text.empty() && regex.find(text, from, begin, end, budget); from = end) {
     if (begin < end || end != last_end) {
       add_match(out, covered, begin, end);
       last_end = end;

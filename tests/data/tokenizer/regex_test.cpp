@@ -15,7 +15,8 @@ namespace {
 std::string first(std::string_view pattern, std::string_view text) {
   size_t begin = 0;
   size_t end = 0;
-  if (!Regex(pattern).find(text, 0, begin, end)) return "-";
+  Regex::Budget budget(text);
+  if (!Regex(pattern).find(text, 0, begin, end, budget)) return "-";
   return std::string(text.substr(begin, end - begin));
 }
 
@@ -66,9 +67,10 @@ TEST(Regex, Assertions) {
 
 TEST(Regex, RefusesByName) {
   for (const char* pattern :
-       {"(a",          "a)",          "[a",       "*a",       "a{2,1}",  "(?<name>a)", "(?m:a)",      "\\R",
-        "\\1",         "[[:alpha:]]", "\\p{Foo}", "(?<=ab)c", "(?:a*)*", "(?i:ss)",    "(?i:\u00e9)", "[b-a]",
-        "\\x{110000}", "a{1001}",     "\\",       "[a-\\s]",  "a|{2}b",  "\\x82",      "[\\d-z]"}) {
+       {"(a",          "a)",      "[a",           "*a",         "a{2,1}",   "(?<name>a)", "(?m:a)",
+        "\\R",         "\\1",     "[[:alpha:]]",  "\\p{Foo}",   "(?<=ab)c", "(?:a*)*",    "(?i:ss)",
+        "(?i:\u00e9)", "[b-a]",   "\\x{110000}",  "a{1001}",    "\\",       "[a-\\s]",    "a|{2}b",
+        "\\x82",       "[\\d-z]", "(?i)[\\p{L}]", "(?i)[^\\w]", "(?i)[\\S]"}) {
     try {
       Regex regex(pattern);
       ADD_FAILURE() << pattern << " was accepted";
@@ -112,8 +114,8 @@ std::vector<std::string> expressions() {
        " ?[^(\\s|[.,!?\u2026\u3002\uff0c])]+", R"('s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+)",
        R"(\w+|[^\w\s]+)", R"([\p{Lu}&&[^\p{Han}]]+|\p{^L})", R"(\b\w|\B.)", R"(^.?|.$)", R"(\A.|.\z|\s\Z)",
        R"(\d+?\D??)", R"((?>\p{L}+)\h|\H*+)", R"((?<!\p{L})\p{L}(?=\p{Ll})|(?<=['!])\S)",
-       R"((?:ab|a)*+b?|x*)", R"((?i:[k-s]+|the))", R"(\p{Cyrillic}+|\p{Z}|\p{C}|\P{S}{,3}?)", "a*",
-       R"([^\x00-\x{10FFFF}]|\u0061)"}) {
+       R"((?:ab|a)*+b?|x*)", R"((?i:[k-s]+|the))", R"((?i)[+-z&&[^aeiou]]+|[^[S-T]\d]+|[^e\s\u2026]+)",
+       R"(\p{Cyrillic}+|\p{Z}|\p{C}|\P{S}{,3}?)", "a*", R"([^\x00-\x{10FFFF}]|\u0061)"}) {
     all.emplace_back(pattern);
   }
   return all;
@@ -149,6 +151,11 @@ TEST(Regex, EmptyMatchesBehindAMatchAreNone) {
 TEST(Regex, SearchesThatGoBackForeverEnd) {
   EXPECT_THROW(first("(?:a|a?b?a)+c", std::string(60, 'a') + "b"), DataError);
   EXPECT_THROW(first("(a|aa)+$", std::string(60, 'a') + "b"), DataError);
+  // None of the searches alone goes on for long.
+  std::string many;
+  for (int i = 0; i < 100; ++i) many += std::string(26, 'a') + "bc";
+  EXPECT_EQ(first("(?:a|aa)+c|b", many), "b");
+  EXPECT_THROW(our_places("(?:a|aa)+c|b", many), DataError);
 }
 
 TEST(Regex, LongRunsTakeLinearSpaceAndNoStack) {
