@@ -1,6 +1,7 @@
 #include "data/dedup/minhash_kernel.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 // AVX2, AVX-512, NEON and plain vectors for the rest; the best that the processor has is chosen at run time.
@@ -14,22 +15,14 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::data::dedup {
-#ifndef STRATA_MINHASH_SLACK
-#define STRATA_MINHASH_SLACK
-// LowerWide's estimates are too low by less than this: see there.
-constexpr uint32_t kBelow = (3u << 16) + 1;
-constexpr uint32_t kSlack = kBelow + (1u << 16);
-#endif
 namespace HWY_NAMESPACE {
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET <= HWY_AVX3
 
-// Vectors have products of 64 bits here, or there are none: LeastWide takes all.
-constexpr bool kLowers = false;
-void LowerWide(const PermutationTable&, const uint64_t*, size_t, uint64_t*) {}
-
-#else
-
-constexpr bool kLowers = true;
+// LeastWide takes all hashes: it has products of 64 bits, or there are no vectors at all.
+size_t HashesBeforeLowering(size_t count) {
+  return count;
+}
+void LowerWide(const PermutationTable&, const uint64_t*, size_t, size_t, uint64_t*) {}
 
 #endif
 #if HWY_TARGET == HWY_SCALAR
@@ -56,6 +49,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Wide = hn::ScalableTag<uint64_t>;
 using Signed = hn::RebindToSigned<Wide>;
 using Half = hn::Repartition<uint32_t, Wide>;
+using SignedHalf = hn::RebindToSigned<Half>;
 
 // A hash in all lanes, and one vector of permutations: (hash * a + b) mod 2^64.
 #if HWY_TARGET <= HWY_AVX3
@@ -161,6 +155,87 @@ HWY_NOINLINE void LeastNarrow(const PermutationTable& table, const uint64_t* has
   }
 }
 
+#if HWY_TARGET > HWY_AVX3
+
+// Minima sink often among the first hashes.
+size_t HashesBeforeLowering(size_t count) {
+  return std::min<size_t>(count, 64);
+}
+
+// Lowers the minima in `out`, plain values, by more hashes. One that comes late seldom lowers any, and an
+// estimate of its value's upper bits shows it. The value is v mod (2^61 - 1), v = hash*a + b mod 2^64, and
+// modulo 2^32
+//   high(v) = hash_low*a_high + hash_high*a_low + high(hash_low*a_low) + b_high + carry.
+// With h1, h0 and a1, a0 the halves of hash_low and a_low, high(hash_low*a_low) is h1*a1 and less than 2^17
+// more; one product of 16-bit lanes gives h1*a1 within 2^16 to either side (where its lower half belongs lies
+// the upper half of h0*a0). So the sum with that product, without the carry, and with 3 * 2^16 added is
+// high(v) + e, 0 < e < 2^18, and a hash can lower a minimum only if this sum modulo 2^29, which leaves v's
+// bits below 2^61, is less than the minimum's upper half + 2^18. Where the modulus makes v small, high(v) is
+// 2^29 - 1 and the sum passes 2^29: less too.
+struct UpperHalves {
+  hn::Vec<Half> a_low, a_high, b;
+
+  HWY_INLINE UpperHalves(const PermutationTable& table, size_t i)
+      : a_low(hn::LoadU(Half(), table.a_low.data() + i)),
+        a_high(hn::LoadU(Half(), table.a_high.data() + i)),
+        b(hn::Add(hn::LoadU(Half(), table.b_high.data() + i), hn::Set(Half(), uint32_t{3} << 16))) {}
+
+  HWY_INLINE hn::Vec<SignedHalf> of(hn::Vec<Half> hash_low, hn::Vec<Half> hash_high) const {
+    const hn::Repartition<uint16_t, Half> quarters;
+    const auto product = hn::MulHigh(hn::BitCast(quarters, hash_low), hn::BitCast(quarters, a_low));
+    const auto cross = hn::Add(hn::Mul(hash_low, a_high), hn::Mul(hash_high, a_low));
+    const auto sum = hn::Add(hn::Add(hn::BitCast(Half(), product), b), cross);
+    return hn::BitCast(SignedHalf(), hn::And(sum, hn::Set(Half(), (uint32_t{1} << 29) - 1)));
+  }
+};
+
+HWY_INLINE uint32_t bits_of(hn::Mask<SignedHalf> mask) {
+  static_assert(hn::MaxLanes(SignedHalf()) <= 8);
+  uint8_t bits[8];
+  hn::StoreMaskBits(SignedHalf(), mask, bits);
+  return bits[0];
+}
+
+// Which minima a hash may lower is first listed for a block of hashes, as many as came before: a branch at
+// each of them would be foretold badly.
+HWY_NOINLINE void LowerWide(const PermutationTable& table, const uint64_t* hashes, size_t seen, size_t count,
+                            uint64_t* out) {
+  const Half d;
+  const SignedHalf ds;
+  const size_t lanes = hn::Lanes(d);
+  struct {
+    uint32_t hash, minima;  // a bit each
+  } may_lower[PermutationTable::kTile];
+  for (size_t i = 0; i < table.a.size(); i += 2 * lanes) {
+    const UpperHalves p(table, i), r(table, i + lanes);
+    for (size_t from = 0, size = 0; from < count; from += size) {
+      size = std::min(seen + from, count - from);
+      const auto bound_of = [&](size_t at) HWY_ATTR {
+        const auto first = hn::LoadU(Wide(), out + at), second = hn::LoadU(Wide(), out + at + lanes / 2);
+        const auto upper = hn::ConcatOdd(d, hn::BitCast(d, second), hn::BitCast(d, first));
+        return hn::BitCast(ds, hn::Add(upper, hn::Set(d, uint32_t{1} << 18)));
+      };
+      const auto p_bound = bound_of(i), r_bound = bound_of(i + lanes);
+      size_t found = 0;
+      for (size_t k = from; k < from + size; ++k) {
+        const auto low = hn::Set(d, static_cast<uint32_t>(hashes[k]));
+        const auto high = hn::Set(d, static_cast<uint32_t>(hashes[k] >> 32));
+        const uint32_t p_may = bits_of(hn::Lt(p.of(low, high), p_bound));
+        const uint32_t r_may = bits_of(hn::Lt(r.of(low, high), r_bound));
+        may_lower[found] = {static_cast<uint32_t>(k), p_may | r_may << lanes};
+        found += may_lower[found].minima != 0;
+      }
+      for (size_t f = 0; f < found; ++f) {
+        for (uint32_t minima = may_lower[f].minima; minima != 0; minima &= minima - 1) {
+          const size_t j = i + static_cast<size_t>(std::countr_zero(minima));
+          out[j] = std::min(out[j], permuted(hashes[may_lower[f].hash], table.a[j], table.b[j] - 1));
+        }
+      }
+    }
+  }
+}
+
+#endif
 #endif
 }  // namespace HWY_NAMESPACE
 }  // namespace strata::data::dedup
@@ -170,6 +245,8 @@ HWY_AFTER_NAMESPACE();
 namespace strata::data::dedup {
 
 HWY_EXPORT(LeastWide);
+HWY_EXPORT(HashesBeforeLowering);
+HWY_EXPORT(LowerWide);
 HWY_EXPORT(LeastNarrow);
 
 PermutationTable::PermutationTable(std::span<const uint64_t> a_of, std::span<const uint64_t> b_of)
@@ -179,30 +256,47 @@ PermutationTable::PermutationTable(std::span<const uint64_t> a_of, std::span<con
     const size_t from = std::min(i, a_of.size() - 1);
     a.push_back(a_of[from]);
     b.push_back(b_of[from] + 1);
+    a_low.push_back(static_cast<uint32_t>(a_of[from]));
+    a_high.push_back(static_cast<uint32_t>(a_of[from] >> 32));
+    b_high.push_back(static_cast<uint32_t>(b_of[from] >> 32));
   }
 }
 
-void least_permuted(const PermutationTable& table, std::span<const uint64_t> hashes, bool narrow,
-                    uint64_t* out) {
-  constexpr size_t kTile = 2048;  // hashes that stay in the first cache through all permutations
-  bool good = true;
-  for (size_t at = 0; at < hashes.size(); at += kTile) {
-    const uint64_t* tile = hashes.data() + at;
-    const size_t count = std::min(kTile, hashes.size() - at);
-    if (narrow) {
-      HWY_DYNAMIC_DISPATCH(LeastNarrow)(table, tile, count, at == 0, out);
-    } else {
-      good &= HWY_DYNAMIC_DISPATCH(LeastWide)(table, tile, count, at == 0, out);
-    }
+namespace {
+
+void least_narrow(const PermutationTable& table, std::span<const uint64_t> hashes, uint64_t* out) {
+  for (size_t at = 0; at < hashes.size(); at += PermutationTable::kTile) {
+    HWY_DYNAMIC_DISPATCH(LeastNarrow)
+    (table, hashes.data() + at, std::min(PermutationTable::kTile, hashes.size() - at), at == 0, out);
   }
-  if (narrow) return;
-  for (size_t i = 0; i < table.size(); ++i) out[i] = (out[i] & kMersenne61) - 1;
+}
+
+void least_wide(const PermutationTable& table, std::span<const uint64_t> hashes, uint64_t* out) {
+  bool good = true;
+  for (size_t at = 0; at < hashes.size(); at += PermutationTable::kTile) {
+    good &= HWY_DYNAMIC_DISPATCH(LeastWide)(
+        table, hashes.data() + at, std::min(PermutationTable::kTile, hashes.size() - at), at == 0, out);
+  }
+  for (size_t i = 0; i < table.a.size(); ++i) out[i] = (out[i] & kMersenne61) - 1;
   if (good) return;
-  for (size_t i = 0; i < table.size(); ++i) {
+  for (size_t i = 0; i < table.a.size(); ++i) {
     out[i] = ~uint64_t{0};
     for (const uint64_t hash : hashes) {
-      out[i] = std::min(out[i], permuted(hash, table.a_plain[i], table.b_plain[i]));
+      out[i] = std::min(out[i], permuted(hash, table.a[i], table.b[i] - 1));
     }
+  }
+}
+
+}  // namespace
+
+void least_permuted(const PermutationTable& table, std::span<const uint64_t> hashes, bool narrow,
+                    uint64_t* out) {
+  if (narrow) return least_narrow(table, hashes, out);
+  const size_t first = HWY_DYNAMIC_DISPATCH(HashesBeforeLowering)(hashes.size());
+  least_wide(table, hashes.first(first), out);
+  for (size_t at = first; at < hashes.size(); at += PermutationTable::kTile) {
+    HWY_DYNAMIC_DISPATCH(LowerWide)
+    (table, hashes.data() + at, at, std::min(PermutationTable::kTile, hashes.size() - at), out);
   }
 }
 

@@ -17,9 +17,10 @@ inline uint64_t permuted(uint64_t hash, uint64_t a, uint64_t b) {
 
 // The permutations as the loop reads them, filled up to a multiple of kGroup with copies of the last one.
 struct PermutationTable {
-  static constexpr size_t kGroup = 16;          // a whole number of vectors on every machine
-  std::vector<uint64_t> a, b;                   // b one more than the permutation's
-  std::vector<uint32_t> a_low, a_high, b_high;  // halves; b_high with the slack of `lower_wide`
+  static constexpr size_t kGroup = 16;   // a whole number of vectors on every machine
+  static constexpr size_t kTile = 2048;  // hashes that stay in the first cache through all permutations
+  std::vector<uint64_t> a, b;            // b one more than the permutation's
+  std::vector<uint32_t> a_low, a_high, b_high;  // halves of a and of the permutation's own b
   std::vector<uint64_t> a_plain, b_plain;
 
   PermutationTable() = default;

@@ -89,57 +89,6 @@ TEST(Minhash, SignaturesOfDatatroveWithSha1) {
   EXPECT_EQ(signature[111], 359938351800247071u);
 }
 
-// Ragged numbers of permutations and hashes, also beyond a tile.
-TEST(Minhash, KernelEqualsTheFormula) {
-  Numbers numbers(1);
-  for (const size_t permutations : {1u, 5u, 16u, 17u, 112u}) {
-    const Drawn drawn = draw_permutations(static_cast<uint32_t>(permutations), permutations);
-    const PermutationTable table(drawn.a, drawn.b);
-    for (const size_t count : {1u, 2u, 7u, 2048u, 2049u}) {
-      std::vector<uint64_t> hashes(count);
-      for (auto& h : hashes) h = uint64_t{numbers.below(~0u)} << 32 | numbers.below(~0u);
-      for (const bool narrow : {false, true}) {
-        std::vector<uint64_t> out(table.a.size());
-        least_permuted(table, hashes, narrow, out.data());
-        for (size_t i = 0; i < permutations; ++i) {
-          uint64_t least = ~uint64_t{0};
-          for (const uint64_t h : hashes) {
-            const uint64_t value = permuted(h, drawn.a[i], drawn.b[i]);
-            least = std::min(least, narrow ? value & 0xFFFFFFFFu : value);
-          }
-          ASSERT_EQ(out[i], least) << i << " of " << permutations << ", " << count
-                                   << (narrow ? " narrow" : "");
-        }
-      }
-    }
-  }
-}
-
-// Values at the edges of the modulus, which no text will ever meet.
-TEST(Minhash, KernelIsExactWhereTheModulusFolds) {
-  const std::vector<uint64_t> a = {1, 1, 1}, b = {0, 1, kMersenne61 - 1};
-  const PermutationTable table(a, b);
-  std::vector<uint64_t> edges;
-  for (uint64_t q = 0; q < 8; ++q) {
-    for (uint64_t d = 0; d < 20; ++d) edges.push_back(((q + 1) << 61) - 10 + d);
-  }
-  for (const uint64_t edge : edges) {
-    for (const uint64_t other : {edge, uint64_t{1} << 40, uint64_t{3}}) {
-      for (const bool narrow : {false, true}) {
-        std::vector<uint64_t> out(table.a.size());
-        const std::vector<uint64_t> hashes = {edge, other};
-        least_permuted(table, hashes, narrow, out.data());
-        for (size_t i = 0; i < a.size(); ++i) {
-          const uint64_t mask = narrow ? 0xFFFFFFFFu : ~uint64_t{0};
-          const uint64_t least =
-              std::min(permuted(edge, a[i], b[i]) & mask, permuted(other, a[i], b[i]) & mask);
-          ASSERT_EQ(out[i], least) << edge << " " << other << " " << i << " " << narrow;
-        }
-      }
-    }
-  }
-}
-
 // A mark that stood alone leaves two spaces; shingles have one between words all the same.
 TEST(Minhash, ShinglesHaveOneSpace) {
   MinhashOptions options;
