@@ -29,8 +29,9 @@ HWY_INLINE Vector OneOfTwo(const float* from) {
   const F32 d;
   return hn::LoadU(d, from + (kSecond ? hn::Lanes(d) : 0));
 }
+constexpr uint32_t kUpperHalf = 0xffff0000u;
 template <bool kSecond>
-HWY_INLINE Vector OneOfTwo(const BF16* from) {
+HWY_INLINE Vector OneOfTwo(const BF16* from, hn::Vec<hn::RebindToUnsigned<F32>> upper_half) {
   const hn::RebindToUnsigned<F32> d;
 #if HWY_TARGET == HWY_SCALAR
   uint32_t pair;  // which need not be aligned
@@ -39,8 +40,11 @@ HWY_INLINE Vector OneOfTwo(const BF16* from) {
 #else
   const auto pairs = hn::LoadU(d, reinterpret_cast<const uint32_t*>(from));
 #endif
-  if constexpr (kSecond) return hn::BitCast(F32(), hn::And(pairs, hn::Set(d, 0xffff0000u)));
-  return hn::BitCast(F32(), hn::ShiftLeft<16>(pairs));
+  return hn::BitCast(F32(), kSecond ? hn::And(pairs, upper_half) : hn::ShiftLeft<16>(pairs));
+}
+template <bool kSecond>
+HWY_INLINE Vector OneOfTwo(const BF16* from) {
+  return OneOfTwo<kSecond>(from, hn::Set(hn::RebindToUnsigned<F32>(), kUpperHalf));
 }
 HWY_INLINE void Store(float* to, float value) {
   *to = value;
@@ -60,6 +64,25 @@ HWY_INLINE void KeepInRegister(Vector& v) {
 #else
   (void)v;
 #endif
+}
+
+// The columns' vectors of one turn. The mask is read anew in each where registers are few: in one of its own
+// it would put a sum into memory, which takes twice the time.
+template <bool kSecond, size_t kColumns>
+HWY_INLINE void LoadColumns(Vector (&to)[kColumns], const float* w, int64_t k) {
+#pragma GCC unroll 3
+  for (size_t c = 0; c < kColumns; ++c) to[c] = OneOfTwo<kSecond>(w + static_cast<int64_t>(c) * k);
+}
+template <bool kSecond, size_t kColumns>
+HWY_INLINE void LoadColumns(Vector (&to)[kColumns], const BF16* w, int64_t k) {
+  const uint32_t* mask = &kUpperHalf;
+#if HWY_COMPILER_GCC_ACTUAL && HWY_TARGET == HWY_AVX2
+  __asm__ volatile("" : "+r"(mask));
+#endif
+  const auto upper_half = hn::Set(hn::RebindToUnsigned<F32>(), *mask);
+#pragma GCC unroll 3
+  for (size_t c = 0; c < kColumns; ++c)
+    to[c] = OneOfTwo<kSecond>(w + static_cast<int64_t>(c) * k, upper_half);
 }
 
 constexpr int kLanes = hn::MaxLanes(F32());
@@ -169,12 +192,12 @@ HWY_NOINLINE void AddProducts(Sums<kRows, kColumns>& sums, bool begin, const flo
     for (int c = 0; c < kColumns; ++c) sum[r][c] = begin ? hn::Zero(d) : hn::Load(d, sums[r * kColumns + c]);
   }
   if (kSecond) x += kRows * lanes;
+  const std::byte* line = ahead.from;  // the next one to ask for
   for (int64_t i = 0; i < twos; ++i) {
-    for (int64_t byte = 0; byte < ahead.bytes; byte += kLine) __builtin_prefetch(ahead.from + byte, 0, 2);
     ahead.from += ahead.bytes;
+    for (; line < ahead.from; line += kLine) __builtin_prefetch(line, 0, 2);
     Vector weight[kColumns];
-#pragma GCC unroll 3
-    for (int c = 0; c < kColumns; ++c) weight[c] = OneOfTwo<kSecond>(w + c * k);
+    LoadColumns<kSecond>(weight, w, k);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       Vector row = hn::LoadU(d, x + r * lanes);

@@ -35,21 +35,26 @@ bool has_gradients(CrossEntropyTask task) {
   return has_input_grad(task) || has_weight_grad(task);
 }
 
-// Tokens that have a target, in all batches but one in a thousand where each has one by chance alone.
-int64_t most_targets(const LinearCrossEntropySpec& spec) {
-  if (spec.target_share >= 1) return spec.tokens;
+constexpr int64_t kUnit = 8;  // of tokens
+
+// How many tokens have a target, in all batches but one in a thousand where each has one by chance alone.
+struct TargetRange {
+  int64_t least, most;
+};
+TargetRange targets_of(const LinearCrossEntropySpec& spec) {
+  if (spec.target_share >= 1) return {spec.tokens, spec.tokens};
   constexpr double kDeviations = 3;
-  constexpr int64_t kUnit = 8;
   const double mean = static_cast<double>(spec.tokens) * spec.target_share;
-  const double most = mean + kDeviations * std::sqrt(mean * (1 - spec.target_share));
-  return std::min(spec.tokens, align_up(static_cast<int64_t>(std::ceil(most)), kUnit));
+  const double away = kDeviations * std::sqrt(mean * (1 - spec.target_share));
+  return {.least = std::max<int64_t>(1, static_cast<int64_t>(std::floor(mean - away))),
+          .most = std::min(spec.tokens, align_up(static_cast<int64_t>(std::ceil(mean + away)), kUnit))};
 }
 
 int64_t choose_chunk(const LinearCrossEntropySpec& spec) {
   const int64_t row = std::max<int64_t>({spec.vocab, spec.vocabulary, 1}) * size_of(DType::kF32);
   const int64_t wanted =
       spec.chunk_tokens > 0 ? spec.chunk_tokens : std::max(kSmallestChunk, kLogitBytes / row);
-  const int64_t targets = most_targets(spec);
+  const int64_t targets = targets_of(spec).most;
   const int64_t chunks = std::max<int64_t>(1, (targets + wanted - 1) / wanted);
   return std::max<int64_t>(1, (targets + chunks - 1) / chunks);
 }
@@ -82,6 +87,22 @@ CrossEntropyChunk plan_chunk(const LinearCrossEntropySpec& spec, int64_t tokens,
   gemm.accumulate = true;
   chunk.weight_grad = plan_gemm(gemm, device, engine);
   return chunk;
+}
+
+// The last of the chunks that gathered tokens fill, where it holds fewer of them than a whole one: in a few
+// sizes, so that little is computed in vain.
+std::vector<CrossEntropyChunk> plan_fewer(const LinearCrossEntropySpec& spec, int64_t whole,
+                                          const hardware::DeviceSpec& device, GemmEngine engine) {
+  constexpr int64_t kSizes = 5;
+  std::vector<CrossEntropyChunk> chunks;
+  if (spec.target_share >= 1 || whole == spec.tokens) return chunks;
+  const TargetRange targets = targets_of(spec);
+  const int64_t before = (targets.most - 1) / whole * whole;  // in the chunks before the last
+  const int64_t least = std::max<int64_t>(1, targets.least - before);
+  const int64_t step = align_up(std::max<int64_t>(whole - least, 1) / kSizes + 1, kUnit);
+  for (int64_t tokens = whole - step; tokens >= least; tokens -= step)
+    chunks.push_back(plan_chunk(spec, tokens, device, engine));
+  return chunks;
 }
 
 int64_t scratch_of(const LinearCrossEntropySpec& spec, const CrossEntropyChunk& chunk) {
@@ -173,6 +194,7 @@ LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropySpec& w
   plan.full = plan_chunk(spec, std::min(spec.chunk_tokens, spec.tokens), device, engine);
   const int64_t rest = spec.tokens % spec.chunk_tokens;
   if (rest > 0) plan.last = plan_chunk(spec, rest, device, engine);
+  plan.fewer = plan_fewer(spec, plan.full.tokens, device, engine);
   const int64_t elements = plan.full.tokens * spec.vocab;
   plan.losses_at = align_up(elements * size_of(DType::kF32), kBufferAlignment);
   if (has_gradients(spec.task) && spec.dtype != DType::kF32) {
@@ -181,9 +203,10 @@ LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropySpec& w
   }
   plan.gemm_scratch_at =
       plan.losses_at + align_up(spec.tokens * static_cast<int64_t>(sizeof(double)), kBufferAlignment);
-  plan.gather_at =
-      plan.gemm_scratch_at +
-      align_up(std::max(scratch_of(spec, plan.full), scratch_of(spec, plan.last)), kBufferAlignment);
+  int64_t gemm_scratch = std::max(scratch_of(spec, plan.full), scratch_of(spec, plan.last));
+  for (const CrossEntropyChunk& chunk : plan.fewer)
+    gemm_scratch = std::max(gemm_scratch, scratch_of(spec, chunk));
+  plan.gather_at = plan.gemm_scratch_at + align_up(gemm_scratch, kBufferAlignment);
   // A single chunk is run as it lies, however few of its tokens have a target.
   const bool may_gather = spec.tokens > plan.full.tokens;
   plan.scratch_bytes = plan.gather_at + (may_gather ? Gathered(spec, plan.full.tokens, nullptr).bytes : 0);
@@ -396,19 +419,22 @@ void clear_without_target(const LinearCrossEntropySpec& spec, const LinearCrossE
 }
 
 // Only the `valid` tokens that have a target, gathered into chunks: a masked model predicts one in seven. The
-// last chunk is filled up with tokens without target.
-void run_gathered(const LinearCrossEntropyPlan& plan, Chunk& chunk, const LinearCrossEntropyArgs& args,
-                  int64_t valid, double* losses) {
+// last chunk, the smallest that holds what is left, is filled up with tokens without target.
+void run_gathered(const LinearCrossEntropyPlan& plan, Chunk& full, std::span<Chunk> fewer,
+                  const LinearCrossEntropyArgs& args, int64_t valid, double* losses) {
   const LinearCrossEntropySpec& spec = plan.spec;
-  const Gathered memory(spec, chunk.tokens, offset(args.scratch, plan.gather_at));
+  const Gathered memory(spec, full.tokens, offset(args.scratch, plan.gather_at));
   const int64_t row_bytes = spec.x_stride * size_of(spec.dtype);
   const int64_t used_bytes = spec.hidden_size * size_of(spec.dtype);
   int64_t count = 0;
   for (int64_t i = 0; i < spec.tokens; ++i) {
     if (args.targets[i] >= 0) memory.tokens[count++] = static_cast<int32_t>(i);
   }
-  for (int64_t begin = 0; begin < valid; begin += chunk.tokens) {
-    const int64_t rows = std::min(chunk.tokens, valid - begin);
+  for (int64_t begin = 0; begin < valid; begin += full.tokens) {
+    const int64_t rows = std::min(full.tokens, valid - begin);
+    const auto too_small =
+        std::find_if(fewer.begin(), fewer.end(), [&](const Chunk& c) { return c.tokens < rows; });
+    Chunk& chunk = too_small == fewer.begin() ? full : *std::prev(too_small);
     const int32_t* tokens = memory.tokens + begin;
     for_rows(chunk.tokens, [&](int64_t r) {
       std::byte* to = memory.x + r * row_bytes;
@@ -451,6 +477,7 @@ void run_gathered(const LinearCrossEntropyPlan& plan, Chunk& chunk, const Linear
 LinearCrossEntropy::LinearCrossEntropy(const LinearCrossEntropyPlan& plan)
     : plan_(plan), full_(std::make_unique<Chunk>(plan.full, plan.spec.task)) {
   if (plan.last.tokens > 0) last_ = std::make_unique<Chunk>(plan.last, plan.spec.task);
+  for (const CrossEntropyChunk& chunk : plan.fewer) fewer_.emplace_back(chunk, plan.spec.task);
 }
 
 LinearCrossEntropy::~LinearCrossEntropy() = default;
@@ -466,7 +493,7 @@ void LinearCrossEntropy::run(const LinearCrossEntropyArgs& args) {
       std::count_if(args.targets, args.targets + spec.tokens, [](int32_t target) { return target >= 0; });
   const int64_t chunk = plan_.full.tokens;
   if (valid > 0 && chunks_of(valid, chunk) < chunks_of(spec.tokens, chunk)) {
-    run_gathered(plan_, *full_, args, valid, losses);
+    run_gathered(plan_, *full_, fewer_, args, valid, losses);
   } else {
     run_all(plan_, *full_, last_.get(), args, losses);
   }

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "kernels/cpu/gemm.h"
 
@@ -80,6 +81,8 @@ struct LinearCrossEntropyPlan {
   int64_t scratch_bytes = 0;
   CrossEntropyChunk full;
   CrossEntropyChunk last;  // a ragged last chunk; no tokens: there is none
+  // For what the last chunk of gathered tokens may hold, by chance: fewer and fewer tokens than `full`.
+  std::vector<CrossEntropyChunk> fewer;
   // Offsets in the scratch. The gradient of fp32 activations takes the place of the logits; that of bf16 ones
   // lies densely by itself, as matrix products want it.
   int64_t gradient_at = 0;
@@ -112,6 +115,7 @@ class LinearCrossEntropy {
  private:
   LinearCrossEntropyPlan plan_;
   std::unique_ptr<Chunk> full_, last_;
+  std::vector<Chunk> fewer_;
 };
 
 // Statistics of a part's logits for one token: their maximum, the sum of exp(logit - maximum), and the

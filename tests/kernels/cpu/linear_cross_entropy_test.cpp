@@ -196,6 +196,25 @@ TEST(LinearCrossEntropy, ChunksHoldTheTargetsThatAreExpected) {
   EXPECT_EQ(chunk_of(0, 0.15), 0);
 }
 
+// Of the 360 places that 2048 tokens get, fewer are computed where fewer are taken.
+TEST(LinearCrossEntropy, TheLastChunkComesInSizes) {
+  const auto sizes_of = [](int64_t tokens, double share) {
+    const auto plan = plan_linear_cross_entropy(
+        {.tokens = tokens, .hidden_size = 8, .vocab = 30522, .target_share = share}, {}, GemmEngine::kPanels);
+    std::vector<int64_t> sizes;
+    for (const CrossEntropyChunk& chunk : plan.fewer) sizes.push_back(chunk.tokens);
+    return sizes;
+  };
+  EXPECT_EQ(sizes_of(2048, 0.15), (std::vector<int64_t>{336, 312, 288, 264}));
+  EXPECT_EQ(sizes_of(2048, 1), std::vector<int64_t>{});
+  EXPECT_EQ(sizes_of(8, 0.15), std::vector<int64_t>{});
+  EXPECT_EQ(sizes_of(0, 0.15), std::vector<int64_t>{});
+  for (const int64_t tokens : sizes_of(8192, 0.15)) {  // 1132 to 1328 targets
+    EXPECT_LT(tokens, 443);
+    EXPECT_GT(tokens, 1132 - 2 * 443 - 48);
+  }
+}
+
 // One token in seven has a target, as of a masked model: fewer chunks are run than the tokens fill.
 TEST(LinearCrossEntropy, TokensWithoutTargetsTakeNoPart) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
