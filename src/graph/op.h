@@ -32,6 +32,9 @@ struct Cost {
   // The part of `bytes` that clears an output of which only places are added to afterwards; left out where
   // the output is an accumulator that holds something already.
   double cleared_bytes = 0;
+  // The part of `bytes` that does not tell how fast the arithmetic is, since it is the same however much
+  // there is of it: a head's weights, beside the logits of its tokens.
+  double beside_bytes = 0;
 };
 
 // A node as its rules see it.

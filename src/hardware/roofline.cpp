@@ -24,8 +24,8 @@ double interpolated(std::vector<std::pair<double, double>>& points, double inten
 }
 
 // Seconds with all operands in one place; negative when the op was not measured.
-double measured_seconds(const DeviceSpec& device, std::string_view op, std::string_view dtype, double flops,
-                        double bytes, bool cold) {
+double measured_seconds(const DeviceSpec& device, std::string_view op, std::string_view dtype,
+                        const Work& work, bool cold) {
   const double peak = dtype == "bf16" ? device.gemm_flops_bf16 : device.gemm_flops_f32;
   const double bandwidth = cold ? device.memory_bytes_per_s : device.cache_bytes_per_s;
   std::vector<std::pair<double, double>> flop_points;
@@ -39,9 +39,11 @@ double measured_seconds(const DeviceSpec& device, std::string_view op, std::stri
     arithmetic = arithmetic || (peak > 0 && rate.flops_per_s / peak > rate.bytes_per_s / bandwidth);
   }
   if (byte_rate <= 0) return -1;
-  const double memory = bandwidth > 0 ? bytes / bandwidth : 0;
-  if (arithmetic && bytes > 0) return std::max(memory, flops / interpolated(flop_points, flops / bytes));
-  return bytes / byte_rate;
+  const double memory = bandwidth > 0 ? work.bytes / bandwidth : 0;
+  const double bytes = work.bytes - work.beside_bytes;
+  if (arithmetic && bytes > 0)
+    return std::max(memory, work.flops / interpolated(flop_points, work.flops / bytes));
+  return work.bytes / byte_rate;
 }
 
 }  // namespace
@@ -52,14 +54,14 @@ int64_t cache_bytes(const DeviceSpec& device) {
                              : std::max<int64_t>(device.l2_bytes * device.threads, int64_t{1} << 20);
 }
 
-double expected_seconds(const DeviceSpec& device, std::string_view op, std::string_view dtype, double flops,
-                        double bytes, double cold_share) {
-  double warm = measured_seconds(device, op, dtype, flops, bytes, false);
-  double cold = measured_seconds(device, op, dtype, flops, bytes, true);
+double expected_seconds(const DeviceSpec& device, std::string_view op, std::string_view dtype,
+                        const Work& work, double cold_share) {
+  double warm = measured_seconds(device, op, dtype, work, false);
+  double cold = measured_seconds(device, op, dtype, work, true);
   if (warm < 0 || cold < 0) {
     const double peak = dtype == "bf16" ? device.gemm_flops_bf16 : device.gemm_flops_f32;
     auto roofline = [&](double bandwidth) {
-      return std::max(peak > 0 ? flops / peak : 0, bandwidth > 0 ? bytes / bandwidth : 0);
+      return std::max(peak > 0 ? work.flops / peak : 0, bandwidth > 0 ? work.bytes / bandwidth : 0);
     };
     warm = roofline(device.cache_bytes_per_s);
     cold = roofline(device.memory_bytes_per_s);

@@ -10,9 +10,15 @@ namespace strata::hardware {
 // Bytes that the last-level cache serves as measured, else its size, or that of the caches below it.
 int64_t cache_bytes(const DeviceSpec& device);
 
+struct Work {
+  double flops = 0;
+  double bytes = 0;
+  double beside_bytes = 0;  // the part of `bytes` that is left out of the arithmetic intensity
+};
+
 // Seconds of one node: op rates at its arithmetic intensity (interpolated between the probes), never faster
 // than the bandwidth allows; the device's GEMM peak and bandwidths where an op was not measured.
-double expected_seconds(const DeviceSpec& device, std::string_view op, std::string_view dtype, double flops,
-                        double bytes, double cold_share);
+double expected_seconds(const DeviceSpec& device, std::string_view op, std::string_view dtype,
+                        const Work& work, double cold_share);
 
 }  // namespace strata::hardware

@@ -43,11 +43,15 @@ double logits_bytes(const NodeView& view) {
   return 8.0 * static_cast<double>(view.in(0).shape[0]) * static_cast<double>(view.in(1).shape[0]);
 }
 
-// Of so many products of the head's size. Tokens without a target are left out.
+// Of so many products of the head's size. Tokens without a target are left out. How fast it is depends on
+// what is computed for each logit, so on the width, not on how many tokens share the weights.
 template <typename Attrs, int products>
 Cost cost_of_products(const NodeView& view) {
   const double share = view.attrs<Attrs>().target_share;
-  return {products * share * logits_flops(view), graph::streamed_bytes(view) + share * logits_bytes(view)};
+  const double streamed = graph::streamed_bytes(view);
+  return {.flops = products * share * logits_flops(view),
+          .bytes = streamed + share * logits_bytes(view),
+          .beside_bytes = streamed};
 }
 
 std::vector<PlacementOption> placements(const NodeView&, int) {

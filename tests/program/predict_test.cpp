@@ -27,10 +27,10 @@ hardware::DeviceSpec plain_device() {
 
 TEST(ExpectedSeconds, IsTheRooflineWhereAnOpWasNotMeasured) {
   const auto device = plain_device();
-  EXPECT_DOUBLE_EQ(hardware::expected_seconds(device, "unknown", "f32", 100e9, 1, 0), 1.0);
-  EXPECT_DOUBLE_EQ(hardware::expected_seconds(device, "unknown", "f32", 1, 10e9, 1), 1.0);
-  EXPECT_DOUBLE_EQ(hardware::expected_seconds(device, "unknown", "f32", 1, 10e9, 0), 0.1);
-  EXPECT_DOUBLE_EQ(hardware::expected_seconds(device, "unknown", "f32", 1, 10e9, 0.5), 0.55);
+  EXPECT_DOUBLE_EQ(hardware::expected_seconds(device, "unknown", "f32", {100e9, 1}, 0), 1.0);
+  EXPECT_DOUBLE_EQ(hardware::expected_seconds(device, "unknown", "f32", {1, 10e9}, 1), 1.0);
+  EXPECT_DOUBLE_EQ(hardware::expected_seconds(device, "unknown", "f32", {1, 10e9}, 0), 0.1);
+  EXPECT_DOUBLE_EQ(hardware::expected_seconds(device, "unknown", "f32", {1, 10e9}, 0.5), 0.55);
 }
 
 TEST(ExpectedSeconds, InterpolatesBetweenProbes) {
@@ -40,14 +40,17 @@ TEST(ExpectedSeconds, InterpolatesBetweenProbes) {
     device.rates.push_back({"linear", "f32", 50e9, 0.5e9, cold});
     device.rates.push_back({"linear", "f32", 80e9, 0.08e9, cold});
   }
-  EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", 50e9, 0.5e9, 0), 1.0, 1e-9);
-  EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", 80e9, 0.08e9, 1), 1.0, 1e-9);
-  const double between = 60e9 / hardware::expected_seconds(device, "linear", "f32", 60e9, 0.2e9, 0);
+  EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", {50e9, 0.5e9}, 0), 1.0, 1e-9);
+  EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", {80e9, 0.08e9}, 1), 1.0, 1e-9);
+  const double between = 60e9 / hardware::expected_seconds(device, "linear", "f32", {60e9, 0.2e9}, 0);
   EXPECT_GT(between, 50e9);
   EXPECT_LT(between, 80e9);
+  // Bytes beside tell nothing of the rate, but take their time.
+  EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", {80e9, 1e9, 0.92e9}, 1), 1.0, 1e-9);
+  EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", {80e9, 20e9, 19.92e9}, 1), 2.0, 1e-9);
   // Far beyond the last probe its rate holds; with few operations a byte the bandwidth does.
-  EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", 80e9, 1, 0), 1.0, 1e-9);
-  EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", 1e6, 10e9, 1), 1.0, 1e-9);
+  EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", {80e9, 1}, 0), 1.0, 1e-9);
+  EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", {1e6, 10e9}, 1), 1.0, 1e-9);
 }
 
 TEST(Predict, KnowsWhatTheCacheHolds) {
