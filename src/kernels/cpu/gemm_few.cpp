@@ -157,8 +157,8 @@ HWY_INLINE float Dot(const float* HWY_RESTRICT x, const W* HWY_RESTRICT w, int64
 constexpr bool kManyRegisters = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64;
 constexpr int kTileRows = kManyRegisters ? 8 : 4;
 constexpr int kTileColumns = 3;
-constexpr int64_t kTileTwos = 24;          // of x at once, which then stay in the L1 cache
-constexpr int64_t kBlockBytes = 64 << 10;  // of columns that stay in the L2 cache
+constexpr int64_t kTileTwos = kManyRegisters ? 24 : 48;  // of x at once, which then stay in the L1 cache
+constexpr int64_t kBlockBytes = 64 << 10;                // of columns that stay in the L2 cache
 constexpr int64_t kBlockTiles = 12;
 
 // Rows that are computed together, of so many that are left.
