@@ -115,7 +115,7 @@ class Bench:
             raise SystemExit(f"{program} {arguments} failed:\n{error.decode()}")
         return time.perf_counter() - start, usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime
 
-    def stages(self, inputs, kinds, workers=2, words="whitespace"):
+    def stages(self, inputs, kinds, workers=0, words="whitespace"):
         sets = [f'stage.{i}.words="{words}"' for i in range(len(kinds))]
         verb = ["data", "filter", *sorted(inputs.iterdir()), "-o", self.work / "ours", "--workers", workers]
         return self.in_turns(f'{" + ".join(kinds)}, words = "{words}"', "strata", *verb,
@@ -159,7 +159,7 @@ def filters(bench):
     for words in ("whitespace", "spacy"):
         ours = bench.stages(large, PUBLISHED, words=words)[0]
         bench.speeds(f'Gopher + C4 + FineWeb filters, jsonl to jsonl, words = "{words}"', large_mb, ours, small_mb, theirs,
-                     "2 threads; datatrove with spaCy's words, 2 processes")
+                     "all processors; datatrove with spaCy's words, 2 processes")
         bench.after_row()
 
 
@@ -170,7 +170,7 @@ def minhash(bench):
     for words in ("whitespace", "spacy"):
         ours = bench.stages(large, ["minhash"], words=words)[0]
         bench.speeds(f'MinHash deduplication, 14 × 8 hashes, 5-grams, jsonl to jsonl, words = "{words}"', large_mb, ours,
-                     small_mb, theirs, "2 threads; datatrove's four stages, 2 processes")
+                     small_mb, theirs, "all processors; datatrove's four stages, 2 processes")
         bench.after_row()
 
 

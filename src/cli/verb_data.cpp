@@ -219,7 +219,9 @@ std::shared_ptr<ShortOptions> add_short(Verb verb) {
   verb.option("--output,-o", options->output, "The folder to write").type_name("DIR").required();
   verb.option("--text", options->text, "The field that holds the text").type_name("NAME").show_default();
   verb.option("--id", options->id, "The field that holds the id").type_name("NAME").show_default();
-  verb.option("--workers", options->workers, "Threads; 0: all cores").type_name("N").non_negative();
+  verb.option("--workers", options->workers, "Threads; 0: enough for all cores")
+      .type_name("N")
+      .non_negative();
   add_common(verb, *options);
   return options;
 }

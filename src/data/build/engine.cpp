@@ -63,6 +63,12 @@ class ThreadCount {
   int before_;
 };
 
+// Half as many again as processors: one is idle while its worker waits for a part to be on disk.
+int threads_of(const Recipe& recipe) {
+  const int processors = available_processors();
+  return recipe.workers > 0 ? recipe.workers : processors + (processors + 1) / 2;
+}
+
 // What lies in the work folder: an unfinished build of another program's version, which keeps it in another
 // form, begins anew. Finished ones are not asked.
 constexpr const char* kWorkForm = " ids with kinds";
@@ -224,7 +230,7 @@ BuildResult run_build(BuildJob& job, comm::World& world, const BuildOptions& opt
   const double begin = monotonic_seconds();
   const bool first = world.rank() == 0;
   FileSystem& files = *job.files;
-  const ThreadCount threads(job.recipe.workers > 0 ? job.recipe.workers : available_processors());
+  const ThreadCount threads(threads_of(job.recipe));
   const std::string identity = identity_of(job);
   std::error_code error;
   if (std::filesystem::exists(job.recipe.folder, error) &&

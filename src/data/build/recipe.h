@@ -40,10 +40,10 @@ struct RecipeTokens {
 enum class OnError { kSkip, kStop };
 
 struct Recipe {
-  Path file;    // "" where it was made from a command line
-  Path base;    // where relative paths start
-  Path folder;  // of everything that the build writes
-  int workers = 0;
+  Path file;        // "" where it was made from a command line
+  Path base;        // where relative paths start
+  Path folder;      // of everything that the build writes
+  int workers = 0;  // threads; 0: enough for all cores
   OnError on_error = OnError::kSkip;
   int64_t memory_limit = 0;  // bytes; 0: auto
   std::vector<RecipeSource> sources;
