@@ -19,7 +19,7 @@ for target in build/fuzz/bin/fuzz_*; do
   [ -d "tests/fuzz/seeds/$name" ] && seeds=("tests/fuzz/seeds/$name")
   echo "-- $name for $seconds s"
   log=build/fuzz/$name.log
-  "$target" -seed="${STRATA_FUZZ_SEED:-0}" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=20 \
+  "$target" -seed="${STRATA_FUZZ_SEED:-0}" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=60 \
     -artifact_prefix="build/fuzz/$name-" -print_final_stats=1 "build/fuzz/corpus/$name" "${seeds[@]}" >"$log" 2>&1 || { tail -n 60 "$log"; exit 1; }
   grep -E 'stat::(number_of_executed_units|new_units_added)' "$log"
 done

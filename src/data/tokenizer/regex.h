@@ -22,10 +22,10 @@ class Regex {
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
 
-  // How many steps all searches of one text may take together: what a second or so takes, and for each byte
-  // more than any search in one pass needs.
+  // How many steps all searches of one text may take together: what a part of a second takes, and for each
+  // byte more than any search in one pass needs.
   struct Budget {
-    explicit Budget(std::string_view text) : steps(100'000'000 + 1024 * uint64_t{text.size()}) {}
+    explicit Budget(std::string_view text) : steps(20'000'000 + 1024 * uint64_t{text.size()}) {}
     uint64_t steps;
   };
 
