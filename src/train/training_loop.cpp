@@ -44,12 +44,23 @@ double time_limit(const config::RunConfig& config) {
 }
 
 // The best GEMM of this machine in FLOP/s: from the cache that `strata doctor` fills, else, where the run is
-// long enough to pay for it, measured now in half a second; else 0.
-double gemm_peak(DType dtype, int threads, double seconds_left) {
+// long enough to pay for it, measured now in half a second; else 0. A peak that a whole step, which `reached`
+// so many FLOP/s, leaves far behind was measured while others used the machine, and is none.
+double gemm_peak(DType dtype, int threads, double reached, double seconds_left, bool warns) {
+  constexpr double kBeyond = 1.1;  // a step's large products may be a few percent above one by itself
   hardware::DeviceSpec device = cpu::describe_device(threads);
   if (hardware::load_cached_device(device)) {
     const double known = dtype == DType::kBF16 ? device.gemm_flops_bf16 : device.gemm_flops_f32;
-    if (known > 0) return known;
+    if (known > 0 && reached <= kBeyond * known) return known;
+    if (known > 0 && warns) {
+      log_warning(
+          "this machine's best matrix product was measured at {:.0f} GFLOP/s while it was busy, and a step "
+          "does "
+          "{:.0f}: MFU is of a peak measured now, or left out where the run is short; `strata doctor` "
+          "measures "
+          "what is kept",
+          known / 1e9, reached / 1e9);
+    }
   }
   if (seconds_left < 60) return 0;
   const cpu::PeakGemm probe = cpu::peak_gemm(dtype);
@@ -298,7 +309,8 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     take_losses(all);
     if (peak < 0) {
       peak = gemm_peak(config::activation_dtype(config_), static_cast<int>(*config_.device.threads),
-                       record_.step_seconds * static_cast<double>(total_steps_ - step));
+                       flops / record_.step_seconds / static_cast<double>(all.size()),
+                       record_.step_seconds * static_cast<double>(total_steps_ - step), is_first());
     }
     record_.flops = flops;
     record_.peak_flops = peak * static_cast<double>(all.size());

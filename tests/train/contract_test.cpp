@@ -8,6 +8,8 @@
 #include "base/pin.h"
 #include "checkpoint/checkpoint.h"
 #include "fixtures/tiny_run.h"
+#include "hardware/device_spec.h"
+#include "kernels/cpu/measure.h"
 
 namespace strata::train {
 namespace {
@@ -108,6 +110,22 @@ TEST(Contract, AFinishedRunIsLeftAsItIs) {
   EXPECT_EQ(again.end, RunEnd::kFinished);
   EXPECT_EQ(again.step, 6);
   EXPECT_EQ(read_file(tiny.folder() / "metrics.jsonl"), metrics);
+}
+
+// Peaks of this machine that were kept: slower than any step is, and faster.
+TEST(Contract, APeakThatAStepLeavesBehindIsNotOneOfMfu) {
+  const TinyRun tiny;
+  const char* const cache = std::getenv("XDG_CACHE_HOME");
+  const std::string before = cache == nullptr ? "" : cache;
+  ::setenv("XDG_CACHE_HOME", tiny.folder("cache").c_str(), 1);
+  for (const auto& [peak, name] : {std::pair{1.0, "slow"}, std::pair{1e18, "fast"}}) {
+    hardware::DeviceSpec device = cpu::describe_device(1);
+    device.gemm_flops_f32 = peak;
+    ASSERT_TRUE(hardware::save_cached_device(posix_file_system(), device));
+    tiny.train({"precision.compute=\"fp32\""}, name);
+    EXPECT_EQ(contains(read_file(tiny.folder(name) / "metrics.jsonl"), "\"mfu_measured\""), peak > 1) << name;
+  }
+  cache == nullptr ? ::unsetenv("XDG_CACHE_HOME") : ::setenv("XDG_CACHE_HOME", before.c_str(), 1);
 }
 
 // Killed after its last save, a run still gets what comes after it.
