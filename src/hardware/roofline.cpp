@@ -43,7 +43,7 @@ double measured_seconds(const DeviceSpec& device, std::string_view op, std::stri
   const double bytes = work.bytes - work.beside_bytes;
   if (arithmetic && bytes > 0)
     return std::max(memory, work.flops / interpolated(flop_points, work.flops / bytes));
-  return work.bytes / byte_rate;
+  return bytes / byte_rate;
 }
 
 }  // namespace

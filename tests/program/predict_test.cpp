@@ -48,6 +48,9 @@ TEST(ExpectedSeconds, InterpolatesBetweenProbes) {
   // Bytes beside tell nothing of the rate, but take their time.
   EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", {80e9, 1e9, 0.92e9}, 1), 1.0, 1e-9);
   EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", {80e9, 20e9, 19.92e9}, 1), 2.0, 1e-9);
+  // Of an op that memory binds, rates are without them too.
+  for (const bool cold : {false, true}) device.rates.push_back({"copy", "f32", 0, 5e9, cold});
+  EXPECT_NEAR(hardware::expected_seconds(device, "copy", "f32", {0, 6e9, 1e9}, 1), 1.0, 1e-9);
   // Far beyond the last probe its rate holds; with few operations a byte the bandwidth does.
   EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", {80e9, 1}, 0), 1.0, 1e-9);
   EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", {1e6, 10e9}, 1), 1.0, 1e-9);
