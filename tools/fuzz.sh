@@ -20,7 +20,8 @@ for target in build/fuzz/bin/fuzz_*; do
   echo "-- $name for $seconds s"
   log=build/fuzz/$name.log
   "$target" -seed="${STRATA_FUZZ_SEED:-0}" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=60 \
-    -artifact_prefix="build/fuzz/$name-" -print_final_stats=1 "build/fuzz/corpus/$name" "${seeds[@]}" >"$log" 2>&1 || { tail -n 60 "$log"; exit 1; }
+    -artifact_prefix="build/fuzz/$name-" -print_final_stats=1 "build/fuzz/corpus/$name" "${seeds[@]}" \
+    >"$log" 2>&1 || { tail -n 60 "$log"; exit 1; }
   grep -E 'stat::(number_of_executed_units|new_units_added)' "$log"
 done
 [ "$found" = 1 ] || { echo "no fuzzer was built" >&2; exit 1; }

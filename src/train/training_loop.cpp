@@ -55,10 +55,8 @@ double gemm_peak(DType dtype, int threads, double reached, double seconds_left, 
     if (known > 0 && warns) {
       log_warning(
           "this machine's best matrix product was measured at {:.0f} GFLOP/s while it was busy, and a step "
-          "does "
-          "{:.0f}: MFU is of a peak measured now, or left out where the run is short; `strata doctor` "
-          "measures "
-          "what is kept",
+          "does {:.0f}: MFU is of a peak measured now, or left out where the run is short; `strata doctor` "
+          "measures what is kept",
           known / 1e9, reached / 1e9);
     }
   }

@@ -8,6 +8,7 @@
 #include "cli/describe.h"
 #include "contracts/contract.h"
 #include "contracts/options.h"
+#include "fixtures/environment.h"
 
 namespace strata::contracts {
 namespace {
@@ -351,12 +352,9 @@ void bench_sets(const std::string&) {
 void doctor(const std::string&) {
   const Desk desk;
   // Without what an earlier measurement kept.
-  const char* const cache = std::getenv("XDG_CACHE_HOME");
-  const std::string before = cache == nullptr ? "" : cache;
-  ::setenv("XDG_CACHE_HOME", desk.path("cache").c_str(), 1);
+  const fixtures::Environment cache("XDG_CACHE_HOME", desk.path("cache"));
   const json quick = desk.object("doctor --quick --json");
   const std::string text = desk.strata("doctor --quick").out;
-  cache == nullptr ? ::unsetenv("XDG_CACHE_HOME") : ::setenv("XDG_CACHE_HOME", before.c_str(), 1);
   EXPECT_TRUE(has(text, "not measured"));
   EXPECT_EQ(quick["version"], std::string(program_version()));
   EXPECT_TRUE(has(text, quick["device"]["name"].get<std::string>()));

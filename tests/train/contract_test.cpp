@@ -7,6 +7,7 @@
 #include "base/parallel.h"
 #include "base/pin.h"
 #include "checkpoint/checkpoint.h"
+#include "fixtures/environment.h"
 #include "fixtures/tiny_run.h"
 #include "hardware/device_spec.h"
 #include "kernels/cpu/measure.h"
@@ -115,9 +116,7 @@ TEST(Contract, AFinishedRunIsLeftAsItIs) {
 // Peaks of this machine that were kept: slower than any step is, and faster.
 TEST(Contract, APeakThatAStepLeavesBehindIsNotOneOfMfu) {
   const TinyRun tiny;
-  const char* const cache = std::getenv("XDG_CACHE_HOME");
-  const std::string before = cache == nullptr ? "" : cache;
-  ::setenv("XDG_CACHE_HOME", tiny.folder("cache").c_str(), 1);
+  const fixtures::Environment cache("XDG_CACHE_HOME", tiny.folder("cache"));
   for (const auto& [peak, name] : {std::pair{1.0, "slow"}, std::pair{1e18, "fast"}}) {
     hardware::DeviceSpec device = cpu::describe_device(1);
     device.gemm_flops_f32 = peak;
@@ -125,7 +124,6 @@ TEST(Contract, APeakThatAStepLeavesBehindIsNotOneOfMfu) {
     tiny.train({"precision.compute=\"fp32\""}, name);
     EXPECT_EQ(contains(read_file(tiny.folder(name) / "metrics.jsonl"), "\"mfu_measured\""), peak > 1) << name;
   }
-  cache == nullptr ? ::unsetenv("XDG_CACHE_HOME") : ::setenv("XDG_CACHE_HOME", before.c_str(), 1);
 }
 
 // Killed after its last save, a run still gets what comes after it.

@@ -37,7 +37,7 @@ void LeastNarrow(const PermutationTable& table, const uint64_t* hashes, size_t c
   for (size_t i = 0; i < table.size(); ++i) {
     if (first) out[i] = ~uint64_t{0};
     for (size_t k = 0; k < count; ++k) {
-      out[i] = std::min(out[i], permuted(hashes[k], table.a_plain[i], table.b_plain[i]) & 0xFFFFFFFFu);
+      out[i] = std::min(out[i], table.value(hashes[k], i) & 0xFFFFFFFFu);
     }
   }
 }
@@ -228,7 +228,7 @@ HWY_NOINLINE void LowerWide(const PermutationTable& table, const uint64_t* hashe
       for (size_t f = 0; f < found; ++f) {
         for (uint32_t minima = may_lower[f].minima; minima != 0; minima &= minima - 1) {
           const size_t j = i + static_cast<size_t>(std::countr_zero(minima));
-          out[j] = std::min(out[j], permuted(hashes[may_lower[f].hash], table.a[j], table.b[j] - 1));
+          out[j] = std::min(out[j], table.value(hashes[may_lower[f].hash], j));
         }
       }
     }
@@ -250,7 +250,7 @@ HWY_EXPORT(LowerWide);
 HWY_EXPORT(LeastNarrow);
 
 PermutationTable::PermutationTable(std::span<const uint64_t> a_of, std::span<const uint64_t> b_of)
-    : a_plain(a_of.begin(), a_of.end()), b_plain(b_of.begin(), b_of.end()) {
+    : size_(a_of.size()) {
   const size_t filled = (a_of.size() + kGroup - 1) / kGroup * kGroup;
   for (size_t i = 0; i < filled; ++i) {
     const size_t from = std::min(i, a_of.size() - 1);
@@ -282,7 +282,7 @@ void least_wide(const PermutationTable& table, std::span<const uint64_t> hashes,
   for (size_t i = 0; i < table.a.size(); ++i) {
     out[i] = ~uint64_t{0};
     for (const uint64_t hash : hashes) {
-      out[i] = std::min(out[i], permuted(hash, table.a[i], table.b[i] - 1));
+      out[i] = std::min(out[i], table.value(hash, i));
     }
   }
 }

@@ -21,11 +21,14 @@ struct PermutationTable {
   static constexpr size_t kTile = 2048;  // hashes that stay in the first cache through all permutations
   std::vector<uint64_t> a, b;            // b one more than the permutation's
   std::vector<uint32_t> a_low, a_high, b_high;  // halves of a and of the permutation's own b
-  std::vector<uint64_t> a_plain, b_plain;
 
   PermutationTable() = default;
   PermutationTable(std::span<const uint64_t> a_of, std::span<const uint64_t> b_of);
-  size_t size() const { return a_plain.size(); }
+  size_t size() const { return size_; }
+  uint64_t value(uint64_t hash, size_t i) const { return permuted(hash, a[i], b[i] - 1); }
+
+ private:
+  size_t size_ = 0;
 };
 
 // out[i] = the least of permuted(hash, a[i], b[i]) over all hashes (at least one), of its low 32 bits if

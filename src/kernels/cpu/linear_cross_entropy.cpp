@@ -99,7 +99,7 @@ std::vector<CrossEntropyChunk> plan_fewer(const LinearCrossEntropySpec& spec, in
   const TargetRange targets = targets_of(spec);
   const int64_t before = (targets.most - 1) / whole * whole;  // in the chunks before the last
   const int64_t least = std::max<int64_t>(1, targets.least - before);
-  const int64_t step = align_up(std::max<int64_t>(whole - least, 1) / kSizes + 1, kUnit);
+  const int64_t step = align_up((whole - least) / kSizes + 1, kUnit);
   for (int64_t tokens = whole - step; tokens >= least; tokens -= step)
     chunks.push_back(plan_chunk(spec, tokens, device, engine));
   return chunks;

@@ -1,29 +1,12 @@
 // The minima of permutations, by every instruction set, against their formula.
 #include "data/dedup/minhash_kernel.h"
 
-#include "tensor/simd_targets.h"
-
-// simd_targets.h comes first
-#include <hwy/highway.h>
-
-#include <functional>
-
 #include "data/dedup/corpus.h"
 #include "data/dedup/minhash_hash.h"
+#include "fixtures/every_target.h"
 
 namespace strata::data::dedup {
 namespace {
-
-// Calls `check` for each instruction set that this processor has.
-void on_every_target(const std::function<void()>& check) {
-  for (int64_t rest = hwy::SupportedTargets() & HWY_TARGETS; rest != 0; rest &= rest - 1) {
-    const int64_t target = rest & -rest;
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::GetChosenTarget().Update(target);
-    check();
-  }
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-}
 
 // Ragged numbers of permutations and hashes, also beyond a tile.
 void check_against_the_formula() {
@@ -52,7 +35,7 @@ void check_against_the_formula() {
 }
 
 TEST(Minhash, KernelEqualsTheFormula) {
-  on_every_target(check_against_the_formula);
+  fixtures::on_every_target([](int64_t) { check_against_the_formula(); });
 }
 
 // Values at the edges of the modulus and of the bits that estimates of late hashes use, which no text will
@@ -86,7 +69,7 @@ void check_edges(size_t before) {
 
 TEST(Minhash, KernelIsExactWhereTheModulusFolds) {
   for (const size_t before : {0u, 63u, 64u, 70u, 130u}) {
-    on_every_target([&] { check_edges(before); });
+    fixtures::on_every_target([&](int64_t) { check_edges(before); });
   }
 }
 

@@ -1,17 +1,13 @@
 // Products of a few rows: right, and each row the same whatever stands beside it.
 #include <gtest/gtest.h>
 
-#include "tensor/simd_targets.h"
-
-// simd_targets.h comes first
-#include <hwy/highway.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "base/random.h"
+#include "fixtures/every_target.h"
 #include "fixtures/host_device.h"
 #include "kernels/cpu/gemm.h"
 #include "tensor/arena.h"
@@ -114,13 +110,7 @@ void expect_right_for_any_number_of_rows() {
 }
 
 TEST(FewRows, AreRightAndEachTheSameForAnyNumberOfRows) {
-  const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
-  for (int64_t rest = targets; rest != 0; rest &= rest - 1) {
-    SCOPED_TRACE(hwy::TargetName(rest & -rest));
-    hwy::GetChosenTarget().Update(rest & -rest);
-    expect_right_for_any_number_of_rows();
-  }
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  strata::fixtures::on_every_target([](int64_t) { expect_right_for_any_number_of_rows(); });
 }
 
 }  // namespace

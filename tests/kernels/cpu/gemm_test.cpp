@@ -2,21 +2,19 @@
 
 #include <gtest/gtest.h>
 
-#include "fixtures/host_device.h"
-#include "tensor/simd_targets.h"
-
-// simd_targets.h comes first
-#include <hwy/highway.h>
-
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <map>
 #include <numeric>
 #include <vector>
+#include "fixtures/every_target.h"
+#include "fixtures/host_device.h"
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "fixtures/every_target.h"
+#include "fixtures/host_device.h"
 #include "kernels/cpu/gemm_onednn.h"
 #include "tensor/arena.h"
 
@@ -324,12 +322,10 @@ TEST(GemmTargets, EveryInstructionSetComputesTheSame) {
   for (const GemmRole role : {GemmRole::kForward, GemmRole::kInputGrad, GemmRole::kWeightGrad}) {
     const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
     const std::vector<float> best = results(role, targets & -targets);
-    for (int64_t rest = targets; rest != 0; rest &= rest - 1) {
-      hwy::GetChosenTarget().Update(rest & -rest);
-      const std::vector<float> got = results(role, rest & -rest);
-      hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    strata::fixtures::on_every_target([&](int64_t target) {
+      const std::vector<float> got = results(role, target);
       for (size_t i = 0; i < best.size(); ++i) ASSERT_NEAR(got[i], best[i], 2e-5) << i;
-    }
+    });
   }
 }
 

@@ -1,9 +1,5 @@
 // Every instruction set that this processor has computes the same, up to rounding.
-#include "tensor/simd_targets.h"
-
-// simd_targets.h comes first
-#include <hwy/highway.h>
-
+#include "fixtures/every_target.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/adafactor.h"
 #include "kernels/cpu/adamw8bit.h"
@@ -72,16 +68,14 @@ std::vector<Array> outputs(DType dtype) {
 TEST(SimdTargets, AgreeUpToRounding) {
   for (const DType dtype : testing::kActivationTypes) {
     const std::vector<Array> best = outputs(dtype);
-    for (int64_t rest = hwy::SupportedTargets() & HWY_TARGETS; rest != 0; rest &= rest - 1) {
-      hwy::GetChosenTarget().Update(rest & -rest);
+    strata::fixtures::on_every_target([&](int64_t) {
       const std::vector<Array> got = outputs(dtype);
-      hwy::GetChosenTarget().Update(hwy::SupportedTargets());
       // Two roundings to bf16 may fall to different sides.
       for (size_t i = 0; i < best.size(); ++i) {
         SCOPED_TRACE(i);
         testing::expect_near(got[i], best[i].values(), dtype == DType::kBF16 ? 0.01 : 1e-5, 10);
       }
-    }
+    });
   }
 }
 
