@@ -1,9 +1,9 @@
 // The three GEMMs of a linear layer at the shapes of two models, in fp32 by the own engine, by oneDNN's
 // matmul with the layouts that it prefers, by oneDNN's sgemm on plain operands, and by that of another oneDNN
-// where STRATA_BENCH_DNNL names its library (a newer one from a wheel: libdnnl.so.3); in bf16, where the
-// processor multiplies pairs, by the own engine of pairs and by oneDNN's matmul. Every case is timed a few
-// times in turn before any is reported, the least time counts. Counters: GFLOP/s and `of_best`, the share of
-// the best case of this process; `cpu_of_best` is the same by processor time, for machines that others use
+// where STRATA_BENCH_DNNL names its library (a newer one from a wheel: libdnnl.so.3); in bf16 by the own
+// engine of pairs and by oneDNN's matmul, each where the processor multiplies in it. Every case is timed a
+// few times in turn before any is reported, the least time counts. Counters: GFLOP/s and `of_best`, the share
+// of the best case of this process; `cpu_of_best` is the same by processor time, for machines that others use
 // too.
 #include <benchmark/benchmark.h>
 #include <dlfcn.h>
@@ -163,7 +163,8 @@ std::vector<Case> timed_cases() {
   const Sgemm other = other_sgemm();
   std::vector<Variant> variants{Variant::kPanels, Variant::kOneDnn, Variant::kSgemm};
   if (other != nullptr) variants.push_back(Variant::kOtherSgemm);
-  if (detail::has_bf16_pairs()) variants.insert(variants.end(), {Variant::kPairs, Variant::kOneDnnBf16});
+  if (detail::has_bf16_pairs()) variants.push_back(Variant::kPairs);
+  if (describe_device(compute_threads()).library_bf16) variants.push_back(Variant::kOneDnnBf16);
   for (const Shape3& shape : kShapes) {
     Operands operands(shape);
     const size_t first = cases.size();

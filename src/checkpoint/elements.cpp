@@ -9,29 +9,15 @@ bool is_float(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kF64;
 }
 
-void convert_elements(void* out, DType out_type, const void* in, DType in_type, int64_t n) {
-  if (in_type == DType::kF32 && out_type == DType::kBF16) {
-    const auto* from = static_cast<const float*>(in);
-    auto* to = static_cast<BF16*>(out);
-    for (int64_t i = 0; i < n; ++i) to[i] = BF16(from[i]);
-  } else if (in_type == DType::kBF16 && out_type == DType::kF32) {
-    const auto* from = static_cast<const uint16_t*>(in);
-    auto* to = static_cast<uint32_t*>(out);
-    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<uint32_t>(from[i]) << 16;
-  } else {
-    convert(out, out_type, in, in_type, n);
-  }
-}
-
 void convert_rows(void* out, DType out_type, int64_t out_pitch, const void* in, DType in_type,
                   int64_t in_pitch, int64_t rows, int64_t columns) {
   if (rows == 1 || (out_pitch == columns && in_pitch == columns))
-    return convert_elements(out, out_type, in, in_type, rows * columns);
+    return convert(out, out_type, in, in_type, rows * columns);
   auto* to = static_cast<std::byte*>(out);
   const auto* from = static_cast<const std::byte*>(in);
   for (int64_t row = 0; row < rows; ++row)
-    convert_elements(to + row * out_pitch * size_of(out_type), out_type,
-                     from + row * in_pitch * size_of(in_type), in_type, columns);
+    convert(to + row * out_pitch * size_of(out_type), out_type, from + row * in_pitch * size_of(in_type),
+            in_type, columns);
 }
 
 namespace {

@@ -9,11 +9,7 @@ namespace strata::checkpoint {
 
 bool is_float(DType dtype);
 
-// As convert(), but the pair that every checkpoint meets is done on bits: fast, and the same whether or not
-// the calling thread flushes denormals.
-void convert_elements(void* out, DType out_type, const void* in, DType in_type, int64_t n);
-
-// The same of rows of `columns` elements, which lie out_pitch and in_pitch elements apart.
+// convert() of rows of `columns` elements, which lie out_pitch and in_pitch elements apart.
 void convert_rows(void* out, DType out_type, int64_t out_pitch, const void* in, DType in_type,
                   int64_t in_pitch, int64_t rows, int64_t columns);
 

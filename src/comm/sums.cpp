@@ -55,27 +55,11 @@ void round_floats(float* values, DType wire, int64_t n) {
 }
 
 void load_floats(float* to, const void* from, DType type, int64_t n) {
-  if (type == DType::kBF16) {
-    const auto* values = static_cast<const BF16*>(from);
-    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(values[i]);
-  } else if (type == DType::kF16) {
-    const auto* values = static_cast<const uint16_t*>(from);
-    for (int64_t i = 0; i < n; ++i) to[i] = f16_to_float(values[i]);
-  } else {
-    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(float));
-  }
+  convert(to, DType::kF32, from, type, n);
 }
 
 void store_floats(void* to, DType type, const float* from, int64_t n) {
-  if (type == DType::kBF16) {
-    auto* values = static_cast<BF16*>(to);
-    for (int64_t i = 0; i < n; ++i) values[i] = BF16(from[i]);
-  } else if (type == DType::kF16) {
-    auto* values = static_cast<uint16_t*>(to);
-    for (int64_t i = 0; i < n; ++i) values[i] = float_to_f16(from[i]);
-  } else {
-    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(float));
-  }
+  convert(to, type, from, DType::kF32, n);
 }
 
 template <class T>

@@ -1,10 +1,6 @@
 #include "tensor/dtype.h"
 
 #include <array>
-#include <cstring>
-#include <utility>
-
-#include "base/error.h"
 
 namespace strata {
 namespace {
@@ -63,72 +59,6 @@ uint16_t float_to_f16(float value) {
   }
   const uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);
   return sign | static_cast<uint16_t>((rounded >> 13) - (112u << 10));
-}
-
-namespace {
-
-double load(const void* in, DType type, int64_t i) {
-  switch (type) {
-    case DType::kF32:
-      return static_cast<const float*>(in)[i];
-    case DType::kF64:
-      return static_cast<const double*>(in)[i];
-    case DType::kBF16:
-      return static_cast<float>(static_cast<const BF16*>(in)[i]);
-    case DType::kF16:
-      return f16_to_float(static_cast<const uint16_t*>(in)[i]);
-    default:
-      throw InternalError("cannot convert from {}", name_of(type));
-  }
-}
-
-template <DType kFrom, DType kTo>
-void convert_loop(void* out, const void* in, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    const double value = load(in, kFrom, i);
-    if constexpr (kTo == DType::kF32) static_cast<float*>(out)[i] = static_cast<float>(value);
-    if constexpr (kTo == DType::kF64) static_cast<double*>(out)[i] = value;
-    if constexpr (kTo == DType::kBF16) static_cast<BF16*>(out)[i] = BF16(static_cast<float>(value));
-    if constexpr (kTo == DType::kF16)
-      static_cast<uint16_t*>(out)[i] = float_to_f16(static_cast<float>(value));
-  }
-}
-
-template <DType kFrom>
-void convert_from(void* out, DType out_type, const void* in, int64_t n) {
-  switch (out_type) {
-    case DType::kF32:
-      return convert_loop<kFrom, DType::kF32>(out, in, n);
-    case DType::kF64:
-      return convert_loop<kFrom, DType::kF64>(out, in, n);
-    case DType::kBF16:
-      return convert_loop<kFrom, DType::kBF16>(out, in, n);
-    case DType::kF16:
-      return convert_loop<kFrom, DType::kF16>(out, in, n);
-    default:
-      throw InternalError("cannot convert {} to {}", name_of(kFrom), name_of(out_type));
-  }
-}
-
-}  // namespace
-
-void convert(void* out, DType out_type, const void* in, DType in_type, int64_t n) {
-  if (out_type == in_type) {
-    if (n > 0) std::memcpy(out, in, static_cast<size_t>(n * size_of(in_type)));
-    return;
-  }
-  switch (in_type) {
-    case DType::kF32:
-      return convert_from<DType::kF32>(out, out_type, in, n);
-    case DType::kF64:
-      return convert_from<DType::kF64>(out, out_type, in, n);
-    case DType::kBF16:
-      return convert_from<DType::kBF16>(out, out_type, in, n);
-    case DType::kF16:
-      return convert_from<DType::kF16>(out, out_type, in, n);
-    default:
-      throw InternalError("cannot convert {} to {}", name_of(in_type), name_of(out_type));
-  }
 }
 
 }  // namespace strata

@@ -51,7 +51,8 @@ struct BF16 {
 float f16_to_float(uint16_t bits);
 uint16_t float_to_f16(float value);  // nearest even
 
-// out[i] = in[i], converted between f32, bf16, f16 and f64; other pairs only when they are the same type.
+// out[i] = in[i], converted between f32, bf16, f16 and f64; other pairs only when they are the same type. f32
+// and bf16 become each other on bits: fast, and the same whether or not the calling thread flushes denormals.
 void convert(void* out, DType out_type, const void* in, DType in_type, int64_t n);
 
 template <typename T>

@@ -88,6 +88,8 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, CRows c_rows, const float
     }
     if constexpr (kPackedA) a += kRows;
   };
+  // Depths one by one: of several, g++ loads rows ahead into more registers than there are, and keeps sums in
+  // memory (AVX2: 92 for 98 of 104 GFLOP/s).
   int64_t p = 0;
   for (int64_t r = 0; p + kGroup <= depth; p += kGroup, ++r) {
     if (r < rows) {  // the result's lines come one after the other too
@@ -96,7 +98,7 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, CRows c_rows, const float
     }
     for (int64_t line = 0; line < ahead.lines; ++line, ahead.from += kLine)
       __builtin_prefetch(ahead.from, 0, 2);
-#pragma GCC unroll 4
+#pragma GCC unroll 1
     for (int64_t i = 0; i < kGroup; ++i) add(p + i);
   }
   for (; p < depth; ++p) add(p);

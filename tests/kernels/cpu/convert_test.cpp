@@ -1,0 +1,104 @@
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "fixtures/every_target.h"
+#include "tensor/dtype.h"
+
+namespace strata {
+namespace {
+
+// By the definition of rounding to nearest, ties to even. Between two neighbours among bf16 values, floats
+// lie evenly, so that the bits tell which one is closer; the neighbour beyond the largest value is infinity.
+// Without arithmetic on floats, which other tests may have left flushing denormals.
+uint16_t nearest(float value) {
+  const auto word = std::bit_cast<uint32_t>(value);
+  const auto toward_zero = static_cast<uint16_t>(word >> 16);
+  if ((word & 0x7fffffffu) > 0x7f800000u) return toward_zero | 0x40;
+  const uint32_t beyond = word & 0xffffu;
+  const bool is_odd = (toward_zero & 1) != 0;
+  return static_cast<uint16_t>(beyond > 0x8000u || (beyond == 0x8000u && is_odd) ? toward_zero + 1
+                                                                                 : toward_zero);
+}
+
+std::vector<float> values() {
+  std::vector<float> values{0.0f,
+                            -0.0f,
+                            1.0f,
+                            std::numeric_limits<float>::max(),
+                            std::numeric_limits<float>::lowest(),
+                            std::numeric_limits<float>::denorm_min(),
+                            std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::quiet_NaN()};
+  // Ties and their neighbours, and patterns of NaN that rounding would carry into another kind of number.
+  for (const uint32_t word : {0x3f808000u, 0x3f818000u, 0x3f807fffu, 0x3f808001u, 0x7f7f8000u, 0x7f7f7fffu,
+                              0x00008000u, 0x00018000u, 0x80008001u, 0x7f800001u, 0x7fffffffu, 0xffffffffu})
+    values.push_back(std::bit_cast<float>(word));
+  std::mt19937 engine(7);
+  while (values.size() < 4099) values.push_back(std::bit_cast<float>(static_cast<uint32_t>(engine())));
+  return values;
+}
+
+TEST(Convert, RoundsToTheNearestBf16) {
+  const std::vector<float> from = values();
+  fixtures::on_every_target([&](int64_t) {
+    // Every value stands in every lane of a vector and behind the last whole one.
+    for (size_t first = 0; first < 64; ++first) {
+      std::vector<BF16> to(from.size() - first);
+      convert(to.data(), DType::kBF16, from.data() + first, DType::kF32, std::ssize(to));
+      for (size_t i = 0; i < to.size(); ++i)
+        ASSERT_EQ(to[i].bits, nearest(from[first + i]))
+            << "of " << std::hexfloat << from[first + i] << " at " << i;
+    }
+  });
+}
+
+TEST(Convert, WidensEveryBf16) {
+  std::vector<BF16> from(1 << 16);
+  for (size_t i = 0; i < from.size(); ++i) from[i].bits = static_cast<uint16_t>(i);
+  fixtures::on_every_target([&](int64_t) {
+    std::vector<uint32_t> to(from.size());
+    convert(to.data(), DType::kF32, from.data(), DType::kBF16, std::ssize(to));
+    for (size_t i = 0; i < to.size(); ++i) ASSERT_EQ(to[i], i << 16);
+  });
+}
+
+TEST(Convert, WritesNothingBehindTheLastElement) {
+  const std::vector<float> from(80, 3.0f);
+  fixtures::on_every_target([&](int64_t) {
+    for (int64_t n = 0; n <= 70; ++n) {
+      std::vector<BF16> halves(80, BF16(-7.0f));
+      std::vector<float> floats(80, -7.0f);
+      convert(halves.data(), DType::kBF16, from.data(), DType::kF32, n);
+      convert(floats.data(), DType::kF32, halves.data(), DType::kBF16, n);
+      for (int64_t i = 0; i < 80; ++i) {
+        const float wanted = i < n ? 3.0f : -7.0f;
+        ASSERT_EQ(static_cast<float>(halves[static_cast<size_t>(i)]), wanted) << n << " elements, at " << i;
+        ASSERT_EQ(floats[static_cast<size_t>(i)], wanted) << n << " elements, at " << i;
+      }
+    }
+  });
+}
+
+// Safetensors begin where a header ends: at any byte.
+TEST(Convert, ReadsAndWritesAtAnyByte) {
+  constexpr int64_t kCount = 37;
+  std::vector<float> from(kCount);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<float>(i) - 5.5f;
+  std::vector<std::byte> packed(kCount * sizeof(float) + 1), rounded(kCount * sizeof(BF16) + 1);
+  std::memcpy(packed.data() + 1, from.data(), kCount * sizeof(float));
+  fixtures::on_every_target([&](int64_t) {
+    convert(rounded.data() + 1, DType::kBF16, packed.data() + 1, DType::kF32, kCount);
+    std::vector<float> back(kCount);
+    convert(back.data(), DType::kF32, rounded.data() + 1, DType::kBF16, kCount);
+    EXPECT_EQ(back, from);  // few bits: nothing is lost
+  });
+}
+
+}  // namespace
+}  // namespace strata
