@@ -2,13 +2,16 @@
 
 #include <fcntl.h>
 #include <malloc.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -21,6 +24,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/random.h"
+#include "base/signals.h"
 #include "benchmarks/bench_model.h"
 #include "checkpoint/weights.h"
 #include "config/objective.h"
@@ -257,6 +261,27 @@ std::vector<std::string> environment_of_mpirun() {
   return all;
 }
 
+// Waits for a process of ours to end. Who is told to stop meanwhile takes it along.
+int end_of(pid_t id, rusage& usage) {
+  int status = 0;
+  // Where the system has none, poll() waits its time out.
+  const auto handle = static_cast<int>(::syscall(SYS_pidfd_open, id, 0));
+  constexpr int kPollMilliseconds = 50;
+  pollfd ended{.fd = handle, .events = POLLIN, .revents = 0};
+  while (::wait4(id, &status, WNOHANG, &usage) == 0) {
+    if (stop_requested()) {
+      save_before_stopping();  // the folder of the benchmark is to be removed
+      ::kill(id, SIGTERM);
+      while (::wait4(id, &status, 0, &usage) < 0 && errno == EINTR) {
+      }
+      throw Interrupted();
+    }
+    ::poll(&ended, 1, kPollMilliseconds);
+  }
+  ::close(handle);
+  return status;
+}
+
 std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   std::vector<char*> pointers;
   for (std::string& text : texts) pointers.push_back(text.data());
@@ -299,10 +324,8 @@ SelfRun run_self(std::vector<std::string> words, const Path& log, const Launch& 
                                     launch.by_mpirun ? settings.data() : environ);
   posix_spawn_file_actions_destroy(&actions);
   if (failed != 0) throw WorldError("[bench] {} cannot be started: {}", program, std::strerror(failed));
-  int status = 0;
   rusage usage{};
-  while (::wait4(id, &status, 0, &usage) < 0 && errno == EINTR) {
-  }
+  const int status = end_of(id, usage);
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     std::string said = read_file(log);
     if (said.size() > 500) said.erase(0, said.size() - 500);

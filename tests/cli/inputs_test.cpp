@@ -84,5 +84,20 @@ TEST_F(InputsTest, ASignalIsHeardWhileALineIsRead) {
   ::close(hold);
 }
 
+// What a benchmark starts ends with it, and leaves nothing behind.
+TEST_F(InputsTest, ASignalEndsWhatABenchmarkStarted) {
+  std::filesystem::create_directories(folder_ / "tmp");
+  // The training run of its own is there once its log is.
+  const Outcome outcome =
+      shell("bench step --set model.preset=llama3-5m --set training.micro_batch_size=1 &", "TMPDIR=$PWD/tmp",
+            "until ls tmp/*/run/metrics.jsonl >listed 2>&1; do sleep 0.05; done; "
+            "cat /proc/$!/task/$!/children >child; kill -TERM $!; wait $!");
+  EXPECT_EQ(outcome.code, 143) << outcome.err;
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "tmp"));
+  const std::string child = read_file(folder_ / "child");
+  ASSERT_FALSE(child.empty());
+  EXPECT_NE(::kill(static_cast<pid_t>(std::stoi(child)), 0), 0);
+}
+
 }  // namespace
 }  // namespace strata
