@@ -18,6 +18,8 @@ namespace {
 constexpr int64_t kPanelElements = 8192;
 constexpr int64_t kPairPanelValues = 12288;  // rows of a stay beside it in 32 KB
 constexpr int64_t kDepthBlock = 1024;
+// A bf16 result whose depth is no more is summed in one block, since fp32 sums of all of it take memory.
+constexpr int64_t kWholeDepth = 8 * kDepthBlock;
 constexpr int64_t kTaskRows = 96;
 constexpr int64_t kTaskCols = 256;
 constexpr int64_t kTaskElements = kTaskRows * kDepthBlock;
@@ -78,7 +80,15 @@ class Product {
       : gemm_(gemm), a_(gemm.a), b_(gemm.b), bias_(bias), c_(c), b_packed_(static_cast<Value*>(scratch)) {
     a_.data = a;
     b_.data = b;
-    a_packed_ = reinterpret_cast<Value*>(static_cast<std::byte*>(scratch) + gemm.a_offset);
+    auto* const bytes = static_cast<std::byte*>(scratch);
+    a_packed_ = reinterpret_cast<Value*>(bytes + gemm.a_offset);
+    if (gemm.sums_apart) {
+      sums_ = reinterpret_cast<float*>(bytes + gemm.sums_offset);
+      sums_stride_ = gemm.cols;
+    } else if (gemm.out_dtype == DType::kF32) {
+      sums_ = static_cast<float*>(c);
+      sums_stride_ = gemm.out_stride;
+    }
   }
 
   void run() const {
@@ -93,9 +103,19 @@ class Product {
         block.deep += block.depth;
       } while (block.deep < gemm_.depth);
     }
+    if (gemm_.sums_apart) {
+      parallel_ranges(gemm_.rows, 8, [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) round_row(r, 0, sums_ + r * sums_stride_, gemm_.cols);
+      });
+    }
   }
 
  private:
+  // c[row, col, …] = the sums, rounded.
+  void round_row(int64_t row, int64_t col, const float* sums, int64_t cols) const {
+    convert(static_cast<BF16*>(c_) + row * gemm_.out_stride + col, DType::kBF16, sums, DType::kF32, cols);
+  }
+
   // Packs b's part of the block, unless it lies in panels already.
   void find_b(Block<Panels>& block) const {
     const int64_t nr = gemm_.shape.nr;
@@ -132,17 +152,14 @@ class Product {
     if (!gemm_.direct_a) Panels::pack(a_packed, gemm_.shape.mr, a_, row, rows, block.deep, block.depth);
     for (int64_t col = begin; col < end; col += gemm_.task_cols) {
       const int64_t cols = std::min(gemm_.task_cols, end - col);
-      const int64_t at = row * gemm_.out_stride + block.col + col;
-      if (gemm_.out_dtype == DType::kF32) {
-        multiply_tile(block, a_packed, row, rows, col, cols, static_cast<float*>(c_) + at, gemm_.out_stride,
-                      gemm_.accumulate || block.deep > 0);
+      if (sums_ != nullptr) {
+        multiply_tile(block, a_packed, row, rows, col, cols, sums_ + row * sums_stride_ + block.col + col,
+                      sums_stride_, gemm_.accumulate || block.deep > 0);
       } else {
         alignas(kBufferAlignment) float tile[kTaskRows * kTaskCols];
         multiply_tile(block, a_packed, row, rows, col, cols, tile, gemm_.task_cols, false);
-        BF16* to = static_cast<BF16*>(c_) + at;
-        for (int64_t r = 0; r < rows; ++r) {
-          convert(to + r * gemm_.out_stride, DType::kBF16, tile + r * gemm_.task_cols, DType::kF32, cols);
-        }
+        for (int64_t r = 0; r < rows; ++r)
+          round_row(row + r, block.col + col, tile + r * gemm_.task_cols, cols);
       }
     }
   }
@@ -179,6 +196,8 @@ class Product {
   OperandView a_, b_;
   const float* bias_;
   void* c_;
+  float* sums_ = nullptr;  // of all blocks; null where each is rounded at once
+  int64_t sums_stride_ = 0;
   Value* b_packed_;
   Value* a_packed_;  // a part for each worker
 };
@@ -195,9 +214,9 @@ void plan_panels(PanelGemm& gemm, int threads) {
   gemm.direct_a =
       gemm.a.dtype == panels && !gemm.a.depth_major && gemm.cols <= kPackedCols && gemm.depth % in_float == 0;
   gemm.depth_step = even_part(gemm.depth, (gemm.pairs ? kPairPanelValues : kPanelElements) / shape.nr, 8);
-  // A bf16 result is rounded once, so all of its depth must pass in one block.
-  gemm.depth_block =
-      f32 ? even_part(gemm.depth, in_float * kDepthBlock, gemm.depth_step) : align_up(gemm.depth, 8);
+  gemm.sums_apart = !f32 && gemm.depth > in_float * kWholeDepth;
+  gemm.depth_block = f32 || gemm.sums_apart ? even_part(gemm.depth, in_float * kDepthBlock, gemm.depth_step)
+                                            : align_up(gemm.depth, 8);
   const int64_t depth = std::max<int64_t>(gemm.depth_block / in_float, 1);
   gemm.col_block = even_part(gemm.cols, kPackedElements / depth, shape.nr);
   gemm.task_rows = even_part(gemm.rows, std::clamp(kTaskElements / depth, 2 * shape.mr, kTaskRows), shape.mr);
@@ -210,7 +229,9 @@ void plan_panels(PanelGemm& gemm, int threads) {
   gemm.a_offset = align_up(b_values * size_of(panels), kBufferAlignment);
   gemm.a_values =
       gemm.direct_a ? 0 : align_up(gemm.task_rows * gemm.depth_block, kBufferAlignment / size_of(panels));
-  gemm.scratch_bytes = gemm.a_offset + threads * gemm.a_values * size_of(panels);
+  gemm.sums_offset = align_up(gemm.a_offset + threads * gemm.a_values * size_of(panels), kBufferAlignment);
+  const int64_t sums = gemm.sums_apart ? gemm.rows * gemm.cols : 0;
+  gemm.scratch_bytes = gemm.sums_offset + sums * size_of(DType::kF32);
 }
 
 void check_panels(const PanelGemm& gemm) {

@@ -38,6 +38,9 @@ struct PanelGemm {
   int64_t task_cols = 0;
   int64_t a_offset = 0;  // bytes from the start of scratch; b lies at 0
   int64_t a_values = 0;  // that a thread packs of a
+  // A bf16 result of several blocks of depth is summed in fp32 in scratch, and rounded once.
+  bool sums_apart = false;
+  int64_t sums_offset = 0;  // bytes from the start of scratch
   int64_t scratch_bytes = 0;
   int threads = 1;  // that there is scratch for
 };

@@ -142,6 +142,8 @@ const Case kCases[] = {
     {3, 4099, 37, 1, 2, true},
     {110, 290, 1100, 1, 3, true},  // several blocks of depth, a packed for each task
     {7, 2100, 1030},               // several blocks of columns
+    {7, 9, 16501, 1, 3, true},     // so deep that bf16 results too take several blocks
+    {9, 16501, 21, 1, 3},
     {0, 5, 7},
     {4, 0, 7},
     {4, 5, 0, 0, 0, true},
