@@ -54,14 +54,6 @@ void round_floats(float* values, DType wire, int64_t n) {
   }
 }
 
-void load_floats(float* to, const void* from, DType type, int64_t n) {
-  convert(to, DType::kF32, from, type, n);
-}
-
-void store_floats(void* to, DType type, const float* from, int64_t n) {
-  convert(to, type, from, DType::kF32, n);
-}
-
 template <class T>
 void add_to(T* __restrict out, const T* __restrict a, int64_t n) {
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(out[i] + a[i]);
@@ -82,7 +74,7 @@ const T* view(const SumRule& rule, const Addend& addend, int64_t begin, int64_t 
   const auto* at = static_cast<const std::byte*>(addend.at) + begin * size_of(addend.type);
   if constexpr (std::is_same_v<T, float>) {
     if (addend.type != DType::kF32 || rule.wire != DType::kF32) {
-      load_floats(scratch, at, addend.type, n);
+      convert(scratch, DType::kF32, at, addend.type, n);
       if (addend.type != rule.wire) round_floats(scratch, rule.wire, n);
       return scratch;
     }
@@ -123,10 +115,10 @@ void add_block(const SumRule& rule, std::span<const Addend> addends, std::span<c
   if constexpr (std::is_same_v<T, float>) {
     if (rule.rounds) round_floats(total, rule.wire, n);
     if (rule.adds) {
-      load_floats(scratch.a.data(), out, out_type, n);
+      convert(scratch.a.data(), DType::kF32, out, out_type, n);
       add(total, scratch.a.data(), total, n);
     }
-    if (!direct) store_floats(out, out_type, total, n);
+    if (!direct) convert(out, out_type, total, DType::kF32, n);
   } else {
     if (rule.adds) add(total, reinterpret_cast<const T*>(out), total, n);
     if (!direct) std::memcpy(out, total, bytes);
@@ -171,14 +163,6 @@ void add_up(const SumRule& rule, std::span<const Addend> addends, std::span<cons
       break;
   }
   throw InternalError("a sum of {}", name_of(rule.dtype));
-}
-
-void convert_wire(void* out, DType out_type, const void* in, DType in_type, int64_t n) {
-  if (out_type == in_type) {
-    std::memcpy(out, in, static_cast<size_t>(n * size_of(in_type)));
-  } else {
-    convert(out, out_type, in, in_type, n);
-  }
 }
 
 }  // namespace strata::comm

@@ -28,7 +28,4 @@ struct SumRule {
 void add_up(const SumRule& rule, std::span<const Addend> addends, std::span<const int> domain_ends, void* out,
             DType out_type, int64_t n);
 
-// out[i] = in[i], between a tensor's dtype and what it is sent as.
-void convert_wire(void* out, DType out_type, const void* in, DType in_type, int64_t n);
-
 }  // namespace strata::comm

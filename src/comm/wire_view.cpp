@@ -64,7 +64,7 @@ void WireView::pack(std::byte* to, std::span<const Buffers> buffers, int64_t beg
   for_parts(begin, end, [&](const Part& part) {
     const TransferPlan& transfer = plan_->transfers[part.transfer];
     for_pieces(part, buffers, [&](const std::byte* piece, int64_t at, int64_t count) {
-      convert_wire(to + at, transfer.wire, piece, transfer.dtype, count);
+      convert(to + at, transfer.wire, piece, transfer.dtype, count);
     });
   });
 }
@@ -81,7 +81,7 @@ void WireView::unpack(const std::byte* from, std::span<const Buffers> buffers, i
         add_up({.dtype = transfer.dtype, .wire = transfer.wire, .adds = true}, {&addend, 1}, {&one, 1}, piece,
                transfer.dtype, count);
       } else {
-        convert_wire(piece, transfer.dtype, from + at, transfer.wire, count);
+        convert(piece, transfer.dtype, from + at, transfer.wire, count);
       }
     });
   });

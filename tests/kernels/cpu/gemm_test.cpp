@@ -8,8 +8,6 @@
 #include <map>
 #include <numeric>
 #include <vector>
-#include "fixtures/every_target.h"
-#include "fixtures/host_device.h"
 
 #include "base/error.h"
 #include "base/parallel.h"
