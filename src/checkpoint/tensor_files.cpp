@@ -73,8 +73,8 @@ class Writer {
         memory_(mine_.begin < mine_.end ? static_cast<size_t>(block_bytes) + kPageBytes : 0),
         block_(at_a_page(memory_)) {
     if (ranks.alone()) return;
-    for (auto& round : rounds_) round.arriving.resize(static_cast<size_t>(block_bytes));
-    for (auto& half : leaving_) half.bytes.resize(static_cast<size_t>(block_bytes));
+    for (auto& round : rounds_) round.arriving = Buffer(static_cast<size_t>(block_bytes));
+    for (auto& half : leaving_) half.bytes = Buffer(static_cast<size_t>(block_bytes));
   }
 
   // Checksums of the tensors in this rank's blocks, in the order of the plan's pieces.
@@ -97,24 +97,31 @@ class Writer {
   }
 
  private:
+  // Not zeroed: a small model fills a few pages of the 16 MiB, and every byte is written before it is read.
+  struct Buffer {
+    Buffer() = default;
+    explicit Buffer(size_t bytes) : size(bytes), data(std::make_unique_for_overwrite<std::byte[]>(bytes)) {}
+    size_t size = 0;
+    std::unique_ptr<std::byte[]> data;
+  };
   struct Arrival {
     int from = 0;
     size_t at = 0;
     comm::Ticket ticket;
   };
   struct Round {
-    std::vector<std::byte> arriving;
+    Buffer arriving;
     std::vector<Arrival> arrivals;
   };
   struct Half {
-    std::vector<std::byte> bytes;
+    Buffer bytes;
     size_t used = 0;
     std::vector<comm::Ticket> tickets;
   };
 
-  static std::byte* at_a_page(std::vector<std::byte>& memory) {
-    void* at = memory.data();
-    size_t room = memory.size();
+  static std::byte* at_a_page(const Buffer& memory) {
+    void* at = memory.data.get();
+    size_t room = memory.size;
     return static_cast<std::byte*>(std::align(kPageBytes, std::min(room, size_t{1}), at, room));
   }
 
@@ -141,7 +148,7 @@ class Writer {
         const int64_t bytes = plan_.bytes_given(block, from, ranks_.rank());
         if (bytes == 0) continue;
         into.arrivals.push_back(
-            {from, at, ranks_.communicator().receive(from, into.arriving.data() + at, bytes)});
+            {from, at, ranks_.communicator().receive(from, into.arriving.data.get() + at, bytes)});
         at += static_cast<size_t>(bytes);
       }
     }
@@ -155,12 +162,12 @@ class Writer {
   void send(const BlockPlan::Block& block, int to) {
     const auto bytes = static_cast<size_t>(plan_.bytes_given(block, ranks_.rank(), to));
     if (bytes == 0) return;
-    if (leaving_[half_].used + bytes > leaving_[half_].bytes.size()) {
+    if (leaving_[half_].used + bytes > leaving_[half_].bytes.size) {
       half_ = 1 - half_;
       wait_sent(leaving_[half_]);
     }
     Half& half = leaving_[half_];
-    std::byte* const begin = half.bytes.data() + half.used;
+    std::byte* const begin = half.bytes.data.get() + half.used;
     attempt([&] {
       std::byte* at = begin;
       plan_.for_each_given(block, ranks_.rank(), to, [&](const BlockPlan::Given& given) {
@@ -193,7 +200,7 @@ class Writer {
         source_.read(block.file, given, block_ + given.in_block, given.patch.file_pitch);
       });
       for (const Arrival& arrival : from.arrivals)
-        unpack(block, arrival.from, from.arriving.data() + arrival.at);
+        unpack(block, arrival.from, from.arriving.data.get() + arrival.at);
       for (const auto& piece : plan_.pieces(block))
         checksums_.push_back(
             hash64(block_ + piece.in_block,
@@ -239,7 +246,7 @@ class Writer {
   Together& ranks_;
   BlockPlan::Range mine_;
   PatchSource source_;
-  std::vector<std::byte> memory_;
+  Buffer memory_;
   std::byte* block_;  // in it
   std::array<Round, 2> rounds_;
   std::array<Half, 2> leaving_;
