@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -95,6 +96,7 @@ DeviceSpec detect_cpu(int threads) {
 #if defined(__aarch64__)
   spec.isa.neon = true;
 #endif
+  if (const char* const limit = std::getenv(kIsaLimitVariable)) spec.isa = limited_to(spec.isa, limit);
   spec.cores = available_processors();
   spec.threads = threads;
   spec.l1_bytes = cache_bytes(1);

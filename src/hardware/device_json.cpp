@@ -2,10 +2,10 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "hardware/device_spec.h"
 
@@ -77,12 +77,12 @@ std::string to_json(const DeviceSpec& spec) {
                              {"bytes_per_s", rate.bytes_per_s},
                              {"cold", rate.cold}});
   }
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 DeviceSpec device_spec_from_json(std::string_view text) {
   try {
-    const Json json = Json::parse(text);
+    const Json json = parse_json<Json>(text);
     DeviceSpec spec;
     visit_fields(spec, [&](const char* key, auto& value) { json.at(key).get_to(value); });
     visit_isa(spec.isa, [&](const char* key, bool& value) { json.at("isa").at(key).get_to(value); });

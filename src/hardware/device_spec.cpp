@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+
+#include "base/error.h"
 
 namespace strata::hardware {
 
@@ -17,6 +20,20 @@ std::string IsaFlags::str() const {
   add(amx, "amx");
   add(neon, "neon");
   return text.empty() ? "baseline" : text;
+}
+
+IsaFlags limited_to(IsaFlags isa, std::string_view limit) {
+  static constexpr std::string_view kOrder[] = {"baseline", "avx2", "avx512", "avx512_bf16", "amx"};
+  const auto* const found = std::find(std::begin(kOrder), std::end(kOrder), limit);
+  if (found == std::end(kOrder)) {
+    throw ConfigError("{}={}: expected {}", kIsaLimitVariable, limit, fmt::join(kOrder, ", "));
+  }
+  const auto rank = found - std::begin(kOrder);
+  isa.avx2 = isa.avx2 && rank >= 1;
+  isa.avx512 = isa.avx512 && rank >= 2;
+  isa.avx512_bf16 = isa.avx512_bf16 && rank >= 3;
+  isa.amx = isa.amx && rank >= 4;
+  return isa;
 }
 
 bool bf16_is_fast(const DeviceSpec& spec) {

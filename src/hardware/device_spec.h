@@ -22,6 +22,14 @@ struct IsaFlags {
   friend bool operator==(const IsaFlags&, const IsaFlags&) = default;
 };
 
+// The instruction sets of `isa` up to `limit`, in the order baseline, avx2, avx512, avx512_bf16, amx; NEON is
+// not limited. ConfigError if `limit` is none of these.
+IsaFlags limited_to(IsaFlags isa, std::string_view limit);
+
+// The environment variable that holds the limit for this process, for runs that must have the same bits on
+// unlike processors and for tests of the paths that this processor would not take.
+inline constexpr const char* kIsaLimitVariable = "STRATA_MAX_CPU_ISA";
+
 // The sustained rates of one kernel family, as one micro-benchmark of it gave them.
 struct FamilyRate {
   std::string family;        // "gemm_forward", "attention", "rms_norm", …
@@ -59,7 +67,8 @@ struct DeviceSpec {
   friend bool operator==(const DeviceSpec&, const DeviceSpec&) = default;
 };
 
-// The machine this process runs on, without any measured rate.
+// The machine this process runs on, without any measured rate; its instruction sets as limited by
+// STRATA_MAX_CPU_ISA.
 DeviceSpec detect_cpu(int threads);
 
 // True where bf16 GEMMs run clearly faster than fp32 ones: measured, else from the instruction sets.

@@ -33,6 +33,19 @@ TEST(Bf16, MeasuredRatesDecideBeforeInstructionSets) {
   EXPECT_TRUE(bf16_is_fast(spec));
 }
 
+TEST(InstructionSets, AreLimitedInTheirOrder) {
+  const IsaFlags all{.avx2 = true, .avx512 = true, .avx512_bf16 = true, .amx = true, .neon = true};
+  EXPECT_EQ(limited_to(all, "baseline").str(), "neon");
+  EXPECT_EQ(limited_to(all, "avx2").str(), "avx2+neon");
+  EXPECT_EQ(limited_to(all, "avx512").str(), "avx2+avx512+neon");
+  EXPECT_EQ(limited_to(all, "avx512_bf16").str(), "avx2+avx512+avx512_bf16+neon");
+  EXPECT_EQ(limited_to(all, "amx"), all);
+  const IsaFlags few{.avx2 = true};
+  EXPECT_EQ(limited_to(few, "amx"), few) << "a limit adds nothing";
+  EXPECT_THROW(limited_to(all, "avx"), ConfigError);
+  EXPECT_THROW(limited_to(all, ""), ConfigError);
+}
+
 TEST(Json, RoundTripKeepsEverything) {
   DeviceSpec spec = example();
   spec.library = "kernels 1";

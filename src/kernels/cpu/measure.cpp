@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
 
@@ -125,6 +126,28 @@ int64_t kept_of(int64_t bytes, double inside, double beyond, double budget) {
   return bytes / 4;
 }
 
+// Highway and oneDNN choose by the processor: where STRATA_MAX_CPU_ISA limits what a plan may use, they are
+// limited too. Both keep the choice for the process, and every plan describes the device first.
+bool limit_libraries(const hardware::IsaFlags& isa) {
+#if HWY_ARCH_X86
+  if (std::getenv(hardware::kIsaLimitVariable) == nullptr) return false;
+  int64_t left_out = 0;
+  if (!isa.avx512) left_out |= HWY_AVX3 | HWY_AVX3_DL;
+  if (!isa.avx2) left_out |= HWY_AVX2;
+  hwy::DisableTargets(left_out);
+  using dnnl::cpu_isa;
+  const cpu_isa most = isa.amx           ? cpu_isa::all
+                       : isa.avx512_bf16 ? cpu_isa::avx512_core_bf16
+                       : isa.avx512      ? cpu_isa::avx512_core
+                       : isa.avx2        ? cpu_isa::avx2
+                                         : cpu_isa::sse41;
+  dnnl::set_max_cpu_isa(most);
+  return true;
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 PeakGemm peak_gemm(DType dtype) {
@@ -149,6 +172,7 @@ PeakGemm peak_gemm(DType dtype) {
 
 DeviceSpec describe_device(int threads) {
   DeviceSpec spec = hardware::detect_cpu(threads);
+  [[maybe_unused]] static const bool limited = limit_libraries(spec.isa);
   // What the kernels choose by: a virtual processor may show flags that it does not let them use.
   const int64_t targets = hwy::SupportedTargets();
   if ((targets & HWY_AVX3) == 0) spec.isa.avx512 = spec.isa.avx512_bf16 = spec.isa.amx = false;
