@@ -1,7 +1,5 @@
 // Checkpoints that many ranks write and read together: the bytes are those of one rank, whatever the layout.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <mutex>
@@ -9,6 +7,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "checkpoint/tensor_files.h"
+#include "fixtures/child_process.h"
 #include "fixtures/faulty_file_system.h"
 #include "fixtures/scratch_folder.h"
 #include "fixtures/split_run.h"
@@ -206,24 +205,15 @@ TEST(ManyRanksSaving, DeathLeavesTheOldOrTheNew) {
   const auto save_in_child = [&](int bad, FaultPlan plan) {
     fs::remove_all(folder);
     fs::copy(scratch / "before", folder, fs::copy_options::recursive);
-    const pid_t child = ::fork();
-    if (child == 0) {
-      try {
-        on_ranks(layout, [&](comm::Communicator& group) {
-          Part weights(layout, group.rank()), moments(layout, group.rank());
-          weights.fill(group.rank(), 2);
-          moments.fill(group.rank(), 3);
-          FaultyFileSystem files(group.rank() == bad ? plan : FaultPlan{});
-          save_checkpoint(files, folder, content_of(weights, moments, 200), &group);
-        });
-      } catch (...) {
-        ::_exit(1);
-      }
-      ::_exit(0);
-    }
-    int status = 0;
-    EXPECT_EQ(::waitpid(child, &status, 0), child);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return exit_code_of_child([&] {
+      on_ranks(layout, [&](comm::Communicator& group) {
+        Part weights(layout, group.rank()), moments(layout, group.rank());
+        weights.fill(group.rank(), 2);
+        moments.fill(group.rank(), 3);
+        FaultyFileSystem files(group.rank() == bad ? plan : FaultPlan{});
+        save_checkpoint(files, folder, content_of(weights, moments, 200), &group);
+      });
+    });
   };
   int64_t found_new = 0, deaths = 0;
   for (int bad = 0; bad < 2; ++bad) {

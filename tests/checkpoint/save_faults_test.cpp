@@ -1,13 +1,13 @@
 // Every call of a save goes wrong once, in every way. Afterwards the newest usable checkpoint is either the
 // old one or the new one, bit for bit, and the next save works and leaves nothing lying about.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "fixtures/child_process.h"
 #include "fixtures/faulty_file_system.h"
 #include "fixtures/scratch_folder.h"
 #include "fixtures/small_run.h"
@@ -26,7 +26,7 @@ struct Scenario {
 class SaveFaults : public testing::TestWithParam<Scenario> {
  protected:
   SaveFaults() : old_(1), new_(2) {
-    set_compute_threads(1);  // a forked child has no pool of threads
+    set_compute_threads(1);  // as in its children, which make the same calls
     FaultyFileSystem plain;
     save_checkpoint(plain, scratch_ / "before", old_.content(100));
   }
@@ -124,21 +124,11 @@ TEST_P(SaveFaults, DeathLeavesTheOldOrTheNew) {
     for (int64_t at = 1; at <= calls; ++at) {
       const std::string what = fmt::format("kind {} call {}", static_cast<int>(kind), at);
       fresh_folder();
-      const pid_t child = ::fork();
-      ASSERT_GE(child, 0);
-      if (child == 0) {
-        try {
-          FaultyFileSystem faulty({.kind = kind, .at = at});
-          save_checkpoint(faulty, folder(), content());
-        } catch (...) {
-          ::_exit(1);
-        }
-        ::_exit(0);
-      }
-      int status = 0;
-      ASSERT_EQ(::waitpid(child, &status, 0), child);
-      ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == FaultyFileSystem::kKilled)
-          << what << " status " << status;
+      const int status = exit_code_of_child([&] {
+        FaultyFileSystem faulty({.kind = kind, .at = at});
+        save_checkpoint(faulty, folder(), content());
+      });
+      ASSERT_EQ(status, FaultyFileSystem::kKilled) << what;
       found_new += check_old_or_new(what) ? 1 : 0;
       check_next_save(what);
     }

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "config/layout.h"
 #include "contracts/contract.h"
 #include "contracts/lab.h"
@@ -133,7 +134,7 @@ void schedule(const std::string& key) {
     expect_same_training(one, lab.run_on(2, sets + Sets{key + "=" + name}));
   }
   // What explain writes can be read.
-  std::ofstream(lab.path("mine.json")) << schedule_of(lab, {key + "=zb_h1"}).dump();
+  std::ofstream(lab.path("mine.json")) << dump_json(schedule_of(lab, {key + "=zb_h1"}));
   const Sets mine{key + "=" + lab.path("mine.json").string()};
   EXPECT_EQ(schedule_of(lab, mine), schedule_of(lab, {key + "=zb_h1"}));
   expect_same_training(one, lab.run_on(2, sets + mine));
@@ -310,20 +311,32 @@ int64_t threads_here() {
   return 0;
 }
 
+// Threads of earlier runs end after those runs do: the number once it has not changed for a while.
+int64_t settled_threads() {
+  int64_t known = threads_here();
+  for (int same = 0; same < 20; ++same) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    if (const int64_t now = threads_here(); now != known) known = now, same = 0;
+  }
+  return known;
+}
+
 // A thread more for each rank, and the same bits.
 void progress(const std::string&) {
   Lab lab;
   const auto run = [&](const std::string& how) {
     const config::RunConfig config = lab.config(kBatch + Sets{"parallel.zero=2", "parallel.progress=" + how});
     FaultyFileSystem quick;
-    std::atomic<int64_t> most = 0;
+    // At the first question: later ones find threads that save, and ranks that have ended.
+    std::atomic<int64_t> first = 0;
+    const int64_t before = settled_threads();
     train::train_on_threads({.config = config, .files = &quick}, 2, [&] {
-      const int64_t now = threads_here();
-      for (int64_t known = most; known < now && !most.compare_exchange_weak(known, now);) {
-      }
+      int64_t none = 0;
+      first.compare_exchange_strong(none, threads_here());
       return false;
     });
-    return std::pair(most.load(), tensors_in(Path(config.run.folder) / "checkpoints/step-00000002"));
+    return std::pair(first.load() - before,
+                     tensors_in(Path(config.run.folder) / "checkpoints/step-00000002"));
   };
   const auto inline_run = run("inline"), thread_run = run("thread");
   EXPECT_EQ(thread_run.first, inline_run.first + 2);

@@ -1,14 +1,15 @@
 #include "observe/metrics.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
+#include "fixtures/child_process.h"
 #include "fixtures/faulty_file_system.h"
 #include "fixtures/scratch_folder.h"
+
+#include "base/json.h"
 
 namespace strata::observe {
 namespace {
@@ -20,7 +21,7 @@ std::vector<Json> lines_of(const Path& path) {
   const std::string text = read_file(path);
   EXPECT_TRUE(text.empty() || text.back() == '\n');
   for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    lines.push_back(Json::parse(text.substr(begin, end - begin)));
+    lines.push_back(parse_json<Json>(text.substr(begin, end - begin)));
   }
   return lines;
 }
@@ -45,7 +46,7 @@ TEST(Metrics, LinesAreOrderedObjectsThatParseBack) {
                                          {"note", std::string("a \"b\"\n\xff")},
                                          {"skipped", true}});
   EXPECT_EQ(text.find("{\"step\":7,\"tokens\":9007199254740992,\"loss\":0.1,\"note\":"), 0u);
-  const Json line = Json::parse(text);
+  const Json line = parse_json<Json>(text);
   EXPECT_EQ(line["note"], "a \"b\"\n\xef\xbf\xbd");
   EXPECT_EQ(line["skipped"], true);
   EXPECT_EQ(event_line("save", 3, {{"path", std::string("x")}}),
@@ -192,15 +193,11 @@ TEST(Metrics, SurvivesAKillAtAnyCall) {
       SCOPED_TRACE(at);
       const ScratchFolder folder;
       prepare(folder.path());
-      const pid_t child = ::fork();
-      if (child == 0) {
+      const int status = exit_code_of_child([&] {
         FaultyFileSystem files({.kind = kind, .at = at});
         resume_and_go_on(files, folder.path());
-        ::_exit(0);
-      }
-      int status = 0;
-      ASSERT_EQ(::waitpid(child, &status, 0), child);
-      EXPECT_EQ(WEXITSTATUS(status), FaultyFileSystem::kKilled);
+      });
+      EXPECT_EQ(status, FaultyFileSystem::kKilled);
       expect_whole_after_another_resume(folder.path());
     }
   }

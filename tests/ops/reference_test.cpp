@@ -23,13 +23,27 @@ bool is_opaque(const OpCase& one, size_t output) {
   return std::find(one.opaque.begin(), one.opaque.end(), static_cast<int>(output)) != one.opaque.end();
 }
 
-class Reference : public testing::TestWithParam<OpCase> {};
+// A run in memory that held zeros, and one in memory that held NaN.
+struct TwoRuns {
+  std::vector<Tensor> clean, poisoned;
+};
 
-// What a kernel of `device` gives on this machine.
-void expect_of_reference(const OpCase& one, const hardware::DeviceSpec& device) {
-  const std::vector<Tensor> inputs = inputs_of(one);
-  const auto fast = run_op(one, inputs, device::cpu_bindings(), 0xff, device),
-             plain = run_op(one, inputs, device::reference_bindings());
+TwoRuns run_twice(const OpCase& one, const std::vector<Tensor>& inputs,
+                  std::span<const device::Binding> bindings, const hardware::DeviceSpec& device) {
+  return {run_op(one, inputs, bindings, 0, device), run_op(one, inputs, bindings, 0xff, device)};
+}
+
+// A kernel reads no output and no scratch that it did not write: what memory held before changes no bit.
+void expect_poison_changes_nothing(const OpCase& one, const TwoRuns& runs) {
+  ASSERT_EQ(runs.clean.size(), runs.poisoned.size());
+  for (size_t o = 0; o < runs.clean.size(); ++o) {
+    if (is_opaque(one, o)) continue;
+    ASSERT_EQ(runs.clean[o].values, runs.poisoned[o].values) << "output " << o;
+  }
+}
+
+void expect_of_reference(const OpCase& one, const std::vector<Tensor>& fast,
+                         const std::vector<Tensor>& plain) {
   ASSERT_EQ(fast.size(), plain.size());
   for (size_t o = 0; o < fast.size(); ++o) {
     ASSERT_EQ(fast[o].values.size(), plain[o].values.size());
@@ -42,8 +56,22 @@ void expect_of_reference(const OpCase& one, const hardware::DeviceSpec& device) 
   }
 }
 
+class Reference : public testing::TestWithParam<OpCase> {};
+
 TEST_P(Reference, GivesWhatTheFastKernelGives) {
-  expect_of_reference(GetParam(), one_thread());
+  const OpCase& one = GetParam();
+  const std::vector<Tensor> inputs = inputs_of(one);
+  const TwoRuns fast = run_twice(one, inputs, device::cpu_bindings(), one_thread()),
+                plain = run_twice(one, inputs, device::reference_bindings(), one_thread());
+  expect_of_reference(one, fast.poisoned, plain.poisoned);
+  {
+    SCOPED_TRACE("memory of the CPU's kernel");
+    expect_poison_changes_nothing(one, fast);
+  }
+  {
+    SCOPED_TRACE("memory of the reference kernel");
+    expect_poison_changes_nothing(one, plain);
+  }
 }
 
 // On processors that multiply bf16, whose kernels run here on models of the instructions: pairs, and tiles.
@@ -58,31 +86,14 @@ TEST(BF16Products, OfAttentionGiveWhatTheReferenceGives) {
       const auto half = device::in_bf16(one);
       if (!half) continue;
       SCOPED_TRACE(half->name);
-      expect_of_reference(*half, device);
+      const std::vector<Tensor> inputs = inputs_of(*half);
+      expect_of_reference(*half, run_op(*half, inputs, device::cpu_bindings(), 0xff, device),
+                          run_op(*half, inputs, device::reference_bindings()));
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, Reference, testing::ValuesIn(cases_of_both_types()),
-                         [](const auto& one) { return one.param.name; });
-
-class Poison : public testing::TestWithParam<OpCase> {};
-
-// A kernel reads no output and no scratch that it did not write: what lies there before changes no bit.
-TEST_P(Poison, OfOutputsAndScratchChangesNothing) {
-  const OpCase& one = GetParam();
-  const std::vector<Tensor> inputs = inputs_of(one);
-  for (const auto bindings : {device::cpu_bindings(), device::reference_bindings()}) {
-    const auto clean = run_op(one, inputs, bindings, 0), poisoned = run_op(one, inputs, bindings, 0xff);
-    ASSERT_EQ(clean.size(), poisoned.size());
-    for (size_t o = 0; o < clean.size(); ++o) {
-      if (is_opaque(one, o)) continue;
-      ASSERT_EQ(clean[o].values, poisoned[o].values) << "output " << o;
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Ops, Poison, testing::ValuesIn(cases_of_both_types()),
                          [](const auto& one) { return one.param.name; });
 
 }  // namespace

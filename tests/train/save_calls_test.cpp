@@ -1,10 +1,9 @@
 // Every call with which a training run changes the disk goes wrong once: the process dies before it, or the
 // disk is full from then on. Whatever happened, the same command ends with the bits of a run that nothing
 // happened to.
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/error.h"
+#include "fixtures/child_process.h"
 #include "fixtures/faulty_file_system.h"
 #include "fixtures/tiny_run.h"
 
@@ -60,20 +59,8 @@ TEST_F(SaveCalls, Death) {
   ASSERT_GT(calls, 90);
   for (int64_t at = 1; at <= calls; ++at) {
     fresh_folder();
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      try {
-        train("run", {.kind = FaultKind::kKillBefore, .at = at});
-      } catch (...) {
-        ::_exit(1);
-      }
-      ::_exit(0);
-    }
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == FaultyFileSystem::kKilled)
-        << "call " << at << " of " << calls << ", status " << status;
+    const int status = exit_code_of_child([&] { train("run", {.kind = FaultKind::kKillBefore, .at = at}); });
+    ASSERT_EQ(status, FaultyFileSystem::kKilled) << "call " << at << " of " << calls;
     expect_recovery("killed at call " + std::to_string(at));
     if (HasFailure()) break;
   }

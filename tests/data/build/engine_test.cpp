@@ -1,14 +1,13 @@
 #include "data/build/engine.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <set>
 
+#include "base/json.h"
 #include "base/parallel.h"
 #include "data/build/build_fixture.h"
 #include "data/build/finish.h"
 #include "data/tokens/token_corpus.h"
+#include "fixtures/child_process.h"
 #include "fixtures/faulty_file_system.h"
 
 namespace strata::data {
@@ -55,8 +54,8 @@ TEST(BuildEngine, AnIdThatIsANumberStaysOneWhereverItIsNamed) {
   BuildFixture fixture;
   const std::string text = BuildFixture::text_of(0);
   fixture.folder().write(
-      "b.jsonl", nlohmann::json{{"id", 7}, {"text", "A new one: " + text + text}}.dump() + "\n" +
-                     nlohmann::json{{"id", "8"}, {"text", "A new one: " + text + text}}.dump() + "\n");
+      "b.jsonl", dump_json(nlohmann::json{{"id", 7}, {"text", "A new one: " + text + text}}) + "\n" +
+                     dump_json(nlohmann::json{{"id", "8"}, {"text", "A new one: " + text + text}}) + "\n");
   std::string recipe = BuildFixture::recipe();
   recipe.replace(recipe.find("path = \"a.jsonl\""), 16, "path = \"b.jsonl\"");
   fixture.build(recipe);
@@ -341,20 +340,11 @@ TEST_F(BuildFaults, AKilledBuildGoesOn) {
   const auto expected = fixture_.files_of();
   for (int64_t at = 1; at <= counting.calls(); at += 13) {
     std::filesystem::remove_all(fixture_.out());
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      try {
-        FaultyFileSystem killer({.kind = at % 2 ? FaultKind::kKillBefore : FaultKind::kKillAfter, .at = at});
-        fixture_.build(one_worker(), killer);
-      } catch (...) {
-        ::_exit(1);
-      }
-      ::_exit(0);
-    }
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == FaultyFileSystem::kKilled) << at << " " << status;
+    const int status = exit_code_of_child([&] {
+      FaultyFileSystem killer({.kind = at % 2 ? FaultKind::kKillBefore : FaultKind::kKillAfter, .at = at});
+      fixture_.build(one_worker(), killer);
+    });
+    ASSERT_EQ(status, FaultyFileSystem::kKilled) << at;
     EXPECT_TRUE(fixture_.build(one_worker()).finished);
     fixture_.expect_files(expected, fmt::format("call {}", at));
     ASSERT_FALSE(HasFailure());

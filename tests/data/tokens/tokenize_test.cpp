@@ -3,15 +3,14 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/parallel.h"
 #include "data/tokens/text_encoder.h"
 #include "data/tokens/token_corpus.h"
+#include "fixtures/child_process.h"
 #include "fixtures/compressed.h"
 #include "fixtures/faulty_file_system.h"
 #include "fixtures/temporary_folder.h"
@@ -206,7 +205,7 @@ TEST_F(Tokenize, DamagedCacheIsMadeAgain) {
   const Path path = run().path;
   const Path meta = Path(path).replace_extension(".json");
   const auto facts = [&] {
-    auto json = nlohmann::json::parse(read_file(meta));
+    auto json = parse_json<nlohmann::json>(read_file(meta));
     json.erase("tokens_stat");  // when the file was made
     return json;
   };
@@ -238,7 +237,7 @@ TEST_F(Tokenize, DamagedCacheIsMadeAgain) {
   }
   auto older = facts();
   older.erase("tokens_content");
-  folder_.write("cache/" + meta.filename().string(), older.dump());
+  folder_.write("cache/" + meta.filename().string(), dump_json(older));
   EXPECT_TRUE(run().reused);
 }
 
@@ -314,16 +313,7 @@ TEST_F(Tokenize, FaultsLeaveNoHalfCache) {
         }
         FaultyFileSystem faulty({.kind = kind, .at = n});
         if (kind == FaultKind::kKillBefore) {
-          const pid_t child = ::fork();
-          if (child == 0) {
-            set_compute_threads(1);  // the pool's threads do not survive a fork
-            attempt(faulty);
-            ::_exit(0);
-          }
-          int status = 0;
-          ASSERT_EQ(::waitpid(child, &status, 0), child);
-          ASSERT_TRUE(WIFEXITED(status));
-          ASSERT_EQ(WEXITSTATUS(status), FaultyFileSystem::kKilled);
+          ASSERT_EQ(exit_code_of_child([&] { attempt(faulty); }), FaultyFileSystem::kKilled);
         } else {
           try {
             attempt(faulty);
