@@ -16,12 +16,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/parallel.h"
 #include "base/random.h"
 #include "base/signals.h"
@@ -99,7 +99,7 @@ void write_tokenizer(const Path& path, const config::RunConfig& config, const mo
                                       {"continuing_subword_prefix", "##"},
                                       {"max_input_chars_per_word", 100},
                                       {"vocab", words}}}};
-  write_file_atomically(posix_file_system(), path, json.dump());
+  write_file_atomically(posix_file_system(), path, dump_json(json));
 }
 
 // Documents of 1 to 1,000 tokens, every id about as often; 0 ends each.

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "benchmarks/benchmarks.h"
 #include "comm/world.h"
 

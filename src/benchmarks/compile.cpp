@@ -1,12 +1,12 @@
 // strata bench compile: what it takes to make a step program, against layers and against parameters.
 #include <fmt/core.h>
 #include <ctime>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "benchmarks/bench_model.h"
 #include "benchmarks/bench_run.h"
 #include "benchmarks/benchmarks.h"

@@ -1,11 +1,11 @@
 // strata bench decode: what a token costs against the bytes that it must read.
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/parallel.h"
 #include "benchmarks/bench_model.h"
 #include "benchmarks/benchmarks.h"

@@ -1,6 +1,6 @@
 // strata bench peak, attention: the machine's limits, and attention against them.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "benchmarks/benchmarks.h"
 #include "device/cpu/probes.h"
 #include "kernels/cpu/measure.h"
@@ -14,7 +14,7 @@ void bench_peak(BenchContext& context) {
                 device.gemm_flops_bf16 / 1e9);
   context.print("  memory bandwidth  {:>8.1f} GB/s, {:.1f} in the last-level cache\n",
                 device.memory_bytes_per_s / 1e9, device.cache_bytes_per_s / 1e9);
-  context.result = nlohmann::ordered_json::parse(hardware::to_json(device));
+  context.result = parse_json<nlohmann::ordered_json>(hardware::to_json(device));
 }
 
 void bench_attention(BenchContext& context) {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/parallel.h"
 #include "benchmarks/bench_model.h"
 #include "benchmarks/bench_run.h"

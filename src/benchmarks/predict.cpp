@@ -1,8 +1,8 @@
 // strata bench predict: predicted against measured time.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "benchmarks/bench_model.h"
 #include "benchmarks/benchmarks.h"
 #include "device/cpu/probes.h"

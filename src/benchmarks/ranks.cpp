@@ -1,8 +1,8 @@
 // strata bench ranks: two ranks with half the threads each against one rank with all, and how soon many ranks
 // begin.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "benchmarks/bench_model.h"
 #include "benchmarks/bench_run.h"
 #include "benchmarks/benchmarks.h"

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "benchmarks/bench_model.h"
 #include "benchmarks/bench_run.h"
 #include "benchmarks/benchmarks.h"

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "checkpoint/safetensors.h"
 
 namespace strata::checkpoint {
@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 // The checksum of a manifest: over its compact dump, keys sorted, without the field "checksum".
 std::string checksum_of(Json manifest) {
   manifest.erase("checksum");
-  return to_hex(hash64(manifest.dump()));
+  return to_hex(hash64(dump_json(manifest)));
 }
 
 uint64_t from_hex(const std::string& text) {
@@ -108,15 +108,15 @@ Manifest from_json(const Json& json) {
 // The text with its own checksum in it.
 std::string sealed(Json json) {
   // Over what a reader will have: a number that is not finite is null by then.
-  json["checksum"] = checksum_of(Json::parse(json.dump()));
-  return json.dump(1) + "\n";
+  json["checksum"] = checksum_of(parse_json<Json>(dump_json(json)));
+  return dump_json(json, 1) + "\n";
 }
 
 // What `read` makes of a sealed text, after checking the seal.
 template <typename Read>
 auto unsealed(std::string_view text, const std::string& where, const char* what, Read read) {
   try {
-    const Json json = Json::parse(text);
+    const Json json = parse_json<Json>(text);
     if (!json.is_object() || !json.contains("checksum")) throw DataError("no {}", what);
     if (json["checksum"] != checksum_of(json)) throw DataError("its own checksum does not match");
     if (json.at("min_reader").template get<int>() > kUnderstoodFormat)

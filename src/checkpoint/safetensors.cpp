@@ -4,11 +4,11 @@
 #include <array>
 #include <bit>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/json.h"
 
 namespace strata::checkpoint {
 namespace {
@@ -277,7 +277,7 @@ SafetensorsPlan plan_safetensors(std::span<const TensorSpec> specs,
   std::string text = "{";
   const auto quote = [](const std::string& value) {
     try {
-      return Json(value).dump();
+      return dump_json(Json(value));
     } catch (const Json::exception&) {
       throw InternalError("a tensor name is not UTF-8");
     }

@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "checkpoint/safetensors.h"
 
 namespace strata::checkpoint {
@@ -57,7 +57,7 @@ std::string format_shard_index(const std::map<std::string, std::string>& file_of
   nlohmann::json index;
   index["metadata"]["total_size"] = total_bytes;
   index["weight_map"] = file_of;
-  return index.dump(2) + "\n";
+  return dump_json(index, 2) + "\n";
 }
 
 }  // namespace strata::checkpoint

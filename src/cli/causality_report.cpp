@@ -3,7 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+
+#include "base/json.h"
 
 namespace strata::cli {
 namespace {
@@ -121,7 +122,7 @@ std::string json_of(const CausalityReport& report) {
   for (const graph::MeshAxis& axis : report.mesh.axes) layout[axis.name] = axis.size;
   json["layout"] = std::move(layout);
   json["not_covered"] = report.not_covered();
-  return json.dump();
+  return dump_json(json);
 }
 
 }  // namespace strata::cli

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/signals.h"
 #include "cli/eval_inputs.h"
 #include "cli/eval_task.h"
@@ -248,7 +248,7 @@ int run_experts_evaluation(const EvalOptions& options) {
     }
   }
   if (options.json) {
-    print_out("{}\n", json_of(report).dump());
+    print_out("{}\n", dump_json(json_of(report)));
   } else {
     print_out("{}", text_of(report));
   }

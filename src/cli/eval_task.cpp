@@ -4,9 +4,8 @@
 
 #include <fmt/core.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "cli/share_done.h"
@@ -35,7 +34,7 @@ std::string sample_line(const evaluation::Task& task, size_t i, const evaluation
     json["predicted"] = score.predicted;
     json["predicted_norm"] = score.predicted_norm;
   }
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return dump_json(json, -1, InvalidUtf8::kReplace) + "\n";
 }
 
 }  // namespace
@@ -100,7 +99,7 @@ int run_task_evaluation(const EvalOptions& options) {
     if (metric.standard_error) text += fmt::format(" ± {:.4f}", *metric.standard_error);
   }
   json["truncated"] = requests.truncated;
-  print_out("{}\n", options.json ? json.dump() : text);
+  print_out("{}\n", options.json ? dump_json(json) : text);
   return 0;
 }
 

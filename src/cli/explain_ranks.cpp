@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "cli/output.h"
 #include "config/resolve.h"
 #include "program/pipeline.h"
@@ -111,7 +112,8 @@ void show_stages(const std::vector<std::shared_ptr<const program::ProgramSet>>& 
               pipeline ? parts_text(*pipeline) : "the whole model");
   }
   if (json)
-    print_out("{}\n", nlohmann::ordered_json{{"ranks", first.options.mesh.ranks()}, {"stages", all}}.dump());
+    print_out("{}\n",
+              dump_json(nlohmann::ordered_json{{"ranks", first.options.mesh.ranks()}, {"stages", all}}));
 }
 
 void print_ranks(const program::ProgramSet& set, int64_t rank) {

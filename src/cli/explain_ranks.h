@@ -2,9 +2,9 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/json.h"
 #include "program/program.h"
 
 namespace strata::cli {

@@ -1,7 +1,7 @@
 // strata bench
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/parallel.h"
 #include "base/suggest.h"
 #include "benchmarks/benchmarks.h"
@@ -31,7 +31,7 @@ int run_bench(const BenchOptions& options) {
       if (!options.json) print_out("{:<10} {}\n", one.name, one.what);
       out["benchmarks"].push_back({{"name", one.name}, {"what", one.what}});
     }
-    if (options.json) print_out("{}\n", out.dump());
+    if (options.json) print_out("{}\n", dump_json(out));
     return 0;
   }
   std::vector<const benchmarks::Benchmark*> chosen;
@@ -58,7 +58,7 @@ int run_bench(const BenchOptions& options) {
     one->run(context);
     context.print("\n");
   }
-  if (options.json) print_out("{}\n", out.dump());
+  if (options.json) print_out("{}\n", dump_json(out));
   return 0;
 }
 

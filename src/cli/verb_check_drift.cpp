@@ -2,9 +2,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/signals.h"
 #include "cli/actions.h"
 #include "cli/eval_inputs.h"
@@ -135,7 +135,7 @@ int run_drift_check(const DriftCheckOptions& options) {
   }
   const std::string source = options.text.empty() ? "random tokens" : options.text;
   if (options.json) {
-    print_out("{}\n", json_of(all, source, length).dump());
+    print_out("{}\n", dump_json(json_of(all, source, length)));
   } else {
     print_out("{}", text_of(all, setup.runtime.folder.string(), source));
   }

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/output.h"
@@ -45,7 +45,7 @@ int inspect(const Options& options) {
       out["created"] = info.manifest->created;
     }
     out["tensors"] = std::move(tensors);
-    print_out(out.dump() + "\n");
+    print_out(dump_json(out) + "\n");
     return 0;
   }
   print_out(fmt::format("{}: {} parameters, {:.1f} MB of tensors\n", path.string(), info.parameters,
@@ -75,11 +75,10 @@ int verify(const Options& options) {
   if (options.json) {
     Json list = Json::array();
     for (const auto& fault : faults) list.push_back({{"file", fault.file}, {"problem", fault.what}});
-    print_out(Json{{"path", path.string()},
-                   {"whole", faults.empty()},
-                   {"verified", verified && faults.empty()},
-                   {"faults", list}}
-                  .dump() +
+    print_out(dump_json(Json{{"path", path.string()},
+                             {"whole", faults.empty()},
+                             {"verified", verified && faults.empty()},
+                             {"faults", list}}) +
               "\n");
   } else if (faults.empty() && verified) {
     print_out(fmt::format("{}: every byte is as it was written\n", path.string()));
@@ -131,9 +130,9 @@ int diff(const Options& options) {
     }
   }
   if (options.json) {
-    print_out(
-        Json{{"equal", equal}, {"tensors", static_cast<int64_t>(rows.size())}, {"different", list}}.dump() +
-        "\n");
+    print_out(dump_json(Json{
+                  {"equal", equal}, {"tensors", static_cast<int64_t>(rows.size())}, {"different", list}}) +
+              "\n");
   } else {
     print_out(fmt::format("{} of {} tensors are equal\n", equal, rows.size()));
   }
@@ -189,7 +188,7 @@ int prune(const Options& options) {
   if (options.json) {
     Json removed = Json::array();
     for (const Path& path : result.removed) removed.push_back(path.string());
-    print_out(Json{{"removed", removed}, {"warnings", result.warnings}}.dump() + "\n");
+    print_out(dump_json(Json{{"removed", removed}, {"warnings", result.warnings}}) + "\n");
   } else {
     for (const Path& path : result.removed) print_out(fmt::format("removed {}\n", path.string()));
     print_out(fmt::format("{} removed\n", result.removed.size()));

@@ -2,9 +2,9 @@
 #include <fmt/core.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface.h"
@@ -43,10 +43,9 @@ uint64_t shard_bytes_of(const ConvertOptions& options) {
 
 void print_result(const ConvertOptions& options, const models::ModelConfig& model, const char* what) {
   if (options.json) {
-    print_out("{}\n", Json{{"path", options.target.string()},
-                           {"dtype", options.dtype},
-                           {"parameters", models::parameter_count(model)}}
-                          .dump());
+    print_out("{}\n", dump_json(Json{{"path", options.target.string()},
+                                     {"dtype", options.dtype},
+                                     {"parameters", models::parameter_count(model)}}));
   } else {
     print_out("{} {}\n", what, options.target.string());
   }

@@ -1,8 +1,8 @@
 // strata config show|diff|schema
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/toml.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
@@ -56,7 +56,7 @@ int show(const Options& options) {
                           {"origin", to_string(setting.origin)},
                           {"resume", class_name(setting.resume)}};
     }
-    print_out(out.dump() + "\n");
+    print_out(dump_json(out) + "\n");
     return 0;
   }
   size_t width = 0;
@@ -81,7 +81,7 @@ int diff(const Options& options) {
                       {"after", json_of(change.after)},
                       {"resume", class_name(change.resume)}});
     }
-    print_out(Json{{"changes", list}}.dump() + "\n");
+    print_out(dump_json(Json{{"changes", list}}) + "\n");
     return 0;
   }
   for (const auto& change : changes) {

@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "base/version.h"
 #include "cli/measured_peaks.h"
@@ -133,13 +133,13 @@ int doctor(const Options& options) {
     print_text(machine, mpi);
     return 0;
   }
-  Json out = {{"version", program_version()}, {"device", Json::parse(hardware::to_json(machine))}};
+  Json out = {{"version", program_version()}, {"device", parse_json<Json>(hardware::to_json(machine))}};
   out["memory_available"] = available_memory();
   out["huge_pages"] = huge_pages();
   out["mpi"] = mpi.empty() ? Json() : Json(mpi);
   out["libraries"] = libraries();
   out["notes"] = advice(machine, mpi);
-  print_out(out.dump() + "\n");
+  print_out(dump_json(out) + "\n");
   return 0;
 }
 

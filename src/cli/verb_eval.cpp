@@ -3,9 +3,9 @@
 
 #include <cmath>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/signals.h"
 #include "cli/actions.h"
 #include "cli/eval_inputs.h"
@@ -48,7 +48,7 @@ int run_evaluation(const EvalOptions& options) {
   if (options.json) {
     Json json{{"loss", loss}, {"perplexity", std::exp(loss)}, {"tokens", result.tokens}};
     if (bits) json["bits_per_byte"] = *bits;
-    print_out("{}\n", json.dump());
+    print_out("{}\n", dump_json(json));
   } else {
     print_out("loss {:.6f}  perplexity {:.4f}  tokens {}", loss, std::exp(loss), result.tokens);
     if (bits) print_out("  bits per byte {:.4f}", *bits);

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "cli/actions.h"
 #include "cli/explain_ranks.h"
 #include "cli/explain_schedule.h"
@@ -336,7 +336,7 @@ int run_explain(const ExplainOptions& options) {
     print_ranks(*compiled.set, *rank);
     return 0;
   }
-  auto json = nlohmann::ordered_json::parse(program::explain_json(*compiled.set, device));
+  auto json = parse_json<nlohmann::ordered_json>(program::explain_json(*compiled.set, device));
   json["memory_budget"] = (*run.config.memory.budget).count;
   json["fits"] = compiled.fits && compiled.tight_place < 0;
   for (const Remedy& way : ways)
@@ -346,7 +346,7 @@ int run_explain(const ExplainOptions& options) {
                       {"tokens_per_s", expected.tokens_per_s},
                       {"model_flops", expected.flops},
                       {"mfu_measured", expected.peak > 0 ? expected.flops_per_s / expected.peak : 0}};
-  print_out("{}\n", json.dump());
+  print_out("{}\n", dump_json(json));
   return 0;
 }
 

@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/signals.h"
 #include "cli/actions.h"
 #include "cli/escapes.h"
@@ -40,7 +40,7 @@ std::vector<Prompt> prompts_of(const GenerateOptions& options) {
     ++line_number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const std::string where = fmt::format("{}:{}", options.prompts, line_number);
-    const auto json = nlohmann::json::parse(line, nullptr, false);
+    const auto json = parse_json_or_discard<nlohmann::json>(line);
     if (json.is_discarded()) throw DataError("[{}] is no valid JSON; expected one object a line", where);
     if (!json.is_object() || !json.contains("prompt") || !json["prompt"].is_string())
       throw DataError("[{}] holds no JSON object with a text \"prompt\"", where);
@@ -56,7 +56,7 @@ std::vector<Prompt> prompts_of(const GenerateOptions& options) {
 std::vector<int32_t> stop_ids_of(const inference::ModelRuntime& runtime) {
   const Path path = runtime.folder / "generation_config.json";
   if (std::filesystem::exists(path)) {
-    const auto json = nlohmann::json::parse(read_file(path), nullptr, false);
+    const auto json = parse_json_or_discard<nlohmann::json>(read_file(path));
     if (json.is_discarded() || !json.is_object()) throw DataError("[{}] is no JSON object", path.string());
     const auto ids = json.value("eos_token_id", nlohmann::json());
     std::vector<int32_t> stops;
@@ -150,11 +150,11 @@ class Writer {
     std::string out;
     if (options_.json) {
       const bool full = !stream.stopped() && static_cast<int64_t>(made.size()) == limits_[i];
-      out = Json{{"prompt", prompts_[i].text},
-                 {"ids", made},
-                 {"text", stream.text()},
-                 {"finish_reason", full ? "length" : "stop"}}
-                .dump(-1, ' ', false, Json::error_handler_t::replace);
+      out = dump_json(Json{{"prompt", prompts_[i].text},
+                           {"ids", made},
+                           {"text", stream.text()},
+                           {"finish_reason", full ? "length" : "stop"}},
+                      -1, InvalidUtf8::kReplace);
     } else if (!grow_) {
       out = before(i) + stream.text();
     }

@@ -2,10 +2,10 @@
 #include <fmt/core.h>
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "cli/actions.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
@@ -43,9 +43,9 @@ int run_presets(const PresetsOptions& options) {
                       {"active_parameters", models::active_parameter_count(c)},
                       {"training_state_bytes",
                        static_cast<int64_t>(training_state_bytes(static_cast<double>(parameters)))},
-                      {"config", nlohmann::ordered_json::parse(c.family->write(c, DType::kF32))}});
+                      {"config", parse_json<nlohmann::ordered_json>(c.family->write(c, DType::kF32))}});
     }
-    print_out("{}\n", nlohmann::ordered_json{{"presets", list}}.dump());
+    print_out("{}\n", dump_json(nlohmann::ordered_json{{"presets", list}}));
     return 0;
   }
   print_out("{:<18} {:>10} {:>6} {:>6} {:>6} {:>8} {:>6} {:>8}  {}\n", "preset", "parameters", "layers",

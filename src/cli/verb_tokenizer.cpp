@@ -3,9 +3,9 @@
 #include <functional>
 #include <iostream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/signals.h"
@@ -91,11 +91,10 @@ int train(const TrainOptions& options) {
                 options.training.vocab_size);
   }
   if (options.json) {
-    print_out(nlohmann::ordered_json{{"output", options.output},
-                                     {"vocab_size", trained.vocab_size},
-                                     {"merges", trained.merges},
-                                     {"bytes", trained.bytes}}
-                  .dump() +
+    print_out(dump_json(nlohmann::ordered_json{{"output", options.output},
+                                               {"vocab_size", trained.vocab_size},
+                                               {"merges", trained.merges},
+                                               {"bytes", trained.bytes}}) +
               "\n");
   } else {
     print_out(fmt::format("wrote {}: {} tokens from {} bytes of text\n", options.output, trained.vocab_size,
@@ -235,7 +234,7 @@ int info(const TextOptions& options) {
       for (const Measured& row : figures) out["fertility"].push_back(to_json(row));
     }
     out["end_of_text_id"] = end ? nlohmann::ordered_json(*end) : nlohmann::ordered_json();
-    print_out(out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    print_out(dump_json(out, -1, InvalidUtf8::kReplace) + "\n");
     return 0;
   }
   std::string names;

@@ -1,10 +1,10 @@
 // strata train
 #include <chrono>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "cli/actions.h"
@@ -138,7 +138,7 @@ int run_training(const TrainOptions& options) {
                                 {"loss", result.loss},
                                 {"folder", run.config.run.folder}};
     if (!result.program.empty()) json["fingerprint"] = result.program;
-    print_out("{}\n", json.dump());
+    print_out("{}\n", dump_json(json));
   }
   switch (result.end) {
     case train::RunEnd::kInterrupted:

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/suggest.h"
@@ -29,7 +29,7 @@ namespace {
 
 // A value of [model.override] as JSON text.
 std::string json_of(const ConfigValue& value) {
-  return to_json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return dump_json(to_json(value), -1, InvalidUtf8::kReplace);
 }
 
 models::ModelConfig model_of_family(const ModelTable& table) {

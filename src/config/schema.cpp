@@ -1,5 +1,5 @@
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "config/keys.h"
 #include "config/value_json.h"
 
@@ -109,7 +109,7 @@ std::string config_schema() {
       root["properties"][table.name.substr(0, dot)]["properties"][table.name.substr(dot + 1)] = schema;
     }
   }
-  return root.dump(2);
+  return dump_json(root, 2);
 }
 
 }  // namespace strata::config

@@ -1,9 +1,9 @@
 #include "config/value_json.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace strata::config {
 

@@ -1,10 +1,10 @@
 #include "evaluation/task_format.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "evaluation/task_names.h"
 #include "evaluation/task_text.h"
 
@@ -53,7 +53,7 @@ class Fields {
       fail(
           fmt::format("found {} in \"{}\", expected a number from 0 to {} (a test set without answers cannot "
                       "be scored)",
-                      value.dump(), key, choices - 1));
+                      dump_json(value), key, choices - 1));
     }
     return number;
   }
@@ -160,7 +160,7 @@ Task read_task(const std::string& name, const Path& path, int64_t limit) {
     ++number;
     if (line.find_first_not_of(" \t\r") == line.npos) continue;
     const std::string where = fmt::format("{}:{}", path.string(), number);
-    const Json json = Json::parse(line, nullptr, false);
+    const Json json = parse_json_or_discard<Json>(line);
     if (json.is_discarded()) throw DataError("[{}] is no valid JSON; expected one object a line", where);
     if (!json.is_object()) throw DataError("[{}] found {}, expected an object", where, json.type_name());
     TaskItem item = format.read(Fields(json, where + " " + name));

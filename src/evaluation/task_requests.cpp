@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "data/text/characters.h"
 
 namespace strata::evaluation {
@@ -69,7 +69,7 @@ class Encoder {
 std::optional<int32_t> prefix_token(const data::Tokenizer& tokenizer, const Path& model_folder) {
   const Path path = model_folder / "tokenizer_config.json";
   if (!model_folder.empty() && std::filesystem::exists(path)) {
-    const auto config = nlohmann::json::parse(read_file(path), nullptr, false);
+    const auto config = parse_json_or_discard<nlohmann::json>(read_file(path));
     for (const char* key : {"bos_token", "eos_token"}) {
       if (const auto id = named_token(config, key, tokenizer)) return id;
     }

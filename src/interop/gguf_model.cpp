@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <numbers>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "interop/gguf_experts.h"
 #include "interop/gguf_families.h"
@@ -285,7 +285,7 @@ void write_gguf_model(FileSystem& files, const Path& path, const std::string& na
                       const Path& folder, DType dtype) {
   const GgufFamily& family = family_of(model);
   check_expressible(family, model);
-  const Json config = Json::parse(model.family->write(model, dtype));
+  const Json config = parse_json<Json>(model.family->write(model, dtype));
   GgufFields fields{{"general.architecture", std::string(family.architecture)},
                     {"general.type", std::string("model")},
                     {"general.name", name}};

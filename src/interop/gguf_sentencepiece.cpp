@@ -2,10 +2,10 @@
 // else must be as SentencePiece does it.
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
+#include "base/json.h"
 #include "data/tokenizer/base64.h"
 #include "interop/gguf_tokenizer.h"
 

@@ -2,9 +2,9 @@
 
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "data/tokenizer/scanners.h"
 #include "interop/gguf_model.h"
@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 
 Json read_json(const Path& path) {
   try {
-    return Json::parse(read_file(path));
+    return parse_json<Json>(read_file(path));
   } catch (const Json::exception& error) {
     throw DataError("[{}] is no JSON: {}", path.string(), error.what());
   }

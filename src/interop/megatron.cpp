@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "checkpoint/names.h"
 #include "checkpoint/tensor_io.h"
 
@@ -139,7 +139,7 @@ std::string config_of(const Arguments& args) {
     json["n_inner"] = args.count_or("ffn_hidden_size", 4 * width);
     json["n_positions"] = args.count("max_position_embeddings");
     json["layer_norm_epsilon"] = eps;
-    return json.dump();
+    return dump_json(json);
   }
   args.require(args.real_or("rotary_percent", 1.0) == 1.0, "rotary_percent",
                args.real_or("rotary_percent", 1.0));
@@ -160,7 +160,7 @@ std::string config_of(const Arguments& args) {
                             {"low_freq_factor", 1.0},
                             {"high_freq_factor", 4.0},
                             {"original_max_position_embeddings", 8192}};
-  return json.dump();
+  return dump_json(json);
 }
 
 // The folder of the ranks behind any of the folders that a user may name.

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json.h"
 
 namespace strata::interop {
 namespace {
@@ -37,7 +37,7 @@ std::string generation_config(const models::ModelConfig& model) {
   if (model.start_id) json["decoder_start_token_id"] = *model.start_id;
   if (model.eos_id) json["eos_token_id"] = *model.eos_id;
   if (model.start_id && model.pad_id) json["pad_token_id"] = *model.pad_id;
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 // The first of the names that the tokenizer has.
@@ -76,7 +76,7 @@ std::string tokenizer_config(const models::ModelConfig& model, const data::Token
       json["model_input_names"] = {"input_ids", "attention_mask"};
       break;
   }
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 const char* hub_task(const models::ModelConfig& model) {

@@ -1,6 +1,6 @@
 // BERT (Devlin et al. 2019): an encoder with learned positions, norms of sums, and a head for masked tokens.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "models/config_json.h"
 #include "models/decoder.h"
 #include "models/families.h"
@@ -69,7 +69,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["type_vocab_size"] = config.token_types;
   json["use_cache"] = true;
   json["vocab_size"] = config.vocab_size;
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {

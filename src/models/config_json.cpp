@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace strata::models {
 
@@ -17,7 +17,7 @@ constexpr int64_t kMostCount = std::numeric_limits<int32_t>::max();
 // A field as messages show it.
 std::string shown(const nlohmann::json& field) {
   constexpr size_t kMost = 60;
-  const std::string text = field.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const std::string text = dump_json(field, -1, InvalidUtf8::kReplace);
   return text.size() > kMost ? text.substr(0, kMost) + "…" : text;
 }
 
@@ -25,7 +25,7 @@ std::string shown(const nlohmann::json& field) {
 
 ConfigJson::ConfigJson(const std::string& text, std::string where) : where_(std::move(where)) {
   try {
-    json_ = std::make_shared<const nlohmann::json>(nlohmann::json::parse(text));
+    json_ = std::make_shared<const nlohmann::json>(parse_json<nlohmann::json>(text));
   } catch (const nlohmann::json::parse_error& error) {
     throw DataError("[{}] is not valid JSON: {}", where_, error.what());
   } catch (const nlohmann::json::out_of_range&) {
@@ -259,7 +259,7 @@ void ConfigJson::read_layer_types(int64_t layers, SlidingWindow& window) const {
     if (type != "sliding_attention" && type != "full_attention") {
       throw DataError(
           "[{}] \"layer_types\" holds {}; supported are \"full_attention\" and \"sliding_attention\"", where_,
-          type.dump());
+          dump_json(type));
     }
     windowed.push_back(type == "sliding_attention");
   }

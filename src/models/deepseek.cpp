@@ -1,8 +1,8 @@
 // DeepSeek-V2 and V3 (Moonlight and Kimi-K2 are of the latter's shape): Llama with latent attention and,
 // behind the first layers, experts with a shared one. Rotated pairs are adjacent. V2 chooses experts by
 // softmax, V3 by sigmoid scores and a bias.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"
@@ -99,7 +99,7 @@ std::string write_v2(const ModelConfig& config, DType dtype) {
   auto json = keys_of(config, "DeepseekV2ForCausalLM", dtype);
   json["mlp_bias"] = config.ffn_bias;
   write_softmax_experts(json, config.experts);
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 ModelConfig read_v3(const std::string& text, const std::string& where) {
@@ -138,7 +138,7 @@ std::string write_v3(const ModelConfig& config, DType dtype) {
     json["scoring_func"] = "sigmoid";
     json["topk_method"] = "noaux_tc";
   }
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {

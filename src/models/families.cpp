@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/suggest.h"
 #include "models/config_json.h"
 #include "models/families.h"
@@ -65,7 +65,7 @@ std::optional<std::string> text_config_of(const std::string& text, const std::st
   };
   const auto* const family = std::find_if(kFamilies.begin(), kFamilies.end(), is_part);
   if (family == kFamilies.end()) return std::nullopt;
-  const auto whole = nlohmann::json::parse(text);
+  const auto whole = parse_json<nlohmann::json>(text);
   const auto part = whole.find("text_config");
   if (part == whole.end() || !part->is_object()) {
     throw DataError(
@@ -77,7 +77,7 @@ std::optional<std::string> text_config_of(const std::string& text, const std::st
   if (!json.contains("model_type")) json["model_type"] = (*family)->model_type;
   if (!json.contains("tie_word_embeddings") && whole.contains("tie_word_embeddings"))
     json["tie_word_embeddings"] = whole["tie_word_embeddings"];
-  return json.dump();
+  return dump_json(json);
 }
 
 }  // namespace
@@ -100,9 +100,9 @@ ModelConfig read_config_json(const std::string& text, const std::string& where) 
 std::string write_config_json(const ModelConfig& config, DType dtype) {
   const std::string text = with_own_router(config.family->write(config, dtype), config.experts);
   if (config.dropout.empty()) return text;
-  auto json = nlohmann::ordered_json::parse(text);
+  auto json = parse_json<nlohmann::ordered_json>(text);
   for (const auto& [key, rate] : config.dropout) json[key] = rate;
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 namespace {
@@ -111,7 +111,7 @@ namespace {
 // makes another model.
 bool reads(const Family& family, const nlohmann::json& json, const nlohmann::json::json_pointer& field) {
   const auto written = [&](const nlohmann::json& text) {
-    return write_config_json(read_as(family, text.dump(), "model.override"), DType::kF32);
+    return write_config_json(read_as(family, dump_json(text), "model.override"), DType::kF32);
   };
   const std::string without = written(json);
   for (const nlohmann::json& impossible :
@@ -150,7 +150,7 @@ void check_overrides_are_read(const ModelConfig& model, const nlohmann::json& js
                               const std::vector<std::pair<std::string, std::string>>& overrides,
                               const std::string& where) {
   const Family& family = *model.family;
-  const auto written = nlohmann::json::parse(write_config_json(model, DType::kF32));
+  const auto written = parse_json<nlohmann::json>(write_config_json(model, DType::kF32));
   const auto read_keys = [&](const nlohmann::json& within, const nlohmann::json::json_pointer& at) {
     std::vector<std::string> known = keys_of(within);
     std::erase_if(known, [&](const std::string& key) { return !reads(family, json, at / key); });
@@ -175,16 +175,16 @@ ModelConfig with_overrides(const ModelConfig& config,
                            const std::vector<std::pair<std::string, std::string>>& overrides,
                            const std::string& where) {
   if (overrides.empty()) return config;
-  auto json = nlohmann::json::parse(write_config_json(config, DType::kF32));
+  auto json = parse_json<nlohmann::json>(write_config_json(config, DType::kF32));
   for (const auto& [key, value] : overrides) {
-    json[key] = nlohmann::json::parse(value);
+    json[key] = parse_json<nlohmann::json>(value);
     // Which layers have windows follows from the family's rule again, unless it is said too.
     if (key == "num_hidden_layers") {
       for (const char* by_layer : {"layer_types", "no_rope_layers", "moe_layers"}) json.erase(by_layer);
     }
   }
   try {
-    ModelConfig model = read_as(*config.family, json.dump(), "model.override");
+    ModelConfig model = read_as(*config.family, dump_json(json), "model.override");
     // Impossible sizes are told by whoever asks for them.
     if (faults_of(model).empty()) check_overrides_are_read(model, json, overrides, where);
     return model;

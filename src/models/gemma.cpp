@@ -1,8 +1,8 @@
 // Gemma 2 and the text model of Gemma 3: norms before and after each block that multiply by 1 + w, embeddings
 // scaled by √d, a gated GELU, windows in most layers. Gemma 2 caps scores and logits; Gemma 3 has norms of q
 // and k instead, and its window layers rotate by a base of their own.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"
@@ -59,7 +59,7 @@ ModelConfig read_gemma2(const std::string& text, const std::string& where) {
 }
 
 std::string write_gemma2(const ModelConfig& config, DType dtype) {
-  return gemma_keys(config, "Gemma2ForCausalLM", dtype).dump(2) + "\n";
+  return dump_json(gemma_keys(config, "Gemma2ForCausalLM", dtype), 2) + "\n";
 }
 
 ModelConfig read_gemma3(const std::string& text, const std::string& where) {
@@ -106,7 +106,7 @@ std::string write_gemma3(const ModelConfig& config, DType dtype) {
                                {"sliding_attention", rope_entry(*config.window_rope)}};
   }
   json["sliding_window_pattern"] = config.sliding_window.period;
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 constexpr const char* kGemma2Ids = R"("bos_token_id":2,"eos_token_id":1,"query_pre_attn_scalar":256)";

@@ -1,7 +1,7 @@
 // GLM-4.5: half of a head rotates; after the first layers experts with a shared one, chosen as DeepSeek-V3
 // chooses them, by sigmoid scores and a bias.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"
@@ -29,7 +29,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["use_qk_norm"] = config.qk_norm == layers::AttentionSpec::QkNorm::kHead;
   write_prediction(json, config);
   write_sigmoid_experts(json, config.experts);
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {

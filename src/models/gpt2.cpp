@@ -1,8 +1,8 @@
 // GPT-2: learned positions, pre-LayerNorm with bias, multi-head attention, GELU (tanh), biases everywhere,
 // tied head.
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "models/config_json.h"
 #include "models/decoder.h"
 #include "models/families.h"
@@ -69,7 +69,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["torch_dtype"] = torch_name_of(dtype);
   json["use_cache"] = true;
   json["vocab_size"] = config.vocab_size;
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {

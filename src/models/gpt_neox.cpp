@@ -1,7 +1,7 @@
 // GPT-NeoX and Pythia: LayerNorm, attention and FFN side by side on one residual, a part of each head
 // rotates, biases everywhere.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "models/config_json.h"
 #include "models/decoder.h"
 #include "models/families.h"
@@ -64,7 +64,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["use_cache"] = true;
   json["use_parallel_residual"] = config.norm_placement == layers::NormPlacement::kParallel;
   json["vocab_size"] = config.vocab_size;
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {

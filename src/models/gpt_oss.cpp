@@ -1,7 +1,7 @@
 // gpt-oss: experts with biases and a clamped gate, a router with a bias, a sink a head, windows in every
 // other layer, biases of all projections of attention, YaRN whose ramp need not end at whole pairs.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"
@@ -42,7 +42,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["router_aux_loss_coef"] = config.experts.balance_coefficient;
   json["swiglu_alpha"] = config.experts.clamp.alpha;
   json["swiglu_limit"] = config.experts.clamp.limit;
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {

@@ -1,6 +1,6 @@
 // Llama 1 to 3.3 and SmolLM: RMSNorm, rotary embedding, grouped-query attention, SwiGLU.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"
@@ -22,7 +22,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["attention_bias"] = config.qkv_bias;
   json["mlp_bias"] = config.ffn_bias;
   json["pretraining_tp"] = 1;
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 // The first ones are ours, from seconds on a laptop to a day on a GPU; the others are as they were published.

@@ -2,9 +2,9 @@
 // token, whose input the sigmoid of its logit multiplies. Most layers rotate and see chunks of the text; the
 // others have no positions, see all of it, and queries that grow with their place.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"
@@ -112,7 +112,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["router_aux_loss_coef"] = experts.balance_coefficient;
   json["router_jitter_noise"] = 0.0;
   json["use_qk_norm"] = config.plain_qk_norm;
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {

@@ -1,7 +1,8 @@
 #include "models/llama_layout.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include "base/json.h"
 
 namespace strata::models {
 

@@ -1,6 +1,6 @@
 // Mistral: Llama with a window in every layer.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"
@@ -20,7 +20,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   auto json = llama_keys(config, "MistralForCausalLM", dtype);
   json["sliding_window"] =
       config.sliding_window.size > 0 ? nlohmann::ordered_json(config.sliding_window.size) : nullptr;
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 constexpr PresetRow kPresets[] = {

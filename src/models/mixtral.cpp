@@ -1,6 +1,6 @@
 // Mixtral: Mistral with experts in every layer; a token's two weights add up to 1.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"
@@ -30,7 +30,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["output_router_logits"] = false;
   json["router_aux_loss_coef"] = config.experts.balance_coefficient;
   json["router_jitter_noise"] = 0.0;
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {

@@ -1,7 +1,7 @@
 // OLMo: LayerNorm without weight and bias. OLMo 2: RMSNorm of each block's output, none of its input, and
 // norms of the whole projections of q and k.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"
@@ -24,7 +24,7 @@ std::string write_olmo(const ModelConfig& config, DType dtype) {
   auto json = llama_keys(config, "OlmoForCausalLM", dtype);
   json["attention_bias"] = config.qkv_bias;
   json["clip_qkv"] = config.clip_qkv > 0 ? nlohmann::ordered_json(config.clip_qkv) : nullptr;
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 ModelConfig read_olmo2(const std::string& text, const std::string& where) {
@@ -40,7 +40,7 @@ ModelConfig read_olmo2(const std::string& text, const std::string& where) {
 std::string write_olmo2(const ModelConfig& config, DType dtype) {
   auto json = llama_keys(config, "Olmo2ForCausalLM", dtype);
   json["attention_bias"] = config.qkv_bias;
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 constexpr const char* kOlmo2Ids = R"("rms_norm_eps":1e-6,"rope_theta":5e5,"eos_token_id":100257)";

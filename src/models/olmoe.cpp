@@ -1,6 +1,6 @@
 // OLMoE: a pre-norm decoder with norms of the whole projections of q and k, and experts in every layer.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"
@@ -31,7 +31,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["num_experts_per_tok"] = config.experts.route.k;
   json["output_router_logits"] = false;
   json["router_aux_loss_coef"] = config.experts.balance_coefficient;
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {

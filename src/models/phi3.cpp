@@ -1,6 +1,6 @@
 // Phi-3, 3.5 and 4: Llama with fused projections in its files, LongRoPE, a window, heads that rotate in part.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"
@@ -28,7 +28,7 @@ std::string write(const ModelConfig& config, DType dtype) {
                                                  : config.max_positions;
   json["embd_pdrop"] = 0.0;
   json["resid_pdrop"] = 0.0;
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 constexpr const char* kPhi3Ids = R"("bos_token_id":1,"eos_token_id":32000,"sliding_window":2047)";

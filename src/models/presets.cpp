@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/suggest.h"
 #include "models/model.h"
 
@@ -10,7 +10,7 @@ namespace {
 
 // What the family's config.json would say.
 ModelConfig config_of(const Family& family, const PresetRow& row) {
-  nlohmann::json json = nlohmann::json::parse("{" + std::string(row.more) + "}");
+  nlohmann::json json = parse_json<nlohmann::json>("{" + std::string(row.more) + "}");
   json["model_type"] = family.model_type;
   json["vocab_size"] = row.vocab;
   const auto set = [&](const char* key, int64_t value) {
@@ -23,7 +23,7 @@ ModelConfig config_of(const Family& family, const PresetRow& row) {
   set(family.size_keys.head_dim, row.head_dim);
   set(family.size_keys.ffn, row.ffn);
   set(family.size_keys.positions, row.positions);
-  return family.read(json.dump(), row.name);
+  return family.read(dump_json(json), row.name);
 }
 
 std::vector<Preset> make_presets() {

@@ -1,7 +1,7 @@
 // Qwen2 and 2.5: Llama with biases of q, k and v. Qwen3 (dense): none of these, but norms of q and k by head,
 // and a head size of its own.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"
@@ -37,7 +37,7 @@ ModelConfig read_qwen2(const std::string& text, const std::string& where) {
 std::string write_qwen2(const ModelConfig& config, DType dtype) {
   auto json = llama_keys(config, "Qwen2ForCausalLM", dtype);
   write_sliding_window(json, config);
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 ModelConfig read_qwen3(const std::string& text, const std::string& where) {
@@ -54,7 +54,7 @@ std::string write_qwen3(const ModelConfig& config, DType dtype) {
   auto json = llama_keys(config, "Qwen3ForCausalLM", dtype);
   json["attention_bias"] = config.qkv_bias;
   write_sliding_window(json, config);
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 constexpr const char* kQwenTied =

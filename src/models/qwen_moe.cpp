@@ -1,7 +1,7 @@
 // Qwen2-MoE: Qwen2 with experts and a shared one, which a gate weighs. Qwen3-MoE: Qwen3 with experts, none of
 // them shared.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"
@@ -54,7 +54,7 @@ std::string write_qwen2(const ModelConfig& config, DType dtype) {
   auto json = llama_keys(config, "Qwen2MoeForCausalLM", dtype);
   json["qkv_bias"] = config.qkv_bias;
   write_experts(json, config.experts);
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 ModelConfig read_qwen3(const std::string& text, const std::string& where) {
@@ -70,7 +70,7 @@ std::string write_qwen3(const ModelConfig& config, DType dtype) {
   auto json = llama_keys(config, "Qwen3MoeForCausalLM", dtype);
   json["attention_bias"] = config.qkv_bias;
   write_experts(json, config.experts);
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {

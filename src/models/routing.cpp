@@ -1,8 +1,8 @@
 // Routers that families do not have, and which are causal.
 #include <array>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "models/config_json.h"
 #include "models/model.h"
 
@@ -27,7 +27,8 @@ std::string_view name_of(Router router) {
 void read_own_router(const std::string& text, const std::string& where, Experts& experts) {
   const ConfigJson json(text, where);
   if (!json.has("strata_router")) return;
-  const ConfigJson router(nlohmann::json::parse(text)["strata_router"].dump(), where + ", strata_router");
+  const ConfigJson router(dump_json(parse_json<nlohmann::json>(text)["strata_router"]),
+                          where + ", strata_router");
   const std::string kind = router.text_or("kind", "");
   for (const auto& [known, name] : kRouterNames)
     if (kind == name) experts.router = known;
@@ -45,7 +46,7 @@ void read_own_router(const std::string& text, const std::string& where, Experts&
 
 std::string with_own_router(const std::string& text, const Experts& experts) {
   if (experts.count == 0 || experts.router == Router::kTopK) return text;
-  auto json = nlohmann::ordered_json::parse(text);
+  auto json = parse_json<nlohmann::ordered_json>(text);
   json["model_type"] = std::string(kOwnRouterPrefix) + json["model_type"].get<std::string>();
   auto& router = json["strata_router"];
   router["kind"] = name_of(experts.router);
@@ -54,7 +55,7 @@ std::string with_own_router(const std::string& text, const Experts& experts) {
     router["groups"] = experts.route.groups;
     router["kept_groups"] = experts.route.kept_groups;
   }
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 std::vector<std::string> routing_leaks(const ModelConfig& config) {

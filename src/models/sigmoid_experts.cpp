@@ -1,8 +1,8 @@
 #include "models/sigmoid_experts.h"
 
 #include <charconv>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "models/llama_layout.h"
 
 namespace strata::models {

@@ -1,6 +1,6 @@
 // StableLM and StableLM 2: Llama with LayerNorm, a part of each head that rotates, and biases of q, k and v.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"
@@ -28,7 +28,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["qk_layernorm"] = false;
   json["use_parallel_residual"] = false;
   json["use_qkv_bias"] = config.qkv_bias;
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 constexpr PresetRow kPresets[] = {

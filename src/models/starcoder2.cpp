@@ -1,6 +1,6 @@
 // StarCoder2: LayerNorm, biases everywhere, an FFN without a gate, grouped queries, a window in every layer.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/llama_layout.h"
@@ -35,7 +35,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["sliding_window"] =
       config.sliding_window.size > 0 ? nlohmann::ordered_json(config.sliding_window.size) : nullptr;
   json["use_bias"] = config.ffn_bias;
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {

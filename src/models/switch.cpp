@@ -1,9 +1,9 @@
 // Switch Transformers (Fedus et al. 2021, arXiv 2101.03961), T5 with experts in some layers: each token goes
 // to one, as long as that has room, and weighs it by its probability. As transformers has it
 // (switch_transformers).
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "models/decoder.h"
 #include "models/families.h"
 #include "models/t5_layout.h"
@@ -60,7 +60,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["router_ignore_padding_tokens"] = false;
   json["router_jitter_noise"] = experts.jitter;
   json["router_z_loss_coef"] = experts.z_coefficient;
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {

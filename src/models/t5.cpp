@@ -1,8 +1,8 @@
 // T5 and T5 1.1 (Raffel et al. 2020): an encoder and a decoder, RMS norms, scores biased by distance instead
 // of positions, no biases, scores that are not scaled.
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "models/config_json.h"
 #include "models/decoder.h"
 #include "models/families.h"
@@ -19,7 +19,7 @@ void read_feed_forward(const ConfigJson& json, const std::string& where, ModelCo
   config.gated = name.starts_with("gated-");
   const std::string function = config.gated ? name.substr(6) : name;
   const nlohmann::json named{{"feed_forward_proj", name == "gated-gelu" ? "gelu_new" : function}};
-  config.activation = ConfigJson(named.dump(), where).activation("feed_forward_proj", "relu");
+  config.activation = ConfigJson(dump_json(named), where).activation("feed_forward_proj", "relu");
 }
 
 std::string feed_forward(const ModelConfig& config) {
@@ -173,7 +173,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["feed_forward_proj"] = feed_forward(config);
   json["n_positions"] = config.max_positions;
   json["scale_decoder_outputs"] = config.scaled_head;
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {

@@ -2,10 +2,10 @@
 // their files.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "models/config_json.h"
 
 namespace strata::models {

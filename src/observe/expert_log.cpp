@@ -1,12 +1,12 @@
 #include "observe/expert_log.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace strata::observe {
 namespace {
@@ -19,13 +19,14 @@ std::string line_of(const ExpertSample& sample) {
     layers.push_back(layer.layer);
     tokens.push_back(layer.tokens);
   }
-  return Json{{"step", sample.step}, {"steps", sample.steps}, {"layers", layers}, {"tokens", tokens}}.dump() +
+  return dump_json(
+             Json{{"step", sample.step}, {"steps", sample.steps}, {"layers", layers}, {"tokens", tokens}}) +
          "\n";
 }
 
 std::optional<ExpertSample> sample_of(const std::string& text) {
   try {
-    const Json line = Json::parse(text);
+    const Json line = parse_json<Json>(text);
     ExpertSample sample{.step = line.at("step"), .steps = line.at("steps"), .layers = {}};
     const std::vector<int64_t> layers = line.at("layers");
     const std::vector<std::vector<int64_t>> tokens = line.at("tokens");

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "observe/chart.h"
 #include "observe/markup.h"
 #include "observe/run_history.h"
@@ -69,7 +69,7 @@ std::string live_chart(const LiveChart& chart, const MetricsTable& metrics) {
                   {"lines", lines}};
   // Nothing in it can end the element: labels are escaped, and the rest are numbers and our own words.
   return "<div class=\"live\"><script type=\"application/json\">" +
-         json.dump(-1, ' ', false, Json::error_handler_t::replace) + "</script></div>\n";
+         dump_json(json, -1, InvalidUtf8::kReplace) + "</script></div>\n";
 }
 
 }  // namespace strata::observe

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace strata::observe {
 namespace {
@@ -23,11 +23,11 @@ void add_fields(Json& line, const MetricFields& fields) {
 
 // Text that is not UTF-8 is written with replacement characters: metrics must not stop a run.
 std::string dump(const Json& line) {
-  return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return dump_json(line, -1, InvalidUtf8::kReplace) + "\n";
 }
 
 std::optional<Json> parse_line(std::string_view text) {
-  Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Json line = parse_json_or_discard<Json>(text);
   if (!line.is_object()) return std::nullopt;
   return line;
 }
@@ -51,7 +51,7 @@ MetricFields fields_of(const Json& line) {
     } else if (value.is_null()) {
       fields.push_back({name, kNaN});
     } else {
-      fields.push_back({name, value.is_string() ? value.get<std::string>() : value.dump()});
+      fields.push_back({name, value.is_string() ? value.get<std::string>() : dump_json(value)});
     }
   }
   return fields;

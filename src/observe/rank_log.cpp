@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace strata::observe {
 namespace {
@@ -32,11 +32,11 @@ std::string line_of(const RankSample& sample) {
     // Microseconds and bytes are enough.
     for (const RankFigures& bin : sample.bins) values.push_back(std::round(bin.*figure.value * 1e3) / 1e3);
   }
-  return line.dump() + "\n";
+  return dump_json(line) + "\n";
 }
 
 std::optional<RankSample> sample_of(const std::string& text) {
-  const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json line = parse_json_or_discard<Json>(text);
   if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer() ||
       !line.contains("ranks") || !line["ranks"].is_number_integer())
     return std::nullopt;

@@ -2,13 +2,13 @@
 
 #include <fmt/core.h>
 
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 namespace strata::observe {
 namespace {
 
 std::string quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return dump_json(nlohmann::json(text), -1, InvalidUtf8::kReplace);
 }
 
 std::string name_record(const char* what, int64_t thread, const std::string& name) {

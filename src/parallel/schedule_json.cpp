@@ -4,10 +4,10 @@
 
 #include <array>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "parallel/check.h"
 
@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 4> kKeys = {"schedule", "stages", "microb
 // What a reader says of a value: short, whatever it is.
 std::string shown(const Json& value) {
   constexpr size_t kShown = 60;
-  const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = dump_json(value, -1, InvalidUtf8::kReplace);
   return text.size() <= kShown ? text : std::string(utf8_prefix(text, kShown)) + "…";
 }
 
@@ -162,7 +162,7 @@ std::string to_json(const Schedule& schedule) {
 Schedule parse_schedule(std::string_view json, const std::string& origin) {
   Json parsed;
   try {
-    parsed = Json::parse(json);
+    parsed = parse_json<Json>(json);
   } catch (const Json::exception& error) {
     throw ConfigError("[{}] no JSON: {}", origin, error.what());
   }

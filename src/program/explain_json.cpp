@@ -1,7 +1,7 @@
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include "base/hash.h"
+#include "base/json.h"
 #include "program/explain.h"
 #include "program/memory_report.h"
 #include "program/waits.h"
@@ -190,7 +190,7 @@ std::string explain_json(const ProgramSet& set, const hardware::DeviceSpec& devi
   Json programs = Json::array();
   for (const Program& program : set.programs) programs.push_back(program_json(program, device));
   json["programs"] = std::move(programs);
-  return json.dump();
+  return dump_json(json);
 }
 
 }  // namespace strata::program

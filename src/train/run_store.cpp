@@ -1,10 +1,10 @@
 #include "train/run_store.h"
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "checkpoint/weights.h"
@@ -49,7 +49,7 @@ std::vector<data::SourcePosition> sources_from(const nlohmann::json& list) {
     json.at("offset").get_to(at.offset);
     json.at("read").get_to(at.read);
     if (at.layout.window < 1 || at.layout.look_ahead < 0 || at.epoch < 0 || at.offset < 0 || at.read < 0)
-      throw DataError("[{}] is no position in a source", json.dump());
+      throw DataError("[{}] is no position in a source", dump_json(json));
   }
   return out;
 }
@@ -80,12 +80,12 @@ std::string to_json(const TrainingState& state) {
   json["seed"] = state.seed;
   json["tokenizer"] = state.tokenizer;
   json["data"] = state.data;
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 TrainingState training_state_from_json(const std::string& text, const std::string& where) {
   try {
-    const auto json = nlohmann::json::parse(text);
+    const auto json = parse_json<nlohmann::json>(text);
     TrainingState state{.step = json.at("step").get<int64_t>(),
                         .updates = json.at("updates").get<int64_t>(),
                         .samples = json.at("samples").get<int64_t>(),
@@ -161,12 +161,12 @@ std::optional<TrainingState> RunStore::likely_state(const std::string& resume) c
 
 void RunStore::accept_data(const std::string& fingerprint) {
   files_.create_directories(accepted_path(folder_).parent_path());
-  write_file_atomically(files_, accepted_path(folder_), Json{{"data", fingerprint}}.dump() + "\n");
+  write_file_atomically(files_, accepted_path(folder_), dump_json(Json{{"data", fingerprint}}) + "\n");
 }
 
 bool RunStore::accepted_data(const std::string& fingerprint) const {
   if (!std::filesystem::exists(accepted_path(folder_))) return false;
-  const auto json = nlohmann::json::parse(read_file(accepted_path(folder_)), nullptr, false);
+  const auto json = parse_json_or_discard<nlohmann::json>(read_file(accepted_path(folder_)));
   return json.is_object() && json.value("data", nlohmann::json()) == fingerprint;
 }
 

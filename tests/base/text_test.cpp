@@ -1,9 +1,9 @@
 #include "base/text.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 namespace strata {
@@ -13,7 +13,7 @@ TEST(Text, JsonStringEqualsALibrarysAtEveryPlace) {
   for (int c = 0; c < 0x80; ++c) {
     for (size_t before = 0; before < 18; ++before) {
       const std::string text = std::string(before, 'x') + static_cast<char>(c) + "yz" + static_cast<char>(c);
-      EXPECT_EQ(nlohmann::json::parse(json_string(text)).get<std::string>(), text) << c << " " << before;
+      EXPECT_EQ(parse_json<nlohmann::json>(json_string(text)).get<std::string>(), text) << c << " " << before;
     }
   }
   EXPECT_EQ(json_string("a\"b\\\n\t\x01\x7f"), "\"a\\\"b\\\\\\n\\t\\u0001\x7f\"");

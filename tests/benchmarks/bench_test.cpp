@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "fixtures/scratch_folder.h"
 
 namespace strata::train {
@@ -42,7 +42,7 @@ class BenchTest : public testing::Test {
     for (size_t n = 0; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) text.append(buffer, n);
     status_ = WEXITSTATUS(::pclose(pipe));
     if (status_ != 0) return {};
-    const auto json = nlohmann::json::parse(text);
+    const auto json = parse_json<nlohmann::json>(text);
     EXPECT_EQ(json.size(), 1u);
     return json.at(name);
   }

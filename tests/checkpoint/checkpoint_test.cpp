@@ -5,10 +5,10 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/parallel.h"
 #include "fixtures/faulty_file_system.h"
 #include "fixtures/scratch_folder.h"
@@ -186,12 +186,12 @@ TEST(Checkpoint, ANewerFormatIsRefusedAndNotSkipped) {
   const std::string text = format_manifest(manifest);
   EXPECT_EQ(parse_manifest(text, "memory").program, "strata 9");
   // As a later program would write it, with a checksum that holds.
-  auto json = nlohmann::json::parse(text);
+  auto json = parse_json<nlohmann::json>(text);
   json["min_reader"] = 7;
-  EXPECT_THROW(parse_manifest(json.dump(), "memory"), DataError);
+  EXPECT_THROW(parse_manifest(dump_json(json), "memory"), DataError);
   json.erase("checksum");
-  json["checksum"] = to_hex(hash64(json.dump()));
-  EXPECT_THROW(parse_manifest(json.dump(), "memory"), ConfigError);
+  json["checksum"] = to_hex(hash64(dump_json(json)));
+  EXPECT_THROW(parse_manifest(dump_json(json), "memory"), ConfigError);
 }
 
 // Written before tensors had a checksum of each chunk. Today's tensor files are the same bytes.

@@ -1,6 +1,6 @@
 // strata check causality: the program itself on models that are causal, and what it says of one that is not.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "cli/causality_report.h"
 #include "fixtures/cli_fixture.h"
 
@@ -39,7 +39,7 @@ threads = 1
 TEST_F(CausalityCommand, ARunIsCheckedAsItTrains) {
   const Outcome outcome = run("check causality run.toml --json");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const json answer = json::parse(outcome.out);
+  const json answer = parse_json<json>(outcome.out);
   EXPECT_EQ(answer.at("causal"), true);
   EXPECT_TRUE(answer.at("leaks").empty());
   ASSERT_EQ(answer.at("modes").size(), 2U);
@@ -71,21 +71,21 @@ TEST_F(CausalityCommand, RanksAreThreads) {
         "--set parallel.zero=3", "--set parallel.pipeline=2"}) {
     const Outcome outcome = run(std::string("check causality run.toml --json --ranks 2 ") + layout);
     ASSERT_EQ(outcome.code, 0) << layout << outcome.err;
-    EXPECT_EQ(json::parse(outcome.out).at("causal"), true) << layout;
+    EXPECT_EQ(parse_json<json>(outcome.out).at("causal"), true) << layout;
   }
 }
 
 TEST_F(CausalityCommand, AModelDirectoryIsChecked) {
   const std::string model =
       std::string("check causality --json --positions 4 --set device.threads=1 --model ") + STRATA_TEST_MODEL;
-  const json answer = json::parse(run(model).out);
+  const json answer = parse_json<json>(run(model).out);
   EXPECT_EQ(answer.at("causal"), true);
   EXPECT_EQ(answer.at("modes").size(), 2U);
   // What cannot be trained here is evaluated all the same, and the answer says so.
-  const json small = json::parse(run(model + " --set memory.budget=\"100 KB\"").out);
+  const json small = parse_json<json>(run(model + " --set memory.budget=\"100 KB\"").out);
   ASSERT_EQ(small.at("modes").size(), 1U);
   EXPECT_EQ(small["modes"][0]["mode"], "evaluate");
-  EXPECT_TRUE(contains(small.at("not_covered").dump(), "training")) << small;
+  EXPECT_TRUE(contains(dump_json(small.at("not_covered")), "training")) << small;
 }
 
 TEST_F(CausalityCommand, WhatIsNoCausalModelIsRefused) {
@@ -118,7 +118,7 @@ CausalityReport leaking() {
 TEST(CausalityReport, LeaksAreNamed) {
   const CausalityReport report = leaking();
   EXPECT_EQ(report.exit_code(), 3);
-  const json answer = json::parse(json_of(report));
+  const json answer = parse_json<json>(json_of(report));
   EXPECT_EQ(answer.at("causal"), false);
   const json& leak = answer.at("leaks").at(0);
   EXPECT_EQ(leak.at("op"), "attention");
@@ -136,7 +136,7 @@ TEST(CausalityReport, WithoutLeaksIsCausal) {
   CausalityReport report = leaking();
   report.answers[1].found.leaks.clear();
   EXPECT_EQ(report.exit_code(), 0);
-  EXPECT_EQ(json::parse(json_of(report)).at("causal"), true);
+  EXPECT_EQ(parse_json<json>(json_of(report)).at("causal"), true);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // strata checkpoint and other verbs on the checkpoints of a run: what is whole, damaged, newest and best.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "fixtures/cli_fixture.h"
 #include "fixtures/tiny_run.h"
 
@@ -64,7 +64,7 @@ TEST_F(CheckpointVerbs, VerifyTellsWholeFromDamagedFromUnverifiable) {
   for (const std::string& model : std::vector<std::string>{"r/final", "model"}) {
     const Path path = folder_ / model;
     EXPECT_EQ(run("checkpoint verify " + model).code, 0);
-    json told = json::parse(run("checkpoint verify --json " + model).out);
+    json told = parse_json<json>(run("checkpoint verify --json " + model).out);
     EXPECT_TRUE(told["whole"] == true && told["verified"] == true) << told;
     flip(path / "model.safetensors", 2);
     EXPECT_EQ(run("checkpoint verify " + model).code, 3) << "a flipped bit of a weight";
@@ -73,7 +73,7 @@ TEST_F(CheckpointVerbs, VerifyTellsWholeFromDamagedFromUnverifiable) {
     put_file(path / "config.json", config + " ");
     const Outcome edited = run("checkpoint verify --json " + model);
     EXPECT_EQ(edited.code, 3);
-    told = json::parse(edited.out);
+    told = parse_json<json>(edited.out);
     EXPECT_TRUE(told["whole"] == false && told["verified"] == false) << told;
     put_file(path / "config.json", config);
     EXPECT_EQ(run("checkpoint verify " + model).code, 0);
@@ -81,7 +81,7 @@ TEST_F(CheckpointVerbs, VerifyTellsWholeFromDamagedFromUnverifiable) {
     const Outcome without = run("checkpoint verify " + model);
     EXPECT_EQ(without.code, 0);
     EXPECT_TRUE(contains(without.out, "cannot be verified")) << without.out;
-    told = json::parse(run("checkpoint verify --json " + model).out);
+    told = parse_json<json>(run("checkpoint verify --json " + model).out);
     EXPECT_TRUE(told["whole"] == true && told["verified"] == false) << told;
   }
 }
@@ -92,7 +92,7 @@ TEST_F(CheckpointVerbs, LatestIsTheStepThatItNames) {
   EXPECT_EQ(verified.code, 0) << verified.err;
   EXPECT_TRUE(contains(verified.out, "step-00000006")) << verified.out;
   put_file(run_folder() / "checkpoints/latest", "step-00000005\n");
-  EXPECT_EQ(json::parse(run("checkpoint inspect --json " + latest).out)["step"], 5);
+  EXPECT_EQ(parse_json<json>(run("checkpoint inspect --json " + latest).out)["step"], 5);
   EXPECT_EQ(run("checkpoint export " + latest + " model --dtype fp32").code, 0);
   EXPECT_EQ(run("checkpoint diff --json model " + step(5).string()).code, 0);
   EXPECT_EQ(run(eval_of(latest)).out, run(eval_of(step(5).string())).out);
@@ -132,9 +132,9 @@ TEST_F(CheckpointVerbs, ADamagedNewestIsNamed) {
         << outcome.err;
   }
   EXPECT_FALSE(fs::exists(folder_ / "model"));
-  const json told = json::parse(run("checkpoint verify --json r").out);
+  const json told = parse_json<json>(run("checkpoint verify --json r").out);
   EXPECT_TRUE(told["whole"] == false && told["verified"] == false) << told;
-  EXPECT_TRUE(contains(told["faults"].dump(), "step-00000006")) << told;
+  EXPECT_TRUE(contains(dump_json(told["faults"]), "step-00000006")) << told;
   write("RUN.toml", tiny_->toml("other"));
   std::string train = "train RUN.toml --set run.folder=" + run_folder().string();
   for (const std::string& set : sets()) train += " --set '" + set + "'";
@@ -155,7 +155,7 @@ TEST_F(CheckpointVerbs, AFlippedWeightIsNotUsed) {
 }
 
 TEST_F(CheckpointVerbs, InspectGivesShapesAsLists) {
-  for (const auto& tensor : json::parse(run("checkpoint inspect --json r").out)["tensors"]) {
+  for (const auto& tensor : parse_json<json>(run("checkpoint inspect --json r").out)["tensors"]) {
     ASSERT_TRUE(tensor["shape"].is_array()) << tensor;
     if (tensor["name"] == "model.embed_tokens.weight") {
       EXPECT_EQ(tensor["shape"], json({300, 32}));
@@ -165,7 +165,7 @@ TEST_F(CheckpointVerbs, InspectGivesShapesAsLists) {
 
 TEST_F(CheckpointVerbs, PruneKeepsWhatTheRunKeeps) {
   EXPECT_EQ(steps(), (std::vector<int64_t>{4, 5, 6}));
-  EXPECT_EQ(json::parse(run("checkpoint prune --json r").out)["removed"].size(), 0u);
+  EXPECT_EQ(parse_json<json>(run("checkpoint prune --json r").out)["removed"].size(), 0u);
   // A metric that was never measured must not let the best one go.
   const Outcome wrong = run("checkpoint prune r --keep-last 1 --best-metric eval/vaild/loss");
   EXPECT_EQ(wrong.code, 2);

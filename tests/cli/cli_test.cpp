@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/json.h"
 #include "config/run_config.h"
 #include "fixtures/cli_fixture.h"
 #include "fixtures/scratch_folder.h"
@@ -101,7 +101,7 @@ TEST_F(CliTest, ConfigShowDiffSchema) {
   write("b.toml", "include = [\"a.toml\"]\n[optimizer]\nlr = 0.01\n");
   const Outcome shown = run("config show b.toml --set training.steps=7 --json");
   ASSERT_EQ(shown.code, 0) << shown.err;
-  const auto keys = nlohmann::json::parse(shown.out);
+  const auto keys = parse_json<nlohmann::json>(shown.out);
   EXPECT_EQ(keys["optimizer.lr"]["origin"], "b.toml:3");
   EXPECT_EQ(keys["model.preset"]["origin"], "a.toml:2");
   EXPECT_EQ(keys["training.steps"]["value"], 7);
@@ -112,11 +112,11 @@ TEST_F(CliTest, ConfigShowDiffSchema) {
   EXPECT_EQ(keys["training.steps"]["origin"], "--set training.steps");
   EXPECT_EQ(keys["run.seed"]["resume"], "refused");
   EXPECT_TRUE(contains(run("config show a.toml").out, "training.sequence_length = 512"));
-  const auto changes = nlohmann::json::parse(run("config diff a.toml b.toml --json").out)["changes"];
+  const auto changes = parse_json<nlohmann::json>(run("config diff a.toml b.toml --json").out)["changes"];
   bool found = false;
   for (const auto& change : changes) found |= change["key"] == "optimizer.lr" && change["after"] == 0.01;
   EXPECT_TRUE(found) << changes;
-  EXPECT_TRUE(nlohmann::json::parse(run("config schema").out).contains("$schema"));
+  EXPECT_TRUE(parse_json<nlohmann::json>(run("config schema").out).contains("$schema"));
 }
 
 TEST_F(CliTest, ConfigFaultsAreListedTogether) {
@@ -135,7 +135,7 @@ TEST_F(CliTest, ABuildIsTrainedOnWithOneLine) {
   std::string lines, text;
   for (int i = 0; i < 400; ++i) {
     text = "A document about the number " + std::to_string(i * 37 % 400) + " and what follows from it.";
-    lines += nlohmann::json{{"text", text}}.dump() + "\n";
+    lines += dump_json(nlohmann::json{{"text", text}}) + "\n";
   }
   write("corpus.jsonl", lines);
   ASSERT_EQ(run("tokenizer train --input corpus.jsonl --vocab-size 300 --output tokenizer.json").code, 0);
@@ -247,7 +247,8 @@ TEST_F(CliTest, TokenizerTrainsEncodesDecodes) {
   EXPECT_EQ(run("tokenizer info --tokenizer nowhere.json").code, 2);
   write("broken.json", "{");
   EXPECT_EQ(run("tokenizer info --tokenizer broken.json").code, 3);
-  EXPECT_EQ(nlohmann::json::parse(run("tokenizer info --tokenizer t.json --json").out)["end_of_text_id"], 0);
+  EXPECT_EQ(parse_json<nlohmann::json>(run("tokenizer info --tokenizer t.json --json").out)["end_of_text_id"],
+            0);
 }
 
 TEST_F(CliTest, AFullDiskBehindStandardOutputIsNoSuccess) {
@@ -259,7 +260,7 @@ TEST_F(CliTest, AFullDiskBehindStandardOutputIsNoSuccess) {
 TEST_F(CliTest, DoctorNamesTheMachine) {
   const Outcome quick = run("doctor --quick --json");
   ASSERT_EQ(quick.code, 0) << quick.err;
-  const auto found = nlohmann::json::parse(quick.out);
+  const auto found = parse_json<nlohmann::json>(quick.out);
   EXPECT_GE(found["device"]["cores"], 1);
   EXPECT_TRUE(found["libraries"].contains("oneDNN"));
   EXPECT_TRUE(contains(run("doctor --quick").out, "instructions"));

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "cli/actions.h"
 #include "cli/escapes.h"
 #include "config/resolve.h"
@@ -25,7 +26,7 @@ std::string captured(const std::function<int()>& command) {
 json evaluated(cli::EvalOptions options) {
   options.json = true;
   options.sets.push_back("device.threads=1");
-  return json::parse(captured([&] { return cli::run_evaluation(options); }));
+  return parse_json<json>(captured([&] { return cli::run_evaluation(options); }));
 }
 std::vector<json> generated(cli::GenerateOptions options) {
   options.json = true;
@@ -33,7 +34,7 @@ std::vector<json> generated(cli::GenerateOptions options) {
   const std::string out = captured([&] { return cli::run_generation(options); });
   std::vector<json> lines;
   for (size_t at = 0; at < out.size(); at = out.find('\n', at) + 1)
-    lines.push_back(json::parse(out.substr(at, out.find('\n', at) - at)));
+    lines.push_back(parse_json<json>(out.substr(at, out.find('\n', at) - at)));
   return lines;
 }
 
@@ -175,7 +176,7 @@ TEST_F(Trained, EvalOfTextIsTheRunsOwn) {
     const std::string metrics = read_file(tiny_->folder(run) / "metrics.jsonl");
     double wanted = 0;
     for (size_t at = 0; at < metrics.size(); at = metrics.find('\n', at) + 1) {
-      const json line = json::parse(metrics.substr(at, metrics.find('\n', at) - at));
+      const json line = parse_json<json>(metrics.substr(at, metrics.find('\n', at) - at));
       wanted = line.value("eval/valid/loss", wanted);
     }
     const json found = evaluated({.model = (tiny_->folder(run) / "checkpoints/step-00000002").string(),
@@ -202,7 +203,7 @@ TEST_F(Trained, EvalRefuses) {
   // Tokens of another tokenizer than the model's, and documents that nobody can tell apart.
   put_tokens(tiny_->path("other.bin"), tiny_tokens(60, 99));
   put_file(tiny_->path("other.json"),
-           json{{"dtype", "u16"}, {"tokenizer_hash", std::string(16, 'a')}}.dump());
+           dump_json(json{{"dtype", "u16"}, {"tokenizer_hash", std::string(16, 'a')}}));
   EXPECT_THROW(cli::run_evaluation(
                    {.model = model(), .tokens = {tiny_->path("other.bin").string()}, .sequence_length = 8}),
                DataError);
@@ -233,7 +234,7 @@ TEST_F(Trained, TasksInTheLoop) {
     std::vector<json> found;
     const std::string text = read_file(tiny_->folder(run) / "metrics.jsonl");
     for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
-      const json line = json::parse(text.substr(at, text.find('\n', at) - at));
+      const json line = parse_json<json>(text.substr(at, text.find('\n', at) - at));
       if (!line.contains("eval/words/acc")) continue;
       json kept{{"step", line["step"]}};
       for (const auto& [key, value] : line.items()) {
@@ -323,7 +324,7 @@ TEST_F(Trained, GenerateRepeatsBySeed) {
 TEST_F(Trained, ATextDoesNotDependOnItsLine) {
   const auto texts = [&](const std::vector<std::string>& prompts, int64_t batch = 8) {
     std::string lines;
-    for (const std::string& prompt : prompts) lines += json{{"prompt", prompt}}.dump() + "\n";
+    for (const std::string& prompt : prompts) lines += dump_json(json{{"prompt", prompt}}) + "\n";
     put_file(tiny_->path("lines.jsonl"), lines);
     std::vector<json> ids;
     for (const json& one : generated({.model = model(),

@@ -1,9 +1,8 @@
 // What strata explain tells is the program that strata train runs.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/file.h"
+#include "base/json.h"
 #include "fixtures/cli_fixture.h"
 
 namespace strata {
@@ -23,7 +22,7 @@ class ExplainedProgram : public CliTest {
       write(std::string(folder) + "/a.txt", text);
     }
     write("demo/corpus/held-out.txt", text);
-    const std::string line = json{{"text", text.substr(0, 4000)}}.dump() + "\n";
+    const std::string line = dump_json(json{{"text", text.substr(0, 4000)}}) + "\n";
     for (const char* file : {"corpus/b.jsonl", "data/web/a.jsonl", "data/code/a.jsonl", "data/held-out.jsonl",
                              "data/books.jsonl"})
       write(file, line + line + line);
@@ -46,12 +45,12 @@ class ExplainedProgram : public CliTest {
   std::string explained(const std::string& arguments) {
     const Outcome out = run("explain " + arguments + " --json");
     EXPECT_EQ(out.code, 0) << out.err;
-    return json::parse(out.out).at("fingerprint");
+    return parse_json<json>(out.out).at("fingerprint");
   }
   std::string trained(const std::string& arguments) {
     const Outcome out = run("train " + arguments + " --dry-run --json");
     EXPECT_EQ(out.code, 0) << out.err;
-    return json::parse(out.out).at("fingerprint");
+    return parse_json<json>(out.out).at("fingerprint");
   }
 };
 
@@ -82,7 +81,8 @@ TEST_F(ExplainedProgram, TellsTheOrderOfAStep) {
       "--set training.global_batch_size=6 --set training.sequence_length=64 --schedule";
   const Outcome out = run(run_of_three + " --json");
   ASSERT_EQ(out.code, 0) << out.err;
-  EXPECT_EQ(json::parse(out.out), json::parse(R"({"schedule": "1f1b", "stages": 1, "microbatches": 3, "ranks":
+  EXPECT_EQ(parse_json<json>(out.out),
+            parse_json<json>(R"({"schedule": "1f1b", "stages": 1, "microbatches": 3, "ranks":
       [[["F", 0, 0], ["B", 0, 0], ["F", 1, 0], ["B", 1, 0], ["F", 2, 0], ["B", 2, 0]]]})"));
   const Outcome text = run(run_of_three);
   EXPECT_EQ(text.code, 0) << text.err;
@@ -112,7 +112,7 @@ TEST_F(ExplainedProgram, HasTheTasksAndTheTokenizersIds) {
           .string();
   const std::string runs = trained(task);  // trains the tokenizer, by which the questions' lengths are known
   EXPECT_EQ(explained(task), runs);
-  const json programs = json::parse(run("explain " + task + " --json").out).at("programs");
+  const json programs = parse_json<json>(run("explain " + task + " --json").out).at("programs");
   EXPECT_EQ(programs.size(), 5u);
 }
 

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "fixtures/cli_fixture.h"
 
 namespace strata {
@@ -38,12 +38,12 @@ TEST_F(UserTest, ThreadsFollowOmpNumThreads) {
   ::setenv("OMP_NUM_THREADS", "1,2", 1);
   const Outcome one = run("doctor --quick --json");
   ::unsetenv("OMP_NUM_THREADS");
-  EXPECT_EQ(nlohmann::json::parse(one.out).at("device").at("cores"), 1) << one.out;
+  EXPECT_EQ(parse_json<nlohmann::json>(one.out).at("device").at("cores"), 1) << one.out;
   ::setenv("OMP_NUM_THREADS", "some", 1);
   const Outcome all = run("doctor --quick --json");
   ::unsetenv("OMP_NUM_THREADS");
   const auto cores = [](const Outcome& outcome) {
-    return nlohmann::json::parse(outcome.out)["device"]["cores"];
+    return parse_json<nlohmann::json>(outcome.out)["device"]["cores"];
   };
   EXPECT_EQ(cores(all), cores(run("doctor --quick --json")));
 }

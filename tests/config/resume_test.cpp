@@ -1,8 +1,7 @@
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
+#include "base/json.h"
 #include "config/keys.h"
 
 namespace strata::train {
@@ -149,7 +148,7 @@ TEST(ResumeTest, EveryKeyHasAHelpAndAReadableDefault) {
 }
 
 TEST(SchemaTest, NamesEveryKeyWithDefaultAndHelp) {
-  const auto schema = nlohmann::json::parse(config::config_schema());
+  const auto schema = parse_json<nlohmann::json>(config::config_schema());
   EXPECT_EQ(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
   for (const config::TableSpec& table : config::run_tables()) {
     const nlohmann::json* at = &schema;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 
+#include "base/json.h"
 #include "contracts/contract.h"
 #include "contracts/options.h"
 
@@ -128,7 +129,7 @@ void best_metric(const std::string&) {
   std::vector<double> values;
   for (int64_t step = 1; step <= 8; ++step) {
     const Path manifest = desk.path("run/checkpoints/step-0000000" + std::to_string(step) + "/manifest.json");
-    values.push_back(json::parse(read_file(manifest)).at("health").at("metrics").at("eval/other/loss"));
+    values.push_back(parse_json<json>(read_file(manifest)).at("health").at("metrics").at("eval/other/loss"));
   }
   const int64_t best = std::min_element(values.begin(), values.end()) - values.begin() + 1;
   std::set<int64_t> wanted{8, best};
@@ -191,7 +192,7 @@ void exported(const std::string&) {
 void max_shard_size(const std::string&) {
   const Trained desk;
   ASSERT_EQ(desk.strata("checkpoint export run out --dtype fp32 --max-shard-size 20KB").code, 0);
-  const json index = json::parse(desk.read("out/model.safetensors.index.json"));
+  const json index = parse_json<json>(desk.read("out/model.safetensors.index.json"));
   std::map<std::string, int64_t> bytes, tensors;
   const auto found = tensors_in(desk.path("out"));
   for (const auto& [name, file] : index["weight_map"].items()) {
@@ -269,7 +270,7 @@ void upcycle(const std::string&) {
   const auto made = [&](const std::string& options, const std::string& out) {
     const json told = desk.object("checkpoint upcycle run/final " + out + " --json " + options);
     EXPECT_EQ(told["path"], out);
-    const json config = json::parse(desk.read(out + "/config.json"));
+    const json config = parse_json<json>(desk.read(out + "/config.json"));
     EXPECT_EQ(config["model_type"], "mixtral");
     return config;
   };

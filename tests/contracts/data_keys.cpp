@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <set>
 
+#include "base/json.h"
 #include "config/resolve.h"
 #include "contracts/contract.h"
 #include "contracts/windows.h"
@@ -55,8 +56,8 @@ void text_field(const std::string&) {
   std::string both, alone;
   for (int i = 0; i < 60; ++i) {
     const std::string body = "the body of record " + std::to_string(i);
-    both += json{{"text", "what nobody asked for"}, {"body", body}}.dump() + "\n";
-    alone += json{{"text", body}}.dump() + "\n";
+    both += dump_json(json{{"text", "what nobody asked for"}, {"body", body}}) + "\n";
+    alone += dump_json(json{{"text", body}}) + "\n";
   }
   lab.put("both.jsonl", both);
   lab.put("alone.jsonl", alone);
@@ -100,7 +101,7 @@ void valid_fraction(const std::string&) {
       0);
 
   std::string records;
-  for (int i = 0; i < 200; ++i) records += json{{"text", "document " + std::to_string(i)}}.dump() + "\n";
+  for (int i = 0; i < 200; ++i) records += dump_json(json{{"text", "document " + std::to_string(i)}}) + "\n";
   lab.put("many.jsonl", records);
   const auto resolved =
       config::resolve(lab.config({"data.train=" + lab.list({"many.jsonl"}), "data.valid_fraction=0.2"}),

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <set>
 
+#include "base/json.h"
 #include "contracts/contract.h"
 #include "contracts/options.h"
 #include "data/tokenizer/tokenizer.h"
@@ -42,7 +43,7 @@ void build(const std::string&) {
   EXPECT_EQ(told["documents_in"], 30);
   EXPECT_EQ(told["documents_out"], 10);
   EXPECT_EQ(told["bytes_in"], desk.read("corpus.jsonl").size());
-  EXPECT_EQ(told["dropped"], json::parse(R"({"exact_dedup": {"exact_duplicate": 20}})"));
+  EXPECT_EQ(told["dropped"], parse_json<json>(R"({"exact_dedup": {"exact_duplicate": 20}})"));
   EXPECT_EQ(desk.kept("built"),
             (std::vector<std::string>{"d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8", "d9"}));
   EXPECT_EQ(desk.lines("built/audit/part-00000.jsonl").size(), 20u);
@@ -149,11 +150,11 @@ void fields(const std::string& name) {
   ASSERT_EQ(documents.size(), 30u);
   EXPECT_EQ(documents[3]["id"], "k3");
   EXPECT_EQ(documents[3]["text"], "body 3");
-  EXPECT_EQ(documents[3].dump(), R"({"id":"k3","text":"body 3"})") << "fields of these names give way";
+  EXPECT_EQ(dump_json(documents[3]), R"({"id":"k3","text":"body 3"})") << "fields of these names give way";
   EXPECT_FALSE(has(desk.read("named/documents/part-00000.jsonl"), "d3"));
   desk.put("table.csv", "id,text,body\nd1,one,first\n");
   desk.object(command_of(name) + "--json table.csv -o table --text body --set stage=[]");
-  EXPECT_EQ(desk.lines("table/documents/part-00000.jsonl")[0].dump(), R"({"id":"d1","text":"first"})");
+  EXPECT_EQ(dump_json(desk.lines("table/documents/part-00000.jsonl")[0]), R"({"id":"d1","text":"first"})");
   desk.object(command_of(name) + "--json corpus.jsonl -o usual --set stage=[]");
   EXPECT_EQ(desk.lines("usual/documents/part-00000.jsonl")[3]["id"], "d3");
 }
@@ -192,7 +193,7 @@ void filter_stage(const std::string&) {
            "now\"}\n");
   const json told = desk.object(
       "data filter mixed.jsonl -o out --json --stage pii --stage simple --set stage.1.min_length=8");
-  EXPECT_EQ(told["dropped"], json::parse(R"({"simple": {"too_short": 1}})"));
+  EXPECT_EQ(told["dropped"], parse_json<json>(R"({"simple": {"too_short": 1}})"));
   const auto documents = desk.lines("out/documents/part-00000.jsonl");
   ASSERT_EQ(documents.size(), 1u);
   EXPECT_FALSE(has(documents[0]["text"], "a.b@example.org"));
@@ -203,7 +204,7 @@ void filter_stage(const std::string&) {
 void dedup_stage(const std::string&) {
   const Texts desk;
   EXPECT_EQ(desk.object("data dedup corpus.jsonl -o near --json")["dropped"],
-            json::parse(R"({"minhash": {"near_duplicate": 29}})"))
+            parse_json<json>(R"({"minhash": {"near_duplicate": 29}})"))
       << "where it is left out";
   EXPECT_EQ(desk.object("data dedup corpus.jsonl -o exact --json --stage exact_dedup")["documents_out"], 10);
   const json both = desk.object("data dedup corpus.jsonl -o both --json --stage exact_dedup --stage minhash");
@@ -233,7 +234,7 @@ void format(const std::string&) {
   const json told = desk.object("data tokenize corpus.jsonl --tokenizer tokenizer.json -o own --json");
   EXPECT_EQ(told["tokens"], wanted.size());
   EXPECT_EQ(u16_in(desk.read("own/tokens/input.bin")), wanted);
-  const json meta = json::parse(desk.read("own/tokens/input.json"));
+  const json meta = parse_json<json>(desk.read("own/tokens/input.json"));
   EXPECT_EQ(meta["vocab_size"], 280);
   EXPECT_EQ(meta["end_of_text_id"], 0);
   EXPECT_EQ(desk.read("own/tokenizer.json"), desk.read("tokenizer.json"));

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/parallel.h"
 #include "checkpoint/huggingface.h"
 #include "checkpoint/tensor_io.h"
@@ -24,7 +25,7 @@ Seen seen(const train::TrainResult& result, const Path& folder) {
   Seen out{.result = result, .folder = folder, .steps = {}, .events = {}};
   const std::string text = read_file(folder / "metrics.jsonl");
   for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
-    json line = json::parse(text.substr(at, text.find('\n', at) - at));
+    json line = parse_json<json>(text.substr(at, text.find('\n', at) - at));
     (line.contains("event") ? out.events : out.steps).push_back(std::move(line));
   }
   return out;
@@ -73,7 +74,7 @@ std::vector<int64_t> Seen::checkpoints() const {
 }
 
 json Seen::config() const {
-  return json::parse(read_file(folder / "final/config.json"));
+  return parse_json<json>(read_file(folder / "final/config.json"));
 }
 
 std::vector<double> Seen::values(const std::string& name) const {
@@ -110,7 +111,7 @@ std::string Lab::text(int lines) const {
   for (int i = 0; i < lines; ++i) {
     const std::string line = "the cat number " + std::to_string(i * 7919 % 100) + " sat on the mat.";
     text += line + "\n";
-    records += json{{"id", "d" + std::to_string(i)}, {"text", line}}.dump() + "\n";
+    records += dump_json(json{{"id", "d" + std::to_string(i)}, {"text", line}}) + "\n";
   }
   put("corpus.txt", text);
   put("corpus.jsonl", records);
@@ -260,7 +261,7 @@ bool same(const Tensors& a, const Tensors& b) {
 }
 
 json Outcome::parsed() const {
-  json out_json = json::parse(out, nullptr, false);
+  json out_json = parse_json_or_discard<json>(out);
   EXPECT_TRUE(out_json.is_object()) << "not one JSON object: " << out << err;
   return out_json;
 }
@@ -268,7 +269,7 @@ json Outcome::parsed() const {
 std::vector<json> Outcome::lines() const {
   std::vector<json> found;
   for (size_t at = 0; at < out.size(); at = out.find('\n', at) + 1)
-    found.push_back(json::parse(out.substr(at, out.find('\n', at) - at)));
+    found.push_back(parse_json<json>(out.substr(at, out.find('\n', at) - at)));
   return found;
 }
 

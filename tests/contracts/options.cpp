@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <sstream>
 
+#include "base/json.h"
+
 namespace strata::contracts {
 
 Desk::Desk() {
@@ -36,11 +38,10 @@ void Desk::write_texts() const {
     const std::string text = "the cat number " + std::to_string(i % 10) +
                              " sat on the mat and said that it was warm there, which it was.";
     texts += text + "\n";
-    records += json{{"id", "d" + std::to_string(i)},
-                    {"text", text},
-                    {"key", "k" + std::to_string(i)},
-                    {"body", "body " + std::to_string(i)}}
-                   .dump() +
+    records += dump_json(json{{"id", "d" + std::to_string(i)},
+                              {"text", text},
+                              {"key", "k" + std::to_string(i)},
+                              {"body", "body " + std::to_string(i)}}) +
                "\n";
   }
   put("corpus.jsonl", records);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/json.h"
 #include "base/parallel.h"
 #include "base/pin.h"
 #include "contracts/contract.h"
@@ -135,7 +136,7 @@ void profiled(const std::string&) {
   std::sort(files.begin(), files.end());
   EXPECT_EQ(files,
             (std::vector<std::string>{"step-00000002.json", "step-00000004.json", "step-00000005.json"}));
-  const json trace = json::parse(read_file(run.folder / "traces/step-00000004.json"));
+  const json trace = parse_json<json>(read_file(run.folder / "traces/step-00000004.json"));
   int updates = 0;
   for (const json& event : trace.at("traceEvents")) updates += event.at("name") == "adamw" ? 1 : 0;
   EXPECT_GT(updates, 0);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/json.h"
 #include "contracts/contract.h"
 #include "contracts/lab.h"
 #include "data/tokenizer/tokenizer.h"
@@ -41,8 +42,8 @@ void path(const std::string&) {
   std::vector<int32_t> wanted;
   const std::string records = read_file(lab.path("corpus.jsonl"));
   for (size_t at = 0; at < records.size(); at = records.find('\n', at) + 1) {
-    tokenizer.encode(json::parse(records.substr(at, records.find('\n', at) - at))["text"].get<std::string>(),
-                     wanted);
+    tokenizer.encode(
+        parse_json<json>(records.substr(at, records.find('\n', at) - at))["text"].get<std::string>(), wanted);
     wanted.push_back(*tokenizer.end_of_text_id());
   }
   EXPECT_EQ(lab.ids_of(run), wanted);
@@ -70,12 +71,12 @@ void add_bos(const std::string&) {
                                    "--output", lab.path("own.json").string()})
                 .code,
             0);
-  json file = json::parse(read_file(lab.path("own.json")));
-  file["post_processor"] = json::parse(R"({"type": "TemplateProcessing",
+  json file = parse_json<json>(read_file(lab.path("own.json")));
+  file["post_processor"] = parse_json<json>(R"({"type": "TemplateProcessing",
       "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
       "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
       "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}})");
-  lab.put("own.json", file.dump());
+  lab.put("own.json", dump_json(file));
   const Sets sets =
       on(lab, "corpus.jsonl") + Sets{"tokenizer.path=\"" + lab.path("own.json").string() + "\""};
   const auto without = lab.ids_of(lab.run(sets + Sets{"tokenizer.add_bos=false"}));

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/json.h"
 #include "contracts/contract.h"
 #include "contracts/options.h"
 
@@ -15,7 +16,7 @@ std::string repeated(const std::string& text, int times) {
 }
 std::set<std::string> vocabulary(const Desk& desk, const std::string& file) {
   std::set<std::string> out;
-  const json read = json::parse(desk.read(file));
+  const json read = parse_json<json>(desk.read(file));
   for (const auto& [token, id] : read.at("model").at("vocab").items()) out.insert(token);
   return out;
 }
@@ -84,12 +85,12 @@ void model(const std::string&) {
     text += "the cat number " + std::to_string(i * 7919 % 1000) + " sat on the mat\n";
   desk.put("a.txt", text);
   desk.object("tokenizer train --input a.txt --vocab-size 300 --output b.json --json --model bpe");
-  EXPECT_EQ(json::parse(desk.read("b.json"))["model"]["type"], "BPE");
+  EXPECT_EQ(parse_json<json>(desk.read("b.json"))["model"]["type"], "BPE");
   const Outcome unigram =
       desk.strata("tokenizer train --input a.txt --vocab-size 320 --output u.json --model unigram");
   if (has(unigram.err, "SentencePiece") && unigram.code != 0) GTEST_SKIP() << "built without SentencePiece";
   ASSERT_EQ(unigram.code, 0) << unigram.err;
-  EXPECT_EQ(json::parse(desk.read("u.json"))["model"]["type"], "Unigram");
+  EXPECT_EQ(parse_json<json>(desk.read("u.json"))["model"]["type"], "Unigram");
   desk.refused("tokenizer train --input a.txt --vocab-size 300 --output x.json --model wordpiece");
 }
 
@@ -109,7 +110,7 @@ void encode(const std::string&) {
   EXPECT_EQ(lines[1]["ids"], json::array());
   EXPECT_EQ(lines[2]["ids"].back(), 0) << "added tokens are recognised";
   // And back.
-  desk.put("ids.jsonl", lines[0].dump() + "\n" + lines[2].dump() + "\n");
+  desk.put("ids.jsonl", dump_json(lines[0]) + "\n" + dump_json(lines[2]) + "\n");
   const auto texts = desk.strata("tokenizer decode --tokenizer tokenizer.json --jsonl ids.jsonl").lines();
   ASSERT_EQ(texts.size(), 2u);
   EXPECT_EQ(texts[0]["text"], "!");
@@ -126,12 +127,12 @@ void encode(const std::string&) {
 
 void add_special_tokens(const std::string&) {
   const Ready desk;
-  json file = json::parse(desk.read("tokenizer.json"));
-  file["post_processor"] = json::parse(R"({"type": "TemplateProcessing",
+  json file = parse_json<json>(desk.read("tokenizer.json"));
+  file["post_processor"] = parse_json<json>(R"({"type": "TemplateProcessing",
       "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
       "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
       "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["<|endoftext|>"]}}})");
-  desk.put("with.json", file.dump());
+  desk.put("with.json", dump_json(file));
   EXPECT_EQ(desk.object("tokenizer encode --tokenizer with.json --text ! --add-special-tokens")["ids"],
             json::array({0, 1}));
   EXPECT_EQ(desk.object("tokenizer encode --tokenizer with.json --text !")["ids"], json::array({1}));

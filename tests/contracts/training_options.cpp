@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/json.h"
 #include "base/version.h"
 #include "cli/describe.h"
 #include "contracts/contract.h"
@@ -228,7 +229,7 @@ void schedule(const std::string&) {
   const json order = desk.object("explain run.toml --schedule --json --set training.global_batch_size=6");
   EXPECT_EQ(order["microbatches"], 3);
   EXPECT_EQ(order["ranks"],
-            json::parse(R"([[["F",0,0],["B",0,0],["F",1,0],["B",1,0],["F",2,0],["B",2,0]]])"));
+            parse_json<json>(R"([[["F",0,0],["B",0,0],["F",1,0],["B",1,0],["F",2,0],["B",2,0]]])"));
   EXPECT_FALSE(has(desk.strata("explain run.toml --schedule").out, "arena"));
 }
 
@@ -288,8 +289,8 @@ void config_diff(const std::string&) {
       "include = [\"run.toml\"]\n[optimizer]\nlr = 0.02\n[log]\ninterval_steps = 3\n[run]\nname = \"run\"\n");
   const json changes = desk.object("config diff run.toml other.toml --json")["changes"];
   ASSERT_EQ(changes.size(), 2u) << changes;
-  EXPECT_EQ(changes[0],
-            json::parse(R"({"key": "optimizer.lr", "before": 0.01, "after": 0.02, "resume": "accept"})"));
+  EXPECT_EQ(changes[0], parse_json<json>(
+                            R"({"key": "optimizer.lr", "before": 0.01, "after": 0.02, "resume": "accept"})"));
   EXPECT_EQ(changes[1]["key"], "log.interval_steps");
   EXPECT_EQ(changes[1]["resume"], "free");
   EXPECT_EQ(desk.object("config diff other.toml run.toml --json")["changes"][0]["after"], 0.01);
@@ -341,7 +342,7 @@ void bench_sets(const std::string&) {
           std::string("training.steps=2"), std::string("precision.compute='fp32'")})
       command += " --set \"" + set + "\"";
     ASSERT_EQ(std::system((command + " >out 2>err").c_str()), 0) << desk.read("err");
-    const json found = json::parse(desk.read("out"));
+    const json found = parse_json<json>(desk.read("out"));
     EXPECT_EQ(found.size(), 1u);
     const double parameters =
         300 * 32 + 32 + static_cast<double>(layers) * (2 * 32 + 64 * 32 + 32 * 32 + 3 * 32 * 48);

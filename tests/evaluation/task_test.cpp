@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "cli/actions.h"
 #include "evaluation/task_format.h"
@@ -29,13 +29,13 @@ json evaluated(cli::EvalOptions options) {
   std::fflush(stdout);
   const std::string out = testing::internal::GetCapturedStdout();
   EXPECT_EQ(code, 0);
-  return json::parse(out);
+  return parse_json<json>(out);
 }
 std::vector<json> lines_of(const Path& path) {
   std::vector<json> lines;
   const std::string text = read_file(path);
   for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
-    lines.push_back(json::parse(text.substr(at, text.find('\n', at) - at)));
+    lines.push_back(parse_json<json>(text.substr(at, text.find('\n', at) - at)));
   return lines;
 }
 
@@ -48,7 +48,7 @@ TEST_P(TaskGolden, EqualsTheHarness) {
   set_log_level(LogLevel::kError);
   const auto& [model, task, file] = GetParam();
   const ScratchFolder scratch;
-  const json expected = json::parse(read_file(golden("expected.json")))[model][task];
+  const json expected = parse_json<json>(read_file(golden("expected.json")))[model][task];
   const json found = evaluated({.model = golden(model).string(),
                                 .task = task,
                                 .jsonl = golden(file).string(),
@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& one) { return std::string(one.param.model) + "_" + one.param.task; });
 
 TEST(TaskGoldenFile, HasWhatTellsRightFromWrong) {
-  const json expected = json::parse(read_file(golden("expected.json")));
+  const json expected = parse_json<json>(read_file(golden("expected.json")));
   for (const char* model : {"llama", "gpt2"}) {
     const double acc = expected[model]["lambada_openai"]["metrics"]["acc"];
     EXPECT_TRUE(acc > 0 && acc < 1) << "some words are greedy, some not";

@@ -3,9 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "cli/actions.h"
 #include "config/resolve.h"
@@ -20,7 +19,7 @@ namespace {
 using nlohmann::json;
 
 const json& golden() {
-  static const json file = json::parse(read_file(STRATA_GENERATION));
+  static const json file = parse_json<json>(read_file(STRATA_GENERATION));
   return file;
 }
 std::string model_path(const std::string& name) {
@@ -40,7 +39,7 @@ std::vector<json> generated(cli::GenerateOptions options) {
   const std::string out = captured(options);
   std::vector<json> lines;
   for (size_t at = 0; at < out.size(); at = out.find('\n', at) + 1)
-    lines.push_back(json::parse(out.substr(at, out.find('\n', at) - at)));
+    lines.push_back(parse_json<json>(out.substr(at, out.find('\n', at) - at)));
   return lines;
 }
 
@@ -88,7 +87,7 @@ class GenerateModel : public testing::TestWithParam<const char*> {
   std::string prompts() const {
     std::string text;
     for (const json& one : golden()["greedy"][GetParam()])
-      text += json{{"prompt", one["prompt"]}}.dump() + "\n";
+      text += dump_json(json{{"prompt", one["prompt"]}}) + "\n";
     put_file(scratch_ / "prompts.jsonl", text);
     return (scratch_ / "prompts.jsonl").string();
   }
@@ -159,7 +158,7 @@ TEST(Generate, SeveralStopIds) {
   ASSERT_EQ(all.size(), 12u);
   const int32_t stop = all[5];
   const auto first = static_cast<size_t>(std::find(all.begin(), all.end(), stop) - all.begin());
-  put_file(folder / "generation_config.json", json{{"eos_token_id", {0, stop}}}.dump());
+  put_file(folder / "generation_config.json", dump_json(json{{"eos_token_id", {0, stop}}}));
   const json found = generated(options)[0];
   EXPECT_EQ(found["ids"].get<std::vector<int32_t>>(),
             std::vector<int32_t>(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(first)));

@@ -5,10 +5,10 @@
 
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "models/model.h"
 
 namespace strata::models {
@@ -27,7 +27,7 @@ std::vector<Path> golden_configs() {
 
 std::string message_of(const Json& config) {
   try {
-    read_config_json(config.dump(), "config.json");
+    read_config_json(dump_json(config), "config.json");
   } catch (const DataError& error) {
     return error.what();
   }
@@ -35,7 +35,7 @@ std::string message_of(const Json& config) {
 }
 
 Json golden(const char* name) {
-  return Json::parse(read_file(Path(STRATA_GOLDEN_MODELS) / name / "config.json"));
+  return parse_json<Json>(read_file(Path(STRATA_GOLDEN_MODELS) / name / "config.json"));
 }
 
 TEST(Families, EveryOneHasAGoldenModelAndAPreset) {
@@ -51,15 +51,15 @@ TEST(Families, EveryOneHasAGoldenModelAndAPreset) {
 
 TEST(Families, KimiK2IsDeepSeekV3UnderItsOwnName) {
   Json config = golden("deepseek-v3-moe");
-  const ModelConfig theirs = read_config_json(config.dump(), "");
+  const ModelConfig theirs = read_config_json(dump_json(config), "");
   config["model_type"] = "kimi_k2";
-  const ModelConfig ours = read_config_json(config.dump(), "");
+  const ModelConfig ours = read_config_json(dump_json(config), "");
   EXPECT_EQ(ours.family->name, "kimi-k2");
   EXPECT_EQ(parameter_shapes(ours), parameter_shapes(theirs));
-  Json written = Json::parse(write_config_json(ours, DType::kF32));
+  Json written = parse_json<Json>(write_config_json(ours, DType::kF32));
   EXPECT_EQ(written["model_type"], "kimi_k2");
   written["model_type"] = "deepseek_v3";
-  EXPECT_EQ(written, Json::parse(write_config_json(theirs, DType::kF32)));
+  EXPECT_EQ(written, parse_json<Json>(write_config_json(theirs, DType::kF32)));
 }
 
 TEST(Families, WhatTheyWriteMeansWhatTheyRead) {
@@ -298,16 +298,16 @@ TEST(Families, DropoutIsKeptForOtherPrograms) {
     Json config = golden(name);
     for (auto& [key, value] : config.items())
       if (key.find("dropout") != key.npos || key.ends_with("_pdrop")) value = 0.0;
-    EXPECT_TRUE(read_config_json(config.dump(), name).dropout.empty()) << name;
+    EXPECT_TRUE(read_config_json(dump_json(config), name).dropout.empty()) << name;
     for (const char* key : keys) config[key] = 0.25;
-    const ModelConfig read = read_config_json(config.dump(), name);
+    const ModelConfig read = read_config_json(dump_json(config), name);
     EXPECT_EQ(read.dropout.size(), keys.size()) << name;
     const std::string written = write_config_json(read, DType::kBF16);
-    for (const char* key : keys) EXPECT_EQ(Json::parse(written)[key], 0.25) << name << " " << key;
+    for (const char* key : keys) EXPECT_EQ(parse_json<Json>(written)[key], 0.25) << name << " " << key;
     EXPECT_EQ(write_config_json(read_config_json(written, name), DType::kBF16), written) << name;
     // An override changes it, and leaves the others.
     const ModelConfig changed = with_overrides(read, {{keys[0], "0.5"}}, name);
-    EXPECT_EQ(Json::parse(write_config_json(changed, DType::kF32))[keys[0]], 0.5) << name;
+    EXPECT_EQ(parse_json<Json>(write_config_json(changed, DType::kF32))[keys[0]], 0.5) << name;
     EXPECT_EQ(changed.dropout.size(), keys.size()) << name;
   }
   Json wrong = golden("gpt2");
@@ -355,7 +355,7 @@ TEST(Families, ScaledRotationOfWindowsIsWritten) {
   gemma["rope_parameters"] = {
       {"full_attention", {{"rope_type", "default"}, {"rope_theta", 1e6}}},
       {"sliding_attention", {{"rope_type", "linear"}, {"factor", 3.0}, {"rope_theta", 2e4}}}};
-  const ModelConfig config = read_config_json(gemma.dump(), "");
+  const ModelConfig config = read_config_json(dump_json(gemma), "");
   const ModelConfig again = read_config_json(config.family->write(config, DType::kF32), "");
   EXPECT_EQ(again.window_rope->kind, ops::RopeScaling::Kind::kInterpolated);
   EXPECT_EQ(again.window_rope->factor, 3.0);
@@ -373,27 +373,27 @@ TEST(Families, WindowsFollowTheRuleOfTheFamily) {
   Json gemma = golden("gemma3");
   gemma["num_hidden_layers"] = 12;
   gemma.erase("layer_types");
-  EXPECT_EQ(windowed(read_config_json(gemma.dump(), ""), 12), "wwwww.wwwww.");
+  EXPECT_EQ(windowed(read_config_json(dump_json(gemma), ""), 12), "wwwww.wwwww.");
   Json gemma2 = golden("gemma2");
   gemma2.erase("layer_types");
-  EXPECT_EQ(windowed(read_config_json(gemma2.dump(), ""), 2), "w.");
+  EXPECT_EQ(windowed(read_config_json(dump_json(gemma2), ""), 2), "w.");
   Json qwen = golden("qwen2");
   qwen["num_hidden_layers"] = 4;
   qwen["max_window_layers"] = 3;
   qwen.erase("layer_types");
-  EXPECT_EQ(windowed(read_config_json(qwen.dump(), ""), 4), "...w");
+  EXPECT_EQ(windowed(read_config_json(dump_json(qwen), ""), 4), "...w");
   qwen["use_sliding_window"] = false;
-  EXPECT_EQ(windowed(read_config_json(qwen.dump(), ""), 4), "....");
-  const ModelConfig mistral = read_config_json(golden("mistral").dump(), "");
+  EXPECT_EQ(windowed(read_config_json(dump_json(qwen), ""), 4), "....");
+  const ModelConfig mistral = read_config_json(dump_json(golden("mistral")), "");
   EXPECT_EQ(windowed(mistral, 2), "ww");
   // Other layers under the same rule, not the list of the old ones.
-  const ModelConfig more = with_overrides(read_config_json(golden("gemma3").dump(), ""),
+  const ModelConfig more = with_overrides(read_config_json(dump_json(golden("gemma3")), ""),
                                           {{"num_hidden_layers", "7"}}, "model.override");
   EXPECT_EQ(windowed(more, 7), "wwwww.w");
 }
 
 TEST(Families, OverridesTakeTablesAndLists) {
-  const ModelConfig llama = read_config_json(golden("llama-tied").dump(), "");
+  const ModelConfig llama = read_config_json(dump_json(golden("llama-tied")), "");
   const ModelConfig scaled = with_overrides(
       llama, {{"rope_scaling", R"({"rope_type": "linear", "factor": 4.0})"}, {"eos_token_id", "[3, 4]"}},
       "here");
@@ -401,14 +401,14 @@ TEST(Families, OverridesTakeTablesAndLists) {
   EXPECT_EQ(scaled.rope.factor, 4);
   EXPECT_EQ(scaled.eos_id, 3);
   const ModelConfig gemma = with_overrides(
-      read_config_json(golden("gemma3").dump(), ""),
+      read_config_json(dump_json(golden("gemma3")), ""),
       {{"num_hidden_layers", "2"}, {"layer_types", R"(["full_attention", "sliding_attention"])"}}, "here");
   EXPECT_TRUE(gemma.sliding_window.at(1) && !gemma.sliding_window.at(0));
 }
 
 // What a family's reader does not look at would be passed over.
 TEST(Families, OverridesThatAreNotReadAreRefused) {
-  const ModelConfig llama = read_config_json(golden("llama-tied").dump(), "");
+  const ModelConfig llama = read_config_json(dump_json(golden("llama-tied")), "");
   const auto said = [&](const std::string& key, const std::string& value) {
     try {
       with_overrides(llama, {{key, value}}, "here");
@@ -435,7 +435,7 @@ TEST(Families, OverridesThatAreNotReadAreRefused) {
 
 TEST(Families, SizesOfNoModelAreFaults) {
   const auto fault = [](auto change) {
-    ModelConfig config = read_config_json(golden("llama-tied").dump(), "");
+    ModelConfig config = read_config_json(dump_json(golden("llama-tied")), "");
     change(config);
     const auto faults = faults_of(config);
     return faults.empty() ? std::string() : faults.front();
@@ -457,7 +457,7 @@ TEST(Families, SizesOfNoModelAreFaults) {
 }
 
 TEST(Families, WindowsCostWhatTheirKeysCost) {
-  ModelConfig config = read_config_json(golden("mistral").dump(), "");
+  ModelConfig config = read_config_json(dump_json(golden("mistral")), "");
   const double with = training_flops_per_token(config, 64);
   config.sliding_window.size = 0;
   const double without = training_flops_per_token(config, 64);
@@ -468,7 +468,7 @@ TEST(Families, WindowsCostWhatTheirKeysCost) {
 
 // A masked model's head sees the tokens alone that are to be told.
 TEST(Families, TokensWithoutATargetDoNotPassTheHead) {
-  const ModelConfig config = read_config_json(golden("bert").dump(), "");
+  const ModelConfig config = read_config_json(dump_json(golden("bert")), "");
   const double all = training_flops_per_token(config, 64, 64),
                some = training_flops_per_token(config, 64, 64, 0.15);
   EXPECT_NEAR(all - some, 0.85 * 6 * static_cast<double>(config.vocab_size * config.hidden_size), 1e-6);
@@ -476,7 +476,7 @@ TEST(Families, TokensWithoutATargetDoNotPassTheHead) {
 
 // Keys and values of a head differ in size, and neither is what its latent takes.
 TEST(Families, LatentAttentionCostsItsProductsAndItsHeads) {
-  const ModelConfig config = read_config_json(golden("deepseek-v3").dump(), "");
+  const ModelConfig config = read_config_json(dump_json(golden("deepseek-v3")), "");
   const double of_attention = training_flops_per_token(config, 64) - training_flops_per_token(config, 32);
   // Half of 32 keys more, in two layers of three heads: 6 operations for each of 16 + 8 dimensions.
   EXPECT_NEAR(of_attention, 16 * 2 * 3 * 6 * (16 + 8), 1e-6);
@@ -488,7 +488,7 @@ TEST(Families, LatentAttentionCostsItsProductsAndItsHeads) {
 
 TEST(Families, SizesOfLatentsHaveLimits) {
   const auto fault = [](auto change) {
-    ModelConfig config = read_config_json(golden("deepseek-v3").dump(), "");
+    ModelConfig config = read_config_json(dump_json(golden("deepseek-v3")), "");
     change(config);
     const auto faults = faults_of(config);
     return faults.empty() ? std::string() : faults.front();

@@ -2,16 +2,15 @@
 // values.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/file.h"
+#include "base/json.h"
 #include "models/model.h"
 
 namespace strata::models {
 namespace {
 
 TEST(RopeScaling, FollowsTransformersForEveryKind) {
-  const auto cases = nlohmann::json::parse(read_file(Path(STRATA_GOLDEN_MODELS) / "rope.json"));
+  const auto cases = parse_json<nlohmann::json>(read_file(Path(STRATA_GOLDEN_MODELS) / "rope.json"));
   ASSERT_GT(cases.size(), 10u);
   for (const auto& one : cases) {
     const std::string name = one["name"];
@@ -69,7 +68,7 @@ TEST(RopeScaling, YarnScalesTheScoresOfLatentAttention) {
                            {"num_attention_heads", 2},    {"intermediate_size", 32},
                            {"first_k_dense_replace", 1},  {"num_key_value_heads", 2},
                            {"kv_lora_rank", 16},          {"rope_scaling", scaling}};
-    const ModelConfig config = read_config_json(json.dump(), "");
+    const ModelConfig config = read_config_json(dump_json(json), "");
     graph::Graph graph;
     layers::Context context{.graph = graph, .sequence_length = 4, .sequences = 1};
     layers::add_batch(context);

@@ -3,11 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "fixtures/scratch_folder.h"
 #include "observe/expert_section.h"
+
+#include "base/json.h"
 
 namespace strata::observe {
 namespace {
@@ -24,7 +25,7 @@ void log_steps(ExpertLog& log, int64_t first, int64_t last) {
 std::vector<nlohmann::json> lines_of(const Path& path) {
   std::vector<nlohmann::json> lines;
   std::istringstream text(read_file(path));
-  for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+  for (std::string line; std::getline(text, line);) lines.push_back(parse_json<nlohmann::json>(line));
   return lines;
 }
 

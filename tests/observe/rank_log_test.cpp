@@ -3,11 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "fixtures/scratch_folder.h"
 #include "observe/rank_section.h"
+
+#include "base/json.h"
 
 namespace strata::observe {
 namespace {
@@ -24,7 +25,7 @@ std::vector<RankFigures> figures(int64_t ranks, int64_t step) {
 std::vector<nlohmann::json> lines_of(const Path& path) {
   std::vector<nlohmann::json> lines;
   std::istringstream text(read_file(path));
-  for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+  for (std::string line; std::getline(text, line);) lines.push_back(parse_json<nlohmann::json>(line));
   return lines;
 }
 
@@ -57,7 +58,7 @@ TEST(RankLog, ThousandsOfRanksAreTheSlowestOfTheirBin) {
   ASSERT_EQ(lines.size(), 2u);
   for (size_t bin = 0; bin < 64; ++bin)
     EXPECT_EQ(lines[1]["step_ms"][bin].get<size_t>(), (bin + 1) * 1000 / 64 - 1 + 2) << bin;
-  EXPECT_LT(lines[1].dump().size(), 3000u);
+  EXPECT_LT(dump_json(lines[1]).size(), 3000u);
 }
 
 TEST(RankLog, AResumeKeepsWhatTheStateHolds) {

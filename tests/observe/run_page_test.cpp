@@ -3,10 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "fixtures/scratch_folder.h"
 #include "observe/run_history.h"
+
+#include "base/json.h"
 
 namespace strata::observe {
 namespace {
@@ -150,7 +151,7 @@ TEST(RunPage, ChartsCarryTheirNumbers) {
   size_t charts = 0;
   for (size_t at = page.find(begin); at != page.npos; at = page.find(begin, at + 1)) {
     const size_t from = at + begin.size();
-    const auto json = nlohmann::json::parse(page.substr(from, page.find("</script>", from) - from));
+    const auto json = parse_json<nlohmann::json>(page.substr(from, page.find("</script>", from) - from));
     for (const auto& line : json.at("lines")) {
       for (const char* name : {"step", "tokens", "time"})
         EXPECT_EQ(line.at(name).size(), line.at("y").size());

@@ -2,10 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "fixtures/scratch_folder.h"
+
+#include "base/json.h"
 
 namespace strata::observe {
 namespace {
@@ -16,7 +17,7 @@ TEST(Trace, ParsesBackAsCompleteEvents) {
                                           {"attention\n", "attention", 1e9 + 0.25, 10, 3}};
   const std::vector<std::string> threads = {"compute", "<loader>"};
   write_trace(posix_file_system(), folder / "trace.json", events, "run", threads);
-  const auto trace = nlohmann::json::parse(read_file(folder / "trace.json"));
+  const auto trace = parse_json<nlohmann::json>(read_file(folder / "trace.json"));
   const auto& records = trace["traceEvents"];
   ASSERT_EQ(records.size(), 5u);
   EXPECT_EQ(records[0]["args"]["name"], "run");
@@ -31,7 +32,7 @@ TEST(Trace, ParsesBackAsCompleteEvents) {
 }
 
 TEST(Trace, WithoutEventsIsStillATrace) {
-  const auto trace = nlohmann::json::parse(trace_json({}, "empty"));
+  const auto trace = parse_json<nlohmann::json>(trace_json({}, "empty"));
   EXPECT_EQ(trace["traceEvents"].size(), 1u);
 }
 

@@ -1,9 +1,9 @@
 // Forty steps of each optimizer against PyTorch's, bitsandbytes' and the authors' code
 // (tools/golden/make_optim_golden.py, where the problem is stated).
 #include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "base/file.h"
+#include "base/json.h"
 #include "update_run.h"
 
 namespace strata::optim {
@@ -35,7 +35,7 @@ void PrintTo(const Case& one, std::ostream* out) {
 }
 
 nlohmann::json golden_curves(const std::string& name) {
-  return nlohmann::json::parse(std::ifstream(STRATA_TEST_DATA "/optim/curves.json")).at(name);
+  return parse_json<nlohmann::json>(read_file(STRATA_TEST_DATA "/optim/curves.json")).at(name);
 }
 
 // Follows one golden curve to its end.

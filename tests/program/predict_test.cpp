@@ -4,13 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <list>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "device/cpu/probes.h"
 #include "fixtures/tiny_program.h"
 #include "program/explain.h"
 #include "program/memory_report.h"
+
+#include "base/json.h"
 
 namespace strata::program {
 namespace {
@@ -213,7 +214,7 @@ TEST(Explain, FitsATerminalAndNamesEveryOp) {
 
 TEST(Explain, JsonHoldsEveryInstruction) {
   const auto set = compile({tiny_request(2)}, tiny_options("gpt2-124m"));
-  const auto json = nlohmann::json::parse(explain_json(*set, plain_device()));
+  const auto json = parse_json<nlohmann::json>(explain_json(*set, plain_device()));
   const Program& program = set->programs[0];
   size_t lists = 0;
   for (int s = 0; s < kSegments; ++s) {

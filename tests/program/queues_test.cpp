@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "fixtures/tiny_program.h"
 #include "graph/differentiate.h"
 #include "graph/sum.h"
@@ -295,7 +295,7 @@ TEST_P(Queues, AreExplained) {
   const std::string text = explain_program(set->programs[0], set->options.target.spec);
   EXPECT_NE(text.find("queue communication"), std::string::npos);
   EXPECT_NE(text.find("waits for"), std::string::npos);
-  const auto json = nlohmann::json::parse(explain_json(*set, set->options.target.spec));
+  const auto json = parse_json<nlohmann::json>(explain_json(*set, set->options.target.spec));
   int exchanged = 0;
   for (const auto& one : json["programs"][0]["segments"]["forward"]) {
     if (one["op"] != "exchange") continue;

@@ -2,6 +2,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "fixtures/faulty_file_system.h"
 #include "fixtures/tiny_run.h"
 
@@ -132,7 +133,7 @@ TEST(BadInput, ABestMetricThatIsNeverMeasured) {
 
 void put_meta(const Path& tokens, nlohmann::json meta) {
   meta["dtype"] = "u16";
-  put_file(Path(tokens).replace_extension(".json"), meta.dump());
+  put_file(Path(tokens).replace_extension(".json"), dump_json(meta));
 }
 
 // No tokenizer is named, and the files tell of several.
@@ -271,9 +272,9 @@ TEST_F(BadModel, SoundOnesTrainOn) {
 
 // Training here has no dropout: that is said, and the values are there for who goes on elsewhere.
 TEST_F(BadModel, DropoutIsNamedAndKept) {
-  auto config = nlohmann::ordered_json::parse(read_file(model_ / "config.json"));
+  auto config = parse_json<nlohmann::ordered_json>(read_file(model_ / "config.json"));
   config["attention_dropout"] = 0.25;
-  put_file(model_ / "config.json", config.dump());
+  put_file(model_ / "config.json", dump_json(config));
   set_log_level(LogLevel::kWarning);
   testing::internal::CaptureStderr();
   EXPECT_EQ(start().code, 0);
@@ -282,7 +283,8 @@ TEST_F(BadModel, DropoutIsNamedAndKept) {
   EXPECT_NE(said.find("attention_dropout = 0.25"), std::string::npos) << said;
   EXPECT_NE(said.find("without dropout"), std::string::npos) << said;
   for (const char* folder : {"final", "checkpoints/step-00000006"}) {
-    const auto written = nlohmann::json::parse(read_file(tiny_.folder("tuned") / folder / "config.json"));
+    const auto written =
+        parse_json<nlohmann::json>(read_file(tiny_.folder("tuned") / folder / "config.json"));
     EXPECT_EQ(written["attention_dropout"], 0.25) << folder;
   }
 }

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "data/samples/rows.h"
 #include "fixtures/tiny_run.h"
 
@@ -12,7 +13,7 @@ namespace strata::train {
 namespace {
 
 nlohmann::json state_of(const Path& run, int64_t step) {
-  return nlohmann::json::parse(
+  return parse_json<nlohmann::json>(
       read_file(run / "checkpoints" / fmt::format("step-{:08}", step) / "state.json"));
 }
 
@@ -20,7 +21,8 @@ std::vector<nlohmann::json> steps_of(const Path& run) {
   std::vector<nlohmann::json> steps;
   std::istringstream lines(read_file(run / "metrics.jsonl"));
   for (std::string line; std::getline(lines, line);) {
-    if (auto json = nlohmann::json::parse(line); !json.contains("event")) steps.push_back(std::move(json));
+    if (auto json = parse_json<nlohmann::json>(line); !json.contains("event"))
+      steps.push_back(std::move(json));
   }
   return steps;
 }

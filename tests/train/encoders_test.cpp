@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "checkpoint/huggingface.h"
 #include "cli/actions.h"
 #include "config/resolve.h"
@@ -28,7 +29,7 @@ std::string captured(const std::function<int()>& command) {
 json evaluated(cli::EvalOptions options) {
   options.json = true;
   options.sets.insert(options.sets.end(), {"device.threads=1", "precision.compute=fp32"});
-  return json::parse(captured([&] { return cli::run_evaluation(options); }));
+  return parse_json<json>(captured([&] { return cli::run_evaluation(options); }));
 }
 
 template <typename Run>
@@ -149,8 +150,8 @@ TEST_P(Encoders, TheFinalModelComesBack) {
   for (const char* file : {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"})
     EXPECT_TRUE(read_file(final_model / file) == read_file(tiny_.path("exported") / file)) << file;
   EXPECT_EQ(std::filesystem::exists(final_model / "generation_config.json"), is_t5());
-  const json names = json::parse(read_file(final_model / "tokenizer_config.json"));
-  const json ids = json::parse(read_file(final_model / "config.json"));
+  const json names = parse_json<json>(read_file(final_model / "tokenizer_config.json"));
+  const json ids = parse_json<json>(read_file(final_model / "config.json"));
   if (is_t5()) {
     EXPECT_EQ(names["eos_token"], "</s>");
     EXPECT_EQ(names["pad_token"], "<pad>");
@@ -170,7 +171,7 @@ TEST_P(Encoders, TheFinalModelComesBack) {
   const config::RunConfig next = config::parse_run_config(toml, "RUN.toml", sets);
   tiny_.train_with(RunOptions{.config = next});
   EXPECT_LT(metrics_of(tiny_.folder("next")).loss.front(), metrics_of(tiny_.folder()).loss.front());
-  EXPECT_EQ(json::parse(read_file(tiny_.folder("next") / "final/config.json")), ids);
+  EXPECT_EQ(parse_json<json>(read_file(tiny_.folder("next") / "final/config.json")), ids);
   const std::string gguf = refusal([&] {
     try {
       cli::run_export({.source = model(), .target = tiny_.path("m.gguf"), .format = "gguf"});

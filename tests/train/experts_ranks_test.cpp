@@ -1,6 +1,7 @@
 // Runs of a model with experts on several ranks: the losses of one rank, and what is told of its experts.
 #include <gtest/gtest.h>
 
+#include "base/json.h"
 #include "fixtures/tiny_run.h"
 
 namespace strata::train {
@@ -85,7 +86,7 @@ TEST_P(ExpertsOnRanks, TrainAsOne) {
     return text.substr(0, text.find('\n'));
   };
   EXPECT_EQ(first_line("ranks"), first_line("one")) << "the first step's tokens of each expert";
-  const auto layers = nlohmann::json::parse(first_line("one")).at("layers");
+  const auto layers = parse_json<nlohmann::json>(first_line("one")).at("layers");
   EXPECT_EQ(layers, layout.model == "predicting" ? nlohmann::json({1, 2}) : nlohmann::json({0, 1}));
 }
 

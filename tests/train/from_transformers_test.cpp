@@ -1,5 +1,6 @@
 // `[model] from = DIR` on directories that transformers saved: the run does what PyTorch does from there
 // (tools/golden/make_stream_golden.py).
+#include "base/json.h"
 #include "checkpoint/huggingface.h"
 #include "cli/actions.h"
 #include "fixtures/tiny_run.h"
@@ -12,7 +13,7 @@ class FromTransformers : public testing::TestWithParam<std::tuple<const char*, c
 TEST_P(FromTransformers, TrainsOnAsPyTorchDoes) {
   const auto& [name, set] = GetParam();
   const Path model = Path(STRATA_GOLDEN_MODELS) / name;
-  const auto golden = nlohmann::json::parse(read_file(model / "stream.json"));
+  const auto golden = parse_json<nlohmann::json>(read_file(model / "stream.json"));
   const TinyRun tiny;
   const auto ids = golden.at("tokens").get<std::vector<uint16_t>>();
   put_file(tiny.path("stream.bin"), std::string(reinterpret_cast<const char*>(ids.data()), ids.size() * 2));

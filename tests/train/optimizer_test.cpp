@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
 #include "fixtures/tiny_run.h"
@@ -155,7 +156,7 @@ TEST(Optimizers, DoNotChangeWithinARun) {
 TEST(Optimizers, CountUpdatesInTheCheckpoint) {
   const TinyRun tiny;
   tiny.train();
-  const auto state = nlohmann::json::parse(bits_of(tiny.folder(), 6).state);
+  const auto state = parse_json<nlohmann::json>(bits_of(tiny.folder(), 6).state);
   EXPECT_EQ(state.at("updates").get<int64_t>(), 6);
 }
 

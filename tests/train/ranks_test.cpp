@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "fixtures/tiny_run.h"
 
 namespace strata::train {
@@ -33,7 +34,7 @@ std::vector<double> at_each_step(const Path& run, const std::string& key) {
   std::vector<double> out;
   std::istringstream lines(read_file(run / "metrics.jsonl"));
   for (std::string line; std::getline(lines, line);) {
-    const auto json = nlohmann::json::parse(line);
+    const auto json = parse_json<nlohmann::json>(line);
     if (json.contains("step")) out.push_back(json.at(key));
   }
   return out;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "base/json.h"
 #include "fixtures/stopped_disk.h"
 #include "fixtures/tiny_run.h"
 
@@ -13,10 +14,10 @@ std::vector<std::string> lines_of(const Path& run) {
   std::vector<std::string> lines;
   std::istringstream text(read_file(run / "metrics.jsonl"));
   for (std::string line; std::getline(text, line);) {
-    const auto json = nlohmann::json::parse(line);
+    const auto json = parse_json<nlohmann::json>(line);
     lines.push_back(json.contains("event")
-                        ? json.at("event").get<std::string>() + " " + json.at("at_step").dump()
-                        : json.at("step").dump());
+                        ? json.at("event").get<std::string>() + " " + dump_json(json.at("at_step"))
+                        : dump_json(json.at("step")));
   }
   return lines;
 }

@@ -1,8 +1,8 @@
 // The text model of one of texts and pictures (tools/golden/make_pictures_golden.py).
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "cli/actions.h"
 #include "fixtures/golden_model.h"
@@ -46,7 +46,7 @@ TEST(TextPart, IsExportedByItself) {
   cli::run_export({.source = folder().string(), .target = scratch / "out", .dtype = "fp32"});
   testing::internal::GetCapturedStdout();
   EXPECT_NE(testing::internal::GetCapturedStderr().find("left out"), std::string::npos);
-  const json config = json::parse(checkpoint::read_config_json(scratch / "out"));
+  const json config = parse_json<json>(checkpoint::read_config_json(scratch / "out"));
   EXPECT_EQ(config["model_type"], "llama4_text");
   EXPECT_FALSE(config.contains("vision_config"));
   const auto out = checkpoint::open_tensors(scratch / "out");
@@ -58,9 +58,9 @@ TEST(TextPart, IsExportedByItself) {
 TEST(TextPart, OtherFilesAreRefused) {
   const auto refused = [](const json& config, const std::vector<std::string>& parts) {
     data::expect_error(ErrorKind::kData, parts,
-                       [&] { models::read_config_json(config.dump(), "config.json"); });
+                       [&] { models::read_config_json(dump_json(config), "config.json"); });
   };
-  const json good = json::parse(checkpoint::read_config_json(folder()));
+  const json good = parse_json<json>(checkpoint::read_config_json(folder()));
   json bad = good;
   bad.erase("text_config");
   refused(bad, {"\"llama4\"", "no object \"text_config\"", "llama4_text"});
@@ -75,7 +75,7 @@ TEST(TextPart, OtherFilesAreRefused) {
   file.replace(file.find(name), name.size(), "hidden_model.class_embedding");
   put_file(scratch / "model" / "model.safetensors", file);
   data::expect_error(ErrorKind::kData, {"hidden_model.class_embedding", "unexpected"}, [&] {
-    checkpoint::open_weights(scratch / "model", models::read_config_json(good.dump(), "config.json"));
+    checkpoint::open_weights(scratch / "model", models::read_config_json(dump_json(good), "config.json"));
   });
 }
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace strata::data {
 namespace {
@@ -26,7 +26,7 @@ Json to_value(const RowStats& row) {
     alike.push_back({{"size", one.size}, {"kept", one.kept}, {"dropped", one.dropped}});
   return {{"documents_in", row.documents_in}, {"documents_out", row.documents_out},
           {"bytes_in", row.bytes_in},         {"bytes_out", row.bytes_out},
-          {"dropped", std::move(dropped)},    {"stage", Json::parse(row.stage.to_json())},
+          {"dropped", std::move(dropped)},    {"stage", parse_json<Json>(row.stage.to_json())},
           {"clusters", std::move(alike)}};
 }
 
@@ -46,7 +46,7 @@ RowStats row_of(const Json& in) {
                              e.at("line").get<int64_t>()});
     }
   }
-  row.stage = StageStats::from_json(in.at("stage").dump());
+  row.stage = StageStats::from_json(dump_json(in.at("stage")));
   for (const Json& one : in.at("clusters")) {
     row.alike.push_back({one.at("size").get<int64_t>(), one.at("kept").get<std::string>(),
                          one.at("dropped").get<std::vector<std::string>>()});
@@ -58,7 +58,7 @@ RowStats row_of(const Json& in) {
 template <typename T>
 T parsed(std::string_view text, T (*read)(const Json&)) {
   try {
-    return read(Json::parse(text));
+    return read(parse_json<Json>(text));
   } catch (const Json::exception& error) {
     throw DataError(
         "[build statistics] found {}, expected what a build wrote; remove the build's work folder",
@@ -68,7 +68,7 @@ T parsed(std::string_view text, T (*read)(const Json&)) {
 
 // Snippets are cut at characters and readers refuse bad UTF-8, but ids and details may hold anything.
 std::string dumped(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return dump_json(json, -1, InvalidUtf8::kReplace);
 }
 
 BuildStats stats_of(const Json& in) {

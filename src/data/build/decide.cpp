@@ -1,8 +1,7 @@
 #include "data/build/decide.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "data/build/document_file.h"

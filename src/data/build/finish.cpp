@@ -1,9 +1,8 @@
 #include "data/build/finish.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/version.h"
 #include "data/build/output_file.h"
 #include "data/tokens/token_file.h"
@@ -115,19 +114,19 @@ std::string manifest_json(const BuildJob& job, const BuildStats& stats, const st
                         {"hash", to_hex(job.tokenizer->hash())},
                         {"tokens", stats.tokens}};
   }
-  out["statistics"] = Json::parse(stats.to_json());
-  return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  out["statistics"] = parse_json<Json>(stats.to_json());
+  return dump_json(out, 1, InvalidUtf8::kReplace) + "\n";
 }
 
 std::string with_shares(const std::string& manifest, const BuildJob& job) {
-  Json out = Json::parse(manifest);
+  Json out = parse_json<Json>(manifest);
   for (size_t s = 0; s < job.recipe.sources.size() && s < out["sources"].size(); ++s) {
     Json& row = out["sources"][s];
     row["weight"] = job.recipe.sources[s].weight;
     row["max_epochs"] = job.recipe.sources[s].max_epochs;
     row["max_tokens"] = job.recipe.sources[s].max_tokens;
   }
-  return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return dump_json(out, 1, InvalidUtf8::kReplace) + "\n";
 }
 
 std::string summary_json(const BuildJob& job, const BuildResult& result) {
@@ -138,14 +137,14 @@ std::string summary_json(const BuildJob& job, const BuildResult& result) {
   out["seconds"] = result.seconds;
   if (job.tokenizer) out["tokens"] = result.stats.tokens;
   out["dropped"] = dropped_json(job, result.stats);
-  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return dump_json(out, -1, InvalidUtf8::kReplace);
 }
 
 namespace {
 
 Json read_manifest(const Path& path) {
   try {
-    return Json::parse(read_file(path));
+    return parse_json<Json>(read_file(path));
   } catch (const Json::exception& error) {
     throw DataError("[{}] is no manifest of a data build: {}", path.string(), error.what());
   }
@@ -162,7 +161,7 @@ BuildStats stats_of_manifest(const Path& path) {
   const Json manifest = read_manifest(path);
   if (!manifest.contains("statistics"))
     throw DataError("[{}] holds no statistics, expected what a data build wrote", path.string());
-  return BuildStats::from_json(manifest["statistics"].dump());
+  return BuildStats::from_json(dump_json(manifest["statistics"]));
 }
 
 }  // namespace strata::data

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokens/megatron_index.h"
@@ -98,12 +98,12 @@ std::string inspect_records(const InspectRequest& request, const std::optional<T
     text += "\n" + (tokenizer ? token_line(*tokenizer, ids, paint) : beginning(document.text)) + "\n\n";
   }
   if (request.json) {
-    return Json{{"path", request.path.string()},
-                {"documents", count},
-                {"text_bytes", bytes},
-                {"not_read", unread},
-                {"first", documents}}
-               .dump(-1, ' ', false, Json::error_handler_t::replace) +
+    return dump_json(Json{{"path", request.path.string()},
+                          {"documents", count},
+                          {"text_bytes", bytes},
+                          {"not_read", unread},
+                          {"first", documents}},
+                     -1, InvalidUtf8::kReplace) +
            "\n";
   }
   text += fmt::format("{}: {} documents, {} of text\n", request.path.string(), count,
@@ -141,11 +141,11 @@ std::string inspect_tokens(const InspectRequest& request, const std::optional<To
     text += "\n\n";
   }
   if (request.json) {
-    return Json{{"path", request.path.string()},
-                {"tokens", corpus.tokens()},
-                {"documents", ends.size()},
-                {"first", documents}}
-               .dump(-1, ' ', false, Json::error_handler_t::replace) +
+    return dump_json(Json{{"path", request.path.string()},
+                          {"tokens", corpus.tokens()},
+                          {"documents", ends.size()},
+                          {"first", documents}},
+                     -1, InvalidUtf8::kReplace) +
            "\n";
   }
   return text +
@@ -169,16 +169,16 @@ std::string inspect_index(const InspectRequest& request, const std::optional<Tok
   std::error_code error;
   const bool pair = std::filesystem::exists(ids, error);
   if (request.json) {
-    return Json{{"path", request.path.string()},
-                {"dtype", token_type_name(index.type)},
-                {"sequences", index.sequences},
-                {"documents", index.documents},
-                {"tokens", index.tokens},
-                {"shortest", shortest},
-                {"longest", longest},
-                {"first_ends", ends},
-                {"ids", pair ? ids.string() : ""}}
-               .dump(-1, ' ', false, Json::error_handler_t::replace) +
+    return dump_json(Json{{"path", request.path.string()},
+                          {"dtype", token_type_name(index.type)},
+                          {"sequences", index.sequences},
+                          {"documents", index.documents},
+                          {"tokens", index.tokens},
+                          {"shortest", shortest},
+                          {"longest", longest},
+                          {"first_ends", ends},
+                          {"ids", pair ? ids.string() : ""}},
+                     -1, InvalidUtf8::kReplace) +
            "\n";
   }
   std::string text =

@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include <bit>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "data/filter/kinds.h"
 #include "data/filter/list_file.h"
 #include "data/text/characters.h"
@@ -157,7 +157,7 @@ void Decontaminate::read_set(TextView& view, const Path& path, const Strings& la
       add_sample({}, words_of(view, std::string(text)), set);
       continue;
     }
-    const auto record = nlohmann::json::parse(text, nullptr, false);
+    const auto record = parse_json_or_discard<nlohmann::json>(text);
     if (!record.is_object())
       throw DataError("[{}] {}:{} is no JSON object, expected one a line", kKind, path.string(), line);
     const std::string label = field_text(record, label_fields), query = field_text(record, query_fields);

@@ -1,9 +1,9 @@
 #include "data/pipeline/stage_stats.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace strata::data {
 
@@ -55,12 +55,12 @@ std::string StageStats::to_json() const {
                               {"bins", histograms_[m].bins}});
   }
   out["counters"] = counters_;
-  return out.dump();
+  return dump_json(out);
 }
 
 StageStats StageStats::from_json(std::string_view json) {
   try {
-    const auto in = nlohmann::json::parse(json);
+    const auto in = parse_json<nlohmann::json>(json);
     std::vector<MetricSpec> metrics;
     for (const auto& metric : in.at("metrics")) {
       metrics.push_back({metric.at("name").get<std::string>(), metric.at("low").get<double>(),

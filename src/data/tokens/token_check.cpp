@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 
+#include "base/json.h"
 #include "base/parallel.h"
 
 namespace strata::data {
@@ -40,7 +40,7 @@ Json facts_of(const TokenFile& file) {
 
 Json read_record(const Path& record) {
   if (!std::filesystem::exists(record)) return Json::object();
-  Json json = Json::parse(read_file(record), nullptr, /*allow_exceptions=*/false);
+  Json json = parse_json_or_discard<Json>(read_file(record));
   return json.is_object() ? json : Json::object();  // somebody wrote into it: look again
 }
 
@@ -90,7 +90,7 @@ int64_t check_token_ids(FileSystem& files, const TokenCorpus& corpus, const Path
   }
   if (tokens > 0) {
     files.create_directories(record.parent_path());
-    write_file_atomically(files, record, known.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    write_file_atomically(files, record, dump_json(known, 2, InvalidUtf8::kReplace) + "\n");
   }
   return tokens;
 }

@@ -1,8 +1,7 @@
 #include "data/tokens/token_meta.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
+#include "base/json.h"
 
 namespace strata::data {
 namespace {
@@ -30,7 +29,7 @@ std::optional<std::string> text(const nlohmann::json& object, const char* key, c
 }  // namespace
 
 TokenMeta read_token_meta(const Path& path) {
-  const auto json = nlohmann::json::parse(read_file(path), nullptr, false);
+  const auto json = parse_json_or_discard<nlohmann::json>(read_file(path));
   if (!json.is_object()) {
     throw DataError(
         "[{}] is not a JSON object; it should describe the .bin file beside it; repair or remove it",

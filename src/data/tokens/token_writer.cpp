@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace strata::data {
 namespace {
@@ -226,10 +226,9 @@ void TokenWriter::finish(TokenMeta meta, const std::string& more) {
     if (meta.end_of_text) whole["end_of_text_id"] = *meta.end_of_text;
     whole["documents"] = documents_;
     whole["tokens"] = tokens_;
-    if (!more.empty()) whole.update(nlohmann::ordered_json::parse(more));
+    if (!more.empty()) whole.update(parse_json<nlohmann::ordered_json>(more));
     // File names are bytes; JSON is not: what is not UTF-8 is replaced.
-    put_in_place(Path(path_).replace_extension(".json"),
-                 whole.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    put_in_place(Path(path_).replace_extension(".json"), dump_json(whole, 2, InvalidUtf8::kReplace) + "\n");
   }
   finished_ = true;
 }

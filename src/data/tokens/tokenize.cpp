@@ -8,13 +8,13 @@
 #include <cstring>
 #include <exception>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/parallel.h"
 #include "data/input/corpus_files.h"
@@ -111,13 +111,13 @@ class Cache {
     if (!std::filesystem::exists(meta_path, error) || !std::filesystem::exists(path_, error))
       return std::nullopt;
     try {
-      auto meta = nlohmann::ordered_json::parse(read_file(meta_path));
+      auto meta = parse_json<nlohmann::ordered_json>(read_file(meta_path));
       const InputState now = stat_inputs(inputs_);
       if (meta.at("inputs_bytes") != now.bytes) return std::nullopt;
       if (meta.at("inputs_stat") != to_hex(now.stat_hash)) {
         if (meta.at("inputs_content") != hash_contents(inputs_)) return std::nullopt;
         meta["inputs_stat"] = to_hex(now.stat_hash);
-        write_file_atomically(files_, meta_path, meta.dump(2) + "\n");
+        write_file_atomically(files_, meta_path, dump_json(meta, 2) + "\n");
       }
       const TokenFile file(path_);  // checks the sizes against each other
       if (!file.has_documents()) return std::nullopt;
@@ -136,10 +136,10 @@ class Cache {
   // Notes in the finished file's .json what its bytes are.
   void note_content() const {
     const Path meta_path = Path(path_).replace_extension(".json");
-    auto meta = nlohmann::ordered_json::parse(read_file(meta_path));
+    auto meta = parse_json<nlohmann::ordered_json>(read_file(meta_path));
     meta["tokens_content"] = hash_contents(outputs());
     meta["tokens_stat"] = to_hex(stat_inputs(outputs()).stat_hash);
-    write_file_atomically(files_, meta_path, meta.dump(2) + "\n");
+    write_file_atomically(files_, meta_path, dump_json(meta, 2) + "\n");
   }
 
   // Waits for another process that makes the same file.
@@ -167,7 +167,7 @@ class Cache {
     if (meta.at("tokens_stat") == stat) return true;
     if (meta.at("tokens_content") != hash_contents(outputs())) return false;
     meta["tokens_stat"] = stat;
-    write_file_atomically(files_, meta_path, meta.dump(2) + "\n");
+    write_file_atomically(files_, meta_path, dump_json(meta, 2) + "\n");
     return true;
   }
 
@@ -385,7 +385,7 @@ TokenizeResult tokenize_corpus(FileSystem& files, const std::vector<std::string>
   meta.vocab_size = encoder.vocab_size;
   meta.tokenizer_hash = encoder.hash;
   meta.end_of_text = encoder.end_of_text;
-  writer.finish(std::move(meta), more.dump());
+  writer.finish(std::move(meta), dump_json(more));
   cache.note_content();
   return {cache.path(), false, writer.documents(), writer.tokens()};
 }

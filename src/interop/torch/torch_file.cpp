@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "interop/torch/zip_directory.h"
 
 namespace strata::interop {
@@ -128,7 +128,7 @@ class Describer {
 // A name goes into safetensors headers and messages.
 void check_name(const std::string& name, const std::string& where) {
   try {
-    nlohmann::json(name).dump();
+    dump_json(nlohmann::json(name));
   } catch (const nlohmann::json::exception&) {
     throw DataError("[{}] a tensor's name is not UTF-8", where);
   }

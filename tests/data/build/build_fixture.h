@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "comm/world.h"
 #include "data/build/engine.h"
 #include "data/tokenizer/train_bpe.h"
@@ -24,13 +24,13 @@ class BuildFixture {
     for (int i = 0; i < 60; ++i) {
       // Document 3k is repeated with one more word as 3k + 1: a near duplicate.
       const std::string text = i % 3 == 1 ? text_of(i - 1) + " again" : text_of(i);
-      lines += nlohmann::json{{"id", "doc" + std::to_string(i)}, {"text", text}, {"n", i}}.dump() + "\n";
+      lines += dump_json(nlohmann::json{{"id", "doc" + std::to_string(i)}, {"text", text}, {"n", i}}) + "\n";
     }
     lines +=
         "{\"id\":\"short\",\"text\":\"too short\"}\n{\"id\":\"null\",\"text\":null}\nno "
         "json\n{\"id\":\"none\"}\n";
     folder_.write("a.jsonl", lines);
-    folder_.write("b.jsonl", nlohmann::json{{"text", text_of(0)}, {"url", "http://b/"}}.dump() + "\n");
+    folder_.write("b.jsonl", dump_json(nlohmann::json{{"text", text_of(0)}, {"url", "http://b/"}}) + "\n");
     std::string texts = lines;
     bool given = false;
     folder_.write("tokenizer.json", train_bpe(
@@ -104,7 +104,7 @@ tokens = { tokenizer = "tokenizer.json" }
     std::vector<nlohmann::json> out;
     for (const Path& path : expand_glob((this->out() / kind).string())) {
       std::istringstream lines(read_file(path));
-      for (std::string line; std::getline(lines, line);) out.push_back(nlohmann::json::parse(line));
+      for (std::string line; std::getline(lines, line);) out.push_back(parse_json<nlohmann::json>(line));
     }
     return out;
   }

@@ -2,15 +2,15 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "fixtures/temporary_folder.h"
+
+#include "base/json.h"
 
 namespace strata::data {
 namespace {
 
 nlohmann::json inspected(const Path& path, int64_t limit = 5) {
-  return nlohmann::json::parse(inspect({.path = path, .tokenizer = {}, .limit = limit, .json = true}));
+  return parse_json<nlohmann::json>(inspect({.path = path, .tokenizer = {}, .limit = limit, .json = true}));
 }
 
 TEST(Inspect, RecordsAreCountedAndTheFirstShown) {
@@ -38,7 +38,7 @@ TEST(Inspect, AMegatronIndexWithItsTokensAndAlone) {
   EXPECT_EQ(alone["tokens"], 70);
   EXPECT_EQ(alone["shortest"], 1);
   EXPECT_EQ(alone["longest"], 12);
-  EXPECT_EQ(alone["first_ends"], nlohmann::json::parse("[5, 15]"));
+  EXPECT_EQ(alone["first_ends"], parse_json<nlohmann::json>("[5, 15]"));
   EXPECT_EQ(alone["ids"], "");
   EXPECT_NE(inspect({.path = index, .tokenizer = {}}).find("there is no"), std::string::npos);
   folder.write("a.bin", read_file(golden / "narrow_pair.bin"));

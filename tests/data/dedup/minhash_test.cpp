@@ -1,6 +1,5 @@
 // MinHash against datatrove's golden numbers, and the stage against a search over all pairs.
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 
@@ -9,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/parallel.h"
 #include "data/dedup/corpus.h"
 #include "data/dedup/minhash_hash.h"
@@ -189,7 +189,7 @@ TEST(MinhashStage, EqualsASearchOverAllPairsHoweverThePartsAreCut) {
 
 // tools/golden/make_minhash.py: datatrove's own signatures and clusters, with spaCy's words.
 TEST(MinhashStage, EqualsDatatrove) {
-  const auto golden = nlohmann::json::parse(read_file(Path(STRATA_TEST_DATA) / "dedup/minhash.json"));
+  const auto golden = parse_json<nlohmann::json>(read_file(Path(STRATA_TEST_DATA) / "dedup/minhash.json"));
   const auto texts = golden["texts"].get<std::vector<std::string>>();
   for (const auto& run : golden["runs"]) {
     const auto hash = run["hash"].get<std::string>();

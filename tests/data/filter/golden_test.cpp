@@ -3,10 +3,10 @@
 
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/hash.h"
+#include "base/json.h"
 #include "data/filter/make_stage.h"
 
 namespace strata::data {
@@ -68,12 +68,12 @@ TEST(Filters, DecideAsDatatrove) {
   std::map<std::string, int> seen;
   int lines = 0;
   for (std::string line; std::getline(file, line); ++lines) {
-    const Json record = Json::parse(line);
+    const Json record = parse_json<Json>(line);
     const std::string text = record["text"];
     for (const std::string words : {"spacy", "whitespace"}) {
       for (const auto& [name, expected] : record[words].items()) {
         SCOPED_TRACE(words + " " + name + " line " + std::to_string(lines + 1) + " " +
-                     record["text"].dump().substr(0, 300));
+                     dump_json(record["text"]).substr(0, 300));
         const DocumentStage& stage = *stages.at(words + name);
         StageStats stats(stage.metrics());
         std::string copy = text;

@@ -3,9 +3,9 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "data/filter/make_stage.h"
 #include "data/filter/pii.h"
 #include "data/filter/repair.h"
@@ -82,7 +82,7 @@ TEST(Pii, MasksAsDatatrove) {
   std::ifstream file(STRATA_TEST_DATA "/filter/pii.jsonl");
   int changed = 0;
   for (std::string line; std::getline(file, line);) {
-    const Json pair = Json::parse(line);
+    const Json pair = parse_json<Json>(line);
     EXPECT_EQ(apply_stage(*stage, pair[0]), (Outcome{"", pair[1]})) << pair[0];
     changed += pair[0] != pair[1];
   }

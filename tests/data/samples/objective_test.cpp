@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <thread>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "data/samples/corpus_double.h"
 #include "data/samples/eval_windows.h"
 #include "data/samples/loader.h"
@@ -23,7 +23,7 @@ constexpr int32_t kEnd = 2000001, kStart = 2000000;
 
 const nlohmann::json& golden() {
   static const auto json =
-      nlohmann::json::parse(read_file(Path(STRATA_TEST_DATA) / "samples/objective.json"));
+      parse_json<nlohmann::json>(read_file(Path(STRATA_TEST_DATA) / "samples/objective.json"));
   return json;
 }
 

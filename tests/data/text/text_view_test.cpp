@@ -3,13 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "data/text/characters.h"
 #include "data/text/lines.h"
 #include "data/text/spacy_words.h"
+
+#include "base/json.h"
 
 namespace strata::data {
 namespace {
@@ -22,7 +23,7 @@ const std::vector<Json>& golden() {
   static const std::vector<Json> records = [] {
     std::vector<Json> out;
     std::ifstream file(STRATA_TEST_DATA "/text/texts.jsonl");
-    for (std::string line; std::getline(file, line);) out.push_back(Json::parse(line));
+    for (std::string line; std::getline(file, line);) out.push_back(parse_json<Json>(line));
     return out;
   }();
   return records;
@@ -39,7 +40,7 @@ Strings strings(std::span<const std::string_view> lines) {
 
 void check(TextView& view, const Json& record) {
   const std::string text = record["text"];
-  SCOPED_TRACE(record["text"].dump());
+  SCOPED_TRACE(dump_json(record["text"]));
   std::string copy = text;
   view.reset(copy);
   EXPECT_EQ(view.bytes(), text);

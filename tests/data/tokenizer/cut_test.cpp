@@ -1,5 +1,6 @@
 // A text cut where find_cut says encodes, part by part, to the ids of the whole.
 #include "data/tokenizer/cut.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 
@@ -167,9 +168,9 @@ TEST(Cut, CompositionDoesNotReachAcross) {
 
 // The golden tokenizer, with added tokens that leave the white space around them alone.
 Tokenizer without_stripping(const std::string& name) {
-  auto json = nlohmann::ordered_json::parse(read_file(golden_path(name + ".json")));
+  auto json = parse_json<nlohmann::ordered_json>(read_file(golden_path(name + ".json")));
   for (auto& token : json["added_tokens"]) token["lstrip"] = token["rstrip"] = false;
-  return Tokenizer::from_json(json.dump(), name);
+  return Tokenizer::from_json(dump_json(json), name);
 }
 
 TEST(Cut, PartsGiveTheIdsOfTheWhole) {

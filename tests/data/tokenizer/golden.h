@@ -1,11 +1,11 @@
 // Files made by tools/golden/make_tokenizer_golden.py.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace strata::data {
@@ -17,7 +17,7 @@ inline Tokenizer golden_tokenizer(const std::string& name) {
   return Tokenizer::load(golden_path(name + ".json"));
 }
 inline nlohmann::json golden_cases() {
-  return nlohmann::json::parse(read_file(golden_path("cases.json")));
+  return parse_json<nlohmann::json>(read_file(golden_path("cases.json")));
 }
 
 }  // namespace strata::data

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "data/tokenizer/golden.h"
 
 namespace strata::data {
@@ -15,7 +16,7 @@ TEST(Jsonl, EncodesAndDecodesEveryLineInOrder) {
   const auto cases = golden_cases()["tokenizers"]["gpt2"];
   std::string texts;
   for (int round = 0; round < 5; ++round) {
-    for (const auto& entry : cases) texts += nlohmann::json{{"id", 1}, {"text", entry[0]}}.dump() + "\n";
+    for (const auto& entry : cases) texts += dump_json(nlohmann::json{{"id", 1}, {"text", entry[0]}}) + "\n";
   }
   std::istringstream in(texts);
   std::stringstream ids;
@@ -23,7 +24,7 @@ TEST(Jsonl, EncodesAndDecodesEveryLineInOrder) {
   std::string line;
   for (size_t i = 0; i < cases.size() * 5; ++i) {
     ASSERT_TRUE(std::getline(ids, line));
-    EXPECT_EQ(nlohmann::json::parse(line)["ids"], cases[i % cases.size()][1]);
+    EXPECT_EQ(parse_json<nlohmann::json>(line)["ids"], cases[i % cases.size()][1]);
   }
   EXPECT_FALSE(std::getline(ids, line));
 
@@ -33,7 +34,7 @@ TEST(Jsonl, EncodesAndDecodesEveryLineInOrder) {
   decode_jsonl(tokenizer, ids, back, {}, "t");
   for (size_t i = 0; i < cases.size() * 5; ++i) {
     ASSERT_TRUE(std::getline(back, line));
-    EXPECT_EQ(nlohmann::json::parse(line)["text"], cases[i % cases.size()][3]);
+    EXPECT_EQ(parse_json<nlohmann::json>(line)["text"], cases[i % cases.size()][3]);
   }
 }
 

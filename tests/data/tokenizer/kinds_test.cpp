@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "data/tokenizer/golden.h"
 
 namespace strata::data {
@@ -24,8 +25,8 @@ class Kinds : public testing::TestWithParam<Kind> {};
 
 TEST_P(Kinds, GivesTheIdsOfItsLibrary) {
   const Tokenizer tokenizer = Tokenizer::load(kinds_path(GetParam().file), GetParam().pattern);
-  const auto texts = nlohmann::json::parse(read_file(kinds_path("texts.json")));
-  const auto cases = nlohmann::json::parse(read_file(kinds_path("cases.json")))[GetParam().name];
+  const auto texts = parse_json<nlohmann::json>(read_file(kinds_path("texts.json")));
+  const auto cases = parse_json<nlohmann::json>(read_file(kinds_path("cases.json")))[GetParam().name];
   ASSERT_EQ(cases.size(), texts.size());
   ASSERT_GT(cases.size(), 150u);
   for (size_t i = 0; i < texts.size(); ++i) {
@@ -75,7 +76,7 @@ TEST(TokenizerKinds, TiktokenNeedsAPattern) {
 
 // What goes into a checkpoint must load by itself and say the same.
 TEST(TokenizerKinds, EveryKindLoadsFromItsCheckpointCopy) {
-  const auto texts = nlohmann::json::parse(read_file(kinds_path("texts.json")));
+  const auto texts = parse_json<nlohmann::json>(read_file(kinds_path("texts.json")));
   const std::pair<const char*, const char*> kinds[] = {{"o200k.tiktoken", "o200k"},
                                                        {"gpt2.tiktoken", "qwen"},
                                                        {"tekken.json", ""},

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "data/tokenizer/golden.h"
 #include "data/tokenizer/oniguruma.h"
 
@@ -123,7 +124,7 @@ std::vector<std::string> expressions() {
 
 TEST(Regex, FindsWhatOnigurumaFinds) {
   const auto texts =
-      nlohmann::json::parse(read_file(std::string(STRATA_TEST_DATA) + "/tokenizer/kinds/texts.json"));
+      parse_json<nlohmann::json>(read_file(std::string(STRATA_TEST_DATA) + "/tokenizer/kinds/texts.json"));
   std::vector<std::string> all = texts.get<std::vector<std::string>>();
   for (const auto& entry : golden_cases()["splits"]["gpt2"]) all.push_back(entry[0].get<std::string>());
   std::mt19937 random(7);

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "data/tokenizer/golden.h"
 
 namespace strata::data {
@@ -11,7 +12,7 @@ namespace {
 
 // A small file with one change: `path` (JSON pointer) set to `value`.
 nlohmann::json small_file() {
-  return nlohmann::json::parse(R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[],
+  return parse_json<nlohmann::json>(R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[],
     "normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},
     "post_processor":null,"decoder":{"type":"ByteLevel"},
     "model":{"vocab":{"a":0,"b":1,"ab":2,"aba":3},"merges":["a b","ab a"]}})");
@@ -20,7 +21,7 @@ nlohmann::json small_file() {
 std::string changed(const std::string& path, const nlohmann::json& value) {
   auto file = small_file();
   file[nlohmann::json::json_pointer(path)] = value;
-  return file.dump();
+  return dump_json(file);
 }
 
 void expect_refused(const std::string& json, const std::string& named) {
@@ -34,18 +35,18 @@ void expect_refused(const std::string& json, const std::string& named) {
 }
 
 TEST(TokenizerFile, OldFormsLoad) {
-  const Tokenizer tokenizer = Tokenizer::from_json(small_file().dump(), "x.json");
+  const Tokenizer tokenizer = Tokenizer::from_json(dump_json(small_file()), "x.json");
   EXPECT_EQ(tokenizer.encode("abab"), (std::vector<int32_t>{2, 2}));
   EXPECT_EQ(tokenizer.encode("xaby"), (std::vector<int32_t>{2}));  // x and y are no tokens: dropped, as there
   auto file = small_file();
-  file["model"]["merges"] = nlohmann::json::parse(R"([["a","b"],["ab","a"]])");
-  EXPECT_EQ(Tokenizer::from_json(file.dump(), "x.json").encode("aba"), std::vector<int32_t>{3});
+  file["model"]["merges"] = parse_json<nlohmann::json>(R"([["a","b"],["ab","a"]])");
+  EXPECT_EQ(Tokenizer::from_json(dump_json(file), "x.json").encode("aba"), std::vector<int32_t>{3});
 }
 
 // Ids of added tokens follow the vocabulary, whatever the file says.
 TEST(TokenizerFile, AddedTokenIdsAreCounted) {
   const auto json =
-      changed("/added_tokens", nlohmann::json::parse(R"([{"id":77,"content":"<x>","special":true},
+      changed("/added_tokens", parse_json<nlohmann::json>(R"([{"id":77,"content":"<x>","special":true},
     {"id":5,"content":"ab"},{"id":9,"content":"<y>"}])"));
   const Tokenizer tokenizer = Tokenizer::from_json(json, "x.json");
   EXPECT_EQ(tokenizer.token_to_id("<x>"), 4);
@@ -71,12 +72,12 @@ TEST(TokenizerFile, UnsupportedPartsAreNamed) {
   expect_refused(
       changed(
           "/pre_tokenizer",
-          nlohmann::json::parse(
+          parse_json<nlohmann::json>(
               R"j({"type":"Split","pattern":{"Regex":"(?<name>a)"},"behavior":"Isolated","invert":false})j")),
       "group");
   expect_refused(
       changed("/pre_tokenizer",
-              nlohmann::json::parse(
+              parse_json<nlohmann::json>(
                   R"j({"type":"Split","pattern":{"String":"a"},"behavior":"Shredded","invert":false})j")),
       "Shredded");
 }
@@ -99,7 +100,7 @@ TEST(TokenizerFile, FaultsAreNamed) {
 }
 
 TEST(TokenizerFile, EveryTruncationIsAnError) {
-  const std::string json = small_file().dump();
+  const std::string json = dump_json(small_file());
   for (size_t size = 0; size < json.size(); ++size) {
     EXPECT_THROW(Tokenizer::from_json(json.substr(0, size), "x.json"), DataError) << size;
   }

@@ -1,8 +1,7 @@
 #include "kernels/cpu/adamw8bit.h"
 
-#include <fstream>
-#include <nlohmann/json.hpp>
-
+#include "base/file.h"
+#include "base/json.h"
 #include "kernels/cpu/array_testing.h"
 
 namespace strata::cpu {
@@ -12,7 +11,7 @@ using testing::Array;
 using testing::expect_same_bits;
 
 nlohmann::json golden() {
-  return nlohmann::json::parse(std::ifstream(STRATA_TEST_DATA "/optim/quantization.json"));
+  return parse_json<nlohmann::json>(read_file(STRATA_TEST_DATA "/optim/quantization.json"));
 }
 
 std::vector<uint8_t> bytes_of(const std::string& hexadecimal) {
