@@ -3,12 +3,13 @@
 JOBS ?= $(shell nproc)
 BUILD := build/release
 
-.PHONY: help arrow demo test test-long fuzz build format format-check lint deploy-check install clean
+.PHONY: help arrow demo test quick test-long fuzz build format format-check lint deploy-check install clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo          install what is missing, build, train a small model on real text, show what it writes"
 	@echo "make test          install what is missing, build, run the tests"
+	@echo "make quick         the same for ops, kernels, configuration and base only: under a minute of tests"
 	@echo "make test-long     sanitizers, the long tests and the fuzzers: up to an hour"
 	@echo "make fuzz          the fuzzers of everything that reads a file, a minute each (STRATA_FUZZ_SECONDS)"
 	@echo "make build         the program: $(BUILD)/bin/strata"
@@ -40,7 +41,11 @@ demo: $(BUILD)/configured
 	@tools/demo.sh
 
 test: build
-	@ctest --preset release --parallel $(JOBS)
+	@tools/test.sh release $(JOBS)
+
+quick: $(BUILD)/configured
+	@cmake --build $(BUILD) --parallel $(JOBS) --target quick_tests
+	@tools/test.sh release $(JOBS) --label-regex quick
 
 fuzz:
 	@tools/packages.sh all

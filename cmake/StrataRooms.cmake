@@ -1,4 +1,4 @@
-# strata_room(NAME SOURCES … USES rooms… LIBS libraries…): one static library a room. USES names the rooms that
+# strata_room(NAME SOURCES … [ALONE …] USES rooms… LIBS libraries…): one static library a room. USES names the rooms that
 # this one may use (docs/architecture.md); what it does not name does not link.
 add_library(strata_flags INTERFACE)
 target_include_directories(strata_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
@@ -32,8 +32,10 @@ endif()
 set(STRATA_PCH_HEADERS <algorithm> <cstdint> <filesystem> <functional> <map> <memory> <optional> <span> <string>
     <string_view> <unordered_map> <utility> <vector> <fmt/core.h>)
 set(STRATA_ROOMS_WITHOUT_PCH base kernels_cpu)
-# Rooms that run once at a start, where the optimizer's time is worth more than theirs: they take -O1, as tests do.
-set(STRATA_ROOMS_RUN_ONCE cli config observe hardware models layers graph ops)
+# Rooms that run once at a start, or wait for files and devices, where the optimizer's time is worth more than theirs:
+# they take -O1, as tests do.
+set(STRATA_ROOMS_RUN_ONCE cli config observe hardware models layers graph ops optim parallel program device checkpoint interop_torch
+    interop inference evaluation train benchmarks)
 if(NOT STRATA_SANITIZE)
   set(STRATA_RUN_ONCE_OPTIONS "$<$<CONFIG:Release>:-O1;-g0>")
 endif()
@@ -56,23 +58,34 @@ function(strata_use_pch TARGET NAME)
 endfunction()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   find_package(fmt REQUIRED)
-  find_package(nlohmann_json REQUIRED)
-  strata_pch(strata_pch_rooms HEADERS <nlohmann/json.hpp> LIBS fmt::fmt nlohmann_json::nlohmann_json)
-  strata_pch(strata_pch_run_once HEADERS <nlohmann/json.hpp> OPTIONS ${STRATA_RUN_ONCE_OPTIONS}
-    LIBS fmt::fmt nlohmann_json::nlohmann_json)
+  strata_pch(strata_pch_rooms LIBS fmt::fmt)
+  strata_pch(strata_pch_run_once OPTIONS ${STRATA_RUN_ONCE_OPTIONS} LIBS fmt::fmt)
   if(STRATA_TESTS)
     find_package(GTest REQUIRED)
-    strata_pch(strata_pch_tests HEADERS <gtest/gtest.h> <nlohmann/json.hpp> OPTIONS ${STRATA_RUN_ONCE_OPTIONS}
-      LIBS fmt::fmt nlohmann_json::nlohmann_json GTest::gtest)
+    strata_pch(strata_pch_tests HEADERS <gtest/gtest.h> OPTIONS ${STRATA_RUN_ONCE_OPTIONS} LIBS fmt::fmt GTest::gtest)
     # As the test programs are compiled: position-independent for an executable.
     set_target_properties(strata_pch_tests PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(strata_pch_tests PRIVATE -fPIE)
   endif()
 endif()
 
+# Files of a room are compiled a few at a time as one, because what they share takes most of the time: headers, and
+# templates that each would instantiate again. Names in anonymous namespaces of neighbours must differ; files that
+# cannot do so are listed after ALONE. -DSTRATA_UNITY=OFF compiles each file by itself.
+option(STRATA_UNITY "Compile several files of a room as one" ON)
+function(strata_unity TARGET)
+  if(STRATA_UNITY)
+    set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    # A file that is included looks like a header, whose types should not have members of types without linkage.
+    target_compile_options(${TARGET} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+    set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
+endfunction()
+
 function(strata_room NAME)
-  cmake_parse_arguments(ROOM "" "" "SOURCES;USES;LIBS" ${ARGN})
-  add_library(strata_${NAME} STATIC ${ROOM_SOURCES})
+  cmake_parse_arguments(ROOM "" "" "SOURCES;ALONE;USES;LIBS" ${ARGN})
+  add_library(strata_${NAME} STATIC ${ROOM_SOURCES} ${ROOM_ALONE})
+  strata_unity(strata_${NAME} ${ROOM_ALONE})
   target_link_libraries(strata_${NAME} PUBLIC strata_flags PRIVATE $<BUILD_INTERFACE:strata_warnings>)
   # What narrows says so with a cast. Clang's switch of that name also counts signs.
   target_compile_options(strata_${NAME} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wconversion>)
@@ -91,25 +104,45 @@ function(strata_room NAME)
   set_property(GLOBAL APPEND PROPERTY STRATA_ROOMS strata_${NAME})
 endfunction()
 
-# strata_tests(NAME SOURCES … USES rooms… [LABEL long]): one GoogleTest program a room.
+# The figures of this processor that tests find instead of measuring it (tests/runner/describe_processor.cpp).
+set(STRATA_TEST_CACHE ${PROJECT_BINARY_DIR}/test-cache)
+
+# strata_tests(NAME SOURCES … [ALONE …] USES rooms… [SHARDS n] [LABELS …]): one GoogleTest program a room, which CTest runs as
+# n processes, each with a consecutive range of its tests (tests/runner/main.cpp).
 function(strata_tests NAME)
   if(NOT STRATA_TESTS)
     return()
   endif()
-  cmake_parse_arguments(TESTS "" "LABEL" "SOURCES;USES;LIBS" ${ARGN})
-  add_executable(${NAME}_tests ${TESTS_SOURCES})
+  cmake_parse_arguments(TESTS "" "SHARDS" "SOURCES;ALONE;USES;LIBS;LABELS" ${ARGN})
+  add_executable(${NAME}_tests ${TESTS_SOURCES} ${TESTS_ALONE})
+  strata_unity(${NAME}_tests ${TESTS_ALONE})
   foreach(used ${TESTS_USES})
     target_link_libraries(${NAME}_tests PRIVATE strata_${used})
   endforeach()
   target_include_directories(${NAME}_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${NAME}_tests PRIVATE STRATA_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
-  target_link_libraries(${NAME}_tests PRIVATE $<BUILD_INTERFACE:strata_warnings> ${TESTS_LIBS} GTest::gtest_main)
+  target_link_libraries(${NAME}_tests PRIVATE $<BUILD_INTERFACE:strata_warnings> ${TESTS_LIBS} strata_test_main)
   target_compile_options(${NAME}_tests PRIVATE ${STRATA_RUN_ONCE_OPTIONS})
   strata_use_pch(${NAME}_tests strata_pch_tests)
-  # An empty label would swallow the property after it.
-  set(properties TIMEOUT 600)
-  if(TESTS_LABEL)
-    list(APPEND properties LABELS ${TESTS_LABEL})
+
+  if("quick" IN_LIST TESTS_LABELS)
+    add_dependencies(quick_tests ${NAME}_tests)
   endif()
-  gtest_discover_tests(${NAME}_tests DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
+  set(environment STRATA_TEST_TIMEOUT=600 XDG_CACHE_HOME=${STRATA_TEST_CACHE})
+  if(NOT STRATA_SANITIZE)
+    # Failures only. A sanitizer that ends a program does not name the test, so there every name is printed.
+    list(APPEND environment GTEST_BRIEF=1)
+  endif()
+  if(NOT TESTS_SHARDS)
+    set(TESTS_SHARDS 1)
+  endif()
+  foreach(shard RANGE 1 ${TESTS_SHARDS})
+    set(name ${NAME}_tests)
+    if(TESTS_SHARDS GREATER 1)
+      set(name ${NAME}_tests.${shard}_of_${TESTS_SHARDS})
+    endif()
+    add_test(NAME ${name} COMMAND ${NAME}_tests)
+    set_tests_properties(${name} PROPERTIES TIMEOUT 3600 LABELS "${TESTS_LABELS}"
+      FIXTURES_REQUIRED processor ENVIRONMENT "${environment};STRATA_TEST_SHARD=${shard}/${TESTS_SHARDS}")
+  endforeach()
 endfunction()

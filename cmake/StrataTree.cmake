@@ -6,6 +6,7 @@ foreach(room ${STRATA_ROOM_ORDER})
   add_subdirectory(src/${room})
 endforeach()
 if(STRATA_TESTS)
+  add_subdirectory(tests/runner)
   foreach(room base observe comm parallel data/tokenizer data/text data/pipeline data/input data/tokens data/filter data/dedup data/build
           ops hardware kernels/cpu models optim program checkpoint evaluation config train cli contracts)
     add_subdirectory(tests/${room})
