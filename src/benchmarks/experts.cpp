@@ -18,6 +18,7 @@
 #include "device/op_run.h"
 #include "graph/differentiate.h"
 #include "hardware/device_spec.h"
+#include "kernels/cpu/measure.h"
 #include "ops/expert_parallel.h"
 #include "ops/experts.h"
 #include "ops/ops.h"
@@ -136,7 +137,7 @@ class Layer {
       const ValueId dy = operand("dy", dtype, {kTokens, kWidth});
       graph::differentiate(graph, {}, std::vector<graph::GivenGradient>{{y, dy}});
     }
-    return device::OpRun(std::move(graph), device::cpu_bindings(), hardware::detect_cpu(1));
+    return device::OpRun(std::move(graph), device::cpu_bindings(), cpu::describe_device(1));
   }
 
   comm::World& world_;

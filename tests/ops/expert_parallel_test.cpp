@@ -15,6 +15,7 @@
 #include "device/op_run.h"
 #include "graph/differentiate.h"
 #include "hardware/device_spec.h"
+#include "kernels/cpu/measure.h"
 #include "ops/experts.h"
 #include "ops/ops.h"
 #include "ops/router.h"
@@ -103,7 +104,7 @@ Results run(DType dtype, Routing routing, const ExpertRoom* room, int threads = 
                                         {"dweights", gradients[static_cast<size_t>(weights)]}};
   for (const graph::Parameter& one : graph.parameters())
     wanted["grad." + graph.value(one.value).name] = one.gradient;
-  hardware::DeviceSpec spec = hardware::detect_cpu(threads);
+  hardware::DeviceSpec spec = cpu::describe_device(threads);
   device::OpRun op(std::move(graph), device::cpu_bindings(), spec);
   // Whatever lay there before.
   for (ValueId value = 0; value < op.graph().value_count(); ++value)

@@ -134,7 +134,8 @@ bool limit_libraries(const hardware::IsaFlags& isa) {
   int64_t left_out = 0;
   if (!isa.avx512) left_out |= HWY_AVX3 | HWY_AVX3_DL;
   if (!isa.avx2) left_out |= HWY_AVX2;
-  hwy::DisableTargets(left_out);
+  // Not DisableTargets(): SupportedTargets() then chooses a target that is left out all the same.
+  hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & ~left_out);
   using dnnl::cpu_isa;
   const cpu_isa most = isa.amx           ? cpu_isa::all
                        : isa.avx512_bf16 ? cpu_isa::avx512_core_bf16
