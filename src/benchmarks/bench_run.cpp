@@ -157,6 +157,32 @@ config::RunConfig bench_config(const std::vector<std::string>& sets, const Path&
   return config::parse_run_config("", "strata bench", all);
 }
 
+namespace {
+
+constexpr const char* kFolderPrefix = "strata-bench-";
+constexpr const char* kLockName = ".lock";
+
+// A benchmark that was killed removed nothing. The lock of its folder went with the process; one that is held
+// belongs to a benchmark that runs beside this one.
+void remove_left_folders(const Path& parent) {
+  std::error_code error;
+  std::vector<Path> left;
+  for (const auto& entry : std::filesystem::directory_iterator(parent, error)) {
+    if (entry.path().filename().string().starts_with(kFolderPrefix) &&
+        std::filesystem::exists(entry.path() / kLockName, error))
+      left.push_back(entry.path());
+  }
+  for (const Path& folder : left) {
+    try {
+      const FileLock lock(folder / kLockName);
+      std::filesystem::remove_all(folder, error);
+    } catch (const Error&) {  // in use, or another user's
+    }
+  }
+}
+
+}  // namespace
+
 BenchFolder::BenchFolder(const std::vector<std::string>& sets) {
   Path parent = std::filesystem::temp_directory_path();
   const config::RunConfig config = config::parse_run_config("", "strata bench", sets);
@@ -164,10 +190,12 @@ BenchFolder::BenchFolder(const std::vector<std::string>& sets) {
     parent = config.run.folder;
     posix_file_system().create_directories(parent);
   }
-  std::string name = (parent / "strata-bench-XXXXXX").string();
+  remove_left_folders(parent);
+  std::string name = (parent / (std::string(kFolderPrefix) + "XXXXXX")).string();
   if (::mkdtemp(name.data()) == nullptr)
     throw WorldError("[{}] no folder can be made here: {}", parent.string(), std::strerror(errno));
   path_ = name;
+  lock_.emplace(path_ / kLockName);
 }
 
 BenchFolder::~BenchFolder() {

@@ -21,7 +21,8 @@ namespace strata::benchmarks {
 config::RunConfig bench_config(const std::vector<std::string>& sets, const Path& folder);
 
 // A folder of a benchmark's own, below run.folder where `sets` name it (so that another disk can be measured)
-// and else among the temporary files; removed with all in it at the end.
+// and else among the temporary files; removed with all in it at the end. Folders that killed benchmarks left
+// in the same place are removed first.
 class BenchFolder {
  public:
   explicit BenchFolder(const std::vector<std::string>& sets);
@@ -32,6 +33,7 @@ class BenchFolder {
 
  private:
   Path path_;
+  std::optional<FileLock> lock_;
 };
 
 class BenchRun {

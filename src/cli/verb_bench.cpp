@@ -48,7 +48,9 @@ int run_bench(const BenchOptions& options) {
   }
   const int threads = available_processors();
   const auto print = [&](const std::string& text) {
-    if (!options.json) print_out(text);
+    if (options.json) return;
+    print_out(text);
+    flush_out();  // a benchmark takes minutes, and what is stopped has then printed what it found
   };
   for (const benchmarks::Benchmark* one : chosen) {
     auto& result = out[std::string(one->name)];

@@ -99,5 +99,23 @@ TEST_F(InputsTest, ASignalEndsWhatABenchmarkStarted) {
   EXPECT_NE(::kill(static_cast<pid_t>(std::stoi(child)), 0), 0);
 }
 
+// A killed benchmark cannot remove its folder: the next one does, and leaves one that is in use alone.
+TEST_F(InputsTest, TheNextBenchmarkRemovesWhatAKilledOneLeft) {
+  std::filesystem::create_directories(folder_ / "tmp/strata-bench-in-use");
+  const FileLock lock(folder_ / "tmp/strata-bench-in-use/.lock");
+  const std::string bench = "bench load --set model.preset=llama3-5m --set training.micro_batch_size=1 &";
+  const Outcome killed =
+      shell(bench, "TMPDIR=$PWD/tmp",
+            "until [ \"$(ls tmp/*/.lock | wc -l)\" = 2 ]; do sleep 0.05; done; kill -KILL $!; wait $!");
+  EXPECT_EQ(killed.code, 137) << killed.err;
+  // Waits until the folder of the killed one is gone and its own is there.
+  const Outcome next =
+      shell(bench, "left=$(ls -d tmp/* | grep -v in-use); TMPDIR=$PWD/tmp",
+            "until [ ! -e $left ] && [ \"$(ls tmp/*/.lock | wc -l)\" = 2 ]; do sleep 0.05; done; "
+            "kill -KILL $!; wait $!");
+  EXPECT_EQ(next.code, 137) << next.err;
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "tmp/strata-bench-in-use/.lock"));
+}
+
 }  // namespace
 }  // namespace strata
