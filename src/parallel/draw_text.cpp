@@ -81,7 +81,8 @@ class TextDrawing {
   void add_band(std::string& text, const std::vector<std::string>& rows, int begin, int end, double scale,
                 bool is_last) const {
     const std::string from = fmt::format("{:.6g}", begin / scale);
-    const std::string to = fmt::format("{:.6g}", std::min(end / scale, simulation_.makespan));
+    // The last column may begin before the step ends, or the last actions share it.
+    const std::string to = fmt::format("{:.6g}", is_last ? simulation_.makespan : end / scale);
     const size_t shown = static_cast<size_t>(end - begin);
     text += fmt::format("{:<{}}{}{:>{}}{}\n", " time", prefix_, from, to,
                         std::max(to.size() + 1, shown > from.size() ? shown - from.size() : 0),

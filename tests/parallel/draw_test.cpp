@@ -1,6 +1,7 @@
 // Pictures of schedules: what stands where.
 #include "parallel/draw.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,6 +37,23 @@ TEST(DrawText, GoesOnInBandsAndNamesChunks) {
             " rank 1 W1b I1a W1a ....   14.3 %      2\n"
             "F3a: micro-batch 3 in the first of the rank's stages, F3b in the second\n"
             "takes 7; bubble 14.3 % of all ranks' time; peak 2 activations\n");
+}
+
+// Whatever the times: a whole number of columns seldom ends where the step does.
+TEST(DrawText, TheTimeLineEndsWithTheStep) {
+  for (const ScheduleKind& kind : schedule_kinds()) {
+    const Schedule schedule = make_schedule({std::string(kind.name), 2, 6, kind.chunks == 0 ? 2 : 1});
+    for (int i = 1; i <= 20; ++i) {
+      Costs costs = even_costs(schedule);
+      for (size_t stage = 0; stage < costs.stages.size(); ++stage)
+        costs.stages[stage].forward *= 0.37 * i + 0.011 * static_cast<double>(stage);
+      const Simulation simulation = simulate(schedule, costs);
+      for (const int columns : {50, 77, 200}) {
+        const std::string text = draw_text(schedule, simulation, {.columns = columns});
+        EXPECT_NE(text.find(fmt::format(" {:.6g}   bubble", simulation.makespan)), std::string::npos) << text;
+      }
+    }
+  }
 }
 
 TEST(DrawText, KeepsWithinItsColumns) {
