@@ -2,7 +2,7 @@
 # tools/test.sh PRESET JOBS [OPTIONS OF CTEST…]: runs the tests of a build. If some fail, lists each by name at the end,
 # with the command that runs it alone.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 preset=$1
 jobs=$2
 shift 2
