@@ -163,7 +163,7 @@ constexpr const char* kFolderPrefix = "strata-bench-";
 constexpr const char* kLockName = ".lock";
 
 // A benchmark that was killed removed nothing. The lock of its folder went with the process; one that is held
-// belongs to a benchmark that runs beside this one.
+// belongs to a benchmark that is still running.
 void remove_left_folders(const Path& parent) {
   std::error_code error;
   std::vector<Path> left;

@@ -6,7 +6,6 @@
 // Many tests share a process, so a test that ends its process (a crash, a timeout, an exit) is reported by
 // name, in GoogleTest's own form, and the tests after it are counted as not run. Each test starts with the
 // working directory and the number of compute threads that the process began with.
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <time.h>
