@@ -38,7 +38,7 @@ config::RankPlace place_of(const CausalityCheckOptions& options) {
 
 Subject subject_of_run(const CausalityCheckOptions& options) {
   config::RunConfig config = read_command_config(options.inputs, options.sets);
-  const config::FaultHook hooks[] = {config::check_model};
+  const config::FaultHook hooks[] = {config::check_model, config::check_idle_keys};
   config::require_valid(config, hooks);
   evaluation::require_causal_design(config::resolve_model(config));
   Subject subject{resolved_as_trained(std::move(config), place_of(options)), {}, {}};

@@ -313,7 +313,7 @@ void show_schedule(const config::ResolvedRun& run, const Programs& set, int thre
 int run_explain(const ExplainOptions& options) {
   check_options(options);
   config::RunConfig config = read_command_config(options.inputs, options.sets);
-  const config::FaultHook hooks[] = {config::check_model};
+  const config::FaultHook hooks[] = {config::check_model, config::check_idle_keys};
   config::require_valid(config, hooks);
   config::ResolvedRun run = resolved_as_trained(std::move(config), {.ranks = options.ranks});
   const models::ModelConfig& model = run.model;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "config/keys.h"
 
 namespace strata::config {
 namespace {
@@ -69,12 +70,11 @@ std::string nearest(const ParallelTable& asked, int64_t ranks) {
   return text;
 }
 
-// Whom experts fold over; what is left of open shards becomes replicas.
-void resolve_experts(ParallelTable& parallel, bool is_shard_open) {
+// Whom experts fold over. Shards beyond that become replicas, whether their number was given or left open.
+void resolve_experts(ParallelTable& parallel) {
   const int64_t inner = parallel.context * (parallel.expert_tensor > 1 ? 1 : parallel.tensor);
   const int64_t shards = parallel.expert / std::max<int64_t>(1, inner);
-  if (is_shard_open && parallel.expert > inner && parallel.expert % inner == 0 &&
-      parallel.shard % shards == 0) {
+  if (parallel.expert > inner && parallel.expert % inner == 0 && parallel.shard % shards == 0) {
     parallel.replicate *= parallel.shard / shards;
     parallel.shard = shards;
   }
@@ -110,12 +110,77 @@ void resolve_degrees(RunConfig& config, int64_t ranks) {
   if (parallel.expert == 0)
     throw ConfigError(
         "[parallel.expert] found 0, expected a number of ranks, or -1 for all that can share experts");
-  if (given == ranks)
-    return resolve_experts(parallel, open != nullptr && open->value == &ParallelTable::shard);
+  if (given == ranks) return resolve_experts(parallel);
   throw ConfigError(
       "[parallel] {} {} {} ranks, and {} were started; with {} ranks the nearest are {}, or start {} ranks",
       text_of(asked, asked), open != nullptr ? "need a multiple of" : "make", given, ranks, ranks,
       nearest(asked, ranks), given);
+}
+
+std::string layout_in_words(const RunConfig& config) {
+  const ParallelTable& parallel = config.parallel;
+  std::string text = fmt::format("replicate {} x shard {}", parallel.replicate, parallel.shard);
+  const auto degree = [&](const char* name, int64_t ranks) {
+    if (ranks > 1) text += fmt::format(" x {} {}", name, ranks);
+  };
+  degree("context", parallel.context);
+  degree("tensor", parallel.tensor);
+  degree("pipeline", parallel.pipeline);
+  if (parallel.pipeline > 1) text += fmt::format(" ({})", parallel.schedule);
+  if (parallel.expert > 1) text += fmt::format(", experts over {}", parallel.expert);
+  if (parallel.zero.value) text += fmt::format(", ZeRO stage {}", *parallel.zero);
+  return text;
+}
+
+std::vector<Fault> idle_keys(const RunConfig& config) {
+  const ParallelTable& parallel = config.parallel;
+  const bool alone = parallel.shard == 1, gathers = parallel.zero.is_word() || *parallel.zero >= 3;
+  struct Rule {
+    const char* key;
+    bool idle;
+    const char* cause;   // what leaves it without effect
+    const char* remedy;  // what would give it one
+  };
+  const Rule rules[] = {
+      {"schedule", parallel.pipeline == 1, "parallel.pipeline = 1", "parallel.pipeline above 1"},
+      {"virtual_stages", parallel.pipeline == 1, "parallel.pipeline = 1", "parallel.pipeline above 1"},
+      {"stage_layers", parallel.pipeline == 1, "parallel.pipeline = 1", "parallel.pipeline above 1"},
+      {"context_kind", parallel.context == 1, "parallel.context = 1", "parallel.context above 1"},
+      {"sequence", parallel.tensor == 1, "parallel.tensor = 1", "parallel.tensor above 1"},
+      {"overlap_chunks", parallel.tensor == 1, "parallel.tensor = 1", "parallel.tensor above 1"},
+      {"overlap_chunks", parallel.tensor != 1 && !parallel.sequence, "parallel.sequence = false",
+       "parallel.sequence = true"},
+      {"dispatch", parallel.expert == 1, "parallel.expert = 1", "parallel.expert above 1"},
+      {"expert_capacity", parallel.expert == 1, "parallel.expert = 1", "parallel.expert above 1"},
+      {"zero", alone, "parallel.shard = 1", "parallel.shard above 1"},
+      {"prefetch", alone, "parallel.shard = 1", "parallel.shard above 1"},
+      {"prefetch", !alone && !gathers, "parallel.zero below 3", "parallel.zero = 3"},
+      {"reshard_after_forward", alone, "parallel.shard = 1", "parallel.shard above 1"},
+      {"reshard_after_forward", !alone && !gathers, "parallel.zero below 3", "parallel.zero = 3"}};
+  const TableSpec& table = *find_table("parallel");
+  RunConfig own = config, usual;
+  std::vector<Fault> faults;
+  for (const Rule& rule : rules) {
+    if (!rule.idle) continue;
+    const auto spec = std::find_if(table.keys.begin(), table.keys.end(),
+                                   [&](const KeySpec& one) { return one.name == rule.key; });
+    const auto found = spec->write(table.at(own, 0)), standard = spec->write(table.at(usual, 0));
+    const bool is_set = found && !(standard && same_value(*found, *standard)) &&
+                        !(found->get_if<int64_t>() && *found->get_if<int64_t>() == 0);
+    if (!is_set) continue;
+    const std::string key = std::string("parallel.") + rule.key;
+    faults.push_back(
+        {key, config.origin_of(key),
+         fmt::format("found {} with {}, where it does nothing; leave it out{}, or set {}", to_toml(*found),
+                     rule.cause, standard ? " (" + to_toml(*standard) + ")" : "", rule.remedy)});
+  }
+  return faults;
+}
+
+void check_idle_keys(const RunConfig& config, std::vector<Fault>& faults) {
+  // A run that was started on one rank has stored degrees of 1 where -1 stood.
+  if (!config.run.started_in.empty()) return;
+  for (Fault& fault : idle_keys(config)) faults.push_back(std::move(fault));
 }
 
 graph::Mesh mesh_of(const RunConfig& config) {

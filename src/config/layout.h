@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "comm/world.h"
 #include "config/run_config.h"
@@ -21,6 +23,16 @@ struct RankPlace {
 void resolve_degrees(RunConfig& config, int64_t ranks);
 // The mesh of a configuration whose degrees are resolved; of open ones as on one rank.
 graph::Mesh mesh_of(const RunConfig& config);
+
+// Of resolved degrees: "replicate 1 x shard 4 x tensor 2, ZeRO stage 1".
+std::string layout_in_words(const RunConfig& config);
+
+// Keys of [parallel] that were set and do nothing with the degrees, the stage of ZeRO and the other keys that
+// stand beside them. An open degree (-1) or "auto" may become what they need: of a configuration as it was
+// written these are faults; of a resolved one they may follow from the number of ranks.
+std::vector<Fault> idle_keys(const RunConfig& config);
+// Adds them where the configuration is one that was written, not one that a run has stored: a FaultHook.
+void check_idle_keys(const RunConfig& config, std::vector<Fault>& faults);
 
 // How ranks share experts, where the model has any.
 layers::ExpertLayout expert_layout(const RunConfig& config);

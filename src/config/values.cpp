@@ -95,15 +95,20 @@ std::optional<int64_t> parse_count(std::string_view text) {
 
 std::optional<Bytes> parse_bytes(std::string_view text) {
   const auto value = scaled(text, kByteUnits);
-  if (!value || *value > kMaxExact) return std::nullopt;
+  if (!value || *value < 1 || *value > kMaxExact) return std::nullopt;
   return Bytes{static_cast<int64_t>(*value)};
 }
 
 std::optional<Duration> parse_duration(std::string_view text) {
-  if (text.find(':') != std::string_view::npos) return parse_clock(trimmed(text));
-  const auto value = scaled(text, kTimeUnits);
-  if (!value || *value > static_cast<double>(kMostSeconds)) return std::nullopt;
-  return Duration{*value};
+  std::optional<Duration> duration;
+  if (text.find(':') != std::string_view::npos) {
+    duration = parse_clock(trimmed(text));
+  } else if (const auto seconds = scaled(text, kTimeUnits)) {
+    duration = Duration{*seconds};
+  }
+  if (!duration || duration->seconds <= 0 || duration->seconds > static_cast<double>(kMostSeconds))
+    return std::nullopt;
+  return duration;
 }
 
 std::optional<Interval> parse_interval(std::string_view text) {

@@ -1,0 +1,103 @@
+// How [parallel] lays out ranks: what it resolves to, and keys that do nothing in a layout.
+#include "config/layout.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace strata::config {
+namespace {
+
+RunConfig parallel(const std::string& keys) {
+  return parse_run_config("[model]\nfamily = \"llama3\"\n[data]\ntrain = [\"x.bin\"]\n[parallel]\n" + keys,
+                          "run.toml");
+}
+
+std::vector<std::string> idle(const std::string& keys) {
+  const RunConfig config = parallel(keys);
+  EXPECT_TRUE(config.reading_faults.empty()) << keys;
+  std::vector<Fault> faults;
+  check_idle_keys(config, faults);
+  std::vector<std::string> names;
+  for (const Fault& fault : faults) {
+    names.push_back(fault.key);
+    EXPECT_EQ(fault.origin.kind, Origin::Kind::kFile) << fault.to_string();
+    EXPECT_NE(fault.problem.find("leave it out"), std::string::npos) << fault.to_string();
+  }
+  return names;
+}
+
+TEST(LayoutTest, AKeyThatDoesNothingIsRefusedAndOneThatDoesIsNot) {
+  struct Row {
+    const char *key, *value;  // set
+    const char* without;      // beside these it does nothing
+    const char* with;         // beside these it does something
+  };
+  const Row rows[] = {{"schedule", "\"zbv\"", "", "pipeline = 2"},
+                      {"schedule", "\"zbv\"", "pipeline = 1", "pipeline = -1"},
+                      {"virtual_stages", "3", "tensor = 2", "pipeline = 2"},
+                      {"stage_layers", "[2]", "", "pipeline = 2"},
+                      {"context_kind", "\"ring\"", "", "context = 2"},
+                      {"sequence", "false", "", "tensor = 2"},
+                      {"overlap_chunks", "2", "", "tensor = 2"},
+                      {"overlap_chunks", "2", "tensor = 2\nsequence = false", "tensor = -1"},
+                      {"dispatch", "\"flat\"", "", "expert = 2"},
+                      {"expert_capacity", "1.5", "", "expert = -1"},
+                      {"zero", "1", "replicate = 2\nshard = 1", "replicate = 2"},
+                      {"prefetch", "3", "zero = 2", "zero = 3"},
+                      {"prefetch", "3", "shard = 1", "zero = \"auto\""},
+                      {"reshard_after_forward", "false", "zero = 1", ""}};
+  for (const Row& row : rows) {
+    const std::string set = std::string(row.key) + " = " + row.value + "\n";
+    const std::vector<std::string> found = idle(set + row.without);
+    ASSERT_EQ(found.size(), 1u) << set << row.without;
+    EXPECT_EQ(found.front(), std::string("parallel.") + row.key);
+    EXPECT_TRUE(idle(set + row.with).empty()) << set << row.with;
+  }
+  EXPECT_TRUE(idle("schedule = \"1f1b\"\nzero = 0\nshard = 1\nprefetch = 0\nsequence = true").empty())
+      << "what is usual is no wish";
+}
+
+// What a run on one rank has stored, from degrees of -1.
+TEST(LayoutTest, AStoredRunIsNotRefused) {
+  RunConfig stored = parallel("shard = 1\nzero = 3\nprefetch = 1");
+  stored.run.started_in = "/somewhere";
+  std::vector<Fault> faults;
+  check_idle_keys(stored, faults);
+  EXPECT_TRUE(faults.empty());
+  EXPECT_EQ(idle_keys(stored).size(), 2u) << "it is a warning";
+}
+
+// -1 and the number that it stands for.
+TEST(LayoutTest, ALeftOpenDegreeAndItsNumberAreOneWish) {
+  for (const int64_t ranks : {1, 2, 4, 6, 8, 12}) {
+    for (const int64_t tensor : {1, 2}) {
+      if (ranks % tensor != 0) continue;
+      for (const int64_t expert : {1, 2, 3, 4, 8, -1}) {
+        const std::string others =
+            "tensor = " + std::to_string(tensor) + "\nexpert = " + std::to_string(expert) + "\n";
+        RunConfig open = parallel(others + "shard = -1");
+        RunConfig given = parallel(others + "shard = " + std::to_string(ranks / tensor));
+        resolve_degrees(open, ranks);
+        resolve_degrees(given, ranks);
+        EXPECT_TRUE(compare(open, given).empty()) << ranks << " ranks, " << others;
+        EXPECT_EQ(mesh_of(given).ranks(), ranks);
+      }
+    }
+  }
+}
+
+TEST(LayoutTest, LimitsAreAboveZero) {
+  for (const char* key : {"silence_limit", "wait_limit"}) {
+    for (const char* value : {"\"0s\"", "\"0min\"", "\"0:00\"", "0"}) {
+      const RunConfig config = parallel(std::string(key) + " = " + value);
+      ASSERT_EQ(config.reading_faults.size(), 1u) << key << " = " << value;
+      EXPECT_EQ(config.reading_faults.front().key, std::string("parallel.") + key);
+    }
+    EXPECT_TRUE(parallel(std::string(key) + " = \"0.5s\"").reading_faults.empty());
+  }
+}
+
+}  // namespace
+}  // namespace strata::config
