@@ -55,6 +55,12 @@ void set_log_level(LogLevel level) {
   terminal_logger().set_level(kLevels[static_cast<int>(level)]);
 }
 
+void log_end(std::string_view message) {
+  log_line(LogLevel::kError, message);
+  const bool is_in_file_alone = own_logger != nullptr && own_logger->sinks().size() == 1;
+  if (is_in_file_alone) terminal_logger().error("error: {}", message);
+}
+
 void log_line(LogLevel level, std::string_view message) {
   switch (level) {
     case LogLevel::kInfo:

@@ -8,6 +8,8 @@
 namespace strata::comm {
 namespace {
 
+constexpr const char* kClosed = "[mpi] the job has failed, and nothing is sent any more";
+
 void check(int result, const char* call) {
   if (result == MPI_SUCCESS) return;
   std::array<char, MPI_MAX_ERROR_STRING> text{};
@@ -18,9 +20,15 @@ void check(int result, const char* call) {
 
 }  // namespace
 
+void MpiCalls::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+}
+
 MpiRequest MpiCalls::send(const void* from, int64_t bytes, int to, int tag) {
   MpiRequest made{.bytes = bytes, .peer = to};
   const std::lock_guard lock(mutex_);
+  if (closed_) throw WorldError(kClosed);
   check(MPI_Isend(from, static_cast<int>(bytes), MPI_BYTE, to, tag, MPI_COMM_WORLD, &made.request),
         "MPI_Isend");
   return made;
@@ -29,6 +37,7 @@ MpiRequest MpiCalls::send(const void* from, int64_t bytes, int to, int tag) {
 MpiRequest MpiCalls::receive(void* to, int64_t bytes, int from, int tag) {
   MpiRequest made{.bytes = bytes, .peer = from, .receiving = true};
   const std::lock_guard lock(mutex_);
+  if (closed_) throw WorldError(kClosed);
   check(MPI_Irecv(to, static_cast<int>(bytes), MPI_BYTE, from, tag, MPI_COMM_WORLD, &made.request),
         "MPI_Irecv");
   return made;
@@ -39,6 +48,7 @@ bool MpiCalls::done(MpiRequest& request) {
   int flag = 0, bytes = 0;
   MPI_Status status;
   const std::lock_guard lock(mutex_);
+  if (closed_) return false;
   check(MPI_Test(&request.request, &flag, &status), "MPI_Test");
   if (flag == 0) return false;
   if (!request.receiving) return true;
@@ -52,6 +62,7 @@ std::optional<MpiCalls::Arrival> MpiCalls::arrival(int tag) {
   int flag = 0, bytes = 0;
   MPI_Status status;
   const std::lock_guard lock(mutex_);
+  if (closed_) return std::nullopt;
   check(MPI_Iprobe(MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, &flag, &status), "MPI_Iprobe");
   if (flag == 0) return std::nullopt;
   check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
@@ -60,7 +71,7 @@ std::optional<MpiCalls::Arrival> MpiCalls::arrival(int tag) {
 
 void MpiCalls::cancel(MpiRequest& request) {
   const std::lock_guard lock(mutex_);
-  if (request.request == MPI_REQUEST_NULL) return;
+  if (closed_ || request.request == MPI_REQUEST_NULL) return;
   if (request.receiving) MPI_Cancel(&request.request);
   MPI_Request_free(&request.request);
 }

@@ -20,6 +20,10 @@ struct MpiRequest {
 // Each throws WorldError where MPI reports an error.
 class MpiCalls {
  public:
+  // From now on nothing reaches MPI, on any thread: what is under way stays so, nothing arrives, and send and
+  // receive throw. MPI then no longer touches the buffers of requests that were never completed, which may
+  // be freed.
+  void close();
   MpiRequest send(const void* from, int64_t bytes, int to, int tag);
   MpiRequest receive(void* to, int64_t bytes, int from, int tag);
   // WorldError where a message has another size than what receives it.
@@ -35,6 +39,7 @@ class MpiCalls {
 
  private:
   std::mutex mutex_;
+  bool closed_ = false;
 };
 
 }  // namespace strata::comm

@@ -226,12 +226,6 @@ void MpiWatchdog::leave() {
   flush();
 }
 
-void MpiWatchdog::linger() {
-  const double begun = monotonic_seconds();
-  const auto gone = [](const Peer& peer) { return peer.left || peer.silent; };
-  while (!std::all_of(peers_.begin(), peers_.end(), gone) && monotonic_seconds() - begun < 2) nap();
-}
-
 void MpiWatchdog::add_group(uint64_t group, const std::atomic<uint64_t>& started) {
   const std::lock_guard lock(mutex_);
   groups_[group] = &started;

@@ -41,8 +41,6 @@ class MpiWatchdog {
   // This rank has come to its end; `left` tells whether others have.
   void leave();
   bool left(int rank) const { return peers_[static_cast<size_t>(rank)].left; }
-  // After a failure: returns when all others have left or are known to be gone, or after two seconds.
-  void linger();
   // Where others' questions find out what this rank has started.
   void add_group(uint64_t group, const std::atomic<uint64_t>& started);
   void remove_group(uint64_t group);

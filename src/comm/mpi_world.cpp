@@ -18,6 +18,16 @@
 #include "comm/mpi_module.h"
 
 namespace strata::comm {
+namespace {
+
+// In which all ranks that run have heard of a failure: some ticks of their watchdogs.
+constexpr auto kNewsTravels = std::chrono::milliseconds(400);
+// For the launcher to pass on what ranks have written; it drops the rest once a rank aborts.
+constexpr auto kOutputTravels = std::chrono::milliseconds(600);
+// How long others wait for the rank that says why the job ends.
+constexpr auto kLastWords = std::chrono::seconds(5);
+
+}  // namespace
 
 bool BackOff::pause() {
   const int turns = spins_ ? 500 : 20;
@@ -83,10 +93,11 @@ MpiWorld::~MpiWorld() {
     fail(exit_code(ErrorKind::kInternal),
          fmt::format("[comm] rank {} ended by an error that it did not tell", rank_));
   }
+  if (failure_.failed()) abort(failure_.code());
   closing_ = true;
-  watchdog_->leave();
   try {
-    if (!failure_.failed()) everyone_->barrier();
+    watchdog_->leave();
+    everyone_->barrier();
   } catch (const Error&) {
     // The failure is known by now.
   }
@@ -199,18 +210,32 @@ void MpiWorld::wait_for(MpiRequest& request) {
   }
 }
 
+void MpiWorld::settle() {
+  std::call_once(settled_, [this] {
+    std::this_thread::sleep_for(kNewsTravels);
+    calls_.close();
+  });
+}
+
+void MpiWorld::fail(int code, std::string_view message) {
+  watchdog_->fail(code, std::string(message));
+  settle();
+}
+
 void MpiWorld::check() {
-  if (failure_.failed()) throw WorldError(failure_.message());
+  if (!failure_.failed()) return;
+  settle();
+  throw WorldError(failure_.message());
 }
 
 void MpiWorld::abort(int code) {
   if (failure_.failed()) {
     code = failure_.code();
-    watchdog_->leave();
-    watchdog_->linger();
-    // The launcher drops what it has not yet passed on of what ranks have written.
+    settle();
     std::fflush(nullptr);
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    // The first rank that aborts ends all. It is the one that says why, unless that one does not come here.
+    std::this_thread::sleep_for(kOutputTravels);
+    if (failure_.rank() != rank_) std::this_thread::sleep_for(kLastWords);
   }
   std::fflush(nullptr);
   MPI_Abort(MPI_COMM_WORLD, code);

@@ -53,7 +53,7 @@ class MpiWorld final : public World {
   void barrier() override { everyone_->barrier(); }
   void doing(std::string_view what) override { recorder_.doing(what); }
   std::string flight_record() const override { return recorder_.text(); }
-  void fail(int code, std::string_view message) override { watchdog_->fail(code, std::string(message)); }
+  void fail(int code, std::string_view message) override;
   int failed_rank() const override { return failure_.rank_if_failed(); }
   void check() override;
   [[noreturn]] void abort(int code) override;
@@ -83,6 +83,9 @@ class MpiWorld final : public World {
   uint64_t agree(const std::vector<int>& ranks, uint64_t description, const std::string& name);
   void wait_for(MpiRequest& request);
   void find_hosts();
+  // After a failure: returns once all ranks have had the time to hear of it and this one uses MPI no more.
+  // Only then may buffers of messages under way be freed: until then other ranks read and write them.
+  void settle();
 
   MpiCalls calls_;
   int rank_ = 0, size_ = 1;
@@ -94,6 +97,7 @@ class MpiWorld final : public World {
   WorldOptions options_;
   FlightRecorder recorder_;
   Failure failure_;
+  std::once_flag settled_;
   std::atomic<bool> closing_{false};
   Doorbell bell_;
   std::unique_ptr<MpiWatchdog> watchdog_;

@@ -2,7 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -26,6 +28,13 @@ Topology among(const Topology& all, std::span<const int> members) {
   if (all.domain_of.empty()) return topology;
   for (const int rank : members) topology.domain_of.push_back(all.domain_of[static_cast<size_t>(rank)]);
   return topology;
+}
+
+void fail_once(World& world, int code, std::string_view message) {
+  for (int i = 0; i < 20 && world.rank() > 0 && world.failed_rank() < 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  // Where another one has, this returns when its buffers may go.
+  world.fail(code, message);
 }
 
 std::unique_ptr<World> world_of_launcher() {

@@ -60,9 +60,10 @@ class World {
   // The last collectives of this rank, a line each: group, number, label, bytes, times.
   virtual std::string flight_record() const = 0;
   // Tells all ranks that this one failed: their collectives, running and future, throw a WorldError with this
-  // message. Returns when they know, or after a second. Between processes the world's end then ends the job,
-  // with the first rank's code as the launcher's, once every rank has come there or two seconds have passed:
-  // what a rank has to say of an error it says before.
+  // message. Returns when they know, or after a second; buffers of collectives under way may be freed then,
+  // and not before. Between processes the world's end then ends the job, with the first failing rank's code
+  // as the launcher's: when that rank has come there, or five seconds after another one has. What a rank has
+  // to say of an error it says before.
   virtual void fail(int code, std::string_view message) = 0;
   // The rank with whose failure the job ends, or that found another one gone, as far as is known here; −1:
   // none.
@@ -73,6 +74,10 @@ class World {
   // first failing rank's.
   [[noreturn]] virtual void abort(int code) = 0;
 };
+
+// fail(), but where this is not the first rank half a second later, unless another rank has failed by then:
+// what all ranks find wrong alike, such as a key of the configuration, the first of them says.
+void fail_once(World& world, int code, std::string_view message);
 
 // This process alone.
 std::unique_ptr<World> single_process_world();
