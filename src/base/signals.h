@@ -2,6 +2,9 @@
 // which schedulers send before a job's time is over and mpirun passes on, is such a wish too.
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+
 namespace strata {
 
 // Catches SIGINT, SIGTERM and SIGUSR1 from now on, for the whole process. Called by main alone. Work that
@@ -11,6 +14,15 @@ void catch_stop_signals();
 
 // From now on there is something to save: a signal waits for that, however long it takes.
 void save_before_stopping();
+
+// What is printed where a signal ends the process at once; up to 400 bytes count. Empty: nothing, for a
+// process that is one of many, or that has said why it ends. `stands_in_for`: a process of this machine that
+// says the same, so that this one says it only where that one is gone. Called by one thread at a time.
+void set_stop_text(std::string_view text, int64_t stands_in_for = 0);
+
+// Whoever started this process ends it by force a second after it has passed SIGINT or SIGTERM on, as mpirun
+// does: half a second after one of these the text is printed, whatever there is to save.
+void expect_force();
 
 // True once one of them came. The training loop asks between steps; async-signal-safe and cheap.
 bool stop_requested();

@@ -122,7 +122,7 @@ void BackgroundSave::hold(TensorView& view) {
   view.storage = storages_.back();
 }
 
-void BackgroundSave::begin(CheckpointContent content) {
+void BackgroundSave::begin(CheckpointContent content, std::function<void()> durable) {
   STRATA_CHECK(thread_ == nullptr, "a save of step {} begins before the one before was finished",
                content.step);
   gate_ = std::make_shared<Gate>();
@@ -131,14 +131,17 @@ void BackgroundSave::begin(CheckpointContent content) {
   over_ = false;
   waits_ = true;
   thread_ = std::make_unique<OwnedThread>(
-      [this, content = std::move(content), gate = gate_](const std::stop_token&) { save(content, *gate); });
+      [this, content = std::move(content), durable = std::move(durable),
+       gate = gate_](const std::stop_token&) { save(content, durable, *gate); });
 }
 
-void BackgroundSave::save(const CheckpointContent& content, Gate& gate) {
+void BackgroundSave::save(const CheckpointContent& content, const std::function<void()>& durable,
+                          Gate& gate) {
   set_compute_threads(1);  // the others compute the next step
   const double begin = monotonic_seconds();
   try {
     outcome_.saved = save_checkpoint(files_, folder_, content, communicator_, [&] { gate.open(); });
+    if (durable) durable();
     outcome_.seconds = monotonic_seconds() - begin;
     outcome_.cpu_seconds = thread_cpu_seconds();
   } catch (...) {

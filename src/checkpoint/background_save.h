@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -36,8 +37,9 @@ class BackgroundSave {
 
   // All ranks call begin() and finish() at the same places, and finish() before they begin again: it waits
   // for the save, returns what became of it or throws its error, on all of them alike; nothing where none was
-  // begun. What the content's storages hold may be read until before_update() returns.
-  void begin(CheckpointContent content);
+  // begun. What the content's storages hold may be read until before_update() returns. `durable` is called on
+  // the save's thread once the checkpoint is whole on disk.
+  void begin(CheckpointContent content, std::function<void()> durable = {});
   std::optional<Outcome> finish();
 
   // Before anything changes what is being saved: returns once it may. Throws nothing of the save's.
@@ -50,7 +52,7 @@ class BackgroundSave {
   class Gate;
   class GatedStorage;
   void hold(TensorView& view);
-  void save(const CheckpointContent& content, Gate& gate);
+  void save(const CheckpointContent& content, const std::function<void()>& durable, Gate& gate);
 
   FileSystem& files_;
   const Path folder_;

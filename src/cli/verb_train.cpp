@@ -1,7 +1,6 @@
 // strata train
-#include <chrono>
 #include <cstdlib>
-#include <thread>
+#include <functional>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -11,6 +10,7 @@
 #include "cli/output.h"
 #include "cli/run_inputs.h"
 #include "cli/verbs.h"
+#include "comm/launcher.h"
 #include "train/trainer.h"
 
 namespace strata::cli {
@@ -46,40 +46,54 @@ void check_ranks(int64_t threads, int processes, config::Backend backend) {
 }
 
 // Ends the job with what this process failed with. Said once: by the rank that failed first, or that found
-// another one gone. What all ranks find wrong alike, such as a key of the configuration, the first of them
-// says.
+// another one gone.
 [[noreturn]] void end_job(comm::World& world, int code, const std::string& message) {
-  for (int i = 0; i < 20 && world.rank() > 0 && world.failed_rank() < 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(25));
-  const bool is_told = world.failed_rank() >= 0 && world.failed_rank() != world.rank();
-  if (!is_told) log_error("rank {}: {}", world.rank(), message);
-  if (world.failed_rank() < 0) world.fail(code, message);
+  set_stop_text("");  // the launcher ends the others by a signal, and the error says what there is to say
+  comm::fail_once(world, code, message);
+  if (world.failed_rank() == world.rank()) log_end(fmt::format("rank {}: {}", world.rank(), message));
   world.abort(code);
   std::abort();  // the compiler does not see that a virtual function never returns
 }
 
+[[noreturn]] void end_job(comm::World& world, const std::exception& error) {
+  const auto* const told = dynamic_cast<const Error*>(&error);
+  end_job(world, exit_code(told != nullptr ? told->kind() : ErrorKind::kInternal), error.what());
+}
+
+using ReadRun = std::function<train::RunOptions()>;
+
 // As one of the processes that a launcher started.
-train::TrainResult train_as_process(comm::World& world, const train::RunOptions& run, int64_t threads) {
+train::TrainResult train_as_process(comm::World& world, const ReadRun& read, int64_t threads) {
   try {
+    train::RunOptions run = read();
     check_ranks(threads, world.size(), run.config.parallel.backend);
-    train::RunOptions mine = run;
-    mine.world = &world;
-    train::TrainResult made = train::train_run(mine, stop_requested);
+    run.world = &world;
+    run.failed = [&world](const std::exception& error) { end_job(world, error); };
+    train::TrainResult made = train::train_run(run, stop_requested);
     made.rank = world.rank();
     return made;
   } catch (const Interrupted&) {
     end_job(world, stop_exit_code(), "stopped before the first step");
-  } catch (const Error& error) {
-    end_job(world, exit_code(error.kind()), error.what());
   } catch (const std::exception& error) {
-    end_job(world, exit_code(ErrorKind::kInternal), error.what());
+    end_job(world, error);
   }
 }
 
+// One of many says nothing when it is stopped. Slurm leaves ranks half a minute.
+void prepare_for_signals() {
+  const auto launched = comm::launched_rank([](const char* name) { return std::getenv(name); });
+  if (!launched || launched->size == 1) return;
+  if (launched->rank > 0) set_stop_text("");
+  if (launched->launcher != "Slurm") expect_force();
+}
+
 // On as many ranks as were started.
-train::TrainResult train_on_ranks(const train::RunOptions& run, int64_t threads) {
+train::TrainResult train_on_ranks(const ReadRun& read, int64_t threads) {
+  prepare_for_signals();
+  // Before the configuration is read: of its faults all ranks must hear.
   const auto world = comm::world_of_launcher();
-  if (world->size() > 1) return train_as_process(*world, run, threads);
+  if (world->size() > 1) return train_as_process(*world, read, threads);
+  const train::RunOptions run = read();
   check_ranks(threads, 1, run.config.parallel.backend);
   return train::train_on_threads(run, static_cast<int>(threads), stop_requested);
 }
@@ -107,36 +121,41 @@ void say_end(const train::TrainResult& result, const std::string& folder) {
 }  // namespace
 
 int run_training(const TrainOptions& options) {
-  train::RunOptions run;
-  run.config = read_command_config(options.inputs, options.sets);
-  run.accept_changes = options.accept_changes;
-  run.dry_run = options.dry_run;
-  switch (options.resume) {
-    case ResumeMode::kAuto:
-      run.resume = "auto";
-      break;
-    case ResumeMode::kNever:
-      run.resume = "never";
-      break;
-    case ResumeMode::kFrom:
-      run.resume = options.resume_from.string();
-      break;
-  }
+  std::string folder;
+  const auto read = [&] {
+    train::RunOptions run;
+    run.config = read_command_config(options.inputs, options.sets);
+    folder = run.config.run.folder;
+    run.accept_changes = options.accept_changes;
+    run.dry_run = options.dry_run;
+    switch (options.resume) {
+      case ResumeMode::kAuto:
+        run.resume = "auto";
+        break;
+      case ResumeMode::kNever:
+        run.resume = "never";
+        break;
+      case ResumeMode::kFrom:
+        run.resume = options.resume_from.string();
+        break;
+    }
+    return run;
+  };
   const train::TrainResult result = [&]() -> train::TrainResult {
     try {
-      return train_on_ranks(run, options.ranks);
+      return train_on_ranks(read, options.ranks);
     } catch (const Interrupted&) {
       log_info("stopped before the first step; the same command starts again");
       return {train::RunEnd::kInterrupted, 0, 0};
     }
   }();
-  if (result.rank == 0) say_end(result, run.config.run.folder);
+  if (result.rank == 0) say_end(result, folder);
   if (options.json && result.rank == 0) {
     static constexpr const char* kEnds[] = {"finished", "interrupted", "time_limit", "dry_run"};
     nlohmann::ordered_json json{{"end", kEnds[static_cast<size_t>(result.end)]},
                                 {"step", result.step},
                                 {"loss", result.loss},
-                                {"folder", run.config.run.folder}};
+                                {"folder", folder}};
     if (!result.program.empty()) json["fingerprint"] = result.program;
     print_out("{}\n", dump_json(json));
   }

@@ -264,6 +264,13 @@ void RunReporter::redraw(observe::RunState state, const std::string& why) {
     }
   }
   page.go_on_command = fmt::format("strata train {}", folder_.string());
+  if (const program::Ranks* ranks = executor_.ranks()) {
+    if (ranks->world().engine() == "local") {
+      page.go_on_command += fmt::format(" --ranks {}", ranks->world().size());
+    } else {
+      page.go_on_command = fmt::format("mpirun -n {} {}", ranks->world().size(), page.go_on_command);
+    }
+  }
   if (state == observe::RunState::kFinished && !extension_.empty()) page.go_on_command += " " + extension_;
   observe::write_run_page(files_, folder_ / "index.html", page);
   last_redraw_ = monotonic_seconds();

@@ -35,9 +35,10 @@ auto Saves::waiting(const Work& work) {
 }
 
 Saves::Saves(FileSystem& files, RunStore& store, const program::Executor& executor, int64_t staging_bytes,
-             Reporter& reporter)
+             Reporter& reporter, std::function<void(int64_t)> saved)
     : store_(store),
       reporter_(reporter),
+      saved_(std::move(saved)),
       group_(group_for(executor.ranks())),
       saving_(files, store.checkpoints(), group_.get(), staging_bytes) {}
 
@@ -45,7 +46,7 @@ void Saves::begin(const RunStore::Save& save) {
   end();
   held_up_ = 0;
   step_ = save.state.step;
-  waiting([&] { saving_.begin(store_.content_of(save)); });
+  waiting([&] { saving_.begin(store_.content_of(save), [this, step = step_] { saved_(step); }); });
 }
 
 void Saves::end() {

@@ -1,6 +1,7 @@
 // The saves of a run, each beside the steps that follow it.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "checkpoint/background_save.h"
@@ -14,9 +15,10 @@ namespace strata::train {
 // where it is ended, on all of them.
 class Saves {
  public:
-  // `staging_bytes`: of memory for what has not been read when an update comes.
+  // `staging_bytes`: of memory for what has not been read when an update comes. `saved` is called with the
+  // step of each checkpoint that has become whole, on the thread that saves.
   Saves(FileSystem& files, RunStore& store, const program::Executor& executor, int64_t staging_bytes,
-        Reporter& reporter);
+        Reporter& reporter, std::function<void(int64_t)> saved);
 
   // Ends the one before.
   void begin(const RunStore::Save& save);
@@ -40,6 +42,7 @@ class Saves {
 
   RunStore& store_;
   Reporter& reporter_;
+  const std::function<void(int64_t)> saved_;
   const std::unique_ptr<comm::Communicator> group_;
   checkpoint::BackgroundSave saving_;
   int64_t step_ = 0;    // of the newest save

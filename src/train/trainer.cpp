@@ -5,13 +5,11 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/pin.h"
 #include "base/signals.h"
-#include "base/version.h"
 #include "checkpoint/shared_folder.h"
 #include "comm/exchange.h"
 #include "config/objective.h"
@@ -20,6 +18,7 @@
 #include "program/memory_report.h"
 #include "program/pipeline.h"
 #include "train/disk_need.h"
+#include "train/same_start.h"
 #include "train/shared_run.h"
 #include "train/training_loop.h"
 
@@ -61,14 +60,8 @@ std::unique_ptr<comm::Communicator> group_of_start(comm::World* world) {
 }
 
 void describe_ranks(const config::RunConfig& config, const comm::World& world) {
-  const auto degree = [](const char* name, int64_t ranks) {
-    return ranks > 1 ? fmt::format(" x {} {}", name, ranks) : "";
-  };
-  log_info("ranks: {} ({} on this host, {} threads each, {}), replicate {} x shard {}{}{}{}, ZeRO stage {}",
-           world.size(), world.local_size(), *config.device.threads, world.engine(),
-           config.parallel.replicate, config.parallel.shard, degree("context", config.parallel.context),
-           degree("tensor", config.parallel.tensor), degree("pipeline", config.parallel.pipeline),
-           *config.parallel.zero);
+  log_info("ranks: {} ({} on this host, {} threads each, {}), {}", world.size(), world.local_size(),
+           *config.device.threads, world.engine(), config::layout_in_words(config));
   const int processors = available_processors();
   if (world.engine() == "local" && world.size() > processors)
     log_warning("{} ranks share {} processors: they wait for each other's turns", world.size(), processors);
@@ -123,34 +116,6 @@ void check_memory(const program::ProgramSet& set, int local_ranks) {
       human_bytes(static_cast<double>(needed)), human_bytes(static_cast<double>(there)));
 }
 
-// All that a start of ranks needs to be alike, told by each of them. Stages of a pipeline have steps of their
-// own.
-void require_alike(comm::World& world, comm::Communicator& all, const config::RunConfig& config,
-                   const program::ProgramSet& set, const config::RunData& data) {
-  const auto stage_ranks = static_cast<size_t>(set.options.mesh.ranks() / set.options.mesh.size("pipeline"));
-  struct Part {
-    const char* name;
-    std::string mine;
-  };
-  const Part parts[] = {{"the program's version", std::string(program_version())},
-                        {"the configuration", config::resolved_toml(config, "")},
-                        {"the training tokens", config::data_fingerprint(data)},
-                        {"the compiled step", program::fingerprint(set)}};
-  for (const Part& part : parts) {
-    const std::vector<std::string> hashes =
-        comm::gather_texts(all, to_hex(hash64(part.mine)) + " " + world.host());
-    const bool by_stage = &part == std::end(parts) - 1;
-    for (size_t rank = 1; rank < hashes.size(); ++rank) {
-      const size_t other = by_stage ? rank / stage_ranks * stage_ranks : 0;
-      if (hashes[rank].substr(0, 16) == hashes[other].substr(0, 16)) continue;
-      throw ConfigError(
-          "[parallel] {} of rank {} (host {}) differs from that of rank {} (host {}); start all ranks from "
-          "the same program, configuration and data",
-          part.name, rank, hashes[rank].substr(17), other, hashes[other].substr(17));
-    }
-  }
-}
-
 // What a start of several ranks does once for all of this process, or of the job, by the first rank before
 // the others.
 template <typename Work>
@@ -188,8 +153,12 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
   const config::RankPlace place = place_of(world);
   const bool is_first = world == nullptr || world->rank() == 0;
   const config::FaultHook hooks[] = {config::check_model};
+  // Before a key is looked at: of ranks that were asked for unlike things, none knows what is right.
+  const std::unique_ptr<comm::Communicator> all = group_of_start(world);
+  const int64_t first_process = world == nullptr ? 0 : require_same_start(*world, *all, options);
   config::RunConfig asked = options.config;
-  config::require_valid(asked, hooks);
+  const config::FaultHook written[] = {config::check_model, config::check_idle_keys};
+  config::require_valid(asked, written);
   config::resolve_degrees(asked, place.ranks);
   if (is_first) {
     for (const config::Fault& warning : config::warnings(asked)) log_warning("{}", warning.to_string());
@@ -200,7 +169,6 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
     opened.emplace(files, asked.run.folder, is_first ? RunStore::Role::kOwner : RunStore::Role::kReader);
   });
   RunStore& store = *opened;
-  const std::unique_ptr<comm::Communicator> all = group_of_start(world);
   std::optional<LogFile> log;
   if (world != nullptr) {
     if (world->local_size() < world->size()) checkpoint::check_shared_folder(*all, files, store.folder());
@@ -242,7 +210,7 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
   std::optional<program::Ranks> ranks;
   if (world != nullptr) {
     ranks.emplace(*world, set->options);
-    require_alike(*world, ranks->all(), chosen, *set, resolved.data);
+    require_same_work(*world, ranks->all(), chosen, resolved.data, *set);
   }
   std::vector<config::Change> changes;
   if (stored) changes = config::compare_for_resume(*stored, chosen);
@@ -254,6 +222,7 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
       log_info("changed: {} = {} → {}", change.key, change.before.empty() ? "unset" : change.before,
                change.after.empty() ? "unset" : change.after);
     }
+    for (const config::Fault& idle : config::idle_keys(chosen)) log_warning("{}", idle.to_string());
     describe(chosen, resolved.model, *set, resolved.data, loop.plan(), loop.total_steps());
     if (world != nullptr) describe_ranks(chosen, *world);
     check_disk(files, store.folder(), chosen, resolved.model, *set, loop.total_steps());
@@ -282,6 +251,9 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
     }
     return {RunEnd::kFinished, done, 0};
   }
+  // The second rank says what the first one cannot.
+  if (is_first || (world->rank() == 1 && first_process != 0)) loop.tell_stops(is_first ? 0 : first_process);
+  loop.on_failure(options.failed);
   save_before_stopping();
   if (done > 0 && is_first) log_info("resumed after step {}", done);
   return loop.run();

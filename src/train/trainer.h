@@ -18,6 +18,9 @@ struct RunOptions {
   FileSystem* files = nullptr;  // nullptr: the machine's own
   comm::World* world =
       nullptr;  // the ranks that share the work, which all call train_run; nullptr: one alone
+  // Called with an error of the steps before it is thrown, while the memory is still there that MPI reads and
+  // writes for other processes: ends the job. Empty: nothing.
+  std::function<void(const std::exception&)> failed = {};
   // What ranks that are threads of one process share; nullptr: each makes its own.
   struct SharedRun* shared = nullptr;
 };

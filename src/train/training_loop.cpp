@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/signals.h"
 #include "base/version.h"
 #include "checkpoint/weights.h"
 #include "comm/exchange.h"
@@ -172,7 +173,9 @@ TrainResult TrainingLoop::run() {
   const std::unique_ptr<Reporter> made = make_reporter();
   Reporter& reporter = *made;
   try {
+    set_stop_text(step_);
     const RunEnd end = loop(reporter);
+    if (stop_speaker_) strata::set_stop_text("");
     return {end, step_, record_.loss};
   } catch (const WorldError& error) {
     // The page says what happened where the disk still takes it; the error itself counts.
@@ -180,8 +183,21 @@ TrainResult TrainingLoop::run() {
       reporter.finish(observe::RunState::kFailed, error.what());
     } catch (const Error&) {
     }
+    if (failed_) failed_(error);
+    throw;
+  } catch (const std::exception& error) {
+    if (failed_) failed_(error);
     throw;
   }
+}
+
+void TrainingLoop::set_stop_text(int64_t saved_step) const {
+  if (!stop_speaker_) return;
+  strata::set_stop_text(
+      saved_step == 0 ? std::string("stopped: nothing is saved yet; the same command begins again")
+                      : fmt::format("stopped: step {} is saved in {}; the same command goes on from there",
+                                    saved_step, (store_.folder() / "checkpoints").string()),
+      *stop_speaker_);
 }
 
 void TrainingLoop::complete() {
@@ -270,6 +286,12 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   reporter.fact("precision", std::string(name_of(config::activation_dtype(config_))));
   reporter.extension(extension());
   reporter.fact("threads", std::to_string(*config_.device.threads));
+  if (ranks_ != nullptr) {
+    const comm::World& world = ranks_->world();
+    reporter.fact("ranks",
+                  fmt::format("{} {}: {}", world.size(), world.engine() == "local" ? "threads" : "processes",
+                              config::layout_in_words(config_)));
+  }
   const double limit = time_limit(config_);
   const double begin = monotonic_seconds();
   Due evaluate_due(config_.eval.interval);
@@ -281,7 +303,8 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
       static_cast<double>(step_tokens_);
   StepTracer tracer(executor_->set());
   executor_->reset_timings();
-  Saves saves(files_, store_, *executor_, program::save_staging_bytes(executor_->set()), reporter);
+  Saves saves(files_, store_, *executor_, program::save_staging_bytes(executor_->set()), reporter,
+              [this](int64_t saved_step) { set_stop_text(saved_step); });
   // A run that began from a checkpoint elsewhere stands on one of its own from the start.
   if (elsewhere_) saves.begin(to_save());
   saves.end();

@@ -45,6 +45,13 @@ class TrainingLoop {
   int64_t start(std::shared_ptr<const program::ProgramSet> set, const std::string& resume,
                 bool accept_changes);
 
+  // Where a signal ends this process by force, it says which step the same command goes on from: always, or
+  // where the process is gone that says it otherwise (set_stop_text). Not called: it says nothing.
+  void tell_stops(int64_t stands_in_for) { stop_speaker_ = stands_in_for; }
+
+  // Called with an error of run() before the memory goes in which other ranks read and write.
+  void on_failure(std::function<void(const std::exception&)> failed) { failed_ = std::move(failed); }
+
   TrainResult run();
 
   // A run that was killed between its last save and its end lacks what comes after the save.
@@ -65,6 +72,7 @@ class TrainingLoop {
   void finish(Reporter& reporter);
 
   RunEnd loop(Reporter& reporter);
+  void set_stop_text(int64_t saved_step) const;
 
   void train_step(int64_t step, data::Loader& loader, Saves& saves);
 
@@ -108,10 +116,12 @@ class TrainingLoop {
   std::optional<ExpertWatch> experts_;  // made at the first step
   bool elsewhere_ = false;              // resumed from a checkpoint that the user named
   int64_t step_ = 0;
-  int64_t tokens_ = 0;          // that were trained on
-  int64_t samples_done_ = 0;    // of the whole run
-  int64_t trained_ = 0;         // the number of the next sample, those of data.skip left out
-  bool stop_seen_ = false;      // while a task was scored
+  int64_t tokens_ = 0;        // that were trained on
+  int64_t samples_done_ = 0;  // of the whole run
+  int64_t trained_ = 0;       // the number of the next sample, those of data.skip left out
+  std::function<void(const std::exception&)> failed_;
+  std::optional<int64_t> stop_speaker_;  // of tell_stops()
+  bool stop_seen_ = false;               // while a task was scored
   std::vector<int64_t> terms_;  // of the step's losses, of all ranks, where they have terms of their own
   double seconds_waited_ = 0;   // for other ranks, since the start
   StepRecord record_;

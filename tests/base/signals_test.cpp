@@ -4,6 +4,8 @@
 #include <unistd.h>
 #include <csignal>
 #include <ctime>
+#include <limits>
+#include <string>
 
 namespace strata {
 namespace {
@@ -32,6 +34,28 @@ void two_signals() {
   raise(SIGINT);
   raise(SIGTERM);
   _exit(3);
+}
+
+// Work of a rank that has something to save and does not end before force would follow.
+void busy_before_force(int64_t stands_in_for) {
+  catch_stop_signals();
+  expect_force();
+  set_stop_text("step 2 is saved", stands_in_for);
+  save_before_stopping();
+  set_stop_text("step 3 is saved", stands_in_for);
+  busy(true);
+}
+
+TEST(SignalsTest, WhoeverIsEndedByForceSaysBeforeHowToGoOn) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const std::string said = "step 3 is saved\n", nothing;
+  EXPECT_EXIT(busy_before_force(0), testing::ExitedWithCode(7), testing::Eq(said));
+  // Another process, this one's parent, is there to say it.
+  EXPECT_EXIT(busy_before_force(getppid()), testing::ExitedWithCode(7), testing::Eq(nothing));
+  EXPECT_EXIT(busy_before_force(std::numeric_limits<pid_t>::max()), testing::ExitedWithCode(7),
+              testing::Eq(said));
+  // One of many ranks.
+  EXPECT_EXIT((set_stop_text(""), busy(false)), testing::ExitedWithCode(143), testing::Eq(nothing));
 }
 
 TEST(SignalsTest, TheFirstIsNotedTheSecondEndsTheProcess) {

@@ -6,6 +6,12 @@
 namespace strata::train {
 namespace {
 
+int times_said(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
 TEST_F(RankProcesses, TrainTheBitsOfThreads) {
   const std::string sets = " --set parallel.zero=2 --set training.micro_batch_size=1";
   ASSERT_EQ(run(strata("threads", sets + " --ranks 3")), 0) << output();
@@ -19,6 +25,25 @@ TEST_F(RankProcesses, TrainTheBitsOfThreads) {
   EXPECT_EQ(start("threads")["staging_bytes"], 0);
   EXPECT_GT(start("processes")["staging_bytes"], 0);
   EXPECT_LE(start("processes")["staging_bytes"], 3 * 8 * (1 << 20)) << "eight messages of each group at most";
+}
+
+TEST_F(RankProcesses, ThePageShowsTheLayoutAndExtendsTheRunOnItsRanks) {
+  const std::string sets = " --set parallel.zero=2 --set training.micro_batch_size=1";
+  ASSERT_EQ(run(strata("threads", sets + " --ranks 3")), 0) << output();
+  ASSERT_EQ(run(on(3) + strata("processes", sets)), 0) << output();
+  for (const bool processes : {false, true}) {
+    const Path folder = tiny_.folder(processes ? "processes" : "threads");
+    const std::string page = read_file(folder / "index.html");
+    EXPECT_NE(page.find(std::string("3 ") + (processes ? "processes" : "threads") +
+                        ": replicate 1 x shard 3, ZeRO stage 2"),
+              std::string::npos);
+    const std::string command = "train " + folder.string() + (processes ? "" : " --ranks 3") +
+                                " --set training.steps=12 --accept-changes";
+    EXPECT_NE(page.find((processes ? ">mpirun -n 3 strata " : ">strata ") + command + "<"), std::string::npos)
+        << page.substr(page.find("How to extend"));
+    EXPECT_EQ(run((processes ? on(3) : "") + std::string(STRATA_PROGRAM) + " " + command), 0) << output();
+  }
+  expect_equal_runs("threads", "processes", 12);
 }
 
 // Rows that are brought together and sent, several rounds of them.
@@ -35,6 +60,9 @@ TEST_F(RankProcesses, ShareExpertsWithTheBitsOfThreads) {
 TEST_F(RankProcesses, WhatOneRefusesEndsAll) {
   EXPECT_EQ(run(on(2) + strata("refused", " --set parallel.shard=3")), 2) << output();
   EXPECT_NE(output().find("replicate = 1, shard = 2"), std::string::npos) << output();
+  EXPECT_EQ(times_said(output(), "replicate = 1, shard = 2"), 1) << output();
+  // To start the same command again would not help.
+  EXPECT_EQ(times_said(output(), "same command"), 0) << output();
   EXPECT_EQ(run(on(2) + strata("twice", " --ranks 2")), 2) << output();
 }
 
@@ -57,6 +85,10 @@ class KilledRanks : public RankProcesses {
       const double begin = monotonic_seconds();
       ASSERT_TRUE(job.send(victim, SIGKILL)) << name;
       EXPECT_EQ(job.wait(), 128 + SIGKILL) << name << ": " << output();
+      // The launcher names the rank; one of the others says how to go on.
+      EXPECT_EQ(times_said(output(), "the same command"), 1) << name << ": " << output();
+      EXPECT_EQ(times_said(output(), "is saved in " + checkpoints(name).string()), 1)
+          << name << ": " << output();
       std::printf("%s, rank %d: the job ended %.1f s after the kill\n", name.c_str(), victim,
                   monotonic_seconds() - begin);
     }
@@ -80,7 +112,10 @@ TEST_F(KilledRanks, InEachPhaseOfASaveInAStepAndInACollective) {
   kill_when("manifest", 0, [&](const Job&) { return in_save("manifest", "manifest.json"); });
   kill_when("renamed", 1, [&](const Job&) { return holds("renamed", 20); });
   // The other stands still, so that this one has come to a collective and waits there.
-  kill_when("step", 1, [](const Job&) { return true; });
+  kill_when("step", 1, [](const Job&) {
+    pause_for(0.05);  // for the rank that speaks to have heard of the save
+    return true;
+  });
   kill_when("collective", 0, [](const Job& job) {
     EXPECT_TRUE(job.send(1, SIGSTOP));
     pause_for(1);
@@ -104,11 +139,39 @@ class UnlikeRanks : public RankProcesses {
   static bool may_unshare() { return std::system("unshare --mount --uts true 2>/dev/null") == 0; }
 };
 
-TEST_F(UnlikeRanks, AnotherConfigurationIsRefused) {
+// Whatever it is: keys that decide what ranks exchange first, and how they wait, among them.
+TEST_F(UnlikeRanks, AnotherConfigurationIsRefusedByItsKey) {
+  struct Unlike {
+    const char *options, *key;
+  };
+  const Unlike all[] = {{" --set optimizer.lr=2e-2", "[optimizer.lr] of rank 1"},
+                        {" --set 'memory.budget=\"1GB\"'", "[memory.budget] of rank 1"},
+                        {" --set parallel.progress=thread", "[parallel.progress] of rank 1"},
+                        {" --set parallel.zero=1", "[parallel.zero] of rank 1"},
+                        {" --set parallel.pipeline=2 --set parallel.shard=1", "[parallel.shard] of rank 1"},
+                        {" --set device.threads=2", "[device.threads] of rank 1"},
+                        {" --set 'parallel.wait_limit=\"1h\"'", "[parallel.wait_limit] of rank 1"},
+                        {" --set run.folder=elsewhere", "[run.folder] of rank 1"},
+                        {" --set training.stepps=3", "[training.stepps] of rank 1"},
+                        {" --set model.hidden_size=0", "[model.hidden_size] of rank 1"},
+                        {" --dry-run", "--dry-run of rank 1"},
+                        {" --resume never", "--resume of rank 1"}};
   const std::string mine = strata("run");
-  EXPECT_EQ(run_unlike(mine, mine + " --set optimizer.lr=2e-2"), 2) << output();
-  EXPECT_NE(output().find("[parallel] the configuration of rank 1"), std::string::npos) << output();
+  for (const Unlike& one : all) {
+    EXPECT_EQ(run_unlike(mine, mine + one.options), 2) << one.options << ": " << output();
+    EXPECT_EQ(times_said(output(), one.key), 1) << one.options << ": " << output();
+    EXPECT_EQ(times_said(output(), "bug"), 0) << one.options << ": " << output();
+    EXPECT_EQ(times_said(output(), "same command"), 0) << one.options << ": " << output();
+  }
+  EXPECT_EQ(run_unlike(mine, std::string(STRATA_PROGRAM) + " train none.toml"), 2) << output();
+  EXPECT_EQ(times_said(output(), "rank 1: "), 1) << output();
   EXPECT_FALSE(std::filesystem::exists(tiny_.folder("run") / "metrics.jsonl"));
+}
+
+TEST_F(UnlikeRanks, TheOneThatIsUnlikeAllOthersIsNamed) {
+  const std::string mine = strata("run"), other = mine + " --set optimizer.lr=2e-2";
+  EXPECT_EQ(run(on(1) + other + " : " + of(2) + mine), 2) << output();
+  EXPECT_NE(output().find("[optimizer.lr] of rank 0"), std::string::npos) << output();
 }
 
 // A copy of the program that says it is another version.
@@ -137,7 +200,7 @@ TEST_F(UnlikeRanks, OtherDataAreRefused) {
   const std::string other = apart(
       "run", "mount --bind " + tiny_.path("other.bin").string() + " " + tiny_.path("train.bin").string());
   EXPECT_EQ(run_unlike(strata("run"), other), 2) << output();
-  EXPECT_NE(output().find("[parallel] the training tokens of rank 1"), std::string::npos) << output();
+  EXPECT_NE(output().find("[data.train] the training tokens of rank 1"), std::string::npos) << output();
 }
 
 TEST_F(UnlikeRanks, AFolderOfItsOwnIsFoundBeforeTheFirstStep) {
@@ -153,17 +216,26 @@ TEST_F(UnlikeRanks, AFolderOfItsOwnIsFoundBeforeTheFirstStep) {
   EXPECT_FALSE(std::filesystem::exists(tiny_.folder("run") / "metrics.jsonl"));
 }
 
+// Its memory and the others' are in use by MPI when the job ends, with and without copies from process to
+// process.
 TEST_F(RankProcesses, OneThatStandsStillEndsAll) {
-  Job job(
-      on(3) + strata("run",
-                     " --set parallel.zero=2 --set training.steps=100000 --set training.micro_batch_size=1"),
-      log());
-  ASSERT_TRUE(job.wait_until([&] { return std::filesystem::exists(checkpoints("run") / "latest"); }))
-      << output();
-  ASSERT_TRUE(job.send(1, SIGSTOP));
-  EXPECT_EQ(job.wait(), 4) << output();
-  EXPECT_NE(output().find("rank 1 is stopped or gone"), std::string::npos) << output();
-  expect_whole("run", "stopped");
+  const std::string copies = "--mca btl_vader_single_copy_mechanism none ", start = on(3);
+  ASSERT_NE(start.find(copies), std::string::npos);
+  for (const std::string& launch : {start, std::string(start).erase(start.find(copies), copies.size())}) {
+    std::filesystem::remove_all(tiny_.folder("run"));
+    Job job(launch + strata("run",
+                            " --set parallel.zero=2 --set training.steps=100000 --set "
+                            "training.micro_batch_size=1 --set 'parallel.silence_limit=\"2s\"'"),
+            log());
+    ASSERT_TRUE(job.wait_until([&] { return std::filesystem::exists(checkpoints("run") / "latest"); }))
+        << output();
+    ASSERT_TRUE(job.send(1, SIGSTOP));
+    EXPECT_EQ(job.wait(), 4) << output();
+    EXPECT_EQ(times_said(output(), "rank 1 is stopped or gone"), 1) << output();
+    for (const char* crash : {"Segmentation", "Process received signal"})
+      EXPECT_EQ(times_said(output(), crash), 0) << output();
+    expect_whole("run", "stopped");
+  }
 }
 
 }  // namespace
