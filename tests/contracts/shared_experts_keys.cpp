@@ -47,15 +47,17 @@ void expert(const std::string& key) {
   const Seen one = run(lab, 1, {});
   expect_same_training(one, run(lab, 2, {key + "=2"}));
   expect_same_training(one, run(lab, 4, {key + "=-1", "parallel.tensor=2"}));
-  // What is left of the ranks are replicas.
-  const Seen replicas = run(lab, 4, {key + "=2"});
-  expect_same_training(one, replicas);
-  EXPECT_TRUE(has(replicas.run_toml(), "replicate = 2") && has(replicas.run_toml(), "shard = 2"));
+  // What is left of the ranks are replicas, whether their number was left open or given.
+  for (const Sets& shard : {Sets{}, Sets{"parallel.shard=4"}}) {
+    const Seen replicas = run(lab, 4, Sets{key + "=2"} + shard);
+    expect_same_training(one, replicas);
+    EXPECT_TRUE(has(replicas.run_toml(), "replicate = 2") && has(replicas.run_toml(), "shard = 2"));
+  }
   // Half of two layers' experts, in fp32.
   EXPECT_EQ(weights_held(lab, {}) - weights_held(lab, {key + "=2"}), 2 * 8 * 3 * 16 * 32 * 4 / 2);
   const std::string uneven = refusal(lab, 3, {key + "=3"});
   EXPECT_TRUE(has(uneven, key) && has(uneven, "8 experts")) << uneven;
-  const std::string folded = refusal(lab, 4, {key + "=2", "parallel.shard=4"});
+  const std::string folded = refusal(lab, 6, {key + "=4", "parallel.shard=3", "parallel.tensor=2"});
   EXPECT_TRUE(has(folded, key) && has(folded, "replicate larger")) << folded;
   EXPECT_TRUE(has(refusal(lab, 1, {key + "=0"}), key));
   EXPECT_TRUE(has(lab.refusal({key + "=2"}), "no experts"));
