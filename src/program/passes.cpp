@@ -61,13 +61,15 @@ class Recomputer {
     }
   }
 
-  // The value that a backward node of `layer` should read in place of `value`.
-  ValueId of(ValueId value) {
+  // The value that a backward node of the chunk should read in place of `value`. What another chunk has made
+  // is kept: that chunk's backward, where it would be made again, comes later.
+  ValueId of(ValueId value, int32_t chunk) {
     if (value == kNone) return value;
-    if (const auto made = made_.find(value); made != made_.end()) return made->second;
     const auto source = sources_.find(value);
     if (source == sources_.end() || graph_.value(value).role != Role::kActivation) return value;
     const Node& node = *source->second.node;
+    if (node.chunk != chunk) return value;
+    if (const auto made = made_.find(value); made != made_.end()) return made->second;
     if (reads_accumulator(graph_, node)) return value;
     if (graph::is_gather(graph_, node)) {
       if (!gathers_again_) return value;
@@ -75,7 +77,7 @@ class Recomputer {
       return made_[value] = graph::gather_again(graph_, node);
     }
     if (is_gather_of_stream(node)) {
-      const ValueId rows = of(node.inputs.front());
+      const ValueId rows = of(node.inputs.front(), chunk);
       mark(node);
       return made_[value] = graph_.add_node(*node.op, {rows}, node.attrs).front();
     }
@@ -114,7 +116,7 @@ class Recomputer {
       const auto source = sources_.find(input);
       if (source != sources_.end() && source->second.node->op->recompute != nullptr &&
           source->second.node->layer == node.layer)
-        input = of(input);
+        input = of(input, node.chunk);
     }
     mark(node);
     const ValueId again = node.op->recompute(graph_, reads, output);
@@ -125,7 +127,7 @@ class Recomputer {
     std::vector<ValueId> inputs = node.inputs;
     for (ValueId& input : inputs) {
       const auto source = sources_.find(input);
-      if (source != sources_.end() && source->second.node->layer == node.layer) input = of(input);
+      if (source != sources_.end() && source->second.node->layer == node.layer) input = of(input, node.chunk);
     }
     mark(node);
     const auto outputs = graph_.add_node(*node.op, inputs, node.attrs);
@@ -157,7 +159,7 @@ void recompute_pass(Graph& graph, const std::function<Recompute(int32_t)>& of_la
   for (const Node& node : old) {
     Node rewritten = node;
     if (is_backward(node)) {
-      for (ValueId& input : rewritten.inputs) input = recomputer.of(input);
+      for (ValueId& input : rewritten.inputs) input = recomputer.of(input, node.chunk);
     }
     graph.nodes().push_back(std::move(rewritten));
   }
