@@ -178,8 +178,11 @@ ValueId router_logits(Context& context, const std::string& name, int64_t outputs
 
 namespace {
 
+// An encoder needs all targets of a sequence for any of its tokens, so every rank adds up all rows; and so
+// does the decoder beside it, since a sum is either whole on each rank or has a term from each.
 void add_z_loss_to(Context& context, ValueId logits, ValueId sum, double coefficient) {
-  if (context.target_length == 0) {
+  const bool of_encoder = context.target_length > 0, beside_encoder = context.encoder_length > 0;
+  if (!of_encoder && !beside_encoder) {
     return ops::router_z_loss(context.graph, logits, rows_of_stream(context, context.targets), sum,
                               {.coefficient = coefficient});
   }
@@ -187,7 +190,7 @@ void add_z_loss_to(Context& context, ValueId logits, ValueId sum, double coeffic
     logits = graph::reshard(context.graph, logits, "tensor", graph::Placement::replicated());
   ops::router_z_loss(context.graph, whole_sequences(context, logits, context.sequence_length),
                      whole_targets(context), sum,
-                     {.coefficient = coefficient, .rows = context.sequence_length});
+                     {.coefficient = coefficient, .rows = of_encoder ? context.sequence_length : 0});
 }
 
 }  // namespace
