@@ -113,8 +113,10 @@ int64_t room_of_expert(const MoeSpec& spec, int64_t rows) {
   return std::max(capacity.least, static_cast<int64_t>(std::ceil(share - 1e-9)));
 }
 
-// The slots that experts have room for. Which these are hangs on all tokens of a group.
-ops::Routed within_capacity(Context& context, const MoeSpec& spec, const ops::Routed& routed) {
+// The slots that experts have room for. Which these are depends on all tokens of a group. `scores`: by which
+// the greatest are kept, where the first are not.
+ops::Routed within_capacity(Context& context, const MoeSpec& spec, const ops::Routed& routed,
+                            ValueId scores) {
   if (!spec.capacity.bounds() || context.mode == Mode::kCached) return routed;
   if (shares_sequences(context)) {
     throw ConfigError(
@@ -126,14 +128,14 @@ ops::Routed within_capacity(Context& context, const MoeSpec& spec, const ops::Ro
   const bool first = spec.capacity.keep == ops::CapacityAttrs::Keep::kFirst;
   const int64_t sequences = spec.capacity.over_sequence ? 1 : context.sequences / graph.mesh().batch_ranks();
   const int64_t rows = sequences * context.sequence_length;
-  ValueId ids = routed.ids, weights = routed.weights;
+  ValueId ids = routed.ids;
   if (context.sequence_parallel) {
     ids = graph::reshard(graph, ids, "tensor", graph::Placement::replicated());
-    weights = graph::reshard(graph, weights, "tensor", graph::Placement::replicated());
+    scores = graph::reshard(graph, scores, "tensor", graph::Placement::replicated());
   }
   const ValueId kept = rows_of_stream(
       context,
-      ops::limit_experts(graph, ids, weights, first && spec.capacity.over_sequence ? context.kv_begin : kNone,
+      ops::limit_experts(graph, ids, scores, first && spec.capacity.over_sequence ? context.kv_begin : kNone,
                          {.experts = spec.experts,
                           .rows = rows,
                           .capacity = room_of_expert(spec, rows),
@@ -241,8 +243,8 @@ ValueId experts_of_tokens(Context& context, const MoeSpec& spec, ValueId x) {
                                {Init::Kind::kZeros});
   }
   const bool hashes = spec.router == MoeSpec::Router::kHash;
-  ops::Routed routed =
-      ops::route(graph, logits, bias, spec.route, hashes ? rows_of_stream(context, context.tokens) : kNone);
+  const ValueId tokens = hashes ? rows_of_stream(context, context.tokens) : kNone;
+  ops::Routed routed = ops::route(graph, logits, bias, spec.route, tokens);
   // An encoder's tokens have none of their own.
   const bool has_targets = context.trains_experts && context.target_length == 0;
   const ValueId targets = has_targets ? rows_of_stream(context, context.targets) : kNone;
@@ -259,7 +261,15 @@ ValueId experts_of_tokens(Context& context, const MoeSpec& spec, ValueId x) {
     }
   }
   // Loads are those that the router wants: what balances them sees slots that are dropped.
-  routed = within_capacity(context, spec, routed);
+  ValueId scores = routed.weights;
+  const bool by_score = spec.capacity.bounds() && spec.capacity.keep == ops::CapacityAttrs::Keep::kGreatest;
+  if (by_score && spec.route.normalize && context.mode != Mode::kCached) {
+    // Weights that add up to 1 say nothing of how probable a token's experts are: with one a token all are 1.
+    ops::RouteAttrs plain = spec.route;
+    plain.normalize = false;
+    scores = ops::route(graph, logits, bias, plain, tokens).weights;
+  }
+  routed = within_capacity(context, spec, routed, scores);
   if (context.trains_experts && spec.capacity.bounds()) {
     context.expert_tokens.push_back(
         step_metric(context, spec.name + ".expert_kept", DType::kI64, spec.experts));

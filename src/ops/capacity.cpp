@@ -58,9 +58,8 @@ const OpDef kLimitExperts{"limit_experts", "router", infer_limit, cost_limit, pl
 const OpDef kWeightsOfKept{"weights_of_kept", "elementwise",   infer_kept,
                            cost_kept,         placements_kept, gradient_kept};
 
-ValueId limit_experts(Graph& graph, ValueId ids, ValueId weights, ValueId begins,
-                      const CapacityAttrs& attrs) {
-  return graph.add_node(kLimitExperts, {ids, weights, begins}, attrs)[0];
+ValueId limit_experts(Graph& graph, ValueId ids, ValueId scores, ValueId begins, const CapacityAttrs& attrs) {
+  return graph.add_node(kLimitExperts, {ids, scores, begins}, attrs)[0];
 }
 
 ValueId weights_of_kept(Graph& graph, ValueId weights, ValueId ids) {

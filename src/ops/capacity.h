@@ -9,7 +9,7 @@ namespace strata::ops {
 
 struct CapacityAttrs {
   // Which slots of an expert that has too many stay: the first in the order of tokens, or those with the
-  // greatest weights (of equal ones the first).
+  // greatest scores (of equal ones the first).
   enum class Keep : uint8_t { kFirst, kGreatest };
   int64_t experts = 0;
   int64_t rows = 0;      // tokens of a group
@@ -25,16 +25,16 @@ struct CapacityAttrs {
 };
 
 // The ids, with -1 where a slot is dropped. `begins` i32[N], or kNone: where in its sequence a token's
-// document begins; with Keep::kFirst every document finds all the room. A slot whose weight is not a number
+// document begins; with Keep::kFirst every document finds all the room. A slot whose score is not a number
 // is never dropped, so that the loss shows it.
-graph::ValueId limit_experts(graph::Graph& graph, graph::ValueId ids, graph::ValueId weights,
+graph::ValueId limit_experts(graph::Graph& graph, graph::ValueId ids, graph::ValueId scores,
                              graph::ValueId begins, const CapacityAttrs& attrs);
 struct LimitExperts {
   enum In : int { kIds, kWeights, kBegins };
   enum Out : int { kKept };
 };
 extern const graph::OpDef
-    kLimitExperts;  // (ids i32[N, k], weights f32[N, k], begins? i32[N]) → kept i32[N, k]
+    kLimitExperts;  // (ids i32[N, k], scores f32[N, k], begins? i32[N]) → kept i32[N, k]
 
 // weights f32[N, k], 0 where an id is -1.
 graph::ValueId weights_of_kept(graph::Graph& graph, graph::ValueId weights, graph::ValueId ids);

@@ -168,6 +168,31 @@ TEST_P(RoomOfSharedExperts, ChangesNoBit) {
 INSTANTIATE_TEST_SUITE_P(Models, RoomOfSharedExperts, testing::Values("plain", "biases"),
                          [](const auto& instance) { return std::string(instance.param); });
 
+// With one expert a token and weights that add up to 1 every weight is 1 but for rounding, which must not
+// decide who is dropped: it depends on the micro-batch and on the layout.
+TEST(DroppedExperts, AreThoseThatTheRouterScoresLowest) {
+  const TinyRun tiny;
+  const Sets sets{"model.family='mixtral'",
+                  "model.hidden_size=128",
+                  "model.head_dim=8",
+                  "model.override.num_local_experts=12",
+                  "model.override.num_experts_per_tok=1",
+                  "model.allow_leaking_routing=true",
+                  "moe.capacity_factor=1.0",
+                  "moe.min_capacity=2",
+                  "moe.drop='probability'",
+                  "training.global_batch_size=6",
+                  "training.steps=1"};
+  const auto loss = [&](const char* name, const Sets& more, int ranks) {
+    tiny.train_ranks(tiny.config(sets + more, name), ranks);
+    EXPECT_GT(values_of(tiny.folder(name), "expert_dropped").at(0), 0.05);
+    return values_of(tiny.folder(name), "loss").at(0);
+  };
+  const double one = loss("one", {"training.micro_batch_size=1"}, 1);
+  EXPECT_NEAR(loss("three", {"training.micro_batch_size=3"}, 1), one, 1e-6 * one);
+  EXPECT_NEAR(loss("tensor", {"training.micro_batch_size=1", "parallel.tensor=2"}, 2), one, 1e-6 * one);
+}
+
 // Each rank updates its own experts, where each is a matrix or a tensor by itself.
 struct Update {
   const char* name;
