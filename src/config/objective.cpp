@@ -173,8 +173,7 @@ std::string_view kind_of(const models::ModelConfig& model) {
 }
 
 bool reads_token_by_token(const models::ModelConfig& model) {
-  using Own = models::Experts::Router;
-  return model.experts.router != Own::kExpertChoice && model.experts.router != Own::kSoft;
+  return !model.experts.see_groups();
 }
 
 bool writes_samples(const RunConfig& config, const models::ModelConfig& model) {

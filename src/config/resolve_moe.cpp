@@ -77,6 +77,8 @@ void apply_moe(const RunConfig& config, models::Experts& experts) {
                 .over_sequence = moe.capacity_over == CapacityOver::kSequence,
                 .keep = static_cast<ops::CapacityAttrs::Keep>(moe.drop)};
   }
+  // A family's own bound (Switch) is one of experts that tokens choose.
+  if (experts.see_groups()) capacity = {.over_sequence = capacity.over_sequence};
 }
 
 namespace {

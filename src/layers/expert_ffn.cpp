@@ -60,14 +60,15 @@ ValueId experts(Graph& graph, const MoeSpec& spec, int64_t count, const ExpertWe
   ValueId gate_up = ops::experts_in(graph, in.rows, in.ids, weights.up, count, in.offsets);
   // A token's weight of an expert passes through its products, which are linear: there are fewer numbers to
   // multiply between them, and what the expert gives need not be kept.
-  if (spec.weighs_input) gate_up = ops::scale_rows(graph, gate_up, in.weights);
+  const bool weighs = in.weights != kNone;
+  if (spec.weighs_input && weighs) gate_up = ops::scale_rows(graph, gate_up, in.weights);
   if (spec.biases) {
     gate_up = ops::add_expert_bias(graph, gate_up, in.ids, kNone, weights.up_bias, count, in.offsets);
   }
   ValueId hidden = spec.clamp.limit > 0 ? ops::clamped_gated(graph, gate_up, spec.clamp)
                    : spec.gated         ? ops::gated(graph, gate_up, spec.activation)
                                         : ops::activation(graph, gate_up, spec.activation);
-  if (!spec.weighs_input && in.weights != kNone) hidden = ops::scale_rows(graph, hidden, in.weights);
+  if (!spec.weighs_input && weighs) hidden = ops::scale_rows(graph, hidden, in.weights);
   const ValueId y = ops::experts_out(graph, hidden, in.ids, weights.down, count, in.offsets);
   if (!spec.biases) return y;
   // Behind the last product a token's weights multiply biases by themselves, of which a term has its share.

@@ -82,6 +82,8 @@ struct Experts {
 
   bool at(int64_t layer) const;
   bool at_encoder(int64_t layer) const;
+  // Whether experts see all tokens of a group: what takes part is decided there, and nothing is dropped.
+  bool see_groups() const { return router == Router::kExpertChoice || router == Router::kSoft; }
   // Rows of the router's matrix.
   int64_t router_rows() const { return router == Router::kSoft ? count * slots : count; }
   // Of the experts' weights, those that a token passes.

@@ -36,6 +36,7 @@ void read_own_router(const std::string& text, const std::string& where, Experts&
     throw DataError(
         "[{}] strata_router has kind \"{}\"; top_k, hash, two_level, expert_choice or soft was expected",
         where, kind);
+  if (experts.see_groups()) experts.capacity = {};
   if (experts.router == Router::kSoft) experts.slots = router.integer("slots");
   if (experts.router == Router::kTwoLevel) {
     experts.route.groups = router.integer("groups");
