@@ -1,3 +1,4 @@
+#include <map>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -201,15 +202,41 @@ void take_columns(graph::Graph& graph, ValueId updated, ValueId parameter) {
       graph::ReshardAttrs{.axis = static_cast<int64_t>(axes[0]), .from = kAll, .to = Placement::sharded(1)});
 }
 
+// Matrices with all of their columns, put together once for all tensors that are rows of one.
+class WithAllColumns {
+ public:
+  explicit WithAllColumns(graph::Graph& graph) : graph_(graph) {}
+  ValueId operator()(ValueId x) {
+    const auto known = made_.find(x);
+    return known != made_.end() ? known->second : made_[x] = with_all_columns(graph_, x);
+  }
+
+ private:
+  graph::Graph& graph_;
+  std::map<ValueId, ValueId> made_;
+};
+
+// The rows of one tensor updated in a matrix that was put together: the matrix after that. The kernel leaves
+// all other rows as they are.
+ValueId updated_rows(graph::Graph& graph, ValueId matrix, std::vector<ValueId> inputs,
+                     const AdafactorShardAttrs& attrs) {
+  inputs[AdafactorApplyOperands::kParameter] = matrix;
+  const ValueId updated = graph.add_node(kAdafactorApply, std::move(inputs), attrs)[0];
+  graph::Value& value = graph.value(updated);
+  value.padding = graph.value(matrix).padding;
+  value.segments = graph.value(matrix).segments;
+  value.segments_along = graph.value(matrix).segments_along;
+  return updated;
+}
+
 // The tensors of a layer: their sums go in one call, and so do the squares of their updates.
 void add_layer(graph::Graph& graph, ValueId scalars, std::vector<ShardedRows> tensors) {
   std::vector<ValueId> held;
+  WithAllColumns together(graph);
   for (ShardedRows& one : tensors) {
     held.push_back(one.parameter);
-    one.parameter = with_all_columns(graph, one.parameter);
-    one.gradient = with_all_columns(graph, one.gradient);
-    STRATA_CHECK(one.parameter == held.back() || one.attrs.rows == 0,
-                 "{} lies in shards of its columns and has several tensors", graph.value(held.back()).name);
+    one.parameter = together(one.parameter);
+    one.gradient = together(one.gradient);
   }
   std::vector<AdafactorShardAttrs> attrs;
   std::vector<ValueId> sums, squares;
@@ -228,6 +255,7 @@ void add_layer(graph::Graph& graph, ValueId scalars, std::vector<ShardedRows> te
                                      one.states[1], attrs[i]));
   }
   squares = graph::sum_over_ranks(graph, std::move(squares));
+  std::map<ValueId, ValueId> whole;  // by the parameter: its matrix, as far as it is updated
   size_t next = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const ShardedRows& one = tensors[i];
@@ -239,10 +267,10 @@ void add_layer(graph::Graph& graph, ValueId scalars, std::vector<ShardedRows> te
       graph.add_node_into(kAdafactorApply, inputs, {one.parameter}, attrs[i]);
       continue;
     }
-    const ValueId updated = graph.add_node(kAdafactorApply, inputs, attrs[i])[0];
-    graph.value(updated).padding = graph.value(one.parameter).padding;
-    take_columns(graph, updated, held[i]);
+    ValueId& matrix = whole.try_emplace(held[i], one.parameter).first->second;
+    matrix = updated_rows(graph, matrix, inputs, attrs[i]);
   }
+  for (const auto& [parameter, matrix] : whole) take_columns(graph, matrix, parameter);
 }
 
 void add_sharded(graph::Graph& graph, ValueId scalars, const std::vector<ShardedRows>& all) {
