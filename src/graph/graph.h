@@ -59,6 +59,9 @@ struct Padding {
   int axis = -1;  // of the mesh; this cut is made behind those of all other axes; -1: there is none
   int64_t grain = 1;
   int uneven = -1;  // another axis that need not divide the value, with shares of any size; -1: none
+  // How many neighbouring parts the cut along `axis` takes together as one, in their order: what has one
+  // order of memory over several parts is cut where that order allows. Empty: each part is cut by itself.
+  std::vector<int64_t> joined = {};
   bool operator==(const Padding&) const = default;
 };
 

@@ -31,23 +31,26 @@ bool is_sharded(Placement placement) {
   return placement.kind == Placement::Kind::kSharded;
 }
 
-// What was cut is put together again, and what comes is a share of its own cut.
+// What was cut is put together again, and what comes is a share of its own cut. `segments`: the parts as the
+// value has them.
 void resize(const NodeView& view, ValueSpec& spec, const Value& x, Placement placement,
-            const std::vector<int64_t>& parts) {
+            const std::vector<int64_t>& parts, const std::vector<int64_t>& segments) {
   if (!is_sharded(placement)) return;
   if (placement.dim >= spec.shape.rank()) shape_error(view, "there is no such dimension to split");
   if (parts.empty()) return;
   spec.shape.set(placement.dim, std::accumulate(parts.begin(), parts.end(), int64_t{0}));
-  if (placement.dim == x.segment_dim() && !spec.segments.empty()) spec.segments = parts;
+  if (placement.dim == x.segment_dim() && !spec.segments.empty()) spec.segments = segments;
 }
 
 ValueSpec moved(const NodeView& view, size_t i) {
   const auto& attrs = view.attrs<ReshardAttrs>();
   const Value& x = view.in(static_cast<int>(i));
   ValueSpec spec{"moved", x.dtype, x.shape, x.segments, false, x.segments_along};
-  const bool local = i < attrs.cuts.size();
-  resize(view, spec, x, attrs.from, local ? attrs.cuts[i].from.parts : std::vector<int64_t>{});
-  resize(view, spec, x, attrs.to, local ? shares_of(attrs.cuts[i].to) : std::vector<int64_t>{});
+  const ReshardCuts cuts = i < attrs.cuts.size() ? attrs.cuts[i] : ReshardCuts{};
+  const std::vector<int64_t> shares = shares_of(cuts.to);
+  resize(view, spec, x, attrs.from, cuts.from.parts,
+         cuts.from.apart.empty() ? cuts.from.parts : cuts.from.apart);
+  resize(view, spec, x, attrs.to, shares, shares);
   return spec;
 }
 

@@ -51,6 +51,20 @@ void check_dealt(const Value& value, int dim, const Cut& cut, const MeshAxis& ax
   }
 }
 
+// Neighbours added up, so many at a time.
+std::vector<int64_t> joined(const std::vector<int64_t>& parts, const Value& value) {
+  std::vector<int64_t> sums;
+  auto at = parts.begin();
+  for (const int64_t count : value.padding.joined) {
+    STRATA_CHECK(count <= parts.end() - at, "{} has {} parts, fewer than are joined", value.name,
+                 parts.size());
+    sums.push_back(std::accumulate(at, at + count, int64_t{0}));
+    at += count;
+  }
+  STRATA_CHECK(at == parts.end(), "{} has {} parts, more than are joined", value.name, parts.size());
+  return sums;
+}
+
 Cut cut_on(std::vector<int64_t> parts, const Value& value, int dim, const Mesh& mesh, int axis) {
   const MeshAxis& of = mesh.axes[static_cast<size_t>(axis)];
   const Padding& padding = value.padding;
@@ -59,6 +73,10 @@ Cut cut_on(std::vector<int64_t> parts, const Value& value, int dim, const Mesh& 
     check_dealt(value, dim, cut, of);
     cut.deals = true;
     return cut;
+  }
+  if (axis == padding.axis && !padding.joined.empty()) {
+    cut.apart = std::move(cut.parts);
+    cut.parts = joined(cut.apart, value);
   }
   if (cut.grain > 0) return cut;
   for (const int64_t part : cut.parts) {
@@ -163,6 +181,14 @@ std::vector<int64_t> parts_on_rank(const Value& value, int dim, const Mesh& mesh
   for (const int axis : axes_that_cut(value, dim, mesh))
     parts = shares_of(cut_on(std::move(parts), value, dim, mesh, axis));
   return parts;
+}
+
+std::vector<int64_t> parts_shared(const Value& value, int dim, const Mesh& mesh) {
+  std::vector<int64_t> parts = whole_parts(value, dim);
+  const std::vector<int> axes = axes_that_cut(value, dim, mesh);
+  const bool joins =
+      !value.padding.joined.empty() && std::find(axes.begin(), axes.end(), value.padding.axis) != axes.end();
+  return joins ? joined(parts, value) : parts;
 }
 
 std::vector<std::vector<HeldSpan>> held_spans(const Value& value, const Mesh& mesh,

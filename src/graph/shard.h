@@ -33,6 +33,7 @@ struct Cut {
   int64_t sequence = 0;
   // Each rank has as many of the parts as the others, whole: those behind the parts of the ranks before it.
   bool deals = false;
+  std::vector<int64_t> apart = {};  // the parts before neighbours were joined (Padding::joined); else empty
   bool operator==(const Cut&) const = default;
 };
 // What one rank has room for of a part, where parts are not dealt out. The part must divide where grain is 0.
@@ -57,5 +58,7 @@ std::vector<std::vector<HeldSpan>> held_spans(const Value& value, const Mesh& me
                                               const Coordinates& coordinates);
 // The sizes of a rank's parts along a dimension, padding included; of a value that is not localized.
 std::vector<int64_t> parts_on_rank(const Value& value, int dim, const Mesh& mesh);
+// The parts of the whole that those are shares of, one by one: as the value has them, or joined.
+std::vector<int64_t> parts_shared(const Value& value, int dim, const Mesh& mesh);
 
 }  // namespace strata::graph

@@ -86,7 +86,7 @@ class Gatherer {
 
 }  // namespace
 
-void shard_parameters(Graph& graph, int stage, const GrainOf& grain_of) {
+void shard_parameters(Graph& graph, int stage, const PaddingOf& padding_of) {
   const int axis = axis_of_shards(graph, stage);
   if (axis < 0) return;
   std::vector<bool> is_sharded(static_cast<size_t>(graph.value_count()), false);
@@ -95,8 +95,10 @@ void shard_parameters(Graph& graph, int stage, const GrainOf& grain_of) {
     Value& value = graph.value(parameter.value);
     if (value.placements[static_cast<size_t>(axis)].kind == Placement::Kind::kSharded) continue;  // experts
     value.placements[static_cast<size_t>(axis)] = Placement::sharded(0);
-    value.padding.axis = axis;
-    value.padding.grain = grain_of(parameter);
+    Padding padding = padding_of(parameter);
+    padding.axis = axis;
+    padding.uneven = value.padding.uneven;
+    value.padding = std::move(padding);
     is_sharded[static_cast<size_t>(parameter.value)] = true;
   }
   Gatherer(graph, stage, axis).run(is_sharded);

@@ -4,7 +4,8 @@
 //   update stage 2  gradients too: each micro-batch's are reduced into shards stage 3  weights are put
 //   together where they are used, layer by layer, and given up behind it
 //
-// Shards are cut along the first dimension, a share of every segment, padded where it does not divide.
+// Shards are cut along the first dimension, a share of every segment, padded where it does not divide; where
+// an optimizer's states have an order over several segments, a share of these together.
 #pragma once
 
 #include <functional>
@@ -13,12 +14,12 @@
 
 namespace strata::graph {
 
-// The rows that shards of a parameter come in multiples of.
-using GrainOf = std::function<int64_t(const Parameter&)>;
+// How the shards of a parameter are cut: Padding::grain and Padding::joined.
+using PaddingOf = std::function<Padding(const Parameter&)>;
 
 // Of a graph that is not differentiated yet: shards the parameters that the axis does not cut already, and
 // lets the nodes read what is put together of them. Stage 0, or an axis of one rank: nothing happens.
-void shard_parameters(Graph& graph, int stage, const GrainOf& grain_of);
+void shard_parameters(Graph& graph, int stage, const PaddingOf& padding_of);
 
 // Of a differentiated graph, stages 2 and 3: the gradients of sharded parameters are reduced into shards
 // behind their last writer of each micro-batch.

@@ -34,7 +34,6 @@ std::vector<graph::PlacementOption> placements(const NodeView& view, int axis) {
   const graph::Value& parameter = view.in(UpdateOperands::kParameter);
   const Shape& shape = parameter.shape;
   const bool ends_with_blocks =
-      shape.rank() >= 2 &&
       shape.elements() / shape[0] * std::max<int64_t>(1, parameter.padding.grain) % kBlock == 0;
   if (!ends_with_blocks && !is_dealt_along(view, axis)) return {};
   const Placement shard = Placement::sharded(0);

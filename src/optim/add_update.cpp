@@ -83,6 +83,20 @@ std::vector<Piece> cut_at_segments(const std::vector<Piece>& pieces, const Value
   return out;
 }
 
+// Of the segments that are cut as one, those among these rows.
+std::vector<int64_t> joined_within(const Value& parameter, const Piece& rows) {
+  std::vector<int64_t> counts;
+  auto segment = parameter.segments.begin();
+  int64_t begin = 0;
+  for (const int64_t count : parameter.padding.joined) {
+    const int64_t end = std::accumulate(segment, segment + count, begin);
+    if (begin >= rows.first && end <= rows.end()) counts.push_back(count);
+    segment += count;
+    begin = end;
+  }
+  return counts;
+}
+
 // Gives a state, which has entries for each of the parameter's rows among these, its placements and segments.
 void lie_as(const Value& parameter, const Piece& rows, Value& state) {
   state.placements = parameter.placements;
@@ -90,6 +104,7 @@ void lie_as(const Value& parameter, const Piece& rows, Value& state) {
     if (placement.kind == Placement::Kind::kSharded && placement.dim >= state.shape.rank()) placement = {};
   }
   state.padding = parameter.padding;
+  state.padding.joined = joined_within(parameter, rows);
   state.dealt_axes = parameter.dealt_axes;
   state.segments_along = parameter.segments_along;
   int64_t begin = 0;
@@ -106,6 +121,7 @@ void lie_in_shards(const Value& parameter, const StateSpec& spec, Value& state) 
   state.placements.resize(parameter.placements.size());
   state.placements[axis] = parameter.placements[axis];
   state.padding = parameter.padding;
+  state.padding.joined.clear();  // it is one
   if (spec.block > 0)
     state.padding.grain =
         parameter.padding.grain * (parameter.shape.elements() / parameter.shape[0]) / spec.block;
@@ -310,13 +326,28 @@ ValueId reduced_gradient(Graph& graph, const graph::Parameter& parameter) {
 
 }  // namespace
 
-int64_t shard_grain(const ParameterRule& rule, const Shape& parameter) {
-  int64_t grain = 1;
-  for (const Piece& piece : tensors_of(rule, "", parameter)) {
+graph::Padding shard_padding(const ParameterRule& rule, const Value& parameter) {
+  graph::Padding padding;
+  bool joins = false;
+  size_t segment = 0;
+  int64_t begin = 0;
+  for (const Piece& piece : tensors_of(rule, parameter.name, parameter.shape)) {
     const Definition& definition = definition_of(piece.rule.optimizer);
-    grain = std::lcm(grain, definition.grain(with_rows(parameter, piece.rows)));
+    const Shape rows = with_rows(parameter.shape, piece.rows);
+    padding.grain = std::lcm(padding.grain, definition.grain(rows));
+    const auto states = definition.states(rows);
+    const bool by_tensor = std::any_of(states.begin(), states.end(), [](const StateSpec& state) {
+      return state.layout == StateLayout::kTensor && !state.whole;
+    });
+    int64_t count = 0;
+    for (; segment < parameter.segments.size() && begin < piece.end(); ++segment, ++count)
+      begin += parameter.segments[segment];
+    joins = joins || (by_tensor && count > 1);
+    padding.joined.insert(padding.joined.end(), by_tensor ? 1 : static_cast<size_t>(count),
+                          by_tensor ? count : 1);
   }
-  return grain;
+  if (!joins) padding.joined.clear();
+  return padding;
 }
 
 UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of) {

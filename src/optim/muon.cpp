@@ -233,6 +233,7 @@ Stack begin_stack(graph::Graph& graph, graph::ValueId scalars, std::span<const S
   Stack stack;
   stack.axis = axis.name;
   stack.padding = parameter.padding;
+  stack.padding.joined.clear();  // each matrix is one
   stack.steps = std::get<Muon>(matrices[0]->attrs.rule.optimizer).steps;
   stack.applied.slots.resize(static_cast<size_t>(axis.size));
   MuonStackAttrs moved = stack.applied;
@@ -250,7 +251,7 @@ Stack begin_stack(graph::Graph& graph, graph::ValueId scalars, std::span<const S
   const graph::ValueId parts = graph.add_value({.name = fmt::format("muon{}.parts", graph.nodes().size()),
                                                 .shape = {axis.size, rows, parameter.shape[1]},
                                                 .encoding = {},
-                                                .padding = parameter.padding});
+                                                .padding = stack.padding});
   std::vector<graph::ValueId> outputs = momenta;
   outputs.push_back(parts);
   graph.add_node_into(kMuonMomentum, std::move(inputs), std::move(outputs), std::move(moved));

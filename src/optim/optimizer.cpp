@@ -136,7 +136,7 @@ UpdateAttrs localized(const UpdateAttrs& whole, const Value& parameter, const gr
   attrs.dealt = 1;
   // Of a rank's own whole parts they are a rank's already.
   if (attrs.rows == 0 || attrs.of_rows < parameter.shape[0]) return attrs;
-  const std::vector<int64_t> parts = parameter.parts(0);
+  const std::vector<int64_t> parts = graph::parts_shared(parameter, 0, mesh);
   const std::vector<int64_t> held = graph::parts_on_rank(parameter, 0, mesh);
   // Rows lie in whole parts, or in a share of one that no rank has apart.
   const auto place = [&](int64_t row) {

@@ -131,8 +131,10 @@ struct UpdateGraph {
 // Of a parameter of the graph, which may be part of the one that rules speak of.
 ParameterRule rule_for(const graph::Graph& graph, const graph::Parameter& parameter, const RuleOf& rule_of);
 
-// The rows that shards of a parameter come in multiples of.
-int64_t shard_grain(const ParameterRule& rule, const Shape& parameter);
+// How shards of a parameter are cut: the rows that they come in multiples of, and which of its segments are
+// cut as one, since a state of theirs has blocks that end where these together do (8-bit AdamW's, of a tensor
+// of several segments).
+graph::Padding shard_padding(const ParameterRule& rule, const graph::Value& parameter);
 
 // Appends the update of every parameter of a differentiated graph. `token_count` is the accumulator by which
 // the summed gradients are divided. A step without a valid target, or whose norm is not finite, is skipped:

@@ -15,6 +15,7 @@ struct Layout {
   int zero;
   int64_t tensor = 1;
   int64_t context = 1;
+  int64_t expert_tensor = 1;
 };
 constexpr Layout kLayouts[] = {{"zero1_2", 1, 2, 1},
                                {"zero2_3", 1, 3, 2},
@@ -29,6 +30,10 @@ constexpr Layout kWithTensor[] = {{"tensor2", 1, 1, 0, 2},
                                   {"replicate2_tensor2", 2, 1, 0, 2},
                                   {"zero1_3_tensor2", 1, 3, 1, 2},
                                   {"zero3_2_tensor2", 1, 2, 3, 2}};
+// The width of experts along "tensor".
+constexpr Layout kWithExperts[] = {{"expert_tensor2", 1, 1, 0, 2, 1, 2},
+                                   {"zero1_3_expert_tensor2", 1, 3, 1, 2, 1, 2},
+                                   {"zero3_2_expert_tensor2", 1, 2, 3, 2, 1, 2}};
 void PrintTo(const Layout& layout, std::ostream* out) {
   *out << layout.name;
 }
@@ -64,6 +69,33 @@ const Case kByRows{"by_rows", [](graph::ParameterRole role, const models::ModelC
                                                   {model.kv_width(), rule_with(kSteady)},
                                                   {model.kv_width(), half}}};
                    }};
+
+// Each matrix of each expert is a tensor of the files.
+const Case kByExpert{
+    "by_expert", [](graph::ParameterRole role, const models::ModelConfig& model) {
+      const bool in = role == graph::ParameterRole::kExpertIn;
+      if (!in && role != graph::ParameterRole::kExpertOut) return kAdafactor.rule(role, model);
+      const int64_t matrices = (in ? 2 : 1) * model.experts.count;
+      return optim::ParameterRule{
+          std::vector<optim::TensorRule>(
+              static_cast<size_t>(matrices),
+              {in ? model.experts.intermediate_size : model.hidden_size, rule_with(kSteady)}),
+          {}};
+    }};
+// Blocks run over all segments of a tensor: of every parameter's, or of q and k or k and v.
+constexpr optim::AdamW8Bit kBytes{.min_elements = 256};
+const Case kInBytes{"bytes", [](graph::ParameterRole, const models::ModelConfig&) {
+                      return optim::one_rule(rule_with(kBytes));
+                    }};
+template <bool kLast>
+optim::ParameterRule some_in_bytes(graph::ParameterRole role, const models::ModelConfig& model) {
+  if (role != graph::ParameterRole::kAttentionIn) return kInBytes.rule(role, model);
+  const int64_t q = model.q_width(), kv = model.kv_width();
+  if (kLast) return {{{q, rule_with(optim::Muon{})}, {2 * kv, rule_with(kBytes)}}, {}};
+  return {{{q + kv, rule_with(kBytes)}, {kv, rule_with(optim::AdamW{})}}, {}};
+}
+const Case kFirstInBytes{"first_in_bytes", some_in_bytes<false>},
+    kLastInBytes{"last_in_bytes", some_in_bytes<true>};
 
 // Sizes that no number of ranks divides; fewer matrices of a size than there are ranks.
 CompileOptions options_of(const Case& one, const std::string& preset) {
@@ -120,6 +152,7 @@ class ShardedOptimizers : public testing::TestWithParam<std::tuple<Case, const c
     CompileOptions options = this->options();
     options.mesh = graph::Mesh::of(layout.replicate, layout.shard, layout.context, layout.tensor);
     options.zero = layout.zero;
+    options.experts.tensor = layout.expert_tensor;
     return options;
   }
 };
@@ -140,6 +173,39 @@ TEST_P(TensorOptimizers, UpdateAsOneRank) {
     expect_near(ranks.whole(name), one.whole(name), 1e-4, name);
     if (HasFatalFailure()) return;
   }
+}
+
+class OptimizersOfExperts : public ShardedOptimizers {};
+
+TEST_P(OptimizersOfExperts, UpdateAsOneRank) {
+  const MeshRanks one = take_steps(options(), 1), ranks = take_steps(in_shards(), 1);
+  for (const std::string& name : updated_by(one.set())) {
+    expect_near(ranks.whole(name), one.whole(name), 1e-4, name);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Rounding moves some codes; where shards held other rows than the states of theirs, none would be right.
+class OptimizersInBytes : public ShardedOptimizers {};
+
+TEST_P(OptimizersInBytes, UpdateAsOneRank) {
+  const MeshRanks one = take_steps(options(), 1), ranks = take_steps(in_shards(), 1);
+  size_t in_bytes = 0;
+  for (const std::string& name : updated_by(one.set())) {
+    const Tensor found = ranks.whole(name), wanted = one.whole(name);
+    if (wanted.dtype != DType::kU8) {
+      expect_near(found, wanted, 1e-3, name);
+      if (HasFatalFailure()) return;
+      continue;
+    }
+    ASSERT_EQ(found.shape, wanted.shape) << name;
+    const size_t count = wanted.values.size();
+    size_t moved = 0;
+    for (size_t i = 0; i < count; ++i) moved += std::abs(found.values[i] - wanted.values[i]) > 3 ? 1 : 0;
+    EXPECT_LE(moved * 20, count) << name;
+    ++in_bytes;
+  }
+  EXPECT_GT(in_bytes, 8U);
 }
 
 // A share of every segment, and a row more where it does not divide; what belongs to no row is whole.
@@ -188,6 +254,24 @@ INSTANTIATE_TEST_SUITE_P(Families, TensorOptimizers,
                                           testing::Values("t5-small", "bert-tiny", "qwen3-0.6b",
                                                           "pythia-14m"),
                                           testing::Values(kWithTensor[0], kWithTensor[4])),
+                         name_of_case);
+
+INSTANTIATE_TEST_SUITE_P(Layouts, OptimizersOfExperts,
+                         testing::Combine(testing::Values(kAdafactor, kByExpert, kMuon),
+                                          testing::Values("mixtral-8x7b", "gpt-oss-20b", "llama4-50m"),
+                                          testing::ValuesIn(kWithExperts)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Layouts, OptimizersInBytes,
+                         testing::Combine(testing::Values(kInBytes, kFirstInBytes, kLastInBytes),
+                                          testing::Values("llama3-5m", "gpt2-124m"),
+                                          testing::Values(kLayouts[0], kLayouts[1], kLayouts[2],
+                                                          kLayouts[5])),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Families, OptimizersInBytes,
+                         testing::Combine(testing::Values(kInBytes),
+                                          testing::Values("gpt-oss-20b", "llama4-50m", "phi3-mini",
+                                                          "pythia-14m"),
+                                          testing::Values(kLayouts[1], kLayouts[2])),
                          name_of_case);
 
 // Each matrix is made orthogonal whole, by the kernel of one rank: the same gradients give the same bits.

@@ -134,6 +134,35 @@ TEST_P(RanksOfOptimizer, GoOnInAnotherLayout) {
 INSTANTIATE_TEST_SUITE_P(All, RanksOfOptimizer,
                          testing::Values("adamw", "muon", "lion", "adafactor", "adamw8bit"));
 
+// Blocks of bytes run over a tensor of the files, which may be several segments: GPT-2's c_attn is q, k and
+// v. A share of each would be other rows than the blocks', of which checkpoints hold the states.
+TEST(RanksInBytes, GoOnWithStatesOfWholeTensors) {
+  const TinyRun tiny;
+  const auto losses = [&](const std::string& name, int ranks, const Sets& more, int64_t stop_at = -1) {
+    std::string text = tiny.toml(name);
+    text.replace(text.find("llama3"), 6, "gpt2");
+    text.erase(text.find("num_key_value_heads = 2\n"), 24);
+    const Sets sets{"optimizer.name='adamw8bit'", "optimizer.adamw8bit.min_elements=256",
+                    "training.micro_batch_size=1"};
+    tiny.train_ranks(config::parse_run_config(text, "RUN.toml", sets + more), ranks, stop_at);
+    return at_each_step(tiny.folder(name), "loss");
+  };
+  const auto one = losses("one", 1, {});
+  const auto expect_near = [&](const std::vector<double>& many) {
+    ASSERT_EQ(many.size(), one.size());
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(many[i], one[i], 2e-4 * one[i]) << "step " << i + 1;
+  };
+  // Two ranks divide each segment, three do not.
+  for (const char* zero : {"1", "3"}) {
+    for (const int ranks : {2, 3}) {
+      SCOPED_TRACE(std::string("zero ") + zero + " on " + std::to_string(ranks));
+      const std::string name = std::string("zero") + zero + "-" + std::to_string(ranks);
+      losses(name, ranks, {std::string("parallel.zero=") + zero}, 3);
+      expect_near(losses(name, 1, {}));
+    }
+  }
+}
+
 // Recompute, what is kept of gathered weights, when they are gathered and who makes progress change no bit.
 TEST(RanksOfMemory, SwitchesChangeNoBit) {
   const TinyRun tiny;
