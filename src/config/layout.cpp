@@ -223,4 +223,10 @@ int64_t micro_batches_of_part(const RunConfig& config) {
   return (sequences_of_part(config) + size - 1) / size;
 }
 
+bool has_equal_rows(const RunConfig& config, int64_t sequences) {
+  const graph::Mesh mesh = mesh_of(config);
+  const int64_t rows = sequences * config.training.sequence_length / mesh.size("context");
+  return !config.parallel.sequence || rows % mesh.size("tensor") == 0;
+}
+
 }  // namespace strata::config

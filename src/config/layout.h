@@ -49,5 +49,8 @@ BatchPart batch_part(int64_t rows, int64_t index, int64_t parts);
 // Sequences of a step that the largest part has, and the micro-batches that it takes them in.
 int64_t sequences_of_part(const RunConfig& config);
 int64_t micro_batches_of_part(const RunConfig& config);
+// Whether the rows of so many sequences have equal parts for the ranks of `tensor` that hold one each
+// (parallel.sequence).
+bool has_equal_rows(const RunConfig& config, int64_t sequences);
 
 }  // namespace strata::config

@@ -119,10 +119,10 @@ ResolvedRun resolve(RunConfig config, const ResolveOptions& options) {
 
 namespace {
 
-// The next smaller number of sequences that divides those of a rank's step.
+// The next smaller number of sequences that divides those of a rank's step and that ranks can share.
 std::optional<int64_t> smaller_micro_batch(const RunConfig& config) {
   for (int64_t size = *config.training.micro_batch_size - 1; size >= 1; --size)
-    if (sequences_of_part(config) % size == 0) return size;
+    if (sequences_of_part(config) % size == 0 && has_equal_rows(config, size)) return size;
   return std::nullopt;
 }
 

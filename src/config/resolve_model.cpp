@@ -368,8 +368,13 @@ void resolve_machine(RunConfig& config, const RankPlace& place) {
     // A pipeline of p ranks waits for p - 1 micro-batches: with 4 p of them that is a fifth of the time.
     if (const int64_t ranks = config.parallel.pipeline; ranks > 1)
       size = std::max<int64_t>(1, std::min(size, sequences / (4 * ranks)));
-    while (sequences % size != 0) --size;
-    config.training.micro_batch_size = size;
+    const auto fits = [&](int64_t n) { return sequences % n == 0 && has_equal_rows(config, n); };
+    // The next smaller one; where ranks can share none of those, the next greater.
+    int64_t chosen = size;
+    while (chosen > 0 && !fits(chosen)) --chosen;
+    for (int64_t more = size + 1; chosen == 0 && more <= sequences; ++more)
+      if (fits(more)) chosen = more;
+    config.training.micro_batch_size = std::max<int64_t>(1, chosen);
   }
 }
 

@@ -50,8 +50,26 @@ bool shares_sequences(const Context& context) {
   return context.share_sequences && ranks_of(context) > 1;
 }
 
-void require_pieces(const Context& context) {
-  if (!shares_sequences(context)) return;
+namespace {
+
+void require_rows(const Context& context) {
+  const graph::Mesh& mesh = context.graph.mesh();
+  const int64_t ranks = mesh.size("tensor"), shares = shares_sequences(context) ? ranks_of(context) : 1;
+  if (!context.sequence_parallel || ranks == 1) return;
+  const int64_t sequences = context.sequences / mesh.batch_ranks();
+  for (const int64_t length : {context.encoder_length, context.sequence_length}) {
+    const int64_t rows = sequences * length / shares;
+    if (rows % ranks == 0) continue;
+    throw ConfigError(
+        "[parallel.sequence] {} ranks of parallel.tensor share the {} tokens of a micro-batch ({} of {}{}), "
+        "which do not divide; change training.sequence_length or training.micro_batch_size, or set "
+        "parallel.sequence = false",
+        ranks, rows, sequences, length,
+        shares > 1 ? fmt::format(", of which a rank of parallel.context = {} has its share", shares) : "");
+  }
+}
+
+void require_chunks(const Context& context) {
   const int64_t pieces = 2 * ranks_of(context);
   for (const int64_t length : {context.encoder_length, context.sequence_length}) {
     if (length % pieces == 0) continue;
@@ -62,6 +80,13 @@ void require_pieces(const Context& context) {
         "training.sequence_length is {}{}",
         ranks_of(context), pieces, length, below > 0 ? fmt::format("{} or ", below) : "", below + pieces);
   }
+}
+
+}  // namespace
+
+void require_pieces(const Context& context) {
+  if (shares_sequences(context)) require_chunks(context);
+  require_rows(context);
 }
 
 ValueId whole_sequences(Context& context, ValueId rows, int64_t length) {

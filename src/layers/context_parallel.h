@@ -8,7 +8,8 @@ namespace strata::layers {
 
 // Whether sequences are shared here.
 bool shares_sequences(const Context& context);
-// ConfigError where a sequence has no equal pieces for all ranks.
+// ConfigError where a sequence has no equal pieces for all ranks, or a micro-batch no equal parts of its rows
+// for those of "tensor" that each hold one.
 void require_pieces(const Context& context);
 // `rows`, of sequences of `length`, as every rank needs all of them, in their order; itself where they are
 // not shared.

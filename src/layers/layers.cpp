@@ -428,6 +428,13 @@ void store_cross(Context& context, const AttentionSpec& spec, ValueId encoded) {
 }
 
 ValueId ffn(Context& context, const FfnSpec& spec, ValueId x) {
+  const int64_t ranks = context.graph.mesh().size("tensor");
+  if (spec.intermediate_size % ranks != 0) {
+    throw ConfigError(
+        "[parallel.tensor] {} ranks cannot share the feed-forward width {} of {} equally; take a divisor of "
+        "it, or change that size",
+        ranks, spec.intermediate_size, spec.name);
+  }
   const ValueId up =
       linear(context,
              {.name = spec.name + ".up",

@@ -292,14 +292,15 @@ void check_micro_batches(const ScheduleRequest& request, const ScheduleKind& kin
     throw ConfigError(
         "[parallel.schedule] {} takes micro-batches in groups of one a rank: found {} micro-batches for {} "
         "ranks; "
-        "take {}{}, or a schedule without groups (zbv, 1f1b)",
+        "take {}{} of them by training.global_batch_size or training.micro_batch_size, or a schedule without "
+        "groups (zbv, 1f1b)",
         kind.name, found, ranks, below > 0 ? fmt::format("{} or ", below) : "", below + ranks);
   }
   if (kind.needs == "at least twice the ranks" && found < 2 * ranks) {
     throw ConfigError(
         "[parallel.schedule] {} needs at least two micro-batches a rank: found {} for {} ranks; take {} or "
-        "more, "
-        "at most {} ranks, or zbv",
+        "more by training.global_batch_size or training.micro_batch_size, parallel.pipeline = {} at most, or "
+        "zbv",
         kind.name, found, ranks, 2 * ranks, std::max(1, found / 2));
   }
 }

@@ -38,8 +38,7 @@ void check_rows(int64_t share, int64_t chunks) {
   }
   throw ConfigError(
       "[parallel.overlap_chunks] a rank of parallel.tensor has {} rows of a micro-batch, which do not make "
-      "{} "
-      "equal parts of at least {}; take {}",
+      "{} equal parts of at least {}; set it to {}",
       share, chunks, kFewestRows, nearest);
 }
 
