@@ -61,7 +61,7 @@ class DocumentStream {
       data::TextBlock block;
       if (!reader_.next(block)) return false;
       data::for_each_document(block, files_[static_cast<size_t>(block.file)], text_field_,
-                              [&](std::string_view document) { documents_.emplace_back(document); });
+                              [&](std::string_view document, int64_t) { documents_.emplace_back(document); });
     }
     text = documents_[at_++];
     return true;

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "data/input/json_line.h"
+#include "data/pipeline/json_line.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace strata::data;

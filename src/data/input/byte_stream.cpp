@@ -6,7 +6,6 @@
 #include <zstd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <new>
 #include <string>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/function_ref.h"
 
 namespace strata::data {
 namespace {
@@ -22,16 +22,37 @@ namespace {
 constexpr size_t kInputBytes = 1 << 17;
 constexpr size_t kMagicBytes = 6;
 
-Compression compression_of(const std::array<unsigned char, kMagicBytes>& head) {
-  const std::string_view start(reinterpret_cast<const char*>(head.data()), head.size());
+// Further than this nothing is looked for in a pipe.
+constexpr uint64_t kMostSkipped = uint64_t{16} << 20;
+
+// A frame that zstd and lz4 pass over (RFC 8878, 3.1.2): pzstd begins its files with one. 0: it is none.
+uint64_t size_of_skippable(std::string_view frame) {
+  constexpr size_t kHeader = 8;
+  if (frame.size() < kHeader || (static_cast<uint8_t>(frame[0]) & 0xf0) != 0x50 ||
+      frame.substr(1, 3) != "\x2a\x4d\x18")
+    return 0;
+  uint64_t size = 0;
+  for (size_t i = 0; i < 4; ++i) size |= uint64_t{static_cast<uint8_t>(frame[4 + i])} << (8 * i);
+  return kHeader + size;
+}
+
+// `bytes_at`: up to so many bytes of the source at a place, fewer at its end only.
+Compression compression_of(FunctionRef<std::string(uint64_t at, size_t count)> bytes_at) {
+  const std::string start = bytes_at(0, kMagicBytes);
   if (start.starts_with("\x1f\x8b")) return Compression::kGzip;
-  if (start.starts_with("\x28\xb5\x2f\xfd")) return Compression::kZstd;
+  uint64_t at = 0;
+  while (const uint64_t size = size_of_skippable(bytes_at(at, 8))) {
+    at += size;
+    if (at > kMostSkipped) return Compression::kZstd;
+  }
+  const std::string frame = bytes_at(at, 4);
+  if (frame == "\x28\xb5\x2f\xfd" || (at > 0 && frame.empty())) return Compression::kZstd;
   if (start == std::string_view("\xFD"
                                 "7zXZ\0",
                                 6))
     return Compression::kXz;
   // Behind the level stands the mark of a block, or of the end.
-  if (start.starts_with("BZh") && (start.substr(4) == "1A" || start.substr(4) == "\x17\x72"))
+  if (start.starts_with("BZh") && (start.ends_with("1A") || start.ends_with("\x17\x72")) && start.size() == 6)
     return Compression::kBzip2;
   return Compression::kNone;
 }
@@ -39,22 +60,27 @@ Compression compression_of(const std::array<unsigned char, kMagicBytes>& head) {
 // A source whose first bytes were looked at.
 class PeekedSource final : public ByteSource {
  public:
-  explicit PeekedSource(std::unique_ptr<ByteSource> source) : source_(std::move(source)) {
-    left_ = source_->read(head_.data(), head_.size());
+  explicit PeekedSource(std::unique_ptr<ByteSource> source) : source_(std::move(source)) {}
+  // Before the first read().
+  std::string peek(uint64_t at, size_t count) {
+    const uint64_t end = at + count;
+    if (const uint64_t known = head_.size(); known < end) {
+      head_.resize(end);
+      head_.resize(known + source_->read(head_.data() + known, end - known));
+    }
+    return at < head_.size() ? head_.substr(at, count) : std::string();
   }
   size_t read(void* out, size_t size) override {
-    const size_t peeked = std::min(left_ - given_, size);
+    const size_t peeked = std::min(head_.size() - given_, size);
     std::memcpy(out, head_.data() + given_, peeked);
     given_ += peeked;
     return peeked + source_->read(static_cast<char*>(out) + peeked, size - peeked);
   }
   const std::string& name() const override { return source_->name(); }
-  const std::array<unsigned char, kMagicBytes>& head() const { return head_; }
 
  private:
   std::unique_ptr<ByteSource> source_;
-  std::array<unsigned char, kMagicBytes> head_{};
-  size_t left_ = 0;
+  std::string head_;
   size_t given_ = 0;
 };
 
@@ -62,9 +88,11 @@ class PeekedSource final : public ByteSource {
 
 Compression find_compression(const Path& path) {
   const ReadableFile file(path);
-  std::array<unsigned char, kMagicBytes> head{};
-  file.read_at(0, head.data(), std::min<size_t>(file.size(), head.size()));
-  return compression_of(head);
+  return compression_of([&](uint64_t at, size_t count) {
+    std::string bytes(at < file.size() ? std::min<uint64_t>(count, file.size() - at) : 0, '\0');
+    if (!bytes.empty()) file.read_at(at, bytes.data(), bytes.size());
+    return bytes;
+  });
 }
 
 // The stored bytes in order, hashed as they go by.
@@ -303,7 +331,8 @@ ByteStream::ByteStream(std::unique_ptr<ByteSource> source, Compression compressi
     : decoder_(make_decoder(std::move(source), compression)) {}
 ByteStream::ByteStream(std::unique_ptr<ByteSource> source) {
   auto peeked = std::make_unique<PeekedSource>(std::move(source));
-  const Compression compression = compression_of(peeked->head());
+  const Compression compression =
+      compression_of([&](uint64_t at, size_t count) { return peeked->peek(at, count); });
   decoder_ = make_decoder(std::move(peeked), compression);
 }
 ByteStream::~ByteStream() = default;

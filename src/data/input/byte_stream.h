@@ -14,7 +14,8 @@
 
 namespace strata::data {
 
-// From the first bytes, whatever the name says.
+// From the first bytes, whatever the name says; frames that zstd skips, as pzstd writes them, are passed
+// over.
 Compression find_compression(const Path& path);
 
 class ByteStream {

@@ -1,11 +1,10 @@
 #include <fmt/format.h>
-#include <simdjson.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "data/input/json_line.h"
 #include "data/input/record_readers.h"
+#include "data/pipeline/json_line.h"
 
 namespace strata::data {
 namespace {
@@ -51,7 +50,7 @@ class JsonlReader final : public RecordReader {
         skip_line();
         return ReadStatus::kBadRecord;
       }
-      if (line.find_first_not_of(" \t\r") != line.npos) status = read_line(line, document, detail);
+      if (!JsonLine::is_blank(line)) status = read_line(line, document, detail);
       consume(line.size() + (line.size() < window_.data().size() ? 1 : 0));
       if (status != ReadStatus::kEnd) return status;
     }
@@ -117,12 +116,7 @@ class JsonlReader final : public RecordReader {
   }
 
   ReadStatus read_line(std::string_view line, Document& document, std::string& detail) {
-    ReadStatus status = parser_.parse(line, document, detail);
-    if (!simdjson::validate_utf8(line.data(), line.size())) {
-      if (!simdjson::validate_utf8(document.id.data(), document.id.size())) document.id.clear();
-      status = ReadStatus::kInvalidUtf8;
-      detail = "bytes that are not UTF-8";
-    }
+    const ReadStatus status = parser_.read(line, document, detail);
     place_record(document, name_, lines_);
     return status;
   }

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "data/input/arrow_support.h"
 #include "data/input/record_readers.h"
+#include "data/input/text_bytes.h"
 
 namespace strata::data {
 namespace {
@@ -54,6 +55,12 @@ RecordFormat format_of_content(std::string_view head) {
     const size_t next = head.find_first_not_of(" \t", 1);
     if (next != head.npos && (head[next] == '"' || head[next] == '}')) return RecordFormat::kJsonl;
   }
+  // One array of objects: no lines of them, but no text either, and reading the lines says so.
+  if (head.starts_with("[")) {
+    const size_t object = head.find_first_not_of(" \t\r\n", 1);
+    const size_t next = object == head.npos ? object : head.find_first_not_of(" \t\r\n", object + 1);
+    if (next != head.npos && head[object] == '{' && head[next] == '"') return RecordFormat::kJsonl;
+  }
   const std::string start = lower(head.substr(0, 64));
   if (start.starts_with("<!doctype html") || start.starts_with("<html")) return RecordFormat::kHtml;
   return RecordFormat::kText;
@@ -83,8 +90,13 @@ RecordFormat find_record_format(const Path& path) {
 
 bool is_splittable(const Path& path, RecordFormat format) {
   std::error_code error;
-  return format == RecordFormat::kJsonl && std::filesystem::is_regular_file(path, error) &&
-         find_compression(path) == Compression::kNone;
+  if (format != RecordFormat::kJsonl || !std::filesystem::is_regular_file(path, error) ||
+      find_compression(path) != Compression::kNone)
+    return false;
+  const ReadableFile file(path);
+  std::string head(std::min<size_t>(file.size(), kPackedHeadBytes), '\0');
+  file.read_at(0, head.data(), head.size());
+  return packed_kind(head).empty();
 }
 
 std::unique_ptr<RecordReader> open_records(const Path& path, const std::string& name,
@@ -113,10 +125,10 @@ std::unique_ptr<RecordReader> open_records(const Path& path, const std::string& 
                                             : read_arrow(path, name, options);
   }
   InputWindow window{ByteStream(open_source(path))};
-  if (format == RecordFormat::kAuto) {
-    window.fill();
-    format = format_of_content(window.data());
-  }
+  window.fill();
+  if (format == RecordFormat::kAuto) format = format_of_content(window.data());
+  // Packed bytes are one record that is no text, not many bad lines.
+  if (!packed_kind(window.data()).empty()) return read_text(std::move(window), name, options);
   switch (format) {
     case RecordFormat::kJsonl:
       return read_jsonl(std::move(window), name, options, {});

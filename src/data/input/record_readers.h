@@ -44,12 +44,6 @@ constexpr size_t kMaxPageBytes = size_t{16} << 20;
 ReadStatus take_html(std::string_view page, const std::string& charset, Document& document,
                      std::string& detail);
 
-// A document is written with its text and id under these names. Where they come from other fields, a field of
-// the record that has such a name gives way: a member that stands twice is read as either.
-inline bool is_own_name(std::string_view field) {
-  return field == "id" || field == "text";
-}
-
 // Gives a record that has no id its place: NAME:LINE.
 inline void place_record(Document& document, const std::string& name, int64_t line) {
   document.line = line;

@@ -1,23 +1,21 @@
 #include "data/pipeline/document.h"
 
-#include <simdjson.h>
-
 #include "base/error.h"
 #include "base/text.h"
+#include "data/pipeline/json_line.h"
 
 namespace strata::data {
 
 std::string string_field(const Document& document, std::string_view name) {
   if (document.fields.empty()) return {};
-  std::string json;
-  json.reserve(document.fields.size() + 2 + simdjson::SIMDJSON_PADDING);
-  json.append("{").append(document.fields).append("}");
-  simdjson::dom::parser parser;
-  simdjson::dom::element root;
-  std::string_view value;
-  if (parser.parse(json).get(root) != simdjson::SUCCESS) return {};
-  if (root[name].get(value) != simdjson::SUCCESS) return {};
-  return std::string(value);
+  std::string json = "{" + document.fields + "}";
+  const size_t size = json.size();
+  json.append(JsonLine::kPadding, '\0');
+  Document value;
+  std::string detail;
+  const ReadStatus status =
+      JsonLine(std::string(name), "").parse(std::string_view(json).substr(0, size), value, detail);
+  return status == ReadStatus::kDocument ? std::move(value.text) : std::string();
 }
 
 void add_field(Document& document, std::string_view name, std::string_view value) {

@@ -24,7 +24,14 @@ struct Document {
   }
 };
 
+// A document is written with its text and id under these names. Where they come from other fields, a field of
+// the record that has such a name gives way: a member that stands twice is read as either.
+inline bool is_own_name(std::string_view field) {
+  return field == "id" || field == "text";
+}
+
 // The value of one member of `fields` where it is a string, unescaped; empty where it is absent or no string.
+// Of a name that occurs twice the last one counts, whatever the others hold.
 std::string string_field(const Document& document, std::string_view name);
 // One more member with a string for the document's fields.
 void add_field(Document& document, std::string_view name, std::string_view value);

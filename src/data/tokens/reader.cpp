@@ -29,12 +29,14 @@ void read_blocks(const CorpusFile& file, int64_t index, int64_t block_bytes,
   block.file = index;
   int64_t stored = 0;  // read for the blocks before
   std::string rest;    // the start of a line whose end was not read yet
+  bool first = true;
   for (bool ended = false; !ended;) {
     const size_t before = rest.size();
     rest.resize(before + kReadBytes);
     const size_t got = stream.read(rest.data() + before, kReadBytes);
     rest.resize(before + got);
     ended = got < kReadBytes;
+    if (std::exchange(first, false)) refuse_packed(file.path, rest);
     if (ended) break;
     if (file.kind == CorpusKind::kText || static_cast<int64_t>(rest.size()) < block_bytes) continue;
     const size_t newline = rest.rfind('\n');
@@ -66,11 +68,22 @@ uint64_t hash_file(const Path& path) {
   return stream.content_hash();
 }
 
+// Files of a format that is read from front to back; those of columns are known by the same bytes.
+void refuse_packed_records(const CorpusFile& file) {
+  const RecordFormat format = find_record_format(file.path);
+  if (format == RecordFormat::kParquet || format == RecordFormat::kArrow) return;
+  std::string head(kPackedHeadBytes, '\0');
+  ByteStream stream(file.path, file.compression);
+  head.resize(stream.read(head.data(), head.size()));
+  refuse_packed(file.path, head);
+}
+
 // The same of a file in another format: its records as lines {"text":…}.
 void read_record_blocks(const CorpusFile& file, int64_t index, const ReaderOptions& options,
                         FunctionRef<bool(TextBlock&&)> emit) {
   RecordOptions record_options;
   record_options.text = options.text_field;
+  refuse_packed_records(file);
   const auto reader = open_records(file.path, file.path.string(), record_options);
   TextBlock block;
   block.file = index;
@@ -216,7 +229,8 @@ void read_documents(const std::vector<CorpusFile>& files, const std::string& tex
   BlockReader reader(files, with_field);
   TextBlock block;
   while (reader.next(block)) {
-    for_each_document(block, files[static_cast<size_t>(block.file)], text_field, document);
+    for_each_document(block, files[static_cast<size_t>(block.file)], text_field,
+                      [&](std::string_view text, int64_t) { document(text); });
   }
 }
 

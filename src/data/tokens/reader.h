@@ -49,10 +49,10 @@ class BlockReader {
 };
 
 // Calls `document` for every document of a block that is not empty; the text is valid during the call.
-// DataError naming FILE:LINE for a jsonl line that is not JSON, or whose `text_field` is missing or no
-// string.
+// `line`: of jsonl, counted from 1; 0 of a text file. DataError naming FILE:LINE for a line that a data build
+// would not read either (data/pipeline/json_line.h).
 void for_each_document(const TextBlock& block, const CorpusFile& file, const std::string& text_field,
-                       FunctionRef<void(std::string_view text)> document);
+                       FunctionRef<void(std::string_view text, int64_t line)> document);
 
 // All documents of the files in order, on the calling thread (and the reader's own).
 void read_documents(const std::vector<CorpusFile>& files, const std::string& text_field,

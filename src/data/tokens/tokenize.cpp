@@ -298,7 +298,7 @@ class Build {
   void encode_part(const Part& part, EncodedPart& out) const {
     if (!part.whole()) return encode_cut(part, out);
     const CorpusFile& file = inputs_[static_cast<size_t>(part.block->file)];
-    for_each_document(*part.block, file, options_.text_field, [&](std::string_view text) {
+    for_each_document(*part.block, file, options_.text_field, [&](std::string_view text, int64_t) {
       begin_document(out);
       encoder_.encode(text, out.ids);
       end_document(out);

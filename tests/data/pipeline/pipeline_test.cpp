@@ -15,6 +15,9 @@ TEST(DocumentTest, FindsStringFields) {
   EXPECT_EQ(string_field(document, "url"), "http://a.b/\xc3\xa9");
   EXPECT_EQ(string_field(document, "n"), "");
   EXPECT_EQ(string_field(document, "absent"), "");
+  // Numbers beyond a double and halves of surrogate pairs in other fields; the last of two.
+  document.fields = R"("n":1e999,"s":"\ud800","url":"first","m":123456789012345678901234567890,"url":"last")";
+  EXPECT_EQ(string_field(document, "url"), "last");
   document.fields.clear();
   EXPECT_EQ(string_field(document, "url"), "");
 }

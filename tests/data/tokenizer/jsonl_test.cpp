@@ -59,6 +59,16 @@ TEST(Jsonl, NamesTheBadLine) {
   }
 }
 
+// As `strata data` and `strata train` read the same line.
+TEST(Jsonl, OtherFieldsMayHoldAnything) {
+  const Tokenizer tokenizer = golden_tokenizer("gpt2");
+  std::istringstream in(
+      "{\"n\":1e999,\"s\":\"\\ud800\",\"text\":\"first\",\"text\":\"last\"}\n{\"text\":\"\"}\n");
+  std::ostringstream out;
+  encode_jsonl(tokenizer, in, out, {}, "t");
+  EXPECT_EQ(out.str(), ids_to_json(tokenizer.encode("last")) + "\n{\"ids\":[]}\n");
+}
+
 TEST(Jsonl, EmptyInputGivesEmptyOutput) {
   std::istringstream in("");
   std::ostringstream out;

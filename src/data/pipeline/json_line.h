@@ -1,9 +1,11 @@
 // One line of jsonl, checked wholly against RFC 8259 and taken apart: the text unescaped once into its place,
-// the other members as they stood.
+// the other members as they stood. Every verb that reads documents from JSON lines reads them here, so that
+// all of them accept the same lines and find the same text.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "data/pipeline/document.h"
 
@@ -20,6 +22,13 @@ class JsonLine {
   // what was found goes to `detail` and of the document only the id counts. Of keys that occur twice the last
   // one holds, as in Python. The bytes need not be UTF-8: the caller checks that.
   ReadStatus parse(std::string_view line, Document& document, std::string& detail);
+  // The same of any bytes: kInvalidUtf8 for a line that is not UTF-8.
+  ReadStatus read(std::string_view line, Document& document, std::string& detail);
+
+  // A line that holds no record and is passed over.
+  static bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == line.npos; }
+  // The names of a valid object's members, in order: for messages.
+  std::vector<std::string> names(std::string_view line);
 
  private:
   struct Fault {

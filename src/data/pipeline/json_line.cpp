@@ -1,14 +1,13 @@
-#include "data/input/json_line.h"
+#include "data/pipeline/json_line.h"
 
 #include <fmt/format.h>
+#include <simdjson.h>
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
 
 #include <bit>
 #include <cstring>
-
-#include "data/input/record_readers.h"
 
 namespace strata::data {
 namespace {
@@ -108,6 +107,17 @@ char simple_escape(char c) {
 constexpr const char* kBadString = "a string that does not end, or holds a control character";
 constexpr const char* kNoComma = "no comma or closing bracket";
 constexpr const char* kBadEscape = "an unknown escape in a string";
+
+// What a file probably is whose line begins or ends like this one.
+std::string_view hint_of_layout(std::string_view line) {
+  const size_t first = line.find_first_not_of(" \t\r"), last = line.find_last_not_of(" \t\r");
+  if (first == line.npos) return "";
+  if (line[first] == '[')
+    return "; a file that is one JSON array becomes one object a line with: jq -c '.[]' FILE";
+  if (line[first] == '{' && (first == last || line[last] == ','))
+    return "; objects that span several lines become one a line with: jq -c . FILE";
+  return "";
+}
 
 }  // namespace
 
@@ -341,7 +351,8 @@ ReadStatus JsonLine::parse(std::string_view line, Document& document, std::strin
     parse_object(line, document);
   } catch (const Fault& fault) {
     document.clear();
-    detail = fmt::format("{} at column {}; expected one JSON object", fault.what, fault.at - line.data() + 1);
+    detail = fmt::format("{} at column {}; expected one JSON object{}", fault.what,
+                         fault.at - line.data() + 1, hint_of_layout(line));
     return ReadStatus::kInvalidJson;
   }
   if (id_.kind == Kind::kString) {
@@ -367,6 +378,26 @@ ReadStatus JsonLine::parse(std::string_view line, Document& document, std::strin
     return ReadStatus::kEmptyText;
   }
   return ReadStatus::kDocument;
+}
+
+ReadStatus JsonLine::read(std::string_view line, Document& document, std::string& detail) {
+  const ReadStatus status = parse(line, document, detail);
+  if (simdjson::validate_utf8(line.data(), line.size())) return status;
+  if (!simdjson::validate_utf8(document.id.data(), document.id.size())) document.id.clear();
+  detail = "bytes that are not UTF-8";
+  return ReadStatus::kInvalidUtf8;
+}
+
+std::vector<std::string> JsonLine::names(std::string_view line) {
+  std::vector<std::string> out;
+  end_ = line.data() + line.size();
+  const char* at = skip_blanks(skip_blanks(line.data()) + 1);
+  while (*at == '"') {
+    out.emplace_back(unescape_whole(at + 1, key_));
+    at = skip_blanks(skip_value(skip_key(at), 0));
+    if (*at == ',') at = skip_blanks(at + 1);
+  }
+  return out;
 }
 
 }  // namespace strata::data
