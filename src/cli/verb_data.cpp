@@ -26,6 +26,7 @@ struct BuildOptions {
   std::string memory_limit = "auto";
   bool overwrite = false;
   bool json = false;
+  bool needs_documents = false;  // a result without any is a fault of the input
 };
 
 // What the verbs without a recipe take.
@@ -108,6 +109,34 @@ std::string dropped_table(const data::BuildJob& job, const data::BuildStats& sta
   return out;
 }
 
+// Why nothing was kept: the reason that took most, with the first record that it took.
+std::string why_nothing(const data::BuildJob& job, const data::BuildStats& stats) {
+  if (stats.rows[0].documents_in == 0) {
+    return fmt::format("no document was kept: {} input files of {} hold no record; give files with documents",
+                       job.plan.files.size(), human_bytes(static_cast<double>(stats.stored_bytes)));
+  }
+  const std::string* reason = nullptr;
+  const data::DropReason* most = nullptr;
+  std::string stage;
+  for (size_t row = 0; row < stats.rows.size(); ++row) {
+    for (const auto& [name, drop] : stats.rows[row].dropped) {
+      if (most != nullptr && drop.documents <= most->documents) continue;
+      most = &drop;
+      reason = &name;
+      stage = row == 0 ? "read" : job.recipe.stages[row - 1].kind;
+    }
+  }
+  std::string out = fmt::format("no document was kept of {} records", stats.rows[0].documents_in);
+  if (most == nullptr) return out;
+  out += fmt::format("; {} were dropped for {} (stage {})", most->documents, *reason, stage);
+  if (!most->examples.empty()) {
+    const data::DropExample& first = most->examples.front();
+    out += fmt::format(", such as {}:{}{}{}", first.file, first.line, first.detail.empty() ? "" : ": ",
+                       first.detail);
+  }
+  return out;
+}
+
 int run_rank(comm::World& world, const ConfigValue& tree, const Path& file, const BuildOptions& options) {
   data::Recipe recipe = data::read_recipe(tree, file);
   recipe.memory_limit = memory_limit(options.memory_limit, recipe.memory_limit);
@@ -125,11 +154,14 @@ int run_rank(comm::World& world, const ConfigValue& tree, const Path& file, cons
     return stop_exit_code();
   }
   if (result.reused) log_info("{}: is complete already for this recipe and these inputs", folder);
+  const auto& rows = result.stats.rows;
+  const std::string nothing = rows.back().documents_out > 0 ? "" : why_nothing(*job, result.stats);
+  if (!nothing.empty() && !options.needs_documents) log_warning("{}: {}", folder, nothing);
   if (options.json) {
     print_out(data::summary_json(*job, result) + "\n");
+    if (!nothing.empty() && options.needs_documents) throw DataError("[{}] {}", folder, nothing);
     return 0;
   }
-  const auto& rows = result.stats.rows;
   print_out(fmt::format("{} documents in, {} kept; {} of text kept", rows[0].documents_in,
                         rows.back().documents_out, human_bytes(static_cast<double>(rows.back().bytes_out))));
   if (job->tokenizer)
@@ -143,6 +175,7 @@ int run_rank(comm::World& world, const ConfigValue& tree, const Path& file, cons
   print_out(fmt::format("report: {}\n", (job->recipe.folder / "report.html").string()));
   if (job->tokenizer && result.stats.tokens > 0)
     print_out(fmt::format("train: strata train {0}   (with a RUN.toml: data.build = \"{0}\")\n", folder));
+  if (!nothing.empty() && options.needs_documents) throw DataError("[{}] {}", folder, nothing);
   return 0;
 }
 
@@ -292,6 +325,7 @@ void add_data(Verb root) {
       .option("--format", tokenizing->format, "Of the token files: .bin, Megatron's .bin and .idx, or .ds")
       .one_of({"strata", "megatron", "datatrove"})
       .show_default();
+  tokenizing->needs_documents = true;
   tokenize_verb.action([tokenizing] { return run_short(*tokenizing, {}); });
 }
 

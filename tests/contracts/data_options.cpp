@@ -227,6 +227,26 @@ std::vector<int32_t> u16_in(const std::string& bytes) {
   return {ids.begin(), ids.end()};
 }
 
+// A folder of tokens without any is no result.
+void nothing_kept(const Desk& desk) {
+  desk.put("bad.jsonl", "[\n{\"text\": \"a\"},\n{\"text\": \"b\"}\n]\n");
+  const Outcome none = desk.strata("data tokenize bad.jsonl --tokenizer tokenizer.json -o none");
+  EXPECT_EQ(none.code, 3);
+  EXPECT_TRUE(has(none.err, "no document was kept of 4 records")) << none.err;
+  EXPECT_TRUE(has(none.err, "invalid_json")) << none.err;
+  EXPECT_TRUE(has(none.err, "bad.jsonl:1")) << none.err;
+  EXPECT_TRUE(has(none.err, "jq -c '.[]'")) << none.err;
+  desk.put("empty.jsonl", "\n\n");
+  const Outcome empty = desk.strata("data tokenize empty.jsonl --tokenizer tokenizer.json -o empty --json");
+  EXPECT_EQ(empty.code, 3);
+  EXPECT_EQ(empty.parsed()["documents_out"], 0);
+  EXPECT_TRUE(has(empty.err, "no document was kept")) << empty.err;
+  // Filters may drop everything: that is said, and no fault.
+  const Outcome filtered = desk.strata("data filter bad.jsonl -o filtered --stage normalize");
+  EXPECT_EQ(filtered.code, 0);
+  EXPECT_TRUE(has(filtered.err, "no document was kept")) << filtered.err;
+}
+
 // Each layout by its own rules, read here.
 void format(const std::string&) {
   const Texts desk;
@@ -254,6 +274,7 @@ void format(const std::string&) {
   uint64_t last = 0;
   std::memcpy(&last, ends.data() + 29 * 8, 8);
   EXPECT_EQ(last, wanted.size());
+  nothing_kept(desk);
   desk.refused("data tokenize corpus.jsonl --tokenizer tokenizer.json -o x --format nemo");
   desk.refused("data tokenize corpus.jsonl --tokenizer nowhere.json -o x");
   desk.refused("data tokenize corpus.jsonl -o x");
