@@ -4,23 +4,19 @@
 #include <memory>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "config/objective.h"
 #include "config/resolve.h"
 #include "config/token_checks.h"
+#include "config/tokenizer_ends.h"
 #include "data/tokens/reader.h"
-#include "data/tokens/text_encoder.h"
 
 namespace strata::cli {
 namespace {
 
-data::TokenFileOptions file_options(const inference::ModelRuntime& runtime) {
-  data::TokenFileOptions options{.vocab_size = runtime.model.vocab_size};
-  if (runtime.tokenizer) {
-    options.end_of_text = runtime.tokenizer->end_of_text_id();
-    options.tokenizer_hash = to_hex(runtime.tokenizer->hash());
-  }
-  return options;
+data::TokenFileOptions file_options(const EvalSetup& setup) {
+  const inference::ModelRuntime& runtime = setup.runtime;
+  return config::token_file_options(setup.config, runtime.model,
+                                    runtime.tokenizer ? &*runtime.tokenizer : nullptr);
 }
 
 data::TokenCorpus checked(const EvalSetup& setup, data::TokenCorpus corpus) {
@@ -52,6 +48,10 @@ EvalSetup eval_setup(const EvalOptions& options) {
   if (std::vector<config::Fault> faults;
       config::check_objective(setup.config, runtime.model, faults), !faults.empty())
     throw_faults(faults);
+  if (setup.runtime.tokenizer) {
+    setup.runtime.tokenizer = config::with_configured_ends(setup.config, *setup.runtime.tokenizer,
+                                                           (runtime.folder / "tokenizer.json").string());
+  }
   setup.documents = setup.config.was_set("data.pack") && setup.config.data.pack == config::Pack::kDocuments;
   setup.causal = runtime.model.architecture == models::Architecture::kDecoder;
   if (!setup.causal && !runtime.tokenizer) {
@@ -63,7 +63,7 @@ EvalSetup eval_setup(const EvalOptions& options) {
 }
 
 EvalCorpus open_eval_tokens(const EvalSetup& setup, const std::string& pattern) {
-  return {checked(setup, data::open_token_corpus({pattern}, file_options(setup.runtime)))};
+  return {checked(setup, data::open_token_corpus({pattern}, file_options(setup)))};
 }
 
 EvalCorpus open_eval_text(const EvalSetup& setup, const std::string& pattern) {
@@ -71,24 +71,28 @@ EvalCorpus open_eval_text(const EvalSetup& setup, const std::string& pattern) {
   const config::RunConfig& config = setup.config;
   if (!runtime.tokenizer)
     throw ConfigError("[{}] has no tokenizer.json; it is needed for --text", runtime.folder.string());
-  const data::TextEncoder encoder = data::text_encoder(*runtime.tokenizer);
+  const data::TextEncoder encoder = config::encoder_of_texts(config, runtime.model, *runtime.tokenizer);
+  config::report_ends(config, *runtime.tokenizer);
   // A tokenizer without these tokens, as of some published models, evaluates all the same.
   const bool ends = config.tokenizer.add_eos && encoder.end_of_text;
   if (config.tokenizer.add_bos && encoder.begin_of_text.empty())
     throw ConfigError("[tokenizer.add_bos] is true, and {} has no begin-of-text token; leave it at false",
                       (runtime.folder / "tokenizer.json").string());
   std::vector<int32_t> ids;
+  data::SpecialCounts special;
   int64_t bytes = 0;
   data::read_documents(data::find_corpus_files({pattern}), config.data.text_field,
                        [&](std::string_view text) {
                          bytes += static_cast<int64_t>(text.size());
                          if (config.tokenizer.add_bos)
                            ids.insert(ids.end(), encoder.begin_of_text.begin(), encoder.begin_of_text.end());
-                         encoder.encode(text, ids);
+                         data::encode_document(
+                             encoder, text, [&] { return pattern; }, ids, special);
                          if (ends) ids.push_back(*encoder.end_of_text);
                        });
+  config::report_special(config, data::named_counts(encoder, special), pattern);
   if (ids.size() < 2) throw DataError("[{}] gives {} tokens; at least 2 are needed", pattern, ids.size());
-  auto file = std::make_shared<const data::TokenFile>(pattern, std::move(ids), file_options(runtime));
+  auto file = std::make_shared<const data::TokenFile>(pattern, std::move(ids), file_options(setup));
   const int64_t tokens = file->tokens();
   return {checked(setup, data::TokenCorpus({{std::move(file), 0, tokens}})), bytes};
 }

@@ -59,8 +59,8 @@ int run_task_evaluation(const EvalOptions& options) {
                       options.sequence_length, positions);
   }
   const int64_t most = options.sequence_length > 0 ? options.sequence_length : positions;
-  const evaluation::TaskRequests requests = evaluation::make_requests(
-      task, *runtime.tokenizer, evaluation::prefix_token(*runtime.tokenizer, runtime.folder), most);
+  const evaluation::TaskRequests requests =
+      evaluation::make_requests(task, *runtime.tokenizer, evaluation::prefix_token(*runtime.tokenizer), most);
   if (requests.truncated > 0) {
     log_warning("{} of {} requests are longer than {} tokens; their contexts are cut on the left",
                 requests.truncated, requests.requests.size(), most);

@@ -13,6 +13,7 @@
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "config/values.h"
+#include "data/tokenizer/text_ends.h"
 #include "device/cpu/device.h"
 #include "inference/model_runtime.h"
 #include "interop/gguf_model.h"
@@ -60,6 +61,7 @@ ModelFolder open_folder(const std::string& source) {
   ModelFolder folder{checkpoint::resolve_model(source), {}};
   const std::string where = (folder.path / "config.json").string();
   folder.model = models::read_config_json(checkpoint::read_config_json(folder.path), where);
+  folder.model.generation_eos_ids = data::generation_ends(folder.path);
   const auto faults = models::faults_of(folder.model);
   if (!faults.empty()) throw DataError("[{}] {}", where, faults.front());
   if (folder.model.predict_layers > 0 && !checkpoint::holds_prediction(folder.path, folder.model)) {

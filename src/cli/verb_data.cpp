@@ -137,6 +137,27 @@ std::string why_nothing(const data::BuildJob& job, const data::BuildStats& stats
   return out;
 }
 
+// What people should know of the texts that became tokens.
+void report_texts(const data::BuildJob& job, const data::BuildStats& stats) {
+  if (!job.tokenizer) return;
+  const data::RecipeTokens& tokens = *job.recipe.tokens;
+  for (const std::string& note : job.tokenizer->ends().notes) log_warning("tokenizer: {}", note);
+  const std::string difference =
+      data::template_difference(*job.tokenizer, tokens.add_bos, tokens.add_eos, "output.tokens");
+  if (!difference.empty()) log_info("{}", difference);
+  if (stats.special.empty()) return;
+  if (tokens.special_in_text == data::SpecialInText::kText) {
+    log_info("texts spell out special tokens ({}); they are taken as plain letters",
+             data::to_string(stats.special));
+    return;
+  }
+  log_warning(
+      "texts spell out special tokens ({}), and each is taken as the token itself; "
+      "output.tokens.special_in_text = "
+      "\"text\" takes them as plain letters",
+      data::to_string(stats.special));
+}
+
 int run_rank(comm::World& world, const ConfigValue& tree, const Path& file, const BuildOptions& options) {
   data::Recipe recipe = data::read_recipe(tree, file);
   recipe.memory_limit = memory_limit(options.memory_limit, recipe.memory_limit);
@@ -157,6 +178,7 @@ int run_rank(comm::World& world, const ConfigValue& tree, const Path& file, cons
   const auto& rows = result.stats.rows;
   const std::string nothing = rows.back().documents_out > 0 ? "" : why_nothing(*job, result.stats);
   if (!nothing.empty() && !options.needs_documents) log_warning("{}: {}", folder, nothing);
+  report_texts(*job, result.stats);
   if (options.json) {
     print_out(data::summary_json(*job, result) + "\n");
     if (!nothing.empty() && options.needs_documents) throw DataError("[{}] {}", folder, nothing);

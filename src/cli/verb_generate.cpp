@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <map>
 
 #include "base/error.h"
@@ -14,6 +13,7 @@
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "config/resolve.h"
+#include "data/pipeline/json_line.h"
 #include "inference/generate.h"
 #include "inference/model_runtime.h"
 #include "inference/text_stream.h"
@@ -32,42 +32,29 @@ std::vector<Prompt> prompts_of(const GenerateOptions& options) {
   if (options.prompts.empty()) return {{options.prompt.value_or(""), "--prompt"}};
   std::vector<Prompt> prompts;
   const std::string text = read_file(options.prompts);
+  data::JsonLine reader("prompt", "");
+  data::Document found;
   size_t line_number = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
-    const std::string line = text.substr(at, end - at);
+    std::string line = text.substr(at, end - at);
     at = end + 1;
     ++line_number;
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    if (data::JsonLine::is_blank(line)) continue;
+    const size_t size = line.size();
+    line.append(data::JsonLine::kPadding, '\0');
     const std::string where = fmt::format("{}:{}", options.prompts, line_number);
-    const auto json = parse_json_or_discard<nlohmann::json>(line);
-    if (json.is_discarded()) throw DataError("[{}] is no valid JSON; expected one object a line", where);
-    if (!json.is_object() || !json.contains("prompt") || !json["prompt"].is_string())
-      throw DataError("[{}] holds no JSON object with a text \"prompt\"", where);
-    prompts.push_back({json["prompt"].get<std::string>(), where});
+    std::string detail;
+    const data::ReadStatus status = reader.read(std::string_view(line).substr(0, size), found, detail);
+    if (status == data::ReadStatus::kInvalidJson || status == data::ReadStatus::kInvalidUtf8)
+      throw DataError("[{}] is no valid JSON ({}); expected one object a line", where, detail);
+    if (status != data::ReadStatus::kDocument && status != data::ReadStatus::kEmptyText)
+      throw DataError("[{}] holds no JSON object with a text \"prompt\": {}", where, detail);
+    prompts.push_back({found.text, where});
   }
   if (prompts.empty())
     throw DataError("[{}] holds no prompt; expected {{\"prompt\": \"…\"}} a line", options.prompts);
   return prompts;
-}
-
-// Ids that end a text: generation_config.json may name several, config.json one, the tokenizer its end of
-// text.
-std::vector<int32_t> stop_ids_of(const inference::ModelRuntime& runtime) {
-  const Path path = runtime.folder / "generation_config.json";
-  if (std::filesystem::exists(path)) {
-    const auto json = parse_json_or_discard<nlohmann::json>(read_file(path));
-    if (json.is_discarded() || !json.is_object()) throw DataError("[{}] is no JSON object", path.string());
-    const auto ids = json.value("eos_token_id", nlohmann::json());
-    std::vector<int32_t> stops;
-    for (const auto& id : ids.is_array() ? ids : nlohmann::json::array({ids})) {
-      if (id.is_number_integer()) stops.push_back(id.get<int32_t>());
-    }
-    if (!stops.empty()) return stops;
-  }
-  if (runtime.model.eos_id) return {static_cast<int32_t>(*runtime.model.eos_id)};
-  if (const auto end = runtime.tokenizer->end_of_text_id()) return {*end};
-  return {};
 }
 
 // One a prompt: the same on any line and alone; equal prompts get texts of their own.
@@ -83,12 +70,13 @@ std::vector<inference::SequenceRequest> requests_of(const std::vector<Prompt>& p
                                                     const inference::ModelRuntime& runtime,
                                                     const GenerateOptions& options) {
   const data::Tokenizer& tokenizer = *runtime.tokenizer;
-  const std::vector<int32_t> stop_ids = stop_ids_of(runtime);
+  const std::vector<int32_t> stop_ids = inference::stop_ids(runtime.model, &tokenizer);
   const std::vector<uint64_t> seeds = seeds_of(prompts, options.seed);
   std::vector<inference::SequenceRequest> requests;
   for (size_t i = 0; i < prompts.size(); ++i) {
-    auto ids = tokenizer.encode(prompts[i].text, {.add_special_tokens = true});
-    // An empty prompt begins a new text, as the model saw it in training: behind the end of another one.
+    auto ids = tokenizer.encode_prompt(prompts[i].text);
+    // An empty prompt begins a new text, as the model saw it in training: with what begins one, or behind the
+    // end of another.
     if (ids.empty())
       ids.push_back(
           static_cast<int32_t>(runtime.model.bos_id.value_or(tokenizer.end_of_text_id().value_or(0))));

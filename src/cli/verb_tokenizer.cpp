@@ -220,7 +220,8 @@ void print_figures(const std::vector<Measured>& rows) {
 int info(const TextOptions& options) {
   const data::Tokenizer tokenizer = load(options);
   const std::vector<Measured> figures = measure(tokenizer, options.inputs);
-  const auto end = tokenizer.end_of_text_id();
+  const data::TextEnds& ends = tokenizer.ends();
+  for (const std::string& note : ends.notes) log_warning("{}", note);
   std::vector<std::string> special;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     if (tokenizer.is_special(id)) special.emplace_back(tokenizer.id_to_token(id));
@@ -233,16 +234,26 @@ int info(const TextOptions& options) {
       out["fertility"] = nlohmann::ordered_json::array();
       for (const Measured& row : figures) out["fertility"].push_back(to_json(row));
     }
-    out["end_of_text_id"] = end ? nlohmann::ordered_json(*end) : nlohmann::ordered_json();
+    out["end_of_text_id"] = ends.end ? nlohmann::ordered_json(*ends.end) : nlohmann::ordered_json();
+    out["end_of_text_from"] = ends.end_from;
+    out["begin_of_text_ids"] = ends.begin;
+    out["begin_of_text_from"] = ends.begin_from;
     print_out(dump_json(out, -1, InvalidUtf8::kReplace) + "\n");
     return 0;
   }
   std::string names;
   for (const std::string& name : special) names += " " + name;
-  print_out(fmt::format(
-      "vocabulary      {} tokens\nend of text     {}\nspecial tokens {}\nhash            {}\n",
-      tokenizer.vocab_size(), end ? fmt::format("{} {}", *end, tokenizer.id_to_token(*end)) : "none",
-      names.empty() ? " none" : names, hash));
+  std::string begin;
+  for (const int32_t id : ends.begin) begin += fmt::format("{} {} ", id, tokenizer.id_to_token(id));
+  const std::string end = ends.end ? fmt::format("{} {} ", *ends.end, tokenizer.id_to_token(*ends.end)) : "";
+  const auto with_source = [](const std::string& what, const std::string& from) {
+    return what.empty() ? "none" : fmt::format("{}(by {})", what, from);
+  };
+  print_out(
+      fmt::format("vocabulary      {} tokens\nbegin of text   {}\nend of text     {}\nspecial tokens "
+                  "{}\nhash            {}\n",
+                  tokenizer.vocab_size(), with_source(begin, ends.begin_from),
+                  with_source(end, ends.end_from), names.empty() ? " none" : names, hash));
   print_figures(figures);
   return 0;
 }

@@ -21,6 +21,7 @@ enum class InitScheme { kAuto, kNormal, kScaledResidual, kSmallWang, kTruncatedN
 enum class Pack { kDocuments, kStream, kBestFit };
 enum class Objective { kAuto, kCausal, kMasked, kSpanCorruption };
 enum class OptimizerKind { kAdamW, kMuon, kLion, kAdafactor, kAdamW8Bit };  // as optim::Optimizer
+enum class SpecialInText { kToken, kText, kRefuse };                        // as data::SpecialInText
 enum class StateDtype { kFp32, kBf16 };
 enum class Compute { kAuto, kBf16, kFp32, kFp16, kFp8 };
 enum class Residual { kAuto, kBf16, kFp32 };
@@ -86,6 +87,8 @@ struct TokenizerTable {
   TokenizerTrainTable train;
   bool add_bos = false;
   bool add_eos = true;
+  Auto<TokenName> eos, bos;  // auto: what the model's files declare (data::TextEnds)
+  SpecialInText special_in_text = SpecialInText::kToken;
 };
 
 struct DataSource {

@@ -49,6 +49,8 @@ std::string base_text(const ValueShape& shape) {
       return "\"200 steps\", \"10min\", \"500M tokens\" or \"never\"";
     case Base::kStageLayers:
       return "a list with the layers of each stage or a layout such as \"Et*3|t*4L\"";
+    case Base::kToken:
+      return "a token, or its id";
     case Base::kRanges:
       return "a list of numbers and pairs [first, last]";
     case Base::kWeights:

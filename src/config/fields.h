@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 #include <type_traits>
 
 #include "config/keys.h"
@@ -240,6 +241,23 @@ struct FieldType<StageLayers> {
     ConfigValue::Array items;
     for (const int64_t layers : value.layers) items.push_back(plain(layers));
     return plain(std::move(items));
+  }
+};
+
+template <>
+struct FieldType<TokenName> {
+  static constexpr auto kBase = ValueShape::Base::kToken;
+  static bool read(const ConfigValue& from, const ValueShape&, TokenName& to) {
+    TokenName out;
+    if (const auto* text = from.get_if<std::string>()) out.text = *text;
+    if (const auto* id = from.get_if<int64_t>()) out.id = *id;
+    if (out.text.empty() && !(out.id && *out.id >= 0 && *out.id <= std::numeric_limits<int32_t>::max()))
+      return false;
+    to = std::move(out);
+    return true;
+  }
+  static ConfigValue write(const TokenName& value, const ValueShape&) {
+    return value.id ? plain(*value.id) : plain(value.text);
   }
 };
 

@@ -24,6 +24,7 @@ struct ValueShape {
     kInterval,
     kRanges,
     kStageLayers,
+    kToken,    // a text or an id
     kWeights,  // a table of numbers
     kFree,     // a table of anything
     kAny,      // anything: of a later version

@@ -186,14 +186,18 @@ bool writes_samples(const RunConfig& config, const models::ModelConfig& model) {
 }
 
 void take_ids(models::ModelConfig& model, const data::Tokenizer& tokenizer) {
+  const data::TextEnds& ends = tokenizer.ends();
+  model.more_eos_ids.clear();
   if (model.architecture == Architecture::kDecoder) {
-    // The texts that it learns end with this one, whatever the preset's own vocabulary had.
-    if (const auto end = tokenizer.end_of_text_id()) model.eos_id = end;
+    // The texts that it learns begin and end with these, whatever the preset's own vocabulary had. Where
+    // nothing begins a text, it follows the end of another.
+    if (!ends.end && ends.begin.empty()) return;
+    if (ends.end) model.eos_id = ends.end;
+    model.bos_id = ends.begin.empty() ? model.eos_id : std::optional<int64_t>(ends.begin.front());
     return;
   }
-  const auto prefix = tokenizer.prefix_ids();
-  model.bos_id = prefix.empty() ? std::nullopt : std::optional<int64_t>(prefix.front());
-  model.eos_id = tokenizer.end_of_text_id();
+  model.bos_id = ends.begin.empty() ? std::nullopt : std::optional<int64_t>(ends.begin.front());
+  model.eos_id = ends.end;
   model.pad_id = padding_of(tokenizer);
   if (model.architecture == Architecture::kEncoderDecoder) model.start_id = model.pad_id;
 }
@@ -213,14 +217,24 @@ data::ObjectiveOptions objective_options(const RunConfig& config, const models::
   const auto end = tokenizer->end_of_text_id();
   if (objective == data::Objective::kMasked) {
     options.mask = data::find_mask_token(id_of);
-    options.special.resize(static_cast<size_t>(tokenizer->vocab_size()));
+    if (options.mask >= model.vocab_size) {
+      throw ConfigError(
+          "[data.objective] the mask token has the id {}, and the model's vocabulary ends at {}",
+          options.mask, model.vocab_size);
+    }
+    // A tokenizer may have a few added tokens more than the model has rows.
+    options.special.resize(static_cast<size_t>(std::min(tokenizer->vocab_size(), model.vocab_size)));
     for (size_t id = 0; id < options.special.size(); ++id)
       options.special[id] = tokenizer->is_special(static_cast<int32_t>(id)) ? 1 : 0;
-    options.special[static_cast<size_t>(options.mask)] = 1;
-    if (end) options.special[static_cast<size_t>(*end)] = 1;
-    for (const int32_t id : tokenizer->prefix_ids()) options.special[static_cast<size_t>(id)] = 1;
+    const auto mark = [&](int32_t id) {
+      if (static_cast<size_t>(id) < options.special.size()) options.special[static_cast<size_t>(id)] = 1;
+    };
+    mark(options.mask);
+    if (end) mark(*end);
+    for (const int32_t id : tokenizer->ends().begin) mark(id);
   } else {
     options.sentinels = data::find_sentinels(id_of);
+    std::erase_if(options.sentinels, [&](int32_t id) { return id >= model.vocab_size; });
     if (!end) {
       throw ConfigError(
           "[data.objective] the tokenizer has no end-of-text token, expected </s> or such, which span "

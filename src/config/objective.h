@@ -33,8 +33,7 @@ bool reads_token_by_token(const models::ModelConfig& model);
 // eval.sample_prompts give it something to read.
 bool writes_samples(const RunConfig& config, const models::ModelConfig& model);
 
-// Of a model that begins with a preset's ids: those of the tokenizer's own tokens; of a decoder its end
-// alone.
+// Of a model that begins with a preset's ids: those of the tokenizer's own tokens.
 void take_ids(models::ModelConfig& model, const data::Tokenizer& tokenizer);
 
 // The rates of the configuration and the tokenizer's ids. ConfigError where there is no tokenizer or it lacks

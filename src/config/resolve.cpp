@@ -11,16 +11,34 @@
 namespace strata::config {
 namespace {
 
+// Texts that the run learns end with `end`: a text that is written ends with it, too.
+void add_end(models::ModelConfig& model, int64_t end) {
+  const auto has = [&](const std::vector<int64_t>& ids) {
+    return std::find(ids.begin(), ids.end(), end) != ids.end();
+  };
+  if (!model.generation_eos_ids.empty() && !has(model.generation_eos_ids))
+    model.generation_eos_ids.push_back(end);
+  if (model.eos_id == end || has(model.more_eos_ids)) return;
+  if (model.eos_id) model.more_eos_ids.insert(model.more_eos_ids.begin(), *model.eos_id);
+  model.eos_id = end;
+}
+
 // The model's ids of special tokens become those of the tokenizer that it is trained with.
 void take_tokenizer(models::ModelConfig& model, const RunConfig& config, const data::Tokenizer* tokenizer) {
   std::optional<int64_t> end;
   if (tokenizer != nullptr) end = tokenizer->end_of_text_id();
+  const auto beyond = [&](int64_t id) { return id >= model.vocab_size; };
+  if (end && beyond(*end)) end = std::nullopt;
   if (tokenizer != nullptr && config.model.from.empty()) take_ids(model, *tokenizer);
-  if (!model.eos_id) model.eos_id = end;
   // A family's own ids mean nothing in a smaller vocabulary.
+  std::erase_if(model.more_eos_ids, beyond);
+  std::erase_if(model.generation_eos_ids, beyond);
   for (auto* id : {&model.bos_id, &model.eos_id}) {
-    if (*id && **id >= model.vocab_size) *id = end;
+    if (*id && beyond(**id)) *id = end;
   }
+  // Of several ends all stay; what ends the texts of the run is one of them.
+  if (!config.model.from.empty() && end) add_end(model, *end);
+  if (!model.eos_id) model.eos_id = end;
   for (auto* id : {&model.pad_id, &model.start_id}) {
     if (*id && **id >= model.vocab_size) *id = std::nullopt;
   }

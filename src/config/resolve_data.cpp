@@ -8,12 +8,12 @@
 #include "config/objective.h"
 #include "config/resolve.h"
 #include "config/token_checks.h"
+#include "config/tokenizer_ends.h"
 #include "data/input/corpus_files.h"
 #include "data/samples/eval_windows.h"
 #include "data/samples/loader.h"
 #include "data/tokenizer/train_bpe.h"
 #include "data/tokens/reader.h"
-#include "data/tokens/text_encoder.h"
 #include "data/tokens/token_check.h"
 #include "data/tokens/tokenize.h"
 
@@ -151,11 +151,7 @@ data::TokenCorpus tokenized(const RunConfig& config, const std::vector<std::stri
                             const std::string& key, const models::ModelConfig& model,
                             const data::Tokenizer* tokenizer, FileSystem& files, const StopCheck& check,
                             double* bytes_per_token = nullptr) {
-  data::TokenFileOptions options{.vocab_size = model.vocab_size};
-  if (tokenizer != nullptr) {
-    options.end_of_text = tokenizer->end_of_text_id();
-    options.tokenizer_hash = to_hex(tokenizer->hash());
-  }
+  const data::TokenFileOptions options = token_file_options(config, model, tokenizer);
   if (are_token_files(patterns, key)) {
     auto corpus = data::open_token_corpus(patterns, options);
     check_ids(config, corpus, key, files, check);
@@ -166,7 +162,7 @@ data::TokenCorpus tokenized(const RunConfig& config, const std::vector<std::stri
   const double begin = monotonic_seconds();
   double shown = begin;
   const auto result = data::tokenize_corpus(
-      files, patterns, data::text_encoder(*tokenizer),
+      files, patterns, encoder_of_texts(config, model, *tokenizer),
       {.add_bos = config.tokenizer.add_bos,
        .add_eos = config.tokenizer.add_eos,
        .text_field = config.data.text_field},
@@ -182,6 +178,7 @@ data::TokenCorpus tokenized(const RunConfig& config, const std::vector<std::stri
              human_count(static_cast<double>(result.tokens)), result.documents, key,
              monotonic_seconds() - begin);
   }
+  report_special(config, result.special, key);
   if (bytes_per_token != nullptr) {
     double bytes = 0;
     for (const auto& file : data::find_corpus_files(patterns)) {
@@ -218,15 +215,6 @@ bool trains_tokenizer(const RunConfig& config) {
   return config.tokenizer.train_given || !are_token_files(train_patterns(config), "data.train");
 }
 
-void check_vocabulary(const data::Tokenizer& tokenizer, const models::ModelConfig& model,
-                      const std::string& where) {
-  if (tokenizer.vocab_size() <= model.vocab_size) return;
-  throw ConfigError(
-      "[{}] has {} tokens and the model's vocabulary {}; raise model.override.vocab_size or take a smaller "
-      "tokenizer",
-      where, tokenizer.vocab_size(), model.vocab_size);
-}
-
 }  // namespace
 
 std::optional<data::Tokenizer> resolve_tokenizer(RunConfig& config, const models::ModelConfig& model,
@@ -235,16 +223,19 @@ std::optional<data::Tokenizer> resolve_tokenizer(RunConfig& config, const models
   GivenTokenizer given = given_tokenizer(config, stored);
   if (!given.tokenizer && trains_tokenizer(config))
     given = {train_tokenizer(config, model, files, check), "tokenizer.train"};
-  if (given.tokenizer) check_vocabulary(*given.tokenizer, model, given.where);
-  return std::move(given.tokenizer);
+  if (!given.tokenizer) return std::nullopt;
+  check_vocabulary(config, *given.tokenizer, model, given.where);
+  data::Tokenizer tokenizer = with_configured_ends(config, *given.tokenizer, given.where);
+  report_ends(config, tokenizer);
+  return tokenizer;
 }
 
 KnownTokenizer known_tokenizer(RunConfig& config, const models::ModelConfig& model, const Path& stored) {
   try {
     GivenTokenizer given = given_tokenizer(config, stored);
     if (given.tokenizer) {
-      check_vocabulary(*given.tokenizer, model, given.where);
-      return {std::move(given.tokenizer), true};
+      check_vocabulary(config, *given.tokenizer, model, given.where);
+      return {with_configured_ends(config, *given.tokenizer, given.where), true};
     }
     if (!trains_tokenizer(config)) return {};
   } catch (const Error&) {  // training says what is missing; what is asked here can be answered without it
@@ -252,7 +243,9 @@ KnownTokenizer known_tokenizer(RunConfig& config, const models::ModelConfig& mod
   }
   data::TrainOptions options = training_options(config, model);
   const Path path = trained_path(config, options, data::find_corpus_files(train_patterns(config)));
-  if (std::filesystem::exists(path)) return {data::Tokenizer::load(path), true};
+  const std::string where = "tokenizer.train";
+  if (std::filesystem::exists(path))
+    return {with_configured_ends(config, data::Tokenizer::load(path), where), true};
   // Special tokens come first, whatever the text is.
   options.vocab_size = static_cast<int64_t>(options.special_tokens.size()) + 256;
   bool read = false;
@@ -262,7 +255,7 @@ KnownTokenizer known_tokenizer(RunConfig& config, const models::ModelConfig& mod
         return !std::exchange(read, true);
       },
       options);
-  return {data::Tokenizer::from_json(bytes_alone.json, "tokenizer.train"), false};
+  return {with_configured_ends(config, data::Tokenizer::from_json(bytes_alone.json, where), where), false};
 }
 
 namespace {
@@ -346,9 +339,8 @@ std::vector<TaskSet> resolve_tasks(const RunConfig& config, const models::ModelC
           set.name);
     }
     TaskSet one{set.name, evaluation::read_task(set.task, set.path.front(), set.limit), {}};
-    one.requests = evaluation::make_requests(
-        one.task, *tokenizer, evaluation::prefix_token(*tokenizer, Path(config.tokenizer.path).parent_path()),
-        model.max_positions);
+    one.requests = evaluation::make_requests(one.task, *tokenizer, evaluation::prefix_token(*tokenizer),
+                                             model.max_positions);
     if (one.requests.truncated > 0) {
       log_warning(
           "eval.set {}: {} of {} requests are longer than the model's {} positions; their contexts are cut",
@@ -446,7 +438,7 @@ RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const 
     for (const HeldOut& held : out.held_out) check_held_out(config, model, tokenizer, held);
   }
   for (const auto& source : out.sources) out.train_tokens += source.corpus.tokens();
-  check_token_files(config, model, out);
+  check_token_files(config, model, tokenizer, out);
   const std::vector<std::string> measured = measured_by(config, model, out);
   if (const std::string wrong = fault_of_best_metric(config.checkpoint, measured); !wrong.empty())
     throw_faults(

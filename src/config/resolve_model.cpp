@@ -278,6 +278,10 @@ models::ModelConfig resolve_model(const RunConfig& config) {
     for (const ConfigEntry& entry : *table) overrides.emplace_back(entry.key, json_of(entry.value));
   }
   model = models::with_overrides(model, overrides, where);
+  const bool own_ends = std::none_of(overrides.begin(), overrides.end(),
+                                     [](const auto& one) { return one.first == "eos_token_id"; });
+  if (!config.model.from.empty() && own_ends)
+    model.generation_eos_ids = data::generation_ends(model_folder(config));
   if (takes_vocabulary_of_tokenizer(config)) model.vocab_size = *config.tokenizer.train.vocab_size;
   model.init = scheme_of(config.model.init_scheme, model.init);
   model.init_std = config.model.init_std.value_or(model.init_std);

@@ -18,7 +18,7 @@ data::FimOptions fim_options(const RunConfig& config, const data::Tokenizer* tok
   }
   data::find_fim_tokens([&](std::string_view name) { return tokenizer->token_to_id(name); }, options);
   options.end_of_text = tokenizer->end_of_text_id();
-  options.begin_of_text.assign(tokenizer->prefix_ids().begin(), tokenizer->prefix_ids().end());
+  options.begin_of_text = tokenizer->ends().begin;
   return options;
 }
 

@@ -47,6 +47,8 @@ std::vector<Json> forms(const ValueShape& shape) {
               {{"type", "string"}, {"pattern", "^(never|[0-9][0-9._]* *[kKMBGT]? *[a-z]*)$"}}};
     case Base::kStageLayers:
       return {{{"type", "array"}, {"items", {{"type", "integer"}, {"minimum", 0}}}}, {{"type", "string"}}};
+    case Base::kToken:
+      return {text, {{"type", "integer"}, {"minimum", 0}}};
     case Base::kRanges:
       return {
           {{"type", "array"},

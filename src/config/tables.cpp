@@ -122,6 +122,13 @@ TableSpec tokenizer_table() {
                   "own, or one trained on data.train.")),
           key("add_bos", &TokenizerTable::add_bos, "A begin-of-text token before each document."),
           key("add_eos", &TokenizerTable::add_eos, "An end-of-text token between documents."),
+          key("eos", &TokenizerTable::eos,
+              "The token that ends a text, or its id; auto: what the model's files declare."),
+          key("bos", &TokenizerTable::bos,
+              "The token that begins a text, or its id; auto: what the model's files declare."),
+          key("special_in_text", &TokenizerTable::special_in_text,
+              "Special tokens that a text spells out: token, the token itself; text, plain letters; refuse.",
+              choice({"token", "text", "refuse"})),
       });
 }
 

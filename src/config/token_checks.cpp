@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 
 namespace strata::config {
@@ -70,11 +71,15 @@ std::optional<std::string> without_document_ends(const data::TokenCorpus& corpus
   return std::nullopt;
 }
 
-void check_token_files(const RunConfig& config, const models::ModelConfig& model, const RunData& data) {
+void check_token_files(const RunConfig& config, const models::ModelConfig& model,
+                       const data::Tokenizer* tokenizer, const RunData& data) {
   std::vector<const data::TokenFile*> seen;  // one of all that say the same
+  bool told = false;
   for (const data::TokenFile* each : files_of(data)) {
     const data::TokenFile& file = *each;
-    if (file.declared_vocab() > model.vocab_size) {
+    // Of the run's own tokenizer the ids count, which have been looked at.
+    const bool own = tokenizer != nullptr && file.tokenizer_hash() == to_hex(tokenizer->hash());
+    if (file.declared_vocab() > model.vocab_size && !own) {
       throw DataError(
           "[{}] is of a vocabulary of {} tokens, and the model has {}; raise model.vocab_size (of a preset: "
           "model.override.vocab_size), or take tokens of the model's own tokenizer",
@@ -87,6 +92,16 @@ void check_token_files(const RunConfig& config, const models::ModelConfig& model
     if (std::any_of(seen.begin(), seen.end(), says_the_same)) continue;
     for (const data::TokenFile* other : seen) check_same_tokenizer(*other, file);
     seen.push_back(each);
+    const auto end = tokenizer != nullptr ? tokenizer->end_of_text_id() : std::nullopt;
+    if (config.tokenizer.add_eos && end && file.end_of_text() && *file.end_of_text() != *end && !told) {
+      told = true;
+      log_warning(
+          "{} ends texts with the id {} ({}), and the run's tokenizer with {} ({}), by {}; set tokenizer.eos "
+          "= {} if "
+          "the file is right",
+          file.name(), *file.end_of_text(), tokenizer->id_to_token(*file.end_of_text()), *end,
+          tokenizer->id_to_token(*end), tokenizer->ends().end_from, *file.end_of_text());
+    }
   }
   if (config.data.pack == Pack::kStream) return;
   for (const auto& source : data.sources) check_ends(config, source.corpus);

@@ -55,6 +55,13 @@ struct StageLayers {
   bool operator==(const StageLayers&) const = default;
 };
 
+// A token by its text or by its id.
+struct TokenName {
+  std::string text = {};
+  std::optional<int64_t> id = {};
+  bool operator==(const TokenName&) const = default;
+};
+
 // first to last, both included: [first, last], "first-last" or one number.
 struct Range {
   int64_t first = 0;

@@ -1,27 +1,14 @@
 #include "evaluation/task_requests.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <numeric>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "data/text/characters.h"
 
 namespace strata::evaluation {
 namespace {
-
-// A token that tokenizer_config.json names, as a text or as an object with "content".
-std::optional<int32_t> named_token(const nlohmann::json& config, const char* key,
-                                   const data::Tokenizer& tokenizer) {
-  if (!config.is_object() || !config.contains(key)) return std::nullopt;
-  const nlohmann::json& value = config[key];
-  if (value.is_string()) return tokenizer.token_to_id(value.get<std::string>());
-  if (value.is_object() && value.contains("content") && value["content"].is_string())
-    return tokenizer.token_to_id(value["content"].get<std::string>());
-  return std::nullopt;
-}
 
 class Encoder {
  public:
@@ -66,16 +53,10 @@ class Encoder {
 
 }  // namespace
 
-std::optional<int32_t> prefix_token(const data::Tokenizer& tokenizer, const Path& model_folder) {
-  const Path path = model_folder / "tokenizer_config.json";
-  if (!model_folder.empty() && std::filesystem::exists(path)) {
-    const auto config = parse_json_or_discard<nlohmann::json>(read_file(path));
-    for (const char* key : {"bos_token", "eos_token"}) {
-      if (const auto id = named_token(config, key, tokenizer)) return id;
-    }
-  }
-  if (!tokenizer.prefix_ids().empty()) return tokenizer.prefix_ids().front();
-  return tokenizer.end_of_text_id();
+std::optional<int32_t> prefix_token(const data::Tokenizer& tokenizer) {
+  const data::TextEnds& ends = tokenizer.ends();
+  if (ends.begin_of_tokenizer && !ends.begin.empty()) return ends.begin.front();
+  return ends.end;
 }
 
 TaskRequests make_requests(const Task& task, const data::Tokenizer& tokenizer, std::optional<int32_t> prefix,

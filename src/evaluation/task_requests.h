@@ -26,9 +26,9 @@ struct TaskRequests {
   int64_t truncated = 0;              // requests that lost tokens on the left
 };
 
-// The token that stands in for an empty context: the begin-of-text token that tokenizer_config.json names,
-// else its end-of-text token, else what the tokenizer itself puts before or behind a text.
-std::optional<int32_t> prefix_token(const data::Tokenizer& tokenizer, const Path& model_folder = {});
+// The token that stands in for an empty context: what begins a text by the tokenizer's own files, else what
+// ends one.
+std::optional<int32_t> prefix_token(const data::Tokenizer& tokenizer);
 
 // Of a request only the last `max_length` + 1 tokens are kept. Whole texts are encoded with their context, so
 // that the tokens are those of running text; white space at the context's end belongs to the continuation.

@@ -48,11 +48,20 @@ ModelRuntime open_model(const std::string& model) {
   runtime.model = models::read_config_json(checkpoint::read_config_json(runtime.folder),
                                            (runtime.folder / "config.json").string());
   runtime.model.predict_layers = 0;  // nothing reads them here
+  runtime.model.generation_eos_ids = data::generation_ends(runtime.folder);
   const auto faults = models::faults_of(runtime.model);
   if (!faults.empty()) throw DataError("[{}] {}", (runtime.folder / "config.json").string(), faults.front());
   const Path tokenizer = runtime.folder / "tokenizer.json";
   if (std::filesystem::exists(tokenizer)) runtime.tokenizer = data::Tokenizer::load(tokenizer);
   return runtime;
+}
+
+std::vector<int32_t> stop_ids(const models::ModelConfig& model, const data::Tokenizer* tokenizer) {
+  std::vector<int32_t> ids;
+  for (const int64_t id : model.stop_ids()) ids.push_back(static_cast<int32_t>(id));
+  if (ids.empty() && tokenizer != nullptr && tokenizer->end_of_text_id())
+    ids.push_back(*tokenizer->end_of_text_id());
+  return ids;
 }
 
 void load_runtime(ModelRuntime& runtime, const RuntimeOptions& options) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "data/tokenizer/tokenizer.h"
 #include "models/model.h"
@@ -32,8 +33,11 @@ struct RuntimeOptions {
   int64_t cache_sequences = 1;  // that are written at once
 };
 
-// Reads config.json and the tokenizer; no weights yet.
+// Reads config.json, generation_config.json's ends of a text and the tokenizer; no weights yet.
 ModelRuntime open_model(const std::string& model);
+// The ids that end a text: those of generation_config.json, else of config.json, else the tokenizer's end of
+// text.
+std::vector<int32_t> stop_ids(const models::ModelConfig& model, const data::Tokenizer* tokenizer);
 // Compiles the programs and loads the weights.
 void load_runtime(ModelRuntime& runtime, const RuntimeOptions& options);
 

@@ -1,5 +1,6 @@
 #include "interop/gguf_tokenizer.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
@@ -7,6 +8,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "data/tokenizer/scanners.h"
+#include "data/tokenizer/tokenizer.h"
 #include "interop/gguf_model.h"
 
 namespace strata::interop {
@@ -176,19 +178,38 @@ Ends ends_of(const TokenizerJson& tokenizer) {
   return ends;
 }
 
-// llama.cpp has a guess of its own for each kind of tokenizer where one of these is missing.
+// llama.cpp has a guess of its own for each kind of tokenizer where one of these is missing. It ends a text
+// at three tokens: "eos", "eot" and "eom".
 void add_ends(GgufFields& fields, const TokenizerJson& tokenizer, const models::ModelConfig& model) {
   const Ends ends = ends_of(tokenizer);
-  const auto add = [&](const std::string& name, std::optional<int64_t> id,
-                       const std::vector<int64_t>& added) {
-    if (!added.empty()) id = added.front();
-    if (id) fields.push_back({"tokenizer.ggml." + name + "_token_id", static_cast<uint32_t>(*id)});
-    return id.has_value();
+  const data::TextEnds declared = data::Tokenizer::load(tokenizer.where).ends();
+  const auto add = [&](const std::string& name, int64_t id) {
+    fields.push_back({"tokenizer.ggml." + name + "_token_id", static_cast<uint32_t>(id)});
   };
-  add("bos", model.bos_id, ends.before);
-  if (!add("eos", model.eos_id, ends.behind))
-    log_warning("config.json names no eos_token_id: llama.cpp will take some token as a text's end");
-  fields.push_back({"tokenizer.ggml.add_bos_token", !ends.before.empty()});
+  if (!ends.before.empty())
+    add("bos", ends.before.front());
+  else if (declared.begin.size() == 1)
+    add("bos", declared.begin.front());
+  else if (model.bos_id)
+    add("bos", *model.bos_id);
+
+  std::vector<int64_t> stops = model.stop_ids();
+  if (declared.end && (!declared.end_is_guess || stops.empty())) stops.insert(stops.begin(), *declared.end);
+  std::vector<int64_t> known;
+  for (const int64_t id : stops) {
+    if (id < model.vocab_size && std::find(known.begin(), known.end(), id) == known.end())
+      known.push_back(id);
+  }
+  static constexpr const char* kNames[] = {"eos", "eot", "eom"};
+  for (size_t i = 0; i < std::min(known.size(), std::size(kNames)); ++i) add(kNames[i], known[i]);
+  if (known.empty())
+    log_warning("no file of the model names what ends a text: llama.cpp will take some token for it");
+  if (known.size() > std::size(kNames)) {
+    log_warning(
+        "the model ends a text at {} tokens, and a GGUF file names {}: llama.cpp writes on behind the others",
+        known.size(), std::size(kNames));
+  }
+  fields.push_back({"tokenizer.ggml.add_bos_token", !ends.before.empty() || declared.adds_begin});
   fields.push_back({"tokenizer.ggml.add_eos_token", !ends.behind.empty()});
 }
 
@@ -217,9 +238,16 @@ Vocabulary vocabulary_of(const TokenizerJson& tokenizer,
     vocabulary.scores[at] = score;
   };
   for (const auto& [id, text] : tokens) put(id, text, kNormal, 0);
-  for (const Json& added : tokenizer.json.value("added_tokens", Json::array()))
+  for (const Json& added : tokenizer.json.value("added_tokens", Json::array())) {
+    // Without a row of the model nothing can give it.
+    if (added.at("id").get<int64_t>() >= size) {
+      log_warning("{}: the added token {} lies beyond the model's vocabulary of {} and is left out",
+                  tokenizer.where, added.at("content").get<std::string>(), size);
+      continue;
+    }
     put(added.at("id").get<int64_t>(), added.at("content").get<std::string>(),
         added.value("special", false) ? kControl : kUserDefined, kOfAdded);
+  }
   return vocabulary;
 }
 

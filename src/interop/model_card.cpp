@@ -35,7 +35,10 @@ std::string generation_config(const models::ModelConfig& model) {
   Json json = Json::object();
   if (model.bos_id) json["bos_token_id"] = *model.bos_id;
   if (model.start_id) json["decoder_start_token_id"] = *model.start_id;
-  if (model.eos_id) json["eos_token_id"] = *model.eos_id;
+  if (const std::vector<int64_t> ends = model.stop_ids(); ends.size() == 1)
+    json["eos_token_id"] = ends.front();
+  else if (!ends.empty())
+    json["eos_token_id"] = ends;
   if (model.start_id && model.pad_id) json["pad_token_id"] = *model.pad_id;
   return dump_json(json, 2) + "\n";
 }
@@ -48,8 +51,8 @@ std::string name_among(const data::Tokenizer& tokenizer, std::initializer_list<c
 }
 
 std::string tokenizer_config(const models::ModelConfig& model, const data::Tokenizer& tokenizer) {
-  const auto end = tokenizer.end_of_text_id();
-  const std::string end_of_text = end ? std::string(tokenizer.id_to_token(*end)) : "";
+  const data::TextEnds& ends = tokenizer.ends();
+  const std::string end_of_text = ends.end ? std::string(tokenizer.id_to_token(*ends.end)) : "";
   Json json;
   const auto put = [&](const char* key, const std::string& token) {
     if (!token.empty()) json[key] = token;
@@ -60,10 +63,14 @@ std::string tokenizer_config(const models::ModelConfig& model, const data::Token
   switch (model.architecture) {
     case models::Architecture::kDecoder:
       put("eos_token", end_of_text);
+      if (ends.begin.size() == 1)
+        put("bos_token", std::string(tokenizer.id_to_token(ends.begin.front())));
+      else if (ends.begin.empty())
+        json["bos_token"] = nullptr;  // whatever config.json has
+      if (ends.adds_begin) json["add_bos_token"] = true;
       break;
     case models::Architecture::kEncoder:
-      if (const auto prefix = tokenizer.prefix_ids(); !prefix.empty())
-        put("cls_token", std::string(tokenizer.id_to_token(prefix.front())));
+      if (!ends.begin.empty()) put("cls_token", std::string(tokenizer.id_to_token(ends.begin.front())));
       put("sep_token", end_of_text);
       put("pad_token", name_among(tokenizer, {"[PAD]", "<pad>"}));
       put("unk_token", name_among(tokenizer, {"[UNK]", "<unk>"}));

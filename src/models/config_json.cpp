@@ -85,9 +85,25 @@ std::optional<int64_t> ConfigJson::optional_id(const char* key, std::optional<in
   const auto* field = find(key);
   if (field == nullptr) return std::nullopt;
   if (field->is_array() && !field->empty()) field = &field->front();
-  if (!field->is_number_integer() || field->get<int64_t>() < 0 || field->get<int64_t>() > kMostCount)
-    throw DataError("[{}] \"{}\" is {}; a token id was expected", where_, key, shown(*field));
-  return field->get<int64_t>();
+  return id_of(key, *field);
+}
+
+int64_t ConfigJson::id_of(const char* key, const nlohmann::json& field) const {
+  if (!field.is_number_integer() || field.get<int64_t>() < 0 || field.get<int64_t>() > kMostCount)
+    throw DataError("[{}] \"{}\" is {}; a token id was expected", where_, key, shown(field));
+  return field.get<int64_t>();
+}
+
+std::vector<int64_t> ConfigJson::further_ids(const char* key) const {
+  std::vector<int64_t> ids;
+  const auto* field = find(key);
+  if (field == nullptr || !field->is_array()) return ids;
+  for (size_t i = 1; i < field->size(); ++i) {
+    const int64_t id = id_of(key, (*field)[i]);
+    if (id != id_of(key, field->front()) && std::find(ids.begin(), ids.end(), id) == ids.end())
+      ids.push_back(id);
+  }
+  return ids;
 }
 
 std::string ConfigJson::text_or(const char* key, const std::string& fallback) const {

@@ -23,6 +23,8 @@ class ConfigJson {
   bool boolean_or(const char* key, bool fallback) const;
   // The first of a list; `fallback` where the field is absent, nothing where it is null.
   std::optional<int64_t> optional_id(const char* key, std::optional<int64_t> fallback = std::nullopt) const;
+  // What such a list holds after its first; empty for a single id.
+  std::vector<int64_t> further_ids(const char* key) const;
   bool flag_or(const char* key, bool fallback) const;  // a boolean, or a count that is 0 or not
   std::string text_or(const char* key, const std::string& fallback) const;
   // The field, where it stands, must have this value: no other is supported.
@@ -49,6 +51,7 @@ class ConfigJson {
   bool has(const char* key) const { return find(key) != nullptr; }
 
  private:
+  int64_t id_of(const char* key, const nlohmann::json& field) const;
   const nlohmann::json* find(const char* key) const;  // nullptr: absent or null
   const nlohmann::json* rope_object(const char* layer_type) const;
   std::string where_;

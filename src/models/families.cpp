@@ -30,6 +30,7 @@ std::string known_model_types() {
 ModelConfig read_as(const Family& family, const std::string& text, const std::string& where) {
   ModelConfig config = family.read(text, where);
   config.dropout = ConfigJson(text, where).dropout();
+  config.more_eos_ids = ConfigJson(text, where).further_ids("eos_token_id");
   read_own_router(text, where, config.experts);
   return config;
 }
@@ -99,8 +100,12 @@ ModelConfig read_config_json(const std::string& text, const std::string& where) 
 
 std::string write_config_json(const ModelConfig& config, DType dtype) {
   const std::string text = with_own_router(config.family->write(config, dtype), config.experts);
-  if (config.dropout.empty()) return text;
+  if (config.dropout.empty() && config.more_eos_ids.empty()) return text;
   auto json = parse_json<nlohmann::ordered_json>(text);
+  if (config.eos_id && !config.more_eos_ids.empty()) {
+    json["eos_token_id"] = nlohmann::ordered_json::array({*config.eos_id});
+    for (const int64_t id : config.more_eos_ids) json["eos_token_id"].push_back(id);
+  }
   for (const auto& [key, rate] : config.dropout) json[key] = rate;
   return dump_json(json, 2) + "\n";
 }

@@ -152,12 +152,23 @@ struct ModelConfig {
   InitScheme init = InitScheme::kPlain;
   Mup mup;
   std::optional<int64_t> bos_id, eos_id;
+  // Further ids that end a text: those that config.json lists after the first, and all of
+  // generation_config.json where there is one, which then counts while a text is written.
+  std::vector<int64_t> more_eos_ids = {}, generation_eos_ids = {};
   // Its row of the embedding gets no gradient from the look-up, as transformers has it (T5 has none such).
   std::optional<int64_t> pad_id;
   std::optional<int64_t> start_id;  // kEncoderDecoder: what a decoder's text begins with
   // Keys of config.json by which transformers drops values while it trains (attention_dropout, resid_pdrop,
   // …) where they are not 0: kept for whoever goes on with the model there. Nothing here drops any.
   std::vector<std::pair<std::string, double>> dropout = {};
+
+  // All ids that end a text while one is written.
+  std::vector<int64_t> stop_ids() const {
+    if (!generation_eos_ids.empty() || !eos_id) return generation_eos_ids;
+    std::vector<int64_t> ids = {*eos_id};
+    ids.insert(ids.end(), more_eos_ids.begin(), more_eos_ids.end());
+    return ids;
+  }
 
   int64_t blocks() const { return layers + encoder_layers; }
   // Tokens of the longest text; distances know no end.

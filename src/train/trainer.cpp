@@ -13,6 +13,7 @@
 #include "checkpoint/shared_folder.h"
 #include "comm/exchange.h"
 #include "config/objective.h"
+#include "config/tokenizer_ends.h"
 #include "hardware/device_spec.h"
 #include "program/explain.h"
 #include "program/memory_report.h"
@@ -98,7 +99,7 @@ void check_prompts(const config::RunConfig& config, const data::Tokenizer* token
                            ? reads.encoder_length
                            : std::min(set.options.cache_capacity, set.options.model.max_sequence_length());
   for (const std::string& prompt : config.eval.sample_prompts) {
-    const auto size = std::ssize(tokenizer->encode(prompt, {.add_special_tokens = reads.encoder_length > 0}));
+    const auto size = std::ssize(config::sample_prompt(config, *tokenizer, prompt, reads.encoder_length > 0));
     if (size > room)
       throw ConfigError("[eval.sample_prompts] \"{}\" has {} tokens and there is room for {}; shorten it",
                         prompt, size, room);

@@ -6,10 +6,12 @@
 
 #include "comm/exchange.h"
 #include "config/objective.h"
+#include "config/tokenizer_ends.h"
 #include "evaluation/evaluate.h"
 #include "evaluation/routing.h"
 #include "evaluation/task_score.h"
 #include "inference/generate.h"
+#include "inference/model_runtime.h"
 #include "train/training_loop.h"
 
 namespace strata::train {
@@ -70,10 +72,12 @@ void TrainingLoop::write_samples(Reporter& reporter) {
   inference::Generator generator(*executor_, config::kPrefillProgram, config::kDecodeProgram);
   std::vector<std::string> prompts = config_.eval.sample_prompts;
   if (prompts.empty()) prompts.push_back("");
-  std::vector<int32_t> end_ids;
-  if (const auto end = tokenizer_->end_of_text_id()) end_ids.push_back(*end);
+  std::vector<int32_t> end_ids = inference::stop_ids(model_, &*tokenizer_);
+  if (const auto end = tokenizer_->end_of_text_id();
+      end && std::count(end_ids.begin(), end_ids.end(), *end) == 0)
+    end_ids.push_back(*end);
   for (const std::string& prompt : prompts) {
-    std::vector<int32_t> ids = tokenizer_->encode(prompt, {.add_special_tokens = generator.has_encoder()});
+    std::vector<int32_t> ids = config::sample_prompt(config_, *tokenizer_, prompt, generator.has_encoder());
     if (ids.empty()) ids.push_back(tokenizer_->end_of_text_id().value_or(0));
     const auto made = generator.generate(
         ids, {.max_tokens = std::min(config_.eval.sample_tokens,

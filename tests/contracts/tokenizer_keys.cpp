@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "contracts/contract.h"
 #include "contracts/lab.h"
 #include "data/tokenizer/tokenizer.h"
+#include "fixtures/byte_tokenizer.h"
 
 namespace strata::contracts {
 namespace {
@@ -90,6 +92,86 @@ void add_bos(const std::string&) {
       has(lab.refusal(on(lab, "corpus.jsonl") + Sets{"tokenizer.add_bos=true"}), "tokenizer.add_bos"));
 }
 
+// A run on two documents, the first of which spells its end out, with bytes as ids and <s>, </s> and <end>
+// behind.
+struct Bytes {
+  Lab lab;
+  Sets sets;
+  Bytes() {
+    lab.put("own.json", data::byte_tokenizer_json({.special = {"<s>", "</s>", "<end>"}}));
+    lab.put("two.jsonl", "{\"text\": \"a</s>b, and some more of it\"}\n{\"text\": \"cd\"}\n");
+    sets = on(lab, "two.jsonl") + Sets{"tokenizer.path=\"" + lab.path("own.json").string() + "\""};
+  }
+  std::vector<int32_t> ids(const Sets& more) { return lab.ids_of(lab.run(sets + more)); }
+  std::vector<int32_t> wanted(const std::vector<int32_t>& before, std::vector<int32_t> mark, int32_t end) {
+    std::vector<int32_t> out;
+    for (const std::string document : {"a</s>b, and some more of it", "cd"}) {
+      out.insert(out.end(), before.begin(), before.end());
+      for (size_t at = 0; at < document.size(); ++at) {
+        if (!mark.empty() && document.compare(at, 4, "</s>") == 0) {
+          out.insert(out.end(), mark.begin(), mark.end());
+          at += 3;
+        } else {
+          out.push_back(document[at]);
+        }
+      }
+      out.push_back(end);
+    }
+    return out;
+  }
+};
+
+void eos(const std::string&) {
+  Bytes bytes;
+  const std::vector<int32_t> mark{257};
+  EXPECT_EQ(bytes.ids({}), bytes.wanted({}, mark, 257)) << "by its name";
+  EXPECT_EQ(bytes.ids({"tokenizer.eos=\"auto\""}), bytes.wanted({}, mark, 257));
+  EXPECT_EQ(bytes.ids({"tokenizer.eos=\"<end>\""}), bytes.wanted({}, mark, 258));
+  const Seen run = bytes.lab.run(bytes.sets + Sets{"tokenizer.eos=256"});
+  EXPECT_EQ(bytes.lab.ids_of(run), bytes.wanted({}, mark, 256));
+  EXPECT_EQ(run.config()["eos_token_id"], 256);
+  const json named = parse_json<json>(read_file(run.folder / "final/tokenizer_config.json"));
+  EXPECT_EQ(named["eos_token"], "<s>");
+  // What the files beside the tokenizer declare, unless the key says another.
+  bytes.lab.put("tokenizer_config.json", R"({"eos_token": "<end>"})");
+  EXPECT_EQ(bytes.ids({}), bytes.wanted({}, mark, 258));
+  EXPECT_EQ(bytes.ids({"tokenizer.eos=\"</s>\""}), bytes.wanted({}, mark, 257));
+  EXPECT_TRUE(has(bytes.lab.refusal(bytes.sets + Sets{"tokenizer.eos=\"<nowhere>\""}), "tokenizer.eos"));
+  EXPECT_TRUE(has(bytes.lab.refusal(bytes.sets + Sets{"tokenizer.eos=259"}), "tokenizer.eos"));
+  EXPECT_TRUE(has(bytes.lab.refusal(bytes.sets + Sets{"tokenizer.eos=1.5"}), "tokenizer.eos"));
+}
+
+void bos(const std::string&) {
+  Bytes bytes;
+  const std::vector<int32_t> mark{257};
+  EXPECT_TRUE(has(bytes.lab.refusal(bytes.sets + Sets{"tokenizer.add_bos=true"}), "tokenizer.bos"));
+  EXPECT_EQ(bytes.ids({"tokenizer.bos=\"<s>\""}), bytes.wanted({}, mark, 257)) << "add_bos is false";
+  EXPECT_EQ(bytes.ids({"tokenizer.bos=\"<s>\"", "tokenizer.add_bos=true"}), bytes.wanted({256}, mark, 257));
+  const Seen run = bytes.lab.run(bytes.sets + Sets{"tokenizer.bos=258", "tokenizer.add_bos=true"});
+  EXPECT_EQ(bytes.lab.ids_of(run), bytes.wanted({258}, mark, 257));
+  // Who goes on with the model begins texts with it, too.
+  EXPECT_EQ(run.config()["bos_token_id"], 258);
+  EXPECT_EQ(tokenizer_of(run).encode_prompt("a"), (std::vector<int32_t>{258, 'a'}));
+  bytes.lab.put("tokenizer_config.json", R"({"bos_token": "<s>"})");
+  EXPECT_EQ(bytes.ids({"tokenizer.add_bos=true"}), bytes.wanted({256}, mark, 257));
+  EXPECT_TRUE(has(bytes.lab.refusal(bytes.sets + Sets{"tokenizer.bos=\"<nowhere>\""}), "tokenizer.bos"));
+}
+
+void special_in_text(const std::string&) {
+  Bytes bytes;
+  EXPECT_EQ(bytes.ids({}), bytes.wanted({}, {257}, 257));
+  EXPECT_EQ(bytes.ids({"tokenizer.special_in_text=\"token\""}), bytes.wanted({}, {257}, 257));
+  EXPECT_EQ(bytes.ids({"tokenizer.special_in_text=\"text\""}), bytes.wanted({}, {}, 257));
+  EXPECT_TRUE(has(bytes.lab.refusal(bytes.sets + Sets{"tokenizer.special_in_text=\"letters\""}), "refuse"));
+  try {
+    bytes.ids({"tokenizer.special_in_text=\"refuse\""});
+    ADD_FAILURE() << "not refused";
+  } catch (const DataError& error) {
+    EXPECT_TRUE(has(error.what(), "two.jsonl:1")) << error.what();
+    EXPECT_TRUE(has(error.what(), "</s>")) << error.what();
+  }
+}
+
 void vocab_size(const std::string&) {
   Lab lab;
   const std::string text = lab.text();
@@ -137,6 +219,9 @@ Contracts tokenizer_keys() {
   return {{"tokenizer.path", path},
           {"tokenizer.add_bos", add_bos},
           {"tokenizer.add_eos", add_eos},
+          {"tokenizer.eos", eos},
+          {"tokenizer.bos", bos},
+          {"tokenizer.special_in_text", special_in_text},
           {"tokenizer.train.vocab_size", vocab_size},
           {"tokenizer.train.min_frequency", min_frequency},
           {"tokenizer.train.pattern", pattern},

@@ -75,6 +75,7 @@ BuildStats stats_of(const Json& in) {
   BuildStats out;
   in.at("stored_bytes").get_to(out.stored_bytes);
   in.at("tokens").get_to(out.tokens);
+  if (in.contains("special_in_text")) in.at("special_in_text").get_to(out.special);
   for (const Json& row : in.at("rows")) out.rows.push_back(row_of(row));
   in.at("lengths_in").get_to(out.lengths_in.bins);
   in.at("lengths_out").get_to(out.lengths_out.bins);
@@ -112,6 +113,7 @@ void BuildStats::drop(size_t row, std::string_view reason, int64_t bytes, DropEx
 void BuildStats::add(const BuildStats& other) {
   stored_bytes += other.stored_bytes;
   tokens += other.tokens;
+  for (const auto& [name, count] : other.special) special[name] += count;
   rows.resize(std::max(rows.size(), other.rows.size()));
   for (size_t r = 0; r < other.rows.size(); ++r) {
     RowStats& to = rows[r];
@@ -152,6 +154,7 @@ std::string BuildStats::to_json() const {
   Json out;
   out["stored_bytes"] = stored_bytes;
   out["tokens"] = tokens;
+  out["special_in_text"] = special;
   out["rows"] = Json::array();
   for (const RowStats& row : rows) out["rows"].push_back(to_value(row));
   out["lengths_in"] = lengths_in.bins;

@@ -58,6 +58,7 @@ struct BuildStats {
   std::vector<RowStats> rows;
   LengthHistogram lengths_in, lengths_out;
   int64_t tokens = 0;
+  std::map<std::string, int64_t> special;  // special tokens that texts spell out, and how often
   // By source: documents, text and tokens that were kept.
   struct Kept {
     int64_t documents_in = 0, documents = 0, bytes = 0, tokens = 0;

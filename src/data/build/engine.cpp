@@ -106,6 +106,13 @@ std::string identity_of(const BuildJob& job) {
   if (job.tokenizer) {
     text += fmt::format(" tokenizer={} bos={} eos={}", to_hex(job.tokenizer->hash()),
                         job.recipe.tokens->add_bos, job.recipe.tokens->add_eos);
+    // What the tokenizer alone says needs no words.
+    const TextEnds ends = job.tokenizer->ends(), alone = declared_ends(*job.tokenizer, {});
+    if (ends.end != alone.end) text += fmt::format(" end={}", ends.end.value_or(-1));
+    if (job.recipe.tokens->add_bos && ends.begin != alone.begin)
+      text += fmt::format(" begin={}", fmt::join(ends.begin, ","));
+    if (job.recipe.tokens->special_in_text != SpecialInText::kToken)
+      text += fmt::format(" special_in_text={}", static_cast<int>(job.recipe.tokens->special_in_text));
     if (const TokenFormat format = job.recipe.tokens->format; format != TokenFormat::kStrata)
       text += fmt::format(" format={}", token_format_name(format));
   }

@@ -135,7 +135,10 @@ std::string summary_json(const BuildJob& job, const BuildResult& result) {
   out["documents_out"] = result.stats.rows.back().documents_out;
   out["bytes_in"] = result.stats.stored_bytes;
   out["seconds"] = result.seconds;
-  if (job.tokenizer) out["tokens"] = result.stats.tokens;
+  if (job.tokenizer) {
+    out["tokens"] = result.stats.tokens;
+    out["special_in_text"] = result.stats.special;
+  }
   out["dropped"] = dropped_json(job, result.stats);
   return dump_json(out, -1, InvalidUtf8::kReplace);
 }

@@ -1,6 +1,7 @@
 #include "data/build/job.h"
 
 #include "base/error.h"
+#include "data/tokens/text_encoder.h"
 
 namespace strata::data {
 
@@ -33,6 +34,39 @@ Path BuildJob::token_output(size_t source) const {
          (recipe.sources[source].name + std::string(token_format_extension(recipe.tokens->format)));
 }
 
+namespace {
+
+int32_t id_of(const RecipeToken& token, const char* key, const Tokenizer& tokenizer, const Path& path) {
+  if (token.id) {
+    const auto id = static_cast<int32_t>(*token.id);
+    if (id < tokenizer.vocab_size() && !tokenizer.id_to_token(id).empty()) return id;
+    throw ConfigError("[output.tokens] {} = {} is no token of {}; expected an id from 0 to {}", key, id,
+                      path.string(), tokenizer.vocab_size() - 1);
+  }
+  if (const auto id = tokenizer.token_to_id(token.text)) return *id;
+  throw ConfigError("[output.tokens] {} = \"{}\" is no token of {}; name one of its tokens, or an id", key,
+                    token.text, path.string());
+}
+
+// What the recipe says of a text's ends, over what the tokenizer's files declare.
+Tokenizer with_ends_of(const RecipeTokens& tokens, const Tokenizer& tokenizer) {
+  TextEnds ends = tokenizer.ends();
+  if (tokens.eos.given()) {
+    ends.end = id_of(tokens.eos, "eos", tokenizer, tokens.tokenizer);
+    ends.end_from = "output.tokens.eos";
+    ends.end_is_guess = false;
+    ends.notes.clear();
+  }
+  if (tokens.bos.given()) {
+    ends.begin = {id_of(tokens.bos, "bos", tokenizer, tokens.tokenizer)};
+    ends.begin_from = "output.tokens.bos";
+    ends.begin_of_tokenizer = true;
+  }
+  return tokenizer.with_ends(std::move(ends));
+}
+
+}  // namespace
+
 std::unique_ptr<BuildJob> make_job(Recipe recipe, FileSystem& files, std::function<bool()> stop,
                                    int64_t part_bytes) {
   auto job = std::make_unique<BuildJob>();
@@ -50,15 +84,19 @@ std::unique_ptr<BuildJob> make_job(Recipe recipe, FileSystem& files, std::functi
     }
   }
   if (job->recipe.tokens) {
-    job->tokenizer = Tokenizer::load(job->recipe.tokens->tokenizer);
-    if (job->recipe.tokens->add_eos && !job->tokenizer->end_of_text_id()) {
-      throw ConfigError("[output.tokens] {} has no end-of-text token; set add_eos = false",
-                        job->recipe.tokens->tokenizer.string());
+    const RecipeTokens& tokens = *job->recipe.tokens;
+    job->tokenizer = with_ends_of(tokens, Tokenizer::load(tokens.tokenizer));
+    if (tokens.add_eos && !job->tokenizer->end_of_text_id()) {
+      throw ConfigError(
+          "[output.tokens] {} has no end-of-text token; set add_eos = false, or name the token as eos",
+          tokens.tokenizer.string());
     }
-    if (job->recipe.tokens->add_bos && job->tokenizer->prefix_ids().empty()) {
-      throw ConfigError("[output.tokens] {} has no begin-of-text token; set add_bos = false",
-                        job->recipe.tokens->tokenizer.string());
+    if (tokens.add_bos && job->tokenizer->ends().begin.empty()) {
+      throw ConfigError(
+          "[output.tokens] {} has no begin-of-text token; set add_bos = false, or name the token as bos",
+          tokens.tokenizer.string());
     }
+    job->encoder = text_encoder(*job->tokenizer, tokens.special_in_text);
   }
   job->plan = plan_parts(job->recipe, part_bytes);
   job->lines.resize(job->plan.files.size());

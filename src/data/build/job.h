@@ -16,6 +16,7 @@
 #include "data/build/part_plan.h"
 #include "data/build/recipe.h"
 #include "data/tokenizer/tokenizer.h"
+#include "data/tokens/tokenize.h"
 
 namespace strata::data {
 
@@ -30,7 +31,8 @@ struct BuildJob {
   PartPlan plan;
   std::vector<AnyStage> stages;
   std::vector<BuildPhase> phases;
-  std::optional<Tokenizer> tokenizer;
+  std::optional<Tokenizer> tokenizer;  // with what the recipe says of a text's ends
+  TextEncoder encoder;                 // of it
   FileSystem* files = nullptr;
   std::function<bool()> stop;
   std::vector<std::unique_ptr<LineIndex>> lines;  // by file; of files that are read in ranges

@@ -222,15 +222,16 @@ class PartRun {
       out += "}\n";
       documents_->flush_if_full();
     }
-    if (tokens_) write_tokens(kept);
+    if (tokens_) write_tokens(kept, file);
   }
 
-  void write_tokens(BuildStats::Kept& kept) {
+  void write_tokens(BuildStats::Kept& kept, int32_t file) {
     ids_of_text_.clear();
-    const auto prefix = job_.tokenizer->prefix_ids();
-    if (job_.recipe.tokens->add_bos) ids_of_text_.assign(prefix.begin(), prefix.end());
-    job_.tokenizer->encode(text_.bytes(), ids_of_text_);
-    if (job_.recipe.tokens->add_eos) ids_of_text_.push_back(*job_.tokenizer->end_of_text_id());
+    const TextEncoder& encoder = job_.encoder;
+    if (job_.recipe.tokens->add_bos) ids_of_text_ = encoder.begin_of_text;
+    const auto place = [&] { return fmt::format("{}:{}", name_of(file), document_.line); };
+    encode_document(encoder, text_.bytes(), place, ids_of_text_, special_);
+    if (job_.recipe.tokens->add_eos) ids_of_text_.push_back(*encoder.end_of_text);
     tokens_->append(ids_of_text_);
     tokens_->end_document();
     kept.tokens += static_cast<int64_t>(ids_of_text_.size());
@@ -276,6 +277,7 @@ class PartRun {
     if (spill_) spill_->finish();
     if (ids_) ids_->finish();
     if (collector_) collector_->finish();
+    stats_.special = named_counts(job_.encoder, special_);
     if (tokens_) tokens_->finish({.type = token_type_for(job_.tokenizer->vocab_size())}, "");
     audit_->finish();
     write_file_atomically(*job_.files, job_.part_file(number_, part_, "json"), stats_.to_json());
@@ -297,6 +299,7 @@ class PartRun {
   std::unique_ptr<PartCollector> collector_;
   std::optional<TokenWriter> tokens_;
   std::vector<int32_t> ids_of_text_;
+  SpecialCounts special_;
   PartIds decided_ids_;  // of the phase before
 };
 

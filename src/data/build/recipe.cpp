@@ -178,6 +178,22 @@ int64_t read_size(TableReader& reader, const std::string& key) {
   return 0;
 }
 
+// A token or its id; "auto", as when it is left out, for what the tokenizer's files declare.
+RecipeToken read_token(TableReader& reader, const std::string& key) {
+  RecipeToken token;
+  const ConfigValue* value = reader.find(key);
+  if (value == nullptr) return token;
+  if (const int64_t* id = value->get_if<int64_t>(); id != nullptr && *id >= 0 && *id < INT32_MAX) {
+    token.id = *id;
+  } else if (const auto* text = value->get_if<std::string>(); text != nullptr && !text->empty()) {
+    if (*text != "auto") token.text = *text;
+  } else {
+    reader.fault(*value,
+                 fmt::format("{} is {}, expected a token, its id, or \"auto\"", key, to_toml(*value)));
+  }
+  return token;
+}
+
 void read_list(const ConfigValue& tree, const char* key, std::vector<std::string>& faults,
                FunctionRef<void(const ConfigValue&, const std::string&)> element) {
   const ConfigValue* list = tree.find(key);
@@ -289,6 +305,10 @@ Recipe read_recipe(const ConfigValue& tree, const Path& path) {
     wanted.tokenizer = placed(recipe.base, tokenizer);
     wanted.add_bos = tokens_reader.flag("add_bos", false);
     wanted.add_eos = tokens_reader.flag("add_eos", true);
+    wanted.bos = read_token(tokens_reader, "bos");
+    wanted.eos = read_token(tokens_reader, "eos");
+    wanted.special_in_text =
+        static_cast<SpecialInText>(tokens_reader.choice("special_in_text", {"token", "text", "refuse"}));
     std::vector<std::string> formats;
     for (const auto format : {TokenFormat::kStrata, TokenFormat::kMegatron, TokenFormat::kDatatrove})
       formats.emplace_back(token_format_name(format));

@@ -11,6 +11,7 @@
 #include "base/toml.h"
 #include "data/input/record_reader.h"
 #include "data/pipeline/stage_kinds.h"
+#include "data/tokenizer/special_tokens.h"
 #include "data/tokens/token_writer.h"
 
 namespace strata::data {
@@ -30,10 +31,19 @@ struct RecipeStage {
   std::map<std::string, StageValue> parameters;  // every one, defaults filled in
 };
 
+struct RecipeToken {
+  std::string text = {};
+  std::optional<int64_t> id = {};
+  bool given() const { return id || !text.empty(); }
+};
+
 struct RecipeTokens {
   Path tokenizer;
   bool add_bos = false;
   bool add_eos = true;
+  // What begins and ends a text, by a token's text or its id ("": what the tokenizer's files declare).
+  RecipeToken bos = {}, eos = {};
+  SpecialInText special_in_text = SpecialInText::kToken;
   TokenFormat format = TokenFormat::kStrata;
 };
 

@@ -98,6 +98,21 @@ std::string source_table(const BuildJob& job, const BuildStats& stats) {
   return html + "</table></div>\n";
 }
 
+// What texts spell out of special tokens.
+std::string special_card(const BuildJob& job, const BuildStats& stats) {
+  if (stats.special.empty()) return "";
+  static constexpr const char* kBecame[] = {"the token itself", "plain letters", "refused"};
+  std::string html = fmt::format(
+      "<div class=\"card\"><h2>Special tokens spelled out in texts</h2>\n<table "
+      "class=\"num\"><tr><th>token</th>"
+      "<th>times</th><th>taken as</th></tr>\n");
+  for (const auto& [name, count] : stats.special) {
+    html += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td></tr>\n", escape_markup(name), count,
+                        kBecame[static_cast<size_t>(job.recipe.tokens->special_in_text)]);
+  }
+  return html + "</table></div>\n";
+}
+
 // Bars from `counts`, with a mark at `mark` (0 to 1 of the width; negative: none).
 std::string bars(const std::string& title, std::span<const int64_t> counts, const std::string& low,
                  const std::string& high, double mark, const std::string& mark_text) {
@@ -210,7 +225,8 @@ std::string report_html(const BuildJob& job, const BuildStats& stats) {
       escape_markup(name) + "</title><style>" + observe::chart_style() + observe::kPageStyle + kStyle +
       "</style></head><body><main>\n<header><h1>Data build: " + escape_markup(name) +
       "</h1><span class=\"muted small\">strata " + std::string(program_version()) + "</span></header>\n";
-  html += tiles(job, stats) + pipeline_table(job, stats) + source_table(job, stats) + lengths(stats);
+  html += tiles(job, stats) + pipeline_table(job, stats) + source_table(job, stats) +
+          special_card(job, stats) + lengths(stats);
   for (size_t row = 0; row < stats.rows.size(); ++row) html += stage_card(job, stats, row);
   return html + "</main></body></html>\n";
 }

@@ -93,7 +93,8 @@ const AddedToken* AddedTokenFinder::longest_at(std::string_view text, size_t at,
   return found;
 }
 
-void AddedTokenFinder::split(std::string_view text, std::vector<AddedTokenPart>& out) const {
+void AddedTokenFinder::split(std::string_view text, std::vector<AddedTokenPart>& out, bool special_as_text,
+                             SpecialCounts* special) const {
   size_t done = 0;  // end of the last part
   size_t from = 0;
   while (!nodes_.empty() && (from = next_start(text, from)) < text.size()) {
@@ -107,6 +108,14 @@ void AddedTokenFinder::split(std::string_view text, std::vector<AddedTokenPart>&
     size_t end = from + size;
     from = end;  // stripped white space may still belong to the next match, as in the reference
     if (token->single_word && !stands_alone(text, begin, end)) continue;
+    if (token->special && special != nullptr) ++(*special)[token->id];
+    if (token->special && special_as_text) {
+      const size_t cut = begin + code_point_at(text, begin).size;
+      if (!token->is_word_of_model || cut <= done) continue;
+      out.push_back({nullptr, text.substr(done, cut - done)});
+      done = cut;
+      continue;
+    }
     if (token->lstrip) {
       while (begin > done) {
         const CodePoint c = code_point_before(text, begin);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "data/tokenizer/normalizer.h"
+#include "data/tokenizer/special_tokens.h"
 
 namespace strata::data {
 
@@ -21,7 +22,8 @@ struct AddedToken {
   bool rstrip = false;
   bool normalized = false;  // looked for in the normalized text, itself normalized
   bool special = false;
-  bool in_text = true;  // false: never recognised in a text
+  bool in_text = true;            // false: never recognised in a text
+  bool is_word_of_model = false;  // the model finds it in plain text, too
 };
 
 // A part of a text: an added token, or text between (token null).
@@ -37,7 +39,11 @@ class AddedTokenFinder {
   AddedTokenFinder(const std::vector<const AddedToken*>& tokens, const Normalizer& normalizer);
 
   bool empty() const { return nodes_.empty(); }
-  void split(std::string_view text, std::vector<AddedTokenPart>& out) const;  // appends
+  // Appends the parts of a text. `special_as_text`: special tokens are text like any other; those that the
+  // model would make whole again are cut behind their first letter. `special`, unless null, counts them by
+  // id.
+  void split(std::string_view text, std::vector<AddedTokenPart>& out, bool special_as_text = false,
+             SpecialCounts* special = nullptr) const;
 
  private:
   struct Node {  // of a trie; children are a list, as most nodes have one

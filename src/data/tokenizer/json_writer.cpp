@@ -69,7 +69,7 @@ constexpr std::string_view kByteLevelOffsets = R"({
     "use_regex": true
   })";
 
-std::string post_processor_json(const TextEnds& ends) {
+std::string post_processor_json(const TemplateEnds& ends) {
   if (ends.begin.id < 0 && ends.end.id < 0) return std::string(kByteLevelOffsets);
   const auto item = [](std::string_view kind, std::string_view id, int type) {
     return fmt::format(R"(
@@ -126,7 +126,7 @@ std::string post_processor_json(const TextEnds& ends) {
 std::string write_byte_level_json(const std::vector<TokenName>& tokens,
                                   const std::vector<std::pair<std::string_view, std::string_view>>& merges,
                                   size_t special_tokens, const SplitPreset& split, bool ignore_merges,
-                                  const TextEnds& ends) {
+                                  const TemplateEnds& ends) {
   std::string out = head(std::span(tokens).first(special_tokens));
   out += split.nfc ? "  \"normalizer\": {\n    \"type\": \"NFC\"\n  },\n" : "  \"normalizer\": null,\n";
   out += fmt::format("  \"pre_tokenizer\": {},\n", pre_tokenizer_json(split));

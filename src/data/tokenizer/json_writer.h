@@ -18,7 +18,7 @@ struct TokenName {
 };
 
 // What encoding with special tokens puts around a text, or behind each of two; ids below 0: nothing.
-struct TextEnds {
+struct TemplateEnds {
   TokenName begin{{}, -1}, end{{}, -1};
 };
 
@@ -26,7 +26,7 @@ struct TextEnds {
 std::string write_byte_level_json(const std::vector<TokenName>& tokens,
                                   const std::vector<std::pair<std::string_view, std::string_view>>& merges,
                                   size_t special_tokens, const SplitPreset& split, bool ignore_merges,
-                                  const TextEnds& ends = {});
+                                  const TemplateEnds& ends = {});
 
 struct ScoredToken {
   std::string text;

@@ -81,7 +81,7 @@ class Lease {
 struct Tokenizer::State {
   State(TokenizerParts parts, std::string content);
 
-  void encode(std::string_view text, bool parse_added_tokens, EncodeScratch& scratch,
+  void encode(std::string_view text, const EncodeOptions& options, EncodeScratch& scratch,
               std::vector<int32_t>& out) const;
 
   std::string json;
@@ -102,8 +102,9 @@ struct Tokenizer::State {
   mutable ScratchPool pool;
 
  private:
-  void encode_raw(std::string_view text, bool at_begin, bool parse_added_tokens, EncodeScratch& scratch,
+  void encode_raw(std::string_view text, bool at_begin, const EncodeOptions& options, EncodeScratch& scratch,
                   std::vector<int32_t>& out) const;
+  void find_whole_words();
   void encode_plain(std::string_view text, bool at_begin, EncodeScratch& scratch,
                     std::vector<int32_t>& out) const;
   template <typename ModelKind>
@@ -170,6 +171,26 @@ Tokenizer::State::State(TokenizerParts parts, std::string content)
     for (StringTable::Entry& entry : entries) entry.text = texts.emplace_back(byte_level_bytes(entry.text));
     bytes = StringTable(entries);
   }
+  find_whole_words();
+}
+
+// Special tokens that the model itself would find in a text: taken as text, their letters must be kept apart.
+void Tokenizer::State::find_whole_words() {
+  const auto in_text = [](const AddedToken& token) { return token.special && token.in_text; };
+  if (std::none_of(added_tokens.begin(), added_tokens.end(), in_text)) return;
+  Lease scratch(pool);
+  std::vector<int32_t> ids;
+  std::string storage;
+  for (AddedToken& token : added_tokens) {
+    if (!in_text(token)) continue;
+    ids.clear();
+    try {
+      encode_plain(normalizer.apply(token.content, storage), false, *scratch, ids);
+    } catch (const Error&) {
+      continue;  // letters that the model does not know: a text with them is refused as well
+    }
+    token.is_word_of_model = std::find(ids.begin(), ids.end(), token.id) != ids.end();
+  }
 }
 
 template <typename ModelKind>
@@ -226,12 +247,13 @@ void Tokenizer::State::encode_plain(std::string_view text, bool at_begin, Encode
   std::visit([&](const auto& kind) { encode_pieces(kind, text, at_begin, scratch, out); }, model);
 }
 
-void Tokenizer::State::encode_raw(std::string_view text, bool at_begin, bool parse_added_tokens,
+void Tokenizer::State::encode_raw(std::string_view text, bool at_begin, const EncodeOptions& options,
                                   EncodeScratch& scratch, std::vector<int32_t>& out) const {
   text = normalizer.apply(text, scratch.normalized);
-  if (!parse_added_tokens || normalized_finder.empty()) return encode_plain(text, at_begin, scratch, out);
+  if (!options.parse_added_tokens || normalized_finder.empty())
+    return encode_plain(text, at_begin, scratch, out);
   scratch.parts.clear();
-  normalized_finder.split(text, scratch.parts);
+  normalized_finder.split(text, scratch.parts, options.special_as_text, options.special);
   for (const AddedTokenPart& part : scratch.parts) {
     if (part.token != nullptr) {
       out.push_back(part.token->id);
@@ -242,18 +264,17 @@ void Tokenizer::State::encode_raw(std::string_view text, bool at_begin, bool par
   }
 }
 
-void Tokenizer::State::encode(std::string_view text, bool parse_added_tokens, EncodeScratch& scratch,
+void Tokenizer::State::encode(std::string_view text, const EncodeOptions& options, EncodeScratch& scratch,
                               std::vector<int32_t>& out) const {
-  if (!parse_added_tokens || raw_finder.empty())
-    return encode_raw(text, true, parse_added_tokens, scratch, out);
+  if (!options.parse_added_tokens || raw_finder.empty()) return encode_raw(text, true, options, scratch, out);
   scratch.raw_parts.clear();
-  raw_finder.split(text, scratch.raw_parts);
+  raw_finder.split(text, scratch.raw_parts, options.special_as_text, options.special);
   bool at_begin = true;
   for (const AddedTokenPart& part : scratch.raw_parts) {
     if (part.token != nullptr) {
       out.push_back(part.token->id);
     } else {
-      encode_raw(part.text, at_begin, parse_added_tokens, scratch, out);
+      encode_raw(part.text, at_begin, options, scratch, out);
     }
     at_begin = false;
   }
@@ -297,7 +318,19 @@ TokenizerParts read_json(std::string_view content, const std::string& source) {
 }  // namespace
 
 Tokenizer Tokenizer::load(const Path& path, std::string_view pattern) {
-  return from_content(read_file(path), path.string(), pattern);
+  const Tokenizer tokenizer = from_content(read_file(path), path.string(), pattern);
+  return tokenizer.with_ends(
+      declared_ends(tokenizer, path.has_parent_path() ? path.parent_path() : Path(".")));
+}
+
+Tokenizer::Tokenizer(std::shared_ptr<const State> state) : state_(std::move(state)) {
+  ends_ = std::make_shared<const TextEnds>(declared_ends(*this, {}));
+}
+
+Tokenizer Tokenizer::with_ends(TextEnds ends) const {
+  Tokenizer out = *this;
+  out.ends_ = std::make_shared<const TextEnds>(std::move(ends));
+  return out;
 }
 
 Tokenizer Tokenizer::from_content(std::string content, const std::string& source, std::string_view pattern) {
@@ -322,6 +355,18 @@ int64_t Tokenizer::vocab_size() const {
   return state_->tokens.id_end();
 }
 
+int64_t Tokenizer::text_vocab_size() const {
+  const StringTable& vocabulary =
+      std::visit([](const auto& kind) -> const StringTable& { return kind.vocabulary(); }, state_->model);
+  std::vector<bool> added(static_cast<size_t>(vocab_size()));
+  for (const AddedToken& token : state_->added_tokens) added[static_cast<size_t>(token.id)] = true;
+  int64_t size = vocabulary.id_end();
+  while (size > 0 &&
+         (added[static_cast<size_t>(size - 1)] || !vocabulary.has(static_cast<int32_t>(size - 1))))
+    --size;
+  return size;
+}
+
 std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
   if (const auto id = state_->tokens.find(token)) return id;
   for (const AddedToken& added : state_->added_tokens) {
@@ -342,13 +387,20 @@ void Tokenizer::encode(std::string_view text, std::vector<int32_t>& out, const E
   Lease scratch(state_->pool);
   const PostProcessor& ends = state_->post_processor;
   if (options.add_special_tokens) out.insert(out.end(), ends.prefix.begin(), ends.prefix.end());
-  state_->encode(text, options.parse_added_tokens, *scratch, out);
+  state_->encode(text, options, *scratch, out);
   if (options.add_special_tokens) out.insert(out.end(), ends.suffix.begin(), ends.suffix.end());
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
   std::vector<int32_t> out;
   encode(text, out, options);
+  return out;
+}
+
+std::vector<int32_t> Tokenizer::encode_prompt(std::string_view text) const {
+  std::vector<int32_t> out;
+  if (prefix_ids().empty() && ends_->adds_begin) out = ends_->begin;
+  encode(text, out, {.add_special_tokens = true});
   return out;
 }
 
@@ -395,23 +447,12 @@ std::string Tokenizer::decode_bytes(int32_t id) const {
   return decode(std::span(&id, 1));
 }
 
-std::optional<int32_t> Tokenizer::end_of_text_id() const {
-  static constexpr std::string_view kNames[] = {
-      "<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>", "<eos>",
-      "[EOS]",         "<|eos|>",         "<|endofdocument|>"};
-  for (const std::string_view name : kNames) {
-    const auto id = token_to_id(name);
-    if (id && is_special(*id)) return id;
-  }
-  if (!state_->post_processor.suffix.empty()) return state_->post_processor.suffix.back();
-  for (const std::string_view name : kNames) {
-    if (const auto id = token_to_id(name)) return id;
-  }
-  return std::nullopt;
-}
-
 std::span<const int32_t> Tokenizer::prefix_ids() const {
   return state_->post_processor.prefix;
+}
+
+std::span<const int32_t> Tokenizer::suffix_ids() const {
+  return state_->post_processor.suffix;
 }
 
 uint64_t Tokenizer::hash() const {

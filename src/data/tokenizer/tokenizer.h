@@ -18,12 +18,17 @@
 #include <vector>
 
 #include "base/file.h"
+#include "data/tokenizer/special_tokens.h"
+#include "data/tokenizer/text_ends.h"
 
 namespace strata::data {
 
 struct EncodeOptions {
   bool add_special_tokens = false;  // what the post-processor adds: begin- and end-of-text tokens
   bool parse_added_tokens = true;   // recognise added tokens in the text; false: it is plain text throughout
+  bool special_as_text = false;     // of added tokens, recognise those alone that are not special
+  SpecialCounts* special =
+      nullptr;  // counts special tokens that the text spells out, whatever becomes of them
 };
 
 struct DecodeOptions {
@@ -33,7 +38,8 @@ struct DecodeOptions {
 
 class Tokenizer {
  public:
-  // The kind is found from the content. A tiktoken file needs `pattern`, the name of its split
+  // The kind is found from the content, and what begins and ends a text from the files beside it, too
+  // (text_ends.h). A tiktoken file needs `pattern`, the name of its split
   // (split_preset); no other kind takes one. Missing file, missing or wrong pattern: ConfigError; content
   // that is not a supported tokenizer: DataError.
   static Tokenizer load(const Path& path, std::string_view pattern = {});
@@ -41,7 +47,8 @@ class Tokenizer {
                                 std::string_view pattern = {});
   static Tokenizer from_json(std::string_view json, const std::string& source);
 
-  int64_t vocab_size() const;  // one more than the largest id, added tokens included
+  int64_t vocab_size() const;       // one more than the largest id, added tokens included
+  int64_t text_vocab_size() const;  // the same of the ids that any text may give, added tokens left out
   std::optional<int32_t> token_to_id(std::string_view token) const;
   std::string_view id_to_token(int32_t id) const;  // as written in the file; empty for an id without a token
   bool is_special(int32_t id) const;
@@ -57,11 +64,17 @@ class Tokenizer {
   std::string decode_text(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;  // UTF-8
   std::string decode_bytes(int32_t id) const;  // what one token alone decodes to
 
-  // The token that ends a document: by its usual names, else the one that the post-processor puts last.
-  std::optional<int32_t> end_of_text_id() const;
-  // The ids that add_special_tokens puts before a text: what the post-processor of a tokenizer.json says, the
-  // begin-of-text token of a tekken or SentencePiece file.
+  // What begins and ends a text. The same tokenizer with other ends.
+  const TextEnds& ends() const { return *ends_; }
+  Tokenizer with_ends(TextEnds ends) const;
+  std::optional<int32_t> end_of_text_id() const { return ends_->end; }
+  // The ids that add_special_tokens puts before and behind a text: what the post-processor of a
+  // tokenizer.json says, the begin-of-text token of a tekken or SentencePiece file.
   std::span<const int32_t> prefix_ids() const;
+  std::span<const int32_t> suffix_ids() const;
+  // A text to go on from, as the model's texts begin: with what the template adds, else with ends().begin
+  // where the files say that it is added.
+  std::vector<int32_t> encode_prompt(std::string_view text) const;
 
   uint64_t hash() const;  // of json()
   // The file's bytes, to copy into a checkpoint; of a tiktoken file a tokenizer.json that says the same and
@@ -70,9 +83,10 @@ class Tokenizer {
 
  private:
   struct State;
-  explicit Tokenizer(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+  explicit Tokenizer(std::shared_ptr<const State> state);
   std::string decode_any(std::span<const int32_t> ids, const DecodeOptions& options, bool keep_bytes) const;
   std::shared_ptr<const State> state_;
+  std::shared_ptr<const TextEnds> ends_;
 };
 
 }  // namespace strata::data

@@ -26,7 +26,7 @@ TrainedTokenizer train_bpe(TextSource texts, const TrainOptions& options) {
     STRATA_CHECK(token.empty() || at != specials.end(), "'{}' is no special token", token);
     return TokenName{token, token.empty() ? -1 : static_cast<int32_t>(at - specials.begin())};
   };
-  const TextEnds ends{special(options.begin_of_text), special(options.end_of_text)};
+  const TemplateEnds ends{special(options.begin_of_text), special(options.end_of_text)};
   const int64_t least = 256 + static_cast<int64_t>(specials.size());
   if (options.vocab_size < least || options.vocab_size > (int64_t{1} << 24)) {
     throw ConfigError(

@@ -10,6 +10,50 @@
 
 namespace strata::data {
 
+namespace {
+
+// Whether a file's table begins a document at this token.
+bool begins_document(const TokenFile& file, int64_t position) {
+  if (position == 0) return true;
+  const int64_t d = file.first_document_ending_after(position - 1);
+  return d < file.documents() && file.document_end(d) == position;
+}
+
+// Whether the token before `position` ends a text, where one id both begins and ends them and no table tells
+// which: of a row of such ids each second one begins a text, and so does the first of a file.
+bool ends_before(const TokenFile& file, int64_t position, int32_t mark) {
+  int64_t run = position;
+  for (int32_t id = mark; run > 0; --run) {
+    file.read(run - 1, 1, &id);
+    if (id != mark) break;
+  }
+  const int64_t length = position - run;
+  return length > 0 && (length % 2 == 0) == (run == 0);
+}
+
+// starts[j + 1] = 1 where token `first` + j of the file ends a text; `starts` has the table's marks. An id
+// that begins a document by itself does not end it, too.
+void mark_ends_of_text(const TokenFile& file, int64_t first, int64_t count, const int32_t* ids,
+                       uint8_t* starts) {
+  const int32_t mark = *file.end_of_text();
+  if (file.has_documents()) {
+    // From behind, so that what is seen at j are the table's marks alone.
+    for (int64_t j = count - 2; j >= 0; --j) {
+      if (ids[j] != mark || starts[j + 1] != 0) continue;
+      if (j > 0 ? starts[j] == 0 : !begins_document(file, first)) starts[j + 1] = 1;
+    }
+    return;
+  }
+  bool ended = file.end_begins() && (first == 0 || ends_before(file, first, mark));
+  for (int64_t j = 0; j + 1 < count; ++j) {
+    const bool is_mark = ids[j] == mark;
+    ended = is_mark && !(file.end_begins() && ended);
+    if (ended) starts[j + 1] = 1;
+  }
+}
+
+}  // namespace
+
 TokenCorpus::TokenCorpus(std::vector<TokenSegment> segments) {
   int64_t total = 0;
   for (auto& segment : segments) {
@@ -58,10 +102,7 @@ void TokenCorpus::mark_document_starts(int64_t begin, int64_t n, const int32_t* 
       if (end >= count) break;
       starts[at + end] = 1;
     }
-    if (file.end_of_text()) {
-      const int32_t mark = *file.end_of_text();
-      for (int64_t j = 0; j + 1 < count; ++j) starts[at + j + 1] |= ids[at + j] == mark ? 1 : 0;
-    }
+    if (file.end_of_text()) mark_ends_of_text(file, first, count, ids + at, starts + at);
     at += count;
   }
 }

@@ -31,7 +31,8 @@ class TokenCorpus {
 
   // starts[j] = 1 where token begin + j is the first of a document, else 0, for j in [0, n); `ids` are these
   // tokens as read. A document ends where the file's table says so, after each end-of-text id, and at the end
-  // of a segment. Whether token `begin` itself starts one is not looked up: starts[0] is 0.
+  // of a segment. The same id may begin texts: one that a document begins with does not end it. Whether token
+  // `begin` itself starts one is not looked up: starts[0] is 0.
   void mark_document_starts(int64_t begin, int64_t n, const int32_t* ids, uint8_t* starts) const;
 
   // The ends of all documents in corpus positions, in order, empty documents left out. Reads every token.

@@ -24,7 +24,11 @@ Path with_suffix(Path path, const char* suffix) {
 }  // namespace
 
 TokenFile::TokenFile(const Path& path, const TokenFileOptions& options)
-    : name_(path.string()), data_(path), ids_(data_.bytes()), end_of_text_(options.end_of_text) {
+    : name_(path.string()),
+      data_(path),
+      ids_(data_.bytes()),
+      end_of_text_(options.end_of_text),
+      end_begins_(options.end_begins) {
   limit_ = options.vocab_size;
   const Path index_path = Path(path).replace_extension(".idx");
   if (path.extension() == ".ds") {
@@ -44,7 +48,8 @@ TokenFile::TokenFile(std::string name, std::vector<int32_t> ids, const TokenFile
       type_(TokenType::kU32),
       tokens_(static_cast<int64_t>(own_.size())),
       limit_(options.vocab_size > 0 ? options.vocab_size : int64_t{1} << 31),
-      end_of_text_(options.end_of_text) {}
+      end_of_text_(options.end_of_text),
+      end_begins_(options.end_begins) {}
 
 void TokenFile::set_type_from(const TokenFileOptions& options) {
   if (options.vocab_size <= 0) {

@@ -19,7 +19,8 @@ namespace strata::data {
 struct TokenFileOptions {
   int64_t vocab_size = 0;                // the model's; 0: not known. Larger ids are refused when read
   std::optional<int32_t> end_of_text{};  // marks document ends in files without a document table
-  std::string tokenizer_hash{};          // empty: not known. A file made with another is refused
+  bool end_begins = false;       // the same id begins texts, too: of two in a row the second begins one
+  std::string tokenizer_hash{};  // empty: not known. A file made with another is refused
 };
 
 class TokenFile {
@@ -35,6 +36,7 @@ class TokenFile {
   TokenType type() const { return type_; }
   int64_t vocab_limit() const { return limit_; }
   std::optional<int32_t> end_of_text() const { return end_of_text_; }
+  bool end_begins() const { return end_begins_; }
   // What the file itself says of the tokenizer that made it: FILE.json its hash and vocabulary, a
   // .ds.metadata its name. Empty and 0: nothing.
   const std::string& tokenizer_hash() const { return tokenizer_hash_; }
@@ -71,6 +73,7 @@ class TokenFile {
   int64_t documents_ = 0;
   int64_t limit_ = 0;
   std::optional<int32_t> end_of_text_;
+  bool end_begins_ = false;
   std::string tokenizer_hash_, tokenizer_name_;
   int64_t declared_vocab_ = 0;
 };

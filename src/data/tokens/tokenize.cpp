@@ -25,7 +25,7 @@
 namespace strata::data {
 namespace {
 
-constexpr int kFormatVersion = 1;               // raised when the same inputs would give other bytes
+constexpr int kFormatVersion = 2;               // raised when the same inputs would give other bytes
 constexpr size_t kPartBytes = size_t{1} << 18;  // of a long text
 constexpr int64_t kPartsOfThread = 4;
 
@@ -67,6 +67,10 @@ std::string cache_key(const std::vector<Path>& paths, const TextEncoder& encoder
   key["add_bos"] = options.add_bos;
   key["add_eos"] = options.add_eos;
   key["text_field"] = options.text_field;
+  key["begin_of_text"] = options.add_bos ? encoder.begin_of_text : std::vector<int32_t>();
+  key["end_of_text"] = encoder.end_of_text.value_or(-1);
+  key["special_in_text"] = static_cast<int>(encoder.special_in_text);
+  key["id_limit"] = encoder.id_limit;
   Hasher hasher;
   hasher.update(key.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
   for (const Path& path : paths) {
@@ -125,7 +129,8 @@ class Cache {
         log_warning("{} was changed since it was made; it is made again", path_.string());
         return std::nullopt;
       }
-      return TokenizeResult{path_, true, file.documents(), file.tokens()};
+      return TokenizeResult{path_, true, file.documents(), file.tokens(),
+                            meta.at("special_in_text").get<std::map<std::string, int64_t>>()};
     } catch (const nlohmann::json::exception&) {
       return std::nullopt;  // somebody wrote into it: make it again
     } catch (const DataError&) {
@@ -187,6 +192,7 @@ struct Part {
 struct EncodedPart {
   std::vector<int32_t> ids;
   std::vector<size_t> ends;
+  SpecialCounts special;
   std::exception_ptr error;
 };
 
@@ -195,6 +201,8 @@ class Build {
   Build(const std::vector<CorpusFile>& inputs, const TextEncoder& encoder, const TokenizeOptions& options,
         TokenWriter& writer, FunctionRef<void(const TokenizeProgress&)> progress)
       : inputs_(inputs), encoder_(encoder), options_(options), writer_(writer), progress_(progress) {}
+
+  const SpecialCounts& special() const { return special_; }
 
   // Writes all documents; returns the hash over the inputs' contents.
   std::string run(int64_t bytes_total) {
@@ -273,6 +281,7 @@ class Build {
   void write(const EncodedPart& part) {
     // The first in order, so that the same fault is named whatever thread met one first.
     if (part.error) std::rethrow_exception(part.error);
+    for (const auto& [id, count] : part.special) special_[id] += count;
     const std::span<const int32_t> ids = part.ids;
     size_t begin = 0;
     for (const size_t end : part.ends) {
@@ -298,9 +307,10 @@ class Build {
   void encode_part(const Part& part, EncodedPart& out) const {
     if (!part.whole()) return encode_cut(part, out);
     const CorpusFile& file = inputs_[static_cast<size_t>(part.block->file)];
-    for_each_document(*part.block, file, options_.text_field, [&](std::string_view text, int64_t) {
+    for_each_document(*part.block, file, options_.text_field, [&](std::string_view text, int64_t line) {
       begin_document(out);
-      encoder_.encode(text, out.ids);
+      const auto place = [&] { return file.path.string() + (line > 0 ? ":" + std::to_string(line) : ""); };
+      encode_document(encoder_, text, place, out.ids, out.special);
       end_document(out);
     });
   }
@@ -308,7 +318,8 @@ class Build {
   void encode_cut(const Part& part, EncodedPart& out) const {
     const std::string_view text = part.block->bytes;
     if (part.begin == 0) begin_document(out);
-    encoder_.encode(text.substr(part.begin, part.end - part.begin), out.ids);
+    const auto place = [&] { return inputs_[static_cast<size_t>(part.block->file)].path.string(); };
+    encode_document(encoder_, text.substr(part.begin, part.end - part.begin), place, out.ids, out.special);
     if (part.end == text.size()) end_document(out);
   }
 
@@ -327,23 +338,72 @@ class Build {
   TokenWriter& writer_;
   FunctionRef<void(const TokenizeProgress&)> progress_;
   TokenizeProgress done_;
+  SpecialCounts special_;
   const int64_t turn_bytes_ = turn_bytes();
 };
 
 void check_options(const TextEncoder& encoder, const TokenizeOptions& options) {
   if (options.add_eos && !encoder.end_of_text) {
     throw ConfigError(
-        "[tokenizer.add_eos] is true, and the tokenizer has no end-of-text token; set it to false or "
-        "use a tokenizer that has one");
+        "[tokenizer.add_eos] is true, and the tokenizer has no end-of-text token; set it to false, name the "
+        "token "
+        "as tokenizer.eos, or use a tokenizer that has one");
   }
   if (options.add_bos && encoder.begin_of_text.empty()) {
     throw ConfigError(
-        "[tokenizer.add_bos] is true, and the tokenizer has no begin-of-text token; set it to false or "
-        "use a tokenizer that has one");
+        "[tokenizer.add_bos] is true, and the tokenizer has no begin-of-text token; set it to false, name "
+        "the token "
+        "as tokenizer.bos, or use a tokenizer that has one");
   }
 }
 
 }  // namespace
+
+void encode_document(const TextEncoder& encoder, std::string_view text, FunctionRef<std::string()> place,
+                     std::vector<int32_t>& ids, SpecialCounts& special) {
+  const size_t first = ids.size();
+  if (encoder.special_in_text == SpecialInText::kRefuse) {
+    SpecialCounts found;
+    encoder.encode(text, ids, found);
+    if (!found.empty()) {
+      throw DataError(
+          "[{}] spells out the special token {}, and special_in_text is \"refuse\"; take it out of the text, "
+          "or set "
+          "special_in_text to \"text\" (plain letters) or \"token\"",
+          place(), encoder.token(found.begin()->first));
+    }
+  } else {
+    encoder.encode(text, ids, special);
+  }
+  if (encoder.id_limit == 0) return;
+  for (size_t i = first; i < ids.size(); ++i) {
+    if (ids[i] < encoder.id_limit) continue;
+    throw DataError(
+        "[{}] holds the token {} (id {}), and the model's vocabulary ends at {}; take it out of the text, or "
+        "set "
+        "special_in_text = \"text\" where it is a special token",
+        place(), encoder.token(ids[i]), ids[i], encoder.id_limit);
+  }
+}
+
+std::map<std::string, int64_t> named_counts(const TextEncoder& encoder, const SpecialCounts& special) {
+  std::map<std::string, int64_t> out;
+  for (const auto& [id, count] : special) out[encoder.token(id)] += count;
+  return out;
+}
+
+std::string to_string(const std::map<std::string, int64_t>& special) {
+  constexpr size_t kShown = 8;
+  std::vector<std::pair<int64_t, std::string>> sorted;
+  for (const auto& [name, count] : special) sorted.emplace_back(-count, name);
+  std::sort(sorted.begin(), sorted.end());
+  std::string out;
+  for (size_t i = 0; i < std::min(kShown, sorted.size()); ++i) {
+    const int64_t count = -sorted[i].first;
+    out += fmt::format("{}{} {} time{}", i > 0 ? ", " : "", sorted[i].second, count, count == 1 ? "" : "s");
+  }
+  return out + (sorted.size() > kShown ? fmt::format(" and {} more", sorted.size() - kShown) : "");
+}
 
 TokenizeResult tokenize_corpus(FileSystem& files, const std::vector<std::string>& inputs,
                                const TextEncoder& encoder, const TokenizeOptions& options,
@@ -370,7 +430,9 @@ TokenizeResult tokenize_corpus(FileSystem& files, const std::vector<std::string>
   const InputState state = stat_inputs(paths);
   TokenWriter writer(files, cache.path(), token_type_for(encoder.vocab_size));
   nlohmann::ordered_json more;
-  more["inputs_content"] = Build(corpus, encoder, options, writer, progress).run(state.bytes);
+  Build build(corpus, encoder, options, writer, progress);
+  more["inputs_content"] = build.run(state.bytes);
+  const auto special = named_counts(encoder, build.special());
   if (writer.tokens() == 0) {
     throw DataError(
         "[{}] holds no text: {} files, {} bytes, no document with a token in it; give files with text",
@@ -381,13 +443,15 @@ TokenizeResult tokenize_corpus(FileSystem& files, const std::vector<std::string>
   more["inputs_stat"] = to_hex(state.stat_hash);
   more["add_bos"] = options.add_bos;
   more["add_eos"] = options.add_eos;
+  more["special_in_text"] = special;
   TokenMeta meta;
-  meta.vocab_size = encoder.vocab_size;
+  meta.vocab_size =
+      encoder.id_limit > 0 ? std::min(encoder.id_limit, encoder.vocab_size) : encoder.vocab_size;
   meta.tokenizer_hash = encoder.hash;
   meta.end_of_text = encoder.end_of_text;
-  writer.finish(std::move(meta), dump_json(more));
+  writer.finish(std::move(meta), dump_json(more, -1, InvalidUtf8::kReplace));
   cache.note_content();
-  return {cache.path(), false, writer.documents(), writer.tokens()};
+  return {cache.path(), false, writer.documents(), writer.tokens(), special};
 }
 
 }  // namespace strata::data

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,18 +12,24 @@
 
 #include "base/file.h"
 #include "base/function_ref.h"
+#include "data/tokenizer/special_tokens.h"
 
 namespace strata::data {
 
 // What tokenizing needs of a tokenizer (text_encoder.h makes it from one).
 struct TextEncoder {
-  // Appends the ids of a text; may be called from several threads at once.
-  std::function<void(std::string_view text, std::vector<int32_t>& ids)> encode;
+  // Appends the ids of a text and counts the special tokens that it spells out; may be called from several
+  // threads at once.
+  std::function<void(std::string_view text, std::vector<int32_t>& ids, SpecialCounts& special)> encode;
   // The first place at or behind `from` where a text may be cut so that its parts give the ids of the whole;
   // text.size(): none. Unset: a text is never cut.
   std::function<size_t(std::string_view text, size_t from)> next_cut;
   int64_t vocab_size = 0;
-  std::vector<int32_t> begin_of_text;  // ids; empty: the tokenizer has none
+  int64_t id_limit =
+      0;  // ids from here on are refused, where the model has fewer rows than the tokenizer; 0: none
+  SpecialInText special_in_text = SpecialInText::kToken;  // as `encode` takes them, or kRefuse
+  std::function<std::string(int32_t id)> token;           // its text, for messages
+  std::vector<int32_t> begin_of_text;                     // ids; empty: the tokenizer has none
   std::optional<int32_t> end_of_text;
   std::string hash;  // names the tokenizer
 };
@@ -42,7 +49,17 @@ struct TokenizeResult {
   Path path;            // the token file, FOLDER/tokens-KEY.bin; .json and .documents beside it
   bool reused = false;  // it was there
   int64_t documents = 0, tokens = 0;
+  std::map<std::string, int64_t> special = {};  // special tokens that the texts spell out, and how often
 };
+
+// Appends the ids of one document. DataError naming place() for a special token that is to be refused, and
+// for an id beyond the limit.
+void encode_document(const TextEncoder& encoder, std::string_view text, FunctionRef<std::string()> place,
+                     std::vector<int32_t>& ids, SpecialCounts& special);
+
+// The counts by the tokens' texts; "</s> 8 times, <s> 3 times", the most frequent first.
+std::map<std::string, int64_t> named_counts(const TextEncoder& encoder, const SpecialCounts& special);
+std::string to_string(const std::map<std::string, int64_t>& special);
 
 // Encodes every document that `inputs` (see find_corpus_files) name, in order, on all compute threads; the
 // bytes do not depend on their number. Documents without text are left out. A long text file is encoded in

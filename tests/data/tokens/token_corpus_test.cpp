@@ -49,6 +49,55 @@ TEST(TokenCorpus, FolderOfTokenFilesReadsAsOneRow) {
   }
 }
 
+// One id begins and ends every text, as <|endoftext|> does with GPT-2 and <bos_eos> tokenizers: documents
+// stay whole, with a table and without one, in any window.
+TEST(TokenCorpus, OneIdMayBeginAndEndTexts) {
+  constexpr uint16_t kMark = 9;
+  const TemporaryFolder folder;
+  std::vector<uint16_t> ids;
+  std::vector<uint64_t> ends;
+  for (int d = 0; d < 40; ++d) {
+    ids.push_back(kMark);
+    for (int i = 0; i < d % 4 + 1; ++i) ids.push_back(static_cast<uint16_t>(d % 8));
+    ids.push_back(kMark);
+    ends.push_back(ids.size());
+  }
+  folder.write_values("table.bin", ids);
+  folder.write_values("table.documents", ends);
+  folder.write_values("plain.bin", ids);
+  const TokenFileOptions options{.vocab_size = 10, .end_of_text = kMark, .end_begins = true};
+  const std::vector<int64_t> wanted(ends.begin(), ends.end());
+  for (const char* name : {"table.bin", "plain.bin"}) {
+    SCOPED_TRACE(name);
+    const auto corpus = open_token_corpus({(folder / name).string()}, options);
+    EXPECT_EQ(corpus.document_ends(), wanted);
+    const auto all = all_tokens(corpus);
+    for (int64_t begin = 0; begin < corpus.tokens(); ++begin) {
+      for (int64_t n = 1; n < 12 && begin + n <= corpus.tokens(); ++n) {
+        std::vector<uint8_t> marks(static_cast<size_t>(n), 9);
+        corpus.mark_document_starts(begin, n, &all[static_cast<size_t>(begin)], marks.data());
+        for (int64_t j = 0; j < n; ++j) {
+          const bool starts = j > 0 && std::binary_search(wanted.begin(), wanted.end(), begin + j);
+          ASSERT_EQ(marks[static_cast<size_t>(j)], starts ? 1 : 0) << begin << " + " << j;
+        }
+      }
+    }
+    // Held-out documents are whole, too.
+    const auto split = split_corpus(corpus, 0.5, 1);
+    EXPECT_EQ(split.valid.document_ends().size() + split.train.document_ends().size(), 40u);
+  }
+  // A text that spells the mark out in its middle still ends there.
+  folder.write_values<uint16_t>("spelled.bin", {9, 1, 9, 2, 9, 9, 3, 9});
+  folder.write_values<uint64_t>("spelled.documents", {5, 8});
+  EXPECT_EQ(open_token_corpus({(folder / "spelled.bin").string()}, options).document_ends(),
+            (std::vector<int64_t>{3, 5, 8}));
+  // Where it only ends texts, two in a row are an empty one.
+  folder.write_values<uint16_t>("ends.bin", {9, 9, 1, 9, 9, 2});
+  EXPECT_EQ(open_token_corpus({(folder / "ends.bin").string()}, {.vocab_size = 10, .end_of_text = kMark})
+                .document_ends(),
+            (std::vector<int64_t>{1, 2, 4, 5, 6}));
+}
+
 TEST(TokenCorpus, WhatIsNamedMustBeThere) {
   const TemporaryFolder folder;
   const std::string nothing = (folder / "*.bin").string();

@@ -10,6 +10,7 @@
 #include "base/parallel.h"
 #include "data/tokens/text_encoder.h"
 #include "data/tokens/token_corpus.h"
+#include "fixtures/byte_tokenizer.h"
 #include "fixtures/child_process.h"
 #include "fixtures/compressed.h"
 #include "fixtures/faulty_file_system.h"
@@ -21,7 +22,7 @@ namespace {
 // A tokenizer without surprises: each byte is an id, 256 ends a text, 257 begins one.
 TextEncoder byte_encoder(std::atomic<int>* calls_ = nullptr) {
   TextEncoder encoder;
-  encoder.encode = [calls_](std::string_view text, std::vector<int32_t>& ids) {
+  encoder.encode = [calls_](std::string_view text, std::vector<int32_t>& ids, SpecialCounts&) {
     if (calls_ != nullptr) ++*calls_;
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
   };
@@ -279,7 +280,7 @@ TEST_F(Tokenize, FaultsOfTheUser) {
 TEST_F(Tokenize, WideVocabulary) {
   folder_.write("in/1.txt", "abc");
   TextEncoder wide = byte_encoder();
-  wide.encode = [](std::string_view, std::vector<int32_t>& ids) { ids.push_back(70000); };
+  wide.encode = [](std::string_view, std::vector<int32_t>& ids, SpecialCounts&) { ids.push_back(70000); };
   wide.vocab_size = 80000;
   const auto result =
       tokenize_corpus(posix_file_system(), {(folder_ / "in").string()}, wide, {}, folder_ / "cache");
@@ -355,6 +356,67 @@ TEST_F(Tokenize, WithARealTokenizer) {
   EXPECT_EQ(ids_in(result.path), (std::vector<int32_t>{2, 1, 0, 3, 0, 2, 3, 1, 2, 3}));
   // A document ends where its file does, and where its text says so.
   EXPECT_EQ(open_token_corpus({result.path.string()}).document_ends(), (std::vector<int64_t>{4, 7, 10}));
+}
+
+// Special tokens that a text spells out: taken as tokens, as letters or refused, and counted.
+TEST_F(Tokenize, SpecialTokensInATextAreCountedAndDoneAsAsked) {
+  folder_.write("in/1.jsonl", "{\"text\": \"a\"}\n{\"text\": \"<s>b</s>c</s>\"}\n");
+  folder_.write("in/2.txt", "d</s>");
+  const auto tokenizer =
+      Tokenizer::from_json(byte_tokenizer_json({.special = {"<s>", "</s>"}, .behind = "</s>"}), "test");
+  const auto with = [&](SpecialInText mode) {
+    return tokenize_corpus(posix_file_system(), {(folder_ / "in").string()}, text_encoder(tokenizer, mode),
+                           {}, folder_ / "cache");
+  };
+  const std::map<std::string, int64_t> counts{{"<s>", 1}, {"</s>", 3}};
+  const auto as_token = with(SpecialInText::kToken);
+  EXPECT_EQ(ids_in(as_token.path),
+            (std::vector<int32_t>{'a', 257, 256, 'b', 257, 'c', 257, 257, 'd', 257, 257}));
+  EXPECT_EQ(as_token.special, counts);
+  const auto as_text = with(SpecialInText::kText);
+  std::vector<int32_t> letters;
+  for (const char* document : {"a", "<s>b</s>c</s>", "d</s>"}) {
+    for (const char c : std::string(document)) letters.push_back(c);
+    letters.push_back(257);
+  }
+  EXPECT_EQ(ids_in(as_text.path), letters);
+  EXPECT_EQ(as_text.special, counts);
+  expect_error(ErrorKind::kData, {"1.jsonl:2", "<s>", "special_in_text"},
+               [&] { with(SpecialInText::kRefuse); });
+  // Kept with the file.
+  const auto again = with(SpecialInText::kToken);
+  EXPECT_TRUE(again.reused);
+  EXPECT_EQ(again.special, counts);
+  EXPECT_EQ(to_string(counts), "</s> 3 times, <s> 1 time");
+}
+
+TEST_F(Tokenize, IdsBeyondTheModelAreRefusedByTheirText) {
+  folder_.write("in/1.jsonl", "{\"text\": \"fine\"}\n");
+  const auto tokenizer = Tokenizer::from_json(byte_tokenizer_json({.special = {"</s>", "<image>"}}), "test");
+  TextEncoder encoder = text_encoder(tokenizer);
+  encoder.id_limit = 257;
+  const auto run_it = [&] {
+    return tokenize_corpus(posix_file_system(), {(folder_ / "in").string()}, encoder, {}, folder_ / "cache");
+  };
+  EXPECT_EQ(TokenFile(run_it().path).declared_vocab(), 257);
+  folder_.write("in/2.jsonl", "{\"text\": \"fine\"}\n{\"text\": \"an <image>\"}\n");
+  expect_error(ErrorKind::kData, {"2.jsonl:2", "<image>", "id 257", "ends at 257"}, [&] { run_it(); });
+}
+
+// What begins and ends texts is part of what a cached file is.
+TEST_F(Tokenize, OtherEndsAreOtherFiles) {
+  folder_.write("in/1.txt", "a");
+  const auto tokenizer = Tokenizer::from_json(byte_tokenizer_json({.special = {"</s>", "<end>"}}), "test");
+  const auto with = [&](int32_t end) {
+    TextEnds ends = tokenizer.ends();
+    ends.end = end;
+    return tokenize_corpus(posix_file_system(), {(folder_ / "in").string()},
+                           text_encoder(tokenizer.with_ends(ends)), {}, folder_ / "cache");
+  };
+  EXPECT_EQ(ids_in(with(256).path), (std::vector<int32_t>{'a', 256}));
+  const auto other = with(257);
+  EXPECT_EQ(ids_in(other.path), (std::vector<int32_t>{'a', 257}));
+  EXPECT_EQ(TokenFile(other.path).end_of_text(), 257);
 }
 
 }  // namespace
