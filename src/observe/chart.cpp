@@ -37,6 +37,20 @@ struct Range {
     high = std::max(high, value);
   }
   double span() const { return high - low; }
+  // Where a value stands between 0 (low) and 1 (high); the span itself may be beyond the largest number.
+  double part_of(double value) const {
+    return std::isfinite(span()) ? (value - low) / span() : (value / 2 - low / 2) / (high / 2 - low / 2);
+  }
+  // Room on the sides that are asked for, so that low < high afterwards.
+  void widen(double room, bool below, bool above) {
+    constexpr double kMost = std::numeric_limits<double>::max();
+    const auto moved = [&](double from, double by, double towards) {
+      const double to = std::clamp(from + by, -kMost, kMost);
+      return to == from ? std::nextafter(from, towards) : to;  // less than half an ulp
+    };
+    if (below) low = moved(low, -room, -kMost);
+    if (above) high = moved(high, room, kMost);
+  }
 };
 
 // What single spikes leave alone: medians over a few neighbours.
@@ -70,8 +84,7 @@ Range y_range(const Chart& chart) {
   if (range.empty()) return range;
   if (chart.from_zero) range.add(0);
   const double room = range.span() > 0 ? range.span() * 0.05 : std::max(std::abs(range.high) * 0.05, 1e-9);
-  if (!chart.from_zero || range.low < 0) range.low -= room;
-  range.high += room;
+  range.widen(room, !chart.from_zero || range.low < 0, true);
   return range;
 }
 
@@ -82,7 +95,9 @@ Range x_range(const Chart& chart) {
       if (std::isfinite(line.x[i]) && std::isfinite(line.y[i])) range.add(line.x[i]);
     }
   }
-  if (!range.empty() && range.span() == 0) range.add(range.high + 1);
+  // Of a single place: one more, or the next number where one more is the same.
+  const bool at_end = range.high == std::numeric_limits<double>::max();
+  if (!range.empty() && range.span() == 0) range.widen(1, at_end, !at_end);
   return range;
 }
 
@@ -90,8 +105,10 @@ Range x_range(const Chart& chart) {
 struct Scale {
   Range x, y;
   double left, right, top, bottom;
-  double at_x(double v) const { return left + (v - x.low) / x.span() * (right - left); }
-  double at_y(double v) const { return bottom - (v - y.low) / y.span() * (bottom - top); }
+  double at_x(double v) const { return left + beside(x.part_of(v)) * (right - left); }
+  double at_y(double v) const { return bottom - beside(y.part_of(v)) * (bottom - top); }
+  // Far outside of the drawing nothing is seen, and some readers of SVG know no number so large.
+  static double beside(double part) { return std::clamp(part, -100.0, 100.0); }
 };
 
 std::string path_of(const ChartLine& line, const Scale& scale) {
@@ -123,7 +140,7 @@ std::string draw_line(ChartLine line, const Scale& scale) {
     joined.x.clear();
     joined.y.clear();
     for (size_t i = 0; i < line.y.size(); ++i) {
-      if (!std::isfinite(line.y[i])) continue;
+      if (!std::isfinite(line.y[i]) || !std::isfinite(line.x[i])) continue;
       joined.x.push_back(line.x[i]);
       joined.y.push_back(line.y[i]);
     }

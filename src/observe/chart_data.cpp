@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 #include "observe/chart.h"
@@ -14,22 +15,32 @@ std::vector<double> nice_ticks(double low, double high, int about) {
   const double power = std::pow(10, std::floor(std::log10(rough)));
   const double leading = rough / power;
   const double step = power * (leading < 1.5 ? 1 : leading < 3.5 ? 2 : leading < 7.5 ? 5 : 10);
+  // Multiples of the step. Of a range of a few ulp they are beyond the whole numbers that a double tells
+  // apart, and adding 1 to one of these can leave it as it is.
+  constexpr double kMostMultiple = 0x1p52;
+  const double first = std::ceil(low / step - 1e-9), last = std::floor(high / step + 1e-9);
+  if (!(std::abs(first) < kMostMultiple && std::abs(last) < kMostMultiple)) return {low};
+  const auto begin = static_cast<int64_t>(first), end = static_cast<int64_t>(last);
   std::vector<double> ticks;
-  for (double k = std::ceil(low / step - 1e-9); k * step <= high + step * 1e-9; ++k) {
-    ticks.push_back(k == 0 ? 0 : k * step);
+  for (int64_t k = begin; k <= end; ++k) {
+    const double tick = static_cast<double>(k) * step;
+    if (ticks.empty() || tick > ticks.back()) ticks.push_back(tick);
   }
   return ticks.empty() ? std::vector<double>{low} : ticks;
 }
 
 std::string tick_label(double value, double step) {
   if (value == 0) return "0";
+  if (!std::isfinite(value)) return fmt::format("{}", value);
   const double size = std::abs(value);
   const auto decimals_for = [&](double unit) {
-    return static_cast<int>(std::clamp(std::ceil(-std::log10(step / unit) - 1e-9), 0.0, 6.0));
+    const double decimals = std::ceil(-std::log10(step / unit) - 1e-9);
+    return decimals > 0 ? static_cast<int>(std::min(decimals, 6.0)) : 0;  // also of a step that is no number
   };
   // Small numbers, and their larger neighbours on the same axis.
   if (size < 1e-3 || (step < 1e-3 && size < 1e-2)) {
-    const int exponent = static_cast<int>(std::floor(std::log10(size) + 1e-9));
+    constexpr int kLeast = std::numeric_limits<double>::min_exponent10;  // 10 to less is no normal number
+    const int exponent = std::max(kLeast, static_cast<int>(std::floor(std::log10(size) + 1e-9)));
     const double unit = std::pow(10, exponent);
     std::string digits = fmt::format("{:.{}f}", value / unit, decimals_for(unit));
     if (digits.find('.') != std::string::npos) {

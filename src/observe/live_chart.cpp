@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/json.h"
 #include "observe/chart.h"
@@ -21,7 +22,9 @@ constexpr size_t kMostPoints = 1500;
 Json rounded(double value) {
   if (!std::isfinite(value)) return nullptr;
   if (value == std::floor(value) && std::abs(value) < 1e15) return static_cast<int64_t>(value);
-  return std::stod(fmt::format("{:.6g}", value));
+  // Not stod, which throws for the smallest numbers; the largest may round to more than there is.
+  const double near = std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr);
+  return std::isfinite(near) ? near : value;
 }
 
 Json line_json(const LiveLine& line, const MetricsTable& metrics, std::span<const double> seconds) {

@@ -114,8 +114,10 @@ double elapsed_seconds(const MetricsTable& metrics, double now) {
 }
 
 std::string time_text(const MetricsEvent& event) {
+  // Years beyond 9999 are no dates of a calendar here, and clocks and other tools can write any number.
+  constexpr double kEnd = 253'402'300'800;
   const double time = number_of(event, "time");
-  if (!std::isfinite(time)) return "";
+  if (!(time >= 0 && time < kEnd)) return "";
   return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::gmtime(static_cast<std::time_t>(time)));
 }
 

@@ -37,15 +37,22 @@ inline constexpr const char* kPageScript = R"js(
     const power = 10 ** Math.floor(Math.log10(rough)), lead = rough / power;
     return power * (lead < 1.5 ? 1 : lead < 3.5 ? 2 : lead < 7.5 ? 5 : 10);
   };
+  // As nice_ticks (chart_data.cpp): counted, since adding 1 to a large number can leave it as it is.
   const ticks = (low, high, about, time) => {
-    const step = stepFor((high - low) / about, time), out = [];
-    for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; ++k) out.push(k * step);
-    return out;
+    const rough = (high - low) / about;
+    if (!(rough > 0 && rough < Infinity)) return [low];
+    const step = stepFor(rough, time), first = Math.ceil(low / step - 1e-9), last = Math.floor(high / step + 1e-9);
+    if (!Number.isSafeInteger(first) || !Number.isSafeInteger(last)) return [low];
+    const all = Array.from({length: Math.max(0, last - first + 1)}, (_, i) => (first + i) * step);
+    const out = all.filter((tick, i) => i === 0 || tick > all[i - 1]);
+    return out.length ? out : [low];
   };
   const logTicks = (low, high, about) => {
-    const out = [], parts = Math.log10(high / low) * 3 > about * 1.3 ? [1] : [1, 2, 5];
-    for (let p = Math.floor(Math.log10(low)); 10 ** p <= high; ++p)
-      for (const m of parts) if (m * 10 ** p >= low && m * 10 ** p <= high) out.push(m * 10 ** p);
+    if (!(low > 0 && high < Infinity)) return [];
+    const first = Math.floor(Math.log10(low)), last = Math.floor(Math.log10(high));
+    const parts = Math.log10(high / low) * 3 > about * 1.3 ? [1] : [1, 2, 5];
+    const all = Array.from({length: Math.max(0, last - first + 1)}, (_, i) => parts.map(m => m * 10 ** (first + i))).flat();
+    const out = all.filter(tick => tick >= low && tick <= high);
     return out.length > 1 ? out : [low, high];
   };
 
@@ -67,6 +74,10 @@ inline constexpr const char* kPageScript = R"js(
       return part[Math.floor(part.length / 2)];
     });
   };
+
+  // Where v stands between low (0) and high (1), which may be further apart than the largest number.
+  const part = (v, low, high) => Number.isFinite(high - low) ? (v - low) / (high - low)
+    : (v / 2 - low / 2) / (high / 2 - low / 2);
 
   const charts = [...document.querySelectorAll('.live')].map(host => {
     const data = JSON.parse(host.firstElementChild.textContent);
@@ -92,15 +103,16 @@ inline constexpr const char* kPageScript = R"js(
     chart.frame = null;
     if (!lines.length) { view.innerHTML = `<p class="muted small">${data.title}: nothing to draw here</p>`; return; }
     let [x0, x1] = state.zoom || extent(lines.flatMap(l => extent(l.points.map(p => p.x))));
-    if (x0 === x1) x1 = x0 + 1;
+    if (x0 === x1) x1 = x0 + Math.max(1, Math.abs(x0) * 1e-9);
     let [y0, y1] = extent(lines.flatMap(l => extent(state.all || l.line.look === 'dots' ? l.ys : calm(l.ys))));
     const beyond = extent(lines.flatMap(l => l.ys));
     if (data.zero && !state.log) y0 = Math.min(0, y0);
     const up = state.log ? Math.log10 : v => v;
     const room = (up(y1) - up(y0)) * 0.05 || Math.abs(up(y1)) * 0.05 || 1e-9;
-    const low = data.zero && !state.log && y0 === 0 ? 0 : up(y0) - room, high = up(y1) + room;
-    const ax = x => left + (x - x0) / (x1 - x0) * (right - left);
-    const ay = y => bottom - (up(y) - low) / (high - low) * (bottom - top);
+    const most = Number.MAX_VALUE, high = Math.min(most, up(y1) + room);
+    const low = data.zero && !state.log && y0 === 0 ? 0 : Math.max(-most, up(y0) - room);
+    const ax = x => left + part(x, x0, x1) * (right - left);
+    const ay = y => bottom - part(up(y), low, high) * (bottom - top);
     const down = v => state.log ? 10 ** v : v;
     let out = `<svg class="chart" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" role="img"
       aria-label="${data.title}"><text class="title" x="16" y="22">${data.title}</text>`;
