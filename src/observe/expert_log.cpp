@@ -13,6 +13,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Of an expert in a sample: beyond every run, and so few that sums over samples and experts stay in 64 bits.
+constexpr int64_t kMostTokens = int64_t{1} << 44;
+
 std::string line_of(const ExpertSample& sample) {
   Json layers = Json::array(), tokens = Json::array();
   for (const LayerTokens& layer : sample.layers) {
@@ -30,8 +33,13 @@ std::optional<ExpertSample> sample_of(const std::string& text) {
     ExpertSample sample{.step = line.at("step"), .steps = line.at("steps"), .layers = {}};
     const std::vector<int64_t> layers = line.at("layers");
     const std::vector<std::vector<int64_t>> tokens = line.at("tokens");
-    if (sample.steps < 1 || layers.size() != tokens.size()) return std::nullopt;
-    for (size_t i = 0; i < layers.size(); ++i) sample.layers.push_back({layers[i], tokens[i]});
+    if (sample.steps < 1 || sample.steps > sample.step || layers.size() != tokens.size()) return std::nullopt;
+    for (size_t i = 0; i < layers.size(); ++i) {
+      if (!std::all_of(tokens[i].begin(), tokens[i].end(),
+                       [](int64_t n) { return n >= 0 && n <= kMostTokens; }))
+        return std::nullopt;
+      sample.layers.push_back({layers[i], tokens[i]});
+    }
     return sample;
   } catch (const Json::exception&) {
     return std::nullopt;
@@ -107,6 +115,13 @@ void ExpertLog::step(int64_t step, const std::vector<LayerTokens>& layers) {
 
 void ExpertLog::flush() {
   if (open_.steps == 0) return;
+  // What another model or tool has left in the file is no part of this run's history.
+  if (!samples_.empty() && !are_alike(samples_.front().layers, open_.layers)) {
+    samples_.clear();
+    file_.reset();
+    write_file_atomically(files_, path_, "");
+    file_ = files_.open_for_writing(path_, /*keep=*/true);
+  }
   file_->append(line_of(open_));
   samples_.push_back(std::exchange(open_, {}));
   if (samples_.size() > kMostKept) halve();

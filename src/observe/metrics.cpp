@@ -32,10 +32,26 @@ std::optional<Json> parse_line(std::string_view text) {
   return line;
 }
 
+// A whole number that no writer of a run exceeds; another tool may have written more than 64 bits hold.
+std::optional<int64_t> count_in(const Json& value) {
+  constexpr int64_t kMost = int64_t{1} << 53;
+  if (!value.is_number_integer()) return std::nullopt;
+  if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(kMost)) return std::nullopt;
+  const auto count = value.get<int64_t>();
+  return count >= 0 && count <= kMost ? std::optional(count) : std::nullopt;
+}
+
 std::optional<int64_t> step_of(const Json& line) {
   const auto it = line.find("step");
-  if (it == line.end() || !it->is_number_integer() || line.contains("event")) return std::nullopt;
-  return it->get<int64_t>();
+  return it == line.end() || line.contains("event") ? std::nullopt : count_in(*it);
+}
+
+// Whether a value has at most so many levels of lists and objects: writing deeper ones takes a stack that
+// some line of another tool may not find.
+bool is_shallow(const Json& value, int levels) {
+  if (!value.is_structured()) return true;
+  return levels > 0 && std::all_of(value.begin(), value.end(),
+                                   [&](const Json& one) { return is_shallow(one, levels - 1); });
 }
 
 MetricFields fields_of(const Json& line) {
@@ -44,14 +60,15 @@ MetricFields fields_of(const Json& line) {
     if (name == "step" || name == "event" || name == "at_step") continue;
     if (value.is_boolean()) {
       fields.push_back({name, value.get<bool>()});
-    } else if (value.is_number_integer()) {
+    } else if (count_in(value)) {
       fields.push_back({name, value.get<int64_t>()});
     } else if (value.is_number()) {
       fields.push_back({name, value.get<double>()});
     } else if (value.is_null()) {
       fields.push_back({name, kNaN});
-    } else {
-      fields.push_back({name, value.is_string() ? value.get<std::string>() : dump_json(value)});
+    } else if (is_shallow(value, 8)) {
+      fields.push_back(
+          {name, value.is_string() ? value.get<std::string>() : dump_json(value, -1, InvalidUtf8::kReplace)});
     }
   }
   return fields;
@@ -84,6 +101,20 @@ std::string event_line(std::string_view event, int64_t at_step, const MetricFiel
   if (at_step >= 0) line["at_step"] = at_step;
   add_fields(line, fields);
   return dump(line);
+}
+
+std::vector<std::pair<std::string, double>> scalars_of(const MetricFields& fields) {
+  std::vector<std::pair<std::string, double>> scalars;
+  for (const auto& [name, value] : fields) {
+    if (name == "time") continue;
+    std::visit(
+        [&, &name = name](const auto& held) {
+          if constexpr (!std::is_same_v<std::decay_t<decltype(held)>, std::string>)
+            scalars.emplace_back(name, static_cast<double>(held));
+        },
+        value);
+  }
+  return scalars;
 }
 
 MetricsSink::MetricsSink(FileSystem& files, const Path& folder)
@@ -198,9 +229,8 @@ MetricsTable read_metrics(const Path& path) {
       table.add_step(*step, fields_of(*line));
     } else if (line->contains("event") && (*line)["event"].is_string()) {
       const auto at = line->find("at_step");
-      const bool has_step = at != line->end() && at->is_number_integer();
-      table.add_event(
-          {(*line)["event"].get<std::string>(), has_step ? at->get<int64_t>() : -1, fields_of(*line)});
+      const auto its_step = at == line->end() ? std::nullopt : count_in(*at);
+      table.add_event({(*line)["event"].get<std::string>(), its_step.value_or(-1), fields_of(*line)});
     }
   });
   return table;

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -26,6 +27,10 @@ using MetricFields = std::vector<MetricField>;  // in the order in which they ar
 // {"step":…,fields…} or {"event":…,"at_step":…,fields…} with a line end. at_step < 0: left out.
 std::string step_line(int64_t step, const MetricFields& fields);
 std::string event_line(std::string_view event, int64_t at_step, const MetricFields& fields);
+
+// The figures of a step as other tools take them, TensorBoard among them: every number of its line of
+// metrics.jsonl by the same name, true as 1; without its time, which each record has.
+std::vector<std::pair<std::string, double>> scalars_of(const MetricFields& fields);
 
 // Appends to FOLDER/metrics.jsonl; each line is one write. Not thread-safe. Failures of the disk are
 // WorldError; a line that was cut short by one is removed before the next is written.

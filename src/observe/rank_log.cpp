@@ -41,7 +41,7 @@ std::optional<RankSample> sample_of(const std::string& text) {
       !line.contains("ranks") || !line["ranks"].is_number_integer())
     return std::nullopt;
   RankSample sample{.step = line["step"], .ranks = line["ranks"], .bins = {}};
-  if (sample.ranks < 1) return std::nullopt;
+  if (sample.ranks < 1 || sample.step < 1) return std::nullopt;
   sample.bins.resize(static_cast<size_t>(std::min(sample.ranks, RankSample::kMostBins)));
   for (const Figure& figure : kFigures) {
     const auto values = line.find(figure.name);

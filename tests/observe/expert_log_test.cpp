@@ -107,6 +107,22 @@ TEST(ExpertLog, StaysSmallAndLosesNoToken) {
   EXPECT_EQ(tokens, kSteps * (kSteps + 1) / 2);
 }
 
+// Lines that another tool or another model has written.
+TEST(ExpertLog, LinesOfOtherModelsAndNumbersOutOfRangeAreDropped) {
+  const ScratchFolder folder;
+  put_file(folder / "experts.jsonl",
+           "{\"step\":4,\"steps\":9223372036854775807,\"layers\":[1],\"tokens\":[[1,2]]}\n"
+           "{\"step\":4,\"steps\":1,\"layers\":[1],\"tokens\":[[9223372036854775807,9223372036854775807]]}\n"
+           "{\"step\":4,\"steps\":1,\"layers\":[1],\"tokens\":[[-1,1]]}\n"
+           "{\"step\":4,\"steps\":1,\"layers\":[7],\"tokens\":[[]]}\n");
+  ExpertLog log(posix_file_system(), folder.path(), 2, 8);
+  EXPECT_EQ(log.samples().size(), 1U) << "of a layer without experts";
+  EXPECT_FALSE(expert_section(log.samples()).empty());
+  log_steps(log, 9, 2000);
+  EXPECT_FALSE(expert_section(log.samples()).empty());
+  for (const auto& line : lines_of(folder / "experts.jsonl")) EXPECT_NE(line["layers"][0], 7);
+}
+
 TEST(ExpertSection, NamesTheBusiestAndThoseWithoutATokenAndDrawsEachLayer) {
   std::vector<ExpertSample> samples;
   for (int64_t step = 1; step <= 3; ++step)

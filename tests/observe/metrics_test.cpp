@@ -139,6 +139,27 @@ TEST(Metrics, TheReaderPassesOverWhatIsNotAMetric) {
   EXPECT_EQ(table.column("loss")[1], 1.5);
 }
 
+// Another tool may have written anything that is JSON.
+TEST(Metrics, NumbersOutOfRangeAreNoSteps) {
+  const ScratchFolder folder;
+  put_file(folder / "m.jsonl",
+           "{\"step\":1,\"loss\":3,\"count\":18446744073709551615,\"least\":-9223372036854775808}\n"
+           "{\"step\":-9223372036854775808,\"loss\":1}\n{\"step\":18446744073709551615,\"loss\":1}\n"
+           "{\"step\":-1,\"loss\":1}\n{\"step\":1e300,\"loss\":1}\n{\"step\":2,\"loss\":1e999}\n"
+           "{\"event\":\"save\",\"at_step\":18446744073709551615,\"time\":1e300}\n"
+           "{\"step\":3,\"loss\":" +
+               std::string(200'000, '[') + std::string(200'000, ']') + "}\n");
+  const MetricsTable table = read_metrics(folder / "m.jsonl");
+  EXPECT_EQ(table.steps(), (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(table.column("count")[0], 18446744073709551615.0);
+  EXPECT_EQ(table.column("least")[0], -9223372036854775808.0);
+  ASSERT_EQ(table.events().size(), 1U);
+  EXPECT_EQ(table.events()[0].at_step, -1);
+  MetricsSink sink(posix_file_system(), folder.path());
+  sink.resume_at(3);
+  sink.step(4, {{"loss", 1.0}});
+}
+
 TEST(Metrics, TableDropsWhatIsRolledBack) {
   MetricsTable table;
   for (int64_t step = 1; step <= 5; ++step) table.add_step(step, {{"loss", static_cast<double>(step)}});

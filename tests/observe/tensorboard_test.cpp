@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fixtures/scratch_folder.h"
+#include "observe/metrics.h"
 
 namespace strata::observe {
 namespace {
@@ -31,6 +32,24 @@ TEST(TensorBoard, GoldenRecords) {
             bytes_of({0x1a, 0,    0,    0,    0,    0,    0,    0,    0x12, 0x9b, 0xd8, 0x2d, 0x09, 0,
                       0,    0,    0,    0,    0,    0,    0x40, 0x10, 0x07, 0x2a, 0x0d, 0x0a, 0x0b, 0x0a,
                       0x04, 0x6c, 0x6f, 0x73, 0x73, 0x15, 0,    0,    0x20, 0x40, 0xc2, 0xdf, 0xec, 0x60}));
+}
+
+// One list of figures for metrics.jsonl and for TensorBoard: all numbers but the time.
+TEST(TensorBoard, HasTheFiguresOfMetrics) {
+  const MetricFields fields{{"tokens", int64_t{512}},
+                            {"time", 1.7e9},
+                            {"loss", 2.5},
+                            {"skipped", true},
+                            {"expert_max_vio", 0.25},
+                            {"dead_experts", int64_t{3}},
+                            {"slowest_rank", int64_t{1}},
+                            {"step_ms_max", 12.5},
+                            {"note", std::string("no number")},
+                            {"eval/valid/loss", 2.75}};
+  const std::vector<std::pair<std::string, double>> wanted{
+      {"tokens", 512},     {"loss", 2.5},       {"skipped", 1},        {"expert_max_vio", 0.25},
+      {"dead_experts", 3}, {"slowest_rank", 1}, {"step_ms_max", 12.5}, {"eval/valid/loss", 2.75}};
+  EXPECT_EQ(scalars_of(fields), wanted);
 }
 
 TEST(TensorBoard, LargeStepsTakeSeveralVarintBytes) {
