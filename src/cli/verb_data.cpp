@@ -158,6 +158,17 @@ void report_texts(const data::BuildJob& job, const data::BuildStats& stats) {
       data::to_string(stats.special));
 }
 
+// A file that is no jsonl, for all that some of its lines are: one JSON array, written over several lines.
+void report_layouts(const data::BuildStats& stats) {
+  const auto invalid = stats.rows[0].dropped.find(data::read_reason(data::ReadStatus::kInvalidJson));
+  if (invalid == stats.rows[0].dropped.end()) return;
+  for (const data::DropExample& example : invalid->second.examples) {
+    if (example.detail.find("jq -c") == example.detail.npos) continue;
+    log_warning("{}:{}: {}", example.file, example.line, example.detail);
+    return;
+  }
+}
+
 int run_rank(comm::World& world, const ConfigValue& tree, const Path& file, const BuildOptions& options) {
   data::Recipe recipe = data::read_recipe(tree, file);
   recipe.memory_limit = memory_limit(options.memory_limit, recipe.memory_limit);
@@ -178,6 +189,7 @@ int run_rank(comm::World& world, const ConfigValue& tree, const Path& file, cons
   const auto& rows = result.stats.rows;
   const std::string nothing = rows.back().documents_out > 0 ? "" : why_nothing(*job, result.stats);
   if (!nothing.empty() && !options.needs_documents) log_warning("{}: {}", folder, nothing);
+  if (nothing.empty()) report_layouts(result.stats);
   report_texts(*job, result.stats);
   if (options.json) {
     print_out(data::summary_json(*job, result) + "\n");

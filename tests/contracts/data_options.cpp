@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "contracts/contract.h"
 #include "contracts/options.h"
 #include "data/tokenizer/tokenizer.h"
@@ -229,7 +230,7 @@ std::vector<int32_t> u16_in(const std::string& bytes) {
 
 // A folder of tokens without any is no result.
 void nothing_kept(const Desk& desk) {
-  desk.put("bad.jsonl", "[\n{\"text\": \"a\"},\n{\"text\": \"b\"}\n]\n");
+  desk.put("bad.jsonl", "[\n{\"text\": \"a\"},\n{\"text\": \"b\"},\n]\n");
   const Outcome none = desk.strata("data tokenize bad.jsonl --tokenizer tokenizer.json -o none");
   EXPECT_EQ(none.code, 3);
   EXPECT_TRUE(has(none.err, "no document was kept of 4 records")) << none.err;
@@ -242,9 +243,16 @@ void nothing_kept(const Desk& desk) {
   EXPECT_EQ(empty.parsed()["documents_out"], 0);
   EXPECT_TRUE(has(empty.err, "no document was kept")) << empty.err;
   // Filters may drop everything: that is said, and no fault.
+  set_log_level(LogLevel::kWarning);
   const Outcome filtered = desk.strata("data filter bad.jsonl -o filtered --stage normalize");
   EXPECT_EQ(filtered.code, 0);
   EXPECT_TRUE(has(filtered.err, "no document was kept")) << filtered.err;
+  // The last line of an array is a record by itself.
+  desk.put("array.jsonl", "[\n{\"text\": \"a\"},\n{\"text\": \"b\"}\n]\n");
+  const Outcome array = desk.strata("data tokenize array.jsonl --tokenizer tokenizer.json -o array");
+  EXPECT_EQ(array.code, 0);
+  EXPECT_TRUE(has(array.err, "array.jsonl:1") && has(array.err, "jq -c '.[]'")) << array.err;
+  set_log_level(LogLevel::kError);
 }
 
 // Each layout by its own rules, read here.
