@@ -129,8 +129,8 @@ class OwnTokenizer : public testing::Test {
   TinyRun tiny_;
 };
 
-// DeepSeek-V3's vocabulary ends texts with token 1, which is any token in another.
-TEST_F(OwnTokenizer, OfADecoderEndsItsTexts) {
+// DeepSeek-V3's vocabulary begins and ends texts with the tokens 0 and 1, which are any tokens in another.
+TEST_F(OwnTokenizer, OfADecoderBeginsAndEndsItsTexts) {
   config::RunConfig config = this->config();
   models::ModelConfig model = model_of(config, Architecture::kDecoder);
   const auto tokenizer = config::resolve_tokenizer(config, model, posix_file_system());
@@ -140,7 +140,7 @@ TEST_F(OwnTokenizer, OfADecoderEndsItsTexts) {
   model.eos_id = 1;
   config::take_ids(model, *tokenizer);
   EXPECT_EQ(model.eos_id, 0);
-  EXPECT_EQ(model.bos_id, 3);
+  EXPECT_EQ(model.bos_id, 0) << "behind the end of another text";
 }
 
 TEST_F(OwnTokenizer, OfAnEncoderHasItsMask) {

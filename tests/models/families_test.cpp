@@ -400,6 +400,10 @@ TEST(Families, OverridesTakeTablesAndLists) {
   EXPECT_EQ(scaled.rope.kind, ops::RopeScaling::Kind::kInterpolated);
   EXPECT_EQ(scaled.rope.factor, 4);
   EXPECT_EQ(scaled.eos_id, 3);
+  EXPECT_EQ(scaled.more_eos_ids, std::vector<int64_t>{4});
+  EXPECT_EQ(scaled.stop_ids(), (std::vector<int64_t>{3, 4}));
+  EXPECT_EQ(parse_json<nlohmann::json>(write_config_json(scaled, DType::kF32))["eos_token_id"],
+            (nlohmann::json{3, 4}));
   const ModelConfig gemma = with_overrides(
       read_config_json(dump_json(golden("gemma3")), ""),
       {{"num_hidden_layers", "2"}, {"layer_types", R"(["full_attention", "sliding_attention"])"}}, "here");
