@@ -76,8 +76,10 @@ std::optional<std::string> text_config_of(const std::string& text, const std::st
   }
   nlohmann::json json = *part;
   if (!json.contains("model_type")) json["model_type"] = (*family)->model_type;
-  if (!json.contains("tie_word_embeddings") && whole.contains("tie_word_embeddings"))
-    json["tie_word_embeddings"] = whole["tie_word_embeddings"];
+  // What a text begins and ends with may be said of the whole.
+  for (const char* key : {"tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id"}) {
+    if (!json.contains(key) && whole.contains(key)) json[key] = whole[key];
+  }
   return dump_json(json);
 }
 

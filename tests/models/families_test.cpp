@@ -410,6 +410,21 @@ TEST(Families, OverridesTakeTablesAndLists) {
   EXPECT_TRUE(gemma.sliding_window.at(1) && !gemma.sliding_window.at(0));
 }
 
+TEST(Families, AModelWithPicturesMaySayWhatEndsItsTexts) {
+  auto text = golden("llama4");
+  for (const char* key : {"bos_token_id", "eos_token_id"}) text.erase(key);
+  const auto read = [&](nlohmann::json whole) {
+    whole["model_type"] = "llama4";
+    whole["text_config"] = text;
+    return read_config_json(dump_json(whole), "");
+  };
+  const ModelConfig of_whole = read({{"bos_token_id", 2}, {"eos_token_id", {3, 4}}});
+  EXPECT_EQ(of_whole.bos_id, 2);
+  EXPECT_EQ(of_whole.stop_ids(), (std::vector<int64_t>{3, 4}));
+  text["eos_token_id"] = {5, 6};
+  EXPECT_EQ(read({{"eos_token_id", 3}}).stop_ids(), (std::vector<int64_t>{5, 6}));
+}
+
 // What a family's reader does not look at would be passed over.
 TEST(Families, OverridesThatAreNotReadAreRefused) {
   const ModelConfig llama = read_config_json(dump_json(golden("llama-tied")), "");
