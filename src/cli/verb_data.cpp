@@ -188,12 +188,14 @@ int run_rank(comm::World& world, const ConfigValue& tree, const Path& file, cons
   if (result.reused) log_info("{}: is complete already for this recipe and these inputs", folder);
   const auto& rows = result.stats.rows;
   const std::string nothing = rows.back().documents_out > 0 ? "" : why_nothing(*job, result.stats);
-  if (!nothing.empty() && !options.needs_documents) log_warning("{}: {}", folder, nothing);
+  // Stages may be meant to drop everything; inputs without a document are not.
+  const bool fault = options.needs_documents && job->recipe.stages.empty() && !nothing.empty();
+  if (!nothing.empty() && !fault) log_warning("{}: {}", folder, nothing);
   if (nothing.empty()) report_layouts(result.stats);
   report_texts(*job, result.stats);
   if (options.json) {
     print_out(data::summary_json(*job, result) + "\n");
-    if (!nothing.empty() && options.needs_documents) throw DataError("[{}] {}", folder, nothing);
+    if (fault) throw DataError("[{}] {}", folder, nothing);
     return 0;
   }
   print_out(fmt::format("{} documents in, {} kept; {} of text kept", rows[0].documents_in,
@@ -209,7 +211,7 @@ int run_rank(comm::World& world, const ConfigValue& tree, const Path& file, cons
   print_out(fmt::format("report: {}\n", (job->recipe.folder / "report.html").string()));
   if (job->tokenizer && result.stats.tokens > 0)
     print_out(fmt::format("train: strata train {0}   (with a RUN.toml: data.build = \"{0}\")\n", folder));
-  if (!nothing.empty() && options.needs_documents) throw DataError("[{}] {}", folder, nothing);
+  if (fault) throw DataError("[{}] {}", folder, nothing);
   return 0;
 }
 
