@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/quantity.h"
 #include "base/signals.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -82,14 +83,17 @@ class ProgressLine {
   int64_t first_ = 0;
 };
 
-int64_t memory_limit(const std::string& option, int64_t of_recipe) {
+// Of one of `ranks` that share this machine.
+int64_t memory_limit(const std::string& option, int64_t of_recipe, int ranks) {
   if (option != "auto") {
-    const int64_t bytes = data::parse_size(option);
-    if (bytes <= 0)
-      throw ConfigError("[--memory-limit] {} is no size, expected one like 8GiB, or auto", option);
-    return bytes;
+    const auto bytes = parse_byte_size(option);
+    if (!bytes || *bytes <= 0) {
+      throw ConfigError("[--memory-limit] {} is not a size above 0; write one like 8GiB or 8GB, or auto",
+                        option);
+    }
+    return *bytes;
   }
-  return of_recipe > 0 ? of_recipe : available_memory() / 4 * 3;
+  return of_recipe > 0 ? of_recipe : available_memory() / 4 * 3 / std::max(1, ranks);
 }
 
 // A line a reason, in the order of the stages, the most frequent first.
@@ -171,7 +175,7 @@ void report_layouts(const data::BuildStats& stats) {
 
 int run_rank(comm::World& world, const ConfigValue& tree, const Path& file, const BuildOptions& options) {
   data::Recipe recipe = data::read_recipe(tree, file);
-  recipe.memory_limit = memory_limit(options.memory_limit, recipe.memory_limit);
+  recipe.memory_limit = memory_limit(options.memory_limit, recipe.memory_limit, world.local_size());
   const auto job = data::make_job(std::move(recipe), posix_file_system(), stop_requested);
   ProgressLine line;
   data::BuildOptions build_options{.overwrite = options.overwrite, .progress = {}};
@@ -274,7 +278,10 @@ int run_short(const ShortOptions& options, const std::vector<std::string>& stage
 
 void add_common(Verb verb, BuildOptions& options) {
   verb.sets(options.sets);
-  verb.option("--memory-limit", options.memory_limit, "Memory that deduplication may take, like 8GiB")
+  verb.option("--memory-limit", options.memory_limit,
+              "Memory that deduplication may take, like 8GiB; auto: three quarters of what is free here, or "
+              "of what "
+              "the process's control groups have left")
       .type_name("SIZE")
       .show_default();
   verb.flag("--force,--overwrite", options.overwrite,

@@ -7,66 +7,19 @@
 #include <cmath>
 #include <utility>
 
+#include "base/quantity.h"
+
 namespace strata::config {
 namespace {
 
 constexpr auto kMaxExact = static_cast<double>(kMostExact);
 
-struct Unit {
-  std::string_view name;
-  double factor;
-};
-
 constexpr std::array kCountUnits = {Unit{"", 1},    Unit{"k", 1e3}, Unit{"K", 1e3}, Unit{"M", 1e6},
                                     Unit{"B", 1e9}, Unit{"G", 1e9}, Unit{"T", 1e12}};
-constexpr std::array kByteUnits = {Unit{"", 1},
-                                   Unit{"B", 1},
-                                   Unit{"kB", 1e3},
-                                   Unit{"KB", 1e3},
-                                   Unit{"MB", 1e6},
-                                   Unit{"GB", 1e9},
-                                   Unit{"TB", 1e12},
-                                   Unit{"KiB", 1024.0},
-                                   Unit{"MiB", 1048576.0},
-                                   Unit{"GiB", 1073741824.0},
-                                   Unit{"TiB", 1099511627776.0}};
 constexpr std::array kTimeUnits = {
     Unit{"", 1},        Unit{"s", 1},        Unit{"sec", 1},     Unit{"second", 1},   Unit{"seconds", 1},
     Unit{"m", 60},      Unit{"min", 60},     Unit{"minute", 60}, Unit{"minutes", 60}, Unit{"h", 3600},
     Unit{"hour", 3600}, Unit{"hours", 3600}, Unit{"d", 86400},   Unit{"day", 86400},  Unit{"days", 86400}};
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
-
-// "12.5 GB" → 12.5 and "GB"; underscores between digits are allowed as in TOML.
-std::optional<std::pair<double, std::string_view>> number_and_unit(std::string_view text) {
-  text = trimmed(text);
-  std::string digits;
-  size_t at = 0;
-  for (; at < text.size(); ++at) {
-    const char c = text[at];
-    const bool digit = c >= '0' && c <= '9';
-    if (!digit && c != '.' && c != '_') break;
-    if (c != '_') digits.push_back(c);
-  }
-  double number = 0;
-  const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (failed != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  return std::pair{number, trimmed(text.substr(at))};
-}
-
-template <size_t N>
-std::optional<double> scaled(std::string_view text, const std::array<Unit, N>& units) {
-  const auto parts = number_and_unit(text);
-  if (!parts) return std::nullopt;
-  for (const Unit& unit : units) {
-    if (unit.name == parts->second) return parts->first * unit.factor;
-  }
-  return std::nullopt;
-}
 
 std::optional<int64_t> whole(std::optional<double> value) {
   if (!value || *value > kMaxExact || *value != std::floor(*value)) return std::nullopt;
@@ -78,7 +31,7 @@ std::optional<Duration> parse_clock(std::string_view text) {
   double seconds = 0;
   for (size_t parts = 0; parts < 3; ++parts) {
     const size_t colon = text.find(':');
-    const auto part = whole(scaled(text.substr(0, colon), std::array{Unit{"", 1}}));
+    const auto part = whole(in_units(text.substr(0, colon), std::array{Unit{"", 1}}));
     if (!part || (parts > 0 && *part >= 60)) return std::nullopt;
     seconds = seconds * 60 + static_cast<double>(*part);
     if (colon == std::string_view::npos) return Duration{seconds};
@@ -90,20 +43,20 @@ std::optional<Duration> parse_clock(std::string_view text) {
 }  // namespace
 
 std::optional<int64_t> parse_count(std::string_view text) {
-  return whole(scaled(text, kCountUnits));
+  return whole(in_units(text, kCountUnits));
 }
 
 std::optional<Bytes> parse_bytes(std::string_view text) {
-  const auto value = scaled(text, kByteUnits);
-  if (!value || *value < 1 || *value > kMaxExact) return std::nullopt;
-  return Bytes{static_cast<int64_t>(*value)};
+  const auto bytes = parse_byte_size(text);
+  if (!bytes || *bytes < 1) return std::nullopt;
+  return Bytes{*bytes};
 }
 
 std::optional<Duration> parse_duration(std::string_view text) {
   std::optional<Duration> duration;
   if (text.find(':') != std::string_view::npos) {
-    duration = parse_clock(trimmed(text));
-  } else if (const auto seconds = scaled(text, kTimeUnits)) {
+    duration = parse_clock(without_spaces_around(text));
+  } else if (const auto seconds = in_units(text, kTimeUnits)) {
     duration = Duration{*seconds};
   }
   if (!duration || duration->seconds <= 0 || duration->seconds > static_cast<double>(kMostSeconds))
@@ -112,7 +65,7 @@ std::optional<Duration> parse_duration(std::string_view text) {
 }
 
 std::optional<Interval> parse_interval(std::string_view text) {
-  text = trimmed(text);
+  text = without_spaces_around(text);
   if (text == "auto") return kAutoInterval;
   if (text == "never") return Interval{};
   for (const std::string_view word : {"steps", "step", "tokens", "token"}) {

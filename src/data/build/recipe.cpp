@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file_name.h"
+#include "base/quantity.h"
 #include "base/suggest.h"
 #include "data/input/input_files.h"
 
@@ -171,7 +172,7 @@ int64_t read_size(TableReader& reader, const std::string& key) {
   if (const int64_t* bytes = value->get_if<int64_t>(); bytes != nullptr && *bytes > 0) return *bytes;
   if (const auto* text = value->get_if<std::string>()) {
     if (*text == "auto") return 0;
-    if (const int64_t bytes = parse_size(*text); bytes > 0) return bytes;
+    if (const auto bytes = parse_byte_size(*text); bytes && *bytes > 0) return *bytes;
   }
   reader.fault(*value,
                fmt::format("{} is {}, expected a size like \"8GiB\", or \"auto\"", key, to_toml(*value)));
@@ -208,36 +209,6 @@ void read_list(const ConfigValue& tree, const char* key, std::vector<std::string
 }
 
 }  // namespace
-
-int64_t parse_size(std::string_view text) {
-  size_t at = 0;
-  double number = 0;
-  try {
-    number = std::stod(std::string(text), &at);
-  } catch (const std::exception&) {
-    return 0;
-  }
-  while (at < text.size() && text[at] == ' ') ++at;
-  const std::string_view unit = text.substr(at);
-  static const std::pair<std::string_view, double> kUnits[] = {{"", 1},
-                                                               {"B", 1},
-                                                               {"K", 1e3},
-                                                               {"KB", 1e3},
-                                                               {"kB", 1e3},
-                                                               {"KiB", 1024.0},
-                                                               {"M", 1e6},
-                                                               {"MB", 1e6},
-                                                               {"G", 1e9},
-                                                               {"GB", 1e9},
-                                                               {"T", 1e12},
-                                                               {"TB", 1e12},
-                                                               {"MiB", 1048576.0},
-                                                               {"GiB", 1073741824.0},
-                                                               {"TiB", 1099511627776.0}};
-  for (const auto& [name, factor] : kUnits)
-    if (unit == name && number > 0 && number * factor < 9e18) return static_cast<int64_t>(number * factor);
-  return 0;
-}
 
 const std::vector<StageKind>& stage_kinds() {
   static const std::vector<StageKind> kinds = [] {

@@ -71,9 +71,6 @@ ConfigValue read_recipe_tree(const Path& path, const std::vector<std::string>& s
 // ConfigError that lists every fault with file, line and the nearest valid name.
 Recipe read_recipe(const ConfigValue& tree, const Path& path);
 
-// "8GiB", "500 MB", "1000": bytes; 0 for what is no size.
-int64_t parse_size(std::string_view text);
-
 // All kinds of stages that this build has.
 const std::vector<StageKind>& stage_kinds();
 

@@ -76,13 +76,17 @@ TEST(Recipe, ExamplesAreValid) {
   EXPECT_GT(seen, 0);
 }
 
-TEST(Recipe, Sizes) {
-  EXPECT_EQ(parse_size("8GiB"), int64_t{8} << 30);
-  EXPECT_EQ(parse_size("500 MB"), 500'000'000);
-  EXPECT_EQ(parse_size("1.5K"), 1500);
-  EXPECT_EQ(parse_size("3kB"), 3000);
-  EXPECT_EQ(parse_size("77"), 77);
-  for (const char* bad : {"", "x", "-3GB", "3 XB", "nan"}) EXPECT_EQ(parse_size(bad), 0) << bad;
+TEST(Recipe, MemoryLimitIsASize) {
+  TemporaryFolder folder;
+  const auto limit = [&](const std::string& value) {
+    return read(folder, "[build]\nmemory_limit = " + value + "\n[[source]]\nname=\"a\"\npath=\"x\"\n")
+        .memory_limit;
+  };
+  EXPECT_EQ(limit("\"1kB\""), 1000);
+  EXPECT_EQ(limit("\"1KiB\""), 1024);
+  EXPECT_EQ(limit("77"), 77);
+  EXPECT_EQ(limit("\"auto\""), 0);
+  expect_error(ErrorKind::kConfig, {"memory_limit", "3 XB", "8GiB"}, [&] { limit("\"3 XB\""); });
 }
 
 }  // namespace
