@@ -1,14 +1,22 @@
-// The machine's memory.
+// The memory that this process may use.
 #pragma once
 
 #include <cstdint>
+#include <string>
+
+#include "base/file.h"
 
 namespace strata {
 
-// Bytes that programs can still take without others being pushed out, as the kernel reckons.
-int64_t available_memory();
+// Bytes that programs can still take without others being pushed out, as the kernel reckons, or fewer if a
+// control group (control_group.h) has less left. `root`: the folder in place of "/", for tests.
+int64_t available_memory(const Path& root = "/");
 
-// The same, and what the kernel can still put aside on disk: more than that cannot be held at all.
-int64_t holdable_memory();
+// The same, and what the kernel can still put aside on disk: more than that cannot be held at all. 0: not
+// known.
+int64_t holdable_memory(const Path& root = "/");
+
+// What ends it, for messages: "on this machine", or "under the limit in /sys/fs/cgroup/memory.max".
+std::string where_memory_ends(const Path& root = "/");
 
 }  // namespace strata

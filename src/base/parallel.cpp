@@ -1,6 +1,8 @@
 #include "base/parallel.h"
 
+#include <fmt/core.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -18,18 +20,40 @@
 #include <omp.h>
 #endif
 
+#include "base/control_group.h"
+
 namespace strata {
 
-int available_processors() {
+ProcessorLimit processor_limit() {
   cpu_set_t set;
   CPU_ZERO(&set);
   const bool known = sched_getaffinity(0, sizeof set, &set) == 0;
-  const int there =
+  ProcessorLimit limit;
+  limit.processors =
       std::max(1, known ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency()));
+  if (limit.processors < static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)))
+    limit.source = "the processors that this process is bound to";
+  const auto lower = [&](int64_t processors, const std::string& source) {
+    if (processors < 1 || processors >= limit.processors) return;
+    limit = {static_cast<int>(processors), source};
+  };
+  if (const auto& quota = cpu_quota()) {
+    lower(quota->threads(),
+          fmt::format("a CPU quota of {:.4g} in {}", quota->processors, quota->source.string()));
+  }
   // A list gives a number for each level of nesting; the first is that of ours.
-  const char* wanted = std::getenv("OMP_NUM_THREADS");
-  const long threads = wanted == nullptr ? 0 : std::strtol(wanted, nullptr, 10);
-  return threads >= 1 && threads < there ? static_cast<int>(threads) : there;
+  if (const char* wanted = std::getenv("OMP_NUM_THREADS"))
+    lower(std::strtol(wanted, nullptr, 10), fmt::format("OMP_NUM_THREADS={}", wanted));
+  return limit;
+}
+
+int available_processors() {
+  return processor_limit().processors;
+}
+
+void keep_to_cpu_quota() {
+  const auto& quota = cpu_quota();
+  if (quota && compute_threads() > quota->threads()) set_compute_threads(quota->threads());
 }
 
 void flush_denormals() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "base/function_ref.h"
 
@@ -12,8 +13,18 @@ namespace strata {
 int compute_threads();
 void set_compute_threads(int threads);
 
-// Processors that this process may use.
+// How many processors this process may use, and what limits them, in words; empty: nothing does. The least of
+// those that it is bound to, the CPU quota of its control groups (control_group.h) and OMP_NUM_THREADS.
+struct ProcessorLimit {
+  int processors = 1;
+  std::string source;
+};
+ProcessorLimit processor_limit();
 int available_processors();
+
+// Lowers compute_threads() of the calling thread to the CPU quota, which OpenMP knows nothing of. Call it at
+// the start of each thread that may compute and has not set its own number.
+void keep_to_cpu_quota();
 
 // Calls task(thread) once on each compute thread at the same time, threads counted from 0. Not to be nested.
 void on_each_thread(FunctionRef<void(int)> task);

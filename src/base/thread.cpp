@@ -2,11 +2,14 @@
 
 #include <utility>
 
+#include "base/parallel.h"
+
 namespace strata {
 
 OwnedThread::OwnedThread(std::function<void(std::stop_token)> body)
     : thread_([this, body = std::move(body)](std::stop_token stop) {
         try {
+          keep_to_cpu_quota();
           body(std::move(stop));
         } catch (...) {
           error_ = std::current_exception();

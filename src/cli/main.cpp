@@ -8,6 +8,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "base/parallel.h"
 #include "base/signals.h"
 #include "cli/verbs.h"
 
@@ -38,6 +39,7 @@ void bound_spinning(int argc, char** argv) {
 int main(int argc, char** argv) {
   bound_spinning(argc, argv);
   strata::catch_stop_signals();
+  strata::keep_to_cpu_quota();
 #ifdef __linux__
   prctl(PR_SET_NAME, "strata");  // after "exe" was started, that would be its name in ps
 #endif

@@ -8,9 +8,12 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/clock.h"
+#include "base/control_group.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/parallel.h"
 #include "base/version.h"
 #include "cli/measured_peaks.h"
 #include "cli/output.h"
@@ -89,18 +92,48 @@ std::string mebibytes(int64_t bytes) {
                           : fmt::format("{:.0f} KiB", static_cast<double>(bytes) / 1024);
 }
 
+// A limit of a parent may leave less than a lower limit of the process's own group.
+std::string memory_limit_text(const ControlGroupLimits& groups) {
+  std::string text = fmt::format("{} in {}", human_bytes(static_cast<double>(groups.memory->bytes)),
+                                 groups.memory->source.string());
+  if (groups.available && groups.available->source != groups.memory->source) {
+    text += fmt::format("; {} left by {}", human_bytes(static_cast<double>(groups.available->bytes)),
+                        groups.available->source.string());
+  }
+  return text;
+}
+
+// What control groups, affinity and OMP_NUM_THREADS allow; null where nothing limits.
+Json limits_json() {
+  const ProcessorLimit cores = processor_limit();
+  const ControlGroupLimits groups = read_control_groups();
+  Json out{{"processors", nullptr}, {"cpu_quota", nullptr}, {"memory", nullptr}, {"memory_left", nullptr}};
+  if (!cores.source.empty()) out["processors"] = {{"count", cores.processors}, {"source", cores.source}};
+  if (groups.cpu)
+    out["cpu_quota"] = {{"processors", groups.cpu->processors}, {"source", groups.cpu->source.string()}};
+  if (groups.memory)
+    out["memory"] = {{"bytes", groups.memory->bytes}, {"source", groups.memory->source.string()}};
+  if (groups.available)
+    out["memory_left"] = {{"bytes", groups.available->bytes}, {"source", groups.available->source.string()}};
+  return out;
+}
+
 void print_text(const hardware::DeviceSpec& machine, const std::string& mpi) {
   const auto row = [](const std::string& name, const std::string& value) {
     print_out(fmt::format("{:<16}{}\n", name, value));
   };
   row("strata", std::string(program_version()));
   row("processor", machine.name);
-  row("cores", fmt::format("{} that this process may use", machine.cores));
+  const ProcessorLimit cores = processor_limit();
+  row("cores", fmt::format("{} that this process may use{}", machine.cores,
+                           cores.source.empty() ? "" : ", limited by " + cores.source));
   row("instructions", machine.isa.str());
   row("caches", fmt::format("L1 {}, L2 {} a core; L3 {}", mebibytes(machine.l1_bytes),
                             mebibytes(machine.l2_bytes), mebibytes(machine.l3_bytes)));
   row("memory", fmt::format("{:.1f} GB, {:.1f} GB available", static_cast<double>(machine.memory_bytes) / 1e9,
                             static_cast<double>(available_memory()) / 1e9));
+  const ControlGroupLimits groups = read_control_groups();
+  if (groups.memory) row("memory limit", memory_limit_text(groups));
   row("huge pages", huge_pages());
   row("devices", "cpu");
   row("MPI", mpi.empty() ? "not found" : mpi);
@@ -135,6 +168,7 @@ int doctor(const Options& options) {
   }
   Json out = {{"version", program_version()}, {"device", parse_json<Json>(hardware::to_json(machine))}};
   out["memory_available"] = available_memory();
+  out["limits"] = limits_json();
   out["huge_pages"] = huge_pages();
   out["mpi"] = mpi.empty() ? Json() : Json(mpi);
   out["libraries"] = libraries();

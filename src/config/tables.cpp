@@ -387,14 +387,17 @@ TableSpec precision_table() {
 }
 
 TableSpec memory_table() {
-  return table("memory", ResumeClass::kFree, &RunConfig::memory, "What the run may hold.",
-               {
-                   key("budget", &MemoryTable::budget, "Memory of the step: \"8GB\"; auto: what is free."),
-                   key("recompute", &MemoryTable::recompute,
-                       "Activations computed again in backward; auto: to fit the budget.",
-                       choice({"auto", "none", "selective", "full"})),
-                   later(key("offload", &MemoryTable::offload, "What is kept outside the device.")),
-               });
+  return table(
+      "memory", ResumeClass::kFree, &RunConfig::memory, "What the run may hold.",
+      {
+          key("budget", &MemoryTable::budget,
+              "Memory of the step: \"8GB\"; auto: nine tenths of what is free on the machine, or of what "
+              "the process's control groups have left if that is less, by its ranks."),
+          key("recompute", &MemoryTable::recompute,
+              "Activations computed again in backward; auto: to fit the budget.",
+              choice({"auto", "none", "selective", "full"})),
+          later(key("offload", &MemoryTable::offload, "What is kept outside the device.")),
+      });
 }
 
 TableSpec device_table() {
@@ -402,7 +405,9 @@ TableSpec device_table() {
       "device", ResumeClass::kFree, &RunConfig::device, "What computes.",
       {
           key("kind", &DeviceTable::kind, "The device.", choice({"auto", "cpu", "cuda"}, {"cuda"})),
-          key("threads", &DeviceTable::threads, "Compute threads; auto: OMP_NUM_THREADS, else one a core.",
+          key("threads", &DeviceTable::threads,
+              "Compute threads; auto: one for each core that the process may use, by its affinity, the CPU "
+              "quota of its control groups (rounded up) and OMP_NUM_THREADS.",
               between(1, 4096)),
           key("pin", &DeviceTable::pin,
               "Bind compute threads to cores, each to its own; only where the run has all cores of the "

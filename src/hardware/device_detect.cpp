@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/control_group.h"
 #include "base/parallel.h"
 #include "hardware/device_spec.h"
 
@@ -52,17 +53,11 @@ int64_t cache_bytes(int level) {
   return 0;
 }
 
-// What this process may use: the machine's memory, or less where a control group limits it.
+// The machine's memory, or less if a control group limits this process.
 int64_t memory_bytes() {
-  int64_t bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    try {
-      bytes = std::min<int64_t>(bytes, std::stoll(kernel_file(path)));
-    } catch (const std::exception&) {
-      continue;  // absent, or "max"
-    }
-  }
-  return bytes;
+  const int64_t bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  const auto limit = read_control_groups().memory;
+  return limit ? std::min(bytes, limit->bytes) : bytes;
 }
 
 }  // namespace

@@ -35,9 +35,9 @@ void check_memory(const program::ProgramSet& set) {
   if (set.cache_bytes > set.persistent_bytes)
     advice = "generate fewer tokens (--max-tokens) or fewer texts at once (--batch)";
   if (rows > std::max(set.cache_bytes, set.persistent_bytes)) advice = "lower the sequence length";
-  throw WorldError(
-      "[memory] weights need {}, keys and values {}, activations {}, and {} are free on this machine; {}",
-      bytes(set.persistent_bytes), bytes(set.cache_bytes), bytes(rows), bytes(there), advice);
+  throw WorldError("[memory] weights need {}, keys and values {}, activations {}, and {} are free {}; {}",
+                   bytes(set.persistent_bytes), bytes(set.cache_bytes), bytes(rows), bytes(there),
+                   where_memory_ends(), advice);
 }
 
 }  // namespace

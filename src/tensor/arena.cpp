@@ -21,10 +21,11 @@ Arena::Arena(int64_t bytes) : size_(bytes) {
   // The kernel promises more than it has, and kills whoever takes it at its word.
   if (const int64_t there = holdable_memory(); there > 0 && bytes > there) {
     throw WorldError(
-        "[memory] the program needs {} and {} are free on this machine; take a smaller model, a smaller "
+        "[memory] the program needs {} and {} are free {}; take a smaller model, a smaller "
         "batch "
         "or a shorter sequence, or end other programs",
-        human_bytes(static_cast<double>(bytes)), human_bytes(static_cast<double>(there)));
+        human_bytes(static_cast<double>(bytes)), human_bytes(static_cast<double>(there)),
+        where_memory_ends());
   }
   // Aligned by hand to a huge page: mmap gives 4 KiB alignment only. The surplus is never touched.
   const auto reserve = static_cast<size_t>(align_up(bytes, 4096) + kHugePage);

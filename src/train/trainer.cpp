@@ -112,9 +112,9 @@ void check_memory(const program::ProgramSet& set, int local_ranks) {
   const int64_t needed = set.arena_bytes + program::save_staging_bytes(set);
   if (there == 0 || needed <= there) return;
   throw WorldError(
-      "[memory] the run needs {} and {} are free on this machine; lower memory.budget, or leave it to "
+      "[memory] the run needs {} and {} are free {}; lower memory.budget, or leave it to "
       "\"auto\"",
-      human_bytes(static_cast<double>(needed)), human_bytes(static_cast<double>(there)));
+      human_bytes(static_cast<double>(needed)), human_bytes(static_cast<double>(there)), where_memory_ends());
 }
 
 // What a start of several ranks does once for all of this process, or of the job, by the first rank before

@@ -5,8 +5,10 @@
 #include <sstream>
 
 #include "base/json.h"
+#include "base/parallel.h"
 #include "config/run_config.h"
 #include "fixtures/cli_fixture.h"
+#include "fixtures/environment.h"
 #include "fixtures/scratch_folder.h"
 #include "models/model.h"
 
@@ -264,6 +266,20 @@ TEST_F(CliTest, DoctorNamesTheMachine) {
   EXPECT_GE(found["device"]["cores"], 1);
   EXPECT_TRUE(found["libraries"].contains("oneDNN"));
   EXPECT_TRUE(contains(run("doctor --quick").out, "instructions"));
+}
+
+// What limits this process here, if anything does, and where that is said (tests/base/control_group_test.cpp
+// has made-up limits).
+TEST_F(CliTest, DoctorNamesTheLimits) {
+  const auto limits = parse_json<nlohmann::json>(run("doctor --quick --json").out)["limits"];
+  for (const char* key : {"processors", "cpu_quota", "memory", "memory_left"}) {
+    ASSERT_TRUE(limits.contains(key)) << key;
+    EXPECT_TRUE(limits[key].is_null() || limits[key].contains("source")) << dump_json(limits);
+  }
+  if (available_processors() == 1) GTEST_SKIP() << "nothing is less than one processor";
+  const fixtures::Environment threads("OMP_NUM_THREADS", "1");
+  EXPECT_TRUE(
+      contains(run("doctor --quick").out, "1 that this process may use, limited by OMP_NUM_THREADS=1"));
 }
 
 TEST(ExamplesTest, AreValid) {
