@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 
@@ -290,17 +291,27 @@ std::string WeightSource::name_in_file(const std::string& file_name) const {
 
 namespace {
 
+// The name by which a text model has a tensor of the whole; nothing if the tensor is of another part.
+std::optional<std::string> own_name(const std::string& file_name, const models::TextPart& part) {
+  for (const auto& [whole, own] : part.names)
+    if (file_name.starts_with(whole)) return std::string(own).append(file_name.substr(whole.size()));
+  return std::nullopt;
+}
+
+bool holds_text_part(const TensorSource& source, const models::TextPart& part) {
+  return std::any_of(source.tensors.begin(), source.tensors.end(),
+                     [&](const auto& named) { return own_name(named.first, part).has_value(); });
+}
+
 // Of the files of a model of texts and pictures: the text model's tensors get the names that they have by
 // themselves. Gives the names of those that see pictures.
 std::vector<std::string> take_text_part(TensorSource& source, const models::TextPart& part) {
-  const auto of_text = [&](const auto& named) { return named.first.starts_with(part.prefix); };
-  if (std::none_of(source.tensors.begin(), source.tensors.end(), of_text)) return {};
   std::vector<std::string> beside;
   decltype(source.tensors) tensors;
   for (const auto& [name, entry] : source.tensors) {
     const auto begins = [&name = name](std::string_view with) { return name.starts_with(with); };
     if (std::any_of(part.beside.begin(), part.beside.end(), begins)) beside.push_back(name);
-    tensors.emplace(begins(part.prefix) ? name.substr(part.prefix.size()) : name, entry);
+    tensors.emplace(own_name(name, part).value_or(name), entry);
   }
   source.tensors = std::move(tensors);
   return beside;
@@ -309,8 +320,11 @@ std::vector<std::string> take_text_part(TensorSource& source, const models::Text
 // What is not read of a model of texts and pictures.
 void say_left_out(const WeightSource& weights, const models::TextPart& part) {
   std::string names;
-  for (const std::string_view each : part.beside)
-    names += fmt::format("{}{}*", names.empty() ? "" : ", ", each);
+  for (const std::string_view each : part.beside) {
+    const auto begins = [&](const std::string& name) { return name.starts_with(each); };
+    if (std::any_of(weights.ignored.begin(), weights.ignored.end(), begins))
+      names += fmt::format("{}{}*", names.empty() ? "" : ", ", each);
+  }
   log_warning(
       "[{}] is a model of texts and pictures: its text model alone is read, and what sees pictures is left "
       "out ({} tensors, {})",
@@ -328,9 +342,11 @@ WeightSource matching_weights(const Path& folder, const models::ModelConfig& mod
     for (const auto& file : weights.source.files) weights.checksums->check_head(*file);
   }
   checkpoint::unpack_weights(weights.source);
-  if (const models::TextPart* const part = models::text_part_of(*model.family)) {
+  if (const models::TextPart* const part = models::text_part_of(*model.family);
+      part != nullptr && holds_text_part(weights.source, *part)) {
     weights.ignored = take_text_part(weights.source, *part);
     if (says_left_out && !weights.ignored.empty()) say_left_out(weights, *part);
+    weights.source.where += fmt::format(" (text_config of {})", part->model_type);
   }
   weights.left_out = left_out_prefix(model, weights.source);
   for (const auto& [name, entry] : weights.source.tensors) {

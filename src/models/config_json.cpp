@@ -68,8 +68,9 @@ double ConfigJson::real_or(const char* key, double fallback) const {
 }
 
 bool ConfigJson::boolean_or(const char* key, bool fallback) const {
+  if (!json_->contains(key)) return fallback;
   const auto* field = find(key);
-  if (field == nullptr) return fallback;
+  if (field == nullptr) return false;
   if (!field->is_boolean())
     throw DataError("[{}] \"{}\" is {}; true or false was expected", where_, key, shown(*field));
   return field->get<bool>();
@@ -172,9 +173,10 @@ const nlohmann::json* ConfigJson::rope_object(const char* layer_type) const {
   return it == scaling->end() || it->is_null() ? nullptr : &*it;
 }
 
-ops::RopeScaling ConfigJson::rope(int64_t max_positions, double default_theta, const char* layer_type) const {
+ops::RopeScaling ConfigJson::rope(int64_t max_positions, double default_theta, const char* layer_type,
+                                  const char* theta_key, bool original_outside) const {
   ops::RopeScaling rope;
-  rope.theta = real_or("rope_theta", default_theta);
+  rope.theta = real_or(theta_key, default_theta);
   const auto* scaling = rope_object(layer_type);
   if (scaling == nullptr) return rope;
   if (!scaling->is_object())
@@ -201,6 +203,8 @@ ops::RopeScaling ConfigJson::rope(int64_t max_positions, double default_theta, c
   rope.original_positions =
       number("original_max_position_embeddings",
              real_or("original_max_position_embeddings", static_cast<double>(max_positions)));
+  if (original_outside)
+    rope.original_positions = real_or("original_max_position_embeddings", rope.original_positions);
   const double ratio = static_cast<double>(max_positions) / rope.original_positions;
   rope.mscale_all_dim = number("mscale_all_dim", 0);
   using Kind = ops::RopeScaling::Kind;
@@ -252,14 +256,17 @@ ops::RopeScaling ConfigJson::rope(int64_t max_positions, double default_theta, c
   return rope;
 }
 
-double ConfigJson::partial_rotary_factor(double fallback) const {
-  double share = real_or("partial_rotary_factor", fallback);
+double ConfigJson::partial_rotary_factor(double fallback, const char* key) const {
+  double share = real_or(key, fallback);
   if (const auto* scaling = rope_object(nullptr); scaling != nullptr && scaling->is_object()) {
     const auto it = scaling->find("partial_rotary_factor");
-    if (it != scaling->end() && it->is_number()) share = it->get<double>();
+    if (it != scaling->end() && it->is_number()) {
+      share = it->get<double>();
+      key = "partial_rotary_factor";
+    }
   }
   if (!(share > 0 && share <= 1))
-    throw DataError("[{}] \"partial_rotary_factor\" is {}; above 0 and up to 1 was expected", where_, share);
+    throw DataError("[{}] \"{}\" is {}; above 0 and up to 1 was expected", where_, key, share);
   return share;
 }
 

@@ -20,7 +20,7 @@ class ConfigJson {
   int64_t integer_or(const char* key, int64_t fallback) const;
   int64_t count_or(const char* key, int64_t fallback) const;  // 0 or more
   double real_or(const char* key, double fallback) const;
-  bool boolean_or(const char* key, bool fallback) const;
+  bool boolean_or(const char* key, bool fallback) const;  // null is false, as where transformers tests it
   // The first of a list; `fallback` where the field is absent, nothing where it is null.
   std::optional<int64_t> optional_id(const char* key, std::optional<int64_t> fallback = std::nullopt) const;
   // What such a list holds after its first; empty for a single id.
@@ -36,11 +36,12 @@ class ConfigJson {
   // The function that transformers knows by this name.
   ActivationKind activation(const char* key, const char* fallback) const;
   // rope_theta and rope_scaling of hub files, rope_parameters of transformers 5; `layer_type` picks the entry
-  // of a rope_parameters that has one for each.
-  ops::RopeScaling rope(int64_t max_positions, double default_theta = 10000,
-                        const char* layer_type = nullptr) const;
-  // partial_rotary_factor, on its own or inside rope_parameters.
-  double partial_rotary_factor(double fallback) const;
+  // of a rope_parameters that has one for each. `theta_key`: the base outside of these objects.
+  // `original_outside`: original_max_position_embeddings beside them counts before that inside.
+  ops::RopeScaling rope(int64_t max_positions, double default_theta = 10000, const char* layer_type = nullptr,
+                        const char* theta_key = "rope_theta", bool original_outside = false) const;
+  // partial_rotary_factor inside rope_parameters, or `key` on its own.
+  double partial_rotary_factor(double fallback, const char* key = "partial_rotary_factor") const;
   // Sets which layers have the window from layer_types, where it stands and differs from the rule in
   // `window`.
   void read_layer_types(int64_t layers, SlidingWindow& window) const;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/suggest.h"
+#include "models/class_sizes.h"
 #include "models/config_json.h"
 #include "models/families.h"
 #include "models/parametrization.h"
@@ -49,10 +50,18 @@ const Family* find_family(std::string_view name) {
 }
 
 const TextPart* text_part_of(const Family& family) {
-  // The published files of Llama 4 are those of Llama4ForConditionalGeneration.
-  static constexpr std::string_view kBeside[] = {"vision_model.", "multi_modal_projector."};
-  static constexpr TextPart kOfLlama4{"llama4", "language_model.", kBeside};
-  return &family == &kLlama4 ? &kOfLlama4 : nullptr;
+  // The published files of Llama 4, Gemma 3 and Mistral 3 are those of …ForConditionalGeneration, which
+  // transformers has written with the text model's names inside of "model." since 4.52.
+  static constexpr TextPart::Name kNames[] = {{"language_model.", ""}, {"model.language_model.", "model."}};
+  static constexpr std::string_view kBeside[] = {"vision_model.", "vision_tower.", "model.vision_tower.",
+                                                 "multi_modal_projector.", "model.multi_modal_projector."};
+  static constexpr TextPart kOfLlama4{"llama4", kNames, kBeside};
+  static constexpr TextPart kOfGemma3{"gemma3", kNames, kBeside};
+  static constexpr TextPart kOfMistral3{"mistral3", kNames, kBeside};
+  return &family == &kLlama4    ? &kOfLlama4
+         : &family == &kGemma3  ? &kOfGemma3
+         : &family == &kMistral ? &kOfMistral3
+                                : nullptr;
 }
 
 namespace {
@@ -91,13 +100,19 @@ ModelConfig read_config_json(const std::string& text, const std::string& where) 
   if (model_type.starts_with(kOwnRouterPrefix)) model_type.erase(0, kOwnRouterPrefix.size());
   const Family* family = find_family(model_type);
   if (family == nullptr) {
+    if (ConfigJson(text, where).has("text_config")) {
+      throw DataError(
+          "[{}] model_type \"{}\" is a model of texts and other things, and of these the text models of "
+          "\"llama4\", \"gemma3\" and \"mistral3\" are known; export its text model by itself",
+          where, model_type);
+    }
     std::vector<std::string> types;
     for (const Family* each : kFamilies) types.emplace_back(each->model_type);
     const auto near = nearest_name(model_type, types);
     throw DataError("[{}] model_type \"{}\" is not known; known are {}{}", where, model_type,
                     known_model_types(), near ? ". Nearest is \"" + *near + '"' : "");
   }
-  return read_as(*family, text, where);
+  return read_as(*family, with_class_sizes(*family, text), where);
 }
 
 std::string write_config_json(const ModelConfig& config, DType dtype) {

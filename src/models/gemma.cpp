@@ -74,12 +74,13 @@ ModelConfig read_gemma3(const std::string& text, const std::string& where) {
   config.qk_norm = layers::AttentionSpec::QkNorm::kHead;
   config.rope = json.rope(config.max_positions, 1e6, "full_attention");
   // rope_parameters holds both; older files say the windows' base by itself, and scale the other alone.
+  constexpr const char* kBase = "rope_local_base_freq";
   ops::RopeScaling local;
-  local.theta = json.real_or("rope_local_base_freq", 10000);
-  config.window_rope =
-      json.has("rope_parameters") ? json.rope(config.max_positions, 10000, "sliding_attention") : local;
-  config.sliding_window.period = static_cast<int64_t>(
-      json.real_or("sliding_window_pattern", json.real_or("_sliding_window_pattern", 6)));
+  local.theta = json.real_or(kBase, 10000);
+  config.window_rope = json.has("rope_parameters")
+                           ? json.rope(config.max_positions, 10000, "sliding_attention", kBase)
+                           : local;
+  config.sliding_window.period = static_cast<int64_t>(json.real_or("sliding_window_pattern", 6));
   json.read_layer_types(config.layers, config.sliding_window);
   return config;
 }

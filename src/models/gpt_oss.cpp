@@ -1,6 +1,8 @@
 // gpt-oss: experts with biases and a clamped gate, a router with a bias, a sink a head, windows in every
 // other layer, biases of all projections of attention, YaRN whose ramp need not end at whole pairs.
 
+#include <cmath>
+
 #include "base/json.h"
 #include "models/decoder.h"
 #include "models/families.h"
@@ -11,6 +13,15 @@ namespace {
 
 constexpr LlamaDefaults kDefaults{.norm_eps = 1e-5, .max_positions = 131072, .rope_theta = 150000};
 
+constexpr double kFactor = 32;
+const ops::RopeScaling kClassRope{.kind = ops::RopeScaling::Kind::kYarn,
+                                  .factor = kFactor,
+                                  .original_positions = 4096,
+                                  .beta_fast = 32,
+                                  .beta_slow = 1,
+                                  .whole_pairs = false,
+                                  .attention_factor = 0.1 * std::log(kFactor) + 1};
+
 ModelConfig read(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
   ModelConfig config = read_llama_keys(json, kGptOss, kDefaults);
@@ -18,6 +29,12 @@ ModelConfig read(const std::string& text, const std::string& where) {
   config.head_dim = json.integer_or("head_dim", 64);
   config.qkv_bias = config.out_bias = json.boolean_or("attention_bias", true);
   config.sinks = true;
+  // Published models say their scaling; the class has it too where config.json does not.
+  if (!json.has("rope_parameters") && !json.has("rope_scaling")) {
+    const double theta = config.rope.theta;
+    config.rope = kClassRope;
+    config.rope.theta = theta;
+  }
   config.sliding_window = {.size = static_cast<int64_t>(json.real_or_none("sliding_window", 128)),
                            .period = 2};
   json.read_layer_types(config.layers, config.sliding_window);
@@ -32,6 +49,9 @@ ModelConfig read(const std::string& text, const std::string& where) {
 
 std::string write(const ModelConfig& config, DType dtype) {
   auto json = llama_keys(config, "GptOssForCausalLM", dtype, kDefaults);
+  // Null is the class's own scaling.
+  if (config.rope.kind == ops::RopeScaling::Kind::kUnscaled)
+    json["rope_scaling"] = {{"rope_type", "default"}};
   json["attention_bias"] = config.qkv_bias;
   json["layer_types"] = layer_types_json(config);
   json["sliding_window"] =

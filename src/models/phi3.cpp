@@ -13,6 +13,7 @@ ModelConfig read(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
   ModelConfig config =
       read_llama_keys(json, kPhi3, {.norm_eps = 1e-5, .max_positions = 4096, .pad_id = 32000});
+  config.rope = json.rope(config.max_positions, 10000, nullptr, "rope_theta", /*original_outside=*/true);
   config.sliding_window.size = static_cast<int64_t>(json.real_or_none("sliding_window", 0));
   config.partial_rotary_factor = json.partial_rotary_factor(1);
   return config;

@@ -45,7 +45,8 @@ ModelConfig read_t5_keys(const ConfigJson& json, const Family& family) {
   config.head_dim = json.integer("d_kv");
   config.intermediate_size = json.integer("d_ff");
   config.max_positions = 512;
-  config.tied = json.boolean_or("tie_word_embeddings", true);
+  config.tied =
+      !json.has("tie_word_embeddings") || json.boolean_or("tie_word_embeddings", true);  // also null
   config.scaled_head = config.tied;
   config.norm_eps = json.real_or("layer_norm_epsilon", 1e-6);
   config.init_std = json.real_or("initializer_factor", 1.0);

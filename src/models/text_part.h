@@ -9,8 +9,12 @@
 namespace strata::models {
 
 struct TextPart {
-  std::string_view model_type;               // of a config.json that holds the family's as text_config
-  std::string_view prefix;                   // of the text model's tensors, before the names of tensors()
+  std::string_view model_type;  // of a config.json that holds the family's as text_config
+  // How the names of the text model's tensors begin, and what the names of tensors() have instead.
+  struct Name {
+    std::string_view whole, own;
+  };
+  std::span<const Name> names;
   std::span<const std::string_view> beside;  // what the names of all others begin with: they are left out
 };
 

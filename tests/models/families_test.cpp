@@ -258,7 +258,7 @@ TEST(Families, FieldsThatChangeTheMathematicsAreRefusedByName) {
       {"qwen2", "layer_types", Json::array({"full_attention"})},
       {"qwen2", "layer_types", Json::array({"full_attention", "linear_attention"})},
       {"qwen3", "layer_types", Json::array({"full_attention", "sliding_attention"})},
-      {"gpt-neox", "partial_rotary_factor", 1.5},
+      {"gpt-neox", "rotary_pct", 1.5},
       {"deepseek-v3-moe", "scoring_func", "softmax"},
       {"deepseek-v2-moe", "topk_method", "noaux_tc"},
       {"deepseek-v2-moe", "norm_topk_prob", true},
@@ -276,7 +276,7 @@ TEST(Families, FieldsThatChangeTheMathematicsAreRefusedByName) {
   for (const Refused& one : all) {
     Json config = golden(one.model);
     config[one.key] = one.value;
-    if (std::string_view(one.key) == "partial_rotary_factor") config.erase("rope_parameters");
+    if (std::string_view(one.key) == "rotary_pct") config.erase("rope_parameters");
     const std::string message = message_of(config);
     const std::string named = std::string_view(one.key) == "rope_parameters" ? "rope scaling" : one.key;
     EXPECT_NE(message.find(named), std::string::npos) << one.model << " " << one.key << ": " << message;

@@ -8,6 +8,7 @@
 #include "fixtures/golden_model.h"
 #include "fixtures/scratch_folder.h"
 #include "fixtures/temporary_folder.h"
+#include "fixtures/tiny_run.h"
 
 namespace strata::train {
 namespace {
@@ -76,6 +77,58 @@ TEST(TextPart, OtherFilesAreRefused) {
   put_file(scratch / "model" / "model.safetensors", file);
   data::expect_error(ErrorKind::kData, {"hidden_model.class_embedding", "unexpected"}, [&] {
     checkpoint::open_weights(scratch / "model", models::read_config_json(dump_json(good), "config.json"));
+  });
+}
+
+// A model directory with the tensors of a golden model under other names, and some that see pictures.
+void put_renamed(const Path& folder, const std::string& golden, const json& config,
+                 const std::function<std::string(const std::string&)>& name, const std::string& picture) {
+  const checkpoint::TensorSource source = checkpoint::open_tensors(Path(STRATA_GOLDEN_MODELS) / golden);
+  std::vector<std::vector<std::byte>> memory;
+  checkpoint::ModelFiles files;
+  files.config_json = dump_json(config);
+  files.dtype = DType::kF32;
+  for (const auto& [tensor, entry] : source.tensors) {
+    memory.emplace_back(entry.tensor->bytes);
+    entry.file->read(*entry.tensor, 0, memory.back().data(), memory.back().size());
+    files.weights.push_back(
+        {name(tensor), entry.tensor->shape, DType::kF32, checkpoint::in_memory(memory.back().data())});
+  }
+  memory.emplace_back(16);
+  files.weights.push_back({picture, Shape{4}, DType::kF32, checkpoint::in_memory(memory.back().data())});
+  checkpoint::write_hf_directory(posix_file_system(), folder, files);
+}
+
+// As they were published, and as transformers writes them since 4.52.
+TEST(TextPart, OfOtherFamiliesAndInBothSpellings) {
+  set_log_level(LogLevel::kError);
+  for (const auto& [whole, golden] : {std::pair{"gemma3", "gemma3"}, {"mistral3", "mistral"}}) {
+    const json text = parse_json<json>(read_file(Path(STRATA_GOLDEN_MODELS) / golden / "config.json"));
+    const json config{{"model_type", whole}, {"text_config", text}, {"vision_config", {{"hidden_size", 16}}}};
+    ScratchFolder scratch;
+    put_renamed(
+        scratch / "old", golden, config, [](const std::string& name) { return "language_model." + name; },
+        "vision_tower.x.weight");
+    put_renamed(
+        scratch / "new", golden, config,
+        [](const std::string& name) {
+          return name.starts_with("model.") ? "model.language_model." + name.substr(6) : name;
+        },
+        "model.multi_modal_projector.x.weight");
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    cli::run_import({.source = (Path(STRATA_GOLDEN_MODELS) / golden).string(), .target = scratch / "plain"});
+    for (const char* spelling : {"old", "new"}) {
+      cli::run_import(
+          {.source = (scratch / spelling).string(), .target = scratch / (std::string(spelling) + "-run")});
+      EXPECT_EQ(bits_of(scratch / (std::string(spelling) + "-run"), 0), bits_of(scratch / "plain", 0))
+          << whole << ", " << spelling;
+    }
+    testing::internal::GetCapturedStdout();
+    testing::internal::GetCapturedStderr();
+  }
+  data::expect_error(ErrorKind::kData, {"llava", "gemma3"}, [&] {
+    models::read_config_json(R"({"model_type":"llava","text_config":{"model_type":"llama"}})", "config.json");
   });
 }
 
