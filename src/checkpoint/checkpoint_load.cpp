@@ -50,8 +50,9 @@ std::optional<Result> first_usable(const Path& folder, const FindOptions& option
       ranks.all([&] {
         Manifest manifest = read_manifest(path);
         if (options.healthy && !manifest.health.good())
-          throw DataError("[{}] was saved with a loss of {} and a gradient norm of {}{}", path.string(),
-                          manifest.health.loss, manifest.health.grad_norm,
+          throw DataError("[{}] was saved with {}a gradient norm of {}{}", path.string(),
+                          manifest.health.loss ? fmt::format("a loss of {} and ", *manifest.health.loss) : "",
+                          manifest.health.grad_norm,
                           manifest.health.finite ? "" : ", and values that are not finite");
         if (options.verify && ranks.is_first()) {
           const auto faults = verify_checkpoint(path);

@@ -95,7 +95,7 @@ Manifest from_json(const Json& json) {
   manifest.program = json.at("program").get<std::string>();
   manifest.created = json.at("created").get<std::string>();
   const Json& health = json.at("health");
-  manifest.health.loss = number_or_nan(health.at("loss"));
+  if (health.contains("loss")) manifest.health.loss = number_or_nan(health["loss"]);
   manifest.health.grad_norm = number_or_nan(health.at("grad_norm"));
   manifest.health.finite = health.at("finite").get<bool>();
   for (const auto& [name, value] : health.at("metrics").items())
@@ -134,7 +134,7 @@ auto unsealed(std::string_view text, const std::string& where, const char* what,
 }  // namespace
 
 bool Health::good() const {
-  return finite && std::isfinite(loss) && std::isfinite(grad_norm);
+  return finite && std::isfinite(loss.value_or(0)) && std::isfinite(grad_norm);
 }
 
 uint64_t Manifest::bytes() const {
@@ -157,10 +157,10 @@ std::string format_manifest(const Manifest& manifest) {
   json["step"] = manifest.step;
   json["program"] = manifest.program;
   json["created"] = manifest.created;
-  json["health"] = {{"loss", manifest.health.loss},
-                    {"grad_norm", manifest.health.grad_norm},
+  json["health"] = {{"grad_norm", manifest.health.grad_norm},
                     {"finite", manifest.health.finite},
                     {"metrics", manifest.health.metrics}};
+  if (manifest.health.loss) json["health"]["loss"] = *manifest.health.loss;
   if (manifest.retention) json["retention"] = to_json(*manifest.retention);
   json["files"] = to_json(manifest.files);
   return sealed(std::move(json));

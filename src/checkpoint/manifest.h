@@ -24,7 +24,7 @@ inline constexpr int kUnderstoodFormat = 2;  // the highest "min_reader" that th
 
 // How the run was doing when it was saved.
 struct Health {
-  double loss = 0;
+  std::optional<double> loss;  // nothing: its step had no target
   double grad_norm = 0;
   bool finite = true;  // no NaN or infinity in weights, loss or gradients, as the run saw it
   std::map<std::string, double> metrics;  // "eval/valid/loss", …

@@ -110,8 +110,8 @@ bool higher_is_better(std::string_view metric) {
 std::optional<double> measured(const Health& health, const std::string& metric) {
   const auto found = health.metrics.find(metric);
   if (found == health.metrics.end() && metric != "loss") return std::nullopt;
-  const double value = found == health.metrics.end() ? health.loss : found->second;
-  return std::isfinite(value) ? std::optional(value) : std::nullopt;
+  const std::optional<double> value = found == health.metrics.end() ? health.loss : found->second;
+  return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
 RetentionPolicy policy_of(const Path& folder) {

@@ -244,6 +244,7 @@ int run_experts_evaluation(const EvalOptions& options) {
             return !stop_requested();
           }));
       if (stop_requested()) return stop_exit_code();
+      require_targets(report.sources.back().loss, sources[s].name);
       done_windows += windows[s].windows();
     }
   }

@@ -119,4 +119,12 @@ void load_for_evaluation(EvalSetup& setup, const data::EvalWindows& windows, int
   inference::load_runtime(setup.runtime, wanted);
 }
 
+void require_targets(const evaluation::EvalResult& result, const std::string& name) {
+  if (result.tokens > 0) return;
+  throw DataError(
+      "[{}] holds no token that is to be predicted from others of its document; give longer texts, or leave "
+      "data.pack at \"stream\"",
+      name);
+}
+
 }  // namespace strata::cli

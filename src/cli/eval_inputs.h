@@ -6,6 +6,7 @@
 #include "cli/actions.h"
 #include "config/run_config.h"
 #include "data/samples/eval_windows.h"
+#include "evaluation/evaluate.h"
 #include "inference/model_runtime.h"
 
 namespace strata::cli {
@@ -33,5 +34,8 @@ data::EvalWindows eval_windows(const EvalSetup& setup, const data::TokenCorpus& 
                                int64_t max_tokens = 0);
 // Compiles program 0 for such windows, with room for as many as `most` at once, and loads the weights.
 void load_for_evaluation(EvalSetup& setup, const data::EvalWindows& windows, int64_t most);
+
+// DataError, naming the text, if no token of it was to be predicted: a loss of nothing is none.
+void require_targets(const evaluation::EvalResult& result, const std::string& name);
 
 }  // namespace strata::cli

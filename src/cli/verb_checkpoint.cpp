@@ -51,8 +51,9 @@ int inspect(const Options& options) {
   print_out(fmt::format("{}: {} parameters, {:.1f} MB of tensors\n", path.string(), info.parameters,
                         static_cast<double>(info.bytes) / 1e6));
   if (info.manifest) {
-    print_out(fmt::format("step {}, written {} by {}, loss {:.4f}\n", info.manifest->step,
-                          info.manifest->created, info.manifest->program, info.manifest->health.loss));
+    const std::optional<double> loss = info.manifest->health.loss;
+    print_out(fmt::format("step {}, written {} by {}{}\n", info.manifest->step, info.manifest->created,
+                          info.manifest->program, loss ? fmt::format(", loss {:.4f}", *loss) : ""));
   }
   for (const auto& row : info.tensors) {
     print_out(fmt::format("{:<28} {:<5} {:<16} {}\n", row.file, row.dtype, row.shape.str(), row.name));

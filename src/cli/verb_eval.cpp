@@ -41,6 +41,7 @@ int run_evaluation(const EvalOptions& options) {
     });
   }();
   if (stop_requested()) return stop_exit_code();
+  require_targets(result, options.text.empty() ? options.tokens[0] : options.text[0]);
   const double loss = result.loss();
   std::optional<double> bits;
   if (corpus.bytes > 0 && setup.causal)

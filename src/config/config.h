@@ -319,6 +319,8 @@ struct RunConfig {
 
 // Optimizer steps of the run: training.steps, or training.tokens rounded up to whole steps.
 int64_t total_steps(const RunConfig& config);
+// The steps that so many tokens take if they fill this share of the places of a step.
+int64_t steps_for_tokens(const RunConfig& config, int64_t tokens, double filled = 1);
 // Seconds between checkpoints where checkpoint.interval is "auto" and one takes `save_seconds`: at most 1 %
 // of the time, at least one every 30 minutes.
 inline double auto_checkpoint_seconds(double save_seconds) {

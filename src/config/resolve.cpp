@@ -47,13 +47,36 @@ void take_tokenizer(models::ModelConfig& model, const RunConfig& config, const d
     model.pad_id = std::nullopt;
 }
 
-// Where the data end before the steps do, the learning rate's curve ends with them.
-void end_with_data(ResolvedRun& run) {
-  const auto bounded = [](const auto& source) { return source.max_epochs > 0 || source.max_tokens > 0; };
+// A step without a target learns nothing; data in which no step has one are a mistake.
+void check_targets(const data::SampleSource& samples, const RunData& data) {
+  if (samples.has_targets()) return;
+  throw DataError(
+      "[data] found {} training tokens, and none of them is to be predicted from others of its document; "
+      "give "
+      "longer documents, check that the files' end_of_text_id is right, or set data.pack = \"stream\"",
+      data.train_tokens);
+}
+
+// Steps in which rows have empty places hold fewer tokens, so that training.tokens takes more of them. Where
+// the data end before the steps do, the learning rate's curve ends with them.
+void fit_to_data(ResolvedRun& run, bool fix_horizon) {
+  const auto is_bounded = [](const auto& source) { return source.max_epochs > 0 || source.max_tokens > 0; };
   const auto& sources = run.data.sources;
-  if (run.config.data.epochs.is_word() && std::none_of(sources.begin(), sources.end(), bounded)) return;
-  const data::SampleSource samples(
-      sources, sample_options(run.config, run.model, run.tokenizer ? &*run.tokenizer : nullptr));
+  const bool bounded =
+      !run.config.data.epochs.is_word() || std::any_of(sources.begin(), sources.end(), is_bounded);
+  const data::SampleOptions options =
+      sample_options(run.config, run.model, run.tokenizer ? &*run.tokenizer : nullptr);
+  const bool packed = options.pack == data::Pack::kBestFit;
+  // Packed rows take a pass over the data, and of causal ones each has targets.
+  const bool checks = !packed || options.objective.kind != data::Objective::kCausal;
+  const bool fits = fix_horizon && (bounded || (packed && run.config.training.tokens));
+  if (!checks && !fits) return;
+  const data::SampleSource samples(sources, options);
+  if (checks) check_targets(samples, run.data);
+  if (!fits) return;
+  if (run.config.training.tokens) {
+    run.config.schedule.steps = steps_for_tokens(run.config, *run.config.training.tokens, samples.filled());
+  }
   if (samples.total_samples() == data::Mixture::kUnbounded) return;
   const int64_t batch = run.config.training.global_batch_size;
   const int64_t steps = (samples.total_samples() + batch - 1) / batch;
@@ -116,7 +139,7 @@ ResolvedRun resolve(RunConfig config, const ResolveOptions& options) {
         resolve_tokenizer(run.config, run.model, options.files, options.stored_tokenizer, options.check);
     take_tokenizer(run.model, run.config, tokenizer());
     run.data = resolve_data(run.config, run.model, tokenizer(), options.files, options.check);
-    if (fix_horizon) end_with_data(run);
+    fit_to_data(run, fix_horizon);
     const int64_t horizon = *run.config.schedule.steps;
     if (fix_warmup) run.config.schedule.warmup_steps = auto_warmup_steps(horizon);
     if (fix_horizon && horizon < *run.config.schedule.warmup_steps) {

@@ -341,8 +341,14 @@ class Checker {
 
 int64_t total_steps(const RunConfig& config) {
   if (!config.training.tokens) return config.training.steps;
-  const int64_t step_tokens = config.training.sequence_length * config.training.global_batch_size;
-  return (*config.training.tokens + step_tokens - 1) / step_tokens;
+  return steps_for_tokens(config, *config.training.tokens);
+}
+
+int64_t steps_for_tokens(const RunConfig& config, int64_t tokens, double filled) {
+  const int64_t places = config.training.sequence_length * config.training.global_batch_size;
+  if (filled >= 1) return (tokens + places - 1) / places;
+  return static_cast<int64_t>(
+      std::ceil(static_cast<double>(tokens) / (static_cast<double>(places) * filled)));
 }
 
 optim::ScheduleConfig schedule_of(const RunConfig& config) {

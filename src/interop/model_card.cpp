@@ -162,7 +162,7 @@ tags:
   row("training data", facts.data);
   row("training tokens", std::to_string(facts.tokens));
   row("steps", std::to_string(facts.steps));
-  row("training loss at the end", fmt::format("{:.4f}", facts.health.loss));
+  if (facts.health.loss) row("training loss at the end", fmt::format("{:.4f}", *facts.health.loss));
   for (const auto& [metric, value] : facts.health.metrics) row(metric, fmt::format("{:.4f}", value));
   row("seed", std::to_string(facts.seed));
   row("program", facts.program);

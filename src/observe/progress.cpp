@@ -58,7 +58,8 @@ std::string format_step(const StepReport& report, int64_t total_steps, double se
   const char* const reset = color ? kReset : "";
   std::string line = fmt::format("step {:>{}}/{}", report.step, digits(total_steps), total_steps);
   // A loss is always said: that it is not a number matters most.
-  line += fmt::format("  {}loss{} {}{:.4f}{}", dim, reset, bold, report.loss, reset);
+  line += report.loss ? fmt::format("  {}loss{} {}{:.4f}{}", dim, reset, bold, *report.loss, reset)
+                      : fmt::format("  {}no targets{}", dim, reset);
   const auto add = [&](double known, const char* name, const std::string& text) {
     if (!std::isnan(known)) line += fmt::format("  {}{}{}{}", dim, name, reset, text);
   };
@@ -81,7 +82,7 @@ std::string format_bar(const StepReport& report, int64_t total_steps, double sec
   if (columns > room) return line.substr(0, static_cast<size_t>(std::max(0, room)));
   std::vector<std::string> parts;
   if (!std::isnan(seconds_left)) parts.push_back("left " + human_duration(seconds_left));
-  if (!std::isnan(report.loss)) parts.push_back(fmt::format("loss {:.4f}", report.loss));
+  if (report.loss && !std::isnan(*report.loss)) parts.push_back(fmt::format("loss {:.4f}", *report.loss));
   if (!std::isnan(report.tokens_per_s)) parts.push_back(human_count(report.tokens_per_s) + " tok/s");
   if (!std::isnan(report.mfu)) parts.push_back(fmt::format("MFU {:.0f}%", report.mfu * 100));
   if (!std::isnan(report.lr)) parts.push_back(fmt::format("lr {:.1e}", report.lr));

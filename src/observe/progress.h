@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,7 +23,8 @@ TerminalStyle terminal_style(int descriptor = 2);
 struct StepReport {
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
   int64_t step = 0;
-  double loss = kUnknown, grad_norm = kUnknown, lr = kUnknown, tokens_per_s = kUnknown;
+  std::optional<double> loss = kUnknown;  // nothing: the step had no target
+  double grad_norm = kUnknown, lr = kUnknown, tokens_per_s = kUnknown;
   double mfu = kUnknown;  // 0 to 1
   double memory_bytes = kUnknown;
 };
@@ -45,6 +47,8 @@ class Progress {
   void note(std::string_view text);
   // Removes the bar.
   void finish();
+
+  void total_steps(int64_t steps) { total_steps_ = steps; }
 
   // Steps to go times the mean of the last steps' time; NaN before the first.
   double seconds_left() const;

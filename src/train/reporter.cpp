@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "observe/plot.h"
 #include "observe/run_history.h"
 #include "program/memory_report.h"
@@ -120,9 +122,15 @@ void RunReporter::step(const StepRecord& record) {
   const double flops_per_s = record.flops / record.step_seconds;
   const double mfu = record.peak_flops > 0 ? flops_per_s / record.peak_flops : kNotKnown;
   const auto memory = resident_bytes();
-  observe::MetricFields fields{{"tokens", record.tokens}, {"time", unix_seconds()},
-                               {"loss", record.loss},     {"grad_norm", record.grad_norm},
-                               {"lr", record.lr},         {"tokens_per_s", tokens_per_s}};
+  observe::MetricFields fields{{"tokens", record.tokens}, {"time", unix_seconds()}};
+  if (record.loss) {
+    fields.push_back({"loss", *record.loss});
+  } else {
+    fields.push_back({"skipped", true});  // without a target nothing is updated
+  }
+  fields.push_back({"grad_norm", record.grad_norm});
+  fields.push_back({"lr", record.lr});
+  fields.push_back({"tokens_per_s", tokens_per_s});
   if (record.peak_flops > 0) fields.push_back({"mfu_measured", mfu});
   fields.push_back({"flops_per_s", flops_per_s});
   fields.push_back({"step_ms", record.step_seconds * 1e3});
@@ -130,7 +138,7 @@ void RunReporter::step(const StepRecord& record) {
   fields.push_back({"checkpoint_ms", record.checkpoint_seconds * 1e3});
   fields.push_back({"memory_bytes", memory});
   if (record.mtp_loss) fields.push_back({"mtp_loss", *record.mtp_loss});
-  if (record.experts) {
+  if (record.experts && record.loss) {  // routers are counted by what has targets
     fields.push_back({"balance_loss", record.balance_loss});
     fields.push_back({"router_z_loss", record.router_z_loss});
     fields.push_back({"router_z", record.experts->router_z});
@@ -150,14 +158,7 @@ void RunReporter::step(const StepRecord& record) {
   metrics_.step(record.step, fields);
   if (ranks_) ranks_->step(record.step, figures_of(record.ranks));
   table_.add_step(record.step, fields);
-  if (tensorboard_) {
-    std::vector<std::pair<std::string, double>> scalars{{"loss", record.loss},
-                                                        {"grad_norm", record.grad_norm},
-                                                        {"lr", record.lr},
-                                                        {"tokens_per_s", tokens_per_s}};
-    scalars.insert(scalars.end(), record.evaluations.begin(), record.evaluations.end());
-    tensorboard_->scalars(unix_seconds(), record.step, scalars);
-  }
+  if (tensorboard_) tensorboard_->scalars(unix_seconds(), record.step, observe::scalars_of(fields));
   const int64_t every = std::max<int64_t>(1, config_.log.interval_steps);
   const bool logged = record.step % every == 0 || record.step == 1 || record.step == total_steps_;
   progress_.step({.step = record.step,
@@ -178,6 +179,7 @@ void RunReporter::step(const StepRecord& record) {
 
 void RunReporter::watch_routing(const StepRecord& record) {
   experts_->step(record.step, record.experts->layers);
+  if (!record.loss) return;
   const auto found = alarm_->step(record.experts->layers);
   if (!found) return;
   event("routing_collapse", record.step,
@@ -230,6 +232,19 @@ std::vector<observe::MemoryShare> memory_shares(const program::Executor& executo
 
 void RunReporter::redraw(observe::RunState state, const std::string& why) {
   const double begin = monotonic_seconds();
+  try {
+    draw(state, why);
+  } catch (const std::exception& error) {
+    if (!std::exchange(drawing_failed_, true)) {
+      log_warning("{}/loss.svg and index.html could not be drawn, and the run goes on without: {}",
+                  folder_.string(), error.what());
+    }
+  }
+  last_redraw_ = monotonic_seconds();
+  redraw_seconds_ = last_redraw_ - begin;
+}
+
+void RunReporter::draw(observe::RunState state, const std::string& why) {
   observe::write_loss_svg(files_, folder_ / "loss.svg", table_, config_.run.name);
   observe::RunPageData page;
   page.name = config_.run.name;
@@ -273,8 +288,6 @@ void RunReporter::redraw(observe::RunState state, const std::string& why) {
   }
   if (state == observe::RunState::kFinished && !extension_.empty()) page.go_on_command += " " + extension_;
   observe::write_run_page(files_, folder_ / "index.html", page);
-  last_redraw_ = monotonic_seconds();
-  redraw_seconds_ = last_redraw_ - begin;
 }
 
 void RunReporter::finish(observe::RunState state, const std::string& why) {

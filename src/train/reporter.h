@@ -24,9 +24,10 @@ namespace strata::train {
 // One step as it was measured.
 struct StepRecord {
   int64_t step = 0;
-  int64_t tokens = 0;  // since the run began
+  int64_t tokens = 0;  // since the run began, without padding
   int64_t first_sample = 0;
-  double loss = 0, grad_norm = 0, param_norm = 0, lr = 0;
+  std::optional<double> loss;  // nothing: no token of the step has a target
+  double grad_norm = 0, param_norm = 0, lr = 0;
   double step_seconds = 0, data_wait_seconds = 0, checkpoint_seconds = 0;
   std::vector<StepNews> ranks;  // of all ranks, where there are several
   double flops = 0;             // of the step
@@ -51,6 +52,8 @@ class Reporter {
   virtual void fact(const std::string&, const std::string&) {}
   // The settings that extend the run once it is finished.
   virtual void extension(const std::string&) {}
+  // How many steps the run will have, where that changes.
+  virtual void total_steps(int64_t) {}
   virtual void finish(observe::RunState, const std::string& = "") {}
 };
 
@@ -68,13 +71,19 @@ class RunReporter final : public Reporter {
   }
   void fact(const std::string& name, const std::string& text) override { facts_.emplace_back(name, text); }
   void extension(const std::string& sets) override { extension_ = sets; }
+  void total_steps(int64_t steps) override {
+    total_steps_ = steps;
+    progress_.total_steps(steps);
+  }
   void finish(observe::RunState state, const std::string& why = "") override;
 
  private:
   // Watches the routers, where there are any.
   void watch_routing(const StepRecord& record);
-  // Redraws loss.svg and index.html.
+  // Redraws loss.svg and index.html. If that fails, the run goes on with a warning: its metrics are
+  // elsewhere.
   void redraw(observe::RunState state, const std::string& why = "");
+  void draw(observe::RunState state, const std::string& why);
 
   FileSystem& files_;
   const config::RunConfig& config_;
@@ -93,6 +102,7 @@ class RunReporter final : public Reporter {
   int64_t steps_seen_ = 0;
   double data_wait_seconds_ = 0;
   double last_redraw_ = 0, redraw_seconds_ = 0;
+  bool drawing_failed_ = false;
 };
 
 // Resident memory of this process, in bytes.

@@ -35,7 +35,7 @@ enum class RunEnd {
 struct TrainResult {
   RunEnd end = RunEnd::kFinished;
   int64_t step = 0;          // the last one that was made
-  double loss = 0;           // of that step
+  double loss = 0;           // of that step; NaN: it had no target
   std::string program = {};  // kDryRun: its fingerprint, which strata explain tells too
   int rank = 0;              // of several, this one
 };

@@ -125,8 +125,8 @@ void TrainingLoop::tell_order() const {
 int64_t TrainingLoop::steps_asked_for() const {
   const auto& training = config_.training;
   if (!training.tokens) return training.steps;
-  const int64_t left = std::max<int64_t>(0, *training.tokens - tokens_);
-  return step_ + (left + step_tokens_ - 1) / step_tokens_;
+  return step_ + config::steps_for_tokens(config_, std::max<int64_t>(0, *training.tokens - tokens_),
+                                          samples_->filled());
 }
 
 int64_t TrainingLoop::steps_with_data() const {
@@ -176,7 +176,7 @@ TrainResult TrainingLoop::run() {
     set_stop_text(step_);
     const RunEnd end = loop(reporter);
     if (stop_speaker_) strata::set_stop_text("");
-    return {end, step_, record_.loss};
+    return {end, step_, record_.loss.value_or(std::numeric_limits<double>::quiet_NaN())};
   } catch (const WorldError& error) {
     // The page says what happened where the disk still takes it; the error itself counts.
     try {
@@ -340,20 +340,26 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
       const std::string rank = is_first() ? "" : fmt::format("-rank-{}", ranks_->world().rank());
       tracer.write(files_, store_.folder() / "traces" / fmt::format("step-{:08}{}.json", step, rank), step);
     }
-    if (!std::isfinite(record_.loss) || !std::isfinite(record_.grad_norm)) {
+    if (const double loss = record_.loss.value_or(0);
+        !std::isfinite(loss) || !std::isfinite(record_.grad_norm)) {
       saves.end();
-      reporter.event("diverged", step, {{"loss", record_.loss}, {"grad_norm", record_.grad_norm}});
+      reporter.event("diverged", step, {{"loss", loss}, {"grad_norm", record_.grad_norm}});
       reporter.finish(observe::RunState::kFailed,
                       fmt::format("step {}: loss or gradient is not finite", step));
       throw DivergedError(
           "[step {}] loss {} and gradient norm {} are not finite; the weights of step {} are untouched in "
           "memory and the last checkpoint on disk is good. Lower optimizer.lr, raise "
           "schedule.warmup_steps, or leave out the batch: data.skip = [[{}, {}]]",
-          step, record_.loss, record_.grad_norm, step_, record_.first_sample,
+          step, loss, record_.grad_norm, step_, record_.first_sample,
           samples_->skip().global_of(trained_ + training.global_batch_size - 1));
     }
     step_ = step;
     tokens_ = record_.tokens;
+    // Rows with empty places hold more or fewer tokens than they do on average.
+    if (training.tokens && samples_->filled() < 1) {
+      total_steps_ = std::min(steps_asked_for(), steps_with_data());
+      reporter.total_steps(total_steps_);
+    }
     // The last batch of bounded data may have empty rows.
     const int64_t samples = std::min(training.global_batch_size, samples_->total_samples() - trained_);
     trained_ += samples;
@@ -393,8 +399,8 @@ void TrainingLoop::train_step(int64_t step, data::Loader& loader, Saves& saves) 
   const auto& training = config_.training;
   record_.step = step;
   record_.first_sample = samples_->skip().global_of(trained_);
-  record_.tokens = tokens_ + step_tokens_;
-  record_.step_tokens = step_tokens_;
+  record_.step_tokens = samples_->tokens(trained_, training.global_batch_size);
+  record_.tokens = tokens_ + record_.step_tokens;
   record_.lr = optim::learning_rate(schedule_, step);
 
   const config::BatchPart part = part_of_batch();
@@ -444,9 +450,9 @@ StepNews TrainingLoop::news() {
   news.balance_loss_sum = sum_of("balance_loss_sum");
   news.router_z_loss_sum = sum_of("router_z_loss_sum");
   for (int64_t k = 1; k <= model_.predict_layers; ++k) {
-    const auto terms = static_cast<double>(std::max<int64_t>(1, terms_[static_cast<size_t>(k)]));
-    news.mtp_loss +=
-        sum_of(fmt::format("predict.{}.loss_sum", k)) / (terms * static_cast<double>(model_.predict_layers));
+    const double sum = sum_of(fmt::format("predict.{}.loss_sum", k));
+    if (const int64_t terms = terms_[static_cast<size_t>(k)]; terms > 0)
+      news.mtp_loss += sum / static_cast<double>(terms) / static_cast<double>(layers_with_terms());
   }
   if (!experts_) experts_.emplace(model_, graph, ranks_);
   if (ranks_ == nullptr) return news;
@@ -470,11 +476,16 @@ void TrainingLoop::take_losses(const std::vector<StepNews>& all) {
   if (tokens > 0) {
     record_.balance_loss /= tokens;
     record_.router_z_loss /= tokens;
+    record_.loss = sum / tokens;
   }
-  record_.loss = tokens > 0 ? sum / tokens : 0.0;
-  if (model_.predict_layers > 0) record_.mtp_loss = further;
+  if (layers_with_terms() > 0) record_.mtp_loss = further;
   if (experts_->has_experts()) record_.experts = experts_->read(*executor_, tokens);
   if (all.size() > 1) record_.ranks = all;
+}
+
+int64_t TrainingLoop::layers_with_terms() const {
+  return terms_.empty() ? 0
+                        : std::count_if(terms_.begin() + 1, terms_.end(), [](int64_t n) { return n > 0; });
 }
 
 RunStore::Save TrainingLoop::to_save() const {

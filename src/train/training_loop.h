@@ -79,6 +79,8 @@ class TrainingLoop {
   // What this rank tells the others of the step that it has made; and what all told.
   StepNews news();
   void take_losses(const std::vector<StepNews>& all);
+  // Layers that predict further tokens and had some to predict in this step.
+  int64_t layers_with_terms() const;
 
   evaluation::EvalResult evaluate_set(const data::EvalWindows& windows,
                                       std::vector<evaluation::LayerCounts>& routing);
@@ -106,7 +108,7 @@ class TrainingLoop {
   FileSystem& files_;
   const std::function<bool()>& stop_;
   const program::Ranks* ranks_;  // nullptr: one rank alone
-  int64_t step_tokens_;
+  int64_t step_tokens_;          // places of a step's rows
   // The order of samples, made anew where a resume changed what decides it.
   std::unique_ptr<data::SampleSource> samples_;
   bool reordered_ = false;

@@ -215,6 +215,19 @@ TEST_F(Trained, EvalRefuses) {
 
 // A task in the loop: the same figures as from the command line, on the same weights, and again after a
 // resume.
+// The loss of no token is none.
+TEST_F(Trained, EvalOfWhatIsNotToBePredictedIsRefused) {
+  const std::string ends = tiny_->path("ends.bin").string();
+  put_tokens(ends, std::vector<uint16_t>(60, 0));
+  try {
+    cli::run_evaluation(
+        {.model = model(), .tokens = {ends}, .sets = {"data.pack=\"documents\"", "device.threads=1"}});
+    ADD_FAILURE() << "not refused";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("ends.bin"), std::string::npos) << error.what();
+  }
+}
+
 TEST_F(Trained, TasksInTheLoop) {
   const std::string lambada = tiny_->path("lambada.jsonl").string(),
                     piqa = tiny_->path("piqa.jsonl").string();

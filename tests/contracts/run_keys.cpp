@@ -115,7 +115,8 @@ void tensorboard(const std::string&) {
   ASSERT_FALSE(records.empty());
   EXPECT_TRUE(has(records[0], "brain.Event:2"));
   // Each value that metrics.jsonl has of a step stands in a record that names it.
-  for (const char* tag : {"loss", "grad_norm", "lr"}) {
+  for (const char* tag : {"loss", "grad_norm", "lr", "param_norm", "step_ms", "memory_bytes"}) {
+    ASSERT_FALSE(run.values(tag).empty()) << tag;
     for (const double value : run.values(tag)) {
       const auto number = static_cast<float>(value);
       const std::string bytes(reinterpret_cast<const char*>(&number), sizeof number);

@@ -156,6 +156,12 @@ SampleSource::SampleSource(const std::vector<SampleSourceSpec>& specs, SampleOpt
       skip_(options_.skip),
       mixture_(make_mixture(specs)),
       total_(mixture_.total()) {
+  double weights = 0, filled = 0;
+  for (size_t k = 0; k < specs.size(); ++k) {
+    weights += specs[k].weight;
+    filled += specs[k].weight * (1 - padding(static_cast<int64_t>(k)));
+  }
+  filled_ = filled / weights;
   if (total_ != Mixture::kUnbounded) total_ = skip_.trained_before(options_.origin.sample + total_);
 }
 
@@ -167,6 +173,49 @@ std::string SampleSource::fingerprint() const {
 double SampleSource::padding(int64_t source) const {
   const auto& plan = sources_[static_cast<size_t>(source)].plan;
   return plan ? plan->padding() : 0.0;
+}
+
+int64_t SampleSource::tokens(int64_t first, int64_t sequences) const {
+  const int64_t rows = std::clamp<int64_t>(total_ - first, 0, sequences);
+  const auto is_full = [](const Source& source) { return !source.plan && !source.rest; };
+  if (std::all_of(sources_.begin(), sources_.end(), is_full)) return rows * options_.sequence_length;
+  int64_t places = 0;
+  std::vector<BestFitPlan::Piece> pieces;
+  for (int64_t i = 0; i < rows; ++i) {
+    const Place at = place(first + i);
+    const Source& source = sources_[static_cast<size_t>(at.source)];
+    if (!at.rest && !source.plan) {
+      places += shape_.window;
+      continue;
+    }
+    if (at.rest) source.rest->row(at.window, pieces);
+    const auto row = at.rest ? std::span<const BestFitPlan::Piece>(pieces) : source.plan->row(at.window);
+    for (const BestFitPlan::Piece& piece : row) places += piece.length;
+  }
+  // A window of span corruption is longer than its encoder's row.
+  return places * options_.sequence_length / shape_.window;
+}
+
+bool SampleSource::has_targets() const {
+  std::vector<int32_t> places(static_cast<size_t>(5 * shape_.tokens + 2 * shape_.encoder_length));
+  int32_t* at = places.data();
+  const auto take = [&](int64_t n) { return std::exchange(at, at + n); };
+  Batch row{take(shape_.tokens), take(shape_.tokens), take(shape_.tokens), take(shape_.tokens)};
+  row.cross_kv_begin = take(shape_.tokens);
+  row.encoder_tokens = take(shape_.encoder_length);
+  row.encoder_kv_begin = take(shape_.encoder_length);
+  BatchScratch scratch;
+  for (int64_t k = 0; k < std::ssize(sources_); ++k) {
+    const Source& source = sources_[static_cast<size_t>(k)];
+    for (int64_t window = 0; window < source.windows; ++window) {
+      RowDraws draws(options_.seed, window);
+      const int64_t targets = source.plan
+                                  ? fill_pieces(source, 0, source.plan->row(window), draws, row, scratch)
+                                  : fill_window(source, {k, 0, window, window}, draws, row, scratch);
+      if (targets > 0) return true;
+    }
+  }
+  return false;
 }
 
 int64_t SampleSource::given(int64_t source, int64_t trained) const {

@@ -99,6 +99,13 @@ class SampleSource {
   std::string fingerprint() const;
   // The share of places of a source's rows that stay empty; above 0 with Pack::kBestFit alone.
   double padding(int64_t source) const;
+  // The share of the places of all sources' rows that hold text, by the weights that the data begin with.
+  double filled() const { return filled_; }
+  // Tokens that samples [first, first + sequences) are trained on: sequence_length for a whole row, fewer
+  // where places stay empty, none past total_samples(). Reads no text.
+  int64_t tokens(int64_t first, int64_t sequences) const;
+  // Whether any row of any source has a target. Reads rows until one has.
+  bool has_targets() const;
 
   // Samples [first, first + sequences) in order. Rows past total_samples() are padding. Returns the number of
   // targets that count. Any thread may call this.
@@ -154,6 +161,7 @@ class SampleSource {
   std::string order_;  // mixture and limits, for the fingerprint
   Mixture mixture_;
   int64_t total_ = 0;
+  double filled_ = 1;
 };
 
 }  // namespace strata::data
