@@ -38,9 +38,6 @@ constexpr Magic kMagics[] = {
     {"SQLite format 3\0"sv, "an SQLite database"},
     {"\x89HDF\r\n\x1a\n"sv, "an HDF5 file"},
     {"\x93NUMPY"sv, "a NumPy file"},
-    {"\x89PNG\r\n\x1a\n"sv, "a PNG picture"},
-    {"\xff\xd8\xff"sv, "a JPEG picture"},
-    {"%PDF-"sv, "a PDF"},
 };
 // Those that are looked for within a file, too.
 constexpr Magic kInside[] = {
@@ -109,6 +106,7 @@ std::string fault_of_text(std::string_view content) {
   if (const PackedBytes packed = find_packed(content); !packed.kind.empty()) {
     return std::string(packed.kind) + (packed.at > 0 ? " at byte " + std::to_string(packed.at) : "");
   }
+  if (head.starts_with("%PDF-")) return "a PDF";
   if (const size_t nul = head.find('\0'); nul != head.npos)
     return "a binary file, or UTF-16: byte " + std::to_string(nul) + " is NUL";
   return "";

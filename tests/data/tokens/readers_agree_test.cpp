@@ -175,9 +175,7 @@ TEST_F(ReadersAgree, PackedBytesAreNoText) {
       {"a 7z archive", "7z\xbc\xaf\x27\x1c" + text},
       {"a Parquet file", "PAR1\x15" + text},
       {"an Arrow file", std::string("ARROW1\0\0", 8) + text},
-      {"a tar archive", tar},
-      {"a PDF", "%PDF-1.7\n" + text},
-      {"a PNG picture", "\x89PNG\r\n\x1a\n" + text}};
+      {"a tar archive", tar}};
   for (const auto& [kind, bytes] : packed) {
     for (const char* name : {"a.txt", "a.jsonl", "a.csv", "a.html"}) {
       SCOPED_TRACE(kind + " " + name);
