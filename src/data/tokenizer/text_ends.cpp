@@ -58,7 +58,7 @@ class Declarations {
     return id;
   }
 
-  // The special tokens whose ids a file lists, in its order.
+  // The added tokens whose ids a file lists, in its order.
   std::vector<int32_t> listed(const EndsJson& file, const char* key) const {
     if (!file.is_object()) return {};
     const EndsJson* value = file.contains(key) ? &file[key] : nullptr;
@@ -70,7 +70,7 @@ class Declarations {
     for (const EndsJson& id : value->is_array() ? *value : EndsJson::array({*value})) {
       if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= tokenizer_.vocab_size())
         continue;
-      if (tokenizer_.is_special(id.get<int32_t>())) ids.push_back(id.get<int32_t>());
+      if (tokenizer_.is_added(id.get<int32_t>())) ids.push_back(id.get<int32_t>());
     }
     return ids;
   }

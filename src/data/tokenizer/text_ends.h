@@ -35,7 +35,7 @@ struct TextEnds {
 //   the begin  the template of tokenizer.json (of a tekken or SentencePiece file its begin-of-text token),
 //              tokenizer_config.json and special_tokens_map.json (bos_token; null: none), config.json and
 //              generation_config.json (bos_token_id), cls_token
-// Ids of config.json count where the tokenizer has special tokens of these ids: others are some family's
+// Ids of config.json count where the tokenizer has added tokens of these ids: others are some family's
 // defaults. `folder`: where these files are; empty: of the tokenizer alone.
 TextEnds declared_ends(const Tokenizer& tokenizer, const Path& folder);
 

@@ -383,6 +383,11 @@ bool Tokenizer::is_special(int32_t id) const {
   return state_->tokens.has(id) && state_->special[static_cast<size_t>(id)];
 }
 
+bool Tokenizer::is_added(int32_t id) const {
+  const auto has_id = [id](const AddedToken& token) { return token.id == id; };
+  return std::any_of(state_->added_tokens.begin(), state_->added_tokens.end(), has_id);
+}
+
 void Tokenizer::encode(std::string_view text, std::vector<int32_t>& out, const EncodeOptions& options) const {
   Lease scratch(state_->pool);
   const PostProcessor& ends = state_->post_processor;

@@ -52,6 +52,7 @@ class Tokenizer {
   std::optional<int32_t> token_to_id(std::string_view token) const;
   std::string_view id_to_token(int32_t id) const;  // as written in the file; empty for an id without a token
   bool is_special(int32_t id) const;
+  bool is_added(int32_t id) const;  // found in a text before the model sees it; special tokens among them
 
   void encode(std::string_view text, std::vector<int32_t>& out, const EncodeOptions& options = {}) const;
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;

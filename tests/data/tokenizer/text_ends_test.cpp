@@ -215,6 +215,16 @@ TEST(TextEnds, ADifferenceFromTheTemplateIsSaid) {
   EXPECT_EQ(said({}, false, false), "");
 }
 
+// Phi-3's </s> is an added token that is not special.
+TEST(TextEnds, AnAddedTokenMayEndATextWithoutBeingSpecial) {
+  auto json = parse_json<nlohmann::json>(byte_tokenizer_json({.special = {"<|endoftext|>", "<|end|>"}}));
+  json["added_tokens"][1]["special"] = false;
+  const TemporaryFolder folder;
+  const Path path = folder.write("tokenizer.json", dump_json(json));
+  folder.write("config.json", R"({"eos_token_id": 257})");
+  EXPECT_EQ(Tokenizer::load(path).end_of_text_id(), 257);
+}
+
 // Every special token of every golden tokenizer, spelled out: no id of any of them, and the text comes back.
 TEST(SpecialInText, LettersStayLetters) {
   const auto golden = golden_cases();
