@@ -25,7 +25,8 @@ class LogFile {
 
 void log_line(LogLevel level, std::string_view message);
 
-// The error with which the process ends: on the terminal as well where this thread's lines go into a file alone.
+// The error with which the process ends: on the terminal as well where this thread's lines go into a file
+// alone.
 void log_end(std::string_view message);
 
 template <typename... Args>

@@ -266,6 +266,16 @@ class Timed {
     add(optim::kLion, {matrix, state, matrix, scalars}, with(optim::Lion{}), {0, 1});
     add(optim::kAdamW8Bit, {matrix, bytes, scales, bytes, scales, matrix, scalars}, with(optim::AdamW8Bit{}),
         {0, 1, 2, 3, 4});
+    const optim::AdamW8BitShardAttrs held{.update = with(optim::AdamW8Bit{}),
+                                          .rows = {{}, {{matrix.shape[0], {}}}},
+                                          .columns = {{}, {{matrix.shape[1], {}}}},
+                                          .axes = {},
+                                          .ranks = {}};
+    const Operand rank = zeros({1}, DType::kI32);
+    add(optim::kAdamW8BitLargest, {bytes, scales, bytes, scales, matrix, scalars, rank}, held);
+    add(optim::kAdamW8BitShard,
+        {matrix, bytes, scales, bytes, scales, matrix, scalars, rank, zeros({2 * held.blocks()})}, held,
+        {0, 1, 2, 3, 4});
     add(optim::kMuon, {matrix, state, matrix, scalars}, with(optim::Muon{}), {0, 1});
     const optim::MuonStackAttrs stack{{{0, with(optim::Muon{})}}};
     const Operand of_one = zeros({1, matrix.shape[0], matrix.shape[1]});

@@ -220,6 +220,31 @@ void add_update_rows(std::vector<OpCase>& cases) {
                    .attrs = rows(optim::AdamW8Bit{}, 48, 24, 0, 24),
                    .updates = {0, 1, 2, 3, 4},
                    .replicated_only = true});
+  // Rows 3 to 5 and 8 to 11 of a tensor of 11, behind a part of 5 rows, and columns 10 to 20 of 30: what the
+  // second of two ranks has along each of two axes. A row of memory is padding.
+  const optim::AdamW8BitShardAttrs held{.update =
+                                            [&] {
+                                              optim::UpdateAttrs attrs = rows(optim::AdamW8Bit{}, 8, 6, 0, 6);
+                                              attrs.of_rows = 20;
+                                              return attrs;
+                                            }(),
+                                        .rows = {.axes = {1}, .parts = {{5, {3}}, {6, {3}}}},
+                                        .columns = {.axes = {0}, .parts = {{30, {10}}}},
+                                        .axes = {1},
+                                        .ranks = {1}};
+  const Operand own = codes({6, 10}), scales = positive({2}), gradient = f32({20, 10}), rank = i32_of({1, 1});
+  cases.push_back({.name = "adamw8bit_largest",
+                   .op = &optim::kAdamW8BitLargest,
+                   .inputs = {own, scales, own, scales, gradient, scalars, rank},
+                   .attrs = held,
+                   .replicated_only = true});
+  cases.push_back({.name = "adamw8bit_shard",
+                   .op = &optim::kAdamW8BitShard,
+                   .inputs = {gradient, own, scales, own, scales, gradient, scalars, rank,
+                              f32_of({2, 4}, [](int64_t i) { return 0.9 + 0.2 * static_cast<double>(i); })},
+                   .attrs = held,
+                   .updates = {0, 1, 2, 3, 4},
+                   .replicated_only = true});
   cases.push_back({"sum_of_squares", &optim::kSumOfSquares, {f32({12, 20})}});
   cases.push_back({.name = "sum_of_squares_blocks",
                    .op = &optim::kSumOfSquares,

@@ -168,6 +168,16 @@ Cut cut_along(const Value& value, int dim, const Mesh& mesh, int axis) {
   return cut_on(std::move(parts), value, dim, mesh, axis);
 }
 
+std::vector<AxisCut> cuts_of(const Value& value, int dim, const Mesh& mesh) {
+  std::vector<AxisCut> cuts;
+  std::vector<int64_t> parts = whole_parts(value, dim);
+  for (const int axis : axes_that_cut(value, dim, mesh)) {
+    cuts.push_back({axis, cut_on(std::move(parts), value, dim, mesh, axis)});
+    parts = shares_of(cuts.back().cut);
+  }
+  return cuts;
+}
+
 bool is_sharded(const Graph& graph, const Value& value) {
   for (size_t axis = 0; axis < value.placements.size(); ++axis) {
     if (value.placements[axis].kind == Placement::Kind::kSharded && graph.mesh().axes[axis].size > 1)
@@ -177,10 +187,8 @@ bool is_sharded(const Graph& graph, const Value& value) {
 }
 
 std::vector<int64_t> parts_on_rank(const Value& value, int dim, const Mesh& mesh) {
-  std::vector<int64_t> parts = whole_parts(value, dim);
-  for (const int axis : axes_that_cut(value, dim, mesh))
-    parts = shares_of(cut_on(std::move(parts), value, dim, mesh, axis));
-  return parts;
+  const auto cuts = cuts_of(value, dim, mesh);
+  return cuts.empty() ? whole_parts(value, dim) : shares_of(cuts.back().cut);
 }
 
 std::vector<int64_t> parts_shared(const Value& value, int dim, const Mesh& mesh) {
@@ -196,13 +204,9 @@ std::vector<std::vector<HeldSpan>> held_spans(const Value& value, const Mesh& me
   const Shape& shape = whole_shape(value);
   std::vector<std::vector<HeldSpan>> spans;
   for (int dim = 0; dim < shape.rank(); ++dim) {
-    std::vector<int64_t> parts = whole_parts(value, dim);
     std::vector<HeldSpan> held{{{0, shape[dim]}, 0}};
-    for (const int axis : axes_that_cut(value, dim, mesh)) {
-      const Cut cut = cut_on(std::move(parts), value, dim, mesh, axis);
-      held = compose(held, held_of(cut, coordinates[static_cast<size_t>(axis)]));
-      parts = shares_of(cut);
-    }
+    for (const AxisCut& of : cuts_of(value, dim, mesh))
+      held = compose(held, held_of(of.cut, coordinates[static_cast<size_t>(of.axis)]));
     spans.push_back(std::move(held));
   }
   return spans;

@@ -49,6 +49,14 @@ std::vector<HeldSpan> held_of(const Cut& cut, int64_t index);
 // them further. `value` is as it is before localize(). ConfigError where a part does not divide.
 Cut cut_along(const Value& value, int dim, const Mesh& mesh, int axis);
 
+// All cuts of a dimension in the order in which they are made: each cuts what the ones before it leave a
+// rank.
+struct AxisCut {
+  int axis = 0;
+  Cut cut;
+};
+std::vector<AxisCut> cuts_of(const Value& value, int dim, const Mesh& mesh);
+
 // Whether an axis of several ranks cuts the value.
 bool is_sharded(const Graph& graph, const Value& value);
 

@@ -95,6 +95,7 @@ void shard_parameters(Graph& graph, int stage, const PaddingOf& padding_of) {
     Value& value = graph.value(parameter.value);
     if (value.placements[static_cast<size_t>(axis)].kind == Placement::Kind::kSharded) continue;  // experts
     value.placements[static_cast<size_t>(axis)] = Placement::sharded(0);
+    value.padding.axis = axis;  // by which it knows this cut from others
     Padding padding = padding_of(parameter);
     padding.axis = axis;
     padding.uneven = value.padding.uneven;

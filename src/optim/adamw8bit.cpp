@@ -41,6 +41,16 @@ std::vector<graph::PlacementOption> placements(const NodeView& view, int axis) {
            {shard, shard, shard, shard, shard}}};
 }
 
+// Cut by nothing but the axis whose shards end where blocks do.
+bool is_own(const graph::Graph& graph, const graph::Value& parameter) {
+  for (size_t axis = 0; axis < parameter.placements.size(); ++axis) {
+    if (parameter.placements[axis].kind == Placement::Kind::kSharded && graph.mesh().axes[axis].size > 1 &&
+        static_cast<int>(axis) != parameter.padding.axis)
+      return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 const graph::OpDef kAdamW8Bit{
@@ -55,6 +65,8 @@ const Definition kAdamW8BitDefinition{.name = "adamw8bit",
                                           [](const Shape& rows) {
                                             const int64_t columns = rows.elements() / rows[0];
                                             return kBlock / std::gcd(columns, kBlock);
-                                          }};
+                                          },
+                                      .add_sharded = add_adamw8bit_shards,
+                                      .is_own = is_own};
 
 }  // namespace strata::optim

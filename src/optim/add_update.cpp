@@ -174,17 +174,24 @@ class UpdateBuilder {
                  "{} has parts with learning rates of their own, which {} does not know", value.name,
                  definition.name);
     const bool is_cut = graph::is_sharded(graph_, value);
-    if (definition.unit != Definition::Unit::kRows && definition.add_sharded == nullptr)
+    // Of blocks that ranks share, all ranks have their parts.
+    const bool shares_parts = definition.is_own == nullptr || value.dealt_axes.empty();
+    if (definition.unit != Definition::Unit::kRows && (definition.add_sharded == nullptr || !shares_parts))
       require_whole(value, definition);
+    const bool together = definition.add_sharded != nullptr && is_cut &&
+                          (definition.is_own == nullptr || !definition.is_own(graph_, value));
     std::vector<ValueId> outputs{parameter};
     for (const StateSpec& spec : definition.states(with_rows(value.shape, whole.rows))) {
       std::string name = fmt::format("{}.{}", spec.name, value.name);
       if (whole.rows != value.shape[0]) name += fmt::format("[{}:{}]", whole.first, whole.end());
       const ValueId state = add_named(graph_, std::move(name), spec.dtype, spec.shape, Role::kState);
-      const bool in_shards = is_cut && !spec.whole;
-      if (spec.layout == StateLayout::kElements || (spec.layout == StateLayout::kRows && in_shards))
+      // What blocks have is on every rank where these are not one rank's.
+      const bool in_shards = is_cut && !spec.whole && !(together && spec.block > 0);
+      if (spec.layout == StateLayout::kElements ||
+          (in_shards && (spec.layout == StateLayout::kRows || together)))
         lie_as(value, whole, graph_.value(state));
-      if (spec.layout == StateLayout::kTensor && in_shards) lie_in_shards(value, spec, graph_.value(state));
+      else if (spec.layout == StateLayout::kTensor && in_shards)
+        lie_in_shards(value, spec, graph_.value(state));
       update_.states.push_back(
           {parameter, state, std::string(spec.name), whole.first, whole.rows, spec.layout});
       outputs.push_back(state);
@@ -209,7 +216,7 @@ class UpdateBuilder {
         attrs.state_row = piece.first - whole.first;
         attrs.state_rows = whole.rows / ranks;
       }
-      if (definition.add_sharded != nullptr && is_cut && ranks == 1) {
+      if (together && ranks == 1) {
         sharded_[&definition].push_back(
             {parameter, gradient, {outputs.begin() + 1, outputs.end()}, attrs, of.layer});
         continue;
@@ -326,7 +333,7 @@ ValueId reduced_gradient(Graph& graph, const graph::Parameter& parameter) {
 
 }  // namespace
 
-graph::Padding shard_padding(const ParameterRule& rule, const Value& parameter) {
+graph::Padding shard_padding(const Graph& graph, const ParameterRule& rule, const Value& parameter) {
   graph::Padding padding;
   bool joins = false;
   size_t segment = 0;
@@ -334,11 +341,14 @@ graph::Padding shard_padding(const ParameterRule& rule, const Value& parameter) 
   for (const Piece& piece : tensors_of(rule, parameter.name, parameter.shape)) {
     const Definition& definition = definition_of(piece.rule.optimizer);
     const Shape rows = with_rows(parameter.shape, piece.rows);
-    padding.grain = std::lcm(padding.grain, definition.grain(rows));
+    // Where ranks share blocks anyway, shards may end anywhere.
+    const bool ends_with_blocks = definition.is_own == nullptr || definition.is_own(graph, parameter);
+    if (ends_with_blocks) padding.grain = std::lcm(padding.grain, definition.grain(rows));
     const auto states = definition.states(rows);
-    const bool by_tensor = std::any_of(states.begin(), states.end(), [](const StateSpec& state) {
-      return state.layout == StateLayout::kTensor && !state.whole;
-    });
+    const bool by_tensor =
+        ends_with_blocks && std::any_of(states.begin(), states.end(), [](const StateSpec& state) {
+          return state.layout == StateLayout::kTensor && !state.whole;
+        });
     int64_t count = 0;
     for (; segment < parameter.segments.size() && begin < piece.end(); ++segment, ++count)
       begin += parameter.segments[segment];

@@ -39,6 +39,9 @@ struct Definition {
   // Updates all rows that are in shards, where ranks need one another's; nullptr: a rank updates its own by
   // `op`.
   void (*add_sharded)(graph::Graph&, graph::ValueId scalars, const std::vector<ShardedRows>& all) = nullptr;
+  // Whether a rank updates its own rows of a parameter in shards by `op` all the same; nullptr: never where
+  // there is add_sharded.
+  bool (*is_own)(const graph::Graph&, const graph::Value& parameter) = nullptr;
 };
 
 extern const Definition kAdamWDefinition, kMuonDefinition, kLionDefinition, kAdafactorDefinition,
@@ -55,6 +58,8 @@ Shape with_rows(Shape shape, int64_t rows);
 Shape shape_of_rows(const graph::NodeView& view);
 // Checks the operands that all optimizers have; states are checked against `wanted`.
 std::vector<graph::ValueSpec> infer_update(const graph::NodeView& view, const std::vector<StateSpec>& wanted);
+// Of 8-bit AdamW, whose blocks ranks share (adamw8bit_shards.cpp).
+void add_adamw8bit_shards(graph::Graph& graph, graph::ValueId scalars, const std::vector<ShardedRows>& all);
 // Attributes on a rank that has a part of the rows: those of any node for rows of a value that is cut as the
 // parameter is; and of the ops themselves.
 UpdateAttrs localized(const UpdateAttrs& attrs, const graph::Value& like, const graph::Mesh& mesh);

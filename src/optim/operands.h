@@ -70,5 +70,12 @@ struct AdafactorApplyOperands {
 struct AdamW8BitOperands {
   enum In : int { kParameter, kM, kMScale, kV, kVScale, kGradient, kScalars };
 };
+struct AdamW8BitLargestOperands {
+  enum In : int { kM, kMScale, kV, kVScale, kGradient, kScalars, kRank };
+  enum Out : int { kLargest };
+};
+struct AdamW8BitShardOperands {
+  enum In : int { kParameter, kM, kMScale, kV, kVScale, kGradient, kScalars, kRank, kLargest };
+};
 
 }  // namespace strata::optim

@@ -14,6 +14,7 @@
 #include "graph/attributes.h"
 #include "graph/graph.h"
 #include "graph/op.h"
+#include "graph/shard.h"
 
 namespace strata::optim {
 
@@ -133,8 +134,9 @@ ParameterRule rule_for(const graph::Graph& graph, const graph::Parameter& parame
 
 // How shards of a parameter are cut: the rows that they come in multiples of, and which of its segments are
 // cut as one, since a state of theirs has blocks that end where these together do (8-bit AdamW's, of a tensor
-// of several segments).
-graph::Padding shard_padding(const ParameterRule& rule, const graph::Value& parameter);
+// of several segments). The parameter's placements say that it is cut.
+graph::Padding shard_padding(const graph::Graph& graph, const ParameterRule& rule,
+                             const graph::Value& parameter);
 
 // Appends the update of every parameter of a differentiated graph. `token_count` is the accumulator by which
 // the summed gradients are divided. A step without a valid target, or whose norm is not finite, is skipped:
@@ -206,6 +208,40 @@ extern const graph::OpDef kAdafactorSums;
 extern const graph::OpDef kAdafactorColumns;
 // (master, row or variance, column?, gradient, sums, squares?, scalars) → master, over its input
 extern const graph::OpDef kAdafactorApply;
+
+// Which rows or columns of a tensor the ranks of a mesh hold: each of its parts is cut along some axes, one
+// after the other.
+struct TensorShare {
+  struct Part {
+    int64_t size = 0;
+    std::vector<int64_t> shares = {};  // by axis: what a rank has room for of what the axes before leave it
+    int64_t room() const { return shares.empty() ? size : shares.back(); }
+    bool operator==(const Part&) const = default;
+  };
+  std::vector<int> axes = {};  // of the mesh
+  std::vector<Part> parts = {};
+  int64_t size() const;
+  bool operator==(const TensorShare&) const = default;
+};
+// What the rank of these coordinates holds of a part, counted from the part's begin; without allocating.
+graph::Span held_of_part(const TensorShare& share, size_t part, const int32_t* rank);
+
+// 8-bit AdamW of a tensor whose blocks ranks share. Scales lie on every rank.
+struct AdamW8BitShardAttrs {
+  UpdateAttrs update;
+  TensorShare rows = {}, columns = {};  // of the whole tensor
+  std::vector<int> axes = {};           // of the mesh, that cut it
+  std::vector<int64_t> ranks = {};      // their sizes; 1 behind localize()
+  int64_t blocks() const;
+  bool operator==(const AdamW8BitShardAttrs&) const = default;
+  void describe(graph::AttributeText& to) const;
+};
+// (m, m_scale, v, v_scale, gradient, scalars, rank) → largest f32[ranks…, 2 · blocks]: of the new moments m
+// and then v of each block, as far as a rank has it; zeros when the step is skipped
+extern const graph::OpDef kAdamW8BitLargest;
+// (master, m, m_scale, v, v_scale, gradient, scalars, rank, largest) → master, m, m_scale, v, v_scale, over
+// their inputs, with what all ranks have found
+extern const graph::OpDef kAdamW8BitShard;
 
 // The rows of a parameter that a node updates, and the first of them in its states. `parameter` is the one
 // that the attributes speak of, or an equal share of each of its parts.

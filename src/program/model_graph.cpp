@@ -34,7 +34,7 @@ void shard_parameters(Graph& graph, const CompileOptions& options) {
   if (options.zero == 0) return;
   STRATA_CHECK(options.rule_of != nullptr, "parameters are sharded as their optimizers allow");
   graph::shard_parameters(graph, options.zero, [&](const graph::Parameter& parameter) {
-    return optim::shard_padding(optim::rule_for(graph, parameter, options.rule_of),
+    return optim::shard_padding(graph, optim::rule_for(graph, parameter, options.rule_of),
                                 graph.value(parameter.value));
   });
 }

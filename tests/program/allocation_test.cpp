@@ -230,6 +230,7 @@ struct Plan {
   int zero = 0;
   const char* schedule = "";  // of a pipeline
   layers::ExpertLayout experts = {};
+  optim::Optimizer optimizer = optim::AdamW{};
 };
 
 class MemoryOfRanks : public testing::TestWithParam<Plan> {
@@ -247,6 +248,13 @@ class MemoryOfRanks : public testing::TestWithParam<Plan> {
     options.experts = GetParam().experts;
     options.mesh = GetParam().mesh;
     options.zero = GetParam().zero;
+    if (options.mesh.size("tensor") > 1) {
+      options.model.kv_heads = options.model.heads;
+      options.model.intermediate_size = 96;
+    }
+    options.rule_of = [](const std::string&, graph::ParameterRole role) {
+      return optim::one_rule({0.1, 1, models::is_matrix(role) ? GetParam().optimizer : optim::AdamW{}});
+    };
     options.target = device::cpu_target(1);
     const auto places = static_cast<int32_t>(options.mesh.size("pipeline"));
     if (places == 1) return {compile({tiny_request(2)}, options)};
@@ -306,6 +314,7 @@ INSTANTIATE_TEST_SUITE_P(
         Plan{graph::Mesh::of(2, 1, 1, 1), 0}, Plan{graph::Mesh::of(1, 2, 1, 1), 0, "", {2, 1, 0.5}},
         Plan{graph::Mesh::of(1, 4, 1, 1), 2, "", {4, 1, 0.5, 2}}, Plan{graph::Mesh::of(1, 2, 1, 1), 1},
         Plan{graph::Mesh::of(1, 4, 1, 1), 3}, Plan{graph::Mesh::of(2, 2, 1, 1), 2},
+        Plan{graph::Mesh::of(1, 2, 1, 3), 1, "", {}, optim::AdamW8Bit{.min_elements = 256}},
         Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "gpipe"}, Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "1f1b"},
         Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "zb_h1"}, Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "zbv"},
         Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "v_half"}, Plan{graph::Mesh::of(1, 1, 1, 1, 2), 0, "v_min"},

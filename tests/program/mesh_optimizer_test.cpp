@@ -274,6 +274,49 @@ INSTANTIATE_TEST_SUITE_P(Families, OptimizersInBytes,
                                           testing::Values(kLayouts[1], kLayouts[2])),
                          name_of_case);
 
+// 8-bit AdamW: blocks are those of one rank wherever ranks cut them, so that moments differ by what rounding
+// makes of a gradient. Here and there a code is its neighbour, which the next step of that weight shows.
+class TensorBytes : public ShardedOptimizers {};
+
+TEST_P(TensorBytes, UpdateAsOneRank) {
+  const MeshRanks one = take_steps(options(), 1), ranks = take_steps(in_shards(), 1);
+  int64_t elements = 0, apart = 0;
+  for (const std::string& name : updated_by(one.set())) {
+    const Tensor found = ranks.whole(name), wanted = one.whole(name);
+    ASSERT_EQ(found.values.size(), wanted.values.size()) << name;
+    const bool codes = found.dtype == DType::kU8;
+    elements += std::ssize(wanted.values);
+    for (size_t i = 0; i < wanted.values.size(); ++i) {
+      const double difference = std::abs(found.values[i] - wanted.values[i]);
+      // A twentieth of a step of a weight, or two codes.
+      ASSERT_LE(difference, codes ? 2 : 5e-4) << name << ", " << i << ": " << wanted.values[i];
+      apart += difference > (codes ? 0 : 1e-6 + 1e-4 * std::abs(wanted.values[i]));
+    }
+  }
+  EXPECT_GT(elements, 10'000);
+  EXPECT_LT(apart * 200, elements);
+}
+
+// Each rank holds its share of the codes; scales, a sixty-fourth of what these are, are whole.
+TEST_P(TensorBytes, HoldTheirShare) {
+  const auto one = compiled(options()), ranks = compiled(in_shards());
+  const Layout& layout = std::get<2>(GetParam());
+  int64_t held = 0, all = 0;
+  for (const Persistent& entry : one->persistent) {
+    if (entry.role != graph::Role::kState || entry.dtype != DType::kU8) continue;
+    held += ranks->at(entry.name).bytes;
+    all += entry.bytes;
+  }
+  EXPECT_GT(all, 10'000);
+  EXPECT_LT(held * layout.tensor * layout.shard, all * 5 / 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, TensorBytes,
+                         testing::Combine(testing::Values(kInBytes, kFirstInBytes, kLastInBytes),
+                                          testing::Values("llama3-5m", "gpt2-124m", "t5-small", "qwen3-0.6b"),
+                                          testing::ValuesIn(kWithTensor)),
+                         name_of_case);
+
 // Each matrix is made orthogonal whole, by the kernel of one rank: the same gradients give the same bits.
 TEST(ShardedMuon, GivesTheBitsOfWholeMatrices) {
   for (const int64_t shards : {2, 3, 4}) {

@@ -1,7 +1,9 @@
 // Updates of parameters in shards that ranks make together.
 #include <algorithm>
 
+#include "base/parallel.h"
 #include "device/cpu/bind_update.h"
+#include "kernels/cpu/adamw8bit.h"
 
 namespace strata::device::cpu_bind {
 namespace {
@@ -200,6 +202,91 @@ BoundKernel adafactor_apply(const BindRequest& request) {
       TensorPlan(request, Op::kParameter));
 }
 
+// The runs of a tensor that a rank holds, found when the kernel starts: only then is the rank known.
+struct HeldBlocksPlan {
+  HeldBlocksPlan(const BindRequest& request, int like)
+      : attrs(request.view.attrs<optim::AdamW8BitShardAttrs>()),
+        rows(attrs.update, request.view.in(like).shape),
+        blocks(attrs.blocks()) {}
+
+  template <typename Each>
+  void for_each_run(const int32_t* rank, const Each& each) const {
+    const graph::Span columns = optim::held_of_part(attrs.columns, 0, rank);
+    cpu::HeldRun run{.columns = attrs.columns.size(),
+                     .first_column = columns.begin,
+                     .width = attrs.columns.parts[0].room()};
+    STRATA_CHECK(run.width == rows.columns && (run.width == columns.size()),
+                 "a rank holds {} of {} columns, in memory {}", columns.size(), run.columns, rows.columns);
+    int64_t first = 0;
+    for (size_t part = 0; part < attrs.rows.parts.size(); ++part) {
+      const graph::Span held = optim::held_of_part(attrs.rows, part, rank);
+      run.row = first + held.begin;
+      run.rows = held.size();
+      if (run.rows > 0) each(run);
+      run.at += attrs.rows.parts[part].room();
+      first += attrs.rows.parts[part].size;
+    }
+  }
+
+  optim::AdamW8BitShardAttrs attrs;
+  RowsPlan rows;
+  int64_t blocks;
+  int64_t ranks = 1;
+};
+
+// (m, m_scale, v, v_scale, grad, scalars, rank) → largest
+BoundKernel adamw8bit_largest(const BindRequest& request) {
+  using Op = optim::AdamW8BitLargestOperands;
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& plan = plan_of<HeldBlocksPlan>(held);
+        const cpu::Moments8Bit moments{reinterpret_cast<uint8_t*>(p[Op::kM]), f32(p[Op::kMScale]),
+                                       reinterpret_cast<uint8_t*>(p[Op::kV]), f32(p[Op::kVScale])};
+        float* const largest = f32(p[Op::kRank + 1]);
+        std::fill_n(largest, 2 * plan.blocks, 0.0f);
+        plan.for_each_run(i32(p[Op::kRank]), [&](const cpu::HeldRun& run) {
+          cpu::adamw8bit_largest(run, moments, f32(p[Op::kGradient]) + plan.rows.first,
+                                 scalars_at(p[Op::kScalars]), largest, largest + plan.blocks);
+        });
+      },
+      HeldBlocksPlan(request, Op::kGradient));
+}
+
+// (master, m, m_scale, v, v_scale, grad, scalars, rank, largest) → master, m, m_scale, v, v_scale
+BoundKernel adamw8bit_shard(const BindRequest& request) {
+  using Op = optim::AdamW8BitShardOperands;
+  HeldBlocksPlan made(request, Op::kParameter);
+  made.ranks = request.view.in(Op::kLargest).shape.elements() / std::max<int64_t>(2 * made.blocks, 1);
+  const int64_t scratch = 2 * made.blocks * static_cast<int64_t>(sizeof(float));
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& plan = plan_of<HeldBlocksPlan>(held);
+        const UpdateScalars* const scalars = scalars_at(p[Op::kScalars]);
+        if (scalars->skip != 0) return;
+        const cpu::Moments8Bit moments{reinterpret_cast<uint8_t*>(p[Op::kM]), f32(p[Op::kMScale]),
+                                       reinterpret_cast<uint8_t*>(p[Op::kV]), f32(p[Op::kVScale])};
+        constexpr int kOutputs = 5;
+        float* const largest = f32(p[Op::kLargest + 1 + kOutputs]);
+        const float* const found = f32(p[Op::kLargest]);
+        parallel_ranges(2 * plan.blocks, int64_t{1} << 12, [&](int64_t begin, int64_t end) {
+          std::copy(found + begin, found + end, largest + begin);
+          for (int64_t rank = 1; rank < plan.ranks; ++rank) {
+            for (int64_t i = begin; i < end; ++i)
+              largest[i] = std::max(largest[i], found[rank * 2 * plan.blocks + i]);
+          }
+        });
+        plan.for_each_run(i32(p[Op::kRank]), [&](const cpu::HeldRun& run) {
+          cpu::adamw8bit_update_run(run, f32(p[Op::kParameter]) + plan.rows.first, moments,
+                                    f32(p[Op::kGradient]) + plan.rows.first, scalars,
+                                    static_cast<float>(plan.rows.weight_decay),
+                                    static_cast<float>(plan.rows.lr_scale), largest, largest + plan.blocks);
+        });
+        std::copy_n(largest, plan.blocks, moments.m_scale);
+        std::copy_n(largest + plan.blocks, plan.blocks, moments.v_scale);
+      },
+      made, scratch);
+}
+
 }  // namespace
 
 std::span<const Binding> update_shard_bindings() {
@@ -210,6 +297,8 @@ std::span<const Binding> update_shard_bindings() {
       {&optim::kAdafactorSums, adafactor_sums},
       {&optim::kAdafactorColumns, adafactor_columns},
       {&optim::kAdafactorApply, adafactor_apply},
+      {&optim::kAdamW8BitLargest, adamw8bit_largest},
+      {&optim::kAdamW8BitShard, adamw8bit_shard},
   };
   return kTable;
 }

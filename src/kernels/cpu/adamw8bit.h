@@ -23,6 +23,23 @@ struct Moments8Bit {
 void adamw8bit_update(int64_t n, float* master, const Moments8Bit& moments, const float* grad,
                       const UpdateScalars* scalars, float weight_decay, float lr_scale);
 
+// A tensor [rows, columns] of which a rank holds `width` columns from `first_column` on, and of these columns
+// in one run the rows [row, row + rows): in memory from row `at` on, rows of `width` elements. Blocks are
+// counted through the whole tensor, so that several ranks may hold parts of one.
+struct HeldRun {
+  int64_t columns = 0, first_column = 0, width = 0;
+  int64_t row = 0, rows = 0, at = 0;
+};
+// The update of a run takes two passes, between which the ranks tell each other the greatest new moments that
+// they hold of each block. Both read the scales of all blocks, as the update before left them.
+// Raises m_largest and v_largest, [blocks] each, to the largest new moments of the run's elements.
+void adamw8bit_largest(const HeldRun& run, const Moments8Bit& moments, const float* grad,
+                       const UpdateScalars* scalars, float* m_largest, float* v_largest);
+// With the largest of all ranks, which are the new scales: leaves the scales as they are.
+void adamw8bit_update_run(const HeldRun& run, float* master, const Moments8Bit& moments, const float* grad,
+                          const UpdateScalars* scalars, float weight_decay, float lr_scale,
+                          const float* m_largest, const float* v_largest);
+
 // codes[n] and scales of x, as bitsandbytes' backend "default" makes them: code = the number of borders
 // (halfway between two values) below x * (1 / scale).
 void quantize_blocks(const DynamicMap& map, int64_t n, const float* x, uint8_t* codes, float* scales);

@@ -8,6 +8,7 @@
 #include "kernels/reference/orthogonal.h"
 #include "optim/operands.h"
 #include "optim/optimizer.h"
+#include "tensor/dynamic_map.h"
 #include "tensor/update_scalars.h"
 
 namespace strata::reference {
@@ -226,6 +227,120 @@ void adafactor_apply(const Call& call) {
   }
 }
 
+// --- 8-bit AdamW of tensors whose blocks ranks share
+
+// The elements that a rank holds of a tensor, one by one.
+struct HeldElements {
+  struct Element {
+    int64_t memory, block;  // counted from the tensor's begin
+  };
+  HeldElements(const Call& call, int like, int rank)
+      : attrs(call.attrs.as<optim::AdamW8BitShardAttrs>()),
+        range(optim::row_range(attrs.update, call.in[static_cast<size_t>(like)].shape)) {
+    const auto* const at = reinterpret_cast<const int32_t*>(call.in[static_cast<size_t>(rank)].data);
+    const graph::Span across = optim::held_of_part(attrs.columns, 0, at);
+    const int64_t columns = attrs.columns.size();
+    first = range.first * across.size();
+    int64_t row = 0, begin = 0;
+    for (size_t part = 0; part < attrs.rows.parts.size(); ++part) {
+      const graph::Span held = optim::held_of_part(attrs.rows, part, at);
+      for (int64_t r = held.begin; r < held.end; ++r) {
+        for (int64_t c = across.begin; c < across.end; ++c) {
+          elements.push_back({(row + r - held.begin) * across.size() + c - across.begin,
+                              ((begin + r) * columns + c) / kQuantizationBlock});
+        }
+      }
+      row += attrs.rows.parts[part].room();
+      begin += attrs.rows.parts[part].size;
+    }
+  }
+
+  const optim::AdamW8BitShardAttrs& attrs;
+  optim::RowRange range;
+  int64_t first = 0;  // of the tensor, in the parameter's memory
+  std::vector<Element> elements;
+};
+
+struct BothMoments {
+  double m, v;
+};
+// Of an element; `m`: the operand, which the others of the states follow.
+BothMoments moved_moments(const Call& call, const HeldElements::Element& element, size_t m, double g,
+                          const UpdateScalars& scalars) {
+  const auto old = [&](const std::array<float, 256>& map, size_t state) {
+    return static_cast<double>(map[static_cast<size_t>(call.in[state].index_at(element.memory))]) *
+           call.in[state + 1].at(element.block);
+  };
+  return {scalars.beta1 * old(signed_dynamic_map().values, m) + (1 - scalars.beta1) * g,
+          scalars.beta2 * old(unsigned_dynamic_map().values, m + 2) + (1 - scalars.beta2) * g * g};
+}
+
+// (m, m_scale, v, v_scale, grad, scalars, rank) → largest
+void adamw8bit_largest(const Call& call) {
+  using Op = optim::AdamW8BitLargestOperands;
+  const UpdateScalars scalars = scalars_of(call.in[Op::kScalars]);
+  const HeldElements held(call, Op::kGradient, Op::kRank);
+  const int64_t blocks = held.attrs.blocks();
+  std::vector<double> largest(static_cast<size_t>(2 * blocks));
+  for (const auto& element : held.elements) {
+    if (scalars.skip != 0) break;
+    const double g =
+        call.in[Op::kGradient].at(held.first + element.memory) * static_cast<double>(scalars.grad_scale);
+    const BothMoments now = moved_moments(call, element, Op::kM, g, scalars);
+    double& m = largest[static_cast<size_t>(element.block)];
+    double& v = largest[static_cast<size_t>(blocks + element.block)];
+    m = std::max(m, std::abs(now.m));
+    v = std::max(v, now.v);
+  }
+  put_all(call.out[Op::kLargest], largest);
+}
+
+size_t nearest_code(const std::array<float, 256>& map, double share) {
+  size_t nearest = 0;
+  for (size_t code = 1; code < map.size(); ++code) {
+    if (std::abs(static_cast<double>(map[code]) - share) <
+        std::abs(static_cast<double>(map[nearest]) - share))
+      nearest = code;
+  }
+  return nearest;
+}
+
+// (master, m, m_scale, v, v_scale, grad, scalars, rank, largest) → master, m, m_scale, v, v_scale
+void adamw8bit_shard(const Call& call) {
+  using Op = optim::AdamW8BitShardOperands;
+  const UpdateScalars scalars = scalars_of(call.in[Op::kScalars]);
+  if (scalars.skip != 0) return;
+  const HeldElements held(call, Op::kParameter, Op::kRank);
+  const int64_t blocks = held.attrs.blocks();
+  std::vector<double> largest(static_cast<size_t>(2 * blocks));
+  for (int64_t i = 0; i < call.in[Op::kLargest].shape.elements(); ++i) {
+    double& most = largest[static_cast<size_t>(i % (2 * blocks))];
+    most = std::max(most, call.in[Op::kLargest].at(i));
+  }
+  const double rate = static_cast<double>(scalars.lr) * held.attrs.update.rule.lr_scale;
+  for (const auto& element : held.elements) {
+    const int64_t at = held.first + element.memory;
+    const double g = call.in[Op::kGradient].at(at) * static_cast<double>(scalars.grad_scale);
+    const BothMoments now = moved_moments(call, element, Op::kM, g, scalars);
+    const double denominator = std::sqrt(now.v) / std::sqrt(static_cast<double>(scalars.bias_correction2)) +
+                               static_cast<double>(scalars.eps);
+    call.out[Op::kParameter].put(
+        at, call.in[Op::kParameter].at(at) * (1 - rate * held.attrs.update.rule.weight_decay) -
+                rate / static_cast<double>(scalars.bias_correction1) * now.m / denominator);
+    const double m_most = largest[static_cast<size_t>(element.block)];
+    const double v_most = largest[static_cast<size_t>(blocks + element.block)];
+    const auto code = [](const std::array<float, 256>& map, double x, double most) {
+      return static_cast<double>(nearest_code(map, most > 0 ? x / most : 0));
+    };
+    call.out[Op::kM].put(element.memory, code(signed_dynamic_map().values, now.m, m_most));
+    call.out[Op::kV].put(element.memory, code(unsigned_dynamic_map().values, now.v, v_most));
+  }
+  for (int64_t block = 0; block < blocks; ++block) {
+    call.out[Op::kMScale].put(block, largest[static_cast<size_t>(block)]);
+    call.out[Op::kVScale].put(block, largest[static_cast<size_t>(blocks + block)]);
+  }
+}
+
 }  // namespace
 
 std::span<const Row> update_shard_kernels() {
@@ -236,6 +351,8 @@ std::span<const Row> update_shard_kernels() {
       {&optim::kAdafactorSums, adafactor_sums},
       {&optim::kAdafactorColumns, adafactor_columns},
       {&optim::kAdafactorApply, adafactor_apply},
+      {&optim::kAdamW8BitLargest, adamw8bit_largest},
+      {&optim::kAdamW8BitShard, adamw8bit_shard},
   };
   return kRows;
 }

@@ -166,5 +166,69 @@ TEST(AdamW8Bit, SameBitsForAnyNumberOfThreadsAndNothingWhenSkipped) {
   EXPECT_TRUE(state.m == before.m && state.v == before.v && state.m_scale == before.m_scale);
 }
 
+// Ranks that have rows and columns of a tensor, wherever they end, give the bits of one that has it whole.
+TEST(AdamW8Bit, RanksThatShareBlocksGiveTheBitsOfOne) {
+  struct Cut {
+    int64_t rows, columns, of_rows, of_columns;  // ranks along each
+  };
+  for (const Cut& cut : {Cut{7, 96, 1, 2}, Cut{7, 96, 7, 1}, Cut{6, 50, 3, 5}, Cut{4, 1024, 2, 4},
+                         Cut{1000, 1, 4, 1}, Cut{5, 300, 5, 3}}) {
+    SCOPED_TRACE(::testing::PrintToString(std::vector{cut.rows, cut.columns, cut.of_rows, cut.of_columns}));
+    const int64_t n = cut.rows * cut.columns, blocks = quantization_blocks(n);
+    const Array start = Array::random(DType::kF32, n, 1);
+    Array whole = start;
+    State of_whole(n);
+    struct Rank {
+      HeldRun run;
+      std::vector<int64_t> places;  // in the whole
+      std::vector<float> p, g;
+      std::vector<uint8_t> m, v;
+    };
+    std::vector<Rank> ranks;
+    const int64_t rows = cut.rows / cut.of_rows, width = cut.columns / cut.of_columns;
+    for (int64_t row = 0; row < cut.rows; row += rows) {
+      for (int64_t column = 0; column < cut.columns; column += width) {
+        Rank& rank = ranks.emplace_back();
+        rank.run = {cut.columns, column, width, row, rows, 0};
+        for (int64_t i = 0; i < rows * width; ++i) {
+          rank.places.push_back((row + i / width) * cut.columns + column + i % width);
+          rank.p.push_back(static_cast<float>(start[rank.places.back()]));
+        }
+        rank.g.resize(rank.p.size());
+        rank.m.resize(rank.p.size());
+        rank.v.resize(rank.p.size());
+      }
+    }
+    std::vector<float> m_scale(static_cast<size_t>(blocks)), v_scale(m_scale.size());
+    for (int step = 1; step <= 3; ++step) {
+      const Array grad = Array::random(DType::kF32, n, 10u + static_cast<unsigned>(step), 0.3);
+      const UpdateScalars scalars = scalars_at(step);
+      adamw8bit_update(n, whole.f32(), of_whole.moments(), grad.f32(), &scalars, 0.1f, 2);
+      std::vector<float> m_largest(m_scale.size()), v_largest(m_scale.size());
+      for (Rank& rank : ranks) {
+        for (size_t i = 0; i < rank.g.size(); ++i) rank.g[i] = static_cast<float>(grad[rank.places[i]]);
+        adamw8bit_largest(rank.run, {rank.m.data(), m_scale.data(), rank.v.data(), v_scale.data()},
+                          rank.g.data(), &scalars, m_largest.data(), v_largest.data());
+      }
+      for (Rank& rank : ranks)
+        adamw8bit_update_run(rank.run, rank.p.data(),
+                             {rank.m.data(), m_scale.data(), rank.v.data(), v_scale.data()}, rank.g.data(),
+                             &scalars, 0.1f, 2, m_largest.data(), v_largest.data());
+      m_scale = m_largest;
+      v_scale = v_largest;
+      EXPECT_EQ(m_scale, of_whole.m_scale);
+      EXPECT_EQ(v_scale, of_whole.v_scale);
+      for (const Rank& rank : ranks) {
+        for (size_t i = 0; i < rank.p.size(); ++i) {
+          const auto place = static_cast<size_t>(rank.places[i]);
+          ASSERT_EQ(rank.p[i], whole.f32()[place]) << step << " " << place;
+          ASSERT_EQ(rank.m[i], of_whole.m[place]) << step << " " << place;
+          ASSERT_EQ(rank.v[i], of_whole.v[place]) << step << " " << place;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace strata::cpu
