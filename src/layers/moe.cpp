@@ -113,17 +113,17 @@ int64_t room_of_expert(const MoeSpec& spec, int64_t rows) {
   return std::max(capacity.least, static_cast<int64_t>(std::ceil(share - 1e-9)));
 }
 
+// Where the documents of whole sequences begin. With Ulysses every rank has that for its attention.
+ValueId begins_of_whole(Context& context) {
+  if (context.kv_begin == kNone || context.context_kind == ContextKind::kUlysses) return context.kv_begin;
+  return whole_sequences(context, context.kv_begin, context.sequence_length);
+}
+
 // The slots that experts have room for. Which these are depends on all tokens of a group. `scores`: by which
 // the greatest are kept, where the first are not.
 ops::Routed within_capacity(Context& context, const MoeSpec& spec, const ops::Routed& routed,
                             ValueId scores) {
   if (!spec.capacity.bounds() || context.mode == Mode::kCached) return routed;
-  if (shares_sequences(context)) {
-    throw ConfigError(
-        "[moe.capacity_factor] an expert's room is shared by the tokens of whole sequences, of which ranks "
-        "of "
-        "parallel.context have parts; take context = 1, or capacity_factor = 0");
-  }
   Graph& graph = context.graph;
   const bool first = spec.capacity.keep == ops::CapacityAttrs::Keep::kFirst;
   const int64_t sequences = spec.capacity.over_sequence ? 1 : context.sequences / graph.mesh().batch_ranks();
@@ -133,14 +133,17 @@ ops::Routed within_capacity(Context& context, const MoeSpec& spec, const ops::Ro
     ids = graph::reshard(graph, ids, "tensor", graph::Placement::replicated());
     scores = graph::reshard(graph, scores, "tensor", graph::Placement::replicated());
   }
-  const ValueId kept = rows_of_stream(
-      context,
-      ops::limit_experts(graph, ids, scores, first && spec.capacity.over_sequence ? context.kv_begin : kNone,
-                         {.experts = spec.experts,
-                          .rows = rows,
-                          .capacity = room_of_expert(spec, rows),
-                          .keep = spec.capacity.keep}));
-  return {kept, ops::weights_of_kept(graph, routed.weights, kept)};
+  // Ranks that share sequences decide alike over whole ones, and each takes its rows of what is kept.
+  const int64_t length = context.sequence_length;
+  const ValueId begins = first && spec.capacity.over_sequence ? begins_of_whole(context) : kNone;
+  const ValueId kept = ops::limit_experts(graph, whole_sequences(context, ids, length),
+                                          whole_sequences(context, scores, length), begins,
+                                          {.experts = spec.experts,
+                                           .rows = rows,
+                                           .capacity = room_of_expert(spec, rows),
+                                           .keep = spec.capacity.keep});
+  const ValueId held = rows_of_stream(context, held_of_sequences(context, kept, length));
+  return {held, ops::weights_of_kept(graph, routed.weights, held)};
 }
 
 ValueId shared_expert(Context& context, const MoeSpec& spec, ValueId x) {
