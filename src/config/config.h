@@ -228,6 +228,7 @@ struct MoeTable {
   int64_t min_capacity = 1;
   Drop drop = Drop::kPosition;
   CapacityOver capacity_over = CapacityOver::kSequence;
+  Auto<double> jitter;  // auto: the family's
   bool force_balanced = false;
 };
 

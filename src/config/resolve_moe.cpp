@@ -67,6 +67,7 @@ void apply_moe(const RunConfig& config, models::Experts& experts) {
   experts.balance_coefficient = moe.aux_coef.value_or(experts.balance_coefficient);
   experts.z_coefficient = moe.z_coef.value_or(experts.z_coefficient);
   experts.bias_rate = moe.bias_rate.value_or(experts.bias_rate);
+  experts.jitter = moe.jitter.value_or(experts.jitter);
   experts.route.force_balanced = moe.force_balanced;
   layers::MoeSpec::Capacity& capacity = experts.capacity;
   capacity.over_sequence = moe.capacity_over == CapacityOver::kSequence;
@@ -197,6 +198,7 @@ void check_moe(const RunConfig& config, const models::ModelConfig& model, std::v
   check("moe.aux_coef", !config.moe.aux_coef.is_word());
   check("moe.z_coef", !config.moe.z_coef.is_word());
   check("moe.bias_rate", !config.moe.bias_rate.is_word());
+  check("moe.jitter", !config.moe.jitter.is_word());
   check("moe.force_balanced", config.moe.force_balanced);
   check("moe.capacity_factor", !config.moe.capacity_factor.is_word());
   check("moe.min_capacity", config.moe.min_capacity != usual.min_capacity);

@@ -166,6 +166,10 @@ TableSpec moe_table() {
               "Tokens that share an expert's room: those of a sequence, or of a rank's micro-batch, whose "
               "sequences move each other then.",
               choice({"sequence", "micro_batch"})),
+          key("jitter", &T::jitter,
+              "Noise of training: a router reads each number times a random one between 1 - jitter and 1 + "
+              "jitter, the same on every layout; auto: the family's (router_jitter_noise), else 0.",
+              between(0, 1)),
           key("force_balanced", &T::force_balanced,
               "Give every expert equally many tokens whatever the router says: for measuring, never to "
               "train."),

@@ -72,8 +72,14 @@ void add_levels(std::vector<OpCase>& cases, const Sizes& s) {
 }
 
 void add_jitter(std::vector<OpCase>& cases, const Sizes& s) {
-  cases.push_back(s.row("jitter", ops::kJitter, {f32({s.tokens(), s.width}), i32(s.groups, 1000)},
+  Operand places = i32(2 * s.tokens(), 1000);
+  places.shape = {s.tokens(), 2};
+  cases.push_back(s.row("jitter", ops::kJitter, {f32({s.tokens(), s.width}), places},
                         ops::JitterAttrs{.eps = 0.25, .stream = 7}));
+  OpCase of_rows = s.row("sample_places", ops::kSamplePlaces, {i32(s.groups, 1000)},
+                         ops::SamplePlacesAttrs{.rows = s.rows});
+  of_rows.differentiable = {};
+  cases.push_back(std::move(of_rows));
 }
 
 }  // namespace

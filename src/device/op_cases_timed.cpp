@@ -340,6 +340,7 @@ std::span<const UntimedOp> untimed_ops() {
       {&ops::kExpertParallelGradInput, kBody},
       {&ops::kExpertParallelGradWeight, kBody},
       {&ops::kJitter, "small beside the experts that it is in front of"},
+      {&ops::kSamplePlaces, kScalars},
       {&ops::kExpertChoice, kOther},
       {&ops::kExpertChoiceGrad, kOther},
       {&ops::kGatherRows, kOther},

@@ -40,8 +40,8 @@ ValueId experts_that_choose(Context& context, const MoeSpec& spec, ValueId x) {
         rows, spec.route.k, spec.experts, spec.name);
   }
   const int64_t capacity = (slots + spec.experts - 1) / spec.experts;
-  const ValueId logits =
-      router_logits(context, spec.name + ".router", spec.experts, spec.hidden_size, x, spec.biases);
+  const ValueId logits = router_logits(context, spec.name + ".router", spec.experts, spec.hidden_size,
+                                       jittered(context, spec, x), spec.biases);
   const ops::ChosenTokens chosen = ops::expert_choice(
       graph, logits,
       {.score = spec.route.score, .rows = rows, .capacity = capacity, .scale = spec.route.scale});
@@ -59,7 +59,7 @@ ValueId soft_experts(Context& context, const MoeSpec& spec, ValueId x) {
   Graph& graph = context.graph;
   const ops::SoftExpertsAttrs attrs{.rows = rows_of_group(context, spec, "soft"), .experts = spec.experts};
   const ValueId logits = router_logits(context, spec.name + ".router", spec.experts * spec.slots,
-                                       spec.hidden_size, x, spec.biases);
+                                       spec.hidden_size, jittered(context, spec, x), spec.biases);
   const ops::SoftSlots slots = ops::soft_dispatch(graph, x, logits, attrs);
   if (context.trains_experts) count_slots(context, spec, logits, slots.experts);
   // Ranks that share experts send weights with their rows.

@@ -163,6 +163,16 @@ ValueId shared_expert(Context& context, const MoeSpec& spec, ValueId x) {
 
 }  // namespace
 
+ValueId jittered(Context& context, const MoeSpec& spec, ValueId x) {
+  if (spec.jitter == 0 || !context.trains_experts) return x;
+  Graph& graph = context.graph;
+  const int64_t length = context.sequence_length;
+  const ValueId places = ops::sample_places(graph, context.samples, length);
+  return ops::jitter(graph, ops::cast(graph, x, DType::kF32),
+                     rows_of_stream(context, held_of_sequences(context, places, length)),
+                     {.eps = spec.jitter, .stream = spec.layer + 1});
+}
+
 void end_of_experts(Context& context, const MoeSpec& spec) {
   if (context.pooled.counts == kNone) return;
   const auto k = static_cast<double>(spec.route.k);
@@ -214,21 +224,6 @@ void add_z_loss(Context& context, const MoeSpec& spec, ValueId logits) {
 }
 
 namespace {
-
-// What the router reads, with noise where it trains with some.
-ValueId jittered(Context& context, const MoeSpec& spec, ValueId x) {
-  if (spec.jitter == 0 || !context.trains_experts) return x;
-  const graph::Mesh& mesh = context.graph.mesh();
-  if (shares_sequences(context) || (context.sequence_parallel && mesh.size("tensor") > 1)) {
-    throw ConfigError(
-        "[model] the noise of routers, {}, is drawn for whole sequences, of which ranks have parts; take "
-        "parallel.context = 1 and parallel.sequence = false, or a noise of 0 (model.override."
-        "router_jitter_noise)",
-        spec.jitter);
-  }
-  return ops::jitter(context.graph, ops::cast(context.graph, x, DType::kF32), context.samples,
-                     {.eps = spec.jitter, .stream = spec.layer + 1});
-}
 
 // Each token goes to k experts.
 ValueId experts_of_tokens(Context& context, const MoeSpec& spec, ValueId x) {

@@ -10,6 +10,8 @@ namespace strata::layers {
 // activations are.
 ValueId router_logits(Context& context, const std::string& name, int64_t outputs, int64_t width, ValueId x,
                       bool biased = false);
+// What the router reads, with noise where it trains with some: of a token by its place in its sample.
+ValueId jittered(Context& context, const MoeSpec& spec, ValueId x);
 // Adds to the layer's counts of slots that went to each expert, of tokens with a target where these are
 // given; and the squares of the logits' log Σ exp.
 void count_slots(Context& context, const MoeSpec& spec, ValueId logits, ValueId ids, ValueId targets = kNone);

@@ -69,13 +69,13 @@ ModelConfig read(const std::string& text, const std::string& where) {
   if (json.flag_or("attn_temperature_tuning", true))
     config.temper = {json.integer_or("floor_scale", kChunk), json.real_or("attn_scale", 0.1)};
   read_windows(json, where, config);
-  json.require_equal("router_jitter_noise", 0.0);
   config.experts = {
       .count = json.integer_or("num_local_experts", 16),
       .intermediate_size = json.integer_or("intermediate_size", 8192),
       .route = {.k = json.integer_or("num_experts_per_tok", 1), .score = ops::RouteAttrs::Score::kSigmoid},
       .weighs_input = true,
       .shared_size = json.integer_or("intermediate_size", 8192),
+      .jitter = json.real_or("router_jitter_noise", 0.0),
       .balance_coefficient = json.real_or("router_aux_loss_coef", 0.001)};
   config.intermediate_size = json.integer_or("intermediate_size_mlp", 16384);
   read_expert_layers(json, where, config);
@@ -110,7 +110,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["num_local_experts"] = std::max<int64_t>(experts.count, 1);
   json["output_router_logits"] = false;
   json["router_aux_loss_coef"] = experts.balance_coefficient;
-  json["router_jitter_noise"] = 0.0;
+  json["router_jitter_noise"] = experts.jitter;
   json["use_qk_norm"] = config.plain_qk_norm;
   return dump_json(json, 2) + "\n";
 }

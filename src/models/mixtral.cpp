@@ -13,10 +13,10 @@ ModelConfig read(const std::string& text, const std::string& where) {
   ModelConfig config =
       read_llama_keys(json, kMixtral, {.norm_eps = 1e-5, .max_positions = 131072, .rope_theta = 1e6});
   config.sliding_window.size = static_cast<int64_t>(json.real_or_none("sliding_window", 0));
-  json.require_equal("router_jitter_noise", 0.0);
   config.experts = {.count = json.integer_or("num_local_experts", json.integer_or("num_experts", 8)),
                     .intermediate_size = config.intermediate_size,
                     .route = {.k = json.integer_or("num_experts_per_tok", 2), .normalize = true},
+                    .jitter = json.real_or("router_jitter_noise", 0.0),
                     .balance_coefficient = json.real_or("router_aux_loss_coef", 0.001)};
   return config;
 }
@@ -29,7 +29,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["num_local_experts"] = config.experts.count;
   json["output_router_logits"] = false;
   json["router_aux_loss_coef"] = config.experts.balance_coefficient;
-  json["router_jitter_noise"] = 0.0;
+  json["router_jitter_noise"] = config.experts.jitter;
   return dump_json(json, 2) + "\n";
 }
 

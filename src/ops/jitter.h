@@ -15,14 +15,26 @@ struct JitterAttrs {
     to("stream", stream);
   }
 };
-// y[N, d] = x · (1 − eps + 2 eps u), u uniform in [0, 1): a pure function of the stream, the number of the
-// sample that a row is of, samples i32[sequences], and of the place in it.
-graph::ValueId jitter(graph::Graph& graph, graph::ValueId x, graph::ValueId samples,
-                      const JitterAttrs& attrs);
+// y[N, d] = x · (1 − eps + 2 eps u), u uniform in [0, 1): a pure function of the stream and of what `places`
+// i32[N, 2] says of a row, the number of its sample and its place in it.
+graph::ValueId jitter(graph::Graph& graph, graph::ValueId x, graph::ValueId places, const JitterAttrs& attrs);
 struct Jitter {
-  enum In : int { kX, kSamples };
+  enum In : int { kX, kPlaces };
   enum Out : int { kY };
 };
-extern const graph::OpDef kJitter;  // (x f32[N, d], samples) → y; its own gradient
+extern const graph::OpDef kJitter;  // (x f32[N, d], places) → y; its own gradient
+
+struct SamplePlacesAttrs {
+  int64_t rows = 0;  // of a sample
+  bool operator==(const SamplePlacesAttrs&) const = default;
+  void describe(graph::AttributeText& to) const { to("rows", rows); }
+};
+// Of each row of samples of so many rows the sample's number and the place in it.
+graph::ValueId sample_places(graph::Graph& graph, graph::ValueId samples, int64_t rows);
+struct SamplePlaces {
+  enum In : int { kSamples };
+  enum Out : int { kPlaces };
+};
+extern const graph::OpDef kSamplePlaces;  // (samples i32[sequences]) → places i32[sequences · rows, 2]
 
 }  // namespace strata::ops

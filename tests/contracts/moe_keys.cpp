@@ -210,6 +210,21 @@ void slots(const std::string&) {
   EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml(kModel), {"moe.slots=3"}), "moe.slots"));
 }
 
+// Noise moves a step's loss, and by its size; none is none. Ranks that have parts of sequences draw the same.
+void jitter(const std::string&) {
+  Lab lab;
+  const Seen none = run_moe(lab, {}), some = run_moe(lab, {"moe.jitter=0.4"});
+  EXPECT_TRUE(same_weights(run_moe(lab, {"moe.jitter=0"}), none));
+  EXPECT_NE(first(some, "loss"), first(none, "loss"));
+  EXPECT_LT(std::abs(first(run_moe(lab, {"moe.jitter=1e-6"}), "loss") - first(none, "loss")),
+            std::abs(first(some, "loss") - first(none, "loss")));
+  EXPECT_TRUE(same_weights(run_moe(lab, {"moe.jitter=0.4", "training.micro_batch_size=2"}), some));
+  EXPECT_NEAR(first(run_moe(lab, {"moe.jitter=0.4", "training.micro_batch_size=1"}), "loss"),
+              first(some, "loss"), 1e-6);
+  EXPECT_TRUE(has(lab.refusal({"moe.jitter=0.1"}), "no experts"));
+  EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml(kModel), {"moe.jitter=1.5"}), "moe.jitter"));
+}
+
 void force_balanced(const std::string&) {
   Lab lab;
   const Seen forced = run_moe(lab, {"moe.force_balanced=true"}), free = run_moe(lab, {});
@@ -263,6 +278,7 @@ Contracts moe_keys() {
           {"moe.pool_layers", pooled},
           {"moe.aux_coef", coefficients},
           {"moe.z_coef", coefficients},
+          {"moe.jitter", jitter},
           {"moe.force_balanced", force_balanced},
           {"moe.router", router},
           {"moe.groups", groups},

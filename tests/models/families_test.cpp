@@ -264,8 +264,6 @@ TEST(Families, FieldsThatChangeTheMathematicsAreRefusedByName) {
       {"deepseek-v2-moe", "norm_topk_prob", true},
       {"qwen2-moe", "use_sliding_window", true},
       {"qwen3-moe", "mlp_only_layers", "none"},
-      {"mixtral", "router_jitter_noise", 0.1},
-      {"llama4", "router_jitter_noise", 0.1},
       {"llama4", "no_rope_layers", Json::array({1, 0})},
       {"llama4", "moe_layers", Json::array({9})},
       {"llama4", "layer_types",

@@ -162,7 +162,7 @@ BoundKernel two_level_logits_grad(const BindRequest& request) {
       levels_shape(request.view.in(Op::kGroups), request.view.in(Op::kLogits)));
 }
 
-// (x, samples) → y
+// (x, places) → y
 BoundKernel jitter(const BindRequest& request) {
   const auto& attrs = request.view.attrs<ops::JitterAttrs>();
   const Value& x = request.view.in(ops::Jitter::kX);
@@ -172,9 +172,22 @@ BoundKernel jitter(const BindRequest& request) {
       },
       cpu::JitterShape{.rows = x.shape[0],
                        .columns = x.shape[1],
-                       .of_sample = x.shape[0] / request.view.in(ops::Jitter::kSamples).shape[0],
                        .eps = static_cast<float>(attrs.eps),
                        .stream = static_cast<uint32_t>(attrs.stream)});
+}
+
+// (samples) → places
+BoundKernel sample_places(const BindRequest& request) {
+  struct Plan {
+    int64_t samples, rows;
+  };
+  return bound(
+      [](Launch&, void* held, std::byte* const* p) {
+        const auto& plan = plan_of<Plan>(held);
+        cpu::sample_places(plan.samples, plan.rows, i32(p[1]), i32(p[0]));
+      },
+      Plan{request.view.in(ops::SamplePlaces::kSamples).shape[0],
+           request.view.attrs<ops::SamplePlacesAttrs>().rows});
 }
 
 }  // namespace
@@ -190,6 +203,7 @@ std::span<const Binding> routers_bindings() {
       {&ops::kSoftCombine, soft_combine},
       {&ops::kSoftCombineGrad, soft_combine_grad},
       {&ops::kJitter, jitter},
+      {&ops::kSamplePlaces, sample_places},
       {&ops::kTwoLevelLogits, two_level_logits},
       {&ops::kTwoLevelLogitsGrad, two_level_logits_grad},
   };

@@ -7,10 +7,12 @@ namespace strata::cpu {
 
 struct JitterShape {
   int64_t rows = 0, columns = 0;
-  int64_t of_sample = 1;  // rows
   float eps = 0;
   uint32_t stream = 0;
 };
-void jitter(const JitterShape& shape, float* y, const float* x, const int32_t* samples);
+// places[rows, 2]: of each row the number of its sample and its place in it.
+void jitter(const JitterShape& shape, float* y, const float* x, const int32_t* places);
+// Of `samples` of so many rows each.
+void sample_places(int64_t samples, int64_t rows, int32_t* places, const int32_t* numbers);
 
 }  // namespace strata::cpu

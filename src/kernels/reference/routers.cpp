@@ -252,18 +252,27 @@ void two_level_logits_grad(const Call& call) {
 
 // --- jitter
 
-// (x, samples) → y
+// (x, places) → y
 void jitter(const Call& call) {
   const auto& attrs = call.attrs.as<ops::JitterAttrs>();
-  const Array &x = call.in[0], &samples = call.in[1];
-  const int64_t width = x.shape[1], of_sample = x.shape[0] / samples.shape[0];
+  const Array &x = call.in[0], &places = call.in[1];
+  const int64_t width = x.shape[1];
   for (int64_t i = 0; i < x.shape.elements(); ++i) {
     const int64_t row = i / width, column = i % width;
-    const auto counter = static_cast<uint64_t>(row % of_sample * ((width + 3) / 4) + column / 4);
+    const auto counter = static_cast<uint64_t>(places.index_at(2 * row + 1) * ((width + 3) / 4) + column / 4);
     const auto bits = philox({.stream = static_cast<uint32_t>(attrs.stream)}, counter,
-                             static_cast<uint32_t>(samples.index_at(row / of_sample)));
+                             static_cast<uint32_t>(places.index_at(2 * row)));
     const double u = uniform_float(bits[static_cast<size_t>(column % 4)]);
     call.out[0].put(i, x.at(i) * (1 + attrs.eps * (2 * u - 1)));
+  }
+}
+
+// (samples) → places
+void sample_places(const Call& call) {
+  const int64_t rows = call.attrs.as<ops::SamplePlacesAttrs>().rows;
+  for (int64_t row = 0; row < call.out[0].shape[0]; ++row) {
+    call.out[0].put(2 * row, static_cast<double>(call.in[0].index_at(row / rows)));
+    call.out[0].put(2 * row + 1, static_cast<double>(row % rows));
   }
 }
 
@@ -280,6 +289,7 @@ std::span<const Row> routers_kernels() {
       {&ops::kSoftCombine, soft_combine},
       {&ops::kSoftCombineGrad, soft_combine_grad},
       {&ops::kJitter, jitter},
+      {&ops::kSamplePlaces, sample_places},
       {&ops::kTwoLevelLogits, two_level_logits},
       {&ops::kTwoLevelLogitsGrad, two_level_logits_grad},
   };

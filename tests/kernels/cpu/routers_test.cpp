@@ -151,11 +151,13 @@ TEST(TwoLevels, AreProbabilities) {
 
 // Within its bounds, the same for the same sample wherever it lies, another for another.
 TEST(Jitter, IsTheSamples) {
-  const JitterShape shape{.rows = 30, .columns = 7, .of_sample = 10, .eps = 0.25f, .stream = 3};
+  const JitterShape shape{.rows = 30, .columns = 7, .eps = 0.25f, .stream = 3};
   const std::vector<float> x(210, 2.0f);
   const std::vector<int32_t> samples{41, 7, 41};
+  std::vector<int32_t> places(60, -1);
+  sample_places(3, 10, places.data(), samples.data());
   std::vector<float> y(210, kNaN), other(210, kNaN);
-  jitter(shape, y.data(), x.data(), samples.data());
+  jitter(shape, y.data(), x.data(), places.data());
   const auto [least, most] = std::minmax_element(y.begin(), y.end());
   EXPECT_GE(*least, 1.5f);
   EXPECT_LE(*most, 2.5f);
@@ -165,8 +167,14 @@ TEST(Jitter, IsTheSamples) {
   EXPECT_FALSE(std::equal(y.begin(), y.begin() + 70, y.begin() + 70));
   JitterShape next = shape;
   next.stream = 4;
-  jitter(next, other.data(), x.data(), samples.data());
+  jitter(next, other.data(), x.data(), places.data());
   EXPECT_NE(y, other);
+  // Rows in another order, of which a rank has some.
+  const std::vector<int32_t> some{7, 4, 41, 9};
+  std::vector<float> held(14, kNaN);
+  jitter({.rows = 2, .columns = 7, .eps = 0.25f, .stream = 3}, held.data(), x.data(), some.data());
+  EXPECT_TRUE(std::equal(held.begin(), held.begin() + 7, y.begin() + 98));
+  EXPECT_TRUE(std::equal(held.begin() + 7, held.end(), y.begin() + 63));
 }
 
 }  // namespace
