@@ -469,6 +469,93 @@ TEST(LayoutsPage, HasARowOfEachLayoutAndEngine) {
           << ": STRATA_WRITE_LAYOUTS=\"date, commit\" build/release/bin/train_layouts_tests writes it";
 }
 
+// --- What one rank decides over tensors or tokens that a layout cuts
+
+struct Feature {
+  std::string name;
+  int ranks = 1;
+  Sets sets = {}, parallel = {};
+};
+
+const Sets k8Bit{"optimizer.name=adamw8bit", "optimizer.adamw8bit.min_elements=256", "optimizer.lr=3e-3",
+                 "model.intermediate_size=46"};
+const Sets kExperts{"model.family=qwen3-moe", "model.override.num_experts=8",
+                    "model.override.num_experts_per_tok=2", "model.override.moe_intermediate_size=16",
+                    "optimizer.lr=3e-3"};
+const Sets kRoom = kExperts + Sets{"moe.capacity_factor=0.7"};
+const Sets kGreatest = kRoom + Sets{"moe.drop=probability", "model.allow_leaking_routing=true"};
+const Sets kOverBatch =
+    kRoom + Sets{"moe.capacity_over=micro_batch", "moe.min_capacity=3", "model.allow_leaking_routing=true"};
+const Sets kNoise = kExperts + Sets{"moe.jitter=0.3"};
+const Sets kMixtral{"model.family=mixtral", "model.override.num_local_experts=4",
+                    "model.override.router_jitter_noise=0.2", "optimizer.lr=3e-3"};
+
+Sets on(std::initializer_list<const char*> keys) {
+  Sets sets{"training.micro_batch_size=2"};
+  for (const char* key : keys) sets.push_back(std::string("parallel.") + key);
+  return sets;
+}
+
+const std::vector<Feature>& features() {
+  static const std::vector<Feature> kFeatures{
+      {"adamw8bit_tensor2", 2, k8Bit, on({"tensor=2"})},
+      {"adamw8bit_tensor2_whole_rows", 2, k8Bit, on({"tensor=2", "sequence=false"})},
+      {"adamw8bit_zero1_2_tensor2", 4, k8Bit, on({"shard=2", "tensor=2", "zero=1"})},
+      {"adamw8bit_zero3_2_tensor2", 4, k8Bit, on({"shard=2", "tensor=2", "zero=3"})},
+      {"adamw8bit_zero2_3_tensor2", 6, k8Bit, on({"shard=3", "tensor=2", "zero=2"})},
+      {"adamw8bit_tensor2_pipeline2", 4, k8Bit, on({"tensor=2", "pipeline=2"})},
+      {"adamw8bit_experts_tensor2", 2, k8Bit + kExperts, on({"tensor=2"})},
+      {"capacity_context2", 2, kRoom, on({"context=2"})},
+      {"capacity_context2_ring", 2, kRoom, on({"context=2", "context_kind=ring"})},
+      {"capacity_context2_ulysses", 2, kRoom, on({"context=2", "context_kind=ulysses"})},
+      {"capacity_zero2_2_context2_tensor2", 8, kRoom, on({"shard=2", "context=2", "tensor=2", "zero=2"})},
+      {"capacity_context2_pipeline2", 4, kRoom, on({"context=2", "pipeline=2"})},
+      {"capacity_context2_expert4", 4, kRoom, on({"context=2", "shard=2", "expert=4"})},
+      {"capacity_by_probability_context2", 2, kGreatest, on({"context=2"})},
+      {"capacity_over_micro_batch_context2", 2, kOverBatch, on({"context=2"})},
+      {"jitter_tensor2", 2, kNoise, on({"tensor=2"})},
+      {"jitter_context2", 2, kNoise, on({"context=2"})},
+      {"jitter_zero3_2_context2_tensor2", 8, kNoise, on({"shard=2", "context=2", "tensor=2", "zero=3"})},
+      {"jitter_pipeline2", 2, kNoise, on({"pipeline=2"})},
+      {"jitter_expert2", 2, kNoise, on({"expert=2"})},
+      {"jitter_mixtral_context2_tensor2", 4, kMixtral, on({"context=2", "tensor=2"})}};
+  return kFeatures;
+}
+
+class Features : public testing::TestWithParam<size_t> {};
+
+// 30 steps; then the same with the first half on the ranks and the rest on one, from their checkpoint.
+TEST_P(Features, TrainAsOneRankAndGoOnThere) {
+  const Feature& feature = features()[GetParam()];
+  const TinyRun tiny;
+  const Sets sets =
+      feature.sets + Sets{"training.steps=30", "training.micro_batch_size=2", "checkpoint.interval=never"};
+  tiny.train(sets, "one");
+  tiny.train_ranks(tiny.config(sets + feature.parallel, "ranks"), feature.ranks);
+  tiny.train_ranks(tiny.config(sets + feature.parallel, "moved"), feature.ranks, 15);
+  tiny.train_ranks(tiny.config(sets + on({"shard=2", "zero=0"}), "moved"), 2);
+  const auto one = values_of(tiny.folder("one"), "loss");
+  ASSERT_EQ(one.size(), 30U);
+  for (const char* name : {"ranks", "moved"}) {
+    const auto many = values_of(tiny.folder(name), "loss");
+    ASSERT_EQ(many.size(), one.size()) << name;
+    EXPECT_LE(relative(one[0], many[0]), kFirst) << name;
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_LE(relative(one[i], many[i]), kCurve) << name << ", " << i;
+  }
+  // What a checkpoint holds is in no layout: the same tensors in the same shapes.
+  const auto shapes = [&](const char* name) {
+    const checkpoint::SafetensorsFile file(tiny.folder(name) /
+                                           "checkpoints/step-00000030/optimizer.safetensors");
+    std::map<std::string, Shape> found;
+    for (const TensorInfo& tensor : file.tensors()) found[tensor.name] = tensor.shape;
+    return found;
+  };
+  EXPECT_EQ(shapes("ranks"), shapes("one"));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Features, testing::Range(size_t{0}, features().size()),
+                         [](const auto& one) { return features()[one.param].name; });
+
 // The part of `make test` has every pair.
 TEST(LayoutsPart, HasEveryPair) {
   using Pair = std::tuple<int, size_t, size_t>;
