@@ -123,13 +123,15 @@ std::string saved(const TinyRun& tiny, const char* run, int step) {
   return read_file(tiny.folder(run) / "checkpoints" / fmt::format("step-{:08}", step) / "model.safetensors");
 }
 
-INSTANTIATE_TEST_SUITE_P(Dropping, ExpertsOnRanks,
-                         testing::Values(Layout{"expert_pipeline",
-                                                4,
-                                                {"parallel.expert=2", "parallel.pipeline=2",
-                                                 "training.micro_batch_size=2", "memory.recompute=full"},
-                                                "dropping"}),
-                         [](const auto& instance) { return std::string(instance.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Dropping, ExpertsOnRanks,
+    testing::Values(Layout{"expert_pipeline",
+                           4,
+                           {"parallel.expert=2", "parallel.pipeline=2", "training.micro_batch_size=2",
+                            "memory.recompute=full"},
+                           "dropping"},
+                    Layout{"expert_context", 4, {"parallel.expert=4", "parallel.context=2"}, "dropping"}),
+    [](const auto& instance) { return std::string(instance.param.name); });
 INSTANTIATE_TEST_SUITE_P(Predicting, ExpertsOnRanks,
                          testing::Values(Layout{
                              "expert_pipeline",
@@ -225,7 +227,7 @@ INSTANTIATE_TEST_SUITE_P(
     Optimizers, UpdatesOfSharedExperts,
     testing::Values(Update{"muon", {}, {kOnShards, kOnTensor}},
                     Update{"adafactor", {}, {kOnShards, kOnTensor}},
-                    Update{"adamw8bit", {"optimizer.adamw8bit.min_elements=256"}, {kOnShards}}),
+                    Update{"adamw8bit", {"optimizer.adamw8bit.min_elements=256"}, {kOnShards, kOnTensor}}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
 // A checkpoint goes on in any layout of experts, with what one rank would have had.
