@@ -145,11 +145,12 @@ std::string refusing_key(const Combination& one) {
   if (biased && router != "auto" && !drops) return "moe.router";
   if (!one.of_family().has_experts && shares) return "parallel.expert";
   if (!one.of_family().has_experts && cuts) return "parallel.expert_tensor";
+  // Biases by distance; asked before experts are.
+  if (axes.has("context_kind='ring'") && (family == "t5" || family == "switch"))
+    return "parallel.context_kind";
   if (sees_groups && (tensor || context)) return "moe.router";
   if (context && (family == "deepseek2" || family == "deepseek3" || family == "kimi-k2"))
     return "parallel.context";  // latent attention
-  if (axes.has("context_kind='ring'") && family == "t5")
-    return "parallel.context_kind";  // biases by distance
   return "";
 }
 
@@ -221,12 +222,14 @@ std::vector<Combination> pairwise_cover() {
   return cover;
 }
 
-std::vector<Combination> combinations_of(size_t family) {
 #ifdef STRATA_ALL_COMBINATIONS
-  static const std::vector<Combination> kChosen = all_combinations();
+constexpr bool kEvery = true;
 #else
-  static const std::vector<Combination> kChosen = pairwise_cover();
+constexpr bool kEvery = false;
 #endif
+
+std::vector<Combination> combinations_of(size_t family) {
+  static const std::vector<Combination> kChosen = kEvery ? all_combinations() : pairwise_cover();
   std::vector<Combination> own;
   for (const Combination& one : kChosen)
     if (one.family == family) own.push_back(one);
