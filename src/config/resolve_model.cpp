@@ -416,13 +416,15 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
                                             .encoder_length = shape.encoder_length,
                                             .document_mask = documents,
                                             .micro_batches = micro_batches_of_part(config),
-                                            .target_share = shape.target_share},
+                                            .target_share = shape.target_share,
+                                            .idle_rows = tokens - shape.tokens},
                                            {.kind = program::Kind::kEvaluate,
                                             .sequences = micro_batch,
                                             .sequence_length = tokens,
                                             .encoder_length = shape.encoder_length,
                                             .document_mask = documents,
-                                            .target_share = shape.target_share}};
+                                            .target_share = shape.target_share,
+                                            .idle_rows = tokens - shape.tokens}};
     const bool generates = model.architecture == models::Architecture::kDecoder &&
                            config.parallel.pipeline <= 1 && reads_token_by_token(model);
     if (generates || writes_samples(config, model)) {

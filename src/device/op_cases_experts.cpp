@@ -265,6 +265,17 @@ void add_capacities(std::vector<OpCase>& cases, const Sizes& s) {
     add("first", Keep::kFirst, absent());
     add("first_of_documents", Keep::kFirst, begins);
     add("greatest", Keep::kGreatest, absent());
+    if (s.ragged || s.rows % 2 != 0) continue;
+    for (const auto& [name, keep] : {std::pair{"first", Keep::kFirst}, {"greatest", Keep::kGreatest}}) {
+      cases.push_back(s.row(fmt::format("limit_experts_{}_{}_idle", capacity, name), ops::kLimitExperts,
+                            {ids_of(s), weights, absent()},
+                            ops::CapacityAttrs{.experts = s.experts,
+                                               .rows = s.rows,
+                                               .capacity = capacity,
+                                               .keep = keep,
+                                               .idle = {s.rows / 2, 1}},
+                            {}));
+    }
   }
   cases.push_back(s.row("weights_of_kept", ops::kWeightsOfKept, {f32({s.tokens, s.k}), ids_with_dropped(s)}));
 }
@@ -280,6 +291,12 @@ void add_balance(std::vector<OpCase>& cases, const Sizes& s) {
     cases.push_back(s.row(fmt::format("router_sums{}", name), ops::kRouterSums, {logits, ids_of(s)}, attrs));
     cases.push_back(s.row(fmt::format("router_sums_grad{}", name), ops::kRouterSumsGrad,
                           {f32({groups, s.experts}), logits}, attrs));
+  }
+  if (!s.ragged && s.rows % 2 == 0) {
+    const ops::RouterSumsAttrs idle{Score::kSoftmax, s.rows, {s.rows / 2, 1}};
+    cases.push_back(s.row("router_sums_idle", ops::kRouterSums, {logits, ids_of(s)}, idle));
+    cases.push_back(s.row("router_sums_grad_idle", ops::kRouterSumsGrad,
+                          {f32({s.tokens / s.rows, s.experts}), logits}, idle));
   }
   // One group of all tokens cannot be cut.
   const int64_t groups = s.ragged ? 1 : s.tokens / s.rows;

@@ -68,6 +68,7 @@ struct Context {
   DType activations = DType::kF32;
   int64_t sequence_length = 0;  // tokens of one sequence in this program (of one chunk, in kCached)
   int64_t sequences = 0;        // in a micro-batch
+  int64_t idle_rows = 0;        // the last of each sequence: no tokens of it, they fill it up for the ranks
   int64_t cache_capacity = 0;   // tokens that a slot of a cache can hold, kCached only
   int64_t cache_slots = 0;      // texts that a cache can hold; 0: as many as sequences
   int64_t target_length = 0;    // of the sequences that targets are of; 0: sequence_length

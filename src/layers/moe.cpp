@@ -35,6 +35,13 @@ int64_t sequences_of_group(const Context& context, const MoeSpec& spec) {
 int64_t rows_of_group(const Context& context, const MoeSpec& spec) {
   return sequences_of_group(context, spec) * context.sequence_length;
 }
+// Of `rows` those that are tokens.
+int64_t tokens_of(const Context& context, int64_t rows) {
+  return rows / context.sequence_length * (context.sequence_length - context.idle_rows);
+}
+ops::IdleRows idle_rows(const Context& context) {
+  return {.sequence = context.sequence_length, .count = context.idle_rows};
+}
 // An encoder's tokens have no targets of their own: those of its decoder's sequence count.
 int64_t target_length(const Context& context) {
   return context.target_length > 0 ? context.target_length : context.sequence_length;
@@ -49,7 +56,7 @@ void add_loss(Context& context, const MoeSpec& spec, const ops::RouterSumsOf& su
                     {.coefficient = coefficient,
                      .k = spec.route.k,
                      .rows = sequences_of_group(context, spec) * target_length(context),
-                     .tokens = layers * rows_of_group(context, spec)});
+                     .tokens = layers * tokens_of(context, rows_of_group(context, spec))});
 }
 
 // Sums over whole sequences, also where ranks share their tokens: those of "tensor" have any part of the
@@ -58,12 +65,19 @@ void add_loss(Context& context, const MoeSpec& spec, const ops::RouterSumsOf& su
 ops::RouterSumsOf sums_of(Context& context, const MoeSpec& spec, ValueId logits, ValueId ids) {
   Graph& graph = context.graph;
   const auto whole = graph::Placement::replicated();
+  if (shares_sequences(context) && context.idle_rows > 0) {
+    throw ConfigError(
+        "[parallel.context] {} ranks share the rows of {}, of which {} would only fill each sequence up, and "
+        "its experts would count them; change training.sequence_length, or set parallel.context = 1",
+        graph.mesh().size("context"), spec.name, context.idle_rows);
+  }
   if (context.sequence_parallel) {
     logits = graph::reshard(graph, logits, "tensor", whole);
     ids = graph::reshard(graph, ids, "tensor", whole);
   }
-  ops::RouterSumsOf sums =
-      ops::router_sums(graph, logits, ids, {.score = spec.route.score, .rows = rows_of_group(context, spec)});
+  ops::RouterSumsOf sums = ops::router_sums(
+      graph, logits, ids,
+      {.score = spec.route.score, .rows = rows_of_group(context, spec), .idle = idle_rows(context)});
   if (shares_sequences(context)) {
     sums = {graph::reshard(graph, sums.probabilities, "context", whole),
             graph::reshard(graph, sums.counts, "context", whole)};
@@ -140,8 +154,9 @@ ops::Routed within_capacity(Context& context, const MoeSpec& spec, const ops::Ro
                                           whole_sequences(context, scores, length), begins,
                                           {.experts = spec.experts,
                                            .rows = rows,
-                                           .capacity = room_of_expert(spec, rows),
-                                           .keep = spec.capacity.keep});
+                                           .capacity = room_of_expert(spec, tokens_of(context, rows)),
+                                           .keep = spec.capacity.keep,
+                                           .idle = idle_rows(context)});
   const ValueId held = rows_of_stream(context, held_of_sequences(context, kept, length));
   return {held, ops::weights_of_kept(graph, routed.weights, held)};
 }

@@ -4,6 +4,7 @@
 
 #include "graph/graph.h"
 #include "graph/op.h"
+#include "ops/router.h"
 
 namespace strata::ops {
 
@@ -15,12 +16,14 @@ struct CapacityAttrs {
   int64_t rows = 0;      // tokens of a group
   int64_t capacity = 0;  // slots of a group that an expert has room for
   Keep keep = Keep::kFirst;
+  IdleRows idle = {};  // have no slots, and take no room
   bool operator==(const CapacityAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
     to("experts", experts);
     to("rows", rows);
     to("capacity", capacity);
     to("keep", static_cast<int64_t>(keep));
+    idle.describe(to);
   }
 };
 

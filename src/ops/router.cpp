@@ -149,7 +149,13 @@ bool cuts_groups(const NodeView& view, int axis) {
   return view.attrs<RouterSumsAttrs>().rows == 0 ||
          view.graph.mesh().axes[static_cast<size_t>(axis)].name == "context";
 }
+// Which rows of a rank of "context" would be idle depends on its place.
+bool is_whole_along(const NodeView& view, int axis) {
+  return view.attrs<RouterSumsAttrs>().idle.count > 0 &&
+         view.graph.mesh().axes[static_cast<size_t>(axis)].name == "context";
+}
 std::vector<PlacementOption> placements_sums(const NodeView& view, int axis) {
+  if (is_whole_along(view, axis)) return {};
   if (cuts_groups(view, axis)) return {{{kS0, kS0}, {kP, kP}}};
   return {{{kS0, kS0}, {kS0, kS0}}};
 }
@@ -177,6 +183,7 @@ std::vector<ValueSpec> infer_sums_grad(const NodeView& view) {
   return {{"dlogits", DType::kF32, logits.shape}};
 }
 std::vector<PlacementOption> placements_sums_grad(const NodeView& view, int axis) {
+  if (is_whole_along(view, axis)) return {};
   if (cuts_groups(view, axis)) return {{{kR, kS0}, {kS0}}};
   return {{{kS0, kS0}, {kS0}}};
 }

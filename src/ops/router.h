@@ -20,6 +20,16 @@ struct Cast {
 };
 extern const graph::OpDef kCast;
 
+// The last `count` of each `sequence` rows, which only fill sequences up to what ranks can share.
+struct IdleRows {
+  int64_t sequence = 1, count = 0;
+  bool has(int64_t row) const { return row % sequence >= sequence - count; }
+  bool operator==(const IdleRows&) const = default;
+  void describe(graph::AttributeText& to) const {
+    if (count > 0) to("idle_rows", count);
+  }
+};
+
 // Scores s of an expert from its logit; the k experts with the greatest s + bias are chosen (of equal ones
 // the first), and their weights are s, divided by their sum where `normalize` says so, times `scale`. The
 // bias chooses and never weighs (DeepSeek-V3, arXiv 2412.19437, §2.1.2). A token with a logit that is not
@@ -93,10 +103,12 @@ extern const graph::OpDef kScaleRowsGrad;  // (dy, x, weights) → dx, dweights
 struct RouterSumsAttrs {
   RouteAttrs::Score score = RouteAttrs::Score::kSoftmax;
   int64_t rows = 0;
+  IdleRows idle = {};  // do not count
   bool operator==(const RouterSumsAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
     to("score", static_cast<int64_t>(score));
     to("rows", rows);
+    idle.describe(to);
   }
 };
 struct RouterSumsOf {

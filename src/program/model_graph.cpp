@@ -198,6 +198,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
       .activations = options.activations,
       .sequence_length = request.sequence_length,
       .sequences = request.sequences * (writes ? 1 : options.mesh.batch_ranks()),
+      .idle_rows = request.idle_rows,
       .cache_capacity = writes ? options.cache_capacity : 0,
       .cache_slots = writes ? options.cache_slots : 0,
       // Places behind a text's end are in no chunk of it: kv_begin says so.

@@ -118,6 +118,7 @@ struct Request {
   int64_t micro_batches = 1;    // of a step: batch slots
   bool per_token_loss = false;  // kEvaluate: also the loss of each token, and whether it is the most probable
   double target_share = 1;      // of the sequences' tokens that have a target, on average: a part of the cost
+  int64_t idle_rows = 0;        // the last of each sequence, which only fill it up to what ranks can share
   Script order = {};            // of the micro-batches' actions, as make_script takes it
 };
 

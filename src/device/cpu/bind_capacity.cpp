@@ -14,7 +14,9 @@ BoundKernel limit_experts(const BindRequest& request) {
                                  .experts = attrs.experts,
                                  .rows = attrs.rows,
                                  .capacity = attrs.capacity,
-                                 .greatest = attrs.keep == ops::CapacityAttrs::Keep::kGreatest};
+                                 .greatest = attrs.keep == ops::CapacityAttrs::Keep::kGreatest,
+                                 .sequence = attrs.idle.sequence,
+                                 .idle = attrs.idle.count};
   return bound(
       [](Launch&, void* plan, std::byte* const* p) {
         cpu::limit_experts(plan_of<cpu::CapacityShape>(plan), i32(p[3]), i32(p[0]), f32(p[1]), i32(p[2]),

@@ -103,7 +103,9 @@ cpu::RouterSumsShape sums_shape(const NodeView& view, const Value& logits, const
           .rows = logits.shape[0] / groups.shape[0],
           .experts = logits.shape[1],
           .k = k,
-          .score = score_of(view.attrs<ops::RouterSumsAttrs>().score)};
+          .score = score_of(view.attrs<ops::RouterSumsAttrs>().score),
+          .sequence = view.attrs<ops::RouterSumsAttrs>().idle.sequence,
+          .idle = view.attrs<ops::RouterSumsAttrs>().idle.count};
 }
 
 // (logits, ids) → probabilities, counts

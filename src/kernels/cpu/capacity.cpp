@@ -26,6 +26,7 @@ void keep_first(const Group& group, const int32_t* begins, int32_t* taken) {
   for (int64_t token = group.first; token < group.first + shape.rows; ++token) {
     const bool new_document = begins != nullptr && token > group.first && begins[token] != begins[token - 1];
     if (new_document) std::fill_n(taken, shape.experts, 0);
+    if (!shape.has_slots(token)) continue;
     for (int64_t slot = token * shape.k; slot < (token + 1) * shape.k; ++slot) {
       const bool has_room = taken[group.ids[slot]]++ < shape.capacity;
       group.kept[slot] = has_room || std::isnan(group.weights[slot]) ? group.ids[slot] : -1;
@@ -37,11 +38,13 @@ void keep_first(const Group& group, const int32_t* begins, int32_t* taken) {
 void keep_greatest(const Group& group, int32_t* ends, int32_t* slots) {
   const CapacityShape& shape = group.shape;
   std::fill_n(ends, shape.experts, 0);
-  for (int64_t slot = group.begin(); slot < group.end(); ++slot) ++ends[group.ids[slot]];
+  const auto has_room = [&](int64_t slot) { return shape.has_slots(slot / shape.k); };
+  for (int64_t slot = group.begin(); slot < group.end(); ++slot)
+    if (has_room(slot)) ++ends[group.ids[slot]];
   for (int64_t e = 1; e < shape.experts; ++e) ends[e] += ends[e - 1];
+  const int32_t all = ends[shape.experts - 1];
   for (int64_t slot = group.end(); slot-- > group.begin();)
-    slots[--ends[group.ids[slot]]] = static_cast<int32_t>(slot - group.begin());
-  const auto all = static_cast<int32_t>(group.end() - group.begin());
+    if (has_room(slot)) slots[--ends[group.ids[slot]]] = static_cast<int32_t>(slot - group.begin());
   for (int64_t e = 0; e < shape.experts; ++e) {
     int32_t* const of_expert = slots + ends[e];
     int32_t* const end = slots + (e + 1 < shape.experts ? ends[e + 1] : all);
@@ -71,6 +74,7 @@ void limit_experts(const CapacityShape& shape, int32_t* kept, const int32_t* ids
   const int64_t groups = shape.tokens / shape.rows;
   parallel_for(groups, [&](int64_t i) {
     const Group group{shape, i * shape.rows, kept, ids, weights};
+    if (shape.idle > 0) std::fill(kept + group.begin(), kept + group.end(), -1);
     auto* const memory = static_cast<int32_t*>(scratch);
     if (!shape.greatest) return keep_first(group, begins, memory + i * shape.experts);
     int32_t* const ends = memory + i * (shape.experts + shape.rows * shape.k);

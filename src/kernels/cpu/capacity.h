@@ -9,7 +9,9 @@ struct CapacityShape {
   int64_t tokens = 0, k = 1, experts = 1;
   int64_t rows = 1;  // tokens of a group
   int64_t capacity = 1;
-  bool greatest = false;  // the slots with the greatest weights stay, not the first
+  bool greatest = false;           // the slots with the greatest scores stay, not the first
+  int64_t sequence = 1, idle = 0;  // the last `idle` of each `sequence` tokens have no slots
+  bool has_slots(int64_t token) const { return token % sequence < sequence - idle; }
 };
 int64_t limit_experts_scratch_bytes(const CapacityShape& shape);
 // kept[tokens · k]: ids, or -1. begins[tokens] or nullptr.

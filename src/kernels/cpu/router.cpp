@@ -369,6 +369,7 @@ void router_sums(const RouterSumsShape& shape, float* probabilities, float* coun
     float *const sums = partial(block), *const found = sums + experts, *const shares = found + experts;
     std::fill_n(sums, 2 * experts, 0.0f);
     for (int64_t token = begin; token < end; ++token) {
+      if (!shape.counts(token)) continue;
       shares_of(shares, logits + token * experts, shape.score, experts);
       add_to(sums, shares, experts);
       for (int64_t s = 0; s < k; ++s) ++found[ids[token * k + s]];
@@ -392,9 +393,14 @@ void router_sums_backward(const RouterSumsShape& shape, float* d_logits, const f
   const auto through = HWY_DYNAMIC_DISPATCH(ThroughShares);
   const int64_t experts = shape.experts;
   parallel_ranges(shape.groups * shape.rows, kTokens, [&](int64_t begin, int64_t end) {
-    for (int64_t token = begin; token < end; ++token)
+    for (int64_t token = begin; token < end; ++token) {
+      if (!shape.counts(token)) {
+        std::fill_n(d_logits + token * experts, experts, 0.0f);
+        continue;
+      }
       through(d_logits + token * experts, logits + token * experts,
               d_probabilities + token / shape.rows * experts, shape.score, experts);
+    }
   });
 }
 

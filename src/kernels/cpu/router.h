@@ -51,6 +51,8 @@ struct RouterSumsShape {
   int64_t experts = 1;
   int64_t k = 1;
   RouterScore score = RouterScore::kSoftmax;
+  int64_t sequence = 1, idle = 0;  // the last `idle` of each `sequence` tokens do not count
+  bool counts(int64_t token) const { return token % sequence < sequence - idle; }
 };
 int64_t router_sums_scratch_bytes(const RouterSumsShape& shape);
 void router_sums(const RouterSumsShape& shape, float* probabilities, float* counts, const float* logits,

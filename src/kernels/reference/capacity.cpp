@@ -19,7 +19,7 @@ void limit_experts(const Call& call) {
     return std::isnan(weights.at(b)) ? std::isnan(weights.at(a)) && a < b : !(weights.at(a) <= weights.at(b));
   };
   const auto share_room = [&](int64_t a, int64_t b) {
-    if (ids.index_at(a) != ids.index_at(b)) return false;
+    if (ids.index_at(a) != ids.index_at(b) || attrs.idle.has(b / k)) return false;
     return by_weight || !begins.present() || begins.index_at(a / k) == begins.index_at(b / k);
   };
   const int64_t of_group = attrs.rows * k;
@@ -28,7 +28,7 @@ void limit_experts(const Call& call) {
     const int64_t first = slot / of_group * of_group;
     for (int64_t other = first; other < first + of_group; ++other)
       before += other != slot && share_room(slot, other) && is_before(other, slot);
-    const bool stays = before < attrs.capacity || std::isnan(weights.at(slot));
+    const bool stays = !attrs.idle.has(slot / k) && (before < attrs.capacity || std::isnan(weights.at(slot)));
     kept.put(slot, stays ? static_cast<double>(ids.index_at(slot)) : -1);
   }
 }

@@ -189,12 +189,14 @@ int64_t rows_of(const Array& logits, const Array& groups) {
 
 // (logits, ids) → probabilities, counts
 void router_sums(const Call& call) {
-  const auto score = call.attrs.as<ops::RouterSumsAttrs>().score;
+  const auto& attrs = call.attrs.as<ops::RouterSumsAttrs>();
+  const auto score = attrs.score;
   const Array &logits = call.in[0], &ids = call.in[1];
   const int64_t rows = rows_of(logits, call.out[0]), experts = logits.shape[1], k = ids.shape[1];
   for (int64_t g = 0; g < call.out[0].shape[0]; ++g) {
     Numbers probabilities(static_cast<size_t>(experts)), counts = probabilities;
     for (int64_t token = g * rows; token < (g + 1) * rows; ++token) {
+      if (attrs.idle.has(token)) continue;
       const Numbers shares = shares_of(logits.row(token), score);
       for (size_t e = 0; e < shares.size(); ++e) probabilities[e] += shares[e];
       for (int64_t i = token * k; i < (token + 1) * k; ++i) ++counts[static_cast<size_t>(ids.index_at(i))];
@@ -208,7 +210,8 @@ void router_sums(const Call& call) {
 
 // (dprobabilities, logits) → dlogits
 void router_sums_grad(const Call& call) {
-  const auto score = call.attrs.as<ops::RouterSumsAttrs>().score;
+  const auto& attrs = call.attrs.as<ops::RouterSumsAttrs>();
+  const auto score = attrs.score;
   const Array &given = call.in[0], &logits = call.in[1], &out = call.out[0];
   const int64_t rows = rows_of(logits, given), experts = logits.shape[1];
   for (int64_t token = 0; token < logits.shape[0]; ++token) {
@@ -218,7 +221,8 @@ void router_sums_grad(const Call& call) {
     const double mean = std::inner_product(scores.begin(), scores.end(), of_shares.begin(), 0.0) / sum;
     Numbers of_scores;
     for (const double one : of_shares) of_scores.push_back((one - mean) / sum);
-    const Numbers row = through_scores(scores, of_scores, score);
+    Numbers row = through_scores(scores, of_scores, score);
+    if (attrs.idle.has(token)) std::fill(row.begin(), row.end(), 0.0);
     for (size_t e = 0; e < row.size(); ++e) out.put(token * experts + static_cast<int64_t>(e), row[e]);
   }
 }
