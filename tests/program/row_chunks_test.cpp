@@ -146,8 +146,8 @@ TEST(RowChunksTest, RowsThatDoNotDivideAreRefusedWithTheNearest) {
   EXPECT_NE(refusal(3).find("[parallel.overlap_chunks] a rank of parallel.tensor has 256 rows"),
             std::string::npos)
       << refusal(3);
-  EXPECT_NE(refusal(3).find("take 4"), std::string::npos) << refusal(3);
-  EXPECT_NE(refusal(64).find("take 4"), std::string::npos) << refusal(64);
+  EXPECT_NE(refusal(3).find("set it to 4"), std::string::npos) << refusal(3);
+  EXPECT_NE(refusal(64).find("set it to 4"), std::string::npos) << refusal(64);
 }
 
 }  // namespace
