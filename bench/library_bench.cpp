@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "data/input/json_line.h"
+#include "data/pipeline/json_line.h"
 #include "data/tokenizer/regex.h"
 
 namespace {
