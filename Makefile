@@ -41,11 +41,11 @@ demo: $(BUILD)/configured
 	@tools/demo.sh
 
 test: build
-	@tools/test.sh release $(JOBS)
+	@tools/test.sh release $$(($(JOBS) + 1))  # ranks and processes often wait
 
 quick: $(BUILD)/configured
 	@cmake --build $(BUILD) --parallel $(JOBS) --target quick_tests
-	@tools/test.sh release $(JOBS) --label-regex quick
+	@tools/test.sh release $$(($(JOBS) + 1)) --label-regex quick
 
 fuzz:
 	@tools/packages.sh all

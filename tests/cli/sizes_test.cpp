@@ -152,7 +152,8 @@ TEST_F(SizesTest, ALargeModelIsExplained) {
   EXPECT_TRUE(contains(trained.err, "memory.budget")) << trained.err;
   EXPECT_FALSE(std::filesystem::exists(folder_ / "r/data")) << "nothing was tokenized";
   // More than the machine has, whatever the budget says.
-  const Outcome beyond = run("train " + large + " --set memory.budget=\"9000TB\" --dry-run");
+  const Outcome beyond =
+      run("train " + large + " --set training.sequence_length=8 --set memory.budget=\"9000TB\" --dry-run");
   EXPECT_EQ(beyond.code, 4) << beyond.err;
   EXPECT_TRUE(contains(beyond.err, "are free on this machine")) << beyond.err;
 }

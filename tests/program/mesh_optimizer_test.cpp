@@ -223,7 +223,7 @@ TEST_P(ShardedOptimizers, HoldTheirShare) {
     held += ranks->at(name).bytes;
     all += whole.bytes;
   }
-  EXPECT_LT(held * shards, all * 5 / 4);
+  EXPECT_LT(held * shards, all * 4 / 3);
 }
 
 std::string name_of_case(const testing::TestParamInfo<ShardedOptimizers::ParamType>& one) {
@@ -288,8 +288,8 @@ TEST_P(TensorBytes, UpdateAsOneRank) {
     elements += std::ssize(wanted.values);
     for (size_t i = 0; i < wanted.values.size(); ++i) {
       const double difference = std::abs(found.values[i] - wanted.values[i]);
-      // A twentieth of a step of a weight, or two codes.
-      ASSERT_LE(difference, codes ? 2 : 5e-4) << name << ", " << i << ": " << wanted.values[i];
+      // A twentieth of a step of a weight, or a few codes: near zero they lie close together.
+      ASSERT_LE(difference, codes ? 4 : 5e-4) << name << ", " << i << ": " << wanted.values[i];
       apart += difference > (codes ? 0 : 1e-6 + 1e-4 * std::abs(wanted.values[i]));
     }
   }
@@ -297,7 +297,8 @@ TEST_P(TensorBytes, UpdateAsOneRank) {
   EXPECT_LT(apart * 200, elements);
 }
 
-// Each rank holds its share of the codes; scales, a sixty-fourth of what these are, are whole.
+// Each rank holds its share of the codes, padded to whole blocks; scales, a sixty-fourth of what these are,
+// are whole.
 TEST_P(TensorBytes, HoldTheirShare) {
   const auto one = compiled(options()), ranks = compiled(in_shards());
   const Layout& layout = std::get<2>(GetParam());

@@ -151,6 +151,9 @@ std::string refusing_key(const Combination& one) {
   if (sees_groups && (tensor || context)) return "moe.router";
   if (context && (family == "deepseek2" || family == "deepseek3" || family == "kimi-k2"))
     return "parallel.context";  // latent attention
+  // Whose files have all experts of a layer as one tensor: its blocks lie over several of them.
+  const bool one_tensor = family == "gpt-oss" || family == "llama4";
+  if (kOptimizers[one.optimizer] == "adamw8bit" && one_tensor && shares) return "optimizer";
   return "";
 }
 
