@@ -11,6 +11,7 @@
 #include "cli/share_done.h"
 #include "config/objective.h"
 #include "config/resolve.h"
+#include "config/tokenizer_ends.h"
 #include "evaluation/task_score.h"
 #include "inference/model_runtime.h"
 
@@ -61,6 +62,8 @@ int run_task_evaluation(const EvalOptions& options) {
   const int64_t most = options.sequence_length > 0 ? options.sequence_length : positions;
   const evaluation::TaskRequests requests =
       evaluation::make_requests(task, *runtime.tokenizer, evaluation::prefix_token(*runtime.tokenizer), most);
+  for (const evaluation::TaskRequest& request : requests.requests)
+    config::require_rows(request.ids, *runtime.tokenizer, runtime.model, task.source);
   if (requests.truncated > 0) {
     log_warning("{} of {} requests are longer than {} tokens; their contexts are cut on the left",
                 requests.truncated, requests.requests.size(), most);

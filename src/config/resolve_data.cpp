@@ -341,6 +341,8 @@ std::vector<TaskSet> resolve_tasks(const RunConfig& config, const models::ModelC
     TaskSet one{set.name, evaluation::read_task(set.task, set.path.front(), set.limit), {}};
     one.requests = evaluation::make_requests(one.task, *tokenizer, evaluation::prefix_token(*tokenizer),
                                              model.max_positions);
+    for (const evaluation::TaskRequest& request : one.requests.requests)
+      require_rows(request.ids, *tokenizer, model, one.task.source);
     if (one.requests.truncated > 0) {
       log_warning(
           "eval.set {}: {} of {} requests are longer than the model's {} positions; their contexts are cut",

@@ -7,7 +7,8 @@
 namespace strata::config {
 namespace {
 
-data::FimOptions fim_options(const RunConfig& config, const data::Tokenizer* tokenizer) {
+data::FimOptions fim_options(const RunConfig& config, const models::ModelConfig& model,
+                             const data::Tokenizer* tokenizer) {
   data::FimOptions options{.rate = config.data.fim_rate, .spm_rate = config.data.fim_spm_rate};
   if (options.rate == 0) return options;
   if (tokenizer == nullptr) {
@@ -16,7 +17,12 @@ data::FimOptions fim_options(const RunConfig& config, const data::Tokenizer* tok
         "tokenizer.path, or leave fim_rate at 0",
         options.rate);
   }
-  data::find_fim_tokens([&](std::string_view name) { return tokenizer->token_to_id(name); }, options);
+  // A token beyond the model's vocabulary is none of its own.
+  const auto id_of = [&](std::string_view name) {
+    const auto id = tokenizer->token_to_id(name);
+    return id && *id < model.vocab_size ? id : std::nullopt;
+  };
+  data::find_fim_tokens(id_of, options);
   options.end_of_text = tokenizer->end_of_text_id();
   options.begin_of_text = tokenizer->ends().begin;
   return options;
@@ -37,7 +43,7 @@ data::SampleOptions sample_options(const RunConfig& config, const models::ModelC
   options.seed = static_cast<uint64_t>(config.run.seed);
   options.shuffle = config.data.shuffle;
   options.pack = packing(config);
-  options.fim = fim_options(config, tokenizer);
+  options.fim = fim_options(config, model, tokenizer);
   options.objective = objective_options(config, model, tokenizer);
   options.epochs = config.data.epochs.value_or(0);
   for (const Range& range : config.data.skip) options.skip.push_back({range.first, range.last + 1});

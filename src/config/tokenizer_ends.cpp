@@ -164,4 +164,13 @@ void check_vocabulary(const RunConfig& config, const data::Tokenizer& tokenizer,
       where, count, model.vocab_size, beyond, count > 5 ? " …" : "");
 }
 
+void require_rows(std::span<const int32_t> ids, const data::Tokenizer& tokenizer,
+                  const models::ModelConfig& model, const std::string& where) {
+  const auto bad = std::find_if(ids.begin(), ids.end(), [&](int32_t id) { return id >= model.vocab_size; });
+  if (bad == ids.end()) return;
+  throw DataError(
+      "[{}] holds {} (id {}), and the model's vocabulary of {} has no row for it; take it out of the text",
+      where, tokenizer.id_to_token(*bad), *bad, model.vocab_size);
+}
+
 }  // namespace strata::config

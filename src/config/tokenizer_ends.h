@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,5 +47,9 @@ std::vector<int32_t> sample_prompt(const RunConfig& config, const data::Tokenize
 // tokens have such ids, which most texts do not hold.
 void check_vocabulary(const RunConfig& config, const data::Tokenizer& tokenizer,
                       const models::ModelConfig& model, const std::string& where);
+
+// DataError if one of these ids, which the tokenizer made of a text that `where` names, lies beyond it.
+void require_rows(std::span<const int32_t> ids, const data::Tokenizer& tokenizer,
+                  const models::ModelConfig& model, const std::string& where);
 
 }  // namespace strata::config

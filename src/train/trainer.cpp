@@ -99,7 +99,9 @@ void check_prompts(const config::RunConfig& config, const data::Tokenizer* token
                            ? reads.encoder_length
                            : std::min(set.options.cache_capacity, set.options.model.max_sequence_length());
   for (const std::string& prompt : config.eval.sample_prompts) {
-    const auto size = std::ssize(config::sample_prompt(config, *tokenizer, prompt, reads.encoder_length > 0));
+    const auto ids = config::sample_prompt(config, *tokenizer, prompt, reads.encoder_length > 0);
+    config::require_rows(ids, *tokenizer, set.options.model, "eval.sample_prompts");
+    const auto size = std::ssize(ids);
     if (size > room)
       throw ConfigError("[eval.sample_prompts] \"{}\" has {} tokens and there is room for {}; shorten it",
                         prompt, size, room);
