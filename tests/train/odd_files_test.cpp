@@ -127,6 +127,38 @@ TEST_F(OddFiles, TheStoredConfigurationWithAnyNumbers) {
   change_numbers("run.toml", 5);
 }
 
+TEST_F(OddFiles, CheckpointsWithAnyNumbers) {
+  change_numbers("checkpoints/step-00000004/state.json", 4);
+  change_numbers("checkpoints/step-00000004/manifest.json", 4);
+  change_numbers("checkpoints/step-00000004/config.json", 4);
+  for (const char* name : {"", "step-99999999999999999999", "step--1", "../..", "x\ny"}) {
+    fresh_folder();
+    put_file(tiny_.folder() / "checkpoints/latest", name);
+    go_on(std::string("latest is ") + name);
+  }
+}
+
+// What a run keeps of a corpus of text.
+TEST_F(OddFiles, TokensOfTextsWithAnyNumbers) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "some words of the line " + std::to_string(i * 7919 % 100) + ".\n";
+  put_file(tiny_.path("corpus.txt"), text);
+  sets_.push_back("data.train=[\"" + tiny_.path("corpus.txt").string() + "\"]");
+  fs::remove_all(tiny_.folder("before"));
+  tiny_.train_with(RunOptions{.config = tiny_.config(sets_, "before")}, 4);
+  int changed = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(tiny_.folder("before"))) {
+    const std::string file = fs::relative(entry.path(), tiny_.folder("before")).string();
+    if (file.starts_with("checkpoints") || file.starts_with("final") || file == "tokenizer.json" ||
+        entry.path().extension() != ".json" || entry.path().filename() == "tokenizer.json")
+      continue;
+    if (numbers_in(read_file(entry.path())).empty()) continue;
+    change_numbers(file, 1);
+    ++changed;
+  }
+  EXPECT_GT(changed, 0);
+}
+
 TEST_F(OddFiles, LinesOfOtherTools) {
   const std::string deep(100'000, '[');
   for (const std::string& line :
