@@ -61,24 +61,23 @@ void add_loss(Context& context, const MoeSpec& spec, const ops::RouterSumsOf& su
 
 // Sums over whole sequences, also where ranks share their tokens: those of "tensor" have any part of the
 // rows, which all of them put together, and those of "context" a part of each sequence, whose sums are added
-// up.
+// up; but where rows are idle, which are the last of whole sequences.
 ops::RouterSumsOf sums_of(Context& context, const MoeSpec& spec, ValueId logits, ValueId ids) {
   Graph& graph = context.graph;
   const auto whole = graph::Placement::replicated();
-  if (shares_sequences(context) && context.idle_rows > 0) {
-    throw ConfigError(
-        "[parallel.context] {} ranks share the rows of {}, of which {} would only fill each sequence up, and "
-        "its experts would count them; change training.sequence_length, or set parallel.context = 1",
-        graph.mesh().size("context"), spec.name, context.idle_rows);
-  }
+  const bool in_parts = shares_sequences(context) && context.idle_rows == 0;
   if (context.sequence_parallel) {
     logits = graph::reshard(graph, logits, "tensor", whole);
     ids = graph::reshard(graph, ids, "tensor", whole);
   }
+  if (!in_parts) {
+    logits = whole_sequences(context, logits, context.sequence_length);
+    ids = whole_sequences(context, ids, context.sequence_length);
+  }
   ops::RouterSumsOf sums = ops::router_sums(
       graph, logits, ids,
       {.score = spec.route.score, .rows = rows_of_group(context, spec), .idle = idle_rows(context)});
-  if (shares_sequences(context)) {
+  if (in_parts) {
     sums = {graph::reshard(graph, sums.probabilities, "context", whole),
             graph::reshard(graph, sums.counts, "context", whole)};
   }
