@@ -104,7 +104,11 @@ AllStages all_stages(const ProgramSet& set) {
   }
   for (const graph::Parameter& parameter : model.graph.parameters()) {
     const auto& ranks = readers[parameter.value];
-    all.holders[model.graph.value(parameter.value).name] = {ranks.begin(), ranks.end()};
+    std::vector<int32_t>& holders = all.holders[model.graph.value(parameter.value).name];
+    // Here one node reads a table of distances for all layers of a stack; a stage reads it where it has some.
+    holders = parameter.role == graph::ParameterRole::kDistanceTable
+                  ? holders_of(pipeline, parameter.role, parameter.of_encoder)
+                  : std::vector<int32_t>(ranks.begin(), ranks.end());
   }
   graph::localize(model.graph);
   all.graph = std::move(model.graph);
