@@ -213,6 +213,21 @@ TEST_P(Encoders, WriteOrRefuse) {
   expect_says(refusal([&] { train("other", {"eval.sample_prompts=[\"a\"]"}); }), {"eval.sample_prompts"});
 }
 
+// As many stages as layers and two: the first has the embedding alone, and no distances.
+TEST_P(Encoders, TrainOnAPipelineWhoseFirstStageHasNoLayers) {
+  const int ranks = is_t5() ? 3 : 2;
+  const std::vector<std::string> sets{"training.micro_batch_size=1", "precision.compute=fp32"};
+  train("one", sets);
+  std::vector<std::string> piped = sets;
+  piped.push_back("parallel.pipeline=" + std::to_string(ranks));
+  piped.push_back("parallel.schedule=zbv");
+  tiny_.train_ranks(config("many", piped), ranks);
+  const MetricsLog one = metrics_of(tiny_.folder("one")), many = metrics_of(tiny_.folder("many"));
+  ASSERT_EQ(one.loss.size(), many.loss.size());
+  for (size_t i = 0; i < one.loss.size(); ++i) EXPECT_NEAR(many.loss[i], one.loss[i], 1e-4) << i;
+  EXPECT_TRUE(std::filesystem::exists(tiny_.folder("many") / "final/model.safetensors"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, Encoders, testing::Values("bert", "t5"));
 
 class SourceTexts : public testing::TestWithParam<const char*> {
