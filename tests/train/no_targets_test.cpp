@@ -27,6 +27,12 @@ void expect_numbers(const std::string& metrics) {
   for (const char* bad : {"null", "NaN", "nan", "inf"}) EXPECT_EQ(metrics.find(bad), metrics.npos) << metrics;
 }
 
+// Once through some.bin in its order, two sequences a step, one at a time.
+Sets in_pairs(const TinyRun& tiny) {
+  return {"data.train=[\"" + tiny.path("some.bin").string() + "\"]", "data.shuffle=false", "data.epochs=1",
+          "training.global_batch_size=2", "training.micro_batch_size=1"};
+}
+
 TEST(NoTargets, DataWithoutAnyAreRefused) {
   const TinyRun tiny;
   put_tokens(tiny.path("ends.bin"), std::vector<uint16_t>(300, 0));
@@ -63,15 +69,8 @@ TEST(NoTargets, AStepWithoutAnyHasNoLoss) {
   }
   lengths.push_back(1);
   put_tokens(tiny.path("some.bin"), documents(lengths));
-  const Sets sets{"data.train=[\"" + tiny.path("some.bin").string() + "\"]",
-                  "data.shuffle=false",
-                  "data.epochs=1",
-                  "training.global_batch_size=2",
-                  "training.micro_batch_size=1",
-                  "training.steps=4",
-                  "checkpoint.interval=\"1 steps\"",
-                  "checkpoint.keep_last=9",
-                  "log.tensorboard=true"};
+  const Sets sets = in_pairs(tiny) + Sets{"training.steps=4", "checkpoint.interval=\"1 steps\"",
+                                          "checkpoint.keep_last=9", "log.tensorboard=true"};
   const TrainResult result = tiny.train(sets);
   EXPECT_TRUE(std::isnan(result.loss)) << "the last step had no target";
   expect_numbers(metrics_text(tiny));
@@ -98,12 +97,7 @@ TEST(NoTargets, OnRanksToo) {
   std::vector<int> lengths{16, 16};
   lengths.insert(lengths.end(), 33, 1);
   put_tokens(tiny.path("some.bin"), documents(lengths));
-  const Sets sets{"data.train=[\"" + tiny.path("some.bin").string() + "\"]",
-                  "data.shuffle=false",
-                  "data.epochs=1",
-                  "training.global_batch_size=2",
-                  "training.micro_batch_size=1",
-                  "training.steps=2"};
+  const Sets sets = in_pairs(tiny) + Sets{"training.steps=2"};
   tiny.train_ranks(tiny.config(sets), 2);
   expect_numbers(metrics_text(tiny));
   EXPECT_EQ(values_of(tiny.folder(), "loss").size(), 1U);
@@ -117,27 +111,22 @@ TEST(NoTargets, RoutersAndFurtherTokensHaveNoFiguresThen) {
   lengths.insert(lengths.end(), 16, 2);  // one target each, and no further one
   lengths.push_back(1);
   put_tokens(tiny.path("some.bin"), documents(lengths));
-  const Sets sets{"data.train=[\"" + tiny.path("some.bin").string() + "\"]",
-                  "data.shuffle=false",
-                  "data.epochs=1",
-                  "training.global_batch_size=2",
-                  "training.micro_batch_size=1",
-                  "training.steps=3",
-                  "model.family=\"deepseek3\"",
-                  "model.num_key_value_heads=4",
-                  "model.override.q_lora_rank=24",
-                  "model.override.kv_lora_rank=16",
-                  "model.override.qk_nope_head_dim=16",
-                  "model.override.qk_rope_head_dim=8",
-                  "model.override.v_head_dim=16",
-                  "model.override.n_routed_experts=8",
-                  "model.override.num_experts_per_tok=2",
-                  "model.override.moe_intermediate_size=48",
-                  "model.override.first_k_dense_replace=1",
-                  "model.override.n_shared_experts=1",
-                  "model.override.n_group=2",
-                  "model.override.topk_group=1",
-                  "model.override.num_nextn_predict_layers=1"};
+  const Sets sets = in_pairs(tiny) + Sets{"training.steps=3",
+                                          "model.family=\"deepseek3\"",
+                                          "model.num_key_value_heads=4",
+                                          "model.override.q_lora_rank=24",
+                                          "model.override.kv_lora_rank=16",
+                                          "model.override.qk_nope_head_dim=16",
+                                          "model.override.qk_rope_head_dim=8",
+                                          "model.override.v_head_dim=16",
+                                          "model.override.n_routed_experts=8",
+                                          "model.override.num_experts_per_tok=2",
+                                          "model.override.moe_intermediate_size=48",
+                                          "model.override.first_k_dense_replace=1",
+                                          "model.override.n_shared_experts=1",
+                                          "model.override.n_group=2",
+                                          "model.override.topk_group=1",
+                                          "model.override.num_nextn_predict_layers=1"};
   tiny.train(sets);
   expect_numbers(metrics_text(tiny));
   const auto table = observe::read_metrics(tiny.folder() / "metrics.jsonl");
