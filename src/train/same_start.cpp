@@ -81,13 +81,23 @@ size_t most_common(const std::vector<std::string>& texts) {
   return best;
 }
 
-// Throws where ranks have unlike lines. Returns "HASH PROCESS HOST" of each rank.
-std::vector<std::string> require_same(comm::World& world, comm::Communicator& all, const std::string& text) {
-  std::vector<std::string> heads = comm::gather_texts(
+// What each rank tells of a text that all should have: "HASH PROCESS HOST".
+std::vector<std::string> heads_of(comm::World& world, comm::Communicator& all, const std::string& text) {
+  return comm::gather_texts(
       all, fmt::format("{} {} {}", to_hex(hash64(text)), static_cast<int64_t>(::getpid()), world.host()));
-  const auto hash = [](const std::string& head) { return std::string_view(head).substr(0, kHashDigits); };
+}
+std::string_view hash_of(const std::string& head) {
+  return std::string_view(head).substr(0, kHashDigits);
+}
+std::string_view host_of(const std::string& head) {
+  return std::string_view(head).substr(head.find(' ', kHashDigits + 1) + 1);
+}
+
+// Throws where ranks have unlike lines. Returns the heads of the text.
+std::vector<std::string> require_same(comm::World& world, comm::Communicator& all, const std::string& text) {
+  std::vector<std::string> heads = heads_of(world, all, text);
   if (std::all_of(heads.begin(), heads.end(),
-                  [&](const std::string& head) { return hash(head) == hash(heads.front()); })) {
+                  [&](const std::string& head) { return hash_of(head) == hash_of(heads.front()); })) {
     return heads;
   }
   const std::vector<std::string> texts = comm::gather_texts(all, text);
@@ -97,7 +107,6 @@ std::vector<std::string> require_same(comm::World& world, comm::Communicator& al
       texts.begin());
   const Named mine = named(texts[odd]), others = named(texts[usual]);
   const std::vector<std::string_view> names = differing(mine, others);
-  const auto host = [&](size_t rank) { return heads[rank].substr(heads[rank].rfind(' ') + 1); };
   constexpr size_t kMostNames = 5;
   std::string more;
   for (size_t i = 1; i < std::min(names.size(), kMostNames); ++i)
@@ -109,8 +118,8 @@ std::vector<std::string> require_same(comm::World& world, comm::Communicator& al
       "{}{} of rank {} (host {}) is {}, and of rank {} (host {}) {}{}; start all ranks from the same "
       "program, "
       "configuration and options",
-      first.front() == '[' ? "" : "[parallel] ", first, odd, host(odd), value_of(mine, first), usual,
-      host(usual), value_of(others, first), more);
+      first.front() == '[' ? "" : "[parallel] ", first, odd, host_of(heads[odd]), value_of(mine, first),
+      usual, host_of(heads[usual]), value_of(others, first), more);
 }
 
 }  // namespace
@@ -123,14 +132,12 @@ int64_t require_same_start(comm::World& world, comm::Communicator& all, const Ru
   for (std::string& line : lines_of(options.config)) lines.push_back(std::move(line));
   const std::vector<std::string> heads = require_same(world, all, joined(lines));
   const std::string& first = heads.front();
-  const size_t pid = kHashDigits + 1, host = first.find(' ', pid) + 1;
-  return first.substr(host) == world.host() ? std::atoll(first.c_str() + pid) : 0;
+  return host_of(first) == world.host() ? std::atoll(first.c_str() + kHashDigits + 1) : 0;
 }
 
 void require_same_work(comm::World& world, comm::Communicator& all, const config::RunConfig& resolved,
                        const config::RunData& data, const program::ProgramSet& set) {
   require_same(world, all, joined(lines_of(resolved)));
-  const auto hash = [](const std::string& head) { return head.substr(0, kHashDigits); };
   const auto stage_ranks = static_cast<size_t>(set.options.mesh.ranks() / set.options.mesh.size("pipeline"));
   struct Part {
     const char* what;
@@ -145,14 +152,12 @@ void require_same_work(comm::World& world, comm::Communicator& all, const config
        "ranks on unlike processors need STRATA_MAX_CPU_ISA, with what all of them have (strata doctor shows "
        "it)"}};
   for (const Part& part : parts) {
-    const std::vector<std::string> heads =
-        comm::gather_texts(all, to_hex(hash64(part.mine)) + " " + world.host());
+    const std::vector<std::string> heads = heads_of(world, all, part.mine);
     for (size_t rank = 1; rank < heads.size(); ++rank) {
       const size_t other = rank / part.alike * part.alike;
-      if (hash(heads[rank]) == hash(heads[other])) continue;
+      if (hash_of(heads[rank]) == hash_of(heads[other])) continue;
       throw ConfigError("{} of rank {} (host {}) differ from those of rank {} (host {}); {}", part.what, rank,
-                        heads[rank].substr(kHashDigits + 1), other, heads[other].substr(kHashDigits + 1),
-                        part.advice);
+                        host_of(heads[rank]), other, host_of(heads[other]), part.advice);
     }
   }
 }
