@@ -279,6 +279,7 @@ INSTANTIATE_TEST_SUITE_P(Families, OptimizersInBytes,
 class TensorBytes : public ShardedOptimizers {};
 
 TEST_P(TensorBytes, UpdateAsOneRank) {
+  const bool all_in_bytes = std::get<0>(GetParam()).name == kInBytes.name;
   const MeshRanks one = take_steps(options(), 1), ranks = take_steps(in_shards(), 1);
   int64_t elements = 0, apart = 0;
   for (const std::string& name : updated_by(one.set())) {
@@ -289,7 +290,8 @@ TEST_P(TensorBytes, UpdateAsOneRank) {
     for (size_t i = 0; i < wanted.values.size(); ++i) {
       const double difference = std::abs(found.values[i] - wanted.values[i]);
       // A twentieth of a step of a weight, or a few codes: near zero they lie close together.
-      ASSERT_LE(difference, codes ? 4 : 5e-4) << name << ", " << i << ": " << wanted.values[i];
+      ASSERT_LE(difference, codes ? (all_in_bytes ? 2 : 4) : 5e-4)
+          << name << ", " << i << ": " << wanted.values[i];
       apart += difference > (codes ? 0 : 1e-6 + 1e-4 * std::abs(wanted.values[i]));
     }
   }
@@ -309,7 +311,9 @@ TEST_P(TensorBytes, HoldTheirShare) {
     all += entry.bytes;
   }
   EXPECT_GT(all, 10'000);
-  EXPECT_LT(held * layout.tensor * layout.shard, all * 4 / 3);
+  // Moments of tensors that take no shards are on every rank.
+  const double room = std::get<0>(GetParam()).name == kInBytes.name ? 5.0 / 4 : 4.0 / 3;
+  EXPECT_LT(static_cast<double>(held * layout.tensor * layout.shard), static_cast<double>(all) * room);
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, TensorBytes,
