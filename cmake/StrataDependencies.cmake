@@ -16,6 +16,7 @@ pkg_check_modules(fasttext REQUIRED IMPORTED_TARGET fasttext)
 find_library(STRATA_CLD2 cld2 REQUIRED)  # has no package of CMake's or pkg-config's
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(lzma REQUIRED IMPORTED_TARGET liblzma)
+pkg_check_modules(lz4 REQUIRED IMPORTED_TARGET liblz4)
 find_package(BZip2 REQUIRED)  # Debian's has no .pc file
 pkg_check_modules(zlib REQUIRED IMPORTED_TARGET zlib)
 pkg_check_modules(minizip REQUIRED IMPORTED_TARGET minizip)

@@ -1,6 +1,7 @@
 #include "data/input/byte_stream.h"
 
 #include <bzlib.h>
+#include <lz4frame.h>
 #include <lzma.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -46,6 +47,7 @@ Compression compression_of(FunctionRef<std::string(uint64_t at, size_t count)> b
     if (at > kMostSkipped) return Compression::kZstd;
   }
   const std::string frame = bytes_at(at, 4);
+  if (frame == "\x04\x22\x4d\x18") return Compression::kLz4;
   if (frame == "\x28\xb5\x2f\xfd" || (at > 0 && frame.empty())) return Compression::kZstd;
   if (start == std::string_view("\xFD"
                                 "7zXZ\0",
@@ -227,6 +229,45 @@ class ByteStream::Zstd final : public Decoder {
   bool inside_frame_ = false;
 };
 
+class ByteStream::Lz4 final : public Decoder {
+ public:
+  explicit Lz4(std::unique_ptr<ByteSource> source)
+      : Decoder(std::move(source), Compression::kLz4), input_(kInputBytes) {
+    if (LZ4F_isError(LZ4F_createDecompressionContext(&stream_, LZ4F_VERSION))) throw std::bad_alloc();
+  }
+  ~Lz4() override { LZ4F_freeDecompressionContext(stream_); }
+
+  size_t read(char* out, size_t size) override {
+    size_t done = 0;
+    while (done < size) {
+      const bool ended = pending_.empty() && !fill();
+      size_t got = size - done, taken = pending_.size();
+      const size_t left = LZ4F_decompress(stream_, out + done, &got, pending_.data(), &taken, nullptr);
+      done += got;
+      if (LZ4F_isError(left)) damaged("the lz4 data is damaged", done);
+      pending_.remove_prefix(taken);
+      // Between frames it asks for the next one's header, and has taken none of it.
+      if (taken > 0 || got > 0) inside_frame_ = left != 0;
+      if (ended && got == 0) {
+        if (inside_frame_) damaged("the lz4 data ends in the middle", done);
+        break;
+      }
+    }
+    return done;
+  }
+
+ private:
+  bool fill() {
+    pending_ = {input_.data(), read_stored(input_.data(), input_.size())};
+    return !pending_.empty();
+  }
+
+  LZ4F_dctx* stream_ = nullptr;
+  std::vector<char> input_;
+  std::string_view pending_;
+  bool inside_frame_ = false;
+};
+
 // Streams of bzip2 one after the other, as `pbzip2` and `cat` make them.
 class ByteStream::Bzip2 final : public Decoder {
  public:
@@ -316,6 +357,8 @@ std::unique_ptr<ByteStream::Decoder> ByteStream::make_decoder(std::unique_ptr<By
       return std::make_unique<Gzip>(std::move(source));
     case Compression::kZstd:
       return std::make_unique<Zstd>(std::move(source));
+    case Compression::kLz4:
+      return std::make_unique<Lz4>(std::move(source));
     case Compression::kBzip2:
       return std::make_unique<Bzip2>(std::move(source));
     case Compression::kXz:

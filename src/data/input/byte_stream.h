@@ -1,4 +1,4 @@
-// The bytes of a file from first to last, decompressed on the way: gzip, zstd, bzip2 or xz (each of
+// The bytes of a file from first to last, decompressed on the way: gzip, zstd, lz4, bzip2 or xz (each of
 // several members, frames or streams) or plain. Memory is bounded by the codec's window.
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace strata::data {
 
-// From the first bytes, whatever the name says; frames that zstd skips, as pzstd writes them, are passed
-// over.
+// From the first bytes, whatever the name says; frames that zstd and lz4 skip, as pzstd writes them, are
+// passed over.
 Compression find_compression(const Path& path);
 
 class ByteStream {
@@ -42,6 +42,7 @@ class ByteStream {
   class Plain;
   class Gzip;
   class Zstd;
+  class Lz4;
   class Bzip2;
   class Xz;
   static std::unique_ptr<Decoder> make_decoder(std::unique_ptr<ByteSource> source, Compression compression);

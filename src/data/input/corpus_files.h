@@ -15,7 +15,7 @@ enum class CorpusKind {
   kTokens,   // a token file: .bin (alone or with .idx), .ds
   kRecords,  // another format of input/record_reader.h: Parquet, Arrow, csv, html, WARC
 };
-enum class Compression { kNone, kGzip, kZstd, kBzip2, kXz };
+enum class Compression { kNone, kGzip, kZstd, kLz4, kBzip2, kXz };
 
 struct CorpusFile {
   Path path;
@@ -26,7 +26,7 @@ struct CorpusFile {
 // Each pattern is a file, a folder (all files in it, at any depth), a glob, or a Megatron prefix (PREFIX.bin
 // and PREFIX.idx); files come in the patterns' order, sorted by path within one, each once. Files that only
 // accompany token files (.idx, .json, .documents, .ds.index, …), hidden files and *.part are left out.
-// The kind follows from the name (.jsonl, .txt, .parquet, .bin, .ds, with .gz, .zst, .bz2 or .xz behind),
+// The kind follows from the name (.jsonl, .txt, .parquet, .bin, .ds, with .gz, .zst, .lz4, .bz2 or .xz behind),
 // else from the content. ConfigError naming a pattern that finds nothing, for kinds that cannot be read, and
 // for pipes: these files are read more than once.
 std::vector<CorpusFile> find_corpus_files(const std::vector<std::string>& patterns);

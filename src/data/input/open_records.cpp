@@ -36,7 +36,7 @@ std::string lower(std::string_view text) {
 
 RecordFormat format_of_name(const Path& path) {
   std::string name = lower(path.filename().string());
-  for (const std::string_view compressed : {".gz", ".zst", ".bz2", ".xz"}) {
+  for (const std::string_view compressed : {".gz", ".zst", ".lz4", ".bz2", ".xz"}) {
     if (name.ends_with(compressed)) name.resize(name.size() - compressed.size());
   }
   for (const auto& [ending, format] : kEndings) {

@@ -39,7 +39,7 @@ class RecordReader {
 bool is_read_once(const Path& path);
 
 // The format from name and content (.jsonl, .json, .ndjson, .txt, .md, .csv, .tsv, .parquet, .arrow,
-// .feather, .warc, .wet, .html, .htm, .xhtml, with .gz, .zst, .bz2 or .xz
+// .feather, .warc, .wet, .html, .htm, .xhtml, with .gz, .zst, .lz4, .bz2 or .xz
 // behind); kText for what nothing tells; kAuto for
 // what is read once and has no such name: reading tells. ConfigError: missing path.
 RecordFormat find_record_format(const Path& path);

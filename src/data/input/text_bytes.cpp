@@ -20,7 +20,7 @@ constexpr Magic kMagics[] = {
     {"\x1f\x9d"sv, "compress data (.Z)"},
     {"\x28\xb5\x2f\xfd"sv, "zstd data"},
     {"\x04\x22\x4d\x18"sv, "lz4 data"},
-    {"\x02\x21\x4c\x18"sv, "lz4 data"},
+    {"\x02\x21\x4c\x18"sv, "lz4 data of the old format (lz4 -l)"},
     {"\xfd"
      "7zXZ\0"sv,
      "xz data"},
@@ -53,9 +53,8 @@ constexpr Magic kInside[] = {
 
 [[noreturn]] void refuse_bytes(const Path& path, std::string_view kind, size_t at) {
   throw DataError(
-      "[{}] holds {} at byte {}, expected text; unpack it, or name the file by what it is (.gz, .zst, .bz2, "
-      ".xz, "
-      ".parquet, …)",
+      "[{}] holds {} at byte {}, expected text; unpack it, or name the file by what it is (.gz, .zst, .lz4, "
+      ".bz2, .xz, .parquet, …)",
       path.string(), kind, at);
 }
 
@@ -88,7 +87,7 @@ std::string_view packed_kind(std::string_view head) {
   for (const Magic& magic : kMagics) {
     if (head.size() >= magic.at && head.substr(magic.at).starts_with(magic.bytes)) return magic.kind;
   }
-  // zstd data are found and unpacked before; of what begins like this, only lz4 is not.
+  // What follows such frames is neither zstd nor lz4 data, or it would have been unpacked.
   if (head.size() >= 8 && (static_cast<uint8_t>(head[0]) & 0xf0) == 0x50 &&
       head.substr(1, 3) == "\x2a\x4d\x18")
     return "zstd or lz4 data";

@@ -33,13 +33,14 @@ TEST(ListInputs, FilesFoldersAndGlobsEachOnce) {
 }
 
 // Several streams one after the other, and damage told where it is.
-TEST(Compression, BzipAndXzAreReadLikeGzip) {
+TEST(Compression, BzipXzAndLz4AreReadLikeGzip) {
   const TemporaryFolder folder;
   const std::string one = "{\"text\":\"one\"}\n", two = "{\"text\":\"two\"}\n";
   std::string much;
   for (int i = 0; i < 30000; ++i) much += "{\"text\":\"" + std::to_string(i * i) + "\"}\n";
-  for (const auto& [ending, pack] :
-       {std::pair<const char*, std::string (*)(std::string_view)>{".bz2", bzip2}, {".xz", xz}}) {
+  for (const auto& [ending, pack] : {std::pair<const char*, std::string (*)(std::string_view)>{".bz2", bzip2},
+                                     {".xz", xz},
+                                     {".lz4", lz4}}) {
     const auto records = read_records(folder.write("a.jsonl" + std::string(ending), pack(one) + pack(two)));
     ASSERT_EQ(records.size(), 2u) << ending;
     EXPECT_EQ(records[1].document.text, "two");

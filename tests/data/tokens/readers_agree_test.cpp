@@ -140,16 +140,19 @@ std::string skippable(unsigned nibble, const std::string& content) {
 }
 
 TEST_F(ReadersAgree, FramesToBeSkippedAreSkipped) {
-  const std::string line = "{\"text\": \"the text\"}\n", packed = zstd(line);
+  const std::string line = "{\"text\": \"the text\"}\n";
   std::vector<std::string> files;
-  for (unsigned nibble = 0; nibble < 16; ++nibble) files.push_back(skippable(nibble, "abcd") + packed);
-  files.push_back(skippable(0, "") + skippable(1, std::string(100000, 'x')) + packed);
-  files.push_back(skippable(0, std::string(20 << 20, '\0')) + packed);
-  files.push_back(packed + skippable(3, "behind"));
-  files.push_back(skippable(0, "abcd") + zstd(line.substr(0, 5)) + skippable(0, "abcd") +
-                  zstd(line.substr(5)));
+  for (const auto pack : {zstd, lz4}) {
+    const std::string packed = pack(line);
+    for (unsigned nibble = 0; nibble < 16; ++nibble) files.push_back(skippable(nibble, "abcd") + packed);
+    files.push_back(skippable(0, "") + skippable(1, std::string(100000, 'x')) + packed);
+    files.push_back(packed + skippable(3, "behind"));
+    files.push_back(skippable(0, "abcd") + pack(line.substr(0, 5)) + skippable(0, "abcd") +
+                    pack(line.substr(5)));
+  }
+  files.push_back(skippable(0, std::string(20 << 20, '\0')) + zstd(line));
   for (const std::string& bytes : files) {
-    for (const char* name : {"a.jsonl.zst", "a.jsonl", "a.records"}) {
+    for (const char* name : {"a.jsonl.zst", "a.jsonl.lz4", "a.jsonl", "a.records"}) {
       const Path path = folder_.write(name, bytes);
       EXPECT_EQ(built(path), "the text") << name;
       EXPECT_EQ(trained(path), "the text") << name;
@@ -169,8 +172,9 @@ TEST_F(ReadersAgree, PackedBytesAreNoText) {
       {"zstd", gzip(zstd(text))},
       {"xz", zstd(xz(text))},
       {"bzip2", gzip(bzip2(text))},
-      {"lz4", std::string("\x04\x22\x4d\x18", 4) + text},
-      {"zstd or lz4", skippable(0, "abcd") + std::string("\x04\x22\x4d\x18", 4) + text},
+      {"lz4", zstd(lz4(text))},
+      {"old format", std::string("\x02\x21\x4c\x18", 4) + text},
+      {"zstd or lz4", skippable(0, "abcd") + text},
       {"a zip archive", "PK\x03\x04" + text},
       {"a 7z archive", "7z\xbc\xaf\x27\x1c" + text},
       {"a Parquet file", "PAR1\x15" + text},
