@@ -26,9 +26,9 @@ struct CorpusFile {
 // Each pattern is a file, a folder (all files in it, at any depth), a glob, or a Megatron prefix (PREFIX.bin
 // and PREFIX.idx); files come in the patterns' order, sorted by path within one, each once. Files that only
 // accompany token files (.idx, .json, .documents, .ds.index, …), hidden files and *.part are left out.
-// The kind follows from the name (.jsonl, .txt, .parquet, .bin, .ds, with .gz, .zst, .lz4, .bz2 or .xz behind),
-// else from the content. ConfigError naming a pattern that finds nothing, for kinds that cannot be read, and
-// for pipes: these files are read more than once.
+// The kind follows from the name (.jsonl, .txt, .parquet, .bin, .ds, with .gz, .zst, .lz4, .bz2 or .xz
+// behind), else from the content. ConfigError naming a pattern that finds nothing, for kinds that cannot be
+// read, and for pipes: these files are read more than once.
 std::vector<CorpusFile> find_corpus_files(const std::vector<std::string>& patterns);
 
 // The two steps of it: the paths, without opening a file, and the kind of one file.
