@@ -13,7 +13,7 @@
 #include "checkpoint/weights.h"
 #include "config/objective.h"
 #include "config/resolve.h"
-#include "device/cpu/device.h"
+#include "device/open/open.h"
 #include "models/parametrization.h"
 #include "program/initialize.h"
 #include "program/update.h"
@@ -61,7 +61,7 @@ BenchModel::BenchModel(const BenchCase& bench, int threads) : case_(bench) {
   options.rule_of = [](const std::string&, graph::ParameterRole role) {
     return optim::one_rule({.weight_decay = models::is_matrix(role) ? 0.1 : 0.0});
   };
-  const auto device = device::make_cpu_device(threads);
+  const auto device = device::open(device::Kind::kCpu, 0, threads);
   options.target = device->target();
   auto set = program::compile({{.kind = program::Kind::kTrain,
                                 .sequences = bench.sequences,

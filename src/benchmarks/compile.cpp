@@ -11,7 +11,7 @@
 #include "benchmarks/bench_run.h"
 #include "benchmarks/benchmarks.h"
 #include "config/resolve.h"
-#include "device/cpu/probes.h"
+#include "device/open/open.h"
 
 namespace strata::benchmarks {
 namespace {
@@ -178,7 +178,7 @@ void explain_large(BenchContext& context) {
 
 void bench_compile(BenchContext& context) {
   // The machine's rates are measured before, not by the first process that explains.
-  device::measured_cpu(posix_file_system(), context.threads);
+  device::open(device::Kind::kCpu, 0, context.threads)->measured(posix_file_system());
   const auto sized = [](int64_t layers, int64_t width) {
     return CompileCase({"model.family=\"llama3\"", fmt::format("model.num_hidden_layers={}", layers),
                         fmt::format("model.hidden_size={}", width),

@@ -10,9 +10,8 @@
 #include "benchmarks/bench_model.h"
 #include "benchmarks/benchmarks.h"
 #include "config/objective.h"
-#include "device/cpu/device.h"
+#include "device/open/open.h"
 #include "inference/generate.h"
-#include "kernels/cpu/measure.h"
 #include "ops/ops.h"
 
 namespace strata::benchmarks {
@@ -77,7 +76,7 @@ void decode_case(BenchContext& context, const std::vector<std::string>& sets, co
   options.model = bench.model;
   options.activations = bench.dtype;
   options.cache_slots = kBatch;
-  const auto device = device::make_cpu_device(context.threads);
+  const auto device = device::open(device::Kind::kCpu, 0, context.threads);
   options.target = device->target();
   options.cache_capacity = inference::cache_capacity_for(position + 1, inference::kPrefillChunk);
   set_compute_threads(context.threads);
@@ -101,7 +100,7 @@ void decode_case(BenchContext& context, const std::vector<std::string>& sets, co
   executor.write("cache_position", places);
   executor.write("cache_slot", slots);
   const int64_t bytes_to_read = bytes_of_token(executor.program(0), position);
-  const auto read_all = cpu::reading_loop(bytes_to_read);
+  const auto read_all = device->reading_loop(bytes_to_read);
   // In turns, since others share the machine; of each the best repetition counts, which others can only make
   // slower.
   double bandwidth = 0;
@@ -115,7 +114,7 @@ void decode_case(BenchContext& context, const std::vector<std::string>& sets, co
   timed(1);
   executor.reset_timings();
   for (int round = 0; round < kRounds; ++round) {
-    bandwidth = std::max(bandwidth, cpu::measure_device(context.threads, kSeconds).memory_bytes_per_s);
+    bandwidth = std::max(bandwidth, device->measure_peaks(kSeconds).memory_bytes_per_s);
     for (const double end = monotonic_seconds() + kSeconds; monotonic_seconds() < end;) {
       seconds.push_back(timed(0));
       reads.push_back(read_all());

@@ -14,11 +14,10 @@
 #include "benchmarks/benchmarks.h"
 #include "comm/exchange.h"
 #include "comm/world.h"
-#include "device/cpu/bindings.h"
 #include "device/op_run.h"
+#include "device/open/open.h"
 #include "graph/differentiate.h"
 #include "hardware/device_spec.h"
-#include "kernels/cpu/measure.h"
 #include "ops/expert_parallel.h"
 #include "ops/experts.h"
 #include "ops/ops.h"
@@ -137,7 +136,8 @@ class Layer {
       const ValueId dy = operand("dy", dtype, {kTokens, kWidth});
       graph::differentiate(graph, {}, std::vector<graph::GivenGradient>{{y, dy}});
     }
-    return device::OpRun(std::move(graph), device::cpu_bindings(), cpu::describe_device(1));
+    const auto device = device::open(device::Kind::kCpu, 0, 1);
+    return device::OpRun(std::move(graph), device->target().bindings, device->spec());
   }
 
   comm::World& world_;

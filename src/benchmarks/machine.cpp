@@ -2,13 +2,12 @@
 
 #include "base/json.h"
 #include "benchmarks/benchmarks.h"
-#include "device/cpu/probes.h"
-#include "kernels/cpu/measure.h"
+#include "device/open/open.h"
 
 namespace strata::benchmarks {
 
 void bench_peak(BenchContext& context) {
-  const auto device = cpu::measure_device(context.threads, 3.0);
+  const auto device = device::open(device::Kind::kCpu, 0, context.threads)->measure_peaks(3.0);
   context.print("\n{}, {} threads, {}\n", device.name, device.threads, device.isa.str());
   context.print("  GEMM peak         {:>8.1f} GFLOP/s fp32, {:.1f} bf16\n", device.gemm_flops_f32 / 1e9,
                 device.gemm_flops_bf16 / 1e9);
@@ -18,10 +17,11 @@ void bench_peak(BenchContext& context) {
 }
 
 void bench_attention(BenchContext& context) {
-  auto device = cpu::measure_device(context.threads, 1.0);
+  const auto machine = device::open(device::Kind::kCpu, 0, context.threads);
+  const auto device = machine->measure_peaks(1.0);
   context.print("\n  {:<16} {:>5} {:>12} {:>10} {:>14}\n", "op", "dtype", "FLOP/byte", "GFLOP/s",
                 "of GEMM peak");
-  for (const hardware::FamilyRate& rate : device::measure_ops(device, 2.0, "attention")) {
+  for (const hardware::FamilyRate& rate : machine->measure_ops(2.0, "attention")) {
     if (rate.cold) continue;
     const double peak = rate.dtype == "bf16" ? device.gemm_flops_bf16 : device.gemm_flops_f32;
     context.print("  {:<16} {:>5} {:>12.0f} {:>10.1f} {:>12.1f} %\n", rate.family, rate.dtype,

@@ -11,7 +11,7 @@
 #include "benchmarks/bench_run.h"
 #include "benchmarks/benchmarks.h"
 #include "config/layout.h"
-#include "device/cpu/device.h"
+#include "device/open/open.h"
 #include "parallel/simulate.h"
 #include "program/initialize.h"
 #include "program/pipeline.h"
@@ -83,7 +83,7 @@ void run_rank(comm::World& world, std::vector<Runs>& all, std::mutex& mutex) {
     const auto& set = one.sets[rank];
     ranks.push_back(std::make_unique<program::Ranks>(world, set->options));
     executors.push_back(std::make_unique<program::Executor>(
-        set, device::make_cpu_device(set->options.target.spec.threads), ranks.back().get()));
+        set, device::open(device::Kind::kCpu, 0, set->options.target.spec.threads), ranks.back().get()));
     program::write_coordinates(*executors.back(), ranks.back()->coordinates());
     program::initialize_weights(*executors.back(), 1, ranks.back()->coordinates());
     executors.back()->run(config::kTrainProgram, {Segment::kEncode});

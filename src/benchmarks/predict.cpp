@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "benchmarks/bench_model.h"
 #include "benchmarks/benchmarks.h"
-#include "device/cpu/probes.h"
+#include "device/open/open.h"
 
 namespace strata::benchmarks {
 namespace {
@@ -77,7 +77,8 @@ void predict_case(BenchContext& context, const BenchCase& bench, const hardware:
 }  // namespace
 
 void bench_predict(BenchContext& context) {
-  const auto device = device::measured_cpu(posix_file_system(), context.threads, true);
+  const auto device =
+      device::open(device::Kind::kCpu, 0, context.threads)->measured(posix_file_system(), true);
   if (!context.sets.empty()) {
     predict_case(context, case_of_sets(context.sets), device);
     return;

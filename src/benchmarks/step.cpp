@@ -8,7 +8,7 @@
 #include "benchmarks/bench_model.h"
 #include "benchmarks/bench_run.h"
 #include "benchmarks/benchmarks.h"
-#include "kernels/cpu/measure.h"
+#include "device/open/open.h"
 #include "train/reporter.h"
 
 namespace strata::benchmarks {
@@ -23,9 +23,9 @@ constexpr double kStepSeconds = 12;  // of steady steps, a case
 struct Steps {
   std::vector<double> steps, gemms, triads;
 };
-Steps steady_steps(BenchModel& model, const cpu::PeakGemm& gemm) {
+Steps steady_steps(BenchModel& model, const device::Device& device, const device::PeakProduct& gemm) {
   constexpr int64_t kTriadBytes = int64_t{192} << 20;  // beyond any cache
-  const auto triad = cpu::triad_loop(kTriadBytes);
+  const auto triad = device.triad_loop(kTriadBytes);
   Steps out;
   model.reset();
   double spent = 0;
@@ -40,12 +40,13 @@ Steps steady_steps(BenchModel& model, const cpu::PeakGemm& gemm) {
   return out;
 }
 
-void step_case(BenchContext& context, const BenchCase& bench, const cpu::PeakGemm& gemm) {
+void step_case(BenchContext& context, const BenchCase& bench, const device::Device& device,
+               const device::PeakProduct& gemm) {
   const ChildRun child = run_child(bench.sets, kChildSteps);
   const int64_t before = train::resident_bytes();
   BenchModel model(bench, context.threads);
   const double first = model.step();
-  const Steps steps = steady_steps(model, gemm);
+  const Steps steps = steady_steps(model, device, gemm);
   const double step = median(steps.steps);
   const double peak = gemm.flops / median(steps.gemms);
   const double triad = median(steps.triads);
@@ -107,20 +108,22 @@ void step_case(BenchContext& context, const BenchCase& bench, const cpu::PeakGem
 
 std::vector<DType> fast_dtypes(int threads) {
   std::vector<DType> dtypes{DType::kF32};
-  if (hardware::bf16_is_fast(cpu::describe_device(threads))) dtypes.push_back(DType::kBF16);
+  if (hardware::bf16_is_fast(device::open(device::Kind::kCpu, 0, threads)->spec()))
+    dtypes.push_back(DType::kBF16);
   return dtypes;
 }
 
 void bench_step(BenchContext& context) {
+  const auto device = device::open(device::Kind::kCpu, 0, context.threads);
   if (!context.sets.empty()) {
     const BenchCase bench = case_of_sets(context.sets);
-    step_case(context, bench, cpu::peak_gemm(bench.dtype));
+    step_case(context, bench, *device, device->peak_product(bench.dtype));
     return;
   }
   for (const DType dtype : fast_dtypes(context.threads)) {
-    const cpu::PeakGemm gemm = cpu::peak_gemm(dtype);
-    step_case(context, preset_case("llama3-29m", 8, 512, dtype), gemm);
-    step_case(context, preset_case("gpt2-124m", 4, 512, dtype), gemm);
+    const device::PeakProduct gemm = device->peak_product(dtype);
+    step_case(context, preset_case("llama3-29m", 8, 512, dtype), *device, gemm);
+    step_case(context, preset_case("gpt2-124m", 4, 512, dtype), *device, gemm);
   }
 }
 

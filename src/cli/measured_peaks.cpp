@@ -1,19 +1,17 @@
 #include "cli/measured_peaks.h"
 
-#include "base/parallel.h"
-#include "device/cpu/probes.h"
-#include "kernels/cpu/measure.h"
+#include "device/open/open.h"
 
 namespace strata::cli {
 
 hardware::DeviceSpec describe_machine() {
-  hardware::DeviceSpec machine = cpu::describe_device(compute_threads());
+  hardware::DeviceSpec machine = device::open(device::Kind::kCpu)->spec();
   hardware::load_cached_device(machine);
   return machine;
 }
 
 hardware::DeviceSpec measure_machine() {
-  return device::measured_cpu(posix_file_system(), compute_threads(), true);
+  return device::open(device::Kind::kCpu)->measured(posix_file_system(), true);
 }
 
 }  // namespace strata::cli

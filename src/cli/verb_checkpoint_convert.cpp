@@ -14,7 +14,7 @@
 #include "cli/verbs.h"
 #include "config/values.h"
 #include "data/tokenizer/text_ends.h"
-#include "device/cpu/device.h"
+#include "device/open/open.h"
 #include "inference/model_runtime.h"
 #include "interop/gguf_model.h"
 #include "interop/megatron.h"
@@ -88,7 +88,7 @@ void compile_for_training(inference::ModelRuntime& runtime) {
   compile.rule_of = [](const std::string&, graph::ParameterRole) { return optim::one_rule({}); };
   compile.recompute = program::Recompute::kNone;
   compile.cache_capacity = 1;
-  const auto device = device::make_cpu_device(1);
+  const auto device = device::open(device::Kind::kCpu, 0, 1);
   compile.target = device->target();
   const int64_t source = runtime.model.architecture == models::Architecture::kEncoderDecoder ? 1 : 0;
   runtime.executor = std::make_unique<program::Executor>(

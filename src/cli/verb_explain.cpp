@@ -18,7 +18,6 @@
 #include "config/layout.h"
 #include "config/objective.h"
 #include "config/resolve.h"
-#include "device/cpu/probes.h"
 #include "models/parametrization.h"
 #include "parallel/draw.h"
 #include "parallel/schedule_json.h"
@@ -291,11 +290,10 @@ double expected_step(const config::ResolvedRun& run, const Programs& set,
   return seconds;
 }
 
-void show_schedule(const config::ResolvedRun& run, const Programs& set, int threads,
-                   const ExplainOptions& options) {
+void show_schedule(const config::ResolvedRun& run, const Programs& set, const ExplainOptions& options) {
   const parallel::Schedule schedule = schedule_of(*set);
   if (!options.json || !options.svg.empty()) {
-    const auto device = device::measured_cpu(posix_file_system(), threads);
+    const auto device = config::make_device(run.config)->measured(posix_file_system());
     parallel::Costs costs;
     for (const Programs& stage : compile_stages(run, set)) add_expected_costs(*stage, device, costs);
     const auto simulation = parallel::simulate(schedule, costs);
@@ -319,16 +317,15 @@ int run_explain(const ExplainOptions& options) {
   const models::ModelConfig& model = run.model;
   const std::optional<int64_t> rank = rank_of(options);
   const Compiled compiled = compile_as_trained(run, place_of_rank(run.config, rank.value_or(0)));
-  const int threads = static_cast<int>(*run.config.device.threads);
   if (options.schedule) {
-    show_schedule(run, compiled.set, threads, options);
+    show_schedule(run, compiled.set, options);
     return 0;
   }
   if (!rank) {
     show_stages(compile_stages(run, compiled.set), options.json);
     return 0;
   }
-  const auto device = device::measured_cpu(posix_file_system(), threads);
+  const auto device = config::make_device(run.config)->measured(posix_file_system());
   const std::vector<Remedy> ways = compiled.fits ? std::vector<Remedy>{} : remedies(run, compiled);
   const Expectation expected = expect(run.config, model, expected_step(run, compiled.set, device), device);
   if (!options.json) {

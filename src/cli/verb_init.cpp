@@ -8,7 +8,7 @@
 #include "cli/verbs.h"
 #include "config/resolve.h"
 #include "config/run_config.h"
-#include "hardware/device_spec.h"
+#include "device/open/open.h"
 #include "models/model.h"
 
 namespace strata::cli {
@@ -40,7 +40,7 @@ int init(const Options& options) {
     throw ConfigError("[strata init --data] found no files at {}, expected a file, folder or glob",
                       options.data);
   }
-  const hardware::DeviceSpec machine = hardware::detect_cpu(0);
+  const hardware::DeviceSpec machine = device::open(device::Kind::kCpu)->spec();
   const std::string preset =
       options.preset.empty() ? std::string(models::preset_for_machine(machine.cores, machine.memory_bytes))
                              : options.preset;

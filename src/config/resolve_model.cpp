@@ -17,8 +17,7 @@
 #include "config/resolve.h"
 #include "config/resolve_moe.h"
 #include "config/value_json.h"
-#include "device/cpu/device.h"
-#include "device/reference/device.h"
+#include "device/open/open.h"
 #include "evaluation/task_score.h"
 #include "hardware/device_spec.h"
 #include "inference/generate.h"
@@ -349,8 +348,8 @@ void resolve_machine(RunConfig& config, const RankPlace& place) {
   share_machine(config, place, [](double mine) { return mine; });
   config.device.kind = DeviceKind::kCpu;
   if (config.precision.compute == Compute::kAuto) {
-    const auto device = hardware::detect_cpu(static_cast<int>(*config.device.threads));
-    config.precision.compute = hardware::bf16_is_fast(device) ? Compute::kBf16 : Compute::kFp32;
+    const bool is_fast = hardware::bf16_is_fast(make_device(config)->spec());
+    config.precision.compute = is_fast ? Compute::kBf16 : Compute::kFp32;
   }
   if (config.precision.residual == Residual::kAuto) {
     config.precision.residual =
@@ -383,9 +382,8 @@ void resolve_machine(RunConfig& config, const RankPlace& place) {
 }
 
 std::shared_ptr<device::Device> make_device(const RunConfig& config) {
-  const auto threads = static_cast<int>(*config.device.threads);
-  return config.debug.reference_kernels ? device::make_reference_device(threads)
-                                        : device::make_cpu_device(threads);
+  return device::open(config.debug.reference_kernels ? device::Kind::kReference : device::Kind::kCpu, 0,
+                      static_cast<int>(*config.device.threads));
 }
 
 std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const models::ModelConfig& model,

@@ -2,9 +2,13 @@
 // weights, batches and metrics go in and out by upload and download.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "base/file.h"
 #include "device/bindings.h"
 
 namespace strata::device {
@@ -21,6 +25,12 @@ class Memory {
   virtual int64_t bytes() const = 0;
   // As kernels address it. Only the device's own code may look at what is there.
   virtual std::byte* address() const = 0;
+};
+
+// A matrix product by which a device's peak is measured.
+struct PeakProduct {
+  double flops = 0;           // of one repetition
+  std::function<void()> run;  // one repetition, done when it returns; owns its buffers
 };
 
 class Device {
@@ -42,6 +52,21 @@ class Device {
 
   // How one executor starts its kernels, on the thread that calls it from now on.
   virtual Launch begin_launches() = 0;
+
+  // --- What it does in fact. InternalError where a device cannot be measured.
+  // The spec with peaks and the rates of all ops: kept ones, else measured now (10 to 40 s) and kept.
+  // `fresh`: always measured.
+  virtual hardware::DeviceSpec measured(FileSystem& files, bool fresh = false) const;
+  // The spec with peaks alone, measured within about `seconds`.
+  virtual hardware::DeviceSpec measure_peaks(double seconds) const;
+  // Rates of the ops whose name begins with `family`.
+  virtual std::vector<hardware::FamilyRate> measure_ops(double seconds, std::string_view family) const;
+  // The fastest matrix product with a packed weight: the yardstick of a step, to be interleaved with it.
+  virtual PeakProduct peak_product(DType dtype) const;
+  // Seconds of one pass over `bytes` of memory, which stay allocated between calls: a = b + s c over three
+  // arrays of together so many, or reading them all.
+  virtual std::function<double()> triad_loop(int64_t bytes) const;
+  virtual std::function<double()> reading_loop(int64_t bytes) const;
 
  private:
   Target target_;

@@ -10,8 +10,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface.h"
 #include "checkpoint/weights.h"
-#include "device/cpu/device.h"
-#include "device/reference/device.h"
+#include "device/open/open.h"
 #include "inference/generate.h"
 
 namespace strata::inference {
@@ -72,8 +71,8 @@ void load_runtime(ModelRuntime& runtime, const RuntimeOptions& options) {
   program::CompileOptions compile;
   compile.model = runtime.model;
   compile.activations = options.compute.dtype ? *options.compute.dtype : dtype_of(weights.source);
-  const auto device = options.compute.reference_kernels ? device::make_reference_device(compute_threads())
-                                                        : device::make_cpu_device(compute_threads());
+  const auto device =
+      device::open(options.compute.reference_kernels ? device::Kind::kReference : device::Kind::kCpu);
   compile.target = device->target();
   const int64_t room = options.cache_tokens > 0
                            ? options.cache_tokens

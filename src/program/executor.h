@@ -37,6 +37,7 @@ class Executor {
            const Ranks* ranks = nullptr);
 
   const ProgramSet& set() const { return *set_; }
+  const device::Device& device() const { return *device_; }
   const Program& program(size_t index) const { return set_->programs[index]; }
 
   // Runs a segment of a program. Allocates nothing. InternalError at an instruction of the communication

@@ -16,7 +16,6 @@
 #include "config/objective.h"
 #include "evaluation/evaluate.h"
 #include "hardware/device_spec.h"
-#include "kernels/cpu/measure.h"
 #include "program/initialize.h"
 #include "program/memory_report.h"
 #include "program/update.h"
@@ -47,11 +46,11 @@ double time_limit(const config::RunConfig& config) {
 // The best GEMM of this machine in FLOP/s: from the cache that `strata doctor` fills, else, where the run is
 // long enough to pay for it, measured now in half a second; else 0. A peak that a whole step, which `reached`
 // so many FLOP/s, leaves far behind was measured while others used the machine, and is none.
-double gemm_peak(DType dtype, int threads, double reached, double seconds_left, bool warns) {
+double gemm_peak(const device::Device& device, DType dtype, double reached, double seconds_left, bool warns) {
   constexpr double kBeyond = 1.1;  // a step's large products may be a few percent above one by itself
-  hardware::DeviceSpec device = cpu::describe_device(threads);
-  if (hardware::load_cached_device(device)) {
-    const double known = dtype == DType::kBF16 ? device.gemm_flops_bf16 : device.gemm_flops_f32;
+  hardware::DeviceSpec spec = device.spec();
+  if (hardware::load_cached_device(spec)) {
+    const double known = dtype == DType::kBF16 ? spec.gemm_flops_bf16 : spec.gemm_flops_f32;
     if (known > 0 && reached <= kBeyond * known) return known;
     if (known > 0 && warns) {
       log_warning(
@@ -62,7 +61,7 @@ double gemm_peak(DType dtype, int threads, double reached, double seconds_left, 
     }
   }
   if (seconds_left < 60) return 0;
-  const cpu::PeakGemm probe = cpu::peak_gemm(dtype);
+  const device::PeakProduct probe = device.peak_product(dtype);
   double best = 0;
   for (const double end = monotonic_seconds() + 0.5; best == 0 || monotonic_seconds() < end;) {
     const double begin = monotonic_seconds();
@@ -329,7 +328,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     const std::vector<StepNews>& all = exchange.exchange(mine);
     take_losses(all);
     if (peak < 0) {
-      peak = gemm_peak(config::activation_dtype(config_), static_cast<int>(*config_.device.threads),
+      peak = gemm_peak(executor_->device(), config::activation_dtype(config_),
                        flops / record_.step_seconds / static_cast<double>(all.size()),
                        record_.step_seconds * static_cast<double>(total_steps_ - step), is_first());
     }

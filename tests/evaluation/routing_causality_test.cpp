@@ -1,7 +1,7 @@
 // Routings that let tokens see later ones, or other sequences, are found and named; others are not.
 #include <gtest/gtest.h>
 
-#include "device/reference/device.h"
+#include "device/open/open.h"
 #include "evaluation/causality.h"
 #include "fixtures/tiny_program.h"
 #include "program/initialize.h"
@@ -27,7 +27,7 @@ models::ModelConfig model_with_experts(const std::function<void(models::Experts&
 Causality check(const models::ModelConfig& model, program::Kind kind) {
   program::CompileOptions options = program::tiny_options("moe-30m-a10m");
   options.model = model;
-  const auto device = device::make_reference_device(compute_threads());
+  const auto device = device::open(device::Kind::kReference);
   options.target = device->target();
   program::Request request = program::tiny_request(kind == program::Kind::kTrain ? 2 : 1);
   request.kind = kind;

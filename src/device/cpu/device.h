@@ -2,11 +2,23 @@
 
 #include <memory>
 
-#include "device/device.h"
+#include "device/host_device.h"
 
 namespace strata::device {
 
-// This machine's processor with so many compute threads.
+// This machine's processor.
+class CpuDevice : public HostDevice {
+ public:
+  using HostDevice::HostDevice;
+  hardware::DeviceSpec measured(FileSystem& files, bool fresh) const override;
+  hardware::DeviceSpec measure_peaks(double seconds) const override;
+  std::vector<hardware::FamilyRate> measure_ops(double seconds, std::string_view family) const override;
+  PeakProduct peak_product(DType dtype) const override;
+  std::function<double()> triad_loop(int64_t bytes) const override;
+  std::function<double()> reading_loop(int64_t bytes) const override;
+};
+
+// It with so many compute threads, and its own kernels.
 std::shared_ptr<Device> make_cpu_device(int threads);
 // The same as data, without rates: what programs for it are compiled for.
 Target cpu_target(int threads);

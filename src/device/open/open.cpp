@@ -1,0 +1,17 @@
+#include "device/open/open.h"
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "device/cpu/device.h"
+#include "device/reference/bindings.h"
+
+namespace strata::device {
+
+std::shared_ptr<Device> open(Kind kind, int ordinal, int threads) {
+  STRATA_CHECK(ordinal == 0, "device {} of a host that has one processor", ordinal);
+  Target target = cpu_target(threads > 0 ? threads : compute_threads());
+  if (kind == Kind::kReference) target.bindings = reference_bindings();
+  return std::make_shared<CpuDevice>(std::move(target));
+}
+
+}  // namespace strata::device
