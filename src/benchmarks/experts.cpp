@@ -105,7 +105,7 @@ class Layer {
     values.ids = operand("ids", DType::kI32, {kTokens, kSlots});
     const ValueId weights = operand("weights", DType::kF32, {kTokens, kSlots});
     ops::ExpertParallelAttrs attrs{
-        .axes = {0}, .tokens = kTokens, .k = kSlots, .experts = kExperts, .ranks = ranks};
+        .axes = {graph::Axis::kShard}, .tokens = kTokens, .k = kSlots, .experts = kExperts, .ranks = ranks};
     // Room for the least even of them, so that all take one round.
     attrs.room = {kTokens, kTokens * kSlots};
     const int64_t own = attrs.own_experts();

@@ -169,21 +169,21 @@ Split Split::of(const graph::Value& value, const graph::Mesh& mesh, int64_t firs
   Split split;
   split.mesh_ = mesh;
   split.holders_ = std::move(holders);
-  for (size_t axis = 0; axis < value.placements.size(); ++axis) {
+  for (const graph::Axis axis : graph::kAllAxes) {
     const graph::Placement placement = value.placements[axis];
-    if (placement.kind != graph::Placement::Kind::kSharded || mesh.axes[axis].size == 1) continue;
+    if (placement.kind != graph::Placement::Kind::kSharded || mesh.size(axis) == 1) continue;
     STRATA_CHECK(placement.dim < 2, "{} {} is cut along dimension {}; files know rows and columns",
                  value.name, shape.str(), placement.dim);
     (placement.dim == 0 ? split.rows_ : split.columns_).axes.push_back(axis);
   }
   const auto fill = [&](Cut& cut, size_t dim) {
-    graph::Coordinates coordinates(mesh.axes.size(), 0);
+    graph::Coordinates coordinates;
     size_t parts = 1;
-    for (const size_t axis : cut.axes) parts *= static_cast<size_t>(mesh.axes[axis].size);
+    for (const graph::Axis axis : cut.axes) parts *= static_cast<size_t>(mesh.size(axis));
     for (size_t i = 0; i < parts; ++i) {
       size_t rest = i;
       for (size_t k = cut.axes.size(); k-- > 0;) {
-        const auto size = static_cast<size_t>(mesh.axes[cut.axes[k]].size);
+        const auto size = static_cast<size_t>(mesh.size(cut.axes[k]));
         coordinates[cut.axes[k]] = static_cast<int32_t>(rest % size);
         rest /= size;
       }
@@ -210,13 +210,13 @@ Split Split::of(const graph::Value& value, const graph::Mesh& mesh, int64_t firs
 
 size_t Split::part_of(const Cut& cut, const graph::Coordinates& coordinates) const {
   size_t part = 0;
-  for (const size_t axis : cut.axes)
-    part = part * static_cast<size_t>(mesh_.axes[axis].size) + static_cast<size_t>(coordinates[axis]);
+  for (const graph::Axis axis : cut.axes)
+    part = part * static_cast<size_t>(mesh_.size(axis)) + static_cast<size_t>(coordinates[axis]);
   return part;
 }
 
-bool Split::cuts(size_t axis) const {
-  const auto among = [axis](const std::vector<size_t>& axes) {
+bool Split::cuts(graph::Axis axis) const {
+  const auto among = [axis](const std::vector<graph::Axis>& axes) {
     return std::find(axes.begin(), axes.end(), axis) != axes.end();
   };
   return among(rows_.axes) || among(columns_.axes);
@@ -224,7 +224,8 @@ bool Split::cuts(size_t axis) const {
 
 Box Split::box(int64_t rank) const {
   const auto coordinates = mesh_.coordinates(rank);
-  if (!holders_.empty() && giver_for(coordinates[0]) != coordinates[0]) return {};
+  const int32_t place = coordinates[graph::Axis::kPipeline];
+  if (!holders_.empty() && giver_for(place) != place) return {};
   const Part& rows = rows_.parts[part_of(rows_, coordinates)];
   const Part& columns = columns_.parts[part_of(columns_, coordinates)];
   return {rows.spans, columns.spans, columns.extent};
@@ -232,8 +233,9 @@ Box Split::box(int64_t rank) const {
 
 bool Split::serves(int64_t rank, int64_t reader) const {
   const auto mine = mesh_.coordinates(rank), theirs = mesh_.coordinates(reader);
-  for (size_t axis = 0; axis < mesh_.axes.size(); ++axis) {
-    const int32_t wanted = axis == 0 && !holders_.empty() ? giver_for(theirs[axis]) : theirs[axis];
+  for (const graph::Axis axis : graph::kAllAxes) {
+    const bool gives = axis == graph::Axis::kPipeline && !holders_.empty();
+    const int32_t wanted = gives ? giver_for(theirs[axis]) : theirs[axis];
     if (mine[axis] != wanted && !cuts(axis)) return false;
   }
   return true;

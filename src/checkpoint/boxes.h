@@ -59,7 +59,7 @@ int64_t elements_in(const FileOrder& order, const Box& box, int64_t first, int64
 // How all ranks of a mesh hold a tensor. Axes that cut neither its rows nor its columns replicate it.
 class Split {
  public:
-  // Of rows [first_row, first_row + rows) of a value. `holders`: the places on the axis "pipeline" that have
+  // Of rows [first_row, first_row + rows) of a value. `holders`: the places on the pipeline axis that have
   // it; empty: all.
   static Split of(const graph::Value& value, const graph::Mesh& mesh, int64_t first_row, int64_t rows,
                   std::vector<int32_t> holders = {});
@@ -79,12 +79,12 @@ class Split {
     int64_t extent = 0;  // local indices, with the padding
   };
   struct Cut {
-    std::vector<size_t> axes;  // of the mesh
-    std::vector<Part> parts;   // by the index on these axes, the last of them fastest
+    std::vector<graph::Axis> axes;
+    std::vector<Part> parts;  // by the index on these axes, the last of them fastest
   };
   size_t part_of(const Cut& cut, const graph::Coordinates& coordinates) const;
-  bool cuts(size_t axis) const;
-  // The place on the axis "pipeline" that gives to another.
+  bool cuts(graph::Axis axis) const;
+  // The place on the pipeline axis that gives to another.
   int32_t giver_for(int32_t place) const;
 
   graph::Mesh mesh_;

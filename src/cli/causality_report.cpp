@@ -15,8 +15,9 @@ using Json = nlohmann::ordered_json;
 // "context 2, tensor 2"; of one rank "one rank".
 std::string layout_of(const graph::Mesh& mesh) {
   std::string text;
-  for (const graph::MeshAxis& axis : mesh.axes) {
-    if (axis.size > 1) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", axis.name, axis.size);
+  for (const graph::Axis axis : graph::kAllAxes) {
+    if (mesh.size(axis) > 1)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(axis), mesh.size(axis));
   }
   return text.empty() ? "one rank" : text;
 }
@@ -119,7 +120,8 @@ std::string json_of(const CausalityReport& report) {
                              {"activations", answer.found.values}});
   }
   Json layout = Json::object();
-  for (const graph::MeshAxis& axis : report.mesh.axes) layout[axis.name] = axis.size;
+  for (const graph::Axis axis : report.mesh.shown_axes())
+    layout[std::string(name_of(axis))] = report.mesh.size(axis);
   json["layout"] = std::move(layout);
   json["not_covered"] = report.not_covered();
   return dump_json(json);

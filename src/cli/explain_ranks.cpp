@@ -13,6 +13,9 @@
 #include "program/traffic.h"
 
 namespace strata::cli {
+
+using graph::Axis;
+
 namespace {
 
 // What each of several ranks holds, by what it is for.
@@ -69,15 +72,15 @@ nlohmann::ordered_json ranks_json(const program::ProgramSet& set, int64_t rank) 
   nlohmann::ordered_json json;
   json["count"] = set.options.mesh.ranks();
   json["rank"] = rank;
-  const graph::Coordinates at = set.options.mesh.coordinates(rank);
-  for (size_t axis = 0; axis < at.size(); ++axis)
-    json["coordinates"][set.options.mesh.axes[axis].name] = at[axis];
+  const graph::Mesh& mesh = set.options.mesh;
+  const graph::Coordinates at = mesh.coordinates(rank);
+  for (const Axis axis : mesh.shown_axes()) json["coordinates"][std::string(name_of(axis))] = at[axis];
   if (const auto& pipeline = set.options.pipeline; pipeline != nullptr) {
     json["stages"] = pipeline->stages();
     json["parts"] = parts_text(*pipeline);
   }
   json["zero"] = set.options.zero;
-  for (const graph::MeshAxis& axis : set.options.mesh.axes) json["mesh"][axis.name] = axis.size;
+  for (const Axis axis : mesh.shown_axes()) json["mesh"][std::string(name_of(axis))] = mesh.size(axis);
   for (const auto& [name, bytes] : held_by_rank(set)) json["holds"][name] = bytes;
   for (const auto& one : program::traffic_of(set.programs[config::kTrainProgram], set.options))
     json["sends"].push_back({{"axis", one.axis}, {"calls", one.calls}, {"bytes", one.sent_bytes}});
@@ -123,32 +126,32 @@ void print_ranks(const program::ProgramSet& set, int64_t rank) {
     print_out("\nrank {}: stage {} of {}, {} schedule: {}\n", rank, stages_text(*pipeline),
               pipeline->schedule.stages, pipeline->schedule.name, parts_text(*pipeline));
   }
-  const int64_t tensor = mesh.size("tensor");
+  const int64_t tensor = mesh.size(Axis::kTensor);
   print_out("\n{} ranks, ZeRO stage {}; {}\n", mesh.ranks(), set.options.zero,
             tensor == 1
                 ? "neighbours in a row are a shard group"
                 : "those joined by + are a tensor group, and each place of them in a row a shard group");
   constexpr int64_t kMostRows = 8, kMostInRow = 16;
-  const int64_t rows = mesh.size("pipeline") * mesh.size("replicate"), in_row = mesh.ranks() / rows;
+  const int64_t rows = mesh.size(Axis::kPipeline) * mesh.size(Axis::kReplicate), in_row = mesh.ranks() / rows;
   for (int64_t row = 0; row < std::min(rows, kMostRows); ++row) {
-    std::string text = mesh.size("pipeline") > 1
-                           ? fmt::format("  pipeline {}, replica {:<4}", row / mesh.size("replicate"),
-                                         row % mesh.size("replicate"))
+    std::string text = mesh.size(Axis::kPipeline) > 1
+                           ? fmt::format("  pipeline {}, replica {:<4}", row / mesh.size(Axis::kReplicate),
+                                         row % mesh.size(Axis::kReplicate))
                            : fmt::format("  replica {:<4}", row);
     for (int64_t i = 0; i < std::min(in_row, kMostInRow); ++i)
       text += fmt::format("{}{:>{}}", i % tensor == 0 ? " " : "+", row * in_row + i, tensor == 1 ? 5 : 0);
     print_out("{}{}\n", text, in_row > kMostInRow ? " …" : "");
   }
   if (rows > kMostRows) print_out("  …\n");
-  print_out("{} holds", mesh.size("pipeline") > 1 ? fmt::format("rank {}", rank) : "each rank");
+  print_out("{} holds", mesh.size(Axis::kPipeline) > 1 ? fmt::format("rank {}", rank) : "each rank");
   for (const auto& [name, bytes] : held_by_rank(set))
     print_out("  {} {}", human_bytes(static_cast<double>(bytes)), name);
   print_out("\n");
   for (const auto& one : program::traffic_of(set.programs[config::kTrainProgram], set.options)) {
     print_out("{} sends {} a step on axis {}, in {} {}\n",
-              mesh.size("pipeline") > 1 ? fmt::format("rank {}", rank) : "each rank",
+              mesh.size(Axis::kPipeline) > 1 ? fmt::format("rank {}", rank) : "each rank",
               human_bytes(static_cast<double>(one.sent_bytes)), one.axis, one.calls,
-              one.axis == "pipeline" ? "messages and collectives" : "collectives");
+              one.axis == name_of(Axis::kPipeline) ? "messages and collectives" : "collectives");
   }
 }
 

@@ -14,7 +14,7 @@ namespace strata::cli {
 nlohmann::ordered_json ranks_json(const program::ProgramSet& set, int64_t rank);
 // The same for people, the mesh as rows of ranks; nothing where there is one rank.
 void print_ranks(const program::ProgramSet& set, int64_t rank);
-// What the ranks of each stage hold, a row for each place on the axis "pipeline".
+// What the ranks of each stage hold, a row for each place on the pipeline axis.
 void show_stages(const std::vector<std::shared_ptr<const program::ProgramSet>>& stages, bool json);
 
 }  // namespace strata::cli

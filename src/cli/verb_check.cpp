@@ -86,7 +86,7 @@ Subject subject_of_model(const CausalityCheckOptions& options) {
   return {std::move(run), opened.folder.string(), opened.folder};
 }
 
-// By place on the axis "pipeline".
+// By place on the pipeline axis.
 using Sets = std::vector<std::shared_ptr<const program::ProgramSet>>;
 
 Sets compile_places(config::ResolvedRun& run) {
@@ -122,12 +122,11 @@ std::vector<CausalityAnswer> check_as_rank(const Subject& subject, const Sets& s
   size_t place = 0;
   if (world != nullptr) {
     world->configure(config::world_options(config));
-    if (sets.size() > 1)
-      place = static_cast<size_t>(config::mesh_of(config).coordinates(world->rank()).front());
+    place = static_cast<size_t>(config::mesh_of(config).coordinates(world->rank())[graph::Axis::kPipeline]);
     ranks.emplace(*world, sets[place]->options);
   }
   program::Executor executor(sets[place], config::make_device(config), ranks ? &*ranks : nullptr);
-  const auto coordinates = ranks ? ranks->coordinates() : graph::Coordinates(4);
+  const auto coordinates = ranks ? ranks->coordinates() : graph::Coordinates{};
   program::write_coordinates(executor, coordinates);
   program::initialize_weights(executor, static_cast<uint64_t>(config.run.seed), coordinates);
   if (!subject.folder.empty()) {

@@ -30,7 +30,7 @@ namespace {
 
 using Programs = std::shared_ptr<const program::ProgramSet>;
 
-// On the axis "pipeline".
+// On the pipeline axis.
 int32_t place_of(const program::ProgramSet& set) {
   return set.options.pipeline != nullptr ? set.options.pipeline->rank : 0;
 }
@@ -260,7 +260,7 @@ std::optional<int64_t> rank_of(const ExplainOptions& options) {
 // The same of a rank.
 int32_t place_of_rank(const config::RunConfig& config, int64_t rank) {
   const graph::Mesh mesh = config::mesh_of(config);
-  return mesh.axis("pipeline") < 0 ? 0 : mesh.coordinates(rank).front();
+  return mesh.coordinates(rank)[graph::Axis::kPipeline];
 }
 
 // Of all stages, in their order; `one` of them is there.

@@ -225,8 +225,8 @@ int64_t micro_batches_of_part(const RunConfig& config) {
 
 bool has_equal_rows(const RunConfig& config, int64_t sequences) {
   const graph::Mesh mesh = mesh_of(config);
-  const int64_t rows = sequences * config.training.sequence_length / mesh.size("context");
-  return !config.parallel.sequence || rows % mesh.size("tensor") == 0;
+  const int64_t rows = sequences * config.training.sequence_length / mesh.size(graph::Axis::kContext);
+  return !config.parallel.sequence || rows % mesh.size(graph::Axis::kTensor) == 0;
 }
 
 }  // namespace strata::config

@@ -9,7 +9,7 @@
 
 namespace strata::config {
 
-// What the rank at `place` on the axis "pipeline" runs; nullptr where there is no pipeline. ConfigError for
+// What the rank at `place` on the pipeline axis runs; nullptr where there is no pipeline. ConfigError for
 // what no schedule or layout allows, with what would do.
 std::shared_ptr<const program::Pipeline> pipeline_of(const RunConfig& config,
                                                      const models::ModelConfig& model, int32_t place = 0);

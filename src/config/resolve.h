@@ -100,7 +100,7 @@ std::shared_ptr<device::Device> make_device(const RunConfig& config);
 // there are any.
 enum RunProgram : size_t { kTrainProgram = 0, kEvalProgram = 1, kPrefillProgram = 2, kDecodeProgram = 3 };
 size_t task_program(const program::ProgramSet& set);
-// Of the rank at `place` on the axis "pipeline".
+// Of the rank at `place` on the pipeline axis.
 std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const models::ModelConfig& model,
                                                        const std::vector<TaskSet>& tasks = {},
                                                        int32_t place = 0);

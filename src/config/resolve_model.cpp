@@ -364,7 +364,7 @@ void resolve_machine(RunConfig& config, const RankPlace& place) {
   if (config.training.micro_batch_size.is_word()) {
     // As many sequences as make about 2,048 tokens of a rank: GEMMs are at their best there, and more would
     // only take memory. compile() takes fewer where these do not fit.
-    const int64_t shares = mesh_of(config).size("context");
+    const int64_t shares = mesh_of(config).size(graph::Axis::kContext);
     const int64_t wanted = std::max<int64_t>(1, 2048 * shares / config.training.sequence_length);
     const int64_t sequences = sequences_of_part(config);
     int64_t size = std::min(wanted, sequences);
@@ -403,8 +403,8 @@ std::shared_ptr<const program::ProgramSet> compile_run(RunConfig& config, const 
   // A decoder's rows beside an encoder have the length of their longest target, which nobody chose: they are
   // filled up to what ranks can share.
   const graph::Mesh mesh = mesh_of(config);
-  const int64_t pieces = (mesh.size("context") > 1 ? 2 * mesh.size("context") : 1) *
-                         (config.parallel.sequence ? mesh.size("tensor") : 1);
+  const int64_t pieces = (mesh.size(graph::Axis::kContext) > 1 ? 2 * mesh.size(graph::Axis::kContext) : 1) *
+                         (config.parallel.sequence ? mesh.size(graph::Axis::kTensor) : 1);
   const int64_t tokens =
       shape.encoder_length > 0 ? (shape.tokens + pieces - 1) / pieces * pieces : shape.tokens;
   auto requests_for = [&](int64_t micro_batch) {

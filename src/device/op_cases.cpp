@@ -95,13 +95,13 @@ void add_elementwise_rows(std::vector<OpCase>& cases, const Sizes& s) {
   cases.push_back(s.row("take_row", ops::kTakeRow, {s.x(), i32_of({5})}));
   // Of the whole, which any other axis splits, and of a rank.
   const auto take = [](int dim, const std::vector<int64_t>& parts) {
-    graph::ReshardAttrs attrs{.axis = 1, .from = {}, .to = graph::Placement::sharded(dim)};
+    graph::ReshardAttrs attrs{.axis = Axis::kTensor, .from = {}, .to = graph::Placement::sharded(dim)};
     if (parts.empty()) return attrs;
     attrs.ranks = 2;
     attrs.cuts = {{.from = {}, .to = {parts, attrs.ranks, 0}}};
     return attrs;
   };
-  const Operand rank = i32_of({0, 1});
+  const Operand rank = rank_at({{Axis::kTensor, 1}});
   cases.push_back(s.row("take_shard_whole", graph::kTakeShard, {s.x(), rank}, take(0, {})));
   // Of two sequences of six, the pieces of the second of three ranks.
   graph::ReshardAttrs pieces = take(0, {12});
@@ -109,7 +109,7 @@ void add_elementwise_rows(std::vector<OpCase>& cases, const Sizes& s) {
   pieces.ranks = 3;
   pieces.cuts = {{.from = {}, .to = {{12}, 3, 0, 6}}};
   cases.push_back(
-      s.row("take_shard_of_sequences", graph::kTakeShard, {act({12, s.width}), i32_of({0, 1})}, pieces, {}));
+      s.row("take_shard_of_sequences", graph::kTakeShard, {act({12, s.width}), rank}, pieces, {}));
   cases.back().replicated_only = true;
   cases.push_back(
       s.row("targets_ahead", ops::kTargetsAhead,
@@ -311,11 +311,12 @@ std::vector<OpCase> make_cases() {
                    .attrs = ops::ConstantAttrs{9, 1.5},
                    .replicated_only = true});
   for (const int64_t ranks : {1, 3}) {
-    cases.push_back({.name = fmt::format("vocab_start_of_{}_ranks", ranks),
-                     .op = &ops::kVocabStart,
-                     .inputs = {i32_of({0, 2})},
-                     .attrs = ops::VocabStartAttrs{.axis = 1, .parts = 4, .rows = 11, .ranks = ranks},
-                     .replicated_only = true});
+    cases.push_back(
+        {.name = fmt::format("vocab_start_of_{}_ranks", ranks),
+         .op = &ops::kVocabStart,
+         .inputs = {rank_at({{Axis::kTensor, 2}})},
+         .attrs = ops::VocabStartAttrs{.axis = Axis::kTensor, .parts = 4, .rows = 11, .ranks = ranks},
+         .replicated_only = true});
   }
   for (const auto& [name, own] : {std::pair{"loss_seed", 28.0}, std::pair{"loss_seed_without_terms", 0.0}}) {
     cases.push_back({.name = name,

@@ -116,10 +116,10 @@ void add_sink_gradient(std::vector<OpCase>& cases) {
                    &ops::kSinkGrad,
                    {act({kRows, kQ}), act({kRows, kQ}), lse(), sinks()},
                    ops::SinkGradAttrs{kHeadDim, kLength}});
-  // Of three ranks the middle one, whose coordinate is the second of the block.
-  const Operand rank = i32_of({0, 1});
+  // Of three ranks the middle one.
+  const Operand rank = rank_at({{Axis::kContext, 1}});
   for (const int64_t ranks : {1, 3}) {
-    const ops::TakePartAttrs attrs{.axis = 1, .ranks = ranks};
+    const ops::TakePartAttrs attrs{.axis = Axis::kContext, .ranks = ranks};
     const std::string text = ranks > 1 ? "" : "_whole";
     cases.push_back({"take_part" + text, &ops::kTakePart, {f32({6}), rank}, attrs});
     cases.back().replicated_only = ranks > 1;
@@ -249,10 +249,11 @@ void add_around_attention(std::vector<OpCase>& cases) {
     cases.push_back({"qk_means_of_products", &ops::kQkMeans, {qkv(), qkv(), q_weight, k_weight}, widths});
   }
   for (const int64_t ranks : {1, 2}) {
-    const ops::ShareHeadsAttrs attrs{.axis = 1, .head_dim = kHeadDim, .copies = 4, .ranks = ranks};
+    const ops::ShareHeadsAttrs attrs{
+        .axis = Axis::kTensor, .head_dim = kHeadDim, .copies = 4, .ranks = ranks};
     const int64_t own = kKv * attrs.copies / ranks;
     const std::string text = ranks == 1 ? "" : "_of_a_rank";
-    const Operand rank = i32_of({0, 1});
+    const Operand rank = rank_at({{Axis::kTensor, 1}});
     cases.push_back({.name = "share_heads" + text,
                      .op = &ops::kShareHeads,
                      .inputs = {act({kRows, kQ}), act({kRows, 2 * kKv}, {kKv, kKv}), rank},

@@ -42,7 +42,7 @@ ops::ContextAttentionAttrs attrs_of(bool causal, int64_t window, double softcap,
           .softcap = softcap,
           .causal = causal,
           .bias_zero = bias_zero,
-          .axis = 1,
+          .axis = Axis::kContext,
           .ranks = kRanks};
 }
 
@@ -72,7 +72,7 @@ void add_context_rows(std::vector<OpCase>& cases) {
         Form{"_biased_encoder", 0, kv_begin(0), kv_end(0), bias(36), attrs_of(false, 0, 0, 18)},
         Form{"_cross", 1, cross_begin(), cross_end(), absent(), attrs_of(false, 0, 0, 0)},
         Form{"_sinks", 1, kv_begin(1), absent(), absent(), attrs_of(true, 5, 0, 0), sinks}}) {
-    const Operand rank = i32_of({7, form.rank});
+    const Operand rank = rank_at({{Axis::kShard, 7}, {Axis::kContext, form.rank}});
     cases.push_back({"context_attention" + form.name,
                      &ops::kContextAttention,
                      {q, kv, form.begin, form.end, form.bias, rank, form.sinks},
@@ -100,7 +100,7 @@ void add_context_rows(std::vector<OpCase>& cases) {
     ops::ContextAttentionAttrs attrs = step.attrs;
     attrs.kv_length = kLength;
     attrs.ring_step = step.step;
-    const Operand rank = i32_of({7, step.rank});
+    const Operand rank = rank_at({{Axis::kShard, 7}, {Axis::kContext, step.rank}});
     cases.push_back({"context_attention" + step.name,
                      &ops::kContextAttention,
                      {q, coming, step.begin, step.end, absent(), rank, step.step == 0 ? sinks : absent()},

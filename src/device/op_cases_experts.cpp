@@ -195,8 +195,9 @@ void add_own_experts(std::vector<OpCase>& cases, const Sizes& s) {
   if (s.experts % 4 != 0) return;
   for (const bool first_is_summed : {false, true}) {
     OpCase one = s.row(first_is_summed ? "own_experts_of_the_last" : "own_experts", ops::kOwnExperts,
-                       {ids_of(s), i32_of({0, 1, 1})},
-                       ops::OwnExpertsAttrs{.axes = {{1, 2, first_is_summed}, {2, 2, !first_is_summed}},
+                       {ids_of(s), rank_at({{Axis::kShard, 1}, {Axis::kContext, 1}})},
+                       ops::OwnExpertsAttrs{.axes = {{Axis::kShard, 2, first_is_summed},
+                                                     {Axis::kContext, 2, !first_is_summed}},
                                             .experts = s.experts},
                        {});
     one.ragged = true;  // no axis of the mesh of a case cuts it

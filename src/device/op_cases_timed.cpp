@@ -124,7 +124,7 @@ class Timed {
     add(ops::kQkMeans, {qkv(), qkv(), all_heads, all_kv},
         ops::QkMeansAttrs{.q_width = kHeads * kHeadDim, .k_width = kKvWidth});
     const ops::ShareHeadsAttrs shared{.head_dim = kHeadDim, .copies = 2};
-    const Operand rank = zeros({1}, DType::kI32);
+    const Operand rank = rank_at({});
     add(ops::kShareHeads,
         {rows(kHeads * kHeadDim), act({kTokens, kKvWidth}, {kKvWidth / 2, kKvWidth / 2}), rank}, shared);
     add(ops::kShareHeadsGrad, {qkv(), rank}, shared);
@@ -169,7 +169,7 @@ class Timed {
                                            .scale = 0.125,
                                            .causal = true,
                                            .ranks = kSource / kLength};
-    const Operand q = rows(kWidth), begin = zeros({kTokens}, DType::kI32), rank = zeros({1}, DType::kI32);
+    const Operand q = rows(kWidth), begin = zeros({kTokens}, DType::kI32), rank = rank_at({});
     const Operand kv = act({kTokens / kLength * kSource, 2 * kKvWidth}, {kKvWidth, kKvWidth});
     add(ops::kContextAttention, {q, kv, begin, absent(), absent(), rank, absent()}, attrs);
     add(ops::kContextAttentionGrad,
@@ -271,7 +271,7 @@ class Timed {
                                           .columns = {{}, {{matrix.shape[1], {}}}},
                                           .axes = {},
                                           .ranks = {}};
-    const Operand rank = zeros({1}, DType::kI32);
+    const Operand rank = rank_at({});
     add(optim::kAdamW8BitLargest, {bytes, scales, bytes, scales, matrix, scalars, rank}, held);
     add(optim::kAdamW8BitShard,
         {matrix, bytes, scales, bytes, scales, matrix, scalars, rank, zeros({2 * held.blocks()})}, held,

@@ -228,11 +228,12 @@ void add_update_rows(std::vector<OpCase>& cases) {
                                               attrs.of_rows = 20;
                                               return attrs;
                                             }(),
-                                        .rows = {.axes = {1}, .parts = {{5, {3}}, {6, {3}}}},
-                                        .columns = {.axes = {0}, .parts = {{30, {10}}}},
-                                        .axes = {1},
+                                        .rows = {.axes = {Axis::kTensor}, .parts = {{5, {3}}, {6, {3}}}},
+                                        .columns = {.axes = {Axis::kShard}, .parts = {{30, {10}}}},
+                                        .axes = {Axis::kTensor},
                                         .ranks = {1}};
-  const Operand own = codes({6, 10}), scales = positive({2}), gradient = f32({20, 10}), rank = i32_of({1, 1});
+  const Operand own = codes({6, 10}), scales = positive({2}), gradient = f32({20, 10}),
+                rank = rank_at({{Axis::kShard, 1}, {Axis::kTensor, 1}});
   cases.push_back({.name = "adamw8bit_largest",
                    .op = &optim::kAdamW8BitLargest,
                    .inputs = {own, scales, own, scales, gradient, scalars, rank},

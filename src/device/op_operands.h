@@ -7,6 +7,8 @@
 
 namespace strata::device::op_rows {
 
+using graph::Axis;
+
 // A tensor that is bf16 where activations are.
 inline Operand act(Shape shape, std::vector<int64_t> segments = {}) {
   return {.shape = shape, .segments = std::move(segments), .activation = true};
@@ -43,6 +45,12 @@ inline Operand i32(int64_t n, int64_t below) {
 inline Operand i32_of(const std::vector<int64_t>& values) {
   return i32_by(static_cast<int64_t>(values.size()),
                 [values](int64_t i) { return static_cast<double>(values[static_cast<size_t>(i)]); });
+}
+// A rank block; the other places are 0.
+inline Operand rank_at(std::initializer_list<std::pair<Axis, int64_t>> places) {
+  graph::PerAxis<int64_t> at;
+  for (const auto& [axis, place] : places) at[axis] = place;
+  return i32_of({at.values.begin(), at.values.end()});
 }
 inline Operand i64_of(double number) {
   return {.dtype = DType::kI64, .shape = {1}, .content = [number](int64_t) { return number; }};

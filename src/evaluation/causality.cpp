@@ -94,7 +94,7 @@ class Checker {
  private:
   static graph::Coordinates coordinates(const program::Executor& executor) {
     if (executor.ranks() != nullptr) return executor.ranks()->coordinates();
-    return graph::Coordinates(executor.set().options.mesh.axes.size(), 0);
+    return {};
   }
 
   // What all ranks say, by rank.

@@ -13,10 +13,10 @@ namespace {
 
 // Of the whole rows of a field what this rank has of each, in the order in which it lies there.
 std::vector<int32_t> held_places(const std::vector<int32_t>& rows, int64_t length,
-                                 const program::Ranks& ranks, size_t axis) {
-  const graph::Cut cut{{std::ssize(rows)}, ranks.mesh().axes[axis].size, 0, length};
+                                 const program::Ranks& ranks) {
+  const graph::Cut cut{{std::ssize(rows)}, ranks.mesh().size(graph::Axis::kContext), 0, length};
   std::vector<int32_t> held;
-  for (const graph::HeldSpan& span : graph::held_of(cut, ranks.coordinates()[axis])) {
+  for (const graph::HeldSpan& span : graph::held_of(cut, ranks.coordinates()[graph::Axis::kContext])) {
     const int32_t* const from = rows.data() + span.whole.begin;
     held.insert(held.end(), from, from + span.whole.size());
   }
@@ -29,7 +29,6 @@ void copy_shares(const data::HostBatch& batch, const data::RowShape& shape, int6
                  program::Executor& executor, size_t index, int64_t micro_batch) {
   const program::Program& program = executor.program(index);
   const program::Request& request = program.request;
-  const auto axis = static_cast<size_t>(executor.ranks()->mesh().axis("context"));
   const data::RowShape room{.window = shape.window,
                             .look_ahead = shape.look_ahead,
                             .tokens = request.sequence_length,
@@ -48,21 +47,21 @@ void copy_shares(const data::HostBatch& batch, const data::RowShape& shape, int6
     const graph::ValueId input = program.graph.find_value(field.name);
     if (input == graph::kNone) continue;
     const std::vector<int32_t>& whole = rows.*field.host;
-    const bool shared = program.graph.placement(input, axis) != graph::Placement::replicated();
+    const bool shared =
+        program.graph.placement(input, graph::Axis::kContext) != graph::Placement::replicated();
     executor.write_batch(index, std::string(field.name), micro_batch,
-                         shared ? held_places(whole, field.places_of(room), *executor.ranks(), axis) : whole);
+                         shared ? held_places(whole, field.places_of(room), *executor.ranks()) : whole);
   }
 }
 
-// Whether the ranks of the axis "context" share the rows of the program's batch.
+// Whether the ranks of the context axis share the rows of the program's batch.
 bool shares_rows(const program::Executor& executor, size_t index) {
   const program::Ranks* const ranks = executor.ranks();
-  if (ranks == nullptr || ranks->mesh().size("context") == 1) return false;
+  if (ranks == nullptr || ranks->mesh().size(graph::Axis::kContext) == 1) return false;
   const graph::Graph& graph = executor.program(index).graph;
   const graph::ValueId tokens = graph.find_value("tokens");
   return tokens != graph::kNone &&
-         graph.placement(tokens, static_cast<size_t>(ranks->mesh().axis("context"))) !=
-             graph::Placement::replicated();
+         graph.placement(tokens, graph::Axis::kContext) != graph::Placement::replicated();
 }
 
 }  // namespace

@@ -18,15 +18,15 @@ using graph::Value;
 using graph::ValueId;
 
 // Rows [0, all) as a rank holds those of a value: each axis cuts what those before it have left. Ranks of
-// "context" have chunks from both ends of every sequence.
+// the context axis have chunks from both ends of every sequence.
 std::vector<int64_t> held_rows(const Value& value, const graph::Mesh& mesh,
                                const graph::Coordinates& coordinates, int64_t all, int64_t sequence) {
   std::vector<int64_t> rows(static_cast<size_t>(all));
   std::iota(rows.begin(), rows.end(), 0);
-  for (size_t axis = 0; axis < value.placements.size(); ++axis) {
-    const graph::MeshAxis& ranks = mesh.axes[axis];
-    if (ranks.size == 1 || value.placements[axis] != graph::Placement::sharded(0)) continue;
-    const graph::Cut cut{{std::ssize(rows)}, ranks.size, 0, ranks.name == "context" ? sequence : 0};
+  for (const graph::Axis axis : graph::kAllAxes) {
+    if (mesh.size(axis) == 1 || value.placements[axis] != graph::Placement::sharded(0)) continue;
+    const graph::Cut cut{
+        {std::ssize(rows)}, mesh.size(axis), 0, axis == graph::Axis::kContext ? sequence : 0};
     std::vector<int64_t> held;
     for (const graph::HeldSpan& span : graph::held_of(cut, coordinates[axis]))
       held.insert(held.end(), rows.begin() + span.whole.begin, rows.begin() + span.whole.end);
@@ -118,18 +118,6 @@ class Finder {
     return here == value.shape[0] ? known->second : -1;
   }
 
-  // Placements have no order of their own.
-  struct Less {
-    using Key = std::pair<bool, std::vector<graph::Placement>>;
-    bool operator()(const Key& a, const Key& b) const {
-      if (a.first != b.first) return a.first < b.first;
-      return std::lexicographical_compare(a.second.begin(), a.second.end(), b.second.begin(), b.second.end(),
-                                          [](const graph::Placement& x, const graph::Placement& y) {
-                                            return std::pair(x.kind, x.dim) < std::pair(y.kind, y.dim);
-                                          });
-    }
-  };
-
   const Graph& graph_;
   const program::RowViews& views_;
   const program::Request& request_;
@@ -137,7 +125,7 @@ class Finder {
   const graph::Coordinates& coordinates_;
   int64_t sequences_;  // of the whole micro-batch
   std::vector<bool> reads_batch_;
-  std::map<Less::Key, int, Less> maps_;
+  std::map<std::pair<bool, graph::Placements>, int> maps_;
   ProgramRows found_;
 };
 

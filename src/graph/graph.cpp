@@ -58,8 +58,8 @@ bool is_open(Role role) {
 }
 
 // The option on one axis that the node's inputs fit, or all replicated.
-std::optional<PlacementOption> option_of(const NodeView& view, size_t axis) {
-  auto options = view.node.op->placements(view, static_cast<int>(axis));
+std::optional<PlacementOption> option_of(const NodeView& view, Axis axis) {
+  auto options = view.node.op->placements(view, axis);
   options.push_back({});
   const auto at = [](const std::vector<Placement>& placements, size_t i) {
     return i < placements.size() ? placements[i] : Placement::replicated();
@@ -78,18 +78,18 @@ std::optional<PlacementOption> option_of(const NodeView& view, size_t axis) {
 }  // namespace
 
 ValueId Graph::add_value(Value value) {
-  if (!value.placements.empty() || !is_open(value.role)) value.placements.resize(mesh_.axes.size());
+  if (!is_open(value.role)) value.placements.decide();
   values_.push_back(std::move(value));
   return static_cast<ValueId>(values_.size() - 1);
 }
 
 ValueId Graph::add_parameter(std::string name, ParameterRole role, Shape shape, Init init,
-                             std::vector<Placement> placements, std::vector<int64_t> segments) {
+                             Placements placements, std::vector<int64_t> segments) {
   const ValueId id = add_value({.name = std::move(name),
                                 .shape = shape,
                                 .role = Role::kParameter,
                                 .encoding = {},
-                                .placements = std::move(placements),
+                                .placements = placements,
                                 .segments = std::move(segments),
                                 .segments_along = 0});
   parameters_.push_back({.value = id, .init = std::move(init), .role = role, .layer = layer_});
@@ -124,21 +124,21 @@ std::vector<ValueId> Graph::add_node(const OpDef& op, std::vector<ValueId> input
 void Graph::place_outputs(const Node& node) {
   std::vector<bool> open;
   for (const ValueId id : node.outputs) {
-    open.push_back(id != kNone && value(id).placements.empty());
-    if (open.back()) value(id).placements.resize(mesh_.axes.size());
+    open.push_back(id != kNone && !value(id).placements.decided());
+    if (open.back()) value(id).placements.decide();
   }
-  for (size_t axis = 0; axis < mesh_.axes.size(); ++axis) {
-    if (mesh_.axes[axis].size == 1) continue;
+  for (const Axis axis : kAllAxes) {
+    if (mesh_.size(axis) == 1) continue;
     const auto option = option_of({*this, node}, axis);
-    STRATA_CHECK(option, "on mesh axis {} no option of {} fits: {}", mesh_.axes[axis].name, node.op->name,
+    STRATA_CHECK(option, "on mesh axis {} no option of {} fits: {}", name_of(axis), node.op->name,
                  str(*this, node));
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == kNone) continue;
       const auto given = i < option->outputs.size() ? option->outputs[i] : Placement::replicated();
       Value& out = value(node.outputs[i]);
-      if (open[i]) out.placements[axis] = given;
+      if (open[i]) out.placements.set(axis, given);
       STRATA_CHECK(out.placements[axis] == given, "on mesh axis {} {} gives {} as {}, and it lies as {}: {}",
-                   mesh_.axes[axis].name, node.op->name, out.name, graph::str(given),
+                   name_of(axis), node.op->name, out.name, graph::str(given),
                    graph::str(out.placements[axis]), str(*this, node));
     }
   }
@@ -183,8 +183,9 @@ std::string str(const Graph& graph, const Node& node) {
       }
       const Value& value = graph.value(id);
       text += fmt::format("{}:{}{}", value.name, strata::name_of(value.dtype), value.shape.str());
-      for (size_t axis = 0; axis < value.placements.size(); ++axis) {
-        if (graph.mesh().axes[axis].size > 1) text += "@" + str(value.placements[axis]);
+      for (const Axis axis : kAllAxes) {
+        if (value.placements.decided() && graph.mesh().size(axis) > 1)
+          text += "@" + str(value.placements[axis]);
       }
     }
     return text;

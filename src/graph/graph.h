@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,9 +57,9 @@ constexpr bool is_temporary(Role role) {
 // How a value is cut along an axis that need not divide it: each part into shares of equal size, a multiple
 // of `grain`, as large as the first rank's; what lies behind the end of the part is zeros.
 struct Padding {
-  int axis = -1;  // of the mesh; this cut is made behind those of all other axes; -1: there is none
+  std::optional<Axis> axis = {};  // this cut is made behind those of all other axes
   int64_t grain = 1;
-  int uneven = -1;  // another axis that need not divide the value, with shares of any size; -1: none
+  std::optional<Axis> uneven = {};  // another axis that need not divide the value, with shares of any size
   // How many neighbouring parts the cut along `axis` takes together as one, in their order: what has one
   // order of memory over several parts is cut where that order allows. Empty: each part is cut by itself.
   std::vector<int64_t> joined = {};
@@ -71,8 +72,7 @@ struct Value {
   Shape shape;
   Role role = Role::kActivation;
   Encoding encoding = {};
-  // One per mesh axis. Empty: not decided yet, by the node that writes it first.
-  std::vector<Placement> placements = {};
+  Placements placements = {};  // decided by the node that writes it first
   // Sizes of the parts that are concatenated along a dimension ([q | k | v], [gate | up]); empty: one part. A
   // shard along that dimension takes its share of every part. It is the last one of activations (-1), the
   // first of parameters and what goes with them.
@@ -82,9 +82,9 @@ struct Value {
   // Activations, or their gradients, that pass between ranks of a pipeline: made by another, read by another.
   bool is_received = false, is_sent = false;
   Padding padding = {};
-  // Axes of the mesh whose ranks each get some of the parts whole, in their order, where they would get a
+  // Axes whose ranks each get some of the parts whole, in their order, where they would get a
   // share of every part otherwise: as experts are dealt out.
-  std::vector<int> dealt_axes = {};
+  std::vector<Axis> dealt_axes = {};
   // Of a parameter that lies in shards, put together: which one; kNone: it is no such value.
   ValueId whole_of = kNone;
   // What localize() found, where `shape` and `segments` are a rank's own; else empty.
@@ -181,7 +181,7 @@ struct Parameter {
   ParameterRole role = ParameterRole::kBias;
   int32_t layer = kNone;    // the model's block that it is in; kNone outside
   bool of_encoder = false;  // an encoder's tokens pass it, beside a decoder
-  // Places on the axis "pipeline" that have it, ascending, where there are several: each adds to its
+  // Places on the pipeline axis that have it, ascending, where there are several: each adds to its
   // gradient. Norms count it on the first.
   std::vector<int32_t> holders = {};
   bool is_first_holder = true;
@@ -211,10 +211,7 @@ class Graph {
   Value& value(ValueId id) { return values_[static_cast<size_t>(id)]; }
   const Value& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }
   // Replicated, where it is not decided.
-  Placement placement(ValueId id, size_t axis) const {
-    const auto& placements = value(id).placements;
-    return placements.empty() ? Placement::replicated() : placements[axis];
-  }
+  Placement placement(ValueId id, Axis axis) const { return value(id).placements[axis]; }
   int32_t value_count() const { return static_cast<int32_t>(values_.size()); }
 
   std::vector<Node>& nodes() { return nodes_; }
@@ -224,7 +221,7 @@ class Graph {
 
   ValueId add_value(Value value);
   ValueId add_parameter(std::string name, ParameterRole role, Shape shape, Init init,
-                        std::vector<Placement> placements = {}, std::vector<int64_t> segments = {});
+                        Placements placements = {}, std::vector<int64_t> segments = {});
   // Appends a node; the op's rule makes its outputs, and throws where the inputs do not fit. Returns the
   // outputs, each in its place: kNone where the node does not have it.
   std::vector<ValueId> add_node(const OpDef& op, std::vector<ValueId> inputs, Attributes attrs = {});

@@ -1,5 +1,6 @@
 #include "graph/localize.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
@@ -23,10 +24,8 @@ void shrink(Value& value, const Mesh& mesh) {
 }
 
 bool has_sizes_of_its_own(const Value& value) {
-  for (const Placement placement : value.placements) {
-    if (placement.kind == Placement::Kind::kSharded) return false;
-  }
-  return true;
+  return std::none_of(kAllAxes.begin(), kAllAxes.end(),
+                      [&](Axis axis) { return value.placements[axis].kind == Placement::Kind::kSharded; });
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ Cost cost(const NodeView& view) {
   return {2, streamed_bytes(view)};
 }
 
-std::vector<PlacementOption> placements(const NodeView&, int) {
+std::vector<PlacementOption> placements(const NodeView&, Axis) {
   return {};
 }
 

@@ -80,10 +80,10 @@ enum class Queue : uint8_t {
 };
 inline constexpr int kQueues = 3;
 
-// With whom a kernel exchanges rows itself: the ranks along some axes of the mesh, and how many bytes of rows
+// With whom a kernel exchanges rows itself: the ranks along some axes, and how many bytes of rows
 // go from one of them to all others at most at a time.
 struct OpRanks {
-  std::vector<int> axes = {};
+  std::vector<Axis> axes = {};
   int64_t node_ranks = 0;  // above 0: each so many of them are a node, across and within which rows go, too
   int64_t most_bytes = 0;
   double sent_bytes = 0;  // by one of them to all others in a call, where rows are spread equally
@@ -95,8 +95,8 @@ struct OpDef {
       family;  // kernels of one family have one rate in the roofline: "gemm", "attention", "elementwise", …
   std::vector<ValueSpec> (*infer)(const NodeView&);
   Cost (*cost)(const NodeView&);
-  // Every way to split the op along axis `axis` of the mesh, all replicated excepted (it is always legal).
-  std::vector<PlacementOption> (*placements)(const NodeView&, int axis);
+  // Every way to split the op along `axis`, all replicated excepted (it is always legal).
+  std::vector<PlacementOption> (*placements)(const NodeView&, Axis axis);
   // Adds the nodes of the gradient; nullptr: no gradient passes.
   void (*gradient)(GradientBuilder&, const Node&) = nullptr;
   std::vector<InPlace> in_place = {};

@@ -1,5 +1,8 @@
 #include "graph/placement.h"
 
+#include <functional>
+#include <numeric>
+
 namespace strata::graph {
 
 std::string str(Placement placement) {
@@ -14,41 +17,30 @@ std::string str(Placement placement) {
   return "?";
 }
 
-Mesh Mesh::of(int64_t replicate, int64_t shard, int64_t context, int64_t tensor, int64_t pipeline) {
-  Mesh mesh{{{"replicate", replicate}, {"shard", shard}, {"context", context}, {"tensor", tensor}}};
-  if (pipeline > 1) mesh.axes.insert(mesh.axes.begin(), {"pipeline", pipeline});
-  return mesh;
-}
-
-int Mesh::axis(std::string_view name) const {
-  for (size_t i = 0; i < axes.size(); ++i) {
-    if (axes[i].name == name) return static_cast<int>(i);
-  }
-  return -1;
-}
-
-int64_t Mesh::size(std::string_view name) const {
-  const int found = axis(name);
-  return found < 0 ? 1 : axes[static_cast<size_t>(found)].size;
+std::string_view name_of(Axis axis) {
+  static constexpr std::string_view kNames[] = {"pipeline", "replicate", "shard", "context", "tensor"};
+  return kNames[static_cast<size_t>(axis)];
 }
 
 int64_t Mesh::batch_ranks() const {
-  return size("replicate") * size("shard");
+  return size(Axis::kReplicate) * size(Axis::kShard);
+}
+
+int64_t Mesh::ranks() const {
+  return std::accumulate(sizes_.values.begin(), sizes_.values.end(), int64_t{1}, std::multiplies<>());
 }
 
 Coordinates Mesh::coordinates(int64_t rank) const {
-  Coordinates out(axes.size());
-  for (size_t i = axes.size(); i-- > 0;) {
-    out[i] = static_cast<int32_t>(rank % axes[i].size);
-    rank /= axes[i].size;
+  Coordinates out;
+  for (size_t i = kAxes; i-- > 0;) {
+    out.values[i] = static_cast<int32_t>(rank % sizes_.values[i]);
+    rank /= sizes_.values[i];
   }
   return out;
 }
 
-int64_t Mesh::ranks() const {
-  int64_t n = 1;
-  for (const auto& axis : axes) n *= axis.size;
-  return n;
+std::span<const Axis> Mesh::shown_axes() const {
+  return std::span(kAllAxes).subspan(size(Axis::kPipeline) == 1 ? 1 : 0);
 }
 
 }  // namespace strata::graph

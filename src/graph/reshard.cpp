@@ -9,7 +9,7 @@
 namespace strata::graph {
 
 void ReshardAttrs::describe(AttributeText& text) const {
-  text("axis", axis);
+  text("axis", name_of(axis));
   text("from", str(from));
   text("to", str(to));
   if (ranks != 1) text("ranks", ranks);
@@ -61,7 +61,7 @@ std::vector<ValueSpec> infer(const NodeView& view) {
 }
 
 std::vector<ValueSpec> infer_take(const NodeView& view) {
-  require_rank_block(view, TakeShard::kRank, view.attrs<ReshardAttrs>().axis);
+  require_rank_block(view, TakeShard::kRank);
   return {moved(view, TakeShard::kX)};
 }
 
@@ -75,7 +75,7 @@ Cost cost_take(const NodeView& view) {
 
 // Other axes pass, and what is padded keeps its cut. On a rank the op is no longer what it is to the whole:
 // then nothing splits it.
-std::vector<PlacementOption> placements_of(const NodeView& view, int axis, size_t operands) {
+std::vector<PlacementOption> placements_of(const NodeView& view, Axis axis, size_t operands) {
   const auto& attrs = view.attrs<ReshardAttrs>();
   if (attrs.ranks != 1) return {};
   const auto all = [&](Placement from, Placement to) {
@@ -88,11 +88,11 @@ std::vector<PlacementOption> placements_of(const NodeView& view, int axis, size_
   return options;
 }
 
-std::vector<PlacementOption> placements(const NodeView& view, int axis) {
+std::vector<PlacementOption> placements(const NodeView& view, Axis axis) {
   return placements_of(view, axis, view.node.inputs.size());
 }
 
-std::vector<PlacementOption> placements_take(const NodeView& view, int axis) {
+std::vector<PlacementOption> placements_take(const NodeView& view, Axis axis) {
   return placements_of(view, axis, 1);
 }
 
@@ -101,34 +101,25 @@ void gradient(GradientBuilder& builder, const Node& node) {
   STRATA_CHECK(attrs.shift == 0, "who lets shards go round says what their gradient is");
   Graph& graph = builder.graph();
   const Placement wanted = attrs.from.kind == Placement::Kind::kPartial ? kWhole : attrs.from;
-  const std::string& axis = graph.mesh().axes[static_cast<size_t>(attrs.axis)].name;
   for (size_t i = 0; i < node.outputs.size(); ++i) {
-    builder.add_gradient(node.inputs[i],
-                         reshard(graph, builder.gradient_of(node.outputs[i]), axis, wanted, attrs.sequence));
+    builder.add_gradient(node.inputs[i], reshard(graph, builder.gradient_of(node.outputs[i]), attrs.axis,
+                                                 wanted, attrs.sequence));
   }
 }
 
 Attributes localize_ranks(const NodeView& view) {
   auto attrs = view.attrs<ReshardAttrs>();
   const Mesh& mesh = view.graph.mesh();
-  const auto axis = static_cast<int>(attrs.axis);
-  attrs.ranks = attrs.among.empty() ? mesh.axes[static_cast<size_t>(axis)].size : std::ssize(attrs.among);
+  attrs.ranks = attrs.among.empty() ? mesh.size(attrs.axis) : std::ssize(attrs.among);
   for (size_t i = 0; i < view.node.outputs.size(); ++i) {
     ReshardCuts& cuts = attrs.cuts.emplace_back();
     const auto operand = static_cast<int>(i);
-    if (is_sharded(attrs.from)) cuts.from = cut_along(view.in(operand), attrs.from.dim, mesh, axis);
-    if (is_sharded(attrs.to)) cuts.to = cut_along(view.out(operand), attrs.to.dim, mesh, axis);
+    if (is_sharded(attrs.from)) cuts.from = cut_along(view.in(operand), attrs.from.dim, mesh, attrs.axis);
+    if (is_sharded(attrs.to)) cuts.to = cut_along(view.out(operand), attrs.to.dim, mesh, attrs.axis);
     if (attrs.from == kRows) cuts.from.sequence = attrs.sequence;
     if (attrs.to == kRows) cuts.to.sequence = attrs.sequence;
   }
   return attrs;
-}
-
-// The axis, where it has several ranks.
-int axis_to_split(const Graph& graph, std::string_view name) {
-  const int axis = graph.mesh().axis(name);
-  STRATA_CHECK(axis >= 0, "the mesh has no axis {}", name);
-  return graph.mesh().axes[static_cast<size_t>(axis)].size > 1 ? axis : -1;
 }
 
 }  // namespace
@@ -149,13 +140,12 @@ const OpDef kTakeShard{.name = "take_shard",
                        .gradient = gradient,
                        .localize = localize_ranks};
 
-ValueId reshard(Graph& graph, ValueId x, std::string_view axis_name, Placement to, int64_t sequence) {
-  const int axis = axis_to_split(graph, axis_name);
-  if (axis < 0) return x;
-  const Placement from = graph.placement(x, static_cast<size_t>(axis));
+ValueId reshard(Graph& graph, ValueId x, Axis axis, Placement to, int64_t sequence) {
+  if (graph.mesh().size(axis) == 1) return x;
+  const Placement from = graph.placement(x, axis);
   if (from == to) return x;
   STRATA_CHECK(to.kind != Placement::Kind::kPartial, "{} would become terms of a sum on axis {}",
-               graph.value(x).name, axis_name);
+               graph.value(x).name, name_of(axis));
   const ReshardAttrs attrs{.axis = axis, .from = from, .to = to, .sequence = sequence};
   if (from == kWhole) return graph.add_node(kTakeShard, {x, rank_block(graph)}, attrs)[0];
   const ValueId y = graph.add_node(kReshard, {x}, attrs)[0];
@@ -167,31 +157,27 @@ ValueId reshard(Graph& graph, ValueId x, std::string_view axis_name, Placement t
   return y;
 }
 
-std::vector<ValueId> shift_shards(Graph& graph, std::vector<ValueId> values, std::string_view axis_name,
-                                  int64_t places) {
-  const int axis = axis_to_split(graph, axis_name);
-  if (axis < 0) return values;
-  const Placement held = graph.placement(values.front(), static_cast<size_t>(axis));
+std::vector<ValueId> shift_shards(Graph& graph, std::vector<ValueId> values, Axis axis, int64_t places) {
+  if (graph.mesh().size(axis) == 1) return values;
+  const Placement held = graph.placement(values.front(), axis);
   STRATA_CHECK(is_sharded(held), "{} does not lie in shards on axis {}", graph.value(values.front()).name,
-               axis_name);
+               name_of(axis));
   return graph.add_node(kReshard, std::move(values),
                         ReshardAttrs{.axis = axis, .from = held, .to = held, .shift = places});
 }
 
 ValueId sum_over_ranks(Graph& graph, ValueId x) {
-  for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis) {
-    if (graph.placement(x, axis) == Placement::partial())
-      x = reshard(graph, x, graph.mesh().axes[axis].name, kWhole);
+  for (const Axis axis : kAllAxes) {
+    if (graph.placement(x, axis) == Placement::partial()) x = reshard(graph, x, axis, kWhole);
   }
   return x;
 }
 
 std::vector<ValueId> sum_over_ranks(Graph& graph, std::vector<ValueId> values) {
-  for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis) {
+  for (const Axis axis : kAllAxes) {
     std::vector<std::vector<size_t>> groups;
     for (size_t i = 0; i < values.size(); ++i) {
-      if (graph.mesh().axes[axis].size == 1 || graph.placement(values[i], axis) != Placement::partial())
-        continue;
+      if (graph.mesh().size(axis) == 1 || graph.placement(values[i], axis) != Placement::partial()) continue;
       const auto alike = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
         return graph.value(values[group[0]]).placements == graph.value(values[i]).placements;
       });
@@ -205,8 +191,7 @@ std::vector<ValueId> sum_over_ranks(Graph& graph, std::vector<ValueId> values) {
       std::vector<ValueId> inputs;
       for (const size_t i : group) inputs.push_back(values[i]);
       const auto sums = graph.add_node(
-          kReshard, inputs,
-          ReshardAttrs{.axis = static_cast<int64_t>(axis), .from = Placement::partial(), .to = kWhole});
+          kReshard, inputs, ReshardAttrs{.axis = axis, .from = Placement::partial(), .to = kWhole});
       for (size_t i = 0; i < group.size(); ++i) {
         graph.value(sums[i]).dealt_axes = graph.value(inputs[i]).dealt_axes;
         values[group[i]] = sums[i];
@@ -216,10 +201,9 @@ std::vector<ValueId> sum_over_ranks(Graph& graph, std::vector<ValueId> values) {
   return values;
 }
 
-ValueId sum_among(Graph& graph, ValueId x, std::string_view axis_name, std::vector<int32_t> among) {
-  const int axis = axis_to_split(graph, axis_name);
-  STRATA_CHECK(axis >= 0 && graph.placement(x, static_cast<size_t>(axis)) == Placement::partial(),
-               "{} is no partial sum on axis {}", graph.value(x).name, axis_name);
+ValueId sum_among(Graph& graph, ValueId x, Axis axis, std::vector<int32_t> among) {
+  STRATA_CHECK(graph.mesh().size(axis) > 1 && graph.placement(x, axis) == Placement::partial(),
+               "{} is no partial sum on axis {}", graph.value(x).name, name_of(axis));
   ReshardAttrs attrs{.axis = axis, .from = Placement::partial(), .to = kWhole};
   attrs.among = std::move(among);
   const ValueId y = graph.add_node(kReshard, {x}, std::move(attrs))[0];
@@ -230,35 +214,30 @@ ValueId sum_among(Graph& graph, ValueId x, std::string_view axis_name, std::vect
 
 ValueId reduce_like(Graph& graph, ValueId x, ValueId like, const std::vector<int32_t>& holders) {
   // Shards first: what is reduced behind them is smaller.
-  for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis) {
+  for (const Axis axis : kAllAxes) {
     const Placement wanted = graph.placement(like, axis);
     if (graph.placement(x, axis) != Placement::partial() || !is_sharded(wanted)) continue;
-    x = reshard(graph, x, graph.mesh().axes[axis].name, wanted);
+    x = reshard(graph, x, axis, wanted);
     graph.value(x).padding = graph.value(like).padding;
   }
-  if (!holders.empty()) x = sum_among(graph, x, "pipeline", holders);
+  if (!holders.empty()) x = sum_among(graph, x, Axis::kPipeline, holders);
   return sum_over_ranks(graph, x);
 }
 
-ValueId enter_shards(Graph& graph, ValueId x, std::string_view axis_name) {
-  const int axis = axis_to_split(graph, axis_name);
-  if (axis < 0) return x;
-  STRATA_CHECK(graph.placement(x, static_cast<size_t>(axis)) == kWhole, "{} is not whole on axis {}",
-               graph.value(x).name, axis_name);
+ValueId enter_shards(Graph& graph, ValueId x, Axis axis) {
+  if (graph.mesh().size(axis) == 1) return x;
+  STRATA_CHECK(graph.placement(x, axis) == kWhole, "{} is not whole on axis {}", graph.value(x).name,
+               name_of(axis));
   return graph.add_node(kReshard, {x}, ReshardAttrs{.axis = axis, .from = kWhole, .to = kWhole})[0];
 }
 
-void set_partial(Graph& graph, ValueId x, std::string_view axis_name) {
-  const int axis = graph.mesh().axis(axis_name);
-  if (axis < 0) return;
-  auto& placements = graph.value(x).placements;
-  placements.resize(graph.mesh().axes.size());
-  placements[static_cast<size_t>(axis)] = Placement::partial();
+void set_partial(Graph& graph, ValueId x, Axis axis) {
+  if (graph.mesh().size(axis) > 1) graph.value(x).placements.set(axis, Placement::partial());
 }
 
-void require_rank_block(const NodeView& view, int input, int64_t axis) {
+void require_rank_block(const NodeView& view, int input) {
   const Value& rank = view.in(input);
-  if (rank.dtype != DType::kI32 || rank.shape.rank() != 1 || rank.shape[0] <= axis)
+  if (rank.dtype != DType::kI32 || rank.shape != Shape{std::ssize(kAllAxes)})
     shape_error(view, "the rank block must be i32[axes]");
 }
 
@@ -267,7 +246,7 @@ ValueId rank_block(Graph& graph) {
   if (found != kNone) return found;
   return graph.add_value({.name = "rank",
                           .dtype = DType::kI32,
-                          .shape = {std::ssize(graph.mesh().axes)},
+                          .shape = {std::ssize(kAllAxes)},
                           .role = Role::kRank,
                           .encoding = {},
                           .placements = {},

@@ -25,7 +25,7 @@ struct ReshardCuts {
 // One node may move several values alike: output i is input i, moved. `ranks` is the size of the axis on a
 // rank, and 1 before localize().
 struct ReshardAttrs {
-  int64_t axis = 0;  // of the mesh
+  Axis axis = {};
   Placement from, to;
   int64_t ranks = 1;
   std::vector<ReshardCuts> cuts = {};  // by operand
@@ -45,36 +45,35 @@ struct TakeShard {
   enum Out : int { kY };
 };
 
-// x as `to` on a mesh axis; x itself where it lies so already or the axis has one rank. `sequence`: how rows
+// x as `to` on an axis; x itself where it lies so already or the axis has one rank. `sequence`: how rows
 // are cut where they are sharded, as Cut has it.
-ValueId reshard(Graph& graph, ValueId x, std::string_view axis, Placement to, int64_t sequence = 0);
+ValueId reshard(Graph& graph, ValueId x, Axis axis, Placement to, int64_t sequence = 0);
 // Shards of `values`, which lie alike on the axis, in one call: each rank gets those of the rank `places`
 // before it, counted in a circle. To the whole it is a change of their order.
-std::vector<ValueId> shift_shards(Graph& graph, std::vector<ValueId> values, std::string_view axis,
-                                  int64_t places);
+std::vector<ValueId> shift_shards(Graph& graph, std::vector<ValueId> values, Axis axis, int64_t places);
 // x with its partial sums added up, on every axis.
 ValueId sum_over_ranks(Graph& graph, ValueId x);
 // The same of several values, by one node an axis for those that lie alike on the others.
 std::vector<ValueId> sum_over_ranks(Graph& graph, std::vector<ValueId> values);
 // x, a partial sum on an axis among some of its ranks alone, which this one is of, added up.
-ValueId sum_among(Graph& graph, ValueId x, std::string_view axis, std::vector<int32_t> among);
+ValueId sum_among(Graph& graph, ValueId x, Axis axis, std::vector<int32_t> among);
 // The same into shards on the axes on which `like` is sharded, which is cut as that is.
-// Where `holders` are given, it is a partial sum among these places on the axis "pipeline".
+// Where `holders` are given, it is a partial sum among these places on the pipeline axis.
 ValueId reduce_like(Graph& graph, ValueId x, ValueId like, const std::vector<int32_t>& holders = {});
 // x, which is replicated there. Its gradient may be a partial sum on that axis, and is then reduced: what
 // shards of a weight read passes here first.
-ValueId enter_shards(Graph& graph, ValueId x, std::string_view axis);
+ValueId enter_shards(Graph& graph, ValueId x, Axis axis);
 
 extern const OpDef kReshard;    // (x…) → y…; of the communication queue
 extern const OpDef kTakeShard;  // (x, rank i32[axes]) → y, R → S
 
-// Each rank has its own x, a term of a sum on the axis; nothing where the mesh has no such axis.
-void set_partial(Graph& graph, ValueId x, std::string_view axis);
+// Each rank has its own x, a term of a sum on the axis; nothing where the axis has one rank.
+void set_partial(Graph& graph, ValueId x, Axis axis);
 
 // This rank's coordinates, i32[axes], "rank": the rank block, which the host writes once.
 ValueId rank_block(Graph& graph);
-// A shape_error where the input is not one that has `axis`.
-void require_rank_block(const NodeView& view, int input, int64_t axis);
+// A shape_error where the input is not one.
+void require_rank_block(const NodeView& view, int input);
 
 // Removes nodes R → R: they have done their work when gradients are there.
 void drop_identities_pass(Graph& graph);

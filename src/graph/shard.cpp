@@ -12,19 +12,16 @@ int64_t ceil_divide(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// The mesh axes that cut a dimension, in the order in which they do.
-std::vector<int> axes_that_cut(const Value& value, int dim, const Mesh& mesh) {
-  std::vector<int> axes;
-  const auto add = [&](int axis) {
-    const Placement placement = value.placements[static_cast<size_t>(axis)];
-    if (placement == Placement::sharded(dim) && mesh.axes[static_cast<size_t>(axis)].size > 1)
-      axes.push_back(axis);
+// The axes that cut a dimension, in the order in which they do.
+std::vector<Axis> axes_that_cut(const Value& value, int dim, const Mesh& mesh) {
+  std::vector<Axis> axes;
+  const auto add = [&](Axis axis) {
+    if (value.placements[axis] == Placement::sharded(dim) && mesh.size(axis) > 1) axes.push_back(axis);
   };
-  const auto count = static_cast<int>(value.placements.size());
-  for (int axis = 0; axis < count; ++axis) {
+  for (const Axis axis : kAllAxes) {
     if (axis != value.padding.axis) add(axis);
   }
-  if (value.padding.axis >= 0 && value.padding.axis < count) add(value.padding.axis);
+  if (value.padding.axis) add(*value.padding.axis);
   return axes;
 }
 
@@ -39,11 +36,11 @@ std::vector<int64_t> whole_parts(const Value& value, int dim) {
 }
 
 // All ranks must run one program.
-void check_dealt(const Value& value, int dim, const Cut& cut, const MeshAxis& axis) {
+void check_dealt(const Value& value, int dim, const Cut& cut, Axis axis) {
   const auto parts = std::ssize(cut.parts), each = parts / cut.ranks;
   if (parts % cut.ranks != 0) {
     throw ConfigError("[parallel.expert] dimension {} of {} has {} parts, which {} ranks of {} cannot share",
-                      dim, value.name, parts, cut.ranks, axis.name);
+                      dim, value.name, parts, cut.ranks, name_of(axis));
   }
   for (auto i = each; i < parts; ++i) {
     STRATA_CHECK(cut.parts[static_cast<size_t>(i)] == cut.parts[static_cast<size_t>(i - each)],
@@ -65,12 +62,14 @@ std::vector<int64_t> joined(const std::vector<int64_t>& parts, const Value& valu
   return sums;
 }
 
-Cut cut_on(std::vector<int64_t> parts, const Value& value, int dim, const Mesh& mesh, int axis) {
-  const MeshAxis& of = mesh.axes[static_cast<size_t>(axis)];
+Cut cut_on(std::vector<int64_t> parts, const Value& value, int dim, const Mesh& mesh, Axis axis) {
   const Padding& padding = value.padding;
-  Cut cut{std::move(parts), of.size, axis == padding.axis ? padding.grain : axis == padding.uneven ? 1 : 0};
+  Cut cut{std::move(parts), mesh.size(axis),
+          axis == padding.axis     ? padding.grain
+          : axis == padding.uneven ? 1
+                                   : 0};
   if (std::find(value.dealt_axes.begin(), value.dealt_axes.end(), axis) != value.dealt_axes.end()) {
-    check_dealt(value, dim, cut, of);
+    check_dealt(value, dim, cut, axis);
     cut.deals = true;
     return cut;
   }
@@ -84,7 +83,7 @@ Cut cut_on(std::vector<int64_t> parts, const Value& value, int dim, const Mesh& 
     throw ConfigError(
         "[parallel.{}] dimension {} of {} has a part of {}, which {} ranks cannot share equally; take a "
         "degree that divides it",
-        of.name, dim, value.name, part, cut.ranks);
+        name_of(axis), dim, value.name, part, cut.ranks);
   }
   return cut;
 }
@@ -160,9 +159,9 @@ std::vector<HeldSpan> held_of(const Cut& cut, int64_t index) {
   return held;
 }
 
-Cut cut_along(const Value& value, int dim, const Mesh& mesh, int axis) {
+Cut cut_along(const Value& value, int dim, const Mesh& mesh, Axis axis) {
   std::vector<int64_t> parts = whole_parts(value, dim);
-  for (const int other : axes_that_cut(value, dim, mesh)) {
+  for (const Axis other : axes_that_cut(value, dim, mesh)) {
     if (other != axis) parts = shares_of(cut_on(std::move(parts), value, dim, mesh, other));
   }
   return cut_on(std::move(parts), value, dim, mesh, axis);
@@ -171,7 +170,7 @@ Cut cut_along(const Value& value, int dim, const Mesh& mesh, int axis) {
 std::vector<AxisCut> cuts_of(const Value& value, int dim, const Mesh& mesh) {
   std::vector<AxisCut> cuts;
   std::vector<int64_t> parts = whole_parts(value, dim);
-  for (const int axis : axes_that_cut(value, dim, mesh)) {
+  for (const Axis axis : axes_that_cut(value, dim, mesh)) {
     cuts.push_back({axis, cut_on(std::move(parts), value, dim, mesh, axis)});
     parts = shares_of(cuts.back().cut);
   }
@@ -179,11 +178,9 @@ std::vector<AxisCut> cuts_of(const Value& value, int dim, const Mesh& mesh) {
 }
 
 bool is_sharded(const Graph& graph, const Value& value) {
-  for (size_t axis = 0; axis < value.placements.size(); ++axis) {
-    if (value.placements[axis].kind == Placement::Kind::kSharded && graph.mesh().axes[axis].size > 1)
-      return true;
-  }
-  return false;
+  return std::any_of(kAllAxes.begin(), kAllAxes.end(), [&](Axis axis) {
+    return value.placements[axis].kind == Placement::Kind::kSharded && graph.mesh().size(axis) > 1;
+  });
 }
 
 std::vector<int64_t> parts_on_rank(const Value& value, int dim, const Mesh& mesh) {
@@ -193,7 +190,7 @@ std::vector<int64_t> parts_on_rank(const Value& value, int dim, const Mesh& mesh
 
 std::vector<int64_t> parts_shared(const Value& value, int dim, const Mesh& mesh) {
   std::vector<int64_t> parts = whole_parts(value, dim);
-  const std::vector<int> axes = axes_that_cut(value, dim, mesh);
+  const std::vector<Axis> axes = axes_that_cut(value, dim, mesh);
   const bool joins =
       !value.padding.joined.empty() && std::find(axes.begin(), axes.end(), value.padding.axis) != axes.end();
   return joins ? joined(parts, value) : parts;
@@ -206,7 +203,7 @@ std::vector<std::vector<HeldSpan>> held_spans(const Value& value, const Mesh& me
   for (int dim = 0; dim < shape.rank(); ++dim) {
     std::vector<HeldSpan> held{{{0, shape[dim]}, 0}};
     for (const AxisCut& of : cuts_of(value, dim, mesh))
-      held = compose(held, held_of(of.cut, coordinates[static_cast<size_t>(of.axis)]));
+      held = compose(held, held_of(of.cut, coordinates[of.axis]));
     spans.push_back(std::move(held));
   }
   return spans;

@@ -22,7 +22,7 @@ struct HeldSpan {
   bool operator==(const HeldSpan&) const = default;
 };
 
-// How the parts of a dimension are cut along one axis of a mesh.
+// How the parts of a dimension are cut along one axis.
 struct Cut {
   std::vector<int64_t> parts;  // sizes of the parts that are concatenated along the dimension
   int64_t ranks = 1;
@@ -47,12 +47,12 @@ std::vector<HeldSpan> held_of(const Cut& cut, int64_t index);
 
 // The parts of a dimension as a rank has them when all axes but `axis` have cut it, and how that one cuts
 // them further. `value` is as it is before localize(). ConfigError where a part does not divide.
-Cut cut_along(const Value& value, int dim, const Mesh& mesh, int axis);
+Cut cut_along(const Value& value, int dim, const Mesh& mesh, Axis axis);
 
 // All cuts of a dimension in the order in which they are made: each cuts what the ones before it leave a
 // rank.
 struct AxisCut {
-  int axis = 0;
+  Axis axis = {};
   Cut cut;
 };
 std::vector<AxisCut> cuts_of(const Value& value, int dim, const Mesh& mesh);

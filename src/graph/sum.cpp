@@ -16,7 +16,7 @@ Cost cost(const NodeView& view) {
   return {static_cast<double>(view.out(0).shape.elements()), streamed_bytes(view)};
 }
 
-std::vector<PlacementOption> placements(const NodeView& view, int) {
+std::vector<PlacementOption> placements(const NodeView& view, Axis) {
   std::vector<PlacementOption> options;
   for (int dim = 0; dim < view.in(0).shape.rank(); ++dim) {
     const auto shard = Placement::sharded(dim);

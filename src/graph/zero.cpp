@@ -9,23 +9,18 @@
 namespace strata::graph {
 namespace {
 
-// The axis, where there is something to shard; else -1.
-int axis_of_shards(const Graph& graph, int stage) {
-  return stage > 0 && graph.mesh().size("shard") > 1 ? graph.mesh().axis("shard") : -1;
+bool is_on(const Graph& graph, int stage) {
+  return stage > 0 && graph.mesh().size(Axis::kShard) > 1;
 }
 
-ReshardAttrs gather_attrs(int axis) {
-  return {.axis = axis, .from = Placement::sharded(0), .to = Placement::replicated()};
-}
-
-ValueId add_whole(Graph& graph, ValueId parameter, int axis, Role role, std::string name) {
+ValueId add_whole(Graph& graph, ValueId parameter, Role role, std::string name) {
   const Value& shard = graph.value(parameter);
   Value whole;
   whole.name = std::move(name);
   whole.shape = shard.shape;
   whole.role = role;
   whole.placements = shard.placements;
-  whole.placements[static_cast<size_t>(axis)] = Placement::replicated();
+  whole.placements.set(Axis::kShard, Placement::replicated());
   whole.segments = shard.segments;
   whole.segments_along = shard.segments_along;
   whole.padding.uneven = shard.padding.uneven;
@@ -37,7 +32,7 @@ ValueId add_whole(Graph& graph, ValueId parameter, int axis, Role role, std::str
 // Puts parameters together for the nodes of a graph, in front of their readers or once after each update.
 class Gatherer {
  public:
-  Gatherer(Graph& graph, int stage, int axis) : graph_(graph), stage_(stage), axis_(axis) {}
+  Gatherer(Graph& graph, int stage) : graph_(graph), stage_(stage) {}
 
   void run(const std::vector<bool>& is_sharded) {
     std::vector<Node> old = std::move(graph_.nodes());
@@ -69,17 +64,18 @@ class Gatherer {
     std::string name = graph_.value(parameter).name + "@whole";
     if (stage_ == 3) name += std::to_string(count_++);
     const ValueId whole =
-        add_whole(graph_, parameter, axis_, stage_ < 3 ? Role::kEncoded : Role::kActivation, std::move(name));
+        add_whole(graph_, parameter, stage_ < 3 ? Role::kEncoded : Role::kActivation, std::move(name));
     graph_.set_phase(stage_ < 3 ? Phase::kEncode : Phase::kForward);
     graph_.set_layer(reader.layer);
     graph_.set_chunk(reader.chunk);
-    graph_.add_node_into(kReshard, {parameter}, {whole}, gather_attrs(axis_));
+    graph_.add_node_into(kReshard, {parameter}, {whole},
+                         ReshardAttrs{.axis = Axis::kShard, .from = Placement::sharded(0), .to = {}});
     if (shares) made_[key] = whole;
     return whole;
   }
 
   Graph& graph_;
-  int stage_, axis_;
+  int stage_;
   int64_t count_ = 0;
   std::map<std::pair<ValueId, int32_t>, ValueId> made_;
 };
@@ -87,35 +83,33 @@ class Gatherer {
 }  // namespace
 
 void shard_parameters(Graph& graph, int stage, const PaddingOf& padding_of) {
-  const int axis = axis_of_shards(graph, stage);
-  if (axis < 0) return;
+  if (!is_on(graph, stage)) return;
   std::vector<bool> is_sharded(static_cast<size_t>(graph.value_count()), false);
   for (const Parameter& parameter : graph.parameters()) {
     if (!parameter.is_trained()) continue;  // a few numbers, and no optimizer's
     Value& value = graph.value(parameter.value);
-    if (value.placements[static_cast<size_t>(axis)].kind == Placement::Kind::kSharded) continue;  // experts
-    value.placements[static_cast<size_t>(axis)] = Placement::sharded(0);
-    value.padding.axis = axis;  // by which it knows this cut from others
+    if (value.placements[Axis::kShard].kind == Placement::Kind::kSharded) continue;  // experts
+    value.placements.set(Axis::kShard, Placement::sharded(0));
+    value.padding.axis = Axis::kShard;  // by which it knows this cut from others
     Padding padding = padding_of(parameter);
-    padding.axis = axis;
+    padding.axis = Axis::kShard;
     padding.uneven = value.padding.uneven;
     value.padding = std::move(padding);
     is_sharded[static_cast<size_t>(parameter.value)] = true;
   }
-  Gatherer(graph, stage, axis).run(is_sharded);
+  Gatherer(graph, stage).run(is_sharded);
 }
 
 void scatter_gradients(Graph& graph, int stage) {
-  const int axis = axis_of_shards(graph, stage);
-  if (axis < 0 || stage < 2) return;
+  if (!is_on(graph, stage) || stage < 2) return;
   // By the gradient that the nodes write: the accumulator in shards.
   std::map<ValueId, ValueId> shard_of;
   for (Parameter& parameter : graph.parameters()) {
     const Value& weight = graph.value(parameter.value);
-    if (weight.padding.axis != axis) continue;
+    if (weight.padding.axis != Axis::kShard) continue;
     const ValueId terms = parameter.gradient;
     Value shard = graph.value(terms);
-    shard.placements[static_cast<size_t>(axis)] = Placement::sharded(0);
+    shard.placements.set(Axis::kShard, Placement::sharded(0));
     shard.padding = weight.padding;
     graph.value(terms).name += "@terms";
     graph.value(terms).role = Role::kTerms;
@@ -141,7 +135,7 @@ void scatter_gradients(Graph& graph, int stage) {
       graph.set_chunk(chunk);
       graph.add_node_into(
           kReshard, {it->second}, {shard_of.at(it->second)},
-          ReshardAttrs{.axis = axis, .from = Placement::partial(), .to = Placement::sharded(0)});
+          ReshardAttrs{.axis = Axis::kShard, .from = Placement::partial(), .to = Placement::sharded(0)});
     }
   }
   graph.set_phase(Phase::kForward);

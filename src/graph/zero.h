@@ -1,4 +1,4 @@
-// ZeRO (Rajbhandari et al. 2020) as placement along the mesh axis "shard":
+// ZeRO (Rajbhandari et al. 2020) as placement along the shard axis:
 //
 //   stage 1  optimizer states and master weights lie in shards; the whole weights are put together after each
 //   update stage 2  gradients too: each micro-batch's are reduced into shards stage 3  weights are put

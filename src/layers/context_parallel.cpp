@@ -15,12 +15,12 @@ const Placement kRows = Placement::sharded(0);
 const Placement kHeads = Placement::sharded(1);
 
 int64_t ranks_of(const Context& context) {
-  return context.graph.mesh().size("context");
+  return context.graph.mesh().size(Axis::kContext);
 }
 
 // Whole heads for each rank, as many as for the others.
 void require_heads(const Context& context, const std::string& name, int64_t heads, int64_t kv_heads) {
-  const int64_t tensor = context.graph.mesh().size("tensor"), ranks = ranks_of(context) * tensor;
+  const int64_t tensor = context.graph.mesh().size(Axis::kTensor), ranks = ranks_of(context) * tensor;
   for (const auto& [count, what] :
        {std::pair{heads, "attention heads"}, std::pair{kv_heads, "key-value heads"}}) {
     if (count % ranks == 0) continue;
@@ -33,10 +33,10 @@ void require_heads(const Context& context, const std::string& name, int64_t head
 }
 
 ValueId to_heads(Context& context, ValueId rows, int64_t length) {
-  return graph::reshard(context.graph, rows, "context", kHeads, length);
+  return graph::reshard(context.graph, rows, Axis::kContext, kHeads, length);
 }
 ValueId to_rows(Context& context, ValueId heads, int64_t length) {
-  return graph::reshard(context.graph, heads, "context", kRows, length);
+  return graph::reshard(context.graph, heads, Axis::kContext, kRows, length);
 }
 
 int64_t heads_in(const Context& context, ValueId x, size_t part, int64_t head_dim) {
@@ -54,7 +54,7 @@ namespace {
 
 void require_rows(const Context& context) {
   const graph::Mesh& mesh = context.graph.mesh();
-  const int64_t ranks = mesh.size("tensor"), shares = shares_sequences(context) ? ranks_of(context) : 1;
+  const int64_t ranks = mesh.size(Axis::kTensor), shares = shares_sequences(context) ? ranks_of(context) : 1;
   if (!context.sequence_parallel || ranks == 1) return;
   const int64_t sequences = context.sequences / mesh.batch_ranks();
   for (const int64_t length : {context.encoder_length, context.sequence_length}) {
@@ -90,11 +90,13 @@ void require_pieces(const Context& context) {
 }
 
 ValueId whole_sequences(Context& context, ValueId rows, int64_t length) {
-  return shares_sequences(context) ? graph::reshard(context.graph, rows, "context", kWhole, length) : rows;
+  return shares_sequences(context) ? graph::reshard(context.graph, rows, Axis::kContext, kWhole, length)
+                                   : rows;
 }
 
 ValueId held_of_sequences(Context& context, ValueId whole, int64_t length) {
-  return shares_sequences(context) ? graph::reshard(context.graph, whole, "context", kRows, length) : whole;
+  return shares_sequences(context) ? graph::reshard(context.graph, whole, Axis::kContext, kRows, length)
+                                   : whole;
 }
 
 ValueId shared_attention(Context& context, const std::string& name, ValueId qkv, ValueId kv_begin,
@@ -104,8 +106,8 @@ ValueId shared_attention(Context& context, const std::string& name, ValueId qkv,
   if (context.context_kind == ContextKind::kUlysses) {
     require_heads(context, name, heads_in(context, qkv, 0, head_dim), heads_in(context, qkv, 1, head_dim));
     ops::AttentionOptions of_heads = options;
-    if (options.sinks != kNone) of_heads.sinks = ops::take_part(graph, options.sinks, "context");
-    if (options.bias != kNone) of_heads.bias = graph::reshard(graph, options.bias, "context", kRows);
+    if (options.sinks != kNone) of_heads.sinks = ops::take_part(graph, options.sinks, Axis::kContext);
+    if (options.bias != kNone) of_heads.bias = graph::reshard(graph, options.bias, Axis::kContext, kRows);
     const ValueId attended = ops::attention(graph, to_heads(context, qkv, length), kv_begin, of_heads);
     return to_rows(context, attended, length);
   }

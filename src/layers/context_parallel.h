@@ -1,4 +1,4 @@
-// Where the ranks of the axis "context" share the rows of each sequence: what crosses between them. All else
+// Where the ranks of the context axis share the rows of each sequence: what crosses between them. All else
 // in a model takes rows one by one and knows nothing of it.
 #pragma once
 
@@ -9,7 +9,7 @@ namespace strata::layers {
 // Whether sequences are shared here.
 bool shares_sequences(const Context& context);
 // ConfigError where a sequence has no equal pieces for all ranks, or a micro-batch no equal parts of its rows
-// for those of "tensor" that each hold one.
+// for those of the tensor axis that each hold one.
 void require_pieces(const Context& context);
 // `rows`, of sequences of `length`, as every rank needs all of them, in their order; itself where they are
 // not shared.

@@ -86,13 +86,12 @@ ExpertWeights of_list(const std::vector<ValueId>& list) {
   return {.up = list[0], .down = list[1], .up_bias = list[2], .down_bias = list[3]};
 }
 
-void place(Graph& graph, ValueId weight, const std::vector<int>& dealt_axes, int tensor_axis,
+void place(Graph& graph, ValueId weight, const std::vector<Axis>& dealt_axes, std::optional<Axis> tensor_axis,
            graph::Placement on_tensor_axis) {
   Value& value = graph.value(weight);
   value.dealt_axes = dealt_axes;
-  for (const int axis : dealt_axes)
-    value.placements[static_cast<size_t>(axis)] = graph::Placement::sharded(0);
-  if (tensor_axis >= 0) value.placements[static_cast<size_t>(tensor_axis)] = on_tensor_axis;
+  for (const Axis axis : dealt_axes) value.placements.set(axis, graph::Placement::sharded(0));
+  if (tensor_axis) value.placements.set(*tensor_axis, on_tensor_axis);
 }
 
 // The experts of ranks that share them. Tokens that are the same on ranks of an axis go nowhere along it:
@@ -104,17 +103,17 @@ ValueId shared_experts(Context& context, const MoeSpec& spec, const ExpertWeight
   const graph::Mesh& mesh = graph.mesh();
   const ExpertLayout& layout = context.expert_layout;
   const auto whole = graph::Placement::replicated(), rows = graph::Placement::sharded(0);
-  const std::vector<int> axes = axes_of(layout, mesh);
-  const int tensor_axis = layout.tensor > 1 ? mesh.axis("tensor") : -1;
+  const std::vector<Axis> axes = axes_of(layout, mesh);
+  const auto tensor_axis = layout.tensor > 1 ? std::optional(Axis::kTensor) : std::nullopt;
   const std::vector<ValueId> parameters = list_of(weights);
   std::vector<graph::Placement> on_tensor_axis{rows, graph::Placement::sharded(1), rows, whole};
   on_tensor_axis.resize(parameters.size());
   for (size_t i = 0; i < parameters.size(); ++i)
     place(graph, parameters[i], axes, tensor_axis, on_tensor_axis[i]);
   ops::Routed to = routed;
-  if (tensor_axis >= 0) {
+  if (tensor_axis) {
     x = gathered(context, x);
-    to = {context.sequence_parallel ? graph::reshard(graph, to.ids, "tensor", whole) : to.ids,
+    to = {context.sequence_parallel ? graph::reshard(graph, to.ids, *tensor_axis, whole) : to.ids,
           gathered(context, to.weights)};
   }
   ops::ExpertParallelAttrs attrs;
@@ -124,25 +123,23 @@ ValueId shared_experts(Context& context, const MoeSpec& spec, const ExpertWeight
   attrs.k = graph.value(to.ids).shape[1];
   attrs.experts = spec.experts;
   attrs.tokens = graph.value(x).shape[0];
-  for (size_t axis = 0; axis < mesh.axes.size(); ++axis) {
-    const auto mesh_axis = static_cast<int>(axis);
+  for (const Axis axis : graph::kAllAxes) {
     const bool is_whole = graph.placement(x, axis) == whole;
-    if (mesh.axes[axis].name != "pipeline") attrs.parts *= mesh.axes[axis].size;
-    if (!is_whole) attrs.tokens /= mesh.axes[axis].size;
-    if (std::find(axes.begin(), axes.end(), mesh_axis) == axes.end()) continue;
-    own.axes.push_back({mesh_axis, mesh.axes[axis].size, is_whole});
+    if (axis != Axis::kPipeline) attrs.parts *= mesh.size(axis);
+    if (!is_whole) attrs.tokens /= mesh.size(axis);
+    if (std::find(axes.begin(), axes.end(), axis) == axes.end()) continue;
+    own.axes.push_back({axis, mesh.size(axis), is_whole});
     if (is_whole) {
-      attrs.experts /= mesh.axes[axis].size;
+      attrs.experts /= mesh.size(axis);
     } else {
-      attrs.ranks *= mesh.axes[axis].size;
+      attrs.ranks *= mesh.size(axis);
     }
-    (is_whole ? attrs.summed_axes : attrs.axes).push_back(mesh_axis);
+    (is_whole ? attrs.summed_axes : attrs.axes).push_back(axis);
   }
   if (!attrs.summed_axes.empty()) {
-    for (const int axis : attrs.summed_axes) {
-      const std::string& name = mesh.axes[static_cast<size_t>(axis)].name;
-      x = graph::enter_shards(graph, x, name);
-      to.weights = graph::enter_shards(graph, to.weights, name);
+    for (const Axis axis : attrs.summed_axes) {
+      x = graph::enter_shards(graph, x, axis);
+      to.weights = graph::enter_shards(graph, to.weights, axis);
     }
     to.ids = ops::own_experts(graph, to.ids, own);
   }
@@ -168,28 +165,27 @@ ValueId shared_experts(Context& context, const MoeSpec& spec, const ExpertWeight
     ops::count_rounds(graph, made.end, context.expert_tokens.back());
   }
   ValueId y = made.y;
-  for (const int axis : attrs.summed_axes)
-    y = graph::reshard(graph, y, mesh.axes[static_cast<size_t>(axis)].name, whole);
-  return tensor_axis < 0 ? y : graph::reshard(graph, y, "tensor", context.sequence_parallel ? rows : whole);
+  for (const Axis axis : attrs.summed_axes) y = graph::reshard(graph, y, axis, whole);
+  return tensor_axis ? graph::reshard(graph, y, *tensor_axis, context.sequence_parallel ? rows : whole) : y;
 }
 
 }  // namespace
 
-std::vector<int> axes_of(const ExpertLayout& layout, const graph::Mesh& mesh) {
-  std::vector<int> axes;
+std::vector<Axis> axes_of(const ExpertLayout& layout, const graph::Mesh& mesh) {
+  std::vector<Axis> axes;
   std::string possible;
   int64_t ranks = 1, all = 1;
-  for (const char* name : {"tensor", "context", "shard"}) {
-    if (mesh.size(name) == 1 || (layout.tensor > 1 && std::string_view(name) == "tensor")) continue;
-    all *= mesh.size(name);
+  for (const Axis axis : {Axis::kTensor, Axis::kContext, Axis::kShard}) {
+    if (mesh.size(axis) == 1 || (layout.tensor > 1 && axis == Axis::kTensor)) continue;
+    all *= mesh.size(axis);
     possible += fmt::format("{}{}", possible.empty() ? "" : ", ", all);
     if (ranks == layout.ranks) continue;
-    axes.insert(axes.begin(), mesh.axis(name));
-    ranks *= mesh.size(name);
+    axes.insert(axes.begin(), axis);
+    ranks *= mesh.size(axis);
   }
-  if (layout.tensor != 1 && layout.tensor != mesh.size("tensor")) {
+  if (layout.tensor != 1 && layout.tensor != mesh.size(Axis::kTensor)) {
     throw ConfigError("[parallel.expert_tensor] found {} with tensor = {}, expected 1 or that", layout.tensor,
-                      mesh.size("tensor"));
+                      mesh.size(Axis::kTensor));
   }
   if (ranks == layout.ranks) return axes;
   throw ConfigError(
@@ -197,7 +193,7 @@ std::vector<int> axes_of(const ExpertLayout& layout, const graph::Mesh& mesh) {
       "innermost "
       "of these together ({}); what is left of the ranks are replicas: take shard smaller and replicate "
       "larger",
-      layout.ranks, mesh.size("shard"), mesh.size("context"), mesh.size("tensor"),
+      layout.ranks, mesh.size(Axis::kShard), mesh.size(Axis::kContext), mesh.size(Axis::kTensor),
       possible.empty() ? "there is one" : possible);
 }
 

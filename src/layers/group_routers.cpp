@@ -17,12 +17,12 @@ int64_t rows_of_group(const Context& context, const MoeSpec& spec, const char* r
         router);
   }
   const graph::Mesh& mesh = context.graph.mesh();
-  for (const char* axis : {"tensor", "context"}) {
+  for (const Axis axis : {Axis::kTensor, Axis::kContext}) {
     if (mesh.size(axis) == 1) continue;
     throw ConfigError(
         "[moe.router] the experts of \"{}\" see whole sequences, of which {} ranks of parallel.{} have "
         "parts; set parallel.{} = 1",
-        router, mesh.size(axis), axis, axis);
+        router, mesh.size(axis), name_of(axis), name_of(axis));
   }
   const int64_t sequences = spec.capacity.over_sequence ? 1 : context.sequences / mesh.batch_ranks();
   return sequences * context.sequence_length;

@@ -14,9 +14,9 @@ void require_layout(const Context& context, const LatentAttentionSpec& spec) {
     throw ConfigError(
         "[parallel.context] {} ranks share each sequence, and latent attention ({}) needs whole sequences; "
         "set parallel.context = 1",
-        context.graph.mesh().size("context"), spec.name);
+        context.graph.mesh().size(Axis::kContext), spec.name);
   }
-  const int64_t ranks = context.graph.mesh().size("tensor");
+  const int64_t ranks = context.graph.mesh().size(Axis::kTensor);
   if (spec.heads % ranks != 0) {
     throw ConfigError(
         "[parallel.tensor] {} ranks cannot share the {} attention heads of {}; take a divisor of {}", ranks,

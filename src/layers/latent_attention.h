@@ -28,7 +28,7 @@ struct LatentAttentionSpec {
   double scale = 1;            // of scores
 };
 // Products into latents, their norms, products into heads, rotary embedding, attention, output projection. On
-// the axis "tensor" ranks share the heads, and each has all latents. In kCached latents and rotated keys lie
+// the tensor axis ranks share the heads, and each has all latents. In kCached latents and rotated keys lie
 // in the cache, and nothing by heads.
 ValueId latent_attention(Context& context, const LatentAttentionSpec& spec, ValueId x);
 

@@ -15,6 +15,7 @@ namespace strata::layers {
 using graph::Init;
 using graph::ParameterRole;
 using graph::Placement;
+using graph::Placements;
 using graph::Role;
 using graph::Value;
 
@@ -23,38 +24,37 @@ namespace {
 const Placement kWhole = Placement::replicated();
 const Placement kRows = Placement::sharded(0);
 
-// So on the named axes where they have several ranks, replicated on all others.
-std::vector<Placement> placed(const graph::Mesh& mesh, std::initializer_list<std::string_view> axes,
-                              Placement placement) {
-  std::vector<Placement> placements(mesh.axes.size());
-  for (const std::string_view name : axes) {
-    if (mesh.size(name) > 1) placements[static_cast<size_t>(mesh.axis(name))] = placement;
+// So on these axes where they have several ranks, replicated on all others.
+Placements placed(const graph::Mesh& mesh, std::initializer_list<Axis> axes, Placement placement) {
+  Placements placements;
+  placements.decide();
+  for (const Axis axis : axes) {
+    if (mesh.size(axis) > 1) placements.set(axis, placement);
   }
   return placements;
 }
 
-std::vector<Placement> on_tensor_axis(const Context& context, Placement placement) {
-  return placed(context.graph.mesh(), {"tensor"}, placement);
+Placements on_tensor_axis(const Context& context, Placement placement) {
+  return placed(context.graph.mesh(), {Axis::kTensor}, placement);
 }
 
 // The terms that the shards of a row-parallel weight give, added up.
 ValueId reduced(Context& context, ValueId terms) {
-  return graph::reshard(context.graph, terms, "tensor", context.sequence_parallel ? kRows : kWhole);
+  return graph::reshard(context.graph, terms, Axis::kTensor, context.sequence_parallel ? kRows : kWhole);
 }
 
 ValueId add_parameter(Context& context, const std::string& name, ParameterRole role, Shape shape,
-                      Init::Kind start, std::vector<Placement> placements = {},
+                      Init::Kind start, const Placements& placements = {},
                       std::vector<int64_t> segments = {}) {
-  const ValueId id =
-      context.graph.add_parameter(name, role, shape, {start}, std::move(placements), std::move(segments));
+  const ValueId id = context.graph.add_parameter(name, role, shape, {start}, placements, std::move(segments));
   context.graph.parameters().back().of_encoder = context.of_encoder;
   return id;
 }
 
 ValueId norm_weight(Context& context, const std::string& name, ParameterRole role, int64_t width,
-                    double offset, std::vector<Placement> placements = {}) {
+                    double offset, const Placements& placements = {}) {
   return add_parameter(context, name, role, {width}, offset == 1 ? Init::Kind::kZeros : Init::Kind::kOnes,
-                       std::move(placements));
+                       placements);
 }
 
 struct Projection {
@@ -99,13 +99,13 @@ std::vector<BatchTensor> batch_tensors(const Context& context) {
     // What writes a text is the same on all ranks of a batch.
     if (role != Role::kInput || !trains) return;
     auto& placements = list.back().placements;
-    placements = placed(context.graph.mesh(), {"replicate", "shard"}, kRows);
+    placements = placed(context.graph.mesh(), {Axis::kReplicate, Axis::kShard}, kRows);
     // Ranks that have whole sequences for attention read there what it sees.
     const bool for_attention = std::string_view(name).ends_with("kv_begin");
     const bool of_rows = std::string_view(name) != "samples";
     if (shares_sequences(context) && of_rows &&
         !(for_attention && context.context_kind == ContextKind::kUlysses))
-      placements[static_cast<size_t>(context.graph.mesh().axis("context"))] = kRows;
+      placements.set(Axis::kContext, kRows);
   };
   const bool reads_encoder_tokens = encoder && context.mode != Mode::kCached;
   const bool reads_tokens = context.mode != Mode::kEncoderPrefill, cached = context.mode == Mode::kCached;
@@ -131,7 +131,7 @@ void add_batch(Context& context) {
     value.dtype = tensor.dtype;
     value.shape = tensor.shape;
     value.role = tensor.role;
-    value.placements = std::move(tensor.placements);
+    value.placements = tensor.placements;
     context.*tensor.value = context.graph.add_value(std::move(value));
   }
   if (context.cross_kv_begin != kNone) {
@@ -141,12 +141,12 @@ void add_batch(Context& context) {
 }
 
 ValueId rows_of_stream(Context& context, ValueId of_all) {
-  return context.sequence_parallel ? graph::reshard(context.graph, of_all, "tensor", kRows) : of_all;
+  return context.sequence_parallel ? graph::reshard(context.graph, of_all, Axis::kTensor, kRows) : of_all;
 }
 
 ValueId gathered(Context& context, ValueId stream) {
-  return context.sequence_parallel ? graph::reshard(context.graph, stream, "tensor", kWhole)
-                                   : graph::enter_shards(context.graph, stream, "tensor");
+  return context.sequence_parallel ? graph::reshard(context.graph, stream, Axis::kTensor, kWhole)
+                                   : graph::enter_shards(context.graph, stream, Axis::kTensor);
 }
 
 void make_bidirectional(Context& context) {
@@ -201,7 +201,7 @@ ValueId linear(Context& context, const LinearSpec& spec, ValueId x) {
   using Parallel = LinearSpec::Parallel;
   const auto [weight, bias] = add_projection(context, spec);
   if (spec.parallel == Parallel::kColumn) x = gathered(context, x);
-  if (spec.parallel != Parallel::kRow || context.graph.mesh().size("tensor") == 1)
+  if (spec.parallel != Parallel::kRow || context.graph.mesh().size(Axis::kTensor) == 1)
     return ops::linear(context.graph, x, weight, bias);
   // The bias counts once, and not once a term.
   const ValueId y = reduced(context, ops::linear(context.graph, x, weight));
@@ -267,7 +267,7 @@ ValueId encoder_keys_values(Context& context, const AttentionSpec& spec, ValueId
 // Each rank of the tensor axis has whole heads, as many as the others; of keys and values one may be read by
 // several ranks.
 void require_heads_for_all(const Context& context, const AttentionSpec& spec) {
-  const int64_t ranks = context.graph.mesh().size("tensor");
+  const int64_t ranks = context.graph.mesh().size(Axis::kTensor);
   if (spec.heads % ranks != 0) {
     throw ConfigError(
         "[parallel.tensor] {} ranks cannot share the {} attention heads of {}; take a divisor of {}", ranks,
@@ -283,7 +283,7 @@ void require_heads_for_all(const Context& context, const AttentionSpec& spec) {
 
 // Ranks that read one head of keys and values.
 int64_t copies_of_kv_heads(const Context& context, const AttentionSpec& spec) {
-  return std::max<int64_t>(1, context.graph.mesh().size("tensor") / spec.kv_heads);
+  return std::max<int64_t>(1, context.graph.mesh().size(Axis::kTensor) / spec.kv_heads);
 }
 
 // q, k and v of this rank's heads, where there are fewer heads of keys and values than ranks: all ranks have
@@ -310,7 +310,7 @@ ValueId project_shared(Context& context, const LinearSpec& fused, const Attentio
   };
   const ValueId q = project(".q", 0, {q_width}, false);
   const ValueId kv = project(".kv", q_width, {kv_width, kv_width}, true);
-  return ops::share_heads(graph, q, kv, "tensor",
+  return ops::share_heads(graph, q, kv, Axis::kTensor,
                           {.head_dim = spec.head_dim, .copies = copies_of_kv_heads(context, spec)});
 }
 
@@ -354,7 +354,7 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
           "[parallel.tensor] {} normalizes all of its {} key-value heads together, of which {} ranks would "
           "read "
           "some twice; take a divisor of {}",
-          spec.name, spec.kv_heads, graph.mesh().size("tensor"), spec.kv_heads);
+          spec.name, spec.kv_heads, graph.mesh().size(Axis::kTensor), spec.kv_heads);
     }
     const double offset = spec.norm_weight_offset;
     const auto placed_as = on_tensor_axis(context, head ? kWhole : kRows);
@@ -428,7 +428,7 @@ void store_cross(Context& context, const AttentionSpec& spec, ValueId encoded) {
 }
 
 ValueId ffn(Context& context, const FfnSpec& spec, ValueId x) {
-  const int64_t ranks = context.graph.mesh().size("tensor");
+  const int64_t ranks = context.graph.mesh().size(Axis::kTensor);
   if (spec.intermediate_size % ranks != 0) {
     throw ConfigError(
         "[parallel.tensor] {} ranks cannot share the feed-forward width {} of {} equally; take a divisor of "
@@ -463,11 +463,9 @@ ValueId received(Context& context, std::string name, int64_t width) {
   value.name = std::move(name);
   value.dtype = context.activations;
   value.shape = {context.sequences * context.sequence_length, width};
-  value.placements = placed(mesh, {"replicate", "shard"}, kRows);
-  if (context.share_sequences && mesh.size("context") > 1)
-    value.placements[static_cast<size_t>(mesh.axis("context"))] = kRows;
-  if (context.sequence_parallel && mesh.size("tensor") > 1)
-    value.placements[static_cast<size_t>(mesh.axis("tensor"))] = kRows;
+  value.placements = placed(mesh, {Axis::kReplicate, Axis::kShard}, kRows);
+  if (context.share_sequences && mesh.size(Axis::kContext) > 1) value.placements.set(Axis::kContext, kRows);
+  if (context.sequence_parallel && mesh.size(Axis::kTensor) > 1) value.placements.set(Axis::kTensor, kRows);
   value.is_received = true;
   return context.graph.add_value(std::move(value));
 }
@@ -480,7 +478,7 @@ ValueId embedding_table(Context& context, const std::string& name, ParameterRole
                                                                   : kWhole;
   const ValueId table =
       add_parameter(context, name, role, {rows, width}, Init::Kind::kNormal, on_tensor_axis(context, split));
-  if (of_vocabulary) context.graph.value(table).padding.uneven = context.graph.mesh().axis("tensor");
+  if (of_vocabulary) context.graph.value(table).padding.uneven = Axis::kTensor;
   return table;
 }
 
@@ -495,7 +493,7 @@ ValueId vocabulary_bias(Context& context, const std::string& name, ValueId table
 ValueId embedding(Context& context, ValueId table, const EmbeddingSpec& spec) {
   Graph& graph = context.graph;
   ops::EmbeddingOptions look_up{.scale = spec.scale, .padding_id = spec.padding_id};
-  look_up.vocab_start = ops::vocab_start(graph, table, "tensor");
+  look_up.vocab_start = ops::vocab_start(graph, table, Axis::kTensor);
   const ValueId positions = spec.position_table == kNone ? kNone : rows_of_stream(context, context.positions);
   const ValueId tokens = spec.tokens != kNone ? spec.tokens : context.tokens;
   if (look_up.vocab_start == kNone) {

@@ -1,8 +1,8 @@
 // The blocks that models are made of. How matrices start is the model's to say (models/parametrization.h).
 // Each block makes its parameters and its nodes on the graph's mesh: column-parallel weights are sharded
-// along "tensor" by outputs, row-parallel ones by inputs, as Megatron-LM lays them out (Shoeybi et al. 2019);
-// the batch is split along "replicate" and "shard", its sequences along "context". On a mesh of size one this
-// says nothing and costs nothing.
+// along the tensor axis by outputs, row-parallel ones by inputs, as Megatron-LM lays them out (Shoeybi et al.
+// 2019); the batch is split along the replicate and shard axes, its sequences along the context axis. On a
+// mesh of size one this says nothing and costs nothing.
 #pragma once
 
 #include <functional>
@@ -19,6 +19,7 @@
 
 namespace strata::layers {
 
+using graph::Axis;
 using graph::Graph;
 using graph::kNone;
 using graph::ValueId;
@@ -52,7 +53,7 @@ enum class ContextKind : uint8_t {
 // The batch and the settings that every block sees. N tokens: sequences · sequence_length, row-major.
 // How ranks share the experts of a layer (parallel.expert): `ranks` of them each have as many, those along
 // the last axes of the mesh that have as many together; each expert is cut over `tensor` ranks, one or all
-// of the axis "tensor", which is then not among the others. `room`: of the balanced share, as
+// of the tensor axis, which is then not among the others. `room`: of the balanced share, as
 // ops/expert_parallel.h has it; nullopt: wide enough for nearly any random routing.
 struct ExpertLayout {
   int64_t ranks = 1, tensor = 1;
@@ -60,7 +61,7 @@ struct ExpertLayout {
   int64_t node_ranks = 0;  // above 0: tokens go to nodes of so many ranks first
 };
 // The axes that the ranks lie along. ConfigError where there are none.
-std::vector<int> axes_of(const ExpertLayout& layout, const graph::Mesh& mesh);
+std::vector<Axis> axes_of(const ExpertLayout& layout, const graph::Mesh& mesh);
 
 struct Context {
   Graph& graph;
@@ -74,10 +75,10 @@ struct Context {
   int64_t target_length = 0;    // of the sequences that targets are of; 0: sequence_length
   bool document_mask = true;    // whether kv_begin is given
   bool counts_samples = false;  // whether `samples` is given, kSequences only
-  // On a mesh with an axis "tensor": between blocks each of its ranks holds a part of the rows (Korthikanti
-  // et al. 2022), not all of them.
+  // Where the tensor axis has several ranks: between blocks each holds a part of the rows (Korthikanti et al.
+  // 2022), not all of them.
   bool sequence_parallel = true;
-  // On a mesh with an axis "context": each of its ranks holds a part of the rows of every sequence, as
+  // Where the context axis has several ranks: each holds a part of the rows of every sequence, as
   // graph::Cut::sequence has it, not all of them.
   bool share_sequences = false;
   ContextKind context_kind = ContextKind::kAllGather;
@@ -125,7 +126,7 @@ struct BatchTensor {
   Shape shape;
   graph::Role role = graph::Role::kInput;
   ValueId Context::*value = nullptr;  // where blocks find it
-  std::vector<graph::Placement> placements = {};
+  graph::Placements placements = {};
 };
 // The tensors of a context of this mode and these sizes: the one list that graphs are built by, and that
 // loaders must fill (data::batch_fields).
@@ -331,7 +332,7 @@ ValueId received(Context& context, std::string name, int64_t width);
 void store_encoder(Context& context, const StackSpec& spec, ValueId encoded);
 
 // A table [rows, width]; returns the parameter. Tables of the vocabulary (kEmbedding, kHead) are sharded
-// along "tensor" by rows, which need not divide; biases by distance by their columns, the heads.
+// along the tensor axis by rows, which need not divide; biases by distance by their columns, the heads.
 ValueId embedding_table(Context& context, const std::string& name, graph::ParameterRole role, int64_t rows,
                         int64_t width);
 // A number for each row of such a table, which lies as the table's rows do.

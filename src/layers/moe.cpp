@@ -59,16 +59,16 @@ void add_loss(Context& context, const MoeSpec& spec, const ops::RouterSumsOf& su
                      .tokens = layers * tokens_of(context, rows_of_group(context, spec))});
 }
 
-// Sums over whole sequences, also where ranks share their tokens: those of "tensor" have any part of the
-// rows, which all of them put together, and those of "context" a part of each sequence, whose sums are added
-// up; but where rows are idle, which are the last of whole sequences.
+// Sums over whole sequences, also where ranks share their tokens: those of the tensor axis have any part of
+// the rows, which all of them put together, and those of the context axis a part of each sequence, whose sums
+// are added up; but where rows are idle, which are the last of whole sequences.
 ops::RouterSumsOf sums_of(Context& context, const MoeSpec& spec, ValueId logits, ValueId ids) {
   Graph& graph = context.graph;
   const auto whole = graph::Placement::replicated();
   const bool in_parts = shares_sequences(context) && context.idle_rows == 0;
   if (context.sequence_parallel) {
-    logits = graph::reshard(graph, logits, "tensor", whole);
-    ids = graph::reshard(graph, ids, "tensor", whole);
+    logits = graph::reshard(graph, logits, Axis::kTensor, whole);
+    ids = graph::reshard(graph, ids, Axis::kTensor, whole);
   }
   if (!in_parts) {
     logits = whole_sequences(context, logits, context.sequence_length);
@@ -78,8 +78,8 @@ ops::RouterSumsOf sums_of(Context& context, const MoeSpec& spec, ValueId logits,
       graph, logits, ids,
       {.score = spec.route.score, .rows = rows_of_group(context, spec), .idle = idle_rows(context)});
   if (in_parts) {
-    sums = {graph::reshard(graph, sums.probabilities, "context", whole),
-            graph::reshard(graph, sums.counts, "context", whole)};
+    sums = {graph::reshard(graph, sums.probabilities, Axis::kContext, whole),
+            graph::reshard(graph, sums.counts, Axis::kContext, whole)};
   }
   if (spec.balance == MoeSpec::Balance::kGlobal) {
     sums.counts = graph::sum_over_ranks(graph, ops::running_counts(graph, context.expert_tokens.back()));
@@ -143,8 +143,8 @@ ops::Routed within_capacity(Context& context, const MoeSpec& spec, const ops::Ro
   const int64_t rows = sequences * context.sequence_length;
   ValueId ids = routed.ids;
   if (context.sequence_parallel) {
-    ids = graph::reshard(graph, ids, "tensor", graph::Placement::replicated());
-    scores = graph::reshard(graph, scores, "tensor", graph::Placement::replicated());
+    ids = graph::reshard(graph, ids, Axis::kTensor, graph::Placement::replicated());
+    scores = graph::reshard(graph, scores, Axis::kTensor, graph::Placement::replicated());
   }
   // Ranks that share sequences decide alike over whole ones, and each takes its rows of what is kept.
   const int64_t length = context.sequence_length;
@@ -216,7 +216,7 @@ void add_z_loss_to(Context& context, ValueId logits, ValueId sum, double coeffic
                               {.coefficient = coefficient});
   }
   if (context.sequence_parallel)
-    logits = graph::reshard(context.graph, logits, "tensor", graph::Placement::replicated());
+    logits = graph::reshard(context.graph, logits, Axis::kTensor, graph::Placement::replicated());
   ops::router_z_loss(context.graph, whole_sequences(context, logits, context.sequence_length),
                      whole_targets(context), sum,
                      {.coefficient = coefficient, .rows = of_encoder ? context.sequence_length : 0});

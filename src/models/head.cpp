@@ -15,8 +15,8 @@ using graph::ValueId;
 
 namespace {
 
-// Of a head whose rows the ranks of "tensor" share: each gives the statistics of its logits of all tokens,
-// and reduces those of all ranks for the tokens of its part of the stream.
+// Of a head whose rows the ranks of the tensor axis share: each gives the statistics of its logits of all
+// tokens, and reduces those of all ranks for the tokens of its part of the stream.
 ops::Loss loss_over_ranks(layers::Context& context, ValueId values, ValueId head, ValueId targets,
                           const ops::LossOptions& options) {
   graph::Graph& graph = context.graph;
@@ -24,7 +24,7 @@ ops::Loss loss_over_ranks(layers::Context& context, ValueId values, ValueId head
       ops::cross_entropy_statistics(graph, layers::gathered(context, values), head, targets, options);
   const auto of_stream =
       context.sequence_parallel ? graph::Placement::sharded(1) : graph::Placement::replicated();
-  return ops::loss_of_statistics(graph, graph::reshard(graph, own, "tensor", of_stream),
+  return ops::loss_of_statistics(graph, graph::reshard(graph, own, graph::Axis::kTensor, of_stream),
                                  layers::rows_of_stream(context, targets), options);
 }
 
@@ -44,7 +44,7 @@ Losses add_losses(layers::Context& context, const Hidden& hidden, bool per_token
                   double target_share) {
   graph::Graph& graph = context.graph;
   ops::LossOptions options{.per_token = per_token, .softcap = hidden.softcap, .bias = hidden.bias};
-  options.vocab_start = ops::vocab_start(graph, hidden.head, "tensor");
+  options.vocab_start = ops::vocab_start(graph, hidden.head, graph::Axis::kTensor);
   options.target_share = target_share;
   options.one_gradient = options.vocab_start != graph::kNone && form == LossForm::kFused;
   const auto build = form == LossForm::kSplit ? ops::split_cross_entropy : ops::linear_cross_entropy;
@@ -85,16 +85,16 @@ void add_logits(layers::Context& context, const Hidden& hidden) {
   logits.shape = {context.sequences, graph.value(hidden.head).shape[0]};
   logits.role = Role::kStep;
   const ValueId out = graph.add_value(std::move(logits));
-  const int tensor = graph.mesh().axis("tensor");
-  if (graph.mesh().size("tensor") == 1) {
+  if (graph.mesh().size(graph::Axis::kTensor) == 1) {
     graph.add_node_into(ops::kLinear, {rows, hidden.head, graph::kNone}, {out},
                         ops::LinearAttrs{.f32_output = true});
   } else {
     // All ranks need all logits, to draw the same token.
     const ValueId own = ops::linear(graph, rows, hidden.head, graph::kNone, true);
     graph.value(own).padding.uneven = graph.value(hidden.head).padding.uneven;
-    graph.add_node_into(graph::kReshard, {own}, {out},
-                        graph::ReshardAttrs{.axis = tensor, .from = graph::Placement::sharded(1), .to = {}});
+    graph.add_node_into(
+        graph::kReshard, {own}, {out},
+        graph::ReshardAttrs{.axis = graph::Axis::kTensor, .from = graph::Placement::sharded(1), .to = {}});
   }
   if (hidden.softcap > 0) graph.add_node_into(ops::kSoftcap, {out}, {out}, ops::SoftcapAttrs{hidden.softcap});
 }

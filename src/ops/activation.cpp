@@ -10,10 +10,10 @@ std::vector<ValueSpec> infer_gated(const NodeView& view) {
   return {{"y", gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2}}};
 }
 
-std::vector<PlacementOption> placements_unary(const NodeView&, int) {
+std::vector<PlacementOption> placements_unary(const NodeView&, Axis) {
   return {{{kS0}, {kS0}}, {{kS1}, {kS1}}};
 }
-std::vector<PlacementOption> placements_binary(const NodeView&, int) {
+std::vector<PlacementOption> placements_binary(const NodeView&, Axis) {
   return {{{kS0, kS0}, {kS0}}, {{kS1, kS1}, {kS1}}};
 }
 

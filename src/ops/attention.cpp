@@ -84,7 +84,7 @@ Cost cost_attention(const NodeView& view) {
   return {product_flops(view, view.in(Attention::kQkv), 1, 1), graph::streamed_bytes(view)};
 }
 
-std::vector<PlacementOption> placements_attention(const NodeView&, int) {
+std::vector<PlacementOption> placements_attention(const NodeView&, Axis) {
   return {{{kS0, kS0, kS0, kR, kR}, {kS0, kS0}}, {{kS1, kR, kR, kS0, kS0}, {kS1, kS1}}};
 }
 
@@ -120,19 +120,17 @@ std::vector<ValueSpec> infer_sink_grad(const NodeView& view) {
 Cost cost_sink_grad(const NodeView& view) {
   return streamed(view, 2);
 }
-// The batch; heads; and on "context" the rows of every sequence.
-std::vector<PlacementOption> placements_sink_grad(const NodeView& view, int axis) {
-  const bool of_rows = view.graph.mesh().axes[static_cast<size_t>(axis)].name == "context";
-  const Placement of_lse = of_rows ? Placement::sharded(2) : kS0;
+// The batch; heads; and on the context axis the rows of every sequence.
+std::vector<PlacementOption> placements_sink_grad(const NodeView&, Axis axis) {
+  const Placement of_lse = axis == Axis::kContext ? Placement::sharded(2) : kS0;
   return {{{kS0, kS0, of_lse, kR}, {kP}}, {{kS1, kS1, kS1, kS0}, {kS0}}};
 }
 // A rank's rows of a sequence, where these are shared.
 graph::Attributes localize_sink_grad(const NodeView& global) {
   auto attrs = global.attrs<SinkGradAttrs>();
-  const int axis = global.graph.mesh().axis("context");
   const ValueId lse = global.node.inputs[SinkGrad::kLse];
-  if (axis >= 0 && global.graph.placement(lse, static_cast<size_t>(axis)) == Placement::sharded(2))
-    attrs.sequence_length /= global.graph.mesh().size("context");
+  if (global.graph.placement(lse, Axis::kContext) == Placement::sharded(2))
+    attrs.sequence_length /= global.graph.mesh().size(Axis::kContext);
   return attrs;
 }
 
@@ -148,7 +146,7 @@ Cost cost_attention_grad(const NodeView& view) {
   return {product_flops(view, view.in(AttentionGrad::kQkv), 3, 2), graph::streamed_bytes(view)};
 }
 
-std::vector<PlacementOption> placements_attention_grad(const NodeView&, int) {
+std::vector<PlacementOption> placements_attention_grad(const NodeView&, Axis) {
   return {{{kS0, kS0, kS0, kS0, kS0, kS0, kR}, {kS0, kP}}, {{kS1, kS1, kS1, kS1, kR, kR, kS0}, {kS1, kS0}}};
 }
 
@@ -191,7 +189,7 @@ Cost cost_cached(const NodeView& view) {
                                          view.out(CachedAttention::kOut).bytes())};
 }
 
-std::vector<PlacementOption> placements_cached(const NodeView&, int) {
+std::vector<PlacementOption> placements_cached(const NodeView&, Axis) {
   const Placement by_head = Placement::sharded(2);
   return {{{kS1, by_head, by_head, kR, kR, kS0, kS0}, {kS1, by_head, by_head}}};
 }

@@ -31,7 +31,7 @@ std::vector<ValueSpec> infer_limit(const NodeView& view) {
 Cost cost_limit(const NodeView& view) {
   return streamed(view, 4);
 }
-std::vector<PlacementOption> placements_limit(const NodeView&, int) {
+std::vector<PlacementOption> placements_limit(const NodeView&, Axis) {
   return {{{kS0, kS0, kS0}, {kS0}}};
 }
 
@@ -42,7 +42,7 @@ std::vector<ValueSpec> infer_kept(const NodeView& view) {
 Cost cost_kept(const NodeView& view) {
   return streamed(view, 1);
 }
-std::vector<PlacementOption> placements_kept(const NodeView&, int) {
+std::vector<PlacementOption> placements_kept(const NodeView&, Axis) {
   return {{{kS0, kS0}, {kS0}}};
 }
 void gradient_kept(GradientBuilder& builder, const Node& node) {

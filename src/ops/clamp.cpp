@@ -22,10 +22,10 @@ Cost cost(const NodeView& view) {
   return streamed(view, 2);
 }
 
-std::vector<PlacementOption> placements(const NodeView&, int) {
+std::vector<PlacementOption> placements(const NodeView&, Axis) {
   return {{{kS0}, {kS0}}, {{kS1}, {kS1}}};
 }
-std::vector<PlacementOption> placements_grad(const NodeView&, int) {
+std::vector<PlacementOption> placements_grad(const NodeView&, Axis) {
   return {{{kS0, kS0}, {kS0}}, {{kS1, kS1}, {kS1}}};
 }
 

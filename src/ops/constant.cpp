@@ -12,7 +12,7 @@ Cost cost(const NodeView& view) {
   return {0, static_cast<double>(view.out(Constant::kValues).bytes())};
 }
 
-std::vector<PlacementOption> placements(const NodeView&, int) {
+std::vector<PlacementOption> placements(const NodeView&, Axis) {
   return {};
 }
 

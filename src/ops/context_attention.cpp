@@ -18,7 +18,7 @@ void ContextAttentionAttrs::describe(graph::AttributeText& to) const {
   to("softcap", softcap);
   to("causal", causal);
   to("bias_zero", bias_zero);
-  to("axis", axis);
+  to("axis", name_of(axis));
   if (ranks != 1) to("ranks", ranks);
   if (ring_step >= 0) to("ring_step", ring_step);
 }
@@ -51,10 +51,10 @@ Cost cost_copy(const NodeView& view) {
   return {0, graph::streamed_bytes(view)};
 }
 
-std::vector<PlacementOption> placements_split(const NodeView&, int) {
+std::vector<PlacementOption> placements_split(const NodeView&, Axis) {
   return {{{kS0}, {kS0, kS0}}, {{kS1}, {kS1, kS1}}};
 }
-std::vector<PlacementOption> placements_join(const NodeView&, int) {
+std::vector<PlacementOption> placements_join(const NodeView&, Axis) {
   return {{{kS0, kS0}, {kS0}}, {{kS1, kS1}, {kS1}}};
 }
 
@@ -109,7 +109,7 @@ void require_operands(const NodeView& view, int first) {
             "the bias must have an entry for every distance of a key from its query");
     require(view, attrs.softcap == 0, "capped scores take no bias: leave out one of the two");
   }
-  graph::require_rank_block(view, first + 5, attrs.axis);
+  graph::require_rank_block(view, first + 5);
 }
 
 std::vector<ValueSpec> infer(const NodeView& view) {
@@ -141,7 +141,7 @@ Cost cost(const NodeView& view) {
 }
 
 // The batch; heads; and rows against whole keys, on the axis that shares them.
-std::vector<PlacementOption> placements(const NodeView& view, int axis) {
+std::vector<PlacementOption> placements(const NodeView& view, Axis axis) {
   const auto& attrs = view.attrs<ContextAttentionAttrs>();
   if (axis == attrs.axis && attrs.ranks == 1)
     return {{{kS0, attrs.ring_step < 0 ? kR : kS0, kS0, kS0, kR, kR, kR}, {kS0, kS2}}};
@@ -150,7 +150,7 @@ std::vector<PlacementOption> placements(const NodeView& view, int axis) {
 
 graph::Attributes localize(const NodeView& global) {
   auto attrs = global.attrs<ContextAttentionAttrs>();
-  attrs.ranks = global.graph.mesh().axes[static_cast<size_t>(attrs.axis)].size;
+  attrs.ranks = global.graph.mesh().size(attrs.axis);
   attrs.sequence_length /= attrs.ranks;
   if (attrs.ring_step >= 0) attrs.kv_length /= attrs.ranks;
   return attrs;
@@ -186,7 +186,7 @@ Cost cost_grad(const NodeView& view) {
   return {5 * product_flops(view, view.in(ContextAttentionGrad::kQ)), graph::streamed_bytes(view)};
 }
 
-std::vector<PlacementOption> placements_grad(const NodeView& view, int axis) {
+std::vector<PlacementOption> placements_grad(const NodeView& view, Axis axis) {
   const auto& attrs = view.attrs<ContextAttentionAttrs>();
   if (axis == attrs.axis && attrs.ranks == 1) {
     const bool ring = attrs.ring_step >= 0;
@@ -219,7 +219,7 @@ Cost cost_merge(const NodeView& view) {
   return {3 * elements, 3 * static_cast<double>(out.bytes())};
 }
 
-std::vector<PlacementOption> placements_merge(const NodeView& view, int axis) {
+std::vector<PlacementOption> placements_merge(const NodeView& view, Axis axis) {
   const auto& attrs = view.attrs<ContextAttentionAttrs>();
   if (axis == attrs.axis && attrs.ranks == 1)
     return {{{kS0, kS2, kS0, kS2, kS0, kS0, kS0, kS0, kR, kR}, {kS0, kS2}}};
@@ -236,11 +236,11 @@ void gradient_merge(GradientBuilder& builder, const Node& node) {
   const ValueId q = node.inputs[In::kQ];
   STRATA_CHECK(q != kNone, "only the last merge of a ring has a gradient");
   const ValueId dout = builder.gradient_of(node.outputs[In::kMergedOut]);
-  const graph::MeshAxis& axis = graph.mesh().axes[static_cast<size_t>(attrs.axis)];
+  const int64_t steps = graph.mesh().size(attrs.axis);
   ValueId kv = node.inputs[In::kKv], dq = kNone, dkv = kNone;
-  for (attrs.ring_step = 0; attrs.ring_step < axis.size; ++attrs.ring_step) {
+  for (attrs.ring_step = 0; attrs.ring_step < steps; ++attrs.ring_step) {
     const ValueId now = kv;
-    if (attrs.ring_step + 1 < axis.size) kv = graph::shift_shards(graph, {kv}, axis.name, 1)[0];
+    if (attrs.ring_step + 1 < steps) kv = graph::shift_shards(graph, {kv}, attrs.axis, 1)[0];
     const auto gradients =
         graph.add_node(kContextAttentionGrad,
                        {dout, node.outputs[In::kMergedOut], node.outputs[In::kMergedLse], q, now,
@@ -250,7 +250,7 @@ void gradient_merge(GradientBuilder& builder, const Node& node) {
                   more_dkv = gradients[ContextAttentionGrad::kDkv];
     dq = dq == kNone ? more_dq : graph::add_sum(graph, dq, more_dq);
     dkv = dkv == kNone ? more_dkv : graph::add_sum(graph, dkv, more_dkv);
-    dkv = graph::shift_shards(graph, {dkv}, axis.name, 1)[0];
+    dkv = graph::shift_shards(graph, {dkv}, attrs.axis, 1)[0];
   }
   builder.add_gradient(q, dq);
   builder.add_gradient(node.inputs[In::kKv], dkv);
@@ -293,7 +293,7 @@ QueriesKeysValues split_qkv(Graph& graph, ValueId qkv) {
 
 namespace {
 
-ContextAttentionAttrs attrs_of(const Graph& graph, const AttentionAttrs& attrs, int64_t kv_length) {
+ContextAttentionAttrs attrs_of(const AttentionAttrs& attrs, int64_t kv_length) {
   return {.head_dim = attrs.head_dim,
           .sequence_length = attrs.sequence_length,
           .kv_length = kv_length,
@@ -302,7 +302,7 @@ ContextAttentionAttrs attrs_of(const Graph& graph, const AttentionAttrs& attrs, 
           .softcap = attrs.softcap,
           .causal = attrs.causal,
           .bias_zero = attrs.bias_zero,
-          .axis = graph.mesh().axis("context")};
+          .axis = Axis::kContext};
 }
 
 }  // namespace
@@ -312,21 +312,21 @@ ValueId context_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,
   return graph.add_node(
       kContextAttention,
       {q, kv, kv_begin, options.kv_end, options.bias, graph::rank_block(graph), options.sinks},
-      attrs_of(graph, options.attrs, kv_length))[0];
+      attrs_of(options.attrs, kv_length))[0];
 }
 
 ValueId ring_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,
                        const AttentionOptions& options) {
-  ContextAttentionAttrs attrs = attrs_of(graph, options.attrs, options.attrs.sequence_length);
+  ContextAttentionAttrs attrs = attrs_of(options.attrs, options.attrs.sequence_length);
   const ValueId rank = graph::rank_block(graph);
-  const int64_t steps = graph.mesh().size("context");
+  const int64_t steps = graph.mesh().size(Axis::kContext);
   STRATA_CHECK(steps > 1, "a ring of one rank");
   std::vector<ValueId> merged;  // out and lse
   ValueId coming = kv;
   for (attrs.ring_step = 0; attrs.ring_step < steps; ++attrs.ring_step) {
     const ValueId now = coming;
     const bool last = attrs.ring_step + 1 == steps;
-    if (!last) coming = graph::shift_shards(graph, {now}, "context", 1)[0];
+    if (!last) coming = graph::shift_shards(graph, {now}, Axis::kContext, 1)[0];
     const ValueId sinks = attrs.ring_step == 0 ? options.sinks : kNone;  // they count once
     const auto part =
         graph.add_node(kContextAttention, {q, now, kv_begin, options.kv_end, kNone, rank, sinks}, attrs);

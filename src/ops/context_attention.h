@@ -24,7 +24,7 @@ struct ContextAttentionAttrs {
   double softcap = 0;      // as AttentionAttrs
   bool causal = false;     // a row sees no key behind its own place
   int64_t bias_zero = 0;   // as AttentionAttrs
-  int64_t axis = 0;        // of the mesh, whose ranks share the rows
+  Axis axis = {};          // whose ranks share the rows
   int64_t ranks = 1;       // of the axis, on a rank; 1 before localize()
   int64_t ring_step = -1;  // the keys are those of the rank so many places before; -1: of whole sequences
   bool operator==(const ContextAttentionAttrs&) const = default;

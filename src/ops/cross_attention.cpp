@@ -48,7 +48,7 @@ Cost cost(const NodeView& view) {
   return {2 * product_flops(view, view.in(CrossAttention::kQ)), graph::streamed_bytes(view)};
 }
 
-std::vector<PlacementOption> placements(const NodeView&, int) {
+std::vector<PlacementOption> placements(const NodeView&, Axis) {
   return {{{kS0, kS0, kS0, kS0}, {kS0, kS0}}, {{kS1, kS1, kR, kR}, {kS1, kS1}}};
 }
 
@@ -75,7 +75,7 @@ Cost cost_grad(const NodeView& view) {
   return {5 * product_flops(view, view.in(CrossAttentionGrad::kQ)), graph::streamed_bytes(view)};
 }
 
-std::vector<PlacementOption> placements_grad(const NodeView&, int) {
+std::vector<PlacementOption> placements_grad(const NodeView&, Axis) {
   return {{{kS0, kS0, kS0, kS0, kS0, kS0, kS0}, {kS0, kS0}}, {{kS1, kS1, kS1, kS1, kS1, kR, kR}, {kS1, kS1}}};
 }
 
@@ -116,7 +116,7 @@ Cost cost_cached(const NodeView& view) {
                                          view.out(CachedCrossAttention::kOut).bytes())};
 }
 
-std::vector<PlacementOption> placements_cached(const NodeView&, int) {
+std::vector<PlacementOption> placements_cached(const NodeView&, Axis) {
   const Placement by_head = Placement::sharded(2);
   return {{{kS1, by_head, by_head, kR, kR}, {kS1}}};
 }
@@ -139,7 +139,7 @@ Cost cost_store(const NodeView& view) {
   return {0, 2 * static_cast<double>(view.in(StoreCross::kKv).bytes())};
 }
 
-std::vector<PlacementOption> placements_store(const NodeView&, int) {
+std::vector<PlacementOption> placements_store(const NodeView&, Axis) {
   const Placement by_head = Placement::sharded(2);
   return {{{kS1, by_head, by_head, kR}, {by_head, by_head}}};
 }
@@ -164,15 +164,14 @@ Cost cost_ends(const NodeView& view) {
   return streamed(view, 1);
 }
 
-std::vector<PlacementOption> placements_ends(const NodeView& view, int axis) {
+std::vector<PlacementOption> placements_ends(const NodeView& view, Axis axis) {
   if (axis == view.attrs<DocumentEndsAttrs>().shared_on) return {{{kS0, kR}, {kS0}}};
   return {{{kS0, kS0}, {kS0}}};
 }
 
 graph::Attributes localize_ends(const NodeView& global) {
   auto attrs = global.attrs<DocumentEndsAttrs>();
-  if (attrs.shared_on >= 0)
-    attrs.sequence_length /= global.graph.mesh().axes[static_cast<size_t>(attrs.shared_on)].size;
+  if (attrs.shared_on) attrs.sequence_length /= global.graph.mesh().size(*attrs.shared_on);
   return attrs;
 }
 
@@ -223,10 +222,8 @@ void store_cross(Graph& graph, ValueId kv, const CrossCache& cache) {
 ValueId document_ends(Graph& graph, ValueId q_begin, ValueId k_begin, int64_t sequences) {
   DocumentEndsAttrs attrs{graph.value(q_begin).shape[0] / sequences,
                           graph.value(k_begin).shape[0] / sequences};
-  const int axis = graph.mesh().axis("context");
-  if (axis >= 0 && graph.placement(q_begin, static_cast<size_t>(axis)) !=
-                       graph.placement(k_begin, static_cast<size_t>(axis)))
-    attrs.shared_on = axis;
+  if (graph.placement(q_begin, Axis::kContext) != graph.placement(k_begin, Axis::kContext))
+    attrs.shared_on = Axis::kContext;
   return graph.add_node(kDocumentEnds, {q_begin, k_begin}, attrs)[0];
 }
 

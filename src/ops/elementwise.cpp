@@ -14,7 +14,7 @@ Cost cost_stream(const NodeView& view) {
   return streamed(view, 1);
 }
 
-std::vector<PlacementOption> placements_scale(const NodeView&, int) {
+std::vector<PlacementOption> placements_scale(const NodeView&, Axis) {
   return {{{kS0}, {kS0}}, {{kS1}, {kS1}}, {{kP}, {kP}}};
 }
 
@@ -37,7 +37,7 @@ std::vector<ValueSpec> infer_add_row(const NodeView& view) {
   return {{"y", x.dtype, x.shape, x.segments}};
 }
 
-std::vector<PlacementOption> placements_add_row(const NodeView& view, int) {
+std::vector<PlacementOption> placements_add_row(const NodeView& view, Axis) {
   const auto columns = Placement::sharded(view.in(AddRow::kTable).shape.rank() - 1);
   return {{{kS0, kR}, {kS0}}, {{kS1, columns}, {kS1}}};
 }
@@ -60,7 +60,7 @@ std::vector<ValueSpec> infer_add_row_grad(const NodeView& view) {
   return {{"dtable", DType::kF32, {view.attrs<AddRowGradAttrs>().rows, view.in(AddRowGrad::kDy).shape[1]}}};
 }
 
-std::vector<PlacementOption> placements_add_row_grad(const NodeView&, int) {
+std::vector<PlacementOption> placements_add_row_grad(const NodeView&, Axis) {
   return {{{kS0}, {kP}}, {{kS1}, {kS1}}};
 }
 

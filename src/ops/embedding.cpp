@@ -40,7 +40,7 @@ Cost cost(const NodeView& view) {
               static_cast<double>(view.out(Embedding::kX).bytes())};
 }
 
-std::vector<PlacementOption> placements(const NodeView& view, int) {
+std::vector<PlacementOption> placements(const NodeView& view, Axis) {
   std::vector<PlacementOption> options{{{kS0, kR, kS0, kR, kR}, {kS0}}, {{kR, kS1, kR, kS1, kR}, {kS1}}};
   if (view.has(Embedding::kVocabStart)) options.push_back({{kR, kS0, kR, kR, kS0}, {kP}});
   return options;
@@ -81,7 +81,7 @@ Cost cost_grad(const NodeView& view) {
   return {rows, table + rows * 8 + static_cast<double>(view.in(EmbeddingGrad::kDy).bytes()), table};
 }
 
-std::vector<PlacementOption> placements_grad(const NodeView& view, int) {
+std::vector<PlacementOption> placements_grad(const NodeView& view, Axis) {
   std::vector<PlacementOption> options{{{kS0, kS0, kR}, {kP}}, {{kS1, kR, kR}, {kS1}}};
   if (view.has(EmbeddingGrad::kVocabStart)) options.push_back({{kR, kR, kS0}, {kS0}});
   return options;

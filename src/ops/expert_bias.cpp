@@ -59,15 +59,15 @@ Cost cost(const NodeView& view) {
 }
 
 // Tokens with offsets are one rank's.
-std::vector<PlacementOption> placements(const NodeView& view, int) {
+std::vector<PlacementOption> placements(const NodeView& view, Axis) {
   if (view.has(ExpertBias::kOffsets)) return {};
   return {{{kS0, kS0, kS0, kR}, {kS0}}};
 }
-std::vector<PlacementOption> placements_grad(const NodeView& view, int) {
+std::vector<PlacementOption> placements_grad(const NodeView& view, Axis) {
   if (view.has(ExpertBiasGrad::kOffsets)) return {};
   return {{{kS0, kS0, kS0}, {kP}}};
 }
-std::vector<PlacementOption> placements_grad_weights(const NodeView& view, int) {
+std::vector<PlacementOption> placements_grad_weights(const NodeView& view, Axis) {
   if (view.has(ExpertBiasGradWeights::kOffsets)) return {};
   return {{{kS0, kS0, kR}, {kS0}}};
 }

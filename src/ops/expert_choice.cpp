@@ -31,7 +31,7 @@ std::vector<ValueSpec> infer_choice(const NodeView& view) {
           {"experts", DType::kI32, {slots, 1}},
           {"weights", DType::kF32, {slots, 1}}};
 }
-std::vector<PlacementOption> placements_choice(const NodeView&, int) {
+std::vector<PlacementOption> placements_choice(const NodeView&, Axis) {
   return {{{kS0}, {kS0, kS0, kS0}}};
 }
 void gradient_choice(GradientBuilder& builder, const Node& node) {
@@ -51,7 +51,7 @@ std::vector<ValueSpec> infer_choice_grad(const NodeView& view) {
           "the gradient must be f32 and the tokens i32, one a slot");
   return {{"dlogits", DType::kF32, logits.shape}};
 }
-std::vector<PlacementOption> placements_choice_grad(const NodeView&, int) {
+std::vector<PlacementOption> placements_choice_grad(const NodeView&, Axis) {
   return {{{kS0, kS0, kS0}, {kS0}}};
 }
 
@@ -74,7 +74,7 @@ std::vector<ValueSpec> infer_scatter(const NodeView& view) {
   const auto& attrs = view.attrs<GroupRowsAttrs>();
   return infer_rows(view, attrs.slots, attrs.rows);
 }
-std::vector<PlacementOption> placements_rows(const NodeView&, int) {
+std::vector<PlacementOption> placements_rows(const NodeView&, Axis) {
   return {{{kS0, kS0}, {kS0}}, {{kS1, kR}, {kS1}}};
 }
 template <const OpDef* kOther>

@@ -130,9 +130,9 @@ void ExpertParallelAttrs::describe(graph::AttributeText& to) const {
   to("tokens", tokens);
   to("rows", room.rows);
   to("slots", room.slots);
-  for (const int axis : axes) to("axis", int64_t{axis});
-  for (const int axis : summed_axes) to("summed_axis", int64_t{axis});
-  if (tensor_axis >= 0) to("tensor_axis", int64_t{tensor_axis});
+  for (const Axis axis : axes) to("axis", name_of(axis));
+  for (const Axis axis : summed_axes) to("summed_axis", name_of(axis));
+  if (tensor_axis) to("tensor_axis", name_of(*tensor_axis));
   if (parts > 1) to("parts", parts);
   to("body", fmt::format("{:016x}", std::hash<std::string>{}(body->key)));
 }
@@ -265,10 +265,10 @@ struct Along {
   std::vector<Placement> parameters;
   bool is_term = false;  // the result is a term of a sum there
 };
-Along along(const NodeView& view, int axis) {
+Along along(const NodeView& view, Axis axis) {
   const auto& attrs = attrs_of(view);
   const size_t count = attrs.body->inputs.parameters.size();
-  const auto has = [axis](const std::vector<int>& axes) {
+  const auto has = [axis](const std::vector<Axis>& axes) {
     return std::find(axes.begin(), axes.end(), axis) != axes.end();
   };
   if (axis == attrs.tensor_axis) return {kR, kR, attrs.on_tensor_axis, true};
@@ -276,7 +276,7 @@ Along along(const NodeView& view, int axis) {
   return {kS0, kS0, std::vector(count, has(attrs.axes) ? kS0 : kR), false};
 }
 
-std::vector<PlacementOption> placements_forward(const NodeView& view, int axis) {
+std::vector<PlacementOption> placements_forward(const NodeView& view, Axis axis) {
   const Along lies = along(view, axis);
   PlacementOption option{{lies.tokens, lies.ids, lies.tokens}, {}};
   option.inputs.insert(option.inputs.end(), lies.parameters.begin(), lies.parameters.end());
@@ -294,7 +294,7 @@ PlacementOption gradient_option(const NodeView& view, const Along& lies) {
   return option;
 }
 
-std::vector<PlacementOption> placements_grad_input(const NodeView& view, int axis) {
+std::vector<PlacementOption> placements_grad_input(const NodeView& view, Axis axis) {
   const Along lies = along(view, axis);
   PlacementOption option = gradient_option(view, lies);
   option.outputs.assign(ExpertParallelGrad::kHanded + attrs_of(view).body->handed.size(), kS0);
@@ -303,7 +303,7 @@ std::vector<PlacementOption> placements_grad_input(const NodeView& view, int axi
   return {option};
 }
 
-std::vector<PlacementOption> placements_grad_weight(const NodeView& view, int axis) {
+std::vector<PlacementOption> placements_grad_weight(const NodeView& view, Axis axis) {
   const Along lies = along(view, axis);
   PlacementOption option = gradient_option(view, lies);
   // What all ranks have whole each gives a term of.
@@ -386,16 +386,16 @@ void gradient(GradientBuilder& builder, const Node& node) {
 
 void OwnExpertsAttrs::describe(graph::AttributeText& to) const {
   to("experts", experts);
-  for (const Axis& one : axes) {
-    to(one.summed ? "summed_axis" : "axis", one.axis);
+  for (const Cut& one : axes) {
+    to(one.summed ? "summed_axis" : "axis", name_of(one.axis));
     to("ranks", one.ranks);
   }
 }
 
-int32_t OwnExpertsAttrs::own(int32_t id, const int32_t* rank) const {
+int32_t OwnExpertsAttrs::own(int32_t id, const graph::Coordinates& rank) const {
   if (id < 0) return -1;
   int64_t blocks = 1;
-  for (const Axis& one : axes) blocks *= one.ranks;
+  for (const Cut& one : axes) blocks *= one.ranks;
   const int64_t each = experts / blocks;
   int64_t block = id / each, among = 0, stride = 1;
   for (size_t i = axes.size(); i-- > 0;) {
@@ -416,8 +416,7 @@ namespace {
 std::vector<ValueSpec> infer_own(const NodeView& view) {
   const Value& ids = view.in(OwnExperts::kIds);
   require(view, ids.dtype == DType::kI32 && ids.shape.rank() == 2, "ids must be i32[N, k]");
-  for (const auto& one : view.attrs<OwnExpertsAttrs>().axes)
-    graph::require_rank_block(view, OwnExperts::kRank, one.axis);
+  graph::require_rank_block(view, OwnExperts::kRank);
   return {{"own", DType::kI32, ids.shape}};
 }
 
@@ -425,7 +424,7 @@ Cost cost_own(const NodeView& view) {
   return streamed(view, 1);
 }
 
-std::vector<PlacementOption> placements_own(const NodeView& view, int axis) {
+std::vector<PlacementOption> placements_own(const NodeView& view, Axis axis) {
   for (const auto& one : view.attrs<OwnExpertsAttrs>().axes)
     if (one.axis == axis && one.summed) return {{{kR, kR}, {kP}}};
   return {{{kS0, kR}, {kS0}}};
@@ -482,7 +481,7 @@ std::vector<ValueSpec> infer_rounds(const NodeView& view) {
   return {{"rounds", DType::kI64, {1}}};
 }
 
-std::vector<PlacementOption> placements_rounds(const NodeView&, int) {
+std::vector<PlacementOption> placements_rounds(const NodeView&, Axis) {
   return {{{kS0}, {kP}}};
 }
 

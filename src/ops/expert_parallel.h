@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -74,11 +75,11 @@ inline constexpr int64_t kMostRanksOfToken = 256;
 
 struct ExpertParallelAttrs {
   std::shared_ptr<const ExpertBody> body = {};
-  // Axes of the mesh: those who share the experts are the ranks along them. Along further axes that cut the
+  // Those who share the experts are the ranks along these axes. Along further axes that cut the
   // experts tokens are the same for all ranks: each has ids of its own experts alone (own_experts), and gives
   // a term of the sum.
-  std::vector<int> axes = {}, summed_axes = {};
-  int tensor_axis = -1;  // along which each expert is cut, -1: none; the body then gives a term of a sum
+  std::vector<graph::Axis> axes = {}, summed_axes = {};
+  std::optional<graph::Axis> tensor_axis = {};  // cuts each expert; the body then gives a term of a sum
   // How each parameter lies there.
   std::vector<graph::Placement> on_tensor_axis = {};
   int64_t tokens = 0, k = 1, experts = 1, ranks = 1;  // N, k, E, R
@@ -108,18 +109,18 @@ ExpertRoom expert_room(int64_t tokens, int64_t k, int64_t experts, int64_t ranks
 // along `axes` in their order, the first cutting first; ids of those who differ from this rank on a summed
 // axis become -1, and what is left is counted among those of the other axes.
 struct OwnExpertsAttrs {
-  struct Axis {
-    int64_t axis = 0;  // of the mesh
+  struct Cut {
+    graph::Axis axis = {};
     int64_t ranks = 1;
     bool summed = false;
-    bool operator==(const Axis&) const = default;
+    bool operator==(const Cut&) const = default;
   };
-  std::vector<Axis> axes;
+  std::vector<Cut> axes;
   int64_t experts = 1;  // of all ranks
   bool operator==(const OwnExpertsAttrs&) const = default;
   void describe(graph::AttributeText& to) const;
   // The id among the others' experts of expert `id`; -1: of another rank on a summed axis.
-  int32_t own(int32_t id, const int32_t* rank) const;
+  int32_t own(int32_t id, const graph::Coordinates& rank) const;
 };
 // ids i32[N, k]; they differ between the ranks of summed axes.
 graph::ValueId own_experts(graph::Graph& graph, graph::ValueId ids, const OwnExpertsAttrs& attrs);

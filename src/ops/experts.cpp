@@ -116,11 +116,11 @@ Cost cost_grad_weight(const NodeView& view) {
 
 // Tokens alone are split here: how ranks share experts is not a placement of one dimension of the weight.
 // Tokens with offsets are one rank's.
-std::vector<PlacementOption> placements(const NodeView& view, int) {
+std::vector<PlacementOption> placements(const NodeView& view, Axis) {
   if (view.has(kOffsets)) return {};
   return {{{kS0, kS0, kR}, {kS0}}};
 }
-std::vector<PlacementOption> placements_grad_weight(const NodeView& view, int) {
+std::vector<PlacementOption> placements_grad_weight(const NodeView& view, Axis) {
   if (view.has(kOffsets)) return {};
   return {{{kS0, kS0, kS0}, {kP}}};
 }
@@ -139,7 +139,7 @@ std::vector<ValueSpec> infer_counts(const NodeView& view) {
 Cost cost_counts(const NodeView& view) {
   return streamed(view, 1);
 }
-std::vector<PlacementOption> placements_counts(const NodeView&, int) {
+std::vector<PlacementOption> placements_counts(const NodeView&, Axis) {
   return {{{kS0, kS0}, {kP}}};
 }
 
@@ -148,7 +148,7 @@ std::vector<ValueSpec> infer_running(const NodeView& view) {
   require(view, counts.dtype == DType::kI64 && counts.shape.rank() == 1, "counts must be i64[experts]");
   return {{"now", DType::kF32, {1, counts.shape[0]}}};
 }
-std::vector<PlacementOption> placements_running(const NodeView&, int) {
+std::vector<PlacementOption> placements_running(const NodeView&, Axis) {
   return {{{kP}, {kP}}};
 }
 

@@ -18,7 +18,7 @@ std::vector<ValueSpec> infer(const NodeView& view) {
 Cost cost(const NodeView& view) {
   return streamed(view, 40);
 }
-std::vector<PlacementOption> placements(const NodeView&, int) {
+std::vector<PlacementOption> placements(const NodeView&, Axis) {
   return {{{kS0, kS0}, {kS0}}};
 }
 void gradient(GradientBuilder& builder, const Node& node) {
@@ -38,7 +38,7 @@ std::vector<ValueSpec> infer_places(const NodeView& view) {
 Cost cost_places(const NodeView& view) {
   return streamed(view, 1);
 }
-std::vector<PlacementOption> placements_places(const NodeView&, int) {
+std::vector<PlacementOption> placements_places(const NodeView&, Axis) {
   return {{{kS0}, {kS0}}};
 }
 

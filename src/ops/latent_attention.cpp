@@ -28,7 +28,7 @@ std::vector<ValueSpec> infer_split(const NodeView& view) {
   return {query, part("latent", 2), part("rotated", 1)};
 }
 
-std::vector<PlacementOption> placements_split(const NodeView&, int) {
+std::vector<PlacementOption> placements_split(const NodeView&, Axis) {
   return {{{kS0}, {kS0, kS0, kS0}}};
 }
 
@@ -56,7 +56,7 @@ std::vector<ValueSpec> infer_join(const NodeView& view) {
   return {{"down", latent.dtype, {latent.shape[0], width}, parts}};
 }
 
-std::vector<PlacementOption> placements_join(const NodeView&, int) {
+std::vector<PlacementOption> placements_join(const NodeView&, Axis) {
   return {{{kS0, kS0, kS0}, {kS0}}};
 }
 
@@ -88,7 +88,7 @@ std::vector<ValueSpec> infer_heads(const NodeView& view) {
   return {{"qkv", q.dtype, {rows, 2 * q.shape[1] + heads * value}, parts}};
 }
 
-std::vector<PlacementOption> placements_heads(const NodeView&, int) {
+std::vector<PlacementOption> placements_heads(const NodeView&, Axis) {
   return {{{kS0, kS0, kS0}, {kS0}}, {{kS1, kS1, kR}, {kS1}}};
 }
 
@@ -118,7 +118,7 @@ Cost cost_heads_grad(const NodeView& view) {
   return {shared, graph::streamed_bytes(view)};
 }
 
-std::vector<PlacementOption> placements_heads_grad(const NodeView&, int) {
+std::vector<PlacementOption> placements_heads_grad(const NodeView&, Axis) {
   return {{{kS0}, {kS0, kS0, kS0}}, {{kS1}, {kS1, kS1, kP}}};
 }
 
@@ -164,7 +164,7 @@ Cost cost_cached(const NodeView& view) {
           static_cast<double>(read + q.bytes() + weight.bytes() + view.out(In::kOut).bytes())};
 }
 
-std::vector<PlacementOption> placements_cached(const NodeView&, int) {
+std::vector<PlacementOption> placements_cached(const NodeView&, Axis) {
   return {{{kS1, kR, kR, kS0, kR, kR, kR}, {kS1, kR}}};
 }
 

@@ -28,7 +28,7 @@ Cost cost(const NodeView& view) {
   return {product(view.in(Linear::kX).shape, view.in(Linear::kWeight).shape), graph::streamed_bytes(view)};
 }
 
-std::vector<PlacementOption> placements(const NodeView& view, int) {
+std::vector<PlacementOption> placements(const NodeView& view, Axis) {
   std::vector<PlacementOption> options{{{kS0, kR, kR}, {kS0}}, {{kR, kS0, kS0}, {kS1}}};
   // A bias would be added once a shard: the row-parallel form has none.
   if (!view.has(Linear::kBias)) options.push_back({{kS1, kS1, kR}, {kP}});
@@ -58,7 +58,7 @@ std::vector<ValueSpec> infer_grad_input(const NodeView& view) {
            {view.in(LinearGradInput::kDy).shape[0], view.in(LinearGradInput::kWeight).shape[1]}}};
 }
 
-std::vector<PlacementOption> placements_grad_input(const NodeView&, int) {
+std::vector<PlacementOption> placements_grad_input(const NodeView&, Axis) {
   return {{{kS0, kR}, {kS0}}, {{kS1, kS0}, {kP}}, {{kR, kS1}, {kS1}}, {{kP, kR}, {kP}}};
 }
 
@@ -76,7 +76,7 @@ Cost cost_grad_weight(const NodeView& view) {
           graph::streamed_bytes(view)};
 }
 
-std::vector<PlacementOption> placements_grad_weight(const NodeView&, int) {
+std::vector<PlacementOption> placements_grad_weight(const NodeView&, Axis) {
   return {{{kS0, kS0}, {kP}}, {{kS1, kR}, {kS0}}, {{kR, kS1}, {kS1}}, {{kP, kR}, {kP}}};
 }
 
@@ -88,7 +88,7 @@ Cost cost_column_sums(const NodeView& view) {
   return streamed(view, 1);
 }
 
-std::vector<PlacementOption> placements_column_sums(const NodeView&, int) {
+std::vector<PlacementOption> placements_column_sums(const NodeView&, Axis) {
   return {{{kS0}, {kP}}, {{kS1}, {kS0}}, {{kP}, {kP}}};
 }
 
@@ -100,7 +100,7 @@ Cost cost_pack(const NodeView& view) {
   return {0, graph::streamed_bytes(view)};
 }
 
-std::vector<PlacementOption> placements_pack(const NodeView&, int) {
+std::vector<PlacementOption> placements_pack(const NodeView&, Axis) {
   return {{{kS0}, {kS0}}, {{kS1}, {kS1}}};
 }
 

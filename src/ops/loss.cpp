@@ -54,7 +54,7 @@ Cost cost_of_products(const NodeView& view) {
           .beside_bytes = streamed};
 }
 
-std::vector<PlacementOption> placements(const NodeView&, int) {
+std::vector<PlacementOption> placements(const NodeView&, Axis) {
   return {{{kS0, kR, kS0, kR}, {kP, kP, kS0, kS0}}};
 }
 
@@ -94,7 +94,7 @@ std::vector<ValueSpec> infer_train(const NodeView& view) {
           {"dbias", DType::kF32, {weight.shape[0]}, {}, !view.has(LinearCrossEntropyTrain::kBias)}};
 }
 
-std::vector<PlacementOption> placements_train(const NodeView&, int) {
+std::vector<PlacementOption> placements_train(const NodeView&, Axis) {
   return {{{kS0, kR, kR, kS0, kR, kR}, {kP, kP, kS0, kP, kP}}};
 }
 
@@ -117,8 +117,9 @@ void require_parts(const NodeView& view, int targets, int bias, int vocab_start)
   const Value& start = view.in(vocab_start);
   require(view, start.dtype == DType::kI32 && start.shape.rank() == 1 && start.shape[0] > 0,
           "vocab_start must be i32[parts]");
-  const bool divides = rows % start.shape[0] == 0 ||
-                       view.in(CrossEntropyStatistics::kWeight).padding.uneven >= 0;  // as ranks have it
+  const bool divides =
+      rows % start.shape[0] == 0 ||
+      view.in(CrossEntropyStatistics::kWeight).padding.uneven.has_value();  // as ranks have it
   require(view, divides && attrs.vocabulary >= rows,
           "the weight must be parts of equal size of the vocabulary");
 }
@@ -136,7 +137,7 @@ std::vector<ValueSpec> infer_statistics(const NodeView& view) {
 }
 
 // A shard of the vocabulary needs to know where it begins.
-std::vector<PlacementOption> placements_statistics(const NodeView& view, int) {
+std::vector<PlacementOption> placements_statistics(const NodeView& view, Axis) {
   std::vector<PlacementOption> options{{{kS0, kR, kS0, kR, kR}, {kS1}}};
   if (view.has(CrossEntropyStatistics::kVocabStart)) options.push_back({{kR, kS0, kR, kS0, kS0}, {kS0}});
   return options;
@@ -180,7 +181,7 @@ std::vector<ValueSpec> infer_grad_input(const NodeView& view) {
   return {{"dx", x.dtype, x.shape}};
 }
 
-std::vector<PlacementOption> placements_grad_input(const NodeView& view, int) {
+std::vector<PlacementOption> placements_grad_input(const NodeView& view, Axis) {
   std::vector<PlacementOption> options{{{kS0, kR, kR, kS0, kS1, kS1, kR, kR}, {kS0}}};
   if (view.has(CrossEntropyGradInput::kVocabStart))
     options.push_back({{kR, kS0, kS0, kR, kS0, kS0, kS0, kS0}, {kP}});
@@ -196,7 +197,7 @@ std::vector<ValueSpec> infer_grad_weight(const NodeView& view) {
   return {{"dw", DType::kF32, weight}, {"dbias", DType::kF32, {weight[0]}, {}, !view.has(Op::kBias)}};
 }
 
-std::vector<PlacementOption> placements_grad_weight(const NodeView& view, int) {
+std::vector<PlacementOption> placements_grad_weight(const NodeView& view, Axis) {
   std::vector<PlacementOption> options{{{kS0, kR, kS0, kS1, kS1, kR, kR}, {kP, kP}}};
   if (view.has(CrossEntropyGradWeight::kVocabStart))
     options.push_back({{kR, kS0, kR, kS0, kS0, kS0, kS0}, {kS0, kS0}});
@@ -212,7 +213,7 @@ std::vector<ValueSpec> infer_grad(const NodeView& view) {
   return specs;
 }
 
-std::vector<PlacementOption> placements_grad(const NodeView& view, int) {
+std::vector<PlacementOption> placements_grad(const NodeView& view, Axis) {
   std::vector<PlacementOption> options{{{kS0, kR, kR, kS0, kS1, kS1, kR, kR}, {kS0, kP, kP}}};
   if (view.has(CrossEntropyGrad::kVocabStart))
     options.push_back({{kR, kS0, kS0, kR, kS0, kS0, kS0, kS0}, {kP, kS0, kS0}});
@@ -244,7 +245,7 @@ Cost cost_loss(const NodeView& view) {
   return streamed(view, 4);
 }
 
-std::vector<PlacementOption> placements_loss(const NodeView&, int) {
+std::vector<PlacementOption> placements_loss(const NodeView&, Axis) {
   return {{{kS1, kS0}, {kP, kP, kS0, kS0}}};
 }
 
@@ -263,7 +264,7 @@ std::vector<ValueSpec> infer_loss_grad(const NodeView& view) {
   return {{"dstatistics", DType::kF32, view.in(CrossEntropyLossGrad::kStatistics).shape}};
 }
 
-std::vector<PlacementOption> placements_loss_grad(const NodeView&, int) {
+std::vector<PlacementOption> placements_loss_grad(const NodeView&, Axis) {
   return {{{kS1, kS0, kR}, {kS1}}};
 }
 

@@ -32,7 +32,7 @@ Cost cost_norm(const NodeView& view) {
   return streamed(view, 5);
 }
 
-std::vector<PlacementOption> placements_rms(const NodeView&, int) {
+std::vector<PlacementOption> placements_rms(const NodeView&, Axis) {
   return {{{kS0, kR, kS0}, {kS0, kS0, kS0}}};
 }
 
@@ -100,7 +100,7 @@ std::vector<ValueSpec> infer_grad_input(const NodeView& view) {
   return {{"dx", view.in(1).dtype, view.in(1).shape}};
 }
 
-std::vector<PlacementOption> placements_rms_grad_input(const NodeView&, int) {
+std::vector<PlacementOption> placements_rms_grad_input(const NodeView&, Axis) {
   return {{{kS0, kS0, kS0, kR, kS0}, {kS0}}};
 }
 
@@ -108,7 +108,7 @@ std::vector<ValueSpec> infer_rms_grad_weight(const NodeView& view) {
   return {{"dw", DType::kF32, {view.in(RmsNormGradWeight::kDy).shape[1]}}};
 }
 
-std::vector<PlacementOption> placements_rms_grad_weight(const NodeView&, int) {
+std::vector<PlacementOption> placements_rms_grad_weight(const NodeView&, Axis) {
   return {{{kS0, kS0, kS0}, {kP}}};
 }
 
@@ -127,7 +127,7 @@ std::vector<ValueSpec> infer_layer(const NodeView& view) {
           {"h", x.dtype, x.shape, {}, !view.has(LayerNorm::kResidual)}};
 }
 
-std::vector<PlacementOption> placements_layer(const NodeView&, int) {
+std::vector<PlacementOption> placements_layer(const NodeView&, Axis) {
   return {{{kS0, kR, kR, kS0}, {kS0, kS0, kS0, kS0}}};
 }
 
@@ -135,7 +135,7 @@ void gradient_layer(GradientBuilder& builder, const Node& node) {
   gradient_norm(builder, node, kLayerNormGradInput, kLayerNormGradWeight);
 }
 
-std::vector<PlacementOption> placements_layer_grad_input(const NodeView&, int) {
+std::vector<PlacementOption> placements_layer_grad_input(const NodeView&, Axis) {
   return {{{kS0, kS0, kS0, kS0, kR, kS0}, {kS0}}};
 }
 
@@ -144,7 +144,7 @@ std::vector<ValueSpec> infer_layer_grad_weight(const NodeView& view) {
   return {{"dw", DType::kF32, columns}, {"db", DType::kF32, columns}};
 }
 
-std::vector<PlacementOption> placements_layer_grad_weight(const NodeView&, int) {
+std::vector<PlacementOption> placements_layer_grad_weight(const NodeView&, Axis) {
   return {{{kS0, kS0, kS0, kS0}, {kP, kP}}};
 }
 

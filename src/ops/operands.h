@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "graph/attributes.h"
+#include "graph/placement.h"
 #include "tensor/activation_kind.h"
 #include "tensor/dtype.h"
 
@@ -196,13 +198,13 @@ struct Rope {
 // --- share_heads.cpp
 // Of the gradient too.
 struct ShareHeadsAttrs {
-  int64_t axis = 0;      // of the mesh
+  graph::Axis axis = {};
   int64_t head_dim = 0;  // of keys and of values
   int64_t copies = 1;    // of each head, among those of all ranks
   int64_t ranks = 1;     // of the axis, on a rank
   bool operator==(const ShareHeadsAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
-    to("axis", axis);
+    to("axis", name_of(axis));
     to("head_dim", head_dim);
     to("copies", copies);
     to("ranks", ranks);
@@ -307,12 +309,13 @@ struct StoreCross {
 struct DocumentEndsAttrs {
   int64_t sequence_length = 0;
   int64_t encoder_length = 0;
-  int64_t shared_on = -1;  // the mesh axis whose ranks share the rows, but not the keys, of a sequence
+  // The axis whose ranks share the rows, but not the keys, of a sequence.
+  std::optional<graph::Axis> shared_on = {};
   bool operator==(const DocumentEndsAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
     to("sequence_length", sequence_length);
     to("encoder_length", encoder_length);
-    if (shared_on >= 0) to("shared_on", shared_on);
+    if (shared_on) to("shared_on", name_of(*shared_on));
   }
 };
 struct DocumentEnds {
@@ -462,13 +465,13 @@ struct CrossEntropyGrad {
 
 // --- vocabulary.cpp
 struct VocabStartAttrs {
-  int64_t axis = 0;   // of the mesh
+  graph::Axis axis = {};
   int64_t parts = 1;  // of the vocabulary
   int64_t rows = 0;   // of each part
   int64_t ranks = 1;  // of the axis, on a rank
   bool operator==(const VocabStartAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
-    to("axis", axis);
+    to("axis", name_of(axis));
     to("parts", parts);
     to("rows", rows);
     to("ranks", ranks);

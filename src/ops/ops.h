@@ -11,6 +11,7 @@
 
 namespace strata::ops {
 
+using graph::Axis;
 using graph::Graph;
 using graph::OpDef;
 using graph::ValueId;
@@ -78,7 +79,7 @@ struct HeadSharing {
   int64_t head_dim = 0;
   int64_t copies = 1;
 };
-ValueId share_heads(Graph& graph, ValueId q, ValueId kv, std::string_view axis, const HeadSharing& sharing);
+ValueId share_heads(Graph& graph, ValueId q, ValueId kv, Axis axis, const HeadSharing& sharing);
 extern const OpDef kShareHeads;      // (q, kv, rank i32[axes]) → qkv
 extern const OpDef kShareHeadsGrad;  // (dqkv, rank) → dq, dkv: what the copies on this rank add up to
 
@@ -173,7 +174,7 @@ void store_cross(Graph& graph, ValueId kv, const CrossCache& cache);
 extern const OpDef kStoreCross;  // (kv, kc, vc, slot) → kc, vc
 // i32[N]: for each row the end of the range of keys j of its sequence with k_begin[j] == q_begin[i]; 0 where
 // there is none. k_begin [M] does not fall within a sequence. With it as kv_end a row sees its own document.
-// Where ranks share the rows on the axis "context" k_begin may be whole there.
+// Where ranks share the rows on the context axis k_begin may be whole there.
 ValueId document_ends(Graph& graph, ValueId q_begin, ValueId k_begin, int64_t sequences);
 extern const OpDef kDocumentEnds;
 
@@ -252,10 +253,10 @@ extern const OpDef kCrossEntropyGradWeight;
 extern const OpDef kCrossEntropyGrad;
 
 // --- vocabulary.cpp
-// Of a table whose rows are sharded along a mesh axis, i32[parts], one a rank of the axis: the row of the
+// Of a table whose rows are sharded along an axis, i32[parts], one a rank of the axis: the row of the
 // whole vocabulary at which each part begins. It is sharded as the table is, so a rank has its own, whose
 // parts are of equal size. kNone where the axis does not shard the table.
-ValueId vocab_start(Graph& graph, ValueId table, std::string_view axis);
+ValueId vocab_start(Graph& graph, ValueId table, Axis axis);
 extern const OpDef kVocabStart;  // (rank i32[axes]) → starts
 
 // --- softcap.cpp

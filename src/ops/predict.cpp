@@ -19,7 +19,7 @@ std::vector<ValueSpec> infer(const NodeView& view) {
 }
 
 // Parts of the rows are whole sequences on the axes of a batch; on others all ranks have all rows.
-std::vector<PlacementOption> placements(const NodeView& view, int) {
+std::vector<PlacementOption> placements(const NodeView& view, Axis) {
   const int64_t sequences =
       view.in(TargetsAhead::kTargets).shape[0] / view.attrs<TargetsAheadAttrs>().sequence_length;
   if (sequences < 2) return {};

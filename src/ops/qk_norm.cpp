@@ -41,7 +41,7 @@ bool by_head(const NodeView& view, int qkv, int q_weight) {
   return view.in(q_weight).shape[0] < view.in(qkv).segments[0];
 }
 
-std::vector<PlacementOption> placements(const NodeView& view, int) {
+std::vector<PlacementOption> placements(const NodeView& view, Axis) {
   std::vector<PlacementOption> options{{{kS0, kR, kR, kS0}, {kS0, kS0}}};
   if (by_head(view, QkNorm::kQkv, QkNorm::kQWeight)) options.push_back({{kS1, kR, kR, kR}, {kS1, kS1}});
   if (view.has(QkNorm::kMeans)) options.push_back({{kS1, kS0, kS0, kR}, {kS1, kR}});
@@ -90,7 +90,7 @@ Cost cost_grad(const NodeView& view) {
   return streamed(view, 8);
 }
 
-std::vector<PlacementOption> placements_grad_input(const NodeView& view, int) {
+std::vector<PlacementOption> placements_grad_input(const NodeView& view, Axis) {
   std::vector<PlacementOption> options{{{kS0, kS0, kS0, kR, kR, kS0}, {kS0}}};
   if (by_head(view, QkNormGradInput::kQkv, QkNormGradInput::kQWeight))
     options.push_back({{kS1, kS1, kS1, kR, kR, kR}, {kS1}});
@@ -107,7 +107,7 @@ std::vector<ValueSpec> infer_grad_weight(const NodeView& view) {
           {"dk", DType::kF32, {attrs.k_width > 0 ? attrs.k_width : parts[1]}}};
 }
 
-std::vector<PlacementOption> placements_grad_weight(const NodeView& view, int) {
+std::vector<PlacementOption> placements_grad_weight(const NodeView& view, Axis) {
   std::vector<PlacementOption> options{{{kS0, kS0, kS0}, {kP, kP}}};
   const int64_t q_width = view.attrs<QkNormAttrs>().q_width;
   if (q_width == 0) {
@@ -134,7 +134,7 @@ Cost cost_means(const NodeView& view) {
   return streamed(view, 3);
 }
 
-std::vector<PlacementOption> placements_means(const NodeView&, int) {
+std::vector<PlacementOption> placements_means(const NodeView&, Axis) {
   return {{{kS0, kS0, kR, kR}, {kS0}}, {{kS1, kS1, kS0, kS0}, {kP}}};
 }
 

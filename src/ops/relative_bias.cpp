@@ -31,7 +31,7 @@ Cost cost(const NodeView& view) {
   return streamed(view, 1);
 }
 
-std::vector<PlacementOption> placements(const NodeView&, int) {
+std::vector<PlacementOption> placements(const NodeView&, Axis) {
   return {{{kS1}, {kS0}}};
 }
 
@@ -55,7 +55,7 @@ std::vector<ValueSpec> infer_grad(const NodeView& view) {
            {view.attrs<RelativeBiasAttrs>().buckets, view.in(RelativeBiasGrad::kDbias).shape[0]}}};
 }
 
-std::vector<PlacementOption> placements_grad(const NodeView&, int) {
+std::vector<PlacementOption> placements_grad(const NodeView&, Axis) {
   return {{{kS0}, {kS1}}, {{kP}, {kP}}};
 }
 

@@ -54,7 +54,7 @@ Cost cost_rope(const NodeView& view) {
 }
 
 // Sharded by heads: every part of qkv gives its share.
-std::vector<PlacementOption> placements_rope(const NodeView&, int) {
+std::vector<PlacementOption> placements_rope(const NodeView&, Axis) {
   return {{{kS0, kR, kS0}, {kS0}}, {{kS1, kR, kR}, {kS1}}};
 }
 
@@ -79,7 +79,7 @@ Cost cost_table(const NodeView& view) {
   return {0, static_cast<double>(view.out(RopeTable::kTable).bytes())};
 }
 
-std::vector<PlacementOption> placements_table(const NodeView&, int) {
+std::vector<PlacementOption> placements_table(const NodeView&, Axis) {
   return {};
 }
 

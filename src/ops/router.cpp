@@ -25,7 +25,7 @@ std::vector<ValueSpec> infer_cast(const NodeView& view) {
 Cost cost_cast(const NodeView& view) {
   return streamed(view, 0);
 }
-std::vector<PlacementOption> placements_cast(const NodeView&, int) {
+std::vector<PlacementOption> placements_cast(const NodeView&, Axis) {
   return {{{kS0}, {kS0}}, {{kS1}, {kS1}}};
 }
 void gradient_cast(GradientBuilder& builder, const Node& node) {
@@ -67,7 +67,7 @@ std::vector<ValueSpec> infer_route(const NodeView& view) {
   return {{"ids", DType::kI32, {logits.shape[0], attrs.k}},
           {"weights", DType::kF32, {logits.shape[0], attrs.k}}};
 }
-std::vector<PlacementOption> placements_route(const NodeView&, int) {
+std::vector<PlacementOption> placements_route(const NodeView&, Axis) {
   return {{{kS0, kR, kS0}, {kS0, kS0}}};
 }
 void gradient_route(GradientBuilder& builder, const Node& node) {
@@ -85,7 +85,7 @@ std::vector<ValueSpec> infer_route_grad(const NodeView& view) {
   require(view, is_logits(view.in(RouteGrad::kLogits)), "logits must be f32[N, experts]");
   return {{"dlogits", DType::kF32, view.in(RouteGrad::kLogits).shape}};
 }
-std::vector<PlacementOption> placements_route_grad(const NodeView&, int) {
+std::vector<PlacementOption> placements_route_grad(const NodeView&, Axis) {
   return {{{kS0, kS0, kS0}, {kS0}}};
 }
 
@@ -105,7 +105,7 @@ std::vector<ValueSpec> infer_scale_rows(const NodeView& view) {
 Cost cost_scale_rows(const NodeView& view) {
   return streamed(view, 1);
 }
-std::vector<PlacementOption> placements_scale_rows(const NodeView&, int) {
+std::vector<PlacementOption> placements_scale_rows(const NodeView&, Axis) {
   return {{{kS0, kS0}, {kS0}}, {{kS1, kR}, {kS1}}};
 }
 void gradient_scale_rows(GradientBuilder& builder, const Node& node) {
@@ -125,7 +125,7 @@ std::vector<ValueSpec> infer_scale_rows_grad(const NodeView& view) {
   return {{"dx", x.dtype, x.shape, x.segments},
           {"dweights", DType::kF32, view.in(ScaleRowsGrad::kWeights).shape}};
 }
-std::vector<PlacementOption> placements_scale_rows_grad(const NodeView&, int) {
+std::vector<PlacementOption> placements_scale_rows_grad(const NodeView&, Axis) {
   return {{{kS0, kS0, kS0}, {kS0, kS0}}, {{kS1, kS1, kR}, {kS1, kP}}};
 }
 
@@ -144,27 +144,23 @@ std::vector<ValueSpec> infer_sums(const NodeView& view) {
   const Shape shape{groups_of(view, logits.shape[0]), logits.shape[1]};
   return {{"probabilities", DType::kF32, shape}, {"counts", DType::kF32, shape}};
 }
-// A rank has some groups; of "context" some tokens of every group, as of every sequence.
-bool cuts_groups(const NodeView& view, int axis) {
-  return view.attrs<RouterSumsAttrs>().rows == 0 ||
-         view.graph.mesh().axes[static_cast<size_t>(axis)].name == "context";
+// A rank has some groups; on the context axis some tokens of every group, as of every sequence.
+bool cuts_groups(const NodeView& view, Axis axis) {
+  return view.attrs<RouterSumsAttrs>().rows == 0 || axis == Axis::kContext;
 }
-// Which rows of a rank of "context" would be idle depends on its place.
-bool is_whole_along(const NodeView& view, int axis) {
-  return view.attrs<RouterSumsAttrs>().idle.count > 0 &&
-         view.graph.mesh().axes[static_cast<size_t>(axis)].name == "context";
+// Which rows of a rank of the context axis would be idle depends on its place.
+bool is_whole_along(const NodeView& view, Axis axis) {
+  return view.attrs<RouterSumsAttrs>().idle.count > 0 && axis == Axis::kContext;
 }
-std::vector<PlacementOption> placements_sums(const NodeView& view, int axis) {
+std::vector<PlacementOption> placements_sums(const NodeView& view, Axis axis) {
   if (is_whole_along(view, axis)) return {};
   if (cuts_groups(view, axis)) return {{{kS0, kS0}, {kP, kP}}};
   return {{{kS0, kS0}, {kS0, kS0}}};
 }
 graph::Attributes localize_sums(const NodeView& view, int logits) {
   auto attrs = view.attrs<RouterSumsAttrs>();
-  const int axis = view.graph.mesh().axis("context");
-  if (axis >= 0 &&
-      view.graph.placement(view.node.inputs[static_cast<size_t>(logits)], static_cast<size_t>(axis)) == kS0)
-    attrs.rows /= view.graph.mesh().size("context");
+  if (view.graph.placement(view.node.inputs[static_cast<size_t>(logits)], Axis::kContext) == kS0)
+    attrs.rows /= view.graph.mesh().size(Axis::kContext);
   return attrs;
 }
 void gradient_sums(GradientBuilder& builder, const Node& node) {
@@ -182,7 +178,7 @@ std::vector<ValueSpec> infer_sums_grad(const NodeView& view) {
           "the gradient must have a row a group");
   return {{"dlogits", DType::kF32, logits.shape}};
 }
-std::vector<PlacementOption> placements_sums_grad(const NodeView& view, int axis) {
+std::vector<PlacementOption> placements_sums_grad(const NodeView& view, Axis axis) {
   if (is_whole_along(view, axis)) return {};
   if (cuts_groups(view, axis)) return {{{kR, kS0}, {kS0}}};
   return {{{kS0, kS0}, {kS0}}};
@@ -211,7 +207,7 @@ std::vector<ValueSpec> infer_balance(const NodeView& view) {
           "probabilities must be f32[groups, experts]");
   return {{"sum", DType::kF64, {1}}};
 }
-std::vector<PlacementOption> placements_balance(const NodeView& view, int) {
+std::vector<PlacementOption> placements_balance(const NodeView& view, Axis) {
   return {{{kS0, same_counts(view, BalanceLoss::kCounts) ? kR : kS0, kS0}, {kP}}};
 }
 // The seed of the sum is 1: the coefficient is the node's, and the denominator that of the main loss.
@@ -231,7 +227,7 @@ std::vector<ValueSpec> infer_balance_grad(const NodeView& view) {
   return {{"dprobabilities", DType::kF32,
            shape_of_groups(view, BalanceLossGrad::kCounts, BalanceLossGrad::kTargets)}};
 }
-std::vector<PlacementOption> placements_balance_grad(const NodeView& view, int) {
+std::vector<PlacementOption> placements_balance_grad(const NodeView& view, Axis) {
   return {{{same_counts(view, BalanceLossGrad::kCounts) ? kR : kS0, kS0}, {kS0}}};
 }
 
@@ -250,7 +246,7 @@ std::vector<ValueSpec> infer_z(const NodeView& view) {
   require_tokens(view);
   return {{"sum", DType::kF64, {1}}};
 }
-std::vector<PlacementOption> placements_z(const NodeView&, int) {
+std::vector<PlacementOption> placements_z(const NodeView&, Axis) {
   return {{{kS0, kS0}, {kP}}};
 }
 void gradient_z(GradientBuilder& builder, const Node& node) {
@@ -262,7 +258,7 @@ std::vector<ValueSpec> infer_z_grad(const NodeView& view) {
   require_tokens(view);
   return {{"dlogits", DType::kF32, view.in(RouterZLossGrad::kLogits).shape}};
 }
-std::vector<PlacementOption> placements_z_grad(const NodeView&, int) {
+std::vector<PlacementOption> placements_z_grad(const NodeView&, Axis) {
   return {{{kS0, kS0}, {kS0}}};
 }
 

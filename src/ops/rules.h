@@ -7,6 +7,7 @@
 
 namespace strata::ops {
 
+using graph::Axis;
 using graph::Cost;
 using graph::GradientBuilder;
 using graph::Graph;
@@ -49,7 +50,7 @@ inline Cost streamed(const NodeView& view, double per_element) {
 template <typename Attrs>
 graph::Attributes localize_ranks(const NodeView& view) {
   auto attrs = view.attrs<Attrs>();
-  attrs.ranks = view.graph.mesh().axes[static_cast<size_t>(attrs.axis)].size;
+  attrs.ranks = view.graph.mesh().size(attrs.axis);
   return attrs;
 }
 

@@ -14,7 +14,7 @@ Cost cost(const NodeView& view) {
   return {0, 2 * static_cast<double>(view.out(TakeRow::kRow).bytes())};
 }
 
-std::vector<PlacementOption> placements(const NodeView&, int) {
+std::vector<PlacementOption> placements(const NodeView&, Axis) {
   return {{{kS1, kR}, {kS1}}};
 }
 

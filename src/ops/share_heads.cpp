@@ -1,4 +1,3 @@
-#include "base/error.h"
 #include "graph/reshard.h"
 #include "ops/ops.h"
 #include "ops/rules.h"
@@ -9,7 +8,7 @@ namespace {
 std::vector<ValueSpec> infer(const NodeView& view) {
   const auto& attrs = view.attrs<ShareHeadsAttrs>();
   const Value &q = view.in(ShareHeads::kQ), &kv = view.in(ShareHeads::kKv);
-  graph::require_rank_block(view, ShareHeads::kRank, attrs.axis);
+  graph::require_rank_block(view, ShareHeads::kRank);
   require(view, q.shape.rank() == 2 && kv.shape.rank() == 2 && q.shape[0] == kv.shape[0],
           "q and kv must have the same rows");
   require(view,
@@ -25,7 +24,7 @@ Cost cost(const NodeView& view) {
   return streamed(view, 0);
 }
 
-std::vector<PlacementOption> placements(const NodeView& view, int axis) {
+std::vector<PlacementOption> placements(const NodeView& view, Axis axis) {
   const auto& attrs = view.attrs<ShareHeadsAttrs>();
   if (axis != attrs.axis) return {{{kS0, kS0, kR}, {kS0}}};
   if (attrs.ranks != 1) return {};
@@ -43,7 +42,7 @@ void gradient(GradientBuilder& builder, const Node& node) {
 std::vector<ValueSpec> infer_grad(const NodeView& view) {
   const auto& attrs = view.attrs<ShareHeadsAttrs>();
   const Value& dqkv = view.in(ShareHeadsGrad::kDqkv);
-  graph::require_rank_block(view, ShareHeadsGrad::kRank, attrs.axis);
+  graph::require_rank_block(view, ShareHeadsGrad::kRank);
   require(view, dqkv.segments.size() == 3 && dqkv.segments[1] * attrs.ranks % attrs.copies == 0,
           "the gradient must have the parts [q | k | v]");
   const int64_t kv = dqkv.segments[1] * attrs.ranks / attrs.copies;
@@ -51,7 +50,7 @@ std::vector<ValueSpec> infer_grad(const NodeView& view) {
           {"dkv", dqkv.dtype, {dqkv.shape[0], 2 * kv}, {kv, kv}}};
 }
 
-std::vector<PlacementOption> placements_grad(const NodeView& view, int axis) {
+std::vector<PlacementOption> placements_grad(const NodeView& view, Axis axis) {
   const auto& attrs = view.attrs<ShareHeadsAttrs>();
   if (axis != attrs.axis) return {{{kS0, kR}, {kS0, kS0}}};
   if (attrs.ranks != 1) return {};
@@ -74,12 +73,10 @@ const OpDef kShareHeadsGrad{.name = "share_heads_grad",
                             .placements = placements_grad,
                             .localize = localize_ranks<ShareHeadsAttrs>};
 
-ValueId share_heads(Graph& graph, ValueId q, ValueId kv, std::string_view axis, const HeadSharing& sharing) {
-  const int index = graph.mesh().axis(axis);
-  STRATA_CHECK(index >= 0, "the mesh has no axis {}", axis);
+ValueId share_heads(Graph& graph, ValueId q, ValueId kv, Axis axis, const HeadSharing& sharing) {
   return graph.add_node(
       kShareHeads, {q, kv, graph::rank_block(graph)},
-      ShareHeadsAttrs{.axis = index, .head_dim = sharing.head_dim, .copies = sharing.copies})[0];
+      ShareHeadsAttrs{.axis = axis, .head_dim = sharing.head_dim, .copies = sharing.copies})[0];
 }
 
 }  // namespace strata::ops

@@ -38,7 +38,7 @@ std::vector<ValueSpec> infer_dispatch(const NodeView& view) {
 Cost cost_dispatch(const NodeView& view) {
   return cost(view, SoftDispatch::kX, SoftDispatch::kLogits, 1);
 }
-std::vector<PlacementOption> placements_dispatch(const NodeView&, int) {
+std::vector<PlacementOption> placements_dispatch(const NodeView&, Axis) {
   return {{{kS0, kS0}, {kS0, kS0, kS0}}};
 }
 void gradient_dispatch(GradientBuilder& builder, const Node& node) {
@@ -67,7 +67,7 @@ std::vector<ValueSpec> infer_combine(const NodeView& view) {
 Cost cost_combine(const NodeView& view) {
   return cost(view, SoftCombine::kH, SoftCombine::kLogits, 1);
 }
-std::vector<PlacementOption> placements_combine(const NodeView&, int) {
+std::vector<PlacementOption> placements_combine(const NodeView&, Axis) {
   return {{{kS0, kS0}, {kS0}}};
 }
 void gradient_combine(GradientBuilder& builder, const Node& node) {
@@ -87,7 +87,7 @@ std::vector<ValueSpec> infer_combine_grad(const NodeView& view) {
 Cost cost_combine_grad(const NodeView& view) {
   return cost(view, SoftCombineGrad::kH, SoftCombineGrad::kLogits, 2);
 }
-std::vector<PlacementOption> placements_grad(const NodeView&, int) {
+std::vector<PlacementOption> placements_grad(const NodeView&, Axis) {
   return {{{kS0, kS0, kS0}, {kS0, kS0}}};
 }
 

@@ -13,7 +13,7 @@ Cost cost(const NodeView& view) {
   return streamed(view, 10);
 }
 
-std::vector<PlacementOption> placements(const NodeView&, int) {
+std::vector<PlacementOption> placements(const NodeView&, Axis) {
   return {{{kS0}, {kS0}}, {{kS1}, {kS1}}};
 }
 

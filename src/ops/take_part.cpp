@@ -19,26 +19,26 @@ void require_vector(const NodeView& view, int input) {
 }
 std::vector<ValueSpec> infer(const NodeView& view) {
   require_vector(view, TakePart::kX);
-  graph::require_rank_block(view, TakePart::kRank, attrs_of(view).axis);
+  graph::require_rank_block(view, TakePart::kRank);
   const int64_t numbers = view.in(TakePart::kX).shape[0];
   require(view, numbers % attrs_of(view).ranks == 0, "the ranks must divide the numbers");
   return {{"part", DType::kF32, {numbers / attrs_of(view).ranks}}};
 }
 std::vector<ValueSpec> infer_grad(const NodeView& view) {
   require_vector(view, TakePartGrad::kDy);
-  graph::require_rank_block(view, TakePartGrad::kRank, attrs_of(view).axis);
+  graph::require_rank_block(view, TakePartGrad::kRank);
   return {{"dx", DType::kF32, {view.in(TakePartGrad::kDy).shape[0] * attrs_of(view).ranks}}};
 }
 Cost cost(const NodeView& view) {
   return streamed(view, 1);
 }
 
-std::vector<PlacementOption> placements(const NodeView& view, int axis) {
+std::vector<PlacementOption> placements(const NodeView& view, Axis axis) {
   if (attrs_of(view).ranks > 1) return {};  // a part of what the rank has: no shard of the whole's
   if (axis == attrs_of(view).axis) return {{{kR, kR}, {kS0}}};
   return {{{kS0, kR}, {kS0}}};
 }
-std::vector<PlacementOption> placements_grad(const NodeView& view, int axis) {
+std::vector<PlacementOption> placements_grad(const NodeView& view, Axis axis) {
   if (attrs_of(view).ranks > 1) return {{{kP, kR}, {kP}}};
   if (axis == attrs_of(view).axis) return {{{kS0, kR}, {kP}}};
   return {{{kS0, kR}, {kS0}}, {{kP, kR}, {kP}}};
@@ -67,9 +67,8 @@ const OpDef kTakePartGrad{.name = "take_part_grad",
                           .placements = placements_grad,
                           .localize = localize_ranks<TakePartAttrs>};
 
-ValueId take_part(Graph& graph, ValueId x, std::string_view axis) {
-  return graph.add_node(kTakePart, {x, graph::rank_block(graph)},
-                        TakePartAttrs{.axis = graph.mesh().axis(axis)})[0];
+ValueId take_part(Graph& graph, ValueId x, Axis axis) {
+  return graph.add_node(kTakePart, {x, graph::rank_block(graph)}, TakePartAttrs{.axis = axis})[0];
 }
 
 }  // namespace strata::ops

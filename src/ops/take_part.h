@@ -8,17 +8,17 @@
 namespace strata::ops {
 
 struct TakePartAttrs {
-  int64_t axis = 0;   // of the mesh
+  graph::Axis axis = {};
   int64_t ranks = 1;  // along it; 1 before localize()
   bool operator==(const TakePartAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
-    to("axis", axis);
+    to("axis", name_of(axis));
     to("ranks", ranks);
   }
 };
 
 // x f32[n], a parameter that all ranks of the axis have; its gradient is a term of a sum over them.
-graph::ValueId take_part(graph::Graph& graph, graph::ValueId x, std::string_view axis);
+graph::ValueId take_part(graph::Graph& graph, graph::ValueId x, graph::Axis axis);
 struct TakePart {
   enum In : int { kX, kRank };
   enum Out : int { kY };

@@ -21,7 +21,7 @@ std::vector<ValueSpec> infer(const NodeView& view) {
 Cost cost(const NodeView& view) {
   return streamed(view, 1);
 }
-std::vector<PlacementOption> placements(const NodeView&, int) {
+std::vector<PlacementOption> placements(const NodeView&, Axis) {
   return {{{kS0, kS0}, {kS0}}, {{kS1, kR}, {kS1}}};
 }
 void gradient(GradientBuilder& builder, const Node& node) {
@@ -41,7 +41,7 @@ std::vector<ValueSpec> infer_chunks(const NodeView& view) {
   require(view, view.attrs<ChunkAttrs>().size > 0, "a chunk must have tokens");
   return {{"begins", DType::kI32, positions.shape}};
 }
-std::vector<PlacementOption> placements_chunks(const NodeView&, int) {
+std::vector<PlacementOption> placements_chunks(const NodeView&, Axis) {
   return {{{kS0, kS0}, {kS0}}};
 }
 

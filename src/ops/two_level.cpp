@@ -24,7 +24,7 @@ std::vector<ValueSpec> infer_logits(const NodeView& view) {
   require_levels(view, view.in(TwoLevelLogits::kGroups), logits);
   return {{"y", DType::kF32, logits.shape}};
 }
-std::vector<PlacementOption> placements_logits(const NodeView&, int) {
+std::vector<PlacementOption> placements_logits(const NodeView&, Axis) {
   return {{{kS0, kS0}, {kS0}}};
 }
 void gradient_logits(GradientBuilder& builder, const Node& node) {
@@ -41,7 +41,7 @@ std::vector<ValueSpec> infer_grad(const NodeView& view) {
   require(view, view.in(TwoLevelLogitsGrad::kDy).shape == logits.shape, "the gradient must be as the logits");
   return {{"dgroups", DType::kF32, groups.shape}, {"dlogits", DType::kF32, logits.shape}};
 }
-std::vector<PlacementOption> placements_grad(const NodeView&, int) {
+std::vector<PlacementOption> placements_grad(const NodeView&, Axis) {
   return {{{kS0, kS0, kS0}, {kS0, kS0}}};
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 std::vector<ValueSpec> infer(const NodeView& view) {
   const auto& attrs = view.attrs<VocabStartAttrs>();
-  graph::require_rank_block(view, VocabStart::kRank, attrs.axis);
+  graph::require_rank_block(view, VocabStart::kRank);
   return {{"start", DType::kI32, {attrs.parts}}};
 }
 
@@ -16,7 +16,7 @@ Cost cost(const NodeView& view) {
   return {0, graph::streamed_bytes(view)};
 }
 
-std::vector<PlacementOption> placements(const NodeView& view, int axis) {
+std::vector<PlacementOption> placements(const NodeView& view, Axis axis) {
   const auto& attrs = view.attrs<VocabStartAttrs>();
   if (axis != attrs.axis || attrs.ranks != 1) return {};
   return {{{kR}, {kS0}}};
@@ -24,7 +24,7 @@ std::vector<PlacementOption> placements(const NodeView& view, int axis) {
 
 graph::Attributes localize(const NodeView& view) {
   auto attrs = view.attrs<VocabStartAttrs>();
-  attrs.ranks = view.graph.mesh().axes[static_cast<size_t>(attrs.axis)].size;
+  attrs.ranks = view.graph.mesh().size(attrs.axis);
   attrs.parts /= attrs.ranks;
   return attrs;
 }
@@ -38,10 +38,8 @@ const OpDef kVocabStart{.name = "vocab_start",
                         .placements = placements,
                         .localize = localize};
 
-ValueId vocab_start(Graph& graph, ValueId table, std::string_view axis_name) {
-  const int axis = graph.mesh().axis(axis_name);
-  if (graph.mesh().size(axis_name) == 1 || graph.placement(table, static_cast<size_t>(axis)) != kS0)
-    return kNone;
+ValueId vocab_start(Graph& graph, ValueId table, Axis axis) {
+  if (graph.mesh().size(axis) == 1 || graph.placement(table, axis) != kS0) return kNone;
   const graph::Cut cut = graph::cut_along(graph.value(table), 0, graph.mesh(), axis);
   return graph.add_node(
       kVocabStart, {graph::rank_block(graph)},

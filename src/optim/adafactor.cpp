@@ -10,6 +10,7 @@
 
 namespace strata::optim {
 
+using graph::Axis;
 using graph::NodeView;
 using graph::Placement;
 
@@ -105,7 +106,7 @@ std::vector<graph::ValueSpec> infer_apply(const NodeView& view) {
 }
 
 // Where ranks have whole tensors each updates its own.
-std::vector<graph::PlacementOption> placements(const NodeView& view, int axis) {
+std::vector<graph::PlacementOption> placements(const NodeView& view, Axis axis) {
   if (!is_dealt_along(view, axis)) return placements_whole(view, axis);
   const Placement own = Placement::sharded(0);
   return {{{own, own, own, own, Placement::replicated()}, {own, own, own}}};
@@ -128,7 +129,7 @@ const graph::OpDef kAdafactorSums{
     .family = "update",
     .infer = infer_sums,
     .cost = [](const NodeView& view) { return cost_of_rows(view, AdafactorSumsOperands::kParameter, 5, 2); },
-    .placements = [](const NodeView&, int) -> std::vector<graph::PlacementOption> {
+    .placements = [](const NodeView&, Axis) -> std::vector<graph::PlacementOption> {
       return {{{kRows, kRows, kRows, kAll}, {kRows, kTerms}}};
     },
     .in_place = {{0, 1}},
@@ -139,7 +140,7 @@ const graph::OpDef kAdafactorColumns{
     .infer = infer_columns,
     .cost =
         [](const NodeView& view) { return cost_of_rows(view, AdafactorColumnsOperands::kGradient, 6, 1); },
-    .placements = [](const NodeView&, int) -> std::vector<graph::PlacementOption> {
+    .placements = [](const NodeView&, Axis) -> std::vector<graph::PlacementOption> {
       return {{{kRows, kAll, kRows, kAll, kAll}, {kAll, kTerms}}};
     },
     .in_place = {{0, 1}},
@@ -150,7 +151,7 @@ const graph::OpDef kAdafactorApply{
     .family = "update",
     .infer = infer_apply,
     .cost = [](const NodeView& view) { return cost_of_rows(view, AdafactorApplyOperands::kParameter, 7, 3); },
-    .placements = [](const NodeView&, int) -> std::vector<graph::PlacementOption> {
+    .placements = [](const NodeView&, Axis) -> std::vector<graph::PlacementOption> {
       return {{{kRows, kRows, kAll, kRows, kAll, kAll, kAll}, {kRows}}};
     },
     .in_place = {{0, 0}},
@@ -181,25 +182,23 @@ ValueId add_into_state(graph::Graph& graph, const graph::OpDef& op, std::vector<
 
 // Ranks that hold columns of a matrix put it together, with its gradient, for the update.
 ValueId with_all_columns(graph::Graph& graph, ValueId x) {
-  for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis) {
-    if (graph.placement(x, axis) == Placement::sharded(1))
-      x = graph::reshard(graph, x, graph.mesh().axes[axis].name, kAll);
+  for (const Axis axis : graph::kAllAxes) {
+    if (graph.placement(x, axis) == Placement::sharded(1)) x = graph::reshard(graph, x, axis, kAll);
   }
   return x;
 }
 
 // What a rank holds of an updated matrix goes back into the parameter.
 void take_columns(graph::Graph& graph, ValueId updated, ValueId parameter) {
-  std::vector<size_t> axes;
-  for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis) {
-    if (graph.mesh().axes[axis].size > 1 && graph.placement(parameter, axis) == Placement::sharded(1))
+  std::vector<Axis> axes;
+  for (const Axis axis : graph::kAllAxes) {
+    if (graph.mesh().size(axis) > 1 && graph.placement(parameter, axis) == Placement::sharded(1))
       axes.push_back(axis);
   }
   STRATA_CHECK(axes.size() == 1, "the columns of {} lie in shards along {} axes", graph.value(parameter).name,
                axes.size());
-  graph.add_node_into(
-      graph::kTakeShard, {updated, graph::rank_block(graph)}, {parameter},
-      graph::ReshardAttrs{.axis = static_cast<int64_t>(axes[0]), .from = kAll, .to = Placement::sharded(1)});
+  graph.add_node_into(graph::kTakeShard, {updated, graph::rank_block(graph)}, {parameter},
+                      graph::ReshardAttrs{.axis = axes[0], .from = kAll, .to = Placement::sharded(1)});
 }
 
 // Matrices with all of their columns, put together once for all tensors that are rows of one.

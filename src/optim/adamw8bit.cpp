@@ -6,6 +6,7 @@
 
 namespace strata::optim {
 
+using graph::Axis;
 using graph::NodeView;
 using graph::Placement;
 
@@ -30,7 +31,7 @@ graph::Cost cost(const NodeView& view) {
 }
 
 // By rows that end where blocks do, or by whole tensors.
-std::vector<graph::PlacementOption> placements(const NodeView& view, int axis) {
+std::vector<graph::PlacementOption> placements(const NodeView& view, Axis axis) {
   const graph::Value& parameter = view.in(UpdateOperands::kParameter);
   const Shape& shape = parameter.shape;
   const bool ends_with_blocks =
@@ -43,12 +44,10 @@ std::vector<graph::PlacementOption> placements(const NodeView& view, int axis) {
 
 // Cut by nothing but the axis whose shards end where blocks do.
 bool is_own(const graph::Graph& graph, const graph::Value& parameter) {
-  for (size_t axis = 0; axis < parameter.placements.size(); ++axis) {
-    if (parameter.placements[axis].kind == Placement::Kind::kSharded && graph.mesh().axes[axis].size > 1 &&
-        static_cast<int>(axis) != parameter.padding.axis)
-      return false;
-  }
-  return true;
+  return std::none_of(graph::kAllAxes.begin(), graph::kAllAxes.end(), [&](Axis axis) {
+    return parameter.placements[axis].kind == Placement::Kind::kSharded && graph.mesh().size(axis) > 1 &&
+           axis != parameter.padding.axis;
+  });
 }
 
 }  // namespace

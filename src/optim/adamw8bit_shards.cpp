@@ -13,6 +13,7 @@
 
 namespace strata::optim {
 
+using graph::Axis;
 using graph::NodeView;
 using graph::Placement;
 using graph::ValueId;
@@ -23,7 +24,7 @@ int64_t TensorShare::size() const {
   return size;
 }
 
-graph::Span held_of_part(const TensorShare& share, size_t index, const int32_t* rank) {
+graph::Span held_of_part(const TensorShare& share, size_t index, const graph::Coordinates& rank) {
   const TensorShare::Part& part = share.parts[index];
   graph::Span held{0, part.size};
   for (size_t i = 0; i < share.axes.size(); ++i) {
@@ -40,14 +41,14 @@ int64_t AdamW8BitShardAttrs::blocks() const {
 void AdamW8BitShardAttrs::describe(graph::AttributeText& to) const {
   update.describe(to);
   for (const auto& [name, share] : {std::pair{"row", &rows}, std::pair{"column", &columns}}) {
-    for (const int axis : share->axes) to(fmt::format("{}_axis", name), int64_t{axis});
+    for (const Axis axis : share->axes) to(fmt::format("{}_axis", name), name_of(axis));
     for (const TensorShare::Part& part : share->parts) {
       to(fmt::format("{}_part", name), part.size);
       for (const int64_t rows_or_columns : part.shares) to(fmt::format("{}_share", name), rows_or_columns);
     }
   }
   for (size_t i = 0; i < axes.size(); ++i) {
-    to("axis", int64_t{axes[i]});
+    to("axis", name_of(axes[i]));
     to("ranks", ranks[i]);
   }
 }
@@ -76,7 +77,7 @@ void check_moments(const NodeView& view, int like, int m, int rank) {
   require_operand(view, m + 1, scales, DType::kF32, "state m_scale");
   require_operand(view, m + 2, held, DType::kU8, "state v");
   require_operand(view, m + 3, scales, DType::kF32, "state v_scale");
-  graph::require_rank_block(view, rank, attrs.axes.empty() ? 0 : attrs.axes.back());
+  graph::require_rank_block(view, rank);
 }
 
 std::vector<graph::ValueSpec> infer_largest(const NodeView& view) {
@@ -120,7 +121,7 @@ graph::Attributes localize_as(const NodeView& view, int like) {
 
 constexpr Placement kAll = Placement::replicated();
 
-std::vector<graph::PlacementOption> placements_largest(const NodeView& view, int axis) {
+std::vector<graph::PlacementOption> placements_largest(const NodeView& view, Axis axis) {
   const auto& axes = view.attrs<AdamW8BitShardAttrs>().axes;
   const auto at = std::find(axes.begin(), axes.end(), axis);
   if (at == axes.end()) return {};
@@ -133,7 +134,7 @@ std::vector<graph::PlacementOption> placements_largest(const NodeView& view, int
   return options;
 }
 
-std::vector<graph::PlacementOption> placements_shard(const NodeView& view, int axis) {
+std::vector<graph::PlacementOption> placements_shard(const NodeView& view, Axis axis) {
   const auto& axes = view.attrs<AdamW8BitShardAttrs>().axes;
   if (std::find(axes.begin(), axes.end(), axis) == axes.end()) return {};
   std::vector<graph::PlacementOption> options;
@@ -179,13 +180,13 @@ AdamW8BitShardAttrs attrs_of(const graph::Graph& graph, const ShardedRows& tenso
   } else {
     attrs.columns.parts.push_back({value.shape.elements() / value.shape[0], {}});
   }
-  for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis) {
+  for (const Axis axis : graph::kAllAxes) {
     const Placement placement = graph.placement(tensor.parameter, axis);
-    if (placement.kind != Placement::Kind::kSharded || graph.mesh().axes[axis].size == 1) continue;
+    if (placement.kind != Placement::Kind::kSharded || graph.mesh().size(axis) == 1) continue;
     STRATA_CHECK(placement.dim < 2 && (placement.dim == 0 || value.shape.rank() == 2), "{} is cut along {}",
                  value.name, str(placement));
-    attrs.axes.push_back(static_cast<int>(axis));
-    attrs.ranks.push_back(graph.mesh().axes[axis].size);
+    attrs.axes.push_back(axis);
+    attrs.ranks.push_back(graph.mesh().size(axis));
   }
   return attrs;
 }
@@ -193,7 +194,7 @@ AdamW8BitShardAttrs attrs_of(const graph::Graph& graph, const ShardedRows& tenso
 // The largest of all ranks, an axis after the other, in one call for those that lie alike.
 void gather(graph::Graph& graph, const std::vector<AdamW8BitShardAttrs>& attrs,
             std::vector<ValueId>& largest) {
-  std::map<std::vector<int>, std::vector<size_t>> alike;
+  std::map<std::vector<Axis>, std::vector<size_t>> alike;
   for (size_t i = 0; i < attrs.size(); ++i) alike[attrs[i].axes].push_back(i);
   for (const auto& [axes, tensors] : alike) {
     for (size_t dim = 0; dim < axes.size(); ++dim) {

@@ -15,6 +15,7 @@
 
 namespace strata::optim {
 
+using graph::Axis;
 using graph::Graph;
 using graph::kNone;
 using graph::Placement;
@@ -100,8 +101,10 @@ std::vector<int64_t> joined_within(const Value& parameter, const Piece& rows) {
 // Gives a state, which has entries for each of the parameter's rows among these, its placements and segments.
 void lie_as(const Value& parameter, const Piece& rows, Value& state) {
   state.placements = parameter.placements;
-  for (Placement& placement : state.placements) {
-    if (placement.kind == Placement::Kind::kSharded && placement.dim >= state.shape.rank()) placement = {};
+  for (const Axis axis : graph::kAllAxes) {
+    const Placement placement = state.placements[axis];
+    if (placement.kind == Placement::Kind::kSharded && placement.dim >= state.shape.rank())
+      state.placements.set(axis, Placement::replicated());
   }
   state.padding = parameter.padding;
   state.padding.joined = joined_within(parameter, rows);
@@ -117,9 +120,8 @@ void lie_as(const Value& parameter, const Piece& rows, Value& state) {
 
 // The same for a state in an order of its own, of a parameter in shards that end where its blocks do.
 void lie_in_shards(const Value& parameter, const StateSpec& spec, Value& state) {
-  const auto axis = static_cast<size_t>(parameter.padding.axis);
-  state.placements.resize(parameter.placements.size());
-  state.placements[axis] = parameter.placements[axis];
+  const Axis axis = parameter.padding.axis.value();
+  state.placements.set(axis, parameter.placements[axis]);
   state.padding = parameter.padding;
   state.padding.joined.clear();  // it is one
   if (spec.block > 0)
@@ -228,11 +230,11 @@ class UpdateBuilder {
   // The ranks among which its parts are dealt out, where nothing cuts them besides; else 1.
   int64_t ranks_of_whole_parts(const Value& value) const {
     int64_t ranks = 1;
-    for (size_t axis = 0; axis < value.placements.size(); ++axis) {
-      const int64_t size = graph_.mesh().axes[axis].size;
+    for (const Axis axis : graph::kAllAxes) {
+      const int64_t size = graph_.mesh().size(axis);
       if (size == 1 || value.placements[axis].kind != Placement::Kind::kSharded) continue;
       const auto& dealt = value.dealt_axes;
-      if (std::find(dealt.begin(), dealt.end(), static_cast<int>(axis)) == dealt.end()) return 1;
+      if (std::find(dealt.begin(), dealt.end(), axis) == dealt.end()) return 1;
       ranks *= size;
     }
     return ranks;
@@ -267,9 +269,7 @@ class UpdateBuilder {
             add_named(graph_, fmt::format("{}.{}[{}:{}]", spec.name, value.name, tensor.first, tensor.end()),
                       spec.dtype, with_rows(spec.shape, ranks * spec.shape[0]), Role::kState);
         Value& state = graph_.value(id);
-        state.placements.resize(value.placements.size());
-        for (const int axis : value.dealt_axes)
-          state.placements[static_cast<size_t>(axis)] = value.placements[static_cast<size_t>(axis)];
+        for (const Axis axis : value.dealt_axes) state.placements.set(axis, value.placements[axis]);
         state.dealt_axes = value.dealt_axes;
         state.segments.assign(static_cast<size_t>(ranks), spec.shape[0]);
         state.segments_along = 0;
@@ -308,15 +308,15 @@ class UpdateBuilder {
 
   // But for the axis whose shards end where the states' blocks do.
   void require_whole(const Value& value, const Definition& definition) const {
-    for (size_t axis = 0; axis < graph_.mesh().axes.size(); ++axis) {
-      const graph::MeshAxis& ranks = graph_.mesh().axes[axis];
-      if (ranks.size == 1 || static_cast<int>(axis) == value.padding.axis || value.placements.empty() ||
+    for (const Axis axis : graph::kAllAxes) {
+      const int64_t ranks = graph_.mesh().size(axis);
+      if (ranks == 1 || axis == value.padding.axis ||
           value.placements[axis].kind != Placement::Kind::kSharded)
         continue;
       throw ConfigError(
           "[optimizer] {} updates {} in blocks, which parallel.{} = {} would cut; take adamw, lion, muon or "
           "adafactor for it, or parallel.{} = 1",
-          definition.name, value.name, ranks.name, ranks.size, ranks.name);
+          definition.name, value.name, name_of(axis), ranks, name_of(axis));
     }
   }
 
@@ -327,7 +327,7 @@ class UpdateBuilder {
 
 // The gradient of a parameter on all that hold it.
 ValueId reduced_gradient(Graph& graph, const graph::Parameter& parameter) {
-  if (!parameter.holders.empty()) graph::set_partial(graph, parameter.gradient, "pipeline");
+  if (!parameter.holders.empty()) graph::set_partial(graph, parameter.gradient, Axis::kPipeline);
   return graph::reduce_like(graph, parameter.gradient, parameter.value, parameter.holders);
 }
 

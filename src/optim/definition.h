@@ -69,9 +69,9 @@ graph::Attributes localize_rows(const graph::NodeView& view);
 graph::Cost update_cost(const graph::NodeView& view, double flops, double parameter_passes,
                         double gradient_passes);
 // A shard along any dimension is updated alone; states lie as the parameter does.
-std::vector<graph::PlacementOption> placements_by_element(const graph::NodeView& view, int);
+std::vector<graph::PlacementOption> placements_by_element(const graph::NodeView& view, graph::Axis);
 // Whether the ranks of an axis have tensors of their own.
-bool is_dealt_along(const graph::NodeView& view, int axis);
-std::vector<graph::PlacementOption> placements_whole(const graph::NodeView& view, int);
+bool is_dealt_along(const graph::NodeView& view, graph::Axis axis);
+std::vector<graph::PlacementOption> placements_whole(const graph::NodeView& view, graph::Axis);
 
 }  // namespace strata::optim

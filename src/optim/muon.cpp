@@ -12,6 +12,7 @@
 
 namespace strata::optim {
 
+using graph::Axis;
 using graph::NodeView;
 using graph::Placement;
 
@@ -58,7 +59,7 @@ UpdateRule applied(const UpdateRule& rule, const Shape& rows) {
 }
 
 // Along an axis whose ranks have whole matrices each updates its own.
-std::vector<graph::PlacementOption> placements_of_matrices(const NodeView& view, int axis) {
+std::vector<graph::PlacementOption> placements_of_matrices(const NodeView& view, Axis axis) {
   const auto& dealt = view.in(UpdateOperands::kParameter).dealt_axes;
   if (std::find(dealt.begin(), dealt.end(), axis) == dealt.end()) return {};
   const Placement own = Placement::sharded(0);
@@ -117,7 +118,7 @@ graph::Cost cost_momentum(const NodeView& view) {
   return {4 * elements, 16 * elements};
 }
 
-std::vector<graph::PlacementOption> placements_momentum(const NodeView& view, int) {
+std::vector<graph::PlacementOption> placements_momentum(const NodeView& view, Axis) {
   using Op = MuonMomentumOperands;
   const auto count = static_cast<size_t>(count_of(view, Op::kBehind, Op::kEach));
   std::vector<graph::PlacementOption> options;
@@ -157,7 +158,7 @@ graph::Cost cost_products(const NodeView& view) {
           graph::streamed_bytes(view)};
 }
 
-std::vector<graph::PlacementOption> placements_products(const NodeView&, int) {
+std::vector<graph::PlacementOption> placements_products(const NodeView&, Axis) {
   return {{{Placement::sharded(0)}, {Placement::sharded(0)}}};
 }
 
@@ -179,7 +180,7 @@ graph::Cost cost_apply(const NodeView& view) {
   return {3 * elements, 12 * elements};
 }
 
-std::vector<graph::PlacementOption> placements_apply(const NodeView& view, int) {
+std::vector<graph::PlacementOption> placements_apply(const NodeView& view, Axis) {
   const size_t count = view.node.outputs.size();
   std::vector<graph::PlacementOption> options;
   for (const int dim : {0, 1}) {
@@ -205,7 +206,7 @@ int64_t place_in(std::vector<graph::ValueId>& values, graph::ValueId value) {
 
 // Matrices of one size, at most one for each rank of the axis, on their way.
 struct Stack {
-  std::string axis;
+  Axis axis = {};
   Placement in_parts;  // along it
   graph::Padding padding;
   std::vector<graph::ValueId> parameters;
@@ -216,26 +217,24 @@ struct Stack {
 };
 
 // The axis over which matrices are shared out.
-size_t axis_of_stack(const graph::Graph& graph, const graph::Value& parameter) {
-  if (parameter.padding.axis >= 0) return static_cast<size_t>(parameter.padding.axis);
-  size_t axis = 0;
-  while (graph.mesh().axes[axis].size == 1 || parameter.placements[axis].kind != Placement::Kind::kSharded)
-    ++axis;
-  return axis;
+Axis axis_of_stack(const graph::Graph& graph, const graph::Value& parameter) {
+  if (parameter.padding.axis) return *parameter.padding.axis;
+  return *std::find_if(graph::kAllAxes.begin(), graph::kAllAxes.end(), [&](Axis axis) {
+    return graph.mesh().size(axis) > 1 && parameter.placements[axis].kind == Placement::Kind::kSharded;
+  });
 }
 
 // Moves the momenta, and brings each matrix together on one rank; slots from `first` on are theirs.
 Stack begin_stack(graph::Graph& graph, graph::ValueId scalars, std::span<const ShardedRows* const> matrices,
                   size_t first) {
   const graph::Value& parameter = graph.value(matrices[0]->parameter);
-  const size_t index = axis_of_stack(graph, parameter);
-  const graph::MeshAxis& axis = graph.mesh().axes[index];
   Stack stack;
-  stack.axis = axis.name;
+  stack.axis = axis_of_stack(graph, parameter);
+  const int64_t ranks = graph.mesh().size(stack.axis);
   stack.padding = parameter.padding;
   stack.padding.joined.clear();  // each matrix is one
   stack.steps = std::get<Muon>(matrices[0]->attrs.rule.optimizer).steps;
-  stack.applied.slots.resize(static_cast<size_t>(axis.size));
+  stack.applied.slots.resize(static_cast<size_t>(ranks));
   MuonStackAttrs moved = stack.applied;
   std::vector<graph::ValueId> momenta, inputs;
   for (size_t i = 0; i < matrices.size(); ++i) {
@@ -249,27 +248,26 @@ Stack begin_stack(graph::Graph& graph, graph::ValueId scalars, std::span<const S
   inputs.push_back(scalars);
   const int64_t rows = row_range(matrices[0]->attrs, parameter.shape).rows;
   const graph::ValueId parts = graph.add_value({.name = fmt::format("muon{}.parts", graph.nodes().size()),
-                                                .shape = {axis.size, rows, parameter.shape[1]},
+                                                .shape = {ranks, rows, parameter.shape[1]},
                                                 .encoding = {},
                                                 .padding = stack.padding});
   std::vector<graph::ValueId> outputs = momenta;
   outputs.push_back(parts);
   graph.add_node_into(kMuonMomentum, std::move(inputs), std::move(outputs), std::move(moved));
-  stack.in_parts = graph.placement(parts, index);
-  stack.whole = graph::reshard(graph, parts, axis.name, Placement::sharded(0));
+  stack.in_parts = graph.placement(parts, stack.axis);
+  stack.whole = graph::reshard(graph, parts, stack.axis, Placement::sharded(0));
   return stack;
 }
 
 // Makes this rank's matrix orthogonal, and gives its rows back.
 void orthogonalize(graph::Graph& graph, Stack& stack) {
   graph::ValueId whole = stack.whole;
-  for (const graph::MeshAxis& axis : graph.mesh().axes) {
-    if (axis.name != stack.axis) whole = graph::reshard(graph, whole, axis.name, Placement::replicated());
+  for (const Axis axis : graph::kAllAxes) {
+    if (axis != stack.axis) whole = graph::reshard(graph, whole, axis, Placement::replicated());
   }
   whole = graph.add_node(kNewtonSchulz, {whole}, NewtonSchulzAttrs{stack.steps})[0];
-  for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis) {
-    if (graph.mesh().axes[axis].name != stack.axis)
-      whole = graph::reshard(graph, whole, graph.mesh().axes[axis].name, graph.placement(stack.whole, axis));
+  for (const Axis axis : graph::kAllAxes) {
+    if (axis != stack.axis) whole = graph::reshard(graph, whole, axis, graph.placement(stack.whole, axis));
   }
   stack.parts = graph::reshard(graph, whole, stack.axis, stack.in_parts);
   graph.value(stack.parts).padding = stack.padding;
@@ -284,7 +282,7 @@ void apply(graph::Graph& graph, graph::ValueId scalars, const Stack& stack) {
 // What matrices of one stack have in common.
 struct Kind {
   int64_t rows, columns, grain;
-  std::vector<Placement> placements;
+  graph::Placements placements;
   Muon constants;
   bool operator==(const Kind&) const = default;
 };
@@ -300,8 +298,8 @@ void add_sharded(graph::Graph& graph, graph::ValueId scalars, const std::vector<
     if (found == kinds.end()) found = kinds.insert(found, {kind, {}});
     found->second.push_back(&one);
   }
-  const size_t axis = axis_of_stack(graph, graph.value(all[0].parameter));
-  const auto ranks = static_cast<size_t>(graph.mesh().axes[axis].size);
+  const Axis axis = axis_of_stack(graph, graph.value(all[0].parameter));
+  const auto ranks = static_cast<size_t>(graph.mesh().size(axis));
   std::vector<std::span<const ShardedRows* const>> groups;
   for (const auto& one : kinds) {
     const std::span<const ShardedRows* const> list(one.second);

@@ -9,14 +9,14 @@
 
 namespace strata::optim {
 
+using graph::Axis;
 using graph::Graph;
 using graph::Placement;
 using graph::ValueId;
 
 ValueId sum_over_stages(Graph& graph, ValueId own) {
-  if (graph.mesh().axis("pipeline") < 0) return own;
-  graph::set_partial(graph, own, "pipeline");
-  return graph::reshard(graph, own, "pipeline", Placement::replicated());
+  graph::set_partial(graph, own, Axis::kPipeline);
+  return graph::reshard(graph, own, Axis::kPipeline, Placement::replicated());
 }
 
 std::vector<ValueId> squares_of(Graph& graph, const std::vector<ValueId>& values, std::string nothing) {
@@ -25,7 +25,7 @@ std::vector<ValueId> squares_of(Graph& graph, const std::vector<ValueId>& values
   for (const ValueId value : values) {
     const ValueId squares = graph.add_node(kSumOfSquares, {value})[0];
     std::vector<bool> axes;
-    for (size_t axis = 0; axis < graph.mesh().axes.size(); ++axis)
+    for (const Axis axis : graph::kAllAxes)
       axes.push_back(graph.placement(squares, axis) == Placement::partial());
     if (std::find(axes.begin(), axes.end(), true) == axes.end()) {
       partials.push_back(squares);
@@ -35,7 +35,7 @@ std::vector<ValueId> squares_of(Graph& graph, const std::vector<ValueId>& values
   }
   for (const auto& [axes, terms] : in_shards)
     partials.push_back(graph::sum_over_ranks(graph, graph.add_node(kSumOfPartials, terms)[0]));
-  if (graph.mesh().size("pipeline") == 1) return partials;
+  if (graph.mesh().size(Axis::kPipeline) == 1) return partials;
   // Each stage has norms of its own parameters.
   if (!partials.empty()) return {sum_over_stages(graph, graph.add_node(kSumOfPartials, partials)[0])};
   graph::Value zero;  // which nobody writes

@@ -15,6 +15,7 @@
 
 namespace strata::optim {
 
+using graph::Axis;
 using graph::Cost;
 using graph::Graph;
 using graph::kNone;
@@ -45,7 +46,7 @@ std::vector<ValueSpec> infer_partials(const NodeView&) {
   return {{"sum", DType::kF64, {1}}};
 }
 
-std::vector<PlacementOption> placements_partials(const NodeView& view, int) {
+std::vector<PlacementOption> placements_partials(const NodeView& view, Axis) {
   return {{std::vector<Placement>(view.node.inputs.size(), Placement::partial()), {Placement::partial()}}};
 }
 
@@ -57,7 +58,7 @@ Cost cost_streamed(const NodeView& view) {
   return {2 * static_cast<double>(view.in(0).shape.elements()), graph::streamed_bytes(view)};
 }
 
-std::vector<PlacementOption> placements_squares(const NodeView& view, int) {
+std::vector<PlacementOption> placements_squares(const NodeView& view, Axis) {
   std::vector<PlacementOption> options;
   for (int dim = 0; dim < view.in(SumOfSquaresOperands::kX).shape.rank(); ++dim)
     options.push_back({{Placement::sharded(dim)}, {Placement::partial()}});
@@ -232,7 +233,7 @@ Cost update_cost(const NodeView& view, double flops, double parameter_passes, do
   return cost;
 }
 
-std::vector<PlacementOption> placements_by_element(const NodeView& view, int) {
+std::vector<PlacementOption> placements_by_element(const NodeView& view, Axis) {
   std::vector<PlacementOption> options;
   const size_t states = view.node.inputs.size() - UpdateOperands::kFirstState - UpdateOperands::kBehindStates;
   for (int dim = 0; dim < view.in(UpdateOperands::kParameter).shape.rank(); ++dim) {
@@ -245,10 +246,10 @@ std::vector<PlacementOption> placements_by_element(const NodeView& view, int) {
   return options;
 }
 
-std::vector<PlacementOption> placements_whole(const NodeView&, int) {
+std::vector<PlacementOption> placements_whole(const NodeView&, Axis) {
   return {};
 }
-bool is_dealt_along(const NodeView& view, int axis) {
+bool is_dealt_along(const NodeView& view, Axis axis) {
   const auto& dealt = view.in(UpdateOperands::kParameter).dealt_axes;
   return view.attrs<UpdateAttrs>().dealt > 1 && std::find(dealt.begin(), dealt.end(), axis) != dealt.end();
 }

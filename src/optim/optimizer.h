@@ -218,19 +218,19 @@ struct TensorShare {
     int64_t room() const { return shares.empty() ? size : shares.back(); }
     bool operator==(const Part&) const = default;
   };
-  std::vector<int> axes = {};  // of the mesh
+  std::vector<graph::Axis> axes = {};
   std::vector<Part> parts = {};
   int64_t size() const;
   bool operator==(const TensorShare&) const = default;
 };
 // What the rank of these coordinates holds of a part, counted from the part's begin; without allocating.
-graph::Span held_of_part(const TensorShare& share, size_t part, const int32_t* rank);
+graph::Span held_of_part(const TensorShare& share, size_t part, const graph::Coordinates& rank);
 
 // 8-bit AdamW of a tensor whose blocks ranks share. Scales lie on every rank.
 struct AdamW8BitShardAttrs {
   UpdateAttrs update;
   TensorShare rows = {}, columns = {};  // of the whole tensor
-  std::vector<int> axes = {};           // of the mesh, that cut it
+  std::vector<graph::Axis> axes = {};   // that cut it
   std::vector<int64_t> ranks = {};      // their sizes; 1 behind localize()
   int64_t blocks() const;
   bool operator==(const AdamW8BitShardAttrs&) const = default;

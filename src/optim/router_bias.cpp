@@ -4,6 +4,7 @@
 
 namespace strata::optim {
 
+using graph::Axis;
 using graph::NodeView;
 using graph::Value;
 
@@ -21,7 +22,7 @@ graph::Cost cost(const NodeView& view) {
 }
 
 // The mean is over all experts.
-std::vector<graph::PlacementOption> placements(const NodeView&, int) {
+std::vector<graph::PlacementOption> placements(const NodeView&, Axis) {
   return {};
 }
 

@@ -81,7 +81,7 @@ void reduce_in_place(Graph& graph) {
         graph.value(x).role != Role::kGradient)
       continue;
     // What is left of it behind the step.
-    graph.value(x).placements[static_cast<size_t>(attrs.axis)] = Placement::replicated();
+    graph.value(x).placements.set(attrs.axis, Placement::replicated());
     now[node.outputs[Reshard::kY]] = x;
     node.outputs[Reshard::kY] = x;
   }
@@ -133,7 +133,7 @@ class Grouping {
     int32_t layer;
     int32_t chunk;
     int64_t hops;  // reductions along other axes before
-    int64_t axis;
+    graph::Axis axis;
     std::string move;
     size_t alone;  // gathers outside of layers are far apart where they are used
     auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr): there is no null
@@ -348,15 +348,14 @@ comm::Operation operation_of(const Graph& graph, const Node& node, int rank, DTy
     operation.transfers.push_back(transfer_of(attrs, attrs.cuts[i], x, y, rank));
     if (sums && (x.role == Role::kGradient || x.role == Role::kTerms)) operation.payload = payload;
   }
-  const std::string& axis = graph.mesh().axes[static_cast<size_t>(attrs.axis)].name;
-  operation.label =
-      fmt::format("{} of {}{} on {}",
-                  sums               ? scatters ? "reduce-scatter" : "all-reduce"
-                  : attrs.shift != 0 ? "shift"
-                  : scatters         ? "all-to-all"
-                                     : "all-gather",
-                  graph.value(node.inputs[0]).name,
-                  node.inputs.size() > 1 ? fmt::format(" and {} more", node.inputs.size() - 1) : "", axis);
+  operation.label = fmt::format(
+      "{} of {}{} on {}",
+      sums               ? scatters ? "reduce-scatter" : "all-reduce"
+      : attrs.shift != 0 ? "shift"
+      : scatters         ? "all-to-all"
+                         : "all-gather",
+      graph.value(node.inputs[0]).name,
+      node.inputs.size() > 1 ? fmt::format(" and {} more", node.inputs.size() - 1) : "", name_of(attrs.axis));
   return operation;
 }
 

@@ -90,7 +90,7 @@ std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options
   Graph& graph = draft->program.graph;
   const Request& request = draft->program.request;
   const bool gathers_again = options.zero == 3 && options.reshard_after_forward;
-  const bool shares_rows = options.mesh.size("tensor") > 1 && options.sequence_parallel;
+  const bool shares_rows = options.mesh.size(graph::Axis::kTensor) > 1 && options.sequence_parallel;
   if (request.kind == Kind::kTrain && (recompute != Recompute::kNone || gathers_again || shares_rows)) {
     const auto of_layer = [&](int32_t layer) {
       return layer < full_layers             ? Recompute::kFull

@@ -132,8 +132,7 @@ std::shared_ptr<void> Executor::make_exchange(const Program& program, const std:
   if (ranks_ == nullptr) return exchange;
   const graph::Node& node = program.node_of(list[index]);
   const auto& attrs = node.attrs.as<graph::ReshardAttrs>();
-  exchange->group =
-      attrs.among.empty() ? &ranks_->along(static_cast<size_t>(attrs.axis)) : &ranks_->among(attrs.among);
+  exchange->group = attrs.among.empty() ? &ranks_->along(attrs.axis) : &ranks_->among(attrs.among);
   exchange->transfers = node.inputs.size();
   exchange->prepared = exchange->group->prepare(
       operation_of(program.graph, node, exchange->group->rank(), set_->options.reduce_dtype));

@@ -32,7 +32,10 @@ Json operand_json(const Program& program, ValueId id) {
       {"offset", place.at.offset},
       {"bytes", place.bytes}};
   Json placements = Json::array();
-  for (const graph::Placement& placement : value.placements) placements.push_back(str(placement));
+  if (value.placements.decided()) {
+    for (const graph::Axis axis : program.graph.mesh().shown_axes())
+      placements.push_back(str(value.placements[axis]));
+  }
   json["placements"] = std::move(placements);
   return json;
 }

@@ -14,6 +14,9 @@
 #include "graph/shard.h"
 
 namespace strata::program {
+
+using graph::Axis;
+
 namespace {
 
 constexpr int64_t kAligned = 4;  // numbers that one counter gives
@@ -142,23 +145,18 @@ class Sharing {
   explicit Sharing(const Ranks* ranks) {
     if (ranks == nullptr || ranks->world().engine() != "local") return;
     if (ranks->batch().size() > 1) all_.emplace(ranks->batch());
-    replicate_ = ranks->mesh().axis("replicate");
-    shard_ = ranks->mesh().axis("shard");
-    if (ranks->mesh().size("replicate") > 1) replicas_.emplace(ranks->along(static_cast<size_t>(replicate_)));
+    if (ranks->mesh().size(Axis::kReplicate) > 1) replicas_.emplace(ranks->along(Axis::kReplicate));
   }
 
   // Those that hold the same elements of a value as this rank; nullptr: nobody that it could share with.
   SameWeights* of(const graph::Value& value) {
-    const auto is_cut = [&](int axis) {
-      return axis >= 0 && value.placements[static_cast<size_t>(axis)] != graph::Placement::replicated();
-    };
-    if (is_cut(replicate_)) return nullptr;
-    std::optional<SameWeights>& found = is_cut(shard_) ? replicas_ : all_;
+    const auto is_cut = [&](Axis axis) { return value.placements[axis] != graph::Placement::replicated(); };
+    if (is_cut(Axis::kReplicate)) return nullptr;
+    std::optional<SameWeights>& found = is_cut(Axis::kShard) ? replicas_ : all_;
     return found ? &*found : nullptr;
   }
 
  private:
-  int replicate_ = -1, shard_ = -1;
   std::optional<SameWeights> all_, replicas_;
 };
 

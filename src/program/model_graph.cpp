@@ -172,7 +172,8 @@ void require_tensors_in_parts(const Graph& graph, const models::ModelConfig& mod
         "[parallel.tensor] {} ranks would hold queries apart from {} key-value heads, which {} has as one "
         "tensor "
         "({}); take a divisor of {}",
-        graph.mesh().size("tensor"), model.kv_heads, model.family->name, row.file_name, model.kv_heads);
+        graph.mesh().size(graph::Axis::kTensor), model.kv_heads, model.family->name, row.file_name,
+        model.kv_heads);
   }
 }
 
@@ -252,8 +253,9 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
     model.messages = StageBuilder(graph, *options.pipeline, stretches).forward();
   }
   graph::drop_identities_pass(graph);
-  graph::set_partial(graph, graph.find_value("loss_sum"), "pipeline");
-  for (const graph::WeightedLoss& loss : losses.all) graph::set_partial(graph, loss.sum, "pipeline");
+  graph::set_partial(graph, graph.find_value("loss_sum"), graph::Axis::kPipeline);
+  for (const graph::WeightedLoss& loss : losses.all)
+    graph::set_partial(graph, loss.sum, graph::Axis::kPipeline);
   return model;
 }
 

@@ -104,8 +104,8 @@ class Recomputer {
   bool is_gather_of_stream(const Node& node) const {
     if (node.op != &graph::kReshard) return false;
     const auto& attrs = node.attrs.as<graph::ReshardAttrs>();
-    return graph_.mesh().axes[static_cast<size_t>(attrs.axis)].name == "tensor" &&
-           attrs.from == graph::Placement::sharded(0) && attrs.to == graph::Placement::replicated();
+    return attrs.axis == graph::Axis::kTensor && attrs.from == graph::Placement::sharded(0) &&
+           attrs.to == graph::Placement::replicated();
   }
 
   ValueId selective(ValueId value, const Node& node, int output) {

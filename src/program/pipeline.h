@@ -19,7 +19,7 @@ struct Pipeline {
   parallel::Schedule schedule;   // of a step, proven (parallel/check.h)
   parallel::StageLayout layout;  // by stage
   parallel::ModelParts parts;
-  int32_t rank = 0;          // this one's place on the axis "pipeline"
+  int32_t rank = 0;          // this one's place on the pipeline axis
   int32_t send_buffers = 1;  // messages under way from one rank to another (parallel/messages.h)
 
   std::vector<int32_t> stages() const { return schedule.stages_of(rank); }
@@ -39,7 +39,7 @@ std::vector<std::vector<int32_t>> sharing_ranks(const Pipeline& pipeline);
 struct AllStages {
   graph::Graph graph;  // localized
   std::vector<optim::State> states;
-  // By parameter: the places on the axis "pipeline" that have it, ascending.
+  // By parameter: the places on the pipeline axis that have it, ascending.
   std::map<std::string, std::vector<int32_t>> holders;
 };
 AllStages all_stages(const ProgramSet& set);

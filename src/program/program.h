@@ -76,7 +76,7 @@ struct Message {
   bool sends = false;
   // Sent at the end of the actions of this segment and chunk; received before them.
   SegmentAt at = {};
-  int32_t peer = 0;  // on the axis "pipeline"
+  int32_t peer = 0;  // on the pipeline axis
   size_t pool = 0;
   std::vector<graph::ValueId> values = {};
 };
@@ -190,15 +190,15 @@ struct CompileOptions {
   // The ranks that run the programs together. A request's sequences are those of one part of the batch; what
   // writes a text is run by all of them alike.
   graph::Mesh mesh = graph::Mesh::of_one();
-  bool sequence_parallel = true;                                       // with an axis "tensor"
-  layers::ContextKind context_kind = layers::ContextKind::kAllGather;  // with an axis "context"
+  bool sequence_parallel = true;                                       // with a tensor axis
+  layers::ContextKind context_kind = layers::ContextKind::kAllGather;  // with a context axis
   layers::ExpertLayout experts = {};                                   // of models that have any
-  int zero = 0;                       // the stage of ZeRO along "shard" (graph/zero.h)
+  int zero = 0;                       // the stage of ZeRO along the shard axis (graph/zero.h)
   bool reshard_after_forward = true;  // stage 3: backward puts parameters together again
   int64_t prefetch = 0;               // stage 3: gathers start so many layers ahead of their use
   int64_t overlap_chunks = 1;         // with sequence_parallel: parts of the rows (program/row_chunks.h)
   DType reduce_dtype = DType::kF32;   // what sums of gradients are sent as
-  // With an axis "pipeline": which stages the programs are for; what writes a text has none.
+  // With a pipeline axis: which stages the programs are for; what writes a text has none.
   std::shared_ptr<const Pipeline> pipeline = {};
 };
 

@@ -15,21 +15,18 @@ Ranks::Ranks(comm::World& world, const CompileOptions& options)
     throw ConfigError("[parallel] the layout has {} ranks and {} run", mesh_.ranks(), world.size());
   // What crosses hosts is added up within each of them first.
   const comm::Topology hosts = world.hosts();
-  const auto group = [&](const std::vector<int>& members, const std::string& name) {
-    return world.group(members, name, comm::among(hosts, members));
+  const auto group = [&](const std::vector<int>& members, std::string_view name) {
+    return world.group(members, std::string(name), comm::among(hosts, members));
   };
   int64_t stride = mesh_.ranks();
-  for (size_t axis = 0; axis < mesh_.axes.size(); ++axis) {
-    const int64_t size = mesh_.axes[axis].size;
+  for (const graph::Axis axis : graph::kAllAxes) {
+    const int64_t size = mesh_.size(axis);
     stride /= size;
-    if (size == 1) {
-      along_.emplace_back();
-      continue;
-    }
+    if (size == 1) continue;
     std::vector<int> members;
     const int64_t first = world.rank() - coordinates_[axis] * stride;
     for (int64_t i = 0; i < size; ++i) members.push_back(static_cast<int>(first + i * stride));
-    along_.push_back(group(members, mesh_.axes[axis].name));
+    along_[axis] = group(members, name_of(axis));
   }
   std::vector<int> everybody(static_cast<size_t>(world.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
@@ -38,15 +35,15 @@ Ranks::Ranks(comm::World& world, const CompileOptions& options)
   for (const int rank : everybody) {
     const graph::Coordinates at = mesh_.coordinates(rank);
     bool differs = false;
-    for (size_t axis = 0; axis < at.size(); ++axis) {
-      const std::string& name = mesh_.axes[axis].name;
-      differs = differs || (name != "replicate" && name != "shard" && at[axis] != coordinates_[axis]);
+    for (const graph::Axis axis : graph::kAllAxes) {
+      const bool is_free = axis == graph::Axis::kReplicate || axis == graph::Axis::kShard;
+      differs = differs || (!is_free && at[axis] != coordinates_[axis]);
     }
     if (!differs) batch.push_back(rank);
   }
   batch_ = group(batch, "batch");
   // The axis is the first: its neighbours are as far apart as the others have ranks.
-  const int64_t stage_ranks = mesh_.ranks() / mesh_.size("pipeline");
+  const int64_t stage_ranks = mesh_.ranks() / mesh_.size(graph::Axis::kPipeline);
   for (size_t i = 0; i < sharing_.size(); ++i) {
     std::vector<int> members;
     for (const int32_t place : sharing_[i])
@@ -62,13 +59,12 @@ comm::Communicator& Ranks::over(const Over& which) const {
   const auto& [axes, node_ranks, across] = which;
   std::vector<int> members;
   std::string name = node_ranks == 0 ? "" : across ? "across nodes of " : "within nodes of ";
-  for (const int axis : axes)
-    name += (name.empty() ? "" : " x ") + mesh_.axes[static_cast<size_t>(axis)].name;
+  for (const graph::Axis axis : axes) name += fmt::format("{}{}", name.empty() ? "" : " x ", name_of(axis));
   for (int rank = 0; rank < world_.size(); ++rank) {
     const graph::Coordinates at = mesh_.coordinates(rank);
     bool differs = false;
-    for (size_t axis = 0; axis < at.size(); ++axis) {
-      const bool is_free = std::find(axes.begin(), axes.end(), static_cast<int>(axis)) != axes.end();
+    for (const graph::Axis axis : graph::kAllAxes) {
+      const bool is_free = std::find(axes.begin(), axes.end(), axis) != axes.end();
       differs = differs || (!is_free && at[axis] != coordinates_[axis]);
     }
     if (!differs) members.push_back(rank);
@@ -92,25 +88,20 @@ comm::Communicator& Ranks::among(const std::vector<int32_t>& places) const {
   return *among_[static_cast<size_t>(found - sharing_.begin())];
 }
 
-bool Ranks::is_first_holder(std::span<const graph::Placement> placements) const {
-  for (size_t axis = 0; axis < coordinates_.size(); ++axis) {
-    const bool same = placements.empty() || placements[axis] == graph::Placement::replicated();
-    if (same && coordinates_[axis] != 0) return false;
-  }
-  return true;
+bool Ranks::is_first_holder(const graph::Placements& placements) const {
+  return std::all_of(graph::kAllAxes.begin(), graph::kAllAxes.end(), [&](graph::Axis axis) {
+    return coordinates_[axis] == 0 || placements[axis] != graph::Placement::replicated();
+  });
 }
 
 int64_t Ranks::batch_part() const {
-  const auto at = [&](const char* name) {
-    const int axis = mesh_.axis(name);
-    return axis < 0 ? 0 : static_cast<int64_t>(coordinates_[static_cast<size_t>(axis)]);
-  };
-  return at("replicate") * mesh_.size("shard") + at("shard");
+  return coordinates_[graph::Axis::kReplicate] * mesh_.size(graph::Axis::kShard) +
+         coordinates_[graph::Axis::kShard];
 }
 
 int64_t Ranks::staging_bytes() const {
   int64_t bytes = all_->staging_bytes() + batch_->staging_bytes();
-  for (const auto& group : along_) bytes += group != nullptr ? group->staging_bytes() : 0;
+  for (const auto& group : along_.values) bytes += group != nullptr ? group->staging_bytes() : 0;
   for (const auto& group : among_) bytes += group->staging_bytes();
   for (const auto& [axes, group] : over_) bytes += group->staging_bytes();
   return bytes;

@@ -3,7 +3,6 @@
 
 #include <map>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "comm/world.h"
@@ -21,16 +20,16 @@ class Ranks {
   const graph::Mesh& mesh() const { return mesh_; }
   const graph::Coordinates& coordinates() const { return coordinates_; }
   // Those that differ from this rank on one axis alone, in its order.
-  comm::Communicator& along(size_t axis) const { return *along_[axis]; }
-  comm::Communicator& pipeline() const { return along(static_cast<size_t>(mesh_.axis("pipeline"))); }
+  comm::Communicator& along(graph::Axis axis) const { return *along_[axis]; }
+  comm::Communicator& pipeline() const { return along(graph::Axis::kPipeline); }
   // Those that differ from this rank on these axes alone, in row-major order of them: a group of its own,
   // which every rank asks for at the same place.
-  comm::Communicator& over(const std::vector<int>& axes) const { return over({axes, 0, false}); }
+  comm::Communicator& over(const std::vector<graph::Axis>& axes) const { return over({axes, 0, false}); }
   // Of these those in this one's node, of so many neighbours, or those of its place in all nodes.
-  comm::Communicator& within(const std::vector<int>& axes, int64_t node_ranks) const {
+  comm::Communicator& within(const std::vector<graph::Axis>& axes, int64_t node_ranks) const {
     return over({axes, node_ranks, false});
   }
-  comm::Communicator& across(const std::vector<int>& axes, int64_t node_ranks) const {
+  comm::Communicator& across(const std::vector<graph::Axis>& axes, int64_t node_ranks) const {
     return over({axes, node_ranks, true});
   }
   // Some of the pipeline's, one of sharing_ranks().
@@ -43,7 +42,7 @@ class Ranks {
   int64_t batch_parts() const { return mesh_.batch_ranks(); }
   // Of the ranks that hold the same of a value that is laid out so, the first: sums over ranks take its
   // alone.
-  bool is_first_holder(std::span<const graph::Placement> placements) const;
+  bool is_first_holder(const graph::Placements& placements) const;
   bool is_first() const { return world_.rank() == 0; }
   // What its groups hold beside the arena for what has been prepared so far; MPI's own buffers not counted.
   int64_t staging_bytes() const;
@@ -52,11 +51,11 @@ class Ranks {
   comm::World& world_;
   graph::Mesh mesh_;
   graph::Coordinates coordinates_;
-  std::vector<std::unique_ptr<comm::Communicator>> along_;  // by axis; nullptr where it has one rank
+  graph::PerAxis<std::unique_ptr<comm::Communicator>> along_;  // nullptr where it has one rank
   std::unique_ptr<comm::Communicator> all_, batch_;
   std::vector<std::vector<int32_t>> sharing_;
   struct Over {
-    std::vector<int> axes;
+    std::vector<graph::Axis> axes;
     int64_t node_ranks;  // 0: all
     bool across;
     auto operator<=>(const Over&) const = default;

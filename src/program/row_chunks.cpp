@@ -107,7 +107,7 @@ class RowCutter {
     if (node.op != &graph::kReshard || node.inputs.size() != 1) return kNobody;
     const auto& attrs = node.attrs.as<ReshardAttrs>();
     const bool scatters = attrs.from == Placement::partial() && attrs.to == Placement::sharded(0);
-    if (graph_.mesh().axes[static_cast<size_t>(attrs.axis)].name != "tensor") return kNobody;
+    if (attrs.axis != graph::Axis::kTensor) return kNobody;
     if (!(forward && gathers(attrs)) && !((forward || node.phase == Phase::kInputGrad) && scatters))
       return kNobody;
     // A part of equal shares, in their order.

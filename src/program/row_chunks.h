@@ -7,7 +7,7 @@
 
 namespace strata::program {
 
-// Of a localized graph whose ranks share the rows of the stream along "tensor". Cuts rows into `chunks`
+// Of a localized graph in which the tensor axis shares the rows of the stream. Cuts rows into `chunks`
 // parts, each of the same number of every rank's rows: of a forward gather and the product that reads it, of
 // a forward product and the reduce-scatter of its terms, and of the gradient of a gathered input and its
 // reduce-scatter. Of a gather the next part is under way while a part's product is computed, of a

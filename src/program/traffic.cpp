@@ -1,5 +1,7 @@
 #include "program/traffic.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -40,10 +42,9 @@ namespace {
 void add_own(const graph::OpRanks& ranks, const graph::Mesh& mesh, std::vector<AxisTraffic>& all) {
   if (ranks.axes.empty() || ranks.sent_bytes == 0) return;
   AxisTraffic own{"experts on ", 1, 1, static_cast<int64_t>(std::llround(ranks.sent_bytes))};
-  for (const int axis : ranks.axes) {
-    const graph::MeshAxis& of = mesh.axes[static_cast<size_t>(axis)];
-    own.axis += (own.ranks > 1 ? " x " : "") + of.name;
-    own.ranks *= of.size;
+  for (const graph::Axis axis : ranks.axes) {
+    own.axis += fmt::format("{}{}", own.ranks > 1 ? " x " : "", name_of(axis));
+    own.ranks *= mesh.size(axis);
   }
   const auto same =
       std::find_if(all.begin(), all.end(), [&](const AxisTraffic& one) { return one.axis == own.axis; });
@@ -58,14 +59,14 @@ void add_own(const graph::OpRanks& ranks, const graph::Mesh& mesh, std::vector<A
 }  // namespace
 
 std::vector<AxisTraffic> traffic_of(const Program& program, const CompileOptions& options) {
-  std::vector<AxisTraffic> by_axis;
-  for (const graph::MeshAxis& axis : options.mesh.axes) by_axis.push_back({axis.name, axis.size, 0, 0});
+  graph::PerAxis<AxisTraffic> by_axis;
+  std::vector<AxisTraffic> of_kernels;
   for (const Action& action : program.script) {
     for (const Instruction& instruction : program.list_of(action)) {
       const graph::Node& node = program.node_of(instruction);
-      if (node.op->ranks != nullptr) add_own(node.op->ranks({program.graph, node}), options.mesh, by_axis);
+      if (node.op->ranks != nullptr) add_own(node.op->ranks({program.graph, node}), options.mesh, of_kernels);
       if (instruction.queue != graph::Queue::kCommunication) continue;
-      AxisTraffic& traffic = by_axis[static_cast<size_t>(node.attrs.as<graph::ReshardAttrs>().axis)];
+      AxisTraffic& traffic = by_axis[node.attrs.as<graph::ReshardAttrs>().axis];
       ++traffic.calls;
       traffic.sent_bytes += sent_by(program.graph, node, options.reduce_dtype);
     }
@@ -73,14 +74,20 @@ std::vector<AxisTraffic> traffic_of(const Program& program, const CompileOptions
   for (const Action& action : program.script) {
     for (const Message& message : program.messages) {
       if (!message.sends || message.at != SegmentAt{action.segment, action.chunk}) continue;
-      AxisTraffic& traffic = by_axis[static_cast<size_t>(options.mesh.axis("pipeline"))];
+      AxisTraffic& traffic = by_axis[graph::Axis::kPipeline];
       ++traffic.calls;
       for (const graph::ValueId value : message.values)
         traffic.sent_bytes += program.graph.value(value).bytes();
     }
   }
-  std::erase_if(by_axis, [](const AxisTraffic& one) { return one.ranks == 1; });
-  return by_axis;
+  std::vector<AxisTraffic> all;
+  for (const graph::Axis axis : graph::kAllAxes) {
+    by_axis[axis].axis = name_of(axis);
+    by_axis[axis].ranks = options.mesh.size(axis);
+    if (by_axis[axis].ranks > 1) all.push_back(std::move(by_axis[axis]));
+  }
+  all.insert(all.end(), of_kernels.begin(), of_kernels.end());
+  return all;
 }
 
 }  // namespace strata::program

@@ -12,8 +12,8 @@ namespace {
 
 // Whether a rank stands at the first place of every axis but the pipeline's.
 bool is_first_of_its_stage(const program::Ranks& ranks) {
-  for (size_t axis = 0; axis < ranks.mesh().axes.size(); ++axis) {
-    if (ranks.mesh().axes[axis].name != "pipeline" && ranks.coordinates()[axis] != 0) return false;
+  for (const graph::Axis axis : graph::kAllAxes) {
+    if (axis != graph::Axis::kPipeline && ranks.coordinates()[axis] != 0) return false;
   }
   return true;
 }
@@ -47,14 +47,14 @@ ExpertWatch::ExpertWatch(const models::ModelConfig& model, const graph::Graph& g
     add("encoder.", layer, layer, model.experts.at_encoder(layer));
   for (int64_t layer = 0; layer < model.layers + model.predict_layers; ++layer)
     add("", layer, model.encoder_layers + layer, model.experts.at(layer));
-  if (ranks != nullptr && ranks->mesh().size("pipeline") > 1 && is_first_of_its_stage(*ranks))
+  if (ranks != nullptr && ranks->mesh().size(graph::Axis::kPipeline) > 1 && is_first_of_its_stage(*ranks))
     stages_ = &ranks->pipeline();
 }
 
 ExpertLoad ExpertWatch::read(const program::Executor& executor, double targets) const {
   const program::CompileOptions& options = executor.set().options;
   const int64_t shared = options.experts.ranks * options.experts.tensor;
-  const auto ranks = static_cast<double>(options.mesh.ranks() / options.mesh.size("pipeline"));
+  const auto ranks = static_cast<double>(options.mesh.ranks() / options.mesh.size(graph::Axis::kPipeline));
   // By layer the counts, the squares, the rounds and the slots that were not dropped. One stage has a layer,
   // and the others add nothing to it.
   const size_t width = experts_ + 3;

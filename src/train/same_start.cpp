@@ -138,7 +138,8 @@ int64_t require_same_start(comm::World& world, comm::Communicator& all, const Ru
 void require_same_work(comm::World& world, comm::Communicator& all, const config::RunConfig& resolved,
                        const config::RunData& data, const program::ProgramSet& set) {
   require_same(world, all, joined(lines_of(resolved)));
-  const auto stage_ranks = static_cast<size_t>(set.options.mesh.ranks() / set.options.mesh.size("pipeline"));
+  const auto stage_ranks =
+      static_cast<size_t>(set.options.mesh.ranks() / set.options.mesh.size(graph::Axis::kPipeline));
   struct Part {
     const char* what;
     std::string mine;

@@ -13,7 +13,7 @@ namespace strata::train {
 
 struct SharedRun {
   std::optional<config::ResolvedRun> resolved;  // with what compiling decided
-  // By place on the axis "pipeline": ranks of one stage run the same programs.
+  // By place on the pipeline axis: ranks of one stage run the same programs.
   std::map<int32_t, std::shared_ptr<const program::ProgramSet>> sets;
 };
 

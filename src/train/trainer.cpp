@@ -129,10 +129,10 @@ void first_rank_first(comm::World* world, const Work& work) {
   if (world->rank() != 0) work();
 }
 
-// This rank's place on the axis "pipeline", which is the first.
+// This rank's place on the pipeline axis, which is the first.
 int32_t stage_of(const config::RunConfig& config, comm::World* world) {
   if (world == nullptr) return 0;
-  return config::mesh_of(config).coordinates(world->rank()).front() * (config.parallel.pipeline > 1 ? 1 : 0);
+  return config::mesh_of(config).coordinates(world->rank())[graph::Axis::kPipeline];
 }
 
 // The places that ranks of this process have: threads all of them.

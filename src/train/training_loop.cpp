@@ -146,7 +146,7 @@ std::string TrainingLoop::extension() const {
 int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, const std::string& resume,
                             bool accept_changes) {
   executor_ = std::make_unique<Executor>(std::move(set), config::make_device(config_), ranks_);
-  const graph::Coordinates place = ranks_ == nullptr ? graph::Coordinates(4) : ranks_->coordinates();
+  const graph::Coordinates place = ranks_ == nullptr ? graph::Coordinates{} : ranks_->coordinates();
   program::write_coordinates(*executor_, place);
   elsewhere_ = resume != "auto" && resume != "never";
   const std::optional<TrainingState> state =

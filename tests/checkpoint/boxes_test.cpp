@@ -10,10 +10,10 @@
 namespace strata::checkpoint {
 namespace {
 
+using graph::Axis;
 using graph::Mesh;
 using graph::Placement;
 
-constexpr Placement kWhole = Placement::replicated();
 constexpr Placement kRows = Placement::sharded(0);
 constexpr Placement kColumns = Placement::sharded(1);
 
@@ -47,12 +47,12 @@ struct Layout {
   std::vector<std::vector<int64_t>> servers;  // by rank
 };
 
-Layout layout_of(const std::string& name, const Mesh& mesh, std::vector<Placement> placements,
+Layout layout_of(const std::string& name, const Mesh& mesh, const graph::Placements& placements,
                  const Tensor& tensor) {
   graph::Value value;
   value.name = tensor.name;
   value.shape = {tensor.value_rows, tensor.order.columns};
-  value.placements = std::move(placements);
+  value.placements = placements;
   value.segments = tensor.segments;
   value.segments_along = 0;
   const Split split = Split::of(value, mesh, tensor.first_row, tensor.order.rows);
@@ -83,22 +83,23 @@ Layout padded(int64_t ranks, int64_t share, const Tensor& tensor) {
 std::vector<Layout> layouts(const Tensor& tensor) {
   const bool matrix = tensor.order.columns > 1;
   std::vector<Layout> table{
-      layout_of("one", Mesh::of_one(), {kWhole, kWhole, kWhole, kWhole}, tensor),
-      layout_of("replicate 2", Mesh::of(2, 1, 1, 1), {kWhole, kWhole, kWhole, kWhole}, tensor),
-      layout_of("shard 2", Mesh::of(1, 2, 1, 1), {kWhole, kRows, kWhole, kWhole}, tensor),
-      layout_of("shard 3", Mesh::of(1, 3, 1, 1), {kWhole, kRows, kWhole, kWhole}, tensor),
-      layout_of("shard 4", Mesh::of(1, 4, 1, 1), {kWhole, kRows, kWhole, kWhole}, tensor),
-      layout_of("replicate 2 shard 2", Mesh::of(2, 2, 1, 1), {kWhole, kRows, kWhole, kWhole}, tensor),
-      layout_of("shard 2 tensor 2", Mesh::of(1, 2, 1, 2), {kWhole, kRows, kWhole, kRows}, tensor),
+      layout_of("one", Mesh::of_one(), {}, tensor),
+      layout_of("replicate 2", Mesh::of(2, 1, 1, 1), {}, tensor),
+      layout_of("shard 2", Mesh::of(1, 2, 1, 1), {{Axis::kShard, kRows}}, tensor),
+      layout_of("shard 3", Mesh::of(1, 3, 1, 1), {{Axis::kShard, kRows}}, tensor),
+      layout_of("shard 4", Mesh::of(1, 4, 1, 1), {{Axis::kShard, kRows}}, tensor),
+      layout_of("replicate 2 shard 2", Mesh::of(2, 2, 1, 1), {{Axis::kShard, kRows}}, tensor),
+      layout_of("shard 2 tensor 2", Mesh::of(1, 2, 1, 2), {{Axis::kShard, kRows}, {Axis::kTensor, kRows}},
+                tensor),
       padded(2, 13, tensor),
       padded(3, 9, tensor),
       padded(4, 12, tensor)};
   if (matrix) {
-    table.push_back(layout_of("tensor 3", Mesh::of(1, 1, 1, 3), {kWhole, kWhole, kWhole, kColumns}, tensor));
+    table.push_back(layout_of("tensor 3", Mesh::of(1, 1, 1, 3), {{Axis::kTensor, kColumns}}, tensor));
+    table.push_back(layout_of("shard 2 by 2", Mesh::of(1, 2, 1, 2),
+                              {{Axis::kShard, kRows}, {Axis::kTensor, kColumns}}, tensor));
     table.push_back(
-        layout_of("shard 2 by 2", Mesh::of(1, 2, 1, 2), {kWhole, kRows, kWhole, kColumns}, tensor));
-    table.push_back(
-        layout_of("replicate 2 columns 2", Mesh::of(2, 1, 1, 2), {kWhole, kWhole, kWhole, kColumns}, tensor));
+        layout_of("replicate 2 columns 2", Mesh::of(2, 1, 1, 2), {{Axis::kTensor, kColumns}}, tensor));
   }
   return table;
 }
@@ -208,22 +209,23 @@ TEST(Boxes, EveryLayoutIsReadFromWhatEveryOtherWrites) {
 
 TEST(Boxes, HoldWhatTheMeshSays) {
   const Tensor fused{"fused", {12, 12}, 48, 24, {24, 12, 12}};
-  const auto shards = layout_of("", Mesh::of(1, 2, 1, 1), {kWhole, kRows, kWhole, kWhole}, fused);
+  const auto shards = layout_of("", Mesh::of(1, 2, 1, 1), {{Axis::kShard, kRows}}, fused);
   // A rank has a half of each segment; the second one's lies behind that of the first.
   EXPECT_EQ(shards.boxes[0], (Box{{{0, 6, 12}}, {{0, 12, 0}}, 12}));
   EXPECT_EQ(shards.boxes[1], (Box{{{6, 12, 12}}, {{0, 12, 0}}, 12}));
   const Tensor all{"all", {48, 12}, 48, 0, {24, 12, 12}};
-  const auto both = layout_of("", Mesh::of(1, 2, 1, 3), {kWhole, kRows, kWhole, kColumns}, all);
+  const auto both =
+      layout_of("", Mesh::of(1, 2, 1, 3), {{Axis::kShard, kRows}, {Axis::kTensor, kColumns}}, all);
   EXPECT_EQ(both.boxes[4], (Box{{{12, 24, 0}, {30, 36, 12}, {42, 48, 18}}, {{4, 8, 0}}, 4}));
   EXPECT_EQ(both.boxes[4].elements(), 24 * 4);
 }
 
 TEST(Boxes, OfReplicasTheOneBesideTheWriterGives) {
   const Tensor plain{"plain", {24, 12}, 24, 0};
-  const auto hybrid = layout_of("", Mesh::of(2, 2, 1, 1), {kWhole, kRows, kWhole, kWhole}, plain);
+  const auto hybrid = layout_of("", Mesh::of(2, 2, 1, 1), {{Axis::kShard, kRows}}, plain);
   EXPECT_EQ(hybrid.servers[1], (std::vector<int64_t>{0, 1}));
   EXPECT_EQ(hybrid.servers[2], (std::vector<int64_t>{2, 3}));
-  const auto replicas = layout_of("", Mesh::of(4, 1, 1, 1), {kWhole, kWhole, kWhole, kWhole}, plain);
+  const auto replicas = layout_of("", Mesh::of(4, 1, 1, 1), {}, plain);
   EXPECT_EQ(replicas.servers[3], (std::vector<int64_t>{3})) << "what it holds itself nobody sends";
 }
 

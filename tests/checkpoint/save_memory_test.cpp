@@ -106,8 +106,7 @@ TEST(SaveMemory, OfEachOfManyRanksIsAFewBlocks) {
     const std::vector<float> half(kRows / 2 * kColumns, 1.5f);
     graph::Value value;
     value.shape = {kRows, kColumns};
-    const auto whole = graph::Placement::replicated(), rows = graph::Placement::sharded(0);
-    value.placements = {whole, rows, whole, whole};
+    value.placements = {{graph::Axis::kShard, graph::Placement::sharded(0)}};
     const auto split = std::make_shared<const Split>(Split::of(value, graph::Mesh::of(1, 2, 1, 1), 0, kRows));
     CheckpointContent content;
     content.model.config_json = "{}";

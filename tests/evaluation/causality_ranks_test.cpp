@@ -61,8 +61,8 @@ Layout sharing(const char* name, Mesh mesh, layers::ExpertLayout experts, int ze
   layout.experts = experts;
   layout.zero = zero;
   layout.activations = activations;
-  if (layout.mesh.size("context") > 1) layout.attention = "context_attention";
-  if (layout.mesh.size("pipeline") > 1) layout.schedule = "1f1b";
+  if (layout.mesh.size(graph::Axis::kContext) > 1) layout.attention = "context_attention";
+  if (layout.mesh.size(graph::Axis::kPipeline) > 1) layout.schedule = "1f1b";
   return layout;
 }
 const std::vector<Layout>& expert_layouts() {
@@ -117,7 +117,7 @@ Found check(const Layout& layout, const std::string& preset, Plant plant, bool d
   evaluate.kind = Kind::kEvaluate;
   evaluate.micro_batches = 1;
   std::vector<std::shared_ptr<const program::ProgramSet>> sets;
-  const auto places = static_cast<int32_t>(layout.mesh.size("pipeline"));
+  const auto places = static_cast<int32_t>(layout.mesh.size(graph::Axis::kPipeline));
   for (int32_t place = 0; place < places; ++place) {
     program::CompileOptions mine = options;
     if (places > 1) {
@@ -244,7 +244,7 @@ std::string name_of(const testing::TestParamInfo<Layout>& one) {
 std::vector<Layout> with_whole_sequences(std::span<const Layout> all) {
   std::vector<Layout> some;
   for (const Layout& one : all) {
-    if (one.mesh.size("context") == 1) some.push_back(one);
+    if (one.mesh.size(graph::Axis::kContext) == 1) some.push_back(one);
   }
   return some;
 }

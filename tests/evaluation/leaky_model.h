@@ -41,7 +41,7 @@ inline std::vector<graph::ValueSpec> infer_as_first(const NodeView& view) {
 inline graph::Cost cost(const NodeView& view) {
   return ops::streamed(view, 1);
 }
-inline std::vector<graph::PlacementOption> replicated(const NodeView&, int) {
+inline std::vector<graph::PlacementOption> replicated(const NodeView&, graph::Axis) {
   return {};
 }
 inline void pass_gradient(graph::GradientBuilder& builder, const Node& node) {

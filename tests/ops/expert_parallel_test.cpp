@@ -219,7 +219,8 @@ TEST(ExpertParallel, SendsATokenOnceToEachRank) {
         Published{64, 6, {1.98, 3.35, 4.54, 5.32, 5.76, 6.00}}, Published{8, 2, {1.57, 1.86, 2.00}}}) {
     for (size_t i = 0; i < destinations.size(); ++i) {
       const int64_t ranks = int64_t{2} << i, tokens = 1000, width = 64;
-      ExpertParallelAttrs attrs{.axes = {0}, .tokens = tokens, .k = k, .experts = experts, .ranks = ranks};
+      ExpertParallelAttrs attrs{
+          .axes = {graph::Axis::kShard}, .tokens = tokens, .k = k, .experts = experts, .ranks = ranks};
       attrs.room = {tokens, tokens * attrs.hits()};
       attrs.body = make_expert_body({.rows = attrs.rows(),
                                      .slots = attrs.slots(),

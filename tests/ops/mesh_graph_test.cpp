@@ -13,47 +13,46 @@
 namespace strata::graph {
 namespace {
 
-using Placed = std::vector<Placement>;
 const Placement kR = Placement::replicated(), kP = Placement::partial(), kS0 = Placement::sharded(0),
                 kS1 = Placement::sharded(1);
 
-// Axes replicate, shard, context, tensor.
-Placed on_shard_and_tensor(Placement shard, Placement tensor) {
-  return {kR, shard, kR, tensor};
+Placements on_shard_and_tensor(Placement shard, Placement tensor) {
+  return {{Axis::kShard, shard}, {Axis::kTensor, tensor}};
 }
 
 Graph on_2x2() {
   return Graph(Mesh::of(1, 2, 1, 2));
 }
 
-ValueId add(Graph& graph, const char* name, Shape shape, Placed placements, Role role = Role::kActivation,
-            std::vector<int64_t> segments = {}) {
+ValueId add(Graph& graph, const char* name, Shape shape, const Placements& placements,
+            Role role = Role::kActivation, std::vector<int64_t> segments = {}) {
   return graph.add_value({.name = name,
                           .shape = shape,
                           .role = role,
-                          .placements = std::move(placements),
+                          .placements = placements,
                           .segments = std::move(segments)});
 }
 
 TEST(Placements, AreInferredOnEachAxisByItself) {
   Graph graph = on_2x2();
   const ValueId x = add(graph, "x", {8, 6}, on_shard_and_tensor(kS0, kR));
-  const ValueId column = graph.add_parameter("column", ParameterRole::kFfnIn, {4, 6}, {}, {kR, kR, kR, kS0});
-  const ValueId row = graph.add_parameter("row", ParameterRole::kFfnOut, {6, 4}, {}, {kR, kR, kR, kS1});
+  const ValueId column =
+      graph.add_parameter("column", ParameterRole::kFfnIn, {4, 6}, {}, {{Axis::kTensor, kS0}});
+  const ValueId row = graph.add_parameter("row", ParameterRole::kFfnOut, {6, 4}, {}, {{Axis::kTensor, kS1}});
   const ValueId hidden = ops::linear(graph, x, column);
   EXPECT_EQ(graph.value(hidden).placements, on_shard_and_tensor(kS0, kS1));
   const ValueId terms = ops::linear(graph, hidden, row);
   EXPECT_EQ(graph.value(terms).placements, on_shard_and_tensor(kS0, kP));
-  const ValueId y = reshard(graph, terms, "tensor", kS0);
+  const ValueId y = reshard(graph, terms, Axis::kTensor, kS0);
   EXPECT_EQ(graph.value(y).placements, on_shard_and_tensor(kS0, kS0));
-  EXPECT_EQ(reshard(graph, y, "tensor", kS0), y);
-  EXPECT_EQ(reshard(graph, y, "context", kS1), y) << "an axis of one rank moves nothing";
+  EXPECT_EQ(reshard(graph, y, Axis::kTensor, kS0), y);
+  EXPECT_EQ(reshard(graph, y, Axis::kContext, kS1), y) << "an axis of one rank moves nothing";
 }
 
 TEST(Placements, ThatNoOptionFitsAreAnError) {
   Graph graph = on_2x2();
   const ValueId x = add(graph, "x", {8, 6}, on_shard_and_tensor(kR, kS1));
-  const ValueId weight = graph.add_parameter("w", ParameterRole::kFfnIn, {4, 6}, {}, {kR, kR, kR, kS0});
+  const ValueId weight = graph.add_parameter("w", ParameterRole::kFfnIn, {4, 6}, {}, {{Axis::kTensor, kS0}});
   try {
     ops::linear(graph, x, weight);
     FAIL() << "no error";
@@ -82,8 +81,8 @@ TEST(Reshard, HasItsConjugateAsGradient) {
         SCOPED_TRACE(str(from) + " to " + str(to) + ", gradient " + str(arrives));
         Graph graph = on_2x2();
         const ValueId x = add(graph, "x", {8, 6}, on_shard_and_tensor(kS0, from));
-        const ValueId y =
-            from == to && to == kR ? enter_shards(graph, x, "tensor") : reshard(graph, x, "tensor", to);
+        const ValueId y = from == to && to == kR ? enter_shards(graph, x, Axis::kTensor)
+                                                 : reshard(graph, x, Axis::kTensor, to);
         const ValueId dy = add(graph, "dy", {8, 6}, on_shard_and_tensor(kS0, arrives));
         const GivenGradient given{y, dy};
         const auto gradients = differentiate(graph, {}, std::span(&given, 1));
@@ -98,8 +97,7 @@ TEST(Reshard, HasItsConjugateAsGradient) {
 TEST(Reshard, MakesNoTermsOfASum) {
   Graph graph = on_2x2();
   const ValueId x = add(graph, "x", {8, 6}, on_shard_and_tensor(kR, kR));
-  EXPECT_THROW(reshard(graph, x, "tensor", kP), InternalError);
-  EXPECT_THROW(reshard(graph, x, "pipeline", kS0), InternalError);
+  EXPECT_THROW(reshard(graph, x, Axis::kTensor, kP), InternalError);
 }
 
 // What is whole already stays as it is.
@@ -124,8 +122,8 @@ TEST(Reshard, AddsUpSeveralValuesInOneNodeAnAxis) {
 TEST(Reshard, AnewLosesThePaddingOfTheOldCut) {
   Graph graph = on_2x2();
   const ValueId x = add(graph, "x", {4, 5}, on_shard_and_tensor(kS1, kR));
-  graph.value(x).padding = {.axis = 1, .grain = 1};
-  const ValueId y = reshard(graph, x, "shard", kS0);
+  graph.value(x).padding = {.axis = Axis::kShard, .grain = 1};
+  const ValueId y = reshard(graph, x, Axis::kShard, kS0);
   EXPECT_EQ(graph.value(y).padding, Padding{});
   localize(graph);
   EXPECT_EQ(graph.value(x).shape, (Shape{4, 3}));
@@ -135,7 +133,7 @@ TEST(Reshard, AnewLosesThePaddingOfTheOldCut) {
 TEST(Reshard, OfNothingIsDroppedOnceGradientsAreThere) {
   Graph graph = on_2x2();
   const ValueId x = add(graph, "x", {8, 6}, on_shard_and_tensor(kS0, kR));
-  const ValueId entered = enter_shards(graph, x, "tensor");
+  const ValueId entered = enter_shards(graph, x, Axis::kTensor);
   const ValueId y = ops::scale(graph, entered, 2);
   ASSERT_EQ(graph.nodes().size(), 2U);
   drop_identities_pass(graph);
@@ -148,8 +146,8 @@ TEST(Reshard, OfNothingIsDroppedOnceGradientsAreThere) {
 // axis have different ones.
 TEST(Shards, CoverTheWholeOnce) {
   const Mesh mesh = Mesh::of(1, 2, 1, 2);
-  for (const Placed& placements : {on_shard_and_tensor(kS0, kS1), on_shard_and_tensor(kS0, kS0),
-                                   on_shard_and_tensor(kS1, kS1), on_shard_and_tensor(kS1, kS0)}) {
+  for (const Placements& placements : {on_shard_and_tensor(kS0, kS1), on_shard_and_tensor(kS0, kS0),
+                                       on_shard_and_tensor(kS1, kS1), on_shard_and_tensor(kS1, kS0)}) {
     for (const std::vector<int64_t>& segments :
          {std::vector<int64_t>{}, std::vector<int64_t>{4, 8}, std::vector<int64_t>{4, 4, 4}}) {
       Graph graph(mesh);
@@ -175,15 +173,15 @@ TEST(Shards, OfTheFirstAxisAreCutByTheNext) {
   const Mesh mesh = Mesh::of(1, 2, 1, 2);
   Graph graph(mesh);
   const ValueId id = add(graph, "x", {8}, on_shard_and_tensor(kS0, kS0), Role::kInput);
-  EXPECT_EQ(held_spans(graph.value(id), mesh, {0, 1, 0, 0})[0], (std::vector<HeldSpan>{{{4, 6}, 0}}));
-  EXPECT_EQ(held_spans(graph.value(id), mesh, {0, 0, 0, 1})[0], (std::vector<HeldSpan>{{{2, 4}, 0}}));
+  EXPECT_EQ(held_spans(graph.value(id), mesh, {{0, 0, 1, 0, 0}})[0], (std::vector<HeldSpan>{{{4, 6}, 0}}));
+  EXPECT_EQ(held_spans(graph.value(id), mesh, {{0, 0, 0, 0, 1}})[0], (std::vector<HeldSpan>{{{2, 4}, 0}}));
 }
 
 TEST(Localize, GivesEachRankItsPart) {
   Graph graph = on_2x2();
   const ValueId x = add(graph, "x", {8, 6}, on_shard_and_tensor(kS0, kR), Role::kInput);
   const ValueId weight =
-      graph.add_parameter("qkv", ParameterRole::kAttentionIn, {12, 6}, {}, {kR, kR, kR, kS0}, {8, 2, 2});
+      graph.add_parameter("qkv", ParameterRole::kAttentionIn, {12, 6}, {}, {{Axis::kTensor, kS0}}, {8, 2, 2});
   const ValueId y = ops::linear(graph, x, weight);
   localize(graph);
   EXPECT_EQ(graph.value(weight).shape, (Shape{6, 6}));
@@ -195,7 +193,8 @@ TEST(Localize, GivesEachRankItsPart) {
 
 TEST(Localize, NamesWhatTheMeshDoesNotDivide) {
   Graph graph = on_2x2();
-  graph.add_parameter("layers.3.qkv", ParameterRole::kAttentionIn, {12, 6}, {}, {kR, kR, kR, kS0}, {6, 3, 3});
+  graph.add_parameter("layers.3.qkv", ParameterRole::kAttentionIn, {12, 6}, {}, {{Axis::kTensor, kS0}},
+                      {6, 3, 3});
   try {
     localize(graph);
     FAIL() << "no error";
@@ -210,9 +209,9 @@ TEST(Mesh, CountsRanksWithTheLastAxisFirst) {
   const Mesh mesh = Mesh::of(2, 3, 1, 4);
   EXPECT_EQ(mesh.ranks(), 24);
   EXPECT_EQ(mesh.batch_ranks(), 6);
-  EXPECT_EQ(mesh.coordinates(0), (Coordinates{0, 0, 0, 0}));
-  EXPECT_EQ(mesh.coordinates(5), (Coordinates{0, 1, 0, 1}));
-  EXPECT_EQ(mesh.coordinates(23), (Coordinates{1, 2, 0, 3}));
+  EXPECT_EQ(mesh.coordinates(0), (Coordinates{{0, 0, 0, 0, 0}}));
+  EXPECT_EQ(mesh.coordinates(5), (Coordinates{{0, 0, 1, 0, 1}}));
+  EXPECT_EQ(mesh.coordinates(23), (Coordinates{{0, 1, 2, 0, 3}}));
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ bool divides(const std::vector<Tensor>& tensors, const std::vector<Placement>& p
 
 std::vector<PlacementOption> options_of(const OpCase& one, const std::vector<Tensor>& inputs) {
   const device::OpGraph made = device::graph_of(one, operands_of(one, inputs));
-  return one.op->placements({made.graph, made.graph.nodes()[0]}, 0);
+  return one.op->placements({made.graph, made.graph.nodes()[0]}, graph::Axis::kReplicate);
 }
 
 Placement at(const std::vector<Placement>& placements, size_t i) {

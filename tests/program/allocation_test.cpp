@@ -235,7 +235,7 @@ struct Plan {
 
 class MemoryOfRanks : public testing::TestWithParam<Plan> {
  protected:
-  // By place on the axis "pipeline".
+  // By place on the pipeline axis.
   static std::vector<std::shared_ptr<const ProgramSet>> sets() {
     const bool shares_experts = GetParam().experts.ranks > 1;
     CompileOptions options = tiny_options(shares_experts ? "moe-30m-a10m" : "llama3-5m");
@@ -248,7 +248,7 @@ class MemoryOfRanks : public testing::TestWithParam<Plan> {
     options.experts = GetParam().experts;
     options.mesh = GetParam().mesh;
     options.zero = GetParam().zero;
-    if (options.mesh.size("tensor") > 1) {
+    if (options.mesh.size(graph::Axis::kTensor) > 1) {
       options.model.kv_heads = options.model.heads;
       options.model.intermediate_size = 96;
     }
@@ -256,7 +256,7 @@ class MemoryOfRanks : public testing::TestWithParam<Plan> {
       return optim::one_rule({0.1, 1, models::is_matrix(role) ? GetParam().optimizer : optim::AdamW{}});
     };
     options.target = device::cpu_target(1);
-    const auto places = static_cast<int32_t>(options.mesh.size("pipeline"));
+    const auto places = static_cast<int32_t>(options.mesh.size(graph::Axis::kPipeline));
     if (places == 1) return {compile({tiny_request(2)}, options)};
     const Pipeline pipeline = pipeline_of({GetParam().schedule, places, 4, 1}, options.model);
     std::vector<std::shared_ptr<const ProgramSet>> out;

@@ -71,10 +71,11 @@ MeshRanks take_step(graph::Mesh mesh, int zero, bool early) {
   options.zero = zero;
   const Request request{.sequences = 2, .sequence_length = 8, .micro_batches = 2};
   return MeshRanks(compile({request}, options), 3, [&](Executor& executor, const graph::Coordinates& at) {
+    const int64_t seed = at[graph::Axis::kReplicate] * 5 + at[graph::Axis::kShard] * 3;
     for (int64_t micro = 0; micro < 2; ++micro) {
       std::vector<int32_t> ids(16);
       for (size_t i = 0; i < ids.size(); ++i)
-        ids[i] = static_cast<int32_t>((i * 7 + static_cast<size_t>(micro + at[0] * 5 + at[1] * 3)) % 50);
+        ids[i] = static_cast<int32_t>((i * 7 + static_cast<size_t>(micro + seed)) % 50);
       executor.write_batch(0, "tokens", micro, ids);
       executor.write_batch(0, "targets", micro, ids);
       executor.write_batch(0, "kv_begin", micro, std::vector<int32_t>(16, 0));

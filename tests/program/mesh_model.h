@@ -70,7 +70,7 @@ inline Request request_for(const models::ModelConfig& model, int64_t ranks) {
           .encoder_length = encoder ? 2 * kLength : 0,
           .micro_batches = 2};
 }
-// What a rank of the axis "context" has of sequences of this length: two of its chunks.
+// What a rank of the context axis has of sequences of this length: two of its chunks.
 inline std::vector<int32_t> shared_rows(const std::vector<int32_t>& rows, int64_t length, int64_t index,
                                         int64_t ranks) {
   std::vector<int32_t> held;
@@ -86,8 +86,7 @@ inline std::vector<int32_t> shared_rows(const std::vector<int32_t>& rows, int64_
 inline void fill_batch(Executor& executor, const graph::Coordinates& at, bool masks = true) {
   const graph::Mesh& mesh = executor.set().options.mesh;
   const int64_t vocab = executor.set().options.model.vocab_size;
-  const auto place = [&](const char* axis) { return int64_t{at[static_cast<size_t>(mesh.axis(axis))]}; };
-  const int64_t part = place("replicate") * mesh.size("shard") + place("shard");
+  const int64_t part = at[graph::Axis::kReplicate] * mesh.size(graph::Axis::kShard) + at[graph::Axis::kShard];
   const Request& request = executor.program(0).request;
   write_terms(executor, std::array<int64_t, 3>{400, 300, 250});
   for (int64_t micro = 0; micro < request.micro_batches; ++micro) {
@@ -112,10 +111,9 @@ inline void fill_batch(Executor& executor, const graph::Coordinates& at, bool ma
       const graph::Graph& graph = executor.program(0).graph;
       const graph::ValueId input = graph.find_value(name);
       if (input == graph::kNone) continue;
-      const int context = mesh.axis("context");
-      const auto axis = static_cast<size_t>(context);
-      if (context >= 0 && graph.placement(input, axis) != graph::Placement::replicated())
-        values = shared_rows(values, length, at[axis], mesh.axes[axis].size);
+      constexpr auto kContext = graph::Axis::kContext;
+      if (graph.placement(input, kContext) != graph::Placement::replicated())
+        values = shared_rows(values, length, at[kContext], mesh.size(kContext));
       executor.write_batch(0, name, micro, values);
     }
     if (executor.program(0).graph.find_value("samples") == graph::kNone) continue;

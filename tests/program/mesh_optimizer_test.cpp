@@ -24,13 +24,13 @@ constexpr Layout kLayouts[] = {{"zero1_2", 1, 2, 1},
                                {"zero2_2x2", 2, 2, 2},
                                {"zero3_2x2", 2, 2, 3},
                                {"zero2_2_context2", 1, 2, 2, 1, 2}};
-// Rows and columns of matrices along "tensor", those along "shard" of what is left of them.
+// Rows and columns of matrices along the tensor axis, those along the shard axis of what is left of them.
 constexpr Layout kWithTensor[] = {{"tensor2", 1, 1, 0, 2},
                                   {"tensor4", 1, 1, 0, 4},
                                   {"replicate2_tensor2", 2, 1, 0, 2},
                                   {"zero1_3_tensor2", 1, 3, 1, 2},
                                   {"zero3_2_tensor2", 1, 2, 3, 2}};
-// The width of experts along "tensor".
+// The width of experts along the tensor axis.
 constexpr Layout kWithExperts[] = {{"expert_tensor2", 1, 1, 0, 2, 1, 2},
                                    {"zero1_3_expert_tensor2", 1, 3, 1, 2, 1, 2},
                                    {"zero3_2_expert_tensor2", 1, 2, 3, 2, 1, 2}};

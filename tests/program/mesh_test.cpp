@@ -164,11 +164,12 @@ TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
   options.zero = layout.zero;
   options.context_kind = layout.context;
   options.experts = layout.experts;
-  const bool ring = layout.context == layers::ContextKind::kRing, shared = layout.mesh.size("context") > 1;
+  const bool ring = layout.context == layers::ContextKind::kRing,
+             shared = layout.mesh.size(graph::Axis::kContext) > 1;
   const models::Experts& experts = options.model.experts;
   const bool group = experts.router == models::Experts::Router::kExpertChoice ||
                      experts.router == models::Experts::Router::kSoft;
-  const bool parts = layout.mesh.size("tensor") > 1 || shared;
+  const bool parts = layout.mesh.size(graph::Axis::kTensor) > 1 || shared;
   if ((ring && options.model.positions == models::Positions::kRelative) || (shared && options.model.latent) ||
       (group && parts)) {
     EXPECT_THROW(take_step(options), ConfigError);

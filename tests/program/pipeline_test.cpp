@@ -41,7 +41,7 @@ Request request_of(const CompileOptions& options, int32_t micro_batches) {
 
 MeshRanks take_step(const CompileOptions& options, const Cut* cut, int32_t micro_batches) {
   std::vector<std::shared_ptr<const ProgramSet>> sets;
-  for (int32_t place = 0; place < options.mesh.size("pipeline"); ++place) {
+  for (int32_t place = 0; place < options.mesh.size(graph::Axis::kPipeline); ++place) {
     const CompileOptions mine =
         cut == nullptr ? options : at_place(options, pipeline_for(*cut, options.model), place);
     sets.push_back(compile({request_of(mine, micro_batches)}, mine));

@@ -25,7 +25,7 @@ std::vector<graph::ValueSpec> same_shape(const NodeView& view) {
 graph::Cost streamed(const NodeView& view) {
   return {0, graph::streamed_bytes(view)};
 }
-std::vector<graph::PlacementOption> anywhere(const NodeView&, int) {
+std::vector<graph::PlacementOption> anywhere(const NodeView&, graph::Axis) {
   return {};
 }
 void exchange_back(graph::GradientBuilder& builder, const graph::Node& node);

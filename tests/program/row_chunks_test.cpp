@@ -53,9 +53,9 @@ MeshRanks take_step(std::vector<std::shared_ptr<const ProgramSet>> sets) {
 std::vector<std::shared_ptr<const ProgramSet>> compiled(const Case& one, int64_t chunks) {
   const CompileOptions options = options_of(one, chunks);
   std::vector<std::shared_ptr<const ProgramSet>> sets;
-  for (int32_t place = 0; place < options.mesh.size("pipeline"); ++place) {
+  for (int32_t place = 0; place < options.mesh.size(graph::Axis::kPipeline); ++place) {
     sets.push_back(compile({request_of(one)},
-                           options.mesh.size("pipeline") == 1
+                           options.mesh.size(graph::Axis::kPipeline) == 1
                                ? options
                                : at_place(options, pipeline_of({"1f1b", 2, 2}, options.model), place)));
   }

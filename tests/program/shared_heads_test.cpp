@@ -1,4 +1,4 @@
-// Fewer heads of keys and values than ranks of the axis "tensor": several ranks read one.
+// Fewer heads of keys and values than ranks of the tensor axis: several ranks read one.
 #include <gtest/gtest.h>
 
 #include "base/error.h"

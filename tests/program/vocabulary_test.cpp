@@ -1,4 +1,4 @@
-// Ranks of the axis "tensor" share the rows of the embedding and of the head.
+// Ranks of the tensor axis share the rows of the embedding and of the head.
 #include <gtest/gtest.h>
 
 #include "mesh_model.h"

@@ -157,9 +157,12 @@ BoundKernel qk_means(const BindRequest& request) {
 
 struct SharedHeadsPlan {
   cpu::SharedHeads shape;
-  int64_t axis, ranks;
+  graph::Axis axis;
+  int64_t ranks;
 
-  int64_t first(const std::byte* rank) const { return ranks > 1 ? i32(rank)[axis] * shape.own : 0; }
+  int64_t first(const std::byte* rank) const {
+    return ranks > 1 ? graph::coordinates_in(rank)[axis] * shape.own : 0;
+  }
 };
 SharedHeadsPlan shared_heads_plan(const NodeView& view, const Value& qkv, const Value& kv) {
   const auto& attrs = view.attrs<ops::ShareHeadsAttrs>();
@@ -369,7 +372,9 @@ struct PartPlan {
   int64_t numbers = 0;  // of a part
   ops::TakePartAttrs attrs;
   bool accumulate = false;
-  int64_t first(const std::byte* rank) const { return attrs.ranks > 1 ? i32(rank)[attrs.axis] * numbers : 0; }
+  int64_t first(const std::byte* rank) const {
+    return attrs.ranks > 1 ? graph::coordinates_in(rank)[attrs.axis] * numbers : 0;
+  }
 };
 
 // (x, rank) → y

@@ -16,7 +16,8 @@ using graph::Value;
 struct ContextBound {
   cpu::AttentionPlan plan;
   int64_t v_bytes = 0;  // from k to v in a row
-  int64_t axis = 0, ranks = 1, ring_step = -1;
+  graph::Axis axis = {};
+  int64_t ranks = 1, ring_step = -1;
   int64_t starts_bytes = 0;  // of the scratch before the kernel's own: places of queries, then of keys
 
   cpu::AttentionInputs inputs(const std::byte* q, const std::byte* kv, const std::byte* kv_begin,
@@ -35,7 +36,7 @@ struct ContextBound {
   }
   // Where the two pieces of this rank begin, for each sequence, and those of the rank whose keys it reads.
   const int32_t* fill_starts(std::byte* to, const std::byte* rank) const {
-    const int64_t index = ranks > 1 ? i32(rank)[axis] : 0;
+    const int64_t index = ranks > 1 ? graph::coordinates_in(rank)[axis] : 0;
     auto* const starts = reinterpret_cast<int32_t*>(to);
     fill_pieces(starts, index);
     if (ring_step >= 0)

@@ -315,7 +315,7 @@ BoundKernel vocab_start(const BindRequest& request) {
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& attrs = plan_of<ops::VocabStartAttrs>(held);
-        const int64_t first = attrs.ranks > 1 ? i32(p[0])[attrs.axis] * attrs.parts : 0;
+        const int64_t first = attrs.ranks > 1 ? graph::coordinates_in(p[0])[attrs.axis] * attrs.parts : 0;
         auto* const starts = reinterpret_cast<int32_t*>(p[1]);
         for (int64_t part = 0; part < attrs.parts; ++part)
           starts[part] = static_cast<int32_t>((first + part) * attrs.rows);
@@ -352,7 +352,7 @@ BoundKernel targets_ahead(const BindRequest& request) {
 BoundKernel take_shard(const BindRequest& request) {
   struct Plan {
     cpu::ShardShape shape;
-    int64_t axis;
+    graph::Axis axis;
   };
   const Value& x = request.view.in(graph::TakeShard::kX);
   const auto& attrs = request.view.attrs<graph::ReshardAttrs>();
@@ -369,7 +369,8 @@ BoundKernel take_shard(const BindRequest& request) {
   return bound(
       [](Launch&, void* held, std::byte* const* p) {
         const auto& made = plan_of<Plan>(held);
-        cpu::take_shard(p[2], p[0], made.shape, made.shape.ranks > 1 ? i32(p[1])[made.axis] : 0);
+        cpu::take_shard(p[2], p[0], made.shape,
+                        made.shape.ranks > 1 ? graph::coordinates_in(p[1])[made.axis] : 0);
       },
       std::move(plan));
 }

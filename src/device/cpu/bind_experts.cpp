@@ -94,7 +94,8 @@ BoundKernel own_experts(const BindRequest& request) {
       [](Launch&, void* held, std::byte* const* p) {
         const auto& plan = plan_of<Plan>(held);
         auto* const own = reinterpret_cast<int32_t*>(p[2]);
-        for (int64_t i = 0; i < plan.slots; ++i) own[i] = plan.attrs.own(i32(p[0])[i], i32(p[1]));
+        for (int64_t i = 0; i < plan.slots; ++i)
+          own[i] = plan.attrs.own(i32(p[0])[i], graph::coordinates_in(p[1]));
       },
       Plan{request.view.attrs<ops::OwnExpertsAttrs>(),
            request.view.in(ops::OwnExperts::kIds).shape.elements()});

@@ -43,7 +43,7 @@ std::shared_ptr<const cpu::GemmPlan> cached_plan(const BindRequest& request, con
 // Products of the stream may be cut into parts of their rows (program/row_chunks.h), which changes no bit.
 // All programs of a set have one mesh.
 bool may_be_cut(const NodeView& view) {
-  return view.graph.mesh().size("tensor") > 1;
+  return view.graph.mesh().size(graph::Axis::kTensor) > 1;
 }
 
 BoundKernel bound_gemm(const BindRequest& request, const cpu::GemmSpec& spec, Kernel run) {

@@ -210,7 +210,7 @@ struct HeldBlocksPlan {
         blocks(attrs.blocks()) {}
 
   template <typename Each>
-  void for_each_run(const int32_t* rank, const Each& each) const {
+  void for_each_run(const graph::Coordinates& rank, const Each& each) const {
     const graph::Span columns = optim::held_of_part(attrs.columns, 0, rank);
     cpu::HeldRun run{.columns = attrs.columns.size(),
                      .first_column = columns.begin,
@@ -244,7 +244,7 @@ BoundKernel adamw8bit_largest(const BindRequest& request) {
                                        reinterpret_cast<uint8_t*>(p[Op::kV]), f32(p[Op::kVScale])};
         float* const largest = f32(p[Op::kRank + 1]);
         std::fill_n(largest, 2 * plan.blocks, 0.0f);
-        plan.for_each_run(i32(p[Op::kRank]), [&](const cpu::HeldRun& run) {
+        plan.for_each_run(graph::coordinates_in(p[Op::kRank]), [&](const cpu::HeldRun& run) {
           cpu::adamw8bit_largest(run, moments, f32(p[Op::kGradient]) + plan.rows.first,
                                  scalars_at(p[Op::kScalars]), largest, largest + plan.blocks);
         });
@@ -275,7 +275,7 @@ BoundKernel adamw8bit_shard(const BindRequest& request) {
               largest[i] = std::max(largest[i], found[rank * 2 * plan.blocks + i]);
           }
         });
-        plan.for_each_run(i32(p[Op::kRank]), [&](const cpu::HeldRun& run) {
+        plan.for_each_run(graph::coordinates_in(p[Op::kRank]), [&](const cpu::HeldRun& run) {
           cpu::adamw8bit_update_run(run, f32(p[Op::kParameter]) + plan.rows.first, moments,
                                     f32(p[Op::kGradient]) + plan.rows.first, scalars,
                                     static_cast<float>(plan.rows.weight_decay),

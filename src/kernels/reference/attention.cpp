@@ -78,14 +78,14 @@ void rope(const Call& call) {
 void take_part(const Call& call) {
   const auto& attrs = call.attrs.as<ops::TakePartAttrs>();
   const int64_t numbers = call.out[0].shape[0];
-  const int64_t first = attrs.ranks > 1 ? call.in[1].index_at(attrs.axis) * numbers : 0;
+  const int64_t first = attrs.ranks > 1 ? graph::coordinates_in(call.in[1].data)[attrs.axis] * numbers : 0;
   for (int64_t i = 0; i < numbers; ++i) call.out[0].put(i, call.in[0].at(first + i));
 }
 // (dy, rank) → dx
 void take_part_grad(const Call& call) {
   const auto& attrs = call.attrs.as<ops::TakePartAttrs>();
   const int64_t numbers = call.in[0].shape[0];
-  const int64_t first = attrs.ranks > 1 ? call.in[1].index_at(attrs.axis) * numbers : 0;
+  const int64_t first = attrs.ranks > 1 ? graph::coordinates_in(call.in[1].data)[attrs.axis] * numbers : 0;
   for (int64_t i = 0; i < attrs.ranks * numbers; ++i)
     call.out[0].give(i, i >= first && i < first + numbers ? call.in[0].at(i - first) : 0);
 }

@@ -29,7 +29,7 @@ Attention of_rows(const Call& call, size_t first) {
   a.k = {kv, kv.shape[1], 0};
   a.v = {kv, kv.shape[1], kv.segments[0]};
   a.bias = call.in[first + 4];
-  const int64_t index = attrs.ranks > 1 ? call.in[first + 5].index_at(attrs.axis) : 0;
+  const int64_t index = attrs.ranks > 1 ? graph::coordinates_in(call.in[first + 5].data)[attrs.axis] : 0;
   a.seen = [=, length = a.length](int64_t n) {
     const int64_t piece = length / 2;
     const int64_t place = place_of(n % length, piece, index, attrs.ranks);

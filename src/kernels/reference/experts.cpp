@@ -174,11 +174,9 @@ void expert_counts(const Call& call) {
 // (ids, rank) → ids
 void own_experts(const Call& call) {
   const auto& attrs = call.attrs.as<ops::OwnExpertsAttrs>();
-  std::vector<int32_t> rank;
-  for (int64_t i = 0; i < call.in[1].shape[0]; ++i)
-    rank.push_back(static_cast<int32_t>(call.in[1].index_at(i)));
+  const graph::Coordinates& rank = graph::coordinates_in(call.in[1].data);
   for (int64_t i = 0; i < call.in[0].shape.elements(); ++i)
-    call.out[0].put(i, attrs.own(static_cast<int32_t>(call.in[0].index_at(i)), rank.data()));
+    call.out[0].put(i, attrs.own(static_cast<int32_t>(call.in[0].index_at(i)), rank));
 }
 
 // (end) → rounds

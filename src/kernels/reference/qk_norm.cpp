@@ -101,7 +101,7 @@ template <typename Body>
 void for_shared_columns(const ops::ShareHeadsAttrs& attrs, const Array& qkv, const Array& rank,
                         const Body& body) {
   const int64_t q = qkv.segments[0], own = qkv.segments[1], kv = own * attrs.ranks / attrs.copies;
-  const int64_t first = attrs.ranks > 1 ? rank.index_at(attrs.axis) * own : 0;
+  const int64_t first = attrs.ranks > 1 ? graph::coordinates_in(rank.data)[attrs.axis] * own : 0;
   for (int64_t part = 0; part < 2; ++part) {
     for (int64_t c = 0; c < own; ++c) {
       const int64_t head = (first + c) / attrs.head_dim / attrs.copies;

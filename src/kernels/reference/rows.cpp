@@ -133,7 +133,7 @@ void take_shard(const Call& call) {
   const auto& attrs = call.attrs.as<graph::ReshardAttrs>();
   const Array &x = call.in[0], &y = call.out[0];
   const int dim = attrs.to.dim;
-  const int64_t index = attrs.ranks > 1 ? call.in[1].index_at(attrs.axis) : 0;
+  const int64_t index = attrs.ranks > 1 ? graph::coordinates_in(call.in[1].data)[attrs.axis] : 0;
   std::vector<int64_t> parts{x.shape[dim]};
   if (dim == x.shape.rank() - 1 && !x.segments.empty()) parts = x.segments;
   // Of each sequence a piece from its begin and one, as far, from its end.
@@ -201,7 +201,8 @@ int64_t row_of_id(int64_t id, const Array& starts, int64_t rows) {
 // (rank) → starts
 void vocab_start(const Call& call) {
   const auto& attrs = call.attrs.as<ops::VocabStartAttrs>();
-  const int64_t first = attrs.ranks > 1 ? call.in[0].index_at(attrs.axis) * attrs.parts : 0;
+  const int64_t first =
+      attrs.ranks > 1 ? graph::coordinates_in(call.in[0].data)[attrs.axis] * attrs.parts : 0;
   for (int64_t part = 0; part < attrs.parts; ++part)
     call.out[0].put(part, static_cast<double>((first + part) * attrs.rows));
 }

@@ -237,7 +237,7 @@ struct HeldElements {
   HeldElements(const Call& call, int like, int rank)
       : attrs(call.attrs.as<optim::AdamW8BitShardAttrs>()),
         range(optim::row_range(attrs.update, call.in[static_cast<size_t>(like)].shape)) {
-    const auto* const at = reinterpret_cast<const int32_t*>(call.in[static_cast<size_t>(rank)].data);
+    const graph::Coordinates& at = graph::coordinates_in(call.in[static_cast<size_t>(rank)].data);
     const graph::Span across = optim::held_of_part(attrs.columns, 0, at);
     const int64_t columns = attrs.columns.size();
     first = range.first * across.size();
