@@ -83,9 +83,9 @@ void run_rank(comm::World& world, std::vector<Runs>& all, std::mutex& mutex) {
     const auto& set = one.sets[rank];
     ranks.push_back(std::make_unique<program::Ranks>(world, set->options));
     executors.push_back(std::make_unique<program::Executor>(
-        set, device::open(device::Kind::kCpu, 0, set->options.target.spec.threads), ranks.back().get()));
-    program::write_coordinates(*executors.back(), ranks.back()->coordinates());
-    program::initialize_weights(*executors.back(), 1, ranks.back()->coordinates());
+        set, device::open(device::Kind::kCpu, 0, set->options.target.spec.threads), *ranks.back()));
+    program::write_coordinates(*executors.back());
+    program::initialize_weights(*executors.back(), 1);
     executors.back()->run(config::kTrainProgram, {Segment::kEncode});
   }
   for (int turn = -1; turn < kTurns; ++turn) {  // the first is not counted

@@ -29,7 +29,7 @@ class Turns {
   explicit Turns(BenchRun& run)
       : run_(run),
         store_(posix_file_system(), run.folder() / "run"),
-        saving_(posix_file_system(), store_.checkpoints(), nullptr,
+        saving_(posix_file_system(), store_.checkpoints(), {},
                 program::save_staging_bytes(run.executor().set())) {}
 
   // Seconds until the last step is made and the save is durable.

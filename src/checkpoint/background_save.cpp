@@ -98,11 +98,10 @@ class BackgroundSave::GatedStorage final : public ReadableStorage {
   const std::byte* copy_ = nullptr;
 };
 
-BackgroundSave::BackgroundSave(FileSystem& files, Path folder, comm::Communicator* communicator,
-                               int64_t staging_bytes)
+BackgroundSave::BackgroundSave(FileSystem& files, Path folder, Together ranks, int64_t staging_bytes)
     : files_(files),
       folder_(std::move(folder)),
-      communicator_(communicator),
+      ranks_(ranks),
       staging_bytes_(staging_bytes),
       staging_(staging_bytes > 0
                    ? std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(staging_bytes))
@@ -111,7 +110,7 @@ BackgroundSave::BackgroundSave(FileSystem& files, Path folder, comm::Communicato
 BackgroundSave::~BackgroundSave() = default;
 
 void BackgroundSave::hold(TensorView& view) {
-  const Box box = box_of(view, communicator_ != nullptr ? communicator_->rank() : 0);
+  const Box box = box_of(view, ranks_.rank());
   const int64_t held = box.elements() * size_of(view.memory_dtype);
   if (held == 0) return;
   const Held& last = box.rows.back();
@@ -140,7 +139,7 @@ void BackgroundSave::save(const CheckpointContent& content, const std::function<
   set_compute_threads(1);  // the others compute the next step
   const double begin = monotonic_seconds();
   try {
-    outcome_.saved = save_checkpoint(files_, folder_, content, communicator_, [&] { gate.open(); });
+    outcome_.saved = save_checkpoint(files_, folder_, content, ranks_, [&] { gate.open(); });
     if (durable) durable();
     outcome_.seconds = monotonic_seconds() - begin;
     outcome_.cpu_seconds = thread_cpu_seconds();

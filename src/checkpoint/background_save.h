@@ -27,11 +27,10 @@ class BackgroundSave {
     double cpu_seconds = 0;  // of its thread
   };
 
-  // Into FOLDER, usually RUN/checkpoints. The communicator is a group of all ranks, used for nothing else:
-  // collectives of training go on at the same time. Of `staging_bytes`, allocated here, memory is taken when
-  // an update first needs them; 0: updates wait.
-  BackgroundSave(FileSystem& files, Path folder, comm::Communicator* communicator = nullptr,
-                 int64_t staging_bytes = 0);
+  // Into FOLDER, usually RUN/checkpoints. `ranks` are a group of all, used for nothing else: collectives of
+  // training go on at the same time. Of `staging_bytes`, allocated here, memory is taken when an update first
+  // needs them; 0: updates wait.
+  BackgroundSave(FileSystem& files, Path folder, Together ranks = {}, int64_t staging_bytes = 0);
   // Waits for the save that runs; finish() tells what came of it.
   ~BackgroundSave();
 
@@ -56,7 +55,7 @@ class BackgroundSave {
 
   FileSystem& files_;
   const Path folder_;
-  comm::Communicator* communicator_;
+  const Together ranks_;
   const int64_t staging_bytes_;
   std::unique_ptr<std::byte[]> staging_;
   std::shared_ptr<Gate> gate_;

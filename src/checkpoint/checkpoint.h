@@ -22,6 +22,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/retention.h"
 #include "checkpoint/tensor_io.h"
+#include "checkpoint/together.h"
 
 namespace strata::checkpoint {
 
@@ -46,14 +47,13 @@ struct SavedCheckpoint {
 
 // Saves under FOLDER, usually RUN/checkpoints. A checkpoint of the same step is replaced.
 //
-// With a communicator all its ranks save together, each with views of what it holds, in the same order
-// (weights.h): they write the tensor files at once, and rank 0 all else, once theirs is durable. What fails
-// on one rank is thrown on all, with the rank named. Only rank 0 learns bytes, pruned and warnings, and
-// returns after the others, which need not wait for the pruning. `all_read` is called once the content's
-// storages are read no more, unless an error comes first.
+// Of several ranks all save together, each with views of what it holds, in the same order (weights.h): they
+// write the tensor files at once, and rank 0 all else, once theirs is durable. What fails on one rank is
+// thrown on all, with the rank named. Only rank 0 learns bytes, pruned and warnings, and returns after the
+// others, which need not wait for the pruning. `all_read` is called once the content's storages are read no
+// more, unless an error comes first.
 SavedCheckpoint save_checkpoint(FileSystem& files, const Path& folder, const CheckpointContent& content,
-                                comm::Communicator* communicator = nullptr,
-                                const std::function<void()>& all_read = {});
+                                Together ranks = {}, const std::function<void()>& all_read = {});
 
 struct SkippedCheckpoint {
   Path path;
@@ -85,18 +85,16 @@ struct LoadedCheckpoint {
 // Fills all views and checks every checksum of what is read. Every tensor of the files must be asked for, and
 // the other way round; an empty `optimizer` leaves the optimizer's file alone. After an error the memory
 // behind the views is undefined.
-// With a communicator all its ranks load together, each what its views hold, with the checksums of the chunks
-// that it touches; what is damaged for one is so for all.
+// Of several ranks all load together, each what its views hold, with the checksums of the chunks that it
+// touches; what is damaged for one is so for all.
 LoadedCheckpoint load_checkpoint(const Path& checkpoint, std::span<const MutableTensorView> weights,
-                                 std::span<const MutableTensorView> optimizer = {},
-                                 comm::Communicator* communicator = nullptr);
+                                 std::span<const MutableTensorView> optimizer = {}, Together ranks = {});
 
 // find and load in one: a checkpoint that turns out damaged while it is read is skipped as well.
 std::optional<LoadedCheckpoint> load_newest_checkpoint(const Path& folder,
                                                        std::span<const MutableTensorView> weights,
                                                        std::span<const MutableTensorView> optimizer = {},
-                                                       const FindOptions& options = {},
-                                                       comm::Communicator* communicator = nullptr);
+                                                       const FindOptions& options = {}, Together ranks = {});
 
 // The functions below take checkpoints and plain Hugging Face directories.
 

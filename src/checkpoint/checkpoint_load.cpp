@@ -170,9 +170,7 @@ std::optional<FoundCheckpoint> find_checkpoint(const Path& folder, const FindOpt
 }
 
 LoadedCheckpoint load_checkpoint(const Path& checkpoint, std::span<const MutableTensorView> weights,
-                                 std::span<const MutableTensorView> optimizer,
-                                 comm::Communicator* communicator) {
-  Together ranks(communicator);
+                                 std::span<const MutableTensorView> optimizer, Together ranks) {
   LoadedCheckpoint loaded;
   ranks.all([&] {
     check_there(checkpoint);
@@ -184,9 +182,7 @@ LoadedCheckpoint load_checkpoint(const Path& checkpoint, std::span<const Mutable
 std::optional<LoadedCheckpoint> load_newest_checkpoint(const Path& folder,
                                                        std::span<const MutableTensorView> weights,
                                                        std::span<const MutableTensorView> optimizer,
-                                                       const FindOptions& options,
-                                                       comm::Communicator* communicator) {
-  Together ranks(communicator);
+                                                       const FindOptions& options, Together ranks) {
   return first_usable<LoadedCheckpoint>(folder, options, ranks, [&](const Path& path, Manifest manifest) {
     return load_with(path, std::move(manifest), weights, optimizer, ranks.rank());
   });

@@ -83,9 +83,8 @@ void put_in_place(FileSystem& files, const Path& temporary, const Path& target) 
 }  // namespace
 
 SavedCheckpoint save_checkpoint(FileSystem& files, const Path& folder, const CheckpointContent& content,
-                                comm::Communicator* communicator, const std::function<void()>& all_read) {
+                                Together ranks, const std::function<void()>& all_read) {
   STRATA_CHECK(content.step >= 0, "a checkpoint of step {}", content.step);
-  Together ranks(communicator);
   SavedCheckpoint saved;
   saved.path = folder / folder_name(content.step);
   std::optional<FileLock> lock;  // rank 0's, for all

@@ -98,8 +98,7 @@ uint64_t bytes_of(const ModelFiles& model);
 // The whole folder at once, with checksums.json (manifest.h): it appears when it is complete. A model folder
 // of that name is replaced; one that holds anything else is refused (ConfigError). Of a model that several
 // ranks hold, all of them write it, each with its views; all else is rank 0's.
-void write_hf_directory(FileSystem& files, const Path& folder, const ModelFiles& model,
-                        comm::Communicator* communicator = nullptr);
+void write_hf_directory(FileSystem& files, const Path& folder, const ModelFiles& model, Together ranks = {});
 
 // WorldError that says how much is missing when `bytes` do not fit on the disk of a folder.
 void check_space(FileSystem& files, const Path& folder, uint64_t bytes, std::string_view what);

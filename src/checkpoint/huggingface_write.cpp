@@ -141,9 +141,7 @@ std::vector<StoredFile> write_model_files(FileSystem& files, const Path& folder,
   return written;
 }
 
-void write_hf_directory(FileSystem& files, const Path& folder, const ModelFiles& model,
-                        comm::Communicator* communicator) {
-  Together ranks(communicator);
+void write_hf_directory(FileSystem& files, const Path& folder, const ModelFiles& model, Together ranks) {
   Path target = std::filesystem::absolute(folder).lexically_normal();
   if (!target.has_filename()) target = target.parent_path();  // "out/" is "out"
   const Path parent = target.parent_path();

@@ -41,7 +41,7 @@ bool holds(const Path& path, const std::string& text) {
 
 void check_shared_folder(comm::Communicator& communicator, FileSystem& files, const Path& folder,
                          double patience) {
-  Together ranks(&communicator);
+  Together ranks(communicator);
   const std::string token = ranks.of_first(ranks.is_first() ? random_token() : "");
   const Path path = folder / (".shared-" + token);
   const std::string host = host_name();

@@ -13,12 +13,14 @@ namespace strata::checkpoint {
 
 class Together {
  public:
-  // Without a communicator: this rank alone. All members of a group call the same functions in the same
-  // order.
-  explicit Together(comm::Communicator* communicator = nullptr) : communicator_(communicator) {}
+  // One rank alone.
+  Together() = default;
+  // All members of a group call the same functions in the same order.
+  Together(comm::Communicator& communicator)
+      : rank_(communicator.rank()), size_(communicator.size()), communicator_(&communicator) {}
 
-  int rank() const { return communicator_ != nullptr ? communicator_->rank() : 0; }
-  int size() const { return communicator_ != nullptr ? communicator_->size() : 1; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
   bool alone() const { return size() == 1; }
   bool is_first() const { return rank() == 0; }
   comm::Communicator& communicator() const { return *communicator_; }
@@ -38,7 +40,8 @@ class Together {
                                             const std::vector<int64_t>& counts);
 
  private:
-  comm::Communicator* communicator_ = nullptr;
+  int rank_ = 0, size_ = 1;
+  comm::Communicator* communicator_ = nullptr;  // only where there are others
 };
 
 }  // namespace strata::checkpoint

@@ -398,8 +398,8 @@ void check_finite(const WeightSource& weights, const models::ModelConfig& model)
 }
 
 void load_weights(const WeightSource& weights, const models::ModelConfig& model,
-                  const program::Executor& executor, comm::Communicator* communicator) {
-  Together ranks(communicator);
+                  const program::Executor& executor) {
+  Together ranks(executor.ranks().all());
   ranks.all([&] {
     auto views = weight_views(model, executor);
     for (auto& view : views) view.name = weights.name_in_file(view.name);
@@ -412,8 +412,8 @@ void load_weights(const WeightSource& weights, const models::ModelConfig& model,
 }
 
 void load_hugging_face(const Path& folder, const models::ModelConfig& model,
-                       const program::Executor& executor, comm::Communicator* communicator) {
-  load_weights(open_weights(folder, model), model, executor, communicator);
+                       const program::Executor& executor) {
+  load_weights(open_weights(folder, model), model, executor);
 }
 
 }  // namespace strata::checkpoint

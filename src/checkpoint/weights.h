@@ -54,11 +54,11 @@ bool holds_prediction(const Path& folder, const models::ModelConfig& model);
 void check_finite(const WeightSource& weights, const models::ModelConfig& model);
 
 // Reads the weights into the executor; the caller encodes afterwards. Values that are not finite and those of
-// a damaged checkpoint are DataErrors. With a communicator, on all its ranks, each what it holds.
+// a damaged checkpoint are DataErrors. All ranks of the executor call it, each for what it holds.
 void load_weights(const WeightSource& weights, const models::ModelConfig& model,
-                  const program::Executor& executor, comm::Communicator* communicator = nullptr);
+                  const program::Executor& executor);
 // open_weights and load_weights.
 void load_hugging_face(const Path& folder, const models::ModelConfig& model,
-                       const program::Executor& executor, comm::Communicator* communicator = nullptr);
+                       const program::Executor& executor);
 
 }  // namespace strata::checkpoint

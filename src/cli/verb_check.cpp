@@ -112,33 +112,26 @@ CausalityAnswer check_program(program::Executor& executor, size_t index, const c
   return answer;
 }
 
-// On one rank; nullptr: it is alone.
-std::vector<CausalityAnswer> check_as_rank(const Subject& subject, const Sets& sets, comm::World* world,
+std::vector<CausalityAnswer> check_as_rank(const Subject& subject, const Sets& sets, comm::World& world,
                                            const CausalityCheckOptions& options) {
   const config::RunConfig& config = subject.run.config;
   set_compute_threads(static_cast<int>(*config.device.threads));
   flush_denormals();
-  std::optional<program::Ranks> ranks;
+  world.configure(config::world_options(config));
   size_t place = 0;
-  if (world != nullptr) {
-    world->configure(config::world_options(config));
-    place = static_cast<size_t>(config::mesh_of(config).coordinates(world->rank())[graph::Axis::kPipeline]);
-    ranks.emplace(*world, sets[place]->options);
-  }
-  program::Executor executor(sets[place], config::make_device(config), ranks ? &*ranks : nullptr);
-  const auto coordinates = ranks ? ranks->coordinates() : graph::Coordinates{};
-  program::write_coordinates(executor, coordinates);
-  program::initialize_weights(executor, static_cast<uint64_t>(config.run.seed), coordinates);
-  if (!subject.folder.empty()) {
-    checkpoint::load_hugging_face(subject.folder, subject.run.model, executor,
-                                  ranks ? &ranks->all() : nullptr);
-  }
+  if (sets.size() > 1)
+    place = static_cast<size_t>(config::mesh_of(config).coordinates(world.rank())[graph::Axis::kPipeline]);
+  const program::Ranks ranks(world, sets[place]->options);
+  program::Executor executor(sets[place], config::make_device(config), ranks);
+  program::write_coordinates(executor);
+  program::initialize_weights(executor, static_cast<uint64_t>(config.run.seed));
+  if (!subject.folder.empty()) checkpoint::load_hugging_face(subject.folder, subject.run.model, executor);
   std::vector<CausalityAnswer> answers;
   ShareDone show;
   for (const size_t program : {size_t{config::kTrainProgram}, size_t{config::kEvalProgram}}) {
     executor.run(program, {program::Segment::kEncode});
     answers.push_back(check_program(executor, program, config, options, [&](double share) {
-      if (world == nullptr || world->rank() == 0) show((static_cast<double>(answers.size()) + share) / 2);
+      if (world.rank() == 0) show((static_cast<double>(answers.size()) + share) / 2);
     }));
   }
   return answers;
@@ -146,10 +139,9 @@ std::vector<CausalityAnswer> check_as_rank(const Subject& subject, const Sets& s
 
 std::vector<CausalityAnswer> check_on_ranks(const Subject& subject, const Sets& sets,
                                             const CausalityCheckOptions& options) {
-  if (options.ranks == 1) return check_as_rank(subject, sets, nullptr, options);
   std::vector<CausalityAnswer> answers;
   comm::run_local_ranks(static_cast<int>(options.ranks), [&](comm::World& world) {
-    auto mine = check_as_rank(subject, sets, &world, options);
+    auto mine = check_as_rank(subject, sets, world, options);
     if (world.rank() == 0) answers = std::move(mine);
   });
   return answers;

@@ -67,9 +67,8 @@ train::TrainResult train_as_process(comm::World& world, const ReadRun& read, int
   try {
     train::RunOptions run = read();
     check_ranks(threads, world.size(), run.config.parallel.backend);
-    run.world = &world;
     run.failed = [&world](const std::exception& error) { end_job(world, error); };
-    train::TrainResult made = train::train_run(run, stop_requested);
+    train::TrainResult made = train::train_run(world, run, stop_requested);
     made.rank = world.rank();
     return made;
   } catch (const Interrupted&) {

@@ -14,6 +14,7 @@ void run(Communicator& group, Operation operation, const Buffers& buffers) {
 // The same number of bytes of each member.
 template <class T>
 std::vector<T> gather(Communicator& group, DType dtype, T value, const char* label) {
+  if (group.size() == 1) return {value};
   std::vector<T> values(static_cast<size_t>(group.size()));
   Transfer transfer{.dtype = dtype,
                     .send = {{{.offset = 0, .bytes = sizeof(T)}}},
@@ -29,6 +30,7 @@ std::vector<T> gather(Communicator& group, DType dtype, T value, const char* lab
 }  // namespace
 
 std::vector<std::string> gather_texts(Communicator& group, std::string_view text) {
+  if (group.size() == 1) return {std::string(text)};
   const auto sizes = gather(group, DType::kI64, static_cast<int64_t>(text.size()), "sizes of texts");
   std::string all(static_cast<size_t>(std::accumulate(sizes.begin(), sizes.end(), int64_t{0})), '\0');
   Transfer transfer{.dtype = DType::kU8,
@@ -70,7 +72,7 @@ double sum_over(Communicator& group, double value) {
 }
 
 void sum_over(Communicator& group, std::vector<double>& values) {
-  if (values.empty()) return;
+  if (values.empty() || group.size() == 1) return;
   const auto bytes = static_cast<int64_t>(values.size() * sizeof(double));
   run(group,
       {.collective = Collective::kAllReduce,
@@ -80,6 +82,7 @@ void sum_over(Communicator& group, std::vector<double>& values) {
 }
 
 std::string broadcast_text(Communicator& group, std::string_view text, int root) {
+  if (group.size() == 1) return std::string(text);
   const bool mine = group.rank() == root;
   const auto sizes =
       gather(group, DType::kI64, static_cast<int64_t>(mine ? text.size() : 0), "sizes of texts");

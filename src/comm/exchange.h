@@ -1,5 +1,5 @@
 // Small things that members of a group tell each other. Every member calls the same function at the same
-// place.
+// place. One alone gets what it gave.
 #pragma once
 
 #include <string>

@@ -133,6 +133,7 @@ std::unique_ptr<World> single_process_world() {
 
 void run_local_ranks(int ranks, const std::function<void(World&)>& body) {
   STRATA_CHECK(ranks >= 1, "{} ranks", ranks);
+  if (ranks == 1) return body(*single_process_world());
   LocalJob job(ranks);
   std::vector<std::exception_ptr> errors(static_cast<size_t>(ranks));
   const auto run = [&](int rank) {

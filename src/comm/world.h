@@ -88,8 +88,9 @@ std::unique_ptr<World> single_process_world();
 // contradicts itself.
 std::unique_ptr<World> world_of_launcher();
 
-// Runs `body` on `ranks` threads of this process, one a rank, and returns when all are done. Where one
-// throws, the others' collectives fail, and the first error is rethrown here as it was thrown.
+// Runs `body` on `ranks` threads of this process, one a rank, and returns when all are done; one alone runs
+// on the caller's. Where one throws, the others' collectives fail, and the first error is rethrown here as it
+// was thrown.
 void run_local_ranks(int ranks, const std::function<void(World&)>& body);
 
 }  // namespace strata::comm

@@ -16,8 +16,9 @@ namespace strata::device {
 
 // With what a kernel is started, besides its operands.
 struct Launch {
-  int threads = 1;                      // compute threads that it may use
-  comm::Communicator* ranks = nullptr;  // of an op with ranks of its own (OpDef::ranks); nullptr: one
+  int threads = 1;  // compute threads that it may use
+  // Of an op with ranks of its own (OpDef::ranks); nullptr: it talks to none.
+  comm::Communicator* ranks = nullptr;
   // Where these lie on nodes: those of the same place on each, and those of this one's.
   comm::Communicator *across = nullptr, *within = nullptr;
 };

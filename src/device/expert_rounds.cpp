@@ -228,7 +228,7 @@ class Run {
   void find_way(int64_t begin, int64_t end) {
     begin_ = begin;
     *scratch<int64_t>(plan_.own_count_at) = end - begin;
-    const int32_t rank = launch_.ranks != nullptr ? launch_.ranks->rank() : 0;
+    const int32_t rank = attrs_.ranks == 1 ? 0 : launch_.ranks->rank();
     write_own_records(attrs_, rank, ids_, at<float>(plan_.weights), begin, end,
                       scratch<int32_t>(plan_.own_records_at));
     for (const HopPlan& of : plan_.hops) {

@@ -71,7 +71,7 @@ class Checker {
         index_(index),
         options_(options),
         program_(executor.program(index)),
-        rows_(find_token_rows(executor.set(), program_, coordinates(executor))),
+        rows_(find_token_rows(executor.set(), program_, executor.ranks().coordinates())),
         shape_(probe_shape(executor.set(), program_, options.documents)),
         loss_(program_.graph.find_value("loss_sum")) {}
 
@@ -92,15 +92,9 @@ class Checker {
   }
 
  private:
-  static graph::Coordinates coordinates(const program::Executor& executor) {
-    if (executor.ranks() != nullptr) return executor.ranks()->coordinates();
-    return {};
-  }
-
   // What all ranks say, by rank.
   std::vector<std::string> told(const std::string& text) const {
-    if (executor_.ranks() == nullptr) return {text};
-    return comm::gather_texts(executor_.ranks()->all(), text);
+    return comm::gather_texts(executor_.ranks().all(), text);
   }
   bool any_rank(bool here) const {
     const auto all = told(here ? "1" : "");
@@ -112,7 +106,7 @@ class Checker {
 
   // The sum of losses of the micro-batches.
   double run(const data::HostBatch& batch, RowObserver& observer) {
-    const int64_t part = executor_.ranks() != nullptr ? executor_.ranks()->batch_part() : 0;
+    const int64_t part = executor_.ranks().batch_part();
     for (int64_t m = 0; m < shape_.micro_batches; ++m)
       copy_rows(batch, shape_.row, m * shape_.sequences + part * program_.request.sequences, executor_,
                 index_, m);

@@ -50,14 +50,13 @@ void copy_shares(const data::HostBatch& batch, const data::RowShape& shape, int6
     const bool shared =
         program.graph.placement(input, graph::Axis::kContext) != graph::Placement::replicated();
     executor.write_batch(index, std::string(field.name), micro_batch,
-                         shared ? held_places(whole, field.places_of(room), *executor.ranks()) : whole);
+                         shared ? held_places(whole, field.places_of(room), executor.ranks()) : whole);
   }
 }
 
 // Whether the ranks of the context axis share the rows of the program's batch.
 bool shares_rows(const program::Executor& executor, size_t index) {
-  const program::Ranks* const ranks = executor.ranks();
-  if (ranks == nullptr || ranks->mesh().size(graph::Axis::kContext) == 1) return false;
+  if (executor.ranks().mesh().size(graph::Axis::kContext) == 1) return false;
   const graph::Graph& graph = executor.program(index).graph;
   const graph::ValueId tokens = graph.find_value("tokens");
   return tokens != graph::kNone &&
@@ -82,17 +81,15 @@ void copy_rows(const data::HostBatch& batch, const data::RowShape& shape, int64_
 
 bool gives_losses(const program::Executor& executor, size_t index) {
   const graph::Graph& graph = executor.program(index).graph;
-  return executor.ranks() == nullptr ||
-         executor.ranks()->is_first_holder(graph.value(graph.find_value("loss_sum")).placements);
+  return executor.ranks().is_first_holder(graph.value(graph.find_value("loss_sum")).placements);
 }
 
 EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalWindows& windows,
                     const std::function<bool(double)>& go_on,
                     const std::function<void(const data::HostBatch&)>& before) {
   const int64_t sequences = executor.program(index).request.sequences;
-  const program::Ranks* const ranks = executor.ranks();
-  const int64_t parts = ranks != nullptr ? ranks->batch_parts() : 1;
-  const int64_t part = ranks != nullptr ? ranks->batch_part() : 0;
+  const program::Ranks& ranks = executor.ranks();
+  const int64_t parts = ranks.batch_parts(), part = ranks.batch_part();
   data::HostBatch rows;
   rows.resize(windows.shape(), sequences);
   data::BatchScratch scratch;
@@ -111,14 +108,10 @@ EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalW
     if (first < windows.windows() && go_on && !go_on(done)) break;
   }
   executor.finish_messages();
-  if (ranks != nullptr) {
-    const bool counts = gives_losses(executor, index);
-    std::vector<double> sums{counts ? result.loss_sum : 0, counts ? static_cast<double>(result.tokens) : 0};
-    comm::sum_over(ranks->all(), sums);
-    result.loss_sum = sums[0];
-    result.tokens = static_cast<int64_t>(sums[1]);
-  }
-  return result;
+  const bool counts = gives_losses(executor, index);
+  std::vector<double> sums{counts ? result.loss_sum : 0, counts ? static_cast<double>(result.tokens) : 0};
+  comm::sum_over(ranks.all(), sums);
+  return {sums[0], static_cast<int64_t>(sums[1])};
 }
 
 }  // namespace strata::evaluation

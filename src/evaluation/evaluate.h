@@ -24,9 +24,9 @@ void copy_rows(const data::HostBatch& batch, const data::RowShape& shape, int64_
 bool gives_losses(const program::Executor& executor, size_t index);
 
 // Runs program `index` (Kind::kEvaluate) over all windows, a batch of its sequences at a time. `go_on` is
-// asked between batches, with the share that is done; a stopped evaluation returns what it has. Where the
-// executor has ranks, all of them call it: each takes its share of the windows, and all get the whole result;
-// `go_on` must say the same on all of them. `before` is told of the rows of each batch before it runs.
+// asked between batches, with the share that is done; a stopped evaluation returns what it has. All ranks of
+// the executor call it: each takes its share of the windows, and all get the whole result; `go_on` must say
+// the same on all of them. `before` is told of the rows of each batch before it runs.
 EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalWindows& windows,
                     const std::function<bool(double done)>& go_on = {},
                     const std::function<void(const data::HostBatch&)>& before = {});

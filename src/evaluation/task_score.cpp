@@ -71,11 +71,10 @@ std::vector<RequestScore> score_requests(program::Executor& executor, size_t ind
   std::vector<int32_t> greedy(loss.size());
   std::vector<RequestScore> scores(requests.size());
   const int64_t length = shape.sequence_length;
-  const program::Ranks* const ranks = executor.ranks();
   // Of a pipeline the stage with the head, of ranks that compute the same the first.
   const bool gives = gives_losses(executor, index) && executor.set().find("token_loss") != nullptr;
-  const int64_t parts = ranks != nullptr ? ranks->batch_parts() : 1;
-  const int64_t part = ranks != nullptr ? ranks->batch_part() : 0;
+  const program::Ranks& ranks = executor.ranks();
+  const int64_t parts = ranks.batch_parts(), part = ranks.batch_part();
   for (int64_t begin_of_all = 0; begin_of_all < packed.rows(); begin_of_all += parts * shape.sequences) {
     const int64_t first = std::min(packed.rows(), begin_of_all + part * shape.sequences);
     packed.fill(first, shape.sequences, rows.view());
@@ -101,7 +100,7 @@ std::vector<RequestScore> score_requests(program::Executor& executor, size_t ind
     if (done && !done(static_cast<double>(through) / static_cast<double>(packed.rows()))) return {};
   }
   executor.finish_messages();
-  if (ranks != nullptr) share(*ranks, scores);
+  share(ranks, scores);
   return scores;
 }
 

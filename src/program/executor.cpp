@@ -10,9 +10,18 @@
 
 namespace strata::program {
 
+Executor::Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device)
+    : Executor(set, std::move(device), std::make_unique<const Ranks>(set->options)) {}
+
 Executor::Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device,
-                   const Ranks* ranks)
-    : set_(std::move(set)), device_(std::move(device)), ranks_(ranks) {
+                   std::unique_ptr<const Ranks> alone)
+    : Executor(std::move(set), std::move(device), *alone) {
+  alone_ = std::move(alone);
+}
+
+Executor::Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device,
+                   const Ranks& ranks)
+    : ranks_(ranks), set_(std::move(set)), device_(std::move(device)) {
   const hardware::DeviceSpec& planned = set_->options.target.spec;
   const hardware::DeviceSpec& here = device_->spec();
   STRATA_CHECK(planned.isa == here.isa && planned.library_bf16 == here.library_bf16 &&
@@ -113,13 +122,13 @@ bool conflict(const std::vector<Touched>& a, const std::vector<Touched>& b) {
 
 Executor::Groups Executor::groups_of(const Program& program, const Instruction& instruction) const {
   const graph::Node& node = program.node_of(instruction);
-  if (ranks_ == nullptr || node.op->ranks == nullptr) return {};
+  if (node.op->ranks == nullptr) return {};
   const graph::OpRanks ranks = node.op->ranks({program.graph, node});
   if (ranks.axes.empty()) return {};
-  Groups groups{.ranks = &ranks_->over(ranks.axes)};
+  Groups groups{.ranks = &ranks_.over(ranks.axes)};
   if (ranks.node_ranks > 0) {
-    groups.across = &ranks_->across(ranks.axes, ranks.node_ranks);
-    groups.within = &ranks_->within(ranks.axes, ranks.node_ranks);
+    groups.across = &ranks_.across(ranks.axes, ranks.node_ranks);
+    groups.within = &ranks_.within(ranks.axes, ranks.node_ranks);
   }
   for (comm::Communicator* group : {groups.ranks, groups.across, groups.within})
     if (group != nullptr) group->reserve_rows(ranks.most_bytes, ranks.most_bytes);
@@ -129,10 +138,9 @@ Executor::Groups Executor::groups_of(const Program& program, const Instruction& 
 std::shared_ptr<void> Executor::make_exchange(const Program& program, const std::vector<Instruction>& list,
                                               size_t index) const {
   auto exchange = std::make_shared<Exchange>();
-  if (ranks_ == nullptr) return exchange;
   const graph::Node& node = program.node_of(list[index]);
   const auto& attrs = node.attrs.as<graph::ReshardAttrs>();
-  exchange->group = attrs.among.empty() ? &ranks_->along(attrs.axis) : &ranks_->among(attrs.among);
+  exchange->group = attrs.among.empty() ? &ranks_.along(attrs.axis) : &ranks_.among(attrs.among);
   exchange->transfers = node.inputs.size();
   exchange->prepared = exchange->group->prepare(
       operation_of(program.graph, node, exchange->group->rank(), set_->options.reduce_dtype));
@@ -218,10 +226,9 @@ Executor::Bases Executor::bases_of(size_t index, const Action& action) const {
   return bases;
 }
 
-const Instruction* Executor::advance(size_t index, Cursor& cursor) {
+void Executor::run(size_t index, const Action& action, bool update_follows) {
   device::Launch launch = device_->begin_launches();
   const Program& program = set_->programs[index];
-  const Action& action = cursor.action;
   STRATA_CHECK(action.micro_batch < program.request.micro_batches, "{} of {} micro-batches", str(action),
                program.request.micro_batches);
   STRATA_CHECK(action.chunk < program.chunks(), "{} of {} chunks", str(action), program.chunks());
@@ -233,20 +240,17 @@ const Instruction* Executor::advance(size_t index, Cursor& cursor) {
   auto& timings = timings_[index][chunk][segment][variant];
   STRATA_CHECK(early_.empty() || action.segment == Segment::kUpdate, "{} runs where the update must",
                str(action));
-  const bool is_last = ranks_ != nullptr && cursor.update_follows && program.before_update() != nullptr &&
-                       action == *program.before_update();
+  const bool is_last =
+      update_follows && program.before_update() != nullptr && action == *program.before_update();
   auto early = is_last ? program.early.begin() : program.early.end();
   std::array<std::byte*, std::tuple_size_v<Bases>> bases{};  // kAbsent keeps nullptr
   const Bases offsets = bases_of(index, action);
   for (size_t i = static_cast<size_t>(Base::kArena); i < bases.size(); ++i)
     bases[i] = arena_->address() + offsets[i];
   double begin = monotonic_seconds();
-  while (cursor.next < instructions.size()) {
-    const size_t i = cursor.next++;
+  for (size_t i = 0; i < instructions.size(); ++i) {
     const Instruction& instruction = instructions[i];
     const bool communicates = instruction.queue == graph::Queue::kCommunication;
-    if (communicates && ranks_ == nullptr) [[unlikely]]
-      return &instruction;
     for (; early != program.early.end() && static_cast<size_t>(early->before) <= i; ++early)
       start_early(index, *early, bases, timings);
     if (!running_.empty() && !communicates) {
@@ -277,14 +281,6 @@ const Instruction* Executor::advance(size_t index, Cursor& cursor) {
     begin = end;
   }
   wait_for_all(timings);
-  return nullptr;
-}
-
-void Executor::run(size_t index, const Action& action, bool update_follows) {
-  Cursor cursor{action, update_follows};
-  const Instruction* left = advance(index, cursor);
-  STRATA_CHECK(left == nullptr, "{} needs a communicator for {}", str(action),
-               program(index).node_of(*left).op->name);
 }
 
 void Executor::run_script(size_t index) {
@@ -303,7 +299,6 @@ void Executor::run_in_script(size_t index, size_t at, bool update_follows, bool 
   Action action = program.script[at];
   action.accumulates = action.accumulates || adds;
   if (program.messages.empty()) return run(index, action, update_follows);
-  STRATA_CHECK(ranks_ != nullptr, "{} of a pipeline's stage runs without the other ranks", str(action));
   if (!is_of_micro_batch(action.segment)) {
     finish_messages();
     return run(index, action, update_follows);
@@ -338,7 +333,7 @@ void Executor::start_message(size_t index, size_t number, const Action& action) 
   const Program& program = set_->programs[index];
   const Message& message = program.messages[number];
   const Bases offsets = bases_of(index, action);
-  comm::Communicator& group = ranks_->pipeline();
+  comm::Communicator& group = ranks_.pipeline();
   for (const graph::ValueId value : message.values) {
     const Place& place = program.places[static_cast<size_t>(value)];
     std::byte* const at = arena_->address() + offsets[static_cast<size_t>(place.at.base)] + place.at.offset;
@@ -352,7 +347,7 @@ void Executor::wait_for_messages(FunctionRef<bool(const Sailing&)> wanted) {
   const double begin = monotonic_seconds();
   std::erase_if(sailing_, [&](const Sailing& one) {
     if (!wanted(one)) return false;
-    ranks_->pipeline().wait(one.ticket);
+    ranks_.pipeline().wait(one.ticket);
     return true;
   });
   seconds_waited_ += monotonic_seconds() - begin;
@@ -373,11 +368,6 @@ int64_t Executor::offset_of(size_t index, const Action& action, const Instructio
                operand, node.op->name);
   const Operand& at = program(index).operands[instruction.first_operand + operand];
   return bases_of(index, action)[static_cast<size_t>(at.base)] + at.offset;
-}
-
-void Executor::upload_operand(size_t index, const Action& action, const Instruction& instruction,
-                              size_t operand, const void* from, int64_t bytes) {
-  device_->upload(*arena_, offset_of(index, action, instruction, operand, bytes), from, bytes);
 }
 
 void Executor::download_operand(size_t index, const Action& action, const Instruction& instruction,

@@ -19,30 +19,23 @@ struct Timing {
   double seconds = 0;
 };
 
-// How far the run of a segment has come.
-struct Cursor {
-  Action action = {};
-  bool update_follows = false;  // as run() has it
-  size_t next = 0;              // instruction
-};
-
 class Executor {
  public:
   // Allocates the arena, makes instances of the plans and runs every program's setup. Weights are zero until
   // somebody fills them and encodes. Several executors may share a set, each on a thread of its own.
   // InternalError where the set was compiled for a device that computes otherwise.
   // `ranks`, which must outlive it: those of the set's mesh, that carry out what is on the communication
-  // queue together. Without them such instructions are left to the caller (advance).
-  Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device,
-           const Ranks* ranks = nullptr);
+  // queue together.
+  Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device, const Ranks& ranks);
+  // On this process alone.
+  Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device);
 
   const ProgramSet& set() const { return *set_; }
   const device::Device& device() const { return *device_; }
   const Program& program(size_t index) const { return set_->programs[index]; }
 
-  // Runs a segment of a program. Allocates nothing. InternalError at an instruction of the communication
-  // queue where there are no ranks: advance. `update_follows`: the caller runs the rest of the script next,
-  // so that beside the last micro-batch starts what the update can begin with (Program::early).
+  // Runs a segment of a program. Allocates nothing. `update_follows`: the caller runs the rest of the script
+  // next, so that beside the last micro-batch starts what the update can begin with (Program::early).
   void run(size_t program, const Action& action, bool update_follows = false);
   // The same of an action of the program's script, with the messages of a pipeline that belong to it: what it
   // reads is received before, what it makes is on its way afterwards. What comes behind the micro-batches
@@ -50,10 +43,6 @@ class Executor {
   void run_in_script(size_t program, size_t at, bool update_follows = false, bool adds = false);
   // Until all that was sent has been received.
   void finish_messages();
-  // Runs from the cursor up to the next instruction of the communication queue and gives it back, the cursor
-  // behind it: the caller carries it out before it advances again. nullptr: the segment is done. With ranks
-  // it always is.
-  const Instruction* advance(size_t program, Cursor& cursor);
   // The program's script, whose batches are all there: the whole step, or the micro-batches without what
   // comes behind them.
   void run_script(size_t program);
@@ -97,15 +86,12 @@ class Executor {
   }
   bool has_batch_input(size_t program, const std::string& name) const;
   // `bytes` bytes of an operand of an instruction, inputs before outputs, as the action sees it.
-  void upload_operand(size_t program, const Action& action, const Instruction& instruction, size_t operand,
-                      const void* from, int64_t bytes);
   void download_operand(size_t program, const Action& action, const Instruction& instruction, size_t operand,
                         void* to, int64_t bytes) const;
 
   // For other ranks, since it was made.
   double seconds_waited() const { return seconds_waited_; }
-  // nullptr: this rank is alone.
-  const Ranks* ranks() const { return ranks_; }
+  const Ranks& ranks() const { return ranks_; }
   int64_t arena_bytes() const { return arena_->bytes(); }
 
   // Seconds by segment and instruction since the last reset; always on (two clock reads a call).
@@ -125,6 +111,9 @@ class Executor {
   void observe(Observer* observer) { observer_ = observer; }
 
  private:
+  Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device,
+           std::unique_ptr<const Ranks> alone);
+
   // By Base: the offsets in the arena where operands' offsets start.
   using Bases = std::array<int64_t, static_cast<size_t>(Base::kPool) + kMostPools>;
 
@@ -176,6 +165,8 @@ class Executor {
   int64_t offset_of(size_t program, const Action& action, const Instruction& instruction, size_t operand,
                     int64_t bytes) const;
 
+  std::unique_ptr<const Ranks> alone_;  // of an executor that was given none
+  const Ranks& ranks_;
   std::shared_ptr<const ProgramSet> set_;
   std::shared_ptr<device::Device> device_;
   std::unique_ptr<device::Memory> arena_;
@@ -186,7 +177,6 @@ class Executor {
   std::vector<std::byte*> pointers_;  // of the running instruction; as many as the widest has
   std::vector<Program::Lists<Timing>> timings_;
   Observer* observer_ = nullptr;
-  const Ranks* ranks_ = nullptr;
   std::vector<comm::Buffers> buffers_;  // of the collective that starts
   std::vector<Running> running_;        // of the segment that runs
   std::vector<Running> early_;          // of the update that follows

@@ -142,10 +142,10 @@ class SameWeights {
 // With whom a rank holds the same weights.
 class Sharing {
  public:
-  explicit Sharing(const Ranks* ranks) {
-    if (ranks == nullptr || ranks->world().engine() != "local") return;
-    if (ranks->batch().size() > 1) all_.emplace(ranks->batch());
-    if (ranks->mesh().size(Axis::kReplicate) > 1) replicas_.emplace(ranks->along(Axis::kReplicate));
+  explicit Sharing(const Ranks& ranks) {
+    if (ranks.world().engine() != "local") return;
+    if (ranks.batch().size() > 1) all_.emplace(ranks.batch());
+    if (ranks.mesh().size(Axis::kReplicate) > 1) replicas_.emplace(ranks.along(Axis::kReplicate));
   }
 
   // Those that hold the same elements of a value as this rank; nullptr: nobody that it could share with.
@@ -161,10 +161,10 @@ class Sharing {
 };
 
 void initialize(Executor& executor, const graph::Parameter& parameter, const graph::Value& value,
-                const RandomKey& key, const graph::Coordinates& coordinates, SameWeights* same) {
+                const RandomKey& key, SameWeights* same) {
   constexpr int64_t kBlock = 1 << 16;
   const Whole whole = whole_of(parameter, value);
-  const auto spans = graph::held_spans(value, executor.set().options.mesh, coordinates);
+  const auto spans = graph::held_spans(value, executor.ranks().mesh(), executor.ranks().coordinates());
   const auto columns = columns_of(spans);
   const int64_t width = value.shape.elements() / std::max<int64_t>(1, value.shape[0]);  // of a row here
   for (const graph::HeldSpan& rows : spans[0]) {
@@ -202,11 +202,11 @@ void initialize(Executor& executor, const graph::Parameter& parameter, const gra
 
 }  // namespace
 
-void write_coordinates(const Executor& executor, const graph::Coordinates& coordinates) {
-  if (executor.set().find("rank") != nullptr) executor.write("rank", coordinates);
+void write_coordinates(const Executor& executor) {
+  if (executor.set().find("rank") != nullptr) executor.write("rank", executor.ranks().coordinates());
 }
 
-void initialize_weights(Executor& executor, uint64_t seed, const graph::Coordinates& coordinates) {
+void initialize_weights(Executor& executor, uint64_t seed) {
   const graph::Graph& graph = executor.program(0).graph;
   Sharing sharing(executor.ranks());
   for (const graph::Parameter& parameter : graph.parameters()) {
@@ -216,8 +216,7 @@ void initialize_weights(Executor& executor, uint64_t seed, const graph::Coordina
     STRATA_CHECK(factors.empty() || factors.size() == parts, "{} has {} parts and {} factors", value.name,
                  parts, factors.size());
     const std::string& name = parameter.part_of.empty() ? value.name : parameter.part_of;
-    initialize(executor, parameter, value, {seed, static_cast<uint32_t>(hash64(name))}, coordinates,
-               sharing.of(value));
+    initialize(executor, parameter, value, {seed, static_cast<uint32_t>(hash64(name))}, sharing.of(value));
   }
 }
 

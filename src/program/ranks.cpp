@@ -8,25 +8,26 @@
 
 namespace strata::program {
 
+Ranks::Ranks(const CompileOptions& options) : Ranks(comm::single_process_world(), options) {}
+
+Ranks::Ranks(std::unique_ptr<comm::World> alone, const CompileOptions& options) : Ranks(*alone, options) {
+  own_world_ = std::move(alone);
+}
+
 Ranks::Ranks(comm::World& world, const CompileOptions& options)
     : world_(world), mesh_(options.mesh), coordinates_(mesh_.coordinates(world.rank())) {
   if (options.pipeline) sharing_ = sharing_ranks(*options.pipeline);
   if (mesh_.ranks() != world.size())
     throw ConfigError("[parallel] the layout has {} ranks and {} run", mesh_.ranks(), world.size());
-  // What crosses hosts is added up within each of them first.
-  const comm::Topology hosts = world.hosts();
-  const auto group = [&](const std::vector<int>& members, std::string_view name) {
-    return world.group(members, std::string(name), comm::among(hosts, members));
-  };
+  groups_.push_back(world.group(std::vector{world.rank()}, "alone"));
   int64_t stride = mesh_.ranks();
   for (const graph::Axis axis : graph::kAllAxes) {
     const int64_t size = mesh_.size(axis);
     stride /= size;
-    if (size == 1) continue;
     std::vector<int> members;
     const int64_t first = world.rank() - coordinates_[axis] * stride;
     for (int64_t i = 0; i < size; ++i) members.push_back(static_cast<int>(first + i * stride));
-    along_[axis] = group(members, name_of(axis));
+    along_[axis] = group(members, std::string(name_of(axis)));
   }
   std::vector<int> everybody(static_cast<size_t>(world.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
@@ -53,9 +54,16 @@ Ranks::Ranks(comm::World& world, const CompileOptions& options)
   }
 }
 
+comm::Communicator* Ranks::group(const std::vector<int>& members, const std::string& name) const {
+  if (members.size() == 1) return groups_.front().get();
+  // What crosses hosts is added up within each of them first.
+  groups_.push_back(world_.group(members, name, comm::among(world_.hosts(), members)));
+  return groups_.back().get();
+}
+
 comm::Communicator& Ranks::over(const Over& which) const {
-  std::unique_ptr<comm::Communicator>& group = over_[which];
-  if (group != nullptr) return *group;
+  comm::Communicator*& made = over_[which];
+  if (made != nullptr) return *made;
   const auto& [axes, node_ranks, across] = which;
   std::vector<int> members;
   std::string name = node_ranks == 0 ? "" : across ? "across nodes of " : "within nodes of ";
@@ -78,8 +86,8 @@ comm::Communicator& Ranks::over(const Over& which) const {
     }
     members = std::move(some);
   }
-  group = world_.group(members, name, comm::among(world_.hosts(), members));
-  return *group;
+  made = group(members, name);
+  return *made;
 }
 
 comm::Communicator& Ranks::among(const std::vector<int32_t>& places) const {
@@ -100,10 +108,8 @@ int64_t Ranks::batch_part() const {
 }
 
 int64_t Ranks::staging_bytes() const {
-  int64_t bytes = all_->staging_bytes() + batch_->staging_bytes();
-  for (const auto& group : along_.values) bytes += group != nullptr ? group->staging_bytes() : 0;
-  for (const auto& group : among_) bytes += group->staging_bytes();
-  for (const auto& [axes, group] : over_) bytes += group->staging_bytes();
+  int64_t bytes = 0;
+  for (const auto& group : groups_) bytes += group->staging_bytes();
   return bytes;
 }
 

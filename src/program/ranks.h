@@ -15,8 +15,11 @@ class Ranks {
   // Those of programs of these options. Every rank of the world makes it at the same place. ConfigError where
   // the mesh has not as many ranks.
   Ranks(comm::World& world, const CompileOptions& options);
+  // This process alone, in a world of its own.
+  explicit Ranks(const CompileOptions& options);
 
   comm::World& world() const { return world_; }
+  bool alone() const { return world_.size() == 1; }
   const graph::Mesh& mesh() const { return mesh_; }
   const graph::Coordinates& coordinates() const { return coordinates_; }
   // Those that differ from this rank on one axis alone, in its order.
@@ -48,11 +51,17 @@ class Ranks {
   int64_t staging_bytes() const;
 
  private:
+  Ranks(std::unique_ptr<comm::World> alone, const CompileOptions& options);
+  // Those of one rank are all the same.
+  comm::Communicator* group(const std::vector<int>& members, const std::string& name) const;
+
+  std::unique_ptr<comm::World> own_world_;
   comm::World& world_;
   graph::Mesh mesh_;
   graph::Coordinates coordinates_;
-  graph::PerAxis<std::unique_ptr<comm::Communicator>> along_;  // nullptr where it has one rank
-  std::unique_ptr<comm::Communicator> all_, batch_;
+  mutable std::vector<std::unique_ptr<comm::Communicator>> groups_;  // the first: of this rank alone
+  graph::PerAxis<comm::Communicator*> along_;
+  comm::Communicator *all_ = nullptr, *batch_ = nullptr;
   std::vector<std::vector<int32_t>> sharing_;
   struct Over {
     std::vector<graph::Axis> axes;
@@ -61,8 +70,8 @@ class Ranks {
     auto operator<=>(const Over&) const = default;
   };
   comm::Communicator& over(const Over& which) const;
-  mutable std::map<Over, std::unique_ptr<comm::Communicator>> over_;  // made when asked for
-  std::vector<std::unique_ptr<comm::Communicator>> among_;  // by set; of this rank alone where it is in none
+  mutable std::map<Over, comm::Communicator*> over_;  // made when asked for
+  std::vector<comm::Communicator*> among_;            // by set; of this rank alone where it is in none
 };
 
 }  // namespace strata::program

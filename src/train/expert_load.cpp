@@ -34,7 +34,7 @@ double rank_violation(const std::vector<int64_t>& tokens, int64_t ranks) {
 }  // namespace
 
 ExpertWatch::ExpertWatch(const models::ModelConfig& model, const graph::Graph& graph,
-                         const program::Ranks* ranks)
+                         const program::Ranks& ranks)
     : experts_(static_cast<size_t>(model.experts.count)), drops_(model.experts.capacity.bounds()) {
   // An encoder's layers are counted before the decoder's.
   const auto add = [&](const std::string& stack, int64_t layer, int64_t number, bool has_experts) {
@@ -47,8 +47,8 @@ ExpertWatch::ExpertWatch(const models::ModelConfig& model, const graph::Graph& g
     add("encoder.", layer, layer, model.experts.at_encoder(layer));
   for (int64_t layer = 0; layer < model.layers + model.predict_layers; ++layer)
     add("", layer, model.encoder_layers + layer, model.experts.at(layer));
-  if (ranks != nullptr && ranks->mesh().size(graph::Axis::kPipeline) > 1 && is_first_of_its_stage(*ranks))
-    stages_ = &ranks->pipeline();
+  if (ranks.mesh().size(graph::Axis::kPipeline) > 1 && is_first_of_its_stage(ranks))
+    stages_ = &ranks.pipeline();
 }
 
 ExpertLoad ExpertWatch::read(const program::Executor& executor, double targets) const {

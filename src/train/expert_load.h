@@ -32,8 +32,8 @@ struct ExpertLoad {
 // that the first rank knows all layers; others know their own.
 class ExpertWatch {
  public:
-  // `graph`: of this rank's training program. nullptr: one rank alone.
-  ExpertWatch(const models::ModelConfig& model, const graph::Graph& graph, const program::Ranks* ranks);
+  // `graph`: of this rank's training program.
+  ExpertWatch(const models::ModelConfig& model, const graph::Graph& graph, const program::Ranks& ranks);
   bool has_experts() const { return !layers_.empty(); }
   // `targets`: of all ranks in the step.
   ExpertLoad read(const program::Executor& executor, double targets) const;

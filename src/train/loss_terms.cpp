@@ -17,12 +17,11 @@ std::vector<int64_t> count_terms(std::span<const int32_t> targets, int64_t lengt
   return terms;
 }
 
-std::vector<int64_t> terms_of_all(const std::vector<int64_t>& mine, const program::Ranks* ranks) {
-  if (ranks == nullptr) return mine;
+std::vector<int64_t> terms_of_all(const std::vector<int64_t>& mine, const program::Ranks& ranks) {
   std::vector<double> sums(mine.begin(), mine.end());
-  comm::sum_over(ranks->all(), sums);
+  comm::sum_over(ranks.all(), sums);
   // Ranks that share a part of the batch have counted the same.
-  const double copies = static_cast<double>(ranks->all().size()) / static_cast<double>(ranks->batch_parts());
+  const double copies = static_cast<double>(ranks.all().size()) / static_cast<double>(ranks.batch_parts());
   std::vector<int64_t> terms;
   for (const double sum : sums) terms.push_back(static_cast<int64_t>(std::llround(sum / copies)));
   return terms;

@@ -15,8 +15,7 @@ namespace strata::train {
 // + 1 places ahead too, with all between, for k = 1 to `further`, as ops::targets_ahead gives them.
 std::vector<int64_t> count_terms(std::span<const int32_t> targets, int64_t length, int64_t further);
 
-// The sum over the parts of the batch; `mine` is of this rank's part. nullptr: one rank alone. All ranks call
-// it.
-std::vector<int64_t> terms_of_all(const std::vector<int64_t>& mine, const program::Ranks* ranks);
+// The sum over the parts of the batch; `mine` is of this rank's part. All ranks call it.
+std::vector<int64_t> terms_of_all(const std::vector<int64_t>& mine, const program::Ranks& ranks);
 
 }  // namespace strata::train

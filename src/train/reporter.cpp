@@ -103,8 +103,8 @@ RunReporter::RunReporter(FileSystem& files, const config::RunConfig& config,
       progress_(total_steps, observe::terminal_style()) {
   metrics_.resume_at(start_step);
   table_ = observe::read_metrics(folder_ / "metrics.jsonl");
-  if (const program::Ranks* ranks = executor.ranks())
-    ranks_.emplace(files, folder_, ranks->all().size(), config.log.interval_steps, start_step);
+  if (const program::Ranks& ranks = executor.ranks(); !ranks.alone())
+    ranks_.emplace(files, folder_, ranks.all().size(), config.log.interval_steps, start_step);
   if (const models::Experts& experts = executor.set().options.model.experts; experts.count > 0) {
     experts_.emplace(files, folder_, config.log.interval_steps, start_step);
     alarm_.emplace(experts.route.k);
@@ -222,9 +222,8 @@ std::vector<observe::MemoryShare> memory_shares(const program::Executor& executo
   shares.push_back(
       {"activations and scratch", static_cast<double>(set.arena_bytes - set.workspace_offset), kNotKnown});
   shares.push_back({"copies for saves", static_cast<double>(program::save_staging_bytes(set)), kNotKnown});
-  if (executor.ranks() != nullptr && executor.ranks()->staging_bytes() > 0)
-    shares.push_back(
-        {"messages to other ranks", static_cast<double>(executor.ranks()->staging_bytes()), kNotKnown});
+  if (const int64_t bytes = executor.ranks().staging_bytes(); bytes > 0)
+    shares.push_back({"messages to other ranks", static_cast<double>(bytes), kNotKnown});
   return shares;
 }
 
@@ -279,12 +278,10 @@ void RunReporter::draw(observe::RunState state, const std::string& why) {
     }
   }
   page.go_on_command = fmt::format("strata train {}", folder_.string());
-  if (const program::Ranks* ranks = executor_.ranks()) {
-    if (ranks->world().engine() == "local") {
-      page.go_on_command += fmt::format(" --ranks {}", ranks->world().size());
-    } else {
-      page.go_on_command = fmt::format("mpirun -n {} {}", ranks->world().size(), page.go_on_command);
-    }
+  if (const comm::World& world = executor_.ranks().world(); world.engine() == "local") {
+    page.go_on_command += fmt::format(" --ranks {}", world.size());
+  } else if (world.size() > 1) {
+    page.go_on_command = fmt::format("mpirun -n {} {}", world.size(), page.go_on_command);
   }
   if (state == observe::RunState::kFinished && !extension_.empty()) page.go_on_command += " " + extension_;
   observe::write_run_page(files_, folder_ / "index.html", page);

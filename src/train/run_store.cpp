@@ -54,11 +54,6 @@ std::vector<data::SourcePosition> sources_from(const nlohmann::json& list) {
   return out;
 }
 
-// Those that save and load together; nullptr: one alone.
-comm::Communicator* ranks_of(const program::Executor& executor) {
-  return executor.ranks() != nullptr ? &executor.ranks()->all() : nullptr;
-}
-
 Path accepted_path(const Path& folder) {
   return folder / "data" / "accepted.json";
 }
@@ -175,7 +170,7 @@ std::optional<TrainingState> RunStore::load_newest(const models::ModelConfig& mo
   const auto weights = checkpoint::weight_views(model, executor);
   const auto states = checkpoint::state_views(model, executor);
   const auto loaded =
-      checkpoint::load_newest_checkpoint(checkpoints(), weights, states, {}, ranks_of(executor));
+      checkpoint::load_newest_checkpoint(checkpoints(), weights, states, {}, executor.ranks().all());
   if (!loaded) return std::nullopt;
   for (const auto& skipped : loaded->skipped) {
     log_warning("checkpoint {} cannot be used and is skipped: {}", skipped.path.string(), skipped.reason);
@@ -202,7 +197,7 @@ TrainingState RunStore::load(const std::string& checkpoint, const models::ModelC
   const Path path = named_checkpoint(checkpoint);
   const auto weights = checkpoint::weight_views(model, executor);
   const auto states = checkpoint::state_views(model, executor);
-  const auto loaded = checkpoint::load_checkpoint(path, weights, states, ranks_of(executor));
+  const auto loaded = checkpoint::load_checkpoint(path, weights, states, executor.ranks().all());
   TrainingState state = training_state_from_json(loaded.state_json, (path / "state.json").string());
   program::set_updates_made(executor, state.updates);
   return state;
@@ -237,7 +232,7 @@ checkpoint::CheckpointContent RunStore::content_of(const Save& save) const {
 
 uint64_t RunStore::save(const Save& save) {
   const auto saved =
-      checkpoint::save_checkpoint(files_, checkpoints(), content_of(save), ranks_of(save.executor));
+      checkpoint::save_checkpoint(files_, checkpoints(), content_of(save), save.executor.ranks().all());
   for (const std::string& warning : saved.warnings) log_warning("{}", warning);
   return saved.bytes;
 }
@@ -255,7 +250,7 @@ void RunStore::write_final(const Save& save) {
        .files = std::move(files),
        .weights = checkpoint::read_only(checkpoint::weight_views(save.model, save.executor)),
        .dtype = DType::kBF16},
-      ranks_of(save.executor));
+      save.executor.ranks().all());
 }
 
 }  // namespace strata::train

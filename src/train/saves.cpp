@@ -10,12 +10,11 @@
 namespace strata::train {
 namespace {
 
-// A group of the saves' own: their exchanges go on beside those of training. nullptr: one rank alone.
-std::unique_ptr<comm::Communicator> group_for(const program::Ranks* ranks) {
-  if (ranks == nullptr) return nullptr;
-  std::vector<int> everybody(static_cast<size_t>(ranks->world().size()));
+// A group of the saves' own: their exchanges go on beside those of training.
+std::unique_ptr<comm::Communicator> group_for(comm::World& world) {
+  std::vector<int> everybody(static_cast<size_t>(world.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
-  return ranks->world().group(everybody, "saves");
+  return world.group(everybody, "saves");
 }
 
 }  // namespace
@@ -39,8 +38,8 @@ Saves::Saves(FileSystem& files, RunStore& store, const program::Executor& execut
     : store_(store),
       reporter_(reporter),
       saved_(std::move(saved)),
-      group_(group_for(executor.ranks())),
-      saving_(files, store.checkpoints(), group_.get(), staging_bytes) {}
+      group_(group_for(executor.ranks().world())),
+      saving_(files, store.checkpoints(), *group_, staging_bytes) {}
 
 void Saves::begin(const RunStore::Save& save) {
   end();

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "program/ranks.h"
+#include "comm/communicator.h"
 
 namespace strata::train {
 
@@ -25,13 +25,12 @@ struct StepNews {
 
 class StepExchange {
  public:
-  // nullptr: one rank alone.
-  explicit StepExchange(const program::Ranks* ranks);
+  explicit StepExchange(comm::Communicator& ranks);
   // Of all ranks, in their order; the same on all of them.
   const std::vector<StepNews>& exchange(const StepNews& mine);
 
  private:
-  const program::Ranks* ranks_;
+  comm::Communicator& ranks_;
   std::unique_ptr<comm::Prepared> prepared_;
   std::vector<StepNews> all_;
 };

@@ -52,12 +52,11 @@ std::optional<config::RunConfig> binding_config(const std::string& resume, const
   return stored;
 }
 
-// All ranks, for what they settle before the layout is known; nullptr: one alone.
-std::unique_ptr<comm::Communicator> group_of_start(comm::World* world) {
-  if (world == nullptr) return nullptr;
-  std::vector<int> everybody(static_cast<size_t>(world->size()));
+// All ranks, for what they settle before the layout is known.
+std::unique_ptr<comm::Communicator> group_of_start(comm::World& world) {
+  std::vector<int> everybody(static_cast<size_t>(world.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
-  return world->group(everybody, "start");
+  return world.group(everybody, "start");
 }
 
 void describe_ranks(const config::RunConfig& config, const comm::World& world) {
@@ -119,46 +118,37 @@ void check_memory(const program::ProgramSet& set, int local_ranks) {
       human_bytes(static_cast<double>(needed)), human_bytes(static_cast<double>(there)), where_memory_ends());
 }
 
-// What a start of several ranks does once for all of this process, or of the job, by the first rank before
-// the others.
+// What a start does once for all ranks of this process, or of the job, by the first rank before the others.
 template <typename Work>
-void first_rank_first(comm::World* world, const Work& work) {
-  if (world == nullptr) return work();
-  if (world->rank() == 0) work();
-  world->barrier();
-  if (world->rank() != 0) work();
+void first_rank_first(comm::World& world, const Work& work) {
+  if (world.rank() == 0) work();
+  world.barrier();
+  if (world.rank() != 0) work();
 }
 
-// This rank's place on the pipeline axis, which is the first.
-int32_t stage_of(const config::RunConfig& config, comm::World* world) {
-  if (world == nullptr) return 0;
-  return config::mesh_of(config).coordinates(world->rank())[graph::Axis::kPipeline];
+// This rank's place on the pipeline axis.
+int32_t stage_of(const config::RunConfig& config, const comm::World& world) {
+  return config::mesh_of(config).coordinates(world.rank())[graph::Axis::kPipeline];
 }
 
 // The places that ranks of this process have: threads all of them.
-std::vector<int32_t> stages_to_compile(const config::ResolvedRun& run, comm::World* world) {
-  if (world == nullptr || world->engine() != "local") return {stage_of(run.config, world)};
+std::vector<int32_t> stages_to_compile(const config::ResolvedRun& run, const comm::World& world) {
+  if (world.engine() != "local") return {stage_of(run.config, world)};
   std::vector<int32_t> all(static_cast<size_t>(std::max<int64_t>(1, run.config.parallel.pipeline)));
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
 
-config::RankPlace place_of(comm::World* world) {
-  if (world == nullptr) return {};
-  return {.ranks = world->size(), .local_ranks = world->local_size()};
-}
-
 }  // namespace
 
-TrainResult train_run(const RunOptions& options, const std::function<bool()>& stop) {
+TrainResult train_run(comm::World& world, const RunOptions& options, const std::function<bool()>& stop) {
   FileSystem& files = options.files != nullptr ? *options.files : posix_file_system();
-  comm::World* const world = options.world != nullptr && options.world->size() > 1 ? options.world : nullptr;
-  const config::RankPlace place = place_of(world);
-  const bool is_first = world == nullptr || world->rank() == 0;
+  const config::RankPlace place{.ranks = world.size(), .local_ranks = world.local_size()};
+  const bool is_first = world.rank() == 0;
   const config::FaultHook hooks[] = {config::check_model};
   // Before a key is looked at: of ranks that were asked for unlike things, none knows what is right.
   const std::unique_ptr<comm::Communicator> all = group_of_start(world);
-  const int64_t first_process = world == nullptr ? 0 : require_same_start(*world, *all, options);
+  const int64_t first_process = require_same_start(world, *all, options);
   config::RunConfig asked = options.config;
   const config::FaultHook written[] = {config::check_model, config::check_idle_keys};
   config::require_valid(asked, written);
@@ -166,27 +156,26 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
   if (is_first) {
     for (const config::Fault& warning : config::warnings(asked)) log_warning("{}", warning.to_string());
   }
-  if (world != nullptr) world->configure(config::world_options(asked));
+  world.configure(config::world_options(asked));
   std::optional<RunStore> opened;
   first_rank_first(world, [&] {
     opened.emplace(files, asked.run.folder, is_first ? RunStore::Role::kOwner : RunStore::Role::kReader);
   });
   RunStore& store = *opened;
   std::optional<LogFile> log;
-  if (world != nullptr) {
-    if (world->local_size() < world->size()) checkpoint::check_shared_folder(*all, files, store.folder());
+  if (world.size() > 1) {
+    if (world.local_size() < world.size()) checkpoint::check_shared_folder(*all, files, store.folder());
     if (is_first) files.create_directories(store.folder() / "logs");
-    world->barrier();
-    log.emplace(store.folder() / "logs" / fmt::format("rank-{:05}.log", world->rank()), is_first);
+    world.barrier();
+    log.emplace(store.folder() / "logs" / fmt::format("rank-{:05}.log", world.rank()), is_first);
   }
   const std::optional<config::RunConfig> stored =
       binding_config(options.resume, asked, options.accept_changes, store);
   config::RunConfig config = stored ? config::keep_resolved(asked, *stored) : asked;
   config::require_valid(config, hooks);
 
-  config::share_machine(config, place,
-                        [&](double mine) { return world == nullptr ? mine : comm::min_over(*all, mine); });
-  if (world != nullptr) world->configure(config::world_options(config));
+  config::share_machine(config, place, [&](double mine) { return comm::min_over(*all, mine); });
+  world.configure(config::world_options(config));
   set_compute_threads(static_cast<int>(*config.device.threads));
   const PinnedThreads pinned(config.device.pin && place.local_ranks == 1);
   flush_denormals();
@@ -210,16 +199,13 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
   check_memory(*set, place.local_ranks);
   if (is_first) check_prompts(resolved.config, resolved.tokenizer ? &*resolved.tokenizer : nullptr, *set);
   const config::RunConfig& chosen = resolved.config;
-  std::optional<program::Ranks> ranks;
-  if (world != nullptr) {
-    ranks.emplace(*world, set->options);
-    require_same_work(*world, ranks->all(), chosen, resolved.data, *set);
-  }
+  const program::Ranks ranks(world, set->options);
+  require_same_work(world, ranks.all(), chosen, resolved.data, *set);
   std::vector<config::Change> changes;
   if (stored) changes = config::compare_for_resume(*stored, chosen);
 
   TrainingLoop loop(chosen, changes, resolved.model, resolved.tokenizer, resolved.data, store, files, stop,
-                    store.likely_state(options.resume), ranks ? &*ranks : nullptr);
+                    store.likely_state(options.resume), ranks);
   if (is_first) {
     for (const config::Change& change : changes) {
       log_info("changed: {} = {} → {}", change.key, change.before.empty() ? "unset" : change.before,
@@ -227,7 +213,7 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
     }
     for (const config::Fault& idle : config::idle_keys(chosen)) log_warning("{}", idle.to_string());
     describe(chosen, resolved.model, *set, resolved.data, loop.plan(), loop.total_steps());
-    if (world != nullptr) describe_ranks(chosen, *world);
+    if (world.size() > 1) describe_ranks(chosen, world);
     check_disk(files, store.folder(), chosen, resolved.model, *set, loop.total_steps());
     if (const optim::ScheduleConfig curve = config::schedule_of(chosen); loop.total_steps() < curve.steps) {
       log_info(
@@ -255,7 +241,7 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
     return {RunEnd::kFinished, done, 0};
   }
   // The second rank says what the first one cannot.
-  if (is_first || (world->rank() == 1 && first_process != 0)) loop.tell_stops(is_first ? 0 : first_process);
+  if (is_first || (world.rank() == 1 && first_process != 0)) loop.tell_stops(is_first ? 0 : first_process);
   loop.on_failure(options.failed);
   save_before_stopping();
   if (done > 0 && is_first) log_info("resumed after step {}", done);
@@ -263,14 +249,12 @@ TrainResult train_run(const RunOptions& options, const std::function<bool()>& st
 }
 
 TrainResult train_on_threads(const RunOptions& options, int ranks, const std::function<bool()>& stop) {
-  if (ranks == 1) return train_run(options, stop);
   TrainResult result;
   SharedRun shared;
   comm::run_local_ranks(ranks, [&](comm::World& world) {
     RunOptions mine = options;
-    mine.world = &world;
     mine.shared = &shared;
-    TrainResult made = train_run(mine, stop);
+    TrainResult made = train_run(world, mine, stop);
     if (world.rank() == 0) result = std::move(made);
   });
   return result;

@@ -16,8 +16,6 @@ struct RunOptions {
   bool accept_changes = false;
   bool dry_run = false;         // validate everything, say what would run, and stop
   FileSystem* files = nullptr;  // nullptr: the machine's own
-  comm::World* world =
-      nullptr;  // the ranks that share the work, which all call train_run; nullptr: one alone
   // Called with an error of the steps before it is thrown, while the memory is still there that MPI reads and
   // writes for other processes: ends the job. Empty: nothing.
   std::function<void(const std::exception&)> failed = {};
@@ -43,8 +41,9 @@ struct TrainResult {
 // Runs until the configuration's end, or until `stop` says so (asked after every step); then finishes the
 // step, saves and returns. `stop` is asked as well while a tokenizer is trained and text tokenized, where
 // there is nothing to save: Interrupted is thrown. ConfigError, DataError, WorldError as anywhere;
-// DivergedError for a loss or gradient that is not finite.
-TrainResult train_run(const RunOptions& options, const std::function<bool()>& stop);
+// DivergedError for a loss or gradient that is not finite. `world`: the ranks that share the work, which all
+// call it.
+TrainResult train_run(comm::World& world, const RunOptions& options, const std::function<bool()>& stop);
 
 // The same on as many ranks as threads of this process; what the first of them came to.
 TrainResult train_on_threads(const RunOptions& options, int ranks, const std::function<bool()>& stop);

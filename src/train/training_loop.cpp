@@ -77,7 +77,7 @@ TrainingLoop::TrainingLoop(config::RunConfig config, std::vector<config::Change>
                            models::ModelConfig model, std::optional<data::Tokenizer> tokenizer,
                            config::RunData data, RunStore& store, FileSystem& files,
                            const std::function<bool()>& stop, const std::optional<TrainingState>& likely,
-                           const program::Ranks* ranks)
+                           const program::Ranks& ranks)
     : config_(std::move(config)),
       changes_(std::move(changes)),
       model_(std::move(model)),
@@ -146,8 +146,7 @@ std::string TrainingLoop::extension() const {
 int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, const std::string& resume,
                             bool accept_changes) {
   executor_ = std::make_unique<Executor>(std::move(set), config::make_device(config_), ranks_);
-  const graph::Coordinates place = ranks_ == nullptr ? graph::Coordinates{} : ranks_->coordinates();
-  program::write_coordinates(*executor_, place);
+  program::write_coordinates(*executor_);
   elsewhere_ = resume != "auto" && resume != "never";
   const std::optional<TrainingState> state =
       elsewhere_ ? store_.load(resume, model_, *executor_) : store_.load_newest(model_, *executor_);
@@ -156,10 +155,9 @@ int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, cons
     stand_at(*state);
   } else {
     stand_at({});
-    program::initialize_weights(*executor_, static_cast<uint64_t>(config_.run.seed), place);
+    program::initialize_weights(*executor_, static_cast<uint64_t>(config_.run.seed));
     if (!config_.model.from.empty() && config_.model.init == config::ModelInit::kWeights) {
-      checkpoint::load_hugging_face(config::model_folder(config_), model_, *executor_,
-                                    ranks_ != nullptr ? &ranks_->all() : nullptr);
+      checkpoint::load_hugging_face(config::model_folder(config_), model_, *executor_);
     }
   }
   if (reordered_) tell_order();
@@ -217,9 +215,7 @@ std::unique_ptr<Reporter> TrainingLoop::make_reporter() {
 }
 
 config::BatchPart TrainingLoop::part_of_batch() const {
-  const int64_t rows = config_.training.global_batch_size;
-  if (ranks_ == nullptr) return {0, rows};
-  return config::batch_part(rows, ranks_->batch_part(), ranks_->batch_parts());
+  return config::batch_part(config_.training.global_batch_size, ranks_.batch_part(), ranks_.batch_parts());
 }
 
 void TrainingLoop::check_state(const TrainingState& state, bool accept_changes) {
@@ -263,7 +259,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   data::Loader loader(*samples_, {.max_sequences = std::max<int64_t>(1, part_of_batch().rows),
                                   .stride = training.global_batch_size,
                                   .rows = request.micro_batches * request.sequences});
-  StepExchange exchange(ranks_);
+  StepExchange exchange(ranks_.all());
   for (const config::Change& change : changes_) {
     reporter.event("changed", step_,
                    {{"key", change.key}, {"before", change.before}, {"after", change.after}});
@@ -273,7 +269,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
                               {"arena_bytes", executor_->arena_bytes()},
                               {"process_seconds", process_seconds()},
                               {"program", fmt::format("strata {}", program_version())}};
-  if (ranks_ != nullptr) start.push_back({"staging_bytes", ranks_->staging_bytes()});
+  if (!ranks_.alone()) start.push_back({"staging_bytes", ranks_.staging_bytes()});
   reporter.event(step_ == 0 ? "start" : "resume", step_, start);
   reporter.fact("model", fmt::format("{}, {}", models::parameters_in_words(model_),
                                      config_.model.preset.empty() ? std::string(model_.family->name)
@@ -285,8 +281,8 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   reporter.fact("precision", std::string(name_of(config::activation_dtype(config_))));
   reporter.extension(extension());
   reporter.fact("threads", std::to_string(*config_.device.threads));
-  if (ranks_ != nullptr) {
-    const comm::World& world = ranks_->world();
+  if (!ranks_.alone()) {
+    const comm::World& world = ranks_.world();
     reporter.fact("ranks",
                   fmt::format("{} {}: {}", world.size(), world.engine() == "local" ? "threads" : "processes",
                               config::layout_in_words(config_)));
@@ -319,7 +315,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     record_.checkpoint_seconds = saves.take_waited();
     // From here on all ranks decide alike: by what they told each other.
     StepNews mine = news();
-    mine.stops = ranks_ != nullptr && stop_();
+    mine.stops = !ranks_.alone() && stop_();
     mine.is_out_of_time = monotonic_seconds() - begin > limit;
     mine.wants_evaluation = evaluate_due.at(step, tokens_, record_.tokens);
     save_due.costs(saves.cost());
@@ -336,7 +332,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     record_.peak_flops = peak * static_cast<double>(all.size());
     executor_->observe(nullptr);
     if (traced) {
-      const std::string rank = is_first() ? "" : fmt::format("-rank-{}", ranks_->world().rank());
+      const std::string rank = is_first() ? "" : fmt::format("-rank-{}", ranks_.world().rank());
       tracer.write(files_, store_.folder() / "traces" / fmt::format("step-{:08}{}.json", step, rank), step);
     }
     if (const double loss = record_.loss.value_or(0);
@@ -374,7 +370,8 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     } else {
       reporter.step(record_);
     }
-    const bool stopping = stop_seen_ || any(all, &StepNews::stops) || (ranks_ == nullptr && stop_());
+    // One alone need not agree with others, and may be stopped while it evaluates.
+    const bool stopping = stop_seen_ || any(all, &StepNews::stops) || (ranks_.alone() && stop_());
     const bool out_of_time = any(all, &StepNews::is_out_of_time);
     if (!any(all, &StepNews::is_saving)) saves.end();
     if (all.front().wants_save != 0 || last || stopping || out_of_time) {
@@ -420,7 +417,7 @@ void TrainingLoop::train_step(int64_t step, data::Loader& loader, Saves& saves) 
   const program::Script& script = executor_->program(config::kTrainProgram).script;
   for (size_t i = 0; i < script.size(); ++i) {
     const program::Action& action = script[i];
-    if (ranks_ != nullptr) ranks_->world().doing(fmt::format("step {}, {}", step, program::str(action)));
+    ranks_.world().doing(fmt::format("step {}, {}", step, program::str(action)));
     // A rank's first chunk is the first that reads a micro-batch.
     if (action.segment == Segment::kForward && action.chunk == 0) {
       evaluation::copy_rows(batch, samples_->shape(), action.micro_batch * *training.micro_batch_size,
@@ -442,8 +439,7 @@ StepNews TrainingLoop::news() {
   // Ranks that hold the same sum tell it once.
   const auto sum_of = [&](const std::string& name) {
     const graph::ValueId sum = graph.find_value(name);
-    const bool tells =
-        sum != graph::kNone && (ranks_ == nullptr || ranks_->is_first_holder(graph.value(sum).placements));
+    const bool tells = sum != graph::kNone && ranks_.is_first_holder(graph.value(sum).placements);
     return tells ? executor_->read<double>(name) : 0.0;
   };
   news.balance_loss_sum = sum_of("balance_loss_sum");
@@ -454,8 +450,7 @@ StepNews TrainingLoop::news() {
       news.mtp_loss += sum / static_cast<double>(terms) / static_cast<double>(layers_with_terms());
   }
   if (!experts_) experts_.emplace(model_, graph, ranks_);
-  if (ranks_ == nullptr) return news;
-  if (!ranks_->is_first_holder(graph.value(graph.find_value("loss_sum")).placements))
+  if (!ranks_.is_first_holder(graph.value(graph.find_value("loss_sum")).placements))
     news.loss_sum = news.tokens = 0;
   news.memory_bytes = static_cast<double>(resident_bytes());
   const double waited = executor_->seconds_waited();

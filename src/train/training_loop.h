@@ -30,7 +30,7 @@ class TrainingLoop {
   TrainingLoop(config::RunConfig config, std::vector<config::Change> changes, models::ModelConfig model,
                std::optional<data::Tokenizer> tokenizer, config::RunData data, RunStore& store,
                FileSystem& files, const std::function<bool()>& stop,
-               const std::optional<TrainingState>& likely, const program::Ranks* ranks);
+               const std::optional<TrainingState>& likely, const program::Ranks& ranks);
 
   int64_t total_steps() const { return total_steps_; }
   // What the whole run takes of its sources.
@@ -91,8 +91,8 @@ class TrainingLoop {
 
   RunStore::Save to_save() const;
 
-  // Of several ranks, one; of the first one, that tells of the run.
-  bool is_first() const { return ranks_ == nullptr || ranks_->is_first(); }
+  // The first rank tells of the run.
+  bool is_first() const { return ranks_.is_first(); }
   std::unique_ptr<Reporter> make_reporter();
   // This rank's rows of a batch.
   config::BatchPart part_of_batch() const;
@@ -107,8 +107,8 @@ class TrainingLoop {
   RunStore& store_;
   FileSystem& files_;
   const std::function<bool()>& stop_;
-  const program::Ranks* ranks_;  // nullptr: one rank alone
-  int64_t step_tokens_;          // places of a step's rows
+  const program::Ranks& ranks_;
+  int64_t step_tokens_;  // places of a step's rows
   // The order of samples, made anew where a resume changed what decides it.
   std::unique_ptr<data::SampleSource> samples_;
   bool reordered_ = false;

@@ -28,7 +28,7 @@ evaluation::EvalResult TrainingLoop::evaluate_set(const data::EvalWindows& windo
 }
 
 void TrainingLoop::evaluate_all() {
-  if (ranks_ != nullptr) ranks_->world().doing(fmt::format("evaluation after step {}", step_));
+  ranks_.world().doing(fmt::format("evaluation after step {}", step_));
   const data::ObjectiveOptions objective = config::objective_options(config_, model_, tokenizer());
   std::vector<evaluation::LayerCounts> routing;  // of each set
   for (const config::HeldOut& held : data_.held_out) {
@@ -57,8 +57,7 @@ void TrainingLoop::evaluate_task(const config::TaskSet& set) {
   const size_t program = config::task_program(executor_->set());
   const evaluation::PackedRequests packed(requests, executor_->program(program).request.sequence_length);
   const auto scores = evaluation::score_requests(*executor_, program, requests, packed, [&](double) {
-    const bool stop = stop_();
-    stop_seen_ = ranks_ == nullptr ? stop : comm::max_over(ranks_->all(), stop ? 1 : 0) > 0;
+    stop_seen_ = comm::max_over(ranks_.all(), stop_() ? 1 : 0) > 0;
     return !stop_seen_;
   });
   if (scores.empty()) return;

@@ -64,7 +64,7 @@ TEST(BackgroundSave, WhatFitsTheStagingBufferKeepsNoUpdateWaiting) {
   ScratchFolder scratch;
   OneRank state(1);
   StoppedDisk disk;
-  BackgroundSave saving(disk, scratch.path(), nullptr, 16 << 20);
+  BackgroundSave saving(disk, scratch.path(), {}, 16 << 20);
   saving.begin(content_of(state.weights, state.moments, 7));
   saving.before_update();  // while the disk stands still
   EXPECT_TRUE(saving.running());
@@ -95,7 +95,7 @@ TEST(BackgroundSave, RanksSaveTogetherBesideTheirTraining) {
         const int rank = world.rank();
         Part weights(layout, rank), moments(layout, rank);
         FaultyFileSystem plain;
-        BackgroundSave saving(plain, scratch.path(), saves.get(), staging);
+        BackgroundSave saving(plain, scratch.path(), *saves, staging);
         for (uint64_t step = 1; step <= 4; ++step) {
           weights.fill(rank, step);
           moments.fill(rank, step + 1);
@@ -107,7 +107,7 @@ TEST(BackgroundSave, RanksSaveTogetherBesideTheirTraining) {
         weights.fill(rank, 99);
         EXPECT_TRUE(saving.finish().has_value());
         const auto loaded =
-            load_newest_checkpoint(scratch.path(), weights.views(), moments.views("m/"), {}, saves.get());
+            load_newest_checkpoint(scratch.path(), weights.views(), moments.views("m/"), {}, *saves);
         ASSERT_TRUE(loaded.has_value());
         EXPECT_EQ(loaded->manifest.step, 4);
         EXPECT_TRUE(loaded->skipped.empty());
@@ -131,7 +131,7 @@ TEST(BackgroundSave, AnErrorIsThrownAtTheEndOnAllRanks) {
     weights.fill(rank, 1);
     moments.fill(rank, 2);
     FaultyFileSystem files({.kind = rank == 2 ? FaultKind::kError : FaultKind::kNone, .at = 2});
-    BackgroundSave saving(files, scratch.path(), &group);
+    BackgroundSave saving(files, scratch.path(), group);
     saving.begin(content_of(weights, moments, 1));
     saving.before_update();
     try {

@@ -22,7 +22,7 @@ void save(const Layout& layout, const Path& folder, uint64_t seed, int64_t step)
     weights.fill(group.rank(), seed);
     moments.fill(group.rank(), seed + 1);
     FaultyFileSystem without_sync;
-    const auto saved = save_checkpoint(without_sync, folder, content_of(weights, moments, step), &group);
+    const auto saved = save_checkpoint(without_sync, folder, content_of(weights, moments, step), group);
     EXPECT_TRUE(saved.warnings.empty()) << saved.warnings[0];
     EXPECT_EQ(saved.path.filename(), fmt::format("step-{:08}", step));
   });
@@ -66,7 +66,7 @@ TEST_P(ManyRanks, WriteTheBytesOfOneAndReadThemBack) {
   on_ranks(layout(), [&](comm::Communicator& group) {
     Part weights(layout(), group.rank()), moments(layout(), group.rank());
     const auto loaded =
-        load_newest_checkpoint(scratch / "one", weights.views(), moments.views("m/"), {}, &group);
+        load_newest_checkpoint(scratch / "one", weights.views(), moments.views("m/"), {}, group);
     ASSERT_TRUE(loaded.has_value());
     EXPECT_EQ(loaded->manifest.step, 3);
     EXPECT_EQ(weights.wrong(group.rank(), 5), 0);
@@ -89,7 +89,7 @@ TEST_P(ManyRanks, ExchangeInManyRounds) {
         for (const auto& view : part.views()) {
           for (auto& content : contents) content.tensors.push_back(view.view());
         }
-        Together ranks(&group);
+        Together ranks(group);
         FaultyFileSystem without_sync;
         auto written = write_tensor_files(without_sync, folder, contents, ranks, {}, block);
         if (group.rank() == 0) stored = std::move(written);
@@ -130,7 +130,7 @@ TEST(ManyRanksLoading, DamageForOneIsDamageForAll) {
   on_ranks(layout, [&](comm::Communicator& group) {
     Part weights(layout, group.rank()), moments(layout, group.rank());
     const auto loaded =
-        load_newest_checkpoint(scratch.path(), weights.views(), moments.views("m/"), {}, &group);
+        load_newest_checkpoint(scratch.path(), weights.views(), moments.views("m/"), {}, group);
     ASSERT_TRUE(loaded.has_value());
     EXPECT_EQ(loaded->manifest.step, 100);
     ASSERT_EQ(loaded->skipped.size(), 1u);
@@ -158,7 +158,7 @@ TEST(ManyRanksSaving, AnErrorOnOneRankIsEveryones) {
       moments.fill(group.rank(), 3);
       FaultyFileSystem files(group.rank() == bad ? plan : FaultPlan{});
       try {
-        save_checkpoint(files, folder, content_of(weights, moments, 200), &group);
+        save_checkpoint(files, folder, content_of(weights, moments, 200), group);
       } catch (const WorldError& error) {
         errors[static_cast<size_t>(group.rank())] = error.what();
       }
@@ -211,7 +211,7 @@ TEST(ManyRanksSaving, DeathLeavesTheOldOrTheNew) {
         weights.fill(group.rank(), 2);
         moments.fill(group.rank(), 3);
         FaultyFileSystem files(group.rank() == bad ? plan : FaultPlan{});
-        save_checkpoint(files, folder, content_of(weights, moments, 200), &group);
+        save_checkpoint(files, folder, content_of(weights, moments, 200), group);
       });
     });
   };

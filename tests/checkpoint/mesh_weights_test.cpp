@@ -46,8 +46,8 @@ class MeshWeights : public testing::TestWithParam<std::tuple<const char*, Layout
   }
 
   // As the seed makes them; states of numbers of their own, by element, by row, or by column.
-  static void fill(program::Executor& executor, uint64_t seed, const graph::Coordinates& at) {
-    program::initialize_weights(executor, seed + 1, at);
+  static void fill(program::Executor& executor, uint64_t seed) {
+    program::initialize_weights(executor, seed + 1);
     const program::Program& program = executor.program(0);
     std::vector<std::pair<std::string, std::vector<float>>> states;
     for (const optim::State& state : program.states) {
@@ -66,17 +66,16 @@ class MeshWeights : public testing::TestWithParam<std::tuple<const char*, Layout
       states.emplace_back(value.name, std::move(values));
     }
     EXPECT_GT(states.size(), 10u);
-    program::initialize_weights(executor, seed, at);
+    program::initialize_weights(executor, seed);
     for (const auto& [name, values] : states) executor.write(name, values);
   }
 
-  static void save(const Path& folder, const models::ModelConfig& model, const program::Executor& executor,
-                   comm::Communicator* group) {
+  static void save(const Path& folder, const models::ModelConfig& model, const program::Executor& executor) {
     CheckpointContent content;
     content.model.config_json = "{}";
     content.model.weights = read_only(weight_views(model, executor));
     content.optimizer = read_only(state_views(model, executor));
-    save_checkpoint(posix_file_system(), folder, content, group);
+    save_checkpoint(posix_file_system(), folder, content, executor.ranks().all());
   }
 
   static std::vector<std::string> bytes_of(const program::Executor& executor) {
@@ -95,26 +94,24 @@ TEST_P(MeshWeights, AreSavedAsOneRankDoesAndLoaded) {
   ScratchFolder scratch;
   const auto alone = options_for(graph::Mesh::of_one(), 0);
   program::Executor one(program::compile({program::tiny_request()}, alone), device::make_cpu_device(1));
-  fill(one, 3, {});
-  save(scratch / "one", alone.model, one, nullptr);
+  fill(one, 3);
+  save(scratch / "one", alone.model, one);
 
   const auto options = options_for(mesh, std::get<1>(GetParam()).zero);
   const auto set = program::compile({program::tiny_request()}, options);
   comm::run_local_ranks(static_cast<int>(mesh.ranks()), [&](comm::World& world) {
     set_compute_threads(1);
-    std::vector<int> all(static_cast<size_t>(world.size()));
-    std::iota(all.begin(), all.end(), 0);
-    const auto group = world.group(all, "checkpoints");
-    program::Executor executor(set, device::make_cpu_device(1)), other(set, device::make_cpu_device(1));
-    fill(executor, 3, mesh.coordinates(world.rank()));
-    save(scratch / "many", options.model, executor, group.get());
+    const program::Ranks ranks(world, options);
+    const auto on_rank = [&] { return program::Executor(set, device::make_cpu_device(1), ranks); };
+    program::Executor executor = on_rank(), other = on_rank(), third = on_rank();
+    fill(executor, 3);
+    save(scratch / "many", options.model, executor);
     load_checkpoint(scratch / "one/step-00000000", weight_views(options.model, other),
-                    state_views(options.model, other), group.get());
+                    state_views(options.model, other), ranks.all());
     EXPECT_TRUE(bytes_of(other) == bytes_of(executor)) << "rank " << world.rank();
-    program::Executor third(set, device::make_cpu_device(1));
     WeightSource source;
     source.source = open_tensors(scratch / "one/step-00000000");
-    load_weights(source, options.model, third, group.get());
+    load_weights(source, options.model, third);
     for (const program::Persistent& value : set->persistent) {
       if (value.role != graph::Role::kParameter) continue;
       EXPECT_TRUE(third.read_all<char>(value.name) == executor.read_all<char>(value.name)) << value.name;

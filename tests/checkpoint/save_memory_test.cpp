@@ -127,7 +127,7 @@ TEST(SaveMemory, OfEachOfManyRanksIsAFewBlocks) {
     }
     group->barrier();
     FaultyFileSystem without_sync;
-    save_checkpoint(without_sync, scratch.path(), content, group.get());
+    save_checkpoint(without_sync, scratch.path(), content, *group);
     group->barrier();
     if (world.rank() == 0) {
       EXPECT_GT(peak - before, 2 * 2 * kBlockBytes) << "nothing was counted";

@@ -3,12 +3,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <limits>
 #include <mutex>
 #include <numeric>
 #include <thread>
 
 #include "base/error.h"
 #include "comm/collective_cases.h"
+#include "comm/exchange.h"
 #include "comm/scenarios.h"
 
 namespace strata::comm {
@@ -250,6 +252,25 @@ TEST(SingleProcess, HasGroupsOfItself) {
   const auto results = run_all_cases(*world, cases);
   expect_right({results}, cases);
   world->barrier();
+}
+
+TEST(SingleProcess, GetsWhatItGives) {
+  run_local_ranks(1, [caller = std::this_thread::get_id()](World& world) {
+    EXPECT_EQ(world.engine(), "single");
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+    const auto group = world.group(first_ranks(1), "alone");
+    const double tiny = std::numeric_limits<double>::denorm_min();  // the sums of several would lose it
+    EXPECT_EQ(gather_texts(*group, "a\nb"), std::vector<std::string>{"a\nb"});
+    EXPECT_EQ(broadcast_text(*group, "c"), "c");
+    EXPECT_EQ(gather_values(*group, tiny), std::vector{tiny});
+    EXPECT_EQ(max_over(*group, -2), -2);
+    EXPECT_EQ(min_over(*group, 3), 3);
+    EXPECT_EQ(sum_over(*group, 0.1), 0.1);
+    std::vector<double> values{0.1, tiny};
+    sum_over(*group, values);
+    EXPECT_EQ(values, (std::vector{0.1, tiny}));
+    EXPECT_EQ(group->staging_bytes(), 0);
+  });
 }
 
 // As many threads as a large local job has: start, a collective, end.

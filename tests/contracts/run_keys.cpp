@@ -167,7 +167,7 @@ void threads(const std::string&) {
     FaultyFileSystem quick;
     int found = 0;
     const auto config = lab.config({"device.threads=" + std::to_string(wanted)});
-    train::train_run({.config = config, .files = &quick}, [&] {
+    train::train_on_threads({.config = config, .files = &quick}, 1, [&] {
       found = compute_threads();
       return false;
     });
@@ -189,7 +189,7 @@ void pin(const std::string&) {
     bool bound = false;
     const auto config = lab.config(
         {"device.threads=" + std::to_string(all), std::string("device.pin=") + (wanted ? "true" : "false")});
-    train::train_run({.config = config, .files = &quick}, [&] {
+    train::train_on_threads({.config = config, .files = &quick}, 1, [&] {
       on_each_thread([&](int thread) {
         if (thread == 1) bound = available_processors() == 1;
       });

@@ -278,9 +278,9 @@ TEST_P(MemoryOfRanks, IsThePlanToTheByte) {
     const auto& set = all[static_cast<size_t>(world.rank()) * all.size() / static_cast<size_t>(mesh.ranks())];
     const Ranks ranks(world, set->options);
     const auto device = std::make_shared<MeasuringDevice>(1);
-    Executor executor(set, device, &ranks);
-    write_coordinates(executor, ranks.coordinates());
-    initialize_weights(executor, 1, ranks.coordinates());
+    Executor executor(set, device, ranks);
+    write_coordinates(executor);
+    initialize_weights(executor, 1);
     const auto step = [&] {
       write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f});
       executor.run_script(0);

@@ -154,7 +154,7 @@ TEST(Contract, ThreadsAreBoundWhereItIsWanted) {
                                               std::string("device.pin=") + (pin ? "true" : "false")},
                                              pin ? "pinned" : "free"),
                        .files = &quick};
-    train_run(options, [&] {
+    train_on_threads(options, 1, [&] {
       others = !PinnedThreads(true).pinned();
       on_each_thread([&](int thread) {
         if (thread == 1) bound = available_processors() == 1;
@@ -248,7 +248,7 @@ TEST(Contract, TheTokenizerOfARunStays) {
 TEST(Contract, TwoRunsInOneFolder) {
   const TinyRun tiny;
   std::string message;
-  train_run({.config = tiny.config()}, [&] {
+  train_on_threads({.config = tiny.config()}, 1, [&] {
     if (message.empty()) message = refusal(tiny, {.config = tiny.config()});
     return false;
   });

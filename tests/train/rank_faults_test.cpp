@@ -22,9 +22,8 @@ class RankFaults : public testing::Test {
       const RunOptions options{
           .config = tiny_.config({"parallel.zero=2", "training.micro_batch_size=1"}, name),
           .files = &files,
-          .world = &world,
           .shared = &shared};
-      train_run(options, [] { return false; });
+      train_run(world, options, [] { return false; });
       if (world.rank() == victim) calls = files.calls();
     });
     return calls;

@@ -33,7 +33,7 @@ TEST(Saves, AStepIsMadeWhileTheDiskStandsStill) {
       disk.go();
     return false;
   };
-  train_run({.config = tiny.config(), .files = &disk}, stop);
+  train_on_threads({.config = tiny.config(), .files = &disk}, 1, stop);
   expect_same_bits(bits_of(tiny.folder("plain"), 6), bits_of(tiny.folder(), 6));
   const auto lines = lines_of(tiny.folder());
   const auto place = [&](const std::string& line) {

@@ -1,0 +1,49 @@
+// The groups of one rank: none is missing.
+#include "program/ranks.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace strata::program {
+namespace {
+
+TEST(Ranks, OneProcessIsAWorldOfOne) {
+  const Ranks ranks(CompileOptions{});
+  EXPECT_TRUE(ranks.alone());
+  EXPECT_TRUE(ranks.is_first());
+  EXPECT_EQ(ranks.world().engine(), "single");
+  EXPECT_EQ(ranks.coordinates(), graph::Coordinates(ranks.mesh().axes.size(), 0));
+  EXPECT_EQ(ranks.batch_part(), 0);
+  EXPECT_EQ(ranks.batch_parts(), 1);
+  EXPECT_TRUE(ranks.is_first_holder({}));
+  EXPECT_EQ(ranks.staging_bytes(), 0);
+  std::vector<const comm::Communicator*> groups{&ranks.all(), &ranks.batch(), &ranks.over({0, 1}),
+                                                &ranks.within({1}, 1), &ranks.across({1}, 1)};
+  for (size_t axis = 0; axis < ranks.mesh().axes.size(); ++axis) groups.push_back(&ranks.along(axis));
+  for (const comm::Communicator* group : groups) {
+    EXPECT_EQ(group->size(), 1);
+    EXPECT_EQ(group->rank(), 0);
+  }
+}
+
+// Along the axes of a mesh that have one rank, too.
+TEST(Ranks, HaveAGroupOnEachAxis) {
+  comm::run_local_ranks(2, [](comm::World& world) {
+    CompileOptions options;
+    options.mesh = graph::Mesh::of(1, 2, 1, 1);
+    const Ranks ranks(world, options);
+    EXPECT_FALSE(ranks.alone());
+    for (size_t axis = 0; axis < ranks.mesh().axes.size(); ++axis)
+      EXPECT_EQ(ranks.along(axis).size(), ranks.mesh().axes[axis].size);
+  });
+}
+
+TEST(Ranks, OfALayoutThatHasMoreAreRefused) {
+  CompileOptions options;
+  options.mesh = graph::Mesh::of(2, 1, 1, 1);
+  EXPECT_THROW(const Ranks ranks(options), ConfigError);
+}
+
+}  // namespace
+}  // namespace strata::program
