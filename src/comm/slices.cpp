@@ -56,7 +56,7 @@ Slices::Slices(const Plan& plan, const DomainMap& domains, int64_t room, int64_t
   }
   if (pairwise_) {
     piece_ = std::min(limit, whole_lines(room / (2 * kPairWindow)));
-    staging_ = 2 * kPairWindow * piece_;
+    if (size_ > 1) staging_ = 2 * kPairWindow * piece_;
     count_ = 1;
     return;
   }
