@@ -2,6 +2,7 @@
 // the executor then calls a plain function with pointers.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -59,7 +60,7 @@ struct WantedEncoding {
 // Of a node, a row may read what node_key.h counts: what it gives is used for all nodes of an equal key.
 struct Binding {
   const graph::OpDef* op;
-  BoundKernel (*bind)(const BindRequest&);
+  std::function<BoundKernel(const BindRequest&)> bind;
   std::vector<WantedEncoding> (*encodings)(const graph::NodeView&,
                                            const hardware::DeviceSpec&) = nullptr;  // nullptr: plain weights
   // Of an update: whether its kernel can write this encoding of its parameter in the same pass. Those that it

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "graph/op.h"
+#include "graph/typed_op.h"
 
 namespace strata::graph {
 
@@ -227,6 +227,18 @@ void shape_error(const NodeView& view, const std::string& what) {
                           : "-";
   }
   throw ConfigError("[{}] {}; its inputs are {}", view.node.op->name, what, inputs);
+}
+
+void check_operand(const NodeView& view, std::string_view name, ValueId id, bool optional,
+                   std::span<const DType> dtypes) {
+  if (id == kNone) {
+    if (!optional) shape_error(view, fmt::format("{} is missing", name));
+    return;
+  }
+  const DType found = view.graph.value(id).dtype;
+  if (dtypes.empty() || std::find(dtypes.begin(), dtypes.end(), found) != dtypes.end()) return;
+  shape_error(view, fmt::format("{} is {}, expected {}", name, strata::name_of(found),
+                                dtypes.size() > 1 ? "f32 or bf16" : strata::name_of(dtypes.front())));
 }
 
 double streamed_bytes(const NodeView& view) {

@@ -3,6 +3,7 @@
 // (program/bindings).
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -93,21 +94,21 @@ struct OpDef {
   std::string_view name;
   std::string_view
       family;  // kernels of one family have one rate in the roofline: "gemm", "attention", "elementwise", …
-  std::vector<ValueSpec> (*infer)(const NodeView&);
-  Cost (*cost)(const NodeView&);
+  std::function<std::vector<ValueSpec>(const NodeView&)> infer = {};
+  std::function<Cost(const NodeView&)> cost = {};
   // Every way to split the op along `axis`, all replicated excepted (it is always legal).
-  std::vector<PlacementOption> (*placements)(const NodeView&, Axis axis);
+  std::function<std::vector<PlacementOption>(const NodeView&, Axis axis)> placements = {};
   // Adds the nodes of the gradient; nullptr: no gradient passes.
-  void (*gradient)(GradientBuilder&, const Node&) = nullptr;
+  std::function<void(GradientBuilder&, const Node&)> gradient = {};
   std::vector<InPlace> in_place = {};
   // A node that gives output `output` again, cheaply, from values that backward keeps anyway; kNone where
   // there is no such way. Used by selective recompute.
-  ValueId (*recompute)(Graph&, const Node&, int output) = nullptr;
+  std::function<ValueId(Graph&, const Node&, int output)> recompute = {};
   // The attributes of the node on a rank, where they say sizes that are split; nullptr: as they are.
-  Attributes (*localize)(const NodeView& global) = nullptr;
+  std::function<Attributes(const NodeView& global)> localize = {};
   Queue queue = Queue::kCompute;
   // Of a kernel that talks to other ranks itself; nullptr: it does not.
-  OpRanks (*ranks)(const NodeView&) = nullptr;
+  std::function<OpRanks(const NodeView&)> ranks = {};
   OpRegistration registration{*this};
 };
 // Those whose files are part of this program.

@@ -65,7 +65,8 @@ ValueId experts(Graph& graph, const MoeSpec& spec, int64_t count, const ExpertWe
   if (spec.biases) {
     gate_up = ops::add_expert_bias(graph, gate_up, in.ids, kNone, weights.up_bias, count, in.offsets);
   }
-  ValueId hidden = spec.clamp.limit > 0 ? ops::clamped_gated(graph, gate_up, spec.clamp)
+  ValueId hidden = spec.clamp.limit > 0
+                       ? graph::add<ops::ClampedGated>(graph, {.gate_up = gate_up}, spec.clamp).y
                    : spec.gated         ? ops::gated(graph, gate_up, spec.activation)
                                         : ops::activation(graph, gate_up, spec.activation);
   if (!spec.weighs_input && weighs) hidden = ops::scale_rows(graph, hidden, in.weights);

@@ -8,7 +8,7 @@
 #include "graph/reshard.h"
 #include "graph/sum.h"
 #include "layers/context_parallel.h"
-#include "ops/clamp.h"
+#include "ops/clamp/clamp.h"
 
 namespace strata::layers {
 
@@ -364,7 +364,7 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
                                   head ? spec.head_dim : kv_width, offset, placed_as);
     qkv = ops::qk_norm(graph, qkv, q, k, spec.norm_eps, offset);
   }
-  if (spec.clip_qkv > 0) qkv = ops::clamp(graph, qkv, spec.clip_qkv);
+  if (spec.clip_qkv > 0) qkv = graph::add<ops::Clamp>(graph, {.x = qkv}, {spec.clip_qkv}).y;
   if (spec.rope_table != kNone) {
     qkv = ops::rope(graph, qkv, spec.rope_table, context.positions,
                     {.head_dim = spec.head_dim, .adjacent = spec.adjacent_pairs});

@@ -12,7 +12,7 @@
 
 #include "graph/graph.h"
 #include "ops/capacity.h"
-#include "ops/clamp.h"
+#include "ops/clamp/clamp.h"
 #include "ops/ops.h"
 #include "ops/router.h"
 #include "ops/temper.h"

@@ -2,24 +2,41 @@
 #pragma once
 
 #include "graph/differentiate.h"
-#include "graph/op.h"
+#include "graph/typed_op.h"
 #include "ops/operands.h"
 
 namespace strata::ops {
 
+using graph::add;
+using graph::add_into;
+using graph::again;
 using graph::Axis;
 using graph::Cost;
+using graph::define;
 using graph::GradientBuilder;
 using graph::Graph;
 using graph::kNone;
 using graph::Node;
 using graph::NodeView;
+using graph::OpDef;
 using graph::Placement;
 using graph::PlacementOption;
 using graph::Value;
 using graph::ValueId;
 using graph::ValueSpec;
+using graph::Spec;
+using graph::View;
 
+// What a shape rule gives, and a placement rule.
+template <typename Op>
+using Outputs = typename Op::template Out<graph::Specs>;
+template <typename Op>
+using Splits = std::vector<graph::Split<Op>>;
+
+template <typename Op>
+void require(const View<Op>& node, bool condition, const char* what) {
+  if (!condition) graph::shape_error(node.untyped(), what);
+}
 inline void require(const NodeView& view, bool condition, const char* what) {
   if (!condition) graph::shape_error(view, what);
 }
@@ -44,6 +61,10 @@ inline constexpr Placement kS1 = Placement::sharded(1);
 // input.
 inline Cost streamed(const NodeView& view, double per_element) {
   return {per_element * static_cast<double>(view.in(0).shape.elements()), graph::streamed_bytes(view)};
+}
+template <typename Op>
+Cost streamed(const View<Op>& node, double per_element) {
+  return streamed(node.untyped(), per_element);
 }
 
 // A localize hook of ops that only learn how many ranks their axis has.

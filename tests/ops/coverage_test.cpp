@@ -6,7 +6,7 @@
 #include <set>
 
 #include "device/cpu/bindings.h"
-#include "device/op_cases.h"
+#include "ops/op_cases.h"
 #include "device/reference/bindings.h"
 #include "ops/ops.h"
 #include "optim/optimizer.h"

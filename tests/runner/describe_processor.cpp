@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
-#include "device/op_cases.h"
+#include "ops/op_cases.h"
 #include "fixtures/child_process.h"
 #include "hardware/device_spec.h"
 #include "kernels/cpu/measure.h"

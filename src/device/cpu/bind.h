@@ -30,7 +30,6 @@ cpu::WeightEncoding weight_encoding_of(const graph::Value& packed, const hardwar
 // The rows of each file: ops and what binds them. Lowering sees them as one table (bindings.h).
 std::span<const Binding> attention_bindings();
 std::span<const Binding> capacity_bindings();
-std::span<const Binding> clamp_bindings();
 std::span<const Binding> context_bindings();
 std::span<const Binding> cross_bindings();
 std::span<const Binding> elementwise_bindings();

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/parallel.h"
 #include "device/cpu/bindings.h"
-#include "device/op_cases.h"
+#include "ops/op_cases.h"
 #include "device/op_run.h"
 #include "hardware/roofline.h"
 #include "kernels/cpu/measure.h"

@@ -6,6 +6,7 @@
 #include "device/plan.h"
 #include "device/reference/bindings.h"
 #include "kernels/reference/call.h"
+#include "ops/catalogue.h"
 #include "ops/expert_parallel.h"
 
 namespace strata::device {
@@ -26,13 +27,14 @@ const std::vector<reference::Row>& rows() {
     std::vector<reference::Row> all;
     for (const auto part :
          {reference::activation_kernels(), reference::attention_kernels(), reference::capacity_kernels(),
-          reference::clamp_kernels(), reference::context_attention_kernels(),
+          reference::context_attention_kernels(),
           reference::cross_attention_kernels(), reference::experts_kernels(),
           reference::latent_attention_kernels(), reference::linear_kernels(), reference::loss_kernels(),
           reference::qk_norm_kernels(), reference::router_kernels(), reference::routers_kernels(),
           reference::rows_kernels(), reference::update_kernels(), reference::update_shard_kernels()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
+    for (const ops::CatalogueEntry& entry : ops::catalogue()) all.push_back({entry.op, entry.reference});
     return all;
   }();
   return kRows;

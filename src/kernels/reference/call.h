@@ -45,7 +45,6 @@ struct Row {
 std::span<const Row> activation_kernels();
 std::span<const Row> attention_kernels();
 std::span<const Row> capacity_kernels();
-std::span<const Row> clamp_kernels();
 std::span<const Row> context_attention_kernels();
 std::span<const Row> cross_attention_kernels();
 std::span<const Row> experts_kernels();

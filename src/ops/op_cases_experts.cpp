@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "device/op_operands.h"
+#include "ops/case_operands.h"
 #include "ops/capacity.h"
 #include "ops/expert_parallel.h"
 #include "ops/experts.h"

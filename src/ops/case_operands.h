@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "device/op_cases.h"
+#include "ops/op_cases.h"
 
 namespace strata::device::op_rows {
 
@@ -86,7 +86,27 @@ inline OpCase case_of(std::string name, const graph::OpDef& op, std::vector<Oper
           .differentiable = std::move(differentiable)};
 }
 
-// The rows of the table, by file.
+// Activations of the sizes at which rates are measured: rows of a model of width 512 with two query heads a
+// key-value head.
+inline constexpr int64_t kTimedTokens = 1024, kTimedWidth = 512, kTimedKvWidth = 256;
+inline Operand timed_rows(int64_t width = kTimedWidth, std::vector<int64_t> segments = {}) {
+  return act({kTimedTokens, width}, std::move(segments));
+}
+inline Operand timed_qkv() {
+  return timed_rows(kTimedWidth + 2 * kTimedKvWidth, {kTimedWidth, kTimedKvWidth, kTimedKvWidth});
+}
+
+// Why no rate of an op is measured.
+inline constexpr std::string_view kOnce = "once, before the first step", kFewNumbers = "a few numbers",
+                                  kBody = "by the ops of its body",
+                                  kPass = "one pass, priced by the bandwidth",
+                                  kText = "writes text, of which nothing is predicted",
+                                  kOther = "of routers that no published model has";
+
+// The rows of ops that have no folder yet.
+std::vector<OpCase> untyped_cases();
+std::vector<OpCase> untyped_timed_cases();
+std::span<const UntimedOp> untyped_untimed_ops();
 void add_attention_rows(std::vector<OpCase>& cases);  // op_cases_attention.cpp
 void add_context_rows(std::vector<OpCase>& cases);    // op_cases_context.cpp
 void add_experts_rows(std::vector<OpCase>& cases);    // op_cases_experts.cpp

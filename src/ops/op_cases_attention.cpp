@@ -3,7 +3,7 @@
 
 #include <tuple>
 
-#include "device/op_operands.h"
+#include "ops/case_operands.h"
 #include "ops/ops.h"
 #include "ops/take_part.h"
 #include "ops/temper.h"

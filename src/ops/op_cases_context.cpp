@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "device/op_operands.h"
+#include "ops/case_operands.h"
 #include "ops/context_attention.h"
 
 namespace strata::device::op_rows {

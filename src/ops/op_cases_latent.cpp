@@ -1,5 +1,5 @@
 // Rows of latent attention.
-#include "device/op_operands.h"
+#include "ops/case_operands.h"
 #include "ops/latent_attention.h"
 
 namespace strata::device::op_rows {

@@ -1,11 +1,10 @@
 // The sizes at which rates are measured. Several rows of one op are several shapes, between which predictions
 // interpolate.
-#include "device/op_operands.h"
+#include "ops/case_operands.h"
 #include "graph/loss_seed.h"
 #include "graph/reshard.h"
 #include "graph/sum.h"
 #include "ops/capacity.h"
-#include "ops/clamp.h"
 #include "ops/context_attention.h"
 #include "ops/expert_choice.h"
 #include "ops/expert_parallel.h"
@@ -99,8 +98,6 @@ class Timed {
     add(ops::kScale, {rows(kWidth)}, ops::ScaleAttrs{0.5});
     add(ops::kAddRow, {rows(kWidth), f32({2, kWidth})}, ops::AddRowAttrs{0});
     add(ops::kAddRowGrad, {rows(kWidth)}, ops::AddRowGradAttrs{.rows = 2});
-    add(ops::kClamp, {qkv()}, ops::ClampAttrs{0.1});
-    add(ops::kClampGrad, {qkv(), qkv()}, ops::ClampAttrs{0.1});
   }
 
   void norms() {
@@ -298,49 +295,41 @@ class Timed {
 }  // namespace
 }  // namespace op_rows
 
-const std::vector<OpCase>& timed_cases() {
-  static const std::vector<OpCase> cases = op_rows::Timed().all();
-  return cases;
+std::vector<OpCase> op_rows::untyped_timed_cases() {
+  return Timed().all();
 }
 
-std::span<const UntimedOp> untimed_ops() {
-  static constexpr std::string_view kOnce = "once, before the first step", kScalars = "a few numbers",
-                                    kBody = "by the ops of its body",
-                                    kPass = "one pass, priced by the bandwidth",
-                                    kText = "writes text, of which nothing is predicted",
-                                    kOther = "of routers that no published model has";
+std::span<const UntimedOp> op_rows::untyped_untimed_ops() {
   static const UntimedOp kUntimed[] = {
       {&ops::kConstant, kOnce},
       {&ops::kRopeTable, kOnce},
-      {&optim::kUpdateScalars, kScalars},
-      {&optim::kRootOfSum, kScalars},
-      {&optim::kSumOfPartials, kScalars},
-      {&optim::kAdafactorVector, kScalars},
-      {&optim::kRouterBiasUpdate, kScalars},
-      {&graph::kLossSeed, kScalars},
-      {&ops::kVocabStart, kScalars},
+      {&optim::kUpdateScalars, kFewNumbers},
+      {&optim::kRootOfSum, kFewNumbers},
+      {&optim::kSumOfPartials, kFewNumbers},
+      {&optim::kAdafactorVector, kFewNumbers},
+      {&optim::kRouterBiasUpdate, kFewNumbers},
+      {&graph::kLossSeed, kFewNumbers},
+      {&ops::kVocabStart, kFewNumbers},
       {&ops::kTargetsAhead, "ids alone, priced by the bandwidth"},
       {&graph::kTakeShard, "a copy, priced by the bandwidth"},
       {&ops::kSinkGrad, kPass},
       {&ops::kTakePart, kPass},
       {&ops::kTakePartGrad, kPass},
       {&ops::kTemper, kPass},
-      {&ops::kChunkBegins, kScalars},
-      {&ops::kClampedGated, kPass},
-      {&ops::kClampedGatedGrad, kPass},
+      {&ops::kChunkBegins, kFewNumbers},
       {&ops::kExpertBias, kPass},
       {&ops::kExpertBiasGrad, kPass},
       {&ops::kExpertBiasGradWeights, kPass},
-      {&ops::kBalanceLoss, kScalars},
-      {&ops::kBalanceLossGrad, kScalars},
-      {&ops::kExpertCounts, kScalars},
-      {&ops::kOwnExperts, kScalars},
-      {&ops::kExpertRounds, kScalars},
+      {&ops::kBalanceLoss, kFewNumbers},
+      {&ops::kBalanceLossGrad, kFewNumbers},
+      {&ops::kExpertCounts, kFewNumbers},
+      {&ops::kOwnExperts, kFewNumbers},
+      {&ops::kExpertRounds, kFewNumbers},
       {&ops::kExpertParallel, kBody},
       {&ops::kExpertParallelGradInput, kBody},
       {&ops::kExpertParallelGradWeight, kBody},
       {&ops::kJitter, "small beside the experts that it is in front of"},
-      {&ops::kSamplePlaces, kScalars},
+      {&ops::kSamplePlaces, kFewNumbers},
       {&ops::kExpertChoice, kOther},
       {&ops::kExpertChoiceGrad, kOther},
       {&ops::kGatherRows, kOther},
@@ -351,11 +340,11 @@ std::span<const UntimedOp> untimed_ops() {
       {&ops::kSoftCombineGrad, kOther},
       {&ops::kTwoLevelLogits, kOther},
       {&ops::kTwoLevelLogitsGrad, kOther},
-      {&ops::kLimitExperts, kScalars},
-      {&ops::kWeightsOfKept, kScalars},
-      {&ops::kRunningCounts, kScalars},
-      {&ops::kCrossEntropyLoss, kScalars},
-      {&ops::kCrossEntropyLossGrad, kScalars},
+      {&ops::kLimitExperts, kFewNumbers},
+      {&ops::kWeightsOfKept, kFewNumbers},
+      {&ops::kRunningCounts, kFewNumbers},
+      {&ops::kCrossEntropyLoss, kFewNumbers},
+      {&ops::kCrossEntropyLossGrad, kFewNumbers},
       {&ops::kTakeRow, kText},
       {&ops::kSoftcap, kText},
       {&ops::kCachedAttention, kText},

@@ -1,5 +1,5 @@
 // Rows of the optimizer's ops.
-#include "device/op_operands.h"
+#include "ops/case_operands.h"
 #include "optim/optimizer.h"
 #include "optim/router_bias.h"
 #include "tensor/update_scalars.h"

@@ -1,7 +1,7 @@
 // Rows of routers that are no choice of experts by each token.
 #include <fmt/core.h>
 
-#include "device/op_operands.h"
+#include "ops/case_operands.h"
 #include "ops/expert_choice.h"
 #include "ops/jitter.h"
 #include "ops/soft_experts.h"

@@ -1,16 +1,15 @@
-#include "device/op_cases.h"
+#include "ops/op_cases.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "base/error.h"
-#include "device/op_operands.h"
+#include "ops/case_operands.h"
 #include "device/op_run.h"
 #include "graph/loss_seed.h"
 #include "graph/reshard.h"
 #include "graph/sum.h"
-#include "ops/clamp.h"
 #include "ops/ops.h"
 #include "ops/predict.h"
 #include "optim/optimizer.h"
@@ -85,12 +84,6 @@ void add_elementwise_rows(std::vector<OpCase>& cases, const Sizes& s) {
   cases.push_back(s.row("add_row_of_one", ops::kAddRow, {s.x(), f32({s.width})}, ops::AddRowAttrs{}));
   cases.push_back(
       s.row("add_row_grad", ops::kAddRowGrad, {s.x()}, ops::AddRowGradAttrs{.rows = 3, .row = 2}));
-  cases.push_back(s.row("clamp", ops::kClamp, {between_tenths({s.rows, s.width})}, ops::ClampAttrs{0.6}));
-  cases.push_back(s.row("clamp_grad", ops::kClampGrad, {s.x(), s.x()}, ops::ClampAttrs{0.6}));
-  const ops::ClampedGatedAttrs gate{1.702, 0.6};
-  const Operand between = between_tenths({s.rows, 2 * s.width}, {s.width, s.width});
-  cases.push_back(s.row("clamped_gated", ops::kClampedGated, {between}, gate));
-  cases.push_back(s.row("clamped_gated_grad", ops::kClampedGatedGrad, {s.x(), between}, gate));
   cases.push_back(s.row("softcap", ops::kSoftcap, {f32({s.rows, s.width})}, ops::SoftcapAttrs{1.5}));
   cases.push_back(s.row("take_row", ops::kTakeRow, {s.x(), i32_of({5})}));
   // Of the whole, which any other axis splits, and of a rank.
@@ -290,10 +283,6 @@ std::vector<OpCase> make_cases() {
     add_embedding_rows(cases, sizes);
     add_loss_rows(cases, sizes);
   }
-  // Of three parts, as q, k and v are.
-  const Operand parts = between_tenths({kRows, 20}, {12, 4, 4});
-  cases.push_back({"clamp_parts", &ops::kClamp, {parts}, ops::ClampAttrs{0.6}});
-  cases.push_back({"clamp_grad_parts", &ops::kClampGrad, {parts, parts}, ops::ClampAttrs{0.6}});
   // Where the processor multiplies bf16 these go through pack_weight: a shard is packed by itself.
   cases.push_back({.name = "linear_bf16",
                    .op = &ops::kLinear,
@@ -337,9 +326,8 @@ std::vector<OpCase> make_cases() {
 }  // namespace
 }  // namespace op_rows
 
-const std::vector<OpCase>& op_cases() {
-  static const std::vector<OpCase> cases = op_rows::make_cases();
-  return cases;
+std::vector<OpCase> op_rows::untyped_cases() {
+  return make_cases();
 }
 
 std::optional<OpCase> in_bf16(const OpCase& one) {

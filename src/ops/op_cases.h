@@ -35,7 +35,7 @@ struct Operand {
 struct OpCase {
   std::string name;
   const graph::OpDef* op = nullptr;
-  std::vector<Operand> inputs;
+  std::vector<Operand> inputs = {};
   graph::Attributes attrs = {};
   // For ops that write over their inputs: of each output the input that it is, or -1.
   std::vector<int> updates = {};

@@ -1,0 +1,157 @@
+// Signatures of ops: which operands an op has, as members with names and kinds. One list serves everybody who
+// touches an operand: who builds a graph (graph ids), an op's rules (values), its cases (contents), the
+// reference kernels (arrays) and the bindings of a device (pointers) use the same members.
+//
+//   struct ScaleRows {
+//     template <template <typename> class Of>
+//     struct In {
+//       Of<Act> x;                   // [N, D]
+//       Of<Optional<F32>> bias = {};  // [D]
+//       static constexpr auto fields() { return std::tuple{field("x", &In::x), field("bias", &In::bias)}; }
+//     };
+//     template <template <typename> class Of>
+//     struct Out {
+//       Of<Act> y;  // [N, D]
+//       static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+//     };
+//     using Attrs = NoAttrs;
+//     static const OpDef def;
+//   };
+//
+// A node keeps its operands in the order of fields(), kNone where an optional one is not there. Of members
+// of the kind Many there are equally many each; those of one member follow one another.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "graph/attributes.h"
+#include "graph/graph.h"
+
+namespace strata::graph {
+
+// --- Kinds of operands: their elements
+namespace kinds {
+
+struct Act {};     // of the stream of activations: fp32 or bf16
+struct Weight {};  // fp32, or in the encoding that a device wants
+struct Any {};     // what the op's rules allow
+struct F32 {};
+struct F64 {};
+struct I32 {};
+struct I64 {};
+struct U8 {};
+// May be absent.
+template <typename Kind>
+struct Optional {};
+// As many as the node has.
+template <typename Kind>
+struct Many {};
+
+}  // namespace kinds
+using namespace kinds;
+
+template <typename Kind>
+struct KindOf {
+  using Element = Kind;
+  static constexpr bool optional = false, many = false;
+};
+template <typename Kind>
+struct KindOf<Optional<Kind>> : KindOf<Kind> {
+  static constexpr bool optional = true;
+};
+template <typename Kind>
+struct KindOf<Many<Kind>> : KindOf<Kind> {
+  static constexpr bool many = true;
+};
+
+struct NoAttrs {
+  bool operator==(const NoAttrs&) const = default;
+  void describe(AttributeText&) const {}
+};
+
+// --- Members and their names
+template <typename Owner, typename Member>
+struct Field {
+  std::string_view name;
+  Member Owner::*member;
+};
+template <typename Owner, typename Member>
+constexpr Field<Owner, Member> field(std::string_view name, Member Owner::*member) {
+  return {name, member};
+}
+
+// A side whose members hold nothing but their kinds.
+template <typename Kind>
+struct Declared {
+  using Type = Kind;
+};
+
+namespace detail {
+
+template <typename Member>
+struct MemberKind;
+template <typename Kind>
+struct MemberKind<Declared<Kind>> {
+  using Type = Kind;
+};
+
+// The kinds of a side's members, in order.
+template <typename Tuple>
+struct KindsOf;
+template <typename Owner, typename... Members>
+struct KindsOf<std::tuple<Field<Owner, Members>...>> {
+  using Type = std::tuple<KindOf<typename MemberKind<Members>::Type>...>;
+  static constexpr size_t count = sizeof...(Members);
+  static constexpr size_t many = (0 + ... + size_t{KindOf<typename MemberKind<Members>::Type>::many});
+};
+
+}  // namespace detail
+
+// Of a side: Clamp::In, RmsNorm::Out.
+template <template <template <typename> class> class Side>
+using Kinds = detail::KindsOf<decltype(Side<Declared>::fields())>;
+
+// How many operands each member of the kind Many stands for in a list of `operands`.
+template <template <template <typename> class> class Side>
+constexpr size_t many_count(size_t operands) {
+  if constexpr (Kinds<Side>::many == 0) return 0;
+  return (operands - (Kinds<Side>::count - Kinds<Side>::many)) / Kinds<Side>::many;
+}
+
+// Calls take(member, KindOf<…>, name, first, count) for the members of a side that holds anything, where
+// [first, first + count) are its operands in a list of so many.
+template <template <template <typename> class> class Side, template <typename> class Of, typename Take>
+constexpr void visit(Side<Of>& side, size_t operands, Take&& take) {
+  const size_t each = many_count<Side>(operands);
+  const auto fields = Side<Of>::fields();
+  size_t first = 0;
+  const auto one = [&](const auto& field, auto kind) {
+    const size_t count = kind.many ? each : 1;
+    take(side.*field.member, kind, field.name, first, count);
+    first += count;
+  };
+  [&]<size_t... i>(std::index_sequence<i...>) {
+    (one(std::get<i>(fields), std::tuple_element_t<i, typename Kinds<Side>::Type>{}), ...);
+  }
+  (std::make_index_sequence<Kinds<Side>::count>{});
+}
+
+// The position of the first operand of the member of this name, in a list of so many; -1: there is none.
+template <template <template <typename> class> class Side>
+constexpr int position_of(std::string_view name, size_t operands = Kinds<Side>::count) {
+  int found = -1;
+  Side<Declared> side{};
+  visit(side, operands, [&](auto&, auto, std::string_view own, size_t first, size_t) {
+    if (own == name) found = static_cast<int>(first);
+  });
+  return found;
+}
+
+}  // namespace strata::graph

@@ -1,0 +1,120 @@
+// The cases of an op (ops/op_cases.h), with its operands by name: src/ops/NAME/cases.cpp defines them.
+//
+//   template <>
+//   void cases<ops::Clamp>(Cases& to) {
+//     for (const Sizes& s : Cases::sizes())
+//       to.add<ops::Clamp>("clamp" + s.name, {.x = between_tenths({s.rows, s.width})}, {0.6}, {.ragged = s.ragged});
+//     to.untimed<ops::Clamp>("one pass over memory, as activation is");
+//   }
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ops/op_cases.h"
+#include "ops/case_operands.h"
+#include "graph/typed_op.h"
+
+namespace strata::device {
+
+template <typename Kind>
+using Sample = graph::detail::OneOrMany<Operand, graph::KindOf<Kind>::many>;
+
+// Sizes that element-wise ops and products are run at: `rows` tokens of `width` columns, and of `outputs`
+// columns behind a product.
+struct Sizes {
+  std::string name;  // behind that of the case
+  int64_t rows, width, outputs;
+  bool ragged;
+};
+
+// The name of an output of the op.
+template <typename Op>
+struct OutputName {
+  int position;
+  consteval OutputName(const char* name) : position(graph::position_of<Op::template Out>(name)) {
+    if (position < 0) throw "the op has no such output";
+  }
+};
+
+// As OpCase has them.
+template <typename Op>
+struct CaseOptions {
+  // Of ops that write over their inputs: which output over which input.
+  std::vector<graph::Over<Op>> updates = {};
+  double tolerance = 2e-5;
+  bool replicated_only = false;
+  bool ragged = false;
+  std::vector<OutputName<Op>> opaque = {};
+  std::vector<OutputName<Op>> left_out = {};
+  // nullopt: the first output.
+  std::optional<std::vector<OutputName<Op>>> differentiable = {};
+  bool encoding = false;
+};
+
+class Cases {
+ public:
+  // One that placements divide, a ragged one, and one of a single column.
+  static const std::vector<Sizes>& sizes();
+
+  template <typename Op>
+  void add(std::string name, typename Op::template In<Sample> in, typename Op::Attrs attrs = {},
+           const CaseOptions<Op>& options = {}) {
+    cases.push_back(made<Op>(std::move(name), std::move(in), std::move(attrs), options));
+  }
+  // A size at which the op's rate is measured.
+  template <typename Op>
+  void time(typename Op::template In<Sample> in, typename Op::Attrs attrs = {}, const CaseOptions<Op>& options = {}) {
+    timed.push_back(made<Op>(std::string(Op::def.name), std::move(in), std::move(attrs), options));
+  }
+  // No rate of the op is measured.
+  template <typename Op>
+  void untimed(std::string_view because) {
+    reasons.push_back({&Op::def, because});
+  }
+
+  std::vector<OpCase> cases, timed;
+  std::vector<UntimedOp> reasons;
+
+ private:
+  template <typename Op>
+  static std::vector<int> positions(const std::vector<OutputName<Op>>& names) {
+    std::vector<int> list;
+    for (const OutputName<Op>& name : names) list.push_back(name.position);
+    return list;
+  }
+  template <typename Op>
+  static OpCase made(std::string name, typename Op::template In<Sample> in, typename Op::Attrs attrs,
+                     const CaseOptions<Op>& options) {
+    OpCase made{.name = std::move(name),
+                .op = &Op::def,
+                .tolerance = options.tolerance,
+                .replicated_only = options.replicated_only,
+                .ragged = options.ragged,
+                .opaque = positions<Op>(options.opaque),
+                .left_out = positions<Op>(options.left_out),
+                .encoding = options.encoding};
+    graph::visit(in, 0, [&](auto& member, auto kind, std::string_view, size_t, size_t) {
+      if constexpr (kind.many) {
+        for (Operand& operand : member) made.inputs.push_back(std::move(operand));
+      } else {
+        made.inputs.push_back(std::move(member));
+      }
+    });
+    if constexpr (!std::is_same_v<typename Op::Attrs, graph::NoAttrs>) made.attrs = std::move(attrs);
+    if (!options.updates.empty()) {
+      made.updates.assign(graph::Kinds<Op::template Out>::count, -1);
+      for (const graph::Over<Op>& over : options.updates) made.updates[static_cast<size_t>(over.out)] = over.in;
+    }
+    if (options.differentiable) made.differentiable = positions<Op>(*options.differentiable);
+    return made;
+  }
+};
+
+// Defined op by op, in src/ops/NAME/cases.cpp.
+template <typename Op>
+void cases(Cases& to);
+
+}  // namespace strata::device

@@ -1,0 +1,65 @@
+// Values cut to a range, with torch.clamp's gradient: OLMo's clip_qkv, gpt-oss's experts.
+#pragma once
+
+#include "ops/signatures.h"
+
+namespace strata::ops {
+
+struct ClampAttrs {
+  double limit = 0;
+  bool operator==(const ClampAttrs&) const = default;
+  void describe(graph::AttributeText& to) const { to("limit", limit); }
+};
+
+// y = min(max(x, -limit), limit)
+struct Clamp : Unary<ClampAttrs> {
+  static const graph::OpDef def;
+};
+// dx = dy where |x| ≤ limit, else 0
+struct ClampGrad : UnaryGrad<ClampAttrs> {
+  static const graph::OpDef def;
+};
+
+struct ClampedGatedAttrs {
+  double alpha = 1;
+  double limit = 0;
+  bool operator==(const ClampedGatedAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("alpha", alpha);
+    to("limit", limit);
+  }
+};
+
+// y = (clamp(up, ±limit) + 1) · g · sigmoid(alpha · g) with g = min(gate, limit)
+struct ClampedGated {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> gate_up;  // [N, gate | up]
+    static constexpr auto fields() { return std::tuple{field("gate_up", &In::gate_up)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> y;  // [N, F]
+    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+  };
+  using Attrs = ClampedGatedAttrs;
+  static const graph::OpDef def;
+};
+
+struct ClampedGatedGrad {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> dy;       // [N, F]
+    Of<Act> gate_up;  // [N, gate | up]
+    static constexpr auto fields() { return std::tuple{field("dy", &In::dy), field("gate_up", &In::gate_up)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> d_gate_up;  // as gate_up
+    static constexpr auto fields() { return std::tuple{field("d_gate_up", &Out::d_gate_up)}; }
+  };
+  using Attrs = ClampedGatedAttrs;
+  static const graph::OpDef def;
+};
+
+}  // namespace strata::ops

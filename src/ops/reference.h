@@ -1,0 +1,30 @@
+// The reference kernel of an op: its formula in fp64, with its operands by name. src/ops/NAME/reference.cpp
+// holds them; what they may do is in kernels/reference/call.h.
+#pragma once
+
+#include "graph/typed_op.h"
+#include "kernels/reference/call.h"
+
+namespace strata::reference {
+
+template <typename Kind>
+using ArrayOf = graph::detail::OneOrMany<Array, graph::KindOf<Kind>::many>;
+
+template <typename Op>
+struct Arrays {
+  typename Op::template In<ArrayOf> in;
+  typename Op::template Out<ArrayOf> out;
+  const typename Op::Attrs& attrs;
+
+  explicit Arrays(const Call& call)
+      : in(graph::detail::gather<Op::template In, ArrayOf>(call.in.size(), [&](size_t i) { return call.in[i]; })),
+        out(graph::detail::gather<Op::template Out, ArrayOf>(call.out.size(),
+                                                             [&](size_t i) { return call.out[i]; })),
+        attrs(graph::attributes_of<Op>(call.attrs)) {}
+};
+
+// Defined op by op; a row of the table for one that is not does not link.
+template <typename Op>
+void compute(const Arrays<Op>& at);
+
+}  // namespace strata::reference

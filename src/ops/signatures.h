@@ -1,0 +1,42 @@
+// Sides that several ops have.
+#pragma once
+
+#include "graph/typed_op.h"
+
+namespace strata::ops {
+
+using graph::field;
+using namespace graph::kinds;
+
+// x → y
+template <typename OpAttrs>
+struct Unary {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> x;
+    static constexpr auto fields() { return std::tuple{field("x", &In::x)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> y;
+    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+  };
+  using Attrs = OpAttrs;
+};
+// (dy, x) → dx
+template <typename OpAttrs>
+struct UnaryGrad {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> dy, x;
+    static constexpr auto fields() { return std::tuple{field("dy", &In::dy), field("x", &In::x)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> dx;
+    static constexpr auto fields() { return std::tuple{field("dx", &Out::dx)}; }
+  };
+  using Attrs = OpAttrs;
+};
+
+}  // namespace strata::ops
